@@ -1,0 +1,88 @@
+/*
+ * What a machine is: a dense table of cells, a state, and one function that steps.
+ *
+ * A machine `foo` is written in foo.fsm as four X-macros (FOO_STATES, FOO_EVENTS, FOO_ACTIONS, FOO_TABLE) and
+ * made by fsm/define.h. Its plain data is a struct that begins with `struct fsm` and holds everything that a
+ * transition depends on; the explorer copies and hashes that struct and runs the shipped table and actions.
+ *
+ * An action changes the plain data and asks for effects (send this, tell that) through `fsm_effect`: the
+ * machine's port carries them out. A product's port does so for real; the explorer's writes them down.
+ */
+#ifndef WEFT_FSM_H
+#define WEFT_FSM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum fsm_verb {
+    FSM_NO_CELL, /* never in a table: a zero cell is a mistake */
+    FSM_DO,      /* set `next`, then run `action` */
+    FSM_SKIP,    /* legal, nothing to do */
+    FSM_HOLD,    /* deliver again after the next transition */
+    FSM_VIOL,    /* the peer may not say this now */
+    FSM_BUG      /* unreachable; for local events only */
+};
+
+struct fsm_cell {
+    uint8_t verb, next, action;
+};
+
+struct fsm;
+struct fsm_port;
+
+typedef void (*fsm_action_fn)(struct fsm *m);
+
+/* One kind of machine: the table and the names of everything in it. Made by fsm/define.h; constant. */
+struct fsm_machine {
+    const char *name;
+    uint8_t n_states, n_events, n_actions, n_effects;
+    const char *const *state_name, *const *event_name, *const *action_name, *const *effect_name;
+    const struct fsm_cell *cells;                /* [event * n_states + state] */
+    const fsm_action_fn *actions;
+    void (*invariants)(const struct fsm *m);     /* asserts; run after each step unless NDEBUG; may be NULL */
+    uint64_t from_peer;                          /* bit per event that comes off the wire */
+};
+
+/* Where a machine's outputs go. One per kind of machine and use; constant. */
+struct fsm_port {
+    const struct fsm_machine *machine;
+    void (*effect)(struct fsm *m, unsigned effect);
+    /* A VIOL or BUG cell was hit; `m` did not move. The owner fails the object, and only that. */
+    void (*fail)(struct fsm *m, unsigned event, enum fsm_verb why);
+};
+
+/* The head of every machine's plain data. */
+struct fsm {
+    const struct fsm_port *port;
+    uint64_t held;  /* events that wait for the next transition, a bit each */
+    uint32_t id;    /* for the trace: which connection, which team */
+    uint8_t state;
+};
+
+void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_t id);
+
+/* Delivers one event. Actions must not step the same machine again: what follows is posted by the port. */
+void fsm_step(struct fsm *m, unsigned event);
+
+static inline void fsm_effect(struct fsm *m, unsigned effect) { m->port->effect(m, effect); }
+static inline const char *fsm_state_name(const struct fsm *m) { return m->port->machine->state_name[m->state]; }
+
+/* The trace: the last steps taken on this thread, in a ring that its reactor owns. */
+#define FSM_TRACE_STEPS 256
+struct fsm_trace_step {
+    uint64_t at; /* ns of the reactor's clock at the beginning of its turn */
+    const struct fsm_machine *machine;
+    uint32_t id;
+    uint8_t event, from, to, verb;
+};
+struct fsm_trace {
+    uint64_t now;   /* kept current by the reactor */
+    uint64_t count; /* steps ever */
+    struct fsm_trace_step step[FSM_TRACE_STEPS];
+};
+/* Steps on this thread go to `trace` from now on (NULL: nowhere); returns the one before. */
+struct fsm_trace *fsm_trace_use(struct fsm_trace *trace);
+/* The last `most` steps (0: all there are), of machine id `id` (0: of all), as lines; returns the length needed. */
+unsigned long fsm_trace_print(const struct fsm_trace *trace, unsigned most, uint32_t id, char *buf, unsigned long size);
+
+#endif

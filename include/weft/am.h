@@ -1,0 +1,66 @@
+/* Active messages: a message that calls a handler at its receiver. */
+#ifndef WEFT_AM_H
+#define WEFT_AM_H
+
+#include <weft/endpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEFT_AM_ID_MAX 1023      /* a program's ids are 0 … 1023 */
+#define WEFT_AM_HEADER_MAX 256   /* bytes of user header that every transport carries */
+
+/*
+ * A message in its handler. `header` is valid during the handler only. `data` is all of the payload, valid
+ * during the handler unless kept; it is NULL when the payload still waits at the sender (rendezvous, for
+ * messages beyond "rendezvous.threshold" bytes): take it with weft_am_recv, or return and so refuse it.
+ */
+typedef struct weft_am {
+    const void *header;
+    size_t header_len;
+    const void *data;
+    size_t len;
+    void *internal;
+} weft_am_t;
+
+/* Runs on the worker's thread. `ep` is this side's endpoint of the pair: reply on it. May call anything but
+ * progress, wait and the _wait forms. */
+typedef void (*weft_am_fn)(weft_ep_t *ep, weft_am_t *am, void *arg);
+
+/* Sets the worker's handler for `id`; NULL removes it. Messages without a handler are counted and dropped. */
+WEFT_API weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg);
+
+enum {
+    WEFT_AM_EAGER = 1,     /* weft_op_t.flags: carry the payload with the message, whatever its size */
+    WEFT_AM_RENDEZVOUS = 2 /* leave the payload here until the handler asks for it */
+};
+
+/*
+ * Sends `header` (copied, up to WEFT_AM_HEADER_MAX bytes) and the bytes of `iov` to handler `id` at the
+ * peer. Messages of one endpoint arrive in the order sent. Completion says that `iov`'s memory is free again,
+ * not that the handler ran. Errors: INVALID_PARAM, TOO_BIG, NO_MEMORY, CLOSED, and the endpoint's own error.
+ */
+WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
+                                    const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+
+/*
+ * Within the handler: receives the payload into `iov`, which is borrowed until completion. WEFT_OK when it was
+ * there already. WEFT_ERR_TRUNCATED when `iov` is shorter than the payload (nothing is written).
+ */
+WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+
+/*
+ * Within the handler: keeps `am->data` beyond it. On WEFT_OK `*data_p` holds the payload until
+ * weft_am_release; it is the received buffer itself where the transport can lend it, a copy otherwise.
+ */
+WEFT_API weft_status_t weft_am_keep(weft_am_t *am, const void **data_p);
+WEFT_API void weft_am_release(weft_worker_t *worker, const void *data);
+
+WEFT_API weft_status_t weft_am_send_wait(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
+                                         const weft_iov_t *iov, size_t n_iov);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

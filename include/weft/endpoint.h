@@ -1,0 +1,106 @@
+/* Endpoints: connecting, listening, closing, and asking what a connection is made of. */
+#ifndef WEFT_ENDPOINT_H
+#define WEFT_ENDPOINT_H
+
+#include <weft/worker.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_listener weft_listener_t;
+
+typedef struct weft_ep_params {
+    void (*on_ready)(weft_ep_t *ep, void *arg); /* the peer answered; sends are accepted before that too */
+    /*
+     * The endpoint is lost: exactly once, unless it was closed first. Every operation on it has already
+     * completed or will, with that status. The handle stays until weft_ep_close.
+     */
+    void (*on_error)(weft_ep_t *ep, weft_status_t status, void *arg);
+    void *arg;
+    uint32_t connect_timeout_ms; /* 0: the setting "connect.timeout" */
+} weft_ep_params_t;
+
+/*
+ * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "shm://name" or "sim://name". The
+ * host may be a name; names are resolved before the call returns only when they are numeric or in
+ * /etc/hosts. Returns WEFT_OK with the handle at once; sends queue, in order, until the peer answers; a
+ * failure is told by on_error. `params` may be NULL.
+ */
+#define weft_connect(...) weft_connect_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker, const char *uri,
+                                          const weft_ep_params_t *params, weft_ep_t **ep_p);
+
+/* The same to a worker's address (weft_worker_address), over the best transport that reaches it. */
+#define weft_connect_address(...) weft_connect_address_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *worker, const void *address,
+                                                  size_t len, const weft_ep_params_t *params, weft_ep_t **ep_p);
+
+typedef enum weft_close_mode {
+    WEFT_CLOSE_FLUSH, /* first everything accepted is sent */
+    WEFT_CLOSE_ABORT  /* what is pending ends as WEFT_ERR_CLOSED */
+} weft_close_mode_t;
+
+/*
+ * Closes from any state and from within any callback, the endpoint's own included. The handle is gone
+ * when `op->done` begins. WEFT_IN_PROGRESS, or WEFT_ERR_BUSY when it is closing already.
+ */
+WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
+
+/* Completes when all that was sent before has left this side's buffers and borrowed memory is free. */
+WEFT_API weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op);
+
+/* A pointer of the program's own, for its callbacks. */
+WEFT_API void weft_ep_set_user(weft_ep_t *ep, void *user);
+WEFT_API void *weft_ep_user(const weft_ep_t *ep);
+WEFT_API weft_worker_t *weft_ep_worker(const weft_ep_t *ep);
+
+/* Sets on_error and arg of an endpoint that came from a listener or from a peer. */
+WEFT_API void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *), void *arg);
+
+typedef struct weft_ep_info {
+    const char *state;         /* of the endpoint's machine */
+    const char *transport;     /* of the lane in use */
+    const char *why;           /* why that one: a sentence, with the alternatives and their costs */
+    char peer[128];            /* the peer's address as text */
+    uint64_t peer_worker;      /* identity of the worker behind it */
+    uint32_t n_lanes;          /* of the link that this endpoint shares */
+    uint32_t n_endpoints;      /* that share the link */
+    uint64_t sent, received;   /* messages of this endpoint's link */
+} weft_ep_info_t;
+
+/* Fills `*info_p`; its strings live until the worker's next progress. */
+WEFT_API weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p);
+
+typedef struct weft_listen_params {
+    void (*on_endpoint)(weft_ep_t *ep, void *arg); /* a peer connected; set its handlers here */
+    /* WEFT_OK accepts; an error rejects, and the peer is told WEFT_ERR_REJECTED. NULL: all are accepted. */
+    weft_status_t (*on_request)(const char *peer, void *arg);
+    void (*on_error)(weft_ep_t *ep, weft_status_t status, void *arg); /* for the accepted endpoints */
+    void *arg;
+    int backlog; /* 0: the setting "listen.backlog" */
+} weft_listen_params_t;
+
+/*
+ * Listens at "tcp://host:port" (port 0: any free one; host "*": all interfaces, IPv4 and IPv6) or
+ * "shm://name". An interface other than loopback is WEFT_ERR_INSECURE without a cluster key, unless the
+ * setting "tcp.insecure" is on.
+ */
+#define weft_listen(...) weft_listen_sized(sizeof(weft_listen_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,
+                                         const weft_listen_params_t *params, weft_listener_t **listener_p);
+
+/* Where it listens, as a URI for weft_connect ("tcp://127.0.0.1:40123"). Lives as long as the listener. */
+WEFT_API const char *weft_listener_uri(const weft_listener_t *listener);
+
+/* Stops listening; endpoints already accepted go on. The handle is gone when the call returns. */
+WEFT_API void weft_listener_close(weft_listener_t *listener);
+
+/* For programs without a loop of their own: the operation, and progress until it is done. */
+WEFT_API weft_status_t weft_ep_flush_wait(weft_ep_t *ep);
+WEFT_API weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

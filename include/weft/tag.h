@@ -1,0 +1,54 @@
+/* Tagged messages: sends and receives that find each other by a 64-bit tag. */
+#ifndef WEFT_TAG_H
+#define WEFT_TAG_H
+
+#include <weft/endpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_tag_info {
+    uint64_t tag;  /* the sender's */
+    size_t len;    /* the message's, which may exceed the buffer given */
+    weft_ep_t *ep; /* this side's endpoint it came over; NULL when that is closed by now */
+} weft_tag_info_t;
+
+/*
+ * Sends the bytes of `iov` under `tag`. Messages of one endpoint match in the order sent. Completion says
+ * that `iov`'s memory is free again. A message that nobody has asked for yet waits at the receiver within
+ * the endpoint's credits ("tag.unexpected_bytes"), beyond that at the sender.
+ */
+WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                                     const weft_op_t *op);
+
+/*
+ * Receives the first message whose tag equals `tag` in the bits of `mask` (0: any), from any endpoint of the
+ * worker, in the order of posting. `*info_p` (may be NULL) is filled before completion and must live until
+ * then. A message longer than `iov` completes with WEFT_ERR_TRUNCATED, what fits is written and the rest is lost.
+ */
+WEFT_API weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov,
+                                     size_t n_iov, weft_tag_info_t *info_p, const weft_op_t *op);
+
+/* A message taken out of matching by weft_tag_take. */
+typedef struct weft_tag_message weft_tag_message_t;
+
+/* Is there such a message? WEFT_OK with `*info_p`, or WEFT_ERR_NOT_FOUND. */
+WEFT_API weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask, weft_tag_info_t *info_p);
+
+/* The same, and takes it: it matches nobody else and waits for weft_tag_message_recv. */
+WEFT_API weft_status_t weft_tag_take(weft_worker_t *worker, uint64_t tag, uint64_t mask, weft_tag_info_t *info_p,
+                                     weft_tag_message_t **message_p);
+
+/* Receives a taken message; the handle is gone when the call returns, unless it was refused. n_iov 0 drops it. */
+WEFT_API weft_status_t weft_tag_message_recv(weft_worker_t *worker, weft_tag_message_t *message,
+                                             const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+
+WEFT_API weft_status_t weft_tag_send_wait(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov);
+WEFT_API weft_status_t weft_tag_recv_wait(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov,
+                                          size_t n_iov, weft_tag_info_t *info_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

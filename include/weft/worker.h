@@ -1,0 +1,109 @@
+/* The worker: one thread, one libev loop, and everything that happens on it. */
+#ifndef WEFT_WORKER_H
+#define WEFT_WORKER_H
+
+#include <weft/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ev_loop;
+typedef struct weft_worker weft_worker_t;
+typedef struct weft_ep weft_ep_t;
+
+typedef enum weft_thread_mode {
+    WEFT_THREAD_SINGLE,     /* all calls from the thread that made the worker */
+    WEFT_THREAD_SERIALIZED, /* from any thread, never two at once: the program sees to it */
+    WEFT_THREAD_MULTIPLE    /* weft_worker_post and weft_worker_wake carry calls to the owner */
+} weft_thread_mode_t;
+
+typedef struct weft_worker_params {
+    struct ev_loop *loop;      /* the host's loop; NULL: one of its own */
+    weft_thread_mode_t thread_mode;
+    const char *transports;    /* "shm,tcp"; NULL: the setting "transports" (default: all there are) */
+    const char *name;          /* for logs and weft-info; copied */
+    /* A peer opened an endpoint by this worker's address. NULL: such endpoints just appear. */
+    void (*on_endpoint)(weft_ep_t *ep, void *arg);
+    /* on_error for endpoints that peers open (see weft_ep_params_t). */
+    void (*on_error)(weft_ep_t *ep, weft_status_t status, void *arg);
+    void *arg;
+} weft_worker_params_t;
+
+/*
+ * Makes a worker on the calling thread. With a host's loop, callbacks come from that loop and nothing
+ * else need be called; otherwise drive it by weft_worker_progress, weft_worker_fd or weft_worker_wait.
+ * `params` may be NULL.
+ */
+#define weft_worker_create(...) weft_worker_create_sized(sizeof(weft_worker_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_worker_create_sized(size_t params_size, weft_context_t *context,
+                                                const weft_worker_params_t *params, weft_worker_t **worker_p);
+
+/*
+ * Closes listeners, teams and endpoints (each pending operation ends once, WEFT_ERR_CLOSED or better),
+ * bottom up, then calls `op->done`, after which the handle is gone. Always WEFT_IN_PROGRESS or refused.
+ */
+WEFT_API weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t *op);
+
+/* Closes and drives the worker until it is gone, a second at the most. Not from a callback. */
+WEFT_API void weft_worker_destroy(weft_worker_t *worker);
+
+/*
+ * Handles up to `budget` events (0: no bound but one turn) and returns how many. Memory-mapped completions
+ * are looked at first; the kernel is asked only when an fd or a timer may be due. Not from a callback.
+ */
+WEFT_API int weft_worker_progress(weft_worker_t *worker, unsigned budget);
+
+/*
+ * One number for the worker's whole life: CLOEXEC, POLLIN only, level-triggered, readable while there is
+ * anything to do. After the first call every progress that finds nothing leaves the worker armed; there
+ * is no arm call. The fd is the worker's: watch it, never read or close it. Negative: a weft_status_t.
+ */
+WEFT_API int weft_worker_fd(weft_worker_t *worker);
+
+/* Makes the worker's fd readable, or ends its wait. From any thread or signal handler. */
+WEFT_API void weft_worker_wake(weft_worker_t *worker);
+
+/*
+ * Progress until something was handled, `timeout_ms` passed (negative: never) or weft_worker_wake was
+ * called: looks for a short while ("worker.spin"), then sleeps. WEFT_OK, or WEFT_ERR_TIMED_OUT.
+ */
+WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
+
+/* Runs `fn(arg)` on the worker's thread, in order of posting. From any thread. */
+WEFT_API weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), void *arg);
+
+/* Nanoseconds of the worker's clock: monotonic, or virtual in a simulation. */
+WEFT_API uint64_t weft_worker_now(weft_worker_t *worker);
+
+/*
+ * The worker's address: bytes that another process gives to weft_connect_address, usable without any
+ * listener. `*len_p` holds the room in `buf` and receives the length; WEFT_ERR_TRUNCATED when it does not
+ * fit (256 bytes always do). The first call opens what peers need to reach the worker.
+ */
+WEFT_API weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_p);
+
+/* One counter, by index from 0; WEFT_ERR_NOT_FOUND past the last. Counters are always on. */
+WEFT_API weft_status_t weft_worker_counter(weft_worker_t *worker, size_t index, const char **name_p,
+                                           uint64_t *value_p);
+
+/* The value of a counter by name ("am.sent", "shm.bytes_out"); 0 for a name there is not. */
+WEFT_API uint64_t weft_worker_count(weft_worker_t *worker, const char *name);
+
+/* A transport that this worker has open. Latency in ns, bandwidth in bytes per second. */
+typedef struct weft_transport_info {
+    const char *name, *device;
+    double latency_ns, bandwidth, overhead_ns;
+    size_t max_short, max_bcopy, max_zcopy;
+    uint64_t capabilities;      /* WEFT_CAP_… as in transports' docs; see weft_capability_name */
+} weft_transport_info_t;
+WEFT_API weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index, weft_transport_info_t *info_p);
+WEFT_API const char *weft_capability_name(unsigned bit); /* NULL past the last */
+
+/* The last machine steps of this worker as text, oldest first; returns the length needed. */
+WEFT_API size_t weft_worker_trace(weft_worker_t *worker, char *buf, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,149 @@
+/*
+ * The reactor: one libev loop per worker, and the only way to clock, timers, randomness, allocation and
+ * file descriptors for everything above it. A virtual-time twin runs the same callers in simulations.
+ *
+ * Owner's thread only, except where it says "any thread".
+ */
+#ifndef WEFT_REACTOR_H
+#define WEFT_REACTOR_H
+
+#include <fsm/fsm.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <talloc.h>
+#include <weft/base.h>
+#include <weft/context.h>
+#include <weft/worker.h>
+
+struct ev_loop;
+struct reactor;
+
+/* ---- life ------------------------------------------------------------------------------------------ */
+
+struct reactor_params {
+    struct ev_loop *loop;          /* the host's; NULL: its own */
+    struct reactor_clock *virtual_clock; /* simulations: shared by all reactors of one (reactor/virtual.h) */
+    uint64_t seed;                 /* of reactor_random; 0: from the kernel */
+    unsigned max_fds;              /* libev's arrays are reserved for so many; 0: RLIMIT_NOFILE, 4096 at most */
+};
+
+/* The reactor is a talloc root of its own: everything of one worker hangs below it. */
+weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor_params *params,
+                                   struct reactor **reactor_p);
+/* Everything below must be closed; frees the tree and asserts that nothing but it was left. */
+void weft__reactor_destroy(struct reactor *r);
+
+weft_context_t *weft__reactor_context(struct reactor *r);
+
+/* The four ways to drive it: see weft/worker.h, whose functions call these. */
+int weft__reactor_progress(struct reactor *r, unsigned budget);
+int weft__reactor_fd(struct reactor *r);
+void weft__reactor_wake(struct reactor *r); /* any thread, signal handler */
+weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms);
+weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *arg); /* any thread */
+
+/* WEFT_OK, or WEFT_ERR_FORKED / WEFT_ERR_WRONG_THREAD: public entry points ask this first, cheaply. */
+weft_status_t weft__reactor_check(const struct reactor *r);
+/* True while a callback of this reactor runs. */
+bool weft__reactor_in_turn(const struct reactor *r);
+
+/* ---- run queue: first in, first out; every callback to the user comes from here or from a poll --------- */
+
+struct job {
+    struct job *next;
+    void (*run)(struct job *job); /* may post itself again */
+    bool queued;
+};
+void weft__job_post(struct reactor *r, struct job *job); /* nothing if queued already */
+void weft__job_drop(struct reactor *r, struct job *job); /* takes it out again; nothing if not queued */
+
+/* ---- timers: a heap of Weft's own behind one ev_timer ------------------------------------------------- */
+
+struct timer {
+    uint64_t at;                      /* ns of weft__now */
+    uint32_t slot;                    /* 1 + index in the heap; 0: not running */
+    void (*fire)(struct timer *timer);
+};
+/* (Re)starts it. WEFT_ERR_NO_MEMORY only when the heap cannot grow. */
+weft_status_t weft__timer_start(struct reactor *r, struct timer *timer, uint64_t at);
+void weft__timer_stop(struct reactor *r, struct timer *timer);
+static inline bool weft__timer_running(const struct timer *timer) { return timer->slot != 0; }
+
+uint64_t weft__now(struct reactor *r);    /* ns, monotonic; read afresh */
+uint64_t weft__random(struct reactor *r); /* seeded in simulations, else from the kernel */
+
+/* ---- file descriptors ---------------------------------------------------------------------------------- */
+
+enum { WATCH_READ = 1, WATCH_WRITE = 2 };
+struct watch {
+    void (*ready)(struct watch *watch, int events); /* from the run queue, never from inside libev */
+    int fd;
+    int events;               /* watched now; 0: stopped */
+    struct watch_state *state; /* the reactor's */
+};
+/* A watch that was zeroed and given `ready`. WEFT_ERR_NO_MEMORY, WEFT_ERR_IO. */
+weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, int events);
+weft_status_t weft__watch_change(struct reactor *r, struct watch *watch, int events);
+void weft__watch_stop(struct reactor *r, struct watch *watch); /* before the fd is closed */
+
+/* ---- pollers: memory-mapped completions ------------------------------------------------------------------ */
+
+/*
+ * Something that is looked at on every turn. `poll` handles up to `budget` events and returns how many. Before the
+ * worker may sleep `arm` is asked: it requests notification and then looks once more, and answers false when
+ * there is something after all; whatever wakes it later must come through a watch (an eventfd, a socket).
+ * `disarm` is called on the way back, before the next poll; NULL if there is nothing to take back.
+ * `busy` fds (hot sockets) need no arm: leave it NULL when their watch is always on.
+ */
+struct poller {
+    int (*poll)(struct poller *poller, unsigned budget);
+    bool (*arm)(struct poller *poller);
+    void (*disarm)(struct poller *poller);
+    struct poller *next;
+};
+void weft__poller_add(struct reactor *r, struct poller *poller);
+void weft__poller_remove(struct reactor *r, struct poller *poller); /* also from within its own poll */
+
+/* To be called by anything done outside a turn that leaves work for the next one (jobs and timers do it). */
+void weft__reactor_kick(struct reactor *r);
+
+/* ---- memory: talloc, with a failure that tests can inject ----------------------------------------------- */
+
+/* Zeroed, below `parent`; NULL when memory (or a test's patience) runs out. */
+#define weft__new(parent, type) ((type *)weft__alloc((parent), sizeof(type), #type))
+void *weft__alloc(const void *parent, size_t size, const char *name);
+void *weft__realloc(const void *parent, void *old, size_t size, const char *name); /* new bytes not zeroed */
+/* Frees a tree at the end of the turn, outside every callback. Its destructor must not refuse. */
+void weft__bury(struct reactor *r, void *object);
+/* Tests: the k-th allocation from now on this thread fails (0: none does). Returns how many were made since. */
+uint64_t weft__alloc_fail_at(uint64_t k);
+
+/* ---- log, counters, configuration, causes ---------------------------------------------------------------- */
+
+void weft__log(weft_context_t *context, weft_log_level_t level, const char *room, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+bool weft__log_wants(const weft_context_t *context, weft_log_level_t level);
+/* As weft__log, at most `per_second` lines a second from this place in the code. */
+void weft__log_limited(weft_context_t *context, weft_log_level_t level, const char *room, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Notes why a call is about to fail, for weft_status_describe; returns `status`, so it can stand in a return. */
+weft_status_t weft__fail(weft_status_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The always-on counters. Add a line to reactor/counters.def to get one; bump it by weft__count(r)->name++. */
+struct counters;
+struct counters *weft__count(struct reactor *r);
+
+/* Settings by id: reactor/settings.def is the one table (name, type, default, unit, help). */
+enum setting {
+#define SETTING(id, name, type, value, unit, help) SETTING_##id,
+#include <reactor/settings.def>
+#undef SETTING
+    N_SETTINGS
+};
+uint64_t weft__setting_u64(const weft_context_t *context, enum setting id); /* sizes, times, numbers, booleans */
+const char *weft__setting_str(const weft_context_t *context, enum setting id);
+
+struct fsm_trace *weft__reactor_trace(struct reactor *r);
+
+#endif
