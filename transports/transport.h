@@ -1,0 +1,163 @@
+/*
+ * The contract between a transport and the endpoints above it.
+ *
+ * A transport opened by a worker is an `iface`; a connection of it to a peer's iface is a `lane`. Lanes carry
+ * active messages of at most 32 ids, in three forms. Everything here happens on the worker's thread, and
+ * nothing blocks. After the UCT design: short is inline, bcopy packs into a bounce buffer, zcopy borrows.
+ */
+#ifndef WEFT_TRANSPORT_H
+#define WEFT_TRANSPORT_H
+
+#include <reactor/reactor.h>
+#include <weft/base.h>
+
+struct iface;
+struct lane;
+
+enum { LANE_AM_IDS = 32 };
+
+/* Capability bits, with the names that weft-info prints. */
+#define TRANSPORT_CAPS(C)                                                                                        \
+    C(AM_SHORT, "am_short")                                                                                      \
+    C(AM_BCOPY, "am_bcopy")                                                                                      \
+    C(AM_ZCOPY, "am_zcopy")                                                                                      \
+    C(RELIABLE, "reliable")                 /* loses, repeats and reorders nothing while the lane lives */       \
+    C(CONNECT_TO_IFACE, "connect_to_iface") /* one side knows the other's iface address */                       \
+    C(CONNECT_TO_LANE, "connect_to_lane")   /* both sides know each other's lane address */                      \
+    C(LISTEN, "listen")                     /* by URI */                                                         \
+    C(BULK_GET, "bulk_get")                 /* reads the peer's memory without its help, within RTS/FIN */       \
+    C(WAKEUP, "wakeup")                     /* the worker may sleep on it */                                     \
+    C(PEER_DEATH, "peer_death")             /* tells, unasked, when the peer's process dies */                   \
+    C(INTER_NODE, "inter_node")
+enum transport_cap_bit {
+#define CAP_BIT(id, name) CAP_BIT_##id,
+    TRANSPORT_CAPS(CAP_BIT)
+#undef CAP_BIT
+    N_TRANSPORT_CAPS
+};
+enum transport_cap {
+#define CAP(id, name) CAP_##id = 1 << CAP_BIT_##id,
+    TRANSPORT_CAPS(CAP)
+#undef CAP
+};
+
+struct iface_attr {
+    uint32_t caps;
+    uint32_t max_short;       /* bytes after the 8-byte header; at least 40 */
+    uint32_t max_bcopy;       /* bytes packed */
+    uint32_t max_zcopy;       /* payload bytes of one message */
+    uint32_t max_zcopy_header; /* at least 384 */
+    uint32_t max_iov;
+    double latency_ns, bandwidth, overhead_ns; /* estimates for choosing; bytes per second */
+};
+
+/* One completion may count several operations. `done` comes when `count` falls to 0, never inside a call that posts. */
+struct completion {
+    void (*done)(struct completion *completion, weft_status_t status);
+    uint32_t count;
+    weft_status_t status; /* the first that was not OK */
+};
+static inline void completion_step(struct completion *c, weft_status_t status) {
+    if (status < 0 && c->status == WEFT_OK) c->status = status;
+    if (--c->count == 0) c->done(c, c->status);
+}
+
+/*
+ * What waits for a lane's resources. `retry` answers OK or IN_PROGRESS (it leaves the queue) or NO_RESOURCE (it
+ * stays at the head). Called within progress, in the order added, when something became free.
+ */
+struct pending {
+    struct pending *next;
+    weft_status_t (*retry)(struct pending *pending);
+};
+
+/* `data` is [8-byte header][payload] for short, whatever was packed for bcopy, [header][payload] for zcopy; it is
+ * valid during the call. */
+typedef void (*lane_am_fn)(struct lane *lane, const void *data, size_t len);
+
+/* Told by a transport to its owner. None of these is called inside a call that the owner makes. */
+struct iface_up {
+    lane_am_fn am[LANE_AM_IDS];                           /* none may be NULL */
+    void (*accepted)(struct lane *lane, void *listen_arg); /* a peer connected; lane->owner may be set now. NULL listen_arg: by iface address */
+    void (*up)(struct lane *lane);                        /* a lane that we dialed can send */
+    /* It broke, or the peer closed it (WEFT_ERR_PEER_CLOSED): once. Its completions have been called, its pending
+     * queue is the owner's again (purged), it sends no more; the owner still closes it. */
+    void (*down)(struct lane *lane, weft_status_t status);
+    void (*closed)(struct lane *lane);                    /* last word after close; the memory goes at the end of the turn */
+};
+
+struct lane_ops {
+    /* Each answers OK (done, the memory is free), NO_RESOURCE (nothing happened; pending_add tells when) or an error
+     * (< 0); zcopy also IN_PROGRESS (borrowed until the completion steps). Not up yet is NO_RESOURCE. */
+    weft_status_t (*am_short)(struct lane *lane, uint8_t id, uint64_t header, const void *data, size_t len);
+    weft_status_t (*am_bcopy)(struct lane *lane, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg);
+    weft_status_t (*am_zcopy)(struct lane *lane, uint8_t id, const void *header, size_t header_len,
+                              const weft_iov_t *iov, size_t n_iov, struct completion *completion);
+    /* OK, or IN_PROGRESS and one step when all sent before has left this side (for bulk: nothing borrowed). */
+    weft_status_t (*flush)(struct lane *lane, struct completion *completion);
+    void (*pending_add)(struct lane *lane, struct pending *pending);
+    void (*pending_remove)(struct lane *lane, struct pending *pending); /* nothing if it is not there */
+    /* Copies `len` bytes at `remote` in the peer's memory to `iov`: OK, IN_PROGRESS, NO_RESOURCE or an error (then
+     * the caller falls back to messages). NULL without CAP_BULK_GET. */
+    weft_status_t (*bulk_get)(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
+                              struct completion *completion);
+    /* Ends it: `flush` lets what was accepted leave first, bounded by "close.timeout". `closed` follows. */
+    void (*close)(struct lane *lane, bool flush);
+    /* Its peer, as text for people ("127.0.0.1:4711"). */
+    void (*describe)(struct lane *lane, char *buf, size_t size);
+    /* CONNECT_TO_LANE: the address of a lane made by iface_ops.lane_create, and its peer's. */
+    weft_status_t (*address)(struct lane *lane, void *buf, size_t *len_p);
+    weft_status_t (*connect)(struct lane *lane, const void *address, size_t len);
+};
+
+/* Transports put their own struct around it. */
+struct lane {
+    const struct lane_ops *ops;
+    struct iface *iface;
+    void *owner;
+};
+
+struct tl_listener; /* a transport's own */
+
+struct iface_ops {
+    /* What another process needs to connect here; opens it when first asked. *len_p: room in, length out (<= 96). */
+    weft_status_t (*address)(struct iface *iface, void *buf, size_t *len_p);
+    /* Could this iface connect to that address (same host, same uid, …)? WEFT_OK, or UNREACHABLE with a reason for people. */
+    weft_status_t (*reachable)(struct iface *iface, const void *address, size_t len, const char **why_p);
+    weft_status_t (*connect)(struct iface *iface, const void *address, size_t len, struct lane **lane_p);
+    /* `where` is a URI after "scheme://". */
+    weft_status_t (*connect_uri)(struct iface *iface, const char *where, struct lane **lane_p);
+    weft_status_t (*listen)(struct iface *iface, const char *where, int backlog, void *listen_arg,
+                            struct tl_listener **listener_p);
+    const char *(*listener_uri)(const struct tl_listener *listener);
+    void (*listener_close)(struct tl_listener *listener);
+    weft_status_t (*lane_create)(struct iface *iface, struct lane **lane_p); /* CONNECT_TO_LANE */
+    void (*close)(struct iface *iface); /* all its lanes and listeners are closed; frees it */
+};
+
+struct iface {
+    const struct iface_ops *ops;
+    const struct transport *transport;
+    struct reactor *reactor;
+    const struct iface_up *up;
+    void *owner;              /* the worker */
+    const char *device;
+    struct iface_attr attr;
+};
+
+struct iface_params {
+    const struct iface_up *up;
+    void *owner;
+    uint64_t worker_id;       /* random; the same in all ifaces of a worker */
+};
+
+struct transport {
+    const char *name;         /* also the URI scheme */
+    /* WEFT_OK, or an error with the reason logged: the worker goes on without it. `*iface_p` is a talloc child of the reactor. */
+    weft_status_t (*open)(struct reactor *r, const struct iface_params *params, struct iface **iface_p);
+};
+
+/* All of them, NULL at the end (transports/registry.c). */
+extern const struct transport *const weft__transports[];
+
+#endif
