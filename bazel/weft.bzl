@@ -1,0 +1,168 @@
+"""What every folder of Weft says in one line: room(), transport(), programs(), tests()."""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+
+# "" at home, "external/weft" where Weft is a dependency: rooms include each other as <reactor/reactor.h>.
+_ROOT = Label("//:BUILD.bazel").workspace_root or "."
+
+COPTS = [
+    "-std=gnu11",
+    "-fvisibility=hidden",
+    "-I" + _ROOT,
+] + select({
+    "//:with_rdma": ["-DWEFT_HAVE_RDMA"],
+    "//conditions:default": [],
+}) + select({
+    "//:with_cuda": ["-DWEFT_HAVE_CUDA"],
+    "//conditions:default": [],
+})
+
+# In order: a room may use those before it.
+_ROOMS = ["fsm", "reactor", "transports", "endpoints", "collectives", "runtime"]
+_OUTSIDE = ["//:__pkg__", "//bench:__subpackages__", "//examples:__pkg__", "//tests:__subpackages__", "//tools:__pkg__"]
+_TABLES = ["**/*.def", "**/*.fsm", "**/*.inc"]
+
+def _sources():
+    """What tests read as text: the check of includes, pictures, tables."""
+    native.filegroup(
+        name = "sources",
+        srcs = native.glob(["**"], exclude = ["BUILD.bazel"], allow_empty = True),
+        visibility = ["//visibility:public"],
+    )
+
+def _library(name, visibility, deps):
+    cc_library(
+        name = name,
+        srcs = native.glob(["**/*.c"], exclude = ["**/*_main.c"], allow_empty = True),
+        hdrs = native.glob(["**/*.h"], allow_empty = True),
+        copts = COPTS,
+        linkstatic = True,
+        textual_hdrs = native.glob(_TABLES, allow_empty = True),
+        visibility = visibility,
+        deps = ["//:headers"] + deps,
+        # Machines and transports register by tables, and libweft.so is made of these.
+        alwayslink = True,
+    )
+    _sources()
+
+def room(name, deps = []):
+    """All of a folder as one library, seen only by itself and the rooms below it."""
+    below = _ROOMS[_ROOMS.index(name):]
+    _library(
+        name,
+        ["//%s:__subpackages__" % other for other in below] + _OUTSIDE,
+        ["//" + other for other in _ROOMS[:_ROOMS.index(name)]] + deps,
+    )
+
+def transport(name, deps = []):
+    """One transport: no room and no other transport may name it."""
+    _library(name, _OUTSIDE, ["//fsm", "//reactor", "//transports"] + deps)
+
+def program(name, srcs, deps = [], data = []):
+    cc_binary(
+        name = name,
+        srcs = srcs,
+        copts = COPTS,
+        data = data,
+        linkstatic = True,
+        visibility = ["//visibility:public"],
+        deps = ["//:weft", "//:inside"] + deps,
+    )
+
+def programs(suffix, names = {}, deps = {}):
+    """Each *SUFFIX.c of the folder is a program, `weft_run_main.c` is `weft-run`; other *.c are shared by all.
+
+    Args:
+      suffix: "_main", or "" where every file is a program.
+      names: programs not called after their file, by file.
+      deps: what single programs need besides Weft, by program.
+    """
+    mains = native.glob(["*%s.c" % suffix], allow_empty = True)
+    shared = native.glob(["**/*.c"], exclude = mains, allow_empty = True) if suffix else []
+    cc_library(
+        name = "shared",
+        srcs = shared,
+        hdrs = native.glob(["**/*.h"], allow_empty = True),
+        copts = COPTS,
+        linkstatic = True,
+        textual_hdrs = native.glob(_TABLES, allow_empty = True),
+        visibility = ["//tests:__subpackages__"],
+        deps = ["//:weft", "//:inside"],
+    )
+    built = []
+    for main in mains:
+        name = names.get(main, main[:-len(suffix + ".c")].replace("_", "-"))
+        program(name, [main], [":shared"] + deps.get(name, []))
+        built.append(name)
+    native.filegroup(
+        name = "programs",
+        srcs = built,
+        visibility = ["//visibility:public"],
+    )
+    _sources()
+
+def tests(programs_of = [], deps = {}, exclusive = []):
+    """One test program for each <room>/*_test.c, linked with the whole library, named "room/file_test".
+
+    Other *.c of such a folder (fakes, the conformance suite) are linked to all of its tests. A *_test.sh or
+    *_test.py is run as it is. A test runs where the tree's text and `tools/`, `examples/` lie as in the checkout.
+
+    Args:
+      programs_of: folders whose tests start programs of tools/ and examples/.
+      deps: what single tests need besides Weft, by name.
+      exclusive: tests that measure time and want no other test beside them.
+    """
+    sources = native.glob(["*/*_test.c"], allow_empty = True)
+    scripts = native.glob(["*_test.sh", "*/*_test.sh", "*_test.py", "*/*_test.py"], allow_empty = True)
+    folders = {path.split("/")[0]: True for path in sources}
+    for folder in folders:
+        cc_library(
+            name = folder + "/shared",
+            testonly = True,
+            srcs = native.glob([folder + "/*.c"], exclude = [folder + "/*_test.c", folder + "/*_fuzz.c", folder + "/*_main.c"], allow_empty = True),
+            hdrs = native.glob([folder + "/*.h", "*.h"], allow_empty = True),
+            copts = COPTS,
+            linkstatic = True,
+            textual_hdrs = native.glob([folder + "/" + table for table in _TABLES], allow_empty = True),
+            deps = ["//:weft", "//:inside"],
+        )
+    for source in sources:
+        folder, name = source.split("/")[0], source[:-2]
+        cc_test(
+            name = name,
+            srcs = [source],
+            copts = COPTS,
+            data = ["//:text"] + (["//tools:programs", "//examples:programs", "//:weft_shared"] if folder in programs_of else []),
+            linkstatic = True,
+            tags = ["exclusive"] if name in exclusive else [],
+            deps = [folder + "/shared"] + deps.get(name, []),
+        )
+    for script in scripts:
+        name = script[:script.rindex(".")]
+        native.sh_test(
+            name = name,
+            srcs = [script],
+            data = ["//:text", "//:weft_shared", "//tools:programs", "//examples:programs"] + native.glob(["*.py", "*.sh", "*.txt"], exclude = [script]),
+            tags = ["exclusive"] if name in exclusive else [],
+        )
+
+def fuzz_targets():
+    """Each *_fuzz.c is a libFuzzer program; built only with --config=fuzz."""
+    for source in native.glob(["*_fuzz.c"], allow_empty = True):
+        cc_binary(
+            name = source[:-2],
+            srcs = [source],
+            copts = COPTS,
+            linkopts = ["-fsanitize=fuzzer"],
+            linkstatic = True,
+            tags = ["manual"],
+            deps = ["//:weft", "//:inside", ":shared"],
+        )
+    cc_library(
+        name = "shared",
+        srcs = native.glob(["*.c"], exclude = ["*_fuzz.c"], allow_empty = True),
+        hdrs = native.glob(["*.h"], allow_empty = True),
+        copts = COPTS,
+        linkstatic = True,
+        deps = ["//:weft", "//:inside"],
+    )

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Counts single test cases: tally.py SKIPS EVENTS, where EVENTS is what `bazel test --build_event_json_file` wrote.
+
+Prints what failed, then one line "PASSED FAILED SKIPPED". A case is a line "ok NAME", "not ok NAME" or "skip NAME" in a
+test's log. A test that ends badly without saying "not ok", one that says nothing at all and one that cannot be built
+count as one failed each, and so does a skip whose reason ("  skipped: REASON", before it) is not in SKIPS.
+"""
+import fnmatch
+import json
+import re
+import sys
+import urllib.parse
+
+CASE = re.compile(r"^(ok|not ok|skip) (\S.*)$")
+REASON = re.compile(r"^\s+skipped: (.*)$")
+
+
+def read_reasons(path):
+    with open(path) as file:
+        return [line.strip() for line in file if line.strip() and not line.startswith("#")]
+
+
+class Tally:
+    def __init__(self, reasons):
+        self.reasons = reasons
+        self.passed, self.skipped, self.failures = 0, 0, []
+
+    def fail(self, label, why):
+        self.failures.append("%s: %s" % (label, why))
+
+    def log(self, label, text, ended_well):
+        """Counts one run of one test program."""
+        cases, reason, bad = 0, "", 0
+        for line in text.splitlines():
+            said = REASON.match(line)
+            if said:
+                reason = said.group(1).strip()
+            case = CASE.match(line)
+            if not case:
+                continue
+            cases += 1
+            outcome, name = case.groups()
+            if outcome == "ok":
+                self.passed += 1
+            elif outcome == "not ok":
+                bad += 1
+                self.fail(label, name)
+            elif any(fnmatch.fnmatchcase(reason, allowed) for allowed in self.reasons):
+                self.skipped += 1
+            else:
+                bad += 1
+                self.fail(label, "%s was skipped: %s" % (name, reason or "no reason given"))
+            reason = ""
+        if not ended_well and not bad:
+            self.fail(label, "ended badly after %d cases" % cases)
+        elif not cases and not bad:
+            self.fail(label, "ran no case")
+
+
+def events(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
+def log_text(outputs):
+    for output in outputs:
+        if output["name"] == "test.log" and "uri" in output:
+            path = urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)
+            with open(path, errors="replace") as file:
+                return file.read()
+    return ""
+
+
+def count_events(tally, path):
+    """A retried test counts by its last run; a target that did not build counts as failed."""
+    runs, broken = {}, {}
+    for event in events(path):
+        key = event["id"]
+        if "testResult" in event:
+            result = event["testResult"]
+            runs[key["testResult"]["label"]] = (result["status"], result.get("testActionOutput", []))
+        elif "targetCompleted" in key and not event.get("completed", {}).get("success"):
+            broken[key["targetCompleted"]["label"]] = "does not build"
+    for label, (status, outputs) in sorted(runs.items()):
+        tally.log(label, log_text(outputs), status == "PASSED")
+    for label, why in sorted(broken.items()):
+        if label not in runs:
+            tally.fail(label, why)
+
+
+def main():
+    reasons, paths = read_reasons(sys.argv[1]), sys.argv[2:]
+    tally = Tally(reasons)
+    for path in paths:
+        count_events(tally, path)
+    for failure in tally.failures:
+        print("not ok", failure)
+    print(tally.passed, len(tally.failures), tally.skipped)
+    return 1 if tally.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
