@@ -1,0 +1,234 @@
+#include "server.h"
+#include "round.h"
+#include "wire.h"
+#include <reactor/reactor.h>
+#include <string.h>
+#include <sys/types.h>
+
+/* Who cancels a round may run ahead of the others, but not for ever. */
+enum { MAX_OPEN = 16 };
+
+struct rank {
+    uint32_t next; /* the round that it joins next */
+    bool gone;
+    /* The frame that is coming in. */
+    uint8_t header[RUN_HEADER];
+    size_t have; /* of header and payload together */
+    struct run_frame frame;
+    uint8_t *payload;
+};
+
+/* A round with what was contributed so far. */
+struct gather {
+    struct round round;
+    struct gather *next; /* by number */
+    struct run_server *server;
+    uint32_t number, len;
+    uint8_t *all;    /* size × len */
+    uint32_t joiner; /* whose contribution is being delivered */
+};
+
+struct run_server {
+    uint32_t size, n_gone;
+    unsigned n_open;
+    run_send_fn send;
+    void *arg;
+    struct gather *rounds;
+    struct rank ranks[];
+};
+
+/* ---- answers ------------------------------------------------------------------------------------------- */
+
+static bool has_joined(const struct gather *g, uint32_t rank) {
+    return g->server->ranks[rank].next > g->number;
+}
+
+static void send_frame(struct gather *g, uint32_t rank, enum run_type type, const void *payload, uint32_t len) {
+    struct run_server *s = g->server;
+    struct run_frame frame = {.type = type, .round = g->number, .len = len};
+    uint8_t header[RUN_HEADER];
+    if (s->ranks[rank].gone) return;
+    weft__run_encode(&frame, header);
+    s->send(s->arg, rank, header, sizeof header);
+    if (len > 0) s->send(s->arg, rank, payload, len);
+}
+
+static void refuse(struct gather *g, uint32_t rank) {
+    uint32_t why = (uint32_t)g->round.why;
+    uint8_t bytes[4] = {(uint8_t)why, (uint8_t)(why >> 8), (uint8_t)(why >> 16), (uint8_t)(why >> 24)};
+    send_frame(g, rank, RUN_DENIED, bytes, sizeof bytes);
+}
+
+static void effect(struct fsm *m, unsigned what) {
+    struct gather *g = (struct gather *)m;
+    struct run_server *s = g->server;
+    switch (what) {
+    case ROUND_FX_KEEP:
+        if (g->len > 0) memcpy(g->all + (size_t)g->joiner * g->len, s->ranks[g->joiner].payload, g->len);
+        break;
+    case ROUND_FX_ANSWER:
+        for (uint32_t i = 0; i < s->size; i++) send_frame(g, i, RUN_ALL, g->all, g->len * s->size);
+        break;
+    case ROUND_FX_REFUSE_ALL:
+        for (uint32_t i = 0; i < s->size; i++)
+            if (has_joined(g, i)) refuse(g, i);
+        break;
+    case ROUND_FX_REFUSE_ONE: refuse(g, g->joiner); break;
+    default: break;
+    }
+}
+
+/* Only an answered round would say so, and it is forgotten at once. */
+static void fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    (void)event;
+    (void)why;
+    ((struct gather *)m)->round.why = WEFT_ERR_INTERNAL;
+}
+
+static const struct fsm_port port = {&weft__round_machine, effect, fail};
+
+/* ---- rounds -------------------------------------------------------------------------------------------- */
+
+static bool is_over(const struct gather *g) {
+    if (g->round.fsm.state == ROUND_ANSWERED) return true;
+    if (g->round.fsm.state == ROUND_COLLECT) return false;
+    for (uint32_t i = 0; i < g->server->size; i++)
+        if (!has_joined(g, i) && !g->server->ranks[i].gone) return false;
+    return true;
+}
+
+static void forget_those_over(struct run_server *s) {
+    for (struct gather **at = &s->rounds; *at;) {
+        struct gather *g = *at;
+        if (!is_over(g)) {
+            at = &g->next;
+            continue;
+        }
+        *at = g->next;
+        s->n_open--;
+        talloc_free(g);
+    }
+}
+
+static bool someone_is_missing_for_good(const struct gather *g) {
+    for (uint32_t i = 0; i < g->server->size; i++)
+        if (g->server->ranks[i].gone && !has_joined(g, i)) return true;
+    return false;
+}
+
+static struct gather *find(struct run_server *s, uint32_t number) {
+    struct gather *g = s->rounds;
+    while (g && g->number != number) g = g->next;
+    return g;
+}
+
+static weft_status_t open_round(struct run_server *s, uint32_t number, uint32_t len, struct gather **round_p) {
+    if (s->n_open == MAX_OPEN) return WEFT_ERR_QUOTA;
+    if ((size_t)len * s->size > RUN_MAX_PAYLOAD) return WEFT_ERR_TOO_BIG;
+    struct gather *g = weft__new(s, struct gather);
+    if (!g) return WEFT_ERR_NO_MEMORY;
+    g->all = weft__alloc(g, (size_t)len * s->size + 1, "contributions");
+    if (!g->all) {
+        talloc_free(g);
+        return WEFT_ERR_NO_MEMORY;
+    }
+    fsm_init(&g->round.fsm, &port, ROUND_COLLECT, number);
+    g->server = s;
+    g->number = number;
+    g->len = len;
+    g->next = s->rounds;
+    s->rounds = g;
+    s->n_open++;
+    if (s->n_gone > 0 && someone_is_missing_for_good(g)) fsm_step(&g->round.fsm, ROUND_EV_GONE);
+    *round_p = g;
+    return WEFT_OK;
+}
+
+/* A whole contribution is here. */
+static weft_status_t contribute(struct run_server *s, uint32_t rank) {
+    struct rank *from = &s->ranks[rank];
+    const struct run_frame *frame = &from->frame;
+    if (frame->round != from->next) return WEFT_ERR_PROTOCOL;
+    struct gather *g = find(s, frame->round);
+    weft_status_t st = g ? WEFT_OK : open_round(s, frame->round, frame->len, &g);
+    if (st < 0) return st;
+
+    g->joiner = rank;
+    bool last = g->round.n_joined + 1 == s->size;
+    fsm_step(&g->round.fsm, frame->len != g->len ? ROUND_EV_ODD : last ? ROUND_EV_LAST : ROUND_EV_JOIN);
+    from->next++;
+    forget_those_over(s);
+    return WEFT_OK;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------ */
+
+static weft_status_t took_header(struct run_server *s, struct rank *from) {
+    size_t have = from->have < RUN_HEADER ? from->have : RUN_HEADER;
+    weft_status_t st = weft__run_decode(from->header, have, &from->frame);
+    if (st != WEFT_OK) return st;
+    if (from->frame.type != RUN_GATHER) return WEFT_ERR_PROTOCOL;
+    from->payload = weft__alloc(s, from->frame.len + 1, "contribution");
+    return from->payload ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+/* Takes what belongs to the frame at hand; returns how much that was, or an error. */
+static ssize_t take(struct run_server *s, struct rank *from, const uint8_t *data, size_t len) {
+    bool header = from->have < RUN_HEADER;
+    size_t end = header ? RUN_HEADER : RUN_HEADER + from->frame.len;
+    size_t n = len < end - from->have ? len : end - from->have;
+    memcpy(header ? from->header + from->have : from->payload + from->have - RUN_HEADER, data, n);
+    from->have += n;
+    weft_status_t st = header ? took_header(s, from) : WEFT_OK;
+    return st < 0 ? (ssize_t)st : (ssize_t)n;
+}
+
+static weft_status_t finish_frame(struct run_server *s, uint32_t rank) {
+    struct rank *from = &s->ranks[rank];
+    if (from->have < RUN_HEADER || from->have < RUN_HEADER + from->frame.len) return WEFT_OK;
+    weft_status_t st = contribute(s, rank);
+    talloc_free(from->payload);
+    from->payload = NULL;
+    from->have = 0;
+    return st;
+}
+
+weft_status_t weft__run_server_bytes(struct run_server *s, uint32_t rank, const void *data, size_t len) {
+    struct rank *from = &s->ranks[rank];
+    const uint8_t *at = data;
+    while (len > 0 && !from->gone) {
+        ssize_t n = take(s, from, at, len);
+        if (n < 0) return (weft_status_t)n;
+        weft_status_t st = finish_frame(s, rank);
+        if (st < 0) return st;
+        at += n;
+        len -= (size_t)n;
+    }
+    return WEFT_OK;
+}
+
+void weft__run_server_gone(struct run_server *s, uint32_t rank) {
+    struct rank *who = &s->ranks[rank];
+    if (who->gone) return;
+    who->gone = true;
+    s->n_gone++;
+    talloc_free(who->payload);
+    who->payload = NULL;
+    for (struct gather *g = s->rounds; g; g = g->next)
+        if (!has_joined(g, rank)) fsm_step(&g->round.fsm, ROUND_EV_GONE);
+    forget_those_over(s);
+}
+
+unsigned weft__run_server_open(const struct run_server *s) {
+    return s->n_open;
+}
+
+struct run_server *weft__run_server_create(const void *parent, uint32_t size, run_send_fn send, void *arg) {
+    struct run_server *s = weft__alloc(parent, sizeof *s + size * sizeof s->ranks[0], "struct run_server");
+    if (!s) return NULL;
+    s->size = size;
+    s->send = send;
+    s->arg = arg;
+    for (uint32_t i = 0; i < size; i++) s->ranks[i].next = 1;
+    return s;
+}
