@@ -1,7 +1,7 @@
 /*
  * A collective as a schedule: what one rank sends, receives, reduces and copies, and what must be done before
  * what. It is a pure function of (algorithm, shape), so that a test can run all ranks' schedules without a network
- * (checker.h). Whoever runs one may take its steps in any order that keeps `after`.
+ * (tests/collectives/checker.h). Whoever runs one may take its steps in any order that keeps `after`.
  */
 #ifndef WEFT_COLLECTIVES_SCHEDULE_H
 #define WEFT_COLLECTIVES_SCHEDULE_H

@@ -11,7 +11,7 @@
 #ifndef WEFT_COLLECTIVES_CHECKER_H
 #define WEFT_COLLECTIVES_CHECKER_H
 
-#include "schedule.h"
+#include <collectives/schedule.h>
 
 struct check {
     enum coll_algorithm algorithm;
