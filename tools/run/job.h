@@ -1,0 +1,35 @@
+/* Processes of one job on this machine: started together, ended together, served with an exchange. */
+#ifndef WEFT_TOOLS_RUN_JOB_H
+#define WEFT_TOOLS_RUN_JOB_H
+
+#include <fsm/fsm.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "job.fsm"
+#define FSM_NAME   job
+#define FSM_PREFIX JOB
+#include <fsm/declare.h>
+
+/* The machine's data. */
+struct job {
+    struct fsm fsm;
+    int reason; /* the exit code that FAILED or STOP brings */
+    int code;   /* of weft-run */
+};
+
+enum { JOB_CODE_TIMEOUT = 124, JOB_CODE_NOT_RUN = 126, JOB_CODE_NOT_FOUND = 127 };
+
+struct job_params {
+    const char *tool; /* for messages */
+    uint32_t n;
+    const char *file;  /* looked for in PATH */
+    char *const *argv; /* NULL-terminated */
+    double timeout_s;  /* 0: none */
+    bool plain;        /* the processes write to our own output, unprefixed */
+};
+
+/* Runs it to its end. The exit code: 0, or that of the first failure (128 + signal, 124 on a timeout). */
+int job_run(const struct job_params *params);
+
+#endif

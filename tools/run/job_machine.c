@@ -1,0 +1,39 @@
+/* The table's actions: plain data only. */
+#include "job.h"
+#include <assert.h>
+
+static void job_invariants(const struct fsm *m) {
+    const struct job *job = (const struct job *)m;
+    assert(job->fsm.state != JOB_RUNNING || job->code == 0);
+}
+
+#define FSM_NAME       job
+#define FSM_PREFIX     JOB
+#define FSM_INVARIANTS job_invariants
+#include <fsm/define.h>
+
+static void end(struct fsm *m, int code) {
+    ((struct job *)m)->code = code;
+    fsm_effect(m, JOB_FX_TERMINATE);
+    fsm_effect(m, JOB_FX_ARM_GRACE);
+}
+
+static void job_act_fail(struct fsm *m) {
+    end(m, ((struct job *)m)->reason);
+}
+
+static void job_act_stop(struct fsm *m) {
+    end(m, ((struct job *)m)->reason);
+}
+
+static void job_act_time_out(struct fsm *m) {
+    end(m, JOB_CODE_TIMEOUT);
+}
+
+static void job_act_kill(struct fsm *m) {
+    fsm_effect(m, JOB_FX_KILL);
+}
+
+static void job_act_over(struct fsm *m) {
+    fsm_effect(m, JOB_FX_LEAVE);
+}

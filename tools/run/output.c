@@ -1,0 +1,162 @@
+#include "output.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A pipe that polls writable takes so much without blocking (PIPE_BUF), and so does a terminal. */
+enum { PIECE = 4096, HIGH_WATER = 1 << 20 };
+
+/* ---- sinks -------------------------------------------------------------------------------------------- */
+
+static void set_paused(struct outputs *o, bool paused) {
+    if (o->paused == paused) return;
+    o->paused = paused;
+    for (uint32_t i = 0; i < 2 * o->n; i++) {
+        struct source *s = &o->sources[i];
+        if (!s->open) continue;
+        if (paused)
+            ev_io_stop(o->loop, &s->watcher);
+        else
+            ev_io_start(o->loop, &s->watcher);
+    }
+}
+
+static void give_up(struct sink *sink) {
+    sink->broken = true;
+    sink->len = 0;
+    ev_io_stop(sink->outputs->loop, &sink->watcher);
+    if (sink->outputs->broken) sink->outputs->broken(sink->outputs);
+}
+
+/* Writes a piece; false when it must be tried again later. */
+static bool write_piece(struct sink *sink) {
+    ssize_t n = write(sink->watcher.fd, sink->bytes, sink->len < PIECE ? sink->len : PIECE);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (n < 0) {
+        give_up(sink);
+        return false;
+    }
+    sink->len -= (size_t)n;
+    memmove(sink->bytes, sink->bytes + n, sink->len);
+    return true;
+}
+
+static void on_writable(struct ev_loop *loop, ev_io *watcher, int events) {
+    struct sink *sink = watcher->data;
+    (void)events;
+    write_piece(sink);
+    if (sink->len == 0) ev_io_stop(loop, watcher);
+    if (sink->len < HIGH_WATER / 2) set_paused(sink->outputs, false);
+}
+
+static void put(struct sink *sink, const char *bytes, size_t len) {
+    if (sink->broken) return;
+    if (sink->len + len > sink->room) {
+        size_t room = 2 * (sink->len + len);
+        char *more = realloc(sink->bytes, room);
+        if (!more) return give_up(sink);
+        sink->bytes = more;
+        sink->room = room;
+    }
+    memcpy(sink->bytes + sink->len, bytes, len);
+    sink->len += len;
+    ev_io_start(sink->outputs->loop, &sink->watcher);
+    if (sink->len > HIGH_WATER) set_paused(sink->outputs, true);
+}
+
+/* ---- sources ------------------------------------------------------------------------------------------ */
+
+/* A line, or a piece of one that is longer than the buffer or lacks its end: it gets one. */
+static void forward(struct source *s, size_t len) {
+    char prefix[16];
+    int n = snprintf(prefix, sizeof prefix, "[%u] ", s->rank);
+    put(s->sink, prefix, (size_t)n);
+    put(s->sink, s->line, len);
+    if (s->line[len - 1] != '\n') put(s->sink, "\n", 1);
+    s->len -= len;
+    memmove(s->line, s->line + len, s->len);
+}
+
+static void forward_lines(struct source *s) {
+    for (;;) {
+        char *end = memchr(s->line, '\n', s->len);
+        if (end)
+            forward(s, (size_t)(end - s->line) + 1);
+        else if (s->len == sizeof s->line)
+            forward(s, s->len);
+        else
+            return;
+    }
+}
+
+static void close_source(struct source *s) {
+    if (s->len > 0) forward(s, s->len);
+    ev_io_stop(s->outputs->loop, &s->watcher);
+    close(s->watcher.fd);
+    s->open = false;
+}
+
+/* False when there is nothing more for now. */
+static bool read_piece(struct source *s) {
+    ssize_t n = read(s->watcher.fd, s->line + s->len, sizeof s->line - s->len);
+    if (n < 0 && errno == EINTR) return true;
+    if (n < 0 && errno == EAGAIN) return false;
+    if (n <= 0) {
+        close_source(s);
+        return false;
+    }
+    s->len += (size_t)n;
+    forward_lines(s);
+    return true;
+}
+
+static void on_readable(struct ev_loop *loop, ev_io *watcher, int events) {
+    (void)loop;
+    (void)events;
+    read_piece(watcher->data);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------------------- */
+
+bool outputs_open(struct outputs *o, struct ev_loop *loop, uint32_t n_ranks, void (*broken)(struct outputs *)) {
+    *o = (struct outputs){.loop = loop, .n = n_ranks, .broken = broken};
+    o->sources = calloc(2 * n_ranks, sizeof o->sources[0]);
+    for (int i = 0; i < 2; i++) {
+        o->sinks[i].outputs = o;
+        ev_io_init(&o->sinks[i].watcher, on_writable, i + 1, EV_WRITE);
+        o->sinks[i].watcher.data = &o->sinks[i];
+    }
+    return o->sources != NULL;
+}
+
+void outputs_forward(struct outputs *o, uint32_t rank, int to, int fd) {
+    struct source *s = &o->sources[2 * rank + (uint32_t)to - 1];
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    s->outputs = o;
+    s->sink = &o->sinks[to - 1];
+    s->rank = rank;
+    s->open = true;
+    ev_io_init(&s->watcher, on_readable, fd, EV_READ);
+    s->watcher.data = s;
+    ev_io_start(o->loop, &s->watcher);
+}
+
+void outputs_close(struct outputs *o) {
+    o->broken = NULL;
+    for (uint32_t i = 0; o->sources && i < 2 * o->n; i++) {
+        struct source *s = &o->sources[i];
+        while (s->open && read_piece(s)) {
+        }
+        if (s->open) close_source(s); /* something that outlived its process holds the other end */
+    }
+    for (int i = 0; i < 2; i++) {
+        struct sink *sink = &o->sinks[i];
+        while (sink->len > 0 && !sink->broken) write_piece(sink); /* the job is over: blocking is right now */
+        ev_io_stop(o->loop, &sink->watcher);
+        free(sink->bytes);
+    }
+    free(o->sources);
+}

@@ -1,0 +1,48 @@
+/* What the processes write, forwarded line by line with the rank in front. */
+#ifndef WEFT_TOOLS_RUN_OUTPUT_H
+#define WEFT_TOOLS_RUN_OUTPUT_H
+
+#include <ev.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct outputs;
+
+/* Where lines go: written when the descriptor takes them, so that a slow reader never stops the loop. */
+struct sink {
+    ev_io watcher;
+    struct outputs *outputs;
+    char *bytes;
+    size_t len, room;
+    bool broken; /* nobody reads any more */
+};
+
+/* One stream of one process. */
+struct source {
+    ev_io watcher;
+    struct outputs *outputs;
+    struct sink *sink;
+    uint32_t rank;
+    bool open;
+    size_t len;
+    char line[8192]; /* the last one, until its end comes; a longer one goes in pieces */
+};
+
+struct outputs {
+    struct ev_loop *loop;
+    struct sink sinks[2];   /* standard output, standard error */
+    struct source *sources; /* two a rank */
+    uint32_t n;
+    bool paused;                             /* a sink is far behind */
+    void (*broken)(struct outputs *outputs); /* our own standard output was closed */
+};
+
+/* False when memory runs out. */
+bool outputs_open(struct outputs *o, struct ev_loop *loop, uint32_t n_ranks, void (*broken)(struct outputs *));
+/* Forwards `fd`, the read end of a pipe that it owns from now on, to our descriptor `to` (1 or 2). */
+void outputs_forward(struct outputs *o, uint32_t rank, int to, int fd);
+/* Takes what the pipes still hold, writes everything and closes. */
+void outputs_close(struct outputs *o);
+
+#endif

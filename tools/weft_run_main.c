@@ -1,0 +1,67 @@
+/* weft-run: starts a program as N processes on this machine and lets them find each other. */
+#include <getopt.h>
+#include <runtime/wire.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/job.h"
+
+static const char usage[] =
+    "weft-run -n N [--timeout SECONDS] [--plain] [--] PROGRAM [ARGUMENTS…]\n"
+    "\n"
+    "Starts N processes of PROGRAM on this machine. Each finds its siblings by weft_run_exchange().\n"
+    "Output is forwarded line by line with the rank in front: [3] hello. When one fails, the others\n"
+    "are ended (SIGTERM, after 2 s SIGKILL). The exit code is that of the first failure: its own,\n"
+    "128 + the signal that ended it, 124 after the timeout, 127 when PROGRAM is not found.\n"
+    "\n"
+    "  -n, --ranks N          how many, 1 to 4096 (default 1)\n"
+    "      --timeout SECONDS  end the job after that time\n"
+    "      --plain            no prefixes: the processes write to weft-run's own output\n"
+    "  -h, --help             this text\n";
+
+enum { BAD_USAGE = 2 };
+
+static int refuse(const char *what, const char *value) {
+    fprintf(stderr, "weft-run: %s: %s\nTry weft-run --help.\n", what, value);
+    return BAD_USAGE;
+}
+
+/* The whole of `text` as a number in range. */
+static int number(const char *text, double least, double most, double *value_p) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= least && value <= most)) return 0;
+    *value_p = value;
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    static const struct option options[] = {{"ranks", required_argument, NULL, 'n'},
+                                            {"timeout", required_argument, NULL, 't'},
+                                            {"plain", no_argument, NULL, 'p'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    double n = 1, timeout = 0;
+    struct job_params params = {.tool = "weft-run"};
+    int c;
+    while ((c = getopt_long(argc, argv, "+n:h", options, NULL)) != -1) {
+        switch (c) {
+        case 'n':
+            if (!number(optarg, 1, RUN_MAX_RANKS, &n) || n != (uint32_t)n) return refuse("-n", optarg);
+            break;
+        case 't':
+            if (!number(optarg, 0.001, 1e9, &timeout)) return refuse("--timeout", optarg);
+            break;
+        case 'p': params.plain = true; break;
+        case 'h': fputs(usage, stdout); return 0;
+        default: fputs("Try weft-run --help.\n", stderr); return BAD_USAGE;
+        }
+    }
+    if (optind == argc) return refuse("no program", "nothing to start");
+    params.n = (uint32_t)n;
+    params.timeout_s = timeout;
+    params.file = argv[optind];
+    params.argv = argv + optind;
+    return job_run(&params);
+}
