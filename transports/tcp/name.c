@@ -1,0 +1,243 @@
+#define _GNU_SOURCE
+#include "name.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <reactor/reactor.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- host:port ----------------------------------------------------------------------------------------- */
+
+static bool parse_port(const char *text, size_t len, uint16_t *port_p) {
+    unsigned port = 0;
+    if (len == 0 || len > 5) return false;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        port = port * 10 + (unsigned)(text[i] - '0');
+    }
+    *port_p = (uint16_t)port;
+    return port <= UINT16_MAX;
+}
+
+static bool parse_where(const char *text, size_t len, struct tcp_where *where) {
+    const char *host = text, *colon = len ? memrchr(text, ':', len) : NULL;
+    if (!colon) return false;
+    size_t host_len = (size_t)(colon - text);
+    if (!parse_port(colon + 1, len - host_len - 1, &where->port)) return false;
+    if (host_len >= 2 && host[0] == '[' && host[host_len - 1] == ']') {
+        host++;
+        host_len -= 2;
+    } else if (memchr(host, ':', host_len)) {
+        return false; /* IPv6 goes into brackets */
+    }
+    if (host_len == 0 || host_len >= sizeof where->host) return false;
+    for (size_t i = 0; i < host_len; i++)
+        if ((unsigned char)host[i] <= ' ' || strchr("[]/\x7f", host[i])) return false;
+    memcpy(where->host, host, host_len);
+    where->host[host_len] = 0;
+    return true;
+}
+
+weft_status_t tcp_where_parse(const char *text, size_t len, struct tcp_where *where_p) {
+    struct tcp_where where;
+    if (!parse_where(text, len, &where))
+        return weft__fail(WEFT_ERR_ADDRESS, "\"%.*s\" is not host:port, [v6]:port or *:port",
+                          (int)(len < 256 ? len : 256), text);
+    *where_p = where;
+    return WEFT_OK;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------ */
+
+bool tcp_host_numeric(const char *host, uint16_t port, union tcp_sockaddr *to) {
+    union tcp_sockaddr a = {.v4.sin_family = AF_INET, .v4.sin_port = htons(port)};
+    if (inet_pton(AF_INET, host, &a.v4.sin_addr) == 1) {
+        *to = a;
+        return true;
+    }
+    char bare[INET6_ADDRSTRLEN];
+    const char *zone = strchr(host, '%');
+    size_t len = zone ? (size_t)(zone - host) : strlen(host);
+    if (len >= sizeof bare) return false;
+    memcpy(bare, host, len);
+    bare[len] = 0;
+    a = (union tcp_sockaddr){.v6.sin6_family = AF_INET6, .v6.sin6_port = htons(port)};
+    if (inet_pton(AF_INET6, bare, &a.v6.sin6_addr) != 1) return false;
+    if (zone && (a.v6.sin6_scope_id = if_nametoindex(zone + 1)) == 0) return false;
+    *to = a;
+    return true;
+}
+
+/* The next word of a line; NULL at its end or at a comment. */
+static const char *next_word(const char **at, const char *end, size_t *len_p) {
+    while (*at < end && (**at == ' ' || **at == '\t' || **at == '\r')) ++*at;
+    const char *word = *at;
+    if (word == end || *word == '#') return NULL;
+    while (*at < end && **at != ' ' && **at != '\t' && **at != '\r' && **at != '#') ++*at;
+    *len_p = (size_t)(*at - word);
+    return word;
+}
+
+static bool line_names(const char *at, const char *end, const char *host, char *ip, size_t ip_room) {
+    size_t len, host_len = strlen(host);
+    const char *word = next_word(&at, end, &len);
+    if (!word || len >= ip_room) return false;
+    memcpy(ip, word, len);
+    ip[len] = 0;
+    while ((word = next_word(&at, end, &len)))
+        if (len == host_len && strncasecmp(word, host, len) == 0) return true;
+    return false;
+}
+
+size_t tcp_hosts_find(const char *text, size_t len, const char *host, uint16_t port, union tcp_sockaddr *to,
+                      size_t room) {
+    char ip[INET6_ADDRSTRLEN + IF_NAMESIZE];
+    size_t n = 0;
+    for (const char *end = text + len, *line = text, *stop; line < end && n < room; line = stop + 1) {
+        stop = memchr(line, '\n', (size_t)(end - line));
+        if (!stop) stop = end;
+        if (line_names(line, stop, host, ip, sizeof ip) && tcp_host_numeric(ip, port, &to[n])) n++;
+    }
+    return n;
+}
+
+static size_t hosts_file_find(const char *host, uint16_t port, union tcp_sockaddr *to, size_t room) {
+    char text[32 * 1024];
+    int fd = open("/etc/hosts", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t len = read(fd, text, sizeof text);
+    close(fd);
+    return len > 0 ? tcp_hosts_find(text, (size_t)len, host, port, to, room) : 0;
+}
+
+weft_status_t tcp_resolve(const struct tcp_where *where, union tcp_sockaddr *to, size_t *n_p) {
+    if (strcmp(where->host, "*") == 0) {
+        *to = (union tcp_sockaddr){.v6.sin6_family = AF_INET6, .v6.sin6_port = htons(where->port)};
+        *n_p = 1;
+        return WEFT_OK;
+    }
+    if (tcp_host_numeric(where->host, where->port, to)) {
+        *n_p = 1;
+        return WEFT_OK;
+    }
+    size_t n = hosts_file_find(where->host, where->port, to, *n_p);
+    if (n == 0 && strcasecmp(where->host, "localhost") == 0) n = tcp_host_numeric("127.0.0.1", where->port, to);
+    if (n == 0) return weft__fail(WEFT_ERR_ADDRESS, "\"%s\" is neither numeric nor in /etc/hosts", where->host);
+    *n_p = n;
+    return WEFT_OK;
+}
+
+/* ---- socket addresses --------------------------------------------------------------------------------- */
+
+socklen_t tcp_sockaddr_len(const union tcp_sockaddr *a) {
+    return a->any.sa_family == AF_INET ? sizeof a->v4 : sizeof a->v6;
+}
+
+uint16_t tcp_sockaddr_port(const union tcp_sockaddr *a) {
+    return ntohs(a->any.sa_family == AF_INET ? a->v4.sin_port : a->v6.sin6_port);
+}
+
+bool tcp_sockaddr_equal(const union tcp_sockaddr *a, const union tcp_sockaddr *b) {
+    if (a->any.sa_family != b->any.sa_family || tcp_sockaddr_port(a) != tcp_sockaddr_port(b)) return false;
+    if (a->any.sa_family == AF_INET) return a->v4.sin_addr.s_addr == b->v4.sin_addr.s_addr;
+    return memcmp(&a->v6.sin6_addr, &b->v6.sin6_addr, 16) == 0;
+}
+
+bool tcp_is_loopback(const union tcp_sockaddr *a) {
+    if (a->any.sa_family == AF_INET) return ntohl(a->v4.sin_addr.s_addr) >> 24 == 127;
+    if (IN6_IS_ADDR_V4MAPPED(&a->v6.sin6_addr)) return a->v6.sin6_addr.s6_addr[12] == 127;
+    return IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr);
+}
+
+bool tcp_is_any(const union tcp_sockaddr *a) {
+    if (a->any.sa_family == AF_INET) return a->v4.sin_addr.s_addr == INADDR_ANY;
+    return IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr);
+}
+
+void tcp_sockaddr_text(const union tcp_sockaddr *a, char *buf, size_t size) {
+    char ip[INET6_ADDRSTRLEN] = "?", zone[IF_NAMESIZE] = "";
+    unsigned port = tcp_sockaddr_port(a);
+    if (a->any.sa_family == AF_INET) {
+        inet_ntop(AF_INET, &a->v4.sin_addr, ip, sizeof ip);
+        snprintf(buf, size, "%s:%u", ip, port);
+        return;
+    }
+    inet_ntop(AF_INET6, &a->v6.sin6_addr, ip, sizeof ip);
+    bool zoned = a->v6.sin6_scope_id && if_indextoname(a->v6.sin6_scope_id, zone);
+    snprintf(buf, size, "[%s%s%s]:%u", ip, zoned ? "%" : "", zone, port);
+}
+
+void tcp_sockaddr_to_address(const union tcp_sockaddr *a, struct tcp_address *to) {
+    memset(to->ip, 0, sizeof to->ip);
+    to->port = tcp_sockaddr_port(a);
+    to->scope = 0;
+    if (a->any.sa_family == AF_INET) {
+        to->family = 4;
+        memcpy(to->ip, &a->v4.sin_addr, 4);
+        return;
+    }
+    to->family = 6;
+    to->scope = a->v6.sin6_scope_id;
+    memcpy(to->ip, &a->v6.sin6_addr, 16);
+}
+
+void tcp_address_to_sockaddr(const struct tcp_address *a, union tcp_sockaddr *to) {
+    memset(to, 0, sizeof *to);
+    if (a->family == 4) {
+        to->v4.sin_family = AF_INET;
+        to->v4.sin_port = htons(a->port);
+        memcpy(&to->v4.sin_addr, a->ip, 4);
+        return;
+    }
+    to->v6.sin6_family = AF_INET6;
+    to->v6.sin6_port = htons(a->port);
+    to->v6.sin6_scope_id = a->scope;
+    memcpy(&to->v6.sin6_addr, a->ip, 16);
+}
+
+/* ---- this host ------------------------------------------------------------------------------------------ */
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t len) {
+    for (const uint8_t *p = bytes; len--; p++) hash = (hash ^ *p) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return hash;
+}
+
+uint64_t tcp_host_id(void) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    char boot[64];
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : read(fd, boot, sizeof boot);
+    if (len > 0) hash = mix(hash, boot, (size_t)len);
+    if (fd >= 0) close(fd);
+    struct stat net;
+    if (stat("/proc/self/ns/net", &net) == 0) hash = mix(hash, &net.st_ino, sizeof net.st_ino);
+    return hash;
+}
+
+static bool outward(const struct ifaddrs *i, int family) {
+    if (!i->ifa_addr || i->ifa_addr->sa_family != family || !(i->ifa_flags & IFF_UP)) return false;
+    if (i->ifa_flags & IFF_LOOPBACK) return false;
+    return family == AF_INET ||
+           !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr);
+}
+
+bool tcp_outward_address(union tcp_sockaddr *a) {
+    static const int families[] = {AF_INET, AF_INET6};
+    struct ifaddrs *all, *i = NULL;
+    if (getifaddrs(&all) < 0) return false;
+    for (int f = 0; f < 2 && !i; f++)
+        for (i = all; i && !outward(i, families[f]);) i = i->ifa_next;
+    if (i) {
+        memset(a, 0, sizeof *a);
+        memcpy(a, i->ifa_addr, i->ifa_addr->sa_family == AF_INET ? sizeof a->v4 : sizeof a->v6);
+    }
+    freeifaddrs(all);
+    return i != NULL;
+}

@@ -1,0 +1,155 @@
+#include "wire.h"
+
+#include <string.h>
+#include <transports/transport.h>
+
+static void put16(uint8_t *to, uint16_t v) {
+    to[0] = (uint8_t)v;
+    to[1] = (uint8_t)(v >> 8);
+}
+static void put32(uint8_t *to, uint32_t v) {
+    put16(to, (uint16_t)v);
+    put16(to + 2, (uint16_t)(v >> 16));
+}
+static uint16_t get16(const uint8_t *from) {
+    return (uint16_t)(from[0] | from[1] << 8);
+}
+static uint32_t get32(const uint8_t *from) {
+    return get16(from) | (uint32_t)get16(from + 2) << 16;
+}
+static uint64_t get64(const uint8_t *from) {
+    return get32(from) | (uint64_t)get32(from + 4) << 32;
+}
+
+/* ---- greetings -------------------------------------------------------------------------------------- */
+
+static const uint8_t magic[4] = {'W', 'E', 'F', 'T'};
+
+size_t tcp_greeting_size(uint8_t kind) {
+    switch (kind) {
+    case TCP_HELLO: return TCP_HELLO_SIZE;
+    case TCP_CHALLENGE: return TCP_CHALLENGE_SIZE;
+    case TCP_PROVE: return TCP_PROOF_SIZE;
+    case TCP_REFUSAL: return TCP_REFUSAL_SIZE;
+    default: return 0;
+    }
+}
+
+size_t tcp_greeting_encode(const struct tcp_greeting *g, void *to) {
+    uint8_t *p = to;
+    size_t size = tcp_greeting_size(g->kind);
+    memset(p, 0, size);
+    memcpy(p, magic, 4);
+    put16(p + 4, TCP_VERSION);
+    p[6] = g->kind;
+    switch (g->kind) {
+    case TCP_CHALLENGE:
+        memcpy(p + 64, g->proof, TCP_PROOF);
+        /* fall through */
+    case TCP_HELLO:
+        tcp_put64(p + 8, g->worker);
+        tcp_put64(p + 16, g->target);
+        put32(p + 24, g->flags);
+        memcpy(p + 32, g->nonce, TCP_NONCE);
+        break;
+    case TCP_PROVE: memcpy(p + 8, g->proof, TCP_PROOF); break;
+    case TCP_REFUSAL: put32(p + 8, (uint32_t)g->status); break;
+    }
+    return size;
+}
+
+/* Each byte of the prefix is judged as soon as it is there, so that junk is not waited upon. */
+static weft_status_t check_prefix(const uint8_t *p, size_t len) {
+    if (memcmp(p, magic, len < 4 ? len : 4) != 0) return WEFT_ERR_PROTOCOL;
+    if (len >= 6 && get16(p + 4) != TCP_VERSION) return WEFT_ERR_VERSION;
+    if (len >= 7 && tcp_greeting_size(p[6]) == 0) return WEFT_ERR_PROTOCOL;
+    if (len >= 8 && p[7] != 0) return WEFT_ERR_PROTOCOL;
+    return WEFT_OK;
+}
+
+static weft_status_t decode_hello(const uint8_t *p, struct tcp_greeting *g) {
+    g->worker = get64(p + 8);
+    g->target = get64(p + 16);
+    g->flags = get32(p + 24);
+    memcpy(g->nonce, p + 32, TCP_NONCE);
+    if (get32(p + 28) != 0 || g->flags & ~(uint32_t)TCP_FLAG_KEYED || g->worker == 0) return WEFT_ERR_PROTOCOL;
+    return WEFT_OK;
+}
+
+static weft_status_t decode_refusal(const uint8_t *p, struct tcp_greeting *g) {
+    int32_t status = (int32_t)get32(p + 8);
+    if (status >= 0 || status < WEFT_STATUS_LAST || get32(p + 12) != 0) return WEFT_ERR_PROTOCOL;
+    g->status = (weft_status_t)status;
+    return WEFT_OK;
+}
+
+weft_status_t tcp_greeting_decode(const void *from, size_t len, struct tcp_greeting *g_out, size_t *size_p) {
+    const uint8_t *p = from;
+    weft_status_t st = len ? check_prefix(p, len) : WEFT_OK;
+    if (st < 0) return st;
+    size_t size = len < TCP_PREFIX ? (size_t)TCP_PREFIX : tcp_greeting_size(p[6]);
+    if (len < size) {
+        *size_p = size;
+        return WEFT_IN_PROGRESS;
+    }
+    struct tcp_greeting g = {.kind = p[6]};
+    switch (g.kind) {
+    case TCP_HELLO: st = decode_hello(p, &g); break;
+    case TCP_CHALLENGE:
+        st = decode_hello(p, &g);
+        if (g.target != 0) st = WEFT_ERR_PROTOCOL;
+        memcpy(g.proof, p + 64, TCP_PROOF);
+        break;
+    case TCP_PROVE: memcpy(g.proof, p + 8, TCP_PROOF); break;
+    default: st = decode_refusal(p, &g); break;
+    }
+    if (st < 0) return st;
+    *g_out = g;
+    *size_p = size;
+    return WEFT_OK;
+}
+
+/* ---- frames ------------------------------------------------------------------------------------------- */
+
+weft_status_t tcp_frame_decode(const void *from, size_t len, struct tcp_frame *f) {
+    const uint8_t *p = from;
+    if (len < TCP_FRAME_HEAD) return WEFT_IN_PROGRESS;
+    uint64_t head = get64(p);
+    uint32_t size = (uint32_t)head;
+    uint8_t kind = (uint8_t)(head >> 32), id = (uint8_t)(head >> 40);
+    if (head >> 48 != 0) return WEFT_ERR_PROTOCOL;
+    if (kind == TCP_FRAME_AM ? id >= LANE_AM_IDS || size > TCP_MAX_FRAME
+                             : kind != TCP_FRAME_GOODBYE || id != 0 || size != 0)
+        return WEFT_ERR_PROTOCOL;
+    *f = (struct tcp_frame){.len = size, .kind = kind, .id = id};
+    return WEFT_OK;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------------------ */
+
+void tcp_address_encode(const struct tcp_address *a, void *to) {
+    uint8_t *p = to;
+    memset(p, 0, TCP_ADDRESS_SIZE);
+    p[0] = TCP_VERSION;
+    p[1] = a->family;
+    put16(p + 2, a->port);
+    put32(p + 4, a->scope);
+    memcpy(p + 8, a->ip, 16);
+    tcp_put64(p + 24, a->worker);
+    tcp_put64(p + 32, a->host);
+}
+
+weft_status_t tcp_address_decode(const void *from, size_t len, struct tcp_address *a) {
+    static const uint8_t zeros[12];
+    const uint8_t *p = from;
+    if (len != TCP_ADDRESS_SIZE || p[0] != TCP_VERSION || (p[1] != 4 && p[1] != 6)) return WEFT_ERR_ADDRESS;
+    if (get16(p + 2) == 0 || get64(p + 24) == 0) return WEFT_ERR_ADDRESS;
+    if (p[1] == 4 && (memcmp(p + 12, zeros, 12) != 0 || get32(p + 4) != 0)) return WEFT_ERR_ADDRESS;
+    a->family = p[1];
+    a->port = get16(p + 2);
+    a->scope = get32(p + 4);
+    memcpy(a->ip, p + 8, 16);
+    a->worker = get64(p + 24);
+    a->host = get64(p + 32);
+    return WEFT_OK;
+}

@@ -1,0 +1,92 @@
+/*
+ * What tcp lanes say to each other, as bytes: greetings, frames, and the address of an interface. No I/O and no
+ * state here; every decoder takes (pointer, length) and believes nothing. All numbers are little-endian.
+ *
+ *   greeting   0 "WEFT"  4 version u16  6 kind u8  7 zero u8, then by kind
+ *     HELLO      8 worker u64  16 target u64 (0: whoever listens)  24 flags u32  28 zero u32  32 nonce[32]       64
+ *     CHALLENGE  8 worker u64  16 zero u64  24 flags u32  28 zero u32  32 nonce[32]  64 proof[32]                96
+ *     PROOF      8 proof[32]                                                                                     40
+ *     REFUSAL    8 status i32  12 zero u32                                                                       16
+ *   frame      0 length u32 (of what follows)  4 kind u8  5 am id u8  6 zero u16, payload, zeros up to a multiple of 8
+ *   address    0 version u8  1 family u8 (4, 6)  2 port u16  4 scope u32  8 ip[16]  24 worker u64  32 host u64         40
+ *
+ * The dialer says HELLO, the acceptor CHALLENGE, the dialer PROOF; frames follow in both directions. A proof is a MAC
+ * over a label of the role, the HELLO and the CHALLENGE without its proof (transports/tcp/key.h).
+ */
+#ifndef WEFT_TCP_WIRE_H
+#define WEFT_TCP_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <weft/base.h>
+
+enum {
+    TCP_VERSION = 1,
+    TCP_NONCE = 32,
+    TCP_PROOF = 32,
+    TCP_PREFIX = 8,
+    TCP_HELLO_SIZE = 64,
+    TCP_CHALLENGE_SIZE = 96,
+    TCP_PROOF_SIZE = 40,
+    TCP_REFUSAL_SIZE = 16,
+    TCP_GREETING_MAX = 96,
+    TCP_FRAME_HEAD = 8,
+    TCP_MAX_HEADER = 384,         /* of a zcopy message */
+    TCP_MAX_PAYLOAD = 256 * 1024, /* of one frame */
+    TCP_MAX_FRAME = TCP_MAX_HEADER + TCP_MAX_PAYLOAD,
+    TCP_ADDRESS_SIZE = 40
+};
+
+enum tcp_greeting_kind { TCP_HELLO = 1, TCP_CHALLENGE, TCP_PROVE, TCP_REFUSAL };
+
+enum { TCP_FLAG_KEYED = 1 }; /* the sender holds a key; without, its proof is made with the empty one */
+
+struct tcp_greeting {
+    uint8_t kind;
+    uint32_t flags;
+    uint64_t worker, target;
+    uint8_t nonce[TCP_NONCE], proof[TCP_PROOF];
+    weft_status_t status; /* of a refusal */
+};
+
+/* Bytes of a greeting of that kind; 0: no such kind. */
+size_t tcp_greeting_size(uint8_t kind);
+/* Into at least TCP_GREETING_MAX bytes; returns the length. */
+size_t tcp_greeting_encode(const struct tcp_greeting *g, void *to);
+/*
+ * OK; IN_PROGRESS: `*size_p` bytes are needed to go on; WEFT_ERR_PROTOCOL (not a greeting) or WEFT_ERR_VERSION.
+ * `g` and `*size_p` (the length taken) are written only then.
+ */
+weft_status_t tcp_greeting_decode(const void *from, size_t len, struct tcp_greeting *g, size_t *size_p);
+
+enum tcp_frame_kind { TCP_FRAME_AM = 1, TCP_FRAME_GOODBYE };
+
+struct tcp_frame {
+    uint32_t len; /* of the payload */
+    uint8_t kind, id;
+};
+
+static inline size_t tcp_frame_size(uint32_t len) {
+    return TCP_FRAME_HEAD + (((size_t)len + 7) & ~(size_t)7);
+}
+static inline void tcp_put64(void *to, uint64_t v) {
+    v = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? v : __builtin_bswap64(v);
+    __builtin_memcpy(to, &v, 8);
+}
+static inline void tcp_frame_encode(void *to, uint8_t kind, uint8_t id, uint32_t len) {
+    tcp_put64(to, (uint64_t)len | (uint64_t)kind << 32 | (uint64_t)id << 40);
+}
+/* OK: the head is sound (the payload may still be on its way); IN_PROGRESS: fewer than 8 bytes; WEFT_ERR_PROTOCOL. */
+weft_status_t tcp_frame_decode(const void *from, size_t len, struct tcp_frame *f);
+
+struct tcp_address {
+    uint8_t family; /* 4 or 6 */
+    uint16_t port;
+    uint32_t scope;
+    uint8_t ip[16]; /* the first four of them for IPv4 */
+    uint64_t worker, host;
+};
+void tcp_address_encode(const struct tcp_address *a, void *to);
+weft_status_t tcp_address_decode(const void *from, size_t len, struct tcp_address *a); /* WEFT_ERR_ADDRESS */
+
+#endif
