@@ -1,8 +1,8 @@
 /*
  * What a machine is: a dense table of cells, a state, and one function that steps.
  *
- * A machine `foo` is written in foo.fsm as four X-macros (FOO_STATES, FOO_EVENTS, FOO_ACTIONS, FOO_TABLE) and
- * made by fsm/define.h. Its plain data is a struct that begins with `struct fsm` and holds everything that a
+ * A machine `foo` is written in foo.fsm as X-macros (FOO_STATES, FOO_EVENTS, FOO_EFFECTS, FOO_ACTIONS, FOO_TABLE,
+ * FOO_DEAD) and made by fsm/define.h, which shows how. Its plain data is a struct that begins with `struct fsm` and holds everything that a
  * transition depends on; the explorer copies and hashes that struct and runs the shipped table and actions.
  *
  * An action changes the plain data and asks for effects (send this, tell that) through `fsm_effect`: the
@@ -37,10 +37,19 @@ struct fsm_machine {
     const char *name;
     uint8_t n_states, n_events, n_actions, n_effects;
     const char *const *state_name, *const *event_name, *const *action_name, *const *effect_name;
-    const struct fsm_cell *cells;                /* [event * n_states + state] */
+    const struct fsm_cell *cells; /* [event * n_states + state] */
     const fsm_action_fn *actions;
-    void (*invariants)(const struct fsm *m);     /* asserts; run after each step unless NDEBUG; may be NULL */
-    uint64_t from_peer;                          /* bit per event that comes off the wire */
+    void (*invariants)(const struct fsm *m); /* asserts; run after each step unless NDEBUG; may be NULL */
+    uint64_t from_peer;                      /* bit per event that comes off the wire */
+    const struct fsm_dead *dead;             /* cells that are never reached */
+    uint16_t n_dead;
+    uint32_t *hits; /* [event * n_states + state], counted while fsm_coverage is on */
+};
+
+/* A cell that is never reached, and the invariant that makes it so. Every BUG cell is one. */
+struct fsm_dead {
+    uint8_t event, state;
+    const char *why;
 };
 
 /* Where a machine's outputs go. One per kind of machine and use; constant. */
@@ -54,18 +63,25 @@ struct fsm_port {
 /* The head of every machine's plain data. */
 struct fsm {
     const struct fsm_port *port;
-    uint64_t held;  /* events that wait for the next transition, a bit each */
-    uint32_t id;    /* for the trace: which connection, which team */
+    uint64_t held; /* events that wait for the next transition, a bit each */
+    uint32_t id;   /* for the trace: which connection, which team */
     uint8_t state;
 };
 
 void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_t id);
 
-/* Delivers one event. Actions must not step the same machine again: what follows is posted by the port. */
+/*
+ * Delivers one event, and then, if it was a DO, those held. Actions must not step the same machine again: what
+ * follows is posted by the port. The machine's memory must outlive the step (closed objects go to the dead list).
+ */
 void fsm_step(struct fsm *m, unsigned event);
 
-static inline void fsm_effect(struct fsm *m, unsigned effect) { m->port->effect(m, effect); }
-static inline const char *fsm_state_name(const struct fsm *m) { return m->port->machine->state_name[m->state]; }
+static inline void fsm_effect(struct fsm *m, unsigned effect) {
+    m->port->effect(m, effect);
+}
+static inline const char *fsm_state_name(const struct fsm *m) {
+    return m->port->machine->state_name[m->state];
+}
 
 /* The trace: the last steps taken on this thread, in a ring that its reactor owns. */
 #define FSM_TRACE_STEPS 256
@@ -83,6 +99,17 @@ struct fsm_trace {
 /* Steps on this thread go to `trace` from now on (NULL: nowhere); returns the one before. */
 struct fsm_trace *fsm_trace_use(struct fsm_trace *trace);
 /* The last `most` steps (0: all there are), of machine id `id` (0: of all), as lines; returns the length needed. */
-unsigned long fsm_trace_print(const struct fsm_trace *trace, unsigned most, uint32_t id, char *buf, unsigned long size);
+unsigned long fsm_trace_print(const struct fsm_trace *trace, unsigned most, uint32_t id, char *buf,
+                              unsigned long size);
+
+/* Every machine that is linked in, in link order: `for (p = fsm_machines(&n); n--; p++)`. */
+const struct fsm_machine *const *fsm_machines(unsigned *n_p);
+const struct fsm_machine *fsm_machine_by_name(const char *name);
+
+/* Counts, from now on, how often each cell is hit, on all threads (tests); returns what it was. */
+bool fsm_coverage(bool on);
+void fsm_coverage_reset(void);
+
+void fsm_act_none(struct fsm *m); /* the action of DO(none, NEXT) */
 
 #endif

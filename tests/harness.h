@@ -53,9 +53,9 @@ static int test_result; /* 0 ok, 1 failed, 2 skipped */
 
 /* Runs all tests, or those whose names contain argv[1]. A line per test: "ok NAME", "not ok NAME", "skip NAME". */
 int main(int argc, char **argv) {
-    int failed = 0;
+    volatile int failed = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (struct test *t = test_first; t; t = t->next) {
+    for (struct test *volatile t = test_first; t; t = t->next) {
         if (argc > 1 && !strstr(t->name, argv[1])) continue;
         test_result = 0;
         if (setjmp(test_out) == 0) t->run();
