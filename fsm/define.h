@@ -48,7 +48,8 @@
  */
 #include <fsm/macros.h>
 
-/* clang-format off: lists made by macros look like nothing that it knows */
+/* Lists made by macros look like nothing that it knows. */
+/* clang-format off */
 #pragma push_macro("DO")
 #pragma push_macro("SKIP")
 #pragma push_macro("HOLD")

@@ -17,38 +17,38 @@ static struct test *test_first, **test_last = &test_first;
 static jmp_buf test_out;
 static int test_result; /* 0 ok, 1 failed, 2 skipped */
 
-#define TEST(name_)                                                                                              \
-    static void name_(void);                                                                                     \
-    static struct test test_##name_ = {#name_, name_, NULL};                                                     \
-    __attribute__((constructor)) static void test_add_##name_(void) {                                            \
-        *test_last = &test_##name_;                                                                              \
-        test_last = &test_##name_.next;                                                                          \
-    }                                                                                                            \
+#define TEST(name_)                                                   \
+    static void name_(void);                                          \
+    static struct test test_##name_ = {#name_, name_, NULL};          \
+    __attribute__((constructor)) static void test_add_##name_(void) { \
+        *test_last = &test_##name_;                                   \
+        test_last = &test_##name_.next;                               \
+    }                                                                 \
     static void name_(void)
 
-#define CHECK(cond)                                                                                              \
-    do {                                                                                                         \
-        if (!(cond)) {                                                                                           \
-            printf("  %s:%d: %s\n", __FILE__, __LINE__, #cond);                                                  \
-            test_result = 1;                                                                                     \
-            longjmp(test_out, 1);                                                                                \
-        }                                                                                                        \
+#define CHECK(cond)                                             \
+    do {                                                        \
+        if (!(cond)) {                                          \
+            printf("  %s:%d: %s\n", __FILE__, __LINE__, #cond); \
+            test_result = 1;                                    \
+            longjmp(test_out, 1);                               \
+        }                                                       \
     } while (0)
-#define CHECK_EQ(a, b)                                                                                           \
-    do {                                                                                                         \
-        long long check_a = (long long)(a), check_b = (long long)(b);                                            \
-        if (check_a != check_b) {                                                                                \
-            printf("  %s:%d: %s is %lld, not %s (%lld)\n", __FILE__, __LINE__, #a, check_a, #b, check_b);        \
-            test_result = 1;                                                                                     \
-            longjmp(test_out, 1);                                                                                \
-        }                                                                                                        \
+#define CHECK_EQ(a, b)                                                                                    \
+    do {                                                                                                  \
+        long long check_a = (long long)(a), check_b = (long long)(b);                                     \
+        if (check_a != check_b) {                                                                         \
+            printf("  %s:%d: %s is %lld, not %s (%lld)\n", __FILE__, __LINE__, #a, check_a, #b, check_b); \
+            test_result = 1;                                                                              \
+            longjmp(test_out, 1);                                                                         \
+        }                                                                                                 \
     } while (0)
 /* The reason must stand in tests/skips.txt. */
-#define SKIP(reason)                                                                                             \
-    do {                                                                                                         \
-        printf("  skipped: %s\n", reason);                                                                       \
-        test_result = 2;                                                                                         \
-        longjmp(test_out, 1);                                                                                    \
+#define SKIP(reason)                       \
+    do {                                   \
+        printf("  skipped: %s\n", reason); \
+        test_result = 2;                   \
+        longjmp(test_out, 1);              \
     } while (0)
 
 /* Runs all tests, or those whose names contain argv[1]. A line per test: "ok NAME", "not ok NAME", "skip NAME". */
