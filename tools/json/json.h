@@ -1,0 +1,13 @@
+/* JSON, written to a stream as it comes. */
+#ifndef WEFT_TOOLS_JSON_H
+#define WEFT_TOOLS_JSON_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+/* A text in quotes, escaped; bytes that are not UTF-8 are the caller's affair. NULL: null. */
+void json_text(FILE *to, const char *text);
+/* The shortest number that has `digits` significant ones; what is no number becomes null. */
+void json_number(FILE *to, double value, int digits);
+
+#endif

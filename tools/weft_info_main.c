@@ -1,0 +1,248 @@
+/* weft-info: what this Weft can do here, how it is configured, and what it was built with. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <weft/weft.h>
+
+#include "json/json.h"
+
+static const char usage[] = "weft-info [--transports] [--config] [--build] [--counters] [--json]\n"
+                            "\n"
+                            "  --transports  those that a worker opens, with capabilities, limits and costs\n"
+                            "  --config      every setting, its value, and where that came from\n"
+                            "  --build       version and compiler\n"
+                            "  --counters    what a worker counts\n"
+                            "  --json        as one JSON object\n"
+                            "Without a choice: the first three.\n";
+
+enum { TRANSPORTS = 1, CONFIG = 2, BUILD = 4, COUNTERS = 8 };
+
+#if defined __clang__
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+#ifdef NDEBUG
+#define CHECKS "off"
+#else
+#define CHECKS "on"
+#endif
+#ifdef WEFT_HAVE_RDMA
+#define RDMA "yes"
+#else
+#define RDMA "no"
+#endif
+#ifdef WEFT_HAVE_CUDA
+#define CUDA "yes"
+#else
+#define CUDA "no"
+#endif
+
+static const char *const build[][2] = {
+    {"compiler", COMPILER}, {"invariants", CHECKS}, {"rdma", RDMA}, {"cuda", CUDA}};
+enum { N_BUILD = sizeof build / sizeof build[0] };
+
+static int must(weft_status_t status, const char *what) {
+    char text[512];
+    if (status >= 0) return 1;
+    weft_status_describe(status, text, sizeof text);
+    fprintf(stderr, "weft-info: %s: %s\n", what, text);
+    return 0;
+}
+
+static const char *origin_name(weft_origin_t origin) {
+    static const char *const names[] = {"default", "file", "environment", "program"};
+    return (size_t)origin < sizeof names / sizeof names[0] ? names[origin] : "?";
+}
+
+/* ---- for people ------------------------------------------------------------------------------------------ */
+
+static void print_capabilities(uint64_t capabilities) {
+    printf("  capabilities ");
+    for (unsigned bit = 0; weft_capability_name(bit); bit++)
+        if (capabilities >> bit & 1) printf(" %s", weft_capability_name(bit));
+    printf("\n");
+}
+
+static void print_transports(weft_worker_t *worker) {
+    weft_transport_info_t t;
+    for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
+        printf("transport %s", t.name);
+        if (t.device && *t.device) printf(" on %s", t.device);
+        printf("\n  latency       %.0f ns, bandwidth %.2f GB/s, overhead %.0f ns (estimates, for choosing)\n",
+               t.latency_ns, t.bandwidth / 1e9, t.overhead_ns);
+        printf("  limits        short %zu, bcopy %zu, zcopy %zu bytes\n", t.max_short, t.max_bcopy, t.max_zcopy);
+        print_capabilities(t.capabilities);
+    }
+}
+
+static void print_config(weft_context_t *context) {
+    weft_setting_info_t s;
+    for (size_t i = 0; weft_context_setting(context, i, &s) == WEFT_OK; i++) {
+        char value[64];
+        snprintf(value, sizeof value, "%s %s", s.value, s.unit ? s.unit : "");
+        printf("%-22s %-22s %-12s %s\n", s.name, value, origin_name(s.origin), s.help);
+    }
+}
+
+static void print_build(void) {
+    printf("weft %s (headers %d.%d.%d)\n", weft_version(), WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR,
+           WEFT_VERSION_PATCH);
+    for (int i = 0; i < N_BUILD; i++) printf("  %-12s %s\n", build[i][0], build[i][1]);
+}
+
+static void print_counters(weft_worker_t *worker) {
+    const char *name;
+    uint64_t value;
+    for (size_t i = 0; weft_worker_counter(worker, i, &name, &value) == WEFT_OK; i++) printf("%s\n", name);
+}
+
+/* ---- for programs ----------------------------------------------------------------------------------------- */
+
+/* ,"key": unless it is the object's first */
+static void key(const char *name, int *first) {
+    if (!*first) putchar(',');
+    *first = 0;
+    json_text(stdout, name);
+    putchar(':');
+}
+
+static void text(const char *name, const char *value, int *first) {
+    key(name, first);
+    json_text(stdout, value);
+}
+
+static void number(const char *name, double value, int *first) {
+    key(name, first);
+    json_number(stdout, value, 12);
+}
+
+static void json_transport(const weft_transport_info_t *t) {
+    int first = 1, first_cap = 1;
+    putchar('{');
+    text("name", t->name, &first);
+    text("device", t->device, &first);
+    number("latency_ns", t->latency_ns, &first);
+    number("bandwidth", t->bandwidth, &first);
+    number("overhead_ns", t->overhead_ns, &first);
+    number("max_short", (double)t->max_short, &first);
+    number("max_bcopy", (double)t->max_bcopy, &first);
+    number("max_zcopy", (double)t->max_zcopy, &first);
+    key("capabilities", &first);
+    putchar('[');
+    for (unsigned bit = 0; weft_capability_name(bit); bit++) {
+        if (!(t->capabilities >> bit & 1)) continue;
+        if (!first_cap) putchar(',');
+        first_cap = 0;
+        json_text(stdout, weft_capability_name(bit));
+    }
+    fputs("]}", stdout);
+}
+
+static void json_transports(weft_worker_t *worker) {
+    weft_transport_info_t t;
+    for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
+        if (i > 0) putchar(',');
+        json_transport(&t);
+    }
+}
+
+static void json_config(weft_context_t *context) {
+    weft_setting_info_t s;
+    for (size_t i = 0; weft_context_setting(context, i, &s) == WEFT_OK; i++) {
+        int first = 1;
+        if (i > 0) putchar(',');
+        putchar('{');
+        text("name", s.name, &first);
+        text("value", s.value, &first);
+        text("unit", s.unit, &first);
+        text("origin", origin_name(s.origin), &first);
+        text("help", s.help, &first);
+        putchar('}');
+    }
+}
+
+static void json_counters(weft_worker_t *worker) {
+    const char *name;
+    uint64_t value;
+    for (size_t i = 0; weft_worker_counter(worker, i, &name, &value) == WEFT_OK; i++) {
+        if (i > 0) putchar(',');
+        json_text(stdout, name);
+    }
+}
+
+static void json_all(weft_context_t *context, weft_worker_t *worker, int what) {
+    int first = 1, first_build = 0;
+    putchar('{');
+    if (what & BUILD) {
+        key("build", &first);
+        fputs("{\"version\":", stdout);
+        json_text(stdout, weft_version());
+        for (int i = 0; i < N_BUILD; i++) text(build[i][0], build[i][1], &first_build);
+        putchar('}');
+    }
+    if (what & TRANSPORTS) {
+        key("transports", &first);
+        putchar('[');
+        json_transports(worker);
+        putchar(']');
+    }
+    if (what & CONFIG) {
+        key("config", &first);
+        putchar('[');
+        json_config(context);
+        putchar(']');
+    }
+    if (what & COUNTERS) {
+        key("counters", &first);
+        putchar('[');
+        json_counters(worker);
+        putchar(']');
+    }
+    puts("}");
+}
+
+static void print_all(weft_context_t *context, weft_worker_t *worker, int what) {
+    if (what & BUILD) print_build();
+    if (what & TRANSPORTS) print_transports(worker);
+    if (what & CONFIG) print_config(context);
+    if (what & COUNTERS) print_counters(worker);
+}
+
+int main(int argc, char **argv) {
+    static const struct option options[] = {{"transports", no_argument, NULL, 't'},
+                                            {"config", no_argument, NULL, 'c'},
+                                            {"build", no_argument, NULL, 'b'},
+                                            {"counters", no_argument, NULL, 'n'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    weft_context_t *context;
+    weft_worker_t *worker;
+    int what = 0, json = 0, c;
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (c) {
+        case 't': what |= TRANSPORTS; break;
+        case 'c': what |= CONFIG; break;
+        case 'b': what |= BUILD; break;
+        case 'n': what |= COUNTERS; break;
+        case 'j': json = 1; break;
+        case 'h': fputs(usage, stdout); return 0;
+        default: fputs("Try weft-info --help.\n", stderr); return 2;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "weft-info: %s: not understood\nTry weft-info --help.\n", argv[optind]);
+        return 2;
+    }
+    if (!what) what = TRANSPORTS | CONFIG | BUILD;
+    if (!must(weft_context_create(NULL, &context), "context")) return 1;
+    if (!must(weft_worker_create(context, NULL, &worker), "worker")) return 1;
+    if (json)
+        json_all(context, worker, what);
+    else
+        print_all(context, worker, what);
+    weft_worker_destroy(worker);
+    weft_context_destroy(context);
+    return 0;
+}
