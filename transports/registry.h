@@ -1,0 +1,9 @@
+/* Every transport's own symbol. Most callers walk weft__transports (transport.h) and look at names. */
+#ifndef WEFT_TRANSPORTS_REGISTRY_H
+#define WEFT_TRANSPORTS_REGISTRY_H
+
+#include <transports/transport.h>
+
+extern const struct transport weft__transport_self, weft__transport_shm, weft__transport_tcp, weft__transport_sim;
+
+#endif

@@ -1,0 +1,315 @@
+/* The messages between the two ends of a pair: queued by the sender, handed over by the next turn's poll. */
+#include "self.h"
+#include <reactor/counters.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OF_POLLER(p) ((struct self_iface *)((char *)(p)-offsetof(struct self_iface, poller)))
+
+static struct self_message *message_get(struct self_iface *iface, bool big) {
+    struct self_message **pool = big ? &iface->big : &iface->small, *m = *pool;
+    if (m) {
+        *pool = m->next;
+        return m;
+    }
+    m = weft__alloc(iface, sizeof *m + (big ? SELF_BCOPY : SELF_SMALL), "struct self_message");
+    if (!m) return NULL;
+    m->big = big;
+    m->data = (uint8_t *)(m + 1);
+    return m;
+}
+
+static void message_put(struct self_iface *iface, struct self_message *m) {
+    struct self_message **pool = m->big ? &iface->big : &iface->small;
+    m->next = *pool;
+    *pool = m;
+}
+
+static void message_done(struct self_lane *lane, struct self_message *m, weft_status_t status) {
+    struct completion *completion = m->completion;
+    message_put(self_iface(&lane->lane), m);
+    lane->depth--;
+    if (completion) completion_step(completion, status);
+}
+
+void weft__self_queue(struct self_lane *lane, struct self_message *m) {
+    struct self_iface *iface = self_iface(&lane->lane);
+    m->next = NULL;
+    *lane->last = m;
+    lane->last = &m->next;
+    lane->depth++;
+    if (lane->ready) return;
+    lane->ready = true;
+    lane->ready_next = NULL;
+    *iface->ready_last = lane;
+    iface->ready_last = &lane->ready_next;
+    if (!weft__reactor_in_turn(iface->iface.reactor)) weft__reactor_kick(iface->iface.reactor);
+}
+
+/* Nothing of it arrives; the completions come with the next poll. */
+void weft__self_cancel_queue(struct self_lane *lane) {
+    for (struct self_message *m = lane->first; m; m = m->next) m->cancelled = true;
+}
+
+/* From within a turn. */
+void weft__self_drop_queue(struct self_lane *lane, weft_status_t status) {
+    struct self_message *m = lane->first, *next;
+    lane->first = NULL;
+    lane->last = &lane->first;
+    for (; m; m = next) {
+        next = m->next;
+        if (m != &lane->fin) {
+            message_done(lane, m, status);
+            continue;
+        }
+        lane->depth--;
+        weft__self_queue(lane, m);
+    }
+}
+
+/* ---- delivery ---------------------------------------------------------------------------------------- */
+
+/* [header][payload] in one piece. */
+static const void *assemble(struct self_iface *iface, const struct self_message *m, size_t *len_p) {
+    uint8_t *to = iface->scratch;
+    memcpy(to, m->data, m->len);
+    to += m->len;
+    for (unsigned i = 0; i < m->n_iov; i++) {
+        if (m->iov[i].len) memcpy(to, m->iov[i].base, m->iov[i].len);
+        to += m->iov[i].len;
+    }
+    *len_p = (size_t)(to - iface->scratch);
+    return iface->scratch;
+}
+
+void weft__self_take(struct self_lane *lane, struct self_message *m) {
+    struct self_iface *iface = self_iface(&lane->lane);
+    size_t len = m->len;
+    const void *data = m->n_iov ? assemble(iface, m, &len) : m->data;
+    iface->iface.up->am[m->id](&lane->lane, data, len);
+}
+
+void weft__self_refuse(struct self_lane *lane, struct self_message *m) {}
+
+static void fin_arrived(struct self_lane *from) {
+    struct self_lane *to = from->peer;
+    if (to) {
+        to->peer = NULL;
+        from->peer = NULL;
+        fsm_step(&to->fsm, SELF_LANE_EV_PEER_FIN);
+    }
+    fsm_step(&from->fsm, SELF_LANE_EV_FIN_OUT);
+}
+
+static void retry_pending(struct self_lane *lane) {
+    while (lane->pending && lane->depth < SELF_DEPTH) {
+        struct pending *p = lane->pending;
+        lane->pending = p->next; /* off the queue first: `retry` may free it */
+        if (!lane->pending) lane->pending_last = &lane->pending;
+        if (p->retry(p) != WEFT_NO_RESOURCE) continue;
+        p->next = lane->pending;
+        lane->pending = p;
+        if (!p->next) lane->pending_last = &p->next;
+        return;
+    }
+}
+
+/* What waits now, up to the budget; what handlers add waits for the next turn, so that an echo does not spin here. */
+static unsigned deliver(struct self_lane *from, unsigned budget) {
+    unsigned n = 0, most = from->depth < budget ? from->depth : budget;
+    while (n < most && from->first) {
+        struct self_message *m = from->first;
+        struct self_lane *to = from->peer;
+        if (to && !to->take) break;
+        from->first = m->next;
+        if (!from->first) from->last = &from->first;
+        n++;
+        if (m == &from->fin) {
+            from->depth--;
+            fin_arrived(from);
+            return n;
+        }
+        void (*take)(struct self_lane *, struct self_message *) = to ? to->take : weft__self_refuse;
+        if (m->cancelled) {
+            message_done(from, m, WEFT_ERR_CANCELLED);
+            continue;
+        }
+        if (!m->flush) take(to, m);
+        message_done(from, m, take == weft__self_refuse ? WEFT_ERR_PEER_CLOSED : WEFT_OK);
+    }
+    retry_pending(from);
+    return n;
+}
+
+int weft__self_poll(struct poller *poller, unsigned budget) {
+    struct self_iface *iface = OF_POLLER(poller);
+    struct self_lane *lane = iface->ready, *next;
+    unsigned n = 0;
+    iface->ready = NULL;
+    iface->ready_last = &iface->ready;
+    for (; lane; lane = next) {
+        next = lane->ready_next;
+        if (n < budget) n += deliver(lane, budget - n);
+        lane->ready_next = NULL;
+        lane->ready = lane->first != NULL;
+        if (!lane->ready) continue;
+        *iface->ready_last = lane;
+        iface->ready_last = &lane->ready_next;
+    }
+    return (int)n;
+}
+
+/* ---- operations -------------------------------------------------------------------------------------- */
+
+static struct self_message *message_new(struct self_lane *lane, uint8_t id, bool big) {
+    struct self_message *m = message_get(self_iface(&lane->lane), big);
+    if (!m) return NULL;
+    m->id = id;
+    m->len = 0;
+    m->n_iov = 0;
+    m->flush = m->cancelled = false;
+    m->completion = NULL;
+    return m;
+}
+
+static void send_message(struct self_lane *lane, struct self_message *m, size_t bytes) {
+    struct counters *count = weft__count(lane->lane.iface->reactor);
+    count->self_messages++;
+    count->self_bytes += bytes;
+    weft__self_queue(lane, m);
+}
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct self_lane *lane = (struct self_lane *)l;
+    if (len > SELF_SHORT) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over self", len);
+    if (lane->depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
+    struct self_message *m = message_new(lane, id, false);
+    if (!m) return WEFT_ERR_NO_MEMORY;
+    memcpy(m->data, &header, sizeof header);
+    if (len) memcpy(m->data + sizeof header, data, len);
+    m->len = (uint32_t)(sizeof header + len);
+    send_message(lane, m, m->len);
+    return WEFT_OK;
+}
+
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) {
+    struct self_lane *lane = (struct self_lane *)l;
+    if (lane->depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
+    struct self_message *m = message_new(lane, id, true);
+    if (!m) return WEFT_ERR_NO_MEMORY;
+    m->len = (uint32_t)pack(m->data, arg);
+    send_message(lane, m, m->len);
+    return WEFT_OK;
+}
+
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    struct self_lane *lane = (struct self_lane *)l;
+    size_t total = 0;
+    for (size_t i = 0; i < n_iov; i++) total += iov[i].len;
+    if (header_len > SELF_ZCOPY_HEADER || n_iov > SELF_IOV || total > SELF_ZCOPY)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over self", header_len,
+                          total, n_iov);
+    if (lane->depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
+    struct self_message *m = message_new(lane, id, false);
+    if (!m) return WEFT_ERR_NO_MEMORY;
+    if (header_len) memcpy(m->data, header, header_len);
+    if (n_iov) memcpy(m->iov, iov, n_iov * sizeof *iov);
+    m->len = (uint32_t)header_len;
+    m->n_iov = (uint16_t)n_iov;
+    m->completion = completion;
+    send_message(lane, m, header_len + total);
+    return WEFT_IN_PROGRESS;
+}
+
+/* A message that no handler sees: its completion comes when all before it was delivered. */
+static weft_status_t flush(struct lane *l, struct completion *completion) {
+    struct self_lane *lane = (struct self_lane *)l;
+    if (!lane->first) return WEFT_OK;
+    struct self_message *m = message_new(lane, 0, false);
+    if (!m) return WEFT_ERR_NO_MEMORY;
+    m->flush = true;
+    m->completion = completion;
+    weft__self_queue(lane, m);
+    return WEFT_IN_PROGRESS;
+}
+
+/* The peer's memory is ours. */
+static weft_status_t bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
+                              struct completion *completion) {
+    const uint8_t *from = (const uint8_t *)(uintptr_t)remote;
+    for (size_t i = 0; i < n_iov; from += iov[i++].len)
+        if (iov[i].len) memcpy(iov[i].base, from, iov[i].len);
+    return WEFT_OK;
+}
+
+static void pending_add(struct lane *l, struct pending *pending) {
+    struct self_lane *lane = (struct self_lane *)l;
+    pending->next = NULL;
+    *lane->pending_last = pending;
+    lane->pending_last = &pending->next;
+}
+
+static void pending_remove(struct lane *l, struct pending *pending) {
+    struct self_lane *lane = (struct self_lane *)l;
+    for (struct pending **at = &lane->pending; *at; at = &(*at)->next) {
+        if (*at != pending) continue;
+        *at = pending->next;
+        if (!*at) lane->pending_last = at;
+        return;
+    }
+}
+
+void weft__self_purge(struct self_lane *lane) {
+    lane->pending = NULL;
+    lane->pending_last = &lane->pending;
+}
+
+static void describe(struct lane *l, char *buf, size_t size) {
+    snprintf(buf, size, "self");
+}
+
+/* ---- the same operations in other states ----------------------------------------------------------------- */
+
+#define REFUSING(state, answer)                                                                                 \
+    static weft_status_t state##_short(struct lane *l, uint8_t id, uint64_t header, const void *data,           \
+                                       size_t len) {                                                            \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) { \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,       \
+                                       const weft_iov_t *iov, size_t n_iov, struct completion *completion) {    \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_flush(struct lane *l, struct completion *completion) {                         \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov, \
+                                          struct completion *completion) {                                      \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    const struct lane_ops weft__self_ops_##state = {.am_short = state##_short,                                  \
+                                                    .am_bcopy = state##_bcopy,                                  \
+                                                    .am_zcopy = state##_zcopy,                                  \
+                                                    .flush = state##_flush,                                     \
+                                                    .pending_add = pending_add,                                 \
+                                                    .pending_remove = pending_remove,                           \
+                                                    .bulk_get = state##_bulk_get,                               \
+                                                    .close = weft__self_close,                                  \
+                                                    .describe = describe};
+REFUSING(new, WEFT_NO_RESOURCE)
+REFUSING(peer_closed, WEFT_ERR_PEER_CLOSED)
+REFUSING(closed, WEFT_ERR_CLOSED)
+
+const struct lane_ops weft__self_ops_up = {.am_short = am_short,
+                                           .am_bcopy = am_bcopy,
+                                           .am_zcopy = am_zcopy,
+                                           .flush = flush,
+                                           .pending_add = pending_add,
+                                           .pending_remove = pending_remove,
+                                           .bulk_get = bulk_get,
+                                           .close = weft__self_close,
+                                           .describe = describe};

@@ -1,0 +1,267 @@
+/* The self transport: lanes from a worker to itself, made in pairs. */
+#include "self.h"
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OF_FSM(m) ((struct self_lane *)((char *)(m)-offsetof(struct self_lane, fsm)))
+#define OF_JOB(j) ((struct self_lane *)((char *)(j)-offsetof(struct self_lane, open)))
+
+/* ---- the machine ----------------------------------------------------------------------------------------- */
+
+#define FSM_NAME   self_lane
+#define FSM_PREFIX SELF_LANE
+#include <fsm/define.h>
+
+static void self_lane_act_open(struct fsm *m) {
+    fsm_effect(m, SELF_LANE_FX_TELL_OPEN);
+}
+
+/* What was accepted goes first. */
+static void self_lane_act_leave(struct fsm *m) {
+    fsm_effect(m, SELF_LANE_FX_PURGE);
+    fsm_effect(m, SELF_LANE_FX_SEND_FIN);
+}
+
+static void self_lane_act_cut(struct fsm *m) {
+    fsm_effect(m, SELF_LANE_FX_PURGE);
+    fsm_effect(m, SELF_LANE_FX_CANCEL_QUEUE);
+    fsm_effect(m, SELF_LANE_FX_SEND_FIN);
+}
+
+static void self_lane_act_hurry(struct fsm *m) {
+    fsm_effect(m, SELF_LANE_FX_CANCEL_QUEUE);
+}
+
+static void self_lane_act_down(struct fsm *m) {
+    fsm_effect(m, SELF_LANE_FX_TELL_DOWN);
+}
+
+static void self_lane_act_closed(struct fsm *m) {
+    fsm_effect(m, SELF_LANE_FX_TELL_CLOSED);
+}
+
+static void tell_down(struct self_lane *lane) {
+    lane->lane.ops = &weft__self_ops_peer_closed;
+    lane->take = weft__self_refuse;
+    weft__self_purge(lane);
+    weft__self_drop_queue(lane, WEFT_ERR_PEER_CLOSED);
+    lane->lane.iface->up->down(&lane->lane, WEFT_ERR_PEER_CLOSED);
+}
+
+static void tell_closed(struct self_lane *lane) {
+    struct reactor *r = lane->lane.iface->reactor;
+    weft__job_drop(r, &lane->open);
+    self_iface(&lane->lane)->n_lanes--;
+    lane->lane.iface->up->closed(&lane->lane);
+    weft__bury(r, lane);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct self_lane *lane = OF_FSM(m);
+    switch ((enum self_lane_effect)effect) {
+    case SELF_LANE_FX_TELL_OPEN:
+        lane->lane.ops = &weft__self_ops_up;
+        lane->take = weft__self_take;
+        lane->announce(lane);
+        break;
+    case SELF_LANE_FX_PURGE:
+        lane->lane.ops = &weft__self_ops_closed;
+        lane->take = weft__self_refuse;
+        weft__self_purge(lane);
+        break;
+    case SELF_LANE_FX_CANCEL_QUEUE: weft__self_cancel_queue(lane); break;
+    case SELF_LANE_FX_SEND_FIN: weft__self_queue(lane, &lane->fin); break;
+    case SELF_LANE_FX_TELL_DOWN: tell_down(lane); break;
+    case SELF_LANE_FX_TELL_CLOSED: tell_closed(lane); break;
+    case SELF_LANE_N_EFFECTS: break;
+    }
+}
+
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct self_lane *lane = OF_FSM(m);
+    weft__log(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_ERROR, "self", "lane %u: %s in state %s",
+              m->id, m->port->machine->event_name[event], fsm_state_name(m));
+}
+
+static const struct fsm_port port = {&weft__self_lane_machine, on_effect, on_fail};
+
+/* ---- a pair of lanes ------------------------------------------------------------------------------------- */
+
+static void open_run(struct job *job) {
+    fsm_step(&OF_JOB(job)->fsm, SELF_LANE_EV_OPEN);
+}
+
+static void announce_accepted(struct self_lane *lane) {
+    lane->lane.iface->up->accepted(&lane->lane, lane->listen_arg);
+}
+static void announce_up(struct self_lane *lane) {
+    lane->lane.iface->up->up(&lane->lane);
+}
+
+static struct self_lane *lane_new(struct self_iface *iface, void (*announce)(struct self_lane *)) {
+    static _Thread_local uint32_t next_id;
+    struct self_lane *lane = weft__new(iface, struct self_lane);
+    if (!lane) return NULL;
+    lane->lane = (struct lane){&weft__self_ops_new, &iface->iface, NULL};
+    lane->last = &lane->first;
+    lane->pending_last = &lane->pending;
+    lane->announce = announce;
+    lane->open.run = open_run;
+    fsm_init(&lane->fsm, &port, SELF_LANE_NEW, ++next_id);
+    iface->n_lanes++;
+    return lane;
+}
+
+static weft_status_t pair(struct self_iface *iface, void *listen_arg, struct lane **lane_p) {
+    struct self_lane *dialed = lane_new(iface, announce_up);
+    if (!dialed) return WEFT_ERR_NO_MEMORY;
+    struct self_lane *accepted = lane_new(iface, announce_accepted);
+    if (!accepted) {
+        iface->n_lanes--;
+        talloc_free(dialed);
+        return WEFT_ERR_NO_MEMORY;
+    }
+    dialed->peer = accepted;
+    accepted->peer = dialed;
+    accepted->listen_arg = listen_arg;
+    weft__job_post(iface->iface.reactor, &accepted->open);
+    weft__job_post(iface->iface.reactor, &dialed->open);
+    *lane_p = &dialed->lane;
+    return WEFT_OK;
+}
+
+void weft__self_close(struct lane *l, bool flush) {
+    fsm_step(&((struct self_lane *)l)->fsm, flush ? SELF_LANE_EV_CLOSE : SELF_LANE_EV_ABORT);
+}
+
+/* ---- the interface --------------------------------------------------------------------------------------- */
+
+/* An address is the worker's id behind a letter. */
+enum { ADDRESS_LEN = 9 };
+
+static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
+    struct self_iface *iface = (struct self_iface *)i;
+    if (*len_p < ADDRESS_LEN) return weft__fail(WEFT_ERR_TRUNCATED, "a self address takes %d bytes", ADDRESS_LEN);
+    memcpy(buf, "S", 1);
+    memcpy((char *)buf + 1, &iface->worker_id, sizeof iface->worker_id);
+    *len_p = ADDRESS_LEN;
+    return WEFT_OK;
+}
+
+static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
+    struct self_iface *iface = (struct self_iface *)i;
+    *why_p = "not an address of self";
+    if (len != ADDRESS_LEN || *(const char *)bytes != 'S') return WEFT_ERR_UNREACHABLE;
+    *why_p = "another worker";
+    if (memcmp((const char *)bytes + 1, &iface->worker_id, sizeof iface->worker_id) != 0)
+        return WEFT_ERR_UNREACHABLE;
+    return WEFT_OK;
+}
+
+static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+    const char *why;
+    weft_status_t st = reachable(i, bytes, len, &why);
+    if (st < 0) return weft__fail(st, "self: %s", why);
+    return pair((struct self_iface *)i, NULL, lane_p);
+}
+
+static struct tl_listener *find(struct self_iface *iface, const char *where) {
+    struct tl_listener *l = iface->listeners;
+    while (l && strcmp(l->uri + strlen("self://"), where) != 0) l = l->next;
+    return l;
+}
+
+static weft_status_t connect_uri(struct iface *i, const char *where, struct lane **lane_p) {
+    struct self_iface *iface = (struct self_iface *)i;
+    struct tl_listener *l = find(iface, where);
+    if (!l) return weft__fail(WEFT_ERR_REFUSED, "nobody listens at self://%s in this worker", where);
+    return pair(iface, l->arg, lane_p);
+}
+
+static weft_status_t listen_uri(struct iface *i, const char *where, int backlog, void *arg,
+                                struct tl_listener **listener_p) {
+    struct self_iface *iface = (struct self_iface *)i;
+    if (find(iface, where)) return weft__fail(WEFT_ERR_EXISTS, "self://%s is taken", where);
+    struct tl_listener *l = weft__new(iface, struct tl_listener);
+    if (!l) return WEFT_ERR_NO_MEMORY;
+    l->uri = talloc_asprintf(l, "self://%s", where);
+    if (!l->uri) {
+        talloc_free(l);
+        return WEFT_ERR_NO_MEMORY;
+    }
+    l->iface = iface;
+    l->arg = arg;
+    l->next = iface->listeners;
+    iface->listeners = l;
+    *listener_p = l;
+    return WEFT_OK;
+}
+
+static const char *listener_uri(const struct tl_listener *listener) {
+    return listener->uri;
+}
+
+static void listener_close(struct tl_listener *listener) {
+    struct tl_listener **at = &listener->iface->listeners;
+    while (*at != listener) at = &(*at)->next;
+    *at = listener->next;
+    talloc_free(listener);
+}
+
+static void iface_close(struct iface *i) {
+    struct self_iface *iface = (struct self_iface *)i;
+    weft__poller_remove(i->reactor, &iface->poller);
+    weft__bury(i->reactor, iface);
+}
+
+static const struct iface_ops ops = {.address = address,
+                                     .reachable = reachable,
+                                     .connect = connect_address,
+                                     .connect_uri = connect_uri,
+                                     .listen = listen_uri,
+                                     .listener_uri = listener_uri,
+                                     .listener_close = listener_close,
+                                     .close = iface_close};
+
+static bool arm(struct poller *poller) {
+    return ((struct self_iface *)((char *)poller - offsetof(struct self_iface, poller)))->ready == NULL;
+}
+
+static const struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE |
+                                               CAP_CONNECT_TO_IFACE | CAP_LISTEN | CAP_BULK_GET | CAP_WAKEUP |
+                                               CAP_PEER_DEATH,
+                                       .max_short = SELF_SHORT,
+                                       .max_bcopy = SELF_BCOPY,
+                                       .max_zcopy = SELF_ZCOPY,
+                                       .max_zcopy_header = SELF_ZCOPY_HEADER,
+                                       .max_iov = SELF_IOV,
+                                       .latency_ns = 20,
+                                       .bandwidth = 20e9,
+                                       .overhead_ns = 10};
+
+static weft_status_t open_iface(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    struct self_iface *iface = weft__new(r, struct self_iface);
+    if (!iface) return WEFT_ERR_NO_MEMORY;
+    iface->scratch = weft__alloc(iface, SELF_ZCOPY_HEADER + SELF_ZCOPY, "self zcopy scratch");
+    if (!iface->scratch) {
+        talloc_free(iface);
+        return WEFT_ERR_NO_MEMORY;
+    }
+    iface->iface = (struct iface){.ops = &ops,
+                                  .transport = &weft__transport_self,
+                                  .reactor = r,
+                                  .up = params->up,
+                                  .owner = params->owner,
+                                  .device = "memory",
+                                  .attr = attr};
+    iface->worker_id = params->worker_id;
+    iface->ready_last = &iface->ready;
+    iface->poller = (struct poller){.poll = weft__self_poll, .arm = arm};
+    weft__poller_add(r, &iface->poller);
+    *iface_p = &iface->iface;
+    return WEFT_OK;
+}
+
+const struct transport weft__transport_self = {"self", open_iface};

@@ -1,0 +1,84 @@
+/* A worker's lanes to itself: the reference implementation of every operation. */
+#ifndef WEFT_TRANSPORTS_SELF_H
+#define WEFT_TRANSPORTS_SELF_H
+
+#include <transports/registry.h>
+
+#include "self_lane.fsm"
+#define FSM_NAME   self_lane
+#define FSM_PREFIX SELF_LANE
+#include <fsm/declare.h>
+
+enum {
+    SELF_DEPTH = 256, /* messages that wait in one direction of a pair */
+    SELF_SHORT = 504, /* payload of am_short */
+    SELF_SMALL = 8 + SELF_SHORT,
+    SELF_BCOPY = 8192,
+    SELF_ZCOPY = 256 * 1024,
+    SELF_ZCOPY_HEADER = SELF_SMALL,
+    SELF_IOV = 16
+};
+
+/* A message on its way. Messages are kept for reuse in two sizes, so a busy lane allocates nothing. */
+struct self_message {
+    struct self_message *next;
+    struct completion *completion; /* zcopy: to be stepped when the payload was delivered */
+    uint32_t len;                  /* of `data` */
+    uint16_t n_iov;
+    uint8_t id;
+    bool big, flush, cancelled;
+    weft_iov_t iov[SELF_IOV];
+    uint8_t *data;
+};
+
+struct self_lane {
+    struct lane lane;
+    struct fsm fsm;
+    struct self_lane *peer;                                       /* NULL: it is closed */
+    void (*take)(struct self_lane *lane, struct self_message *m); /* NULL: not yet open, so messages wait */
+    struct self_message *first, **last;                           /* sent, not yet delivered */
+    uint32_t depth;
+    struct self_message fin;
+    struct pending *pending, **pending_last;
+    struct self_lane *ready_next; /* in iface->ready while anything waits here */
+    bool ready;
+    void (*announce)(struct self_lane *lane); /* `accepted` or `up` */
+    void *listen_arg;
+    struct job open;
+};
+
+struct tl_listener {
+    struct self_iface *iface;
+    struct tl_listener *next;
+    void *arg;
+    char *uri;
+};
+
+struct self_iface {
+    struct iface iface;
+    struct poller poller;
+    uint64_t worker_id;
+    struct self_lane *ready, **ready_last;
+    struct tl_listener *listeners;
+    struct self_message *small, *big; /* free */
+    uint8_t *scratch;                 /* where a zcopy message is put together */
+    uint32_t n_lanes;
+};
+
+extern const struct lane_ops weft__self_ops_new, weft__self_ops_up, weft__self_ops_peer_closed,
+    weft__self_ops_closed;
+
+static inline struct self_iface *self_iface(struct lane *lane) {
+    return (struct self_iface *)lane->iface;
+}
+
+void weft__self_close(struct lane *lane, bool flush);
+int weft__self_poll(struct poller *poller, unsigned budget);
+void weft__self_queue(struct self_lane *lane, struct self_message *m);
+void weft__self_drop_queue(struct self_lane *lane, weft_status_t status);
+void weft__self_cancel_queue(struct self_lane *lane);
+void weft__self_purge(struct self_lane *lane);
+void weft__self_take(struct self_lane *lane, struct self_message *m);
+void weft__self_refuse(struct self_lane *lane, struct self_message *m);
+
+#endif
