@@ -1,0 +1,265 @@
+/* Active messages, out and in. */
+#include <reactor/counters.h>
+
+#include "rendezvous.h"
+#include "worker.h"
+
+/* ---- out */
+
+static weft_status_t sent(struct weft_ep *ep) {
+    ep->worker->count->am_sent++;
+    ep->link->sent++;
+    return WEFT_OK;
+}
+
+static struct message am_message(const struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                                 const weft_iov_t *iov, size_t n_iov, size_t len) {
+    return (struct message){.id = WIRE_AM,
+                            .word = wire_am_word(ep->core.peer, header_len, id),
+                            .header = header,
+                            .header_len = header_len,
+                            .iov = iov,
+                            .n_iov = n_iov,
+                            .len = len};
+}
+
+/* The queued form: the peer's half is known by now. */
+static weft_status_t advance_am(struct weft_request *req) {
+    struct weft_ep *ep = req->ep;
+    const struct lane_ops *ops = ep->link->lane->ops;
+    if (req->peer_id) return weft__advance_pieces(req);
+    struct message m = am_message(ep, req->am_id, req->header, req->header_len, req->iov, req->n_iov, req->len);
+    weft_status_t st;
+    switch (weft__protocol(ep->link, &m, req->flags)) {
+    case PROTOCOL_COPY: st = weft__send_copy(ep->link, ops, &m); break;
+    case PROTOCOL_BORROW:
+        st = weft__send_borrow(ep->link, ops, &m, req);
+        if (st == WEFT_IN_PROGRESS) weft__request_lend(req);
+        break;
+    default:
+        st = weft__request_name(req);
+        if (st == WEFT_OK) st = weft__send_offer(req, ops);
+        if (st == WEFT_OK) {
+            weft__request_park(req);
+            st = WEFT_IN_PROGRESS;
+        }
+    }
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) sent(ep);
+    return st;
+}
+
+const struct request_kind weft__am_offer_kind = {
+    .name = "am_send",
+    .advance = advance_am,
+    .returned = weft__pieces_returned,
+    .withdraw = weft__withdraw_offer,
+};
+
+/* Everything that the call was given, copied. */
+static weft_status_t am_request(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                                const weft_iov_t *iov, size_t n_iov, const weft_op_t *op,
+                                struct weft_request **req_p) {
+    struct weft_request *req = weft__request_new(ep->worker, &weft__am_offer_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__request_iov(req, iov, n_iov);
+    if (st == WEFT_OK && header_len) {
+        req->header = weft__alloc(req, header_len, "header");
+        if (!req->header) st = WEFT_ERR_NO_MEMORY;
+    }
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
+    if (header_len) memcpy(req->header, header, header_len);
+    req->header_len = (uint16_t)header_len;
+    req->am_id = (uint16_t)id;
+    st = weft__request_accept(req, ep, op);
+    if (st < 0) return st;
+    *req_p = req;
+    return WEFT_OK;
+}
+
+static weft_status_t am_send_wait(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                                  const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    struct weft_request *req;
+    weft_status_t st = am_request(ep, id, header, header_len, iov, n_iov, op, &req);
+    if (st < 0) return st;
+    weft__request_queue(req, &ep->queue);
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t am_submit(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                               const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    struct weft_request *req;
+    weft_status_t st = am_request(ep, id, header, header_len, iov, n_iov, op, &req);
+    if (st < 0) return st;
+    weft__link_submit(ep->link, req);
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t am_send_ready(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                                   const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    struct link *link = ep->link;
+    struct message m = am_message(ep, id, header, header_len, iov, n_iov, weft__iov_len(iov, n_iov));
+    uint32_t flags = op ? op->flags : 0;
+    enum protocol protocol = weft__protocol(link, &m, flags);
+    if (protocol == PROTOCOL_OFFER && flags & WEFT_AM_EAGER)
+        return weft__fail(WEFT_ERR_TOO_BIG, "%zu bytes are more than one message of this transport", m.len);
+    if (protocol == PROTOCOL_COPY) {
+        weft_status_t st = weft__send_copy(link, link->tx, &m);
+        if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep);
+        if (st < 0) return st;
+    }
+    return am_submit(ep, id, header, header_len, iov, n_iov, op);
+}
+
+weft_status_t weft__am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
+                            size_t n_iov, const weft_op_t *op) {
+    weft_status_t st = weft__worker_check(ep->worker);
+    if (st < 0) return st;
+    return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
+}
+
+weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
+                           size_t n_iov, const weft_op_t *op) {
+    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
+    if (id > WEFT_AM_ID_MAX) return weft__fail(WEFT_ERR_INVALID_PARAM, "id is %u, beyond %d", id, WEFT_AM_ID_MAX);
+    if (header_len > WEFT_AM_HEADER_MAX)
+        return weft__fail(WEFT_ERR_TOO_BIG, "header_len is %zu, beyond %d", header_len, WEFT_AM_HEADER_MAX);
+    if ((header_len && !header) || (n_iov && !iov))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is NULL", n_iov && !iov ? "iov" : "header");
+    return weft__am_send(ep, id, header, header_len, iov, n_iov, op);
+}
+
+/* ---- in */
+
+/* What stands behind weft_am_t.internal while a handler runs. */
+struct am_arrival {
+    struct weft_ep *ep;
+    const struct wire_rts *offer; /* NULL: the payload is here */
+    bool taken;
+};
+
+static void deliver(struct weft_ep *ep, unsigned id, weft_am_t *am) {
+    struct weft_worker *worker = ep->worker;
+    if (__builtin_expect(ep->notices != 0, 0)) weft__ep_tell(ep);
+    struct am_handler *handler = &worker->am[id < AM_ID_END ? id : AM_ID_END - 1];
+    ep->link->received++;
+    if (!handler->fn || id >= AM_ID_END) {
+        worker->count->am_dropped++;
+        return;
+    }
+    worker->count->am_received++;
+    handler->fn(ep, am, handler->arg);
+}
+
+void weft__on_am(struct lane *lane, const void *data, size_t len) {
+    uint64_t word;
+    if (len < sizeof word) {
+        weft__on_unknown(lane, data, len);
+        return;
+    }
+    memcpy(&word, data, sizeof word);
+    const char *header = (const char *)data + sizeof word;
+    size_t header_len = wire_am_header_len(word), rest = len - sizeof word;
+    struct weft_ep *ep = weft__ep_of_lane(lane, wire_am_ep(word));
+    if (!ep) return; /* closed on this side; the peer hears of it */
+    if (header_len > rest || header_len > WEFT_AM_HEADER_MAX) {
+        weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "active message");
+        return;
+    }
+    struct am_arrival arrival = {.ep = ep};
+    weft_am_t am = {.header = header,
+                    .header_len = header_len,
+                    .data = header + header_len,
+                    .len = rest - header_len,
+                    .internal = &arrival};
+    deliver(ep, wire_am_id(word), &am);
+}
+
+void weft__am_offered(struct weft_ep *ep, const struct wire_rts *rts) {
+    struct am_arrival arrival = {.ep = ep, .offer = rts};
+    struct link *link = ep->link;
+    weft_am_t am = {.header = rts->header, .header_len = rts->header_len, .len = rts->len, .internal = &arrival};
+    deliver(ep, rts->am_id, &am);
+    if (!arrival.taken && ep->link == link) weft__refuse_offer(link, rts->request, WEFT_OK);
+}
+
+weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    if (!am || !am->internal || (n_iov && !iov)) return weft__fail(WEFT_ERR_INVALID_PARAM, "am or iov is NULL");
+    struct am_arrival *arrival = am->internal;
+    if (weft__iov_len(iov, n_iov) < am->len)
+        return weft__fail(WEFT_ERR_TRUNCATED, "iov holds %zu bytes of %zu", weft__iov_len(iov, n_iov), am->len);
+    if (!arrival->offer) {
+        weft__iov_scatter(iov, n_iov, 0, am->data, am->len);
+        return WEFT_OK;
+    }
+    if (arrival->taken) return weft__fail(WEFT_ERR_EXISTS, "the payload was asked for already");
+    if (!arrival->ep->link) return weft__fail(WEFT_ERR_CLOSED, "the endpoint is lost");
+
+    struct weft_request *req = weft__request_new(arrival->ep->worker, &weft__receive_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__request_iov(req, iov, n_iov);
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
+    req->len = am->len;
+    req->peer_id = arrival->offer->request;
+    req->remote = arrival->offer->address;
+    st = weft__request_accept(req, arrival->ep, op);
+    if (st < 0) return st;
+    st = weft__fetch(req);
+    if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
+    if (st >= 0) arrival->taken = true;
+    return st;
+}
+
+weft_status_t weft_am_keep(weft_am_t *am, const void **data_p) {
+    if (!am || !am->internal || !data_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "am or data_p is NULL");
+    struct am_arrival *arrival = am->internal;
+    if (arrival->offer) return weft__fail(WEFT_ERR_UNSUPPORTED, "the payload is not here; take it with weft_am_recv");
+    void *copy = weft__alloc(arrival->ep->worker, am->len ? am->len : 1, "kept message");
+    if (!copy) return WEFT_ERR_NO_MEMORY;
+    memcpy(copy, am->data, am->len);
+    *data_p = copy;
+    return WEFT_OK;
+}
+
+void weft_am_release(weft_worker_t *worker, const void *data) { talloc_free((void *)(uintptr_t)data); }
+
+weft_status_t weft__am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg) {
+    if (id >= AM_ID_END) return weft__fail(WEFT_ERR_INVALID_PARAM, "id is %u", id);
+    worker->am[id] = (struct am_handler){fn, arg};
+    return WEFT_OK;
+}
+
+weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg) {
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    if (id > WEFT_AM_ID_MAX) return weft__fail(WEFT_ERR_INVALID_PARAM, "id is %u, beyond %d", id, WEFT_AM_ID_MAX);
+    weft_status_t st = weft__worker_check(worker);
+    return st < 0 ? st : weft__am_handler_set(worker, id, fn, arg);
+}
+
+/* ---- what the states install */
+
+static weft_status_t refused(const struct weft_ep *ep) {
+    weft_status_t st = ep->status == WEFT_OK ? WEFT_ERR_CLOSED : ep->status;
+    return weft__fail(st, "the endpoint is %s", fsm_state_name(&ep->core.fsm));
+}
+
+static weft_status_t am_send_refuse(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                                    const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    return refused(ep);
+}
+
+static weft_status_t tag_send_refuse(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                                     const weft_op_t *op) {
+    return refused(ep);
+}
+
+static weft_status_t flush_refuse(struct weft_ep *ep, const weft_op_t *op) { return refused(ep); }
+
+const struct ep_ops weft__ep_ops_wait = {am_send_wait, weft__tag_send_wait, weft__flush_post};
+const struct ep_ops weft__ep_ops_ready = {am_send_ready, weft__tag_send_ready, weft__flush_post};
+const struct ep_ops weft__ep_ops_refuse = {am_send_refuse, tag_send_refuse, flush_refuse};

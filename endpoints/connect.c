@@ -1,0 +1,157 @@
+#include "connect.h"
+
+#include <stdio.h>
+
+#include "worker.h"
+
+/* ---- which transport */
+
+/* What a message of 1 KiB would cost, in ns. */
+static double cost(const struct iface_attr *attr) {
+    return attr->latency_ns + attr->overhead_ns + (attr->bandwidth > 0 ? 1024e9 / attr->bandwidth : 0);
+}
+
+struct choice {
+    struct iface *iface;
+    const struct address_entry *entry;
+    char why[256];
+};
+
+static void note(struct choice *c, const char *format, const char *name, double ns, const char *why) {
+    size_t used = strlen(c->why);
+    snprintf(c->why + used, sizeof c->why - used, format, used ? "; " : "", name, ns, why);
+}
+
+/* The cheapest of those that reach it; `why` tells of all. */
+static void choose(struct weft_worker *worker, const struct address *address, struct choice *choice) {
+    double best = 0;
+    *choice = (struct choice){0};
+    for (uint32_t i = 0; i < address->n; i++) {
+        const struct address_entry *entry = &address->entry[i];
+        struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
+        const char *why = "it reaches the peer";
+        if (!iface) continue;
+        double ns = cost(&iface->attr);
+        weft_status_t st = iface->ops->reachable(iface, entry->bytes, entry->len, &why);
+        note(choice, "%s%s costs %.0f ns a KiB: %s", iface->transport->name, ns, st == WEFT_OK ? "reaches it" : why);
+        if (st < 0 || (choice->iface && ns >= best)) continue;
+        choice->iface = iface;
+        choice->entry = entry;
+        best = ns;
+    }
+}
+
+/* ---- links: joined, or dialed */
+
+static weft_status_t link_to_address(struct weft_worker *worker, const void *bytes, size_t len, struct link **link_p) {
+    struct address address;
+    struct choice choice;
+    struct lane *lane;
+    weft_status_t st = weft__address_read(bytes, len, &address);
+    if (st < 0) return st;
+    choose(worker, &address, &choice);
+    if (!choice.iface)
+        return weft__fail(WEFT_ERR_UNREACHABLE, "%s", choice.why[0] ? choice.why : "no transport in common");
+
+    *link_p = weft__link_to_peer(worker, choice.iface, address.worker);
+    if (*link_p) return WEFT_OK;
+    st = choice.iface->ops->connect(choice.iface, choice.entry->bytes, choice.entry->len, &lane);
+    if (st < 0) return st;
+    return weft__link_dial(worker, lane, address.worker, NULL, choice.why, link_p);
+}
+
+/* "scheme://where", the scheme being a transport's name. */
+static weft_status_t split_uri(struct weft_worker *worker, const char *uri, struct iface **iface_p,
+                               const char **where_p) {
+    const char *colon = strstr(uri, "://");
+    if (!colon || colon == uri) return weft__fail(WEFT_ERR_ADDRESS, "'%s' is no URI", uri);
+    *iface_p = weft__worker_iface(worker, uri, (size_t)(colon - uri));
+    if (!*iface_p) return weft__fail(WEFT_ERR_UNSUPPORTED, "no transport here for '%s'", uri);
+    *where_p = colon + 3;
+    return WEFT_OK;
+}
+
+static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri, struct link **link_p) {
+    struct iface *iface;
+    const char *where;
+    struct lane *lane;
+    *link_p = weft__link_to_uri(worker, uri);
+    if (*link_p) return WEFT_OK;
+    weft_status_t st = split_uri(worker, uri, &iface, &where);
+    if (st < 0) return st;
+    if (!iface->ops->connect_uri) return weft__fail(WEFT_ERR_UNSUPPORTED, "'%s': no connections by URI", uri);
+    st = iface->ops->connect_uri(iface, where, &lane);
+    if (st < 0) return st;
+    return weft__link_dial(worker, lane, 0, uri, "the URI names it", link_p);
+}
+
+static weft_status_t dial(struct weft_ep *ep) {
+    struct link *link;
+    weft_status_t st = ep->dial_len ? link_to_address(ep->worker, ep->dial, ep->dial_len, &link)
+                                    : link_to_uri(ep->worker, ep->dial, &link);
+    if (st == WEFT_OK) weft__link_join(link, ep);
+    return st;
+}
+
+weft_status_t weft__ep_redial(struct weft_ep *ep) { return ep->dial ? dial(ep) : WEFT_ERR_CLOSED; }
+
+void weft__ep_dialed(struct weft_ep *ep) {
+    if (ep->link->core.fsm.state == LINK_UP) weft__ep_link_up(ep);
+}
+
+/* ---- the public calls */
+
+static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size_t len, const weft_ep_params_t *params,
+                                weft_ep_t **ep_p) {
+    struct weft_ep *ep;
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+    if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    st = weft__ep_new(worker, &ep);
+    if (st < 0) return st;
+
+    ep->on_ready = params->on_ready;
+    ep->on_error = params->on_error;
+    ep->arg = params->arg;
+    ep->dial = len ? weft__alloc(ep, len, "address") : weft__alloc(ep, strlen(to) + 1, "uri");
+    ep->dial_len = len;
+    st = WEFT_ERR_NO_MEMORY;
+    if (!ep->dial) goto forget;
+    memcpy(ep->dial, to, len ? len : strlen(to) + 1);
+
+    uint64_t ms = params->connect_timeout_ms ? params->connect_timeout_ms
+                                             : weft__setting_u64(worker->context, SETTING_CONNECT_TIMEOUT);
+    st = weft__timer_start(worker->reactor, &ep->timer, weft__now(worker->reactor) + ms * 1000000);
+    if (st < 0) goto forget;
+    st = dial(ep);
+    if (st < 0) goto forget;
+
+    fsm_step(&ep->core.fsm, EP_EV_CONNECT);
+    weft__ep_dialed(ep);
+    *ep_p = ep;
+    return WEFT_OK;
+
+forget:
+    weft__timer_stop(worker->reactor, &ep->timer);
+    weft__idmap_remove(&worker->eps, ep->id);
+    list_remove(&ep->of_worker);
+    talloc_free(ep);
+    return st;
+}
+
+weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker, const char *uri,
+                                 const weft_ep_params_t *params, weft_ep_t **ep_p) {
+    weft_ep_params_t p = {0};
+    if (!worker || !uri || !ep_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, uri or ep_p is NULL");
+    if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
+    return connect_ep(worker, uri, 0, &p, ep_p);
+}
+
+weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *worker, const void *address, size_t len,
+                                         const weft_ep_params_t *params, weft_ep_t **ep_p) {
+    weft_ep_params_t p = {0};
+    if (!worker || !address || !ep_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, address or ep_p is NULL");
+    if (len == 0) return weft__fail(WEFT_ERR_ADDRESS, "len is 0");
+    if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
+    return connect_ep(worker, address, len, &p, ep_p);
+}

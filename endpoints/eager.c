@@ -1,0 +1,56 @@
+/* Messages that cross whole. */
+#include "rendezvous.h"
+#include "worker.h"
+
+enum { GATHER_MAX = 1024 }; /* short messages beyond are packed by bcopy */
+
+enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags) {
+    const struct iface_attr *attr = &link->iface->attr;
+    size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : link->worker->rendezvous_threshold;
+    if (flags & WEFT_AM_RENDEZVOUS && m->len > 0) return PROTOCOL_OFFER;
+    if (m->len > threshold) return PROTOCOL_OFFER;
+    if (sizeof m->word + m->header_len + m->len <= attr->max_bcopy) return PROTOCOL_COPY;
+    if (m->len <= attr->max_zcopy && sizeof m->word + m->header_len <= attr->max_zcopy_header &&
+        m->n_iov <= attr->max_iov)
+        return PROTOCOL_BORROW;
+    return PROTOCOL_OFFER;
+}
+
+static size_t pack(void *to, void *arg) {
+    const struct message *m = arg;
+    char *at = to;
+    memcpy(at, &m->word, sizeof m->word);
+    at += sizeof m->word;
+    if (m->header_len) memcpy(at, m->header, m->header_len);
+    weft__iov_gather(at + m->header_len, m->iov, m->n_iov, 0, m->len);
+    return sizeof m->word + m->header_len + m->len;
+}
+
+static weft_status_t send_gathered(struct link *link, const struct lane_ops *ops, const struct message *m) {
+    char bytes[GATHER_MAX];
+    if (m->header_len) memcpy(bytes, m->header, m->header_len);
+    weft__iov_gather(bytes + m->header_len, m->iov, m->n_iov, 0, m->len);
+    return ops->am_short(link->lane, (uint8_t)m->id, m->word, bytes, m->header_len + m->len);
+}
+
+weft_status_t weft__send_copy(struct link *link, const struct lane_ops *ops, const struct message *m) {
+    size_t len = m->header_len + m->len;
+    if (len > link->iface->attr.max_short || len > GATHER_MAX)
+        return ops->am_bcopy(link->lane, (uint8_t)m->id, pack, (void *)(uintptr_t)m);
+    if (m->header_len == 0 && m->n_iov == 1)
+        return ops->am_short(link->lane, (uint8_t)m->id, m->word, m->iov->base, m->len);
+    return send_gathered(link, ops, m);
+}
+
+weft_status_t weft__send_borrow(struct link *link, const struct lane_ops *ops, const struct message *m,
+                                struct weft_request *req) {
+    char header[sizeof m->word + WEFT_AM_HEADER_MAX];
+    memcpy(header, &m->word, sizeof m->word);
+    if (m->header_len) memcpy(header + sizeof m->word, m->header, m->header_len);
+
+    req->lent.count++;
+    weft_status_t st = ops->am_zcopy(link->lane, (uint8_t)m->id, header, sizeof m->word + m->header_len, m->iov,
+                                     m->n_iov, &req->lent);
+    if (st != WEFT_IN_PROGRESS) req->lent.count--;
+    return st;
+}

@@ -1,0 +1,328 @@
+#include "ep.h"
+
+#include <reactor/counters.h>
+
+#include "connect.h"
+#include "rendezvous.h"
+#include "worker.h"
+
+static void ep_effect(struct fsm *m, unsigned effect);
+static void ep_fail(struct fsm *m, unsigned event, enum fsm_verb why);
+static const struct fsm_port ep_port = {&weft__ep_machine, ep_effect, ep_fail};
+
+static void step(struct weft_ep *ep, enum ep_event event) { fsm_step(&ep->core.fsm, event); }
+
+/* ---- notices to the user */
+
+static void notify(struct job *job) { weft__ep_tell(list_of(job, struct weft_ep, notify)); }
+
+static void tell_later(struct weft_ep *ep, uint32_t notice) {
+    ep->notices |= notice;
+    weft__job_post(ep->worker->reactor, &ep->notify);
+}
+
+/* The handle is gone when the callback begins; its memory goes at the end of the turn. */
+static void tell_closed(struct weft_ep *ep) {
+    struct weft_worker *worker = ep->worker;
+    weft_done_fn closed = ep->closed;
+    void *arg = ep->closed_arg;
+    weft_status_t status = ep->close_status;
+    list_remove(&ep->of_worker);
+    weft__bury(worker->reactor, ep);
+    if (closed) closed(status, arg);
+    weft__worker_endpoint_gone(worker);
+}
+
+void weft__ep_tell(struct weft_ep *ep) {
+    uint32_t due = ep->notices;
+    ep->notices = 0;
+    weft__job_drop(ep->worker->reactor, &ep->notify);
+    if (due & NOTICE_ENDPOINT && ep->on_endpoint) ep->on_endpoint(ep, ep->endpoint_arg);
+    if (due & NOTICE_READY && ep->on_ready) ep->on_ready(ep, ep->arg);
+    if (due & NOTICE_ERROR && ep->on_error && !ep->drained.run) ep->on_error(ep, ep->status, ep->arg);
+    if (due & NOTICE_CLOSED) tell_closed(ep);
+}
+
+/* ---- the machine's effects */
+
+static void send_one(struct weft_ep *ep, enum wire_id id) {
+    struct wire_message m;
+    if (!ep->link) return;
+    switch (id) {
+    case WIRE_OPEN:
+        weft__wire_open(&m, (struct wire_open){ep->id, ep->listener, ep->worker->unexpected_limit});
+        break;
+    case WIRE_ACCEPT:
+        weft__wire_accept(&m, (struct wire_accept){ep->core.peer, ep->id, ep->worker->unexpected_limit});
+        break;
+    default: weft__wire_one(&m, WIRE_CLOSE, ep->core.peer); break;
+    }
+    weft__link_control(ep->link, &m);
+}
+
+static void fail_requests(struct weft_ep *ep) {
+    /* A stop may wait for the lane, so the list keeps its members: each is asked once. */
+    for (struct list *n = ep->requests.next, *next; n != &ep->requests; n = next) {
+        next = n->next;
+        struct weft_request *req = list_of(n, struct weft_request, of_ep);
+        weft__request_stop(req, ep->status);
+        if (!ep->link) weft__offer_over(req); /* nobody is left to read */
+    }
+    weft__match_forget(&ep->worker->match, ep->id);
+}
+
+static void go(struct weft_ep *ep) {
+    weft__timer_stop(ep->worker->reactor, &ep->timer);
+    talloc_free(ep->dial);
+    ep->dial = NULL;
+    ep->ops = &weft__ep_ops_ready;
+    weft__link_submit_all(ep->link, &ep->queue);
+}
+
+static void drained(struct job *job) {
+    struct weft_ep *ep = list_of(job, struct weft_ep, drained);
+    if (list_empty(&ep->requests)) step(ep, EP_EV_DRAINED);
+}
+
+static void watch_requests(struct weft_ep *ep) {
+    struct reactor *r = ep->worker->reactor;
+    ep->drained.run = drained;
+    /* The heap has had this endpoint's timer before, or it closes without one. */
+    if (!weft__timer_running(&ep->timer)) (void)weft__timer_start(r, &ep->timer, weft__now(r) + ep->close_ns);
+    if (list_empty(&ep->requests)) weft__job_post(ep->worker->reactor, &ep->drained);
+}
+
+void weft__ep_request_left(struct weft_ep *ep) {
+    if (!list_empty(&ep->requests)) {
+        weft__flush_check(ep);
+        return;
+    }
+    if (ep->drained.run) weft__job_post(ep->worker->reactor, &ep->drained);
+}
+
+static void end(struct weft_ep *ep) {
+    weft__timer_stop(ep->worker->reactor, &ep->timer);
+    weft__idmap_remove(&ep->worker->eps, ep->id);
+    weft__match_forget(&ep->worker->match, ep->id);
+    weft__link_leave(ep);
+    tell_later(ep, NOTICE_CLOSED);
+}
+
+static void ep_effect(struct fsm *m, unsigned effect) {
+    struct weft_ep *ep = list_of(m, struct weft_ep, core.fsm);
+    switch ((enum ep_effect)effect) {
+    case EP_FX_QUEUE: ep->ops = &weft__ep_ops_wait; break;
+    case EP_FX_SEND_OPEN: send_one(ep, WIRE_OPEN); break;
+    case EP_FX_SEND_ACCEPT: send_one(ep, WIRE_ACCEPT); break;
+    case EP_FX_SEND_CLOSE: send_one(ep, WIRE_CLOSE); break;
+    case EP_FX_GO: go(ep); break;
+    case EP_FX_TELL_READY: tell_later(ep, NOTICE_READY); break;
+    case EP_FX_TELL_ENDPOINT: tell_later(ep, NOTICE_ENDPOINT); break;
+    case EP_FX_TELL_ERROR: tell_later(ep, NOTICE_ERROR); break;
+    case EP_FX_REFUSE: ep->ops = &weft__ep_ops_refuse; break;
+    case EP_FX_FAIL: fail_requests(ep); break;
+    case EP_FX_WATCH: watch_requests(ep); break;
+    case EP_FX_END: end(ep); break;
+    case EP_N_EFFECTS: break;
+    }
+}
+
+static void ep_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct weft_ep *ep = list_of(m, struct weft_ep, core.fsm);
+    weft__ep_violation(ep, why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL,
+                       weft__ep_machine.event_name[event]);
+}
+
+/* The last steps of its machine go into the log with it. */
+void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *what) {
+    char steps[2048];
+    fsm_trace_print(weft__reactor_trace(ep->worker->reactor), 16, ep->id, steps, sizeof steps);
+    weft__count(ep->worker->reactor)->violations++;
+    weft__log_limited(ep->worker->context, WEFT_LOG_WARN, "endpoints", "endpoint %08x: %s: %s\n%s", ep->id,
+                      weft_status_name(status), what, steps);
+    struct wire_message m;
+    if (ep->link && ep->core.peer) {
+        weft__wire_one(&m, WIRE_CLOSE, ep->core.peer);
+        weft__link_control(ep->link, &m);
+    }
+    weft__ep_link_gone(ep, status);
+}
+
+static void timed_out(struct timer *timer) {
+    struct weft_ep *ep = list_of(timer, struct weft_ep, timer);
+    if (ep->status == WEFT_OK) ep->status = WEFT_ERR_TIMED_OUT;
+    ep->close_status = WEFT_ERR_TIMED_OUT;
+    step(ep, EP_EV_TIMEOUT);
+}
+
+/* ---- life */
+
+weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p) {
+    struct weft_ep *ep = weft__new(worker->reactor, struct weft_ep);
+    if (!ep) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__idmap_add(worker->reactor, &worker->eps, ep, &ep->id);
+    if (st < 0) {
+        talloc_free(ep);
+        return st;
+    }
+    ep->worker = worker;
+    ep->close_ns = weft__setting_u64(worker->context, SETTING_CLOSE_TIMEOUT) * UINT64_C(1000000);
+    ep->ops = &weft__ep_ops_wait;
+    ep->notify.run = notify;
+    ep->timer.fire = timed_out;
+    list_init(&ep->of_link);
+    list_init(&ep->requests);
+    list_init(&ep->queue);
+    list_init(&ep->credit_queue);
+    list_append(&worker->endpoints, &ep->of_worker);
+    fsm_init(&ep->core.fsm, &ep_port, EP_IDLE, ep->id);
+    *ep_p = ep;
+    return WEFT_OK;
+}
+
+/* ---- events from the link */
+
+void weft__ep_link_up(struct weft_ep *ep) {
+    if (!ep->listener) ep->listener = ep->link->listener;
+    step(ep, EP_EV_LINK_UP);
+}
+
+void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
+    weft__link_leave(ep);
+    /* The connection was hung up for lack of use just as we wanted it: dial again. */
+    if (status == WEFT_ERR_PEER_CLOSED && ep->core.fsm.state == EP_OPENING && weft__ep_redial(ep) == WEFT_OK) {
+        step(ep, EP_EV_REDIAL);
+        weft__ep_dialed(ep);
+        return;
+    }
+    ep->core.peer = 0;
+    if (ep->status == WEFT_OK) ep->status = status;
+    ep->close_status = status;
+    step(ep, EP_EV_GONE);
+}
+
+/* ---- what the peer says of endpoints */
+
+struct weft_ep *weft__ep_of_lane(struct lane *lane, uint32_t id) {
+    struct link *link = lane->owner;
+    if (!link) return NULL;
+    struct weft_ep *ep = weft__idmap_find(&link->worker->eps, id);
+    return ep && ep->link == link ? ep : NULL;
+}
+
+static void reject(struct link *link, uint32_t peer, weft_status_t status) {
+    struct wire_message m;
+    weft__wire_reject(&m, (struct wire_reject){peer, status});
+    weft__link_control(link, &m);
+}
+
+static weft_status_t accept_ep(struct link *link, const struct wire_open *open) {
+    struct weft_ep *ep;
+    weft_status_t st = weft__ep_admit(link, open->listener);
+    if (st == WEFT_OK) st = weft__ep_new(link->worker, &ep);
+    if (st < 0) return st;
+    weft__ep_adopt(ep, open->listener);
+    ep->core.peer = open->from;
+    ep->credit = open->credit > INT64_MAX ? INT64_MAX : (int64_t)open->credit;
+    weft__link_join(link, ep);
+    step(ep, EP_EV_PASSIVE);
+    return WEFT_OK;
+}
+
+void weft__ep_on_open(struct lane *lane, const void *data, size_t len) {
+    struct link *link = lane->owner;
+    struct wire_open open;
+    if (!link) return;
+    if (!weft__wire_read_open(data, len, &open) || link->core.fsm.state != LINK_UP) {
+        weft__link_violation(link, "open");
+        return;
+    }
+    weft_status_t st = accept_ep(link, &open);
+    if (st < 0) reject(link, open.from, st);
+}
+
+/* Whoever is accepted but no longer there says so, that the peer's half may go too. */
+void weft__ep_on_accept(struct lane *lane, const void *data, size_t len) {
+    struct link *link = lane->owner;
+    struct wire_accept accept;
+    if (!link) return;
+    if (!weft__wire_read_accept(data, len, &accept)) {
+        weft__link_violation(link, "accept");
+        return;
+    }
+    struct weft_ep *ep = weft__ep_of_lane(lane, accept.ep);
+    if (!ep) {
+        struct wire_message m;
+        weft__wire_one(&m, WIRE_CLOSE, accept.from);
+        weft__link_control(link, &m);
+        return;
+    }
+    if (!ep->core.peer) ep->core.peer = accept.from;
+    ep->credit = accept.credit > INT64_MAX ? INT64_MAX : (int64_t)accept.credit;
+    step(ep, EP_EV_ACCEPT);
+}
+
+void weft__ep_on_reject(struct lane *lane, const void *data, size_t len) {
+    struct wire_reject reject;
+    if (!weft__wire_read_reject(data, len, &reject)) {
+        if (lane->owner) weft__link_violation(lane->owner, "reject");
+        return;
+    }
+    struct weft_ep *ep = weft__ep_of_lane(lane, reject.ep);
+    if (!ep) return;
+    if (ep->status == WEFT_OK) ep->status = reject.status;
+    step(ep, EP_EV_REJECT);
+}
+
+/* Its messages came before this one; the endpoint has no peer any more. */
+void weft__ep_on_close(struct lane *lane, const void *data, size_t len) {
+    struct wire_one one;
+    if (!weft__wire_read_one(data, len, &one)) {
+        if (lane->owner) weft__link_violation(lane->owner, "close");
+        return;
+    }
+    struct weft_ep *ep = weft__ep_of_lane(lane, one.request);
+    if (!ep) return;
+    if (ep->status == WEFT_OK) ep->status = WEFT_ERR_PEER_CLOSED;
+    ep->core.peer = 0;
+    step(ep, EP_EV_FIN);
+}
+
+/* ---- the user's calls */
+
+void weft__ep_abort(struct weft_ep *ep) {
+    if (ep->status == WEFT_OK) ep->status = WEFT_ERR_CLOSED;
+    step(ep, EP_EV_ABORT);
+}
+
+static void nobody(weft_status_t status, void *arg) {}
+
+weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op) {
+    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
+    if (mode != WEFT_CLOSE_FLUSH && mode != WEFT_CLOSE_ABORT)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "mode is %d", mode);
+    weft_status_t st = weft__worker_check(ep->worker);
+    if (st < 0) return st;
+    if (ep->closed || ep->drained.run) return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already");
+
+    ep->closed = op && op->done ? op->done : nobody;
+    ep->closed_arg = op ? op->arg : NULL;
+    if (op && op->deadline_ms) ep->close_ns = op->deadline_ms * UINT64_C(1000000);
+    if (mode == WEFT_CLOSE_ABORT || (list_empty(&ep->requests) && ep->core.fsm.state < EP_READY)) {
+        weft__ep_abort(ep);
+        return WEFT_IN_PROGRESS;
+    }
+    /* What a lane has accepted must leave too: a flush stands behind all the others. */
+    if (ep->core.fsm.state == EP_READY) (void)weft_ep_flush(ep, NULL);
+    step(ep, EP_EV_CLOSE);
+    return WEFT_IN_PROGRESS;
+}
+
+void weft_ep_set_user(weft_ep_t *ep, void *user) { ep->user = user; }
+void *weft_ep_user(const weft_ep_t *ep) { return ep->user; }
+weft_worker_t *weft_ep_worker(const weft_ep_t *ep) { return ep->worker; }
+
+void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *), void *arg) {
+    ep->on_error = on_error;
+    ep->arg = arg;
+}

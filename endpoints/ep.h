@@ -1,0 +1,81 @@
+/* The endpoint: a light handle on a link, with its own machine, handlers and credits. */
+#ifndef WEFT_ENDPOINTS_EP_H
+#define WEFT_ENDPOINTS_EP_H
+
+#include <weft/am.h>
+#include <weft/tag.h>
+
+#include "link.h"
+#include "machines.h"
+#include "request.h"
+
+/* What a state does with data: installed by the machine's effects, called without a branch. */
+struct ep_ops {
+    weft_status_t (*am_send)(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                             const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+    weft_status_t (*tag_send)(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+    weft_status_t (*flush)(struct weft_ep *ep, const weft_op_t *op);
+};
+extern const struct ep_ops weft__ep_ops_wait, weft__ep_ops_ready, weft__ep_ops_refuse;
+
+/* Notices to the user, in this order. */
+enum { NOTICE_ENDPOINT = 1, NOTICE_READY = 2, NOTICE_ERROR = 4, NOTICE_CLOSED = 8 };
+
+struct weft_ep {
+    struct ep_core core;
+    const struct ep_ops *ops;
+    struct link *link;        /* NULL: lost */
+    struct weft_worker *worker;
+    uint32_t id;              /* our half, for the wire */
+    uint32_t listener;        /* what the peer calls the listener it wants; 0: the worker */
+    uint32_t notices;         /* due to the user */
+    weft_status_t status;     /* why it was lost; what sends are refused with */
+
+    int64_t credit;           /* bytes of unexpected tagged messages that the peer still takes */
+    int64_t credit_held;      /* put aside while sends wait for credit, so that all wait */
+    uint64_t credit_due;      /* consumed here and not yet given back */
+    uint64_t credit_out;      /* unexpected bytes of the peer that stand here */
+
+    struct list of_link, of_worker;
+    struct list requests;     /* all, in the order accepted */
+    struct list queue;        /* those that wait for READY */
+    struct list credit_queue; /* those that wait for credit */
+
+    void (*on_ready)(weft_ep_t *, void *);
+    void (*on_endpoint)(weft_ep_t *, void *);
+    void (*on_error)(weft_ep_t *, weft_status_t, void *);
+    void *arg, *endpoint_arg, *user;
+    struct job notify, drained;
+    struct timer timer;       /* connect, then close */
+    weft_done_fn closed;
+    void *closed_arg;
+    weft_status_t close_status;
+    uint64_t close_ns;        /* a close in good order may take so long */
+    void *dial;               /* the address or URI, below the endpoint, until it is READY: a link may need another try */
+    size_t dial_len;          /* 0: a URI */
+};
+
+weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p);
+/* Events from the link. */
+void weft__ep_link_up(struct weft_ep *ep);
+void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status);
+void weft__ep_abort(struct weft_ep *ep); /* the worker closes */
+/* What is due to the user is told now; data must not overtake it. */
+void weft__ep_tell(struct weft_ep *ep);
+/* A request left; the last one matters to a close. */
+void weft__ep_request_left(struct weft_ep *ep);
+/* The peer broke the rules of this endpoint: it alone fails. */
+void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *what);
+
+/* A request of it left: a flush may stand first now. */
+void weft__flush_check(struct weft_ep *ep);
+
+/* The endpoint that a message on this lane names; NULL when it is not there (any more) or belongs to another peer. */
+struct weft_ep *weft__ep_of_lane(struct lane *lane, uint32_t id);
+
+void weft__ep_on_open(struct lane *lane, const void *data, size_t len);
+void weft__ep_on_accept(struct lane *lane, const void *data, size_t len);
+void weft__ep_on_reject(struct lane *lane, const void *data, size_t len);
+void weft__ep_on_close(struct lane *lane, const void *data, size_t len);
+
+#endif

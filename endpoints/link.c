@@ -1,0 +1,413 @@
+#include "link.h"
+
+#include <reactor/counters.h>
+
+#include "ep.h"
+#include "worker.h"
+
+static void link_effect(struct fsm *m, unsigned effect);
+static void link_fail(struct fsm *m, unsigned event, enum fsm_verb why);
+static const struct fsm_port link_port = {&weft__link_machine, link_effect, link_fail};
+
+static void step(struct link *link, enum link_event event) { fsm_step(&link->core.fsm, event); }
+
+/* ---- while requests wait for the lane, nothing may overtake them */
+
+static weft_status_t blocked_short(struct lane *lane, uint8_t id, uint64_t header, const void *data, size_t len) {
+    return WEFT_NO_RESOURCE;
+}
+static weft_status_t blocked_bcopy(struct lane *lane, uint8_t id, size_t (*pack)(void *, void *), void *arg) {
+    return WEFT_NO_RESOURCE;
+}
+static weft_status_t blocked_zcopy(struct lane *lane, uint8_t id, const void *header, size_t header_len,
+                                   const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    return WEFT_NO_RESOURCE;
+}
+static const struct lane_ops blocked = {
+    .am_short = blocked_short, .am_bcopy = blocked_bcopy, .am_zcopy = blocked_zcopy};
+
+/* Sends what waits, in order, until the lane has no more room. */
+static weft_status_t pump(struct link *link) {
+    while (!list_empty(&link->backlog)) {
+        struct weft_request *req = list_of(link->backlog.next, struct weft_request, queued);
+        weft_status_t st = req->kind->advance(req);
+        if (st == WEFT_NO_RESOURCE) return st;
+        if (st == WEFT_OK) weft__request_finish(req, WEFT_OK);
+        if (st < 0) weft__request_stop(req, st); /* pieces of it may still be lent */
+    }
+    return WEFT_OK;
+}
+
+static weft_status_t retry(struct pending *pending) {
+    struct link *link = list_of(pending, struct link, pending);
+    weft_status_t st = pump(link);
+    if (st == WEFT_OK) link->tx = link->lane->ops;
+    return st;
+}
+
+static void push(struct link *link) {
+    if (link->tx == &blocked || pump(link) == WEFT_OK) return;
+    link->tx = &blocked;
+    link->lane->ops->pending_add(link->lane, &link->pending);
+}
+
+void weft__link_submit(struct link *link, struct weft_request *req) {
+    weft__request_queue(req, &link->backlog);
+    push(link);
+}
+
+void weft__link_submit_all(struct link *link, struct list *queue) {
+    struct list *node;
+    while ((node = list_pop(queue)) != NULL) {
+        list_of(node, struct weft_request, queued)->queue = &link->backlog;
+        list_append(&link->backlog, node);
+    }
+    push(link);
+}
+
+/* ---- control messages */
+
+static size_t pack_control(void *to, void *arg) {
+    const struct wire_message *m = arg;
+    memcpy(to, m->bytes, m->len);
+    return m->len;
+}
+
+static weft_status_t advance_control(struct weft_request *req) {
+    struct lane *lane = ((struct link *)req->arg)->lane;
+    return lane->ops->am_bcopy(lane, ((struct wire_message *)req->header)->id, pack_control, req->header);
+}
+
+static const struct request_kind control_kind = {.name = "control", .advance = advance_control};
+
+static weft_status_t queue_control(struct link *link, const struct wire_message *m) {
+    struct weft_request *req = weft__request_new(link->worker, &control_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    req->header = weft__alloc(req, sizeof *m, "control");
+    if (!req->header) {
+        weft__request_discard(req);
+        return WEFT_ERR_NO_MEMORY;
+    }
+    memcpy(req->header, m, sizeof *m);
+    req->arg = link;
+    weft__link_submit(link, req);
+    return WEFT_OK;
+}
+
+void weft__link_control(struct link *link, const struct wire_message *m) {
+    weft_status_t st = link->tx->am_bcopy(link->lane, m->id, pack_control, (void *)(uintptr_t)m);
+    if (st == WEFT_NO_RESOURCE) st = queue_control(link, m);
+    if (st >= 0) return;
+    /* Not from in here: the machine may be in the middle of a step. */
+    if (link->status == WEFT_OK) link->status = st;
+    weft__job_post(link->worker->reactor, &link->broken);
+}
+
+static void broken(struct job *job) {
+    struct link *link = list_of(job, struct link, broken);
+    weft__link_lose(link, link->status);
+}
+
+static void send_hello(struct link *link) {
+    struct wire_message m;
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION,
+                                             .flags = link->hello_flags,
+                                             .listener = link->listener,
+                                             .worker = link->worker->id});
+    weft__link_control(link, &m);
+}
+
+/* ---- life */
+
+static struct weft_ep *first_endpoint(struct link *link) {
+    return list_empty(&link->endpoints) ? NULL : list_of(link->endpoints.next, struct weft_ep, of_link);
+}
+
+static void tell_up(struct link *link) {
+    for (struct list *n = link->endpoints.next, *next; n != &link->endpoints; n = next) {
+        next = n->next;
+        weft__ep_link_up(list_of(n, struct weft_ep, of_link));
+    }
+}
+
+/* Its endpoints are told; what belonged to none of them ends here. */
+static void fail_users(struct link *link) {
+    struct weft_ep *ep;
+    while ((ep = first_endpoint(link)) != NULL) weft__ep_link_gone(ep, link->status);
+    while (!list_empty(&link->backlog))
+        weft__request_stop(list_of(link->backlog.next, struct weft_request, queued), link->status);
+}
+
+static void end(struct link *link) {
+    list_remove(&link->of_worker);
+    weft__timer_stop(link->worker->reactor, &link->linger);
+    weft__job_drop(link->worker->reactor, &link->broken);
+    weft__worker_link_gone(link->worker);
+    weft__bury(link->worker->reactor, link);
+}
+
+static void start_greeting(struct link *link) {
+    uint64_t ms = weft__setting_u64(link->worker->context, SETTING_CONNECT_TIMEOUT);
+    struct reactor *r = link->worker->reactor;
+    /* The heap has room: it was reserved when the link was made (new_link starts and stops the timer). */
+    (void)weft__timer_start(r, &link->greeting, weft__now(r) + ms * 1000000);
+}
+
+static void link_effect(struct fsm *m, unsigned effect) {
+    struct link *link = list_of(m, struct link, core.fsm);
+    switch ((enum link_effect)effect) {
+    case LINK_FX_SEND_HELLO: send_hello(link); break;
+    case LINK_FX_TIMER_START: start_greeting(link); break;
+    case LINK_FX_TIMER_STOP: weft__timer_stop(link->worker->reactor, &link->greeting); break;
+    case LINK_FX_TELL_UP: tell_up(link); break;
+    case LINK_FX_FAIL: fail_users(link); break;
+    case LINK_FX_LANE_FLUSH: link->lane->ops->close(link->lane, true); break;
+    case LINK_FX_LANE_ABORT: link->lane->ops->close(link->lane, false); break;
+    case LINK_FX_END: end(link); break;
+    case LINK_N_EFFECTS: break;
+    }
+}
+
+static void link_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct link *link = list_of(m, struct link, core.fsm);
+    if (why == FSM_VIOL) {
+        weft__link_violation(link, weft__link_machine.event_name[event]);
+        return;
+    }
+    weft__log(link->worker->context, WEFT_LOG_ERROR, "endpoints", "link: %s in %s",
+              weft__link_machine.event_name[event], fsm_state_name(m));
+    weft__link_lose(link, WEFT_ERR_INTERNAL);
+}
+
+static void greeting_due(struct timer *timer) {
+    struct link *link = list_of(timer, struct link, greeting);
+    link->status = WEFT_ERR_TIMED_OUT;
+    step(link, LINK_EV_TIMEOUT);
+}
+
+static void linger_over(struct timer *timer) {
+    struct link *link = list_of(timer, struct link, linger);
+    if (link->n_endpoints == 0) step(link, LINK_EV_UNUSED);
+}
+
+static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, struct link **link_p) {
+    struct link *link = weft__new(worker->reactor, struct link);
+    if (!link) return WEFT_ERR_NO_MEMORY;
+    link->worker = worker;
+    link->iface = lane->iface;
+    link->lane = link->lanes[0] = lane;
+    link->n_lanes = 1;
+    link->tx = lane->ops;
+    link->pending.retry = retry;
+    link->greeting.fire = greeting_due;
+    link->linger.fire = linger_over;
+    link->broken.run = broken;
+    list_init(&link->endpoints);
+    list_init(&link->backlog);
+    fsm_init(&link->core.fsm, &link_port, LINK_IDLE, (uint32_t)(uintptr_t)link);
+
+    weft_status_t st = weft__timer_start(worker->reactor, &link->greeting, UINT64_MAX);
+    if (st < 0) {
+        talloc_free(link);
+        return st;
+    }
+    weft__timer_stop(worker->reactor, &link->greeting);
+    list_append(&worker->links, &link->of_worker);
+    worker->n_lanes++;
+    lane->owner = link;
+    *link_p = link;
+    return WEFT_OK;
+}
+
+/* A lane that got no link has no owner, and its last word is ignored. */
+static void drop_lane(struct lane *lane) {
+    lane->owner = NULL;
+    lane->ops->close(lane, false);
+}
+
+weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,
+                              const char *why, struct link **link_p) {
+    struct link *link;
+    weft_status_t st = new_link(worker, lane, &link);
+    if (st < 0) {
+        drop_lane(lane);
+        return st;
+    }
+    link->peer = peer;
+    link->hello_flags = uri ? WIRE_HELLO_EXTRA : 0;
+    link->uri = uri ? talloc_strdup(link, uri) : NULL;
+    link->why = talloc_strdup(link, why);
+    step(link, LINK_EV_DIAL);
+    *link_p = link;
+    return WEFT_OK;
+}
+
+void weft__link_close(struct link *link) {
+    link->status = WEFT_ERR_CLOSED;
+    step(link, LINK_EV_CLOSE);
+}
+
+/* ---- endpoints on it */
+
+void weft__link_join(struct link *link, struct weft_ep *ep) {
+    ep->link = link;
+    list_append(&link->endpoints, &ep->of_link);
+    if (link->n_endpoints++ == 0) weft__timer_stop(link->worker->reactor, &link->linger);
+}
+
+/* The one who dialed hangs up, a while after the last endpoint: the next one may come soon. */
+void weft__link_leave(struct weft_ep *ep) {
+    struct link *link = ep->link;
+    if (!link) return;
+    list_remove(&ep->of_link);
+    ep->link = NULL;
+    if (--link->n_endpoints > 0 || !link->why) return;
+    struct reactor *r = link->worker->reactor;
+    uint64_t ms = weft__setting_u64(link->worker->context, SETTING_LINK_LINGER);
+    if (weft__timer_start(r, &link->linger, weft__now(r) + ms * 1000000) < 0) step(link, LINK_EV_UNUSED);
+}
+
+static void move_endpoints(struct link *from, struct link *to) {
+    struct weft_ep *ep;
+    while ((ep = first_endpoint(from)) != NULL) {
+        list_remove(&ep->of_link);
+        from->n_endpoints--;
+        weft__link_join(to, ep);
+    }
+}
+
+/* ---- which link */
+
+static bool joinable(const struct link *link) {
+    return link->core.fsm.state == LINK_DIALING || link->core.fsm.state == LINK_GREETING ||
+           link->core.fsm.state == LINK_UP;
+}
+
+struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer) {
+    for (struct list *n = worker->links.next; n != &worker->links; n = n->next) {
+        struct link *link = list_of(n, struct link, of_worker);
+        if (link->peer == peer && link->iface == iface && joinable(link)) return link;
+    }
+    return NULL;
+}
+
+struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri) {
+    for (struct list *n = worker->links.next; n != &worker->links; n = n->next) {
+        struct link *link = list_of(n, struct link, of_worker);
+        if (link->uri && strcmp(link->uri, uri) == 0 && joinable(link)) return link;
+    }
+    return NULL;
+}
+
+static struct link *spare_of(const struct link *lost) {
+    for (struct list *n = lost->worker->links.next; n != &lost->worker->links; n = n->next) {
+        struct link *link = list_of(n, struct link, of_worker);
+        if (link->peer == lost->peer && link->iface == lost->iface && link->core.fsm.state == LINK_SPARE)
+            return link;
+    }
+    return NULL;
+}
+
+/* ---- what the lane and the peer tell */
+
+void weft__link_lose(struct link *link, weft_status_t status) {
+    struct link *spare = link->peer ? spare_of(link) : NULL;
+    if (link->status == WEFT_OK) link->status = status;
+    /* Nothing was sent yet: its endpoints do not even notice. */
+    if (spare && spare != link && link->core.fsm.state < LINK_AWAIT) move_endpoints(link, spare);
+    step(link, LINK_EV_LOST);
+    if (spare && spare != link) step(spare, LINK_EV_ADOPT);
+}
+
+void weft__link_violation(struct link *link, const char *what) {
+    char peer[128];
+    link->lane->ops->describe(link->lane, peer, sizeof peer);
+    weft__count(link->worker->reactor)->violations++;
+    weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints", "%s: violation: %s", peer, what);
+    weft__link_lose(link, WEFT_ERR_PROTOCOL);
+}
+
+void weft__link_accepted(struct lane *lane, void *listen_arg) {
+    struct weft_worker *worker = lane->iface->owner;
+    struct link *link;
+    if (worker->core.fsm.state != WORKER_OPEN || new_link(worker, lane, &link) < 0) {
+        drop_lane(lane);
+        return;
+    }
+    link->listener = (uint32_t)(uintptr_t)listen_arg;
+    step(link, LINK_EV_GUEST);
+}
+
+void weft__link_lane_up(struct lane *lane) {
+    if (lane->owner) step(lane->owner, LINK_EV_LANE_UP);
+}
+
+void weft__link_lane_down(struct lane *lane, weft_status_t status) {
+    if (lane->owner) weft__link_lose(lane->owner, status);
+}
+
+void weft__link_lane_closed(struct lane *lane) {
+    if (lane->owner) step(lane->owner, LINK_EV_LANE_CLOSED);
+}
+
+static struct link *rival_of(const struct link *guest) {
+    struct link *rival = weft__link_to_peer(guest->worker, guest->iface, guest->peer);
+    return rival == guest ? NULL : rival;
+}
+
+/* Both dialed, or the peer dialed again: the lane of the smaller id stays, unless it turns out to be dead. */
+static void meet_rival(struct link *guest, struct link *rival) {
+    if (rival->core.fsm.state != LINK_UP && guest->peer < guest->worker->id) {
+        move_endpoints(rival, guest);
+        step(rival, LINK_EV_SUPERSEDED);
+        step(guest, LINK_EV_HELLO_WINS);
+        return;
+    }
+    step(guest, LINK_EV_HELLO_LOSES);
+    if (rival->core.fsm.state != LINK_UP) return;
+    struct wire_message ping;
+    weft__wire_ping(&ping);
+    weft__link_control(rival, &ping);
+}
+
+static void hello_from_guest(struct link *link, const struct wire_hello *hello) {
+    struct link *rival;
+    link->peer = hello->worker;
+    if (hello->worker == link->worker->id || hello->flags & WIRE_HELLO_EXTRA || !(rival = rival_of(link)))
+        step(link, LINK_EV_HELLO);
+    else
+        meet_rival(link, rival);
+}
+
+static void hello_from_host(struct link *link, const struct wire_hello *hello) {
+    if (link->peer && link->peer != hello->worker) {
+        weft__link_lose(link, WEFT_ERR_UNREACHABLE); /* somebody else lives at that address now */
+        return;
+    }
+    link->peer = hello->worker;
+    link->listener = hello->listener;
+    step(link, LINK_EV_HELLO);
+}
+
+void weft__link_on_hello(struct lane *lane, const void *data, size_t len) {
+    struct link *link = lane->owner;
+    struct wire_hello hello;
+    if (!link) return;
+    if (!weft__wire_read_hello(data, len, &hello)) {
+        weft__link_violation(link, "hello");
+        return;
+    }
+    if (hello.version != WIRE_VERSION) {
+        link->status = WEFT_ERR_VERSION;
+        weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints", "a peer speaks version %u, not %u",
+                          hello.version, WIRE_VERSION);
+        step(link, LINK_EV_HELLO_VERSION);
+        return;
+    }
+    if (link->why)
+        hello_from_host(link, &hello);
+    else
+        hello_from_guest(link, &hello);
+}
+
+void weft__link_on_ping(struct lane *lane, const void *data, size_t len) {}

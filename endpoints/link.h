@@ -1,0 +1,71 @@
+/*
+ * The link: the pair of workers behind endpoints, with the lane (later: lanes) that carries their messages in order.
+ */
+#ifndef WEFT_ENDPOINTS_LINK_H
+#define WEFT_ENDPOINTS_LINK_H
+
+#include <transports/transport.h>
+
+#include "list.h"
+#include "machines.h"
+#include "wire.h"
+
+enum { LINK_LANES = 2 }; /* a base lane that scales, and a fast one that is scarce */
+
+struct link {
+    struct link_core core;
+    const struct lane_ops *tx; /* the lane's ops, or ops that answer NO_RESOURCE while others wait */
+    struct lane *lane;         /* the one in use */
+    struct lane *lanes[LINK_LANES];
+    uint32_t n_lanes;
+    uint32_t n_endpoints;
+    struct weft_worker *worker;
+    struct iface *iface;
+    struct list of_worker;     /* in worker->links */
+    struct list endpoints;     /* those that share it */
+    struct list backlog;       /* requests that wait for the lane, in order */
+    struct pending pending;    /* our place in the lane's queue */
+    struct timer greeting;     /* until the peer's hello is due */
+    struct timer linger;       /* until an unused link is closed */
+    struct job broken;         /* a control message could not be kept */
+    uint16_t hello_flags;      /* of our own hello */
+    uint64_t peer;             /* worker id; 0: not known yet */
+    uint32_t listener;         /* accepted: the listener it came to. Dialed: what the peer calls that */
+    uint64_t sent, received;
+    weft_status_t status;      /* why it was lost */
+    char *uri, *why;           /* below the link */
+};
+
+/* The link to that peer over that iface, or by that URI, if there is one that an endpoint may join. */
+struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer);
+struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri);
+
+/* A link that dials. `lane` is its own from now on, also when this fails. */
+weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,
+                              const char *why, struct link **link_p);
+void weft__link_close(struct link *link);
+
+void weft__link_join(struct link *link, struct weft_ep *ep);
+void weft__link_leave(struct weft_ep *ep);
+
+/* Sends it now, or behind what waits. Out of memory loses the link: a peer that is told half the truth is worse. */
+void weft__link_control(struct link *link, const struct wire_message *m);
+/* Behind what waits for the lane; sent at once when nothing does and the lane has room. */
+void weft__link_submit(struct link *link, struct weft_request *req);
+/* Requests that waited for the endpoint go the same way, in their order. */
+void weft__link_submit_all(struct link *link, struct list *queue);
+
+/* The peer said what it may not say; the whole link is lost. */
+void weft__link_violation(struct link *link, const char *what);
+/* The link is lost to `status` as if its lane had told so. */
+void weft__link_lose(struct link *link, weft_status_t status);
+
+/* What transports tell (worker.c puts them into its iface_up). */
+void weft__link_accepted(struct lane *lane, void *listen_arg);
+void weft__link_lane_up(struct lane *lane);
+void weft__link_lane_down(struct lane *lane, weft_status_t status);
+void weft__link_lane_closed(struct lane *lane);
+void weft__link_on_hello(struct lane *lane, const void *data, size_t len);
+void weft__link_on_ping(struct lane *lane, const void *data, size_t len);
+
+#endif

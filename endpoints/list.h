@@ -1,0 +1,35 @@
+/* A list through its members: a circle with the head in it. */
+#ifndef WEFT_ENDPOINTS_LIST_H
+#define WEFT_ENDPOINTS_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct list {
+    struct list *next, *prev;
+};
+
+#define list_of(node, type, member) ((type *)((char *)(node) - offsetof(type, member)))
+
+static inline void list_init(struct list *head) { head->next = head->prev = head; }
+static inline bool list_empty(const struct list *head) { return head->next == head; }
+static inline void list_append(struct list *head, struct list *node) {
+    node->prev = head->prev;
+    node->next = head;
+    head->prev->next = node;
+    head->prev = node;
+}
+/* Leaves the node a list of its own, so that removing it again does nothing. */
+static inline void list_remove(struct list *node) {
+    node->prev->next = node->next;
+    node->next->prev = node->prev;
+    list_init(node);
+}
+static inline struct list *list_pop(struct list *head) {
+    struct list *node = head->next;
+    if (node == head) return NULL;
+    list_remove(node);
+    return node;
+}
+
+#endif

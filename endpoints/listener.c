@@ -1,0 +1,82 @@
+#include "connect.h"
+#include "worker.h"
+
+/* A listener answers to its id: that is what lanes carry as their listen_arg, and what peers name when they open. */
+struct weft_listener {
+    struct list of_worker;
+    struct weft_worker *worker;
+    struct iface *iface;
+    struct tl_listener *tl;
+    uint32_t id;
+    weft_listen_params_t params;
+};
+
+weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,
+                                const weft_listen_params_t *params, weft_listener_t **listener_p) {
+    if (!worker || !uri || !listener_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, uri or listener_p is NULL");
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+    const char *colon = strstr(uri, "://");
+    if (!colon) return weft__fail(WEFT_ERR_ADDRESS, "'%s' is no URI", uri);
+    struct iface *iface = weft__worker_iface(worker, uri, (size_t)(colon - uri));
+    if (!iface || !iface->ops->listen) return weft__fail(WEFT_ERR_UNSUPPORTED, "nothing here listens at '%s'", uri);
+
+    struct weft_listener *listener = weft__new(worker->reactor, struct weft_listener);
+    if (!listener) return WEFT_ERR_NO_MEMORY;
+    listener->worker = worker;
+    listener->iface = iface;
+    if (params) memcpy(&listener->params, params, params_size < sizeof *params ? params_size : sizeof *params);
+    st = weft__idmap_add(worker->reactor, &worker->listeners, listener, &listener->id);
+    if (st < 0) goto free_listener;
+
+    int backlog = listener->params.backlog ? listener->params.backlog
+                                           : (int)weft__setting_u64(worker->context, SETTING_LISTEN_BACKLOG);
+    st = iface->ops->listen(iface, colon + 3, backlog, (void *)(uintptr_t)listener->id, &listener->tl);
+    if (st < 0) goto remove_id;
+    list_append(&worker->listening, &listener->of_worker);
+    *listener_p = listener;
+    return WEFT_OK;
+
+remove_id:
+    weft__idmap_remove(&worker->listeners, listener->id);
+free_listener:
+    talloc_free(listener);
+    return st;
+}
+
+const char *weft_listener_uri(const weft_listener_t *listener) {
+    return listener->iface->ops->listener_uri(listener->tl);
+}
+
+void weft_listener_close(weft_listener_t *listener) {
+    if (!listener) return;
+    struct weft_worker *worker = listener->worker;
+    listener->iface->ops->listener_close(listener->tl);
+    weft__idmap_remove(&worker->listeners, listener->id);
+    list_remove(&listener->of_worker);
+    weft__bury(worker->reactor, listener);
+}
+
+void weft__listeners_close(weft_worker_t *worker) {
+    while (!list_empty(&worker->listening))
+        weft_listener_close(list_of(worker->listening.next, struct weft_listener, of_worker));
+}
+
+weft_status_t weft__ep_admit(struct link *link, uint32_t id) {
+    char peer[128];
+    if (link->worker->core.fsm.state != WORKER_OPEN) return WEFT_ERR_REFUSED;
+    if (id == 0) return WEFT_OK;
+    struct weft_listener *listener = weft__idmap_find(&link->worker->listeners, id);
+    if (!listener) return WEFT_ERR_REFUSED;
+    if (!listener->params.on_request) return WEFT_OK;
+    link->lane->ops->describe(link->lane, peer, sizeof peer);
+    return listener->params.on_request(peer, listener->params.arg) < 0 ? WEFT_ERR_REJECTED : WEFT_OK;
+}
+
+void weft__ep_adopt(struct weft_ep *ep, uint32_t id) {
+    struct weft_listener *listener = id ? weft__idmap_find(&ep->worker->listeners, id) : NULL;
+    ep->on_endpoint = listener ? listener->params.on_endpoint : ep->worker->on_endpoint;
+    ep->endpoint_arg = listener ? listener->params.arg : ep->worker->arg;
+    ep->on_error = listener ? listener->params.on_error : ep->worker->on_error;
+    ep->arg = ep->endpoint_arg;
+}

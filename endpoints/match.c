@@ -1,0 +1,83 @@
+#include "match.h"
+
+void weft__match_init(struct match *m) {
+    for (unsigned i = 0; i < MATCH_BUCKETS; i++) {
+        list_init(&m->posted[i]);
+        list_init(&m->bucket[i]);
+    }
+    list_init(&m->posted_any);
+    list_init(&m->unexpected);
+    list_init(&m->taken);
+}
+
+static bool fits(uint64_t tag, uint64_t wanted, uint64_t mask) { return ((tag ^ wanted) & mask) == 0; }
+
+static struct weft_request *first_posted(struct list *queue, uint64_t tag) {
+    for (struct list *n = queue->next; n != queue; n = n->next) {
+        struct weft_request *req = list_of(n, struct weft_request, queued);
+        if (fits(tag, req->tag, req->tag_mask)) return req;
+    }
+    return NULL;
+}
+
+/* Exact and masked receives stand in two queues; the older of the two firsts was posted first. */
+struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
+    struct weft_request *exact = first_posted(&m->posted[weft__match_bucket(tag)], tag);
+    struct weft_request *any = first_posted(&m->posted_any, tag);
+    if (!exact || !any) return exact ? exact : any;
+    return exact->order < any->order ? exact : any;
+}
+
+struct weft_tag_message *weft__match_unexpected(struct match *m, uint64_t tag, uint64_t mask) {
+    if (mask == UINT64_MAX) {
+        struct list *bucket = &m->bucket[weft__match_bucket(tag)];
+        for (struct list *n = bucket->next; n != bucket; n = n->next) {
+            struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_bucket);
+            if (message->tag == tag) return message;
+        }
+        return NULL;
+    }
+    for (struct list *n = m->unexpected.next; n != &m->unexpected; n = n->next) {
+        struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
+        if (fits(message->tag, tag, mask)) return message;
+    }
+    return NULL;
+}
+
+void weft__match_add(struct match *m, struct weft_tag_message *message) {
+    list_append(&m->unexpected, &message->in_order);
+    list_append(&m->bucket[weft__match_bucket(message->tag)], &message->in_bucket);
+}
+
+void weft__match_remove(struct weft_tag_message *message) {
+    list_remove(&message->in_order);
+    list_remove(&message->in_bucket);
+}
+
+void weft__match_take(struct match *m, struct weft_tag_message *message) {
+    weft__match_remove(message);
+    list_append(&m->taken, &message->in_order);
+}
+
+static struct weft_tag_message *find_offer(struct list *queue, uint32_t ep, uint32_t offer) {
+    for (struct list *n = queue->next; n != queue; n = n->next) {
+        struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
+        if (message->ep == ep && message->offer == offer) return message;
+    }
+    return NULL;
+}
+
+struct weft_tag_message *weft__match_offer(struct match *m, uint32_t ep, uint32_t offer) {
+    struct weft_tag_message *message = find_offer(&m->unexpected, ep, offer);
+    return message ? message : find_offer(&m->taken, ep, offer);
+}
+
+void weft__match_forget(struct match *m, uint32_t ep) {
+    for (struct list *n = m->unexpected.next, *next; n != &m->unexpected; n = next) {
+        struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
+        next = n->next;
+        if (message->ep != ep || !message->offer) continue;
+        weft__match_remove(message);
+        talloc_free(message);
+    }
+}

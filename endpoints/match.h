@@ -1,0 +1,48 @@
+/* Tag matching: posted receives and unexpected messages of one worker, each found in the order it came. */
+#ifndef WEFT_ENDPOINTS_MATCH_H
+#define WEFT_ENDPOINTS_MATCH_H
+
+#include "request.h"
+
+enum { MATCH_BUCKETS = 256 };
+
+/* A message that came before its receive. */
+struct weft_tag_message {
+    struct list in_order, in_bucket;
+    struct weft_worker *worker;
+    uint32_t ep, offer;     /* ids: of our endpoint; of the sender's request, 0 for a whole message */
+    uint64_t tag, len, remote;
+    uint32_t cost;
+    uint8_t bytes[];        /* a whole message's */
+};
+
+struct match {
+    struct list posted[MATCH_BUCKETS]; /* exact tags, by hash */
+    struct list posted_any;            /* with a mask */
+    uint64_t order;                    /* of posting */
+    struct list unexpected;            /* all, in order of arrival */
+    struct list bucket[MATCH_BUCKETS]; /* the same, by hash */
+    struct list taken;                 /* out of matching, not yet received */
+};
+
+void weft__match_init(struct match *m);
+static inline unsigned weft__match_bucket(uint64_t tag) {
+    return (unsigned)(tag * UINT64_C(0x9e3779b97f4a7c15) >> 56);
+}
+static inline struct list *weft__match_queue(struct match *m, uint64_t tag, uint64_t mask) {
+    return mask == UINT64_MAX ? &m->posted[weft__match_bucket(tag)] : &m->posted_any;
+}
+/* The first posted receive for that tag, or NULL; it stays posted. */
+struct weft_request *weft__match_posted(struct match *m, uint64_t tag);
+/* The first unexpected message for that tag, or NULL; it stays. */
+struct weft_tag_message *weft__match_unexpected(struct match *m, uint64_t tag, uint64_t mask);
+void weft__match_add(struct match *m, struct weft_tag_message *message);
+/* Out of matching, into `taken`. */
+void weft__match_take(struct match *m, struct weft_tag_message *message);
+void weft__match_remove(struct weft_tag_message *message);
+/* The message that stands for an offer of that endpoint's peer, or NULL. */
+struct weft_tag_message *weft__match_offer(struct match *m, uint32_t ep, uint32_t offer);
+/* An endpoint is gone: so are the offers that came over it. Whole messages stay. */
+void weft__match_forget(struct match *m, uint32_t ep);
+
+#endif

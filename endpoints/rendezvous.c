@@ -1,0 +1,328 @@
+/*
+ * Messages that wait at their sender. The sender offers (RTS); the receiver reads the memory itself where the lane can
+ * (bulk get, then FIN), or asks for it (CTS) and gets it in pieces (DATA). The sender's memory is lent to the peer while
+ * a bulk get may touch it: a cancel then waits for the FIN.
+ */
+#include "rendezvous.h"
+
+#include <reactor/counters.h>
+
+#include "worker.h"
+
+/* ---- the sender */
+
+static size_t pack_rts(void *to, void *arg) { return weft__wire_rts(to, arg); }
+
+/* One piece of memory can be read by the peer. */
+static uint64_t address_of(const struct weft_request *req, const struct lane *lane) {
+    return lane->iface->attr.caps & CAP_BULK_GET && lane->ops->bulk_get && req->n_iov == 1
+               ? (uint64_t)(uintptr_t)req->iov->base
+               : 0;
+}
+
+weft_status_t weft__send_offer(struct weft_request *req, const struct lane_ops *ops) {
+    struct lane *lane = req->ep->link->lane;
+    struct wire_rts rts = {
+        .ep = req->ep->core.peer,
+        .request = req->id,
+        .kind = req->kind == &weft__tag_offer_kind ? WIRE_OFFER_TAG : WIRE_OFFER_AM,
+        .header_len = req->header_len,
+        .am_id = req->am_id,
+        .tag = req->tag,
+        .len = req->len,
+        .address = address_of(req, lane),
+        .header = req->header,
+    };
+    weft_status_t st = ops->am_bcopy(lane, WIRE_RTS, pack_rts, &rts);
+    if (st != WEFT_OK) return st;
+    req->offered = rts.address != 0;
+    req->lent.count += req->offered;
+    req->worker->count->rendezvous++;
+    return WEFT_OK;
+}
+
+/* Sends one piece; WEFT_OK when it was copied, IN_PROGRESS when it is lent. */
+static weft_status_t send_piece(struct weft_request *req) {
+    struct lane *lane = req->ep->link->lane;
+    const struct iface_attr *attr = &lane->iface->attr;
+    weft_iov_t slice[8];
+    char head[WIRE_DATA_HEAD];
+    size_t len = req->len - req->offset;
+    if (len > attr->max_zcopy) len = attr->max_zcopy;
+    size_t room = attr->max_iov < 8 ? attr->max_iov : 8;
+    size_t n = weft__iov_slice(slice, room, req->iov, req->n_iov, req->offset, &len);
+
+    weft__wire_data(head, (struct wire_data){.to = req->peer_id, .offset = req->offset});
+    req->lent.count++;
+    weft_status_t st = lane->ops->am_zcopy(lane, WIRE_DATA, head, sizeof head, slice, n, &req->lent);
+    if (st != WEFT_IN_PROGRESS) req->lent.count--;
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) req->offset += len;
+    return st;
+}
+
+/* A piece each turn of the queue: a large message does not keep small ones waiting. */
+weft_status_t weft__advance_pieces(struct weft_request *req) {
+    weft_status_t st = send_piece(req);
+    if (st == WEFT_NO_RESOURCE || st < 0) return st;
+    if (req->offset < req->len) {
+        list_remove(&req->queued);
+        list_append(req->queue, &req->queued);
+        return WEFT_IN_PROGRESS;
+    }
+    if (req->lent.count == 0) return WEFT_OK;
+    weft__request_lend(req);
+    return WEFT_IN_PROGRESS;
+}
+
+/* Pieces came back while others still queue, or all of it did. */
+void weft__pieces_returned(struct weft_request *req, weft_status_t status) {
+    if (req->core.fsm.state == REQ_LENT || status < 0) weft__request_finish(req, status);
+}
+
+void weft__withdraw_offer(struct weft_request *req) {
+    struct wire_message m;
+    if (!req->ep->link) return;
+    weft__wire_one(&m, WIRE_CANCEL, req->id);
+    weft__link_control(req->ep->link, &m);
+}
+
+/* A request of ours that this peer may name. */
+static struct weft_request *request_of_lane(struct lane *lane, uint32_t id, bool sends) {
+    struct link *link = lane->owner;
+    struct weft_request *req = weft__idmap_find(&link->worker->requests, id);
+    if (!req || !req->ep || req->ep->link != link) return NULL;
+    return (req->kind != &weft__receive_kind) == sends ? req : NULL;
+}
+
+static void gone(struct link *link, uint32_t to) {
+    struct wire_message m;
+    weft__wire_one(&m, WIRE_GONE, to);
+    weft__link_control(link, &m);
+}
+
+/* The peer will not read our memory any more. */
+static void take_back(struct weft_request *req) {
+    req->lent.count -= req->offered;
+    req->offered = 0;
+}
+
+void weft__offer_over(struct weft_request *req) {
+    if (!req->offered) return;
+    req->offered = 0;
+    completion_step(&req->lent, WEFT_OK);
+}
+
+void weft__on_cts(struct lane *lane, const void *data, size_t len) {
+    struct link *link = lane->owner;
+    struct wire_cts cts;
+    if (!link) return;
+    if (!weft__wire_read_cts(data, len, &cts) || cts.to == 0) {
+        weft__link_violation(link, "cts");
+        return;
+    }
+    struct weft_request *req = request_of_lane(lane, cts.request, true);
+    if (!req || req->core.fsm.state == REQ_DONE) {
+        gone(link, cts.to);
+        return;
+    }
+    if (req->core.fsm.state == REQ_ENDING) {
+        gone(link, cts.to);
+        weft__offer_over(req);
+        return;
+    }
+    if (req->core.fsm.state != REQ_WAITING || cts.len > req->len || cts.len == 0) {
+        weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "cts");
+        return;
+    }
+    take_back(req);
+    req->peer_id = cts.to;
+    req->len = cts.len;
+    req->offset = 0;
+    weft__link_submit(link, req);
+}
+
+void weft__on_fin(struct lane *lane, const void *data, size_t len) {
+    struct link *link = lane->owner;
+    struct wire_fin fin;
+    if (!link) return;
+    if (!weft__wire_read_fin(data, len, &fin)) {
+        weft__link_violation(link, "fin");
+        return;
+    }
+    struct weft_request *req = request_of_lane(lane, fin.request, true);
+    if (!req) return; /* it was cancelled when nobody could read it */
+    if (req->core.fsm.state == REQ_ENDING) {
+        weft__offer_over(req);
+        return;
+    }
+    if (req->core.fsm.state != REQ_WAITING) {
+        if (req->core.fsm.state != REQ_DONE) weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "fin");
+        return;
+    }
+    take_back(req);
+    weft__request_finish(req, (weft_status_t)fin.status);
+}
+
+/* ---- the receiver */
+
+void weft__refuse_offer(struct link *link, uint32_t offer, weft_status_t status) {
+    struct wire_message m;
+    weft__wire_fin(&m, (struct wire_fin){offer, status});
+    weft__link_control(link, &m);
+}
+
+static weft_status_t ask(struct weft_request *req) {
+    struct wire_message m;
+    weft_status_t st = weft__request_name(req);
+    if (st < 0) return st;
+    req->offset = 0;
+    weft__request_park(req);
+    weft__wire_cts(&m, (struct wire_cts){req->peer_id, req->id, req->len});
+    weft__link_control(req->ep->link, &m);
+    return WEFT_IN_PROGRESS;
+}
+
+/* The bytes wanted, out of the program's memory, which may be longer. */
+static weft_status_t bulk_get(struct weft_request *req) {
+    struct lane *lane = req->ep->link->lane;
+    weft_iov_t slice[16];
+    size_t len = req->len;
+    size_t n = weft__iov_slice(slice, 16, req->iov, req->n_iov, 0, &len);
+    if (len < req->len) return WEFT_ERR_UNSUPPORTED;
+    req->lent.count++;
+    weft_status_t st = lane->ops->bulk_get(lane, req->remote, slice, n, &req->lent);
+    if (st != WEFT_IN_PROGRESS) req->lent.count--;
+    return st;
+}
+
+/* OK, IN_PROGRESS, or an error, and then the sender has been released. */
+weft_status_t weft__fetch(struct weft_request *req) {
+    struct link *link = req->ep->link;
+    weft_status_t st = WEFT_ERR_UNSUPPORTED;
+    if (req->len == 0) {
+        weft__refuse_offer(link, req->peer_id, WEFT_OK);
+        return WEFT_OK;
+    }
+    if (req->remote && link->lane->ops->bulk_get) st = bulk_get(req);
+    if (st == WEFT_OK) weft__refuse_offer(link, req->peer_id, WEFT_OK);
+    if (st == WEFT_IN_PROGRESS) {
+        req->fin_due = 1;
+        weft__request_lend(req);
+    }
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) return st;
+
+    st = ask(req);
+    if (st < 0) weft__refuse_offer(link, req->peer_id, st);
+    return st;
+}
+
+/* A bulk get ended. Where it failed, the bytes come as messages. */
+void weft__fetch_returned(struct weft_request *req, weft_status_t status) {
+    if (!req->ep->link) {
+        weft__request_finish(req, req->ep->status);
+        return;
+    }
+    req->fin_due = 0;
+    if (status < 0) status = ask(req);
+    if (status == WEFT_IN_PROGRESS) return;
+    weft__refuse_offer(req->ep->link, req->peer_id, status);
+    weft__request_finish(req, status);
+}
+
+/* It ends before the bytes came: a sender that was asked sends to nobody and is done by that; one whose memory is
+ * being read is released when that is over. */
+static void release_receive(struct weft_request *req) {
+    if (req->fin_due && req->ep->link) weft__refuse_offer(req->ep->link, req->peer_id, WEFT_ERR_CANCELLED);
+    req->fin_due = 0;
+}
+
+static void withdraw_receive(struct weft_request *req) { list_remove(&req->queued); }
+
+const struct request_kind weft__receive_kind = {
+    .name = "receive",
+    .returned = weft__fetch_returned,
+    .withdraw = withdraw_receive,
+    .release = release_receive,
+};
+
+void weft__on_data(struct lane *lane, const void *data, size_t len) {
+    struct link *link = lane->owner;
+    struct wire_data piece;
+    if (!link) return;
+    if (!weft__wire_read_data(data, len, &piece)) {
+        weft__link_violation(link, "data");
+        return;
+    }
+    struct weft_request *req = request_of_lane(lane, piece.to, false);
+    if (!req || req->core.fsm.state != REQ_WAITING) return; /* cancelled here; the sender need not know */
+    size_t n = len - WIRE_DATA_HEAD;
+    if (piece.offset != req->offset || n == 0 || n > req->len - req->offset) {
+        weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "data");
+        return;
+    }
+    weft__iov_scatter(req->iov, req->n_iov, req->offset, (const char *)data + WIRE_DATA_HEAD, n);
+    req->offset += n;
+    if (req->offset == req->len) weft__request_finish(req, WEFT_OK);
+}
+
+void weft__on_gone(struct lane *lane, const void *data, size_t len) {
+    struct link *link = lane->owner;
+    struct wire_one one;
+    if (!link) return;
+    if (!weft__wire_read_one(data, len, &one)) {
+        weft__link_violation(link, "gone");
+        return;
+    }
+    struct weft_request *req = request_of_lane(lane, one.request, false);
+    if (req && req->core.fsm.state == REQ_WAITING) weft__request_stop(req, WEFT_ERR_CANCELLED);
+}
+
+/* A receive that takes this offer, on any endpoint of the link. */
+static struct weft_request *taker_of(struct link *link, uint32_t offer) {
+    for (struct list *e = link->endpoints.next; e != &link->endpoints; e = e->next) {
+        struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
+        for (struct list *n = ep->requests.next; n != &ep->requests; n = n->next) {
+            struct weft_request *req = list_of(n, struct weft_request, of_ep);
+            if (req->kind == &weft__receive_kind && req->peer_id == offer && req->core.fsm.state != REQ_DONE)
+                return req;
+        }
+    }
+    return NULL;
+}
+
+/* Whoever takes it answers in time: a reader by FIN, one who asked by the GONE it gets. Otherwise we answer, since the
+ * sender's memory is lent until then. */
+void weft__on_cancel(struct lane *lane, const void *data, size_t len) {
+    struct link *link = lane->owner;
+    struct wire_one one;
+    if (!link) return;
+    if (!weft__wire_read_one(data, len, &one)) {
+        weft__link_violation(link, "cancel");
+        return;
+    }
+    weft__tag_offer_withdrawn(link, one.request);
+    if (!taker_of(link, one.request)) weft__refuse_offer(link, one.request, WEFT_ERR_CANCELLED);
+}
+
+void weft__on_rts(struct lane *lane, const void *data, size_t len) {
+    struct link *link = lane->owner;
+    struct wire_rts rts;
+    if (!link) return;
+    if (!weft__wire_read_rts(data, len, &rts)) {
+        weft__link_violation(link, "rts");
+        return;
+    }
+    struct weft_ep *ep = weft__ep_of_lane(lane, rts.ep);
+    if (!ep) {
+        weft__refuse_offer(link, rts.request, WEFT_ERR_PEER_CLOSED);
+        return;
+    }
+    if (rts.kind == WIRE_OFFER_AM)
+        weft__am_offered(ep, &rts);
+    else
+        weft__tag_offered(ep, &rts);
+}
+
+void weft__on_unknown(struct lane *lane, const void *data, size_t len) {
+    if (lane->owner) weft__link_violation(lane->owner, "unknown message");
+}

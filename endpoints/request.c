@@ -1,0 +1,206 @@
+#include "request.h"
+
+#include <reactor/counters.h>
+
+#include "ep.h"
+#include "worker.h"
+
+static void request_effect(struct fsm *m, unsigned effect) {
+    struct weft_request *req = list_of(m, struct weft_request, core.fsm);
+    switch ((enum request_effect)effect) {
+    case REQ_FX_ENQUEUE: list_append(req->queue, &req->queued); break;
+    case REQ_FX_UNQUEUE: list_remove(&req->queued); break;
+    case REQ_FX_WITHDRAW:
+        if (req->kind->withdraw) req->kind->withdraw(req);
+        break;
+    case REQ_FX_COMPLETE:
+        weft__timer_stop(req->worker->reactor, &req->deadline);
+        list_append(&req->worker->done, &req->queued);
+        weft__job_post(req->worker->reactor, &req->worker->complete);
+        break;
+    case REQ_N_EFFECTS: break;
+    }
+}
+
+static void request_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct weft_request *req = list_of(m, struct weft_request, core.fsm);
+    weft__log(req->worker->context, WEFT_LOG_ERROR, "endpoints", "request %s: %s in %s", req->kind->name,
+              weft__request_machine.event_name[event], fsm_state_name(m));
+    if (req->ep) weft__ep_violation(req->ep, WEFT_ERR_INTERNAL, "request");
+}
+
+static const struct fsm_port request_port = {&weft__request_machine, request_effect, request_fail};
+
+static void lent_done(struct completion *c, weft_status_t status) {
+    struct weft_request *req = list_of(c, struct weft_request, lent);
+    c->status = WEFT_OK;
+    fsm_step(&req->core.fsm, REQ_EV_RETURNED);
+    if (req->core.fsm.state != REQ_DONE && req->kind->returned) req->kind->returned(req, status);
+}
+
+static void deadline_passed(struct timer *timer) {
+    weft__request_stop(list_of(timer, struct weft_request, deadline), WEFT_ERR_TIMED_OUT);
+}
+
+struct weft_request *weft__request_new(struct weft_worker *worker, const struct request_kind *kind) {
+    struct list *node = list_pop(&worker->free_requests);
+    struct weft_request *req =
+        node ? list_of(node, struct weft_request, queued) : weft__new(worker->reactor, struct weft_request);
+    if (!req) return NULL;
+
+    *req = (struct weft_request){
+        .kind = kind, .worker = worker, .lent.done = lent_done, .deadline.fire = deadline_passed};
+    req->iov = req->iov_inline;
+    list_init(&req->of_ep);
+    list_init(&req->queued);
+    fsm_init(&req->core.fsm, &request_port, REQ_IDLE, 0);
+    return req;
+}
+
+/* Gives back what it holds, except for its place among its endpoint's requests. */
+static void release(struct weft_request *req) {
+    if (req->kind->release) req->kind->release(req);
+    weft__timer_stop(req->worker->reactor, &req->deadline);
+    if (req->id) weft__idmap_remove(&req->worker->requests, req->id);
+    if (req->iov != req->iov_inline) talloc_free(req->iov);
+    talloc_free(req->header);
+    req->iov = req->iov_inline;
+    req->header = NULL;
+    req->id = 0;
+}
+
+static void recycle(struct weft_request *req) {
+    struct weft_ep *ep = req->ep;
+    list_remove(&req->of_ep);
+    list_append(&req->worker->free_requests, &req->queued);
+    if (ep) weft__ep_request_left(ep);
+}
+
+void weft__request_discard(struct weft_request *req) {
+    release(req);
+    recycle(req);
+}
+
+weft_status_t weft__request_iov(struct weft_request *req, const weft_iov_t *iov, size_t n_iov) {
+    if (n_iov > REQUEST_IOV_INLINE) {
+        req->iov = weft__alloc(req, n_iov * sizeof *iov, "iov");
+        if (!req->iov) {
+            req->iov = req->iov_inline;
+            return WEFT_ERR_NO_MEMORY;
+        }
+    }
+    if (n_iov) memcpy(req->iov, iov, n_iov * sizeof *iov);
+    req->n_iov = (uint32_t)n_iov;
+    req->len = weft__iov_len(iov, n_iov);
+    return WEFT_OK;
+}
+
+weft_status_t weft__request_name(struct weft_request *req) {
+    if (req->id) return WEFT_OK;
+    return weft__idmap_add(req->worker->reactor, &req->worker->requests, req, &req->id);
+}
+
+void weft__request_bind(struct weft_request *req, struct weft_ep *ep) {
+    list_remove(&req->of_ep);
+    req->ep = ep;
+    if (ep) list_append(&ep->requests, &req->of_ep);
+}
+
+weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep, const weft_op_t *op) {
+    if (op) {
+        req->done = op->done;
+        req->arg = op->arg;
+        req->flags = op->flags;
+        if (op->deadline_ms) {
+            uint64_t at = weft__now(req->worker->reactor) + op->deadline_ms * UINT64_C(1000000);
+            weft_status_t st = weft__timer_start(req->worker->reactor, &req->deadline, at);
+            if (st < 0) {
+                weft__request_discard(req);
+                return st;
+            }
+        }
+        if (op->request_p) *op->request_p = req;
+    }
+    weft__request_bind(req, ep);
+    return WEFT_IN_PROGRESS;
+}
+
+void weft__request_queue(struct weft_request *req, struct list *queue) {
+    req->queue = queue;
+    fsm_step(&req->core.fsm, REQ_EV_QUEUE);
+}
+void weft__request_lend(struct weft_request *req) { fsm_step(&req->core.fsm, REQ_EV_LEND); }
+void weft__request_park(struct weft_request *req) { fsm_step(&req->core.fsm, REQ_EV_PARK); }
+
+void weft__request_finish(struct weft_request *req, weft_status_t status) {
+    if (req->status == WEFT_OK) req->status = status;
+    fsm_step(&req->core.fsm, REQ_EV_FINISH);
+}
+
+void weft__request_stop(struct weft_request *req, weft_status_t status) {
+    if (req->status == WEFT_OK) req->status = status;
+    fsm_step(&req->core.fsm, req->lent.count ? REQ_EV_STOP_LENT : REQ_EV_STOP);
+}
+
+/* The callback comes first, the endpoint's books after: a close is done when all callbacks have been. */
+void weft__requests_complete(struct weft_worker *worker) {
+    struct list *node;
+    while ((node = list_pop(&worker->done)) != NULL) {
+        struct weft_request *req = list_of(node, struct weft_request, queued);
+        release(req);
+        if (req->done) req->done(req->status, req->arg);
+        recycle(req);
+    }
+}
+
+void weft_request_cancel(weft_request_t *request) {
+    if (request) weft__request_stop(request, WEFT_ERR_CANCELLED);
+}
+
+/* ---- iov arithmetic */
+
+void weft__iov_scatter(const weft_iov_t *iov, size_t n, size_t offset, const void *from, size_t len) {
+    const char *at = from;
+    for (size_t i = 0; i < n && len; i++) {
+        if (offset >= iov[i].len) {
+            offset -= iov[i].len;
+            continue;
+        }
+        size_t part = iov[i].len - offset < len ? iov[i].len - offset : len;
+        memcpy((char *)iov[i].base + offset, at, part);
+        at += part;
+        len -= part;
+        offset = 0;
+    }
+}
+
+void weft__iov_gather(void *to, const weft_iov_t *iov, size_t n, size_t offset, size_t len) {
+    char *at = to;
+    for (size_t i = 0; i < n && len; i++) {
+        if (offset >= iov[i].len) {
+            offset -= iov[i].len;
+            continue;
+        }
+        size_t part = iov[i].len - offset < len ? iov[i].len - offset : len;
+        memcpy(at, (const char *)iov[i].base + offset, part);
+        at += part;
+        len -= part;
+        offset = 0;
+    }
+}
+
+size_t weft__iov_slice(weft_iov_t *to, size_t room, const weft_iov_t *iov, size_t n, size_t offset, size_t *len_p) {
+    size_t made = 0, taken = 0;
+    for (size_t i = 0; i < n && made < room && taken < *len_p; i++) {
+        if (offset >= iov[i].len) {
+            offset -= iov[i].len;
+            continue;
+        }
+        size_t part = iov[i].len - offset < *len_p - taken ? iov[i].len - offset : *len_p - taken;
+        to[made++] = (weft_iov_t){(char *)iov[i].base + offset, part};
+        taken += part;
+        offset = 0;
+    }
+    *len_p = taken;
+    return made;
+}

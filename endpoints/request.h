@@ -1,0 +1,106 @@
+/*
+ * Operations that did not finish within their call: their copy of the descriptor, their place in a queue, their
+ * deadline, and the machine that makes them complete once.
+ */
+#ifndef WEFT_ENDPOINTS_REQUEST_H
+#define WEFT_ENDPOINTS_REQUEST_H
+
+#include <reactor/reactor.h>
+#include <transports/transport.h>
+#include <weft/tag.h>
+
+#include "list.h"
+#include "machines.h"
+
+struct link;
+
+enum { REQUEST_IOV_INLINE = 4 };
+
+/* What a kind of operation does at the points where kinds differ. */
+struct request_kind {
+    const char *name;
+    /* The lane may have room: OK (all is sent), IN_PROGRESS (sent or lent, out of the queue), NO_RESOURCE, or an error. */
+    weft_status_t (*advance)(struct weft_request *req);
+    /* All that was lent is back. */
+    void (*returned)(struct weft_request *req, weft_status_t status);
+    /* It ends while WAITING (or ENDING): tell the peer or the matching. */
+    void (*withdraw)(struct weft_request *req);
+    /* Just before the callback: give back what it holds. */
+    void (*release)(struct weft_request *req);
+};
+
+/* Sent messages and messages to receive share the struct; each says what it uses. */
+struct weft_request {
+    struct request_core core;
+    const struct request_kind *kind;
+    struct weft_worker *worker;
+    struct weft_ep *ep;      /* NULL: a receive that is not matched */
+    struct list of_ep;       /* in ep->requests */
+    struct list queued;      /* in one queue: of the endpoint, of the link, or of matching */
+    struct list *queue;      /* the one that ENQUEUE appends to */
+    struct completion lent;  /* pieces that a lane has; count 0: none */
+    struct timer deadline;
+    weft_status_t status;    /* how it will end */
+    uint32_t id;             /* in worker->requests; 0: the peer need not name it */
+    uint32_t peer_id;        /* the peer's request, once known */
+    weft_done_fn done;
+    void *arg;
+
+    /* The program's memory. */
+    weft_iov_t iov_inline[REQUEST_IOV_INLINE];
+    weft_iov_t *iov; /* iov_inline, or a copy below the request */
+    uint32_t n_iov;
+    size_t len;      /* bytes in iov (send), or bytes that will come (receive) */
+    size_t offset;   /* bytes sent, or received */
+
+    /* Of a send: what goes before the payload. */
+    uint64_t tag, tag_mask;
+    uint16_t header_len, am_id;
+    uint32_t flags;
+    uint32_t offered;       /* 1: one of `lent` is the peer's, who may read the memory until its FIN */
+    void *header;           /* below the request; NULL when there is none */
+    uint32_t cost;          /* credit it takes */
+
+    /* Of a receive. */
+    weft_tag_info_t *info_p;
+    uint64_t order;         /* among the posted receives */
+    uint64_t remote;        /* for a bulk get */
+    uint32_t fin_due;       /* 1: the sender waits for our FIN */
+};
+
+/* A request in state IDLE, from the worker's pool; NULL when memory runs out. */
+struct weft_request *weft__request_new(struct weft_worker *worker, const struct request_kind *kind);
+/* For one that was never accepted. */
+void weft__request_discard(struct weft_request *req);
+/* Copies the iov array. */
+weft_status_t weft__request_iov(struct weft_request *req, const weft_iov_t *iov, size_t n_iov);
+/* Gives it an id that the peer can name. */
+weft_status_t weft__request_name(struct weft_request *req);
+/* Accepts the operation: its endpoint (may be NULL), its descriptor, its deadline. Returns WEFT_IN_PROGRESS, or an error
+ * and the request is discarded. */
+weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep, const weft_op_t *op);
+/* Ties a receive to the endpoint that its message came from. */
+void weft__request_bind(struct weft_request *req, struct weft_ep *ep);
+
+void weft__request_queue(struct weft_request *req, struct list *queue); /* event QUEUE */
+void weft__request_lend(struct weft_request *req);
+void weft__request_park(struct weft_request *req);
+void weft__request_finish(struct weft_request *req, weft_status_t status);
+/* Cancel, deadline, or loss of the endpoint. */
+void weft__request_stop(struct weft_request *req, weft_status_t status);
+
+/* Callbacks that are due, outside the run queue's turn: before anything else of the endpoint is told. */
+void weft__requests_complete(struct weft_worker *worker);
+
+static inline size_t weft__iov_len(const weft_iov_t *iov, size_t n) {
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) len += iov[i].len;
+    return len;
+}
+/* Copies `len` bytes between memory and an iov, from `offset` in it on. */
+void weft__iov_scatter(const weft_iov_t *iov, size_t n, size_t offset, const void *from, size_t len);
+void weft__iov_gather(void *to, const weft_iov_t *iov, size_t n, size_t offset, size_t len);
+/* The part [offset, offset + len) of an iov, at most `room` pieces of it; shortens *len_p to what they hold. */
+size_t weft__iov_slice(weft_iov_t *to, size_t room, const weft_iov_t *iov, size_t n, size_t offset, size_t *len_p);
+
+#endif

@@ -1,0 +1,391 @@
+/*
+ * Tagged messages, out and in. Every one costs credit: its bytes and a little more when it crosses whole, a little when it
+ * is only offered. Credit is what the receiver's endpoint is ready to keep unexpectedly; it comes back when the message is
+ * matched.
+ */
+#include <reactor/counters.h>
+
+#include "rendezvous.h"
+#include "worker.h"
+
+enum { MESSAGE_COST = 64 };
+
+/* ---- out */
+
+static weft_status_t sent(struct weft_ep *ep, int64_t cost) {
+    ep->credit -= cost;
+    ep->worker->count->tag_sent++;
+    ep->link->sent++;
+    return WEFT_OK;
+}
+
+static weft_status_t send_whole(struct weft_ep *ep, const struct lane_ops *ops, const struct message *m) {
+    weft_status_t st = weft__send_copy(ep->link, ops, m);
+    return st == WEFT_OK ? sent(ep, (int64_t)m->len + MESSAGE_COST) : st;
+}
+
+static struct message tag_message(const struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                                  size_t len) {
+    return (struct message){.id = WIRE_TAG,
+                            .word = tag,
+                            .header = &ep->core.peer,
+                            .header_len = sizeof ep->core.peer,
+                            .iov = iov,
+                            .n_iov = n_iov,
+                            .len = len};
+}
+
+/* Beyond the credit, a message is offered; beyond even that it waits, and all after it. */
+static enum protocol tag_protocol(const struct weft_ep *ep, const struct message *m, uint32_t flags) {
+    if ((int64_t)m->len + MESSAGE_COST > ep->credit && m->len > 0) return PROTOCOL_OFFER;
+    return weft__protocol(ep->link, m, flags);
+}
+
+static weft_status_t wait_for_credit(struct weft_request *req) {
+    struct weft_ep *ep = req->ep;
+    list_remove(&req->queued);
+    req->queue = &ep->credit_queue;
+    list_append(req->queue, &req->queued);
+    ep->credit_held += ep->credit;
+    ep->credit = 0;
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t offer(struct weft_request *req, const struct lane_ops *ops) {
+    weft_status_t st = weft__request_name(req);
+    if (st == WEFT_OK) st = weft__send_offer(req, ops);
+    if (st != WEFT_OK) return st;
+    sent(req->ep, MESSAGE_COST);
+    weft__request_park(req);
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t borrow(struct weft_request *req, const struct lane_ops *ops, const struct message *m) {
+    weft_status_t st = weft__send_borrow(req->ep->link, ops, m, req);
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) sent(req->ep, (int64_t)m->len + MESSAGE_COST);
+    if (st == WEFT_IN_PROGRESS) weft__request_lend(req);
+    return st;
+}
+
+static weft_status_t advance_tag(struct weft_request *req) {
+    struct weft_ep *ep = req->ep;
+    const struct lane_ops *ops = ep->link->lane->ops;
+    if (req->peer_id) return weft__advance_pieces(req);
+    if (ep->credit < MESSAGE_COST) return wait_for_credit(req);
+    struct message m = tag_message(ep, req->tag, req->iov, req->n_iov, req->len);
+    switch (tag_protocol(ep, &m, req->flags)) {
+    case PROTOCOL_COPY: return send_whole(ep, ops, &m);
+    case PROTOCOL_BORROW: return borrow(req, ops, &m);
+    default: return offer(req, ops);
+    }
+}
+
+const struct request_kind weft__tag_offer_kind = {
+    .name = "tag_send",
+    .advance = advance_tag,
+    .returned = weft__pieces_returned,
+    .withdraw = weft__withdraw_offer,
+};
+
+static weft_status_t tag_request(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                                 const weft_op_t *op, struct weft_request **req_p) {
+    struct weft_request *req = weft__request_new(ep->worker, &weft__tag_offer_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__request_iov(req, iov, n_iov);
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
+    req->tag = tag;
+    st = weft__request_accept(req, ep, op);
+    if (st < 0) return st;
+    *req_p = req;
+    return WEFT_OK;
+}
+
+weft_status_t weft__tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                                  const weft_op_t *op) {
+    struct weft_request *req;
+    weft_status_t st = tag_request(ep, tag, iov, n_iov, op, &req);
+    if (st < 0) return st;
+    weft__request_queue(req, &ep->queue);
+    return WEFT_IN_PROGRESS;
+}
+
+weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                                   const weft_op_t *op) {
+    struct weft_request *req;
+    struct message m = tag_message(ep, tag, iov, n_iov, weft__iov_len(iov, n_iov));
+    if (ep->credit >= MESSAGE_COST && tag_protocol(ep, &m, op ? op->flags : 0) == PROTOCOL_COPY) {
+        weft_status_t st = send_whole(ep, ep->link->tx, &m);
+        if (__builtin_expect(st == WEFT_OK, 1) || st < 0) return st;
+    }
+    weft_status_t st = tag_request(ep, tag, iov, n_iov, op, &req);
+    if (st < 0) return st;
+    weft__link_submit(ep->link, req);
+    return WEFT_IN_PROGRESS;
+}
+
+weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
+    if (n_iov && !iov) return weft__fail(WEFT_ERR_INVALID_PARAM, "iov is NULL");
+    weft_status_t st = weft__worker_check(ep->worker);
+    return st < 0 ? st : ep->ops->tag_send(ep, tag, iov, n_iov, op);
+}
+
+void weft__on_credit(struct lane *lane, const void *data, size_t len) {
+    struct wire_credit credit;
+    if (!lane->owner) return;
+    if (!weft__wire_read_credit(data, len, &credit)) {
+        weft__link_violation(lane->owner, "credit");
+        return;
+    }
+    struct weft_ep *ep = weft__ep_of_lane(lane, credit.ep);
+    if (!ep) return;
+    int64_t have = ep->credit + ep->credit_held;
+    if (credit.bytes > (uint64_t)(INT64_MAX - have)) {
+        weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "credit");
+        return;
+    }
+    ep->credit = have + (int64_t)credit.bytes;
+    ep->credit_held = 0;
+    weft__link_submit_all(ep->link, &ep->credit_queue);
+}
+
+/* ---- in: credit */
+
+/* Given back in quarters, so that the way back costs little. */
+static void give_credit(struct weft_ep *ep, uint32_t cost) {
+    struct wire_message m;
+    ep->credit_due += cost;
+    if (ep->credit_due < ep->worker->unexpected_limit / 4 || !ep->link || !ep->core.peer) return;
+    weft__wire_credit(&m, (struct wire_credit){.ep = ep->core.peer, .bytes = ep->credit_due});
+    ep->credit_due = 0;
+    weft__link_control(ep->link, &m);
+}
+
+/* The message is matched; its endpoint may be gone by now. */
+static void give_back(struct weft_worker *worker, const struct weft_tag_message *message) {
+    struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
+    if (!ep) return;
+    ep->credit_out -= message->cost;
+    give_credit(ep, message->cost);
+}
+
+/* ---- in: matching */
+
+static void fill(weft_tag_info_t *info_p, uint64_t tag, size_t len, struct weft_ep *ep) {
+    if (info_p) *info_p = (weft_tag_info_t){.tag = tag, .len = len, .ep = ep};
+}
+
+/* A message that is all here goes to its receive. */
+static weft_status_t take_whole(struct weft_request *req, const void *bytes, size_t len) {
+    size_t room = req->len;
+    weft__iov_scatter(req->iov, req->n_iov, 0, bytes, len < room ? len : room);
+    req->worker->count->tag_received++;
+    return len > room ? WEFT_ERR_TRUNCATED : WEFT_OK;
+}
+
+/* One that is offered is fetched, as much of it as fits. */
+static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep, uint32_t from, uint64_t len,
+                                uint64_t remote) {
+    req->worker->count->tag_received++;
+    if (!ep || !ep->link) return WEFT_ERR_PEER_FAILED;
+    if (len > req->len)
+        req->status = WEFT_ERR_TRUNCATED;
+    else
+        req->len = len;
+    req->peer_id = from;
+    req->remote = remote;
+    weft__request_bind(req, ep);
+    weft_status_t st = weft__fetch(req);
+    return st == WEFT_OK && req->status < 0 ? req->status : st;
+}
+
+/* Posted receives leave the queue for the message. */
+static void finish_posted(struct weft_request *req, weft_status_t st) {
+    if (st != WEFT_IN_PROGRESS) weft__request_finish(req, st);
+}
+
+static void keep(struct weft_ep *ep, uint64_t tag, const void *bytes, size_t len, uint32_t from, uint64_t offered,
+                 uint64_t remote) {
+    struct weft_worker *worker = ep->worker;
+    uint64_t cost = (from ? 0 : len) + MESSAGE_COST;
+    if (ep->credit_out + cost > worker->unexpected_limit) {
+        weft__ep_violation(ep, WEFT_ERR_QUOTA, "more unexpected bytes than granted");
+        return;
+    }
+    struct weft_tag_message *message = weft__alloc(worker, sizeof *message + len, "unexpected message");
+    if (!message) {
+        weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for an unexpected message");
+        return;
+    }
+    message->worker = worker;
+    message->ep = ep->id;
+    message->offer = from;
+    message->tag = tag;
+    message->len = from ? offered : len;
+    message->remote = remote;
+    message->cost = (uint32_t)cost;
+    if (len) memcpy(message->bytes, bytes, len);
+    ep->credit_out += cost;
+    worker->count->tag_unexpected++;
+    list_init(&message->in_order);
+    list_init(&message->in_bucket);
+    weft__match_add(&worker->match, message);
+}
+
+void weft__on_tag(struct lane *lane, const void *data, size_t len) {
+    struct { uint64_t tag; uint32_t ep; } __attribute__((packed)) head;
+    if (len < WIRE_TAG_HEAD) {
+        weft__on_unknown(lane, data, len);
+        return;
+    }
+    memcpy(&head, data, sizeof head);
+    const char *bytes = (const char *)data + WIRE_TAG_HEAD;
+    len -= WIRE_TAG_HEAD;
+    struct weft_ep *ep = weft__ep_of_lane(lane, head.ep);
+    if (!ep) return;
+    if (__builtin_expect(ep->notices != 0, 0)) weft__ep_tell(ep);
+    ep->link->received++;
+
+    struct weft_request *req = weft__match_posted(&ep->worker->match, head.tag);
+    if (!req) {
+        keep(ep, head.tag, bytes, len, 0, 0, 0);
+        return;
+    }
+    fill(req->info_p, head.tag, len, ep);
+    finish_posted(req, take_whole(req, bytes, len));
+    give_credit(ep, (uint32_t)len + MESSAGE_COST);
+}
+
+void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
+    struct link *link = ep->link;
+    if (ep->notices) weft__ep_tell(ep);
+    if (ep->link != link) return; /* a callback closed it */
+    link->received++;
+    struct weft_request *req = weft__match_posted(&ep->worker->match, rts->tag);
+    if (!req) {
+        keep(ep, rts->tag, NULL, 0, rts->request, rts->len, rts->address);
+        return;
+    }
+    fill(req->info_p, rts->tag, rts->len, ep);
+    list_remove(&req->queued);
+    give_credit(ep, MESSAGE_COST);
+    finish_posted(req, take_offer(req, ep, rts->request, rts->len, rts->address));
+}
+
+/* A taken one stays, for its handle's sake, and fails when it is received. */
+void weft__tag_offer_withdrawn(struct link *link, uint32_t offer) {
+    struct match *m = &link->worker->match;
+    for (struct list *e = link->endpoints.next; e != &link->endpoints; e = e->next) {
+        struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
+        struct weft_tag_message *message = weft__match_offer(m, ep->id, offer);
+        if (!message) continue;
+        if (list_empty(&message->in_bucket)) {
+            message->ep = 0;
+        } else {
+            weft__match_remove(message);
+            give_back(link->worker, message);
+            talloc_free(message);
+        }
+        return;
+    }
+}
+
+/* ---- the user's receives */
+
+static weft_status_t receive_message(struct weft_request *req, struct weft_tag_message *message) {
+    struct weft_worker *worker = req->worker;
+    struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
+    weft_status_t st;
+    fill(req->info_p, message->tag, message->len, ep);
+    if (message->offer)
+        st = take_offer(req, ep, message->offer, message->len, message->remote);
+    else
+        st = take_whole(req, message->bytes, message->len);
+    give_back(worker, message);
+    weft__match_remove(message);
+    talloc_free(message);
+    return st;
+}
+
+static weft_status_t receive_request(weft_worker_t *worker, const weft_iov_t *iov, size_t n_iov,
+                                     weft_tag_info_t *info_p, const weft_op_t *op, struct weft_request **req_p) {
+    struct weft_request *req = weft__request_new(worker, &weft__receive_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__request_iov(req, iov, n_iov);
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
+    req->info_p = info_p;
+    st = weft__request_accept(req, NULL, op);
+    if (st < 0) return st;
+    *req_p = req;
+    return WEFT_OK;
+}
+
+static weft_status_t check_receive(const weft_worker_t *worker, const weft_iov_t *iov, size_t n_iov) {
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    if (n_iov && !iov) return weft__fail(WEFT_ERR_INVALID_PARAM, "iov is NULL");
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+    if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    return WEFT_OK;
+}
+
+weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov, size_t n_iov,
+                            weft_tag_info_t *info_p, const weft_op_t *op) {
+    struct weft_request *req;
+    weft_status_t st = check_receive(worker, iov, n_iov);
+    if (st == WEFT_OK) st = receive_request(worker, iov, n_iov, info_p, op, &req);
+    if (st < 0) return st;
+
+    struct weft_tag_message *message = weft__match_unexpected(&worker->match, tag, mask);
+    if (message) {
+        st = receive_message(req, message);
+        if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
+        return st;
+    }
+    req->tag = tag;
+    req->tag_mask = mask;
+    req->order = worker->match.order++;
+    weft__request_queue(req, weft__match_queue(&worker->match, tag, mask));
+    return WEFT_IN_PROGRESS;
+}
+
+static void info_of(const weft_worker_t *worker, const struct weft_tag_message *message, weft_tag_info_t *info_p) {
+    fill(info_p, message->tag, message->len, weft__idmap_find(&worker->eps, message->ep));
+}
+
+weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask, weft_tag_info_t *info_p) {
+    weft_status_t st = check_receive(worker, NULL, 0);
+    if (st < 0) return st;
+    struct weft_tag_message *message = weft__match_unexpected(&worker->match, tag, mask);
+    if (!message) return WEFT_ERR_NOT_FOUND;
+    info_of(worker, message, info_p);
+    return WEFT_OK;
+}
+
+weft_status_t weft_tag_take(weft_worker_t *worker, uint64_t tag, uint64_t mask, weft_tag_info_t *info_p,
+                            weft_tag_message_t **message_p) {
+    if (!message_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "message_p is NULL");
+    weft_status_t st = weft_tag_probe(worker, tag, mask, info_p);
+    if (st < 0) return st;
+    *message_p = weft__match_unexpected(&worker->match, tag, mask);
+    weft__match_take(&worker->match, *message_p);
+    return WEFT_OK;
+}
+
+weft_status_t weft_tag_message_recv(weft_worker_t *worker, weft_tag_message_t *message, const weft_iov_t *iov,
+                                    size_t n_iov, const weft_op_t *op) {
+    struct weft_request *req;
+    if (!message) return weft__fail(WEFT_ERR_INVALID_PARAM, "message is NULL");
+    weft_status_t st = check_receive(worker, iov, n_iov);
+    if (st == WEFT_OK) st = receive_request(worker, iov, n_iov, NULL, op, &req);
+    if (st < 0) return st;
+    st = receive_message(req, message);
+    if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
+    return n_iov == 0 && st == WEFT_ERR_TRUNCATED ? WEFT_OK : st;
+}

@@ -1,0 +1,216 @@
+#include "wire.h"
+
+/* A cursor over bytes being written or read; a read past the end empties it for good. */
+struct cursor {
+    uint8_t *at;
+    size_t left;
+};
+
+static void put(struct cursor *c, uint64_t value, unsigned width) {
+    for (unsigned i = 0; i < width; i++) c->at[i] = (uint8_t)(value >> 8 * i);
+    c->at += width;
+}
+
+static uint64_t get(struct cursor *c, unsigned width) {
+    uint64_t value = 0;
+    if (c->left < width) {
+        c->left = 0;
+        c->at = NULL;
+        return 0;
+    }
+    for (unsigned i = 0; i < width; i++) value |= (uint64_t)c->at[i] << 8 * i;
+    c->at += width;
+    c->left -= width;
+    return value;
+}
+
+static struct cursor writing(struct wire_message *m, enum wire_id id) {
+    m->id = (uint8_t)id;
+    return (struct cursor){.at = m->bytes, .left = sizeof m->bytes};
+}
+static struct cursor reading(const void *p, size_t len) {
+    return (struct cursor){.at = (uint8_t *)(uintptr_t)p, .left = len};
+}
+static void written(struct wire_message *m, const struct cursor *c) { m->len = (uint16_t)(c->at - m->bytes); }
+/* All of it was there, and nothing more. */
+static bool read_all(const struct cursor *c) { return c->at && c->left == 0; }
+
+void weft__wire_cts(struct wire_message *m, struct wire_cts v) {
+    struct cursor c = writing(m, WIRE_CTS);
+    put(&c, v.request, 4);
+    put(&c, v.to, 4);
+    put(&c, v.len, 8);
+    written(m, &c);
+}
+
+bool weft__wire_read_cts(const void *p, size_t len, struct wire_cts *v) {
+    struct cursor c = reading(p, len);
+    v->request = (uint32_t)get(&c, 4);
+    v->to = (uint32_t)get(&c, 4);
+    v->len = get(&c, 8);
+    return read_all(&c);
+}
+
+void weft__wire_fin(struct wire_message *m, struct wire_fin v) {
+    struct cursor c = writing(m, WIRE_FIN);
+    put(&c, v.request, 4);
+    put(&c, (uint32_t)v.status, 4);
+    written(m, &c);
+}
+
+static weft_status_t read_status(struct cursor *c) {
+    int32_t status = (int32_t)get(c, 4);
+    return status <= 0 && status >= WEFT_STATUS_LAST ? (weft_status_t)status : WEFT_ERR_PROTOCOL;
+}
+
+bool weft__wire_read_fin(const void *p, size_t len, struct wire_fin *v) {
+    struct cursor c = reading(p, len);
+    v->request = (uint32_t)get(&c, 4);
+    v->status = read_status(&c);
+    return read_all(&c);
+}
+
+void weft__wire_one(struct wire_message *m, enum wire_id id, uint32_t request) {
+    struct cursor c = writing(m, id);
+    put(&c, request, 4);
+    written(m, &c);
+}
+
+bool weft__wire_read_one(const void *p, size_t len, struct wire_one *v) {
+    struct cursor c = reading(p, len);
+    v->request = (uint32_t)get(&c, 4);
+    return read_all(&c);
+}
+
+void weft__wire_credit(struct wire_message *m, struct wire_credit v) {
+    struct cursor c = writing(m, WIRE_CREDIT);
+    put(&c, v.ep, 4);
+    put(&c, v.bytes, 8);
+    written(m, &c);
+}
+
+bool weft__wire_read_credit(const void *p, size_t len, struct wire_credit *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->bytes = get(&c, 8);
+    return read_all(&c);
+}
+
+void weft__wire_hello(struct wire_message *m, struct wire_hello v) {
+    struct cursor c = writing(m, WIRE_HELLO);
+    put(&c, v.version, 2);
+    put(&c, v.flags, 2);
+    put(&c, v.listener, 4);
+    put(&c, v.worker, 8);
+    written(m, &c);
+}
+
+/* A later version may say more; its first two bytes are enough to refuse it by name. */
+bool weft__wire_read_hello(const void *p, size_t len, struct wire_hello *v) {
+    struct cursor c = reading(p, len);
+    v->version = (uint16_t)get(&c, 2);
+    if (c.at && v->version != WIRE_VERSION) return true;
+    v->flags = (uint16_t)get(&c, 2);
+    v->listener = (uint32_t)get(&c, 4);
+    v->worker = get(&c, 8);
+    return read_all(&c);
+}
+
+void weft__wire_open(struct wire_message *m, struct wire_open v) {
+    struct cursor c = writing(m, WIRE_OPEN);
+    put(&c, v.from, 4);
+    put(&c, v.listener, 4);
+    put(&c, v.credit, 8);
+    written(m, &c);
+}
+
+bool weft__wire_read_open(const void *p, size_t len, struct wire_open *v) {
+    struct cursor c = reading(p, len);
+    v->from = (uint32_t)get(&c, 4);
+    v->listener = (uint32_t)get(&c, 4);
+    v->credit = get(&c, 8);
+    return read_all(&c) && v->from != 0;
+}
+
+void weft__wire_accept(struct wire_message *m, struct wire_accept v) {
+    struct cursor c = writing(m, WIRE_ACCEPT);
+    put(&c, v.ep, 4);
+    put(&c, v.from, 4);
+    put(&c, v.credit, 8);
+    written(m, &c);
+}
+
+bool weft__wire_read_accept(const void *p, size_t len, struct wire_accept *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->from = (uint32_t)get(&c, 4);
+    v->credit = get(&c, 8);
+    return read_all(&c) && v->from != 0;
+}
+
+void weft__wire_reject(struct wire_message *m, struct wire_reject v) {
+    struct cursor c = writing(m, WIRE_REJECT);
+    put(&c, v.ep, 4);
+    put(&c, (uint32_t)v.status, 4);
+    written(m, &c);
+}
+
+bool weft__wire_read_reject(const void *p, size_t len, struct wire_reject *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->status = read_status(&c);
+    return read_all(&c) && v->status < 0;
+}
+
+void weft__wire_ping(struct wire_message *m) {
+    struct cursor c = writing(m, WIRE_PING);
+    written(m, &c);
+}
+
+size_t weft__wire_rts(void *to, const struct wire_rts *v) {
+    struct cursor c = {.at = to};
+    put(&c, v->ep, 4);
+    put(&c, v->request, 4);
+    put(&c, v->kind, 1);
+    put(&c, v->flags, 1);
+    put(&c, v->header_len, 2);
+    put(&c, v->am_id, 2);
+    put(&c, 0, 2);
+    put(&c, v->tag, 8);
+    put(&c, v->len, 8);
+    put(&c, v->address, 8);
+    if (v->header_len) memcpy(c.at, v->header, v->header_len);
+    return WIRE_RTS_HEAD + v->header_len;
+}
+
+bool weft__wire_read_rts(const void *p, size_t len, struct wire_rts *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->request = (uint32_t)get(&c, 4);
+    v->kind = (uint8_t)get(&c, 1);
+    v->flags = (uint8_t)get(&c, 1);
+    v->header_len = (uint16_t)get(&c, 2);
+    v->am_id = (uint16_t)get(&c, 2);
+    get(&c, 2);
+    v->tag = get(&c, 8);
+    v->len = get(&c, 8);
+    v->address = get(&c, 8);
+    v->header = c.at;
+    return c.at && c.left == v->header_len && v->header_len <= 256 && v->request != 0 &&
+           (v->kind == WIRE_OFFER_AM || v->kind == WIRE_OFFER_TAG);
+}
+
+void weft__wire_data(void *to, struct wire_data v) {
+    struct cursor c = {.at = to};
+    put(&c, v.to, 4);
+    put(&c, 0, 4);
+    put(&c, v.offset, 8);
+}
+
+bool weft__wire_read_data(const void *p, size_t len, struct wire_data *v) {
+    struct cursor c = reading(p, len);
+    v->to = (uint32_t)get(&c, 4);
+    get(&c, 4);
+    v->offset = get(&c, 8);
+    return c.at != NULL;
+}

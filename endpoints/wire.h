@@ -1,0 +1,99 @@
+/*
+ * What two workers say to each other: little-endian, packed by hand, read by (pointer, length).
+ * docs/wire.md has the pictures.
+ */
+#ifndef WEFT_ENDPOINTS_WIRE_H
+#define WEFT_ENDPOINTS_WIRE_H
+
+#include <stdbool.h>
+#include <string.h>
+#include <weft/base.h>
+
+enum { WIRE_VERSION = 1 };
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "first words are stored as they are");
+
+/* Ids of lane messages. */
+enum wire_id {
+    WIRE_AM,     /* an active message, whole */
+    WIRE_TAG,    /* a tagged message, whole */
+    WIRE_RTS,    /* there is a message here; ask for it */
+    WIRE_CTS,    /* send it to this request */
+    WIRE_DATA,   /* a piece of it */
+    WIRE_FIN,    /* the one who offered is released */
+    WIRE_CANCEL, /* the offer is withdrawn */
+    WIRE_GONE,   /* what you asked for is gone */
+    WIRE_CREDIT, /* room for unexpected messages came back */
+    WIRE_HELLO,  /* who I am */
+    WIRE_OPEN,   /* make an endpoint for mine */
+    WIRE_ACCEPT, /* made */
+    WIRE_REJECT, /* not made */
+    WIRE_CLOSE,  /* my endpoint is gone */
+    WIRE_PING,   /* nothing; a dead connection notices */
+    WIRE_N_IDS
+};
+
+/* An active message's first word: receiver's endpoint, length of the user header, user id. */
+static inline uint64_t wire_am_word(uint32_t ep, size_t header_len, unsigned id) {
+    return (uint64_t)ep << 32 | (uint64_t)header_len << 16 | id;
+}
+static inline uint32_t wire_am_ep(uint64_t word) { return (uint32_t)(word >> 32); }
+static inline size_t wire_am_header_len(uint64_t word) { return word >> 16 & 0xffff; }
+static inline unsigned wire_am_id(uint64_t word) { return word & 0xffff; }
+
+/* A tagged message begins with the tag and the receiver's endpoint. */
+enum { WIRE_TAG_HEAD = 12 };
+
+enum wire_offer { WIRE_OFFER_AM = 1, WIRE_OFFER_TAG = 2 };
+struct wire_rts {
+    uint32_t ep, request;
+    uint8_t kind, flags;
+    uint16_t header_len, am_id;
+    uint64_t tag, len;
+    uint64_t address;   /* of the payload in the sender, for a bulk get; 0: not offered */
+    const void *header; /* within the message */
+};
+struct wire_cts { uint32_t request, to; uint64_t len; };
+struct wire_data { uint32_t to, pad; uint64_t offset; };
+struct wire_fin { uint32_t request; int32_t status; };
+struct wire_one { uint32_t request; };               /* CANCEL: the offer's; GONE: the asker's; CLOSE: the endpoint */
+struct wire_credit { uint32_t ep, pad; uint64_t bytes; };
+enum { WIRE_HELLO_EXTRA = 1 /* dialed by URI: a link of its own beside any other of the pair */ };
+struct wire_hello { uint16_t version, flags; uint32_t listener; uint64_t worker; };
+struct wire_open { uint32_t from, listener; uint64_t credit; };
+struct wire_accept { uint32_t ep, from; uint64_t credit; };
+struct wire_reject { uint32_t ep; int32_t status; };
+
+enum { WIRE_DATA_HEAD = 16, WIRE_RTS_HEAD = 40, WIRE_CONTROL_MAX = WIRE_RTS_HEAD + 256 };
+
+/* A control message, packed. */
+struct wire_message {
+    uint8_t id;
+    uint16_t len;
+    uint8_t bytes[24];
+};
+void weft__wire_cts(struct wire_message *m, struct wire_cts v);
+void weft__wire_fin(struct wire_message *m, struct wire_fin v);
+void weft__wire_one(struct wire_message *m, enum wire_id id, uint32_t request);
+void weft__wire_credit(struct wire_message *m, struct wire_credit v);
+void weft__wire_hello(struct wire_message *m, struct wire_hello v);
+void weft__wire_open(struct wire_message *m, struct wire_open v);
+void weft__wire_accept(struct wire_message *m, struct wire_accept v);
+void weft__wire_reject(struct wire_message *m, struct wire_reject v);
+void weft__wire_ping(struct wire_message *m);
+/* Into at least WIRE_RTS_HEAD + header_len bytes; returns how many. */
+size_t weft__wire_rts(void *to, const struct wire_rts *v);
+void weft__wire_data(void *to, struct wire_data v);
+
+/* Each is false when the bytes are not such a message. */
+bool weft__wire_read_cts(const void *p, size_t len, struct wire_cts *v);
+bool weft__wire_read_fin(const void *p, size_t len, struct wire_fin *v);
+bool weft__wire_read_one(const void *p, size_t len, struct wire_one *v);
+bool weft__wire_read_credit(const void *p, size_t len, struct wire_credit *v);
+bool weft__wire_read_hello(const void *p, size_t len, struct wire_hello *v);
+bool weft__wire_read_open(const void *p, size_t len, struct wire_open *v);
+bool weft__wire_read_accept(const void *p, size_t len, struct wire_accept *v);
+bool weft__wire_read_reject(const void *p, size_t len, struct wire_reject *v);
+bool weft__wire_read_rts(const void *p, size_t len, struct wire_rts *v);
+bool weft__wire_read_data(const void *p, size_t len, struct wire_data *v);
+
+#endif

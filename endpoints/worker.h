@@ -1,0 +1,96 @@
+/* The worker: a reactor with its transports, links, endpoints and handlers. */
+#ifndef WEFT_ENDPOINTS_WORKER_H
+#define WEFT_ENDPOINTS_WORKER_H
+
+#include <weft/am.h>
+
+#include "ep.h"
+#include "idmap.h"
+#include "match.h"
+
+enum {
+    WORKER_IFACES = 8,
+    AM_ID_RESERVED = WEFT_AM_ID_MAX + 1, /* 64 ids for the rooms below this one */
+    AM_ID_END = AM_ID_RESERVED + 64
+};
+
+struct am_handler {
+    weft_am_fn fn;
+    void *arg;
+};
+
+/* Something that a room below hung on the worker; closed before the endpoints are. */
+struct worker_guest {
+    struct list of_worker;
+    const void *key;
+    void *object;
+    void (*close)(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *worker));
+};
+
+struct weft_worker {
+    struct worker_core core;
+    struct reactor *reactor;
+    struct counters *count;
+    weft_context_t *context;
+    struct am_handler am[AM_ID_END];
+
+    struct idmap eps, requests, listeners;
+    struct list endpoints, links, listening, guests;
+    struct match match;
+
+    struct list done;         /* requests whose callback is due */
+    struct job complete;
+    struct list free_requests;
+
+    struct iface *iface[WORKER_IFACES];
+    uint32_t n_ifaces, n_guests, n_lanes;
+    uint64_t id;
+    size_t rendezvous_threshold;
+    uint64_t unexpected_limit;
+    char *name;
+
+    void (*on_endpoint)(weft_ep_t *, void *);
+    void (*on_error)(weft_ep_t *, weft_status_t, void *);
+    void *arg;
+    struct job step;          /* the machine's next event, outside any action */
+    struct timer close_timer;
+    weft_done_fn closed;
+    void *closed_arg;
+};
+
+/* ---- for the rooms below */
+
+/* A worker on a reactor made by the caller: simulations give one in virtual time. The reactor goes with the worker;
+ * when this fails it is still the caller's. */
+weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params_t *params, weft_worker_t **worker_p);
+
+struct reactor *weft__worker_reactor(weft_worker_t *worker);
+
+/* As the public ones, for ids up to AM_ID_END. */
+weft_status_t weft__am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg);
+weft_status_t weft__am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
+                            size_t n_iov, const weft_op_t *op);
+
+/* Hangs `object` on the worker under the address `key`. When the worker closes, `close` is called, and must call `closed`
+ * in its turn, then or later. */
+weft_status_t weft__worker_attach(weft_worker_t *worker, const void *key, void *object,
+                                  void (*close)(weft_worker_t *worker, void *object,
+                                                void (*closed)(weft_worker_t *worker)));
+void *weft__worker_attached(weft_worker_t *worker, const void *key);
+
+/* The transport of that name, open in this worker, or NULL. */
+struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len);
+
+/* ---- within the room */
+
+/* The first question of every public call. */
+static inline weft_status_t weft__worker_check(const weft_worker_t *worker) {
+    return weft__reactor_check(worker->reactor);
+}
+void weft__worker_endpoint_gone(weft_worker_t *worker);
+void weft__worker_link_gone(weft_worker_t *worker);
+void weft__listeners_close(weft_worker_t *worker);
+/* Drives the worker until `*done_p` is not WEFT_IN_PROGRESS; for the _wait forms. */
+weft_status_t weft__worker_wait_for(weft_worker_t *worker, const weft_status_t *done_p);
+
+#endif
