@@ -1,0 +1,342 @@
+/* weft-perf: what messages and collectives cost, by size. */
+#define _GNU_SOURCE /* sched_setaffinity */
+#include <errno.h>
+#include <getopt.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "perf/perf.h"
+#include "run/job.h"
+
+static const char usage[] =
+    "weft-perf --test TEST [--size N|LO-HI] [--transport auto|self|shm|tcp] [--mode poll|sleep] [--ranks N]\n"
+    "          [--seconds S] [--json] [--plot FILE.svg] [--listen URI | --connect URI] [--core N]\n"
+    "\n"
+    "TEST: am_lat am_rate am_bw tag_lat tag_bw, between two workers; allreduce barrier bcast allgather, in a "
+    "team.\n"
+    "Sizes are in bytes (8, 4k, 1m), a range is swept by doubling. Latencies of am_lat and tag_lat are half round\n"
+    "trips. Both sides are started here, on two cores; with --listen and --connect they run apart: the one that\n"
+    "listens needs no other option and ends with its first client. --plot draws the sweep.\n";
+
+enum { BAD_USAGE = 2, MAX_RESULTS = 64 };
+static const size_t largest_size = 1u << 30;
+
+/* ---- what the tests use ------------------------------------------------------------------------------------ */
+
+_Noreturn void perf_die(const char *what, weft_status_t status) {
+    char text[1024];
+    weft_status_describe(status, text, sizeof text);
+    fprintf(stderr, "weft-perf: %s: %s\n", what, text);
+    exit(1);
+}
+
+void perf_turn(struct perf *p) {
+    if (p->options.sleep)
+        weft_worker_wait(p->worker, -1);
+    else if (weft_worker_progress(p->worker, 0) == 0 && p->crowded)
+        sched_yield();
+}
+
+uint64_t perf_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+double perf_cpu_s(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+uint64_t perf_batch(double ns_each) {
+    const double ns_batch = 5000;
+    return ns_each > 0 && ns_each < ns_batch ? (uint64_t)(ns_batch / ns_each) : 1;
+}
+
+/* ---- options -------------------------------------------------------------------------------------------------- */
+
+static bool parse_size(const char *text, char end, size_t *size_p, const char **rest_p) {
+    char *at;
+    errno = 0;
+    unsigned long long value = strtoull(text, &at, 10);
+    if (at == text || *text == '-' || errno) return false;
+    unsigned shift = *at == 'k' ? 10 : *at == 'm' ? 20 : *at == 'g' ? 30 : 0;
+    if (shift) at++;
+    if (*at != end || value > largest_size >> shift) return false;
+    *size_p = (size_t)value << shift;
+    if (rest_p) *rest_p = at + 1;
+    return true;
+}
+
+static bool parse_sizes(const char *text, struct perf_options *o) {
+    const char *rest;
+    if (!strchr(text, '-')) {
+        if (!parse_size(text, 0, &o->size_lo, NULL)) return false;
+        o->size_hi = o->size_lo;
+        return true;
+    }
+    return parse_size(text, '-', &o->size_lo, &rest) && parse_size(rest, 0, &o->size_hi, NULL) &&
+           o->size_lo <= o->size_hi;
+}
+
+static bool parse_test(const char *text, enum perf_test *test_p) {
+    for (int i = 0; i < N_TESTS; i++) {
+        if (strcmp(text, perf_test_names[i]) != 0) continue;
+        *test_p = (enum perf_test)i;
+        return true;
+    }
+    return false;
+}
+
+static bool parse_number(const char *text, double least, double most, double *value_p) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= least && value <= most)) return false;
+    *value_p = value;
+    return true;
+}
+
+static bool one_of(const char *text, const char *const *names) {
+    for (; *names; names++)
+        if (strcmp(text, *names) == 0) return true;
+    return false;
+}
+
+/* Says what is wrong, and false. */
+static bool take_option(int c, const char *value, struct perf_options *o) {
+    static const char *const transports[] = {"auto", "self", "shm", "tcp", NULL};
+    static const char *const modes[] = {"poll", "sleep", NULL};
+    double number = 0;
+    bool ok = true;
+    switch (c) {
+    case 't': ok = parse_test(value, &o->test); break;
+    case 's': ok = parse_sizes(value, o); break;
+    case 'x':
+        ok = one_of(value, transports);
+        o->transport = value;
+        break;
+    case 'm':
+        ok = one_of(value, modes);
+        o->sleep = strcmp(value, "sleep") == 0;
+        break;
+    case 'n':
+        ok = parse_number(value, 1, 4096, &number) && number == (uint32_t)number;
+        o->ranks = (uint32_t)number;
+        break;
+    case 'd': ok = parse_number(value, 0.001, 3600, &o->seconds); break;
+    case 'c':
+        ok = parse_number(value, 0, CPU_SETSIZE - 1, &number);
+        o->core = (int)number;
+        break;
+    case 'j': o->json = true; break;
+    case 'p': o->plot = value; break;
+    case 'l': o->listen = value; break;
+    case 'C': o->connect = value; break;
+    default: ok = false; break;
+    }
+    if (!ok && value) fprintf(stderr, "weft-perf: %s is not understood\n", value);
+    return ok;
+}
+
+static bool take_options(int argc, char **argv, struct perf_options *o) {
+    static const struct option options[] = {{"test", required_argument, NULL, 't'},
+                                            {"size", required_argument, NULL, 's'},
+                                            {"transport", required_argument, NULL, 'x'},
+                                            {"mode", required_argument, NULL, 'm'},
+                                            {"ranks", required_argument, NULL, 'n'},
+                                            {"seconds", required_argument, NULL, 'd'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"plot", required_argument, NULL, 'p'},
+                                            {"listen", required_argument, NULL, 'l'},
+                                            {"connect", required_argument, NULL, 'C'},
+                                            {"core", required_argument, NULL, 'c'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    int c;
+    *o = (struct perf_options){
+        .test = N_TESTS, .size_lo = 8, .size_hi = 8, .transport = "auto", .ranks = 2, .seconds = 1, .core = -1};
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (c == 'h') {
+            fputs(usage, stdout);
+            exit(0);
+        }
+        if (!take_option(c, optarg, o)) return false;
+    }
+    if (optind < argc) {
+        fprintf(stderr, "weft-perf: %s is not understood\n", argv[optind]);
+        return false;
+    }
+    if (o->test == N_TESTS && !o->listen) {
+        fputs("weft-perf: --test is missing\n", stderr);
+        return false;
+    }
+    if ((o->listen || o->connect) && perf_is_collective(o->test)) {
+        fputs("weft-perf: a collective needs a team: --ranks, or weft-run\n", stderr);
+        return o->listen && o->test == N_TESTS;
+    }
+    return true;
+}
+
+/* ---- one process -------------------------------------------------------------------------------------------- */
+
+/* Rank by rank over the cores that we may use. */
+static void pin(struct perf *p, uint32_t place) {
+    cpu_set_t allowed, chosen;
+    int wanted = p->options.core, seen = 0;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) < 0) return;
+    int n = CPU_COUNT(&allowed);
+    p->crowded = p->size > (uint32_t)n;
+    for (int core = 0; wanted < 0 && core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &allowed) && seen++ == (int)(place % (uint32_t)n)) wanted = core;
+    CPU_ZERO(&chosen);
+    CPU_SET(wanted, &chosen);
+    if (sched_setaffinity(0, sizeof chosen, &chosen) < 0) perror("weft-perf: core");
+}
+
+static void open_worker(struct perf *p) {
+    char transports[32];
+    weft_setting_t settings[2];
+    size_t n = 0;
+    snprintf(transports, sizeof transports, "self,%s", p->options.transport);
+    if (strcmp(p->options.transport, "self") == 0) strcpy(transports, "self");
+    if (strcmp(p->options.transport, "auto") != 0) settings[n++] = (weft_setting_t){"transports", transports};
+    if (p->options.sleep) settings[n++] = (weft_setting_t){"worker.spin", "0"};
+    weft_context_params_t params = {.settings = settings, .n_settings = n};
+    perf_must(weft_context_create(&params, &p->context), "context");
+    perf_must(weft_worker_create(p->context, NULL, &p->worker), "worker");
+    perf_p2p_prepare(p);
+
+    size_t in = p->options.size_hi * (p->options.test == TEST_ALLGATHER ? p->size : 1) + sizeof(float);
+    p->out = calloc(1, p->options.size_hi + sizeof(float));
+    p->in = calloc(1, in);
+    if (!p->out || !p->in) perf_die("buffers", WEFT_ERR_NO_MEMORY);
+}
+
+static void close_worker(struct perf *p) {
+    weft_worker_destroy(p->worker);
+    perf_must(weft_context_destroy(p->context), "context");
+    free(p->out);
+    free(p->in);
+}
+
+static const char *transport_of(struct perf *p) {
+    static char name[32];
+    weft_ep_info_t info;
+    snprintf(name, sizeof name, "%s", p->options.transport);
+    if (p->ep && weft_ep_describe(p->ep, &info) == WEFT_OK && info.transport)
+        snprintf(name, sizeof name, "%s", info.transport);
+    return name;
+}
+
+static void sweep(struct perf *p) {
+    const struct perf_options *o = &p->options;
+    struct perf_result results[MAX_RESULTS];
+    bool speaks = p->rank == 0;
+    size_t n = 0, size = o->test == TEST_BARRIER ? 0 : o->size_lo, last = o->test == TEST_BARRIER ? 0 : o->size_hi;
+    if (speaks && !o->json) perf_print_header(stdout);
+    for (; size <= last && n < MAX_RESULTS; size = size ? 2 * size : 1, n++) {
+        struct perf_result *r = &results[n];
+        *r = (struct perf_result){
+            .test = o->test, .size = size, .mode = o->sleep ? "sleep" : "poll", .ranks = p->size};
+        if (perf_is_collective(o->test))
+            perf_collective_measure(p, size, r);
+        else
+            perf_p2p_measure(p, size, r);
+        r->transport = transport_of(p);
+        if (speaks && o->json) perf_print_json(stdout, r);
+        if (speaks && !o->json) perf_print_row(stdout, r);
+    }
+    if (speaks && o->plot && !perf_plot(o->plot, results, n)) exit(1);
+}
+
+static void run_in_team(struct perf *p, const weft_exchange_t *exchange) {
+    p->rank = exchange->rank;
+    p->size = exchange->size;
+    pin(p, p->rank);
+    open_worker(p);
+    if (!perf_is_collective(p->options.test) && p->size < 2)
+        perf_die("two ranks are needed", WEFT_ERR_INVALID_PARAM);
+    perf_must(weft_team_create_wait(p->worker, exchange, &p->team), "team");
+    if (p->size > 1) p->ep = weft_team_ep(p->team, p->rank == 0 ? 1 : 0);
+    if (perf_is_collective(p->options.test) || p->rank == 0)
+        sweep(p);
+    else if (p->rank == 1)
+        perf_p2p_serve(p);
+    if (!perf_is_collective(p->options.test) && p->rank == 0) perf_p2p_bye(p);
+    perf_must(weft_barrier_wait(p->team), "barrier");
+    perf_must(weft_team_close_wait(p->team), "close");
+    close_worker(p);
+}
+
+static void run_to_self(struct perf *p) {
+    uint8_t address[256];
+    size_t len = sizeof address;
+    p->size = 1;
+    pin(p, 0);
+    open_worker(p);
+    perf_must(weft_worker_address(p->worker, address, &len), "address");
+    perf_must(weft_connect_address(p->worker, address, len, NULL, &p->ep), "connect");
+    sweep(p);
+    perf_must(weft_ep_close_wait(p->ep, WEFT_CLOSE_FLUSH), "close");
+    close_worker(p);
+}
+
+static void on_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    (void)ep;
+    (void)arg;
+    if (status != WEFT_ERR_PEER_CLOSED) perf_die("connection", status);
+}
+
+static void run_listening(struct perf *p) {
+    weft_listener_t *listener;
+    weft_listen_params_t params = {.on_error = on_lost};
+    p->size = 2;
+    pin(p, 0);
+    open_worker(p);
+    perf_must(weft_listen(p->worker, p->options.listen, &params, &listener), p->options.listen);
+    printf("listening at %s\n", weft_listener_uri(listener));
+    fflush(stdout);
+    perf_p2p_serve(p);
+    close_worker(p);
+}
+
+static void run_connected(struct perf *p) {
+    p->size = 2;
+    pin(p, 1);
+    open_worker(p);
+    weft_ep_params_t params = {.on_error = on_lost};
+    perf_must(weft_connect(p->worker, p->options.connect, &params, &p->ep), p->options.connect);
+    sweep(p);
+    perf_p2p_bye(p);
+    perf_must(weft_ep_close_wait(p->ep, WEFT_CLOSE_FLUSH), "close");
+    close_worker(p);
+}
+
+int main(int argc, char **argv) {
+    static struct perf p;
+    if (!take_options(argc, argv, &p.options)) {
+        fputs("Try weft-perf --help.\n", stderr);
+        return BAD_USAGE;
+    }
+    bool self = strcmp(p.options.transport, "self") == 0;
+    if (p.options.listen) {
+        run_listening(&p);
+    } else if (p.options.connect) {
+        run_connected(&p);
+    } else if (self && !perf_is_collective(p.options.test)) {
+        run_to_self(&p);
+    } else if (getenv("WEFT_RUN_RANK") || p.options.ranks == 1) {
+        const weft_exchange_t *exchange = weft_run_exchange();
+        if (!exchange) return 1;
+        run_in_team(&p, exchange);
+    } else {
+        struct job_params job = {"weft-perf", p.options.ranks, "/proc/self/exe", argv, 0, true};
+        return job_run(&job);
+    }
+    return 0;
+}
