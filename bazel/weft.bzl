@@ -84,6 +84,7 @@ def programs(suffix, names = {}, deps = {}):
         srcs = shared,
         hdrs = native.glob(["**/*.h"], allow_empty = True),
         copts = COPTS,
+        linkopts = ["-lm"],
         linkstatic = True,
         textual_hdrs = native.glob(_TABLES, allow_empty = True),
         visibility = ["//tests:__subpackages__"],
