@@ -7,7 +7,9 @@
 
 enum { ADDRESS_VERSION = 1, ADDRESS_HEAD = 12 };
 
-static weft_status_t bad(const char *what) { return weft__fail(WEFT_ERR_ADDRESS, "worker address: %s", what); }
+static weft_status_t bad(const char *what) {
+    return weft__fail(WEFT_ERR_ADDRESS, "worker address: %s", what);
+}
 
 /* One entry at `*at`, which moves behind it. */
 static bool read_entry(const uint8_t **at, const uint8_t *end, struct address_entry *entry) {

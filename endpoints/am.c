@@ -113,8 +113,8 @@ static weft_status_t am_send_ready(struct weft_ep *ep, unsigned id, const void *
     return am_submit(ep, id, header, header_len, iov, n_iov, op);
 }
 
-weft_status_t weft__am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
-                            size_t n_iov, const weft_op_t *op) {
+weft_status_t weft__am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
+                            const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     weft_status_t st = weft__worker_check(ep->worker);
     if (st < 0) return st;
     return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
@@ -218,7 +218,8 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, c
 weft_status_t weft_am_keep(weft_am_t *am, const void **data_p) {
     if (!am || !am->internal || !data_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "am or data_p is NULL");
     struct am_arrival *arrival = am->internal;
-    if (arrival->offer) return weft__fail(WEFT_ERR_UNSUPPORTED, "the payload is not here; take it with weft_am_recv");
+    if (arrival->offer)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "the payload is not here; take it with weft_am_recv");
     void *copy = weft__alloc(arrival->ep->worker, am->len ? am->len : 1, "kept message");
     if (!copy) return WEFT_ERR_NO_MEMORY;
     memcpy(copy, am->data, am->len);
@@ -226,7 +227,9 @@ weft_status_t weft_am_keep(weft_am_t *am, const void **data_p) {
     return WEFT_OK;
 }
 
-void weft_am_release(weft_worker_t *worker, const void *data) { talloc_free((void *)(uintptr_t)data); }
+void weft_am_release(weft_worker_t *worker, const void *data) {
+    talloc_free((void *)(uintptr_t)data);
+}
 
 weft_status_t weft__am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg) {
     if (id >= AM_ID_END) return weft__fail(WEFT_ERR_INVALID_PARAM, "id is %u", id);
@@ -258,7 +261,9 @@ static weft_status_t tag_send_refuse(struct weft_ep *ep, uint64_t tag, const wef
     return refused(ep);
 }
 
-static weft_status_t flush_refuse(struct weft_ep *ep, const weft_op_t *op) { return refused(ep); }
+static weft_status_t flush_refuse(struct weft_ep *ep, const weft_op_t *op) {
+    return refused(ep);
+}
 
 const struct ep_ops weft__ep_ops_wait = {am_send_wait, weft__tag_send_wait, weft__flush_post};
 const struct ep_ops weft__ep_ops_ready = {am_send_ready, weft__tag_send_ready, weft__flush_post};

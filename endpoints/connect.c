@@ -33,7 +33,8 @@ static void choose(struct weft_worker *worker, const struct address *address, st
         if (!iface) continue;
         double ns = cost(&iface->attr);
         weft_status_t st = iface->ops->reachable(iface, entry->bytes, entry->len, &why);
-        note(choice, "%s%s costs %.0f ns a KiB: %s", iface->transport->name, ns, st == WEFT_OK ? "reaches it" : why);
+        note(choice, "%s%s costs %.0f ns a KiB: %s", iface->transport->name, ns,
+             st == WEFT_OK ? "reaches it" : why);
         if (st < 0 || (choice->iface && ns >= best)) continue;
         choice->iface = iface;
         choice->entry = entry;
@@ -43,7 +44,8 @@ static void choose(struct weft_worker *worker, const struct address *address, st
 
 /* ---- links: joined, or dialed */
 
-static weft_status_t link_to_address(struct weft_worker *worker, const void *bytes, size_t len, struct link **link_p) {
+static weft_status_t link_to_address(struct weft_worker *worker, const void *bytes, size_t len,
+                                     struct link **link_p) {
     struct address address;
     struct choice choice;
     struct lane *lane;
@@ -93,7 +95,9 @@ static weft_status_t dial(struct weft_ep *ep) {
     return st;
 }
 
-weft_status_t weft__ep_redial(struct weft_ep *ep) { return ep->dial ? dial(ep) : WEFT_ERR_CLOSED; }
+weft_status_t weft__ep_redial(struct weft_ep *ep) {
+    return ep->dial ? dial(ep) : WEFT_ERR_CLOSED;
+}
 
 void weft__ep_dialed(struct weft_ep *ep) {
     if (ep->link->core.fsm.state == LINK_UP) weft__ep_link_up(ep);
@@ -101,8 +105,8 @@ void weft__ep_dialed(struct weft_ep *ep) {
 
 /* ---- the public calls */
 
-static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size_t len, const weft_ep_params_t *params,
-                                weft_ep_t **ep_p) {
+static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size_t len,
+                                const weft_ep_params_t *params, weft_ep_t **ep_p) {
     struct weft_ep *ep;
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;

@@ -10,11 +10,15 @@ static void ep_effect(struct fsm *m, unsigned effect);
 static void ep_fail(struct fsm *m, unsigned event, enum fsm_verb why);
 static const struct fsm_port ep_port = {&weft__ep_machine, ep_effect, ep_fail};
 
-static void step(struct weft_ep *ep, enum ep_event event) { fsm_step(&ep->core.fsm, event); }
+static void step(struct weft_ep *ep, enum ep_event event) {
+    fsm_step(&ep->core.fsm, event);
+}
 
 /* ---- notices to the user */
 
-static void notify(struct job *job) { weft__ep_tell(list_of(job, struct weft_ep, notify)); }
+static void notify(struct job *job) {
+    weft__ep_tell(list_of(job, struct weft_ep, notify));
+}
 
 static void tell_later(struct weft_ep *ep, uint32_t notice) {
     ep->notices |= notice;
@@ -318,9 +322,15 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     return WEFT_IN_PROGRESS;
 }
 
-void weft_ep_set_user(weft_ep_t *ep, void *user) { ep->user = user; }
-void *weft_ep_user(const weft_ep_t *ep) { return ep->user; }
-weft_worker_t *weft_ep_worker(const weft_ep_t *ep) { return ep->worker; }
+void weft_ep_set_user(weft_ep_t *ep, void *user) {
+    ep->user = user;
+}
+void *weft_ep_user(const weft_ep_t *ep) {
+    return ep->user;
+}
+weft_worker_t *weft_ep_worker(const weft_ep_t *ep) {
+    return ep->worker;
+}
 
 void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *), void *arg) {
     ep->on_error = on_error;

@@ -13,7 +13,8 @@
 struct ep_ops {
     weft_status_t (*am_send)(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
                              const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
-    weft_status_t (*tag_send)(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+    weft_status_t (*tag_send)(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                              const weft_op_t *op);
     weft_status_t (*flush)(struct weft_ep *ep, const weft_op_t *op);
 };
 extern const struct ep_ops weft__ep_ops_wait, weft__ep_ops_ready, weft__ep_ops_refuse;
@@ -24,17 +25,17 @@ enum { NOTICE_ENDPOINT = 1, NOTICE_READY = 2, NOTICE_ERROR = 4, NOTICE_CLOSED = 
 struct weft_ep {
     struct ep_core core;
     const struct ep_ops *ops;
-    struct link *link;        /* NULL: lost */
+    struct link *link; /* NULL: lost */
     struct weft_worker *worker;
-    uint32_t id;              /* our half, for the wire */
-    uint32_t listener;        /* what the peer calls the listener it wants; 0: the worker */
-    uint32_t notices;         /* due to the user */
-    weft_status_t status;     /* why it was lost; what sends are refused with */
+    uint32_t id;          /* our half, for the wire */
+    uint32_t listener;    /* what the peer calls the listener it wants; 0: the worker */
+    uint32_t notices;     /* due to the user */
+    weft_status_t status; /* why it was lost; what sends are refused with */
 
-    int64_t credit;           /* bytes of unexpected tagged messages that the peer still takes */
-    int64_t credit_held;      /* put aside while sends wait for credit, so that all wait */
-    uint64_t credit_due;      /* consumed here and not yet given back */
-    uint64_t credit_out;      /* unexpected bytes of the peer that stand here */
+    int64_t credit;      /* bytes of unexpected tagged messages that the peer still takes */
+    int64_t credit_held; /* put aside while sends wait for credit, so that all wait */
+    uint64_t credit_due; /* consumed here and not yet given back */
+    uint64_t credit_out; /* unexpected bytes of the peer that stand here */
 
     struct list of_link, of_worker;
     struct list requests;     /* all, in the order accepted */
@@ -46,13 +47,13 @@ struct weft_ep {
     void (*on_error)(weft_ep_t *, weft_status_t, void *);
     void *arg, *endpoint_arg, *user;
     struct job notify, drained;
-    struct timer timer;       /* connect, then close */
+    struct timer timer; /* connect, then close */
     weft_done_fn closed;
     void *closed_arg;
     weft_status_t close_status;
-    uint64_t close_ns;        /* a close in good order may take so long */
-    void *dial;               /* the address or URI, below the endpoint, until it is READY: a link may need another try */
-    size_t dial_len;          /* 0: a URI */
+    uint64_t close_ns; /* a close in good order may take so long */
+    void *dial;        /* the address or URI, below the endpoint, until it is READY: a link may need another try */
+    size_t dial_len;   /* 0: a URI */
 };
 
 weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p);

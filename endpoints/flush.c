@@ -2,7 +2,9 @@
 #include "rendezvous.h"
 #include "worker.h"
 
-static void flushed(struct weft_request *req, weft_status_t status) { weft__request_finish(req, status); }
+static void flushed(struct weft_request *req, weft_status_t status) {
+    weft__request_finish(req, status);
+}
 
 static const struct request_kind flush_kind = {.name = "flush", .returned = flushed};
 

@@ -9,7 +9,9 @@ static void link_effect(struct fsm *m, unsigned effect);
 static void link_fail(struct fsm *m, unsigned event, enum fsm_verb why);
 static const struct fsm_port link_port = {&weft__link_machine, link_effect, link_fail};
 
-static void step(struct link *link, enum link_event event) { fsm_step(&link->core.fsm, event); }
+static void step(struct link *link, enum link_event event) {
+    fsm_step(&link->core.fsm, event);
+}
 
 /* ---- while requests wait for the lane, nothing may overtake them */
 

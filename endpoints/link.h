@@ -21,19 +21,19 @@ struct link {
     uint32_t n_endpoints;
     struct weft_worker *worker;
     struct iface *iface;
-    struct list of_worker;     /* in worker->links */
-    struct list endpoints;     /* those that share it */
-    struct list backlog;       /* requests that wait for the lane, in order */
-    struct pending pending;    /* our place in the lane's queue */
-    struct timer greeting;     /* until the peer's hello is due */
-    struct timer linger;       /* until an unused link is closed */
-    struct job broken;         /* a control message could not be kept */
-    uint16_t hello_flags;      /* of our own hello */
-    uint64_t peer;             /* worker id; 0: not known yet */
-    uint32_t listener;         /* accepted: the listener it came to. Dialed: what the peer calls that */
+    struct list of_worker;  /* in worker->links */
+    struct list endpoints;  /* those that share it */
+    struct list backlog;    /* requests that wait for the lane, in order */
+    struct pending pending; /* our place in the lane's queue */
+    struct timer greeting;  /* until the peer's hello is due */
+    struct timer linger;    /* until an unused link is closed */
+    struct job broken;      /* a control message could not be kept */
+    uint16_t hello_flags;   /* of our own hello */
+    uint64_t peer;          /* worker id; 0: not known yet */
+    uint32_t listener;      /* accepted: the listener it came to. Dialed: what the peer calls that */
     uint64_t sent, received;
-    weft_status_t status;      /* why it was lost */
-    char *uri, *why;           /* below the link */
+    weft_status_t status; /* why it was lost */
+    char *uri, *why;      /* below the link */
 };
 
 /* The link to that peer over that iface, or by that URI, if there is one that an endpoint may join. */

@@ -9,10 +9,14 @@ struct list {
     struct list *next, *prev;
 };
 
-#define list_of(node, type, member) ((type *)((char *)(node) - offsetof(type, member)))
+#define list_of(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 
-static inline void list_init(struct list *head) { head->next = head->prev = head; }
-static inline bool list_empty(const struct list *head) { return head->next == head; }
+static inline void list_init(struct list *head) {
+    head->next = head->prev = head;
+}
+static inline bool list_empty(const struct list *head) {
+    return head->next == head;
+}
 static inline void list_append(struct list *head, struct list *node) {
     node->prev = head->prev;
     node->next = head;

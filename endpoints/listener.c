@@ -13,7 +13,8 @@ struct weft_listener {
 
 weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,
                                 const weft_listen_params_t *params, weft_listener_t **listener_p) {
-    if (!worker || !uri || !listener_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, uri or listener_p is NULL");
+    if (!worker || !uri || !listener_p)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, uri or listener_p is NULL");
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
     const char *colon = strstr(uri, "://");

@@ -11,13 +11,17 @@ static void ep_invariants(const struct fsm *m) {
     (void)c;
 }
 
-#define FSM_NAME ep
-#define FSM_PREFIX EP
+#define FSM_NAME       ep
+#define FSM_PREFIX     EP
 #define FSM_INVARIANTS ep_invariants
 #include <fsm/define.h>
 
-static void ep_act_dial(struct fsm *m) { fsm_effect(m, EP_FX_QUEUE); }
-static void ep_act_open(struct fsm *m) { fsm_effect(m, EP_FX_SEND_OPEN); }
+static void ep_act_dial(struct fsm *m) {
+    fsm_effect(m, EP_FX_QUEUE);
+}
+static void ep_act_open(struct fsm *m) {
+    fsm_effect(m, EP_FX_SEND_OPEN);
+}
 static void ep_act_accept(struct fsm *m) {
     fsm_effect(m, EP_FX_SEND_ACCEPT);
     fsm_effect(m, EP_FX_GO);
@@ -50,12 +54,16 @@ static void ep_act_leave(struct fsm *m) {
 
 /* ---- link */
 
-#define FSM_NAME link
+#define FSM_NAME   link
 #define FSM_PREFIX LINK
 #include <fsm/define.h>
 
-static void link_act_await(struct fsm *m) { fsm_effect(m, LINK_FX_TIMER_START); }
-static void link_act_greet(struct fsm *m) { fsm_effect(m, LINK_FX_SEND_HELLO); }
+static void link_act_await(struct fsm *m) {
+    fsm_effect(m, LINK_FX_TIMER_START);
+}
+static void link_act_greet(struct fsm *m) {
+    fsm_effect(m, LINK_FX_SEND_HELLO);
+}
 static void link_act_ready(struct fsm *m) {
     fsm_effect(m, LINK_FX_TIMER_STOP);
     fsm_effect(m, LINK_FX_TELL_UP);
@@ -71,7 +79,9 @@ static void link_act_refuse(struct fsm *m) {
     fsm_effect(m, LINK_FX_SEND_HELLO);
     fsm_effect(m, LINK_FX_LANE_FLUSH);
 }
-static void link_act_part(struct fsm *m) { fsm_effect(m, LINK_FX_TIMER_STOP); }
+static void link_act_part(struct fsm *m) {
+    fsm_effect(m, LINK_FX_TIMER_STOP);
+}
 static void link_act_fail(struct fsm *m) {
     fsm_effect(m, LINK_FX_TIMER_STOP);
     fsm_effect(m, LINK_FX_FAIL);
@@ -81,17 +91,25 @@ static void link_act_shut(struct fsm *m) {
     fsm_effect(m, LINK_FX_TIMER_STOP);
     fsm_effect(m, LINK_FX_LANE_FLUSH);
 }
-static void link_act_end(struct fsm *m) { fsm_effect(m, LINK_FX_END); }
+static void link_act_end(struct fsm *m) {
+    fsm_effect(m, LINK_FX_END);
+}
 
 /* ---- request */
 
-#define FSM_NAME request
+#define FSM_NAME   request
 #define FSM_PREFIX REQ
 #include <fsm/define.h>
 
-static void request_act_enqueue(struct fsm *m) { fsm_effect(m, REQ_FX_ENQUEUE); }
-static void request_act_unqueue(struct fsm *m) { fsm_effect(m, REQ_FX_UNQUEUE); }
-static void request_act_complete(struct fsm *m) { fsm_effect(m, REQ_FX_COMPLETE); }
+static void request_act_enqueue(struct fsm *m) {
+    fsm_effect(m, REQ_FX_ENQUEUE);
+}
+static void request_act_unqueue(struct fsm *m) {
+    fsm_effect(m, REQ_FX_UNQUEUE);
+}
+static void request_act_complete(struct fsm *m) {
+    fsm_effect(m, REQ_FX_COMPLETE);
+}
 static void request_act_drop(struct fsm *m) {
     fsm_effect(m, REQ_FX_UNQUEUE);
     fsm_effect(m, REQ_FX_COMPLETE);
@@ -100,15 +118,25 @@ static void request_act_withdraw(struct fsm *m) {
     fsm_effect(m, REQ_FX_WITHDRAW);
     fsm_effect(m, REQ_FX_COMPLETE);
 }
-static void request_act_recall(struct fsm *m) { fsm_effect(m, REQ_FX_WITHDRAW); }
+static void request_act_recall(struct fsm *m) {
+    fsm_effect(m, REQ_FX_WITHDRAW);
+}
 
 /* ---- worker */
 
-#define FSM_NAME worker
+#define FSM_NAME   worker
 #define FSM_PREFIX WORKER
 #include <fsm/define.h>
 
-static void worker_act_guests(struct fsm *m) { fsm_effect(m, WORKER_FX_CLOSE_GUESTS); }
-static void worker_act_endpoints(struct fsm *m) { fsm_effect(m, WORKER_FX_CLOSE_ENDPOINTS); }
-static void worker_act_links(struct fsm *m) { fsm_effect(m, WORKER_FX_CLOSE_LINKS); }
-static void worker_act_end(struct fsm *m) { fsm_effect(m, WORKER_FX_END); }
+static void worker_act_guests(struct fsm *m) {
+    fsm_effect(m, WORKER_FX_CLOSE_GUESTS);
+}
+static void worker_act_endpoints(struct fsm *m) {
+    fsm_effect(m, WORKER_FX_CLOSE_ENDPOINTS);
+}
+static void worker_act_links(struct fsm *m) {
+    fsm_effect(m, WORKER_FX_CLOSE_LINKS);
+}
+static void worker_act_end(struct fsm *m) {
+    fsm_effect(m, WORKER_FX_END);
+}

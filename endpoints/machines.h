@@ -5,7 +5,7 @@
 #include <fsm/fsm.h>
 
 #include "endpoint.fsm"
-#define FSM_NAME ep
+#define FSM_NAME   ep
 #define FSM_PREFIX EP
 #include <fsm/declare.h>
 
@@ -15,7 +15,7 @@ struct ep_core {
 };
 
 #include "link.fsm"
-#define FSM_NAME link
+#define FSM_NAME   link
 #define FSM_PREFIX LINK
 #include <fsm/declare.h>
 
@@ -24,7 +24,7 @@ struct link_core {
 };
 
 #include "request.fsm"
-#define FSM_NAME request
+#define FSM_NAME   request
 #define FSM_PREFIX REQ
 #include <fsm/declare.h>
 
@@ -33,7 +33,7 @@ struct request_core {
 };
 
 #include "worker.fsm"
-#define FSM_NAME worker
+#define FSM_NAME   worker
 #define FSM_PREFIX WORKER
 #include <fsm/declare.h>
 

@@ -10,7 +10,9 @@ void weft__match_init(struct match *m) {
     list_init(&m->taken);
 }
 
-static bool fits(uint64_t tag, uint64_t wanted, uint64_t mask) { return ((tag ^ wanted) & mask) == 0; }
+static bool fits(uint64_t tag, uint64_t wanted, uint64_t mask) {
+    return ((tag ^ wanted) & mask) == 0;
+}
 
 static struct weft_request *first_posted(struct list *queue, uint64_t tag) {
     for (struct list *n = queue->next; n != queue; n = n->next) {

@@ -10,10 +10,10 @@ enum { MATCH_BUCKETS = 256 };
 struct weft_tag_message {
     struct list in_order, in_bucket;
     struct weft_worker *worker;
-    uint32_t ep, offer;     /* ids: of our endpoint; of the sender's request, 0 for a whole message */
+    uint32_t ep, offer; /* ids: of our endpoint; of the sender's request, 0 for a whole message */
     uint64_t tag, len, remote;
     uint32_t cost;
-    uint8_t bytes[];        /* a whole message's */
+    uint8_t bytes[]; /* a whole message's */
 };
 
 struct match {

@@ -11,7 +11,9 @@
 
 /* ---- the sender */
 
-static size_t pack_rts(void *to, void *arg) { return weft__wire_rts(to, arg); }
+static size_t pack_rts(void *to, void *arg) {
+    return weft__wire_rts(to, arg);
+}
 
 /* One piece of memory can be read by the peer. */
 static uint64_t address_of(const struct weft_request *req, const struct lane *lane) {
@@ -236,7 +238,9 @@ static void release_receive(struct weft_request *req) {
     req->fin_due = 0;
 }
 
-static void withdraw_receive(struct weft_request *req) { list_remove(&req->queued); }
+static void withdraw_receive(struct weft_request *req) {
+    list_remove(&req->queued);
+}
 
 const struct request_kind weft__receive_kind = {
     .name = "receive",

@@ -9,11 +9,11 @@
 
 /* A message on its way out. */
 struct message {
-    enum wire_id id;        /* WIRE_AM or WIRE_TAG */
-    uint64_t word;          /* its first 8 bytes */
-    const void *header;     /* then this: a user header, or a tagged message's endpoint */
+    enum wire_id id;    /* WIRE_AM or WIRE_TAG */
+    uint64_t word;      /* its first 8 bytes */
+    const void *header; /* then this: a user header, or a tagged message's endpoint */
     size_t header_len;
-    const weft_iov_t *iov;  /* then these */
+    const weft_iov_t *iov; /* then these */
     size_t n_iov, len;
 };
 

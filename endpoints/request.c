@@ -129,8 +129,12 @@ void weft__request_queue(struct weft_request *req, struct list *queue) {
     req->queue = queue;
     fsm_step(&req->core.fsm, REQ_EV_QUEUE);
 }
-void weft__request_lend(struct weft_request *req) { fsm_step(&req->core.fsm, REQ_EV_LEND); }
-void weft__request_park(struct weft_request *req) { fsm_step(&req->core.fsm, REQ_EV_PARK); }
+void weft__request_lend(struct weft_request *req) {
+    fsm_step(&req->core.fsm, REQ_EV_LEND);
+}
+void weft__request_park(struct weft_request *req) {
+    fsm_step(&req->core.fsm, REQ_EV_PARK);
+}
 
 void weft__request_finish(struct weft_request *req, weft_status_t status) {
     if (req->status == WEFT_OK) req->status = status;

@@ -34,15 +34,15 @@ struct weft_request {
     struct request_core core;
     const struct request_kind *kind;
     struct weft_worker *worker;
-    struct weft_ep *ep;      /* NULL: a receive that is not matched */
-    struct list of_ep;       /* in ep->requests */
-    struct list queued;      /* in one queue: of the endpoint, of the link, or of matching */
-    struct list *queue;      /* the one that ENQUEUE appends to */
-    struct completion lent;  /* pieces that a lane has; count 0: none */
+    struct weft_ep *ep;     /* NULL: a receive that is not matched */
+    struct list of_ep;      /* in ep->requests */
+    struct list queued;     /* in one queue: of the endpoint, of the link, or of matching */
+    struct list *queue;     /* the one that ENQUEUE appends to */
+    struct completion lent; /* pieces that a lane has; count 0: none */
     struct timer deadline;
-    weft_status_t status;    /* how it will end */
-    uint32_t id;             /* in worker->requests; 0: the peer need not name it */
-    uint32_t peer_id;        /* the peer's request, once known */
+    weft_status_t status; /* how it will end */
+    uint32_t id;          /* in worker->requests; 0: the peer need not name it */
+    uint32_t peer_id;     /* the peer's request, once known */
     weft_done_fn done;
     void *arg;
 
@@ -50,22 +50,22 @@ struct weft_request {
     weft_iov_t iov_inline[REQUEST_IOV_INLINE];
     weft_iov_t *iov; /* iov_inline, or a copy below the request */
     uint32_t n_iov;
-    size_t len;      /* bytes in iov (send), or bytes that will come (receive) */
-    size_t offset;   /* bytes sent, or received */
+    size_t len;    /* bytes in iov (send), or bytes that will come (receive) */
+    size_t offset; /* bytes sent, or received */
 
     /* Of a send: what goes before the payload. */
     uint64_t tag, tag_mask;
     uint16_t header_len, am_id;
     uint32_t flags;
-    uint32_t offered;       /* 1: one of `lent` is the peer's, who may read the memory until its FIN */
-    void *header;           /* below the request; NULL when there is none */
-    uint32_t cost;          /* credit it takes */
+    uint32_t offered; /* 1: one of `lent` is the peer's, who may read the memory until its FIN */
+    void *header;     /* below the request; NULL when there is none */
+    uint32_t cost;    /* credit it takes */
 
     /* Of a receive. */
     weft_tag_info_t *info_p;
-    uint64_t order;         /* among the posted receives */
-    uint64_t remote;        /* for a bulk get */
-    uint32_t fin_due;       /* 1: the sender waits for our FIN */
+    uint64_t order;   /* among the posted receives */
+    uint64_t remote;  /* for a bulk get */
+    uint32_t fin_due; /* 1: the sender waits for our FIN */
 };
 
 /* A request in state IDLE, from the worker's pool; NULL when memory runs out. */

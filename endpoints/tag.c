@@ -236,7 +236,10 @@ static void keep(struct weft_ep *ep, uint64_t tag, const void *bytes, size_t len
 }
 
 void weft__on_tag(struct lane *lane, const void *data, size_t len) {
-    struct { uint64_t tag; uint32_t ep; } __attribute__((packed)) head;
+    struct {
+        uint64_t tag;
+        uint32_t ep;
+    } __attribute__((packed)) head;
     if (len < WIRE_TAG_HEAD) {
         weft__on_unknown(lane, data, len);
         return;

@@ -1,16 +1,20 @@
 /* The forms that wait, for programs without a loop of their own. */
 #include "worker.h"
 
-static void note(weft_status_t status, void *arg) { *(weft_status_t *)arg = status; }
+static void note(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
 
 /* `call` uses `op`; what it answers at once, or what comes later. */
-#define WAIT(worker, call)                                                                                       \
-    weft_status_t done = WEFT_IN_PROGRESS;                                                                       \
-    weft_op_t op = {.done = note, .arg = &done};                                                                 \
-    weft_status_t st = call;                                                                                     \
+#define WAIT(worker, call)                       \
+    weft_status_t done = WEFT_IN_PROGRESS;       \
+    weft_op_t op = {.done = note, .arg = &done}; \
+    weft_status_t st = call;                     \
     return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(worker, &done) : st
 
-weft_status_t weft_ep_flush_wait(weft_ep_t *ep) { WAIT(ep->worker, weft_ep_flush(ep, &op)); }
+weft_status_t weft_ep_flush_wait(weft_ep_t *ep) {
+    WAIT(ep->worker, weft_ep_flush(ep, &op));
+}
 
 weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode) {
     weft_worker_t *worker = ep->worker;

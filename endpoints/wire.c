@@ -31,9 +31,13 @@ static struct cursor writing(struct wire_message *m, enum wire_id id) {
 static struct cursor reading(const void *p, size_t len) {
     return (struct cursor){.at = (uint8_t *)(uintptr_t)p, .left = len};
 }
-static void written(struct wire_message *m, const struct cursor *c) { m->len = (uint16_t)(c->at - m->bytes); }
+static void written(struct wire_message *m, const struct cursor *c) {
+    m->len = (uint16_t)(c->at - m->bytes);
+}
 /* All of it was there, and nothing more. */
-static bool read_all(const struct cursor *c) { return c->at && c->left == 0; }
+static bool read_all(const struct cursor *c) {
+    return c->at && c->left == 0;
+}
 
 void weft__wire_cts(struct wire_message *m, struct wire_cts v) {
     struct cursor c = writing(m, WIRE_CTS);

@@ -36,9 +36,15 @@ enum wire_id {
 static inline uint64_t wire_am_word(uint32_t ep, size_t header_len, unsigned id) {
     return (uint64_t)ep << 32 | (uint64_t)header_len << 16 | id;
 }
-static inline uint32_t wire_am_ep(uint64_t word) { return (uint32_t)(word >> 32); }
-static inline size_t wire_am_header_len(uint64_t word) { return word >> 16 & 0xffff; }
-static inline unsigned wire_am_id(uint64_t word) { return word & 0xffff; }
+static inline uint32_t wire_am_ep(uint64_t word) {
+    return (uint32_t)(word >> 32);
+}
+static inline size_t wire_am_header_len(uint64_t word) {
+    return word >> 16 & 0xffff;
+}
+static inline unsigned wire_am_id(uint64_t word) {
+    return word & 0xffff;
+}
 
 /* A tagged message begins with the tag and the receiver's endpoint. */
 enum { WIRE_TAG_HEAD = 12 };
@@ -52,16 +58,43 @@ struct wire_rts {
     uint64_t address;   /* of the payload in the sender, for a bulk get; 0: not offered */
     const void *header; /* within the message */
 };
-struct wire_cts { uint32_t request, to; uint64_t len; };
-struct wire_data { uint32_t to, pad; uint64_t offset; };
-struct wire_fin { uint32_t request; int32_t status; };
-struct wire_one { uint32_t request; };               /* CANCEL: the offer's; GONE: the asker's; CLOSE: the endpoint */
-struct wire_credit { uint32_t ep, pad; uint64_t bytes; };
+struct wire_cts {
+    uint32_t request, to;
+    uint64_t len;
+};
+struct wire_data {
+    uint32_t to, pad;
+    uint64_t offset;
+};
+struct wire_fin {
+    uint32_t request;
+    int32_t status;
+};
+struct wire_one {
+    uint32_t request;
+}; /* CANCEL: the offer's; GONE: the asker's; CLOSE: the endpoint */
+struct wire_credit {
+    uint32_t ep, pad;
+    uint64_t bytes;
+};
 enum { WIRE_HELLO_EXTRA = 1 /* dialed by URI: a link of its own beside any other of the pair */ };
-struct wire_hello { uint16_t version, flags; uint32_t listener; uint64_t worker; };
-struct wire_open { uint32_t from, listener; uint64_t credit; };
-struct wire_accept { uint32_t ep, from; uint64_t credit; };
-struct wire_reject { uint32_t ep; int32_t status; };
+struct wire_hello {
+    uint16_t version, flags;
+    uint32_t listener;
+    uint64_t worker;
+};
+struct wire_open {
+    uint32_t from, listener;
+    uint64_t credit;
+};
+struct wire_accept {
+    uint32_t ep, from;
+    uint64_t credit;
+};
+struct wire_reject {
+    uint32_t ep;
+    int32_t status;
+};
 
 enum { WIRE_DATA_HEAD = 16, WIRE_RTS_HEAD = 40, WIRE_CONTROL_MAX = WIRE_RTS_HEAD + 256 };
 

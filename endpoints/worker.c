@@ -33,7 +33,9 @@ static const struct iface_up worker_up = {
 
 /* ---- the machine: the end, bottom up */
 
-static void settle_later(struct weft_worker *worker) { weft__job_post(worker->reactor, &worker->step); }
+static void settle_later(struct weft_worker *worker) {
+    weft__job_post(worker->reactor, &worker->step);
+}
 
 static void guest_closed(struct weft_worker *worker) {
     worker->n_guests--;
@@ -144,7 +146,9 @@ static void settle(struct job *job) {
     }
 }
 
-void weft__worker_endpoint_gone(weft_worker_t *worker) { settle_later(worker); }
+void weft__worker_endpoint_gone(weft_worker_t *worker) {
+    settle_later(worker);
+}
 
 void weft__worker_link_gone(weft_worker_t *worker) {
     worker->n_lanes--;
@@ -188,7 +192,9 @@ static weft_status_t open_ifaces(struct weft_worker *worker, const char *list) {
     return worker->n_ifaces ? WEFT_OK : weft__fail(WEFT_ERR_UNSUPPORTED, "none of '%s' could be opened", list);
 }
 
-static void complete(struct job *job) { weft__requests_complete(list_of(job, struct weft_worker, complete)); }
+static void complete(struct job *job) {
+    weft__requests_complete(list_of(job, struct weft_worker, complete));
+}
 
 static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *context,
                  const weft_worker_params_t *params) {
@@ -227,8 +233,8 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
     weft_status_t st = weft__timer_start(r, &worker->close_timer, UINT64_MAX);
     if (st == WEFT_OK) weft__timer_stop(r, &worker->close_timer);
     if (st == WEFT_OK)
-        st = open_ifaces(worker, params->transports ? params->transports
-                                                    : weft__setting_str(context, SETTING_TRANSPORTS));
+        st = open_ifaces(worker,
+                         params->transports ? params->transports : weft__setting_str(context, SETTING_TRANSPORTS));
     if (st < 0) {
         for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
         talloc_free(worker);
@@ -238,12 +244,13 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
     return WEFT_OK;
 }
 
-weft_status_t weft_worker_create_sized(size_t params_size, weft_context_t *context, const weft_worker_params_t *params,
-                                       weft_worker_t **worker_p) {
+weft_status_t weft_worker_create_sized(size_t params_size, weft_context_t *context,
+                                       const weft_worker_params_t *params, weft_worker_t **worker_p) {
     weft_worker_params_t p = {0};
     if (!context || !worker_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "context or worker_p is NULL");
     if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
-    if (p.thread_mode > WEFT_THREAD_MULTIPLE) return weft__fail(WEFT_ERR_INVALID_PARAM, "thread_mode is %d", p.thread_mode);
+    if (p.thread_mode > WEFT_THREAD_MULTIPLE)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "thread_mode is %d", p.thread_mode);
 
     struct reactor *r;
     weft_status_t st = weft__reactor_create(context, &(struct reactor_params){.loop = p.loop}, &r);
@@ -267,7 +274,9 @@ weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t *op) {
     return WEFT_IN_PROGRESS;
 }
 
-static void note_status(weft_status_t status, void *arg) { *(weft_status_t *)arg = status; }
+static void note_status(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
 
 /* Closing is bounded by "close.timeout" at each of its steps. */
 void weft_worker_destroy(weft_worker_t *worker) {
@@ -290,7 +299,9 @@ int weft_worker_fd(weft_worker_t *worker) {
     return st < 0 ? (int)st : weft__reactor_fd(worker->reactor);
 }
 
-void weft_worker_wake(weft_worker_t *worker) { weft__reactor_wake(worker->reactor); }
+void weft_worker_wake(weft_worker_t *worker) {
+    weft__reactor_wake(worker->reactor);
+}
 
 weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
@@ -313,12 +324,15 @@ weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), voi
     return weft__reactor_call(worker->reactor, fn, arg);
 }
 
-uint64_t weft_worker_now(weft_worker_t *worker) { return weft__now(worker->reactor); }
+uint64_t weft_worker_now(weft_worker_t *worker) {
+    return weft__now(worker->reactor);
+}
 
 /* ---- asking it */
 
 weft_status_t weft_worker_counter(weft_worker_t *worker, size_t index, const char **name_p, uint64_t *value_p) {
-    if (!worker || !name_p || !value_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, name_p or value_p is NULL");
+    if (!worker || !name_p || !value_p)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, name_p or value_p is NULL");
     return weft__counter_at(worker->count, index, name_p, NULL, value_p) ? WEFT_OK : WEFT_ERR_NOT_FOUND;
 }
 
@@ -359,7 +373,9 @@ const char *weft_capability_name(unsigned bit) {
 
 /* ---- for the rooms below */
 
-struct reactor *weft__worker_reactor(weft_worker_t *worker) { return worker->reactor; }
+struct reactor *weft__worker_reactor(weft_worker_t *worker) {
+    return worker->reactor;
+}
 
 struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len) {
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {

@@ -38,7 +38,7 @@ struct weft_worker {
     struct list endpoints, links, listening, guests;
     struct match match;
 
-    struct list done;         /* requests whose callback is due */
+    struct list done; /* requests whose callback is due */
     struct job complete;
     struct list free_requests;
 
@@ -52,7 +52,7 @@ struct weft_worker {
     void (*on_endpoint)(weft_ep_t *, void *);
     void (*on_error)(weft_ep_t *, weft_status_t, void *);
     void *arg;
-    struct job step;          /* the machine's next event, outside any action */
+    struct job step; /* the machine's next event, outside any action */
     struct timer close_timer;
     weft_done_fn closed;
     void *closed_arg;
@@ -62,14 +62,15 @@ struct weft_worker {
 
 /* A worker on a reactor made by the caller: simulations give one in virtual time. The reactor goes with the worker;
  * when this fails it is still the caller's. */
-weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params_t *params, weft_worker_t **worker_p);
+weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params_t *params,
+                                     weft_worker_t **worker_p);
 
 struct reactor *weft__worker_reactor(weft_worker_t *worker);
 
 /* As the public ones, for ids up to AM_ID_END. */
 weft_status_t weft__am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg);
-weft_status_t weft__am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
-                            size_t n_iov, const weft_op_t *op);
+weft_status_t weft__am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
+                            const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
 
 /* Hangs `object` on the worker under the address `key`. When the worker closes, `close` is called, and must call `closed`
  * in its turn, then or later. */

@@ -1,0 +1,127 @@
+/* Decoders take what a stranger sends: every truncation, every bit flip, everything up to three bytes. */
+#include "../harness.h"
+
+#include <endpoints/connect.h>
+#include <endpoints/wire.h>
+
+typedef void (*decoder)(const void *p, size_t len);
+
+#define READER(name)                                     \
+    static void read_##name(const void *p, size_t len) { \
+        struct wire_##name v;                            \
+        memset(&v, 0xee, sizeof v);                      \
+        (void)weft__wire_read_##name(p, len, &v);        \
+    }
+READER(cts)
+READER(fin) READER(one) READER(credit) READER(hello) READER(open) READER(accept) READER(reject) READER(rts)
+    READER(data) static void read_address(const void *p, size_t len) {
+    struct address address;
+    (void)weft__address_read(p, len, &address);
+}
+static const decoder decoders[] = {read_cts,    read_fin,    read_one, read_credit, read_hello,  read_open,
+                                   read_accept, read_reject, read_rts, read_data,   read_address};
+
+/* On memory of just that length, so that a sanitizer sees a byte too far. */
+static void feed(const void *bytes, size_t len) {
+    unsigned char *exact = malloc(len ? len : 1);
+    if (len) memcpy(exact, bytes, len);
+    for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) decoders[i](exact, len);
+    free(exact);
+}
+
+static void maul(const void *bytes, size_t len) {
+    unsigned char copy[512];
+    for (size_t cut = 0; cut <= len; cut++) feed(bytes, cut);
+    for (size_t bit = 0; bit < len * 8; bit++) {
+        memcpy(copy, bytes, len);
+        copy[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        feed(copy, len);
+    }
+}
+
+TEST(decoders_survive_all_short_inputs) {
+    unsigned char in[3];
+    feed(in, 0);
+    for (unsigned v = 0; v < 1u << 24; v += v < 1u << 16 ? 1 : 257) { /* all of 1 and 2 bytes, a lattice of 3 */
+        in[0] = (unsigned char)v;
+        in[1] = (unsigned char)(v >> 8);
+        in[2] = (unsigned char)(v >> 16);
+        for (size_t len = 1; len <= 3; len++)
+            for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) decoders[i](in, len);
+    }
+}
+
+TEST(control_messages_read_as_written_and_survive_mauling) {
+    struct wire_message m;
+    struct wire_cts cts;
+    weft__wire_cts(&m, (struct wire_cts){0x01020304, 0x05060708, UINT64_C(0x1122334455667788)});
+    CHECK(weft__wire_read_cts(m.bytes, m.len, &cts));
+    CHECK(cts.request == 0x01020304 && cts.to == 0x05060708 && cts.len == UINT64_C(0x1122334455667788));
+    CHECK(!weft__wire_read_cts(m.bytes, m.len - 1, &cts) && m.id == WIRE_CTS);
+    maul(m.bytes, m.len);
+
+    struct wire_fin fin;
+    weft__wire_fin(&m, (struct wire_fin){7, WEFT_ERR_CANCELLED});
+    CHECK(weft__wire_read_fin(m.bytes, m.len, &fin) && fin.request == 7 && fin.status == WEFT_ERR_CANCELLED);
+    maul(m.bytes, m.len);
+    m.bytes[4] = 5; /* a status that is none of ours reads as a breach, never as success */
+    m.bytes[5] = m.bytes[6] = m.bytes[7] = 0;
+    CHECK(weft__wire_read_fin(m.bytes, m.len, &fin) && fin.status == WEFT_ERR_PROTOCOL);
+
+    struct wire_hello hello;
+    weft__wire_hello(&m, (struct wire_hello){WIRE_VERSION, WIRE_HELLO_EXTRA, 9, 77});
+    CHECK(weft__wire_read_hello(m.bytes, m.len, &hello) && hello.worker == 77 && hello.listener == 9);
+    maul(m.bytes, m.len);
+    m.bytes[0] = 99;
+    CHECK(weft__wire_read_hello(m.bytes, 2, &hello) && hello.version == 99);
+
+    struct wire_open open;
+    weft__wire_open(&m, (struct wire_open){3, 4, 5});
+    CHECK(weft__wire_read_open(m.bytes, m.len, &open) && open.from == 3 && open.listener == 4 && open.credit == 5);
+    maul(m.bytes, m.len);
+    struct wire_accept accept;
+    weft__wire_accept(&m, (struct wire_accept){3, 4, 5});
+    CHECK(weft__wire_read_accept(m.bytes, m.len, &accept) && accept.ep == 3 && accept.from == 4 &&
+          accept.credit == 5);
+    maul(m.bytes, m.len);
+    struct wire_reject reject;
+    weft__wire_reject(&m, (struct wire_reject){3, WEFT_ERR_REJECTED});
+    CHECK(weft__wire_read_reject(m.bytes, m.len, &reject) && reject.status == WEFT_ERR_REJECTED);
+    maul(m.bytes, m.len);
+    struct wire_credit credit;
+    weft__wire_credit(&m, (struct wire_credit){.ep = 3, .bytes = 1 << 20});
+    CHECK(weft__wire_read_credit(m.bytes, m.len, &credit) && credit.ep == 3 && credit.bytes == 1 << 20);
+    maul(m.bytes, m.len);
+}
+
+TEST(offers_read_as_written_and_survive_mauling) {
+    unsigned char bytes[WIRE_RTS_HEAD + 256];
+    struct wire_rts out = {.ep = 1,
+                           .request = 2,
+                           .kind = WIRE_OFFER_AM,
+                           .header_len = 11,
+                           .am_id = 3,
+                           .tag = 4,
+                           .len = 5,
+                           .address = 6,
+                           .header = "hello there"};
+    struct wire_rts in;
+    size_t len = weft__wire_rts(bytes, &out);
+    CHECK_EQ(len, WIRE_RTS_HEAD + 11);
+    CHECK(weft__wire_read_rts(bytes, len, &in));
+    CHECK(in.ep == 1 && in.request == 2 && in.am_id == 3 && in.tag == 4 && in.len == 5 && in.address == 6);
+    CHECK(memcmp(in.header, "hello there", 11) == 0);
+    CHECK(!weft__wire_read_rts(bytes, len - 1, &in) && !weft__wire_read_rts(bytes, len + 1, &in));
+    maul(bytes, len);
+}
+
+TEST(addresses_survive_mauling) {
+    static const unsigned char bytes[] = "Wa\1\2"
+                                         "12345678"
+                                         "\3shm\4abcd"
+                                         "\3tcp\0";
+    struct address address;
+    CHECK_EQ(weft__address_read(bytes, sizeof bytes - 1, &address), WEFT_OK);
+    CHECK(address.n == 2 && address.entry[0].len == 4 && address.entry[1].len == 0);
+    maul(bytes, sizeof bytes - 1);
+}

@@ -1,0 +1,31 @@
+/* All decoders of the endpoints on the same bytes; the first byte is data like the others. */
+#include <endpoints/connect.h>
+#include <endpoints/wire.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct wire_cts cts;
+    struct wire_fin fin;
+    struct wire_one one;
+    struct wire_credit credit;
+    struct wire_hello hello;
+    struct wire_open open;
+    struct wire_accept accept;
+    struct wire_reject reject;
+    struct wire_rts rts;
+    struct wire_data piece;
+    struct address address;
+    (void)weft__wire_read_cts(data, size, &cts);
+    (void)weft__wire_read_fin(data, size, &fin);
+    (void)weft__wire_read_one(data, size, &one);
+    (void)weft__wire_read_credit(data, size, &credit);
+    (void)weft__wire_read_hello(data, size, &hello);
+    (void)weft__wire_read_open(data, size, &open);
+    (void)weft__wire_read_accept(data, size, &accept);
+    (void)weft__wire_read_reject(data, size, &reject);
+    (void)weft__wire_read_data(data, size, &piece);
+    if (weft__wire_read_rts(data, size, &rts) && rts.header_len)
+        if (((const uint8_t *)rts.header)[rts.header_len - 1] == 0xff && data[0] == 0xff) return 0;
+    (void)weft__address_read(data, size, &address);
+    return 0;
+}
