@@ -1,0 +1,119 @@
+/* A peer that is killed is noticed, and everything that waited for it ends once. */
+#include "two.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+struct grave {
+    weft_worker_t *worker;
+    int errors;
+    weft_status_t error;
+    double at;
+};
+static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
+    struct grave *g = arg;
+    g->errors++;
+    g->error = status;
+    g->at = two_now();
+}
+static int ready;
+static void on_ready(weft_ep_t *ep, void *arg) {
+    ready++;
+}
+
+/* A child that serves its address through a pipe and answers until it dies. */
+static void echo(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    weft_am_send(ep, 2, NULL, 0, &(weft_iov_t){(void *)(uintptr_t)am->data, am->len}, 1, NULL);
+}
+static void child(const char *transport, int out) {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    char address[256];
+    size_t len = sizeof address;
+    if (weft_context_create(NULL, &context) ||
+        weft_worker_create(context, &(weft_worker_params_t){.transports = transport}, &worker))
+        _exit(1);
+    weft_am_handler_set(worker, 1, echo, NULL);
+    if (weft_worker_address(worker, address, &len) || write(out, address, len) != (ssize_t)len) _exit(1);
+    close(out);
+    for (;;) weft_worker_wait(worker, 1000);
+}
+
+static int answers;
+static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    answers++;
+}
+
+static void kill_peer(const char *transport) {
+    int fds[2];
+    char address[256];
+    CHECK_EQ(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) child(transport, fds[1]);
+    close(fds[1]);
+    ssize_t len = read(fds[0], address, sizeof address);
+    close(fds[0]);
+    CHECK(len > 0);
+
+    weft_context_t *context;
+    struct grave g = {0};
+    weft_ep_t *ep;
+    struct tally tags = {0}, receives = {0};
+    static char big[400000], in[10];
+    ready = answers = 0;
+    CHECK_EQ(weft_context_create(NULL, &context), 0);
+    CHECK_EQ(weft_worker_create(context, &(weft_worker_params_t){.transports = transport}, &g.worker), 0);
+    CHECK_EQ(weft_am_handler_set(g.worker, 2, on_answer, NULL), 0);
+    CHECK_EQ(weft_connect_address(g.worker, address, (size_t)len,
+                                  &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error, .arg = &g}, &ep),
+             0);
+    double end = two_now() + 5;
+    while (!ready && two_now() < end) weft_worker_progress(g.worker, 0);
+    CHECK(ready);
+    for (int i = 0; i < 10; i++) CHECK(weft_am_send(ep, 1, NULL, 0, &(weft_iov_t){big, 20}, 1, NULL) >= 0);
+    while (answers < 10 && two_now() < end) weft_worker_progress(g.worker, 0);
+    CHECK_EQ(answers, 10);
+
+    int sent = 0;
+    for (int i = 0; i < 8; i++)
+        sent += weft_tag_send(ep, 1, &(weft_iov_t){big, sizeof big}, 1, OP(&tags)) == WEFT_IN_PROGRESS;
+    CHECK_EQ(weft_tag_recv(g.worker, 7, UINT64_MAX, &(weft_iov_t){in, 10}, 1, NULL, OP(&receives)),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(sent, 8);
+    double killed = two_now();
+    kill(pid, SIGKILL);
+    while (!g.errors && two_now() < killed + 5) weft_worker_wait(g.worker, 10);
+    CHECK_EQ(g.errors, 1);
+    CHECK_EQ(g.error, WEFT_ERR_PEER_FAILED);
+    printf("  %s: noticed after %.2f ms\n", transport, (g.at - killed) * 1e3);
+    for (int i = 0; i < 100; i++) weft_worker_progress(g.worker, 0);
+    CHECK_EQ(tags.calls, 8);
+    CHECK_EQ(tags.status, WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(receives.calls, 0); /* from any endpoint: another may still send it */
+    waitpid(pid, NULL, 0);
+    weft_worker_destroy(g.worker);
+    CHECK_EQ(receives.calls, 1);
+    CHECK_EQ(g.errors, 1);
+    CHECK_EQ(weft_context_destroy(context), 0);
+}
+TEST(a_killed_peer_is_noticed_shm) {
+    kill_peer("shm");
+}
+TEST(a_killed_peer_is_noticed_tcp) {
+    kill_peer("tcp");
+}
+
+/* The fork of a process that has a worker must not touch it. */
+TEST(a_fork_is_told_so) {
+    struct two t;
+    two_up(&t, "shm");
+    pid_t pid = fork();
+    if (pid == 0) _exit(weft_am_send(t.ep, 1, NULL, 0, NULL, 0, NULL) == WEFT_ERR_FORKED ? 0 : 1);
+    int status;
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    CHECK(weft_am_send(t.ep, 1, NULL, 0, NULL, 0, NULL) >= 0);
+    for (int i = 0; i < 10; i++) two_turn(&t);
+    CHECK_EQ(t.errors, 0);
+    two_down(&t);
+}
