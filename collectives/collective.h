@@ -1,0 +1,102 @@
+/* A collective in progress: a plan that is run over messages, or turns at the team's shared slots. */
+#ifndef WEFT_COLLECTIVES_COLLECTIVE_H
+#define WEFT_COLLECTIVES_COLLECTIVE_H
+
+#include "reductions.h"
+#include "team.h"
+
+/* What the user called. */
+struct coll_call {
+    enum coll_kind kind;
+    const void *src;
+    void *dst;
+    uint64_t count;
+    uint32_t width, root;
+    reduce_fn reduce; /* allreduce */
+    bool fixed_order;
+    unsigned algorithm; /* chosen */
+};
+
+struct collective;
+
+enum step_state { STEP_WAITS, STEP_POSTED, STEP_ASKED, STEP_LENT, STEP_DONE };
+
+/* A message that came before its step was ready; `data` is kept. */
+struct early {
+    struct list of;
+    uint32_t id, seq, tag, from;
+    const void *data;
+    size_t len;
+};
+
+struct step_run {
+    struct collective *collective;
+    struct early *early;
+    weft_request_t *request;
+    uint32_t waits;
+    enum step_state state;
+};
+
+struct collective {
+    struct collective_core core;
+    weft_team_t *team;
+    struct list of_team;
+    struct coll_call call;
+    struct weft_request *request;               /* the user's; NULL: nobody waits, or it is the team's own */
+    void (*over)(weft_team_t *, weft_status_t); /* the team's own */
+    weft_status_t status;
+    uint32_t n_lent; /* sends and receives in flight */
+    struct job tell, returned;
+
+    /* Over messages. */
+    uint32_t seq, n_left;
+    struct plan *plan;
+    struct step_run *step;
+    uint32_t *ready, n_ready; /* a stack */
+    bool advancing;
+    uint8_t *buffer[N_COLL_BUFFERS];
+
+    /* Over slots: parts of at most a slot, each one use of the segment. */
+    uint64_t first_use;
+    uint32_t n_parts, entered, left;
+};
+
+/* Begins it: WEFT_OK when it is done already, WEFT_IN_PROGRESS, or an error and nothing has happened. */
+weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *call, const weft_op_t *op,
+                                     void (*over)(weft_team_t *, weft_status_t));
+void weft__collective_stop(struct collective *c, weft_status_t status);
+/* A member left in good order: collectives that still need it end. */
+void weft__collectives_without(weft_team_t *team, uint32_t rank);
+/* A message of the team; takes over `am`'s payload if need be. */
+void weft__collective_message(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am);
+/* The same for one that waited in the room. */
+void weft__collective_early(weft_team_t *team, struct early *early);
+void weft__early_drop(weft_worker_t *worker, struct early *early);
+
+/* ---- steps.c: over messages */
+
+weft_status_t weft__steps_prepare(struct collective *c);
+void weft__steps_advance(struct collective *c);
+void weft__steps_recall(struct collective *c);
+bool weft__steps_needs(const struct collective *c, uint32_t rank);
+void weft__steps_data(struct collective *c, const struct coll_wire *wire, weft_am_t *am);
+void weft__steps_go(struct collective *c, const struct coll_wire *wire);
+void weft__steps_early(struct collective *c, struct early *early);
+void weft__steps_release(struct collective *c);
+/* One message to a member, its payload borrowed until `op` says so. */
+weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq, uint32_t tag,
+                              const void *data, size_t len, const weft_op_t *op);
+
+/* Both engines, when the last step is done. */
+void weft__collective_finish(struct collective *c);
+
+/* ---- slots.c: through shared memory */
+
+void weft__slots_prepare(struct collective *c);
+bool weft__slots_advance(struct collective *c);
+bool weft__slots_need(const struct collective *c, uint32_t rank);
+bool weft__slots_can_take(const weft_team_t *team, const struct coll_call *call);
+void weft__slots_watch(weft_team_t *team);
+void weft__slots_unwatch(weft_team_t *team);
+
+#endif

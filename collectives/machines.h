@@ -1,0 +1,27 @@
+/* The machines of this room, with the plain data that their actions read and write. */
+#ifndef WEFT_COLLECTIVES_MACHINES_H
+#define WEFT_COLLECTIVES_MACHINES_H
+
+#include <fsm/fsm.h>
+#include <weft/base.h>
+
+#include "team.fsm"
+#define FSM_NAME   team
+#define FSM_PREFIX TEAM
+#include <fsm/declare.h>
+
+struct team_core {
+    struct fsm fsm;
+    uint32_t told; /* how often on_ready was asked for */
+};
+
+#include "collective.fsm"
+#define FSM_NAME   collective
+#define FSM_PREFIX COLL
+#include <fsm/declare.h>
+
+struct collective_core {
+    struct fsm fsm;
+};
+
+#endif

@@ -1,0 +1,104 @@
+#include "plan.h"
+
+#include <reactor/reactor.h>
+#include <string.h>
+
+static uint32_t hash(enum step_verb verb, uint32_t peer, uint32_t tag) {
+    uint64_t h = ((uint64_t)peer << 32 | tag) * 0x9e3779b97f4a7c15u + verb;
+    return (uint32_t)(h >> 32 ^ h >> 13 ^ h);
+}
+
+uint32_t weft__plan_find(const struct plan *plan, enum step_verb verb, uint32_t peer, uint32_t tag) {
+    for (uint32_t at = hash(verb, peer, tag) & plan->mask; plan->by_wire[at]; at = (at + 1) & plan->mask) {
+        const struct step *step = &plan->schedule->step[plan->by_wire[at] - 1];
+        if (step->verb == verb && step->peer == peer && step->tag == tag) return plan->by_wire[at] - 1;
+    }
+    return NO_STEP;
+}
+
+static void enter(struct plan *plan, uint32_t index) {
+    const struct step *step = &plan->schedule->step[index];
+    uint32_t at = hash(step->verb, step->peer, step->tag) & plan->mask;
+    while (plan->by_wire[at]) at = (at + 1) & plan->mask;
+    plan->by_wire[at] = index + 1;
+}
+
+static void link_steps(struct plan *plan) {
+    for (uint32_t i = 0; i < plan->schedule->n_steps; i++) {
+        const struct step *step = &plan->schedule->step[i];
+        for (uint32_t k = 0; k < 3; k++) {
+            if (!step->after[k]) continue;
+            plan->next[3 * i + k] = plan->first[step->after[k] - 1];
+            plan->first[step->after[k] - 1] = 3 * i + k + 1;
+            plan->waits[i]++;
+        }
+        if (step->verb == STEP_SEND || step->verb == STEP_RECV) enter(plan, i);
+    }
+}
+
+static weft_status_t make(const void *parent, enum coll_algorithm algorithm, const struct coll_shape *shape,
+                          struct plan **plan_p) {
+    struct plan *plan = weft__new(parent, struct plan);
+    if (!plan) return WEFT_ERR_NO_MEMORY;
+    weft_status_t status = weft__schedule_build(plan, algorithm, shape, &plan->schedule);
+    if (status < 0) goto fail;
+    size_t n = plan->schedule->n_steps, room = 4;
+    while (room < 2 * n) room *= 2;
+    plan->algorithm = algorithm;
+    plan->mask = (uint32_t)room - 1;
+    plan->waits = weft__alloc(plan, (n + 1) * sizeof *plan->waits, "waits");
+    plan->first = weft__alloc(plan, (n + 1) * sizeof *plan->first, "first");
+    plan->next = weft__alloc(plan, (3 * n + 1) * sizeof *plan->next, "next");
+    plan->by_wire = weft__alloc(plan, room * sizeof *plan->by_wire, "by_wire");
+    status = WEFT_ERR_NO_MEMORY;
+    if (!plan->waits || !plan->first || !plan->next || !plan->by_wire) goto fail;
+    link_steps(plan);
+    *plan_p = plan;
+    return WEFT_OK;
+fail:
+    talloc_free(plan);
+    return status;
+}
+
+static bool equal(const struct coll_shape *a, const struct coll_shape *b) {
+    return a->kind == b->kind && a->root == b->root && a->count == b->count && a->width == b->width &&
+           a->segment == b->segment && a->joined == b->joined && a->size == b->size && a->rank == b->rank;
+}
+
+weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_algorithm algorithm,
+                             const struct coll_shape *shape, struct plan **plan_p) {
+    struct plan **oldest = NULL;
+    plans->calls++;
+    for (unsigned i = 0; i < PLANS_KEPT; i++) {
+        struct plan **at = &plans->kept[i], *plan = *at;
+        if (plan && plan->algorithm == algorithm && equal(&plan->schedule->shape, shape)) {
+            plan->users++;
+            plan->used = plans->calls;
+            *plan_p = plan;
+            return WEFT_OK;
+        }
+        if (!plan)
+            oldest = at;
+        else if (!plan->users && (!oldest || (*oldest && plan->used < (*oldest)->used)))
+            oldest = at;
+    }
+    struct plan *made;
+    weft_status_t status = make(parent, algorithm, shape, &made);
+    if (status < 0) return status;
+    made->users = 1;
+    made->used = plans->calls;
+    if (oldest && made->schedule->n_steps <= PLAN_STEPS_KEPT) {
+        talloc_free(*oldest);
+        *oldest = made;
+    }
+    *plan_p = made;
+    return WEFT_OK;
+}
+
+/* One that found no place among those kept goes with its last user. */
+void weft__plan_put(struct plans *plans, struct plan *plan) {
+    if (--plan->users) return;
+    for (unsigned i = 0; i < PLANS_KEPT; i++)
+        if (plans->kept[i] == plan) return;
+    talloc_free(plan);
+}

@@ -1,0 +1,121 @@
+#define _GNU_SOURCE
+#include "segment.h"
+
+#include <fcntl.h>
+#include <reactor/reactor.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+static const uint64_t segment_magic = 0x3130746c53746657; /* "WftSlt01" */
+
+static uint64_t bytes_for(uint32_t size, uint64_t slot) {
+    uint64_t head = (sizeof(struct segment_head) + 4095) / 4096 * 4096;
+    return head + SEGMENT_CHANNELS * (uint64_t)(size + 1) * slot;
+}
+
+static weft_status_t map(struct segment *s, int fd) {
+    void *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return WEFT_ERR_NO_MEMORY;
+    s->head = at;
+    s->data = (uint8_t *)at + (s->bytes - SEGMENT_CHANNELS * (uint64_t)(s->size + 1) * s->slot);
+    return WEFT_OK;
+}
+
+static struct segment *new_segment(const void *parent, uint32_t size, uint64_t slot) {
+    struct segment *s = weft__new(parent, struct segment);
+    if (!s) return NULL;
+    s->size = size;
+    s->slot = slot;
+    s->bytes = bytes_for(size, slot);
+    s->fd = -1;
+    return s;
+}
+
+weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint64_t slot, uint64_t nonce,
+                                        struct segment **segment_p) {
+    if (size > SEGMENT_MOST_MEMBERS) return WEFT_ERR_UNSUPPORTED;
+    struct segment *s = new_segment(parent, size, slot);
+    if (!s) return WEFT_ERR_NO_MEMORY;
+    int fd = memfd_create("weft-team", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) goto fail;
+    /* Reserved now, for a page that cannot be had later is a SIGBUS. */
+    if (fallocate(fd, 0, 0, (off_t)s->bytes) < 0 || fcntl(fd, F_ADD_SEALS, SEALS) < 0) goto fail;
+    if (map(s, fd) < 0) goto fail;
+    s->head->nonce = nonce;
+    s->head->size = size;
+    s->head->slot = slot;
+    s->head->bytes = s->bytes;
+    s->head->magic = segment_magic;
+    s->fd = fd;
+    *segment_p = s;
+    return WEFT_OK;
+fail:
+    if (fd >= 0) close(fd);
+    talloc_free(s);
+    return WEFT_ERR_NO_MEMORY;
+}
+
+static bool is_ours(int fd, const struct segment *s) {
+    struct stat stat;
+    int seals = fcntl(fd, F_GET_SEALS);
+    return fstat(fd, &stat) == 0 && (uint64_t)stat.st_size == s->bytes && seals >= 0 && (seals & SEALS) == SEALS;
+}
+
+static bool says_so(const struct segment *s, uint64_t nonce) {
+    const struct segment_head *head = s->head;
+    return head->magic == segment_magic && head->nonce == nonce && head->size == s->size && head->slot == s->slot &&
+           head->bytes == s->bytes;
+}
+
+weft_status_t weft__team_segment_open(const void *parent, uint32_t size, uint64_t slot, uint64_t nonce,
+                                      uint32_t pid, uint32_t fd, struct segment **segment_p) {
+    char path[48];
+    if (size > SEGMENT_MOST_MEMBERS) return WEFT_ERR_UNSUPPORTED;
+    struct segment *s = new_segment(parent, size, slot);
+    if (!s) return WEFT_ERR_NO_MEMORY;
+    snprintf(path, sizeof path, "/proc/%u/fd/%u", pid, fd);
+    int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    bool good = opened >= 0 && is_ours(opened, s) && map(s, opened) == WEFT_OK;
+    if (opened >= 0) close(opened);
+    if (good && says_so(s, nonce)) {
+        *segment_p = s;
+        return WEFT_OK;
+    }
+    weft__team_segment_close(s);
+    return WEFT_ERR_UNREACHABLE;
+}
+
+void weft__team_segment_opened(struct segment *segment) {
+    if (segment->fd >= 0) close(segment->fd);
+    segment->fd = -1;
+}
+
+void weft__team_segment_close(struct segment *segment) {
+    if (!segment) return;
+    weft__team_segment_opened(segment);
+    if (segment->head) munmap(segment->head, segment->bytes);
+    talloc_free(segment);
+}
+
+static uint64_t mix(uint64_t h, const void *p, size_t len) {
+    for (size_t i = 0; i < len; i++) h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u;
+    return h;
+}
+
+uint64_t weft__host_id(void) {
+    char boot[64] = "";
+    struct stat namespace = {0};
+    uid_t uid = geteuid();
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, boot, sizeof boot);
+    if (fd >= 0) close(fd);
+    if (got <= 0 || stat("/proc/self/ns/pid", &namespace) < 0) return 0;
+    uint64_t h = mix(0xcbf29ce484222325u, boot, (size_t)got);
+    h = mix(h, &namespace.st_ino, sizeof namespace.st_ino);
+    h = mix(h, &uid, sizeof uid);
+    return h ? h : 1;
+}

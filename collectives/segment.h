@@ -1,0 +1,57 @@
+/*
+ * Memory that all members of a team on one host have mapped: a few channels, each with a place for every member and one for
+ * the result. Use number n of the team's slots takes channel n % SEGMENT_CHANNELS; its counters only ever grow, by
+ * `size` a use, so that nothing is reset and nobody can be a lap behind unnoticed.
+ *
+ * It is a memfd, opened by the others through /proc: nothing is left behind whoever dies when, no other user can open
+ * it, its size is sealed and its pages are reserved, so that no access can fail.
+ */
+#ifndef WEFT_COLLECTIVES_SEGMENT_H
+#define WEFT_COLLECTIVES_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <weft/base.h>
+
+enum { SEGMENT_CHANNELS = 4, SEGMENT_LINE = 64, SEGMENT_MOST_MEMBERS = 256 };
+
+struct segment_channel {
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t arrived;   /* members who have put in their part */
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t published; /* uses whose result stands in its place */
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t left;      /* members who are through with it */
+};
+
+struct segment_head {
+    uint64_t magic, nonce, size, slot, bytes;
+    struct segment_channel channel[SEGMENT_CHANNELS];
+    /* Of each member: the uses it has put its part into; and whether it sleeps. */
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t entered[SEGMENT_MOST_MEMBERS];
+    _Alignas(SEGMENT_LINE) _Atomic uint32_t asleep[SEGMENT_MOST_MEMBERS];
+};
+
+struct segment {
+    struct segment_head *head;
+    uint8_t *data; /* behind the head */
+    uint64_t bytes, slot;
+    uint32_t size;
+    int fd; /* of its maker, until all have opened it; -1 */
+};
+
+/* The maker's side. WEFT_ERR_UNSUPPORTED or WEFT_ERR_NO_MEMORY: the team goes without. */
+weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint64_t slot, uint64_t nonce,
+                                        struct segment **segment_p);
+/* The others': of process `pid`, its descriptor `fd`; must be what the maker says it is. */
+weft_status_t weft__team_segment_open(const void *parent, uint32_t size, uint64_t slot, uint64_t nonce,
+                                      uint32_t pid, uint32_t fd, struct segment **segment_p);
+void weft__team_segment_opened(struct segment *segment); /* by all: it can be opened no more */
+void weft__team_segment_close(struct segment *segment);
+
+/* Where member `index` of a channel puts its part; index `size` is the result's place. */
+static inline uint8_t *segment_slot(const struct segment *s, uint32_t channel, uint32_t index) {
+    return s->data + ((uint64_t)channel * (s->size + 1) + index) * s->slot;
+}
+
+/* Of those who may share memory: the same boot of the same machine, the same user and namespace of processes. */
+uint64_t weft__host_id(void);
+
+#endif

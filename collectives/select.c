@@ -1,0 +1,139 @@
+#include "select.h"
+
+#include <ctype.h>
+#include <reactor/reactor.h>
+#include <string.h>
+
+#define ANY UINT32_MAX
+#define ALL UINT64_MAX
+
+/* First match. Where ranks share cores the cost is dependent wakeups, so the shared counter comes first and trees next. */
+static const struct choice built_in[] = {
+    /* kind, algorithm, bytes, ranks, ranks per core */
+    {COLL_BARRIER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0},
+    {COLL_BARRIER, ALGORITHM_BARRIER_tree, 0, ALL, 8, ANY, 2},
+    {COLL_BARRIER, ALGORITHM_BARRIER_dissemination, 0, ALL, 1, ANY, 0},
+    {COLL_BCAST, ALGORITHM_SLOTS, 0, 64 << 10, 2, ANY, 0},
+    {COLL_BCAST, ALGORITHM_BCAST_chain, 256 << 10, ALL, 3, ANY, 0},
+    {COLL_BCAST, ALGORITHM_BCAST_binomial, 0, ALL, 1, ANY, 0},
+    {COLL_ALLREDUCE, ALGORITHM_SLOTS, 0, 64 << 10, 2, ANY, 0},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 0, 16 << 10, 1, ANY, 0},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_ring, 0, ALL, 1, ANY, 0},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_fold, 0, 4 << 10, 1, 64, 0}, /* from here on: where the order is fixed */
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_pipeline, 0, ALL, 1, ANY, 0},
+    {COLL_ALLGATHER, ALGORITHM_SLOTS, 0, 8 << 10, 2, ANY, 0},
+    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_bruck, 0, 8 << 10, 1, ANY, 0},
+    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_neighbours, 0, ALL, 1, ANY, 0},
+};
+
+const char *weft__algorithm_name(unsigned algorithm) {
+    return algorithm == ALGORITHM_SLOTS ? "slots" : weft__algorithms[algorithm].name;
+}
+
+static bool fits(const struct choice *c, const struct question *q) {
+    if (c->kind != q->kind || q->bytes < c->least_bytes || q->bytes > c->most_bytes) return false;
+    if (q->ranks < c->least_ranks || q->ranks > c->most_ranks || q->per_core < c->least_per_core) return false;
+    if (c->algorithm == ALGORITHM_SLOTS) return q->slots; /* folds in the order of ranks by itself */
+    return !q->fixed_order || weft__algorithms[c->algorithm].fixed_order;
+}
+
+unsigned weft__choose(const struct choices *choices, const struct question *question) {
+    for (uint32_t i = 0; i < choices->n_rows; i++)
+        if (fits(&choices->row[i], question)) return choices->row[i].algorithm;
+    for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++)
+        if (fits(&built_in[i], question)) return built_in[i].algorithm;
+    return ALGORITHM_ALLREDUCE_pipeline; /* the last of its kind fits all; every other kind has such a row */
+}
+
+/* ---- the setting --------------------------------------------------------------------------------------------------- */
+
+struct text {
+    const char *at;
+};
+
+static bool word(struct text *t, const char *name) {
+    size_t len = strlen(name);
+    if (strncmp(t->at, name, len) != 0 || isalnum((unsigned char)t->at[len])) return false;
+    t->at += len;
+    return true;
+}
+
+static bool number(struct text *t, uint64_t *value_p) {
+    if (!isdigit((unsigned char)*t->at)) return false;
+    uint64_t value = 0;
+    for (; isdigit((unsigned char)*t->at); t->at++) {
+        if (value > UINT32_MAX) return false;
+        value = 10 * value + (uint64_t)(*t->at - '0');
+    }
+    if (*t->at == 'k')
+        value <<= 10, t->at++;
+    else if (*t->at == 'm')
+        value <<= 20, t->at++;
+    *value_p = value;
+    return true;
+}
+
+/* LOW-HIGH, LOW-, -HIGH or nothing at all. */
+static bool range(struct text *t, uint64_t *low_p, uint64_t *high_p) {
+    bool low = number(t, low_p);
+    if (*t->at != '-') return !low;
+    t->at++;
+    number(t, high_p);
+    return *low_p <= *high_p;
+}
+
+static bool kind(struct text *t, enum coll_kind *kind_p) {
+    static const char *const name[N_COLL_KINDS] = {"barrier", "bcast", "allreduce", "allgather"};
+    for (int k = 0; k < N_COLL_KINDS; k++)
+        if (word(t, name[k])) {
+            *kind_p = (enum coll_kind)k;
+            return true;
+        }
+    return false;
+}
+
+static bool algorithm(struct text *t, struct choice *c) {
+    for (c->algorithm = 0; c->algorithm < N_ALGORITHMS; c->algorithm++)
+        if (weft__algorithms[c->algorithm].kind == c->kind && word(t, weft__algorithms[c->algorithm].name))
+            return true;
+    return word(t, "slots"); /* c->algorithm is ALGORITHM_SLOTS by now */
+}
+
+static bool row(struct text *t, struct choice *c) {
+    uint64_t least = 1, most = ANY;
+    *c = (struct choice){.most_bytes = ALL};
+    if (!kind(t, &c->kind)) return false;
+    if (*t->at == '@') {
+        t->at++;
+        if (!range(t, &least, &most) || most > ANY) return false;
+    }
+    c->least_ranks = (uint32_t)least;
+    c->most_ranks = (uint32_t)most;
+    if (*t->at == ':') {
+        t->at++;
+        if (!range(t, &c->least_bytes, &c->most_bytes)) return false;
+    }
+    if (*t->at++ != '=' || !algorithm(t, c)) return false;
+    return *t->at == ',' || *t->at == 0;
+}
+
+weft_status_t weft__choices_parse(const void *parent, const char *text, struct choices *choices) {
+    struct text t = {text};
+    uint32_t n = 0;
+    *choices = (struct choices){.hash = 0xcbf29ce484222325u};
+    for (const char *c = text; *c; c++) {
+        choices->hash = (choices->hash ^ (uint8_t)*c) * 0x100000001b3u;
+        n += *c == ',';
+    }
+    if (!*text) return WEFT_OK;
+    choices->row = weft__alloc(parent, (n + 1) * sizeof *choices->row, "choices");
+    if (!choices->row) return WEFT_ERR_NO_MEMORY;
+    for (;;) {
+        const char *start = t.at;
+        if (!row(&t, &choices->row[choices->n_rows]))
+            return weft__fail(WEFT_ERR_INVALID_PARAM,
+                              "coll.algorithms: \"%.40s\" is not KIND[@RANKS]:BYTES=ALGORITHM", start);
+        choices->n_rows++;
+        if (!*t.at++) return WEFT_OK;
+    }
+}

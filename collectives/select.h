@@ -1,0 +1,40 @@
+/* Which algorithm for what: a table, measured, with the setting "coll.algorithms" before it. */
+#ifndef WEFT_COLLECTIVES_SELECT_H
+#define WEFT_COLLECTIVES_SELECT_H
+
+#include "schedule.h"
+
+enum { ALGORITHM_SLOTS = N_ALGORITHMS /* through the shared segment, where members have one */ };
+
+struct choice {
+    enum coll_kind kind;
+    unsigned algorithm; /* enum coll_algorithm, or ALGORITHM_SLOTS */
+    uint64_t least_bytes, most_bytes;
+    uint32_t least_ranks, most_ranks;
+    uint32_t least_per_core; /* ranks per core */
+};
+
+struct choices {
+    struct choice *row;
+    uint32_t n_rows;
+    uint64_t hash; /* of the setting's text: members must agree */
+};
+
+/*
+ * `text` is a list of KIND[@RANKS]:BYTES=ALGORITHM, by commas; RANKS and BYTES are LOW-HIGH, LOW- or -HIGH, with k and m:
+ *     allreduce:0-8k=slots,allreduce:8k-=ring,barrier@16-:=tree
+ * The first row that fits wins, the built-in ones come last. WEFT_ERR_INVALID_PARAM names what does not parse.
+ */
+weft_status_t weft__choices_parse(const void *parent, const char *text, struct choices *choices);
+
+struct question {
+    enum coll_kind kind;
+    uint64_t bytes; /* of one rank's contribution */
+    uint32_t ranks, per_core;
+    bool fixed_order, slots;
+};
+unsigned weft__choose(const struct choices *choices, const struct question *question);
+
+const char *weft__algorithm_name(unsigned algorithm);
+
+#endif

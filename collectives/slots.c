@@ -1,0 +1,243 @@
+/*
+ * Small collectives through memory that all members have mapped: each puts its part into its slot and adds to one
+ * counter; whoever comes last does the work for all and publishes; the others look, or sleep and are woken once. When ranks
+ * outnumber cores the cost of a collective is its dependent wakeups, and here there is one.
+ */
+#include <reactor/counters.h>
+#include <string.h>
+
+#include "collective.h"
+
+static uint64_t bytes_of(const struct coll_call *call) {
+    return call->count * call->width;
+}
+
+/* What one part takes: a slot of each member for an allreduce, all slots together for a bcast. */
+static uint64_t part_bytes(const struct collective *c) {
+    uint64_t slot = c->team->segment->slot;
+    return slot - slot % c->call.width;
+}
+
+bool weft__slots_can_take(const weft_team_t *team, const struct coll_call *call) {
+    if (!team->segment) return false;
+    uint64_t slot = team->segment->slot;
+    return call->kind == COLL_ALLGATHER ? bytes_of(call) <= slot
+                                        : slot >= call->width || call->kind == COLL_BARRIER;
+}
+
+void weft__slots_prepare(struct collective *c) {
+    uint64_t bytes = bytes_of(&c->call), most = c->call.kind == COLL_BARRIER ? 1 : part_bytes(c);
+    c->n_parts = bytes && c->call.kind != COLL_ALLGATHER ? (uint32_t)((bytes + most - 1) / most) : 1;
+    c->first_use = c->team->next_use;
+    c->team->next_use += c->n_parts;
+    weft__count(c->team->reactor)->coll_slots++;
+}
+
+/* ---- waking those who sleep ----------------------------------------------------------------------------------------- */
+
+/* The other half of sleep(): what was published is seen by whoever we do not see asleep. */
+static void wake_all(weft_team_t *team) {
+    atomic_thread_fence(memory_order_seq_cst);
+    for (uint32_t r = 0; r < team->size; r++) {
+        _Atomic uint32_t *asleep = &team->segment->head->asleep[r];
+        if (r == team->rank || !atomic_load_explicit(asleep, memory_order_relaxed)) continue;
+        if (!atomic_exchange_explicit(asleep, 0, memory_order_relaxed)) continue;
+        /* It is for nothing if this fails: then the member is lost, and its endpoint says so. */
+        if (weft__coll_send(team, COLL_WIRE_WAKE, r, 0, 0, NULL, 0, NULL) >= 0)
+            weft__count(team->reactor)->coll_wakes++;
+    }
+}
+
+/* ---- one part ------------------------------------------------------------------------------------------------------- */
+
+struct part {
+    struct segment_channel *channel;
+    uint32_t number; /* of the channel */
+    uint64_t round;  /* how often the channel was used before */
+    uint64_t use, offset, len;
+};
+
+static struct part part_of(const struct collective *c, uint32_t index) {
+    uint64_t use = c->first_use + index, total = bytes_of(&c->call);
+    struct part p = {.use = use, .number = (uint32_t)(use % SEGMENT_CHANNELS), .round = use / SEGMENT_CHANNELS};
+    p.channel = &c->team->segment->head->channel[p.number];
+    p.len = total;
+    if (c->n_parts > 1) {
+        p.offset = index * part_bytes(c);
+        p.len = total - p.offset < part_bytes(c) ? total - p.offset : part_bytes(c);
+    }
+    return p;
+}
+
+static uint8_t *result_of(const struct collective *c, const struct part *p) {
+    return segment_slot(c->team->segment, p->number, c->team->size);
+}
+
+/* All are through with the use before. */
+static bool is_free(const struct collective *c, const struct part *p) {
+    return atomic_load_explicit(&p->channel->left, memory_order_acquire) >= p->round * c->team->size;
+}
+
+static bool is_published(const struct part *p) {
+    return atomic_load_explicit(&p->channel->published, memory_order_acquire) > p->round;
+}
+
+static void publish(struct collective *c, const struct part *p) {
+    atomic_store_explicit(&p->channel->published, p->round + 1, memory_order_release);
+    wake_all(c->team);
+}
+
+/* In the order of ranks, whoever does it: the result does not depend on who came last. */
+static void fold(struct collective *c, const struct part *p) {
+    const struct segment *s = c->team->segment;
+    uint8_t *result = result_of(c, p);
+    const uint8_t *left = segment_slot(s, p->number, 0);
+    for (uint32_t r = 1; r < c->team->size; r++, left = result)
+        c->call.reduce(result, left, segment_slot(s, p->number, r), p->len / c->call.width);
+}
+
+static void mark_entered(struct collective *c, const struct part *p) {
+    atomic_store_explicit(&c->team->segment->head->entered[c->team->rank], p->use + 1, memory_order_release);
+}
+
+static void arrive(struct collective *c, const struct part *p) {
+    uint64_t all = (p->round + 1) * c->team->size;
+    mark_entered(c, p);
+    if (atomic_fetch_add_explicit(&p->channel->arrived, 1, memory_order_acq_rel) + 1 != all) return;
+    if (c->call.kind == COLL_ALLREDUCE) fold(c, p);
+    publish(c, p);
+}
+
+/* False when it has to wait for the channel. */
+static bool enter(struct collective *c, const struct part *p) {
+    const struct segment *s = c->team->segment;
+    bool reads = c->call.kind == COLL_BCAST && c->team->rank != c->call.root;
+    if (reads) return true;
+    if (!is_free(c, p)) return false;
+    switch (c->call.kind) {
+    case COLL_BCAST:
+        memcpy(result_of(c, p), (const uint8_t *)c->call.dst + p->offset, p->len);
+        mark_entered(c, p);
+        publish(c, p);
+        return true;
+    case COLL_ALLREDUCE:
+        memcpy(segment_slot(s, p->number, c->team->rank), (const uint8_t *)c->call.src + p->offset, p->len);
+        break;
+    case COLL_ALLGATHER: /* packed, so that the result is one run of bytes */
+        memcpy(segment_slot(s, p->number, 0) + c->team->rank * p->len, c->call.src, p->len);
+        break;
+    default: break;
+    }
+    arrive(c, p);
+    return true;
+}
+
+static bool leave(struct collective *c, const struct part *p) {
+    if (!is_published(p)) return false;
+    uint8_t *dst = c->call.dst;
+    switch (c->call.kind) {
+    case COLL_BCAST:
+        if (c->team->rank != c->call.root) memcpy(dst + p->offset, result_of(c, p), p->len);
+        mark_entered(c, p);
+        break;
+    case COLL_ALLREDUCE: memcpy(dst + p->offset, result_of(c, p), p->len); break;
+    case COLL_ALLGATHER: memcpy(dst, segment_slot(c->team->segment, p->number, 0), c->team->size * p->len); break;
+    default: break;
+    }
+    uint64_t all = (p->round + 1) * c->team->size;
+    /* The last one out frees the channel; someone may sleep until then. */
+    if (atomic_fetch_add_explicit(&p->channel->left, 1, memory_order_acq_rel) + 1 == all) wake_all(c->team);
+    return true;
+}
+
+static bool is_over(const struct collective *c) {
+    return c->left == c->n_parts;
+}
+
+static bool move(struct collective *c) {
+    bool moved = false;
+    if (c->entered < c->n_parts && c->entered - c->left < SEGMENT_CHANNELS) {
+        struct part p = part_of(c, c->entered);
+        if (enter(c, &p)) c->entered++, moved = true;
+    }
+    if (c->left < c->entered) {
+        struct part p = part_of(c, c->left);
+        if (leave(c, &p)) c->left++, moved = true;
+    }
+    return moved;
+}
+
+bool weft__slots_advance(struct collective *c) {
+    while (!is_over(c) && move(c)) continue;
+    return is_over(c);
+}
+
+/* Could it move? Looks only. */
+static bool may_move(const struct collective *c) {
+    bool reads = c->call.kind == COLL_BCAST && c->team->rank != c->call.root;
+    if (c->entered < c->n_parts && c->entered - c->left < SEGMENT_CHANNELS) {
+        struct part p = part_of(c, c->entered);
+        if (reads || is_free(c, &p)) return true;
+    }
+    if (c->left == c->entered) return false;
+    struct part p = part_of(c, c->left);
+    return is_published(&p);
+}
+
+/* A member that has left without taking its part will never take it. */
+bool weft__slots_need(const struct collective *c, uint32_t rank) {
+    uint64_t entered = atomic_load_explicit(&c->team->segment->head->entered[rank], memory_order_acquire);
+    return entered < c->first_use + c->n_parts;
+}
+
+/* ---- looking at it, and sleeping -------------------------------------------------------------------------------------- */
+
+static bool through_slots(const struct collective *c) {
+    return c->call.algorithm == ALGORITHM_SLOTS;
+}
+
+static int poll_slots(struct poller *poller, unsigned budget) {
+    weft_team_t *team = list_of(poller, weft_team_t, poller);
+    int n = 0;
+    for (struct list *at = team->active.next, *next; at != &team->active; at = next) {
+        struct collective *c = list_of(at, struct collective, of_team);
+        next = at->next;
+        if (!through_slots(c) || c->status < 0 || is_over(c)) continue;
+        if (!weft__slots_advance(c)) continue;
+        weft__collective_finish(c);
+        n++;
+    }
+    return n;
+}
+
+/* Asleep is said first and looked at once more afterwards; wake_all() does the same the other way round. */
+static bool arm_slots(struct poller *poller) {
+    weft_team_t *team = list_of(poller, weft_team_t, poller);
+    _Atomic uint32_t *asleep = &team->segment->head->asleep[team->rank];
+    if (list_empty(&team->active)) return true;
+    atomic_store_explicit(asleep, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    for (struct list *at = team->active.next; at != &team->active; at = at->next) {
+        struct collective *c = list_of(at, struct collective, of_team);
+        if (!through_slots(c) || c->status < 0 || is_over(c) || !may_move(c)) continue;
+        atomic_store_explicit(asleep, 0, memory_order_relaxed);
+        return false;
+    }
+    return true;
+}
+
+static void disarm_slots(struct poller *poller) {
+    weft_team_t *team = list_of(poller, weft_team_t, poller);
+    atomic_store_explicit(&team->segment->head->asleep[team->rank], 0, memory_order_relaxed);
+}
+
+void weft__slots_watch(weft_team_t *team) {
+    team->poller = (struct poller){.poll = poll_slots, .arm = arm_slots, .disarm = disarm_slots};
+    weft__poller_add(team->reactor, &team->poller);
+    team->polling = true;
+}
+
+void weft__slots_unwatch(weft_team_t *team) {
+    if (team->polling) weft__poller_remove(team->reactor, &team->poller);
+    team->polling = false;
+}

@@ -1,0 +1,451 @@
+/*
+ * The team's life: an exchange of addresses, endpoints to everybody, a first collective in which all agree that they are
+ * there (and whether they share memory); then work; then an end that waits for all that it started.
+ */
+#define _GNU_SOURCE
+#include "team.h"
+
+#include <reactor/counters.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collective.h"
+
+/* ---- outcomes --------------------------------------------------------------------------------------------------------- */
+
+/* How an endpoint's end looks from a collective that needed it. Trouble of this side's own keeps its name. */
+weft_status_t weft__team_outcome(weft_status_t status) {
+    switch (status) {
+    case WEFT_ERR_NO_MEMORY:
+    case WEFT_ERR_NO_FDS:
+    case WEFT_ERR_FORKED:
+    case WEFT_ERR_PROTOCOL:
+    case WEFT_ERR_INTERNAL:
+    case WEFT_ERR_TOO_BIG: return status;
+    default: return WEFT_ERR_PEER_FAILED;
+    }
+}
+
+weft_status_t weft__team_usable(const weft_team_t *team) {
+    if (team->status < 0)
+        return weft__fail(team->status, "the team has failed; member %u was to blame", team->blamed);
+    if (team->core.fsm.state != TEAM_READY) return weft__fail(WEFT_ERR_BUSY, "the team is not ready");
+    return WEFT_OK;
+}
+
+void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed) {
+    if (team->status == WEFT_OK) {
+        team->status = status;
+        team->blamed = blamed;
+        weft__log(team->worker->context, WEFT_LOG_INFO, "collectives",
+                  "team %016llx, rank %u: %s, because of rank %u", (unsigned long long)team->id, team->rank,
+                  weft_status_name(status), blamed);
+    }
+    fsm_step(&team->core.fsm, TEAM_EV_FAIL);
+}
+
+static void stop_all(weft_team_t *team) {
+    for (struct list *at = team->active.next, *next; at != &team->active; at = next) {
+        next = at->next;
+        weft__collective_stop(list_of(at, struct collective, of_team), team->status);
+    }
+}
+
+/* What the others are told: a member that closed in the middle of something has failed, for them. */
+static void warn_all(weft_team_t *team) {
+    weft_status_t status = team->status == WEFT_ERR_CLOSED ? WEFT_ERR_PEER_FAILED : team->status;
+    if (!team->id) return;
+    for (uint32_t r = 0; r < team->size; r++) {
+        if (r == team->rank || !team->member[r].ep || team->member[r].gone || r == team->blamed) continue;
+        weft_status_t st =
+            weft__coll_send(team, COLL_WIRE_NOTICE, r, team->blamed, (uint32_t)status, NULL, 0, NULL);
+        if (st < 0)
+            weft__log(team->worker->context, WEFT_LOG_DEBUG, "collectives", "rank %u could not be warned: %s", r,
+                      weft_status_name(st));
+    }
+}
+
+/* ---- endpoints -------------------------------------------------------------------------------------------------------- */
+
+static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    struct member *member = arg;
+    weft_team_t *team = member->team;
+    uint32_t rank = (uint32_t)(member - team->member);
+    if (status != WEFT_ERR_PEER_CLOSED) {
+        weft__team_fail(team, weft__team_outcome(status), rank);
+        return;
+    }
+    /* In good order, and all that it sent has come: it is missed only where it is needed. */
+    member->gone = true;
+    if (rank != team->rank) weft__collectives_without(team, rank);
+}
+
+static void ep_closed(weft_status_t status, void *arg) {
+    weft_team_t *team = arg;
+    team->n_eps--;
+    weft__team_settle(team);
+}
+
+static weft_status_t open_ep(weft_team_t *team, uint32_t rank) {
+    struct member *member = &team->member[rank];
+    const struct member_record *record = &team->record[rank];
+    weft_ep_params_t params = {.on_error = ep_lost, .arg = member};
+    weft_status_t st =
+        weft_connect_address(team->worker, record->address, record->address_len, &params, &member->ep);
+    if (st == WEFT_OK) team->n_eps++;
+    return st;
+}
+
+weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank) {
+    if (rank >= team->size || !team->id) return NULL;
+    if (!team->member[rank].ep && team->core.fsm.state < TEAM_FAILED) open_ep(team, rank);
+    return team->member[rank].ep;
+}
+
+static void close_eps(weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size; r++) {
+        weft_ep_t *ep = team->member[r].ep;
+        if (!ep) continue;
+        team->member[r].ep = NULL;
+        weft_status_t st = weft_ep_close(ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = ep_closed, .arg = team});
+        if (st != WEFT_IN_PROGRESS) team->n_eps--;
+    }
+}
+
+/* ---- what the exchange says ----------------------------------------------------------------------------------------- */
+
+static bool decode(weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size; r++)
+        if (!weft__member_read(team->all + (size_t)r * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES, &team->record[r]))
+            return false;
+    return true;
+}
+
+static weft_status_t check_records(weft_team_t *team) {
+    const struct member_record *mine = &team->record[team->rank];
+    if (!decode(team)) return weft__fail(WEFT_ERR_PROTOCOL, "the exchange did not bring members' records");
+    if (memcmp(team->mine, team->all + (size_t)team->rank * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES) != 0)
+        return weft__fail(WEFT_ERR_PROTOCOL, "the exchange put something else in place %u", team->rank);
+    for (uint32_t r = 0; r < team->size; r++) {
+        const struct member_record *other = &team->record[r];
+        if (other->eager != mine->eager || other->slot != mine->slot || other->choices != mine->choices)
+            return weft__fail(WEFT_ERR_INVALID_PARAM, "rank %u has other settings coll.*", r);
+        if (r != team->rank && other->address_len == mine->address_len &&
+            memcmp(other->address, mine->address, mine->address_len) == 0)
+            return weft__fail(WEFT_ERR_UNSUPPORTED, "rank %u is the same worker", r);
+    }
+    return WEFT_OK;
+}
+
+/* Every member gets the same, for all of it comes from the exchange; the nonces make it this team's alone. */
+static uint64_t identity(const weft_team_t *team) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < (size_t)team->size * MEMBER_RECORD_BYTES; i++) h = (h ^ team->all[i]) * 0x100000001b3u;
+    h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
+    return h ? h : 1;
+}
+
+static uint32_t most_per_core(const weft_team_t *team) {
+    uint32_t most = 1;
+    if (team->record[0].ranks_per_core) return team->record[0].ranks_per_core;
+    for (uint32_t r = 0; r < team->size; r++) {
+        uint32_t here = 0, cores = team->record[r].cores ? team->record[r].cores : 1;
+        for (uint32_t k = 0; k < team->size; k++) here += team->record[k].host == team->record[r].host;
+        if ((here + cores - 1) / cores > most) most = (here + cores - 1) / cores;
+    }
+    return most;
+}
+
+/* All on one host, all willing, and the first of them has made it. */
+static void share_memory(weft_team_t *team) {
+    const struct member_record *first = &team->record[0];
+    bool all = first->flags & MEMBER_SEGMENT && first->host != 0;
+    for (uint32_t r = 0; r < team->size; r++)
+        all = all && (team->record[r].flags & MEMBER_MAPS) && team->record[r].host == first->host;
+    if (!all) {
+        weft__team_segment_close(team->segment);
+        team->segment = NULL;
+    } else if (team->rank != 0) {
+        weft_status_t st = weft__team_segment_open(team, team->size, first->slot, first->nonce, first->pid,
+                                                   first->fd, &team->segment);
+        if (st < 0)
+            weft__log(team->worker->context, WEFT_LOG_INFO, "collectives", "no shared segment: %s",
+                      weft_status_name(st));
+    }
+}
+
+/* ---- the first collective: does everybody have the segment? ----------------------------------------------------------- */
+
+static void agreed(weft_team_t *team, weft_status_t status) {
+    if (status < 0) return; /* the team has failed with it */
+    if (team->segment && team->agreed) {
+        weft__team_segment_opened(team->segment);
+        weft__slots_watch(team);
+    } else {
+        weft__team_segment_close(team->segment);
+        team->segment = NULL;
+    }
+    fsm_step(&team->core.fsm, TEAM_EV_AGREED);
+}
+
+static weft_status_t agree(weft_team_t *team) {
+    team->agreed = team->segment != NULL;
+    struct coll_call call = {.kind = COLL_ALLREDUCE,
+                             .src = &team->agreed,
+                             .dst = &team->agreed,
+                             .count = 1,
+                             .width = sizeof team->agreed,
+                             .reduce = weft__reduction(WEFT_UINT32, WEFT_BAND),
+                             .algorithm = ALGORITHM_ALLREDUCE_doubling};
+    return weft__collective_start(team, &call, NULL, agreed);
+}
+
+static weft_status_t connect_all(weft_team_t *team) {
+    weft_status_t st = check_records(team);
+    if (st < 0) return st;
+    team->per_core = most_per_core(team);
+    team->id = identity(team);
+    share_memory(team);
+    for (uint32_t r = 0; r < team->size; r++) {
+        if (r == team->rank) continue; /* one's own is opened when somebody asks for it */
+        st = open_ep(team, r);
+        if (st < 0) return st;
+    }
+    weft__room_adopt(team->room, team);
+    return team->status < 0 ? team->status : agree(team);
+}
+
+/* ---- its machine ------------------------------------------------------------------------------------------------------ */
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    weft_team_t *team = list_of(m, weft_team_t, core.fsm);
+    switch ((enum team_effect)effect) {
+    case TEAM_FX_CONNECT: weft__job_post(team->reactor, &team->connect); break;
+    case TEAM_FX_TELL:
+        weft__timer_stop(team->reactor, &team->deadline);
+        weft__job_post(team->reactor, &team->tell);
+        break;
+    case TEAM_FX_END_EXCHANGE:
+        if (team->exchanged == WEFT_IN_PROGRESS && team->exchange.cancel) {
+            team->exchange.cancel(team->exchange.arg);
+            team->exchanged = team->status;
+            team->room->n_exchanging--;
+        }
+        break;
+    case TEAM_FX_STOP_ALL: stop_all(team); break;
+    case TEAM_FX_WARN: warn_all(team); break;
+    case TEAM_FX_CLOSE_ALL:
+        weft__slots_unwatch(team);
+        close_eps(team);
+        weft__team_settle(team);
+        break;
+    case TEAM_FX_GONE: weft__job_post(team->reactor, &team->gone); break;
+    case TEAM_N_EFFECTS: break;
+    }
+}
+
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    weft_team_t *team = list_of(m, weft_team_t, core.fsm);
+    bool theirs = why == FSM_VIOL;
+    weft__log(team->worker->context, theirs ? WEFT_LOG_WARN : WEFT_LOG_ERROR, "collectives", "team: %s in %s",
+              weft__team_machine.event_name[event], fsm_state_name(m));
+    if (theirs) weft__count(team->reactor)->violations++;
+}
+
+static const struct fsm_port port = {&weft__team_machine, on_effect, on_fail};
+
+static void connect_job(struct job *job) {
+    weft_team_t *team = list_of(job, weft_team_t, connect);
+    if (team->status < 0) return; /* failed or closed in the meantime */
+    weft_status_t st = connect_all(team);
+    weft__room_forget(team->room);
+    if (st < 0) weft__team_fail(team, st, team->rank);
+}
+
+static void exchange_over(struct job *job) {
+    weft_team_t *team = list_of(job, weft_team_t, exchange_over);
+    if (team->exchanged < 0) {
+        weft__team_fail(team, team->exchanged, team->rank);
+        weft__room_forget(team->room);
+    } else {
+        fsm_step(&team->core.fsm, TEAM_EV_EXCHANGED);
+    }
+    weft__team_settle(team);
+}
+
+static void exchange_done(weft_status_t status, void *arg) {
+    weft_team_t *team = arg;
+    team->exchanged = status > 0 ? WEFT_OK : status;
+    team->room->n_exchanging--;
+    weft__job_post(team->reactor, &team->exchange_over);
+}
+
+static void deadline_passed(struct timer *timer) {
+    weft_team_t *team = list_of(timer, weft_team_t, deadline);
+    weft__team_fail(team, WEFT_ERR_TIMED_OUT, team->rank);
+}
+
+static void tell_ready(struct job *job) {
+    weft_team_t *team = list_of(job, weft_team_t, tell);
+    if (team->on_ready) team->on_ready(team, team->status, team->arg);
+    weft__team_settle(team);
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------------------------- */
+
+/* QUIET is looked for in a job, since what ends may end within another's step. */
+void weft__team_settle(weft_team_t *team) {
+    if (team->core.fsm.state == TEAM_CLOSING) weft__job_post(team->reactor, &team->quiet);
+}
+
+static void look_for_quiet(struct job *job) {
+    weft_team_t *team = list_of(job, weft_team_t, quiet);
+    bool busy = team->n_eps || !list_empty(&team->active) || team->exchanged == WEFT_IN_PROGRESS ||
+                team->exchange_over.queued || team->connect.queued || team->tell.queued;
+    if (!busy) fsm_step(&team->core.fsm, TEAM_EV_QUIET);
+}
+
+static void gone(struct job *job) {
+    weft_team_t *team = list_of(job, weft_team_t, gone);
+    struct coll_room *room = team->room;
+    weft_done_fn closed = team->closed;
+    void *arg = team->closed_arg;
+    struct list *at;
+    while ((at = list_pop(&team->early)) != NULL) weft__early_drop(team->worker, list_of(at, struct early, of));
+    weft__team_segment_close(team->segment);
+    weft__timer_stop(team->reactor, &team->deadline);
+    weft__bury(team->reactor, team);
+    if (closed) closed(WEFT_OK, arg);
+    weft__room_leave(room, team);
+}
+
+weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op) {
+    if (team->core.fsm.state >= TEAM_CLOSING) return weft__fail(WEFT_ERR_BUSY, "team: it is closing already");
+    if (op) {
+        team->closed = op->done;
+        team->closed_arg = op->arg;
+    }
+    bool quiet = team->core.fsm.state == TEAM_READY && list_empty(&team->active);
+    if (!quiet) weft__team_fail(team, WEFT_ERR_CLOSED, team->rank);
+    if (team->status == WEFT_OK) team->status = WEFT_ERR_CLOSED;
+    fsm_step(&team->core.fsm, TEAM_EV_CLOSE);
+    return WEFT_IN_PROGRESS;
+}
+
+/* ---- the beginning ------------------------------------------------------------------------------------------------------ */
+
+static bool has_shared_memory(weft_worker_t *worker) {
+    return weft__worker_iface(worker, "shm", 3) != NULL;
+}
+
+static uint32_t usable_cores(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t *params) {
+    weft_context_t *context = team->worker->context;
+    struct member_record record = {.nonce = weft__random(team->reactor),
+                                   .cores = usable_cores(),
+                                   .ranks_per_core = params->ranks_per_core,
+                                   .eager = team->eager,
+                                   .slot =
+                                       weft__setting_u64(context, SETTING_COLL_SLOT) / SEGMENT_LINE * SEGMENT_LINE,
+                                   .choices = team->choices.hash ^ team->segment_bytes};
+    size_t len = sizeof record.address;
+    weft_status_t st = weft_worker_address(team->worker, record.address, &len);
+    if (st < 0) return st;
+    record.address_len = (uint16_t)len;
+    if (record.slot && team->size > 1 && has_shared_memory(team->worker)) {
+        record.host = weft__host_id();
+        record.flags |= MEMBER_MAPS;
+    }
+    if (team->rank == 0 && record.flags & MEMBER_MAPS &&
+        weft__team_segment_create(team, team->size, record.slot, record.nonce, &team->segment) == WEFT_OK) {
+        record.flags |= MEMBER_SEGMENT;
+        record.pid = (uint32_t)getpid();
+        record.fd = (uint32_t)team->segment->fd;
+    }
+    weft__member_write(team->mine, &record);
+    return WEFT_OK;
+}
+
+static weft_status_t take_settings(weft_team_t *team) {
+    weft_context_t *context = team->worker->context;
+    team->eager = weft__setting_u64(context, SETTING_COLL_EAGER);
+    team->unexpected_most = weft__setting_u64(context, SETTING_COLL_UNEXPECTED);
+    team->segment_bytes = weft__setting_u64(context, SETTING_COLL_SEGMENT) / 64 * 64;
+    if (team->segment_bytes == 0) team->segment_bytes = 64;
+    return weft__choices_parse(team, weft__setting_str(context, SETTING_COLL_ALGORITHMS), &team->choices);
+}
+
+static weft_status_t make_room(weft_team_t *team) {
+    size_t size = team->size;
+    team->member = weft__alloc(team, size * sizeof *team->member, "members");
+    team->record = weft__alloc(team, size * sizeof *team->record, "records");
+    team->mine = weft__alloc(team, MEMBER_RECORD_BYTES, "mine");
+    team->all = weft__alloc(team, size * MEMBER_RECORD_BYTES, "all");
+    if (!team->member || !team->record || !team->mine || !team->all) return WEFT_ERR_NO_MEMORY;
+    for (uint32_t r = 0; r < size; r++) team->member[r].team = team;
+    return WEFT_OK;
+}
+
+static weft_team_t *new_team(struct coll_room *room, const weft_team_params_t *params) {
+    weft_team_t *team = weft__new(room->reactor, weft_team_t);
+    if (!team) return NULL;
+    team->room = room;
+    team->worker = room->worker;
+    team->reactor = room->reactor;
+    team->rank = params->exchange->rank;
+    team->size = params->exchange->size;
+    team->exchange = *params->exchange;
+    team->exchanged = WEFT_IN_PROGRESS;
+    team->on_ready = params->on_ready;
+    team->arg = params->arg;
+    team->deadline.fire = deadline_passed;
+    team->exchange_over.run = exchange_over;
+    team->connect.run = connect_job;
+    team->tell.run = tell_ready;
+    team->quiet.run = look_for_quiet;
+    team->gone.run = gone;
+    list_init(&team->of_room);
+    list_init(&team->active);
+    list_init(&team->early);
+    fsm_init(&team->core.fsm, &port, TEAM_EXCHANGE, team->rank);
+    return team;
+}
+
+static weft_status_t start_deadline(weft_team_t *team, uint32_t ms) {
+    uint64_t after = ms ? ms : weft__setting_u64(team->worker->context, SETTING_TEAM_TIMEOUT);
+    return weft__timer_start(team->reactor, &team->deadline, weft__now(team->reactor) + after * 1000000);
+}
+
+weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t *params, weft_team_t **team_p) {
+    struct coll_room *room;
+    weft_status_t st = weft__coll_room(worker, &room);
+    if (st < 0) return st;
+    weft_team_t *team = new_team(room, params);
+    if (!team) return WEFT_ERR_NO_MEMORY;
+    st = make_room(team);
+    if (st == WEFT_OK) st = take_settings(team);
+    if (st == WEFT_OK) st = describe_myself(team, params);
+    if (st == WEFT_OK) st = start_deadline(team, params->deadline_ms);
+    if (st < 0) goto fail;
+    list_append(&room->teams, &team->of_room);
+    room->n_exchanging++;
+    st = team->exchange.allgather(team->exchange.arg, worker, team->mine, MEMBER_RECORD_BYTES, team->all,
+                                  exchange_done, team);
+    if (st < 0) {
+        room->n_exchanging--;
+        list_remove(&team->of_room);
+        goto fail;
+    }
+    *team_p = team;
+    return WEFT_OK;
+fail:
+    weft__timer_stop(room->reactor, &team->deadline);
+    weft__team_segment_close(team->segment);
+    talloc_free(team);
+    return st;
+}

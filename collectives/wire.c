@@ -1,0 +1,71 @@
+#include "wire.h"
+
+#include <string.h>
+
+enum { MEMBER_MAGIC = 0x314d5457 /* "WTM1": the layout below, version 1 */ };
+
+static uint8_t *put(uint8_t *to, uint64_t value, unsigned bytes) {
+    for (unsigned i = 0; i < bytes; i++) to[i] = (uint8_t)(value >> 8 * i);
+    return to + bytes;
+}
+
+static uint64_t get(const uint8_t **from, unsigned bytes) {
+    uint64_t value = 0;
+    for (unsigned i = 0; i < bytes; i++) value |= (uint64_t)(*from)[i] << 8 * i;
+    *from += bytes;
+    return value;
+}
+
+void weft__coll_wire_write(uint8_t to[COLL_WIRE_BYTES], const struct coll_wire *v) {
+    to = put(to, v->team, 8);
+    to = put(to, v->epoch, 4);
+    to = put(to, v->seq, 4);
+    to = put(to, v->tag, 4);
+    put(to, v->from, 4);
+}
+
+bool weft__coll_wire_read(const void *p, size_t len, struct coll_wire *v) {
+    const uint8_t *at = p;
+    if (len != COLL_WIRE_BYTES) return false;
+    v->team = get(&at, 8);
+    v->epoch = (uint32_t)get(&at, 4);
+    v->seq = (uint32_t)get(&at, 4);
+    v->tag = (uint32_t)get(&at, 4);
+    v->from = (uint32_t)get(&at, 4);
+    return true;
+}
+
+void weft__member_write(uint8_t to[MEMBER_RECORD_BYTES], const struct member_record *v) {
+    uint8_t *at = put(to, MEMBER_MAGIC, 4);
+    at = put(at, v->address_len, 2);
+    at = put(at, v->flags, 2);
+    at = put(at, v->nonce, 8);
+    at = put(at, v->host, 8);
+    at = put(at, v->cores, 4);
+    at = put(at, v->ranks_per_core, 4);
+    at = put(at, v->pid, 4);
+    at = put(at, v->fd, 4);
+    at = put(at, v->eager, 8);
+    at = put(at, v->slot, 8);
+    at = put(at, v->choices, 8);
+    memcpy(at, v->address, sizeof v->address);
+    memset(at + sizeof v->address, 0, (size_t)(to + MEMBER_RECORD_BYTES - at) - sizeof v->address);
+}
+
+bool weft__member_read(const void *p, size_t len, struct member_record *v) {
+    const uint8_t *at = p;
+    if (len != MEMBER_RECORD_BYTES || get(&at, 4) != MEMBER_MAGIC) return false;
+    v->address_len = (uint16_t)get(&at, 2);
+    v->flags = (uint16_t)get(&at, 2);
+    v->nonce = get(&at, 8);
+    v->host = get(&at, 8);
+    v->cores = (uint32_t)get(&at, 4);
+    v->ranks_per_core = (uint32_t)get(&at, 4);
+    v->pid = (uint32_t)get(&at, 4);
+    v->fd = (uint32_t)get(&at, 4);
+    v->eager = get(&at, 8);
+    v->slot = get(&at, 8);
+    v->choices = get(&at, 8);
+    memcpy(v->address, at, sizeof v->address);
+    return v->address_len <= sizeof v->address;
+}

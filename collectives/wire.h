@@ -1,0 +1,42 @@
+/* What members of a team say to each other: little-endian, packed by hand, read by (pointer, length). */
+#ifndef WEFT_COLLECTIVES_WIRE_H
+#define WEFT_COLLECTIVES_WIRE_H
+
+#include <stdbool.h>
+#include <weft/base.h>
+
+/* Reserved ids of active messages; all have the same header. */
+enum coll_wire_id {
+    COLL_WIRE_DATA = 1024, /* the payload of a send step */
+    COLL_WIRE_GO,          /* the receive for a large one is posted: send it */
+    COLL_WIRE_NOTICE,      /* the team has failed: `seq` is the member to blame, `tag` the status */
+    COLL_WIRE_WAKE         /* look at the shared segment */
+};
+
+struct coll_wire {
+    uint64_t team;
+    uint32_t epoch, seq, tag, from;
+};
+enum { COLL_WIRE_BYTES = 24 };
+void weft__coll_wire_write(uint8_t to[COLL_WIRE_BYTES], const struct coll_wire *v);
+bool weft__coll_wire_read(const void *p, size_t len, struct coll_wire *v);
+
+/* What each member puts into the exchange that makes a team. */
+struct member_record {
+    uint16_t address_len, flags;
+    uint64_t nonce; /* random: makes the team's identity */
+    uint64_t host;  /* equal for those who may share memory */
+    uint32_t cores, ranks_per_core;
+    uint32_t pid, fd;              /* of the shared segment, if flags say so */
+    uint64_t eager, slot, choices; /* settings that must agree */
+    uint8_t address[256];
+};
+enum {
+    MEMBER_RECORD_BYTES = 328,
+    MEMBER_MAPS = 1 /* wants shared slots */,
+    MEMBER_SEGMENT = 2 /* offers the segment */
+};
+void weft__member_write(uint8_t to[MEMBER_RECORD_BYTES], const struct member_record *v);
+bool weft__member_read(const void *p, size_t len, struct member_record *v);
+
+#endif
