@@ -1,0 +1,43 @@
+# Sourced by *_test.sh. A test is a function `test_NAME`: it fails with its last command, or at the first that fails
+# under `set -e`. `run_tests` prints "ok NAME" or its output and "not ok NAME", and ends the script.
+# Programs are looked for in the folder that holds tools/ and examples/ as built.
+bin=${WEFT_BIN:-.}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+    echo "  $*"
+    return 1
+}
+
+# expect WHAT GOT WANTED
+expect() {
+    [ "$2" = "$3" ] || fail "$1: \"$2\", not \"$3\""
+}
+
+# has WHAT TEXT PATTERN
+has() {
+    grep -qE -- "$3" <<<"$2" || fail "$1 has no \"$3\": $2"
+}
+
+# exit_code COMMAND…: prints it
+exit_code() {
+    local code=0
+    "$@" >/dev/null 2>&1 || code=$?
+    echo $code
+}
+
+run_tests() {
+    local name failed=0
+    for name in $(declare -F | sed -n 's/^declare -f test_//p'); do
+        (set -e; "test_$name") >"$scratch/log" 2>&1
+        if [ $? = 0 ]; then
+            echo "ok $name"
+        else
+            sed 's/^/  /' "$scratch/log"
+            echo "not ok $name"
+            failed=1
+        fi
+    done
+    exit $failed
+}

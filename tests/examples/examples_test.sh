@@ -1,0 +1,41 @@
+#!/bin/bash
+# Each example does what it says, and is short.
+. tests/check.sh
+examples=$bin/examples
+
+test_echo_on_libev() {
+    got=$(timeout 20 "$examples/echo-libev")
+    has output "$got" '^answer: is anybody there'
+}
+
+test_echo_on_libev_serves_another_process() {
+    timeout 20 "$examples/echo-libev" serve tcp://127.0.0.1:0 >"$scratch/server" &
+    until grep -q '^listening at' "$scratch/server"; do sleep 0.02; done
+    uri=$(sed -n 's/^listening at //p' "$scratch/server")
+    for i in 1 2 3; do
+        has output "$(timeout 20 "$examples/echo-libev" call "$uri")" '^answer: is anybody there'
+    done
+    kill $!
+}
+
+test_echo_in_libuv() {
+    has output "$(timeout 20 "$examples/echo-libuv")" '^answer: is anybody there'
+}
+
+test_pingpong() {
+    has shm "$(timeout 20 "$examples/pingpong" 1000)" '^shm://.*1000 round trips'
+    has tcp "$(timeout 20 "$examples/pingpong" 100 tcp://127.0.0.1:0)" '^tcp://.*100 round trips'
+}
+
+test_allreduce() {
+    has alone "$("$examples/allreduce")" 'of 1 processes.* 0 wrong'
+    has together "$("$bin/tools/weft-run" -n 4 --timeout 20 "$examples/allreduce")" '^\[0\] .*of 4 processes.* 0 wrong'
+}
+
+test_each_is_under_100_lines() {
+    for file in examples/*.c; do
+        [ "$(wc -l <"$file")" -lt 100 ] || fail "$file has $(wc -l <"$file") lines"
+    done
+}
+
+run_tests

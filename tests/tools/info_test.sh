@@ -1,0 +1,58 @@
+#!/bin/bash
+# weft-info: what it says is there and parses.
+. tests/check.sh
+info=$bin/tools/weft-info
+
+test_json_has_every_part() {
+    $info --json >"$scratch/info.json"
+    python3 - "$scratch/info.json" <<'PY'
+import json, sys
+info = json.load(open(sys.argv[1]))
+assert set(info) == {"build", "transports", "config"}, info.keys()
+assert {"version", "compiler"} <= set(info["build"])
+names = {t["name"] for t in info["transports"]}
+assert {"self", "shm", "tcp"} <= names, names
+for t in info["transports"]:
+    assert t["latency_ns"] >= 0 and t["bandwidth"] > 0, t
+    assert t["capabilities"] and all(isinstance(c, str) for c in t["capabilities"]), t
+    assert t["max_short"] > 0 and t["max_bcopy"] > 0, t
+config = {s["name"]: s for s in info["config"]}
+assert config["transports"]["origin"] == "default"
+assert all(s["help"] for s in config.values())
+PY
+}
+
+origin() {
+    $info --config --json | python3 -c "
+import json, sys
+for s in json.load(sys.stdin)['config']:
+    if s['name'] == '$1': print(s['origin'], s['value'])"
+}
+
+test_the_origin_of_a_setting_is_named() {
+    unset WEFT_CONFIG
+    expect default "$(HOME=$scratch origin tcp.bind)" 'default 127.0.0.1'
+    expect environment "$(HOME=$scratch WEFT_TCP_BIND=127.0.0.2 origin tcp.bind)" 'environment 127.0.0.2'
+    echo 'tcp.bind = 127.0.0.3  # ours' >"$scratch/weft.conf"
+    expect file "$(WEFT_CONFIG=$scratch/weft.conf origin tcp.bind)" 'file 127.0.0.3'
+    expect 'both' "$(WEFT_CONFIG=$scratch/weft.conf WEFT_TCP_BIND=::1 origin tcp.bind)" 'environment ::1'
+}
+
+test_people_can_read_it() {
+    got=$($info)
+    has text "$got" '^weft [0-9]+\.[0-9]+\.[0-9]+'
+    has text "$got" '^transport shm'
+    has text "$got" 'capabilities .*am_short'
+    has text "$got" '^worker.spin .*default'
+}
+
+test_counters_are_listed() {
+    has counters "$($info --counters)" '^am\.sent$'
+}
+
+test_a_wrong_option_is_told() {
+    expect code "$(exit_code $info --no-such-option)" 2
+    expect code "$(exit_code $info surplus)" 2
+}
+
+run_tests

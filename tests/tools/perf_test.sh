@@ -1,0 +1,92 @@
+#!/bin/bash
+# weft-perf: every test gives a result that parses and makes sense. Its figures are the bench's affair.
+. tests/check.sh
+perf=$bin/tools/weft-perf
+
+# check_json FILE TEST TRANSPORT MODE SIZES…
+check_json() {
+    python3 - "$@" <<'PY'
+import json, sys
+path, test, transport, mode, sizes = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], list(map(int, sys.argv[5:]))
+rows = [json.loads(line) for line in open(path)]
+assert [r["size"] for r in rows] == sizes, rows
+for r in rows:
+    assert list(r) == ["test", "size", "transport", "mode", "ranks", "p50_us", "p99_us", "avg_us", "mmsg_s", "gb_s", "cpu_pct"], r
+    assert (r["test"], r["mode"]) == (test, mode), r
+    assert transport == "auto" or r["transport"] == transport, r
+    assert 0 < r["p50_us"] <= r["p99_us"] and r["avg_us"] > 0, r
+    assert r["mmsg_s"] > 0 and (r["gb_s"] > 0 or r["size"] == 0) and r["cpu_pct"] >= 0, r
+PY
+}
+
+# measure TEST TRANSPORT MODE SIZE SIZES…
+measure() {
+    timeout 60 $perf --test $1 --transport $2 --mode $3 --size $4 --seconds 0.02 --json >"$scratch/rows"
+    check_json "$scratch/rows" $1 $2 $3 "${@:5}"
+}
+
+test_messages_over_every_transport() {
+    for transport in self shm tcp; do
+        for test in am_lat am_rate am_bw tag_lat tag_bw; do
+            measure $test $transport poll 8 8
+        done
+    done
+}
+
+test_large_messages() {
+    for transport in shm tcp; do
+        measure am_lat $transport poll 256k 262144
+        measure tag_bw $transport poll 256k 262144
+    done
+}
+
+test_sleeping() {
+    for transport in shm tcp; do
+        measure am_lat $transport sleep 8 8
+        measure tag_bw $transport sleep 1k 1024
+    done
+}
+
+test_collectives() {
+    for test in allreduce bcast allgather; do
+        measure $test auto poll 8-32 8 16 32
+    done
+    measure barrier auto sleep 8 0
+}
+
+test_more_ranks_than_cores() {
+    timeout 60 $perf --test allreduce --ranks 5 --size 64 --seconds 0.05 --json >"$scratch/rows"
+    check_json "$scratch/rows" allreduce auto poll 64
+}
+
+test_a_sweep_is_drawn() {
+    timeout 60 $perf --test am_lat --size 1-64 --seconds 0.01 --plot "$scratch/sweep.svg" >"$scratch/table"
+    has 'the table' "$(cat "$scratch/table")" '^test +size'
+    expect rows "$(grep -c '^am_lat ' "$scratch/table")" 7
+    python3 -c "
+import sys, xml.dom.minidom
+svg = xml.dom.minidom.parse('$scratch/sweep.svg')
+assert len(svg.getElementsByTagName('circle')) == 14"
+}
+
+test_both_sides_run_apart() {
+    for uri in tcp://127.0.0.1:0 shm://perf-test-$$; do
+        timeout 60 $perf --listen $uri >"$scratch/listener" &
+        until grep -q '^listening at' "$scratch/listener"; do sleep 0.02; done
+        uri=$(sed -n 's/^listening at //p' "$scratch/listener")
+        timeout 60 $perf --connect "$uri" --test am_lat --seconds 0.02 --json >"$scratch/rows"
+        check_json "$scratch/rows" am_lat "${uri%%:*}" poll 8
+        wait $!
+    done
+}
+
+test_nonsense_is_refused() {
+    expect 'no test' "$(exit_code $perf)" 2
+    expect test "$(exit_code $perf --test am_latency)" 2
+    expect size "$(exit_code $perf --test am_lat --size -8)" 2
+    expect range "$(exit_code $perf --test am_lat --size 64-8)" 2
+    expect transport "$(exit_code $perf --test am_lat --transport rdna)" 2
+    expect collective "$(exit_code $perf --test barrier --connect tcp://127.0.0.1:1)" 2
+}
+
+run_tests

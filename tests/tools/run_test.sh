@@ -1,0 +1,116 @@
+#!/bin/bash
+# weft-run: what it promises of output, exit codes and ends.
+. tests/check.sh
+run=$bin/tools/weft-run
+
+test_lines_carry_their_rank() {
+    got=$($run -n 3 sh -c 'echo "of $WEFT_RUN_SIZE"; echo two' | sort)
+    expect output "$got" "$(printf '[%s] %s\n' 0 'of 3' 0 two 1 'of 3' 1 two 2 'of 3' 2 two)"
+}
+
+test_a_last_line_without_an_end_gets_one() {
+    expect output "$($run -n 1 printf 'a\nb' | od -An -c | tr -d ' \n')" '[0]a\n[0]b\n'
+}
+
+test_a_very_long_line_loses_nothing() {
+    got=$($run -n 1 sh -c 'head -c 100000 /dev/zero | tr "\0" x' | sed 's/^\[0\] //' | tr -d '\n' | wc -c)
+    expect bytes "$got" 100000
+}
+
+test_standard_error_stays_standard_error() {
+    $run -n 1 sh -c 'echo out; echo err >&2' >"$scratch/out" 2>"$scratch/err"
+    expect output "$(cat "$scratch/out")" '[0] out'
+    expect errors "$(cat "$scratch/err")" '[0] err'
+}
+
+test_a_slow_reader_loses_nothing() {
+    got=$($run -n 2 seq 200000 | (sleep 0.3; wc -l))
+    expect lines "$got" 400000
+}
+
+test_rank_0_reads_our_input() {
+    expect output "$(echo hello | $run -n 2 cat)" '[0] hello'
+}
+
+test_plain_has_no_prefixes() {
+    expect output "$($run -n 2 --plain echo x | sort -u)" x
+}
+
+test_exit_codes() {
+    expect success "$(exit_code $run -n 2 true)" 0
+    expect 'an exit code' "$(exit_code $run -n 2 sh -c 'exit 7')" 7
+    expect 'a signal' "$(exit_code $run -n 1 sh -c 'kill -9 $$')" 137
+    expect 'no such program' "$(exit_code $run -n 2 ./no-such-program)" 127
+    expect 'not a program' "$(exit_code $run -n 1 /dev/null)" 126
+    expect 'bad usage' "$(exit_code $run -n 0 true)" 2
+    expect 'bad usage' "$(exit_code $run -n 2)" 2
+    expect timeout "$(exit_code $run -n 2 --timeout 0.2 sleep 30)" 124
+}
+
+test_the_first_failure_gives_the_code() {
+    expect code "$(exit_code $run -n 3 sh -c 'if [ $WEFT_RUN_RANK = 1 ]; then exit 5; fi; sleep 0.3; exit 6')" 5
+}
+
+test_the_death_of_one_ends_all() {
+    $run -n 3 sh -c "echo \$\$ >>$scratch/pids; [ \$WEFT_RUN_RANK = 2 ] && { sleep 0.2; kill -9 \$\$; }; exec sleep 60" \
+        2>"$scratch/err" && return 1
+    has 'the message' "$(cat "$scratch/err")" 'rank 2 .*signal 9.*ending the others'
+    for pid in $(cat "$scratch/pids"); do
+        ! kill -0 "$pid" 2>/dev/null || fail "$pid still runs"
+    done
+}
+
+test_who_ignores_the_request_is_killed() {
+    begin=$(date +%s%N)
+    code=$(exit_code $run -n 2 bash -c 'trap "" TERM; [ $WEFT_RUN_RANK = 0 ] && { sleep 0.1; exit 3; }; while :; do sleep 0.05; done')
+    expect code "$code" 3
+    ms=$((($(date +%s%N) - begin) / 1000000))
+    [ $ms -ge 1900 ] && [ $ms -lt 8000 ] || fail "$ms ms, where the grace is 2 s"
+}
+
+test_an_interrupt_ends_the_job() {
+    $run -n 2 sh -c "echo \$\$ >>$scratch/ipids; exec sleep 60" &
+    until [ "$(wc -l <"$scratch/ipids")" = 2 ]; do sleep 0.02; done 2>/dev/null
+    kill -INT $!
+    code=0
+    wait $! || code=$?
+    expect code $code 130
+    for pid in $(cat "$scratch/ipids"); do
+        ! kill -0 "$pid" 2>/dev/null || fail "$pid still runs"
+    done
+}
+
+test_children_do_not_outlive_weft_run() {
+    $run -n 2 sh -c "echo \$\$ >>$scratch/opids; exec sleep 60" &
+    until [ "$(wc -l <"$scratch/opids")" = 2 ]; do sleep 0.02; done 2>/dev/null
+    kill -KILL $!
+    wait $! || true
+    for i in $(seq 100); do
+        alive=0
+        for pid in $(cat "$scratch/opids"); do
+            case $(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null) in '' | Z*) ;; *) alive=1 ;; esac
+        done
+        [ $alive = 1 ] || return 0
+        sleep 0.02
+    done
+    fail "children are still there"
+}
+
+test_processes_find_each_other() {
+    for n in 1 2 5; do
+        got=$($run -n $n --timeout 20 "$bin/examples/allreduce")
+        has "with $n" "$got" "1000 numbers of $n processes.* 0 wrong"
+    done
+}
+
+test_a_broken_environment_is_told() {
+    for broken in WEFT_RUN_RANK=1 'WEFT_RUN_FD=0 WEFT_RUN_RANK=0 WEFT_RUN_SIZE=2' \
+        'WEFT_RUN_FD=x WEFT_RUN_RANK=0 WEFT_RUN_SIZE=2' 'WEFT_RUN_FD=3 WEFT_RUN_RANK=2 WEFT_RUN_SIZE=2'; do
+        code=0
+        env $broken "$bin/examples/allreduce" 2>"$scratch/err" </dev/null || code=$?
+        expect "$broken" $code 1
+        has "$broken" "$(cat "$scratch/err")" 'WEFT_RUN_'
+    done
+}
+
+run_tests
