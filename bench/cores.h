@@ -1,0 +1,39 @@
+/* What the bench's programs share: the two cores they use, a clock, memory that a fork sees. */
+#ifndef WEFT_BENCH_CORES_H
+#define WEFT_BENCH_CORES_H
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+static inline double now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* To the `place`-th core that this process may use. */
+static inline void pin(int place) {
+    cpu_set_t allowed, chosen;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) < 0) exit(1);
+    CPU_ZERO(&chosen);
+    for (int core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &allowed) && place-- == 0) CPU_SET(core, &chosen);
+    if (sched_setaffinity(0, sizeof chosen, &chosen) < 0) {
+        perror("pin: two cores are needed");
+        exit(1);
+    }
+}
+
+static inline void *shared_memory(size_t size) {
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (p == MAP_FAILED) {
+        perror("mmap");
+        exit(1);
+    }
+    return p;
+}
+
+#endif

@@ -1,0 +1,86 @@
+"""Samples gated by where the host has put our two cores.
+
+A virtual machine's cores wander: they are siblings of one core (SMT), share a cache (NEAR), or do not (FAR), and what
+two processes tell each other costs accordingly. So each run is made between two looks at the distance; a sample counts for
+the place that both looks saw, or for MIX. Only NEAR is compared with NEAR. Spinners of the lowest class keep the cores
+from halting, and thereby in place; while the place is not the wanted one they pause, so that the host may deal anew.
+"""
+
+import os
+import statistics
+import subprocess
+import time
+
+PLACES = ("SMT", "NEAR", "FAR", "MIX")
+
+
+def place_of(ns):
+    return "SMT" if ns < 45 else "NEAR" if ns < 130 else "FAR"
+
+
+class Gate:
+    def __init__(self, tools, awake=True, wanted="NEAR", patience=3.0):
+        self.tools, self.awake, self.wanted, self.patience = tools, awake, wanted, patience
+        self.spinners = None
+
+    def __enter__(self):
+        self.spin(True)
+        return self
+
+    def __exit__(self, *_):
+        self.spin(False)
+
+    def spin(self, on):
+        if on and self.awake and not self.spinners:
+            self.spinners = subprocess.Popen([os.path.join(self.tools, "awake")])
+            time.sleep(0.03)
+        elif not on and self.spinners:
+            self.spinners.kill()
+            self.spinners.wait()
+            self.spinners = None
+
+    def look(self):
+        out = subprocess.run([os.path.join(self.tools, "place")], stdout=subprocess.PIPE, text=True, check=True)
+        return place_of(float(out.stdout))
+
+    def steer(self):
+        """Waits for the wanted place, within its patience; returns the place it is."""
+        here = self.look()
+        if here == self.wanted or not self.awake:
+            return here
+        self.spin(False)
+        end = time.monotonic() + self.patience
+        while here != self.wanted and time.monotonic() < end:
+            time.sleep(0.2)
+            here = self.look()
+        self.spin(True)
+        return self.look()
+
+    def alternate(self, members, samples, seconds):
+        """Runs each member in turn, until each has `samples` in the wanted place or `seconds` are over.
+
+        members: {name: function that runs once and returns a number, or None}
+        Returns {name: {place: [numbers]}}.
+        """
+        data = {name: {place: [] for place in PLACES} for name in members}
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            missing = [name for name in members if len(data[name][self.wanted]) < samples]
+            if not missing:
+                break
+            for name in missing:
+                before = self.steer()
+                value = members[name]()
+                after = self.look()
+                if value is not None:
+                    data[name][before if before == after else "MIX"].append(value)
+        return data
+
+
+def summary(places, wanted="NEAR"):
+    """Median of the wanted place, or of everything where that was never met; and which it is."""
+    values = places[wanted]
+    if values:
+        return statistics.median(values), wanted
+    everything = [v for place in PLACES for v in places[place]]
+    return (statistics.median(everything), "any") if everything else (None, "none")
