@@ -1,0 +1,104 @@
+/* Dialing: one address after the other, none of them by a call that waits. */
+#define _GNU_SOURCE
+#include "tcp.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <unistd.h>
+
+weft_status_t tcp_status_of(int error) {
+    switch (error) {
+    case ECONNREFUSED: return WEFT_ERR_REFUSED;
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EADDRNOTAVAIL:
+    case EAFNOSUPPORT: return WEFT_ERR_UNREACHABLE;
+    case ETIMEDOUT: return WEFT_ERR_TIMED_OUT;
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE: return WEFT_ERR_PEER_FAILED;
+    case EADDRINUSE: return WEFT_ERR_EXISTS;
+    case EMFILE:
+    case ENFILE: return WEFT_ERR_NO_FDS;
+    case ENOMEM:
+    case ENOBUFS: return WEFT_ERR_NO_MEMORY;
+    default: return WEFT_ERR_IO;
+    }
+}
+
+weft_status_t tcp_socket(int family, int *fd_p) {
+    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return weft__fail(tcp_status_of(errno), "socket: %s", strerror(errno));
+    *fd_p = fd;
+    return WEFT_OK;
+}
+
+static void set(int fd, int level, int option, int value) {
+    (void)setsockopt(fd, level, option, &value, sizeof value);
+}
+
+/* A peer whose host is gone says nothing: unanswered probes, and data unacknowledged for as long, end the connection. */
+void tcp_socket_tune(int fd, weft_context_t *context) {
+    int ms = (int)weft__setting_u64(context, SETTING_TCP_DEAD_AFTER), s = ms / 1000;
+    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    if (ms == 0) return;
+    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, s > 4 ? s / 2 : 2);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, s > 10 ? s / 10 : 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPCNT, 5);
+    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
+}
+
+/* Loopback can connect a socket to itself: both ends are the port that was free until now. */
+static bool connected_to_itself(int fd, const union tcp_sockaddr *peer) {
+    union tcp_sockaddr self = {0};
+    socklen_t len = sizeof self;
+    return getsockname(fd, &self.any, &len) == 0 && tcp_sockaddr_equal(&self, peer);
+}
+
+static void dial_ready(struct tcp_lane *lane, int events) {
+    int error = 0;
+    socklen_t len = sizeof error;
+    if (getsockopt(lane->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
+    if (!error && connected_to_itself(lane->fd, &lane->peer)) error = ECONNREFUSED;
+    if (error == 0) {
+        fsm_step(&lane->conn.fsm, TCP_CONN_EV_CONNECTED);
+        return;
+    }
+    lane->why = tcp_status_of(error);
+    tcp_dial_failed(lane);
+}
+
+/* `why` is that of this address; the last one's is what the owner hears. */
+void tcp_dial_failed(struct tcp_lane *lane) {
+    char name[TCP_NAME_ROOM];
+    tcp_sockaddr_text(&lane->peer, name, sizeof name);
+    weft__log_limited(tcp_context(lane), WEFT_LOG_INFO, "tcp", "%s: no connection: %s", name,
+                      weft_status_name(lane->why));
+    lane->hands->at++;
+    fsm_step(&lane->conn.fsm, lane->hands->at < lane->hands->n_candidates ? TCP_CONN_EV_NEXT : TCP_CONN_EV_BROKEN);
+}
+
+static weft_status_t begin(struct tcp_lane *lane) {
+    weft_status_t st = tcp_socket(lane->peer.any.sa_family, &lane->fd);
+    if (st < 0) return st;
+    tcp_socket_tune(lane->fd, tcp_context(lane));
+    int rc;
+    do rc = connect(lane->fd, &lane->peer.any, tcp_sockaddr_len(&lane->peer));
+    while (rc < 0 && errno == EINTR);
+    if (rc < 0 && errno != EINPROGRESS) return tcp_status_of(errno);
+    return tcp_lane_watch(lane, WATCH_WRITE);
+}
+
+void tcp_dial(struct tcp_lane *lane) {
+    weft__watch_stop(tcp_reactor(lane), &lane->watch);
+    if (lane->fd >= 0) close(lane->fd);
+    lane->fd = -1;
+    lane->peer = lane->hands->candidate[lane->hands->at];
+    lane->ready = dial_ready;
+    weft_status_t st = begin(lane);
+    lane->why = st < 0 ? st : WEFT_OK;
+    if (st < 0) tcp_lane_todo(lane, TODO_REDIAL);
+}

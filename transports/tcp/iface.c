@@ -1,0 +1,204 @@
+/* The interface: what a worker opens, its address, and the ways to connect. */
+#define _GNU_SOURCE
+#include "tcp.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BUFFER_LEAST = 4 * 1024, BUFFER_MOST = 16 * 1024 * 1024, BCOPY_MOST = 32 * 1024 };
+
+static struct tcp_iface *tcp_iface(struct iface *iface) {
+    return (struct tcp_iface *)iface;
+}
+
+weft_status_t tcp_iface_key(struct tcp_iface *iface) {
+    if (iface->have_key) return WEFT_OK;
+    weft_status_t st = tcp_key_load(weft__reactor_context(iface->iface.reactor), &iface->key);
+    iface->have_key = st == WEFT_OK;
+    return st;
+}
+
+/* ---- the worker's address ------------------------------------------------------------------------------------ */
+
+/* "tcp.bind" is a host, with a port of the kernel's choice, or host:port. */
+static weft_status_t bind_setting(weft_context_t *context, struct tcp_where *where) {
+    const char *text = weft__setting_str(context, SETTING_TCP_BIND);
+    union tcp_sockaddr ignored;
+    size_t len = strlen(text);
+    if (!strchr(text, ':') || tcp_host_numeric(text, 0, &ignored)) {
+        if (len == 0 || len >= sizeof where->host) return weft__fail(WEFT_ERR_ADDRESS, "tcp.bind: \"%s\"", text);
+        memcpy(where->host, text, len + 1);
+        where->port = 0;
+        return WEFT_OK;
+    }
+    return tcp_where_parse(text, len, where);
+}
+
+static weft_status_t open_own(struct tcp_iface *iface) {
+    struct tcp_where where;
+    weft_context_t *context = weft__reactor_context(iface->iface.reactor);
+    if (iface->own) return WEFT_OK;
+    weft_status_t st = bind_setting(context, &where);
+    if (st < 0) return st;
+    return tcp_listen(iface, &where, (int)weft__setting_u64(context, SETTING_LISTEN_BACKLOG), NULL, &iface->own);
+}
+
+static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
+    struct tcp_iface *iface = tcp_iface(i);
+    if (*len_p < TCP_ADDRESS_SIZE)
+        return weft__fail(WEFT_ERR_TRUNCATED, "a tcp address has %d bytes", TCP_ADDRESS_SIZE);
+    weft_status_t st = open_own(iface);
+    if (st < 0) return st;
+    union tcp_sockaddr at = iface->own->at, outward;
+    struct tcp_address a = {.worker = iface->worker_id, .host = iface->host_id};
+    if (tcp_is_any(&at) && tcp_outward_address(&outward)) at = outward;
+    tcp_sockaddr_to_address(&at, &a);
+    a.port = tcp_sockaddr_port(&iface->own->at);
+    tcp_address_encode(&a, buf);
+    *len_p = TCP_ADDRESS_SIZE;
+    return WEFT_OK;
+}
+
+static weft_status_t read_address(struct iface *i, const void *bytes, size_t len, struct tcp_address *a,
+                                  union tcp_sockaddr *at, const char **why_p) {
+    weft_status_t st = tcp_address_decode(bytes, len, a);
+    *why_p = "not a tcp address that this version reads";
+    if (st < 0) return st;
+    tcp_address_to_sockaddr(a, at);
+    *why_p = "the peer listens on the loopback of another host";
+    if ((tcp_is_loopback(at) || tcp_is_any(at)) && a->host != tcp_iface(i)->host_id) return WEFT_ERR_UNREACHABLE;
+    *why_p = "";
+    return WEFT_OK;
+}
+
+static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
+    struct tcp_address a;
+    union tcp_sockaddr at;
+    const char *why;
+    weft_status_t st = read_address(i, bytes, len, &a, &at, &why);
+    if (why_p) *why_p = why;
+    return st;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------------------------- */
+
+static weft_status_t dial(struct tcp_iface *iface, const union tcp_sockaddr *to, size_t n, uint64_t target,
+                          struct lane **lane_p) {
+    struct tcp_lane *lane;
+    weft_status_t st = tcp_iface_key(iface);
+    if (st == WEFT_OK) st = tcp_lane_new(iface, false, &lane);
+    if (st < 0) return st;
+    memcpy(lane->hands->candidate, to, n * sizeof *to);
+    lane->hands->n_candidates = n;
+    lane->hands->target = target;
+    tcp_dial(lane);
+    *lane_p = &lane->lane;
+    return WEFT_OK;
+}
+
+static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+    struct tcp_address a;
+    union tcp_sockaddr at;
+    const char *why;
+    weft_status_t st = read_address(i, bytes, len, &a, &at, &why);
+    if (st < 0) return weft__fail(st, "%s", why);
+    return dial(tcp_iface(i), &at, 1, a.worker, lane_p);
+}
+
+static weft_status_t connect_uri(struct iface *i, const char *text, struct lane **lane_p) {
+    struct tcp_where where;
+    union tcp_sockaddr to[TCP_MAX_SOCKADDRS];
+    size_t n = TCP_MAX_SOCKADDRS;
+    weft_status_t st = tcp_where_parse(text, strlen(text), &where);
+    if (st == WEFT_OK && (where.port == 0 || strcmp(where.host, "*") == 0))
+        st = weft__fail(WEFT_ERR_ADDRESS, "\"%s\" is a place to listen at, not to connect to", text);
+    if (st == WEFT_OK) st = tcp_resolve(&where, to, &n);
+    return st < 0 ? st : dial(tcp_iface(i), to, n, 0, lane_p);
+}
+
+static weft_status_t listen_uri(struct iface *i, const char *text, int backlog, void *arg,
+                                struct tl_listener **listener_p) {
+    struct tcp_where where;
+    weft_status_t st = tcp_where_parse(text, strlen(text), &where);
+    return st < 0 ? st : tcp_listen(tcp_iface(i), &where, backlog, arg, listener_p);
+}
+
+static const char *listener_uri(const struct tl_listener *l) {
+    return l->uri;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static void flush_job(struct job *job) {
+    tcp_flush_dirty((struct tcp_iface *)((char *)job - offsetof(struct tcp_iface, flush_job)));
+}
+
+static void iface_close(struct iface *i) {
+    struct tcp_iface *iface = tcp_iface(i);
+    if (iface->own) tcp_listener_close(iface->own);
+    weft__job_drop(i->reactor, &iface->flush_job);
+    weft__poller_remove(i->reactor, &iface->poller);
+    if (iface->reserve_fd >= 0) close(iface->reserve_fd);
+    explicit_bzero(&iface->key, sizeof iface->key);
+    weft__bury(i->reactor, iface);
+}
+
+static const struct iface_ops ops = {.address = address,
+                                     .reachable = reachable,
+                                     .connect = connect_address,
+                                     .connect_uri = connect_uri,
+                                     .listen = listen_uri,
+                                     .listener_uri = listener_uri,
+                                     .listener_close = tcp_listener_close,
+                                     .close = iface_close};
+
+/* Measured on loopback; of a network nothing is known before it is tried. */
+static struct iface_attr attributes(size_t buffer) {
+    uint32_t copied = buffer / 2 < BCOPY_MOST ? (uint32_t)buffer / 2 : BCOPY_MOST;
+    return (struct iface_attr){
+        .caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE | CAP_CONNECT_TO_IFACE | CAP_LISTEN |
+                CAP_WAKEUP | CAP_PEER_DEATH | CAP_INTER_NODE,
+        .max_short = copied,
+        .max_bcopy = copied,
+        .max_zcopy = TCP_MAX_PAYLOAD,
+        .max_zcopy_header = TCP_MAX_HEADER,
+        .max_iov = TCP_MAX_IOV,
+        .latency_ns = 6000,
+        .bandwidth = 4e9,
+        .overhead_ns = 1500,
+    };
+}
+
+static weft_status_t tcp_open(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    uint64_t buffer = weft__setting_u64(weft__reactor_context(r), SETTING_TCP_BUFFER);
+    if (buffer < BUFFER_LEAST || buffer > BUFFER_MOST)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "tcp.buffer: between 4k and 16m");
+    struct tcp_iface *iface = weft__new(r, struct tcp_iface);
+    if (!iface) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the tcp interface");
+    buffer = (buffer + 63) & ~UINT64_C(63);
+    iface->iface = (struct iface){.ops = &ops,
+                                  .transport = &weft__transport_tcp,
+                                  .reactor = r,
+                                  .up = params->up,
+                                  .owner = params->owner,
+                                  .device = "kernel",
+                                  .attr = attributes(buffer)};
+    iface->worker_id = params->worker_id;
+    iface->host_id = tcp_host_id();
+    iface->sheet_room = (uint32_t)buffer;
+    tcp_pool_init(&iface->pool, buffer);
+    TAILQ_INIT(&iface->lanes);
+    TAILQ_INIT(&iface->greeting);
+    TAILQ_INIT(&iface->dirty);
+    LIST_INIT(&iface->listeners);
+    iface->flush_job.run = flush_job;
+    iface->poller.poll = tcp_poll;
+    iface->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    weft__poller_add(r, &iface->poller);
+    *iface_p = &iface->iface;
+    return WEFT_OK;
+}
+
+const struct transport weft__transport_tcp = {.name = "tcp", .open = tcp_open};

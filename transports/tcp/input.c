@@ -1,0 +1,212 @@
+/*
+ * Receiving. Whole frames are handed to the owner where the kernel put them. A buffer is lent to a lane from a read
+ * until nothing is left in it, so an idle connection holds none. The few sockets with traffic are read on every turn
+ * without asking epoll; their watch stays on, so nothing need be armed before the worker sleeps.
+ */
+#define _GNU_SOURCE
+#include "tcp.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { EXACT_FROM = 16 * 1024, ROOM_LEAST = 4 * 1024, FRAMES_PER_JOB = 256 };
+
+static void thrown_away(struct lane *lane, const void *data, size_t len) {}
+static const lane_am_fn all_thrown_away[LANE_AM_IDS] = {[0 ... LANE_AM_IDS - 1] = thrown_away};
+
+void tcp_input_open(struct tcp_lane *lane) {
+    lane->in.am = lane->lane.iface->up->am;
+    lane->ready = tcp_input_ready;
+}
+
+void tcp_input_discard(struct tcp_lane *lane) {
+    lane->in.am = all_thrown_away;
+}
+
+/* The buffer itself stays until the read that may be going on in it returns (lend, give_back). */
+void tcp_input_drop(struct tcp_lane *lane) {
+    lane->in.am = all_thrown_away;
+    lane->in.begin = lane->in.end = 0;
+    if (!lane->in.reading) tcp_input_give_back(lane);
+}
+
+void tcp_input_give_back(struct tcp_lane *lane) {
+    struct tcp_input *in = &lane->in;
+    if (in->begin < in->end) return;
+    in->begin = in->end = 0;
+    tcp_pool_put(&tcp_iface_of(lane)->pool, in->buffer);
+    in->buffer = NULL;
+}
+
+/* ---- frames ------------------------------------------------------------------------------------------------- */
+
+/* The frames that are there, `budget` at most. */
+static unsigned deliver(struct tcp_lane *lane, unsigned budget) {
+    struct tcp_input *in = &lane->in;
+    unsigned n = 0;
+    in->missing = 0;
+    while (n < budget) {
+        const uint8_t *at = in->buffer->bytes + in->begin;
+        size_t have = in->end - in->begin;
+        struct tcp_frame f;
+        weft_status_t st = tcp_frame_decode(at, have, &f);
+        if (st < 0) {
+            tcp_lane_bad(lane, st, "that is no frame");
+            break;
+        }
+        size_t size = st == WEFT_OK ? tcp_frame_size(f.len) : TCP_FRAME_HEAD;
+        if (have < size) {
+            in->missing = have ? (uint32_t)(size - have) : 0;
+            break;
+        }
+        in->begin += (uint32_t)size;
+        if (f.kind == TCP_FRAME_GOODBYE) {
+            tcp_lane_why(lane, WEFT_ERR_PEER_CLOSED);
+            fsm_step(&lane->conn.fsm, TCP_CONN_EV_GOODBYE);
+            break;
+        }
+        in->am[f.id](&lane->lane, at + TCP_FRAME_HEAD, f.len);
+        n++;
+    }
+    return n;
+}
+
+/* ---- the buffer ---------------------------------------------------------------------------------------------- */
+
+static bool lend(struct tcp_lane *lane) {
+    struct tcp_iface *iface = tcp_iface_of(lane);
+    struct tcp_input *in = &lane->in;
+    if (!in->buffer) in->buffer = tcp_pool_take(&iface->pool, iface, in->class);
+    return in->buffer != NULL;
+}
+
+/* A frame that does not fit where it began goes to the front, or into a big buffer. */
+static bool make_room(struct tcp_lane *lane) {
+    struct tcp_iface *iface = tcp_iface_of(lane);
+    struct tcp_input *in = &lane->in;
+    uint32_t have = in->end - in->begin;
+    struct tcp_buffer *to = in->buffer;
+    if (in->end + in->missing <= to->size && in->end + ROOM_LEAST <= to->size) return true;
+    if (have + in->missing > to->size) {
+        to = tcp_pool_take(&iface->pool, iface, TCP_BUF_BIG);
+        if (!to) return false;
+        in->class = TCP_BUF_BIG;
+    }
+    memmove(to->bytes, in->buffer->bytes + in->begin, have);
+    if (to != in->buffer) tcp_pool_put(&iface->pool, in->buffer);
+    in->buffer = to;
+    in->begin = 0;
+    in->end = have;
+    return true;
+}
+
+/* The rest of a big frame is read exactly, so that what comes after it need not be moved. */
+static size_t worth_reading(const struct tcp_lane *lane) {
+    const struct tcp_input *in = &lane->in;
+    size_t room = in->buffer->size - in->end, usual = tcp_iface_of(lane)->pool.size[TCP_BUF_READ];
+    if (in->missing >= EXACT_FROM) return in->missing;
+    return room < usual ? room : usual;
+}
+
+static void read_failed(struct tcp_lane *lane, int error) {
+    weft_status_t st = tcp_status_of(error);
+    tcp_lane_why(lane, st == WEFT_ERR_TIMED_OUT ? WEFT_ERR_PEER_FAILED : st);
+    fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
+}
+
+/* One look at the socket. True when bytes came. */
+static bool fill(struct tcp_lane *lane) {
+    struct tcp_input *in = &lane->in;
+    if (!lend(lane) || !make_room(lane)) {
+        tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);
+        fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
+        return false;
+    }
+    ssize_t n;
+    do {
+        tcp_count(lane)->tcp_reads++;
+        n = recv(lane->fd, in->buffer->bytes + in->end, worth_reading(lane), MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        in->end += (uint32_t)n;
+        return true;
+    }
+    if (n == 0) {
+        tcp_lane_why(lane, WEFT_ERR_PEER_FAILED); /* no goodbye */
+        fsm_step(&lane->conn.fsm, TCP_CONN_EV_END);
+    } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        read_failed(lane, errno);
+    }
+    return false;
+}
+
+/* ---- a read ---------------------------------------------------------------------------------------------------- */
+
+/* What is left from a turn whose budget ran out comes before anything new. Returns the frames delivered, and 1 for bytes
+ * that made none yet. */
+int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
+    struct tcp_input *in = &lane->in;
+    unsigned n = 0;
+    bool came = false;
+    in->reading = true;
+    if (in->begin < in->end && !in->missing) n = deliver(lane, budget);
+    if (n < budget && lane->ready == tcp_input_ready && (came = fill(lane))) n += deliver(lane, budget - n);
+    in->reading = false;
+    if (in->begin < in->end && !in->missing) tcp_lane_todo(lane, TODO_READ);
+    tcp_input_give_back(lane);
+    return n || !came ? (int)n : 1;
+}
+
+/* ---- hot sockets ------------------------------------------------------------------------------------------------- */
+
+void tcp_hot_leave(struct tcp_lane *lane) {
+    if (lane->hot < 0) return;
+    tcp_iface_of(lane)->hot[lane->hot] = NULL;
+    lane->hot = -1;
+    lane->in.class = TCP_BUF_READ;
+}
+
+/* In a free place, or in that of one that has been quiet for a while. */
+static void hot_enter(struct tcp_lane *lane) {
+    struct tcp_iface *iface = tcp_iface_of(lane);
+    lane->quiet = 0;
+    if (lane->hot >= 0 || lane->ready != tcp_input_ready) return;
+    for (int i = 0; i < TCP_HOT; i++) {
+        if (iface->hot[i] && iface->hot[i]->quiet < TCP_YIELD) continue;
+        if (iface->hot[i]) tcp_hot_leave(iface->hot[i]);
+        iface->hot[i] = lane;
+        lane->hot = i;
+        return;
+    }
+    lane->in.class = TCP_BUF_READ;
+}
+
+void tcp_input_ready(struct tcp_lane *lane, int events) {
+    if (events & WATCH_WRITE) tcp_output_unblock(lane);
+    if (!(events & WATCH_READ) || lane->ready != tcp_input_ready) return;
+    if (tcp_input_read(lane, FRAMES_PER_JOB)) hot_enter(lane);
+}
+
+static int poll_hot(struct tcp_lane *lane, unsigned budget) {
+    int n;
+    if (lane->out.blocked) tcp_output_unblock(lane);
+    if (lane->ready != tcp_input_ready) return 0;
+    n = tcp_input_read(lane, budget);
+    if (n) {
+        lane->quiet = 0;
+    } else if (++lane->quiet >= TCP_QUIET) {
+        tcp_hot_leave(lane);
+    }
+    return n;
+}
+
+/* What was sent since the last turn leaves before anything is read. */
+int tcp_poll(struct poller *poller, unsigned budget) {
+    struct tcp_iface *iface = (struct tcp_iface *)((char *)poller - offsetof(struct tcp_iface, poller));
+    unsigned n = 0;
+    if (iface->n_dirty) tcp_flush_dirty(iface);
+    for (int i = 0; i < TCP_HOT && n < budget; i++)
+        if (iface->hot[i]) n += (unsigned)poll_hot(iface->hot[i], budget - n);
+    return (int)n;
+}

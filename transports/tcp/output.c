@@ -1,0 +1,430 @@
+/*
+ * Sending. Messages are gathered in a sheet and leave in one write at the end of the turn, or when the sheet is full;
+ * borrowed memory goes into the same write, in its place. Nothing here calls the owner inside a call of its own:
+ * completions are told by tcp_output_turn and tcp_output_tell, which run from jobs, polls and watches.
+ */
+#define _GNU_SOURCE
+#include "tcp.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* ---- the sheet ------------------------------------------------------------------------------------------ */
+
+/* One piece stays free for a goodbye. */
+static inline bool has_room(const struct tcp_lane *lane, size_t bytes, unsigned pieces) {
+    const struct tcp_output *out = &lane->out;
+    return out->buffer && out->fill + bytes <= tcp_iface_of(lane)->sheet_room && out->end + pieces < TCP_SEGMENTS;
+}
+
+static weft_status_t need_sheet(struct tcp_lane *lane) {
+    struct tcp_iface *iface = tcp_iface_of(lane);
+    struct tcp_output *out = &lane->out;
+    if (out->buffer) return WEFT_OK;
+    out->buffer = tcp_pool_take(&iface->pool, iface, TCP_BUF_SHEET);
+    if (!out->buffer) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory to send from");
+    out->sheet = (struct tcp_sheet *)(void *)out->buffer->bytes;
+    return WEFT_OK;
+}
+
+static void return_sheet(struct tcp_lane *lane) {
+    struct tcp_output *out = &lane->out;
+    tcp_pool_put(&tcp_iface_of(lane)->pool, out->buffer);
+    out->buffer = NULL;
+    out->sheet = NULL;
+    out->open = NULL;
+    out->told = out->first = out->end = out->fill = 0;
+}
+
+/* Pieces whose completions were told make room for new ones. */
+static void close_ranks(struct tcp_output *out) {
+    uint32_t n = out->end - out->told, by = out->told;
+    if (by == 0) return;
+    memmove(out->sheet->iov, out->sheet->iov + by, n * sizeof *out->sheet->iov);
+    memmove(out->sheet->done, out->sheet->done + by, n * sizeof *out->sheet->done);
+    if (out->open) out->open -= by;
+    out->told = 0;
+    out->first -= by;
+    out->end -= by;
+}
+
+static void make_dirty(struct tcp_lane *lane) {
+    struct tcp_iface *iface = tcp_iface_of(lane);
+    if (lane->out.dirty) return;
+    lane->out.dirty = true;
+    iface->n_dirty++;
+    TAILQ_INSERT_TAIL(&iface->dirty, lane, of_dirty);
+    weft__job_post(iface->iface.reactor, &iface->flush_job);
+}
+
+void tcp_output_clean(struct tcp_lane *lane) {
+    if (!lane->out.dirty) return;
+    lane->out.dirty = false;
+    tcp_iface_of(lane)->n_dirty--;
+    TAILQ_REMOVE(&tcp_iface_of(lane)->dirty, lane, of_dirty);
+}
+
+static inline void add_bytes(struct tcp_lane *lane, size_t n) {
+    struct tcp_output *out = &lane->out;
+    if (!out->open) {
+        out->open = &out->sheet->iov[out->end];
+        *out->open = (struct iovec){out->sheet->bytes + out->fill, 0};
+        out->sheet->done[out->end++] = NULL;
+    }
+    out->open->iov_len += n;
+    out->fill += (uint32_t)n;
+    out->queued += n;
+    if (!out->dirty) make_dirty(lane);
+}
+
+static void add_borrowed(struct tcp_output *out, void *base, size_t len) {
+    out->sheet->iov[out->end] = (struct iovec){base, len};
+    out->sheet->done[out->end++] = NULL;
+    out->open = NULL;
+    out->queued += len;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------- */
+
+static ssize_t write_once(struct tcp_lane *lane) {
+    struct tcp_output *out = &lane->out;
+    struct iovec *iov = out->sheet->iov + out->first;
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = out->end - out->first};
+    ssize_t n;
+    do {
+        tcp_count(lane)->tcp_writes++;
+        n = msg.msg_iovlen == 1 ? send(lane->fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                : sendmsg(lane->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+static void advance(struct tcp_output *out, size_t n) {
+    struct iovec *iov = out->sheet->iov;
+    out->queued -= n;
+    while (out->first < out->end && iov[out->first].iov_len <= n) n -= iov[out->first++].iov_len;
+    if (n) {
+        iov[out->first].iov_base = (char *)iov[out->first].iov_base + n;
+        iov[out->first].iov_len -= n;
+    }
+    if (out->first < out->end) return;
+    out->open = NULL;
+    out->fill = 0; /* also when completions are still to be told: they need the pieces, not the bytes */
+    if (out->told == out->end) out->told = out->first = out->end = 0;
+}
+
+static void block(struct tcp_lane *lane) {
+    lane->out.blocked = true;
+    weft_status_t st = tcp_lane_watch(lane, lane->watch.events | WATCH_WRITE);
+    if (st == WEFT_OK) return;
+    tcp_lane_why(lane, st);
+    tcp_lane_todo(lane, TODO_BREAK);
+}
+
+/* The peer may have said goodbye before it went, so its last words are read before the lane is given up. */
+static void write_failed(struct tcp_lane *lane, int error) {
+    weft_status_t st = tcp_status_of(error);
+    lane->out.blocked = true;
+    if (st != WEFT_ERR_PEER_FAILED && st != WEFT_ERR_TIMED_OUT) tcp_lane_why(lane, st);
+    tcp_lane_todo(lane, TODO_READ | TODO_BREAK);
+}
+
+/* As much as the socket takes. A write that was cut short says that it takes no more. */
+static void write_out(struct tcp_lane *lane) {
+    struct tcp_output *out = &lane->out;
+    if (out->blocked || out->first == out->end) return;
+    size_t asked = out->queued;
+    ssize_t n = write_once(lane);
+    if (n >= 0) {
+        advance(out, (size_t)n);
+        if ((size_t)n < asked) block(lane);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        block(lane);
+    } else {
+        write_failed(lane, errno);
+    }
+}
+
+static void tell_written(struct tcp_lane *lane) {
+    struct tcp_output *out = &lane->out;
+    while (out->told < out->first) {
+        struct completion *done = out->sheet->done[out->told++];
+        if (done) completion_step(done, WEFT_OK);
+    }
+    if (out->buffer && out->told == out->end) return_sheet(lane);
+}
+
+void tcp_output_retry(struct tcp_lane *lane) {
+    while (lane->pending && lane->lane.ops == &tcp_ops_open) {
+        struct pending *p = lane->pending;
+        lane->pending = p->next;
+        if (!lane->pending) lane->last_pending = &lane->pending;
+        if (p->retry(p) != WEFT_NO_RESOURCE) continue;
+        p->next = lane->pending;
+        lane->pending = p;
+        if (!p->next) lane->last_pending = &p->next;
+        return;
+    }
+}
+
+void tcp_output_turn(struct tcp_lane *lane) {
+    struct tcp_output *out = &lane->out;
+    bool waiting = out->queued > 0;
+    write_out(lane);
+    if (waiting && out->queued == 0) fsm_step(&lane->conn.fsm, TCP_CONN_EV_SENT);
+    tell_written(lane);
+    if (lane->pending && !out->blocked) tcp_output_retry(lane);
+}
+
+void tcp_output_unblock(struct tcp_lane *lane) {
+    lane->out.blocked = false;
+    tcp_output_turn(lane);
+    if (lane->out.blocked || !(lane->watch.events & WATCH_WRITE)) return;
+    if (tcp_lane_watch(lane, lane->watch.events & WATCH_READ) < 0) tcp_lane_todo(lane, TODO_BREAK);
+}
+
+/* Those that are made dirty meanwhile, by completions and retries, leave with the next flush. */
+int tcp_flush_dirty(struct tcp_iface *iface) {
+    int n = (int)iface->n_dirty;
+    for (int i = 0; i < n && !TAILQ_EMPTY(&iface->dirty); i++) {
+        struct tcp_lane *lane = TAILQ_FIRST(&iface->dirty);
+        tcp_output_clean(lane);
+        tcp_output_turn(lane);
+    }
+    return n;
+}
+
+void tcp_output_tell(struct tcp_lane *lane, weft_status_t unwritten) {
+    struct tcp_output *out = &lane->out;
+    while (out->told < out->end) {
+        weft_status_t st = out->told < out->first ? WEFT_OK : unwritten;
+        struct completion *done = out->sheet->done[out->told++];
+        if (out->told > out->first) out->first = out->told;
+        if (done) completion_step(done, st);
+    }
+    out->queued = 0;
+    if (out->buffer) return_sheet(lane);
+}
+
+/* ---- active messages ------------------------------------------------------------------------------------------ */
+
+/* Room for so many bytes and pieces; what is queued leaves now if that helps. */
+static weft_status_t make_room(struct tcp_lane *lane, size_t bytes, unsigned pieces) {
+    weft_status_t st = need_sheet(lane);
+    if (st < 0) return st;
+    if (has_room(lane, bytes, pieces)) return WEFT_OK;
+    write_out(lane);
+    close_ranks(&lane->out);
+    return has_room(lane, bytes, pieces) ? WEFT_OK : WEFT_NO_RESOURCE;
+}
+
+static inline uint8_t *begin_frame(struct tcp_lane *lane) {
+    return lane->out.sheet->bytes + lane->out.fill;
+}
+
+static inline void sent(struct tcp_lane *lane, size_t bytes) {
+    struct counters *count = tcp_count(lane);
+    count->tcp_messages++;
+    count->tcp_bytes += bytes;
+}
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct tcp_lane *lane = tcp_lane(l);
+    size_t size = tcp_frame_size((uint32_t)len + 8);
+    if (len > l->iface->attr.max_short)
+        return weft__fail(WEFT_ERR_TOO_BIG, "%zu bytes are too many for short", len);
+    if (!has_room(lane, size, 1)) {
+        weft_status_t st = make_room(lane, size, 1);
+        if (st != WEFT_OK) return st;
+    }
+    uint8_t *p = begin_frame(lane);
+    tcp_put64(p + size - 8, 0); /* the padding */
+    tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len + 8);
+    memcpy(p + TCP_FRAME_HEAD, &header, 8);
+    if (len) memcpy(p + TCP_FRAME_HEAD + 8, data, len);
+    add_bytes(lane, size);
+    sent(lane, len);
+    return WEFT_OK;
+}
+
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
+    struct tcp_lane *lane = tcp_lane(l);
+    size_t most = tcp_frame_size(l->iface->attr.max_bcopy);
+    if (!has_room(lane, most, 1)) {
+        weft_status_t st = make_room(lane, most, 1);
+        if (st != WEFT_OK) return st;
+    }
+    uint8_t *p = begin_frame(lane);
+    size_t len = pack(p + TCP_FRAME_HEAD, arg), size = tcp_frame_size((uint32_t)len);
+    memset(p + TCP_FRAME_HEAD + len, 0, size - TCP_FRAME_HEAD - len);
+    tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len);
+    add_bytes(lane, size);
+    sent(lane, len);
+    return WEFT_OK;
+}
+
+static weft_status_t copy_out(struct tcp_lane *lane, uint8_t *to, const weft_iov_t *iov, size_t n_iov,
+                              size_t size) {
+    for (size_t i = 0; i < n_iov; to += iov[i++].len)
+        if (iov[i].len) memcpy(to, iov[i].base, iov[i].len);
+    add_bytes(lane, size);
+    return WEFT_OK;
+}
+
+/* When its last piece has left already, the memory is free at once and nobody need be told. */
+static weft_status_t borrow(struct tcp_lane *lane, const weft_iov_t *iov, size_t n_iov, size_t pad,
+                            struct completion *completion) {
+    struct tcp_output *out = &lane->out;
+    for (size_t i = 0; i < n_iov; i++)
+        if (iov[i].len) add_borrowed(out, iov[i].base, iov[i].len);
+    uint32_t last = out->end - 1;
+    out->sheet->done[last] = completion;
+    if (pad) {
+        memset(out->sheet->bytes + out->fill, 0, pad);
+        add_bytes(lane, pad); /* a piece of its own, to which the next message is added */
+    }
+    if (out->queued >= TCP_WRITE_AT) write_out(lane);
+    if (out->first <= last) return WEFT_IN_PROGRESS;
+    out->sheet->done[last] = NULL;
+    return WEFT_OK;
+}
+
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    struct tcp_lane *lane = tcp_lane(l);
+    size_t payload = 0;
+    if (n_iov > TCP_MAX_IOV) return weft__fail(WEFT_ERR_TOO_BIG, "%zu pieces are too many", n_iov);
+    for (size_t i = 0; i < n_iov; i++) {
+        if (iov[i].len > TCP_MAX_PAYLOAD - payload) return weft__fail(WEFT_ERR_TOO_BIG, "payload beyond max_zcopy");
+        payload += iov[i].len;
+    }
+    if (header_len > TCP_MAX_HEADER) return weft__fail(WEFT_ERR_TOO_BIG, "%zu bytes of header", header_len);
+    size_t len = header_len + payload, size = tcp_frame_size((uint32_t)len), pad = size - TCP_FRAME_HEAD - len;
+    bool copy = payload <= TCP_COPY_BELOW;
+    size_t bytes = copy ? size : TCP_FRAME_HEAD + header_len + pad;
+    unsigned pieces = copy ? 1 : (unsigned)n_iov + 2;
+    weft_status_t st = make_room(lane, bytes, pieces);
+    if (st != WEFT_OK) return st;
+
+    uint8_t *p = begin_frame(lane);
+    tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len);
+    if (header_len) memcpy(p + TCP_FRAME_HEAD, header, header_len);
+    sent(lane, payload);
+    if (copy) {
+        memset(p + size - pad, 0, pad);
+        return copy_out(lane, p + TCP_FRAME_HEAD + header_len, iov, n_iov, size);
+    }
+    add_bytes(lane, TCP_FRAME_HEAD + header_len);
+    return borrow(lane, iov, n_iov, pad, completion);
+}
+
+static weft_status_t flush(struct lane *l, struct completion *completion) {
+    struct tcp_lane *lane = tcp_lane(l);
+    if (lane->out.queued == 0) return WEFT_OK;
+    weft_status_t st = make_room(lane, 0, 1);
+    if (st != WEFT_OK) return st;
+    if (lane->out.queued == 0) return WEFT_OK;
+    add_borrowed(&lane->out, NULL, 0);
+    lane->out.sheet->done[lane->out.end - 1] = completion;
+    return WEFT_IN_PROGRESS;
+}
+
+static void pending_add(struct lane *l, struct pending *p) {
+    struct tcp_lane *lane = tcp_lane(l);
+    p->next = NULL;
+    if (!lane->pending) lane->last_pending = &lane->pending;
+    *lane->last_pending = p;
+    lane->last_pending = &p->next;
+    if (lane->lane.ops == &tcp_ops_open && !lane->out.blocked) tcp_lane_todo(lane, TODO_WRITTEN);
+}
+
+static void pending_remove(struct lane *l, struct pending *p) {
+    struct tcp_lane *lane = tcp_lane(l);
+    struct pending **link = &lane->pending;
+    while (*link && *link != p) link = &(*link)->next;
+    if (!*link) return;
+    *link = p->next;
+    if (lane->last_pending == &p->next) lane->last_pending = link;
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------- */
+
+/* The sheet has 8 bytes and a piece more than messages may use. */
+void tcp_output_goodbye(struct tcp_lane *lane) {
+    if (need_sheet(lane) < 0) {
+        tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);
+        tcp_lane_todo(lane, TODO_BREAK);
+        return;
+    }
+    tcp_frame_encode(begin_frame(lane), TCP_FRAME_GOODBYE, 0, 0);
+    add_bytes(lane, TCP_FRAME_HEAD);
+}
+
+void tcp_output_part(struct tcp_lane *lane) {
+    struct tcp_output *out = &lane->out;
+    uint8_t goodbye[TCP_FRAME_HEAD];
+    if (out->queued) return; /* perhaps in the middle of a frame */
+    tcp_frame_encode(goodbye, TCP_FRAME_GOODBYE, 0, 0);
+    tcp_count(lane)->tcp_writes++;
+    (void)!send(lane->fd, goodbye, sizeof goodbye, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* ---- the tables: not up yet, up, ended ------------------------------------------------------------------------- */
+
+static weft_status_t early_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    return WEFT_NO_RESOURCE;
+}
+static weft_status_t early_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
+    return WEFT_NO_RESOURCE;
+}
+static weft_status_t early_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                                 const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    return WEFT_NO_RESOURCE;
+}
+static weft_status_t early_flush(struct lane *l, struct completion *completion) {
+    return WEFT_OK;
+}
+
+static weft_status_t ended(struct lane *l) {
+    weft_status_t why = tcp_lane(l)->why;
+    return weft__fail(why ? why : WEFT_ERR_CLOSED, "the connection has ended");
+}
+static weft_status_t ended_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    return ended(l);
+}
+static weft_status_t ended_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
+    return ended(l);
+}
+static weft_status_t ended_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                                 const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    return ended(l);
+}
+static weft_status_t ended_flush(struct lane *l, struct completion *completion) {
+    return ended(l);
+}
+
+const struct lane_ops tcp_ops_early = {.am_short = early_short,
+                                       .am_bcopy = early_bcopy,
+                                       .am_zcopy = early_zcopy,
+                                       .flush = early_flush,
+                                       .pending_add = pending_add,
+                                       .pending_remove = pending_remove,
+                                       .close = tcp_lane_close,
+                                       .describe = tcp_lane_describe};
+const struct lane_ops tcp_ops_open = {.am_short = am_short,
+                                      .am_bcopy = am_bcopy,
+                                      .am_zcopy = am_zcopy,
+                                      .flush = flush,
+                                      .pending_add = pending_add,
+                                      .pending_remove = pending_remove,
+                                      .close = tcp_lane_close,
+                                      .describe = tcp_lane_describe};
+const struct lane_ops tcp_ops_ended = {.am_short = ended_short,
+                                       .am_bcopy = ended_bcopy,
+                                       .am_zcopy = ended_zcopy,
+                                       .flush = ended_flush,
+                                       .pending_add = pending_add,
+                                       .pending_remove = pending_remove,
+                                       .close = tcp_lane_close,
+                                       .describe = tcp_lane_describe};

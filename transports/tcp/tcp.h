@@ -1,0 +1,237 @@
+/*
+ * The inside of the tcp transport, shared by its files. A lane is one connection; its conversation is the machine of
+ * tcp_conn.fsm, and what a state does with data is the ops, `ready` and `in.am` pointers that the port (lane.c) installs.
+ */
+#ifndef WEFT_TCP_H
+#define WEFT_TCP_H
+
+#include "key.h"
+#include "name.h"
+#include "tcp_conn.h"
+#include "wire.h"
+
+#include <netinet/in.h>
+#include <reactor/counters.h>
+#include <stdbool.h>
+#include <sys/queue.h>
+#include <sys/uio.h>
+#include <transports/registry.h>
+#include <transports/transport.h>
+
+enum {
+    TCP_MAX_GREETING = 1024, /* connections that have not proved themselves, by interface */
+    TCP_MAX_IOV = 16,
+    TCP_SEGMENTS = 64,        /* pieces of one write */
+    TCP_COPY_BELOW = 1024,    /* borrowing smaller payloads costs more than copying them */
+    TCP_WRITE_AT = 32 * 1024, /* queued bytes that are worth a write of their own */
+    TCP_HOT = 4,              /* sockets read without asking epoll */
+    TCP_QUIET = 2000,         /* reads that found nothing, until a socket is no longer hot */
+    TCP_YIELD = 64,           /* … until it gives its place to another */
+    TCP_ACCEPT_PAUSE_MS = 100 /* out of file descriptors */
+};
+
+/* ---- pool.c: buffers, lent to lanes only while they hold something ------------------------------------- */
+
+enum tcp_buffer_class { TCP_BUF_READ, TCP_BUF_BIG, TCP_BUF_SHEET, TCP_N_BUF_CLASSES };
+
+struct tcp_buffer {
+    struct tcp_buffer *next;
+    size_t size; /* of `bytes` */
+    enum tcp_buffer_class class;
+    _Alignas(16) uint8_t bytes[];
+};
+
+struct tcp_pool {
+    size_t size[TCP_N_BUF_CLASSES];
+    struct tcp_buffer *idle[TCP_N_BUF_CLASSES];
+    unsigned n_idle[TCP_N_BUF_CLASSES];
+};
+
+void tcp_pool_init(struct tcp_pool *pool, size_t buffer);
+struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum tcp_buffer_class class);
+void tcp_pool_put(struct tcp_pool *pool, struct tcp_buffer *buffer); /* NULL is nothing */
+
+/* ---- a lane ----------------------------------------------------------------------------------------------- */
+
+/* What one write gathers: pieces of the sheet's own bytes and of memory borrowed from users, in order. */
+struct tcp_sheet {
+    struct iovec iov[TCP_SEGMENTS];
+    struct completion *done[TCP_SEGMENTS]; /* told when that piece has been written; mostly NULL */
+    _Alignas(16) uint8_t bytes[];
+};
+
+struct tcp_output {
+    struct tcp_buffer *buffer; /* NULL: nothing is queued */
+    struct tcp_sheet *sheet;   /* in it */
+    struct iovec *open;        /* the last piece, while bytes may be added to it */
+    uint32_t told, first, end; /* pieces: [told, first) written, their completions not told; [first, end) waiting */
+    uint32_t fill;             /* of sheet->bytes */
+    size_t queued;             /* bytes in [first, end) */
+    bool blocked;              /* the socket takes no more until it says so */
+    bool dirty;                /* on the interface's list */
+};
+
+struct tcp_input {
+    struct tcp_buffer *buffer;
+    uint32_t begin, end;
+    uint32_t missing;            /* of the frame that has begun; 0: whole ones may be there, or none */
+    bool reading;                /* a handler may be at work in the buffer */
+    enum tcp_buffer_class class; /* of the next buffer: big after a big frame */
+    const lane_am_fn *am;        /* the owner's handlers, or those that throw away */
+};
+
+/* Until it is open. */
+struct tcp_hands {
+    union tcp_sockaddr candidate[TCP_MAX_SOCKADDRS];
+    size_t n_candidates, at;
+    uint64_t target;                                              /* the worker that is meant; 0: whoever listens */
+    uint8_t hello[TCP_HELLO_SIZE], challenge[TCP_CHALLENGE_SIZE]; /* as they were on the wire */
+    uint8_t proof[TCP_PROOF];                                     /* ours, computed where it can still fail */
+    uint8_t in[TCP_GREETING_MAX];
+    size_t in_len;
+};
+
+/* What the lane's job has to do, in this order. Calls to the owner are made there, never inside its own calls. */
+enum tcp_todo {
+    TODO_REDIAL = 1,
+    TODO_READ = 2, /* frames are left in the buffer, or the socket's last words are to be read */
+    TODO_BREAK = 4,
+    TODO_WRITTEN = 8, /* completions to tell, pending operations to retry */
+    TODO_ACCEPTED = 16,
+    TODO_UP = 32,
+    TODO_DOWN = 64,
+    TODO_CLOSED = 128
+};
+
+struct tcp_iface;
+
+struct tcp_lane {
+    struct lane lane;
+    struct tcp_conn conn;
+    int fd;
+    unsigned todo;
+    struct tcp_output out;
+    struct tcp_input in;
+    unsigned quiet; /* reads in a row that found nothing */
+    int hot;        /* its place in iface->hot, or -1 */
+    void (*ready)(struct tcp_lane *lane, int events);
+    struct watch watch;
+    struct job job;
+    struct timer deadline;
+    struct pending *pending, **last_pending;
+    struct tcp_hands *hands;
+    struct tl_listener *listener; /* that it came through, until the owner was told */
+    weft_status_t why;            /* the first reason to end */
+    bool acceptor;
+    union tcp_sockaddr peer;
+    uint64_t peer_worker;
+    TAILQ_ENTRY(tcp_lane) of_iface, of_dirty;
+};
+
+TAILQ_HEAD(tcp_lanes, tcp_lane);
+
+static inline struct tcp_lane *tcp_lane(struct lane *lane) {
+    return (struct tcp_lane *)lane;
+}
+
+struct tl_listener {
+    struct tcp_iface *iface;
+    void *arg;
+    int fd;
+    struct watch watch;
+    struct timer pause;
+    union tcp_sockaddr at;
+    char uri[TCP_NAME_ROOM + 8];
+    LIST_ENTRY(tl_listener) of_iface;
+};
+
+struct tcp_iface {
+    struct iface iface;
+    struct poller poller;
+    struct tcp_lane *hot[TCP_HOT];
+    struct job flush_job;
+    struct tcp_lanes dirty; /* with bytes to write */
+    unsigned n_dirty;
+    struct tcp_pool pool;
+    uint32_t sheet_room; /* bytes of a sheet for messages; a goodbye always finds more */
+    uint64_t worker_id, host_id;
+    struct tcp_key key;
+    bool have_key;
+    struct tcp_lanes lanes;    /* that the owner knows */
+    struct tcp_lanes greeting; /* accepted and not yet handed over, oldest first */
+    unsigned n_greeting;
+    uint32_t next_id;
+    LIST_HEAD(, tl_listener) listeners;
+    struct tl_listener *own; /* of the worker's address */
+    int reserve_fd;          /* given up to refuse a connection when there is no other */
+};
+
+static inline struct tcp_iface *tcp_iface_of(const struct tcp_lane *lane) {
+    return (struct tcp_iface *)lane->lane.iface;
+}
+static inline struct reactor *tcp_reactor(const struct tcp_lane *lane) {
+    return lane->lane.iface->reactor;
+}
+static inline struct counters *tcp_count(const struct tcp_lane *lane) {
+    return weft__count(tcp_reactor(lane));
+}
+weft_context_t *tcp_context(const struct tcp_lane *lane);
+
+/* lane.c: life, the machine's port, calls to the owner */
+weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_lane **lane_p);
+void tcp_lane_free(struct tcp_lane *lane); /* one that never began, or that nobody knows */
+void tcp_lane_todo(struct tcp_lane *lane, unsigned what);
+void tcp_lane_why(struct tcp_lane *lane, weft_status_t why);                   /* kept if it is the first */
+void tcp_lane_bad(struct tcp_lane *lane, weft_status_t why, const char *what); /* logs, and steps BAD */
+weft_status_t tcp_lane_watch(struct tcp_lane *lane, int events);
+void tcp_lane_release(struct tcp_lane *lane);
+void tcp_lane_abandon(struct tcp_lane *lane); /* before the owner knew of it; frees */
+
+/* dial.c */
+void tcp_dial(struct tcp_lane *lane);
+void tcp_dial_failed(struct tcp_lane *lane);
+weft_status_t tcp_socket(int family, int *fd_p);
+void tcp_socket_tune(int fd, weft_context_t *context);
+weft_status_t tcp_status_of(int error);
+
+/* greet.c: the handshake; the machine says when */
+void tcp_greet_ready(struct tcp_lane *lane, int events);
+void tcp_say_hello(struct tcp_lane *lane);
+void tcp_say_challenge(struct tcp_lane *lane);
+void tcp_say_proof(struct tcp_lane *lane);
+void tcp_say_refusal(int fd, weft_status_t why);
+
+/* output.c */
+extern const struct lane_ops tcp_ops_early, tcp_ops_open, tcp_ops_ended;
+void tcp_output_goodbye(struct tcp_lane *lane);
+void tcp_output_part(struct tcp_lane *lane); /* a goodbye, if it can be said at once */
+void tcp_output_turn(struct tcp_lane *lane); /* writes, tells, retries: within a turn only */
+void tcp_output_tell(struct tcp_lane *lane,
+                     weft_status_t unwritten); /* all completions; the output is empty then */
+void tcp_output_retry(struct tcp_lane *lane);
+void tcp_output_unblock(struct tcp_lane *lane); /* the socket may take more */
+void tcp_output_clean(struct tcp_lane *lane);   /* not dirty */
+int tcp_flush_dirty(struct tcp_iface *iface);
+/* lane.c, for the tables of output.c */
+void tcp_lane_close(struct lane *lane, bool flush);
+void tcp_lane_describe(struct lane *lane, char *buf, size_t size);
+
+/* input.c */
+void tcp_input_open(struct tcp_lane *lane);
+void tcp_input_ready(struct tcp_lane *lane, int events);
+int tcp_input_read(struct tcp_lane *lane, unsigned budget);
+void tcp_input_discard(struct tcp_lane *lane);   /* from now on frames are thrown away */
+void tcp_input_drop(struct tcp_lane *lane);      /* and those in the buffer too */
+void tcp_input_give_back(struct tcp_lane *lane); /* the buffer, if nothing is left in it */
+void tcp_hot_leave(struct tcp_lane *lane);
+int tcp_poll(struct poller *poller, unsigned budget);
+
+/* listener.c */
+weft_status_t tcp_listen(struct tcp_iface *iface, const struct tcp_where *where, int backlog, void *arg,
+                         struct tl_listener **listener_p);
+void tcp_listener_close(struct tl_listener *listener);
+
+/* iface.c */
+weft_status_t tcp_iface_key(struct tcp_iface *iface); /* reads it when it is first needed */
+
+#endif
