@@ -32,6 +32,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     struct collective *c = list_of(m, struct collective, core.fsm);
     switch ((enum collective_effect)effect) {
     case COLL_FX_RECALL:
+        c->status = c->team->status;
         if (c->plan) weft__steps_recall(c);
         if (c->n_lent == 0) weft__job_post(c->team->reactor, &c->returned);
         break;
@@ -54,8 +55,8 @@ void weft__collective_finish(struct collective *c) {
     fsm_step(&c->core.fsm, COLL_EV_FINISH);
 }
 
-void weft__collective_stop(struct collective *c, weft_status_t status) {
-    if (c->status == WEFT_OK) c->status = status;
+/* One whose last step is done keeps its outcome. */
+void weft__collective_stop(struct collective *c) {
     fsm_step(&c->core.fsm, COLL_EV_STOP);
 }
 

@@ -64,7 +64,8 @@ struct collective {
 /* Begins it: WEFT_OK when it is done already, WEFT_IN_PROGRESS, or an error and nothing has happened. */
 weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *call, const weft_op_t *op,
                                      void (*over)(weft_team_t *, weft_status_t));
-void weft__collective_stop(struct collective *c, weft_status_t status);
+/* The team has failed: it ends with the team's status. */
+void weft__collective_stop(struct collective *c);
 /* A member left in good order: collectives that still need it end. */
 void weft__collectives_without(weft_team_t *team, uint32_t rank);
 /* A message of the team; takes over `am`'s payload if need be. */

@@ -48,7 +48,7 @@ void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed) {
 static void stop_all(weft_team_t *team) {
     for (struct list *at = team->active.next, *next; at != &team->active; at = next) {
         next = at->next;
-        weft__collective_stop(list_of(at, struct collective, of_team), team->status);
+        weft__collective_stop(list_of(at, struct collective, of_team));
     }
 }
 
@@ -129,7 +129,7 @@ static weft_status_t check_records(weft_team_t *team) {
         return weft__fail(WEFT_ERR_PROTOCOL, "the exchange put something else in place %u", team->rank);
     for (uint32_t r = 0; r < team->size; r++) {
         const struct member_record *other = &team->record[r];
-        if (other->eager != mine->eager || other->slot != mine->slot || other->choices != mine->choices)
+        if (other->slot != mine->slot || other->choices != mine->choices)
             return weft__fail(WEFT_ERR_INVALID_PARAM, "rank %u has other settings coll.*", r);
         if (r != team->rank && other->address_len == mine->address_len &&
             memcmp(other->address, mine->address, mine->address_len) == 0)
@@ -178,7 +178,7 @@ static void share_memory(weft_team_t *team) {
 /* ---- the first collective: does everybody have the segment? ----------------------------------------------------------- */
 
 static void agreed(weft_team_t *team, weft_status_t status) {
-    if (status < 0) return; /* the team has failed with it */
+    if (status < 0 || team->status < 0) return; /* the team has failed, with it or after it */
     if (team->segment && team->agreed) {
         weft__team_segment_opened(team->segment);
         weft__slots_watch(team);
@@ -204,6 +204,8 @@ static weft_status_t agree(weft_team_t *team) {
 static weft_status_t connect_all(weft_team_t *team) {
     weft_status_t st = check_records(team);
     if (st < 0) return st;
+    for (uint32_t r = 0; r < team->size; r++)
+        if (team->record[r].eager < team->eager) team->eager = team->record[r].eager;
     team->per_core = most_per_core(team);
     team->id = identity(team);
     share_memory(team);
@@ -371,9 +373,23 @@ static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t
     return WEFT_OK;
 }
 
+/* Sent unasked is only what every transport of this worker carries in one piece: it is there when its handler runs. */
+static uint64_t one_piece(const weft_worker_t *worker) {
+    uint64_t most = UINT64_MAX;
+    for (uint32_t i = 0; i < worker->n_ifaces; i++) {
+        const struct iface_attr *attr = &worker->iface[i]->attr;
+        uint64_t head = 8 + COLL_WIRE_BYTES, copied = attr->max_bcopy > head ? attr->max_bcopy - head : 0;
+        uint64_t here = attr->max_zcopy > copied ? attr->max_zcopy : copied;
+        if (here < most) most = here;
+    }
+    return most;
+}
+
 static weft_status_t take_settings(weft_team_t *team) {
     weft_context_t *context = team->worker->context;
+    uint64_t most = one_piece(team->worker);
     team->eager = weft__setting_u64(context, SETTING_COLL_EAGER);
+    if (team->eager > most) team->eager = most;
     team->unexpected_most = weft__setting_u64(context, SETTING_COLL_UNEXPECTED);
     team->segment_bytes = weft__setting_u64(context, SETTING_COLL_SEGMENT) / 64 * 64;
     if (team->segment_bytes == 0) team->segment_bytes = 64;

@@ -1,0 +1,314 @@
+/* Collectives of several workers, over every transport and through every algorithm. */
+#include "team.h"
+
+static uint64_t counter_sum(struct crew *c, const char *name) {
+    uint64_t sum = 0;
+    for (uint32_t r = 0; r < c->size; r++) sum += weft_worker_count(c->rank[r].worker, name);
+    return sum;
+}
+
+static int32_t in[MOST_RANKS][70000], out[MOST_RANKS][70000];
+
+static void allreduce_right(struct crew *c, size_t count, bool in_place) {
+    for (uint32_t r = 0; r < c->size; r++)
+        for (size_t i = 0; i < count; i++) in[r][i] = (int32_t)(r * 1000 + i * 7), out[r][i] = -1;
+    EVERYBODY(c,
+              weft_allreduce(me->team, in[r], in_place ? in[r] : out[r], count, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+    uint32_t n = c->size;
+    for (uint32_t r = 0; r < n; r++) {
+        CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+        CHECK_EQ(c->rank[r].outcome_calls, 1);
+        const int32_t *got = in_place ? in[r] : out[r];
+        for (size_t i = 0; i < count; i++)
+            if (got[i] != (int32_t)(n * (n - 1) / 2 * 1000 + n * i * 7))
+                CHECK_EQ(got[i], n * (n - 1) / 2 * 1000 + n * i * 7);
+    }
+}
+
+static void bcast_right(struct crew *c, size_t count, uint32_t root) {
+    for (uint32_t r = 0; r < c->size; r++)
+        for (size_t i = 0; i < count; i++) in[r][i] = r == root ? (int32_t)(root * 31 + i) : -1;
+    EVERYBODY(c, weft_bcast(me->team, in[r], count, WEFT_INT32, root, OP_OF(me)));
+    for (uint32_t r = 0; r < c->size; r++) {
+        CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+        for (size_t i = 0; i < count; i++)
+            if (in[r][i] != (int32_t)(root * 31 + i)) CHECK_EQ(in[r][i], root * 31 + i);
+    }
+}
+
+static void allgather_right(struct crew *c, size_t count, bool in_place) {
+    for (uint32_t r = 0; r < c->size; r++)
+        for (size_t i = 0; i < count; i++) {
+            in[r][i] = (int32_t)(r * 100 + i);
+            if (in_place) out[r][r * count + i] = in[r][i];
+        }
+    EVERYBODY(
+        c, weft_allgather(me->team, in_place ? &out[r][r * count] : in[r], out[r], count, WEFT_INT32, OP_OF(me)));
+    for (uint32_t r = 0; r < c->size; r++) {
+        CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+        for (size_t i = 0; i < count * c->size; i++)
+            if (out[r][i] != (int32_t)(i / count * 100 + i % count))
+                CHECK_EQ(out[r][i], i / count * 100 + i % count);
+    }
+}
+
+static void all_right(struct crew *c) {
+    static const size_t counts[] = {1, 5, 1000, 5000};
+    for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
+        allreduce_right(c, counts[i], i % 2);
+        bcast_right(c, counts[i], (uint32_t)(i % c->size));
+        allgather_right(c, counts[i] > 1000 ? 1000 : counts[i], i % 2);
+        EVERYBODY(c, weft_barrier(me->team, OP_OF(me)));
+        for (uint32_t r = 0; r < c->size; r++) CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+    }
+}
+
+static void sizes_right(const char *transports, const char *setting, const char *value) {
+    static const uint32_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 9};
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct crew c;
+        crew_up(&c, sizes[i], transports, setting, value);
+        all_right(&c);
+        crew_down(&c);
+    }
+}
+
+TEST(teams_of_1_to_9_over_shm) {
+    sizes_right("self,shm", NULL, NULL);
+}
+TEST(teams_of_1_to_9_over_shm_without_a_segment) {
+    sizes_right("self,shm", "coll.slot", "0");
+}
+TEST(teams_of_1_to_9_over_tcp) {
+    sizes_right("self,tcp", NULL, NULL);
+}
+
+static void algorithms_right(const char *transports, const char *choices) {
+    for (uint32_t size = 2; size <= 5; size++) {
+        struct crew c;
+        crew_up(&c, size, transports, "coll.algorithms", choices);
+        all_right(&c);
+        crew_down(&c);
+    }
+}
+
+TEST(every_algorithm_over_messages) {
+    algorithms_right("self,shm", "barrier=tree,bcast=chain,allreduce=ring,allgather=neighbours");
+    algorithms_right("self,shm", "barrier=dissemination,bcast=binomial,allreduce=doubling,allgather=bruck");
+    algorithms_right("self,shm", "allreduce:-4k=fold,allreduce=pipeline");
+    algorithms_right("self,tcp", "barrier=tree,bcast=chain,allreduce=pipeline,allgather=neighbours");
+}
+
+TEST(large_messages_wait_for_their_receive) {
+    struct crew c;
+    crew_up(&c, 3, "self,shm", "coll.algorithms", "bcast=binomial,allreduce=ring");
+    bcast_right(&c, 70000, 1);
+    allreduce_right(&c, 70000, false);
+    allreduce_right(&c, 70000, true);
+    crew_down(&c);
+    crew_up(&c, 3, "self,tcp", NULL, NULL);
+    bcast_right(&c, 70000, 2);
+    allreduce_right(&c, 70000, true);
+    allgather_right(&c, 20000, false);
+    crew_down(&c);
+}
+
+TEST(small_ones_on_one_host_go_through_the_segment) {
+    struct crew c;
+    crew_up(&c, 4, "self,shm", NULL, NULL);
+    uint64_t before = counter_sum(&c, "coll.messages");
+    for (int i = 0; i < 50; i++) allreduce_right(&c, 1 + (size_t)i * 100, i % 2);
+    bcast_right(&c, 10000, 3);
+    CHECK_EQ(counter_sum(&c, "coll.slots"), 4 * 51);
+    CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
+    crew_down(&c);
+}
+
+/* ---- types and operations --------------------------------------------------------------------------------------------- */
+
+TEST(types_and_operations_reach_the_reduction) {
+    struct crew c;
+    crew_up(&c, 3, "self,shm", NULL, NULL);
+    uint8_t bytes[3][9], result[3][9];
+    for (uint32_t r = 0; r < 3; r++)
+        for (int i = 0; i < 9; i++) bytes[r][i] = (uint8_t)(1 << r | i << 4);
+    EVERYBODY(&c, weft_allreduce(me->team, bytes[r], result[r], 9, WEFT_UINT8, WEFT_BOR, OP_OF(me)));
+    for (uint32_t r = 0; r < 3; r++)
+        for (int i = 0; i < 9; i++) CHECK_EQ(result[r][i], (uint8_t)(7 | i << 4));
+    double values[3][5], best[3][5];
+    for (uint32_t r = 0; r < 3; r++)
+        for (int i = 0; i < 5; i++) values[r][i] = (i + 1) * (r == 1 ? -2.5 : 1.5);
+    EVERYBODY(&c, weft_allreduce(me->team, values[r], best[r], 5, WEFT_FLOAT64, WEFT_MIN, OP_OF(me)));
+    for (uint32_t r = 0; r < 3; r++)
+        for (int i = 0; i < 5; i++) CHECK(best[r][i] == (i + 1) * -2.5);
+    CHECK_EQ(weft_allreduce(c.rank[0].team, values[0], best[0], 5, WEFT_FLOAT64, WEFT_BAND, NULL),
+             WEFT_ERR_UNSUPPORTED);
+    crew_down(&c);
+}
+
+/* Sums that depend on their order; with the flag, any algorithm gives the bits of the fold by rank. */
+static void fixed_order_with(const char *setting, const char *value, size_t count, const char *transports) {
+    enum { RANKS = 5 };
+    static float part[RANKS][20000], sum[RANKS][20000];
+    struct crew c;
+    crew_up(&c, RANKS, transports, setting, value);
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (size_t i = 0; i < count; i++)
+            part[r][i] = (r == 1 ? 1e8f : r == 3 ? -1e8f : 0.3f) * (float)(i % 13 + 1);
+    EVERYBODY(&c, weft_allreduce(me->team, part[r], sum[r], count, WEFT_FLOAT32, WEFT_SUM,
+                                 &(weft_op_t){.done = on_outcome, .arg = me, .flags = WEFT_COLL_FIXED_ORDER}));
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (size_t i = 0; i < count; i++) {
+            volatile float want = part[0][i];
+            for (uint32_t k = 1; k < RANKS; k++) want = want + part[k][i];
+            CHECK(sum[r][i] == want);
+        }
+    crew_down(&c);
+}
+
+TEST(fixed_order_gives_the_same_bits_whatever_the_algorithm) {
+    fixed_order_with(NULL, NULL, 100, "self,shm");
+    fixed_order_with(NULL, NULL, 20000, "self,shm");
+    fixed_order_with("coll.slot", "0", 100, "self,shm");
+    fixed_order_with("coll.algorithms", "allreduce=ring,allreduce=doubling", 20000, "self,shm");
+    fixed_order_with(NULL, NULL, 500, "self,tcp");
+}
+
+/* ---- several at a time -------------------------------------------------------------------------------------------------- */
+
+enum { MANY = 40 };
+static void many_at_once(const char *transports, const char *setting, const char *value) {
+    static int64_t value_of[MOST_RANKS][MANY], sum[MOST_RANKS][MANY];
+    struct crew c;
+    crew_up(&c, 4, transports, setting, value);
+    int done[4] = {0};
+    for (uint32_t r = 0; r < 4; r++)
+        for (int i = 0; i < MANY; i++) value_of[r][i] = (int64_t)(r + 1) * i;
+    /* Rank by rank, so that the first ones run far ahead of the last. */
+    for (uint32_t r = 0; r < 4; r++) {
+        expect_outcome(&c.rank[r]);
+        for (int i = 0; i < MANY; i++) {
+            weft_status_t st = i % 3 == 2 ? weft_bcast(c.rank[r].team, &value_of[r][i], 1, WEFT_INT64,
+                                                       (uint32_t)i % 4, OP_OF(&c.rank[r]))
+                                          : weft_allreduce(c.rank[r].team, &value_of[r][i], &sum[r][i], 1,
+                                                           WEFT_INT64, WEFT_SUM, OP_OF(&c.rank[r]));
+            CHECK(st >= 0);
+            if (st == WEFT_OK) done[r]++;
+        }
+        for (int turn = 0; turn < 20; turn++) crew_turn(&c);
+    }
+    for (uint32_t r = 0; r < 4; r++) UNTIL(&c, c.rank[r].outcome_calls + done[r] == MANY);
+    for (uint32_t r = 0; r < 4; r++)
+        for (int i = 0; i < MANY; i++) {
+            if (i % 3 == 2)
+                CHECK_EQ(value_of[r][i], (int64_t)(i % 4 + 1) * i);
+            else
+                CHECK_EQ(sum[r][i], 10 * i);
+        }
+    crew_down(&c);
+}
+
+TEST(collectives_in_flight_together_do_not_mix) {
+    many_at_once("self,shm", NULL, NULL);
+    many_at_once("self,shm", "coll.slot", "0");
+    many_at_once("self,tcp", NULL, NULL);
+}
+
+TEST(a_root_that_broadcasts_without_end_is_held_back) {
+    struct crew c;
+    crew_up(&c, 2, "self,shm", "coll.slot", "0");
+    expect_outcome(&c.rank[0]);
+    int now = 0, later = 0;
+    for (int i = 0; i < 1000; i++) {
+        weft_status_t st = weft_bcast(c.rank[0].team, &in[0][i], 1, WEFT_INT32, 0, OP_OF(&c.rank[0]));
+        CHECK(st >= 0);
+        if (st == WEFT_OK)
+            now++;
+        else
+            later++;
+        if (i % 10 == 0) crew_turn(&c);
+    }
+    CHECK(later >= 1000 / 32);
+    expect_outcome(&c.rank[1]);
+    for (int i = 0; i < 1000; i++) {
+        weft_status_t st = weft_bcast(c.rank[1].team, &in[1][i], 1, WEFT_INT32, 0, OP_OF(&c.rank[1]));
+        CHECK(st >= 0);
+        if (st == WEFT_OK) c.rank[1].outcome_calls++;
+    }
+    UNTIL(&c, c.rank[1].outcome_calls == 1000 && c.rank[0].outcome_calls == later);
+    crew_down(&c);
+}
+
+TEST(two_teams_of_the_same_workers_do_not_mix) {
+    struct crew a, b;
+    crew_workers(&a, 3, "self,shm", NULL, 0);
+    crew_teams(&a);
+    b = a;
+    for (uint32_t r = 0; r < 3; r++) b.rank[r].crew = &b;
+    crew_teams(&b);
+    for (int i = 0; i < 5; i++) {
+        allreduce_right(&a, 10, false);
+        allreduce_right(&b, 20, false);
+        for (uint32_t r = 0; r < 3; r++) in[r][0] = (int32_t)r, in[r][100] = (int32_t)(10 * r);
+        for (uint32_t r = 0; r < 3; r++) expect_outcome(&a.rank[r]), expect_outcome(&b.rank[r]);
+        for (uint32_t r = 0; r < 3; r++) {
+            posted(&b.rank[r], weft_allreduce(b.rank[r].team, &in[r][100], &out[r][100], 1, WEFT_INT32, WEFT_SUM,
+                                              OP_OF(&b.rank[r])));
+            posted(&a.rank[r],
+                   weft_allreduce(a.rank[r].team, in[r], out[r], 1, WEFT_INT32, WEFT_MAX, OP_OF(&a.rank[r])));
+        }
+        UNTIL(&a, all_told(&a) && all_told(&b));
+        for (uint32_t r = 0; r < 3; r++) CHECK(out[r][0] == 2 && out[r][100] == 30);
+    }
+    crew_close_teams(&b);
+    allreduce_right(&a, 10, false);
+    crew_down(&a);
+}
+
+/* ---- what may not be asked ---------------------------------------------------------------------------------------------- */
+
+TEST(wrong_arguments_are_named) {
+    struct crew c;
+    char text[400];
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    weft_team_t *team = c.rank[0].team;
+    int x = 0;
+    CHECK_EQ(weft_barrier(NULL, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_bcast(team, &x, 1, WEFT_INT32, 2, NULL), WEFT_ERR_INVALID_PARAM);
+    weft_status_describe(WEFT_ERR_INVALID_PARAM, text, sizeof text);
+    CHECK(strstr(text, "root"));
+    CHECK_EQ(weft_bcast(team, NULL, 1, WEFT_INT32, 0, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_bcast(team, &x, 1, (weft_datatype_t)77, 0, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_allreduce(team, &x, NULL, 1, WEFT_INT32, WEFT_SUM, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_allreduce(team, &x, &x, 1, WEFT_INT32, (weft_reduction_t)9, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_allgather(team, NULL, &x, 1, WEFT_INT32, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_allgather(team, &x, &x, SIZE_MAX / 2, WEFT_INT32, NULL), WEFT_ERR_TOO_BIG);
+    CHECK_EQ(weft_bcast(team, NULL, 0, WEFT_INT32, 0, NULL), WEFT_OK);
+    weft_team_t *none;
+    CHECK_EQ(weft_team_create(c.rank[0].worker, NULL, &none), WEFT_ERR_INVALID_PARAM);
+    weft_exchange_t bad = c.board.exchange[0];
+    bad.rank = 2;
+    CHECK_EQ(weft_team_create(c.rank[0].worker, &(weft_team_params_t){.exchange = &bad}, &none),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK(weft_team_ep(team, 2) == NULL);
+    CHECK(weft_team_ep(team, 1) != NULL);
+    CHECK(weft_team_ep(team, 0) != NULL);
+    CHECK_EQ(weft_team_size(team), 2);
+    CHECK_EQ(weft_team_rank(c.rank[1].team), 1);
+    crew_down(&c);
+}
+
+TEST(a_setting_that_does_not_parse_is_refused) {
+    static const char *const bad[] = {
+        "x", "bcast", "bcast=", "bcast=ring", "allreduce:8k=ring", "bcast=chain,", "bcast:5-2=chain"};
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct crew c;
+        weft_setting_t one = {"coll.algorithms", bad[i]};
+        weft_team_t *team;
+        crew_workers(&c, 1, "self", &one, 1);
+        board_make(&c.board, 1);
+        CHECK_EQ(weft_team_create(c.rank[0].worker, &(weft_team_params_t){.exchange = &c.board.exchange[0]}, &team),
+                 WEFT_ERR_INVALID_PARAM);
+        crew_down(&c);
+    }
+}

@@ -1,0 +1,68 @@
+#define _GNU_SOURCE
+/* The memory that a team shares: opened by those it is meant for, and by nobody else. */
+#include <collectives/segment.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <talloc.h>
+#include <tests/harness.h>
+
+TEST(what_one_process_makes_another_opens) {
+    struct segment *mine, *theirs;
+    CHECK_EQ(weft__team_segment_create(NULL, 4, 8192, 99, &mine), WEFT_OK);
+    pid_t maker = getpid(), child = fork();
+    if (child == 0) {
+        if (weft__team_segment_open(NULL, 4, 8192, 99, (uint32_t)maker, (uint32_t)mine->fd, &theirs) < 0) _exit(1);
+        memcpy(segment_slot(theirs, 3, 4), "published", 10);
+        atomic_store(&theirs->head->channel[3].published, 7);
+        _exit(0);
+    }
+    int status;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+    CHECK_EQ(atomic_load(&mine->head->channel[3].published), 7);
+    CHECK(strcmp((char *)segment_slot(mine, 3, 4), "published") == 0);
+    weft__team_segment_close(mine);
+}
+
+TEST(what_is_not_the_teams_segment_is_not_opened) {
+    struct segment *mine, *theirs;
+    uint32_t pid = (uint32_t)getpid();
+    CHECK_EQ(weft__team_segment_create(NULL, 4, 8192, 99, &mine), WEFT_OK);
+    CHECK(weft__team_segment_open(NULL, 4, 8192, 98, pid, (uint32_t)mine->fd, &theirs) < 0);
+    CHECK(weft__team_segment_open(NULL, 5, 8192, 99, pid, (uint32_t)mine->fd, &theirs) < 0);
+    CHECK(weft__team_segment_open(NULL, 4, 4096, 99, pid, (uint32_t)mine->fd, &theirs) < 0);
+    CHECK(weft__team_segment_open(NULL, 4, 8192, 99, pid, 4000, &theirs) < 0);
+    CHECK(weft__team_segment_open(NULL, 4, 8192, 99, pid, 1, &theirs) < 0);
+    CHECK(weft__team_segment_open(NULL, 4, 8192, 99, 0, 0, &theirs) < 0);
+    CHECK(weft__team_segment_create(NULL, SEGMENT_MOST_MEMBERS + 1, 64, 1, &theirs) < 0);
+    int fd = mine->fd;
+    weft__team_segment_opened(mine);
+    CHECK(weft__team_segment_open(NULL, 4, 8192, 99, pid, (uint32_t)fd, &theirs) < 0);
+    weft__team_segment_close(mine);
+}
+
+TEST(nobody_can_shrink_it_under_the_others) {
+    struct segment *mine;
+    CHECK_EQ(weft__team_segment_create(NULL, 2, 64, 1, &mine), WEFT_OK);
+    CHECK(ftruncate(mine->fd, 0) < 0);
+    CHECK(ftruncate(mine->fd, 1 << 24) < 0);
+    weft__team_segment_close(mine);
+}
+
+TEST(an_unsealed_file_of_the_right_size_is_refused) {
+    struct segment *mine, *theirs;
+    CHECK_EQ(weft__team_segment_create(NULL, 2, 64, 1, &mine), WEFT_OK);
+    int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)mine->bytes) == 0);
+    CHECK_EQ(pwrite(fd, mine->head, 4096, 0), 4096);
+    CHECK(weft__team_segment_open(NULL, 2, 64, 1, (uint32_t)getpid(), (uint32_t)fd, &theirs) < 0);
+    close(fd);
+    weft__team_segment_close(mine);
+}
+
+TEST(the_host_has_an_identity) {
+    CHECK(weft__host_id() != 0);
+    CHECK(weft__host_id() == weft__host_id());
+}

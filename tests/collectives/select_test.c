@@ -1,0 +1,96 @@
+/* Which algorithm is taken for what. */
+#include <collectives/select.h>
+#include <talloc.h>
+#include <tests/harness.h>
+
+static unsigned ask(const char *text, struct question question) {
+    void *root = talloc_new(NULL);
+    struct choices choices;
+    CHECK_EQ(weft__choices_parse(root, text, &choices), WEFT_OK);
+    unsigned algorithm = weft__choose(&choices, &question);
+    talloc_free(root);
+    return algorithm;
+}
+
+static struct question of(enum coll_kind kind, uint64_t bytes, uint32_t ranks) {
+    return (struct question){.kind = kind, .bytes = bytes, .ranks = ranks, .per_core = 1};
+}
+
+TEST(every_question_has_an_answer_of_its_kind) {
+    static const uint64_t bytes[] = {0, 1, 4096, 65536, 1 << 20, UINT64_C(1) << 40};
+    static const uint32_t ranks[] = {1, 2, 3, 8, 100, 5000};
+    for (int kind = 0; kind < N_COLL_KINDS; kind++)
+        for (unsigned b = 0; b < 6; b++)
+            for (unsigned r = 0; r < 6; r++)
+                for (unsigned flags = 0; flags < 8; flags++) {
+                    struct question q = of((enum coll_kind)kind, bytes[b], ranks[r]);
+                    q.slots = flags & 1;
+                    q.fixed_order = (flags & 2) && kind == COLL_ALLREDUCE;
+                    q.per_core = flags & 4 ? 8 : 1;
+                    unsigned got = ask("", q);
+                    CHECK(got <= ALGORITHM_SLOTS);
+                    if (got == ALGORITHM_SLOTS)
+                        CHECK(q.slots);
+                    else
+                        CHECK(weft__algorithms[got].kind == q.kind);
+                    if (got != ALGORITHM_SLOTS && q.fixed_order) CHECK(weft__algorithms[got].fixed_order);
+                }
+}
+
+TEST(the_setting_comes_before_the_table) {
+    struct question q = of(COLL_ALLREDUCE, 8, 4);
+    q.slots = true;
+    CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
+    CHECK_EQ(ask("allreduce=ring", q), ALGORITHM_ALLREDUCE_ring);
+    CHECK_EQ(ask("allreduce:9-=ring", q), ALGORITHM_SLOTS);
+    CHECK_EQ(ask("allreduce:-8=ring", q), ALGORITHM_ALLREDUCE_ring);
+    CHECK_EQ(ask("allreduce@5-=ring", q), ALGORITHM_SLOTS);
+    CHECK_EQ(ask("bcast=chain,allreduce@2-4:0-1k=doubling,allreduce=ring", q), ALGORITHM_ALLREDUCE_doubling);
+    q.bytes = 1025;
+    CHECK_EQ(ask("allreduce@2-4:0-1k=doubling,allreduce=ring", q), ALGORITHM_ALLREDUCE_ring);
+    q.fixed_order = true;
+    CHECK_EQ(ask("allreduce=ring,allreduce=fold", q), ALGORITHM_ALLREDUCE_fold);
+    q.slots = false;
+    CHECK_EQ(ask("allreduce=slots", q), ALGORITHM_ALLREDUCE_fold);
+}
+
+TEST(a_kilobyte_is_1024_bytes_and_a_megabyte_its_square) {
+    CHECK_EQ(ask("barrier:1k-=tree", of(COLL_BARRIER, 1024, 2)), ALGORITHM_BARRIER_tree);
+    CHECK_EQ(ask("barrier:1k-=tree", of(COLL_BARRIER, 1023, 2)), ALGORITHM_BARRIER_dissemination);
+    CHECK_EQ(ask("barrier:1m-=tree", of(COLL_BARRIER, 1 << 20, 2)), ALGORITHM_BARRIER_tree);
+    CHECK_EQ(ask("barrier:1m-=tree", of(COLL_BARRIER, (1 << 20) - 1, 2)), ALGORITHM_BARRIER_dissemination);
+}
+
+TEST(nonsense_is_refused_and_nothing_is_read_beyond_its_end) {
+    static const char *const bad[] = {",",
+                                      "=",
+                                      "barrier",
+                                      "barrier=",
+                                      "barrier=trees",
+                                      "barrier@=tre",
+                                      "barrier@0-99999999999=tree",
+                                      "barrier:1-2",
+                                      "barrier:1-2=",
+                                      "barrier:2-1=tree",
+                                      "barrier=tree,",
+                                      "barrier=tree;bcast=chain",
+                                      "barriers=tree",
+                                      "bcast=tree",
+                                      "barrier:99999999999999999999-=tree",
+                                      " barrier=tree"};
+    void *root = talloc_new(NULL);
+    struct choices choices;
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        weft_status_t st = weft__choices_parse(root, bad[i], &choices);
+        if (st != WEFT_ERR_INVALID_PARAM) printf("  taken: %s\n", bad[i]);
+        CHECK_EQ(st, WEFT_ERR_INVALID_PARAM);
+    }
+    /* Every beginning of a right text is an answer or a refusal. */
+    static const char right[] = "allreduce@2-4:0-1k=doubling,bcast:1m-=chain,barrier=slots";
+    for (size_t len = 0; len < sizeof right; len++) {
+        char *text = talloc_strndup(root, right, len);
+        weft_status_t st = weft__choices_parse(root, text, &choices);
+        CHECK(st == WEFT_OK || st == WEFT_ERR_INVALID_PARAM);
+    }
+    talloc_free(root);
+}

@@ -1,0 +1,61 @@
+/* What members say to each other, read from bytes that nobody trusts. */
+#include <collectives/wire.h>
+#include <tests/harness.h>
+
+TEST(a_header_comes_out_as_it_went_in) {
+    struct coll_wire in = {0x1122334455667788u, 9, 0xffffffffu, 1u << 30, 4095}, out;
+    uint8_t bytes[COLL_WIRE_BYTES];
+    weft__coll_wire_write(bytes, &in);
+    CHECK_EQ(bytes[0], 0x88);
+    CHECK(weft__coll_wire_read(bytes, sizeof bytes, &out));
+    CHECK(memcmp(&in, &out, sizeof in) == 0);
+}
+
+TEST(a_header_of_another_length_is_refused) {
+    uint8_t bytes[COLL_WIRE_BYTES + 8] = {0};
+    struct coll_wire out;
+    for (size_t len = 0; len <= sizeof bytes; len++)
+        CHECK_EQ(weft__coll_wire_read(bytes, len, &out), len == COLL_WIRE_BYTES);
+}
+
+static struct member_record record(void) {
+    struct member_record r = {.address_len = 200,
+                              .flags = 3,
+                              .nonce = 77,
+                              .host = 5,
+                              .cores = 2,
+                              .ranks_per_core = 9,
+                              .pid = 123,
+                              .fd = 7,
+                              .eager = 4096,
+                              .slot = 8192,
+                              .choices = 42};
+    for (size_t i = 0; i < sizeof r.address; i++) r.address[i] = (uint8_t)i;
+    return r;
+}
+
+TEST(a_record_comes_out_as_it_went_in) {
+    struct member_record in = record(), out = {0};
+    uint8_t bytes[MEMBER_RECORD_BYTES + 1];
+    bytes[MEMBER_RECORD_BYTES] = 0x5a;
+    weft__member_write(bytes, &in);
+    CHECK_EQ(bytes[MEMBER_RECORD_BYTES], 0x5a);
+    CHECK(weft__member_read(bytes, MEMBER_RECORD_BYTES, &out));
+    CHECK(out.address_len == 200 && out.flags == 3 && out.nonce == 77 && out.host == 5 && out.cores == 2);
+    CHECK(out.ranks_per_core == 9 && out.pid == 123 && out.fd == 7 && out.eager == 4096 && out.slot == 8192);
+    CHECK(out.choices == 42 && memcmp(in.address, out.address, sizeof in.address) == 0);
+}
+
+TEST(no_flipped_bit_makes_an_address_longer_than_its_room) {
+    struct member_record in = record(), out;
+    uint8_t bytes[MEMBER_RECORD_BYTES];
+    for (unsigned bit = 0; bit < 8 * MEMBER_RECORD_BYTES; bit++) {
+        weft__member_write(bytes, &in);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        if (weft__member_read(bytes, sizeof bytes, &out))
+            CHECK(out.address_len <= sizeof out.address);
+        else
+            CHECK(bit < 8 * 6);
+    }
+    for (size_t len = 0; len < MEMBER_RECORD_BYTES; len++) CHECK(!weft__member_read(bytes, len, &out));
+}
