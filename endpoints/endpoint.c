@@ -164,7 +164,7 @@ static void timed_out(struct timer *timer) {
 weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p) {
     struct weft_ep *ep = weft__new(worker->reactor, struct weft_ep);
     if (!ep) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__idmap_add(worker->reactor, &worker->eps, ep, &ep->id);
+    weft_status_t st = weft__idmap_add(worker, &worker->eps, ep, &ep->id);
     if (st < 0) {
         talloc_free(ep);
         return st;

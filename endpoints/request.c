@@ -45,7 +45,7 @@ static void deadline_passed(struct timer *timer) {
 struct weft_request *weft__request_new(struct weft_worker *worker, const struct request_kind *kind) {
     struct list *node = list_pop(&worker->free_requests);
     struct weft_request *req =
-        node ? list_of(node, struct weft_request, queued) : weft__new(worker->reactor, struct weft_request);
+        node ? list_of(node, struct weft_request, queued) : weft__new(worker, struct weft_request);
     if (!req) return NULL;
 
     *req = (struct weft_request){
@@ -97,7 +97,7 @@ weft_status_t weft__request_iov(struct weft_request *req, const weft_iov_t *iov,
 
 weft_status_t weft__request_name(struct weft_request *req) {
     if (req->id) return WEFT_OK;
-    return weft__idmap_add(req->worker->reactor, &req->worker->requests, req, &req->id);
+    return weft__idmap_add(req->worker, &req->worker->requests, req, &req->id);
 }
 
 void weft__request_bind(struct weft_request *req, struct weft_ep *ep) {

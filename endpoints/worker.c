@@ -96,6 +96,7 @@ static void end(struct weft_worker *worker) {
     drop_messages(&worker->match.unexpected);
     drop_messages(&worker->match.taken);
     for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
+    weft__bury(worker->reactor, worker);
     weft__reactor_end(worker->reactor, worker->closed, worker->closed_arg);
 }
 
