@@ -7,6 +7,7 @@ _ROOT = Label("//:BUILD.bazel").workspace_root or "."
 
 COPTS = [
     "-std=gnu11",
+    "-D_GNU_SOURCE=",  # empty, as the sources that say it themselves do
     "-fvisibility=hidden",
     "-I" + _ROOT,
 ] + select({

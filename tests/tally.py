@@ -72,20 +72,22 @@ def log_text(outputs):
 
 
 def count_events(tally, path):
-    """A retried test counts by its last run; a target that did not build counts as failed."""
-    runs, broken = {}, {}
+    """A retried test counts by its last run. What does not build counts as failed: tests, and what holds them up."""
+    runs, broken, culprits = {}, set(), set()
     for event in events(path):
         key = event["id"]
         if "testResult" in event:
             result = event["testResult"]
             runs[key["testResult"]["label"]] = (result["status"], result.get("testActionOutput", []))
         elif "targetCompleted" in key and not event.get("completed", {}).get("success"):
-            broken[key["targetCompleted"]["label"]] = "does not build"
+            broken.add(key["targetCompleted"]["label"])
+        elif "actionCompleted" in key and not event.get("action", {}).get("success"):
+            culprits.add(key["actionCompleted"]["label"])
     for label, (status, outputs) in sorted(runs.items()):
         tally.log(label, log_text(outputs), status == "PASSED")
-    for label, why in sorted(broken.items()):
-        if label not in runs:
-            tally.fail(label, why)
+    for label in sorted(broken - set(runs)):
+        if label in culprits or label.startswith("//tests") or not culprits:
+            tally.fail(label, "does not build")
 
 
 def main():
