@@ -103,7 +103,8 @@ TEST_EACH(a_taken_message_matches_nobody_else) {
     two_up(&t, transport);
     CHECK(send(&t, 3, "mine", 5, &s) >= 0);
     CHECK(send(&t, 3, "yours", 6, &s) >= 0);
-    UNTIL(&t, weft_tag_take(two_b(&t), 3, UINT64_MAX, &info, &message) == WEFT_OK);
+    UNTIL(&t, weft_tag_probe(two_b(&t), 3, UINT64_MAX, &info) == WEFT_OK);
+    CHECK_EQ(weft_tag_take(two_b(&t), 3, UINT64_MAX, &info, &message), WEFT_OK);
     weft_status_t st = WEFT_IN_PROGRESS;
     st = receive(&t, 3, UINT64_MAX, in, sizeof in, NULL, &r);
     UNTIL(&t, settled(st, &r));
