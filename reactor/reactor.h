@@ -21,17 +21,20 @@ struct reactor;
 /* ---- life ------------------------------------------------------------------------------------------ */
 
 struct reactor_params {
-    struct ev_loop *loop;          /* the host's; NULL: its own */
+    struct ev_loop *loop;                /* the host's; NULL: its own */
     struct reactor_clock *virtual_clock; /* simulations: shared by all reactors of one (reactor/virtual.h) */
-    uint64_t seed;                 /* of reactor_random; 0: from the kernel */
-    unsigned max_fds;              /* libev's arrays are reserved for so many; 0: RLIMIT_NOFILE, 4096 at most */
+    uint64_t seed;                       /* of reactor_random; 0: from the kernel */
+    unsigned max_fds; /* libev's arrays are reserved for so many; 0: RLIMIT_NOFILE, 4096 at most */
 };
 
 /* The reactor is a talloc root of its own: everything of one worker hangs below it. */
 weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor_params *params,
                                    struct reactor **reactor_p);
-/* Everything below must be closed; frees the tree and asserts that nothing but it was left. */
+/* Everything below must be closed; frees the tree and asserts that nothing but it was left. Called from within a
+ * turn, it does so when the turn ends. */
 void weft__reactor_destroy(struct reactor *r);
+/* The same, also from within its own turn (then at its end), and calls `ended` when nothing is left of it. */
+void weft__reactor_end(struct reactor *r, weft_done_fn ended, void *arg);
 
 weft_context_t *weft__reactor_context(struct reactor *r);
 
@@ -44,6 +47,8 @@ weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *ar
 
 /* WEFT_OK, or WEFT_ERR_FORKED / WEFT_ERR_WRONG_THREAD: public entry points ask this first, cheaply. */
 weft_status_t weft__reactor_check(const struct reactor *r);
+/* WEFT_THREAD_SERIALIZED lets other threads pass; SINGLE (the default) and MULTIPLE keep the data path to the owner. */
+void weft__reactor_thread_mode(struct reactor *r, weft_thread_mode_t mode);
 /* True while a callback of this reactor runs. */
 bool weft__reactor_in_turn(const struct reactor *r);
 
@@ -60,14 +65,16 @@ void weft__job_drop(struct reactor *r, struct job *job); /* takes it out again; 
 /* ---- timers: a heap of Weft's own behind one ev_timer ------------------------------------------------- */
 
 struct timer {
-    uint64_t at;                      /* ns of weft__now */
-    uint32_t slot;                    /* 1 + index in the heap; 0: not running */
+    uint64_t at;   /* ns of weft__now */
+    uint32_t slot; /* 1 + index in the heap; 0: not running */
     void (*fire)(struct timer *timer);
 };
 /* (Re)starts it. WEFT_ERR_NO_MEMORY only when the heap cannot grow. */
 weft_status_t weft__timer_start(struct reactor *r, struct timer *timer, uint64_t at);
 void weft__timer_stop(struct reactor *r, struct timer *timer);
-static inline bool weft__timer_running(const struct timer *timer) { return timer->slot != 0; }
+static inline bool weft__timer_running(const struct timer *timer) {
+    return timer->slot != 0;
+}
 
 uint64_t weft__now(struct reactor *r);    /* ns, monotonic; read afresh */
 uint64_t weft__random(struct reactor *r); /* seeded in simulations, else from the kernel */
@@ -78,7 +85,7 @@ enum { WATCH_READ = 1, WATCH_WRITE = 2 };
 struct watch {
     void (*ready)(struct watch *watch, int events); /* from the run queue, never from inside libev */
     int fd;
-    int events;               /* watched now; 0: stopped */
+    int events;                /* watched now; 0: stopped */
     struct watch_state *state; /* the reactor's */
 };
 /* A watch that was zeroed and given `ready`. WEFT_ERR_NO_MEMORY, WEFT_ERR_IO. */
@@ -123,12 +130,14 @@ uint64_t weft__alloc_fail_at(uint64_t k);
 void weft__log(weft_context_t *context, weft_log_level_t level, const char *room, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 bool weft__log_wants(const weft_context_t *context, weft_log_level_t level);
-/* As weft__log, at most `per_second` lines a second from this place in the code. */
+/* As weft__log, at most ten lines a second from this place in the code (told apart by its format). */
 void weft__log_limited(weft_context_t *context, weft_log_level_t level, const char *room, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Notes why a call is about to fail, for weft_status_describe; returns `status`, so it can stand in a return. */
 weft_status_t weft__fail(weft_status_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Adds to what the call below has noted: "connecting to tcp://…". Starts anew if that was about another status. */
+weft_status_t weft__fail_in(weft_status_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The always-on counters. Add a line to reactor/counters.def to get one; bump it by weft__count(r)->name++. */
 struct counters;

@@ -1,0 +1,64 @@
+/* The context: settings, the log, and how many reactors live. */
+#include "local.h"
+#include <string.h>
+
+/* A newer program may know more fields than we do; as long as it leaves them zero we agree. */
+static weft_status_t copy_params(size_t size, const weft_context_params_t *given, weft_context_params_t *params) {
+    memset(params, 0, sizeof *params);
+    if (!given) return WEFT_OK;
+    for (size_t i = sizeof *params; i < size; i++)
+        if (((const char *)given)[i])
+            return weft__fail(WEFT_ERR_INVALID_PARAM, "params: a field beyond this version is set");
+    memcpy(params, given, size < sizeof *params ? size : sizeof *params);
+    if (params->n_settings && !params->settings)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "params.settings is NULL, params.n_settings is %zu",
+                          params->n_settings);
+    return WEFT_OK;
+}
+
+static weft_status_t set_up(weft_context_t *context, const weft_context_params_t *params) {
+    context->log = params->log;
+    context->log_arg = params->log_arg;
+    context->log_level = WEFT_LOG_WARN;
+    weft_status_t st = config_read(context, params);
+    if (st < 0) return st;
+    const char *level = weft__setting_str(context, SETTING_LOG_LEVEL);
+    if (!log_level_parse(level, &context->log_level))
+        return weft__fail(WEFT_ERR_INVALID_PARAM,
+                          "log.level is \"%s\", not none, error, warn, info, debug or trace", level);
+    config_warn_unknown(context, params);
+    return WEFT_OK;
+}
+
+weft_status_t weft_context_create_sized(size_t params_size, const weft_context_params_t *given,
+                                        weft_context_t **context_p) {
+    weft_context_params_t params;
+    if (!context_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "context_p is NULL");
+    weft_status_t st = copy_params(params_size, given, &params);
+    if (st < 0) return st;
+    weft_context_t *context = weft__new(NULL, weft_context_t);
+    if (!context) return WEFT_ERR_NO_MEMORY;
+    pthread_mutex_init(&context->log_lock, NULL);
+    st = set_up(context, &params);
+    if (st < 0)
+        weft_context_destroy(context);
+    else
+        *context_p = context;
+    return st;
+}
+
+weft_status_t weft_context_destroy(weft_context_t *context) {
+    if (!context) return weft__fail(WEFT_ERR_INVALID_PARAM, "context is NULL");
+    unsigned n = atomic_load(&context->n_reactors);
+    if (n) return weft__fail(WEFT_ERR_BUSY, "%u workers of the context live", n);
+    pthread_mutex_destroy(&context->log_lock);
+    talloc_free(context);
+    return WEFT_OK;
+}
+
+void context_hold(weft_context_t *context) {
+    atomic_fetch_add(&context->n_reactors, 1);
+}
+void context_release(weft_context_t *context) {
+    atomic_fetch_sub(&context->n_reactors, 1);
+}

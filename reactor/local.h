@@ -1,0 +1,219 @@
+/* The inside of a reactor, shared by the files of this room. */
+#ifndef WEFT_REACTOR_LOCAL_H
+#define WEFT_REACTOR_LOCAL_H
+
+#include <assert.h>
+#include <ev.h>
+#include <pthread.h>
+#include <reactor/counters.h>
+#include <reactor/reactor.h>
+#include <reactor/virtual.h>
+#include <stdatomic.h>
+
+#define LIKELY(x)   __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+enum { NS_PER_MS = 1000000, CACHE_LINE = 64 };
+#define NS_PER_S 1000000000ull
+
+struct watch_state {
+    struct job job;
+    ev_io io;
+    struct reactor *reactor;
+    struct watch *watch;
+    int got;                          /* events that the kernel told and `ready` has not seen */
+    int in_kernel;                    /* events asked for now; what libev and the outer epoll hold */
+    struct watch_state *next, **link; /* all of the reactor's, or its spare ones */
+};
+
+/* One running timer. `order` makes equal times fire in the order set. */
+struct heap_entry {
+    uint64_t at, order;
+    struct timer *timer;
+};
+
+struct call {
+    struct call *next;
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+struct reactor {
+    /* What a turn of a busy worker touches. */
+    struct poller *pollers, *next_poller; /* the one a running turn looks at next */
+    struct job *first_job, **last_job;
+    unsigned n_jobs, n_timers, n_dead;
+    unsigned turns_to_look; /* until the time stamp counter is read to see whether a look is due */
+    uint64_t looked_at;     /* ticks */
+    uint64_t ticks_to_look; /* between two looks at the kernel */
+    uint64_t handled;       /* events, ever */
+    bool in_turn, doomed, fd_taken, behind, jobs_first, found_by_poll, kicked, watch_ran;
+    bool woken_by_hand;  /* this turn began with a wake */
+    bool event_fd_used;  /* somebody may have written it */
+    bool busy_once_more; /* the last turn in a host's loop found something */
+    const volatile uint32_t *fork_mark;
+    uint32_t fork_generation;
+    weft_thread_mode_t thread_mode;
+    pthread_t owner;
+    struct counters count;
+
+    /* What other threads and signal handlers touch. */
+    _Alignas(CACHE_LINE) atomic_uint woken; /* somebody wants a turn: coalesces wakes */
+    atomic_uint armed;                      /* the owner sleeps, or may */
+    _Atomic(struct call *) posted;          /* newest first */
+    int event_fd;
+
+    _Alignas(CACHE_LINE) weft_context_t *context;
+    void *internals; /* talloc parent of what the reactor itself allocates */
+    struct call *calls, **last_call;
+    struct job call_job;
+
+    struct heap_entry *heap;
+    unsigned heap_room;
+    uint64_t timer_order;
+
+    struct ev_loop *loop;
+    bool loop_is_ours;
+    ev_io wake_io;
+    ev_timer nearest;
+    ev_prepare before_sleep;
+    ev_check after_sleep, after_callbacks;
+    ev_idle busy;
+    struct watch_state *watches, *spare_watches;
+
+    int outer_fd, timer_fd; /* -1 until somebody asks for the fd */
+    uint64_t timer_fd_at;   /* 0: not set */
+
+    uint64_t spin_ns, spin_most_ns; /* how long wait looks before it sleeps: now, and at most */
+    unsigned waits_without_spin;
+    bool crowded; /* somebody else wants our core */
+
+    weft_done_fn ended; /* who hears of the end, once nothing is left */
+    void *ended_arg;
+
+    void **dead; /* in the order buried */
+    unsigned dead_room;
+    void *graveyard;
+
+    struct reactor_clock *clock; /* NULL: the real one */
+    struct reactor *next_of_clock;
+
+    bool random_is_seeded;
+    unsigned n_random;
+    uint64_t random[32];
+
+    struct fsm_trace trace;
+};
+
+/* turn.c */
+enum look { LOOK_MEMORY, LOOK_TIMERS, LOOK_KERNEL }; /* each includes those before */
+enum { TURN_GONE = -1 };
+int turn(struct reactor *r, unsigned budget,
+         enum look look); /* events handled, or TURN_GONE: the reactor was destroyed */
+bool turn_kernel_is_due(struct reactor *r);
+static inline bool turn_has_work(struct reactor *r) { /* without asking anybody */
+    return r->n_jobs || r->kicked || atomic_load_explicit(&r->woken, memory_order_relaxed);
+}
+
+/* reactor.c */
+void reactor_free(struct reactor *r);
+
+/* poller.c */
+unsigned pollers_run(struct reactor *r, unsigned budget);
+bool pollers_arm(struct reactor *r);
+void pollers_disarm(struct reactor *r);
+
+/* runqueue.c */
+unsigned jobs_run(struct reactor *r, unsigned budget);
+
+/* timers.c */
+unsigned timers_run(struct reactor *r, unsigned budget);
+static inline uint64_t timers_nearest(const struct reactor *r) {
+    return r->n_timers ? r->heap[1].at : UINT64_MAX;
+}
+
+/* watch.c */
+void watch_got(struct watch_state *state, int events);
+
+/* wakeup.c */
+weft_status_t wakeup_open(struct reactor *r);
+void wakeup_close(struct reactor *r);
+weft_status_t wakeup_outer_open(struct reactor *r);
+weft_status_t wakeup_outer_set(struct reactor *r, struct watch_state *state, int events);
+void wakeup_outer_look(struct reactor *r, int timeout_ms);
+void wakeup_timer_set(struct reactor *r, uint64_t at);
+bool wakeup_arm(struct reactor *r); /* false: there is something to do after all, and nothing is armed */
+void wakeup_disarm(struct reactor *r);
+void wakeup_settle(struct reactor *r); /* after a turn: armed, or the fd readable */
+static inline bool wakeup_is_armed(struct reactor *r) {
+    return atomic_load_explicit(&r->armed, memory_order_relaxed);
+}
+
+/* loop.c */
+weft_status_t loop_open(struct reactor *r, struct ev_loop *host, unsigned max_fds);
+void loop_close(struct reactor *r);
+void loop_look(struct reactor *r);                     /* does not sleep */
+void loop_sleep(struct reactor *r, uint64_t until_ns); /* at most till then */
+void loop_set_timer(struct reactor *r, uint64_t at);   /* UINT64_MAX: none */
+void loop_watch(struct reactor *r, struct watch_state *state, int events);
+
+/* remote.c */
+void calls_take(struct reactor *r);
+void calls_open(struct reactor *r);
+void calls_finish(struct reactor *r); /* runs what is left */
+
+/* memory.c */
+void dead_free(struct reactor *r);
+void memory_count_into(struct counters *count);
+void memory_forget(struct counters *count);
+
+/* fork.c */
+uint32_t fork_generation_now(const volatile uint32_t **mark_p);
+static inline bool forked(const struct reactor *r) {
+    return *r->fork_mark != r->fork_generation;
+}
+
+/* virtual.c */
+void clock_join(struct reactor_clock *clock, struct reactor *r);
+void clock_leave(struct reactor_clock *clock, struct reactor *r);
+weft_status_t clock_wait(struct reactor *r, int timeout_ms);
+uint64_t clock_seed(struct reactor_clock *clock);
+
+/* clock.c */
+uint64_t clock_real(void);
+void random_open(struct reactor *r, uint64_t seed);
+
+/* context.c, log.c */
+void context_hold(weft_context_t *context);
+void context_release(weft_context_t *context);
+
+/* config.c */
+struct setting_value {
+    char *text; /* talloc */
+    uint64_t number;
+    weft_origin_t origin;
+};
+weft_status_t config_read(weft_context_t *context, const weft_context_params_t *params);
+void config_warn_unknown(weft_context_t *context, const weft_context_params_t *params);
+
+/* One place in the code that logs with a limit. */
+struct log_place {
+    const char *format;
+    uint64_t second;
+    unsigned said, kept_back;
+};
+enum { LOG_PLACES = 64 };
+
+/* A tree of its own; after its creation nothing in it changes but what has a lock or is atomic. */
+struct weft_context {
+    weft_log_fn log;
+    void *log_arg;
+    weft_log_level_t log_level;
+    atomic_uint n_reactors;
+    pthread_mutex_t log_lock;
+    struct log_place log_place[LOG_PLACES];
+    struct setting_value setting[N_SETTINGS];
+};
+bool log_level_parse(const char *text, weft_log_level_t *level_p);
+
+#endif

@@ -1,0 +1,92 @@
+/* The log: whole lines with a level and a room, to the program's sink or to standard error. */
+#include "local.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum { LINE_SIZE = 1024, LINES_PER_SECOND = 10 };
+
+static const char *const level_name[] = {"none", "error", "warn", "info", "debug", "trace"};
+enum { N_LEVELS = sizeof level_name / sizeof *level_name };
+
+bool log_level_parse(const char *text, weft_log_level_t *level_p) {
+    for (unsigned i = 0; i < N_LEVELS; i++) {
+        if (strcasecmp(text, level_name[i])) continue;
+        *level_p = (weft_log_level_t)i;
+        return true;
+    }
+    return false;
+}
+
+bool weft__log_wants(const weft_context_t *context, weft_log_level_t level) {
+    return level <= (context ? context->log_level : WEFT_LOG_WARN);
+}
+
+/* One write, so that lines of several processes do not mix. */
+static void to_stderr(weft_log_level_t level, const char *room, const char *line) {
+    char text[LINE_SIZE + 64];
+    int len = snprintf(text, sizeof text, "weft: %s: %s: %s\n", level_name[level], room, line);
+    if (len >= (int)sizeof text) len = (int)sizeof text - 1;
+    ssize_t n = write(STDERR_FILENO, text, (size_t)len);
+    (void)n; /* a log that cannot be written has nobody to tell */
+}
+
+static void say(weft_context_t *context, weft_log_level_t level, const char *room, const char *line) {
+    if (context && context->log)
+        context->log(level, room, line, context->log_arg);
+    else
+        to_stderr(level, room, line);
+}
+
+void weft__log(weft_context_t *context, weft_log_level_t level, const char *room, const char *format, ...) {
+    if (!weft__log_wants(context, level)) return;
+    char line[LINE_SIZE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    say(context, level, room, line);
+}
+
+/* Its own place by open addressing; when all are taken, it shares one. */
+static struct log_place *place_of(weft_context_t *context, const char *format) {
+    unsigned first = (unsigned)((uintptr_t)format >> 3) % LOG_PLACES;
+    for (unsigned i = 0; i < LOG_PLACES; i++) {
+        struct log_place *place = &context->log_place[(first + i) % LOG_PLACES];
+        if (!place->format) place->format = format;
+        if (place->format == format) return place;
+    }
+    return &context->log_place[first];
+}
+
+/* False: not now. Else `*kept_back_p` lines from here were kept back since the last one. */
+static bool may_say(weft_context_t *context, const char *format, unsigned *kept_back_p) {
+    uint64_t second = clock_real() / NS_PER_S;
+    pthread_mutex_lock(&context->log_lock);
+    struct log_place *place = place_of(context, format);
+    if (place->second != second) {
+        place->second = second;
+        place->said = 0;
+    }
+    bool may = place->said < LINES_PER_SECOND;
+    place->said += may;
+    *kept_back_p = place->kept_back;
+    place->kept_back = may ? 0 : place->kept_back + 1;
+    pthread_mutex_unlock(&context->log_lock);
+    return may;
+}
+
+void weft__log_limited(weft_context_t *context, weft_log_level_t level, const char *room, const char *format, ...) {
+    unsigned kept_back = 0;
+    if (!weft__log_wants(context, level) || (context && !may_say(context, format, &kept_back))) return;
+    char line[LINE_SIZE];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (kept_back && len >= 0 && len < LINE_SIZE)
+        snprintf(line + len, sizeof line - (size_t)len, " (and %u lines like it)", kept_back);
+    say(context, level, room, line);
+}

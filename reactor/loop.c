@@ -1,0 +1,188 @@
+/*
+ * libev. A loop of our own is run by `loop_look` and `loop_sleep`; in a host's loop our watchers do the driving:
+ *
+ *   before_sleep     (prepare)               arms; if there is something to do, `busy` keeps the loop from sleeping
+ *   after_sleep      (check, first of all)   disarms, so that what the host's callbacks do costs no kick
+ *   after_callbacks  (check, last of all)    takes a turn
+ *
+ * libev runs equal priorities last in first out, so the callbacks of fds only post to the run queue.
+ */
+#include "local.h"
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* What one turn in a host's loop may handle before the host's own watchers get their turn. */
+enum { HOST_BUDGET = 256, MOST_FDS = 4096 };
+
+#define REACTOR_OF(w, member) ((struct reactor *)((char *)(w)-offsetof(struct reactor, member)))
+
+static void on_wake(struct ev_loop *loop, ev_io *w, int revents) {
+    if (forked(REACTOR_OF(w, wake_io))) {
+        ev_io_stop(loop, w); /* the parent's: a child must not read it */
+        return;
+    }
+    uint64_t count;
+    ssize_t n = read(w->fd, &count, sizeof count); /* EAGAIN: another look was faster */
+    (void)n;
+}
+
+static void on_fd(struct ev_loop *loop, ev_io *w, int revents) {
+    struct watch_state *state = (struct watch_state *)((char *)w - offsetof(struct watch_state, io));
+    if (forked(state->reactor))
+        ev_io_stop(loop, w);
+    else
+        watch_got(state, (revents & EV_READ ? WATCH_READ : 0) | (revents & EV_WRITE ? WATCH_WRITE : 0));
+}
+
+static void on_nearest(struct ev_loop *loop, ev_timer *w, int revents) {} /* the turn that follows sees it */
+static void on_busy(struct ev_loop *loop, ev_idle *w, int revents) {}
+
+/* ---- driven by a host's loop --------------------------------------------------------------------------- */
+
+static void set_busy(struct reactor *r, bool busy) {
+    if (busy)
+        ev_idle_start(r->loop, &r->busy);
+    else
+        ev_idle_stop(r->loop, &r->busy);
+}
+
+static void on_before_sleep(struct ev_loop *loop, ev_prepare *w, int revents) {
+    struct reactor *r = REACTOR_OF(w, before_sleep);
+    if (forked(r) || r->in_turn || wakeup_is_armed(r)) return;
+    set_busy(r, r->busy_once_more || turn_has_work(r) || !wakeup_arm(r));
+}
+
+static void on_after_sleep(struct ev_loop *loop, ev_check *w, int revents) {
+    struct reactor *r = REACTOR_OF(w, after_sleep);
+    if (!forked(r) && !r->in_turn && wakeup_is_armed(r)) wakeup_disarm(r);
+}
+
+/* Traffic tends to be followed by traffic: one more look at memory before arming spares the peers a signal. */
+static void on_after_callbacks(struct ev_loop *loop, ev_check *w, int revents) {
+    struct reactor *r = REACTOR_OF(w, after_callbacks);
+    if (forked(r) || r->in_turn) return;
+    int n = turn(r, HOST_BUDGET, LOOK_TIMERS);
+    if (n == TURN_GONE) return;
+    r->busy_once_more = n > 0;
+    if (r->fd_taken) wakeup_settle(r);
+}
+
+/* libev counts from the time it last read the clock, so it is made to read it now. */
+void loop_set_timer(struct reactor *r, uint64_t at) {
+    ev_timer_stop(r->loop, &r->nearest);
+    if (at == UINT64_MAX) return;
+    ev_now_update(r->loop);
+    uint64_t now = weft__now(r);
+    ev_timer_set(&r->nearest, at > now ? (double)(at - now) / NS_PER_S : 0., 0.);
+    ev_timer_start(r->loop, &r->nearest);
+}
+
+/* What serves only the library must not keep a host's loop alive. */
+static void start_host_watchers(struct reactor *r) {
+    ev_prepare_init(&r->before_sleep, on_before_sleep);
+    ev_check_init(&r->after_sleep, on_after_sleep);
+    ev_check_init(&r->after_callbacks, on_after_callbacks);
+    ev_set_priority(&r->before_sleep, EV_MINPRI);
+    ev_set_priority(&r->after_sleep, EV_MAXPRI);
+    ev_set_priority(&r->after_callbacks, EV_MINPRI);
+    ev_prepare_start(r->loop, &r->before_sleep);
+    ev_check_start(r->loop, &r->after_sleep);
+    ev_check_start(r->loop, &r->after_callbacks);
+    for (int i = 0; i < 4; i++) ev_unref(r->loop); /* these and wake_io */
+}
+
+static void stop_host_watchers(struct reactor *r) {
+    for (int i = 0; i < 4; i++) ev_ref(r->loop);
+    ev_prepare_stop(r->loop, &r->before_sleep);
+    ev_check_stop(r->loop, &r->after_sleep);
+    ev_check_stop(r->loop, &r->after_callbacks);
+    ev_idle_stop(r->loop, &r->busy);
+}
+
+/* ---- driven by us -------------------------------------------------------------------------------------- */
+
+void loop_look(struct reactor *r) {
+    r->count.kernel_looks++;
+    if (r->loop_is_ours)
+        ev_run(r->loop, EVRUN_NOWAIT);
+    else if (wakeup_outer_open(r) == WEFT_OK)
+        wakeup_outer_look(r, 0); /* a host's loop is not ours to run */
+}
+
+void loop_sleep(struct reactor *r, uint64_t until) {
+    r->count.kernel_looks++;
+    if (r->loop_is_ours) {
+        loop_set_timer(r, until);
+        ev_run(r->loop, EVRUN_ONCE);
+        ev_timer_stop(r->loop, &r->nearest);
+    } else if (wakeup_outer_open(r) == WEFT_OK) {
+        wakeup_timer_set(r, until);
+        wakeup_outer_look(r, -1);
+    }
+}
+
+void loop_watch(struct reactor *r, struct watch_state *state, int events) {
+    ev_io_stop(r->loop, &state->io);
+    if (!events) return;
+    ev_io_init(&state->io, on_fd, state->watch->fd,
+               (events & WATCH_READ ? EV_READ : 0) | (events & WATCH_WRITE ? EV_WRITE : 0));
+    ev_io_start(r->loop, &state->io);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------- */
+
+static void never(struct ev_loop *loop, ev_io *w, int revents) {}
+
+/*
+ * libev aborts when it cannot grow an array of its own, so they are made to grow now, by public calls alone
+ * (4.33): starting a watcher on the highest fd grows the table of fds; starting one on each fd, the list of changes;
+ * feeding an event to each, the queue of pending events, where a cleared one stays as a placeholder until the next
+ * iteration. No watcher is left, no callback runs, and the kernel is told nothing (`events` is set by hand, so
+ * that libev compares before it calls). What cannot be reserved so is the batch of epoll_wait, 64 events at
+ * first, which doubles when it was full; and an fd beyond the limit grows the table of fds.
+ */
+static void reserve(struct reactor *r, unsigned fds) {
+    ev_io *dummy = weft__alloc(NULL, fds * sizeof *dummy, "reserve");
+    if (!dummy) return; /* then memory is short already, and libev's first watcher decides */
+    for (unsigned i = fds; i-- > 0;) {
+        ev_init(&dummy[i], never);
+        dummy[i].fd = (int)i;
+        dummy[i].events = EV_READ;
+        ev_io_start(r->loop, &dummy[i]);
+        ev_feed_event(r->loop, &dummy[i], 0);
+    }
+    for (unsigned i = 0; i < fds; i++) ev_io_stop(r->loop, &dummy[i]); /* clears what is pending too */
+    ev_timer_start(r->loop, &r->nearest);
+    ev_timer_stop(r->loop, &r->nearest);
+    ev_idle_start(r->loop, &r->busy);
+    ev_idle_stop(r->loop, &r->busy);
+    talloc_free(dummy);
+}
+
+static unsigned fd_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > MOST_FDS) return MOST_FDS;
+    return (unsigned)limit.rlim_cur;
+}
+
+weft_status_t loop_open(struct reactor *r, struct ev_loop *host, unsigned max_fds) {
+    r->loop = host ? host : ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV);
+    if (!r->loop) return weft__fail(WEFT_ERR_NO_FDS, "libev could not make a loop over epoll");
+    r->loop_is_ours = !host;
+    ev_timer_init(&r->nearest, on_nearest, 0., 0.);
+    ev_idle_init(&r->busy, on_busy);
+    reserve(r, max_fds ? max_fds : fd_limit());
+    ev_io_init(&r->wake_io, on_wake, r->event_fd, EV_READ);
+    ev_io_start(r->loop, &r->wake_io);
+    if (host) start_host_watchers(r);
+    return WEFT_OK;
+}
+
+void loop_close(struct reactor *r) {
+    if (!r->loop) return;
+    if (!r->loop_is_ours) stop_host_watchers(r);
+    ev_timer_stop(r->loop, &r->nearest);
+    ev_io_stop(r->loop, &r->wake_io);
+    if (r->loop_is_ours) ev_loop_destroy(r->loop);
+    r->loop = NULL;
+}

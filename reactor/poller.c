@@ -1,0 +1,62 @@
+/* Pollers: memory that is looked at on every turn, and armed before the worker may sleep. */
+#include "local.h"
+
+void weft__poller_add(struct reactor *r, struct poller *poller) {
+    struct poller **link = &r->pollers;
+    while (*link) link = &(*link)->next;
+    poller->next = NULL;
+    *link = poller;
+    weft__reactor_kick(r); /* it has not been armed */
+}
+
+void weft__poller_remove(struct reactor *r, struct poller *poller) {
+    struct poller **link = &r->pollers;
+    while (*link && *link != poller) link = &(*link)->next;
+    if (!*link) return;
+    if (wakeup_is_armed(r) && poller->disarm) poller->disarm(poller);
+    if (r->next_poller == poller) r->next_poller = poller->next;
+    *link = poller->next;
+    poller->next = NULL;
+}
+
+/* The one that used up the budget is looked at last next time, so that a flooded poller starves nobody. */
+static void rotate_behind(struct reactor *r, struct poller *first) {
+    if (!first || first == r->pollers) return;
+    struct poller *last = first, *end = r->pollers;
+    while (last->next) last = last->next;
+    while (end->next != first) end = end->next;
+    last->next = r->pollers;
+    end->next = NULL;
+    r->pollers = first;
+}
+
+unsigned pollers_run(struct reactor *r, unsigned budget) {
+    unsigned n = 0;
+    struct poller *poller = r->pollers;
+    while (poller) {
+        r->next_poller = poller->next;
+        n += (unsigned)poller->poll(poller, budget - n);
+        poller = r->next_poller;
+        if (UNLIKELY(n >= budget)) {
+            rotate_behind(r, poller);
+            break;
+        }
+    }
+    r->next_poller = NULL;
+    return n;
+}
+
+bool pollers_arm(struct reactor *r) {
+    for (struct poller *poller = r->pollers; poller; poller = poller->next) {
+        if (!poller->arm || poller->arm(poller)) continue;
+        for (struct poller *p = r->pollers; p != poller->next; p = p->next)
+            if (p->disarm) p->disarm(p);
+        return false;
+    }
+    return true;
+}
+
+void pollers_disarm(struct reactor *r) {
+    for (struct poller *poller = r->pollers; poller; poller = poller->next)
+        if (poller->disarm) poller->disarm(poller);
+}

@@ -1,0 +1,40 @@
+/* The run queue: first in, first out. A turn runs what was queued when it began; what is posted meanwhile waits. */
+#include "local.h"
+
+void weft__job_post(struct reactor *r, struct job *job) {
+    if (job->queued) return;
+    job->queued = true;
+    job->next = NULL;
+    *r->last_job = job;
+    r->last_job = &job->next;
+    r->n_jobs++;
+    weft__reactor_kick(r);
+}
+
+static void unlink_job(struct reactor *r, struct job **link) {
+    struct job *job = *link;
+    *link = job->next;
+    if (r->last_job == &job->next) r->last_job = link;
+    job->next = NULL;
+    job->queued = false;
+    r->n_jobs--;
+}
+
+void weft__job_drop(struct reactor *r, struct job *job) {
+    if (!job->queued) return;
+    struct job **link = &r->first_job;
+    while (*link != job) link = &(*link)->next;
+    unlink_job(r, link);
+}
+
+unsigned jobs_run(struct reactor *r, unsigned budget) {
+    unsigned most = r->n_jobs < budget ? r->n_jobs : budget, n = 0;
+    while (n < most && r->first_job) {
+        struct job *job = r->first_job;
+        unlink_job(r, &r->first_job);
+        n++;
+        job->run(job);
+    }
+    r->count.jobs += n;
+    return n;
+}

@@ -1,0 +1,154 @@
+/* Status codes for people, and the causes that this thread's last failing call noted. */
+#include "local.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define VERSION_TEXT(major, minor, patch) #major "." #minor "." #patch
+#define VERSION(major, minor, patch)      VERSION_TEXT(major, minor, patch)
+const char *weft_version(void) {
+    return VERSION(WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH);
+}
+
+struct status_text {
+    const char *name, *sentence, *hint;
+};
+
+static const struct status_text done = {"WEFT_OK", "The operation is done.", ""};
+static const struct status_text in_progress = {"WEFT_IN_PROGRESS",
+                                               "The operation was accepted; its callback will come.", ""};
+static const struct status_text no_resource = {"WEFT_NO_RESOURCE", "A transport has no room just now.", ""};
+static const struct status_text unknown = {"WEFT_ERR_?", "This is no status of the library.",
+                                           "Is the program built against a newer version?"};
+
+#define ERROR(id, sentence, hint) [-WEFT_ERR_##id] = {"WEFT_ERR_" #id, sentence, hint}
+static const struct status_text errors[] = {
+    ERROR(INVALID_PARAM, "A parameter has a value that it may not have.",
+          "The causes name the field; its header says what it may hold."),
+    ERROR(NO_MEMORY, "Memory ran out.",
+          "Raise the process's memory limit, or lower the sizes in the configuration."),
+    ERROR(UNSUPPORTED, "This cannot be done here.",
+          "weft-info shows what each transport can do, and why one is missing."),
+    ERROR(NOT_FOUND, "There is no such thing.", ""),
+    ERROR(BUSY, "The object is in use.", "Close what uses it first, or call from outside the callback."),
+    ERROR(CANCELLED, "The operation was cancelled by its owner.", ""),
+    ERROR(TIMED_OUT, "The deadline passed before the operation was done.",
+          "Allow it more time, or find out whether the peer makes progress."),
+    ERROR(CLOSED, "The object was closed on this side.", "Do not use a handle after its close was asked for."),
+    ERROR(PEER_CLOSED, "The peer closed the endpoint in good order.", "Connect again if there is more to say."),
+    ERROR(PEER_FAILED, "The peer died, or its connection broke.",
+          "Look for the peer's own error, then connect again."),
+    ERROR(UNREACHABLE, "No transport reaches that address.",
+          "Compare the transports of both sides with weft-info; the causes say what each answered."),
+    ERROR(REFUSED, "Nobody listens at that address.", "Start the listener first, and compare host and port."),
+    ERROR(REJECTED, "The listener refused the connection.", "The listener's program decides whom it accepts."),
+    ERROR(PROTOCOL, "The peer said what it may not say.",
+          "Something else may be talking to this port; the log shows what was received."),
+    ERROR(VERSION, "The peer speaks another version of the wire protocol.", "Run the same version on both sides."),
+    ERROR(TRUNCATED, "The message is longer than the buffer given for it.",
+          "Probe for the length first, or give a larger buffer."),
+    ERROR(TOO_BIG, "The size is beyond a limit.", "weft-info lists the limits; some are settings."),
+    ERROR(QUOTA, "The peer used up what it was granted.",
+          "Receive more often, or raise the setting that bounds it (tag.unexpected_bytes)."),
+    ERROR(AUTH, "The peer could not prove that it holds the key.",
+          "Both sides need the same key file (tcp.key_file); between users the default one differs."),
+    ERROR(INSECURE, "Binding beyond this machine needs a cluster key.",
+          "Set tcp.key_file, or write out tcp.insecure = yes."),
+    ERROR(FORKED, "This process is a fork of the one that made the object.",
+          "Create a context and a worker of its own in the child."),
+    ERROR(WRONG_THREAD, "The call came from a thread that does not own the worker.",
+          "Use weft_worker_post, or create the worker with another thread mode."),
+    ERROR(IO, "A system call failed.", "The causes and the log have its errno."),
+    ERROR(NO_FDS, "File descriptors ran out.", "Raise the limit (ulimit -n)."),
+    ERROR(ADDRESS, "This is not an address, or not one that this version reads.",
+          "Write scheme://host:port, or pass the bytes of weft_worker_address unchanged."),
+    ERROR(REVOKED, "The team was revoked.", "Agree on the survivors and make a new team."),
+    ERROR(INTERNAL, "The library reached a state that it believed impossible.",
+          "This is a defect: please report it with the trace in the causes."),
+    ERROR(OUTCOME_UNKNOWN, "The peer died before it said whether it acted.",
+          "Repeat the operation only if doing it twice is harmless."),
+    ERROR(EXISTS, "It is taken already.", "Choose another address or id, or remove the one that is there."),
+};
+_Static_assert(sizeof errors / sizeof *errors == 1 - WEFT_STATUS_LAST, "a text for every status");
+
+static const struct status_text *text_of(weft_status_t status) {
+    if (status == WEFT_OK) return &done;
+    if (status == WEFT_IN_PROGRESS) return &in_progress;
+    if (status == WEFT_NO_RESOURCE) return &no_resource;
+    return status < 0 && status >= WEFT_STATUS_LAST ? &errors[-status] : &unknown;
+}
+
+const char *weft_status_name(weft_status_t status) {
+    return text_of(status)->name;
+}
+const char *weft_status_sentence(weft_status_t status) {
+    return text_of(status)->sentence;
+}
+const char *weft_status_hint(weft_status_t status) {
+    return text_of(status)->hint;
+}
+
+/* ---- causes: a fixed piece of memory a thread, innermost first ------------------------------------------ */
+
+enum { MOST_CAUSES = 6, CAUSE_SIZE = 240 };
+
+static _Thread_local struct {
+    weft_status_t status;
+    unsigned n;
+    char text[MOST_CAUSES][CAUSE_SIZE];
+} causes;
+
+/* When it is full the innermost stay: they know the reason, the last one only who asked. */
+static void note(const char *format, va_list args) {
+    unsigned at = causes.n < MOST_CAUSES ? causes.n++ : MOST_CAUSES - 1;
+    vsnprintf(causes.text[at], CAUSE_SIZE, format, args);
+}
+
+weft_status_t weft__fail(weft_status_t status, const char *format, ...) {
+    va_list args;
+    causes.status = status;
+    causes.n = 0;
+    va_start(args, format);
+    note(format, args);
+    va_end(args);
+    return status;
+}
+
+weft_status_t weft__fail_in(weft_status_t status, const char *format, ...) {
+    va_list args;
+    if (causes.status != status) causes.n = 0;
+    causes.status = status;
+    va_start(args, format);
+    note(format, args);
+    va_end(args);
+    return status;
+}
+
+/* A buffer that may be too short, and what it would have needed. */
+struct out {
+    char *buf;
+    size_t size, len;
+};
+
+static void put(struct out *out, const char *text) {
+    for (; *text; text++, out->len++)
+        if (out->len + 1 < out->size) out->buf[out->len] = *text;
+}
+
+size_t weft_status_describe(weft_status_t status, char *buf, size_t size) {
+    struct out out = {buf, size, 0};
+    const struct status_text *text = text_of(status);
+    put(&out, text->name);
+    put(&out, ": ");
+    put(&out, text->sentence);
+    for (unsigned i = causes.n; causes.status == status && i-- > 0;) {
+        put(&out, "\n  because: ");
+        put(&out, causes.text[i]);
+    }
+    if (*text->hint) {
+        put(&out, "\n  hint: ");
+        put(&out, text->hint);
+    }
+    if (size) buf[out.len < size ? out.len : size - 1] = 0;
+    return out.len;
+}

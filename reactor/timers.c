@@ -1,0 +1,80 @@
+/* Timers: a binary heap of our own. One ev_timer, or one timerfd, stands for the nearest of them. */
+#include "local.h"
+
+enum { FIRST_ROOM = 64 };
+
+static bool before(const struct heap_entry *a, const struct heap_entry *b) {
+    return a->at < b->at || (a->at == b->at && a->order < b->order);
+}
+
+static void put(struct reactor *r, unsigned i, struct heap_entry entry) {
+    r->heap[i] = entry;
+    entry.timer->slot = i;
+}
+
+/* heap[1] is the nearest; the children of i are 2i and 2i + 1. */
+static void rise(struct reactor *r, unsigned i, struct heap_entry entry) {
+    for (; i > 1 && before(&entry, &r->heap[i / 2]); i /= 2) put(r, i, r->heap[i / 2]);
+    put(r, i, entry);
+}
+
+static void sink(struct reactor *r, unsigned i, struct heap_entry entry) {
+    for (unsigned child; (child = 2 * i) <= r->n_timers; i = child) {
+        if (child < r->n_timers && before(&r->heap[child + 1], &r->heap[child])) child++;
+        if (!before(&r->heap[child], &entry)) break;
+        put(r, i, r->heap[child]);
+    }
+    put(r, i, entry);
+}
+
+static void place(struct reactor *r, unsigned i, struct heap_entry entry) {
+    if (i > 1 && before(&entry, &r->heap[i / 2]))
+        rise(r, i, entry);
+    else
+        sink(r, i, entry);
+}
+
+static bool make_room(struct reactor *r) {
+    if (r->n_timers + 1 < r->heap_room) return true;
+    unsigned room = r->heap_room ? 2 * r->heap_room : FIRST_ROOM;
+    struct heap_entry *heap = weft__realloc(r->internals, r->heap, room * sizeof *heap, "timer heap");
+    if (!heap) return false;
+    r->heap = heap;
+    r->heap_room = room;
+    return true;
+}
+
+weft_status_t weft__timer_start(struct reactor *r, struct timer *timer, uint64_t at) {
+    uint64_t nearest = timers_nearest(r);
+    if (!timer->slot) {
+        if (!make_room(r)) return WEFT_ERR_NO_MEMORY;
+        timer->slot = ++r->n_timers;
+        r->heap[timer->slot] = (struct heap_entry){.timer = timer};
+    }
+    timer->at = at;
+    place(r, timer->slot, (struct heap_entry){at, r->timer_order++, timer});
+    if (at < nearest) weft__reactor_kick(r);
+    return WEFT_OK;
+}
+
+void weft__timer_stop(struct reactor *r, struct timer *timer) {
+    unsigned i = timer->slot;
+    if (!i) return;
+    timer->slot = 0;
+    struct heap_entry last = r->heap[r->n_timers--];
+    if (last.timer != timer) place(r, i, last);
+}
+
+unsigned timers_run(struct reactor *r, unsigned budget) {
+    if (!r->n_timers) return 0;
+    /* No more than were running when we began: one that restarts itself in the past must not hold the turn. */
+    unsigned most = r->n_timers < budget ? r->n_timers : budget, n = 0;
+    uint64_t now = weft__now(r);
+    while (n < most && timers_nearest(r) <= now) {
+        struct timer *timer = r->heap[1].timer;
+        weft__timer_stop(r, timer);
+        n++;
+        timer->fire(timer);
+    }
+    return n;
+}

@@ -1,0 +1,93 @@
+/*
+ * A turn: look at memory, now and then at the kernel and the clock, run what is queued, free what is dead.
+ *
+ * With pollers the kernel is asked only when enough time has gone by, measured by the time stamp counter (an
+ * instruction, read every 16th turn): an fd is noticed within microseconds, and a spinning worker spends little of
+ * its time in the kernel. While only memory delivers, the distance grows.
+ */
+#include "local.h"
+
+enum { TURNS_TO_TICKS = 16, DISTANCE = 16384, MAX_DISTANCE = 64 * DISTANCE };
+
+static inline uint64_t ticks(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    return __builtin_ia32_rdtsc();
+#else
+    return 2 * clock_real(); /* as of a processor at 2 GHz */
+#endif
+}
+
+bool turn_kernel_is_due(struct reactor *r) {
+    if (LIKELY(--r->turns_to_look)) return false;
+    if (!r->pollers) {
+        r->turns_to_look = 1; /* there is nothing else to look at */
+        return true;
+    }
+    r->turns_to_look = TURNS_TO_TICKS;
+    uint64_t now = ticks();
+    if (now - r->looked_at < r->ticks_to_look) return false;
+    r->looked_at = now;
+    return true;
+}
+
+/* The worker's own eventfd counts as a watch only once somebody may have written it. */
+static unsigned look_at_kernel(struct reactor *r, unsigned budget, enum look look) {
+    unsigned jobs = r->n_jobs;
+    if (look == LOOK_KERNEL && (r->watches || r->event_fd_used)) loop_look(r);
+    unsigned n = timers_run(r, budget);
+    bool found = n || r->n_jobs != jobs;
+    if (found || !r->found_by_poll)
+        r->ticks_to_look = DISTANCE;
+    else if (r->ticks_to_look < MAX_DISTANCE)
+        r->ticks_to_look *= 2;
+    r->found_by_poll = false;
+    return n;
+}
+
+static void take_wake(struct reactor *r) {
+    atomic_exchange(&r->woken, 0);
+    r->woken_by_hand = true;
+    calls_take(r);
+}
+
+static unsigned poll_memory(struct reactor *r, unsigned budget) {
+    unsigned n = pollers_run(r, budget);
+    if (n) r->found_by_poll = true;
+    return n;
+}
+
+static struct fsm_trace *enter(struct reactor *r) {
+    r->in_turn = true;
+    r->count.turns++;
+    memory_count_into(&r->count);
+    return fsm_trace_use(&r->trace);
+}
+
+/* False when the reactor is gone. */
+static bool leave(struct reactor *r, struct fsm_trace *outside) {
+    if (UNLIKELY(r->n_dead)) dead_free(r);
+    fsm_trace_use(outside);
+    r->in_turn = false;
+    if (LIKELY(!r->doomed)) return true;
+    reactor_free(r);
+    return false;
+}
+
+int turn(struct reactor *r, unsigned budget, enum look look) {
+    unsigned n = 0;
+    struct fsm_trace *outside = enter(r);
+    r->woken_by_hand = false;
+    if (UNLIKELY(atomic_load_explicit(&r->woken, memory_order_relaxed))) take_wake(r);
+
+    /* Pollers and the queue take the first place by turns when the budget does not reach for both. */
+    bool jobs_first = r->jobs_first;
+    if (!jobs_first) n = poll_memory(r, budget);
+    if (UNLIKELY(look != LOOK_MEMORY)) n += look_at_kernel(r, budget - n, look);
+    if (r->n_jobs) n += jobs_run(r, budget - n);
+    if (jobs_first) n += poll_memory(r, budget - n);
+
+    r->behind = n >= budget;
+    r->jobs_first = r->behind && !jobs_first;
+    r->handled += n;
+    return leave(r, outside) ? (int)n : TURN_GONE;
+}

@@ -1,0 +1,107 @@
+/*
+ * Waiting: look for a while, then sleep. The while is adaptive: it grows when a sleep turned out to be shorter than
+ * looking would have been, and halves when looking was in vain.
+ *
+ * When runnable threads outnumber cores, looking keeps the very thread from running that we wait for. A yield
+ * tells which it is, by the time it takes: it comes back at once when nobody else wants the core. While it does not,
+ * every look is followed by one. If one took a slice as long as a busy program's, we only sleep for a time: the
+ * scheduler favours a sleeper that wakes over one that yields.
+ */
+#include "local.h"
+#include <sched.h>
+
+enum {
+    LOOKS_PER_CLOCK = 8,
+    PROBE_AFTER_NS = 4000, /* looks that succeed sooner never pay for a yield */
+    YIELD_QUICK_NS = 3000, /* nobody else wanted the core */
+    YIELD_LONG_NS = 1000000,
+    CROWD_FACTOR = 50, /* in a crowd the others' work counts into our waiting */
+    WAITS_WITHOUT_SPIN = 64,
+    LEAST_SPIN_NS = 500
+};
+
+enum outcome { NOTHING, SOMETHING, GONE };
+
+static enum outcome look(struct reactor *r, enum look where) {
+    int n = turn(r, INT32_MAX, where);
+    if (n == TURN_GONE) return GONE;
+    return n > 0 || r->woken_by_hand ? SOMETHING : NOTHING;
+}
+
+static enum outcome look_where_due(struct reactor *r) {
+    return look(r, turn_kernel_is_due(r) ? LOOK_KERNEL : LOOK_MEMORY);
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Yields, learns whether the core is wanted, and returns the time now. */
+static uint64_t yield(struct reactor *r, uint64_t now) {
+    sched_yield();
+    uint64_t after = clock_real(), took = after - now;
+    r->crowded = took > YIELD_QUICK_NS;
+    if (took > YIELD_LONG_NS) r->waits_without_spin = WAITS_WITHOUT_SPIN;
+    return after;
+}
+
+static enum outcome spin(struct reactor *r, uint64_t until) {
+    uint64_t begin = clock_real(), now = begin;
+    for (unsigned looks = 1;; looks++) {
+        enum outcome outcome = look_where_due(r);
+        if (outcome != NOTHING) return outcome;
+        if (r->crowded || (looks % LOOKS_PER_CLOCK == 0 && (now = clock_real()) - begin > PROBE_AFTER_NS))
+            now = yield(r, r->crowded ? clock_real() : now);
+        uint64_t most = r->crowded ? CROWD_FACTOR * r->spin_ns : r->spin_ns;
+        if (now - begin >= most || now >= until || r->waits_without_spin) return NOTHING;
+        relax();
+    }
+}
+
+static void learn(struct reactor *r, uint64_t slept) {
+    uint64_t most = r->spin_most_ns;
+    if (slept < most)
+        r->spin_ns = 2 * r->spin_ns + LEAST_SPIN_NS < most ? 2 * r->spin_ns + LEAST_SPIN_NS : most;
+    else
+        r->spin_ns /= 2;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* Sleeps if it can, and takes the turn that follows. */
+static enum outcome sleep_once(struct reactor *r, uint64_t until) {
+    if (wakeup_arm(r)) {
+        uint64_t begin = clock_real();
+        loop_sleep(r, earlier(until, timers_nearest(r)));
+        learn(r, clock_real() - begin);
+        wakeup_disarm(r);
+    }
+    return look(r, LOOK_TIMERS);
+}
+
+static enum outcome wait_until(struct reactor *r, uint64_t until) {
+    enum outcome outcome = look(r, LOOK_KERNEL);
+    while (outcome == NOTHING && (until == UINT64_MAX || clock_real() < until)) {
+        if (r->waits_without_spin)
+            r->waits_without_spin--;
+        else if (r->spin_ns >= LEAST_SPIN_NS && (outcome = spin(r, until)) != NOTHING)
+            break;
+        outcome = sleep_once(r, until);
+    }
+    return outcome;
+}
+
+weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms) {
+    if (r->in_turn) return weft__fail(WEFT_ERR_BUSY, "wait was called from within a callback");
+    if (r->clock) return clock_wait(r, timeout_ms);
+    uint64_t until = timeout_ms < 0 ? UINT64_MAX : clock_real() + (uint64_t)timeout_ms * NS_PER_MS;
+    if (wakeup_is_armed(r)) wakeup_disarm(r);
+    enum outcome outcome = wait_until(r, until);
+    if (outcome == GONE) return WEFT_OK;
+    if (r->fd_taken) wakeup_settle(r);
+    return outcome == SOMETHING ? WEFT_OK : WEFT_ERR_TIMED_OUT;
+}

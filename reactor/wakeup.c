@@ -1,0 +1,193 @@
+/*
+ * Sleeping without losing anything. The owner arms: it says so (`armed`), asks every poller for notification, and
+ * then looks once more at everything. A waker publishes first and looks at `armed` second. Both sides have a full
+ * fence between their store and their load, so at least one of them sees the other
+ * (tests/reactor/arming_model_test.c explores this, and finds the lost wakeup when a fence is missing).
+ *
+ * For hosts with a loop of another kind there is one fd: an outer epoll of our own. It holds the same fds as libev
+ * (watch.c keeps them in step), an eventfd for wakes and kicks, and a timerfd for the nearest timer. libev's own
+ * epoll fd would not do: it is silent about expired timers, and about watchers newly started on a ready fd.
+ */
+#include "local.h"
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+weft_status_t wakeup_open(struct reactor *r) {
+    r->outer_fd = r->timer_fd = -1;
+    r->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return r->event_fd >= 0 ? WEFT_OK : weft__fail(WEFT_ERR_NO_FDS, "eventfd: errno %d", errno);
+}
+
+static void close_fd(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+void wakeup_close(struct reactor *r) {
+    close_fd(&r->outer_fd);
+    close_fd(&r->timer_fd);
+    close_fd(&r->event_fd);
+}
+
+/* ---- wakes and kicks ----------------------------------------------------------------------------------- */
+
+/* Never blocks: the eventfd is non-blocking, and a full counter is as readable as can be. */
+static void signal_fd(struct reactor *r) {
+    int before = errno;
+    uint64_t one = 1;
+    while (write(r->event_fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+    errno = before;
+}
+
+void weft__reactor_wake(struct reactor *r) {
+    if (forked(r)) return; /* the eventfd is still the parent's */
+    if (atomic_exchange(&r->woken, 1)) return;
+    if (atomic_load(&r->armed)) signal_fd(r);
+}
+
+void weft__reactor_kick(struct reactor *r) {
+    if (r->in_turn || !wakeup_is_armed(r) || r->kicked) return;
+    r->kicked = true;
+    signal_fd(r);
+}
+
+/* ---- the outer epoll ----------------------------------------------------------------------------------- */
+
+static uint32_t as_epoll(int events) {
+    return (events & WATCH_READ ? (uint32_t)EPOLLIN : 0) | (events & WATCH_WRITE ? (uint32_t)EPOLLOUT : 0);
+}
+
+static int as_watch(uint32_t events) {
+    int broken = events & (EPOLLERR | EPOLLHUP) ? WATCH_READ | WATCH_WRITE : 0;
+    return broken | (events & EPOLLIN ? WATCH_READ : 0) | (events & EPOLLOUT ? WATCH_WRITE : 0);
+}
+
+static weft_status_t failed_by_errno(const char *what) {
+    int error = errno;
+    weft_status_t status = error == ENOMEM                                         ? WEFT_ERR_NO_MEMORY
+                           : error == EMFILE || error == ENFILE || error == ENOSPC ? WEFT_ERR_NO_FDS
+                                                                                   : WEFT_ERR_IO;
+    return weft__fail(status, "%s: errno %d", what, error);
+}
+
+/* A stopped fd is deleted, not masked: a hang-up shows even when no events are asked for. */
+weft_status_t wakeup_outer_set(struct reactor *r, struct watch_state *state, int events) {
+    if (r->outer_fd < 0 || events == state->in_kernel) return WEFT_OK;
+    struct epoll_event event = {as_epoll(events), {.ptr = state}};
+    int op = !events ? EPOLL_CTL_DEL : state->in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    int rc = epoll_ctl(r->outer_fd, op, state->watch->fd, &event);
+    return rc == 0 || op == EPOLL_CTL_DEL ? WEFT_OK : failed_by_errno("epoll_ctl");
+}
+
+static weft_status_t add(struct reactor *r, int fd, int events, void *mark) {
+    struct epoll_event event = {as_epoll(events), {.ptr = mark}};
+    return epoll_ctl(r->outer_fd, EPOLL_CTL_ADD, fd, &event) ? failed_by_errno("epoll_ctl") : WEFT_OK;
+}
+
+static weft_status_t fill_outer(struct reactor *r) {
+    weft_status_t st = add(r, r->event_fd, WATCH_READ, &r->event_fd);
+    if (st == WEFT_OK) st = add(r, r->timer_fd, WATCH_READ, &r->timer_fd);
+    for (struct watch_state *state = r->watches; state && st == WEFT_OK; state = state->next)
+        if (state->in_kernel) st = add(r, state->watch->fd, state->in_kernel, state);
+    return st;
+}
+
+weft_status_t wakeup_outer_open(struct reactor *r) {
+    if (r->outer_fd >= 0) return WEFT_OK;
+    weft_status_t st = WEFT_OK;
+    r->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    r->outer_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (r->timer_fd < 0 || r->outer_fd < 0) st = failed_by_errno("the worker's fd");
+    if (st == WEFT_OK) st = fill_outer(r);
+    if (st == WEFT_OK) return WEFT_OK;
+    close_fd(&r->outer_fd);
+    close_fd(&r->timer_fd);
+    return st;
+}
+
+static void drain(int fd) {
+    uint64_t count;
+    while (read(fd, &count, sizeof count) < 0 && errno == EINTR)
+        ;
+}
+
+/* Asks the outer epoll itself: for a worker in a host's loop that is driven by progress or wait meanwhile. */
+void wakeup_outer_look(struct reactor *r, int timeout_ms) {
+    struct epoll_event events[64];
+    int n = epoll_wait(r->outer_fd, events, 64, timeout_ms);
+    for (int i = 0; i < n; i++) {
+        void *mark = events[i].data.ptr;
+        if (mark == &r->event_fd || mark == &r->timer_fd)
+            drain(*(int *)mark);
+        else
+            watch_got(mark, as_watch(events[i].events));
+    }
+}
+
+/*
+ * Setting a timerfd also takes back an expiry that was not read, so it is never read here. An absolute time of
+ * the clock that weft__now reads: when it fires, the timer is due.
+ */
+void wakeup_timer_set(struct reactor *r, uint64_t at) {
+    if (r->timer_fd < 0) return;
+    if (at == UINT64_MAX) at = 0;
+    if (at == r->timer_fd_at) return;
+    struct itimerspec when = {.it_value = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)}};
+    timerfd_settime(r->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
+    r->timer_fd_at = at;
+}
+
+/* ---- arming -------------------------------------------------------------------------------------------- */
+
+static bool timer_is_due(struct reactor *r) {
+    return r->n_timers && timers_nearest(r) <= weft__now(r);
+}
+
+bool wakeup_arm(struct reactor *r) {
+    r->event_fd_used = true;
+    r->kicked = false;
+    atomic_store(&r->armed, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    bool quiet = pollers_arm(r);
+    if (quiet && !turn_has_work(r) && !timer_is_due(r)) {
+        wakeup_timer_set(r, timers_nearest(r));
+        if (!r->loop_is_ours) loop_set_timer(r, timers_nearest(r));
+        r->count.sleeps++;
+        return true;
+    }
+    if (quiet) pollers_disarm(r); /* else it took them back itself */
+    atomic_store(&r->armed, 0);
+    r->kicked = false;
+    return false;
+}
+
+void wakeup_disarm(struct reactor *r) {
+    atomic_store(&r->armed, 0);
+    r->kicked = false;
+    r->count.wakeups++;
+    pollers_disarm(r);
+}
+
+/*
+ * An edge-triggered host needs a new edge for what is left: in the queue, beyond the budget, or in an fd that its
+ * handler did not empty. So the eventfd is written anew, even when it is readable already.
+ */
+void wakeup_settle(struct reactor *r) {
+    if (r->watch_ran) loop_look(r);
+    r->watch_ran = false;
+    if (r->behind || turn_has_work(r) || !wakeup_arm(r)) signal_fd(r);
+}
+
+int weft__reactor_fd(struct reactor *r) {
+    if (r->clock) return weft__fail(WEFT_ERR_UNSUPPORTED, "there is nothing to poll in virtual time");
+    if (r->fd_taken) return r->outer_fd;
+    weft_status_t st = wakeup_outer_open(r);
+    if (st < 0) return st;
+    r->fd_taken = true;
+    if (!r->in_turn && !wakeup_is_armed(r)) wakeup_settle(r);
+    return r->outer_fd;
+}

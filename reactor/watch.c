@@ -1,0 +1,81 @@
+/*
+ * Watches. One function, `set`, tells both libev and the outer epoll what is wanted, so that they never differ.
+ * What they report is noted, and the handler runs from the queue. One watch per fd: a second wants a dup(2).
+ */
+#include "local.h"
+#include <fcntl.h>
+
+static void run_ready(struct job *job) {
+    struct watch_state *state = (struct watch_state *)((char *)job - offsetof(struct watch_state, job));
+    struct watch *watch = state->watch;
+    int events = state->got & watch->events; /* it may have changed its mind meanwhile */
+    state->got = 0;
+    state->reactor->watch_ran = true;
+    if (events) watch->ready(watch, events);
+}
+
+void watch_got(struct watch_state *state, int events) {
+    state->got |= events & state->in_kernel;
+    weft__job_post(state->reactor, &state->job);
+}
+
+static weft_status_t set(struct reactor *r, struct watch_state *state, int events) {
+    weft_status_t st = wakeup_outer_set(r, state, events);
+    if (st < 0) return st;
+    if (r->loop && events != state->in_kernel) loop_watch(r, state, events);
+    state->in_kernel = events;
+    state->watch->events = events;
+    return WEFT_OK;
+}
+
+static void list_add(struct watch_state **list, struct watch_state *state) {
+    state->next = *list;
+    state->link = list;
+    if (state->next) state->next->link = &state->next;
+    *list = state;
+}
+
+static void list_remove(struct watch_state *state) {
+    *state->link = state->next;
+    if (state->next) state->next->link = state->link;
+}
+
+static struct watch_state *get_state(struct reactor *r) {
+    struct watch_state *state = r->spare_watches;
+    if (state)
+        list_remove(state);
+    else
+        state = weft__new(r->internals, struct watch_state);
+    return state;
+}
+
+static void put_state(struct reactor *r, struct watch_state *state) {
+    weft__job_drop(r, &state->job);
+    list_remove(state);
+    list_add(&r->spare_watches, state);
+}
+
+weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, int events) {
+    if (watch->state) return weft__watch_change(r, watch, events);
+    if (!r->clock && fcntl(fd, F_GETFD) < 0) return weft__fail(WEFT_ERR_IO, "fd %d is not open", fd);
+    struct watch_state *state = get_state(r);
+    if (!state) return WEFT_ERR_NO_MEMORY;
+    *state = (struct watch_state){.job.run = run_ready, .reactor = r, .watch = watch};
+    list_add(&r->watches, state);
+    watch->state = state;
+    watch->fd = fd;
+    weft_status_t st = set(r, state, events);
+    if (st < 0) weft__watch_stop(r, watch);
+    return st;
+}
+
+weft_status_t weft__watch_change(struct reactor *r, struct watch *watch, int events) {
+    return set(r, watch->state, events);
+}
+
+void weft__watch_stop(struct reactor *r, struct watch *watch) {
+    if (!watch->state) return;
+    set(r, watch->state, 0);
+    put_state(r, watch->state);
+    watch->state = NULL;
+}

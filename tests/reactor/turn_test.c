@@ -1,0 +1,406 @@
+/* Run queue, timers, pollers, watches, the dead list and posted calls, driven by progress. */
+#include <pthread.h>
+#include <reactor/counters.h>
+#include <reactor/reactor.h>
+#include <tests/harness.h>
+#include <time.h>
+
+static weft_context_t *context;
+
+static struct reactor *open_reactor(void) {
+    struct reactor *r = NULL;
+    CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
+    CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){0}, &r), WEFT_OK);
+    return r;
+}
+
+static void close_reactor(struct reactor *r) {
+    weft__reactor_destroy(r);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+/* ---- run queue ----------------------------------------------------------------------------------------- */
+
+static char order[64];
+static unsigned n_order;
+
+struct named_job {
+    struct job job;
+    struct reactor *r;
+    char name;
+    bool again;
+};
+
+static void run_named(struct job *job) {
+    struct named_job *j = (struct named_job *)job;
+    order[n_order++] = j->name;
+    order[n_order] = 0;
+    if (j->again) weft__job_post(j->r, job);
+}
+
+TEST(jobs_run_in_the_order_posted_and_once) {
+    struct reactor *r = open_reactor();
+    struct named_job a = {.job.run = run_named, .r = r, .name = 'a'}, b = a, c = a;
+    b.name = 'b', c.name = 'c', n_order = 0;
+    weft__job_post(r, &b.job);
+    weft__job_post(r, &a.job);
+    weft__job_post(r, &b.job);
+    weft__job_post(r, &c.job);
+    CHECK_EQ(weft__reactor_progress(r, 0), 3);
+    CHECK(!strcmp(order, "bac"));
+    CHECK_EQ(weft__reactor_progress(r, 0), 0);
+    close_reactor(r);
+}
+
+TEST(dropped_job_does_not_run) {
+    struct reactor *r = open_reactor();
+    struct named_job a = {.job.run = run_named, .r = r, .name = 'a'}, b = a, c = a;
+    b.name = 'b', c.name = 'c', n_order = 0;
+    weft__job_post(r, &a.job);
+    weft__job_post(r, &b.job);
+    weft__job_drop(r, &b.job); /* the last: what follows must still be reached */
+    weft__job_post(r, &c.job);
+    weft__job_drop(r, &b.job);
+    CHECK_EQ(weft__reactor_progress(r, 0), 2);
+    CHECK(!strcmp(order, "ac"));
+    close_reactor(r);
+}
+
+TEST(job_that_posts_itself_does_not_hold_the_turn) {
+    struct reactor *r = open_reactor();
+    struct named_job a = {.job.run = run_named, .r = r, .name = 'a', .again = true};
+    n_order = 0;
+    weft__job_post(r, &a.job);
+    CHECK_EQ(weft__reactor_progress(r, 0), 1);
+    CHECK_EQ(weft__reactor_progress(r, 0), 1);
+    weft__job_drop(r, &a.job);
+    CHECK_EQ(weft__reactor_progress(r, 0), 0);
+    close_reactor(r);
+}
+
+TEST(budget_bounds_a_turn) {
+    struct reactor *r = open_reactor();
+    struct named_job jobs[10];
+    n_order = 0;
+    for (int i = 0; i < 10; i++) {
+        jobs[i] = (struct named_job){{.run = run_named}, r, (char)('0' + i), false};
+        weft__job_post(r, &jobs[i].job);
+    }
+    CHECK_EQ(weft__reactor_progress(r, 4), 4);
+    CHECK_EQ(weft__reactor_progress(r, 4), 4);
+    CHECK_EQ(weft__reactor_progress(r, 4), 2);
+    CHECK(!strcmp(order, "0123456789"));
+    close_reactor(r);
+}
+
+static int nested;
+static void run_progress(struct job *job) {
+    nested = weft__reactor_progress(((struct named_job *)job)->r, 0);
+}
+
+TEST(progress_within_a_callback_is_refused) {
+    struct reactor *r = open_reactor();
+    struct named_job a = {.job.run = run_progress, .r = r, .name = 'a'};
+    weft__job_post(r, &a.job);
+    CHECK_EQ(weft__reactor_progress(r, 0), 1);
+    CHECK_EQ(nested, WEFT_ERR_BUSY);
+    close_reactor(r);
+}
+
+/* ---- timers -------------------------------------------------------------------------------------------- */
+
+struct numbered_timer {
+    struct timer timer;
+    struct reactor *r;
+    int number;
+};
+static int fired[2048], n_fired;
+
+static void note_fired(struct timer *timer) {
+    fired[n_fired++] = ((struct numbered_timer *)timer)->number;
+}
+
+TEST(timers_fire_by_time_then_by_order_set) {
+    struct reactor *r = open_reactor();
+    static struct numbered_timer timers[1000];
+    unsigned seed = 7;
+    uint64_t past = weft__now(r) - 1000000;
+    n_fired = 0;
+    for (int i = 0; i < 1000; i++) {
+        timers[i] = (struct numbered_timer){{.fire = note_fired}, r, i};
+        CHECK_EQ(weft__timer_start(r, &timers[i].timer, past + (unsigned)rand_r(&seed) % 50), WEFT_OK);
+    }
+    for (int i = 0; i < 1000; i += 3) weft__timer_stop(r, &timers[i].timer);
+    for (int i = 1; i < 1000; i += 6)
+        CHECK_EQ(weft__timer_start(r, &timers[i].timer, past + (unsigned)rand_r(&seed) % 50), WEFT_OK);
+    while (weft__reactor_progress(r, 7))
+        ;
+    CHECK_EQ(n_fired, 666);
+    for (int i = 1; i < n_fired; i++) {
+        CHECK(timers[fired[i - 1]].timer.at <= timers[fired[i]].timer.at);
+        if (timers[fired[i - 1]].timer.at == timers[fired[i]].timer.at && fired[i - 1] % 6 != 1 &&
+            fired[i] % 6 != 1)
+            CHECK(fired[i - 1] < fired[i]);
+    }
+    for (int i = 0; i < 1000; i++) CHECK(!weft__timer_running(&timers[i].timer));
+    close_reactor(r);
+}
+
+TEST(timer_fires_no_earlier_than_asked) {
+    struct reactor *r = open_reactor();
+    struct numbered_timer timer = {{.fire = note_fired}, r, 1};
+    uint64_t at = weft__now(r) + 5000000;
+    n_fired = 0;
+    weft__timer_start(r, &timer.timer, at);
+    CHECK_EQ(weft__reactor_wait(r, 1000), WEFT_OK);
+    uint64_t late = weft__now(r) - at;
+    CHECK_EQ(n_fired, 1);
+    CHECK(late < 500000000);
+    close_reactor(r);
+}
+
+/* ---- pollers ------------------------------------------------------------------------------------------- */
+
+struct fake_poller {
+    struct poller poller;
+    struct reactor *r;
+    int polled, ready;
+    bool remove_self;
+    struct fake_poller *remove;
+};
+
+static int poll_fake(struct poller *poller, unsigned budget) {
+    struct fake_poller *p = (struct fake_poller *)poller;
+    int n = p->ready < (int)budget ? p->ready : (int)budget;
+    p->polled++;
+    p->ready -= n;
+    if (p->remove_self) weft__poller_remove(p->r, poller);
+    if (p->remove) weft__poller_remove(p->r, &p->remove->poller);
+    return n;
+}
+
+TEST(poller_may_remove_itself_or_the_next) {
+    struct reactor *r = open_reactor();
+    struct fake_poller a = {.poller.poll = poll_fake, .r = r, .remove_self = true},
+                       b = {.poller.poll = poll_fake, .r = r}, c = {.poller.poll = poll_fake, .r = r};
+    a.remove = &b;
+    weft__poller_add(r, &a.poller);
+    weft__poller_add(r, &b.poller);
+    weft__poller_add(r, &c.poller);
+    weft__reactor_progress(r, 0);
+    weft__reactor_progress(r, 0);
+    CHECK_EQ(a.polled, 1);
+    CHECK_EQ(b.polled, 0);
+    CHECK_EQ(c.polled, 2);
+    weft__poller_remove(r, &c.poller);
+    close_reactor(r);
+}
+
+TEST(flooded_poller_starves_neither_pollers_nor_jobs) {
+    struct reactor *r = open_reactor();
+    struct fake_poller flood = {.poller.poll = poll_fake, .r = r, .ready = 1 << 30},
+                       quiet = {.poller.poll = poll_fake, .r = r, .ready = 5};
+    struct named_job job = {.job.run = run_named, .r = r, .name = 'j'};
+    weft__poller_add(r, &flood.poller);
+    weft__poller_add(r, &quiet.poller);
+    weft__job_post(r, &job.job);
+    n_order = 0;
+    for (int i = 0; i < 12; i++) CHECK_EQ(weft__reactor_progress(r, 1), 1);
+    CHECK_EQ(n_order, 1);
+    CHECK_EQ(quiet.ready, 0);
+    weft__poller_remove(r, &flood.poller);
+    weft__poller_remove(r, &quiet.poller);
+    close_reactor(r);
+}
+
+/* ---- watches ------------------------------------------------------------------------------------------- */
+
+struct pipe_watch {
+    struct watch watch;
+    struct reactor *r;
+    int in, out, told, stop;
+};
+
+static void read_one(struct watch *watch, int events) {
+    struct pipe_watch *p = (struct pipe_watch *)watch;
+    char byte;
+    p->told++;
+    if (read(watch->fd, &byte, 1) != 1) abort();
+    if (p->stop) weft__watch_stop(p->r, watch);
+}
+
+static void open_pipe(struct pipe_watch *p, struct reactor *r) {
+    int fds[2];
+    CHECK_EQ(pipe(fds), 0);
+    *p = (struct pipe_watch){{.ready = read_one}, r, fds[0], fds[1], 0, 0};
+    CHECK_EQ(weft__watch_start(r, &p->watch, p->in, WATCH_READ), WEFT_OK);
+}
+
+static void close_pipe(struct pipe_watch *p) {
+    weft__watch_stop(p->r, &p->watch);
+    close(p->in);
+    close(p->out);
+}
+
+TEST(watch_tells_until_read_and_not_after_stop) {
+    struct reactor *r = open_reactor();
+    struct pipe_watch p;
+    open_pipe(&p, r);
+    CHECK_EQ(weft__reactor_progress(r, 0), 0);
+    CHECK_EQ(write(p.out, "abc", 3), 3);
+    for (int i = 0; i < 3; i++) CHECK_EQ(weft__reactor_progress(r, 0), 1);
+    CHECK_EQ(weft__reactor_progress(r, 0), 0);
+    CHECK_EQ(write(p.out, "de", 2), 2);
+    p.stop = 1;
+    CHECK_EQ(weft__reactor_progress(r, 0), 1);
+    CHECK_EQ(weft__reactor_progress(r, 0), 0);
+    CHECK_EQ(p.told, 4);
+    close_pipe(&p);
+    close_reactor(r);
+}
+
+TEST(watch_is_noticed_within_a_millisecond_beside_a_poller) {
+    struct reactor *r = open_reactor();
+    struct fake_poller poller = {.poller.poll = poll_fake, .r = r};
+    struct pipe_watch p;
+    weft__poller_add(r, &poller.poller);
+    open_pipe(&p, r);
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(write(p.out, "x", 1), 1);
+        uint64_t begin = weft__now(r);
+        while (!weft__reactor_progress(r, 0))
+            ;
+        uint64_t took = weft__now(r) - begin;
+        if (took < best) best = took;
+    }
+    CHECK(best < 1000000);
+    weft__poller_remove(r, &poller.poller);
+    close_pipe(&p);
+    close_reactor(r);
+}
+
+TEST(watch_on_a_closed_fd_is_refused) {
+    struct reactor *r = open_reactor();
+    struct watch watch = {.ready = read_one};
+    CHECK_EQ(weft__watch_start(r, &watch, 999, WATCH_READ), WEFT_ERR_IO);
+    CHECK(!watch.state);
+    close_reactor(r);
+}
+
+/* ---- posted calls -------------------------------------------------------------------------------------- */
+
+static _Atomic int calls_in_order = 1;
+static int last_call;
+static void count_call(void *arg) {
+    int number = (int)(intptr_t)arg;
+    if (number != last_call + 1) calls_in_order = 0;
+    last_call = number;
+}
+
+static void *post_many(void *arg) {
+    for (intptr_t i = 1; i <= 10000; i++)
+        if (weft__reactor_call(arg, count_call, (void *)i) != WEFT_OK) abort();
+    return NULL;
+}
+
+TEST(posted_calls_run_in_order_and_end_a_wait) {
+    struct reactor *r = open_reactor();
+    pthread_t thread;
+    last_call = 0;
+    pthread_create(&thread, NULL, post_many, r);
+    while (last_call < 10000) CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
+    pthread_join(thread, NULL);
+    CHECK(calls_in_order);
+    close_reactor(r);
+}
+
+TEST(wake_before_a_wait_ends_it) {
+    struct reactor *r = open_reactor();
+    weft__reactor_wake(r);
+    CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
+    CHECK_EQ(weft__reactor_wait(r, 1), WEFT_ERR_TIMED_OUT);
+    close_reactor(r);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+static char buried_order[8];
+static int note_burial(char *object) {
+    strncat(buried_order, object, 1);
+    return 0;
+}
+
+static void bury_both(struct job *job) {
+    struct reactor *r = ((struct named_job *)job)->r;
+    char *parent = weft__alloc(r, 2, "parent"), *child = weft__alloc(parent, 2, "child");
+    parent[0] = 'p', child[0] = 'c';
+    talloc_set_destructor(parent, note_burial);
+    talloc_set_destructor(child, note_burial);
+    weft__bury(r, child);
+    weft__bury(r, parent);
+    strcat(buried_order, ".");
+}
+
+TEST(buried_objects_go_at_the_end_of_the_turn_in_order) {
+    struct reactor *r = open_reactor();
+    struct named_job job = {.job.run = bury_both, .r = r, .name = 'a'};
+    weft__job_post(r, &job.job);
+    weft__reactor_progress(r, 0);
+    CHECK(!strcmp(buried_order, ".cp"));
+    close_reactor(r);
+}
+
+TEST(allocation_fails_on_demand) {
+    weft__alloc_fail_at(2);
+    void *a = weft__alloc(NULL, 8, "a"), *b = weft__alloc(NULL, 8, "b"), *c = weft__alloc(NULL, 8, "c");
+    CHECK(a && !b && c);
+    CHECK_EQ(weft__alloc_fail_at(0), 3);
+    talloc_free(a);
+    talloc_free(c);
+}
+
+TEST(creation_survives_each_failing_allocation) {
+    struct reactor *r;
+    CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
+    weft__alloc_fail_at(0);
+    CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){0}, &r), WEFT_OK);
+    uint64_t n = weft__alloc_fail_at(0);
+    weft__reactor_destroy(r);
+    CHECK(n >= 3);
+    for (uint64_t k = 1; k <= n; k++) {
+        weft__alloc_fail_at(k);
+        weft_status_t st = weft__reactor_create(context, &(struct reactor_params){0}, &r);
+        weft__alloc_fail_at(0);
+        CHECK(st == WEFT_OK || st == WEFT_ERR_NO_MEMORY);
+        if (st == WEFT_OK) weft__reactor_destroy(r);
+    }
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+static void destroy_reactor(struct job *job) {
+    weft__reactor_destroy(((struct named_job *)job)->r);
+}
+
+TEST(reactor_may_be_destroyed_within_its_turn) {
+    struct reactor *r = open_reactor();
+    struct named_job job = {.job.run = destroy_reactor, .r = r, .name = 'a'};
+    weft__job_post(r, &job.job);
+    weft__reactor_progress(r, 0);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+/* ---- what a hot turn costs ------------------------------------------------------------------------------ */
+
+TEST(polled_worker_with_memory_alone_makes_no_system_call_and_no_allocation) {
+    struct reactor *r = open_reactor();
+    struct fake_poller poller = {.poller.poll = poll_fake, .r = r, .ready = 1 << 30};
+    weft__poller_add(r, &poller.poller);
+    uint64_t allocations = weft__count(r)->allocations;
+    for (int i = 0; i < 100000; i++) weft__reactor_progress(r, 1);
+    CHECK_EQ(weft__count(r)->kernel_looks, 0);
+    CHECK_EQ(weft__count(r)->allocations, allocations);
+    CHECK_EQ(weft__count(r)->sleeps, 0);
+    weft__poller_remove(r, &poller.poller);
+    close_reactor(r);
+}
