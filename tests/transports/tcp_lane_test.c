@@ -1,0 +1,311 @@
+/* What is tcp's own: gathering, big frames, IPv6, names, ports, and the ends that a connection can come to. */
+#define _GNU_SOURCE
+#include "pair.h"
+#include <reactor/counters.h>
+#include <transports/tcp/tcp.h>
+
+struct done {
+    struct completion completion;
+    int calls;
+    weft_status_t status;
+};
+static void on_done(struct completion *c, weft_status_t status) {
+    struct done *d = (struct done *)c;
+    d->calls++;
+    d->status = status;
+}
+static struct done done_new(void) {
+    return (struct done){.completion = {.done = on_done, .count = 1}};
+}
+
+static weft_status_t send8(struct end *end, uint64_t value) {
+    return end->lane->ops->am_short(end->lane, 3, value, NULL, 0);
+}
+static uint64_t value_of(const struct pair_message *m) {
+    uint64_t v;
+    memcpy(&v, m->data, 8);
+    return v;
+}
+
+TEST(messages_of_one_turn_leave_in_one_write) {
+    struct pair p;
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    uint64_t before = weft__count(p.reactor_a)->tcp_writes;
+    for (uint64_t i = 0; i < 1000; i++) CHECK_EQ(send8(&p.a, i), WEFT_OK);
+    CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before);
+    CHECK(pair_until(&p, p.b.n_messages == 1000));
+    CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);
+    for (uint64_t i = 0; i < 1000; i++) CHECK_EQ(value_of(&p.b.messages[i]), i);
+    pair_close(&p);
+}
+
+TEST(every_length_arrives_whole) {
+    struct pair p;
+    static uint8_t data[40000];
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)(i * 7);
+    size_t n = 0;
+    for (size_t len = 0; len < 20000; len += len < 64 ? 1 : 977, n++) {
+        weft_status_t st;
+        while ((st = p.a.lane->ops->am_short(p.a.lane, n % 32, n, data, len)) == WEFT_NO_RESOURCE) pair_turn(&p);
+        CHECK_EQ(st, WEFT_OK);
+    }
+    CHECK(pair_until(&p, p.b.n_messages == n));
+    n = 0;
+    for (size_t len = 0; len < 20000; len += len < 64 ? 1 : 977, n++) {
+        CHECK_EQ(p.b.messages[n].len, len + 8);
+        CHECK_EQ(p.b.messages[n].id, n % 32);
+        CHECK_EQ(value_of(&p.b.messages[n]), n);
+        CHECK(memcmp(p.b.messages[n].data + 8, data, len) == 0);
+    }
+    pair_close(&p);
+}
+
+TEST(borrowed_memory_leaves_between_copied_messages) {
+    enum { BIG = 256 * 1024, ROUNDS = 40 };
+    struct pair p;
+    static uint8_t data[BIG];
+    struct done done[ROUNDS];
+    size_t n_done = 0;
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    for (size_t i = 0; i < BIG; i++) data[i] = (uint8_t)(i * 31 >> 3);
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        weft_iov_t iov[3] = {{data, 5000 + i}, {NULL, 0}, {data + 5000 + i, BIG - 5000 - i - i % 9}};
+        struct lane *l = p.a.lane;
+        weft_status_t st;
+        while ((st = send8(&p.a, i)) == WEFT_NO_RESOURCE) pair_turn(&p);
+        CHECK_EQ(st, WEFT_OK);
+        done[i] = done_new();
+        while ((st = l->ops->am_zcopy(l, 5, &i, 8, iov, 3, &done[i].completion)) == WEFT_NO_RESOURCE) pair_turn(&p);
+        CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
+        CHECK_EQ(done[i].calls, 0);
+        if (st == WEFT_OK) done[i].calls = 1; /* nobody will call */
+    }
+    CHECK(pair_until(&p, p.b.n_messages == 2 * ROUNDS));
+    for (int i = 0; i < ROUNDS; i++) n_done += done[i].calls == 1;
+    CHECK_EQ(n_done, ROUNDS);
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        CHECK_EQ(value_of(&p.b.messages[2 * i]), i);
+        CHECK_EQ(value_of(&p.b.messages[2 * i + 1]), i);
+        CHECK_EQ(p.b.messages[2 * i + 1].len, 8 + BIG - i % 9);
+        CHECK(memcmp(p.b.messages[2 * i + 1].data + 8, data, BIG - i % 9) == 0);
+    }
+    pair_close(&p);
+}
+
+TEST(a_send_out_of_turn_leaves_with_the_next_progress) {
+    struct pair p;
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    pair_turns(&p, 10);
+    uint64_t before = weft__count(p.reactor_a)->tcp_writes;
+    CHECK_EQ(send8(&p.a, 7), WEFT_OK);
+    weft__reactor_progress(p.reactor_a, 0);
+    CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);
+    CHECK(pair_until(&p, p.b.n_messages == 1));
+    pair_close(&p);
+}
+
+TEST(an_idle_connection_holds_no_buffer) {
+    struct pair p;
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    CHECK_EQ(send8(&p.a, 7), WEFT_OK);
+    CHECK(pair_until(&p, p.b.n_messages == 1));
+    pair_turns(&p, 5);
+    struct tcp_lane *a = tcp_lane(p.a.lane), *b = tcp_lane(p.b.lane);
+    CHECK(!a->out.buffer && !a->in.buffer && !a->hands);
+    CHECK(!b->out.buffer && !b->in.buffer && !b->hands);
+    CHECK(talloc_total_size(b) < 1024);
+    pair_close(&p);
+}
+
+TEST(a_quiet_socket_is_left_to_its_watch) {
+    struct pair p;
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    CHECK_EQ(send8(&p.a, 7), WEFT_OK);
+    CHECK(pair_until(&p, p.b.n_messages == 1));
+    CHECK(tcp_lane(p.b.lane)->hot >= 0);
+    for (int i = 0; i < TCP_QUIET + 2; i++) weft__reactor_progress(p.reactor_b, 0);
+    CHECK_EQ(tcp_lane(p.b.lane)->hot, -1);
+    uint64_t before = weft__count(p.reactor_b)->tcp_reads;
+    for (int i = 0; i < 100; i++) weft__reactor_progress(p.reactor_b, 0);
+    CHECK_EQ(weft__count(p.reactor_b)->tcp_reads, before);
+    CHECK_EQ(send8(&p.a, 8), WEFT_OK);
+    CHECK(pair_until(&p, p.b.n_messages == 2));
+    pair_close(&p);
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------ */
+
+static bool have_ipv6(void) {
+    union tcp_sockaddr a;
+    tcp_host_numeric("::1", 0, &a);
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool have = fd >= 0 && bind(fd, &a.any, sizeof a.v6) == 0;
+    close(fd);
+    return have;
+}
+
+static void one_message_at(struct pair *p, const char *where) {
+    p->uri = where;
+    pair_connect(p);
+    CHECK_EQ(send8(&p->a, 1), WEFT_OK);
+    CHECK_EQ(send8(&p->b, 2), WEFT_OK);
+    CHECK(pair_until(p, p->b.n_messages == 1 && p->a.n_messages == 1));
+}
+
+TEST(ipv6_carries_messages_too) {
+    struct pair p;
+    char name[TCP_NAME_ROOM];
+    if (!have_ipv6()) SKIP("no IPv6 here");
+    pair_open(&p, &weft__transport_tcp, PAIR_BY_URI);
+    one_message_at(&p, "[::1]:0");
+    p.a.lane->ops->describe(p.a.lane, name, sizeof name);
+    CHECK(strncmp(name, "[::1]:", 6) == 0);
+    CHECK(p.b.listen_arg == &p.listener);
+    pair_close(&p);
+}
+
+TEST(a_worker_address_may_be_ipv6) {
+    struct pair p;
+    weft_setting_t settings[] = {{"tcp.bind", "::1"}};
+    if (!have_ipv6()) SKIP("no IPv6 here");
+    pair_open_with(&p, &weft__transport_tcp, 0, settings, 1);
+    pair_connect(&p);
+    CHECK(p.b.listen_arg == NULL);
+    pair_close(&p);
+}
+
+TEST(beyond_loopback_needs_a_key_or_the_word_insecure) {
+    struct pair p;
+    struct tl_listener *l;
+    weft_setting_t settings[] = {{"tcp.insecure", "yes"}};
+    pair_open(&p, &weft__transport_tcp, 0);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "*:0", 16, NULL, &l), WEFT_ERR_INSECURE);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "0.0.0.0:0", 16, NULL, &l), WEFT_ERR_INSECURE);
+    if (have_ipv6()) CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "[::]:0", 16, NULL, &l), WEFT_ERR_INSECURE);
+    pair_close(&p);
+    pair_open_with(&p, &weft__transport_tcp, PAIR_BY_URI, settings, 1);
+    one_message_at(&p, "*:0");
+    pair_close(&p);
+}
+
+TEST(any_interface_serves_both_families) {
+    struct pair p;
+    struct end second = {0};
+    struct lane *lane;
+    char where[64];
+    weft_setting_t settings[] = {{"tcp.insecure", "yes"}};
+    if (!have_ipv6()) SKIP("no IPv6 here");
+    pair_open_with(&p, &weft__transport_tcp, PAIR_BY_URI, settings, 1);
+    one_message_at(&p, "*:0");
+    snprintf(where, sizeof where, "127.0.0.1:%u", tcp_sockaddr_port(&p.listener->at));
+    p.next_accepted = &second;
+    second.pair = &p;
+    CHECK_EQ(p.iface_a->ops->connect_uri(p.iface_a, where, &lane), WEFT_OK);
+    struct end first = {.pair = &p, .lane = lane};
+    lane->owner = &first;
+    CHECK(pair_until(&p, second.n_open == 1 && first.n_open == 1));
+    pair_end_close(&first, true);
+    pair_end_close(&second, true);
+    pair_close(&p);
+}
+
+/* localhost may be both; the listener has one of them. */
+TEST(the_next_address_of_a_name_is_tried) {
+    struct pair p;
+    struct lane *lane;
+    char where[64];
+    pair_open(&p, &weft__transport_tcp, PAIR_BY_URI);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "127.0.0.1:0", 16, NULL, &p.listener), WEFT_OK);
+    snprintf(where, sizeof where, "localhost:%u", tcp_sockaddr_port(&p.listener->at));
+    CHECK_EQ(p.iface_a->ops->connect_uri(p.iface_a, where, &lane), WEFT_OK);
+    p.a.lane = lane;
+    lane->owner = &p.a;
+    struct tcp_hands *h = tcp_lane(lane)->hands; /* whatever the hosts file says, this one comes first */
+    h->candidate[1] = h->candidate[0];
+    tcp_host_numeric("127.0.0.1", 1, &h->candidate[0]);
+    h->n_candidates = 2;
+    tcp_dial(tcp_lane(lane));
+    CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
+    pair_close(&p);
+}
+
+TEST(a_port_in_use_is_told) {
+    struct pair p;
+    struct tl_listener *first, *second;
+    pair_open(&p, &weft__transport_tcp, 0);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "127.0.0.1:0", 16, NULL, &first), WEFT_OK);
+    const char *uri = p.iface_a->ops->listener_uri(first);
+    CHECK(strncmp(uri, "tcp://127.0.0.1:", 16) == 0 && atoi(uri + 16) > 0);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, uri + 6, 16, NULL, &second), WEFT_ERR_EXISTS);
+    p.iface_a->ops->listener_close(first);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "127.0.0.1", 16, NULL, &second), WEFT_ERR_ADDRESS);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "no-such-host.invalid:1", 16, NULL, &second), WEFT_ERR_ADDRESS);
+    pair_close(&p);
+}
+
+static weft_status_t fate_of(struct pair *p, const char *where) {
+    struct lane *lane;
+    weft_status_t st = p->iface_a->ops->connect_uri(p->iface_a, where, &lane);
+    if (st < 0) return st;
+    struct end end = {.pair = p, .lane = lane};
+    lane->owner = &end;
+    CHECK_EQ(end.n_down, 0);
+    CHECK(pair_until(p, end.n_down == 1));
+    CHECK_EQ(end.n_open, 0);
+    CHECK(lane->ops->am_short(lane, 0, 0, NULL, 0) < 0);
+    pair_end_close(&end, true);
+    CHECK_EQ(end.n_down, 1);
+    return end.down;
+}
+
+TEST(nobody_there_is_refused) {
+    struct pair p;
+    pair_open(&p, &weft__transport_tcp, 0);
+    CHECK_EQ(fate_of(&p, "127.0.0.1:1"), WEFT_ERR_REFUSED);
+    CHECK_EQ(fate_of(&p, "127.0.0.1:0"), WEFT_ERR_ADDRESS);
+    CHECK_EQ(fate_of(&p, "*:80"), WEFT_ERR_ADDRESS);
+    CHECK_EQ(fate_of(&p, "255.255.255.255:80"), WEFT_ERR_UNREACHABLE);
+    pair_close(&p);
+}
+
+TEST(loopback_of_another_host_is_out_of_reach) {
+    struct pair p;
+    uint8_t address[96];
+    size_t len = sizeof address;
+    const char *why = NULL;
+    struct lane *lane;
+    pair_open(&p, &weft__transport_tcp, 0);
+    CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
+    CHECK_EQ(p.iface_a->ops->reachable(p.iface_a, address, len, &why), WEFT_OK);
+    address[TCP_ADDRESS_SIZE - 1] ^= 1; /* of the host id */
+    CHECK_EQ(p.iface_a->ops->reachable(p.iface_a, address, len, &why), WEFT_ERR_UNREACHABLE);
+    CHECK(strstr(why, "another host"));
+    CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
+    CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, 7, &lane), WEFT_ERR_ADDRESS);
+    pair_close(&p);
+}
+
+/* The port was the dead worker's; who listens there now is not who is meant. */
+TEST(an_address_of_an_earlier_incarnation_is_refused) {
+    struct pair p;
+    uint8_t address[96];
+    size_t len = sizeof address;
+    struct lane *lane;
+    pair_open(&p, &weft__transport_tcp, 0);
+    CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
+    address[24] ^= 1; /* of the worker id */
+    CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_OK);
+    lane->owner = &p.a;
+    p.a.lane = lane;
+    CHECK(pair_until(&p, p.a.n_down == 1));
+    CHECK_EQ(p.a.down, WEFT_ERR_REFUSED);
+    CHECK_EQ(p.b.n_open, 0);
+    pair_close(&p);
+}
