@@ -97,9 +97,9 @@ static void fin_arrived(struct self_lane *from) {
     if (to) {
         to->peer = NULL;
         from->peer = NULL;
-        fsm_step(&to->fsm, SELF_LANE_EV_PEER_FIN);
+        weft__self_step(to, SELF_LANE_EV_PEER_FIN);
     }
-    fsm_step(&from->fsm, SELF_LANE_EV_FIN_OUT);
+    weft__self_step(from, SELF_LANE_EV_FIN_OUT);
 }
 
 static void retry_pending(struct self_lane *lane) {

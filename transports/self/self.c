@@ -42,30 +42,9 @@ static void self_lane_act_closed(struct fsm *m) {
     fsm_effect(m, SELF_LANE_FX_TELL_CLOSED);
 }
 
-static void tell_down(struct self_lane *lane) {
-    lane->lane.ops = &weft__self_ops_peer_closed;
-    lane->take = weft__self_refuse;
-    weft__self_purge(lane);
-    weft__self_drop_queue(lane, WEFT_ERR_PEER_CLOSED);
-    lane->lane.iface->up->down(&lane->lane, WEFT_ERR_PEER_CLOSED);
-}
-
-static void tell_closed(struct self_lane *lane) {
-    struct reactor *r = lane->lane.iface->reactor;
-    weft__job_drop(r, &lane->open);
-    self_iface(&lane->lane)->n_lanes--;
-    lane->lane.iface->up->closed(&lane->lane);
-    weft__bury(r, lane);
-}
-
 static void on_effect(struct fsm *m, unsigned effect) {
     struct self_lane *lane = OF_FSM(m);
     switch ((enum self_lane_effect)effect) {
-    case SELF_LANE_FX_TELL_OPEN:
-        lane->lane.ops = &weft__self_ops_up;
-        lane->take = weft__self_take;
-        lane->announce(lane);
-        break;
     case SELF_LANE_FX_PURGE:
         lane->lane.ops = &weft__self_ops_closed;
         lane->take = weft__self_refuse;
@@ -73,10 +52,46 @@ static void on_effect(struct fsm *m, unsigned effect) {
         break;
     case SELF_LANE_FX_CANCEL_QUEUE: weft__self_cancel_queue(lane); break;
     case SELF_LANE_FX_SEND_FIN: weft__self_queue(lane, &lane->fin); break;
-    case SELF_LANE_FX_TELL_DOWN: tell_down(lane); break;
-    case SELF_LANE_FX_TELL_CLOSED: tell_closed(lane); break;
+    case SELF_LANE_FX_TELL_OPEN: lane->say |= SAY_OPEN; break;
+    case SELF_LANE_FX_TELL_DOWN: lane->say |= SAY_DOWN; break;
+    case SELF_LANE_FX_TELL_CLOSED: lane->say |= SAY_CLOSED; break;
     case SELF_LANE_N_EFFECTS: break;
     }
+}
+
+static void say_open(struct self_lane *lane) {
+    lane->lane.ops = &weft__self_ops_up;
+    lane->take = weft__self_take;
+    lane->announce(lane);
+}
+
+/* Unless the owner closed the lane meanwhile: then `closed` is all that it will hear. */
+static void say_down(struct self_lane *lane) {
+    if (lane->lane.ops == &weft__self_ops_closed) return;
+    lane->lane.ops = &weft__self_ops_peer_closed;
+    lane->take = weft__self_refuse;
+    weft__self_purge(lane);
+    weft__self_drop_queue(lane, WEFT_ERR_PEER_CLOSED);
+    if (lane->lane.ops == &weft__self_ops_closed) return;
+    lane->lane.iface->up->down(&lane->lane, WEFT_ERR_PEER_CLOSED);
+}
+
+static void say_closed(struct self_lane *lane) {
+    struct reactor *r = lane->lane.iface->reactor;
+    weft__job_drop(r, &lane->open);
+    self_iface(&lane->lane)->n_lanes--;
+    lane->lane.iface->up->closed(&lane->lane);
+    weft__bury(r, lane);
+}
+
+/* A step within a turn, and then what the owner is to be told: it may close the lane in its callback. */
+void weft__self_step(struct self_lane *lane, unsigned event) {
+    fsm_step(&lane->fsm, event);
+    unsigned say = lane->say;
+    lane->say = 0;
+    if (say & SAY_OPEN) say_open(lane);
+    if (say & SAY_DOWN) say_down(lane);
+    if (say & SAY_CLOSED) say_closed(lane);
 }
 
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
@@ -90,7 +105,7 @@ static const struct fsm_port port = {&weft__self_lane_machine, on_effect, on_fai
 /* ---- a pair of lanes ------------------------------------------------------------------------------------- */
 
 static void open_run(struct job *job) {
-    fsm_step(&OF_JOB(job)->fsm, SELF_LANE_EV_OPEN);
+    weft__self_step(OF_JOB(job), SELF_LANE_EV_OPEN);
 }
 
 static void announce_accepted(struct self_lane *lane) {

@@ -19,6 +19,8 @@ enum {
     SELF_IOV = 16
 };
 
+enum { SAY_OPEN = 1, SAY_DOWN = 2, SAY_CLOSED = 4 };
+
 /* A message on its way. Messages are kept for reuse in two sizes, so a busy lane allocates nothing. */
 struct self_message {
     struct self_message *next;
@@ -42,6 +44,7 @@ struct self_lane {
     struct pending *pending, **pending_last;
     struct self_lane *ready_next; /* in iface->ready while anything waits here */
     bool ready;
+    unsigned say;                             /* what the owner is to be told after the step */
     void (*announce)(struct self_lane *lane); /* `accepted` or `up` */
     void *listen_arg;
     struct job open;
@@ -72,6 +75,7 @@ static inline struct self_iface *self_iface(struct lane *lane) {
     return (struct self_iface *)lane->iface;
 }
 
+void weft__self_step(struct self_lane *lane, unsigned event);
 void weft__self_close(struct lane *lane, bool flush);
 int weft__self_poll(struct poller *poller, unsigned budget);
 void weft__self_queue(struct self_lane *lane, struct self_message *m);

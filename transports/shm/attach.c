@@ -1,0 +1,347 @@
+/* The machine of an attachment, and its timer. What the owner is told comes after the step, never inside a call of its own. */
+#include "shm.h"
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define OF_FSM(m)   ((struct shm_lane *)((char *)(m)-offsetof(struct shm_lane, fsm)))
+#define OF_JOB(j)   ((struct shm_lane *)((char *)(j)-offsetof(struct shm_lane, job)))
+#define OF_TIMER(t) ((struct shm_lane *)((char *)(t)-offsetof(struct shm_lane, timer)))
+
+enum { NS_PER_MS = 1000000, KNOCK_AGAIN_MS = 2 };
+
+#define FSM_NAME   shm_attach
+#define FSM_PREFIX SHM_ATTACH
+#include <fsm/define.h>
+
+static void shm_attach_act_hello(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_SEND_HELLO);
+}
+
+static void shm_attach_act_up(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_TIMER_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_TELL_UP);
+}
+
+static void shm_attach_act_accept(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_TIMER_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_SEND_WELCOME);
+    fsm_effect(m, SHM_ATTACH_FX_TELL_ACCEPTED);
+}
+
+/* The peer sends no more: what it left in its ring is handed over first. */
+static void shm_attach_act_drain(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_WATCH_EMPTY);
+}
+
+static void shm_attach_act_down(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_TELL_DOWN);
+}
+
+static void shm_attach_act_fail(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_TIMER_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_TELL_DOWN);
+}
+
+/* The dialling side is told why. */
+static void shm_attach_act_refuse(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_TIMER_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_SEND_NO);
+    fsm_effect(m, SHM_ATTACH_FX_FORGET);
+}
+
+static void shm_attach_act_forget(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_TIMER_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_FORGET);
+}
+
+/* Our memory stays until the peer has said BYE, or gone: it may be reading a chunk of ours. */
+static void shm_attach_act_bye(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_SEND_BYE);
+    fsm_effect(m, SHM_ATTACH_FX_TIMER_CLOSE);
+}
+
+static void shm_attach_act_quit(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_SEND_QUIT);
+    fsm_effect(m, SHM_ATTACH_FX_TIMER_CLOSE);
+}
+
+static void shm_attach_act_leave(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_TIMER_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_FINISH);
+}
+
+static void shm_attach_act_closed(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_TIMER_STOP);
+    fsm_effect(m, SHM_ATTACH_FX_FINISH);
+}
+
+/* ---- effects --------------------------------------------------------------------------------------------------- */
+
+static struct reactor *reactor_of(const struct shm_lane *lane) {
+    return lane->lane.iface->reactor;
+}
+
+static void timer_set(struct shm_lane *lane, uint64_t ms) {
+    uint64_t at = weft__now(reactor_of(lane)) + ms * NS_PER_MS;
+    if (weft__timer_start(reactor_of(lane), &lane->timer, at) == WEFT_OK) return;
+    weft__log(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm", "lane %u has no timer", lane->fsm.id);
+}
+
+static void stop(struct shm_lane *lane) {
+    lane->am = NULL;
+    lane->on_empty = NULL;
+    weft__shm_purge(lane);
+}
+
+static void found_empty(struct shm_lane *lane) {
+    weft__shm_step(lane, SHM_ATTACH_EV_EMPTY);
+}
+
+static void watch_empty(struct shm_lane *lane) {
+    weft__watch_stop(reactor_of(lane), &lane->watch);
+    lane->lane.ops = &weft__shm_ops_down;
+    lane->on_empty = found_empty;
+    weft__shm_activate(lane);
+}
+
+/* What cannot be sent means that the peer is gone; its socket will say so. */
+static void send_or_break(struct shm_lane *lane, weft_status_t st) {
+    if (st < 0 && lane->fd >= 0) shutdown(lane->fd, SHUT_RDWR);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct shm_lane *lane = OF_FSM(m);
+    switch ((enum shm_attach_effect)effect) {
+    case SHM_ATTACH_FX_SEND_HELLO: send_or_break(lane, weft__shm_send_hello(lane, SHM_HELLO)); break;
+    case SHM_ATTACH_FX_SEND_WELCOME: send_or_break(lane, weft__shm_send_hello(lane, SHM_WELCOME)); break;
+    case SHM_ATTACH_FX_SEND_NO: send_or_break(lane, weft__shm_send_word(lane->fd, SHM_NO, lane->status)); break;
+    case SHM_ATTACH_FX_SEND_BYE: lane->farewell = SHM_BYE; break;
+    case SHM_ATTACH_FX_SEND_QUIT: lane->farewell = SHM_QUIT; break;
+    case SHM_ATTACH_FX_WATCH_EMPTY: watch_empty(lane); break;
+    case SHM_ATTACH_FX_STOP: stop(lane); break;
+    case SHM_ATTACH_FX_TIMER_CLOSE:
+        timer_set(lane, weft__setting_u64(weft__reactor_context(reactor_of(lane)), SETTING_CLOSE_TIMEOUT));
+        break;
+    case SHM_ATTACH_FX_TIMER_STOP: weft__timer_stop(reactor_of(lane), &lane->timer); break;
+    case SHM_ATTACH_FX_TELL_UP: lane->say |= SAY_UP; break;
+    case SHM_ATTACH_FX_TELL_ACCEPTED: lane->say |= SAY_ACCEPTED; break;
+    case SHM_ATTACH_FX_TELL_DOWN: lane->say |= SAY_DOWN; break;
+    case SHM_ATTACH_FX_FINISH: lane->say |= SAY_CLOSED; break;
+    case SHM_ATTACH_FX_FORGET: lane->say |= SAY_FORGET; break;
+    case SHM_ATTACH_N_EFFECTS: break;
+    }
+}
+
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct shm_lane *lane = OF_FSM(m);
+    weft_context_t *context = weft__reactor_context(reactor_of(lane));
+    const char *name = m->port->machine->event_name[event];
+    if (why == FSM_VIOL) {
+        lane->count->violations++;
+        weft__log_limited(context, WEFT_LOG_WARN, "shm", "pid %d says %s in state %s", (int)lane->pid, name,
+                          fsm_state_name(m));
+    } else {
+        weft__log(context, WEFT_LOG_ERROR, "shm", "lane %u: %s in state %s", m->id, name, fsm_state_name(m));
+    }
+    lane->say |= why == FSM_VIOL ? SAY_VIOLATED : SAY_BROKEN;
+}
+
+static const struct fsm_port port = {&weft__shm_attach_machine, on_effect, on_fail};
+
+/* ---- what the owner is told --------------------------------------------------------------------------------------- */
+
+static void start(struct shm_lane *lane) {
+    lane->lane.ops = &weft__shm_ops_up;
+    lane->am = lane->lane.iface->up->am;
+    weft__shm_activate(lane); /* the peer may have sent before we could hear its doorbell */
+}
+
+/* Chunks that a peer of an unknown fate may still be reading are not lent again. */
+static void chunks_end(struct shm_lane *lane, bool peer_is_done) {
+    if (lane->n_lent == 0) return;
+    if (lane->theirs) weft__shm_refresh(lane);
+    for (; peer_is_done && lane->tx.loans_tail != lane->tx.loans_head; lane->tx.loans_tail++) {
+        int32_t chunk = lane->tx.loans[lane->tx.loans_tail & lane->tx.mask].chunk;
+        if (chunk >= 0) weft__shm_chunk_put(shm_iface(lane), chunk);
+    }
+    if (!peer_is_done)
+        weft__log(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm",
+                  "pid %d kept %u staging chunks beyond its close", (int)lane->pid, lane->n_lent);
+    lane->n_lent = 0;
+}
+
+static void say_down(struct shm_lane *lane) {
+    chunks_end(lane, true);
+    weft__shm_release(lane);
+    lane->lane.ops = &weft__shm_ops_down;
+    weft__shm_bulk_end(lane, lane->status);
+    if (lane->lane.ops == &weft__shm_ops_closed) return; /* closed by a completion: `closed` will be all */
+    lane->lane.iface->up->down(&lane->lane, lane->status);
+}
+
+static void take_off(struct shm_lane *lane) {
+    struct shm_iface *iface = shm_iface(lane);
+    weft__shm_release(lane);
+    weft__job_drop(reactor_of(lane), &lane->job);
+    weft__job_drop(reactor_of(lane), &lane->bulk_job);
+    iface->lanes[lane->index] = NULL;
+    iface->n_lanes--;
+}
+
+static void say_closed(struct shm_lane *lane) {
+    chunks_end(lane, !lane->timed_out);
+    weft__shm_bulk_end(lane, WEFT_ERR_CANCELLED);
+    take_off(lane);
+    lane->lane.iface->up->closed(&lane->lane);
+    weft__bury(reactor_of(lane), lane);
+}
+
+void weft__shm_lane_free(struct shm_lane *lane) {
+    take_off(lane);
+    weft__bury(reactor_of(lane), lane);
+}
+
+static void speak(struct shm_lane *lane) {
+    while (lane->say) {
+        unsigned say = lane->say & -lane->say;
+        lane->say &= ~say;
+        switch (say) {
+        case SAY_UP:
+            start(lane);
+            lane->lane.iface->up->up(&lane->lane);
+            break;
+        case SAY_ACCEPTED:
+            start(lane);
+            lane->listener = NULL;
+            lane->lane.iface->up->accepted(&lane->lane, lane->listen_arg);
+            break;
+        case SAY_VIOLATED: weft__shm_failed(lane, WEFT_ERR_PROTOCOL); break;
+        case SAY_BROKEN: weft__shm_failed(lane, WEFT_ERR_INTERNAL); break;
+        case SAY_DOWN: say_down(lane); break;
+        case SAY_FORGET: weft__shm_lane_free(lane); return;
+        case SAY_CLOSED: say_closed(lane); return;
+        }
+    }
+}
+
+void weft__shm_step(struct shm_lane *lane, unsigned event) {
+    fsm_step(&lane->fsm, event);
+    speak(lane);
+}
+
+void weft__shm_failed(struct shm_lane *lane, weft_status_t status) {
+    if (lane->status == WEFT_OK) lane->status = status;
+    if (status == WEFT_ERR_PROTOCOL) lane->count->violations++;
+    weft__shm_step(lane, SHM_ATTACH_EV_FAILED);
+}
+
+/* Says good-bye outside the handler in which the owner closed: that may have been reading the peer's memory. */
+static void job_run(struct job *job) {
+    struct shm_lane *lane = OF_JOB(job);
+    if (lane->farewell && lane->fd >= 0)
+        send_or_break(lane, weft__shm_send_word(lane->fd, lane->farewell, WEFT_OK));
+    lane->farewell = 0;
+    speak(lane);
+}
+
+void weft__shm_close(struct lane *l, bool flush) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    lane->lane.ops = &weft__shm_ops_closed;
+    fsm_step(&lane->fsm, flush ? SHM_ATTACH_EV_CLOSE : SHM_ATTACH_EV_ABORT);
+    weft__job_post(reactor_of(lane), &lane->job);
+}
+
+/* ---- beginning ----------------------------------------------------------------------------------------------------- */
+
+static void timer_fired(struct timer *timer) {
+    struct shm_lane *lane = OF_TIMER(timer);
+    if (lane->fd < 0 && weft__now(reactor_of(lane)) < lane->deadline) {
+        weft_status_t st = weft__shm_dial(lane);
+        if (st < 0) weft__shm_failed(lane, st);
+        return;
+    }
+    if (lane->status == WEFT_OK) lane->status = WEFT_ERR_TIMED_OUT;
+    lane->timed_out = true;
+    weft__shm_step(lane, SHM_ATTACH_EV_TIMEOUT);
+}
+
+struct shm_lane *weft__shm_lane_new(struct shm_iface *iface, uint8_t state) {
+    static _Thread_local uint32_t next_id;
+    if (iface->n_lanes == DOORBELL_LANES) return NULL;
+    struct shm_lane *lane = weft__new(iface, struct shm_lane);
+    if (!lane) return NULL;
+    lane->lane = (struct lane){&weft__shm_ops_dialing, &iface->iface, NULL};
+    lane->count = weft__count(iface->iface.reactor);
+    lane->pending_last = &lane->pending;
+    lane->fd = lane->peer_event_fd = -1;
+    lane->mine.fd = lane->peers.fd = lane->peer_bell.fd = lane->peer_staging.fd = -1;
+    lane->job.run = job_run;
+    lane->bulk_job.run = weft__shm_bulk_run;
+    lane->timer.fire = timer_fired;
+    lane->watch.ready = weft__shm_read;
+    lane->deadline =
+        weft__now(iface->iface.reactor) +
+        weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_CONNECT_TIMEOUT) * NS_PER_MS;
+    while (iface->lanes[lane->index]) lane->index++;
+    iface->lanes[lane->index] = lane;
+    iface->n_lanes++;
+    if (lane->index > iface->last_index) iface->last_index = lane->index;
+    fsm_init(&lane->fsm, &port, state, ++next_id);
+    return lane;
+}
+
+/* Our own user's, or nobody's. */
+static weft_status_t check_peer(struct shm_lane *lane) {
+    struct ucred who;
+    socklen_t len = sizeof who;
+    if (getsockopt(lane->fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0)
+        return weft__fail(WEFT_ERR_IO, "shm: SO_PEERCRED: %s", strerror(errno));
+    if (who.uid != geteuid()) return weft__fail(WEFT_ERR_AUTH, "shm: the peer is user %u", (unsigned)who.uid);
+    lane->pid = who.pid;
+    return WEFT_OK;
+}
+
+static weft_status_t until_deadline(struct shm_lane *lane) {
+    return weft__timer_start(reactor_of(lane), &lane->timer, lane->deadline);
+}
+
+/* Connects, or tries again soon when the listener's queue is full. */
+weft_status_t weft__shm_dial(struct shm_lane *lane) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    strcpy(to.sun_path, lane->where);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return weft__fail(weft__errno_status(errno), "shm: socket: %s", strerror(errno));
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) < 0) {
+        int error = errno;
+        close(fd);
+        if (error == EAGAIN)
+            return weft__timer_start(reactor_of(lane), &lane->timer,
+                                     weft__now(reactor_of(lane)) + KNOCK_AGAIN_MS * NS_PER_MS);
+        return weft__fail(error == ENOENT || error == ECONNREFUSED ? WEFT_ERR_REFUSED : weft__errno_status(error),
+                          "shm: connect to %s: %s", lane->where, strerror(error));
+    }
+    lane->fd = fd;
+    weft_status_t st = check_peer(lane);
+    if (st == WEFT_OK) st = weft__watch_start(reactor_of(lane), &lane->watch, fd, WATCH_READ);
+    if (st == WEFT_OK) st = until_deadline(lane);
+    if (st == WEFT_OK) fsm_step(&lane->fsm, SHM_ATTACH_EV_CONNECTED);
+    return st;
+}
+
+weft_status_t weft__shm_greet(struct shm_lane *lane, int fd) {
+    lane->fd = fd;
+    weft_status_t st = check_peer(lane);
+    if (st == WEFT_OK) st = weft__shm_offer(lane);
+    if (st == WEFT_OK) st = weft__watch_start(reactor_of(lane), &lane->watch, fd, WATCH_READ);
+    if (st == WEFT_OK) st = until_deadline(lane);
+    return st;
+}

@@ -1,0 +1,47 @@
+/*
+ * One per worker, in memory that all its peers may write: which rings want to be looked at. A thousand quiet rings
+ * cost the load of `summary`. Everything here is a hint: a peer that lies delays, or causes needless looks.
+ */
+#ifndef WEFT_TRANSPORTS_SHM_DOORBELL_H
+#define WEFT_TRANSPORTS_SHM_DOORBELL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { DOORBELL_LANES = 4096, DOORBELL_GROUP = 64 };
+
+struct doorbell {
+    _Alignas(64) _Atomic uint64_t summary; /* a bit per group of lanes */
+    _Alignas(64) _Atomic uint32_t armed;   /* the owner sleeps, or is about to: who takes it away signals */
+    _Alignas(64) _Atomic uint8_t flag[DOORBELL_LANES];
+};
+
+/*
+ * Lane `index` has something for the owner. The read-modify-write is the fence between what was published before and the
+ * look at `armed`. True: the caller must signal the owner.
+ */
+static inline bool doorbell_ring(struct doorbell *bell, unsigned index) {
+    atomic_store_explicit(&bell->flag[index], 1, memory_order_release);
+    atomic_fetch_or(&bell->summary, UINT64_C(1) << index / DOORBELL_GROUP);
+    return atomic_load(&bell->armed) && atomic_exchange(&bell->armed, 0);
+}
+
+/* The owner: calls `look` for each lane that rang. Its flag is taken first, so that a later ring is seen again. */
+static inline void doorbell_answer(struct doorbell *bell, void (*look)(void *arg, unsigned index), void *arg) {
+    uint64_t groups = atomic_exchange(&bell->summary, 0);
+    while (groups) {
+        unsigned first = (unsigned)__builtin_ctzll(groups) * DOORBELL_GROUP;
+        groups &= groups - 1;
+        for (unsigned i = first; i < first + DOORBELL_GROUP; i++) {
+            if (!atomic_load_explicit(&bell->flag[i], memory_order_relaxed)) continue;
+            if (atomic_exchange(&bell->flag[i], 0)) look(arg, i);
+        }
+    }
+}
+
+static inline bool doorbell_rang(const struct doorbell *bell) {
+    return atomic_load_explicit(&bell->summary, memory_order_acquire) != 0;
+}
+
+#endif

@@ -1,0 +1,184 @@
+/* What goes over an attachment's socket: the memory of both sides with HELLO and WELCOME, and the words at the end. */
+#include "shm.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define OF_WATCH(w) ((struct shm_lane *)((char *)(w)-offsetof(struct shm_lane, watch)))
+
+/* ---- our side -------------------------------------------------------------------------------------------------- */
+
+static size_t ring_size(uint32_t n_slots, uint32_t payload_size) {
+    return SHM_CONTROL + (size_t)n_slots * RING_LINE + payload_size;
+}
+
+weft_status_t weft__shm_offer(struct shm_lane *lane) {
+    struct shm_iface *iface = shm_iface(lane);
+    lane->loans = weft__alloc(lane, iface->n_slots * sizeof *lane->loans, "struct ring_loan");
+    if (!lane->loans) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__segment_create(&lane->mine, "weft-ring",
+                                            ring_size(iface->n_slots, iface->payload_size), SEGMENT_MINE);
+    if (st == WEFT_OK) lane->ours = lane->mine.at;
+    return st;
+}
+
+weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
+    struct shm_iface *iface = shm_iface(lane);
+    struct shm_hello hello = {.head = {SHM_MAGIC, SHM_VERSION, kind, 0},
+                              .worker_id = iface->worker_id,
+                              .target = lane->target,
+                              .lane = lane->index,
+                              .n_slots = iface->n_slots,
+                              .payload_size = iface->payload_size,
+                              .staging_size = (uint32_t)iface->staging.size,
+                              .fenced = iface->fenced,
+                              .probe_at = (uint64_t)(uintptr_t)&iface->probe,
+                              .probe = iface->probe};
+    int fds[SHM_N_FDS] = {lane->mine.fd, iface->bell_segment.fd, iface->staging.fd, iface->event_fd};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof fds)];
+    } control = {.head = {.cmsg_len = CMSG_LEN(sizeof fds), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    memcpy(CMSG_DATA(&control.head), fds, sizeof fds);
+    struct iovec iov = {&hello, sizeof hello};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    if (sendmsg(lane->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof hello) {
+        close(lane->mine.fd); /* both have it mapped, or will */
+        lane->mine.fd = -1;
+        return WEFT_OK;
+    }
+    return weft__fail(errno == ETOOMANYREFS ? WEFT_ERR_NO_FDS : WEFT_ERR_PEER_FAILED, "shm: sendmsg: %s",
+                      strerror(errno));
+}
+
+weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status) {
+    struct shm_no no = {{SHM_MAGIC, SHM_VERSION, kind, 0}, status};
+    size_t len = kind == SHM_NO ? sizeof no : sizeof no.head;
+    if (send(fd, &no, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len) return WEFT_OK;
+    return WEFT_ERR_PEER_FAILED;
+}
+
+/* ---- the peer's side --------------------------------------------------------------------------------------------- */
+
+static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello, const int *fds) {
+    struct shm_iface *iface = shm_iface(lane);
+    if (hello->lane >= DOORBELL_LANES) return weft__fail(WEFT_ERR_PROTOCOL, "shm: lane %u", hello->lane);
+    weft_status_t st =
+        weft__segment_map(&lane->peers, fds[0], ring_size(hello->n_slots, hello->payload_size), false);
+    if (st == WEFT_OK) st = weft__segment_map(&lane->peer_bell, fds[1], sizeof(struct doorbell), true);
+    if (st == WEFT_OK) st = weft__segment_map(&lane->peer_staging, fds[2], hello->staging_size, false);
+    if (st < 0) return st;
+    lane->peer_event_fd = fcntl(fds[3], F_DUPFD_CLOEXEC, 0);
+    if (lane->peer_event_fd < 0) return weft__fail(weft__errno_status(errno), "shm: dup: %s", strerror(errno));
+    fcntl(lane->peer_event_fd, F_SETFL, O_NONBLOCK);
+    uint8_t *slots = (uint8_t *)lane->mine.at + SHM_CONTROL;
+    const uint8_t *their_slots = (const uint8_t *)lane->peers.at + SHM_CONTROL;
+    lane->theirs = lane->peers.at;
+    lane->bell = lane->peer_bell.at;
+    lane->bell_index = hello->lane;
+    lane->attendable = hello->fenced;
+    ring_tx_init(&lane->tx, slots, iface->n_slots, slots + (size_t)iface->n_slots * RING_LINE, iface->payload_size,
+                 lane->loans, &lane->theirs->tail);
+    ring_rx_init(&lane->rx, their_slots, hello->n_slots, their_slots + (size_t)hello->n_slots * RING_LINE,
+                 hello->payload_size, lane->peer_staging.at, hello->staging_size, &lane->ours->tail);
+    lane->probe_at = hello->probe_at;
+    if (!iface->vm || !weft__shm_vm_permitted(lane, hello->probe)) lane->probe_at = 0;
+    return WEFT_OK;
+}
+
+static weft_status_t adopt_hello(struct shm_lane *lane, const struct shm_hello *hello, const int *fds, int n_fds) {
+    uint64_t me = shm_iface(lane)->worker_id;
+    if (n_fds != SHM_N_FDS)
+        return weft__fail(WEFT_ERR_PROTOCOL, "shm: %d descriptors came, not %d", n_fds, SHM_N_FDS);
+    if (hello->head.kind == SHM_HELLO && hello->target != 0 && hello->target != me)
+        return weft__fail(WEFT_ERR_REFUSED, "shm: another worker was meant");
+    if (hello->head.kind == SHM_WELCOME && lane->target != 0 && hello->worker_id != lane->target)
+        return weft__fail(WEFT_ERR_REFUSED, "shm: another worker answered");
+    return adopt(lane, hello, fds);
+}
+
+/* ---- reading -------------------------------------------------------------------------------------------------------- */
+
+static int fds_of(struct msghdr *m, int *fds) {
+    int n = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        int more = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        for (int i = 0; i < more; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + (size_t)i * sizeof fd, sizeof fd);
+            if (n < SHM_N_FDS)
+                fds[n++] = fd;
+            else
+                close(fd);
+        }
+    }
+    return n;
+}
+
+static const unsigned event_of[] = {[SHM_HELLO] = SHM_ATTACH_EV_HELLO,
+                                    [SHM_WELCOME] = SHM_ATTACH_EV_WELCOME,
+                                    [SHM_NO] = SHM_ATTACH_EV_NO,
+                                    [SHM_BYE] = SHM_ATTACH_EV_BYE,
+                                    [SHM_QUIT] = SHM_ATTACH_EV_QUIT};
+
+/* Is the machine about to take this? Then the memory must be there first, or the event is another one. */
+static bool expects(const struct shm_lane *lane, enum shm_kind kind) {
+    const struct fsm_machine *m = lane->fsm.port->machine;
+    return m->cells[event_of[kind] * m->n_states + lane->fsm.state].verb == FSM_DO;
+}
+
+static void heard(struct shm_lane *lane, const void *data, size_t len, const int *fds, int n_fds) {
+    enum shm_kind kind;
+    struct shm_hello hello;
+    weft_status_t status = WEFT_ERR_PEER_CLOSED, st = weft__shm_decode(data, len, &kind, &hello, &status);
+    if (st == WEFT_OK && (kind == SHM_HELLO || kind == SHM_WELCOME) && expects(lane, kind))
+        st = adopt_hello(lane, &hello, fds, n_fds);
+    if (st < 0) {
+        weft__shm_failed(lane, st);
+        return;
+    }
+    if (lane->status == WEFT_OK && expects(lane, kind)) lane->status = kind >= SHM_NO ? status : WEFT_OK;
+    weft__shm_step(lane, event_of[kind]);
+}
+
+void weft__shm_read(struct watch *watch, int events) {
+    struct shm_lane *lane = OF_WATCH(watch);
+    uint8_t data[sizeof(struct shm_hello) + 1];
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(8 * sizeof(int))];
+    } control;
+    int fds[SHM_N_FDS];
+    struct iovec iov = {data, sizeof data};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(lane->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+        if (lane->status == WEFT_OK) lane->status = WEFT_ERR_PEER_FAILED;
+        weft__shm_step(lane, SHM_ATTACH_EV_LOST);
+        return;
+    }
+    int n_fds = fds_of(&m, fds);
+    heard(lane, data, (size_t)n, fds, m.msg_flags & MSG_CTRUNC ? -1 : n_fds);
+    for (int i = 0; i < n_fds; i++) close(fds[i]);
+}
+
+void weft__shm_release(struct shm_lane *lane) {
+    struct reactor *r = lane->lane.iface->reactor;
+    weft__shm_leave(lane);
+    weft__timer_stop(r, &lane->timer);
+    if (lane->watch.events) weft__watch_stop(r, &lane->watch);
+    if (lane->fd >= 0) close(lane->fd);
+    if (lane->peer_event_fd >= 0) close(lane->peer_event_fd);
+    lane->fd = lane->peer_event_fd = -1;
+    lane->ours = NULL;
+    lane->theirs = NULL;
+    weft__segment_close(&lane->mine);
+    weft__segment_close(&lane->peers);
+    weft__segment_close(&lane->peer_bell);
+    weft__segment_close(&lane->peer_staging);
+}

@@ -1,0 +1,305 @@
+/* The interface: its memory, its address, its listeners. */
+#include "shm.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/membarrier.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { NS_PER_MS = 1000000, REST_MS = 50, SLOT_SHARE = 4 };
+
+/* ---- listeners ---------------------------------------------------------------------------------------------- */
+
+static void greet(struct tl_listener *listener, int fd) {
+    struct shm_iface *iface = listener->iface;
+    struct shm_lane *lane = weft__shm_lane_new(iface, SHM_ATTACH_GREETING);
+    if (!lane) {
+        weft__shm_send_word(fd, SHM_NO, WEFT_ERR_NO_MEMORY);
+        close(fd);
+        return;
+    }
+    lane->listener = listener;
+    lane->listen_arg = listener->arg;
+    weft_status_t st = weft__shm_greet(lane, fd);
+    if (st == WEFT_OK) return;
+    weft__log_limited(weft__reactor_context(iface->iface.reactor), WEFT_LOG_WARN, "shm",
+                      "a peer was turned away: %s", weft_status_name(st));
+    weft__shm_send_word(fd, SHM_NO, st);
+    weft__shm_lane_free(lane);
+}
+
+static void accept_ready(struct watch *watch, int events) {
+    struct tl_listener *listener = (struct tl_listener *)((char *)watch - offsetof(struct tl_listener, watch));
+    struct reactor *r = listener->iface->iface.reactor;
+    for (int i = 0; i < 16; i++) {
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            greet(listener, fd);
+            continue;
+        }
+        if (errno == ECONNABORTED || errno == EINTR) continue;
+        if (errno == EAGAIN) return;
+        weft__log_limited(weft__reactor_context(r), WEFT_LOG_WARN, "shm", "accept: %s", strerror(errno));
+        weft__watch_change(r, watch, 0); /* nobody would be accepted for now; do not spin on it */
+        weft__timer_start(r, &listener->rest, weft__now(r) + REST_MS * NS_PER_MS);
+        return;
+    }
+}
+
+static void rested(struct timer *timer) {
+    struct tl_listener *listener = (struct tl_listener *)((char *)timer - offsetof(struct tl_listener, rest));
+    weft__watch_change(listener->iface->iface.reactor, &listener->watch, WATCH_READ);
+}
+
+static weft_status_t listener_open(struct shm_iface *iface, const char *name, int backlog, void *arg,
+                                   struct tl_listener **listener_p) {
+    struct tl_listener *listener = weft__new(iface, struct tl_listener);
+    if (!listener) return WEFT_ERR_NO_MEMORY;
+    *listener = (struct tl_listener){.iface = iface, .fd = -1, .arg = arg};
+    listener->watch.ready = accept_ready;
+    listener->rest.fire = rested;
+    snprintf(listener->uri, sizeof listener->uri, "shm://%s", name);
+    weft_status_t st = weft__shm_directory(iface);
+    if (st == WEFT_OK) st = weft__shm_path(iface, iface->directory, name, listener->path);
+    if (st == WEFT_OK) st = weft__shm_bind(listener->path, backlog, &listener->fd);
+    if (st == WEFT_OK) {
+        st = weft__watch_start(iface->iface.reactor, &listener->watch, listener->fd, WATCH_READ);
+        if (st < 0) {
+            close(listener->fd);
+            unlink(listener->path);
+        }
+    }
+    if (st < 0) {
+        talloc_free(listener);
+        return st;
+    }
+    *listener_p = listener;
+    return WEFT_OK;
+}
+
+static weft_status_t listen_uri(struct iface *i, const char *where, int backlog, void *arg,
+                                struct tl_listener **listener_p) {
+    return listener_open((struct shm_iface *)i, where, backlog, arg, listener_p);
+}
+
+static const char *listener_uri(const struct tl_listener *listener) {
+    return listener->uri;
+}
+
+/* Those who were about to be accepted see the socket close. */
+static void listener_close(struct tl_listener *listener) {
+    struct shm_iface *iface = listener->iface;
+    for (unsigned i = 0; i <= iface->last_index; i++)
+        if (iface->lanes[i] && iface->lanes[i]->listener == listener) weft__shm_lane_free(iface->lanes[i]);
+    weft__timer_stop(iface->iface.reactor, &listener->rest);
+    weft__watch_stop(iface->iface.reactor, &listener->watch);
+    close(listener->fd);
+    unlink(listener->path);
+    weft__bury(iface->iface.reactor, listener);
+}
+
+/* ---- addresses ------------------------------------------------------------------------------------------------- */
+
+static void own_name(uint64_t worker_id, char name[20]) {
+    snprintf(name, 20, "w-%016" PRIx64, worker_id);
+}
+
+static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
+    struct shm_iface *iface = (struct shm_iface *)i;
+    char name[20];
+    own_name(iface->worker_id, name);
+    if (!iface->own) {
+        int backlog = (int)weft__setting_u64(weft__reactor_context(i->reactor), SETTING_LISTEN_BACKLOG);
+        weft_status_t st = listener_open(iface, name, backlog, NULL, &iface->own);
+        if (st < 0) return st;
+    }
+    struct shm_address a = {
+        .version = SHM_VERSION, .uid = geteuid(), .pid = (uint32_t)getpid(), .worker_id = iface->worker_id};
+    memcpy(a.host, iface->host, sizeof a.host);
+    memcpy(a.directory, iface->directory, sizeof iface->directory);
+    size_t len = weft__shm_address_encode(&a, buf, *len_p);
+    if (len == 0) return weft__fail(WEFT_ERR_TRUNCATED, "a shm address does not fit into %zu bytes", *len_p);
+    *len_p = len;
+    return WEFT_OK;
+}
+
+static weft_status_t socket_of(const struct shm_iface *iface, const struct shm_address *a, char path[108]) {
+    char name[20];
+    own_name(a->worker_id, name);
+    return weft__shm_path(iface, a->directory, name, path);
+}
+
+static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
+    struct shm_iface *iface = (struct shm_iface *)i;
+    struct shm_address a;
+    char path[108];
+    *why_p = "not an address of shm";
+    if (weft__shm_address_decode(bytes, len, &a) < 0) return WEFT_ERR_UNREACHABLE;
+    *why_p = "another machine";
+    if (memcmp(a.host, iface->host, sizeof a.host) != 0) return WEFT_ERR_UNREACHABLE;
+    *why_p = "another user";
+    if (a.uid != geteuid()) return WEFT_ERR_UNREACHABLE;
+    *why_p = "its socket cannot be seen from here";
+    if (socket_of(iface, &a, path) < 0 || access(path, W_OK) < 0) return WEFT_ERR_UNREACHABLE;
+    *why_p = NULL;
+    return WEFT_OK;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------------------------- */
+
+static weft_status_t dial(struct shm_iface *iface, const char *path, uint64_t target, struct lane **lane_p) {
+    struct shm_lane *lane = weft__shm_lane_new(iface, SHM_ATTACH_KNOCKING);
+    if (!lane) return weft__fail(WEFT_ERR_NO_MEMORY, "shm: no lane left");
+    snprintf(lane->where, sizeof lane->where, "%s", path);
+    lane->target = target;
+    weft_status_t st = weft__shm_offer(lane);
+    if (st == WEFT_OK) st = weft__shm_dial(lane);
+    if (st < 0) {
+        weft__shm_lane_free(lane);
+        return st;
+    }
+    *lane_p = &lane->lane;
+    return WEFT_OK;
+}
+
+static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+    struct shm_address a;
+    char path[108];
+    const char *why = NULL;
+    weft_status_t st = reachable(i, bytes, len, &why);
+    if (st < 0) return weft__fail(st, "shm: %s", why);
+    weft__shm_address_decode(bytes, len, &a);
+    st = socket_of((struct shm_iface *)i, &a, path);
+    return st < 0 ? st : dial((struct shm_iface *)i, path, a.worker_id, lane_p);
+}
+
+static weft_status_t connect_uri(struct iface *i, const char *where, struct lane **lane_p) {
+    struct shm_iface *iface = (struct shm_iface *)i;
+    char path[108];
+    weft_status_t st = weft__shm_directory(iface);
+    if (st == WEFT_OK) st = weft__shm_path(iface, iface->directory, where, path);
+    return st < 0 ? st : dial(iface, path, 0, lane_p);
+}
+
+/* ---- life --------------------------------------------------------------------------------------------------------- */
+
+/* A signal only ends the sleep: the turn's poll sees why it came. */
+static void event_ready(struct watch *watch, int events) {
+    uint64_t count;
+    if (read(watch->fd, &count, sizeof count) < 0) return;
+}
+
+static void iface_free(struct shm_iface *iface) {
+    struct reactor *r = iface->iface.reactor;
+    if (iface->event.events) weft__watch_stop(r, &iface->event);
+    if (iface->event_fd >= 0) close(iface->event_fd);
+    weft__segment_close(&iface->bell_segment);
+    weft__segment_close(&iface->staging);
+}
+
+static void iface_close(struct iface *i) {
+    struct shm_iface *iface = (struct shm_iface *)i;
+    if (iface->own) listener_close(iface->own);
+    weft__poller_remove(i->reactor, &iface->poller);
+    iface_free(iface);
+    weft__bury(i->reactor, iface);
+}
+
+static const struct iface_ops ops = {.address = address,
+                                     .reachable = reachable,
+                                     .connect = connect_address,
+                                     .connect_uri = connect_uri,
+                                     .listen = listen_uri,
+                                     .listener_uri = listener_uri,
+                                     .listener_close = listener_close,
+                                     .close = iface_close};
+
+static uint32_t power_below(uint64_t size, uint32_t least, uint32_t most) {
+    uint32_t power = least;
+    while (power < most && (uint64_t)power * 2 <= size) power *= 2;
+    return power;
+}
+
+static void geometry(struct shm_iface *iface) {
+    uint64_t ring = weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_SHM_RING);
+    iface->payload_size = power_below(ring, 4096, SHM_MAX_PAYLOAD);
+    iface->n_slots = power_below(iface->payload_size / SLOT_SHARE / RING_LINE, 16, SHM_MAX_SLOTS);
+}
+
+static struct iface_attr attributes(const struct shm_iface *iface) {
+    uint32_t bcopy = iface->payload_size / 4 < SHM_BCOPY_MAX ? iface->payload_size / 4 : SHM_BCOPY_MAX;
+    return (struct iface_attr){.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE |
+                                       CAP_CONNECT_TO_IFACE | CAP_LISTEN | CAP_WAKEUP | CAP_PEER_DEATH |
+                                       (iface->vm ? CAP_BULK_GET : 0u),
+                               .max_short = SHM_SHORT,
+                               .max_bcopy = bcopy,
+                               .max_zcopy = SHM_ZCOPY,
+                               .max_zcopy_header = SHM_ZCOPY_HEADER,
+                               .max_iov = SHM_IOV,
+                               .latency_ns = 80,
+                               .bandwidth = 15e9,
+                               .overhead_ns = 10};
+}
+
+static bool membarriers(void) {
+    long known = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+    return known > 0 && (known & MEMBARRIER_CMD_GLOBAL_EXPEDITED) &&
+           syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+static weft_status_t tables(struct shm_iface *iface) {
+    iface->lanes = weft__alloc(iface, DOORBELL_LANES * sizeof *iface->lanes, "shm lanes");
+    iface->active = weft__alloc(iface, DOORBELL_LANES * sizeof *iface->active, "shm active lanes");
+    return iface->lanes && iface->active ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+static weft_status_t set_up(struct shm_iface *iface) {
+    struct reactor *r = iface->iface.reactor;
+    weft_status_t st = tables(iface);
+    if (st == WEFT_OK) st = weft__shm_host(iface->host);
+    if (st == WEFT_OK)
+        st = weft__segment_create(&iface->bell_segment, "weft-doorbell", sizeof(struct doorbell), SEGMENT_COMMON);
+    if (st == WEFT_OK) st = weft__shm_staging_open(iface);
+    if (st < 0) return st;
+    iface->bell = iface->bell_segment.at;
+    iface->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (iface->event_fd < 0) return weft__fail(weft__errno_status(errno), "shm: eventfd: %s", strerror(errno));
+    return weft__watch_start(r, &iface->event, iface->event_fd, WATCH_READ);
+}
+
+static weft_status_t open_iface(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    struct shm_iface *iface = weft__new(r, struct shm_iface);
+    if (!iface) return WEFT_ERR_NO_MEMORY;
+    iface->iface = (struct iface){.ops = &ops,
+                                  .transport = &weft__transport_shm,
+                                  .reactor = r,
+                                  .up = params->up,
+                                  .owner = params->owner,
+                                  .device = "memory"};
+    iface->worker_id = params->worker_id;
+    iface->probe = weft__random(r);
+    iface->event_fd = iface->bell_segment.fd = iface->staging.fd = -1;
+    iface->event.ready = event_ready;
+    iface->poller = (struct poller){.poll = weft__shm_poll, .arm = weft__shm_arm, .disarm = weft__shm_disarm};
+    geometry(iface);
+    iface->fenced = membarriers();
+    weft_status_t st = set_up(iface);
+    if (st < 0) {
+        weft__log(weft__reactor_context(r), WEFT_LOG_WARN, "shm", "not opened: %s", weft_status_name(st));
+        iface_free(iface);
+        talloc_free(iface);
+        return st;
+    }
+    iface->vm = weft__shm_vm_pays(iface, weft__setting_str(weft__reactor_context(r), SETTING_SHM_COPY));
+    iface->iface.attr = attributes(iface);
+    weft__poller_add(r, &iface->poller);
+    *iface_p = &iface->iface;
+    return WEFT_OK;
+}
+
+const struct transport weft__transport_shm = {"shm", open_iface};

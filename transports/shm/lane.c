@@ -1,0 +1,212 @@
+/* The operations of a lane that is up, and their answers in its other states. */
+#include "shm.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* ---- the way to the peer --------------------------------------------------------------------------------- */
+
+void weft__shm_ring_peer(struct shm_lane *lane) {
+    if (!doorbell_ring(lane->bell, lane->bell_index)) return;
+    static const uint64_t one = 1;
+    lane->count->shm_signals++;
+    /* EAGAIN: the count is at its end, so the fd is readable as it is. */
+    if (write(lane->peer_event_fd, &one, sizeof one) < 0) return;
+}
+
+static inline void sent(struct shm_lane *lane, size_t bytes) {
+    lane->count->shm_messages++;
+    lane->count->shm_bytes += bytes;
+    /* No fence: a peer that attends sees to it that it misses nothing when it stops (poll.c, stop_attending). */
+    if (UNLIKELY(!atomic_load_explicit(&lane->theirs->attended, memory_order_relaxed))) weft__shm_ring_peer(lane);
+}
+
+static void chunk_back(void *arg, int32_t chunk) {
+    struct shm_lane *lane = arg;
+    lane->n_lent--;
+    weft__shm_chunk_put(shm_iface(lane), chunk);
+}
+
+/* RING_LIES is told to the machine by the next poll. */
+int weft__shm_refresh(struct shm_lane *lane) {
+    return ring_refresh(&lane->tx, chunk_back, lane);
+}
+
+static __attribute__((noinline)) weft_status_t no_room(struct shm_lane *lane) {
+    lane->count->shm_full++;
+    weft__shm_activate(lane);
+    return WEFT_NO_RESOURCE;
+}
+
+static inline bool full(struct shm_lane *lane) {
+    return UNLIKELY(ring_full(&lane->tx)) && weft__shm_refresh(lane) != RING_MOVED;
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------ */
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    if (UNLIKELY(len > SHM_SHORT)) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over shm", len);
+    if (full(lane)) return no_room(lane);
+    ring_put_short(&lane->tx, id, header, data, len);
+    sent(lane, len + sizeof header);
+    return WEFT_OK;
+}
+
+static uint8_t *payload_room(struct shm_lane *lane, size_t len) {
+    uint8_t *room = ring_payload_room(&lane->tx, len);
+    if (room || weft__shm_refresh(lane) != RING_MOVED) return room;
+    return ring_payload_room(&lane->tx, len);
+}
+
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    if (full(lane)) return no_room(lane);
+    uint8_t *room = payload_room(lane, l->iface->attr.max_bcopy);
+    if (!room) return no_room(lane);
+    size_t len = pack(room, arg);
+    if (len <= RING_INLINE)
+        ring_put_small(&lane->tx, id, room, len);
+    else
+        ring_put_payload(&lane->tx, id, room, len);
+    sent(lane, len);
+    return WEFT_OK;
+}
+
+static void gather(uint8_t *to, const void *header, size_t header_len, const weft_iov_t *iov, size_t n_iov) {
+    if (header_len) memcpy(to, header, header_len);
+    to += header_len;
+    for (size_t i = 0; i < n_iov; to += iov[i++].len)
+        if (iov[i].len) memcpy(to, iov[i].base, iov[i].len);
+}
+
+static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *header, size_t header_len,
+                                 const weft_iov_t *iov, size_t n_iov, size_t len) {
+    struct shm_iface *iface = shm_iface(lane);
+    int32_t chunk = weft__shm_chunk_get(iface);
+    if (chunk < -1) return (weft_status_t)(chunk + 1);
+    if (chunk < 0 && weft__shm_refresh(lane) == RING_MOVED) chunk = weft__shm_chunk_get(iface);
+    if (chunk < 0) return no_room(lane);
+    uint32_t offset = (uint32_t)chunk * SHM_CHUNK;
+    gather((uint8_t *)iface->staging.at + offset, header, header_len, iov, n_iov);
+    lane->n_lent++;
+    ring_put_staged(&lane->tx, id, chunk, offset, len);
+    sent(lane, len);
+    return WEFT_OK;
+}
+
+/* The bytes are copied before the call returns: what is small goes beside the ring, the rest into a chunk lent by us. */
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    size_t len = 0;
+    for (size_t i = 0; i < n_iov; i++) len += iov[i].len;
+    if (header_len > SHM_ZCOPY_HEADER || n_iov > SHM_IOV || len > l->iface->attr.max_zcopy)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over shm", header_len, len,
+                          n_iov);
+    len += header_len;
+    if (full(lane)) return no_room(lane);
+    if (len > l->iface->attr.max_bcopy) return send_staged(lane, id, header, header_len, iov, n_iov, len);
+    uint8_t *room = payload_room(lane, len);
+    if (!room) return no_room(lane);
+    gather(room, header, header_len, iov, n_iov);
+    if (len <= RING_INLINE)
+        ring_put_small(&lane->tx, id, room, len);
+    else
+        ring_put_payload(&lane->tx, id, room, len);
+    sent(lane, len);
+    return WEFT_OK;
+}
+
+/* ---- waiting for space ------------------------------------------------------------------------------------ */
+
+static void pending_add(struct lane *l, struct pending *pending) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    pending->next = NULL;
+    *lane->pending_last = pending;
+    lane->pending_last = &pending->next;
+    if (lane->am) weft__shm_activate(lane);
+}
+
+static void pending_remove(struct lane *l, struct pending *pending) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    for (struct pending **at = &lane->pending; *at; at = &(*at)->next) {
+        if (*at != pending) continue;
+        *at = pending->next;
+        if (!*at) lane->pending_last = at;
+        return;
+    }
+}
+
+void weft__shm_purge(struct shm_lane *lane) {
+    lane->pending = NULL;
+    lane->pending_last = &lane->pending;
+}
+
+unsigned weft__shm_retry(struct shm_lane *lane) {
+    unsigned n = 0;
+    while (lane->pending) {
+        struct pending *p = lane->pending;
+        lane->pending = p->next; /* off the queue first: `retry` may free it */
+        if (!lane->pending) lane->pending_last = &lane->pending;
+        if (p->retry(p) == WEFT_NO_RESOURCE) {
+            p->next = lane->pending;
+            lane->pending = p;
+            if (!p->next) lane->pending_last = &p->next;
+            break;
+        }
+        n++;
+    }
+    return n;
+}
+
+static void describe(struct lane *l, char *buf, size_t size) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    snprintf(buf, size, "pid %d%s%s", (int)lane->pid, lane->where[0] ? " at " : "", lane->where);
+}
+
+const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
+                                          .am_bcopy = am_bcopy,
+                                          .am_zcopy = am_zcopy,
+                                          .flush = weft__shm_flush,
+                                          .pending_add = pending_add,
+                                          .pending_remove = pending_remove,
+                                          .bulk_get = weft__shm_bulk_get,
+                                          .close = weft__shm_close,
+                                          .describe = describe};
+
+/* ---- the same in other states ------------------------------------------------------------------------------ */
+
+#define ANSWERING(state, answer)                                                                                \
+    static weft_status_t state##_short(struct lane *l, uint8_t id, uint64_t header, const void *data,           \
+                                       size_t len) {                                                            \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) { \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,       \
+                                       const weft_iov_t *iov, size_t n_iov, struct completion *completion) {    \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_flush(struct lane *l, struct completion *completion) {                         \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov, \
+                                          struct completion *completion) {                                      \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    const struct lane_ops weft__shm_ops_##state = {.am_short = state##_short,                                   \
+                                                   .am_bcopy = state##_bcopy,                                   \
+                                                   .am_zcopy = state##_zcopy,                                   \
+                                                   .flush = state##_flush,                                      \
+                                                   .pending_add = pending_add,                                  \
+                                                   .pending_remove = pending_remove,                            \
+                                                   .bulk_get = state##_bulk_get,                                \
+                                                   .close = weft__shm_close,                                    \
+                                                   .describe = describe};
+ANSWERING(dialing, WEFT_NO_RESOURCE)
+ANSWERING(down, ((struct shm_lane *)l)->status)
+ANSWERING(closed, WEFT_ERR_CLOSED)

@@ -1,0 +1,223 @@
+/*
+ * Finding messages. A worker looks at its active lanes, and at its doorbell. A peer rings after each message unless
+ * its ring is attended, which costs the sender nothing; but then a worker that stops attending must be sure that no
+ * message was published by a peer that still saw it attend: it makes every peer pass a barrier, and looks again.
+ * That is dear (it interrupts running peers), so only a ring that is busy while the worker stays awake is attended.
+ */
+#include "shm.h"
+#include <linux/membarrier.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define UNLIKELY(x)  __builtin_expect(!!(x), 0)
+#define OF_POLLER(p) ((struct shm_iface *)((char *)(p)-offsetof(struct shm_iface, poller)))
+
+void weft__shm_activate(struct shm_lane *lane) {
+    struct shm_iface *iface = shm_iface(lane);
+    if (lane->active_at) return;
+    iface->active[iface->n_active++] = lane;
+    lane->active_at = iface->n_active;
+}
+
+static void deactivate(struct shm_lane *lane) {
+    struct shm_iface *iface = shm_iface(lane);
+    if (!lane->active_at) return;
+    struct shm_lane *last = iface->active[--iface->n_active];
+    iface->active[lane->active_at - 1] = last;
+    last->active_at = lane->active_at;
+    lane->active_at = 0;
+}
+
+/* ---- attending --------------------------------------------------------------------------------------------- */
+
+static inline bool attended(const struct shm_lane *lane) {
+    return lane->ours && atomic_load_explicit(&lane->ours->attended, memory_order_relaxed);
+}
+
+static void attend_set(struct shm_lane *lane, uint32_t value) {
+    struct shm_iface *iface = shm_iface(lane);
+    iface->n_attended += value ? 1 : -1;
+    atomic_store_explicit(&lane->ours->attended, value, memory_order_relaxed);
+}
+
+void weft__shm_leave(struct shm_lane *lane) {
+    if (attended(lane)) attend_set(lane, 0);
+    deactivate(lane);
+}
+
+/* After this, what peers published while they saw us attend is visible, and they see that we do not. */
+static void barrier_for_peers(void) {
+    syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
+/* Somebody busy wants a place: the attended ring that was idle for long gives up its own. */
+static bool make_place(struct shm_iface *iface) {
+    if (iface->n_attended < SHM_ATTENDED) return true;
+    for (unsigned i = 0; i < iface->n_active; i++) {
+        struct shm_lane *lane = iface->active[i];
+        if (!attended(lane) || lane->idle < SHM_IDLE) continue;
+        attend_set(lane, 0);
+        barrier_for_peers(); /* it stays active until it was found empty after this */
+        return true;
+    }
+    return false;
+}
+
+static void busy(struct shm_lane *lane, unsigned messages) {
+    struct shm_iface *iface = shm_iface(lane);
+    lane->idle = 0;
+    if (lane->sleep_epoch != iface->sleep_epoch) {
+        lane->sleep_epoch = iface->sleep_epoch;
+        lane->streak = 0;
+    }
+    lane->streak += messages;
+    if (lane->streak < SHM_STREAK || !lane->am || attended(lane)) return;
+    lane->streak = 0;
+    if (iface->fenced && lane->attendable && make_place(iface)) attend_set(lane, 1);
+}
+
+/* ---- one lane ---------------------------------------------------------------------------------------------- */
+
+/* The fence stands between what we passed and the look whether the peer sleeps for want of it; it set out to sleep by
+ * the same two steps crosswise. */
+static void tell_passed(struct shm_lane *lane) {
+    ring_tell(&lane->rx);
+    atomic_thread_fence(memory_order_seq_cst);
+    uint32_t wants = atomic_load_explicit(&lane->theirs->wants, memory_order_relaxed);
+    if (wants == lane->wants_answered) return;
+    lane->wants_answered = wants;
+    weft__shm_ring_peer(lane);
+}
+
+static unsigned receive(struct shm_lane *lane, unsigned budget) {
+    struct ring_message m;
+    unsigned n = 0;
+    int got = 0;
+    while (n < budget && lane->am && (got = ring_next(&lane->rx, &m)) > 0) {
+        lane->am[m.id](&lane->lane, m.data, m.len);
+        n++;
+        if (UNLIKELY(ring_done(&lane->rx))) tell_passed(lane);
+    }
+    if (UNLIKELY(got == RING_LIES)) {
+        weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
+        return n + 1;
+    }
+    if (UNLIKELY(got == 0 && n < budget && lane->on_empty)) {
+        lane->on_empty(lane);
+        return n + 1;
+    }
+    return n;
+}
+
+static unsigned look_for_space(struct shm_lane *lane) {
+    if (weft__shm_refresh(lane) == RING_LIES) {
+        weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
+        return 1;
+    }
+    return ring_full(&lane->tx) ? 0 : weft__shm_retry(lane);
+}
+
+static inline unsigned look(struct shm_lane *lane, unsigned budget) {
+    unsigned n = receive(lane, budget);
+    if (UNLIKELY(lane->pending != NULL) && lane->am) n += look_for_space(lane);
+    if (n)
+        busy(lane, n);
+    else
+        lane->idle++;
+    return n;
+}
+
+static bool stays_active(struct shm_lane *lane, unsigned found) {
+    return lane->am && (found || attended(lane) || lane->pending || lane->on_empty);
+}
+
+/* ---- the poller ---------------------------------------------------------------------------------------------- */
+
+static void called(void *arg, unsigned index) {
+    struct shm_iface *iface = arg;
+    struct shm_lane *lane = iface->lanes[index];
+    if (lane && lane->am) weft__shm_activate(lane);
+}
+
+/* Chunks that are back serve whoever waits for one, in any lane. */
+static void reclaim_chunks(struct shm_iface *iface) {
+    for (unsigned i = 0; i <= iface->last_index; i++) {
+        struct shm_lane *lane = iface->lanes[i];
+        if (lane && lane->am && lane->n_lent) weft__shm_refresh(lane);
+    }
+    if (iface->n_free) iface->chunks_wanted = false;
+}
+
+int weft__shm_poll(struct poller *poller, unsigned budget) {
+    struct shm_iface *iface = OF_POLLER(poller);
+    unsigned n = 0;
+    if (doorbell_rang(iface->bell)) doorbell_answer(iface->bell, called, iface);
+    if (UNLIKELY(iface->chunks_wanted)) reclaim_chunks(iface);
+    for (unsigned i = 0; i < iface->n_active && n < budget;) {
+        struct shm_lane *lane = iface->active[i];
+        unsigned found = look(lane, budget - n);
+        n += found;
+        if (i < iface->n_active && iface->active[i] == lane) {
+            if (stays_active(lane, found))
+                i++;
+            else
+                deactivate(lane);
+        }
+    }
+    return (int)n;
+}
+
+/* ---- sleeping -------------------------------------------------------------------------------------------------- */
+
+static void stop_attending(struct shm_iface *iface) {
+    if (iface->n_attended == 0) return;
+    for (unsigned i = 0; i < iface->n_active; i++)
+        if (attended(iface->active[i])) attend_set(iface->active[i], 0);
+    barrier_for_peers();
+}
+
+static void ask_for_space(struct shm_lane *lane) {
+    uint32_t wants = atomic_load_explicit(&lane->ours->wants, memory_order_relaxed);
+    atomic_store_explicit(&lane->ours->wants, wants + 1, memory_order_relaxed);
+}
+
+static bool waits_for_space(const struct shm_iface *iface, const struct shm_lane *lane) {
+    return lane && lane->am && (lane->pending || (iface->chunks_wanted && lane->n_lent));
+}
+
+static bool something_there(struct shm_iface *iface) {
+    if (doorbell_rang(iface->bell)) return true;
+    for (unsigned i = 0; i < iface->n_active; i++) {
+        struct shm_lane *lane = iface->active[i];
+        if (lane->am && (lane->on_empty || ring_ready(&lane->rx))) return true;
+    }
+    return false;
+}
+
+static bool space_there(struct shm_iface *iface) {
+    bool moved = false;
+    for (unsigned i = 0; i <= iface->last_index; i++)
+        if (waits_for_space(iface, iface->lanes[i]) && weft__shm_refresh(iface->lanes[i]) != RING_SAME)
+            moved = true;
+    return moved;
+}
+
+bool weft__shm_arm(struct poller *poller) {
+    struct shm_iface *iface = OF_POLLER(poller);
+    bool waiting = iface->chunks_wanted;
+    iface->sleep_epoch++;
+    stop_attending(iface);
+    for (unsigned i = 0; i < iface->n_active; i++)
+        if (iface->active[i]->pending) waiting = true;
+    for (unsigned i = 0; waiting && i <= iface->last_index; i++)
+        if (waits_for_space(iface, iface->lanes[i])) ask_for_space(iface->lanes[i]);
+    /* Armed and asked; then the last look. Peers publish, and then look at `armed`. */
+    atomic_store(&iface->bell->armed, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    return !something_there(iface) && !(waiting && space_there(iface));
+}
+
+void weft__shm_disarm(struct poller *poller) {
+    atomic_store_explicit(&OF_POLLER(poller)->bell->armed, 0, memory_order_relaxed);
+}

@@ -1,0 +1,245 @@
+/*
+ * A ring with one producer and one consumer, in memory that only the producer writes.
+ *
+ * A slot is one cache line; the sequence is in its last word, so a small message costs one line. Larger messages lie in
+ * the payload area behind the slots, or in a staging chunk, and their slot says where. The consumer tells how far it
+ * came through a word in memory of its own. Both sides keep their geometry and positions in private memory and
+ * believe nothing that they read: a peer that scribbles makes ring_next or ring_refresh answer RING_LIES.
+ */
+#ifndef WEFT_TRANSPORTS_SHM_RING_H
+#define WEFT_TRANSPORTS_SHM_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { RING_LINE = 64, RING_INLINE = 56, RING_IDS = 32 };
+
+struct ring_slot {
+    uint8_t data[RING_INLINE];
+    _Atomic uint64_t word; /* sequence 32, length 16, kind 8, id 8 */
+};
+_Static_assert(sizeof(struct ring_slot) == RING_LINE, "a slot is a line");
+
+enum ring_kind { RING_IN_SLOT, RING_IN_PAYLOAD, RING_IN_STAGING };
+
+/* Where a message lies that is not in its slot. */
+struct ring_place {
+    uint32_t offset, len;
+};
+
+static inline uint64_t ring_word(uint64_t index, enum ring_kind kind, uint8_t id, unsigned len) {
+    return (index + 1) << 32 | (uint64_t)len << 16 | (uint64_t)kind << 8 | id;
+}
+
+/* Up to RING_INLINE bytes, without a call. */
+static inline void ring_copy_small(uint8_t *to, const uint8_t *from, size_t len) {
+    if (len >= 16) {
+        for (size_t at = 0; at + 16 < len; at += 16) memcpy(to + at, from + at, 16);
+        memcpy(to + len - 16, from + len - 16, 16);
+    } else if (len >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + len - 8, from + len - 8, 8);
+    } else if (len >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + len - 4, from + len - 4, 4);
+    } else if (len) {
+        to[0] = from[0];
+        to[len / 2] = from[len / 2];
+        to[len - 1] = from[len - 1];
+    }
+}
+
+/* ---- producer ---------------------------------------------------------------------------------------------- */
+
+/* What is given back when the consumer has passed the slot `index`. */
+struct ring_loan {
+    uint64_t index;
+    uint64_t payload_end;
+    int32_t chunk; /* of staging; -1: none */
+};
+
+struct ring_tx {
+    struct ring_slot *slots;
+    uint32_t mask;
+    uint64_t head;  /* next slot to fill */
+    uint64_t limit; /* first that may not be filled: what the consumer had passed, as last seen, + slots */
+    const _Atomic uint64_t *tail; /* the consumer's word */
+
+    uint8_t *payload;
+    uint64_t payload_size, payload_head, payload_tail; /* positions only grow */
+    struct ring_loan *loans;                           /* a queue, as many as slots */
+    uint64_t loans_head, loans_tail;
+};
+
+static inline void ring_tx_init(struct ring_tx *tx, void *slots, uint32_t n_slots, void *payload,
+                                uint32_t payload_size, struct ring_loan *loans, const _Atomic uint64_t *tail) {
+    *tx = (struct ring_tx){.slots = slots,
+                           .mask = n_slots - 1,
+                           .limit = n_slots,
+                           .tail = tail,
+                           .payload = payload,
+                           .payload_size = payload_size,
+                           .loans = loans};
+}
+
+enum { RING_SAME, RING_MOVED, RING_LIES = -1 };
+
+/* Looks how far the consumer came, and takes back what it has passed. `give_back` is told of staging chunks. */
+static inline int ring_refresh(struct ring_tx *tx, void (*give_back)(void *arg, int32_t chunk), void *arg) {
+    uint64_t seen = tx->limit - tx->mask - 1, tail = atomic_load_explicit(tx->tail, memory_order_acquire);
+    if (tail == seen) return RING_SAME;
+    if (tail - seen > tx->head - seen) return RING_LIES;
+    tx->limit = tail + tx->mask + 1;
+    while (tx->loans_tail != tx->loans_head) {
+        const struct ring_loan *loan = &tx->loans[tx->loans_tail & tx->mask];
+        if (loan->index >= tail) break;
+        tx->payload_tail = loan->payload_end;
+        if (loan->chunk >= 0) give_back(arg, loan->chunk);
+        tx->loans_tail++;
+    }
+    return RING_MOVED;
+}
+
+static inline bool ring_full(const struct ring_tx *tx) {
+    return tx->head == tx->limit;
+}
+
+/* All that was sent has been passed, as last seen. */
+static inline bool ring_drained(const struct ring_tx *tx) {
+    return tx->limit - tx->mask - 1 == tx->head;
+}
+
+static inline void ring_publish(struct ring_tx *tx, enum ring_kind kind, uint8_t id, unsigned len) {
+    struct ring_slot *slot = &tx->slots[tx->head & tx->mask];
+    atomic_store_explicit(&slot->word, ring_word(tx->head, kind, id, len), memory_order_release);
+    tx->head++;
+}
+
+/* Not full; len <= RING_INLINE - 8. */
+static inline void ring_put_short(struct ring_tx *tx, uint8_t id, uint64_t header, const void *data, size_t len) {
+    uint8_t *to = tx->slots[tx->head & tx->mask].data;
+    memcpy(to, &header, sizeof header);
+    ring_copy_small(to + sizeof header, data, len);
+    ring_publish(tx, RING_IN_SLOT, id, (unsigned)(sizeof header + len));
+}
+
+/* Not full; len <= RING_INLINE. */
+static inline void ring_put_small(struct ring_tx *tx, uint8_t id, const void *data, size_t len) {
+    ring_copy_small(tx->slots[tx->head & tx->mask].data, data, len);
+    ring_publish(tx, RING_IN_SLOT, id, (unsigned)len);
+}
+
+/* Room for `len` bytes in one piece, or NULL. Nothing is taken until ring_put_payload. */
+static inline uint8_t *ring_payload_room(struct ring_tx *tx, size_t len) {
+    uint64_t at = tx->payload_head & (tx->payload_size - 1),
+             skip = at + len > tx->payload_size ? tx->payload_size - at : 0;
+    if (tx->payload_head + skip + len - tx->payload_tail > tx->payload_size) return NULL;
+    tx->payload_head += skip;
+    return tx->payload + (skip ? 0 : at);
+}
+
+static inline void ring_lend(struct ring_tx *tx, int32_t chunk) {
+    tx->loans[tx->loans_head++ & tx->mask] = (struct ring_loan){tx->head, tx->payload_head, chunk};
+}
+
+/* The bytes written at ring_payload_room's answer become a message. */
+static inline void ring_put_payload(struct ring_tx *tx, uint8_t id, const uint8_t *room, size_t len) {
+    struct ring_place place = {(uint32_t)(room - tx->payload), (uint32_t)len};
+    memcpy(tx->slots[tx->head & tx->mask].data, &place, sizeof place);
+    tx->payload_head += (len + RING_LINE - 1) & ~(uint64_t)(RING_LINE - 1);
+    ring_lend(tx, -1);
+    ring_publish(tx, RING_IN_PAYLOAD, id, 0);
+}
+
+static inline void ring_put_staged(struct ring_tx *tx, uint8_t id, int32_t chunk, uint32_t offset, size_t len) {
+    struct ring_place place = {offset, (uint32_t)len};
+    memcpy(tx->slots[tx->head & tx->mask].data, &place, sizeof place);
+    ring_lend(tx, chunk);
+    ring_publish(tx, RING_IN_STAGING, id, 0);
+}
+
+/* ---- consumer ---------------------------------------------------------------------------------------------- */
+
+struct ring_rx {
+    const struct ring_slot *slots;
+    uint32_t mask;
+    uint32_t batch;         /* slots between two tellings */
+    uint64_t next;          /* slot to be read */
+    uint64_t told;          /* what the producer was told */
+    _Atomic uint64_t *tail; /* ours, read by the producer */
+    const uint8_t *payload, *staging;
+    uint32_t payload_size, staging_size;
+    uint32_t bytes, bytes_batch; /* of payload taken since told, and how many make it worth telling */
+};
+
+struct ring_message {
+    const void *data;
+    size_t len;
+    uint8_t id;
+};
+
+static inline void ring_rx_init(struct ring_rx *rx, const void *slots, uint32_t n_slots, const void *payload,
+                                uint32_t payload_size, const void *staging, uint32_t staging_size,
+                                _Atomic uint64_t *tail) {
+    *rx = (struct ring_rx){.slots = slots,
+                           .mask = n_slots - 1,
+                           .batch = n_slots / 4,
+                           .tail = tail,
+                           .payload = payload,
+                           .payload_size = payload_size,
+                           .staging = staging,
+                           .staging_size = staging_size,
+                           .bytes_batch = payload_size / 4};
+}
+
+static inline bool ring_ready(const struct ring_rx *rx) {
+    uint64_t word = atomic_load_explicit(&rx->slots[rx->next & rx->mask].word, memory_order_acquire);
+    return (uint32_t)(word >> 32) == (uint32_t)(rx->next + 1);
+}
+
+/* A message that is not in its slot. The place is read once. */
+static inline int ring_next_elsewhere(struct ring_rx *rx, const struct ring_slot *slot, unsigned kind,
+                                      struct ring_message *m) {
+    struct ring_place place;
+    memcpy(&place, slot->data, sizeof place);
+    atomic_signal_fence(memory_order_seq_cst); /* the compiler may not read it again */
+    bool staged = kind == RING_IN_STAGING;
+    uint32_t size = staged ? rx->staging_size : rx->payload_size;
+    if (kind > RING_IN_STAGING || place.len > size || place.offset > size - place.len) return RING_LIES;
+    m->data = (staged ? rx->staging : rx->payload) + place.offset;
+    m->len = place.len;
+    rx->bytes += staged ? rx->bytes_batch : place.len + 1;
+    return 1;
+}
+
+/* 1 and the next message, which stays where it is until ring_done; 0: none; RING_LIES. */
+static inline int ring_next(struct ring_rx *rx, struct ring_message *m) {
+    const struct ring_slot *slot = &rx->slots[rx->next & rx->mask];
+    uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
+    if ((uint32_t)(word >> 32) != (uint32_t)(rx->next + 1)) return 0;
+    unsigned kind = word >> 8 & 0xff, len = word >> 16 & 0xffff;
+    m->id = (uint8_t)word;
+    if (m->id >= RING_IDS) return RING_LIES;
+    if (__builtin_expect(kind != RING_IN_SLOT, 0)) return ring_next_elsewhere(rx, slot, kind, m);
+    if (len > RING_INLINE) return RING_LIES;
+    m->data = slot->data;
+    m->len = len;
+    return 1;
+}
+
+static inline void ring_tell(struct ring_rx *rx) {
+    rx->told = rx->next;
+    rx->bytes = 0;
+    atomic_store_explicit(rx->tail, rx->next, memory_order_release);
+}
+
+/* The message has been handled; true when it is worth telling the producer how far we came. */
+static inline bool ring_done(struct ring_rx *rx) {
+    rx->next++;
+    return rx->next - rx->told >= rx->batch || rx->bytes >= rx->bytes_batch;
+}
+
+#endif

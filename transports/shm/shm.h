@@ -1,0 +1,200 @@
+/* The shared-memory transport: a ring per direction between two workers of one host. */
+#ifndef WEFT_TRANSPORTS_SHM_H
+#define WEFT_TRANSPORTS_SHM_H
+
+#include "doorbell.h"
+#include "ring.h"
+#include "segment.h"
+#include "wire.h"
+#include <reactor/counters.h>
+#include <sys/types.h>
+#include <transports/registry.h>
+
+#include "shm_attach.fsm"
+#define FSM_NAME   shm_attach
+#define FSM_PREFIX SHM_ATTACH
+#include <fsm/declare.h>
+
+enum {
+    SHM_SHORT = RING_INLINE - 8,
+    SHM_BCOPY_MAX = 8192,
+    SHM_ZCOPY = 256 * 1024,
+    SHM_ZCOPY_HEADER = 512,
+    SHM_CHUNK = SHM_ZCOPY + SHM_ZCOPY_HEADER,
+    SHM_IOV = 16,
+    SHM_BULKS = 8,      /* bulk gets that wait in one lane */
+    SHM_ATTENDED = 16,  /* rings that a worker looks at without being called */
+    SHM_STREAK = 128,   /* messages without a sleep that make a ring attended */
+    SHM_IDLE = 1 << 16, /* fruitless looks after which an attended ring yields its place to another */
+    SHM_CONTROL = 4096
+};
+
+/* What one side tells the other through memory; it stands before the slots in the segment of the one who writes it. */
+struct shm_control {
+    _Alignas(64) _Atomic uint32_t attended; /* I look at your ring by myself: no need to ring */
+    _Alignas(64) _Atomic uint64_t tail;     /* slots of your ring that I have passed */
+    _Alignas(64) _Atomic uint32_t wants;    /* grows when I go to sleep wanting space: ring when you pass more */
+};
+
+/* A large read of the peer's memory, or (left == 0) a flush behind such reads. */
+struct shm_bulk {
+    uint64_t remote;
+    size_t left;
+    struct completion *completion;
+    unsigned n_iov;
+    weft_iov_t iov[SHM_IOV];
+};
+
+/* In this order. */
+enum {
+    SAY_UP = 1,
+    SAY_ACCEPTED = 2,
+    SAY_VIOLATED = 4,
+    SAY_BROKEN = 8,
+    SAY_DOWN = 16,
+    SAY_CLOSED = 32,
+    SAY_FORGET = 64
+};
+
+struct shm_lane {
+    struct lane lane;
+    struct ring_tx tx;
+    struct counters *count;
+    const struct shm_control *theirs;
+    struct shm_control *ours;
+    struct doorbell *bell; /* the peer's, and our place in it */
+    unsigned bell_index;
+
+    struct ring_rx rx;
+    const lane_am_fn *am;                    /* NULL: nothing is received in this state */
+    void (*on_empty)(struct shm_lane *lane); /* NULL: an empty ring is nothing special in this state */
+    struct pending *pending, **pending_last;
+    uint32_t wants_answered;
+    uint32_t streak, idle, sleep_epoch;
+    unsigned active_at; /* 1 + index in iface->active; 0: not there */
+    bool attendable;    /* the peer takes part in membarriers */
+    unsigned n_lent;    /* staging chunks that the peer may still be reading */
+    bool timed_out;     /* the peer never answered our good-bye */
+    int peer_event_fd;
+
+    struct fsm fsm;
+    unsigned say;         /* what the owner is to be told after the step */
+    uint8_t farewell;     /* SHM_BYE or SHM_QUIT to be sent by the job; 0: none */
+    weft_status_t status; /* why it went down: the first reason */
+    struct job job;
+    struct timer timer;
+    uint64_t deadline;
+    struct watch watch;
+    int fd;
+    unsigned index;  /* in iface->lanes, and in our doorbell */
+    pid_t pid;       /* the peer's */
+    uint64_t target; /* the worker that was dialled; 0: any */
+    uint64_t probe_at;
+    struct tl_listener *listener; /* that it came by; valid while greeting */
+    void *listen_arg;
+    char where[108]; /* the socket that was dialled, or "" */
+    struct segment mine, peers, peer_bell, peer_staging;
+    struct ring_loan *loans;
+
+    struct shm_bulk *bulk; /* a queue of SHM_BULKS, made when first needed */
+    unsigned bulk_first, n_bulk;
+    struct job bulk_job;
+};
+
+struct tl_listener {
+    struct shm_iface *iface;
+    struct watch watch;
+    struct timer rest; /* out of descriptors: accept again later */
+    int fd;
+    void *arg;
+    bool by_address;
+    char path[108];
+    char uri[120];
+};
+
+struct shm_iface {
+    struct iface iface;
+    struct poller poller;
+    uint64_t worker_id;
+    uint64_t probe; /* a number for peers to find */
+    char directory[SHM_DIRECTORY_MAX + 1];
+    uint8_t host[16];
+    struct tl_listener *own; /* for connects by address; NULL until somebody asks for it */
+
+    int event_fd;
+    struct watch event;
+    struct segment bell_segment;
+    struct doorbell *bell;
+    bool fenced; /* this process takes part in membarriers, and can issue them */
+    bool vm;     /* large messages may be read from the peer's memory */
+
+    uint32_t n_slots, payload_size;
+    struct segment staging;
+    uint32_t n_chunks, n_free;
+    int32_t *free_chunks;
+    bool *chunk_filled;
+    bool chunks_wanted; /* since somebody found none */
+
+    struct shm_lane **lanes; /* DOORBELL_LANES */
+    unsigned n_lanes, last_index;
+    struct shm_lane **active; /* to be looked at: attended, called, or waiting for space */
+    unsigned n_active, n_attended;
+    uint32_t sleep_epoch;
+};
+
+static inline struct shm_iface *shm_iface(const struct shm_lane *lane) {
+    return (struct shm_iface *)lane->lane.iface;
+}
+
+/* directory.c: where the sockets are */
+weft_status_t weft__shm_directory(struct shm_iface *iface);
+weft_status_t weft__shm_path(const struct shm_iface *iface, const char *directory, const char *name,
+                             char path[108]);
+weft_status_t weft__shm_host(uint8_t host[16]);
+weft_status_t weft__shm_bind(const char *path, int backlog, int *fd_p);
+
+/* lane.c: operations */
+extern const struct lane_ops weft__shm_ops_dialing, weft__shm_ops_up, weft__shm_ops_down, weft__shm_ops_closed;
+void weft__shm_purge(struct shm_lane *lane);
+unsigned weft__shm_retry(struct shm_lane *lane);
+void weft__shm_ring_peer(struct shm_lane *lane);
+int weft__shm_refresh(struct shm_lane *lane);
+
+/* attach.c: the machine */
+struct shm_lane *weft__shm_lane_new(struct shm_iface *iface, uint8_t state);
+void weft__shm_lane_free(struct shm_lane *lane);            /* one that nobody was told of */
+void weft__shm_step(struct shm_lane *lane, unsigned event); /* within a turn */
+void weft__shm_failed(struct shm_lane *lane, weft_status_t status);
+void weft__shm_close(struct lane *lane, bool flush);
+weft_status_t weft__shm_dial(struct shm_lane *lane);
+weft_status_t weft__shm_greet(struct shm_lane *lane, int fd);
+
+/* handshake.c: what goes over the socket */
+weft_status_t weft__shm_offer(struct shm_lane *lane); /* makes our side's memory */
+weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind);
+weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status);
+void weft__shm_read(struct watch *watch, int events);
+void weft__shm_release(struct shm_lane *lane); /* socket and memory */
+
+/* poll.c: finding messages */
+int weft__shm_poll(struct poller *poller, unsigned budget);
+bool weft__shm_arm(struct poller *poller);
+void weft__shm_disarm(struct poller *poller);
+void weft__shm_activate(struct shm_lane *lane);
+void weft__shm_leave(struct shm_lane *lane); /* it is looked at no more */
+
+/* staging.c: chunks lent to large messages */
+weft_status_t weft__shm_staging_open(struct shm_iface *iface);
+int32_t weft__shm_chunk_get(struct shm_iface *iface); /* -1: none now; < -1: a status - 1 */
+void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk);
+
+/* bulk.c: reading the peer's memory */
+bool weft__shm_vm_pays(const struct shm_iface *iface, const char *way);
+bool weft__shm_vm_permitted(const struct shm_lane *lane, uint64_t probe);
+weft_status_t weft__shm_bulk_get(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
+                                 struct completion *completion);
+weft_status_t weft__shm_flush(struct lane *lane, struct completion *completion);
+void weft__shm_bulk_run(struct job *job);
+void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status); /* within a turn */
+
+#endif
