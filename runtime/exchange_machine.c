@@ -18,6 +18,7 @@ static void exchange_invariants(const struct fsm *m) {
 static void exchange_act_begin(struct fsm *m) {
     struct exchange *x = (struct exchange *)m;
     x->awaited = ++x->round;
+    x->status = WEFT_ERR_PEER_FAILED; /* what a loss means, unless the port knows better */
     fsm_effect(m, EXCHANGE_FX_SEND);
 }
 
