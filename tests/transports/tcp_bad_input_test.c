@@ -1,0 +1,402 @@
+/*
+ * Peers that misbehave: only their connection ends, with a named reason and a log line, and the listener goes on. The
+ * bad peer is a bare socket that speaks the wire by hand.
+ */
+#define _GNU_SOURCE
+#include "pair.h"
+#include <errno.h>
+#include <reactor/counters.h>
+#include <sys/socket.h>
+#include <transports/tcp/tcp.h>
+
+static char last_log[512];
+static int n_logs;
+static void keep_log(weft_log_level_t level, const char *room, const char *line, void *arg) {
+    snprintf(last_log, sizeof last_log, "%s", line);
+    n_logs++;
+}
+
+/* One iface that listens, and what it heard. */
+struct victim {
+    struct pair p;
+    struct tcp_iface *iface;
+    uint16_t port;
+};
+
+static void victim_open(struct victim *v, const char *greeting_timeout) {
+    struct pair *p = &v->p;
+    weft_setting_t settings[] = {{"tcp.greeting_timeout", greeting_timeout}};
+    weft_context_params_t params = {.settings = settings, .n_settings = 1, .log = keep_log};
+    memset(v, 0, sizeof *v);
+    p->transport = &weft__transport_tcp;
+    p->a.pair = p->b.pair = p;
+    p->next_accepted = &p->b;
+    CHECK_EQ(weft_context_create(&params, &p->context), WEFT_OK);
+    CHECK_EQ(weft__reactor_create(p->context, &(struct reactor_params){0}, &p->reactor_a), WEFT_OK);
+    CHECK_EQ(pair_iface(p, p->reactor_a, 0xa1, &p->iface_a), WEFT_OK);
+    p->reactor_b = p->reactor_a;
+    p->iface_b = p->iface_a;
+    v->iface = (struct tcp_iface *)p->iface_a;
+    CHECK_EQ(p->iface_a->ops->listen(p->iface_a, "127.0.0.1:0", 16, NULL, &p->listener), WEFT_OK);
+    v->port = tcp_sockaddr_port(&p->listener->at);
+    n_logs = 0;
+    last_log[0] = 0;
+}
+
+static void victim_close(struct victim *v) {
+    struct pair *p = &v->p;
+    pair_end_close(&p->a, true);
+    pair_end_close(&p->b, true);
+    if (p->listener) p->iface_a->ops->listener_close(p->listener);
+    p->iface_a->ops->close(p->iface_a);
+    pair_turns(p, 2);
+    weft__reactor_destroy(p->reactor_a);
+    CHECK_EQ(weft_context_destroy(p->context), WEFT_OK);
+}
+
+static int bare_connect(const struct victim *v) {
+    union tcp_sockaddr a;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(tcp_host_numeric("127.0.0.1", v->port, &a));
+    CHECK_EQ(connect(fd, &a.any, sizeof a.v4), 0);
+    return fd;
+}
+static void bare_send(int fd, const void *bytes, size_t len) {
+    CHECK(send(fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len || errno == EPIPE || errno == ECONNRESET);
+}
+/* Reads exactly so much while the victim turns; false at the end of the connection. */
+static bool bare_read(struct victim *v, int fd, void *to, size_t len) {
+    size_t have = 0;
+    ssize_t n = -1;
+    bool held = pair_until(&v->p, ({
+        n = recv(fd, (char *)to + have, len - have, MSG_DONTWAIT);
+        if (n > 0) have += (size_t)n;
+        have == len || n == 0 || (n < 0 && errno != EAGAIN);
+    }));
+    CHECK(held);
+    return have == len;
+}
+static bool bare_ended(struct victim *v, int fd) {
+    uint8_t rest[256];
+    ssize_t n = -1;
+    return pair_until(&v->p, ({
+        n = recv(fd, rest, sizeof rest, MSG_DONTWAIT);
+        n == 0 || (n < 0 && errno != EAGAIN);
+    }));
+}
+
+static size_t hello_bytes(uint8_t bytes[TCP_GREETING_MAX]) {
+    struct tcp_greeting g = {.kind = TCP_HELLO, .worker = 0xbad, .flags = TCP_FLAG_KEYED};
+    memset(g.nonce, 0x11, sizeof g.nonce);
+    return tcp_greeting_encode(&g, bytes);
+}
+
+/* HELLO, CHALLENGE, PROOF with the victim's key, or with another. Returns the socket. */
+static int bare_handshake(struct victim *v, bool right_key) {
+    uint8_t hello[TCP_GREETING_MAX], challenge[TCP_GREETING_MAX], proof[TCP_GREETING_MAX];
+    struct tcp_greeting g = {.kind = TCP_PROVE};
+    struct tcp_key key = v->iface->key;
+    int fd = bare_connect(v);
+    bare_send(fd, hello, hello_bytes(hello));
+    CHECK(bare_read(v, fd, challenge, TCP_CHALLENGE_SIZE));
+    if (!right_key) key.bytes[31] ^= 1;
+    CHECK_EQ(tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, g.proof), WEFT_OK);
+    bare_send(fd, proof, tcp_greeting_encode(&g, proof));
+    return fd;
+}
+
+/* The victim still serves honest peers. */
+static void still_serves(struct victim *v) {
+    int fd = bare_handshake(v, true);
+    uint8_t frame[16] = {0};
+    CHECK(pair_until(&v->p, v->p.b.n_open == 1));
+    tcp_frame_encode(frame, TCP_FRAME_AM, 2, 8);
+    bare_send(fd, frame, sizeof frame);
+    CHECK(pair_until(&v->p, v->p.b.n_messages == 1));
+    close(fd);
+    CHECK(pair_until(&v->p, v->p.b.n_down == 1));
+    CHECK_EQ(v->p.b.down, WEFT_ERR_PEER_FAILED); /* no goodbye */
+    CHECK_EQ(v->iface->n_greeting, 0);
+}
+
+/* Sends `bytes`; the connection ends, nobody was told of it, and a line says why. */
+static void refused(struct victim *v, const void *bytes, size_t len, const char *said) {
+    int fd = bare_connect(v), before = n_logs;
+    bare_send(fd, bytes, len);
+    CHECK(bare_ended(v, fd));
+    close(fd);
+    CHECK(pair_until(&v->p, v->iface->n_greeting == 0));
+    CHECK_EQ(v->p.b.n_open, 0);
+    if (!said) return;
+    CHECK(n_logs > before);
+    CHECK(strstr(last_log, said) != NULL);
+}
+
+TEST(junk_ends_only_its_connection) {
+    struct victim v;
+    victim_open(&v, "2s");
+    refused(&v, "GET / HTTP/1.1\r\n\r\n", 18, "WEFT_ERR_PROTOCOL");
+    refused(&v, "\0\0\0\0\0\0\0\0", 8, "WEFT_ERR_PROTOCOL");
+    still_serves(&v);
+    victim_close(&v);
+}
+
+TEST(another_version_is_told_so) {
+    struct victim v;
+    uint8_t bytes[TCP_GREETING_MAX], answer[TCP_REFUSAL_SIZE];
+    struct tcp_greeting g;
+    size_t size;
+    victim_open(&v, "2s");
+    size_t len = hello_bytes(bytes);
+    bytes[4] = 9;
+    int fd = bare_connect(&v);
+    bare_send(fd, bytes, len);
+    CHECK(bare_read(&v, fd, answer, sizeof answer));
+    CHECK_EQ(tcp_greeting_decode(answer, sizeof answer, &g, &size), WEFT_OK);
+    CHECK(g.kind == TCP_REFUSAL && g.status == WEFT_ERR_VERSION);
+    CHECK(bare_ended(&v, fd));
+    close(fd);
+    CHECK(strstr(last_log, "WEFT_ERR_VERSION"));
+    still_serves(&v);
+    victim_close(&v);
+}
+
+TEST(a_wrong_key_is_told_so_and_leaves_nothing) {
+    struct victim v;
+    uint8_t answer[TCP_REFUSAL_SIZE];
+    struct tcp_greeting g;
+    size_t size;
+    victim_open(&v, "2s");
+    int fd = bare_handshake(&v, false);
+    CHECK(bare_read(&v, fd, answer, sizeof answer));
+    CHECK_EQ(tcp_greeting_decode(answer, sizeof answer, &g, &size), WEFT_OK);
+    CHECK(g.kind == TCP_REFUSAL && g.status == WEFT_ERR_AUTH);
+    CHECK(bare_ended(&v, fd));
+    close(fd);
+    CHECK_EQ(v.p.b.n_open, 0);
+    CHECK(strstr(last_log, "WEFT_ERR_AUTH"));
+    still_serves(&v);
+    victim_close(&v);
+}
+
+/* Every prefix of a sound handshake, then the end of the connection. */
+TEST(a_handshake_cut_anywhere_leaves_nothing) {
+    struct victim v;
+    uint8_t bytes[TCP_GREETING_MAX];
+    victim_open(&v, "2s");
+    size_t len = hello_bytes(bytes);
+    for (size_t cut = 0; cut <= len; cut++) {
+        int fd = bare_connect(&v);
+        bare_send(fd, bytes, cut);
+        shutdown(fd, SHUT_WR);
+        CHECK(bare_ended(&v, fd));
+        close(fd);
+        CHECK(pair_until(&v.p, v.iface->n_greeting == 0));
+    }
+    for (size_t cut = 0; cut < TCP_PROOF_SIZE; cut++) {
+        uint8_t challenge[TCP_GREETING_MAX], proof[TCP_GREETING_MAX];
+        struct tcp_greeting g = {.kind = TCP_PROVE};
+        int fd = bare_connect(&v);
+        bare_send(fd, bytes, len);
+        CHECK(bare_read(&v, fd, challenge, TCP_CHALLENGE_SIZE));
+        CHECK_EQ(tcp_prove(&v.iface->key, TCP_ROLE_DIALER, bytes, challenge, g.proof), WEFT_OK);
+        tcp_greeting_encode(&g, proof);
+        bare_send(fd, proof, cut);
+        close(fd);
+        CHECK(pair_until(&v.p, v.iface->n_greeting == 0));
+    }
+    CHECK_EQ(v.p.b.n_open, 0);
+    still_serves(&v);
+    victim_close(&v);
+}
+
+/* A HELLO with any one bit turned either fails at once or gets a CHALLENGE; what was proved for the sound one, never opens. */
+TEST(a_handshake_with_any_bit_turned_never_opens) {
+    struct victim v;
+    uint8_t sound[TCP_GREETING_MAX], bytes[TCP_GREETING_MAX], answer[TCP_GREETING_MAX], proof[TCP_GREETING_MAX];
+    victim_open(&v, "2s");
+    size_t len = hello_bytes(sound), size;
+    for (size_t bit = 0; bit < 8 * (len + TCP_PROOF_SIZE); bit++) {
+        struct tcp_greeting g = {.kind = TCP_PROVE}, heard;
+        int fd = bare_connect(&v);
+        memcpy(bytes, sound, len);
+        if (bit < 8 * len) bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        bare_send(fd, bytes, len);
+        if (bare_read(&v, fd, answer, TCP_REFUSAL_SIZE) &&
+            tcp_greeting_decode(answer, TCP_REFUSAL_SIZE, &heard, &size) == WEFT_IN_PROGRESS) {
+            CHECK(bare_read(&v, fd, answer + TCP_REFUSAL_SIZE, TCP_CHALLENGE_SIZE - TCP_REFUSAL_SIZE));
+            CHECK_EQ(tcp_prove(&v.iface->key, TCP_ROLE_DIALER, sound, answer, g.proof), WEFT_OK);
+            tcp_greeting_encode(&g, proof);
+            if (bit >= 8 * len) proof[bit / 8 - len] ^= (uint8_t)(1 << bit % 8);
+            bare_send(fd, proof, TCP_PROOF_SIZE);
+            if (bit >= 8 * len && bit < 8 * (len + TCP_PREFIX)) shutdown(fd, SHUT_WR); /* it may ask for more */
+        }
+        CHECK(bare_ended(&v, fd));
+        close(fd);
+        CHECK(pair_until(&v.p, v.iface->n_greeting == 0));
+        CHECK_EQ(v.p.b.n_open, 0);
+    }
+    still_serves(&v);
+    victim_close(&v);
+}
+
+/* What the victim says as an acceptor is played back to it: as a proof, as a hello, from another connection. */
+TEST(reflection_and_replay_prove_nothing) {
+    struct victim v;
+    uint8_t hello[TCP_GREETING_MAX], challenge[TCP_GREETING_MAX], second[TCP_GREETING_MAX], proof[TCP_GREETING_MAX];
+    struct tcp_greeting g = {.kind = TCP_PROVE}, heard;
+    size_t size, len = hello_bytes(hello);
+    victim_open(&v, "2s");
+
+    int fd = bare_connect(&v);
+    bare_send(fd, hello, len);
+    CHECK(bare_read(&v, fd, challenge, TCP_CHALLENGE_SIZE));
+    CHECK_EQ(tcp_greeting_decode(challenge, TCP_CHALLENGE_SIZE, &heard, &size), WEFT_OK);
+    memcpy(g.proof, heard.proof, TCP_PROOF); /* its own */
+    bare_send(fd, proof, tcp_greeting_encode(&g, proof));
+    CHECK(bare_ended(&v, fd));
+    close(fd);
+    CHECK(strstr(last_log, "WEFT_ERR_AUTH"));
+
+    fd = bare_connect(&v);
+    bare_send(fd, hello, len);
+    CHECK(bare_read(&v, fd, second, TCP_CHALLENGE_SIZE));
+    CHECK(memcmp(challenge, second, TCP_CHALLENGE_SIZE) != 0);                               /* a fresh nonce */
+    CHECK_EQ(tcp_prove(&v.iface->key, TCP_ROLE_DIALER, hello, challenge, g.proof), WEFT_OK); /* for the first one */
+    bare_send(fd, proof, tcp_greeting_encode(&g, proof));
+    CHECK(bare_ended(&v, fd));
+    close(fd);
+
+    refused(&v, challenge, TCP_CHALLENGE_SIZE, NULL); /* an acceptor's word to an acceptor */
+    refused(&v, proof, TCP_PROOF_SIZE, NULL);
+    CHECK_EQ(v.p.b.n_open, 0);
+    still_serves(&v);
+    victim_close(&v);
+}
+
+/* A listener that is not ours answers the victim's dial: with its own HELLO, with junk, without the key. */
+TEST(a_false_listener_is_not_believed) {
+    enum { ECHO, JUNK, NO_KEY, SILENT_END, WAYS };
+    struct victim v;
+    victim_open(&v, "2s");
+    for (int way = 0; way < WAYS; way++) {
+        union tcp_sockaddr at;
+        socklen_t at_len = sizeof at;
+        uint8_t hello[TCP_HELLO_SIZE], bytes[TCP_GREETING_MAX];
+        char where[64];
+        struct lane *lane;
+        int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd = -1;
+        CHECK(tcp_host_numeric("127.0.0.1", 0, &at));
+        CHECK(bind(l, &at.any, sizeof at.v4) == 0 && listen(l, 1) == 0 && getsockname(l, &at.any, &at_len) == 0);
+        snprintf(where, sizeof where, "127.0.0.1:%u", tcp_sockaddr_port(&at));
+        CHECK_EQ(v.p.iface_a->ops->connect_uri(v.p.iface_a, where, &lane), WEFT_OK);
+        struct end end = {.pair = &v.p, .lane = lane};
+        lane->owner = &end;
+        CHECK((fd = accept(l, NULL, NULL)) >= 0);
+        CHECK(bare_read(&v, fd, hello, sizeof hello));
+        if (way == ECHO) bare_send(fd, hello, sizeof hello);
+        if (way == JUNK) bare_send(fd, "220 mail.example ESMTP\r\n", 24);
+        if (way == NO_KEY) {
+            struct tcp_greeting g = {.kind = TCP_CHALLENGE, .worker = 5, .flags = TCP_FLAG_KEYED};
+            bare_send(fd, bytes, tcp_greeting_encode(&g, bytes));
+        }
+        if (way == SILENT_END) shutdown(fd, SHUT_WR);
+        CHECK(pair_until(&v.p, end.n_down == 1));
+        static const weft_status_t expected[WAYS] = {WEFT_ERR_PROTOCOL, WEFT_ERR_PROTOCOL, WEFT_ERR_AUTH,
+                                                     WEFT_ERR_PEER_FAILED};
+        CHECK_EQ(end.down, expected[way]);
+        CHECK_EQ(end.n_open, 0);
+        pair_end_close(&end, true);
+        close(fd);
+        close(l);
+    }
+    still_serves(&v);
+    victim_close(&v);
+}
+
+TEST(a_half_open_connection_has_its_time) {
+    struct victim v;
+    uint8_t hello[TCP_GREETING_MAX];
+    victim_open(&v, "50ms");
+    int silent = bare_connect(&v), slow = bare_connect(&v);
+    bare_send(slow, hello, hello_bytes(hello)); /* and never a proof */
+    CHECK(pair_until(&v.p, v.iface->n_greeting == 2));
+    CHECK(bare_ended(&v, silent));
+    CHECK(bare_ended(&v, slow));
+    CHECK_EQ(v.iface->n_greeting, 0);
+    close(silent);
+    close(slow);
+    still_serves(&v);
+    victim_close(&v);
+}
+
+TEST(a_flood_of_silent_connections_drops_the_oldest) {
+    enum { N = TCP_MAX_GREETING + 8 };
+    struct victim v;
+    static int fds[N];
+    victim_open(&v, "5s");
+    for (int i = 0; i < N; i++) {
+        fds[i] = bare_connect(&v);
+        pair_turn(&v.p);
+        CHECK(v.iface->n_greeting <= TCP_MAX_GREETING);
+    }
+    CHECK(pair_until(&v.p, v.iface->n_greeting == TCP_MAX_GREETING));
+    struct tcp_lane *oldest = TAILQ_FIRST(&v.iface->greeting);
+    CHECK(talloc_total_size(oldest) <= 4096);
+    for (int i = 0; i < 8; i++) CHECK(bare_ended(&v, fds[i]));
+    int fd = bare_handshake(&v, true); /* an honest one gets in at the height of it */
+    CHECK(pair_until(&v.p, v.p.b.n_open == 1));
+    close(fd);
+    for (int i = 0; i < N; i++) close(fds[i]);
+    CHECK(pair_until(&v.p, v.iface->n_greeting == 0));
+    victim_close(&v);
+}
+
+/* After the handshake: frames that are none. */
+TEST(bad_frames_end_their_connection_with_a_name) {
+    struct victim v;
+    victim_open(&v, "2s");
+    for (int way = 0; way < 5; way++) {
+        uint8_t bytes[16] = {0};
+        int fd = bare_handshake(&v, true);
+        CHECK(pair_until(&v.p, v.p.b.n_open == 1));
+        tcp_frame_encode(bytes, TCP_FRAME_AM, 1, 8);
+        if (way == 0) tcp_frame_encode(bytes, TCP_FRAME_AM, 1, TCP_MAX_FRAME + 1);
+        if (way == 1) tcp_frame_encode(bytes, TCP_FRAME_AM, 1, UINT32_MAX);
+        if (way == 2) tcp_frame_encode(bytes, TCP_FRAME_AM, 32, 8);
+        if (way == 3) tcp_frame_encode(bytes, 7, 0, 0);
+        if (way == 4) bytes[7] = 1;
+        uint64_t before = weft__count(v.p.reactor_a)->violations;
+        bare_send(fd, bytes, sizeof bytes);
+        CHECK(pair_until(&v.p, v.p.b.n_down == 1));
+        CHECK_EQ(v.p.b.down, WEFT_ERR_PROTOCOL);
+        CHECK_EQ(v.p.b.n_messages, 0);
+        CHECK_EQ(weft__count(v.p.reactor_a)->violations, before + 1);
+        CHECK(strstr(last_log, "WEFT_ERR_PROTOCOL"));
+        close(fd);
+        pair_end_close(&v.p.b, true);
+        v.p.b = (struct end){.pair = &v.p};
+    }
+    still_serves(&v);
+    victim_close(&v);
+}
+
+TEST(frames_in_single_bytes_arrive_whole) {
+    struct victim v;
+    uint8_t bytes[TCP_FRAME_HEAD + 24] = {0};
+    victim_open(&v, "2s");
+    int fd = bare_handshake(&v, true);
+    CHECK(pair_until(&v.p, v.p.b.n_open == 1));
+    tcp_frame_encode(bytes, TCP_FRAME_AM, 9, 17);
+    for (int i = 0; i < 17; i++) bytes[8 + i] = (uint8_t)(100 + i);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        CHECK_EQ(v.p.b.n_messages, 0);
+        bare_send(fd, bytes + i, 1);
+        pair_turns(&v.p, 3);
+    }
+    CHECK(pair_until(&v.p, v.p.b.n_messages == 1));
+    CHECK(v.p.b.messages[0].id == 9 && v.p.b.messages[0].len == 17);
+    CHECK(memcmp(v.p.b.messages[0].data, bytes + 8, 17) == 0);
+    close(fd);
+    victim_close(&v);
+}
