@@ -5,8 +5,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include "perf/perf.h"
 #include "run/job.h"
@@ -23,40 +21,6 @@ static const char usage[] =
 
 enum { BAD_USAGE = 2, MAX_RESULTS = 64 };
 static const size_t largest_size = 1u << 30;
-
-/* ---- what the tests use ------------------------------------------------------------------------------------ */
-
-_Noreturn void perf_die(const char *what, weft_status_t status) {
-    char text[1024];
-    weft_status_describe(status, text, sizeof text);
-    fprintf(stderr, "weft-perf: %s: %s\n", what, text);
-    exit(1);
-}
-
-void perf_turn(struct perf *p) {
-    if (p->options.sleep)
-        weft_worker_wait(p->worker, -1);
-    else if (weft_worker_progress(p->worker, 0) == 0 && p->crowded)
-        sched_yield();
-}
-
-uint64_t perf_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-double perf_cpu_s(void) {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
-}
-
-uint64_t perf_batch(double ns_each) {
-    const double ns_batch = 5000;
-    return ns_each > 0 && ns_each < ns_batch ? (uint64_t)(ns_batch / ns_each) : 1;
-}
 
 /* ---- options -------------------------------------------------------------------------------------------------- */
 

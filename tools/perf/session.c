@@ -1,0 +1,38 @@
+/* What every test uses: a turn, the clocks, and how to give up. */
+#include "perf.h"
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+_Noreturn void perf_die(const char *what, weft_status_t status) {
+    char text[1024];
+    weft_status_describe(status, text, sizeof text);
+    fprintf(stderr, "weft-perf: %s: %s\n", what, text);
+    exit(1);
+}
+
+void perf_turn(struct perf *p) {
+    if (p->options.sleep)
+        weft_worker_wait(p->worker, -1);
+    else if (weft_worker_progress(p->worker, 0) == 0 && p->crowded)
+        sched_yield();
+}
+
+uint64_t perf_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+double perf_cpu_s(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+uint64_t perf_batch(double ns_each) {
+    const double ns_batch = 5000;
+    return ns_each > 0 && ns_each < ns_batch ? (uint64_t)(ns_batch / ns_each) : 1;
+}
