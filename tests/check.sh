@@ -1,7 +1,7 @@
 # Sourced by *_test.sh. A test is a function `test_NAME`: it fails with its last command, or at the first that fails
 # under `set -e`. `run_tests` prints "ok NAME" or its output and "not ok NAME", and ends the script.
 # Programs are looked for in the folder that holds tools/ and examples/ as built.
-bin=${WEFT_BIN:-.}
+bin=${PROGRAMS:-.}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

@@ -1,5 +1,6 @@
 /* weft-info: what this Weft can do here, how it is configured, and what it was built with. */
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <weft/weft.h>
@@ -80,7 +81,9 @@ static void print_config(weft_context_t *context) {
     weft_setting_info_t s;
     for (size_t i = 0; weft_context_setting(context, i, &s) == WEFT_OK; i++) {
         char value[64];
-        snprintf(value, sizeof value, "%s %s", s.value, s.unit ? s.unit : "");
+        size_t len = strlen(s.value);
+        bool bare = len > 0 && s.value[len - 1] >= '0' && s.value[len - 1] <= '9'; /* "250ms" names its unit */
+        snprintf(value, sizeof value, "%s %s", s.value, bare && s.unit ? s.unit : "");
         printf("%-22s %-22s %-12s %s\n", s.name, value, origin_name(s.origin), s.help);
     }
 }
