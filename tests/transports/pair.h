@@ -57,6 +57,9 @@ struct pair {
     char directory[64];
 };
 
+/* Called when the clock of PAIR_VIRTUAL is there and no iface yet: sim wants a network. */
+static void (*pair_clock_made)(struct reactor_clock *clock);
+
 static void pair_keep(struct end *end, uint8_t id, const void *data, size_t len) {
     if (end->n_messages == end->room) {
         end->room = end->room ? 2 * end->room : 64;
@@ -79,9 +82,10 @@ static void pair_arrived(struct lane *lane, uint8_t id, const void *data, size_t
     (end->on_message ? end->on_message : pair_keep)(end, id, data, len);
 }
 
-#define PAIR_AM_IDS(X)                                                                                             \
-    X(0)                                                                                                           \
-    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) \
+#define PAIR_AM_IDS(X)                                                                                        \
+    X(0)                                                                                                      \
+    X(1)                                                                                                      \
+    X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) \
         X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
 #define PAIR_AM(id)                                                             \
     static void pair_am_##id(struct lane *lane, const void *data, size_t len) { \
@@ -167,6 +171,7 @@ static inline void pair_open_with(struct pair *p, const struct transport *transp
     weft_context_params_t context = {.settings = all, .n_settings = 1 + n_settings};
     CHECK_EQ(weft_context_create(&context, &p->context), WEFT_OK);
     if (flags & PAIR_VIRTUAL) CHECK(p->clock = weft__clock_create(NULL, 1));
+    if (p->clock && pair_clock_made) pair_clock_made(p->clock);
     struct reactor_params params = {.virtual_clock = p->clock, .seed = p->clock ? 7 : 0};
     CHECK_EQ(weft__reactor_create(p->context, &params, &p->reactor_a), WEFT_OK);
     CHECK_EQ(pair_iface(p, p->reactor_a, 0xa1, &p->iface_a), WEFT_OK);

@@ -1,0 +1,129 @@
+/* The network: who is on it, what passes, and the draws that decide. */
+#include "local.h"
+#include <string.h>
+
+const struct sim_profile weft__sim_reliable = {
+    .reliable = true, .mtu = SIM_BCOPY, .depth = 128, .latency_ns = 2000, .patience_ns = 1000000000};
+const struct sim_profile weft__sim_datagram = {.mtu = 1024, .depth = 256, .latency_ns = 2000};
+
+static _Thread_local struct sim_fabric *in_use;
+
+struct sim_fabric *weft__sim_in_use(void) {
+    return in_use;
+}
+
+void weft__sim_use(struct sim_fabric *fabric) {
+    in_use = fabric;
+}
+
+static int forget(struct sim_fabric *f) {
+    if (in_use == f) in_use = NULL;
+    return 0;
+}
+
+struct sim_fabric *weft__sim_create(struct reactor_clock *clock, uint64_t seed, const struct sim_profile *profile) {
+    struct sim_fabric *f = weft__new(clock, struct sim_fabric);
+    if (!f) return NULL;
+    f->scratch = weft__alloc(f, SIM_HEADER + SIM_ZCOPY, "sim scratch");
+    if (!f->scratch) {
+        talloc_free(f);
+        return NULL;
+    }
+    f->clock = clock;
+    f->seed = seed;
+    f->profile = *profile;
+    talloc_set_destructor(f, forget);
+    return f;
+}
+
+struct sim_profile *weft__sim_profile(struct sim_fabric *f) {
+    return &f->profile;
+}
+
+const struct sim_stats *weft__sim_stats(const struct sim_fabric *f) {
+    return &f->stats;
+}
+
+uint64_t weft__sim_trace_hash(const struct sim_fabric *f) {
+    return f->hash;
+}
+
+unsigned weft__sim_node(const struct iface *iface) {
+    return ((const struct sim_iface *)iface)->node;
+}
+
+struct sim_lane *weft__sim_lane(const struct sim_fabric *f, uint32_t id) {
+    struct sim_lane *lane = f->bucket[id % SIM_BUCKETS];
+    while (lane && lane->id != id) lane = lane->next_of_bucket;
+    return lane;
+}
+
+/* ---- draws -------------------------------------------------------------------------------------------- */
+
+/* The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014). */
+static uint64_t mix(uint64_t z) {
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+uint64_t weft__sim_draw(const struct sim_fabric *f, enum sim_site site, uint64_t actor, uint64_t n) {
+    return mix(mix(mix(mix(f->seed) ^ (uint64_t)site) ^ actor) ^ n);
+}
+
+bool weft__sim_chance(const struct sim_fabric *f, enum sim_site site, uint64_t actor, uint64_t n, uint32_t rate) {
+    return weft__sim_draw(f, site, actor, n) % 1000000 < rate;
+}
+
+static void note(struct sim_fabric *f, uint64_t value) {
+    f->hash = mix(f->hash ^ value);
+}
+
+void weft__sim_note(struct sim_fabric *f, const char *what, const struct sim_packet *p) {
+    note(f, weft__clock_now(f->clock));
+    note(f, (uint64_t)(uint8_t)*what << 56 | (uint64_t)p->kind << 48 | (uint64_t)p->id << 40 | p->len);
+    note(f, (uint64_t)p->from << 48 | (uint64_t)p->to << 32 | p->src);
+    for (uint32_t i = 0; i < p->len; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, p->data + i, p->len - i < 8 ? p->len - i : 8);
+        note(f, word);
+    }
+}
+
+/* ---- partition and death --------------------------------------------------------------------------------- */
+
+bool weft__sim_passes(const struct sim_fabric *f, unsigned from, unsigned to) {
+    return !f->dead[from] && !f->dead[to] && !(f->cut[from][to / 64] >> to % 64 & 1);
+}
+
+void weft__sim_cut(struct sim_fabric *f, unsigned from, unsigned to) {
+    f->cut[from][to / 64] |= UINT64_C(1) << to % 64;
+}
+
+void weft__sim_heal(struct sim_fabric *f, unsigned from, unsigned to) {
+    f->cut[from][to / 64] &= ~(UINT64_C(1) << to % 64);
+}
+
+void weft__sim_partition(struct sim_fabric *f, unsigned a, unsigned b) {
+    weft__sim_cut(f, a, b);
+    weft__sim_cut(f, b, a);
+}
+
+void weft__sim_heal_all(struct sim_fabric *f) {
+    memset(f->cut, 0, sizeof f->cut);
+}
+
+void weft__sim_crash(struct sim_fabric *f, unsigned node) {
+    f->dead[node] = true;
+    for (unsigned i = 0; i < SIM_NODES; i++)
+        for (struct sim_lane *lane = f->node[i] ? f->node[i]->lanes : NULL; lane; lane = lane->next_of_iface)
+            if (i == node || (f->profile.reliable && lane->remote_node == node && lane->fsm.state != SIM_LANE_NEW))
+                weft__sim_lane_post(lane, SIM_LANE_EV_LOST, WEFT_ERR_PEER_FAILED);
+}
+
+void weft__sim_kill(struct lane *l) {
+    struct sim_lane *lane = (struct sim_lane *)l, *other = weft__sim_lane(lane->fabric, lane->remote);
+    weft__sim_lane_post(lane, SIM_LANE_EV_LOST, WEFT_ERR_PEER_FAILED);
+    if (other) weft__sim_lane_post(other, SIM_LANE_EV_LOST, WEFT_ERR_PEER_FAILED);
+}

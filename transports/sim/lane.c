@@ -1,0 +1,261 @@
+/* The life of a simulated lane: its machine, and what it tells its owner. */
+#include "local.h"
+#include <stddef.h>
+
+#define OF_FSM(m)    ((struct sim_lane *)((char *)(m)-offsetof(struct sim_lane, fsm)))
+#define OF_JOB(j)    ((struct sim_lane *)((char *)(j)-offsetof(struct sim_lane, job)))
+#define OF_RETRY(t)  ((struct sim_lane *)((char *)(t)-offsetof(struct sim_lane, retry)))
+#define OF_LINGER(t) ((struct sim_lane *)((char *)(t)-offsetof(struct sim_lane, linger)))
+
+/* ---- the machine ----------------------------------------------------------------------------------------- */
+
+#define FSM_NAME   sim_lane
+#define FSM_PREFIX SIM_LANE
+#include <fsm/define.h>
+
+static void sim_lane_act_open(struct fsm *m) {
+    fsm_effect(m, SIM_LANE_FX_OPEN);
+}
+
+static void sim_lane_act_broke(struct fsm *m) {
+    fsm_effect(m, SIM_LANE_FX_BREAK);
+}
+
+/* What was accepted goes first. */
+static void sim_lane_act_leave(struct fsm *m) {
+    fsm_effect(m, SIM_LANE_FX_PURGE);
+    fsm_effect(m, SIM_LANE_FX_SEND_FIN);
+}
+
+static void sim_lane_act_cut(struct fsm *m) {
+    fsm_effect(m, SIM_LANE_FX_PURGE);
+    fsm_effect(m, SIM_LANE_FX_CANCEL);
+    fsm_effect(m, SIM_LANE_FX_SEND_FIN);
+}
+
+/* A FIN that is already queued goes with the rest; the peer's lane breaks when the new one comes. */
+static void sim_lane_act_hurry(struct fsm *m) {
+    fsm_effect(m, SIM_LANE_FX_CANCEL);
+    fsm_effect(m, SIM_LANE_FX_SEND_FIN);
+}
+
+static void sim_lane_act_end(struct fsm *m) {
+    fsm_effect(m, SIM_LANE_FX_PURGE);
+    fsm_effect(m, SIM_LANE_FX_TELL_CLOSED);
+}
+
+/* ---- what it asks for -------------------------------------------------------------------------------------- */
+
+/* The owner's callbacks wait until the machine has come to rest. */
+static void owe(struct sim_lane *lane, enum sim_lane_effect effect) {
+    lane->due |= 1u << effect;
+}
+
+static bool settle_one(struct sim_lane *lane, enum sim_lane_effect effect) {
+    bool owed = lane->due >> effect & 1;
+    lane->due &= ~(1u << effect);
+    return owed;
+}
+
+static void retire_queue(struct sim_lane *lane, weft_status_t status) {
+    while (lane->first) {
+        struct sim_packet *p = lane->first;
+        lane->first = p->next;
+        p->cancelled = p->in_heap;
+        weft__sim_retire(lane, p, status);
+    }
+    lane->last = &lane->first;
+}
+
+/* Datagrams that were sent have left; a reliable lane's FIN has to be taken by the peer. */
+static void send_fin(struct sim_lane *lane) {
+    struct reactor *r = lane->lane.iface->reactor;
+    struct sim_packet *fin = lane->fin;
+    uint64_t timeout = weft__setting_u64(weft__reactor_context(r), SETTING_CLOSE_TIMEOUT) * 1000000;
+    if (!lane->fabric->profile.reliable) return weft__sim_lane_post(lane, SIM_LANE_EV_LEFT, WEFT_OK);
+    if (!fin) fin = weft__sim_packet_new(lane->fabric, 0); /* the first was cancelled */
+    lane->fin = NULL;
+    if (!fin || weft__timer_start(r, &lane->linger, weft__now(r) + timeout) < 0) {
+        if (fin) weft__sim_packet_free(lane->fabric, fin);
+        return weft__sim_lane_post(lane, SIM_LANE_EV_LEFT, WEFT_OK);
+    }
+    fin->kind = SIM_FIN;
+    weft__sim_send(lane, fin);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct sim_lane *lane = OF_FSM(m);
+    switch ((enum sim_lane_effect)effect) {
+    case SIM_LANE_FX_OPEN:
+        lane->lane.ops = &weft__sim_ops_up;
+        lane->take = weft__sim_take;
+        owe(lane, SIM_LANE_FX_OPEN);
+        break;
+    case SIM_LANE_FX_BREAK:
+        lane->lane.ops = &weft__sim_ops_broken;
+        lane->take = weft__sim_refuse;
+        weft__sim_purge(lane);
+        retire_queue(lane, lane->why);
+        owe(lane, SIM_LANE_FX_BREAK);
+        break;
+    case SIM_LANE_FX_PURGE:
+        lane->lane.ops = &weft__sim_ops_closed;
+        lane->take = weft__sim_refuse;
+        weft__sim_purge(lane);
+        lane->due &= ~(1u << SIM_LANE_FX_OPEN | 1u << SIM_LANE_FX_BREAK);
+        break;
+    case SIM_LANE_FX_SEND_FIN: send_fin(lane); break;
+    case SIM_LANE_FX_CANCEL: retire_queue(lane, WEFT_ERR_CANCELLED); break;
+    case SIM_LANE_FX_TELL_CLOSED:
+        retire_queue(lane, WEFT_ERR_PEER_FAILED);
+        owe(lane, SIM_LANE_FX_TELL_CLOSED);
+        break;
+    case SIM_LANE_N_EFFECTS: break;
+    }
+}
+
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct sim_lane *lane = OF_FSM(m);
+    weft__log(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_ERROR, "sim", "lane %u: %s in state %s",
+              m->id, m->port->machine->event_name[event], fsm_state_name(m));
+}
+
+static const struct fsm_port port = {&weft__sim_lane_machine, on_effect, on_fail};
+
+/* ---- what it tells ----------------------------------------------------------------------------------------- */
+
+void weft__sim_announce_up(struct sim_lane *lane) {
+    lane->lane.iface->up->up(&lane->lane);
+}
+
+void weft__sim_announce_accepted(struct sim_lane *lane) {
+    lane->lane.iface->up->accepted(&lane->lane, lane->listen_arg);
+}
+
+void weft__sim_retire(struct sim_lane *lane, struct sim_packet *p, weft_status_t status) {
+    if (lane->fabric->profile.reliable) lane->under_way--;
+    p->status = status;
+    p->next = NULL;
+    p->listed = true;
+    *lane->finished_last = p;
+    lane->finished_last = &p->next;
+    weft__job_post(lane->lane.iface->reactor, &lane->job);
+}
+
+static void finish(struct sim_lane *lane) {
+    while (lane->finished) {
+        struct sim_packet *p = lane->finished;
+        struct completion *completion = p->completion;
+        weft_status_t status = p->status;
+        lane->finished = p->next;
+        if (!lane->finished) lane->finished_last = &lane->finished;
+        p->listed = false;
+        p->completion = NULL;
+        if (!p->in_heap) weft__sim_packet_free(lane->fabric, p);
+        if (completion) completion_step(completion, status);
+    }
+}
+
+static void tell_closed(struct sim_lane *lane) {
+    struct sim_iface *iface = sim_iface(lane);
+    struct reactor *r = iface->iface.reactor;
+    struct sim_lane **at = &iface->lanes, **in = &lane->fabric->bucket[lane->id % SIM_BUCKETS];
+    while (*at != lane) at = &(*at)->next_of_iface;
+    *at = lane->next_of_iface;
+    while (*in != lane) in = &(*in)->next_of_bucket;
+    *in = lane->next_of_bucket;
+    if (lane->fin) weft__sim_packet_free(lane->fabric, lane->fin);
+    if (lane->hello) weft__sim_packet_free(lane->fabric, lane->hello);
+    weft__job_drop(r, &lane->job);
+    weft__timer_stop(r, &lane->retry);
+    weft__timer_stop(r, &lane->linger);
+    iface->iface.up->closed(&lane->lane);
+    weft__bury(r, lane);
+}
+
+/* Completions first, then what became of the lane. Everything here may call the owner, who may close. */
+static void settle(struct sim_lane *lane) {
+    finish(lane);
+    if (settle_one(lane, SIM_LANE_FX_OPEN)) lane->announce(lane);
+    if (settle_one(lane, SIM_LANE_FX_BREAK)) lane->lane.iface->up->down(&lane->lane, lane->why);
+    finish(lane);
+    if (settle_one(lane, SIM_LANE_FX_TELL_CLOSED)) tell_closed(lane);
+}
+
+void weft__sim_lane_step(struct sim_lane *lane, enum sim_lane_event event) {
+    fsm_step(&lane->fsm, event);
+    settle(lane);
+}
+
+void weft__sim_lane_post(struct sim_lane *lane, enum sim_lane_event event, weft_status_t why) {
+    if (why < 0) lane->why = why;
+    lane->posted |= 1u << event;
+    weft__job_post(lane->lane.iface->reactor, &lane->job);
+}
+
+static void run(struct job *job) {
+    struct sim_lane *lane = OF_JOB(job);
+    while (lane->posted) {
+        unsigned event = (unsigned)__builtin_ctz(lane->posted);
+        lane->posted &= lane->posted - 1;
+        fsm_step(&lane->fsm, event);
+    }
+    bool ends = lane->due >> SIM_LANE_FX_TELL_CLOSED & 1;
+    settle(lane);
+    if (!ends) weft__sim_retry(lane);
+}
+
+static void fire_retry(struct timer *timer) {
+    weft__sim_retry(OF_RETRY(timer));
+}
+
+static void fire_linger(struct timer *timer) {
+    weft__sim_lane_step(OF_LINGER(timer), SIM_LANE_EV_LEFT);
+}
+
+/* ---- making and closing one ---------------------------------------------------------------------------------- */
+
+static bool make_words(struct sim_lane *lane) {
+    struct sim_fabric *f = lane->fabric;
+    if (!f->profile.reliable) return true;
+    lane->fin = weft__sim_packet_new(f, 0);
+    lane->hello = weft__sim_packet_new(f, 0);
+    if (lane->fin && lane->hello) return true;
+    if (lane->fin) weft__sim_packet_free(f, lane->fin);
+    if (lane->hello) weft__sim_packet_free(f, lane->hello);
+    return false;
+}
+
+struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, uint64_t actor, void (*announce)(struct sim_lane *)) {
+    struct sim_fabric *f = iface->fabric;
+    struct sim_lane *lane = weft__new(iface, struct sim_lane);
+    if (!lane) return NULL;
+    lane->fabric = f;
+    if (!make_words(lane)) {
+        talloc_free(lane);
+        return NULL;
+    }
+    lane->lane = (struct lane){&weft__sim_ops_idle, &iface->iface, NULL};
+    lane->id = ++f->n_lanes;
+    lane->actor = actor;
+    lane->announce = announce;
+    lane->take = weft__sim_refuse;
+    lane->last = &lane->first;
+    lane->finished_last = &lane->finished;
+    lane->pending_last = &lane->pending;
+    lane->job.run = run;
+    lane->retry.fire = fire_retry;
+    lane->linger.fire = fire_linger;
+    fsm_init(&lane->fsm, &port, SIM_LANE_NEW, lane->id);
+    lane->next_of_iface = iface->lanes;
+    iface->lanes = lane;
+    lane->next_of_bucket = f->bucket[lane->id % SIM_BUCKETS];
+    f->bucket[lane->id % SIM_BUCKETS] = lane;
+    return lane;
+}
+
+void weft__sim_close(struct lane *l, bool flush) {
+    struct sim_lane *lane = (struct sim_lane *)l;
+    fsm_step(&lane->fsm, flush ? SIM_LANE_EV_CLOSE : SIM_LANE_EV_ABORT);
+    weft__job_post(l->iface->reactor, &lane->job);
+}

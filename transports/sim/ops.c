@@ -1,0 +1,214 @@
+/* A simulated lane's operations, and what its states answer. */
+#include "local.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- resources ---------------------------------------------------------------------------------------- */
+
+/* Nothing free, or said to be so. */
+static bool exhausted(struct sim_lane *lane) {
+    struct sim_fabric *f = lane->fabric;
+    if (lane->under_way >= f->profile.depth) return true;
+    if (!weft__sim_chance(f, SITE_EXHAUSTION, lane->actor, lane->n_tried++, f->profile.exhaustion)) return false;
+    f->stats.exhausted++;
+    return true;
+}
+
+/* A lane that is full is asked again when something of it has arrived; one that only pretends, after a while. */
+static void retry_later(struct sim_lane *lane) {
+    struct reactor *r = lane->lane.iface->reactor;
+    if (!lane->pending || lane->under_way >= lane->fabric->profile.depth) return;
+    if (weft__timer_running(&lane->retry)) return;
+    if (weft__timer_start(r, &lane->retry, weft__now(r) + 1 + lane->fabric->profile.exhaustion_ns) < 0)
+        weft__job_post(r, &lane->job);
+}
+
+void weft__sim_retry(struct sim_lane *lane) {
+    while (lane->pending && lane->lane.ops == &weft__sim_ops_up) {
+        struct pending *p = lane->pending;
+        lane->pending = p->next; /* off the queue first: `retry` may free it */
+        if (!lane->pending) lane->pending_last = &lane->pending;
+        if (p->retry(p) != WEFT_NO_RESOURCE) continue;
+        p->next = lane->pending;
+        lane->pending = p;
+        if (!p->next) lane->pending_last = &p->next;
+        break;
+    }
+    if (lane->lane.ops == &weft__sim_ops_up) retry_later(lane);
+}
+
+static void pending_add(struct lane *l, struct pending *pending) {
+    struct sim_lane *lane = (struct sim_lane *)l;
+    pending->next = NULL;
+    *lane->pending_last = pending;
+    lane->pending_last = &pending->next;
+    if (l->ops == &weft__sim_ops_up) retry_later(lane);
+}
+
+static void pending_remove(struct lane *l, struct pending *pending) {
+    struct sim_lane *lane = (struct sim_lane *)l;
+    for (struct pending **at = &lane->pending; *at; at = &(*at)->next) {
+        if (*at != pending) continue;
+        *at = pending->next;
+        if (!*at) lane->pending_last = at;
+        return;
+    }
+}
+
+void weft__sim_purge(struct sim_lane *lane) {
+    lane->pending = NULL;
+    lane->pending_last = &lane->pending;
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------ */
+
+static weft_status_t message_new(struct sim_lane *lane, uint8_t id, size_t len, struct sim_packet **p_p) {
+    struct sim_packet *p = weft__sim_packet_new(lane->fabric, len);
+    if (!p) return WEFT_ERR_NO_MEMORY;
+    p->kind = SIM_AM;
+    p->id = id;
+    *p_p = p;
+    return WEFT_OK;
+}
+
+static void count(struct sim_lane *lane, size_t bytes) {
+    struct counters *count = weft__count(lane->lane.iface->reactor);
+    count->sim_messages++;
+    count->sim_bytes += bytes;
+}
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct sim_lane *lane = (struct sim_lane *)l;
+    struct sim_packet *p;
+    if (len > l->iface->attr.max_short) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over sim", len);
+    if (exhausted(lane)) return WEFT_NO_RESOURCE;
+    weft_status_t st = message_new(lane, id, sizeof header + len, &p);
+    if (st < 0) return st;
+    memcpy(p->data, &header, sizeof header);
+    if (len) memcpy(p->data + sizeof header, data, len);
+    count(lane, p->len);
+    weft__sim_send(lane, p);
+    return WEFT_OK;
+}
+
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
+    struct sim_lane *lane = (struct sim_lane *)l;
+    struct sim_packet *p;
+    if (exhausted(lane)) return WEFT_NO_RESOURCE;
+    weft_status_t st = message_new(lane, id, l->iface->attr.max_bcopy, &p);
+    if (st < 0) return st;
+    p->len = (uint32_t)pack(p->data, arg);
+    count(lane, p->len);
+    weft__sim_send(lane, p);
+    return WEFT_OK;
+}
+
+static size_t iov_total(const weft_iov_t *iov, size_t n_iov) {
+    size_t total = 0;
+    for (size_t i = 0; i < n_iov; i++) total += iov[i].len;
+    return total;
+}
+
+/* A datagram's borrowed memory is read at once and given back by the next turn. */
+static weft_status_t zcopy_datagram(struct sim_lane *lane, struct sim_packet *p, const weft_iov_t *iov,
+                                    size_t n_iov, struct completion *completion) {
+    struct sim_packet *receipt = weft__sim_packet_new(lane->fabric, 0);
+    if (!receipt) {
+        weft__sim_packet_free(lane->fabric, p);
+        return WEFT_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n_iov; p->len += (uint32_t)iov[i++].len)
+        if (iov[i].len) memcpy(p->data + p->len, iov[i].base, iov[i].len);
+    receipt->completion = completion;
+    weft__sim_send(lane, p);
+    weft__sim_retire(lane, receipt, WEFT_OK);
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    struct sim_lane *lane = (struct sim_lane *)l;
+    const struct iface_attr *attr = &l->iface->attr;
+    size_t total = iov_total(iov, n_iov);
+    struct sim_packet *p;
+    if (header_len > attr->max_zcopy_header || n_iov > attr->max_iov || total > attr->max_zcopy)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over sim", header_len, total,
+                          n_iov);
+    if (exhausted(lane)) return WEFT_NO_RESOURCE;
+    bool reliable = lane->fabric->profile.reliable;
+    weft_status_t st = message_new(lane, id, header_len + (reliable ? 0 : total), &p);
+    if (st < 0) return st;
+    count(lane, header_len + total);
+    if (header_len) memcpy(p->data, header, header_len);
+    p->len = (uint32_t)header_len;
+    if (!reliable) return zcopy_datagram(lane, p, iov, n_iov, completion);
+    if (n_iov) memcpy(p->iov, iov, n_iov * sizeof *iov);
+    p->n_iov = (uint16_t)n_iov;
+    p->completion = completion;
+    weft__sim_send(lane, p);
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t flush(struct lane *l, struct completion *completion) {
+    struct sim_lane *lane = (struct sim_lane *)l;
+    bool reliable = lane->fabric->profile.reliable;
+    if (!lane->first && !lane->finished) return WEFT_OK;
+    struct sim_packet *p = weft__sim_packet_new(lane->fabric, 0);
+    if (!p) return WEFT_ERR_NO_MEMORY;
+    p->kind = SIM_FLUSH;
+    p->completion = completion;
+    if (reliable && lane->first)
+        weft__sim_send(lane, p);
+    else {
+        lane->under_way += reliable;
+        weft__sim_retire(lane, p, WEFT_OK);
+    }
+    return WEFT_IN_PROGRESS;
+}
+
+static void describe(struct lane *l, char *buf, size_t size) {
+    struct sim_lane *lane = (struct sim_lane *)l;
+    snprintf(buf, size, "sim node %u", (unsigned)lane->remote_node);
+}
+
+/* ---- the same operations in other states ----------------------------------------------------------------- */
+
+#define ANSWERING(state, answer)                                                                                \
+    static weft_status_t state##_short(struct lane *l, uint8_t id, uint64_t header, const void *data,           \
+                                       size_t len) {                                                            \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) { \
+        return answer;                                                                                          \
+    }                                                                                                           \
+    static weft_status_t state##_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,       \
+                                       const weft_iov_t *iov, size_t n_iov, struct completion *completion) {    \
+        return answer;                                                                                          \
+    }
+ANSWERING(idle, WEFT_NO_RESOURCE)
+ANSWERING(broken, ((const struct sim_lane *)l)->why)
+ANSWERING(closed, WEFT_ERR_CLOSED)
+
+static weft_status_t broken_flush(struct lane *l, struct completion *completion) {
+    return ((const struct sim_lane *)l)->why;
+}
+static weft_status_t closed_flush(struct lane *l, struct completion *completion) {
+    return WEFT_ERR_CLOSED;
+}
+
+static weft_status_t no_connect(struct lane *l, const void *address, size_t len) {
+    return weft__fail(WEFT_ERR_BUSY, "this sim lane was connected before");
+}
+
+#define OPS(short_, bcopy, zcopy, flush_, connect_)                                                            \
+    {                                                                                                          \
+        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_, .pending_add = pending_add, \
+        .pending_remove = pending_remove, .close = weft__sim_close, .describe = describe,                      \
+        .address = weft__sim_lane_address, .connect = connect_                                                 \
+    }
+const struct lane_ops weft__sim_ops_idle = OPS(idle_short, idle_bcopy, idle_zcopy, flush, weft__sim_lane_connect);
+const struct lane_ops weft__sim_ops_up = OPS(am_short, am_bcopy, am_zcopy, flush, no_connect);
+const struct lane_ops weft__sim_ops_broken =
+    OPS(broken_short, broken_bcopy, broken_zcopy, broken_flush, no_connect);
+const struct lane_ops weft__sim_ops_closed =
+    OPS(closed_short, closed_bcopy, closed_zcopy, closed_flush, no_connect);

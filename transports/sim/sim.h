@@ -1,0 +1,65 @@
+/*
+ * A network in one thread and in virtual time, that fails as it is told. For tests.
+ *
+ *     clock  = weft__clock_create(NULL, seed);
+ *     fabric = weft__sim_create(clock, seed, &weft__sim_datagram);
+ *     weft__sim_use(fabric);                 sim ifaces opened by this thread from now on belong to it
+ *     weft__sim_profile(fabric)->loss = 300000;
+ *
+ * An iface is a node; nodes are numbered from 0 in the order of opening, and a number is used again after a close.
+ * Every decision is drawn by (seed, site, actor, n): the n-th question of that kind to that lane. So a fault that is
+ * taken away, or a rate that changes, leaves all other draws as they were.
+ */
+#ifndef WEFT_TRANSPORTS_SIM_H
+#define WEFT_TRANSPORTS_SIM_H
+
+#include <reactor/virtual.h>
+#include <transports/registry.h>
+
+struct sim_fabric;
+
+/* What happens to a message. Rates are in a million. */
+struct sim_profile {
+    bool reliable;  /* nothing is lost, repeated or reordered while a lane lives: RC. Else datagrams: UD */
+    uint32_t mtu;   /* datagrams: the largest message */
+    uint32_t depth; /* messages of one lane under way; beyond it NO_RESOURCE */
+    uint64_t latency_ns, jitter_ns;
+    uint64_t patience_ns;              /* reliable: how long a lane tries to cross a partition before it breaks */
+    uint32_t loss, duplicate, reorder; /* datagrams only */
+    uint64_t reorder_ns;               /* by how much, at most */
+    uint32_t delay; /* of messages that come late, for good: those behind wait on a reliable lane */
+    uint64_t delay_ns;
+    uint32_t exhaustion; /* of sends that find no resource although there is some */
+    uint64_t exhaustion_ns;
+};
+extern const struct sim_profile weft__sim_reliable, weft__sim_datagram; /* without faults */
+
+/* Below `clock`, and gone with it; every iface must be closed by then. NULL: no memory. */
+struct sim_fabric *weft__sim_create(struct reactor_clock *clock, uint64_t seed, const struct sim_profile *profile);
+void weft__sim_use(struct sim_fabric *fabric); /* NULL: sim cannot be opened */
+
+/* Rates and times may be changed at any time; `reliable`, `mtu` and `depth` before the first iface is opened. */
+struct sim_profile *weft__sim_profile(struct sim_fabric *fabric);
+
+/* The way from a node to another: cut, nothing passes; healed, new messages do, and reliable lanes go on. */
+void weft__sim_cut(struct sim_fabric *fabric, unsigned from, unsigned to);
+void weft__sim_heal(struct sim_fabric *fabric, unsigned from, unsigned to);
+void weft__sim_partition(struct sim_fabric *fabric, unsigned a, unsigned b); /* both ways */
+void weft__sim_heal_all(struct sim_fabric *fabric);
+
+/* The node is dead for good: its own lanes and, if reliable, those to it break. */
+void weft__sim_crash(struct sim_fabric *fabric, unsigned node);
+/* Both ends of a lane break. */
+void weft__sim_kill(struct lane *lane);
+
+unsigned weft__sim_node(const struct iface *iface);
+
+struct sim_stats {
+    uint64_t sent, delivered, lost, duplicated, reordered, delayed, exhausted;
+    uint64_t cut; /* datagrams that a partition or a death swallowed, and waits of reliable ones before it */
+};
+const struct sim_stats *weft__sim_stats(const struct sim_fabric *fabric);
+/* Of all that happened so far: when, between whom, what. */
+uint64_t weft__sim_trace_hash(const struct sim_fabric *fabric);
+
+#endif
