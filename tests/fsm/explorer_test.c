@@ -1,0 +1,183 @@
+#include "tests/harness.h"
+
+#include "example_model.h"
+
+static struct example_model e;
+static struct explore_result result;
+
+/* A copy of the example's table in which one cell is another. */
+static const struct fsm_machine *with_cell(unsigned event, unsigned state, struct fsm_cell cell) {
+    static struct fsm_cell cells[EXAMPLE_N_EVENTS * EXAMPLE_N_STATES];
+    static struct fsm_machine draft;
+    draft = weft__example_machine;
+    memcpy(cells, draft.cells, sizeof cells);
+    cells[event * EXAMPLE_N_STATES + state] = cell;
+    draft.cells = cells;
+    return &draft;
+}
+
+static uint8_t action(const char *name) {
+    for (uint8_t a = 0; a < weft__example_machine.n_actions; a++)
+        if (strcmp(weft__example_machine.action_name[a], name) == 0) return a;
+    abort();
+}
+
+/* Explores it; prints what was unexpected. */
+static bool holds(const struct explore_model *model) {
+    bool ok = explore(model, &result);
+    if (!ok) explore_print(&result, stdout);
+    return ok;
+}
+
+static bool is_refuted(const struct fsm_machine *draft, const char *why, const char *trace) {
+    example_model(&e, draft);
+    bool ok = explore(&e.model, &result);
+    if (ok || strcmp(result.why, why) != 0 || strcmp(result.trace, trace) != 0) explore_print(&result, stdout);
+    return !ok && strcmp(result.why, why) == 0 && strcmp(result.trace, trace) == 0;
+}
+
+TEST(the_example_holds_in_a_channel_that_loses_repeats_and_reorders) {
+    example_model(&e, &weft__example_machine);
+    CHECK(holds(&e.model));
+    CHECK_EQ(result.states, 1115);
+}
+
+/* With honest and with hostile peers; only these say what may not be said. */
+TEST(every_cell_of_the_example_is_reached_or_has_a_reason) {
+    fsm_coverage_reset();
+    example_model(&e, &weft__example_machine);
+    CHECK(holds(&e.model));
+    CHECK_EQ(explore_unreached(&weft__example_machine, stdout), 2);
+    e.model.hostile = 2, e.model.agreed = NULL;
+    CHECK(holds(&e.model));
+    CHECK_EQ(explore_unreached(&weft__example_machine, stdout), 0);
+}
+
+TEST(equal_peers_halve_the_states) {
+    example_model(&e, &weft__example_machine);
+    CHECK(holds(&e.model));
+    unsigned all = result.states;
+    e.model.equal_peers = true;
+    CHECK(holds(&e.model));
+    CHECK(result.states > all / 2 && result.states < all * 6 / 10);
+}
+
+TEST(the_example_holds_in_a_queue_that_loses_and_repeats) {
+    example_model(&e, &weft__example_machine);
+    example_queues(&e);
+    CHECK(holds(&e.model));
+    CHECK_EQ(result.truncated, 0);
+}
+
+TEST(three_equal_peers_are_explored_too) {
+    example_model(&e, &weft__example_machine);
+    e.model.role[2] = &e.role;
+    e.model.n_peers = 3;
+    e.model.agreed = NULL;
+    e.model.invariant = NULL;
+    e.model.channel = (struct explore_channel){.reorder = true, .losses = 1, .capacity = 1};
+    unsigned states[2];
+    for (int equal = 0; equal < 2; equal++) {
+        e.model.equal_peers = equal;
+        e.model.max_states = 20000;
+        explore(&e.model, &result);
+        states[equal] = result.states;
+    }
+    CHECK(states[0] >= 20000 || states[1] < states[0]);
+}
+
+TEST(a_hostile_peer_breaks_no_invariant) {
+    example_model(&e, &weft__example_machine);
+    e.model.hostile = 2;
+    e.model.agreed = NULL;
+    CHECK(holds(&e.model));
+}
+
+TEST(draft_one_says_gone_to_one_who_dials) {
+    const struct fsm_machine *draft = with_cell(EXAMPLE_EV_GONE, EXAMPLE_DIAL, (struct fsm_cell){FSM_BUG, 0, 0});
+    CHECK(is_refuted(draft, "example: GONE in DIAL is a bug that is reached", "A:OPEN B:CLOSE B:HELLO A:GONE"));
+}
+
+TEST(draft_two_forgets_to_tell_up) {
+    struct fsm_cell cell = {FSM_DO, EXAMPLE_READY, action("welcome")};
+    const struct fsm_machine *draft = with_cell(EXAMPLE_EV_HELLO, EXAMPLE_DIAL, cell);
+    CHECK(is_refuted(draft, "broken: opened and READY implies told up", "A:OPEN B:OPEN A:HELLO"));
+}
+
+TEST(an_honest_peer_may_not_be_called_a_violator) {
+    const struct fsm_machine *draft = with_cell(EXAMPLE_EV_HELLO, EXAMPLE_READY, (struct fsm_cell){FSM_VIOL, 0, 0});
+    CHECK(is_refuted(draft, "example: HELLO in READY is a violation among honest peers", "A:OPEN B:HELLO B:HELLO"));
+}
+
+TEST(a_close_that_nobody_answers_is_stuck) {
+    struct fsm_machine *draft = (struct fsm_machine *)(uintptr_t)with_cell(EXAMPLE_EV_HELLO, EXAMPLE_CLOSED,
+                                                                           (struct fsm_cell){FSM_SKIP, 0, 0});
+    example_model(&e, draft);
+    /* Without LOST and time, nobody helps the one who dialled. */
+    static const struct explore_local users[] = {
+        {.event = EXAMPLE_EV_OPEN, .budget = 1, .states = 1 << EXAMPLE_IDLE},
+        {.event = EXAMPLE_EV_CLOSE, .budget = 1, .states = 1 << EXAMPLE_IDLE}};
+    e.role.locals = users, e.role.n_locals = 2;
+    e.model.invariant = NULL;
+    CHECK(!explore(&e.model, &result));
+    CHECK(strcmp(result.why, "no agreed state can be reached any more") == 0);
+    CHECK(strcmp(result.trace, "A:OPEN B:CLOSE") == 0);
+}
+
+TEST(a_dead_cell_is_asserted) {
+    static const struct fsm_dead dead[] = {{EXAMPLE_EV_FIN, EXAMPLE_IDLE, "nobody closes what is not open"}};
+    struct fsm_machine claims = weft__example_machine;
+    claims.dead = dead, claims.n_dead = 1;
+    CHECK(is_refuted(&claims, "example: FIN came to a dead cell (\"nobody closes what is not open\")",
+                     "A:OPEN A:CLOSE B:FIN"));
+}
+
+/* ---- queues: first in first out, with budgets */
+
+TEST(a_queue_without_faults_keeps_order) {
+    example_model(&e, &weft__example_machine);
+    static const struct explore_local users[] = {
+        {.event = EXAMPLE_EV_OPEN, .budget = 1, .states = 1 << EXAMPLE_IDLE},
+        {.event = EXAMPLE_EV_CLOSE, .budget = 1}};
+    e.role.locals = users, e.role.n_locals = 2;
+    e.model.channel = (struct explore_channel){.capacity = 4};
+    CHECK(holds(&e.model));
+    CHECK_EQ(result.truncated, 0);
+}
+
+TEST(a_lost_message_without_a_timer_is_found) {
+    example_model(&e, &weft__example_machine);
+    static const struct explore_local users[] = {
+        {.event = EXAMPLE_EV_OPEN, .budget = 1, .states = 1 << EXAMPLE_IDLE}};
+    e.role.locals = users, e.role.n_locals = 1;
+    e.model.channel = (struct explore_channel){.losses = 1};
+    e.model.invariant = NULL;
+    CHECK(!explore(&e.model, &result));
+    CHECK(strcmp(result.trace, "A:OPEN B:HELLO A:WELCOME(lost)") == 0);
+}
+
+TEST(what_was_not_finished_is_not_called_good) {
+    example_model(&e, &weft__example_machine);
+    e.model.max_states = 100;
+    CHECK(!explore(&e.model, &result));
+    CHECK(!result.complete);
+}
+
+/* Of all tables that differ from the example's in one cell, most are refuted: the invariants mean something. */
+TEST(most_single_cell_defects_are_refuted) {
+    unsigned mutants = 0, refuted = 0;
+    for (unsigned event = 0; event < EXAMPLE_N_EVENTS; event++)
+        for (unsigned state = 0; state < EXAMPLE_N_STATES; state++) {
+            const struct fsm_cell *now = &weft__example_machine.cells[event * EXAMPLE_N_STATES + state];
+            if (now->verb != FSM_DO) continue;
+            example_model(&e, with_cell(event, state, (struct fsm_cell){FSM_SKIP, 0, 0}));
+            mutants++;
+            bool found = !explore(&e.model, &result);
+            /* In the soup nothing needs to be said again; in a queue that loses it does. */
+            example_queues(&e);
+            found = found || !explore(&e.model, &result);
+            refuted += found;
+        }
+    printf("  %u of %u lost transitions were found\n", refuted, mutants);
+    CHECK(refuted >= 16); /* the others spoil what only a user would miss: his CLOSE, his LOST */
+}
