@@ -17,8 +17,8 @@
  *         {.event = FOO_EV_OPEN, .budget = 1},                           the user opens at most once
  *         {.event = FOO_EV_TIMEOUT, .armed = true},
  *     };
- *     static const struct explore_role peer = {&weft__foo_machine, sizeof(struct foo), FOO_IDLE, EXPLORE_LIST(locals),
- *                                              effects};
+ *     static const struct explore_role peer = {.machine = &weft__foo_machine, .size = sizeof(struct foo),
+ *         .start = FOO_IDLE, EXPLORE_LOCALS_OF(locals), .effects = effects};
  *     static const char *invariant(const struct explore_world *w) {
  *         return explore_told(w, 0, FOO_FX_TELL_UP) > 1 ? "told up once" : NULL;
  *     }
@@ -35,12 +35,12 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define EXPLORE_PEERS    6
-#define EXPLORE_STRUCT   256 /* bytes of a plain struct, at most */
-#define EXPLORE_PAYLOAD  16
-#define EXPLORE_MESSAGES 32 /* in flight, at most */
-#define EXPLORE_LOCALS   24
-#define EXPLORE_LIST(a)  a, sizeof(a) / sizeof *(a)
+#define EXPLORE_PEERS        6
+#define EXPLORE_STRUCT       256 /* bytes of a plain struct, at most */
+#define EXPLORE_PAYLOAD      16
+#define EXPLORE_MESSAGES     32 /* in flight, at most */
+#define EXPLORE_LOCALS       24
+#define EXPLORE_LOCALS_OF(a) .locals = a, .n_locals = sizeof(a) / sizeof *(a)
 
 struct explore_message {
     uint8_t from, to, event;

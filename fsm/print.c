@@ -58,7 +58,8 @@ static void print_table(const struct fsm_machine *m, cell_text_fn cell_text, FIL
     }
     print_line(out, line);
     for (unsigned e = 0; e < m->n_events; e++) {
-        at = snprintf(line, sizeof line, "%-*s%s  ", first, m->event_name[e], from_peer(m, e) ? "*" : " ");
+        snprintf(text, sizeof text, "%s%s", m->event_name[e], from_peer(m, e) ? "*" : "");
+        at = snprintf(line, sizeof line, "%-*s  ", first + 1, text);
         for (unsigned s = 0; s < m->n_states; s++) {
             cell_text(m, e, s, text);
             at += snprintf(line + at, sizeof line - at, "%-*s  ", width[s], text);

@@ -77,14 +77,17 @@ static bool agreed(const struct explore_world *w) {
 }
 
 void example_model(struct example_model *e, const struct fsm_machine *machine) {
-    *e = (struct example_model){
-        .role = {machine, sizeof(struct example), EXAMPLE_IDLE, EXPLORE_LIST(locals), effects},
-        .model = {.name = "example",
-                  .role = {&e->role, &e->role},
-                  .n_peers = 2,
-                  .channel = {.soup = true},
-                  .invariant = invariant,
-                  .agreed = agreed}};
+    *e = (struct example_model){.role = {.machine = machine,
+                                         .size = sizeof(struct example),
+                                         .start = EXAMPLE_IDLE,
+                                         EXPLORE_LOCALS_OF(locals),
+                                         .effects = effects},
+                                .model = {.name = "example",
+                                          .role = {&e->role, &e->role},
+                                          .n_peers = 2,
+                                          .channel = {.soup = true},
+                                          .invariant = invariant,
+                                          .agreed = agreed}};
 }
 
 void example_queues(struct example_model *e) {
