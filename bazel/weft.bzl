@@ -103,7 +103,7 @@ def programs(suffix, names = {}, deps = {}):
     )
     _sources()
 
-def tests(programs_of = [], deps = {}, exclusive = []):
+def tests(programs_of = [], deps = {}, data = {}, exclusive = []):
     """One test program for each <room>/*_test.c, linked with the whole library, named "room/file_test".
 
     Other *.c of such a folder (fakes, the conformance suite) are linked to all of its tests. A *_test.sh or
@@ -112,6 +112,7 @@ def tests(programs_of = [], deps = {}, exclusive = []):
     Args:
       programs_of: folders whose tests start programs of tools/ and examples/.
       deps: what single tests need besides Weft, by name.
+      data: files that single tests read besides the tree's text, by name.
       exclusive: tests that measure time and want no other test beside them.
     """
     sources = native.glob(["*/*_test.c"], allow_empty = True)
@@ -128,23 +129,26 @@ def tests(programs_of = [], deps = {}, exclusive = []):
             textual_hdrs = native.glob([folder + "/" + table for table in _TABLES], allow_empty = True),
             deps = ["//:weft", "//:inside"],
         )
+    programs_built = ["//tools:programs", "//examples:programs"]
     for source in sources:
         folder, name = source.split("/")[0], source[:-2]
         cc_test(
             name = name,
             srcs = [source],
             copts = COPTS,
-            data = ["//:text"] + (["//tools:programs", "//examples:programs", "//:weft_shared"] if folder in programs_of else []),
+            data = ["//:text"] + (programs_built if folder in programs_of else []) + data.get(name, []),
+            linkopts = ["-lm"],
             linkstatic = True,
             tags = ["exclusive"] if name in exclusive else [],
             deps = [folder + "/shared"] + deps.get(name, []),
         )
     for script in scripts:
-        name = script[:script.rindex(".")]
+        folder, name = script.split("/")[0], script[:script.rindex(".")]
         native.sh_test(
             name = name,
             srcs = [script],
-            data = ["//:text", "//:weft_shared", "//tools:programs", "//examples:programs"] + native.glob(["*.py", "*.sh", "*.txt"], exclude = [script]),
+            data = ["//:text"] + native.glob(["*.py", "*.sh"], exclude = [script]) +
+                   (programs_built if folder in programs_of else []) + data.get(name, []),
             tags = ["exclusive"] if name in exclusive else [],
         )
 

@@ -9,6 +9,9 @@ exported() { nm --dynamic --defined-only --with-symbol-versions "$library" | awk
 dynamic | grep -q 'NEEDED.*\[libtalloc\.so\.2\]'
 verdict $? talloc_is_linked_dynamically
 
+! dynamic | grep -q 'NEEDED.*stdc++'
+verdict $? no_cxx_runtime_is_needed
+
 # Its own code would be LGPL code inside the library.
 ! nm "$library" | grep -qE ' [Tt] _?talloc_(free|named_const)$'
 verdict $? no_talloc_code_is_inside
