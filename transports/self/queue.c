@@ -102,7 +102,7 @@ static void fin_arrived(struct self_lane *from) {
     weft__self_step(from, SELF_LANE_EV_FIN_OUT);
 }
 
-static void retry_pending(struct self_lane *lane) {
+void weft__self_retry(struct self_lane *lane) {
     while (lane->pending && lane->depth < SELF_DEPTH) {
         struct pending *p = lane->pending;
         lane->pending = p->next; /* off the queue first: `retry` may free it */
@@ -138,7 +138,7 @@ static unsigned deliver(struct self_lane *from, unsigned budget) {
         if (!m->flush) take(to, m);
         message_done(from, m, take == weft__self_refuse ? WEFT_ERR_PEER_CLOSED : WEFT_OK);
     }
-    retry_pending(from);
+    weft__self_retry(from);
     return n;
 }
 

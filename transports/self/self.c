@@ -63,6 +63,7 @@ static void say_open(struct self_lane *lane) {
     lane->lane.ops = &weft__self_ops_up;
     lane->take = weft__self_take;
     lane->announce(lane);
+    weft__self_retry(lane);
 }
 
 /* Unless the owner closed the lane meanwhile: then `closed` is all that it will hear. */

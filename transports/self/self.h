@@ -81,6 +81,7 @@ int weft__self_poll(struct poller *poller, unsigned budget);
 void weft__self_queue(struct self_lane *lane, struct self_message *m);
 void weft__self_drop_queue(struct self_lane *lane, weft_status_t status);
 void weft__self_cancel_queue(struct self_lane *lane);
+void weft__self_retry(struct self_lane *lane);
 void weft__self_purge(struct self_lane *lane);
 void weft__self_take(struct self_lane *lane, struct self_message *m);
 void weft__self_refuse(struct self_lane *lane, struct self_message *m);

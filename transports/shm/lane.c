@@ -127,7 +127,10 @@ static void pending_add(struct lane *l, struct pending *pending) {
     pending->next = NULL;
     *lane->pending_last = pending;
     lane->pending_last = &pending->next;
-    if (lane->am) weft__shm_activate(lane);
+    if (!lane->am) return;
+    weft__shm_activate(lane);
+    if (!weft__reactor_in_turn(l->iface->reactor))
+        weft__reactor_kick(l->iface->reactor); /* armed without knowing */
 }
 
 static void pending_remove(struct lane *l, struct pending *pending) {
