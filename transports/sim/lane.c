@@ -126,6 +126,7 @@ static const struct fsm_port port = {&weft__sim_lane_machine, on_effect, on_fail
 
 void weft__sim_announce_up(struct sim_lane *lane) {
     lane->lane.iface->up->up(&lane->lane);
+    weft__sim_retry(lane); /* what was added while it dialed */
 }
 
 void weft__sim_announce_accepted(struct sim_lane *lane) {
