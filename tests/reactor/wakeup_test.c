@@ -1,0 +1,437 @@
+/* What the wakeup contract promises beyond the matrix of hosts: silence, storms, forks, threads, neighbours. */
+#include <ev.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <reactor/counters.h>
+#include <reactor/reactor.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <tests/harness.h>
+#include <time.h>
+
+static weft_context_t *context;
+
+static struct reactor *open_reactor(struct ev_loop *loop) {
+    struct reactor *r = NULL;
+    if (!context) CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
+    CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){.loop = loop, .max_fds = 256}, &r), WEFT_OK);
+    return r;
+}
+
+static void close_reactor(struct reactor *r) {
+    weft__reactor_destroy(r);
+    if (weft_context_destroy(context) == WEFT_OK) context = NULL;
+}
+
+static bool readable(struct reactor *r, int timeout_ms) {
+    struct pollfd fd = {weft__reactor_fd(r), POLLIN, 0};
+    return poll(&fd, 1, timeout_ms) == 1;
+}
+
+static void settle(struct reactor *r) {
+    while (readable(r, 0)) weft__reactor_progress(r, 0);
+}
+
+static double cpu_seconds(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+/* ---- silence ------------------------------------------------------------------------------------------- */
+
+static void ignore(struct watch *watch, int events) {}
+static void ignore_timer(struct timer *timer) {}
+
+TEST(idle_3_seconds_no_wakeup_and_no_cpu) {
+    struct reactor *r = open_reactor(NULL);
+    struct watch watch = {.ready = ignore};
+    struct timer stopped = {.fire = ignore_timer};
+    int fds[2];
+    CHECK_EQ(pipe(fds), 0);
+    weft__watch_start(r, &watch, fds[0], WATCH_READ);
+    weft__reactor_fd(r);
+    weft__timer_start(r, &stopped, weft__now(r) + 2000000000);
+    settle(r);
+    weft__timer_stop(r, &stopped); /* a timer that is gone wakes nobody once the worker has had a turn */
+    weft__reactor_progress(r, 0);
+    settle(r);
+    uint64_t turns = weft__count(r)->turns;
+    double cpu = cpu_seconds();
+    CHECK(!readable(r, 3000));
+    CHECK_EQ(weft__count(r)->turns, turns);
+    CHECK(cpu_seconds() - cpu < 0.005);
+    weft__watch_stop(r, &watch);
+    close_reactor(r);
+    close(fds[0]), close(fds[1]);
+}
+
+TEST(wait_sleeps_without_cpu) {
+    struct reactor *r = open_reactor(NULL);
+    weft__reactor_wait(r, 1);
+    double cpu = cpu_seconds();
+    uint64_t looks = weft__count(r)->kernel_looks;
+    CHECK_EQ(weft__reactor_wait(r, 500), WEFT_ERR_TIMED_OUT);
+    CHECK(cpu_seconds() - cpu < 0.01);
+    CHECK(weft__count(r)->kernel_looks - looks < 200);
+    close_reactor(r);
+}
+
+struct counted_poller {
+    struct poller poller;
+    int armed, ready;
+};
+static int poll_counted(struct poller *poller, unsigned budget) {
+    struct counted_poller *p = (struct counted_poller *)poller;
+    int n = p->ready;
+    p->ready = 0;
+    return n;
+}
+static bool arm_counted(struct poller *poller) {
+    struct counted_poller *p = (struct counted_poller *)poller;
+    p->armed++;
+    return p->ready == 0;
+}
+
+TEST(worker_that_is_only_polled_never_arms) {
+    struct reactor *r = open_reactor(NULL);
+    struct counted_poller p = {{.poll = poll_counted, .arm = arm_counted, .disarm = NULL, .next = NULL}, 0, 0};
+    weft__poller_add(r, &p.poller);
+    for (int i = 0; i < 1000; i++) weft__reactor_progress(r, 0);
+    CHECK_EQ(p.armed, 0);
+    weft__reactor_fd(r); /* now somebody may sleep */
+    CHECK_EQ(p.armed, 1);
+    weft__reactor_progress(r, 0);
+    CHECK_EQ(p.armed, 2);
+    weft__poller_remove(r, &p.poller);
+    close_reactor(r);
+}
+
+/* A completion that a call outside of progress came upon, so that no signal follows: the last look finds it. */
+TEST(last_look_finds_what_came_before_arming) {
+    struct reactor *r = open_reactor(NULL);
+    struct counted_poller p = {{.poll = poll_counted, .arm = arm_counted, .disarm = NULL, .next = NULL}, 0, 0};
+    weft__poller_add(r, &p.poller);
+    weft__reactor_fd(r);
+    settle(r);
+    p.ready = 1;
+    weft__reactor_kick(r);
+    CHECK(readable(r, 0));
+    CHECK_EQ(weft__reactor_progress(r, 0), 1);
+    settle(r);
+    CHECK(!readable(r, 0));
+    weft__poller_remove(r, &p.poller);
+    close_reactor(r);
+}
+
+/* ---- storms of wakes ------------------------------------------------------------------------------------- */
+
+enum { STORM = 250000, STORM_THREADS = 3 };
+static struct reactor *stormed;
+
+static void *wake_many(void *arg) {
+    for (int i = 0; i < STORM; i++) weft__reactor_wake(stormed);
+    return NULL;
+}
+static void wake_by_signal(int signal) {
+    weft__reactor_wake(stormed);
+}
+
+TEST(million_wakes_from_threads_and_signals_coalesce_and_never_block) {
+    struct reactor *r = stormed = open_reactor(NULL);
+    pthread_t threads[STORM_THREADS];
+    struct sigaction action = {.sa_handler = wake_by_signal};
+    weft__reactor_fd(r);
+    settle(r);
+    sigaction(SIGUSR1, &action, NULL);
+    for (int i = 0; i < STORM_THREADS; i++) pthread_create(&threads[i], NULL, wake_many, NULL);
+    for (int i = 0; i < STORM; i++) {
+        if (i % 100 == 0) raise(SIGUSR1);
+        weft__reactor_wake(r);
+        if (i % 1000 == 0) weft__reactor_progress(r, 0);
+    }
+    for (int i = 0; i < STORM_THREADS; i++) pthread_join(threads[i], NULL);
+    settle(r);
+    CHECK(!readable(r, 0));
+    weft__reactor_wake(r); /* and after the storm a wake still wakes */
+    CHECK(readable(r, 0));
+    signal(SIGUSR1, SIG_DFL);
+    close_reactor(r);
+}
+
+static void *wake_later(void *arg) {
+    usleep(2000);
+    weft__reactor_wake(arg);
+    return NULL;
+}
+
+TEST(wake_ends_a_sleeping_wait) {
+    struct reactor *r = open_reactor(NULL);
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, wake_later, r);
+        CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
+        pthread_join(thread, NULL);
+    }
+    close_reactor(r);
+}
+
+/* ---- spin, then sleep: nothing is lost at the boundary ------------------------------------------------------ */
+
+enum { BOUNDARY_CALLS = 20000 };
+static atomic_int calls_done;
+static void call_done(void *arg) {
+    atomic_fetch_add(&calls_done, 1);
+}
+
+static void *call_at_the_boundary(void *arg) {
+    unsigned seed = 5;
+    for (int i = 0; i < BOUNDARY_CALLS; i++) {
+        while (atomic_load(&calls_done) != i) sched_yield();
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        long end = now.tv_nsec + rand_r(&seed) % 40000; /* around the 20 µs of worker.spin */
+        while (now.tv_nsec < end && now.tv_nsec > end - 50000) clock_gettime(CLOCK_MONOTONIC, &now);
+        if (weft__reactor_call(arg, call_done, NULL)) abort();
+    }
+    return NULL;
+}
+
+TEST(call_at_the_end_of_the_spin_is_not_lost) {
+    struct reactor *r = open_reactor(NULL);
+    pthread_t thread;
+    atomic_store(&calls_done, 0);
+    pthread_create(&thread, NULL, call_at_the_boundary, r);
+    while (atomic_load(&calls_done) < BOUNDARY_CALLS) CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
+    pthread_join(thread, NULL);
+    close_reactor(r);
+}
+
+/* ---- forks and threads --------------------------------------------------------------------------------------- */
+
+static volatile int told;
+static void read_and_tell(struct watch *watch, int events) {
+    char byte;
+    if (read(watch->fd, &byte, 1) == 1) told++;
+}
+
+static int child_of_fork(struct reactor *r) {
+    struct reactor *own = NULL;
+    weft_context_t *own_context = NULL;
+    if (weft__reactor_check(r) != WEFT_ERR_FORKED) return 1;
+    if (weft__reactor_call(r, call_done, NULL) != WEFT_ERR_FORKED) return 2;
+    weft__reactor_wake(r); /* must not reach the parent */
+    if (weft_context_create(NULL, &own_context)) return 3;
+    if (weft__reactor_create(own_context, &(struct reactor_params){.max_fds = 64}, &own)) return 4;
+    if (weft__reactor_check(own) != WEFT_OK) return 5;
+    if (weft__reactor_check(r) != WEFT_ERR_FORKED) return 6; /* still */
+    weft__reactor_destroy(own);
+    return 0;
+}
+
+TEST(child_of_a_fork_is_refused_and_steals_nothing) {
+    struct reactor *r = open_reactor(NULL);
+    struct watch watch = {.ready = read_and_tell};
+    int fds[2], status;
+    CHECK_EQ(pipe(fds), 0);
+    weft__watch_start(r, &watch, fds[0], WATCH_READ);
+    int fd = weft__reactor_fd(r);
+    settle(r);
+    pid_t pid = fork();
+    if (pid == 0) _exit(child_of_fork(r));
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    CHECK(!readable(r, 0));
+    CHECK_EQ(weft__reactor_check(r), WEFT_OK);
+    CHECK_EQ(weft__reactor_fd(r), fd);
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    CHECK(readable(r, 1000));
+    told = 0;
+    weft__reactor_progress(r, 0);
+    CHECK_EQ(told, 1);
+    weft__watch_stop(r, &watch);
+    close_reactor(r);
+    close(fds[0]), close(fds[1]);
+}
+
+static void end_loop(struct ev_loop *loop, ev_timer *w, int revents) {
+    ev_break(loop, EVBREAK_ALL);
+}
+
+/* A child that goes on with a copy of the host's loop finds our watchers in it: they must keep still. */
+static int child_in_the_hosts_loop(struct reactor *r, struct ev_loop *loop) {
+    ev_timer timer;
+    ev_loop_fork(loop);
+    ev_timer_init(&timer, end_loop, 0.05, 0.);
+    ev_timer_start(loop, &timer);
+    uint64_t turns = weft__count(r)->turns;
+    ev_run(loop, 0);
+    return told || weft__count(r)->turns != turns;
+}
+
+TEST(child_that_runs_the_hosts_loop_steals_nothing) {
+    struct ev_loop *loop = ev_loop_new(0);
+    struct reactor *r = open_reactor(loop);
+    struct watch watch = {.ready = read_and_tell};
+    int fds[2], status;
+    CHECK_EQ(pipe(fds), 0);
+    told = 0;
+    weft__watch_start(r, &watch, fds[0], WATCH_READ);
+    ev_run(loop, EVRUN_NOWAIT);
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    weft__reactor_wake(r);
+    pid_t pid = fork();
+    if (pid == 0) _exit(child_in_the_hosts_loop(r, loop));
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    ev_run(loop, EVRUN_NOWAIT);
+    CHECK_EQ(told, 1);
+    weft__watch_stop(r, &watch);
+    close_reactor(r);
+    ev_loop_destroy(loop);
+    close(fds[0]), close(fds[1]);
+}
+
+static void *check_elsewhere(void *arg) {
+    return (void *)(intptr_t)weft__reactor_check(arg);
+}
+
+TEST(other_threads_are_refused_unless_serialized) {
+    struct reactor *r = open_reactor(NULL);
+    pthread_t thread;
+    void *status;
+    pthread_create(&thread, NULL, check_elsewhere, r);
+    pthread_join(thread, &status);
+    CHECK_EQ((intptr_t)status, WEFT_ERR_WRONG_THREAD);
+    weft__reactor_thread_mode(r, WEFT_THREAD_SERIALIZED);
+    pthread_create(&thread, NULL, check_elsewhere, r);
+    pthread_join(thread, &status);
+    CHECK_EQ((intptr_t)status, WEFT_OK);
+    close_reactor(r);
+}
+
+/* ---- the host's loop -------------------------------------------------------------------------------------- */
+
+TEST(hosts_loop_ends_when_only_the_worker_is_left) {
+    struct ev_loop *loop = ev_loop_new(0);
+    struct reactor *r = open_reactor(loop);
+    ev_run(loop, 0); /* would not return if our inner watchers counted */
+    close_reactor(r);
+    ev_run(loop, 0); /* nor if they had been counted twice */
+    ev_loop_destroy(loop);
+}
+
+struct doomed {
+    struct job job;
+    struct reactor *r;
+};
+static void destroy_reactor(struct job *job) {
+    weft__reactor_destroy(((struct doomed *)job)->r);
+}
+
+TEST(worker_may_end_within_the_hosts_loop) {
+    struct ev_loop *loop = ev_loop_new(0);
+    struct doomed doomed = {.job.run = destroy_reactor, .r = open_reactor(loop)};
+    weft__job_post(doomed.r, &doomed.job);
+    ev_run(loop, 0);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+    context = NULL;
+    ev_loop_destroy(loop);
+}
+
+static int hosts_own;
+static void on_hosts_own(struct ev_loop *loop, ev_timer *w, int revents) {
+    hosts_own++;
+}
+
+TEST(wait_in_a_hosts_loop_runs_none_of_the_hosts_callbacks) {
+    struct ev_loop *loop = ev_loop_new(0);
+    struct reactor *r = open_reactor(loop);
+    struct watch watch = {.ready = read_and_tell};
+    ev_timer timer;
+    int fds[2];
+    CHECK_EQ(pipe(fds), 0);
+    told = hosts_own = 0;
+    ev_timer_init(&timer, on_hosts_own, 0., 0.);
+    ev_timer_start(loop, &timer);
+    weft__watch_start(r, &watch, fds[0], WATCH_READ);
+    CHECK_EQ(weft__reactor_wait(r, 20), WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    CHECK_EQ(weft__reactor_wait(r, 2000), WEFT_OK);
+    CHECK_EQ(told, 1);
+    CHECK_EQ(hosts_own, 0);
+    ev_timer_stop(loop, &timer);
+    weft__watch_stop(r, &watch);
+    close_reactor(r);
+    ev_loop_destroy(loop);
+    close(fds[0]), close(fds[1]);
+}
+
+/* ---- neighbours -------------------------------------------------------------------------------------------- */
+
+struct flood {
+    struct job job;
+    struct reactor *r;
+    unsigned runs;
+};
+static void flood_again(struct job *job) {
+    struct flood *flood = (struct flood *)job;
+    flood->runs++;
+    weft__job_post(flood->r, job);
+}
+
+/* Both are served by one poll; the flooded one gives the host back its turn after each budget. */
+TEST(flooded_worker_does_not_delay_its_neighbour) {
+    struct reactor *busy = open_reactor(NULL), *quiet = open_reactor(NULL);
+    struct flood floods[8];
+    struct watch watch = {.ready = read_and_tell};
+    int fds[2];
+    CHECK_EQ(pipe(fds), 0);
+    weft__watch_start(quiet, &watch, fds[0], WATCH_READ);
+    for (int i = 0; i < 8; i++) {
+        floods[i] = (struct flood){.job.run = flood_again, .r = busy};
+        weft__job_post(busy, &floods[i].job);
+    }
+    struct pollfd both[2] = {{weft__reactor_fd(busy), POLLIN, 0}, {weft__reactor_fd(quiet), POLLIN, 0}};
+    told = 0;
+    for (int message = 1; message <= 200; message++) {
+        CHECK_EQ(write(fds[1], "x", 1), 1);
+        for (int turns = 0; told < message; turns++) {
+            CHECK(turns < 2);
+            CHECK(poll(both, 2, 1000) > 0);
+            if (both[0].revents) weft__reactor_progress(busy, 4);
+            if (both[1].revents) weft__reactor_progress(quiet, 4);
+        }
+    }
+    for (int i = 1; i < 8; i++) CHECK(floods[i].runs + 2 > floods[0].runs && floods[i].runs > 0);
+    for (int i = 0; i < 8; i++) weft__job_drop(busy, &floods[i].job);
+    weft__watch_stop(quiet, &watch);
+    close_reactor(busy);
+    close_reactor(quiet);
+    close(fds[0]), close(fds[1]);
+}
+
+TEST(fd_is_one_number_for_life_and_cloexec) {
+    struct reactor *r = open_reactor(NULL);
+    struct watch watches[50];
+    int fd = weft__reactor_fd(r);
+    CHECK(fd >= 0);
+    CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    for (int i = 0; i < 50; i++) {
+        watches[i] = (struct watch){.ready = ignore};
+        CHECK_EQ(weft__watch_start(r, &watches[i], eventfd(0, EFD_CLOEXEC), WATCH_READ), WEFT_OK);
+        CHECK_EQ(weft__reactor_fd(r), fd);
+    }
+    for (int i = 0; i < 50; i++) {
+        int own = watches[i].fd;
+        weft__watch_stop(r, &watches[i]);
+        close(own);
+    }
+    close_reactor(r);
+}
