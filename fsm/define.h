@@ -32,6 +32,7 @@
  *     #define FSM_NAME       foo
  *     #define FSM_PREFIX     FOO
  *     #define FSM_INVARIANTS foo_invariants    optional: void foo_invariants(const struct fsm *m), asserts
+ *     #define FSM_STARTS     1 << FOO_IDLE | 1 << FOO_WAIT    optional: where it may begin; the first state otherwise
  *     #include <fsm/define.h>
  *
  *     static void foo_act_hello(struct fsm *m) { fsm_effect(m, FOO_FX_SEND_HELLO); }
@@ -144,6 +145,11 @@ const struct fsm_machine FSM_MACHINE = {
     .invariants = FSM_INVARIANTS,
 #endif
     .from_peer = UINT64_C(0) FSM_UP(_EVENTS)(FSM_NOTHING, FSM_EVENT_BIT),
+    #ifdef FSM_STARTS
+    .starts = FSM_STARTS,
+#else
+    .starts = 1,
+#endif
     .dead = FSM_LOW(_dead_cells),
     .n_dead = FSM_UP(_N_DEAD),
     .hits = FSM_LOW(_hits),
@@ -160,4 +166,5 @@ static const struct fsm_machine *const FSM_LOW(_registered)
 #undef FSM_NAME
 #undef FSM_PREFIX
 #undef FSM_INVARIANTS
+#undef FSM_STARTS
 /* clang-format on */

@@ -9,6 +9,7 @@ static _Thread_local struct fsm_trace *trace __attribute__((tls_model("initial-e
 static bool coverage;
 
 void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_t id) {
+    assert(port->machine->starts >> state & 1);
     *m = (struct fsm){.port = port, .id = id, .state = state};
 }
 

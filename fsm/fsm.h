@@ -43,7 +43,8 @@ struct fsm_machine {
     uint64_t from_peer;                      /* bit per event that comes off the wire */
     const struct fsm_dead *dead;             /* cells that are never reached */
     uint16_t n_dead;
-    uint32_t *hits; /* [event * n_states + state], counted while fsm_coverage is on */
+    uint16_t starts; /* a bit for each state in which it may begin */
+    uint32_t *hits;  /* [event * n_states + state], counted while fsm_coverage is on */
 };
 
 /* A cell that is never reached, and the invariant that makes it so. Every BUG cell is one. */

@@ -113,7 +113,9 @@ void fsm_print_dot(const struct fsm_machine *m, FILE *out) {
             m->name);
     fprintf(out, "    edge [fontname=\"Helvetica\", fontsize=10];\n");
     for (unsigned s = 0; s < m->n_states; s++) {
-        const char *look = s == 0 ? " [style=\"rounded,bold\"]" : is_last(m, s) ? " [peripheries=2]" : "";
+        const char *look = m->starts >> s & 1 ? " [style=\"rounded,bold\"]"
+                           : is_last(m, s)    ? " [peripheries=2]"
+                                              : "";
         fprintf(out, "    %s%s;\n", m->state_name[s], look);
     }
     for (unsigned from = 0; from < m->n_states; from++)
@@ -123,9 +125,9 @@ void fsm_print_dot(const struct fsm_machine *m, FILE *out) {
 
 /* ---- faults ---------------------------------------------------------------------------------------------------- */
 
-/* States that some row of DO cells leads to from the first. */
+/* States that some row of DO cells leads to from where it begins. */
 static unsigned reachable(const struct fsm_machine *m) {
-    unsigned seen = 1, before = 0;
+    unsigned seen = m->starts, before = 0;
     while (seen != before) {
         before = seen;
         for (unsigned s = 0; s < m->n_states; s++)

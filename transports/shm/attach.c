@@ -15,6 +15,7 @@ enum { NS_PER_MS = 1000000, KNOCK_AGAIN_MS = 2 };
 
 #define FSM_NAME   shm_attach
 #define FSM_PREFIX SHM_ATTACH
+#define FSM_STARTS 1 << SHM_ATTACH_KNOCKING | 1 << SHM_ATTACH_GREETING
 #include <fsm/define.h>
 
 static void shm_attach_act_hello(struct fsm *m) {

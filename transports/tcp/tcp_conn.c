@@ -15,6 +15,7 @@ static void tcp_conn_invariants(const struct fsm *m) {
 #define FSM_NAME       tcp_conn
 #define FSM_PREFIX     TCP_CONN
 #define FSM_INVARIANTS tcp_conn_invariants
+#define FSM_STARTS     1 << TCP_CONN_DIAL | 1 << TCP_CONN_GREET
 #include <fsm/define.h>
 
 static void tell(struct fsm *m, uint8_t what, unsigned effect) {

@@ -1,0 +1,83 @@
+/* Walks every machine of the library. */
+#include "tests/harness.h"
+
+#include <dirent.h>
+#include <fsm/print.h>
+
+/* The machines of the tests themselves have no pictures. */
+static bool is_of_a_test(const struct fsm_machine *m) {
+    return strcmp(m->name, "example") == 0;
+}
+
+static char *read_file(const char *path) {
+    static char text[1 << 18];
+    FILE *in = fopen(path, "r");
+    if (!in) return NULL;
+    text[fread(text, 1, sizeof text - 1, in)] = '\0';
+    fclose(in);
+    return text;
+}
+
+static bool is_current(const struct fsm_machine *m, const char *ending,
+                       void (*print)(const struct fsm_machine *, FILE *)) {
+    char path[200], *text = NULL;
+    size_t size;
+    snprintf(path, sizeof path, "docs/fsm/%s.%s", m->name, ending);
+    FILE *out = open_memstream(&text, &size);
+    print(m, out);
+    fclose(out);
+    const char *kept = read_file(path);
+    bool same = kept && strcmp(kept, text) == 0;
+    if (!same) printf("  %s is %s: run fsm-pictures\n", path, kept ? "stale" : "not there");
+    free(text);
+    return same;
+}
+
+TEST(every_machine_of_the_library_is_registered) {
+    static const char *const names[] = {"collective", "ep",        "exchange",   "link",     "request",
+                                        "round",      "self_lane", "shm_attach", "sim_lane", "tcp_conn",
+                                        "team",       "window",    "worker"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!fsm_machine_by_name(names[i])) printf("  no %s\n", names[i]);
+        CHECK(fsm_machine_by_name(names[i]));
+    }
+}
+
+TEST(no_two_machines_have_one_name) {
+    unsigned n;
+    for (const struct fsm_machine *const *p = fsm_machines(&n); n--; p++)
+        CHECK(fsm_machine_by_name((*p)->name) == *p);
+}
+
+TEST(tables_are_total_and_all_states_reachable_and_dead_cells_have_reasons) {
+    unsigned n, faults = 0;
+    for (const struct fsm_machine *const *p = fsm_machines(&n); n--; p++) faults += fsm_print_faults(*p, stdout);
+    CHECK_EQ(faults, 0);
+}
+
+TEST(pictures_are_current) {
+    unsigned n, stale = 0;
+    for (const struct fsm_machine *const *p = fsm_machines(&n); n--; p++)
+        if (!is_of_a_test(*p))
+            stale += !is_current(*p, "txt", fsm_print_text) + !is_current(*p, "dot", fsm_print_dot);
+    CHECK_EQ(stale, 0);
+}
+
+TEST(every_machine_is_drawn_and_nothing_else) {
+    unsigned n, missing = 0, odd = 0;
+    char path[600], name[256];
+    for (const struct fsm_machine *const *p = fsm_machines(&n); n--; p++) {
+        snprintf(path, sizeof path, "docs/fsm/%s.svg", (*p)->name);
+        if (!is_of_a_test(*p) && access(path, R_OK) < 0) missing++, printf("  no %s\n", path);
+    }
+    CHECK_EQ(missing, 0);
+    DIR *folder = opendir("docs/fsm");
+    CHECK(folder);
+    for (struct dirent *e; (e = readdir(folder));) {
+        snprintf(name, sizeof name, "%s", e->d_name);
+        if (strchr(name, '.')) *strchr(name, '.') = '\0';
+        if (name[0] && !fsm_machine_by_name(name)) odd++, printf("  %s is of no machine\n", e->d_name);
+    }
+    closedir(folder);
+    CHECK_EQ(odd, 0);
+}
