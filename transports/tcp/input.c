@@ -168,7 +168,7 @@ void tcp_hot_leave(struct tcp_lane *lane) {
 }
 
 /* In a free place, or in that of one that has been quiet for a while. */
-static void hot_enter(struct tcp_lane *lane) {
+void tcp_hot_enter(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     lane->quiet = 0;
     if (lane->hot >= 0 || lane->ready != tcp_input_ready) return;
@@ -185,7 +185,7 @@ static void hot_enter(struct tcp_lane *lane) {
 void tcp_input_ready(struct tcp_lane *lane, int events) {
     if (events & WATCH_WRITE) tcp_output_unblock(lane);
     if (!(events & WATCH_READ) || lane->ready != tcp_input_ready) return;
-    if (tcp_input_read(lane, FRAMES_PER_JOB)) hot_enter(lane);
+    if (tcp_input_read(lane, FRAMES_PER_JOB)) tcp_hot_enter(lane);
 }
 
 static int poll_hot(struct tcp_lane *lane, unsigned budget) {

@@ -116,6 +116,7 @@ static void advance(struct tcp_output *out, size_t n) {
 
 static void block(struct tcp_lane *lane) {
     lane->out.blocked = true;
+    tcp_hot_enter(lane); /* a polled worker tries again sooner than epoll is asked */
     weft_status_t st = tcp_lane_watch(lane, lane->watch.events | WATCH_WRITE);
     if (st == WEFT_OK) return;
     tcp_lane_why(lane, st);
