@@ -26,19 +26,19 @@ static struct message am_message(const struct weft_ep *ep, unsigned id, const vo
 /* The queued form: the peer's half is known by now. */
 static weft_status_t advance_am(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
-    const struct lane_ops *ops = ep->link->lane->ops;
+    struct lane *lane = ep->link->lane;
     if (req->peer_id) return weft__advance_pieces(req);
     struct message m = am_message(ep, req->am_id, req->header, req->header_len, req->iov, req->n_iov, req->len);
     weft_status_t st;
     switch (weft__protocol(ep->link, &m, req->flags)) {
-    case PROTOCOL_COPY: st = weft__send_copy(ep->link, ops, &m); break;
+    case PROTOCOL_COPY: st = weft__send_copy(ep->link, lane, &m); break;
     case PROTOCOL_BORROW:
-        st = weft__send_borrow(ep->link, ops, &m, req);
+        st = weft__send_borrow(ep->link, lane, &m, req);
         if (st == WEFT_IN_PROGRESS) weft__request_lend(req);
         break;
     default:
         st = weft__request_name(req);
-        if (st == WEFT_OK) st = weft__send_offer(req, ops);
+        if (st == WEFT_OK) st = weft__send_offer(req, lane);
         if (st == WEFT_OK) {
             weft__request_park(req);
             st = WEFT_IN_PROGRESS;

@@ -26,31 +26,31 @@ static size_t pack(void *to, void *arg) {
     return sizeof m->word + m->header_len + m->len;
 }
 
-static weft_status_t send_gathered(struct link *link, const struct lane_ops *ops, const struct message *m) {
+static weft_status_t send_gathered(struct lane *lane, const struct message *m) {
     char bytes[GATHER_MAX];
     if (m->header_len) memcpy(bytes, m->header, m->header_len);
     weft__iov_gather(bytes + m->header_len, m->iov, m->n_iov, 0, m->len);
-    return ops->am_short(link->lane, (uint8_t)m->id, m->word, bytes, m->header_len + m->len);
+    return lane->ops->am_short(lane, (uint8_t)m->id, m->word, bytes, m->header_len + m->len);
 }
 
-weft_status_t weft__send_copy(struct link *link, const struct lane_ops *ops, const struct message *m) {
+weft_status_t weft__send_copy(struct link *link, struct lane *lane, const struct message *m) {
     size_t len = m->header_len + m->len;
     if (len > link->iface->attr.max_short || len > GATHER_MAX)
-        return ops->am_bcopy(link->lane, (uint8_t)m->id, pack, (void *)(uintptr_t)m);
+        return lane->ops->am_bcopy(lane, (uint8_t)m->id, pack, (void *)(uintptr_t)m);
     if (m->header_len == 0 && m->n_iov == 1)
-        return ops->am_short(link->lane, (uint8_t)m->id, m->word, m->iov->base, m->len);
-    return send_gathered(link, ops, m);
+        return lane->ops->am_short(lane, (uint8_t)m->id, m->word, m->iov->base, m->len);
+    return send_gathered(lane, m);
 }
 
-weft_status_t weft__send_borrow(struct link *link, const struct lane_ops *ops, const struct message *m,
+weft_status_t weft__send_borrow(struct link *link, struct lane *lane, const struct message *m,
                                 struct weft_request *req) {
     char header[sizeof m->word + WEFT_AM_HEADER_MAX];
     memcpy(header, &m->word, sizeof m->word);
     if (m->header_len) memcpy(header + sizeof m->word, m->header, m->header_len);
 
     req->lent.count++;
-    weft_status_t st = ops->am_zcopy(link->lane, (uint8_t)m->id, header, sizeof m->word + m->header_len, m->iov,
-                                     m->n_iov, &req->lent);
+    weft_status_t st = lane->ops->am_zcopy(lane, (uint8_t)m->id, header, sizeof m->word + m->header_len, m->iov,
+                                           m->n_iov, &req->lent);
     if (st != WEFT_IN_PROGRESS) req->lent.count--;
     return st;
 }

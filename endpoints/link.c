@@ -25,8 +25,9 @@ static weft_status_t blocked_zcopy(struct lane *lane, uint8_t id, const void *he
                                    const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
     return WEFT_NO_RESOURCE;
 }
-static const struct lane_ops blocked = {
+static const struct lane_ops blocked_ops = {
     .am_short = blocked_short, .am_bcopy = blocked_bcopy, .am_zcopy = blocked_zcopy};
+static struct lane blocked = {.ops = &blocked_ops};
 
 /* Sends what waits, in order, until the lane has no more room. */
 static weft_status_t pump(struct link *link) {
@@ -43,7 +44,7 @@ static weft_status_t pump(struct link *link) {
 static weft_status_t retry(struct pending *pending) {
     struct link *link = list_of(pending, struct link, pending);
     weft_status_t st = pump(link);
-    if (st == WEFT_OK) link->tx = link->lane->ops;
+    if (st == WEFT_OK) link->tx = link->lane;
     return st;
 }
 
@@ -97,7 +98,7 @@ static weft_status_t queue_control(struct link *link, const struct wire_message 
 }
 
 void weft__link_control(struct link *link, const struct wire_message *m) {
-    weft_status_t st = link->tx->am_bcopy(link->lane, m->id, pack_control, (void *)(uintptr_t)m);
+    weft_status_t st = link->tx->ops->am_bcopy(link->tx, m->id, pack_control, (void *)(uintptr_t)m);
     if (st == WEFT_NO_RESOURCE) st = queue_control(link, m);
     if (st >= 0) return;
     /* Not from in here: the machine may be in the middle of a step. */
@@ -199,7 +200,7 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     link->iface = lane->iface;
     link->lane = link->lanes[0] = lane;
     link->n_lanes = 1;
-    link->tx = lane->ops;
+    link->tx = lane;
     link->pending.retry = retry;
     link->greeting.fire = greeting_due;
     link->linger.fire = linger_over;

@@ -14,8 +14,8 @@ enum { LINK_LANES = 2 }; /* a base lane that scales, and a fast one that is scar
 
 struct link {
     struct link_core core;
-    const struct lane_ops *tx; /* the lane's ops, or ops that answer NO_RESOURCE while others wait */
-    struct lane *lane;         /* the one in use */
+    struct lane *tx;   /* the lane, or one that answers NO_RESOURCE while others wait */
+    struct lane *lane; /* the one in use */
     struct lane *lanes[LINK_LANES];
     uint32_t n_lanes;
     uint32_t n_endpoints;

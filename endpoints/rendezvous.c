@@ -22,8 +22,7 @@ static uint64_t address_of(const struct weft_request *req, const struct lane *la
                : 0;
 }
 
-weft_status_t weft__send_offer(struct weft_request *req, const struct lane_ops *ops) {
-    struct lane *lane = req->ep->link->lane;
+weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {
     struct wire_rts rts = {
         .ep = req->ep->core.peer,
         .request = req->id,
@@ -35,7 +34,7 @@ weft_status_t weft__send_offer(struct weft_request *req, const struct lane_ops *
         .address = address_of(req, lane),
         .header = req->header,
     };
-    weft_status_t st = ops->am_bcopy(lane, WIRE_RTS, pack_rts, &rts);
+    weft_status_t st = lane->ops->am_bcopy(lane, WIRE_RTS, pack_rts, &rts);
     if (st != WEFT_OK) return st;
     req->offered = rts.address != 0;
     req->lent.count += req->offered;

@@ -22,14 +22,14 @@ enum protocol { PROTOCOL_COPY, PROTOCOL_BORROW, PROTOCOL_OFFER };
 enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags);
 
 /* PROTOCOL_COPY: OK, NO_RESOURCE or an error. */
-weft_status_t weft__send_copy(struct link *link, const struct lane_ops *ops, const struct message *m);
+weft_status_t weft__send_copy(struct link *link, struct lane *lane, const struct message *m);
 /* PROTOCOL_BORROW: also IN_PROGRESS, and then the request's memory is lent. */
-weft_status_t weft__send_borrow(struct link *link, const struct lane_ops *ops, const struct message *m,
+weft_status_t weft__send_borrow(struct link *link, struct lane *lane, const struct message *m,
                                 struct weft_request *req);
 
-/* PROTOCOL_OFFER. An accepted send with an id tells the peer of itself, by `ops`: OK (then it is to be parked),
+/* PROTOCOL_OFFER. An accepted send with an id tells the peer of itself: OK (then it is to be parked),
  * NO_RESOURCE or an error. */
-weft_status_t weft__send_offer(struct weft_request *req, const struct lane_ops *ops);
+weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane);
 /* The rest of it, as `advance` of the kinds that offer. */
 weft_status_t weft__advance_pieces(struct weft_request *req);
 void weft__pieces_returned(struct weft_request *req, weft_status_t status);

@@ -19,8 +19,8 @@ static weft_status_t sent(struct weft_ep *ep, int64_t cost) {
     return WEFT_OK;
 }
 
-static weft_status_t send_whole(struct weft_ep *ep, const struct lane_ops *ops, const struct message *m) {
-    weft_status_t st = weft__send_copy(ep->link, ops, m);
+static weft_status_t send_whole(struct weft_ep *ep, struct lane *lane, const struct message *m) {
+    weft_status_t st = weft__send_copy(ep->link, lane, m);
     return st == WEFT_OK ? sent(ep, (int64_t)m->len + MESSAGE_COST) : st;
 }
 
@@ -51,17 +51,17 @@ static weft_status_t wait_for_credit(struct weft_request *req) {
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t offer(struct weft_request *req, const struct lane_ops *ops) {
+static weft_status_t offer(struct weft_request *req, struct lane *lane) {
     weft_status_t st = weft__request_name(req);
-    if (st == WEFT_OK) st = weft__send_offer(req, ops);
+    if (st == WEFT_OK) st = weft__send_offer(req, lane);
     if (st != WEFT_OK) return st;
     sent(req->ep, MESSAGE_COST);
     weft__request_park(req);
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t borrow(struct weft_request *req, const struct lane_ops *ops, const struct message *m) {
-    weft_status_t st = weft__send_borrow(req->ep->link, ops, m, req);
+static weft_status_t borrow(struct weft_request *req, struct lane *lane, const struct message *m) {
+    weft_status_t st = weft__send_borrow(req->ep->link, lane, m, req);
     if (st == WEFT_OK || st == WEFT_IN_PROGRESS) sent(req->ep, (int64_t)m->len + MESSAGE_COST);
     if (st == WEFT_IN_PROGRESS) weft__request_lend(req);
     return st;
@@ -69,14 +69,14 @@ static weft_status_t borrow(struct weft_request *req, const struct lane_ops *ops
 
 static weft_status_t advance_tag(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
-    const struct lane_ops *ops = ep->link->lane->ops;
+    struct lane *lane = ep->link->lane;
     if (req->peer_id) return weft__advance_pieces(req);
     if (ep->credit < MESSAGE_COST) return wait_for_credit(req);
     struct message m = tag_message(ep, req->tag, req->iov, req->n_iov, req->len);
     switch (tag_protocol(ep, &m, req->flags)) {
-    case PROTOCOL_COPY: return send_whole(ep, ops, &m);
-    case PROTOCOL_BORROW: return borrow(req, ops, &m);
-    default: return offer(req, ops);
+    case PROTOCOL_COPY: return send_whole(ep, lane, &m);
+    case PROTOCOL_BORROW: return borrow(req, lane, &m);
+    default: return offer(req, lane);
     }
 }
 
