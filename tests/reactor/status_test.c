@@ -1,0 +1,81 @@
+/* Status codes explain themselves, and say why. */
+#include <pthread.h>
+#include <reactor/reactor.h>
+#include <tests/harness.h>
+
+TEST(every_status_has_a_name_and_a_sentence) {
+    for (int i = 2; i >= WEFT_STATUS_LAST; i--) {
+        weft_status_t status = (weft_status_t)i;
+        CHECK(!strncmp(weft_status_name(status), i < 0 ? "WEFT_ERR_" : "WEFT_", i < 0 ? 9 : 5));
+        CHECK(strlen(weft_status_sentence(status)) > 10);
+        CHECK(weft_status_hint(status));
+        for (int j = 2; j > i; j--) CHECK(strcmp(weft_status_name(status), weft_status_name((weft_status_t)j)));
+    }
+    CHECK(!strcmp(weft_status_name(WEFT_ERR_TIMED_OUT), "WEFT_ERR_TIMED_OUT"));
+    CHECK(!strcmp(weft_status_name(WEFT_ERR_EXISTS), "WEFT_ERR_EXISTS"));
+    CHECK(!strcmp(weft_status_name((weft_status_t)-1000), "WEFT_ERR_?"));
+    CHECK(!strcmp(weft_status_name((weft_status_t)3), "WEFT_ERR_?"));
+}
+
+TEST(description_tells_the_causes_outermost_first) {
+    char text[1024];
+    CHECK_EQ(weft__fail(WEFT_ERR_REFUSED, "connect: errno %d", 111), WEFT_ERR_REFUSED);
+    CHECK_EQ(weft__fail_in(WEFT_ERR_REFUSED, "connecting to %s", "tcp://a:1"), WEFT_ERR_REFUSED);
+    size_t len = weft_status_describe(WEFT_ERR_REFUSED, text, sizeof text);
+    CHECK_EQ(len, strlen(text));
+    CHECK(!strncmp(text, "WEFT_ERR_REFUSED: Nobody listens", 32));
+    const char *outer = strstr(text, "because: connecting to tcp://a:1"),
+               *inner = strstr(text, "because: connect: errno 111");
+    CHECK(outer && inner && outer < inner);
+    CHECK(strstr(text, "hint: "));
+}
+
+TEST(causes_of_another_status_are_not_told) {
+    char text[1024];
+    weft__fail(WEFT_ERR_REFUSED, "the first");
+    weft_status_describe(WEFT_ERR_TIMED_OUT, text, sizeof text);
+    CHECK(!strstr(text, "because"));
+    weft__fail(WEFT_ERR_REFUSED, "the second");
+    weft_status_describe(WEFT_ERR_REFUSED, text, sizeof text);
+    CHECK(strstr(text, "the second") && !strstr(text, "the first"));
+    weft__fail_in(WEFT_ERR_IO, "the third");
+    weft_status_describe(WEFT_ERR_IO, text, sizeof text);
+    CHECK(strstr(text, "the third") && !strstr(text, "the second"));
+}
+
+TEST(description_fits_any_buffer) {
+    char whole[4096], text[4096];
+    weft__fail(WEFT_ERR_PROTOCOL, "%0900d", 7);
+    for (int i = 0; i < 20; i++) weft__fail_in(WEFT_ERR_PROTOCOL, "layer %d", i);
+    size_t len = weft_status_describe(WEFT_ERR_PROTOCOL, whole, sizeof whole);
+    CHECK(len < sizeof whole && strlen(whole) == len);
+    CHECK(strstr(whole, "layer 19") && strstr(whole, "layer 0\n"));
+    CHECK_EQ(weft_status_describe(WEFT_ERR_PROTOCOL, NULL, 0), len);
+    for (size_t size = 1; size <= len + 1; size++) {
+        memset(text, 'x', sizeof text);
+        CHECK_EQ(weft_status_describe(WEFT_ERR_PROTOCOL, text, size), len);
+        CHECK_EQ(strlen(text), size - 1);
+        CHECK(!memcmp(text, whole, size - 1));
+        CHECK_EQ(text[size], 'x');
+    }
+}
+
+static void *describe_elsewhere(void *text) {
+    weft_status_describe(WEFT_ERR_IO, text, 1024);
+    return NULL;
+}
+
+TEST(causes_belong_to_the_thread) {
+    char text[1024];
+    pthread_t thread;
+    weft__fail(WEFT_ERR_IO, "mine");
+    pthread_create(&thread, NULL, describe_elsewhere, text);
+    pthread_join(thread, NULL);
+    CHECK(!strstr(text, "mine"));
+}
+
+TEST(version_is_of_three_numbers) {
+    int a, b, c;
+    CHECK_EQ(sscanf(weft_version(), "%d.%d.%d", &a, &b, &c), 3);
+    CHECK_EQ(a, WEFT_VERSION_MAJOR);
+}
