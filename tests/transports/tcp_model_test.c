@@ -52,17 +52,17 @@ static const struct explore_effect effects[TCP_CONN_N_EFFECTS] = {
     [TCP_CONN_FX_TELL_CLOSED] = {EXPLORE_TELL, 0},
 };
 
-static const struct explore_role dialer = {&weft__tcp_conn_machine,
-                                           sizeof(struct tcp_conn),
-                                           TCP_CONN_DIAL,
-                                           EXPLORE_LIST(dialer_locals),
-                                           effects,
+static const struct explore_role dialer = {.machine = &weft__tcp_conn_machine,
+                                           .size = sizeof(struct tcp_conn),
+                                           .start = TCP_CONN_DIAL,
+                                           EXPLORE_LOCALS_OF(dialer_locals),
+                                           .effects = effects,
                                            .after_violation = 1 + TCP_CONN_EV_BROKEN};
-static const struct explore_role acceptor = {&weft__tcp_conn_machine,
-                                             sizeof(struct tcp_conn),
-                                             TCP_CONN_GREET,
-                                             EXPLORE_LIST(acceptor_locals),
-                                             effects,
+static const struct explore_role acceptor = {.machine = &weft__tcp_conn_machine,
+                                             .size = sizeof(struct tcp_conn),
+                                             .start = TCP_CONN_GREET,
+                                             EXPLORE_LOCALS_OF(acceptor_locals),
+                                             .effects = effects,
                                              .after_violation = 1 + TCP_CONN_EV_BROKEN};
 
 static const char *invariant(const struct explore_world *w) {
