@@ -15,7 +15,7 @@ enum { NS_PER_MS = 1000000, KNOCK_AGAIN_MS = 2 };
 
 #define FSM_NAME   shm_attach
 #define FSM_PREFIX SHM_ATTACH
-#define FSM_STARTS 1 << SHM_ATTACH_KNOCKING | 1 << SHM_ATTACH_GREETING
+#define FSM_STARTS 1 << SHM_ATTACH_NEW | 1 << SHM_ATTACH_GREETING
 #include <fsm/define.h>
 
 static void shm_attach_act_hello(struct fsm *m) {
@@ -35,6 +35,7 @@ static void shm_attach_act_accept(struct fsm *m) {
 
 /* The peer sends no more: what it left in its ring is handed over first. */
 static void shm_attach_act_drain(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_DEAF);
     fsm_effect(m, SHM_ATTACH_FX_WATCH_EMPTY);
 }
 
@@ -75,6 +76,7 @@ static void shm_attach_act_quit(struct fsm *m) {
 }
 
 static void shm_attach_act_leave(struct fsm *m) {
+    fsm_effect(m, SHM_ATTACH_FX_DEAF);
     fsm_effect(m, SHM_ATTACH_FX_TIMER_STOP);
     fsm_effect(m, SHM_ATTACH_FX_STOP);
     fsm_effect(m, SHM_ATTACH_FX_FINISH);
@@ -108,7 +110,6 @@ static void found_empty(struct shm_lane *lane) {
 }
 
 static void watch_empty(struct shm_lane *lane) {
-    weft__watch_stop(reactor_of(lane), &lane->watch);
     lane->lane.ops = &weft__shm_ops_down;
     lane->on_empty = found_empty;
     weft__shm_activate(lane);
@@ -128,6 +129,9 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SHM_ATTACH_FX_SEND_BYE: lane->farewell = SHM_BYE; break;
     case SHM_ATTACH_FX_SEND_QUIT: lane->farewell = SHM_QUIT; break;
     case SHM_ATTACH_FX_WATCH_EMPTY: watch_empty(lane); break;
+    case SHM_ATTACH_FX_DEAF:
+        if (lane->watch.events) weft__watch_stop(reactor_of(lane), &lane->watch);
+        break;
     case SHM_ATTACH_FX_STOP: stop(lane); break;
     case SHM_ATTACH_FX_TIMER_CLOSE:
         timer_set(lane, weft__setting_u64(weft__reactor_context(reactor_of(lane)), SETTING_CLOSE_TIMEOUT));
@@ -275,7 +279,7 @@ static void timer_fired(struct timer *timer) {
     weft__shm_step(lane, SHM_ATTACH_EV_TIMEOUT);
 }
 
-struct shm_lane *weft__shm_lane_new(struct shm_iface *iface, uint8_t state) {
+struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     static _Thread_local uint32_t next_id;
     if (iface->n_lanes == DOORBELL_LANES) return NULL;
     struct shm_lane *lane = weft__new(iface, struct shm_lane);
@@ -296,7 +300,7 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface, uint8_t state) {
     iface->lanes[lane->index] = lane;
     iface->n_lanes++;
     if (lane->index > iface->last_index) iface->last_index = lane->index;
-    fsm_init(&lane->fsm, &port, state, ++next_id);
+    fsm_init(&lane->fsm, &port, SHM_ATTACH_NEW, ++next_id);
     return lane;
 }
 
@@ -344,5 +348,6 @@ weft_status_t weft__shm_greet(struct shm_lane *lane, int fd) {
     if (st == WEFT_OK) st = weft__shm_offer(lane);
     if (st == WEFT_OK) st = weft__watch_start(reactor_of(lane), &lane->watch, fd, WATCH_READ);
     if (st == WEFT_OK) st = until_deadline(lane);
+    if (st == WEFT_OK) fsm_step(&lane->fsm, SHM_ATTACH_EV_ACCEPTED);
     return st;
 }

@@ -17,7 +17,7 @@ enum { NS_PER_MS = 1000000, REST_MS = 50, SLOT_SHARE = 4 };
 
 static void greet(struct tl_listener *listener, int fd) {
     struct shm_iface *iface = listener->iface;
-    struct shm_lane *lane = weft__shm_lane_new(iface, SHM_ATTACH_GREETING);
+    struct shm_lane *lane = weft__shm_lane_new(iface);
     if (!lane) {
         weft__shm_send_word(fd, SHM_NO, WEFT_ERR_NO_MEMORY);
         close(fd);
@@ -153,7 +153,7 @@ static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, c
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
 static weft_status_t dial(struct shm_iface *iface, const char *path, uint64_t target, struct lane **lane_p) {
-    struct shm_lane *lane = weft__shm_lane_new(iface, SHM_ATTACH_KNOCKING);
+    struct shm_lane *lane = weft__shm_lane_new(iface);
     if (!lane) return weft__fail(WEFT_ERR_NO_MEMORY, "shm: no lane left");
     snprintf(lane->where, sizeof lane->where, "%s", path);
     lane->target = target;

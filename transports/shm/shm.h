@@ -161,7 +161,7 @@ void weft__shm_ring_peer(struct shm_lane *lane);
 int weft__shm_refresh(struct shm_lane *lane);
 
 /* attach.c: the machine */
-struct shm_lane *weft__shm_lane_new(struct shm_iface *iface, uint8_t state);
+struct shm_lane *weft__shm_lane_new(struct shm_iface *iface);
 void weft__shm_lane_free(struct shm_lane *lane);            /* one that nobody was told of */
 void weft__shm_step(struct shm_lane *lane, unsigned event); /* within a turn */
 void weft__shm_failed(struct shm_lane *lane, weft_status_t status);
