@@ -14,6 +14,15 @@ static weft_team_t *find(struct coll_room *room, uint64_t id) {
     return NULL;
 }
 
+/* Is there a team whose identity is not known yet? */
+static bool in_exchange(const struct coll_room *room) {
+    for (struct list *at = room->teams.next; at != &room->teams; at = at->next) {
+        const weft_team_t *team = list_of(at, weft_team_t, of_room);
+        if (!team->id && team->status == WEFT_OK) return true;
+    }
+    return false;
+}
+
 /* ---- messages of teams that this side does not know yet --------------------------------------------------------------- */
 
 struct orphan {
@@ -25,7 +34,8 @@ struct orphan {
 /* Members whose exchange ended sooner speak first. What they say before all have agreed is short and little. */
 static void adopt_later(struct coll_room *room, unsigned id, const struct coll_wire *wire, weft_am_t *am) {
     struct orphan *orphan = NULL;
-    if (room->n_exchanging && room->n_orphans < ORPHANS_MOST && am->len <= ORPHAN_BYTES_MOST)
+    if (id != COLL_WIRE_LEAVE && in_exchange(room) && room->n_orphans < ORPHANS_MOST &&
+        am->len <= ORPHAN_BYTES_MOST)
         orphan = weft__new(room, struct orphan);
     if (!orphan) {
         weft__count(room->reactor)->coll_dropped++;
@@ -74,7 +84,7 @@ void weft__room_adopt(struct coll_room *room, weft_team_t *team) {
 
 /* Nobody's any more. */
 void weft__room_forget(struct coll_room *room) {
-    if (room->n_exchanging) return;
+    if (in_exchange(room)) return;
     struct list *at;
     while ((at = list_pop(&room->orphans)) != NULL) {
         weft__count(room->reactor)->coll_dropped++;
@@ -103,6 +113,8 @@ static void on_message(struct coll_room *room, unsigned id, weft_am_t *am) {
     }
     if (id == COLL_WIRE_NOTICE)
         notice(team, wire.tag, wire.seq);
+    else if (id == COLL_WIRE_LEAVE)
+        weft__team_without(team, wire.from);
     else
         weft__collective_message(team, id, &wire, am);
 }
@@ -116,6 +128,9 @@ static void on_go(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_notice(weft_ep_t *ep, weft_am_t *am, void *arg) {
     on_message(arg, COLL_WIRE_NOTICE, am);
 }
+static void on_leave(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    on_message(arg, COLL_WIRE_LEAVE, am);
+}
 /* That it came is all: this turn looks at the segment. */
 static void on_wake(weft_ep_t *ep, weft_am_t *am, void *arg) {}
 
@@ -126,12 +141,12 @@ static void set_handlers(weft_worker_t *worker, struct coll_room *room) {
     weft__am_handler_set(worker, COLL_WIRE_GO, room ? on_go : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_NOTICE, room ? on_notice : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_WAKE, room ? on_wake : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_LEAVE, room ? on_leave : NULL, room);
 }
 
 static void last_team_left(struct coll_room *room) {
     void (*closed)(weft_worker_t *) = room->closed;
     weft_worker_t *worker = room->worker;
-    room->n_exchanging = 0;
     weft__room_forget(room);
     set_handlers(worker, NULL);
     weft__bury(room->reactor, room);

@@ -72,13 +72,17 @@ static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     struct member *member = arg;
     weft_team_t *team = member->team;
     uint32_t rank = (uint32_t)(member - team->member);
-    if (status != WEFT_ERR_PEER_CLOSED) {
+    /* A worker that closes says so for each of its teams first: then its endpoints' end is no news. */
+    if (member->gone || rank == team->rank) return;
+    if (status == WEFT_ERR_PEER_CLOSED)
+        weft__team_without(team, rank);
+    else
         weft__team_fail(team, weft__team_outcome(status), rank);
-        return;
-    }
-    /* In good order, and all that it sent has come: it is missed only where it is needed. */
-    member->gone = true;
-    if (rank != team->rank) weft__collectives_without(team, rank);
+}
+
+void weft__team_without(weft_team_t *team, uint32_t rank) {
+    team->member[rank].gone = true;
+    weft__collectives_without(team, rank);
 }
 
 static void ep_closed(weft_status_t status, void *arg) {
@@ -101,6 +105,16 @@ weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank) {
     if (rank >= team->size || !team->id) return NULL;
     if (!team->member[rank].ep && team->core.fsm.state < TEAM_FAILED) open_ep(team, rank);
     return team->member[rank].ep;
+}
+
+/* Everybody's own endpoint to this member stays open without this word, for it is not the one that is closed here. */
+static void say_leave(weft_team_t *team) {
+    if (!team->id) return;
+    for (uint32_t r = 0; r < team->size; r++) {
+        if (r == team->rank || !team->member[r].ep || team->member[r].gone) continue;
+        /* One who is lost meanwhile needs no word. */
+        weft__coll_send(team, COLL_WIRE_LEAVE, r, 0, 0, NULL, 0, NULL);
+    }
 }
 
 static void close_eps(weft_team_t *team) {
@@ -232,13 +246,13 @@ static void on_effect(struct fsm *m, unsigned effect) {
         if (team->exchanged == WEFT_IN_PROGRESS && team->exchange.cancel) {
             team->exchange.cancel(team->exchange.arg);
             team->exchanged = team->status;
-            team->room->n_exchanging--;
         }
         break;
     case TEAM_FX_STOP_ALL: stop_all(team); break;
     case TEAM_FX_WARN: warn_all(team); break;
     case TEAM_FX_CLOSE_ALL:
         weft__slots_unwatch(team);
+        say_leave(team);
         close_eps(team);
         weft__team_settle(team);
         break;
@@ -279,7 +293,6 @@ static void exchange_over(struct job *job) {
 static void exchange_done(weft_status_t status, void *arg) {
     weft_team_t *team = arg;
     team->exchanged = status > 0 ? WEFT_OK : status;
-    team->room->n_exchanging--;
     weft__job_post(team->reactor, &team->exchange_over);
 }
 
@@ -449,11 +462,9 @@ weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t 
     if (st == WEFT_OK) st = start_deadline(team, params->deadline_ms);
     if (st < 0) goto fail;
     list_append(&room->teams, &team->of_room);
-    room->n_exchanging++;
     st = team->exchange.allgather(team->exchange.arg, worker, team->mine, MEMBER_RECORD_BYTES, team->all,
                                   exchange_done, team);
     if (st < 0) {
-        room->n_exchanging--;
         list_remove(&team->of_room);
         goto fail;
     }

@@ -18,7 +18,7 @@ struct coll_room {
     struct reactor *reactor;
     struct list teams;
     struct list orphans; /* messages of teams whose exchange has not ended here */
-    uint32_t n_orphans, n_exchanging;
+    uint32_t n_orphans;
     void (*closed)(weft_worker_t *worker); /* set: the worker waits for the last team */
 };
 
@@ -74,6 +74,8 @@ weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t 
 
 /* The first bad news: the team fails with it, and the others are told. */
 void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed);
+/* A member closed in good order, and all that it sent has come: it is missed only where it is needed. */
+void weft__team_without(weft_team_t *team, uint32_t rank);
 /* Something ended that a close waits for. */
 void weft__team_settle(weft_team_t *team);
 /* NULL for ranks that are not there; opened on first use. */

@@ -206,10 +206,22 @@ static inline void crew_close_teams(struct crew *c) {
     UNTIL(c, all_closed(c));
     for (uint32_t r = 0; r < c->size; r++) c->rank[r].team = NULL;
 }
+static inline void on_worker_closed(weft_status_t status, void *arg) {
+    ((struct rank *)arg)->worker = NULL;
+}
+static inline bool no_workers(struct crew *c) {
+    for (uint32_t r = 0; r < c->size; r++)
+        if (c->rank[r].worker) return false;
+    return true;
+}
+/* All at once, for the end of a connection takes both its sides. */
 static inline void crew_down(struct crew *c) {
     crew_close_teams(c);
-    for (uint32_t r = 0; r < c->size; r++)
-        if (c->rank[r].worker) weft_worker_destroy(c->rank[r].worker);
+    for (uint32_t r = 0; r < c->size; r++) {
+        weft_op_t op = {.done = on_worker_closed, .arg = &c->rank[r]};
+        if (c->rank[r].worker) CHECK_EQ(weft_worker_close(c->rank[r].worker, &op), WEFT_IN_PROGRESS);
+    }
+    UNTIL(c, no_workers(c));
     CHECK_EQ(weft_context_destroy(c->context), WEFT_OK);
 }
 

@@ -1,0 +1,203 @@
+/* Teams of processes: real members, some of which die. The exchange is a shared page. */
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <tests/harness.h>
+#include <time.h>
+#include <weft/weft.h>
+
+enum { RANKS_MOST = 16, RECORD_MOST = 1024 };
+
+struct page {
+    _Atomic uint32_t arrived, alive, through, go;
+    uint8_t record[RANKS_MOST][RECORD_MOST];
+    weft_status_t ready[RANKS_MOST], outcome[RANKS_MOST];
+    uint64_t number[RANKS_MOST];
+};
+
+struct process {
+    struct page *page;
+    uint32_t rank, size;
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_team_t *team;
+};
+
+/* Waits in place: the others are processes of their own, and this one has nothing else to do. */
+static weft_status_t page_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
+                                    weft_done_fn done, void *done_arg) {
+    struct process *p = arg;
+    memcpy(p->page->record[p->rank], mine, len);
+    atomic_fetch_add(&p->page->arrived, 1);
+    while (atomic_load(&p->page->arrived) < p->size) sched_yield();
+    for (uint32_t r = 0; r < p->size; r++) memcpy((char *)all + r * len, p->page->record[r], len);
+    done(WEFT_OK, done_arg);
+    return WEFT_OK;
+}
+
+static void set_up(struct process *p, const char *transports) {
+    weft_exchange_t exchange = {p->rank, p->size, page_allgather, NULL, p};
+    if (weft_context_create(NULL, &p->context) < 0) _exit(10);
+    if (weft_worker_create(p->context, &(weft_worker_params_t){.transports = transports}, &p->worker) < 0)
+        _exit(11);
+    p->page->ready[p->rank] = weft_team_create_wait(p->worker, &exchange, &p->team);
+    if (p->page->ready[p->rank] < 0) _exit(12);
+}
+
+static void tear_down(struct process *p) {
+    if (weft_team_close_wait(p->team) < 0) _exit(20);
+    weft_worker_destroy(p->worker);
+    if (weft_context_destroy(p->context) < 0) _exit(21);
+}
+
+/* Runs `body` in `size` processes; returns how many did not exit with 0. `killed` is the rank to kill at its word. */
+static int run_all(uint32_t size, const char *transports, void (*body)(struct process *p), struct page **page_p) {
+    struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int failed = 0;
+    CHECK(page != MAP_FAILED);
+    *page_p = page;
+    fflush(stdout);
+    for (uint32_t r = 0; r < size; r++) {
+        if (fork()) continue;
+        struct process p = {.page = page, .rank = r, .size = size};
+        alarm(30);
+        set_up(&p, transports);
+        body(&p);
+        tear_down(&p);
+        _exit(0);
+    }
+    for (uint32_t r = 0; r < size; r++) {
+        int status;
+        CHECK(wait(&status) > 0);
+        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) continue;
+        if (status != 0) printf("  a member ended with %#x\n", status);
+        failed += status != 0;
+    }
+    return failed;
+}
+
+/* ---- work ---------------------------------------------------------------------------------------------------------- */
+
+static void sums(struct process *p) {
+    for (int i = 0; i < 300; i++) {
+        int64_t mine[3] = {p->rank + i, 2 * i, -(int64_t)p->rank}, sum[3];
+        if (weft_allreduce_wait(p->team, mine, sum, 3, WEFT_INT64, WEFT_SUM) < 0) _exit(30);
+        int64_t n = p->size, ranks = n * (n - 1) / 2;
+        if (sum[0] != ranks + n * i || sum[1] != 2 * n * i || sum[2] != -ranks) _exit(31);
+        uint32_t word = p->rank == (uint32_t)i % p->size ? 77u + (uint32_t)i : 0;
+        if (weft_bcast_wait(p->team, &word, 1, WEFT_UINT32, (uint32_t)i % p->size) < 0) _exit(32);
+        if (word != 77u + (uint32_t)i) _exit(33);
+        if (i % 16 == 0) {
+            uint16_t own[5] = {(uint16_t)p->rank, 1, 2, 3, (uint16_t)i}, all[RANKS_MOST][5];
+            if (weft_allgather_wait(p->team, own, all, 5, WEFT_UINT16) < 0) _exit(34);
+            for (uint32_t r = 0; r < p->size; r++)
+                if (all[r][0] != r || all[r][4] != (uint16_t)i) _exit(35);
+            if (weft_barrier_wait(p->team) < 0) _exit(36);
+        }
+    }
+    p->page->number[p->rank] = weft_worker_count(p->worker, "coll.slots");
+}
+
+TEST(processes_work_together_through_the_segment) {
+    struct page *page;
+    for (uint32_t size = 2; size <= 4; size++) {
+        CHECK_EQ(run_all(size, "self,shm", sums, &page), 0);
+        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->number[r], 300 + 300 + 2 * 19);
+        munmap(page, sizeof *page);
+    }
+}
+
+TEST(sixteen_processes_on_few_cores_get_along) {
+    struct page *page;
+    CHECK_EQ(run_all(16, "self,shm", sums, &page), 0);
+    munmap(page, sizeof *page);
+}
+
+TEST(processes_work_together_over_tcp) {
+    struct page *page;
+    CHECK_EQ(run_all(3, "self,tcp", sums, &page), 0);
+    munmap(page, sizeof *page);
+}
+
+/* ---- death ---------------------------------------------------------------------------------------------------------- */
+
+static void die_in_the_middle(struct process *p) {
+    enum { VICTIM = 1, AT = 57 };
+    weft_status_t st = WEFT_OK;
+    for (int i = 0; i < 100000 && st == WEFT_OK; i++) {
+        float x = 1;
+        if (p->rank == VICTIM && i == AT) kill(getpid(), SIGKILL);
+        st = weft_allreduce_wait(p->team, &x, &x, 1, WEFT_FLOAT32, WEFT_SUM);
+    }
+    if (st != WEFT_ERR_PEER_FAILED) _exit(40);
+    if (weft_barrier_wait(p->team) != WEFT_ERR_PEER_FAILED) _exit(41);
+    atomic_fetch_add(&p->page->through, 1);
+}
+
+TEST(a_killed_member_ends_everybodys_collective_over_shm) {
+    struct page *page;
+    CHECK_EQ(run_all(4, "self,shm", die_in_the_middle, &page), 0);
+    CHECK_EQ(atomic_load(&page->through), 3);
+    munmap(page, sizeof *page);
+}
+
+TEST(a_killed_member_ends_everybodys_collective_over_tcp) {
+    struct page *page;
+    CHECK_EQ(run_all(4, "self,tcp", die_in_the_middle, &page), 0);
+    CHECK_EQ(atomic_load(&page->through), 3);
+    munmap(page, sizeof *page);
+}
+
+/* Killed from outside at whatever instruction it is. */
+static void be_killed_anywhere(struct process *p) {
+    weft_status_t st = WEFT_OK;
+    static int32_t many[5000];
+    if (p->rank == 2) {
+        pid_t self = getpid();
+        if (fork() == 0) {
+            usleep(3000 + (unsigned)(self % 7) * 1000);
+            kill(self, SIGKILL);
+            _exit(0);
+        }
+    }
+    while (st == WEFT_OK) st = weft_allreduce_wait(p->team, many, many, 5000, WEFT_INT32, WEFT_BXOR);
+    if (st != WEFT_ERR_PEER_FAILED) _exit(40);
+    atomic_fetch_add(&p->page->through, 1);
+}
+
+TEST(a_member_killed_at_any_instruction_wedges_nobody) {
+    for (int i = 0; i < 5; i++) {
+        struct page *page;
+        CHECK_EQ(run_all(3, "self,shm", be_killed_anywhere, &page), 0);
+        CHECK_EQ(atomic_load(&page->through), 2);
+        munmap(page, sizeof *page);
+    }
+}
+
+/* ---- sleep ---------------------------------------------------------------------------------------------------------- */
+
+static uint64_t cpu_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The last one comes late: the others sleep meanwhile, and are woken. */
+static void wait_for_the_last(struct process *p) {
+    if (weft_barrier_wait(p->team) < 0) _exit(50);
+    uint64_t before = cpu_ns();
+    for (int i = 0; i < 3; i++) {
+        if (p->rank == 0) usleep(100000);
+        if (weft_barrier_wait(p->team) < 0) _exit(51);
+    }
+    p->page->number[p->rank] = cpu_ns() - before;
+}
+
+TEST(members_sleep_while_they_wait_and_are_woken) {
+    struct page *page;
+    CHECK_EQ(run_all(3, "self,shm", wait_for_the_last, &page), 0);
+    for (uint32_t r = 0; r < 3; r++) CHECK(page->number[r] < 60000000); /* of 300 ms */
+    munmap(page, sizeof *page);
+}

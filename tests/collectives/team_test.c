@@ -1,0 +1,309 @@
+/* The life of a team: how it begins, what ends it, and that everybody hears of it once. */
+#include "team.h"
+#include <signal.h>
+#include <sys/wait.h>
+
+static int32_t in[MOST_RANKS], out[MOST_RANKS];
+
+/* ---- the beginning -------------------------------------------------------------------------------------------------- */
+
+TEST(a_team_is_not_ready_within_the_call_and_refuses_until_it_is) {
+    struct crew c;
+    crew_workers(&c, 2, "self,shm", NULL, 0);
+    crew_begin_teams(&c, 0);
+    CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_BUSY);
+    CHECK(weft_team_ep(c.rank[0].team, 1) == NULL);
+    UNTIL(&c, all_ready(&c));
+    CHECK_EQ(c.rank[0].ready, WEFT_OK);
+    crew_down(&c);
+}
+
+TEST(a_creation_that_nobody_joins_ends_by_its_deadline) {
+    struct crew c;
+    crew_workers(&c, 2, "self,shm", NULL, 0);
+    board_make(&c.board, 2);
+    c.rank[0].ready = WEFT_IN_PROGRESS;
+    CHECK_EQ(weft_team_create(c.rank[0].worker,
+                              &(weft_team_params_t){.exchange = &c.board.exchange[0],
+                                                    .on_ready = on_team_ready,
+                                                    .arg = &c.rank[0],
+                                                    .deadline_ms = 50},
+                              &c.rank[0].team),
+             WEFT_OK);
+    double start = now_s();
+    UNTIL(&c, c.rank[0].ready != WEFT_IN_PROGRESS);
+    CHECK_EQ(c.rank[0].ready, WEFT_ERR_TIMED_OUT);
+    CHECK(now_s() - start > 0.045 && now_s() - start < 2);
+    CHECK(c.board.seat[0].cancelled);
+    CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_TIMED_OUT);
+    crew_down(&c);
+    CHECK_EQ(c.rank[0].ready_calls, 1);
+}
+
+TEST(a_member_that_dies_between_exchange_and_agreement_fails_the_creation) {
+    for (int turns = 0; turns < 12; turns++) {
+        struct crew c;
+        crew_workers(&c, 3, "self,shm", NULL, 0);
+        crew_begin_teams(&c, 400);
+        while (c.board.told < 3) crew_turn(&c);
+        for (int i = 0; i < turns; i++) crew_turn(&c);
+        weft_worker_destroy(c.rank[2].worker);
+        c.rank[2].worker = NULL;
+        c.rank[2].team = NULL;
+        UNTIL(&c, all_ready(&c));
+        for (uint32_t r = 0; r < 2; r++) {
+            CHECK_EQ(c.rank[r].ready_calls, 1);
+            /* The deadline ends what no transport notices: a connection that was never finished. */
+            weft_status_t st = c.rank[r].ready;
+            CHECK(st == WEFT_OK || st == WEFT_ERR_PEER_FAILED || st == WEFT_ERR_TIMED_OUT);
+        }
+        CHECK_EQ(c.rank[2].ready_calls, 1);
+        crew_down(&c);
+    }
+}
+
+static weft_status_t refuse(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
+                            weft_done_fn done, void *done_arg) {
+    return WEFT_ERR_IO;
+}
+static weft_status_t garbage(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
+                             weft_done_fn done, void *done_arg) {
+    memset(all, 0xa5, 2 * len);
+    done(WEFT_OK, done_arg);
+    return WEFT_OK;
+}
+static weft_status_t fails(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
+                           weft_done_fn done, void *done_arg) {
+    done(WEFT_ERR_IO, done_arg);
+    return WEFT_IN_PROGRESS;
+}
+
+TEST(an_exchange_that_fails_fails_the_team) {
+    struct crew c;
+    crew_workers(&c, 1, "self,shm", NULL, 0);
+    weft_exchange_t exchange = {0, 2, refuse, NULL, NULL};
+    weft_team_params_t params = {.exchange = &exchange, .on_ready = on_team_ready, .arg = &c.rank[0]};
+    CHECK_EQ(weft_team_create(c.rank[0].worker, &params, &c.rank[0].team), WEFT_ERR_IO);
+    c.rank[0].team = NULL;
+    exchange.allgather = garbage;
+    c.rank[0].ready = WEFT_IN_PROGRESS;
+    CHECK_EQ(weft_team_create(c.rank[0].worker, &params, &c.rank[0].team), WEFT_OK);
+    UNTIL(&c, all_ready(&c));
+    CHECK_EQ(c.rank[0].ready, WEFT_ERR_PROTOCOL);
+    crew_close_teams(&c);
+    exchange.allgather = fails;
+    c.rank[0].ready = WEFT_IN_PROGRESS;
+    CHECK_EQ(weft_team_create(c.rank[0].worker, &params, &c.rank[0].team), WEFT_OK);
+    UNTIL(&c, all_ready(&c));
+    CHECK_EQ(c.rank[0].ready, WEFT_ERR_IO);
+    crew_down(&c);
+    CHECK_EQ(c.rank[0].ready_calls, 2);
+}
+
+TEST(closing_during_the_exchange_is_told_once_to_everybody) {
+    struct crew c;
+    crew_workers(&c, 2, "self,shm", NULL, 0);
+    crew_begin_teams(&c, 0);
+    CHECK_EQ(weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_team_close(c.rank[0].team, NULL), WEFT_ERR_BUSY);
+    CHECK(!c.rank[0].closed);
+    UNTIL(&c, c.rank[0].closed);
+    c.rank[0].team = NULL;
+    CHECK_EQ(c.rank[0].ready, WEFT_ERR_CLOSED);
+    CHECK_EQ(c.rank[0].ready_calls, 1);
+    CHECK_EQ(c.rank[1].ready_calls, 0);
+    crew_down(&c);
+    CHECK_EQ(c.rank[1].ready, WEFT_ERR_CLOSED);
+    CHECK_EQ(c.rank[1].ready_calls, 1);
+}
+
+TEST(members_with_other_settings_do_not_form_a_team) {
+    struct crew c;
+    weft_setting_t other = {"coll.algorithms", "allreduce=ring"};
+    weft_context_t *second;
+    crew_workers(&c, 2, "self,shm", NULL, 0);
+    weft_worker_destroy(c.rank[1].worker);
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = &other, .n_settings = 1}, &second), WEFT_OK);
+    CHECK_EQ(weft_worker_create(second, &(weft_worker_params_t){.transports = "self,shm"}, &c.rank[1].worker),
+             WEFT_OK);
+    crew_begin_teams(&c, 0);
+    UNTIL(&c, all_ready(&c));
+    CHECK_EQ(c.rank[0].ready, WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(c.rank[1].ready, WEFT_ERR_INVALID_PARAM);
+    crew_close_teams(&c);
+    weft_worker_destroy(c.rank[1].worker);
+    c.rank[1].worker = NULL;
+    CHECK_EQ(weft_context_destroy(second), WEFT_OK);
+    crew_down(&c);
+}
+
+/* ---- cancel and deadline ---------------------------------------------------------------------------------------------- */
+
+static const char *const ways[][3] = {
+    {"self,shm", NULL, NULL}, {"self,shm", "coll.slot", "0"}, {"self,tcp", NULL, NULL}};
+
+/* Everybody but the last begins `count` elements; then something happens. */
+static void begin_without_last(struct crew *c, weft_request_t **request_p, uint32_t deadline_ms) {
+    static int32_t big[MOST_RANKS][50000];
+    for (uint32_t r = 0; r < c->size; r++) expect_outcome(&c->rank[r]);
+    for (uint32_t r = 0; r + 1 < c->size; r++) {
+        weft_op_t op = {.done = on_outcome, .arg = &c->rank[r]};
+        if (r == 0) op.request_p = request_p, op.deadline_ms = deadline_ms;
+        CHECK_EQ(weft_allreduce(c->rank[r].team, big[r], big[r], 50000, WEFT_INT32, WEFT_SUM, &op),
+                 WEFT_IN_PROGRESS);
+    }
+    for (int i = 0; i < 10; i++) crew_turn(c);
+}
+
+static void all_end_with(struct crew *c, uint32_t n, weft_status_t status) {
+    for (uint32_t r = 0; r < n; r++) UNTIL(c, c->rank[r].outcome_calls);
+    for (int i = 0; i < 10; i++) crew_turn(c);
+    for (uint32_t r = 0; r < n; r++) {
+        CHECK_EQ(c->rank[r].outcome, status);
+        CHECK_EQ(c->rank[r].outcome_calls, 1);
+        CHECK_EQ(weft_barrier(c->rank[r].team, NULL), status);
+    }
+}
+
+TEST(a_cancelled_collective_fails_the_team_everywhere) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        weft_request_t *request = NULL;
+        crew_up(&c, 4, ways[i][0], ways[i][1], ways[i][2]);
+        begin_without_last(&c, &request, 0);
+        CHECK(request);
+        weft_request_cancel(request);
+        CHECK_EQ(c.rank[0].outcome_calls, 0);
+        all_end_with(&c, 3, WEFT_ERR_CANCELLED);
+        UNTIL(&c, weft_barrier(c.rank[3].team, NULL) == WEFT_ERR_CANCELLED);
+        crew_down(&c);
+    }
+}
+
+TEST(a_small_one_through_the_segment_is_cancelled_as_well) {
+    struct crew c;
+    weft_request_t *request = NULL;
+    crew_up(&c, 3, "self,shm", NULL, NULL);
+    for (uint32_t r = 0; r < 3; r++) expect_outcome(&c.rank[r]);
+    CHECK_EQ(weft_allreduce(c.rank[0].team, &in[0], &out[0], 1, WEFT_INT32, WEFT_SUM,
+                            &(weft_op_t){.done = on_outcome, .arg = &c.rank[0], .request_p = &request}),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_barrier(c.rank[1].team, OP_OF(&c.rank[1])), WEFT_IN_PROGRESS);
+    weft_request_cancel(request);
+    all_end_with(&c, 2, WEFT_ERR_CANCELLED);
+    crew_down(&c);
+}
+
+TEST(a_collective_ends_by_its_deadline_at_every_member) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        weft_request_t *request = NULL;
+        crew_up(&c, 3, ways[i][0], ways[i][1], ways[i][2]);
+        double start = now_s();
+        begin_without_last(&c, &request, 60);
+        all_end_with(&c, 2, WEFT_ERR_TIMED_OUT);
+        CHECK(now_s() - start < 2);
+        crew_down(&c);
+    }
+}
+
+/* ---- members that go ---------------------------------------------------------------------------------------------------- */
+
+TEST(a_member_that_closes_in_the_middle_fails_the_others) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        weft_request_t *request = NULL;
+        crew_up(&c, 4, ways[i][0], ways[i][1], ways[i][2]);
+        begin_without_last(&c, &request, 0);
+        CHECK_EQ(weft_team_close(c.rank[1].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[1]}),
+                 WEFT_IN_PROGRESS);
+        UNTIL(&c, c.rank[1].closed);
+        CHECK_EQ(c.rank[1].outcome, WEFT_ERR_CLOSED);
+        c.rank[1].team = NULL;
+        UNTIL(&c, c.rank[0].outcome_calls && c.rank[2].outcome_calls);
+        CHECK_EQ(c.rank[0].outcome, WEFT_ERR_PEER_FAILED);
+        CHECK_EQ(c.rank[2].outcome, WEFT_ERR_PEER_FAILED);
+        crew_down(&c);
+    }
+}
+
+TEST(a_member_that_never_comes_because_it_closed_is_missed) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        weft_request_t *request = NULL;
+        crew_up(&c, 3, ways[i][0], ways[i][1], ways[i][2]);
+        begin_without_last(&c, &request, 0);
+        CHECK_EQ(weft_team_close(c.rank[2].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[2]}),
+                 WEFT_IN_PROGRESS);
+        UNTIL(&c, c.rank[2].closed);
+        c.rank[2].team = NULL;
+        all_end_with(&c, 2, WEFT_ERR_PEER_FAILED);
+        crew_down(&c);
+    }
+}
+
+/* The root has done its part and may go; the others still get it, and only the next one fails. */
+TEST(members_that_are_through_may_close_before_the_others) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        crew_up(&c, 3, ways[i][0], ways[i][1], ways[i][2]);
+        for (uint32_t r = 0; r < 3; r++) in[r] = r == 0 ? 4711 : 0, expect_outcome(&c.rank[r]);
+        posted(&c.rank[0], weft_bcast(c.rank[0].team, &in[0], 1, WEFT_INT32, 0, OP_OF(&c.rank[0])));
+        UNTIL(&c, c.rank[0].outcome_calls);
+        CHECK_EQ(weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
+                 WEFT_IN_PROGRESS);
+        UNTIL(&c, c.rank[0].closed);
+        c.rank[0].team = NULL;
+        for (int k = 0; k < 20; k++) crew_turn(&c);
+        for (uint32_t r = 1; r < 3; r++)
+            posted(&c.rank[r], weft_bcast(c.rank[r].team, &in[r], 1, WEFT_INT32, 0, OP_OF(&c.rank[r])));
+        UNTIL(&c, c.rank[1].outcome_calls && c.rank[2].outcome_calls);
+        for (uint32_t r = 1; r < 3; r++) {
+            CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+            CHECK_EQ(in[r], 4711);
+        }
+        for (uint32_t r = 1; r < 3; r++) {
+            expect_outcome(&c.rank[r]);
+            posted(&c.rank[r], weft_barrier(c.rank[r].team, OP_OF(&c.rank[r])));
+        }
+        UNTIL(&c, c.rank[1].outcome_calls && c.rank[2].outcome_calls);
+        for (uint32_t r = 1; r < 3; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_PEER_FAILED);
+        crew_down(&c);
+    }
+}
+
+TEST(closing_the_worker_closes_its_teams) {
+    struct crew c;
+    weft_request_t *request = NULL;
+    crew_up(&c, 3, "self,shm", NULL, NULL);
+    begin_without_last(&c, &request, 0);
+    weft_worker_destroy(c.rank[0].worker);
+    c.rank[0].worker = NULL;
+    c.rank[0].team = NULL;
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_CLOSED);
+    CHECK_EQ(c.rank[0].outcome_calls, 1);
+    UNTIL(&c, c.rank[1].outcome_calls);
+    CHECK_EQ(c.rank[1].outcome, WEFT_ERR_PEER_FAILED);
+    crew_down(&c);
+}
+
+static weft_team_t *closing_team;
+static void close_from_callback(weft_status_t status, void *arg) {
+    on_outcome(status, arg);
+    CHECK_EQ(weft_team_close(closing_team, &(weft_op_t){.done = on_closed, .arg = arg}), WEFT_IN_PROGRESS);
+}
+
+TEST(a_team_may_be_closed_from_its_own_callback) {
+    struct crew c;
+    crew_up(&c, 2, "self,shm", "coll.slot", "0");
+    closing_team = c.rank[0].team;
+    expect_outcome(&c.rank[0]);
+    expect_outcome(&c.rank[1]);
+    CHECK_EQ(weft_barrier(c.rank[0].team, &(weft_op_t){.done = close_from_callback, .arg = &c.rank[0]}),
+             WEFT_IN_PROGRESS);
+    posted(&c.rank[1], weft_barrier(c.rank[1].team, OP_OF(&c.rank[1])));
+    UNTIL(&c, c.rank[0].closed && c.rank[1].outcome_calls);
+    CHECK_EQ(c.rank[1].outcome, WEFT_OK);
+    c.rank[0].team = NULL;
+    crew_down(&c);
+}
