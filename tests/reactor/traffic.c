@@ -1,0 +1,166 @@
+#include "traffic.h"
+#include <endpoints/worker.h>
+#include <ev.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <weft/weft.h>
+
+enum { PING = 1, PONG = 2, PATIENCE_MS = 5000, MESSAGES = 100000 };
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- the process that sends */
+
+static int pongs;
+static void on_pong(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    pongs++;
+}
+static int ready;
+static void on_ready(weft_ep_t *ep, void *arg) {
+    ready = 1;
+}
+
+/* Between an answer and the next question lie 0 to 40 µs: the peer is anywhere between its callback and its sleep. */
+static void dawdle(unsigned *seed) {
+    double until = now() + rand_r(seed) % 40 * 1e-6;
+    while (now() < until) continue;
+}
+
+static int poll_until(weft_worker_t *worker, const int *counter, int value) {
+    double end = now() + PATIENCE_MS * 1e-3;
+    while (*counter < value && now() < end) weft_worker_progress(worker, 0);
+    return *counter >= value;
+}
+
+/* Reads the address, asks, and exits with 0 when every question was answered. */
+static void ask(int from, const char *transport, int messages) {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_ep_t *ep;
+    char address[256];
+    unsigned seed = 1;
+    ssize_t len = read(from, address, sizeof address);
+    weft_worker_params_t params = {.transports = transport};
+    if (len <= 0 || weft_context_create(NULL, &context) || weft_worker_create(context, &params, &worker)) _exit(2);
+    weft_am_handler_set(worker, PONG, on_pong, NULL);
+    if (weft_connect_address(worker, address, (size_t)len, &(weft_ep_params_t){.on_ready = on_ready}, &ep))
+        _exit(3);
+    if (!poll_until(worker, &ready, 1)) _exit(4);
+    for (int i = 0; i < messages; i++) {
+        dawdle(&seed);
+        if (weft_am_send(ep, PING, NULL, 0, &(weft_iov_t){"eight by", 8}, 1, NULL) < 0) _exit(5);
+        if (!poll_until(worker, &pongs, i + 1)) _exit(6);
+    }
+    weft_worker_destroy(worker);
+    _exit(0);
+}
+
+/* ---- the host */
+
+static volatile int pings;
+static void on_ping(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    pings++;
+    if (arg) weft_am_send(ep, PONG, NULL, 0, NULL, 0, NULL);
+}
+
+static weft_context_t *context;
+static weft_worker_t *worker;
+
+static const char *open_worker(struct host *host, const char *transport) {
+    struct reactor_params params = {.loop = host->native ? host->native(host) : NULL, .max_fds = 256};
+    weft_worker_params_t worker_params = {.transports = transport};
+    if (weft_context_create(NULL, &context) || weft__reactor_create(context, &params, &host->r))
+        return "no reactor";
+    if (weft__worker_create_on(host->r, &worker_params, &worker)) return "no worker";
+    host->open(host);
+    pings = 0;
+    return NULL;
+}
+
+static const char *close_worker(struct host *host, const char *verdict) {
+    weft_worker_destroy(worker);
+    host->close(host);
+    if (weft_context_destroy(context)) abort();
+    return verdict;
+}
+
+static const char *steps_until(struct host *host, int value) {
+    while (pings < value) {
+        double begin = now();
+        host->step(host, PATIENCE_MS);
+        if (now() - begin > (PATIENCE_MS - 100) * 1e-3 && pings < value) return "a message did not wake the host";
+    }
+    return NULL;
+}
+
+static const char *traffic_to_self(const struct host *kind, int messages) {
+    struct host host = *kind;
+    char address[256];
+    size_t len = sizeof address;
+    weft_ep_t *ep;
+    const char *verdict = open_worker(&host, "self");
+    if (verdict) return verdict;
+    weft_am_handler_set(worker, PING, on_ping, NULL);
+    ready = 0;
+    if (weft_worker_address(worker, address, &len)) return close_worker(&host, "no address");
+    weft_ep_params_t params = {.on_ready = on_ready};
+    if (weft_connect_address(worker, address, len, &params, &ep)) return close_worker(&host, "no endpoint");
+    for (int i = 0; i < messages && !verdict; i++) {
+        if (weft_am_send(ep, PING, NULL, 0, NULL, 0, NULL) < 0) verdict = "not sent";
+        if (!verdict) verdict = steps_until(&host, i + 1);
+    }
+    return close_worker(&host, verdict);
+}
+
+static const char *traffic_from_peer(const struct host *kind, const char *transport, int messages) {
+    struct host host = *kind;
+    char address[256];
+    size_t len = sizeof address;
+    int pipes[2], status;
+    if (pipe(pipes)) return "no pipe";
+    pid_t pid = fork();
+    if (pid == 0) ask(pipes[0], transport, messages);
+    const char *verdict = open_worker(&host, transport);
+    if (verdict) return verdict;
+    weft_am_handler_set(worker, PING, on_ping, &host);
+    if (weft_worker_address(worker, address, &len) || write(pipes[1], address, len) != (ssize_t)len)
+        verdict = "no address";
+    if (!verdict) verdict = steps_until(&host, messages);
+    if (verdict) kill(pid, SIGKILL);
+    /* The last answers leave while the peer waits for them. */
+    while (!verdict && waitpid(pid, &status, WNOHANG) == 0) host.step(&host, 1);
+    if (verdict) waitpid(pid, &status, 0);
+    if (!verdict && status) verdict = "the peer got no answer";
+    close(pipes[0]);
+    close(pipes[1]);
+    return close_worker(&host, verdict);
+}
+
+const char *traffic(const struct host *kind, const char *transport, int messages) {
+    return strcmp(transport, "self") == 0 ? traffic_to_self(kind, messages)
+                                          : traffic_from_peer(kind, transport, messages);
+}
+
+bool traffic_passes(const struct host *kind) {
+    static const char *const transports[] = {"self", "shm", "tcp"};
+    const char *set = getenv("TRAFFIC_MESSAGES"); /* sanitizers are slow, a soak is long */
+    int messages = set ? atoi(set) : MESSAGES;
+    bool passed = true;
+    for (int i = 0; i < 3; i++) {
+        double begin = now();
+        const char *wrong = traffic(kind, transports[i], messages);
+        printf("  %s, %s: %d messages in %.1f s%s%s\n", kind->name, transports[i], messages, now() - begin,
+               wrong ? ": " : "", wrong ? wrong : "");
+        passed = passed && !wrong;
+    }
+    return passed;
+}
