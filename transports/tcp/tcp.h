@@ -223,7 +223,7 @@ int tcp_input_read(struct tcp_lane *lane, unsigned budget);
 void tcp_input_discard(struct tcp_lane *lane);   /* from now on frames are thrown away */
 void tcp_input_drop(struct tcp_lane *lane);      /* and those in the buffer too */
 void tcp_input_give_back(struct tcp_lane *lane); /* the buffer, if nothing is left in it */
-void tcp_hot_enter(struct tcp_lane *lane); /* if there is a place */
+void tcp_hot_enter(struct tcp_lane *lane);       /* if there is a place */
 void tcp_hot_leave(struct tcp_lane *lane);
 int tcp_poll(struct poller *poller, unsigned budget);
 
