@@ -57,13 +57,15 @@ struct reactor {
     pthread_t owner;
     struct counters count;
 
-    /* What other threads and signal handlers touch. */
-    _Alignas(CACHE_LINE) atomic_uint woken; /* somebody wants a turn: coalesces wakes */
-    atomic_uint armed;                      /* the owner sleeps, or may */
-    _Atomic(struct call *) posted;          /* newest first */
+    /* What other threads and signal handlers touch, on lines of its own (talloc aligns to 16 only). */
+    char line_before[CACHE_LINE];
+    atomic_uint woken;             /* somebody wants a turn: coalesces wakes */
+    atomic_uint armed;             /* the owner sleeps, or may */
+    _Atomic(struct call *) posted; /* newest first */
     int event_fd;
+    char line_after[CACHE_LINE];
 
-    _Alignas(CACHE_LINE) weft_context_t *context;
+    weft_context_t *context;
     void *internals; /* talloc parent of what the reactor itself allocates */
     struct call *calls, **last_call;
     struct job call_job;

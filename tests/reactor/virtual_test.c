@@ -6,10 +6,15 @@
 enum { ACTORS = 5 };
 
 struct world;
+struct actor;
+struct actor_timer {
+    struct timer timer;
+    struct actor *actor;
+};
 struct actor {
     struct world *world;
     struct reactor *r;
-    struct timer timers[3];
+    struct actor_timer timers[3];
     struct job job;
     int number, left;
 };
@@ -26,7 +31,6 @@ static void note(struct actor *a, uint64_t what) {
     a->world->events++;
 }
 
-static void fire(struct timer *timer);
 static void again(struct actor *a, struct timer *timer) {
     if (a->left-- > 0) weft__timer_start(a->r, timer, weft__now(a->r) + weft__random(a->r) % 1000);
 }
@@ -37,12 +41,8 @@ static void run(struct job *job) {
 }
 
 static void fire(struct timer *timer) {
-    struct actor *a = NULL;
-    for (int i = 0; i < 3 && !a; i++) {
-        struct actor *guess = (struct actor *)((char *)(timer - i) - offsetof(struct actor, timers));
-        if (guess->timers + i == timer && guess->number >= 100 && guess->number < 100 + ACTORS) a = guess;
-    }
-    note(a, (uint64_t)(timer - a->timers));
+    struct actor *a = ((struct actor_timer *)timer)->actor;
+    note(a, (uint64_t)((struct actor_timer *)timer - a->timers));
     struct actor *other = &a->world->actors[weft__random(a->r) % ACTORS];
     weft__job_post(other->r, &other->job);
     again(a, timer);
@@ -59,8 +59,8 @@ static void open_world(struct world *world, uint64_t seed) {
             weft__reactor_create(world->context, &(struct reactor_params){.virtual_clock = world->clock}, &a->r),
             WEFT_OK);
         for (int t = 0; t < 3; t++) {
-            a->timers[t].fire = fire;
-            weft__timer_start(a->r, &a->timers[t], weft__now(a->r) + 10);
+            a->timers[t] = (struct actor_timer){.timer.fire = fire, .actor = a};
+            weft__timer_start(a->r, &a->timers[t].timer, weft__now(a->r) + 10);
         }
     }
 }
