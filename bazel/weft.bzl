@@ -129,7 +129,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = []):
             textual_hdrs = native.glob([folder + "/" + table for table in _TABLES], allow_empty = True),
             deps = ["//:weft", "//:inside"],
         )
-    programs_built = ["//tools:programs", "//examples:programs"]
+    programs_built = ["//tools:programs", "//examples:programs", "//examples:sources"]
     for source in sources:
         folder, name = source.split("/")[0], source[:-2]
         cc_test(

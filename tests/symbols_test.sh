@@ -4,7 +4,7 @@ library=libweft.so
 failed=0
 verdict() { if [ "$1" = 0 ]; then echo "ok $2"; else echo "not ok $2"; failed=1; fi; }
 dynamic() { readelf --dynamic --wide "$library"; }
-exported() { nm --dynamic --defined-only --with-symbol-versions "$library" | awk '$2 != "A" { print $3 }'; }
+exported() { nm --dynamic --extern-only --defined-only --with-symbol-versions "$library" | awk '$2 != "A" { print $3 }'; }
 
 dynamic | grep -q 'NEEDED.*\[libtalloc\.so\.2\]'
 verdict $? talloc_is_linked_dynamically
