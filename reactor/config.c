@@ -218,9 +218,10 @@ static void name_of_variable(const char *variable, size_t len, char *name) {
     if (underscore) *underscore = '.';
 }
 
-/* WEFT_CONFIG names the file, and WEFT_RUN_… is between weft-run and its processes. */
+/* WEFT_CONFIG names the file, WEFT_RUN_… is between weft-run and its processes, WEFT_TEST_… is for tests. */
 static bool is_setting_variable(const char *text) {
-    return !strncmp(text, "WEFT_", 5) && strncmp(text, "WEFT_RUN_", 9) && strncmp(text, "WEFT_CONFIG=", 12);
+    return !strncmp(text, "WEFT_", 5) && strncmp(text, "WEFT_RUN_", 9) && strncmp(text, "WEFT_TEST_", 10) &&
+           strncmp(text, "WEFT_CONFIG=", 12);
 }
 
 static weft_status_t take_environment(weft_context_t *context, take_fn take) {
