@@ -74,9 +74,7 @@ static void send(struct exploration *x, struct fsm *m, unsigned effect, unsigned
         if (to == m->id) continue;
         memset(&msg, 0, sizeof msg);
         msg.from = m->id, msg.to = to, msg.event = event;
-        if (!x->model->say || x->model->say(m, effect, &msg)) {
-            if (msg.to == to) enqueue(x, &msg);
-        }
+        if (!x->model->say || x->model->say(m, effect, &msg)) enqueue(x, &msg);
     }
 }
 
@@ -98,6 +96,18 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     current->broken = why;
     current->broken_event = event;
     current->culprit = m->id;
+}
+
+void explore_say(const struct explore_message *msg) {
+    struct explore_message whole;
+    memset(&whole, 0, sizeof whole);
+    whole.from = msg->from, whole.to = msg->to, whole.event = msg->event;
+    memcpy(whole.payload, msg->payload, sizeof whole.payload);
+    enqueue(current, &whole);
+}
+
+struct explore_world *explore_now(void) {
+    return &current->live.world;
 }
 
 void explore_drop(struct explore_world *w, unsigned peer, bool from) {
@@ -219,8 +229,8 @@ static unsigned message_moves(const struct exploration *x, struct move *moves) {
     const struct explore_world *w = &x->live.world;
     unsigned n = 0;
     for (unsigned i = 0; i < w->n_messages; i++) {
-        if (!is_next(x, i)) continue;
         uint8_t to = w->message[i].to;
+        if (!is_next(x, i) || (x->model->listens && !x->model->listens(w, to))) continue;
         moves[n++] = (struct move){MOVE_DELIVER, to, i, 0};
         if (c->soup) continue;
         if (x->live.repeats < c->repeats) moves[n++] = (struct move){MOVE_REPEAT, to, i, 0};
@@ -451,6 +461,7 @@ static void start(struct exploration *x) {
         x->port[i] = (struct fsm_port){role->machine, on_effect, on_fail};
         w->peer[i] = (struct fsm *)(void *)x->live.memory[i].bytes;
         fsm_init(w->peer[i], &x->port[i], role->start, i);
+        x->live.armed[i] = role->armed;
         if (role->init) role->init(w->peer[i], i);
     }
 }

@@ -63,10 +63,13 @@ static inline unsigned explore_told(const struct explore_world *w, unsigned peer
 }
 /* Takes every message to (or, with `from`, also from) this peer out of the channel: its lane is cut. */
 void explore_drop(struct explore_world *w, unsigned peer, bool from);
+/* Within `hear`, `before` and `after`: a message that no effect of the machine's says, or another state's. */
+void explore_say(const struct explore_message *msg);
+struct explore_world *explore_now(void);
 
 enum explore_kind {
     EXPLORE_NOTHING,
-    EXPLORE_SEND,   /* `event` for each other peer, unless `say` names one or refuses */
+    EXPLORE_SEND,   /* `event` for each other peer that `say` does not refuse */
     EXPLORE_ARM,    /* local `event` may happen from now on, once */
     EXPLORE_DISARM, /* no more */
     EXPLORE_TELL    /* counted */
@@ -91,6 +94,7 @@ struct explore_role {
     const struct fsm_machine *machine;
     size_t size; /* of the plain struct */
     uint8_t start;
+    uint64_t armed; /* a bit for each local event that is armed from the start */
     const struct explore_local *locals;
     unsigned n_locals;
     const struct explore_effect *effects;       /* [machine->n_effects] */
@@ -115,10 +119,12 @@ struct explore_model {
     struct explore_channel channel;
     unsigned max_states; /* 0: a million */
 
-    /* Completes what an effect sends, from the sender's plain struct: payload, receiver, event. False: nothing. */
+    /* Completes what an effect sends to `msg->to`, from the sender's plain struct. False: nothing is sent there. */
     bool (*say)(const struct fsm *from, unsigned effect, struct explore_message *msg);
     /* Puts a payload into the receiver's plain struct and names the event. False: the decoder drops it. */
     bool (*hear)(struct fsm *to, const struct explore_message *msg, unsigned *event_p);
+    /* False: what comes to this peer waits in its queue. NULL: all listen always. */
+    bool (*listens)(const struct explore_world *w, unsigned peer);
     /* Payload number `choice` of a lie; false: there are no more. NULL: `hear` is not asked, the event comes as it is. */
     bool (*lie)(const struct fsm *to, unsigned choice, struct explore_message *msg);
 
