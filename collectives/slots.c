@@ -118,6 +118,8 @@ static bool enter(struct collective *c, const struct part *p) {
     case COLL_BCAST:
         memcpy(result_of(c, p), (const uint8_t *)c->call.dst + p->offset, p->len);
         mark_entered(c, p);
+        /* It stands for all: the counter grows by one round a use, whatever the use. */
+        atomic_fetch_add_explicit(&p->channel->arrived, c->team->size, memory_order_relaxed);
         publish(c, p);
         return true;
     case COLL_ALLREDUCE:
