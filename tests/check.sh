@@ -20,6 +20,16 @@ has() {
     grep -qE -- "$3" <<<"$2" || fail "$1 has no \"$3\": $2"
 }
 
+# wait_for COMMAND…: until it succeeds, ten seconds at most
+wait_for() {
+    local i
+    for i in $(seq 500); do
+        "$@" 2>/dev/null && return
+        sleep 0.02
+    done
+    fail "waited in vain for: $*"
+}
+
 # exit_code COMMAND…: prints it
 exit_code() {
     local code=0

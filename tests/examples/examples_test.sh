@@ -10,7 +10,7 @@ test_echo_on_libev() {
 
 test_echo_on_libev_serves_another_process() {
     timeout 20 "$examples/echo-libev" serve tcp://127.0.0.1:0 >"$scratch/server" &
-    until grep -q '^listening at' "$scratch/server"; do sleep 0.02; done
+    wait_for grep -q '^listening at' "$scratch/server"
     uri=$(sed -n 's/^listening at //p' "$scratch/server")
     for i in 1 2 3; do
         has output "$(timeout 20 "$examples/echo-libev" call "$uri")" '^answer: is anybody there'

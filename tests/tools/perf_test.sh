@@ -72,7 +72,7 @@ assert len(svg.getElementsByTagName('circle')) == 14"
 test_both_sides_run_apart() {
     for uri in tcp://127.0.0.1:0 shm://perf-test-$$; do
         timeout 60 $perf --listen $uri >"$scratch/listener" &
-        until grep -q '^listening at' "$scratch/listener"; do sleep 0.02; done
+        wait_for grep -q '^listening at' "$scratch/listener"
         uri=$(sed -n 's/^listening at //p' "$scratch/listener")
         timeout 60 $perf --connect "$uri" --test am_lat --seconds 0.02 --json >"$scratch/rows"
         check_json "$scratch/rows" am_lat "${uri%%:*}" poll 8

@@ -70,7 +70,7 @@ test_who_ignores_the_request_is_killed() {
 
 test_an_interrupt_ends_the_job() {
     $run -n 2 sh -c "echo \$\$ >>$scratch/ipids; exec sleep 60" &
-    until [ "$(wc -l <"$scratch/ipids")" = 2 ]; do sleep 0.02; done 2>/dev/null
+    wait_for eval "[ \$(wc -l <$scratch/ipids) = 2 ]"
     kill -INT $!
     code=0
     wait $! || code=$?
@@ -82,7 +82,7 @@ test_an_interrupt_ends_the_job() {
 
 test_children_do_not_outlive_weft_run() {
     $run -n 2 sh -c "echo \$\$ >>$scratch/opids; exec sleep 60" &
-    until [ "$(wc -l <"$scratch/opids")" = 2 ]; do sleep 0.02; done 2>/dev/null
+    wait_for eval "[ \$(wc -l <$scratch/opids) = 2 ]"
     kill -KILL $!
     wait $! || true
     for i in $(seq 100); do
