@@ -12,7 +12,7 @@ uint64_t weft__alloc_fail_at(uint64_t k) {
     return before;
 }
 
-/* Blocks are counted for the worker that last had a turn on this thread. */
+/* Blocks are counted for the worker that last looked at the kernel on this thread. */
 void memory_count_into(struct counters *count) {
     counted_into = count;
 }

@@ -32,6 +32,7 @@ weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor
     calls_open(r);
     if (context) context_hold(context);
     memory_count_into(&r->count);
+    fsm_trace_use(&r->trace);
     weft_status_t st = set_up(r, params);
     if (st < 0)
         reactor_free(r);
@@ -47,6 +48,11 @@ static void check_empty(struct reactor *r) {
     assert(!"something below the reactor was not closed");
 }
 
+static void forget_trace(struct reactor *r) {
+    struct fsm_trace *trace = fsm_trace_use(NULL);
+    if (trace != &r->trace) fsm_trace_use(trace);
+}
+
 /* In a fork's child only memory and fd numbers are given up: the epoll sets behind them are the parent's too. */
 void reactor_free(struct reactor *r) {
     bool child = forked(r);
@@ -58,6 +64,7 @@ void reactor_free(struct reactor *r) {
     if (r->clock) clock_leave(r->clock, r);
     if (r->context) context_release(r->context);
     memory_forget(&r->count);
+    forget_trace(r);
     talloc_free(r->internals);
     talloc_free(r->graveyard);
     check_empty(r);

@@ -33,6 +33,7 @@ bool turn_kernel_is_due(struct reactor *r) {
 /* The worker's own eventfd counts as a watch only once somebody may have written it. */
 static unsigned look_at_kernel(struct reactor *r, unsigned budget, enum look look) {
     unsigned jobs = r->n_jobs;
+    memory_count_into(&r->count);
     if (look == LOOK_KERNEL && (r->watches || r->event_fd_used)) loop_look(r);
     unsigned n = timers_run(r, budget);
     bool found = n || r->n_jobs != jobs;
@@ -56,17 +57,16 @@ static unsigned poll_memory(struct reactor *r, unsigned budget) {
     return n;
 }
 
-static struct fsm_trace *enter(struct reactor *r) {
+/* The trace stays: what the program does between turns is worth knowing, too. */
+static void enter(struct reactor *r) {
     r->in_turn = true;
     r->count.turns++;
-    memory_count_into(&r->count);
-    return fsm_trace_use(&r->trace);
+    fsm_trace_use(&r->trace);
 }
 
 /* False when the reactor is gone. */
-static bool leave(struct reactor *r, struct fsm_trace *outside) {
+static bool leave(struct reactor *r) {
     if (UNLIKELY(r->n_dead)) dead_free(r);
-    fsm_trace_use(outside);
     r->in_turn = false;
     if (LIKELY(!r->doomed)) return true;
     reactor_free(r);
@@ -75,7 +75,7 @@ static bool leave(struct reactor *r, struct fsm_trace *outside) {
 
 int turn(struct reactor *r, unsigned budget, enum look look) {
     unsigned n = 0;
-    struct fsm_trace *outside = enter(r);
+    enter(r);
     r->woken_by_hand = false;
     if (UNLIKELY(atomic_load_explicit(&r->woken, memory_order_relaxed))) take_wake(r);
 
@@ -89,5 +89,5 @@ int turn(struct reactor *r, unsigned budget, enum look look) {
     r->behind = n >= budget;
     r->jobs_first = r->behind && !jobs_first;
     r->handled += n;
-    return leave(r, outside) ? (int)n : TURN_GONE;
+    return leave(r) ? (int)n : TURN_GONE;
 }
