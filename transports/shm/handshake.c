@@ -102,6 +102,7 @@ static weft_status_t adopt_hello(struct shm_lane *lane, const struct shm_hello *
 
 /* ---- reading -------------------------------------------------------------------------------------------------------- */
 
+/* How many came; those beyond SHM_N_FDS are closed at once. */
 static int fds_of(struct msghdr *m, int *fds) {
     int n = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
@@ -111,9 +112,10 @@ static int fds_of(struct msghdr *m, int *fds) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + (size_t)i * sizeof fd, sizeof fd);
             if (n < SHM_N_FDS)
-                fds[n++] = fd;
+                fds[n] = fd;
             else
                 close(fd);
+            n++;
         }
     }
     return n;
@@ -164,7 +166,7 @@ void weft__shm_read(struct watch *watch, int events) {
     }
     int n_fds = fds_of(&m, fds);
     heard(lane, data, (size_t)n, fds, m.msg_flags & MSG_CTRUNC ? -1 : n_fds);
-    for (int i = 0; i < n_fds; i++) close(fds[i]);
+    for (int i = 0; i < n_fds && i < SHM_N_FDS; i++) close(fds[i]);
 }
 
 void weft__shm_release(struct shm_lane *lane) {
