@@ -113,7 +113,8 @@ static void take_ack(struct window *w) {
 /* A frame with enough of its followers at the peer is lost, and goes again, once before the next timeout. */
 static void fill_gaps(struct window *w) {
     uint64_t beyond = w->sacked;
-    for (unsigned i = 0; i + 1 < WINDOW_GAP && beyond; i++) beyond &= ~(UINT64_C(1) << (63 - __builtin_clzll(beyond)));
+    for (unsigned i = 0; i + 1 < WINDOW_GAP && beyond; i++)
+        beyond &= ~(UINT64_C(1) << (63 - __builtin_clzll(beyond)));
     if (!beyond) return;
     uint64_t lost = low_bits(63 - (uint32_t)__builtin_clzll(beyond)) & ~w->sacked & ~w->resent;
     w->resent |= lost;

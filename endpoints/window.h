@@ -23,12 +23,12 @@ enum {
 
 struct window {
     struct fsm fsm;
-    uint32_t una;    /* the oldest frame that is not acknowledged */
-    uint32_t next;   /* the first that was never sent */
-    uint32_t end;    /* the first that does not exist yet */
-    uint32_t out;    /* of the SEND effect */
-    uint64_t sacked; /* bit i: una + i has arrived, beyond a gap */
-    uint64_t resent; /* bit i: una + i was sent again since the last timeout */
+    uint32_t una;      /* the oldest frame that is not acknowledged */
+    uint32_t next;     /* the first that was never sent */
+    uint32_t end;      /* the first that does not exist yet */
+    uint32_t out;      /* of the SEND effect */
+    uint64_t sacked;   /* bit i: una + i has arrived, beyond a gap */
+    uint64_t resent;   /* bit i: una + i was sent again since the last timeout */
     uint32_t expected; /* everything before it has been delivered */
     uint32_t arrived;  /* the frame that an event is about */
     uint64_t held;     /* bit i: expected + i is kept */
@@ -39,7 +39,9 @@ struct window {
 /* `mine` and `theirs`: the first numbers of both ways. */
 void weft__window_init(struct window *w, const struct fsm_port *port, uint32_t id, uint32_t mine, uint32_t theirs);
 
-static inline uint32_t window_in_flight(const struct window *w) { return w->next - w->una; }
+static inline uint32_t window_in_flight(const struct window *w) {
+    return w->next - w->una;
+}
 /* May frame `next` go? */
 static inline bool window_may_send(const struct window *w) {
     return w->next != w->end && window_in_flight(w) < WINDOW_FRAMES;

@@ -9,15 +9,18 @@
 #define WINDOW_RTO_FIRST UINT64_C(10000000) /* before anything was measured */
 #define WINDOW_RTO_MIN   UINT64_C(1000000)
 #define WINDOW_RTO_MAX   UINT64_C(500000000)
-#define WINDOW_ACK_DELAY UINT64_C(200000)   /* an acknowledgement waits so long for company (RFC 9002's max_ack_delay) */
-enum { WINDOW_ACK_EVERY = 16 };             /* frames that are acknowledged without waiting */
+#define WINDOW_ACK_DELAY \
+    UINT64_C(200000)            /* an acknowledgement waits so long for company (RFC 9002's max_ack_delay) */
+enum { WINDOW_ACK_EVERY = 16 }; /* frames that are acknowledged without waiting */
 
 struct window_time {
     uint64_t srtt, rttvar; /* 0: nothing measured yet */
     uint64_t rto;
 };
 
-static inline void window_time_init(struct window_time *t) { *t = (struct window_time){.rto = WINDOW_RTO_FIRST}; }
+static inline void window_time_init(struct window_time *t) {
+    *t = (struct window_time){.rto = WINDOW_RTO_FIRST};
+}
 
 /* A frame that was sent once came back acknowledged after `rtt` (Karn: frames that were resent tell nothing). */
 static inline void window_time_sample(struct window_time *t, uint64_t rtt) {

@@ -20,20 +20,20 @@ enum window_kind {
     WINDOW_WELCOME,   /* let us */
     WINDOW_DATA,
     WINDOW_ACK,
-    WINDOW_FIN,       /* numbered: nothing comes behind it */
-    WINDOW_RST,       /* it is over */
-    WINDOW_ECHO,      /* it is over here as well; `tag` is the offending frame's */
+    WINDOW_FIN,  /* numbered: nothing comes behind it */
+    WINDOW_RST,  /* it is over */
+    WINDOW_ECHO, /* it is over here as well; `tag` is the offending frame's */
     WINDOW_N_KINDS
 };
 
 struct window_frame {
-    uint8_t kind, id;      /* id: of the lane message */
-    uint16_t more;         /* fragments of the message that follow */
+    uint8_t kind, id; /* id: of the lane message */
+    uint16_t more;    /* fragments of the message that follow */
     uint32_t tag, seq, ack;
     uint64_t sack;
-    uint32_t my_tag;       /* HELLO, WELCOME */
+    uint32_t my_tag; /* HELLO, WELCOME */
     uint16_t version;
-    const uint8_t *data;   /* DATA */
+    const uint8_t *data; /* DATA */
     size_t len;
 };
 

@@ -169,6 +169,7 @@ static void listener_close(struct tl_listener *listener) {
 static void iface_close(struct iface *i) {
     struct sim_iface *iface = (struct sim_iface *)i;
     iface->fabric->node[iface->node] = NULL;
+    while (iface->lanes) weft__sim_lane_free(iface->lanes); /* accepted, and left alone by a window */
     weft__sim_arrivals_drop(iface);
     weft__timer_stop(i->reactor, &iface->arrival);
     weft__job_drop(i->reactor, &iface->rearm);

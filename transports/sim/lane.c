@@ -157,7 +157,7 @@ static void finish(struct sim_lane *lane) {
     }
 }
 
-static void tell_closed(struct sim_lane *lane) {
+void weft__sim_lane_free(struct sim_lane *lane) {
     struct sim_iface *iface = sim_iface(lane);
     struct reactor *r = iface->iface.reactor;
     struct sim_lane **at = &iface->lanes, **in = &lane->fabric->bucket[lane->id % SIM_BUCKETS];
@@ -165,12 +165,13 @@ static void tell_closed(struct sim_lane *lane) {
     *at = lane->next_of_iface;
     while (*in != lane) in = &(*in)->next_of_bucket;
     *in = lane->next_of_bucket;
+    retire_queue(lane, WEFT_ERR_CLOSED);
+    finish(lane);
     if (lane->fin) weft__sim_packet_free(lane->fabric, lane->fin);
     if (lane->hello) weft__sim_packet_free(lane->fabric, lane->hello);
     weft__job_drop(r, &lane->job);
     weft__timer_stop(r, &lane->retry);
     weft__timer_stop(r, &lane->linger);
-    iface->iface.up->closed(&lane->lane);
     weft__bury(r, lane);
 }
 
@@ -180,7 +181,9 @@ static void settle(struct sim_lane *lane) {
     if (settle_one(lane, SIM_LANE_FX_OPEN)) lane->announce(lane);
     if (settle_one(lane, SIM_LANE_FX_BREAK)) lane->lane.iface->up->down(&lane->lane, lane->why);
     finish(lane);
-    if (settle_one(lane, SIM_LANE_FX_TELL_CLOSED)) tell_closed(lane);
+    if (!settle_one(lane, SIM_LANE_FX_TELL_CLOSED)) return;
+    lane->lane.iface->up->closed(&lane->lane);
+    weft__sim_lane_free(lane);
 }
 
 void weft__sim_lane_step(struct sim_lane *lane, enum sim_lane_event event) {

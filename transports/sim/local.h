@@ -153,6 +153,7 @@ void weft__sim_retire(struct sim_lane *lane, struct sim_packet *p,
 void weft__sim_announce_up(struct sim_lane *lane);
 void weft__sim_announce_accepted(struct sim_lane *lane);
 void weft__sim_close(struct lane *lane, bool flush);
+void weft__sim_lane_free(struct sim_lane *lane); /* without a word */
 
 /* ops.c */
 extern const struct lane_ops weft__sim_ops_idle, weft__sim_ops_up, weft__sim_ops_broken, weft__sim_ops_closed;

@@ -1,0 +1,422 @@
+/* The life of a lane with a window: its machines, its timer, and what it tells its owner. */
+#include "window_local.h"
+#include <stddef.h>
+
+#define OF_CONN(m)  ((struct window_lane *)((char *)(m)-offsetof(struct window_lane, conn)))
+#define OF_WIN(m)   ((struct window_lane *)((char *)(m)-offsetof(struct window_lane, win)))
+#define OF_JOB(j)   ((struct window_lane *)((char *)(j)-offsetof(struct window_lane, job)))
+#define OF_TIMER(t) ((struct window_lane *)((char *)(t)-offsetof(struct window_lane, timer)))
+
+/* ---- the machine of a conversation ---------------------------------------------------------------------------- */
+
+#define FSM_NAME   conn
+#define FSM_PREFIX CONN
+#include <fsm/define.h>
+
+static void conn_act_greet(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_HELLO);
+    fsm_effect(m, CONN_FX_ARM);
+}
+
+static void conn_act_greet_again(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_HELLO);
+    fsm_effect(m, CONN_FX_BACK_OFF);
+}
+
+static void conn_act_wait(struct fsm *m) {
+    fsm_effect(m, CONN_FX_ARM);
+}
+
+static void know_peer(struct fsm *m) {
+    struct window_conn *c = (struct window_conn *)m;
+    if (!c->peer_tag) c->peer_tag = c->heard_tag;
+}
+
+static void conn_act_welcome(struct fsm *m) {
+    know_peer(m);
+    fsm_effect(m, CONN_FX_SEND_WELCOME);
+    fsm_effect(m, CONN_FX_ARM);
+}
+
+static void conn_act_welcome_again(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_WELCOME);
+    fsm_effect(m, CONN_FX_BACK_OFF);
+}
+
+static void conn_act_answer(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_WELCOME);
+}
+
+static void conn_act_open(struct fsm *m) {
+    know_peer(m);
+    fsm_effect(m, CONN_FX_DISARM);
+    fsm_effect(m, CONN_FX_START);
+    fsm_effect(m, CONN_FX_SEND_ACK);
+    fsm_effect(m, CONN_FX_TELL_UP);
+}
+
+static void conn_act_meet(struct fsm *m) {
+    fsm_effect(m, CONN_FX_DISARM);
+    fsm_effect(m, CONN_FX_START);
+    fsm_effect(m, CONN_FX_TELL_ACCEPTED);
+}
+
+/* Our acknowledgement was lost. */
+static void conn_act_prove(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_ACK);
+}
+
+static void conn_act_disown(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_ECHO);
+    conn_act_end(m);
+}
+
+static void conn_act_down(struct fsm *m) {
+    fsm_effect(m, CONN_FX_DISARM);
+    fsm_effect(m, CONN_FX_DISCARD);
+    fsm_effect(m, CONN_FX_STOP);
+    fsm_effect(m, CONN_FX_TELL_DOWN);
+}
+
+static void conn_act_reset(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_ECHO);
+    conn_act_down(m);
+}
+
+static void conn_act_expel(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_RST);
+    conn_act_down(m);
+}
+
+static void conn_act_echo(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_ECHO);
+}
+
+static void conn_act_finish(struct fsm *m) {
+    fsm_effect(m, CONN_FX_DISCARD);
+    fsm_effect(m, CONN_FX_ARM_CLOSE);
+    fsm_effect(m, CONN_FX_SEND_FIN);
+}
+
+static void conn_act_abort(struct fsm *m) {
+    fsm_effect(m, CONN_FX_DISCARD);
+    fsm_effect(m, CONN_FX_STOP);
+    fsm_effect(m, CONN_FX_ARM_CLOSE);
+    fsm_effect(m, CONN_FX_SEND_RST);
+    fsm_effect(m, CONN_FX_ARM);
+}
+
+static void conn_act_abort_again(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_RST);
+    fsm_effect(m, CONN_FX_BACK_OFF);
+}
+
+static void conn_act_end(struct fsm *m) {
+    fsm_effect(m, CONN_FX_DISARM);
+    fsm_effect(m, CONN_FX_DISCARD);
+    fsm_effect(m, CONN_FX_STOP);
+    fsm_effect(m, CONN_FX_CLOSE_RAW);
+}
+
+static void conn_act_echo_end(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_ECHO);
+    conn_act_end(m);
+}
+
+static void conn_act_cut(struct fsm *m) {
+    fsm_effect(m, CONN_FX_SEND_RST);
+    conn_act_end(m);
+}
+
+static void conn_act_closed(struct fsm *m) {
+    fsm_effect(m, CONN_FX_TELL_CLOSED);
+}
+
+static void conn_act_forget(struct fsm *m) {
+    fsm_effect(m, CONN_FX_FORGET);
+}
+
+/* ---- what it asks for ------------------------------------------------------------------------------------- */
+
+static uint64_t now(const struct window_lane *wl) {
+    return weft__now(window_reactor(wl));
+}
+
+/* Words go with the next settling, and before the raw lane closes. */
+static void say(struct window_lane *wl, enum window_kind kind) {
+    wl->words |= 1u << kind;
+    weft__job_post(window_reactor(wl), &wl->job);
+}
+
+static void arm(struct window_lane *wl) {
+    wl->word_since = now(wl);
+    wl->word_rto = WINDOW_RTO_FIRST;
+    wl->word_at = wl->word_since + wl->word_rto;
+    weft__window_expect(wl, wl->word_at);
+}
+
+static void back_off(struct window_lane *wl) {
+    wl->word_rto = wl->word_rto > WINDOW_RTO_MAX / 2 ? WINDOW_RTO_MAX : 2 * wl->word_rto;
+    wl->word_at = now(wl) + wl->word_rto;
+    weft__window_expect(wl, wl->word_at);
+}
+
+static void arm_close(struct window_lane *wl) {
+    const weft_context_t *context = weft__reactor_context(window_reactor(wl));
+    wl->close_at = now(wl) + weft__setting_u64(context, SETTING_CLOSE_TIMEOUT) * 1000000;
+    weft__window_expect(wl, wl->close_at);
+}
+
+static void start(struct window_lane *wl) {
+    weft__window_init(&wl->win, &weft__window_port, wl->conn.fsm.id, wl->conn.my_tag, wl->conn.peer_tag);
+    wl->lane.ops = &weft__window_ops_up;
+    wl->deliver = weft__window_deliver;
+}
+
+static void discard(struct window_lane *wl) {
+    wl->deliver = weft__window_discard;
+    wl->lane.ops = &weft__window_ops_closed;
+    weft__window_purge(wl);
+}
+
+/* Nothing is owed to an owner who closed: he waits for the last word only. */
+static void stop(struct window_lane *wl) {
+    bool his = wl->conn.fsm.state != CONN_DOWN;
+    fsm_step(&wl->win.fsm, WINDOW_EV_STOP);
+    weft__window_drop(wl, his ? WEFT_ERR_CANCELLED : wl->why);
+    wl->due &= ~(1u << CONN_FX_TELL_UP | 1u << CONN_FX_TELL_ACCEPTED | 1u << CONN_FX_TELL_DOWN);
+    weft__job_post(window_reactor(wl), &wl->job);
+}
+
+static void close_raw(struct window_lane *wl) {
+    weft__window_pump(wl); /* the last words */
+    wl->words = 0;
+    wl->close_at = WINDOW_NEVER;
+    if (wl->blocked) wl->raw->ops->pending_remove(wl->raw, &wl->raw_pending);
+    wl->blocked = false;
+    wl->raw->ops->close(wl->raw, false);
+}
+
+static void owe(struct window_lane *wl, enum conn_effect effect) {
+    wl->due |= 1u << effect;
+    weft__job_post(window_reactor(wl), &wl->job);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct window_lane *wl = OF_CONN(m);
+    switch ((enum conn_effect)effect) {
+    case CONN_FX_SEND_HELLO: say(wl, WINDOW_HELLO); break;
+    case CONN_FX_SEND_WELCOME: say(wl, WINDOW_WELCOME); break;
+    case CONN_FX_SEND_ACK: say(wl, WINDOW_ACK); break;
+    case CONN_FX_SEND_RST: say(wl, WINDOW_RST); break;
+    case CONN_FX_SEND_ECHO: say(wl, WINDOW_ECHO); break;
+    case CONN_FX_SEND_FIN: weft__window_queue_fin(wl); break;
+    case CONN_FX_ARM: arm(wl); break;
+    case CONN_FX_BACK_OFF: back_off(wl); break;
+    case CONN_FX_DISARM: wl->word_at = WINDOW_NEVER; break;
+    case CONN_FX_ARM_CLOSE: arm_close(wl); break;
+    case CONN_FX_START: start(wl); break;
+    case CONN_FX_STOP: stop(wl); break;
+    case CONN_FX_DISCARD: discard(wl); break;
+    case CONN_FX_TELL_DOWN:
+        wl->lane.ops = &weft__window_ops_down;
+        owe(wl, CONN_FX_TELL_DOWN);
+        break;
+    case CONN_FX_TELL_UP:
+    case CONN_FX_TELL_ACCEPTED:
+    case CONN_FX_TELL_CLOSED:
+    case CONN_FX_FORGET: owe(wl, (enum conn_effect)effect); break;
+    case CONN_FX_CLOSE_RAW: close_raw(wl); break;
+    case CONN_N_EFFECTS: break;
+    }
+}
+
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    weft__log(weft__reactor_context(window_reactor(OF_CONN(m))), WEFT_LOG_ERROR, "window",
+              "lane %u: %s in state %s", m->id, m->port->machine->event_name[event], fsm_state_name(m));
+}
+
+static const struct fsm_port conn_port = {&weft__conn_machine, on_effect, on_fail};
+
+/* Which numbered frames a state listens to. */
+static void listen_as(struct window_lane *wl) {
+    static void (*const take[CONN_N_STATES])(struct window_lane *, const struct window_frame *) = {
+        [CONN_NEW] = weft__window_ignore,    [CONN_FRESH] = weft__window_disown,
+        [CONN_SYN] = weft__window_ignore,    [CONN_GREETED] = weft__window_prove,
+        [CONN_CROSSED] = weft__window_prove, [CONN_UP] = weft__window_take,
+        [CONN_DOWN] = weft__window_take,     [CONN_FINISH] = weft__window_take,
+        [CONN_RESET] = weft__window_ignore,  [CONN_ENDING] = weft__window_ignore,
+        [CONN_HIDING] = weft__window_ignore, [CONN_CLOSED] = weft__window_ignore,
+    };
+    wl->take = take[wl->conn.fsm.state];
+}
+
+void weft__window_step(struct window_lane *wl, enum conn_event event) {
+    fsm_step(&wl->conn.fsm, event);
+    listen_as(wl);
+}
+
+/* ---- what the window's machine asks for ------------------------------------------------------------------------ */
+
+static void arm_resend(struct window_lane *wl, bool progress) {
+    uint64_t at = now(wl);
+    if (progress) wl->progress_at = at;
+    wl->resend_at = at + wl->time.rto;
+    weft__window_expect(wl, wl->resend_at);
+}
+
+static void ack_soon(struct window_lane *wl) {
+    if (wl->unacked >= WINDOW_ACK_EVERY) return say(wl, WINDOW_ACK);
+    if (wl->ack_at != WINDOW_NEVER) return;
+    wl->ack_at = now(wl) + WINDOW_ACK_DELAY;
+    weft__window_expect(wl, wl->ack_at);
+}
+
+static void on_window_effect(struct fsm *m, unsigned effect) {
+    struct window_lane *wl = OF_WIN(m);
+    switch ((enum window_effect)effect) {
+    case WINDOW_FX_SEND:
+        wl->to_send |= window_bit(wl->win.out);
+        wl->again |= window_bit(wl->win.out);
+        break;
+    case WINDOW_FX_ARM: arm_resend(wl, true); break;
+    case WINDOW_FX_DISARM: wl->resend_at = WINDOW_NEVER; break;
+    case WINDOW_FX_BACK_OFF:
+        window_time_back_off(&wl->time);
+        arm_resend(wl, false);
+        break;
+    case WINDOW_FX_ACK_SOON: ack_soon(wl); break;
+    case WINDOW_FX_ACK_NOW: say(wl, WINDOW_ACK); break;
+    case WINDOW_N_EFFECTS: break;
+    }
+}
+
+static void on_window_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    OF_WIN(m)->violated = true;
+}
+
+const struct fsm_port weft__window_port = {&weft__window_machine, on_window_effect, on_window_fail};
+
+/* ---- time ---------------------------------------------------------------------------------------------- */
+
+void weft__window_expect(struct window_lane *wl, uint64_t at) {
+    if (at < wl->timer.at || !weft__timer_running(&wl->timer))
+        (void)weft__timer_start(window_reactor(wl), &wl->timer, at);
+}
+
+static uint64_t nearest(const struct window_lane *wl) {
+    uint64_t at = wl->resend_at < wl->ack_at ? wl->resend_at : wl->ack_at;
+    if (wl->word_at < at) at = wl->word_at;
+    return wl->close_at < at ? wl->close_at : at;
+}
+
+static void resend(struct window_lane *wl, uint64_t at) {
+    if (at - wl->progress_at < window_iface(wl)->patience) return fsm_step(&wl->win.fsm, WINDOW_EV_TIMEOUT);
+    wl->why = WEFT_ERR_PEER_FAILED;
+    weft__window_step(wl, CONN_EV_GIVE_UP);
+}
+
+static void ask_again(struct window_lane *wl, uint64_t at) {
+    bool patient = at - wl->word_since < window_iface(wl)->patience;
+    wl->why = WEFT_ERR_PEER_FAILED;
+    weft__window_step(wl, patient ? CONN_EV_TIMEOUT : CONN_EV_GIVE_UP);
+}
+
+/* The timer stands at the earliest time it was ever asked for: what moved on meanwhile finds it too early. */
+static void fire(struct timer *timer) {
+    struct window_lane *wl = OF_TIMER(timer);
+    uint64_t at = now(wl);
+    (void)weft__timer_start(window_reactor(wl), timer, WINDOW_NEVER); /* its place in the heap was just left */
+    if (wl->ack_at <= at) {
+        wl->ack_at = WINDOW_NEVER;
+        say(wl, WINDOW_ACK);
+    }
+    if (wl->resend_at <= at) resend(wl, at);
+    if (wl->word_at <= at) ask_again(wl, at);
+    if (wl->close_at <= at) {
+        wl->close_at = WINDOW_NEVER;
+        weft__window_step(wl, CONN_EV_LATE);
+    }
+    weft__window_expect(wl, nearest(wl));
+    weft__window_settle(wl);
+}
+
+/* ---- what it tells ----------------------------------------------------------------------------------------- */
+
+static bool owed(struct window_lane *wl, enum conn_effect effect) {
+    bool is = wl->due >> effect & 1;
+    wl->due &= ~(1u << effect);
+    return is;
+}
+
+void weft__window_settle(struct window_lane *wl) {
+    const struct iface_up *up = wl->lane.iface->up;
+    weft__window_release(wl);
+    weft__window_finish(wl);
+    if (owed(wl, CONN_FX_TELL_UP)) up->up(&wl->lane);
+    if (owed(wl, CONN_FX_TELL_ACCEPTED)) up->accepted(&wl->lane, wl->listen_arg);
+    if (owed(wl, CONN_FX_TELL_DOWN)) up->down(&wl->lane, wl->why);
+    weft__window_retry(wl);
+    weft__window_pump(wl);
+    weft__window_finish(wl);
+    bool last_word = owed(wl, CONN_FX_TELL_CLOSED), forgotten = owed(wl, CONN_FX_FORGET);
+    if (last_word) up->closed(&wl->lane);
+    if (last_word || forgotten) weft__window_lane_free(wl);
+}
+
+static void run(struct job *job) {
+    weft__window_settle(OF_JOB(job));
+}
+
+/* ---- making and closing one ---------------------------------------------------------------------------------- */
+
+struct window_lane *weft__window_lane_new(struct window_iface *iface, struct lane *raw) {
+    struct reactor *r = iface->iface.reactor;
+    struct window_lane *wl = weft__new(iface, struct window_lane);
+    if (!wl) return NULL;
+    wl->timer.fire = fire;
+    wl->fin = weft__window_message_new(iface, 0);
+    if (!wl->fin || weft__timer_start(r, &wl->timer, WINDOW_NEVER) < 0) {
+        if (wl->fin) weft__window_message_free(iface, wl->fin);
+        talloc_free(wl);
+        return NULL;
+    }
+    wl->lane = (struct lane){&weft__window_ops_idle, &iface->iface, NULL};
+    wl->raw = raw;
+    raw->owner = wl;
+    wl->job.run = run;
+    wl->last = &wl->first;
+    wl->finished_last = &wl->finished;
+    wl->pending_last = &wl->pending;
+    wl->raw_pending.retry = weft__window_pump_retry;
+    wl->resend_at = wl->ack_at = wl->close_at = wl->word_at = WINDOW_NEVER;
+    window_time_init(&wl->time);
+    fsm_init(&wl->conn.fsm, &conn_port, CONN_NEW, ++iface->n_lanes);
+    do wl->conn.my_tag = (uint32_t)weft__random(r);
+    while (!wl->conn.my_tag);
+    weft__window_init(&wl->win, &weft__window_port, wl->conn.fsm.id, wl->conn.my_tag, 0);
+    wl->deliver = weft__window_discard;
+    listen_as(wl);
+    wl->next = iface->lanes;
+    wl->link = &iface->lanes;
+    if (wl->next) wl->next->link = &wl->next;
+    iface->lanes = wl;
+    return wl;
+}
+
+void weft__window_lane_free(struct window_lane *wl) {
+    struct reactor *r = window_reactor(wl);
+    *wl->link = wl->next;
+    if (wl->next) wl->next->link = wl->link;
+    weft__window_release_held(wl);
+    if (wl->fin) weft__window_message_free(window_iface(wl), wl->fin);
+    weft__timer_stop(r, &wl->timer);
+    weft__job_drop(r, &wl->job);
+    weft__bury(r, wl);
+}
+
+void weft__window_close(struct lane *lane, bool flush) {
+    struct window_lane *wl = (struct window_lane *)lane;
+    weft__window_step(wl, flush ? CONN_EV_CLOSE : CONN_EV_ABORT);
+    weft__job_post(lane->iface->reactor, &wl->job);
+}

@@ -1,0 +1,189 @@
+/* Frames that come in: told apart, put in their place, delivered once. */
+#include "window_local.h"
+#include <string.h>
+
+/* ---- memory for what is not yet whole --------------------------------------------------------------------- */
+
+static struct window_held *held_new(struct window_iface *iface) {
+    struct window_held *h = iface->frames;
+    if (!h) return weft__alloc(iface, sizeof *h + iface->fragment, "struct window_held");
+    iface->frames = h->next;
+    return h;
+}
+
+static void held_free(struct window_iface *iface, struct window_held *h) {
+    h->next = iface->frames;
+    iface->frames = h;
+}
+
+static bool keep(struct window_lane *wl, const struct window_frame *f) {
+    struct window_held *h = held_new(window_iface(wl));
+    if (!h) return false;
+    h->frame = *f;
+    h->frame.data = h->data;
+    if (f->len) memcpy(h->data, f->data, f->len);
+    wl->held[f->seq % WINDOW_FRAMES] = h;
+    return true;
+}
+
+void weft__window_release_held(struct window_lane *wl) {
+    for (unsigned i = 0; i < WINDOW_FRAMES; i++) {
+        if (wl->held[i]) held_free(window_iface(wl), wl->held[i]);
+        wl->held[i] = NULL;
+    }
+}
+
+/* Before the first fragment is taken, so that none is acknowledged that has no place. */
+static bool reserve_whole(struct window_lane *wl) {
+    if (!wl->whole) wl->whole = weft__alloc(wl, window_iface(wl)->whole, "window message");
+    return wl->whole != NULL;
+}
+
+/* ---- in its place -------------------------------------------------------------------------------------- */
+
+static void violate(struct window_lane *wl, const char *what) {
+    weft__log_limited(weft__reactor_context(window_reactor(wl)), WEFT_LOG_WARN, "window", "the peer sent %s", what);
+    wl->why = WEFT_ERR_PROTOCOL;
+    weft__count(window_reactor(wl))->violations++;
+    weft__window_step(wl, CONN_EV_BROKEN);
+}
+
+static void add_fragment(struct window_lane *wl, const struct window_frame *f) {
+    size_t len = wl->whole_len + f->len;
+    if (len > window_iface(wl)->whole) return violate(wl, "a message beyond the limit");
+    if (wl->whole_len && (f->id != wl->whole_id || f->more + 1 != wl->whole_more))
+        return violate(wl, "fragments out of line");
+    if (f->len == 0) return violate(wl, "an empty fragment");
+    memcpy(wl->whole + wl->whole_len, f->data, f->len);
+    wl->whole_len = len;
+    wl->whole_more = f->more;
+    wl->whole_id = f->id;
+    if (f->more) return;
+    wl->whole_len = 0;
+    wl->lane.iface->up->am[f->id](&wl->lane, wl->whole, len);
+}
+
+void weft__window_deliver(struct window_lane *wl, const struct window_frame *f) {
+    if (f->kind == WINDOW_FIN) {
+        wl->why = WEFT_ERR_PEER_CLOSED;
+        weft__window_step(wl, CONN_EV_FIN);
+    } else if (f->more || wl->whole_len) {
+        add_fragment(wl, f);
+    } else {
+        wl->lane.iface->up->am[f->id](&wl->lane, f->data, f->len);
+    }
+}
+
+void weft__window_discard(struct window_lane *wl, const struct window_frame *f) {}
+
+/* The frame, and those that waited for it. A handler may close the lane; `deliver` knows. */
+static void deliver(struct window_lane *wl, const struct window_frame *f, uint32_t seq) {
+    wl->deliver(wl, f);
+    while (++seq != wl->win.expected) {
+        struct window_held *h = wl->held[seq % WINDOW_FRAMES];
+        wl->held[seq % WINDOW_FRAMES] = NULL;
+        if (!h) continue; /* the lane went down meanwhile, and let them go */
+        wl->deliver(wl, &h->frame);
+        held_free(window_iface(wl), h);
+    }
+}
+
+static void take_ack(struct window_lane *wl, const struct window_frame *f) {
+    enum window_event event = weft__window_ack(&wl->win, f->ack, f->sack);
+    if (event == WINDOW_EV_ACK_OLD) return;
+    uint32_t last = f->ack - 1;
+    if (event != WINDOW_EV_ACK_BEYOND && last + 1 != wl->win.una && !(wl->again & window_bit(last)))
+        window_time_sample(&wl->time, weft__now(window_reactor(wl)) - wl->sent_at[last % WINDOW_FRAMES]);
+    fsm_step(&wl->win.fsm, event);
+    weft__window_release(wl);
+}
+
+static void take_numbered(struct window_lane *wl, const struct window_frame *f) {
+    enum window_event event = weft__window_frame(&wl->win, f->seq);
+    if (f->more && !reserve_whole(wl)) return;
+    if (event == WINDOW_EV_FRAME_EARLY && !keep(wl, f)) return;
+    weft__count(window_reactor(wl))->duplicates += event == WINDOW_EV_FRAME_OLD;
+    wl->unacked++;
+    fsm_step(&wl->win.fsm, event);
+    if (event == WINDOW_EV_FRAME || event == WINDOW_EV_FRAME_FILLS) deliver(wl, f, f->seq);
+}
+
+void weft__window_take(struct window_lane *wl, const struct window_frame *f) {
+    wl->violated = false;
+    take_ack(wl, f);
+    if (f->kind != WINDOW_ACK && !wl->violated) take_numbered(wl, f);
+    if (wl->violated) violate(wl, "a number out of the window");
+}
+
+/* ---- by state ------------------------------------------------------------------------------------------ */
+
+void weft__window_ignore(struct window_lane *wl, const struct window_frame *f) {}
+
+void weft__window_disown(struct window_lane *wl, const struct window_frame *f) {
+    wl->echo_tag = f->tag;
+    weft__window_step(wl, CONN_EV_STRANGER);
+}
+
+/* Its owner hears of the lane before it hears the message. */
+void weft__window_prove(struct window_lane *wl, const struct window_frame *f) {
+    weft__window_step(wl, CONN_EV_PROOF);
+    weft__window_settle(wl);
+    wl->take(wl, f);
+}
+
+/* ---- what kind of frame it is -------------------------------------------------------------------------------- */
+
+static void stranger(struct window_lane *wl, uint32_t tag) {
+    wl->echo_tag = tag;
+    weft__window_step(wl, CONN_EV_STRANGER);
+}
+
+static void on_hello(struct window_lane *wl, const struct window_frame *f) {
+    if (f->version != WINDOW_VERSION) return stranger(wl, f->my_tag);
+    if (wl->conn.peer_tag && wl->conn.peer_tag != f->my_tag) return; /* of another conversation */
+    wl->conn.heard_tag = f->my_tag;
+    weft__window_step(wl, wl->conn.peer_tag ? CONN_EV_HELLO_AGAIN : CONN_EV_HELLO);
+}
+
+static void on_welcome(struct window_lane *wl, const struct window_frame *f) {
+    if (f->tag != wl->conn.my_tag || f->version != WINDOW_VERSION) return stranger(wl, f->tag);
+    if (wl->conn.peer_tag && wl->conn.peer_tag != f->my_tag) return;
+    wl->conn.heard_tag = f->my_tag;
+    weft__window_step(wl, CONN_EV_WELCOME);
+}
+
+static void on_numbered(struct window_lane *wl, const struct window_frame *f) {
+    if (f->tag != wl->conn.my_tag) return stranger(wl, f->tag);
+    wl->take(wl, f);
+}
+
+static void on_rst(struct window_lane *wl, const struct window_frame *f) {
+    if (f->tag != wl->conn.my_tag) return stranger(wl, f->tag);
+    wl->echo_tag = wl->conn.peer_tag;
+    wl->why = WEFT_ERR_PEER_CLOSED;
+    weft__window_step(wl, CONN_EV_RST);
+}
+
+/* An answer, which is not answered: two ends that do not know each other must come to rest. */
+static void on_echo(struct window_lane *wl, const struct window_frame *f) {
+    if (f->tag != wl->conn.my_tag && f->tag != wl->conn.peer_tag) return;
+    wl->why = wl->conn.peer_tag ? WEFT_ERR_PEER_FAILED : WEFT_ERR_REFUSED;
+    weft__window_step(wl, CONN_EV_ECHO);
+}
+
+void weft__window_on_frame(struct lane *raw, const void *data, size_t len) {
+    static void (*const on[WINDOW_N_KINDS])(struct window_lane *, const struct window_frame *) = {
+        [WINDOW_HELLO] = on_hello,  [WINDOW_WELCOME] = on_welcome, [WINDOW_DATA] = on_numbered,
+        [WINDOW_ACK] = on_numbered, [WINDOW_FIN] = on_numbered,    [WINDOW_RST] = on_rst,
+        [WINDOW_ECHO] = on_echo,
+    };
+    struct window_lane *wl = raw->owner;
+    struct window_frame f;
+    if (!wl) return; /* there was no memory for it */
+    if (!weft__window_decode(data, len, &f) || f.len > window_iface(wl)->fragment) {
+        weft__count(window_reactor(wl))->violations++;
+        return;
+    }
+    on[f.kind](wl, &f);
+    weft__window_settle(wl);
+}
