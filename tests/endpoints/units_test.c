@@ -33,7 +33,7 @@ TEST(iovs_are_cut_and_filled_at_any_offset) {
         for (size_t len = 0; at + len <= 13; len++) {
             memset(out, 0, sizeof out);
             weft__iov_gather(out, iov, 4, at, len);
-            CHECK(memcmp(out, "abcdefghijklm" + at, len) == 0 && out[len] == 0);
+            CHECK(memcmp(out, &"abcdefghijklm"[at], len) == 0 && out[len] == 0);
             memset(back, 0, sizeof back);
             weft_iov_t to[] = {{back[0], 4}, {back[1], 2}, {back[2], 7}};
             weft__iov_scatter(to, 3, at, out, len);
@@ -41,7 +41,7 @@ TEST(iovs_are_cut_and_filled_at_any_offset) {
             memcpy(joined, back[0], 4);
             memcpy(joined + 4, back[1], 2);
             memcpy(joined + 6, back[2], 7);
-            CHECK(memcmp(joined + at, "abcdefghijklm" + at, len) == 0);
+            CHECK(memcmp(joined + at, &"abcdefghijklm"[at], len) == 0);
             size_t got = len;
             size_t n = weft__iov_slice(slice, 4, iov, 4, at, &got);
             CHECK_EQ(got, len);
