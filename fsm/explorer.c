@@ -62,7 +62,8 @@ static void enqueue(struct exploration *x, const struct explore_message *msg) {
         if (x->model->channel.soup && same_message(&w->message[i], msg)) return;
         queued += w->message[i].from == msg->from && w->message[i].to == msg->to;
     }
-    if (w->n_messages == EXPLORE_MESSAGES || (x->model->channel.capacity && queued == x->model->channel.capacity))
+    if (w->n_messages == live_room(x->model) ||
+        (x->model->channel.capacity && queued == x->model->channel.capacity))
         x->live.overflow = true;
     else
         w->message[w->n_messages++] = *msg;
@@ -243,6 +244,7 @@ static unsigned lie_moves(struct exploration *x, unsigned peer, struct move *mov
     const struct fsm_machine *machine = x->model->role[peer]->machine;
     struct explore_message msg;
     unsigned n = 0;
+    if (x->model->listens && !x->model->listens(&x->live.world, peer)) return 0;
     for (unsigned event = 0; event < machine->n_events; event++)
         for (unsigned choice = 0; machine->from_peer >> event & 1 && n < room; choice++) {
             struct move move = {MOVE_LIE, peer, event, choice};
@@ -488,7 +490,8 @@ static bool fits(const struct explore_model *model) {
         if (role->size > EXPLORE_STRUCT || role->n_locals > EXPLORE_LOCALS || role->machine->n_effects > 64)
             return false;
     }
-    return model->n_peers <= EXPLORE_PEERS;
+    return model->n_peers <= EXPLORE_PEERS && model->channel.room <= EXPLORE_MESSAGES &&
+           model->payload <= EXPLORE_PAYLOAD;
 }
 
 bool explore(const struct explore_model *model, struct explore_result *result) {

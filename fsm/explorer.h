@@ -107,7 +107,8 @@ struct explore_channel {
     bool soup;    /* holds every message ever sent, each deliverable at any time, any number of times, or never */
     bool reorder; /* any message may be delivered next */
     uint8_t losses, repeats;
-    uint8_t capacity; /* of each queue; 0: no bound but EXPLORE_MESSAGES */
+    uint8_t capacity; /* of each queue; 0: no bound but `room` */
+    uint8_t room;     /* of all together; 0: EXPLORE_MESSAGES. A state is kept in so much memory. */
 };
 
 struct explore_model {
@@ -117,13 +118,14 @@ struct explore_model {
     bool equal_peers; /* peers of one role may change places: their structs name no peer */
     uint8_t hostile;  /* bits: peers that say anything at any time, and whose machine is not run */
     struct explore_channel channel;
+    uint8_t payload;     /* bytes of payload that messages have, up to EXPLORE_PAYLOAD */
     unsigned max_states; /* 0: a million */
 
     /* Completes what an effect sends to `msg->to`, from the sender's plain struct. False: nothing is sent there. */
     bool (*say)(const struct fsm *from, unsigned effect, struct explore_message *msg);
     /* Puts a payload into the receiver's plain struct and names the event. False: the decoder drops it. */
     bool (*hear)(struct fsm *to, const struct explore_message *msg, unsigned *event_p);
-    /* False: what comes to this peer waits in its queue. NULL: all listen always. */
+    /* False: what comes to this peer waits, lies too. NULL: all listen always. */
     bool (*listens)(const struct explore_world *w, unsigned peer);
     /* Payload number `choice` of a lie; false: there are no more. NULL: `hear` is not asked, the event comes as it is. */
     bool (*lie)(const struct fsm *to, unsigned choice, struct explore_message *msg);

@@ -6,10 +6,14 @@ static size_t peer_size(const struct explore_role *role) {
     return role->size + role->n_locals + sizeof(uint64_t) + role->machine->n_effects;
 }
 
+static size_t message_size(const struct explore_model *model) {
+    return offsetof(struct explore_message, payload) + model->payload;
+}
+
 size_t live_size(const struct explore_model *model) {
     size_t size = 4; /* losses, repeats, out, n_messages */
     for (unsigned i = 0; i < model->n_peers; i++) size += peer_size(model->role[i]);
-    return size + EXPLORE_MESSAGES * sizeof(struct explore_message);
+    return size + live_room(model) * message_size(model);
 }
 
 /* Pointers and names are the same in every state that is kept: they are put back on load. */
@@ -71,7 +75,8 @@ static void keep_as(const struct live *l, const struct explore_model *model, uns
         sorted[i].to = place_of[sorted[i].to];
     }
     sort_messages(sorted, w->n_messages, model->channel.soup || model->channel.reorder);
-    memcpy(at, sorted, sizeof sorted);
+    for (unsigned i = 0; i < live_room(model); i++, at += message_size(model))
+        memcpy(at, &sorted[i], message_size(model));
 }
 
 static bool may_swap(const struct explore_model *model, unsigned a, unsigned b) {
@@ -135,5 +140,6 @@ void live_load(struct live *l, const struct explore_model *model, const struct f
     l->repeats = *kept++;
     w->out = *kept++;
     w->n_messages = *kept++;
-    memcpy(w->message, kept, sizeof w->message);
+    for (unsigned i = 0; i < live_room(model); i++, kept += message_size(model))
+        memcpy(&w->message[i], kept, message_size(model));
 }

@@ -18,6 +18,9 @@ struct live {
 /* A permutation: place i of the kept state holds what was peer p[i]. */
 typedef uint8_t places[EXPLORE_PEERS];
 
+static inline unsigned live_room(const struct explore_model *model) {
+    return model->channel.room ? model->channel.room : EXPLORE_MESSAGES;
+}
 size_t live_size(const struct explore_model *model);
 void live_load(struct live *l, const struct explore_model *model, const struct fsm_port *ports,
                const unsigned char *kept);
