@@ -4,6 +4,7 @@
  * here, as a binding's callback would make it there.
  */
 #include "hosts.h"
+#include "traffic.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -16,8 +17,10 @@ extern char **environ;
 static const char script[] = "import asyncio, os, sys\n"
                              "loop = asyncio.new_event_loop()\n"
                              "def ready():\n"
-                             "    os.write(3, b'r')\n"
-                             "    if not os.read(3, 1): loop.stop()\n"
+                             "    try:\n"
+                             "        os.write(3, b'r')\n"
+                             "        if not os.read(3, 1): loop.stop()\n"
+                             "    except OSError: loop.stop()\n" /* the test ended meanwhile */
                              "loop.add_reader(4, ready)\n"
                              "loop.add_reader(3, loop.stop)\n" /* between reports only the end is to be read */
                              "os.write(3, b'u')\n"
@@ -71,4 +74,7 @@ static const struct host host_asyncio = {
 
 TEST(wakes_asyncio) {
     CHECK(scenarios_pass(&host_asyncio));
+}
+TEST(messages_wake_asyncio) {
+    CHECK(traffic_passes(&host_asyncio));
 }

@@ -1,5 +1,6 @@
 /* Every promise of the wakeup contract inside GLib's main loop, through the worker's fd. */
 #include "hosts.h"
+#include "traffic.h"
 #include <glib-unix.h>
 #include <tests/harness.h>
 
@@ -46,4 +47,7 @@ static const struct host host_glib = {.name = "GLib", .open = open_glib, .step =
 
 TEST(wakes_glib) {
     CHECK(scenarios_pass(&host_glib));
+}
+TEST(messages_wake_glib) {
+    CHECK(traffic_passes(&host_glib));
 }

@@ -1,5 +1,6 @@
 /* Every promise of the wakeup contract inside libuv, through the worker's fd. */
 #include "hosts.h"
+#include "traffic.h"
 #include <tests/harness.h>
 #include <uv.h>
 
@@ -46,4 +47,7 @@ static const struct host host_uv = {.name = "libuv", .open = open_uv, .step = st
 
 TEST(wakes_libuv) {
     CHECK(scenarios_pass(&host_uv));
+}
+TEST(messages_wake_libuv) {
+    CHECK(traffic_passes(&host_uv));
 }
