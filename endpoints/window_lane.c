@@ -260,8 +260,11 @@ void weft__window_step(struct window_lane *wl, enum conn_event event) {
 
 static void arm_resend(struct window_lane *wl, bool progress) {
     uint64_t at = now(wl);
-    if (progress) wl->progress_at = at;
-    wl->resend_at = at + wl->time.rto;
+    if (progress) {
+        wl->progress_at = at;
+        window_time_progress(&wl->time);
+    }
+    wl->resend_at = at + wl->time.backed_off;
     weft__window_expect(wl, wl->resend_at);
 }
 
