@@ -68,6 +68,10 @@ static void warn_all(weft_team_t *team) {
 
 /* ---- endpoints -------------------------------------------------------------------------------------------------------- */
 
+static void ep_up(weft_ep_t *ep, void *arg) {
+    ((struct member *)arg)->up = true;
+}
+
 static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     struct member *member = arg;
     weft_team_t *team = member->team;
@@ -94,7 +98,7 @@ static void ep_closed(weft_status_t status, void *arg) {
 static weft_status_t open_ep(weft_team_t *team, uint32_t rank) {
     struct member *member = &team->member[rank];
     const struct member_record *record = &team->record[rank];
-    weft_ep_params_t params = {.on_error = ep_lost, .arg = member};
+    weft_ep_params_t params = {.on_ready = ep_up, .on_error = ep_lost, .arg = member};
     weft_status_t st =
         weft_connect_address(team->worker, record->address, record->address_len, &params, &member->ep);
     if (st == WEFT_OK) team->n_eps++;
@@ -122,7 +126,10 @@ static void close_eps(weft_team_t *team) {
         weft_ep_t *ep = team->member[r].ep;
         if (!ep) continue;
         team->member[r].ep = NULL;
-        weft_status_t st = weft_ep_close(ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = ep_closed, .arg = team});
+        /* Who never answered, in a team that never was, need not be waited for. */
+        bool flush = team->member[r].up || team->all_came;
+        weft_status_t st = weft_ep_close(ep, flush ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT,
+                                         &(weft_op_t){.done = ep_closed, .arg = team});
         if (st != WEFT_IN_PROGRESS) team->n_eps--;
     }
 }
@@ -193,6 +200,7 @@ static void share_memory(weft_team_t *team) {
 
 static void agreed(weft_team_t *team, weft_status_t status) {
     if (status < 0 || team->status < 0) return; /* the team has failed, with it or after it */
+    team->all_came = true;
     if (team->segment && team->agreed) {
         weft__team_segment_opened(team->segment);
         weft__slots_watch(team);

@@ -25,6 +25,7 @@ struct coll_room {
 struct member {
     struct weft_team *team;
     weft_ep_t *ep; /* NULL: not open */
+    bool up;       /* it has answered */
     bool gone;     /* closed its side in good order: what it sent has come, and nothing more will */
 };
 
@@ -66,6 +67,7 @@ struct weft_team {
     struct poller poller;    /* looks at it */
     bool polling;
     uint32_t agreed; /* the first collective: everybody has the segment */
+    bool all_came;   /* it has ended well */
 };
 
 /* ---- team.c */
