@@ -4,6 +4,8 @@
  */
 #include "tests/harness.h"
 
+#include "shipped.h"
+
 #include <endpoints/machines.h>
 #include <fsm/explorer.h>
 
@@ -303,4 +305,8 @@ TEST(an_accept_that_nobody_answers_is_found) {
     CHECK(!explore(&silent, &result));
     CHECK(strcmp(result.why, "no agreed state can be reached any more") == 0);
     printf("  %s\n", result.trace);
+}
+
+TEST(the_explored_table_is_the_shipped_one) {
+    CHECK(links_shipped("ep", "machines.c"));
 }

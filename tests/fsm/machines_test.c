@@ -4,6 +4,8 @@
 #include <dirent.h>
 #include <fsm/print.h>
 
+#include "shipped.h"
+
 /* The machines of the tests themselves have no pictures. */
 static bool is_of_a_test(const struct fsm_machine *m) {
     return strcmp(m->name, "example") == 0;
@@ -80,4 +82,19 @@ TEST(every_machine_is_drawn_and_nothing_else) {
     }
     closedir(folder);
     CHECK_EQ(odd, 0);
+}
+
+/* The explorer, the simulated transport and the product are in this program, and every table is in it once. */
+TEST(simulation_and_explorer_link_the_shipped_tables) {
+    unsigned n;
+    char symbol[100];
+    CHECK_EQ(symbols_named("explore"), 1);
+    CHECK_EQ(symbols_named("weft_ep_close"), 1);
+    CHECK_EQ(symbols_named("weft__sim_lane_machine"), 1);
+    for (const struct fsm_machine *const *p = fsm_machines(&n); n--; p++) {
+        snprintf(symbol, sizeof symbol, "weft__%s_machine", (*p)->name);
+        CHECK_EQ(symbols_named(symbol), 1);
+        snprintf(symbol, sizeof symbol, "%s_cells", (*p)->name);
+        CHECK_EQ(symbols_named(symbol), 1);
+    }
 }

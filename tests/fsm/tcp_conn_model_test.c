@@ -1,6 +1,8 @@
 /* A dialer and an acceptor of the tcp transport, joined by a stream that keeps order and may break. */
 #include "tests/harness.h"
 
+#include "shipped.h"
+
 #include <fsm/explorer.h>
 #include <transports/tcp/tcp_conn.h>
 
@@ -152,4 +154,8 @@ TEST(a_lingerer_that_misses_the_end_is_found) {
     CHECK(!explore(&bad, &result));
     CHECK(strcmp(result.why, "no agreed state can be reached any more") == 0);
     printf("  %s\n", result.trace);
+}
+
+TEST(the_explored_table_is_the_shipped_one) {
+    CHECK(links_shipped("tcp_conn", "tcp_conn.c"));
 }
