@@ -84,3 +84,11 @@ def summary(places, wanted="NEAR"):
         return statistics.median(values), wanted
     everything = [v for place in PLACES for v in places[place]]
     return (statistics.median(everything), "any") if everything else (None, "none")
+
+
+def ratio(a, b):
+    """Of the medians of two, where both were in the same place, and which; (None, None) where they never were."""
+    for place in ("NEAR", "FAR", "SMT"):
+        if a[place] and b[place]:
+            return statistics.median(a[place]) / statistics.median(b[place]), place
+    return None, None
