@@ -99,6 +99,30 @@ static void stop(struct pair *p, void *arg) {
     for (;;) pair_turn(p);
 }
 
+/* Forks a child that keeps all its descriptors. */
+static void forking(struct pair *p, void *arg) {
+    if (fork() == 0) {
+        sleep(3);
+        _exit(0);
+    }
+    traffic(p, arg);
+}
+
+TEST(a_child_that_keeps_the_socket_does_not_hide_the_death_of_its_parent) {
+    struct peer peer;
+    uint64_t got = 0;
+    peer_open(&peer, forking, NULL);
+    peer.p.a.on_message = count;
+    peer.p.a.arg = &got;
+    CHECK(pair_until(&peer.p, got > 10));
+    kill(peer.pid, SIGKILL);
+    double killed = pair_seconds();
+    CHECK(pair_until(&peer.p, peer.p.a.n_down == 1));
+    CHECK(pair_seconds() - killed < 2);
+    CHECK_EQ(peer.p.a.down, WEFT_ERR_PEER_FAILED);
+    peer_close(&peer);
+}
+
 TEST(a_close_does_not_wait_for_a_stopped_peer_beyond_its_timeout) {
     struct peer peer;
     peer_open(&peer, stop, NULL);

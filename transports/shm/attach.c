@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -279,6 +280,13 @@ static void timer_fired(struct timer *timer) {
     weft__shm_step(lane, SHM_ATTACH_EV_TIMEOUT);
 }
 
+/* Its socket may live on in a child that it forked. */
+static void peer_died(struct watch *watch, int events) {
+    struct shm_lane *lane = (struct shm_lane *)((char *)watch - offsetof(struct shm_lane, death));
+    weft__watch_stop(reactor_of(lane), watch);
+    shutdown(lane->fd, SHUT_RDWR); /* what it said before is still read, and then that it is gone */
+}
+
 struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     static _Thread_local uint32_t next_id;
     if (iface->n_lanes == DOORBELL_LANES) return NULL;
@@ -287,12 +295,13 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     lane->lane = (struct lane){&weft__shm_ops_dialing, &iface->iface, NULL};
     lane->count = weft__count(iface->iface.reactor);
     lane->pending_last = &lane->pending;
-    lane->fd = lane->peer_event_fd = -1;
+    lane->fd = lane->pid_fd = lane->peer_event_fd = -1;
     lane->mine.fd = lane->peers.fd = lane->peer_bell.fd = lane->peer_staging.fd = -1;
     lane->job.run = job_run;
     lane->bulk_job.run = weft__shm_bulk_run;
     lane->timer.fire = timer_fired;
     lane->watch.ready = weft__shm_read;
+    lane->death.ready = peer_died;
     lane->deadline =
         weft__now(iface->iface.reactor) +
         weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_CONNECT_TIMEOUT) * NS_PER_MS;
@@ -304,6 +313,15 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     return lane;
 }
 
+/* A kernel without pidfds, or a peer in another pid namespace, leaves us the socket's hang-up. */
+static weft_status_t watch_process(struct shm_lane *lane) {
+    if (lane->pid == 0 || lane->pid == getpid()) return WEFT_OK;
+    lane->pid_fd = (int)syscall(SYS_pidfd_open, lane->pid, 0);
+    if (lane->pid_fd < 0)
+        return errno == EMFILE || errno == ENFILE ? weft__fail(WEFT_ERR_NO_FDS, "shm: pidfd_open") : WEFT_OK;
+    return weft__watch_start(reactor_of(lane), &lane->death, lane->pid_fd, WATCH_READ);
+}
+
 /* Our own user's, or nobody's. */
 static weft_status_t check_peer(struct shm_lane *lane) {
     struct ucred who;
@@ -312,7 +330,7 @@ static weft_status_t check_peer(struct shm_lane *lane) {
         return weft__fail(WEFT_ERR_IO, "shm: SO_PEERCRED: %s", strerror(errno));
     if (who.uid != geteuid()) return weft__fail(WEFT_ERR_AUTH, "shm: the peer is user %u", (unsigned)who.uid);
     lane->pid = who.pid;
-    return WEFT_OK;
+    return watch_process(lane);
 }
 
 static weft_status_t until_deadline(struct shm_lane *lane) {

@@ -174,9 +174,11 @@ void weft__shm_release(struct shm_lane *lane) {
     weft__shm_leave(lane);
     weft__timer_stop(r, &lane->timer);
     if (lane->watch.events) weft__watch_stop(r, &lane->watch);
+    if (lane->death.events) weft__watch_stop(r, &lane->death);
     if (lane->fd >= 0) close(lane->fd);
+    if (lane->pid_fd >= 0) close(lane->pid_fd);
     if (lane->peer_event_fd >= 0) close(lane->peer_event_fd);
-    lane->fd = lane->peer_event_fd = -1;
+    lane->fd = lane->pid_fd = lane->peer_event_fd = -1;
     lane->ours = NULL;
     lane->theirs = NULL;
     weft__segment_close(&lane->mine);

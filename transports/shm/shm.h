@@ -84,8 +84,8 @@ struct shm_lane {
     struct job job;
     struct timer timer;
     uint64_t deadline;
-    struct watch watch;
-    int fd;
+    struct watch watch, death; /* the socket; the peer's process */
+    int fd, pid_fd;
     unsigned index;  /* in iface->lanes, and in our doorbell */
     pid_t pid;       /* the peer's */
     uint64_t target; /* the worker that was dialled; 0: any */
