@@ -5,6 +5,7 @@
  * check order and content without a copy of what was sent.
  */
 #include "pair.h"
+#include <endpoints/window_lane.h>
 #include <poll.h>
 #include <transports/sim/sim.h>
 
@@ -18,10 +19,28 @@ struct subject {
     S(self, PAIR_ONE_REACTOR) \
     S(shm, 0)                 \
     S(tcp, 0)                 \
-    S(sim, PAIR_VIRTUAL)
+    S(sim, PAIR_VIRTUAL)      \
+    S(window, PAIR_VIRTUAL)   \
+    S(storm, PAIR_VIRTUAL)
 
+/* Two that are not in the register: the endpoints' window around datagrams, over a fair network and over a bad one. */
+static weft_status_t open_window(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    return weft__window_iface_open(r, &weft__transport_sim, params, iface_p);
+}
+static const struct transport weft__transport_window = {"sim", open_window};
+static const struct transport weft__transport_storm = {"sim", open_window};
+
+static struct sim_profile network;
+static void choose_network(const struct transport *transport) {
+    network = transport == &weft__transport_sim ? weft__sim_reliable : weft__sim_datagram;
+    if (transport != &weft__transport_storm) return;
+    network.loss = 200000;
+    network.duplicate = network.reorder = 100000;
+    network.reorder_ns = 20000;
+    network.exhaustion = 50000;
+}
 static void make_network(struct reactor_clock *clock) {
-    weft__sim_use(weft__sim_create(clock, 1, &weft__sim_reliable));
+    weft__sim_use(weft__sim_create(clock, 1, &network));
 }
 
 /* ---- messages --------------------------------------------------------------------------------------------------- */
@@ -164,6 +183,7 @@ static void stream_start(struct stream *s) {
 
 static void begin(struct pair *p, const struct transport *transport, unsigned flags) {
     pattern_make();
+    choose_network(transport);
     pair_clock_made = make_network;
     pair_open(p, transport, flags);
 }
