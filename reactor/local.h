@@ -78,6 +78,7 @@ struct reactor {
     bool loop_is_ours;
     ev_io wake_io;
     ev_timer nearest;
+    uint64_t nearest_at; /* while it runs */
     ev_prepare before_sleep;
     ev_check after_sleep, after_callbacks;
     ev_idle busy;

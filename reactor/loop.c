@@ -69,7 +69,9 @@ static void on_after_callbacks(struct ev_loop *loop, ev_check *w, int revents) {
 
 /* libev counts from the time it last read the clock, so it is made to read it now. */
 void loop_set_timer(struct reactor *r, uint64_t at) {
+    if (ev_is_active(&r->nearest) && at == r->nearest_at) return;
     ev_timer_stop(r->loop, &r->nearest);
+    r->nearest_at = at;
     if (at == UINT64_MAX) return;
     ev_now_update(r->loop);
     uint64_t now = weft__now(r);

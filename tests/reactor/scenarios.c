@@ -381,6 +381,47 @@ static const char *message_in_the_race_window_is_not_lost(const struct host *kin
     return close_host(&host, NULL);
 }
 
+/* The same for what the reactor itself offers to other threads; only its own arming stands between. */
+enum { RACE_CALLS = 20000 };
+struct call_race {
+    struct reactor *r;
+    volatile int done;
+    atomic_int acked;
+};
+
+static void take_call(void *arg) {
+    struct call_race *race = arg;
+    race->done++;
+    atomic_store(&race->acked, race->done);
+}
+
+static void *post_calls(void *arg) {
+    struct call_race *race = arg;
+    unsigned seed = 42;
+    for (int i = 0; i < RACE_CALLS; i++) {
+        while (atomic_load(&race->acked) != i) sched_yield();
+        delay(&seed);
+        if (weft__reactor_call(race->r, take_call, race)) abort();
+    }
+    return NULL;
+}
+
+static const char *call_in_the_race_window_is_not_lost(const struct host *kind) {
+    struct host host;
+    pthread_t thread;
+    struct mailbox slow = {.poller = {poll_mailbox, arm_mailbox, disarm_mailbox, NULL}};
+    open_host(&host, kind);
+    weft__poller_add(host.r, &slow.poller); /* never has anything, but makes arming take its time */
+    settle(&host);
+    struct call_race race = {.r = host.r, .done = 0};
+    pthread_create(&thread, NULL, post_calls, &race);
+    bool all = steps_until(&host, &race.done, RACE_CALLS);
+    if (!all) printf("    lost after %d calls\n", race.done), exit(1);
+    pthread_join(thread, NULL);
+    weft__poller_remove(host.r, &slow.poller);
+    return close_host(&host, NULL);
+}
+
 const struct scenario scenarios[] = {
 #define S(name) \
     { #name, name }
@@ -395,6 +436,7 @@ const struct scenario scenarios[] = {
     S(posted_call_wakes),
     S(idle_worker_is_silent),
     S(message_in_the_race_window_is_not_lost),
+    S(call_in_the_race_window_is_not_lost),
     {NULL, NULL},
 #undef S
 };
