@@ -132,10 +132,9 @@ static void step(struct exploration *x, unsigned peer, unsigned event) {
     struct explore_world *w = &x->live.world;
     struct fsm *m = w->peer[peer];
     x->event = event;
-    x->broken = FSM_NO_CELL;
     x->dead = dead_reason(m, event);
     if (x->dead) x->culprit = peer, x->broken_event = event;
-    fsm_step(m, event);
+    if (x->broken == FSM_NO_CELL) fsm_step(m, event); /* else `hear` has met a fault in another machine */
     if (x->broken != FSM_VIOL || !w->hostile) return;
     x->broken = FSM_NO_CELL, x->dead = NULL;
     if (x->model->role[peer]->after_violation) {
