@@ -154,17 +154,20 @@ int weft__shm_poll(struct poller *poller, unsigned budget) {
     unsigned n = 0;
     if (doorbell_rang(iface->bell)) doorbell_answer(iface->bell, called, iface);
     if (UNLIKELY(iface->chunks_wanted)) reclaim_chunks(iface);
-    for (unsigned i = 0; i < iface->n_active && n < budget;) {
+    /* Each lane gets a share, and the next turn begins where this one ended: a flood on one starves no other. */
+    unsigned i = iface->next_active;
+    for (unsigned left = iface->n_active; left && n < budget && iface->n_active; left--) {
+        if (i >= iface->n_active) i = 0;
         struct shm_lane *lane = iface->active[i];
-        unsigned found = look(lane, budget - n);
+        unsigned share = budget - n < SHM_SHARE ? budget - n : SHM_SHARE, found = look(lane, share);
         n += found;
-        if (i < iface->n_active && iface->active[i] == lane) {
-            if (stays_active(lane, found))
-                i++;
-            else
-                deactivate(lane);
-        }
+        if (i >= iface->n_active || iface->active[i] != lane) continue;
+        if (stays_active(lane, found))
+            i++;
+        else
+            deactivate(lane);
     }
+    iface->next_active = i;
     return (int)n;
 }
 

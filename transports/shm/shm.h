@@ -25,6 +25,7 @@ enum {
     SHM_BULKS = 8,      /* bulk gets that wait in one lane */
     SHM_ATTENDED = 16,  /* rings that a worker looks at without being called */
     SHM_STREAK = 128,   /* messages without a sleep that make a ring attended */
+    SHM_SHARE = 128,    /* messages taken from one lane in one turn */
     SHM_IDLE = 1 << 16, /* fruitless looks after which an attended ring yields its place to another */
     SHM_CONTROL = 4096
 };
@@ -138,7 +139,7 @@ struct shm_iface {
     struct shm_lane **lanes; /* DOORBELL_LANES */
     unsigned n_lanes, last_index;
     struct shm_lane **active; /* to be looked at: attended, called, or waiting for space */
-    unsigned n_active, n_attended;
+    unsigned n_active, next_active, n_attended;
     uint32_t sleep_epoch;
 };
 

@@ -1,0 +1,63 @@
+/* What a shm peer may say on the socket, what its address may hold, and what may stand in its ring. */
+#include <stdlib.h>
+#include <string.h>
+#include <transports/shm/ring.h>
+#include <transports/shm/wire.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void insist(int held) {
+    if (!held) abort();
+}
+
+static void word(const uint8_t *p, size_t len) {
+    enum shm_kind kind;
+    struct shm_hello hello;
+    weft_status_t status = WEFT_OK;
+    if (weft__shm_decode(p, len, &kind, &hello, &status) != WEFT_OK) return;
+    if (kind == SHM_NO) insist(status < 0 && status >= WEFT_STATUS_LAST);
+    if (kind != SHM_HELLO && kind != SHM_WELCOME) return;
+    insist(hello.n_slots >= 16 && (hello.n_slots & (hello.n_slots - 1)) == 0 && hello.n_slots <= SHM_MAX_SLOTS);
+    insist(hello.payload_size >= 4096 && hello.payload_size <= SHM_MAX_PAYLOAD);
+    insist(hello.staging_size > 0 && hello.staging_size <= SHM_MAX_STAGING);
+}
+
+static void address(const uint8_t *p, size_t len) {
+    struct shm_address a;
+    uint8_t again[sizeof a];
+    if (weft__shm_address_decode(p, len, &a) != WEFT_OK) return;
+    insist(weft__shm_address_encode(&a, again, sizeof again) == len && memcmp(again, p, len) == 0);
+}
+
+enum { SLOTS = 16, PAYLOAD = 4096, STAGING = 8192 };
+
+/* The input is the memory of the ring; whatever is handed out lies within it. */
+static void ring(const uint8_t *p, size_t len) {
+    static _Alignas(64) struct ring_slot slots[SLOTS];
+    static uint8_t payload[PAYLOAD], staging[STAGING];
+    static _Atomic uint64_t tail;
+    struct ring_rx rx;
+    struct ring_message m;
+    memset(slots, 0, sizeof slots);
+    memcpy(slots, p, len < sizeof slots ? len : sizeof slots);
+    ring_rx_init(&rx, slots, SLOTS, payload, PAYLOAD, staging, STAGING, &tail);
+    for (int n = 0; n < 2 * SLOTS && ring_next(&rx, &m) > 0; n++) {
+        const uint8_t *at = m.data, *slot = (const uint8_t *)slots;
+        insist(m.id < RING_IDS);
+        insist((at >= slot && at + m.len <= slot + sizeof slots) ||
+               (at >= payload && at + m.len <= payload + PAYLOAD) ||
+               (at >= staging && at + m.len <= staging + STAGING));
+        if (ring_done(&rx)) ring_tell(&rx);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static void (*const decoders[])(const uint8_t *, size_t) = {word, address, ring};
+    if (size == 0) return 0;
+    uint8_t *exact = malloc(size); /* so that a sanitizer sees one byte too many */
+    if (!exact) return 0;
+    memcpy(exact, data + 1, size - 1);
+    decoders[data[0] % 3](exact, size - 1);
+    free(exact);
+    return 0;
+}
