@@ -14,14 +14,14 @@ static bool life_with_failure_at(uint64_t k, const char *setting, const char *va
         struct rank *rank = &c.rank[r];
         rank->ready = WEFT_IN_PROGRESS;
         weft_team_params_t params = {
-            .exchange = &c.board.exchange[r], .on_ready = on_team_ready, .arg = rank, .deadline_ms = 150};
+            .exchange = &c.board.exchange[r], .on_ready = on_team_ready, .arg = rank, .deadline_ms = 40};
         if (weft_team_create(rank->worker, &params, &rank->team) < 0) rank->team = NULL;
     }
     UNTIL(&c, all_ready(&c));
     for (uint32_t r = 0; r < 2; r++) expect_outcome(&c.rank[r]);
     for (uint32_t r = 0; r < 2; r++) {
         struct rank *rank = &c.rank[r];
-        weft_op_t op = {.done = on_outcome, .arg = rank, .deadline_ms = 150};
+        weft_op_t op = {.done = on_outcome, .arg = rank, .deadline_ms = 40};
         if (!rank->team) continue;
         in[r][0] = (int32_t)r + 1;
         weft_status_t st = weft_allreduce(rank->team, in[r], out[r], 3000, WEFT_INT32, WEFT_SUM, &op);
