@@ -217,7 +217,11 @@ TEST(call_at_the_end_of_the_spin_is_not_lost) {
     weft__poller_add(r, &slow);
     atomic_store(&calls_done, 0);
     pthread_create(&thread, NULL, call_at_the_boundary, r);
-    while (atomic_load(&calls_done) < BOUNDARY_CALLS) CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
+    while (atomic_load(&calls_done) < BOUNDARY_CALLS) {
+        uint64_t begin = weft__now(r);
+        CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
+        CHECK(weft__now(r) - begin < 4900000000u); /* the look that follows a timeout would find it */
+    }
     pthread_join(thread, NULL);
     weft__poller_remove(r, &slow);
     close_reactor(r);
@@ -278,6 +282,7 @@ static void end_loop(struct ev_loop *loop, ev_timer *w, int revents) {
 static int child_in_the_hosts_loop(struct reactor *r, struct ev_loop *loop) {
     ev_timer timer;
     ev_loop_fork(loop);
+    ev_now_update(loop);
     ev_timer_init(&timer, end_loop, 0.05, 0.);
     ev_timer_start(loop, &timer);
     uint64_t turns = weft__count(r)->turns;
