@@ -462,7 +462,8 @@ static void start(struct exploration *x) {
         x->port[i] = (struct fsm_port){role->machine, on_effect, on_fail};
         w->peer[i] = (struct fsm *)(void *)x->live.memory[i].bytes;
         fsm_init(w->peer[i], &x->port[i], role->start, i);
-        x->live.armed[i] = role->armed;
+        for (unsigned k = 0; k < role->n_locals; k++)
+            x->live.armed[i] |= (uint64_t)role->locals[k].at_start << role->locals[k].event;
         if (role->init) role->init(w->peer[i], i);
     }
 }

@@ -40,6 +40,7 @@
 #define EXPLORE_PAYLOAD      16
 #define EXPLORE_MESSAGES     32 /* in flight, at most */
 #define EXPLORE_LOCALS       24
+#define EXPLORE_LIST(a)      a, sizeof(a) / sizeof *(a) /* by place, where fields are not named */
 #define EXPLORE_LOCALS_OF(a) .locals = a, .n_locals = sizeof(a) / sizeof *(a)
 
 struct explore_message {
@@ -87,6 +88,7 @@ struct explore_local {
     bool (*when)(const struct explore_world *w, unsigned peer); /* a further condition; may be NULL */
     void (*before)(struct explore_world *w, unsigned peer);     /* puts data into the plain struct; may be NULL */
     void (*after)(struct explore_world *w, unsigned peer);      /* what else it does to the world; may be NULL */
+    bool at_start;                                              /* armed when all begins */
 };
 
 /* What one peer is. */
@@ -94,7 +96,6 @@ struct explore_role {
     const struct fsm_machine *machine;
     size_t size; /* of the plain struct */
     uint8_t start;
-    uint64_t armed; /* a bit for each local event that is armed from the start */
     const struct explore_local *locals;
     unsigned n_locals;
     const struct explore_effect *effects;       /* [machine->n_effects] */
@@ -118,7 +119,7 @@ struct explore_model {
     bool equal_peers; /* peers of one role may change places: their structs name no peer */
     uint8_t hostile;  /* bits: peers that say anything at any time, and whose machine is not run */
     struct explore_channel channel;
-    uint8_t payload;     /* bytes of payload that messages have, up to EXPLORE_PAYLOAD */
+    uint8_t payload;     /* bytes that messages have; 0: EXPLORE_PAYLOAD. What is fewer takes less memory. */
     unsigned max_states; /* 0: a million */
 
     /* Completes what an effect sends to `msg->to`, from the sender's plain struct. False: nothing is sent there. */

@@ -7,7 +7,7 @@ static size_t peer_size(const struct explore_role *role) {
 }
 
 static size_t message_size(const struct explore_model *model) {
-    return offsetof(struct explore_message, payload) + model->payload;
+    return offsetof(struct explore_message, payload) + (model->payload ? model->payload : EXPLORE_PAYLOAD);
 }
 
 size_t live_size(const struct explore_model *model) {

@@ -31,7 +31,7 @@ static const struct explore_local locals[] = {
     {.event = TCP_CONN_EV_NEXT, .budget = 1, .states = IN(DIAL)},
     {.event = TCP_CONN_EV_CONNECTED, .states = IN(DIAL)},
     {.event = TCP_CONN_EV_SENT, .states = IN(OPEN) | IN(DRAIN) | IN(LAST)},
-    {.event = TCP_CONN_EV_TIMEOUT, .armed = true, .rescue = true},
+    {.event = TCP_CONN_EV_TIMEOUT, .armed = true, .at_start = true, .rescue = true},
     {.event = TCP_CONN_EV_FLUSH, .budget = 2, .states = ~(IN(GREET) | IN(PROVE)), .rescue = true},
     {.event = TCP_CONN_EV_ABORT, .budget = 2, .rescue = true},
     {.event = TCP_CONN_EV_BROKEN, .budget = 2, .after = cut, .rescue = true},
@@ -88,8 +88,7 @@ static bool agreed(const struct explore_world *w) {
 #define ROLE(state)                                                                                     \
     {                                                                                                   \
         .machine = &weft__tcp_conn_machine, .size = sizeof(struct tcp_conn), .start = TCP_CONN_##state, \
-        .armed = 1u << TCP_CONN_EV_TIMEOUT, EXPLORE_LOCALS_OF(locals), .effects = effects,              \
-        .after_violation = 1 + TCP_CONN_EV_BROKEN                                                       \
+        EXPLORE_LOCALS_OF(locals), .effects = effects, .after_violation = 1 + TCP_CONN_EV_BROKEN        \
     }
 static const struct explore_role dialer = ROLE(DIAL), acceptor = ROLE(GREET);
 
@@ -97,6 +96,7 @@ static const struct explore_model model = {.name = "tcp_conn",
                                            .role = {&dialer, &acceptor},
                                            .n_peers = 2,
                                            .channel = {.room = 16},
+                                           .payload = 1,
                                            .listens = listens,
                                            .invariant = invariant,
                                            .agreed = agreed};
