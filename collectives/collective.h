@@ -55,6 +55,7 @@ struct collective {
     uint32_t *ready, n_ready; /* a stack */
     bool advancing;
     uint8_t *buffer[N_COLL_BUFFERS];
+    uint64_t scratch_bytes;
 
     /* Over slots: parts of at most a slot, each one use of the segment. */
     uint64_t first_use;

@@ -12,22 +12,19 @@ static uint64_t bytes_of(const struct coll_call *call) {
     return call->count * call->width;
 }
 
-/* What one part takes: a slot of each member for an allreduce, all slots together for a bcast. */
+/* What one part takes from each member. */
 static uint64_t part_bytes(const struct collective *c) {
     uint64_t slot = c->team->segment->slot;
     return slot - slot % c->call.width;
 }
 
 bool weft__slots_can_take(const weft_team_t *team, const struct coll_call *call) {
-    if (!team->segment) return false;
-    uint64_t slot = team->segment->slot;
-    return call->kind == COLL_ALLGATHER ? bytes_of(call) <= slot
-                                        : slot >= call->width || call->kind == COLL_BARRIER;
+    return team->segment && bytes_of(call) / SEGMENT_LINE < UINT32_MAX; /* a slot has at least a line */
 }
 
 void weft__slots_prepare(struct collective *c) {
     uint64_t bytes = bytes_of(&c->call), most = c->call.kind == COLL_BARRIER ? 1 : part_bytes(c);
-    c->n_parts = bytes && c->call.kind != COLL_ALLGATHER ? (uint32_t)((bytes + most - 1) / most) : 1;
+    c->n_parts = bytes ? (uint32_t)((bytes + most - 1) / most) : 1;
     c->first_use = c->team->next_use;
     c->team->next_use += c->n_parts;
     weft__count(c->team->reactor)->coll_slots++;
@@ -125,13 +122,25 @@ static bool enter(struct collective *c, const struct part *p) {
     case COLL_ALLREDUCE:
         memcpy(segment_slot(s, p->number, c->team->rank), (const uint8_t *)c->call.src + p->offset, p->len);
         break;
-    case COLL_ALLGATHER: /* packed, so that the result is one run of bytes */
-        memcpy(segment_slot(s, p->number, 0) + c->team->rank * p->len, c->call.src, p->len);
+    case COLL_ALLGATHER: /* packed, so that a small result is one run of bytes */
+        memcpy(segment_slot(s, p->number, 0) + c->team->rank * p->len, (const uint8_t *)c->call.src + p->offset,
+               p->len);
         break;
     default: break;
     }
     arrive(c, p);
     return true;
+}
+
+static void take_all(struct collective *c, const struct part *p) {
+    const uint8_t *from = segment_slot(c->team->segment, p->number, 0);
+    uint8_t *dst = c->call.dst;
+    uint64_t bytes = bytes_of(&c->call);
+    if (p->len == bytes) {
+        memcpy(dst, from, c->team->size * bytes);
+        return;
+    }
+    for (uint32_t r = 0; r < c->team->size; r++) memcpy(dst + r * bytes + p->offset, from + r * p->len, p->len);
 }
 
 static bool leave(struct collective *c, const struct part *p) {
@@ -143,7 +152,7 @@ static bool leave(struct collective *c, const struct part *p) {
         mark_entered(c, p);
         break;
     case COLL_ALLREDUCE: memcpy(dst + p->offset, result_of(c, p), p->len); break;
-    case COLL_ALLGATHER: memcpy(dst, segment_slot(c->team->segment, p->number, 0), c->team->size * p->len); break;
+    case COLL_ALLGATHER: take_all(c, p); break;
     default: break;
     }
     uint64_t all = (p->round + 1) * c->team->size;

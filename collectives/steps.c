@@ -216,6 +216,35 @@ void weft__steps_advance(struct collective *c) {
     while (c->n_ready > 0 && c->status == WEFT_OK) take_step(c, c->ready[--c->n_ready]);
 }
 
+/* Fresh memory costs a fault a page, more than the work that is done in it: the team keeps the last one's, if it is not
+ * too much. */
+enum { SPARE_MOST = 4 << 20 };
+
+static bool take_scratch(struct collective *c, uint64_t bytes) {
+    weft_team_t *team = c->team;
+    if (bytes == 0) return true;
+    if (team->spare && team->spare_bytes >= bytes) {
+        c->buffer[COLL_SCRATCH] = team->spare;
+        c->scratch_bytes = team->spare_bytes;
+        team->spare = NULL;
+        return true;
+    }
+    c->buffer[COLL_SCRATCH] = weft__realloc(team, NULL, bytes, "scratch");
+    c->scratch_bytes = bytes;
+    return c->buffer[COLL_SCRATCH] != NULL;
+}
+
+static void give_scratch_back(struct collective *c) {
+    weft_team_t *team = c->team;
+    void *memory = c->buffer[COLL_SCRATCH], *surplus = memory;
+    if (memory && c->scratch_bytes <= SPARE_MOST && (!team->spare || team->spare_bytes < c->scratch_bytes)) {
+        surplus = team->spare;
+        team->spare = memory;
+        team->spare_bytes = c->scratch_bytes;
+    }
+    talloc_free(surplus);
+}
+
 weft_status_t weft__steps_prepare(struct collective *c) {
     weft_team_t *team = c->team;
     const struct coll_call *call = &c->call;
@@ -230,11 +259,9 @@ weft_status_t weft__steps_prepare(struct collective *c) {
     weft_status_t st = weft__plan_get(team, &team->plans, (enum coll_algorithm)call->algorithm, &shape, &c->plan);
     if (st < 0) return st;
     uint32_t n = c->plan->schedule->n_steps;
-    uint64_t scratch = c->plan->schedule->scratch;
     c->step = weft__alloc(c, (n + 1) * sizeof *c->step, "steps");
     c->ready = weft__alloc(c, (n + 1) * sizeof *c->ready, "ready");
-    c->buffer[COLL_SCRATCH] = scratch ? weft__realloc(c, NULL, scratch, "scratch") : NULL;
-    if (!c->step || !c->ready || (scratch && !c->buffer[COLL_SCRATCH])) {
+    if (!c->step || !c->ready || !take_scratch(c, c->plan->schedule->scratch)) {
         weft__plan_put(&team->plans, c->plan);
         return WEFT_ERR_NO_MEMORY;
     }
@@ -271,5 +298,6 @@ void weft__steps_release(struct collective *c) {
         c->team->unexpected_bytes -= c->step[i].early->len;
         weft__early_drop(c->team->worker, c->step[i].early);
     }
+    give_scratch_back(c);
     weft__plan_put(&c->team->plans, c->plan);
 }

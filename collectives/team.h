@@ -57,6 +57,8 @@ struct weft_team {
 
     struct choices choices;
     struct plans plans;
+    void *spare; /* scratch memory of the last collective, for the next */
+    uint64_t spare_bytes;
     uint64_t eager, segment_bytes, unexpected_most, unexpected_bytes;
     uint32_t next_seq;       /* of collectives over messages */
     uint32_t unjoined;       /* of those, how many in a row let members run ahead */
