@@ -24,9 +24,10 @@ static int by_size(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Of batches of some 5 µs, seconds each. Rank 0 says how many. */
+/* Of batches of some 5 µs, seconds each; of 16 reductions at least, as one may find its peer ahead. Rank 0 says how many. */
 static double median_of(int rank, double seconds, double each, char *a, char *b, int size, int reduce) {
     long plan[2] = {each < 5e-6 ? (long)(5e-6 / each) : 1, 0};
+    if (reduce && plan[0] < 16) plan[0] = 16;
     plan[1] = (long)(seconds / each / (double)plan[0]) + 1;
     MPI_Bcast(plan, 2, MPI_LONG, 0, MPI_COMM_WORLD);
     double *took = malloc((size_t)plan[1] * sizeof *took);
