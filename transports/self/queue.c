@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <transports/answering.h>
 
 #define OF_POLLER(p) ((struct self_iface *)((char *)(p)-offsetof(struct self_iface, poller)))
 
@@ -103,16 +104,7 @@ static void fin_arrived(struct self_lane *from) {
 }
 
 void weft__self_retry(struct self_lane *lane) {
-    while (lane->pending && lane->depth < SELF_DEPTH) {
-        struct pending *p = lane->pending;
-        lane->pending = p->next; /* off the queue first: `retry` may free it */
-        if (!lane->pending) lane->pending_last = &lane->pending;
-        if (p->retry(p) != WEFT_NO_RESOURCE) continue;
-        p->next = lane->pending;
-        lane->pending = p;
-        if (!p->next) lane->pending_last = &p->next;
-        return;
-    }
+    while (lane->depth < SELF_DEPTH && pending_queue_retry(&lane->pending)) continue;
 }
 
 /* What waits now, up to the budget; what handlers add waits for the next turn, so that an echo does not spin here. */
@@ -245,25 +237,15 @@ static weft_status_t bulk_get(struct lane *l, uint64_t remote, const weft_iov_t 
 }
 
 static void pending_add(struct lane *l, struct pending *pending) {
-    struct self_lane *lane = (struct self_lane *)l;
-    pending->next = NULL;
-    *lane->pending_last = pending;
-    lane->pending_last = &pending->next;
+    pending_queue_add(&((struct self_lane *)l)->pending, pending);
 }
 
 static void pending_remove(struct lane *l, struct pending *pending) {
-    struct self_lane *lane = (struct self_lane *)l;
-    for (struct pending **at = &lane->pending; *at; at = &(*at)->next) {
-        if (*at != pending) continue;
-        *at = pending->next;
-        if (!*at) lane->pending_last = at;
-        return;
-    }
+    pending_queue_remove(&((struct self_lane *)l)->pending, pending);
 }
 
 void weft__self_purge(struct self_lane *lane) {
-    lane->pending = NULL;
-    lane->pending_last = &lane->pending;
+    pending_queue_init(&lane->pending);
 }
 
 static void describe(struct lane *l, char *buf, size_t size) {
@@ -272,33 +254,16 @@ static void describe(struct lane *l, char *buf, size_t size) {
 
 /* ---- the same operations in other states ----------------------------------------------------------------- */
 
-#define REFUSING(state, answer)                                                                                 \
-    static weft_status_t state##_short(struct lane *l, uint8_t id, uint64_t header, const void *data,           \
-                                       size_t len) {                                                            \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) { \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,       \
-                                       const weft_iov_t *iov, size_t n_iov, struct completion *completion) {    \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_flush(struct lane *l, struct completion *completion) {                         \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov, \
-                                          struct completion *completion) {                                      \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    const struct lane_ops weft__self_ops_##state = {.am_short = state##_short,                                  \
-                                                    .am_bcopy = state##_bcopy,                                  \
-                                                    .am_zcopy = state##_zcopy,                                  \
-                                                    .flush = state##_flush,                                     \
-                                                    .pending_add = pending_add,                                 \
-                                                    .pending_remove = pending_remove,                           \
-                                                    .bulk_get = state##_bulk_get,                               \
-                                                    .close = weft__self_close,                                  \
+#define REFUSING(state, answer)                                                       \
+    LANE_ALL_ANSWER(state, answer)                                                    \
+    const struct lane_ops weft__self_ops_##state = {.am_short = state##_short,        \
+                                                    .am_bcopy = state##_bcopy,        \
+                                                    .am_zcopy = state##_zcopy,        \
+                                                    .flush = state##_flush,           \
+                                                    .pending_add = pending_add,       \
+                                                    .pending_remove = pending_remove, \
+                                                    .bulk_get = state##_bulk_get,     \
+                                                    .close = weft__self_close,        \
                                                     .describe = describe};
 REFUSING(new, WEFT_NO_RESOURCE)
 REFUSING(peer_closed, WEFT_ERR_PEER_CLOSED)

@@ -122,7 +122,7 @@ static struct self_lane *lane_new(struct self_iface *iface, void (*announce)(str
     if (!lane) return NULL;
     lane->lane = (struct lane){&weft__self_ops_new, &iface->iface, NULL};
     lane->last = &lane->first;
-    lane->pending_last = &lane->pending;
+    pending_queue_init(&lane->pending);
     lane->announce = announce;
     lane->open.run = open_run;
     fsm_init(&lane->fsm, &port, SELF_LANE_NEW, ++next_id);

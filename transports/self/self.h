@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPORTS_SELF_H
 #define WEFT_TRANSPORTS_SELF_H
 
+#include <transports/pending.h>
 #include <transports/registry.h>
 
 #include "self_lane.fsm"
@@ -41,7 +42,7 @@ struct self_lane {
     struct self_message *first, **last;                           /* sent, not yet delivered */
     uint32_t depth;
     struct self_message fin;
-    struct pending *pending, **pending_last;
+    struct pending_queue pending;
     struct self_lane *ready_next; /* in iface->ready while anything waits here */
     bool ready;
     unsigned say;                             /* what the owner is to be told after the step */

@@ -294,7 +294,7 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     if (!lane) return NULL;
     lane->lane = (struct lane){&weft__shm_ops_dialing, &iface->iface, NULL};
     lane->count = weft__count(iface->iface.reactor);
-    lane->pending_last = &lane->pending;
+    pending_queue_init(&lane->pending);
     lane->fd = lane->pid_fd = lane->peer_event_fd = -1;
     lane->mine.fd = lane->peers.fd = lane->peer_bell.fd = lane->peer_staging.fd = -1;
     lane->job.run = job_run;

@@ -2,6 +2,7 @@
 #include "shm.h"
 #include <stdio.h>
 #include <string.h>
+#include <transports/answering.h>
 #include <unistd.h>
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -124,9 +125,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
 
 static void pending_add(struct lane *l, struct pending *pending) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    pending->next = NULL;
-    *lane->pending_last = pending;
-    lane->pending_last = &pending->next;
+    pending_queue_add(&lane->pending, pending);
     if (!lane->am) return;
     weft__shm_activate(lane);
     if (!weft__reactor_in_turn(l->iface->reactor))
@@ -134,34 +133,16 @@ static void pending_add(struct lane *l, struct pending *pending) {
 }
 
 static void pending_remove(struct lane *l, struct pending *pending) {
-    struct shm_lane *lane = (struct shm_lane *)l;
-    for (struct pending **at = &lane->pending; *at; at = &(*at)->next) {
-        if (*at != pending) continue;
-        *at = pending->next;
-        if (!*at) lane->pending_last = at;
-        return;
-    }
+    pending_queue_remove(&((struct shm_lane *)l)->pending, pending);
 }
 
 void weft__shm_purge(struct shm_lane *lane) {
-    lane->pending = NULL;
-    lane->pending_last = &lane->pending;
+    pending_queue_init(&lane->pending);
 }
 
 unsigned weft__shm_retry(struct shm_lane *lane) {
     unsigned n = 0;
-    while (lane->pending) {
-        struct pending *p = lane->pending;
-        lane->pending = p->next; /* off the queue first: `retry` may free it */
-        if (!lane->pending) lane->pending_last = &lane->pending;
-        if (p->retry(p) == WEFT_NO_RESOURCE) {
-            p->next = lane->pending;
-            lane->pending = p;
-            if (!p->next) lane->pending_last = &p->next;
-            break;
-        }
-        n++;
-    }
+    while (pending_queue_retry(&lane->pending)) n++;
     return n;
 }
 
@@ -182,33 +163,16 @@ const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
 
 /* ---- the same in other states ------------------------------------------------------------------------------ */
 
-#define ANSWERING(state, answer)                                                                                \
-    static weft_status_t state##_short(struct lane *l, uint8_t id, uint64_t header, const void *data,           \
-                                       size_t len) {                                                            \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) { \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,       \
-                                       const weft_iov_t *iov, size_t n_iov, struct completion *completion) {    \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_flush(struct lane *l, struct completion *completion) {                         \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov, \
-                                          struct completion *completion) {                                      \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    const struct lane_ops weft__shm_ops_##state = {.am_short = state##_short,                                   \
-                                                   .am_bcopy = state##_bcopy,                                   \
-                                                   .am_zcopy = state##_zcopy,                                   \
-                                                   .flush = state##_flush,                                      \
-                                                   .pending_add = pending_add,                                  \
-                                                   .pending_remove = pending_remove,                            \
-                                                   .bulk_get = state##_bulk_get,                                \
-                                                   .close = weft__shm_close,                                    \
+#define ANSWERING(state, answer)                                                     \
+    LANE_ALL_ANSWER(state, answer)                                                   \
+    const struct lane_ops weft__shm_ops_##state = {.am_short = state##_short,        \
+                                                   .am_bcopy = state##_bcopy,        \
+                                                   .am_zcopy = state##_zcopy,        \
+                                                   .flush = state##_flush,           \
+                                                   .pending_add = pending_add,       \
+                                                   .pending_remove = pending_remove, \
+                                                   .bulk_get = state##_bulk_get,     \
+                                                   .close = weft__shm_close,         \
                                                    .describe = describe};
 ANSWERING(dialing, WEFT_NO_RESOURCE)
 ANSWERING(down, ((struct shm_lane *)l)->status)

@@ -120,7 +120,7 @@ static unsigned look_for_space(struct shm_lane *lane) {
 
 static inline unsigned look(struct shm_lane *lane, unsigned budget) {
     unsigned n = receive(lane, budget);
-    if (UNLIKELY(lane->pending != NULL) && lane->am) n += look_for_space(lane);
+    if (UNLIKELY(lane->pending.first != NULL) && lane->am) n += look_for_space(lane);
     if (n)
         busy(lane, n);
     else
@@ -129,7 +129,7 @@ static inline unsigned look(struct shm_lane *lane, unsigned budget) {
 }
 
 static bool stays_active(struct shm_lane *lane, unsigned found) {
-    return lane->am && (found || attended(lane) || lane->pending || lane->on_empty);
+    return lane->am && (found || attended(lane) || lane->pending.first || lane->on_empty);
 }
 
 /* ---- the poller ---------------------------------------------------------------------------------------------- */
@@ -186,7 +186,7 @@ static void ask_for_space(struct shm_lane *lane) {
 }
 
 static bool waits_for_space(const struct shm_iface *iface, const struct shm_lane *lane) {
-    return lane && lane->am && (lane->pending || (iface->chunks_wanted && lane->n_lent));
+    return lane && lane->am && (lane->pending.first || (iface->chunks_wanted && lane->n_lent));
 }
 
 static bool something_there(struct shm_iface *iface) {
@@ -212,7 +212,7 @@ bool weft__shm_arm(struct poller *poller) {
     iface->sleep_epoch++;
     stop_attending(iface);
     for (unsigned i = 0; i < iface->n_active; i++)
-        if (iface->active[i]->pending) waiting = true;
+        if (iface->active[i]->pending.first) waiting = true;
     for (unsigned i = 0; waiting && i <= iface->last_index; i++)
         if (waits_for_space(iface, iface->lanes[i])) ask_for_space(iface->lanes[i]);
     /* Armed and asked; then the last look. Peers publish, and then look at `armed`. */

@@ -8,6 +8,7 @@
 #include "wire.h"
 #include <reactor/counters.h>
 #include <sys/types.h>
+#include <transports/pending.h>
 #include <transports/registry.h>
 
 #include "shm_attach.fsm"
@@ -69,7 +70,7 @@ struct shm_lane {
     struct ring_rx rx;
     const lane_am_fn *am;                    /* NULL: nothing is received in this state */
     void (*on_empty)(struct shm_lane *lane); /* NULL: an empty ring is nothing special in this state */
-    struct pending *pending, **pending_last;
+    struct pending_queue pending;
     uint32_t wants_answered;
     uint32_t streak, idle, sleep_epoch;
     unsigned active_at; /* 1 + index in iface->active; 0: not there */

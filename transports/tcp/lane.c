@@ -210,7 +210,7 @@ static void lane_job(struct job *job) {
     if (take(lane, TODO_WRITTEN)) tcp_output_turn(lane);
     if (lane->todo & TODO_DOWN) tcp_output_tell(lane, lane->why);
     if (take(lane, TODO_DOWN)) {
-        lane->pending = NULL;
+        pending_queue_init(&lane->pending);
         up->down(&lane->lane, lane->why);
     }
     if (take(lane, TODO_CLOSED)) finish(lane);
@@ -233,7 +233,7 @@ weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_la
     lane->watch.ready = watch_ready;
     lane->job.run = lane_job;
     lane->deadline.fire = deadline_passed;
-    lane->last_pending = &lane->pending;
+    pending_queue_init(&lane->pending);
     fsm_init(&lane->conn.fsm, &port, acceptor ? TCP_CONN_GREET : TCP_CONN_DIAL, ++iface->next_id);
     weft_status_t st = arm(lane);
     if (st < 0) {
@@ -263,8 +263,7 @@ void tcp_lane_abandon(struct tcp_lane *lane) {
 
 void tcp_lane_close(struct lane *l, bool flush) {
     struct tcp_lane *lane = tcp_lane(l);
-    lane->pending = NULL;
-    lane->last_pending = &lane->pending;
+    pending_queue_init(&lane->pending);
     if (!flush) tcp_lane_why(lane, WEFT_ERR_CLOSED);
     fsm_step(&lane->conn.fsm, flush ? TCP_CONN_EV_FLUSH : TCP_CONN_EV_ABORT);
 }

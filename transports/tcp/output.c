@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <transports/answering.h>
 
 /* ---- the sheet ------------------------------------------------------------------------------------------ */
 
@@ -157,16 +158,7 @@ static void tell_written(struct tcp_lane *lane) {
 }
 
 void tcp_output_retry(struct tcp_lane *lane) {
-    while (lane->pending && lane->lane.ops == &tcp_ops_open) {
-        struct pending *p = lane->pending;
-        lane->pending = p->next;
-        if (!lane->pending) lane->last_pending = &lane->pending;
-        if (p->retry(p) != WEFT_NO_RESOURCE) continue;
-        p->next = lane->pending;
-        lane->pending = p;
-        if (!p->next) lane->last_pending = &p->next;
-        return;
-    }
+    while (lane->lane.ops == &tcp_ops_open && pending_queue_retry(&lane->pending)) continue;
 }
 
 void tcp_output_turn(struct tcp_lane *lane) {
@@ -175,7 +167,7 @@ void tcp_output_turn(struct tcp_lane *lane) {
     write_out(lane);
     if (waiting && out->queued == 0) fsm_step(&lane->conn.fsm, TCP_CONN_EV_SENT);
     tell_written(lane);
-    if (lane->pending && !out->blocked) tcp_output_retry(lane);
+    if (lane->pending.first && !out->blocked) tcp_output_retry(lane);
 }
 
 void tcp_output_unblock(struct tcp_lane *lane) {
@@ -333,20 +325,12 @@ static weft_status_t flush(struct lane *l, struct completion *completion) {
 
 static void pending_add(struct lane *l, struct pending *p) {
     struct tcp_lane *lane = tcp_lane(l);
-    p->next = NULL;
-    if (!lane->pending) lane->last_pending = &lane->pending;
-    *lane->last_pending = p;
-    lane->last_pending = &p->next;
+    pending_queue_add(&lane->pending, p);
     if (lane->lane.ops == &tcp_ops_open && !lane->out.blocked) tcp_lane_todo(lane, TODO_WRITTEN);
 }
 
 static void pending_remove(struct lane *l, struct pending *p) {
-    struct tcp_lane *lane = tcp_lane(l);
-    struct pending **link = &lane->pending;
-    while (*link && *link != p) link = &(*link)->next;
-    if (!*link) return;
-    *link = p->next;
-    if (lane->last_pending == &p->next) lane->last_pending = link;
+    pending_queue_remove(&tcp_lane(l)->pending, p);
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
@@ -373,16 +357,7 @@ void tcp_output_part(struct tcp_lane *lane) {
 
 /* ---- the tables: not up yet, up, ended ------------------------------------------------------------------------- */
 
-static weft_status_t early_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
-    return WEFT_NO_RESOURCE;
-}
-static weft_status_t early_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
-    return WEFT_NO_RESOURCE;
-}
-static weft_status_t early_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                                 const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
-    return WEFT_NO_RESOURCE;
-}
+LANE_SENDS_ANSWER(early, WEFT_NO_RESOURCE)
 static weft_status_t early_flush(struct lane *l, struct completion *completion) {
     return WEFT_OK;
 }
@@ -391,16 +366,7 @@ static weft_status_t ended(struct lane *l) {
     weft_status_t why = tcp_lane(l)->why;
     return weft__fail(why ? why : WEFT_ERR_CLOSED, "the connection has ended");
 }
-static weft_status_t ended_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
-    return ended(l);
-}
-static weft_status_t ended_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
-    return ended(l);
-}
-static weft_status_t ended_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
-                                 const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
-    return ended(l);
-}
+LANE_SENDS_ANSWER(ended, ended(l))
 static weft_status_t ended_flush(struct lane *l, struct completion *completion) {
     return ended(l);
 }

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 #include <sys/uio.h>
+#include <transports/pending.h>
 #include <transports/registry.h>
 #include <transports/transport.h>
 
@@ -118,7 +119,7 @@ struct tcp_lane {
     struct watch watch;
     struct job job;
     struct timer deadline;
-    struct pending *pending, **last_pending;
+    struct pending_queue pending;
     struct tcp_hands *hands;
     struct tl_listener *listener; /* that it came through, until the owner was told */
     weft_status_t why;            /* the first reason to end */
