@@ -33,6 +33,7 @@ weft_status_t weft__address_read(const void *bytes, size_t len, struct address *
     address.n = p[3];
     if (address.n > ADDRESS_ENTRIES) return bad("too many transports");
     for (unsigned i = 0; i < 8; i++) address.worker |= (uint64_t)p[4 + i] << 8 * i;
+    if (address.worker == 0) return bad("of nobody");
 
     const uint8_t *at = p + ADDRESS_HEAD;
     for (uint32_t i = 0; i < address.n; i++)

@@ -53,6 +53,7 @@ const struct request_kind weft__am_offer_kind = {
     .advance = advance_am,
     .returned = weft__pieces_returned,
     .withdraw = weft__withdraw_offer,
+    .release = weft__release_send,
 };
 
 /* Everything that the call was given, copied. */
@@ -162,7 +163,7 @@ void weft__on_am(struct lane *lane, const void *data, size_t len) {
     memcpy(&word, data, sizeof word);
     const char *header = (const char *)data + sizeof word;
     size_t header_len = wire_am_header_len(word), rest = len - sizeof word;
-    struct weft_ep *ep = weft__ep_of_lane(lane, wire_am_ep(word));
+    struct weft_ep *ep = weft__ep_heard(lane, wire_am_ep(word), "active message");
     if (!ep) return; /* closed on this side; the peer hears of it */
     if (header_len > rest || header_len > WEFT_AM_HEADER_MAX) {
         weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "active message");

@@ -91,8 +91,10 @@ static void drained(struct job *job) {
 static void watch_requests(struct weft_ep *ep) {
     struct reactor *r = ep->worker->reactor;
     ep->drained.run = drained;
+    uint64_t now = weft__now(r);
     /* The heap has had this endpoint's timer before, or it closes without one. */
-    if (!weft__timer_running(&ep->timer)) (void)weft__timer_start(r, &ep->timer, weft__now(r) + ep->close_ns);
+    if (!weft__timer_running(&ep->timer))
+        (void)weft__timer_start(r, &ep->timer, ep->close_at > now ? ep->close_at : now + ep->close_ns);
     if (list_empty(&ep->requests)) weft__job_post(ep->worker->reactor, &ep->drained);
 }
 
@@ -149,6 +151,7 @@ void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *wh
         weft__wire_one(&m, WIRE_CLOSE, ep->core.peer);
         weft__link_control(ep->link, &m);
     }
+    if (ep->core.fsm.state < EP_DRAIN) ep->status = status;
     weft__ep_link_gone(ep, status);
 }
 
@@ -187,7 +190,8 @@ weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p) {
 /* ---- events from the link */
 
 void weft__ep_link_up(struct weft_ep *ep) {
-    if (!ep->listener) ep->listener = ep->link->listener;
+    /* An address names the worker, whatever listener the link once came to. */
+    ep->listener = ep->dial_len ? 0 : ep->link->listener;
     step(ep, EP_EV_LINK_UP);
 }
 
@@ -214,6 +218,16 @@ struct weft_ep *weft__ep_of_lane(struct lane *lane, uint32_t id) {
     return ep && ep->link == link ? ep : NULL;
 }
 
+struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what) {
+    struct weft_ep *ep = weft__ep_of_lane(lane, id);
+    if (__builtin_expect(ep && (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN), 1)) return ep;
+    if (!ep)
+        (void)weft__link_of(lane, what);
+    else if (ep->core.fsm.state < EP_READY)
+        weft__ep_violation(ep, WEFT_ERR_PROTOCOL, what);
+    return NULL;
+}
+
 static void reject(struct link *link, uint32_t peer, weft_status_t status) {
     struct wire_message m;
     weft__wire_reject(&m, (struct wire_reject){peer, status});
@@ -234,10 +248,10 @@ static weft_status_t accept_ep(struct link *link, const struct wire_open *open) 
 }
 
 void weft__ep_on_open(struct lane *lane, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__link_of(lane, "open before hello");
     struct wire_open open;
     if (!link) return;
-    if (!weft__wire_read_open(data, len, &open) || link->core.fsm.state != LINK_UP) {
+    if (!weft__wire_read_open(data, len, &open)) {
         weft__link_violation(link, "open");
         return;
     }
@@ -247,7 +261,7 @@ void weft__ep_on_open(struct lane *lane, const void *data, size_t len) {
 
 /* Whoever is accepted but no longer there says so, that the peer's half may go too. */
 void weft__ep_on_accept(struct lane *lane, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__link_of(lane, "accept before hello");
     struct wire_accept accept;
     if (!link) return;
     if (!weft__wire_read_accept(data, len, &accept)) {
@@ -267,9 +281,11 @@ void weft__ep_on_accept(struct lane *lane, const void *data, size_t len) {
 }
 
 void weft__ep_on_reject(struct lane *lane, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "reject before hello");
     struct wire_reject reject;
+    if (!link) return;
     if (!weft__wire_read_reject(data, len, &reject)) {
-        if (lane->owner) weft__link_violation(lane->owner, "reject");
+        weft__link_violation(link, "reject");
         return;
     }
     struct weft_ep *ep = weft__ep_of_lane(lane, reject.ep);
@@ -280,9 +296,11 @@ void weft__ep_on_reject(struct lane *lane, const void *data, size_t len) {
 
 /* Its messages came before this one; the endpoint has no peer any more. */
 void weft__ep_on_close(struct lane *lane, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "close before hello");
     struct wire_one one;
+    if (!link) return;
     if (!weft__wire_read_one(data, len, &one)) {
-        if (lane->owner) weft__link_violation(lane->owner, "close");
+        weft__link_violation(link, "close");
         return;
     }
     struct weft_ep *ep = weft__ep_of_lane(lane, one.request);
@@ -301,6 +319,14 @@ void weft__ep_abort(struct weft_ep *ep) {
 
 static void nobody(weft_status_t status, void *arg) {}
 
+/* A close in good order waits for the connection too, but no longer than it may take. */
+static void bound_close(struct weft_ep *ep) {
+    struct reactor *r = ep->worker->reactor;
+    ep->close_at = weft__now(r) + ep->close_ns;
+    if (weft__timer_running(&ep->timer) && ep->timer.at > ep->close_at)
+        (void)weft__timer_start(r, &ep->timer, ep->close_at); /* moved, which takes no memory */
+}
+
 weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
     if (mode != WEFT_CLOSE_FLUSH && mode != WEFT_CLOSE_ABORT)
@@ -316,6 +342,7 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
         weft__ep_abort(ep);
         return WEFT_IN_PROGRESS;
     }
+    bound_close(ep);
     /* What a lane has accepted must leave too: a flush stands behind all the others. */
     if (ep->core.fsm.state == EP_READY) (void)weft_ep_flush(ep, NULL);
     step(ep, EP_EV_CLOSE);

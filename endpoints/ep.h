@@ -52,6 +52,7 @@ struct weft_ep {
     void *closed_arg;
     weft_status_t close_status;
     uint64_t close_ns; /* a close in good order may take so long */
+    uint64_t close_at; /* until then; 0: nobody asked for it */
     void *dial;        /* the address or URI, below the endpoint, until it is READY: a link may need another try */
     size_t dial_len;   /* 0: a URI */
 };
@@ -73,6 +74,9 @@ void weft__flush_check(struct weft_ep *ep);
 
 /* The endpoint that a message on this lane names; NULL when it is not there (any more) or belongs to another peer. */
 struct weft_ep *weft__ep_of_lane(struct lane *lane, uint32_t id);
+
+/* The same for what only a peer says whose half is accepted; before that it is a violation, after the end it is lost. */
+struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what);
 
 void weft__ep_on_open(struct lane *lane, const void *data, size_t len);
 void weft__ep_on_accept(struct lane *lane, const void *data, size_t len);

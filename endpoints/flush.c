@@ -2,23 +2,42 @@
 #include "rendezvous.h"
 #include "worker.h"
 
-static void flushed(struct weft_request *req, weft_status_t status) {
-    weft__request_finish(req, status);
+/*
+ * A lane cannot forget a completion, and a flush lends no memory that it would have to wait for: so the lane has a request
+ * of its own, which stays when the flush ends early.
+ */
+static void part(struct weft_request *req) {
+    if (req->other) req->other->other = NULL;
+    req->other = NULL;
 }
 
-static const struct request_kind flush_kind = {.name = "flush", .returned = flushed};
+static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
+    struct weft_request *req = lane_half->other;
+    weft__request_finish(lane_half, status);
+    if (req) weft__request_finish(req, status);
+}
+
+static const struct request_kind flush_kind = {.name = "flush", .release = part};
+static const struct request_kind lane_kind = {.name = "lane flush", .returned = lane_flushed, .release = part};
 
 /* It is first, and waits: nothing of the endpoint is before it any more. */
 void weft__flush_check(struct weft_ep *ep) {
     struct weft_request *req = list_of(ep->requests.next, struct weft_request, of_ep);
-    if (req->kind != &flush_kind || req->core.fsm.state != REQ_WAITING || !ep->link) return;
-    req->lent.count++;
-    weft_status_t st = ep->link->lane->ops->flush(ep->link->lane, &req->lent);
-    if (st == WEFT_IN_PROGRESS) {
-        weft__request_lend(req);
+    if (req->kind != &flush_kind || req->core.fsm.state != REQ_WAITING || req->other || !ep->link) return;
+    struct weft_request *lane_half = weft__request_new(ep->worker, &lane_kind);
+    if (!lane_half) {
+        weft__request_finish(req, WEFT_ERR_NO_MEMORY);
         return;
     }
-    req->lent.count--;
+    lane_half->lent.count = 1;
+    weft_status_t st = ep->link->lane->ops->flush(ep->link->lane, &lane_half->lent);
+    if (st == WEFT_IN_PROGRESS) {
+        weft__request_lend(lane_half);
+        lane_half->other = req;
+        req->other = lane_half;
+        return;
+    }
+    weft__request_discard(lane_half);
     weft__request_finish(req, st);
 }
 

@@ -114,7 +114,7 @@ static void broken(struct job *job) {
 static void send_hello(struct link *link) {
     struct wire_message m;
     weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION,
-                                             .flags = link->hello_flags,
+                                             .flags = link->why ? link->flags : 0,
                                              .listener = link->listener,
                                              .worker = link->worker->id});
     weft__link_control(link, &m);
@@ -133,15 +133,21 @@ static void tell_up(struct link *link) {
     }
 }
 
+/* What still waited had no endpoint any more: words of those that left. */
+static void drop_backlog(struct link *link, weft_status_t status) {
+    while (!list_empty(&link->backlog))
+        weft__request_stop(list_of(link->backlog.next, struct weft_request, queued), status);
+}
+
 /* Its endpoints are told; what belonged to none of them ends here. */
 static void fail_users(struct link *link) {
     struct weft_ep *ep;
     while ((ep = first_endpoint(link)) != NULL) weft__ep_link_gone(ep, link->status);
-    while (!list_empty(&link->backlog))
-        weft__request_stop(list_of(link->backlog.next, struct weft_request, queued), link->status);
+    drop_backlog(link, link->status);
 }
 
 static void end(struct link *link) {
+    drop_backlog(link, WEFT_ERR_CLOSED);
     list_remove(&link->of_worker);
     weft__timer_stop(link->worker->reactor, &link->linger);
     weft__job_drop(link->worker->reactor, &link->broken);
@@ -182,15 +188,24 @@ static void link_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     weft__link_lose(link, WEFT_ERR_INTERNAL);
 }
 
+static void yield_to_spare(struct link *link);
+
+/* The peer may have use for the lane that it dialed, which was kept as a spare. */
+static void unused(struct link *link) {
+    yield_to_spare(link);
+    step(link, LINK_EV_UNUSED);
+}
+
 static void greeting_due(struct timer *timer) {
     struct link *link = list_of(timer, struct link, greeting);
     link->status = WEFT_ERR_TIMED_OUT;
+    yield_to_spare(link);
     step(link, LINK_EV_TIMEOUT);
 }
 
 static void linger_over(struct timer *timer) {
     struct link *link = list_of(timer, struct link, linger);
-    if (link->n_endpoints == 0) step(link, LINK_EV_UNUSED);
+    if (link->n_endpoints == 0) unused(link);
 }
 
 static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, struct link **link_p) {
@@ -222,8 +237,10 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     return WEFT_OK;
 }
 
-/* A lane that got no link has no owner, and its last word is ignored. */
+/* A lane that got no link has no owner. The worker waits for its last word all the same. */
 static void drop_lane(struct lane *lane) {
+    struct weft_worker *worker = lane->iface->owner;
+    worker->n_lanes++;
     lane->owner = NULL;
     lane->ops->close(lane, false);
 }
@@ -237,7 +254,7 @@ weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uin
         return st;
     }
     link->peer = peer;
-    link->hello_flags = uri ? WIRE_HELLO_EXTRA : 0;
+    link->flags = uri ? WIRE_HELLO_EXTRA : 0;
     link->uri = uri ? talloc_strdup(link, uri) : NULL;
     link->why = talloc_strdup(link, why);
     step(link, LINK_EV_DIAL);
@@ -267,7 +284,7 @@ void weft__link_leave(struct weft_ep *ep) {
     if (--link->n_endpoints > 0 || !link->why) return;
     struct reactor *r = link->worker->reactor;
     uint64_t ms = weft__setting_u64(link->worker->context, SETTING_LINK_LINGER);
-    if (weft__timer_start(r, &link->linger, weft__now(r) + ms * 1000000) < 0) step(link, LINK_EV_UNUSED);
+    if (weft__timer_start(r, &link->linger, weft__now(r) + ms * 1000000) < 0) unused(link);
 }
 
 static void move_endpoints(struct link *from, struct link *to) {
@@ -284,6 +301,11 @@ static void move_endpoints(struct link *from, struct link *to) {
 static bool joinable(const struct link *link) {
     return link->core.fsm.state == LINK_DIALING || link->core.fsm.state == LINK_GREETING ||
            link->core.fsm.state == LINK_UP;
+}
+
+/* One dialed by URI is a link beside: it claims to be nobody's only one, and is no rival. */
+static bool is_beside(const struct link *link) {
+    return link->flags & WIRE_HELLO_EXTRA;
 }
 
 struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer) {
@@ -305,21 +327,28 @@ struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri) {
 static struct link *spare_of(const struct link *lost) {
     for (struct list *n = lost->worker->links.next; n != &lost->worker->links; n = n->next) {
         struct link *link = list_of(n, struct link, of_worker);
-        if (link->peer == lost->peer && link->iface == lost->iface && link->core.fsm.state == LINK_SPARE)
+        if (link != lost && link->peer == lost->peer && link->iface == lost->iface &&
+            link->core.fsm.state == LINK_SPARE)
             return link;
     }
     return NULL;
 }
 
+/* The link of the pair is about to end: its spare is the link from now on, and is there before anybody dials again. */
+static void yield_to_spare(struct link *link) {
+    struct link *spare = joinable(link) && !is_beside(link) ? spare_of(link) : NULL;
+    if (!spare) return;
+    /* Nothing was sent yet: its endpoints do not even notice. */
+    if (link->core.fsm.state < LINK_AWAIT) move_endpoints(link, spare);
+    step(spare, LINK_EV_ADOPT);
+}
+
 /* ---- what the lane and the peer tell */
 
 void weft__link_lose(struct link *link, weft_status_t status) {
-    struct link *spare = link->peer ? spare_of(link) : NULL;
     if (link->status == WEFT_OK) link->status = status;
-    /* Nothing was sent yet: its endpoints do not even notice. */
-    if (spare && spare != link && link->core.fsm.state < LINK_AWAIT) move_endpoints(link, spare);
+    yield_to_spare(link);
     step(link, LINK_EV_LOST);
-    if (spare && spare != link) step(spare, LINK_EV_ADOPT);
 }
 
 void weft__link_violation(struct link *link, const char *what) {
@@ -328,6 +357,14 @@ void weft__link_violation(struct link *link, const char *what) {
     weft__count(link->worker->reactor)->violations++;
     weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints", "%s: violation: %s", peer, what);
     weft__link_lose(link, WEFT_ERR_PROTOCOL);
+}
+
+struct link *weft__link_of(struct lane *lane, const char *what) {
+    struct link *link = lane->owner;
+    if (!link || link->core.fsm.state >= LINK_CLOSING) return NULL;
+    if (link->core.fsm.state == LINK_UP) return link;
+    weft__link_violation(link, what);
+    return NULL;
 }
 
 void weft__link_accepted(struct lane *lane, void *listen_arg) {
@@ -350,12 +387,19 @@ void weft__link_lane_down(struct lane *lane, weft_status_t status) {
 }
 
 void weft__link_lane_closed(struct lane *lane) {
-    if (lane->owner) step(lane->owner, LINK_EV_LANE_CLOSED);
+    if (lane->owner)
+        step(lane->owner, LINK_EV_LANE_CLOSED);
+    else
+        weft__worker_link_gone(lane->iface->owner);
 }
 
 static struct link *rival_of(const struct link *guest) {
-    struct link *rival = weft__link_to_peer(guest->worker, guest->iface, guest->peer);
-    return rival == guest ? NULL : rival;
+    for (struct list *n = guest->worker->links.next; n != &guest->worker->links; n = n->next) {
+        struct link *link = list_of(n, struct link, of_worker);
+        if (link->peer == guest->peer && link->iface == guest->iface && joinable(link) && !is_beside(link))
+            return link;
+    }
+    return NULL;
 }
 
 /* Both dialed, or the peer dialed again: the lane of the smaller id stays, unless it turns out to be dead. */
@@ -375,7 +419,10 @@ static void meet_rival(struct link *guest, struct link *rival) {
 
 static void hello_from_guest(struct link *link, const struct wire_hello *hello) {
     struct link *rival;
-    link->peer = hello->worker;
+    if (link->core.fsm.state == LINK_AWAIT) {
+        link->peer = hello->worker;
+        link->flags = hello->flags;
+    }
     if (hello->worker == link->worker->id || hello->flags & WIRE_HELLO_EXTRA || !(rival = rival_of(link)))
         step(link, LINK_EV_HELLO);
     else
@@ -413,4 +460,7 @@ void weft__link_on_hello(struct lane *lane, const void *data, size_t len) {
         hello_from_guest(link, &hello);
 }
 
-void weft__link_on_ping(struct lane *lane, const void *data, size_t len) {}
+void weft__link_on_ping(struct lane *lane, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "ping before hello");
+    if (link && len) weft__link_violation(link, "ping");
+}

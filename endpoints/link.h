@@ -28,7 +28,7 @@ struct link {
     struct timer greeting;  /* until the peer's hello is due */
     struct timer linger;    /* until an unused link is closed */
     struct job broken;      /* a control message could not be kept */
-    uint16_t hello_flags;   /* of our own hello */
+    uint16_t flags;         /* of the dialer's hello */
     uint64_t peer;          /* worker id; 0: not known yet */
     uint32_t listener;      /* accepted: the listener it came to. Dialed: what the peer calls that */
     uint64_t sent, received;
@@ -54,6 +54,10 @@ void weft__link_control(struct link *link, const struct wire_message *m);
 void weft__link_submit(struct link *link, struct weft_request *req);
 /* Requests that waited for the endpoint go the same way, in their order. */
 void weft__link_submit_all(struct link *link, struct list *queue);
+
+/* The link whose peer speaks. NULL when the lane has none, or it is being closed and nobody listens; and before the
+ * greeting, when all but a hello is a violation. */
+struct link *weft__link_of(struct lane *lane, const char *what);
 
 /* The peer said what it may not say; the whole link is lost. */
 void weft__link_violation(struct link *link, const char *what);

@@ -17,6 +17,7 @@ weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const
         return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, uri or listener_p is NULL");
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
+    if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
     const char *colon = strstr(uri, "://");
     if (!colon) return weft__fail(WEFT_ERR_ADDRESS, "'%s' is no URI", uri);
     struct iface *iface = weft__worker_iface(worker, uri, (size_t)(colon - uri));
@@ -71,7 +72,11 @@ weft_status_t weft__ep_admit(struct link *link, uint32_t id) {
     if (!listener) return WEFT_ERR_REFUSED;
     if (!listener->params.on_request) return WEFT_OK;
     link->lane->ops->describe(link->lane, peer, sizeof peer);
-    return listener->params.on_request(peer, listener->params.arg) < 0 ? WEFT_ERR_REJECTED : WEFT_OK;
+    if (listener->params.on_request(peer, listener->params.arg) < 0) return WEFT_ERR_REJECTED;
+    /* The callback may have closed it, or the whole worker. */
+    return weft__idmap_find(&link->worker->listeners, id) && link->worker->core.fsm.state == WORKER_OPEN
+               ? WEFT_OK
+               : WEFT_ERR_REFUSED;
 }
 
 void weft__ep_adopt(struct weft_ep *ep, uint32_t id) {

@@ -87,6 +87,14 @@ void weft__withdraw_offer(struct weft_request *req) {
     weft__link_control(req->ep->link, &m);
 }
 
+/* It ends half way: whoever asked for it waits no more. */
+void weft__release_send(struct weft_request *req) {
+    struct wire_message m;
+    if (!req->peer_id || req->offset == req->len || !req->ep->link) return;
+    weft__wire_one(&m, WIRE_GONE, req->peer_id);
+    weft__link_control(req->ep->link, &m);
+}
+
 /* A request of ours that this peer may name. */
 static struct weft_request *request_of_lane(struct lane *lane, uint32_t id, bool sends) {
     struct link *link = lane->owner;
@@ -114,7 +122,7 @@ void weft__offer_over(struct weft_request *req) {
 }
 
 void weft__on_cts(struct lane *lane, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__link_of(lane, "cts before hello");
     struct wire_cts cts;
     if (!link) return;
     if (!weft__wire_read_cts(data, len, &cts) || cts.to == 0) {
@@ -143,7 +151,7 @@ void weft__on_cts(struct lane *lane, const void *data, size_t len) {
 }
 
 void weft__on_fin(struct lane *lane, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__link_of(lane, "fin before hello");
     struct wire_fin fin;
     if (!link) return;
     if (!weft__wire_read_fin(data, len, &fin)) {
@@ -249,7 +257,7 @@ const struct request_kind weft__receive_kind = {
 };
 
 void weft__on_data(struct lane *lane, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__link_of(lane, "data before hello");
     struct wire_data piece;
     if (!link) return;
     if (!weft__wire_read_data(data, len, &piece)) {
@@ -269,7 +277,7 @@ void weft__on_data(struct lane *lane, const void *data, size_t len) {
 }
 
 void weft__on_gone(struct lane *lane, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__link_of(lane, "gone before hello");
     struct wire_one one;
     if (!link) return;
     if (!weft__wire_read_one(data, len, &one)) {
@@ -296,7 +304,7 @@ static struct weft_request *taker_of(struct link *link, uint32_t offer) {
 /* Whoever takes it answers in time: a reader by FIN, one who asked by the GONE it gets. Otherwise we answer, since the
  * sender's memory is lent until then. */
 void weft__on_cancel(struct lane *lane, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__link_of(lane, "cancel before hello");
     struct wire_one one;
     if (!link) return;
     if (!weft__wire_read_one(data, len, &one)) {
@@ -308,14 +316,14 @@ void weft__on_cancel(struct lane *lane, const void *data, size_t len) {
 }
 
 void weft__on_rts(struct lane *lane, const void *data, size_t len) {
-    struct link *link = lane->owner;
+    struct link *link = weft__link_of(lane, "rts before hello");
     struct wire_rts rts;
     if (!link) return;
     if (!weft__wire_read_rts(data, len, &rts)) {
         weft__link_violation(link, "rts");
         return;
     }
-    struct weft_ep *ep = weft__ep_of_lane(lane, rts.ep);
+    struct weft_ep *ep = weft__ep_heard(lane, rts.ep, "offer");
     if (!ep) {
         weft__refuse_offer(link, rts.request, WEFT_ERR_PEER_CLOSED);
         return;
@@ -327,5 +335,6 @@ void weft__on_rts(struct lane *lane, const void *data, size_t len) {
 }
 
 void weft__on_unknown(struct lane *lane, const void *data, size_t len) {
-    if (lane->owner) weft__link_violation(lane->owner, "unknown message");
+    struct link *link = weft__link_of(lane, "unknown message before hello");
+    if (link) weft__link_violation(link, "unknown message");
 }

@@ -34,6 +34,8 @@ weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane);
 weft_status_t weft__advance_pieces(struct weft_request *req);
 void weft__pieces_returned(struct weft_request *req, weft_status_t status);
 void weft__withdraw_offer(struct weft_request *req);
+/* `release` of the same kinds. */
+void weft__release_send(struct weft_request *req);
 
 /* The peer reads no more of what it was offered: it said so, or is gone. */
 void weft__offer_over(struct weft_request *req);

@@ -142,7 +142,8 @@ void weft__request_finish(struct weft_request *req, weft_status_t status) {
 }
 
 void weft__request_stop(struct weft_request *req, weft_status_t status) {
-    if (req->status == WEFT_OK) req->status = status;
+    enum request_state state = req->core.fsm.state;
+    if (state != REQ_ENDING && state != REQ_DONE) req->status = status;
     fsm_step(&req->core.fsm, req->lent.count ? REQ_EV_STOP_LENT : REQ_EV_STOP);
 }
 

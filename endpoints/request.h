@@ -34,11 +34,12 @@ struct weft_request {
     struct request_core core;
     const struct request_kind *kind;
     struct weft_worker *worker;
-    struct weft_ep *ep;     /* NULL: a receive that is not matched */
-    struct list of_ep;      /* in ep->requests */
-    struct list queued;     /* in one queue: of the endpoint, of the link, or of matching */
-    struct list *queue;     /* the one that ENQUEUE appends to */
-    struct completion lent; /* pieces that a lane has; count 0: none */
+    struct weft_ep *ep;         /* NULL: a receive that is not matched */
+    struct list of_ep;          /* in ep->requests */
+    struct list queued;         /* in one queue: of the endpoint, of the link, or of matching */
+    struct list *queue;         /* the one that ENQUEUE appends to */
+    struct weft_request *other; /* of a flush: the lane's half of it, and back */
+    struct completion lent;     /* pieces that a lane has; count 0: none */
     struct timer deadline;
     weft_status_t status; /* how it will end */
     uint32_t id;          /* in worker->requests; 0: the peer need not name it */

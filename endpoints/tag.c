@@ -85,6 +85,7 @@ const struct request_kind weft__tag_offer_kind = {
     .advance = advance_tag,
     .returned = weft__pieces_returned,
     .withdraw = weft__withdraw_offer,
+    .release = weft__release_send,
 };
 
 static weft_status_t tag_request(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
@@ -134,13 +135,14 @@ weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, 
 }
 
 void weft__on_credit(struct lane *lane, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "credit before hello");
     struct wire_credit credit;
-    if (!lane->owner) return;
+    if (!link) return;
     if (!weft__wire_read_credit(data, len, &credit)) {
-        weft__link_violation(lane->owner, "credit");
+        weft__link_violation(link, "credit");
         return;
     }
-    struct weft_ep *ep = weft__ep_of_lane(lane, credit.ep);
+    struct weft_ep *ep = weft__ep_heard(lane, credit.ep, "credit");
     if (!ep) return;
     int64_t have = ep->credit + ep->credit_held;
     if (credit.bytes > (uint64_t)(INT64_MAX - have)) {
@@ -247,7 +249,7 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     memcpy(&head, data, sizeof head);
     const char *bytes = (const char *)data + WIRE_TAG_HEAD;
     len -= WIRE_TAG_HEAD;
-    struct weft_ep *ep = weft__ep_of_lane(lane, head.ep);
+    struct weft_ep *ep = weft__ep_heard(lane, head.ep, "tagged message");
     if (!ep) return;
     if (__builtin_expect(ep->notices != 0, 0)) weft__ep_tell(ep);
     ep->link->received++;
@@ -285,11 +287,11 @@ void weft__tag_offer_withdrawn(struct link *link, uint32_t offer) {
         struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
         struct weft_tag_message *message = weft__match_offer(m, ep->id, offer);
         if (!message) continue;
+        give_back(link->worker, message);
         if (list_empty(&message->in_bucket)) {
             message->ep = 0;
         } else {
             weft__match_remove(message);
-            give_back(link->worker, message);
             talloc_free(message);
         }
         return;

@@ -117,7 +117,7 @@ bool weft__wire_read_hello(const void *p, size_t len, struct wire_hello *v) {
     v->flags = (uint16_t)get(&c, 2);
     v->listener = (uint32_t)get(&c, 4);
     v->worker = get(&c, 8);
-    return read_all(&c);
+    return read_all(&c) && v->worker != 0;
 }
 
 void weft__wire_open(struct wire_message *m, struct wire_open v) {

@@ -51,8 +51,15 @@ static void close_guests(struct weft_worker *worker) {
     settle_later(worker);
 }
 
+static void bound_step(struct weft_worker *worker) {
+    uint64_t ms = weft__setting_u64(worker->context, SETTING_CLOSE_TIMEOUT);
+    /* The heap has room: it was reserved when the worker was made. */
+    (void)weft__timer_start(worker->reactor, &worker->close_timer, weft__now(worker->reactor) + ms * 1000000);
+}
+
 static void close_endpoints(struct weft_worker *worker) {
     weft__listeners_close(worker);
+    bound_step(worker);
     for (struct list *n = worker->endpoints.next, *next; n != &worker->endpoints; n = next) {
         next = n->next;
         weft__ep_abort(list_of(n, struct weft_ep, of_worker));
@@ -60,19 +67,22 @@ static void close_endpoints(struct weft_worker *worker) {
     settle_later(worker);
 }
 
-/* Links that nobody could be told about any more are cut when their time is up. */
+/* Time is up. Endpoints whose peer may be reading their memory and does not answer lose it with its link; links that
+ * nobody could be told about any more are cut. */
 static void close_due(struct timer *timer) {
     struct weft_worker *worker = list_of(timer, struct weft_worker, close_timer);
     for (struct list *n = worker->links.next, *next; n != &worker->links; n = next) {
         next = n->next;
         struct link *link = list_of(n, struct link, of_worker);
-        link->lane->ops->close(link->lane, false);
+        if (worker->core.fsm.state == WORKER_ENDPOINTS)
+            weft__link_lose(link, WEFT_ERR_CLOSED);
+        else
+            link->lane->ops->close(link->lane, false);
     }
 }
 
 static void close_links(struct weft_worker *worker) {
-    uint64_t ms = weft__setting_u64(worker->context, SETTING_CLOSE_TIMEOUT);
-    (void)weft__timer_start(worker->reactor, &worker->close_timer, weft__now(worker->reactor) + ms * 1000000);
+    bound_step(worker);
     for (struct list *n = worker->links.next, *next; n != &worker->links; n = next) {
         next = n->next;
         weft__link_close(list_of(n, struct link, of_worker));
