@@ -50,6 +50,7 @@ static void window_invariants(const struct fsm *m) {
 static void send(struct window *w, uint32_t seq) {
     w->out = seq;
     fsm_effect(&w->fsm, WINDOW_FX_SEND);
+    w->out = 0; /* what an event or an effect is about is no state */
 }
 
 static void window_act_first(struct fsm *m) {
@@ -76,6 +77,7 @@ static void window_act_stop(struct fsm *m) {
 }
 
 static void move_on(struct window *w) {
+    w->arrived = 0;
     do {
         w->expected++;
         w->held >>= 1;
@@ -96,10 +98,12 @@ static void window_act_fill(struct fsm *m) {
 static void window_act_keep(struct fsm *m) {
     struct window *w = (struct window *)m;
     w->held |= UINT64_C(1) << (w->arrived - w->expected);
+    w->arrived = 0;
     fsm_effect(m, WINDOW_FX_ACK_NOW);
 }
 
 static void window_act_remind(struct fsm *m) {
+    ((struct window *)m)->arrived = 0;
     fsm_effect(m, WINDOW_FX_ACK_NOW);
 }
 
@@ -108,6 +112,8 @@ static void take_ack(struct window *w) {
     w->una = w->acked;
     w->sacked = (shifted(w->sacked, n) | w->sack) & low_bits(window_in_flight(w));
     w->resent = shifted(w->resent, n);
+    w->acked = 0;
+    w->sack = 0;
 }
 
 /* A frame with enough of its followers at the peer is lost, and goes again, once before the next timeout. */
