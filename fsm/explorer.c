@@ -436,7 +436,7 @@ static void mark_agreed(struct exploration *x, uint8_t *good) {
 
 /* Goodness flows back along edges, in turns: states lie in breadth-first order, so few turns do. */
 static bool check_agreed(struct exploration *x) {
-    uint8_t *good = calloc(x->n, 1);
+    uint8_t *good = calloc(x->n + 1, 1);
     bool moved = true;
     if (!good) return x->memory_out = true;
     mark_agreed(x, good);
