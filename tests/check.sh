@@ -1,13 +1,21 @@
 # Sourced by *_test.sh. A test is a function `test_NAME`: it fails with its last command, or at the first that fails
-# under `set -e`. `run_tests` prints "ok NAME" or its output and "not ok NAME", and ends the script.
+# under `set -e`. `run_tests` prints "ok NAME" or its output and "not ok NAME", and ends the script. A test that cannot be
+# run here says `skip REASON`, and the reason is in tests/skips.txt.
 # Programs are looked for in the folder that holds tools/ and examples/ as built.
 bin=${PROGRAMS:-.}
+skipped=77
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 fail() {
     echo "  $*"
     return 1
+}
+
+# skip REASON: ends the test
+skip() {
+    echo "skipped: $*"
+    exit $skipped
 }
 
 # expect WHAT GOT WANTED
@@ -38,11 +46,15 @@ exit_code() {
 }
 
 run_tests() {
-    local name failed=0
+    local name code failed=0
     for name in $(declare -F | sed -n 's/^declare -f test_//p'); do
         (set -e; "test_$name") >"$scratch/log" 2>&1
-        if [ $? = 0 ]; then
+        code=$?
+        if [ $code = 0 ]; then
             echo "ok $name"
+        elif [ $code = $skipped ]; then
+            sed 's/^/  /' "$scratch/log"
+            echo "skip $name"
         else
             sed 's/^/  /' "$scratch/log"
             echo "not ok $name"

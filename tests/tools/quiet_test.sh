@@ -1,0 +1,64 @@
+#!/bin/bash
+# A message between polled workers makes no system call: the kernel counts. What is left is the start and the end of a
+# run, and libev being asked by the clock whether a file or a timer is due. Who spins while the machine runs something
+# else in place of its peer asks often, and gets no message: so of these looks the quietest of five runs counts, and
+# against a looser limit. One for each message would be a hundred times the one and ten times the other.
+. tests/check.sh
+perf=$bin/tools/weft-perf
+most=0.01 most_with_looks=0.1 # system calls for each message
+
+# Leaks cannot be looked for under ptrace, and are other tests' affair.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+
+must_trace() {
+    strace -o "$scratch/trace" true 2>"$scratch/err" && return
+    grep -qiE 'ptrace|not permitted' "$scratch/err" || fail "strace: $(cat "$scratch/err")"
+    skip 'strace may not attach to a process here'
+}
+
+# calls_per_message OPTIONS…: prints how many without and with looks, of all the processes of a run together
+calls_per_message() {
+    timeout 60 strace -f -c -o "$scratch/trace" $perf --test am_lat --size 8 --seconds 1 --json "$@" >"$scratch/row"
+    python3 - "$scratch/row" "$scratch/trace" <<'PY'
+import json, sys
+messages = json.load(open(sys.argv[1]))["mmsg_s"] * 1e6  # in its one second
+rows = [line.split() for line in open(sys.argv[2])]
+calls = {row[-1]: int(row[3]) for row in rows if len(row) >= 5 and row[3].isdigit()}
+looks = calls.get("epoll_wait", 0) + calls.get("epoll_pwait", 0)
+assert calls["execve"] > 0 and messages > 0, (calls, messages)
+print("%.6f %.6f" % ((calls["total"] - looks) / messages, calls["total"] / messages))
+PY
+}
+
+below() { python3 -c "import sys; sys.exit(not $1 < $2)"; }
+
+expect_quiet() {
+    local all=
+    must_trace
+    for i in 1 2 3 4 5; do
+        read -r without with <<<"$(calls_per_message "$@")"
+        below "$without" $most || fail "$without system calls for each message, and looks: $(sort -rnk4 "$scratch/trace" | head -5)"
+        below "$with" $most_with_looks && return
+        all+=" $with"
+    done
+    fail "with looks, system calls for each message:$all"
+}
+
+test_shm_is_quiet() {
+    expect_quiet --transport shm
+}
+
+test_self_is_quiet() {
+    expect_quiet --transport self
+}
+
+# The count must see calls where there are some: each message of sleepers wakes somebody.
+test_sleepers_are_not() {
+    must_trace
+    read -r without with <<<"$(calls_per_message --transport shm --mode sleep)"
+    echo "asleep: $without system calls for each message, $with with looks"
+    ! below "$without" $most || fail "too few"
+    ! below "$with" $most_with_looks || fail "too few"
+}
+
+run_tests
