@@ -179,7 +179,7 @@ static void chunks_end(struct shm_lane *lane, bool peer_is_done) {
         int32_t chunk = lane->tx.loans[lane->tx.loans_tail & lane->tx.mask].chunk;
         if (chunk >= 0) weft__shm_chunk_put(shm_iface(lane), chunk);
     }
-    if (!peer_is_done)
+    if (!peer_is_done && lane->n_lent)
         weft__log(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm",
                   "pid %d kept %u staging chunks beyond its close", (int)lane->pid, lane->n_lent);
     lane->n_lent = 0;
