@@ -7,135 +7,6 @@
 #define OF_JOB(j)   ((struct window_lane *)((char *)(j)-offsetof(struct window_lane, job)))
 #define OF_TIMER(t) ((struct window_lane *)((char *)(t)-offsetof(struct window_lane, timer)))
 
-/* ---- the machine of a conversation ---------------------------------------------------------------------------- */
-
-#define FSM_NAME   conn
-#define FSM_PREFIX CONN
-#include <fsm/define.h>
-
-static void conn_act_greet(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_HELLO);
-    fsm_effect(m, CONN_FX_ARM);
-}
-
-static void conn_act_greet_again(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_HELLO);
-    fsm_effect(m, CONN_FX_BACK_OFF);
-}
-
-static void conn_act_wait(struct fsm *m) {
-    fsm_effect(m, CONN_FX_ARM);
-}
-
-static void know_peer(struct fsm *m) {
-    struct window_conn *c = (struct window_conn *)m;
-    if (!c->peer_tag) c->peer_tag = c->heard_tag;
-}
-
-static void conn_act_welcome(struct fsm *m) {
-    know_peer(m);
-    fsm_effect(m, CONN_FX_SEND_WELCOME);
-    fsm_effect(m, CONN_FX_ARM);
-}
-
-static void conn_act_welcome_again(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_WELCOME);
-    fsm_effect(m, CONN_FX_BACK_OFF);
-}
-
-static void conn_act_answer(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_WELCOME);
-}
-
-static void conn_act_open(struct fsm *m) {
-    know_peer(m);
-    fsm_effect(m, CONN_FX_DISARM);
-    fsm_effect(m, CONN_FX_START);
-    fsm_effect(m, CONN_FX_SEND_ACK);
-    fsm_effect(m, CONN_FX_TELL_UP);
-}
-
-static void conn_act_meet(struct fsm *m) {
-    fsm_effect(m, CONN_FX_DISARM);
-    fsm_effect(m, CONN_FX_START);
-    fsm_effect(m, CONN_FX_TELL_ACCEPTED);
-}
-
-/* Our acknowledgement was lost. */
-static void conn_act_prove(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_ACK);
-}
-
-static void conn_act_disown(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_ECHO);
-    conn_act_end(m);
-}
-
-static void conn_act_down(struct fsm *m) {
-    fsm_effect(m, CONN_FX_DISARM);
-    fsm_effect(m, CONN_FX_DISCARD);
-    fsm_effect(m, CONN_FX_STOP);
-    fsm_effect(m, CONN_FX_TELL_DOWN);
-}
-
-static void conn_act_reset(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_ECHO);
-    conn_act_down(m);
-}
-
-static void conn_act_expel(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_RST);
-    conn_act_down(m);
-}
-
-static void conn_act_echo(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_ECHO);
-}
-
-static void conn_act_finish(struct fsm *m) {
-    fsm_effect(m, CONN_FX_DISCARD);
-    fsm_effect(m, CONN_FX_ARM_CLOSE);
-    fsm_effect(m, CONN_FX_SEND_FIN);
-}
-
-static void conn_act_abort(struct fsm *m) {
-    fsm_effect(m, CONN_FX_DISCARD);
-    fsm_effect(m, CONN_FX_STOP);
-    fsm_effect(m, CONN_FX_ARM_CLOSE);
-    fsm_effect(m, CONN_FX_SEND_RST);
-    fsm_effect(m, CONN_FX_ARM);
-}
-
-static void conn_act_abort_again(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_RST);
-    fsm_effect(m, CONN_FX_BACK_OFF);
-}
-
-static void conn_act_end(struct fsm *m) {
-    fsm_effect(m, CONN_FX_DISARM);
-    fsm_effect(m, CONN_FX_DISCARD);
-    fsm_effect(m, CONN_FX_STOP);
-    fsm_effect(m, CONN_FX_CLOSE_RAW);
-}
-
-static void conn_act_echo_end(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_ECHO);
-    conn_act_end(m);
-}
-
-static void conn_act_cut(struct fsm *m) {
-    fsm_effect(m, CONN_FX_SEND_RST);
-    conn_act_end(m);
-}
-
-static void conn_act_closed(struct fsm *m) {
-    fsm_effect(m, CONN_FX_TELL_CLOSED);
-}
-
-static void conn_act_forget(struct fsm *m) {
-    fsm_effect(m, CONN_FX_FORGET);
-}
-
 /* ---- what it asks for ------------------------------------------------------------------------------------- */
 
 static uint64_t now(const struct window_lane *wl) {
@@ -241,7 +112,7 @@ static const struct fsm_port conn_port = {&weft__conn_machine, on_effect, on_fai
 /* Which numbered frames a state listens to. */
 static void listen_as(struct window_lane *wl) {
     static void (*const take[CONN_N_STATES])(struct window_lane *, const struct window_frame *) = {
-        [CONN_NEW] = weft__window_ignore,    [CONN_FRESH] = weft__window_disown,
+        [CONN_NEW] = weft__window_ignore,    [CONN_FRESH] = weft__window_ignore,
         [CONN_SYN] = weft__window_ignore,    [CONN_GREETED] = weft__window_prove,
         [CONN_CROSSED] = weft__window_prove, [CONN_UP] = weft__window_take,
         [CONN_DOWN] = weft__window_take,     [CONN_FINISH] = weft__window_take,

@@ -5,14 +5,10 @@
 #include <reactor/counters.h>
 
 #include "window.h"
+#include "window_conn.h"
 #include "window_lane.h"
 #include "window_time.h"
 #include "window_wire.h"
-
-#include "window_conn.fsm"
-#define FSM_NAME   conn
-#define FSM_PREFIX CONN
-#include <fsm/declare.h>
 
 enum {
     WINDOW_SMALL = 512,
@@ -23,13 +19,6 @@ enum {
     WINDOW_RAW_ID = 0 /* the one id that frames use below */
 };
 #define WINDOW_NEVER UINT64_MAX
-
-/* Who speaks with whom: all that the machine of window_conn.fsm decides upon. */
-struct window_conn {
-    struct fsm fsm;
-    uint32_t my_tag, peer_tag; /* peer_tag 0: not known yet */
-    uint32_t heard_tag;        /* of the greeting that an event is about */
-};
 
 /* A message that the peer has not acknowledged. */
 struct window_message {
@@ -78,7 +67,6 @@ struct window_lane {
     uint64_t again;   /* bit seq % 64: was sent more than once */
     uint64_t sent_at[WINDOW_FRAMES];
     uint32_t words; /* bit kind: unnumbered frames that go */
-    uint32_t echo_tag;
     struct pending raw_pending;
     bool blocked; /* raw_pending is queued */
     struct pending *pending, **pending_last;
@@ -137,7 +125,6 @@ void weft__window_purge(struct window_lane *wl);
 /* window_receive.c */
 void weft__window_on_frame(struct lane *raw, const void *data, size_t len);
 void weft__window_ignore(struct window_lane *wl, const struct window_frame *f);
-void weft__window_disown(struct window_lane *wl, const struct window_frame *f);
 void weft__window_prove(struct window_lane *wl, const struct window_frame *f);
 void weft__window_take(struct window_lane *wl, const struct window_frame *f);
 void weft__window_deliver(struct window_lane *wl, const struct window_frame *f);

@@ -119,11 +119,6 @@ void weft__window_take(struct window_lane *wl, const struct window_frame *f) {
 
 void weft__window_ignore(struct window_lane *wl, const struct window_frame *f) {}
 
-void weft__window_disown(struct window_lane *wl, const struct window_frame *f) {
-    wl->echo_tag = f->tag;
-    weft__window_step(wl, CONN_EV_STRANGER);
-}
-
 /* Its owner hears of the lane before it hears the message. */
 void weft__window_prove(struct window_lane *wl, const struct window_frame *f) {
     weft__window_step(wl, CONN_EV_PROOF);
@@ -131,52 +126,15 @@ void weft__window_prove(struct window_lane *wl, const struct window_frame *f) {
     wl->take(wl, f);
 }
 
-/* ---- what kind of frame it is -------------------------------------------------------------------------------- */
+/* ---- every frame --------------------------------------------------------------------------------------------- */
 
-static void stranger(struct window_lane *wl, uint32_t tag) {
-    wl->echo_tag = tag;
-    weft__window_step(wl, CONN_EV_STRANGER);
-}
-
-static void on_hello(struct window_lane *wl, const struct window_frame *f) {
-    if (f->version != WINDOW_VERSION) return stranger(wl, f->my_tag);
-    if (wl->conn.peer_tag && wl->conn.peer_tag != f->my_tag) return; /* of another conversation */
-    wl->conn.heard_tag = f->my_tag;
-    weft__window_step(wl, wl->conn.peer_tag ? CONN_EV_HELLO_AGAIN : CONN_EV_HELLO);
-}
-
-static void on_welcome(struct window_lane *wl, const struct window_frame *f) {
-    if (f->tag != wl->conn.my_tag || f->version != WINDOW_VERSION) return stranger(wl, f->tag);
-    if (wl->conn.peer_tag && wl->conn.peer_tag != f->my_tag) return;
-    wl->conn.heard_tag = f->my_tag;
-    weft__window_step(wl, CONN_EV_WELCOME);
-}
-
-static void on_numbered(struct window_lane *wl, const struct window_frame *f) {
-    if (f->tag != wl->conn.my_tag) return stranger(wl, f->tag);
-    wl->take(wl, f);
-}
-
-static void on_rst(struct window_lane *wl, const struct window_frame *f) {
-    if (f->tag != wl->conn.my_tag) return stranger(wl, f->tag);
-    wl->echo_tag = wl->conn.peer_tag;
-    wl->why = WEFT_ERR_PEER_CLOSED;
-    weft__window_step(wl, CONN_EV_RST);
-}
-
-/* An answer, which is not answered: two ends that do not know each other must come to rest. */
-static void on_echo(struct window_lane *wl, const struct window_frame *f) {
-    if (f->tag != wl->conn.my_tag && f->tag != wl->conn.peer_tag) return;
-    wl->why = wl->conn.peer_tag ? WEFT_ERR_PEER_FAILED : WEFT_ERR_REFUSED;
-    weft__window_step(wl, CONN_EV_ECHO);
+/* Why an owner is told that his lane went down, if these bring it down. */
+static weft_status_t reason(const struct window_lane *wl, int event) {
+    if (event == CONN_EV_RST) return WEFT_ERR_PEER_CLOSED;
+    return wl->conn.peer_tag ? WEFT_ERR_PEER_FAILED : WEFT_ERR_REFUSED;
 }
 
 void weft__window_on_frame(struct lane *raw, const void *data, size_t len) {
-    static void (*const on[WINDOW_N_KINDS])(struct window_lane *, const struct window_frame *) = {
-        [WINDOW_HELLO] = on_hello,  [WINDOW_WELCOME] = on_welcome, [WINDOW_DATA] = on_numbered,
-        [WINDOW_ACK] = on_numbered, [WINDOW_FIN] = on_numbered,    [WINDOW_RST] = on_rst,
-        [WINDOW_ECHO] = on_echo,
-    };
     struct window_lane *wl = raw->owner;
     struct window_frame f;
     if (!wl) return; /* there was no memory for it */
@@ -184,6 +142,11 @@ void weft__window_on_frame(struct lane *raw, const void *data, size_t len) {
         weft__count(window_reactor(wl))->violations++;
         return;
     }
-    on[f.kind](wl, &f);
+    int event = weft__conn_hear(&wl->conn, &f);
+    if (event == CONN_EV_RST || event == CONN_EV_ECHO) wl->why = reason(wl, event);
+    if (event == CONN_EV_PROOF)
+        wl->take(wl, &f); /* a conversation under way steps no machine for it */
+    else if (event != CONN_NO_EVENT)
+        weft__window_step(wl, (enum conn_event)event);
     weft__window_settle(wl);
 }
