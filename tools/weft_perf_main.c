@@ -107,6 +107,15 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
     return ok;
 }
 
+/* Two, unless told otherwise; the self transport knows one worker only. */
+static bool settle_ranks(struct perf_options *o) {
+    bool self = strcmp(o->transport, "self") == 0;
+    if (o->ranks == 0) o->ranks = self ? 1 : 2;
+    if (!self || o->ranks == 1) return true;
+    fputs("weft-perf: the self transport reaches no other rank\n", stderr);
+    return false;
+}
+
 static bool take_options(int argc, char **argv, struct perf_options *o) {
     static const struct option options[] = {{"test", required_argument, NULL, 't'},
                                             {"size", required_argument, NULL, 's'},
@@ -123,7 +132,7 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                             {NULL, 0, NULL, 0}};
     int c;
     *o = (struct perf_options){
-        .test = N_TESTS, .size_lo = 8, .size_hi = 8, .transport = "auto", .ranks = 2, .seconds = 1, .core = -1};
+        .test = N_TESTS, .size_lo = 8, .size_hi = 8, .transport = "auto", .seconds = 1, .core = -1};
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);
@@ -143,7 +152,7 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
         fputs("weft-perf: a collective needs a team: --ranks, or weft-run\n", stderr);
         return o->listen && o->test == N_TESTS;
     }
-    return true;
+    return settle_ranks(o);
 }
 
 /* ---- one process -------------------------------------------------------------------------------------------- */

@@ -52,6 +52,7 @@ test_collectives() {
         measure $test auto poll 8-32 8 16 32
     done
     measure barrier auto sleep 8 0
+    measure allreduce self poll 8 8
 }
 
 test_more_ranks_than_cores() {
@@ -86,6 +87,7 @@ test_nonsense_is_refused() {
     expect size "$(exit_code $perf --test am_lat --size -8)" 2
     expect range "$(exit_code $perf --test am_lat --size 64-8)" 2
     expect transport "$(exit_code $perf --test am_lat --transport rdna)" 2
+    expect 'ranks over self' "$(exit_code $perf --test barrier --transport self --ranks 2)" 2
     expect collective "$(exit_code $perf --test barrier --connect tcp://127.0.0.1:1)" 2
 }
 

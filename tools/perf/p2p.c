@@ -267,7 +267,7 @@ void perf_p2p_measure(struct perf *p, size_t size, struct perf_result *result_p)
     histogram_clear(&p->histogram);
     uint64_t warm = run_for(p, &out, p->options.seconds / 5, 1);
     uint64_t batch = perf_batch(histogram_mean(&p->histogram));
-    if (!latency && batch < 16) batch = 16; /* one send may be short and the next wait: that is no latency */
+    if (!latency && batch < WINDOW) batch = WINDOW; /* as many may be posted at once: that is no latency */
 
     histogram_clear(&p->histogram);
     double cpu = perf_cpu_s();
