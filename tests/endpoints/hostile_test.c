@@ -1,0 +1,629 @@
+/*
+ * A worker against a peer that is made from the transport itself and says what it likes. It loses what it may lose, by name,
+ * and an honest peer of the same worker does not notice.
+ */
+#include "two.h"
+
+#include <endpoints/wire.h>
+#include <reactor/reactor.h>
+#include <transports/registry.h>
+
+/* ---- the raw peer: an iface of its own on a reactor of its own, and one lane */
+
+enum { HEARD = 4096, RAW_ID = 0x5eed };
+struct heard {
+    uint8_t id;
+    uint16_t len;
+    uint8_t bytes[64];
+};
+struct raw {
+    struct two t; /* a: the victim; b: its honest peer, with t.ep and t.back */
+    struct reactor *reactor;
+    struct iface *iface;
+    struct lane *lane;
+    int up, down, closed;
+    weft_status_t status; /* of down */
+    struct heard heard[HEARD];
+    unsigned n_heard;
+    int served, echoed;               /* messages of the honest pair */
+    int victims, victim_errors, lost; /* lost: in all */
+    weft_status_t victim_error;
+    weft_ep_t *victim; /* the worker's half of the endpoint that the raw peer opened last */
+    uint32_t half;     /* its id */
+    uint64_t credit;
+};
+static struct raw *raw_of(struct lane *lane) {
+    return lane->iface->owner;
+}
+
+static void hear(struct lane *lane, uint8_t id, const void *data, size_t len) {
+    struct raw *r = raw_of(lane);
+    struct heard *h = &r->heard[r->n_heard++ % HEARD];
+    h->id = id;
+    h->len = (uint16_t)len;
+    memcpy(h->bytes, data, len < sizeof h->bytes ? len : sizeof h->bytes);
+    struct wire_accept accept;
+    if (id == WIRE_ACCEPT && weft__wire_read_accept(data, len, &accept)) {
+        r->half = accept.from;
+        r->credit = accept.credit;
+    }
+}
+#define IDS(X)                                                                                                     \
+    X(0)                                                                                                           \
+    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) \
+        X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+#define HEAR(id)                                                             \
+    static void hear_##id(struct lane *lane, const void *data, size_t len) { \
+        hear(lane, id, data, len);                                           \
+    }
+IDS(HEAR)
+static void on_accepted(struct lane *lane, void *arg) {
+    lane->ops->close(lane, false);
+}
+static void on_up(struct lane *lane) {
+    raw_of(lane)->up++;
+}
+static void on_down(struct lane *lane, weft_status_t status) {
+    raw_of(lane)->down++;
+    raw_of(lane)->status = status;
+}
+static void on_closed(struct lane *lane) {
+    struct raw *r = raw_of(lane);
+    if (lane != r->lane) return;
+    r->closed++;
+    r->lane = NULL;
+}
+#define HEAR_NAME(id) hear_##id,
+static const struct iface_up raw_up = {{IDS(HEAR_NAME)}, on_accepted, on_up, on_down, on_closed};
+
+static void raw_turn(struct raw *r) {
+    two_turn(&r->t);
+    weft__reactor_progress(r->reactor, 0);
+}
+#define RAW_UNTIL(r, cond)                                    \
+    do {                                                      \
+        double until_end = two_now() + 10;                    \
+        while (!(cond) && two_now() < until_end) raw_turn(r); \
+        CHECK(cond);                                          \
+    } while (0)
+
+static const struct transport *transport_named(const char *name) {
+    for (const struct transport *const *t = weft__transports; *t; t++)
+        if (!strcmp((*t)->name, name)) return *t;
+    return NULL;
+}
+
+/* The entry of that transport in a worker's address; its layout is in docs/wire.md. */
+static const uint8_t *entry_of(const uint8_t *address, const char *name, size_t *len_p) {
+    const uint8_t *at = address + 12;
+    for (unsigned i = 0; i < address[3]; i++) {
+        size_t name_len = at[0];
+        const uint8_t *bytes = at + 1 + name_len + 1;
+        *len_p = at[1 + name_len];
+        if (name_len == strlen(name) && !memcmp(at + 1, name, name_len)) return bytes;
+        at = bytes + *len_p;
+    }
+    return NULL;
+}
+
+static void raw_dial(struct raw *r, const char *transport) {
+    uint8_t address[256];
+    size_t len = sizeof address, entry_len;
+    CHECK_EQ(weft_worker_address(r->t.a, address, &len), 0);
+    const uint8_t *entry = entry_of(address, transport, &entry_len);
+    CHECK(entry);
+    r->up = r->down = r->closed = 0;
+    CHECK_EQ(r->iface->ops->connect(r->iface, entry, entry_len, &r->lane), 0);
+    RAW_UNTIL(r, r->up == 1);
+}
+
+static void raw_hang_up(struct raw *r) {
+    if (!r->lane) return;
+    r->lane->ops->close(r->lane, false);
+    RAW_UNTIL(r, !r->lane);
+}
+
+struct piece {
+    const void *bytes;
+    size_t len;
+};
+static size_t pack(void *to, void *arg) {
+    const struct piece *piece = arg;
+    if (piece->len) memcpy(to, piece->bytes, piece->len);
+    return piece->len;
+}
+
+/* Says it, or finds that the lane is lost. */
+static bool say(struct raw *r, uint8_t id, const void *bytes, size_t len) {
+    if (r->down || !r->lane) return false;
+    struct piece piece = {bytes, len};
+    for (int i = 0; i < 100000 && !r->down; i++) {
+        weft_status_t st = r->lane->ops->am_bcopy(r->lane, id, pack, &piece);
+        if (st != WEFT_NO_RESOURCE) return st == WEFT_OK;
+        raw_turn(r);
+    }
+    return false;
+}
+static bool say_message(struct raw *r, const struct wire_message *m) {
+    return say(r, m->id, m->bytes, m->len);
+}
+
+static bool heard(const struct raw *r, uint8_t id) {
+    unsigned n = r->n_heard < HEARD ? r->n_heard : HEARD;
+    for (unsigned i = 0; i < n; i++)
+        if (r->heard[i].id == id) return true;
+    return false;
+}
+
+static void say_hello(struct raw *r) {
+    struct wire_message m;
+    r->n_heard = 0;
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID});
+    CHECK(say_message(r, &m));
+    RAW_UNTIL(r, heard(r, WIRE_HELLO));
+}
+
+static void open_half(struct raw *r) {
+    struct wire_message m;
+    int before = r->victims;
+    r->half = 0;
+    weft__wire_open(&m, (struct wire_open){.from = 0x00100007, .credit = 1 << 20});
+    CHECK(say_message(r, &m));
+    RAW_UNTIL(r, r->half && r->victims == before + 1);
+}
+
+/* ---- the worker under attack, and its honest peer */
+
+static void on_endpoint(weft_ep_t *ep, void *arg) {
+    struct raw *r = arg;
+    r->victim = ep;
+    r->victims++;
+    weft_ep_set_user(ep, r);
+}
+static void on_victim_error(weft_ep_t *ep, weft_status_t status, void *arg) {
+    struct raw *r = arg;
+    r->victim_errors++;
+    r->lost++;
+    r->victim_error = status;
+    if (r->victim == ep) r->victim = NULL;
+    weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
+}
+/* Id 1 of the victim: an echo. */
+static void echo(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct raw *r = arg;
+    r->served++;
+    if (ep != r->victim && am->data) weft_am_send(ep, 1, NULL, 0, NULL, 0, NULL);
+}
+static void echoed(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    ((struct raw *)arg)->echoed++;
+}
+static void quiet(weft_log_level_t level, const char *room, const char *line, void *arg) {}
+
+static void raw_open(struct raw *r, const char *transport, const weft_setting_t *settings, size_t n) {
+    memset(r, 0, sizeof *r);
+    char address[256];
+    size_t len = sizeof address;
+    weft_setting_t all[4] = {{"close.timeout", "50ms"}};
+    for (size_t i = 0; i < n; i++) all[1 + i] = settings[i];
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = all, .n_settings = 1 + n, .log = quiet},
+                                 &r->t.context),
+             0);
+    weft_worker_params_t params = {
+        .transports = transport, .on_endpoint = on_endpoint, .on_error = on_victim_error, .arg = r};
+    CHECK_EQ(weft_worker_create(r->t.context, &params, &r->t.a), 0);
+    CHECK_EQ(weft_worker_create(r->t.context, &(weft_worker_params_t){.transports = transport}, &r->t.b), 0);
+    CHECK_EQ(weft_am_handler_set(r->t.a, 1, echo, r), 0);
+    CHECK_EQ(weft_am_handler_set(r->t.b, 1, echoed, r), 0);
+    CHECK_EQ(weft_worker_address(r->t.a, address, &len), 0);
+    CHECK_EQ(weft_connect_address(r->t.b, address, len, &(weft_ep_params_t){.on_error = two_on_error, .arg = &r->t},
+                                  &r->t.ep),
+             0);
+    UNTIL(&r->t, r->victims == 1);
+    r->t.back = r->victim;
+    r->victim = NULL;
+
+    CHECK_EQ(weft__reactor_create(r->t.context, &(struct reactor_params){.seed = 1}, &r->reactor), 0);
+    struct iface_params iface = {.up = &raw_up, .owner = r, .worker_id = RAW_ID};
+    CHECK_EQ(transport_named(transport)->open(r->reactor, &iface, &r->iface), 0);
+}
+
+/* The honest pair still works, and has heard of nothing. */
+static void honest_is_well(struct raw *r) {
+    int before = r->echoed;
+    CHECK(weft_am_send(r->t.ep, 1, NULL, 0, NULL, 0, NULL) >= 0);
+    RAW_UNTIL(r, r->echoed == before + 1);
+    CHECK_EQ(r->t.errors, 0);
+}
+
+static void raw_close(struct raw *r) {
+    honest_is_well(r);
+    raw_hang_up(r);
+    r->iface->ops->close(r->iface);
+    weft__reactor_progress(r->reactor, 0);
+    weft__reactor_destroy(r->reactor);
+    two_down(&r->t);
+}
+
+/* On each transport with a wire. */
+#define TEST_WIRES(name)                     \
+    static void name(const char *transport); \
+    TEST(name##_shm) {                       \
+        name("shm");                         \
+    }                                        \
+    TEST(name##_tcp) {                       \
+        name("tcp");                         \
+    }                                        \
+    static void name(const char *transport)
+
+static struct raw raw;
+
+/* ---- what ends the link */
+
+/* After the greeting, or before it, these bytes cost the speaker its lane. */
+static void costs_the_lane(const char *transport, bool greet, uint8_t id, const void *bytes, size_t len) {
+    raw_dial(&raw, transport);
+    if (greet) say_hello(&raw);
+    say(&raw, id, bytes, len);
+    RAW_UNTIL(&raw, raw.down == 1);
+    raw_hang_up(&raw);
+}
+
+TEST_WIRES(words_before_the_greeting_end_the_link) {
+    struct wire_message m;
+    static const uint8_t zeros[64];
+    raw_open(&raw, transport, NULL, 0);
+    for (uint8_t id = 0; id < LANE_AM_IDS; id++)
+        if (id != WIRE_HELLO) costs_the_lane(transport, false, id, zeros, 48);
+    weft__wire_open(&m, (struct wire_open){.from = 7});
+    costs_the_lane(transport, false, m.id, m.bytes, m.len);
+    weft__wire_accept(&m, (struct wire_accept){.from = 7, .ep = 1 << 20});
+    costs_the_lane(transport, false, m.id, m.bytes, m.len);
+    weft__wire_ping(&m);
+    costs_the_lane(transport, false, m.id, m.bytes, m.len);
+    raw_close(&raw);
+}
+
+TEST_WIRES(a_second_greeting_ends_the_link) {
+    struct wire_message m;
+    raw_open(&raw, transport, NULL, 0);
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID});
+    costs_the_lane(transport, true, m.id, m.bytes, m.len);
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = 0});
+    costs_the_lane(transport, false, m.id, m.bytes, m.len); /* nobody's name */
+    costs_the_lane(transport, false, m.id, m.bytes, m.len - 1);
+    raw_close(&raw);
+}
+
+TEST_WIRES(another_version_is_answered_by_our_hello_and_the_end) {
+    struct wire_message m;
+    raw_open(&raw, transport, NULL, 0);
+    for (unsigned version = 0; version < 4; version++) {
+        if (version == WIRE_VERSION) continue;
+        raw_dial(&raw, transport);
+        raw.n_heard = 0;
+        weft__wire_hello(&m, (struct wire_hello){.version = (uint16_t)version, .worker = RAW_ID});
+        CHECK(say_message(&raw, &m));
+        RAW_UNTIL(&raw, raw.down == 1);
+        CHECK(heard(&raw, WIRE_HELLO));
+        CHECK_EQ(raw.status, WEFT_ERR_PEER_CLOSED);
+        raw_hang_up(&raw);
+    }
+    raw_close(&raw);
+}
+
+/* A hello in the honest peer's name takes nothing from it. */
+TEST_WIRES(a_stolen_name_takes_nothing) {
+    struct wire_message m;
+    weft_ep_info_t info;
+    raw_open(&raw, transport, NULL, 0);
+    CHECK_EQ(weft_ep_describe(raw.t.back, &info), 0);
+    for (int i = 0; i < 5; i++) {
+        raw_dial(&raw, transport);
+        weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = info.peer_worker});
+        CHECK(say_message(&raw, &m));
+        honest_is_well(&raw);
+        raw_hang_up(&raw);
+        honest_is_well(&raw);
+    }
+    raw_close(&raw);
+}
+
+/* ---- what ends the endpoint, or nothing at all */
+
+static void fresh(const char *transport) {
+    raw_hang_up(&raw);
+    raw_dial(&raw, transport);
+    say_hello(&raw);
+    open_half(&raw);
+    raw.victim_errors = 0;
+    raw.n_heard = 0;
+}
+
+/* The endpoint is lost to `status`, the lane stands. */
+static void costs_the_endpoint(const char *transport, weft_status_t status, const struct wire_message *m) {
+    CHECK(say_message(&raw, m));
+    RAW_UNTIL(&raw, raw.victim_errors == 1 && heard(&raw, WIRE_CLOSE));
+    CHECK_EQ(raw.victim_error, status);
+    CHECK_EQ(raw.down, 0);
+    open_half(&raw); /* the same link takes another */
+    fresh(transport);
+}
+
+static void costs_nothing(const struct wire_message *m) {
+    CHECK(say_message(&raw, m));
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    CHECK_EQ(raw.victim_errors, 0);
+    CHECK_EQ(raw.down, 0);
+}
+
+TEST_WIRES(words_out_of_place_cost_the_endpoint) {
+    struct wire_message m;
+    raw_open(&raw, transport, NULL, 0);
+    fresh(transport);
+    weft__wire_accept(&m, (struct wire_accept){.ep = raw.half, .from = 9});
+    costs_the_endpoint(transport, WEFT_ERR_PROTOCOL, &m);
+    weft__wire_reject(&m, (struct wire_reject){.ep = raw.half, .status = WEFT_ERR_REJECTED});
+    costs_the_endpoint(transport, WEFT_ERR_PROTOCOL, &m);
+    weft__wire_credit(&m, (struct wire_credit){.ep = raw.half, .bytes = UINT64_MAX});
+    costs_the_endpoint(transport, WEFT_ERR_PROTOCOL, &m);
+    weft__wire_credit(&m, (struct wire_credit){.ep = raw.half, .bytes = INT64_MAX});
+    costs_the_endpoint(transport, WEFT_ERR_PROTOCOL, &m);
+    raw_close(&raw);
+}
+
+TEST_WIRES(more_unexpected_bytes_than_granted_are_a_quota_error) {
+    weft_setting_t quota = {"tag.unexpected_bytes", "4096"};
+    raw_open(&raw, transport, &quota, 1);
+    fresh(transport);
+    uint8_t message[12 + 500] = {0};
+    CHECK_EQ(raw.credit, 4096);
+    memcpy(message + 8, &raw.half, 4);
+    for (int i = 0; i < 7; i++) CHECK(say(&raw, WIRE_TAG, message, sizeof message)); /* 7 × 564 fit */
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    CHECK_EQ(raw.victim_errors, 0);
+    CHECK(say(&raw, WIRE_TAG, message, sizeof message));
+    RAW_UNTIL(&raw, raw.victim_errors == 1);
+    CHECK_EQ(raw.victim_error, WEFT_ERR_QUOTA);
+    CHECK_EQ(raw.down, 0);
+    fresh(transport);
+    /* Offers count too, 64 each, however much they promise. */
+    struct wire_rts rts = {.ep = raw.half, .request = 1, .kind = WIRE_OFFER_TAG, .len = UINT64_MAX};
+    uint8_t offer[WIRE_RTS_HEAD];
+    for (int i = 0; i < 64; i++) {
+        rts.request = (uint32_t)i + 1;
+        CHECK(say(&raw, WIRE_RTS, offer, weft__wire_rts(offer, &rts)));
+    }
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    CHECK_EQ(raw.victim_errors, 0);
+    CHECK(say(&raw, WIRE_RTS, offer, weft__wire_rts(offer, &rts)));
+    RAW_UNTIL(&raw, raw.victim_errors == 1);
+    CHECK_EQ(raw.victim_error, WEFT_ERR_QUOTA);
+    raw_close(&raw);
+}
+
+TEST_WIRES(ids_of_nothing_and_of_others_are_not_found) {
+    struct wire_message m;
+    weft_ep_info_t before, after;
+    raw_open(&raw, transport, NULL, 0);
+    fresh(transport);
+    CHECK_EQ(weft_ep_describe(raw.t.back, &before), 0);
+    /* The honest peer's endpoint is one of the first places of the first generations. */
+    for (uint32_t generation = 1; generation < 4; generation++)
+        for (uint32_t place = 0; place < 18; place++) {
+            uint32_t id = generation << 20 | place;
+            if (id == raw.half) continue;
+            uint64_t word = wire_am_word(id, 0, 1);
+            struct wire_message am = {.id = WIRE_AM, .len = sizeof word};
+            memcpy(am.bytes, &word, sizeof word);
+            costs_nothing(&am);
+            for (enum wire_id w = WIRE_CANCEL; w <= WIRE_GONE; w++) weft__wire_one(&m, w, id), costs_nothing(&m);
+            weft__wire_one(&m, WIRE_CLOSE, id), costs_nothing(&m);
+            weft__wire_credit(&m, (struct wire_credit){id, 0, UINT64_MAX}), costs_nothing(&m);
+            weft__wire_fin(&m, (struct wire_fin){id, WEFT_OK}), costs_nothing(&m);
+            weft__wire_cts(&m, (struct wire_cts){id, 5, 100}), costs_nothing(&m);
+            weft__wire_reject(&m, (struct wire_reject){id, WEFT_ERR_REJECTED}), costs_nothing(&m);
+            weft__wire_accept(&m, (struct wire_accept){id, 5, 0}), costs_nothing(&m);
+            uint8_t data[WIRE_DATA_HEAD + 4] = {0};
+            weft__wire_data(data, (struct wire_data){.to = id});
+            CHECK(say(&raw, WIRE_DATA, data, sizeof data));
+        }
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    CHECK_EQ(raw.served, 0);
+    CHECK_EQ(weft_ep_describe(raw.t.back, &after), 0);
+    CHECK_EQ(before.received, after.received);
+    CHECK(heard(&raw, WIRE_GONE) && heard(&raw, WIRE_FIN) && heard(&raw, WIRE_CLOSE));
+    raw_close(&raw);
+}
+
+/* ---- a rendezvous with a liar */
+
+static void offer_tag(uint32_t request, uint64_t len) {
+    struct wire_rts rts = {.ep = raw.half, .request = request, .kind = WIRE_OFFER_TAG, .tag = 5, .len = len};
+    uint8_t offer[WIRE_RTS_HEAD];
+    CHECK(say(&raw, WIRE_RTS, offer, weft__wire_rts(offer, &rts)));
+}
+
+static struct wire_cts cts_heard(void) {
+    struct wire_cts cts = {0};
+    for (unsigned i = 0; i < raw.n_heard && i < HEARD; i++)
+        if (raw.heard[i].id == WIRE_CTS) weft__wire_read_cts(raw.heard[i].bytes, raw.heard[i].len, &cts);
+    return cts;
+}
+
+static bool say_data(uint32_t to, uint64_t offset, size_t len) {
+    uint8_t data[WIRE_DATA_HEAD + 256];
+    memset(data, 'd', sizeof data);
+    weft__wire_data(data, (struct wire_data){.to = to, .offset = offset});
+    return say(&raw, WIRE_DATA, data, WIRE_DATA_HEAD + len);
+}
+
+TEST_WIRES(pieces_that_do_not_fit_write_nothing) {
+    static const struct {
+        uint64_t offset;
+        size_t len;
+    } wrong[] = {{0, 0}, {1, 10}, {0, 101}, {100, 1}, {UINT64_MAX, 1}, {UINT64_MAX - 5, 100}, {1ull << 63, 100}};
+    raw_open(&raw, transport, NULL, 0);
+    for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char in[300];
+        struct tally got = {0};
+        memset(in, '.', sizeof in);
+        fresh(transport);
+        CHECK_EQ(weft_tag_recv(raw.t.a, 5, UINT64_MAX, &(weft_iov_t){in, 200}, 1, NULL, OP(&got)),
+                 WEFT_IN_PROGRESS);
+        offer_tag(3, 100);
+        RAW_UNTIL(&raw, cts_heard().to);
+        CHECK_EQ(cts_heard().request, 3);
+        CHECK_EQ(cts_heard().len, 100);
+        CHECK(say_data(cts_heard().to, wrong[i].offset, wrong[i].len));
+        RAW_UNTIL(&raw, got.calls == 1 && raw.victim_errors == 1);
+        CHECK_EQ(got.status, WEFT_ERR_PROTOCOL);
+        CHECK_EQ(raw.victim_error, WEFT_ERR_PROTOCOL);
+        for (unsigned k = 0; k < sizeof in; k++) CHECK(in[k] == '.');
+    }
+    raw_close(&raw);
+}
+
+/* It asks for what was offered: twice, for more than there is, for nothing; and ends it while it is sent. */
+TEST_WIRES(an_offer_is_taken_once_and_in_bounds) {
+    static char big[100000];
+    for (int way = 0; way < 4; way++) {
+        struct wire_message m;
+        struct wire_rts rts = {0};
+        struct tally sent = {0};
+        if (way == 0) raw_open(&raw, transport, NULL, 0);
+        fresh(transport);
+        CHECK_EQ(weft_am_send(raw.victim, 9, NULL, 0, &(weft_iov_t){big, sizeof big}, 1, OP(&sent)),
+                 WEFT_IN_PROGRESS);
+        RAW_UNTIL(&raw, heard(&raw, WIRE_RTS));
+        for (unsigned i = 0; i < raw.n_heard; i++)
+            if (raw.heard[i].id == WIRE_RTS) CHECK(weft__wire_read_rts(raw.heard[i].bytes, raw.heard[i].len, &rts));
+        CHECK_EQ(rts.len, sizeof big);
+        uint64_t len = way == 1 ? rts.len + 1 : way == 2 ? 0 : rts.len;
+        weft__wire_cts(&m, (struct wire_cts){rts.request, 77, len});
+        CHECK(say_message(&raw, &m));
+        if (way == 0) CHECK(say_message(&raw, &m));
+        if (way == 3) {
+            weft__wire_fin(&m, (struct wire_fin){rts.request, WEFT_OK});
+            CHECK(say_message(&raw, &m));
+        }
+        RAW_UNTIL(&raw, sent.calls == 1 && raw.victim_errors <= 1);
+        for (int i = 0; i < 50; i++) raw_turn(&raw);
+        CHECK_EQ(sent.calls, 1);
+        CHECK(sent.status == WEFT_OK || sent.status == WEFT_ERR_PROTOCOL);
+        if (way == 1 || way == 2) CHECK_EQ(raw.victim_error, WEFT_ERR_PROTOCOL);
+    }
+    raw_close(&raw);
+}
+
+/* Data for an endpoint that is still asking, and for one whose peer is gone. */
+TEST_WIRES(messages_after_the_end_are_lost) {
+    struct wire_message m;
+    raw_open(&raw, transport, NULL, 0);
+    fresh(transport);
+    uint64_t word = wire_am_word(raw.half, 0, 1);
+    uint32_t half = raw.half;
+    CHECK(say(&raw, WIRE_AM, &word, sizeof word));
+    RAW_UNTIL(&raw, raw.served == 1);
+    weft__wire_one(&m, WIRE_CLOSE, half);
+    CHECK(say_message(&raw, &m));
+    for (int i = 0; i < 5; i++) CHECK(say(&raw, WIRE_AM, &word, sizeof word));
+    RAW_UNTIL(&raw, raw.victim_errors == 1);
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    CHECK_EQ(raw.victim_error, WEFT_ERR_PEER_CLOSED);
+    CHECK_EQ(raw.served, 1);
+    raw_close(&raw);
+}
+
+/* ---- noise */
+
+static uint64_t noise_state;
+static uint32_t noise(void) {
+    noise_state = noise_state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (uint32_t)(noise_state >> 33);
+}
+
+static void again(const char *transport) {
+    if (raw.lane && !raw.down) return;
+    fresh(transport);
+}
+
+TEST_WIRES(every_id_with_every_short_length_breaks_nothing) {
+    raw_open(&raw, transport, NULL, 0);
+    noise_state = 11;
+    for (uint8_t id = 0; id < LANE_AM_IDS; id++)
+        for (size_t len = 0; len <= 40; len++) {
+            uint8_t bytes[40];
+            for (unsigned i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)noise();
+            again(transport);
+            say(&raw, id, bytes, len);
+            raw_turn(&raw);
+        }
+    raw_close(&raw);
+}
+
+/* Frames that are nearly right: real ids, small numbers, whole layouts. */
+static size_t plausible(uint8_t *bytes, uint8_t id) {
+    static const uint8_t lengths[] = {8, 12, 40, 16, 20, 8, 4, 4, 12, 16, 16, 16, 8, 4, 0};
+    size_t len = id < sizeof lengths ? lengths[id] : noise() % 40;
+    for (size_t i = 0; i < len; i += 4) {
+        uint32_t word = noise() % 4 ? (noise() % 3 ? raw.half : 1u << 20 | noise() % 8) : noise() % 70;
+        memcpy(bytes + i, &word, 4);
+    }
+    if (id == WIRE_AM) {
+        uint64_t word = wire_am_word(raw.half, noise() % 9, noise() % 3);
+        memcpy(bytes, &word, sizeof word);
+    }
+    if (id == WIRE_TAG) memcpy(bytes + 8, &raw.half, 4);
+    if (id == WIRE_RTS) bytes[8] = (uint8_t)(noise() % 4), bytes[10] = bytes[11] = 0;
+    if (id == WIRE_HELLO) bytes[0] = 1, bytes[1] = 0;
+    if (id <= WIRE_TAG) len += noise() % 20;
+    return len;
+}
+
+/* The worker posts receives and sends all the while, and lets go of some. */
+static int receives, received;
+static void on_received(weft_status_t status, void *arg) {
+    received++;
+}
+static void keep_busy(void) {
+    static char in[64], out[70000];
+    weft_request_t *request;
+    weft_op_t op = {.done = on_received, .request_p = &request, .deadline_ms = noise() % 3};
+    if (weft_tag_recv(raw.t.a, noise() % 70, noise() % 2 ? UINT64_MAX : 0, &(weft_iov_t){in, noise() % 64}, 1, NULL,
+                      &op) == WEFT_IN_PROGRESS) {
+        receives++;
+        if (noise() % 2) weft_request_cancel(request);
+    }
+    if (!raw.victim) return;
+    size_t len = noise() % 8 ? noise() % 100 : sizeof out;
+    weft_status_t st = noise() % 2 ? weft_am_send(raw.victim, 2, NULL, 0, &(weft_iov_t){out, len}, 1, &op)
+                                   : weft_tag_send(raw.victim, 2, &(weft_iov_t){out, len}, 1, &op);
+    if (st != WEFT_IN_PROGRESS) return;
+    receives++;
+    if (noise() % 4 == 0) weft_request_cancel(request);
+}
+
+static void flood(const char *transport, unsigned frames) {
+    uint8_t bytes[128] = {0};
+    raw_open(&raw, transport, NULL, 0);
+    noise_state = 7;
+    receives = received = 0;
+    for (unsigned i = 0; i < frames; i++) {
+        uint8_t id = (uint8_t)(noise() % 200 ? noise() % WIRE_N_IDS : noise() % LANE_AM_IDS);
+        if (noise() % 20 && (id == WIRE_HELLO || id == WIRE_ACCEPT || id == WIRE_REJECT)) id = WIRE_TAG;
+        again(transport);
+        say(&raw, id, bytes, plausible(bytes, id));
+        if (i % 8 == 0) keep_busy();
+        if (i % 4 == 0) raw_turn(&raw);
+        if (i % 1000 == 0) honest_is_well(&raw);
+    }
+    raw_close(&raw);
+    CHECK_EQ(received, receives);
+    printf("  %u frames, %d operations, %d endpoints lost\n", frames, receives, raw.lost);
+}
+TEST(a_hundred_thousand_random_frames_break_nothing_shm) {
+    flood("shm", 100000);
+}
+TEST(a_hundred_thousand_random_frames_break_nothing_tcp) {
+    flood("tcp", 100000);
+}
