@@ -103,7 +103,10 @@ def programs(suffix, names = {}, deps = {}):
     )
     _sources()
 
-def tests(programs_of = [], deps = {}, data = {}, exclusive = []):
+def _tags(name, exclusive, threads):
+    return (["exclusive"] if name in exclusive else []) + (["threads"] if name in threads or name.split("/")[0] in threads else [])
+
+def tests(programs_of = [], deps = {}, data = {}, exclusive = [], threads = []):
     """One test program for each <room>/*_test.c, linked with the whole library, named "room/file_test".
 
     Other *.c of such a folder (fakes, the conformance suite) are linked to all of its tests. A *_test.sh or
@@ -114,6 +117,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = []):
       deps: what single tests need besides Weft, by name.
       data: files that single tests read besides the tree's text, by name.
       exclusive: tests that measure time and want no other test beside them.
+      threads: tests, or whole folders, with more than one thread: those that ThreadSanitizer can tell about.
     """
     sources = native.glob(["*/*_test.c"], allow_empty = True)
     scripts = native.glob(["*_test.sh", "*/*_test.sh", "*_test.py", "*/*_test.py"], allow_empty = True)
@@ -139,7 +143,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = []):
             data = ["//:text"] + (programs_built if folder in programs_of else []) + data.get(name, []),
             linkopts = ["-lm"],
             linkstatic = True,
-            tags = ["exclusive"] if name in exclusive else [],
+            tags = _tags(name, exclusive, threads),
             deps = [folder + "/shared"] + deps.get(name, []),
         )
     for script in scripts:
@@ -149,7 +153,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = []):
             srcs = [script],
             data = ["//:text"] + native.glob(["*.py", "*.sh"], exclude = [script]) +
                    (programs_built if folder in programs_of else []) + data.get(name, []),
-            tags = ["exclusive"] if name in exclusive else [],
+            tags = _tags(name, exclusive, threads),
         )
 
 def fuzz_targets():
