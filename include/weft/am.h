@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-#define WEFT_AM_ID_MAX 1023      /* a program's ids are 0 … 1023 */
-#define WEFT_AM_HEADER_MAX 256   /* bytes of user header that every transport carries */
+#define WEFT_AM_ID_MAX     1023 /* a program's ids are 0 … 1023 */
+#define WEFT_AM_HEADER_MAX 256  /* bytes of user header that every transport carries */
 
 /*
  * A message in its handler. `header` is valid during the handler only. `data` is all of the payload, valid

@@ -23,9 +23,9 @@ WEFT_API const char *weft_version(void);
  * (weft_status_name, weft_status_sentence, weft_status_hint).
  */
 typedef enum weft_status {
-    WEFT_OK = 0,             /* done; no callback will come */
-    WEFT_IN_PROGRESS = 1,    /* accepted; exactly one callback will come, later */
-    WEFT_NO_RESOURCE = 2,    /* not now: only transports say this, never a public call */
+    WEFT_OK = 0,          /* done; no callback will come */
+    WEFT_IN_PROGRESS = 1, /* accepted; exactly one callback will come, later */
+    WEFT_NO_RESOURCE = 2, /* not now: only transports say this, never a public call */
     WEFT_ERR_INVALID_PARAM = -1,
     WEFT_ERR_NO_MEMORY = -2,
     WEFT_ERR_UNSUPPORTED = -3,
@@ -33,28 +33,28 @@ typedef enum weft_status {
     WEFT_ERR_BUSY = -5,
     WEFT_ERR_CANCELLED = -6,
     WEFT_ERR_TIMED_OUT = -7,
-    WEFT_ERR_CLOSED = -8,         /* the object was closed on this side */
-    WEFT_ERR_PEER_CLOSED = -9,    /* the peer closed the endpoint in good order */
-    WEFT_ERR_PEER_FAILED = -10,   /* the peer died, or its connection broke */
-    WEFT_ERR_UNREACHABLE = -11,   /* no transport reaches that address */
-    WEFT_ERR_REFUSED = -12,       /* nobody listens there */
-    WEFT_ERR_REJECTED = -13,      /* the listener said no */
-    WEFT_ERR_PROTOCOL = -14,      /* the peer said what it may not say */
-    WEFT_ERR_VERSION = -15,       /* the peer speaks another version of the wire protocol */
-    WEFT_ERR_TRUNCATED = -16,     /* the message is longer than the buffer given for it */
-    WEFT_ERR_TOO_BIG = -17,       /* beyond a limit of the library or of the configuration */
-    WEFT_ERR_QUOTA = -18,         /* the peer used up what it was granted */
-    WEFT_ERR_AUTH = -19,          /* the peer could not prove that it holds the key */
-    WEFT_ERR_INSECURE = -20,      /* binding there needs a cluster key */
-    WEFT_ERR_FORKED = -21,        /* this process is a fork of the one that made the object */
-    WEFT_ERR_WRONG_THREAD = -22,  /* a call from a thread that does not own the worker */
-    WEFT_ERR_IO = -23,            /* a system call failed; the log has its errno */
-    WEFT_ERR_NO_FDS = -24,        /* out of file descriptors */
-    WEFT_ERR_ADDRESS = -25,       /* not an address, or not one that this version reads */
-    WEFT_ERR_REVOKED = -26,       /* the team was revoked */
-    WEFT_ERR_INTERNAL = -27,      /* an unreachable cell was reached: a defect of the library */
+    WEFT_ERR_CLOSED = -8,           /* the object was closed on this side */
+    WEFT_ERR_PEER_CLOSED = -9,      /* the peer closed the endpoint in good order */
+    WEFT_ERR_PEER_FAILED = -10,     /* the peer died, or its connection broke */
+    WEFT_ERR_UNREACHABLE = -11,     /* no transport reaches that address */
+    WEFT_ERR_REFUSED = -12,         /* nobody listens there */
+    WEFT_ERR_REJECTED = -13,        /* the listener said no */
+    WEFT_ERR_PROTOCOL = -14,        /* the peer said what it may not say */
+    WEFT_ERR_VERSION = -15,         /* the peer speaks another version of the wire protocol */
+    WEFT_ERR_TRUNCATED = -16,       /* the message is longer than the buffer given for it */
+    WEFT_ERR_TOO_BIG = -17,         /* beyond a limit of the library or of the configuration */
+    WEFT_ERR_QUOTA = -18,           /* the peer used up what it was granted */
+    WEFT_ERR_AUTH = -19,            /* the peer could not prove that it holds the key */
+    WEFT_ERR_INSECURE = -20,        /* binding there needs a cluster key */
+    WEFT_ERR_FORKED = -21,          /* this process is a fork of the one that made the object */
+    WEFT_ERR_WRONG_THREAD = -22,    /* a call from a thread that does not own the worker */
+    WEFT_ERR_IO = -23,              /* a system call failed; the log has its errno */
+    WEFT_ERR_NO_FDS = -24,          /* out of file descriptors */
+    WEFT_ERR_ADDRESS = -25,         /* not an address, or not one that this version reads */
+    WEFT_ERR_REVOKED = -26,         /* the team was revoked */
+    WEFT_ERR_INTERNAL = -27,        /* an unreachable cell was reached: a defect of the library */
     WEFT_ERR_OUTCOME_UNKNOWN = -28, /* the peer died before saying whether it acted */
-    WEFT_ERR_EXISTS = -29,        /* taken already: an address in use, a handler already set */
+    WEFT_ERR_EXISTS = -29,          /* taken already: an address in use, a handler already set */
     WEFT_STATUS_LAST = -29
 } weft_status_t;
 

@@ -9,15 +9,30 @@ extern "C" {
 #endif
 
 typedef enum weft_datatype {
-    WEFT_INT8, WEFT_INT16, WEFT_INT32, WEFT_INT64,
-    WEFT_UINT8, WEFT_UINT16, WEFT_UINT32, WEFT_UINT64,
-    WEFT_FLOAT16, WEFT_BFLOAT16, WEFT_FLOAT32, WEFT_FLOAT64,
+    WEFT_INT8,
+    WEFT_INT16,
+    WEFT_INT32,
+    WEFT_INT64,
+    WEFT_UINT8,
+    WEFT_UINT16,
+    WEFT_UINT32,
+    WEFT_UINT64,
+    WEFT_FLOAT16,
+    WEFT_BFLOAT16,
+    WEFT_FLOAT32,
+    WEFT_FLOAT64,
     WEFT_N_DATATYPES
 } weft_datatype_t;
 
 /* The bitwise ones are for integers only (WEFT_ERR_UNSUPPORTED otherwise). Integer sums and products wrap. */
 typedef enum weft_reduction {
-    WEFT_SUM, WEFT_PROD, WEFT_MIN, WEFT_MAX, WEFT_BAND, WEFT_BOR, WEFT_BXOR,
+    WEFT_SUM,
+    WEFT_PROD,
+    WEFT_MIN,
+    WEFT_MAX,
+    WEFT_BAND,
+    WEFT_BOR,
+    WEFT_BXOR,
     WEFT_N_REDUCTIONS
 } weft_reduction_t;
 

@@ -31,8 +31,8 @@ typedef void (*weft_log_fn)(weft_log_level_t level, const char *room, const char
 typedef struct weft_context_params {
     const weft_setting_t *settings; /* win over the environment, which wins over the file */
     size_t n_settings;
-    const char *file;               /* NULL: $WEFT_CONFIG, else ~/.config/weft.conf if it is there */
-    weft_log_fn log;                /* NULL: standard error */
+    const char *file; /* NULL: $WEFT_CONFIG, else ~/.config/weft.conf if it is there */
+    weft_log_fn log;  /* NULL: standard error */
     void *log_arg;
 } weft_context_params_t;
 

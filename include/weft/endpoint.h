@@ -59,14 +59,14 @@ WEFT_API weft_worker_t *weft_ep_worker(const weft_ep_t *ep);
 WEFT_API void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *), void *arg);
 
 typedef struct weft_ep_info {
-    const char *state;         /* of the endpoint's machine */
-    const char *transport;     /* of the lane in use */
-    const char *why;           /* why that one: a sentence, with the alternatives and their costs */
-    char peer[128];            /* the peer's address as text */
-    uint64_t peer_worker;      /* identity of the worker behind it */
-    uint32_t n_lanes;          /* of the link that this endpoint shares */
-    uint32_t n_endpoints;      /* that share the link */
-    uint64_t sent, received;   /* messages of this endpoint's link */
+    const char *state;       /* of the endpoint's machine */
+    const char *transport;   /* of the lane in use */
+    const char *why;         /* why that one: a sentence, with the alternatives and their costs */
+    char peer[128];          /* the peer's address as text */
+    uint64_t peer_worker;    /* identity of the worker behind it */
+    uint32_t n_lanes;        /* of the link that this endpoint shares */
+    uint32_t n_endpoints;    /* that share the link */
+    uint64_t sent, received; /* messages of this endpoint's link */
 } weft_ep_info_t;
 
 /* Fills `*info_p`; its strings live until the worker's next progress. */

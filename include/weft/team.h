@@ -28,8 +28,8 @@ typedef struct weft_team_params {
     const weft_exchange_t *exchange; /* copied; its arg must live until the team is ready or failed */
     void (*on_ready)(weft_team_t *team, weft_status_t status, void *arg); /* once: OK, or why not */
     void *arg;
-    uint32_t deadline_ms;            /* for the creation; 0: the setting "team.timeout" */
-    uint32_t ranks_per_core;         /* 0: worked out from the members' hosts and cores */
+    uint32_t deadline_ms;    /* for the creation; 0: the setting "team.timeout" */
+    uint32_t ranks_per_core; /* 0: worked out from the members' hosts and cores */
 } weft_team_params_t;
 
 /* Creates a team without blocking: WEFT_OK with the handle, then on_ready. After a failed creation the

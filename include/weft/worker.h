@@ -19,10 +19,10 @@ typedef enum weft_thread_mode {
 } weft_thread_mode_t;
 
 typedef struct weft_worker_params {
-    struct ev_loop *loop;      /* the host's loop; NULL: one of its own */
+    struct ev_loop *loop; /* the host's loop; NULL: one of its own */
     weft_thread_mode_t thread_mode;
-    const char *transports;    /* "shm,tcp"; NULL: the setting "transports" (default: all there are) */
-    const char *name;          /* for logs and weft-info; copied */
+    const char *transports; /* "shm,tcp"; NULL: the setting "transports" (default: all there are) */
+    const char *name;       /* for logs and weft-info; copied */
     /* A peer opened an endpoint by this worker's address. NULL: such endpoints just appear. */
     void (*on_endpoint)(weft_ep_t *ep, void *arg);
     /* on_error for endpoints that peers open (see weft_ep_params_t). */
@@ -95,7 +95,7 @@ typedef struct weft_transport_info {
     const char *name, *device;
     double latency_ns, bandwidth, overhead_ns;
     size_t max_short, max_bcopy, max_zcopy;
-    uint64_t capabilities;      /* WEFT_CAP_… as in transports' docs; see weft_capability_name */
+    uint64_t capabilities; /* WEFT_CAP_… as in transports' docs; see weft_capability_name */
 } weft_transport_info_t;
 WEFT_API weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index, weft_transport_info_t *info_p);
 WEFT_API const char *weft_capability_name(unsigned bit); /* NULL past the last */
