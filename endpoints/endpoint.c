@@ -68,9 +68,7 @@ static void fail_requests(struct weft_ep *ep) {
     /* A stop may wait for the lane, so the list keeps its members: each is asked once. */
     for (struct list *n = ep->requests.next, *next; n != &ep->requests; n = next) {
         next = n->next;
-        struct weft_request *req = list_of(n, struct weft_request, of_ep);
-        weft__request_stop(req, ep->status);
-        if (!ep->link) weft__offer_over(req); /* nobody is left to read */
+        weft__request_stop(list_of(n, struct weft_request, of_ep), ep->status);
     }
     weft__match_forget(&ep->worker->match, ep->id);
 }
@@ -195,6 +193,14 @@ void weft__ep_link_up(struct weft_ep *ep) {
     step(ep, EP_EV_LINK_UP);
 }
 
+/* Whatever state it is in, nobody is left to read what it offered. */
+static void take_back_offers(struct weft_ep *ep) {
+    for (struct list *n = ep->requests.next, *next; n != &ep->requests; n = next) {
+        next = n->next;
+        weft__offer_over(list_of(n, struct weft_request, of_ep));
+    }
+}
+
 void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
     weft__link_leave(ep);
     /* The connection was hung up for lack of use just as we wanted it: dial again. */
@@ -207,6 +213,7 @@ void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
     if (ep->status == WEFT_OK) ep->status = status;
     ep->close_status = status;
     step(ep, EP_EV_GONE);
+    take_back_offers(ep);
 }
 
 /* ---- what the peer says of endpoints */
