@@ -127,7 +127,7 @@ static void conn_act_finish(struct fsm *m) {
 
 static void conn_act_abort(struct fsm *m) {
     fsm_effect(m, CONN_FX_DISCARD);
-    fsm_effect(m, CONN_FX_STOP);
+    fsm_effect(m, CONN_FX_CANCEL);
     fsm_effect(m, CONN_FX_ARM_CLOSE);
     fsm_effect(m, CONN_FX_SEND_RST);
     fsm_effect(m, CONN_FX_ARM);
@@ -141,7 +141,7 @@ static void conn_act_abort_again(struct fsm *m) {
 static void conn_act_end(struct fsm *m) {
     fsm_effect(m, CONN_FX_DISARM);
     fsm_effect(m, CONN_FX_DISCARD);
-    fsm_effect(m, CONN_FX_STOP);
+    fsm_effect(m, CONN_FX_CANCEL);
     fsm_effect(m, CONN_FX_CLOSE_RAW);
 }
 

@@ -50,11 +50,9 @@ static void discard(struct window_lane *wl) {
     weft__window_purge(wl);
 }
 
-/* Nothing is owed to an owner who closed: he waits for the last word only. */
-static void stop(struct window_lane *wl) {
-    bool his = wl->conn.fsm.state != CONN_DOWN;
+static void stop(struct window_lane *wl, weft_status_t status) {
     fsm_step(&wl->win.fsm, WINDOW_EV_STOP);
-    weft__window_drop(wl, his ? WEFT_ERR_CANCELLED : wl->why);
+    weft__window_drop(wl, status);
     wl->due &= ~(1u << CONN_FX_TELL_UP | 1u << CONN_FX_TELL_ACCEPTED | 1u << CONN_FX_TELL_DOWN);
     weft__job_post(window_reactor(wl), &wl->job);
 }
@@ -87,7 +85,8 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case CONN_FX_DISARM: wl->word_at = WINDOW_NEVER; break;
     case CONN_FX_ARM_CLOSE: arm_close(wl); break;
     case CONN_FX_START: start(wl); break;
-    case CONN_FX_STOP: stop(wl); break;
+    case CONN_FX_STOP: stop(wl, wl->why); break;
+    case CONN_FX_CANCEL: stop(wl, WEFT_ERR_CANCELLED); break;
     case CONN_FX_DISCARD: discard(wl); break;
     case CONN_FX_TELL_DOWN:
         wl->lane.ops = &weft__window_ops_down;
@@ -115,9 +114,10 @@ static void listen_as(struct window_lane *wl) {
         [CONN_NEW] = weft__window_ignore,    [CONN_FRESH] = weft__window_ignore,
         [CONN_SYN] = weft__window_ignore,    [CONN_GREETED] = weft__window_prove,
         [CONN_CROSSED] = weft__window_prove, [CONN_UP] = weft__window_take,
-        [CONN_DOWN] = weft__window_take,     [CONN_FINISH] = weft__window_take,
-        [CONN_RESET] = weft__window_ignore,  [CONN_ENDING] = weft__window_ignore,
-        [CONN_HIDING] = weft__window_ignore, [CONN_CLOSED] = weft__window_ignore,
+        [CONN_DOWN] = weft__window_take,     [CONN_EXPELLED] = weft__window_take,
+        [CONN_FINISH] = weft__window_take,   [CONN_RESET] = weft__window_ignore,
+        [CONN_ENDING] = weft__window_ignore, [CONN_HIDING] = weft__window_ignore,
+        [CONN_CLOSED] = weft__window_ignore,
     };
     wl->take = take[wl->conn.fsm.state];
 }

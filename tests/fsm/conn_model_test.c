@@ -12,7 +12,7 @@
 enum { A, B };
 #define IN(state) (UINT32_C(1) << CONN_##state)
 #define GONE      (IN(ENDING) | IN(HIDING) | IN(CLOSED))
-#define OWNED     (IN(NEW) | IN(SYN) | IN(CROSSED) | IN(UP) | IN(DOWN) | IN(FINISH) | IN(RESET))
+#define OWNED     (IN(NEW) | IN(SYN) | IN(CROSSED) | IN(UP) | IN(DOWN) | IN(EXPELLED) | IN(FINISH) | IN(RESET))
 
 struct side {
     struct window_conn conn;
@@ -107,41 +107,37 @@ static bool fin_is_taken(const struct explore_world *w, unsigned peer) {
     return side_of(w, !peer)->fin_in;
 }
 
-static const struct explore_local dialler[] = {
-    {.event = CONN_EV_RAW_UP, .budget = 1, .states = IN(NEW)},
-    {.event = CONN_EV_TIMEOUT, .armed = true},
-    {.event = CONN_EV_GIVE_UP,
-     .budget = 1,
-     .states = IN(SYN) | IN(GREETED) | IN(CROSSED) | IN(UP) | IN(FINISH) | IN(RESET),
-     .before = gives_up,
-     .rescue = true},
-    {.event = CONN_EV_BROKEN, .budget = 1, .states = IN(UP) | IN(FINISH), .rescue = true},
-    {.event = CONN_EV_RAW_LOST, .budget = 1, .states = ~(GONE | IN(NEW)), .before = gives_up, .rescue = true},
-    {.event = CONN_EV_CLOSE, .budget = 1, .states = OWNED & ~IN(DOWN), .rescue = true},
-    {.event = CONN_EV_ABORT, .budget = 1, .states = OWNED & ~IN(DOWN), .rescue = true},
-    {.event = CONN_EV_CLOSE, .states = IN(DOWN)}, /* an owner closes what went down */
-    {.event = CONN_EV_DRAINED, .states = IN(FINISH), .when = fin_is_taken},
-    {.event = CONN_EV_LATE, .armed = true, .states = IN(FINISH) | IN(RESET)},
-    {.event = CONN_EV_RAW_CLOSED, .armed = true},
-};
-/* The raw lane comes with the first frame. */
-static const struct explore_local acceptor[] = {
-    {.event = CONN_EV_GUEST, .budget = 1, .states = IN(NEW)},
-    {.event = CONN_EV_TIMEOUT, .armed = true},
-    {.event = CONN_EV_GIVE_UP,
-     .budget = 1,
-     .states = IN(GREETED) | IN(UP) | IN(FINISH) | IN(RESET),
-     .before = gives_up,
-     .rescue = true},
-    {.event = CONN_EV_BROKEN, .budget = 1, .states = IN(UP) | IN(FINISH), .rescue = true},
-    {.event = CONN_EV_RAW_LOST, .budget = 1, .states = ~(GONE | IN(NEW)), .before = gives_up, .rescue = true},
-    {.event = CONN_EV_CLOSE, .budget = 1, .states = IN(UP) | IN(FINISH) | IN(RESET), .rescue = true},
-    {.event = CONN_EV_ABORT, .budget = 1, .states = IN(UP) | IN(FINISH) | IN(RESET), .rescue = true},
-    {.event = CONN_EV_CLOSE, .states = IN(DOWN)},
-    {.event = CONN_EV_DRAINED, .states = IN(FINISH), .when = fin_is_taken},
-    {.event = CONN_EV_LATE, .armed = true, .states = IN(FINISH) | IN(RESET)},
-    {.event = CONN_EV_RAW_CLOSED, .armed = true},
-};
+/* A timer that is set well fires when nothing is under way. */
+static bool all_is_quiet(const struct explore_world *w, unsigned peer) {
+    return w->n_messages == 0;
+}
+
+/* clang-format off */
+#define QUITS \
+    {.event = CONN_EV_GIVE_UP, .budget = 1, .before = gives_up, .rescue = true, \
+     .states = IN(SYN) | IN(GREETED) | IN(CROSSED) | IN(UP) | IN(FINISH) | IN(RESET)}, \
+    {.event = CONN_EV_RAW_LOST, .budget = 1, .states = ~(GONE | IN(NEW)), .before = gives_up, .rescue = true}
+#define BREAKS \
+    {.event = CONN_EV_BROKEN, .budget = 1, .states = IN(UP) | IN(FINISH), .rescue = true}
+#define EITHER(timely, ...) \
+    {.event = CONN_EV_TIMEOUT, .armed = true, .when = timely}, __VA_ARGS__, \
+    {.event = CONN_EV_CLOSE, .states = IN(DOWN) | IN(EXPELLED)}, /* an owner closes what went down */ \
+    {.event = CONN_EV_DRAINED, .states = IN(FINISH), .when = fin_is_taken}, \
+    {.event = CONN_EV_LATE, .armed = true, .states = IN(FINISH) | IN(RESET), .before = gives_up}, \
+    {.event = CONN_EV_RAW_CLOSED, .armed = true}
+#define DIALLER(timely, fault) { \
+    {.event = CONN_EV_RAW_UP, .budget = 1, .states = IN(NEW)}, \
+    {.event = CONN_EV_CLOSE, .budget = 1, .states = OWNED & ~(IN(DOWN) | IN(EXPELLED)), .rescue = true}, \
+    {.event = CONN_EV_ABORT, .budget = 1, .states = OWNED & ~(IN(DOWN) | IN(EXPELLED)), .rescue = true}, EITHER(timely, fault)}
+/* Its raw lane comes with the first frame, and nobody closes it who has not heard of it. */
+#define ACCEPTOR(timely, fault) { \
+    {.event = CONN_EV_GUEST, .budget = 1, .states = IN(NEW)}, \
+    {.event = CONN_EV_CLOSE, .budget = 1, .states = IN(UP) | IN(FINISH) | IN(RESET), .rescue = true}, \
+    {.event = CONN_EV_ABORT, .budget = 1, .states = IN(UP) | IN(FINISH) | IN(RESET), .rescue = true}, EITHER(timely, fault)}
+/* clang-format on */
+static const struct explore_local dialler[] = DIALLER(NULL, QUITS), acceptor[] = ACCEPTOR(NULL, QUITS);
+static const struct explore_local patient_dialler[] = DIALLER(all_is_quiet, BREAKS),
+                                  patient_acceptor[] = ACCEPTOR(all_is_quiet, BREAKS);
 
 static const struct explore_effect effects[CONN_N_EFFECTS] = {
     [CONN_FX_SEND_HELLO] = {EXPLORE_SEND, CONN_EV_HELLO},
@@ -210,6 +206,8 @@ static void explored(const struct explore_model *model) {
         .n_locals = sizeof(list) / sizeof *(list), .effects = effects, .init = init                     \
     }
 static const struct explore_role dials = ROLE(dialler), accepts = ROLE(acceptor);
+static const struct explore_role dials_patiently = ROLE(patient_dialler),
+                                 accepts_patiently = ROLE(patient_acceptor);
 
 TEST(one_dials_and_one_is_found) {
     static const struct explore_model model = {.name = "conn",
@@ -241,6 +239,23 @@ TEST(both_dial_each_others_lane) {
                                                .invariant = invariant_of_equals,
                                                .agreed = agreed};
     explored(&model);
+}
+
+/* What is lost here is lost: it has to be said again. */
+TEST(words_that_are_lost_are_said_again) {
+    static const struct explore_role *const second[] = {&accepts_patiently, &dials_patiently};
+    for (unsigned i = 0; i < 2; i++) {
+        const struct explore_model model = {.name = "conn_losing",
+                                            .role = {&dials_patiently, second[i]},
+                                            .n_peers = 2,
+                                            .channel = {.reorder = i == 0, .losses = 1, .room = 4 - i},
+                                            .payload = sizeof(struct payload),
+                                            .say = say,
+                                            .hear = hear,
+                                            .invariant = i ? invariant_of_equals : invariant,
+                                            .agreed = agreed};
+        explored(&model);
+    }
 }
 
 /* A peer that says anything, with any tag, to one who dials and to one who is found. */
