@@ -17,23 +17,23 @@ struct lane;
 enum { LANE_AM_IDS = 32 };
 
 /* Capability bits, with the names that weft-info prints. */
-#define TRANSPORT_CAPS(C)                                                                                        \
-    C(AM_SHORT, "am_short")                                                                                      \
-    C(AM_BCOPY, "am_bcopy")                                                                                      \
-    C(AM_ZCOPY, "am_zcopy")                                                                                      \
-    C(RELIABLE, "reliable")                 /* loses, repeats and reorders nothing while the lane lives */       \
-    C(CONNECT_TO_IFACE, "connect_to_iface") /* one side knows the other's iface address */                       \
-    C(CONNECT_TO_LANE, "connect_to_lane")   /* both sides know each other's lane address */                      \
-    C(LISTEN, "listen")                     /* by URI */                                                         \
-    C(BULK_GET, "bulk_get")                 /* reads the peer's memory without its help, within RTS/FIN */       \
-    C(WAKEUP, "wakeup")                     /* the worker may sleep on it */                                     \
-    C(PEER_DEATH, "peer_death")             /* tells, unasked, when the peer's process dies */                   \
+#define TRANSPORT_CAPS(C)                                                                                  \
+    C(AM_SHORT, "am_short")                                                                                \
+    C(AM_BCOPY, "am_bcopy")                                                                                \
+    C(AM_ZCOPY, "am_zcopy")                                                                                \
+    C(RELIABLE, "reliable")                 /* loses, repeats and reorders nothing while the lane lives */ \
+    C(CONNECT_TO_IFACE, "connect_to_iface") /* one side knows the other's iface address */                 \
+    C(CONNECT_TO_LANE, "connect_to_lane")   /* both sides know each other's lane address */                \
+    C(LISTEN, "listen")                     /* by URI */                                                   \
+    C(BULK_GET, "bulk_get")                 /* reads the peer's memory without its help, within RTS/FIN */ \
+    C(WAKEUP, "wakeup")                     /* the worker may sleep on it */                               \
+    C(PEER_DEATH, "peer_death")             /* tells, unasked, when the peer's process dies */             \
     C(INTER_NODE, "inter_node")
 enum transport_cap_bit {
 #define CAP_BIT(id, name) CAP_BIT_##id,
     TRANSPORT_CAPS(CAP_BIT)
 #undef CAP_BIT
-    N_TRANSPORT_CAPS
+        N_TRANSPORT_CAPS
 };
 enum transport_cap {
 #define CAP(id, name) CAP_##id = 1 << CAP_BIT_##id,
@@ -43,9 +43,9 @@ enum transport_cap {
 
 struct iface_attr {
     uint32_t caps;
-    uint32_t max_short;       /* bytes after the 8-byte header; at least 40 */
-    uint32_t max_bcopy;       /* bytes packed */
-    uint32_t max_zcopy;       /* payload bytes of one message */
+    uint32_t max_short;        /* bytes after the 8-byte header; at least 40 */
+    uint32_t max_bcopy;        /* bytes packed */
+    uint32_t max_zcopy;        /* payload bytes of one message */
     uint32_t max_zcopy_header; /* at least 384 */
     uint32_t max_iov;
     double latency_ns, bandwidth, overhead_ns; /* estimates for choosing; bytes per second */
@@ -77,13 +77,15 @@ typedef void (*lane_am_fn)(struct lane *lane, const void *data, size_t len);
 
 /* Told by a transport to its owner. None of these is called inside a call that the owner makes. */
 struct iface_up {
-    lane_am_fn am[LANE_AM_IDS];                           /* none may be NULL */
-    void (*accepted)(struct lane *lane, void *listen_arg); /* a peer connected; lane->owner may be set now. NULL listen_arg: by iface address */
-    void (*up)(struct lane *lane);                        /* a lane that we dialed can send */
+    lane_am_fn am[LANE_AM_IDS]; /* none may be NULL */
+    void (*accepted)(
+        struct lane *lane,
+        void *listen_arg); /* a peer connected; lane->owner may be set now. NULL listen_arg: by iface address */
+    void (*up)(struct lane *lane); /* a lane that we dialed can send */
     /* It broke, or the peer closed it (WEFT_ERR_PEER_CLOSED): once. Its completions have been called, its pending
      * queue is the owner's again (purged), it sends no more; the owner still closes it. */
     void (*down)(struct lane *lane, weft_status_t status);
-    void (*closed)(struct lane *lane);                    /* last word after close; the memory goes at the end of the turn */
+    void (*closed)(struct lane *lane); /* last word after close; the memory goes at the end of the turn */
 };
 
 struct lane_ops {
@@ -140,7 +142,7 @@ struct iface {
     const struct transport *transport;
     struct reactor *reactor;
     const struct iface_up *up;
-    void *owner;              /* the worker */
+    void *owner; /* the worker */
     const char *device;
     struct iface_attr attr;
 };
@@ -148,11 +150,11 @@ struct iface {
 struct iface_params {
     const struct iface_up *up;
     void *owner;
-    uint64_t worker_id;       /* random; the same in all ifaces of a worker */
+    uint64_t worker_id; /* random; the same in all ifaces of a worker */
 };
 
 struct transport {
-    const char *name;         /* also the URI scheme */
+    const char *name; /* also the URI scheme */
     /* WEFT_OK, or an error with the reason logged: the worker goes on without it. `*iface_p` is a talloc child of the reactor. */
     weft_status_t (*open)(struct reactor *r, const struct iface_params *params, struct iface **iface_p);
 };
