@@ -1,0 +1,135 @@
+/* Ends that meet other ends: what was decided stays decided, and what is owed is paid. */
+#include "two.h"
+
+static void workers(struct two *t, const char *transport, const char *name, const char *value) {
+    weft_setting_t settings[] = {{"close.timeout", "50ms"}, {"log.level", "none"}, {name, value}};
+    two_workers(t, transport, settings, name ? 3 : 2);
+    two_dial(t);
+    UNTIL(t, t->ready && t->back);
+}
+
+/* The message is here, the callback is due, and then comes the cancel: the message is not lost. */
+static weft_request_t *late_request;
+static int handled;
+static void cancel_now(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    handled++;
+    if (late_request) weft_request_cancel(late_request);
+}
+static void ended(weft_status_t status, void *arg) {
+    tally(status, arg);
+    late_request = NULL;
+}
+TEST_EACH(a_cancel_after_the_match_changes_nothing) {
+    struct two t;
+    workers(&t, transport, NULL, NULL);
+    CHECK_EQ(weft_am_handler_set(two_b(&t), 1, cancel_now, NULL), 0);
+    for (int i = 0; i < 20; i++) {
+        struct tally got = {0};
+        char in[8] = "";
+        weft_op_t op = {.done = ended, .arg = &got, .request_p = &late_request};
+        handled = 0;
+        CHECK_EQ(weft_tag_recv(two_b(&t), 3, UINT64_MAX, &(weft_iov_t){in, sizeof in}, 1, NULL, &op),
+                 WEFT_IN_PROGRESS);
+        CHECK_EQ(weft_tag_send(t.ep, 3, &(weft_iov_t){"message", 8}, 1, NULL), WEFT_OK);
+        CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, NULL, 0, NULL), WEFT_OK);
+        UNTIL(&t, handled == 1 && got.calls == 1);
+        CHECK_EQ(got.status, WEFT_OK);
+        CHECK(!strcmp(in, "message"));
+    }
+    two_down(&t);
+}
+
+/* An offer that was taken out of matching and then withdrawn gives its credit back. */
+TEST(taken_offers_that_are_withdrawn_cost_nothing) {
+    struct two t;
+    static char big[100000];
+    char in[4];
+    workers(&t, "tcp", "tag.unexpected_bytes", "256"); /* four offers, or one message and two */
+    for (int i = 0; i < 30; i++) {
+        struct tally sent = {0};
+        weft_request_t *request;
+        weft_tag_message_t *message;
+        weft_tag_info_t info;
+        CHECK_EQ(weft_tag_send(t.ep, 9, &(weft_iov_t){big, sizeof big}, 1,
+                               &(weft_op_t){.done = tally, .arg = &sent, .request_p = &request}),
+                 WEFT_IN_PROGRESS);
+        UNTIL(&t, weft_tag_probe(t.b, 9, UINT64_MAX, &info) == WEFT_OK);
+        CHECK_EQ(weft_tag_take(t.b, 9, UINT64_MAX, &info, &message), WEFT_OK);
+        weft_request_cancel(request);
+        UNTIL(&t, sent.calls == 1);
+        for (int k = 0; k < 20; k++) two_turn(&t);
+        CHECK(weft_tag_message_recv(t.b, message, &(weft_iov_t){in, 4}, 1, NULL) < 0);
+    }
+    two_down(&t);
+}
+
+/* The lane has taken everything and cannot be rid of it: the flush still ends in time. */
+TEST(a_flush_ends_at_its_deadline_before_a_peer_that_stands_still) {
+    struct two t;
+    struct tally last = {0}, flushed = {0};
+    static char bytes[8000];
+    weft_request_t *request;
+    workers(&t, "tcp", NULL, NULL);
+    weft_status_t st = WEFT_OK;
+    weft_op_t op = {.done = tally, .arg = &last, .request_p = &request};
+    for (int round = 0; round < 3; round++) {
+        int n = 0;
+        do st = weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, &op);
+        while (st == WEFT_OK && ++n < 100000);
+        if (st == WEFT_IN_PROGRESS) weft_request_cancel(request);
+        for (int i = 0; i < 10; i++) weft_worker_progress(t.a, 0);
+    }
+    CHECK_EQ(st, WEFT_IN_PROGRESS);
+    double begun = two_now();
+    CHECK_EQ(weft_ep_flush(t.ep, &(weft_op_t){.done = tally, .arg = &flushed, .deadline_ms = 30}),
+             WEFT_IN_PROGRESS);
+    while (!flushed.calls && two_now() < begun + 2) weft_worker_progress(t.a, 0);
+    CHECK_EQ(flushed.status, WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(flushed.calls, 1);
+    /* And another one is answered when the peer goes on. */
+    CHECK_EQ(weft_ep_flush(t.ep, OP(&flushed)), WEFT_IN_PROGRESS);
+    UNTIL(&t, flushed.calls == 2);
+    CHECK_EQ(flushed.status, WEFT_OK);
+    two_down(&t);
+}
+
+/* A close in good order waits for the connection, but no longer than it was given. */
+TEST_EACH(a_close_ends_at_its_deadline_before_the_connection) {
+    struct two t;
+    struct tally sent = {0}, closed = {0};
+    weft_setting_t settings[] = {{"log.level", "none"}};
+    if (!strcmp(transport, "self")) return; /* it connects within its own turns */
+    two_workers(&t, transport, settings, 1);
+    two_dial(&t);
+    CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){"x", 1}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+    double begun = two_now();
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = tally, .arg = &closed, .deadline_ms = 30}),
+             WEFT_IN_PROGRESS);
+    while (!closed.calls && two_now() < begun + 4) weft_worker_progress(t.a, 0);
+    CHECK(two_now() < begun + 2);
+    CHECK_EQ(closed.status, WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(sent.calls, 1);
+    CHECK_EQ(sent.status, WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(t.errors, 0);
+    two_down(&t);
+}
+
+/* A receive that was cut says what cut it, also when its message would not have fitted. */
+TEST(a_cut_receive_is_not_called_truncated) {
+    struct two t;
+    struct tally got = {0}, sent = {0};
+    weft_request_t *request;
+    static char big[100000], in[90000];
+    workers(&t, "tcp", NULL, NULL);
+    CHECK_EQ(weft_tag_recv(t.b, 4, UINT64_MAX, &(weft_iov_t){in, sizeof in}, 1, NULL,
+                           &(weft_op_t){.done = tally, .arg = &got, .request_p = &request}),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(t.ep, 4, &(weft_iov_t){big, sizeof big}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+    for (int i = 0; i < 200 && !got.calls; i++) weft_worker_progress(t.a, 0);
+    for (int i = 0; i < 20; i++) weft_worker_progress(t.b, 0); /* it asks, and nobody answers */
+    CHECK_EQ(got.calls, 0);
+    weft_request_cancel(request);
+    UNTIL(&t, got.calls == 1 && sent.calls == 1);
+    CHECK_EQ(got.status, WEFT_ERR_CANCELLED);
+    two_down(&t);
+}
