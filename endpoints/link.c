@@ -1,6 +1,7 @@
 #include "link.h"
 
 #include <reactor/counters.h>
+#include <transports/answering.h>
 
 #include "ep.h"
 #include "worker.h"
@@ -15,16 +16,7 @@ static void step(struct link *link, enum link_event event) {
 
 /* ---- while requests wait for the lane, nothing may overtake them */
 
-static weft_status_t blocked_short(struct lane *lane, uint8_t id, uint64_t header, const void *data, size_t len) {
-    return WEFT_NO_RESOURCE;
-}
-static weft_status_t blocked_bcopy(struct lane *lane, uint8_t id, size_t (*pack)(void *, void *), void *arg) {
-    return WEFT_NO_RESOURCE;
-}
-static weft_status_t blocked_zcopy(struct lane *lane, uint8_t id, const void *header, size_t header_len,
-                                   const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
-    return WEFT_NO_RESOURCE;
-}
+LANE_SENDS_ANSWER(blocked, WEFT_NO_RESOURCE)
 static const struct lane_ops blocked_ops = {
     .am_short = blocked_short, .am_bcopy = blocked_bcopy, .am_zcopy = blocked_zcopy};
 static struct lane blocked = {.ops = &blocked_ops};

@@ -261,7 +261,7 @@ struct window_lane *weft__window_lane_new(struct window_iface *iface, struct lan
     wl->job.run = run;
     wl->last = &wl->first;
     wl->finished_last = &wl->finished;
-    wl->pending_last = &wl->pending;
+    pending_queue_init(&wl->pending);
     wl->raw_pending.retry = weft__window_pump_retry;
     wl->resend_at = wl->ack_at = wl->close_at = wl->word_at = WINDOW_NEVER;
     window_time_init(&wl->time);

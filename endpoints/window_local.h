@@ -3,6 +3,7 @@
 #define WEFT_ENDPOINTS_WINDOW_LOCAL_H
 
 #include <reactor/counters.h>
+#include <transports/pending.h>
 
 #include "window.h"
 #include "window_conn.h"
@@ -69,7 +70,7 @@ struct window_lane {
     uint32_t words; /* bit kind: unnumbered frames that go */
     struct pending raw_pending;
     bool blocked; /* raw_pending is queued */
-    struct pending *pending, **pending_last;
+    struct pending_queue pending;
     struct window_message *finished, **finished_last;
 
     /* receiving */

@@ -2,6 +2,7 @@
 #include "window_local.h"
 #include <stddef.h>
 #include <string.h>
+#include <transports/answering.h>
 
 /* ---- frames ------------------------------------------------------------------------------------------- */
 
@@ -272,38 +273,19 @@ void weft__window_queue_fin(struct window_lane *wl) {
 /* ---- the owner's pending queue ------------------------------------------------------------------------------- */
 
 static void pending_add(struct lane *l, struct pending *pending) {
-    struct window_lane *wl = (struct window_lane *)l;
-    pending->next = NULL;
-    *wl->pending_last = pending;
-    wl->pending_last = &pending->next;
+    pending_queue_add(&((struct window_lane *)l)->pending, pending);
 }
 
 static void pending_remove(struct lane *l, struct pending *pending) {
-    struct window_lane *wl = (struct window_lane *)l;
-    for (struct pending **at = &wl->pending; *at; at = &(*at)->next) {
-        if (*at != pending) continue;
-        *at = pending->next;
-        if (!*at) wl->pending_last = at;
-        return;
-    }
+    pending_queue_remove(&((struct window_lane *)l)->pending, pending);
 }
 
 void weft__window_retry(struct window_lane *wl) {
-    while (wl->pending && wl->lane.ops == &weft__window_ops_up) {
-        struct pending *p = wl->pending;
-        wl->pending = p->next; /* off the queue first: `retry` may free it */
-        if (!wl->pending) wl->pending_last = &wl->pending;
-        if (p->retry(p) != WEFT_NO_RESOURCE) continue;
-        p->next = wl->pending;
-        wl->pending = p;
-        if (!p->next) wl->pending_last = &p->next;
-        return;
-    }
+    while (wl->lane.ops == &weft__window_ops_up && pending_queue_retry(&wl->pending)) continue;
 }
 
 void weft__window_purge(struct window_lane *wl) {
-    wl->pending = NULL;
-    wl->pending_last = &wl->pending;
+    pending_queue_init(&wl->pending);
 }
 
 /* ---- operations by state -------------------------------------------------------------------------------------- */
@@ -323,21 +305,9 @@ static weft_status_t connect_lane(struct lane *l, const void *bytes, size_t len)
     return wl->raw->ops->connect(wl->raw, bytes, len);
 }
 
-#define ANSWERING(state, answer)                                                                                 \
-    static weft_status_t state##_short(struct lane *l, uint8_t id, uint64_t header, const void *data,            \
-                                       size_t len) {                                                             \
-        return answer;                                                                                           \
-    }                                                                                                            \
-    static weft_status_t state##_bcopy(struct lane *l, uint8_t id, size_t (*pack_)(void *, void *), void *arg) { \
-        return answer;                                                                                           \
-    }                                                                                                            \
-    static weft_status_t state##_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,        \
-                                       const weft_iov_t *iov, size_t n_iov, struct completion *completion) {     \
-        return answer;                                                                                           \
-    }
-ANSWERING(idle, WEFT_NO_RESOURCE)
-ANSWERING(down, ((const struct window_lane *)l)->why)
-ANSWERING(closed, WEFT_ERR_CLOSED)
+LANE_SENDS_ANSWER(idle, WEFT_NO_RESOURCE)
+LANE_SENDS_ANSWER(down, ((const struct window_lane *)l)->why)
+LANE_SENDS_ANSWER(closed, WEFT_ERR_CLOSED)
 
 static weft_status_t idle_flush(struct lane *l, struct completion *completion) {
     return WEFT_OK;

@@ -246,7 +246,7 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, uint64_t actor, voi
     lane->take = weft__sim_refuse;
     lane->last = &lane->first;
     lane->finished_last = &lane->finished;
-    lane->pending_last = &lane->pending;
+    pending_queue_init(&lane->pending);
     lane->job.run = run;
     lane->retry.fire = fire_retry;
     lane->linger.fire = fire_linger;

@@ -10,6 +10,7 @@
 #define FSM_NAME   sim_lane
 #define FSM_PREFIX SIM_LANE
 #include <fsm/declare.h>
+#include <transports/pending.h>
 
 enum {
     SIM_NODES = 256,
@@ -75,7 +76,7 @@ struct sim_lane {
     struct sim_packet *finished, **finished_last; /* completions are due */
     uint32_t under_way;
     uint64_t last_at; /* reliable: nothing sent later arrives before */
-    struct pending *pending, **pending_last;
+    struct pending_queue pending;
     void (*announce)(struct sim_lane *lane);                   /* `accepted` or `up` */
     void (*take)(struct sim_lane *lane, struct sim_packet *p); /* what its state does with a message */
     void *listen_arg;

@@ -2,6 +2,7 @@
 #include "local.h"
 #include <stdio.h>
 #include <string.h>
+#include <transports/answering.h>
 
 /* ---- resources ---------------------------------------------------------------------------------------- */
 
@@ -17,47 +18,29 @@ static bool exhausted(struct sim_lane *lane) {
 /* A lane that is full is asked again when something of it has arrived; one that only pretends, after a while. */
 static void retry_later(struct sim_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
-    if (!lane->pending || lane->under_way >= lane->fabric->profile.depth) return;
+    if (!lane->pending.first || lane->under_way >= lane->fabric->profile.depth) return;
     if (weft__timer_running(&lane->retry)) return;
     if (weft__timer_start(r, &lane->retry, weft__now(r) + 1 + lane->fabric->profile.exhaustion_ns) < 0)
         weft__job_post(r, &lane->job);
 }
 
 void weft__sim_retry(struct sim_lane *lane) {
-    while (lane->pending && lane->lane.ops == &weft__sim_ops_up) {
-        struct pending *p = lane->pending;
-        lane->pending = p->next; /* off the queue first: `retry` may free it */
-        if (!lane->pending) lane->pending_last = &lane->pending;
-        if (p->retry(p) != WEFT_NO_RESOURCE) continue;
-        p->next = lane->pending;
-        lane->pending = p;
-        if (!p->next) lane->pending_last = &p->next;
-        break;
-    }
+    while (lane->lane.ops == &weft__sim_ops_up && pending_queue_retry(&lane->pending)) continue;
     if (lane->lane.ops == &weft__sim_ops_up) retry_later(lane);
 }
 
 static void pending_add(struct lane *l, struct pending *pending) {
     struct sim_lane *lane = (struct sim_lane *)l;
-    pending->next = NULL;
-    *lane->pending_last = pending;
-    lane->pending_last = &pending->next;
+    pending_queue_add(&lane->pending, pending);
     if (l->ops == &weft__sim_ops_up) retry_later(lane);
 }
 
 static void pending_remove(struct lane *l, struct pending *pending) {
-    struct sim_lane *lane = (struct sim_lane *)l;
-    for (struct pending **at = &lane->pending; *at; at = &(*at)->next) {
-        if (*at != pending) continue;
-        *at = pending->next;
-        if (!*at) lane->pending_last = at;
-        return;
-    }
+    pending_queue_remove(&((struct sim_lane *)l)->pending, pending);
 }
 
 void weft__sim_purge(struct sim_lane *lane) {
-    lane->pending = NULL;
-    lane->pending_last = &lane->pending;
+    pending_queue_init(&lane->pending);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -173,21 +156,9 @@ static void describe(struct lane *l, char *buf, size_t size) {
 
 /* ---- the same operations in other states ----------------------------------------------------------------- */
 
-#define ANSWERING(state, answer)                                                                                \
-    static weft_status_t state##_short(struct lane *l, uint8_t id, uint64_t header, const void *data,           \
-                                       size_t len) {                                                            \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) { \
-        return answer;                                                                                          \
-    }                                                                                                           \
-    static weft_status_t state##_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,       \
-                                       const weft_iov_t *iov, size_t n_iov, struct completion *completion) {    \
-        return answer;                                                                                          \
-    }
-ANSWERING(idle, WEFT_NO_RESOURCE)
-ANSWERING(broken, ((const struct sim_lane *)l)->why)
-ANSWERING(closed, WEFT_ERR_CLOSED)
+LANE_SENDS_ANSWER(idle, WEFT_NO_RESOURCE)
+LANE_SENDS_ANSWER(broken, ((const struct sim_lane *)l)->why)
+LANE_SENDS_ANSWER(closed, WEFT_ERR_CLOSED)
 
 static weft_status_t broken_flush(struct lane *l, struct completion *completion) {
     return ((const struct sim_lane *)l)->why;
