@@ -43,6 +43,14 @@ weft_status_t weft__address_read(const void *bytes, size_t len, struct address *
     return WEFT_OK;
 }
 
+/* Peers will come another way, or not at all: that is worth a line. */
+static void unreachable_by(weft_worker_t *worker, const struct iface *iface, weft_status_t status) {
+    char why[256];
+    weft_status_describe(status, why, sizeof why);
+    weft__log(worker->context, WEFT_LOG_WARN, "endpoints", "no peer will reach this worker by %s: %s",
+              iface->transport->name, why);
+}
+
 weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_p) {
     uint8_t out[ADDRESS_MAX], *at = out + ADDRESS_HEAD;
     if (!worker || !buf || !len_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, buf or len_p is NULL");
@@ -59,7 +67,11 @@ weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_
         size_t name_len = strlen(iface->transport->name);
         if (at + name_len + 2 + 96 > out + sizeof out) break;
         size_t room = 96;
-        if (iface->ops->address(iface, at + name_len + 2, &room) < 0) continue; /* it logged why */
+        st = iface->ops->address(iface, at + name_len + 2, &room);
+        if (st < 0) {
+            unreachable_by(worker, iface, st);
+            continue;
+        }
         at[0] = (uint8_t)name_len;
         memcpy(at + 1, iface->transport->name, name_len);
         at[1 + name_len] = (uint8_t)room;

@@ -1,6 +1,7 @@
 /* A peer that is killed is noticed, and everything that waited for it ends once. */
 #include "two.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -116,4 +117,39 @@ TEST(a_fork_is_told_so) {
     for (int i = 0; i < 10; i++) two_turn(&t);
     CHECK_EQ(t.errors, 0);
     two_down(&t);
+}
+
+static int sockets_in(const char *directory) {
+    int n = 0;
+    DIR *dir = opendir(directory);
+    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) n += strncmp(entry->d_name, "w-", 2) == 0;
+    if (dir) closedir(dir);
+    return n;
+}
+
+/* Killed processes clean nothing up: the next worker does. Those of the living stay. */
+TEST(sockets_of_the_dead_are_swept_and_no_others) {
+    char directory[] = "/tmp/weft-sweep-XXXXXX", address[256];
+    int fds[2];
+    CHECK(mkdtemp(directory) != NULL);
+    setenv("WEFT_SHM_DIRECTORY", directory, 1);
+    CHECK_EQ(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) child("shm", fds[1]);
+    close(fds[1]);
+    CHECK(read(fds[0], address, sizeof address) > 0);
+    close(fds[0]);
+    CHECK_EQ(sockets_in(directory), 1);
+    struct two t;
+    two_up(&t, "shm");
+    CHECK_EQ(sockets_in(directory), 2);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    size_t len = sizeof address;
+    CHECK_EQ(weft_worker_address(t.a, address, &len), 0);
+    CHECK_EQ(sockets_in(directory), 2); /* the dead one went, a's own came */
+    two_down(&t);
+    CHECK_EQ(sockets_in(directory), 0);
+    unsetenv("WEFT_SHM_DIRECTORY");
+    CHECK_EQ(rmdir(directory), 0);
 }

@@ -1,7 +1,9 @@
 /* Where the sockets are: a directory that nobody else may enter. */
 #include "shm.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +78,8 @@ static int bind_fresh(int fd, const struct sockaddr_un *at) {
     return bind(fd, (const struct sockaddr *)at, sizeof *at);
 }
 
+enum { LOCK_TRIES = 2000, LOCK_PAUSE_US = 1000 }; /* held for microseconds, but its holder may lose the processor */
+
 /* Whoever finds a dead process's socket must be alone with it, or two may both replace it: hence the lock. */
 static int bind_alone(int fd, const struct sockaddr_un *at, int backlog) {
     char directory[108];
@@ -84,13 +88,13 @@ static int bind_alone(int fd, const struct sockaddr_un *at, int backlog) {
     int lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lock < 0) return -1;
     int st = -1;
-    for (int tries = 0; tries < 50; tries++) {
+    for (int tries = 0; tries < LOCK_TRIES; tries++) {
         if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
             st = bind_fresh(fd, at);
             if (st == 0) st = listen(fd, backlog);
             break;
         }
-        usleep(100);
+        usleep(LOCK_PAUSE_US);
     }
     int error = errno;
     close(lock);
@@ -98,12 +102,18 @@ static int bind_alone(int fd, const struct sockaddr_un *at, int backlog) {
     return st;
 }
 
-weft_status_t weft__shm_bind(const char *path, int backlog, int *fd_p) {
+/* A worker's own name is like no other: nobody has to be kept from it. */
+static int bind_own(int fd, const struct sockaddr_un *at, int backlog) {
+    int st = bind(fd, (const struct sockaddr *)at, sizeof *at);
+    return st == 0 ? listen(fd, backlog) : st;
+}
+
+weft_status_t weft__shm_bind(const char *path, bool own, int backlog, int *fd_p) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return weft__fail(weft__errno_status(errno), "shm: socket: %s", strerror(errno));
-    if (bind_alone(fd, &at, backlog) < 0) {
+    if ((own ? bind_own : bind_alone)(fd, &at, backlog) < 0) {
         int error = errno;
         close(fd);
         return weft__fail(error == EADDRINUSE ? WEFT_ERR_EXISTS : weft__errno_status(error), "shm: bind to %s: %s",
@@ -111,4 +121,25 @@ weft_status_t weft__shm_bind(const char *path, int backlog, int *fd_p) {
     }
     *fd_p = fd;
     return WEFT_OK;
+}
+
+/* ---- what the dead left behind ----------------------------------------------------------------------------------- */
+
+static bool is_left_behind(const char *directory, const char *name, char path[108]) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int pid;
+    if (sscanf(name, SHM_OWN_NAME_PID, &pid) != 1 || pid <= 0) return false;
+    if (kill(pid, 0) == 0 || errno != ESRCH) return false;
+    if (snprintf(path, 108, "%s/%s", directory, name) >= 108) return false;
+    snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
+    return !somebody_listens(&at); /* its process may live where we do not see it */
+}
+
+void weft__shm_sweep(const char *directory) {
+    char path[108];
+    DIR *dir = opendir(directory);
+    if (!dir) return;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        if (is_left_behind(directory, entry->d_name, path)) unlink(path);
+    closedir(dir);
 }

@@ -56,7 +56,7 @@ static void rested(struct timer *timer) {
     weft__watch_change(listener->iface->iface.reactor, &listener->watch, WATCH_READ);
 }
 
-static weft_status_t listener_open(struct shm_iface *iface, const char *name, int backlog, void *arg,
+static weft_status_t listener_open(struct shm_iface *iface, const char *name, bool own, int backlog, void *arg,
                                    struct tl_listener **listener_p) {
     struct tl_listener *listener = weft__new(iface, struct tl_listener);
     if (!listener) return WEFT_ERR_NO_MEMORY;
@@ -66,7 +66,7 @@ static weft_status_t listener_open(struct shm_iface *iface, const char *name, in
     snprintf(listener->uri, sizeof listener->uri, "shm://%s", name);
     weft_status_t st = weft__shm_directory(iface);
     if (st == WEFT_OK) st = weft__shm_path(iface, iface->directory, name, listener->path);
-    if (st == WEFT_OK) st = weft__shm_bind(listener->path, backlog, &listener->fd);
+    if (st == WEFT_OK) st = weft__shm_bind(listener->path, own, backlog, &listener->fd);
     if (st == WEFT_OK) {
         st = weft__watch_start(iface->iface.reactor, &listener->watch, listener->fd, WATCH_READ);
         if (st < 0) {
@@ -84,7 +84,7 @@ static weft_status_t listener_open(struct shm_iface *iface, const char *name, in
 
 static weft_status_t listen_uri(struct iface *i, const char *where, int backlog, void *arg,
                                 struct tl_listener **listener_p) {
-    return listener_open((struct shm_iface *)i, where, backlog, arg, listener_p);
+    return listener_open((struct shm_iface *)i, where, false, backlog, arg, listener_p);
 }
 
 static const char *listener_uri(const struct tl_listener *listener) {
@@ -105,18 +105,19 @@ static void listener_close(struct tl_listener *listener) {
 
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
 
-static void own_name(uint64_t worker_id, char name[20]) {
-    snprintf(name, 20, "w-%016" PRIx64, worker_id);
+static void own_name(uint32_t pid, uint64_t worker_id, char name[SHM_OWN_NAME_SIZE]) {
+    snprintf(name, SHM_OWN_NAME_SIZE, SHM_OWN_NAME, (int)pid, worker_id);
 }
 
 static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
     struct shm_iface *iface = (struct shm_iface *)i;
-    char name[20];
-    own_name(iface->worker_id, name);
+    char name[SHM_OWN_NAME_SIZE];
+    own_name((uint32_t)getpid(), iface->worker_id, name);
     if (!iface->own) {
         int backlog = (int)weft__setting_u64(weft__reactor_context(i->reactor), SETTING_LISTEN_BACKLOG);
-        weft_status_t st = listener_open(iface, name, backlog, NULL, &iface->own);
+        weft_status_t st = listener_open(iface, name, true, backlog, NULL, &iface->own);
         if (st < 0) return st;
+        weft__shm_sweep(iface->directory);
     }
     struct shm_address a = {
         .version = SHM_VERSION, .uid = geteuid(), .pid = (uint32_t)getpid(), .worker_id = iface->worker_id};
@@ -129,8 +130,8 @@ static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
 }
 
 static weft_status_t socket_of(const struct shm_iface *iface, const struct shm_address *a, char path[108]) {
-    char name[20];
-    own_name(a->worker_id, name);
+    char name[SHM_OWN_NAME_SIZE];
+    own_name(a->pid, a->worker_id, name);
     return weft__shm_path(iface, a->directory, name, path);
 }
 

@@ -6,6 +6,7 @@
 #include "ring.h"
 #include "segment.h"
 #include "wire.h"
+#include <inttypes.h>
 #include <reactor/counters.h>
 #include <sys/types.h>
 #include <transports/pending.h>
@@ -153,7 +154,13 @@ weft_status_t weft__shm_directory(struct shm_iface *iface);
 weft_status_t weft__shm_path(const struct shm_iface *iface, const char *directory, const char *name,
                              char path[108]);
 weft_status_t weft__shm_host(uint8_t host[16]);
-weft_status_t weft__shm_bind(const char *path, int backlog, int *fd_p);
+/* `own`: the name is a worker's, and nobody else's. */
+weft_status_t weft__shm_bind(const char *path, bool own, int backlog, int *fd_p);
+/* The sockets of workers: pid and worker id. Those of processes that were killed are swept by the next to come. */
+#define SHM_OWN_NAME     "w-%d-%016" PRIx64
+#define SHM_OWN_NAME_PID "w-%d-"
+enum { SHM_OWN_NAME_SIZE = 32 };
+void weft__shm_sweep(const char *directory);
 
 /* lane.c: operations */
 extern const struct lane_ops weft__shm_ops_dialing, weft__shm_ops_up, weft__shm_ops_down, weft__shm_ops_closed;
