@@ -1,6 +1,6 @@
 /*
  * Two workers, A and B, that may both dial: four links on two lanes. A has the smaller id, so that the lane that A
- * dialed is to win. Links of one worker meet in meet_rival() and weft__link_lose(), which the model repeats.
+ * dialed is to win. Links of one worker meet in meet_rival() and yield_to_spare(), which the model repeats.
  */
 #include "tests/harness.h"
 
@@ -37,9 +37,10 @@ static bool dials(const struct explore_world *w, unsigned link) {
     return is_dialed(link);
 }
 
-/* weft__link_lose: the spare takes over. */
-static void adopt_spare(struct explore_world *w, unsigned link) {
-    if (is_in(w, beside(link), IN(SPARE))) fsm_step(w->peer[beside(link)], LINK_EV_ADOPT);
+/* The spare takes over before the link ends. */
+static void yield_to_spare(struct explore_world *w, unsigned link) {
+    if (is_in(w, link, IN(DIALING) | IN(GREETING) | IN(UP)) && is_in(w, beside(link), IN(SPARE)))
+        fsm_step(w->peer[beside(link)], LINK_EV_ADOPT);
 }
 
 static bool listens(const struct explore_world *w, unsigned link) {
@@ -51,9 +52,13 @@ static const struct explore_local locals[] = {
     {.event = LINK_EV_GUEST, .states = IN(IDLE), .when = is_dialed_to},
     {.event = LINK_EV_LANE_UP, .states = IN(DIALING) | IN(CLOSING), .when = dials},
     {.event = LINK_EV_LANE_CLOSED, .states = IN(CLOSING)},
-    {.event = LINK_EV_LOST, .states = ~(IN(IDLE) | IN(CLOSED)), .after = adopt_spare, .rescue = true},
-    {.event = LINK_EV_TIMEOUT, .armed = true},
-    {.event = LINK_EV_UNUSED, .states = ~(IN(IDLE) | IN(CLOSED)), .when = dials, .rescue = true},
+    {.event = LINK_EV_LOST, .states = ~(IN(IDLE) | IN(CLOSED)), .before = yield_to_spare, .rescue = true},
+    {.event = LINK_EV_TIMEOUT, .armed = true, .before = yield_to_spare},
+    {.event = LINK_EV_UNUSED,
+     .states = ~(IN(IDLE) | IN(CLOSED)),
+     .when = dials,
+     .before = yield_to_spare,
+     .rescue = true},
     {.event = LINK_EV_CLOSE, .states = ~(IN(IDLE) | IN(CLOSED)), .rescue = true},
 };
 
@@ -83,11 +88,7 @@ static unsigned hello_from_guest(struct explore_world *w, unsigned guest) {
 
 static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
     struct explore_world *w = explore_now();
-    if (msg->event == LINK_EV_LOST) {
-        fsm_step(to, LINK_EV_LOST);
-        adopt_spare(w, to->id);
-        return false;
-    }
+    if (msg->event == LINK_EV_LOST) yield_to_spare(w, to->id);
     if (msg->payload[0]) return true; /* it says that it is somebody else */
     if (msg->event == LINK_EV_HELLO && !is_dialed(to->id)) *event_p = hello_from_guest(w, to->id);
     return true;
