@@ -163,6 +163,7 @@ static void pin(struct perf *p, uint32_t place) {
     int wanted = p->options.core, seen = 0;
     if (sched_getaffinity(0, sizeof allowed, &allowed) < 0) return;
     int n = CPU_COUNT(&allowed);
+    if (n < 1) return;
     p->crowded = p->size > (uint32_t)n;
     for (int core = 0; wanted < 0 && core < CPU_SETSIZE; core++)
         if (CPU_ISSET(core, &allowed) && seen++ == (int)(place % (uint32_t)n)) wanted = core;

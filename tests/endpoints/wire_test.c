@@ -15,8 +15,10 @@ typedef void (*decoder)(const void *p, size_t len);
 READER(cts)
 READER(fin)
 READER(one)
-READER(credit) READER(hello) READER(open) READER(accept) READER(reject) READER(rts)
-    READER(data) static void read_address(const void *p, size_t len) {
+READER(credit)
+READER(hello)
+READER(open)
+READER(accept) READER(reject) READER(rts) READER(data) static void read_address(const void *p, size_t len) {
     struct address address;
     (void)weft__address_read(p, len, &address);
 }

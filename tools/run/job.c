@@ -241,6 +241,7 @@ int job_run(const struct job_params *params) {
     r.processes = calloc(params->n, sizeof r.processes[0]);
     if (!r.serving || !r.processes || !outputs_open(&r.outputs, r.loop, params->n, on_broken)) {
         fprintf(stderr, "%s: out of memory\n", params->tool);
+        free(r.processes);
         return JOB_CODE_NOT_RUN;
     }
     watch_signals_and_time(&r);
