@@ -36,7 +36,7 @@ static void op_done(weft_status_t status, void *arg) {
 static const weft_op_t *op_of(struct meeting *m) {
     static weft_op_t op;
     op = (weft_op_t){.done = op_done, .arg = m, .request_p = &m->request};
-    if (m->way == DEADLINE) op.deadline_ms = 20;
+    if (m->way == DEADLINE) op.deadline_ms = 5;
     return &op;
 }
 
@@ -120,7 +120,7 @@ static void end(struct meeting *m) {
     weft_op_t closed = {.done = tally, .arg = &m->closed};
     switch (m->way) {
     case CANCEL: weft_request_cancel(m->request); break;
-    case DEADLINE: usleep(25000); break;
+    case DEADLINE: usleep(6000); break;
     case ABORT: CHECK_EQ(weft_ep_close(t->ep, WEFT_CLOSE_ABORT, &closed), WEFT_IN_PROGRESS); break;
     case FLUSH_CLOSE: CHECK_EQ(weft_ep_close(t->ep, WEFT_CLOSE_FLUSH, &closed), WEFT_IN_PROGRESS); break;
     case PEER_CLOSES:
@@ -164,7 +164,7 @@ static bool must_end(const struct meeting *m) {
 
 static void meet(const char *transport, enum kind kind, enum way way, weft_setting_t extra) {
     struct meeting m = {.transport = transport, .kind = kind, .way = way};
-    weft_setting_t settings[] = {{"close.timeout", "40ms"}, {"log.level", "none"}, extra};
+    weft_setting_t settings[] = {{"close.timeout", "15ms"}, {"log.level", "none"}, extra};
     /* The worker's own peer goes with it. */
     if (!strcmp(transport, "self") && way == PEER_GONE) return;
     m.memory = malloc(BIG);

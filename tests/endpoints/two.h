@@ -83,11 +83,14 @@ static inline void two_up(struct two *t, const char *transports) {
     UNTIL(t, t->ready && t->back);
 }
 
+static inline void two_gone(weft_status_t status, void *arg) {
+    *(weft_worker_t **)arg = NULL;
+}
+/* Both close at once, and neither waits for a peer that stands still. */
 static inline void two_down(struct two *t) {
-    weft_worker_destroy(t->a);
-    t->a = NULL;
-    if (t->b) weft_worker_destroy(t->b);
-    t->b = NULL;
+    if (t->a) CHECK_EQ(weft_worker_close(t->a, &(weft_op_t){.done = two_gone, .arg = &t->a}), WEFT_IN_PROGRESS);
+    if (t->b) CHECK_EQ(weft_worker_close(t->b, &(weft_op_t){.done = two_gone, .arg = &t->b}), WEFT_IN_PROGRESS);
+    UNTIL(t, !t->a && !t->b);
     CHECK_EQ(weft_context_destroy(t->context), 0);
 }
 
