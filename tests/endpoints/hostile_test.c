@@ -61,7 +61,13 @@ static void hear(struct lane *lane, uint8_t id, const void *data, size_t len) {
     }
 IDS(HEAR)
 static void on_accepted(struct lane *lane, void *arg) {
-    lane->ops->close(lane, false);
+    struct raw *r = raw_of(lane);
+    if (r->lane) {
+        lane->ops->close(lane, false);
+        return;
+    }
+    r->lane = lane;
+    r->down = r->closed = 0;
 }
 static void on_up(struct lane *lane) {
     raw_of(lane)->up++;
@@ -534,6 +540,68 @@ TEST_WIRES(messages_after_the_end_are_lost) {
     for (int i = 0; i < 30; i++) raw_turn(&raw);
     CHECK_EQ(raw.victim_error, WEFT_ERR_PEER_CLOSED);
     CHECK_EQ(raw.served, 1);
+    raw_close(&raw);
+}
+
+/* ---- the worker dials, and it is the other side that lies */
+
+static void be_dialed(const char *transport) {
+    uint8_t address[256] = {'W', 'a', 1, 1};
+    size_t len = 96, name_len = strlen(transport);
+    weft_ep_t *ep;
+    for (unsigned i = 0; i < 8; i++) address[4 + i] = (uint8_t)((uint64_t)RAW_ID >> 8 * i);
+    address[12] = (uint8_t)name_len;
+    memcpy(address + 13, transport, name_len);
+    CHECK_EQ(raw.iface->ops->address(raw.iface, address + 14 + name_len, &len), 0);
+    address[13 + name_len] = (uint8_t)len;
+    raw.n_heard = 0;
+    raw.victim_errors = 0;
+    CHECK_EQ(weft_connect_address(raw.t.a, address, 14 + name_len + len,
+                                  &(weft_ep_params_t){.on_error = on_victim_error, .arg = &raw}, &ep),
+             0);
+    RAW_UNTIL(&raw, raw.lane && heard(&raw, WIRE_HELLO));
+}
+
+static void costs_the_dialer(const char *transport, weft_status_t status) {
+    RAW_UNTIL(&raw, raw.victim_errors == 1);
+    CHECK_EQ(raw.victim_error, status);
+    raw_hang_up(&raw);
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+}
+
+TEST_WIRES(a_lying_host_costs_the_endpoint_that_dialed) {
+    struct wire_message m;
+    struct wire_open open = {0};
+    raw_open(&raw, transport, NULL, 0);
+    be_dialed(transport); /* accepted before the greeting */
+    weft__wire_accept(&m, (struct wire_accept){.ep = 1 << 20 | 1, .from = 9});
+    CHECK(say_message(&raw, &m));
+    costs_the_dialer(transport, WEFT_ERR_PROTOCOL);
+    be_dialed(transport); /* somebody else */
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID + 1});
+    CHECK(say_message(&raw, &m));
+    costs_the_dialer(transport, WEFT_ERR_UNREACHABLE);
+    be_dialed(transport);
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION + 1, .worker = RAW_ID});
+    CHECK(say_message(&raw, &m));
+    costs_the_dialer(transport, WEFT_ERR_VERSION);
+    for (int way = 0; way < 4; way++) {
+        be_dialed(transport);
+        weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID});
+        CHECK(say_message(&raw, &m));
+        RAW_UNTIL(&raw, heard(&raw, WIRE_OPEN));
+        for (unsigned i = 0; i < raw.n_heard; i++)
+            if (raw.heard[i].id == WIRE_OPEN) weft__wire_read_open(raw.heard[i].bytes, raw.heard[i].len, &open);
+        uint64_t word = wire_am_word(open.from, 0, 1);
+        if (way == 0) say(&raw, WIRE_AM, &word, sizeof word); /* not accepted yet */
+        if (way == 1) weft__wire_one(&m, WIRE_CLOSE, open.from), say_message(&raw, &m);
+        if (way == 2)
+            weft__wire_credit(&m, (struct wire_credit){.ep = open.from, .bytes = 9}), say_message(&raw, &m);
+        if (way == 3)
+            weft__wire_reject(&m, (struct wire_reject){open.from, WEFT_ERR_REJECTED}), say_message(&raw, &m);
+        costs_the_dialer(transport, way == 3 ? WEFT_ERR_REJECTED : WEFT_ERR_PROTOCOL);
+    }
+    CHECK_EQ(raw.served, 0);
     raw_close(&raw);
 }
 
