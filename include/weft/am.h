@@ -32,7 +32,7 @@ typedef void (*weft_am_fn)(weft_ep_t *ep, weft_am_t *am, void *arg);
 WEFT_API weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg);
 
 enum {
-    WEFT_AM_EAGER = 1,     /* weft_op_t.flags: carry the payload with the message, whatever its size */
+    WEFT_AM_EAGER = 1,     /* weft_op_t.flags: send it whole, or refuse as TOO_BIG if no one message holds it */
     WEFT_AM_RENDEZVOUS = 2 /* leave the payload here until the handler asks for it */
 };
 
