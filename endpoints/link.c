@@ -237,18 +237,27 @@ static void drop_lane(struct lane *lane) {
     lane->ops->close(lane, false);
 }
 
+static char *copy(const void *parent, const char *text) {
+    size_t size = strlen(text) + 1;
+    char *kept = weft__alloc(parent, size, "text");
+    return kept ? memcpy(kept, text, size) : NULL;
+}
+
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,
                               const char *why, struct link **link_p) {
     struct link *link;
-    weft_status_t st = new_link(worker, lane, &link);
+    char *own_why = copy(worker, why), *own_uri = uri ? copy(worker, uri) : NULL;
+    weft_status_t st = own_why && (own_uri || !uri) ? new_link(worker, lane, &link) : WEFT_ERR_NO_MEMORY;
     if (st < 0) {
+        talloc_free(own_why);
+        talloc_free(own_uri);
         drop_lane(lane);
         return st;
     }
     link->peer = peer;
     link->flags = uri ? WIRE_HELLO_EXTRA : 0;
-    link->uri = uri ? talloc_strdup(link, uri) : NULL;
-    link->why = talloc_strdup(link, why);
+    link->uri = talloc_steal(link, own_uri);
+    link->why = talloc_steal(link, own_why);
     step(link, LINK_EV_DIAL);
     *link_p = link;
     return WEFT_OK;
