@@ -122,16 +122,21 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], threads = []):
     sources = native.glob(["*/*_test.c"], allow_empty = True)
     scripts = native.glob(["*_test.sh", "*/*_test.sh", "*_test.py", "*/*_test.py"], allow_empty = True)
     folders = {path.split("/")[0]: True for path in sources}
+    cc_library(
+        name = "headers",
+        testonly = True,
+        hdrs = native.glob(["*.h", "*/*.h"], allow_empty = True),
+        textual_hdrs = native.glob(_TABLES, allow_empty = True),
+        deps = ["//:inside"],
+    )
     for folder in folders:
         cc_library(
             name = folder + "/shared",
             testonly = True,
             srcs = native.glob([folder + "/*.c"], exclude = [folder + "/*_test.c", folder + "/*_fuzz.c", folder + "/*_main.c"], allow_empty = True),
-            hdrs = native.glob([folder + "/*.h", "*.h"], allow_empty = True),
             copts = COPTS,
             linkstatic = True,
-            textual_hdrs = native.glob([folder + "/" + table for table in _TABLES], allow_empty = True),
-            deps = ["//:weft", "//:inside"],
+            deps = [":headers", "//:weft", "//:inside"],
         )
     programs_built = ["//tools:programs", "//examples:programs", "//examples:sources"]
     for source in sources:
