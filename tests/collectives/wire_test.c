@@ -59,3 +59,13 @@ TEST(no_flipped_bit_makes_an_address_longer_than_its_room) {
     }
     for (size_t len = 0; len < MEMBER_RECORD_BYTES; len++) CHECK(!weft__member_read(bytes, len, &out));
 }
+
+TEST(all_inputs_of_up_to_three_bytes_are_refused) {
+    struct coll_wire header;
+    struct member_record record;
+    for (uint32_t v = 0; v < 1 << 24; v++) {
+        uint8_t bytes[3] = {(uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16)};
+        for (size_t len = 0; len <= 3; len++)
+            CHECK(!weft__coll_wire_read(bytes, len, &header) && !weft__member_read(bytes, len, &record));
+    }
+}

@@ -278,7 +278,7 @@ TEST(flipped_bits_are_refused_or_read_as_written) {
 TEST(short_inputs_of_every_kind_are_refused) {
     struct window_frame f;
     CHECK(!weft__window_decode(NULL, 0, &f));
-    for (uint32_t v = 0; v < 1 << 24; v += v < 70000 ? 1 : 251) {
+    for (uint32_t v = 0; v < 1 << 24; v++) {
         uint8_t bytes[3] = {(uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16)};
         for (size_t len = 1; len <= 3; len++) CHECK(!weft__window_decode(bytes, len, &f));
     }

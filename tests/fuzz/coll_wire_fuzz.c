@@ -1,0 +1,11 @@
+/* What members of a team say to each other, and what they put into the exchange. */
+#include <collectives/wire.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct coll_wire header;
+    struct member_record record;
+    (void)weft__coll_wire_read(data, size, &header);
+    (void)weft__member_read(data, size, &record);
+    return 0;
+}
