@@ -17,17 +17,22 @@ struct lane;
 enum { LANE_AM_IDS = 32 };
 
 /* Capability bits, with the names that weft-info prints. */
-#define TRANSPORT_CAPS(C)                                                                                  \
-    C(AM_SHORT, "am_short")                                                                                \
-    C(AM_BCOPY, "am_bcopy")                                                                                \
-    C(AM_ZCOPY, "am_zcopy")                                                                                \
-    C(RELIABLE, "reliable")                 /* loses, repeats and reorders nothing while the lane lives */ \
-    C(CONNECT_TO_IFACE, "connect_to_iface") /* one side knows the other's iface address */                 \
-    C(CONNECT_TO_LANE, "connect_to_lane")   /* both sides know each other's lane address */                \
-    C(LISTEN, "listen")                     /* by URI */                                                   \
-    C(BULK_GET, "bulk_get")                 /* reads the peer's memory without its help, within RTS/FIN */ \
-    C(WAKEUP, "wakeup")                     /* the worker may sleep on it */                               \
-    C(PEER_DEATH, "peer_death")             /* tells, unasked, when the peer's process dies */             \
+#define TRANSPORT_CAPS(C)                                                                                      \
+    C(AM_SHORT, "am_short")                                                                                    \
+    C(AM_BCOPY, "am_bcopy")                                                                                    \
+    C(AM_ZCOPY, "am_zcopy")                                                                                    \
+    C(RELIABLE, "reliable")                 /* loses, repeats and reorders nothing while the lane lives */     \
+    C(CONNECT_TO_IFACE, "connect_to_iface") /* one side knows the other's iface address */                     \
+    C(CONNECT_TO_LANE, "connect_to_lane")   /* both sides know each other's lane address */                    \
+    C(LISTEN, "listen")                     /* by URI */                                                       \
+    C(BULK_GET, "bulk_get")                 /* reads the peer's memory without its help, within RTS/FIN */     \
+    C(PUT, "put")                           /* one-sided operations without the target's help, by open keys */ \
+    C(GET, "get")                                                                                              \
+    C(ATOMIC, "atomic")         /* 32 and 64 bit, coherent with the target's processor */                      \
+    C(MAP, "map")               /* remote memory may have an address here: key->local */                       \
+    C(LAND, "land")             /* large payloads go straight to where iface_up.land says */                   \
+    C(WAKEUP, "wakeup")         /* the worker may sleep on it */                                               \
+    C(PEER_DEATH, "peer_death") /* tells, unasked, when the peer's process dies */                             \
     C(INTER_NODE, "inter_node")
 enum transport_cap_bit {
 #define CAP_BIT(id, name) CAP_BIT_##id,
@@ -41,6 +46,18 @@ enum transport_cap {
 #undef CAP
 };
 
+/* Which one-sided operations of a lane are performed in the order posted, without a fence. */
+enum rma_order {
+    RMA_ORDER_NONE,
+    RMA_ORDER_PUTS, /* puts and posted atomics among each other */
+    RMA_ORDER_ALL
+};
+/* What a remote completion (a remote flush) says. */
+enum rma_done {
+    RMA_DONE_SCHEDULED, /* on its way to the target's memory, beyond recall */
+    RMA_DONE_VISIBLE    /* the target's processor reads the new value */
+};
+
 struct iface_attr {
     uint32_t caps;
     uint32_t max_short;        /* bytes after the 8-byte header; at least 40 */
@@ -49,6 +66,14 @@ struct iface_attr {
     uint32_t max_zcopy_header; /* at least 384 */
     uint32_t max_iov;
     double latency_ns, bandwidth, overhead_ns; /* estimates for choosing; bytes per second */
+    double message_rate;                       /* small messages a second that one lane takes */
+
+    /* One-sided operations; 0 without CAP_PUT or CAP_GET. */
+    uint32_t max_put_short; /* at least 40 */
+    uint32_t max_put_bcopy, max_get_bcopy;
+    size_t max_put_zcopy, max_get_zcopy;
+    enum rma_order order;
+    enum rma_done done;
 };
 
 /* One completion may count several operations. `done` comes when `count` falls to 0, never inside a call that posts. */
@@ -71,6 +96,68 @@ struct pending {
     weft_status_t (*retry)(struct pending *pending);
 };
 
+/* ---- one-sided operations ------------------------------------------------------------------------------------ */
+
+/* Memory that peers may touch, as its owner knows it (endpoints/memory.h has the rest). Lives until mem_revoke is done. */
+struct region {
+    void *base;
+    size_t len;
+    unsigned rights;    /* WEFT_MEM_READ | WRITE | ATOMIC */
+    uint32_t id, epoch; /* of the worker's table */
+    uint8_t token[16];  /* random: who knows it was given it */
+    int fd;             /* a memfd that holds it, or -1 */
+    uint64_t fd_offset; /* of base, a multiple of the page */
+};
+
+/* The same, as the packed key tells it to the peer. */
+struct remote_region {
+    uint64_t base, len;
+    unsigned rights;
+    uint32_t id, epoch;
+    uint8_t token[16];
+};
+
+/* A region in a transport: what its network card, or its peers, must know of it. Transports put their own around it. */
+struct md_mem {
+    const struct region *region;
+    struct iface *iface;
+};
+
+enum { MD_KEY_MAX = 48 }; /* bytes that one transport adds to a packed key */
+
+/* A peer's region, seen through a lane. Transports put their own around it. */
+struct lane_key {
+    struct lane *lane;
+    struct remote_region region;
+    /* OK: operations may be posted. NO_RESOURCE: not yet (a mapping is under way), or not any more for now: send a message
+     * instead. Negative: the owner revoked it, or never granted it. May change between any two turns. */
+    weft_status_t status;
+    char *local; /* CAP_MAP: where region.base is here, while status is OK; or NULL */
+};
+
+/* A piece of local memory: `count` blocks of `len` bytes, `stride` bytes from one's begin to the next's. */
+struct rma_piece {
+    void *base;
+    size_t len, stride, count; /* count 1: stride is not looked at */
+    const struct md_mem *mem;  /* NULL where the transport needs none */
+};
+
+enum rma_atomic { RMA_ADD, RMA_AND, RMA_OR, RMA_XOR, RMA_SWAP, RMA_CSWAP };
+
+/*
+ * Where the payload of a large message goes. Asked when its first bytes are here (`head`, as much as the message has of
+ * LAND_HEAD) and at least LAND_LEAST are not: the bytes after the first `skip` of the message go to `iov`, and
+ * `landed` comes in place of the message's handler when the last is there, or with an error when the lane goes down or `stop` was called.
+ */
+enum { LAND_HEAD = 64, LAND_LEAST = 4096, LAND_IOV = 8 };
+struct landing {
+    size_t skip;
+    weft_iov_t iov[LAND_IOV];
+    size_t n_iov;
+    void (*landed)(struct lane *lane, void *arg, weft_status_t status);
+    void *arg;
+};
+
 /* `data` is [8-byte header][payload] for short, whatever was packed for bcopy, [header][payload] for zcopy; it is
  * valid during the call. */
 typedef void (*lane_am_fn)(struct lane *lane, const void *data, size_t len);
@@ -86,6 +173,8 @@ struct iface_up {
      * queue is the owner's again (purged), it sends no more; the owner still closes it. */
     void (*down)(struct lane *lane, weft_status_t status);
     void (*closed)(struct lane *lane); /* last word after close; the memory goes at the end of the turn */
+    /* CAP_LAND: false: nowhere, deliver it whole. `len` is the message's. NULL: never asked. */
+    bool (*land)(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len, struct landing *to);
 };
 
 struct lane_ops {
@@ -95,7 +184,8 @@ struct lane_ops {
     weft_status_t (*am_bcopy)(struct lane *lane, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg);
     weft_status_t (*am_zcopy)(struct lane *lane, uint8_t id, const void *header, size_t header_len,
                               const weft_iov_t *iov, size_t n_iov, struct completion *completion);
-    /* OK, or IN_PROGRESS and one step when all sent before has left this side (for bulk: nothing borrowed). */
+    /* OK, or IN_PROGRESS and one step when all sent before has left this side (for bulk: nothing borrowed). Puts and
+     * posted atomics: performed at the target, as attr.done says. */
     weft_status_t (*flush)(struct lane *lane, struct completion *completion);
     void (*pending_add)(struct lane *lane, struct pending *pending);
     void (*pending_remove)(struct lane *lane, struct pending *pending); /* nothing if it is not there */
@@ -103,6 +193,37 @@ struct lane_ops {
      * the caller falls back to messages). NULL without CAP_BULK_GET. */
     weft_status_t (*bulk_get)(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                               struct completion *completion);
+    /* CAP_LAND: what the landing under way brings from now on is thrown away; `landed` comes with WEFT_ERR_CANCELLED, within a
+     * turn. Nothing when none with that `arg` is under way. */
+    void (*land_stop)(struct lane *lane, void *arg);
+
+    /* With CAP_PUT, CAP_GET and CAP_ATOMIC. The key is open (status OK) and range and rights were checked. Answers as the
+     * sends above; get and atomic_fetch also IN_PROGRESS. A bcopy packs (or unpacks) `len` bytes. */
+    weft_status_t (*put_short)(struct lane *lane, const void *data, size_t len, uint64_t remote,
+                               struct lane_key *key);
+    weft_status_t (*put_bcopy)(struct lane *lane, size_t len, size_t (*pack)(void *to, void *arg), void *arg,
+                               uint64_t remote, struct lane_key *key);
+    weft_status_t (*put_zcopy)(struct lane *lane, const struct rma_piece *from, size_t n_from, uint64_t remote,
+                               struct lane_key *key, struct completion *completion);
+    weft_status_t (*get_bcopy)(struct lane *lane, size_t len,
+                               void (*unpack)(void *arg, const void *data, size_t len), void *arg, uint64_t remote,
+                               struct lane_key *key, struct completion *completion);
+    weft_status_t (*get_zcopy)(struct lane *lane, const struct rma_piece *to, size_t n_to, uint64_t remote,
+                               struct lane_key *key, struct completion *completion);
+    /* `size` is 4 or 8, `remote` a multiple of it. */
+    weft_status_t (*atomic_post)(struct lane *lane, enum rma_atomic op, size_t size, uint64_t operand,
+                                 uint64_t remote, struct lane_key *key);
+    /* The old value goes to *old_p, `size` bytes of it. `compare` is for CSWAP. */
+    weft_status_t (*atomic_fetch)(struct lane *lane, enum rma_atomic op, size_t size, uint64_t operand,
+                                  uint64_t compare, void *old_p, uint64_t remote, struct lane_key *key,
+                                  struct completion *completion);
+    /* What is posted after it is performed after what was posted before. */
+    weft_status_t (*fence)(struct lane *lane);
+    /* A peer's region. The key's status tells when it can be used. It ends with key_close, or with the lane: then its
+     * status is the lane's, and it still waits for key_close. */
+    weft_status_t (*key_open)(struct lane *lane, const struct remote_region *region, const void *packed, size_t len,
+                              struct lane_key **key_p);
+    void (*key_close)(struct lane_key *key);
     /* Ends it: `flush` lets what was accepted leave first, bounded by "close.timeout". `closed` follows. */
     void (*close)(struct lane *lane, bool flush);
     /* Its peer, as text for people ("127.0.0.1:4711"). */
@@ -134,6 +255,13 @@ struct iface_ops {
     const char *(*listener_uri)(const struct tl_listener *listener);
     void (*listener_close)(struct tl_listener *listener);
     weft_status_t (*lane_create)(struct iface *iface, struct lane **lane_p); /* CONNECT_TO_LANE */
+    /* With CAP_PUT or CAP_GET: makes the region known to this transport. */
+    weft_status_t (*mem_register)(struct iface *iface, const struct region *region, struct md_mem **mem_p);
+    /* No peer can touch it any more: OK, or IN_PROGRESS and one step when the last has let go, or has died. The md_mem is
+     * gone then. */
+    weft_status_t (*mem_revoke)(struct md_mem *mem, struct completion *completion);
+    /* What a peer's key_open wants to know; at most MD_KEY_MAX bytes. */
+    size_t (*key_pack)(const struct md_mem *mem, void *to);
     void (*close)(struct iface *iface); /* all its lanes and listeners are closed; frees it */
 };
 

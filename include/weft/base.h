@@ -51,7 +51,7 @@ typedef enum weft_status {
     WEFT_ERR_IO = -23,              /* a system call failed; the log has its errno */
     WEFT_ERR_NO_FDS = -24,          /* out of file descriptors */
     WEFT_ERR_ADDRESS = -25,         /* not an address, or not one that this version reads */
-    WEFT_ERR_REVOKED = -26,         /* the team was revoked */
+    WEFT_ERR_REVOKED = -26,         /* the team, or the key to remote memory, was revoked */
     WEFT_ERR_INTERNAL = -27,        /* an unreachable cell was reached: a defect of the library */
     WEFT_ERR_OUTCOME_UNKNOWN = -28, /* the peer died before saying whether it acted */
     WEFT_ERR_EXISTS = -29,          /* taken already: an address in use, a handler already set */
@@ -81,6 +81,22 @@ typedef struct weft_request weft_request_t;
 typedef void (*weft_done_fn)(weft_status_t status, void *arg);
 
 /*
+ * One callback for several operations: each that names it in its descriptor and is WEFT_IN_PROGRESS adds one to
+ * `count`, and takes it away when it ends; `done` comes, once, when that leaves 0, with the first status that was not
+ * OK. Operations that are WEFT_OK or refused do not count. The memory is the program's, until `done`. A program that posts
+ * over several turns starts with count 1 and takes its own one away by weft_completion_release. Owner's thread only.
+ */
+typedef struct weft_completion {
+    weft_done_fn done;
+    void *arg;
+    uint32_t count;
+    weft_status_t status;
+} weft_completion_t;
+WEFT_API void weft_completion_release(weft_completion_t *completion);
+
+typedef struct weft_layout weft_layout_t; /* weft/layout.h */
+
+/*
  * How an operation reports. NULL in place of a descriptor means: no callback, no deadline.
  *
  * An operation that returns WEFT_OK is done and calls nobody. One that returns WEFT_IN_PROGRESS calls
@@ -91,9 +107,11 @@ typedef void (*weft_done_fn)(weft_status_t status, void *arg);
 typedef struct weft_op {
     weft_done_fn done;
     void *arg;
-    weft_request_t **request_p; /* set when the call returns WEFT_IN_PROGRESS; NULL: not wanted */
-    uint32_t deadline_ms;       /* from now; 0: none. Then the operation ends as WEFT_ERR_TIMED_OUT */
-    uint32_t flags;             /* of the operation's own header */
+    weft_request_t **request_p;    /* set when the call returns WEFT_IN_PROGRESS; NULL: not wanted */
+    uint32_t deadline_ms;          /* from now; 0: none. Then the operation ends as WEFT_ERR_TIMED_OUT */
+    uint32_t flags;                /* of the operation's own header */
+    weft_completion_t *completion; /* in place of `done`, which is not called then; NULL: none */
+    const weft_layout_t *layout;   /* how messages' memory is laid out (weft/layout.h); NULL: as `iov` says */
     uint64_t reserved[2];
 } weft_op_t;
 

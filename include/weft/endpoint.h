@@ -47,6 +47,10 @@ typedef enum weft_close_mode {
  */
 WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
 
+enum {
+    WEFT_FLUSH_REMOTE = 1 /* weft_op_t.flags: when the peer has taken all of it, and performed what is one-sided */
+};
+
 /* Completes when all that was sent before has left this side's buffers and borrowed memory is free. */
 WEFT_API weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op);
 

@@ -6,7 +6,11 @@
 #include <weft/collective.h>
 #include <weft/context.h>
 #include <weft/endpoint.h>
+#include <weft/layout.h>
+#include <weft/memory.h>
+#include <weft/rma.h>
 #include <weft/runtime.h>
+#include <weft/stream.h>
 #include <weft/tag.h>
 #include <weft/team.h>
 #include <weft/worker.h>

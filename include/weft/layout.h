@@ -1,0 +1,41 @@
+/* How the memory of a message is laid out, when it is more than a few pieces. */
+#ifndef WEFT_LAYOUT_H
+#define WEFT_LAYOUT_H
+
+#include <weft/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Named in weft_op_t.layout of a send or receive, active, tagged or stream, and then `iov` has one entry. The two sides of a
+ * message need not agree: what crosses are bytes. Copied when the operation is posted, except for what
+ * its pointers point to.
+ */
+typedef enum weft_layout_kind { WEFT_LAYOUT_STRIDED = 1, WEFT_LAYOUT_USER } weft_layout_kind_t;
+
+/*
+ * A program's own: `iov->base` is its object and `iov->len` the count it is asked with. `start` makes the state of one
+ * operation (it may be the object itself) and tells the packed length; `pack` and `unpack` move `len` bytes at `offset` of
+ * the packed form, in ascending offsets without gaps; `end` comes once. A refusal (< 0) ends the operation with it.
+ */
+typedef struct weft_pack_ops {
+    weft_status_t (*start)(void *object, size_t count, int receives, void **state_p, size_t *len_p);
+    weft_status_t (*pack)(void *state, size_t offset, void *to, size_t len);
+    weft_status_t (*unpack)(void *state, size_t offset, const void *from, size_t len);
+    void (*end)(void *state);
+} weft_pack_ops_t;
+
+struct weft_layout {
+    weft_layout_kind_t kind;
+    size_t block, stride,
+        count; /* STRIDED: `count` blocks of `block` bytes from iov->base on; iov->len is not looked at */
+    const weft_pack_ops_t *user; /* USER */
+    uint64_t reserved[2];
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

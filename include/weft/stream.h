@@ -1,0 +1,43 @@
+/* Streams: ordered bytes between the two sides of an endpoint, without messages' borders. */
+#ifndef WEFT_STREAM_H
+#define WEFT_STREAM_H
+
+#include <weft/endpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Adds the bytes of `iov` to the endpoint's stream. Completion says that the memory is free again. Beyond "stream.window"
+ * bytes that the peer has not consumed, sends wait. Not ordered with messages.
+ */
+WEFT_API weft_status_t weft_stream_send(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+
+enum { WEFT_STREAM_WAIT_ALL = 1 }; /* weft_op_t.flags: not before `iov` is full */
+
+/*
+ * Receives the next bytes into `iov`; `*len_p` tells how many, 1 at least, before completion, and must live until then.
+ * Receives of an endpoint are filled in the order posted. When the peer closes its half the rest that came is received first;
+ * then, and for the part of a WAIT_ALL that never came (`*len_p` says what did), WEFT_ERR_PEER_CLOSED.
+ */
+WEFT_API weft_status_t weft_stream_recv(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p,
+                                        const weft_op_t *op);
+
+/*
+ * The next bytes where they are, without a copy: WEFT_OK with `*data_p` and `*len_p`, to be given back by
+ * weft_stream_release in any order; NO bytes: WEFT_ERR_NOT_FOUND (on_data tells). BUSY while receives are posted.
+ */
+WEFT_API weft_status_t weft_stream_take(weft_ep_t *ep, const void **data_p, size_t *len_p);
+WEFT_API void weft_stream_release(weft_worker_t *worker, const void *data);
+
+/* Called when bytes came and no receive waits for them, once until some are taken or received; NULL: nobody. */
+WEFT_API weft_status_t weft_stream_on_data(weft_ep_t *ep, void (*on_data)(weft_ep_t *ep, void *arg), void *arg);
+
+WEFT_API weft_status_t weft_stream_send_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov);
+WEFT_API weft_status_t weft_stream_recv_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
