@@ -14,21 +14,29 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "first words are store
 
 /* Ids of lane messages. */
 enum wire_id {
-    WIRE_AM,     /* an active message, whole */
-    WIRE_TAG,    /* a tagged message, whole */
-    WIRE_RTS,    /* there is a message here; ask for it */
-    WIRE_CTS,    /* send it to this request */
-    WIRE_DATA,   /* a piece of it */
-    WIRE_FIN,    /* the one who offered is released */
-    WIRE_CANCEL, /* the offer is withdrawn */
-    WIRE_GONE,   /* what you asked for is gone */
-    WIRE_CREDIT, /* room for unexpected messages came back */
-    WIRE_HELLO,  /* who I am */
-    WIRE_OPEN,   /* make an endpoint for mine */
-    WIRE_ACCEPT, /* made */
-    WIRE_REJECT, /* not made */
-    WIRE_CLOSE,  /* my endpoint is gone */
-    WIRE_PING,   /* nothing; a dead connection notices */
+    WIRE_AM,            /* an active message, whole */
+    WIRE_TAG,           /* a tagged message, whole */
+    WIRE_RTS,           /* there is a message here; ask for it */
+    WIRE_CTS,           /* send it to this request */
+    WIRE_DATA,          /* a piece of it */
+    WIRE_FIN,           /* the one who offered is released */
+    WIRE_CANCEL,        /* the offer is withdrawn */
+    WIRE_GONE,          /* what you asked for is gone */
+    WIRE_CREDIT,        /* room for unexpected messages came back */
+    WIRE_HELLO,         /* who I am */
+    WIRE_OPEN,          /* make an endpoint for mine */
+    WIRE_ACCEPT,        /* made */
+    WIRE_REJECT,        /* not made */
+    WIRE_CLOSE,         /* my endpoint is gone */
+    WIRE_PING,          /* nothing; a dead connection notices */
+    WIRE_PUT,           /* bytes for memory of the receiver */
+    WIRE_GET,           /* send me bytes of yours, as DATA */
+    WIRE_ATOMIC,        /* change a word of yours */
+    WIRE_RMA_DONE,      /* how a one-sided operation ended, and the old value */
+    WIRE_FLUSH,         /* tell when all before is performed */
+    WIRE_FLUSHED,       /* it is */
+    WIRE_STREAM,        /* bytes of a stream */
+    WIRE_STREAM_CREDIT, /* room for more */
     WIRE_N_IDS
 };
 
