@@ -32,12 +32,6 @@ struct heap_entry {
     struct timer *timer;
 };
 
-struct call {
-    struct call *next;
-    void (*fn)(void *arg);
-    void *arg;
-};
-
 struct reactor {
     /* What a turn of a busy worker touches. */
     struct poller *pollers, *next_poller; /* the one a running turn looks at next */
@@ -61,14 +55,14 @@ struct reactor {
     char line_before[CACHE_LINE];
     atomic_uint woken;             /* somebody wants a turn: coalesces wakes */
     atomic_uint armed;             /* the owner sleeps, or may */
-    _Atomic(struct call *) posted; /* newest first */
+    _Atomic(struct remote *) posted; /* newest first */
     int event_fd;
     char line_after[CACHE_LINE];
 
     weft_context_t *context;
     void *internals; /* talloc parent of what the reactor itself allocates */
-    struct call *calls, **last_call;
-    struct job call_job;
+    struct remote *remotes, **last_remote;
+    struct job remote_job;
 
     struct heap_entry *heap;
     unsigned heap_room;
@@ -161,9 +155,9 @@ void loop_set_timer(struct reactor *r, uint64_t at);   /* UINT64_MAX: none */
 void loop_watch(struct reactor *r, struct watch_state *state, int events);
 
 /* remote.c */
-void calls_take(struct reactor *r);
-void calls_open(struct reactor *r);
-void calls_finish(struct reactor *r); /* runs what is left */
+void remotes_take(struct reactor *r);
+void remotes_open(struct reactor *r);
+void remotes_finish(struct reactor *r); /* runs what is left */
 
 /* memory.c */
 void dead_free(struct reactor *r);

@@ -29,7 +29,7 @@ weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor
     r->owner = pthread_self();
     r->fork_generation = fork_generation_now(&r->fork_mark);
     r->spin_ns = r->spin_most_ns = context ? weft__setting_u64(context, SETTING_WORKER_SPIN) : 20000;
-    calls_open(r);
+    remotes_open(r);
     if (context) context_hold(context);
     memory_count_into(&r->count);
     fsm_trace_use(&r->trace);
@@ -57,7 +57,7 @@ static void forget_trace(struct reactor *r) {
 void reactor_free(struct reactor *r) {
     bool child = forked(r);
     if (!child && wakeup_is_armed(r)) wakeup_disarm(r);
-    calls_finish(r);
+    remotes_finish(r);
     if (r->graveyard) dead_free(r);
     if (!child || r->loop_is_ours) loop_close(r);
     wakeup_close(r);

@@ -45,6 +45,14 @@ void weft__reactor_wake(struct reactor *r); /* any thread, signal handler */
 weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms);
 weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *arg); /* any thread */
 
+/* What another thread hands to the owner, in memory of its own: it is the owner's until `run` begins, and then whose `run` says. */
+struct remote {
+    struct remote *next;
+    void (*run)(struct remote *remote);
+};
+void weft__reactor_submit(struct reactor *r,
+                          struct remote *remote); /* any thread; in order with weft__reactor_call */
+
 /* WEFT_OK, or WEFT_ERR_FORKED / WEFT_ERR_WRONG_THREAD: public entry points ask this first, cheaply. */
 weft_status_t weft__reactor_check(const struct reactor *r);
 /* WEFT_THREAD_SERIALIZED lets other threads pass; SINGLE (the default) and MULTIPLE keep the data path to the owner. */

@@ -48,7 +48,7 @@ static unsigned look_at_kernel(struct reactor *r, unsigned budget, enum look loo
 static void take_wake(struct reactor *r) {
     atomic_exchange(&r->woken, 0);
     r->woken_by_hand = true;
-    calls_take(r);
+    remotes_take(r);
 }
 
 static unsigned poll_memory(struct reactor *r, unsigned budget) {
