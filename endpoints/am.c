@@ -1,8 +1,8 @@
 /* Active messages, out and in. */
 #include <reactor/counters.h>
 
+#include "posted.h"
 #include "rendezvous.h"
-#include "worker.h"
 
 /* ---- out */
 
@@ -114,10 +114,23 @@ static weft_status_t am_send_ready(struct weft_ep *ep, unsigned id, const void *
     return am_submit(ep, id, header, header_len, iov, n_iov, op);
 }
 
+static weft_status_t am_send_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
+    return weft__am_send(ep, (unsigned)args->word[0], args->bytes, args->n_bytes, args->iov, args->n_iov, op);
+}
+
+static __attribute__((noinline)) weft_status_t am_send_elsewhere(weft_status_t entered, weft_ep_t *ep, unsigned id,
+                                                                 const void *header, size_t header_len,
+                                                                 const weft_iov_t *iov, size_t n_iov,
+                                                                 const weft_op_t *op) {
+    struct posted_args args = {.word = {id}, .iov = iov, .n_iov = n_iov, .bytes = header, .n_bytes = header_len};
+    return entered == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, am_send_posted, &args, op) : entered;
+}
+
 weft_status_t weft__am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
                             const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
-    weft_status_t st = weft__worker_check(ep->worker);
-    if (st < 0) return st;
+    weft_status_t st = weft__worker_enter(ep->worker);
+    if (__builtin_expect(st != WEFT_OK, 0))
+        return am_send_elsewhere(st, ep, id, header, header_len, iov, n_iov, op);
     return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
 }
 

@@ -3,8 +3,8 @@
 #include <reactor/counters.h>
 
 #include "connect.h"
+#include "posted.h"
 #include "rendezvous.h"
-#include "worker.h"
 
 static void ep_effect(struct fsm *m, unsigned effect);
 static void ep_fail(struct fsm *m, unsigned event, enum fsm_verb why);
@@ -334,11 +334,17 @@ static void bound_close(struct weft_ep *ep) {
         (void)weft__timer_start(r, &ep->timer, ep->close_at); /* moved, which takes no memory */
 }
 
+static weft_status_t close_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
+    return weft_ep_close(ep, (weft_close_mode_t)args->word[0], op);
+}
+
 weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
     if (mode != WEFT_CLOSE_FLUSH && mode != WEFT_CLOSE_ABORT)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "mode is %d", mode);
-    weft_status_t st = weft__worker_check(ep->worker);
+    weft_status_t st = weft__worker_enter(ep->worker);
+    if (st == WEFT_IN_PROGRESS)
+        return weft__post(ep->worker, ep, close_posted, &(struct posted_args){.word = {mode}}, op);
     if (st < 0) return st;
     if (ep->closed || ep->drained.run) return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already");
 

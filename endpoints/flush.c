@@ -1,6 +1,6 @@
 /* Flush: stands behind all that was accepted before it, then asks the lane. */
+#include "posted.h"
 #include "rendezvous.h"
-#include "worker.h"
 
 /*
  * A lane cannot forget a completion, and a flush lends no memory that it would have to wait for: so the lane has a request
@@ -52,8 +52,13 @@ weft_status_t weft__flush_post(struct weft_ep *ep, const weft_op_t *op) {
     return WEFT_IN_PROGRESS;
 }
 
+static weft_status_t flush_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
+    return weft_ep_flush(ep, op);
+}
+
 weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
-    weft_status_t st = weft__worker_check(ep->worker);
+    weft_status_t st = weft__worker_enter(ep->worker);
+    if (st == WEFT_IN_PROGRESS) return weft__post(ep->worker, ep, flush_posted, &(struct posted_args){0}, op);
     return st < 0 ? st : ep->ops->flush(ep, op);
 }

@@ -3,7 +3,7 @@
 #include <reactor/counters.h>
 
 #include "ep.h"
-#include "worker.h"
+#include "posted.h"
 
 static void request_effect(struct fsm *m, unsigned effect) {
     struct weft_request *req = list_of(m, struct weft_request, core.fsm);
@@ -48,8 +48,9 @@ struct weft_request *weft__request_new(struct weft_worker *worker, const struct 
         node ? list_of(node, struct weft_request, queued) : weft__new(worker, struct weft_request);
     if (!req) return NULL;
 
+    struct request_cancel cancel = req->cancel;
     *req = (struct weft_request){
-        .kind = kind, .worker = worker, .lent.done = lent_done, .deadline.fire = deadline_passed};
+        .cancel = cancel, .kind = kind, .worker = worker, .lent.done = lent_done, .deadline.fire = deadline_passed};
     req->iov = req->iov_inline;
     list_init(&req->of_ep);
     list_init(&req->queued);
@@ -71,6 +72,7 @@ static void release(struct weft_request *req) {
 
 static void recycle(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
+    atomic_fetch_add_explicit(&req->cancel.serial, 1, memory_order_relaxed);
     list_remove(&req->of_ep);
     list_append(&req->worker->free_requests, &req->queued);
     if (ep) weft__ep_request_left(ep);
@@ -159,7 +161,15 @@ void weft__requests_complete(struct weft_worker *worker) {
 }
 
 void weft_request_cancel(weft_request_t *request) {
-    if (request) weft__request_stop(request, WEFT_ERR_CANCELLED);
+    if (!request) return;
+    if (weft__worker_enter(request->worker) == WEFT_IN_PROGRESS)
+        weft__post_cancel(request);
+    else if (!request->stands_for)
+        weft__request_stop(request, WEFT_ERR_CANCELLED);
+    else if (*request->stands_for)
+        weft__request_stop(*request->stands_for, WEFT_ERR_CANCELLED);
+    else
+        request->status = WEFT_ERR_CANCELLED; /* before it was posted */
 }
 
 /* ---- iov arithmetic */

@@ -6,6 +6,7 @@
 #define WEFT_ENDPOINTS_REQUEST_H
 
 #include <reactor/reactor.h>
+#include <stdatomic.h>
 #include <transports/transport.h>
 #include <weft/tag.h>
 
@@ -29,9 +30,19 @@ struct request_kind {
     void (*release)(struct weft_request *req);
 };
 
+/* Outlives the operation: another thread may ask for the end of one that ends meanwhile. */
+struct request_cancel {
+    struct remote remote;
+    atomic_uint serial; /* grows when an operation ends */
+    uint32_t asked;     /* the one that is meant */
+    atomic_bool under_way;
+};
+
 /* Sent messages and messages to receive share the struct; each says what it uses. */
 struct weft_request {
     struct request_core core;
+    struct request_cancel cancel;
+    weft_request_t **stands_for; /* of another thread's submission: the operation itself, once it is posted */
     const struct request_kind *kind;
     struct weft_worker *worker;
     struct weft_ep *ep;         /* NULL: a receive that is not matched */

@@ -5,8 +5,8 @@
  */
 #include <reactor/counters.h>
 
+#include "posted.h"
 #include "rendezvous.h"
-#include "worker.h"
 
 enum { MESSAGE_COST = 64 };
 
@@ -127,11 +127,23 @@ weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_
     return WEFT_IN_PROGRESS;
 }
 
+static weft_status_t tag_send_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
+    return weft_tag_send(ep, args->word[0], args->iov, args->n_iov, op);
+}
+
+static __attribute__((noinline)) weft_status_t tag_send_elsewhere(weft_status_t entered, weft_ep_t *ep,
+                                                                  uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                                                                  const weft_op_t *op) {
+    struct posted_args args = {.word = {tag}, .iov = iov, .n_iov = n_iov};
+    return entered == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, tag_send_posted, &args, op) : entered;
+}
+
 weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
     if (n_iov && !iov) return weft__fail(WEFT_ERR_INVALID_PARAM, "iov is NULL");
-    weft_status_t st = weft__worker_check(ep->worker);
-    return st < 0 ? st : ep->ops->tag_send(ep, tag, iov, n_iov, op);
+    weft_status_t st = weft__worker_enter(ep->worker);
+    if (__builtin_expect(st != WEFT_OK, 0)) return tag_send_elsewhere(st, ep, tag, iov, n_iov, op);
+    return ep->ops->tag_send(ep, tag, iov, n_iov, op);
 }
 
 void weft__on_credit(struct lane *lane, const void *data, size_t len) {
@@ -340,9 +352,18 @@ static weft_status_t check_receive(const weft_worker_t *worker, const weft_iov_t
     return WEFT_OK;
 }
 
+static weft_status_t tag_recv_posted(void *worker, const struct posted_args *args, const weft_op_t *op) {
+    weft_tag_info_t *info_p = (weft_tag_info_t *)(uintptr_t)args->word[2];
+    return weft_tag_recv(worker, args->word[0], args->word[1], args->iov, args->n_iov, info_p, op);
+}
+
 weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov, size_t n_iov,
                             weft_tag_info_t *info_p, const weft_op_t *op) {
     struct weft_request *req;
+    if (worker && (iov || !n_iov) && weft__worker_enter(worker) == WEFT_IN_PROGRESS) {
+        struct posted_args args = {.word = {tag, mask, (uintptr_t)info_p}, .iov = iov, .n_iov = n_iov};
+        return weft__post(worker, NULL, tag_recv_posted, &args, op);
+    }
     weft_status_t st = check_receive(worker, iov, n_iov);
     if (st == WEFT_OK) st = receive_request(worker, iov, n_iov, info_p, op, &req);
     if (st < 0) return st;

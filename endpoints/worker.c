@@ -3,6 +3,7 @@
 #include <reactor/counters.h>
 
 #include "connect.h"
+#include "posted.h"
 #include "rendezvous.h"
 #include "window_lane.h"
 
@@ -101,6 +102,8 @@ static void drop_messages(struct list *queue) {
 
 /* The tree goes when this turn is over; the program hears of it last of all. */
 static void end(struct weft_worker *worker) {
+    weft__reactor_finish_remotes(worker->reactor); /* other threads' submissions; each is refused now */
+    weft__posted_end(worker);
     weft__timer_stop(worker->reactor, &worker->close_timer);
     weft__job_drop(worker->reactor, &worker->step);
     drop_messages(&worker->match.unexpected);

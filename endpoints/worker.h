@@ -41,6 +41,7 @@ struct weft_worker {
     struct list done; /* requests whose callback is due */
     struct job complete;
     struct list free_requests;
+    _Atomic(void *) spare_posted; /* blocks for other threads' submissions */
 
     struct iface *iface[WORKER_IFACES];
     uint32_t n_ifaces, n_guests, n_lanes;
@@ -87,6 +88,10 @@ struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t
 /* The first question of every public call. */
 static inline weft_status_t weft__worker_check(const weft_worker_t *worker) {
     return weft__reactor_check(worker->reactor);
+}
+/* The same of operations that another thread may submit: IN_PROGRESS when it is one, and may (endpoints/posted.h). */
+static inline weft_status_t weft__worker_enter(const weft_worker_t *worker) {
+    return weft__reactor_enter(worker->reactor);
 }
 void weft__worker_endpoint_gone(weft_worker_t *worker);
 void weft__worker_link_gone(weft_worker_t *worker);

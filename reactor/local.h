@@ -48,7 +48,7 @@ struct reactor {
     const volatile uint32_t *fork_mark;
     uint32_t fork_generation;
     weft_thread_mode_t thread_mode;
-    pthread_t owner;
+    _Atomic(pthread_t) owner;
     struct counters count;
 
     /* What other threads and signal handlers touch, on lines of its own (talloc aligns to 16 only). */
@@ -157,7 +157,6 @@ void loop_watch(struct reactor *r, struct watch_state *state, int events);
 /* remote.c */
 void remotes_take(struct reactor *r);
 void remotes_open(struct reactor *r);
-void remotes_finish(struct reactor *r); /* runs what is left */
 
 /* memory.c */
 void dead_free(struct reactor *r);

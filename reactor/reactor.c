@@ -26,7 +26,7 @@ weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor
     r->context = context;
     r->last_job = &r->first_job;
     r->turns_to_look = 1;
-    r->owner = pthread_self();
+    weft__reactor_adopt(r);
     r->fork_generation = fork_generation_now(&r->fork_mark);
     r->spin_ns = r->spin_most_ns = context ? weft__setting_u64(context, SETTING_WORKER_SPIN) : 20000;
     remotes_open(r);
@@ -57,7 +57,7 @@ static void forget_trace(struct reactor *r) {
 void reactor_free(struct reactor *r) {
     bool child = forked(r);
     if (!child && wakeup_is_armed(r)) wakeup_disarm(r);
-    remotes_finish(r);
+    weft__reactor_finish_remotes(r);
     if (r->graveyard) dead_free(r);
     if (!child || r->loop_is_ours) loop_close(r);
     wakeup_close(r);
@@ -103,10 +103,23 @@ void weft__reactor_thread_mode(struct reactor *r, weft_thread_mode_t mode) {
     r->thread_mode = mode;
 }
 
+void weft__reactor_adopt(struct reactor *r) {
+    atomic_store_explicit(&r->owner, pthread_self(), memory_order_relaxed);
+}
+
+static inline bool is_owner(const struct reactor *r) {
+    return pthread_equal(atomic_load_explicit(&r->owner, memory_order_relaxed), pthread_self());
+}
+
 weft_status_t weft__reactor_check(const struct reactor *r) {
     if (UNLIKELY(forked(r))) return weft__fail(WEFT_ERR_FORKED, "this process is a fork of the worker's");
-    if (LIKELY(pthread_equal(r->owner, pthread_self())) || r->thread_mode == WEFT_THREAD_SERIALIZED) return WEFT_OK;
+    if (LIKELY(is_owner(r)) || r->thread_mode == WEFT_THREAD_SERIALIZED) return WEFT_OK;
     return weft__fail(WEFT_ERR_WRONG_THREAD, "the worker belongs to the thread that made it");
+}
+
+weft_status_t weft__reactor_enter(const struct reactor *r) {
+    if (LIKELY(is_owner(r))) return LIKELY(!forked(r)) ? WEFT_OK : weft__reactor_check(r);
+    return r->thread_mode == WEFT_THREAD_MULTIPLE && !forked(r) ? WEFT_IN_PROGRESS : weft__reactor_check(r);
 }
 
 int weft__reactor_progress(struct reactor *r, unsigned budget) {

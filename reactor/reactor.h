@@ -55,6 +55,12 @@ void weft__reactor_submit(struct reactor *r,
 
 /* WEFT_OK, or WEFT_ERR_FORKED / WEFT_ERR_WRONG_THREAD: public entry points ask this first, cheaply. */
 weft_status_t weft__reactor_check(const struct reactor *r);
+/* The same of what other threads may hand over: IN_PROGRESS when the caller is one, and the mode is MULTIPLE. */
+weft_status_t weft__reactor_enter(const struct reactor *r);
+/* The calling thread owns it from now on; the one before is out of it for good, or waits. */
+void weft__reactor_adopt(struct reactor *r);
+/* What was handed over and is not run yet is run now. */
+void weft__reactor_finish_remotes(struct reactor *r);
 /* WEFT_THREAD_SERIALIZED lets other threads pass; SINGLE (the default) and MULTIPLE keep the data path to the owner. */
 void weft__reactor_thread_mode(struct reactor *r, weft_thread_mode_t mode);
 /* True while a callback of this reactor runs. */

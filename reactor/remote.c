@@ -64,7 +64,7 @@ void remotes_take(struct reactor *r) {
     weft__job_post(r, &r->remote_job);
 }
 
-void remotes_finish(struct reactor *r) {
+void weft__reactor_finish_remotes(struct reactor *r) {
     for (remotes_take(r); r->remotes; remotes_take(r)) {
         weft__job_drop(r, &r->remote_job);
         run_one(&r->remote_job);

@@ -15,7 +15,10 @@ typedef struct weft_ep weft_ep_t;
 typedef enum weft_thread_mode {
     WEFT_THREAD_SINGLE,     /* all calls from the thread that made the worker */
     WEFT_THREAD_SERIALIZED, /* from any thread, never two at once: the program sees to it */
-    WEFT_THREAD_MULTIPLE    /* weft_worker_post and weft_worker_wake carry calls to the owner */
+    /* Any thread may submit messages, one-sided operations, stream operations, flushes, fences and closes of endpoints, and
+     * cancel: they are handed to the owner without a lock and always WEFT_IN_PROGRESS or refused; callbacks come on the
+     * owner's thread. Everything else is the owner's, or goes through weft_worker_post. */
+    WEFT_THREAD_MULTIPLE
 } weft_thread_mode_t;
 
 typedef struct weft_worker_params {
@@ -72,6 +75,32 @@ WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
 
 /* Runs `fn(arg)` on the worker's thread, in order of posting. From any thread. */
 WEFT_API weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), void *arg);
+
+typedef enum weft_callbacks {
+    WEFT_CALLBACKS_ON_THREAD, /* the program's callbacks are thread-safe: they come on the worker's thread */
+    WEFT_CALLBACKS_POLLED /* they are not: they come within weft_worker_progress or weft_worker_wait of the program */
+} weft_callbacks_t;
+
+typedef struct weft_thread_params {
+    weft_callbacks_t callbacks;
+    void (*on_start)(void *arg); /* first thing on the new thread: its name, its core */
+    void *arg;
+} weft_thread_params_t;
+
+/*
+ * Drives a worker of mode MULTIPLE by a thread of its own, so that peers' one-sided operations are served while the program
+ * computes. The thread owns the worker from now on, and sleeps when there is nothing to do. With
+ * WEFT_CALLBACKS_POLLED the calling thread still calls weft_worker_progress, weft_worker_wait or watches weft_worker_fd to get its callbacks;
+ * messages that wait for it are copied, up to "thread.held_bytes", and beyond that the thread serves nobody until it comes. Exceptions: a listener's
+ * on_request and what weft_worker_post carries run on the thread always. Errors: INVALID_PARAM (another mode, a host's loop),
+ * BUSY (it has one), NO_MEMORY.
+ */
+#define weft_worker_start_thread(...) weft_worker_start_thread_sized(sizeof(weft_thread_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *worker,
+                                                      const weft_thread_params_t *params);
+
+/* Ends the thread when its turn is over; the caller owns the worker again. weft_worker_destroy does it too. Not from a callback. */
+WEFT_API weft_status_t weft_worker_stop_thread(weft_worker_t *worker);
 
 /* Nanoseconds of the worker's clock: monotonic, or virtual in a simulation. */
 WEFT_API uint64_t weft_worker_now(weft_worker_t *worker);

@@ -1,0 +1,163 @@
+/*
+ * A submission lies in a block of its own that goes round: a thread takes it from the worker's spare ones, the owner gives it back.
+ * Takers take the whole list and push the rest back, so there is no ABA. Blocks are freed with the worker, which makes it
+ * safe for another thread to name one that has ended: its serial number tells.
+ */
+#include "posted.h"
+
+#include <stdatomic.h>
+#include <weft/layout.h>
+
+#include "ep.h"
+
+enum { BYTES_INLINE = WEFT_AM_HEADER_MAX };
+
+struct posted {
+    struct remote remote;
+    struct posted *next; /* spare */
+    struct weft_worker *worker;
+    posted_fn fn;
+    uint32_t ep; /* its id; 0: the worker's */
+    weft_op_t op;
+    weft_layout_t layout;
+    struct posted_args args;
+    weft_iov_t iov[REQUEST_IOV_INLINE];
+    char bytes[BYTES_INLINE];
+    void *copy; /* of what is longer: a talloc root; NULL: nothing is */
+
+    struct weft_request handle; /* for the program that wants to cancel: stands for `request` */
+    weft_request_t *request;
+};
+
+/* ---- spare blocks */
+
+static void push(_Atomic(void *) *list, struct posted *first, struct posted *last) {
+    void *head = atomic_load_explicit(list, memory_order_relaxed);
+    do last->next = head;
+    while (!atomic_compare_exchange_weak_explicit(list, &head, first, memory_order_release, memory_order_relaxed));
+}
+
+static struct posted *take_spare(struct weft_worker *worker) {
+    struct posted *first = atomic_exchange_explicit(&worker->spare_posted, NULL, memory_order_acquire);
+    if (!first || !first->next) return first;
+    struct posted *last = first->next;
+    while (last->next) last = last->next;
+    push(&worker->spare_posted, first->next, last);
+    return first;
+}
+
+static void give_back(struct posted *p) {
+    talloc_free(p->copy);
+    p->copy = NULL;
+    atomic_fetch_add_explicit(&p->handle.cancel.serial, 1, memory_order_relaxed);
+    push(&p->worker->spare_posted, p, p);
+}
+
+void weft__posted_end(struct weft_worker *worker) {
+    for (struct posted *p = atomic_exchange(&worker->spare_posted, NULL), *next; p; p = next) {
+        next = p->next;
+        talloc_free(p);
+    }
+}
+
+/* ---- the owner's side */
+
+static void tell(struct posted *p, weft_status_t status) {
+    weft_done_fn done = p->op.done;
+    void *arg = p->op.arg;
+    give_back(p);
+    if (done) done(status, arg);
+}
+
+/* The callback of one that the program may cancel. */
+static void ended(weft_status_t status, void *arg) {
+    tell(arg, status);
+}
+
+static weft_status_t post(struct posted *p, const weft_op_t *op) {
+    struct weft_ep *ep = weft__idmap_find(&p->worker->eps, p->ep);
+    if (p->ep && !ep) return WEFT_ERR_CLOSED;
+    return p->fn(p->ep ? (void *)ep : p->worker, &p->args, op);
+}
+
+static void run(struct remote *remote) {
+    struct posted *p = (struct posted *)remote;
+    weft_op_t op = p->op;
+    if (op.request_p) {
+        op.done = ended;
+        op.arg = p;
+        op.request_p = &p->request;
+    }
+    weft_status_t st = p->handle.status < 0 ? p->handle.status : post(p, &op);
+    if (st != WEFT_IN_PROGRESS)
+        tell(p, st);
+    else if (!op.request_p)
+        give_back(p);
+}
+
+/* ---- the other thread's side */
+
+/* Arrays go inline, or into one block behind each other. */
+static weft_status_t copy_args(struct posted *p, const struct posted_args *args) {
+    size_t iov_size = args->n_iov * sizeof *args->iov;
+    bool iov_fits = args->n_iov <= REQUEST_IOV_INLINE, bytes_fit = args->n_bytes <= BYTES_INLINE;
+    size_t more = (iov_fits ? 0 : iov_size) + (bytes_fit ? 0 : args->n_bytes);
+    /* A root of its own: no other tree may be touched from this thread. */
+    if (more && !(p->copy = weft__alloc(NULL, more, "posted arguments"))) return WEFT_ERR_NO_MEMORY;
+    p->args = *args;
+    p->args.iov = iov_fits ? p->iov : p->copy;
+    p->args.bytes = bytes_fit ? p->bytes : (char *)p->copy + (iov_fits ? 0 : iov_size);
+    if (iov_size) memcpy((void *)(uintptr_t)p->args.iov, args->iov, iov_size);
+    if (args->n_bytes) memcpy((void *)(uintptr_t)p->args.bytes, args->bytes, args->n_bytes);
+    return WEFT_OK;
+}
+
+static void copy_op(struct posted *p, const weft_op_t *op) {
+    p->op = op ? *op : (weft_op_t){0};
+    if (p->op.layout) {
+        p->layout = *p->op.layout;
+        p->op.layout = &p->layout;
+    }
+    p->request = NULL;
+    p->handle.worker = p->worker;
+    p->handle.stands_for = &p->request;
+    p->handle.status = WEFT_OK;
+    if (p->op.request_p) *p->op.request_p = &p->handle;
+}
+
+weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, posted_fn fn, const struct posted_args *args,
+                         const weft_op_t *op) {
+    if (op && op->completion)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "a counting completion belongs to the worker's thread");
+    struct posted *p = take_spare(worker);
+    if (!p) p = weft__new(NULL, struct posted);
+    if (!p) return WEFT_ERR_NO_MEMORY;
+    p->worker = worker;
+    p->fn = fn;
+    p->ep = ep ? ep->id : 0;
+    p->remote.run = run;
+    weft_status_t st = copy_args(p, args);
+    if (st < 0) {
+        give_back(p);
+        return st;
+    }
+    copy_op(p, op);
+    weft__reactor_submit(worker->reactor, &p->remote);
+    return WEFT_IN_PROGRESS;
+}
+
+/* ---- cancel */
+
+static void run_cancel(struct remote *remote) {
+    struct weft_request *req = list_of(remote, struct weft_request, cancel.remote);
+    bool same = req->cancel.asked == atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);
+    atomic_store_explicit(&req->cancel.under_way, false, memory_order_release);
+    if (same) weft_request_cancel(req);
+}
+
+void weft__post_cancel(struct weft_request *req) {
+    if (atomic_exchange_explicit(&req->cancel.under_way, true, memory_order_acquire)) return;
+    req->cancel.asked = atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);
+    req->cancel.remote.run = run_cancel;
+    weft__reactor_submit(req->worker->reactor, &req->cancel.remote);
+}
