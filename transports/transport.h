@@ -121,6 +121,7 @@ struct remote_region {
 struct md_mem {
     const struct region *region;
     struct iface *iface;
+    uint32_t n_open; /* keys by which peers reach it natively now */
 };
 
 enum { MD_KEY_MAX = 48 }; /* bytes that one transport adds to a packed key */
@@ -132,7 +133,9 @@ struct lane_key {
     /* OK: operations may be posted. NO_RESOURCE: not yet (a mapping is under way), or not any more for now: send a message
      * instead. Negative: the owner revoked it, or never granted it. May change between any two turns. */
     weft_status_t status;
-    char *local; /* CAP_MAP: where region.base is here, while status is OK; or NULL */
+    uint32_t caps;   /* CAP_PUT, CAP_GET, CAP_ATOMIC: what it serves while status is OK; for the rest send a message */
+    const char *how; /* for people: "mapped", "process_vm"; or why not. Constant text */
+    char *local;     /* CAP_MAP: where region.base is here, while status is OK; or NULL */
 };
 
 /* A piece of local memory: `count` blocks of `len` bytes, `stride` bytes from one's begin to the next's. */
@@ -145,9 +148,10 @@ struct rma_piece {
 enum rma_atomic { RMA_ADD, RMA_AND, RMA_OR, RMA_XOR, RMA_SWAP, RMA_CSWAP };
 
 /*
- * Where the payload of a large message goes. Asked when its first bytes are here (`head`, as much as the message has of
- * LAND_HEAD) and at least LAND_LEAST are not: the bytes after the first `skip` of the message go to `iov`, and
- * `landed` comes in place of the message's handler when the last is there, or with an error when the lane goes down or `stop` was called.
+ * Where the payload of a large message goes. Asked once, when its first LAND_HEAD bytes are here (`head`) and at least
+ * LAND_LEAST are not: the bytes after the first `skip` of the message (LAND_HEAD at most) go to `iov`, which holds exactly
+ * them, or it does not land. `landed` comes in place of the message's handler when the last is there, or with an error
+ * when `land_stop` was called, when the owner closes the lane, and before `down` or `closed`. No byte is written after it.
  */
 enum { LAND_HEAD = 64, LAND_LEAST = 4096, LAND_IOV = 8 };
 struct landing {
@@ -193,12 +197,12 @@ struct lane_ops {
      * the caller falls back to messages). NULL without CAP_BULK_GET. */
     weft_status_t (*bulk_get)(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                               struct completion *completion);
-    /* CAP_LAND: what the landing under way brings from now on is thrown away; `landed` comes with WEFT_ERR_CANCELLED, within a
-     * turn. Nothing when none with that `arg` is under way. */
+    /* CAP_LAND: what the landing under way brings from now on is thrown away; `landed` comes with WEFT_ERR_CANCELLED, from a
+     * later turn. Nothing when none with that `arg` is under way. */
     void (*land_stop)(struct lane *lane, void *arg);
 
-    /* With CAP_PUT, CAP_GET and CAP_ATOMIC. The key is open (status OK) and range and rights were checked. Answers as the
-     * sends above; get and atomic_fetch also IN_PROGRESS. A bcopy packs (or unpacks) `len` bytes. */
+    /* With CAP_PUT, CAP_GET and CAP_ATOMIC. The key is open (status OK), its caps have the operation, and range and rights were
+     * checked. Answers as the sends above; get and atomic_fetch also IN_PROGRESS. A bcopy packs (or unpacks) `len` bytes. */
     weft_status_t (*put_short)(struct lane *lane, const void *data, size_t len, uint64_t remote,
                                struct lane_key *key);
     weft_status_t (*put_bcopy)(struct lane *lane, size_t len, size_t (*pack)(void *to, void *arg), void *arg,
@@ -220,7 +224,7 @@ struct lane_ops {
     /* What is posted after it is performed after what was posted before. */
     weft_status_t (*fence)(struct lane *lane);
     /* A peer's region. The key's status tells when it can be used. It ends with key_close, or with the lane: then its
-     * status is the lane's, and it still waits for key_close. */
+     * status is the lane's, and it still waits for key_close, until the lane's `closed`: then it is gone. */
     weft_status_t (*key_open)(struct lane *lane, const struct remote_region *region, const void *packed, size_t len,
                               struct lane_key **key_p);
     void (*key_close)(struct lane_key *key);
@@ -258,7 +262,7 @@ struct iface_ops {
     /* With CAP_PUT or CAP_GET: makes the region known to this transport. */
     weft_status_t (*mem_register)(struct iface *iface, const struct region *region, struct md_mem **mem_p);
     /* No peer can touch it any more: OK, or IN_PROGRESS and one step when the last has let go, or has died. The md_mem is
-     * gone then. */
+     * gone then. With the iface's close it is gone unasked, and no step comes: a peer that hangs may still touch the memory. */
     weft_status_t (*mem_revoke)(struct md_mem *mem, struct completion *completion);
     /* What a peer's key_open wants to know; at most MD_KEY_MAX bytes. */
     size_t (*key_pack)(const struct md_mem *mem, void *to);

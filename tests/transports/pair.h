@@ -119,7 +119,7 @@ static void pair_closed(struct lane *lane) {
 
 #define PAIR_AM_NAME(id) pair_am_##id,
 static const struct iface_up pair_told = {
-    {PAIR_AM_IDS(PAIR_AM_NAME)}, pair_accepted, pair_up, pair_down, pair_closed};
+    {PAIR_AM_IDS(PAIR_AM_NAME)}, pair_accepted, pair_up, pair_down, pair_closed, NULL};
 
 /* ---- driving ------------------------------------------------------------------------------------------- */
 

@@ -159,7 +159,7 @@ static struct iface_attr attributes(size_t buffer) {
     uint32_t copied = buffer / 2 < BCOPY_MOST ? (uint32_t)buffer / 2 : BCOPY_MOST;
     return (struct iface_attr){
         .caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE | CAP_CONNECT_TO_IFACE | CAP_LISTEN |
-                CAP_WAKEUP | CAP_PEER_DEATH | CAP_INTER_NODE,
+                CAP_LAND | CAP_WAKEUP | CAP_PEER_DEATH | CAP_INTER_NODE,
         .max_short = copied,
         .max_bcopy = copied,
         .max_zcopy = TCP_MAX_PAYLOAD,

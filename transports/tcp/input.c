@@ -22,6 +22,7 @@ void tcp_input_open(struct tcp_lane *lane) {
 
 void tcp_input_discard(struct tcp_lane *lane) {
     lane->in.am = all_thrown_away;
+    tcp_land_end(lane, WEFT_ERR_CLOSED);
 }
 
 /* The buffer itself stays until the read that may be going on in it returns (lend, give_back). */
@@ -41,6 +42,13 @@ void tcp_input_give_back(struct tcp_lane *lane) {
 
 /* ---- frames ------------------------------------------------------------------------------------------------- */
 
+/* So much of it is still to come that it is worth a question. */
+static bool may_land(const struct tcp_lane *lane, const struct tcp_frame *f, size_t missing) {
+    const struct iface_up *up = lane->lane.iface->up;
+    return missing >= LAND_LEAST + 8 && f->kind == TCP_FRAME_AM && up->land && lane->in.am == up->am &&
+           !lane->in.asked;
+}
+
 /* The frames that are there, `budget` at most. */
 static unsigned deliver(struct tcp_lane *lane, unsigned budget) {
     struct tcp_input *in = &lane->in;
@@ -57,10 +65,16 @@ static unsigned deliver(struct tcp_lane *lane, unsigned budget) {
         }
         size_t size = st == WEFT_OK ? tcp_frame_size(f.len) : TCP_FRAME_HEAD;
         if (have < size) {
+            if (st == WEFT_OK && may_land(lane, &f, size - have)) {
+                size_t head = TCP_FRAME_HEAD + LAND_HEAD;
+                if (have >= head && tcp_land(lane, &f, at + TCP_FRAME_HEAD, have - TCP_FRAME_HEAD)) break;
+                if (have < head) size = head; /* the rest may be wanted elsewhere */
+            }
             in->missing = have ? (uint32_t)(size - have) : 0;
             break;
         }
         in->begin += (uint32_t)size;
+        in->asked = false;
         if (f.kind == TCP_FRAME_GOODBYE) {
             tcp_lane_why(lane, WEFT_ERR_PEER_CLOSED);
             fsm_step(&lane->conn.fsm, TCP_CONN_EV_GOODBYE);
@@ -126,12 +140,14 @@ static bool fill(struct tcp_lane *lane) {
     ssize_t n;
     do {
         tcp_count(lane)->tcp_reads++;
-        n = recv(lane->fd, in->buffer->bytes + in->end, worth_reading(lane), MSG_DONTWAIT);
+        if (in->landing) {
+            n = tcp_land_read(lane);
+        } else {
+            n = recv(lane->fd, in->buffer->bytes + in->end, worth_reading(lane), MSG_DONTWAIT);
+            if (n > 0) in->end += (uint32_t)n;
+        }
     } while (n < 0 && errno == EINTR);
-    if (n > 0) {
-        in->end += (uint32_t)n;
-        return true;
-    }
+    if (n > 0) return true;
     if (n == 0) {
         tcp_lane_why(lane, WEFT_ERR_PEER_FAILED); /* no goodbye */
         fsm_step(&lane->conn.fsm, TCP_CONN_EV_END);
@@ -151,7 +167,10 @@ int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
     bool came = false;
     in->reading = true;
     if (in->begin < in->end && !in->missing) n = deliver(lane, budget);
-    if (n < budget && lane->ready == tcp_input_ready && (came = fill(lane))) n += deliver(lane, budget - n);
+    if (n < budget && lane->ready == tcp_input_ready && (came = fill(lane))) {
+        if (in->landing && tcp_land_done(lane)) n++;
+        if (!in->landing && in->buffer && n < budget) n += deliver(lane, budget - n);
+    }
     in->reading = false;
     if (in->begin < in->end && !in->missing) tcp_lane_todo(lane, TODO_READ);
     tcp_input_give_back(lane);

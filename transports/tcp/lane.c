@@ -58,6 +58,7 @@ void tcp_lane_release(struct tcp_lane *lane) {
     lane->lane.ops = &tcp_ops_ended;
     lane->ready = not_ready;
     lane->todo &= TODO_ACCEPTED;
+    tcp_land_end(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
 }
 
 static void open_lane(struct tcp_lane *lane, unsigned tell) {
@@ -181,6 +182,8 @@ static void hand_over(struct tcp_lane *lane) {
 /* Not in its own name any more: the owner, if it has one, hears of it for the last time. */
 static void finish(struct tcp_lane *lane) {
     bool known = lane->listener == NULL;
+    tcp_land_tell(lane);
+    tcp_land_forget(lane);
     tcp_output_tell(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
     if (known) lane->lane.iface->up->closed(&lane->lane);
     tcp_lane_free(lane);
@@ -207,6 +210,7 @@ static void lane_job(struct job *job) {
         tcp_lane_why(lane, WEFT_ERR_PEER_FAILED);
         fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
     }
+    if (take(lane, TODO_LANDED)) tcp_land_tell(lane);
     if (take(lane, TODO_WRITTEN)) tcp_output_turn(lane);
     if (lane->todo & TODO_DOWN) tcp_output_tell(lane, lane->why);
     if (take(lane, TODO_DOWN)) {

@@ -22,13 +22,14 @@
 enum {
     TCP_MAX_GREETING = 1024, /* connections that have not proved themselves, by interface */
     TCP_MAX_IOV = 16,
-    TCP_SEGMENTS = 64,        /* pieces of one write */
-    TCP_COPY_BELOW = 1024,    /* borrowing smaller payloads costs more than copying them */
-    TCP_WRITE_AT = 32 * 1024, /* queued bytes that are worth a write of their own */
-    TCP_HOT = 4,              /* sockets read without asking epoll */
-    TCP_QUIET = 2000,         /* reads that found nothing, until a socket is no longer hot */
-    TCP_YIELD = 64,           /* … until it gives its place to another */
-    TCP_ACCEPT_PAUSE_MS = 100 /* out of file descriptors */
+    TCP_SEGMENTS = 64,          /* pieces of one write */
+    TCP_COPY_BELOW = 1024,      /* borrowing smaller payloads costs more than copying them */
+    TCP_WRITE_AT = 32 * 1024,   /* queued bytes that are worth a write of their own */
+    TCP_HOT = 4,                /* sockets read without asking epoll */
+    TCP_QUIET = 2000,           /* reads that found nothing, until a socket is no longer hot */
+    TCP_YIELD = 64,             /* … until it gives its place to another */
+    TCP_LAND_BEHIND = 4 * 1024, /* read behind what lands: the head of the next, or small messages */
+    TCP_ACCEPT_PAUSE_MS = 100   /* out of file descriptors */
 };
 
 /* ---- pool.c: buffers, lent to lanes only while they hold something ------------------------------------- */
@@ -72,10 +73,23 @@ struct tcp_output {
     bool dirty;                /* on the interface's list */
 };
 
+/* landing.c: a payload on its way to the memory that the owner named. The buffer is empty meanwhile. */
+struct tcp_landing {
+    struct tcp_landing *next;
+    struct iovec iov[LAND_IOV + 1]; /* what is still to be filled; one is left for the buffer */
+    unsigned at, end;
+    size_t left;                                                        /* bytes of the frame, its padding too */
+    void (*landed)(struct lane *lane, void *arg, weft_status_t status); /* NULL: told */
+    void *arg;
+    weft_status_t why; /* not OK: what comes is thrown away */
+};
+
 struct tcp_input {
     struct tcp_buffer *buffer;
+    struct tcp_landing *landing; /* NULL: none is under way */
     uint32_t begin, end;
     uint32_t missing;            /* of the frame that has begun; 0: whole ones may be there, or none */
+    bool asked;                  /* the owner wants that frame whole */
     bool reading;                /* a handler may be at work in the buffer */
     enum tcp_buffer_class class; /* of the next buffer: big after a big frame */
     const lane_am_fn *am;        /* the owner's handlers, or those that throw away */
@@ -101,7 +115,8 @@ enum tcp_todo {
     TODO_ACCEPTED = 16,
     TODO_UP = 32,
     TODO_DOWN = 64,
-    TODO_CLOSED = 128
+    TODO_CLOSED = 128,
+    TODO_LANDED = 256 /* a landing was stopped */
 };
 
 struct tcp_iface;
@@ -154,7 +169,8 @@ struct tcp_iface {
     struct tcp_lanes dirty; /* with bytes to write */
     unsigned n_dirty;
     struct tcp_pool pool;
-    uint32_t sheet_room; /* bytes of a sheet for messages; a goodbye always finds more */
+    struct tcp_landing *spare_landing; /* NULL, or one kept for the next */
+    uint32_t sheet_room;               /* bytes of a sheet for messages; a goodbye always finds more */
     uint64_t worker_id, host_id;
     struct tcp_key key;
     bool have_key;
@@ -227,6 +243,16 @@ void tcp_input_give_back(struct tcp_lane *lane); /* the buffer, if nothing is le
 void tcp_hot_enter(struct tcp_lane *lane);       /* if there is a place */
 void tcp_hot_leave(struct tcp_lane *lane);
 int tcp_poll(struct poller *poller, unsigned budget);
+
+/* landing.c */
+bool tcp_land(struct tcp_lane *lane, const struct tcp_frame *f, const uint8_t *payload, size_t have);
+ssize_t tcp_land_read(struct tcp_lane *lane); /* as recv; what follows the frame is in the buffer then */
+bool tcp_land_done(struct tcp_lane *lane);    /* tells, when all of it is there */
+void tcp_land_end(struct tcp_lane *lane,
+                  weft_status_t why);        /* what comes goes nowhere; the owner hears by the job */
+void tcp_land_tell(struct tcp_lane *lane);   /* … and now */
+void tcp_land_forget(struct tcp_lane *lane); /* told, and no byte of it comes any more */
+void tcp_land_stop(struct lane *lane, void *arg);
 
 /* listener.c */
 weft_status_t tcp_listen(struct tcp_iface *iface, const struct tcp_where *where, int backlog, void *arg,
