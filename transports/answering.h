@@ -29,4 +29,46 @@
         return answer;                                                                                          \
     }
 
+/* For transports with one-sided operations: state_put_short … state_key_open. */
+#define LANE_RMA_ANSWER(state, answer)                                                                            \
+    static weft_status_t state##_put_short(struct lane *l, const void *data, size_t len, uint64_t remote,         \
+                                           struct lane_key *key) {                                                \
+        return answer;                                                                                            \
+    }                                                                                                             \
+    static weft_status_t state##_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void *, void *), void *arg, \
+                                           uint64_t remote, struct lane_key *key) {                               \
+        return answer;                                                                                            \
+    }                                                                                                             \
+    static weft_status_t state##_zcopy_pieces(struct lane *l, const struct rma_piece *pieces, size_t n,           \
+                                              uint64_t remote, struct lane_key *key, struct completion *c) {      \
+        return answer;                                                                                            \
+    }                                                                                                             \
+    static weft_status_t state##_get_bcopy(struct lane *l, size_t len,                                            \
+                                           void (*unpack)(void *, const void *, size_t), void *arg,               \
+                                           uint64_t remote, struct lane_key *key, struct completion *c) {         \
+        return answer;                                                                                            \
+    }                                                                                                             \
+    static weft_status_t state##_atomic_post(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,   \
+                                             uint64_t remote, struct lane_key *key) {                             \
+        return answer;                                                                                            \
+    }                                                                                                             \
+    static weft_status_t state##_atomic_fetch(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,  \
+                                              uint64_t compare, void *old_p, uint64_t remote,                     \
+                                              struct lane_key *key, struct completion *c) {                       \
+        return answer;                                                                                            \
+    }                                                                                                             \
+    static weft_status_t state##_fence(struct lane *l) {                                                          \
+        return answer;                                                                                            \
+    }                                                                                                             \
+    static weft_status_t state##_key_open(struct lane *l, const struct remote_region *region, const void *packed, \
+                                          size_t len, struct lane_key **key_p) {                                  \
+        return answer;                                                                                            \
+    }
+
+/* The fields of lane_ops for these. */
+#define LANE_RMA_OPS(state)                                                                                \
+    .put_short = state##_put_short, .put_bcopy = state##_put_bcopy, .put_zcopy = state##_zcopy_pieces,     \
+    .get_bcopy = state##_get_bcopy, .get_zcopy = state##_zcopy_pieces, .atomic_post = state##_atomic_post, \
+    .atomic_fetch = state##_atomic_fetch, .fence = state##_fence, .key_open = state##_key_open
+
 #endif

@@ -133,7 +133,7 @@ struct lane_key {
     /* OK: operations may be posted. NO_RESOURCE: not yet (a mapping is under way), or not any more for now: send a message
      * instead. Negative: the owner revoked it, or never granted it. May change between any two turns. */
     weft_status_t status;
-    uint32_t caps;   /* CAP_PUT, CAP_GET, CAP_ATOMIC: what it serves while status is OK; for the rest send a message */
+    uint32_t caps;   /* which of CAP_PUT, CAP_GET, CAP_ATOMIC it serves while status is OK; else send a message */
     const char *how; /* for people: "mapped", "process_vm"; or why not. Constant text */
     char *local;     /* CAP_MAP: where region.base is here, while status is OK; or NULL */
 };

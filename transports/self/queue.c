@@ -254,16 +254,19 @@ static void describe(struct lane *l, char *buf, size_t size) {
 
 /* ---- the same operations in other states ----------------------------------------------------------------- */
 
-#define REFUSING(state, answer)                                                       \
-    LANE_ALL_ANSWER(state, answer)                                                    \
-    const struct lane_ops weft__self_ops_##state = {.am_short = state##_short,        \
-                                                    .am_bcopy = state##_bcopy,        \
-                                                    .am_zcopy = state##_zcopy,        \
-                                                    .flush = state##_flush,           \
-                                                    .pending_add = pending_add,       \
-                                                    .pending_remove = pending_remove, \
-                                                    .bulk_get = state##_bulk_get,     \
-                                                    .close = weft__self_close,        \
+#define REFUSING(state, answer)                                                        \
+    LANE_ALL_ANSWER(state, answer)                                                     \
+    LANE_RMA_ANSWER(state, answer)                                                     \
+    const struct lane_ops weft__self_ops_##state = {.am_short = state##_short,         \
+                                                    LANE_RMA_OPS(state),               \
+                                                    .key_close = weft__self_key_close, \
+                                                    .am_bcopy = state##_bcopy,         \
+                                                    .am_zcopy = state##_zcopy,         \
+                                                    .flush = state##_flush,            \
+                                                    .pending_add = pending_add,        \
+                                                    .pending_remove = pending_remove,  \
+                                                    .bulk_get = state##_bulk_get,      \
+                                                    .close = weft__self_close,         \
                                                     .describe = describe};
 REFUSING(new, WEFT_NO_RESOURCE)
 REFUSING(peer_closed, WEFT_ERR_PEER_CLOSED)
@@ -276,5 +279,15 @@ const struct lane_ops weft__self_ops_up = {.am_short = am_short,
                                            .pending_add = pending_add,
                                            .pending_remove = pending_remove,
                                            .bulk_get = bulk_get,
+                                           .put_short = weft__self_put_short,
+                                           .put_bcopy = weft__self_put_bcopy,
+                                           .put_zcopy = weft__self_put_zcopy,
+                                           .get_bcopy = weft__self_get_bcopy,
+                                           .get_zcopy = weft__self_get_zcopy,
+                                           .atomic_post = weft__self_atomic_post,
+                                           .atomic_fetch = weft__self_atomic_fetch,
+                                           .fence = weft__self_fence,
+                                           .key_open = weft__self_key_open,
+                                           .key_close = weft__self_key_close,
                                            .close = weft__self_close,
                                            .describe = describe};

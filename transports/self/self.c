@@ -49,6 +49,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
         lane->lane.ops = &weft__self_ops_closed;
         lane->take = weft__self_refuse;
         weft__self_purge(lane);
+        weft__self_keys_end(lane, WEFT_ERR_CLOSED);
         break;
     case SELF_LANE_FX_CANCEL_QUEUE: weft__self_cancel_queue(lane); break;
     case SELF_LANE_FX_SEND_FIN: weft__self_queue(lane, &lane->fin); break;
@@ -72,6 +73,7 @@ static void say_down(struct self_lane *lane) {
     lane->lane.ops = &weft__self_ops_peer_closed;
     lane->take = weft__self_refuse;
     weft__self_purge(lane);
+    weft__self_keys_end(lane, WEFT_ERR_PEER_CLOSED);
     weft__self_drop_queue(lane, WEFT_ERR_PEER_CLOSED);
     if (lane->lane.ops == &weft__self_ops_closed) return;
     lane->lane.iface->up->down(&lane->lane, WEFT_ERR_PEER_CLOSED);
@@ -81,6 +83,7 @@ static void say_closed(struct self_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
     weft__job_drop(r, &lane->open);
     self_iface(&lane->lane)->n_lanes--;
+    weft__self_keys_forget(lane);
     lane->lane.iface->up->closed(&lane->lane);
     weft__bury(r, lane);
 }
@@ -239,6 +242,9 @@ static const struct iface_ops ops = {.address = address,
                                      .listen = listen_uri,
                                      .listener_uri = listener_uri,
                                      .listener_close = listener_close,
+                                     .mem_register = weft__self_mem_register,
+                                     .mem_revoke = weft__self_mem_revoke,
+                                     .key_pack = weft__self_key_pack,
                                      .close = iface_close};
 
 static bool arm(struct poller *poller) {
@@ -247,7 +253,7 @@ static bool arm(struct poller *poller) {
 
 static const struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE |
                                                CAP_CONNECT_TO_IFACE | CAP_LISTEN | CAP_BULK_GET | CAP_WAKEUP |
-                                               CAP_PEER_DEATH,
+                                               CAP_PEER_DEATH | CAP_PUT | CAP_GET | CAP_ATOMIC | CAP_MAP,
                                        .max_short = SELF_SHORT,
                                        .max_bcopy = SELF_BCOPY,
                                        .max_zcopy = SELF_ZCOPY,
@@ -255,7 +261,15 @@ static const struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP
                                        .max_iov = SELF_IOV,
                                        .latency_ns = 20,
                                        .bandwidth = 20e9,
-                                       .overhead_ns = 10};
+                                       .overhead_ns = 10,
+                                       .message_rate = 50e6,
+                                       .max_put_short = SELF_RMA_SHORT,
+                                       .max_put_bcopy = SELF_RMA_BCOPY,
+                                       .max_get_bcopy = SELF_RMA_BCOPY,
+                                       .max_put_zcopy = SELF_RMA_ZCOPY,
+                                       .max_get_zcopy = SELF_RMA_ZCOPY,
+                                       .order = RMA_ORDER_ALL,
+                                       .done = RMA_DONE_VISIBLE};
 
 static weft_status_t open_iface(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
     struct self_iface *iface = weft__new(r, struct self_iface);

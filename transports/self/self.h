@@ -17,7 +17,10 @@ enum {
     SELF_BCOPY = 8192,
     SELF_ZCOPY = 256 * 1024,
     SELF_ZCOPY_HEADER = SELF_SMALL,
-    SELF_IOV = 16
+    SELF_IOV = 16,
+    SELF_RMA_SHORT = 8192, /* of one-sided operations */
+    SELF_RMA_BCOPY = 64 * 1024,
+    SELF_RMA_ZCOPY = 1024 * 1024
 };
 
 enum { SAY_OPEN = 1, SAY_DOWN = 2, SAY_CLOSED = 4 };
@@ -58,6 +61,17 @@ struct tl_listener {
     char *uri;
 };
 
+/* A region of the worker, and a key to one. */
+struct self_mem {
+    struct md_mem mem;
+    struct self_mem *next;
+};
+struct self_key {
+    struct lane_key key;
+    struct self_key *next;
+    struct self_mem *mem; /* NULL: refused, revoked, or the lane's end */
+};
+
 struct self_iface {
     struct iface iface;
     struct poller poller;
@@ -67,6 +81,8 @@ struct self_iface {
     struct self_message *small, *big; /* free */
     uint8_t *scratch;                 /* where a zcopy message is put together */
     uint32_t n_lanes;
+    struct self_mem *mems;
+    struct self_key *keys;
 };
 
 extern const struct lane_ops weft__self_ops_new, weft__self_ops_up, weft__self_ops_peer_closed,
@@ -86,5 +102,31 @@ void weft__self_retry(struct self_lane *lane);
 void weft__self_purge(struct self_lane *lane);
 void weft__self_take(struct self_lane *lane, struct self_message *m);
 void weft__self_refuse(struct self_lane *lane, struct self_message *m);
+
+/* rma.c: one-sided operations */
+weft_status_t weft__self_mem_register(struct iface *i, const struct region *region, struct md_mem **mem_p);
+weft_status_t weft__self_mem_revoke(struct md_mem *m, struct completion *completion);
+size_t weft__self_key_pack(const struct md_mem *mem, void *to);
+void weft__self_keys_end(struct self_lane *lane, weft_status_t status);
+void weft__self_keys_forget(struct self_lane *lane);
+weft_status_t weft__self_key_open(struct lane *l, const struct remote_region *region, const void *packed,
+                                  size_t len, struct lane_key **key_p);
+void weft__self_key_close(struct lane_key *k);
+weft_status_t weft__self_put_short(struct lane *l, const void *data, size_t len, uint64_t remote,
+                                   struct lane_key *key);
+weft_status_t weft__self_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void *, void *), void *arg,
+                                   uint64_t remote, struct lane_key *key);
+weft_status_t weft__self_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from, uint64_t remote,
+                                   struct lane_key *key, struct completion *completion);
+weft_status_t weft__self_get_bcopy(struct lane *l, size_t len, void (*unpack)(void *, const void *, size_t),
+                                   void *arg, uint64_t remote, struct lane_key *key, struct completion *completion);
+weft_status_t weft__self_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to, uint64_t remote,
+                                   struct lane_key *key, struct completion *completion);
+weft_status_t weft__self_atomic_post(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,
+                                     uint64_t remote, struct lane_key *key);
+weft_status_t weft__self_atomic_fetch(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,
+                                      uint64_t compare, void *old_p, uint64_t remote, struct lane_key *key,
+                                      struct completion *completion);
+weft_status_t weft__self_fence(struct lane *l);
 
 #endif

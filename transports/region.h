@@ -1,0 +1,32 @@
+/* Does a key that a peer shows open a region, and does a range lie in it? */
+#ifndef WEFT_TRANSPORTS_REGION_H
+#define WEFT_TRANSPORTS_REGION_H
+
+#include <stdbool.h>
+#include <transports/transport.h>
+#include <weft/memory.h>
+
+/* Says nothing about ids. The time it takes tells nothing about the token. */
+static inline weft_status_t region_admits(const struct region *own, const struct remote_region *shown) {
+    uint8_t differs = 0;
+    for (unsigned i = 0; i < sizeof own->token; i++) differs |= own->token[i] ^ shown->token[i];
+    if (differs || own->epoch != shown->epoch) return WEFT_ERR_REVOKED;
+    if (shown->base != (uint64_t)(uintptr_t)own->base || shown->len != own->len) return WEFT_ERR_INVALID_PARAM;
+    if (shown->rights & ~own->rights) return WEFT_ERR_INVALID_PARAM;
+    return WEFT_OK;
+}
+
+/* Whatever the numbers are: nothing wraps. */
+static inline bool region_covers(uint64_t base, uint64_t region_len, uint64_t at, uint64_t len) {
+    return at >= base && at - base <= region_len && len <= region_len - (at - base);
+}
+
+/* The capabilities that rights leave of those that a way has. */
+static inline uint32_t rights_caps(unsigned rights, uint32_t caps) {
+    if (!(rights & WEFT_MEM_READ)) caps &= ~(uint32_t)CAP_GET;
+    if (!(rights & WEFT_MEM_WRITE)) caps &= ~(uint32_t)CAP_PUT;
+    if (!(rights & WEFT_MEM_ATOMIC)) caps &= ~(uint32_t)CAP_ATOMIC;
+    return caps;
+}
+
+#endif
