@@ -78,7 +78,9 @@ static void recycle(struct weft_request *req) {
     if (ep) weft__ep_request_left(ep);
 }
 
+/* It is told by what the call returns, so it does not count. */
 void weft__request_discard(struct weft_request *req) {
+    if (req->completion) req->completion->count--;
     release(req);
     recycle(req);
 }
@@ -122,6 +124,8 @@ weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep,
             }
         }
         if (op->request_p) *op->request_p = req;
+        req->completion = op->completion;
+        if (req->completion) req->completion->count++;
     }
     weft__request_bind(req, ep);
     return WEFT_IN_PROGRESS;
@@ -149,13 +153,29 @@ void weft__request_stop(struct weft_request *req, weft_status_t status) {
     fsm_step(&req->core.fsm, req->lent.count ? REQ_EV_STOP_LENT : REQ_EV_STOP);
 }
 
+static void uncount(weft_completion_t *completion, weft_status_t status) {
+    if (status < 0 && completion->status == WEFT_OK) completion->status = status;
+    if (--completion->count == 0 && completion->done) completion->done(completion->status, completion->arg);
+}
+
+void weft_completion_release(weft_completion_t *completion) {
+    if (completion) uncount(completion, WEFT_OK);
+}
+
+static void tell(struct weft_request *req) {
+    if (req->completion)
+        uncount(req->completion, req->status);
+    else if (req->done)
+        req->done(req->status, req->arg);
+}
+
 /* The callback comes first, the endpoint's books after: a close is done when all callbacks have been. */
 void weft__requests_complete(struct weft_worker *worker) {
     struct list *node;
     while ((node = list_pop(&worker->done)) != NULL) {
         struct weft_request *req = list_of(node, struct weft_request, queued);
         release(req);
-        if (req->done) req->done(req->status, req->arg);
+        tell(req);
         recycle(req);
     }
 }

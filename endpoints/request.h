@@ -57,6 +57,7 @@ struct weft_request {
     uint32_t peer_id;     /* the peer's request, once known */
     weft_done_fn done;
     void *arg;
+    weft_completion_t *completion; /* in place of `done` */
 
     /* The program's memory. */
     weft_iov_t iov_inline[REQUEST_IOV_INLINE];

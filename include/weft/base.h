@@ -84,7 +84,8 @@ typedef void (*weft_done_fn)(weft_status_t status, void *arg);
  * One callback for several operations: each that names it in its descriptor and is WEFT_IN_PROGRESS adds one to
  * `count`, and takes it away when it ends; `done` comes, once, when that leaves 0, with the first status that was not
  * OK. Operations that are WEFT_OK or refused do not count. The memory is the program's, until `done`. A program that posts
- * over several turns starts with count 1 and takes its own one away by weft_completion_release. Owner's thread only.
+ * over several turns starts with count 1 and takes its own one away by weft_completion_release, which may call `done`.
+ * Closes and collectives do not count. Owner's thread only.
  */
 typedef struct weft_completion {
     weft_done_fn done;
