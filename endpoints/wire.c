@@ -218,3 +218,128 @@ bool weft__wire_read_data(const void *p, size_t len, struct wire_data *v) {
     v->offset = get(&c, 8);
     return c.at != NULL;
 }
+
+/* ---- one-sided operations */
+
+static void put_key(struct cursor *c, const struct wire_key *key) {
+    put(c, key->region, 4);
+    put(c, key->epoch, 4);
+    memcpy(c->at, key->token, sizeof key->token);
+    c->at += sizeof key->token;
+}
+
+static void get_key(struct cursor *c, struct wire_key *key) {
+    key->region = (uint32_t)get(c, 4);
+    key->epoch = (uint32_t)get(c, 4);
+    for (unsigned i = 0; i < sizeof key->token; i++) key->token[i] = (uint8_t)get(c, 1);
+}
+
+void weft__wire_put(void *to, const struct wire_put *v) {
+    struct cursor c = {.at = to};
+    put(&c, v->ep, 4);
+    put(&c, v->request, 4);
+    put_key(&c, &v->key);
+    put(&c, v->address, 8);
+    put(&c, v->flags, 4);
+    put(&c, 0, 4);
+}
+
+bool weft__wire_read_put(const void *p, size_t len, struct wire_put *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->request = (uint32_t)get(&c, 4);
+    get_key(&c, &v->key);
+    v->address = get(&c, 8);
+    v->flags = (uint32_t)get(&c, 4);
+    v->pad = (uint32_t)get(&c, 4);
+    return c.at != NULL && v->flags <= WIRE_PUT_LAST && v->pad == 0;
+}
+
+void weft__wire_get(struct wire_message *m, const struct wire_get *v) {
+    struct cursor c = writing(m, WIRE_GET);
+    put(&c, v->ep, 4);
+    put(&c, v->to, 4);
+    put_key(&c, &v->key);
+    put(&c, v->address, 8);
+    put(&c, v->len, 8);
+    written(m, &c);
+}
+
+bool weft__wire_read_get(const void *p, size_t len, struct wire_get *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->to = (uint32_t)get(&c, 4);
+    get_key(&c, &v->key);
+    v->address = get(&c, 8);
+    v->len = get(&c, 8);
+    return read_all(&c) && v->to != 0 && v->len != 0;
+}
+
+void weft__wire_atomic(struct wire_message *m, const struct wire_atomic *v) {
+    struct cursor c = writing(m, WIRE_ATOMIC);
+    put(&c, v->ep, 4);
+    put(&c, v->request, 4);
+    put_key(&c, &v->key);
+    put(&c, v->address, 8);
+    put(&c, v->what, 1);
+    put(&c, v->size, 1);
+    put(&c, v->fetch, 1);
+    put(&c, 0, 5);
+    put(&c, v->operand, 8);
+    put(&c, v->compare, 8);
+    written(m, &c);
+}
+
+bool weft__wire_read_atomic(const void *p, size_t len, struct wire_atomic *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->request = (uint32_t)get(&c, 4);
+    get_key(&c, &v->key);
+    v->address = get(&c, 8);
+    v->what = (uint8_t)get(&c, 1);
+    v->size = (uint8_t)get(&c, 1);
+    v->fetch = (uint8_t)get(&c, 1);
+    uint64_t zero = get(&c, 5);
+    v->operand = get(&c, 8);
+    v->compare = get(&c, 8);
+    return read_all(&c) && zero == 0 && v->fetch <= 1 && (!v->fetch || v->request);
+}
+
+void weft__wire_rma_done(struct wire_message *m, struct wire_rma_done v) {
+    struct cursor c = writing(m, WIRE_RMA_DONE);
+    put(&c, v.request, 4);
+    put(&c, (uint32_t)v.status, 4);
+    put(&c, v.value, 8);
+    written(m, &c);
+}
+
+bool weft__wire_read_rma_done(const void *p, size_t len, struct wire_rma_done *v) {
+    struct cursor c = reading(p, len);
+    v->request = (uint32_t)get(&c, 4);
+    v->status = read_status(&c);
+    v->value = get(&c, 8);
+    return read_all(&c) && v->request != 0;
+}
+
+void weft__wire_flush(struct wire_message *m, struct wire_flush v) {
+    struct cursor c = writing(m, WIRE_FLUSH);
+    put(&c, v.ep, 4);
+    put(&c, v.request, 4);
+    written(m, &c);
+}
+
+bool weft__wire_read_flush(const void *p, size_t len, struct wire_flush *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->request = (uint32_t)get(&c, 4);
+    return read_all(&c) && v->request != 0;
+}
+
+void weft__wire_flushed(struct wire_message *m, struct wire_fin v) {
+    weft__wire_fin(m, v);
+    m->id = WIRE_FLUSHED;
+}
+
+bool weft__wire_read_flushed(const void *p, size_t len, struct wire_fin *v) {
+    return weft__wire_read_fin(p, len, v) && v->request != 0;
+}

@@ -104,13 +104,55 @@ struct wire_reject {
     int32_t status;
 };
 
+/* ---- one-sided operations: the first words of each are what a key grants, as the sender knows it */
+
+struct wire_key {
+    uint32_t region, epoch;
+    uint8_t token[16];
+};
+enum { WIRE_PUT_LAST = 1 }; /* answer with RMA_DONE when it is performed; a refusal is answered by any piece */
+struct wire_put {
+    uint32_t ep, request; /* 0: nobody waits */
+    struct wire_key key;
+    uint64_t address;
+    uint32_t flags, pad;
+};
+struct wire_get {
+    uint32_t ep, to;
+    struct wire_key key;
+    uint64_t address, len;
+};
+struct wire_atomic {
+    uint32_t ep, request; /* 0: nobody waits */
+    struct wire_key key;
+    uint64_t address;
+    uint8_t what, size, fetch;
+    uint64_t operand, compare;
+};
+struct wire_rma_done {
+    uint32_t request;
+    int32_t status;
+    uint64_t value;
+};
+struct wire_flush {
+    uint32_t ep, request;
+};
+enum {
+    WIRE_PUT_HEAD = 48,
+    WIRE_GET_LEN = 48,
+    WIRE_ATOMIC_LEN = 64,
+    WIRE_RMA_WINDOW = 128 /* unanswered requests of one link that a worker always serves */
+};
+void weft__wire_put(void *to, const struct wire_put *v);
+bool weft__wire_read_put(const void *p, size_t len, struct wire_put *v);
+
 enum { WIRE_DATA_HEAD = 16, WIRE_RTS_HEAD = 40, WIRE_CONTROL_MAX = WIRE_RTS_HEAD + 256 };
 
 /* A control message, packed. */
 struct wire_message {
     uint8_t id;
     uint16_t len;
-    uint8_t bytes[24];
+    uint8_t bytes[64];
 };
 void weft__wire_cts(struct wire_message *m, struct wire_cts v);
 void weft__wire_fin(struct wire_message *m, struct wire_fin v);
@@ -121,6 +163,11 @@ void weft__wire_open(struct wire_message *m, struct wire_open v);
 void weft__wire_accept(struct wire_message *m, struct wire_accept v);
 void weft__wire_reject(struct wire_message *m, struct wire_reject v);
 void weft__wire_ping(struct wire_message *m);
+void weft__wire_get(struct wire_message *m, const struct wire_get *v);
+void weft__wire_atomic(struct wire_message *m, const struct wire_atomic *v);
+void weft__wire_rma_done(struct wire_message *m, struct wire_rma_done v);
+void weft__wire_flush(struct wire_message *m, struct wire_flush v);
+void weft__wire_flushed(struct wire_message *m, struct wire_fin v);
 /* Into at least WIRE_RTS_HEAD + header_len bytes; returns how many. */
 size_t weft__wire_rts(void *to, const struct wire_rts *v);
 void weft__wire_data(void *to, struct wire_data v);
@@ -136,5 +183,10 @@ bool weft__wire_read_accept(const void *p, size_t len, struct wire_accept *v);
 bool weft__wire_read_reject(const void *p, size_t len, struct wire_reject *v);
 bool weft__wire_read_rts(const void *p, size_t len, struct wire_rts *v);
 bool weft__wire_read_data(const void *p, size_t len, struct wire_data *v);
+bool weft__wire_read_get(const void *p, size_t len, struct wire_get *v);
+bool weft__wire_read_atomic(const void *p, size_t len, struct wire_atomic *v);
+bool weft__wire_read_rma_done(const void *p, size_t len, struct wire_rma_done *v);
+bool weft__wire_read_flush(const void *p, size_t len, struct wire_flush *v);
+bool weft__wire_read_flushed(const void *p, size_t len, struct wire_fin *v);
 
 #endif
