@@ -133,8 +133,8 @@ struct shm_iface {
 
     uint32_t n_slots, payload_size;
     struct segment staging;
-    uint32_t n_chunks, n_free;
-    int32_t *free_chunks;
+    uint32_t n_chunks, n_free, first_free;
+    int32_t *free_chunks; /* a queue of n_free, from first_free on */
     bool *chunk_filled;
     bool chunks_wanted; /* since somebody found none */
 
