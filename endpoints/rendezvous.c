@@ -7,6 +7,7 @@
 
 #include <reactor/counters.h>
 
+#include "landing.h"
 #include "worker.h"
 
 /* ---- the sender */
@@ -247,10 +248,12 @@ static void release_receive(struct weft_request *req) {
 
 static void withdraw_receive(struct weft_request *req) {
     list_remove(&req->queued);
+    weft__land_stop(req);
 }
 
 const struct request_kind weft__receive_kind = {
     .name = "receive",
+    .lands = true,
     .returned = weft__fetch_returned,
     .withdraw = withdraw_receive,
     .release = release_receive,
