@@ -1,8 +1,10 @@
 /* Active messages, out and in. */
 #include <reactor/counters.h>
 
+#include "arrival.h"
 #include "posted.h"
 #include "rendezvous.h"
+#include "thread.h"
 
 /* ---- out */
 
@@ -147,24 +149,26 @@ weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_
 
 /* ---- in */
 
-/* What stands behind weft_am_t.internal while a handler runs. */
-struct am_arrival {
-    struct weft_ep *ep;
-    const struct wire_rts *offer; /* NULL: the payload is here */
-    bool taken;
-};
-
-static void deliver(struct weft_ep *ep, unsigned id, weft_am_t *am) {
-    struct weft_worker *worker = ep->worker;
-    if (__builtin_expect(ep->notices != 0, 0)) weft__ep_tell(ep);
-    struct am_handler *handler = &worker->am[id < AM_ID_END ? id : AM_ID_END - 1];
-    ep->link->received++;
-    if (!handler->fn || id >= AM_ID_END) {
-        worker->count->am_dropped++;
-        return;
+void weft__am_handle(struct am_arrival *arrival, const struct am_handler *handler, weft_am_t *am) {
+    struct weft_ep *ep = arrival->ep;
+    struct link *link = ep->link;
+    am->internal = arrival;
+    if (handler->fn) {
+        ep->worker->count->am_received++;
+        handler->fn(ep, am, handler->arg);
+    } else {
+        ep->worker->count->am_dropped++;
     }
-    worker->count->am_received++;
-    handler->fn(ep, am, handler->arg);
+    if (arrival->offer && !arrival->taken && link && ep->link == link)
+        weft__refuse_offer(link, arrival->offer->request, WEFT_OK);
+}
+
+static void deliver(struct am_arrival *arrival, unsigned id, weft_am_t *am) {
+    static const struct am_handler nobody;
+    struct weft_ep *ep = arrival->ep;
+    if (__builtin_expect(ep->notices != 0, 0)) weft__ep_tell(ep);
+    ep->link->received++;
+    weft__am_handle(arrival, id < AM_ID_END ? &ep->worker->am[id] : &nobody, am);
 }
 
 void weft__on_am(struct lane *lane, const void *data, size_t len) {
@@ -183,20 +187,15 @@ void weft__on_am(struct lane *lane, const void *data, size_t len) {
         return;
     }
     struct am_arrival arrival = {.ep = ep};
-    weft_am_t am = {.header = header,
-                    .header_len = header_len,
-                    .data = header + header_len,
-                    .len = rest - header_len,
-                    .internal = &arrival};
-    deliver(ep, wire_am_id(word), &am);
+    weft_am_t am = {
+        .header = header, .header_len = header_len, .data = header + header_len, .len = rest - header_len};
+    deliver(&arrival, wire_am_id(word), &am);
 }
 
 void weft__am_offered(struct weft_ep *ep, const struct wire_rts *rts) {
     struct am_arrival arrival = {.ep = ep, .offer = rts};
-    struct link *link = ep->link;
-    weft_am_t am = {.header = rts->header, .header_len = rts->header_len, .len = rts->len, .internal = &arrival};
-    deliver(ep, rts->am_id, &am);
-    if (!arrival.taken && ep->link == link) weft__refuse_offer(link, rts->request, WEFT_OK);
+    weft_am_t am = {.header = rts->header, .header_len = rts->header_len, .len = rts->len};
+    deliver(&arrival, rts->am_id, &am);
 }
 
 weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
@@ -247,7 +246,7 @@ void weft_am_release(weft_worker_t *worker, const void *data) {
 
 weft_status_t weft__am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg) {
     if (id >= AM_ID_END) return weft__fail(WEFT_ERR_INVALID_PARAM, "id is %u", id);
-    worker->am[id] = (struct am_handler){fn, arg};
+    weft__thread_handlers(worker)[id] = (struct am_handler){fn, arg};
     return WEFT_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "connect.h"
 #include "posted.h"
 #include "rendezvous.h"
+#include "thread.h"
 
 static void ep_effect(struct fsm *m, unsigned effect);
 static void ep_fail(struct fsm *m, unsigned event, enum fsm_verb why);
@@ -38,8 +39,9 @@ static void tell_closed(struct weft_ep *ep) {
 }
 
 void weft__ep_tell(struct weft_ep *ep) {
-    uint32_t due = ep->notices;
-    ep->notices = 0;
+    uint32_t due = ep->notices & ep->worker->tellable;
+    ep->notices &= ~due;
+    if (ep->notices) weft__thread_news(ep->worker);
     weft__job_drop(ep->worker->reactor, &ep->notify);
     if (due & NOTICE_ENDPOINT && ep->on_endpoint) ep->on_endpoint(ep, ep->endpoint_arg);
     if (due & NOTICE_READY && ep->on_ready) ep->on_ready(ep, ep->arg);

@@ -20,7 +20,7 @@ struct ep_ops {
 extern const struct ep_ops weft__ep_ops_wait, weft__ep_ops_ready, weft__ep_ops_refuse;
 
 /* Notices to the user, in this order. */
-enum { NOTICE_ENDPOINT = 1, NOTICE_READY = 2, NOTICE_ERROR = 4, NOTICE_CLOSED = 8 };
+enum { NOTICE_ENDPOINT = 1, NOTICE_READY = 2, NOTICE_ERROR = 4, NOTICE_CLOSED = 8, NOTICE_ALL = 15 };
 
 struct weft_ep {
     struct ep_core core;

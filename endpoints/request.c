@@ -4,6 +4,7 @@
 
 #include "ep.h"
 #include "posted.h"
+#include "thread.h"
 
 static void request_effect(struct fsm *m, unsigned effect) {
     struct weft_request *req = list_of(m, struct weft_request, core.fsm);
@@ -169,15 +170,32 @@ static void tell(struct weft_request *req) {
         req->done(req->status, req->arg);
 }
 
+/* The program is not there now, and its callbacks wait for it; what has none need not. */
+static bool held(struct weft_request *req) {
+    struct weft_worker *worker = req->worker;
+    if (worker->tellable == NOTICE_ALL || !(req->done || req->completion)) return false;
+    list_append(&worker->held_done, &req->queued);
+    weft__thread_news(worker);
+    return true;
+}
+
 /* The callback comes first, the endpoint's books after: a close is done when all callbacks have been. */
-void weft__requests_complete(struct weft_worker *worker) {
+static unsigned complete(struct list *queue) {
     struct list *node;
-    while ((node = list_pop(&worker->done)) != NULL) {
+    unsigned n = 0;
+    for (; (node = list_pop(queue)) != NULL; n++) {
         struct weft_request *req = list_of(node, struct weft_request, queued);
+        if (__builtin_expect(held(req), 0)) continue;
         release(req);
         tell(req);
         recycle(req);
     }
+    return n;
+}
+
+unsigned weft__requests_complete(struct weft_worker *worker) {
+    unsigned n = worker->tellable == NOTICE_ALL ? complete(&worker->held_done) : 0;
+    return n + complete(&worker->done);
 }
 
 void weft_request_cancel(weft_request_t *request) {

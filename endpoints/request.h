@@ -20,7 +20,6 @@ enum { REQUEST_IOV_INLINE = 4 };
 /* What a kind of operation does at the points where kinds differ. */
 struct request_kind {
     const char *name;
-    bool lands; /* DATA fills its memory from `offset` on, and it finishes at `len`: transports may write there */
     /* The lane may have room: OK (all is sent), IN_PROGRESS (sent or lent, out of the queue), NO_RESOURCE, or an error. */
     weft_status_t (*advance)(struct weft_request *req);
     /* All that was lent is back. */
@@ -66,7 +65,6 @@ struct weft_request {
     uint32_t n_iov;
     size_t len;    /* bytes in iov (send), or bytes that will come (receive) */
     size_t offset; /* bytes sent, or received */
-    size_t landing; /* bytes after them that a transport is writing there; 0: none */
 
     /* Of a send: what goes before the payload. */
     uint64_t tag, tag_mask;
@@ -104,8 +102,8 @@ void weft__request_finish(struct weft_request *req, weft_status_t status);
 /* Cancel, deadline, or loss of the endpoint. */
 void weft__request_stop(struct weft_request *req, weft_status_t status);
 
-/* Callbacks that are due, outside the run queue's turn: before anything else of the endpoint is told. */
-void weft__requests_complete(struct weft_worker *worker);
+/* Callbacks that are due, outside the run queue's turn: before anything else of the endpoint is told. Returns how many. */
+unsigned weft__requests_complete(struct weft_worker *worker);
 
 static inline size_t weft__iov_len(const weft_iov_t *iov, size_t n) {
     size_t len = 0;

@@ -3,9 +3,9 @@
 #include <reactor/counters.h>
 
 #include "connect.h"
-#include "landing.h"
 #include "posted.h"
 #include "rendezvous.h"
+#include "thread.h"
 #include "window_lane.h"
 
 /* ---- what lanes carry, and to whom */
@@ -32,7 +32,6 @@ static const struct iface_up worker_up = {
     .down = weft__link_lane_down,
     .closed = weft__link_lane_closed,
 };
-    .land = weft__land,
 
 /* ---- the machine: the end, bottom up */
 
@@ -106,6 +105,7 @@ static void drop_messages(struct list *queue) {
 static void end(struct weft_worker *worker) {
     weft__reactor_finish_remotes(worker->reactor); /* other threads' submissions; each is refused now */
     weft__posted_end(worker);
+    weft__thread_end(worker);
     weft__timer_stop(worker->reactor, &worker->close_timer);
     weft__job_drop(worker->reactor, &worker->step);
     drop_messages(&worker->match.unexpected);
@@ -230,6 +230,10 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     list_init(&worker->listening);
     list_init(&worker->guests);
     list_init(&worker->done);
+    list_init(&worker->held_done);
+    worker->tellable = NOTICE_ALL;
+    worker->thread_mode = params->thread_mode;
+    worker->hosted = params->loop != NULL;
     list_init(&worker->free_requests);
     weft__match_init(&worker->match);
     do worker->id = weft__random(r);
@@ -284,6 +288,7 @@ weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t *op) {
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
     if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_BUSY, "the worker is closing already");
+    if (worker->driven) return weft__fail(WEFT_ERR_BUSY, "a thread drives the worker; stop it first");
     worker->closed = op && op->done ? op->done : nobody;
     worker->closed_arg = op ? op->arg : NULL;
     fsm_step(&worker->core.fsm, WORKER_EV_CLOSE);
@@ -297,7 +302,8 @@ static void note_status(weft_status_t status, void *arg) {
 /* Closing is bounded by "close.timeout" at each of its steps. */
 void weft_worker_destroy(weft_worker_t *worker) {
     weft_status_t done = WEFT_IN_PROGRESS;
-    if (!worker || weft__worker_check(worker) < 0 || weft__reactor_in_turn(worker->reactor)) return;
+    if (!worker || (worker->driven && weft_worker_stop_thread(worker) < 0)) return;
+    if (weft__worker_check(worker) < 0 || weft__reactor_in_turn(worker->reactor)) return;
     struct reactor *r = worker->reactor;
     if (weft_worker_close(worker, &(weft_op_t){.done = note_status, .arg = &done}) < 0) return;
     while (done == WEFT_IN_PROGRESS) weft__reactor_wait(r, 100);
@@ -306,21 +312,25 @@ void weft_worker_destroy(weft_worker_t *worker) {
 /* ---- driving it */
 
 int weft_worker_progress(weft_worker_t *worker, unsigned budget) {
+    if (__builtin_expect(worker->driven, 0)) return weft__thread_progress(worker);
     return weft__reactor_progress(worker->reactor, budget);
 }
 
 int weft_worker_fd(weft_worker_t *worker) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    if (worker->driven) return weft__thread_fd(worker);
     weft_status_t st = weft__worker_check(worker);
     return st < 0 ? (int)st : weft__reactor_fd(worker->reactor);
 }
 
 void weft_worker_wake(weft_worker_t *worker) {
+    if (worker->driven) weft__thread_wake(worker);
     weft__reactor_wake(worker->reactor);
 }
 
 weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    if (worker->driven) return weft__thread_wait(worker, timeout_ms);
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
     if (weft__reactor_in_turn(worker->reactor)) return weft__fail(WEFT_ERR_BUSY, "called from within a callback");

@@ -1,0 +1,16 @@
+/* What stands behind weft_am_t.internal while a handler runs. */
+#ifndef WEFT_ENDPOINTS_ARRIVAL_H
+#define WEFT_ENDPOINTS_ARRIVAL_H
+
+#include "worker.h"
+
+struct am_arrival {
+    struct weft_ep *ep;
+    const struct wire_rts *offer; /* NULL: the payload is here */
+    bool taken;
+};
+
+/* Calls the handler; an offer that it leaves is refused. */
+void weft__am_handle(struct am_arrival *arrival, const struct am_handler *handler, weft_am_t *am);
+
+#endif

@@ -1,0 +1,317 @@
+#include "thread.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "arrival.h"
+
+/* A message whose handler has not run. */
+struct held_am {
+    struct list queued;
+    unsigned id;
+    uint32_t ep;
+    struct weft_am am;
+    bool offered;
+    struct wire_rts rts;
+    size_t size;
+    char bytes[]; /* the header, then the data */
+};
+
+struct worker_thread {
+    pthread_t id;
+    struct weft_worker *worker;
+    weft_thread_params_t params;
+    atomic_bool stop;   /* asked of the thread */
+    atomic_bool wanted; /* the program asks for the worker */
+    atomic_bool full;   /* the thread waits in `resume` */
+    atomic_bool news;   /* something is held, and the fd is readable */
+    int news_fd;
+    sem_t lent, back, resume;
+
+    struct am_handler handlers[AM_ID_END]; /* the program's, while the worker's own hold */
+    struct list held;                      /* messages, in order */
+    size_t held_bytes, held_most;
+    bool holding;
+    struct job deliver; /* what is still held when the thread has ended */
+};
+
+/* ---- holding: on the thread */
+
+void weft__thread_news(struct weft_worker *worker) {
+    struct worker_thread *t = worker->thread;
+    uint64_t one = 1;
+    if (!t || atomic_exchange(&t->news, true)) return;
+    while (write(t->news_fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+}
+
+struct am_handler *weft__thread_handlers(struct weft_worker *worker) {
+    return worker->thread && worker->thread->holding ? worker->thread->handlers : worker->am;
+}
+
+void weft__thread_hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct am_arrival *arrival = am->internal;
+    struct weft_worker *worker = ep->worker;
+    struct worker_thread *t = worker->thread;
+    unsigned id = (unsigned)((struct am_handler *)arg - t->handlers);
+    size_t data_len = arrival->offer ? 0 : am->len, size = am->header_len + data_len;
+    struct held_am *held = weft__alloc(worker, sizeof *held + size, "held message");
+    if (!held) {
+        weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "held message"); /* rather than a message out of their order */
+        return;
+    }
+    held->id = id;
+    held->ep = ep->id;
+    held->size = size;
+    held->am = (weft_am_t){.header = held->bytes,
+                           .header_len = am->header_len,
+                           .data = arrival->offer ? NULL : held->bytes + am->header_len,
+                           .len = am->len};
+    if (am->header_len) memcpy(held->bytes, am->header, am->header_len);
+    if (data_len) memcpy(held->bytes + am->header_len, am->data, data_len);
+    if (arrival->offer) {
+        held->offered = true;
+        held->rts = *arrival->offer;
+        held->rts.header = held->bytes;
+        arrival->taken = true;
+    }
+    list_append(&t->held, &held->queued);
+    t->held_bytes += sizeof *held + size;
+    weft__thread_news(worker);
+}
+
+/* ---- telling: on whoever has the worker now */
+
+static void deliver_am(struct worker_thread *t, struct held_am *held) {
+    struct weft_worker *worker = t->worker;
+    struct weft_ep *ep = weft__idmap_find(&worker->eps, held->ep);
+    t->held_bytes -= sizeof *held + held->size;
+    if (ep) {
+        struct am_arrival arrival = {.ep = ep, .offer = held->offered ? &held->rts : NULL};
+        weft__am_handle(&arrival, &t->handlers[held->id], &held->am);
+    }
+    talloc_free(held);
+}
+
+static void tell_endpoints(struct weft_worker *worker, uint32_t notices) {
+    worker->tellable = notices;
+    for (struct list *n = worker->endpoints.next, *next; n != &worker->endpoints; n = next) {
+        next = n->next;
+        struct weft_ep *ep = list_of(n, struct weft_ep, of_worker);
+        if (ep->notices & notices) weft__ep_tell(ep);
+    }
+}
+
+/* New endpoints, their messages, what was completed, and the bad news last. */
+static int tell_all(struct worker_thread *t) {
+    struct weft_worker *worker = t->worker;
+    struct list *node;
+    int n = 0;
+    tell_endpoints(worker, NOTICE_ENDPOINT | NOTICE_READY);
+    for (; (node = list_pop(&t->held)) != NULL; n++) deliver_am(t, list_of(node, struct held_am, queued));
+    worker->tellable = NOTICE_ALL;
+    n += weft__requests_complete(worker);
+    tell_endpoints(worker, NOTICE_ALL);
+    return n;
+}
+
+/* ---- holding on and off */
+
+static void hold(struct worker_thread *t) {
+    struct weft_worker *worker = t->worker;
+    worker->tellable = 0;
+    if (t->holding) return;
+    t->holding = true;
+    memcpy(t->handlers, worker->am, sizeof worker->am);
+    for (unsigned i = 0; i < AM_ID_END; i++)
+        worker->am[i] = (struct am_handler){weft__thread_hold_am, &t->handlers[i]};
+}
+
+/* In a turn of whoever drives the worker next: what was held comes before what is new. */
+static void deliver_rest(struct job *job) {
+    struct worker_thread *t = list_of(job, struct worker_thread, deliver);
+    tell_all(t);
+    t->holding = false;
+    memcpy(t->worker->am, t->handlers, sizeof t->handlers);
+}
+
+/* ---- the thread */
+
+static void wait_for(sem_t *sem) {
+    while (sem_wait(sem) < 0 && errno == EINTR)
+        ;
+}
+
+static void lend(struct worker_thread *t) {
+    sem_post(&t->lent);
+    wait_for(&t->back);
+    weft__reactor_adopt(t->worker->reactor);
+}
+
+/* The program comes for what is held, or wants an end. */
+static void wait_for_room(struct worker_thread *t) {
+    atomic_store(&t->full, true);
+    if (!atomic_load(&t->wanted) && !atomic_load(&t->stop)) wait_for(&t->resume);
+    atomic_store(&t->full, false);
+}
+
+static void *run(void *arg) {
+    struct worker_thread *t = arg;
+    if (t->params.on_start) t->params.on_start(t->params.arg);
+    weft__reactor_adopt(t->worker->reactor);
+    sem_post(&t->lent);
+    while (!atomic_load(&t->stop)) {
+        if (atomic_exchange(&t->wanted, false))
+            lend(t);
+        else if (t->held_bytes > t->held_most)
+            wait_for_room(t);
+        else
+            weft__reactor_wait(t->worker->reactor, -1);
+    }
+    return NULL;
+}
+
+/* ---- the program's side */
+
+/* From whatever it waits for. */
+static void rouse(struct worker_thread *t) {
+    if (atomic_exchange(&t->full, false)) sem_post(&t->resume);
+    weft__reactor_wake(t->worker->reactor);
+}
+
+int weft__thread_progress(struct weft_worker *worker) {
+    struct worker_thread *t = worker->thread;
+    uint64_t value;
+    if (t->params.callbacks == WEFT_CALLBACKS_ON_THREAD)
+        return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
+    if (weft__reactor_check(worker->reactor) == WEFT_OK)
+        return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
+    if (!atomic_load(&t->news)) return 0;
+    if (read(t->news_fd, &value, sizeof value) < 0 && errno != EAGAIN)
+        return weft__fail(WEFT_ERR_IO, "eventfd: errno %d", errno);
+    atomic_store(&t->news, false);
+
+    atomic_store(&t->wanted, true);
+    rouse(t);
+    wait_for(&t->lent);
+    weft__reactor_adopt(worker->reactor);
+    int n = tell_all(t);
+    worker->tellable = 0;
+    sem_post(&t->back);
+    return n;
+}
+
+weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms) {
+    struct pollfd news = {.fd = worker->thread->news_fd, .events = POLLIN};
+    int n = weft__thread_progress(worker);
+    if (n != 0) return n < 0 ? (weft_status_t)n : WEFT_OK;
+    if (poll(&news, 1, timeout_ms) <= 0) return WEFT_ERR_TIMED_OUT;
+    n = weft__thread_progress(worker);
+    return n < 0 ? (weft_status_t)n : WEFT_OK;
+}
+
+int weft__thread_fd(struct weft_worker *worker) {
+    if (worker->thread->params.callbacks == WEFT_CALLBACKS_ON_THREAD)
+        return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
+    return worker->thread->news_fd;
+}
+
+void weft__thread_wake(struct weft_worker *worker) {
+    weft__thread_news(worker);
+}
+
+/* ---- start and stop */
+
+static weft_status_t new_thread(struct weft_worker *worker) {
+    struct worker_thread *t = weft__new(worker, struct worker_thread);
+    if (!t) return WEFT_ERR_NO_MEMORY;
+    t->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (t->news_fd < 0) {
+        talloc_free(t);
+        return weft__fail(WEFT_ERR_NO_FDS, "eventfd: errno %d", errno);
+    }
+    sem_init(&t->lent, 0, 0);
+    sem_init(&t->back, 0, 0);
+    sem_init(&t->resume, 0, 0);
+    list_init(&t->held);
+    t->worker = worker;
+    t->deliver.run = deliver_rest;
+    t->held_most = weft__setting_u64(worker->context, SETTING_THREAD_HELD);
+    worker->thread = t;
+    return WEFT_OK;
+}
+
+/* Signals are the program's threads'. */
+static int create(struct worker_thread *t) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&t->id, NULL, run, t);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *worker,
+                                             const weft_thread_params_t *params) {
+    weft_thread_params_t p = {0};
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
+    if (p.callbacks > WEFT_CALLBACKS_POLLED)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "callbacks is %d", p.callbacks);
+    if (worker->driven) return weft__fail(WEFT_ERR_BUSY, "a thread drives it already");
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+    if (worker->thread_mode != WEFT_THREAD_MULTIPLE || worker->hosted)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the worker %s",
+                          worker->hosted ? "is driven by a loop of the program's" : "is not of mode multiple");
+    if (weft__reactor_in_turn(worker->reactor)) return weft__fail(WEFT_ERR_BUSY, "called from within a callback");
+    if (!worker->thread && (st = new_thread(worker)) < 0) return st;
+
+    struct worker_thread *t = worker->thread;
+    t->params = p;
+    atomic_store(&t->stop, false);
+    if (p.callbacks == WEFT_CALLBACKS_POLLED) hold(t);
+    int error = create(t);
+    if (error) {
+        weft__job_post(worker->reactor, &t->deliver);
+        return weft__fail(WEFT_ERR_NO_MEMORY, "pthread_create: errno %d", error);
+    }
+    wait_for(&t->lent); /* from here on the worker is the thread's */
+    worker->driven = true;
+    return WEFT_OK;
+}
+
+weft_status_t weft_worker_stop_thread(weft_worker_t *worker) {
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    if (!worker->driven) return weft__fail(WEFT_ERR_NOT_FOUND, "no thread drives it");
+    weft_status_t st = weft__reactor_check(worker->reactor);
+    if (st == WEFT_ERR_FORKED) return st;
+    if (st == WEFT_OK) return weft__fail(WEFT_ERR_BUSY, "called from within a callback");
+
+    struct worker_thread *t = worker->thread;
+    atomic_store(&t->stop, true);
+    rouse(t);
+    pthread_join(t->id, NULL);
+    weft__reactor_adopt(worker->reactor);
+    worker->driven = false;
+    if (t->holding) weft__job_post(worker->reactor, &t->deliver);
+    return WEFT_OK;
+}
+
+void weft__thread_end(struct weft_worker *worker) {
+    struct worker_thread *t = worker->thread;
+    struct list *node;
+    if (!t) return;
+    weft__job_drop(worker->reactor, &t->deliver);
+    while ((node = list_pop(&t->held)) != NULL) talloc_free(list_of(node, struct held_am, queued));
+    sem_destroy(&t->lent);
+    sem_destroy(&t->back);
+    sem_destroy(&t->resume);
+    close(t->news_fd);
+}

@@ -1,0 +1,26 @@
+/*
+ * A worker driven by a thread of its own. With polled callbacks, what would call the program is held until the program comes: then the
+ * thread lends it the worker, between two turns, for as long as the callbacks take.
+ */
+#ifndef WEFT_ENDPOINTS_THREAD_H
+#define WEFT_ENDPOINTS_THREAD_H
+
+#include "worker.h"
+
+/* What weft_worker_progress, _wait, _fd and _wake mean to a worker that a thread drives. */
+int weft__thread_progress(struct weft_worker *worker);
+weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms);
+int weft__thread_fd(struct weft_worker *worker);
+void weft__thread_wake(struct weft_worker *worker);
+
+/* Callbacks are held, and there is one to be told. */
+void weft__thread_news(struct weft_worker *worker);
+/* Keeps a message for later, in place of its handler. */
+void weft__thread_hold_am(weft_ep_t *ep, weft_am_t *am, void *handler);
+/* While the thread runs: the table that handlers are really set in. */
+struct am_handler *weft__thread_handlers(struct weft_worker *worker);
+
+/* The worker ends, and no thread drives it. */
+void weft__thread_end(struct weft_worker *worker);
+
+#endif
