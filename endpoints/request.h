@@ -20,6 +20,7 @@ enum { REQUEST_IOV_INLINE = 4 };
 /* What a kind of operation does at the points where kinds differ. */
 struct request_kind {
     const char *name;
+    bool lands; /* DATA fills its memory from `offset` on, and it finishes at `len`: transports may write there */
     /* The lane may have room: OK (all is sent), IN_PROGRESS (sent or lent, out of the queue), NO_RESOURCE, or an error. */
     weft_status_t (*advance)(struct weft_request *req);
     /* All that was lent is back. */
@@ -65,6 +66,7 @@ struct weft_request {
     uint32_t n_iov;
     size_t len;    /* bytes in iov (send), or bytes that will come (receive) */
     size_t offset; /* bytes sent, or received */
+    size_t landing; /* bytes after them that a transport is writing there; 0: none */
 
     /* Of a send: what goes before the payload. */
     uint64_t tag, tag_mask;

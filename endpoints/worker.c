@@ -3,6 +3,7 @@
 #include <reactor/counters.h>
 
 #include "connect.h"
+#include "landing.h"
 #include "posted.h"
 #include "rendezvous.h"
 #include "thread.h"
@@ -31,6 +32,7 @@ static const struct iface_up worker_up = {
     .up = weft__link_lane_up,
     .down = weft__link_lane_down,
     .closed = weft__link_lane_closed,
+    .land = weft__land,
 };
 
 /* ---- the machine: the end, bottom up */
