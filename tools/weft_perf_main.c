@@ -10,14 +10,28 @@
 #include "run/job.h"
 
 static const char usage[] =
-    "weft-perf --test TEST [--size N|LO-HI] [--transport auto|self|shm|tcp] [--mode poll|sleep] [--ranks N]\n"
-    "          [--seconds S] [--json] [--plot FILE.svg] [--listen URI | --connect URI] [--core N]\n"
+    "weft-perf --test TEST [--size N|LO-HI] [--transport auto|self|shm|tcp] [--mode poll|sleep|wait] [--ranks N]\n"
+    "          [--count N] [--links N] [--seconds S] [--json] [--plot FILE.svg] [--listen URI | --connect URI]\n"
+    "          [--core N]\n"
     "\n"
-    "TEST: am_lat am_rate am_bw tag_lat tag_bw, between two workers; allreduce barrier bcast allgather, in a "
-    "team.\n"
-    "Sizes are in bytes (8, 4k, 1m), a range is swept by doubling. Latencies of am_lat and tag_lat are half round\n"
-    "trips. Both sides are started here, on two cores; with --listen and --connect they run apart: the one that\n"
-    "listens needs no other option and ends with its first client. --plot draws the sweep.\n";
+    "TEST, between two workers:\n"
+    "  am_lat am_rate am_bw tag_lat tag_rate tag_bw stream_bw        messages and streams\n"
+    "  put_lat put_bw get_lat get_bw atomic_lat atomic_rate          the other side's memory\n"
+    "  wait_lat                                                      am_lat in the mode wait\n"
+    "  connect_rate ep_memory poll_cost                              --count endpoints (5000) to one worker, or "
+    "to\n"
+    "                                                                --links workers\n"
+    "  server idle                                                   one worker and --count clients (64)\n"
+    "and in a team of --ranks: allreduce barrier bcast allgather.\n"
+    "\n"
+    "Sizes are in bytes (8, 4k, 1m), a range is swept by doubling. The latencies of am_lat, tag_lat, put_lat and\n"
+    "wait_lat are half round trips, those of get_lat and atomic_lat whole operations. Modes: look all the time, "
+    "sleep\n"
+    "at once, or wait as weft_worker_wait does, looking for a short while. Both sides are started here, on two "
+    "cores;\n"
+    "with --listen and --connect they run apart: the one that listens needs no other option than its mode and "
+    "ends\n"
+    "with its first client. --plot draws the sweep.\n";
 
 enum { BAD_USAGE = 2, MAX_RESULTS = 64 };
 static const size_t largest_size = 1u << 30;
@@ -50,7 +64,7 @@ static bool parse_sizes(const char *text, struct perf_options *o) {
 
 static bool parse_test(const char *text, enum perf_test *test_p) {
     for (int i = 0; i < N_TESTS; i++) {
-        if (strcmp(text, perf_test_names[i]) != 0) continue;
+        if (strcmp(text, perf_tests[i].name) != 0) continue;
         *test_p = (enum perf_test)i;
         return true;
     }
@@ -65,33 +79,43 @@ static bool parse_number(const char *text, double least, double most, double *va
     return true;
 }
 
-static bool one_of(const char *text, const char *const *names) {
-    for (; *names; names++)
-        if (strcmp(text, *names) == 0) return true;
+static bool one_of(const char *text, const char *const *names, int *which_p) {
+    for (int i = 0; names[i]; i++) {
+        if (strcmp(text, names[i]) != 0) continue;
+        *which_p = i;
+        return true;
+    }
     return false;
+}
+
+static bool parse_count(const char *text, double most, uint32_t *count_p) {
+    double number = 0;
+    if (!parse_number(text, 1, most, &number) || number != (uint32_t)number) return false;
+    *count_p = (uint32_t)number;
+    return true;
 }
 
 /* Says what is wrong, and false. */
 static bool take_option(int c, const char *value, struct perf_options *o) {
     static const char *const transports[] = {"auto", "self", "shm", "tcp", NULL};
-    static const char *const modes[] = {"poll", "sleep", NULL};
     double number = 0;
+    int which = 0;
     bool ok = true;
     switch (c) {
     case 't': ok = parse_test(value, &o->test); break;
     case 's': ok = parse_sizes(value, o); break;
     case 'x':
-        ok = one_of(value, transports);
+        ok = one_of(value, transports, &which);
         o->transport = value;
         break;
     case 'm':
-        ok = one_of(value, modes);
-        o->sleep = strcmp(value, "sleep") == 0;
+        ok = one_of(value, perf_mode_names, &which);
+        o->mode = (enum perf_mode)which;
+        o->mode_said = true;
         break;
-    case 'n':
-        ok = parse_number(value, 1, 4096, &number) && number == (uint32_t)number;
-        o->ranks = (uint32_t)number;
-        break;
+    case 'n': ok = parse_count(value, 4096, &o->ranks); break;
+    case 'N': ok = parse_count(value, 1e7, &o->count); break;
+    case 'L': ok = parse_count(value, 16384, &o->links); break;
     case 'd': ok = parse_number(value, 0.001, 3600, &o->seconds); break;
     case 'c':
         ok = parse_number(value, 0, CPU_SETSIZE - 1, &number);
@@ -116,12 +140,31 @@ static bool settle_ranks(struct perf_options *o) {
     return false;
 }
 
+/* What the test asks of the other options. */
+static bool settle_test(struct perf_options *o) {
+    if (o->test == N_TESTS) return true; /* the side that listens */
+    const struct perf_kind *kind = &perf_tests[o->test];
+    const char *wrong = NULL;
+    if (kind->flags & PERF_TEAM && (o->listen || o->connect))
+        wrong = "a collective needs a team: --ranks, or weft-run";
+    if (kind->flags & PERF_POLLED && o->mode != MODE_POLL) wrong = "this test polls";
+    if (kind->flags & PERF_WAITING && o->mode_said && o->mode != MODE_WAIT) wrong = "this test waits: --mode wait";
+    if (kind->flags & PERF_WORDS && (o->size_lo < 4 || o->size_hi > 8 || o->size_lo % 4 != 0))
+        wrong = "atomics are of 4 or 8 bytes";
+    if (kind->flags & PERF_WAITING) o->mode = MODE_WAIT;
+    if (kind->flags & PERF_SIZELESS) o->size_lo = o->size_hi = 0;
+    if (wrong) fprintf(stderr, "weft-perf: %s: %s\n", kind->name, wrong);
+    return !wrong;
+}
+
 static bool take_options(int argc, char **argv, struct perf_options *o) {
     static const struct option options[] = {{"test", required_argument, NULL, 't'},
                                             {"size", required_argument, NULL, 's'},
                                             {"transport", required_argument, NULL, 'x'},
                                             {"mode", required_argument, NULL, 'm'},
                                             {"ranks", required_argument, NULL, 'n'},
+                                            {"count", required_argument, NULL, 'N'},
+                                            {"links", required_argument, NULL, 'L'},
                                             {"seconds", required_argument, NULL, 'd'},
                                             {"json", no_argument, NULL, 'j'},
                                             {"plot", required_argument, NULL, 'p'},
@@ -148,11 +191,7 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
         fputs("weft-perf: --test is missing\n", stderr);
         return false;
     }
-    if ((o->listen || o->connect) && perf_is_collective(o->test)) {
-        fputs("weft-perf: a collective needs a team: --ranks, or weft-run\n", stderr);
-        return o->listen && o->test == N_TESTS;
-    }
-    return settle_ranks(o);
+    return settle_test(o) && settle_ranks(o);
 }
 
 /* ---- one process -------------------------------------------------------------------------------------------- */
@@ -173,17 +212,18 @@ static void pin(struct perf *p, uint32_t place) {
 }
 
 static void open_worker(struct perf *p) {
+    p->mode = p->options.mode;
     char transports[32];
     weft_setting_t settings[2];
     size_t n = 0;
     snprintf(transports, sizeof transports, "self,%s", p->options.transport);
     if (strcmp(p->options.transport, "self") == 0) strcpy(transports, "self");
     if (strcmp(p->options.transport, "auto") != 0) settings[n++] = (weft_setting_t){"transports", transports};
-    if (p->options.sleep) settings[n++] = (weft_setting_t){"worker.spin", "0"};
+    if (p->options.mode == MODE_SLEEP) settings[n++] = (weft_setting_t){"worker.spin", "0"};
     weft_context_params_t params = {.settings = settings, .n_settings = n};
     perf_must(weft_context_create(&params, &p->context), "context");
     perf_must(weft_worker_create(p->context, NULL, &p->worker), "worker");
-    perf_p2p_prepare(p);
+    perf_prepare(p);
 
     size_t in = p->options.size_hi * (p->options.test == TEST_ALLGATHER ? p->size : 1) + sizeof(float);
     p->out = calloc(1, p->options.size_hi + sizeof(float));
@@ -211,16 +251,13 @@ static void sweep(struct perf *p) {
     const struct perf_options *o = &p->options;
     struct perf_result results[MAX_RESULTS];
     bool speaks = p->rank == 0;
-    size_t n = 0, size = o->test == TEST_BARRIER ? 0 : o->size_lo, last = o->test == TEST_BARRIER ? 0 : o->size_hi;
+    size_t n = 0, size = o->size_lo;
     if (speaks && !o->json) perf_print_header(stdout);
-    for (; size <= last && n < MAX_RESULTS; size = size ? 2 * size : 1, n++) {
+    for (; size <= o->size_hi && n < MAX_RESULTS; size = size ? 2 * size : 1, n++) {
         struct perf_result *r = &results[n];
-        *r = (struct perf_result){
-            .test = o->test, .size = size, .mode = o->sleep ? "sleep" : "poll", .ranks = p->size};
-        if (perf_is_collective(o->test))
-            perf_collective_measure(p, size, r);
-        else
-            perf_p2p_measure(p, size, r);
+        *r =
+            (struct perf_result){.test = o->test, .size = size, .mode = perf_mode_names[o->mode], .ranks = p->size};
+        perf_tests[o->test].family->measure(p, size, r);
         r->transport = transport_of(p);
         if (speaks && o->json) perf_print_json(stdout, r);
         if (speaks && !o->json) perf_print_row(stdout, r);
@@ -229,19 +266,19 @@ static void sweep(struct perf *p) {
 }
 
 static void run_in_team(struct perf *p, const weft_exchange_t *exchange) {
+    bool collective = perf_tests[p->options.test].flags & PERF_TEAM;
     p->rank = exchange->rank;
     p->size = exchange->size;
     pin(p, p->rank);
     open_worker(p);
-    if (!perf_is_collective(p->options.test) && p->size < 2)
-        perf_die("two ranks are needed", WEFT_ERR_INVALID_PARAM);
+    if (!collective && p->size < 2) perf_die("two ranks are needed", WEFT_ERR_INVALID_PARAM);
     perf_must(weft_team_create_wait(p->worker, exchange, &p->team), "team");
     if (p->size > 1) p->ep = weft_team_ep(p->team, p->rank == 0 ? 1 : 0);
-    if (perf_is_collective(p->options.test) || p->rank == 0)
+    if (collective || p->rank == 0)
         sweep(p);
     else if (p->rank == 1)
-        perf_p2p_serve(p);
-    if (!perf_is_collective(p->options.test) && p->rank == 0) perf_p2p_bye(p);
+        perf_serve(p);
+    if (!collective && p->rank == 0) perf_bye(p);
     perf_must(weft_barrier_wait(p->team), "barrier");
     perf_must(weft_team_close_wait(p->team), "close");
     close_worker(p);
@@ -275,7 +312,7 @@ static void run_listening(struct perf *p) {
     perf_must(weft_listen(p->worker, p->options.listen, &params, &listener), p->options.listen);
     printf("listening at %s\n", weft_listener_uri(listener));
     fflush(stdout);
-    perf_p2p_serve(p);
+    perf_serve(p);
     close_worker(p);
 }
 
@@ -286,7 +323,7 @@ static void run_connected(struct perf *p) {
     weft_ep_params_t params = {.on_error = on_lost};
     perf_must(weft_connect(p->worker, p->options.connect, &params, &p->ep), p->options.connect);
     sweep(p);
-    perf_p2p_bye(p);
+    perf_bye(p);
     perf_must(weft_ep_close_wait(p->ep, WEFT_CLOSE_FLUSH), "close");
     close_worker(p);
 }
@@ -302,7 +339,7 @@ int main(int argc, char **argv) {
         run_listening(&p);
     } else if (p.options.connect) {
         run_connected(&p);
-    } else if (self && !perf_is_collective(p.options.test)) {
+    } else if (self && !(perf_tests[p.options.test].flags & PERF_TEAM)) {
         run_to_self(&p);
     } else if (getenv("WEFT_RUN_RANK") || p.options.ranks == 1) {
         const weft_exchange_t *exchange = weft_run_exchange();

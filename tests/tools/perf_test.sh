@@ -11,12 +11,21 @@ path, test, transport, mode, sizes = sys.argv[1], sys.argv[2], sys.argv[3], sys.
 rows = [json.loads(line) for line in open(path)]
 assert [r["size"] for r in rows] == sizes, rows
 for r in rows:
-    assert list(r) == ["test", "size", "transport", "mode", "ranks", "p50_us", "p99_us", "avg_us", "mmsg_s", "gb_s", "cpu_pct"], r
+    always = ["test", "size", "transport", "mode", "ranks", "p50_us", "p99_us", "avg_us", "mmsg_s", "gb_s", "cpu_pct"]
+    assert list(r)[:len(always)] == always, r
     assert (r["test"], r["mode"]) == (test, mode), r
     assert transport == "auto" or r["transport"] == transport, r
     assert 0 < r["p50_us"] <= r["p99_us"] and r["avg_us"] > 0, r
     assert r["mmsg_s"] > 0 and (r["gb_s"] > 0 or r["size"] == 0) and r["cpu_pct"] >= 0, r
 PY
+}
+
+# check_notes TEXT…: what else the first row tells, as Python on r
+check_notes() {
+    local text
+    for text in "$@"; do
+        python3 -c 'import json, sys; r = json.loads(open(sys.argv[1]).readline()); assert eval(sys.argv[2]), r' "$scratch/rows" "$text"
+    done
 }
 
 # measure TEST TRANSPORT MODE SIZE SIZES…
@@ -27,7 +36,7 @@ measure() {
 
 test_messages_over_every_transport() {
     for transport in self shm tcp; do
-        for test in am_lat am_rate am_bw tag_lat tag_bw; do
+        for test in am_lat am_rate am_bw tag_lat tag_rate tag_bw; do
             measure $test $transport poll 8 8
         done
     done
@@ -44,6 +53,51 @@ test_sleeping() {
     for transport in shm tcp; do
         measure am_lat $transport sleep 8 8
         measure tag_bw $transport sleep 1k 1024
+    done
+}
+
+test_waiting() {
+    for transport in shm tcp; do
+        measure wait_lat $transport wait 8 8
+        measure am_rate $transport wait 8 8
+    done
+}
+
+# many TEST TRANSPORT OPTIONS…
+many() {
+    timeout 60 $perf --test $1 --transport $2 --seconds 0.02 --json "${@:3}" >"$scratch/rows"
+    check_json "$scratch/rows" $1 $2 poll 0
+}
+
+test_many_endpoints() {
+    for transport in self shm tcp; do
+        many connect_rate $transport --count 200
+        check_notes 'r["endpoints"] == 200' 'r["links"] == 1' 'r["per_s"] > 0' 'r["fds"] == r["peer_fds"] == 0'
+    done
+    many ep_memory shm --count 2000
+    check_notes '0 < r["bytes"] < 10000' '0 < r["peer_bytes"] < 10000'
+}
+
+test_many_links() {
+    for transport in shm tcp; do
+        many connect_rate $transport --links 20
+        check_notes 'r["endpoints"] == r["links"] == 20' 'r["per_s"] > 0'
+        many poll_cost $transport --links 20
+    done
+}
+
+test_a_server_and_its_clients() {
+    for transport in shm tcp; do
+        measure server $transport poll 64 64
+        measure server $transport sleep 64 64
+        check_notes 'r["clients"] == 64' 'r["per_s"] > 0' 'r["server_cpu_pct"] >= 0'
+    done
+}
+
+test_idle_clients() {
+    for transport in shm tcp; do
+        timeout 60 $perf --test idle --transport $transport --count 8 --seconds 0.1 --json >"$scratch/rows"
+        check_notes 'r["mode"] == "wait"' 'r["clients"] == 8' 'r["server_cpu_pct"] < 50'
     done
 }
 
@@ -87,6 +141,9 @@ test_nonsense_is_refused() {
     expect size "$(exit_code $perf --test am_lat --size -8)" 2
     expect range "$(exit_code $perf --test am_lat --size 64-8)" 2
     expect transport "$(exit_code $perf --test am_lat --transport rdna)" 2
+    expect 'wait polled' "$(exit_code $perf --test wait_lat --mode poll)" 2
+    expect 'looks asleep' "$(exit_code $perf --test poll_cost --mode sleep)" 2
+    expect 'no clients' "$(exit_code $perf --test server --count 0)" 2
     expect 'ranks over self' "$(exit_code $perf --test barrier --transport self --ranks 2)" 2
     expect collective "$(exit_code $perf --test barrier --connect tcp://127.0.0.1:1)" 2
 }

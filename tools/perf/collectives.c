@@ -55,7 +55,7 @@ static void check_sum(struct perf *p) {
     x[0] = 0;
 }
 
-void perf_collective_measure(struct perf *p, size_t size, struct perf_result *result_p) {
+static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
     uint64_t plan[2]; /* operations, and in how large batches: rank 0 decides */
     if (p->options.test == TEST_ALLREDUCE) check_sum(p);
     histogram_clear(&p->histogram);
@@ -72,3 +72,6 @@ void perf_collective_measure(struct perf *p, size_t size, struct perf_result *re
     uint64_t n = run(p, size, plan[0], plan[1]);
     perf_fill(p, 1, (double)(perf_now() - begin) / 1e9, perf_cpu_s() - cpu, n, result_p);
 }
+
+extern const struct perf_family perf_collectives;
+const struct perf_family perf_collectives = {.measure = measure};

@@ -11,32 +11,61 @@
 #include "histogram.h"
 
 enum perf_test {
-    TEST_AM_LAT,
-    TEST_AM_RATE,
-    TEST_AM_BW,
-    TEST_TAG_LAT,
-    TEST_TAG_BW,
-    TEST_ALLREDUCE,
-    TEST_BARRIER,
-    TEST_BCAST,
-    TEST_ALLGATHER,
+#define TEST(id, name, family, shown, flags) TEST_##id,
+#include "tests.def"
+#undef TEST
     N_TESTS
 };
-extern const char *const perf_test_names[N_TESTS];
-static inline bool perf_is_collective(enum perf_test test) {
-    return test >= TEST_ALLREDUCE;
-}
-static inline bool perf_is_latency(enum perf_test test) {
-    return test == TEST_AM_LAT || test == TEST_TAG_LAT;
-}
+
+enum perf_shown { PERF_LATENCY, PERF_RATE, PERF_BANDWIDTH };
+enum { /* of a test: see tests.def */
+       PERF_HALVED = 1,
+       PERF_POLLED = 2,
+       PERF_WAITING = 4,
+       PERF_WORDS = 8,
+       PERF_SIZELESS = 16,
+       PERF_TEAM = 32
+};
+
+struct perf;
+struct perf_order;
+struct perf_result;
+
+/* Tests of one kind. One side measures; the other one is told by orders what to do. What is NULL is not needed. */
+struct perf_family {
+    void (*prepare)(struct perf *p); /* both sides, before peers connect */
+    void (*measure)(struct perf *p, size_t size, struct perf_result *result_p);
+    void (*begin)(struct perf *p, const struct perf_order *order);
+    void (*more)(struct perf *p, const struct perf_order *order);
+    void (*end)(struct perf *p,
+                const struct perf_order *order); /* owes an answer when all that was sent has come */
+    void (*turn)(struct perf *p);                /* the side that answers, after each look */
+};
+
+struct perf_kind {
+    const char *name;
+    const struct perf_family *family;
+    enum perf_shown shown;
+    unsigned flags;
+};
+extern const struct perf_kind perf_tests[N_TESTS];
+
+enum perf_mode {
+    MODE_POLL,
+    MODE_SLEEP, /* at once */
+    MODE_WAIT   /* after weft_worker_wait's own look around */
+};
+extern const char *const perf_mode_names[];
 
 struct perf_options {
     enum perf_test test;
     size_t size_lo, size_hi; /* swept by doubling */
     const char *transport;   /* auto, self, shm, tcp */
-    bool sleep;
+    enum perf_mode mode;
+    bool mode_said;
     uint32_t ranks;
-    double seconds; /* measured, for each size */
+    uint32_t count, links; /* endpoints or clients, and workers they lead to; 0: not said */
+    double seconds;        /* measured, for each size */
     bool json;
     const char *plot, *listen, *connect;
     int core; /* -1: by rank */
@@ -48,11 +77,17 @@ struct perf {
     weft_context_t *context;
     weft_worker_t *worker;
     weft_team_t *team; /* NULL with --listen, --connect and the self transport */
-    weft_ep_t *ep;     /* to the peer of point-to-point tests */
+    weft_ep_t *ep;     /* to the peer of tests between two */
     uint32_t rank, size;
-    bool crowded;   /* more processes than cores: yield between looks */
-    void *out, *in; /* size_hi bytes each, and more for collectives */
+    enum perf_mode mode; /* of the test that runs */
+    bool crowded;        /* more processes than cores: yield between looks */
+    void *out, *in;      /* size_hi bytes each, and more for collectives */
     struct histogram histogram;
+
+    weft_ep_t *asker; /* whose orders we carry out */
+    const struct perf_family *serving;
+    void (*turn)(struct perf *p); /* of it */
+    bool leaving;
 };
 
 struct perf_result {
@@ -61,6 +96,11 @@ struct perf_result {
     const char *transport, *mode;
     uint32_t ranks;
     double p50_us, p99_us, avg_us, mmsg_s, gb_s, cpu_pct;
+    struct perf_note {
+        const char *key;
+        double value;
+    } notes[8]; /* what only some tests tell */
+    size_t n_notes;
 };
 
 _Noreturn void perf_die(const char *what, weft_status_t status);
@@ -75,20 +115,51 @@ void perf_turn(struct perf *p);
 uint64_t perf_now(void);
 double perf_cpu_s(void);
 
+/* ---- the conversation of the two sides (control.c) ---------------------------------------------------------- */
+
+enum { PERF_BYTES = 512 }; /* that an order or an answer can bring along */
+enum { AM_CONTROL = 1, AM_ANSWER, AM_PING, AM_PONG, AM_STREAM, AM_FIRST, AM_HELLO, AM_REQUEST, AM_REPLY };
+
+enum perf_command { PERF_BEGIN = 1, PERF_MORE, PERF_END, PERF_BYE };
+struct perf_order {
+    uint32_t command, test;
+    uint64_t size;
+    uint64_t count; /* END: operations since BEGIN */
+    uint64_t links;
+    uint32_t n_bytes;
+    uint8_t bytes[PERF_BYTES];
+};
+struct perf_answer {
+    uint64_t count;
+    uint32_t n_bytes;
+    uint8_t bytes[PERF_BYTES];
+};
+
+void perf_control_prepare(struct perf *p);
+void perf_prepare(struct perf *p); /* that, and every family's own part */
+/* Gives an order and waits for the answer, which lives until the next. The test and its counts are filled in. */
+const struct perf_answer *perf_ask(struct perf *p, struct perf_order *order);
+void perf_answer(struct perf *p, const struct perf_answer *answer);
+void perf_serve(struct perf *p); /* carries out orders until told to leave */
+void perf_bye(struct perf *p);
+
+/* ---- what tests have in common (loop.c) ---------------------------------------------------------------------- */
+
+struct perf_loop {
+    void (*ops)(struct perf *p, uint64_t n); /* `n` operations, of which the last may still be under way */
+    uint64_t least_batch;
+    void (*finish)(struct perf *p); /* waits for them, within the time measured; NULL: END's answer says enough */
+};
+/* Some operations to warm up, then batches into the histogram, then END's answer, which must count them all. */
+void perf_loop(struct perf *p, size_t size, const struct perf_loop *loop, struct perf_result *result_p);
 /* How many operations to time at once: reading the clock costs some 30 ns, which must not count. */
 uint64_t perf_batch(double ns_each);
 
-/* Point to point: one side asks, the other answers until it is told to leave. */
-void perf_p2p_prepare(struct perf *p); /* before peers connect */
-void perf_p2p_measure(struct perf *p, size_t size, struct perf_result *result_p);
-void perf_p2p_serve(struct perf *p);
-void perf_p2p_bye(struct perf *p);
-
-/* Collectives: every rank calls it, rank 0 gets the result. */
-void perf_collective_measure(struct perf *p, size_t size, struct perf_result *result_p);
-
 /* Percentiles and rates from the histogram. `scale`: operations' times are multiplied by it (½ for round trips). */
 void perf_fill(const struct perf *p, double scale, double wall_s, double cpu_s, uint64_t n, struct perf_result *r);
+void perf_note(struct perf_result *r, const char *key, double value);
+
+/* ---- telling ---------------------------------------------------------------------------------------------------- */
 
 void perf_print_json(FILE *to, const struct perf_result *r);
 void perf_print_header(FILE *to);

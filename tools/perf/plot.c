@@ -33,11 +33,11 @@ static double bandwidth_of(const struct perf_result *r) {
 }
 
 static size_t choose(enum perf_test test, struct shown shown[2]) {
-    if (test == TEST_AM_RATE) {
-        shown[0] = (struct shown){"messages", "million/s", rate_of};
+    if (perf_tests[test].shown == PERF_RATE) {
+        shown[0] = (struct shown){"rate", "million/s", rate_of};
         return 1;
     }
-    if (test == TEST_AM_BW || test == TEST_TAG_BW) {
+    if (perf_tests[test].shown == PERF_BANDWIDTH) {
         shown[0] = (struct shown){"bandwidth", "GB/s", bandwidth_of};
         return 1;
     }
@@ -113,7 +113,7 @@ bool perf_plot(const char *file, const struct perf_result *r, size_t n) {
             "<style>text{font:12px sans-serif;fill:#333}.grid{stroke:#ddd}</style>\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
             "<text x=\"%d\" y=\"22\" style=\"font-size:15px\">%s over %s, %s, %u processes</text>\n",
-            WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, perf_test_names[r[0].test], r[0].transport, r[0].mode, r[0].ranks);
+            WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, perf_tests[r[0].test].name, r[0].transport, r[0].mode, r[0].ranks);
     draw_grid(f, &x, &y, shown[0].unit);
     for (size_t k = 0; k < lines; k++) {
         draw_line(f, &shown[k], colors[k], r, n, &x, &y);

@@ -13,10 +13,11 @@ _Noreturn void perf_die(const char *what, weft_status_t status) {
 }
 
 void perf_turn(struct perf *p) {
-    if (p->options.sleep)
+    if (p->mode != MODE_POLL)
         weft_worker_wait(p->worker, -1);
     else if (weft_worker_progress(p->worker, 0) == 0 && p->crowded)
         sched_yield();
+    if (p->turn) p->turn(p);
 }
 
 uint64_t perf_now(void) {
@@ -30,9 +31,4 @@ double perf_cpu_s(void) {
     getrusage(RUSAGE_SELF, &u);
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
-}
-
-uint64_t perf_batch(double ns_each) {
-    const double ns_batch = 5000;
-    return ns_each > 0 && ns_each < ns_batch ? (uint64_t)(ns_batch / ns_each) : 1;
 }

@@ -1,0 +1,286 @@
+/*
+ * Many endpoints to one worker, or to as many workers as --links says: how fast they open, each with a first message, what
+ * memory and descriptors they take on either side, and what a look costs while they are quiet.
+ */
+#include "perf.h"
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { COUNT = 5000, MOST_TARGETS = 16384, OPENED_AT_ONCE = 16, READY_AT_ONCE = 64, LOOKS = 1000 };
+
+/* What a process holds. */
+struct holdings {
+    double bytes, fds;
+};
+
+static struct holdings look_around(void) {
+    struct holdings h = {0};
+    unsigned long total = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%lu %lu", &total, &resident) == 2)
+        h.bytes = (double)resident * (double)sysconf(_SC_PAGESIZE);
+    if (f) fclose(f);
+    DIR *d = opendir("/proc/self/fd");
+    while (d && readdir(d)) h.fds++;
+    if (d) closedir(d);
+    return h;
+}
+
+static struct holdings per(struct holdings before, uint64_t n) {
+    struct holdings now = look_around();
+    return (struct holdings){(now.bytes - before.bytes) / (double)n, (now.fds - before.fds) / (double)n};
+}
+
+/* A worker has some descriptors of its own, and a thousand of them more than the usual limit. */
+static void allow_many_fds(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* ---- answering: the workers that endpoints lead to ------------------------------------------------------------ */
+
+static struct targets {
+    struct perf *p;
+    weft_worker_t **workers; /* NULL: this side's only one */
+    uint64_t n, received, expected;
+    int epoll; /* on the workers' fds */
+    struct holdings before;
+} targets;
+
+static void on_gone(weft_ep_t *ep, weft_status_t status, void *arg) {
+    (void)status;
+    (void)arg;
+    weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
+}
+
+static void maybe_tell(struct targets *t) {
+    if (t->received < t->expected) return;
+    struct perf_answer answer = {.count = t->received, .n_bytes = sizeof(struct holdings)};
+    struct holdings h = per(t->before, t->expected);
+    memcpy(answer.bytes, &h, sizeof h);
+    t->expected = UINT64_MAX;
+    perf_answer(t->p, &answer);
+}
+
+static void on_first(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct targets *t = arg;
+    (void)am;
+    weft_ep_on_error(ep, on_gone, NULL);
+    t->received++;
+    maybe_tell(t);
+}
+
+static void open_target(struct targets *t, uint64_t i) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = i};
+    uint8_t address[PERF_BYTES];
+    size_t len = sizeof address;
+    perf_must(weft_worker_create(t->p->context, NULL, &t->workers[i]), "worker");
+    perf_must(weft_am_handler_set(t->workers[i], AM_FIRST, on_first, t), "handler");
+    perf_must(weft_worker_address(t->workers[i], address, &len), "address");
+    int fd = weft_worker_fd(t->workers[i]);
+    perf_must(fd < 0 ? (weft_status_t)fd : WEFT_OK, "worker's fd");
+    weft_worker_progress(t->workers[i], 0);
+    if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &event) < 0) perf_die("epoll", WEFT_ERR_IO);
+}
+
+static void open_targets(struct targets *t, uint64_t n) {
+    if (n > MOST_TARGETS) perf_die("links", WEFT_ERR_TOO_BIG);
+    allow_many_fds();
+    t->n = n;
+    t->epoll = epoll_create1(EPOLL_CLOEXEC);
+    t->workers = calloc(n, sizeof *t->workers);
+    if (t->epoll < 0 || !t->workers) perf_die("links", WEFT_ERR_NO_MEMORY);
+    for (uint64_t i = 0; i < n; i++) open_target(t, i);
+}
+
+static void close_targets(struct targets *t) {
+    for (uint64_t i = 0; i < t->n; i++) weft_worker_destroy(t->workers[i]);
+    free(t->workers);
+    close(t->epoll);
+    *t = (struct targets){.expected = UINT64_MAX};
+}
+
+/* Each worker whose fd says so takes its turn. */
+static void drive_targets(struct perf *p) {
+    struct epoll_event ready[READY_AT_ONCE];
+    struct targets *t = &targets;
+    (void)p;
+    if (!t->workers) return;
+    int n = epoll_wait(t->epoll, ready, READY_AT_ONCE, 0);
+    for (int i = 0; i < n; i++) weft_worker_progress(t->workers[ready[i].data.u64], 0);
+}
+
+static void tell_address(struct perf *p, weft_worker_t *worker) {
+    struct perf_answer answer = {0};
+    size_t len = sizeof answer.bytes;
+    perf_must(weft_worker_address(worker, answer.bytes, &len), "address");
+    answer.n_bytes = (uint32_t)len;
+    perf_answer(p, &answer);
+}
+
+static void begin(struct perf *p, const struct perf_order *order) {
+    targets = (struct targets){.p = p, .expected = UINT64_MAX};
+    if (order->links > 0) {
+        open_targets(&targets, order->links);
+        p->mode = MODE_POLL; /* p->worker is not the only one to look after */
+    }
+    targets.before = look_around();
+    tell_address(p, p->worker);
+}
+
+/* The address of one worker; past the last: they go. */
+static void more(struct perf *p, const struct perf_order *order) {
+    if (order->count < targets.n) {
+        tell_address(p, targets.workers[order->count]);
+        return;
+    }
+    if (targets.workers) close_targets(&targets);
+    perf_answer(p, &(struct perf_answer){0});
+}
+
+static void end(struct perf *p, const struct perf_order *order) {
+    (void)p;
+    targets.expected = order->count;
+    maybe_tell(&targets);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------ */
+
+static uint64_t in_progress;
+
+static void on_done(weft_status_t status, void *arg) {
+    (void)arg;
+    perf_must(status, "endpoint");
+    in_progress--;
+}
+
+static void started(weft_status_t status, const char *what) {
+    perf_must(status, what);
+    in_progress += status == WEFT_IN_PROGRESS;
+}
+
+struct address {
+    size_t len;
+    uint8_t bytes[PERF_BYTES];
+};
+
+static struct address *ask_addresses(struct perf *p, uint64_t n_targets) {
+    struct address *all = calloc(n_targets, sizeof *all);
+    if (!all) perf_die("addresses", WEFT_ERR_NO_MEMORY);
+    const struct perf_answer *answer = perf_ask(p, &(struct perf_order){.command = PERF_BEGIN});
+    for (uint64_t i = 0; i < n_targets; i++) {
+        if (p->options.links > 0) answer = perf_ask(p, &(struct perf_order){.command = PERF_MORE, .count = i});
+        all[i].len = answer->n_bytes;
+        memcpy(all[i].bytes, answer->bytes, answer->n_bytes);
+    }
+    return all;
+}
+
+static void open_one(struct perf *p, const struct address *address, weft_ep_t **ep_p) {
+    uint64_t payload = 0;
+    weft_op_t op = {.done = on_done};
+    perf_must(weft_connect_address(p->worker, address->bytes, address->len, NULL, ep_p), "connect");
+    perf_must(weft_am_send(*ep_p, AM_FIRST, &payload, sizeof payload, NULL, 0, NULL), "first message");
+    started(weft_ep_flush(*ep_p, &op), "flush");
+}
+
+/* Until the other side has every first message; tells its holdings. */
+static struct holdings open_all(struct perf *p, const struct address *addresses, uint64_t n_targets,
+                                weft_ep_t **eps, uint64_t n) {
+    struct holdings theirs = {0};
+    for (uint64_t i = 0; i < n; i++) {
+        open_one(p, &addresses[i % n_targets], &eps[i]);
+        if (i % OPENED_AT_ONCE == 0) weft_worker_progress(p->worker, 0);
+    }
+    while (in_progress > 0) perf_turn(p);
+    const struct perf_answer *answer = perf_ask(p, &(struct perf_order){.command = PERF_END, .count = n});
+    if (answer->count != n) perf_die("first messages are missing", WEFT_ERR_INTERNAL);
+    if (answer->n_bytes == sizeof theirs) memcpy(&theirs, answer->bytes, sizeof theirs);
+    return theirs;
+}
+
+static void close_all(struct perf *p, weft_ep_t **eps, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        started(weft_ep_close(eps[i], WEFT_CLOSE_FLUSH, &(weft_op_t){.done = on_done}), "close");
+    while (in_progress > 0) perf_turn(p);
+}
+
+/* Looks that find nothing. */
+static uint64_t look_in_vain(struct perf *p) {
+    uint64_t n = 0, at = perf_now(), end = at + (uint64_t)(p->options.seconds * 1e9);
+    while (at < end) {
+        for (int i = 0; i < LOOKS; i++) weft_worker_progress(p->worker, 0);
+        uint64_t now = perf_now();
+        histogram_add(&p->histogram, (double)(now - at) / LOOKS, LOOKS);
+        n += LOOKS;
+        at = now;
+    }
+    return n;
+}
+
+static void tell(struct perf_result *r, uint64_t n, uint64_t n_targets, double wall, struct holdings mine,
+                 struct holdings theirs) {
+    perf_note(r, "endpoints", (double)n);
+    perf_note(r, "links", (double)n_targets);
+    perf_note(r, "per_s", (double)n / wall);
+    perf_note(r, "bytes", mine.bytes);
+    perf_note(r, "peer_bytes", theirs.bytes);
+    perf_note(r, "fds", mine.fds);
+    perf_note(r, "peer_fds", theirs.fds);
+}
+
+/* What it took, from `cpu` and `at` on. */
+static void fill(struct perf *p, double cpu, uint64_t at, uint64_t n, struct perf_result *r) {
+    perf_fill(p, 1, (double)(perf_now() - at) / 1e9, perf_cpu_s() - cpu, n, r);
+}
+
+static void open_and_measure(struct perf *p, const struct address *addresses, uint64_t n_targets, weft_ep_t **eps,
+                             uint64_t n, struct perf_result *r) {
+    struct holdings before = look_around();
+    double cpu = perf_cpu_s();
+    uint64_t at = perf_now();
+    struct holdings theirs = open_all(p, addresses, n_targets, eps, n);
+    double wall = (double)(perf_now() - at) / 1e9;
+    tell(r, n, n_targets, wall, per(before, n), theirs);
+    histogram_clear(&p->histogram);
+    if (p->options.test != TEST_POLL_COST) {
+        histogram_add(&p->histogram, wall * 1e9 / (double)n, n);
+        fill(p, cpu, at, n, r);
+        return;
+    }
+    cpu = perf_cpu_s();
+    at = perf_now();
+    n = look_in_vain(p);
+    fill(p, cpu, at, n, r);
+}
+
+static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
+    const struct perf_options *o = &p->options;
+    uint64_t n_targets = o->links ? o->links : 1, n = o->count ? o->count : o->links ? o->links : COUNT;
+    weft_ep_t **eps = malloc(n * sizeof *eps);
+    if (!eps) perf_die("endpoints", WEFT_ERR_NO_MEMORY);
+    (void)size;
+    memset(eps, 1, n * sizeof *eps); /* resident before, not because of the endpoints */
+    allow_many_fds();
+    struct address *addresses = ask_addresses(p, n_targets);
+    open_and_measure(p, addresses, n_targets, eps, n, result_p);
+    close_all(p, eps, n);
+    perf_ask(p, &(struct perf_order){.command = PERF_MORE, .count = UINT64_MAX});
+    free(addresses);
+    free(eps);
+}
+
+static void prepare(struct perf *p) {
+    targets.expected = UINT64_MAX;
+    perf_must(weft_am_handler_set(p->worker, AM_FIRST, on_first, &targets), "handler");
+}
+
+extern const struct perf_family perf_connect;
+const struct perf_family perf_connect = {
+    .prepare = prepare, .measure = measure, .begin = begin, .more = more, .end = end, .turn = drive_targets};

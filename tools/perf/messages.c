@@ -1,0 +1,237 @@
+/* Active and tagged messages: to and fro, or as many one way as will go. */
+#include "perf.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { TAG_PING = 1, TAG_PONG = 2 };
+enum { WINDOW = 64 }; /* sends in progress, and receives posted, of the streaming tests */
+enum { MAX_SIZE = 1 << 30 };
+
+/* The side that answers. */
+struct receive {
+    weft_request_t *request; /* NULL: not posted */
+};
+static struct responder {
+    struct perf *p;
+    size_t size;
+    void *buffer; /* for tags and rendezvous: `room` bytes */
+    size_t room;
+    uint64_t received, expected; /* of this test; UINT64_MAX: not yet told */
+    bool tags, echo;
+    unsigned n_posted;
+    struct receive receives[WINDOW];
+} responder;
+
+/* The side that asks. */
+static weft_iov_t out, in;
+static uint64_t pongs, in_progress;
+
+static bool is_tagged(enum perf_test test) {
+    return test == TEST_TAG_LAT || test == TEST_TAG_RATE || test == TEST_TAG_BW;
+}
+
+/* ---- answering -------------------------------------------------------------------------------------------- */
+
+static void cancel_all(struct responder *r) {
+    for (int i = 0; i < WINDOW; i++) {
+        weft_request_t *request = r->receives[i].request;
+        r->receives[i].request = NULL;
+        if (request) weft_request_cancel(request);
+    }
+}
+
+/* All that was announced is here, and no receive is left. */
+static void maybe_finish(struct responder *r) {
+    if (r->received < r->expected) return;
+    if (r->n_posted > 0) {
+        cancel_all(r); /* each comes back with WEFT_ERR_CANCELLED */
+        return;
+    }
+    r->expected = UINT64_MAX;
+    perf_answer(r->p, &(struct perf_answer){.count = r->received});
+}
+
+static void reply(struct responder *r) {
+    weft_iov_t iov = {r->buffer, r->size};
+    perf_must(r->tags ? weft_tag_send(r->p->asker, TAG_PONG, &iov, 1, NULL)
+                      : weft_am_send(r->p->asker, AM_PONG, NULL, 0, &iov, 1, NULL),
+              "pong");
+}
+
+static void on_tag(weft_status_t status, void *arg);
+
+/* Posts one receive again and again while messages are there already. */
+static void post(struct responder *r, struct receive *rx) {
+    weft_iov_t iov = {r->buffer, r->size};
+    weft_op_t op = {.done = on_tag, .arg = rx, .request_p = &rx->request};
+    weft_status_t st;
+    while ((st = weft_tag_recv(r->p->worker, TAG_PING, UINT64_MAX, &iov, 1, NULL, &op)) == WEFT_OK) {
+        r->received++;
+        if (r->echo) reply(r);
+    }
+    perf_must(st, "receive");
+    r->n_posted++;
+}
+
+static void on_tag(weft_status_t status, void *arg) {
+    struct receive *rx = arg;
+    struct responder *r = &responder;
+    rx->request = NULL;
+    r->n_posted--;
+    if (status != WEFT_ERR_CANCELLED) {
+        perf_must(status, "receive");
+        r->received++;
+        if (r->echo) reply(r);
+        if (r->received < r->expected) post(r, rx);
+    }
+    if (r->received >= r->expected) maybe_finish(r);
+}
+
+static void begin(struct perf *p, const struct perf_order *order) {
+    struct responder *r = &responder;
+    if (order->size > MAX_SIZE) perf_die("size", WEFT_ERR_TOO_BIG);
+    if (order->size > r->room) {
+        void *more = realloc(r->buffer, order->size);
+        if (!more) perf_die("buffer", WEFT_ERR_NO_MEMORY);
+        memset((char *)more + r->room, 0, order->size - r->room);
+        r->buffer = more;
+        r->room = order->size;
+    }
+    r->p = p;
+    r->size = order->size;
+    r->received = 0;
+    r->expected = UINT64_MAX;
+    r->tags = is_tagged(order->test);
+    r->echo = perf_tests[order->test].flags & PERF_HALVED;
+    int n = !r->tags ? 0 : r->echo ? 1 : WINDOW;
+    for (int i = 0; i < n; i++) post(r, &r->receives[i]);
+    perf_answer(p, &(struct perf_answer){0});
+}
+
+static void end(struct perf *p, const struct perf_order *order) {
+    (void)p;
+    responder.expected = order->count;
+    maybe_finish(&responder);
+}
+
+static void took(struct responder *r) {
+    r->received++;
+    if (r->echo) reply(r);
+    if (r->received >= r->expected) maybe_finish(r);
+}
+
+static void on_payload(weft_status_t status, void *arg) {
+    perf_must(status, "payload");
+    took(arg);
+}
+
+/* A payload that waits at the sender is fetched; one that came along is done with. */
+static void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct responder *r = arg;
+    (void)ep;
+    if (am->data || am->len == 0) {
+        took(r);
+        return;
+    }
+    if (am->len > r->room) perf_die("message", WEFT_ERR_TOO_BIG);
+    weft_iov_t iov = {r->buffer, am->len};
+    weft_status_t st = weft_am_recv(am, &iov, 1, &(weft_op_t){.done = on_payload, .arg = r});
+    perf_must(st, "payload");
+    if (st == WEFT_OK) took(r);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------ */
+
+static void on_pong_payload(weft_status_t status, void *arg) {
+    (void)arg;
+    perf_must(status, "pong");
+    pongs++;
+}
+
+static void on_pong(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    (void)ep;
+    (void)arg;
+    if (am->data || am->len == 0) {
+        pongs++;
+        return;
+    }
+    weft_iov_t iov = {in.base, am->len};
+    if (weft_am_recv(am, &iov, 1, &(weft_op_t){.done = on_pong_payload}) == WEFT_OK) pongs++;
+}
+
+static void on_sent(weft_status_t status, void *arg) {
+    (void)arg;
+    perf_must(status, "send");
+    in_progress--;
+}
+
+static void am_round_trips(struct perf *p, uint64_t n) {
+    for (uint64_t before = pongs; n > 0; n--, before++) {
+        perf_must(weft_am_send(p->ep, AM_PING, NULL, 0, &out, 1, NULL), "ping");
+        while (pongs == before) perf_turn(p);
+    }
+}
+
+static void tag_round_trips(struct perf *p, uint64_t n) {
+    const weft_op_t op = {.done = on_pong_payload};
+    for (uint64_t before = pongs; n > 0; n--, before++) {
+        weft_status_t st = weft_tag_recv(p->worker, TAG_PONG, UINT64_MAX, &in, 1, NULL, &op);
+        perf_must(st, "receive");
+        if (st == WEFT_OK) pongs++;
+        perf_must(weft_tag_send(p->ep, TAG_PING, &out, 1, NULL), "ping");
+        while (pongs == before) perf_turn(p);
+    }
+}
+
+static void am_stream(struct perf *p, uint64_t n) {
+    const weft_op_t op = {.done = on_sent};
+    for (; n > 0; n--) {
+        weft_status_t st = weft_am_send(p->ep, AM_STREAM, NULL, 0, &out, 1, &op);
+        if (st == WEFT_OK) continue;
+        perf_must(st, "send");
+        in_progress++;
+        while (in_progress >= WINDOW) perf_turn(p);
+    }
+}
+
+static void tag_stream(struct perf *p, uint64_t n) {
+    const weft_op_t op = {.done = on_sent};
+    for (; n > 0; n--) {
+        weft_status_t st = weft_tag_send(p->ep, TAG_PING, &out, 1, &op);
+        if (st == WEFT_OK) continue;
+        perf_must(st, "send");
+        in_progress++;
+        while (in_progress >= WINDOW) perf_turn(p);
+    }
+}
+
+/* Of a stream as many as the window may be posted at once, which is no time that one takes. */
+static struct perf_loop loop_of(enum perf_test test) {
+    switch (test) {
+    case TEST_AM_LAT:
+    case TEST_WAIT_LAT: return (struct perf_loop){am_round_trips, 1, NULL};
+    case TEST_TAG_LAT: return (struct perf_loop){tag_round_trips, 1, NULL};
+    case TEST_TAG_RATE:
+    case TEST_TAG_BW: return (struct perf_loop){tag_stream, WINDOW, NULL};
+    default: return (struct perf_loop){am_stream, WINDOW, NULL};
+    }
+}
+
+static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
+    struct perf_loop loop = loop_of(p->options.test);
+    out = (weft_iov_t){p->out, size};
+    in = (weft_iov_t){p->in, size};
+    perf_ask(p, &(struct perf_order){.command = PERF_BEGIN, .size = size});
+    perf_loop(p, size, &loop, result_p);
+    while (in_progress > 0) perf_turn(p);
+}
+
+static void prepare(struct perf *p) {
+    responder.expected = UINT64_MAX;
+    perf_must(weft_am_handler_set(p->worker, AM_PING, on_message, &responder), "handler");
+    perf_must(weft_am_handler_set(p->worker, AM_STREAM, on_message, &responder), "handler");
+    perf_must(weft_am_handler_set(p->worker, AM_PONG, on_pong, p), "handler");
+}
+
+extern const struct perf_family perf_messages;
+const struct perf_family perf_messages = {.prepare = prepare, .measure = measure, .begin = begin, .end = end};
