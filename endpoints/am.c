@@ -2,8 +2,8 @@
 #include <reactor/counters.h>
 
 #include "arrival.h"
+#include "layout.h"
 #include "posted.h"
-#include "rendezvous.h"
 #include "thread.h"
 
 /* ---- out */
@@ -25,6 +25,10 @@ static struct message am_message(const struct weft_ep *ep, unsigned id, const vo
                             .len = len};
 }
 
+static weft_status_t too_big(size_t len) {
+    return weft__fail(WEFT_ERR_TOO_BIG, "%zu bytes are more than one message of this transport", len);
+}
+
 /* The queued form: the peer's half is known by now. */
 static weft_status_t advance_am(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
@@ -32,13 +36,16 @@ static weft_status_t advance_am(struct weft_request *req) {
     if (req->peer_id) return weft__advance_pieces(req);
     struct message m = am_message(ep, req->am_id, req->header, req->header_len, req->iov, req->n_iov, req->len);
     weft_status_t st;
-    switch (weft__protocol(ep->link, &m, req->flags)) {
+    enum protocol protocol = weft__protocol(ep->link, &m, req->flags);
+    switch (req->layout ? weft__layout_protocol(protocol) : protocol) {
+    case PROTOCOL_PACK: st = weft__send_packed(lane, &m, req); break;
     case PROTOCOL_COPY: st = weft__send_copy(ep->link, lane, &m); break;
     case PROTOCOL_BORROW:
         st = weft__send_borrow(ep->link, lane, &m, req);
         if (st == WEFT_IN_PROGRESS) weft__request_lend(req);
         break;
     default:
+        if (req->flags & WEFT_AM_EAGER) return too_big(req->len);
         st = weft__request_name(req);
         if (st == WEFT_OK) st = weft__send_offer(req, lane);
         if (st == WEFT_OK) {
@@ -64,7 +71,7 @@ static weft_status_t am_request(struct weft_ep *ep, unsigned id, const void *hea
                                 struct weft_request **req_p) {
     struct weft_request *req = weft__request_new(ep->worker, &weft__am_offer_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_iov(req, iov, n_iov);
+    weft_status_t st = weft__request_memory(req, iov, n_iov, op, false);
     if (st == WEFT_OK && header_len) {
         req->header = weft__alloc(req, header_len, "header");
         if (!req->header) st = WEFT_ERR_NO_MEMORY;
@@ -102,12 +109,12 @@ static weft_status_t am_submit(struct weft_ep *ep, unsigned id, const void *head
 
 static weft_status_t am_send_ready(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
                                    const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    if (__builtin_expect(op && op->layout, 0)) return am_submit(ep, id, header, header_len, iov, n_iov, op);
     struct link *link = ep->link;
     struct message m = am_message(ep, id, header, header_len, iov, n_iov, weft__iov_len(iov, n_iov));
     uint32_t flags = op ? op->flags : 0;
     enum protocol protocol = weft__protocol(link, &m, flags);
-    if (protocol == PROTOCOL_OFFER && flags & WEFT_AM_EAGER)
-        return weft__fail(WEFT_ERR_TOO_BIG, "%zu bytes are more than one message of this transport", m.len);
+    if (protocol == PROTOCOL_OFFER && flags & WEFT_AM_EAGER) return too_big(m.len);
     if (protocol == PROTOCOL_COPY) {
         weft_status_t st = weft__send_copy(link, link->tx, &m);
         if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep);
@@ -198,22 +205,28 @@ void weft__am_offered(struct weft_ep *ep, const struct wire_rts *rts) {
     deliver(&arrival, rts->am_id, &am);
 }
 
+static weft_status_t too_short(size_t room, size_t len) {
+    return weft__fail(WEFT_ERR_TRUNCATED, "there is room for %zu bytes of %zu", room, len);
+}
+
 weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     if (!am || !am->internal || (n_iov && !iov)) return weft__fail(WEFT_ERR_INVALID_PARAM, "am or iov is NULL");
     struct am_arrival *arrival = am->internal;
-    if (weft__iov_len(iov, n_iov) < am->len)
-        return weft__fail(WEFT_ERR_TRUNCATED, "iov holds %zu bytes of %zu", weft__iov_len(iov, n_iov), am->len);
-    if (!arrival->offer) {
+    bool laid_out = op && op->layout;
+    if (!laid_out && weft__iov_len(iov, n_iov) < am->len) return too_short(weft__iov_len(iov, n_iov), am->len);
+    if (!laid_out && !arrival->offer) {
         weft__iov_scatter(iov, n_iov, 0, am->data, am->len);
         return WEFT_OK;
     }
     if (arrival->taken) return weft__fail(WEFT_ERR_EXISTS, "the payload was asked for already");
-    if (!arrival->ep->link) return weft__fail(WEFT_ERR_CLOSED, "the endpoint is lost");
+    if (arrival->offer && !arrival->ep->link) return weft__fail(WEFT_ERR_CLOSED, "the endpoint is lost");
 
     struct weft_request *req = weft__request_new(arrival->ep->worker, &weft__receive_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_iov(req, iov, n_iov);
-    if (st < 0) {
+    weft_status_t st = weft__request_memory(req, iov, n_iov, op, true);
+    if (st == WEFT_OK && req->len < am->len) st = too_short(req->len, am->len);
+    if (st == WEFT_OK && !arrival->offer) st = weft__request_scatter(req, 0, am->data, am->len);
+    if (st < 0 || !arrival->offer) {
         weft__request_discard(req);
         return st;
     }

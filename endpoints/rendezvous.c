@@ -8,6 +8,7 @@
 #include <reactor/counters.h>
 
 #include "landing.h"
+#include "layout.h"
 #include "worker.h"
 
 /* ---- the sender */
@@ -44,27 +45,15 @@ weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {
 }
 
 /* Sends one piece; WEFT_OK when it was copied, IN_PROGRESS when it is lent. */
-static weft_status_t send_piece(struct weft_request *req) {
-    struct lane *lane = req->ep->link->lane;
-    const struct iface_attr *attr = &lane->iface->attr;
-    weft_iov_t slice[8];
+static weft_status_t send_data(struct weft_request *req) {
     char head[WIRE_DATA_HEAD];
-    size_t len = req->len - req->offset;
-    if (len > attr->max_zcopy) len = attr->max_zcopy;
-    size_t room = attr->max_iov < 8 ? attr->max_iov : 8;
-    size_t n = weft__iov_slice(slice, room, req->iov, req->n_iov, req->offset, &len);
-
     weft__wire_data(head, (struct wire_data){.to = req->peer_id, .offset = req->offset});
-    req->lent.count++;
-    weft_status_t st = lane->ops->am_zcopy(lane, WIRE_DATA, head, sizeof head, slice, n, &req->lent);
-    if (st != WEFT_IN_PROGRESS) req->lent.count--;
-    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) req->offset += len;
-    return st;
+    return weft__send_piece(req, WIRE_DATA, head, sizeof head, SIZE_MAX);
 }
 
 /* A piece each turn of the queue: a large message does not keep small ones waiting. */
 weft_status_t weft__advance_pieces(struct weft_request *req) {
-    weft_status_t st = send_piece(req);
+    weft_status_t st = send_data(req);
     if (st == WEFT_NO_RESOURCE || st < 0) return st;
     if (req->offset < req->len) {
         list_remove(&req->queued);
@@ -274,9 +263,9 @@ void weft__on_data(struct lane *lane, const void *data, size_t len) {
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "data");
         return;
     }
-    weft__iov_scatter(req->iov, req->n_iov, req->offset, (const char *)data + WIRE_DATA_HEAD, n);
+    weft_status_t st = weft__request_scatter(req, req->offset, (const char *)data + WIRE_DATA_HEAD, n);
     req->offset += n;
-    if (req->offset == req->len) weft__request_finish(req, WEFT_OK);
+    if (st < 0 || req->offset == req->len) weft__request_finish(req, st);
 }
 
 void weft__on_gone(struct lane *lane, const void *data, size_t len) {

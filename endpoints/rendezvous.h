@@ -17,7 +17,7 @@ struct message {
     size_t n_iov, len;
 };
 
-enum protocol { PROTOCOL_COPY, PROTOCOL_BORROW, PROTOCOL_OFFER };
+enum protocol { PROTOCOL_COPY, PROTOCOL_BORROW, PROTOCOL_OFFER, PROTOCOL_PACK /* of a layout only */ };
 /* By the lane's limits, "rendezvous.threshold" and the flags WEFT_AM_EAGER and WEFT_AM_RENDEZVOUS. */
 enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags);
 

@@ -3,6 +3,7 @@
 #include <reactor/counters.h>
 
 #include "ep.h"
+#include "layout.h"
 #include "posted.h"
 #include "thread.h"
 
@@ -65,6 +66,7 @@ static void release(struct weft_request *req) {
     weft__timer_stop(req->worker->reactor, &req->deadline);
     if (req->id) weft__idmap_remove(&req->worker->requests, req->id);
     if (req->iov != req->iov_inline) talloc_free(req->iov);
+    if (req->layout) weft__layout_end(req);
     talloc_free(req->header);
     req->iov = req->iov_inline;
     req->header = NULL;

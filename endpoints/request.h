@@ -64,9 +64,12 @@ struct weft_request {
     weft_iov_t iov_inline[REQUEST_IOV_INLINE];
     weft_iov_t *iov; /* iov_inline, or a copy below the request */
     uint32_t n_iov;
-    size_t len;    /* bytes in iov (send), or bytes that will come (receive) */
-    size_t offset; /* bytes sent, or received */
-    size_t landing; /* bytes after them that a transport is writing there; 0: none */
+    uint32_t iov_at;       /* the piece that the last fragment ended in, and where in the message that begins: */
+    size_t iov_begin;      /* layout.c */
+    struct layout *layout; /* in place of iov, or NULL */
+    size_t len;            /* bytes in iov (send), or bytes that will come (receive) */
+    size_t offset;         /* bytes sent, or received */
+    size_t landing;        /* bytes after them that a transport is writing there; 0: none */
 
     /* Of a send: what goes before the payload. */
     uint64_t tag, tag_mask;

@@ -5,8 +5,8 @@
  */
 #include <reactor/counters.h>
 
+#include "layout.h"
 #include "posted.h"
-#include "rendezvous.h"
 
 enum { MESSAGE_COST = 64 };
 
@@ -67,13 +67,20 @@ static weft_status_t borrow(struct weft_request *req, struct lane *lane, const s
     return st;
 }
 
+static weft_status_t send_packed(struct weft_request *req, struct lane *lane, const struct message *m) {
+    weft_status_t st = weft__send_packed(lane, m, req);
+    return st == WEFT_OK ? sent(req->ep, (int64_t)m->len + MESSAGE_COST) : st;
+}
+
 static weft_status_t advance_tag(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     struct lane *lane = ep->link->lane;
     if (req->peer_id) return weft__advance_pieces(req);
     if (ep->credit < MESSAGE_COST) return wait_for_credit(req);
     struct message m = tag_message(ep, req->tag, req->iov, req->n_iov, req->len);
-    switch (tag_protocol(ep, &m, req->flags)) {
+    enum protocol protocol = tag_protocol(ep, &m, req->flags);
+    switch (req->layout ? weft__layout_protocol(protocol) : protocol) {
+    case PROTOCOL_PACK: return send_packed(req, lane, &m);
     case PROTOCOL_COPY: return send_whole(ep, lane, &m);
     case PROTOCOL_BORROW: return borrow(req, lane, &m);
     default: return offer(req, lane);
@@ -92,7 +99,7 @@ static weft_status_t tag_request(struct weft_ep *ep, uint64_t tag, const weft_io
                                  const weft_op_t *op, struct weft_request **req_p) {
     struct weft_request *req = weft__request_new(ep->worker, &weft__tag_offer_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_iov(req, iov, n_iov);
+    weft_status_t st = weft__request_memory(req, iov, n_iov, op, false);
     if (st < 0) {
         weft__request_discard(req);
         return st;
@@ -113,18 +120,24 @@ weft_status_t weft__tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_i
     return WEFT_IN_PROGRESS;
 }
 
+static weft_status_t tag_submit(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                                const weft_op_t *op) {
+    struct weft_request *req;
+    weft_status_t st = tag_request(ep, tag, iov, n_iov, op, &req);
+    if (st < 0) return st;
+    weft__link_submit(ep->link, req);
+    return WEFT_IN_PROGRESS;
+}
+
 weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
                                    const weft_op_t *op) {
-    struct weft_request *req;
+    if (__builtin_expect(op && op->layout, 0)) return tag_submit(ep, tag, iov, n_iov, op);
     struct message m = tag_message(ep, tag, iov, n_iov, weft__iov_len(iov, n_iov));
     if (ep->credit >= MESSAGE_COST && tag_protocol(ep, &m, op ? op->flags : 0) == PROTOCOL_COPY) {
         weft_status_t st = send_whole(ep, ep->link->tx, &m);
         if (__builtin_expect(st == WEFT_OK, 1) || st < 0) return st;
     }
-    weft_status_t st = tag_request(ep, tag, iov, n_iov, op, &req);
-    if (st < 0) return st;
-    weft__link_submit(ep->link, req);
-    return WEFT_IN_PROGRESS;
+    return tag_submit(ep, tag, iov, n_iov, op);
 }
 
 static weft_status_t tag_send_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
@@ -194,10 +207,14 @@ static void fill(weft_tag_info_t *info_p, uint64_t tag, size_t len, struct weft_
 
 /* A message that is all here goes to its receive. */
 static weft_status_t take_whole(struct weft_request *req, const void *bytes, size_t len) {
-    size_t room = req->len;
-    weft__iov_scatter(req->iov, req->n_iov, 0, bytes, len < room ? len : room);
+    size_t room = req->len, n = len < room ? len : room;
+    weft_status_t st = WEFT_OK;
+    if (__builtin_expect(req->layout != NULL, 0))
+        st = weft__request_scatter(req, 0, bytes, n);
+    else
+        weft__iov_scatter(req->iov, req->n_iov, 0, bytes, n);
     req->worker->count->tag_received++;
-    return len > room ? WEFT_ERR_TRUNCATED : WEFT_OK;
+    return st == WEFT_OK && len > room ? WEFT_ERR_TRUNCATED : st;
 }
 
 /* One that is offered is fetched, as much of it as fits. */
@@ -331,7 +348,7 @@ static weft_status_t receive_request(weft_worker_t *worker, const weft_iov_t *io
                                      weft_tag_info_t *info_p, const weft_op_t *op, struct weft_request **req_p) {
     struct weft_request *req = weft__request_new(worker, &weft__receive_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_iov(req, iov, n_iov);
+    weft_status_t st = weft__request_memory(req, iov, n_iov, op, true);
     if (st < 0) {
         weft__request_discard(req);
         return st;

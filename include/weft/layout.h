@@ -18,7 +18,10 @@ typedef enum weft_layout_kind { WEFT_LAYOUT_STRIDED = 1, WEFT_LAYOUT_USER } weft
 /*
  * A program's own: `iov->base` is its object and `iov->len` the count it is asked with. `start` makes the state of one
  * operation (it may be the object itself) and tells the packed length; `pack` and `unpack` move `len` bytes at `offset` of
- * the packed form, in ascending offsets without gaps; `end` comes once. A refusal (< 0) ends the operation with it.
+ * the packed form, in ascending offsets without gaps. A refusal (< 0) of `start` is the call's answer; one of `pack` or
+ * `unpack` ends the operation with it. `end` comes once for each `start` that was WEFT_OK: before `done`, or before the call
+ * returns. Without `start` the state is the object and the count is the length; `end`, and the direction that is not used, may be NULL.
+ * All run on the worker's thread and call nothing of the library.
  */
 typedef struct weft_pack_ops {
     weft_status_t (*start)(void *object, size_t count, int receives, void **state_p, size_t *len_p);

@@ -1,0 +1,208 @@
+#include "layout.h"
+
+#include <reactor/reactor.h>
+
+#include "worker.h"
+
+enum {
+    LEND_LEAST = 4096, /* blocks from this size on are lent one by one; smaller ones are cheaper packed */
+    PIECES = 8         /* of one message */
+};
+
+/* ---- its life */
+
+static weft_status_t set_strided(struct weft_request *req, const weft_layout_t *layout, char *base) {
+    weft_iov_t iov[REQUEST_IOV_INLINE];
+    size_t len;
+    if (__builtin_mul_overflow(layout->block, layout->count, &len))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu blocks of %zu bytes", layout->count, layout->block);
+    if (layout->stride == layout->block || layout->count <= 1 || len == 0)
+        return weft__request_iov(req, &(weft_iov_t){base, len}, 1);
+    if (layout->count <= REQUEST_IOV_INLINE) {
+        for (size_t i = 0; i < layout->count; i++) iov[i] = (weft_iov_t){base + i * layout->stride, layout->block};
+        return weft__request_iov(req, iov, layout->count);
+    }
+    req->layout = weft__new(req, struct layout);
+    if (!req->layout) return WEFT_ERR_NO_MEMORY;
+    *req->layout = (struct layout){.of = *layout, .base = base};
+    req->len = len;
+    return WEFT_OK;
+}
+
+static weft_status_t set_user(struct weft_request *req, const weft_layout_t *layout, const weft_iov_t *iov,
+                              bool receives) {
+    const weft_pack_ops_t *user = layout->user;
+    if (!user || (receives && !user->unpack) || (!receives && !user->pack))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the layout has no %s", receives ? "unpack" : "pack");
+    struct layout *l = weft__new(req, struct layout);
+    if (!l) return WEFT_ERR_NO_MEMORY;
+    *l = (struct layout){.of = *layout, .state = iov->base};
+    size_t len = iov->len;
+    weft_status_t st = user->start ? user->start(iov->base, iov->len, receives, &l->state, &len) : WEFT_OK;
+    if (st < 0) {
+        talloc_free(l);
+        return st;
+    }
+    req->layout = l;
+    req->len = len;
+    return WEFT_OK;
+}
+
+weft_status_t weft__layout_set(struct weft_request *req, const weft_layout_t *layout, const weft_iov_t *iov,
+                               size_t n_iov, bool receives) {
+    if (n_iov != 1) return weft__fail(WEFT_ERR_INVALID_PARAM, "n_iov is %zu: a layout begins at one base", n_iov);
+    switch (layout->kind) {
+    case WEFT_LAYOUT_STRIDED: return set_strided(req, layout, iov->base);
+    case WEFT_LAYOUT_USER: return set_user(req, layout, iov, receives);
+    default: return weft__fail(WEFT_ERR_INVALID_PARAM, "no kind of layout: %d", (int)layout->kind);
+    }
+}
+
+void weft__layout_end(struct weft_request *req) {
+    struct layout *l = req->layout;
+    req->layout = NULL;
+    if (l->of.kind == WEFT_LAYOUT_USER && l->of.user->end) l->of.user->end(l->state);
+    talloc_free(l);
+}
+
+/* ---- blocks */
+
+/* Blocks of a register's width are moved as such: calling memcpy for each would cost more than they do. */
+static void copy_block(char *to, const char *from, size_t len) {
+    switch (len) {
+    case 4: memcpy(to, from, 4); break;
+    case 8: memcpy(to, from, 8); break;
+    case 16: memcpy(to, from, 16); break;
+    default: memcpy(to, from, len);
+    }
+}
+
+/* `packed` and the blocks from `offset` on, either way. */
+static void move_strided(const struct layout *l, size_t offset, char *packed, size_t len, bool out) {
+    size_t block = l->of.block, within = offset % block;
+    char *at = l->base + offset / block * l->of.stride + within;
+    while (len) {
+        size_t n = block - within < len ? block - within : len;
+        if (out)
+            copy_block(packed, at, n);
+        else
+            copy_block(at, packed, n);
+        packed += n;
+        len -= n;
+        at += l->of.stride - within;
+        within = 0;
+    }
+}
+
+static size_t slice_strided(const struct layout *l, weft_iov_t *to, size_t room, size_t offset, size_t *len_p) {
+    size_t block = l->of.block, within = offset % block, made = 0, taken = 0;
+    char *at = l->base + offset / block * l->of.stride;
+    for (; made < room && taken < *len_p; at += l->of.stride, within = 0) {
+        size_t n = block - within < *len_p - taken ? block - within : *len_p - taken;
+        to[made++] = (weft_iov_t){at + within, n};
+        taken += n;
+    }
+    *len_p = taken;
+    return made;
+}
+
+/* ---- a request's memory */
+
+/* The piece that holds `offset`: the one where the last fragment ended, or one behind it. */
+static void seek(struct weft_request *req, size_t offset) {
+    if (offset < req->iov_begin) req->iov_at = 0, req->iov_begin = 0;
+    while (req->iov_at < req->n_iov && offset - req->iov_begin >= req->iov[req->iov_at].len)
+        req->iov_begin += req->iov[req->iov_at++].len;
+}
+
+weft_status_t weft__request_gather(struct weft_request *req, void *to, size_t offset, size_t len) {
+    struct layout *l = req->layout;
+    if (l && l->of.kind == WEFT_LAYOUT_USER) return len ? l->of.user->pack(l->state, offset, to, len) : WEFT_OK;
+    if (l) {
+        move_strided(l, offset, to, len, true);
+        return WEFT_OK;
+    }
+    seek(req, offset);
+    weft__iov_gather(to, req->iov + req->iov_at, req->n_iov - req->iov_at, offset - req->iov_begin, len);
+    return WEFT_OK;
+}
+
+weft_status_t weft__request_scatter(struct weft_request *req, size_t offset, const void *from, size_t len) {
+    struct layout *l = req->layout;
+    if (l && l->of.kind == WEFT_LAYOUT_USER) return len ? l->of.user->unpack(l->state, offset, from, len) : WEFT_OK;
+    if (l) {
+        move_strided(l, offset, (char *)(uintptr_t)from, len, false);
+        return WEFT_OK;
+    }
+    seek(req, offset);
+    weft__iov_scatter(req->iov + req->iov_at, req->n_iov - req->iov_at, offset - req->iov_begin, from, len);
+    return WEFT_OK;
+}
+
+size_t weft__request_slice(struct weft_request *req, weft_iov_t *to, size_t room, size_t offset, size_t *len_p) {
+    struct layout *l = req->layout;
+    if (l && (l->of.kind == WEFT_LAYOUT_USER || l->of.block < LEND_LEAST)) return 0;
+    if (l) return slice_strided(l, to, room, offset, len_p);
+    seek(req, offset);
+    return weft__iov_slice(to, room, req->iov + req->iov_at, req->n_iov - req->iov_at, offset - req->iov_begin,
+                           len_p);
+}
+
+/* ---- sending it packed */
+
+struct packing {
+    struct weft_request *req;
+    const void *head[2];
+    size_t head_len[2], len;
+    weft_status_t status; /* the program's refusal */
+};
+
+static size_t pack(void *to, void *arg) {
+    struct packing *p = arg;
+    size_t head = p->head_len[0] + p->head_len[1];
+    memcpy(to, p->head[0], p->head_len[0]);
+    if (p->head_len[1]) memcpy((char *)to + p->head_len[0], p->head[1], p->head_len[1]);
+    weft_status_t st = weft__request_gather(p->req, (char *)to + head, p->req->offset, p->len);
+    if (st >= 0) return head + p->len;
+    p->status = st;
+    memset(to, 0, head);
+    return head;
+}
+
+static weft_status_t send_packing(struct lane *lane, enum wire_id id, struct packing *p) {
+    weft_status_t st = lane->ops->am_bcopy(lane, (uint8_t)id, pack, p);
+    return st == WEFT_OK && p->status < 0 ? p->status : st;
+}
+
+weft_status_t weft__send_packed(struct lane *lane, const struct message *m, struct weft_request *req) {
+    struct packing packing = {
+        .req = req, .head = {&m->word, m->header}, .head_len = {sizeof m->word, m->header_len}, .len = m->len};
+    return send_packing(lane, m->id, &packing);
+}
+
+static weft_status_t send_packed_piece(struct weft_request *req, struct lane *lane, enum wire_id id,
+                                       const void *head, size_t head_len, size_t len) {
+    size_t room = lane->iface->attr.max_bcopy - head_len;
+    struct packing packing = {.req = req, .head = {head}, .head_len = {head_len}, .len = len < room ? len : room};
+    weft_status_t st = send_packing(lane, id, &packing);
+    if (st == WEFT_OK) req->offset += packing.len;
+    return st;
+}
+
+weft_status_t weft__send_piece(struct weft_request *req, enum wire_id id, const void *head, size_t head_len,
+                               size_t most) {
+    struct lane *lane = req->ep->link->lane;
+    const struct iface_attr *attr = &lane->iface->attr;
+    weft_iov_t slice[PIECES];
+    size_t left = req->len - req->offset < most ? req->len - req->offset : most;
+    size_t len = left < attr->max_zcopy ? left : attr->max_zcopy;
+    size_t n = weft__request_slice(req, slice, attr->max_iov < PIECES ? attr->max_iov : PIECES, req->offset, &len);
+    bool many = len < left && len < attr->max_bcopy / 2; /* so small that all a message may have are little of it */
+    if (n == 0 || many) return send_packed_piece(req, lane, id, head, head_len, left);
+
+    req->lent.count++;
+    weft_status_t st = lane->ops->am_zcopy(lane, (uint8_t)id, head, head_len, slice, n, &req->lent);
+    if (st != WEFT_IN_PROGRESS) req->lent.count--;
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) req->offset += len;
+    return st;
+}
