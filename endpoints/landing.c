@@ -1,6 +1,6 @@
 #include "landing.h"
 
-#include "rendezvous.h"
+#include "layout.h"
 #include "worker.h"
 
 static const land_fn land_by_id[LANE_AM_IDS] = {
@@ -40,8 +40,8 @@ bool weft__land_data(struct lane *lane, const void *head, size_t head_len, size_
     size_t n = len - WIRE_DATA_HEAD;
     if (n == 0 || n > req->len - req->offset) return false;
     to->skip = WIRE_DATA_HEAD;
-    to->n_iov = weft__iov_slice(to->iov, LAND_IOV, req->iov, req->n_iov, req->offset, &n);
-    if (n < len - WIRE_DATA_HEAD) return false; /* too many pieces */
+    to->n_iov = weft__request_slice(req, to->iov, LAND_IOV, req->offset, &n);
+    if (to->n_iov == 0 || n < len - WIRE_DATA_HEAD) return false; /* the program unpacks it, or too many pieces */
     to->landed = data_landed;
     to->arg = req;
     req->landing = n;
