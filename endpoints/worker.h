@@ -41,6 +41,13 @@ struct weft_worker {
     struct list done; /* requests whose callback is due */
     struct job complete;
     struct list free_requests;
+    struct list held_done; /* those whose callback waits for the program */
+    uint32_t tellable;     /* notices that may be told now: all, unless a thread holds them for the program */
+    weft_thread_mode_t thread_mode;
+    bool hosted; /* by a loop of the program's */
+    bool driven; /* by a thread of its own */
+    bool polled; /* which holds the callbacks for the program */
+    struct worker_thread *thread;
     _Atomic(void *) spare_posted; /* blocks for other threads' submissions */
 
     struct iface *iface[WORKER_IFACES];
