@@ -103,6 +103,7 @@ static void timer_set(struct shm_lane *lane, uint64_t ms) {
 static void stop(struct shm_lane *lane) {
     lane->am = NULL;
     lane->on_empty = NULL;
+    weft__shm_keys_end(lane, lane->status < 0 ? lane->status : WEFT_ERR_CLOSED);
     weft__shm_purge(lane);
 }
 
@@ -116,9 +117,10 @@ static void watch_empty(struct shm_lane *lane) {
     weft__shm_activate(lane);
 }
 
-/* What cannot be sent means that the peer is gone; its socket will say so. */
+/* What cannot be sent means that the peer is gone; its socket will say so. One that only does not read may still have memory
+ * of ours: it hears the hang-up. */
 static void send_or_break(struct shm_lane *lane, weft_status_t st) {
-    if (st < 0 && lane->fd >= 0) shutdown(lane->fd, SHUT_RDWR);
+    if (st < 0 && lane->fd >= 0 && errno != EAGAIN) shutdown(lane->fd, SHUT_RDWR);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {

@@ -1,4 +1,5 @@
 /* What goes over an attachment's socket: the memory of both sides with HELLO and WELCOME, and the words at the end. */
+#include "key_wire.h"
 #include "shm.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -84,7 +85,8 @@ static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello,
                  lane->loans, &lane->theirs->tail);
     ring_rx_init(&lane->rx, their_slots, hello->n_slots, their_slots + (size_t)hello->n_slots * RING_LINE,
                  hello->payload_size, lane->peer_staging.at, hello->staging_size, &lane->ours->tail);
-    lane->probe_at = hello->probe_at;
+    lane->vm_at = lane->probe_at = hello->probe_at;
+    lane->vm_probe = hello->probe;
     if (!iface->vm || !weft__shm_vm_permitted(lane, hello->probe)) lane->probe_at = 0;
     return WEFT_OK;
 }
@@ -127,6 +129,14 @@ static const unsigned event_of[] = {[SHM_HELLO] = SHM_ATTACH_EV_HELLO,
                                     [SHM_BYE] = SHM_ATTACH_EV_BYE,
                                     [SHM_QUIT] = SHM_ATTACH_EV_QUIT};
 
+/* A word about one-sided access. The attachment only looks whether it may come now. */
+static void heard_of_key(struct shm_lane *lane, const void *data, size_t len, const int *fds, int n_fds) {
+    weft__shm_step(lane, SHM_ATTACH_EV_KEY);
+    if (lane->fd < 0) return;
+    weft_status_t st = weft__shm_words_heard(lane, data, len, fds, n_fds);
+    if (st < 0) weft__shm_failed(lane, st);
+}
+
 /* Is the machine about to take this? Then the memory must be there first, or the event is another one. */
 static bool expects(const struct shm_lane *lane, enum shm_kind kind) {
     const struct fsm_machine *m = lane->fsm.port->machine;
@@ -143,6 +153,7 @@ static void heard(struct shm_lane *lane, const void *data, size_t len, const int
         weft__shm_failed(lane, st);
         return;
     }
+    if (kind == SHM_BYE || kind == SHM_QUIT) weft__shm_parted(lane);
     if (lane->status == WEFT_OK && expects(lane, kind)) lane->status = kind >= SHM_NO ? status : WEFT_OK;
     weft__shm_step(lane, event_of[kind]);
 }
@@ -155,17 +166,20 @@ void weft__shm_read(struct watch *watch, int events) {
         char room[CMSG_SPACE(8 * sizeof(int))];
     } control;
     int fds[SHM_N_FDS];
+    if (events & WATCH_WRITE) weft__shm_words_flush(lane);
     struct iovec iov = {data, sizeof data};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t n = recvmsg(lane->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
+        weft__shm_parted(lane);
         if (lane->status == WEFT_OK) lane->status = WEFT_ERR_PEER_FAILED;
         weft__shm_step(lane, SHM_ATTACH_EV_LOST);
         return;
     }
     int n_fds = fds_of(&m, fds);
-    heard(lane, data, (size_t)n, fds, m.msg_flags & MSG_CTRUNC ? -1 : n_fds);
+    bool of_key = weft__shm_is_key_word(data, (size_t)n);
+    (of_key ? heard_of_key : heard)(lane, data, (size_t)n, fds, m.msg_flags & MSG_CTRUNC ? -1 : n_fds);
     for (int i = 0; i < n_fds && i < SHM_N_FDS; i++) close(fds[i]);
 }
 
@@ -175,6 +189,7 @@ void weft__shm_release(struct shm_lane *lane) {
     weft__timer_stop(r, &lane->timer);
     if (lane->watch.events) weft__watch_stop(r, &lane->watch);
     if (lane->death.events) weft__watch_stop(r, &lane->death);
+    weft__shm_grants_part(lane);
     if (lane->fd >= 0) close(lane->fd);
     if (lane->pid_fd >= 0) close(lane->pid_fd);
     if (lane->peer_event_fd >= 0) close(lane->peer_event_fd);

@@ -206,6 +206,7 @@ static void iface_free(struct shm_iface *iface) {
 static void iface_close(struct iface *i) {
     struct shm_iface *iface = (struct shm_iface *)i;
     if (iface->own) listener_close(iface->own);
+    weft__shm_md_close(iface);
     weft__poller_remove(i->reactor, &iface->poller);
     iface_free(iface);
     weft__bury(i->reactor, iface);
@@ -218,6 +219,9 @@ static const struct iface_ops ops = {.address = address,
                                      .listen = listen_uri,
                                      .listener_uri = listener_uri,
                                      .listener_close = listener_close,
+                                     .mem_register = weft__shm_mem_register,
+                                     .mem_revoke = weft__shm_mem_revoke,
+                                     .key_pack = weft__shm_key_pack,
                                      .close = iface_close};
 
 static uint32_t power_below(uint64_t size, uint32_t least, uint32_t most) {
@@ -242,9 +246,11 @@ static struct iface_attr attributes(const struct shm_iface *iface) {
                                .max_zcopy = SHM_ZCOPY,
                                .max_zcopy_header = SHM_ZCOPY_HEADER,
                                .max_iov = SHM_IOV,
+                               .packs_in_place = true,
                                .latency_ns = 80,
                                .bandwidth = 15e9,
-                               .overhead_ns = 10};
+                               .overhead_ns = 10,
+                               .message_rate = 50e6};
 }
 
 static bool membarriers(void) {
@@ -266,6 +272,7 @@ static weft_status_t set_up(struct shm_iface *iface) {
     if (st == WEFT_OK)
         st = weft__segment_create(&iface->bell_segment, "weft-doorbell", sizeof(struct doorbell), SEGMENT_COMMON);
     if (st == WEFT_OK) st = weft__shm_staging_open(iface);
+    if (st == WEFT_OK) st = weft__shm_md_open(iface);
     if (st < 0) return st;
     iface->bell = iface->bell_segment.at;
     iface->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -298,6 +305,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     }
     iface->vm = weft__shm_vm_pays(iface, weft__setting_str(weft__reactor_context(r), SETTING_SHM_COPY));
     iface->iface.attr = attributes(iface);
+    weft__shm_md_attributes(iface, &iface->iface.attr);
     weft__poller_add(r, &iface->poller);
     *iface_p = &iface->iface;
     return WEFT_OK;

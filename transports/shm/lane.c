@@ -158,6 +158,7 @@ const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
                                           .pending_add = pending_add,
                                           .pending_remove = pending_remove,
                                           .bulk_get = weft__shm_bulk_get,
+                                          SHM_RMA_OPS,
                                           .close = weft__shm_close,
                                           .describe = describe};
 
@@ -165,6 +166,7 @@ const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
 
 #define ANSWERING(state, answer)                                                     \
     LANE_ALL_ANSWER(state, answer)                                                   \
+    LANE_RMA_ANSWER(state, answer)                                                   \
     const struct lane_ops weft__shm_ops_##state = {.am_short = state##_short,        \
                                                    .am_bcopy = state##_bcopy,        \
                                                    .am_zcopy = state##_zcopy,        \
@@ -172,6 +174,8 @@ const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
                                                    .pending_add = pending_add,       \
                                                    .pending_remove = pending_remove, \
                                                    .bulk_get = state##_bulk_get,     \
+                                                   LANE_RMA_OPS(state),              \
+                                                   .key_close = weft__shm_key_close, \
                                                    .close = weft__shm_close,         \
                                                    .describe = describe};
 ANSWERING(dialing, WEFT_NO_RESOURCE)

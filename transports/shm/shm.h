@@ -99,6 +99,9 @@ struct shm_lane {
     struct segment mine, peers, peer_bell, peer_staging;
     struct ring_loan *loans;
 
+    struct shm_keys *keys;    /* one-sided access (key.h); NULL: never used */
+    uint64_t vm_at, vm_probe; /* what the peer's greeting says to look for */
+
     struct shm_bulk *bulk; /* a queue of SHM_BULKS, made when first needed */
     unsigned bulk_first, n_bulk;
     struct job bulk_job;
@@ -137,6 +140,8 @@ struct shm_iface {
     int32_t *free_chunks; /* a queue of n_free, from first_free on */
     bool *chunk_filled;
     bool chunks_wanted; /* since somebody found none */
+
+    struct shm_md *md; /* regions (key.h) */
 
     struct shm_lane **lanes; /* DOORBELL_LANES */
     unsigned n_lanes, last_index;
@@ -205,5 +210,46 @@ weft_status_t weft__shm_bulk_get(struct lane *lane, uint64_t remote, const weft_
 weft_status_t weft__shm_flush(struct lane *lane, struct completion *completion);
 void weft__shm_bulk_run(struct job *job);
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status); /* within a turn */
+
+/* words.c, key.c, grant.c: one-sided access, whose insides are in key.h */
+weft_status_t weft__shm_md_open(struct shm_iface *iface);
+void weft__shm_md_close(struct shm_iface *iface);
+void weft__shm_md_attributes(const struct shm_iface *iface, struct iface_attr *attr);
+weft_status_t weft__shm_mem_register(struct iface *i, const struct region *region, struct md_mem **mem_p);
+weft_status_t weft__shm_mem_revoke(struct md_mem *m, struct completion *completion);
+size_t weft__shm_key_pack(const struct md_mem *mem, void *to);
+void weft__shm_keys_end(struct shm_lane *lane, weft_status_t status); /* as importer: lets go of everything */
+void weft__shm_parted(struct shm_lane *lane);                         /* the peer has let go of everything */
+void weft__shm_grants_part(
+    struct shm_lane *lane); /* as owner, before the socket is closed; may keep it. Within a turn */
+void weft__shm_words_flush(struct shm_lane *lane); /* the socket has room */
+weft_status_t weft__shm_words_heard(struct shm_lane *lane, const void *data, size_t len, const int *fds, int n_fds);
+
+/* rma.c: the operations */
+weft_status_t weft__shm_put_short(struct lane *l, const void *data, size_t len, uint64_t remote,
+                                  struct lane_key *key);
+weft_status_t weft__shm_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void *, void *), void *arg,
+                                  uint64_t remote, struct lane_key *key);
+weft_status_t weft__shm_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from, uint64_t remote,
+                                  struct lane_key *key, struct completion *completion);
+weft_status_t weft__shm_get_bcopy(struct lane *l, size_t len, void (*unpack)(void *, const void *, size_t),
+                                  void *arg, uint64_t remote, struct lane_key *key, struct completion *completion);
+weft_status_t weft__shm_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to, uint64_t remote,
+                                  struct lane_key *key, struct completion *completion);
+weft_status_t weft__shm_atomic_post(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,
+                                    uint64_t remote, struct lane_key *key);
+weft_status_t weft__shm_atomic_fetch(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,
+                                     uint64_t compare, void *old_p, uint64_t remote, struct lane_key *key,
+                                     struct completion *completion);
+weft_status_t weft__shm_fence(struct lane *l);
+weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *region, const void *packed, size_t len,
+                                 struct lane_key **key_p);
+void weft__shm_key_close(struct lane_key *key);
+/* The fields of lane_ops for these. */
+#define SHM_RMA_OPS                                                                                           \
+    .put_short = weft__shm_put_short, .put_bcopy = weft__shm_put_bcopy, .put_zcopy = weft__shm_put_zcopy,     \
+    .get_bcopy = weft__shm_get_bcopy, .get_zcopy = weft__shm_get_zcopy, .atomic_post = weft__shm_atomic_post, \
+    .atomic_fetch = weft__shm_atomic_fetch, .fence = weft__shm_fence, .key_open = weft__shm_key_open,         \
+    .key_close = weft__shm_key_close
 
 #endif

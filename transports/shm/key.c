@@ -1,0 +1,290 @@
+/* The importer's side of one-sided access: a key is asked for, mapped, and let go of. */
+#include "key.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <transports/region.h>
+
+#define OF_FSM(m)  ((struct shm_key *)((char *)(m)-offsetof(struct shm_key, fsm)))
+#define OF_KEY(k)  ((struct shm_key *)(k))
+#define KEY_OF(w)  ((struct shm_key *)((char *)(w)-offsetof(struct shm_key, word)))
+#define LANE_OF(k) ((struct shm_lane *)(k)->key.lane)
+
+#define FSM_NAME   shm_key
+#define FSM_PREFIX SHM_KEY
+#define FSM_STARTS 1 << SHM_KEY_WAITING | 1 << SHM_KEY_REFUSED
+#include <fsm/define.h>
+
+static void shm_key_act_ask(struct fsm *m) {
+    fsm_effect(m, SHM_KEY_FX_SEND_WANT);
+}
+
+static void shm_key_act_serve(struct fsm *m) {
+    fsm_effect(m, SHM_KEY_FX_SERVE);
+}
+
+static void shm_key_act_give_back(struct fsm *m) {
+    fsm_effect(m, SHM_KEY_FX_SEND_DROP);
+    fsm_effect(m, SHM_KEY_FX_REFUSE);
+}
+
+static void shm_key_act_refuse(struct fsm *m) {
+    fsm_effect(m, SHM_KEY_FX_REFUSE);
+}
+
+/* No operation is under way between two turns: each is over when its call returns. */
+static void shm_key_act_let_go(struct fsm *m) {
+    fsm_effect(m, SHM_KEY_FX_UNMAP);
+    fsm_effect(m, SHM_KEY_FX_REFUSE);
+    fsm_effect(m, SHM_KEY_FX_SEND_DROP);
+}
+
+static void shm_key_act_close(struct fsm *m) {
+    fsm_effect(m, SHM_KEY_FX_UNMAP);
+    fsm_effect(m, SHM_KEY_FX_SEND_DROP);
+    fsm_effect(m, SHM_KEY_FX_FREE);
+}
+
+static void shm_key_act_down(struct fsm *m) {
+    fsm_effect(m, SHM_KEY_FX_UNMAP);
+    fsm_effect(m, SHM_KEY_FX_DOWN);
+}
+
+static void shm_key_act_gone(struct fsm *m) {
+    fsm_effect(m, SHM_KEY_FX_FREE);
+}
+
+/* Granted after it was closed. */
+static void shm_key_act_release(struct fsm *m) {
+    fsm_effect(m, SHM_KEY_FX_UNMAP);
+    fsm_effect(m, SHM_KEY_FX_SEND_DROP);
+    fsm_effect(m, SHM_KEY_FX_FREE);
+}
+
+/* ---- effects ------------------------------------------------------------------------------------------------------- */
+
+static void unmap(struct shm_key *key) {
+    if (key->map) munmap(key->map, key->map_len);
+    key->map = NULL;
+    key->key.local = NULL;
+    key->key.caps = 0;
+}
+
+static void serve(struct shm_key *key) {
+    bool mapped = key->map != NULL;
+    key->key.status = WEFT_OK;
+    key->key.how = mapped ? "mapped" : "process_vm";
+    key->key.caps = rights_caps(key->key.region.rights, CAP_PUT | CAP_GET | (mapped ? CAP_ATOMIC : 0u));
+}
+
+/* What the owner will never grant is an error; what cannot be had now goes by messages. */
+static void refuse(struct shm_key *key) {
+    bool final = key->why == WEFT_ERR_REVOKED || key->why == WEFT_ERR_INVALID_PARAM;
+    key->key.status = final ? key->why : WEFT_NO_RESOURCE;
+    key->key.how = weft_status_name(key->why);
+    key->key.caps = 0;
+}
+
+static void key_free(struct shm_key *key) {
+    *key->at = key->next;
+    if (key->next) key->next->at = key->at;
+    key->next = NULL;
+    key->at = &key->next;
+    if (!key->word.queued) weft__bury(key->key.lane->iface->reactor, key);
+}
+
+/* What it had to say is said. */
+void weft__shm_key_said(struct shm_lane *lane, struct shm_key *key) {
+    if (key->fsm.state == SHM_KEY_GONE) weft__bury(lane->lane.iface->reactor, key);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct shm_key *key = OF_FSM(m);
+    switch ((enum shm_key_effect)effect) {
+    case SHM_KEY_FX_SEND_WANT: weft__shm_say(LANE_OF(key), &key->word, SHM_WANT); break;
+    case SHM_KEY_FX_SEND_DROP: weft__shm_say(LANE_OF(key), &key->word, SHM_DROP); break;
+    case SHM_KEY_FX_SERVE: serve(key); break;
+    case SHM_KEY_FX_UNMAP: unmap(key); break;
+    case SHM_KEY_FX_REFUSE: refuse(key); break;
+    case SHM_KEY_FX_DOWN: key->key.status = key->why; break;
+    case SHM_KEY_FX_FREE: key_free(key); break;
+    case SHM_KEY_N_EFFECTS: break;
+    }
+}
+
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct shm_lane *lane = LANE_OF(OF_FSM(m));
+    weft__log_limited(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_WARN, "shm",
+                      "key %u of pid %d: %s in state %s", m->id, (int)lane->pid,
+                      m->port->machine->event_name[event], fsm_state_name(m));
+    lane->keys->fault = why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL;
+}
+
+static const struct fsm_port port = {&weft__shm_key_machine, on_effect, on_fail};
+
+/* ---- asking -------------------------------------------------------------------------------------------------------- */
+
+size_t weft__shm_key_word(const struct shm_key *key, void *to) {
+    const struct remote_region *r = &key->key.region;
+    struct shm_want want = {.head = {SHM_MAGIC, SHM_VERSION, key->word.kind, 0},
+                            .serial = key->serial,
+                            .region = r->id,
+                            .epoch = r->epoch,
+                            .rights = r->rights,
+                            .base = r->base,
+                            .len = r->len,
+                            .ways = key->ways};
+    struct shm_serial drop = {.head = want.head, .serial = key->serial};
+    memcpy(want.token, r->token, sizeof want.token);
+    bool asks = key->word.kind == SHM_WANT;
+    memcpy(to, asks ? (const void *)&want : &drop, asks ? sizeof want : sizeof drop);
+    return asks ? sizeof want : sizeof drop;
+}
+
+static void ask_on(struct shm_keys *keys) {
+    while (keys->n_asked < SHM_ASKS && keys->waiting.first) {
+        struct shm_key *key = KEY_OF(keys->waiting.first);
+        weft__shm_words_remove(&keys->waiting, &key->word);
+        keys->n_asked++;
+        fsm_step(&key->fsm, SHM_KEY_EV_ASK);
+    }
+}
+
+/* Why a key that can be reached in none of these ways is not even asked for. */
+static const char *why_not(uint32_t ways, const struct shm_md *md) {
+    if (ways == 0) return "the owner offers no memory";
+    if ((ways & md->ways) == 0) return "not by shm.rma";
+    return "the kernel does not permit process_vm";
+}
+
+static uint32_t ways_to(struct shm_lane *lane, struct shm_keys *keys, uint32_t offered) {
+    uint32_t ways = offered & shm_iface(lane)->md->ways;
+    if (ways & SHM_WAY_VM && !weft__shm_vm_allowed(lane, keys)) ways &= ~(uint32_t)SHM_WAY_VM;
+    return ways;
+}
+
+weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *region, const void *packed, size_t len,
+                                 struct lane_key **key_p) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    uint32_t offered = weft__shm_key_ways(packed, len);
+    if (region->base + region->len < region->base || region->rights == 0 ||
+        region->rights & ~(unsigned)WEFT_MEM_ALL)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "shm: not a key");
+    struct shm_keys *keys = weft__shm_keys_of(lane);
+    struct shm_key *key = keys ? weft__new(lane, struct shm_key) : NULL;
+    if (!key) return WEFT_ERR_NO_MEMORY;
+    key->key = (struct lane_key){.lane = l, .region = *region, .status = WEFT_NO_RESOURCE, .how = "asked for"};
+    key->serial = ++keys->last_serial;
+    key->ways = ways_to(lane, keys, offered);
+    key->next = keys->keys;
+    key->at = &keys->keys;
+    if (key->next) key->next->at = &key->next;
+    keys->keys = key;
+    fsm_init(&key->fsm, &port, key->ways ? SHM_KEY_WAITING : SHM_KEY_REFUSED, key->serial);
+    if (key->ways)
+        weft__shm_words_add(&keys->waiting, &key->word);
+    else
+        key->key.how = why_not(offered, shm_iface(lane)->md);
+    ask_on(keys);
+    *key_p = &key->key;
+    return WEFT_OK;
+}
+
+void weft__shm_key_close(struct lane_key *k) {
+    struct shm_key *key = OF_KEY(k);
+    weft__shm_words_remove(&LANE_OF(key)->keys->waiting, &key->word);
+    fsm_step(&key->fsm, SHM_KEY_EV_CLOSE);
+}
+
+/* The lane sends and receives no more; its memory, and with it the keys, stays until `closed`. */
+void weft__shm_keys_end(struct shm_lane *lane, weft_status_t status) {
+    struct shm_keys *keys = lane->keys;
+    if (!keys) return;
+    while (keys->waiting.first) weft__shm_words_remove(&keys->waiting, keys->waiting.first);
+    while (keys->words.first) {
+        struct shm_word *word = keys->words.first;
+        weft__shm_words_remove(&keys->words, word);
+        if (word->kind == SHM_DROP) weft__shm_key_said(lane, KEY_OF(word));
+    }
+    for (struct shm_key *key = keys->keys, *next; key; key = next) {
+        next = key->next;
+        key->why = status;
+        fsm_step(&key->fsm, SHM_KEY_EV_LOST);
+    }
+}
+
+/* ---- answers -------------------------------------------------------------------------------------------------------- */
+
+static struct shm_key *find(const struct shm_keys *keys, uint32_t serial) {
+    struct shm_key *key = keys->keys;
+    while (key && key->serial != serial) key = key->next;
+    return key;
+}
+
+/* Bytes that go with a page of this file: mappings begin and end there. */
+static uint64_t page_of(const struct stat *st) {
+    uint64_t page = (uint64_t)st->st_blksize;
+    return page > SHM_PAGE && (page & (page - 1)) == 0 ? page : SHM_PAGE;
+}
+
+/* The owner may lie about its memory, but not make us fault: it can neither be short of what it says, nor shrink. */
+static weft_status_t map(struct shm_key *key, int fd, uint64_t offset) {
+    const struct remote_region *r = &key->key.region;
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 ||
+        !region_covers(0, (uint64_t)st.st_size, offset, r->len))
+        return weft__fail(WEFT_ERR_REJECTED, "shm: the peer's region is not sealed, or not as large as it says");
+    uint64_t page = page_of(&st), from = offset & ~(page - 1), lead = offset - from;
+    size_t len = (lead + r->len + page - 1) & ~(page - 1);
+    int writable = r->rights & (WEFT_MEM_WRITE | WEFT_MEM_ATOMIC) ? PROT_WRITE : 0;
+    void *at = mmap(NULL, len, PROT_READ | writable, MAP_SHARED, fd, (off_t)from);
+    if (at == MAP_FAILED)
+        return weft__fail(weft__errno_status(errno), "shm: mmap of a region: %s", strerror(errno));
+    madvise(at, len, MADV_DONTFORK); /* a child would keep it beyond a revocation */
+    key->map = at;
+    key->map_len = len;
+    key->key.local = (char *)at + lead;
+    return WEFT_OK;
+}
+
+static weft_status_t take(struct shm_key *key, const struct shm_grant_word *grant, const int *fds, int n_fds) {
+    if (!(grant->way & key->ways)) return WEFT_ERR_PROTOCOL;
+    if (grant->way == SHM_WAY_VM) return WEFT_OK;
+    if (n_fds == 0) return weft__fail(WEFT_ERR_NO_FDS, "shm: a grant came without its memory");
+    return n_fds == 1 ? map(key, fds[0], grant->offset) : WEFT_ERR_PROTOCOL;
+}
+
+/* Is the machine about to take a grant? Then the memory must be there first, or the event is another one. */
+static bool expects_grant(const struct shm_key *key) {
+    return weft__shm_key_machine.cells[SHM_KEY_EV_GRANT * SHM_KEY_N_STATES + key->fsm.state].verb == FSM_DO;
+}
+
+static unsigned event_of(struct shm_key *key, const struct shm_key_word *word, const int *fds, int n_fds) {
+    switch (word->kind) {
+    case SHM_GRANT:
+        key->why = expects_grant(key) ? take(key, &word->grant, fds, n_fds) : WEFT_ERR_PROTOCOL;
+        return key->why < 0 ? SHM_KEY_EV_USELESS : SHM_KEY_EV_GRANT;
+    case SHM_DENY: key->why = word->status; return SHM_KEY_EV_DENY;
+    default: key->why = WEFT_ERR_REVOKED; return SHM_KEY_EV_REVOKE;
+    }
+}
+
+void weft__shm_key_heard(struct shm_lane *lane, const struct shm_key_word *word, const int *fds, int n_fds) {
+    struct shm_keys *keys = lane->keys;
+    struct shm_key *key = find(keys, word->serial);
+    if (!key) {
+        /* A REVOKE and our DROP may pass each other; an answer to nothing is none. */
+        if (word->kind != SHM_REVOKE || word->serial > keys->last_serial) keys->fault = WEFT_ERR_PROTOCOL;
+        return;
+    }
+    unsigned event = event_of(key, word, fds, n_fds);
+    if (key->why == WEFT_ERR_PROTOCOL) keys->fault = WEFT_ERR_PROTOCOL;
+    fsm_step(&key->fsm, event);
+    if (word->kind == SHM_REVOKE || keys->fault < 0) return;
+    keys->n_asked--;
+    ask_on(keys);
+}

@@ -1,0 +1,95 @@
+/* One-sided operations on granted memory that is not mapped: the kernel copies, where it permits that. */
+#include "key.h"
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <transports/pieces.h>
+
+enum { BATCH = 128, SMALL_BLOCK = 1024 };
+
+/* Probed once for each lane: what the peer's greeting says must stand where it says. */
+bool weft__shm_vm_allowed(struct shm_lane *lane, struct shm_keys *keys) {
+    uint64_t found = 0;
+    struct iovec here = {&found, sizeof found}, there = {(void *)(uintptr_t)lane->vm_at, sizeof found};
+    if (keys->vm) return keys->vm > 0;
+    bool read = process_vm_readv(lane->pid, &here, 1, &there, 1, 0) == sizeof found;
+    keys->vm = read && found == lane->vm_probe ? 1 : -1;
+    return keys->vm > 0;
+}
+
+char *weft__shm_bounce(struct shm_lane *lane) {
+    struct shm_md *md = shm_iface(lane)->md;
+    if (!md->bounce) md->bounce = weft__alloc(shm_iface(lane), SHM_RMA_BCOPY, "shm bounce");
+    return md->bounce;
+}
+
+/* While its socket stands the peer lives, so its pid is its own. A child of its own may keep the socket, but not the pidfd. */
+static bool peer_lives(const struct shm_lane *lane) {
+    struct pollfd look[2] = {{lane->fd, POLLRDHUP, 0}, {lane->pid_fd, POLLIN, 0}};
+    return poll(look, 2, 0) <= 0;
+}
+
+static weft_status_t failed(ssize_t n) {
+    weft_status_t st = n < 0 && errno == ESRCH ? WEFT_ERR_PEER_FAILED : WEFT_ERR_IO;
+    return weft__fail(st, "shm: process_vm: %s", n < 0 ? strerror(errno) : "nothing is there");
+}
+
+/* Before a write the peer must live, so that nobody else's memory is written; after a read, so that it was the peer's. */
+static weft_status_t copy(const struct shm_lane *lane, bool put, const struct iovec *iov, size_t n, uint64_t remote,
+                          size_t len) {
+    struct iovec there = {(void *)(uintptr_t)remote, len};
+    if (put && !peer_lives(lane)) return WEFT_ERR_PEER_FAILED;
+    ssize_t done = put ? process_vm_writev(lane->pid, iov, n, &there, 1, 0)
+                       : process_vm_readv(lane->pid, iov, n, &there, 1, 0);
+    if (done != (ssize_t)len) return failed(done);
+    return put || peer_lives(lane) ? WEFT_OK : WEFT_ERR_PEER_FAILED;
+}
+
+static weft_status_t copy_blocks(const struct shm_lane *lane, bool put, const struct rma_piece *p,
+                                 uint64_t remote) {
+    struct iovec iov[BATCH];
+    char *block = p->base;
+    for (size_t left = p->count; left;) {
+        size_t n = left < BATCH ? left : BATCH;
+        for (size_t i = 0; i < n; i++, block += p->stride) iov[i] = (struct iovec){block, p->len};
+        weft_status_t st = copy(lane, put, iov, n, remote, n * p->len);
+        if (st < 0) return st;
+        remote += n * p->len;
+        left -= n;
+    }
+    return WEFT_OK;
+}
+
+/* Many small blocks go together through a buffer: the kernel's work is by block. */
+static weft_status_t copy_bounced(struct shm_lane *lane, bool put, struct rma_piece p, uint64_t remote) {
+    char *bounce = weft__shm_bounce(lane);
+    size_t most = SHM_RMA_BCOPY / p.len;
+    if (!bounce) return WEFT_ERR_NO_MEMORY;
+    for (size_t left = p.count; left;) {
+        p.count = left < most ? left : most;
+        size_t len = p.count * p.len;
+        if (put) pieces_gather(bounce, &p, 1);
+        weft_status_t st = copy(lane, put, &(struct iovec){bounce, len}, 1, remote, len);
+        if (st < 0) return st;
+        if (!put) pieces_scatter(&p, 1, bounce);
+        p.base = (char *)p.base + p.count * p.stride;
+        remote += len;
+        left -= p.count;
+    }
+    return WEFT_OK;
+}
+
+weft_status_t weft__shm_vm_copy(struct lane *l, bool put, const struct rma_piece *pieces, size_t n,
+                                uint64_t remote) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    for (size_t i = 0; i < n; i++) {
+        const struct rma_piece *p = &pieces[i];
+        if (p->len == 0 || p->count == 0) continue;
+        bool bounced = p->count > 1 && p->len < SMALL_BLOCK;
+        weft_status_t st = bounced ? copy_bounced(lane, put, *p, remote) : copy_blocks(lane, put, p, remote);
+        if (st < 0) return st;
+        remote += p->len * p->count;
+    }
+    return WEFT_OK;
+}

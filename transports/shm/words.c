@@ -1,0 +1,113 @@
+/* The words about keys on an attachment's socket: those that wait for room in it, and those that arrive. */
+#include "key.h"
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define KEY_OF(w)   ((struct shm_key *)((char *)(w)-offsetof(struct shm_key, word)))
+#define GRANT_OF(w) ((struct shm_grant *)((char *)(w)-offsetof(struct shm_grant, word)))
+
+/* ---- queues ------------------------------------------------------------------------------------------------------- */
+
+void weft__shm_words_init(struct shm_words *words) {
+    words->first = NULL;
+    words->last = &words->first;
+}
+
+void weft__shm_words_add(struct shm_words *words, struct shm_word *word) {
+    word->next = NULL;
+    word->queued = true;
+    *words->last = word;
+    words->last = &word->next;
+}
+
+void weft__shm_words_remove(struct shm_words *words, struct shm_word *word) {
+    for (struct shm_word **at = &words->first; *at; at = &(*at)->next) {
+        if (*at != word) continue;
+        *at = word->next;
+        if (!*at) words->last = at;
+        word->queued = false;
+        return;
+    }
+}
+
+struct shm_keys *weft__shm_keys_of(struct shm_lane *lane) {
+    if (lane->keys) return lane->keys;
+    lane->keys = weft__new(lane, struct shm_keys);
+    if (!lane->keys) return NULL;
+    weft__shm_words_init(&lane->keys->words);
+    weft__shm_words_init(&lane->keys->waiting);
+    return lane->keys;
+}
+
+/* ---- out ------------------------------------------------------------------------------------------------------------ */
+
+/* What the socket does not take for another reason than room is lost with it: its hang-up will be heard. */
+bool weft__shm_say_now(struct shm_lane *lane, const void *data, size_t len, int fd) {
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof fd)];
+    } control = {.head = {.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct iovec iov = {(void *)data, len};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (fd >= 0) {
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+        m.msg_control = &control;
+        m.msg_controllen = sizeof control;
+    }
+    if (lane->fd < 0 || sendmsg(lane->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
+    /* No descriptor can travel now: the peer sees that it is missing, and does without the grant. */
+    if (fd >= 0 && errno == ETOOMANYREFS) return weft__shm_say_now(lane, data, len, -1);
+    return errno != EAGAIN && errno != EINTR;
+}
+
+static bool say_word(struct shm_lane *lane, struct shm_word *word) {
+    union {
+        struct shm_want want;
+        struct shm_serial serial;
+    } message;
+    size_t len = word->kind == SHM_REVOKE ? weft__shm_grant_word(GRANT_OF(word), &message)
+                                          : weft__shm_key_word(KEY_OF(word), &message);
+    return weft__shm_say_now(lane, &message, len, -1);
+}
+
+static void watch_for_room(struct shm_lane *lane, bool wanted) {
+    int events = wanted ? WATCH_READ | WATCH_WRITE : WATCH_READ;
+    if (lane->watch.events && lane->watch.events != events)
+        weft__watch_change(lane->lane.iface->reactor, &lane->watch, events);
+}
+
+void weft__shm_words_flush(struct shm_lane *lane) {
+    struct shm_words *words = lane->keys ? &lane->keys->words : NULL;
+    while (words && words->first && say_word(lane, words->first)) {
+        struct shm_word *word = words->first;
+        weft__shm_words_remove(words, word);
+        if (word->kind == SHM_DROP) weft__shm_key_said(lane, KEY_OF(word));
+    }
+    watch_for_room(lane, words && words->first);
+}
+
+void weft__shm_say(struct shm_lane *lane, struct shm_word *word, uint8_t kind) {
+    word->kind = kind;
+    weft__shm_words_add(&lane->keys->words, word);
+    if (lane->keys->words.first == word) weft__shm_words_flush(lane);
+}
+
+/* ---- in --------------------------------------------------------------------------------------------------------------- */
+
+/* Behind our own good-bye only DROP has a meaning: what the peer asks for, or grants, is void. */
+weft_status_t weft__shm_words_heard(struct shm_lane *lane, const void *data, size_t len, const int *fds,
+                                    int n_fds) {
+    struct shm_key_word word;
+    struct shm_keys *keys = weft__shm_keys_of(lane);
+    weft_status_t st = weft__shm_key_decode(data, len, &word);
+    if (st < 0) return st;
+    if (!keys) return WEFT_ERR_NO_MEMORY;
+    if (!lane->am && word.kind != SHM_DROP) return WEFT_OK;
+    if (word.kind == SHM_WANT || word.kind == SHM_DROP)
+        weft__shm_grant_heard(lane, &word);
+    else
+        weft__shm_key_heard(lane, &word, fds, n_fds);
+    return keys->fault;
+}
