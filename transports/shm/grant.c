@@ -84,9 +84,13 @@ static void send_grant(struct shm_grant *grant) {
     if (lent >= 0) close(lent);
 }
 
-static void send_deny(struct shm_lane *lane, uint32_t serial, weft_status_t why) {
+bool weft__shm_deny(struct shm_lane *lane, uint32_t serial, weft_status_t why) {
     struct shm_deny deny = {{SHM_MAGIC, SHM_VERSION, SHM_DENY, 0}, serial, why};
-    if (!weft__shm_say_now(lane, &deny, sizeof deny, -1)) lane->keys->fault = WEFT_ERR_QUOTA;
+    return weft__shm_say_now(lane, &deny, sizeof deny, -1);
+}
+
+static void send_deny(struct shm_lane *lane, uint32_t serial, weft_status_t why) {
+    if (!weft__shm_deny(lane, serial, why)) lane->keys->fault = WEFT_ERR_QUOTA;
 }
 
 static void mem_free(struct shm_mem *mem) {

@@ -91,14 +91,13 @@ static void refuse(struct shm_key *key) {
 static void key_free(struct shm_key *key) {
     *key->at = key->next;
     if (key->next) key->next->at = key->at;
-    key->next = NULL;
-    key->at = &key->next;
+    key->at = NULL;
     if (!key->word.queued) weft__bury(key->key.lane->iface->reactor, key);
 }
 
-/* What it had to say is said. */
+/* What it had to say is said: if it stayed only for that, it goes. */
 void weft__shm_key_said(struct shm_lane *lane, struct shm_key *key) {
-    if (key->fsm.state == SHM_KEY_GONE) weft__bury(lane->lane.iface->reactor, key);
+    if (!key->at) weft__bury(lane->lane.iface->reactor, key);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {

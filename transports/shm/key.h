@@ -40,7 +40,7 @@ struct shm_key {
     struct lane_key key;
     struct fsm fsm;
     struct shm_word word; /* WANT or DROP; or its place among those that wait to ask */
-    struct shm_key *next, **at;
+    struct shm_key *next, **at; /* `at` NULL: freed, but for its word */
     uint32_t serial, ways;
     void *map; /* NULL: not mapped */
     size_t map_len;
@@ -112,6 +112,7 @@ void weft__shm_key_heard(struct shm_lane *lane, const struct shm_key_word *word,
 
 /* grant.c: the owner's side */
 size_t weft__shm_grant_word(const struct shm_grant *grant, void *to);
+bool weft__shm_deny(struct shm_lane *lane, uint32_t serial, weft_status_t why); /* false: it does not read */
 void weft__shm_grant_heard(struct shm_lane *lane, const struct shm_key_word *word);
 
 /* vm.c: memory that is not mapped, through the kernel */
