@@ -369,7 +369,7 @@ static void atomics_do_what_they_say(const struct subject *s) {
         struct counted c = counted();
         uint64_t old = 0, got = ~(uint64_t)0, operand = x * 3, remote = target_at(&w.t, offset);
         memcpy(&old, target_shadow(&w.t, offset), size);
-        uint64_t mask = size == 4 ? 0xffffffff : ~(uint64_t)0, compare = x & 256 ? old : old ^ 1 << (x & 31);
+        uint64_t mask = size == 4 ? 0xffffffff : ~(uint64_t)0, compare = x & 256 ? old : old ^ (uint64_t)1 << (x & 31);
         uint64_t now = after(op, old, operand, compare & mask) & mask;
         memcpy(target_shadow(&w.t, offset), &now, size);
         if (op != RMA_CSWAP && x & 1) {
