@@ -17,8 +17,12 @@ static void word(const uint8_t *p, size_t len) {
     if (weft__shm_decode(p, len, &kind, &hello, &status) != WEFT_OK) return;
     if (kind == SHM_NO) insist(status < 0 && status >= WEFT_STATUS_LAST);
     if (kind != SHM_HELLO && kind != SHM_WELCOME) return;
-    insist(hello.n_slots >= 16 && (hello.n_slots & (hello.n_slots - 1)) == 0 && hello.n_slots <= SHM_MAX_SLOTS);
-    insist(hello.payload_size >= 4096 && hello.payload_size <= SHM_MAX_PAYLOAD);
+    bool ring = hello.n_slots >= 16 && (hello.n_slots & (hello.n_slots - 1)) == 0 && hello.n_slots <= SHM_MAX_SLOTS;
+    insist(ring || (hello.n_slots == 0 && hello.payload_size == 0));
+    insist(hello.n_nodes >= 16 && hello.n_nodes <= SHM_MAX_NODES && hello.n_blocks >= 1 &&
+           hello.n_blocks <= SHM_MAX_BLOCKS);
+    insist(hello.n_slots == 0 || hello.payload_size >= 4096);
+    insist(hello.payload_size <= SHM_MAX_PAYLOAD);
     insist(hello.staging_size > 0 && hello.staging_size <= SHM_MAX_STAGING);
 }
 

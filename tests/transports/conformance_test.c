@@ -18,10 +18,18 @@ struct subject {
 #define SUBJECTS(S)           \
     S(self, PAIR_ONE_REACTOR) \
     S(shm, 0)                 \
+    S(shm_mailbox, 0)         \
     S(tcp, 0)                 \
     S(sim, PAIR_VIRTUAL)      \
     S(window, PAIR_VIRTUAL)   \
     S(storm, PAIR_VIRTUAL)
+
+/* Every lane by the mailbox. */
+static const weft_setting_t no_rings = {"shm.rings", "0"};
+static weft_status_t open_shm(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    return weft__transport_shm.open(r, params, iface_p);
+}
+static const struct transport weft__transport_shm_mailbox = {"shm", open_shm};
 
 /* Two that are not in the register: the endpoints' window around datagrams, over a fair network and over a bad one. */
 static weft_status_t open_window(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
@@ -185,7 +193,7 @@ static void begin(struct pair *p, const struct transport *transport, unsigned fl
     pattern_make();
     choose_network(transport);
     pair_clock_made = make_network;
-    pair_open(p, transport, flags);
+    pair_open_with(p, transport, flags, &no_rings, transport == &weft__transport_shm_mailbox);
 }
 static void open_pair(struct pair *p, const struct subject *s) {
     begin(p, s->transport, s->flags);

@@ -18,7 +18,9 @@ static struct shm_hello a_hello(void) {
                               .lane = 3,
                               .n_slots = 256,
                               .payload_size = 65536,
-                              .staging_size = 1 << 20};
+                              .staging_size = 1 << 20,
+                              .n_nodes = 64,
+                              .n_blocks = 4};
 }
 
 static weft_status_t decode(const void *data, size_t len) {
@@ -199,9 +201,9 @@ TEST(junk_at_the_door_is_told_why_and_turned_away) {
     close(fd);
     other = hello;
     other.target = 12345;
-    int fds[4] = {0, 1, 2, 0};
+    int fds[SHM_N_FDS] = {0, 1, 2, 0, 1};
     fd = knock(&p);
-    say(fd, &other, sizeof other, fds, 4);
+    say(fd, &other, sizeof other, fds, SHM_N_FDS);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_REFUSED);
     close(fd);
     close_door(&p, before);
@@ -215,26 +217,35 @@ TEST(memory_that_is_not_what_it_says_is_not_mapped) {
     size_t ring = SHM_CONTROL + 256 * RING_LINE + 65536;
     int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING), null = open("/dev/null", O_RDWR);
     CHECK_EQ(ftruncate(unsealed, (off_t)ring), 0);
-    int good[4] = {sealed(ring), sealed(sizeof(struct doorbell)), sealed(1 << 20), eventfd(0, 0)};
-    int small[3] = {sealed(ring - 1), sealed(4096), sealed(4096)};
-    for (int bad = 0; bad < 12; bad++) {
-        int fds[5] = {good[0], good[1], good[2], good[3], null}, n = 4, fd = knock(&p);
-        if (bad < 3) fds[bad] = small[bad];
-        if (bad == 3) fds[0] = unsealed;
-        if (bad >= 4 && bad < 7) fds[bad - 4] = null;
-        if (bad >= 7) n = bad - 7; /* 0 … 3 of them, */
-        if (bad == 11) n = 5;      /* or too many */
+    size_t pool = DOORBELL_LANES * sizeof(struct mail_control) + 64 * sizeof(struct mail_node) + 4 * MAIL_BLOCK;
+    enum { RING = 4, MAPPED = 4, SMALL = MAPPED, NULLS = SMALL + 1 + MAPPED, COUNTS = NULLS + SHM_N_FDS + 1 };
+    int good[SHM_N_FDS] = {sealed(sizeof(struct doorbell)), sealed(pool), sealed(1 << 20), eventfd(0, 0),
+                           sealed(ring)};
+    int small[SHM_N_FDS] = {sealed(4096), sealed(pool - 1), sealed(4096), -1, sealed(ring - 1)};
+    static const int mapped[MAPPED] = {0, 1, 2, RING};
+    for (int bad = 0; bad < COUNTS; bad++) {
+        int fds[SHM_N_FDS + 1], n = SHM_N_FDS, fd = knock(&p);
+        memcpy(fds, good, sizeof good);
+        fds[SHM_N_FDS] = null;
+        if (bad < SMALL)
+            fds[mapped[bad]] = small[mapped[bad]];
+        else if (bad == SMALL)
+            fds[RING] = unsealed;
+        else if (bad < NULLS)
+            fds[mapped[bad - SMALL - 1]] = null;
+        else
+            n = bad - NULLS == SHM_N_FDS ? SHM_N_FDS + 1 : bad - NULLS; /* too few, or too many */
         say(fd, &hello, sizeof hello, fds, n);
         CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
         close(fd);
     }
     hello.lane = DOORBELL_LANES;
     int fd = knock(&p);
-    say(fd, &hello, sizeof hello, good, 4);
+    say(fd, &hello, sizeof hello, good, SHM_N_FDS);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
     close(fd);
-    for (int i = 0; i < 4; i++) close(good[i]);
-    for (int i = 0; i < 3; i++) close(small[i]);
+    for (int i = 0; i < SHM_N_FDS; i++) close(good[i]);
+    for (int i = 0; i < MAPPED; i++) close(small[mapped[i]]);
     close(unsealed);
     close(null);
     close_door(&p, before);
@@ -337,6 +348,6 @@ TEST(the_peers_memory_cannot_be_written) {
     pair_connect(&p);
     struct shm_lane *lane = (struct shm_lane *)p.b.lane;
     CHECK_EQ(mprotect(lane->peers.at, lane->peers.size, PROT_READ | PROT_WRITE), -1);
-    CHECK_EQ(mprotect(lane->peer_staging.at, lane->peer_staging.size, PROT_READ | PROT_WRITE), -1);
+    CHECK_EQ(mprotect(lane->peer->staging.at, lane->peer->staging.size, PROT_READ | PROT_WRITE), -1);
     pair_close(&p);
 }

@@ -114,7 +114,10 @@ static void found_empty(struct shm_lane *lane) {
 static void watch_empty(struct shm_lane *lane) {
     lane->lane.ops = &weft__shm_ops_down;
     lane->on_empty = found_empty;
-    weft__shm_activate(lane);
+    if (lane->way == &weft__shm_mail_way)
+        weft__shm_mail_drain(lane);
+    else
+        lane->way->activate(lane);
 }
 
 /* What cannot be sent means that the peer is gone; its socket will say so. One that only does not read may still have memory
@@ -133,7 +136,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SHM_ATTACH_FX_SEND_QUIT: lane->farewell = SHM_QUIT; break;
     case SHM_ATTACH_FX_WATCH_EMPTY: watch_empty(lane); break;
     case SHM_ATTACH_FX_DEAF:
-        if (lane->watch.events) weft__watch_stop(reactor_of(lane), &lane->watch);
+        if (lane->watch.events && !shm_parting(lane)) weft__watch_stop(reactor_of(lane), &lane->watch);
         break;
     case SHM_ATTACH_FX_STOP: stop(lane); break;
     case SHM_ATTACH_FX_TIMER_CLOSE:
@@ -168,20 +171,17 @@ static const struct fsm_port port = {&weft__shm_attach_machine, on_effect, on_fa
 /* ---- what the owner is told --------------------------------------------------------------------------------------- */
 
 static void start(struct shm_lane *lane) {
-    lane->lane.ops = &weft__shm_ops_up;
+    lane->lane.ops = lane->way->up;
     lane->am = lane->lane.iface->up->am;
-    weft__shm_activate(lane); /* the peer may have sent before we could hear its doorbell */
+    lane->way->activate(lane); /* the peer may have sent before we could hear its doorbell */
 }
 
-/* Chunks that a peer of an unknown fate may still be reading are not lent again. */
+/* Chunks that a peer of an unknown fate may still be reading are not lent again. Those of the mailbox wait for its end. */
 static void chunks_end(struct shm_lane *lane, bool peer_is_done) {
-    if (lane->n_lent == 0) return;
+    if (lane->n_lent == 0 || lane->way == &weft__shm_mail_way) return;
     if (lane->theirs) weft__shm_refresh(lane);
-    for (; peer_is_done && lane->tx.loans_tail != lane->tx.loans_head; lane->tx.loans_tail++) {
-        int32_t chunk = lane->tx.loans[lane->tx.loans_tail & lane->tx.mask].chunk;
-        if (chunk >= 0) weft__shm_chunk_put(shm_iface(lane), chunk);
-    }
-    if (!peer_is_done && lane->n_lent)
+    if (peer_is_done) lane->way->reclaim(lane);
+    if (lane->n_lent)
         weft__log(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm",
                   "pid %d kept %u staging chunks beyond its close", (int)lane->pid, lane->n_lent);
     lane->n_lent = 0;
@@ -196,13 +196,23 @@ static void say_down(struct shm_lane *lane) {
     lane->lane.iface->up->down(&lane->lane, lane->status);
 }
 
-static void take_off(struct shm_lane *lane) {
+/* Its place, which a ghost keeps. */
+void weft__shm_lane_end(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
+    weft__shm_close_all(lane);
+    if (!lane->ghost) return; /* its owner has yet to close it */
+    iface->lanes[lane->index] = NULL;
+    iface->n_lanes--;
+    weft__bury(reactor_of(lane), lane);
+}
+
+static void take_off(struct shm_lane *lane) {
     weft__shm_release(lane);
     weft__job_drop(reactor_of(lane), &lane->job);
     weft__job_drop(reactor_of(lane), &lane->bulk_job);
-    iface->lanes[lane->index] = NULL;
-    iface->n_lanes--;
+    lane->ghost = true;
+    if (lane->way == &weft__shm_mail_way) return;
+    weft__shm_lane_end(lane);
 }
 
 static void say_closed(struct shm_lane *lane) {
@@ -210,12 +220,10 @@ static void say_closed(struct shm_lane *lane) {
     weft__shm_bulk_end(lane, WEFT_ERR_CANCELLED);
     take_off(lane);
     lane->lane.iface->up->closed(&lane->lane);
-    weft__bury(reactor_of(lane), lane);
 }
 
 void weft__shm_lane_free(struct shm_lane *lane) {
     take_off(lane);
-    weft__bury(reactor_of(lane), lane);
 }
 
 static void speak(struct shm_lane *lane) {
@@ -289,16 +297,35 @@ static void peer_died(struct watch *watch, int events) {
     shutdown(lane->fd, SHUT_RDWR); /* what it said before is still read, and then that it is gone */
 }
 
+static bool grow(struct shm_iface *iface, struct shm_lane ***table, unsigned room) {
+    struct shm_lane **more = weft__realloc(iface, *table, room * sizeof *more, "shm lanes");
+    if (!more) return false;
+    memset(more + iface->room, 0, (room - iface->room) * sizeof *more);
+    *table = more;
+    return true;
+}
+
+bool weft__shm_more_room(struct shm_iface *iface) {
+    unsigned room = iface->room ? 2 * iface->room : 32;
+    if (room > DOORBELL_LANES) return false;
+    if (!grow(iface, &iface->lanes, room) || !grow(iface, &iface->active, room) ||
+        !grow(iface, &iface->mail.waiting, room))
+        return false;
+    iface->room = room;
+    return true;
+}
+
 struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     static _Thread_local uint32_t next_id;
-    if (iface->n_lanes == DOORBELL_LANES) return NULL;
+    if (iface->n_lanes == iface->room && !weft__shm_more_room(iface)) return NULL;
     struct shm_lane *lane = weft__new(iface, struct shm_lane);
     if (!lane) return NULL;
     lane->lane = (struct lane){&weft__shm_ops_dialing, &iface->iface, NULL};
     lane->count = weft__count(iface->iface.reactor);
     pending_queue_init(&lane->pending);
-    lane->fd = lane->pid_fd = lane->peer_event_fd = -1;
-    lane->mine.fd = lane->peers.fd = lane->peer_bell.fd = lane->peer_staging.fd = -1;
+    lane->fd = lane->pid_fd = -1;
+    lane->mine.fd = lane->peers.fd = -1;
+    lane->way = &weft__shm_ring_way;
     lane->job.run = job_run;
     lane->bulk_job.run = weft__shm_bulk_run;
     lane->timer.fire = timer_fired;
@@ -307,6 +334,7 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     lane->deadline =
         weft__now(iface->iface.reactor) +
         weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_CONNECT_TIMEOUT) * NS_PER_MS;
+    if (iface->n_lanes == iface->last_index + 1) lane->index = iface->n_lanes; /* there is no gap */
     while (iface->lanes[lane->index]) lane->index++;
     iface->lanes[lane->index] = lane;
     iface->n_lanes++;
@@ -365,7 +393,7 @@ weft_status_t weft__shm_dial(struct shm_lane *lane) {
 weft_status_t weft__shm_greet(struct shm_lane *lane, int fd) {
     lane->fd = fd;
     weft_status_t st = check_peer(lane);
-    if (st == WEFT_OK) st = weft__shm_offer(lane);
+    if (st == WEFT_OK) st = weft__shm_mail_offer(lane);
     if (st == WEFT_OK) st = weft__watch_start(reactor_of(lane), &lane->watch, fd, WATCH_READ);
     if (st == WEFT_OK) st = until_deadline(lane);
     if (st == WEFT_OK) fsm_step(&lane->fsm, SHM_ATTACH_EV_ACCEPTED);

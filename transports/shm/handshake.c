@@ -16,14 +16,35 @@ static size_t ring_size(uint32_t n_slots, uint32_t payload_size) {
     return SHM_CONTROL + (size_t)n_slots * RING_LINE + payload_size;
 }
 
-weft_status_t weft__shm_offer(struct shm_lane *lane) {
+static weft_status_t ring_make(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
     lane->loans = weft__alloc(lane, iface->n_slots * sizeof *lane->loans, "struct ring_loan");
     if (!lane->loans) return WEFT_ERR_NO_MEMORY;
     weft_status_t st = weft__segment_create(&lane->mine, "weft-ring",
                                             ring_size(iface->n_slots, iface->payload_size), SEGMENT_MINE);
-    if (st == WEFT_OK) lane->ours = lane->mine.at;
-    return st;
+    if (st < 0) return st;
+    lane->ours = lane->mine.at;
+    iface->n_rings++;
+    return WEFT_OK;
+}
+
+void weft__shm_ring_drop(struct shm_lane *lane) {
+    if (lane->ours) shm_iface(lane)->n_rings--;
+    lane->ours = NULL;
+    lane->theirs = NULL;
+    weft__segment_close(&lane->mine);
+    weft__segment_close(&lane->peers);
+    talloc_free(lane->loans);
+    lane->loans = NULL;
+}
+
+static bool ring_is_left(const struct shm_iface *iface) {
+    return iface->n_rings < weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_SHM_RINGS);
+}
+
+weft_status_t weft__shm_offer(struct shm_lane *lane) {
+    weft_status_t st = weft__shm_mail_offer(lane);
+    return st == WEFT_OK && ring_is_left(shm_iface(lane)) ? ring_make(lane) : st;
 }
 
 weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
@@ -32,22 +53,27 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
                               .worker_id = iface->worker_id,
                               .target = lane->target,
                               .lane = lane->index,
-                              .n_slots = iface->n_slots,
-                              .payload_size = iface->payload_size,
+                              .n_slots = lane->ours ? iface->n_slots : 0,
+                              .payload_size = lane->ours ? iface->payload_size : 0,
                               .staging_size = (uint32_t)iface->staging.size,
+                              .n_nodes = SHM_NODES,
+                              .n_blocks = SHM_BLOCKS,
                               .fenced = iface->fenced,
                               .probe_at = (uint64_t)(uintptr_t)&iface->probe,
                               .probe = iface->probe};
-    int fds[SHM_N_FDS] = {lane->mine.fd, iface->bell_segment.fd, iface->staging.fd, iface->event_fd};
+    int fds[SHM_N_FDS] = {iface->bell_segment.fd, iface->mail.segment.fd, iface->staging.fd, iface->event_fd,
+                          lane->mine.fd};
+    size_t fds_size = (lane->ours ? SHM_N_FDS : SHM_N_FDS - 1) * sizeof *fds;
     union {
         struct cmsghdr head;
         char room[CMSG_SPACE(sizeof fds)];
-    } control = {.head = {.cmsg_len = CMSG_LEN(sizeof fds), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
-    memcpy(CMSG_DATA(&control.head), fds, sizeof fds);
+    } control = {.head = {.cmsg_len = CMSG_LEN(fds_size), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    memcpy(CMSG_DATA(&control.head), fds, fds_size);
     struct iovec iov = {&hello, sizeof hello};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(fds_size)};
     if (sendmsg(lane->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof hello) {
-        close(lane->mine.fd); /* both have it mapped, or will */
+        if (lane->mine.fd >= 0) close(lane->mine.fd); /* both have it mapped, or will */
         lane->mine.fd = -1;
         return WEFT_OK;
     }
@@ -64,27 +90,41 @@ weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status) {
 
 /* ---- the peer's side --------------------------------------------------------------------------------------------- */
 
-static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello, const int *fds) {
+static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *hello, int fd) {
     struct shm_iface *iface = shm_iface(lane);
-    if (hello->lane >= DOORBELL_LANES) return weft__fail(WEFT_ERR_PROTOCOL, "shm: lane %u", hello->lane);
-    weft_status_t st =
-        weft__segment_map(&lane->peers, fds[0], ring_size(hello->n_slots, hello->payload_size), false);
-    if (st == WEFT_OK) st = weft__segment_map(&lane->peer_bell, fds[1], sizeof(struct doorbell), true);
-    if (st == WEFT_OK) st = weft__segment_map(&lane->peer_staging, fds[2], hello->staging_size, false);
+    weft_status_t st = weft__segment_map(&lane->peers, fd, ring_size(hello->n_slots, hello->payload_size), false);
     if (st < 0) return st;
-    lane->peer_event_fd = fcntl(fds[3], F_DUPFD_CLOEXEC, 0);
-    if (lane->peer_event_fd < 0) return weft__fail(weft__errno_status(errno), "shm: dup: %s", strerror(errno));
-    fcntl(lane->peer_event_fd, F_SETFL, O_NONBLOCK);
     uint8_t *slots = (uint8_t *)lane->mine.at + SHM_CONTROL;
     const uint8_t *their_slots = (const uint8_t *)lane->peers.at + SHM_CONTROL;
     lane->theirs = lane->peers.at;
-    lane->bell = lane->peer_bell.at;
-    lane->bell_index = hello->lane;
     lane->attendable = hello->fenced;
     ring_tx_init(&lane->tx, slots, iface->n_slots, slots + (size_t)iface->n_slots * RING_LINE, iface->payload_size,
                  lane->loans, &lane->theirs->tail);
     ring_rx_init(&lane->rx, their_slots, hello->n_slots, their_slots + (size_t)hello->n_slots * RING_LINE,
-                 hello->payload_size, lane->peer_staging.at, hello->staging_size, &lane->ours->tail);
+                 hello->payload_size, lane->peer->staging.at, hello->staging_size, &lane->ours->tail);
+    return WEFT_OK;
+}
+
+/*
+ * A ring takes both: the dialer offers one if it has one left, the acceptor answers with its own if it has, too. Otherwise
+ * both go by the mailbox.
+ */
+static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello, const int *fds) {
+    struct shm_iface *iface = shm_iface(lane);
+    weft_status_t st = weft__shm_peer_get(iface, hello, fds, &lane->peer);
+    if (st < 0) return st;
+    lane->bell = lane->peer->bell.at;
+    lane->bell_index = hello->lane;
+    if (hello->head.kind == SHM_HELLO && hello->n_slots && ring_is_left(iface)) st = ring_make(lane);
+    if (st == WEFT_OK) {
+        if (hello->n_slots && lane->ours) {
+            st = adopt_ring(lane, hello, fds[SHM_N_FDS - 1]);
+        } else {
+            weft__shm_ring_drop(lane);
+            st = weft__shm_mail_begin(lane);
+        }
+    }
+    if (st < 0) return st;
     lane->vm_at = lane->probe_at = hello->probe_at;
     lane->vm_probe = hello->probe;
     if (!iface->vm || !weft__shm_vm_permitted(lane, hello->probe)) lane->probe_at = 0;
@@ -93,8 +133,11 @@ static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello,
 
 static weft_status_t adopt_hello(struct shm_lane *lane, const struct shm_hello *hello, const int *fds, int n_fds) {
     uint64_t me = shm_iface(lane)->worker_id;
-    if (n_fds != SHM_N_FDS)
-        return weft__fail(WEFT_ERR_PROTOCOL, "shm: %d descriptors came, not %d", n_fds, SHM_N_FDS);
+    int due = hello->n_slots ? SHM_N_FDS : SHM_N_FDS - 1;
+    if (n_fds != due) return weft__fail(WEFT_ERR_PROTOCOL, "shm: %d descriptors came, not %d", n_fds, due);
+    if (hello->lane >= DOORBELL_LANES) return weft__fail(WEFT_ERR_PROTOCOL, "shm: lane %u", hello->lane);
+    if (hello->head.kind == SHM_WELCOME && hello->n_slots && !lane->ours)
+        return weft__fail(WEFT_ERR_PROTOCOL, "shm: a ring that was not asked for");
     if (hello->head.kind == SHM_HELLO && hello->target != 0 && hello->target != me)
         return weft__fail(WEFT_ERR_REFUSED, "shm: another worker was meant");
     if (hello->head.kind == SHM_WELCOME && lane->target != 0 && hello->worker_id != lane->target)
@@ -153,7 +196,10 @@ static void heard(struct shm_lane *lane, const void *data, size_t len, const int
         weft__shm_failed(lane, st);
         return;
     }
-    if (kind == SHM_BYE || kind == SHM_QUIT) weft__shm_parted(lane);
+    if (kind == SHM_BYE || kind == SHM_QUIT) {
+        lane->heard_end = true;
+        weft__shm_parted(lane);
+    }
     if (lane->status == WEFT_OK && expects(lane, kind)) lane->status = kind >= SHM_NO ? status : WEFT_OK;
     weft__shm_step(lane, event_of[kind]);
 }
@@ -172,6 +218,7 @@ void weft__shm_read(struct watch *watch, int events) {
     ssize_t n = recvmsg(lane->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
+        lane->heard_eof = true;
         weft__shm_parted(lane);
         if (lane->status == WEFT_OK) lane->status = WEFT_ERR_PEER_FAILED;
         weft__shm_step(lane, SHM_ATTACH_EV_LOST);
@@ -183,21 +230,27 @@ void weft__shm_read(struct watch *watch, int events) {
     for (int i = 0; i < n_fds && i < SHM_N_FDS; i++) close(fds[i]);
 }
 
-void weft__shm_release(struct shm_lane *lane) {
+/* The socket and all memory. */
+void weft__shm_close_all(struct shm_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
-    weft__shm_leave(lane);
-    weft__timer_stop(r, &lane->timer);
     if (lane->watch.events) weft__watch_stop(r, &lane->watch);
     if (lane->death.events) weft__watch_stop(r, &lane->death);
     weft__shm_grants_part(lane);
     if (lane->fd >= 0) close(lane->fd);
     if (lane->pid_fd >= 0) close(lane->pid_fd);
-    if (lane->peer_event_fd >= 0) close(lane->peer_event_fd);
-    lane->fd = lane->pid_fd = lane->peer_event_fd = -1;
-    lane->ours = NULL;
-    lane->theirs = NULL;
-    weft__segment_close(&lane->mine);
-    weft__segment_close(&lane->peers);
-    weft__segment_close(&lane->peer_bell);
-    weft__segment_close(&lane->peer_staging);
+    lane->fd = lane->pid_fd = -1;
+    weft__shm_ring_drop(lane);
+    if (lane->peer) weft__shm_peer_put(shm_iface(lane), lane->peer);
+    lane->peer = NULL;
+    lane->way = &weft__shm_ring_way; /* the mailbox knows it no more */
+}
+
+/* Our side has done with it. What the mailbox may hold of it goes later (part.c). */
+void weft__shm_release(struct shm_lane *lane) {
+    lane->way->leave(lane);
+    weft__timer_stop(lane->lane.iface->reactor, &lane->timer);
+    if (lane->way == &weft__shm_mail_way)
+        weft__shm_part_leave(lane);
+    else
+        weft__shm_close_all(lane);
 }

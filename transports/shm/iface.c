@@ -156,9 +156,11 @@ static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, c
 static weft_status_t dial(struct shm_iface *iface, const char *path, uint64_t target, struct lane **lane_p) {
     struct shm_lane *lane = weft__shm_lane_new(iface);
     if (!lane) return weft__fail(WEFT_ERR_NO_MEMORY, "shm: no lane left");
-    snprintf(lane->where, sizeof lane->where, "%s", path);
+    size_t size = strlen(path) + 1;
+    lane->where = weft__alloc(lane, size, "shm where");
+    if (lane->where) memcpy(lane->where, path, size);
     lane->target = target;
-    weft_status_t st = weft__shm_offer(lane);
+    weft_status_t st = lane->where ? weft__shm_offer(lane) : WEFT_ERR_NO_MEMORY;
     if (st == WEFT_OK) st = weft__shm_dial(lane);
     if (st < 0) {
         weft__shm_lane_free(lane);
@@ -199,6 +201,7 @@ static void iface_free(struct shm_iface *iface) {
     struct reactor *r = iface->iface.reactor;
     if (iface->event.events) weft__watch_stop(r, &iface->event);
     if (iface->event_fd >= 0) close(iface->event_fd);
+    weft__shm_mail_close(iface);
     weft__segment_close(&iface->bell_segment);
     weft__segment_close(&iface->staging);
 }
@@ -259,19 +262,14 @@ static bool membarriers(void) {
            syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
-static weft_status_t tables(struct shm_iface *iface) {
-    iface->lanes = weft__alloc(iface, DOORBELL_LANES * sizeof *iface->lanes, "shm lanes");
-    iface->active = weft__alloc(iface, DOORBELL_LANES * sizeof *iface->active, "shm active lanes");
-    return iface->lanes && iface->active ? WEFT_OK : WEFT_ERR_NO_MEMORY;
-}
-
 static weft_status_t set_up(struct shm_iface *iface) {
     struct reactor *r = iface->iface.reactor;
-    weft_status_t st = tables(iface);
-    if (st == WEFT_OK) st = weft__shm_host(iface->host);
+    weft_status_t st = weft__shm_host(iface->host);
     if (st == WEFT_OK)
         st = weft__segment_create(&iface->bell_segment, "weft-doorbell", sizeof(struct doorbell), SEGMENT_COMMON);
     if (st == WEFT_OK) st = weft__shm_staging_open(iface);
+    if (st == WEFT_OK) st = weft__shm_mail_open(iface);
+    if (st == WEFT_OK && !weft__shm_more_room(iface)) st = WEFT_ERR_NO_MEMORY;
     if (st == WEFT_OK) st = weft__shm_md_open(iface);
     if (st < 0) return st;
     iface->bell = iface->bell_segment.at;
@@ -291,7 +289,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
                                   .device = "memory"};
     iface->worker_id = params->worker_id;
     iface->probe = weft__random(r);
-    iface->event_fd = iface->bell_segment.fd = iface->staging.fd = -1;
+    iface->event_fd = iface->bell_segment.fd = iface->staging.fd = iface->mail.segment.fd = -1;
     iface->event.ready = event_ready;
     iface->poller = (struct poller){.poll = weft__shm_poll, .arm = weft__shm_arm, .disarm = weft__shm_disarm};
     geometry(iface);

@@ -10,11 +10,7 @@
 /* ---- the way to the peer --------------------------------------------------------------------------------- */
 
 void weft__shm_ring_peer(struct shm_lane *lane) {
-    if (!doorbell_ring(lane->bell, lane->bell_index)) return;
-    static const uint64_t one = 1;
-    lane->count->shm_signals++;
-    /* EAGAIN: the count is at its end, so the fd is readable as it is. */
-    if (write(lane->peer_event_fd, &one, sizeof one) < 0) return;
+    if (doorbell_ring(lane->bell, lane->bell_index)) weft__shm_signal(lane);
 }
 
 static inline void sent(struct shm_lane *lane, size_t bytes) {
@@ -37,7 +33,7 @@ int weft__shm_refresh(struct shm_lane *lane) {
 
 static __attribute__((noinline)) weft_status_t no_room(struct shm_lane *lane) {
     lane->count->shm_full++;
-    weft__shm_activate(lane);
+    lane->way->activate(lane);
     return WEFT_NO_RESOURCE;
 }
 
@@ -76,13 +72,6 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *,
     return WEFT_OK;
 }
 
-static void gather(uint8_t *to, const void *header, size_t header_len, const weft_iov_t *iov, size_t n_iov) {
-    if (header_len) memcpy(to, header, header_len);
-    to += header_len;
-    for (size_t i = 0; i < n_iov; to += iov[i++].len)
-        if (iov[i].len) memcpy(to, iov[i].base, iov[i].len);
-}
-
 static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *header, size_t header_len,
                                  const weft_iov_t *iov, size_t n_iov, size_t len) {
     struct shm_iface *iface = shm_iface(lane);
@@ -91,7 +80,7 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     if (chunk < 0 && weft__shm_refresh(lane) == RING_MOVED) chunk = weft__shm_chunk_get(iface);
     if (chunk < 0) return no_room(lane);
     uint32_t offset = (uint32_t)chunk * SHM_CHUNK;
-    gather((uint8_t *)iface->staging.at + offset, header, header_len, iov, n_iov);
+    shm_gather((uint8_t *)iface->staging.at + offset, header, header_len, iov, n_iov);
     lane->n_lent++;
     ring_put_staged(&lane->tx, id, chunk, offset, len);
     sent(lane, len);
@@ -112,7 +101,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     if (len > l->iface->attr.max_bcopy) return send_staged(lane, id, header, header_len, iov, n_iov, len);
     uint8_t *room = payload_room(lane, len);
     if (!room) return no_room(lane);
-    gather(room, header, header_len, iov, n_iov);
+    shm_gather(room, header, header_len, iov, n_iov);
     if (len <= RING_INLINE)
         ring_put_small(&lane->tx, id, room, len);
     else
@@ -123,16 +112,16 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
 
 /* ---- waiting for space ------------------------------------------------------------------------------------ */
 
-static void pending_add(struct lane *l, struct pending *pending) {
+void weft__shm_pending_add(struct lane *l, struct pending *pending) {
     struct shm_lane *lane = (struct shm_lane *)l;
     pending_queue_add(&lane->pending, pending);
     if (!lane->am) return;
-    weft__shm_activate(lane);
+    lane->way->activate(lane);
     if (!weft__reactor_in_turn(l->iface->reactor))
         weft__reactor_kick(l->iface->reactor); /* armed without knowing */
 }
 
-static void pending_remove(struct lane *l, struct pending *pending) {
+void weft__shm_pending_remove(struct lane *l, struct pending *pending) {
     pending_queue_remove(&((struct shm_lane *)l)->pending, pending);
 }
 
@@ -146,38 +135,39 @@ unsigned weft__shm_retry(struct shm_lane *lane) {
     return n;
 }
 
-static void describe(struct lane *l, char *buf, size_t size) {
+void weft__shm_describe(struct lane *l, char *buf, size_t size) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    snprintf(buf, size, "pid %d%s%s", (int)lane->pid, lane->where[0] ? " at " : "", lane->where);
+    snprintf(buf, size, "pid %d by %s%s%s", (int)lane->pid, lane->way->name, lane->where ? " at " : "",
+             lane->where ? lane->where : "");
 }
 
 const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
                                           .am_bcopy = am_bcopy,
                                           .am_zcopy = am_zcopy,
                                           .flush = weft__shm_flush,
-                                          .pending_add = pending_add,
-                                          .pending_remove = pending_remove,
+                                          .pending_add = weft__shm_pending_add,
+                                          .pending_remove = weft__shm_pending_remove,
                                           .bulk_get = weft__shm_bulk_get,
                                           SHM_RMA_OPS,
                                           .close = weft__shm_close,
-                                          .describe = describe};
+                                          .describe = weft__shm_describe};
 
 /* ---- the same in other states ------------------------------------------------------------------------------ */
 
-#define ANSWERING(state, answer)                                                     \
-    LANE_ALL_ANSWER(state, answer)                                                   \
-    LANE_RMA_ANSWER(state, answer)                                                   \
-    const struct lane_ops weft__shm_ops_##state = {.am_short = state##_short,        \
-                                                   .am_bcopy = state##_bcopy,        \
-                                                   .am_zcopy = state##_zcopy,        \
-                                                   .flush = state##_flush,           \
-                                                   .pending_add = pending_add,       \
-                                                   .pending_remove = pending_remove, \
-                                                   .bulk_get = state##_bulk_get,     \
-                                                   LANE_RMA_OPS(state),              \
-                                                   .key_close = weft__shm_key_close, \
-                                                   .close = weft__shm_close,         \
-                                                   .describe = describe};
+#define ANSWERING(state, answer)                                                               \
+    LANE_ALL_ANSWER(state, answer)                                                             \
+    LANE_RMA_ANSWER(state, answer)                                                             \
+    const struct lane_ops weft__shm_ops_##state = {.am_short = state##_short,                  \
+                                                   .am_bcopy = state##_bcopy,                  \
+                                                   .am_zcopy = state##_zcopy,                  \
+                                                   .flush = state##_flush,                     \
+                                                   .pending_add = weft__shm_pending_add,       \
+                                                   .pending_remove = weft__shm_pending_remove, \
+                                                   .bulk_get = state##_bulk_get,               \
+                                                   LANE_RMA_OPS(state),                        \
+                                                   .key_close = weft__shm_key_close,           \
+                                                   .close = weft__shm_close,                   \
+                                                   .describe = weft__shm_describe};
 ANSWERING(dialing, WEFT_NO_RESOURCE)
 ANSWERING(down, ((struct shm_lane *)l)->status)
 ANSWERING(closed, WEFT_ERR_CLOSED)

@@ -13,7 +13,7 @@
 #define UNLIKELY(x)  __builtin_expect(!!(x), 0)
 #define OF_POLLER(p) ((struct shm_iface *)((char *)(p)-offsetof(struct shm_iface, poller)))
 
-void weft__shm_activate(struct shm_lane *lane) {
+static void activate(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
     if (lane->active_at) return;
     iface->active[iface->n_active++] = lane;
@@ -41,7 +41,7 @@ static void attend_set(struct shm_lane *lane, uint32_t value) {
     atomic_store_explicit(&lane->ours->attended, value, memory_order_relaxed);
 }
 
-void weft__shm_leave(struct shm_lane *lane) {
+static void leave(struct shm_lane *lane) {
     if (attended(lane)) attend_set(lane, 0);
     deactivate(lane);
 }
@@ -137,14 +137,14 @@ static bool stays_active(struct shm_lane *lane, unsigned found) {
 static void called(void *arg, unsigned index) {
     struct shm_iface *iface = arg;
     struct shm_lane *lane = iface->lanes[index];
-    if (lane && lane->am) weft__shm_activate(lane);
+    if (lane && lane->am && lane->way == &weft__shm_ring_way) activate(lane);
 }
 
 /* Chunks that are back serve whoever waits for one, in any lane. */
 static void reclaim_chunks(struct shm_iface *iface) {
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (lane && lane->am && lane->n_lent) weft__shm_refresh(lane);
+        if (lane && lane->am && lane->n_lent) lane->way->refresh(lane);
     }
     if (iface->n_free) iface->chunks_wanted = false;
 }
@@ -154,6 +154,7 @@ int weft__shm_poll(struct poller *poller, unsigned budget) {
     unsigned n = 0;
     if (doorbell_rang(iface->bell)) doorbell_answer(iface->bell, called, iface);
     if (UNLIKELY(iface->chunks_wanted)) reclaim_chunks(iface);
+    if (shm_mail_stirs(iface)) n = weft__shm_mail_work(iface, budget < SHM_SHARE ? budget : SHM_SHARE);
     /* Each lane gets a share, and the next turn begins where this one ended: a flood on one starves no other. */
     unsigned i = iface->next_active;
     for (unsigned left = iface->n_active; left && n < budget && iface->n_active; left--) {
@@ -201,7 +202,7 @@ static bool something_there(struct shm_iface *iface) {
 static bool space_there(struct shm_iface *iface) {
     bool moved = false;
     for (unsigned i = 0; i <= iface->last_index; i++)
-        if (waits_for_space(iface, iface->lanes[i]) && weft__shm_refresh(iface->lanes[i]) != RING_SAME)
+        if (waits_for_space(iface, iface->lanes[i]) && iface->lanes[i]->way->refresh(iface->lanes[i]) != RING_SAME)
             moved = true;
     return moved;
 }
@@ -214,13 +215,31 @@ bool weft__shm_arm(struct poller *poller) {
     for (unsigned i = 0; i < iface->n_active; i++)
         if (iface->active[i]->pending.first) waiting = true;
     for (unsigned i = 0; waiting && i <= iface->last_index; i++)
-        if (waits_for_space(iface, iface->lanes[i])) ask_for_space(iface->lanes[i]);
+        if (waits_for_space(iface, iface->lanes[i])) iface->lanes[i]->way->ask(iface->lanes[i]);
+    weft__shm_mail_ask(iface);
     /* Armed and asked; then the last look. Peers publish, and then look at `armed`. */
     atomic_store(&iface->bell->armed, 1);
     atomic_thread_fence(memory_order_seq_cst);
-    return !something_there(iface) && !(waiting && space_there(iface));
+    return !something_there(iface) && !(waiting && space_there(iface)) && weft__shm_mail_quiet(iface);
 }
 
 void weft__shm_disarm(struct poller *poller) {
     atomic_store_explicit(&OF_POLLER(poller)->bell->armed, 0, memory_order_relaxed);
 }
+
+/* Its loans end with it. */
+static void reclaim(struct shm_lane *lane) {
+    for (; lane->tx.loans_tail != lane->tx.loans_head; lane->tx.loans_tail++) {
+        int32_t chunk = lane->tx.loans[lane->tx.loans_tail & lane->tx.mask].chunk;
+        if (chunk >= 0) weft__shm_chunk_put(shm_iface(lane), chunk);
+    }
+    lane->n_lent = 0;
+}
+
+const struct shm_way weft__shm_ring_way = {.name = "ring",
+                                           .up = &weft__shm_ops_up,
+                                           .activate = activate,
+                                           .leave = leave,
+                                           .refresh = weft__shm_refresh,
+                                           .ask = ask_for_space,
+                                           .reclaim = reclaim};

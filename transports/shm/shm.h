@@ -1,8 +1,9 @@
-/* The shared-memory transport: a ring per direction between two workers of one host. */
+/* The shared-memory transport: between two workers of one host, by a ring per direction or by their mailboxes. */
 #ifndef WEFT_TRANSPORTS_SHM_H
 #define WEFT_TRANSPORTS_SHM_H
 
 #include "doorbell.h"
+#include "mailbox.h"
 #include "ring.h"
 #include "segment.h"
 #include "wire.h"
@@ -17,6 +18,11 @@
 #define FSM_PREFIX SHM_ATTACH
 #include <fsm/declare.h>
 
+#include "shm_part.fsm"
+#define FSM_NAME   shm_part
+#define FSM_PREFIX SHM_PART
+#include <fsm/declare.h>
+
 enum {
     SHM_SHORT = RING_INLINE - 8,
     SHM_BCOPY_MAX = 8192,
@@ -29,7 +35,11 @@ enum {
     SHM_STREAK = 128,   /* messages without a sleep that make a ring attended */
     SHM_SHARE = 128,    /* messages taken from one lane in one turn */
     SHM_IDLE = 1 << 16, /* fruitless looks after which an attended ring yields its place to another */
-    SHM_CONTROL = 4096
+    SHM_CONTROL = 4096,
+    SHM_NODES = 4096,  /* that a worker may have under way through others' mailboxes */
+    SHM_BLOCKS = 256,  /* the same, of messages that do not fit a node */
+    SHM_LETTERS = 512, /* taken from the mailbox and noted at a time */
+    SHM_PEER_BUCKETS = 128
 };
 
 /* What one side tells the other through memory; it stands before the slots in the segment of the one who writes it. */
@@ -59,14 +69,52 @@ enum {
     SAY_FORGET = 64
 };
 
+struct shm_lane;
+
+/* What a peer's worker shows of itself, mapped once however many lanes lead to it. */
+struct shm_peer {
+    struct shm_peer *next; /* of its bucket */
+    uint64_t worker_id, pool_inode;
+    unsigned n_lanes;
+    int event_fd;
+    struct segment bell, pool, staging;
+    struct mail_view view;
+};
+
+/* How a lane's messages go: by rings of its own, or by the mailboxes of both workers. */
+struct shm_way {
+    const char *name;
+    const struct lane_ops *up;
+    void (*activate)(struct shm_lane *lane); /* to be looked at in the next turn */
+    void (*leave)(struct shm_lane *lane);    /* it is looked at no more */
+    int (*refresh)(struct shm_lane *lane);   /* takes back what the peer has passed */
+    void (*ask)(struct shm_lane *lane);      /* the worker is to be woken when the peer passes more */
+    void (*reclaim)(struct shm_lane *lane);  /* the peer is done with all that it was sent */
+};
+
+/* A lane's part in the mailboxes. */
+struct shm_mail_lane {
+    const struct mail_view *view; /* NULL: nothing of the peer's can be in our mailbox */
+    struct mail_tx tx;
+    struct mail_control *ours;
+    uint32_t consumed;
+    uint32_t asked_at, wants_answered;
+    bool asked;           /* wake the peer when something of it was passed */
+    bool drains, emptied; /* the mailbox is to be found empty of the peer's messages, and was */
+    uint32_t mark;        /* takings until then */
+    struct fsm part;
+};
+
 struct shm_lane {
     struct lane lane;
+    const struct shm_way *way;
     struct ring_tx tx;
     struct counters *count;
     const struct shm_control *theirs;
     struct shm_control *ours;
     struct doorbell *bell; /* the peer's, and our place in it */
     unsigned bell_index;
+    bool ghost; /* told closed; it stays until neither mailbox holds anything of the other's */
 
     struct ring_rx rx;
     const lane_am_fn *am;                    /* NULL: nothing is received in this state */
@@ -78,7 +126,6 @@ struct shm_lane {
     bool attendable;    /* the peer takes part in membarriers */
     unsigned n_lent;    /* staging chunks that the peer may still be reading */
     bool timed_out;     /* the peer never answered our good-bye */
-    int peer_event_fd;
 
     struct fsm fsm;
     unsigned say;         /* what the owner is to be told after the step */
@@ -95,8 +142,11 @@ struct shm_lane {
     uint64_t probe_at;
     struct tl_listener *listener; /* that it came by; valid while greeting */
     void *listen_arg;
-    char where[108]; /* the socket that was dialled, or "" */
-    struct segment mine, peers, peer_bell, peer_staging;
+    char *where;               /* the socket that was dialled, or NULL */
+    bool heard_end, heard_eof; /* the peer's BYE or QUIT; the end of its socket */
+    struct shm_peer *peer;
+    struct shm_mail_lane mail;
+    struct segment mine, peers; /* rings */
     struct ring_loan *loans;
 
     struct shm_keys *keys;    /* one-sided access (key.h); NULL: never used */
@@ -105,6 +155,23 @@ struct shm_lane {
     struct shm_bulk *bulk; /* a queue of SHM_BULKS, made when first needed */
     unsigned bulk_first, n_bulk;
     struct job bulk_job;
+};
+
+/* A worker's part in the mailboxes. */
+struct shm_mail {
+    struct mail_rx rx;
+    struct mail_pool pool;
+    struct segment segment; /* controls of all lanes, nodes, blocks */
+    struct mail_control *controls;
+    uint32_t controls_filled, nodes_filled,
+        blocks_filled; /* bytes that have memory behind them, from their begins */
+    unsigned n_lanes;  /* whose nodes may be in our mailbox */
+    unsigned n_drains;
+    uint32_t n_takes;
+    bool due;          /* there is more to do than what the mailbox holds */
+    bool nodes_wanted; /* since somebody found none */
+    struct shm_lane **waiting;
+    unsigned n_waiting;
 };
 
 struct tl_listener {
@@ -143,8 +210,10 @@ struct shm_iface {
 
     struct shm_md *md; /* regions (key.h) */
 
-    struct shm_lane **lanes; /* DOORBELL_LANES */
-    unsigned n_lanes, last_index;
+    struct shm_lane **lanes; /* room for so many, DOORBELL_LANES at most */
+    unsigned room, n_lanes, last_index, n_rings;
+    struct shm_peer *peers[SHM_PEER_BUCKETS];
+    struct shm_mail mail;
     struct shm_lane **active; /* to be looked at: attended, called, or waiting for space */
     unsigned n_active, next_active, n_attended;
     uint32_t sleep_epoch;
@@ -168,15 +237,21 @@ enum { SHM_OWN_NAME_SIZE = 32 };
 void weft__shm_sweep(const char *directory);
 
 /* lane.c: operations */
-extern const struct lane_ops weft__shm_ops_dialing, weft__shm_ops_up, weft__shm_ops_down, weft__shm_ops_closed;
+extern const struct lane_ops weft__shm_ops_dialing, weft__shm_ops_up, weft__shm_ops_mail, weft__shm_ops_down,
+    weft__shm_ops_closed;
+void weft__shm_pending_add(struct lane *l, struct pending *pending);
+void weft__shm_pending_remove(struct lane *l, struct pending *pending);
+void weft__shm_describe(struct lane *l, char *buf, size_t size);
 void weft__shm_purge(struct shm_lane *lane);
 unsigned weft__shm_retry(struct shm_lane *lane);
 void weft__shm_ring_peer(struct shm_lane *lane);
 int weft__shm_refresh(struct shm_lane *lane);
 
 /* attach.c: the machine */
+bool weft__shm_more_room(struct shm_iface *iface);
 struct shm_lane *weft__shm_lane_new(struct shm_iface *iface);
-void weft__shm_lane_free(struct shm_lane *lane);            /* one that nobody was told of */
+void weft__shm_lane_free(struct shm_lane *lane); /* one that nobody was told of */
+void weft__shm_lane_end(struct shm_lane *lane);  /* one by the mailbox, which has nothing of it any more */
 void weft__shm_step(struct shm_lane *lane, unsigned event); /* within a turn */
 void weft__shm_failed(struct shm_lane *lane, weft_status_t status);
 void weft__shm_close(struct lane *lane, bool flush);
@@ -185,17 +260,48 @@ weft_status_t weft__shm_greet(struct shm_lane *lane, int fd);
 
 /* handshake.c: what goes over the socket */
 weft_status_t weft__shm_offer(struct shm_lane *lane); /* makes our side's memory */
+void weft__shm_ring_drop(struct shm_lane *lane);
 weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind);
 weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status);
 void weft__shm_read(struct watch *watch, int events);
-void weft__shm_release(struct shm_lane *lane); /* socket and memory */
+void weft__shm_release(struct shm_lane *lane); /* our side has done with it */
+void weft__shm_close_all(struct shm_lane *lane);
+
+/* peer.c: what all lanes to one worker share */
+weft_status_t weft__shm_peer_get(struct shm_iface *iface, const struct shm_hello *hello, const int *fds,
+                                 struct shm_peer **peer_p);
+void weft__shm_peer_put(struct shm_iface *iface, struct shm_peer *peer);
+void weft__shm_signal(struct shm_lane *lane); /* wakes it: it sleeps */
 
 /* poll.c: finding messages */
 int weft__shm_poll(struct poller *poller, unsigned budget);
 bool weft__shm_arm(struct poller *poller);
 void weft__shm_disarm(struct poller *poller);
-void weft__shm_activate(struct shm_lane *lane);
-void weft__shm_leave(struct shm_lane *lane); /* it is looked at no more */
+
+/* mailbox_lane.c: lanes by the mailbox */
+extern const struct shm_way weft__shm_ring_way, weft__shm_mail_way;
+weft_status_t weft__shm_mail_open(struct shm_iface *iface);
+void weft__shm_mail_close(struct shm_iface *iface);
+weft_status_t weft__shm_mail_offer(struct shm_lane *lane); /* before our side says where it is */
+weft_status_t weft__shm_mail_begin(struct shm_lane *lane); /* the peer is known */
+void weft__shm_mail_end(struct shm_lane *lane);
+void weft__shm_mail_drain(struct shm_lane *lane); /* calls on_empty when nothing of the peer is left */
+unsigned weft__shm_mail_work(struct shm_iface *iface, unsigned budget);
+bool weft__shm_mail_quiet(struct shm_iface *iface); /* armed: the last look */
+void weft__shm_mail_ask(struct shm_iface *iface);   /* before arming */
+
+static inline bool shm_mail_stirs(const struct shm_iface *iface) {
+    return atomic_load_explicit(&iface->bell->mailbox, memory_order_relaxed) ||
+           atomic_load_explicit(&iface->bell->wanted, memory_order_relaxed) || iface->mail.due;
+}
+
+/* part.c: the end of a lane by the mailbox */
+void weft__shm_part_init(struct shm_lane *lane);
+void weft__shm_part_leave(struct shm_lane *lane); /* our side has done with it */
+void weft__shm_part_emptied(struct shm_lane *lane);
+static inline bool shm_parting(const struct shm_lane *lane) {
+    return lane->mail.part.state != SHM_PART_ATTACHED;
+}
 
 /* staging.c: chunks lent to large messages */
 weft_status_t weft__shm_staging_open(struct shm_iface *iface);
@@ -251,5 +357,13 @@ void weft__shm_key_close(struct lane_key *key);
     .get_bcopy = weft__shm_get_bcopy, .get_zcopy = weft__shm_get_zcopy, .atomic_post = weft__shm_atomic_post, \
     .atomic_fetch = weft__shm_atomic_fetch, .fence = weft__shm_fence, .key_open = weft__shm_key_open,         \
     .key_close = weft__shm_key_close
+
+static inline void shm_gather(uint8_t *to, const void *header, size_t header_len, const weft_iov_t *iov,
+                              size_t n_iov) {
+    if (header_len) memcpy(to, header, header_len);
+    to += header_len;
+    for (size_t i = 0; i < n_iov; to += iov[i++].len)
+        if (iov[i].len) memcpy(to, iov[i].base, iov[i].len);
+}
 
 #endif

@@ -6,8 +6,12 @@ static int power_of_two(uint32_t n, uint32_t least, uint32_t most) {
 }
 
 static weft_status_t hello_check(const struct shm_hello *h) {
-    if (!power_of_two(h->n_slots, 16, SHM_MAX_SLOTS)) return WEFT_ERR_PROTOCOL;
-    if (!power_of_two(h->payload_size, 4096, SHM_MAX_PAYLOAD)) return WEFT_ERR_PROTOCOL;
+    if (h->n_slots || h->payload_size) {
+        if (!power_of_two(h->n_slots, 16, SHM_MAX_SLOTS)) return WEFT_ERR_PROTOCOL;
+        if (!power_of_two(h->payload_size, 4096, SHM_MAX_PAYLOAD)) return WEFT_ERR_PROTOCOL;
+    }
+    if (!power_of_two(h->n_nodes, 16, SHM_MAX_NODES) || !power_of_two(h->n_blocks, 1, SHM_MAX_BLOCKS))
+        return WEFT_ERR_PROTOCOL;
     if (h->staging_size > SHM_MAX_STAGING || h->staging_size % 4096 != 0 || h->staging_size == 0)
         return WEFT_ERR_PROTOCOL;
     return WEFT_OK;

@@ -1,0 +1,502 @@
+/*
+ * Lanes by the mailbox: what is sent lies in the sender's pool, and the receiver finds it through one word, whoever it is
+ * from. So a quiet lane costs its worker nothing but this struct, and no memory is a lane's own.
+ *
+ * Waking who sleeps for want of messages goes by `armed`, as with rings. Who sleeps for want of room leaves a note in its own memory
+ * (how much it saw passed) and sets the receiver's `wanted`, which stands in the line that the receiver looks at
+ * anyway: as it is looked at again and again, nothing but the last look before a sleep needs a fence.
+ */
+#include "shm.h"
+#include <transports/answering.h>
+
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+enum { FILL = 64 * 1024 };
+
+/* ---- our pool -------------------------------------------------------------------------------------------------- */
+
+enum {
+    NODES_AT = DOORBELL_LANES * sizeof(struct mail_control),
+    BLOCKS_AT = NODES_AT + SHM_NODES * sizeof(struct mail_node)
+};
+
+static const struct mail_view *view_of(void *arg, uint32_t slot) {
+    const struct shm_iface *iface = arg;
+    const struct shm_lane *lane = slot < iface->room ? iface->lanes[slot] : NULL;
+    return lane ? lane->mail.view : NULL;
+}
+
+weft_status_t weft__shm_mail_open(struct shm_iface *iface) {
+    struct shm_mail *mail = &iface->mail;
+    weft_status_t st = weft__segment_create(&mail->segment, "weft-pool",
+                                            BLOCKS_AT + (size_t)SHM_BLOCKS * MAIL_BLOCK, SEGMENT_SPARSE);
+    if (st < 0) return st;
+    mail->controls = mail->segment.at;
+    mail->pool = (struct mail_pool){.nodes = (struct mail_node *)((uint8_t *)mail->segment.at + NODES_AT),
+                                    .blocks = (uint8_t *)mail->segment.at + BLOCKS_AT,
+                                    .node = {MAIL_NONE, 0, SHM_NODES, SHM_NODES},
+                                    .block = {MAIL_NONE, 0, SHM_BLOCKS, SHM_BLOCKS}};
+    mail->rx = (struct mail_rx){.room = SHM_LETTERS, .view = view_of, .arg = iface};
+    return WEFT_OK;
+}
+
+/* Lanes whose peers have not let go yet go with the worker: nobody reads its mailbox any more. */
+void weft__shm_mail_close(struct shm_iface *iface) {
+    for (unsigned i = 0; i < iface->room; i++) {
+        struct shm_lane *lane = iface->lanes[i];
+        if (!lane || !lane->ghost) continue;
+        weft__shm_parted(lane);
+        weft__shm_lane_end(lane);
+    }
+    weft__segment_close(&iface->mail.segment);
+}
+
+/* Most workers have few peers: what only the mailbox needs is made for the first lane by it. */
+static weft_status_t tables(struct shm_iface *iface) {
+    struct shm_mail *mail = &iface->mail;
+    struct mail_pool *pool = &mail->pool;
+    if (!mail->rx.letters)
+        mail->rx.letters = weft__alloc(iface, SHM_LETTERS * sizeof *mail->rx.letters, "shm letters");
+    if (!pool->notes) pool->notes = weft__alloc(iface, SHM_NODES * sizeof *pool->notes, "shm notes");
+    if (!pool->next_block)
+        pool->next_block = weft__alloc(iface, SHM_BLOCKS * sizeof *pool->next_block, "shm blocks");
+    return mail->rx.letters && pool->notes && pool->next_block ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+/* Puts memory behind a part of the pool up to `end`. */
+static weft_status_t fill(struct shm_mail *mail, size_t at, uint32_t *filled, size_t end, size_t step) {
+    while (*filled < end) {
+        weft_status_t st = weft__segment_fill(&mail->segment, at + *filled, step);
+        if (st < 0) return st;
+        *filled += (uint32_t)step;
+    }
+    return WEFT_OK;
+}
+
+weft_status_t weft__shm_mail_offer(struct shm_lane *lane) {
+    struct shm_mail *mail = &shm_iface(lane)->mail;
+    weft_status_t st =
+        fill(mail, 0, &mail->controls_filled, (lane->index + 1) * sizeof(struct mail_control), SHM_CONTROL);
+    if (st < 0) return st;
+    struct mail_control *ours = lane->mail.ours = &mail->controls[lane->index];
+    atomic_store_explicit(&ours->open, 0, memory_order_relaxed);
+    atomic_store_explicit(&ours->consumed, 0, memory_order_relaxed);
+    atomic_store_explicit(&ours->wants, 0, memory_order_relaxed);
+    atomic_store_explicit(&ours->seen, 0, memory_order_relaxed);
+    return WEFT_OK;
+}
+
+weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
+    struct shm_iface *iface = shm_iface(lane);
+    weft_status_t st = tables(iface);
+    if (st < 0) return st;
+    const struct mail_control *theirs = lane->peer->pool.at;
+    lane->mail.tx = (struct mail_tx){.first = MAIL_NONE,
+                                     .slot = lane->bell_index,
+                                     .newest = &lane->bell->mailbox,
+                                     .theirs = &theirs[lane->bell_index]};
+    lane->way = &weft__shm_mail_way;
+    lane->mail.view = &lane->peer->view;
+    iface->mail.n_lanes++;
+    weft__shm_part_init(lane);
+    /* It may sleep with something to send that waits for this. */
+    atomic_store(&lane->mail.ours->open, 1);
+    if (doorbell_wake(lane->bell)) weft__shm_signal(lane);
+    return WEFT_OK;
+}
+
+/* ---- sending ------------------------------------------------------------------------------------------------------ */
+
+static void chunk_back(void *arg, int32_t chunk) {
+    struct shm_lane *lane = arg;
+    lane->n_lent--;
+    weft__shm_chunk_put(shm_iface(lane), chunk);
+}
+
+/* MAIL_LIES is told to the machine by the next poll. */
+static int refresh(struct shm_lane *lane) {
+    return mail_refresh(&lane->mail.tx, &shm_iface(lane)->mail.pool, chunk_back, lane);
+}
+
+static __attribute__((noinline)) weft_status_t no_room(struct shm_lane *lane) {
+    lane->count->shm_full++;
+    shm_iface(lane)->mail.nodes_wanted = true;
+    return WEFT_NO_RESOURCE;
+}
+
+static inline bool blocked(struct shm_lane *lane) {
+    const struct mail_pool *pool = &shm_iface(lane)->mail.pool;
+    return UNLIKELY(mail_blocked(&lane->mail.tx, pool)) &&
+           (refresh(lane) != MAIL_MOVED || mail_blocked(&lane->mail.tx, pool));
+}
+
+/* Not blocked. */
+static inline weft_status_t node_get(struct shm_lane *lane, uint32_t *index_p) {
+    struct shm_mail *mail = &shm_iface(lane)->mail;
+    size_t end = (mail->pool.node.fresh + 1) * sizeof(struct mail_node);
+    if (UNLIKELY(mail->pool.node.first == MAIL_NONE && end > mail->nodes_filled)) {
+        weft_status_t st = fill(mail, NODES_AT, &mail->nodes_filled, end, FILL);
+        if (st < 0) return st;
+    }
+    *index_p = mail_node_get(&mail->pool);
+    return WEFT_OK;
+}
+
+static bool blocks_blocked(const struct shm_lane *lane, const struct mail_pool *pool) {
+    return lane->mail.tx.n_blocks == MAIL_BLOCKS || !mail_may_take(&pool->block, lane->mail.tx.n_blocks);
+}
+
+static weft_status_t block_get(struct shm_lane *lane, uint32_t *block_p) {
+    struct shm_mail *mail = &shm_iface(lane)->mail;
+    struct mail_pool *pool = &mail->pool;
+    if (blocks_blocked(lane, pool) && (refresh(lane) != MAIL_MOVED || blocks_blocked(lane, pool)))
+        return no_room(lane);
+    size_t end = (size_t)(pool->block.fresh + 1) * MAIL_BLOCK;
+    if (pool->block.first == MAIL_NONE && end > mail->blocks_filled) {
+        weft_status_t st = fill(mail, BLOCKS_AT, &mail->blocks_filled, end, FILL);
+        if (st < 0) return st;
+    }
+    *block_p = mail_block_get(pool);
+    return WEFT_OK;
+}
+
+/* The exchange that published is the fence between the message and the look whether the peer sleeps. */
+static inline void send(struct shm_lane *lane, uint32_t index, enum mail_kind kind, uint8_t id, size_t len,
+                        uint32_t block, int32_t chunk) {
+    mail_send(&lane->mail.tx, &shm_iface(lane)->mail.pool, index, kind, id, len, block, chunk);
+    if (UNLIKELY(doorbell_wake(lane->bell))) weft__shm_signal(lane);
+}
+
+static inline void count(struct shm_lane *lane, size_t bytes) {
+    lane->count->shm_messages++;
+    lane->count->shm_bytes += bytes;
+}
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    uint32_t index;
+    if (UNLIKELY(len > SHM_SHORT)) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over shm", len);
+    if (blocked(lane)) return no_room(lane);
+    weft_status_t st = node_get(lane, &index);
+    if (UNLIKELY(st < 0)) return st;
+    uint8_t *to = shm_iface(lane)->mail.pool.nodes[index].data;
+    memcpy(to, &header, sizeof header);
+    ring_copy_small(to + sizeof header, data, len);
+    count(lane, len + sizeof header);
+    send(lane, index, MAIL_IN_NODE, id, len + sizeof header, MAIL_NONE, -1);
+    return WEFT_OK;
+}
+
+/* `len` bytes in a block, or in a node alone when they fit. */
+static void send_block(struct shm_lane *lane, uint32_t index, uint32_t block, uint8_t id, size_t len) {
+    struct mail_pool *pool = &shm_iface(lane)->mail.pool;
+    const uint8_t *from = pool->blocks + (size_t)block * MAIL_BLOCK;
+    count(lane, len);
+    if (len <= MAIL_INLINE) {
+        memcpy(pool->nodes[index].data, from, len);
+        mail_block_put(pool, block);
+        send(lane, index, MAIL_IN_NODE, id, len, MAIL_NONE, -1);
+        return;
+    }
+    struct mail_place place = {block * MAIL_BLOCK, (uint32_t)len};
+    memcpy(pool->nodes[index].data, &place, sizeof place);
+    lane->mail.tx.n_blocks++;
+    send(lane, index, MAIL_IN_BLOCK, id, 0, block, -1);
+}
+
+/* A node and a block, or neither. */
+static weft_status_t both_get(struct shm_lane *lane, uint32_t *index_p, uint32_t *block_p) {
+    if (blocked(lane)) return no_room(lane);
+    weft_status_t st = block_get(lane, block_p);
+    if (st != WEFT_OK) return st;
+    st = node_get(lane, index_p);
+    if (st < 0) mail_block_put(&shm_iface(lane)->mail.pool, *block_p);
+    return st;
+}
+
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    uint32_t index, block;
+    weft_status_t st = both_get(lane, &index, &block);
+    if (st != WEFT_OK) return st;
+    size_t len = pack(shm_iface(lane)->mail.pool.blocks + (size_t)block * MAIL_BLOCK, arg);
+    send_block(lane, index, block, id, len);
+    return WEFT_OK;
+}
+
+static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *header, size_t header_len,
+                                 const weft_iov_t *iov, size_t n_iov, size_t len) {
+    struct shm_iface *iface = shm_iface(lane);
+    uint32_t index;
+    int32_t chunk = weft__shm_chunk_get(iface);
+    if (chunk < -1) return (weft_status_t)(chunk + 1);
+    if (chunk < 0 && refresh(lane) == MAIL_MOVED) chunk = weft__shm_chunk_get(iface);
+    if (chunk < 0) return no_room(lane);
+    weft_status_t st = node_get(lane, &index);
+    if (st < 0) {
+        weft__shm_chunk_put(iface, chunk);
+        return st;
+    }
+    struct mail_place place = {(uint32_t)chunk * SHM_CHUNK, (uint32_t)len};
+    shm_gather((uint8_t *)iface->staging.at + place.offset, header, header_len, iov, n_iov);
+    memcpy(iface->mail.pool.nodes[index].data, &place, sizeof place);
+    lane->n_lent++;
+    count(lane, len);
+    send(lane, index, MAIL_IN_STAGING, id, 0, MAIL_NONE, chunk);
+    return WEFT_OK;
+}
+
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    uint32_t index, block;
+    size_t len = 0;
+    for (size_t i = 0; i < n_iov; i++) len += iov[i].len;
+    if (header_len > SHM_ZCOPY_HEADER || n_iov > SHM_IOV || len > l->iface->attr.max_zcopy)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over shm", header_len, len,
+                          n_iov);
+    len += header_len;
+    if (len > l->iface->attr.max_bcopy)
+        return blocked(lane) ? no_room(lane) : send_staged(lane, id, header, header_len, iov, n_iov, len);
+    weft_status_t st = both_get(lane, &index, &block);
+    if (st != WEFT_OK) return st;
+    shm_gather(shm_iface(lane)->mail.pool.blocks + (size_t)block * MAIL_BLOCK, header, header_len, iov, n_iov);
+    send_block(lane, index, block, id, len);
+    return WEFT_OK;
+}
+
+const struct lane_ops weft__shm_ops_mail = {.am_short = am_short,
+                                            .am_bcopy = am_bcopy,
+                                            .am_zcopy = am_zcopy,
+                                            .flush = weft__shm_flush,
+                                            .pending_add = weft__shm_pending_add,
+                                            .pending_remove = weft__shm_pending_remove,
+                                            .bulk_get = weft__shm_bulk_get,
+                                            SHM_RMA_OPS,
+                                            .close = weft__shm_close,
+                                            .describe = weft__shm_describe};
+
+/* ---- waiting for room ----------------------------------------------------------------------------------------------- */
+
+static void activate(struct shm_lane *lane) {
+    struct shm_mail *mail = &shm_iface(lane)->mail;
+    mail->due = true;
+    if (lane->active_at) return;
+    mail->waiting[mail->n_waiting++] = lane;
+    lane->active_at = mail->n_waiting;
+}
+
+static void leave(struct shm_lane *lane) {
+    struct shm_mail *mail = &shm_iface(lane)->mail;
+    if (!lane->active_at) return;
+    struct shm_lane *last = mail->waiting[--mail->n_waiting];
+    mail->waiting[lane->active_at - 1] = last;
+    last->active_at = lane->active_at;
+    lane->active_at = 0;
+}
+
+/* Nodes that are back serve whoever waits for one, in any lane. */
+static bool refresh_all(struct shm_iface *iface) {
+    bool moved = false;
+    for (unsigned i = 0; i <= iface->last_index; i++) {
+        struct shm_lane *lane = iface->lanes[i];
+        if (lane && lane->am && lane->way == &weft__shm_mail_way && mail_is_due(&lane->mail.tx))
+            moved |= refresh(lane) != MAIL_SAME;
+    }
+    return moved;
+}
+
+static unsigned retry_waiting(struct shm_iface *iface, unsigned budget) {
+    struct shm_mail *mail = &iface->mail;
+    unsigned n = 0;
+    if (mail->nodes_wanted) {
+        mail->nodes_wanted = false;
+        refresh_all(iface);
+    }
+    for (unsigned left = mail->n_waiting, i = 0; left && i < mail->n_waiting && n < budget; left--) {
+        struct shm_lane *lane = mail->waiting[i];
+        if (refresh(lane) == MAIL_LIES) {
+            weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
+            return n + 1;
+        }
+        if (!mail_blocked(&lane->mail.tx, &mail->pool)) n += weft__shm_retry(lane);
+        if (i >= mail->n_waiting || mail->waiting[i] != lane) continue;
+        if (lane->pending.first)
+            i++;
+        else
+            leave(lane);
+    }
+    return n;
+}
+
+static void ask(struct shm_lane *lane) {
+    struct mail_control *ours = lane->mail.ours;
+    uint32_t wants = atomic_load_explicit(&ours->wants, memory_order_relaxed);
+    atomic_store_explicit(&ours->seen, lane->mail.tx.returned, memory_order_relaxed);
+    atomic_store_explicit(&ours->wants, wants + 1, memory_order_release);
+    atomic_store_explicit(&lane->bell->wanted, 1, memory_order_release);
+}
+
+void weft__shm_mail_ask(struct shm_iface *iface) {
+    if (!iface->mail.n_waiting) return;
+    for (unsigned i = 0; i <= iface->last_index; i++) {
+        struct shm_lane *lane = iface->lanes[i];
+        if (lane && lane->am && lane->way == &weft__shm_mail_way && mail_under_way(&lane->mail.tx)) ask(lane);
+    }
+}
+
+/* ---- receiving -------------------------------------------------------------------------------------------------------- */
+
+/* Somebody sleeps for want of room: it is woken when we have passed more than it saw, now or with the next message. */
+static void answer(struct shm_lane *lane) {
+    lane->mail.asked = lane->mail.consumed == lane->mail.asked_at;
+    if (!lane->mail.asked && doorbell_wake(lane->bell)) weft__shm_signal(lane);
+}
+
+static void answer_wanted(struct shm_iface *iface) {
+    if (!atomic_exchange(&iface->bell->wanted, 0)) return;
+    for (unsigned i = 0; i <= iface->last_index; i++) {
+        struct shm_lane *lane = iface->lanes[i];
+        if (!lane || lane->way != &weft__shm_mail_way) continue;
+        const struct mail_control *theirs = lane->mail.tx.theirs;
+        uint32_t wants = atomic_load_explicit(&theirs->wants, memory_order_acquire);
+        if (wants == lane->mail.wants_answered) continue;
+        lane->mail.wants_answered = wants;
+        lane->mail.asked_at = atomic_load_explicit(&theirs->seen, memory_order_relaxed);
+        answer(lane);
+    }
+}
+
+static inline void passed(struct shm_lane *lane) {
+    atomic_store_explicit(&lane->mail.ours->consumed, ++lane->mail.consumed, memory_order_release);
+    if (UNLIKELY(lane->mail.asked)) {
+        atomic_thread_fence(memory_order_seq_cst);
+        answer(lane);
+    }
+}
+
+/* What came by a lane that receives nothing any more is passed unread. False: the lane has failed. */
+static inline bool deliver(struct shm_iface *iface, const struct mail_letter *letter) {
+    struct shm_lane *lane = iface->lanes[letter->slot];
+    struct mail_message m;
+    if (UNLIKELY(mail_read(letter->node, lane->mail.consumed, lane->mail.view, &m) < 0)) {
+        if (lane->am) weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
+        return false;
+    }
+    if (lane->am) lane->am[m.id](&lane->lane, m.data, m.len);
+    passed(lane);
+    return true;
+}
+
+/* Who wrote nonsense there cannot be told, nor whose messages were lost: all lanes by the mailbox end, and say why. */
+static void wrecked(struct shm_iface *iface) {
+    weft__log_limited(weft__reactor_context(iface->iface.reactor), WEFT_LOG_ERROR, "shm",
+                      "the mailbox was written to by somebody who does not know how: its lanes are lost");
+    for (unsigned i = 0; i <= iface->last_index; i++) {
+        struct shm_lane *lane = iface->lanes[i];
+        if (lane && lane->am && lane->way == &weft__shm_mail_way) weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
+    }
+}
+
+static int take(struct shm_iface *iface) {
+    struct shm_mail *mail = &iface->mail;
+    uint64_t newest = atomic_load_explicit(&iface->bell->mailbox, memory_order_relaxed);
+    if (!newest && !mail->n_drains) return 0;
+    mail->n_takes++;
+    if (!newest) return 0;
+    newest = atomic_exchange(&iface->bell->mailbox, 0);
+    return weft__mail_take(&mail->rx, newest, (size_t)mail->n_lanes * MAIL_WINDOW);
+}
+
+/* ---- until nothing of a peer is left ------------------------------------------------------------------------------------ */
+
+/* All that it published came before what we heard of its end, so the next taking brings the last of it. */
+void weft__shm_mail_drain(struct shm_lane *lane) {
+    struct shm_mail *mail = &shm_iface(lane)->mail;
+    mail->due = true;
+    if (lane->mail.drains) return;
+    lane->mail.drains = true;
+    lane->mail.mark = mail->n_takes - (lane->mail.emptied ? 1 : 0);
+    mail->n_drains++;
+}
+
+/* Nothing is left of what was taken. True: something ended, and the worker with it, perhaps. */
+static bool drained(struct shm_iface *iface) {
+    struct shm_mail *mail = &iface->mail;
+    for (unsigned i = 0; i <= iface->last_index; i++) {
+        struct shm_lane *lane = iface->lanes[i];
+        if (!lane || !lane->mail.drains || lane->mail.mark == mail->n_takes) continue;
+        lane->mail.drains = false;
+        lane->mail.emptied = true;
+        mail->n_drains--;
+        if (shm_parting(lane)) {
+            lane->mail.view = NULL;
+            weft__shm_part_emptied(lane);
+        } else if (lane->on_empty) {
+            lane->on_empty(lane);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Neither mailbox holds anything of the other. */
+void weft__shm_mail_end(struct shm_lane *lane) {
+    struct shm_iface *iface = shm_iface(lane);
+    weft__shm_mail_way.reclaim(lane);
+    iface->mail.n_lanes--;
+    weft__shm_lane_end(lane);
+}
+
+static void reclaim(struct shm_lane *lane) {
+    while (mail_under_way(&lane->mail.tx))
+        mail_take_back(&lane->mail.tx, &shm_iface(lane)->mail.pool, chunk_back, lane);
+}
+
+/* ---- the worker's part ---------------------------------------------------------------------------------------------------- */
+
+static unsigned receive(struct shm_iface *iface, unsigned budget) {
+    struct shm_mail *mail = &iface->mail;
+    unsigned n = 0;
+    for (;;) {
+        int got = mail_next(&mail->rx);
+        if (got == 0) {
+            if (mail->n_drains && drained(iface)) return n + 1;
+            got = n ? 0 : take(iface);
+            if (got == 0 && mail->n_drains && drained(iface)) return n + 1;
+        }
+        if (got == MAIL_LIES) {
+            wrecked(iface);
+            return n + 1;
+        }
+        if (got == 0 || n == budget) return n;
+        n++;
+        const struct mail_letter letter = mail->rx.letters[--mail->rx.n];
+        if (UNLIKELY(!deliver(iface, &letter))) return n;
+    }
+}
+
+unsigned weft__shm_mail_work(struct shm_iface *iface, unsigned budget) {
+    struct shm_mail *mail = &iface->mail;
+    if (UNLIKELY(atomic_load_explicit(&iface->bell->wanted, memory_order_relaxed))) answer_wanted(iface);
+    mail->due = false;
+    unsigned n = receive(iface, budget);
+    if (UNLIKELY(mail->n_waiting)) n += retry_waiting(iface, budget > n ? budget - n : 1);
+    if (!mail_all_read(&mail->rx) || mail->n_waiting || mail->n_drains) mail->due = true;
+    return n;
+}
+
+bool weft__shm_mail_quiet(struct shm_iface *iface) {
+    struct shm_mail *mail = &iface->mail;
+    if (atomic_load(&iface->bell->mailbox) || atomic_load(&iface->bell->wanted)) return false;
+    if (!mail_all_read(&mail->rx) || mail->n_drains) return false;
+    return !mail->n_waiting || !refresh_all(iface);
+}
+
+const struct shm_way weft__shm_mail_way = {.name = "mailbox",
+                                           .up = &weft__shm_ops_mail,
+                                           .activate = activate,
+                                           .leave = leave,
+                                           .refresh = refresh,
+                                           .ask = ask,
+                                           .reclaim = reclaim};

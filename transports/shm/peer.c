@@ -1,0 +1,85 @@
+/* What a peer's worker shows of itself. All lanes to it share one mapping. */
+#include "shm.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FD_BELL, FD_POOL, FD_STAGING, FD_EVENT };
+
+/* What a peer says of its name is proved by the memory that it shows: nobody else's pool has that inode. */
+static struct shm_peer *known(struct shm_iface *iface, uint64_t worker_id, uint64_t inode) {
+    struct shm_peer *peer = iface->peers[worker_id % SHM_PEER_BUCKETS];
+    while (peer && (peer->worker_id != worker_id || peer->pool_inode != inode)) peer = peer->next;
+    return peer;
+}
+
+static void peer_free(struct shm_peer *peer) {
+    if (peer->event_fd >= 0) close(peer->event_fd);
+    weft__segment_close(&peer->bell);
+    weft__segment_close(&peer->pool);
+    weft__segment_close(&peer->staging);
+    talloc_free(peer);
+}
+
+static weft_status_t map(struct shm_peer *peer, const struct shm_hello *hello, const int *fds) {
+    size_t nodes_at = DOORBELL_LANES * sizeof(struct mail_control),
+           blocks_at = nodes_at + (size_t)hello->n_nodes * sizeof(struct mail_node),
+           blocks_size = (size_t)hello->n_blocks * MAIL_BLOCK;
+    weft_status_t st = weft__segment_map(&peer->bell, fds[FD_BELL], sizeof(struct doorbell), true);
+    if (st == WEFT_OK) st = weft__segment_map(&peer->pool, fds[FD_POOL], blocks_at + blocks_size, false);
+    if (st == WEFT_OK) st = weft__segment_map(&peer->staging, fds[FD_STAGING], hello->staging_size, false);
+    if (st < 0) return st;
+    peer->event_fd = fcntl(fds[FD_EVENT], F_DUPFD_CLOEXEC, 0);
+    if (peer->event_fd < 0) return weft__fail(weft__errno_status(errno), "shm: dup: %s", strerror(errno));
+    fcntl(peer->event_fd, F_SETFL, O_NONBLOCK);
+    const uint8_t *pool = peer->pool.at;
+    peer->view = (struct mail_view){.nodes = (const struct mail_node *)(pool + nodes_at),
+                                    .blocks = pool + blocks_at,
+                                    .staging = peer->staging.at,
+                                    .n_nodes = hello->n_nodes,
+                                    .blocks_size = (uint32_t)blocks_size,
+                                    .staging_size = hello->staging_size};
+    return WEFT_OK;
+}
+
+weft_status_t weft__shm_peer_get(struct shm_iface *iface, const struct shm_hello *hello, const int *fds,
+                                 struct shm_peer **peer_p) {
+    struct stat pool;
+    if (fstat(fds[FD_POOL], &pool) < 0) return weft__fail(WEFT_ERR_PROTOCOL, "shm: a descriptor that is none");
+    struct shm_peer *peer = known(iface, hello->worker_id, pool.st_ino);
+    if (!peer) {
+        peer = weft__new(iface, struct shm_peer);
+        if (!peer) return WEFT_ERR_NO_MEMORY;
+        peer->event_fd = peer->bell.fd = peer->pool.fd = peer->staging.fd = -1;
+        weft_status_t st = map(peer, hello, fds);
+        if (st < 0) {
+            peer_free(peer);
+            return st;
+        }
+        struct shm_peer **bucket = &iface->peers[hello->worker_id % SHM_PEER_BUCKETS];
+        peer->worker_id = hello->worker_id;
+        peer->pool_inode = pool.st_ino;
+        peer->next = *bucket;
+        *bucket = peer;
+    }
+    peer->n_lanes++;
+    *peer_p = peer;
+    return WEFT_OK;
+}
+
+void weft__shm_peer_put(struct shm_iface *iface, struct shm_peer *peer) {
+    if (--peer->n_lanes > 0) return;
+    struct shm_peer **at = &iface->peers[peer->worker_id % SHM_PEER_BUCKETS];
+    while (*at != peer) at = &(*at)->next;
+    *at = peer->next;
+    peer_free(peer);
+}
+
+void weft__shm_signal(struct shm_lane *lane) {
+    static const uint64_t one = 1;
+    lane->count->shm_signals++;
+    /* EAGAIN: the count is at its end, so the fd is readable as it is. */
+    if (write(lane->peer->event_fd, &one, sizeof one) < 0) return;
+}
