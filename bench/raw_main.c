@@ -2,7 +2,9 @@
  * What the machine itself can do, with nothing in between: the figures that Weft is compared with. Each prints
  * name TAB value TAB unit; latencies are medians of half round trips between two pinned processes.
  *
- *     raw ring | tcp_spin | tcp_epoll | unix_spin | eventfd_epoll  [SECONDS]
+ *     raw ring | tcp_spin | tcp_epoll | unix_spin | eventfd_epoll  [SECONDS [SIZE]]
+ *
+ * SIZE is that of a socket's messages, 8 bytes unless given.
  */
 #define _GNU_SOURCE
 #include "cores.h"
@@ -55,8 +57,16 @@ static uint64_t ring_receive(struct side *s) {
     return slot->payload;
 }
 
+static char bytes[1 << 20];
+static size_t message = sizeof(uint64_t);
+
 static void stream_send(struct side *s, uint64_t value) {
-    if (send(s->to, &value, sizeof value, MSG_NOSIGNAL) != sizeof value) die("send");
+    memcpy(bytes, &value, sizeof value);
+    for (size_t at = 0; at < message;) {
+        ssize_t n = send(s->to, bytes + at, message - at, MSG_NOSIGNAL);
+        if (n < 0) die("send");
+        at += (size_t)n;
+    }
 }
 
 static void sleep_until_readable(struct side *s) {
@@ -68,12 +78,13 @@ static void sleep_until_readable(struct side *s) {
 static uint64_t stream_receive(struct side *s) {
     uint64_t value;
     size_t got = 0;
-    while (got < sizeof value) {
+    while (got < message) {
         if (!s->spin) sleep_until_readable(s);
-        ssize_t n = recv(s->from, (char *)&value + got, sizeof value - got, MSG_DONTWAIT);
+        ssize_t n = recv(s->from, bytes + got, message - got, MSG_DONTWAIT);
         if (n > 0) got += (size_t)n;
         if (n == 0 || (n < 0 && errno != EAGAIN)) die("recv");
     }
+    memcpy(&value, bytes, sizeof value);
     return value;
 }
 
@@ -185,7 +196,12 @@ static void ping_pong(const char *name, struct side sides[2], send_fn send_one, 
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     double seconds = argc > 2 ? atof(argv[2]) : 0.3;
+    if (argc > 3) message = (size_t)atol(argv[3]);
     struct side sides[2];
+    if (message < sizeof(uint64_t) || message > sizeof bytes) {
+        fprintf(stderr, "raw: SIZE is 8 to %zu\n", sizeof bytes);
+        return 2;
+    }
     if (strcmp(what, "ring") == 0) {
         connect_rings(sides);
         ping_pong("raw ring", sides, ring_send, ring_receive, seconds);
@@ -200,7 +216,7 @@ int main(int argc, char **argv) {
         connect_eventfds(sides);
         ping_pong("raw eventfd + epoll", sides, eventfd_send, eventfd_receive, seconds);
     } else {
-        fprintf(stderr, "raw ring | tcp_spin | tcp_epoll | unix_spin | eventfd_epoll  [SECONDS]\n");
+        fprintf(stderr, "raw ring | tcp_spin | tcp_epoll | unix_spin | eventfd_epoll  [SECONDS [SIZE]]\n");
         return 2;
     }
     return 0;
