@@ -4,6 +4,7 @@
 #include "arrival.h"
 #include "layout.h"
 #include "posted.h"
+#include "stream.h"
 #include "thread.h"
 
 /* ---- out */
@@ -291,6 +292,33 @@ static weft_status_t flush_refuse(struct weft_ep *ep, const weft_op_t *op) {
     return refused(ep);
 }
 
-const struct ep_ops weft__ep_ops_wait = {am_send_wait, weft__tag_send_wait, weft__flush_post};
-const struct ep_ops weft__ep_ops_ready = {am_send_ready, weft__tag_send_ready, weft__flush_post};
-const struct ep_ops weft__ep_ops_refuse = {am_send_refuse, tag_send_refuse, flush_refuse};
+static weft_status_t stream_send_refuse(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
+                                        const weft_op_t *op) {
+    return refused(ep);
+}
+
+static weft_status_t stream_refuse(struct weft_ep *ep) {
+    return refused(ep);
+}
+
+const struct ep_ops weft__ep_ops_wait = {
+    .am_send = am_send_wait,
+    .tag_send = weft__tag_send_wait,
+    .flush = weft__flush_post,
+    .stream_send = weft__stream_send_wait,
+    .stream_may_wait = weft__stream_may_wait,
+};
+const struct ep_ops weft__ep_ops_ready = {
+    .am_send = am_send_ready,
+    .tag_send = weft__tag_send_ready,
+    .flush = weft__flush_post,
+    .stream_send = weft__stream_send_ready,
+    .stream_may_wait = weft__stream_may_wait,
+};
+const struct ep_ops weft__ep_ops_refuse = {
+    .am_send = am_send_refuse,
+    .tag_send = tag_send_refuse,
+    .flush = flush_refuse,
+    .stream_send = stream_send_refuse,
+    .stream_may_wait = stream_refuse,
+};

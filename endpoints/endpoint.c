@@ -5,6 +5,7 @@
 #include "connect.h"
 #include "posted.h"
 #include "rendezvous.h"
+#include "stream.h"
 #include "thread.h"
 
 static void ep_effect(struct fsm *m, unsigned effect);
@@ -21,7 +22,7 @@ static void notify(struct job *job) {
     weft__ep_tell(list_of(job, struct weft_ep, notify));
 }
 
-static void tell_later(struct weft_ep *ep, uint32_t notice) {
+void weft__ep_tell_later(struct weft_ep *ep, uint32_t notice) {
     ep->notices |= notice;
     weft__job_post(ep->worker->reactor, &ep->notify);
 }
@@ -45,6 +46,7 @@ void weft__ep_tell(struct weft_ep *ep) {
     weft__job_drop(ep->worker->reactor, &ep->notify);
     if (due & NOTICE_ENDPOINT && ep->on_endpoint) ep->on_endpoint(ep, ep->endpoint_arg);
     if (due & NOTICE_READY && ep->on_ready) ep->on_ready(ep, ep->arg);
+    if (due & NOTICE_DATA) weft__stream_tell(ep);
     if (due & NOTICE_ERROR && ep->on_error && !ep->drained.run) ep->on_error(ep, ep->status, ep->arg);
     if (due & NOTICE_CLOSED) tell_closed(ep);
 }
@@ -56,10 +58,12 @@ static void send_one(struct weft_ep *ep, enum wire_id id) {
     if (!ep->link) return;
     switch (id) {
     case WIRE_OPEN:
-        weft__wire_open(&m, (struct wire_open){ep->id, ep->listener, ep->worker->unexpected_limit});
+        weft__wire_open(
+            &m, (struct wire_open){ep->id, ep->listener, ep->worker->unexpected_limit, ep->worker->stream_window});
         break;
     case WIRE_ACCEPT:
-        weft__wire_accept(&m, (struct wire_accept){ep->core.peer, ep->id, ep->worker->unexpected_limit});
+        weft__wire_accept(&m, (struct wire_accept){ep->core.peer, ep->id, ep->worker->unexpected_limit,
+                                                   ep->worker->stream_window});
         break;
     default: weft__wire_one(&m, WIRE_CLOSE, ep->core.peer); break;
     }
@@ -73,6 +77,7 @@ static void fail_requests(struct weft_ep *ep) {
         weft__request_stop(list_of(n, struct weft_request, of_ep), ep->status);
     }
     weft__match_forget(&ep->worker->match, ep->id);
+    weft__stream_lost(ep);
 }
 
 static void go(struct weft_ep *ep) {
@@ -91,6 +96,7 @@ static void drained(struct job *job) {
 static void watch_requests(struct weft_ep *ep) {
     struct reactor *r = ep->worker->reactor;
     ep->drained.run = drained;
+    weft__stream_closing(ep);
     uint64_t now = weft__now(r);
     /* The heap has had this endpoint's timer before, or it closes without one. */
     if (!weft__timer_running(&ep->timer))
@@ -111,7 +117,7 @@ static void end(struct weft_ep *ep) {
     weft__idmap_remove(&ep->worker->eps, ep->id);
     weft__match_forget(&ep->worker->match, ep->id);
     weft__link_leave(ep);
-    tell_later(ep, NOTICE_CLOSED);
+    weft__ep_tell_later(ep, NOTICE_CLOSED);
 }
 
 static void ep_effect(struct fsm *m, unsigned effect) {
@@ -122,9 +128,9 @@ static void ep_effect(struct fsm *m, unsigned effect) {
     case EP_FX_SEND_ACCEPT: send_one(ep, WIRE_ACCEPT); break;
     case EP_FX_SEND_CLOSE: send_one(ep, WIRE_CLOSE); break;
     case EP_FX_GO: go(ep); break;
-    case EP_FX_TELL_READY: tell_later(ep, NOTICE_READY); break;
-    case EP_FX_TELL_ENDPOINT: tell_later(ep, NOTICE_ENDPOINT); break;
-    case EP_FX_TELL_ERROR: tell_later(ep, NOTICE_ERROR); break;
+    case EP_FX_TELL_READY: weft__ep_tell_later(ep, NOTICE_READY); break;
+    case EP_FX_TELL_ENDPOINT: weft__ep_tell_later(ep, NOTICE_ENDPOINT); break;
+    case EP_FX_TELL_ERROR: weft__ep_tell_later(ep, NOTICE_ERROR); break;
     case EP_FX_REFUSE: ep->ops = &weft__ep_ops_refuse; break;
     case EP_FX_FAIL: fail_requests(ep); break;
     case EP_FX_WATCH: watch_requests(ep); break;
@@ -251,6 +257,7 @@ static weft_status_t accept_ep(struct link *link, const struct wire_open *open) 
     weft__ep_adopt(ep, open->listener);
     ep->core.peer = open->from;
     ep->credit = open->credit > INT64_MAX ? INT64_MAX : (int64_t)open->credit;
+    weft__stream_opened(ep, open->stream);
     weft__link_join(link, ep);
     step(ep, EP_EV_PASSIVE);
     return WEFT_OK;
@@ -286,6 +293,7 @@ void weft__ep_on_accept(struct lane *lane, const void *data, size_t len) {
     }
     if (!ep->core.peer) ep->core.peer = accept.from;
     ep->credit = accept.credit > INT64_MAX ? INT64_MAX : (int64_t)accept.credit;
+    if (ep->core.fsm.state == EP_OPENING) weft__stream_opened(ep, accept.stream);
     step(ep, EP_EV_ACCEPT);
 }
 

@@ -16,11 +16,20 @@ struct ep_ops {
     weft_status_t (*tag_send)(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
                               const weft_op_t *op);
     weft_status_t (*flush)(struct weft_ep *ep, const weft_op_t *op);
+    weft_status_t (*stream_send)(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+    weft_status_t (*stream_may_wait)(struct weft_ep *ep); /* may a receive of its stream wait for bytes? */
 };
 extern const struct ep_ops weft__ep_ops_wait, weft__ep_ops_ready, weft__ep_ops_refuse;
 
 /* Notices to the user, in this order. */
-enum { NOTICE_ENDPOINT = 1, NOTICE_READY = 2, NOTICE_ERROR = 4, NOTICE_CLOSED = 8, NOTICE_ALL = 15 };
+enum {
+    NOTICE_ENDPOINT = 1,
+    NOTICE_READY = 2,
+    NOTICE_DATA = 4,
+    NOTICE_ERROR = 8,
+    NOTICE_CLOSED = 16,
+    NOTICE_ALL = 31
+};
 
 struct weft_ep {
     struct ep_core core;
@@ -36,6 +45,9 @@ struct weft_ep {
     int64_t credit_held; /* put aside while sends wait for credit, so that all wait */
     uint64_t credit_due; /* consumed here and not yet given back */
     uint64_t credit_out; /* unexpected bytes of the peer that stand here */
+
+    struct stream *stream;  /* NULL until one is used */
+    uint32_t stream_window; /* the peer's, for what we send on it */
 
     struct list of_link, of_worker;
     struct list requests;     /* all, in the order accepted */
@@ -64,6 +76,8 @@ void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status);
 void weft__ep_abort(struct weft_ep *ep); /* the worker closes */
 /* What is due to the user is told now; data must not overtake it. */
 void weft__ep_tell(struct weft_ep *ep);
+/* A notice is due, in a turn of its own. */
+void weft__ep_tell_later(struct weft_ep *ep, uint32_t notice);
 /* A request left; the last one matters to a close. */
 void weft__ep_request_left(struct weft_ep *ep);
 /* The peer broke the rules of this endpoint: it alone fails. */

@@ -180,12 +180,15 @@ weft_status_t weft__send_packed(struct lane *lane, const struct message *m, stru
     return send_packing(lane, m->id, &packing);
 }
 
-static weft_status_t send_packed_piece(struct weft_request *req, struct lane *lane, enum wire_id id,
-                                       const void *head, size_t head_len, size_t len) {
-    size_t room = lane->iface->attr.max_bcopy - head_len;
-    struct packing packing = {.req = req, .head = {head}, .head_len = {head_len}, .len = len < room ? len : room};
+weft_status_t weft__send_piece_copied(struct weft_request *req, enum wire_id id, const void *head, size_t head_len,
+                                      size_t most) {
+    struct lane *lane = req->ep->link->lane;
+    size_t room = lane->iface->attr.max_bcopy - head_len, len = req->len - req->offset;
+    if (len > room) len = room;
+    if (len > most) len = most;
+    struct packing packing = {.req = req, .head = {head}, .head_len = {head_len}, .len = len};
     weft_status_t st = send_packing(lane, id, &packing);
-    if (st == WEFT_OK) req->offset += packing.len;
+    if (st == WEFT_OK) req->offset += len;
     return st;
 }
 
@@ -198,7 +201,7 @@ weft_status_t weft__send_piece(struct weft_request *req, enum wire_id id, const 
     size_t len = left < attr->max_zcopy ? left : attr->max_zcopy;
     size_t n = weft__request_slice(req, slice, attr->max_iov < PIECES ? attr->max_iov : PIECES, req->offset, &len);
     bool many = len < left && len < attr->max_bcopy / 2; /* so small that all a message may have are little of it */
-    if (n == 0 || many) return send_packed_piece(req, lane, id, head, head_len, left);
+    if (n == 0 || many) return weft__send_piece_copied(req, id, head, head_len, most);
 
     req->lent.count++;
     weft_status_t st = lane->ops->am_zcopy(lane, (uint8_t)id, head, head_len, slice, n, &req->lent);

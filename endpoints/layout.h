@@ -50,5 +50,8 @@ weft_status_t weft__send_packed(struct lane *lane, const struct message *m, stru
  */
 weft_status_t weft__send_piece(struct weft_request *req, enum wire_id id, const void *head, size_t head_len,
                                size_t most);
+/* The same, never lent. */
+weft_status_t weft__send_piece_copied(struct weft_request *req, enum wire_id id, const void *head, size_t head_len,
+                                      size_t most);
 
 #endif

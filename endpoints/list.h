@@ -23,6 +23,9 @@ static inline void list_append(struct list *head, struct list *node) {
     head->prev->next = node;
     head->prev = node;
 }
+static inline void list_prepend(struct list *head, struct list *node) {
+    list_append(head->next, node);
+}
 /* Leaves the node a list of its own, so that removing it again does nothing. */
 static inline void list_remove(struct list *node) {
     node->prev->next = node->next;

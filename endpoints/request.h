@@ -80,7 +80,10 @@ struct weft_request {
     uint32_t cost;    /* credit it takes */
 
     /* Of a receive. */
-    weft_tag_info_t *info_p;
+    union {
+        weft_tag_info_t *info_p;
+        size_t *len_p; /* of a stream's */
+    };
     uint64_t order;   /* among the posted receives */
     uint64_t remote;  /* for a bulk get */
     uint32_t fin_due; /* 1: the sender waits for our FIN */

@@ -1,4 +1,6 @@
 /* The forms that wait, for programs without a loop of their own. */
+#include <weft/stream.h>
+
 #include "worker.h"
 
 static void note(weft_status_t status, void *arg) {
@@ -24,6 +26,14 @@ weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode) {
 weft_status_t weft_am_send_wait(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
                                 const weft_iov_t *iov, size_t n_iov) {
     WAIT(ep->worker, weft_am_send(ep, id, header, header_len, iov, n_iov, &op));
+}
+
+weft_status_t weft_stream_send_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov) {
+    WAIT(ep->worker, weft_stream_send(ep, iov, n_iov, &op));
+}
+
+weft_status_t weft_stream_recv_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p) {
+    WAIT(ep->worker, weft_stream_recv(ep, iov, n_iov, len_p, &op));
 }
 
 weft_status_t weft_tag_send_wait(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov) {

@@ -86,11 +86,26 @@ bool weft__wire_read_one(const void *p, size_t len, struct wire_one *v) {
     return read_all(&c);
 }
 
-void weft__wire_credit(struct wire_message *m, struct wire_credit v) {
-    struct cursor c = writing(m, WIRE_CREDIT);
+static void write_credit(struct wire_message *m, enum wire_id id, struct wire_credit v) {
+    struct cursor c = writing(m, id);
     put(&c, v.ep, 4);
     put(&c, v.bytes, 8);
     written(m, &c);
+}
+void weft__wire_credit(struct wire_message *m, struct wire_credit v) {
+    write_credit(m, WIRE_CREDIT, v);
+}
+void weft__wire_stream_credit(struct wire_message *m, struct wire_credit v) {
+    write_credit(m, WIRE_STREAM_CREDIT, v);
+}
+
+bool weft__wire_read_stream(const void *p, size_t len, struct wire_stream *v) {
+    struct cursor c = reading(p, len);
+    uint64_t zero = get(&c, 4);
+    v->ep = (uint32_t)get(&c, 4);
+    v->bytes = (const char *)c.at;
+    v->len = c.left;
+    return c.at && zero == 0;
 }
 
 bool weft__wire_read_credit(const void *p, size_t len, struct wire_credit *v) {
@@ -125,6 +140,7 @@ void weft__wire_open(struct wire_message *m, struct wire_open v) {
     put(&c, v.from, 4);
     put(&c, v.listener, 4);
     put(&c, v.credit, 8);
+    put(&c, v.stream, 4);
     written(m, &c);
 }
 
@@ -133,6 +149,7 @@ bool weft__wire_read_open(const void *p, size_t len, struct wire_open *v) {
     v->from = (uint32_t)get(&c, 4);
     v->listener = (uint32_t)get(&c, 4);
     v->credit = get(&c, 8);
+    v->stream = (uint32_t)get(&c, 4);
     return read_all(&c) && v->from != 0;
 }
 
@@ -141,6 +158,7 @@ void weft__wire_accept(struct wire_message *m, struct wire_accept v) {
     put(&c, v.ep, 4);
     put(&c, v.from, 4);
     put(&c, v.credit, 8);
+    put(&c, v.stream, 4);
     written(m, &c);
 }
 
@@ -149,6 +167,7 @@ bool weft__wire_read_accept(const void *p, size_t len, struct wire_accept *v) {
     v->ep = (uint32_t)get(&c, 4);
     v->from = (uint32_t)get(&c, 4);
     v->credit = get(&c, 8);
+    v->stream = (uint32_t)get(&c, 4);
     return read_all(&c) && v->from != 0;
 }
 

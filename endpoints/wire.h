@@ -54,6 +54,16 @@ static inline unsigned wire_am_id(uint64_t word) {
     return word & 0xffff;
 }
 
+/* Bytes of a stream begin with the receiver's endpoint. */
+struct wire_stream {
+    uint32_t ep;
+    const char *bytes; /* within the message */
+    size_t len;
+};
+static inline uint64_t wire_stream_word(uint32_t ep) {
+    return (uint64_t)ep << 32;
+}
+
 /* A tagged message begins with the tag and the receiver's endpoint. */
 enum { WIRE_TAG_HEAD = 12 };
 
@@ -94,10 +104,12 @@ struct wire_hello {
 struct wire_open {
     uint32_t from, listener;
     uint64_t credit;
+    uint32_t stream; /* the window of the stream towards the one who says it */
 };
 struct wire_accept {
     uint32_t ep, from;
     uint64_t credit;
+    uint32_t stream;
 };
 struct wire_reject {
     uint32_t ep;
@@ -158,6 +170,7 @@ void weft__wire_cts(struct wire_message *m, struct wire_cts v);
 void weft__wire_fin(struct wire_message *m, struct wire_fin v);
 void weft__wire_one(struct wire_message *m, enum wire_id id, uint32_t request);
 void weft__wire_credit(struct wire_message *m, struct wire_credit v);
+void weft__wire_stream_credit(struct wire_message *m, struct wire_credit v); /* read as credit is */
 void weft__wire_hello(struct wire_message *m, struct wire_hello v);
 void weft__wire_open(struct wire_message *m, struct wire_open v);
 void weft__wire_accept(struct wire_message *m, struct wire_accept v);
@@ -182,6 +195,7 @@ bool weft__wire_read_open(const void *p, size_t len, struct wire_open *v);
 bool weft__wire_read_accept(const void *p, size_t len, struct wire_accept *v);
 bool weft__wire_read_reject(const void *p, size_t len, struct wire_reject *v);
 bool weft__wire_read_rts(const void *p, size_t len, struct wire_rts *v);
+bool weft__wire_read_stream(const void *p, size_t len, struct wire_stream *v);
 bool weft__wire_read_data(const void *p, size_t len, struct wire_data *v);
 bool weft__wire_read_get(const void *p, size_t len, struct wire_get *v);
 bool weft__wire_read_atomic(const void *p, size_t len, struct wire_atomic *v);

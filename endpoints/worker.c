@@ -6,6 +6,7 @@
 #include "landing.h"
 #include "posted.h"
 #include "rendezvous.h"
+#include "stream.h"
 #include "thread.h"
 #include "window_lane.h"
 
@@ -27,7 +28,10 @@ static const struct iface_up worker_up = {
            [WIRE_REJECT] = weft__ep_on_reject,
            [WIRE_CLOSE] = weft__ep_on_close,
            [WIRE_PING] = weft__link_on_ping,
-           [WIRE_PUT... LANE_AM_IDS - 1] = weft__on_unknown},
+           [WIRE_STREAM] = weft__on_stream,
+           [WIRE_STREAM_CREDIT] = weft__on_stream_credit,
+           [WIRE_PUT... WIRE_FLUSHED] = weft__on_unknown,
+           [WIRE_N_IDS... LANE_AM_IDS - 1] = weft__on_unknown},
     .accepted = weft__link_accepted,
     .up = weft__link_lane_up,
     .down = weft__link_lane_down,
@@ -224,6 +228,8 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     worker->arg = params->arg;
     worker->rendezvous_threshold = weft__setting_u64(context, SETTING_RENDEZVOUS_THRESHOLD);
     worker->unexpected_limit = weft__setting_u64(context, SETTING_TAG_UNEXPECTED);
+    uint64_t window = weft__setting_u64(context, SETTING_STREAM_WINDOW);
+    worker->stream_window = window < UINT32_MAX ? (uint32_t)window : UINT32_MAX;
     worker->complete.run = complete;
     worker->step.run = settle;
     worker->close_timer.fire = close_due;

@@ -55,6 +55,7 @@ struct weft_worker {
     uint64_t id;
     size_t rendezvous_threshold;
     uint64_t unexpected_limit;
+    uint32_t stream_window;
     char *name;
 
     void (*on_endpoint)(weft_ep_t *, void *);
