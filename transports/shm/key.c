@@ -265,7 +265,8 @@ static bool expects_grant(const struct shm_key *key) {
 static unsigned event_of(struct shm_key *key, const struct shm_key_word *word, const int *fds, int n_fds) {
     switch (word->kind) {
     case SHM_GRANT:
-        key->why = expects_grant(key) ? take(key, &word->grant, fds, n_fds) : WEFT_ERR_PROTOCOL;
+        if (!expects_grant(key)) return SHM_KEY_EV_GRANT;
+        key->why = take(key, &word->grant, fds, n_fds);
         return key->why < 0 ? SHM_KEY_EV_USELESS : SHM_KEY_EV_GRANT;
     case SHM_DENY: key->why = word->status; return SHM_KEY_EV_DENY;
     default: key->why = WEFT_ERR_REVOKED; return SHM_KEY_EV_REVOKE;
