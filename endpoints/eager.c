@@ -1,4 +1,6 @@
 /* Messages that cross whole. */
+#include <reactor/counters.h>
+
 #include "rendezvous.h"
 #include "worker.h"
 
@@ -6,14 +8,14 @@ enum { GATHER_MAX = 1024 }; /* short messages beyond are packed by bcopy */
 
 enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags) {
     const struct iface_attr *attr = &link->iface->attr;
-    size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : link->worker->rendezvous_threshold;
+    size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : link->limits.eager;
+    size_t head_len = sizeof m->word + m->header_len;
     if (flags & WEFT_AM_RENDEZVOUS && m->len > 0) return PROTOCOL_OFFER;
     if (m->len > threshold) return PROTOCOL_OFFER;
-    if (sizeof m->word + m->header_len + m->len <= attr->max_bcopy) return PROTOCOL_COPY;
-    if (m->len <= attr->max_zcopy && sizeof m->word + m->header_len <= attr->max_zcopy_header &&
-        m->n_iov <= attr->max_iov)
+    if (head_len + m->len <= link->limits.copy) return PROTOCOL_COPY;
+    if (m->len <= attr->max_zcopy && head_len <= attr->max_zcopy_header && m->n_iov <= attr->max_iov)
         return PROTOCOL_BORROW;
-    return PROTOCOL_OFFER;
+    return head_len + m->len <= attr->max_bcopy ? PROTOCOL_COPY : PROTOCOL_OFFER;
 }
 
 static size_t pack(void *to, void *arg) {
@@ -35,8 +37,11 @@ static weft_status_t send_gathered(struct lane *lane, const struct message *m) {
 
 weft_status_t weft__send_copy(struct link *link, struct lane *lane, const struct message *m) {
     size_t len = m->header_len + m->len;
-    if (len > link->iface->attr.max_short || len > GATHER_MAX)
-        return lane->ops->am_bcopy(lane, (uint8_t)m->id, pack, (void *)(uintptr_t)m);
+    if (len > link->iface->attr.max_short || len > GATHER_MAX) {
+        weft_status_t st = lane->ops->am_bcopy(lane, (uint8_t)m->id, pack, (void *)(uintptr_t)m);
+        link->worker->count->protocol_bcopy += st == WEFT_OK;
+        return st;
+    }
     if (m->header_len == 0 && m->n_iov == 1)
         return lane->ops->am_short(lane, (uint8_t)m->id, m->word, m->iov->base, m->len);
     return send_gathered(lane, m);
@@ -52,5 +57,6 @@ weft_status_t weft__send_borrow(struct link *link, struct lane *lane, const stru
     weft_status_t st = lane->ops->am_zcopy(lane, (uint8_t)m->id, header, sizeof m->word + m->header_len, m->iov,
                                            m->n_iov, &req->lent);
     if (st != WEFT_IN_PROGRESS) req->lent.count--;
+    link->worker->count->protocol_zcopy += st == WEFT_OK || st == WEFT_IN_PROGRESS;
     return st;
 }

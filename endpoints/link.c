@@ -206,6 +206,7 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     link->worker = worker;
     link->iface = lane->iface;
     link->lane = link->lanes[0] = lane;
+    link->limits = weft__worker_limits(worker, lane->iface);
     link->n_lanes = 1;
     link->tx = lane;
     link->pending.retry = retry;

@@ -8,6 +8,7 @@
 
 #include "list.h"
 #include "machines.h"
+#include "protocol.h"
 #include "wire.h"
 
 enum { LINK_LANES = 2 }; /* a base lane that scales, and a fast one that is scarce */
@@ -19,6 +20,7 @@ struct link {
     struct lane *lanes[LINK_LANES];
     uint32_t n_lanes;
     uint32_t n_endpoints;
+    struct protocol_limits limits; /* of its transport */
     struct weft_worker *worker;
     struct iface *iface;
     struct list of_worker;  /* in worker->links */

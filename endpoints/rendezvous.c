@@ -48,7 +48,7 @@ weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {
 static weft_status_t send_data(struct weft_request *req) {
     char head[WIRE_DATA_HEAD];
     weft__wire_data(head, (struct wire_data){.to = req->peer_id, .offset = req->offset});
-    return weft__send_piece(req, WIRE_DATA, head, sizeof head, SIZE_MAX);
+    return weft__send_piece(req, WIRE_DATA, head, sizeof head, req->ep->link->limits.piece);
 }
 
 /* A piece each turn of the queue: a large message does not keep small ones waiting. */
@@ -176,6 +176,7 @@ static weft_status_t ask(struct weft_request *req) {
     if (st < 0) return st;
     req->offset = 0;
     weft__request_park(req);
+    req->worker->count->protocol_pieces++;
     weft__wire_cts(&m, (struct wire_cts){req->peer_id, req->id, req->len});
     weft__link_control(req->ep->link, &m);
     return WEFT_IN_PROGRESS;
@@ -207,6 +208,7 @@ weft_status_t weft__fetch(struct weft_request *req) {
     if (st == WEFT_IN_PROGRESS) {
         req->fin_due = 1;
         weft__request_lend(req);
+        req->worker->count->protocol_get++;
     }
     if (st == WEFT_OK || st == WEFT_IN_PROGRESS) return st;
 

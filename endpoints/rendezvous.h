@@ -18,7 +18,7 @@ struct message {
 };
 
 enum protocol { PROTOCOL_COPY, PROTOCOL_BORROW, PROTOCOL_OFFER, PROTOCOL_PACK /* of a layout only */ };
-/* By the lane's limits, "rendezvous.threshold" and the flags WEFT_AM_EAGER and WEFT_AM_RENDEZVOUS. */
+/* By the link's limits (protocol.h) and the flags WEFT_AM_EAGER and WEFT_AM_RENDEZVOUS. */
 enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags);
 
 /* PROTOCOL_COPY: OK, NO_RESOURCE or an error. */

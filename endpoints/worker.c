@@ -198,6 +198,9 @@ static weft_status_t open_iface(struct weft_worker *worker, const struct transpo
         weft__log(worker->context, WEFT_LOG_INFO, "endpoints", "no %s: %s", transport->name, weft_status_name(st));
         return st;
     }
+    worker->limits[worker->n_ifaces] =
+        weft__protocol_limits(&iface->attr, &worker->calibration,
+                              weft__setting_u64(worker->context, SETTING_RENDEZVOUS_THRESHOLD));
     worker->iface[worker->n_ifaces++] = iface;
     return WEFT_OK;
 }
@@ -226,7 +229,6 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     worker->on_endpoint = params->on_endpoint;
     worker->on_error = params->on_error;
     worker->arg = params->arg;
-    worker->rendezvous_threshold = weft__setting_u64(context, SETTING_RENDEZVOUS_THRESHOLD);
     worker->unexpected_limit = weft__setting_u64(context, SETTING_TAG_UNEXPECTED);
     uint64_t window = weft__setting_u64(context, SETTING_STREAM_WINDOW);
     worker->stream_window = window < UINT32_MAX ? (uint32_t)window : UINT32_MAX;
@@ -256,6 +258,7 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
     if (!worker) return WEFT_ERR_NO_MEMORY;
     init(worker, r, context, params);
     worker->name = params->name ? talloc_strdup(worker, params->name) : NULL;
+    weft__calibration(r, &worker->calibration);
 
     /* Reserved, so that closing needs no memory. */
     weft_status_t st = weft__timer_start(r, &worker->close_timer, UINT64_MAX);
@@ -412,6 +415,12 @@ struct reactor *weft__worker_reactor(weft_worker_t *worker) {
 }
 
 struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len) {
+struct protocol_limits weft__worker_limits(const weft_worker_t *worker, const struct iface *iface) {
+    uint32_t i = 0;
+    while (i + 1 < worker->n_ifaces && worker->iface[i] != iface) i++;
+    return worker->limits[i];
+}
+
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         const char *own = worker->iface[i]->transport->name;
         if (strlen(own) == name_len && memcmp(own, name, name_len) == 0) return worker->iface[i];

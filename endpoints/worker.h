@@ -53,7 +53,8 @@ struct weft_worker {
     struct iface *iface[WORKER_IFACES];
     uint32_t n_ifaces, n_guests, n_lanes;
     uint64_t id;
-    size_t rendezvous_threshold;
+    struct calibration calibration;
+    struct protocol_limits limits[WORKER_IFACES]; /* of iface[i] */
     uint64_t unexpected_limit;
     uint32_t stream_window;
     char *name;
@@ -101,6 +102,7 @@ static inline weft_status_t weft__worker_check(const weft_worker_t *worker) {
 static inline weft_status_t weft__worker_enter(const weft_worker_t *worker) {
     return weft__reactor_enter(worker->reactor);
 }
+struct protocol_limits weft__worker_limits(const weft_worker_t *worker, const struct iface *iface);
 void weft__worker_endpoint_gone(weft_worker_t *worker);
 void weft__worker_link_gone(weft_worker_t *worker);
 void weft__listeners_close(weft_worker_t *worker);

@@ -15,6 +15,10 @@ uint64_t weft__now(struct reactor *r) {
     return r->trace.now = r->clock ? weft__clock_now(r->clock) : clock_real();
 }
 
+bool weft__reactor_virtual(const struct reactor *r) {
+    return r->clock != NULL;
+}
+
 /* Seeded: splitmix64 (Steele, Lea and Flood, OOPSLA 2014). */
 static uint64_t splitmix(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;

@@ -11,7 +11,7 @@
 
 extern char **environ;
 
-enum type { TYPE_U64, TYPE_SIZE, TYPE_TIME, TYPE_BOOL, TYPE_STR };
+enum type { TYPE_U64, TYPE_SIZE, TYPE_AUTOSIZE, TYPE_TIME, TYPE_BOOL, TYPE_STR };
 
 static const struct setting_row {
     const char *name;
@@ -62,6 +62,9 @@ static bool parse(enum type type, const char *text, uint64_t *value_p) {
     switch (type) {
     case TYPE_U64: return parse_number(text, plain, value_p);
     case TYPE_SIZE: return parse_number(text, sizes, value_p);
+    case TYPE_AUTOSIZE:
+        *value_p = SETTING_AUTO;
+        return strcasecmp(text, "auto") == 0 || parse_number(text, sizes, value_p);
     case TYPE_TIME: return parse_number(text, times, value_p);
     case TYPE_BOOL: return parse_bool(text, value_p);
     case TYPE_STR: *value_p = 0; return true;
@@ -73,6 +76,7 @@ static const char *expected(enum type type) {
     switch (type) {
     case TYPE_U64: return "a number";
     case TYPE_SIZE: return "a size such as 4096, 64k or 1m";
+    case TYPE_AUTOSIZE: return "auto, or a size such as 4096, 64k or 1m";
     case TYPE_TIME: return "a time such as 250ms or 2s";
     case TYPE_BOOL: return "yes or no";
     case TYPE_STR: break;

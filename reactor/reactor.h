@@ -92,6 +92,7 @@ static inline bool weft__timer_running(const struct timer *timer) {
 
 uint64_t weft__now(struct reactor *r);    /* ns, monotonic; read afresh */
 uint64_t weft__random(struct reactor *r); /* seeded in simulations, else from the kernel */
+bool weft__reactor_virtual(const struct reactor *r); /* its time is a simulation's */
 
 /* ---- file descriptors ---------------------------------------------------------------------------------- */
 
@@ -165,6 +166,8 @@ enum setting {
     N_SETTINGS
 };
 uint64_t weft__setting_u64(const weft_context_t *context, enum setting id); /* sizes, times, numbers, booleans */
+/* Of an AUTOSIZE that is "auto". */
+#define SETTING_AUTO UINT64_MAX
 const char *weft__setting_str(const weft_context_t *context, enum setting id);
 
 struct fsm_trace *weft__reactor_trace(struct reactor *r);

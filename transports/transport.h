@@ -66,6 +66,7 @@ struct iface_attr {
     uint32_t max_zcopy_header; /* at least 384 */
     uint32_t max_iov;
     double latency_ns, bandwidth, overhead_ns; /* estimates for choosing; bytes per second */
+    bool packs_in_place;                       /* what bcopy packs lies where the peer reads it */
     double message_rate;                       /* small messages a second that one lane takes */
 
     /* One-sided operations; 0 without CAP_PUT or CAP_GET. */

@@ -49,7 +49,7 @@ TEST(defaults_are_there_with_unit_and_help) {
     CHECK_EQ(n, N_SETTINGS);
     CHECK_EQ(weft_context_setting(context, n, &info), WEFT_ERR_NOT_FOUND);
     CHECK_EQ(weft__setting_u64(context, SETTING_CONNECT_TIMEOUT), 10000);
-    CHECK_EQ(weft__setting_u64(context, SETTING_RENDEZVOUS_THRESHOLD), 65536);
+    CHECK_EQ(weft__setting_u64(context, SETTING_RENDEZVOUS_THRESHOLD), SETTING_AUTO);
     CHECK_EQ(weft__setting_u64(context, SETTING_TCP_INSECURE), 0);
     CHECK(!strcmp(weft__setting_str(context, SETTING_TCP_BIND), "127.0.0.1"));
     weft_context_destroy(context);

@@ -259,6 +259,7 @@ static const struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP
                                        .max_zcopy = SELF_ZCOPY,
                                        .max_zcopy_header = SELF_ZCOPY_HEADER,
                                        .max_iov = SELF_IOV,
+                                       .packs_in_place = true,
                                        .latency_ns = 20,
                                        .bandwidth = 20e9,
                                        .overhead_ns = 10,

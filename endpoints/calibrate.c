@@ -1,0 +1,266 @@
+#define _GNU_SOURCE /* process_vm_readv */
+#include "calibrate.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+static const struct {
+    const char *name;
+    uint64_t value;
+    const char *unit, *help;
+} table[N_CALIBRATIONS] = {
+#define ROW(id, name, value, unit, help) [CALIBRATE_##id] = {name, value, unit, help},
+    CALIBRATION(ROW)
+#undef ROW
+};
+
+const char *weft__calibration_name(unsigned id, const char **unit_p, const char **help_p) {
+    *unit_p = table[id].unit;
+    *help_p = table[id].help;
+    return table[id].name;
+}
+
+static void built_in(struct calibration *c) {
+    for (unsigned i = 0; i < N_CALIBRATIONS; i++) c->value[i] = table[i].value;
+    c->origin = CALIBRATION_BUILT_IN;
+}
+
+/* Between the sizes that were measured, in a straight line; beyond them, at the last rate. */
+double weft__calibration_copy_ns(const struct calibration *c, double len) {
+    static const double size[] = {4096, 65536, 1048576, 4194304};
+    double below_size = 0, below_ns = 0;
+    for (unsigned i = 0; i <= CALIBRATE_COPY_4M; i++) {
+        double ns = size[i] * 1e9 / (double)c->value[i];
+        if (len <= size[i]) return below_ns + (ns - below_ns) * (len - below_size) / (size[i] - below_size);
+        below_size = size[i];
+        below_ns = ns;
+    }
+    return len * 1e9 / (double)c->value[CALIBRATE_COPY_4M];
+}
+
+/* ---- measuring: the best of a few, since whatever disturbs makes it slower ------------------------------------------ */
+
+enum { LARGEST = 4 << 20, VM_PIECE = 256 << 10, ROUNDS = 3 };
+
+static uint64_t clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+struct bench {
+    char *from, *to;
+    size_t len;
+};
+
+static void copy_once(const struct bench *b) {
+    memcpy(b->to, b->from, b->len);
+    __asm__ volatile("" ::"r"(b->to) : "memory");
+}
+
+static void call_once(const struct bench *b) {
+    (void)b;
+    (void)syscall(SYS_getppid);
+}
+
+static void read_once(const struct bench *b) {
+    struct iovec here = {b->to, b->len}, there = {b->from, b->len};
+    (void)process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+}
+
+/* Nanoseconds of one, never 0. */
+static double fastest(void (*once)(const struct bench *), const struct bench *b, unsigned times) {
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t begin = clock_ns();
+        for (unsigned k = 0; k < times; k++) once(b);
+        uint64_t took = clock_ns() - begin;
+        if (took < best) best = took;
+    }
+    return best ? (double)best / times : 1.0 / times;
+}
+
+static uint64_t rate(void (*once)(const struct bench *), struct bench b, size_t len, unsigned times) {
+    b.len = len;
+    return (uint64_t)((double)len * 1e9 / fastest(once, &b, times));
+}
+
+static bool may_read(const struct bench *b) {
+    struct iovec here = {b->to, 1}, there = {b->from, 1};
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
+}
+
+/* The memory is mapped and unmapped: through the heap it would change what malloc does with large blocks from then on. */
+static bool measure(struct calibration *c) {
+    size_t size = (size_t)2 * LARGEST;
+    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    struct bench b = {memory, memory + LARGEST, LARGEST};
+    c->value[CALIBRATE_COPY_4M] = rate(copy_once, b, 4 << 20, 1);
+    c->value[CALIBRATE_COPY_1M] = rate(copy_once, b, 1 << 20, 2);
+    c->value[CALIBRATE_COPY_64K] = rate(copy_once, b, 64 << 10, 16);
+    c->value[CALIBRATE_COPY_4K] = rate(copy_once, b, 4 << 10, 64);
+    c->value[CALIBRATE_SYSCALL] = (uint64_t)(1000 * fastest(call_once, &b, 64));
+    c->value[CALIBRATE_VM_READ] = may_read(&b) ? rate(read_once, b, VM_PIECE, 1) : 0;
+    c->origin = CALIBRATION_MEASURED;
+    munmap(memory, size);
+    return true;
+}
+
+/* ---- the file's text --------------------------------------------------------------------------------------------------- */
+
+static const char magic[] = "weft-calibration 1\n";
+
+/* The text after "model name : " of the first processor, or nothing. */
+static void cpu_model(char *to, size_t size) {
+    char text[1024];
+    int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *at = strstr(text, "model name");
+    at = at ? strchr(at, ':') : NULL;
+    if (at) at += 1 + strspn(at + 1, " \t");
+    snprintf(to, size, "%.*s", at ? (int)strcspn(at, "\n") : 0, at ? at : "");
+}
+
+void weft__calibration_key(char key[CALIBRATION_KEY]) {
+    struct utsname name;
+    char cpu[64];
+    cpu_model(cpu, sizeof cpu);
+    if (uname(&name) < 0) name.release[0] = 0;
+    snprintf(key, CALIBRATION_KEY, "cpu %s\nkernel %s\nversion %s\n", cpu, name.release, weft_version());
+}
+
+size_t weft__calibration_write(const struct calibration *c, const char *key, char text[CALIBRATION_FILE_MAX]) {
+    size_t len = (size_t)snprintf(text, CALIBRATION_FILE_MAX, "%s%s", magic, key);
+    for (unsigned i = 0; i < N_CALIBRATIONS; i++)
+        len += (size_t)snprintf(text + len, CALIBRATION_FILE_MAX - len, "%s %llu\n", table[i].name,
+                                (unsigned long long)c->value[i]);
+    return len;
+}
+
+/* Takes `what` off the front of the text. */
+static bool take(const char **at, const char *end, const char *what) {
+    size_t n = strlen(what);
+    if ((size_t)(end - *at) < n || memcmp(*at, what, n) != 0) return false;
+    *at += n;
+    return true;
+}
+
+/* At most 15 digits: a number that doubles hold, and that is no more than a petabyte a second. */
+static bool take_number(const char **at, const char *end, uint64_t *value_p) {
+    const char *begin = *at;
+    uint64_t value = 0;
+    while (*at < end && **at >= '0' && **at <= '9' && *at - begin < 15)
+        value = value * 10 + (uint64_t)(*(*at)++ - '0');
+    *value_p = value;
+    return *at > begin;
+}
+
+bool weft__calibration_read(const char *text, size_t len, const char *key, struct calibration *c) {
+    const char *at = text, *end = text + len;
+    struct calibration found = {.origin = CALIBRATION_FILE};
+    if (!take(&at, end, magic) || !take(&at, end, key)) return false;
+    for (unsigned i = 0; i < N_CALIBRATIONS; i++) {
+        if (!take(&at, end, table[i].name) || !take(&at, end, " ") || !take_number(&at, end, &found.value[i]) ||
+            !take(&at, end, "\n"))
+            return false;
+        if (found.value[i] == 0 && i != CALIBRATE_VM_READ) return false;
+    }
+    if (at != end) return false;
+    *c = found;
+    return true;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------------------------ */
+
+enum { PATH_MAX_LEN = 1024 };
+
+/* "$XDG_CACHE_HOME/weft/calibration", and its folders. False: there is no such place. */
+static bool own_path(char path[PATH_MAX_LEN]) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (cache && *cache == '/')
+        n = snprintf(path, PATH_MAX_LEN, "%s", cache);
+    else if (home && *home == '/')
+        n = snprintf(path, PATH_MAX_LEN, "%s/.cache", home);
+    if (n < 0 || n > PATH_MAX_LEN - 64) return false;
+    (void)mkdir(path, 0700); /* what cannot be made is noticed when the file is */
+    strcat(path, "/weft");
+    (void)mkdir(path, 0700);
+    strcat(path, "/calibration");
+    return true;
+}
+
+/* Ours alone to write: somebody else's numbers are not to be trusted with our speed. */
+static size_t load(const char *path, char text[CALIBRATION_FILE_MAX]) {
+    struct stat st;
+    ssize_t n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return 0;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
+        n = read(fd, text, CALIBRATION_FILE_MAX);
+    close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* All of it or nothing: under another name first. */
+static void store(const char *path, const char *text, size_t len) {
+    char draft[PATH_MAX_LEN + 32];
+    snprintf(draft, sizeof draft, "%s.%d", path, (int)getpid());
+    int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return;
+    bool whole = write(fd, text, len) == (ssize_t)len;
+    whole = close(fd) == 0 && whole;
+    if (!whole || rename(draft, path) < 0) unlink(draft);
+}
+
+/* ---- what this process knows ---------------------------------------------------------------------------------------------- */
+
+/* Written once, by whoever comes first; those who come meanwhile make do with what they found themselves. */
+static struct calibration known;
+static _Atomic int known_state; /* 0: nothing yet, 1: being written, 2: there */
+
+static void keep(const struct calibration *c) {
+    int nothing = 0;
+    if (!atomic_compare_exchange_strong(&known_state, &nothing, 1)) return;
+    known = *c;
+    atomic_store_explicit(&known_state, 2, memory_order_release);
+}
+
+static void find(const char *path, struct calibration *c) {
+    char text[CALIBRATION_FILE_MAX], key[CALIBRATION_KEY];
+    weft__calibration_key(key);
+    size_t len = path ? load(path, text) : 0;
+    if (len && weft__calibration_read(text, len, key, c)) return;
+    if (!measure(c)) return;
+    if (path) store(path, text, weft__calibration_write(c, key, text));
+}
+
+void weft__calibration(struct reactor *r, struct calibration *c) {
+    const char *setting = weft__setting_str(weft__reactor_context(r), SETTING_CALIBRATION);
+    char path[PATH_MAX_LEN];
+    built_in(c);
+    if (strcmp(setting, "off") == 0 || weft__reactor_virtual(r)) return;
+    if (strcmp(setting, "auto") != 0) {
+        find(strlen(setting) < sizeof path ? setting : NULL, c);
+        return;
+    }
+    if (atomic_load_explicit(&known_state, memory_order_acquire) == 2) {
+        *c = known;
+        return;
+    }
+    find(own_path(path) ? path : NULL, c);
+    if (c->origin != CALIBRATION_BUILT_IN) keep(c);
+}

@@ -1,0 +1,50 @@
+/*
+ * What this machine takes for the things that protocols are made of. Measured once, in a few milliseconds, and kept in a file
+ * of the user's; where there is none that can be used, what was measured is used all the same. Never an error.
+ */
+#ifndef WEFT_ENDPOINTS_CALIBRATE_H
+#define WEFT_ENDPOINTS_CALIBRATE_H
+
+#include <reactor/reactor.h>
+
+/* name, built-in value, unit, what it is */
+#define CALIBRATION(C)                                                                            \
+    C(COPY_4K, "copy.4k", 40000000000, "B/s", "memcpy of 4 KiB again and again")                  \
+    C(COPY_64K, "copy.64k", 30000000000, "B/s", "of 64 KiB")                                      \
+    C(COPY_1M, "copy.1m", 20000000000, "B/s", "of 1 MiB")                                         \
+    C(COPY_4M, "copy.4m", 10000000000, "B/s", "of 4 MiB")                                         \
+    C(SYSCALL, "syscall", 200000, "ps", "a system call that does nothing")                        \
+    C(VM_READ, "vm_read", 8000000000, "B/s", "process_vm_readv of 256 KiB; 0: it is not allowed")
+enum calibration_id {
+#define CALIBRATION_ID(id, name, value, unit, help) CALIBRATE_##id,
+    CALIBRATION(CALIBRATION_ID)
+#undef CALIBRATION_ID
+        N_CALIBRATIONS
+};
+
+enum calibration_origin { CALIBRATION_BUILT_IN, CALIBRATION_MEASURED, CALIBRATION_FILE };
+
+struct calibration {
+    uint64_t value[N_CALIBRATIONS];
+    enum calibration_origin origin;
+};
+
+/* By the setting "calibration". In virtual time the built-in values: runs replay. */
+void weft__calibration(struct reactor *r, struct calibration *c);
+
+/* Nanoseconds for a copy of `len` bytes. */
+double weft__calibration_copy_ns(const struct calibration *c, double len);
+
+const char *weft__calibration_name(unsigned id, const char **unit_p, const char **help_p);
+
+/* ---- the file */
+
+enum { CALIBRATION_FILE_MAX = 2048, CALIBRATION_KEY = 256 };
+/* For which machine and library the values are: lines of the file. */
+void weft__calibration_key(char key[CALIBRATION_KEY]);
+/* False when it is no such file, or one of another key; then `c` is as it was. */
+bool weft__calibration_read(const char *text, size_t len, const char *key, struct calibration *c);
+/* The text for weft__calibration_read; its length. */
+size_t weft__calibration_write(const struct calibration *c, const char *key, char text[CALIBRATION_FILE_MAX]);
+
+#endif

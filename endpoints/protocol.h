@@ -1,0 +1,47 @@
+/*
+ * How a message of some size crosses, chosen by what each way would cost. The costs are straight lines in the size, made of the
+ * transport's attributes and of what this machine takes for a copy; where two lines meet is a plain number, found once for
+ * each transport of a worker. Sending compares lengths and nothing else.
+ */
+#ifndef WEFT_ENDPOINTS_PROTOCOL_H
+#define WEFT_ENDPOINTS_PROTOCOL_H
+
+#include <transports/transport.h>
+
+#include "calibrate.h"
+
+#define PROTOCOL_WAYS(W)                                                        \
+    W(SHORT, "short")             /* in the lane's own message */               \
+    W(BCOPY, "eager bcopy")       /* packed into memory of the lane */          \
+    W(ZCOPY, "eager zcopy")       /* lent to the lane by a request */           \
+    W(GET, "rendezvous get")      /* offered, and read by the receiver */       \
+    W(PIECES, "rendezvous pieces") /* offered, asked for, and sent in pieces */
+enum protocol_way {
+#define PROTOCOL_WAY(id, name) WAY_##id,
+    PROTOCOL_WAYS(PROTOCOL_WAY)
+#undef PROTOCOL_WAY
+        N_PROTOCOL_WAYS
+};
+
+/* What links compare with. */
+struct protocol_limits {
+    size_t copy;  /* short and bcopy: most bytes of a message, its own head among them, that are not better lent */
+    size_t eager; /* payloads beyond are offered */
+    size_t piece; /* of an offered payload */
+};
+
+/* By cost; `threshold` is the user's word on `eager`, or SETTING_AUTO. */
+struct protocol_limits weft__protocol_limits(const struct iface_attr *attr, const struct calibration *c,
+                                             uint64_t threshold);
+
+/* Nanoseconds from the call until `len` bytes are where the receiver wants them; INFINITY: they cannot go that way. */
+double weft__protocol_ns(enum protocol_way way, size_t len, const struct iface_attr *attr,
+                         const struct calibration *c, const struct protocol_limits *limits);
+/* What the sender does with a payload of `len` bytes. */
+enum protocol_way weft__protocol_way(size_t len, const struct iface_attr *attr, const struct protocol_limits *limits);
+/* The last length that goes the way that `len` goes; SIZE_MAX: all beyond do. */
+size_t weft__protocol_end(size_t len, const struct iface_attr *attr, const struct protocol_limits *limits);
+
+const char *weft__protocol_name(enum protocol_way way);
+
+#endif
