@@ -9,12 +9,14 @@
 #include <weft/layout.h>
 
 #include "ep.h"
+#include "thread.h"
 
 enum { BYTES_INLINE = WEFT_AM_HEADER_MAX };
 
 struct posted {
     struct remote remote;
     struct posted *next; /* spare */
+    struct list queued;  /* ended, and to be told to a program that is not there now */
     struct weft_worker *worker;
     posted_fn fn;
     uint32_t ep; /* its id; 0: the worker's */
@@ -69,6 +71,28 @@ static void tell(struct posted *p, weft_status_t status) {
     if (done) done(status, arg);
 }
 
+/* It ended in the call that posted it. */
+static void tell_when_there(struct posted *p, weft_status_t status) {
+    struct weft_worker *worker = p->worker;
+    if (worker->tellable == NOTICE_ALL || !p->op.done) {
+        tell(p, status);
+        return;
+    }
+    p->handle.status = status;
+    list_append(&worker->held_posted, &p->queued);
+    weft__thread_news(worker);
+}
+
+unsigned weft__posted_tell(struct weft_worker *worker) {
+    struct list *node;
+    unsigned n = 0;
+    for (; (node = list_pop(&worker->held_posted)) != NULL; n++) {
+        struct posted *p = list_of(node, struct posted, queued);
+        tell(p, p->handle.status);
+    }
+    return n;
+}
+
 /* The callback of one that the program may cancel. */
 static void ended(weft_status_t status, void *arg) {
     tell(arg, status);
@@ -90,7 +114,7 @@ static void run(struct remote *remote) {
     }
     weft_status_t st = p->handle.status < 0 ? p->handle.status : post(p, &op);
     if (st != WEFT_IN_PROGRESS)
-        tell(p, st);
+        tell_when_there(p, st);
     else if (!op.request_p)
         give_back(p);
 }
@@ -136,6 +160,7 @@ weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, posted_fn fn, con
     p->fn = fn;
     p->ep = ep ? ep->id : 0;
     p->remote.run = run;
+    list_init(&p->queued);
     weft_status_t st = copy_args(p, args);
     if (st < 0) {
         give_back(p);

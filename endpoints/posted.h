@@ -32,6 +32,9 @@ weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, posted_fn fn, con
 /* weft_request_cancel by another thread. */
 void weft__post_cancel(struct weft_request *req);
 
+/* Callbacks that waited for the program to be there. Returns how many. */
+unsigned weft__posted_tell(struct weft_worker *worker);
+
 /* The worker is gone: so is what it kept for submissions. */
 void weft__posted_end(struct weft_worker *worker);
 

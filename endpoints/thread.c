@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "arrival.h"
+#include "posted.h"
 
 /* A message whose handler has not run. */
 struct held_am {
@@ -116,7 +117,7 @@ static int tell_all(struct worker_thread *t) {
     tell_endpoints(worker, NOTICE_ENDPOINT | NOTICE_READY);
     for (; (node = list_pop(&t->held)) != NULL; n++) deliver_am(t, list_of(node, struct held_am, queued));
     worker->tellable = NOTICE_ALL;
-    n += weft__requests_complete(worker);
+    n += (int)(weft__posted_tell(worker) + weft__requests_complete(worker));
     tell_endpoints(worker, NOTICE_ALL);
     return n;
 }
@@ -151,7 +152,6 @@ static void wait_for(sem_t *sem) {
 static void lend(struct worker_thread *t) {
     sem_post(&t->lent);
     wait_for(&t->back);
-    weft__reactor_adopt(t->worker->reactor);
 }
 
 /* The program comes for what is held, or wants an end. */
@@ -164,8 +164,7 @@ static void wait_for_room(struct worker_thread *t) {
 static void *run(void *arg) {
     struct worker_thread *t = arg;
     if (t->params.on_start) t->params.on_start(t->params.arg);
-    weft__reactor_adopt(t->worker->reactor);
-    sem_post(&t->lent);
+    wait_for(&t->back);
     while (!atomic_load(&t->stop)) {
         if (atomic_exchange(&t->wanted, false))
             lend(t);
@@ -188,8 +187,7 @@ static void rouse(struct worker_thread *t) {
 int weft__thread_progress(struct weft_worker *worker) {
     struct worker_thread *t = worker->thread;
     uint64_t value;
-    if (t->params.callbacks == WEFT_CALLBACKS_ON_THREAD)
-        return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
+    if (!worker->polled) return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
     if (weft__reactor_check(worker->reactor) == WEFT_OK)
         return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
     if (!atomic_load(&t->news)) return 0;
@@ -200,9 +198,10 @@ int weft__thread_progress(struct weft_worker *worker) {
     atomic_store(&t->wanted, true);
     rouse(t);
     wait_for(&t->lent);
-    weft__reactor_adopt(worker->reactor);
+    weft__reactor_give(worker->reactor, pthread_self());
     int n = tell_all(t);
     worker->tellable = 0;
+    weft__reactor_give(worker->reactor, t->id);
     sem_post(&t->back);
     return n;
 }
@@ -217,8 +216,7 @@ weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms) {
 }
 
 int weft__thread_fd(struct weft_worker *worker) {
-    if (worker->thread->params.callbacks == WEFT_CALLBACKS_ON_THREAD)
-        return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
+    if (!worker->polled) return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
     return worker->thread->news_fd;
 }
 
@@ -276,13 +274,15 @@ weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *
     struct worker_thread *t = worker->thread;
     t->params = p;
     atomic_store(&t->stop, false);
-    if (p.callbacks == WEFT_CALLBACKS_POLLED) hold(t);
+    worker->polled = p.callbacks == WEFT_CALLBACKS_POLLED;
+    if (worker->polled) hold(t);
     int error = create(t);
     if (error) {
         weft__job_post(worker->reactor, &t->deliver);
         return weft__fail(WEFT_ERR_NO_MEMORY, "pthread_create: errno %d", error);
     }
-    wait_for(&t->lent); /* from here on the worker is the thread's */
+    weft__reactor_give(worker->reactor, t->id);
+    sem_post(&t->back);
     worker->driven = true;
     return WEFT_OK;
 }
@@ -298,7 +298,7 @@ weft_status_t weft_worker_stop_thread(weft_worker_t *worker) {
     atomic_store(&t->stop, true);
     rouse(t);
     pthread_join(t->id, NULL);
-    weft__reactor_adopt(worker->reactor);
+    weft__reactor_give(worker->reactor, pthread_self());
     worker->driven = false;
     if (t->holding) weft__job_post(worker->reactor, &t->deliver);
     return WEFT_OK;

@@ -1,18 +1,48 @@
-/* The forms that wait, for programs without a loop of their own. */
+/* The forms that wait, for programs without a loop of their own: by driving the worker, or until its owner has done it. */
+#include <errno.h>
+#include <semaphore.h>
 #include <weft/stream.h>
+
 
 #include "worker.h"
 
+struct waiter {
+    weft_status_t done;
+    bool elsewhere; /* the owner is another thread, and drives the worker */
+    sem_t ended;
+};
+
 static void note(weft_status_t status, void *arg) {
-    *(weft_status_t *)arg = status;
+    struct waiter *waiter = arg;
+    waiter->done = status;
+    if (waiter->elsewhere) sem_post(&waiter->ended);
+}
+
+/* Polled callbacks come to the program, so it drives what there is for it to drive. */
+static void begin(struct waiter *waiter, const weft_worker_t *worker) {
+    waiter->done = WEFT_IN_PROGRESS;
+    waiter->elsewhere = weft__worker_enter(worker) == WEFT_IN_PROGRESS && !(worker->driven && worker->polled);
+    sem_init(&waiter->ended, 0, 0);
+}
+
+static weft_status_t outcome(weft_worker_t *worker, struct waiter *waiter, weft_status_t st) {
+    if (st == WEFT_IN_PROGRESS && waiter->elsewhere) {
+        while (sem_wait(&waiter->ended) < 0 && errno == EINTR)
+            ;
+        st = waiter->done;
+    } else if (st == WEFT_IN_PROGRESS) {
+        st = weft__worker_wait_for(worker, &waiter->done);
+    }
+    sem_destroy(&waiter->ended);
+    return st;
 }
 
 /* `call` uses `op`; what it answers at once, or what comes later. */
-#define WAIT(worker, call)                       \
-    weft_status_t done = WEFT_IN_PROGRESS;       \
-    weft_op_t op = {.done = note, .arg = &done}; \
-    weft_status_t st = call;                     \
-    return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(worker, &done) : st
+#define WAIT(worker, call)                         \
+    struct waiter waiter;                          \
+    weft_op_t op = {.done = note, .arg = &waiter}; \
+    begin(&waiter, worker);                        \
+    return outcome(worker, &waiter, call)
 
 weft_status_t weft_ep_flush_wait(weft_ep_t *ep) {
     WAIT(ep->worker, weft_ep_flush(ep, &op));
@@ -21,26 +51,4 @@ weft_status_t weft_ep_flush_wait(weft_ep_t *ep) {
 weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode) {
     weft_worker_t *worker = ep->worker;
     WAIT(worker, weft_ep_close(ep, mode, &op));
-}
-
-weft_status_t weft_am_send_wait(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
-                                const weft_iov_t *iov, size_t n_iov) {
-    WAIT(ep->worker, weft_am_send(ep, id, header, header_len, iov, n_iov, &op));
-}
-
-weft_status_t weft_stream_send_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov) {
-    WAIT(ep->worker, weft_stream_send(ep, iov, n_iov, &op));
-}
-
-weft_status_t weft_stream_recv_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p) {
-    WAIT(ep->worker, weft_stream_recv(ep, iov, n_iov, len_p, &op));
-}
-
-weft_status_t weft_tag_send_wait(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov) {
-    WAIT(ep->worker, weft_tag_send(ep, tag, iov, n_iov, &op));
-}
-
-weft_status_t weft_tag_recv_wait(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov,
-                                 size_t n_iov, weft_tag_info_t *info_p) {
-    WAIT(worker, weft_tag_recv(worker, tag, mask, iov, n_iov, info_p, &op));
 }

@@ -26,7 +26,7 @@ weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor
     r->context = context;
     r->last_job = &r->first_job;
     r->turns_to_look = 1;
-    weft__reactor_adopt(r);
+    weft__reactor_give(r, pthread_self());
     r->fork_generation = fork_generation_now(&r->fork_mark);
     r->spin_ns = r->spin_most_ns = context ? weft__setting_u64(context, SETTING_WORKER_SPIN) : 20000;
     remotes_open(r);
@@ -103,8 +103,9 @@ void weft__reactor_thread_mode(struct reactor *r, weft_thread_mode_t mode) {
     r->thread_mode = mode;
 }
 
-void weft__reactor_adopt(struct reactor *r) {
-    atomic_store_explicit(&r->owner, pthread_self(), memory_order_relaxed);
+void weft__reactor_give(struct reactor *r, pthread_t owner) {
+    if (!pthread_equal(owner, pthread_self())) forget_trace(r);
+    atomic_store_explicit(&r->owner, owner, memory_order_relaxed);
 }
 
 static inline bool is_owner(const struct reactor *r) {

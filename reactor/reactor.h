@@ -8,6 +8,7 @@
 #define WEFT_REACTOR_H
 
 #include <fsm/fsm.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <talloc.h>
@@ -57,8 +58,8 @@ void weft__reactor_submit(struct reactor *r,
 weft_status_t weft__reactor_check(const struct reactor *r);
 /* The same of what other threads may hand over: IN_PROGRESS when the caller is one, and the mode is MULTIPLE. */
 weft_status_t weft__reactor_enter(const struct reactor *r);
-/* The calling thread owns it from now on; the one before is out of it for good, or waits. */
-void weft__reactor_adopt(struct reactor *r);
+/* `owner` has it from now on; the one before is out of it for good, or waits. */
+void weft__reactor_give(struct reactor *r, pthread_t owner);
 /* What was handed over and is not run yet is run now. */
 void weft__reactor_finish_remotes(struct reactor *r);
 /* WEFT_THREAD_SERIALIZED lets other threads pass; SINGLE (the default) and MULTIPLE keep the data path to the owner. */
@@ -91,8 +92,8 @@ static inline bool weft__timer_running(const struct timer *timer) {
 }
 
 uint64_t weft__now(struct reactor *r);    /* ns, monotonic; read afresh */
-uint64_t weft__random(struct reactor *r); /* seeded in simulations, else from the kernel */
 bool weft__reactor_virtual(const struct reactor *r); /* its time is a simulation's */
+uint64_t weft__random(struct reactor *r); /* seeded in simulations, else from the kernel */
 
 /* ---- file descriptors ---------------------------------------------------------------------------------- */
 
@@ -165,9 +166,9 @@ enum setting {
 #undef SETTING
     N_SETTINGS
 };
-uint64_t weft__setting_u64(const weft_context_t *context, enum setting id); /* sizes, times, numbers, booleans */
 /* Of an AUTOSIZE that is "auto". */
 #define SETTING_AUTO UINT64_MAX
+uint64_t weft__setting_u64(const weft_context_t *context, enum setting id); /* sizes, times, numbers, booleans */
 const char *weft__setting_str(const weft_context_t *context, enum setting id);
 
 struct fsm_trace *weft__reactor_trace(struct reactor *r);
