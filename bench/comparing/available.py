@@ -1,0 +1,90 @@
+"""What there is to run on this machine: the bench's own programs, and the peers that are installed or can be had."""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+
+BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "weft-bench")
+C = ["cc", "-std=gnu11", "-O3", "-march=native"]
+
+
+class Ucx:
+    """One release of UCX: its perftest, its libraries, and our program for endpoints if it could be built."""
+
+    def __init__(self, name, perftest, library=None, include=None):
+        self.name, self.perftest, self.library = name, perftest, library
+        paths = [f"-I{include}", f"-L{library}"] if library else []
+        program = os.path.join(CACHE, "ucx_endpoints_" + name.split()[-1])
+        self.endpoints = build(C + ["-w", *paths], "peers/ucx_endpoints.c", program, ["-lucp", "-lucs"])
+
+    def environment(self, tls):
+        more = {"LD_LIBRARY_PATH": self.library} if self.library else {}
+        return dict(os.environ, UCX_TLS=tls, UCX_LOG_LEVEL="error", **more)
+
+
+def build(compiler, source, program, libraries=(), must=False):
+    """The program's path; None where it cannot be built, unless it must."""
+    source = os.path.join(BENCH, source)
+    if not os.path.exists(source):
+        return None
+    if os.path.exists(program) and os.path.getmtime(program) > os.path.getmtime(source):
+        return program
+    done = subprocess.run([*compiler, "-o", program, source, *libraries], stderr=None if must else subprocess.DEVNULL)
+    if must and done.returncode != 0:
+        raise SystemExit(f"{source} does not compile")
+    return program if done.returncode == 0 else None
+
+
+def newest_ucx(wheel):
+    """The newest UCX that PyPI has, unpacked; None when it cannot be had."""
+    folder = os.path.join(CACHE, "ucx")
+    if not wheel and not glob.glob(folder + "/*.whl"):
+        os.makedirs(folder, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, "libucx-cu12"]
+        if subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
+            return None
+    wheels = [wheel] if wheel else sorted(glob.glob(folder + "/*.whl"))
+    target = os.path.join(folder, os.path.basename(wheels[-1])[:-4])
+    if not os.path.isdir(target):
+        with zipfile.ZipFile(wheels[-1]) as archive:
+            archive.extractall(target)
+    root = os.path.join(target, "libucx")
+    perftest = os.path.join(root, "bin", "ucx_perftest")
+    if not os.path.exists(perftest):
+        return None
+    os.chmod(perftest, 0o755)
+    return Ucx("ucx newest", perftest, os.path.join(root, "lib"), os.path.join(root, "include"))
+
+
+class Available:
+    """Paths of what is here; None for what is not, and `missing` says it in words."""
+
+    def __init__(self, weft, wheel):
+        os.makedirs(CACHE, exist_ok=True)
+        self.weft, self.missing = weft, []
+        for name in ("place", "awake", "raw", "raw_stream"):
+            setattr(self, name, build(C, name + "_main.c", os.path.join(CACHE, name), must=True))
+        self.newest = newest_ucx(wheel) or self.miss("the newest UCX cannot be had")
+        perftest = shutil.which("ucx_perftest")
+        self.debian = Ucx("ucx debian", perftest) if perftest else self.miss("no ucx_perftest: Debian's ucx-utils")
+        for release in (self.newest, self.debian):
+            if release and not release.endpoints:
+                self.miss(f"{release.name}: no endpoints, which need its headers (Debian's libucx-dev)")
+        self.mpi = shutil.which("mpirun") and shutil.which("mpicc") and build(
+            ["mpicc", "-O3", "-march=native"], "peers/mpi_pingpong.c", os.path.join(CACHE, "mpi_pingpong"))
+        self.gloo = build(["g++", "-std=c++17", "-O3", "-march=native"], "peers/gloo_allreduce.cc",
+                          os.path.join(CACHE, "gloo_allreduce"), ["-lgloo", "-lpthread"])
+        self.libev_echo = build(C, "libev_echo_main.c", os.path.join(CACHE, "libev_echo"), ["-lev"])
+        for name, what in (("mpi", "Open MPI"), ("gloo", "gloo: Debian's libgloo-dev"), ("libev_echo", "the libev server")):
+            if not getattr(self, name):
+                self.miss("no " + what)
+
+    def miss(self, what):
+        self.missing.append(what)
+
+    def ucx(self):
+        return [release for release in (self.newest, self.debian) if release]

@@ -1,0 +1,133 @@
+"""One sample of each system: functions that make functions which run once and return a number, or None."""
+
+import json
+import os
+import random
+import subprocess
+import time
+
+ADDRESS_SPACE = range(20000, 30000)
+run_seconds = 0.3  # of one sample; --quick makes it shorter
+
+
+def cores():
+    return sorted(os.sched_getaffinity(0))[:2]
+
+
+def output_of(command, **options):
+    """What it printed; None when it failed or hung."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60, **options)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def weft(here, test, transport, key="p50_us", mode="poll", size=8, extra=()):
+    def run():
+        out = output_of([here.weft, "--test", test, "--transport", transport, "--mode", mode, "--size", str(size),
+                         "--seconds", str(run_seconds), "--json", *extra])
+        return json.loads(out)[key] if out else None
+
+    return run
+
+
+def tabbed(command, line=None, scale=1):
+    """The value of a program that prints name TAB value TAB unit; of the line so named, or of the first."""
+
+    def run():
+        for row in (output_of([*command]) or "").splitlines():
+            name, value = row.split("\t")[:2]
+            if line in (None, name):
+                return float(value) * scale
+        return None
+
+    return run
+
+
+def raw(here, what, size=8):
+    return lambda: tabbed([here.raw, what, str(run_seconds), str(size)])()
+
+
+def raw_stream(here, what, size=8):
+    return lambda: tabbed([here.raw_stream, what, str(run_seconds), str(size)])()
+
+
+def line_way(here):
+    """Of one cache line between the two cores, us."""
+
+    def run():
+        out = output_of([here.place])
+        return float(out) / 1e3 if out else None
+
+    return run
+
+
+# ---- ucx_perftest ----------------------------------------------------------------------------------------------------
+
+# Columns of its last line, and what they are multiplied by. A median includes reading the clock each time, an average
+# what else the machine did: of an operation that is waited for, the better one.
+LATENCY = "latency"
+RATE = "rate"
+BANDWIDTH = "bandwidth"
+
+
+def ucx_row(release, tls, arguments):
+    """ucx_perftest's server on the first core, its client on the second; the numbers of its last line."""
+    port = str(random.choice(ADDRESS_SPACE))
+    first, second = cores()
+    environment = release.environment(tls)
+    common = [*arguments, "-p", port, "-f"]
+    server = subprocess.Popen(["taskset", "-c", str(first), release.perftest, *common], env=environment,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(0.2)
+    out = output_of(["taskset", "-c", str(second), release.perftest, "127.0.0.1", *common], env=environment)
+    try:
+        server.wait(3)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+    rows = [line.split() for line in (out or "").splitlines()]
+    rows = [row for row in rows if len(row) == 8 and row[0].isdigit()]
+    return [float(value) for value in rows[-1]] if rows else None
+
+
+def ucx(release, test, tls, iterations, what=LATENCY, size=8, extra=()):
+    warm = max(iterations // 20, 10)
+    arguments = ["-t", test, "-s", str(size), "-n", str(iterations), "-w", str(warm), *extra]
+
+    def run():
+        row = ucx_row(release, tls, arguments)
+        if not row:
+            return None
+        _, median, average, _, _, bandwidth, _, rate = row
+        if what == RATE:
+            return rate / 1e6
+        if what == BANDWIDTH:
+            return bandwidth * 2**20 / 1e9
+        return min(median, average) if "-O" in extra else median
+
+    return run
+
+
+def ucx_endpoints(release, tls, line, count, links=None, scale=1):
+    command = [release.endpoints, str(count), *([str(links)] if links else [])]
+
+    def run():
+        out = output_of(command, env=release.environment(tls))
+        values = dict(row.split("\t")[:2] for row in (out or "").splitlines())
+        return float(values[line]) * scale if line in values else None
+
+    return run
+
+
+# ---- Open MPI and gloo -----------------------------------------------------------------------------------------------
+
+
+def mpi(here, btl, line, size=8):
+    return lambda: tabbed(["mpirun", "--allow-run-as-root", "-n", "2", "--bind-to", "core", "--mca", "pml", "ob1", "--mca",
+                           "btl", btl, here.mpi, str(size), str(run_seconds)], line)()
+
+
+def gloo(here, mode, size):
+    return lambda: tabbed([here.gloo, mode, str(size), str(run_seconds)])()
