@@ -9,16 +9,17 @@
 struct subject {
     const struct transport *transport;
     unsigned flags;
-    const char *way; /* of shm.rma */
-    uint32_t caps;   /* what a key with all rights serves */
+    const char *way, *rings; /* of shm.rma and shm.rings */
+    uint32_t caps;           /* what a key with all rights serves */
 };
 
 #define ALL (CAP_PUT | CAP_GET | CAP_ATOMIC)
-/* S(name, transport, flags, shm.rma, caps of a key) */
-#define SUBJECTS(S)                              \
-    S(self, self, PAIR_ONE_REACTOR, "auto", ALL) \
-    S(shm, shm, 0, "auto", ALL)                  \
-    S(shm_vm, shm, 0, "vm", CAP_PUT | CAP_GET)
+/* S(name, transport, flags, shm.rma, shm.rings, caps of a key) */
+#define SUBJECTS(S)                                    \
+    S(self, self, PAIR_ONE_REACTOR, "auto", "64", ALL) \
+    S(shm, shm, 0, "auto", "64", ALL)                  \
+    S(shm_vm, shm, 0, "vm", "64", CAP_PUT | CAP_GET)   \
+    S(shm_mailbox, shm, 0, "auto", "0", ALL)
 
 /* a is the importer, b the owner. */
 struct world {
@@ -68,8 +69,9 @@ static struct lane_key *open_key(struct world *w) {
 static void begin_with(struct world *w, const struct subject *s, size_t len, unsigned rights, bool shadow,
                        const char *max_grants) {
     memset(w, 0, sizeof *w);
-    weft_setting_t settings[] = {{"shm.rma", s->way}, {"shm.max_grants", max_grants}, {"close.timeout", "300ms"}};
-    pair_open_with(&w->p, s->transport, s->flags, settings, 3);
+    weft_setting_t settings[] = {
+        {"shm.rma", s->way}, {"shm.max_grants", max_grants}, {"close.timeout", "300ms"}, {"shm.rings", s->rings}};
+    pair_open_with(&w->p, s->transport, s->flags, settings, 4);
     pair_connect(&w->p);
     target_open(&w->t, len, rights, shadow);
     register_target(w);
@@ -369,7 +371,8 @@ static void atomics_do_what_they_say(const struct subject *s) {
         struct counted c = counted();
         uint64_t old = 0, got = ~(uint64_t)0, operand = x * 3, remote = target_at(&w.t, offset);
         memcpy(&old, target_shadow(&w.t, offset), size);
-        uint64_t mask = size == 4 ? 0xffffffff : ~(uint64_t)0, compare = x & 256 ? old : old ^ (uint64_t)1 << (x & 31);
+        uint64_t mask = size == 4 ? 0xffffffff : ~(uint64_t)0,
+                 compare = x & 256 ? old : old ^ (uint64_t)1 << (x & 31);
         uint64_t now = after(op, old, operand, compare & mask) & mask;
         memcpy(target_shadow(&w.t, offset), &now, size);
         if (op != RMA_CSWAP && x & 1) {
@@ -595,7 +598,7 @@ static void keys_end_with_their_lane(const struct subject *s) {
 static void before_it_is_up_a_lane_opens_no_key(const struct subject *s) {
     struct world w = {0};
     struct lane_key *key = NULL;
-    pair_open(&w.p, s->transport, s->flags);
+    pair_open_with(&w.p, s->transport, s->flags, (weft_setting_t[]){{"shm.rings", s->rings}}, 1);
     CHECK_EQ(pair_dial(&w.p, &w.p.a, &w.p.b), WEFT_OK);
     target_open(&w.t, TARGET_LEN, WEFT_MEM_ALL, true);
     struct lane *lane = w.p.a.lane;
@@ -654,7 +657,7 @@ static void no_memory_fails_only_the_key(const struct subject *s) {
     TEST(s##_##promise) {      \
         promise(&subject_##s); \
     }
-#define TESTS_OF(s, transport, flags, way, caps)                                                \
-    static const struct subject subject_##s = {&weft__transport_##transport, flags, way, caps}; \
+#define TESTS_OF(s, transport, flags, way, rings, caps)                                                \
+    static const struct subject subject_##s = {&weft__transport_##transport, flags, way, rings, caps}; \
     CASES(TEST_OF, s)
 SUBJECTS(TESTS_OF)
