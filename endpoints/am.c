@@ -4,6 +4,7 @@
 #include "arrival.h"
 #include "layout.h"
 #include "posted.h"
+#include "rma.h"
 #include "stream.h"
 #include "thread.h"
 
@@ -292,6 +293,10 @@ static weft_status_t flush_refuse(struct weft_ep *ep, const weft_op_t *op) {
     return refused(ep);
 }
 
+static weft_status_t rma_refuse(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how) {
+    return refused(ep);
+}
+
 static weft_status_t stream_send_refuse(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
                                         const weft_op_t *op) {
     return refused(ep);
@@ -307,6 +312,7 @@ const struct ep_ops weft__ep_ops_wait = {
     .flush = weft__flush_post,
     .stream_send = weft__stream_send_wait,
     .stream_may_wait = weft__stream_may_wait,
+    .rma = weft__rma_wait,
 };
 const struct ep_ops weft__ep_ops_ready = {
     .am_send = am_send_ready,
@@ -314,6 +320,7 @@ const struct ep_ops weft__ep_ops_ready = {
     .flush = weft__flush_post,
     .stream_send = weft__stream_send_ready,
     .stream_may_wait = weft__stream_may_wait,
+    .rma = weft__rma_ready,
 };
 const struct ep_ops weft__ep_ops_refuse = {
     .am_send = am_send_refuse,
@@ -321,4 +328,5 @@ const struct ep_ops weft__ep_ops_refuse = {
     .flush = flush_refuse,
     .stream_send = stream_send_refuse,
     .stream_may_wait = stream_refuse,
+    .rma = rma_refuse,
 };

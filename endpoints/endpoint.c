@@ -5,6 +5,7 @@
 #include "connect.h"
 #include "posted.h"
 #include "rendezvous.h"
+#include "rma.h"
 #include "stream.h"
 #include "thread.h"
 
@@ -86,6 +87,9 @@ static void go(struct weft_ep *ep) {
     ep->dial = NULL;
     ep->ops = &weft__ep_ops_ready;
     weft__link_submit_all(ep->link, &ep->queue);
+    weft__rma_update(ep);
+    weft__rma_go(ep);
+    if (!list_empty(&ep->requests)) weft__flush_check(ep);
 }
 
 static void drained(struct job *job) {
@@ -117,6 +121,7 @@ static void end(struct weft_ep *ep) {
     weft__idmap_remove(&ep->worker->eps, ep->id);
     weft__match_forget(&ep->worker->match, ep->id);
     weft__link_leave(ep);
+    weft__rkeys_end(ep);
     weft__ep_tell_later(ep, NOTICE_CLOSED);
 }
 
@@ -131,7 +136,10 @@ static void ep_effect(struct fsm *m, unsigned effect) {
     case EP_FX_TELL_READY: weft__ep_tell_later(ep, NOTICE_READY); break;
     case EP_FX_TELL_ENDPOINT: weft__ep_tell_later(ep, NOTICE_ENDPOINT); break;
     case EP_FX_TELL_ERROR: weft__ep_tell_later(ep, NOTICE_ERROR); break;
-    case EP_FX_REFUSE: ep->ops = &weft__ep_ops_refuse; break;
+    case EP_FX_REFUSE:
+        ep->ops = &weft__ep_ops_refuse;
+        weft__rma_update(ep);
+        break;
     case EP_FX_FAIL: fail_requests(ep); break;
     case EP_FX_WATCH: watch_requests(ep); break;
     case EP_FX_END: end(ep); break;
@@ -181,6 +189,7 @@ weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p) {
     ep->worker = worker;
     ep->close_ns = weft__setting_u64(worker->context, SETTING_CLOSE_TIMEOUT) * UINT64_C(1000000);
     ep->ops = &weft__ep_ops_wait;
+    ep->rma_slow = 1;
     ep->notify.run = notify;
     ep->timer.fire = timed_out;
     list_init(&ep->of_link);

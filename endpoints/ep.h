@@ -9,6 +9,9 @@
 #include "machines.h"
 #include "request.h"
 
+struct ep_rma; /* rma.h */
+struct rma_op;
+
 /* What a state does with data: installed by the machine's effects, called without a branch. */
 struct ep_ops {
     weft_status_t (*am_send)(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
@@ -16,6 +19,7 @@ struct ep_ops {
     weft_status_t (*tag_send)(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
                               const weft_op_t *op);
     weft_status_t (*flush)(struct weft_ep *ep, const weft_op_t *op);
+    weft_status_t (*rma)(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how);
     weft_status_t (*stream_send)(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
     weft_status_t (*stream_may_wait)(struct weft_ep *ep); /* may a receive of its stream wait for bytes? */
 };
@@ -46,6 +50,9 @@ struct weft_ep {
     uint64_t credit_due; /* consumed here and not yet given back */
     uint64_t credit_out; /* unexpected bytes of the peer that stand here */
 
+    struct ep_rma *rma;        /* keys, fences; NULL: it never had a key */
+    uint32_t rma_slow;         /* 1: something stands between an operation and its transport */
+    weft_status_t rma_refused; /* of what the peer posted: its next flush is told */
     struct stream *stream;  /* NULL until one is used */
     uint32_t stream_window; /* the peer's, for what we send on it */
 

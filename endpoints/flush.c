@@ -1,20 +1,57 @@
 /* Flush: stands behind all that was accepted before it, then asks the lane. */
 #include "posted.h"
 #include "rendezvous.h"
+#include "rma.h"
 
 /*
  * A lane cannot forget a completion, and a flush lends no memory that it would have to wait for: so the lane has a request
  * of its own, which stays when the flush ends early.
  */
+struct all_flush {
+    uint32_t left;
+    struct weft_request *req; /* of the worker's flush; NULL: it ended early */
+    weft_status_t status;
+};
+
+static void one_less(struct all_flush *all, weft_status_t status) {
+    if (status < 0 && all->status == WEFT_OK) all->status = status;
+    if (--all->left) return;
+    if (all->req) {
+        all->req->group = NULL;
+        weft__request_finish(all->req, all->status);
+    }
+    talloc_free(all);
+}
+
 static void part(struct weft_request *req) {
+    if (req->group) one_less(req->group, req->status);
+    req->group = NULL;
     if (req->other) req->other->other = NULL;
     req->other = NULL;
+}
+
+/* It has left this side. What the peer has taken of it the peer says, behind all of it. */
+static void left_this_side(struct weft_request *req, weft_status_t status) {
+    struct weft_ep *ep = req->ep;
+    struct wire_message m;
+    if (!(req->flags & WEFT_FLUSH_REMOTE) || status < 0) {
+        weft__request_finish(req, status);
+        return;
+    }
+    if (!ep->link || !ep->core.peer) {
+        weft__request_finish(req, ep->status < 0 ? ep->status : WEFT_ERR_CLOSED);
+        return;
+    }
+    req->rma.order = ep->rma ? ep->rma->sent : 0;
+    req->rma.answered = true; /* asked for */
+    weft__wire_flush(&m, (struct wire_flush){ep->core.peer, req->id});
+    weft__link_control(ep->link, &m);
 }
 
 static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
     struct weft_request *req = lane_half->other;
     weft__request_finish(lane_half, status);
-    if (req) weft__request_finish(req, status);
+    if (req) left_this_side(req, status);
 }
 
 static const struct request_kind flush_kind = {.name = "flush", .release = part};
@@ -24,6 +61,7 @@ static const struct request_kind lane_kind = {.name = "lane flush", .returned = 
 void weft__flush_check(struct weft_ep *ep) {
     struct weft_request *req = list_of(ep->requests.next, struct weft_request, of_ep);
     if (req->kind != &flush_kind || req->core.fsm.state != REQ_WAITING || req->other || !ep->link) return;
+    if (req->flags & WEFT_FLUSH_REMOTE && (!ep->core.peer || req->rma.answered)) return; /* not yet; asked */
     struct weft_request *lane_half = weft__request_new(ep->worker, &lane_kind);
     if (!lane_half) {
         weft__request_finish(req, WEFT_ERR_NO_MEMORY);
@@ -38,14 +76,19 @@ void weft__flush_check(struct weft_ep *ep) {
         return;
     }
     weft__request_discard(lane_half);
-    weft__request_finish(req, st);
+    left_this_side(req, st);
 }
 
 weft_status_t weft__flush_post(struct weft_ep *ep, const weft_op_t *op) {
     bool first = list_empty(&ep->requests);
     struct weft_request *req = weft__request_new(ep->worker, &flush_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_accept(req, ep, op);
+    weft_status_t st = op && op->flags & WEFT_FLUSH_REMOTE ? weft__request_name(req) : WEFT_OK;
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
+    st = weft__request_accept(req, ep, op);
     if (st < 0) return st;
     weft__request_park(req);
     if (first && ep->link) weft__flush_check(ep);
@@ -61,4 +104,83 @@ weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op) {
     weft_status_t st = weft__worker_enter(ep->worker);
     if (st == WEFT_IN_PROGRESS) return weft__post(ep->worker, ep, flush_posted, &(struct posted_args){0}, op);
     return st < 0 ? st : ep->ops->flush(ep, op);
+}
+
+/* ---- the peer has performed all before it */
+
+void weft__on_flushed(struct lane *lane, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "flushed before hello");
+    struct wire_fin flushed;
+    if (!link) return;
+    if (!weft__wire_read_flushed(data, len, &flushed)) {
+        weft__link_violation(link, "flushed");
+        return;
+    }
+    struct weft_request *req = weft__idmap_find(&link->worker->requests, flushed.request);
+    if (!req || !req->ep || req->ep->link != link || req->core.fsm.state != REQ_WAITING) return;
+    weft_status_t st = (weft_status_t)flushed.status;
+    if (req->kind == &weft__rma_fence_kind) {
+        weft__rma_told(req->ep, st); /* a refusal is for the program's flush */
+        st = WEFT_OK;
+    } else if (req->kind == &flush_kind && req->rma.answered) {
+        weft_status_t told = weft__rma_told(req->ep, WEFT_OK);
+        if (told < 0) st = told;
+    } else {
+        weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "flushed");
+        return;
+    }
+    weft__rma_performed(req->ep, req->rma.order);
+    weft__request_finish(req, st);
+}
+
+/* ---- all endpoints of a worker */
+
+static void leave_all(struct weft_request *req) {
+    if (req->group) ((struct all_flush *)req->group)->req = NULL;
+    req->group = NULL;
+}
+static const struct request_kind all_kind = {.name = "worker flush", .release = leave_all};
+
+/* One that is lost is its status; one that closes is on its way out. */
+static void flush_each(weft_worker_t *worker, const weft_op_t *how, struct all_flush *all) {
+    for (struct list *n = worker->endpoints.next; n != &worker->endpoints; n = n->next) {
+        weft_ep_t *ep = list_of(n, weft_ep_t, of_worker);
+        if (ep->drained.run || ep->core.fsm.state == EP_CLOSED) continue;
+        weft_status_t st = ep->ops->flush(ep, how);
+        if (st == WEFT_IN_PROGRESS) {
+            list_of(ep->requests.prev, struct weft_request, of_ep)->group = all;
+            all->left++;
+        }
+        if (st < 0 && all->status == WEFT_OK) all->status = st;
+    }
+}
+
+static weft_status_t worker_flush_posted(void *worker, const struct posted_args *args, const weft_op_t *op) {
+    return weft_worker_flush(worker, op);
+}
+
+weft_status_t weft_worker_flush(weft_worker_t *worker, const weft_op_t *op) {
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    weft_status_t st = weft__worker_enter(worker);
+    if (st == WEFT_IN_PROGRESS) return weft__post(worker, NULL, worker_flush_posted, &(struct posted_args){0}, op);
+    struct all_flush *all = st < 0 ? NULL : weft__new(worker, struct all_flush);
+    struct weft_request *req = all ? weft__request_new(worker, &all_kind) : NULL;
+    if (req) st = weft__request_accept(req, NULL, op);
+    if (st < 0 || !req) {
+        talloc_free(all);
+        return st < 0 ? st : WEFT_ERR_NO_MEMORY;
+    }
+    all->left = 1;
+    flush_each(worker, &(weft_op_t){.flags = op ? op->flags : 0}, all);
+    if (all->left == 1) {
+        st = all->status;
+        weft__request_discard(req);
+        talloc_free(all);
+        return st;
+    }
+    all->req = req;
+    req->group = all;
+    weft__request_park(req);
+    all->left--;
+    return WEFT_IN_PROGRESS;
 }

@@ -1,10 +1,12 @@
 #include "landing.h"
 
 #include "layout.h"
+#include "rma.h"
 #include "worker.h"
 
 static const land_fn land_by_id[LANE_AM_IDS] = {
     [WIRE_DATA] = weft__land_data,
+    [WIRE_PUT] = weft__land_put,
 };
 
 bool weft__land(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len, struct landing *to) {

@@ -4,6 +4,7 @@
 #include <transports/answering.h>
 
 #include "ep.h"
+#include "rkey.h"
 #include "worker.h"
 
 static void link_effect(struct fsm *m, unsigned effect);
@@ -205,8 +206,8 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     if (!link) return WEFT_ERR_NO_MEMORY;
     link->worker = worker;
     link->iface = lane->iface;
-    link->lane = link->lanes[0] = lane;
     link->limits = weft__worker_limits(worker, lane->iface);
+    link->lane = link->lanes[0] = lane;
     link->n_lanes = 1;
     link->tx = lane;
     link->pending.retry = retry;
@@ -215,6 +216,7 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     link->broken.run = broken;
     list_init(&link->endpoints);
     list_init(&link->backlog);
+    list_init(&link->rma_wait);
     fsm_init(&link->core.fsm, &link_port, LINK_IDLE, (uint32_t)(uintptr_t)link);
 
     weft_status_t st = weft__timer_start(worker->reactor, &link->greeting, UINT64_MAX);
@@ -281,6 +283,7 @@ void weft__link_join(struct link *link, struct weft_ep *ep) {
 void weft__link_leave(struct weft_ep *ep) {
     struct link *link = ep->link;
     if (!link) return;
+    weft__rkeys_close(ep);
     list_remove(&ep->of_link);
     ep->link = NULL;
     if (--link->n_endpoints > 0 || !link->why) return;

@@ -33,6 +33,10 @@ struct link {
     uint16_t flags;         /* of the dialer's hello */
     uint64_t peer;          /* worker id; 0: not known yet */
     uint32_t listener;      /* accepted: the listener it came to. Dialed: what the peer calls that */
+    struct list rma_wait;    /* requests that wait until others were answered */
+    uint32_t rma_unanswered; /* of ours: gets, fetching atomics, remote completions */
+    uint32_t rma_served;     /* of the peer's: answers that wait for the lane */
+    uint32_t n_keys;         /* of the peer's regions, open natively */
     uint64_t sent, received;
     weft_status_t status; /* why it was lost */
     char *uri, *why;      /* below the link */

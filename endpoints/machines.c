@@ -141,3 +141,21 @@ static void worker_act_links(struct fsm *m) {
 static void worker_act_end(struct fsm *m) {
     fsm_effect(m, WORKER_FX_END);
 }
+
+/* ---- memory */
+
+#define FSM_NAME   memory
+#define FSM_PREFIX MEMORY
+#include <fsm/define.h>
+
+static void memory_act_withdraw(struct fsm *m) {
+    fsm_effect(m, MEMORY_FX_WITHDRAW);
+}
+static void memory_act_renew(struct fsm *m) {
+    fsm_effect(m, MEMORY_FX_RENEW);
+    fsm_effect(m, MEMORY_FX_TELL);
+}
+static void memory_act_end(struct fsm *m) {
+    fsm_effect(m, MEMORY_FX_TELL);
+    fsm_effect(m, MEMORY_FX_END);
+}

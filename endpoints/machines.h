@@ -41,4 +41,13 @@ struct worker_core {
     struct fsm fsm;
 };
 
+#include "memory.fsm"
+#define FSM_NAME   memory
+#define FSM_PREFIX MEMORY
+#include <fsm/declare.h>
+
+struct memory_core {
+    struct fsm fsm;
+};
+
 #endif

@@ -90,7 +90,8 @@ static struct weft_request *request_of_lane(struct lane *lane, uint32_t id, bool
     struct link *link = lane->owner;
     struct weft_request *req = weft__idmap_find(&link->worker->requests, id);
     if (!req || !req->ep || req->ep->link != link) return NULL;
-    return (req->kind != &weft__receive_kind) == sends ? req : NULL;
+    bool offers = req->kind == &weft__am_offer_kind || req->kind == &weft__tag_offer_kind;
+    return (sends ? offers : req->kind->lands) ? req : NULL;
 }
 
 static void gone(struct link *link, uint32_t to) {
@@ -175,8 +176,8 @@ static weft_status_t ask(struct weft_request *req) {
     weft_status_t st = weft__request_name(req);
     if (st < 0) return st;
     req->offset = 0;
-    weft__request_park(req);
     req->worker->count->protocol_pieces++;
+    weft__request_park(req);
     weft__wire_cts(&m, (struct wire_cts){req->peer_id, req->id, req->len});
     weft__link_control(req->ep->link, &m);
     return WEFT_IN_PROGRESS;
@@ -207,8 +208,8 @@ weft_status_t weft__fetch(struct weft_request *req) {
     if (st == WEFT_OK) weft__refuse_offer(link, req->peer_id, WEFT_OK);
     if (st == WEFT_IN_PROGRESS) {
         req->fin_due = 1;
-        weft__request_lend(req);
         req->worker->count->protocol_get++;
+        weft__request_lend(req);
     }
     if (st == WEFT_OK || st == WEFT_IN_PROGRESS) return st;
 

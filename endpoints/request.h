@@ -39,6 +39,19 @@ struct request_cancel {
     atomic_bool under_way;
 };
 
+/* Of a one-sided operation (rma.h), and of a peer's that is served here. */
+struct request_rma {
+    struct weft_rkey *rkey; /* it holds one use of it */
+    struct rma_piece piece; /* of a put or get */
+    uint64_t remote, operand, compare;
+    void *old_p;
+    uint64_t order; /* messages of the endpoint's one-sided operations up to this one */
+    uint8_t what, atomic, size;
+    bool by_message, answered, windowed, active;
+    struct weft_mem *mem; /* served: what is read */
+    struct list of_mem;
+};
+
 /* Sent messages and messages to receive share the struct; each says what it uses. */
 struct weft_request {
     struct request_core core;
@@ -51,6 +64,7 @@ struct weft_request {
     struct list queued;         /* in one queue: of the endpoint, of the link, or of matching */
     struct list *queue;         /* the one that ENQUEUE appends to */
     struct weft_request *other; /* of a flush: the lane's half of it, and back */
+    void *group;                /* what it is a part of, by its kind; told in `release` */
     struct completion lent;     /* pieces that a lane has; count 0: none */
     struct timer deadline;
     weft_status_t status; /* how it will end */
@@ -87,6 +101,8 @@ struct weft_request {
     uint64_t order;   /* among the posted receives */
     uint64_t remote;  /* for a bulk get */
     uint32_t fin_due; /* 1: the sender waits for our FIN */
+
+    struct request_rma rma;
 };
 
 /* A request in state IDLE, from the worker's pool; NULL when memory runs out. */

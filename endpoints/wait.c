@@ -1,8 +1,8 @@
 /* The forms that wait, for programs without a loop of their own: by driving the worker, or until its owner has done it. */
 #include <errno.h>
 #include <semaphore.h>
+#include <weft/rma.h>
 #include <weft/stream.h>
-
 
 #include "worker.h"
 
@@ -51,4 +51,39 @@ weft_status_t weft_ep_flush_wait(weft_ep_t *ep) {
 weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode) {
     weft_worker_t *worker = ep->worker;
     WAIT(worker, weft_ep_close(ep, mode, &op));
+}
+
+weft_status_t weft_put_wait(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey) {
+    WAIT(ep->worker, weft_put(ep, buf, len, remote, rkey, &op));
+}
+
+weft_status_t weft_get_wait(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey) {
+    WAIT(ep->worker, weft_get(ep, buf, len, remote, rkey, &op));
+}
+
+weft_status_t weft_atomic_fetch_wait(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand,
+                                     uint64_t compare, void *old_p, uint64_t remote, weft_rkey_t *rkey) {
+    WAIT(ep->worker, weft_atomic_fetch(ep, what, size, operand, compare, old_p, remote, rkey, &op));
+}
+
+weft_status_t weft_am_send_wait(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
+                                const weft_iov_t *iov, size_t n_iov) {
+    WAIT(ep->worker, weft_am_send(ep, id, header, header_len, iov, n_iov, &op));
+}
+
+weft_status_t weft_stream_send_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov) {
+    WAIT(ep->worker, weft_stream_send(ep, iov, n_iov, &op));
+}
+
+weft_status_t weft_stream_recv_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p) {
+    WAIT(ep->worker, weft_stream_recv(ep, iov, n_iov, len_p, &op));
+}
+
+weft_status_t weft_tag_send_wait(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov) {
+    WAIT(ep->worker, weft_tag_send(ep, tag, iov, n_iov, &op));
+}
+
+weft_status_t weft_tag_recv_wait(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov,
+                                 size_t n_iov, weft_tag_info_t *info_p) {
+    WAIT(worker, weft_tag_recv(worker, tag, mask, iov, n_iov, info_p, &op));
 }

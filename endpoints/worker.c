@@ -6,6 +6,7 @@
 #include "landing.h"
 #include "posted.h"
 #include "rendezvous.h"
+#include "rma.h"
 #include "stream.h"
 #include "thread.h"
 #include "window_lane.h"
@@ -30,7 +31,12 @@ static const struct iface_up worker_up = {
            [WIRE_PING] = weft__link_on_ping,
            [WIRE_STREAM] = weft__on_stream,
            [WIRE_STREAM_CREDIT] = weft__on_stream_credit,
-           [WIRE_PUT... WIRE_FLUSHED] = weft__on_unknown,
+           [WIRE_PUT] = weft__on_put,
+           [WIRE_GET] = weft__on_get,
+           [WIRE_ATOMIC] = weft__on_atomic,
+           [WIRE_RMA_DONE] = weft__on_rma_done,
+           [WIRE_FLUSH] = weft__on_flush,
+           [WIRE_FLUSHED] = weft__on_flushed,
            [WIRE_N_IDS... LANE_AM_IDS - 1] = weft__on_unknown},
     .accepted = weft__link_accepted,
     .up = weft__link_lane_up,
@@ -117,6 +123,7 @@ static void end(struct weft_worker *worker) {
     drop_messages(&worker->match.unexpected);
     drop_messages(&worker->match.taken);
     for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
+    weft__memory_end(worker);
     weft__bury(worker->reactor, worker);
     weft__reactor_end(worker->reactor, worker->closed, worker->closed_arg);
 }
@@ -162,6 +169,8 @@ static void settle(struct job *job) {
         if (list_empty(&worker->endpoints)) fsm_step(&worker->core.fsm, WORKER_EV_ENDPOINTS_GONE);
         break;
     case WORKER_LINKS:
+        if (worker->n_lanes == 0) weft__memory_close(worker);
+        if (!list_empty(&worker->done)) settle_later(worker);
         if (worker->n_lanes == 0 && list_empty(&worker->done)) fsm_step(&worker->core.fsm, WORKER_EV_LINKS_GONE);
         break;
     default: break;
@@ -241,11 +250,13 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     list_init(&worker->guests);
     list_init(&worker->done);
     list_init(&worker->held_done);
+    list_init(&worker->held_posted);
     worker->tellable = NOTICE_ALL;
     worker->thread_mode = params->thread_mode;
     worker->hosted = params->loop != NULL;
     list_init(&worker->free_requests);
     weft__match_init(&worker->match);
+    weft__memory_init(worker);
     do worker->id = weft__random(r);
     while (worker->id == 0);
     fsm_init(&worker->core.fsm, &worker_port, WORKER_OPEN, (uint32_t)worker->id);
@@ -257,8 +268,8 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
     struct weft_worker *worker = weft__new(r, struct weft_worker);
     if (!worker) return WEFT_ERR_NO_MEMORY;
     init(worker, r, context, params);
-    worker->name = params->name ? talloc_strdup(worker, params->name) : NULL;
     weft__calibration(r, &worker->calibration);
+    worker->name = params->name ? talloc_strdup(worker, params->name) : NULL;
 
     /* Reserved, so that closing needs no memory. */
     weft_status_t st = weft__timer_start(r, &worker->close_timer, UINT64_MAX);
@@ -414,13 +425,13 @@ struct reactor *weft__worker_reactor(weft_worker_t *worker) {
     return worker->reactor;
 }
 
-struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len) {
 struct protocol_limits weft__worker_limits(const weft_worker_t *worker, const struct iface *iface) {
     uint32_t i = 0;
     while (i + 1 < worker->n_ifaces && worker->iface[i] != iface) i++;
     return worker->limits[i];
 }
 
+struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len) {
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         const char *own = worker->iface[i]->transport->name;
         if (strlen(own) == name_len && memcmp(own, name, name_len) == 0) return worker->iface[i];

@@ -7,6 +7,7 @@
 #include "ep.h"
 #include "idmap.h"
 #include "match.h"
+#include "memory.h"
 
 enum {
     WORKER_IFACES = 8,
@@ -37,12 +38,13 @@ struct weft_worker {
     struct idmap eps, requests, listeners;
     struct list endpoints, links, listening, guests;
     struct match match;
+    struct memory memory;
 
     struct list done; /* requests whose callback is due */
     struct job complete;
     struct list free_requests;
-    struct list held_done; /* those whose callback waits for the program */
-    uint32_t tellable;     /* notices that may be told now: all, unless a thread holds them for the program */
+    struct list held_done, held_posted; /* those whose callback waits for the program */
+    uint32_t tellable; /* notices that may be told now: all, unless a thread holds them for the program */
     weft_thread_mode_t thread_mode;
     bool hosted; /* by a loop of the program's */
     bool driven; /* by a thread of its own */

@@ -1,0 +1,72 @@
+/*
+ * Memory that peers may touch: the worker's table of regions, their life (memory.fsm), and who is using one.
+ */
+#ifndef WEFT_ENDPOINTS_MEMORY_H
+#define WEFT_ENDPOINTS_MEMORY_H
+
+#include <transports/transport.h>
+#include <weft/memory.h>
+
+#include "idmap.h"
+#include "list.h"
+#include "machines.h"
+#include "pages.h"
+#include "region_cache.h"
+
+enum { MEMORY_IFACES = 8 };
+
+struct weft_mem {
+    struct memory_core core;
+    struct region region; /* what transports see */
+    struct weft_worker *worker;
+    struct list of_worker; /* in worker->memory.all */
+    struct list waiting;   /* requests that wait for SETTLED */
+    struct list landings;  /* what transports are writing into it now */
+    struct list served;    /* requests of peers that read it and wait for the lane */
+    struct md_mem *md[MEMORY_IFACES];
+    struct completion withdrawal; /* mds that transports have not taken back yet */
+    uint32_t serving;             /* operations of peers that touch it now */
+    uint32_t users;               /* operations of this side; holders, of a cached one */
+    struct pages pages;           /* allocated or imported */
+    struct cached cached;         /* base 0, end 0: not of the cache */
+    bool invalid;                 /* the program unmaps it: no key is made any more */
+    void (*on_invalid)(weft_mem_t *mem, void *arg);
+    void *arg;
+    struct job tell_invalid;
+};
+
+/* Of a worker. */
+struct memory {
+    struct idmap regions;
+    struct list all;
+    struct region_cache cache;
+    uint32_t max_served;
+};
+
+void weft__memory_init(struct weft_worker *worker);
+/* The worker has no lane any more: all regions end. What a peer that hangs may still touch ends with the transports. */
+void weft__memory_close(struct weft_worker *worker);
+/* Just before its memory goes. */
+void weft__memory_end(struct weft_worker *worker);
+
+/* For the cache: memory of the program, known to transports; NULL params: no rights. */
+weft_status_t weft__mem_new(struct weft_worker *worker, void *base, size_t len, const weft_mem_params_t *params,
+                            const struct pages *pages, weft_mem_t **mem_p);
+void weft__mem_end(weft_mem_t *mem);
+/* It becomes worthless to peers. WEFT_OK, or IN_PROGRESS and `op` is told when that is done. */
+weft_status_t weft__mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_t *op);
+
+/*
+ * The region that a peer's key means and the range in it, for these rights: WEFT_OK, REVOKED (no such region, epoch or token), or
+ * INVALID_PARAM. The time it takes tells nothing about the token.
+ */
+struct wire_key;
+weft_status_t weft__mem_admit(struct weft_worker *worker, const struct wire_key *key, unsigned rights, uint64_t at,
+                              uint64_t len, weft_mem_t **mem_p);
+/* A peer's operation touches it for longer than a call. */
+static inline void weft__mem_serve(weft_mem_t *mem) {
+    mem->serving++;
+}
+void weft__mem_served(weft_mem_t *mem);
+
+#endif

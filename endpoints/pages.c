@@ -1,0 +1,137 @@
+#include "pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <reactor/reactor.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21u << 26)
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { HUGE = 2 << 20 };
+
+static size_t normal_page(void) {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static weft_status_t out_of(const char *what) {
+    if (errno == EMFILE || errno == ENFILE) return weft__fail(WEFT_ERR_NO_FDS, "%s", what);
+    return weft__fail(WEFT_ERR_NO_MEMORY, "%s: errno %d", what, errno);
+}
+
+/* Nobody can make it shorter afterwards, so that no access to it faults. */
+static int sealed_memfd(size_t len, unsigned flags) {
+    int fd = memfd_create("weft region", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    if (fd < 0) return -1;
+    if (ftruncate(fd, (off_t)len) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static weft_status_t alloc_of(size_t len, size_t page, unsigned flags, struct pages *pages_p) {
+    if (len > SIZE_MAX / 4) return weft__fail(WEFT_ERR_NO_MEMORY, "%zu bytes", len);
+    struct pages p = {.page = page, .map_len = (len + page - 1) / page * page};
+    p.fd = sealed_memfd(p.map_len, flags);
+    if (p.fd < 0) return out_of("memfd");
+    p.map = mmap(NULL, p.map_len, PROT_READ | PROT_WRITE, MAP_SHARED, p.fd, 0);
+    if (p.map == MAP_FAILED) {
+        weft_status_t st = out_of("mmap");
+        close(p.fd);
+        return st;
+    }
+    *pages_p = p;
+    return WEFT_OK;
+}
+
+weft_status_t weft__pages_alloc(size_t len, weft_mem_pages_t kind, struct pages *pages_p) {
+    if (kind == WEFT_PAGES_HUGE && alloc_of(len, HUGE, MFD_HUGETLB | MFD_HUGE_2MB, pages_p) == WEFT_OK)
+        return WEFT_OK;
+    weft_status_t st = alloc_of(len, normal_page(), 0, pages_p);
+    if (st < 0) return st;
+    if (kind == WEFT_PAGES_TRANSPARENT || (kind == WEFT_PAGES_AUTO && len >= HUGE))
+        (void)madvise(pages_p->map, pages_p->map_len, MADV_HUGEPAGE); /* a wish */
+    return WEFT_OK;
+}
+
+static weft_status_t check_import(int fd, uint64_t offset, size_t len, size_t *page_p) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return weft__fail(WEFT_ERR_INVALID_PARAM, "fd %d is not open", fd);
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "fd %d is not a memfd sealed against shrinking", fd);
+    *page_p = st.st_blksize > (blksize_t)normal_page() ? (size_t)st.st_blksize : normal_page();
+    if (offset % *page_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "offset is no multiple of %zu", *page_p);
+    if (offset > (uint64_t)st.st_size || len > (uint64_t)st.st_size - offset)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "it ends after %lld bytes", (long long)st.st_size);
+    return WEFT_OK;
+}
+
+weft_status_t weft__pages_import(int fd, uint64_t offset, size_t len, bool write, struct pages *pages_p) {
+    struct pages p = {.offset = offset};
+    weft_status_t st = check_import(fd, offset, len, &p.page);
+    if (st < 0) return st;
+    p.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (p.fd < 0) return out_of("a duplicate of the fd");
+    p.map_len = (len + p.page - 1) / p.page * p.page;
+    p.map = mmap(NULL, p.map_len, PROT_READ | PROT_WRITE, MAP_SHARED, p.fd, (off_t)offset);
+    if (p.map == MAP_FAILED && !write) p.map = mmap(NULL, p.map_len, PROT_READ, MAP_SHARED, p.fd, (off_t)offset);
+    if (p.map == MAP_FAILED) {
+        st = errno == EACCES || errno == EPERM
+                 ? weft__fail(WEFT_ERR_INVALID_PARAM, "fd %d may not be mapped for that", fd)
+                 : out_of("mmap");
+        close(p.fd);
+        return st;
+    }
+    *pages_p = p;
+    return WEFT_OK;
+}
+
+void weft__pages_free(struct pages *pages) {
+    if (pages->map) munmap(pages->map, pages->map_len);
+    if (pages->fd >= 0) close(pages->fd);
+    *pages = (struct pages){.fd = -1};
+}
+
+/* ---- advice: a wish, except that what is not needed must be gone where it was allocated here */
+
+/* The whole pages around a range, or within it. */
+static int advise(char *at, size_t len, int advice, bool within) {
+    uintptr_t page = normal_page(), begin = (uintptr_t)at, end = begin + len;
+    begin = (within ? begin + page - 1 : begin) / page * page;
+    end = (within ? end : end + page - 1) / page * page;
+    return end > begin ? madvise((void *)begin, end - begin, advice) : 0;
+}
+
+static weft_status_t dont_need(const struct pages *pages, char *at, size_t len) {
+    if (!pages || pages->fd < 0) {
+        (void)advise(at, len, MADV_FREE, true);
+        return WEFT_OK;
+    }
+    uint64_t offset = pages->offset + (uint64_t)(at - (char *)pages->map);
+    if (len == 0 ||
+        fallocate(pages->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)len) == 0)
+        return WEFT_OK;
+    return weft__fail(WEFT_ERR_IO, "punching a hole: errno %d", errno);
+}
+
+weft_status_t weft__pages_advise(const struct pages *pages, char *at, size_t len, weft_mem_advice_t advice) {
+    switch (advice) {
+    case WEFT_ADVISE_WILL_NEED:
+        if (advise(at, len, MADV_POPULATE_WRITE, false) != 0) (void)advise(at, len, MADV_WILLNEED, false);
+        return WEFT_OK;
+    case WEFT_ADVISE_DONT_NEED: return dont_need(pages, at, len);
+    case WEFT_ADVISE_HUGE: (void)advise(at, len, MADV_HUGEPAGE, false); return WEFT_OK;
+    case WEFT_ADVISE_SEQUENTIAL: (void)advise(at, len, MADV_SEQUENTIAL, false); return WEFT_OK;
+    case WEFT_ADVISE_RANDOM: (void)advise(at, len, MADV_RANDOM, false); return WEFT_OK;
+    }
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "advice is %d", advice);
+}

@@ -1,0 +1,186 @@
+#include "rkey.h"
+
+#include <transports/region.h>
+
+#include "rma.h"
+#include "worker.h"
+
+/* Stands where a link has no key of its own: messages do it. */
+static struct lane_key no_key = {.status = WEFT_NO_RESOURCE, .how = "message"};
+
+/* ---- the owner's side */
+
+weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *len_p) {
+    if (!mem || !buf || !len_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "mem, buf or len_p is NULL");
+    weft_status_t st = weft__worker_check(mem->worker);
+    if (st < 0) return st;
+    if (!mem->region.rights) return weft__fail(WEFT_ERR_INVALID_PARAM, "the region grants nothing to peers");
+    if (mem->invalid) return weft__fail(WEFT_ERR_REVOKED, "its memory went away");
+    if (mem->core.fsm.state != MEMORY_LIVE) return weft__fail(WEFT_ERR_BUSY, "it is being revoked");
+
+    struct rkey_packed key = {.worker = mem->worker->id};
+    uint8_t blob[RKEY_ENTRIES][MD_KEY_MAX], packed[WEFT_RKEY_MAX];
+    const struct region *own = &mem->region;
+    key.region =
+        (struct remote_region){(uint64_t)(uintptr_t)own->base, own->len, own->rights, own->id, own->epoch, {0}};
+    memcpy(key.region.token, own->token, sizeof own->token);
+    for (uint32_t i = 0; i < mem->worker->n_ifaces; i++) {
+        struct md_mem *md = mem->md[i];
+        if (!md) continue;
+        size_t len = md->iface->ops->key_pack(md, blob[key.n]);
+        const char *name = md->iface->transport->name;
+        key.entry[key.n] = (struct rkey_entry){name, blob[key.n], (uint8_t)strlen(name), (uint8_t)len};
+        key.n++;
+    }
+    size_t len = weft__rkey_write(packed, &key);
+    if (len > *len_p) return weft__fail(WEFT_ERR_TRUNCATED, "the key has %zu bytes", len);
+    memcpy(buf, packed, len);
+    *len_p = len;
+    return WEFT_OK;
+}
+
+/* ---- the peer's side */
+
+static const struct rkey_entry *entry_for(const struct rkey_packed *packed, const struct link *link) {
+    const char *name = link->iface->transport->name;
+    for (uint32_t i = 0; i < packed->n; i++) {
+        const struct rkey_entry *e = &packed->entry[i];
+        if (e->name_len == strlen(name) && memcmp(e->name, name, e->name_len) == 0) return e;
+    }
+    return NULL;
+}
+
+/* Where the transport cannot, or the link has as many as it may, messages do it. */
+static void open_key(struct weft_rkey *rkey) {
+    struct link *link = rkey->ep->link;
+    struct rkey_packed packed;
+    struct lane_key *key;
+    if (link->peer != rkey->worker) {
+        rkey->status = WEFT_ERR_UNREACHABLE;
+        return;
+    }
+    if (!link->lane->ops->key_open || rkey->key != &no_key ||
+        weft__rkey_read(rkey->packed, rkey->packed_len, &packed) < 0)
+        return;
+    const struct rkey_entry *entry = entry_for(&packed, link);
+    uint64_t most = weft__setting_u64(link->worker->context, SETTING_RMA_MAX_KEYS);
+    if (!entry || link->n_keys >= most) return;
+    if (link->lane->ops->key_open(link->lane, &packed.region, entry->bytes, entry->len, &key) < 0) return;
+    link->n_keys++;
+    rkey->key = key;
+    rkey->max_short = link->iface->attr.max_put_short;
+}
+
+static void close_key(struct weft_rkey *rkey) {
+    if (rkey->key == &no_key) return;
+    struct link *link = rkey->key->lane->owner;
+    if (rkey->key->status < 0 && rkey->status == WEFT_OK) rkey->status = rkey->key->status;
+    rkey->key->lane->ops->key_close(rkey->key);
+    if (link) link->n_keys--;
+    rkey->key = &no_key;
+}
+
+#define EACH_KEY(ep, rkey)                                                                                       \
+    for (struct list *n_ = (ep)->rma ? (ep)->rma->keys.next : NULL; n_ && n_ != &(ep)->rma->keys; n_ = n_->next) \
+        for (struct weft_rkey *rkey = list_of(n_, struct weft_rkey, of_ep); rkey; rkey = NULL)
+
+void weft__rkeys_open(struct weft_ep *ep) {
+    EACH_KEY(ep, rkey) open_key(rkey);
+}
+void weft__rkeys_close(struct weft_ep *ep) {
+    EACH_KEY(ep, rkey) close_key(rkey);
+}
+void weft__rkeys_end(struct weft_ep *ep) {
+    struct list *node;
+    while (ep->rma && (node = list_pop(&ep->rma->keys)) != NULL) {
+        struct weft_rkey *rkey = list_of(node, struct weft_rkey, of_ep);
+        if (rkey->status == WEFT_OK) rkey->status = WEFT_ERR_CLOSED;
+        rkey->ep = NULL;
+    }
+}
+
+weft_status_t weft__rkey_status(const struct weft_rkey *rkey) {
+    if (rkey->status < 0) return rkey->status;
+    return rkey->key->status < 0 ? rkey->key->status : WEFT_OK;
+}
+
+weft_status_t weft__rkey_check(const struct weft_rkey *rkey, uint64_t remote, size_t len, unsigned right) {
+    const struct remote_region *region = &rkey->region;
+    if (!(region->rights & right)) return weft__fail(WEFT_ERR_INVALID_PARAM, "the key does not grant that");
+    if (!region_covers(region->base, region->len, remote, len))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu bytes at %#llx are not in the key's region", len,
+                          (unsigned long long)remote);
+    weft_status_t st = weft__rkey_status(rkey);
+    return st < 0 ? weft__fail(st, "the key is worth nothing") : WEFT_OK;
+}
+
+void weft__rkey_drop(struct weft_rkey *rkey) {
+    if (--rkey->uses) return;
+    if (rkey->ep) list_remove(&rkey->of_ep);
+    close_key(rkey);
+    talloc_free(rkey);
+}
+
+weft_status_t weft_rkey_unpack(weft_ep_t *ep, const void *key, size_t len, weft_rkey_t **rkey_p) {
+    struct rkey_packed packed;
+    if (!ep || !key || !rkey_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep, key or rkey_p is NULL");
+    weft_status_t st = weft__worker_check(ep->worker);
+    if (st == WEFT_OK) st = weft__rkey_read(key, len, &packed);
+    if (st < 0) return st;
+    if (ep->link && ep->link->peer && ep->link->peer != packed.worker)
+        return weft__fail(WEFT_ERR_ADDRESS, "the key is of worker %016llx, the endpoint's peer is %016llx",
+                          (unsigned long long)packed.worker, (unsigned long long)ep->link->peer);
+    if (weft__ep_rma(ep) == NULL) return WEFT_ERR_NO_MEMORY;
+    struct weft_rkey *rkey = weft__alloc(ep->worker, sizeof *rkey + len, "struct weft_rkey");
+    if (!rkey) return WEFT_ERR_NO_MEMORY;
+    *rkey = (struct weft_rkey){.ep = ep,
+                               .key = &no_key,
+                               .region = packed.region,
+                               .worker = packed.worker,
+                               .user = ep->worker,
+                               .uses = 1,
+                               .packed_len = (uint16_t)len};
+    memcpy(rkey->packed, key, len);
+    list_append(&ep->rma->keys, &rkey->of_ep);
+    if (ep->link && ep->ops == &weft__ep_ops_ready) open_key(rkey);
+    *rkey_p = rkey;
+    return WEFT_OK;
+}
+
+void weft_rkey_release(weft_rkey_t *rkey) {
+    if (rkey && weft__worker_check(rkey->user) == WEFT_OK) weft__rkey_drop(rkey);
+}
+
+weft_status_t weft_rkey_pointer(weft_rkey_t *rkey, uint64_t remote, void **at_p) {
+    if (!rkey || !at_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "rkey or at_p is NULL");
+    weft_status_t st = weft__worker_check(rkey->user);
+    if (st == WEFT_OK) st = weft__rkey_check(rkey, remote, 0, WEFT_MEM_ALL);
+    if (st < 0) return st;
+    const struct lane_key *key = rkey->key;
+    if (key->status == WEFT_OK && key->local) {
+        *at_p = key->local + (remote - rkey->region.base);
+        return WEFT_OK;
+    }
+    if (key != &no_key && key->status == WEFT_NO_RESOURCE) return WEFT_ERR_BUSY;
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "the region is not mapped here");
+}
+
+static const char *way(const struct weft_rkey *rkey, unsigned right, uint32_t cap) {
+    if (!(rkey->region.rights & right) || weft__rkey_status(rkey) < 0) return "refused";
+    if (rkey->key->status != WEFT_OK || !(rkey->key->caps & cap)) return "message";
+    return rkey->key->how ? rkey->key->how : rkey->key->lane->iface->transport->name;
+}
+
+weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_info_t *info_p) {
+    if (!rkey || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "rkey or info_p is NULL");
+    weft_status_t st = weft__worker_check(rkey->user);
+    if (st < 0) return st;
+    *info_p = (weft_rkey_info_t){.base = rkey->region.base,
+                                 .len = rkey->region.len,
+                                 .rights = rkey->region.rights,
+                                 .status = weft__rkey_status(rkey),
+                                 .put = way(rkey, WEFT_MEM_WRITE, CAP_PUT),
+                                 .get = way(rkey, WEFT_MEM_READ, CAP_GET),
+                                 .atomic = way(rkey, WEFT_MEM_ATOMIC, CAP_ATOMIC)};
+    return WEFT_OK;
+}

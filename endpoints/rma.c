@@ -1,0 +1,102 @@
+/* Puts and gets: the program's calls, and which way an operation takes. atomic.c and rma_pieces.c have the others. */
+#include "rma.h"
+
+#include <reactor/counters.h>
+#include <transports/region.h>
+
+#include "posted.h"
+
+/* ---- which way */
+
+static weft_status_t as_request(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group) {
+    struct weft_request *req;
+    weft_status_t st = weft__rma_request(ep, op, how, group, &req);
+    if (st < 0) return st;
+    weft__rma_launch(req, group == NULL);
+    return WEFT_IN_PROGRESS;
+}
+
+weft_status_t weft__rma_start(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group) {
+    bool remote = how && how->flags & WEFT_RMA_REMOTE;
+    weft_status_t st = WEFT_NO_RESOURCE;
+    if (weft__rma_is_native(ep, op->rkey, op->what)) {
+        st = weft__rma_native_now(op, remote);
+        if (st == WEFT_OK) ep->worker->count->rma_native++;
+    } else if (!remote && (op->what == RMA_PUT || op->what == RMA_POST)) {
+        st = weft__rma_send_now(ep, op);
+    }
+    return st == WEFT_NO_RESOURCE ? as_request(ep, op, how, group) : st;
+}
+
+weft_status_t weft__rma_wait(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how) {
+    return as_request(ep, op, how, NULL);
+}
+
+weft_status_t weft__rma_ready(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how) {
+    return list_empty(&ep->rma->queue) ? weft__rma_start(ep, op, how, NULL) : as_request(ep, op, how, NULL);
+}
+
+/* ---- the program's calls */
+
+/* Nothing stands in the way, and the region is mapped here: then it is done when the call returns, remotely too. */
+static inline bool is_mapped(const weft_ep_t *ep, const weft_rkey_t *rkey, uint64_t remote, size_t len,
+                             uint32_t cap) {
+    if (__builtin_expect(!ep || !rkey || rkey->ep != ep || ep->rma_slow, 0)) return false;
+    const struct lane_key *key = rkey->key;
+    return key->status == WEFT_OK && key->caps & cap && key->local &&
+           region_covers(rkey->region.base, rkey->region.len, remote, len) &&
+           weft__worker_enter(ep->worker) == WEFT_OK;
+}
+
+static weft_status_t check(const weft_ep_t *ep, const void *buf, size_t len, const weft_rkey_t *rkey) {
+    if (!ep || !rkey || (!buf && len)) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep, rkey or buf is NULL");
+    if (rkey->ep != ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
+    return weft__worker_enter(ep->worker);
+}
+
+static weft_status_t put_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
+    return weft_put(ep, (const void *)(uintptr_t)args->word[0], args->word[1], args->word[2],
+                    (weft_rkey_t *)(uintptr_t)args->word[3], op);
+}
+static weft_status_t get_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
+    return weft_get(ep, (void *)(uintptr_t)args->word[0], args->word[1], args->word[2],
+                    (weft_rkey_t *)(uintptr_t)args->word[3], op);
+}
+
+static __attribute__((noinline)) weft_status_t move(weft_ep_t *ep, enum rma_what what, const void *buf, size_t len,
+                                                    uint64_t remote, weft_rkey_t *rkey, const weft_op_t *how) {
+    weft_status_t st = check(ep, buf, len, rkey);
+    if (st == WEFT_IN_PROGRESS) {
+        struct posted_args args = {.word = {(uintptr_t)buf, len, remote, (uintptr_t)rkey}};
+        return weft__post(ep->worker, ep, what == RMA_PUT ? put_posted : get_posted, &args, how);
+    }
+    if (st == WEFT_OK) st = weft__rkey_check(rkey, remote, len, what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);
+    if (st < 0) return st;
+    struct rma_op op = {.what = what, .rkey = rkey, .remote = remote};
+    op.piece = (struct rma_piece){.base = (void *)(uintptr_t)buf, .len = len, .count = 1};
+    if (len == 0) return ep->ops == &weft__ep_ops_refuse ? ep->ops->rma(ep, &op, how) : WEFT_OK;
+    return ep->ops->rma(ep, &op, how);
+}
+
+weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
+                       const weft_op_t *op) {
+    if (__builtin_expect(is_mapped(ep, rkey, remote, len, CAP_PUT) && len <= rkey->max_short && buf, 1)) {
+        struct lane_key *key = rkey->key;
+        weft_status_t st = key->lane->ops->put_short(key->lane, buf, len, remote, key);
+        if (__builtin_expect(st == WEFT_OK, 1)) {
+            ep->worker->count->rma_native++;
+            return WEFT_OK;
+        }
+    }
+    return move(ep, RMA_PUT, buf, len, remote, rkey, op);
+}
+
+weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
+                       const weft_op_t *op) {
+    if (__builtin_expect(is_mapped(ep, rkey, remote, len, CAP_GET) && len <= rkey->max_short && buf, 1)) {
+        memcpy(buf, rkey->key->local + (remote - rkey->region.base), len);
+        ep->worker->count->rma_native++;
+        return WEFT_OK;
+    }
+    return move(ep, RMA_GET, buf, len, remote, rkey, op);
+}

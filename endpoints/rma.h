@@ -1,0 +1,114 @@
+/*
+ * One-sided operations. The initiator asks the transport where the key is open and has the operation, and else sends a
+ * message; which of the two is decided afresh whenever a part of it is about to go. The target performs messages when they come.
+ *
+ * Order. Messages of a link are performed in the order sent. Without a fence an operation may still overtake another: a large
+ * put goes in pieces that others may come between, one by the transport overtakes one by message, and a get's bytes are read
+ * when the lane takes them. A fence therefore
+ *   - asks the lane to order what the transport performs,
+ *   - lets what comes after it wait until every operation before it that has a request has ended (all its pieces are with the
+ *     lane, its bytes have come), and
+ *   - if messages were sent that are not known to be performed, lets what comes after it go by message as well until a FLUSH
+ *     that was sent behind them is answered.
+ */
+#ifndef WEFT_ENDPOINTS_RMA_H
+#define WEFT_ENDPOINTS_RMA_H
+
+#include <weft/rma.h>
+
+#include "ep.h"
+#include "rkey.h"
+
+enum rma_what { RMA_PUT, RMA_GET, RMA_POST, RMA_FETCH };
+
+/* An operation as the program gave it: a contiguous range of the peer's, and blocks of ours. */
+struct rma_op {
+    enum rma_what what;
+    struct rma_piece piece; /* put, get; its count is 1 or more */
+    struct weft_rkey *rkey;
+    uint64_t remote, operand, compare; /* the last two, and what follows: atomics */
+    void *old_p;
+    uint8_t atomic, size;
+};
+static inline size_t rma_piece_len(const struct rma_piece *piece) {
+    return piece->len * piece->count;
+}
+
+/* Of an endpoint that has, or had, keys. */
+struct ep_rma {
+    struct list keys;
+    struct list queue;        /* operations that wait: for READY, or behind a fence; fences among them */
+    uint32_t active;          /* operations that have a request and do not wait */
+    uint64_t sent, performed; /* messages; those up to `performed` are known to be */
+    weft_status_t told;       /* a refusal that only a fence heard of */
+    uint64_t fenced;          /* natively only when those up to here are performed */
+};
+/* Made when first asked for; NULL: no memory. */
+struct ep_rma *weft__ep_rma(struct weft_ep *ep);
+/* Whether operations may go without a look at anything but the key: ep->rma_slow. */
+void weft__rma_update(struct weft_ep *ep);
+
+/* ---- rma_native.c: by the transport */
+
+/* May this part of it be? */
+bool weft__rma_is_native(const struct weft_ep *ep, const struct weft_rkey *rkey, enum rma_what what);
+/*
+ * All of it, within the call: WEFT_OK; WEFT_NO_RESOURCE when that does not go (or not now), and it needs a request (a part
+ * may have been performed, which is no harm: nobody has promised when); or an error.
+ */
+weft_status_t weft__rma_native_now(const struct rma_op *op, bool remote);
+/* The next part of a request: OK (all is posted, or performed), IN_PROGRESS (more is to come), NO_RESOURCE, an error. UNSUPPORTED: by message. */
+weft_status_t weft__rma_native_part(struct weft_request *req);
+
+/* ---- rma_message.c: by message */
+
+/* A small put or a posted atomic that nobody waits for: OK, NO_RESOURCE (it needs a request), or an error. */
+weft_status_t weft__rma_send_now(struct weft_ep *ep, const struct rma_op *op);
+/* An operation as a request: accepted, of a group or not, not started. */
+weft_status_t weft__rma_request(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group,
+                                struct weft_request **req_p);
+extern const struct request_kind weft__rma_put_kind, weft__rma_get_kind, weft__rma_atomic_kind;
+
+/* ---- rma_order.c: what waits, and for what */
+
+/* Starts a request that was made: at once, or when it may. */
+void weft__rma_launch(struct weft_request *req, bool behind_fences);
+/* It has ended. */
+void weft__rma_left(struct weft_request *req);
+/* All messages up to that one are performed. */
+void weft__rma_performed(struct weft_ep *ep, uint64_t order);
+/* Keeps a refusal for the program's next flush; WEFT_OK: gives back what was kept. */
+weft_status_t weft__rma_told(struct weft_ep *ep, weft_status_t status);
+/* Its endpoint is READY. */
+void weft__rma_go(struct weft_ep *ep);
+extern const struct request_kind weft__rma_fence_kind;
+
+/* ---- rma_pieces.c */
+
+extern const struct request_kind weft__rma_pieces_kind;
+/* Starts the parts of one. */
+void weft__rma_pieces_start(struct weft_request *req);
+void weft__rma_piece_ended(struct weft_request *pieces, weft_status_t status);
+
+/* ---- rma.c */
+
+/* One operation of a READY endpoint, no fence in sight: OK; IN_PROGRESS with a request; or an error. */
+weft_status_t weft__rma_start(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group);
+/* Of ep_ops. */
+weft_status_t weft__rma_wait(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how);
+weft_status_t weft__rma_ready(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how);
+
+/* ---- rma_target.c: a peer's operations */
+
+void weft__on_put(struct lane *lane, const void *data, size_t len);
+void weft__on_get(struct lane *lane, const void *data, size_t len);
+void weft__on_atomic(struct lane *lane, const void *data, size_t len);
+void weft__on_flush(struct lane *lane, const void *data, size_t len);
+void weft__on_rma_done(struct lane *lane, const void *data, size_t len); /* the initiator's: rma_message.c */
+void weft__on_flushed(struct lane *lane, const void *data, size_t len);  /* flush.c */
+/* The payload of a large put goes straight into the region (CAP_LAND). */
+bool weft__land_put(struct lane *lane, const void *head, size_t head_len, size_t len, struct landing *to);
+/* The region is withdrawn: landings are stopped, and answers that still wait are refusals. */
+void weft__rma_evict(weft_mem_t *mem);
+
+#endif

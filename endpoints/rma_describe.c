@@ -1,0 +1,79 @@
+/* What one-sided operations cost, and what holds for them. */
+#include <transports/region.h>
+
+#include "rma.h"
+#include "worker.h"
+
+static bool native(const weft_ep_t *ep, const weft_rkey_t *rkey) {
+    return rkey && rkey->ep == ep && rkey->key->status == WEFT_OK;
+}
+
+weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey, weft_rma_attributes_t *attributes_p) {
+    if (!ep || !attributes_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or attributes_p is NULL");
+    if (rkey && rkey->ep != ep)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
+    weft_status_t st = weft__worker_check(ep->worker);
+    if (st < 0) return st;
+    if (!ep->link) return weft__fail(ep->status < 0 ? ep->status : WEFT_ERR_CLOSED, "the endpoint has no lane");
+    const struct iface_attr *attr = &ep->link->iface->attr;
+    weft_rma_attributes_t a = {.order = WEFT_ORDER_NONE,
+                               .done_is_visible = 1,
+                               .needs_target_progress = 1,
+                               .max_short = attr->max_bcopy - WIRE_PUT_HEAD,
+                               .max_bcopy = attr->max_bcopy - WIRE_PUT_HEAD,
+                               .max_zcopy = attr->max_zcopy,
+                               .message_rate =
+                                   attr->message_rate > 0 ? attr->message_rate : 1e9 / (attr->overhead_ns + 1),
+                               .latency_ns = attr->latency_ns,
+                               .bandwidth = attr->bandwidth,
+                               .overhead_ns = attr->overhead_ns};
+    if (native(ep, rkey)) {
+        a.order = (weft_rma_order_t)attr->order;
+        a.done_is_visible = attr->done == RMA_DONE_VISIBLE;
+        a.needs_target_progress = 0;
+        a.max_short = attr->max_put_short;
+        a.max_bcopy = attr->max_put_bcopy;
+        a.max_zcopy = attr->max_put_zcopy;
+    }
+    *attributes_p = a;
+    return WEFT_OK;
+}
+
+/* By message a get takes a way there and one back, and each side's work. */
+static weft_memory_info_t of_iface(const struct iface *iface) {
+    const struct iface_attr *attr = &iface->attr;
+    return (weft_memory_info_t){.name = iface->transport->name,
+                                .device = iface->device,
+                                .bandwidth = attr->bandwidth,
+                                .latency_ns = attr->latency_ns,
+                                .overhead_ns = attr->overhead_ns,
+                                .numa_node = -1,
+                                .can_register = iface->ops->mem_register != NULL,
+                                .can_map = (attr->caps & CAP_MAP) != 0};
+}
+
+weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index, weft_memory_info_t *info_p) {
+    if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+    if (index == 0) {
+        /* Estimates of this host's own memory: a copy out of its last cache, and a miss. */
+        *info_p = (weft_memory_info_t){.name = "host",
+                                       .device = "memory",
+                                       .bandwidth = 10e9,
+                                       .latency_ns = 100,
+                                       .overhead_ns = 5,
+                                       .numa_node = -1,
+                                       .can_alloc = 1,
+                                       .can_register = 1,
+                                       .can_map = 1,
+                                       .can_export = 1};
+        return WEFT_OK;
+    }
+    for (uint32_t i = 0; i < worker->n_ifaces; i++) {
+        if (!worker->iface[i]->ops->mem_register || --index) continue;
+        *info_p = of_iface(worker->iface[i]);
+        return WEFT_OK;
+    }
+    return WEFT_ERR_NOT_FOUND;
+}

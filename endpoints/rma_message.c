@@ -1,0 +1,319 @@
+/* One-sided operations as messages, and the requests behind those that do not end within their call. */
+#include <reactor/counters.h>
+#include <transports/pieces.h>
+
+#include "landing.h"
+#include "layout.h"
+#include "rma.h"
+#include "worker.h"
+
+/* ---- messages */
+
+static struct wire_key key_of(const struct weft_rkey *rkey) {
+    struct wire_key key = {.region = rkey->region.id, .epoch = rkey->region.epoch};
+    memcpy(key.token, rkey->region.token, sizeof key.token);
+    return key;
+}
+
+static uint64_t sent(struct weft_ep *ep) {
+    ep->worker->count->rma_messages++;
+    ep->link->sent++;
+    return ++ep->rma->sent;
+}
+
+struct put_message {
+    struct wire_put head;
+    const struct rma_piece *piece;
+};
+
+static size_t pack_put(void *to, void *arg) {
+    const struct put_message *m = arg;
+    weft__wire_put(to, &m->head);
+    pieces_gather((char *)to + WIRE_PUT_HEAD, m->piece, 1);
+    return WIRE_PUT_HEAD + rma_piece_len(m->piece);
+}
+
+static size_t pack_control(void *to, void *arg) {
+    const struct wire_message *m = arg;
+    memcpy(to, m->bytes, m->len);
+    return m->len;
+}
+
+static weft_status_t send_control(struct lane *lane, struct wire_message *m) {
+    return lane->ops->am_bcopy(lane, m->id, pack_control, m);
+}
+
+static void write_atomic(struct wire_message *m, const struct weft_ep *ep, const struct rma_op *op,
+                         uint32_t request) {
+    weft__wire_atomic(m, &(struct wire_atomic){.ep = ep->core.peer,
+                                               .request = request,
+                                               .key = key_of(op->rkey),
+                                               .address = op->remote,
+                                               .what = op->atomic,
+                                               .size = op->size,
+                                               .fetch = op->what == RMA_FETCH,
+                                               .operand = op->operand,
+                                               .compare = op->compare});
+}
+
+weft_status_t weft__rma_send_now(struct weft_ep *ep, const struct rma_op *op) {
+    struct lane *lane = ep->link->tx;
+    weft_status_t st;
+    if (op->what == RMA_POST) {
+        struct wire_message m;
+        write_atomic(&m, ep, op, 0);
+        st = send_control(lane, &m);
+    } else {
+        struct put_message m = {{.ep = ep->core.peer, .key = key_of(op->rkey), .address = op->remote}, &op->piece};
+        if (op->what != RMA_PUT || WIRE_PUT_HEAD + rma_piece_len(&op->piece) > ep->link->iface->attr.max_bcopy)
+            return WEFT_NO_RESOURCE;
+        st = lane->ops->am_bcopy(lane, WIRE_PUT, pack_put, &m);
+    }
+    if (st == WEFT_OK) sent(ep);
+    return st;
+}
+
+/* ---- a request, part by part */
+
+static bool wants_answer(const struct weft_request *req) {
+    return req->rma.what == RMA_GET || req->rma.what == RMA_FETCH || req->flags & WEFT_RMA_REMOTE;
+}
+
+/* All is sent; what is lent comes back, and who wants an answer waits for it after that. */
+static weft_status_t all_sent(struct weft_request *req) {
+    if (req->lent.count)
+        weft__request_lend(req);
+    else if (req->rma.by_message && wants_answer(req))
+        weft__request_park(req);
+    else
+        return WEFT_OK;
+    return WEFT_IN_PROGRESS;
+}
+
+/* A piece each turn of the queue: a large operation does not keep small messages waiting. */
+static weft_status_t next_turn(struct weft_request *req) {
+    list_remove(&req->queued);
+    list_append(req->queue, &req->queued);
+    return WEFT_IN_PROGRESS;
+}
+
+static bool is_contiguous(const struct weft_request *req) {
+    return req->rma.piece.count == 1;
+}
+
+static weft_status_t send_small(struct weft_request *req, struct lane *lane, const struct wire_put *head) {
+    struct put_message m = {*head, &req->rma.piece};
+    weft_status_t st = lane->ops->am_bcopy(lane, WIRE_PUT, pack_put, &m);
+    if (st == WEFT_OK) req->offset = req->len;
+    return st;
+}
+
+/* Behind pieces of which nobody knew beforehand that they would be the last. */
+static weft_status_t send_last(struct weft_request *req, struct lane *lane, const struct wire_put *head) {
+    struct rma_piece nothing = {.count = 1};
+    struct put_message m = {*head, &nothing};
+    weft_status_t st = lane->ops->am_bcopy(lane, WIRE_PUT, pack_put, &m);
+    if (st != WEFT_OK) return st;
+    req->rma.order = sent(req->ep);
+    return all_sent(req);
+}
+
+static weft_status_t advance_put(struct weft_request *req, struct lane *lane) {
+    struct weft_ep *ep = req->ep;
+    const struct iface_attr *attr = &lane->iface->attr;
+    size_t left = req->len - req->offset;
+    bool whole = req->offset == 0 && WIRE_PUT_HEAD + left <= attr->max_bcopy;
+    bool last = whole || left == 0 || (is_contiguous(req) && left <= attr->max_zcopy);
+    struct wire_put put = {.ep = ep->core.peer,
+                           .request = req->id,
+                           .key = key_of(req->rma.rkey),
+                           .address = req->rma.remote + req->offset,
+                           .flags = last && req->id ? WIRE_PUT_LAST : 0};
+    if (left == 0) return send_last(req, lane, &put);
+
+    char head[WIRE_PUT_HEAD];
+    weft__wire_put(head, &put);
+    weft_status_t st = whole ? send_small(req, lane, &put)
+                             : weft__send_piece(req, WIRE_PUT, head, sizeof head, ep->link->limits.piece);
+    if (st < 0 || st == WEFT_NO_RESOURCE) return st;
+    req->rma.order = sent(ep);
+    if (req->offset == req->len && (last || !req->id)) return all_sent(req);
+    return next_turn(req);
+}
+
+static weft_status_t advance_get(struct weft_request *req, struct lane *lane) {
+    struct wire_message m;
+    weft__wire_get(&m, &(struct wire_get){.ep = req->ep->core.peer,
+                                          .to = req->id,
+                                          .key = key_of(req->rma.rkey),
+                                          .address = req->rma.remote,
+                                          .len = req->len});
+    weft_status_t st = send_control(lane, &m);
+    if (st != WEFT_OK) return st;
+    req->rma.order = sent(req->ep);
+    return all_sent(req);
+}
+
+static weft_status_t advance_atomic(struct weft_request *req, struct lane *lane) {
+    const struct request_rma *r = &req->rma;
+    struct rma_op op = {.what = (enum rma_what)r->what,
+                        .rkey = r->rkey,
+                        .remote = r->remote,
+                        .operand = r->operand,
+                        .compare = r->compare,
+                        .atomic = r->atomic,
+                        .size = r->size};
+    struct wire_message m;
+    write_atomic(&m, req->ep, &op, req->id);
+    weft_status_t st = send_control(lane, &m);
+    if (st != WEFT_OK) return st;
+    req->rma.order = sent(req->ep);
+    return all_sent(req);
+}
+
+static weft_status_t by_message(struct weft_request *req) {
+    struct lane *lane = req->ep->link->lane;
+    weft_status_t st = wants_answer(req) ? weft__request_name(req) : WEFT_OK;
+    if (st < 0) return st;
+    switch ((enum rma_what)req->rma.what) {
+    case RMA_PUT: return advance_put(req, lane);
+    case RMA_GET: return advance_get(req, lane);
+    default: return advance_atomic(req, lane);
+    }
+}
+
+static weft_status_t advance(struct weft_request *req) {
+    struct request_rma *r = &req->rma;
+    if (r->by_message) return by_message(req);
+    weft_status_t st = weft__rkey_status(r->rkey);
+    if (st < 0) return st;
+    if (weft__rma_is_native(req->ep, r->rkey, (enum rma_what)r->what)) {
+        st = weft__rma_native_part(req);
+        if (st == WEFT_OK) return all_sent(req);
+        if (st == WEFT_IN_PROGRESS) return next_turn(req);
+        if (st != WEFT_ERR_UNSUPPORTED) return st;
+    }
+    /* From the begin: what is written, or read, twice is the same. */
+    r->by_message = true;
+    req->offset = 0;
+    return by_message(req);
+}
+
+static void returned(struct weft_request *req, weft_status_t status) {
+    struct request_rma *r = &req->rma;
+    if (status < 0) {
+        weft__request_finish(req, status);
+        return;
+    }
+    if (req->core.fsm.state != REQ_LENT) return; /* more is to be sent, or an answer is to come */
+    if (r->by_message && wants_answer(req) && !r->answered)
+        weft__request_park(req);
+    else
+        weft__request_finish(req, WEFT_OK);
+}
+
+static void release(struct weft_request *req) {
+    struct weft_rkey *rkey = req->rma.rkey;
+    struct weft_request *pieces = req->group;
+    req->rma.rkey = NULL;
+    req->group = NULL;
+    weft__rma_left(req);
+    if (pieces) weft__rma_piece_ended(pieces, req->status);
+    if (rkey) weft__rkey_drop(rkey);
+}
+
+const struct request_kind weft__rma_put_kind = {
+    .name = "put", .advance = advance, .returned = returned, .release = release};
+const struct request_kind weft__rma_get_kind = {.name = "get",
+                                                .lands = true,
+                                                .advance = advance,
+                                                .returned = returned,
+                                                .withdraw = weft__land_stop,
+                                                .release = release};
+const struct request_kind weft__rma_atomic_kind = {
+    .name = "atomic", .advance = advance, .returned = returned, .release = release};
+
+static const struct request_kind *const kind_of[] = {[RMA_PUT] = &weft__rma_put_kind,
+                                                     [RMA_GET] = &weft__rma_get_kind,
+                                                     [RMA_POST] = &weft__rma_atomic_kind,
+                                                     [RMA_FETCH] = &weft__rma_atomic_kind};
+
+static weft_status_t set_memory(struct weft_request *req, const struct rma_op *op) {
+    const struct rma_piece *piece = &op->piece;
+    weft_iov_t iov = {piece->base, piece->len};
+    weft_layout_t blocks = {
+        .kind = WEFT_LAYOUT_STRIDED, .block = piece->len, .stride = piece->stride, .count = piece->count};
+    if (op->what != RMA_PUT && op->what != RMA_GET) return WEFT_OK;
+    return piece->count == 1 ? weft__request_iov(req, &iov, 1)
+                             : weft__layout_set(req, &blocks, &iov, 1, op->what == RMA_GET);
+}
+
+weft_status_t weft__rma_request(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group,
+                                struct weft_request **req_p) {
+    struct weft_request *req = weft__request_new(ep->worker, kind_of[op->what]);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = set_memory(req, op);
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
+    req->rma = (struct request_rma){.rkey = weft__rkey_use(op->rkey),
+                                    .piece = op->piece,
+                                    .remote = op->remote,
+                                    .operand = op->operand,
+                                    .compare = op->compare,
+                                    .old_p = op->old_p,
+                                    .what = (uint8_t)op->what,
+                                    .atomic = op->atomic,
+                                    .size = op->size};
+    st = weft__request_accept(req, ep, how);
+    if (st < 0) return st;
+    req->group = group;
+    *req_p = req;
+    return WEFT_OK;
+}
+
+/* ---- the answer */
+
+static bool is_ours(const struct weft_request *req) {
+    return req->kind == &weft__rma_put_kind || req->kind == &weft__rma_get_kind ||
+           req->kind == &weft__rma_atomic_kind;
+}
+
+static void refused(struct weft_request *req, weft_status_t status) {
+    if (status == WEFT_ERR_REVOKED && req->rma.rkey->status == WEFT_OK) req->rma.rkey->status = status;
+    weft__request_stop(req, status);
+}
+
+static void store_old(const struct request_rma *r, uint64_t value) {
+    uint32_t half = (uint32_t)value;
+    if (r->what == RMA_FETCH) memcpy(r->old_p, r->size == 8 ? (void *)&value : (void *)&half, r->size);
+}
+
+/* It was performed: all of it must have been sent by then. False: it cannot have been. */
+static bool done(struct weft_request *req, uint64_t value) {
+    enum request_state state = req->core.fsm.state;
+    if (req->kind == &weft__rma_get_kind || (state != REQ_WAITING && state != REQ_LENT) || req->rma.answered)
+        return false;
+    req->rma.answered = true;
+    store_old(&req->rma, value);
+    if (state == REQ_WAITING) weft__request_finish(req, WEFT_OK);
+    return true;
+}
+
+void weft__on_rma_done(struct lane *lane, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "answer before hello");
+    struct wire_rma_done answer;
+    if (!link) return;
+    if (!weft__wire_read_rma_done(data, len, &answer)) {
+        weft__link_violation(link, "answer");
+        return;
+    }
+    struct weft_request *req = weft__idmap_find(&link->worker->requests, answer.request);
+    if (!req || !req->ep || req->ep->link != link || !is_ours(req)) return; /* it ended early */
+    if (req->core.fsm.state == REQ_DONE || req->core.fsm.state == REQ_ENDING) return;
+    if (answer.status < 0)
+        refused(req, (weft_status_t)answer.status);
+    else if (!done(req, answer.value))
+        weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "answer");
+}

@@ -1,0 +1,126 @@
+/* One-sided operations that the transport performs. */
+#include <reactor/counters.h>
+#include <transports/pieces.h>
+
+#include "rma.h"
+#include "worker.h"
+
+static const uint32_t cap_of[] = {
+    [RMA_PUT] = CAP_PUT, [RMA_GET] = CAP_GET, [RMA_POST] = CAP_ATOMIC, [RMA_FETCH] = CAP_ATOMIC};
+
+bool weft__rma_is_native(const struct weft_ep *ep, const struct weft_rkey *rkey, enum rma_what what) {
+    if (rkey->key->status != WEFT_OK || !(rkey->key->caps & cap_of[what])) return false;
+    return ep->rma->performed >= ep->rma->fenced;
+}
+
+/* At most `most` bytes of it from `offset` on: whole blocks, or a part of one. */
+static struct rma_piece part_of(const struct rma_piece *all, size_t offset, size_t most) {
+    size_t block = offset / all->len, within = offset % all->len;
+    struct rma_piece part = {.base = (char *)all->base + block * all->stride + within, .mem = all->mem};
+    if (within || all->len > most || all->count == 1) {
+        part.len = all->len - within < most ? all->len - within : most;
+        part.count = 1;
+        return part;
+    }
+    size_t left = all->count - block, fit = most / all->len;
+    part.len = all->len;
+    part.stride = all->stride;
+    part.count = left < fit ? left : fit;
+    return part;
+}
+
+static size_t pack(void *to, void *arg) {
+    const struct rma_piece *piece = arg;
+    pieces_gather(to, piece, 1);
+    return rma_piece_len(piece);
+}
+
+/* One part, in the form that fits its size. */
+static weft_status_t put_part(struct rma_piece *part, uint64_t remote, struct lane_key *key,
+                              struct completion *lent) {
+    struct lane *lane = key->lane;
+    const struct iface_attr *attr = &lane->iface->attr;
+    size_t len = rma_piece_len(part);
+    if (part->count == 1 && len <= attr->max_put_short)
+        return lane->ops->put_short(lane, part->base, len, remote, key);
+    if (len <= attr->max_put_bcopy) return lane->ops->put_bcopy(lane, len, pack, part, remote, key);
+    lent->count++;
+    weft_status_t st = lane->ops->put_zcopy(lane, part, 1, remote, key, lent);
+    if (st != WEFT_IN_PROGRESS) lent->count--;
+    return st;
+}
+
+static weft_status_t get_part(const struct rma_piece *part, uint64_t remote, struct lane_key *key,
+                              struct completion *lent) {
+    lent->count++;
+    weft_status_t st = key->lane->ops->get_zcopy(key->lane, part, 1, remote, key, lent);
+    if (st != WEFT_IN_PROGRESS) lent->count--;
+    return st;
+}
+
+static size_t most_of(const struct lane_key *key, enum rma_what what) {
+    const struct iface_attr *attr = &key->lane->iface->attr;
+    size_t most = what == RMA_GET ? attr->max_get_zcopy : attr->max_put_zcopy;
+    return most > attr->max_put_bcopy || what == RMA_GET ? most : attr->max_put_bcopy;
+}
+
+/* The next part; *done_p grows by its bytes when it was posted. */
+static weft_status_t move_part(enum rma_what what, const struct rma_piece *all, uint64_t remote,
+                               struct lane_key *key, size_t *done_p, struct completion *lent) {
+    struct rma_piece part = part_of(all, *done_p, most_of(key, what));
+    uint64_t at = remote + *done_p;
+    weft_status_t st = what == RMA_PUT ? put_part(&part, at, key, lent) : get_part(&part, at, key, lent);
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) *done_p += rma_piece_len(&part);
+    return st;
+}
+
+static weft_status_t atomic(enum rma_what what, uint8_t which, size_t size, uint64_t operand, uint64_t compare,
+                            void *old_p, uint64_t remote, struct lane_key *key, struct completion *lent) {
+    struct lane *lane = key->lane;
+    if (what == RMA_POST) return lane->ops->atomic_post(lane, (enum rma_atomic)which, size, operand, remote, key);
+    lent->count++;
+    weft_status_t st =
+        lane->ops->atomic_fetch(lane, (enum rma_atomic)which, size, operand, compare, old_p, remote, key, lent);
+    if (st != WEFT_IN_PROGRESS) lent->count--;
+    return st;
+}
+
+weft_status_t weft__rma_native_now(const struct rma_op *op, bool remote) {
+    struct lane_key *key = op->rkey->key;
+    struct completion none = {.count = 0};
+    size_t len = rma_piece_len(&op->piece), done = 0;
+    weft_status_t st = WEFT_OK;
+    /* Only mapped memory is done with when the call returns, whatever the operation. */
+    if (!key->local && (remote || op->what != RMA_POST)) return WEFT_NO_RESOURCE;
+    if (op->what == RMA_POST || op->what == RMA_FETCH)
+        st = atomic(op->what, op->atomic, op->size, op->operand, op->compare, op->old_p, op->remote, key, &none);
+    else
+        while (st == WEFT_OK && done < len) st = move_part(op->what, &op->piece, op->remote, key, &done, &none);
+    return st == WEFT_ERR_UNSUPPORTED ? WEFT_NO_RESOURCE : st;
+}
+
+/* All of it is posted. A remote completion of what is not mapped is the lane's flush. */
+static weft_status_t posted(struct weft_request *req) {
+    struct lane_key *key = req->rma.rkey->key;
+    req->worker->count->rma_native++;
+    if (!(req->flags & WEFT_RMA_REMOTE) || key->local || req->rma.what == RMA_GET || req->rma.what == RMA_FETCH)
+        return WEFT_OK;
+    req->lent.count++;
+    weft_status_t st = key->lane->ops->flush(key->lane, &req->lent);
+    if (st != WEFT_IN_PROGRESS) req->lent.count--;
+    return st == WEFT_IN_PROGRESS ? WEFT_OK : st;
+}
+
+weft_status_t weft__rma_native_part(struct weft_request *req) {
+    struct request_rma *r = &req->rma;
+    struct lane_key *key = r->rkey->key;
+    weft_status_t st;
+    if (r->what == RMA_POST || r->what == RMA_FETCH) {
+        st = atomic(r->what, r->atomic, r->size, r->operand, r->compare, r->old_p, r->remote, key, &req->lent);
+        return st == WEFT_OK || st == WEFT_IN_PROGRESS ? posted(req) : st;
+    }
+    if (req->offset == req->len) return posted(req); /* a flush without memory failed before */
+    st = move_part((enum rma_what)r->what, &r->piece, r->remote, key, &req->offset, &req->lent);
+    if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return st;
+    return req->offset < req->len ? WEFT_IN_PROGRESS : posted(req);
+}

@@ -1,0 +1,202 @@
+/* What one-sided operations wait for: the endpoint, a fence, or answers to those before them. */
+#include "rma.h"
+#include "worker.h"
+
+struct ep_rma *weft__ep_rma(struct weft_ep *ep) {
+    if (ep->rma) return ep->rma;
+    struct ep_rma *rma = weft__new(ep, struct ep_rma);
+    if (!rma) return NULL;
+    list_init(&rma->keys);
+    list_init(&rma->queue);
+    ep->rma = rma;
+    weft__rma_update(ep);
+    return rma;
+}
+
+void weft__rma_update(struct weft_ep *ep) {
+    const struct ep_rma *rma = ep->rma;
+    ep->rma_slow =
+        !rma || ep->ops != &weft__ep_ops_ready || !list_empty(&rma->queue) || rma->performed < rma->fenced;
+}
+
+/* ---- starting */
+
+/* Its peer is known, also while the endpoint drains. */
+static bool is_open(const struct weft_ep *ep) {
+    return ep->link && ep->core.peer;
+}
+
+/* A request that is new, or was taken out of another queue. */
+static void place(struct weft_request *req, struct list *queue) {
+    if (req->core.fsm.state == REQ_IDLE) {
+        weft__request_queue(req, queue);
+        return;
+    }
+    req->queue = queue;
+    list_append(queue, &req->queued);
+}
+
+static void to_link(struct weft_request *req) {
+    struct link *link = req->ep->link;
+    if (req->core.fsm.state == REQ_IDLE) {
+        weft__link_submit(link, req);
+        return;
+    }
+    struct list one;
+    list_init(&one);
+    list_append(&one, &req->queued);
+    weft__link_submit_all(link, &one);
+}
+
+static void to_window(struct weft_request *req) {
+    req->rma.windowed = true;
+    req->ep->link->rma_unanswered++;
+    to_link(req);
+}
+
+static bool needs_window(const struct weft_request *req) {
+    return req->rma.what == RMA_GET || req->rma.what == RMA_FETCH || req->flags & WEFT_RMA_REMOTE;
+}
+
+static void start(struct weft_request *req) {
+    struct link *link = req->ep->link;
+    req->rma.active = true;
+    req->ep->rma->active++;
+    if (req->kind == &weft__rma_pieces_kind)
+        weft__rma_pieces_start(req);
+    else if (!needs_window(req))
+        to_link(req);
+    else if (link->rma_unanswered >= WIRE_RMA_WINDOW)
+        place(req, &link->rma_wait);
+    else
+        to_window(req);
+}
+
+void weft__rma_launch(struct weft_request *req, bool behind_fences) {
+    struct weft_ep *ep = req->ep;
+    if (behind_fences && (!is_open(ep) || !list_empty(&ep->rma->queue))) {
+        place(req, &ep->rma->queue);
+        weft__rma_update(ep);
+        return;
+    }
+    start(req);
+}
+
+/* ---- fences */
+
+const struct request_kind weft__rma_fence_kind = {.name = "fence"};
+
+/* Natively again when that is answered. Without memory for the question: when any later flush is. */
+static void ask_performed(struct weft_ep *ep) {
+    struct wire_message m;
+    struct weft_request *req = weft__request_new(ep->worker, &weft__rma_fence_kind);
+    if (!req) return;
+    if (weft__request_name(req) < 0) {
+        weft__request_discard(req);
+        return;
+    }
+    (void)weft__request_accept(req, ep, NULL);
+    req->rma.order = ep->rma->sent;
+    weft__request_park(req);
+    weft__wire_flush(&m, (struct wire_flush){ep->core.peer, req->id});
+    weft__link_control(ep->link, &m);
+}
+
+static weft_status_t fence_now(struct weft_ep *ep) {
+    struct ep_rma *rma = ep->rma;
+    struct lane *lane = ep->link->lane;
+    weft_status_t st = lane->ops->fence ? lane->ops->fence(lane) : WEFT_OK;
+    if (st < 0) return st;
+    bool native = lane->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC);
+    if (native && rma->sent > rma->performed && rma->fenced < rma->sent) {
+        rma->fenced = rma->sent;
+        ask_performed(ep);
+    }
+    return WEFT_OK;
+}
+
+/* What waited, up to the next fence that something active stands before. */
+static void proceed(struct weft_ep *ep) {
+    struct ep_rma *rma = ep->rma;
+    while (!list_empty(&rma->queue) && is_open(ep)) {
+        struct weft_request *req = list_of(rma->queue.next, struct weft_request, queued);
+        if (req->kind != &weft__rma_fence_kind) {
+            list_remove(&req->queued);
+            start(req);
+            continue;
+        }
+        if (rma->active) break;
+        weft__request_finish(req, fence_now(ep));
+    }
+    weft__rma_update(ep);
+}
+
+void weft__rma_go(struct weft_ep *ep) {
+    if (!ep->rma) return;
+    weft__rkeys_open(ep);
+    proceed(ep);
+}
+
+void weft__rma_performed(struct weft_ep *ep, uint64_t order) {
+    if (!ep->rma || order <= ep->rma->performed) return;
+    ep->rma->performed = order;
+    weft__rma_update(ep);
+}
+
+weft_status_t weft__rma_told(struct weft_ep *ep, weft_status_t status) {
+    weft_status_t told = ep->rma ? ep->rma->told : WEFT_OK;
+    if (ep->rma && (status == WEFT_OK || told == WEFT_OK)) ep->rma->told = status;
+    return told;
+}
+
+static void next_answerable(struct link *link) {
+    struct list *node = list_pop(&link->rma_wait);
+    if (node) to_window(list_of(node, struct weft_request, queued));
+}
+
+void weft__rma_left(struct weft_request *req) {
+    struct weft_ep *ep = req->ep;
+    struct request_rma *r = &req->rma;
+    if (r->windowed && ep->link) {
+        ep->link->rma_unanswered--;
+        if (r->by_message && req->status == WEFT_OK) weft__rma_performed(ep, r->order);
+        next_answerable(ep->link);
+    }
+    r->windowed = false;
+    if (!r->active) return;
+    r->active = false;
+    if (--ep->rma->active == 0) proceed(ep);
+}
+
+static weft_status_t check(const weft_ep_t *ep) {
+    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
+    return weft__worker_check(ep->worker);
+}
+
+weft_status_t weft_ep_fence(weft_ep_t *ep) {
+    weft_status_t st = check(ep);
+    if (st < 0) return st;
+    if (ep->ops == &weft__ep_ops_refuse) return ep->status < 0 ? ep->status : WEFT_ERR_CLOSED;
+    if (!ep->rma) return WEFT_OK; /* nothing one-sided was ever posted */
+    if (ep->rma->active == 0 && list_empty(&ep->rma->queue)) {
+        if (ep->ops == &weft__ep_ops_ready) st = fence_now(ep);
+        weft__rma_update(ep);
+        return st;
+    }
+    struct weft_request *req = weft__request_new(ep->worker, &weft__rma_fence_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    (void)weft__request_accept(req, ep, NULL);
+    place(req, &ep->rma->queue);
+    weft__rma_update(ep);
+    return WEFT_OK;
+}
+
+weft_status_t weft_worker_fence(weft_worker_t *worker) {
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    weft_status_t st = weft__worker_check(worker);
+    for (struct list *n = worker->endpoints.next; st == WEFT_OK && n != &worker->endpoints; n = n->next) {
+        weft_ep_t *ep = list_of(n, weft_ep_t, of_worker);
+        if (ep->ops != &weft__ep_ops_refuse) st = weft_ep_fence(ep);
+    }
+    return st;
+}

@@ -1,0 +1,289 @@
+/*
+ * What peers do to our memory by message. A key is checked before a byte is touched; a refusal is told to whoever waits, or
+ * by the next FLUSH, and costs nobody else anything. Answers that the lane has no room for wait as requests of the endpoint,
+ * so many and no more: beyond "rma.max_served" a request for one is refused, beyond twice that the endpoint fails.
+ */
+#include <reactor/counters.h>
+#include <transports/atomics.h>
+
+#include "landing.h"
+#include "rendezvous.h"
+#include "rma.h"
+#include "worker.h"
+
+/* ---- answers */
+
+static size_t pack_message(void *to, void *arg) {
+    const struct wire_message *m = arg;
+    memcpy(to, m->bytes, m->len);
+    return m->len;
+}
+
+static weft_status_t advance_answer(struct weft_request *req) {
+    struct lane *lane = req->ep->link->lane;
+    struct wire_message *m = req->header;
+    return lane->ops->am_bcopy(lane, m->id, pack_message, m);
+}
+
+static void release_answer(struct weft_request *req) {
+    if (req->ep->link) req->ep->link->rma_served--;
+}
+static const struct request_kind answer_kind = {
+    .name = "answer", .advance = advance_answer, .release = release_answer};
+
+static weft_status_t queue_answer(struct weft_ep *ep, const struct wire_message *m) {
+    struct link *link = ep->link;
+    if (link->rma_served >= 2 * ep->worker->memory.max_served) return WEFT_ERR_QUOTA;
+    struct weft_request *req = weft__request_new(ep->worker, &answer_kind);
+    struct wire_message *own = req ? weft__alloc(req, sizeof *own, "answer") : NULL;
+    if (!own) {
+        if (req) {
+            link->rma_served++;
+            weft__request_bind(req, ep);
+            weft__request_discard(req);
+        }
+        return WEFT_ERR_NO_MEMORY;
+    }
+    *own = *m;
+    req->header = own;
+    link->rma_served++;
+    (void)weft__request_accept(req, ep, NULL);
+    weft__link_submit(link, req);
+    return WEFT_OK;
+}
+
+static void answer(struct weft_ep *ep, const struct wire_message *m) {
+    struct lane *tx = ep->link->tx;
+    weft_status_t st = tx->ops->am_bcopy(tx, m->id, pack_message, (void *)(uintptr_t)m);
+    if (st == WEFT_NO_RESOURCE) st = queue_answer(ep, m);
+    /* Who is told nothing would wait for ever. */
+    if (st < 0) weft__ep_violation(ep, st, "answers that are not taken");
+}
+
+static void tell_done(struct weft_ep *ep, uint32_t request, weft_status_t status, uint64_t value) {
+    struct wire_message m;
+    weft__wire_rma_done(&m, (struct wire_rma_done){request, status, value});
+    answer(ep, &m);
+}
+
+/* Nobody waits for a posted operation: the next flush tells. */
+static void refuse(struct weft_ep *ep, uint32_t request, weft_status_t status) {
+    ep->worker->count->rma_refused++;
+    if (request)
+        tell_done(ep, request, status, 0);
+    else if (ep->rma_refused == WEFT_OK)
+        ep->rma_refused = status;
+}
+
+static void put_ended(struct weft_ep *ep, uint32_t request, uint32_t flags, weft_status_t status) {
+    if (status < 0) {
+        refuse(ep, request, status);
+        return;
+    }
+    ep->worker->count->rma_served++;
+    if (request && flags & WIRE_PUT_LAST) tell_done(ep, request, WEFT_OK, 0);
+}
+
+/* ---- put */
+
+void weft__on_put(struct lane *lane, const void *data, size_t len) {
+    struct wire_put put;
+    weft_mem_t *mem;
+    if (!weft__wire_read_put(data, len, &put)) {
+        weft__on_unknown(lane, data, len);
+        return;
+    }
+    struct weft_ep *ep = weft__ep_heard(lane, put.ep, "put");
+    if (!ep) return;
+    size_t n = len - WIRE_PUT_HEAD;
+    weft_status_t st = weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, put.address, n, &mem);
+    if (st == WEFT_OK && n) memcpy((void *)(uintptr_t)put.address, (const char *)data + WIRE_PUT_HEAD, n);
+    put_ended(ep, put.request, put.flags, st);
+}
+
+/* A put whose payload a transport writes straight into the region. */
+struct put_landing {
+    struct list of_mem;
+    struct lane *lane;
+    weft_mem_t *mem;
+    uint32_t ep, request, flags;
+};
+
+static void put_landed(struct lane *lane, void *arg, weft_status_t status) {
+    struct put_landing *landing = arg;
+    struct put_landing was = *landing;
+    struct weft_ep *ep = weft__ep_of_lane(lane, was.ep);
+    list_remove(&landing->of_mem);
+    talloc_free(landing);
+    weft__mem_served(was.mem);
+    if (!ep || (ep->core.fsm.state != EP_READY && ep->core.fsm.state != EP_DRAIN)) return;
+    if (status == WEFT_ERR_CANCELLED) status = WEFT_ERR_REVOKED; /* evicted half way */
+    put_ended(ep, was.request, was.flags, status);
+}
+
+bool weft__land_put(struct lane *lane, const void *head, size_t head_len, size_t len, struct landing *to) {
+    struct wire_put put;
+    weft_mem_t *mem;
+    if (!weft__wire_read_put(head, head_len, &put)) return false;
+    struct weft_ep *ep = weft__ep_of_lane(lane, put.ep);
+    if (!ep || (ep->core.fsm.state != EP_READY && ep->core.fsm.state != EP_DRAIN)) return false;
+    size_t n = len - WIRE_PUT_HEAD;
+    if (weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, put.address, n, &mem) < 0) return false;
+    struct put_landing *landing = weft__new(ep->worker, struct put_landing);
+    if (!landing) return false; /* through the transport's buffer, then */
+    *landing =
+        (struct put_landing){.lane = lane, .mem = mem, .ep = put.ep, .request = put.request, .flags = put.flags};
+    list_append(&mem->landings, &landing->of_mem);
+    weft__mem_serve(mem);
+    to->skip = WIRE_PUT_HEAD;
+    to->iov[0] = (weft_iov_t){(void *)(uintptr_t)put.address, n};
+    to->n_iov = 1;
+    to->landed = put_landed;
+    to->arg = landing;
+    return true;
+}
+
+/* ---- get */
+
+struct reply {
+    struct wire_data head;
+    const void *bytes;
+    size_t len;
+};
+
+static size_t pack_reply(void *to, void *arg) {
+    const struct reply *r = arg;
+    weft__wire_data(to, r->head);
+    memcpy((char *)to + WIRE_DATA_HEAD, r->bytes, r->len);
+    return WIRE_DATA_HEAD + r->len;
+}
+
+/* Whoever asked is told when it ends half way: by a refusal, or by GONE. */
+static void release_served(struct weft_request *req) {
+    weft_mem_t *mem = req->rma.mem;
+    req->rma.mem = NULL;
+    if (!mem) return;
+    if (req->ep->link) req->ep->link->rma_served--;
+    list_remove(&req->rma.of_mem);
+    weft__release_send(req);
+    weft__mem_served(mem);
+}
+static const struct request_kind served_kind = {.name = "served get",
+                                                .advance = weft__advance_pieces,
+                                                .returned = weft__pieces_returned,
+                                                .release = release_served};
+
+static weft_status_t serve_later(struct weft_ep *ep, weft_mem_t *mem, const struct wire_get *get) {
+    struct link *link = ep->link;
+    if (link->rma_served >= ep->worker->memory.max_served) return WEFT_ERR_QUOTA;
+    struct weft_request *req = weft__request_new(ep->worker, &served_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    weft_iov_t iov = {(void *)(uintptr_t)get->address, get->len};
+    (void)weft__request_iov(req, &iov, 1);
+    req->peer_id = get->to;
+    req->rma.mem = mem;
+    list_append(&mem->served, &req->rma.of_mem);
+    weft__mem_serve(mem);
+    link->rma_served++;
+    (void)weft__request_accept(req, ep, NULL);
+    weft__link_submit(link, req);
+    return WEFT_OK;
+}
+
+static weft_status_t serve(struct weft_ep *ep, weft_mem_t *mem, const struct wire_get *get) {
+    struct lane *tx = ep->link->tx;
+    if (WIRE_DATA_HEAD + get->len > ep->link->iface->attr.max_bcopy) return serve_later(ep, mem, get);
+    struct reply reply = {{.to = get->to}, (const void *)(uintptr_t)get->address, get->len};
+    weft_status_t st = tx->ops->am_bcopy(tx, WIRE_DATA, pack_reply, &reply);
+    return st == WEFT_NO_RESOURCE ? serve_later(ep, mem, get) : st;
+}
+
+void weft__on_get(struct lane *lane, const void *data, size_t len) {
+    struct wire_get get;
+    weft_mem_t *mem;
+    if (!weft__wire_read_get(data, len, &get)) {
+        weft__on_unknown(lane, data, len);
+        return;
+    }
+    struct weft_ep *ep = weft__ep_heard(lane, get.ep, "get");
+    if (!ep) return;
+    weft_status_t st = weft__mem_admit(ep->worker, &get.key, WEFT_MEM_READ, get.address, get.len, &mem);
+    if (st == WEFT_OK) st = serve(ep, mem, &get);
+    if (st < 0)
+        refuse(ep, get.to, st);
+    else
+        ep->worker->count->rma_served++;
+}
+
+/* ---- atomics */
+
+static weft_status_t perform(struct weft_ep *ep, const struct wire_atomic *a, uint64_t *old_p) {
+    weft_mem_t *mem;
+    if (!atomic_is_one(a->what, a->size, !a->fetch) || a->address % a->size) return WEFT_ERR_INVALID_PARAM;
+    weft_status_t st = weft__mem_admit(ep->worker, &a->key, WEFT_MEM_ATOMIC, a->address, a->size, &mem);
+    if (st < 0) return st;
+    void *at = (void *)(uintptr_t)a->address;
+    *old_p = a->size == 8 ? atomic_fetch64((enum rma_atomic)a->what, at, a->operand, a->compare)
+                          : atomic_fetch32((enum rma_atomic)a->what, at, a->operand, a->compare);
+    return WEFT_OK;
+}
+
+void weft__on_atomic(struct lane *lane, const void *data, size_t len) {
+    struct wire_atomic a;
+    uint64_t old = 0;
+    if (!weft__wire_read_atomic(data, len, &a)) {
+        weft__on_unknown(lane, data, len);
+        return;
+    }
+    struct weft_ep *ep = weft__ep_heard(lane, a.ep, "atomic");
+    if (!ep) return;
+    /* Not performed when nobody could be told: who asks for the old value and is refused may ask again. */
+    bool waits = a.request && ep->link->tx != ep->link->lane;
+    bool beyond = waits && ep->link->rma_served >= ep->worker->memory.max_served;
+    weft_status_t st = beyond ? WEFT_ERR_QUOTA : perform(ep, &a, &old);
+    if (st < 0) {
+        refuse(ep, a.request, st);
+        return;
+    }
+    ep->worker->count->rma_served++;
+    if (a.request) tell_done(ep, a.request, WEFT_OK, a.fetch ? old : 0);
+}
+
+/* ---- flush, and the end of a region */
+
+/* A lane keeps the order: what came before it was performed when it came. */
+void weft__on_flush(struct lane *lane, const void *data, size_t len) {
+    struct wire_flush flush;
+    struct wire_message m;
+    if (!weft__wire_read_flush(data, len, &flush)) {
+        weft__on_unknown(lane, data, len);
+        return;
+    }
+    struct weft_ep *ep = weft__ep_heard(lane, flush.ep, "flush");
+    if (!ep) return;
+    weft__wire_flushed(&m, (struct wire_fin){flush.request, ep->rma_refused});
+    ep->rma_refused = WEFT_OK;
+    answer(ep, &m);
+}
+
+/* What a lane has already is awaited; the rest is a refusal. */
+static void evict_served(struct weft_request *req) {
+    struct wire_message m;
+    if (!req->ep->link || req->core.fsm.state != REQ_QUEUED) return;
+    weft__wire_rma_done(&m, (struct wire_rma_done){req->peer_id, WEFT_ERR_REVOKED, 0});
+    req->peer_id = 0; /* told by this */
+    weft__request_stop(req, WEFT_ERR_REVOKED);
+    weft__link_control(req->ep->link, &m);
+}
+
+void weft__rma_evict(weft_mem_t *mem) {
+    for (struct list *n = mem->landings.next, *next; n != &mem->landings; n = next) {
+        next = n->next;
+        struct put_landing *landing = list_of(n, struct put_landing, of_mem);
+        if (landing->lane->ops->land_stop) landing->lane->ops->land_stop(landing->lane, landing);
+    }
+    for (struct list *n = mem->served.next, *next; n != &mem->served; n = next) {
+        next = n->next;
+        evict_served(list_of(n, struct weft_request, rma.of_mem));
+    }
+}
