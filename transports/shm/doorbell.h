@@ -13,26 +13,33 @@ enum { DOORBELL_LANES = 4096, DOORBELL_GROUP = 64 };
 
 struct doorbell {
     _Alignas(64) _Atomic uint64_t summary; /* a bit per group of lanes */
-    _Alignas(64) _Atomic uint32_t armed;   /* the owner sleeps, or is about to: who takes it away signals */
+    _Alignas(64) _Atomic uint32_t armed;   /* not 0: the owner sleeps, or is about to, for the so manyth time */
     _Atomic uint32_t wanted; /* somebody sleeps for want of room that the owner is to make (mailbox_lane.c) */
     _Atomic uint64_t
         mailbox; /* what came by the mailbox, newest first (mailbox.h); beside `armed`, which its senders read next */
     _Alignas(64) _Atomic uint8_t flag[DOORBELL_LANES];
 };
 
-/* After what was published, and a fence. True: the owner sleeps, and the caller must signal it. */
-static inline bool doorbell_wake(struct doorbell *bell) {
-    return atomic_load_explicit(&bell->armed, memory_order_relaxed) && atomic_exchange(&bell->armed, 0);
+/*
+ * After what was published, and a fence. Not 0: the owner sleeps; the caller must signal it, and then say so with this number.
+ * In this order, since who is stopped in between must not keep others from signalling; and of this sleep only, since
+ * the owner may have been up and be asleep again.
+ */
+static inline uint32_t doorbell_armed(const struct doorbell *bell) {
+    return atomic_load_explicit(&bell->armed, memory_order_relaxed);
+}
+static inline void doorbell_signalled(struct doorbell *bell, uint32_t sleep) {
+    atomic_compare_exchange_strong(&bell->armed, &sleep, 0);
 }
 
 /*
  * Lane `index` has something for the owner. The read-modify-write is the fence between what was published before and the
- * look at `armed`. True: the caller must signal the owner.
+ * look at `armed`, which is returned as doorbell_armed does.
  */
-static inline bool doorbell_ring(struct doorbell *bell, unsigned index) {
+static inline uint32_t doorbell_ring(struct doorbell *bell, unsigned index) {
     atomic_store_explicit(&bell->flag[index], 1, memory_order_release);
     atomic_fetch_or(&bell->summary, UINT64_C(1) << index / DOORBELL_GROUP);
-    return doorbell_wake(bell);
+    return doorbell_armed(bell);
 }
 
 /* The owner: calls `look` for each lane that rang. Its flag is taken first, so that a later ring is seen again. */

@@ -10,7 +10,8 @@
 /* ---- the way to the peer --------------------------------------------------------------------------------- */
 
 void weft__shm_ring_peer(struct shm_lane *lane) {
-    if (doorbell_ring(lane->bell, lane->bell_index)) weft__shm_signal(lane);
+    uint32_t sleep = doorbell_ring(lane->bell, lane->bell_index);
+    if (sleep) weft__shm_signal(lane, sleep);
 }
 
 static inline void sent(struct shm_lane *lane, size_t bytes) {

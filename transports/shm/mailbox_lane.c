@@ -101,7 +101,7 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
     weft__shm_part_init(lane);
     /* It may sleep with something to send that waits for this. */
     atomic_store(&lane->mail.ours->open, 1);
-    if (doorbell_wake(lane->bell)) weft__shm_signal(lane);
+    shm_wake(lane);
     return WEFT_OK;
 }
 
@@ -164,7 +164,7 @@ static weft_status_t block_get(struct shm_lane *lane, uint32_t *block_p) {
 static inline void send(struct shm_lane *lane, uint32_t index, enum mail_kind kind, uint8_t id, size_t len,
                         uint32_t block, int32_t chunk) {
     mail_send(&lane->mail.tx, &shm_iface(lane)->mail.pool, index, kind, id, len, block, chunk);
-    if (UNLIKELY(doorbell_wake(lane->bell))) weft__shm_signal(lane);
+    shm_wake(lane);
 }
 
 static inline void count(struct shm_lane *lane, size_t bytes) {
@@ -350,7 +350,7 @@ void weft__shm_mail_ask(struct shm_iface *iface) {
 /* Somebody sleeps for want of room: it is woken when we have passed more than it saw, now or with the next message. */
 static void answer(struct shm_lane *lane) {
     lane->mail.asked = lane->mail.consumed == lane->mail.asked_at;
-    if (!lane->mail.asked && doorbell_wake(lane->bell)) weft__shm_signal(lane);
+    if (!lane->mail.asked) shm_wake(lane);
 }
 
 static void answer_wanted(struct shm_iface *iface) {

@@ -77,9 +77,11 @@ void weft__shm_peer_put(struct shm_iface *iface, struct shm_peer *peer) {
     peer_free(peer);
 }
 
-void weft__shm_signal(struct shm_lane *lane) {
+void weft__shm_signal(struct shm_lane *lane, uint32_t sleep) {
     static const uint64_t one = 1;
     lane->count->shm_signals++;
     /* EAGAIN: the count is at its end, so the fd is readable as it is. */
-    if (write(lane->peer->event_fd, &one, sizeof one) < 0) return;
+    ssize_t written = write(lane->peer->event_fd, &one, sizeof one);
+    (void)written;
+    doorbell_signalled(lane->bell, sleep);
 }

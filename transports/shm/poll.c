@@ -210,7 +210,7 @@ static bool space_there(struct shm_iface *iface) {
 bool weft__shm_arm(struct poller *poller) {
     struct shm_iface *iface = OF_POLLER(poller);
     bool waiting = iface->chunks_wanted;
-    iface->sleep_epoch++;
+    if (++iface->sleep_epoch == 0) iface->sleep_epoch++;
     stop_attending(iface);
     for (unsigned i = 0; i < iface->n_active; i++)
         if (iface->active[i]->pending.first) waiting = true;
@@ -218,7 +218,7 @@ bool weft__shm_arm(struct poller *poller) {
         if (waits_for_space(iface, iface->lanes[i])) iface->lanes[i]->way->ask(iface->lanes[i]);
     weft__shm_mail_ask(iface);
     /* Armed and asked; then the last look. Peers publish, and then look at `armed`. */
-    atomic_store(&iface->bell->armed, 1);
+    atomic_store(&iface->bell->armed, iface->sleep_epoch);
     atomic_thread_fence(memory_order_seq_cst);
     return !something_there(iface) && !(waiting && space_there(iface)) && weft__shm_mail_quiet(iface);
 }

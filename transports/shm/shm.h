@@ -216,7 +216,7 @@ struct shm_iface {
     struct shm_mail mail;
     struct shm_lane **active; /* to be looked at: attended, called, or waiting for space */
     unsigned n_active, next_active, n_attended;
-    uint32_t sleep_epoch;
+    uint32_t sleep_epoch; /* sleeps so far; 0 is left out */
 };
 
 static inline struct shm_iface *shm_iface(const struct shm_lane *lane) {
@@ -271,7 +271,12 @@ void weft__shm_close_all(struct shm_lane *lane);
 weft_status_t weft__shm_peer_get(struct shm_iface *iface, const struct shm_hello *hello, const int *fds,
                                  struct shm_peer **peer_p);
 void weft__shm_peer_put(struct shm_iface *iface, struct shm_peer *peer);
-void weft__shm_signal(struct shm_lane *lane); /* wakes it: it sleeps */
+void weft__shm_signal(struct shm_lane *lane, uint32_t sleep); /* wakes it from this sleep */
+/* After what was published, and a fence. */
+static inline void shm_wake(struct shm_lane *lane) {
+    uint32_t sleep = doorbell_armed(lane->bell);
+    if (__builtin_expect(sleep != 0, 0)) weft__shm_signal(lane, sleep);
+}
 
 /* poll.c: finding messages */
 int weft__shm_poll(struct poller *poller, unsigned budget);

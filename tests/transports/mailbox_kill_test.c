@@ -1,0 +1,213 @@
+/*
+ * A producer is killed between every two instructions of sending: through the mailbox, and through a ring, to a receiver
+ * that polls, and to one that sleeps. Each time another producer goes on with the same receiver, what the dead one had sent arrives
+ * whole and once, and nothing that it had not finished arrives.
+ */
+#include "pair.h"
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <transports/shm/shm.h>
+
+enum { BEFORE = 3, SHORT_LEN = 20, BCOPY_LEN = 300, INSTRUCTIONS = 4000 };
+
+enum form { SHORT, BCOPY, N_FORMS };
+
+/* What parent and victim share. */
+struct page {
+    volatile int through; /* the send that is stepped through has returned */
+};
+
+static uint8_t byte_of(uint64_t number, size_t i) {
+    return (uint8_t)(number * 31 + i * 7 + 1);
+}
+
+static uint8_t message[8 + BCOPY_LEN];
+static void prepare(uint64_t number) {
+    memcpy(message, &number, 8);
+    for (size_t i = 0; i < BCOPY_LEN; i++) message[8 + i] = byte_of(number, i);
+}
+
+static size_t pack(void *to, void *arg) {
+    memcpy(to, message, sizeof message);
+    return sizeof message;
+}
+
+/* What was prepared. */
+static weft_status_t send(struct lane *lane, enum form form, uint64_t number) {
+    if (form == BCOPY) return lane->ops->am_bcopy(lane, 2, pack, NULL);
+    return lane->ops->am_short(lane, 1, number, message + 8, SHORT_LEN);
+}
+
+static weft_status_t post(struct lane *lane, enum form form, uint64_t number) {
+    prepare(number);
+    return send(lane, form, number);
+}
+
+static bool is_whole(const struct pair_message *m, enum form form, uint64_t number) {
+    uint64_t found;
+    size_t len = form == SHORT ? SHORT_LEN : BCOPY_LEN;
+    if (m->len != 8 + len || m->id != (form == SHORT ? 1 : 2)) return false;
+    memcpy(&found, m->data, 8);
+    for (size_t i = 0; i < len; i++)
+        if (m->data[8 + i] != byte_of(number, i)) return false;
+    return found == number;
+}
+
+/* ---- the victim ---------------------------------------------------------------------------------------------- */
+
+static _Noreturn void victim(const char *directory, enum form form, struct page *page) {
+    struct pair p = {.transport = &weft__transport_shm};
+    struct lane *lane = NULL;
+    weft_setting_t settings[] = {{"shm.directory", directory}, {"shm.copy", "staged"}};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    p.a.pair = &p;
+    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2}, &p.context) < 0)
+        _exit(3);
+    if (weft__reactor_create(p.context, &(struct reactor_params){0}, &p.reactor_a) < 0) _exit(3);
+    p.reactor_b = p.reactor_a;
+    if (pair_iface(&p, p.reactor_a, 0xc3, &p.iface_a) < 0) _exit(3);
+    if (p.iface_a->ops->connect_uri(p.iface_a, "pair", &lane) < 0) _exit(3);
+    lane->owner = &p.a;
+    if (!pair_until(&p, p.a.n_open == 1)) _exit(3);
+    for (uint64_t i = 0; i < BEFORE; i++)
+        if (post(lane, form, i) != WEFT_OK) _exit(3);
+    prepare(BEFORE);
+    if (write(-1, "", 0) == 0) _exit(3); /* now the loader has found it, and is not stepped through */
+    ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+    raise(SIGSTOP);
+    send(lane, form, BEFORE);
+    page->through = 1;
+    for (;;) pause();
+}
+
+/* Lets the victim take `n` instructions, or as many as it takes to get through. How many it took. */
+static unsigned step(pid_t pid, unsigned n, const struct page *page) {
+    unsigned taken = 0;
+    for (int status; taken < n && !page->through; taken++) {
+        if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0) return 0;
+        if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) return 0;
+    }
+    return taken;
+}
+
+/* ---- the others ------------------------------------------------------------------------------------------------ */
+
+struct scene {
+    struct pair p; /* a is the producer that lives, b the receiver */
+    struct end v;  /* the victim, at the receiver */
+    enum form form;
+    bool asleep;
+    uint64_t rounds;
+    struct page *page;
+};
+
+static bool readable(int fd, int ms) {
+    return poll(&(struct pollfd){fd, POLLIN, 0}, 1, ms) == 1;
+}
+
+/* Turns of the receiver: as it likes, or only when its fd says so. */
+static void receiver_turn(struct scene *s, int ms) {
+    if (!s->asleep || readable(weft__reactor_fd(s->p.reactor_b), ms)) weft__reactor_progress(s->p.reactor_b, 0);
+}
+
+/* A message each way between those that live. */
+static void exchange(struct scene *s) {
+    uint64_t number = s->rounds++;
+    size_t at_b = s->p.b.n_messages, at_a = s->p.a.n_messages;
+    double give_up = pair_seconds() + 2;
+    CHECK_EQ(post(s->p.a.lane, s->form, number), WEFT_OK);
+    while (s->p.b.n_messages == at_b && pair_seconds() < give_up) receiver_turn(s, 2000);
+    CHECK_EQ(s->p.b.n_messages, at_b + 1);
+    CHECK(is_whole(&s->p.b.messages[at_b], s->form, number));
+    CHECK_EQ(post(s->p.b.lane, s->form, number), WEFT_OK);
+    while (s->p.a.n_messages == at_a && pair_seconds() < give_up) weft__reactor_progress(s->p.reactor_a, 0);
+    CHECK_EQ(s->p.a.n_messages, at_a + 1);
+    pair_forget(&s->p.a);
+    pair_forget(&s->p.b);
+}
+
+static void settle(struct scene *s) {
+    if (!s->asleep) return;
+    int fd = weft__reactor_fd(s->p.reactor_b);
+    do weft__reactor_progress(s->p.reactor_b, 0);
+    while (readable(fd, 0));
+}
+
+/* One victim, killed after `n` instructions. How many it took. */
+static unsigned kill_after(struct scene *s, unsigned n) {
+    int status;
+    s->page->through = 0;
+    memset(&s->v, 0, sizeof s->v);
+    s->v.pair = &s->p;
+    s->p.next_accepted = &s->v;
+    fflush(stdout);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) victim(s->p.directory, s->form, s->page);
+    for (double give_up = pair_seconds() + 5; pair_seconds() < give_up && s->v.n_messages < BEFORE;)
+        weft__reactor_progress(s->p.reactor_b, 0);
+    CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
+    CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+    settle(s);
+    unsigned taken = step(pid, n, s->page);
+    bool through = s->page->through;
+    exchange(s); /* while it stands there */
+    settle(s);
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    exchange(s); /* and when it is dead */
+    for (double give_up = pair_seconds() + 3; !s->v.n_down && pair_seconds() < give_up;) receiver_turn(s, 2000);
+    CHECK_EQ(s->v.down, WEFT_ERR_PEER_FAILED);
+    CHECK(s->v.n_messages == BEFORE || s->v.n_messages == BEFORE + 1);
+    if (through) CHECK_EQ(s->v.n_messages, BEFORE + 1);
+    for (size_t i = 0; i < s->v.n_messages; i++) CHECK(is_whole(&s->v.messages[i], s->form, i));
+    pair_end_close(&s->v, true);
+    exchange(s); /* and when it is forgotten */
+    CHECK_EQ(s->p.a.n_down + s->p.b.n_down, 0);
+    return taken;
+}
+
+static void everywhere(const char *rings, enum form form, bool asleep) {
+    struct scene s = {.form = form, .asleep = asleep};
+    unsigned total, arrived = 0;
+    setenv("WEFT_SHM_RINGS", rings, 1);
+    s.page = mmap(NULL, sizeof *s.page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(s.page != MAP_FAILED);
+    pair_open(&s.p, &weft__transport_shm, PAIR_BY_URI);
+    pair_connect(&s.p);
+    char by[160];
+    s.p.b.lane->ops->describe(s.p.b.lane, by, sizeof by);
+    CHECK(strstr(by, *rings == '0' ? "by mailbox" : "by ring"));
+    if (asleep) CHECK(weft__reactor_fd(s.p.reactor_b) >= 0);
+    total = kill_after(&s, INSTRUCTIONS);
+    CHECK(total > 20 && total < INSTRUCTIONS);
+    for (unsigned n = 0; n <= total; n++) {
+        kill_after(&s, n);
+        arrived += s.v.n_closed == 1 && s.page->through;
+    }
+    printf("  killed at each of %u instructions\n", total);
+    s.asleep = false;
+    pair_close(&s.p);
+    munmap(s.page, sizeof *s.page);
+    unsetenv("WEFT_SHM_RINGS");
+}
+
+TEST(killed_anywhere_in_a_short_send_by_the_mailbox) {
+    everywhere("0", SHORT, false);
+}
+TEST(killed_anywhere_in_a_packed_send_by_the_mailbox) {
+    everywhere("0", BCOPY, false);
+}
+TEST(killed_anywhere_while_the_receiver_sleeps_on_its_mailbox) {
+    everywhere("0", SHORT, true);
+}
+TEST(killed_anywhere_in_a_short_send_by_a_ring) {
+    everywhere("64", SHORT, false);
+}
+TEST(killed_anywhere_while_the_receiver_of_a_ring_sleeps) {
+    everywhere("64", SHORT, true);
+}
