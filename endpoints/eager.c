@@ -4,8 +4,6 @@
 #include "rendezvous.h"
 #include "worker.h"
 
-enum { GATHER_MAX = 1024 }; /* short messages beyond are packed by bcopy */
-
 enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags) {
     const struct iface_attr *attr = &link->iface->attr;
     size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : link->limits.eager;
@@ -29,7 +27,7 @@ static size_t pack(void *to, void *arg) {
 }
 
 static weft_status_t send_gathered(struct lane *lane, const struct message *m) {
-    char bytes[GATHER_MAX];
+    char bytes[PROTOCOL_SHORT_MAX];
     if (m->header_len) memcpy(bytes, m->header, m->header_len);
     weft__iov_gather(bytes + m->header_len, m->iov, m->n_iov, 0, m->len);
     return lane->ops->am_short(lane, (uint8_t)m->id, m->word, bytes, m->header_len + m->len);
@@ -37,7 +35,7 @@ static weft_status_t send_gathered(struct lane *lane, const struct message *m) {
 
 weft_status_t weft__send_copy(struct link *link, struct lane *lane, const struct message *m) {
     size_t len = m->header_len + m->len;
-    if (len > link->iface->attr.max_short || len > GATHER_MAX) {
+    if (len > link->iface->attr.max_short || len > PROTOCOL_SHORT_MAX) {
         weft_status_t st = lane->ops->am_bcopy(lane, (uint8_t)m->id, pack, (void *)(uintptr_t)m);
         link->worker->count->protocol_bcopy += st == WEFT_OK;
         return st;

@@ -1,6 +1,6 @@
 #include "protocol.h"
 
-#include <math.h>
+#include <math.h> /* INFINITY */
 
 /* A request costs about so much over a call that finishes at once: measured over shm. */
 static const double request_ns = 100;
@@ -9,9 +9,9 @@ static const double request_ns = 100;
 static const double unexpected = 0.125;
 
 enum {
-    HEAD = 8,                 /* an active message's own */
-    OVERLAP_PIECE = 128 << 10,/* so that the receiver copies one piece while the sender makes the next */
-    LEAST_EAGER = 8 << 10     /* no estimate is good enough to offer less than this */
+    HEAD = 8,                  /* an active message's own */
+    OVERLAP_PIECE = 128 << 10, /* so that the receiver copies one piece while the sender makes the next */
+    LEAST_EAGER = 8 << 10      /* no estimate is good enough to offer less than this */
 };
 
 static const char *const names[] = {
@@ -40,8 +40,12 @@ static struct terms terms_of(size_t len, const struct iface_attr *attr, const st
     };
 }
 
+static size_t max_short(const struct iface_attr *attr) {
+    return attr->max_short < PROTOCOL_SHORT_MAX ? attr->max_short : PROTOCOL_SHORT_MAX;
+}
+
 static double short_ns(size_t len, const struct iface_attr *attr, const struct calibration *c) {
-    if (len > attr->max_short) return INFINITY;
+    if (len > max_short(attr)) return INFINITY;
     struct terms t = terms_of(len, attr, c);
     return t.message + 2 * t.copy;
 }
@@ -73,8 +77,9 @@ static double pieces_ns(size_t len, const struct iface_attr *attr, const struct 
     if (!(attr->caps & CAP_AM_ZCOPY) || piece == 0) return INFINITY;
     struct terms t = terms_of(len, attr, c);
     double last = weft__calibration_copy_ns(c, (double)(len < piece ? len : piece));
-    double each = 2 * attr->overhead_ns * ceil((double)len / (double)piece);
-    double bytes = attr->caps & CAP_LAND ? t.wire : fmax(t.wire, t.copy) + last;
+    double each = 2 * attr->overhead_ns * (double)(len / piece + (len % piece != 0));
+    double slower = t.wire > t.copy ? t.wire : t.copy;
+    double bytes = attr->caps & CAP_LAND ? t.wire : slower + last;
     return 2 * request_ns + 3 * t.message + each + bytes;
 }
 
@@ -123,7 +128,8 @@ static double lent(size_t len, const struct iface_attr *attr, const struct calib
 
 static double eager(size_t len, const struct iface_attr *attr, const struct calibration *c,
                     const struct protocol_limits *limits) {
-    return fmin(bcopy_ns(len, attr, c), zcopy_ns(len, attr, c));
+    double copied = bcopy_ns(len, attr, c), borrowed = zcopy_ns(len, attr, c);
+    return copied < borrowed ? copied : borrowed;
 }
 
 static double offered(size_t len, const struct iface_attr *attr, const struct calibration *c,
@@ -141,7 +147,7 @@ struct protocol_limits weft__protocol_limits(const struct iface_attr *attr, cons
     struct protocol_limits limits = {.copy = attr->max_bcopy, .piece = attr->max_zcopy};
     if (!(attr->caps & CAP_LAND) && limits.piece > OVERLAP_PIECE) limits.piece = OVERLAP_PIECE;
     if (attr->max_bcopy > HEAD) limits.copy = HEAD + meet(packed, lent, attr->max_bcopy - HEAD, attr, c, &limits);
-    if (limits.copy < attr->max_short + HEAD) limits.copy = attr->max_short + HEAD;
+    if (limits.copy < max_short(attr) + HEAD) limits.copy = max_short(attr) + HEAD;
     if (limits.copy > attr->max_bcopy) limits.copy = attr->max_bcopy;
 
     limits.eager = meet(eager, offered, most_eager(attr), attr, c, &limits);
@@ -156,7 +162,7 @@ enum protocol_way weft__protocol_way(size_t len, const struct iface_attr *attr,
                                      const struct protocol_limits *limits) {
     bool lends = attr->caps & CAP_AM_ZCOPY && len <= attr->max_zcopy;
     if (len <= limits->eager) {
-        if (len <= attr->max_short) return WAY_SHORT;
+        if (len <= max_short(attr)) return WAY_SHORT;
         if (len + HEAD <= limits->copy) return WAY_BCOPY;
         if (lends) return WAY_ZCOPY;
         if (len + HEAD <= attr->max_bcopy) return WAY_BCOPY;
@@ -166,7 +172,7 @@ enum protocol_way weft__protocol_way(size_t len, const struct iface_attr *attr,
 
 size_t weft__protocol_end(size_t len, const struct iface_attr *attr, const struct protocol_limits *limits) {
     enum protocol_way way = weft__protocol_way(len, attr, limits);
-    const size_t ends[] = {attr->max_short, limits->copy - HEAD, attr->max_bcopy - HEAD, attr->max_zcopy,
+    const size_t ends[] = {max_short(attr), limits->copy - HEAD, attr->max_bcopy - HEAD, attr->max_zcopy,
                            limits->eager};
     size_t end = SIZE_MAX;
     for (unsigned i = 0; i < sizeof ends / sizeof *ends; i++)

@@ -10,11 +10,11 @@
 
 #include "calibrate.h"
 
-#define PROTOCOL_WAYS(W)                                                        \
-    W(SHORT, "short")             /* in the lane's own message */               \
-    W(BCOPY, "eager bcopy")       /* packed into memory of the lane */          \
-    W(ZCOPY, "eager zcopy")       /* lent to the lane by a request */           \
-    W(GET, "rendezvous get")      /* offered, and read by the receiver */       \
+#define PROTOCOL_WAYS(W)                                                   \
+    W(SHORT, "short")              /* in the lane's own message */         \
+    W(BCOPY, "eager bcopy")        /* packed into memory of the lane */    \
+    W(ZCOPY, "eager zcopy")        /* lent to the lane by a request */     \
+    W(GET, "rendezvous get")       /* offered, and read by the receiver */ \
     W(PIECES, "rendezvous pieces") /* offered, asked for, and sent in pieces */
 enum protocol_way {
 #define PROTOCOL_WAY(id, name) WAY_##id,
@@ -22,6 +22,8 @@ enum protocol_way {
 #undef PROTOCOL_WAY
         N_PROTOCOL_WAYS
 };
+
+enum { PROTOCOL_SHORT_MAX = 1024 }; /* short messages beyond are packed all the same */
 
 /* What links compare with. */
 struct protocol_limits {
@@ -38,7 +40,8 @@ struct protocol_limits weft__protocol_limits(const struct iface_attr *attr, cons
 double weft__protocol_ns(enum protocol_way way, size_t len, const struct iface_attr *attr,
                          const struct calibration *c, const struct protocol_limits *limits);
 /* What the sender does with a payload of `len` bytes. */
-enum protocol_way weft__protocol_way(size_t len, const struct iface_attr *attr, const struct protocol_limits *limits);
+enum protocol_way weft__protocol_way(size_t len, const struct iface_attr *attr,
+                                     const struct protocol_limits *limits);
 /* The last length that goes the way that `len` goes; SIZE_MAX: all beyond do. */
 size_t weft__protocol_end(size_t len, const struct iface_attr *attr, const struct protocol_limits *limits);
 

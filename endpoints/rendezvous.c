@@ -208,11 +208,12 @@ weft_status_t weft__fetch(struct weft_request *req) {
     if (st == WEFT_OK) weft__refuse_offer(link, req->peer_id, WEFT_OK);
     if (st == WEFT_IN_PROGRESS) {
         req->fin_due = 1;
-        req->worker->count->protocol_get++;
         weft__request_lend(req);
     }
-    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) return st;
-
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) {
+        req->worker->count->protocol_get++;
+        return st;
+    }
     st = ask(req);
     if (st < 0) weft__refuse_offer(link, req->peer_id, st);
     return st;

@@ -5,18 +5,23 @@
 #include <string.h>
 #include <weft/weft.h>
 
+#include "info/protocols.h"
 #include "json/json.h"
 
-static const char usage[] = "weft-info [--transports] [--config] [--build] [--counters] [--json]\n"
-                            "\n"
-                            "  --transports  those that a worker opens, with capabilities, limits and costs\n"
-                            "  --config      every setting, its value, and where that came from\n"
-                            "  --build       version and compiler\n"
-                            "  --counters    what a worker counts\n"
-                            "  --json        as one JSON object\n"
-                            "Without a choice: the first three.\n";
+static const char usage[] =
+    "weft-info [--transports] [--config] [--build] [--counters] [--json]\n"
+    "weft-info --protocols [TRANSPORT | URI …] [--json]\n"
+    "\n"
+    "  --transports  those that a worker opens, with capabilities, limits and costs\n"
+    "  --config      every setting, its value, and where that came from\n"
+    "  --build       version and compiler\n"
+    "  --counters    what a worker counts\n"
+    "  --protocols   by which way messages of which sizes go, what that costs, and what it is\n"
+    "                estimated from\n"
+    "  --json        as one JSON object\n"
+    "Without a choice: the first three.\n";
 
-enum { TRANSPORTS = 1, CONFIG = 2, BUILD = 4, COUNTERS = 8 };
+enum { TRANSPORTS = 1, CONFIG = 2, BUILD = 4, COUNTERS = 8, PROTOCOLS = 16 };
 
 #if defined __clang__
 #define COMPILER "clang " __clang_version__
@@ -202,6 +207,10 @@ static void json_all(weft_context_t *context, weft_worker_t *worker, int what) {
         json_counters(worker);
         putchar(']');
     }
+    if (what & PROTOCOLS) {
+        key("protocols", &first);
+        info_protocols_json(worker);
+    }
     puts("}");
 }
 
@@ -213,28 +222,27 @@ static void print_all(weft_context_t *context, weft_worker_t *worker, int what) 
 }
 
 int main(int argc, char **argv) {
-    static const struct option options[] = {{"transports", no_argument, NULL, 't'},
-                                            {"config", no_argument, NULL, 'c'},
-                                            {"build", no_argument, NULL, 'b'},
-                                            {"counters", no_argument, NULL, 'n'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"transports", no_argument, NULL, 't'}, {"config", no_argument, NULL, 'c'},
+        {"build", no_argument, NULL, 'b'},      {"counters", no_argument, NULL, 'n'},
+        {"protocols", no_argument, NULL, 'p'},  {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0}};
     weft_context_t *context;
     weft_worker_t *worker;
-    int what = 0, json = 0, c;
+    int what = 0, json = 0, found = 1, c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
         case 't': what |= TRANSPORTS; break;
         case 'c': what |= CONFIG; break;
         case 'b': what |= BUILD; break;
         case 'n': what |= COUNTERS; break;
+        case 'p': what |= PROTOCOLS; break;
         case 'j': json = 1; break;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs("Try weft-info --help.\n", stderr); return 2;
         }
     }
-    if (optind < argc) {
+    if (optind < argc && !(what & PROTOCOLS)) {
         fprintf(stderr, "weft-info: %s: not understood\nTry weft-info --help.\n", argv[optind]);
         return 2;
     }
@@ -245,7 +253,8 @@ int main(int argc, char **argv) {
         json_all(context, worker, what);
     else
         print_all(context, worker, what);
+    if (what & PROTOCOLS && !json) found = info_protocols(worker, argv + optind, argc - optind);
     weft_worker_destroy(worker);
     weft_context_destroy(context);
-    return 0;
+    return found ? 0 : 1;
 }

@@ -40,7 +40,6 @@ static const size_t sizes[] = {0,    1,    7,    8,    40,    41,    63,    64, 
 
 TEST_EACH(every_size_arrives_whole) {
     struct two t;
-    setenv("WEFT_RENDEZVOUS_THRESHOLD", "64k", 1);
     two_up(&t, transport);
     struct inbox in = {.buf = malloc(6 << 20)};
     unsigned char *out = malloc(6 << 20);
@@ -144,7 +143,6 @@ TEST_EACH(a_payload_that_nobody_takes_releases_its_sender) {
     struct inbox in = {0};
     struct tally c = {0};
     static char big[200000];
-    setenv("WEFT_RENDEZVOUS_THRESHOLD", "64k", 1);
     two_up(&t, transport);
     CHECK_EQ(weft_am_handler_set(two_b(&t), 5, on_refuse, &in), 0);
     CHECK_EQ(weft_am_send(t.ep, 5, NULL, 0, &(weft_iov_t){big, sizeof big}, 1, OP(&c)), WEFT_IN_PROGRESS);

@@ -1,0 +1,67 @@
+/* The choice of protocols, for people. */
+#include <math.h> /* INFINITY */
+
+#include "worker.h"
+
+static const size_t endless = 16 << 20; /* where a range has no end, it is told what this would cost */
+
+struct asked {
+    const struct weft_worker *worker;
+    const struct iface_attr *attr;
+    const struct protocol_limits *limits;
+};
+
+static double cost(const struct asked *a, enum protocol_way way, size_t len) {
+    return weft__protocol_ns(way, len, a->attr, &a->worker->calibration, a->limits);
+}
+
+static void find_other(const struct asked *a, enum protocol_way way, size_t len, weft_protocol_info_t *info) {
+    double best = INFINITY;
+    for (enum protocol_way w = 0; w < N_PROTOCOL_WAYS; w++) {
+        double ns = cost(a, w, len);
+        if (w == way || ns >= best) continue;
+        best = ns;
+        info->other = weft__protocol_name(w);
+        info->other_ns = ns;
+    }
+}
+
+static void fill(const struct asked *a, size_t from, size_t to, weft_protocol_info_t *info) {
+    enum protocol_way way = weft__protocol_way(from, a->attr, a->limits);
+    size_t last = to == SIZE_MAX ? from > endless ? from : endless : to;
+    *info = (weft_protocol_info_t){.name = weft__protocol_name(way),
+                                   .from = from,
+                                   .to = to,
+                                   .from_ns = cost(a, way, from),
+                                   .to_ns = cost(a, way, last)};
+    info->bandwidth = (double)last * 1e9 / info->to_ns;
+    find_other(a, way, last, info);
+    bool set = weft__setting_u64(a->worker->context, SETTING_RENDEZVOUS_THRESHOLD) != SETTING_AUTO;
+    info->forced = set && from == a->limits->eager + 1;
+}
+
+weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size_t index,
+                                   weft_protocol_info_t *info_p) {
+    if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
+    if (transport >= worker->n_ifaces) return WEFT_ERR_NOT_FOUND;
+    struct asked a = {worker, &worker->iface[transport]->attr, &worker->limits[transport]};
+    size_t from = 0, to = weft__protocol_end(0, a.attr, a.limits);
+    for (; index > 0 && to != SIZE_MAX; index--) {
+        from = to + 1;
+        to = weft__protocol_end(from, a.attr, a.limits);
+    }
+    if (index > 0) return WEFT_ERR_NOT_FOUND;
+    fill(&a, from, to, info_p);
+    return WEFT_OK;
+}
+
+weft_status_t weft_worker_calibration(weft_worker_t *worker, size_t index, weft_calibration_info_t *info_p) {
+    static const char *const origins[] = {"built in", "measured", "file"};
+    if (!worker || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or info_p is NULL");
+    if (index >= N_CALIBRATIONS) return WEFT_ERR_NOT_FOUND;
+    weft_calibration_info_t info = {.value = (double)worker->calibration.value[index],
+                                    .origin = origins[worker->calibration.origin]};
+    info.name = weft__calibration_name((unsigned)index, &info.unit, &info.help);
+    *info_p = info;
+    return WEFT_OK;
+}

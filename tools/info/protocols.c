@@ -1,0 +1,103 @@
+#include "protocols.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../json/json.h"
+
+static void print_size(char *to, size_t room, size_t size) {
+    if (size == SIZE_MAX)
+        snprintf(to, room, "on");
+    else
+        snprintf(to, room, "%zu", size);
+}
+
+static void print_row(const weft_protocol_info_t *p) {
+    char from[24], to[24];
+    print_size(from, sizeof from, p->from);
+    print_size(to, sizeof to, p->to);
+    printf("  %9s %s %-9s %-18s %10.2f to %10.2f us %7.2f GB/s  ", from, p->to == SIZE_MAX ? "and" : "to ", to,
+           p->name, p->from_ns / 1e3, p->to_ns / 1e3, p->bandwidth / 1e9);
+    if (p->other)
+        printf("next best for the last: %s, %.2f us", p->other, p->other_ns / 1e3);
+    else
+        printf("the only way");
+    printf("%s\n", p->forced ? " (begins where rendezvous.threshold says)" : "");
+}
+
+static const char *has(const weft_transport_info_t *t, const char *capability) {
+    for (unsigned bit = 0; weft_capability_name(bit); bit++)
+        if (strcmp(weft_capability_name(bit), capability) == 0) return t->capabilities >> bit & 1 ? "yes" : "no";
+    return "no";
+}
+
+static void print_transport(weft_worker_t *worker, size_t index, const weft_transport_info_t *t) {
+    weft_protocol_info_t p;
+    printf("protocols of %s (overhead %.0f ns, latency %.0f ns, bandwidth %.2f GB/s, land %s, bulk get %s)\n",
+           t->name, t->overhead_ns, t->latency_ns, t->bandwidth / 1e9, has(t, "land"), has(t, "bulk_get"));
+    for (size_t i = 0; weft_worker_protocol(worker, index, i, &p) == WEFT_OK; i++) print_row(&p);
+}
+
+static void print_calibration(weft_worker_t *worker) {
+    weft_calibration_info_t c;
+    for (size_t i = 0; weft_worker_calibration(worker, i, &c) == WEFT_OK; i++) {
+        if (i == 0) printf("this machine (%s)\n", c.origin);
+        printf("  %-10s %14.0f %-4s %s\n", c.name, c.value, c.unit, c.help);
+    }
+}
+
+/* "tcp" and "tcp://127.0.0.1:4711" both name tcp. */
+static int is_named(const char *transport, const char *name) {
+    size_t n = strlen(transport);
+    return strncmp(transport, name, n) == 0 && (name[n] == 0 || strncmp(name + n, "://", 3) == 0);
+}
+
+static int print_named(weft_worker_t *worker, const char *name) {
+    weft_transport_info_t t;
+    int found = 0;
+    for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
+        if (name && !is_named(t.name, name)) continue;
+        print_transport(worker, i, &t);
+        found = 1;
+    }
+    if (!found) fprintf(stderr, "weft-info: no transport of %s is open\n", name ? name : "any name");
+    return found;
+}
+
+int info_protocols(weft_worker_t *worker, char *const *names, int n_names) {
+    int found = 1;
+    print_calibration(worker);
+    if (n_names == 0) return print_named(worker, NULL);
+    for (int i = 0; i < n_names; i++) found &= print_named(worker, names[i]);
+    return found;
+}
+
+static void json_row(const weft_protocol_info_t *p) {
+    printf("{\"name\":");
+    json_text(stdout, p->name);
+    printf(",\"from\":%zu,\"to\":", p->from);
+    if (p->to == SIZE_MAX)
+        printf("null");
+    else
+        printf("%zu", p->to);
+    printf(",\"from_ns\":%.0f,\"to_ns\":%.0f,\"bandwidth\":%.0f,\"forced\":%s}", p->from_ns, p->to_ns, p->bandwidth,
+           p->forced ? "true" : "false");
+}
+
+void info_protocols_json(weft_worker_t *worker) {
+    weft_transport_info_t t;
+    weft_protocol_info_t p;
+    putchar('{');
+    for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
+        if (i > 0) putchar(',');
+        json_text(stdout, t.name);
+        fputs(":[", stdout);
+        for (size_t k = 0; weft_worker_protocol(worker, i, k, &p) == WEFT_OK; k++) {
+            if (k > 0) putchar(',');
+            json_row(&p);
+        }
+        putchar(']');
+    }
+    putchar('}');
+}

@@ -1,0 +1,11 @@
+/* weft-info --protocols: which way messages go, from which size to which, and what that is estimated from. */
+#ifndef WEFT_TOOLS_INFO_PROTOCOLS_H
+#define WEFT_TOOLS_INFO_PROTOCOLS_H
+
+#include <weft/weft.h>
+
+/* For the transports that are named, by name or by the scheme of a URI; for all when none is. False: one is not there. */
+int info_protocols(weft_worker_t *worker, char *const *names, int n_names);
+void info_protocols_json(weft_worker_t *worker);
+
+#endif
