@@ -1,0 +1,93 @@
+/* operations.def, held against the transports: what their attributes claim, what their lanes have, what their keys serve. */
+#include "pair.h"
+#include "rma_target.h"
+#include <transports/sim/sim.h>
+
+enum cell { NATIVE, MESSAGE, REFUSED };
+enum column { SELF, SHM, SHM_VM, TCP, SIM, N_COLUMNS };
+
+struct row {
+    const char *name;
+    uint32_t cap;
+    size_t at; /* of the function in lane_ops */
+    enum cell cell[N_COLUMNS];
+};
+static const struct row rows[] = {
+#define OPERATION(name, cap, ...) {#name, CAP_##cap, offsetof(struct lane_ops, name), {__VA_ARGS__}},
+#include "operations.def"
+#undef OPERATION
+};
+
+static bool has(const struct lane *lane, const struct row *row) {
+    void (*fn)(void);
+    memcpy(&fn, (const char *)lane->ops + row->at, sizeof fn);
+    return fn != NULL;
+}
+
+/* What a key to all rights serves; everything, where there are none. */
+static uint32_t served(struct pair *p, struct target *t) {
+    uint8_t packed[MD_KEY_MAX];
+    struct md_mem *mem;
+    struct lane_key *key;
+    if (!(p->iface_b->attr.caps & CAP_PUT)) return ~0u;
+    CHECK_EQ(p->iface_b->ops->mem_register(p->iface_b, &t->region, &mem), WEFT_OK);
+    size_t len = p->iface_b->ops->key_pack(mem, packed);
+    CHECK_EQ(p->a.lane->ops->key_open(p->a.lane, &t->remote, packed, len, &key), WEFT_OK);
+    CHECK(pair_until(p, key->status == WEFT_OK));
+    uint32_t caps = key->caps | ~(uint32_t)(CAP_PUT | CAP_GET | CAP_ATOMIC);
+    p->a.lane->ops->key_close(key);
+    CHECK(pair_until(p, mem->n_open == 0));
+    CHECK_EQ(p->iface_b->ops->mem_revoke(mem, NULL), WEFT_OK);
+    return caps;
+}
+
+static void make_network(struct reactor_clock *clock) {
+    weft__sim_use(weft__sim_create(clock, 1, &weft__sim_reliable));
+}
+
+static void is_as_written(enum column column, const struct transport *transport, unsigned flags, const char *way) {
+    struct pair p;
+    struct target t;
+    unsigned wrong = 0;
+    pair_clock_made = make_network;
+    pair_open_with(&p, transport, flags, (weft_setting_t[]){{"shm.rma", way}, {"shm.copy", "vm"}}, 2);
+    pair_connect(&p);
+    target_open(&t, TARGET_PAGE, WEFT_MEM_ALL, false);
+    uint32_t key_caps = served(&p, &t);
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        bool claims = p.iface_a->attr.caps & key_caps & row->cap, native = row->cell[column] == NATIVE;
+        /* What is claimed is there; what is never claimed is not. */
+        bool there = has(p.a.lane, row) && has(p.b.lane, row);
+        if (claims == native && (there || !native)) continue;
+        printf("  %s: claimed %d, there %d\n", row->name, claims, there);
+        wrong++;
+    }
+    CHECK_EQ(wrong, 0);
+    pair_close(&p);
+    target_close(&t);
+}
+
+TEST(self_does_what_the_table_says) {
+    is_as_written(SELF, &weft__transport_self, PAIR_ONE_REACTOR, "auto");
+}
+TEST(shm_does_what_the_table_says) {
+    is_as_written(SHM, &weft__transport_shm, 0, "auto");
+}
+TEST(shm_by_process_vm_does_what_the_table_says) {
+    is_as_written(SHM_VM, &weft__transport_shm, 0, "vm");
+}
+TEST(tcp_does_what_the_table_says) {
+    is_as_written(TCP, &weft__transport_tcp, 0, "auto");
+}
+TEST(sim_does_what_the_table_says) {
+    is_as_written(SIM, &weft__transport_sim, PAIR_VIRTUAL, "auto");
+}
+
+/* A capability bit has a row, or is no operation's. */
+TEST(every_capability_of_an_operation_has_a_row) {
+    uint32_t listed =
+        CAP_RELIABLE | CAP_CONNECT_TO_IFACE | CAP_LISTEN | CAP_MAP | CAP_WAKEUP | CAP_PEER_DEATH | CAP_INTER_NODE;
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) listed |= rows[i].cap;
+    CHECK_EQ(listed, (1u << N_TRANSPORT_CAPS) - 1);
+}
