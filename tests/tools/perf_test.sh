@@ -42,6 +42,13 @@ test_messages_over_every_transport() {
     done
 }
 
+test_streams() {
+    for transport in self shm tcp; do
+        measure stream_bw $transport poll 1k 1024
+    done
+    measure stream_bw shm sleep 256k 262144
+}
+
 test_large_messages() {
     for transport in shm tcp; do
         measure am_lat $transport poll 256k 262144
