@@ -83,7 +83,7 @@ static void on_closed(struct lane *lane) {
     r->lane = NULL;
 }
 #define HEAR_NAME(id) hear_##id,
-static const struct iface_up raw_up = {{IDS(HEAR_NAME)}, on_accepted, on_up, on_down, on_closed};
+static const struct iface_up raw_up = {{IDS(HEAR_NAME)}, on_accepted, on_up, on_down, on_closed, NULL};
 
 static void raw_turn(struct raw *r) {
     two_turn(&r->t);
@@ -410,6 +410,64 @@ TEST_WIRES(more_unexpected_bytes_than_granted_are_a_quota_error) {
     raw_close(&raw);
 }
 
+static void say_stream(const void *bytes, size_t len) {
+    static uint8_t message[8 + 8000];
+    uint64_t word = wire_stream_word(raw.half);
+    memcpy(message, &word, sizeof word);
+    memcpy(message + sizeof word, bytes, len);
+    CHECK(say(&raw, WIRE_STREAM, message, sizeof word + len));
+}
+
+TEST_WIRES(more_stream_bytes_than_the_window_are_a_quota_error) {
+    weft_setting_t window = {"stream.window", "4000"};
+    static const uint8_t bytes[4000];
+    const void *taken[2];
+    size_t len;
+    raw_open(&raw, transport, &window, 1);
+    fresh(transport);
+    for (int i = 0; i < 4; i++) say_stream(bytes, 1000);
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    CHECK_EQ(raw.victim_errors, 0);
+    say_stream(bytes, 1);
+    RAW_UNTIL(&raw, raw.victim_errors == 1);
+    CHECK(raw.victim_error == WEFT_ERR_QUOTA && raw.down == 0);
+    fresh(transport);
+    /* What is taken still counts until it is released, and not after that. */
+    say_stream(bytes, 4000);
+    for (int i = 0; i < 100; i++) raw_turn(&raw);
+    CHECK_EQ(weft_stream_take(raw.victim, &taken[0], &len), WEFT_OK);
+    CHECK(!heard(&raw, WIRE_STREAM_CREDIT));
+    weft_stream_release(raw.t.a, taken[0]);
+    while (weft_stream_take(raw.victim, &taken[0], &len) == WEFT_OK) weft_stream_release(raw.t.a, taken[0]);
+    RAW_UNTIL(&raw, heard(&raw, WIRE_STREAM_CREDIT));
+    say_stream(bytes, 3000);
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    CHECK_EQ(raw.victim_errors, 0);
+    say_stream(bytes, 4000);
+    RAW_UNTIL(&raw, raw.victim_errors == 1);
+    CHECK_EQ(raw.victim_error, WEFT_ERR_QUOTA);
+    raw_close(&raw);
+}
+
+TEST_WIRES(stream_words_out_of_place_cost_the_endpoint) {
+    struct wire_message m;
+    raw_open(&raw, transport, NULL, 0);
+    fresh(transport);
+    uint64_t word = wire_stream_word(raw.half);
+    struct wire_message empty = {.id = WIRE_STREAM, .len = sizeof word};
+    memcpy(empty.bytes, &word, sizeof word);
+    costs_the_endpoint(transport, WEFT_ERR_PROTOCOL, &empty);
+    /* Room for what was never sent. */
+    weft__wire_stream_credit(&m, (struct wire_credit){.ep = raw.half, .bytes = 1});
+    costs_the_endpoint(transport, WEFT_ERR_PROTOCOL, &m);
+    struct wire_message nobody = {.id = WIRE_STREAM, .len = 12};
+    costs_nothing(&nobody);
+    word = wire_stream_word(raw.half) | 1;
+    CHECK(say(&raw, WIRE_STREAM, &word, sizeof word));
+    RAW_UNTIL(&raw, raw.down == 1);
+    raw_close(&raw);
+}
+
 TEST_WIRES(ids_of_nothing_and_of_others_are_not_found) {
     struct wire_message m;
     weft_ep_info_t before, after;
@@ -431,7 +489,7 @@ TEST_WIRES(ids_of_nothing_and_of_others_are_not_found) {
             weft__wire_fin(&m, (struct wire_fin){id, WEFT_OK}), costs_nothing(&m);
             weft__wire_cts(&m, (struct wire_cts){id, 5, 100}), costs_nothing(&m);
             weft__wire_reject(&m, (struct wire_reject){id, WEFT_ERR_REJECTED}), costs_nothing(&m);
-            weft__wire_accept(&m, (struct wire_accept){id, 5, 0}), costs_nothing(&m);
+            weft__wire_accept(&m, (struct wire_accept){.ep = id, .from = 5}), costs_nothing(&m);
             uint8_t data[WIRE_DATA_HEAD + 4] = {0};
             weft__wire_data(data, (struct wire_data){.to = id});
             CHECK(say(&raw, WIRE_DATA, data, sizeof data));

@@ -169,6 +169,56 @@ TEST(messages_arrive_over_20_percent_loss_seed_4) {
     exchange(&is, 4, 200);
 }
 
+/* ---- streams */
+
+enum { STREAM_TOTAL = 400000 };
+
+static void take_stream(weft_ep_t *ep, void *arg) {
+    struct world *w = arg;
+    const void *data;
+    size_t len;
+    while (weft_stream_take(ep, &data, &len) == WEFT_OK) {
+        for (size_t i = 0; i < len; i++, w->seen++)
+            w->wrong += ((const uint8_t *)data)[i] != pattern[w->seen % LARGEST];
+        weft_stream_release(weft_ep_worker(ep), data);
+    }
+}
+
+static void stream(const struct sim_profile *profile, uint64_t seed) {
+    struct world w;
+    uint64_t at = 0, posted = 0;
+    for (size_t i = 0; i < sizeof pattern; i++) pattern[i] = (uint8_t)(i * 37 + i / 251);
+    begin(&w, profile, seed);
+    dial(&w);
+    UNTIL(&w, w.ready == 1 && w.back);
+    CHECK_EQ(weft_stream_on_data(w.back, take_stream, &w), WEFT_OK);
+    for (uint64_t n = 0; at < STREAM_TOTAL; n++, posted++) {
+        size_t from = at % LARGEST, len = size_of(n) + 1;
+        if (len > LARGEST - from) len = LARGEST - from;
+        if (len > STREAM_TOTAL - at) len = STREAM_TOTAL - at;
+        weft_status_t st =
+            weft_stream_send(w.ep, &(weft_iov_t){pattern + from, len}, 1, &(weft_op_t){.done = sent, .arg = &w});
+        CHECK(st >= 0);
+        w.done += st == WEFT_OK;
+        at += len;
+    }
+    UNTIL(&w, w.seen == STREAM_TOTAL && w.done == posted);
+    CHECK_EQ(w.wrong + w.errors + w.back_errors, 0);
+    end(&w);
+}
+
+TEST(streams_arrive_over_a_reliable_network) {
+    stream(&weft__sim_reliable, 1);
+}
+TEST(streams_arrive_over_20_percent_loss_seed_8) {
+    struct sim_profile is = stormy();
+    stream(&is, 8);
+}
+TEST(streams_arrive_over_20_percent_loss_seed_9) {
+    struct sim_profile is = stormy();
+    stream(&is, 9);
+}
+
 TEST(a_dead_peer_fails_the_endpoint_over_datagrams) {
     struct world w;
     begin(&w, &weft__sim_datagram, 5);

@@ -2,6 +2,7 @@
 #include "../harness.h"
 
 #include <endpoints/idmap.h>
+#include <endpoints/layout.h>
 #include <endpoints/match.h>
 
 TEST(an_id_of_something_gone_names_nothing) {
@@ -50,6 +51,31 @@ TEST(iovs_are_cut_and_filled_at_any_offset) {
     size_t len = 13;
     CHECK_EQ(weft__iov_slice(slice, 2, iov, 4, 1, &len), 2);
     CHECK_EQ(len, 5);
+}
+
+TEST(ascending_fragments_of_a_request_go_on_where_the_last_ended) {
+    enum { N = 1000, LEN = N * 5 };
+    static char bytes[LEN], got[LEN], back[LEN];
+    static weft_iov_t iov[N];
+    struct weft_request req = {.iov = iov, .n_iov = N, .len = LEN};
+    for (size_t i = 0; i < N; i++) iov[i] = (weft_iov_t){bytes + i * 5, 5};
+    for (size_t i = 0; i < LEN; i++) bytes[i] = (char)(i * 7 + i / 256);
+    for (size_t at = 0, n; at < LEN; at += n) {
+        n = 1 + at * 31 % 23 < LEN - at ? 1 + at * 31 % 23 : LEN - at;
+        weft__request_gather(&req, got + at, at, n);
+        CHECK(req.iov_at >= at / 5 && req.iov_at <= (at + n) / 5); /* not from the front again */
+    }
+    CHECK(memcmp(got, bytes, LEN) == 0);
+    CHECK_EQ(weft__request_gather(&req, back, 17, 100), WEFT_OK); /* a step back is allowed */
+    CHECK(memcmp(back, bytes + 17, 100) == 0);
+    memset(bytes, 0, LEN);
+    for (size_t at = 0; at < LEN; at += 50) weft__request_scatter(&req, at, got + at, 50);
+    CHECK(memcmp(got, bytes, LEN) == 0);
+    weft_iov_t slice[3];
+    for (size_t at = 0, n = LEN; at < LEN; at += n, n = LEN - at) {
+        size_t pieces = weft__request_slice(&req, slice, 3, at, &n);
+        CHECK(pieces == (n + 4) / 5 && slice[0].base == bytes + at);
+    }
 }
 
 static struct weft_request *post(struct match *m, struct weft_request *req, uint64_t tag, uint64_t mask) {

@@ -18,12 +18,13 @@ READER(one)
 READER(credit)
 READER(hello)
 READER(open)
-READER(accept) READER(reject) READER(rts) READER(data) static void read_address(const void *p, size_t len) {
+READER(accept)
+READER(reject) READER(rts) READER(data) READER(stream) static void read_address(const void *p, size_t len) {
     struct address address;
     (void)weft__address_read(p, len, &address);
 }
-static const decoder decoders[] = {read_cts,    read_fin,    read_one, read_credit, read_hello,  read_open,
-                                   read_accept, read_reject, read_rts, read_data,   read_address};
+static const decoder decoders[] = {read_cts,    read_fin,    read_one, read_credit, read_hello,   read_open,
+                                   read_accept, read_reject, read_rts, read_data,   read_address, read_stream};
 
 /* On memory of just that length, so that a sanitizer sees a byte too far. */
 static void feed(const void *bytes, size_t len) {
@@ -80,13 +81,14 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     CHECK(weft__wire_read_hello(m.bytes, 2, &hello) && hello.version == 99);
 
     struct wire_open open;
-    weft__wire_open(&m, (struct wire_open){3, 4, 5});
-    CHECK(weft__wire_read_open(m.bytes, m.len, &open) && open.from == 3 && open.listener == 4 && open.credit == 5);
+    weft__wire_open(&m, (struct wire_open){3, 4, 5, 6});
+    CHECK(weft__wire_read_open(m.bytes, m.len, &open) && open.from == 3 && open.listener == 4 && open.credit == 5 &&
+          open.stream == 6);
     maul(m.bytes, m.len);
     struct wire_accept accept;
-    weft__wire_accept(&m, (struct wire_accept){3, 4, 5});
+    weft__wire_accept(&m, (struct wire_accept){3, 4, 5, 6});
     CHECK(weft__wire_read_accept(m.bytes, m.len, &accept) && accept.ep == 3 && accept.from == 4 &&
-          accept.credit == 5);
+          accept.credit == 5 && accept.stream == 6);
     maul(m.bytes, m.len);
     struct wire_reject reject;
     weft__wire_reject(&m, (struct wire_reject){3, WEFT_ERR_REJECTED});
@@ -96,6 +98,23 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     weft__wire_credit(&m, (struct wire_credit){.ep = 3, .bytes = 1 << 20});
     CHECK(weft__wire_read_credit(m.bytes, m.len, &credit) && credit.ep == 3 && credit.bytes == 1 << 20);
     maul(m.bytes, m.len);
+    weft__wire_stream_credit(&m, (struct wire_credit){.ep = 4, .bytes = 77});
+    CHECK(m.id == WIRE_STREAM_CREDIT && weft__wire_read_credit(m.bytes, m.len, &credit) && credit.bytes == 77);
+}
+
+TEST(stream_bytes_read_as_written_and_survive_mauling) {
+    unsigned char bytes[8 + 5];
+    uint64_t word = wire_stream_word(0x01020304);
+    struct wire_stream stream;
+    memcpy(bytes, &word, 8);
+    memcpy(bytes + 8, "bytes", 5);
+    CHECK(weft__wire_read_stream(bytes, sizeof bytes, &stream) && stream.ep == 0x01020304 && stream.len == 5);
+    CHECK(memcmp(stream.bytes, "bytes", 5) == 0);
+    CHECK(weft__wire_read_stream(bytes, 8, &stream) && stream.len == 0 &&
+          !weft__wire_read_stream(bytes, 7, &stream));
+    maul(bytes, sizeof bytes);
+    bytes[0] = 1; /* kept for later versions: now it is a breach */
+    CHECK(!weft__wire_read_stream(bytes, sizeof bytes, &stream));
 }
 
 TEST(offers_read_as_written_and_survive_mauling) {

@@ -27,6 +27,27 @@ test_pingpong() {
     has tcp "$(timeout 20 "$examples/pingpong" 100 tcp://127.0.0.1:0)" '^tcp://.*100 round trips'
 }
 
+test_stream_cat() {
+    head -c 3000000 /dev/urandom >"$scratch/sent"
+    for uri in tcp://127.0.0.1:0 shm://stream-cat-$$; do
+        timeout 20 "$examples/stream-cat" listen "$uri" </dev/null >"$scratch/received" 2>"$scratch/told" &
+        wait_for grep -q '^listening at' "$scratch/told"
+        timeout 20 "$examples/stream-cat" "$(sed -n 's/^listening at //p' "$scratch/told")" <"$scratch/sent" ||
+            fail "the caller of $uri"
+        wait $! || fail "the listener at $uri"
+        cmp "$scratch/sent" "$scratch/received" || fail "other bytes came over $uri"
+    done
+}
+
+test_stream_cat_both_ways() {
+    echo there | timeout 20 "$examples/stream-cat" listen >"$scratch/received" 2>"$scratch/told" &
+    wait_for grep -q '^listening at' "$scratch/told"
+    (echo here; wait_for grep -q there "$scratch/back") |
+        timeout 20 "$examples/stream-cat" "$(sed -n 's/^listening at //p' "$scratch/told")" >"$scratch/back"
+    has back "$(cat "$scratch/back")" '^there$'
+    wait_for grep -q '^here$' "$scratch/received"
+}
+
 test_allreduce() {
     has alone "$("$examples/allreduce")" 'of 1 processes.* 0 wrong'
     has together "$("$bin/tools/weft-run" -n 4 --timeout 20 "$examples/allreduce")" '^\[0\] .*of 4 processes.* 0 wrong'

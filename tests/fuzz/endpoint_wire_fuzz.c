@@ -14,6 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wire_reject reject;
     struct wire_rts rts;
     struct wire_data piece;
+    struct wire_stream stream;
     struct address address;
     (void)weft__wire_read_cts(data, size, &cts);
     (void)weft__wire_read_fin(data, size, &fin);
@@ -24,6 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     (void)weft__wire_read_accept(data, size, &accept);
     (void)weft__wire_read_reject(data, size, &reject);
     (void)weft__wire_read_data(data, size, &piece);
+    if (weft__wire_read_stream(data, size, &stream) && stream.len)
+        if (stream.bytes[stream.len - 1] == 0x7f && data[0] == 0xff) return 0;
     if (weft__wire_read_rts(data, size, &rts) && rts.header_len)
         if (((const uint8_t *)rts.header)[rts.header_len - 1] == 0xff && data[0] == 0xff) return 0;
     (void)weft__address_read(data, size, &address);
