@@ -1,0 +1,68 @@
+/* What may stand in a mailbox and in the nodes of those who write to it: whatever is handed out lies within their memory. */
+#include <stdlib.h>
+#include <string.h>
+#include <transports/shm/mailbox.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void insist(int held) {
+    if (!held) abort();
+}
+
+enum { SENDERS = 3, NODES = 8, ROOM = 4, BLOCKS = 4096, STAGING = 8192, HEAD = 24 };
+
+struct post {
+    struct mail_node *nodes[SENDERS];
+    struct mail_view views[SENDERS];
+};
+
+static const struct mail_view *view_of(void *arg, uint32_t slot) {
+    return slot < SENDERS ? &((struct post *)arg)->views[slot] : NULL;
+}
+
+static int within(const uint8_t *at, size_t len, const void *memory, size_t size) {
+    const uint8_t *begin = memory;
+    return at >= begin && at + len <= begin + size;
+}
+
+static void look_at(const struct post *post, const struct mail_letter *letter, const uint8_t *blocks,
+                    const uint8_t *staging, uint32_t number) {
+    struct mail_message m;
+    insist(letter->slot < SENDERS);
+    if (mail_read(letter->node, number, &post->views[letter->slot], &m) < 0) return;
+    insist(m.id < MAIL_IDS);
+    insist(within(m.data, m.len, post->nodes[letter->slot], NODES * sizeof(struct mail_node)) ||
+           within(m.data, m.len, blocks, BLOCKS) || within(m.data, m.len, staging, STAGING));
+}
+
+/* The input: the head word, and for each node its name of the next, its word and its first 8 bytes. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static uint8_t blocks[BLOCKS], staging[STAGING];
+    struct post post;
+    struct mail_letter letters[ROOM];
+    struct mail_rx rx = {.letters = letters, .room = ROOM, .view = view_of, .arg = &post};
+    uint64_t newest = 0;
+    if (size < sizeof newest) return 0;
+    memcpy(&newest, data, sizeof newest);
+    data += sizeof newest, size -= sizeof newest;
+    for (unsigned s = 0; s < SENDERS; s++) { /* each by itself, so that a sanitizer sees one byte too many */
+        post.nodes[s] = aligned_alloc(64, NODES * sizeof(struct mail_node));
+        if (!post.nodes[s]) abort();
+        memset(post.nodes[s], 0, NODES * sizeof(struct mail_node));
+        for (unsigned n = 0; n < NODES && size >= HEAD; n++, data += HEAD, size -= HEAD)
+            memcpy((void *)&post.nodes[s][n], data, HEAD);
+        post.views[s] = (struct mail_view){post.nodes[s], blocks, staging, NODES, BLOCKS, STAGING};
+    }
+    if (weft__mail_take(&rx, newest, SENDERS * NODES) > 0) {
+        uint32_t read = 0;
+        for (; mail_next(&rx) > 0; read++) {
+            const struct mail_letter letter = rx.letters[--rx.n];
+            look_at(&post, &letter, blocks, staging, read % 4);
+            if (read == 2) post.nodes[0][0].next = newest; /* it changes while it is read */
+        }
+        insist(read <= SENDERS * NODES);
+    }
+    insist(mail_all_read(&rx));
+    for (unsigned s = 0; s < SENDERS; s++) free(post.nodes[s]);
+    return 0;
+}

@@ -1,0 +1,353 @@
+/* Lanes by the mailbox: who gets a ring, many senders, a receiver that takes nothing, ends at any time, and liars. */
+#include "pair.h"
+#include <transports/shm/shm.h>
+
+static struct shm_iface *shm_of(struct iface *iface) {
+    return (struct shm_iface *)iface;
+}
+
+static bool goes_by(const struct end *end, const char *way) {
+    char text[200];
+    end->lane->ops->describe(end->lane, text, sizeof text);
+    return strstr(text, way) != NULL;
+}
+
+static void open_without_rings(struct pair *p) {
+    pair_open_with(p, &weft__transport_shm, 0, (weft_setting_t[]){{"shm.rings", "0"}}, 1);
+}
+
+/* ---- rings are scarce --------------------------------------------------------------------------------------------- */
+
+TEST(peers_beyond_the_rings_use_the_mailbox_until_one_is_free) {
+    struct pair p;
+    struct end a[4] = {0}, b[4] = {0};
+    pair_open_with(&p, &weft__transport_shm, 0, (weft_setting_t[]){{"shm.rings", "2"}}, 1);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(pair_dial(&p, &a[i], &b[i]), WEFT_OK);
+        CHECK(pair_until(&p, a[i].n_open && b[i].n_open));
+        CHECK(goes_by(&a[i], i < 2 ? "by ring" : "by mailbox"));
+        CHECK(goes_by(&b[i], i < 2 ? "by ring" : "by mailbox"));
+    }
+    for (int i = 0; i < 3; i++) CHECK_EQ(a[i].lane->ops->am_short(a[i].lane, 1, 7, "x", 1), WEFT_OK);
+    for (int i = 0; i < 3; i++) CHECK(pair_until(&p, b[i].n_messages == 1));
+    pair_end_close(&a[0], true);
+    CHECK(pair_until(&p, b[0].n_down == 1));
+    pair_end_close(&b[0], true);
+    CHECK_EQ(pair_dial(&p, &a[3], &b[3]), WEFT_OK);
+    CHECK(pair_until(&p, a[3].n_open && b[3].n_open));
+    CHECK(goes_by(&a[3], "by ring") && goes_by(&b[3], "by ring"));
+    for (int i = 1; i < 4; i++) {
+        pair_end_close(&a[i], true);
+        pair_end_close(&b[i], true);
+    }
+    CHECK_EQ(shm_of(p.iface_a)->n_rings + shm_of(p.iface_b)->n_rings, 0);
+    pair_close(&p);
+}
+
+TEST(a_ring_takes_both) {
+    struct pair p;
+    struct end a[2] = {0}, b[2] = {0};
+    pair_open(&p, &weft__transport_shm, 0);
+    shm_of(p.iface_b)->n_rings = 1000; /* as if it had so many already */
+    CHECK_EQ(pair_dial(&p, &a[0], &b[0]), WEFT_OK);
+    CHECK(pair_until(&p, a[0].n_open && b[0].n_open));
+    CHECK(goes_by(&a[0], "by mailbox") && goes_by(&b[0], "by mailbox"));
+    CHECK_EQ(shm_of(p.iface_a)->n_rings, 0); /* what it offered is free again */
+    shm_of(p.iface_b)->n_rings = 0;
+    shm_of(p.iface_a)->n_rings = 1000;
+    CHECK_EQ(pair_dial(&p, &a[1], &b[1]), WEFT_OK);
+    CHECK(pair_until(&p, a[1].n_open && b[1].n_open));
+    CHECK(goes_by(&a[1], "by mailbox") && goes_by(&b[1], "by mailbox"));
+    CHECK_EQ(shm_of(p.iface_b)->n_rings, 0);
+    shm_of(p.iface_a)->n_rings = 0;
+    for (int i = 0; i < 2; i++) {
+        pair_end_close(&a[i], true);
+        pair_end_close(&b[i], true);
+    }
+    pair_close(&p);
+}
+
+/* ---- streams ---------------------------------------------------------------------------------------------------------- */
+
+struct stream {
+    struct pending pending;
+    struct lane *lane;
+    uint64_t next, until;
+    unsigned seed;
+};
+
+static size_t len_of(uint64_t number) {
+    return number % 7 == 0 ? 1000 + number % 3000 : number % 40;
+}
+static size_t pack(void *to, void *arg) {
+    uint64_t number = *(uint64_t *)arg;
+    memcpy(to, &number, 8);
+    memset((char *)to + 8, (int)(number & 255), len_of(number));
+    return 8 + len_of(number);
+}
+static weft_status_t stream_go(struct pending *pending) {
+    struct stream *s = (struct stream *)pending;
+    while (s->next < s->until) {
+        char bytes[48];
+        memset(bytes, (int)(s->next & 255), sizeof bytes);
+        weft_status_t st = s->next % 7 == 0 || s->next % 5 == 0
+                               ? s->lane->ops->am_bcopy(s->lane, 1, pack, &s->next)
+                               : s->lane->ops->am_short(s->lane, 1, s->next, bytes, len_of(s->next));
+        if (st != WEFT_OK) return st;
+        s->next++;
+    }
+    return WEFT_OK;
+}
+static void stream_start(struct stream *s, struct lane *lane, uint64_t until) {
+    *s = (struct stream){.pending.retry = stream_go, .lane = lane, .until = until};
+    if (stream_go(&s->pending) == WEFT_NO_RESOURCE) lane->ops->pending_add(lane, &s->pending);
+}
+
+struct expect {
+    uint64_t next, wrong;
+};
+static void check(struct end *end, uint8_t id, const void *data, size_t len) {
+    struct expect *e = end->arg;
+    uint64_t number;
+    memcpy(&number, data, 8);
+    e->wrong += number != e->next || len != 8 + len_of(number);
+    for (size_t i = 8; i < len; i++) e->wrong += ((const uint8_t *)data)[i] != (uint8_t)number;
+    e->next = number + 1;
+}
+
+/* Senders that share a receiver, each a worker of its own. */
+enum { MANY = 64, EACH = 2000 };
+TEST(sixty_four_senders_and_a_slow_receiver_lose_nothing_and_keep_each_order) {
+    struct pair p[MANY] = {0};
+    static struct end a[MANY], b[MANY];
+    static struct stream streams[MANY];
+    static struct expect expects[MANY];
+    memset(a, 0, sizeof a);
+    memset(b, 0, sizeof b);
+    memset(expects, 0, sizeof expects);
+    open_without_rings(&p[0]);
+    for (int i = 0; i < MANY; i++) {
+        if (i) {
+            p[i] = p[0];
+            CHECK_EQ(weft__reactor_create(p[0].context, &(struct reactor_params){0}, &p[i].reactor_a), WEFT_OK);
+            CHECK_EQ(pair_iface(&p[i], p[i].reactor_a, 0x1000u + (unsigned)i, &p[i].iface_a), WEFT_OK);
+        }
+        p[0].next_accepted = &b[i];
+        CHECK_EQ(pair_dial(&p[i], &a[i], &b[i]), WEFT_OK);
+        p[0].next_accepted = &b[i];
+        CHECK(pair_until(&p[i], a[i].n_open && b[i].n_open));
+        b[i].on_message = check;
+        b[i].arg = &expects[i];
+    }
+    for (int i = 0; i < MANY; i++) stream_start(&streams[i], a[i].lane, EACH);
+    double give_up = pair_seconds() + 20;
+    for (uint64_t arrived = 0; arrived < (uint64_t)MANY * EACH && pair_seconds() < give_up;) {
+        weft__reactor_progress(p[0].reactor_b, 100); /* fewer than come */
+        for (int i = 0; i < MANY; i++) weft__reactor_progress(p[i].reactor_a, 0);
+        arrived = 0;
+        for (int i = 0; i < MANY; i++) arrived += expects[i].next;
+    }
+    for (int i = 0; i < MANY; i++) {
+        CHECK_EQ(expects[i].next, EACH);
+        CHECK_EQ(expects[i].wrong, 0);
+    }
+    for (int i = 0; i < MANY; i++) {
+        a[i].lane->ops->close(a[i].lane, true);
+        CHECK(pair_until(&p[i], a[i].n_closed == 1 && b[i].n_down == 1));
+        b[i].pair = &p[i];
+        pair_end_close(&b[i], true);
+    }
+    for (int i = 1; i < MANY; i++) {
+        p[i].iface_a->ops->close(p[i].iface_a);
+        weft__reactor_progress(p[i].reactor_a, 0);
+        weft__reactor_destroy(p[i].reactor_a);
+    }
+    pair_close(&p[0]);
+}
+
+/* c takes nothing at all: what a sends to b does not wait for it. */
+TEST(who_takes_nothing_holds_up_nobody_else) {
+    struct pair p, q;
+    struct end to_c = {0}, c = {0};
+    struct stream stuck, goes;
+    struct expect e = {0};
+    open_without_rings(&p);
+    pair_connect(&p);
+    q = p;
+    CHECK_EQ(weft__reactor_create(p.context, &(struct reactor_params){0}, &q.reactor_b), WEFT_OK);
+    CHECK_EQ(pair_iface(&p, q.reactor_b, 0xc3, &q.iface_b), WEFT_OK);
+    p.next_accepted = &c;
+    CHECK_EQ(pair_dial(&q, &to_c, &c), WEFT_OK);
+    p.next_accepted = &c;
+    CHECK(pair_until(&q, to_c.n_open && c.n_open));
+    stream_start(&stuck, to_c.lane, 100000);
+    CHECK(stuck.next >= MAIL_BLOCKS && stuck.next <= MAIL_WINDOW);
+    p.b.on_message = check;
+    p.b.arg = &e;
+    stream_start(&goes, p.a.lane, 20000);
+    CHECK(pair_until(&p, e.next == 20000)); /* c's reactor has no turn */
+    CHECK_EQ(e.wrong, 0);
+    to_c.lane->ops->pending_remove(to_c.lane, &stuck.pending);
+    pair_end_close(&to_c, true);
+    c.pair = &q;
+    pair_end_close(&c, true);
+    q.iface_b->ops->close(q.iface_b);
+    weft__reactor_progress(q.reactor_b, 0);
+    weft__reactor_destroy(q.reactor_b);
+    pair_close(&p);
+}
+
+/* ---- ends at any time --------------------------------------------------------------------------------------------------- */
+
+/* Lanes come and go, with messages unread, while another goes on; in the end every node is back, and every place. */
+TEST(lanes_that_end_in_the_middle_of_traffic_leave_nothing_behind) {
+    struct pair p;
+    struct expect e = {0}, unused[2];
+    struct stream goes, more[2];
+    uint32_t x = 11;
+    open_without_rings(&p);
+    pair_connect(&p);
+    p.b.on_message = check;
+    p.b.arg = &e;
+    for (int round = 0; round < 400; round++) {
+        struct end a = {.on_message = check, .arg = &unused[0]}, b = {.on_message = check, .arg = &unused[1]};
+        CHECK_EQ(pair_dial(&p, &a, &b), WEFT_OK);
+        CHECK(pair_until(&p, a.n_open && b.n_open));
+        stream_start(&more[0], a.lane, 1000);
+        stream_start(&more[1], b.lane, 1000);
+        stream_start(&goes, p.a.lane, 0);
+        goes.next = (uint64_t)round * 100;
+        goes.until = goes.next + 100;
+        if (stream_go(&goes.pending) == WEFT_NO_RESOURCE) p.a.lane->ops->pending_add(p.a.lane, &goes.pending);
+        for (x = x * 1664525 + 1013904223; x >> 28 > 8; x = x * 1664525 + 1013904223)
+            weft__reactor_progress(x >> 27 & 1 ? p.reactor_a : p.reactor_b, x >> 20 & 31);
+        bool a_first = x >> 17 & 1, both = x >> 16 & 1;
+        if (a_first || both) a.lane->ops->close(a.lane, x >> 15 & 1);
+        if (!a_first || both) b.lane->ops->close(b.lane, x >> 14 & 1);
+        CHECK(pair_until(&p, a.n_closed + a.n_down && b.n_closed + b.n_down));
+        pair_end_close(&a, x >> 13 & 1);
+        pair_end_close(&b, x >> 12 & 1);
+        CHECK(pair_until(&p, e.next == goes.until));
+        CHECK_EQ(e.wrong, 0);
+    }
+    CHECK(pair_until(&p, shm_of(p.iface_a)->n_lanes == 1 && shm_of(p.iface_b)->n_lanes == 1));
+    CHECK_EQ(p.a.n_down + p.b.n_down, 0);
+    pair_end_close(&p.a, true);
+    CHECK(pair_until(&p, p.b.n_down == 1));
+    pair_end_close(&p.b, true);
+    CHECK(pair_until(&p, shm_of(p.iface_a)->n_lanes == 0 && shm_of(p.iface_b)->n_lanes == 0));
+    for (int i = 0; i < 2; i++) {
+        const struct mail_pool *pool = &shm_of(i ? p.iface_a : p.iface_b)->mail.pool;
+        CHECK_EQ(pool->node.free, SHM_NODES);
+        CHECK_EQ(pool->block.free, SHM_BLOCKS);
+    }
+    pair_close(&p);
+}
+
+/* ---- liars ------------------------------------------------------------------------------------------------------------------ */
+
+/* p.a lies to b; the others are lanes of the same two workers: by the mailbox, and by a ring. */
+static void open_liars(struct pair *p, struct end *mail_a, struct end *mail_b, struct end *ring_a,
+                       struct end *ring_b) {
+    pair_open_with(p, &weft__transport_shm, 0, (weft_setting_t[]){{"shm.rings", "1"}}, 1);
+    CHECK_EQ(pair_dial(p, ring_a, ring_b), WEFT_OK);
+    CHECK(pair_until(p, ring_a->n_open && ring_b->n_open));
+    pair_connect(p);
+    CHECK_EQ(pair_dial(p, mail_a, mail_b), WEFT_OK);
+    CHECK(pair_until(p, mail_a->n_open && mail_b->n_open));
+}
+
+static void still_works(struct pair *p, struct end *a, struct end *b) {
+    size_t before = b->n_messages;
+    CHECK_EQ(a->n_down + b->n_down, 0);
+    CHECK_EQ(a->lane->ops->am_short(a->lane, 1, 9, "fine", 4), WEFT_OK);
+    CHECK(pair_until(p, b->n_messages == before + 1));
+}
+
+static void close_liars(struct pair *p, struct end *mail_a, struct end *mail_b, struct end *ring_a,
+                        struct end *ring_b) {
+    pair_end_close(&p->a, false);
+    pair_end_close(&p->b, false);
+    pair_end_close(mail_a, false);
+    pair_end_close(mail_b, false);
+    struct end a = {0}, b = {0}; /* and new ones are as good as ever */
+    CHECK_EQ(pair_dial(p, &a, &b), WEFT_OK);
+    CHECK(pair_until(p, a.n_open && b.n_open));
+    CHECK(goes_by(&a, "by mailbox"));
+    still_works(p, &a, &b);
+    still_works(p, ring_a, ring_b);
+    struct end *all[] = {&a, &b, ring_a, ring_b};
+    for (int i = 0; i < 4; i++) pair_end_close(all[i], false);
+    pair_close(p);
+}
+
+TEST(a_lie_within_a_message_ends_its_lane_alone) {
+    for (int lie = 0; lie < 4; lie++) {
+        struct pair p;
+        struct end mail_a = {0}, mail_b = {0}, ring_a = {0}, ring_b = {0};
+        open_liars(&p, &mail_a, &mail_b, &ring_a, &ring_b);
+        struct shm_lane *liar = (struct shm_lane *)p.a.lane;
+        struct mail_pool *pool = &shm_of(p.iface_a)->mail.pool;
+        CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, "x", 1), WEFT_OK);
+        struct mail_node *node = &pool->nodes[liar->mail.tx.last];
+        if (lie == 0) node->word += UINT64_C(1) << 32;                                /* another number */
+        if (lie == 1) node->word |= 0xff;                                             /* an id that is none */
+        if (lie == 2) node->word |= UINT64_C(0xffff) << 16;                           /* longer than a node */
+        if (lie == 3) node->word |= MAIL_IN_BLOCK << 8, memset(node->data, 0xee, 16); /* a place outside */
+        CHECK(pair_until(&p, p.b.n_down == 1));
+        CHECK_EQ(p.b.down, WEFT_ERR_PROTOCOL);
+        CHECK_EQ(p.b.n_messages, 0);
+        still_works(&p, &mail_a, &mail_b);
+        still_works(&p, &ring_a, &ring_b);
+        CHECK(pair_until(&p, p.a.n_down == 1));
+        close_liars(&p, &mail_a, &mail_b, &ring_a, &ring_b);
+    }
+}
+
+/* What b's mailbox held is lost, and nobody can tell whose it was: its lanes say so, and no ring notices. */
+TEST(a_lie_in_the_mailbox_ends_its_lanes_and_no_ring) {
+    for (int lie = 0; lie < 4; lie++) {
+        struct pair p;
+        struct end mail_a = {0}, mail_b = {0}, ring_a = {0}, ring_b = {0};
+        open_liars(&p, &mail_a, &mail_b, &ring_a, &ring_b);
+        struct shm_lane *liar = (struct shm_lane *)p.a.lane;
+        const uint64_t lies[] = {UINT64_MAX, mail_ref(DOORBELL_LANES, 0), mail_ref(liar->bell_index, SHM_NODES),
+                                 mail_ref(((struct shm_lane *)ring_a.lane)->bell_index, 0)};
+        atomic_store(&liar->bell->mailbox, lies[lie]);
+        CHECK(pair_until(&p, p.b.n_down == 1 && mail_b.n_down == 1));
+        CHECK_EQ(p.b.down, WEFT_ERR_PROTOCOL);
+        CHECK_EQ(mail_b.down, WEFT_ERR_PROTOCOL);
+        CHECK(pair_until(&p, p.a.n_down == 1 && mail_a.n_down == 1));
+        still_works(&p, &ring_a, &ring_b);
+        close_liars(&p, &mail_a, &mail_b, &ring_a, &ring_b);
+    }
+}
+
+TEST(random_bytes_in_what_a_liar_may_write_crash_nobody) {
+    uint64_t x = 88172645463325252u;
+    for (int round = 0; round < 60; round++) {
+        struct pair p;
+        struct end mail_a = {0}, mail_b = {0}, ring_a = {0}, ring_b = {0};
+        open_liars(&p, &mail_a, &mail_b, &ring_a, &ring_b);
+        struct shm_lane *liar = (struct shm_lane *)p.a.lane;
+        struct mail_pool *pool = &shm_of(p.iface_a)->mail.pool;
+        for (int i = 0; i < 40 && !p.b.n_down; i++) {
+            p.a.lane->ops->am_short(p.a.lane, 1, 1, "x", 1);
+            for (int k = 0; k < 4; k++) {
+                x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+                uint64_t *at = (uint64_t *)pool->nodes + x % 64 * 32 + (x >> 8) % 3;
+                if (x >> 16 & 1) *at = x >> 17 & 1 ? mail_ref(liar->bell_index, x >> 18 & 31) : *at ^ (x >> 40);
+                if (x % 61 == 0) atomic_store(&liar->bell->mailbox, mail_ref(x >> 20 & 3, x >> 30 & 63));
+                if (x % 31 == 0) atomic_store(&liar->mail.ours->consumed, (uint32_t)(x >> 32));
+                if (x % 29 == 0) atomic_store(&liar->mail.ours->wants, (uint32_t)(x >> 32));
+                if (x % 23 == 0) atomic_store(&liar->bell->wanted, 1);
+            }
+            if (p.b.lane && !p.b.n_down) p.b.lane->ops->am_short(p.b.lane, 1, 1, "x", 1);
+            pair_turn(&p);
+        }
+        still_works(&p, &ring_a, &ring_b);
+        struct end *all[] = {&p.a, &p.b, &mail_a, &mail_b, &ring_a, &ring_b};
+        for (int i = 0; i < 6; i++) pair_end_close(all[i], false);
+        pair_close(&p);
+    }
+}
