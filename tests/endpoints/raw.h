@@ -1,0 +1,267 @@
+/* A peer that is made from the transport itself and says what it likes, beside an honest one of the same worker. */
+#ifndef WEFT_TESTS_RAW_H
+#define WEFT_TESTS_RAW_H
+
+#include "two.h"
+
+#include <endpoints/wire.h>
+#include <reactor/reactor.h>
+#include <transports/registry.h>
+
+/* ---- the raw peer: an iface of its own on a reactor of its own, and one lane */
+
+enum { HEARD = 4096, RAW_ID = 0x5eed };
+struct heard {
+    uint8_t id;
+    uint16_t len;
+    uint8_t bytes[64];
+};
+struct raw {
+    struct two t; /* a: the victim; b: its honest peer, with t.ep and t.back */
+    struct reactor *reactor;
+    struct iface *iface;
+    struct lane *lane;
+    int up, down, closed;
+    weft_status_t status; /* of down */
+    struct heard heard[HEARD];
+    unsigned n_heard;
+    int served, echoed;               /* messages of the honest pair */
+    int victims, victim_errors, lost; /* lost: in all */
+    weft_status_t victim_error;
+    weft_ep_t *victim; /* the worker's half of the endpoint that the raw peer opened last */
+    uint32_t half;     /* its id */
+    uint64_t credit;
+};
+static inline struct raw *raw_of(struct lane *lane) {
+    return lane->iface->owner;
+}
+
+static inline void hear(struct lane *lane, uint8_t id, const void *data, size_t len) {
+    struct raw *r = raw_of(lane);
+    struct heard *h = &r->heard[r->n_heard++ % HEARD];
+    h->id = id;
+    h->len = (uint16_t)len;
+    memcpy(h->bytes, data, len < sizeof h->bytes ? len : sizeof h->bytes);
+    struct wire_accept accept;
+    if (id == WIRE_ACCEPT && weft__wire_read_accept(data, len, &accept)) {
+        r->half = accept.from;
+        r->credit = accept.credit;
+    }
+}
+/* Version 14 of clang-format never settles on a list of calls. */
+/* clang-format off */
+#define IDS(X)                                                                                                     \
+    X(0)                                                                                                           \
+    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) \
+        X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+/* clang-format on */
+#define HEAR(id)                                                             \
+    static void hear_##id(struct lane *lane, const void *data, size_t len) { \
+        hear(lane, id, data, len);                                           \
+    }
+IDS(HEAR)
+static inline void on_accepted(struct lane *lane, void *arg) {
+    struct raw *r = raw_of(lane);
+    if (r->lane) {
+        lane->ops->close(lane, false);
+        return;
+    }
+    r->lane = lane;
+    r->down = r->closed = 0;
+}
+static inline void on_up(struct lane *lane) {
+    raw_of(lane)->up++;
+}
+static inline void on_down(struct lane *lane, weft_status_t status) {
+    raw_of(lane)->down++;
+    raw_of(lane)->status = status;
+}
+static inline void on_closed(struct lane *lane) {
+    struct raw *r = raw_of(lane);
+    if (lane != r->lane) return;
+    r->closed++;
+    r->lane = NULL;
+}
+#define HEAR_NAME(id) hear_##id,
+static const struct iface_up raw_up = {{IDS(HEAR_NAME)}, on_accepted, on_up, on_down, on_closed, NULL};
+
+static inline void raw_turn(struct raw *r) {
+    two_turn(&r->t);
+    weft__reactor_progress(r->reactor, 0);
+}
+#define RAW_UNTIL(r, cond)                                    \
+    do {                                                      \
+        double until_end = two_now() + 10;                    \
+        while (!(cond) && two_now() < until_end) raw_turn(r); \
+        CHECK(cond);                                          \
+    } while (0)
+
+static inline const struct transport *transport_named(const char *name) {
+    for (const struct transport *const *t = weft__transports; *t; t++)
+        if (!strcmp((*t)->name, name)) return *t;
+    return NULL;
+}
+
+/* The entry of that transport in a worker's address; its layout is in docs/wire.md. */
+static inline const uint8_t *entry_of(const uint8_t *address, const char *name, size_t *len_p) {
+    const uint8_t *at = address + 12;
+    for (unsigned i = 0; i < address[3]; i++) {
+        size_t name_len = at[0];
+        const uint8_t *bytes = at + 1 + name_len + 1;
+        *len_p = at[1 + name_len];
+        if (name_len == strlen(name) && !memcmp(at + 1, name, name_len)) return bytes;
+        at = bytes + *len_p;
+    }
+    return NULL;
+}
+
+static inline void raw_dial(struct raw *r, const char *transport) {
+    uint8_t address[256];
+    size_t len = sizeof address, entry_len;
+    CHECK_EQ(weft_worker_address(r->t.a, address, &len), 0);
+    const uint8_t *entry = entry_of(address, transport, &entry_len);
+    CHECK(entry);
+    r->up = r->down = r->closed = 0;
+    CHECK_EQ(r->iface->ops->connect(r->iface, entry, entry_len, &r->lane), 0);
+    RAW_UNTIL(r, r->up == 1);
+}
+
+static inline void raw_hang_up(struct raw *r) {
+    if (!r->lane) return;
+    r->lane->ops->close(r->lane, false);
+    RAW_UNTIL(r, !r->lane);
+}
+
+struct piece {
+    const void *bytes;
+    size_t len;
+};
+static inline size_t pack(void *to, void *arg) {
+    const struct piece *piece = arg;
+    if (piece->len) memcpy(to, piece->bytes, piece->len);
+    return piece->len;
+}
+
+/* Says it, or finds that the lane is lost. */
+static inline bool say(struct raw *r, uint8_t id, const void *bytes, size_t len) {
+    if (r->down || !r->lane) return false;
+    struct piece piece = {bytes, len};
+    for (int i = 0; i < 100000 && !r->down; i++) {
+        weft_status_t st = r->lane->ops->am_bcopy(r->lane, id, pack, &piece);
+        if (st != WEFT_NO_RESOURCE) return st == WEFT_OK;
+        raw_turn(r);
+    }
+    return false;
+}
+static inline bool say_message(struct raw *r, const struct wire_message *m) {
+    return say(r, m->id, m->bytes, m->len);
+}
+
+static inline bool heard(const struct raw *r, uint8_t id) {
+    unsigned n = r->n_heard < HEARD ? r->n_heard : HEARD;
+    for (unsigned i = 0; i < n; i++)
+        if (r->heard[i].id == id) return true;
+    return false;
+}
+
+static inline void say_hello(struct raw *r) {
+    struct wire_message m;
+    r->n_heard = 0;
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID});
+    CHECK(say_message(r, &m));
+    RAW_UNTIL(r, heard(r, WIRE_HELLO));
+}
+
+static inline void open_half(struct raw *r) {
+    struct wire_message m;
+    int before = r->victims;
+    r->half = 0;
+    weft__wire_open(&m, (struct wire_open){.from = 0x00100007, .credit = 1 << 20});
+    CHECK(say_message(r, &m));
+    RAW_UNTIL(r, r->half && r->victims == before + 1);
+}
+
+/* ---- the worker under attack, and its honest peer */
+
+static inline void on_endpoint(weft_ep_t *ep, void *arg) {
+    struct raw *r = arg;
+    r->victim = ep;
+    r->victims++;
+    weft_ep_set_user(ep, r);
+}
+static inline void on_victim_error(weft_ep_t *ep, weft_status_t status, void *arg) {
+    struct raw *r = arg;
+    r->victim_errors++;
+    r->lost++;
+    r->victim_error = status;
+    if (r->victim == ep) r->victim = NULL;
+    weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
+}
+/* Id 1 of the victim: an echo. */
+static inline void echo(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct raw *r = arg;
+    r->served++;
+    if (ep != r->victim && am->data) weft_am_send(ep, 1, NULL, 0, NULL, 0, NULL);
+}
+static inline void echoed(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    ((struct raw *)arg)->echoed++;
+}
+static inline void quiet(weft_log_level_t level, const char *room, const char *line, void *arg) {}
+
+static inline void raw_open(struct raw *r, const char *transport, const weft_setting_t *settings, size_t n) {
+    memset(r, 0, sizeof *r);
+    char address[256];
+    size_t len = sizeof address;
+    weft_setting_t all[4] = {{"close.timeout", "50ms"}};
+    for (size_t i = 0; i < n; i++) all[1 + i] = settings[i];
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = all, .n_settings = 1 + n, .log = quiet},
+                                 &r->t.context),
+             0);
+    weft_worker_params_t params = {
+        .transports = transport, .on_endpoint = on_endpoint, .on_error = on_victim_error, .arg = r};
+    CHECK_EQ(weft_worker_create(r->t.context, &params, &r->t.a), 0);
+    CHECK_EQ(weft_worker_create(r->t.context, &(weft_worker_params_t){.transports = transport}, &r->t.b), 0);
+    CHECK_EQ(weft_am_handler_set(r->t.a, 1, echo, r), 0);
+    CHECK_EQ(weft_am_handler_set(r->t.b, 1, echoed, r), 0);
+    CHECK_EQ(weft_worker_address(r->t.a, address, &len), 0);
+    CHECK_EQ(weft_connect_address(r->t.b, address, len, &(weft_ep_params_t){.on_error = two_on_error, .arg = &r->t},
+                                  &r->t.ep),
+             0);
+    UNTIL(&r->t, r->victims == 1);
+    r->t.back = r->victim;
+    r->victim = NULL;
+
+    CHECK_EQ(weft__reactor_create(r->t.context, &(struct reactor_params){.seed = 1}, &r->reactor), 0);
+    struct iface_params iface = {.up = &raw_up, .owner = r, .worker_id = RAW_ID};
+    CHECK_EQ(transport_named(transport)->open(r->reactor, &iface, &r->iface), 0);
+}
+
+/* The honest pair still works, and has heard of nothing. */
+static inline void honest_is_well(struct raw *r) {
+    int before = r->echoed;
+    CHECK(weft_am_send(r->t.ep, 1, NULL, 0, NULL, 0, NULL) >= 0);
+    RAW_UNTIL(r, r->echoed == before + 1);
+    CHECK_EQ(r->t.errors, 0);
+}
+
+static inline void raw_close(struct raw *r) {
+    honest_is_well(r);
+    raw_hang_up(r);
+    r->iface->ops->close(r->iface);
+    weft__reactor_progress(r->reactor, 0);
+    weft__reactor_destroy(r->reactor);
+    two_down(&r->t);
+}
+
+/* On each transport with a wire. */
+#define TEST_WIRES(name)                     \
+    static void name(const char *transport); \
+    TEST(name##_shm) {                       \
+        name("shm");                         \
+    }                                        \
+    TEST(name##_tcp) {                       \
+        name("tcp");                         \
+    }                                        \
+    static void name(const char *transport)
+
+#endif
