@@ -4,6 +4,7 @@
  */
 #include "key.h"
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <transports/atomics.h>
 #include <transports/pieces.h>
@@ -18,6 +19,18 @@ static __attribute__((noinline)) weft_status_t too_big(const char *what) {
     return weft__fail(WEFT_ERR_TOO_BIG, "%s over shm: see the limits of the iface", what);
 }
 
+/* A word is one access: nobody sees half of it. */
+static inline void copy(void *to, const void *from, size_t len) {
+    if (len == 8)
+        memcpy(to, from, 8);
+    else if (len)
+        memcpy(to, from, len);
+}
+
+static inline bool is_simple(const struct rma_piece *pieces, size_t n) {
+    return n == 1 && pieces->count == 1 && pieces->len <= SHM_RMA_ZCOPY;
+}
+
 /* ---- put --------------------------------------------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) weft_status_t vm_put(struct lane *l, const void *data, size_t len,
@@ -30,10 +43,7 @@ weft_status_t weft__shm_put_short(struct lane *l, const void *data, size_t len, 
     if (UNLIKELY(len > SHM_RMA_SHORT)) return too_big("put_short");
     if (UNLIKELY(!key->local)) return vm_put(l, data, len, remote);
     atomic_thread_fence(memory_order_release);
-    if (len == 8)
-        memcpy(place(key, remote), data, 8); /* one store */
-    else if (len)
-        memcpy(place(key, remote), data, len);
+    copy(place(key, remote), data, len);
     return WEFT_OK;
 }
 
@@ -56,6 +66,11 @@ weft_status_t weft__shm_put_bcopy(struct lane *l, size_t len, size_t (*pack)(voi
 weft_status_t weft__shm_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from, uint64_t remote,
                                   struct lane_key *key, struct completion *completion) {
     size_t total;
+    if (key->local && is_simple(from, n_from)) {
+        atomic_thread_fence(memory_order_release);
+        copy(place(key, remote), from->base, from->len);
+        return WEFT_OK;
+    }
     if (UNLIKELY(!pieces_fit(from, n_from, SHM_RMA_ZCOPY, SHM_IOV, &total))) return too_big("put_zcopy");
     if (UNLIKELY(!key->local)) return weft__shm_vm_copy(l, true, from, n_from, remote);
     atomic_thread_fence(memory_order_release);
@@ -83,6 +98,11 @@ weft_status_t weft__shm_get_bcopy(struct lane *l, size_t len, void (*unpack)(voi
 weft_status_t weft__shm_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to, uint64_t remote,
                                   struct lane_key *key, struct completion *completion) {
     size_t total;
+    if (key->local && is_simple(to, n_to)) {
+        copy(to->base, place(key, remote), to->len);
+        atomic_thread_fence(memory_order_acquire);
+        return WEFT_OK;
+    }
     if (UNLIKELY(!pieces_fit(to, n_to, SHM_RMA_ZCOPY, SHM_IOV, &total))) return too_big("get_zcopy");
     if (UNLIKELY(!key->local)) return weft__shm_vm_copy(l, false, to, n_to, remote);
     pieces_scatter(to, n_to, place(key, remote));
