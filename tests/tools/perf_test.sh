@@ -42,6 +42,24 @@ test_messages_over_every_transport() {
     done
 }
 
+test_the_other_sides_memory() {
+    local test
+    for transport in self shm tcp; do
+        for test in put_lat get_lat atomic_lat atomic_rate; do
+            measure $test $transport poll 8 8
+        done
+        for test in put_bw get_bw; do
+            measure $test $transport poll 64-128 64 128
+        done
+        measure atomic_rate $transport poll 4 4
+    done
+    measure put_lat shm poll 8 8
+    check_notes 'r["mapped"] == 1'
+    measure put_bw tcp poll 256k 262144
+    check_notes 'r["mapped"] == 0'
+    measure get_lat tcp sleep 8 8
+}
+
 test_streams() {
     for transport in self shm tcp; do
         measure stream_bw $transport poll 1k 1024
@@ -150,6 +168,8 @@ test_nonsense_is_refused() {
     expect transport "$(exit_code $perf --test am_lat --transport rdna)" 2
     expect 'wait polled' "$(exit_code $perf --test wait_lat --mode poll)" 2
     expect 'looks asleep' "$(exit_code $perf --test poll_cost --mode sleep)" 2
+    expect 'puts asleep' "$(exit_code $perf --test put_lat --mode sleep)" 2
+    expect 'odd atomic' "$(exit_code $perf --test atomic_lat --size 5)" 2
     expect 'no clients' "$(exit_code $perf --test server --count 0)" 2
     expect 'ranks over self' "$(exit_code $perf --test barrier --transport self --ranks 2)" 2
     expect collective "$(exit_code $perf --test barrier --connect tcp://127.0.0.1:1)" 2
