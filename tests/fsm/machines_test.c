@@ -36,9 +36,9 @@ static bool is_current(const struct fsm_machine *m, const char *ending,
 }
 
 TEST(every_machine_of_the_library_is_registered) {
-    static const char *const names[] = {"collective", "conn",      "ep",         "exchange",  "link",    "request",
-                                        "round",      "self_lane", "shm_attach", "shm_grant", "shm_key", "shm_part",
-                                        "sim_lane",   "tcp_conn",  "team",       "window",    "worker"};
+    static const char *const names[] = {"collective", "conn",     "ep",        "exchange",   "link",      "memory",
+                                        "request",    "round",    "self_lane", "shm_attach", "shm_grant", "shm_key",
+                                        "shm_part",   "sim_lane", "tcp_conn",  "team",       "window",    "worker"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         if (!fsm_machine_by_name(names[i])) printf("  no %s\n", names[i]);
         CHECK(fsm_machine_by_name(names[i]));
