@@ -10,7 +10,7 @@
 
 /* ---- out */
 
-static weft_status_t sent(struct weft_ep *ep) {
+static inline weft_status_t sent(struct weft_ep *ep) {
     ep->worker->count->am_sent++;
     ep->link->sent++;
     return WEFT_OK;
@@ -109,9 +109,10 @@ static weft_status_t am_submit(struct weft_ep *ep, unsigned id, const void *head
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t am_send_ready(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
-                                   const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
-    if (__builtin_expect(op && op->layout, 0)) return am_submit(ep, id, header, header_len, iov, n_iov, op);
+static __attribute__((noinline)) weft_status_t am_send_general(struct weft_ep *ep, unsigned id, const void *header,
+                                                               size_t header_len, const weft_iov_t *iov,
+                                                               size_t n_iov, const weft_op_t *op) {
+    if (op && op->layout) return am_submit(ep, id, header, header_len, iov, n_iov, op);
     struct link *link = ep->link;
     struct message m = am_message(ep, id, header, header_len, iov, n_iov, weft__iov_len(iov, n_iov));
     uint32_t flags = op ? op->flags : 0;
@@ -125,86 +126,118 @@ static weft_status_t am_send_ready(struct weft_ep *ep, unsigned id, const void *
     return am_submit(ep, id, header, header_len, iov, n_iov, op);
 }
 
+/* Most messages are one short piece without more ado. */
+static weft_status_t am_send_ready(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                                   const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    struct lane *lane = ep->link->tx;
+    if (header_len || n_iov != 1 || iov->len > ep->link->max_quick || (op && weft__op_is_special(op)))
+        return am_send_general(ep, id, header, header_len, iov, n_iov, op);
+    uint64_t word = wire_am_word(ep->core.peer, 0, id);
+    weft_status_t st = lane->ops->am_short(lane, WIRE_AM, word, iov->base, iov->len);
+    if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep);
+    return st < 0 ? st : am_submit(ep, id, NULL, 0, iov, 1, op);
+}
+
 static weft_status_t am_send_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
     return weft__am_send(ep, (unsigned)args->word[0], args->bytes, args->n_bytes, args->iov, args->n_iov, op);
 }
 
-static __attribute__((noinline)) weft_status_t am_send_elsewhere(weft_status_t entered, weft_ep_t *ep, unsigned id,
-                                                                 const void *header, size_t header_len,
-                                                                 const weft_iov_t *iov, size_t n_iov,
-                                                                 const weft_op_t *op) {
+/* The caller is not the owner's thread, or not its process. */
+static __attribute__((noinline)) weft_status_t am_send_elsewhere(weft_ep_t *ep, unsigned id, const void *header,
+                                                                 size_t header_len, const weft_iov_t *iov,
+                                                                 size_t n_iov, const weft_op_t *op) {
     struct posted_args args = {.word = {id}, .iov = iov, .n_iov = n_iov, .bytes = header, .n_bytes = header_len};
-    return entered == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, am_send_posted, &args, op) : entered;
+    weft_status_t st = weft__worker_enter(ep->worker);
+    if (st == WEFT_OK) return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
+    return st == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, am_send_posted, &args, op) : st;
+}
+
+static inline weft_status_t am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
+                                    const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    if (__builtin_expect(!weft__reactor_mine(ep->worker->reactor), 0))
+        return am_send_elsewhere(ep, id, header, header_len, iov, n_iov, op);
+    return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
 }
 
 weft_status_t weft__am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
                             const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
-    weft_status_t st = weft__worker_enter(ep->worker);
-    if (__builtin_expect(st != WEFT_OK, 0))
-        return am_send_elsewhere(st, ep, id, header, header_len, iov, n_iov, op);
-    return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
+    return am_send(ep, id, header, header_len, iov, n_iov, op);
 }
 
-weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
-                           size_t n_iov, const weft_op_t *op) {
+static __attribute__((noinline)) weft_status_t am_send_wrong(const weft_ep_t *ep, unsigned id, const void *header,
+                                                             size_t header_len) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
     if (id > WEFT_AM_ID_MAX) return weft__fail(WEFT_ERR_INVALID_PARAM, "id is %u, beyond %d", id, WEFT_AM_ID_MAX);
     if (header_len > WEFT_AM_HEADER_MAX)
         return weft__fail(WEFT_ERR_TOO_BIG, "header_len is %zu, beyond %d", header_len, WEFT_AM_HEADER_MAX);
-    if ((header_len && !header) || (n_iov && !iov))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is NULL", n_iov && !iov ? "iov" : "header");
-    return weft__am_send(ep, id, header, header_len, iov, n_iov, op);
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is NULL", header_len && !header ? "header" : "iov");
+}
+
+weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
+                           size_t n_iov, const weft_op_t *op) {
+    bool wrong =
+        !ep || id > WEFT_AM_ID_MAX || header_len > WEFT_AM_HEADER_MAX || (!header && header_len) || (!iov && n_iov);
+    if (__builtin_expect(wrong, 0)) return am_send_wrong(ep, id, header, header_len);
+    return am_send(ep, id, header, header_len, iov, n_iov, op);
 }
 
 /* ---- in */
+
+static inline void handle(const struct am_handler *handler, struct weft_ep *ep, weft_am_t *am) {
+    struct counters *count = ep->worker->count;
+    if (__builtin_expect(!handler->fn, 0)) {
+        count->am_dropped++;
+        return;
+    }
+    count->am_received++;
+    handler->fn(ep, am, handler->arg);
+}
+
+static inline const struct am_handler *handler_of(const struct weft_worker *worker, unsigned id) {
+    static const struct am_handler nobody;
+    return __builtin_expect(id < AM_ID_END, 1) ? &worker->am[id] : &nobody;
+}
 
 void weft__am_handle(struct am_arrival *arrival, const struct am_handler *handler, weft_am_t *am) {
     struct weft_ep *ep = arrival->ep;
     struct link *link = ep->link;
     am->internal = arrival;
-    if (handler->fn) {
-        ep->worker->count->am_received++;
-        handler->fn(ep, am, handler->arg);
-    } else {
-        ep->worker->count->am_dropped++;
-    }
+    handle(handler, ep, am);
     if (arrival->offer && !arrival->taken && link && ep->link == link)
         weft__refuse_offer(link, arrival->offer->request, WEFT_OK);
 }
 
-static void deliver(struct am_arrival *arrival, unsigned id, weft_am_t *am) {
-    static const struct am_handler nobody;
-    struct weft_ep *ep = arrival->ep;
-    if (__builtin_expect(ep->notices != 0, 0)) weft__ep_tell(ep);
-    ep->link->received++;
-    weft__am_handle(arrival, id < AM_ID_END ? &ep->worker->am[id] : &nobody, am);
-}
-
 void weft__on_am(struct lane *lane, const void *data, size_t len) {
     uint64_t word;
-    if (len < sizeof word) {
+    if (__builtin_expect(len < sizeof word, 0)) {
         weft__on_unknown(lane, data, len);
         return;
     }
     memcpy(&word, data, sizeof word);
+    struct weft_ep *ep = weft__ep_heard(lane, wire_am_ep(word), "active message");
+    if (__builtin_expect(!ep, 0)) return; /* closed on this side; the peer hears of it */
+    ep->link->received++;
+
     const char *header = (const char *)data + sizeof word;
     size_t header_len = wire_am_header_len(word), rest = len - sizeof word;
-    struct weft_ep *ep = weft__ep_heard(lane, wire_am_ep(word), "active message");
-    if (!ep) return; /* closed on this side; the peer hears of it */
-    if (header_len > rest || header_len > WEFT_AM_HEADER_MAX) {
+    if (__builtin_expect(header_len > rest || header_len > WEFT_AM_HEADER_MAX, 0)) {
         weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "active message");
         return;
     }
     struct am_arrival arrival = {.ep = ep};
-    weft_am_t am = {
-        .header = header, .header_len = header_len, .data = header + header_len, .len = rest - header_len};
-    deliver(&arrival, wire_am_id(word), &am);
+    weft_am_t am = {.header = header,
+                    .header_len = header_len,
+                    .data = header + header_len,
+                    .len = rest - header_len,
+                    .internal = &arrival};
+    handle(handler_of(ep->worker, wire_am_id(word)), ep, &am);
 }
 
 void weft__am_offered(struct weft_ep *ep, const struct wire_rts *rts) {
     struct am_arrival arrival = {.ep = ep, .offer = rts};
     weft_am_t am = {.header = rts->header, .header_len = rts->header_len, .len = rts->len};
-    deliver(&arrival, rts->am_id, &am);
+    ep->link->received++;
+    weft__am_handle(&arrival, handler_of(ep->worker, rts->am_id), &am);
 }
 
 static weft_status_t too_short(size_t room, size_t len) {

@@ -235,21 +235,16 @@ void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
 
 /* ---- what the peer says of endpoints */
 
-struct weft_ep *weft__ep_of_lane(struct lane *lane, uint32_t id) {
-    struct link *link = lane->owner;
-    if (!link) return NULL;
-    struct weft_ep *ep = weft__idmap_find(&link->worker->eps, id);
-    return ep && ep->link == link ? ep : NULL;
-}
-
-struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what) {
+struct weft_ep *weft__ep_heard_seldom(struct lane *lane, uint32_t id, const char *what) {
     struct weft_ep *ep = weft__ep_of_lane(lane, id);
-    if (__builtin_expect(ep && (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN), 1)) return ep;
-    if (!ep)
+    if (!ep) {
         (void)weft__link_of(lane, what);
-    else if (ep->core.fsm.state < EP_READY)
-        weft__ep_violation(ep, WEFT_ERR_PROTOCOL, what);
-    return NULL;
+        return NULL;
+    }
+    if (ep->core.fsm.state < EP_READY) weft__ep_violation(ep, WEFT_ERR_PROTOCOL, what);
+    if (ep->core.fsm.state != EP_READY && ep->core.fsm.state != EP_DRAIN) return NULL;
+    if (ep->notices) weft__ep_tell(ep);
+    return ep->link == lane->owner ? ep : NULL; /* a callback may have closed it */
 }
 
 static void reject(struct link *link, uint32_t peer, weft_status_t status) {

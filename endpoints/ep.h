@@ -93,11 +93,6 @@ void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *wh
 /* A request of it left: a flush may stand first now. */
 void weft__flush_check(struct weft_ep *ep);
 
-/* The endpoint that a message on this lane names; NULL when it is not there (any more) or belongs to another peer. */
-struct weft_ep *weft__ep_of_lane(struct lane *lane, uint32_t id);
-
-/* The same for what only a peer says whose half is accepted; before that it is a violation, after the end it is lost. */
-struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what);
 
 void weft__ep_on_open(struct lane *lane, const void *data, size_t len);
 void weft__ep_on_accept(struct lane *lane, const void *data, size_t len);

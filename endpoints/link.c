@@ -210,6 +210,8 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     link->lane = link->lanes[0] = lane;
     link->n_lanes = 1;
     link->tx = lane;
+    size_t eager = link->limits.eager, max_short = lane->iface->attr.max_short;
+    link->max_quick = (uint32_t)(eager < max_short ? eager : max_short);
     link->pending.retry = retry;
     link->greeting.fire = greeting_due;
     link->linger.fire = linger_over;

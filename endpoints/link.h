@@ -15,13 +15,15 @@ enum { LINK_LANES = 2 }; /* a base lane that scales, and a fast one that is scar
 
 struct link {
     struct link_core core;
-    struct lane *tx;   /* the lane, or one that answers NO_RESOURCE while others wait */
+    struct lane *tx;    /* the lane, or one that answers NO_RESOURCE while others wait */
+    uint32_t max_quick; /* bytes in one piece that go by am_short without more thought */
+    uint32_t n_endpoints;
+    uint64_t sent, received;
+    struct weft_worker *worker;
     struct lane *lane; /* the one in use */
     struct lane *lanes[LINK_LANES];
     uint32_t n_lanes;
-    uint32_t n_endpoints;
     struct protocol_limits limits; /* of its transport */
-    struct weft_worker *worker;
     struct iface *iface;
     struct list of_worker;  /* in worker->links */
     struct list endpoints;  /* those that share it */
@@ -37,7 +39,6 @@ struct link {
     uint32_t rma_unanswered; /* of ours: gets, fetching atomics, remote completions */
     uint32_t rma_served;     /* of the peer's: answers that wait for the lane */
     uint32_t n_keys;         /* of the peer's regions, open natively */
-    uint64_t sent, received;
     weft_status_t status; /* why it was lost */
     char *uri, *why;      /* below the link */
 };

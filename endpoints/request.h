@@ -129,6 +129,11 @@ void weft__request_stop(struct weft_request *req, weft_status_t status);
 /* Callbacks that are due, outside the run queue's turn: before anything else of the endpoint is told. Returns how many. */
 unsigned weft__requests_complete(struct weft_worker *worker);
 
+/* What a descriptor may ask for, beyond word of the end, that not every way of sending can do. */
+static inline bool weft__op_is_special(const weft_op_t *op) {
+    return op->flags || op->layout;
+}
+
 static inline size_t weft__iov_len(const weft_iov_t *iov, size_t n) {
     size_t len = 0;
     for (size_t i = 0; i < n; i++) len += iov[i].len;

@@ -280,7 +280,6 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     len -= WIRE_TAG_HEAD;
     struct weft_ep *ep = weft__ep_heard(lane, head.ep, "tagged message");
     if (!ep) return;
-    if (__builtin_expect(ep->notices != 0, 0)) weft__ep_tell(ep);
     ep->link->received++;
 
     struct weft_request *req = weft__match_posted(&ep->worker->match, head.tag);
@@ -294,10 +293,7 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
 }
 
 void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
-    struct link *link = ep->link;
-    if (ep->notices) weft__ep_tell(ep);
-    if (ep->link != link) return; /* a callback closed it */
-    link->received++;
+    ep->link->received++;
     struct weft_request *req = weft__match_posted(&ep->worker->match, rts->tag);
     if (!req) {
         keep(ep, rts->tag, NULL, 0, rts->request, rts->len, rts->address);

@@ -105,6 +105,21 @@ static inline weft_status_t weft__worker_enter(const weft_worker_t *worker) {
     return weft__reactor_enter(worker->reactor);
 }
 struct protocol_limits weft__worker_limits(const weft_worker_t *worker, const struct iface *iface);
+/* The endpoint that a message on this lane names; NULL when it is not there (any more) or belongs to another peer. */
+static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t id) {
+    const struct link *link = lane->owner;
+    struct weft_ep *ep = link ? weft__idmap_find(&link->worker->eps, id) : NULL;
+    return ep && ep->link == link ? ep : NULL;
+}
+/* The same for what only a peer says whose half is accepted; before that it is a violation, after the end it is lost. What
+ * is due to the user is told first. */
+struct weft_ep *weft__ep_heard_seldom(struct lane *lane, uint32_t id, const char *what);
+static inline struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what) {
+    struct weft_ep *ep = weft__ep_of_lane(lane, id);
+    if (__builtin_expect(ep && (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN) && !ep->notices, 1))
+        return ep;
+    return weft__ep_heard_seldom(lane, id, what);
+}
 void weft__worker_endpoint_gone(weft_worker_t *worker);
 void weft__worker_link_gone(weft_worker_t *worker);
 void weft__listeners_close(weft_worker_t *worker);

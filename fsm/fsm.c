@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local struct fsm_trace *trace __attribute__((tls_model("initial-exec")));
+_Thread_local struct fsm_trace *fsm__trace;
 static bool coverage;
 
 void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_t id) {
@@ -17,7 +17,7 @@ void fsm_act_none(struct fsm *m) {}
 
 static inline void note(const struct fsm *m, const struct fsm_machine *machine, unsigned event,
                         struct fsm_cell cell) {
-    struct fsm_trace *t = trace;
+    struct fsm_trace *t = fsm__trace;
     if (t)
         t->step[t->count++ % FSM_TRACE_STEPS] = (struct fsm_trace_step){
             t->now, machine, m->id, event, m->state, cell.verb == FSM_DO ? cell.next : m->state, cell.verb};
@@ -78,12 +78,6 @@ void fsm_step(struct fsm *m, unsigned event) {
 }
 
 /* ---- trace ---------------------------------------------------------------------------------------------- */
-
-struct fsm_trace *fsm_trace_use(struct fsm_trace *next) {
-    struct fsm_trace *before = trace;
-    trace = next;
-    return before;
-}
 
 struct text {
     char *at;

@@ -98,7 +98,12 @@ struct fsm_trace {
     struct fsm_trace_step step[FSM_TRACE_STEPS];
 };
 /* Steps on this thread go to `trace` from now on (NULL: nowhere); returns the one before. */
-struct fsm_trace *fsm_trace_use(struct fsm_trace *trace);
+extern _Thread_local struct fsm_trace *fsm__trace __attribute__((tls_model("initial-exec")));
+static inline struct fsm_trace *fsm_trace_use(struct fsm_trace *next) {
+    struct fsm_trace *before = fsm__trace;
+    fsm__trace = next;
+    return before;
+}
 /* The last `most` steps (0: all there are), of machine id `id` (0: of all), as lines; returns the length needed. */
 unsigned long fsm_trace_print(const struct fsm_trace *trace, unsigned most, uint32_t id, char *buf,
                               unsigned long size);

@@ -33,6 +33,8 @@ struct heap_entry {
 };
 
 struct reactor {
+    struct reactor_gate gate; /* first */
+
     /* What a turn of a busy worker touches. */
     struct poller *pollers, *next_poller; /* the one a running turn looks at next */
     struct job *first_job, **last_job;
@@ -45,10 +47,7 @@ struct reactor {
     bool woken_by_hand;  /* this turn began with a wake */
     bool event_fd_used;  /* somebody may have written it */
     bool busy_once_more; /* the last turn in a host's loop found something */
-    const volatile uint32_t *fork_mark;
-    uint32_t fork_generation;
     weft_thread_mode_t thread_mode;
-    _Atomic(pthread_t) owner;
     struct counters count;
 
     /* What other threads and signal handlers touch, on lines of its own (talloc aligns to 16 only). */
@@ -116,7 +115,7 @@ static inline bool turn_has_work(struct reactor *r) { /* without asking anybody 
 void reactor_free(struct reactor *r);
 
 /* poller.c */
-unsigned pollers_run(struct reactor *r, unsigned budget);
+void pollers_rotate(struct reactor *r, struct poller *first); /* those before it go to the end */
 bool pollers_arm(struct reactor *r);
 void pollers_disarm(struct reactor *r);
 
@@ -166,7 +165,7 @@ void memory_forget(struct counters *count);
 /* fork.c */
 uint32_t fork_generation_now(const volatile uint32_t **mark_p);
 static inline bool forked(const struct reactor *r) {
-    return *r->fork_mark != r->fork_generation;
+    return *r->gate.fork_mark != r->gate.fork_generation;
 }
 
 /* virtual.c */

@@ -19,8 +19,7 @@ void weft__poller_remove(struct reactor *r, struct poller *poller) {
     poller->next = NULL;
 }
 
-/* The one that used up the budget is looked at last next time, so that a flooded poller starves nobody. */
-static void rotate_behind(struct reactor *r, struct poller *first) {
+void pollers_rotate(struct reactor *r, struct poller *first) {
     if (!first || first == r->pollers) return;
     struct poller *last = first, *end = r->pollers;
     while (last->next) last = last->next;
@@ -28,22 +27,6 @@ static void rotate_behind(struct reactor *r, struct poller *first) {
     last->next = r->pollers;
     end->next = NULL;
     r->pollers = first;
-}
-
-unsigned pollers_run(struct reactor *r, unsigned budget) {
-    unsigned n = 0;
-    struct poller *poller = r->pollers;
-    while (poller) {
-        r->next_poller = poller->next;
-        n += (unsigned)poller->poll(poller, budget - n);
-        poller = r->next_poller;
-        if (UNLIKELY(n >= budget)) {
-            rotate_behind(r, poller);
-            break;
-        }
-    }
-    r->next_poller = NULL;
-    return n;
 }
 
 bool pollers_arm(struct reactor *r) {

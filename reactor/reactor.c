@@ -1,6 +1,5 @@
-/* A reactor's life, and progress. */
+/* A reactor's life. */
 #include "local.h"
-#include <limits.h>
 
 static weft_status_t set_up(struct reactor *r, const struct reactor_params *params) {
     r->internals = weft__alloc(r, 0, "reactor internals");
@@ -27,7 +26,7 @@ weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor
     r->last_job = &r->first_job;
     r->turns_to_look = 1;
     weft__reactor_give(r, pthread_self());
-    r->fork_generation = fork_generation_now(&r->fork_mark);
+    r->gate.fork_generation = fork_generation_now(&r->gate.fork_mark);
     r->spin_ns = r->spin_most_ns = context ? weft__setting_u64(context, SETTING_WORKER_SPIN) : 20000;
     remotes_open(r);
     if (context) context_hold(context);
@@ -105,31 +104,15 @@ void weft__reactor_thread_mode(struct reactor *r, weft_thread_mode_t mode) {
 
 void weft__reactor_give(struct reactor *r, pthread_t owner) {
     if (!pthread_equal(owner, pthread_self())) forget_trace(r);
-    atomic_store_explicit(&r->owner, owner, memory_order_relaxed);
+    atomic_store_explicit(&r->gate.owner, owner, memory_order_relaxed);
 }
 
-static inline bool is_owner(const struct reactor *r) {
-    return pthread_equal(atomic_load_explicit(&r->owner, memory_order_relaxed), pthread_self());
-}
-
-weft_status_t weft__reactor_check(const struct reactor *r) {
-    if (UNLIKELY(forked(r))) return weft__fail(WEFT_ERR_FORKED, "this process is a fork of the worker's");
-    if (LIKELY(is_owner(r)) || r->thread_mode == WEFT_THREAD_SERIALIZED) return WEFT_OK;
+weft_status_t weft__reactor_check_other(const struct reactor *r) {
+    if (forked(r)) return weft__fail(WEFT_ERR_FORKED, "this process is a fork of the worker's");
+    if (r->thread_mode == WEFT_THREAD_SERIALIZED) return WEFT_OK;
     return weft__fail(WEFT_ERR_WRONG_THREAD, "the worker belongs to the thread that made it");
 }
 
-weft_status_t weft__reactor_enter(const struct reactor *r) {
-    if (LIKELY(is_owner(r))) return LIKELY(!forked(r)) ? WEFT_OK : weft__reactor_check(r);
-    return r->thread_mode == WEFT_THREAD_MULTIPLE && !forked(r) ? WEFT_IN_PROGRESS : weft__reactor_check(r);
-}
-
-int weft__reactor_progress(struct reactor *r, unsigned budget) {
-    if (UNLIKELY(r->in_turn)) return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
-    if (budget == 0 || budget > INT_MAX) budget = INT_MAX;
-    if (UNLIKELY(wakeup_is_armed(r))) wakeup_disarm(r);
-    bool look = r->fd_taken || turn_kernel_is_due(r);
-    int n = turn(r, budget, look ? LOOK_KERNEL : LOOK_MEMORY);
-    if (UNLIKELY(n == TURN_GONE)) return 0;
-    if (UNLIKELY(r->fd_taken)) wakeup_settle(r);
-    return n;
+weft_status_t weft__reactor_enter_other(const struct reactor *r) {
+    return r->thread_mode == WEFT_THREAD_MULTIPLE && !forked(r) ? WEFT_IN_PROGRESS : weft__reactor_check_other(r);
 }

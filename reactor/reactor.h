@@ -9,6 +9,7 @@
 
 #include <fsm/fsm.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <talloc.h>
@@ -54,10 +55,36 @@ struct remote {
 void weft__reactor_submit(struct reactor *r,
                           struct remote *remote); /* any thread; in order with weft__reactor_call */
 
-/* WEFT_OK, or WEFT_ERR_FORKED / WEFT_ERR_WRONG_THREAD: public entry points ask this first, cheaply. */
-weft_status_t weft__reactor_check(const struct reactor *r);
+/* The first words of every reactor: who may enter. */
+struct reactor_gate {
+    _Atomic(pthread_t) owner;
+    const volatile uint32_t *fork_mark; /* in a page that a fork's child finds wiped */
+    uint32_t fork_generation;
+};
+/* pthread_self(), without a call where the C library's answer is known. */
+static inline pthread_t weft__this_thread(void) {
+#if defined(__GLIBC__) && defined(__x86_64__)
+    return (pthread_t)__builtin_thread_pointer();
+#else
+    return pthread_self();
+#endif
+}
+/* True for the owner's thread in the owner's process: every public call asks this first, and mostly no more. */
+static inline bool weft__reactor_mine(const struct reactor *r) {
+    const struct reactor_gate *gate = (const struct reactor_gate *)r;
+    return atomic_load_explicit(&gate->owner, memory_order_relaxed) == weft__this_thread() &&
+           *gate->fork_mark == gate->fork_generation;
+}
+weft_status_t weft__reactor_check_other(const struct reactor *r);
+weft_status_t weft__reactor_enter_other(const struct reactor *r);
+/* WEFT_OK, or WEFT_ERR_FORKED / WEFT_ERR_WRONG_THREAD. */
+static inline weft_status_t weft__reactor_check(const struct reactor *r) {
+    return __builtin_expect(weft__reactor_mine(r), 1) ? WEFT_OK : weft__reactor_check_other(r);
+}
 /* The same of what other threads may hand over: IN_PROGRESS when the caller is one, and the mode is MULTIPLE. */
-weft_status_t weft__reactor_enter(const struct reactor *r);
+static inline weft_status_t weft__reactor_enter(const struct reactor *r) {
+    return __builtin_expect(weft__reactor_mine(r), 1) ? WEFT_OK : weft__reactor_enter_other(r);
+}
 /* `owner` has it from now on; the one before is out of it for good, or waits. */
 void weft__reactor_give(struct reactor *r, pthread_t owner);
 /* What was handed over and is not run yet is run now. */

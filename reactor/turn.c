@@ -6,6 +6,7 @@
  * its time in the kernel. While only memory delivers, the distance grows.
  */
 #include "local.h"
+#include <limits.h>
 
 enum { TURNS_TO_TICKS = 16, DISTANCE = 16384, MAX_DISTANCE = 64 * DISTANCE };
 
@@ -17,8 +18,7 @@ static inline uint64_t ticks(void) {
 #endif
 }
 
-bool turn_kernel_is_due(struct reactor *r) {
-    if (LIKELY(--r->turns_to_look)) return false;
+static __attribute__((noinline)) bool enough_time_went_by(struct reactor *r) {
     if (!r->pollers) {
         r->turns_to_look = 1; /* there is nothing else to look at */
         return true;
@@ -28,6 +28,10 @@ bool turn_kernel_is_due(struct reactor *r) {
     if (now - r->looked_at < r->ticks_to_look) return false;
     r->looked_at = now;
     return true;
+}
+
+bool turn_kernel_is_due(struct reactor *r) {
+    return UNLIKELY(--r->turns_to_look == 0) && enough_time_went_by(r);
 }
 
 /* The worker's own eventfd counts as a watch only once somebody may have written it. */
@@ -51,21 +55,31 @@ static void take_wake(struct reactor *r) {
     remotes_take(r);
 }
 
-static unsigned poll_memory(struct reactor *r, unsigned budget) {
-    unsigned n = pollers_run(r, budget);
+/* Pollers may go while they are polled. The one that used up the budget is looked at last next time, so that a flooded one
+ * starves nobody. */
+static inline unsigned poll_memory(struct reactor *r, unsigned budget) {
+    unsigned n = 0;
+    for (struct poller *poller = r->pollers; poller; poller = r->next_poller) {
+        r->next_poller = poller->next;
+        n += (unsigned)poller->poll(poller, budget - n);
+        if (LIKELY(n < budget)) continue;
+        pollers_rotate(r, r->next_poller);
+        r->next_poller = NULL;
+        break;
+    }
     if (n) r->found_by_poll = true;
     return n;
 }
 
 /* The trace stays: what the program does between turns is worth knowing, too. */
-static void enter(struct reactor *r) {
+static inline void enter(struct reactor *r) {
     r->in_turn = true;
     r->count.turns++;
     fsm_trace_use(&r->trace);
 }
 
 /* False when the reactor is gone. */
-static bool leave(struct reactor *r) {
+static inline bool leave(struct reactor *r) {
     if (UNLIKELY(r->n_dead)) dead_free(r);
     r->in_turn = false;
     if (LIKELY(!r->doomed)) return true;
@@ -73,21 +87,36 @@ static bool leave(struct reactor *r) {
     return false;
 }
 
-int turn(struct reactor *r, unsigned budget, enum look look) {
+static inline __attribute__((always_inline)) int take(struct reactor *r, unsigned budget, enum look look) {
     unsigned n = 0;
     enter(r);
     r->woken_by_hand = false;
     if (UNLIKELY(atomic_load_explicit(&r->woken, memory_order_relaxed))) take_wake(r);
 
-    /* Pollers and the queue take the first place by turns when the budget does not reach for both. */
-    bool jobs_first = r->jobs_first;
-    if (!jobs_first) n = poll_memory(r, budget);
+    if (LIKELY(!r->jobs_first)) n = poll_memory(r, budget);
     if (UNLIKELY(look != LOOK_MEMORY)) n += look_at_kernel(r, budget - n, look);
-    if (r->n_jobs) n += jobs_run(r, budget - n);
-    if (jobs_first) n += poll_memory(r, budget - n);
+    if (UNLIKELY(r->n_jobs)) n += jobs_run(r, budget - n);
+    if (UNLIKELY(r->jobs_first)) n += poll_memory(r, budget - n);
 
-    r->behind = n >= budget;
-    r->jobs_first = r->behind && !jobs_first;
+    /* Pollers and the queue take the first place by turns when the budget does not reach for both. */
+    if (UNLIKELY(n >= budget || r->behind)) {
+        r->behind = n >= budget;
+        r->jobs_first = r->behind && !r->jobs_first;
+    }
     r->handled += n;
     return leave(r) ? (int)n : TURN_GONE;
+}
+
+int turn(struct reactor *r, unsigned budget, enum look look) {
+    return take(r, budget, look);
+}
+
+int weft__reactor_progress(struct reactor *r, unsigned budget) {
+    if (UNLIKELY(r->in_turn)) return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
+    if (budget == 0 || budget > INT_MAX) budget = INT_MAX;
+    if (UNLIKELY(wakeup_is_armed(r))) wakeup_disarm(r);
+    int n = take(r, budget, UNLIKELY(r->fd_taken) || turn_kernel_is_due(r) ? LOOK_KERNEL : LOOK_MEMORY);
+    if (UNLIKELY(n == TURN_GONE)) return 0;
+    if (UNLIKELY(r->fd_taken)) wakeup_settle(r);
+    return n;
 }

@@ -9,7 +9,7 @@
 
 /* ---- the way to the peer --------------------------------------------------------------------------------- */
 
-void weft__shm_ring_peer(struct shm_lane *lane) {
+__attribute__((noinline)) void weft__shm_ring_peer(struct shm_lane *lane) {
     uint32_t sleep = doorbell_ring(lane->bell, lane->bell_index);
     if (sleep) weft__shm_signal(lane, sleep);
 }
@@ -44,13 +44,22 @@ static inline bool full(struct shm_lane *lane) {
 
 /* ---- operations ------------------------------------------------------------------------------------------ */
 
-static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
-    struct shm_lane *lane = (struct shm_lane *)l;
-    if (UNLIKELY(len > SHM_SHORT)) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over shm", len);
-    if (full(lane)) return no_room(lane);
+static weft_status_t put_short(struct shm_lane *lane, uint8_t id, uint64_t header, const void *data, size_t len) {
     ring_put_short(&lane->tx, id, header, data, len);
     sent(lane, len + sizeof header);
     return WEFT_OK;
+}
+
+static __attribute__((noinline)) weft_status_t am_short_seldom(struct shm_lane *lane, uint8_t id, uint64_t header,
+                                                               const void *data, size_t len) {
+    if (len > SHM_SHORT) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over shm", len);
+    return full(lane) ? no_room(lane) : put_short(lane, id, header, data, len);
+}
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    if (UNLIKELY(len > SHM_SHORT || ring_full(&lane->tx))) return am_short_seldom(lane, id, header, data, len);
+    return put_short(lane, id, header, data, len);
 }
 
 static uint8_t *payload_room(struct shm_lane *lane, size_t len) {

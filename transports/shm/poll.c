@@ -67,12 +67,13 @@ static bool make_place(struct shm_iface *iface) {
 static void busy(struct shm_lane *lane, unsigned messages) {
     struct shm_iface *iface = shm_iface(lane);
     lane->idle = 0;
+    if (attended(lane)) return;
     if (lane->sleep_epoch != iface->sleep_epoch) {
         lane->sleep_epoch = iface->sleep_epoch;
         lane->streak = 0;
     }
     lane->streak += messages;
-    if (lane->streak < SHM_STREAK || !lane->am || attended(lane)) return;
+    if (lane->streak < SHM_STREAK || !lane->am) return;
     lane->streak = 0;
     if (iface->fenced && lane->attendable && make_place(iface)) attend_set(lane, 1);
 }
@@ -118,6 +119,11 @@ static unsigned look_for_space(struct shm_lane *lane) {
     return ring_full(&lane->tx) ? 0 : weft__shm_retry(lane);
 }
 
+/* Most looks at an attended ring find nothing, and nothing else is to be done for it. */
+static inline bool is_quiet(const struct shm_lane *lane) {
+    return attended(lane) && !ring_ready(&lane->rx) && !lane->pending.first && !lane->on_empty;
+}
+
 static inline unsigned look(struct shm_lane *lane, unsigned budget) {
     unsigned n = receive(lane, budget);
     if (UNLIKELY(lane->pending.first != NULL) && lane->am) n += look_for_space(lane);
@@ -152,7 +158,7 @@ static void reclaim_chunks(struct shm_iface *iface) {
 int weft__shm_poll(struct poller *poller, unsigned budget) {
     struct shm_iface *iface = OF_POLLER(poller);
     unsigned n = 0;
-    if (doorbell_rang(iface->bell)) doorbell_answer(iface->bell, called, iface);
+    if (UNLIKELY(doorbell_rang(iface->bell))) doorbell_answer(iface->bell, called, iface);
     if (UNLIKELY(iface->chunks_wanted)) reclaim_chunks(iface);
     if (shm_mail_stirs(iface)) n = weft__shm_mail_work(iface, budget < SHM_SHARE ? budget : SHM_SHARE);
     /* Each lane gets a share, and the next turn begins where this one ended: a flood on one starves no other. */
@@ -160,6 +166,11 @@ int weft__shm_poll(struct poller *poller, unsigned budget) {
     for (unsigned left = iface->n_active; left && n < budget && iface->n_active; left--) {
         if (i >= iface->n_active) i = 0;
         struct shm_lane *lane = iface->active[i];
+        if (is_quiet(lane)) {
+            lane->idle++;
+            i++;
+            continue;
+        }
         unsigned share = budget - n < SHM_SHARE ? budget - n : SHM_SHARE, found = look(lane, share);
         n += found;
         if (i >= iface->n_active || iface->active[i] != lane) continue;

@@ -220,14 +220,13 @@ static inline int ring_next(struct ring_rx *rx, struct ring_message *m) {
     const struct ring_slot *slot = &rx->slots[rx->next & rx->mask];
     uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
     if ((uint32_t)(word >> 32) != (uint32_t)(rx->next + 1)) return 0;
-    unsigned kind = word >> 8 & 0xff, len = word >> 16 & 0xffff;
+    unsigned kind = word >> 8 & 0xff;
     m->id = (uint8_t)word;
-    if (m->id >= RING_IDS) return RING_LIES;
-    if (__builtin_expect(kind != RING_IN_SLOT, 0)) return ring_next_elsewhere(rx, slot, kind, m);
-    if (len > RING_INLINE) return RING_LIES;
     m->data = slot->data;
-    m->len = len;
-    return 1;
+    m->len = word >> 16 & 0xffff;
+    if (__builtin_expect(m->id >= RING_IDS, 0)) return RING_LIES;
+    if (__builtin_expect(kind != RING_IN_SLOT, 0)) return ring_next_elsewhere(rx, slot, kind, m);
+    return __builtin_expect(m->len <= RING_INLINE, 1) ? 1 : RING_LIES;
 }
 
 static inline void ring_tell(struct ring_rx *rx) {
