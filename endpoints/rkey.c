@@ -65,7 +65,7 @@ static void open_key(struct weft_rkey *rkey) {
     const struct rkey_entry *entry = entry_for(&packed, link);
     uint64_t most = weft__setting_u64(link->worker->context, SETTING_RMA_MAX_KEYS);
     if (!entry || link->n_keys >= most) return;
-    if (link->lane->ops->key_open(link->lane, &packed.region, entry->bytes, entry->len, &key) < 0) return;
+    if (link->lane->ops->key_open(link->lane, &packed.region, entry->bytes, entry->len, &key) != WEFT_OK) return;
     link->n_keys++;
     rkey->key = key;
     rkey->max_short = link->iface->attr.max_put_short;
