@@ -3,15 +3,23 @@
 A virtual machine's cores wander: they are siblings of one core (SMT), share a cache (NEAR), or do not (FAR), and what
 two processes tell each other costs accordingly. So each run is made between two looks at the distance; a sample counts for
 the place that both looks saw, or for MIX. Only NEAR is compared with NEAR. Spinners of the lowest class keep the cores
-from halting, and thereby in place; while the place is not the wanted one they pause, so that the host may deal anew.
+from halting, and thereby in place; while the place is not the wanted one they pause, so that the host may deal anew. A sample
+during which others had more than a tenth of the two cores' time counts for BUSY.
 """
 
 import os
+import resource
 import statistics
 import subprocess
 import time
 
-PLACES = ("SMT", "NEAR", "FAR", "MIX")
+PLACES = ("SMT", "NEAR", "FAR", "MIX", "BUSY")
+OTHERS_AT_MOST = 0.1
+
+
+def children_s():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def place_of(ns):
@@ -56,6 +64,26 @@ class Gate:
         self.spin(True)
         return self.look()
 
+    def spun_s(self):
+        """Processor time of the spinners."""
+        with open(f"/proc/{self.spinners.pid}/task/{self.spinners.pid}/children") as children:
+            pids = children.read().split()
+        total = 0
+        for pid in pids:
+            with open(f"/proc/{pid}/schedstat") as text:
+                total += int(text.read().split()[0]) / 1e9
+        return total
+
+    def run(self, member):
+        """One sample; and whether the two cores were its own, the spinners' part included."""
+        if not self.spinners:
+            return member(), True
+        begin, children, spun = time.monotonic(), children_s(), self.spun_s()
+        value = member()
+        time_there_was = 2 * (time.monotonic() - begin)
+        used = children_s() - children + self.spun_s() - spun
+        return value, used >= (1 - OTHERS_AT_MOST) * time_there_was
+
     def alternate(self, members, samples, seconds):
         """Runs each member in turn, until each has `samples` in the wanted place or `seconds` are over.
 
@@ -70,10 +98,10 @@ class Gate:
                 break
             for name in missing:
                 before = self.steer()
-                value = members[name]()
+                value, undisturbed = self.run(members[name])
                 after = self.look()
                 if value is not None:
-                    data[name][before if before == after else "MIX"].append(value)
+                    data[name]["BUSY" if not undisturbed else before if before == after else "MIX"].append(value)
         return data
 
 
@@ -82,13 +110,13 @@ def summary(places, wanted="NEAR"):
     values = places[wanted]
     if values:
         return statistics.median(values), wanted
-    everything = [v for place in PLACES for v in places[place]]
+    everything = [v for place in PLACES for v in places.get(place, ())]
     return (statistics.median(everything), "any") if everything else (None, "none")
 
 
 def ratio(a, b):
     """Of the medians of two, where both were in the same place, and which; (None, None) where they never were."""
-    for place in ("NEAR", "FAR", "SMT"):
+    for place in ("NEAR", "FAR", "SMT", "BUSY"):
         if a[place] and b[place]:
             return statistics.median(a[place]) / statistics.median(b[place]), place
     return None, None

@@ -8,7 +8,7 @@ import time
 
 from gate import summary
 
-PLACES_COMPARED = ("NEAR", "FAR", "SMT")
+PLACES_COMPARED = ("NEAR", "FAR", "SMT", "BUSY")
 
 
 def machine():
@@ -28,23 +28,23 @@ def now():
 def compare(group, data, references):
     """Weft's median by that of the best reference, in the first place where Weft and a reference have been."""
     for place in PLACES_COMPARED:
-        values = [statistics.median(data[name][place]) for name in references if name in data and data[name][place]]
-        if values and data["weft"][place] and group.best(values):
+        values = [statistics.median(data[name][place]) for name in references if name in data and data[name].get(place)]
+        if values and data["weft"].get(place) and group.best(values):
             return statistics.median(data["weft"][place]) / group.best(values), place
     return None, None
 
 
 def verdicts(group, data):
-    """[(goal as text, reached or not, how much)]"""
+    """[(goal as text, the verdict, how much)]; only cores near each other, and not shared with others, give one."""
     told, word = [], "at least" if group.more_is_better else "at most"
     for goal in group.goals:
         times, place = compare(group, data, goal.references)
         if times is not None:
-            told.append((f"{word} {goal.factor} x {' or '.join(goal.references)}", group.reached(times, goal.factor),
-                         f"{times:.3g} ({place})"))
+            verdict = "undecided" if place != "NEAR" else "reached" if group.reached(times, goal.factor) else "missed"
+            told.append((f"{word} {goal.factor} x {' or '.join(goal.references)}", verdict, f"{times:.3g} ({place})"))
     median = summary(data["weft"])[0]
     if group.most is not None and median is not None:
-        told.append((f"at most {group.most} {group.unit}", median <= group.most, f"{median:.4g}"))
+        told.append((f"at most {group.most} {group.unit}", "reached" if median <= group.most else "missed", f"{median:.4g}"))
     return told
 
 
@@ -59,8 +59,8 @@ def tell(group, data):
         times, place = compare(group, data, [name])
         told = "" if name == "weft" else f"weft is {times:.3g} x ({place})" if times else "never in the same place as weft"
         print(f"  {name:22s} {median:11.5g} {group.unit:4s} ({min(values):.5g} to {max(values):.5g}, {len(values)} {where})  {told}")
-    for goal, reached, value in verdicts(group, data):
-        print(f"  goal: {goal}: {'reached' if reached else 'MISSED'}, {value}")
+    for goal, verdict, value in verdicts(group, data):
+        print(f"  goal: {goal}: {verdict.upper() if verdict == 'missed' else verdict}, {value}")
     sys.stdout.flush()
 
 
@@ -80,7 +80,7 @@ def row(group, data):
     best = min(medians, key=lambda n: -medians[n] if group.more_is_better else medians[n]) if medians else None
     ratio = compare(group, data, [best])[0] if best else None
     limit = f"{number(median(group.limit))} ({group.limit})" if group.limit else "-"
-    goals = "; ".join(f"{goal}: {'reached' if reached else 'missed'}, {value}" for goal, reached, value in verdicts(group, data))
+    goals = "; ".join(f"{goal}: {verdict}, {value}" for goal, verdict, value in verdicts(group, data))
     peer = f"{number(medians[best])} ({best})" if best else "-"
     return f"| {group.title} | {group.unit} | {number(median('weft'))} | {peer} | {number(ratio)} | {goals or '-'} | {limit} |"
 
