@@ -5,6 +5,7 @@
 #include "pair.h"
 #include "rma_target.h"
 #include <sys/uio.h>
+#include <transports/shm/shm.h>
 
 struct subject {
     const struct transport *transport;
@@ -661,3 +662,55 @@ static void no_memory_fails_only_the_key(const struct subject *s) {
     static const struct subject subject_##s = {&weft__transport_##transport, flags, way, rings, caps}; \
     CASES(TEST_OF, s)
 SUBJECTS(TESTS_OF)
+
+/* ---- where neither way is open, messages serve: the key stays without, and says why --------------------------------- */
+
+static void waits_without(struct world *w, const char *why) {
+    struct lane_key *key = ask(w, &w->t.remote);
+    pair_turns(&w->p, 20);
+    CHECK_EQ(key->status, WEFT_NO_RESOURCE);
+    CHECK_EQ(key->caps, 0);
+    CHECK(strcmp(key->how, why) == 0);
+    key->lane->ops->key_close(key);
+    CHECK_EQ(w->p.a.n_down + w->p.b.n_down, 0);
+    end(w);
+}
+
+TEST(a_key_that_the_kernel_forbids_says_so) {
+    struct world w;
+    begin_with(&w, &subject_shm_vm, TARGET_LEN, WEFT_MEM_ALL, true, "128");
+    ((struct shm_lane *)w.p.a.lane)->vm_probe ^= 1; /* what is read there is not what the greeting named */
+    waits_without(&w, "the kernel does not permit process_vm");
+}
+
+TEST(a_key_that_the_configuration_forbids_says_so) {
+    struct world w;
+    static const struct subject message = {&weft__transport_shm, 0, "message", "64", 0};
+    begin_with(&w, &message, TARGET_LEN, WEFT_MEM_ALL, true, "128");
+    CHECK_EQ(w.p.iface_a->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC | CAP_MAP), 0);
+    waits_without(&w, "the owner offers no memory");
+}
+
+TEST(memory_that_is_not_the_transports_own_is_reached_by_process_vm_or_not_at_all) {
+    for (int i = 0; i < 3; i++) {
+        struct world w;
+        static const char *const way[] = {"auto", "auto", "mapped"};
+        struct subject s = {&weft__transport_shm, 0, way[i], "64", 0};
+        begin_with(&w, &s, TARGET_LEN, WEFT_MEM_ALL, true, "128");
+        take_back(&w);
+        int unsealed = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        w.t.region.fd = i == 1 ? unsealed : -1; /* it could shrink under the importer */
+        register_target(&w);
+        close(unsealed);
+        if (i == 2) {
+            waits_without(&w, "the owner offers no memory");
+            continue;
+        }
+        w.key = open_key(&w);
+        CHECK(strcmp(w.key->how, "process_vm") == 0);
+        source_make(5);
+        put_checked(&w, SHORT, 1, 999, 77);
+        get_checked(&w, ZCOPY, 2, 5000, 77);
+        end(&w);
+    }
+}
