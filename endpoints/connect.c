@@ -89,14 +89,15 @@ static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri, st
 
 static weft_status_t dial(struct weft_ep *ep) {
     struct link *link;
-    weft_status_t st = ep->dial_len ? link_to_address(ep->worker, ep->dial, ep->dial_len, &link)
-                                    : link_to_uri(ep->worker, ep->dial, &link);
+    const struct ep_start *start = ep->start;
+    weft_status_t st = start->dial_len ? link_to_address(ep->worker, start->dial, start->dial_len, &link)
+                                       : link_to_uri(ep->worker, start->dial, &link);
     if (st == WEFT_OK) weft__link_join(link, ep);
     return st;
 }
 
 weft_status_t weft__ep_redial(struct weft_ep *ep) {
-    return ep->dial ? dial(ep) : WEFT_ERR_CLOSED;
+    return ep->start ? dial(ep) : WEFT_ERR_CLOSED;
 }
 
 void weft__ep_dialed(struct weft_ep *ep) {
@@ -114,14 +115,16 @@ static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size
     st = weft__ep_new(worker, &ep);
     if (st < 0) return st;
 
-    ep->on_ready = params->on_ready;
     ep->on_error = params->on_error;
     ep->arg = params->arg;
-    ep->dial = len ? weft__alloc(ep, len, "address") : weft__alloc(ep, strlen(to) + 1, "uri");
-    ep->dial_len = len;
+    size_t room = len ? len : strlen(to) + 1;
+    ep->start = weft__alloc(worker, sizeof *ep->start + room, "endpoint's start");
     st = WEFT_ERR_NO_MEMORY;
-    if (!ep->dial) goto forget;
-    memcpy(ep->dial, to, len ? len : strlen(to) + 1);
+    if (!ep->start) goto forget;
+    ep->start->told = params->on_ready;
+    ep->start->arg = params->arg;
+    ep->start->dial_len = len;
+    memcpy(ep->start->dial, to, room);
 
     uint64_t ms = params->connect_timeout_ms ? params->connect_timeout_ms
                                              : weft__setting_u64(worker->context, SETTING_CONNECT_TIMEOUT);
@@ -136,10 +139,7 @@ static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size
     return WEFT_OK;
 
 forget:
-    weft__timer_stop(worker->reactor, &ep->timer);
-    weft__idmap_remove(&worker->eps, ep->id);
-    list_remove(&ep->of_worker);
-    talloc_free(ep);
+    weft__ep_forget(ep);
     return st;
 }
 

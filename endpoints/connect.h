@@ -26,6 +26,6 @@ void weft__ep_dialed(struct weft_ep *ep);
 /* May a peer open an endpoint there? WEFT_OK, WEFT_ERR_REJECTED, WEFT_ERR_REFUSED. */
 weft_status_t weft__ep_admit(struct link *link, uint32_t listener);
 /* Gives a new endpoint the callbacks of the listener (0: the worker) that it came to. */
-void weft__ep_adopt(struct weft_ep *ep, uint32_t listener);
+weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t listener);
 
 #endif

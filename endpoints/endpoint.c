@@ -19,37 +19,70 @@ static void step(struct weft_ep *ep, enum ep_event event) {
 
 /* ---- notices to the user */
 
-static void notify(struct job *job) {
-    weft__ep_tell(list_of(job, struct weft_ep, notify));
-}
-
 void weft__ep_tell_later(struct weft_ep *ep, uint32_t notice) {
-    ep->notices |= notice;
-    weft__job_post(ep->worker->reactor, &ep->notify);
+    struct weft_worker *worker = ep->worker;
+    if (ep->notices == 0) {
+        list_remove(&ep->of_worker);
+        list_append(&worker->due, &ep->of_worker);
+        worker->n_due++;
+    }
+    ep->notices |= (uint8_t)notice;
+    weft__job_post(worker->reactor, &worker->notify);
 }
 
-/* The handle is gone when the callback begins; its memory goes at the end of the turn. */
+static void leave_due(struct weft_ep *ep, struct list *to) {
+    list_remove(&ep->of_worker);
+    list_append(to, &ep->of_worker);
+    if (ep->notices == 0) ep->worker->n_due--;
+}
+
+/* The handle is gone when the callback begins; its memory goes when no callback is under way. */
 static void tell_closed(struct weft_ep *ep) {
     struct weft_worker *worker = ep->worker;
     weft_done_fn closed = ep->closed;
-    void *arg = ep->closed_arg;
+    void *arg = ep->arg;
     weft_status_t status = ep->close_status;
     list_remove(&ep->of_worker);
-    weft__bury(worker->reactor, ep);
+    talloc_free(ep->start);
+    talloc_free(ep->stream);
+    talloc_free(ep->rma);
+    weft__slab_bury(&worker->ep_slab, ep);
     if (closed) closed(status, arg);
     weft__worker_endpoint_gone(worker);
 }
 
+/* The beginning is over. */
+static void tell_start(struct weft_ep *ep) {
+    struct ep_start *start = ep->start;
+    if (!start) return;
+    ep->start = NULL;
+    if (start->told) start->told(ep, start->arg);
+    talloc_free(start);
+}
+
 void weft__ep_tell(struct weft_ep *ep) {
-    uint32_t due = ep->notices & ep->worker->tellable;
-    ep->notices &= ~due;
-    if (ep->notices) weft__thread_news(ep->worker);
-    weft__job_drop(ep->worker->reactor, &ep->notify);
-    if (due & NOTICE_ENDPOINT && ep->on_endpoint) ep->on_endpoint(ep, ep->endpoint_arg);
-    if (due & NOTICE_READY && ep->on_ready) ep->on_ready(ep, ep->arg);
+    uint8_t due = ep->notices & (uint8_t)ep->worker->tellable;
+    ep->notices &= (uint8_t)~due;
+    if (ep->notices & NOTICE_ALL) weft__thread_news(ep->worker);
+    leave_due(ep, ep->notices ? &ep->worker->due : &ep->worker->endpoints);
+    if (due & (NOTICE_ENDPOINT | NOTICE_READY)) tell_start(ep);
     if (due & NOTICE_DATA) weft__stream_tell(ep);
-    if (due & NOTICE_ERROR && ep->on_error && !ep->drained.run) ep->on_error(ep, ep->status, ep->arg);
+    if (due & NOTICE_ERROR && !ep->closing && ep->on_error) ep->on_error(ep, ep->status, ep->arg);
     if (due & NOTICE_CLOSED) tell_closed(ep);
+}
+
+static void drained(struct weft_ep *ep);
+
+/* Each of those that are due now, once: a callback may make more of them due, or one again. */
+void weft__eps_tell(struct weft_worker *worker) {
+    for (uint32_t n = worker->n_due; n > 0 && !list_empty(&worker->due); n--) {
+        struct weft_ep *ep = list_of(worker->due.next, struct weft_ep, of_worker);
+        bool was_drained = ep->notices & NOTICE_DRAINED;
+        ep->notices &= (uint8_t)~NOTICE_DRAINED;
+        bool closes = ep->notices & (uint8_t)worker->tellable & NOTICE_CLOSED;
+        weft__ep_tell(ep);
+        if (was_drained && !closes) drained(ep);
+    }
 }
 
 /* ---- the machine's effects */
@@ -59,8 +92,9 @@ static void send_one(struct weft_ep *ep, enum wire_id id) {
     if (!ep->link) return;
     switch (id) {
     case WIRE_OPEN:
-        weft__wire_open(
-            &m, (struct wire_open){ep->id, ep->listener, ep->worker->unexpected_limit, ep->worker->stream_window});
+        /* An address names the worker, whatever listener the link once came to. */
+        weft__wire_open(&m, (struct wire_open){ep->id, ep->start->dial_len ? 0 : ep->link->listener,
+                                               ep->worker->unexpected_limit, ep->worker->stream_window});
         break;
     case WIRE_ACCEPT:
         weft__wire_accept(&m, (struct wire_accept){ep->core.peer, ep->id, ep->worker->unexpected_limit,
@@ -83,8 +117,6 @@ static void fail_requests(struct weft_ep *ep) {
 
 static void go(struct weft_ep *ep) {
     weft__timer_stop(ep->worker->reactor, &ep->timer);
-    talloc_free(ep->dial);
-    ep->dial = NULL;
     ep->ops = &weft__ep_ops_ready;
     weft__link_submit_all(ep->link, &ep->queue);
     weft__rma_update(ep);
@@ -92,20 +124,23 @@ static void go(struct weft_ep *ep) {
     if (!list_empty(&ep->requests)) weft__flush_check(ep);
 }
 
-static void drained(struct job *job) {
-    struct weft_ep *ep = list_of(job, struct weft_ep, drained);
+static void drained(struct weft_ep *ep) {
     if (list_empty(&ep->requests)) step(ep, EP_EV_DRAINED);
+}
+
+static uint64_t close_ns(const struct weft_ep *ep) {
+    return weft__setting_u64(ep->worker->context, SETTING_CLOSE_TIMEOUT) * UINT64_C(1000000);
 }
 
 static void watch_requests(struct weft_ep *ep) {
     struct reactor *r = ep->worker->reactor;
-    ep->drained.run = drained;
+    ep->draining = true;
     weft__stream_closing(ep);
     uint64_t now = weft__now(r);
     /* The heap has had this endpoint's timer before, or it closes without one. */
     if (!weft__timer_running(&ep->timer))
-        (void)weft__timer_start(r, &ep->timer, ep->close_at > now ? ep->close_at : now + ep->close_ns);
-    if (list_empty(&ep->requests)) weft__job_post(ep->worker->reactor, &ep->drained);
+        (void)weft__timer_start(r, &ep->timer, ep->close_at > now ? ep->close_at : now + close_ns(ep));
+    if (list_empty(&ep->requests)) weft__ep_tell_later(ep, NOTICE_DRAINED);
 }
 
 void weft__ep_request_left(struct weft_ep *ep) {
@@ -113,7 +148,7 @@ void weft__ep_request_left(struct weft_ep *ep) {
         weft__flush_check(ep);
         return;
     }
-    if (ep->drained.run) weft__job_post(ep->worker->reactor, &ep->drained);
+    if (ep->draining) weft__ep_tell_later(ep, NOTICE_DRAINED);
 }
 
 static void end(struct weft_ep *ep) {
@@ -179,34 +214,37 @@ static void timed_out(struct timer *timer) {
 /* ---- life */
 
 weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p) {
-    struct weft_ep *ep = weft__new(worker->reactor, struct weft_ep);
+    struct weft_ep *ep = weft__slab_take(&worker->ep_slab);
     if (!ep) return WEFT_ERR_NO_MEMORY;
     weft_status_t st = weft__idmap_add(worker, &worker->eps, ep, &ep->id);
     if (st < 0) {
-        talloc_free(ep);
+        weft__slab_put(&worker->ep_slab, ep);
         return st;
     }
     ep->worker = worker;
-    ep->close_ns = weft__setting_u64(worker->context, SETTING_CLOSE_TIMEOUT) * UINT64_C(1000000);
     ep->ops = &weft__ep_ops_wait;
     ep->rma_slow = 1;
-    ep->notify.run = notify;
     ep->timer.fire = timed_out;
     list_init(&ep->of_link);
     list_init(&ep->requests);
     list_init(&ep->queue);
-    list_init(&ep->credit_queue);
     list_append(&worker->endpoints, &ep->of_worker);
     fsm_init(&ep->core.fsm, &ep_port, EP_IDLE, ep->id);
     *ep_p = ep;
     return WEFT_OK;
 }
 
+void weft__ep_forget(struct weft_ep *ep) {
+    weft__timer_stop(ep->worker->reactor, &ep->timer);
+    weft__idmap_remove(&ep->worker->eps, ep->id);
+    list_remove(&ep->of_worker);
+    talloc_free(ep->start);
+    weft__slab_put(&ep->worker->ep_slab, ep);
+}
+
 /* ---- events from the link */
 
 void weft__ep_link_up(struct weft_ep *ep) {
-    /* An address names the worker, whatever listener the link once came to. */
-    ep->listener = ep->dial_len ? 0 : ep->link->listener;
     step(ep, EP_EV_LINK_UP);
 }
 
@@ -258,7 +296,11 @@ static weft_status_t accept_ep(struct link *link, const struct wire_open *open) 
     weft_status_t st = weft__ep_admit(link, open->listener);
     if (st == WEFT_OK) st = weft__ep_new(link->worker, &ep);
     if (st < 0) return st;
-    weft__ep_adopt(ep, open->listener);
+    st = weft__ep_adopt(ep, open->listener);
+    if (st < 0) {
+        weft__ep_forget(ep);
+        return st;
+    }
     ep->core.peer = open->from;
     ep->credit = open->credit > INT64_MAX ? INT64_MAX : (int64_t)open->credit;
     weft__stream_opened(ep, open->stream);
@@ -334,6 +376,8 @@ void weft__ep_on_close(struct lane *lane, const void *data, size_t len) {
 /* ---- the user's calls */
 
 void weft__ep_abort(struct weft_ep *ep) {
+    if (!ep->closing) ep->closed = NULL; /* nobody waits for it */
+    ep->closing = true;
     if (ep->status == WEFT_OK) ep->status = WEFT_ERR_CLOSED;
     step(ep, EP_EV_ABORT);
 }
@@ -342,10 +386,8 @@ static void nobody(weft_status_t status, void *arg) {}
 
 /* A close in good order waits for the connection too, but no longer than it may take. */
 static void bound_close(struct weft_ep *ep) {
-    struct reactor *r = ep->worker->reactor;
-    ep->close_at = weft__now(r) + ep->close_ns;
-    if (weft__timer_running(&ep->timer) && ep->timer.at > ep->close_at)
-        (void)weft__timer_start(r, &ep->timer, ep->close_at); /* moved, which takes no memory */
+    if (weft__timer_running(&ep->timer) && ep->timer.at > ep->close_at) /* moved, which takes no memory */
+        (void)weft__timer_start(ep->worker->reactor, &ep->timer, ep->close_at);
 }
 
 static weft_status_t close_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
@@ -360,11 +402,13 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     if (st == WEFT_IN_PROGRESS)
         return weft__post(ep->worker, ep, close_posted, &(struct posted_args){.word = {mode}}, op);
     if (st < 0) return st;
-    if (ep->closed || ep->drained.run) return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already");
+    if (ep->closing) return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already");
 
+    ep->closing = true;
     ep->closed = op && op->done ? op->done : nobody;
-    ep->closed_arg = op ? op->arg : NULL;
-    if (op && op->deadline_ms) ep->close_ns = op->deadline_ms * UINT64_C(1000000);
+    ep->arg = op ? op->arg : NULL;
+    uint64_t most = op && op->deadline_ms ? op->deadline_ms * UINT64_C(1000000) : close_ns(ep);
+    ep->close_at = weft__now(ep->worker->reactor) + most;
     if (mode == WEFT_CLOSE_ABORT || (list_empty(&ep->requests) && ep->core.fsm.state < EP_READY)) {
         weft__ep_abort(ep);
         return WEFT_IN_PROGRESS;
@@ -387,6 +431,7 @@ weft_worker_t *weft_ep_worker(const weft_ep_t *ep) {
 }
 
 void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *), void *arg) {
+    if (ep->closing) return; /* none is told any more */
     ep->on_error = on_error;
     ep->arg = arg;
 }

@@ -25,58 +25,72 @@ struct ep_ops {
 };
 extern const struct ep_ops weft__ep_ops_wait, weft__ep_ops_ready, weft__ep_ops_refuse;
 
-/* Notices to the user, in this order. */
+/* Notices to the user, in this order. DRAINED is our own: no request is left, and a close goes on. */
 enum {
     NOTICE_ENDPOINT = 1,
     NOTICE_READY = 2,
     NOTICE_DATA = 4,
     NOTICE_ERROR = 8,
     NOTICE_CLOSED = 16,
-    NOTICE_ALL = 31
+    NOTICE_ALL = 31,
+    NOTICE_DRAINED = 32
 };
 
+/* What an endpoint needs until the program was told of it: who is told, and where it dials, since a link may need another try. */
+struct ep_start {
+    void (*told)(weft_ep_t *, void *); /* on_ready, or on_endpoint */
+    void *arg;
+    size_t dial_len; /* 0: a URI, or nothing */
+    char dial[];
+};
+
+/* There may be thousands: what only beginning and end need is kept elsewhere, or shares its place. */
 struct weft_ep {
     struct ep_core core;
     const struct ep_ops *ops;
     struct link *link; /* NULL: lost */
     struct weft_worker *worker;
-    uint32_t id;          /* our half, for the wire */
-    uint32_t listener;    /* what the peer calls the listener it wants; 0: the worker */
-    uint32_t notices;     /* due to the user */
-    weft_status_t status; /* why it was lost; what sends are refused with */
+    uint32_t id;      /* our half, for the wire */
+    uint8_t notices;  /* due to the user; then it stands in worker->due */
+    bool closing;     /* somebody asked for its end */
+    bool draining;    /* which comes when no request is left */
+    uint8_t rma_slow; /* 1: something stands between an operation and its transport */
+    /* So far the cache line that messages touch. */
 
     int64_t credit;      /* bytes of unexpected tagged messages that the peer still takes */
     int64_t credit_held; /* put aside while sends wait for credit, so that all wait */
     uint64_t credit_due; /* consumed here and not yet given back */
     uint64_t credit_out; /* unexpected bytes of the peer that stand here */
 
-    struct ep_rma *rma;        /* keys, fences; NULL: it never had a key */
-    uint32_t rma_slow;         /* 1: something stands between an operation and its transport */
-    weft_status_t rma_refused; /* of what the peer posted: its next flush is told */
-    struct stream *stream;  /* NULL until one is used */
+    struct ep_rma *rma;     /* keys, fences; NULL: it never had a key; below the worker */
+    struct stream *stream;  /* NULL until one is used; below the worker */
     uint32_t stream_window; /* the peer's, for what we send on it */
+    weft_status_t status;   /* why it was lost; what sends are refused with */
+    weft_status_t close_status;
+    weft_status_t rma_refused; /* of what the peer posted: its next flush is told */
 
     struct list of_link, of_worker;
-    struct list requests;     /* all, in the order accepted */
-    struct list queue;        /* those that wait for READY */
-    struct list credit_queue; /* those that wait for credit */
+    struct list requests;         /* all, in the order accepted */
+    union {                       /* never both */
+        struct list queue;        /* those that wait for READY */
+        struct list credit_queue; /* those that wait for credit */
+    };
 
-    void (*on_ready)(weft_ep_t *, void *);
-    void (*on_endpoint)(weft_ep_t *, void *);
-    void (*on_error)(weft_ep_t *, weft_status_t, void *);
-    void *arg, *endpoint_arg, *user;
-    struct job notify, drained;
-    struct timer timer; /* connect, then close */
-    weft_done_fn closed;
-    void *closed_arg;
-    weft_status_t close_status;
-    uint64_t close_ns; /* a close in good order may take so long */
-    uint64_t close_at; /* until then; 0: nobody asked for it */
-    void *dial;        /* the address or URI, below the endpoint, until it is READY: a link may need another try */
-    size_t dial_len;   /* 0: a URI */
+    union {
+        void (*on_error)(weft_ep_t *, weft_status_t, void *);
+        weft_done_fn closed; /* while closing */
+    };
+    void *arg, *user;
+    struct timer timer;     /* connect, then close */
+    uint64_t close_at;      /* a close in good order may take until then */
+    struct ep_start *start; /* the last word: the slab's, once it is buried */
 };
 
 weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p);
+/* For one that nobody knows of. */
+void weft__ep_forget(struct weft_ep *ep);
+/* What is due to the users of all. */
+void weft__eps_tell(struct weft_worker *worker);
 /* Events from the link. */
 void weft__ep_link_up(struct weft_ep *ep);
 void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status);

@@ -143,9 +143,8 @@ static const struct request_kind all_kind = {.name = "worker flush", .release = 
 
 /* One that is lost is its status; one that closes is on its way out. */
 static void flush_each(weft_worker_t *worker, const weft_op_t *how, struct all_flush *all) {
-    for (struct list *n = worker->endpoints.next; n != &worker->endpoints; n = n->next) {
-        weft_ep_t *ep = list_of(n, weft_ep_t, of_worker);
-        if (ep->drained.run || ep->core.fsm.state == EP_CLOSED) continue;
+    for (weft_ep_t *ep = weft__ep_next(worker, NULL); ep; ep = weft__ep_next(worker, ep)) {
+        if (ep->draining || ep->core.fsm.state == EP_CLOSED) continue;
         weft_status_t st = ep->ops->flush(ep, how);
         if (st == WEFT_IN_PROGRESS) {
             list_of(ep->requests.prev, struct weft_request, of_ep)->group = all;

@@ -145,7 +145,11 @@ static void end(struct link *link) {
     weft__timer_stop(link->worker->reactor, &link->linger);
     weft__job_drop(link->worker->reactor, &link->broken);
     weft__worker_link_gone(link->worker);
-    weft__bury(link->worker->reactor, link);
+    talloc_free(link->uri);
+    talloc_free(link->why);
+    link->uri = NULL;
+    link->why = NULL;
+    weft__slab_bury(&link->worker->link_slab, link);
 }
 
 static void start_greeting(struct link *link) {
@@ -202,7 +206,7 @@ static void linger_over(struct timer *timer) {
 }
 
 static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, struct link **link_p) {
-    struct link *link = weft__new(worker->reactor, struct link);
+    struct link *link = weft__slab_take(&worker->link_slab);
     if (!link) return WEFT_ERR_NO_MEMORY;
     link->worker = worker;
     link->iface = lane->iface;
@@ -223,7 +227,7 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
 
     weft_status_t st = weft__timer_start(worker->reactor, &link->greeting, UINT64_MAX);
     if (st < 0) {
-        talloc_free(link);
+        weft__slab_put(&worker->link_slab, link);
         return st;
     }
     weft__timer_stop(worker->reactor, &link->greeting);
@@ -261,8 +265,8 @@ weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uin
     }
     link->peer = peer;
     link->flags = uri ? WIRE_HELLO_EXTRA : 0;
-    link->uri = talloc_steal(link, own_uri);
-    link->why = talloc_steal(link, own_why);
+    link->uri = own_uri;
+    link->why = own_why;
     step(link, LINK_EV_DIAL);
     *link_p = link;
     return WEFT_OK;

@@ -25,22 +25,23 @@ struct link {
     uint32_t n_lanes;
     struct protocol_limits limits; /* of its transport */
     struct iface *iface;
-    struct list of_worker;  /* in worker->links */
-    struct list endpoints;  /* those that share it */
-    struct list backlog;    /* requests that wait for the lane, in order */
-    struct pending pending; /* our place in the lane's queue */
-    struct timer greeting;  /* until the peer's hello is due */
-    struct timer linger;    /* until an unused link is closed */
-    struct job broken;      /* a control message could not be kept */
-    uint16_t flags;         /* of the dialer's hello */
-    uint64_t peer;          /* worker id; 0: not known yet */
-    uint32_t listener;      /* accepted: the listener it came to. Dialed: what the peer calls that */
+    struct list of_worker;   /* in worker->links */
+    struct list endpoints;   /* those that share it */
+    struct list backlog;     /* requests that wait for the lane, in order */
+    struct pending pending;  /* our place in the lane's queue */
+    struct timer greeting;   /* until the peer's hello is due */
+    struct timer linger;     /* until an unused link is closed */
+    struct job broken;       /* a control message could not be kept */
+    uint16_t flags;          /* of the dialer's hello */
+    uint64_t peer;           /* worker id; 0: not known yet */
+    uint32_t listener;       /* accepted: the listener it came to. Dialed: what the peer calls that */
     struct list rma_wait;    /* requests that wait until others were answered */
     uint32_t rma_unanswered; /* of ours: gets, fetching atomics, remote completions */
     uint32_t rma_served;     /* of the peer's: answers that wait for the lane */
     uint32_t n_keys;         /* of the peer's regions, open natively */
     weft_status_t status; /* why it was lost */
-    char *uri, *why;      /* below the link */
+    char *why;            /* dialed: the reasons for this transport */
+    char *uri;            /* … and where; the last word: the slab's, once the link is buried */
 };
 
 /* The link to that peer over that iface, or by that URI, if there is one that an endpoint may join. */

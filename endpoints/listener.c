@@ -79,10 +79,13 @@ weft_status_t weft__ep_admit(struct link *link, uint32_t id) {
                : WEFT_ERR_REFUSED;
 }
 
-void weft__ep_adopt(struct weft_ep *ep, uint32_t id) {
-    struct weft_listener *listener = id ? weft__idmap_find(&ep->worker->listeners, id) : NULL;
-    ep->on_endpoint = listener ? listener->params.on_endpoint : ep->worker->on_endpoint;
-    ep->endpoint_arg = listener ? listener->params.arg : ep->worker->arg;
-    ep->on_error = listener ? listener->params.on_error : ep->worker->on_error;
-    ep->arg = ep->endpoint_arg;
+weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t id) {
+    struct weft_worker *worker = ep->worker;
+    struct weft_listener *listener = id ? weft__idmap_find(&worker->listeners, id) : NULL;
+    ep->start = weft__new(worker, struct ep_start);
+    if (!ep->start) return WEFT_ERR_NO_MEMORY;
+    ep->start->told = listener ? listener->params.on_endpoint : worker->on_endpoint;
+    ep->on_error = listener ? listener->params.on_error : worker->on_error;
+    ep->start->arg = ep->arg = listener ? listener->params.arg : worker->arg;
+    return WEFT_OK;
 }

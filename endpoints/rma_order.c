@@ -4,7 +4,7 @@
 
 struct ep_rma *weft__ep_rma(struct weft_ep *ep) {
     if (ep->rma) return ep->rma;
-    struct ep_rma *rma = weft__new(ep, struct ep_rma);
+    struct ep_rma *rma = weft__new(ep->worker, struct ep_rma);
     if (!rma) return NULL;
     list_init(&rma->keys);
     list_init(&rma->queue);
@@ -194,9 +194,7 @@ weft_status_t weft_ep_fence(weft_ep_t *ep) {
 weft_status_t weft_worker_fence(weft_worker_t *worker) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
     weft_status_t st = weft__worker_check(worker);
-    for (struct list *n = worker->endpoints.next; st == WEFT_OK && n != &worker->endpoints; n = n->next) {
-        weft_ep_t *ep = list_of(n, weft_ep_t, of_worker);
+    for (weft_ep_t *ep = weft__ep_next(worker, NULL); st == WEFT_OK && ep; ep = weft__ep_next(worker, ep))
         if (ep->ops != &weft__ep_ops_refuse) st = weft_ep_fence(ep);
-    }
     return st;
 }

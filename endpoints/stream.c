@@ -5,13 +5,14 @@
 
 #include "layout.h"
 #include "posted.h"
+#include "worker.h"
 
 enum { STREAM_PIECE = 64 << 10 }; /* of a large send: the receiver's cache still has it when it is copied on */
 
 struct stream *weft__stream_of(struct weft_ep *ep) {
     struct stream *s = ep->stream;
     if (s) return s;
-    s = weft__new(ep, struct stream);
+    s = weft__new(ep->worker, struct stream);
     if (!s) return NULL;
     s->ep = ep;
     s->room = ep->stream_window;

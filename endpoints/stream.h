@@ -9,7 +9,7 @@
 
 #include "ep.h"
 
-/* Below its endpoint, from the first use on. */
+/* Its endpoint's, from the first use on. */
 struct stream {
     struct weft_ep *ep;
 

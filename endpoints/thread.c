@@ -102,11 +102,7 @@ static void deliver_am(struct worker_thread *t, struct held_am *held) {
 
 static void tell_endpoints(struct weft_worker *worker, uint32_t notices) {
     worker->tellable = notices;
-    for (struct list *n = worker->endpoints.next, *next; n != &worker->endpoints; n = next) {
-        next = n->next;
-        struct weft_ep *ep = list_of(n, struct weft_ep, of_worker);
-        if (ep->notices & notices) weft__ep_tell(ep);
-    }
+    weft__eps_tell(worker);
 }
 
 /* New endpoints, their messages, what was completed, and the bad news last. */

@@ -71,13 +71,18 @@ static void bound_step(struct weft_worker *worker) {
     (void)weft__timer_start(worker->reactor, &worker->close_timer, weft__now(worker->reactor) + ms * 1000000);
 }
 
-static void close_endpoints(struct weft_worker *worker) {
-    weft__listeners_close(worker);
-    bound_step(worker);
-    for (struct list *n = worker->endpoints.next, *next; n != &worker->endpoints; n = next) {
+static void abort_all(struct list *endpoints) {
+    for (struct list *n = endpoints->next, *next; n != endpoints; n = next) {
         next = n->next;
         weft__ep_abort(list_of(n, struct weft_ep, of_worker));
     }
+}
+
+static void close_endpoints(struct weft_worker *worker) {
+    weft__listeners_close(worker);
+    bound_step(worker);
+    abort_all(&worker->due);
+    abort_all(&worker->endpoints);
     settle_later(worker);
 }
 
@@ -120,6 +125,9 @@ static void end(struct weft_worker *worker) {
     weft__thread_end(worker);
     weft__timer_stop(worker->reactor, &worker->close_timer);
     weft__job_drop(worker->reactor, &worker->step);
+    weft__job_drop(worker->reactor, &worker->notify);
+    weft__slab_end(&worker->ep_slab);
+    weft__slab_end(&worker->link_slab);
     drop_messages(&worker->match.unexpected);
     drop_messages(&worker->match.taken);
     for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
@@ -166,7 +174,8 @@ static void settle(struct job *job) {
         break;
     case WORKER_ENDPOINTS:
         end_receives(worker);
-        if (list_empty(&worker->endpoints)) fsm_step(&worker->core.fsm, WORKER_EV_ENDPOINTS_GONE);
+        if (list_empty(&worker->endpoints) && list_empty(&worker->due))
+            fsm_step(&worker->core.fsm, WORKER_EV_ENDPOINTS_GONE);
         break;
     case WORKER_LINKS:
         if (worker->n_lanes == 0) weft__memory_close(worker);
@@ -230,6 +239,10 @@ static void complete(struct job *job) {
     weft__requests_complete(list_of(job, struct weft_worker, complete));
 }
 
+static void notify(struct job *job) {
+    weft__eps_tell(list_of(job, struct weft_worker, notify));
+}
+
 static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *context,
                  const weft_worker_params_t *params) {
     worker->reactor = r;
@@ -245,6 +258,10 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     worker->step.run = settle;
     worker->close_timer.fire = close_due;
     list_init(&worker->endpoints);
+    list_init(&worker->due);
+    worker->notify.run = notify;
+    weft__slab_init(&worker->ep_slab, r, worker, sizeof(struct weft_ep), "endpoints");
+    weft__slab_init(&worker->link_slab, r, worker, sizeof(struct link), "links");
     list_init(&worker->links);
     list_init(&worker->listening);
     list_init(&worker->guests);

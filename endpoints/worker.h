@@ -2,6 +2,7 @@
 #ifndef WEFT_ENDPOINTS_WORKER_H
 #define WEFT_ENDPOINTS_WORKER_H
 
+#include <reactor/slab.h>
 #include <weft/am.h>
 
 #include "ep.h"
@@ -36,7 +37,11 @@ struct weft_worker {
     struct am_handler am[AM_ID_END];
 
     struct idmap eps, requests, listeners;
-    struct list endpoints, links, listening, guests;
+    struct list endpoints, due; /* those to whose users nothing is due, and the others */
+    uint32_t n_due;
+    struct job notify;
+    struct slab ep_slab, link_slab;
+    struct list links, listening, guests;
     struct match match;
     struct memory memory;
 
@@ -95,6 +100,13 @@ void *weft__worker_attached(weft_worker_t *worker, const void *key);
 struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len);
 
 /* ---- within the room */
+
+/* Of all its endpoints the one after `ep`, or the first; NULL at the end. */
+static inline struct weft_ep *weft__ep_next(const struct weft_worker *worker, const struct weft_ep *ep) {
+    const struct list *n = ep ? ep->of_worker.next : worker->due.next;
+    if (n == &worker->due) n = worker->endpoints.next;
+    return n == &worker->endpoints ? NULL : list_of(n, struct weft_ep, of_worker);
+}
 
 /* The first question of every public call. */
 static inline weft_status_t weft__worker_check(const weft_worker_t *worker) {

@@ -1,0 +1,79 @@
+#include "slab.h"
+
+#include <string.h>
+
+/* Under a sanitizer each object is a block of its own, so that a late use of one is seen. */
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+enum { BLOCK = 0, LINE = 64 };
+#else
+enum { BLOCK = 8 * 1024, LINE = 64 };
+#endif
+
+/* In the last word of an object, so that a dead one stays what it was but for that. */
+struct slab_object {
+    struct slab_object *next;
+};
+
+static void push(const struct slab *slab, struct slab_object **list, void *object) {
+    struct slab_object *o = (struct slab_object *)(void *)((char *)object + slab->size - sizeof *o);
+    o->next = *list;
+    *list = o;
+}
+
+static void *pop(const struct slab *slab, struct slab_object **list) {
+    struct slab_object *o = *list;
+    if (!o) return NULL;
+    *list = o->next;
+    return (char *)(o + 1) - slab->size;
+}
+
+/* No callback is under way between two jobs. */
+static void sweep(struct job *job) {
+    struct slab *slab = (struct slab *)((char *)job - offsetof(struct slab, sweep));
+    void *object;
+    while ((object = pop(slab, &slab->dead)) != NULL) weft__slab_put(slab, object);
+}
+
+void weft__slab_init(struct slab *slab, struct reactor *r, const void *parent, size_t size, const char *name) {
+    size = (size + 15) & ~(size_t)15;
+    *slab = (struct slab){.name = name, .size = size, .parent = parent, .reactor = r, .sweep.run = sweep};
+}
+
+/* The one asked for is the first of the block. */
+static void *grow(struct slab *slab) {
+    size_t n = BLOCK / slab->size;
+    if (n == 0) n = 1;
+    char *block = weft__alloc(slab->parent, n * slab->size + (BLOCK ? LINE : 0), slab->name);
+    if (!block) return NULL;
+    if (BLOCK) block += -(uintptr_t)block % LINE;
+    while (--n > 0) push(slab, &slab->free, block + n * slab->size);
+    return block;
+}
+
+void *weft__slab_take(struct slab *slab) {
+    void *object = pop(slab, &slab->free);
+    return object ? memset(object, 0, slab->size) : grow(slab);
+}
+
+void weft__slab_put(struct slab *slab, void *object) {
+    if (BLOCK == 0)
+        talloc_free(object);
+    else
+        push(slab, &slab->free, object);
+}
+
+void weft__slab_bury(struct slab *slab, void *object) {
+    if (BLOCK == 0) {
+        weft__bury(slab->reactor, object);
+        return;
+    }
+    push(slab, &slab->dead, object);
+    weft__job_post(slab->reactor, &slab->sweep);
+}
+
+void weft__slab_end(struct slab *slab) {
+    weft__job_drop(slab->reactor, &slab->sweep);
+}
