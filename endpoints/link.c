@@ -61,6 +61,16 @@ void weft__link_submit_all(struct link *link, struct list *queue) {
     push(link);
 }
 
+void weft__link_submit_first(struct link *link, struct list *queue) {
+    while (!list_empty(queue)) {
+        struct list *node = queue->prev;
+        list_remove(node);
+        list_of(node, struct weft_request, queued)->queue = &link->backlog;
+        list_prepend(&link->backlog, node);
+    }
+    push(link);
+}
+
 /* ---- control messages */
 
 static size_t pack_control(void *to, void *arg) {

@@ -62,6 +62,8 @@ void weft__link_control(struct link *link, const struct wire_message *m);
 void weft__link_submit(struct link *link, struct weft_request *req);
 /* Requests that waited for the endpoint go the same way, in their order. */
 void weft__link_submit_all(struct link *link, struct list *queue);
+/* Requests that waited for something else are older than what waits for the lane now. */
+void weft__link_submit_first(struct link *link, struct list *queue);
 
 /* The link whose peer speaks. NULL when the lane has none, or it is being closed and nobody listens; and before the
  * greeting, when all but a hello is a violation. */

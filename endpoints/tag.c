@@ -176,7 +176,7 @@ void weft__on_credit(struct lane *lane, const void *data, size_t len) {
     }
     ep->credit = have + (int64_t)credit.bytes;
     ep->credit_held = 0;
-    weft__link_submit_all(ep->link, &ep->credit_queue);
+    weft__link_submit_first(ep->link, &ep->credit_queue);
 }
 
 /* ---- in: credit */

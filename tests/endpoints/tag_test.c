@@ -185,3 +185,28 @@ TEST_EACH(a_send_that_nobody_receives_can_be_cancelled) {
     CHECK_EQ(t.errors + t.back_errors, 0);
     two_down(&t);
 }
+
+/* Those that wait for credit are older than those that wait for the lane. */
+TEST_EACH(credit_that_comes_while_the_lane_is_full_keeps_the_order) {
+    enum { BEFORE = 200, ALL = 260 };
+    static weft_tag_info_t info[ALL];
+    static struct tally got[ALL];
+    static char big[8000];
+    weft_setting_t quota = {"tag.unexpected_bytes", "4096"};
+    struct two t;
+    memset(got, 0, sizeof got);
+    two_workers(&t, transport, &quota, 1);
+    two_dial(&t);
+    UNTIL(&t, t.ready && t.back);
+    for (uint64_t i = 0; i < BEFORE; i++) CHECK(weft_tag_send(t.ep, i, &(weft_iov_t){big, 8}, 1, NULL) >= 0);
+    for (int i = 0; i < 3000; i++)
+        CHECK(weft_am_send(t.ep, 9, NULL, 0, &(weft_iov_t){big, sizeof big}, 1, NULL) >= 0);
+    for (uint64_t i = BEFORE; i < ALL; i++) CHECK(weft_tag_send(t.ep, i, &(weft_iov_t){big, 8}, 1, NULL) >= 0);
+    for (int i = 0; i < ALL; i++)
+        got[i].calls = weft_tag_recv(two_b(&t), 0, 0, &(weft_iov_t){big, 8}, 1, &info[i], OP(&got[i])) == WEFT_OK;
+    for (int i = 0; i < ALL; i++) {
+        UNTIL(&t, got[i].calls == 1);
+        CHECK_EQ(info[i].tag, i);
+    }
+    two_down(&t);
+}
