@@ -7,8 +7,6 @@
 #include "posted.h"
 #include "worker.h"
 
-enum { STREAM_PIECE = 64 << 10 }; /* of a large send: the receiver's cache still has it when it is copied on */
-
 struct stream *weft__stream_of(struct weft_ep *ep) {
     struct stream *s = ep->stream;
     if (s) return s;
@@ -66,11 +64,11 @@ static weft_status_t count_sent(struct weft_ep *ep, size_t n) {
 /* What fits into one message is copied, so that it is done at once; of what does not, pieces are lent. */
 static weft_status_t send_piece(struct stream *s, struct weft_request *req) {
     uint64_t word = wire_stream_word(s->ep->core.peer);
-    size_t most = s->room < STREAM_PIECE ? s->room : STREAM_PIECE, before = req->offset;
+    size_t before = req->offset;
     const struct iface_attr *attr = &s->ep->link->iface->attr;
     weft_status_t st = req->len <= attr->max_bcopy - sizeof word
-                           ? weft__send_piece_copied(req, WIRE_STREAM, &word, sizeof word, most)
-                           : weft__send_piece(req, WIRE_STREAM, &word, sizeof word, most);
+                           ? weft__send_piece_copied(req, WIRE_STREAM, &word, sizeof word, s->room)
+                           : weft__send_piece(req, WIRE_STREAM, &word, sizeof word, s->room);
     if (st == WEFT_OK || st == WEFT_IN_PROGRESS) count_sent(s->ep, req->offset - before);
     return st;
 }
