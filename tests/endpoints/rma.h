@@ -24,7 +24,7 @@ static inline weft_rkey_t *rma_key(struct rma *r, weft_mem_t *mem) {
 
 static inline void rma_up(struct rma *r, const char *transport, bool messages, size_t len, unsigned rights,
                           const weft_setting_t *more, size_t n_more) {
-    weft_setting_t settings[8] = {{"close.timeout", "200ms"}, {"rma.max_keys", messages ? "0" : "1024"}};
+    weft_setting_t settings[8] = {{"close.timeout", "4ms"}, {"rma.max_keys", messages ? "0" : "1024"}};
     memset(r, 0, sizeof *r);
     for (size_t i = 0; i < n_more; i++) settings[2 + i] = more[i];
     two_workers(&r->t, transport, settings, 2 + n_more);
