@@ -294,6 +294,34 @@ TEST(the_owner_may_die_after_it_granted) {
     }
 }
 
+/* The owner's number is given to another process: not a byte of that is written, and what is read there is not believed. */
+TEST(a_process_that_only_has_the_owners_pid_is_not_touched) {
+    struct peer peer;
+    prepare(SHM_WAY_VM, WEFT_MEM_ALL);
+    fflush(stdout);
+    pid_t bystander = fork();
+    if (bystander == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) pause();
+    }
+    peer_open(&peer, granting_owner, NULL);
+    struct lane_key *key = ask(&peer.p);
+    CHECK(pair_until(&peer.p, key->status == WEFT_OK && board->stage == 1));
+    kill(peer.pid, SIGKILL);
+    waitpid(peer.pid, NULL, 0);
+    ((struct shm_lane *)peer.p.a.lane)->pid = bystander;
+    uint64_t word = ~(uint64_t)0;
+    struct rma_piece piece = {&word, 8, 0, 1, NULL};
+    const struct lane_ops *ops = peer.p.a.lane->ops;
+    CHECK_EQ(ops->put_short(peer.p.a.lane, &word, 8, target_at(&target, 8), key), WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(ops->put_zcopy(peer.p.a.lane, &piece, 1, target_at(&target, 8), key, NULL), WEFT_ERR_PEER_FAILED);
+    CHECK(target_is_as_it_should(&target));
+    CHECK_EQ(ops->get_zcopy(peer.p.a.lane, &piece, 1, target_at(&target, 8), key, NULL), WEFT_ERR_PEER_FAILED);
+    kill(bystander, SIGKILL);
+    waitpid(bystander, NULL, 0);
+    key_ends(&peer, key);
+}
+
 TEST(the_owner_may_die_while_it_revokes) {
     struct peer peer;
     prepare(SHM_WAY_MAP, WEFT_MEM_ALL);

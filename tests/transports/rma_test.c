@@ -213,7 +213,8 @@ static void what_is_too_big_is_refused(const struct subject *s) {
     const struct iface_attr *attr = &w.p.iface_a->attr;
     struct lane *lane = w.p.a.lane;
     struct counted c = counted();
-    struct rma_piece wraps[2] = {{source, SIZE_MAX / 2, 0, 3, NULL}, {source, 1, 1, 1, NULL}};
+    struct rma_piece wraps[2] = {{source, 1, 0, 1, NULL}, {source, SIZE_MAX, 0, 1, NULL}};
+    struct rma_piece product = {source, (size_t)1 << 61, 0, 8, NULL};
     struct rma_piece sum[2] = {{source, 1 << 20, 0, 1, NULL}, {source, 1, 0, 1, NULL}}, many[64];
     for (int i = 0; i < 64; i++) many[i] = (struct rma_piece){source, 0, 0, 1, NULL};
     uint64_t at = target_at(&w.t, 0);
@@ -223,7 +224,7 @@ static void what_is_too_big_is_refused(const struct subject *s) {
     CHECK_EQ(get(&w, BCOPY, sink, attr->max_get_bcopy + 1, 0), WEFT_ERR_TOO_BIG);
     CHECK_EQ(get(&w, ZCOPY, sink, attr->max_get_zcopy + 1, 0), WEFT_ERR_TOO_BIG);
     CHECK_EQ(lane->ops->put_zcopy(lane, wraps, 2, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
-    CHECK_EQ(lane->ops->get_zcopy(lane, wraps, 1, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
+    CHECK_EQ(lane->ops->get_zcopy(lane, &product, 1, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
     CHECK_EQ(lane->ops->put_zcopy(lane, sum, 2, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
     CHECK_EQ(lane->ops->put_zcopy(lane, many, attr->max_iov + 1, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
     CHECK_EQ(lane->ops->put_zcopy(lane, many, attr->max_iov, at, w.key, &c.completion), WEFT_OK);
