@@ -16,6 +16,10 @@ COPTS = [
 }) + select({
     "//:with_cuda": ["-DWEFT_HAVE_CUDA"],
     "//conditions:default": [],
+}) + select({
+    "//:threads_single": ["-DWEFT_THREADS_FIXED=WEFT_THREAD_SINGLE"],
+    "//:threads_serialized": ["-DWEFT_THREADS_FIXED=WEFT_THREAD_SERIALIZED"],
+    "//conditions:default": [],
 })
 
 # In order: a room may use those before it.

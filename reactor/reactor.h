@@ -69,11 +69,17 @@ static inline pthread_t weft__this_thread(void) {
     return pthread_self();
 #endif
 }
+static inline bool weft__gate_is_own_thread(const struct reactor_gate *gate) {
+#ifdef WEFT_THREADS_FIXED
+    return true; /* the program sees to it: a build without questions (//:threads) */
+#else
+    return atomic_load_explicit(&gate->owner, memory_order_relaxed) == weft__this_thread();
+#endif
+}
 /* True for the owner's thread in the owner's process: every public call asks this first, and mostly no more. */
 static inline bool weft__reactor_mine(const struct reactor *r) {
     const struct reactor_gate *gate = (const struct reactor_gate *)r;
-    return atomic_load_explicit(&gate->owner, memory_order_relaxed) == weft__this_thread() &&
-           *gate->fork_mark == gate->fork_generation;
+    return weft__gate_is_own_thread(gate) && *gate->fork_mark == gate->fork_generation;
 }
 weft_status_t weft__reactor_check_other(const struct reactor *r);
 weft_status_t weft__reactor_enter_other(const struct reactor *r);
@@ -118,9 +124,9 @@ static inline bool weft__timer_running(const struct timer *timer) {
     return timer->slot != 0;
 }
 
-uint64_t weft__now(struct reactor *r);    /* ns, monotonic; read afresh */
+uint64_t weft__now(struct reactor *r);               /* ns, monotonic; read afresh */
 bool weft__reactor_virtual(const struct reactor *r); /* its time is a simulation's */
-uint64_t weft__random(struct reactor *r); /* seeded in simulations, else from the kernel */
+uint64_t weft__random(struct reactor *r);            /* seeded in simulations, else from the kernel */
 
 /* ---- file descriptors ---------------------------------------------------------------------------------- */
 

@@ -12,6 +12,8 @@ struct ev_loop;
 typedef struct weft_worker weft_worker_t;
 typedef struct weft_ep weft_ep_t;
 
+/* A library built with --@weft//:threads=single or =serialized has that mode only (others are UNSUPPORTED), and does not
+ * notice a call from a wrong thread. */
 typedef enum weft_thread_mode {
     WEFT_THREAD_SINGLE,     /* all calls from the thread that made the worker */
     WEFT_THREAD_SERIALIZED, /* from any thread, never two at once: the program sees to it */
