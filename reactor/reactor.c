@@ -102,8 +102,13 @@ void weft__reactor_thread_mode(struct reactor *r, weft_thread_mode_t mode) {
     r->thread_mode = mode;
 }
 
+static void forget(struct reactor *r) {
+    forget_trace(r);
+    memory_forget(&r->count);
+}
+
 void weft__reactor_give(struct reactor *r, pthread_t owner) {
-    if (!pthread_equal(owner, pthread_self())) forget_trace(r);
+    if (!pthread_equal(owner, pthread_self())) forget(r);
     atomic_store_explicit(&r->gate.owner, owner, memory_order_relaxed);
 }
 
