@@ -8,6 +8,8 @@
 #include "stream.h"
 #include "thread.h"
 
+enum { MUST_BE_WHOLE = WEFT_AM_EAGER | WEFT_AM_NO_REPLY };
+
 /* ---- out */
 
 static inline weft_status_t sent(struct weft_ep *ep) {
@@ -16,10 +18,15 @@ static inline weft_status_t sent(struct weft_ep *ep) {
     return WEFT_OK;
 }
 
-static struct message am_message(const struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+/* The peer's half of the endpoint, or nobody. */
+static uint32_t reply_to(const struct weft_ep *ep, uint32_t flags) {
+    return flags & WEFT_AM_NO_REPLY ? 0 : ep->core.peer;
+}
+
+static struct message am_message(uint32_t to, unsigned id, const void *header, size_t header_len,
                                  const weft_iov_t *iov, size_t n_iov, size_t len) {
     return (struct message){.id = WIRE_AM,
-                            .word = wire_am_word(ep->core.peer, header_len, id),
+                            .word = wire_am_word(to, header_len, id),
                             .header = header,
                             .header_len = header_len,
                             .iov = iov,
@@ -36,7 +43,8 @@ static weft_status_t advance_am(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     struct lane *lane = ep->link->lane;
     if (req->peer_id) return weft__advance_pieces(req);
-    struct message m = am_message(ep, req->am_id, req->header, req->header_len, req->iov, req->n_iov, req->len);
+    struct message m = am_message(reply_to(ep, req->flags), req->am_id, req->header, req->header_len, req->iov,
+                                  req->n_iov, req->len);
     weft_status_t st;
     enum protocol protocol = weft__protocol(ep->link, &m, req->flags);
     switch (req->layout ? weft__layout_protocol(protocol) : protocol) {
@@ -47,7 +55,7 @@ static weft_status_t advance_am(struct weft_request *req) {
         if (st == WEFT_IN_PROGRESS) weft__request_lend(req);
         break;
     default:
-        if (req->flags & WEFT_AM_EAGER) return too_big(req->len);
+        if (req->flags & MUST_BE_WHOLE) return too_big(req->len);
         st = weft__request_name(req);
         if (st == WEFT_OK) st = weft__send_offer(req, lane);
         if (st == WEFT_OK) {
@@ -61,6 +69,7 @@ static weft_status_t advance_am(struct weft_request *req) {
 
 const struct request_kind weft__am_offer_kind = {
     .name = "am_send",
+    .message = true,
     .advance = advance_am,
     .returned = weft__pieces_returned,
     .withdraw = weft__withdraw_offer,
@@ -91,8 +100,15 @@ static weft_status_t am_request(struct weft_ep *ep, unsigned id, const void *hea
     return WEFT_OK;
 }
 
+static weft_status_t am_send_general(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                                     const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+
+/* The peer's half is not there yet. Who wants no reply waits for the connection only. */
 static weft_status_t am_send_wait(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
                                   const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    bool up = ep->link && ep->link->core.fsm.state == LINK_UP && list_empty(&ep->queue);
+    if (op && op->flags & WEFT_AM_NO_REPLY && up)
+        return am_send_general(ep, id, header, header_len, iov, n_iov, op);
     struct weft_request *req;
     weft_status_t st = am_request(ep, id, header, header_len, iov, n_iov, op, &req);
     if (st < 0) return st;
@@ -114,10 +130,11 @@ static __attribute__((noinline)) weft_status_t am_send_general(struct weft_ep *e
                                                                size_t n_iov, const weft_op_t *op) {
     if (op && op->layout) return am_submit(ep, id, header, header_len, iov, n_iov, op);
     struct link *link = ep->link;
-    struct message m = am_message(ep, id, header, header_len, iov, n_iov, weft__iov_len(iov, n_iov));
     uint32_t flags = op ? op->flags : 0;
+    size_t len = weft__iov_len(iov, n_iov);
+    struct message m = am_message(reply_to(ep, flags), id, header, header_len, iov, n_iov, len);
     enum protocol protocol = weft__protocol(link, &m, flags);
-    if (protocol == PROTOCOL_OFFER && flags & WEFT_AM_EAGER) return too_big(m.len);
+    if (protocol == PROTOCOL_OFFER && flags & MUST_BE_WHOLE) return too_big(m.len);
     if (protocol == PROTOCOL_COPY) {
         weft_status_t st = weft__send_copy(link, link->tx, &m);
         if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep);
@@ -183,14 +200,14 @@ weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_
 
 /* ---- in */
 
-static inline void handle(const struct am_handler *handler, struct weft_ep *ep, weft_am_t *am) {
-    struct counters *count = ep->worker->count;
+static inline void handle(const struct am_handler *handler, const struct am_arrival *arrival, weft_am_t *am) {
+    struct counters *count = arrival->worker->count;
     if (__builtin_expect(!handler->fn, 0)) {
         count->am_dropped++;
         return;
     }
     count->am_received++;
-    handler->fn(ep, am, handler->arg);
+    handler->fn(arrival->ep, am, handler->arg);
 }
 
 static inline const struct am_handler *handler_of(const struct weft_worker *worker, unsigned id) {
@@ -200,11 +217,26 @@ static inline const struct am_handler *handler_of(const struct weft_worker *work
 
 void weft__am_handle(struct am_arrival *arrival, const struct am_handler *handler, weft_am_t *am) {
     struct weft_ep *ep = arrival->ep;
-    struct link *link = ep->link;
+    struct link *link = ep ? ep->link : NULL;
     am->internal = arrival;
-    handle(handler, ep, am);
+    handle(handler, arrival, am);
     if (arrival->offer && !arrival->taken && link && ep->link == link)
         weft__refuse_offer(link, arrival->offer->request, WEFT_OK);
+}
+
+/* From a peer that wants no reply. It has no endpoint that could fail, and rooms below ours cannot do without one. */
+static struct link *heard_alone(struct lane *lane, unsigned id) {
+    struct link *link = weft__link_of(lane, "active message before hello");
+    if (!link || id <= WEFT_AM_ID_MAX) return link;
+    weft__link_violation(link, "active message without an endpoint");
+    return NULL;
+}
+
+static __attribute__((noinline)) void bad_length(struct link *link, struct weft_ep *ep) {
+    if (ep)
+        weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "active message");
+    else
+        weft__link_violation(link, "active message");
 }
 
 void weft__on_am(struct lane *lane, const void *data, size_t len) {
@@ -214,27 +246,35 @@ void weft__on_am(struct lane *lane, const void *data, size_t len) {
         return;
     }
     memcpy(&word, data, sizeof word);
-    struct weft_ep *ep = weft__ep_heard(lane, wire_am_ep(word), "active message");
-    if (__builtin_expect(!ep, 0)) return; /* closed on this side; the peer hears of it */
-    ep->link->received++;
+    uint32_t to = wire_am_ep(word);
+    struct weft_ep *ep = NULL;
+    struct link *link = NULL;
+    if (__builtin_expect(to != 0, 1)) {
+        ep = weft__ep_heard(lane, to, "active message");
+        if (ep) link = ep->link;
+    } else {
+        link = heard_alone(lane, wire_am_id(word));
+    }
+    if (__builtin_expect(!link, 0)) return; /* closed on this side; the peer hears of it */
+    link->received++;
 
     const char *header = (const char *)data + sizeof word;
     size_t header_len = wire_am_header_len(word), rest = len - sizeof word;
     if (__builtin_expect(header_len > rest || header_len > WEFT_AM_HEADER_MAX, 0)) {
-        weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "active message");
+        bad_length(link, ep);
         return;
     }
-    struct am_arrival arrival = {.ep = ep};
+    struct am_arrival arrival = {.worker = link->worker, .ep = ep};
     weft_am_t am = {.header = header,
                     .header_len = header_len,
                     .data = header + header_len,
                     .len = rest - header_len,
                     .internal = &arrival};
-    handle(handler_of(ep->worker, wire_am_id(word)), ep, &am);
+    handle(handler_of(link->worker, wire_am_id(word)), &arrival, &am);
 }
 
 void weft__am_offered(struct weft_ep *ep, const struct wire_rts *rts) {
-    struct am_arrival arrival = {.ep = ep, .offer = rts};
+    struct am_arrival arrival = {.worker = ep->worker, .ep = ep, .offer = rts};
     weft_am_t am = {.header = rts->header, .header_len = rts->header_len, .len = rts->len};
     ep->link->received++;
     weft__am_handle(&arrival, handler_of(ep->worker, rts->am_id), &am);
@@ -256,7 +296,7 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, c
     if (arrival->taken) return weft__fail(WEFT_ERR_EXISTS, "the payload was asked for already");
     if (arrival->offer && !arrival->ep->link) return weft__fail(WEFT_ERR_CLOSED, "the endpoint is lost");
 
-    struct weft_request *req = weft__request_new(arrival->ep->worker, &weft__receive_kind);
+    struct weft_request *req = weft__request_new(arrival->worker, &weft__receive_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
     weft_status_t st = weft__request_memory(req, iov, n_iov, op, true);
     if (st == WEFT_OK && req->len < am->len) st = too_short(req->len, am->len);
@@ -281,7 +321,7 @@ weft_status_t weft_am_keep(weft_am_t *am, const void **data_p) {
     struct am_arrival *arrival = am->internal;
     if (arrival->offer)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "the payload is not here; take it with weft_am_recv");
-    void *copy = weft__alloc(arrival->ep->worker, am->len ? am->len : 1, "kept message");
+    void *copy = weft__alloc(arrival->worker, am->len ? am->len : 1, "kept message");
     if (!copy) return WEFT_ERR_NO_MEMORY;
     memcpy(copy, am->data, am->len);
     *data_p = copy;

@@ -5,7 +5,8 @@
 #include "worker.h"
 
 struct am_arrival {
-    struct weft_ep *ep;
+    struct weft_worker *worker;
+    struct weft_ep *ep;           /* NULL: it asks for no reply */
     const struct wire_rts *offer; /* NULL: the payload is here */
     bool taken;
 };

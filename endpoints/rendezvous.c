@@ -246,6 +246,7 @@ static void withdraw_receive(struct weft_request *req) {
 
 const struct request_kind weft__receive_kind = {
     .name = "receive",
+    .message = true,
     .lands = true,
     .returned = weft__fetch_returned,
     .withdraw = withdraw_receive,

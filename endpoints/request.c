@@ -50,9 +50,13 @@ struct weft_request *weft__request_new(struct weft_worker *worker, const struct 
         node ? list_of(node, struct weft_request, queued) : weft__new(worker, struct weft_request);
     if (!req) return NULL;
 
-    struct request_cancel cancel = req->cancel;
-    *req = (struct weft_request){
-        .cancel = cancel, .kind = kind, .worker = worker, .lent.done = lent_done, .deadline.fire = deadline_passed};
+    /* A cancel may outlive the operation before. The rest begins as zero, as far as this kind looks. */
+    const size_t from = offsetof(struct weft_request, stands_for), far = offsetof(struct weft_request, rma);
+    memset((char *)req + from, 0, (kind->message ? far : sizeof *req) - from);
+    req->kind = kind;
+    req->worker = worker;
+    req->lent.done = lent_done;
+    req->deadline.fire = deadline_passed;
     req->iov = req->iov_inline;
     list_init(&req->of_ep);
     list_init(&req->queued);
@@ -77,7 +81,7 @@ static void recycle(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     atomic_fetch_add_explicit(&req->cancel.serial, 1, memory_order_relaxed);
     list_remove(&req->of_ep);
-    list_append(&req->worker->free_requests, &req->queued);
+    list_prepend(&req->worker->free_requests, &req->queued); /* the next one finds it in the cache */
     if (ep) weft__ep_request_left(ep);
 }
 

@@ -20,6 +20,7 @@ enum { REQUEST_IOV_INLINE = 4 };
 /* What a kind of operation does at the points where kinds differ. */
 struct request_kind {
     const char *name;
+    bool message; /* it is no one-sided operation: what those need stays as it was */
     bool lands; /* DATA fills its memory from `offset` on, and it finishes at `len`: transports may write there */
     /* The lane may have room: OK (all is sent), IN_PROGRESS (sent or lent, out of the queue), NO_RESOURCE, or an error. */
     weft_status_t (*advance)(struct weft_request *req);
@@ -129,7 +130,7 @@ void weft__request_stop(struct weft_request *req, weft_status_t status);
 /* Callbacks that are due, outside the run queue's turn: before anything else of the endpoint is told. Returns how many. */
 unsigned weft__requests_complete(struct weft_worker *worker);
 
-/* What a descriptor may ask for, beyond word of the end, that not every way of sending can do. */
+/* It asks for more than word of the end. */
 static inline bool weft__op_is_special(const weft_op_t *op) {
     return op->flags || op->layout;
 }

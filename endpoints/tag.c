@@ -8,7 +8,7 @@
 #include "layout.h"
 #include "posted.h"
 
-enum { MESSAGE_COST = 64 };
+enum { MESSAGE_COST = 64, QUICK_MAX = 256 };
 
 /* ---- out */
 
@@ -89,6 +89,7 @@ static weft_status_t advance_tag(struct weft_request *req) {
 
 const struct request_kind weft__tag_offer_kind = {
     .name = "tag_send",
+    .message = true,
     .advance = advance_tag,
     .returned = weft__pieces_returned,
     .withdraw = weft__withdraw_offer,
@@ -129,9 +130,9 @@ static weft_status_t tag_submit(struct weft_ep *ep, uint64_t tag, const weft_iov
     return WEFT_IN_PROGRESS;
 }
 
-weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
-                                   const weft_op_t *op) {
-    if (__builtin_expect(op && op->layout, 0)) return tag_submit(ep, tag, iov, n_iov, op);
+static __attribute__((noinline)) weft_status_t
+tag_send_general(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    if (op && op->layout) return tag_submit(ep, tag, iov, n_iov, op);
     struct message m = tag_message(ep, tag, iov, n_iov, weft__iov_len(iov, n_iov));
     if (ep->credit >= MESSAGE_COST && tag_protocol(ep, &m, op ? op->flags : 0) == PROTOCOL_COPY) {
         weft_status_t st = send_whole(ep, ep->link->tx, &m);
@@ -140,22 +141,40 @@ weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_
     return tag_submit(ep, tag, iov, n_iov, op);
 }
 
+/* Most messages are one short piece without more ado. */
+weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                                   const weft_op_t *op) {
+    struct link *link = ep->link;
+    const size_t head = sizeof ep->core.peer;
+    char bytes[sizeof ep->core.peer + QUICK_MAX];
+    if (n_iov != 1 || iov->len > QUICK_MAX || head + iov->len > link->max_quick ||
+        ep->credit < (int64_t)iov->len + MESSAGE_COST || (op && weft__op_is_special(op)))
+        return tag_send_general(ep, tag, iov, n_iov, op);
+    memcpy(bytes, &ep->core.peer, head);
+    if (iov->len) memcpy(bytes + head, iov->base, iov->len);
+    weft_status_t st = link->tx->ops->am_short(link->tx, WIRE_TAG, tag, bytes, head + iov->len);
+    if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep, (int64_t)iov->len + MESSAGE_COST);
+    return st < 0 ? st : tag_submit(ep, tag, iov, 1, op);
+}
+
 static weft_status_t tag_send_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
     return weft_tag_send(ep, args->word[0], args->iov, args->n_iov, op);
 }
 
-static __attribute__((noinline)) weft_status_t tag_send_elsewhere(weft_status_t entered, weft_ep_t *ep,
-                                                                  uint64_t tag, const weft_iov_t *iov, size_t n_iov,
-                                                                  const weft_op_t *op) {
+/* The caller is not the owner's thread, or not its process. */
+static __attribute__((noinline)) weft_status_t
+tag_send_elsewhere(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     struct posted_args args = {.word = {tag}, .iov = iov, .n_iov = n_iov};
-    return entered == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, tag_send_posted, &args, op) : entered;
+    weft_status_t st = weft__worker_enter(ep->worker);
+    if (st == WEFT_OK) return ep->ops->tag_send(ep, tag, iov, n_iov, op);
+    return st == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, tag_send_posted, &args, op) : st;
 }
 
 weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
     if (n_iov && !iov) return weft__fail(WEFT_ERR_INVALID_PARAM, "iov is NULL");
-    weft_status_t st = weft__worker_enter(ep->worker);
-    if (__builtin_expect(st != WEFT_OK, 0)) return tag_send_elsewhere(st, ep, tag, iov, n_iov, op);
+    if (__builtin_expect(!weft__reactor_mine(ep->worker->reactor), 0))
+        return tag_send_elsewhere(ep, tag, iov, n_iov, op);
     return ep->ops->tag_send(ep, tag, iov, n_iov, op);
 }
 

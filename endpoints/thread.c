@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <reactor/counters.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -58,17 +59,18 @@ struct am_handler *weft__thread_handlers(struct weft_worker *worker) {
 
 void weft__thread_hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct am_arrival *arrival = am->internal;
-    struct weft_worker *worker = ep->worker;
+    struct weft_worker *worker = arrival->worker;
     struct worker_thread *t = worker->thread;
     unsigned id = (unsigned)((struct am_handler *)arg - t->handlers);
     size_t data_len = arrival->offer ? 0 : am->len, size = am->header_len + data_len;
     struct held_am *held = weft__alloc(worker, sizeof *held + size, "held message");
     if (!held) {
-        weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "held message"); /* rather than a message out of their order */
+        worker->count->am_dropped++;
+        if (ep) weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "held message"); /* rather than one out of their order */
         return;
     }
     held->id = id;
-    held->ep = ep->id;
+    held->ep = ep ? ep->id : 0;
     held->size = size;
     held->am = (weft_am_t){.header = held->bytes,
                            .header_len = am->header_len,
@@ -93,8 +95,8 @@ static void deliver_am(struct worker_thread *t, struct held_am *held) {
     struct weft_worker *worker = t->worker;
     struct weft_ep *ep = weft__idmap_find(&worker->eps, held->ep);
     t->held_bytes -= sizeof *held + held->size;
-    if (ep) {
-        struct am_arrival arrival = {.ep = ep, .offer = held->offered ? &held->rts : NULL};
+    if (ep || !held->ep) {
+        struct am_arrival arrival = {.worker = worker, .ep = ep, .offer = held->offered ? &held->rts : NULL};
         weft__am_handle(&arrival, &t->handlers[held->id], &held->am);
     }
     talloc_free(held);

@@ -24,8 +24,8 @@ typedef struct weft_am {
     void *internal;
 } weft_am_t;
 
-/* Runs on the worker's thread. `ep` is this side's endpoint of the pair: reply on it. May call anything but
- * progress, wait and the _wait forms. */
+/* Runs on the worker's thread. `ep` is this side's endpoint of the pair: reply on it; NULL for a message that was sent
+ * with WEFT_AM_NO_REPLY, so look where a peer may do that. May call anything but progress, wait and the _wait forms. */
 typedef void (*weft_am_fn)(weft_ep_t *ep, weft_am_t *am, void *arg);
 
 /* Sets the worker's handler for `id`; NULL removes it. Messages without a handler are counted and dropped. */
@@ -33,7 +33,10 @@ WEFT_API weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, w
 
 enum {
     WEFT_AM_EAGER = 1,     /* weft_op_t.flags: send it whole, or refuse as TOO_BIG if no one message holds it */
-    WEFT_AM_RENDEZVOUS = 2 /* leave the payload here until the handler asks for it */
+    WEFT_AM_RENDEZVOUS = 2, /* leave the payload here until the handler asks for it */
+    /* The handler gets no endpoint, so the peer's half need not be there yet: the message leaves as soon as the connection
+     * stands and nothing of this endpoint waits before it. Whole, as with WEFT_AM_EAGER. */
+    WEFT_AM_NO_REPLY = 4
 };
 
 /*
