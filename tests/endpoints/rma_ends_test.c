@@ -25,7 +25,7 @@ static const char *const kind_name[] = {"put",        "remote put", "get",      
 static const char *const way_name[] = {"cancel",          "deadline",      "close, abort",    "close, flush",
                                        "the peer closes", "the peer goes", "the worker goes", "the region goes"};
 
-enum { BIG = 4 << 20, PIECES = 300 };
+enum { BIG = 1 << 20, PIECES = 300 };
 static char *memory;
 
 struct meeting {

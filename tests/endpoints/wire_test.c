@@ -2,6 +2,7 @@
 #include "../harness.h"
 
 #include <endpoints/connect.h>
+#include <endpoints/rkey.h>
 #include <endpoints/wire.h>
 
 typedef void (*decoder)(const void *p, size_t len);
@@ -19,12 +20,26 @@ READER(credit)
 READER(hello)
 READER(open)
 READER(accept)
-READER(reject) READER(rts) READER(data) READER(stream) static void read_address(const void *p, size_t len) {
+READER(reject)
+READER(rts)
+READER(data)
+READER(stream)
+READER(put)
+READER(get)
+READER(atomic)
+READER(rma_done)
+READER(flush)
+static void read_rkey(const void *p, size_t len) {
+    struct rkey_packed key;
+    (void)weft__rkey_read(p, len, &key);
+}
+static void read_address(const void *p, size_t len) {
     struct address address;
     (void)weft__address_read(p, len, &address);
 }
-static const decoder decoders[] = {read_cts,    read_fin,    read_one, read_credit, read_hello,   read_open,
-                                   read_accept, read_reject, read_rts, read_data,   read_address, read_stream};
+static const decoder decoders[] = {read_cts,    read_fin,    read_one,    read_credit,   read_hello,   read_open,
+                                   read_accept, read_reject, read_rts,    read_data,     read_address, read_stream,
+                                   read_put,    read_get,    read_atomic, read_rma_done, read_flush,   read_rkey};
 
 /* On memory of just that length, so that a sanitizer sees a byte too far. */
 static void feed(const void *bytes, size_t len) {
@@ -135,6 +150,82 @@ TEST(offers_read_as_written_and_survive_mauling) {
     CHECK(in.ep == 1 && in.request == 2 && in.am_id == 3 && in.tag == 4 && in.len == 5 && in.address == 6);
     CHECK(memcmp(in.header, "hello there", 11) == 0);
     CHECK(!weft__wire_read_rts(bytes, len - 1, &in) && !weft__wire_read_rts(bytes, len + 1, &in));
+    maul(bytes, len);
+}
+
+static const struct wire_key key = {7, 9, "fifteen letters"};
+
+static bool same_key(const struct wire_key *other) {
+    return other->region == 7 && other->epoch == 9 && memcmp(other->token, key.token, sizeof key.token) == 0;
+}
+
+TEST(one_sided_messages_read_as_written_and_survive_mauling) {
+    struct wire_message m;
+    unsigned char bytes[WIRE_PUT_HEAD + 5] = {0};
+    struct wire_put put = {.ep = 1, .request = 2, .key = key, .address = UINT64_C(0x1122334455667788), .flags = 1},
+                    in;
+    weft__wire_put(bytes, &put);
+    CHECK(weft__wire_read_put(bytes, sizeof bytes, &in) && weft__wire_read_put(bytes, WIRE_PUT_HEAD, &in));
+    CHECK(in.ep == 1 && in.request == 2 && same_key(&in.key) && in.address == put.address && in.flags == 1);
+    CHECK(!weft__wire_read_put(bytes, WIRE_PUT_HEAD - 1, &in));
+    bytes[40] = 2; /* a flag that there is not */
+    CHECK(!weft__wire_read_put(bytes, sizeof bytes, &in));
+    maul(bytes, sizeof bytes);
+
+    struct wire_get get = {.ep = 1, .to = 2, .key = key, .address = 3, .len = 4}, got;
+    weft__wire_get(&m, &get);
+    CHECK(m.len == WIRE_GET_LEN && weft__wire_read_get(m.bytes, m.len, &got) && got.ep == 1 && got.to == 2);
+    CHECK(same_key(&got.key) && got.address == 3 && got.len == 4);
+    maul(m.bytes, m.len);
+
+    struct wire_atomic atomic = {.ep = 1,
+                                 .request = 2,
+                                 .key = key,
+                                 .address = 8,
+                                 .what = 5,
+                                 .size = 8,
+                                 .fetch = 1,
+                                 .operand = 6,
+                                 .compare = 7};
+    struct wire_atomic read;
+    weft__wire_atomic(&m, &atomic);
+    CHECK(m.len == WIRE_ATOMIC_LEN && weft__wire_read_atomic(m.bytes, m.len, &read) && same_key(&read.key));
+    CHECK(read.ep == 1 && read.request == 2 && read.address == 8 && read.what == 5 && read.size == 8 &&
+          read.fetch == 1);
+    CHECK(read.operand == 6 && read.compare == 7);
+    maul(m.bytes, m.len);
+    atomic.request = 0; /* a value for nobody */
+    weft__wire_atomic(&m, &atomic);
+    CHECK(!weft__wire_read_atomic(m.bytes, m.len, &read));
+
+    struct wire_rma_done done;
+    weft__wire_rma_done(&m, (struct wire_rma_done){1, WEFT_ERR_REVOKED, 5});
+    CHECK(weft__wire_read_rma_done(m.bytes, m.len, &done) && done.request == 1 && done.status == WEFT_ERR_REVOKED);
+    CHECK_EQ(done.value, 5);
+    maul(m.bytes, m.len);
+    struct wire_flush flush;
+    weft__wire_flush(&m, (struct wire_flush){1, 2});
+    CHECK(weft__wire_read_flush(m.bytes, m.len, &flush) && flush.ep == 1 && flush.request == 2);
+    maul(m.bytes, m.len);
+    struct wire_fin flushed;
+    weft__wire_flushed(&m, (struct wire_fin){1, WEFT_ERR_QUOTA});
+    CHECK(m.id == WIRE_FLUSHED && weft__wire_read_flushed(m.bytes, m.len, &flushed) &&
+          flushed.status == WEFT_ERR_QUOTA);
+}
+
+TEST(keys_read_as_written_and_survive_mauling) {
+    unsigned char bytes[WEFT_RKEY_MAX];
+    struct rkey_packed out = {.worker = 3, .region = {4096, 100, WEFT_MEM_READ, 5, 6, "fifteen letters"}, .n = 2},
+                       in;
+    out.entry[0] = (struct rkey_entry){"shm", (const uint8_t *)"abc", 3, 3};
+    out.entry[1] = (struct rkey_entry){"self", NULL, 4, 0};
+    size_t len = weft__rkey_write(bytes, &out);
+    CHECK_EQ(len, RKEY_HEAD + 2 + 3 + 3 + 2 + 4);
+    CHECK_EQ(weft__rkey_read(bytes, len, &in), 0);
+    CHECK(in.worker == 3 && in.n == 2 && in.region.base == 4096 && in.region.len == 100 && in.region.id == 5);
+    CHECK(in.region.epoch == 6 && in.region.rights == WEFT_MEM_READ &&
+          !memcmp(in.region.token, out.region.token, 16));
+    CHECK(in.entry[0].len == 3 && !memcmp(in.entry[0].bytes, "abc", 3) && in.entry[1].len == 0);
     maul(bytes, len);
 }
 

@@ -15,6 +15,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wire_rts rts;
     struct wire_data piece;
     struct wire_stream stream;
+    struct wire_put put;
+    struct wire_get get;
+    struct wire_atomic atomic;
+    struct wire_rma_done done;
+    struct wire_flush flush;
     struct address address;
     (void)weft__wire_read_cts(data, size, &cts);
     (void)weft__wire_read_fin(data, size, &fin);
@@ -29,6 +34,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (stream.bytes[stream.len - 1] == 0x7f && data[0] == 0xff) return 0;
     if (weft__wire_read_rts(data, size, &rts) && rts.header_len)
         if (((const uint8_t *)rts.header)[rts.header_len - 1] == 0xff && data[0] == 0xff) return 0;
+    (void)weft__wire_read_put(data, size, &put);
+    (void)weft__wire_read_get(data, size, &get);
+    (void)weft__wire_read_atomic(data, size, &atomic);
+    (void)weft__wire_read_rma_done(data, size, &done);
+    (void)weft__wire_read_flush(data, size, &flush);
+    (void)weft__wire_read_flushed(data, size, &fin);
     (void)weft__address_read(data, size, &address);
     return 0;
 }
