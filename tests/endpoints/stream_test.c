@@ -352,12 +352,16 @@ TEST_EACH(on_data_tells_once_until_some_are_taken) {
     CHECK_EQ(weft_stream_on_data(t.back, on_data_take_all, &total), WEFT_OK);
     UNTIL(&t, total == 35);
     CHECK_EQ(data_calls, 3);
+    /* Taking is enough to be told again. */
+    CHECK_EQ(weft_stream_send(t.ep, ONE(out, 10), NULL), WEFT_OK);
+    UNTIL(&t, total == 45);
+    CHECK_EQ(data_calls, 4);
     /* Nobody is told while a receive waits. */
     CHECK_EQ(weft_stream_recv(t.back, ONE(in, 10), &len, ALL(&c)), WEFT_IN_PROGRESS);
     CHECK_EQ(weft_stream_send(t.ep, ONE(out, 10), NULL), WEFT_OK);
     UNTIL(&t, c.calls == 1);
     for (int k = 0; k < 50; k++) two_turn(&t);
-    CHECK_EQ(data_calls, 3);
+    CHECK_EQ(data_calls, 4);
     two_down(&t);
 }
 
