@@ -1,6 +1,7 @@
 /* One-sided access between processes: atomics of many at once, and importers and owners that hang or die at each step. */
 #include "rma_target.h"
 #include "shm_peer.h"
+#include <sys/socket.h>
 #include <transports/shm/key.h>
 
 /* Shared by a test's processes. */
@@ -137,6 +138,24 @@ TEST(a_closed_lane_does_not_hide_an_importer_that_hangs) {
         held_close(&h);
         put_away();
     }
+}
+
+/* Not even our good-bye fits into its socket. */
+TEST(an_importer_that_reads_nothing_at_all_is_waited_for) {
+    struct held h;
+    prepare(SHM_WAY_MAP, WEFT_MEM_ALL);
+    held_open(&h);
+    hang(&h);
+    int fd = ((struct shm_lane *)h.peer.p.a.lane)->fd;
+    while (send(fd, "full", 4, MSG_DONTWAIT | MSG_NOSIGNAL) > 0) continue;
+    CHECK_EQ(errno, EAGAIN);
+    h.peer.p.a.lane->ops->close(h.peer.p.a.lane, true);
+    CHECK(pair_until(&h.peer.p, h.peer.p.a.n_closed == 1));
+    CHECK_EQ(h.mem->n_open, 1);
+    take_back(&h);
+    kill(h.peer.pid, SIGKILL);
+    held_close(&h);
+    put_away();
 }
 
 TEST(an_iface_is_closed_though_an_importer_hangs) {

@@ -692,6 +692,26 @@ TEST(a_key_that_the_configuration_forbids_says_so) {
     waits_without(&w, "the owner offers no memory");
 }
 
+/* Who closes first is not bothered by answers that were under way. */
+TEST(an_answer_that_meets_a_closing_lane_is_no_violation) {
+    for (int revoked = 0; revoked < 2; revoked++) {
+        struct world w;
+        begin_with(&w, &subject_shm, TARGET_LEN, WEFT_MEM_ALL, true, "3");
+        for (int i = 0; i < 5; i++) ask(&w, &w.t.remote);
+        for (int i = 0; w.mem->n_open < 3 && i < 1000; i++) weft__reactor_progress(w.p.reactor_b, 0);
+        CHECK_EQ(w.mem->n_open, 3);
+        struct counted c = counted();
+        if (revoked) CHECK_EQ(w.p.iface_b->ops->mem_revoke(w.mem, &c.completion), WEFT_IN_PROGRESS);
+        if (revoked) w.mem = NULL;
+        w.p.a.lane->ops->close(w.p.a.lane, true);
+        CHECK(pair_until(&w.p, w.p.a.n_closed == 1 && w.p.b.n_down == 1));
+        CHECK_EQ(w.p.b.down, WEFT_ERR_PEER_CLOSED);
+        CHECK_EQ(weft__count(w.p.reactor_a)->violations + weft__count(w.p.reactor_b)->violations, 0);
+        if (revoked) CHECK_EQ(c.calls, 1);
+        end(&w);
+    }
+}
+
 TEST(memory_that_is_not_the_transports_own_is_reached_by_process_vm_or_not_at_all) {
     for (int i = 0; i < 3; i++) {
         struct world w;
