@@ -17,6 +17,7 @@ struct pair {
     atomic_int elsewhere; /* callbacks of b on the test's thread, or of a on another */
     unsigned next[SENDERS];
     int disorder;
+    weft_rkey_t *key;
 };
 
 static void on_ready(weft_ep_t *ep, void *arg) {
@@ -186,7 +187,7 @@ static void elsewhere(struct pair *p, void (*fn)(struct pair *p)) {
 static _Thread_local weft_status_t got_status;
 static struct tally posted;
 static weft_request_t *to_cancel;
-static char buffer[64];
+static _Alignas(8) char buffer[64];
 
 static void post_receive(struct pair *p) {
     weft_op_t op = {.done = tally, .arg = &posted, .request_p = &to_cancel};
@@ -478,5 +479,78 @@ TEST(only_mode_multiple_may_have_a_thread) {
     pair_make(&p, "shm", NULL, 0);
     CHECK_EQ(weft_worker_start_thread(p.a, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = 9}), WEFT_ERR_INVALID_PARAM);
+    pair_end(&p);
+}
+
+/* ---- one-sided operations at a target whose program computes */
+
+static uint64_t served[512];
+
+/* b's program never calls the library in here; a's operations complete all the same. */
+static void serve_while_computing(const char *transport, weft_callbacks_t callbacks) {
+    struct pair p;
+    weft_mem_t *mem;
+    weft_rkey_t *key;
+    char packed[WEFT_RKEY_MAX];
+    size_t len = sizeof packed;
+    uint64_t old = 0, back[512], out[512];
+    pair_make(&p, transport, NULL, 0);
+    memset(served, 0, sizeof served);
+    CHECK_EQ(weft_mem_register(p.b, served, sizeof served, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &mem), 0);
+    CHECK_EQ(weft_mem_pack(mem, packed, &len), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = callbacks}), 0);
+    CHECK_EQ(weft_rkey_unpack(p.to_b, packed, len, &key), 0);
+    uint64_t at = (uint64_t)(uintptr_t)served;
+    for (uint64_t i = 0; i < 200; i++) {
+        pattern(out, sizeof out, (unsigned)i);
+        out[0] = i;
+        CHECK_EQ(weft_put_wait(p.to_b, out, sizeof out, at, key), 0);
+        CHECK_EQ(weft_ep_fence(p.to_b), 0);
+        CHECK_EQ(weft_atomic_fetch_wait(p.to_b, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, key), 0);
+        CHECK_EQ(old, i);
+        CHECK_EQ(weft_get_wait(p.to_b, back, sizeof back, at, key), 0);
+        CHECK_EQ(back[0], i + 1);
+        CHECK(memcmp(back + 1, out + 1, sizeof out - 8) == 0);
+    }
+    weft_rkey_release(key);
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    struct tally gone = {0};
+    weft_status_t st = weft_mem_release(mem, OP(&gone));
+    if (st == WEFT_IN_PROGRESS) UNTIL_PAIR(&p, gone.calls);
+    pair_end(&p);
+}
+
+TEST(one_sided_operations_are_served_while_the_program_computes_shm) {
+    serve_while_computing("shm", WEFT_CALLBACKS_ON_THREAD);
+}
+TEST(one_sided_operations_are_served_while_the_program_computes_tcp) {
+    serve_while_computing("tcp", WEFT_CALLBACKS_ON_THREAD);
+}
+TEST(one_sided_operations_are_served_although_callbacks_are_polled) {
+    serve_while_computing("tcp", WEFT_CALLBACKS_POLLED);
+}
+
+static void get_elsewhere(struct pair *p) {
+    posted = (struct tally){0};
+    posted.status = weft_get(p->to_a, buffer, 8, (uint64_t)(uintptr_t)served, p->key, OP(&posted));
+}
+
+TEST(other_threads_may_put_and_get) {
+    struct pair p;
+    weft_mem_t *mem;
+    char packed[WEFT_RKEY_MAX];
+    size_t len = sizeof packed;
+    pair_make(&p, "tcp", NULL, 0);
+    served[0] = 4711;
+    CHECK_EQ(weft_mem_register(p.a, served, sizeof served, &(weft_mem_params_t){.rights = WEFT_MEM_READ}, &mem), 0);
+    CHECK_EQ(weft_mem_pack(mem, packed, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(p.to_a, packed, len, &p.key), 0);
+    elsewhere(&p, get_elsewhere);
+    UNTIL_PAIR(&p, posted.calls);
+    CHECK_EQ(posted.status, WEFT_OK);
+    CHECK_EQ(*(uint64_t *)(void *)buffer, 4711);
+    weft_rkey_release(p.key);
+    struct tally gone = {0};
+    if (weft_mem_release(mem, OP(&gone)) == WEFT_IN_PROGRESS) UNTIL_PAIR(&p, gone.calls);
     pair_end(&p);
 }
