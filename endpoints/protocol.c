@@ -40,12 +40,8 @@ static struct terms terms_of(size_t len, const struct iface_attr *attr, const st
     };
 }
 
-static size_t max_short(const struct iface_attr *attr) {
-    return attr->max_short < PROTOCOL_SHORT_MAX ? attr->max_short : PROTOCOL_SHORT_MAX;
-}
-
 static double short_ns(size_t len, const struct iface_attr *attr, const struct calibration *c) {
-    if (len > max_short(attr)) return INFINITY;
+    if (len > attr->max_short) return INFINITY;
     struct terms t = terms_of(len, attr, c);
     return t.message + 2 * t.copy;
 }
@@ -147,7 +143,7 @@ struct protocol_limits weft__protocol_limits(const struct iface_attr *attr, cons
     struct protocol_limits limits = {.copy = attr->max_bcopy, .piece = attr->max_zcopy};
     if (!(attr->caps & CAP_LAND) && limits.piece > OVERLAP_PIECE) limits.piece = OVERLAP_PIECE;
     if (attr->max_bcopy > HEAD) limits.copy = HEAD + meet(packed, lent, attr->max_bcopy - HEAD, attr, c, &limits);
-    if (limits.copy < max_short(attr) + HEAD) limits.copy = max_short(attr) + HEAD;
+    if (limits.copy < attr->max_short + HEAD) limits.copy = attr->max_short + HEAD;
     if (limits.copy > attr->max_bcopy) limits.copy = attr->max_bcopy;
 
     limits.eager = meet(eager, offered, most_eager(attr), attr, c, &limits);
@@ -162,7 +158,7 @@ enum protocol_way weft__protocol_way(size_t len, const struct iface_attr *attr,
                                      const struct protocol_limits *limits) {
     bool lends = attr->caps & CAP_AM_ZCOPY && len <= attr->max_zcopy;
     if (len <= limits->eager) {
-        if (len <= max_short(attr)) return WAY_SHORT;
+        if (len <= attr->max_short) return WAY_SHORT;
         if (len + HEAD <= limits->copy) return WAY_BCOPY;
         if (lends) return WAY_ZCOPY;
         if (len + HEAD <= attr->max_bcopy) return WAY_BCOPY;
@@ -172,7 +168,7 @@ enum protocol_way weft__protocol_way(size_t len, const struct iface_attr *attr,
 
 size_t weft__protocol_end(size_t len, const struct iface_attr *attr, const struct protocol_limits *limits) {
     enum protocol_way way = weft__protocol_way(len, attr, limits);
-    const size_t ends[] = {max_short(attr), limits->copy - HEAD, attr->max_bcopy - HEAD, attr->max_zcopy,
+    const size_t ends[] = {attr->max_short, limits->copy - HEAD, attr->max_bcopy - HEAD, attr->max_zcopy,
                            limits->eager};
     size_t end = SIZE_MAX;
     for (unsigned i = 0; i < sizeof ends / sizeof *ends; i++)

@@ -23,7 +23,7 @@ enum protocol_way {
         N_PROTOCOL_WAYS
 };
 
-enum { PROTOCOL_SHORT_MAX = 1024 }; /* short messages beyond are packed all the same */
+enum { PROTOCOL_SHORT_MAX = 1024 }; /* short messages of several pieces: beyond, they are packed all the same */
 
 /* What links compare with. */
 struct protocol_limits {
