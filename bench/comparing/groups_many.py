@@ -4,6 +4,7 @@ from .group import Goal, Group
 from .samples import tabbed, ucx_endpoints, weft
 
 ENDPOINTS, LINKS, CLIENTS = 5000, 1000, 64
+UCX_LINKS = 200  # a thousand of its workers in one process take minutes to make
 TLS = {"shm": "shm,self", "tcp": "tcp,self"}
 UCX = ("ucx newest", "ucx debian")
 SHORT = ("--seconds", "0.001")  # one round
@@ -35,21 +36,21 @@ def links(here, transport):
     fds = {"weft": weft(here, "ep_memory", transport, "fds", extra=many)}
     speed = {"weft": weft(here, "connect_rate", transport, "per_s", extra=many)}
     return {
-        f"link_memory_{transport}": Group(f"{transport}, resident memory of a link, to {LINKS} workers", "B",
-                                          with_ucx(here, memory, transport, "bytes", LINKS, LINKS), most=1024),
-        f"link_fds_{transport}": Group(f"{transport}, descriptors of a link, to {LINKS} workers", "fds",
-                                       with_ucx(here, fds, transport, "fds", LINKS, LINKS),
+        f"link_memory_{transport}": Group(f"{transport}, resident memory of a link, to {LINKS} workers (UCX: {UCX_LINKS})", "B",
+                                          with_ucx(here, memory, transport, "bytes", UCX_LINKS, UCX_LINKS), most=1024),
+        f"link_fds_{transport}": Group(f"{transport}, descriptors of a link, to {LINKS} workers (UCX: {UCX_LINKS})", "fds",
+                                       with_ucx(here, fds, transport, "fds", UCX_LINKS, UCX_LINKS),
                                        most=1 if transport == "tcp" else 0),
-        f"link_connect_{transport}": Group(f"{transport}, links opened with a first message, to {LINKS} workers", "1/s",
-                                           with_ucx(here, speed, transport, "per_s", LINKS, LINKS), [Goal(1, *UCX)]),
+        f"link_connect_{transport}": Group(f"{transport}, links opened with a first message, to {LINKS} workers (UCX: {UCX_LINKS})", "1/s",
+                                           with_ucx(here, speed, transport, "per_s", UCX_LINKS, UCX_LINKS), [Goal(1, *UCX)]),
     }
 
 
 def quiet(here):
     look = {"weft": weft(here, "poll_cost", "shm", extra=("--links", str(LINKS))),
             "weft, one peer": weft(here, "poll_cost", "shm", extra=("--links", "1"))}
-    with_ucx(here, look, "shm", "look", LINKS, LINKS)
-    return Group(f"shared memory, a look at {LINKS} quiet peers", "us", look, [Goal(1.2, "weft, one peer")], most=0.015)
+    with_ucx(here, look, "shm", "look", UCX_LINKS, UCX_LINKS)
+    return Group(f"shared memory, a look at {LINKS} quiet peers (UCX: {UCX_LINKS})", "us", look, [Goal(1.2, "weft, one peer")], most=0.015)
 
 
 def server(here, transport):

@@ -68,6 +68,7 @@ def line_way(here):
 # Columns of its last line, and what they are multiplied by. A median includes reading the clock each time, an average
 # what else the machine did: of an operation that is waited for, the better one.
 LATENCY = "latency"
+AVERAGE = "average"
 RATE = "rate"
 BANDWIDTH = "bandwidth"
 
@@ -101,6 +102,8 @@ def ucx(release, test, tls, iterations, what=LATENCY, size=8, extra=()):
         if not row:
             return None
         _, median, average, _, _, bandwidth, _, rate = row
+        if what == AVERAGE:
+            return average
         if what == RATE:
             return rate / 1e6
         if what == BANDWIDTH:
