@@ -46,42 +46,54 @@ static __attribute__((noinline)) weft_status_t perform(weft_ep_t *ep, const stru
     return st < 0 ? st : ep->ops->rma(ep, op, how);
 }
 
-weft_status_t weft_atomic_post(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand, uint64_t remote,
-                               weft_rkey_t *rkey, const weft_op_t *op) {
-    struct rma_op o = {.what = RMA_POST,
-                       .rkey = rkey,
-                       .remote = remote,
-                       .operand = operand,
-                       .atomic = (unsigned)what > RMA_CSWAP ? UINT8_MAX : (uint8_t)what,
-                       .size = size > 8 ? UINT8_MAX : (uint8_t)size};
+static struct rma_op op_of(enum rma_what what, weft_atomic_t atomic, size_t size, uint64_t operand, uint64_t remote,
+                           weft_rkey_t *rkey) {
+    return (struct rma_op){.what = what,
+                           .rkey = rkey,
+                           .remote = remote,
+                           .operand = operand,
+                           .atomic = (unsigned)atomic > RMA_CSWAP ? UINT8_MAX : (uint8_t)atomic,
+                           .size = size > 8 ? UINT8_MAX : (uint8_t)size};
+}
+
+/* Of the same parameters as the calls below, so that these get there by a jump and save nothing before. */
+static __attribute__((noinline)) weft_status_t post_slowly(weft_ep_t *ep, weft_atomic_t what, size_t size,
+                                                           uint64_t operand, uint64_t remote, weft_rkey_t *rkey,
+                                                           const weft_op_t *op) {
+    struct rma_op o = op_of(RMA_POST, what, size, operand, remote, rkey);
+    return perform(ep, &o, op);
+}
+static __attribute__((noinline)) weft_status_t fetch_slowly(weft_ep_t *ep, weft_atomic_t what, size_t size,
+                                                            uint64_t operand, uint64_t compare, void *old_p,
+                                                            uint64_t remote, weft_rkey_t *rkey,
+                                                            const weft_op_t *op) {
+    struct rma_op o = op_of(RMA_FETCH, what, size, operand, remote, rkey);
+    o.compare = compare;
+    o.old_p = old_p;
     return perform(ep, &o, op);
 }
 
-/* The region is mapped here, and nothing stands in the way. */
-static inline bool is_mapped(const weft_ep_t *ep, const weft_rkey_t *rkey, uint64_t remote, size_t size) {
-    if (__builtin_expect(!ep || !rkey || rkey->ep != ep || ep->rma_slow, 0)) return false;
-    const struct lane_key *key = rkey->key;
-    return key->status == WEFT_OK && key->caps & CAP_ATOMIC && key->local && remote % size == 0 &&
-           region_covers(rkey->region.base, rkey->region.len, remote, size) &&
-           weft__worker_enter(ep->worker) == WEFT_OK;
+static inline bool is_at_hand(const weft_ep_t *ep, const weft_rkey_t *rkey, weft_atomic_t what, size_t size,
+                              uint64_t remote, bool posted) {
+    return atomic_is_one((unsigned)what, size, posted) && (remote & (size - 1)) == 0 &&
+           weft__rma_is_mapped(ep, rkey, remote, size, CAP_ATOMIC);
+}
+
+weft_status_t weft_atomic_post(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand, uint64_t remote,
+                               weft_rkey_t *rkey, const weft_op_t *op) {
+    if (!is_at_hand(ep, rkey, what, size, remote, true))
+        return post_slowly(ep, what, size, operand, remote, rkey, op);
+    ep->worker->count->rma_native++;
+    atomic_post_at((enum rma_atomic)what, size, rkey->key->local + (remote - rkey->region.base), operand);
+    return WEFT_OK;
 }
 
 weft_status_t weft_atomic_fetch(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand, uint64_t compare,
                                 void *old_p, uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op) {
-    bool is_one = old_p && (unsigned)what <= RMA_CSWAP && (size == 8 || size == 4);
-    if (__builtin_expect(is_one && is_mapped(ep, rkey, remote, size), 1)) {
-        atomic_fetch_at((enum rma_atomic)what, size, rkey->key->local + (remote - rkey->region.base), operand,
-                        compare, old_p);
-        ep->worker->count->rma_native++;
-        return WEFT_OK;
-    }
-    struct rma_op o = {.what = RMA_FETCH,
-                       .rkey = rkey,
-                       .remote = remote,
-                       .operand = operand,
-                       .compare = compare,
-                       .old_p = old_p,
-                       .atomic = (unsigned)what > RMA_CSWAP ? UINT8_MAX : (uint8_t)what,
-                       .size = size > 8 ? UINT8_MAX : (uint8_t)size};
-    return perform(ep, &o, op);
+    if (!is_at_hand(ep, rkey, what, size, remote, false) || !old_p)
+        return fetch_slowly(ep, what, size, operand, compare, old_p, remote, rkey, op);
+    ep->worker->count->rma_native++;
+    atomic_fetch_at((enum rma_atomic)what, size, rkey->key->local + (remote - rkey->region.base), operand, compare,
+                    old_p);
+    return WEFT_OK;
 }

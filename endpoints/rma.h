@@ -14,10 +14,12 @@
 #ifndef WEFT_ENDPOINTS_RMA_H
 #define WEFT_ENDPOINTS_RMA_H
 
+#include <reactor/counters.h>
+#include <transports/region.h>
 #include <weft/rma.h>
 
-#include "ep.h"
 #include "rkey.h"
+#include "worker.h"
 
 enum rma_what { RMA_PUT, RMA_GET, RMA_POST, RMA_FETCH };
 
@@ -47,6 +49,18 @@ struct ep_rma {
 struct ep_rma *weft__ep_rma(struct weft_ep *ep);
 /* Whether operations may go without a look at anything but the key: ep->rma_slow. */
 void weft__rma_update(struct weft_ep *ep);
+
+/* Nothing stands in the way, and the region is mapped here: then it is done when the call returns, remotely too. */
+static inline bool weft__rma_is_mapped(const weft_ep_t *ep, const weft_rkey_t *rkey, uint64_t remote, size_t len,
+                                       uint32_t cap) {
+    /* Another thread must look no further: the key is the owner's. */
+    if (__builtin_expect(!ep || !rkey || rkey->ep != ep || !weft__reactor_mine(ep->worker->reactor), 0))
+        return false;
+    const struct lane_key *key = rkey->key;
+    return __builtin_expect(!ep->rma_slow && key->status == WEFT_OK && key->caps & cap && key->local &&
+                                region_covers(rkey->region.base, rkey->region.len, remote, len),
+                            1);
+}
 
 /* ---- rma_native.c: by the transport */
 

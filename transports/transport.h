@@ -136,7 +136,9 @@ struct lane_key {
     weft_status_t status;
     uint32_t caps;   /* which of CAP_PUT, CAP_GET, CAP_ATOMIC it serves while status is OK; else send a message */
     const char *how; /* for people: "mapped", "process_vm"; or why not. Constant text */
-    char *local;     /* CAP_MAP: where region.base is here, while status is OK; or NULL */
+    /* CAP_MAP: where region.base is here, while status is OK; or NULL. While it is there, operations by this key are plain
+     * accesses: they answer OK at once, performed, and look at no completion. */
+    char *local;
 };
 
 /* A piece of local memory: `count` blocks of `len` bytes, `stride` bytes from one's begin to the next's. */
