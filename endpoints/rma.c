@@ -84,7 +84,9 @@ weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remo
         return put_slowly(ep, buf, len, remote, rkey, op);
     struct lane_key *key = rkey->key;
     ep->worker->count->rma_native++;
-    return key->lane->ops->put_short(key->lane, buf, len, remote, key);
+    if (len != 8) return key->lane->ops->put_short(key->lane, buf, len, remote, key);
+    memcpy(key->local + (remote - rkey->region.base), buf, 8); /* a word at once: never seen half written */
+    return WEFT_OK;
 }
 
 weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
@@ -94,7 +96,7 @@ weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, we
     const char *from = rkey->key->local + (remote - rkey->region.base);
     ep->worker->count->rma_native++;
     if (len == 8)
-        memcpy(buf, from, 8); /* a word at once: never seen half written */
+        memcpy(buf, from, 8);
     else
         memcpy(buf, from, len);
     return WEFT_OK;

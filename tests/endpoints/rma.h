@@ -35,7 +35,7 @@ static inline void rma_up(struct rma *r, const char *transport, bool messages, s
     r->target = r->info.base;
     r->rkey = rma_key(r, r->mem);
     /* A mapping takes a few turns. */
-    for (int i = 0; i < 200 && !messages && r->rkey->key->status == WEFT_NO_RESOURCE; i++) two_turn(&r->t);
+    if (!messages) UNTIL(&r->t, r->rkey->key->status != WEFT_NO_RESOURCE);
 }
 
 static inline uint64_t rma_at(const struct rma *r, size_t offset) {
