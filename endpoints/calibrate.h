@@ -8,12 +8,12 @@
 #include <reactor/reactor.h>
 
 /* name, built-in value, unit, what it is */
-#define CALIBRATION(C)                                                                            \
-    C(COPY_4K, "copy.4k", 40000000000, "B/s", "memcpy of 4 KiB again and again")                  \
-    C(COPY_64K, "copy.64k", 30000000000, "B/s", "of 64 KiB")                                      \
-    C(COPY_1M, "copy.1m", 20000000000, "B/s", "of 1 MiB")                                         \
-    C(COPY_4M, "copy.4m", 10000000000, "B/s", "of 4 MiB")                                         \
-    C(SYSCALL, "syscall", 200000, "ps", "a system call that does nothing")                        \
+#define CALIBRATION(C)                                                           \
+    C(COPY_4K, "copy.4k", 40000000000, "B/s", "memcpy of 4 KiB again and again") \
+    C(COPY_64K, "copy.64k", 30000000000, "B/s", "of 64 KiB")                     \
+    C(COPY_1M, "copy.1m", 20000000000, "B/s", "of 1 MiB")                        \
+    C(COPY_4M, "copy.4m", 10000000000, "B/s", "of 4 MiB")                        \
+    C(SYSCALL, "syscall", 200000, "ps", "a system call that does nothing")       \
     C(VM_READ, "vm_read", 8000000000, "B/s", "process_vm_readv of 256 KiB; 0: it is not allowed")
 enum calibration_id {
 #define CALIBRATION_ID(id, name, value, unit, help) CALIBRATE_##id,

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "rails.h"
 #include "worker.h"
 
 /* ---- which transport */
@@ -59,7 +60,9 @@ static weft_status_t link_to_address(struct weft_worker *worker, const void *byt
     if (*link_p) return WEFT_OK;
     st = choice.iface->ops->connect(choice.iface, choice.entry->bytes, choice.entry->len, &lane);
     if (st < 0) return st;
-    return weft__link_dial(worker, lane, address.worker, NULL, choice.why, link_p);
+    st = weft__link_dial(worker, lane, address.worker, NULL, choice.why, link_p);
+    if (st == WEFT_OK) weft__rails_dialed(*link_p, choice.entry->bytes, choice.entry->len);
+    return st;
 }
 
 /* "scheme://where", the scheme being a transport's name. */

@@ -1,6 +1,7 @@
 #include "landing.h"
 
 #include "layout.h"
+#include "rails.h"
 #include "rma.h"
 #include "worker.h"
 
@@ -28,7 +29,7 @@ static void data_landed(struct lane *lane, void *arg, weft_status_t status) {
     req->lent.count--;
     if (status < 0) return; /* the lane is lost, and the endpoint is about to hear of it */
     req->offset += n;
-    if (req->offset == req->len) weft__request_finish(req, WEFT_OK);
+    if (weft__rails_all_came(req)) weft__request_finish(req, WEFT_OK);
 }
 
 bool weft__land_data(struct lane *lane, const void *head, size_t head_len, size_t len, struct landing *to) {
@@ -40,7 +41,7 @@ bool weft__land_data(struct lane *lane, const void *head, size_t head_len, size_
     if (req->core.fsm.state != REQ_WAITING || req->landing || piece.offset != req->offset) return false;
 
     size_t n = len - WIRE_DATA_HEAD;
-    if (n == 0 || n > req->len - req->offset) return false;
+    if (!weft__rails_may_come(req, lane, piece.offset, n)) return false;
     to->skip = WIRE_DATA_HEAD;
     to->n_iov = weft__request_slice(req, to->iov, LAND_IOV, req->offset, &n);
     if (to->n_iov == 0 || n < len - WIRE_DATA_HEAD) return false; /* the program unpacks it, or too many pieces */

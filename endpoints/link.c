@@ -4,6 +4,7 @@
 #include <transports/answering.h>
 
 #include "ep.h"
+#include "rails.h"
 #include "rkey.h"
 #include "worker.h"
 
@@ -155,6 +156,7 @@ static void end(struct link *link) {
     weft__timer_stop(link->worker->reactor, &link->linger);
     weft__job_drop(link->worker->reactor, &link->broken);
     weft__worker_link_gone(link->worker);
+    weft__rails_free(link);
     talloc_free(link->uri);
     talloc_free(link->why);
     link->uri = NULL;
@@ -175,10 +177,19 @@ static void link_effect(struct fsm *m, unsigned effect) {
     case LINK_FX_SEND_HELLO: send_hello(link); break;
     case LINK_FX_TIMER_START: start_greeting(link); break;
     case LINK_FX_TIMER_STOP: weft__timer_stop(link->worker->reactor, &link->greeting); break;
-    case LINK_FX_TELL_UP: tell_up(link); break;
+    case LINK_FX_TELL_UP:
+        if (link->main) weft__rail_up(link);
+        tell_up(link);
+        break;
     case LINK_FX_FAIL: fail_users(link); break;
-    case LINK_FX_LANE_FLUSH: link->lane->ops->close(link->lane, true); break;
-    case LINK_FX_LANE_ABORT: link->lane->ops->close(link->lane, false); break;
+    case LINK_FX_LANE_FLUSH:
+        weft__rails_end(link, false);
+        link->lane->ops->close(link->lane, true);
+        break;
+    case LINK_FX_LANE_ABORT:
+        weft__rails_end(link, true);
+        link->lane->ops->close(link->lane, false);
+        break;
     case LINK_FX_END: end(link); break;
     case LINK_N_EFFECTS: break;
     }
@@ -332,7 +343,8 @@ static bool is_beside(const struct link *link) {
 struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer) {
     for (struct list *n = worker->links.next; n != &worker->links; n = n->next) {
         struct link *link = list_of(n, struct link, of_worker);
-        if (link->peer == peer && link->iface == iface && joinable(link)) return link;
+        bool rail = link->flags & WIRE_HELLO_RAIL;
+        if (link->peer == peer && link->iface == iface && !rail && joinable(link)) return link;
     }
     return NULL;
 }
@@ -440,6 +452,10 @@ static void meet_rival(struct link *guest, struct link *rival) {
 
 static void hello_from_guest(struct link *link, const struct wire_hello *hello) {
     struct link *rival;
+    if (hello->flags & WIRE_HELLO_RAIL && link->core.fsm.state == LINK_AWAIT && !weft__rail_greets(link, hello)) {
+        weft__link_violation(link, "a rail that nobody granted");
+        return;
+    }
     if (link->core.fsm.state == LINK_AWAIT) {
         link->peer = hello->worker;
         link->flags = hello->flags;

@@ -39,9 +39,13 @@ struct link {
     uint32_t rma_unanswered; /* of ours: gets, fetching atomics, remote completions */
     uint32_t rma_served;     /* of the peer's: answers that wait for the lane */
     uint32_t n_keys;         /* of the peer's regions, open natively */
-    weft_status_t status; /* why it was lost */
-    char *why;            /* dialed: the reasons for this transport */
-    char *uri;            /* … and where; the last word: the slab's, once the link is buried */
+    struct rails *rails;     /* rails.c; NULL: none yet */
+    struct link *main;       /* this is a rail of that link */
+    uint32_t rail_number;    /* of a rail: what it was granted by */
+    double rate;             /* bytes per ns that its lane was seen to carry; 0: not known */
+    weft_status_t status;    /* why it was lost */
+    char *why;               /* dialed: the reasons for this transport */
+    char *uri;               /* … and where; the last word: the slab's, once the link is buried */
 };
 
 /* The link to that peer over that iface, or by that URI, if there is one that an endpoint may join. */

@@ -9,6 +9,7 @@
 
 #include "landing.h"
 #include "layout.h"
+#include "rails.h"
 #include "worker.h"
 
 /* ---- the sender */
@@ -47,19 +48,21 @@ weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {
 /* Sends one piece; WEFT_OK when it was copied, IN_PROGRESS when it is lent. */
 static weft_status_t send_data(struct weft_request *req) {
     char head[WIRE_DATA_HEAD];
+    size_t own = req->len - req->rail_bytes - req->offset, piece = req->ep->link->limits.piece;
     weft__wire_data(head, (struct wire_data){.to = req->peer_id, .offset = req->offset});
-    return weft__send_piece(req, WIRE_DATA, head, sizeof head, req->ep->link->limits.piece);
+    return weft__send_piece(req, WIRE_DATA, head, sizeof head, own < piece ? own : piece);
 }
 
 /* A piece each turn of the queue: a large message does not keep small ones waiting. */
 weft_status_t weft__advance_pieces(struct weft_request *req) {
     weft_status_t st = send_data(req);
     if (st == WEFT_NO_RESOURCE || st < 0) return st;
-    if (req->offset < req->len) {
+    if (req->offset + req->rail_bytes < req->len) {
         list_remove(&req->queued);
         list_append(req->queue, &req->queued);
         return WEFT_IN_PROGRESS;
     }
+    weft__rails_own_sent(req);
     if (req->lent.count == 0) return WEFT_OK;
     weft__request_lend(req);
     return WEFT_IN_PROGRESS;
@@ -80,18 +83,20 @@ void weft__withdraw_offer(struct weft_request *req) {
 /* It ends half way: whoever asked for it waits no more. */
 void weft__release_send(struct weft_request *req) {
     struct wire_message m;
-    if (!req->peer_id || req->offset == req->len || !req->ep->link) return;
+    if (!req->peer_id || weft__rails_all_sent(req) || !req->ep->link) return;
     weft__wire_one(&m, WIRE_GONE, req->peer_id);
     weft__link_control(req->ep->link, &m);
 }
 
 /* A request of ours that this peer may name. */
-static struct weft_request *request_of_lane(struct lane *lane, uint32_t id, bool sends) {
-    struct link *link = lane->owner;
+static struct weft_request *request_of_link(struct link *link, uint32_t id, bool sends) {
     struct weft_request *req = weft__idmap_find(&link->worker->requests, id);
     if (!req || !req->ep || req->ep->link != link) return NULL;
     bool offers = req->kind == &weft__am_offer_kind || req->kind == &weft__tag_offer_kind;
     return (sends ? offers : req->kind->lands) ? req : NULL;
+}
+static struct weft_request *request_of_lane(struct lane *lane, uint32_t id, bool sends) {
+    return request_of_link(lane->owner, id, sends);
 }
 
 static void gone(struct link *link, uint32_t to) {
@@ -138,6 +143,8 @@ void weft__on_cts(struct lane *lane, const void *data, size_t len) {
     req->peer_id = cts.to;
     req->len = cts.len;
     req->offset = 0;
+    weft__rails_want(link, cts.len);
+    if (!cts.in_order) weft__rails_split(link, req);
     weft__link_submit(link, req);
 }
 
@@ -178,7 +185,8 @@ static weft_status_t ask(struct weft_request *req) {
     req->offset = 0;
     req->worker->count->protocol_pieces++;
     weft__request_park(req);
-    weft__wire_cts(&m, (struct wire_cts){req->peer_id, req->id, req->len});
+    weft__rails_want(req->ep->link, req->len);
+    weft__wire_cts(&m, (struct wire_cts){req->peer_id, req->id, req->len, req->layout != NULL});
     weft__link_control(req->ep->link, &m);
     return WEFT_IN_PROGRESS;
 }
@@ -261,16 +269,16 @@ void weft__on_data(struct lane *lane, const void *data, size_t len) {
         weft__link_violation(link, "data");
         return;
     }
-    struct weft_request *req = request_of_lane(lane, piece.to, false);
+    struct weft_request *req = request_of_link(link->main ? link->main : link, piece.to, false);
     if (!req || req->core.fsm.state != REQ_WAITING) return; /* cancelled here; the sender need not know */
     size_t n = len - WIRE_DATA_HEAD;
-    if (piece.offset != req->offset || n == 0 || n > req->len - req->offset) {
+    if (!weft__rails_may_come(req, lane, piece.offset, n)) {
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "data");
         return;
     }
-    weft_status_t st = weft__request_scatter(req, req->offset, (const char *)data + WIRE_DATA_HEAD, n);
-    req->offset += n;
-    if (st < 0 || req->offset == req->len) weft__request_finish(req, st);
+    weft_status_t st = weft__request_scatter(req, piece.offset, (const char *)data + WIRE_DATA_HEAD, n);
+    if (st == WEFT_OK) st = weft__rails_came(req, lane, piece.offset, n);
+    if (st < 0 || weft__rails_all_came(req)) weft__request_finish(req, st);
 }
 
 void weft__on_gone(struct lane *lane, const void *data, size_t len) {

@@ -72,8 +72,10 @@ static void release(struct weft_request *req) {
     if (req->iov != req->iov_inline) talloc_free(req->iov);
     if (req->layout) weft__layout_end(req);
     talloc_free(req->header);
+    talloc_free(req->spread);
     req->iov = req->iov_inline;
     req->header = NULL;
+    req->spread = NULL;
     req->id = 0;
 }
 

@@ -103,6 +103,14 @@ struct weft_request {
     uint64_t remote;  /* for a bulk get */
     uint32_t fin_due; /* 1: the sender waits for our FIN */
 
+    /* Over several lanes (rails.c). */
+    struct link *rail;     /* of a part: its lane's link */
+    size_t base;           /* of a part: where it begins in the whole */
+    uint64_t begun;        /* when its first bytes could go */
+    size_t rail_bytes;     /* of a whole: given to rails, from the end */
+    size_t rail_sent;      /* of those: handed to their lanes */
+    struct spread *spread; /* of a receive: what came by rails */
+
     struct request_rma rma;
 };
 

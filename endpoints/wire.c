@@ -43,7 +43,7 @@ void weft__wire_cts(struct wire_message *m, struct wire_cts v) {
     struct cursor c = writing(m, WIRE_CTS);
     put(&c, v.request, 4);
     put(&c, v.to, 4);
-    put(&c, v.len, 8);
+    put(&c, v.len | (uint64_t)v.in_order << WIRE_IN_ORDER_BIT, 8);
     written(m, &c);
 }
 
@@ -52,6 +52,8 @@ bool weft__wire_read_cts(const void *p, size_t len, struct wire_cts *v) {
     v->request = (uint32_t)get(&c, 4);
     v->to = (uint32_t)get(&c, 4);
     v->len = get(&c, 8);
+    v->in_order = v->len >> WIRE_IN_ORDER_BIT;
+    v->len &= ~((uint64_t)1 << WIRE_IN_ORDER_BIT);
     return read_all(&c);
 }
 

@@ -37,6 +37,7 @@ enum wire_id {
     WIRE_FLUSHED,       /* it is */
     WIRE_STREAM,        /* bytes of a stream */
     WIRE_STREAM_CREDIT, /* room for more */
+    WIRE_RAIL,          /* may I dial another lane for this link; and the number that it shall greet with */
     WIRE_N_IDS
 };
 
@@ -76,9 +77,11 @@ struct wire_rts {
     uint64_t address;   /* of the payload in the sender, for a bulk get; 0: not offered */
     const void *header; /* within the message */
 };
+enum { WIRE_IN_ORDER_BIT = 63 }; /* of a CTS's length: pieces by the link's own lane only */
 struct wire_cts {
     uint32_t request, to;
     uint64_t len;
+    bool in_order;
 };
 struct wire_data {
     uint32_t to, pad;
@@ -95,7 +98,10 @@ struct wire_credit {
     uint32_t ep, pad;
     uint64_t bytes;
 };
-enum { WIRE_HELLO_EXTRA = 1 /* dialed by URI: a link of its own beside any other of the pair */ };
+enum {
+    WIRE_HELLO_EXTRA = 1, /* dialed by URI: a link of its own beside any other of the pair */
+    WIRE_HELLO_RAIL = 2   /* carries pieces for a link that is there; `listener` is the number granted for it */
+};
 struct wire_hello {
     uint16_t version, flags;
     uint32_t listener;

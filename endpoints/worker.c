@@ -5,6 +5,7 @@
 #include "connect.h"
 #include "landing.h"
 #include "posted.h"
+#include "rails.h"
 #include "rendezvous.h"
 #include "rma.h"
 #include "stream.h"
@@ -37,6 +38,7 @@ static const struct iface_up worker_up = {
            [WIRE_RMA_DONE] = weft__on_rma_done,
            [WIRE_FLUSH] = weft__on_flush,
            [WIRE_FLUSHED] = weft__on_flushed,
+           [WIRE_RAIL] = weft__on_rail,
            [WIRE_N_IDS... LANE_AM_IDS - 1] = weft__on_unknown},
     .accepted = weft__link_accepted,
     .up = weft__link_lane_up,

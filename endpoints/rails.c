@@ -1,0 +1,386 @@
+#include "rails.h"
+
+#include <reactor/counters.h>
+
+#include "layout.h"
+#include "rendezvous.h"
+#include "worker.h"
+
+/* What WIRE_RAIL says: 0: may I have one (dialer), or no (its answer); else a number: greet with it, or that rail is gone. */
+static const uint32_t rail_gone = UINT32_C(1) << 31;
+
+/* Of a link that has rails, or may have. */
+struct rails {
+    struct link *rail[RAILS_MAX - 1];
+    uint32_t n;
+    uint32_t asked;                  /* dialed: rails asked for, at most once each */
+    uint32_t granted[RAILS_MAX - 1]; /* accepted: numbers that a greeting may show, once; 0: none */
+    uint32_t messages;               /* that were split */
+    void *address;                   /* that the link's lane was dialed to; NULL: by URI */
+    size_t address_len;
+};
+
+/* What has come by rails, of one receive. */
+struct spread {
+    uint32_t n;
+    struct {
+        const struct lane *lane;
+        size_t begin, end;
+    } range[RAILS_MAX - 1];
+};
+
+/* Beside the link's own lane. */
+static uint32_t wanted(const struct link *link) {
+    uint64_t n = weft__setting_u64(link->worker->context, SETTING_LINK_RAILS);
+    return n > RAILS_MAX ? RAILS_MAX - 1 : n > 0 ? (uint32_t)n - 1 : 0;
+}
+
+static struct rails *rails_of(struct link *link) {
+    if (!link->rails) link->rails = weft__new(link->worker, struct rails);
+    return link->rails;
+}
+
+/* ---- getting them ---------------------------------------------------------------------------------------------------- */
+
+static void say(struct link *link, uint32_t number) {
+    struct wire_message m;
+    weft__wire_one(&m, WIRE_RAIL, number);
+    weft__link_control(link, &m);
+}
+
+void weft__rails_want(struct link *link, size_t len) {
+    uint32_t n = len < RAILS_LEAST ? 0 : wanted(link);
+    if (n == 0 || !link->why || link->main || link->peer == link->worker->id || !rails_of(link)) return;
+    for (; link->rails->asked < n; link->rails->asked++) say(link, 0);
+}
+
+void weft__rails_dialed(struct link *link, const void *address, size_t len) {
+    struct rails *rails = wanted(link) ? rails_of(link) : NULL;
+    if (!rails) return;
+    rails->address = weft__alloc(rails, len, "address");
+    if (!rails->address) return; /* no rails, then */
+    memcpy(rails->address, address, len);
+    rails->address_len = len;
+}
+
+void weft__rails_free(struct link *link) {
+    talloc_free(link->rails);
+    link->rails = NULL;
+}
+
+/* To where the link's own lane was dialed. */
+static weft_status_t dial(struct link *link, struct lane **lane_p) {
+    const struct iface_ops *ops = link->iface->ops;
+    if (link->uri) return ops->connect_uri(link->iface, strstr(link->uri, "://") + 3, lane_p);
+    if (!link->rails->address) return WEFT_ERR_UNSUPPORTED;
+    return ops->connect(link->iface, link->rails->address, link->rails->address_len, lane_p);
+}
+
+/* Without a rail the link does what it did before. */
+static void dial_rail(struct link *link, uint32_t number) {
+    struct lane *lane;
+    struct link *rail;
+    if (dial(link, &lane) < 0 || weft__link_dial(link->worker, lane, link->peer, NULL, "a rail", &rail) < 0) return;
+    rail->flags = WIRE_HELLO_EXTRA | WIRE_HELLO_RAIL;
+    rail->listener = rail->rail_number = number;
+    rail->main = link;
+}
+
+static void grant(struct link *link) {
+    struct rails *rails = wanted(link) ? rails_of(link) : NULL;
+    for (uint32_t i = 0; rails && rails->n + i < wanted(link) && i < RAILS_MAX - 1; i++) {
+        if (rails->granted[i]) continue;
+        do rails->granted[i] = (uint32_t)weft__random(link->worker->reactor) & ~rail_gone;
+        while (rails->granted[i] == 0);
+        say(link, rails->granted[i]);
+        return;
+    }
+    say(link, 0); /* no */
+}
+
+/* The peer lost it while nothing was on it, or so it seemed to the peer. */
+static void gone(struct link *link, uint32_t number) {
+    for (uint32_t i = 0; link->rails && i < link->rails->n; i++) {
+        if (link->rails->rail[i]->rail_number != number) continue;
+        weft__link_lose(link->rails->rail[i], WEFT_ERR_PEER_FAILED);
+        return;
+    }
+}
+
+void weft__on_rail(struct lane *lane, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "rail before hello");
+    struct wire_one one;
+    if (!link) return;
+    if (!weft__wire_read_one(data, len, &one) || link->main) {
+        weft__link_violation(link, "rail");
+        return;
+    }
+    bool dialed = link->why != NULL, asked = dialed && link->rails && link->rails->asked > 0;
+    if (one.request & rail_gone)
+        gone(link, one.request & ~rail_gone);
+    else if (asked && one.request && link->rails->n < wanted(link))
+        dial_rail(link, one.request);
+    else if (!dialed && one.request == 0)
+        grant(link);
+    else if (!asked)
+        weft__link_violation(link, "rail");
+}
+
+static bool take_grant(struct link *link, uint32_t number) {
+    for (uint32_t i = 0; link->rails && number && i < RAILS_MAX - 1; i++) {
+        if (link->rails->granted[i] != number) continue;
+        link->rails->granted[i] = 0;
+        return true;
+    }
+    return false;
+}
+
+bool weft__rail_greets(struct link *guest, const struct wire_hello *hello) {
+    struct list *links = &guest->worker->links;
+    for (struct list *n = links->next; n != links; n = n->next) {
+        struct link *link = list_of(n, struct link, of_worker);
+        if (link->peer != hello->worker || link == guest || link->core.fsm.state != LINK_UP) continue;
+        if (!take_grant(link, hello->listener)) continue;
+        guest->main = link;
+        guest->rail_number = hello->listener;
+        guest->listener = 0;
+        return true;
+    }
+    return false;
+}
+
+void weft__rail_up(struct link *rail) {
+    struct link *link = rail->main;
+    if (!link || !link->rails) return;
+    if (link->rails->n < RAILS_MAX - 1) link->rails->rail[link->rails->n++] = rail;
+    rail->worker->count->rails++;
+}
+
+/* ---- losing them ------------------------------------------------------------------------------------------------------ */
+
+/* Some of this request's bytes may have been on a rail. */
+static bool rides(const struct weft_request *req) {
+    if (req->core.fsm.state == REQ_DONE) return false;
+    if (req->rail_bytes) return true;
+    return req->kind->lands && req->core.fsm.state == REQ_WAITING && req->len >= RAILS_LEAST;
+}
+
+static bool busy(const struct link *link) {
+    for (struct list *e = link->endpoints.next; e != &link->endpoints; e = e->next) {
+        struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
+        for (struct list *n = ep->requests.next; n != &ep->requests; n = n->next)
+            if (rides(list_of(n, struct weft_request, of_ep))) return true;
+    }
+    return false;
+}
+
+/* Nobody knows which bytes were on it: a message that was under way may miss some, so that its link is lost. Otherwise the
+ * peer hears of it on the link, before it is asked for a message of which it might put a part there. */
+static void leave(struct link *rail) {
+    struct link *link = rail->main;
+    struct rails *rails = link->rails;
+    rail->main = NULL;
+    for (uint32_t i = 0; i < rails->n; i++) {
+        if (rails->rail[i] != rail) continue;
+        rails->rail[i] = rails->rail[--rails->n];
+        if (busy(link))
+            weft__link_lose(link, rail->status == WEFT_OK ? WEFT_ERR_PEER_FAILED : rail->status);
+        else
+            say(link, rail->rail_number | rail_gone);
+        return;
+    }
+}
+
+static void end_rails(struct link *link, bool abort) {
+    struct list *links = &link->worker->links;
+    for (struct list *n = links->next, *next; n != links; n = next) {
+        next = n->next;
+        struct link *rail = list_of(n, struct link, of_worker);
+        if (rail->main != link) continue;
+        rail->main = NULL;
+        if (abort)
+            weft__link_lose(rail, link->status);
+        else
+            weft__link_close(rail);
+    }
+}
+
+void weft__rails_end(struct link *link, bool abort) {
+    if (link->main) leave(link);
+    if (!link->rails) return;
+    link->rails->n = 0;
+    end_rails(link, abort);
+}
+
+/* ---- sending: parts -------------------------------------------------------------------------------------------------------- */
+
+/* A moving average; what took no time says nothing. */
+static void note_rate(struct link *link, size_t bytes, uint64_t ns) {
+    if (ns == 0) return;
+    double now = (double)bytes / (double)ns;
+    link->rate = link->rate > 0 ? (3 * link->rate + now) / 4 : now;
+}
+
+static void note_part(struct weft_request *part) {
+    note_rate(part->rail, part->len, weft__now(part->worker->reactor) - part->begun);
+}
+
+static weft_status_t advance_part(struct weft_request *part) {
+    struct weft_request *whole = part->other;
+    char head[WIRE_DATA_HEAD];
+    if (whole->core.fsm.state == REQ_ENDING) return WEFT_ERR_CANCELLED;
+    struct lane *lane = part->rail->lane;
+    size_t len = part->len - part->offset, room = part->rail->limits.piece;
+    weft_iov_t slice[LAND_IOV];
+    if (len > room) len = room;
+    size_t most = lane->iface->attr.max_iov < LAND_IOV ? lane->iface->attr.max_iov : LAND_IOV;
+    size_t n = weft__iov_slice(slice, most, part->iov, part->n_iov, part->offset, &len);
+    weft__wire_data(head, (struct wire_data){.to = part->peer_id, .offset = part->base + part->offset});
+    part->lent.count++;
+    weft_status_t st = lane->ops->am_zcopy(lane, WIRE_DATA, head, sizeof head, slice, n, &part->lent);
+    if (st != WEFT_IN_PROGRESS) part->lent.count--;
+    if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return st;
+    part->offset += len;
+    whole->rail_sent += len;
+    part->worker->count->rail_bytes += len;
+    if (part->offset < part->len) return WEFT_IN_PROGRESS;
+    if (part->lent.count == 0) {
+        note_part(part);
+        return WEFT_OK;
+    }
+    weft__request_lend(part);
+    return WEFT_IN_PROGRESS;
+}
+
+static void part_returned(struct weft_request *part, weft_status_t status) {
+    if (part->core.fsm.state == REQ_LENT && status == WEFT_OK) note_part(part);
+    if (part->core.fsm.state == REQ_LENT || status < 0) weft__request_finish(part, status);
+}
+
+static const struct request_kind part_kind = {
+    .name = "part",
+    .advance = advance_part,
+    .returned = part_returned,
+};
+
+static void part_done(weft_status_t status, void *arg) {
+    struct weft_request *part = arg;
+    completion_step(&part->other->lent, status);
+}
+
+/* A request like any other, in the rail's queue; it holds one of the whole's loans until it is done. */
+static bool give_part(struct link *rail, struct weft_request *whole, size_t base, size_t len) {
+    struct weft_request *part = weft__request_new(whole->worker, &part_kind);
+    if (!part) return false;
+    size_t n_iov = whole->n_iov, got = len;
+    weft_iov_t *iov = n_iov > REQUEST_IOV_INLINE ? weft__alloc(part, n_iov * sizeof *iov, "iov") : part->iov_inline;
+    if (!iov) {
+        weft__request_discard(part);
+        return false;
+    }
+    part->iov = iov;
+    part->n_iov = (uint32_t)weft__iov_slice(iov, n_iov, whole->iov, n_iov, base, &got);
+    part->len = len;
+    part->base = base;
+    part->peer_id = whole->peer_id;
+    part->other = whole;
+    part->rail = rail;
+    part->begun = weft__now(whole->worker->reactor);
+    part->done = part_done;
+    part->arg = part;
+    whole->lent.count++;
+    whole->rail_bytes += len;
+    weft__link_submit(rail, part);
+    return true;
+}
+
+static double rate_of(const struct link *link, double unknown) {
+    return link->rate > 0 ? link->rate : unknown;
+}
+
+/* From the end of the message to its beginning, so that the link's own part is what is left, even where memory runs out. */
+void weft__rails_split(struct link *link, struct weft_request *req) {
+    struct rails *rails = link->rails;
+    req->begun = weft__now(req->worker->reactor);
+    if (!rails || rails->n == 0 || req->len < RAILS_LEAST || req->layout) return;
+    double best = link->rate, sum = 0;
+    bool all = rails->messages++ % RAILS_LOOK_AGAIN == 0;
+    for (uint32_t i = 0; i < rails->n; i++)
+        if (rails->rail[i]->rate > best) best = rails->rail[i]->rate;
+    if (best <= 0) best = 1;
+    sum = rate_of(link, best);
+    for (uint32_t i = 0; i < rails->n; i++) sum += rate_of(rails->rail[i], best);
+
+    struct link *use[RAILS_MAX - 1];
+    uint32_t n = rails->n;
+    memcpy(use, rails->rail, n * sizeof *use); /* giving may lose one */
+    size_t end = req->len;
+    for (uint32_t i = 0; i < n; i++) {
+        double rate = rate_of(use[i], best);
+        if (!all && rate * RAILS_SLOW <= best) continue;
+        size_t share = (size_t)((double)req->len * (rate / sum)) & ~(size_t)4095;
+        if (share == 0 || share >= end) continue;
+        if (!give_part(use[i], req, end - share, share)) break;
+        end -= share;
+    }
+}
+
+void weft__rails_own_sent(struct weft_request *req) {
+    struct link *link = req->ep->link;
+    if (link && link->rails && req->len >= RAILS_LEAST)
+        note_rate(link, req->offset, weft__now(req->worker->reactor) - req->begun);
+}
+
+bool weft__rails_all_sent(const struct weft_request *req) {
+    return req->offset + req->rail_bytes == req->len && req->rail_sent == req->rail_bytes;
+}
+
+/* ---- receiving: ranges -------------------------------------------------------------------------------------------------------- */
+
+static bool apart(size_t a, size_t a_end, size_t b, size_t b_end) {
+    return a_end <= b || b_end <= a;
+}
+
+bool weft__rails_may_come(const struct weft_request *req, const struct lane *lane, size_t offset, size_t n) {
+    const struct link *link = lane->owner;
+    const struct spread *s = req->spread;
+    bool known = false;
+    if (n == 0 || offset > req->len || n > req->len - offset) return false;
+    if (link->main ? offset < req->offset || req->layout : offset != req->offset) return false;
+    for (uint32_t i = 0; s && i < s->n; i++) {
+        if (s->range[i].lane == lane) {
+            known = true;
+            if (s->range[i].end != offset) return false;
+        } else if (!apart(offset, offset + n, s->range[i].begin, s->range[i].end)) {
+            return false;
+        }
+    }
+    return !link->main || known || !s || s->n < RAILS_MAX - 1;
+}
+
+weft_status_t weft__rails_came(struct weft_request *req, const struct lane *lane, size_t offset, size_t n) {
+    const struct link *link = lane->owner;
+    if (!link->main) {
+        req->offset += n;
+        return WEFT_OK;
+    }
+    if (!req->spread) req->spread = weft__new(req->worker, struct spread);
+    struct spread *s = req->spread;
+    if (!s) return WEFT_ERR_NO_MEMORY;
+    uint32_t i = 0;
+    while (i < s->n && s->range[i].lane != lane) i++;
+    if (i == s->n) {
+        s->range[i].lane = lane;
+        s->range[i].begin = offset;
+        s->n++;
+    }
+    s->range[i].end = offset + n;
+    return WEFT_OK;
+}
+
+bool weft__rails_all_came(const struct weft_request *req) {
+    size_t sum = req->offset;
+    const struct spread *s = req->spread;
+    for (uint32_t i = 0; s && i < s->n; i++) sum += s->range[i].end - s->range[i].begin;
+    return sum == req->len;
+}
