@@ -4,7 +4,7 @@ A virtual machine's cores wander: they are siblings of one core (SMT), share a c
 two processes tell each other costs accordingly. So each run is made between two looks at the distance; a sample counts for
 the place that both looks saw, or for MIX. Only NEAR is compared with NEAR. Spinners of the lowest class keep the cores
 from halting, and thereby in place; while the place is not the wanted one they pause, so that the host may deal anew. A sample
-during which others had more than a tenth of the two cores' time counts for BUSY.
+in the wanted place during which others had more than a tenth of the two cores' time counts for BUSY.
 """
 
 import os
@@ -100,8 +100,11 @@ class Gate:
                 before = self.steer()
                 value, undisturbed = self.run(members[name])
                 after = self.look()
+                place = before if before == after else "MIX"
+                if place == self.wanted and not undisturbed:
+                    place = "BUSY"
                 if value is not None:
-                    data[name]["BUSY" if not undisturbed else before if before == after else "MIX"].append(value)
+                    data[name][place].append(value)
         return data
 
 
