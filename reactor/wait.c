@@ -83,8 +83,9 @@ static enum outcome sleep_once(struct reactor *r, uint64_t until) {
     return look(r, LOOK_TIMERS);
 }
 
-static enum outcome wait_until(struct reactor *r, uint64_t until) {
-    enum outcome outcome = look(r, LOOK_KERNEL);
+/* While memory delivers, a wait asks the kernel as seldom as progress does; whoever cannot wait at all asks it now. */
+static enum outcome wait_until(struct reactor *r, uint64_t until, bool at_once) {
+    enum outcome outcome = at_once ? look(r, LOOK_KERNEL) : look_where_due(r);
     while (outcome == NOTHING && (until == UINT64_MAX || clock_real() < until)) {
         if (r->waits_without_spin)
             r->waits_without_spin--;
@@ -100,7 +101,7 @@ weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms) {
     if (r->clock) return clock_wait(r, timeout_ms);
     uint64_t until = timeout_ms < 0 ? UINT64_MAX : clock_real() + (uint64_t)timeout_ms * NS_PER_MS;
     if (wakeup_is_armed(r)) wakeup_disarm(r);
-    enum outcome outcome = wait_until(r, until);
+    enum outcome outcome = wait_until(r, until, timeout_ms == 0);
     if (outcome == GONE) return WEFT_OK;
     if (r->fd_taken) wakeup_settle(r);
     return outcome == SOMETHING ? WEFT_OK : WEFT_ERR_TIMED_OUT;
