@@ -128,7 +128,7 @@ weft_status_t weft__shm_bind(const char *path, bool own, int backlog, int *fd_p)
 static bool is_left_behind(const char *directory, const char *name, char path[108]) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     int pid;
-    if (sscanf(name, SHM_OWN_NAME_PID, &pid) != 1 || pid <= 0) return false;
+    if (sscanf(name, SHM_OWN_NAME_PID, &pid) != 1 || pid <= 0 || pid == getpid()) return false;
     if (kill(pid, 0) == 0 || errno != ESRCH) return false;
     if (snprintf(path, 108, "%s/%s", directory, name) >= 108) return false;
     snprintf(at.sun_path, sizeof at.sun_path, "%s", path);

@@ -11,7 +11,7 @@
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { FILL = 64 * 1024 };
+enum { FILL_LEAST = 4096, FILL_MOST = 64 * 1024 };
 
 /* ---- our pool -------------------------------------------------------------------------------------------------- */
 
@@ -57,15 +57,15 @@ static weft_status_t tables(struct shm_iface *iface) {
     struct mail_pool *pool = &mail->pool;
     if (!mail->rx.letters)
         mail->rx.letters = weft__alloc(iface, SHM_LETTERS * sizeof *mail->rx.letters, "shm letters");
-    if (!pool->notes) pool->notes = weft__alloc(iface, SHM_NODES * sizeof *pool->notes, "shm notes");
     if (!pool->next_block)
         pool->next_block = weft__alloc(iface, SHM_BLOCKS * sizeof *pool->next_block, "shm blocks");
-    return mail->rx.letters && pool->notes && pool->next_block ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+    return mail->rx.letters && pool->next_block ? WEFT_OK : WEFT_ERR_NO_MEMORY;
 }
 
-/* Puts memory behind a part of the pool up to `end`. */
-static weft_status_t fill(struct shm_mail *mail, size_t at, uint32_t *filled, size_t end, size_t step) {
+/* Puts memory behind a part of the pool up to `end`, and more the more there is already. */
+static weft_status_t fill(struct shm_mail *mail, size_t at, uint32_t *filled, size_t end) {
     while (*filled < end) {
+        size_t step = *filled < FILL_LEAST ? FILL_LEAST : *filled < FILL_MOST ? *filled : FILL_MOST;
         weft_status_t st = weft__segment_fill(&mail->segment, at + *filled, step);
         if (st < 0) return st;
         *filled += (uint32_t)step;
@@ -75,8 +75,7 @@ static weft_status_t fill(struct shm_mail *mail, size_t at, uint32_t *filled, si
 
 weft_status_t weft__shm_mail_offer(struct shm_lane *lane) {
     struct shm_mail *mail = &shm_iface(lane)->mail;
-    weft_status_t st =
-        fill(mail, 0, &mail->controls_filled, (lane->index + 1) * sizeof(struct mail_control), SHM_CONTROL);
+    weft_status_t st = fill(mail, 0, &mail->controls_filled, (lane->index + 1) * sizeof(struct mail_control));
     if (st < 0) return st;
     struct mail_control *ours = lane->mail.ours = &mail->controls[lane->index];
     atomic_store_explicit(&ours->open, 0, memory_order_relaxed);
@@ -98,6 +97,8 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
     lane->way = &weft__shm_mail_way;
     lane->mail.view = &lane->peer->view;
     iface->mail.n_lanes++;
+    talloc_free(lane->where); /* there may be thousands of these */
+    lane->where = NULL;
     weft__shm_part_init(lane);
     /* It may sleep with something to send that waits for this. */
     atomic_store(&lane->mail.ours->open, 1);
@@ -130,12 +131,24 @@ static inline bool blocked(struct shm_lane *lane) {
            (refresh(lane) != MAIL_MOVED || mail_blocked(&lane->mail.tx, pool));
 }
 
+static __attribute__((noinline)) weft_status_t more_nodes(struct shm_iface *iface, size_t end) {
+    struct shm_mail *mail = &iface->mail;
+    weft_status_t st = fill(mail, NODES_AT, &mail->nodes_filled, end);
+    if (st < 0) return st;
+    uint32_t n = mail->nodes_filled / sizeof(struct mail_node);
+    struct mail_note *more = weft__realloc(iface, mail->pool.notes, n * sizeof *more, "shm notes");
+    if (!more) return WEFT_ERR_NO_MEMORY;
+    mail->pool.notes = more;
+    mail->n_notes = n;
+    return WEFT_OK;
+}
+
 /* Not blocked. */
 static inline weft_status_t node_get(struct shm_lane *lane, uint32_t *index_p) {
     struct shm_mail *mail = &shm_iface(lane)->mail;
-    size_t end = (mail->pool.node.fresh + 1) * sizeof(struct mail_node);
-    if (UNLIKELY(mail->pool.node.first == MAIL_NONE && end > mail->nodes_filled)) {
-        weft_status_t st = fill(mail, NODES_AT, &mail->nodes_filled, end, FILL);
+    if (UNLIKELY(mail->pool.node.first == MAIL_NONE && mail->pool.node.fresh == mail->n_notes)) {
+        size_t end = (mail->pool.node.fresh + 1) * sizeof(struct mail_node);
+        weft_status_t st = more_nodes(shm_iface(lane), end);
         if (st < 0) return st;
     }
     *index_p = mail_node_get(&mail->pool);
@@ -153,7 +166,7 @@ static weft_status_t block_get(struct shm_lane *lane, uint32_t *block_p) {
         return no_room(lane);
     size_t end = (size_t)(pool->block.fresh + 1) * MAIL_BLOCK;
     if (pool->block.first == MAIL_NONE && end > mail->blocks_filled) {
-        weft_status_t st = fill(mail, BLOCKS_AT, &mail->blocks_filled, end, FILL);
+        weft_status_t st = fill(mail, BLOCKS_AT, &mail->blocks_filled, end);
         if (st < 0) return st;
     }
     *block_p = mail_block_get(pool);

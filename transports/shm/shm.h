@@ -165,6 +165,7 @@ struct shm_mail {
     struct mail_control *controls;
     uint32_t controls_filled, nodes_filled,
         blocks_filled; /* bytes that have memory behind them, from their begins */
+    uint32_t n_notes;  /* nodes that have one */
     unsigned n_lanes;  /* whose nodes may be in our mailbox */
     unsigned n_drains;
     uint32_t n_takes;
