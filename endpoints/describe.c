@@ -1,11 +1,23 @@
 #include <stdio.h>
 
-#include "ep.h"
-#include "worker.h"
+#include "rma.h"
+
+/* By the first key that the transport has; a word for people. */
+static const char *one_sided(const struct weft_ep *ep) {
+    const struct list *keys = ep->rma ? &ep->rma->keys : NULL;
+    if (!(ep->link->iface->attr.caps & (CAP_PUT | CAP_GET))) return "message";
+    for (struct list *n = keys ? keys->next : NULL; n && n != keys; n = n->next) {
+        const struct weft_rkey *rkey = list_of(n, struct weft_rkey, of_ep);
+        if (rkey->key->status == WEFT_OK && rkey->key->how) return rkey->key->how;
+        if (rkey->key->lane) return rkey->key->how ? rkey->key->how : "message: its key is not open";
+    }
+    return keys && !list_empty(keys) ? "message: no key of the transport's" : "by key, none is known yet";
+}
 
 weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {
     if (!ep || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or info_p is NULL");
-    weft_ep_info_t info = {.state = fsm_state_name(&ep->core.fsm), .transport = "none", .why = "it has no lane"};
+    weft_ep_info_t info = {
+        .state = fsm_state_name(&ep->core.fsm), .transport = "none", .why = "it has no lane", .one_sided = "none"};
     struct link *link = ep->link;
     if (link) {
         info.transport = link->iface->transport->name;
@@ -15,6 +27,7 @@ weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {
         info.n_endpoints = link->n_endpoints;
         info.sent = link->sent;
         info.received = link->received;
+        info.one_sided = one_sided(ep);
         link->lane->ops->describe(link->lane, info.peer, sizeof info.peer);
     }
     *info_p = info;

@@ -247,7 +247,7 @@ static weft_status_t of_pages(weft_worker_t *worker, size_t len, const weft_mem_
 
 weft_status_t weft_mem_alloc_sized(size_t params_size, weft_worker_t *worker, size_t len,
                                    const weft_mem_params_t *params, weft_mem_t **mem_p) {
-    weft_mem_params_t own;
+    weft_mem_params_t own = {0};
     struct pages pages;
     weft_status_t st = check_new(worker, len, mem_p, params_size, params, &own);
     if (st == WEFT_OK) st = weft__pages_alloc(len, own.pages, &pages);
@@ -256,7 +256,7 @@ weft_status_t weft_mem_alloc_sized(size_t params_size, weft_worker_t *worker, si
 
 weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker, void *base, size_t len,
                                       const weft_mem_params_t *params, weft_mem_t **mem_p) {
-    weft_mem_params_t own;
+    weft_mem_params_t own = {0};
     weft_status_t st = check_new(worker, len, mem_p, params_size, params, &own);
     if (st < 0) return st;
     if (!base || len > UINTPTR_MAX - (uintptr_t)base)
@@ -266,7 +266,7 @@ weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
 
 weft_status_t weft_mem_import_sized(size_t params_size, weft_worker_t *worker, int fd, uint64_t offset, size_t len,
                                     const weft_mem_params_t *params, weft_mem_t **mem_p) {
-    weft_mem_params_t own;
+    weft_mem_params_t own = {0};
     struct pages pages;
     weft_status_t st = check_new(worker, len, mem_p, params_size, params, &own);
     bool write = own.rights & (WEFT_MEM_WRITE | WEFT_MEM_ATOMIC);
@@ -343,7 +343,7 @@ static void shrink(struct memory *memory) {
 }
 
 weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsigned rights, weft_mem_t **mem_p) {
-    weft_mem_params_t own;
+    weft_mem_params_t own = {0};
     weft_status_t st = check_new(worker, len, mem_p, sizeof own, &(weft_mem_params_t){.rights = rights}, &own);
     if (st < 0) return st;
     if (!base || len > UINTPTR_MAX - (uintptr_t)base)

@@ -17,7 +17,8 @@
 enum { HUGE = 2 << 20 };
 
 static size_t normal_page(void) {
-    return (size_t)sysconf(_SC_PAGESIZE);
+    long size = sysconf(_SC_PAGESIZE);
+    return size > 0 ? (size_t)size : 4096;
 }
 
 static weft_status_t out_of(const char *what) {

@@ -53,7 +53,7 @@ static const struct rkey_entry *entry_for(const struct rkey_packed *packed, cons
 /* Where the transport cannot, or the link has as many as it may, messages do it. */
 static void open_key(struct weft_rkey *rkey) {
     struct link *link = rkey->ep->link;
-    struct rkey_packed packed;
+    struct rkey_packed packed = {0};
     struct lane_key *key;
     if (link->peer != rkey->worker) {
         rkey->status = WEFT_ERR_UNREACHABLE;
@@ -122,7 +122,7 @@ void weft__rkey_drop(struct weft_rkey *rkey) {
 }
 
 weft_status_t weft_rkey_unpack(weft_ep_t *ep, const void *key, size_t len, weft_rkey_t **rkey_p) {
-    struct rkey_packed packed;
+    struct rkey_packed packed = {0};
     if (!ep || !key || !rkey_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep, key or rkey_p is NULL");
     weft_status_t st = weft__worker_check(ep->worker);
     if (st == WEFT_OK) st = weft__rkey_read(key, len, &packed);

@@ -71,6 +71,7 @@ typedef struct weft_ep_info {
     uint32_t n_lanes;        /* of the link that this endpoint shares */
     uint32_t n_endpoints;    /* that share the link */
     uint64_t sent, received; /* messages of this endpoint's link */
+    const char *one_sided;   /* how its keys are used: "mapped", "process_vm", or "message", with why not natively */
 } weft_ep_info_t;
 
 /* Fills `*info_p`; its strings live until the worker's next progress. */

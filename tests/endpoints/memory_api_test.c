@@ -253,6 +253,7 @@ TEST(keys_survive_mauling_and_name_their_worker) {
     unsigned seed = 5;
     rma_up(&r, "shm", false, 4096, WEFT_MEM_ALL, NULL, 0);
     CHECK_EQ(weft_mem_pack(r.mem, key, &len), 0);
+    CHECK(len > 0);
     for (size_t n = 0; n < len; n++) CHECK_EQ(weft_rkey_unpack(r.t.ep, key, n, &rkey), WEFT_ERR_ADDRESS);
     for (int i = 0; i < 20000; i++) {
         memcpy(mauled, key, len);

@@ -369,6 +369,10 @@ TEST_WAYS(attributes_tell_what_holds) {
     CHECK_EQ(weft_ep_rma_attributes(r.t.ep, r.rkey, &a), 0);
     CHECK_EQ(a.needs_target_progress, messages);
     CHECK(a.max_short >= 40 && a.message_rate > 0 && a.bandwidth > 0);
+    weft_ep_info_t ep;
+    CHECK_EQ(weft_ep_describe(r.t.ep, &ep), 0);
+    CHECK_EQ(strcmp(ep.one_sided, "mapped") == 0, !messages);
+    CHECK_EQ(strncmp(ep.one_sided, "message", 7) == 0, messages);
     CHECK_EQ(weft_ep_rma_attributes(r.t.ep, NULL, &a), 0);
     CHECK_EQ(a.needs_target_progress, 1);
     CHECK_EQ(weft_rkey_pointer(r.rkey, rma_at(&r, 100), &at), messages ? WEFT_ERR_UNSUPPORTED : WEFT_OK);
