@@ -1,0 +1,152 @@
+/* A peer that is killed at any moment of a large message: what it had to do with ends once, and says the truth. */
+#include "two.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { LARGE = 2 << 20 };
+
+struct side {
+    weft_worker_t *worker;
+    weft_ep_t *ep;
+    char *out, *in;
+    int ready, errors;
+    struct tally first, second;
+};
+
+static void on_ready(weft_ep_t *ep, void *arg) {
+    ((struct side *)arg)->ready++;
+}
+static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
+    ((struct side *)arg)->errors++;
+}
+static void on_endpoint(weft_ep_t *ep, void *arg) {
+    ((struct side *)arg)->ep = ep;
+}
+
+static weft_context_t *open_side(struct side *s, const char *transport) {
+    weft_context_t *context;
+    *s = (struct side){.out = malloc(LARGE), .in = malloc(LARGE)};
+    for (size_t i = 0; i < LARGE; i++) s->out[i] = (char)(i * 5 + (i >> 13));
+    weft_worker_params_t params = {
+        .transports = transport, .on_endpoint = on_endpoint, .on_error = on_error, .arg = s};
+    CHECK_EQ(weft_context_create(NULL, &context), 0);
+    CHECK_EQ(weft_worker_create(context, &params, &s->worker), 0);
+    return context;
+}
+
+static void post(struct side *s, bool sends, struct tally *c) {
+    weft_iov_t iov = {sends ? s->out : s->in, LARGE};
+    weft_status_t st = sends ? weft_tag_send(s->ep, 1, &iov, 1, OP(c))
+                             : weft_tag_recv(s->worker, 1, UINT64_MAX, &iov, 1, NULL, OP(c));
+    CHECK_EQ(st, WEFT_IN_PROGRESS);
+}
+
+/* The first message goes through, and raises rails where there are to be any; in the second it dies after `turns`. */
+static void child(const char *transport, bool sends, int turns, int out) {
+    struct side s;
+    char address[256];
+    size_t len = sizeof address;
+    open_side(&s, transport);
+    if (weft_worker_address(s.worker, address, &len) || write(out, address, len) != (ssize_t)len) _exit(1);
+    while (!s.ep) weft_worker_progress(s.worker, 0);
+    post(&s, sends, &s.first);
+    while (!s.first.calls) weft_worker_progress(s.worker, 0);
+    post(&s, sends, &s.second);
+    for (int i = 0; i < turns; i++) weft_worker_progress(s.worker, 1);
+    kill(getpid(), SIGKILL);
+}
+
+static void die_after(const char *transport, bool child_sends, int turns) {
+    struct side s;
+    int fds[2], status;
+    char address[256];
+    CHECK_EQ(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) child(transport, child_sends, turns, fds[1]);
+    close(fds[1]);
+    ssize_t len = read(fds[0], address, sizeof address);
+    close(fds[0]);
+    CHECK(len > 0);
+
+    weft_context_t *context = open_side(&s, transport);
+    weft_ep_params_t params = {.on_ready = on_ready, .on_error = on_error, .arg = &s};
+    CHECK_EQ(weft_connect_address(s.worker, address, (size_t)len, &params, &s.ep), 0);
+    double end = two_now() + 10;
+    while (!s.ready && two_now() < end) weft_worker_progress(s.worker, 0);
+    post(&s, !child_sends, &s.first);
+    while (!s.first.calls && two_now() < end) weft_worker_progress(s.worker, 0);
+    CHECK_EQ(s.first.status, WEFT_OK);
+    bool posted = !s.errors; /* it may be dead before */
+    if (posted) post(&s, !child_sends, &s.second);
+    while (!s.errors && two_now() < end) weft_worker_progress(s.worker, 0);
+    CHECK_EQ(s.errors, 1);
+    if (!child_sends && posted) CHECK_EQ(s.second.calls, 1);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK(WIFSIGNALED(status));
+    weft_worker_destroy(s.worker);
+    CHECK_EQ(s.second.calls, posted);
+    if (child_sends && s.second.status == WEFT_OK) CHECK(memcmp(s.in, s.out, LARGE) == 0);
+    CHECK_EQ(weft_context_destroy(context), 0);
+    free(s.out);
+    free(s.in);
+}
+
+static void die_at_every_phase(const char *transport) {
+    static const int turns[] = {0, 1, 2, 3, 5, 8, 13, 30, 100};
+    for (unsigned i = 0; i < sizeof turns / sizeof *turns; i++) {
+        die_after(transport, false, turns[i]);
+        die_after(transport, true, turns[i]);
+    }
+}
+
+TEST(killed_in_pieces_over_shm) {
+    setenv("WEFT_SHM_COPY", "staged", 1);
+    die_at_every_phase("shm");
+}
+
+TEST(killed_in_a_read_of_its_memory) {
+    setenv("WEFT_SHM_COPY", "vm", 1);
+    die_at_every_phase("shm");
+}
+
+TEST(killed_in_pieces_over_tcp) {
+    die_at_every_phase("tcp");
+}
+
+TEST(killed_in_pieces_over_rails) {
+    setenv("WEFT_LINK_RAILS", "2", 1);
+    die_at_every_phase("tcp");
+    setenv("WEFT_LINK_RAILS", "1", 1);
+}
+
+/* More than 32 bits of length: the same memory again and again, on both sides. */
+TEST(more_than_4_gib_in_one_message_over_shm) {
+    enum { PIECE = 32 << 20, N = 129 };
+    struct two t;
+    struct tally sent = {0}, received = {0};
+    static weft_iov_t out[N], in[N];
+    char *from = malloc(PIECE), *to = calloc(1, PIECE);
+    weft_tag_info_t info = {0};
+    for (size_t i = 0; i < PIECE; i++) from[i] = (char)(i * 3 + (i >> 16));
+    for (int i = 0; i < N; i++) {
+        out[i] = (weft_iov_t){from, PIECE};
+        in[i] = (weft_iov_t){to, PIECE};
+    }
+    out[N - 1].len = in[N - 1].len = 4097;
+    size_t len = (size_t)(N - 1) * PIECE + 4097;
+    setenv("WEFT_SHM_COPY", "staged", 1);
+    two_up(&t, "shm");
+    CHECK_EQ(weft_tag_recv(two_b(&t), 1, UINT64_MAX, in, N, &info, OP(&received)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(t.ep, 1, out, N, OP(&sent)), WEFT_IN_PROGRESS);
+    double end = two_now() + 60;
+    while ((!sent.calls || !received.calls) && two_now() < end) two_turn(&t);
+    CHECK(sent.calls == 1 && received.calls == 1);
+    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
+    CHECK(info.len == len && len > UINT32_MAX);
+    CHECK(memcmp(from, to, PIECE) == 0);
+    two_down(&t);
+    free(from);
+    free(to);
+}
