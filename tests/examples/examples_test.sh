@@ -48,6 +48,19 @@ test_stream_cat_both_ways() {
     wait_for grep -q '^here$' "$scratch/received"
 }
 
+test_bulletin() {
+    for uri in tcp://127.0.0.1:0 shm://bulletin-$$; do
+        timeout 20 "$examples/bulletin" keep "$uri" 3 >"$scratch/board" 2>"$scratch/told" &
+        keeper=$!
+        wait_for grep -q '^listening at' "$scratch/told"
+        for writer in ann bob eve; do
+            timeout 20 "$examples/bulletin" "$(sed -n 's/^listening at //p' "$scratch/told")" $writer-{1,2,3,4} &
+        done
+        wait $keeper || fail "the keeper of $uri"
+        expect "the board of $uri" "$(sort "$scratch/board" | tr '\n' ' ')" "$(echo {ann,bob,eve}-{1,2,3,4}) "
+    done
+}
+
 test_allreduce() {
     has alone "$("$examples/allreduce")" 'of 1 processes.* 0 wrong'
     has together "$("$bin/tools/weft-run" -n 4 --timeout 20 "$examples/allreduce")" '^\[0\] .*of 4 processes.* 0 wrong'
