@@ -26,10 +26,11 @@ def now():
 
 
 def compare(group, data, references):
-    """Weft's median by that of the best reference, in the first place where Weft and a reference have been."""
+    """Weft's median by that of the best reference, in the first place where Weft and all of them have been."""
+    there = [name for name in references if name in data and any(data[name].values())]
     for place in PLACES_COMPARED:
-        values = [statistics.median(data[name][place]) for name in references if name in data and data[name].get(place)]
-        if values and data["weft"].get(place) and group.best(values):
+        values = [statistics.median(data[name][place]) for name in there if data[name].get(place)]
+        if values and len(values) == len(there) and data["weft"].get(place) and group.best(values):
             return statistics.median(data["weft"][place]) / group.best(values), place
     return None, None
 
@@ -72,13 +73,17 @@ def number(value):
 
 
 def row(group, data):
+    """None where Weft never was in the wanted place."""
     def median(name):
-        return summary(data[name])[0] if name in data else None
+        value, where = summary(data[name]) if name in data else (None, None)
+        return value if where == "NEAR" else None
 
+    if median("weft") is None:
+        return None
     peers = [name for name in data if name.startswith(("ucx", "libev", "open mpi", "gloo"))]
     medians = {name: median(name) for name in peers if median(name) is not None}
     best = min(medians, key=lambda n: -medians[n] if group.more_is_better else medians[n]) if medians else None
-    ratio = compare(group, data, [best])[0] if best else None
+    ratio = median("weft") / medians[best] if best else None
     limit = f"{number(median(group.limit))} ({group.limit})" if group.limit else "-"
     goals = "; ".join(f"{goal}: {verdict}, {value}" for goal, verdict, value in verdicts(group, data))
     peer = f"{number(medians[best])} ({best})" if best else "-"
@@ -87,7 +92,8 @@ def row(group, data):
 
 def table(known, results):
     head = ["| what | unit | Weft | best peer | Weft ÷ peer | goal | the machine itself |", "|---|---|---|---|---|---|---|"]
-    return "\n".join(head + [row(known[name], results[name]["samples"]) for name in known if name in results])
+    rows = [row(known[name], results[name]["samples"]) for name in known if name in results]
+    return "\n".join(head + [row for row in rows if row])
 
 
 # ---- a picture -------------------------------------------------------------------------------------------------------
