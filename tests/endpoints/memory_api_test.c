@@ -293,3 +293,36 @@ TEST(a_key_of_another_worker_reaches_nothing) {
     }
     two_down(&r.t);
 }
+
+/* Once a revocation is done nothing changes the region any more, whatever was on its way into it. */
+TEST_WAYS(nothing_is_written_after_a_revocation_is_done) {
+    enum { BIG = 4 << 20 };
+    char *out = malloc(BIG), *seen = malloc(BIG), *in = malloc(BIG);
+    int refused = 0;
+    memset(out, 'n', BIG);
+    for (int turns = 0; turns < 24; turns++) {
+        struct rma r;
+        struct tally put = {0}, get = {0}, revoked = {0};
+        rma_up(&r, transport, messages, BIG, WEFT_MEM_ALL, NULL, 0);
+        weft_status_t st = weft_put(r.t.ep, out, BIG, rma_at(&r, 0), r.rkey, RMA_REMOTE(&put));
+        weft_status_t got = weft_get(r.t.ep, in, BIG, rma_at(&r, 0), r.rkey, OP(&get));
+        for (int i = 0; i < turns; i++) two_turn(&r.t);
+        CHECK_EQ(RMA_WAIT(&r, &revoked, weft_mem_revoke(r.mem, OP(&revoked))), 0);
+        memcpy(seen, r.target, BIG);
+        if (st == WEFT_IN_PROGRESS) UNTIL(&r.t, put.calls == 1);
+        if (got == WEFT_IN_PROGRESS) UNTIL(&r.t, get.calls == 1);
+        for (int i = 0; i < 50; i++) two_turn(&r.t);
+        CHECK(memcmp(seen, r.target, BIG) == 0);
+        CHECK(put.status == WEFT_OK || put.status == WEFT_ERR_REVOKED);
+        CHECK(get.status == WEFT_OK || get.status == WEFT_ERR_REVOKED || get.status == WEFT_ERR_CANCELLED);
+        refused += put.status < 0;
+        /* Half of a put that was refused says nothing of a whole one. */
+        if (put.status == WEFT_OK) CHECK(memcmp(r.target, out, BIG) == 0);
+        CHECK_EQ(r.t.errors + r.t.back_errors, 0);
+        rma_down(&r);
+    }
+    CHECK_EQ(refused > 0, messages);
+    free(out);
+    free(seen);
+    free(in);
+}
