@@ -30,6 +30,7 @@ test_pingpong() {
 test_stream_cat() {
     head -c 3000000 /dev/urandom >"$scratch/sent"
     for uri in tcp://127.0.0.1:0 shm://stream-cat-$$; do
+        rm -f "$scratch/told"
         timeout 20 "$examples/stream-cat" listen "$uri" </dev/null >"$scratch/received" 2>"$scratch/told" &
         wait_for grep -q '^listening at' "$scratch/told"
         timeout 20 "$examples/stream-cat" "$(sed -n 's/^listening at //p' "$scratch/told")" <"$scratch/sent" ||
@@ -50,6 +51,7 @@ test_stream_cat_both_ways() {
 
 test_bulletin() {
     for uri in tcp://127.0.0.1:0 shm://bulletin-$$; do
+        rm -f "$scratch/told"
         timeout 20 "$examples/bulletin" keep "$uri" 3 >"$scratch/board" 2>"$scratch/told" &
         keeper=$!
         wait_for grep -q '^listening at' "$scratch/told"
