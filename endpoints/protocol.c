@@ -73,7 +73,8 @@ static double pieces_ns(size_t len, const struct iface_attr *attr, const struct 
     if (!(attr->caps & CAP_AM_ZCOPY) || piece == 0) return INFINITY;
     struct terms t = terms_of(len, attr, c);
     double last = weft__calibration_copy_ns(c, (double)(len < piece ? len : piece));
-    double each = 2 * attr->overhead_ns * (double)(len / piece + (len % piece != 0));
+    size_t pieces = len / piece + (len % piece != 0);
+    double each = 2 * attr->overhead_ns * (double)pieces;
     double slower = t.wire > t.copy ? t.wire : t.copy;
     double bytes = attr->caps & CAP_LAND ? t.wire : slower + last;
     return 2 * request_ns + 3 * t.message + each + bytes;
