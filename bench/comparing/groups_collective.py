@@ -5,7 +5,7 @@ from .samples import gloo, mpi, weft
 
 
 def over_tcp(here, size):
-    members = {"weft": weft(here, "allreduce", "tcp", size=size)}
+    members = {"weft": weft(here, "allreduce", "tcp", "p50_us", size=size)}
     if here.gloo:
         members["gloo"] = gloo(here, "async", size)
         members["gloo busy"] = gloo(here, "busy", size)
@@ -15,7 +15,7 @@ def over_tcp(here, size):
 
 
 def groups(here):
-    local = {"weft": weft(here, "allreduce", "auto")}
+    local = {"weft": weft(here, "allreduce", "auto", "p50_us")}
     if here.mpi:
         local["open mpi"] = mpi(here, "self,vader", "mpi allreduce")
     return {

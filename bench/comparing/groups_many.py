@@ -47,8 +47,8 @@ def links(here, transport):
 
 
 def quiet(here):
-    look = {"weft": weft(here, "poll_cost", "shm", extra=("--links", str(LINKS))),
-            "weft, one peer": weft(here, "poll_cost", "shm", extra=("--links", "1"))}
+    look = {"weft": weft(here, "poll_cost", "shm", "p50_us", extra=("--links", str(LINKS))),
+            "weft, one peer": weft(here, "poll_cost", "shm", "p50_us", extra=("--links", "1"))}
     with_ucx(here, look, "shm", "look", UCX_LINKS, UCX_LINKS)
     return Group(f"shared memory, a look at {LINKS} quiet peers (UCX: {UCX_LINKS})", "us", look, [Goal(1.2, "weft, one peer")], most=0.015)
 

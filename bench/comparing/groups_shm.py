@@ -1,13 +1,13 @@
 """Shared memory, polled: messages of all sizes and the other side's memory. UCX by default, and with its one-copy off."""
 
 from .group import Goal, Group
-from .samples import BANDWIDTH, LATENCY, RATE, line_way, mpi, raw, raw_stream, ucx, weft
+from .samples import AVERAGE, BANDWIDTH, RATE, line_way, mpi, raw, raw_stream, ucx, weft
 
 DEFAULT, TWO_COPIES = "shm,self", "posix,sysv,self"
 K, M = 1 << 10, 1 << 20
 
 
-def with_ucx(here, members, test, iterations, what=LATENCY, size=8, extra=()):
+def with_ucx(here, members, test, iterations, what=AVERAGE, size=8, extra=()):
     """Adds the newest release in both settings, and Debian's."""
     for release in here.ucx():
         members[release.name] = ucx(release, test, DEFAULT, iterations, what, size, extra)
@@ -21,7 +21,7 @@ UCX = ("ucx newest", "ucx two copies")
 
 def latency(here, title, ours, theirs, iterations, size, factor, limit=None, extra=(), test_size=None):
     members = {"weft": weft(here, ours, "shm", size=test_size or size)}
-    with_ucx(here, members, theirs, iterations, LATENCY, size, extra)
+    with_ucx(here, members, theirs, iterations, AVERAGE, size, extra)
     if limit:
         members.update(limit)
     return Group(title, "us", members, [Goal(factor, *UCX)], limit=next(iter(limit)) if limit else None)

@@ -2,10 +2,10 @@
 
 from .group import Goal, Group
 from .groups_shm import K, M, size_text
-from .samples import BANDWIDTH, LATENCY, RATE, mpi, raw, raw_stream, ucx, weft
+from .samples import AVERAGE, BANDWIDTH, RATE, mpi, raw, raw_stream, ucx, weft
 
 
-def with_ucx(here, members, test, iterations, what=LATENCY, size=8, extra=()):
+def with_ucx(here, members, test, iterations, what=AVERAGE, size=8, extra=()):
     for release in here.ucx():
         members[release.name] = ucx(release, test, "tcp,self", iterations, what, size, extra)
     return members
@@ -13,7 +13,7 @@ def with_ucx(here, members, test, iterations, what=LATENCY, size=8, extra=()):
 
 def latency(here, size):
     members = {"weft": weft(here, "am_lat", "tcp", size=size), "raw tcp": raw(here, "tcp_spin", size)}
-    with_ucx(here, members, "ucp_am_lat", 20000, LATENCY, size)
+    with_ucx(here, members, "ucp_am_lat", 20000, AVERAGE, size)
     goals = [Goal(0.88, "ucx newest"), Goal(1.05, "raw tcp")]
     return Group(f"tcp loopback, active message of {size_text(size)}, half round trip", "us", members, goals, limit="raw tcp")
 
