@@ -136,10 +136,10 @@ static void watch_requests(struct weft_ep *ep) {
     struct reactor *r = ep->worker->reactor;
     ep->draining = true;
     weft__stream_closing(ep);
-    uint64_t now = weft__now(r);
+    uint64_t now = weft__now(r), at = ep->start ? ep->start->close_at : 0;
     /* The heap has had this endpoint's timer before, or it closes without one. */
     if (!weft__timer_running(&ep->timer))
-        (void)weft__timer_start(r, &ep->timer, ep->close_at > now ? ep->close_at : now + close_ns(ep));
+        (void)weft__timer_start(r, &ep->timer, at > now ? at : now + close_ns(ep));
     if (list_empty(&ep->requests)) weft__ep_tell_later(ep, NOTICE_DRAINED);
 }
 
@@ -293,6 +293,7 @@ static void reject(struct link *link, uint32_t peer, weft_status_t status) {
 
 static weft_status_t accept_ep(struct link *link, const struct wire_open *open) {
     struct weft_ep *ep;
+    if (link->n_guests >= link->worker->max_endpoints) return WEFT_ERR_QUOTA;
     weft_status_t st = weft__ep_admit(link, open->listener);
     if (st == WEFT_OK) st = weft__ep_new(link->worker, &ep);
     if (st < 0) return st;
@@ -305,6 +306,8 @@ static weft_status_t accept_ep(struct link *link, const struct wire_open *open) 
     ep->credit = open->credit > INT64_MAX ? INT64_MAX : (int64_t)open->credit;
     weft__stream_opened(ep, open->stream);
     weft__link_join(link, ep);
+    ep->guest = true;
+    link->n_guests++;
     step(ep, EP_EV_PASSIVE);
     return WEFT_OK;
 }
@@ -385,9 +388,11 @@ void weft__ep_abort(struct weft_ep *ep) {
 static void nobody(weft_status_t status, void *arg) {}
 
 /* A close in good order waits for the connection too, but no longer than it may take. */
-static void bound_close(struct weft_ep *ep) {
-    if (weft__timer_running(&ep->timer) && ep->timer.at > ep->close_at) /* moved, which takes no memory */
-        (void)weft__timer_start(ep->worker->reactor, &ep->timer, ep->close_at);
+static void bound_close(struct weft_ep *ep, uint64_t at) {
+    if (ep->start) ep->start->close_at = at;
+    /* A timer is moved, which takes no memory; otherwise there is room, or it closes without one. */
+    if (weft__timer_running(&ep->timer) ? ep->timer.at > at : !ep->start)
+        (void)weft__timer_start(ep->worker->reactor, &ep->timer, at);
 }
 
 static weft_status_t close_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
@@ -408,12 +413,11 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     ep->closed = op && op->done ? op->done : nobody;
     ep->arg = op ? op->arg : NULL;
     uint64_t most = op && op->deadline_ms ? op->deadline_ms * UINT64_C(1000000) : close_ns(ep);
-    ep->close_at = weft__now(ep->worker->reactor) + most;
+    bound_close(ep, weft__now(ep->worker->reactor) + most);
     if (mode == WEFT_CLOSE_ABORT || (list_empty(&ep->requests) && ep->core.fsm.state < EP_READY)) {
         weft__ep_abort(ep);
         return WEFT_IN_PROGRESS;
     }
-    bound_close(ep);
     /* What a lane has accepted must leave too: a flush stands behind all the others. */
     if (ep->core.fsm.state == EP_READY) (void)weft_ep_flush(ep, NULL);
     step(ep, EP_EV_CLOSE);

@@ -40,7 +40,8 @@ enum {
 struct ep_start {
     void (*told)(weft_ep_t *, void *); /* on_ready, or on_endpoint */
     void *arg;
-    size_t dial_len; /* 0: a URI, or nothing */
+    uint64_t close_at; /* asked for so early, a close may take until then */
+    size_t dial_len;   /* 0: a URI, or nothing */
     char dial[];
 };
 
@@ -50,17 +51,18 @@ struct weft_ep {
     const struct ep_ops *ops;
     struct link *link; /* NULL: lost */
     struct weft_worker *worker;
-    uint32_t id;      /* our half, for the wire */
-    uint8_t notices;  /* due to the user; then it stands in worker->due */
-    bool closing;     /* somebody asked for its end */
-    bool draining;    /* which comes when no request is left */
-    uint8_t rma_slow; /* 1: something stands between an operation and its transport */
+    uint32_t id;       /* our half, for the wire */
+    uint8_t notices;   /* due to the user; then it stands in worker->due */
+    bool closing : 1;  /* somebody asked for its end */
+    bool draining : 1; /* which comes when no request is left */
+    bool guest : 1;    /* the peer opened it, and its link counts it */
+    uint8_t rma_slow;  /* 1: something stands between an operation and its transport */
     /* So far the cache line that messages touch. */
 
     int64_t credit;      /* bytes of unexpected tagged messages that the peer still takes */
     int64_t credit_held; /* put aside while sends wait for credit, so that all wait */
-    uint64_t credit_due; /* consumed here and not yet given back */
-    uint64_t credit_out; /* unexpected bytes of the peer that stand here */
+    uint32_t credit_due; /* consumed here and not yet given back */
+    uint32_t credit_out; /* unexpected bytes of the peer that stand here */
 
     struct ep_rma *rma;     /* keys, fences; NULL: it never had a key; below the worker */
     struct stream *stream;  /* NULL until one is used; below the worker */
@@ -82,7 +84,6 @@ struct weft_ep {
     };
     void *arg, *user;
     struct timer timer;     /* connect, then close */
-    uint64_t close_at;      /* a close in good order may take until then */
     struct ep_start *start; /* the last word: the slab's, once it is buried */
 };
 
@@ -106,7 +107,6 @@ void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *wh
 
 /* A request of it left: a flush may stand first now. */
 void weft__flush_check(struct weft_ep *ep);
-
 
 void weft__ep_on_open(struct lane *lane, const void *data, size_t len);
 void weft__ep_on_accept(struct lane *lane, const void *data, size_t len);

@@ -153,6 +153,7 @@ static void fail_users(struct link *link) {
 static void end(struct link *link) {
     drop_backlog(link, WEFT_ERR_CLOSED);
     list_remove(&link->of_worker);
+    list_remove(&link->of_peer);
     weft__timer_stop(link->worker->reactor, &link->linger);
     weft__job_drop(link->worker->reactor, &link->broken);
     weft__worker_link_gone(link->worker);
@@ -242,6 +243,7 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     link->linger.fire = linger_over;
     link->broken.run = broken;
     list_init(&link->endpoints);
+    list_init(&link->of_peer);
     list_init(&link->backlog);
     list_init(&link->rma_wait);
     fsm_init(&link->core.fsm, &link_port, LINK_IDLE, (uint32_t)(uintptr_t)link);
@@ -273,6 +275,17 @@ static char *copy(const void *parent, const char *text) {
     return kept ? memcpy(kept, text, size) : NULL;
 }
 
+static struct list *peers(struct weft_worker *worker, uint64_t peer) {
+    return &worker->peers[(peer * UINT64_C(0x9e3779b97f4a7c15) >> 32) % WORKER_PEERS];
+}
+
+/* 0: not yet. */
+static void know_peer(struct link *link, uint64_t peer) {
+    link->peer = peer;
+    list_remove(&link->of_peer);
+    if (peer) list_append(peers(link->worker, peer), &link->of_peer);
+}
+
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,
                               const char *why, struct link **link_p) {
     struct link *link;
@@ -284,7 +297,7 @@ weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uin
         drop_lane(lane);
         return st;
     }
-    link->peer = peer;
+    know_peer(link, peer);
     link->flags = uri ? WIRE_HELLO_EXTRA : 0;
     link->uri = own_uri;
     link->why = own_why;
@@ -313,6 +326,8 @@ void weft__link_leave(struct weft_ep *ep) {
     weft__rkeys_close(ep);
     list_remove(&ep->of_link);
     ep->link = NULL;
+    link->n_guests -= ep->guest;
+    ep->guest = false;
     if (--link->n_endpoints > 0 || !link->why) return;
     struct reactor *r = link->worker->reactor;
     uint64_t ms = weft__setting_u64(link->worker->context, SETTING_LINK_LINGER);
@@ -341,8 +356,9 @@ static bool is_beside(const struct link *link) {
 }
 
 struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer) {
-    for (struct list *n = worker->links.next; n != &worker->links; n = n->next) {
-        struct link *link = list_of(n, struct link, of_worker);
+    struct list *all = peers(worker, peer);
+    for (struct list *n = all->next; n != all; n = n->next) {
+        struct link *link = list_of(n, struct link, of_peer);
         bool rail = link->flags & WIRE_HELLO_RAIL;
         if (link->peer == peer && link->iface == iface && !rail && joinable(link)) return link;
     }
@@ -358,8 +374,9 @@ struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri) {
 }
 
 static struct link *spare_of(const struct link *lost) {
-    for (struct list *n = lost->worker->links.next; n != &lost->worker->links; n = n->next) {
-        struct link *link = list_of(n, struct link, of_worker);
+    struct list *all = peers(lost->worker, lost->peer);
+    for (struct list *n = all->next; n != all; n = n->next) {
+        struct link *link = list_of(n, struct link, of_peer);
         if (link != lost && link->peer == lost->peer && link->iface == lost->iface &&
             link->core.fsm.state == LINK_SPARE)
             return link;
@@ -427,8 +444,9 @@ void weft__link_lane_closed(struct lane *lane) {
 }
 
 static struct link *rival_of(const struct link *guest) {
-    for (struct list *n = guest->worker->links.next; n != &guest->worker->links; n = n->next) {
-        struct link *link = list_of(n, struct link, of_worker);
+    struct list *all = peers(guest->worker, guest->peer);
+    for (struct list *n = all->next; n != all; n = n->next) {
+        struct link *link = list_of(n, struct link, of_peer);
         if (link->peer == guest->peer && link->iface == guest->iface && joinable(link) && !is_beside(link))
             return link;
     }
@@ -450,6 +468,17 @@ static void meet_rival(struct link *guest, struct link *rival) {
     weft__link_control(rival, &ping);
 }
 
+/* Of those that the peer dialed, this one too. */
+static bool too_many_links(const struct link *guest) {
+    uint32_t n = 0;
+    struct list *all = peers(guest->worker, guest->peer);
+    for (struct list *at = all->next; at != all; at = at->next) {
+        const struct link *link = list_of(at, struct link, of_peer);
+        n += link->peer == guest->peer && !link->why && link->core.fsm.state < LINK_CLOSING;
+    }
+    return n > guest->worker->max_links;
+}
+
 static void hello_from_guest(struct link *link, const struct wire_hello *hello) {
     struct link *rival;
     if (hello->flags & WIRE_HELLO_RAIL && link->core.fsm.state == LINK_AWAIT && !weft__rail_greets(link, hello)) {
@@ -457,8 +486,12 @@ static void hello_from_guest(struct link *link, const struct wire_hello *hello) 
         return;
     }
     if (link->core.fsm.state == LINK_AWAIT) {
-        link->peer = hello->worker;
+        know_peer(link, hello->worker);
         link->flags = hello->flags;
+        if (too_many_links(link)) {
+            weft__link_lose(link, WEFT_ERR_QUOTA);
+            return;
+        }
     }
     if (hello->worker == link->worker->id || hello->flags & WIRE_HELLO_EXTRA || !(rival = rival_of(link)))
         step(link, LINK_EV_HELLO);
@@ -471,7 +504,7 @@ static void hello_from_host(struct link *link, const struct wire_hello *hello) {
         weft__link_lose(link, WEFT_ERR_UNREACHABLE); /* somebody else lives at that address now */
         return;
     }
-    link->peer = hello->worker;
+    know_peer(link, hello->worker);
     link->listener = hello->listener;
     step(link, LINK_EV_HELLO);
 }

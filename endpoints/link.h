@@ -15,9 +15,9 @@ enum { LINK_LANES = 2 }; /* a base lane that scales, and a fast one that is scar
 
 struct link {
     struct link_core core;
-    struct lane *tx;    /* the lane, or one that answers NO_RESOURCE while others wait */
-    uint32_t max_quick; /* bytes in one piece that go by am_short without more thought */
-    uint32_t n_endpoints;
+    struct lane *tx;                /* the lane, or one that answers NO_RESOURCE while others wait */
+    uint32_t max_quick;             /* bytes in one piece that go by am_short without more thought */
+    uint32_t n_endpoints, n_guests; /* all; those that the peer opened */
     uint64_t sent, received;
     struct weft_worker *worker;
     struct lane *lane; /* the one in use */
@@ -26,6 +26,7 @@ struct link {
     struct protocol_limits limits; /* of its transport */
     struct iface *iface;
     struct list of_worker;   /* in worker->links */
+    struct list of_peer;     /* in worker->peers, once `peer` is known */
     struct list endpoints;   /* those that share it */
     struct list backlog;     /* requests that wait for the lane, in order */
     struct pending pending;  /* our place in the lane's queue */

@@ -261,7 +261,7 @@ static void keep(struct weft_ep *ep, uint64_t tag, const void *bytes, size_t len
                  uint64_t remote) {
     struct weft_worker *worker = ep->worker;
     uint64_t cost = (from ? 0 : len) + MESSAGE_COST;
-    if (ep->credit_out + cost > worker->unexpected_limit) {
+    if ((uint64_t)ep->credit_out + cost > worker->unexpected_limit) {
         weft__ep_violation(ep, WEFT_ERR_QUOTA, "more unexpected bytes than granted");
         return;
     }

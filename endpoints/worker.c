@@ -218,9 +218,8 @@ static weft_status_t open_iface(struct weft_worker *worker, const struct transpo
         weft__log(worker->context, WEFT_LOG_INFO, "endpoints", "no %s: %s", transport->name, weft_status_name(st));
         return st;
     }
-    worker->limits[worker->n_ifaces] =
-        weft__protocol_limits(&iface->attr, &worker->calibration,
-                              weft__setting_u64(worker->context, SETTING_RENDEZVOUS_THRESHOLD));
+    worker->limits[worker->n_ifaces] = weft__protocol_limits(
+        &iface->attr, &worker->calibration, weft__setting_u64(worker->context, SETTING_RENDEZVOUS_THRESHOLD));
     worker->iface[worker->n_ifaces++] = iface;
     return WEFT_OK;
 }
@@ -253,7 +252,8 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     worker->on_endpoint = params->on_endpoint;
     worker->on_error = params->on_error;
     worker->arg = params->arg;
-    worker->unexpected_limit = weft__setting_u64(context, SETTING_TAG_UNEXPECTED);
+    uint64_t unexpected = weft__setting_u64(context, SETTING_TAG_UNEXPECTED);
+    worker->unexpected_limit = unexpected < INT32_MAX ? unexpected : INT32_MAX; /* counted in 32 bits */
     uint64_t window = weft__setting_u64(context, SETTING_STREAM_WINDOW);
     worker->stream_window = window < UINT32_MAX ? (uint32_t)window : UINT32_MAX;
     worker->complete.run = complete;
@@ -265,6 +265,9 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     weft__slab_init(&worker->ep_slab, r, worker, sizeof(struct weft_ep), "endpoints");
     weft__slab_init(&worker->link_slab, r, worker, sizeof(struct link), "links");
     list_init(&worker->links);
+    for (unsigned i = 0; i < WORKER_PEERS; i++) list_init(&worker->peers[i]);
+    worker->max_endpoints = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_ENDPOINTS);
+    worker->max_links = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_LINKS);
     list_init(&worker->listening);
     list_init(&worker->guests);
     list_init(&worker->done);

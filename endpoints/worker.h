@@ -12,6 +12,7 @@
 
 enum {
     WORKER_IFACES = 8,
+    WORKER_PEERS = 256,
     AM_ID_RESERVED = WEFT_AM_ID_MAX + 1, /* 64 ids for the rooms below this one */
     AM_ID_END = AM_ID_RESERVED + 64
 };
@@ -42,6 +43,8 @@ struct weft_worker {
     struct job notify;
     struct slab ep_slab, link_slab;
     struct list links, listening, guests;
+    struct list peers[WORKER_PEERS];   /* links whose peer is known, by hash of its id */
+    uint32_t max_endpoints, max_links; /* that one peer may open */
     struct match match;
     struct memory memory;
 
@@ -128,7 +131,8 @@ static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t
 struct weft_ep *weft__ep_heard_seldom(struct lane *lane, uint32_t id, const char *what);
 static inline struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what) {
     struct weft_ep *ep = weft__ep_of_lane(lane, id);
-    if (__builtin_expect(ep && (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN) && !ep->notices, 1))
+    if (__builtin_expect(ep && (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN) && !ep->notices,
+                         1))
         return ep;
     return weft__ep_heard_seldom(lane, id, what);
 }

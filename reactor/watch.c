@@ -5,6 +5,8 @@
 #include "local.h"
 #include <fcntl.h>
 
+enum { STATES = 16 };
+
 static void run_ready(struct job *job) {
     struct watch_state *state = (struct watch_state *)((char *)job - offsetof(struct watch_state, job));
     struct watch *watch = state->watch;
@@ -40,12 +42,17 @@ static void list_remove(struct watch_state *state) {
     if (state->next) state->next->link = state->link;
 }
 
+/* Made by the block, and kept: one for itself would be as much again in the allocator. */
+static bool make_states(struct reactor *r) {
+    struct watch_state *states = weft__alloc(r->internals, STATES * sizeof *states, "watches");
+    for (unsigned i = 0; states && i < STATES; i++) list_add(&r->spare_watches, &states[i]);
+    return states != NULL;
+}
+
 static struct watch_state *get_state(struct reactor *r) {
+    if (!r->spare_watches && !make_states(r)) return NULL;
     struct watch_state *state = r->spare_watches;
-    if (state)
-        list_remove(state);
-    else
-        state = weft__new(r->internals, struct watch_state);
+    list_remove(state);
     return state;
 }
 

@@ -139,6 +139,7 @@ static void iface_close(struct iface *i) {
     struct tcp_iface *iface = tcp_iface(i);
     if (iface->own) tcp_listener_close(iface->own);
     weft__job_drop(i->reactor, &iface->flush_job);
+    weft__slab_end(&iface->lane_slab);
     weft__poller_remove(i->reactor, &iface->poller);
     if (iface->reserve_fd >= 0) close(iface->reserve_fd);
     explicit_bzero(&iface->key, sizeof iface->key);
@@ -189,6 +190,7 @@ static weft_status_t tcp_open(struct reactor *r, const struct iface_params *para
     iface->host_id = tcp_host_id();
     iface->sheet_room = (uint32_t)buffer;
     tcp_pool_init(&iface->pool, buffer);
+    weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct tcp_lane), "tcp lanes");
     TAILQ_INIT(&iface->lanes);
     TAILQ_INIT(&iface->greeting);
     TAILQ_INIT(&iface->dirty);

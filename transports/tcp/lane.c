@@ -223,10 +223,10 @@ static void lane_job(struct job *job) {
 /* ---- birth and death --------------------------------------------------------------------------------------- */
 
 weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_lane **lane_p) {
-    struct tcp_lane *lane = weft__new(iface, struct tcp_lane);
-    struct tcp_hands *hands = lane ? weft__new(lane, struct tcp_hands) : NULL;
+    struct tcp_lane *lane = weft__slab_take(&iface->lane_slab);
+    struct tcp_hands *hands = lane ? weft__new(iface, struct tcp_hands) : NULL;
     if (!hands) {
-        talloc_free(lane);
+        if (lane) weft__slab_put(&iface->lane_slab, lane);
         return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a connection");
     }
     lane->lane = (struct lane){.ops = &tcp_ops_early, .iface = &iface->iface};
@@ -241,7 +241,8 @@ weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_la
     fsm_init(&lane->conn.fsm, &port, acceptor ? TCP_CONN_GREET : TCP_CONN_DIAL, ++iface->next_id);
     weft_status_t st = arm(lane);
     if (st < 0) {
-        talloc_free(lane);
+        talloc_free(hands);
+        weft__slab_put(&iface->lane_slab, lane);
         return st;
     }
     TAILQ_INSERT_TAIL(acceptor ? &iface->greeting : &iface->lanes, lane, of_iface);
@@ -256,7 +257,9 @@ void tcp_lane_free(struct tcp_lane *lane) {
     TAILQ_REMOVE(greeting ? &iface->greeting : &iface->lanes, lane, of_iface);
     iface->n_greeting -= greeting;
     weft__job_drop(iface->iface.reactor, &lane->job);
-    weft__bury(iface->iface.reactor, lane);
+    talloc_free(lane->hands);
+    lane->hands = NULL;
+    weft__slab_bury(&iface->lane_slab, lane);
 }
 
 void tcp_lane_abandon(struct tcp_lane *lane) {

@@ -12,6 +12,7 @@
 
 #include <netinet/in.h>
 #include <reactor/counters.h>
+#include <reactor/slab.h>
 #include <stdbool.h>
 #include <sys/queue.h>
 #include <sys/uio.h>
@@ -142,6 +143,7 @@ struct tcp_lane {
     union tcp_sockaddr peer;
     uint64_t peer_worker;
     TAILQ_ENTRY(tcp_lane) of_iface, of_dirty;
+    void *slab; /* its own, once the lane is buried */
 };
 
 TAILQ_HEAD(tcp_lanes, tcp_lane);
@@ -169,6 +171,7 @@ struct tcp_iface {
     struct tcp_lanes dirty; /* with bytes to write */
     unsigned n_dirty;
     struct tcp_pool pool;
+    struct slab lane_slab;
     struct tcp_landing *spare_landing; /* NULL, or one kept for the next */
     uint32_t sheet_room;               /* bytes of a sheet for messages; a goodbye always finds more */
     uint64_t worker_id, host_id;
