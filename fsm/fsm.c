@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-_Thread_local struct fsm_trace *fsm__trace;
+_Thread_local struct fsm_trace *fsm__trace __attribute__((tls_model("initial-exec")));
 static bool coverage;
 
 void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_t id) {
