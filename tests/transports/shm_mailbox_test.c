@@ -244,6 +244,35 @@ TEST(lanes_that_end_in_the_middle_of_traffic_leave_nothing_behind) {
     pair_close(&p);
 }
 
+/* b has no turn while a gives up a lane: what lies in b's mailbox of it must stay as it is. */
+TEST(what_a_hanging_peer_has_not_read_is_not_written_over) {
+    struct pair p;
+    struct end a = {0}, b = {0};
+    struct expect e = {0};
+    struct stream goes;
+    weft_setting_t settings[] = {{"shm.rings", "0"}, {"close.timeout", "50ms"}};
+    pair_open_with(&p, &weft__transport_shm, 0, settings, 2);
+    pair_connect(&p);
+    CHECK_EQ(pair_dial(&p, &a, &b), WEFT_OK);
+    CHECK(pair_until(&p, a.n_open && b.n_open));
+    p.b.on_message = check;
+    p.b.arg = &e;
+    for (uint64_t i = 0; i < 5; i++) CHECK_EQ(a.lane->ops->am_short(a.lane, 1, i, "left", 4), WEFT_OK);
+    a.lane->ops->close(a.lane, true);
+    for (double give_up = pair_seconds() + 3; !a.n_closed && pair_seconds() < give_up;)
+        weft__reactor_progress(p.reactor_a, 0);
+    CHECK_EQ(a.n_closed, 1);
+    stream_start(&goes, p.a.lane, 40);
+    CHECK(pair_until(&p, e.next == 40 && b.n_down == 1));
+    CHECK_EQ(e.wrong, 0);
+    CHECK_EQ(b.n_messages, 5);
+    CHECK_EQ(b.down, WEFT_ERR_PEER_CLOSED);
+    CHECK_EQ(p.a.n_down + p.b.n_down, 0);
+    pair_end_close(&b, true);
+    CHECK(pair_until(&p, shm_of(p.iface_a)->n_lanes == 1 && shm_of(p.iface_b)->n_lanes == 1));
+    pair_close(&p);
+}
+
 /* ---- liars ------------------------------------------------------------------------------------------------------------------ */
 
 /* p.a lies to b; the others are lanes of the same two workers: by the mailbox, and by a ring. */
