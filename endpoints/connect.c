@@ -45,6 +45,17 @@ static void choose(struct weft_worker *worker, const struct address *address, st
 
 /* ---- links: joined, or dialed */
 
+/* The link over the cheapest transport in common, if it is there: then nobody need be asked who reaches the peer. */
+static struct link *cheapest_link(struct weft_worker *worker, const struct address *address) {
+    struct iface *best = NULL;
+    for (uint32_t i = 0; i < address->n; i++) {
+        const struct address_entry *entry = &address->entry[i];
+        struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
+        if (iface && (!best || cost(&iface->attr) < cost(&best->attr))) best = iface;
+    }
+    return best ? weft__link_to_peer(worker, best, address->worker) : NULL;
+}
+
 static weft_status_t link_to_address(struct weft_worker *worker, const void *bytes, size_t len,
                                      struct link **link_p) {
     struct address address;
@@ -52,6 +63,9 @@ static weft_status_t link_to_address(struct weft_worker *worker, const void *byt
     struct lane *lane;
     weft_status_t st = weft__address_read(bytes, len, &address);
     if (st < 0) return st;
+    *link_p = cheapest_link(worker, &address);
+    if (*link_p) return WEFT_OK;
+
     choose(worker, &address, &choice);
     if (!choice.iface)
         return weft__fail(WEFT_ERR_UNREACHABLE, "%s", choice.why[0] ? choice.why : "no transport in common");
