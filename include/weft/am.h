@@ -13,8 +13,8 @@ extern "C" {
 
 /*
  * A message in its handler. `header` is valid during the handler only. `data` is all of the payload, valid
- * during the handler unless kept; it is NULL when the payload still waits at the sender (rendezvous, for
- * messages beyond "rendezvous.threshold" bytes): take it with weft_am_recv, or return and so refuse it.
+ * during the handler unless kept; it is NULL when the payload still waits at the sender (rendezvous, for messages so
+ * large that it pays, or beyond "rendezvous.threshold"): take it with weft_am_recv, or return and so refuse it.
  */
 typedef struct weft_am {
     const void *header;
@@ -24,18 +24,19 @@ typedef struct weft_am {
     void *internal;
 } weft_am_t;
 
-/* Runs on the worker's thread. `ep` is this side's endpoint of the pair: reply on it; NULL for a message that was sent
- * with WEFT_AM_NO_REPLY, so look where a peer may do that. May call anything but progress, wait and the _wait forms. */
+/* Runs where callbacks do (weft_done_fn). `ep` is this side's endpoint of the pair: reply on it; NULL for a
+ * message that was sent with WEFT_AM_NO_REPLY, so look where a peer may do that. May call anything but progress,
+ * wait and the _wait forms. */
 typedef void (*weft_am_fn)(weft_ep_t *ep, weft_am_t *am, void *arg);
 
 /* Sets the worker's handler for `id`; NULL removes it. Messages without a handler are counted and dropped. */
 WEFT_API weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg);
 
 enum {
-    WEFT_AM_EAGER = 1,     /* weft_op_t.flags: send it whole, or refuse as TOO_BIG if no one message holds it */
+    WEFT_AM_EAGER = 1,      /* weft_op_t.flags: send it whole, or refuse as TOO_BIG if no one message holds it */
     WEFT_AM_RENDEZVOUS = 2, /* leave the payload here until the handler asks for it */
-    /* The handler gets no endpoint, so the peer's half need not be there yet: the message leaves as soon as the connection
-     * stands and nothing of this endpoint waits before it. Whole, as with WEFT_AM_EAGER. */
+    /* The handler gets no endpoint, so the peer's half need not be there yet: the message leaves as soon as the
+     * connection stands and nothing of this endpoint waits before it. Whole, as with WEFT_AM_EAGER. */
     WEFT_AM_NO_REPLY = 4
 };
 
@@ -54,8 +55,8 @@ WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *head
 WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
 
 /*
- * Within the handler: keeps `am->data` beyond it. On WEFT_OK `*data_p` holds the payload until
- * weft_am_release; it is the received buffer itself where the transport can lend it, a copy otherwise.
+ * Within the handler: keeps `am->data` beyond it. On WEFT_OK `*data_p` holds the payload until weft_am_release, by
+ * the owner's thread; it is the received buffer itself where the transport can lend it, a copy otherwise.
  */
 WEFT_API weft_status_t weft_am_keep(weft_am_t *am, const void **data_p);
 WEFT_API void weft_am_release(weft_worker_t *worker, const void *data);

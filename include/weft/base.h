@@ -77,15 +77,16 @@ typedef struct weft_iov {
 /* An operation that can still be cancelled. Valid until its callback begins. */
 typedef struct weft_request weft_request_t;
 
-/* Called once, on the worker's thread, from within its progress or its loop. */
+/* Called once, from within the worker's progress or its loop, on its owner's thread; a worker with polled callbacks
+ * (weft_worker_start_thread) calls within the program's own progress or wait. */
 typedef void (*weft_done_fn)(weft_status_t status, void *arg);
 
 /*
  * One callback for several operations: each that names it in its descriptor and is WEFT_IN_PROGRESS adds one to
  * `count`, and takes it away when it ends; `done` comes, once, when that leaves 0, with the first status that was not
- * OK. Operations that are WEFT_OK or refused do not count. The memory is the program's, until `done`. A program that posts
- * over several turns starts with count 1 and takes its own one away by weft_completion_release, which may call `done`.
- * Closes and collectives do not count. Owner's thread only.
+ * OK. Operations that are WEFT_OK or refused do not count. The memory is the program's, and must live until `done`. A
+ * program that posts over several turns starts with count 1 and takes its own one away by weft_completion_release,
+ * which may call `done`. Closes and collectives do not count. Owner's thread only: UNSUPPORTED from another.
  */
 typedef struct weft_completion {
     weft_done_fn done;
@@ -117,8 +118,8 @@ typedef struct weft_op {
 } weft_op_t;
 
 /*
- * Asks for an operation's end. Its callback comes with WEFT_ERR_CANCELLED, or with another status if
- * it was already past recall; either way once, and never inside this call.
+ * Asks for an operation's end. Its callback comes with WEFT_ERR_CANCELLED, or with another status if it was already
+ * past recall; either way once, and never inside this call. From any thread, if the worker's mode is MULTIPLE.
  */
 WEFT_API void weft_request_cancel(weft_request_t *request);
 

@@ -22,10 +22,9 @@ typedef struct weft_ep_params {
 } weft_ep_params_t;
 
 /*
- * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "shm://name" or "sim://name". The
- * host may be a name; names are resolved before the call returns only when they are numeric or in
- * /etc/hosts. Returns WEFT_OK with the handle at once; sends queue, in order, until the peer answers; a
- * failure is told by on_error. `params` may be NULL.
+ * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port" or "shm://name". The host is numeric, or a name
+ * in /etc/hosts; no name server is asked (it would block): ADDRESS. Returns WEFT_OK with the handle at once; sends
+ * queue, in order, until the peer answers; a failure is told by on_error. `params` may be NULL.
  */
 #define weft_connect(...) weft_connect_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker, const char *uri,
@@ -42,8 +41,9 @@ typedef enum weft_close_mode {
 } weft_close_mode_t;
 
 /*
- * Closes from any state and from within any callback, the endpoint's own included. The handle is gone
- * when `op->done` begins. WEFT_IN_PROGRESS, or WEFT_ERR_BUSY when it is closing already.
+ * Closes from any state and from within any callback, the endpoint's own included. The handle is gone when `op->done`
+ * begins. WEFT_IN_PROGRESS, or WEFT_ERR_BUSY when it is closing already. A close in good order becomes an abort after
+ * op->deadline_ms, or "close.timeout".
  */
 WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
 
@@ -51,7 +51,8 @@ enum {
     WEFT_FLUSH_REMOTE = 1 /* weft_op_t.flags: when the peer has taken all of it, and performed what is one-sided */
 };
 
-/* Completes when all that was sent before has left this side's buffers and borrowed memory is free. */
+/* Completes when all that was posted before, messages, stream and one-sided, has left this side's buffers and
+ * borrowed memory is free. With WEFT_FLUSH_REMOTE it also tells what only the target could refuse (weft/rma.h). */
 WEFT_API weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op);
 
 /* A pointer of the program's own, for its callbacks. */
@@ -71,7 +72,7 @@ typedef struct weft_ep_info {
     uint32_t n_lanes;        /* of the link that this endpoint shares */
     uint32_t n_endpoints;    /* that share the link */
     uint64_t sent, received; /* messages of this endpoint's link */
-    const char *one_sided;   /* how its keys are used: "mapped", "process_vm", or "message", with why not natively */
+    const char *one_sided; /* how its keys are used: "mapped", "process_vm", or "message", with why not natively */
 } weft_ep_info_t;
 
 /* Fills `*info_p`; its strings live until the worker's next progress. */

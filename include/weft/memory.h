@@ -28,10 +28,10 @@ typedef enum weft_mem_pages {
 } weft_mem_pages_t;
 
 typedef struct weft_mem_params {
-    unsigned rights; /* WEFT_MEM_…; 0: for this side's own operations only */
-    weft_mem_pages_t pages;
-    void (*on_invalid)(weft_mem_t *mem,
-                       void *arg); /* its memory went away (weft_mem_invalidate); keys are worth nothing */
+    unsigned rights;        /* WEFT_MEM_…; 0: for this side's own operations only */
+    weft_mem_pages_t pages; /* of allocated memory */
+    /* Its memory goes away (weft_mem_invalidate): its keys are worth nothing, and it is still to be released. */
+    void (*on_invalid)(weft_mem_t *mem, void *arg);
     void *arg;
 } weft_mem_params_t;
 
@@ -59,14 +59,15 @@ WEFT_API weft_status_t weft_mem_import_sized(size_t params_size, weft_worker_t *
 WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_t *offset_p);
 
 /*
- * Ends it. Done when no peer can touch the memory any more: those that have it mapped have let go, or died; then
- * allocated memory is unmapped. Operations of this side that use it must be over (BUSY otherwise). WEFT_OK at once
- * where no peer had it open.
+ * Ends it. Done when no peer can touch the memory any more: those that have it mapped have let go, or died, and what
+ * they asked for by message is over; then allocated memory is unmapped, and the handle is gone. WEFT_OK at once where
+ * no peer had it open. A worker that closes releases what is left. Errors: BUSY while operations of this side use it,
+ * or a release was asked for before.
  */
 WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
 
-/* All keys given out so far are worth nothing when this is done (as weft_mem_release, but the region stays, under a new
- * epoch; pack it anew). */
+/* All keys given out so far are worth nothing from now on, and when it is done nobody is inside any more; the
+ * region stays, under a new epoch: pack it anew then (BUSY before). */
 WEFT_API weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op);
 
 typedef enum weft_mem_advice {
@@ -110,14 +111,16 @@ WEFT_API weft_status_t weft_mem_invalidate(weft_worker_t *worker, const void *ba
 
 /* ---- keys ------------------------------------------------------------------------------------------------------------ */
 
-/* The key as bytes for peers, for every transport they may come by. `*len_p`: room in, length out; TRUNCATED when it does
- * not fit (WEFT_RKEY_MAX always does). Whoever holds these bytes and reaches the worker has the region's rights. */
+/* The key as bytes for peers, for every transport they may come by. `*len_p`: room in, length out; TRUNCATED when
+ * it does not fit (WEFT_RKEY_MAX always does). Whoever holds these bytes and reaches the worker has the region's
+ * rights. */
 #define WEFT_RKEY_MAX 256
 WEFT_API weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *len_p);
 
 /*
  * Reads a key for use through `ep`. ADDRESS: not a key, not of this version, or of another worker than the endpoint's
- * peer (once that is known; an operation finds out otherwise). It ends with weft_rkey_release, also after its endpoint.
+ * peer (once that is known; an operation finds out otherwise). It ends with weft_rkey_release, also after its
+ * endpoint.
  */
 WEFT_API weft_status_t weft_rkey_unpack(weft_ep_t *ep, const void *key, size_t len, weft_rkey_t **rkey_p);
 WEFT_API void weft_rkey_release(weft_rkey_t *rkey); /* operations under way go on */
@@ -136,7 +139,7 @@ WEFT_API weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_inf
 
 /* ---- what there is ----------------------------------------------------------------------------------------------- */
 
-/* A memory domain: one by transport that can register, and the host's own memory at index 0. */
+/* A memory domain: the host's own memory at index 0, then one for each transport that can register. Estimates. */
 typedef struct weft_memory_info {
     const char *name, *device;
     double bandwidth, latency_ns, overhead_ns; /* of one-sided access; bytes per second */

@@ -9,19 +9,23 @@ extern "C" {
 #endif
 
 /*
- * The target takes no part in its program: a mapped region is touched directly; else the target's worker serves the operation
- * in its turn (a worker on a thread of its own does so while the program computes: weft_worker_start_thread).
+ * The target's program takes no part: mapped memory is touched directly; else the target's worker serves the
+ * operation in its turn (a worker on a thread of its own does so while the program computes:
+ * weft_worker_start_thread).
  *
- * `remote` is an address in the owner's process, inside the key's region. What is out of range, or not among the key's rights, or
- * not aligned (atomics) is refused here as INVALID_PARAM and again, whatever a peer says, at the target. REVOKED: the
- * owner took the key back. UNREACHABLE: the key is of another worker than the endpoint's peer.
+ * `remote` is an address in the owner's process, inside the key's region (weft_rkey_describe tells where that
+ * begins). What is out of range, not among the key's rights, or not aligned (atomics) is refused here as
+ * INVALID_PARAM and again, whatever a peer says, at the target. REVOKED: the owner took the key back. UNREACHABLE:
+ * the key is of another worker than the endpoint's peer. Operations may be posted before the endpoint is ready, and
+ * while a key is being opened.
  *
  * Completion is local: the buffer is free (put), or holds the data (get, fetching atomics). With WEFT_RMA_REMOTE in
- * op->flags a put or posted atomic completes when it is performed at the target, and then with its outcome. Without it, a
- * refusal that only the target could find is told by the next flush with WEFT_FLUSH_REMOTE: INVALID_PARAM, REVOKED or QUOTA.
+ * op->flags a put or posted atomic completes when it is performed at the target, and then with its outcome. Without
+ * it, a refusal that only the target could find is told by the next flush with WEFT_FLUSH_REMOTE: INVALID_PARAM,
+ * REVOKED or QUOTA.
  *
- * Operations of one endpoint may be performed in any order, except as weft_ep_rma_attributes promises, and
- * around a fence. They are not ordered with messages, except by a remote flush or WEFT_RMA_REMOTE before the message.
+ * Operations of one endpoint may be performed in any order, except as weft_ep_rma_attributes promises, and around a
+ * fence. They are not ordered with messages, except by a remote flush or WEFT_RMA_REMOTE before the message.
  */
 enum { WEFT_RMA_REMOTE = 1 }; /* weft_op_t.flags */
 
@@ -30,7 +34,8 @@ WEFT_API weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint
 WEFT_API weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
                                 const weft_op_t *op);
 
-/* A piece of memory here: `count` blocks of `len` bytes, `stride` bytes from one's begin to the next's. count 0 is 1. */
+/* A piece of memory here: `count` blocks of `len` bytes, `stride` bytes from one's begin to the next's. count 0 is
+ * 1. */
 typedef struct weft_local {
     void *base;
     size_t len, stride, count;
@@ -45,8 +50,8 @@ typedef struct weft_remote {
 } weft_remote_t;
 
 /*
- * Scatter and gather on one side: `local` and `remote` hold equally many bytes, and one of the two is a single contiguous piece
- * (INVALID_PARAM otherwise). One completion for all; the arrays are copied.
+ * Scatter and gather on one side: `local` and `remote` hold equally many bytes, and one of the two is a single
+ * contiguous piece (INVALID_PARAM otherwise). One completion for all; the arrays are copied.
  */
 WEFT_API weft_status_t weft_put_pieces(weft_ep_t *ep, const weft_local_t *local, size_t n_local,
                                        const weft_remote_t *remote, size_t n_remote, const weft_op_t *op);
@@ -62,8 +67,8 @@ typedef enum weft_atomic {
     WEFT_ATOMIC_CSWAP /* stores `operand` where the old value equals `compare` */
 } weft_atomic_t;
 
-/* `size` is 4 or 8 bytes, of this host's byte order; `remote` a multiple of it. Atomic among each other and with the target's
- * own atomic instructions. The posted form has no CSWAP. */
+/* `size` is 4 or 8 bytes, of this host's byte order; `remote` a multiple of it. Atomic among each other and with
+ * the target's own atomic instructions. The posted form has no CSWAP. */
 WEFT_API weft_status_t weft_atomic_post(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand,
                                         uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op);
 /* The old value goes to `old_p`, a uint32_t or uint64_t by `size`. */
@@ -71,19 +76,21 @@ WEFT_API weft_status_t weft_atomic_fetch(weft_ep_t *ep, weft_atomic_t what, size
                                          uint64_t compare, void *old_p, uint64_t remote, weft_rkey_t *rkey,
                                          const weft_op_t *op);
 
-/* What is posted on `ep` after it is performed at the target after what was posted before it. */
+/* What is posted on `ep` after it is performed at the target after what was posted before it. Owner's thread only. */
 WEFT_API weft_status_t weft_ep_fence(weft_ep_t *ep);
 
-/* All endpoints of the worker: as weft_ep_flush on each, WEFT_FLUSH_REMOTE included. One that is lost is its status. */
+/* All endpoints of the worker: as weft_ep_flush on each, WEFT_FLUSH_REMOTE included. One that is lost is its
+ * status. */
 WEFT_API weft_status_t weft_worker_flush(weft_worker_t *worker, const weft_op_t *op);
 WEFT_API weft_status_t weft_worker_fence(weft_worker_t *worker);
 
 typedef enum weft_rma_order { WEFT_ORDER_NONE, WEFT_ORDER_PUTS, WEFT_ORDER_ALL } weft_rma_order_t;
 
-/* What holds for one-sided operations of an endpoint now, by `rkey` (NULL: by messages). */
+/* What holds for one-sided operations of an endpoint now, by `rkey` (NULL: by messages); it may change when the
+ * key has been opened. CLOSED, or the endpoint's own error: it has no connection (yet). */
 typedef struct weft_rma_attributes {
     weft_rma_order_t order; /* without a fence: nothing, puts and posted atomics among each other, or everything */
-    int done_is_visible; /* a remote completion says: the target's processor reads the new value; 0: beyond recall only */
+    int done_is_visible;    /* to the target's processor, when a remote completion comes; 0: beyond recall only */
     int needs_target_progress;   /* the target's worker must be driven */
     size_t max_short;            /* bytes of a put that take the shortest way; at least 40 */
     size_t max_bcopy, max_zcopy; /* of one operation of the transport; larger ones are cut */

@@ -12,14 +12,15 @@ struct ev_loop;
 typedef struct weft_worker weft_worker_t;
 typedef struct weft_ep weft_ep_t;
 
-/* A library built with --@weft//:threads=single or =serialized has that mode only (others are UNSUPPORTED), and does not
- * notice a call from a wrong thread. */
+/* A library built with --@weft//:threads=single or =serialized has no mode beyond that one (UNSUPPORTED), and does
+ * not notice a call from a wrong thread. */
 typedef enum weft_thread_mode {
     WEFT_THREAD_SINGLE,     /* all calls from the thread that made the worker */
     WEFT_THREAD_SERIALIZED, /* from any thread, never two at once: the program sees to it */
-    /* Any thread may submit messages, one-sided operations, stream operations, flushes, fences and closes of endpoints, and
-     * cancel: they are handed to the owner without a lock and always WEFT_IN_PROGRESS or refused; callbacks come on the
-     * owner's thread. Everything else is the owner's, or goes through weft_worker_post. */
+    /* Any thread may submit messages, one-sided and stream operations, flushes and closes of endpoints,
+     * and cancel: they are handed to the owner without a lock, in each thread's order, and are WEFT_IN_PROGRESS or
+     * refused; callbacks come on the owner's thread. Everything else is the owner's (WRONG_THREAD), or goes
+     * through weft_worker_post. */
     WEFT_THREAD_MULTIPLE
 } weft_thread_mode_t;
 
@@ -45,17 +46,20 @@ WEFT_API weft_status_t weft_worker_create_sized(size_t params_size, weft_context
                                                 const weft_worker_params_t *params, weft_worker_t **worker_p);
 
 /*
- * Closes listeners, teams and endpoints (each pending operation ends once, WEFT_ERR_CLOSED or better),
- * bottom up, then calls `op->done`, after which the handle is gone. Always WEFT_IN_PROGRESS or refused.
+ * Closes listeners, teams and endpoints (each pending operation ends once, WEFT_ERR_CLOSED or better), bottom up,
+ * releases regions, then calls `op->done`, when the handle is gone. Always WEFT_IN_PROGRESS or refused: BUSY when it
+ * is closing already, or a thread of its own drives it.
  */
 WEFT_API weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t *op);
 
-/* Closes and drives the worker until it is gone, a second at the most. Not from a callback. */
+/* Stops its thread, closes and drives the worker until it is gone; peers that do not answer are cut after
+ * "close.timeout". Not from a callback. */
 WEFT_API void weft_worker_destroy(weft_worker_t *worker);
 
 /*
- * Handles up to `budget` events (0: no bound but one turn) and returns how many. Memory-mapped completions
- * are looked at first; the kernel is asked only when an fd or a timer may be due. Not from a callback.
+ * Handles up to `budget` events (0: no bound but one turn) and returns how many. Memory-mapped completions are looked
+ * at first; the kernel is asked only when an fd or a timer may be due. Negative: a weft_status_t (BUSY from a
+ * callback; WRONG_THREAD where a thread of its own drives the worker). Which thread calls is not looked at.
  */
 WEFT_API int weft_worker_progress(weft_worker_t *worker, unsigned budget);
 
@@ -71,16 +75,16 @@ WEFT_API void weft_worker_wake(weft_worker_t *worker);
 
 /*
  * Progress until something was handled, `timeout_ms` passed (negative: never) or weft_worker_wake was
- * called: looks for a short while ("worker.spin"), then sleeps. WEFT_OK, or WEFT_ERR_TIMED_OUT.
+ * called: looks for a short while ("worker.spin"), then sleeps. WEFT_OK, or WEFT_ERR_TIMED_OUT; BUSY from a callback.
  */
 WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
 
-/* Runs `fn(arg)` on the worker's thread, in order of posting. From any thread. */
+/* Runs `fn(arg)` on the worker's thread, in order of posting, whatever the mode. From any thread. */
 WEFT_API weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), void *arg);
 
 typedef enum weft_callbacks {
     WEFT_CALLBACKS_ON_THREAD, /* the program's callbacks are thread-safe: they come on the worker's thread */
-    WEFT_CALLBACKS_POLLED /* they are not: they come within weft_worker_progress or weft_worker_wait of the program */
+    WEFT_CALLBACKS_POLLED /* they are not: they come within the program's weft_worker_progress or weft_worker_wait */
 } weft_callbacks_t;
 
 typedef struct weft_thread_params {
@@ -90,18 +94,21 @@ typedef struct weft_thread_params {
 } weft_thread_params_t;
 
 /*
- * Drives a worker of mode MULTIPLE by a thread of its own, so that peers' one-sided operations are served while the program
- * computes. The thread owns the worker from now on, and sleeps when there is nothing to do. With
- * WEFT_CALLBACKS_POLLED the calling thread still calls weft_worker_progress, weft_worker_wait or watches weft_worker_fd to get its callbacks;
- * messages that wait for it are copied, up to "thread.held_bytes", and beyond that the thread serves nobody until it comes. Exceptions: a listener's
- * on_request and what weft_worker_post carries run on the thread always. Errors: INVALID_PARAM (another mode, a host's loop),
- * BUSY (it has one), NO_MEMORY.
+ * Drives a worker of mode MULTIPLE by a thread of its own, so that peers' one-sided operations are served while the
+ * program computes. The thread owns the worker from now on, and sleeps when there is nothing to do: what is the
+ * owner's alone is done before, in a callback, or by weft_worker_post. With WEFT_CALLBACKS_POLLED one thread of the
+ * program calls weft_worker_progress or weft_worker_wait, or watches weft_worker_fd, for its callbacks, within which
+ * it owns the worker; messages that wait for it are copied, up to "thread.held_bytes", beyond which the thread serves
+ * nobody until it comes. On the thread in any case: a listener's on_request, a layout's functions, and what
+ * weft_worker_post carries. Errors: INVALID_PARAM (another mode, a host's loop), BUSY (it has one; a callback),
+ * NO_MEMORY, NO_FDS.
  */
 #define weft_worker_start_thread(...) weft_worker_start_thread_sized(sizeof(weft_thread_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *worker,
                                                       const weft_thread_params_t *params);
 
-/* Ends the thread when its turn is over; the caller owns the worker again. weft_worker_destroy does it too. Not from a callback. */
+/* Ends the thread when its turn is over; the caller owns the worker then, and callbacks that are still held come
+ * in its next turn. Errors: NOT_FOUND (it has none), BUSY (from a callback). */
 WEFT_API weft_status_t weft_worker_stop_thread(weft_worker_t *worker);
 
 /* Nanoseconds of the worker's clock: monotonic, or virtual in a simulation. */
@@ -114,7 +121,7 @@ WEFT_API uint64_t weft_worker_now(weft_worker_t *worker);
  */
 WEFT_API weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_p);
 
-/* One counter, by index from 0; WEFT_ERR_NOT_FOUND past the last. Counters are always on. */
+/* One counter, by index from 0; WEFT_ERR_NOT_FOUND past the last. Counters are always on, and the owner's to read. */
 WEFT_API weft_status_t weft_worker_counter(weft_worker_t *worker, size_t index, const char **name_p,
                                            uint64_t *value_p);
 
@@ -132,9 +139,10 @@ WEFT_API weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index
 WEFT_API const char *weft_capability_name(unsigned bit); /* NULL past the last */
 
 /*
- * How a message of some size crosses by the transport `transport` (an index of weft_worker_transport): one row for each
- * range of sizes, by index from 0, WEFT_ERR_NOT_FOUND past the last. Sizes are those of an active message without a user header.
- * Estimates count from the call until the bytes are where the receiver wants them; they are for choosing.
+ * How a message of some size crosses by the transport `transport` (an index of weft_worker_transport): one row for
+ * each range of sizes, by index from 0, WEFT_ERR_NOT_FOUND past the last. Sizes are those of an active message
+ * without a user header. Estimates count from the call until the bytes are where the receiver wants them; they are
+ * for choosing.
  */
 typedef struct weft_protocol_info {
     const char *name;      /* "short", "eager bcopy", "eager zcopy", "rendezvous get", "rendezvous pieces" */
