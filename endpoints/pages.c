@@ -69,15 +69,17 @@ static weft_status_t check_import(int fd, uint64_t offset, size_t len, size_t *p
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "fd %d is not a memfd sealed against shrinking", fd);
-    *page_p = st.st_blksize > (blksize_t)normal_page() ? (size_t)st.st_blksize : normal_page();
-    if (offset % *page_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "offset is no multiple of %zu", *page_p);
+    size_t page = normal_page(), block = (size_t)st.st_blksize; /* huge ones say so */
+    if (block > page) page = block;
+    if (offset % page) return weft__fail(WEFT_ERR_INVALID_PARAM, "offset is no multiple of %zu", page);
     if (offset > (uint64_t)st.st_size || len > (uint64_t)st.st_size - offset)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "it ends after %lld bytes", (long long)st.st_size);
+    *page_p = page;
     return WEFT_OK;
 }
 
 weft_status_t weft__pages_import(int fd, uint64_t offset, size_t len, bool write, struct pages *pages_p) {
-    struct pages p = {.offset = offset};
+    struct pages p = {.offset = offset, .page = normal_page()};
     weft_status_t st = check_import(fd, offset, len, &p.page);
     if (st < 0) return st;
     p.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);

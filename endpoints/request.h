@@ -21,7 +21,7 @@ enum { REQUEST_IOV_INLINE = 4 };
 struct request_kind {
     const char *name;
     bool message; /* it is no one-sided operation: what those need stays as it was */
-    bool lands; /* DATA fills its memory from `offset` on, and it finishes at `len`: transports may write there */
+    bool lands;   /* DATA fills its memory from `offset` on, and it finishes at `len`: transports may write there */
     /* The lane may have room: OK (all is sent), IN_PROGRESS (sent or lent, out of the queue), NO_RESOURCE, or an error. */
     weft_status_t (*advance)(struct weft_request *req);
     /* All that was lent is back. */
