@@ -18,15 +18,12 @@ static inline weft_status_t sent(struct weft_ep *ep) {
     return WEFT_OK;
 }
 
-/* The peer's half of the endpoint, or nobody. */
-static uint32_t reply_to(const struct weft_ep *ep, uint32_t flags) {
-    return flags & WEFT_AM_NO_REPLY ? 0 : ep->core.peer;
-}
-
-static struct message am_message(uint32_t to, unsigned id, const void *header, size_t header_len,
-                                 const weft_iov_t *iov, size_t n_iov, size_t len) {
+static struct message am_message(const struct weft_ep *ep, uint32_t flags, unsigned id, const void *header,
+                                 size_t header_len, const weft_iov_t *iov, size_t n_iov, size_t len) {
+    bool alone = flags & WEFT_AM_NO_REPLY;
     return (struct message){.id = WIRE_AM,
-                            .word = wire_am_word(to, header_len, id),
+                            .word = wire_am_word(alone ? 0 : ep->core.peer, header_len, id) |
+                                    (alone ? WIRE_AM_NO_REPLY : 0),
                             .header = header,
                             .header_len = header_len,
                             .iov = iov,
@@ -43,8 +40,8 @@ static weft_status_t advance_am(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     struct lane *lane = ep->link->lane;
     if (req->peer_id) return weft__advance_pieces(req);
-    struct message m = am_message(reply_to(ep, req->flags), req->am_id, req->header, req->header_len, req->iov,
-                                  req->n_iov, req->len);
+    struct message m =
+        am_message(ep, req->flags, req->am_id, req->header, req->header_len, req->iov, req->n_iov, req->len);
     weft_status_t st;
     enum protocol protocol = weft__protocol(ep->link, &m, req->flags);
     switch (req->layout ? weft__layout_protocol(protocol) : protocol) {
@@ -132,7 +129,7 @@ static __attribute__((noinline)) weft_status_t am_send_general(struct weft_ep *e
     struct link *link = ep->link;
     uint32_t flags = op ? op->flags : 0;
     size_t len = weft__iov_len(iov, n_iov);
-    struct message m = am_message(reply_to(ep, flags), id, header, header_len, iov, n_iov, len);
+    struct message m = am_message(ep, flags, id, header, header_len, iov, n_iov, len);
     enum protocol protocol = weft__protocol(link, &m, flags);
     if (protocol == PROTOCOL_OFFER && flags & MUST_BE_WHOLE) return too_big(m.len);
     if (protocol == PROTOCOL_COPY) {
@@ -225,9 +222,11 @@ void weft__am_handle(struct am_arrival *arrival, const struct am_handler *handle
 }
 
 /* From a peer that wants no reply. It has no endpoint that could fail, and rooms below ours cannot do without one. */
-static struct link *heard_alone(struct lane *lane, unsigned id) {
+static struct link *heard_alone(struct lane *lane, uint64_t *word) {
     struct link *link = weft__link_of(lane, "active message before hello");
-    if (!link || id <= WEFT_AM_ID_MAX) return link;
+    if (!link || !(*word & WIRE_AM_NO_REPLY)) return NULL; /* for nobody */
+    *word &= ~WIRE_AM_NO_REPLY;
+    if (wire_am_id(*word) <= WEFT_AM_ID_MAX) return link;
     weft__link_violation(link, "active message without an endpoint");
     return NULL;
 }
@@ -253,7 +252,7 @@ void weft__on_am(struct lane *lane, const void *data, size_t len) {
         ep = weft__ep_heard(lane, to, "active message");
         if (ep) link = ep->link;
     } else {
-        link = heard_alone(lane, wire_am_id(word));
+        link = heard_alone(lane, &word);
     }
     if (__builtin_expect(!link, 0)) return; /* closed on this side; the peer hears of it */
     link->received++;

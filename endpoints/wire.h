@@ -51,6 +51,8 @@ static inline uint32_t wire_am_ep(uint64_t word) {
 static inline size_t wire_am_header_len(uint64_t word) {
     return word >> 16 & 0xffff;
 }
+/* Instead of an endpoint: the sender wants no reply. A word of zeros is for nobody. */
+#define WIRE_AM_NO_REPLY (UINT64_C(0x8000) << 16)
 static inline unsigned wire_am_id(uint64_t word) {
     return word & 0xffff;
 }

@@ -3,7 +3,7 @@
 
 #include "two.h"
 
-enum { ALONE = 7, BIG = 1 << 24 };
+enum { ALONE = 0, /* the smallest id: its word is not the one of zeros, which is for nobody */ BIG = 1 << 24 };
 
 struct heard {
     int calls, with_ep;
