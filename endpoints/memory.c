@@ -295,6 +295,7 @@ weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op) {
     if (st < 0) return st;
     if (mem->cached.end) return weft__fail(WEFT_ERR_INVALID_PARAM, "it is the cache's: weft_mem_put");
     if (mem->users) return weft__fail(WEFT_ERR_BUSY, "%u operations of this side use it", mem->users);
+    if (mem->core.fsm.state == MEMORY_ENDING) return weft__fail(WEFT_ERR_BUSY, "it is being released");
     return weft__mem_withdraw(mem, true, op);
 }
 

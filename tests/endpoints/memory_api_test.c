@@ -229,6 +229,19 @@ TEST_WAYS(a_revoked_key_ends_operations_and_a_new_one_serves) {
     rma_down(&r);
 }
 
+/* While a peer lets go the region is asked for nothing more, and the first release ends once. */
+TEST(a_region_that_is_being_released_is_not_released_again) {
+    struct rma r;
+    struct tally done = {0};
+    rma_up(&r, "shm", false, 8192, WEFT_MEM_ALL, NULL, 0);
+    CHECK_EQ(weft_mem_release(r.mem, OP(&done)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_mem_release(r.mem, OP(&done)), WEFT_ERR_BUSY);
+    UNTIL(&r.t, done.calls);
+    CHECK_EQ(done.status, WEFT_OK);
+    rma_down(&r);
+    CHECK_EQ(done.calls, 1);
+}
+
 /* A posted put that only the target could refuse is told by the next remote flush, once. */
 TEST(a_refusal_is_told_by_the_next_remote_flush) {
     struct rma r;
