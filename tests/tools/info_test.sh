@@ -22,6 +22,23 @@ assert all(s["help"] for s in config.values())
 PY
 }
 
+test_protocols_cover_every_size() {
+    WEFT_CALIBRATION=off $info --protocols --json >"$scratch/protocols.json"
+    python3 - "$scratch/protocols.json" <<'PY'
+import json, sys
+protocols = json.load(open(sys.argv[1]))["protocols"]
+assert {"self", "shm", "tcp"} <= set(protocols), protocols.keys()
+for name, rows in protocols.items():
+    at = 0
+    for row in rows:
+        assert row["from"] == at and row["to_ns"] >= row["from_ns"] > 0, (name, row)
+        at = None if row["to"] is None else row["to"] + 1
+    assert at is None, name
+PY
+    WEFT_CALIBRATION=off $info --protocols tcp://127.0.0.1:1 >"$scratch/protocols"
+    expect 'tables' "$(grep -c '^protocols of' "$scratch/protocols")" 1
+}
+
 origin() {
     $info --config --json | python3 -c "
 import json, sys
