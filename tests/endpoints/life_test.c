@@ -284,3 +284,26 @@ TEST_EACH(closing_the_worker_ends_everything_once) {
     CHECK_EQ(r.calls, 1);
     CHECK_EQ(r.status, WEFT_ERR_CLOSED);
 }
+
+static void count_line(weft_log_level_t level, const char *room, const char *line, void *arg) {
+    ++*(int *)arg;
+    fprintf(stderr, "  %s: %s\n", room, line);
+}
+
+/* The last notice of one that was closed just before is still to come when the worker ends its endpoints. */
+TEST(a_worker_closes_right_after_its_endpoint) {
+    int lines = 0;
+    struct tally closed = {0};
+    struct two t = {0};
+    char address[256];
+    size_t len = sizeof address;
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.log = count_line, .log_arg = &lines}, &t.context), 0);
+    CHECK_EQ(weft_worker_create(t.context, &(weft_worker_params_t){.transports = "self"}, &t.a), 0);
+    CHECK_EQ(weft_worker_address(t.a, address, &len), 0);
+    CHECK_EQ(weft_connect_address(t.a, address, len, NULL, &t.ep), 0);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
+    two_down(&t);
+    CHECK_EQ(closed.calls, 1);
+    CHECK_EQ(closed.status, 0);
+    CHECK_EQ(lines, 0);
+}

@@ -77,10 +77,7 @@ static const struct explore_local locals[] = {
      .when = may_close,
      .before = closing,
      .rescue = true},
-    {.event = EP_EV_ABORT,
-     .states = ~(IN(IDLE) | IN(CLOSED)),
-     .before = closing,
-     .rescue = true}, /* the worker's end */
+    {.event = EP_EV_ABORT, .states = ~IN(IDLE), .before = closing, .rescue = true}, /* the worker's end */
     {.event = EP_EV_CLOSE,
      .states = IN(LOST),
      .when = may_close,
@@ -111,10 +108,7 @@ static const struct explore_local half_locals[] = {
      .when = may_close,
      .before = closing,
      .rescue = true},
-    {.event = EP_EV_ABORT,
-     .states = ~(IN(IDLE) | IN(CLOSED)),
-     .before = closing,
-     .rescue = true}, /* the worker's end */
+    {.event = EP_EV_ABORT, .states = ~IN(IDLE), .before = closing, .rescue = true}, /* the worker's end */
     {.event = EP_EV_CLOSE,
      .states = IN(LOST),
      .when = may_close,
