@@ -315,6 +315,10 @@ weft_status_t weft_worker_create_sized(size_t params_size, weft_context_t *conte
     if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
     if (p.thread_mode > WEFT_THREAD_MULTIPLE)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "thread_mode is %d", p.thread_mode);
+#ifdef WEFT_THREADS_FIXED
+    if (p.thread_mode > WEFT_THREADS_FIXED)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "this build has a fixed thread mode, %d", WEFT_THREADS_FIXED);
+#endif
 
     struct reactor *r;
     weft_status_t st = weft__reactor_create(context, &(struct reactor_params){.loop = p.loop}, &r);
