@@ -22,8 +22,7 @@ weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey, wef
                                .max_short = attr->max_bcopy - WIRE_PUT_HEAD,
                                .max_bcopy = attr->max_bcopy - WIRE_PUT_HEAD,
                                .max_zcopy = attr->max_zcopy,
-                               .message_rate =
-                                   attr->message_rate > 0 ? attr->message_rate : 1e9 / (attr->overhead_ns + 1),
+                               .message_rate = iface_message_rate(attr),
                                .latency_ns = attr->latency_ns,
                                .bandwidth = attr->bandwidth,
                                .overhead_ns = attr->overhead_ns};

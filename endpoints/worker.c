@@ -428,9 +428,12 @@ weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index, weft_tr
         .latency_ns = iface->attr.latency_ns,
         .bandwidth = iface->attr.bandwidth,
         .overhead_ns = iface->attr.overhead_ns,
+        .message_rate = iface_message_rate(&iface->attr),
         .max_short = iface->attr.max_short,
         .max_bcopy = iface->attr.max_bcopy,
         .max_zcopy = iface->attr.max_zcopy,
+        .max_iov = iface->attr.max_iov,
+        .numa_node = -1,
         .capabilities = iface->attr.caps,
     };
     return WEFT_OK;

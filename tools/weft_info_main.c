@@ -75,9 +75,11 @@ static void print_transports(weft_worker_t *worker) {
     for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
         printf("transport %s", t.name);
         if (t.device && *t.device) printf(" on %s", t.device);
-        printf("\n  latency       %.0f ns, bandwidth %.2f GB/s, overhead %.0f ns (estimates, for choosing)\n",
-               t.latency_ns, t.bandwidth / 1e9, t.overhead_ns);
-        printf("  limits        short %zu, bcopy %zu, zcopy %zu bytes\n", t.max_short, t.max_bcopy, t.max_zcopy);
+        printf("\n  latency       %.0f ns, bandwidth %.2f GB/s, overhead %.0f ns, %.1f M messages/s (estimates, "
+               "for choosing)\n",
+               t.latency_ns, t.bandwidth / 1e9, t.overhead_ns, t.message_rate / 1e6);
+        printf("  limits        short %zu, bcopy %zu, zcopy %zu bytes of at most %zu pieces\n", t.max_short,
+               t.max_bcopy, t.max_zcopy, t.max_iov);
         print_capabilities(t.capabilities);
     }
 }
@@ -133,9 +135,12 @@ static void json_transport(const weft_transport_info_t *t) {
     number("latency_ns", t->latency_ns, &first);
     number("bandwidth", t->bandwidth, &first);
     number("overhead_ns", t->overhead_ns, &first);
+    number("message_rate", t->message_rate, &first);
     number("max_short", (double)t->max_short, &first);
     number("max_bcopy", (double)t->max_bcopy, &first);
     number("max_zcopy", (double)t->max_zcopy, &first);
+    number("max_iov", (double)t->max_iov, &first);
+    number("numa_node", t->numa_node, &first);
     key("capabilities", &first);
     putchar('[');
     for (unsigned bit = 0; weft_capability_name(bit); bit++) {

@@ -60,22 +60,25 @@ enum rma_done {
 
 struct iface_attr {
     uint32_t caps;
-    uint32_t max_short;        /* bytes after the 8-byte header; at least 40 */
+    uint32_t max_short;        /* bytes after the 8-byte header; WEFT_SHORT_MIN at least */
     uint32_t max_bcopy;        /* bytes packed */
     uint32_t max_zcopy;        /* payload bytes of one message */
     uint32_t max_zcopy_header; /* at least 384 */
     uint32_t max_iov;
     double latency_ns, bandwidth, overhead_ns; /* estimates for choosing; bytes per second */
     bool packs_in_place;                       /* what bcopy packs lies where the peer reads it */
-    double message_rate;                       /* small messages a second that one lane takes */
+    double message_rate; /* small messages a second that one lane takes; 0: as overhead_ns says */
 
     /* One-sided operations; 0 without CAP_PUT or CAP_GET. */
-    uint32_t max_put_short; /* at least 40 */
+    uint32_t max_put_short; /* WEFT_SHORT_MIN at least */
     uint32_t max_put_bcopy, max_get_bcopy;
     size_t max_put_zcopy, max_get_zcopy;
     enum rma_order order;
     enum rma_done done;
 };
+static inline double iface_message_rate(const struct iface_attr *attr) {
+    return attr->message_rate > 0 ? attr->message_rate : 1e9 / (attr->overhead_ns + 1);
+}
 
 /* One completion may count several operations. `done` comes when `count` falls to 0, never inside a call that posts. */
 struct completion {

@@ -11,7 +11,7 @@ extern "C" {
 /*
  * Named in weft_op_t.layout of a send or receive, active, tagged or stream; `iov` then has one entry. The two sides
  * of a message need not agree: what crosses are bytes. Copied when the operation is posted, except for what its
- * pointers point to. One-sided operations say their strides themselves (weft_put_pieces); they refuse a layout.
+ * pointers point to. One-sided operations say their strides themselves (weft_put_pieces), and do not look here.
  */
 typedef enum weft_layout_kind { WEFT_LAYOUT_STRIDED = 1, WEFT_LAYOUT_USER } weft_layout_kind_t;
 

@@ -92,7 +92,7 @@ typedef struct weft_rma_attributes {
     weft_rma_order_t order; /* without a fence: nothing, puts and posted atomics among each other, or everything */
     int done_is_visible;    /* to the target's processor, when a remote completion comes; 0: beyond recall only */
     int needs_target_progress;   /* the target's worker must be driven */
-    size_t max_short;            /* bytes of a put that take the shortest way; at least 40 */
+    size_t max_short;            /* bytes of a put that take the shortest way; WEFT_SHORT_MIN at least */
     size_t max_bcopy, max_zcopy; /* of one operation of the transport; larger ones are cut */
     double message_rate;         /* a second, estimated */
     double latency_ns, bandwidth, overhead_ns;

@@ -128,11 +128,15 @@ WEFT_API weft_status_t weft_worker_counter(weft_worker_t *worker, size_t index, 
 /* The value of a counter by name ("am.sent", "shm.bytes_out"); 0 for a name there is not. */
 WEFT_API uint64_t weft_worker_count(weft_worker_t *worker, const char *name);
 
-/* A transport that this worker has open. Latency in ns, bandwidth in bytes per second. */
+#define WEFT_SHORT_MIN 40 /* bytes that every transport takes inline, of a message and of a put */
+
+/* A transport that this worker has open. Latency in ns, bandwidth in bytes and messages per second: estimates. The limits
+ * are of one message of the transport; larger ones, and longer arrays, are cut or packed by the library. */
 typedef struct weft_transport_info {
     const char *name, *device;
-    double latency_ns, bandwidth, overhead_ns;
-    size_t max_short, max_bcopy, max_zcopy;
+    double latency_ns, bandwidth, overhead_ns, message_rate;
+    size_t max_short, max_bcopy, max_zcopy, max_iov;
+    int numa_node;         /* where its device is; -1: it has none, or anywhere */
     uint64_t capabilities; /* WEFT_CAP_… as in transports' docs; see weft_capability_name */
 } weft_transport_info_t;
 WEFT_API weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index, weft_transport_info_t *info_p);

@@ -368,7 +368,7 @@ TEST_WAYS(attributes_tell_what_holds) {
     rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
     CHECK_EQ(weft_ep_rma_attributes(r.t.ep, r.rkey, &a), 0);
     CHECK_EQ(a.needs_target_progress, messages);
-    CHECK(a.max_short >= 40 && a.message_rate > 0 && a.bandwidth > 0);
+    CHECK(a.max_short >= WEFT_SHORT_MIN && a.message_rate > 0 && a.bandwidth > 0);
     weft_ep_info_t ep;
     CHECK_EQ(weft_ep_describe(r.t.ep, &ep), 0);
     CHECK_EQ(strcmp(ep.one_sided, "mapped") == 0, !messages);

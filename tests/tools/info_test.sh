@@ -13,9 +13,9 @@ assert {"version", "compiler"} <= set(info["build"])
 names = {t["name"] for t in info["transports"]}
 assert {"self", "shm", "tcp"} <= names, names
 for t in info["transports"]:
-    assert t["latency_ns"] >= 0 and t["bandwidth"] > 0, t
+    assert t["latency_ns"] >= 0 and t["bandwidth"] > 0 and t["message_rate"] > 0, t
     assert t["capabilities"] and all(isinstance(c, str) for c in t["capabilities"]), t
-    assert t["max_short"] > 0 and t["max_bcopy"] > 0, t
+    assert t["max_short"] >= 40 and t["max_iov"] > 0 and t["max_bcopy"] > 0, t
 config = {s["name"]: s for s in info["config"]}
 assert config["transports"]["origin"] == "default"
 assert all(s["help"] for s in config.values())

@@ -235,7 +235,7 @@ static void short_of_every_size(const struct subject *s) {
         one(&p, (struct spec){number++, SHORT, len, 0, 0});
     one(&p, (struct spec){number++, SHORT, p.iface_a->attr.max_short, 0, 0});
     CHECK_EQ(p.iface_a->ops->close != NULL, 1);
-    CHECK(p.iface_a->attr.max_short >= 40);
+    CHECK(p.iface_a->attr.max_short >= WEFT_SHORT_MIN);
     pair_close(&p);
 }
 

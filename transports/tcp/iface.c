@@ -169,6 +169,7 @@ static struct iface_attr attributes(size_t buffer) {
         .latency_ns = 6000,
         .bandwidth = 4e9,
         .overhead_ns = 1500,
+        .message_rate = 15e6, /* many share a write */
     };
 }
 
