@@ -1,4 +1,5 @@
 /* What one-sided operations wait for: the endpoint, a fence, or answers to those before them. */
+#include "posted.h"
 #include "rma.h"
 #include "worker.h"
 
@@ -168,13 +169,28 @@ void weft__rma_left(struct weft_request *req) {
     if (--ep->rma->active == 0) proceed(ep);
 }
 
-static weft_status_t check(const weft_ep_t *ep) {
-    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
-    return weft__worker_check(ep->worker);
+/* Nobody could be told that there was no memory for a fence: rather an end than another order. */
+static weft_status_t fence_posted(void *object, const struct posted_args *args, const weft_op_t *op) {
+    weft_status_t st = weft_ep_fence(object);
+    if (st == WEFT_ERR_NO_MEMORY) weft__ep_violation(object, st, "fence");
+    return st;
+}
+static weft_status_t worker_fence_posted(void *worker, const struct posted_args *args, const weft_op_t *op) {
+    for (weft_ep_t *ep = weft__ep_next(worker, NULL); ep; ep = weft__ep_next(worker, ep))
+        (void)fence_posted(ep, args, op);
+    return WEFT_OK;
+}
+
+static weft_status_t elsewhere(weft_worker_t *worker, weft_ep_t *ep) {
+    posted_fn fn = ep ? fence_posted : worker_fence_posted;
+    weft_status_t st = weft__post(worker, ep, fn, &(struct posted_args){0}, NULL);
+    return st == WEFT_IN_PROGRESS ? WEFT_OK : st;
 }
 
 weft_status_t weft_ep_fence(weft_ep_t *ep) {
-    weft_status_t st = check(ep);
+    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
+    weft_status_t st = weft__worker_enter(ep->worker);
+    if (st == WEFT_IN_PROGRESS) return elsewhere(ep->worker, ep);
     if (st < 0) return st;
     if (ep->ops == &weft__ep_ops_refuse) return ep->status < 0 ? ep->status : WEFT_ERR_CLOSED;
     if (!ep->rma) return WEFT_OK; /* nothing one-sided was ever posted */
@@ -193,7 +209,8 @@ weft_status_t weft_ep_fence(weft_ep_t *ep) {
 
 weft_status_t weft_worker_fence(weft_worker_t *worker) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
-    weft_status_t st = weft__worker_check(worker);
+    weft_status_t st = weft__worker_enter(worker);
+    if (st == WEFT_IN_PROGRESS) return elsewhere(worker, NULL);
     for (weft_ep_t *ep = weft__ep_next(worker, NULL); st == WEFT_OK && ep; ep = weft__ep_next(worker, ep))
         if (ep->ops != &weft__ep_ops_refuse) st = weft_ep_fence(ep);
     return st;

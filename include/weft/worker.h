@@ -17,7 +17,7 @@ typedef struct weft_ep weft_ep_t;
 typedef enum weft_thread_mode {
     WEFT_THREAD_SINGLE,     /* all calls from the thread that made the worker */
     WEFT_THREAD_SERIALIZED, /* from any thread, never two at once: the program sees to it */
-    /* Any thread may submit messages, one-sided and stream operations, flushes and closes of endpoints,
+    /* Any thread may submit messages, one-sided and stream operations, flushes, fences and closes of endpoints,
      * and cancel: they are handed to the owner without a lock, in each thread's order, and are WEFT_IN_PROGRESS or
      * refused; callbacks come on the owner's thread. Everything else is the owner's (WRONG_THREAD), or goes
      * through weft_worker_post. */
@@ -130,8 +130,8 @@ WEFT_API uint64_t weft_worker_count(weft_worker_t *worker, const char *name);
 
 #define WEFT_SHORT_MIN 40 /* bytes that every transport takes inline, of a message and of a put */
 
-/* A transport that this worker has open. Latency in ns, bandwidth in bytes and messages per second: estimates. The limits
- * are of one message of the transport; larger ones, and longer arrays, are cut or packed by the library. */
+/* A transport that this worker has open. Latency in ns, bandwidth in bytes and messages per second: estimates. The
+ * limits are of one message of the transport; larger ones, and longer arrays, are cut or packed by the library. */
 typedef struct weft_transport_info {
     const char *name, *device;
     double latency_ns, bandwidth, overhead_ns, message_rate;

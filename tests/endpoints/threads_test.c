@@ -186,6 +186,7 @@ static void elsewhere(struct pair *p, void (*fn)(struct pair *p)) {
 
 static _Thread_local weft_status_t got_status;
 static struct tally posted;
+static bool got_elsewhere;
 static weft_request_t *to_cancel;
 static _Alignas(8) char buffer[64];
 
@@ -533,6 +534,47 @@ TEST(one_sided_operations_are_served_although_callbacks_are_polled) {
 static void get_elsewhere(struct pair *p) {
     posted = (struct tally){0};
     posted.status = weft_get(p->to_a, buffer, 8, (uint64_t)(uintptr_t)served, p->key, OP(&posted));
+}
+
+static char large[4 << 20], landed[sizeof large + 8];
+
+/* Pieces of the large one would let the small one pass. */
+static void *put_elsewhere(void *arg) {
+    struct pair *p = arg;
+    uint64_t at = (uint64_t)(uintptr_t)landed;
+    posted = (struct tally){0};
+    weft_status_t first = weft_put(p->to_a, large, sizeof large, at, p->key, OP(&posted));
+    weft_status_t fence = weft_ep_fence(p->to_a);
+    weft_status_t second = weft_put(p->to_a, "arrived", 8, at + sizeof large, p->key, NULL);
+    got_elsewhere = first == WEFT_IN_PROGRESS && fence == WEFT_OK && second == WEFT_IN_PROGRESS;
+    return NULL;
+}
+
+TEST(a_fence_of_another_thread_stands_where_it_was_posted) {
+    struct pair p;
+    weft_mem_t *mem;
+    char packed[WEFT_RKEY_MAX];
+    size_t len = sizeof packed;
+    weft_setting_t settings[] = {{"rma.max_keys", "0"}, {"shm.staging", "1m"}}; /* by messages; the lane fills up */
+    pair_make(&p, "shm", settings, 2);
+    memset(landed, 0, sizeof landed);
+    pattern(large, sizeof large, 5);
+    CHECK_EQ(weft_mem_register(p.a, landed, sizeof landed, &(weft_mem_params_t){.rights = WEFT_MEM_WRITE}, &mem),
+             0);
+    CHECK_EQ(weft_mem_pack(mem, packed, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(p.to_a, packed, len, &p.key), 0);
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, put_elsewhere, &p), 0);
+    pthread_join(thread, NULL);
+    CHECK(got_elsewhere);
+    for (double end = two_now() + 10; !landed[sizeof large] && two_now() < end; weft_worker_progress(p.a, 1))
+        weft_worker_progress(p.b, 1);
+    CHECK(is_pattern(landed, sizeof large, 5));
+    UNTIL_PAIR(&p, posted.calls);
+    weft_rkey_release(p.key);
+    struct tally gone = {0};
+    if (weft_mem_release(mem, OP(&gone)) == WEFT_IN_PROGRESS) UNTIL_PAIR(&p, gone.calls);
+    pair_end(&p);
 }
 
 TEST(other_threads_may_put_and_get) {

@@ -263,7 +263,7 @@ static const struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP
                                        .latency_ns = 20,
                                        .bandwidth = 20e9,
                                        .overhead_ns = 10,
-                                       .message_rate = 50e6,
+                                       .message_rate = 18e6,
                                        .max_put_short = SELF_RMA_SHORT,
                                        .max_put_bcopy = SELF_RMA_BCOPY,
                                        .max_get_bcopy = SELF_RMA_BCOPY,

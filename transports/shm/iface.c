@@ -253,7 +253,7 @@ static struct iface_attr attributes(const struct shm_iface *iface) {
                                .latency_ns = 80,
                                .bandwidth = 15e9,
                                .overhead_ns = 10,
-                               .message_rate = 50e6};
+                               .message_rate = 25e6};
 }
 
 static bool membarriers(void) {
