@@ -55,8 +55,9 @@ WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *head
 WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
 
 /*
- * Within the handler: keeps `am->data` beyond it. On WEFT_OK `*data_p` holds the payload until weft_am_release, by
- * the owner's thread; it is the received buffer itself where the transport can lend it, a copy otherwise.
+ * Within the handler: keeps what `am->data` holds beyond it. On WEFT_OK `*data_p` holds the payload until
+ * weft_am_release, by the owner's thread. It is copied: no transport lends its memory for longer than the handler.
+ * UNSUPPORTED: the payload still waits at its sender.
  */
 WEFT_API weft_status_t weft_am_keep(weft_am_t *am, const void **data_p);
 WEFT_API void weft_am_release(weft_worker_t *worker, const void *data);

@@ -48,7 +48,10 @@ typedef enum weft_close_mode {
 WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
 
 enum {
-    WEFT_FLUSH_REMOTE = 1 /* weft_op_t.flags: when the peer has taken all of it, and performed what is one-sided */
+    /* weft_op_t.flags: when the peer has performed what is one-sided, called the handlers of active messages (or
+     * keeps them for a program with polled callbacks), and has matched tagged messages or keeps them, and stream
+     * bytes. */
+    WEFT_FLUSH_REMOTE = 1
 };
 
 /* Completes when all that was posted before, messages, stream and one-sided, has left this side's buffers and
