@@ -52,8 +52,8 @@ struct reactor {
 
     /* What other threads and signal handlers touch, on lines of its own (talloc aligns to 16 only). */
     char line_before[CACHE_LINE];
-    atomic_uint woken;             /* somebody wants a turn: coalesces wakes */
-    atomic_uint armed;             /* the owner sleeps, or may */
+    atomic_uint woken;               /* somebody wants a turn: coalesces wakes */
+    atomic_uint armed;               /* the owner sleeps, or may */
     _Atomic(struct remote *) posted; /* newest first */
     int event_fd;
     char line_after[CACHE_LINE];

@@ -39,7 +39,7 @@ struct shm_words {
 struct shm_key {
     struct lane_key key;
     struct fsm fsm;
-    struct shm_word word; /* WANT or DROP; or its place among those that wait to ask */
+    struct shm_word word;       /* WANT or DROP; or its place among those that wait to ask */
     struct shm_key *next, **at; /* `at` NULL: freed, but for its word */
     uint32_t serial, ways;
     void *map; /* NULL: not mapped */
