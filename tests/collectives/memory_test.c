@@ -36,21 +36,27 @@ static bool life_with_failure_at(uint64_t k, const char *setting, const char *va
         if (c.rank[r].outcome == WEFT_OK) CHECK_EQ(out[r][0], 3);
     }
     bool whole = weft__alloc_fail_at(0) < k;
-    if (whole)
-        for (uint32_t r = 0; r < 2; r++) CHECK(c.rank[r].team && c.rank[r].outcome == WEFT_OK);
+    for (uint32_t r = 0; whole && r < 2; r++) {
+        CHECK(c.rank[r].team);
+        /* On a slow machine the deadline, which is short for those that fail, may cut a life that lacked nothing. */
+        if (c.rank[r].outcome == WEFT_ERR_TIMED_OUT)
+            whole = false;
+        else
+            CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    }
     crew_down(&c);
     return whole;
 }
 
 TEST(a_teams_life_over_messages_survives_any_allocation_failing) {
     uint64_t k = 1;
-    while (!life_with_failure_at(k, "coll.slot", "0")) k++;
+    while (!life_with_failure_at(k, "coll.slot", "0")) CHECK(++k < 1000);
     printf("  %llu allocations\n", (unsigned long long)k);
     CHECK(k > 20);
 }
 
 TEST(a_teams_life_through_the_segment_survives_any_allocation_failing) {
     uint64_t k = 1;
-    while (!life_with_failure_at(k, NULL, NULL)) k++;
+    while (!life_with_failure_at(k, NULL, NULL)) CHECK(++k < 1000);
     CHECK(k > 20);
 }
