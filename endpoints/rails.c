@@ -14,19 +14,12 @@ struct rails {
     struct link *rail[RAILS_MAX - 1];
     uint32_t n;
     uint32_t asked;                  /* dialed: rails asked for, at most once each */
+    uint32_t dialed;                 /* of those */
     uint32_t granted[RAILS_MAX - 1]; /* accepted: numbers that a greeting may show, once; 0: none */
     uint32_t messages;               /* that were split */
+    bool look;                       /* a rail that was left out did better: the next message looks again */
     void *address;                   /* that the link's lane was dialed to; NULL: by URI */
     size_t address_len;
-};
-
-/* What has come by rails, of one receive. */
-struct spread {
-    uint32_t n;
-    struct {
-        const struct lane *lane;
-        size_t begin, end;
-    } range[RAILS_MAX - 1];
 };
 
 /* Beside the link's own lane. */
@@ -68,12 +61,15 @@ void weft__rails_free(struct link *link) {
     link->rails = NULL;
 }
 
-/* To where the link's own lane was dialed. */
+/* To where the link's own lane was dialed, or beside it where that peer has several places. */
 static weft_status_t dial(struct link *link, struct lane **lane_p) {
     const struct iface_ops *ops = link->iface->ops;
+    struct rails *rails = link->rails;
+    uint32_t nth = ++rails->dialed;
     if (link->uri) return ops->connect_uri(link->iface, strstr(link->uri, "://") + 3, lane_p);
-    if (!link->rails->address) return WEFT_ERR_UNSUPPORTED;
-    return ops->connect(link->iface, link->rails->address, link->rails->address_len, lane_p);
+    if (!rails->address) return WEFT_ERR_UNSUPPORTED;
+    if (!ops->connect_nth) return ops->connect(link->iface, rails->address, rails->address_len, lane_p);
+    return ops->connect_nth(link->iface, rails->address, rails->address_len, nth, lane_p);
 }
 
 /* Without a rail the link does what it did before. */
@@ -214,17 +210,6 @@ void weft__rails_end(struct link *link, bool abort) {
 
 /* ---- sending: parts -------------------------------------------------------------------------------------------------------- */
 
-/* A moving average; what took no time says nothing. */
-static void note_rate(struct link *link, size_t bytes, uint64_t ns) {
-    if (ns == 0) return;
-    double now = (double)bytes / (double)ns;
-    link->rate = link->rate > 0 ? (3 * link->rate + now) / 4 : now;
-}
-
-static void note_part(struct weft_request *part) {
-    note_rate(part->rail, part->len, weft__now(part->worker->reactor) - part->begun);
-}
-
 static weft_status_t advance_part(struct weft_request *part) {
     struct weft_request *whole = part->other;
     char head[WIRE_DATA_HEAD];
@@ -244,16 +229,12 @@ static weft_status_t advance_part(struct weft_request *part) {
     whole->rail_sent += len;
     part->worker->count->rail_bytes += len;
     if (part->offset < part->len) return WEFT_IN_PROGRESS;
-    if (part->lent.count == 0) {
-        note_part(part);
-        return WEFT_OK;
-    }
+    if (part->lent.count == 0) return WEFT_OK;
     weft__request_lend(part);
     return WEFT_IN_PROGRESS;
 }
 
 static void part_returned(struct weft_request *part, weft_status_t status) {
-    if (part->core.fsm.state == REQ_LENT && status == WEFT_OK) note_part(part);
     if (part->core.fsm.state == REQ_LENT || status < 0) weft__request_finish(part, status);
 }
 
@@ -285,7 +266,6 @@ static bool give_part(struct link *rail, struct weft_request *whole, size_t base
     part->peer_id = whole->peer_id;
     part->other = whole;
     part->rail = rail;
-    part->begun = weft__now(whole->worker->reactor);
     part->done = part_done;
     part->arg = part;
     whole->lent.count++;
@@ -298,89 +278,82 @@ static double rate_of(const struct link *link, double unknown) {
     return link->rate > 0 ? link->rate : unknown;
 }
 
-/* From the end of the message to its beginning, so that the link's own part is what is left, even where memory runs out. */
-void weft__rails_split(struct link *link, struct weft_request *req) {
-    struct rails *rails = link->rails;
-    req->begun = weft__now(req->worker->reactor);
-    if (!rails || rails->n == 0 || req->len < RAILS_LEAST || req->layout) return;
-    double best = link->rate, sum = 0;
-    bool all = rails->messages++ % RAILS_LOOK_AGAIN == 0;
+static double best_rate(const struct link *link) {
+    const struct rails *rails = link->rails;
+    double best = link->rate;
     for (uint32_t i = 0; i < rails->n; i++)
         if (rails->rail[i]->rate > best) best = rails->rail[i]->rate;
-    if (best <= 0) best = 1;
-    sum = rate_of(link, best);
-    for (uint32_t i = 0; i < rails->n; i++) sum += rate_of(rails->rail[i], best);
+    return best > 0 ? best : 1;
+}
 
-    struct link *use[RAILS_MAX - 1];
-    uint32_t n = rails->n;
-    memcpy(use, rails->rail, n * sizeof *use); /* giving may lose one */
+/* Too slow to be waited for. From then on what it carried last is what counts. */
+static void judge(struct link *rail, double best) {
+    bool slow = rate_of(rail, best) * RAILS_SLOW <= best;
+    if (slow && !rail->left_out && rail->rate_last > 0 && rail->rate_last < rail->rate)
+        rail->rate = rail->rate_last;
+    rail->left_out = slow;
+}
+
+/* From the end of the message to its beginning, so that the link's own part is what is left, even where memory runs out. Shares
+ * are rounded up to pages, so that there is one to look at however slow a rail was. */
+void weft__rails_split(struct link *link, struct weft_request *req) {
+    struct rails *rails = link->rails;
+    if (!rails || rails->n == 0 || req->len < RAILS_LEAST || req->layout) return;
+    bool look = rails->messages++ % RAILS_LOOK_AGAIN == 0 || rails->look;
+    double best = best_rate(link), sum = rate_of(link, best);
+    struct link *use[RAILS_MAX - 1]; /* giving may lose one */
+    uint32_t n = 0;
+    rails->look = false;
+    for (uint32_t i = 0; i < rails->n; i++) {
+        judge(rails->rail[i], best);
+        if (rails->rail[i]->left_out && !look) continue;
+        sum += rate_of(rails->rail[i], best);
+        use[n++] = rails->rail[i];
+    }
     size_t end = req->len;
     for (uint32_t i = 0; i < n; i++) {
-        double rate = rate_of(use[i], best);
-        if (!all && rate * RAILS_SLOW <= best) continue;
-        size_t share = (size_t)((double)req->len * (rate / sum)) & ~(size_t)4095;
-        if (share == 0 || share >= end) continue;
+        size_t share = (size_t)((double)req->len * (rate_of(use[i], best) / sum) + 4095) & ~(size_t)4095;
+        if (share >= end)
+            share = (end - 1) & ~(size_t)4095; /* the link's own lane has some, so that it is looked at too */
+        if (share == 0) continue;
         if (!give_part(use[i], req, end - share, share)) break;
         end -= share;
     }
 }
 
-void weft__rails_own_sent(struct weft_request *req) {
-    struct link *link = req->ep->link;
-    if (link && link->rails && req->len >= RAILS_LEAST)
-        note_rate(link, req->offset, weft__now(req->worker->reactor) - req->begun);
+/* ---- what they carry: seen by the receiver, since a socket takes bytes that are far from there yet ------------------------- */
+
+void weft__rails_tell_rate(struct link *link, uint32_t number, size_t bytes, uint64_t ns) {
+    struct wire_message m;
+    double rate = ns ? (double)bytes * 1e9 / (double)ns : 0;
+    if (rate < 1 || rate > 1e18) return; /* in no time, or never: that says nothing */
+    weft__wire_rail_rate(&m, (struct wire_credit){.ep = number, .bytes = (uint64_t)rate});
+    weft__link_control(link, &m);
 }
+
+/* Of a rail that is left out only the last time counts. When that was better, the next share will be larger, and tell more. */
+static void note_rate(struct link *link, struct link *of, uint64_t bytes_per_second) {
+    double now = (double)bytes_per_second / 1e9, old = of->rate;
+    of->rate_last = now;
+    of->rate = old > 0 && !of->left_out ? (old + now) / 2 : now;
+    if (of->left_out && now > old * 1.1) link->rails->look = true;
+}
+
+void weft__on_rail_rate(struct lane *lane, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "rail rate before hello");
+    struct wire_credit rate;
+    if (!link) return;
+    if (!weft__wire_read_credit(data, len, &rate) || rate.bytes == 0 || link->main) {
+        weft__link_violation(link, "rail rate");
+        return;
+    }
+    if (rate.ep == 0) note_rate(link, link, rate.bytes);
+    for (uint32_t i = 0; link->rails && i < link->rails->n; i++)
+        if (link->rails->rail[i]->rail_number == rate.ep) note_rate(link, link->rails->rail[i], rate.bytes);
+}
+
+/* ---- the end of a send ------------------------------------------------------------------------------------------------------ */
 
 bool weft__rails_all_sent(const struct weft_request *req) {
     return req->offset + req->rail_bytes == req->len && req->rail_sent == req->rail_bytes;
-}
-
-/* ---- receiving: ranges -------------------------------------------------------------------------------------------------------- */
-
-static bool apart(size_t a, size_t a_end, size_t b, size_t b_end) {
-    return a_end <= b || b_end <= a;
-}
-
-bool weft__rails_may_come(const struct weft_request *req, const struct lane *lane, size_t offset, size_t n) {
-    const struct link *link = lane->owner;
-    const struct spread *s = req->spread;
-    bool known = false;
-    if (n == 0 || offset > req->len || n > req->len - offset) return false;
-    if (link->main ? offset < req->offset || req->layout : offset != req->offset) return false;
-    for (uint32_t i = 0; s && i < s->n; i++) {
-        if (s->range[i].lane == lane) {
-            known = true;
-            if (s->range[i].end != offset) return false;
-        } else if (!apart(offset, offset + n, s->range[i].begin, s->range[i].end)) {
-            return false;
-        }
-    }
-    return !link->main || known || !s || s->n < RAILS_MAX - 1;
-}
-
-weft_status_t weft__rails_came(struct weft_request *req, const struct lane *lane, size_t offset, size_t n) {
-    const struct link *link = lane->owner;
-    if (!link->main) {
-        req->offset += n;
-        return WEFT_OK;
-    }
-    if (!req->spread) req->spread = weft__new(req->worker, struct spread);
-    struct spread *s = req->spread;
-    if (!s) return WEFT_ERR_NO_MEMORY;
-    uint32_t i = 0;
-    while (i < s->n && s->range[i].lane != lane) i++;
-    if (i == s->n) {
-        s->range[i].lane = lane;
-        s->range[i].begin = offset;
-        s->n++;
-    }
-    s->range[i].end = offset + n;
-    return WEFT_OK;
-}
-
-bool weft__rails_all_came(const struct weft_request *req) {
-    size_t sum = req->offset;
-    const struct spread *s = req->spread;
-    for (uint32_t i = 0; s && i < s->n; i++) sum += s->range[i].end - s->range[i].begin;
-    return sum == req->len;
 }

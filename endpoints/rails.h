@@ -5,7 +5,7 @@
  * rail's greeting must show.
  *
  * A message is cut once, in proportion to what each lane was seen to carry: the link's own lane takes the beginning, each rail
- * a range of the rest. So a receiver keeps one range for each lane.
+ * a range of the rest. So a receiver keeps one range for each lane (spread.h), and tells the sender how fast each came.
  */
 #ifndef WEFT_ENDPOINTS_RAILS_H
 #define WEFT_ENDPOINTS_RAILS_H
@@ -26,8 +26,6 @@ void weft__rails_free(struct link *link);
 void weft__rails_want(struct link *link, size_t len);
 /* A send that was asked for gives parts of itself to the rails, if there are any; then `rail_bytes` says how much. */
 void weft__rails_split(struct link *link, struct weft_request *req);
-/* The link's own part of it has been handed to its lane. */
-void weft__rails_own_sent(struct weft_request *req);
 /* All of it has been handed over. */
 bool weft__rails_all_sent(const struct weft_request *req);
 
@@ -37,12 +35,10 @@ void weft__rail_up(struct link *rail);
 /* The link ends, and its rails with it; or it is a rail, which its link must do without. */
 void weft__rails_end(struct link *link, bool abort);
 
-/* Bytes of a receive that come by this lane: false when they are not where they may be. */
-bool weft__rails_may_come(const struct weft_request *req, const struct lane *lane, size_t offset, size_t n);
-/* They are there. NO_MEMORY: what has come by rails cannot be kept track of. */
-weft_status_t weft__rails_came(struct weft_request *req, const struct lane *lane, size_t offset, size_t n);
-bool weft__rails_all_came(const struct weft_request *req);
+/* The receiver of such a message says what a lane carried: a rail's number, or 0, the link's own. */
+void weft__rails_tell_rate(struct link *link, uint32_t number, size_t bytes, uint64_t ns);
 
+void weft__on_rail_rate(struct lane *lane, const void *data, size_t len);
 void weft__on_rail(struct lane *lane, const void *data, size_t len);
 
 #endif

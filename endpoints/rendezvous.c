@@ -10,6 +10,7 @@
 #include "landing.h"
 #include "layout.h"
 #include "rails.h"
+#include "spread.h"
 #include "worker.h"
 
 /* ---- the sender */
@@ -62,7 +63,6 @@ weft_status_t weft__advance_pieces(struct weft_request *req) {
         list_append(req->queue, &req->queued);
         return WEFT_IN_PROGRESS;
     }
-    weft__rails_own_sent(req);
     if (req->lent.count == 0) return WEFT_OK;
     weft__request_lend(req);
     return WEFT_IN_PROGRESS;
@@ -183,6 +183,7 @@ static weft_status_t ask(struct weft_request *req) {
     weft_status_t st = weft__request_name(req);
     if (st < 0) return st;
     req->offset = 0;
+    req->begun = weft__now(req->worker->reactor);
     req->worker->count->protocol_pieces++;
     weft__request_park(req);
     weft__rails_want(req->ep->link, req->len);
@@ -272,13 +273,18 @@ void weft__on_data(struct lane *lane, const void *data, size_t len) {
     struct weft_request *req = request_of_link(link->main ? link->main : link, piece.to, false);
     if (!req || req->core.fsm.state != REQ_WAITING) return; /* cancelled here; the sender need not know */
     size_t n = len - WIRE_DATA_HEAD;
-    if (!weft__rails_may_come(req, lane, piece.offset, n)) {
+    if (!weft__spread_may_come(req, lane, piece.offset, n)) {
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "data");
         return;
     }
     weft_status_t st = weft__request_scatter(req, piece.offset, (const char *)data + WIRE_DATA_HEAD, n);
-    if (st == WEFT_OK) st = weft__rails_came(req, lane, piece.offset, n);
-    if (st < 0 || weft__rails_all_came(req)) weft__request_finish(req, st);
+    if (st == WEFT_OK) st = weft__spread_came(req, lane, piece.offset, n);
+    if (st < 0) {
+        weft__request_stop(req, st); /* another lane may be writing there */
+    } else if (weft__spread_all_came(req)) {
+        weft__spread_report(req);
+        weft__request_finish(req, WEFT_OK);
+    }
 }
 
 void weft__on_gone(struct lane *lane, const void *data, size_t len) {

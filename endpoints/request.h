@@ -84,7 +84,7 @@ struct weft_request {
     struct layout *layout; /* in place of iov, or NULL */
     size_t len;            /* bytes in iov (send), or bytes that will come (receive) */
     size_t offset;         /* bytes sent, or received */
-    size_t landing;        /* bytes after them that a transport is writing there; 0: none */
+    size_t landing;        /* bytes after them that the link's own lane is writing there; 0: none */
 
     /* Of a send: what goes before the payload. */
     uint64_t tag, tag_mask;
@@ -106,10 +106,10 @@ struct weft_request {
     /* Over several lanes (rails.c). */
     struct link *rail;     /* of a part: its lane's link */
     size_t base;           /* of a part: where it begins in the whole */
-    uint64_t begun;        /* when its first bytes could go */
+    uint64_t begun;        /* of a receive: when it was asked for */
     size_t rail_bytes;     /* of a whole: given to rails, from the end */
     size_t rail_sent;      /* of those: handed to their lanes */
-    struct spread *spread; /* of a receive: what came by rails */
+    struct spread *spread; /* of a receive: what comes by rails (spread.c) */
 
     struct request_rma rma;
 };

@@ -100,6 +100,9 @@ void weft__wire_credit(struct wire_message *m, struct wire_credit v) {
 void weft__wire_stream_credit(struct wire_message *m, struct wire_credit v) {
     write_credit(m, WIRE_STREAM_CREDIT, v);
 }
+void weft__wire_rail_rate(struct wire_message *m, struct wire_credit v) {
+    write_credit(m, WIRE_RAIL_RATE, v);
+}
 
 bool weft__wire_read_stream(const void *p, size_t len, struct wire_stream *v) {
     struct cursor c = reading(p, len);

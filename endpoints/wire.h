@@ -38,6 +38,7 @@ enum wire_id {
     WIRE_STREAM,        /* bytes of a stream */
     WIRE_STREAM_CREDIT, /* room for more */
     WIRE_RAIL,          /* may I dial another lane for this link; and the number that it shall greet with */
+    WIRE_RAIL_RATE,     /* bytes a second that came by that rail, or by the link's own lane */
     WIRE_N_IDS
 };
 
@@ -179,6 +180,7 @@ void weft__wire_fin(struct wire_message *m, struct wire_fin v);
 void weft__wire_one(struct wire_message *m, enum wire_id id, uint32_t request);
 void weft__wire_credit(struct wire_message *m, struct wire_credit v);
 void weft__wire_stream_credit(struct wire_message *m, struct wire_credit v); /* read as credit is */
+void weft__wire_rail_rate(struct wire_message *m, struct wire_credit v);     /* and this: number, bytes a second */
 void weft__wire_hello(struct wire_message *m, struct wire_hello v);
 void weft__wire_open(struct wire_message *m, struct wire_open v);
 void weft__wire_accept(struct wire_message *m, struct wire_accept v);

@@ -258,6 +258,9 @@ struct iface_ops {
     /* Could this iface connect to that address (same host, same uid, …)? WEFT_OK, or UNREACHABLE with a reason for people. */
     weft_status_t (*reachable)(struct iface *iface, const void *address, size_t len, const char **why_p);
     weft_status_t (*connect)(struct iface *iface, const void *address, size_t len, struct lane **lane_p);
+    /* The same, another way to the same peer where there are several: `nth` counts from 1, and any will do. May be NULL. */
+    weft_status_t (*connect_nth)(struct iface *iface, const void *address, size_t len, unsigned nth,
+                                 struct lane **lane_p);
     /* `where` is a URI after "scheme://". */
     weft_status_t (*connect_uri)(struct iface *iface, const char *where, struct lane **lane_p);
     weft_status_t (*listen)(struct iface *iface, const char *where, int backlog, void *listen_arg,

@@ -1,88 +1,9 @@
 /* Large messages over several lanes of one link. */
-#include "two.h"
+#include "rails.h"
 
 #include <endpoints/connect.h>
-#include <endpoints/link.h>
-#include <endpoints/rails.h>
 #include <endpoints/rendezvous.h>
-#include <endpoints/worker.h>
-#include <string.h>
-
-enum { LARGE = 3 << 20 };
-
-struct run {
-    struct two two;
-    char *out, *in;
-    int sent, received;
-    weft_status_t sent_status, received_status;
-};
-
-static void on_sent(weft_status_t status, void *arg) {
-    struct run *r = arg;
-    r->sent++;
-    r->sent_status = status;
-}
-
-static void on_received(weft_status_t status, void *arg) {
-    struct run *r = arg;
-    r->received++;
-    r->received_status = status;
-}
-
-static void open_run(struct run *r, const char *transport, const char *n_rails) {
-    const weft_setting_t settings[] = {{"link.rails", n_rails}};
-    *r = (struct run){.out = malloc(LARGE), .in = malloc(LARGE)};
-    two_workers(&r->two, transport, settings, 1);
-    two_dial(&r->two);
-    UNTIL(&r->two, r->two.ready == 1);
-    for (size_t i = 0; i < LARGE; i++) r->out[i] = (char)(i * 7 + (i >> 11));
-}
-
-static void close_run(struct run *r) {
-    two_down(&r->two);
-    free(r->out);
-    free(r->in);
-}
-
-/* From a to b, or back. */
-static void begin(struct run *r, bool back, size_t len) {
-    weft_worker_t *to = back ? r->two.a : two_b(&r->two);
-    weft_ep_t *from = back ? r->two.back : r->two.ep;
-    memset(r->in, 0, LARGE);
-    r->sent = r->received = 0;
-    CHECK_EQ(weft_tag_recv(to, 1, UINT64_MAX, &(weft_iov_t){r->in, len}, 1, NULL,
-                           &(weft_op_t){.done = on_received, .arg = r}),
-             WEFT_IN_PROGRESS);
-    CHECK_EQ(weft_tag_send(from, 1, &(weft_iov_t){r->out, len}, 1, &(weft_op_t){.done = on_sent, .arg = r}),
-             WEFT_IN_PROGRESS);
-}
-
-static void transfer(struct run *r, bool back, size_t len) {
-    begin(r, back, len);
-    UNTIL(&r->two, r->sent == 1 && r->received == 1);
-    CHECK_EQ(r->sent_status, WEFT_OK);
-    CHECK_EQ(r->received_status, WEFT_OK);
-    CHECK(memcmp(r->in, r->out, len) == 0);
-}
-
-static struct link *link_of(struct run *r, bool of_b) {
-    weft_ep_t *ep = of_b ? r->two.back : r->two.ep;
-    return ep->link;
-}
-
-static struct link *rail_of(weft_worker_t *worker, unsigned n) {
-    for (struct list *l = worker->links.next; l != &worker->links; l = l->next) {
-        struct link *link = list_of(l, struct link, of_worker);
-        if (link->main && link->core.fsm.state == LINK_UP && n-- == 0) return link;
-    }
-    return NULL;
-}
-
-/* The first large message asks for them. */
-static void raise(struct run *r, unsigned n) {
-    transfer(r, false, LARGE);
-    UNTIL(&r->two, rail_of(r->two.a, n - 1) && rail_of(two_b(&r->two), n - 1));
-}
+#include <endpoints/spread.h>
 
 static const char *const lanes[] = {"tcp", "shm"};
 #define EACH_LANE(i) for (unsigned i = 0; i < sizeof lanes / sizeof *lanes; i++)
@@ -90,7 +11,7 @@ static const char *const lanes[] = {"tcp", "shm"};
 TEST(rails_carry_their_share_both_ways) {
     EACH_LANE(i) {
         struct run r;
-        open_run(&r, lanes[i], "3");
+        open_run(&r, lanes[i], "3", NULL);
         raise(&r, 2);
         CHECK(!rail_of(r.two.a, 2));
         uint64_t before = weft_worker_count(r.two.a, "rail.bytes_out");
@@ -106,7 +27,7 @@ TEST(rails_carry_their_share_both_ways) {
 
 TEST(one_lane_is_all_there_is_unless_asked_for) {
     struct run r;
-    open_run(&r, "tcp", "1");
+    open_run(&r, "tcp", "1", NULL);
     transfer(&r, false, LARGE);
     for (int i = 0; i < 100; i++) two_turn(&r.two);
     CHECK(!rail_of(r.two.a, 0));
@@ -116,7 +37,7 @@ TEST(one_lane_is_all_there_is_unless_asked_for) {
 
 TEST(the_split_follows_what_lanes_carry) {
     struct run r;
-    open_run(&r, "tcp", "2");
+    open_run(&r, "tcp", "2", NULL);
     raise(&r, 1);
     struct link *main = link_of(&r, false), *rail = rail_of(r.two.a, 0);
     uint64_t before = weft_worker_count(r.two.a, "rail.bytes_out");
@@ -137,7 +58,7 @@ TEST(the_split_follows_what_lanes_carry) {
 TEST(a_rail_that_is_lost_while_idle_just_leaves) {
     EACH_LANE(i) {
         struct run r;
-        open_run(&r, lanes[i], "2");
+        open_run(&r, lanes[i], "2", NULL);
         raise(&r, 1);
         weft__link_lose(rail_of(two_b(&r.two), 0), WEFT_ERR_IO);
         UNTIL(&r.two, !rail_of(r.two.a, 0) && !rail_of(two_b(&r.two), 0));
@@ -153,7 +74,7 @@ TEST(a_rail_that_is_lost_in_a_transfer_costs_the_link_and_each_request_ends_once
     EACH_LANE(i) {
         for (int turns = 0; turns < 12; turns++) {
             struct run r;
-            open_run(&r, lanes[i], "2");
+            open_run(&r, lanes[i], "2", NULL);
             raise(&r, 1);
             begin(&r, false, LARGE);
             for (int k = 0; k < turns; k++) two_turn(&r.two);
@@ -174,7 +95,7 @@ TEST(a_cancelled_transfer_gives_the_memory_back) {
     EACH_LANE(i) {
         struct run r;
         weft_request_t *request = NULL;
-        open_run(&r, lanes[i], "2");
+        open_run(&r, lanes[i], "2", NULL);
         raise(&r, 1);
         r.sent = r.received = 0;
         CHECK_EQ(weft_tag_recv(two_b(&r.two), 1, UINT64_MAX, &(weft_iov_t){r.in, LARGE}, 1, NULL,
@@ -195,7 +116,7 @@ TEST(a_cancelled_transfer_gives_the_memory_back) {
 TEST(the_link_ends_with_its_rails) {
     EACH_LANE(i) {
         struct run r;
-        open_run(&r, lanes[i], "4");
+        open_run(&r, lanes[i], "4", NULL);
         raise(&r, 3);
         weft__link_lose(link_of(&r, false), WEFT_ERR_IO);
         UNTIL(&r.two, r.two.errors == 1 && !rail_of(r.two.a, 0) && !rail_of(two_b(&r.two), 0));
@@ -209,7 +130,7 @@ TEST(a_rail_that_nobody_granted_is_turned_away) {
     struct run r;
     struct link *stranger;
     struct lane *lane;
-    open_run(&r, "tcp", "2");
+    open_run(&r, "tcp", "2", NULL);
     transfer(&r, false, 100000);
     struct link *main = link_of(&r, false);
     char bytes[256];
@@ -229,6 +150,27 @@ TEST(a_rail_that_nobody_granted_is_turned_away) {
     close_run(&r);
 }
 
+/* Whatever a peer claims its lanes carry is its own loss. */
+TEST(a_rate_may_be_any_number_but_none) {
+    static const uint64_t claims[] = {1, 1000, UINT64_C(1) << 40, UINT64_MAX};
+    struct run r;
+    struct wire_message m;
+    open_run(&r, "tcp", "3", NULL);
+    raise(&r, 2);
+    uint32_t number[] = {0, rail_of(r.two.a, 0)->rail_number, rail_of(r.two.a, 1)->rail_number, 12345};
+    for (unsigned i = 0; i < 64; i++) {
+        weft__wire_rail_rate(&m, (struct wire_credit){.ep = number[i % 4], .bytes = claims[i / 4 % 4]});
+        weft__link_control(link_of(&r, true), &m);
+        if (i % 3 == 0) transfer(&r, false, RAILS_LEAST + i);
+    }
+    CHECK_EQ(r.two.errors, 0);
+    weft__wire_rail_rate(&m, (struct wire_credit){.ep = 0, .bytes = 0});
+    weft__link_control(link_of(&r, true), &m);
+    UNTIL(&r.two, r.two.errors == 1);
+    CHECK_EQ(r.two.error, WEFT_ERR_PROTOCOL);
+    close_run(&r);
+}
+
 /* Ranges of a receive: every piece that overlaps, leaves its rail's order or the message is refused. */
 TEST(pieces_come_once_and_in_bounds) {
     struct link main = {0}, one = {.main = &main}, two = {.main = &main}, three = {.main = &main},
@@ -236,32 +178,39 @@ TEST(pieces_come_once_and_in_bounds) {
     struct lane own = {.owner = &main}, a = {.owner = &one}, b = {.owner = &two}, c = {.owner = &three},
                 d = {.owner = &four};
     struct run r;
-    open_run(&r, "self", "1");
+    open_run(&r, "self", "1", NULL);
     struct weft_request *req = weft__request_new(r.two.a, &weft__receive_kind);
     req->len = 1000;
-    CHECK(!weft__rails_may_come(req, &own, 10, 10)); /* not in order */
-    CHECK(!weft__rails_may_come(req, &own, 0, 1001));
-    CHECK(!weft__rails_may_come(req, &own, 0, 0));
-    CHECK(!weft__rails_may_come(req, &a, 1001, 1));
-    CHECK(!weft__rails_may_come(req, &a, 1, SIZE_MAX));
-    CHECK(weft__rails_may_come(req, &a, 500, 100));
-    CHECK_EQ(weft__rails_came(req, &a, 500, 100), 0);
-    CHECK(!weft__rails_may_come(req, &a, 500, 100)); /* again */
-    CHECK(!weft__rails_may_come(req, &a, 650, 10));  /* not its next */
-    CHECK(!weft__rails_may_come(req, &b, 550, 10));  /* another's */
-    CHECK(!weft__rails_may_come(req, &b, 450, 51));
-    CHECK(!weft__rails_may_come(req, &own, 0, 501));
-    CHECK(weft__rails_may_come(req, &own, 0, 500));
-    CHECK_EQ(weft__rails_came(req, &own, 0, 500), 0);
-    CHECK(!weft__rails_may_come(req, &b, 499, 1));
-    CHECK_EQ(weft__rails_came(req, &b, 700, 100), 0);
-    CHECK(!weft__rails_may_come(req, &a, 600, 101));
-    CHECK_EQ(weft__rails_came(req, &c, 900, 100), 0);
-    CHECK(!weft__rails_may_come(req, &d, 850, 10)); /* more lanes than there are */
-    CHECK_EQ(weft__rails_came(req, &a, 600, 100), 0);
-    CHECK(!weft__rails_all_came(req));
-    CHECK_EQ(weft__rails_came(req, &b, 800, 100), 0);
-    CHECK(weft__rails_all_came(req));
+    CHECK(!weft__spread_may_come(req, &own, 10, 10)); /* not in order */
+    CHECK(!weft__spread_may_come(req, &own, 0, 1001));
+    CHECK(!weft__spread_may_come(req, &own, 0, 0));
+    CHECK(!weft__spread_may_come(req, &a, 1001, 1));
+    CHECK(!weft__spread_may_come(req, &a, 1, SIZE_MAX));
+    CHECK(weft__spread_may_come(req, &a, 500, 100));
+    CHECK_EQ(weft__spread_came(req, &a, 500, 100), 0);
+    CHECK(!weft__spread_may_come(req, &a, 500, 100)); /* again */
+    CHECK(!weft__spread_may_come(req, &a, 650, 10));  /* not its next */
+    CHECK(!weft__spread_may_come(req, &b, 550, 10));  /* another's */
+    CHECK(!weft__spread_may_come(req, &b, 450, 51));
+    CHECK(!weft__spread_may_come(req, &own, 0, 501));
+    CHECK(weft__spread_may_come(req, &own, 0, 500));
+    CHECK_EQ(weft__spread_came(req, &own, 0, 500), 0);
+    CHECK(!weft__spread_may_come(req, &b, 499, 1));
+    CHECK_EQ(weft__spread_came(req, &b, 700, 100), 0);
+    CHECK(!weft__spread_may_come(req, &a, 600, 101));
+    CHECK_EQ(weft__spread_came(req, &c, 900, 100), 0);
+    CHECK(!weft__spread_may_come(req, &d, 850, 10)); /* more lanes than there are */
+    CHECK_EQ(weft__spread_came(req, &a, 600, 100), 0);
+    CHECK(!weft__spread_all_came(req));
+    CHECK_EQ(weft__spread_land(req, &b, 800, 50), 0); /* on its way: nobody else's */
+    CHECK(!weft__spread_may_come(req, &a, 700, 101) && !weft__spread_may_come(req, &own, 500, 301));
+    CHECK(!weft__spread_all_came(req));
+    weft__spread_landed(req, &b, true);
+    CHECK_EQ(weft__spread_land(req, &b, 850, 50), 0);
+    weft__spread_landed(req, &b, false);
+    CHECK(!weft__spread_all_came(req));
+    CHECK_EQ(weft__spread_came(req, &b, 850, 50), 0);
+    CHECK(weft__spread_all_came(req));
     weft__request_discard(req);
     close_run(&r);
 }

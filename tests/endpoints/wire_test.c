@@ -113,6 +113,10 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     weft__wire_credit(&m, (struct wire_credit){.ep = 3, .bytes = 1 << 20});
     CHECK(weft__wire_read_credit(m.bytes, m.len, &credit) && credit.ep == 3 && credit.bytes == 1 << 20);
     maul(m.bytes, m.len);
+    weft__wire_rail_rate(&m, (struct wire_credit){.ep = 9, .bytes = 1000000000});
+    CHECK(weft__wire_read_credit(m.bytes, m.len, &credit) && credit.ep == 9 && credit.bytes == 1000000000);
+    CHECK(m.id == WIRE_RAIL_RATE);
+    maul(m.bytes, m.len);
     weft__wire_stream_credit(&m, (struct wire_credit){.ep = 4, .bytes = 77});
     CHECK(m.id == WIRE_STREAM_CREDIT && weft__wire_read_credit(m.bytes, m.len, &credit) && credit.bytes == 77);
 }
