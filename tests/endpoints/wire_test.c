@@ -74,9 +74,10 @@ TEST(decoders_survive_all_short_inputs) {
 TEST(control_messages_read_as_written_and_survive_mauling) {
     struct wire_message m;
     struct wire_cts cts;
-    weft__wire_cts(&m, (struct wire_cts){0x01020304, 0x05060708, UINT64_C(0x1122334455667788)});
+    weft__wire_cts(&m, (struct wire_cts){0x01020304, 0x05060708, UINT64_C(0x1122334455667788), true});
     CHECK(weft__wire_read_cts(m.bytes, m.len, &cts));
     CHECK(cts.request == 0x01020304 && cts.to == 0x05060708 && cts.len == UINT64_C(0x1122334455667788));
+    CHECK(cts.in_order);
     CHECK(!weft__wire_read_cts(m.bytes, m.len - 1, &cts) && m.id == WIRE_CTS);
     maul(m.bytes, m.len);
 
