@@ -227,7 +227,7 @@ TEST_WIRES(ids_of_nothing_and_of_others_are_not_found) {
             weft__wire_one(&m, WIRE_CLOSE, id), costs_nothing(&m);
             weft__wire_credit(&m, (struct wire_credit){id, 0, UINT64_MAX}), costs_nothing(&m);
             weft__wire_fin(&m, (struct wire_fin){id, WEFT_OK}), costs_nothing(&m);
-            weft__wire_cts(&m, (struct wire_cts){id, 5, 100}), costs_nothing(&m);
+            weft__wire_cts(&m, (struct wire_cts){.request = id, .to = 5, .len = 100}), costs_nothing(&m);
             weft__wire_reject(&m, (struct wire_reject){id, WEFT_ERR_REJECTED}), costs_nothing(&m);
             weft__wire_accept(&m, (struct wire_accept){.ep = id, .from = 5}), costs_nothing(&m);
             uint8_t data[WIRE_DATA_HEAD + 4] = {0};
@@ -306,7 +306,7 @@ TEST_WIRES(an_offer_is_taken_once_and_in_bounds) {
             if (raw.heard[i].id == WIRE_RTS) CHECK(weft__wire_read_rts(raw.heard[i].bytes, raw.heard[i].len, &rts));
         CHECK_EQ(rts.len, sizeof big);
         uint64_t len = way == 1 ? rts.len + 1 : way == 2 ? 0 : rts.len;
-        weft__wire_cts(&m, (struct wire_cts){rts.request, 77, len});
+        weft__wire_cts(&m, (struct wire_cts){.request = rts.request, .to = 77, .len = len});
         CHECK(say_message(&raw, &m));
         if (way == 0) CHECK(say_message(&raw, &m));
         if (way == 3) {

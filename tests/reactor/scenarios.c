@@ -254,7 +254,7 @@ static const char *timer_alone_wakes(const struct host *kind) {
 /* ---- wakes ------------------------------------------------------------------------------------------------- */
 
 static void *call_soon(void *arg);
-struct remote {
+struct elsewhere {
     struct reactor *r;
     volatile int *count;
 };
@@ -262,7 +262,7 @@ static void count_call(void *arg) {
     ++*(volatile int *)arg;
 }
 static void *call_soon(void *arg) {
-    struct remote *remote = arg;
+    struct elsewhere *remote = arg;
     usleep(3000);
     if (weft__reactor_call(remote->r, count_call, (void *)remote->count)) abort();
     return NULL;
@@ -274,7 +274,7 @@ static const char *posted_call_wakes(const struct host *kind) {
     volatile int count = 0;
     open_host(&host, kind);
     settle(&host);
-    struct remote remote = {host.r, &count};
+    struct elsewhere remote = {host.r, &count};
     pthread_create(&thread, NULL, call_soon, &remote);
     bool woke = steps_until(&host, &count, 1);
     pthread_join(thread, NULL);
