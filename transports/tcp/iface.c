@@ -189,7 +189,6 @@ static weft_status_t tcp_open(struct reactor *r, const struct iface_params *para
                                   .attr = attributes(buffer)};
     iface->worker_id = params->worker_id;
     iface->host_id = tcp_host_id();
-    iface->sheet_room = (uint32_t)buffer;
     tcp_pool_init(&iface->pool, buffer);
     weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct tcp_lane), "tcp lanes");
     TAILQ_INIT(&iface->lanes);

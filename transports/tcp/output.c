@@ -16,17 +16,45 @@
 /* One piece stays free for a goodbye. */
 static inline bool has_room(const struct tcp_lane *lane, size_t bytes, unsigned pieces) {
     const struct tcp_output *out = &lane->out;
-    return out->buffer && out->fill + bytes <= tcp_iface_of(lane)->sheet_room && out->end + pieces < TCP_SEGMENTS;
+    return out->buffer && out->fill + bytes <= out->room && out->end + pieces < TCP_SEGMENTS;
 }
 
-static weft_status_t need_sheet(struct tcp_lane *lane) {
+static struct tcp_buffer *take_sheet(struct tcp_lane *lane, enum tcp_buffer_class class) {
     struct tcp_iface *iface = tcp_iface_of(lane);
+    struct tcp_buffer *buffer = tcp_pool_take(&iface->pool, iface, class);
+    if (!buffer) return NULL;
+    lane->out.buffer = buffer;
+    lane->out.sheet = (struct tcp_sheet *)(void *)buffer->bytes;
+    lane->out.room = (uint32_t)(buffer->size - sizeof(struct tcp_sheet) - TCP_FRAME_HEAD);
+    return buffer;
+}
+
+/* From the slip to a sheet with room for more; the pieces point into the new one. */
+static bool copy_over(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
-    if (out->buffer) return WEFT_OK;
-    out->buffer = tcp_pool_take(&iface->pool, iface, TCP_BUF_SHEET);
-    if (!out->buffer) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory to send from");
-    out->sheet = (struct tcp_sheet *)(void *)out->buffer->bytes;
-    return WEFT_OK;
+    struct tcp_buffer *before = out->buffer;
+    const struct tcp_sheet *from = out->sheet;
+    if (!take_sheet(lane, TCP_BUF_SHEET)) return false;
+    for (uint32_t i = out->told; i < out->end; i++) {
+        uintptr_t offset = (uintptr_t)from->iov[i].iov_base - (uintptr_t)from->bytes;
+        out->sheet->iov[i] = from->iov[i];
+        out->sheet->done[i] = from->done[i];
+        if (offset <= out->fill) out->sheet->iov[i].iov_base = out->sheet->bytes + offset;
+    }
+    memcpy(out->sheet->bytes, from->bytes, out->fill);
+    if (out->open) out->open = &out->sheet->iov[out->end - 1];
+    tcp_pool_put(&tcp_iface_of(lane)->pool, before);
+    return true;
+}
+
+static weft_status_t need_sheet(struct tcp_lane *lane, size_t bytes) {
+    const struct tcp_output *out = &lane->out;
+    bool there = true;
+    if (!out->buffer)
+        there = take_sheet(lane, bytes <= TCP_SLIP ? TCP_BUF_SLIP : TCP_BUF_SHEET);
+    else if (out->buffer->class == TCP_BUF_SLIP && out->fill + bytes > out->room)
+        there = copy_over(lane);
+    return there ? WEFT_OK : weft__fail(WEFT_ERR_NO_MEMORY, "no memory to send from");
 }
 
 static void return_sheet(struct tcp_lane *lane) {
@@ -204,7 +232,7 @@ void tcp_output_tell(struct tcp_lane *lane, weft_status_t unwritten) {
 
 /* Room for so many bytes and pieces; what is queued leaves now if that helps. */
 static weft_status_t make_room(struct tcp_lane *lane, size_t bytes, unsigned pieces) {
-    weft_status_t st = need_sheet(lane);
+    weft_status_t st = need_sheet(lane, bytes);
     if (st < 0) return st;
     if (has_room(lane, bytes, pieces)) return WEFT_OK;
     write_out(lane);
@@ -335,9 +363,9 @@ static void pending_remove(struct lane *l, struct pending *p) {
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
-/* The sheet has 8 bytes and a piece more than messages may use. */
+/* Any sheet has 8 bytes and a piece more than messages may use. */
 void tcp_output_goodbye(struct tcp_lane *lane) {
-    if (need_sheet(lane) < 0) {
+    if (need_sheet(lane, 0) < 0) {
         tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);
         tcp_lane_todo(lane, TODO_BREAK);
         return;

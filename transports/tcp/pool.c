@@ -1,11 +1,13 @@
 #include "tcp.h"
 
 /* Kept for the next lane that needs one; more than these go back to the allocator. */
-static const unsigned most_idle[TCP_N_BUF_CLASSES] = {[TCP_BUF_READ] = 4, [TCP_BUF_BIG] = 2, [TCP_BUF_SHEET] = 4};
+static const unsigned most_idle[TCP_N_BUF_CLASSES] = {
+    [TCP_BUF_READ] = 4, [TCP_BUF_BIG] = 2, [TCP_BUF_SLIP] = 16, [TCP_BUF_SHEET] = 4};
 
 void tcp_pool_init(struct tcp_pool *pool, size_t buffer) {
     pool->size[TCP_BUF_READ] = buffer;
     pool->size[TCP_BUF_BIG] = tcp_frame_size(TCP_MAX_FRAME) + buffer;
+    pool->size[TCP_BUF_SLIP] = sizeof(struct tcp_sheet) + TCP_SLIP + TCP_FRAME_HEAD;
     pool->size[TCP_BUF_SHEET] = sizeof(struct tcp_sheet) + buffer + TCP_FRAME_HEAD;
 }
 
@@ -16,7 +18,7 @@ struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum
         pool->n_idle[class]--;
         return b;
     }
-    b = weft__alloc(parent, sizeof *b + pool->size[class], "tcp buffer");
+    b = weft__realloc(parent, NULL, sizeof *b + pool->size[class], "tcp buffer"); /* not zeroed: most of it is never used */
     if (!b) return NULL;
     b->size = pool->size[class];
     b->class = class;

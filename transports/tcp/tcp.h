@@ -24,6 +24,7 @@ enum {
     TCP_MAX_GREETING = 1024, /* connections that have not proved themselves, by interface */
     TCP_MAX_IOV = 16,
     TCP_SEGMENTS = 64,          /* pieces of one write */
+    TCP_SLIP = 512,             /* bytes of a small sheet */
     TCP_COPY_BELOW = 1024,      /* borrowing smaller payloads costs more than copying them */
     TCP_WRITE_AT = 32 * 1024,   /* queued bytes that are worth a write of their own */
     TCP_HOT = 4,                /* sockets read without asking epoll */
@@ -35,7 +36,8 @@ enum {
 
 /* ---- pool.c: buffers, lent to lanes only while they hold something ------------------------------------- */
 
-enum tcp_buffer_class { TCP_BUF_READ, TCP_BUF_BIG, TCP_BUF_SHEET, TCP_N_BUF_CLASSES };
+/* A slip is a small sheet: a turn may have one for each of many lanes. */
+enum tcp_buffer_class { TCP_BUF_READ, TCP_BUF_BIG, TCP_BUF_SLIP, TCP_BUF_SHEET, TCP_N_BUF_CLASSES };
 
 struct tcp_buffer {
     struct tcp_buffer *next;
@@ -68,7 +70,7 @@ struct tcp_output {
     struct tcp_sheet *sheet;   /* in it */
     struct iovec *open;        /* the last piece, while bytes may be added to it */
     uint32_t told, first, end; /* pieces: [told, first) written, their completions not told; [first, end) waiting */
-    uint32_t fill;             /* of sheet->bytes */
+    uint32_t fill, room;       /* of sheet->bytes, for messages; a goodbye always finds more */
     size_t queued;             /* bytes in [first, end) */
     bool blocked;              /* the socket takes no more until it says so */
     bool dirty;                /* on the interface's list */
@@ -173,7 +175,6 @@ struct tcp_iface {
     struct tcp_pool pool;
     struct slab lane_slab;
     struct tcp_landing *spare_landing; /* NULL, or one kept for the next */
-    uint32_t sheet_room;               /* bytes of a sheet for messages; a goodbye always finds more */
     uint64_t worker_id, host_id;
     struct tcp_key key;
     bool have_key;
