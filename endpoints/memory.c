@@ -5,6 +5,7 @@
 #include <transports/region.h>
 
 #include "rma.h"
+#include "thread.h"
 #include "worker.h"
 
 static void memory_effect(struct fsm *m, unsigned effect);
@@ -93,9 +94,26 @@ void weft__mem_served(weft_mem_t *mem) {
 
 /* ---- life */
 
+/* As other callbacks, this one waits for a program that is not there now. */
 static void tell_invalid(struct job *job) {
     weft_mem_t *mem = list_of(job, weft_mem_t, tell_invalid);
-    if (mem->on_invalid) mem->on_invalid(mem, mem->arg);
+    struct weft_worker *worker = mem->worker;
+    if (worker->tellable == NOTICE_ALL) {
+        mem->on_invalid(mem, mem->arg);
+        return;
+    }
+    list_append(&worker->memory.held_invalid, &mem->held);
+    weft__thread_news(worker);
+}
+
+unsigned weft__memory_tell(struct weft_worker *worker) {
+    struct list *node;
+    unsigned n = 0;
+    for (; (node = list_pop(&worker->memory.held_invalid)) != NULL; n++) {
+        weft_mem_t *mem = list_of(node, weft_mem_t, held);
+        mem->on_invalid(mem, mem->arg);
+    }
+    return n;
 }
 
 weft_status_t weft__mem_new(struct weft_worker *worker, void *base, size_t len, const weft_mem_params_t *params,
@@ -123,6 +141,7 @@ weft_status_t weft__mem_new(struct weft_worker *worker, void *base, size_t len, 
     list_init(&mem->waiting);
     list_init(&mem->landings);
     list_init(&mem->served);
+    list_init(&mem->held);
     list_append(&worker->memory.all, &mem->of_worker);
     fsm_init(&mem->core.fsm, &memory_port, MEMORY_LIVE, mem->region.id);
     make_known(mem);
@@ -134,6 +153,7 @@ void weft__mem_end(weft_mem_t *mem) {
     struct weft_worker *worker = mem->worker;
     weft__region_cache_remove(&worker->memory.cache, &mem->cached);
     weft__job_drop(worker->reactor, &mem->tell_invalid);
+    list_remove(&mem->held);
     weft__idmap_remove(&worker->memory.regions, mem->region.id);
     list_remove(&mem->of_worker);
     weft__pages_free(&mem->pages);
@@ -187,6 +207,9 @@ void weft__memory_init(struct weft_worker *worker) {
     weft__region_cache_init(&memory->cache, regions > UINT32_MAX ? UINT32_MAX : (uint32_t)regions,
                             weft__setting_u64(worker->context, SETTING_MEMORY_CACHE_BYTES));
     list_init(&memory->all);
+    list_init(&memory->held_invalid);
+    list_init(&memory->spare_landings);
+    weft__rma_mover_init(memory);
 }
 
 void weft__memory_close(struct weft_worker *worker) {
@@ -200,6 +223,7 @@ void weft__memory_close(struct weft_worker *worker) {
 
 void weft__memory_end(struct weft_worker *worker) {
     struct list *all = &worker->memory.all;
+    weft__job_drop(worker->reactor, &worker->memory.mover);
     while (!list_empty(all)) weft__mem_end(list_of(all->next, weft_mem_t, of_worker));
 }
 

@@ -33,6 +33,7 @@ struct weft_mem {
     void (*on_invalid)(weft_mem_t *mem, void *arg);
     void *arg;
     struct job tell_invalid;
+    struct list held; /* in held_invalid */
 };
 
 /* Of a worker. */
@@ -41,9 +42,18 @@ struct memory {
     struct list all;
     struct region_cache cache;
     uint32_t max_served;
+
+    /* Large copies by this side are cut: so many bytes a turn, the rest by a job in the next ones. */
+    size_t moved;       /* since the last turn of `mover` */
+    struct list moving; /* requests that go on then, in their order */
+    struct job mover;
+    struct list held_invalid;   /* regions whose program is to be told, when it is there */
+    struct list spare_landings; /* rma_target.c */
 };
 
 void weft__memory_init(struct weft_worker *worker);
+/* Tells the program which of its memory was found to go while it was not there. Returns how many. */
+unsigned weft__memory_tell(struct weft_worker *worker);
 /* The worker has no lane any more: all regions end. What a peer that hangs may still touch ends with the transports. */
 void weft__memory_close(struct weft_worker *worker);
 /* Just before its memory goes. */

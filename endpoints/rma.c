@@ -8,7 +8,7 @@
 
 /* ---- which way */
 
-static weft_status_t as_request(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group) {
+weft_status_t weft__rma_later(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group) {
     struct weft_request *req;
     weft_status_t st = weft__rma_request(ep, op, how, group, &req);
     if (st < 0) return st;
@@ -25,15 +25,16 @@ weft_status_t weft__rma_start(struct weft_ep *ep, const struct rma_op *op, const
     } else if (!remote && (op->what == RMA_PUT || op->what == RMA_POST)) {
         st = weft__rma_send_now(ep, op);
     }
-    return st == WEFT_NO_RESOURCE ? as_request(ep, op, how, group) : st;
+    return st == WEFT_NO_RESOURCE ? weft__rma_later(ep, op, how, group) : st;
 }
 
 weft_status_t weft__rma_wait(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how) {
-    return as_request(ep, op, how, NULL);
+    return weft__rma_later(ep, op, how, NULL);
 }
 
 weft_status_t weft__rma_ready(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how) {
-    return list_empty(&ep->rma->queue) ? weft__rma_start(ep, op, how, NULL) : as_request(ep, op, how, NULL);
+    bool waits = !list_empty(&ep->rma->queue) || ep->rma->ordered;
+    return waits ? weft__rma_later(ep, op, how, NULL) : weft__rma_start(ep, op, how, NULL);
 }
 
 /* ---- the program's calls */

@@ -39,8 +39,9 @@ static inline size_t rma_piece_len(const struct rma_piece *piece) {
 /* Of an endpoint that has, or had, keys. */
 struct ep_rma {
     struct list keys;
-    struct list queue;        /* operations that wait: for READY, or behind a fence; fences among them */
-    uint32_t active;          /* operations that have a request and do not wait */
+    struct list queue; /* operations that wait: for READY, behind a fence, or for `ordered`; fences among them */
+    uint32_t active;   /* operations that have a request and do not wait */
+    uint32_t ordered;  /* of those: puts in parts, where puts are promised to keep their order */
     uint64_t sent, performed; /* messages; those up to `performed` are known to be */
     weft_status_t told;       /* a refusal that only a fence heard of */
     uint64_t fenced;          /* natively only when those up to here are performed */
@@ -66,12 +67,20 @@ static inline bool weft__rma_is_mapped(const weft_ep_t *ep, const weft_rkey_t *r
 
 /* May this part of it be? */
 bool weft__rma_is_native(const struct weft_ep *ep, const struct weft_rkey *rkey, enum rma_what what);
+/* The order that operations by this key keep. */
+enum rma_order weft__rma_key_order(const struct lane_key *key);
 /*
  * All of it, within the call: WEFT_OK; WEFT_NO_RESOURCE when that does not go (or not now), and it needs a request (a part
  * may have been performed, which is no harm: nobody has promised when); or an error.
  */
 weft_status_t weft__rma_native_now(const struct rma_op *op, bool remote);
-/* The next part of a request: OK (all is posted, or performed), IN_PROGRESS (more is to come), NO_RESOURCE, an error. UNSUPPORTED: by message. */
+/* Bytes that one worker copies natively for requests before it looks at something else; an operation of more is a request. */
+enum { RMA_TURN = 8 << 20 };
+static inline bool weft__rma_turn_is_over(const struct weft_worker *worker) {
+    return worker->memory.moved >= RMA_TURN;
+}
+void weft__rma_mover_init(struct memory *memory);
+/* The next part of a request, which then stands where the one after it is to be: OK (all is posted, or performed), IN_PROGRESS (more is to come), NO_RESOURCE, an error. UNSUPPORTED: by message. */
 weft_status_t weft__rma_native_part(struct weft_request *req);
 
 /* ---- rma_message.c: by message */
@@ -82,6 +91,9 @@ weft_status_t weft__rma_send_now(struct weft_ep *ep, const struct rma_op *op);
 weft_status_t weft__rma_request(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group,
                                 struct weft_request **req_p);
 extern const struct request_kind weft__rma_put_kind, weft__rma_get_kind, weft__rma_atomic_kind;
+
+/* To the end of its queue: a large operation does not keep small messages waiting. */
+weft_status_t weft__rma_next_turn(struct weft_request *req);
 
 /* ---- rma_order.c: what waits, and for what */
 
@@ -102,6 +114,8 @@ extern const struct request_kind weft__rma_fence_kind;
 extern const struct request_kind weft__rma_pieces_kind;
 /* Starts the parts of one. */
 void weft__rma_pieces_start(struct weft_request *req);
+/* Is it a put, some of it by a transport that keeps puts in order? */
+bool weft__rma_pieces_are_ordered(const struct weft_request *req);
 void weft__rma_piece_ended(struct weft_request *pieces, weft_status_t status);
 
 /* ---- rma.c */
@@ -109,6 +123,8 @@ void weft__rma_piece_ended(struct weft_request *pieces, weft_status_t status);
 /* One operation of a READY endpoint, no fence in sight: OK; IN_PROGRESS with a request; or an error. */
 weft_status_t weft__rma_start(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group);
 /* Of ep_ops. */
+/* As a request, whatever its size: of a group when the turn is over. */
+weft_status_t weft__rma_later(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group);
 weft_status_t weft__rma_wait(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how);
 weft_status_t weft__rma_ready(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how);
 

@@ -27,7 +27,7 @@ weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey, wef
                                .bandwidth = attr->bandwidth,
                                .overhead_ns = attr->overhead_ns};
     if (native(ep, rkey)) {
-        a.order = (weft_rma_order_t)attr->order;
+        a.order = (weft_rma_order_t)weft__rma_key_order(rkey->key);
         a.done_is_visible = attr->done == RMA_DONE_VISIBLE;
         a.needs_target_progress = 0;
         a.max_short = attr->max_put_short;
@@ -38,8 +38,13 @@ weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey, wef
     return WEFT_OK;
 }
 
+/* Nothing is pinned: a registration asks the kernel once, whether the memory can shrink. */
+static double syscall_ns(const struct weft_worker *worker) {
+    return (double)worker->calibration.value[CALIBRATE_SYSCALL] / 1000;
+}
+
 /* By message a get takes a way there and one back, and each side's work. */
-static weft_memory_info_t of_iface(const struct iface *iface) {
+static weft_memory_info_t of_iface(const struct weft_worker *worker, const struct iface *iface) {
     const struct iface_attr *attr = &iface->attr;
     return (weft_memory_info_t){.name = iface->transport->name,
                                 .device = iface->device,
@@ -47,6 +52,7 @@ static weft_memory_info_t of_iface(const struct iface *iface) {
                                 .latency_ns = attr->latency_ns,
                                 .overhead_ns = attr->overhead_ns,
                                 .numa_node = -1,
+                                .register_ns = attr->caps & CAP_MAP ? syscall_ns(worker) : 0,
                                 .can_register = iface->ops->mem_register != NULL,
                                 .can_map = (attr->caps & CAP_MAP) != 0};
 }
@@ -56,10 +62,10 @@ weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index, weft_memor
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
     if (index == 0) {
-        /* Estimates of this host's own memory: a copy out of its last cache, and a miss. */
+        /* A copy out of the last cache, and a miss. */
         *info_p = (weft_memory_info_t){.name = "host",
                                        .device = "memory",
-                                       .bandwidth = 10e9,
+                                       .bandwidth = (double)worker->calibration.value[CALIBRATE_COPY_4M],
                                        .latency_ns = 100,
                                        .overhead_ns = 5,
                                        .numa_node = -1,
@@ -71,7 +77,7 @@ weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index, weft_memor
     }
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         if (!worker->iface[i]->ops->mem_register || --index) continue;
-        *info_p = of_iface(worker->iface[i]);
+        *info_p = of_iface(worker, worker->iface[i]);
         return WEFT_OK;
     }
     return WEFT_ERR_NOT_FOUND;

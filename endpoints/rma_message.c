@@ -91,7 +91,7 @@ static weft_status_t all_sent(struct weft_request *req) {
 }
 
 /* A piece each turn of the queue: a large operation does not keep small messages waiting. */
-static weft_status_t next_turn(struct weft_request *req) {
+weft_status_t weft__rma_next_turn(struct weft_request *req) {
     list_remove(&req->queued);
     list_append(req->queue, &req->queued);
     return WEFT_IN_PROGRESS;
@@ -138,7 +138,7 @@ static weft_status_t advance_put(struct weft_request *req, struct lane *lane) {
     if (st < 0 || st == WEFT_NO_RESOURCE) return st;
     req->rma.order = sent(ep);
     if (req->offset == req->len && (last || !req->id)) return all_sent(req);
-    return next_turn(req);
+    return weft__rma_next_turn(req);
 }
 
 static weft_status_t advance_get(struct weft_request *req, struct lane *lane) {
@@ -190,8 +190,7 @@ static weft_status_t advance(struct weft_request *req) {
     if (weft__rma_is_native(req->ep, r->rkey, (enum rma_what)r->what)) {
         st = weft__rma_native_part(req);
         if (st == WEFT_OK) return all_sent(req);
-        if (st == WEFT_IN_PROGRESS) return next_turn(req);
-        if (st != WEFT_ERR_UNSUPPORTED) return st;
+        if (st != WEFT_ERR_UNSUPPORTED) return st; /* IN_PROGRESS: it has found its place for the next part */
     }
     /* From the begin: what is written, or read, twice is the same. */
     r->by_message = true;

@@ -13,6 +13,12 @@ bool weft__rma_is_native(const struct weft_ep *ep, const struct weft_rkey *rkey,
     return ep->rma->performed >= ep->rma->fenced;
 }
 
+/* None where puts go by the transport and atomics by message. */
+enum rma_order weft__rma_key_order(const struct lane_key *key) {
+    bool apart = key->region.rights & WEFT_MEM_ATOMIC && !(key->caps & CAP_ATOMIC);
+    return key->status != WEFT_OK || apart ? RMA_ORDER_NONE : key->lane->iface->attr.order;
+}
+
 /* At most `most` bytes of it from `offset` on: whole blocks, or a part of one. */
 static struct rma_piece part_of(const struct rma_piece *all, size_t offset, size_t most) {
     size_t block = offset / all->len, within = offset % all->len;
@@ -85,11 +91,43 @@ static weft_status_t atomic(enum rma_what what, uint8_t which, size_t size, uint
     return st;
 }
 
+/* ---- so much a turn: the loop has others to look after, and a large copy has a deadline and can be cancelled */
+
+static void move_on(struct job *job) {
+    struct memory *memory = list_of(job, struct memory, mover);
+    struct list *node;
+    memory->moved = 0;
+    while (memory->moved < RMA_TURN && (node = list_pop(&memory->moving)) != NULL) {
+        struct weft_request *req = list_of(node, struct weft_request, queued);
+        struct list one;
+        list_init(&one);
+        list_append(&one, node);
+        weft__link_submit_all(req->ep->link, &one);
+    }
+    if (!list_empty(&memory->moving)) weft__job_post(list_of(memory, struct weft_worker, memory)->reactor, job);
+}
+
+void weft__rma_mover_init(struct memory *memory) {
+    list_init(&memory->moving);
+    memory->mover.run = move_on;
+}
+
+static weft_status_t go_on_later(struct weft_request *req) {
+    struct memory *memory = &req->worker->memory;
+    list_remove(&req->queued);
+    req->queue = &memory->moving;
+    list_append(req->queue, &req->queued);
+    weft__job_post(req->worker->reactor, &memory->mover);
+    weft__reactor_look(req->worker->reactor);
+    return WEFT_IN_PROGRESS;
+}
+
 weft_status_t weft__rma_native_now(const struct rma_op *op, bool remote) {
     struct lane_key *key = op->rkey->key;
     struct completion none = {.count = 0};
     size_t len = rma_piece_len(&op->piece), done = 0;
     weft_status_t st = WEFT_OK;
+    if (len > RMA_TURN) return WEFT_NO_RESOURCE;
     /* Only mapped memory is done with when the call returns, whatever the operation. */
     if (!key->local && (remote || op->what != RMA_POST)) return WEFT_NO_RESOURCE;
     if (op->what == RMA_POST || op->what == RMA_FETCH)
@@ -120,7 +158,10 @@ weft_status_t weft__rma_native_part(struct weft_request *req) {
         return st == WEFT_OK || st == WEFT_IN_PROGRESS ? posted(req) : st;
     }
     if (req->offset == req->len) return posted(req); /* a flush without memory failed before */
+    if (weft__rma_turn_is_over(req->worker)) return go_on_later(req);
+    size_t before = req->offset;
     st = move_part((enum rma_what)r->what, &r->piece, r->remote, key, &req->offset, &req->lent);
     if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return st;
-    return req->offset < req->len ? WEFT_IN_PROGRESS : posted(req);
+    req->worker->memory.moved += req->offset - before;
+    return req->offset < req->len ? weft__rma_next_turn(req) : posted(req);
 }

@@ -16,8 +16,8 @@ struct ep_rma *weft__ep_rma(struct weft_ep *ep) {
 
 void weft__rma_update(struct weft_ep *ep) {
     const struct ep_rma *rma = ep->rma;
-    ep->rma_slow =
-        !rma || ep->ops != &weft__ep_ops_ready || !list_empty(&rma->queue) || rma->performed < rma->fenced;
+    ep->rma_slow = !rma || ep->ops != &weft__ep_ops_ready || !list_empty(&rma->queue) || rma->ordered ||
+                   rma->performed < rma->fenced;
 }
 
 /* ---- starting */
@@ -59,6 +59,24 @@ static bool needs_window(const struct weft_request *req) {
     return req->rma.what == RMA_GET || req->rma.what == RMA_FETCH || req->flags & WEFT_RMA_REMOTE;
 }
 
+/*
+ * A large put by a transport goes in parts, and so do pieces. Where puts keep their order, what comes after it waits until it
+ * has ended: something smaller would be performed between two of its parts.
+ */
+static bool is_ordered(const struct weft_request *req) {
+    if (req->kind == &weft__rma_pieces_kind)
+        return req->core.fsm.state == REQ_WAITING && weft__rma_pieces_are_ordered(req);
+    if (req->group || req->core.fsm.state != REQ_QUEUED) return false;
+    enum rma_order order = weft__rma_key_order(req->rma.rkey->key);
+    return order == RMA_ORDER_ALL || (order == RMA_ORDER_PUTS && req->kind == &weft__rma_put_kind);
+}
+
+static void keep_order(struct weft_request *req) {
+    if (!is_ordered(req)) return;
+    req->rma.ordered = true;
+    req->ep->rma->ordered++;
+}
+
 static void start(struct weft_request *req) {
     struct link *link = req->ep->link;
     req->rma.active = true;
@@ -71,16 +89,18 @@ static void start(struct weft_request *req) {
         place(req, &link->rma_wait);
     else
         to_window(req);
+    keep_order(req);
 }
 
 void weft__rma_launch(struct weft_request *req, bool behind_fences) {
     struct weft_ep *ep = req->ep;
-    if (behind_fences && (!is_open(ep) || !list_empty(&ep->rma->queue))) {
+    if (behind_fences && (!is_open(ep) || !list_empty(&ep->rma->queue) || ep->rma->ordered)) {
         place(req, &ep->rma->queue);
         weft__rma_update(ep);
         return;
     }
     start(req);
+    weft__rma_update(ep);
 }
 
 /* ---- fences */
@@ -116,10 +136,10 @@ static weft_status_t fence_now(struct weft_ep *ep) {
     return WEFT_OK;
 }
 
-/* What waited, up to the next fence that something active stands before. */
+/* What waited, up to the next fence that something active stands before, or what all others wait for. */
 static void proceed(struct weft_ep *ep) {
     struct ep_rma *rma = ep->rma;
-    while (!list_empty(&rma->queue) && is_open(ep)) {
+    while (!list_empty(&rma->queue) && is_open(ep) && !rma->ordered) {
         struct weft_request *req = list_of(rma->queue.next, struct weft_request, queued);
         if (req->kind != &weft__rma_fence_kind) {
             list_remove(&req->queued);
@@ -165,8 +185,9 @@ void weft__rma_left(struct weft_request *req) {
     }
     r->windowed = false;
     if (!r->active) return;
-    r->active = false;
-    if (--ep->rma->active == 0) proceed(ep);
+    bool waited_for = r->ordered && --ep->rma->ordered == 0;
+    r->active = r->ordered = false;
+    if (--ep->rma->active == 0 || waited_for) proceed(ep);
 }
 
 /* Nobody could be told that there was no memory for a fence: rather an end than another order. */

@@ -69,16 +69,39 @@ static bool next(struct pieces *p, struct rma_op *op) {
 
 /* ---- the program's request */
 
+/* What is too much for this turn goes on its own in the next one, and the others after it. */
+static weft_status_t start_one(struct weft_request *req, const struct rma_op *op, const weft_op_t *how,
+                               bool *over_p) {
+    struct memory *memory = &req->worker->memory;
+    if (!op->rkey->key->local || !weft__rma_is_native(req->ep, op->rkey, op->what))
+        return weft__rma_start(req->ep, op, how, req);
+    *over_p = weft__rma_turn_is_over(req->worker);
+    if (*over_p) return weft__rma_later(req->ep, op, how, req);
+    weft_status_t st = weft__rma_start(req->ep, op, how, req);
+    if (st == WEFT_OK) memory->moved += rma_piece_len(&op->piece);
+    return st;
+}
+
 static void issue(struct weft_request *req) {
     struct pieces *p = req->header;
     weft_op_t how = {.flags = req->flags};
     struct rma_op op;
-    while (req->lent.status == WEFT_OK && req->lent.count <= PIECES_UNDER_WAY && next(p, &op)) {
+    bool over = false;
+    while (!over && req->lent.status == WEFT_OK && req->lent.count <= PIECES_UNDER_WAY && next(p, &op)) {
         weft_status_t st = weft__rkey_status(op.rkey);
-        if (st == WEFT_OK) st = weft__rma_start(req->ep, &op, &how, req);
+        if (st == WEFT_OK) st = start_one(req, &op, &how, &over);
         if (st == WEFT_IN_PROGRESS) req->lent.count++;
         if (st < 0) req->lent.status = st;
     }
+}
+
+bool weft__rma_pieces_are_ordered(const struct weft_request *req) {
+    const struct pieces *p = req->header;
+    for (size_t i = 0; i < p->n_remote; i++) {
+        enum rma_order order = weft__rma_key_order(p->remote[i].rkey->key);
+        if (order == RMA_ORDER_ALL || (order == RMA_ORDER_PUTS && p->what == RMA_PUT)) return true;
+    }
+    return false;
 }
 
 /* It counts itself until the call, or the round, is over. */
@@ -145,10 +168,10 @@ static weft_status_t as_request(weft_ep_t *ep, const struct pieces *given, const
     return WEFT_IN_PROGRESS;
 }
 
-/* All keys are of mapped memory: done within the call, nothing is copied. */
-static weft_status_t now(weft_ep_t *ep, struct pieces p) {
+/* All keys are of mapped memory, and it is not too much: done within the call, nothing is copied. */
+static weft_status_t now(weft_ep_t *ep, struct pieces p, size_t bytes) {
     struct rma_op op;
-    weft_status_t st = WEFT_OK;
+    weft_status_t st = bytes > RMA_TURN ? WEFT_NO_RESOURCE : WEFT_OK;
     while (st == WEFT_OK && next(&p, &op)) st = weft__rma_native_now(&op, true);
     if (st == WEFT_OK) ep->worker->count->rma_native++;
     return st;
@@ -204,7 +227,7 @@ static bool is_one(size_t n, size_t count) {
     return n == 1 && count <= 1;
 }
 
-static weft_status_t check(const weft_ep_t *ep, const struct pieces *p) {
+static weft_status_t check(const weft_ep_t *ep, const struct pieces *p, size_t *bytes_p) {
     size_t here = 0, there = 0;
     weft_status_t st = check_local(ep, p->local, p->n_local, &here);
     unsigned right = p->what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ;
@@ -213,14 +236,16 @@ static weft_status_t check(const weft_ep_t *ep, const struct pieces *p) {
     if (here != there) return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu bytes here, %zu there", here, there);
     if (!is_one(p->n_local, p->local[0].count) && !is_one(p->n_remote, p->remote[0].count))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "neither side is one contiguous piece");
+    *bytes_p = here;
     return WEFT_OK;
 }
 
 static weft_status_t move(weft_ep_t *ep, struct pieces *p, const weft_op_t *op) {
-    weft_status_t st = check(ep, p);
+    size_t bytes = 0;
+    weft_status_t st = check(ep, p, &bytes);
     if (st < 0) return st;
     if (ep->ops == &weft__ep_ops_refuse) return ep->ops->rma(ep, NULL, op);
-    st = all_mapped(ep, p) ? now(ep, *p) : WEFT_NO_RESOURCE;
+    st = all_mapped(ep, p) ? now(ep, *p, bytes) : WEFT_NO_RESOURCE;
     return st == WEFT_NO_RESOURCE ? as_request(ep, p, op) : st;
 }
 

@@ -109,12 +109,18 @@ struct put_landing {
     uint32_t ep, request, flags;
 };
 
+/* Each piece of a large put needs one, and soon gives it back. */
+static struct put_landing *landing_new(struct weft_worker *worker) {
+    struct list *spare = list_pop(&worker->memory.spare_landings);
+    return spare ? list_of(spare, struct put_landing, of_mem) : weft__new(worker, struct put_landing);
+}
+
 static void put_landed(struct lane *lane, void *arg, weft_status_t status) {
     struct put_landing *landing = arg;
     struct put_landing was = *landing;
     struct weft_ep *ep = weft__ep_of_lane(lane, was.ep);
     list_remove(&landing->of_mem);
-    talloc_free(landing);
+    list_prepend(&was.mem->worker->memory.spare_landings, &landing->of_mem);
     weft__mem_served(was.mem);
     if (!ep || (ep->core.fsm.state != EP_READY && ep->core.fsm.state != EP_DRAIN)) return;
     if (status == WEFT_ERR_CANCELLED) status = WEFT_ERR_REVOKED; /* evicted half way */
@@ -129,7 +135,7 @@ bool weft__land_put(struct lane *lane, const void *head, size_t head_len, size_t
     if (!ep || (ep->core.fsm.state != EP_READY && ep->core.fsm.state != EP_DRAIN)) return false;
     size_t n = len - WIRE_PUT_HEAD;
     if (weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, put.address, n, &mem) < 0) return false;
-    struct put_landing *landing = weft__new(ep->worker, struct put_landing);
+    struct put_landing *landing = landing_new(ep->worker);
     if (!landing) return false; /* through the transport's buffer, then */
     *landing =
         (struct put_landing){.lane = lane, .mem = mem, .ep = put.ep, .request = put.request, .flags = put.flags};

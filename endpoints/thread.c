@@ -115,7 +115,7 @@ static int tell_all(struct worker_thread *t) {
     tell_endpoints(worker, NOTICE_ENDPOINT | NOTICE_READY);
     for (; (node = list_pop(&t->held)) != NULL; n++) deliver_am(t, list_of(node, struct held_am, queued));
     worker->tellable = NOTICE_ALL;
-    n += (int)(weft__posted_tell(worker) + weft__requests_complete(worker));
+    n += (int)(weft__posted_tell(worker) + weft__memory_tell(worker) + weft__requests_complete(worker));
     tell_endpoints(worker, NOTICE_ALL);
     return n;
 }

@@ -162,6 +162,8 @@ void weft__poller_remove(struct reactor *r, struct poller *poller); /* also from
 
 /* To be called by anything done outside a turn that leaves work for the next one (jobs and timers do it). */
 void weft__reactor_kick(struct reactor *r);
+/* This turn took long: the next one looks at the kernel and the clock, whenever that would have been due. */
+void weft__reactor_look(struct reactor *r);
 
 /* ---- memory: talloc, with a failure that tests can inject ----------------------------------------------- */
 

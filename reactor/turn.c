@@ -30,6 +30,11 @@ static __attribute__((noinline)) bool enough_time_went_by(struct reactor *r) {
     return true;
 }
 
+void weft__reactor_look(struct reactor *r) {
+    r->turns_to_look = 1;
+    r->looked_at = 0;
+}
+
 bool turn_kernel_is_due(struct reactor *r) {
     return UNLIKELY(--r->turns_to_look == 0) && enough_time_went_by(r);
 }

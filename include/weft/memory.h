@@ -30,7 +30,8 @@ typedef enum weft_mem_pages {
 typedef struct weft_mem_params {
     unsigned rights;        /* WEFT_MEM_…; 0: for this side's own operations only */
     weft_mem_pages_t pages; /* of allocated memory */
-    /* Its memory goes away (weft_mem_invalidate): its keys are worth nothing, and it is still to be released. */
+    /* Its memory goes away (weft_mem_invalidate): its keys are worth nothing, and it is still to be released. With
+     * polled callbacks (weft_worker_start_thread) it comes within the program's own progress. */
     void (*on_invalid)(weft_mem_t *mem, void *arg);
     void *arg;
 } weft_mem_params_t;
@@ -139,12 +140,13 @@ WEFT_API weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_inf
 
 /* ---- what there is ----------------------------------------------------------------------------------------------- */
 
-/* A memory domain: the host's own memory at index 0, then one for each transport that can register. Estimates. */
+/* A memory domain: the host's own memory at index 0, then one for each transport that can register. Estimates, as
+ * calibrated where there is a measurement (weft-info prints them). */
 typedef struct weft_memory_info {
     const char *name, *device;
     double bandwidth, latency_ns, overhead_ns; /* of one-sided access; bytes per second */
     int numa_node;                             /* -1: any */
-    double register_ns, register_byte_ns;      /* cost of a registration */
+    double register_ns, register_byte_ns;      /* cost of a registration; 0: none, or not known */
     unsigned can_alloc : 1, can_register : 1, can_map : 1, can_export : 1;
 } weft_memory_info_t;
 WEFT_API weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index, weft_memory_info_t *info_p);

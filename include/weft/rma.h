@@ -19,6 +19,8 @@ extern "C" {
  * the key is of another worker than the endpoint's peer. Operations may be posted before the endpoint is ready, and
  * while a key is being opened.
  *
+ * On mapped memory up to 8 MiB are done within the call (WEFT_OK); more is an operation under way, part by part.
+ *
  * Completion is local: the buffer is free (put), or holds the data (get, fetching atomics). With WEFT_RMA_REMOTE in
  * op->flags a put or posted atomic completes when it is performed at the target, and then with its outcome. Without
  * it, a refusal that only the target could find is told by the next flush with WEFT_FLUSH_REMOTE: INVALID_PARAM,
@@ -86,8 +88,8 @@ WEFT_API weft_status_t weft_worker_fence(weft_worker_t *worker);
 
 typedef enum weft_rma_order { WEFT_ORDER_NONE, WEFT_ORDER_PUTS, WEFT_ORDER_ALL } weft_rma_order_t;
 
-/* What holds for one-sided operations of an endpoint now, by `rkey` (NULL: by messages); it may change when the
- * key has been opened. CLOSED, or the endpoint's own error: it has no connection (yet). */
+/* What holds for one-sided operations of an endpoint that are posted from now on, by `rkey` (NULL: by messages); it
+ * may change when the key has been opened. CLOSED, or the endpoint's own error: it has no connection (yet). */
 typedef struct weft_rma_attributes {
     weft_rma_order_t order; /* without a fence: nothing, puts and posted atomics among each other, or everything */
     int done_is_visible;    /* to the target's processor, when a remote completion comes; 0: beyond recall only */

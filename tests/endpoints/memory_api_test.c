@@ -1,5 +1,6 @@
 /* Regions as a program sees them: made, described, exported, revoked, cached, and gone. */
 #include "rma.h"
+#include <endpoints/worker.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -133,9 +134,15 @@ TEST(what_there_is_is_listed) {
     CHECK_EQ(weft_worker_memory(t.a, 0, &info), 0);
     CHECK(!strcmp(info.name, "host") && info.can_alloc && info.can_export && info.bandwidth > 0 &&
           info.latency_ns > 0);
+    /* Its costs are those of the calibration. */
+    t.a->calibration.value[CALIBRATE_COPY_4M] = 3000000000;
+    t.a->calibration.value[CALIBRATE_SYSCALL] = 345000;
+    CHECK_EQ(weft_worker_memory(t.a, 0, &info), 0);
+    CHECK_EQ(info.bandwidth, 3e9);
     while (weft_worker_memory(t.a, n, &info) == WEFT_OK) n++;
     CHECK_EQ(n, 2);
     CHECK(!strcmp(info.name, "self") && info.can_register && info.can_map);
+    CHECK_EQ(info.register_ns, 345);
     two_down(&t);
 }
 

@@ -429,6 +429,44 @@ TEST(polled_completions_and_errors_come_to_the_programs_thread) {
     pair_end(&p);
 }
 
+static void on_invalid(weft_mem_t *mem, void *arg) {
+    done_on = pthread_self();
+    posted.calls++;
+}
+static void invalidate(void *arg) {
+    struct pair *p = arg;
+    posted.status = weft_mem_invalidate(p->b, buffer, sizeof buffer, NULL);
+    p->arrived = 1;
+}
+
+TEST(polled_news_of_memory_that_went_come_to_the_programs_thread) {
+    struct pair p;
+    weft_mem_t *mem;
+    for (int released = 0; released < 2; released++) {
+        pair_make(&p, "shm", NULL, 0);
+        CHECK_EQ(weft_mem_register(p.b, buffer, sizeof buffer,
+                                   &(weft_mem_params_t){.rights = WEFT_MEM_READ, .on_invalid = on_invalid}, &mem),
+                 0);
+        CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+        posted = (struct tally){0};
+        CHECK_EQ(weft_worker_post(p.b, invalidate, &p), 0);
+        while (!p.arrived) sched_yield();
+        pause_a_moment(&p);
+        CHECK_EQ(posted.status, WEFT_OK);
+        CHECK_EQ(posted.calls, 0);
+        if (!released) {
+            UNTIL_PAIR(&p, posted.calls);
+            CHECK(pthread_equal(done_on, p.main));
+        }
+        /* Untold yet, the region may go: then nobody is told of it. */
+        CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+        CHECK_EQ(weft_mem_release(mem, NULL), WEFT_OK);
+        drive(&p);
+        CHECK_EQ(posted.calls, !released);
+        pair_end(&p);
+    }
+}
+
 static void on_offer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct pair *p = arg;
     static char large[300000];
@@ -595,4 +633,87 @@ TEST(other_threads_may_put_and_get) {
     struct tally gone = {0};
     if (weft_mem_release(mem, OP(&gone)) == WEFT_IN_PROGRESS) UNTIL_PAIR(&p, gone.calls);
     pair_end(&p);
+}
+
+/* ---- one-sided operations of several threads, by whatever way the key has gone meanwhile */
+
+enum { WORDS = 64, ROUNDS = 200 };
+
+struct one_sided {
+    struct pair *p;
+    pthread_t thread;
+    unsigned index;
+    uint64_t sum; /* of the old values that this thread was given */
+};
+static uint64_t *region_words;
+
+/* Everything to a word and a block of its own, except for a word that all add to. */
+static void *use_one_sided(void *arg) {
+    struct one_sided *o = arg;
+    struct pair *p = o->p;
+    uint64_t at = (uint64_t)(uintptr_t)region_words, own = at + 8 + 8 * o->index, old, got;
+    for (uint64_t i = 1; i <= ROUNDS; i++) {
+        if (weft_atomic_fetch_wait(p->to_a, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, p->key) < 0) return "fetch";
+        o->sum += old;
+        /* Done here, and perhaps not yet there: the next one may go by another way. */
+        if (weft_put_wait(p->to_a, &i, 8, own + 8 * SENDERS, p->key) < 0) return "put";
+        if (weft_atomic_fetch_wait(p->to_a, WEFT_ATOMIC_SWAP, 8, i, 0, &old, own, p->key) < 0) return "swap";
+        if (weft_atomic_fetch_wait(p->to_a, WEFT_ATOMIC_CSWAP, 8, ~i, i, &old, own, p->key) < 0) return "cswap";
+        if (old != i) return "a compare of what was stored";
+        if (weft_get_wait(p->to_a, &got, 8, own, p->key) < 0) return "get";
+        if (got != ~i) return "a get of what was stored";
+    }
+    return NULL;
+}
+
+/* b's thread of its own, or the program's, drives b; the key is opened, mapped and used at the same time. */
+static void from_several_threads(const char *transport, bool thread) {
+    struct pair p;
+    weft_mem_t *mem;
+    char packed[WEFT_RKEY_MAX];
+    size_t len = sizeof packed;
+    weft_mem_info_t info;
+    struct one_sided o[SENDERS];
+    uint64_t sum = 0, n = SENDERS * ROUNDS;
+    pair_make(&p, transport, NULL, 0);
+    weft_mem_params_t params = {.rights = WEFT_MEM_ALL};
+    CHECK_EQ(weft_mem_alloc(p.a, WORDS * sizeof(uint64_t), &params, &mem), 0);
+    CHECK_EQ(weft_mem_describe(mem, &info), 0);
+    CHECK_EQ(weft_mem_pack(mem, packed, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(p.to_a, packed, len, &p.key), 0);
+    if (thread) CHECK_EQ(weft_worker_start_thread(p.b, NULL), 0);
+    region_words = info.base;
+    for (unsigned i = 0; i < SENDERS; i++) {
+        o[i] = (struct one_sided){.p = &p, .index = i};
+        CHECK_EQ(pthread_create(&o[i].thread, NULL, use_one_sided, &o[i]), 0);
+    }
+    for (unsigned i = 0; i < SENDERS; i++) {
+        void *why;
+        while (pthread_tryjoin_np(o[i].thread, &why) != 0) thread ? weft_worker_progress(p.a, 0) : (drive(&p), 0);
+        if (why) fprintf(stderr, "  %s\n", (const char *)why);
+        CHECK(!why);
+        sum += o[i].sum;
+    }
+    CHECK_EQ(sum, n * (n - 1) / 2); /* each old value was given once */
+    CHECK_EQ(__atomic_load_n(region_words, __ATOMIC_SEQ_CST), n);
+    if (thread) CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    posted = (struct tally){0};
+    if (weft_ep_flush(p.to_a, &(weft_op_t){.done = tally, .arg = &posted, .flags = WEFT_FLUSH_REMOTE}) ==
+        WEFT_IN_PROGRESS)
+        UNTIL_PAIR(&p, posted.calls);
+    CHECK_EQ(posted.status, WEFT_OK);
+    for (unsigned i = 0; i < SENDERS; i++)
+        CHECK(region_words[1 + i] == ~(uint64_t)ROUNDS && region_words[1 + SENDERS + i] > 0);
+    weft_rkey_release(p.key);
+    pair_end(&p);
+}
+
+TEST(one_sided_operations_of_several_threads_shm) {
+    from_several_threads("shm", false);
+}
+TEST(one_sided_operations_of_several_threads_to_a_thread_shm) {
+    from_several_threads("shm", true);
+}
+TEST(one_sided_operations_of_several_threads_to_a_thread_tcp) {
+    from_several_threads("tcp", true);
 }
