@@ -80,7 +80,7 @@ static inline struct link *rail_of(weft_worker_t *worker, unsigned n) {
 }
 
 /* The first large message asks for them. */
-static inline void raise(struct run *r, unsigned n) {
+static inline void raise_rails(struct run *r, unsigned n) {
     transfer(r, false, LARGE);
     UNTIL(&r->two, rail_of(r->two.a, n - 1) && rail_of(two_b(&r->two), n - 1));
 }

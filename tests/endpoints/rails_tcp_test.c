@@ -15,7 +15,7 @@ static uint64_t share_of_rails(struct run *r, size_t len) {
 TEST(pieces_on_rails_land_where_they_belong) {
     struct run r;
     open_run(&r, "tcp", "2", NULL);
-    raise(&r, 1);
+    raise_rails(&r, 1);
     link_of(&r, false)->rate = 1;
     rail_of(r.two.a, 0)->rate = 3;
     uint64_t before = weft_worker_count(two_b(&r.two), "tcp.landed");
@@ -35,7 +35,7 @@ static void pace(struct link *rail, unsigned bytes_per_second) {
 /* Two lanes are in the middle of a piece; both go slowly from there on, so that nothing is over by chance. */
 static weft_request_t *begin_landing(struct run *r, uint32_t deadline_ms) {
     weft_request_t *receive = NULL;
-    raise(r, 1);
+    raise_rails(r, 1);
     memset(r->in, 0, LARGE);
     r->sent = r->received = 0;
     link_of(r, false)->rate = rail_of(r->two.a, 0)->rate = 1;
@@ -120,7 +120,7 @@ TEST(a_close_of_the_worker_stops_every_lane_that_lands) {
 TEST(a_slow_rail_is_left_out_after_two_messages_and_comes_back) {
     struct run r;
     open_run(&r, "tcp", "2", NULL);
-    raise(&r, 1);
+    raise_rails(&r, 1);
     struct link *rail = rail_of(r.two.a, 0);
     pace(rail, SLOW);
     transfer(&r, false, MESSAGE);
@@ -140,7 +140,7 @@ TEST(a_slow_rail_is_left_out_after_two_messages_and_comes_back) {
 TEST(a_rail_that_stays_slow_costs_little) {
     struct run r;
     open_run(&r, "tcp", "2", NULL);
-    raise(&r, 1);
+    raise_rails(&r, 1);
     pace(rail_of(r.two.a, 0), SLOW);
     for (int i = 0; i < 2; i++) transfer(&r, false, MESSAGE);
     uint64_t share = 0;
@@ -152,7 +152,7 @@ TEST(a_rail_that_stays_slow_costs_little) {
 TEST(the_link_s_own_lane_may_be_the_slow_one) {
     struct run r;
     open_run(&r, "tcp", "2", NULL);
-    raise(&r, 1);
+    raise_rails(&r, 1);
     pace(link_of(&r, false), SLOW);
     transfer(&r, false, MESSAGE);
     transfer(&r, false, MESSAGE);

@@ -12,7 +12,7 @@ TEST(rails_carry_their_share_both_ways) {
     EACH_LANE(i) {
         struct run r;
         open_run(&r, lanes[i], "3", NULL);
-        raise(&r, 2);
+        raise_rails(&r, 2);
         CHECK(!rail_of(r.two.a, 2));
         uint64_t before = weft_worker_count(r.two.a, "rail.bytes_out");
         transfer(&r, false, LARGE);
@@ -38,7 +38,7 @@ TEST(one_lane_is_all_there_is_unless_asked_for) {
 TEST(the_split_follows_what_lanes_carry) {
     struct run r;
     open_run(&r, "tcp", "2", NULL);
-    raise(&r, 1);
+    raise_rails(&r, 1);
     struct link *main = link_of(&r, false), *rail = rail_of(r.two.a, 0);
     uint64_t before = weft_worker_count(r.two.a, "rail.bytes_out");
     main->rate = 3;
@@ -59,7 +59,7 @@ TEST(a_rail_that_is_lost_while_idle_just_leaves) {
     EACH_LANE(i) {
         struct run r;
         open_run(&r, lanes[i], "2", NULL);
-        raise(&r, 1);
+        raise_rails(&r, 1);
         weft__link_lose(rail_of(two_b(&r.two), 0), WEFT_ERR_IO);
         UNTIL(&r.two, !rail_of(r.two.a, 0) && !rail_of(two_b(&r.two), 0));
         CHECK_EQ(r.two.errors, 0);
@@ -75,7 +75,7 @@ TEST(a_rail_that_is_lost_in_a_transfer_costs_the_link_and_each_request_ends_once
         for (int turns = 0; turns < 12; turns++) {
             struct run r;
             open_run(&r, lanes[i], "2", NULL);
-            raise(&r, 1);
+            raise_rails(&r, 1);
             begin(&r, false, LARGE);
             for (int k = 0; k < turns; k++) two_turn(&r.two);
             struct link *rail = rail_of(turns % 2 ? r.two.a : two_b(&r.two), 0);
@@ -96,7 +96,7 @@ TEST(a_cancelled_transfer_gives_the_memory_back) {
         struct run r;
         weft_request_t *request = NULL;
         open_run(&r, lanes[i], "2", NULL);
-        raise(&r, 1);
+        raise_rails(&r, 1);
         r.sent = r.received = 0;
         CHECK_EQ(weft_tag_recv(two_b(&r.two), 1, UINT64_MAX, &(weft_iov_t){r.in, LARGE}, 1, NULL,
                                &(weft_op_t){.done = on_received, .arg = &r}),
@@ -117,7 +117,7 @@ TEST(the_link_ends_with_its_rails) {
     EACH_LANE(i) {
         struct run r;
         open_run(&r, lanes[i], "4", NULL);
-        raise(&r, 3);
+        raise_rails(&r, 3);
         weft__link_lose(link_of(&r, false), WEFT_ERR_IO);
         UNTIL(&r.two, r.two.errors == 1 && !rail_of(r.two.a, 0) && !rail_of(two_b(&r.two), 0));
         close_run(&r);
@@ -156,7 +156,7 @@ TEST(a_rate_may_be_any_number_but_none) {
     struct run r;
     struct wire_message m;
     open_run(&r, "tcp", "3", NULL);
-    raise(&r, 2);
+    raise_rails(&r, 2);
     uint32_t number[] = {0, rail_of(r.two.a, 0)->rail_number, rail_of(r.two.a, 1)->rail_number, 12345};
     for (unsigned i = 0; i < 64; i++) {
         weft__wire_rail_rate(&m, (struct wire_credit){.ep = number[i % 4], .bytes = claims[i / 4 % 4]});

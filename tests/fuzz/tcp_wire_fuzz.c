@@ -30,16 +30,19 @@ static void stream(const uint8_t *p, size_t len) {
 }
 
 static void address(const uint8_t *p, size_t len) {
-    struct tcp_address a, back;
+    struct tcp_address a;
     union tcp_sockaddr at;
-    uint8_t again[TCP_ADDRESS_SIZE];
+    uint8_t again[TCP_ADDRESS_MAX];
     if (tcp_address_decode(p, len, &a) != WEFT_OK) return;
+    insist(tcp_address_size(&a) == len && a.n >= 1 && a.n <= TCP_MAX_PLACES);
     tcp_address_encode(&a, again);
     insist(memcmp(again, p, len) == 0);
-    tcp_address_to_sockaddr(&a, &at);
-    back = a;
-    tcp_sockaddr_to_address(&at, &back);
-    insist(back.port == a.port && memcmp(back.ip, a.ip, a.family == 4 ? 4 : 16) == 0);
+    for (unsigned i = 0; i < a.n; i++) {
+        struct tcp_place *place = &a.place[i], back = *place;
+        tcp_place_to_sockaddr(place, &at);
+        tcp_sockaddr_to_place(&at, &back);
+        insist(back.port == place->port && memcmp(back.ip, place->ip, place->family == 4 ? 4 : 16) == 0);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -111,22 +111,54 @@ TEST(frames_keep_their_bounds) {
 }
 
 TEST(addresses_come_back_as_they_were) {
-    struct tcp_address a = {.family = 6, .port = 4711, .scope = 3, .worker = 7, .host = 9}, back;
+    struct tcp_address a = {.place = {{.family = 6, .port = 4711, .scope = 3}}, .n = 1, .worker = 7, .host = 9},
+                       back;
     union tcp_sockaddr at;
     uint8_t bytes[TCP_ADDRESS_SIZE];
-    memset(a.ip, 0xfe, sizeof a.ip);
+    memset(a.place[0].ip, 0xfe, sizeof a.place[0].ip);
+    CHECK_EQ(tcp_address_size(&a), sizeof bytes);
     tcp_address_encode(&a, bytes);
     CHECK_EQ(tcp_address_decode(bytes, sizeof bytes, &back), WEFT_OK);
     uint8_t again[TCP_ADDRESS_SIZE];
     tcp_address_encode(&back, again);
-    CHECK(memcmp(bytes, again, sizeof bytes) == 0 && back.scope == 3 && back.port == 4711);
+    CHECK(memcmp(bytes, again, sizeof bytes) == 0 && back.place[0].scope == 3 && back.place[0].port == 4711);
     flip_and_cut(bytes, sizeof bytes);
     CHECK(tcp_host_numeric("127.0.0.1", 80, &at));
-    tcp_sockaddr_to_address(&at, &a);
+    tcp_sockaddr_to_place(&at, &a.place[0]);
     tcp_address_encode(&a, bytes);
     CHECK_EQ(tcp_address_decode(bytes, sizeof bytes, &back), WEFT_OK);
     flip_and_cut(bytes, sizeof bytes);
     CHECK_EQ(tcp_address_decode(bytes, sizeof bytes - 1, &back), WEFT_ERR_ADDRESS);
+}
+
+TEST(an_address_may_have_several_places) {
+    static const char *const hosts[] = {"10.0.0.1", "10.0.1.1", "fd00::7", "10.0.2.1"};
+    struct tcp_address a = {.worker = 7, .host = 9}, back;
+    union tcp_sockaddr at;
+    uint8_t bytes[TCP_ADDRESS_MAX + 8], again[TCP_ADDRESS_MAX];
+    for (; a.n < TCP_MAX_PLACES; a.n++) {
+        CHECK(tcp_host_numeric(hosts[a.n], (uint16_t)(100 + a.n), &at));
+        tcp_sockaddr_to_place(&at, &a.place[a.n]);
+    }
+    size_t size = tcp_address_size(&a);
+    CHECK_EQ(size, TCP_ADDRESS_SIZE + 8 + 24 + 8);
+    tcp_address_encode(&a, bytes);
+    CHECK_EQ(tcp_address_decode(bytes, size, &back), WEFT_OK);
+    CHECK_EQ(back.n, TCP_MAX_PLACES);
+    for (unsigned i = 0; i < back.n; i++) {
+        char text[TCP_NAME_ROOM], want[TCP_NAME_ROOM];
+        tcp_place_to_sockaddr(&back.place[i], &at);
+        tcp_sockaddr_text(&at, text, sizeof text);
+        snprintf(want, sizeof want, strchr(hosts[i], ':') ? "[%s]:%u" : "%s:%u", hosts[i], 100 + i);
+        CHECK(strcmp(text, want) == 0);
+    }
+    tcp_address_encode(&back, again);
+    CHECK(memcmp(bytes, again, size) == 0);
+    flip_and_cut(bytes, size);
+    memcpy(bytes + size, bytes + TCP_ADDRESS_SIZE, 8);
+    CHECK_EQ(tcp_address_decode(bytes, size + 8, &back), WEFT_ERR_ADDRESS); /* a fifth */
+    bytes[TCP_ADDRESS_SIZE + 1] = 1;
+    CHECK_EQ(tcp_address_decode(bytes, size, &back), WEFT_ERR_ADDRESS);
 }
 
 TEST(all_inputs_up_to_three_bytes) {

@@ -77,15 +77,23 @@ void tcp_dial_failed(struct tcp_lane *lane) {
     tcp_sockaddr_text(&lane->peer, name, sizeof name);
     weft__log_limited(tcp_context(lane), WEFT_LOG_INFO, "tcp", "%s: no connection: %s", name,
                       weft_status_name(lane->why));
-    lane->hands->at++;
+    if (lane->hands->from.any.sa_family)
+        lane->hands->from.any.sa_family = 0; /* the same again, from wherever the kernel says */
+    else
+        lane->hands->at++;
     fsm_step(&lane->conn.fsm, lane->hands->at < lane->hands->n_candidates ? TCP_CONN_EV_NEXT : TCP_CONN_EV_BROKEN);
 }
 
 static weft_status_t begin(struct tcp_lane *lane) {
+    const union tcp_sockaddr *from = &lane->hands->from;
     weft_status_t st = tcp_socket(lane->peer.any.sa_family, &lane->fd);
     if (st < 0) return st;
     tcp_socket_tune(lane->fd, tcp_context(lane));
     int rc;
+    if (from->any.sa_family) {
+        set(lane->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+        if (bind(lane->fd, &from->any, tcp_sockaddr_len(from)) < 0) return tcp_status_of(errno);
+    }
     do rc = connect(lane->fd, &lane->peer.any, tcp_sockaddr_len(&lane->peer));
     while (rc < 0 && errno == EINTR);
     if (rc < 0 && errno != EINPROGRESS) return tcp_status_of(errno);
@@ -101,4 +109,19 @@ void tcp_dial(struct tcp_lane *lane) {
     weft_status_t st = begin(lane);
     lane->why = st < 0 ? st : WEFT_OK;
     if (st < 0) tcp_lane_todo(lane, TODO_REDIAL);
+}
+
+weft_status_t tcp_connect(struct tcp_iface *iface, const union tcp_sockaddr *to, size_t n,
+                          const union tcp_sockaddr *from, uint64_t target, struct lane **lane_p) {
+    struct tcp_lane *lane;
+    weft_status_t st = tcp_iface_key(iface);
+    if (st == WEFT_OK) st = tcp_lane_new(iface, false, &lane);
+    if (st < 0) return st;
+    memcpy(lane->hands->candidate, to, n * sizeof *to);
+    lane->hands->n_candidates = n;
+    lane->hands->target = target;
+    if (from) lane->hands->from = *from;
+    tcp_dial(lane);
+    *lane_p = &lane->lane;
+    return WEFT_OK;
 }

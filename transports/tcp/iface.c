@@ -20,92 +20,7 @@ weft_status_t tcp_iface_key(struct tcp_iface *iface) {
     return st;
 }
 
-/* ---- the worker's address ------------------------------------------------------------------------------------ */
-
-/* "tcp.bind" is a host, with a port of the kernel's choice, or host:port. */
-static weft_status_t bind_setting(weft_context_t *context, struct tcp_where *where) {
-    const char *text = weft__setting_str(context, SETTING_TCP_BIND);
-    union tcp_sockaddr ignored;
-    size_t len = strlen(text);
-    if (!strchr(text, ':') || tcp_host_numeric(text, 0, &ignored)) {
-        if (len == 0 || len >= sizeof where->host) return weft__fail(WEFT_ERR_ADDRESS, "tcp.bind: \"%s\"", text);
-        memcpy(where->host, text, len + 1);
-        where->port = 0;
-        return WEFT_OK;
-    }
-    return tcp_where_parse(text, len, where);
-}
-
-static weft_status_t open_own(struct tcp_iface *iface) {
-    struct tcp_where where;
-    weft_context_t *context = weft__reactor_context(iface->iface.reactor);
-    if (iface->own) return WEFT_OK;
-    weft_status_t st = bind_setting(context, &where);
-    if (st < 0) return st;
-    return tcp_listen(iface, &where, (int)weft__setting_u64(context, SETTING_LISTEN_BACKLOG), NULL, &iface->own);
-}
-
-static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
-    struct tcp_iface *iface = tcp_iface(i);
-    if (*len_p < TCP_ADDRESS_SIZE)
-        return weft__fail(WEFT_ERR_TRUNCATED, "a tcp address has %d bytes", TCP_ADDRESS_SIZE);
-    weft_status_t st = open_own(iface);
-    if (st < 0) return st;
-    union tcp_sockaddr at = iface->own->at, outward;
-    struct tcp_address a = {.worker = iface->worker_id, .host = iface->host_id};
-    if (tcp_is_any(&at) && tcp_outward_address(&outward)) at = outward;
-    tcp_sockaddr_to_address(&at, &a);
-    a.port = tcp_sockaddr_port(&iface->own->at);
-    tcp_address_encode(&a, buf);
-    *len_p = TCP_ADDRESS_SIZE;
-    return WEFT_OK;
-}
-
-static weft_status_t read_address(struct iface *i, const void *bytes, size_t len, struct tcp_address *a,
-                                  union tcp_sockaddr *at, const char **why_p) {
-    weft_status_t st = tcp_address_decode(bytes, len, a);
-    *why_p = "not a tcp address that this version reads";
-    if (st < 0) return st;
-    tcp_address_to_sockaddr(a, at);
-    *why_p = "the peer listens on the loopback of another host";
-    if ((tcp_is_loopback(at) || tcp_is_any(at)) && a->host != tcp_iface(i)->host_id) return WEFT_ERR_UNREACHABLE;
-    *why_p = "";
-    return WEFT_OK;
-}
-
-static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
-    struct tcp_address a;
-    union tcp_sockaddr at;
-    const char *why;
-    weft_status_t st = read_address(i, bytes, len, &a, &at, &why);
-    if (why_p) *why_p = why;
-    return st;
-}
-
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
-
-static weft_status_t dial(struct tcp_iface *iface, const union tcp_sockaddr *to, size_t n, uint64_t target,
-                          struct lane **lane_p) {
-    struct tcp_lane *lane;
-    weft_status_t st = tcp_iface_key(iface);
-    if (st == WEFT_OK) st = tcp_lane_new(iface, false, &lane);
-    if (st < 0) return st;
-    memcpy(lane->hands->candidate, to, n * sizeof *to);
-    lane->hands->n_candidates = n;
-    lane->hands->target = target;
-    tcp_dial(lane);
-    *lane_p = &lane->lane;
-    return WEFT_OK;
-}
-
-static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
-    struct tcp_address a;
-    union tcp_sockaddr at;
-    const char *why;
-    weft_status_t st = read_address(i, bytes, len, &a, &at, &why);
-    if (st < 0) return weft__fail(st, "%s", why);
-    return dial(tcp_iface(i), &at, 1, a.worker, lane_p);
-}
 
 static weft_status_t connect_uri(struct iface *i, const char *text, struct lane **lane_p) {
     struct tcp_where where;
@@ -115,7 +30,7 @@ static weft_status_t connect_uri(struct iface *i, const char *text, struct lane 
     if (st == WEFT_OK && (where.port == 0 || strcmp(where.host, "*") == 0))
         st = weft__fail(WEFT_ERR_ADDRESS, "\"%s\" is a place to listen at, not to connect to", text);
     if (st == WEFT_OK) st = tcp_resolve(&where, to, &n);
-    return st < 0 ? st : dial(tcp_iface(i), to, n, 0, lane_p);
+    return st < 0 ? st : tcp_connect(tcp_iface(i), to, n, NULL, 0, lane_p);
 }
 
 static weft_status_t listen_uri(struct iface *i, const char *text, int backlog, void *arg,
@@ -137,7 +52,7 @@ static void flush_job(struct job *job) {
 
 static void iface_close(struct iface *i) {
     struct tcp_iface *iface = tcp_iface(i);
-    if (iface->own) tcp_listener_close(iface->own);
+    for (unsigned n = 0; n < iface->n_own; n++) tcp_listener_close(iface->own[n]);
     weft__job_drop(i->reactor, &iface->flush_job);
     weft__slab_end(&iface->lane_slab);
     weft__poller_remove(i->reactor, &iface->poller);
@@ -146,9 +61,10 @@ static void iface_close(struct iface *i) {
     weft__bury(i->reactor, iface);
 }
 
-static const struct iface_ops ops = {.address = address,
-                                     .reachable = reachable,
-                                     .connect = connect_address,
+static const struct iface_ops ops = {.address = tcp_own_address,
+                                     .reachable = tcp_reachable,
+                                     .connect = tcp_connect_address,
+                                     .connect_nth = tcp_connect_nth,
                                      .connect_uri = connect_uri,
                                      .listen = listen_uri,
                                      .listener_uri = listener_uri,

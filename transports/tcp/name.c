@@ -174,7 +174,7 @@ void tcp_sockaddr_text(const union tcp_sockaddr *a, char *buf, size_t size) {
     snprintf(buf, size, "[%s%s%s]:%u", ip, zoned ? "%" : "", zone, port);
 }
 
-void tcp_sockaddr_to_address(const union tcp_sockaddr *a, struct tcp_address *to) {
+void tcp_sockaddr_to_place(const union tcp_sockaddr *a, struct tcp_place *to) {
     memset(to->ip, 0, sizeof to->ip);
     to->port = tcp_sockaddr_port(a);
     to->scope = 0;
@@ -188,7 +188,7 @@ void tcp_sockaddr_to_address(const union tcp_sockaddr *a, struct tcp_address *to
     memcpy(to->ip, &a->v6.sin6_addr, 16);
 }
 
-void tcp_address_to_sockaddr(const struct tcp_address *a, union tcp_sockaddr *to) {
+void tcp_place_to_sockaddr(const struct tcp_place *a, union tcp_sockaddr *to) {
     memset(to, 0, sizeof *to);
     if (a->family == 4) {
         to->v4.sin_family = AF_INET;
@@ -228,16 +228,29 @@ static bool outward(const struct ifaddrs *i, int family) {
            !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr);
 }
 
-bool tcp_outward_address(union tcp_sockaddr *a) {
+/* The first that is `wanted` (IPv4 before IPv6), of `name` or of any. */
+static bool find_address(bool (*wanted)(const struct ifaddrs *, int), const char *name, union tcp_sockaddr *a) {
     static const int families[] = {AF_INET, AF_INET6};
     struct ifaddrs *all, *i = NULL;
     if (getifaddrs(&all) < 0) return false;
     for (int f = 0; f < 2 && !i; f++)
-        for (i = all; i && !outward(i, families[f]);) i = i->ifa_next;
+        for (i = all; i && !(wanted(i, families[f]) && (!name || strcmp(name, i->ifa_name) == 0));) i = i->ifa_next;
     if (i) {
         memset(a, 0, sizeof *a);
         memcpy(a, i->ifa_addr, i->ifa_addr->sa_family == AF_INET ? sizeof a->v4 : sizeof a->v6);
     }
     freeifaddrs(all);
     return i != NULL;
+}
+
+bool tcp_outward_address(union tcp_sockaddr *a) {
+    return find_address(outward, NULL, a);
+}
+
+static bool any_address(const struct ifaddrs *i, int family) {
+    return i->ifa_addr && i->ifa_addr->sa_family == family;
+}
+
+bool tcp_interface_address(const char *name, union tcp_sockaddr *a) {
+    return find_address(any_address, name, a);
 }

@@ -42,12 +42,14 @@ bool tcp_is_any(const union tcp_sockaddr *a);
 /* "127.0.0.1:80", "[::1]:80"; into TCP_NAME_ROOM bytes. */
 void tcp_sockaddr_text(const union tcp_sockaddr *a, char *buf, size_t size);
 
-void tcp_sockaddr_to_address(const union tcp_sockaddr *a, struct tcp_address *to);
-void tcp_address_to_sockaddr(const struct tcp_address *a, union tcp_sockaddr *to);
+void tcp_sockaddr_to_place(const union tcp_sockaddr *a, struct tcp_place *to);
+void tcp_place_to_sockaddr(const struct tcp_place *a, union tcp_sockaddr *to);
 
 /* The same in all processes that share a loopback interface: this boot, this network namespace. */
 uint64_t tcp_host_id(void);
 /* This host's first address that others may reach, where there is one. */
 bool tcp_outward_address(union tcp_sockaddr *a);
+/* The first address of that interface. */
+bool tcp_interface_address(const char *name, union tcp_sockaddr *a);
 
 #endif

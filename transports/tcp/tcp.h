@@ -102,7 +102,8 @@ struct tcp_input {
 struct tcp_hands {
     union tcp_sockaddr candidate[TCP_MAX_SOCKADDRS];
     size_t n_candidates, at;
-    uint64_t target;                                              /* the worker that is meant; 0: whoever listens */
+    union tcp_sockaddr from; /* where the first try leaves this host; family 0: wherever the kernel says */
+    uint64_t target;         /* the worker that is meant; 0: whoever listens */
     uint8_t hello[TCP_HELLO_SIZE], challenge[TCP_CHALLENGE_SIZE]; /* as they were on the wire */
     uint8_t proof[TCP_PROOF];                                     /* ours, computed where it can still fail */
     uint8_t in[TCP_GREETING_MAX];
@@ -183,8 +184,9 @@ struct tcp_iface {
     unsigned n_greeting;
     uint32_t next_id;
     LIST_HEAD(, tl_listener) listeners;
-    struct tl_listener *own; /* of the worker's address */
-    int reserve_fd;          /* given up to refuse a connection when there is no other */
+    struct tl_listener *own[TCP_MAX_PLACES]; /* of the worker's address */
+    unsigned n_own;
+    int reserve_fd; /* given up to refuse a connection when there is no other */
 };
 
 static inline struct tcp_iface *tcp_iface_of(const struct tcp_lane *lane) {
@@ -208,7 +210,17 @@ weft_status_t tcp_lane_watch(struct tcp_lane *lane, int events);
 void tcp_lane_release(struct tcp_lane *lane);
 void tcp_lane_abandon(struct tcp_lane *lane); /* before the owner knew of it; frees */
 
+/* address.c: of iface_ops */
+weft_status_t tcp_own_address(struct iface *iface, void *buf, size_t *len_p);
+weft_status_t tcp_reachable(struct iface *iface, const void *bytes, size_t len, const char **why_p);
+weft_status_t tcp_connect_address(struct iface *iface, const void *bytes, size_t len, struct lane **lane_p);
+weft_status_t tcp_connect_nth(struct iface *iface, const void *bytes, size_t len, unsigned nth,
+                              struct lane **lane_p);
+
 /* dial.c */
+/* A lane to the first of `n` that answers; the first try from `from`, where that can be (NULL: from anywhere). */
+weft_status_t tcp_connect(struct tcp_iface *iface, const union tcp_sockaddr *to, size_t n,
+                          const union tcp_sockaddr *from, uint64_t target, struct lane **lane_p);
 void tcp_dial(struct tcp_lane *lane);
 void tcp_dial_failed(struct tcp_lane *lane);
 weft_status_t tcp_socket(int family, int *fd_p);

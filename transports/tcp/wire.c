@@ -127,29 +127,74 @@ weft_status_t tcp_frame_decode(const void *from, size_t len, struct tcp_frame *f
 
 /* ---- addresses ------------------------------------------------------------------------------------------ */
 
+static size_t place_size(const struct tcp_place *place) {
+    return place->family == 4 ? 8 : 24;
+}
+
+size_t tcp_address_size(const struct tcp_address *a) {
+    size_t size = TCP_ADDRESS_SIZE;
+    for (unsigned i = 1; i < a->n; i++) size += place_size(&a->place[i]);
+    return size;
+}
+
+/* After the first. */
+static uint8_t *put_place(const struct tcp_place *place, uint8_t *p) {
+    p[0] = place->family;
+    p[1] = 0;
+    put16(p + 2, place->port);
+    if (place->family == 6) put32(p + 4, place->scope);
+    memcpy(p + (place->family == 4 ? 4 : 8), place->ip, place->family == 4 ? 4 : 16);
+    return p + place_size(place);
+}
+
 void tcp_address_encode(const struct tcp_address *a, void *to) {
+    const struct tcp_place *first = &a->place[0];
     uint8_t *p = to;
     memset(p, 0, TCP_ADDRESS_SIZE);
     p[0] = TCP_VERSION;
-    p[1] = a->family;
-    put16(p + 2, a->port);
-    put32(p + 4, a->scope);
-    memcpy(p + 8, a->ip, 16);
+    p[1] = first->family;
+    put16(p + 2, first->port);
+    put32(p + 4, first->scope);
+    memcpy(p + 8, first->ip, 16);
     tcp_put64(p + 24, a->worker);
     tcp_put64(p + 32, a->host);
+    p += TCP_ADDRESS_SIZE;
+    for (unsigned i = 1; i < a->n; i++) p = put_place(&a->place[i], p);
 }
 
-weft_status_t tcp_address_decode(const void *from, size_t len, struct tcp_address *a) {
+static weft_status_t first_place(const uint8_t *p, struct tcp_place *place) {
     static const uint8_t zeros[12];
-    const uint8_t *p = from;
-    if (len != TCP_ADDRESS_SIZE || p[0] != TCP_VERSION || (p[1] != 4 && p[1] != 6)) return WEFT_ERR_ADDRESS;
-    if (get16(p + 2) == 0 || get64(p + 24) == 0) return WEFT_ERR_ADDRESS;
+    if (p[1] != 4 && p[1] != 6) return WEFT_ERR_ADDRESS;
     if (p[1] == 4 && (memcmp(p + 12, zeros, 12) != 0 || get32(p + 4) != 0)) return WEFT_ERR_ADDRESS;
-    a->family = p[1];
-    a->port = get16(p + 2);
-    a->scope = get32(p + 4);
-    memcpy(a->ip, p + 8, 16);
-    a->worker = get64(p + 24);
-    a->host = get64(p + 32);
+    *place = (struct tcp_place){.family = p[1], .port = get16(p + 2), .scope = get32(p + 4)};
+    memcpy(place->ip, p + 8, 16);
+    return place->port ? WEFT_OK : WEFT_ERR_ADDRESS;
+}
+
+/* The next one at `p`; its length, or 0. */
+static size_t next_place(const uint8_t *p, size_t len, struct tcp_place *place) {
+    *place = (struct tcp_place){0};
+    if (len < 8 || (p[0] != 4 && p[0] != 6) || p[1] != 0 || get16(p + 2) == 0) return 0;
+    place->family = p[0];
+    place->port = get16(p + 2);
+    if (len < place_size(place)) return 0;
+    if (p[0] == 6) place->scope = get32(p + 4);
+    memcpy(place->ip, p + (p[0] == 4 ? 4 : 8), p[0] == 4 ? 4 : 16);
+    return place_size(place);
+}
+
+weft_status_t tcp_address_decode(const void *from, size_t len, struct tcp_address *a_p) {
+    const uint8_t *p = from;
+    struct tcp_address a = {.n = 1};
+    if (len < TCP_ADDRESS_SIZE || len > TCP_ADDRESS_MAX || p[0] != TCP_VERSION) return WEFT_ERR_ADDRESS;
+    if (first_place(p, &a.place[0]) < 0 || get64(p + 24) == 0) return WEFT_ERR_ADDRESS;
+    a.worker = get64(p + 24);
+    a.host = get64(p + 32);
+    for (size_t at = TCP_ADDRESS_SIZE, n; at < len; at += n) {
+        if (a.n == TCP_MAX_PLACES) return WEFT_ERR_ADDRESS;
+        n = next_place(p + at, len - at, &a.place[a.n++]);
+        if (n == 0) return WEFT_ERR_ADDRESS;
+    }
+    *a_p = a;
     return WEFT_OK;
 }

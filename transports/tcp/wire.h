@@ -9,6 +9,7 @@
  *     REFUSAL    8 status i32  12 zero u32                                                                       16
  *   frame      0 length u32 (of what follows)  4 kind u8  5 am id u8  6 zero u16, payload, zeros up to a multiple of 8
  *   address    0 version u8  1 family u8 (4, 6)  2 port u16  4 scope u32  8 ip[16]  24 worker u64  32 host u64         40
+ *              then further places: family u8  zero u8  port u16, ip[4] or scope u32 and ip[16]                  8 or 24
  *
  * The dialer says HELLO, the acceptor CHALLENGE, the dialer PROOF; frames follow in both directions. A proof is a MAC
  * over a label of the role, the HELLO and the CHALLENGE without its proof (transports/tcp/key.h).
@@ -34,7 +35,9 @@ enum {
     TCP_MAX_HEADER = 384,         /* of a zcopy message */
     TCP_MAX_PAYLOAD = 256 * 1024, /* of one frame */
     TCP_MAX_FRAME = TCP_MAX_HEADER + TCP_MAX_PAYLOAD,
-    TCP_ADDRESS_SIZE = 40
+    TCP_ADDRESS_SIZE = 40, /* of an address with one place */
+    TCP_MAX_PLACES = 4,
+    TCP_ADDRESS_MAX = 96
 };
 
 enum tcp_greeting_kind { TCP_HELLO = 1, TCP_CHALLENGE, TCP_PROVE, TCP_REFUSAL };
@@ -79,14 +82,20 @@ static inline void tcp_frame_encode(void *to, uint8_t kind, uint8_t id, uint32_t
 /* OK: the head is sound (the payload may still be on its way); IN_PROGRESS: fewer than 8 bytes; WEFT_ERR_PROTOCOL. */
 weft_status_t tcp_frame_decode(const void *from, size_t len, struct tcp_frame *f);
 
-struct tcp_address {
+/* Where somebody listens. */
+struct tcp_place {
     uint8_t family; /* 4 or 6 */
     uint16_t port;
     uint32_t scope;
     uint8_t ip[16]; /* the first four of them for IPv4 */
+};
+struct tcp_address {
+    struct tcp_place place[TCP_MAX_PLACES];
+    unsigned n; /* 1 at least */
     uint64_t worker, host;
 };
-void tcp_address_encode(const struct tcp_address *a, void *to);
+size_t tcp_address_size(const struct tcp_address *a);
+void tcp_address_encode(const struct tcp_address *a, void *to);                        /* into so many bytes */
 weft_status_t tcp_address_decode(const void *from, size_t len, struct tcp_address *a); /* WEFT_ERR_ADDRESS */
 
 #endif
