@@ -43,11 +43,12 @@ struct link {
     struct rails *rails;     /* rails.c; NULL: none yet */
     struct link *main;       /* this is a rail of that link */
     uint32_t rail_number;    /* of a rail: what it was granted by */
-    double rate, rate_last;  /* bytes per ns that the peer says its lane carried, and did the last time; 0: not known */
-    bool left_out;           /* a rail that was too slow when a message was cut last */
-    weft_status_t status;    /* why it was lost */
-    char *why;               /* dialed: the reasons for this transport */
-    char *uri;               /* … and where; the last word: the slab's, once the link is buried */
+    double rate,
+        rate_last; /* bytes per ns that the peer says its lane carried, and did the last time; 0: not known */
+    bool left_out; /* a rail that was too slow when a message was cut last */
+    weft_status_t status; /* why it was lost */
+    char *why;            /* dialed: the reasons for this transport */
+    char *uri;            /* … and where; the last word: the slab's, once the link is buried */
 };
 
 /* The link to that peer over that iface, or by that URI, if there is one that an endpoint may join. */
