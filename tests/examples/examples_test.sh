@@ -41,6 +41,7 @@ test_stream_cat() {
 }
 
 test_stream_cat_both_ways() {
+    rm -f "$scratch"/{told,received,back}
     echo there | timeout 20 "$examples/stream-cat" listen >"$scratch/received" 2>"$scratch/told" &
     wait_for grep -q '^listening at' "$scratch/told"
     (echo here; wait_for grep -q there "$scratch/back") |
