@@ -150,6 +150,34 @@ static void fail_users(struct link *link) {
     drop_backlog(link, link->status);
 }
 
+/* Links of one worker mostly have the same reasons: one text, which goes with the last of them. */
+struct reason {
+    uint32_t users;
+    char text[];
+};
+
+static struct reason *reason_of(const char *why) {
+    return (struct reason *)(void *)((uintptr_t)why - offsetof(struct reason, text));
+}
+
+static char *share_reason(struct weft_worker *worker, const char *text) {
+    size_t size = strlen(text) + 1;
+    char *why = worker->last_why;
+    if (!why || strcmp(why, text) != 0) {
+        struct reason *own = weft__alloc(worker, sizeof *own + size, "reason");
+        if (!own) return NULL;
+        why = worker->last_why = memcpy(own->text, text, size);
+    }
+    reason_of(why)->users++;
+    return why;
+}
+
+static void drop_reason(struct weft_worker *worker, char *why) {
+    if (!why || --reason_of(why)->users > 0) return;
+    if (worker->last_why == why) worker->last_why = NULL;
+    talloc_free(reason_of(why));
+}
+
 static void end(struct link *link) {
     drop_backlog(link, WEFT_ERR_CLOSED);
     list_remove(&link->of_worker);
@@ -159,7 +187,7 @@ static void end(struct link *link) {
     weft__worker_link_gone(link->worker);
     weft__rails_free(link);
     talloc_free(link->uri);
-    talloc_free(link->why);
+    drop_reason(link->worker, link->why);
     link->uri = NULL;
     link->why = NULL;
     weft__slab_bury(&link->worker->link_slab, link);
@@ -289,10 +317,10 @@ static void know_peer(struct link *link, uint64_t peer) {
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,
                               const char *why, struct link **link_p) {
     struct link *link;
-    char *own_why = copy(worker, why), *own_uri = uri ? copy(worker, uri) : NULL;
+    char *own_why = share_reason(worker, why), *own_uri = uri ? copy(worker, uri) : NULL;
     weft_status_t st = own_why && (own_uri || !uri) ? new_link(worker, lane, &link) : WEFT_ERR_NO_MEMORY;
     if (st < 0) {
-        talloc_free(own_why);
+        drop_reason(worker, own_why);
         talloc_free(own_uri);
         drop_lane(lane);
         return st;

@@ -269,19 +269,43 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     return WEFT_OK;
 }
 
-static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
-    struct tcp_lane *lane = tcp_lane(l);
-    size_t most = tcp_frame_size(l->iface->attr.max_bcopy);
-    if (!has_room(lane, most, 1)) {
-        weft_status_t st = make_room(lane, most, 1);
-        if (st != WEFT_OK) return st;
-    }
-    uint8_t *p = begin_frame(lane);
+/* Returns the frame's size. */
+static size_t pack_frame(struct tcp_lane *lane, uint8_t *p, uint8_t id, size_t (*pack)(void *to, void *arg),
+                         void *arg) {
     size_t len = pack(p + TCP_FRAME_HEAD, arg), size = tcp_frame_size((uint32_t)len);
     memset(p + TCP_FRAME_HEAD + len, 0, size - TCP_FRAME_HEAD - len);
     tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len);
-    add_bytes(lane, size);
     sent(lane, len);
+    return size;
+}
+
+/* How long it is shows when it is packed: in a borrowed sheet, since a slip may do. */
+static weft_status_t bcopy_apart(struct tcp_lane *lane, uint8_t id, size_t (*pack)(void *to, void *arg),
+                                 void *arg) {
+    struct tcp_iface *iface = tcp_iface_of(lane);
+    struct tcp_buffer *apart = tcp_pool_take(&iface->pool, iface, TCP_BUF_SHEET);
+    if (!apart) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory to send from");
+    size_t size = pack_frame(lane, apart->bytes, id, pack, arg);
+    weft_status_t st = make_room(lane, size, 1);
+    if (st == WEFT_OK) {
+        memcpy(begin_frame(lane), apart->bytes, size);
+        add_bytes(lane, size);
+    }
+    tcp_pool_put(&iface->pool, apart);
+    return st;
+}
+
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
+    struct tcp_lane *lane = tcp_lane(l);
+    const struct tcp_output *out = &lane->out;
+    size_t most = tcp_frame_size(l->iface->attr.max_bcopy);
+    if (!has_room(lane, most, 1)) {
+        if (!out->buffer || (out->buffer->class == TCP_BUF_SLIP && has_room(lane, 0, 1)))
+            return bcopy_apart(lane, id, pack, arg);
+        weft_status_t st = make_room(lane, most, 1);
+        if (st != WEFT_OK) return st;
+    }
+    add_bytes(lane, pack_frame(lane, begin_frame(lane), id, pack, arg));
     return WEFT_OK;
 }
 

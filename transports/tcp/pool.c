@@ -18,7 +18,8 @@ struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum
         pool->n_idle[class]--;
         return b;
     }
-    b = weft__realloc(parent, NULL, sizeof *b + pool->size[class], "tcp buffer"); /* not zeroed: most of it is never used */
+    b = weft__realloc(parent, NULL, sizeof *b + pool->size[class],
+                      "tcp buffer"); /* not zeroed: most of it is never used */
     if (!b) return NULL;
     b->size = pool->size[class];
     b->class = class;
