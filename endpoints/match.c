@@ -23,14 +23,14 @@ static struct weft_request *first_posted(struct list *queue, uint64_t tag) {
 }
 
 /* Exact and masked receives stand in two queues; the older of the two firsts was posted first. */
-struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
+struct weft_request *weft__match_posted_among(struct match *m, uint64_t tag) {
     struct weft_request *exact = first_posted(&m->posted[weft__match_bucket(tag)], tag);
     struct weft_request *any = first_posted(&m->posted_any, tag);
     if (!exact || !any) return exact ? exact : any;
     return exact->order < any->order ? exact : any;
 }
 
-struct weft_tag_message *weft__match_unexpected(struct match *m, uint64_t tag, uint64_t mask) {
+struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t tag, uint64_t mask) {
     if (mask == UINT64_MAX) {
         struct list *bucket = &m->bucket[weft__match_bucket(tag)];
         for (struct list *n = bucket->next; n != bucket; n = n->next) {

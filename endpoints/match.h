@@ -17,10 +17,10 @@ struct weft_tag_message {
 };
 
 struct match {
-    struct list posted[MATCH_BUCKETS]; /* exact tags, by hash */
     struct list posted_any;            /* with a mask */
     uint64_t order;                    /* of posting */
     struct list unexpected;            /* all, in order of arrival */
+    struct list posted[MATCH_BUCKETS]; /* exact tags, by hash */
     struct list bucket[MATCH_BUCKETS]; /* the same, by hash */
     struct list taken;                 /* out of matching, not yet received */
 };
@@ -32,10 +32,19 @@ static inline unsigned weft__match_bucket(uint64_t tag) {
 static inline struct list *weft__match_queue(struct match *m, uint64_t tag, uint64_t mask) {
     return mask == UINT64_MAX ? &m->posted[weft__match_bucket(tag)] : &m->posted_any;
 }
-/* The first posted receive for that tag, or NULL; it stays posted. */
-struct weft_request *weft__match_posted(struct match *m, uint64_t tag);
-/* The first unexpected message for that tag, or NULL; it stays. */
-struct weft_tag_message *weft__match_unexpected(struct match *m, uint64_t tag, uint64_t mask);
+/* The first posted receive for that tag, or NULL; it stays posted. Mostly it is the first of its bucket, and none has a mask. */
+struct weft_request *weft__match_posted_among(struct match *m, uint64_t tag);
+static inline struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
+    struct list *queue = &m->posted[weft__match_bucket(tag)], *first = queue->next;
+    struct weft_request *req = list_of(first, struct weft_request, queued);
+    if (__builtin_expect(first != queue && list_empty(&m->posted_any), 1) && req->tag == tag) return req;
+    return weft__match_posted_among(m, tag);
+}
+/* The first unexpected message for that tag, or NULL; it stays. Mostly there is none. */
+struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t tag, uint64_t mask);
+static inline struct weft_tag_message *weft__match_unexpected(struct match *m, uint64_t tag, uint64_t mask) {
+    return list_empty(&m->unexpected) ? NULL : weft__match_unexpected_among(m, tag, mask);
+}
 void weft__match_add(struct match *m, struct weft_tag_message *message);
 /* Out of matching, into `taken`. */
 void weft__match_take(struct match *m, struct weft_tag_message *message);

@@ -5,6 +5,7 @@
 #include "ep.h"
 #include "layout.h"
 #include "posted.h"
+#include "rendezvous.h"
 #include "thread.h"
 
 static void request_effect(struct fsm *m, unsigned effect) {
@@ -51,7 +52,7 @@ struct weft_request *weft__request_new(struct weft_worker *worker, const struct 
     if (!req) return NULL;
 
     /* A cancel may outlive the operation before. The rest begins as zero, as far as this kind looks. */
-    const size_t from = offsetof(struct weft_request, stands_for), far = offsetof(struct weft_request, rma);
+    const size_t from = offsetof(struct weft_request, done), far = offsetof(struct weft_request, rma);
     size_t size = (kind->message ? far : sizeof *req) - from;
     __asm__("" : "+r"(size)); /* by the C library: the string instruction that a known size becomes starts slowly */
     memset((char *)req + from, 0, size);
@@ -63,6 +64,44 @@ struct weft_request *weft__request_new(struct weft_worker *worker, const struct 
     list_init(&req->of_ep);
     list_init(&req->queued);
     fsm_init(&req->core.fsm, &request_port, REQ_IDLE, 0);
+    return req;
+}
+
+/* What ended as plain as it began leaves a request that needs no cleaning. */
+static struct weft_request *receive_new(struct weft_worker *worker) {
+    struct list *node = worker->free_requests.next;
+    struct weft_request *req = list_of(node, struct weft_request, queued);
+    if (__builtin_expect(node == &worker->free_requests || !req->plain, 0))
+        return weft__request_new(worker, &weft__receive_kind);
+    node->next->prev = &worker->free_requests;
+    worker->free_requests.next = node->next;
+    return req;
+}
+
+struct weft_request *weft__request_receive(struct weft_worker *worker, struct list *queue, const weft_iov_t *iov,
+                                           const weft_op_t *op) {
+    struct weft_request *req = receive_new(worker);
+    if (__builtin_expect(!req, 0)) return NULL;
+    fsm_init(&req->core.fsm, &request_port, REQ_QUEUED, 0);
+    req->plain = true;
+    req->status = WEFT_OK;
+    size_t len = iov->len;
+    __asm__(""
+            : "+r"(len)); /* the caller has just written the piece in two: reading it as one would wait for that */
+    req->iov_inline[0].base = iov->base;
+    req->iov_inline[0].len = len;
+    req->len = len;
+    req->n_iov = 1;
+    req->done = NULL;
+    req->completion = NULL;
+    if (op) {
+        req->done = op->done;
+        req->arg = op->arg;
+        req->completion = op->completion;
+        if (req->completion) req->completion->count++;
+        if (op->request_p) *op->request_p = req;
+    }
+    list_append(queue, &req->queued);
     return req;
 }
 
@@ -81,9 +120,16 @@ static void release(struct weft_request *req) {
     req->id = 0;
 }
 
+/* Only the owner writes it. */
+static inline void next_serial(struct weft_request *req) {
+    unsigned serial = atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);
+    atomic_store_explicit(&req->cancel.serial, serial + 1, memory_order_relaxed);
+}
+
 static void recycle(struct weft_request *req) {
+    req->plain = false;
     struct weft_ep *ep = req->ep;
-    atomic_fetch_add_explicit(&req->cancel.serial, 1, memory_order_relaxed);
+    next_serial(req);
     list_remove(&req->of_ep);
     list_prepend(&req->worker->free_requests, &req->queued); /* the next one finds it in the cache */
     if (ep) weft__ep_request_left(ep);
@@ -178,6 +224,29 @@ static void tell(struct weft_request *req) {
         uncount(req->completion, req->status);
     else if (req->done)
         req->done(req->status, req->arg);
+}
+
+/* Nothing but the first lines was touched. */
+static inline void recycle_plain(struct weft_request *req) {
+    next_serial(req);
+    list_prepend(&req->worker->free_requests, &req->queued);
+}
+
+void weft__request_take(struct weft_request *req, weft_status_t status) {
+    struct weft_worker *worker = req->worker;
+    if (__builtin_expect(!list_empty(&worker->done) || worker->tellable != NOTICE_ALL, 0)) {
+        weft__request_finish(req, status);
+        return;
+    }
+    req->status = status;
+    fsm_step(&req->core.fsm, REQ_EV_TAKE);
+    bool plain = req->plain;
+    if (!plain) release(req);
+    tell(req);
+    if (plain)
+        recycle_plain(req);
+    else
+        recycle(req);
 }
 
 /* The program is not there now, and its callbacks wait for it; what has none need not. */

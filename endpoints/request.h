@@ -7,6 +7,7 @@
 
 #include <reactor/reactor.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <transports/transport.h>
 #include <weft/tag.h>
 
@@ -57,38 +58,47 @@ struct request_rma {
 /* Sent messages and messages to receive share the struct; each says what it uses. */
 struct weft_request {
     struct request_core core;
-    struct request_cancel cancel;
-    weft_request_t **stands_for; /* of another thread's submission: the operation itself, once it is posted */
+    struct list queued; /* in one queue: of the endpoint, of the link, or of matching */
     const struct request_kind *kind;
     struct weft_worker *worker;
-    struct weft_ep *ep;         /* NULL: a receive that is not matched */
-    struct list of_ep;          /* in ep->requests */
-    struct list queued;         /* in one queue: of the endpoint, of the link, or of matching */
-    struct list *queue;         /* the one that ENQUEUE appends to */
-    struct weft_request *other; /* of a flush: the lane's half of it, and back */
-    void *group;                /* what it is a part of, by its kind; told in `release` */
-    struct completion lent;     /* pieces that a lane has; count 0: none */
-    struct timer deadline;
-    weft_status_t status; /* how it will end */
-    uint32_t id;          /* in worker->requests; 0: the peer need not name it */
-    uint32_t peer_id;     /* the peer's request, once known */
+    struct request_cancel cancel;
+
+    /* All that a plain receive needs stands here, in the first lines. */
     weft_done_fn done;
     void *arg;
     weft_completion_t *completion; /* in place of `done` */
+    weft_status_t status;          /* how it will end */
+    uint32_t n_iov;
+    bool plain; /* a posted receive of one piece and without more ado: what stands below is blank */
+    uint64_t tag, tag_mask;
+    uint64_t order; /* among the posted receives */
+    union {         /* of a receive */
+        weft_tag_info_t *info_p;
+        size_t *len_p; /* of a stream's */
+    };
+    size_t len; /* bytes in iov (send), or bytes that will come (receive) */
+    weft_iov_t iov_inline[REQUEST_IOV_INLINE];
+
+    weft_request_t **stands_for; /* of another thread's submission: the operation itself, once it is posted */
+    struct weft_ep *ep;          /* NULL: a receive that is not matched */
+    struct list of_ep;           /* in ep->requests */
+    struct list *queue;          /* the one that ENQUEUE appends to */
+    struct weft_request *other;  /* of a flush: the lane's half of it, and back */
+    void *group;                 /* what it is a part of, by its kind; told in `release` */
+    struct completion lent;      /* pieces that a lane has; count 0: none */
+    struct timer deadline;
+    uint32_t id;      /* in worker->requests; 0: the peer need not name it */
+    uint32_t peer_id; /* the peer's request, once known */
 
     /* The program's memory. */
-    weft_iov_t iov_inline[REQUEST_IOV_INLINE];
-    weft_iov_t *iov; /* iov_inline, or a copy below the request */
-    uint32_t n_iov;
+    weft_iov_t *iov;       /* iov_inline, or a copy below the request */
     uint32_t iov_at;       /* the piece that the last fragment ended in, and where in the message that begins: */
     size_t iov_begin;      /* layout.c */
     struct layout *layout; /* in place of iov, or NULL */
-    size_t len;            /* bytes in iov (send), or bytes that will come (receive) */
     size_t offset;         /* bytes sent, or received */
     size_t landing;        /* bytes after them that the link's own lane is writing there; 0: none */
 
     /* Of a send: what goes before the payload. */
-    uint64_t tag, tag_mask;
     uint16_t header_len, am_id;
     uint32_t flags;
     uint32_t offered; /* 1: one of `lent` is the peer's, who may read the memory until its FIN */
@@ -96,11 +106,6 @@ struct weft_request {
     uint32_t cost;    /* credit it takes */
 
     /* Of a receive. */
-    union {
-        weft_tag_info_t *info_p;
-        size_t *len_p; /* of a stream's */
-    };
-    uint64_t order;   /* among the posted receives */
     uint64_t remote;  /* for a bulk get */
     uint32_t fin_due; /* 1: the sender waits for our FIN */
 
@@ -117,6 +122,9 @@ struct weft_request {
 
 /* A request in state IDLE, from the worker's pool; NULL when memory runs out. */
 struct weft_request *weft__request_new(struct weft_worker *worker, const struct request_kind *kind);
+/* A receive that is posted into `queue`, of one piece and without layout, flags and deadline; NULL when memory runs out. */
+struct weft_request *weft__request_receive(struct weft_worker *worker, struct list *queue, const weft_iov_t *iov,
+                                           const weft_op_t *op);
 /* For one that was never accepted. */
 void weft__request_discard(struct weft_request *req);
 /* Copies the iov array. */
@@ -133,6 +141,9 @@ void weft__request_queue(struct weft_request *req, struct list *queue); /* event
 void weft__request_lend(struct weft_request *req);
 void weft__request_park(struct weft_request *req);
 void weft__request_finish(struct weft_request *req, weft_status_t status);
+/* Ends a posted receive where a poll found its message, and tells the program there: bytes that a poll finds go straight to
+ * it. Only behind completions that are due already, or while the program is away, it waits as others do. */
+void weft__request_take(struct weft_request *req, weft_status_t status);
 /* Cancel, deadline, or loss of the endpoint. */
 void weft__request_stop(struct weft_request *req, weft_status_t status);
 
@@ -148,6 +159,13 @@ static inline size_t weft__iov_len(const weft_iov_t *iov, size_t n) {
     size_t len = 0;
     for (size_t i = 0; i < n; i++) len += iov[i].len;
     return len;
+}
+/* memcpy, where most are a word or two: a call costs more than they do. */
+static inline void weft__copy_short(void *to, const void *from, size_t len) {
+    if (len == 8)
+        memcpy(to, from, 8);
+    else if (len)
+        memcpy(to, from, len);
 }
 /* Copies `len` bytes between memory and an iov, from `offset` in it on. */
 void weft__iov_scatter(const weft_iov_t *iov, size_t n, size_t offset, const void *from, size_t len);

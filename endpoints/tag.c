@@ -151,7 +151,7 @@ weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_
         ep->credit < (int64_t)iov->len + MESSAGE_COST || (op && weft__op_is_special(op)))
         return tag_send_general(ep, tag, iov, n_iov, op);
     memcpy(bytes, &ep->core.peer, head);
-    if (iov->len) memcpy(bytes + head, iov->base, iov->len);
+    weft__copy_short(bytes + head, iov->base, iov->len);
     weft_status_t st = link->tx->ops->am_short(link->tx, WIRE_TAG, tag, bytes, head + iov->len);
     if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep, (int64_t)iov->len + MESSAGE_COST);
     return st < 0 ? st : tag_submit(ep, tag, iov, 1, op);
@@ -201,13 +201,17 @@ void weft__on_credit(struct lane *lane, const void *data, size_t len) {
 /* ---- in: credit */
 
 /* Given back in quarters, so that the way back costs little. */
-static void give_credit(struct weft_ep *ep, uint32_t cost) {
+static __attribute__((noinline)) void send_credit(struct weft_ep *ep) {
     struct wire_message m;
-    ep->credit_due += cost;
-    if (ep->credit_due < ep->worker->unexpected_limit / 4 || !ep->link || !ep->core.peer) return;
+    if (!ep->link || !ep->core.peer) return;
     weft__wire_credit(&m, (struct wire_credit){.ep = ep->core.peer, .bytes = ep->credit_due});
     ep->credit_due = 0;
     weft__link_control(ep->link, &m);
+}
+
+static inline void give_credit(struct weft_ep *ep, uint32_t cost) {
+    ep->credit_due += cost;
+    if (__builtin_expect(ep->credit_due >= ep->worker->unexpected_limit / 4, 0)) send_credit(ep);
 }
 
 /* The message is matched; its endpoint may be gone by now. */
@@ -225,10 +229,12 @@ static void fill(weft_tag_info_t *info_p, uint64_t tag, size_t len, struct weft_
 }
 
 /* A message that is all here goes to its receive. */
-static weft_status_t take_whole(struct weft_request *req, const void *bytes, size_t len) {
+static inline weft_status_t take_whole(struct weft_request *req, const void *bytes, size_t len) {
     size_t room = req->len, n = len < room ? len : room;
     weft_status_t st = WEFT_OK;
-    if (__builtin_expect(req->layout != NULL, 0))
+    if (__builtin_expect(req->plain, 1))
+        weft__copy_short(req->iov_inline[0].base, bytes, n);
+    else if (req->layout)
         st = weft__request_scatter(req, 0, bytes, n);
     else
         weft__iov_scatter(req->iov, req->n_iov, 0, bytes, n);
@@ -250,11 +256,6 @@ static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep, ui
     weft__request_bind(req, ep);
     weft_status_t st = weft__fetch(req);
     return st == WEFT_OK && req->status < 0 ? req->status : st;
-}
-
-/* Posted receives leave the queue for the message. */
-static void finish_posted(struct weft_request *req, weft_status_t st) {
-    if (st != WEFT_IN_PROGRESS) weft__request_finish(req, st);
 }
 
 static void keep(struct weft_ep *ep, uint64_t tag, const void *bytes, size_t len, uint32_t from, uint64_t offered,
@@ -302,13 +303,13 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     ep->link->received++;
 
     struct weft_request *req = weft__match_posted(&ep->worker->match, head.tag);
-    if (!req) {
+    if (__builtin_expect(!req, 0)) {
         keep(ep, head.tag, bytes, len, 0, 0, 0);
         return;
     }
     fill(req->info_p, head.tag, len, ep);
-    finish_posted(req, take_whole(req, bytes, len));
     give_credit(ep, (uint32_t)len + MESSAGE_COST);
+    weft__request_take(req, take_whole(req, bytes, len)); /* and the program may do anything */
 }
 
 void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
@@ -321,7 +322,8 @@ void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
     fill(req->info_p, rts->tag, rts->len, ep);
     list_remove(&req->queued);
     give_credit(ep, MESSAGE_COST);
-    finish_posted(req, take_offer(req, ep, rts->request, rts->len, rts->address));
+    weft_status_t st = take_offer(req, ep, rts->request, rts->len, rts->address);
+    if (st != WEFT_IN_PROGRESS) weft__request_finish(req, st);
 }
 
 /* A taken one stays, for its handle's sake, and fails when it is received. */
@@ -389,8 +391,9 @@ static weft_status_t tag_recv_posted(void *worker, const struct posted_args *arg
     return weft_tag_recv(worker, args->word[0], args->word[1], args->iov, args->n_iov, info_p, op);
 }
 
-weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov, size_t n_iov,
-                            weft_tag_info_t *info_p, const weft_op_t *op) {
+static __attribute__((noinline)) weft_status_t recv_general(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                                                            const weft_iov_t *iov, size_t n_iov,
+                                                            weft_tag_info_t *info_p, const weft_op_t *op) {
     struct weft_request *req;
     if (worker && (iov || !n_iov) && weft__worker_enter(worker) == WEFT_IN_PROGRESS) {
         struct posted_args args = {.word = {tag, mask, (uintptr_t)info_p}, .iov = iov, .n_iov = n_iov};
@@ -410,6 +413,23 @@ weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, 
     req->tag_mask = mask;
     req->order = worker->match.order++;
     weft__request_queue(req, weft__match_queue(&worker->match, tag, mask));
+    return WEFT_IN_PROGRESS;
+}
+
+/* Most receives are of one piece without more ado, and come before their message. */
+weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov, size_t n_iov,
+                            weft_tag_info_t *info_p, const weft_op_t *op) {
+    bool special = !worker || n_iov != 1 || !iov || (op && (weft__op_is_special(op) || op->deadline_ms));
+    if (special || !weft__reactor_mine(worker->reactor) || worker->core.fsm.state != WORKER_OPEN ||
+        weft__match_unexpected(&worker->match, tag, mask))
+        return recv_general(worker, tag, mask, iov, n_iov, info_p, op);
+    struct list *queue = weft__match_queue(&worker->match, tag, mask);
+    struct weft_request *req = weft__request_receive(worker, queue, iov, op);
+    if (__builtin_expect(!req, 0)) return WEFT_ERR_NO_MEMORY;
+    req->info_p = info_p;
+    req->tag = tag;
+    req->tag_mask = mask;
+    req->order = worker->match.order++;
     return WEFT_IN_PROGRESS;
 }
 

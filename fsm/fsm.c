@@ -15,14 +15,18 @@ void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_
 
 void fsm_act_none(struct fsm *m) {}
 
+static __attribute__((noinline)) void note_hit(const struct fsm *m, const struct fsm_machine *machine,
+                                               unsigned event) {
+    __atomic_fetch_add(&machine->hits[event * machine->n_states + m->state], 1, __ATOMIC_RELAXED);
+}
+
 static inline void note(const struct fsm *m, const struct fsm_machine *machine, unsigned event,
                         struct fsm_cell cell) {
     struct fsm_trace *t = fsm__trace;
     if (t)
         t->step[t->count++ % FSM_TRACE_STEPS] = (struct fsm_trace_step){
             t->now, machine, m->id, event, m->state, cell.verb == FSM_DO ? cell.next : m->state, cell.verb};
-    if (__builtin_expect(coverage, false))
-        __atomic_fetch_add(&machine->hits[event * machine->n_states + m->state], 1, __ATOMIC_RELAXED);
+    if (__builtin_expect(coverage, false)) note_hit(m, machine, event);
 }
 
 static inline void check_invariants(const struct fsm *m, const struct fsm_machine *machine) {
@@ -33,7 +37,7 @@ static inline void check_invariants(const struct fsm *m, const struct fsm_machin
 }
 
 /* What happens in a cell that is not DO; `verb` 0 would be a table that define.h did not make. */
-static void stay(struct fsm *m, unsigned event, enum fsm_verb verb) {
+static __attribute__((noinline)) void stay(struct fsm *m, unsigned event, enum fsm_verb verb) {
     if (verb == FSM_SKIP) return;
     if (verb == FSM_HOLD)
         m->held |= UINT64_C(1) << event;
@@ -42,7 +46,7 @@ static void stay(struct fsm *m, unsigned event, enum fsm_verb verb) {
 }
 
 /* Held events come back one by one; each that is a DO gives those held again another chance. */
-static void deliver_held(struct fsm *m) {
+static __attribute__((noinline)) void deliver_held(struct fsm *m) {
     uint64_t again = 0;
     while (m->held) {
         unsigned event = (unsigned)__builtin_ctzll(m->held);

@@ -210,3 +210,117 @@ TEST_EACH(credit_that_comes_while_the_lane_is_full_keeps_the_order) {
     }
     two_down(&t);
 }
+
+/* ---- where a receive is told */
+
+struct told {
+    char order[16];
+    size_t n;
+};
+struct telling {
+    struct told *told;
+    char name;
+    bool *in_call; /* of a send or receive */
+};
+static void tell(weft_status_t status, void *arg) {
+    struct telling *t = arg;
+    CHECK(!t->in_call || !*t->in_call);
+    CHECK(t->told->n < sizeof t->told->order);
+    t->told->order[t->told->n++] = t->name;
+}
+
+TEST_EACH(what_a_poll_finds_does_not_overtake_what_is_due) {
+    struct two t;
+    struct told told = {{0}, 0};
+    struct telling first = {&told, '1', NULL}, second = {&told, '2', NULL};
+    weft_request_t *request;
+    char in[2][8], out[8] = "message";
+    two_up(&t, transport);
+    weft_op_t op = {.done = tell, .arg = &first, .request_p = &request};
+    CHECK_EQ(weft_tag_recv(two_b(&t), 1, UINT64_MAX, &(weft_iov_t){in[0], 8}, 1, NULL, &op), WEFT_IN_PROGRESS);
+    op = (weft_op_t){.done = tell, .arg = &second};
+    CHECK_EQ(weft_tag_recv(two_b(&t), 2, UINT64_MAX, &(weft_iov_t){in[1], 8}, 1, NULL, &op), WEFT_IN_PROGRESS);
+    CHECK(weft_tag_send(t.ep, 2, &(weft_iov_t){out, 8}, 1, NULL) >= 0);
+    weft_request_cancel(request);
+    CHECK_EQ(told.n, 0);
+    UNTIL(&t, told.n == 2);
+    CHECK(memcmp(told.order, "12", 2) == 0);
+    two_down(&t);
+}
+
+TEST_EACH(no_receive_is_told_in_a_call_that_posts) {
+    struct two t;
+    struct told told = {{0}, 0};
+    bool in_call = true;
+    struct telling one = {&told, '1', &in_call};
+    char in[8], out[8] = "message";
+    two_up(&t, transport);
+    for (unsigned i = 0; i < 10; i++) {
+        weft_op_t op = {.done = tell, .arg = &one};
+        in_call = true;
+        CHECK_EQ(weft_tag_recv(two_b(&t), 1, UINT64_MAX, &(weft_iov_t){in, 8}, 1, NULL, &op), WEFT_IN_PROGRESS);
+        CHECK(weft_tag_send(t.ep, 1, &(weft_iov_t){out, 8}, 1, NULL) >= 0);
+        in_call = false;
+        UNTIL(&t, told.n == i + 1);
+    }
+    two_down(&t);
+}
+
+struct closing {
+    struct two *t;
+    int calls;
+};
+static void close_all(weft_status_t status, void *arg) {
+    struct closing *c = arg;
+    c->calls++;
+    weft_ep_close(c->t->back, WEFT_CLOSE_ABORT, NULL);
+    weft_worker_close(two_b(c->t), &(weft_op_t){.done = two_gone, .arg = c->t->b ? &c->t->b : &c->t->a});
+}
+TEST_EACH(a_receive_may_close_everything_when_it_is_told) {
+    struct two t;
+    struct closing c = {&t, 0};
+    char in[8], out[8] = "message";
+    two_up(&t, transport);
+    weft_op_t op = {.done = close_all, .arg = &c};
+    CHECK_EQ(weft_tag_recv(two_b(&t), 1, UINT64_MAX, &(weft_iov_t){in, 8}, 1, NULL, &op), WEFT_IN_PROGRESS);
+    CHECK(weft_tag_send(t.ep, 1, &(weft_iov_t){out, 8}, 1, NULL) >= 0);
+    CHECK(weft_tag_send(t.ep, 1, &(weft_iov_t){out, 8}, 1, NULL) >= 0);
+    UNTIL(&t, c.calls && !(strcmp(transport, "self") ? t.b : t.a));
+    CHECK_EQ(c.calls, 1);
+    two_down(&t);
+}
+
+/* One request after the other serves receives of every kind: nothing of one is left in the next. */
+TEST_EACH(receives_of_all_kinds_take_turns) {
+    struct two t;
+    unsigned char *out = malloc(100000), *in = malloc(100000);
+    two_up(&t, transport);
+    for (unsigned i = 0; i < 240; i++) {
+        struct tally s = {0}, r = {0};
+        bool plain = i >= 200; /* all of the last are */
+        size_t len = (plain ? i % 2 : i % 7 == 3) ? 100000 : 8 + i;
+        weft_request_t *request;
+        weft_iov_t iov[6];
+        size_t n = plain ? 1 : i % 5 == 4 ? 6 : i % 5 == 2 ? 2 : 1;
+        for (size_t k = 0; k < n; k++) iov[k] = (weft_iov_t){in + k, k + 1 < n ? 1 : len - n + 1};
+        weft_op_t op = {
+            .done = tally, .arg = &r, .request_p = &request, .deadline_ms = !plain && i % 3 == 1 ? 10000 : 0};
+        pattern(out, len, i);
+        memset(in, 0, len);
+        CHECK_EQ(weft_tag_recv(two_b(&t), 1, i % 4 == 1 ? 1 : UINT64_MAX, iov, n, NULL, &op), WEFT_IN_PROGRESS);
+        if (!plain && i % 11 == 5) {
+            weft_request_cancel(request);
+            UNTIL(&t, r.calls);
+            CHECK_EQ(r.status, WEFT_ERR_CANCELLED);
+            continue;
+        }
+        weft_status_t st = send(&t, 1, out, len, &s);
+        CHECK(st >= 0);
+        UNTIL(&t, r.calls && settled(st, &s));
+        CHECK_EQ(r.status, 0);
+        CHECK(is_pattern(in, len, i));
+    }
+    two_down(&t);
+    free(out);
+    free(in);
+}

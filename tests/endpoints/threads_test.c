@@ -329,6 +329,7 @@ TEST(a_thread_answers_while_the_program_never_calls_tcp) {
 }
 
 TEST(a_thread_may_come_and_go_under_traffic) {
+    static char number[4]; /* a send that must wait lets it go later */
     struct pair p;
     int sent = 0;
     pair_make(&p, "shm", NULL, 0);
@@ -338,7 +339,7 @@ TEST(a_thread_may_come_and_go_under_traffic) {
         weft_thread_params_t params = {.callbacks = round % 2 ? WEFT_CALLBACKS_POLLED : WEFT_CALLBACKS_ON_THREAD};
         CHECK_EQ(weft_worker_start_thread(p.b, &params), 0);
         for (int i = 0; i < 20; i++, sent++)
-            CHECK(weft_am_send(p.to_b, ECHO, NULL, 0, &(weft_iov_t){&i, sizeof i}, 1, NULL) >= 0);
+            CHECK(weft_am_send(p.to_b, ECHO, NULL, 0, &(weft_iov_t){number, sizeof number}, 1, NULL) >= 0);
         CHECK_EQ(weft_worker_stop_thread(p.b), 0);
     }
     UNTIL_PAIR(&p, p.arrived == sent);
