@@ -43,7 +43,7 @@ struct weft_worker {
     struct job notify;
     struct slab ep_slab, link_slab;
     struct list links, listening, guests;
-    char *last_why; /* link.c: what links dialed last share, if they have the same reasons */
+    char *last_why;                    /* link.c: what links dialed last share, if they have the same reasons */
     struct list peers[WORKER_PEERS];   /* links whose peer is known, by hash of its id */
     uint32_t max_endpoints, max_links; /* that one peer may open */
     struct match match;
