@@ -35,7 +35,7 @@ static void die(const char *what) {
 }
 
 static struct iface *open_worker(weft_context_t *context, uint64_t id, struct reactor **r_p) {
-    struct iface *iface;
+    struct iface *iface = NULL;
     if (weft__reactor_create(context, &(struct reactor_params){.max_fds = 64}, r_p) < 0 ||
         weft__transport_shm.open(*r_p, &(struct iface_params){.up = &told, .worker_id = id}, &iface) < 0)
         die("no worker");

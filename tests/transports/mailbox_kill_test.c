@@ -189,6 +189,8 @@ static void everywhere(const char *rings, enum form form, bool asleep) {
         kill_after(&s, n);
         arrived += s.v.n_closed == 1 && s.page->through;
     }
+    /* Who is killed early has sent nothing, and who is killed late has sent it all. */
+    CHECK(arrived > 0 && arrived < total);
     printf("  killed at each of %u instructions\n", total);
     s.asleep = false;
     pair_close(&s.p);
