@@ -60,7 +60,7 @@ static void add_fragment(struct window_lane *wl, const struct window_frame *f) {
     wl->whole_id = f->id;
     if (f->more) return;
     wl->whole_len = 0;
-    wl->lane.iface->up->am[f->id](&wl->lane, wl->whole, len);
+    lane_handlers(&wl->lane)[f->id](&wl->lane, wl->whole, len);
 }
 
 void weft__window_deliver(struct window_lane *wl, const struct window_frame *f) {
@@ -70,7 +70,7 @@ void weft__window_deliver(struct window_lane *wl, const struct window_frame *f) 
     } else if (f->more || wl->whole_len) {
         add_fragment(wl, f);
     } else {
-        wl->lane.iface->up->am[f->id](&wl->lane, f->data, f->len);
+        lane_handlers(&wl->lane)[f->id](&wl->lane, f->data, f->len);
     }
 }
 

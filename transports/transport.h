@@ -68,6 +68,7 @@ struct iface_attr {
     double latency_ns, bandwidth, overhead_ns; /* estimates for choosing; bytes per second */
     bool packs_in_place;                       /* what bcopy packs lies where the peer reads it */
     double message_rate; /* small messages a second that one lane takes; 0: as overhead_ns says */
+    uint32_t scarce;     /* lanes of its fast kind (lane->scarce) that there can be; 0: all its lanes scale */
 
     /* One-sided operations; 0 without CAP_PUT or CAP_GET. */
     uint32_t max_put_short; /* WEFT_SHORT_MIN at least */
@@ -199,6 +200,9 @@ struct lane_ops {
     weft_status_t (*flush)(struct lane *lane, struct completion *completion);
     void (*pending_add)(struct lane *lane, struct pending *pending);
     void (*pending_remove)(struct lane *lane, struct pending *pending); /* nothing if it is not there */
+    /* What this lane brings goes to these handlers, LANE_AM_IDS of them, from the next message on; NULL: to iface_up.am again.
+     * Nothing lands while they are others. Also callable from within a handler. */
+    void (*hear)(struct lane *lane, const lane_am_fn *handlers);
     /* Copies `len` bytes at `remote` in the peer's memory to `iov`: OK, IN_PROGRESS, NO_RESOURCE or an error (then
      * the caller falls back to messages). NULL without CAP_BULK_GET. */
     weft_status_t (*bulk_get)(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
@@ -248,6 +252,8 @@ struct lane {
     const struct lane_ops *ops;
     struct iface *iface;
     void *owner;
+    const lane_am_fn *handlers; /* in place of the iface's, or NULL; written by ops->hear */
+    bool scarce;                /* one of attr.scarce */
 };
 
 struct tl_listener; /* a transport's own */
@@ -261,6 +267,8 @@ struct iface_ops {
     /* The same, another way to the same peer where there are several: `nth` counts from 1, and any will do. May be NULL. */
     weft_status_t (*connect_nth)(struct iface *iface, const void *address, size_t len, unsigned nth,
                                  struct lane **lane_p);
+    /* The same by the scarce kind, where there are both kinds; WEFT_ERR_QUOTA when all are in use. NULL: all are of one kind. */
+    weft_status_t (*connect_scarce)(struct iface *iface, const void *address, size_t len, struct lane **lane_p);
     /* `where` is a URI after "scheme://". */
     weft_status_t (*connect_uri)(struct iface *iface, const char *where, struct lane **lane_p);
     weft_status_t (*listen)(struct iface *iface, const char *where, int backlog, void *listen_arg,
@@ -287,6 +295,14 @@ struct iface {
     const char *device;
     struct iface_attr attr;
 };
+
+static inline const lane_am_fn *lane_handlers(const struct lane *lane) {
+    return lane->handlers ? lane->handlers : lane->iface->up->am;
+}
+/* The `hear` of lanes that look at lane_handlers with each message. */
+static inline void lane_hear(struct lane *lane, const lane_am_fn *handlers) {
+    lane->handlers = handlers;
+}
 
 struct iface_params {
     const struct iface_up *up;

@@ -88,7 +88,7 @@ void weft__self_take(struct self_lane *lane, struct self_message *m) {
     struct self_iface *iface = self_iface(&lane->lane);
     size_t len = m->len;
     const void *data = m->n_iov ? assemble(iface, m, &len) : m->data;
-    iface->iface.up->am[m->id](&lane->lane, data, len);
+    lane_handlers(&lane->lane)[m->id](&lane->lane, data, len);
 }
 
 void weft__self_refuse(struct self_lane *lane, struct self_message *m) {}
@@ -265,6 +265,7 @@ static void describe(struct lane *l, char *buf, size_t size) {
                                                     .flush = state##_flush,            \
                                                     .pending_add = pending_add,        \
                                                     .pending_remove = pending_remove,  \
+                                                    .hear = lane_hear,                 \
                                                     .bulk_get = state##_bulk_get,      \
                                                     .close = weft__self_close,         \
                                                     .describe = describe};
@@ -278,6 +279,7 @@ const struct lane_ops weft__self_ops_up = {.am_short = am_short,
                                            .flush = flush,
                                            .pending_add = pending_add,
                                            .pending_remove = pending_remove,
+                                           .hear = lane_hear,
                                            .bulk_get = bulk_get,
                                            .put_short = weft__self_put_short,
                                            .put_bcopy = weft__self_put_bcopy,

@@ -123,7 +123,7 @@ static struct self_lane *lane_new(struct self_iface *iface, void (*announce)(str
     static _Thread_local uint32_t next_id;
     struct self_lane *lane = weft__new(iface, struct self_lane);
     if (!lane) return NULL;
-    lane->lane = (struct lane){&weft__self_ops_new, &iface->iface, NULL};
+    lane->lane = (struct lane){.ops = &weft__self_ops_new, .iface = &iface->iface};
     lane->last = &lane->first;
     pending_queue_init(&lane->pending);
     lane->announce = announce;

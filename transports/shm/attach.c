@@ -172,7 +172,7 @@ static const struct fsm_port port = {&weft__shm_attach_machine, on_effect, on_fa
 
 static void start(struct shm_lane *lane) {
     lane->lane.ops = lane->way->up;
-    lane->am = lane->lane.iface->up->am;
+    lane->am = lane_handlers(&lane->lane);
     lane->way->activate(lane); /* the peer may have sent before we could hear its doorbell */
 }
 
@@ -320,7 +320,7 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     if (iface->n_lanes == iface->room && !weft__shm_more_room(iface)) return NULL;
     struct shm_lane *lane = weft__new(iface, struct shm_lane);
     if (!lane) return NULL;
-    lane->lane = (struct lane){&weft__shm_ops_dialing, &iface->iface, NULL};
+    lane->lane = (struct lane){.ops = &weft__shm_ops_dialing, .iface = &iface->iface};
     lane->count = weft__count(iface->iface.reactor);
     pending_queue_init(&lane->pending);
     lane->fd = lane->pid_fd = -1;

@@ -145,6 +145,12 @@ unsigned weft__shm_retry(struct shm_lane *lane) {
     return n;
 }
 
+void weft__shm_hear(struct lane *l, const lane_am_fn *handlers) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    l->handlers = handlers;
+    if (lane->am) lane->am = lane_handlers(l);
+}
+
 void weft__shm_describe(struct lane *l, char *buf, size_t size) {
     struct shm_lane *lane = (struct shm_lane *)l;
     snprintf(buf, size, "pid %d by %s%s%s", (int)lane->pid, lane->way->name, lane->where ? " at " : "",
@@ -157,6 +163,7 @@ const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
                                           .flush = weft__shm_flush,
                                           .pending_add = weft__shm_pending_add,
                                           .pending_remove = weft__shm_pending_remove,
+                                          .hear = weft__shm_hear,
                                           .bulk_get = weft__shm_bulk_get,
                                           SHM_RMA_OPS,
                                           .close = weft__shm_close,
@@ -173,6 +180,7 @@ const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
                                                    .flush = state##_flush,                     \
                                                    .pending_add = weft__shm_pending_add,       \
                                                    .pending_remove = weft__shm_pending_remove, \
+                                                   .hear = weft__shm_hear,                     \
                                                    .bulk_get = state##_bulk_get,               \
                                                    LANE_RMA_OPS(state),                        \
                                                    .key_close = weft__shm_key_close,           \

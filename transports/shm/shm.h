@@ -242,6 +242,7 @@ extern const struct lane_ops weft__shm_ops_dialing, weft__shm_ops_up, weft__shm_
     weft__shm_ops_closed;
 void weft__shm_pending_add(struct lane *l, struct pending *pending);
 void weft__shm_pending_remove(struct lane *l, struct pending *pending);
+void weft__shm_hear(struct lane *l, const lane_am_fn *handlers);
 void weft__shm_describe(struct lane *l, char *buf, size_t size);
 void weft__shm_purge(struct shm_lane *lane);
 unsigned weft__shm_retry(struct shm_lane *lane);

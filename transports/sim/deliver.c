@@ -130,7 +130,7 @@ static const void *gather(struct sim_fabric *f, const struct sim_packet *p, size
 void weft__sim_take(struct sim_lane *lane, struct sim_packet *p) {
     size_t len = p->len;
     const void *data = p->n_iov ? gather(lane->fabric, p, &len) : p->data;
-    lane->lane.iface->up->am[p->id](&lane->lane, data, len);
+    lane_handlers(&lane->lane)[p->id](&lane->lane, data, len);
 }
 
 void weft__sim_refuse(struct sim_lane *lane, struct sim_packet *p) {

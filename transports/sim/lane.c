@@ -239,7 +239,7 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, uint64_t actor, voi
         talloc_free(lane);
         return NULL;
     }
-    lane->lane = (struct lane){&weft__sim_ops_idle, &iface->iface, NULL};
+    lane->lane = (struct lane){.ops = &weft__sim_ops_idle, .iface = &iface->iface};
     lane->id = ++f->n_lanes;
     lane->actor = actor;
     lane->announce = announce;

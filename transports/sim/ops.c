@@ -174,7 +174,7 @@ static weft_status_t no_connect(struct lane *l, const void *address, size_t len)
 #define OPS(short_, bcopy, zcopy, flush_, connect_)                                                            \
     {                                                                                                          \
         .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_, .pending_add = pending_add, \
-        .pending_remove = pending_remove, .close = weft__sim_close, .describe = describe,                      \
+        .pending_remove = pending_remove, .hear = lane_hear, .close = weft__sim_close, .describe = describe,   \
         .address = weft__sim_lane_address, .connect = connect_                                                 \
     }
 const struct lane_ops weft__sim_ops_idle = OPS(idle_short, idle_bcopy, idle_zcopy, flush, weft__sim_lane_connect);

@@ -16,8 +16,14 @@ static void thrown_away(struct lane *lane, const void *data, size_t len) {}
 static const lane_am_fn all_thrown_away[LANE_AM_IDS] = {[0 ... LANE_AM_IDS - 1] = thrown_away};
 
 void tcp_input_open(struct tcp_lane *lane) {
-    lane->in.am = lane->lane.iface->up->am;
+    lane->in.am = lane_handlers(&lane->lane);
     lane->ready = tcp_input_ready;
+}
+
+void tcp_input_hear(struct lane *l, const lane_am_fn *handlers) {
+    struct tcp_lane *lane = tcp_lane(l);
+    l->handlers = handlers;
+    if (lane->in.am && lane->in.am != all_thrown_away) lane->in.am = lane_handlers(l);
 }
 
 void tcp_input_discard(struct tcp_lane *lane) {

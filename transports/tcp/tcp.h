@@ -253,6 +253,7 @@ void tcp_lane_describe(struct lane *lane, char *buf, size_t size);
 void tcp_input_open(struct tcp_lane *lane);
 void tcp_input_ready(struct tcp_lane *lane, int events);
 int tcp_input_read(struct tcp_lane *lane, unsigned budget);
+void tcp_input_hear(struct lane *lane, const lane_am_fn *handlers);
 void tcp_input_discard(struct tcp_lane *lane);   /* from now on frames are thrown away */
 void tcp_input_drop(struct tcp_lane *lane);      /* and those in the buffer too */
 void tcp_input_give_back(struct tcp_lane *lane); /* the buffer, if nothing is left in it */
