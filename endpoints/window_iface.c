@@ -94,6 +94,12 @@ static weft_status_t connect_iface(struct iface *i, const void *bytes, size_t le
     return st < 0 ? st : adopt(i, raw, lane_p);
 }
 
+static weft_status_t connect_scarce(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+    struct lane *raw;
+    weft_status_t st = raw_of(i)->ops->connect_scarce(raw_of(i), bytes, len, &raw);
+    return st < 0 ? st : adopt(i, raw, lane_p);
+}
+
 static weft_status_t connect_uri(struct iface *i, const char *where, struct lane **lane_p) {
     struct lane *raw;
     weft_status_t st = raw_of(i)->ops->connect_uri(raw_of(i), where, &raw);
@@ -139,15 +145,13 @@ static void iface_close(struct iface *i) {
     weft__bury(i->reactor, iface);
 }
 
-static const struct iface_ops ops = {.address = address,
-                                     .reachable = reachable,
-                                     .connect = connect_iface,
-                                     .connect_uri = connect_uri,
-                                     .listen = listen_uri,
-                                     .listener_uri = listener_uri,
-                                     .listener_close = listener_close,
-                                     .lane_create = lane_create,
-                                     .close = iface_close};
+#define OPS(scarce)                                                                                     \
+    {                                                                                                   \
+        .address = address, .reachable = reachable, .connect = connect_iface, .connect_scarce = scarce, \
+        .connect_uri = connect_uri, .listen = listen_uri, .listener_uri = listener_uri,                 \
+        .listener_close = listener_close, .lane_create = lane_create, .close = iface_close              \
+    }
+static const struct iface_ops ops_of_one_kind = OPS(NULL), ops_of_two_kinds = OPS(connect_scarce);
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
@@ -195,7 +199,7 @@ weft_status_t weft__window_iface_open(struct reactor *r, const struct transport 
         goto close_raw;
     }
     iface->fragment = raw->max_bcopy - WINDOW_HEAD;
-    iface->iface = (struct iface){.ops = &ops,
+    iface->iface = (struct iface){.ops = iface->raw->ops->connect_scarce ? &ops_of_two_kinds : &ops_of_one_kind,
                                   .transport = transport,
                                   .reactor = r,
                                   .up = params->up,

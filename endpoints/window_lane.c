@@ -255,7 +255,7 @@ struct window_lane *weft__window_lane_new(struct window_iface *iface, struct lan
         talloc_free(wl);
         return NULL;
     }
-    wl->lane = (struct lane){.ops = &weft__window_ops_idle, .iface = &iface->iface};
+    wl->lane = (struct lane){.ops = &weft__window_ops_idle, .iface = &iface->iface, .scarce = raw->scarce};
     wl->raw = raw;
     raw->owner = wl;
     wl->job.run = run;

@@ -2,5 +2,6 @@
 #include <transports/registry.h>
 
 const struct transport *const weft__transports[] = {
-    &weft__transport_self, &weft__transport_shm, &weft__transport_tcp, &weft__transport_sim, NULL,
+    &weft__transport_self, &weft__transport_shm,     &weft__transport_tcp,
+    &weft__transport_sim,  &weft__transport_simfast, NULL,
 };

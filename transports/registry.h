@@ -4,6 +4,7 @@
 
 #include <transports/transport.h>
 
-extern const struct transport weft__transport_self, weft__transport_shm, weft__transport_tcp, weft__transport_sim;
+extern const struct transport weft__transport_self, weft__transport_shm, weft__transport_tcp, weft__transport_sim,
+    weft__transport_simfast;
 
 #endif

@@ -16,7 +16,7 @@ static struct sim_iface *node_of(const struct sim_lane *lane) {
 static uint64_t transit(struct sim_lane *lane, uint64_t n) {
     struct sim_fabric *f = lane->fabric;
     const struct sim_profile *is = &f->profile;
-    uint64_t ns = is->latency_ns + 1;
+    uint64_t ns = (lane->lane.scarce ? is->scarce_latency_ns : is->latency_ns) + 1;
     if (is->jitter_ns) ns += weft__sim_draw(f, SITE_JITTER, lane->actor, n) % is->jitter_ns;
     if (!weft__sim_chance(f, SITE_DELAY, lane->actor, n, is->delay)) return ns;
     f->stats.delayed++;
@@ -105,6 +105,7 @@ void weft__sim_send(struct sim_lane *lane, struct sim_packet *p) {
     p->src = lane->id;
     p->dst = lane->remote;
     p->listener = lane->listener;
+    p->scarce = lane->lane.scarce;
     p->from = sim_iface(lane)->node;
     p->to = lane->remote_node;
     p->serial = f->serial++;
@@ -143,7 +144,8 @@ static struct sim_lane *accept_lane(struct sim_iface *iface, const struct sim_pa
     struct sim_fabric *f = iface->fabric;
     struct tl_listener *listener = p->listener ? weft__sim_listener(f, p->listener) : NULL;
     if (p->listener && (!listener || listener->iface != iface)) return NULL;
-    struct sim_lane *lane = weft__sim_lane_new(iface, ~p->actor, weft__sim_announce_accepted);
+    if (!sim_has_room(iface, p->scarce)) return NULL;
+    struct sim_lane *lane = weft__sim_lane_new(iface, p->scarce, ~p->actor, weft__sim_announce_accepted);
     if (!lane) return NULL;
     lane->remote = p->src;
     lane->remote_node = p->from;

@@ -6,18 +6,23 @@ const struct sim_profile weft__sim_reliable = {
     .reliable = true, .mtu = SIM_BCOPY, .depth = 128, .latency_ns = 2000, .patience_ns = 1000000000};
 const struct sim_profile weft__sim_datagram = {.mtu = 1024, .depth = 256, .latency_ns = 2000};
 
-static _Thread_local struct sim_fabric *in_use;
+static _Thread_local struct sim_fabric *in_use[2]; /* of "sim", and of "simfast" */
 
-struct sim_fabric *weft__sim_in_use(void) {
-    return in_use;
+struct sim_fabric *weft__sim_in_use(bool fast) {
+    return in_use[fast];
 }
 
 void weft__sim_use(struct sim_fabric *fabric) {
-    in_use = fabric;
+    in_use[false] = fabric;
+}
+
+void weft__sim_use_fast(struct sim_fabric *fabric) {
+    in_use[true] = fabric;
 }
 
 static int forget(struct sim_fabric *f) {
-    if (in_use == f) in_use = NULL;
+    for (int fast = 0; fast < 2; fast++)
+        if (in_use[fast] == f) in_use[fast] = NULL;
     return 0;
 }
 
@@ -91,7 +96,7 @@ void weft__sim_note(struct sim_fabric *f, const char *what, const struct sim_pac
     }
 }
 
-/* ---- partition and death --------------------------------------------------------------------------------- */
+/* ---- partitions ------------------------------------------------------------------------------------------ */
 
 bool weft__sim_passes(const struct sim_fabric *f, unsigned from, unsigned to) {
     return !f->dead[from] && !f->dead[to] && !(f->cut[from][to / 64] >> to % 64 & 1);
@@ -112,18 +117,4 @@ void weft__sim_partition(struct sim_fabric *f, unsigned a, unsigned b) {
 
 void weft__sim_heal_all(struct sim_fabric *f) {
     memset(f->cut, 0, sizeof f->cut);
-}
-
-void weft__sim_crash(struct sim_fabric *f, unsigned node) {
-    f->dead[node] = true;
-    for (unsigned i = 0; i < SIM_NODES; i++)
-        for (struct sim_lane *lane = f->node[i] ? f->node[i]->lanes : NULL; lane; lane = lane->next_of_iface)
-            if (i == node || (f->profile.reliable && lane->remote_node == node && lane->fsm.state != SIM_LANE_NEW))
-                weft__sim_lane_post(lane, SIM_LANE_EV_LOST, WEFT_ERR_PEER_FAILED);
-}
-
-void weft__sim_kill(struct lane *l) {
-    struct sim_lane *lane = (struct sim_lane *)l, *other = weft__sim_lane(lane->fabric, lane->remote);
-    weft__sim_lane_post(lane, SIM_LANE_EV_LOST, WEFT_ERR_PEER_FAILED);
-    if (other) weft__sim_lane_post(other, SIM_LANE_EV_LOST, WEFT_ERR_PEER_FAILED);
 }

@@ -45,8 +45,9 @@ static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, c
 
 /* ---- lanes ---------------------------------------------------------------------------------------------- */
 
-static struct sim_lane *lane_new(struct sim_iface *iface) {
-    return weft__sim_lane_new(iface, (uint64_t)iface->node << 32 | ++iface->n_dialled, weft__sim_announce_up);
+static struct sim_lane *lane_new(struct sim_iface *iface, bool scarce) {
+    return weft__sim_lane_new(iface, scarce, (uint64_t)iface->node << 32 | ++iface->n_dialled,
+                              weft__sim_announce_up);
 }
 
 /* Over datagrams a lane needs no answer; `up` comes by the lane's job. */
@@ -66,20 +67,31 @@ static void dial(struct sim_lane *lane, uint32_t node, uint32_t incarnation, uin
     weft__job_post(lane->lane.iface->reactor, &lane->job);
 }
 
-static weft_status_t connect_iface(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
-    struct sim_iface *iface = (struct sim_iface *)i;
+static weft_status_t connect_kind(struct sim_iface *iface, bool scarce, const void *bytes, size_t len,
+                                  struct lane **lane_p) {
     struct sim_address address;
     if (!read_address(bytes, len, false, &address))
         return weft__fail(WEFT_ERR_ADDRESS, "not the address of a sim node");
-    struct sim_lane *lane = lane_new(iface);
+    struct sim_lane *lane = lane_new(iface, scarce);
     if (!lane) return WEFT_ERR_NO_MEMORY;
     dial(lane, address.node, address.incarnation, 0);
     *lane_p = &lane->lane;
     return WEFT_OK;
 }
 
+static weft_status_t connect_iface(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+    return connect_kind((struct sim_iface *)i, false, bytes, len, lane_p);
+}
+
+static weft_status_t connect_scarce(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+    struct sim_iface *iface = (struct sim_iface *)i;
+    if (!sim_has_room(iface, true))
+        return weft__fail(WEFT_ERR_QUOTA, "all %u scarce lanes of this sim node are in use", i->attr.scarce);
+    return connect_kind(iface, true, bytes, len, lane_p);
+}
+
 static weft_status_t lane_create(struct iface *i, struct lane **lane_p) {
-    struct sim_lane *lane = lane_new((struct sim_iface *)i);
+    struct sim_lane *lane = lane_new((struct sim_iface *)i, false);
     if (!lane) return WEFT_ERR_NO_MEMORY;
     *lane_p = &lane->lane;
     return WEFT_OK;
@@ -113,7 +125,7 @@ static struct tl_listener *find(const struct sim_fabric *f, const char *name) {
 static weft_status_t connect_uri(struct iface *i, const char *where, struct lane **lane_p) {
     struct sim_iface *iface = (struct sim_iface *)i;
     struct tl_listener *l = find(iface->fabric, where);
-    struct sim_lane *lane = lane_new(iface);
+    struct sim_lane *lane = lane_new(iface, false);
     if (!lane) return WEFT_ERR_NO_MEMORY;
     if (l) {
         lane->listener = l->id;
@@ -176,15 +188,13 @@ static void iface_close(struct iface *i) {
     weft__bury(i->reactor, iface);
 }
 
-static const struct iface_ops ops = {.address = iface_address,
-                                     .reachable = reachable,
-                                     .connect = connect_iface,
-                                     .connect_uri = connect_uri,
-                                     .listen = listen_uri,
-                                     .listener_uri = listener_uri,
-                                     .listener_close = listener_close,
-                                     .lane_create = lane_create,
-                                     .close = iface_close};
+#define OPS(scarce)                                                                                           \
+    {                                                                                                         \
+        .address = iface_address, .reachable = reachable, .connect = connect_iface, .connect_scarce = scarce, \
+        .connect_uri = connect_uri, .listen = listen_uri, .listener_uri = listener_uri,                       \
+        .listener_close = listener_close, .lane_create = lane_create, .close = iface_close                    \
+    }
+static const struct iface_ops ops_of_one_kind = OPS(NULL), ops_of_two_kinds = OPS(connect_scarce);
 
 static struct iface_attr attr_of(const struct sim_profile *is) {
     struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_CONNECT_TO_IFACE |
@@ -196,7 +206,8 @@ static struct iface_attr attr_of(const struct sim_profile *is) {
                               .max_iov = SIM_IOV,
                               .latency_ns = (double)is->latency_ns,
                               .bandwidth = 10e9,
-                              .overhead_ns = 100};
+                              .overhead_ns = 100,
+                              .scarce = is->scarce};
     if (is->reliable) {
         attr.caps |= CAP_RELIABLE | CAP_PEER_DEATH;
         return attr;
@@ -212,16 +223,17 @@ static void rearm(struct job *job) {
     weft__sim_expect((struct sim_iface *)((char *)job - offsetof(struct sim_iface, rearm)));
 }
 
-static weft_status_t open_iface(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
-    struct sim_fabric *f = weft__sim_in_use();
+static weft_status_t open_on(bool fast, struct reactor *r, const struct iface_params *params,
+                             struct iface **iface_p) {
+    struct sim_fabric *f = weft__sim_in_use(fast);
     unsigned node = 0;
     if (!f) return weft__fail(WEFT_ERR_UNREACHABLE, "no simulated network was chosen on this thread");
     while (node < SIM_NODES && f->node[node]) node++;
     if (node == SIM_NODES) return weft__fail(WEFT_ERR_TOO_BIG, "a sim network has %d nodes at most", SIM_NODES);
     struct sim_iface *iface = weft__new(r, struct sim_iface);
     if (!iface) return WEFT_ERR_NO_MEMORY;
-    iface->iface = (struct iface){.ops = &ops,
-                                  .transport = &weft__transport_sim,
+    iface->iface = (struct iface){.ops = f->profile.scarce ? &ops_of_two_kinds : &ops_of_one_kind,
+                                  .transport = fast ? &weft__transport_simfast : &weft__transport_sim,
                                   .reactor = r,
                                   .up = params->up,
                                   .owner = params->owner,
@@ -238,4 +250,12 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     return WEFT_OK;
 }
 
-const struct transport weft__transport_sim = {"sim", open_iface};
+static weft_status_t open_base(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    return open_on(false, r, params, iface_p);
+}
+static weft_status_t open_fast(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    return open_on(true, r, params, iface_p);
+}
+
+const struct transport weft__transport_sim = {"sim", open_base};
+const struct transport weft__transport_simfast = {"simfast", open_fast};

@@ -172,6 +172,8 @@ void weft__sim_lane_free(struct sim_lane *lane) {
     weft__job_drop(r, &lane->job);
     weft__timer_stop(r, &lane->retry);
     weft__timer_stop(r, &lane->linger);
+    weft__timer_stop(r, &lane->fate);
+    iface->n_scarce -= lane->lane.scarce;
     weft__bury(r, lane);
 }
 
@@ -230,7 +232,8 @@ static bool make_words(struct sim_lane *lane) {
     return false;
 }
 
-struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, uint64_t actor, void (*announce)(struct sim_lane *)) {
+struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64_t actor,
+                                    void (*announce)(struct sim_lane *)) {
     struct sim_fabric *f = iface->fabric;
     struct sim_lane *lane = weft__new(iface, struct sim_lane);
     if (!lane) return NULL;
@@ -239,7 +242,8 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, uint64_t actor, voi
         talloc_free(lane);
         return NULL;
     }
-    lane->lane = (struct lane){.ops = &weft__sim_ops_idle, .iface = &iface->iface};
+    lane->lane = (struct lane){.ops = &weft__sim_ops_idle, .iface = &iface->iface, .scarce = scarce};
+    iface->n_scarce += scarce;
     lane->id = ++f->n_lanes;
     lane->actor = actor;
     lane->announce = announce;
@@ -250,6 +254,7 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, uint64_t actor, voi
     lane->job.run = run;
     lane->retry.fire = fire_retry;
     lane->linger.fire = fire_linger;
+    lane->fate.fire = weft__sim_fate;
     fsm_init(&lane->fsm, &port, SIM_LANE_NEW, lane->id);
     lane->next_of_iface = iface->lanes;
     iface->lanes = lane;

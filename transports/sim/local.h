@@ -21,6 +21,7 @@ enum {
     SIM_HEADER = 504,
     SIM_IOV = 16
 };
+#define SIM_NEVER UINT64_MAX
 
 /* What a decision is about. Their values are part of the draw: append only. */
 enum sim_site { SITE_LOSS = 1, SITE_DUPLICATE, SITE_REORDER, SITE_DELAY, SITE_JITTER, SITE_EXHAUSTION };
@@ -48,6 +49,7 @@ struct sim_packet {
     uint16_t n_iov;
     uint8_t kind, id;
     bool big, in_heap;
+    bool scarce;          /* of a lane of that kind */
     bool cancelled;       /* its lane gave it up while it was in a heap */
     bool listed;          /* in its lane's `finished` */
     weft_status_t status; /* for its completion */
@@ -85,6 +87,8 @@ struct sim_lane {
     uint32_t posted, due;           /* bits: events, and effects to be carried out after the step */
     struct timer retry;             /* exhausted, or out of memory for a timer */
     struct timer linger;            /* until a close in good order becomes an end */
+    struct timer fate;              /* until it breaks, as somebody decided */
+    uint64_t fate_of_other;         /* how long after that the other end does; NEVER: it is not told */
     struct sim_packet *fin, *hello; /* made with the lane, so that ending needs no memory */
 };
 
@@ -102,6 +106,7 @@ struct sim_iface {
     uint16_t node;
     uint32_t incarnation;
     uint64_t n_dialled;
+    uint32_t n_scarce; /* of its lanes */
     struct sim_lane *lanes;
     struct sim_packet *arriving; /* heap by (at, serial) */
     struct timer arrival;
@@ -129,7 +134,10 @@ bool weft__sim_chance(const struct sim_fabric *f, enum sim_site site, uint64_t a
 bool weft__sim_passes(const struct sim_fabric *f, unsigned from, unsigned to);
 void weft__sim_note(struct sim_fabric *f, const char *what, const struct sim_packet *p);
 struct sim_lane *weft__sim_lane(const struct sim_fabric *f, uint32_t id);
-struct sim_fabric *weft__sim_in_use(void);
+struct sim_fabric *weft__sim_in_use(bool fast);
+
+/* fail.c */
+void weft__sim_fate(struct timer *timer);
 
 /* packet.c */
 struct sim_packet *weft__sim_packet_new(struct sim_fabric *f, size_t len);
@@ -146,7 +154,11 @@ void weft__sim_take(struct sim_lane *lane, struct sim_packet *p);
 void weft__sim_refuse(struct sim_lane *lane, struct sim_packet *p);
 
 /* lane.c */
-struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, uint64_t actor, void (*announce)(struct sim_lane *));
+struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64_t actor,
+                                    void (*announce)(struct sim_lane *));
+static inline bool sim_has_room(const struct sim_iface *iface, bool scarce) {
+    return !scarce || iface->n_scarce < iface->iface.attr.scarce;
+}
 void weft__sim_lane_step(struct sim_lane *lane, enum sim_lane_event event); /* and tells; within its turn only */
 void weft__sim_lane_post(struct sim_lane *lane, enum sim_lane_event event, weft_status_t why);
 void weft__sim_retire(struct sim_lane *lane, struct sim_packet *p,

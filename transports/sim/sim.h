@@ -4,6 +4,7 @@
  *     clock  = weft__clock_create(NULL, seed);
  *     fabric = weft__sim_create(clock, seed, &weft__sim_datagram);
  *     weft__sim_use(fabric);                 sim ifaces opened by this thread from now on belong to it
+ *     weft__sim_use_fast(other);             and those of the transport "simfast", if there shall be two ways, to this
  *     weft__sim_profile(fabric)->loss = 300000;
  *
  * An iface is a node; nodes are numbered from 0 in the order of opening, and a number is used again after a close.
@@ -31,12 +32,15 @@ struct sim_profile {
     uint64_t delay_ns;
     uint32_t exhaustion; /* of sends that find no resource although there is some */
     uint64_t exhaustion_ns;
+    uint32_t scarce; /* lanes of a faster kind (lane->scarce) that a node can have; 0: all are of one kind */
+    uint64_t scarce_latency_ns;
 };
 extern const struct sim_profile weft__sim_reliable, weft__sim_datagram; /* without faults */
 
 /* Below `clock`, and gone with it; every iface must be closed by then. NULL: no memory. */
 struct sim_fabric *weft__sim_create(struct reactor_clock *clock, uint64_t seed, const struct sim_profile *profile);
-void weft__sim_use(struct sim_fabric *fabric); /* NULL: sim cannot be opened */
+void weft__sim_use(struct sim_fabric *fabric);      /* NULL: sim cannot be opened */
+void weft__sim_use_fast(struct sim_fabric *fabric); /* the same of "simfast" */
 
 /* Rates and times may be changed at any time; `reliable`, `mtu` and `depth` before the first iface is opened. */
 struct sim_profile *weft__sim_profile(struct sim_fabric *fabric);
@@ -49,8 +53,17 @@ void weft__sim_heal_all(struct sim_fabric *fabric);
 
 /* The node is dead for good: its own lanes and, if reliable, those to it break. */
 void weft__sim_crash(struct sim_fabric *fabric, unsigned node);
-/* Both ends of a lane break. */
+/* Both ends of a lane break; the nodes live. */
 void weft__sim_kill(struct lane *lane);
+/* The same in `ns` from now; the other end hears of it `later` ns after this one, and what it sends in between is lost. */
+weft_status_t weft__sim_fail(struct lane *lane, uint64_t ns, uint64_t later);
+/* The nth, from 0, of the lanes that lead from a node to another, the newest first; NULL: there are fewer. */
+struct lane *weft__sim_nth_lane(const struct sim_fabric *fabric, unsigned from, unsigned to, unsigned nth);
+
+/* A node's lanes of the scarce kind, dialed and accepted: in use now, and how many it can have from now on (its
+ * attr.scarce). Those beyond break, the newest first. */
+uint32_t weft__sim_scarce(const struct sim_fabric *fabric, unsigned node);
+void weft__sim_capacity(struct sim_fabric *fabric, unsigned node, uint32_t scarce);
 
 unsigned weft__sim_node(const struct iface *iface);
 
