@@ -186,6 +186,9 @@ struct iface_up {
     void (*closed)(struct lane *lane); /* last word after close; the memory goes at the end of the turn */
     /* CAP_LAND: false: nowhere, deliver it whole. `len` is the message's. NULL: never asked. */
     bool (*land)(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len, struct landing *to);
+    /* The lane carried so many bytes since it said so last: told, also from within a send, where it does rare work anyway (a ring's
+     * tail is read anew, a node is refilled, a socket is written, credit returns), never with each short send. NULL: nobody listens. */
+    void (*worked)(struct lane *lane, uint64_t bytes);
 };
 
 struct lane_ops {
