@@ -552,6 +552,7 @@ void weft__link_on_hello(struct lane *lane, const void *data, size_t len) {
         step(link, LINK_EV_HELLO_VERSION);
         return;
     }
+    link->peer_flags = hello.flags;
     if (link->why)
         hello_from_host(link, &hello);
     else

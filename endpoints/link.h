@@ -34,6 +34,7 @@ struct link {
     struct timer linger;     /* until an unused link is closed */
     struct job broken;       /* a control message could not be kept */
     uint16_t flags;          /* of the dialer's hello */
+    uint16_t peer_flags;     /* of the peer's hello */
     uint64_t peer;           /* worker id; 0: not known yet */
     uint32_t listener;       /* accepted: the listener it came to. Dialed: what the peer calls that */
     struct list rma_wait;    /* requests that wait until others were answered */
@@ -88,5 +89,6 @@ void weft__link_lane_down(struct lane *lane, weft_status_t status);
 void weft__link_lane_closed(struct lane *lane);
 void weft__link_on_hello(struct lane *lane, const void *data, size_t len);
 void weft__link_on_ping(struct lane *lane, const void *data, size_t len);
+void weft__on_lane(struct lane *lane, const void *data, size_t len); /* lane_heard.c */
 
 #endif

@@ -39,6 +39,7 @@ enum wire_id {
     WIRE_STREAM_CREDIT, /* room for more */
     WIRE_RAIL,          /* may I dial another lane for this link; and the number that it shall greet with */
     WIRE_RAIL_RATE,     /* bytes a second that came by that rail, or by the link's own lane */
+    WIRE_LANE,          /* about the link's lanes; its first byte says what (lane_wire.h) */
     WIRE_N_IDS
 };
 
@@ -103,7 +104,9 @@ struct wire_credit {
 };
 enum {
     WIRE_HELLO_EXTRA = 1, /* dialed by URI: a link of its own beside any other of the pair */
-    WIRE_HELLO_RAIL = 2   /* carries pieces for a link that is there; `listener` is the number granted for it */
+    WIRE_HELLO_RAIL = 2,  /* carries pieces for a link that is there; `listener` is the number granted for it */
+    WIRE_HELLO_LANES = 4, /* may be asked for a faster lane; both sides' hello says so for itself */
+    WIRE_HELLO_LANE = 8   /* another lane for a link that is there; `listener` is the number granted for it */
 };
 struct wire_hello {
     uint16_t version, flags;
@@ -173,7 +176,7 @@ enum { WIRE_DATA_HEAD = 16, WIRE_RTS_HEAD = 40, WIRE_CONTROL_MAX = WIRE_RTS_HEAD
 struct wire_message {
     uint8_t id;
     uint16_t len;
-    uint8_t bytes[64];
+    uint8_t bytes[152]; /* LANE_ASK is the longest */
 };
 void weft__wire_cts(struct wire_message *m, struct wire_cts v);
 void weft__wire_fin(struct wire_message *m, struct wire_fin v);

@@ -40,6 +40,7 @@ static const struct iface_up worker_up = {
            [WIRE_FLUSHED] = weft__on_flushed,
            [WIRE_RAIL] = weft__on_rail,
            [WIRE_RAIL_RATE] = weft__on_rail_rate,
+           [WIRE_LANE] = weft__on_lane,
            [WIRE_N_IDS... LANE_AM_IDS - 1] = weft__on_unknown},
     .accepted = weft__link_accepted,
     .up = weft__link_lane_up,

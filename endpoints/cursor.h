@@ -1,0 +1,46 @@
+/* How words for a peer are packed and read: little-endian, by hand, by (pointer, length). */
+#ifndef WEFT_ENDPOINTS_CURSOR_H
+#define WEFT_ENDPOINTS_CURSOR_H
+
+#include "wire.h"
+
+/* A cursor over bytes being written or read; a read past the end empties it for good. */
+struct cursor {
+    uint8_t *at;
+    size_t left;
+};
+
+static inline void put(struct cursor *c, uint64_t value, unsigned width) {
+    for (unsigned i = 0; i < width; i++) c->at[i] = (uint8_t)(value >> 8 * i);
+    c->at += width;
+}
+
+static inline uint64_t get(struct cursor *c, unsigned width) {
+    uint64_t value = 0;
+    if (c->left < width) {
+        c->left = 0;
+        c->at = NULL;
+        return 0;
+    }
+    for (unsigned i = 0; i < width; i++) value |= (uint64_t)c->at[i] << 8 * i;
+    c->at += width;
+    c->left -= width;
+    return value;
+}
+
+static inline struct cursor writing(struct wire_message *m, enum wire_id id) {
+    m->id = (uint8_t)id;
+    return (struct cursor){.at = m->bytes, .left = sizeof m->bytes};
+}
+static inline struct cursor reading(const void *p, size_t len) {
+    return (struct cursor){.at = (uint8_t *)(uintptr_t)p, .left = len};
+}
+static inline void written(struct wire_message *m, const struct cursor *c) {
+    m->len = (uint16_t)(c->at - m->bytes);
+}
+/* All of it was there, and nothing more. */
+static inline bool read_all(const struct cursor *c) {
+    return c->at && c->left == 0;
+}
+
+#endif
