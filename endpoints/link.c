@@ -72,6 +72,31 @@ void weft__link_submit_first(struct link *link, struct list *queue) {
     push(link);
 }
 
+/* ---- which lane */
+
+static void use_lane(struct link *link, struct lane *lane) {
+    size_t max_short = lane->iface->attr.max_short;
+    link->iface = lane->iface;
+    link->limits = weft__worker_limits(link->worker, lane->iface);
+    link->lane = link->tx = lane;
+    link->max_quick = (uint32_t)(link->limits.eager < max_short ? link->limits.eager : max_short);
+}
+
+void weft__link_pause(struct link *link) {
+    if (link->tx == &blocked) link->lane->ops->pending_remove(link->lane, &link->pending);
+    link->tx = &blocked;
+}
+
+void weft__link_carry(struct link *link, struct lane *lane) {
+    weft__link_pause(link);
+    use_lane(link, lane);
+    link->tx = &blocked;
+    if (pump(link) == WEFT_OK)
+        link->tx = link->lane;
+    else
+        link->lane->ops->pending_add(link->lane, &link->pending);
+}
+
 /* ---- control messages */
 
 static size_t pack_control(void *to, void *arg) {
@@ -213,11 +238,11 @@ static void link_effect(struct fsm *m, unsigned effect) {
     case LINK_FX_FAIL: fail_users(link); break;
     case LINK_FX_LANE_FLUSH:
         weft__rails_end(link, false);
-        link->lane->ops->close(link->lane, true);
+        link->lanes[0]->ops->close(link->lanes[0], true);
         break;
     case LINK_FX_LANE_ABORT:
         weft__rails_end(link, true);
-        link->lane->ops->close(link->lane, false);
+        link->lanes[0]->ops->close(link->lanes[0], false);
         break;
     case LINK_FX_END: end(link); break;
     case LINK_N_EFFECTS: break;
@@ -259,13 +284,10 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     struct link *link = weft__slab_take(&worker->link_slab);
     if (!link) return WEFT_ERR_NO_MEMORY;
     link->worker = worker;
-    link->iface = lane->iface;
-    link->limits = weft__worker_limits(worker, lane->iface);
-    link->lane = link->lanes[0] = lane;
+    link->home = lane->iface;
+    link->lanes[0] = lane;
     link->n_lanes = 1;
-    link->tx = lane;
-    size_t eager = link->limits.eager, max_short = lane->iface->attr.max_short;
-    link->max_quick = (uint32_t)(eager < max_short ? eager : max_short);
+    use_lane(link, lane);
     link->pending.retry = retry;
     link->greeting.fire = greeting_due;
     link->linger.fire = linger_over;
@@ -388,7 +410,8 @@ struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *
     for (struct list *n = all->next; n != all; n = n->next) {
         struct link *link = list_of(n, struct link, of_peer);
         bool rail = link->flags & WIRE_HELLO_RAIL;
-        if (link->peer == peer && link->iface == iface && !rail && joinable(link)) return link;
+        bool by_it = link->home == iface || link->iface == iface;
+        if (link->peer == peer && by_it && !rail && joinable(link)) return link;
     }
     return NULL;
 }
@@ -405,7 +428,7 @@ static struct link *spare_of(const struct link *lost) {
     struct list *all = peers(lost->worker, lost->peer);
     for (struct list *n = all->next; n != all; n = n->next) {
         struct link *link = list_of(n, struct link, of_peer);
-        if (link != lost && link->peer == lost->peer && link->iface == lost->iface &&
+        if (link != lost && link->peer == lost->peer && link->home == lost->home &&
             link->core.fsm.state == LINK_SPARE)
             return link;
     }
@@ -475,7 +498,7 @@ static struct link *rival_of(const struct link *guest) {
     struct list *all = peers(guest->worker, guest->peer);
     for (struct list *n = all->next; n != all; n = n->next) {
         struct link *link = list_of(n, struct link, of_peer);
-        if (link->peer == guest->peer && link->iface == guest->iface && joinable(link) && !is_beside(link))
+        if (link->peer == guest->peer && link->home == guest->home && joinable(link) && !is_beside(link))
             return link;
     }
     return NULL;

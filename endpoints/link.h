@@ -20,30 +20,32 @@ struct link {
     uint32_t n_endpoints, n_guests; /* all; those that the peer opened */
     uint64_t sent, received;
     struct weft_worker *worker;
-    struct lane *lane; /* the one in use */
+    struct lane *lane; /* that messages go by now, or what stands before it */
     struct lane *lanes[LINK_LANES];
     uint32_t n_lanes;
     struct protocol_limits limits; /* of its transport */
     struct iface *iface;
-    struct list of_worker;   /* in worker->links */
-    struct list of_peer;     /* in worker->peers, once `peer` is known */
-    struct list endpoints;   /* those that share it */
-    struct list backlog;     /* requests that wait for the lane, in order */
-    struct pending pending;  /* our place in the lane's queue */
-    struct timer greeting;   /* until the peer's hello is due */
-    struct timer linger;     /* until an unused link is closed */
-    struct job broken;       /* a control message could not be kept */
-    uint16_t flags;          /* of the dialer's hello */
-    uint16_t peer_flags;     /* of the peer's hello */
-    uint64_t peer;           /* worker id; 0: not known yet */
-    uint32_t listener;       /* accepted: the listener it came to. Dialed: what the peer calls that */
-    struct list rma_wait;    /* requests that wait until others were answered */
-    uint32_t rma_unanswered; /* of ours: gets, fetching atomics, remote completions */
-    uint32_t rma_served;     /* of the peer's: answers that wait for the lane */
-    uint32_t n_keys;         /* of the peer's regions, open natively */
-    struct rails *rails;     /* rails.c; NULL: none yet */
-    struct link *main;       /* this is a rail of that link */
-    uint32_t rail_number;    /* of a rail: what it was granted by */
+    struct iface *home;          /* that it was made over: who wants a link over it may join */
+    struct switching *switching; /* switch.c; NULL: it never had a second lane */
+    struct list of_worker;       /* in worker->links */
+    struct list of_peer;         /* in worker->peers, once `peer` is known */
+    struct list endpoints;       /* those that share it */
+    struct list backlog;         /* requests that wait for the lane, in order */
+    struct pending pending;      /* our place in the lane's queue */
+    struct timer greeting;       /* until the peer's hello is due */
+    struct timer linger;         /* until an unused link is closed */
+    struct job broken;           /* a control message could not be kept */
+    uint16_t flags;              /* of the dialer's hello */
+    uint16_t peer_flags;         /* of the peer's hello */
+    uint64_t peer;               /* worker id; 0: not known yet */
+    uint32_t listener;           /* accepted: the listener it came to. Dialed: what the peer calls that */
+    struct list rma_wait;        /* requests that wait until others were answered */
+    uint32_t rma_unanswered;     /* of ours: gets, fetching atomics, remote completions */
+    uint32_t rma_served;         /* of the peer's: answers that wait for the lane */
+    uint32_t n_keys;             /* of the peer's regions, open natively */
+    struct rails *rails;         /* rails.c; NULL: none yet */
+    struct link *main;           /* this is a rail of that link */
+    uint32_t rail_number;        /* of a rail: what it was granted by */
     double rate,
         rate_last; /* bytes per ns that the peer says its lane carried, and did the last time; 0: not known */
     bool left_out; /* a rail that was too slow when a message was cut last */
@@ -60,6 +62,11 @@ struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri);
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,
                               const char *why, struct link **link_p);
 void weft__link_close(struct link *link);
+
+/* From now on messages go by this lane: those that wait are chosen for it, and go first. */
+void weft__link_carry(struct link *link, struct lane *lane);
+/* None goes until then. */
+void weft__link_pause(struct link *link);
 
 void weft__link_join(struct link *link, struct weft_ep *ep);
 void weft__link_leave(struct weft_ep *ep);

@@ -43,7 +43,8 @@ static void say(struct link *link, uint32_t number) {
 
 void weft__rails_want(struct link *link, size_t len) {
     uint32_t n = len < RAILS_LEAST ? 0 : wanted(link);
-    if (n == 0 || !link->why || link->main || link->peer == link->worker->id || !rails_of(link)) return;
+    if (n == 0 || !link->why || link->main || link->iface != link->home || link->peer == link->worker->id) return;
+    if (!rails_of(link)) return;
     for (; link->rails->asked < n; link->rails->asked++) say(link, 0);
 }
 
@@ -63,13 +64,13 @@ void weft__rails_free(struct link *link) {
 
 /* To where the link's own lane was dialed, or beside it where that peer has several places. */
 static weft_status_t dial(struct link *link, struct lane **lane_p) {
-    const struct iface_ops *ops = link->iface->ops;
+    const struct iface_ops *ops = link->home->ops;
     struct rails *rails = link->rails;
     uint32_t nth = ++rails->dialed;
-    if (link->uri) return ops->connect_uri(link->iface, strstr(link->uri, "://") + 3, lane_p);
+    if (link->uri) return ops->connect_uri(link->home, strstr(link->uri, "://") + 3, lane_p);
     if (!rails->address) return WEFT_ERR_UNSUPPORTED;
-    if (!ops->connect_nth) return ops->connect(link->iface, rails->address, rails->address_len, lane_p);
-    return ops->connect_nth(link->iface, rails->address, rails->address_len, nth, lane_p);
+    if (!ops->connect_nth) return ops->connect(link->home, rails->address, rails->address_len, lane_p);
+    return ops->connect_nth(link->home, rails->address, rails->address_len, nth, lane_p);
 }
 
 /* Without a rail the link does what it did before. */

@@ -100,7 +100,7 @@ static void close_due(struct timer *timer) {
         if (worker->core.fsm.state == WORKER_ENDPOINTS)
             weft__link_lose(link, WEFT_ERR_CLOSED);
         else
-            link->lane->ops->close(link->lane, false);
+            link->lanes[0]->ops->close(link->lanes[0], false);
     }
 }
 
