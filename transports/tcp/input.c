@@ -80,7 +80,7 @@ static unsigned deliver(struct tcp_lane *lane, unsigned budget) {
             break;
         }
         in->begin += (uint32_t)size;
-        in->asked = false;
+        in->asked = in->landed = false;
         if (f.kind == TCP_FRAME_GOODBYE) {
             tcp_lane_why(lane, WEFT_ERR_PEER_CLOSED);
             fsm_step(&lane->conn.fsm, TCP_CONN_EV_GOODBYE);
@@ -126,6 +126,7 @@ static size_t worth_reading(const struct tcp_lane *lane) {
     const struct tcp_input *in = &lane->in;
     size_t room = in->buffer->size - in->end, usual = tcp_iface_of(lane)->pool.size[TCP_BUF_READ];
     if (in->missing >= EXACT_FROM) return in->missing;
+    if (in->landed) return room < TCP_LAND_BEHIND ? room : TCP_LAND_BEHIND;
     return room < usual ? room : usual;
 }
 
@@ -213,11 +214,22 @@ void tcp_input_ready(struct tcp_lane *lane, int events) {
     if (tcp_input_read(lane, FRAMES_PER_JOB)) tcp_hot_enter(lane);
 }
 
+/* A reader right behind the writer contends with it for the socket and takes a page or two at a time, at less than half the
+ * speed of both: between two looks at a large payload, enough for a long copy is left to gather. */
+static bool gathers(struct tcp_lane *lane, uint64_t *now_p) {
+    if (!lane->in.landing && !lane->in.landed) return false;
+    *now_p = weft__now(tcp_reactor(lane));
+    return *now_p < lane->in.look_at;
+}
+
 static int poll_hot(struct tcp_lane *lane, unsigned budget) {
+    uint64_t now = 0;
     int n;
     if (lane->out.blocked) tcp_output_unblock(lane);
     if (lane->ready != tcp_input_ready) return 0;
+    if (gathers(lane, &now)) return 1;
     n = tcp_input_read(lane, budget);
+    lane->in.look_at = now && lane->quiet < TCP_GATHER_TRIES ? now + TCP_GATHER_NS : 0;
     if (n) {
         lane->quiet = 0;
     } else if (++lane->quiet >= TCP_QUIET) {

@@ -105,6 +105,7 @@ bool tcp_land_done(struct tcp_lane *lane) {
     tcp_land_tell(lane);
     tcp_land_forget(lane);
     in->asked = false;
+    in->landed = true;
     return true;
 }
 

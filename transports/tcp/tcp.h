@@ -31,6 +31,8 @@ enum {
     TCP_QUIET = 2000,           /* reads that found nothing, until a socket is no longer hot */
     TCP_YIELD = 64,             /* … until it gives its place to another */
     TCP_LAND_BEHIND = 4 * 1024, /* read behind what lands: the head of the next, or small messages */
+    TCP_GATHER_NS = 40 * 1000,  /* from one look at a large payload to the next: about 256 KiB */
+    TCP_GATHER_TRIES = 8,       /* looks in vain, until they follow each other as ever */
     TCP_ACCEPT_PAUSE_MS = 100   /* out of file descriptors */
 };
 
@@ -93,6 +95,8 @@ struct tcp_input {
     uint32_t begin, end;
     uint32_t missing;            /* of the frame that has begun; 0: whole ones may be there, or none */
     bool asked;                  /* the owner wants that frame whole */
+    bool landed;                 /* the last frame landed: the next may, so only its head is read into the buffer */
+    uint64_t look_at;            /* polled: not before that time; 0: at once */
     bool reading;                /* a handler may be at work in the buffer */
     enum tcp_buffer_class class; /* of the next buffer: big after a big frame */
     const lane_am_fn *am;        /* the owner's handlers, or those that throw away */
