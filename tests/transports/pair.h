@@ -118,8 +118,11 @@ static void pair_closed(struct lane *lane) {
 }
 
 #define PAIR_AM_NAME(id) pair_am_##id,
-static const struct iface_up pair_told = {
-    {PAIR_AM_IDS(PAIR_AM_NAME)}, pair_accepted, pair_up, pair_down, pair_closed, NULL};
+static const struct iface_up pair_told = {.am = {PAIR_AM_IDS(PAIR_AM_NAME)},
+                                          .accepted = pair_accepted,
+                                          .up = pair_up,
+                                          .down = pair_down,
+                                          .closed = pair_closed};
 
 /* ---- driving ------------------------------------------------------------------------------------------- */
 
