@@ -1,0 +1,377 @@
+#include "usage.h"
+
+#include <reactor/reactor.h>
+#include <string.h>
+
+#include "list.h"
+
+enum {
+    MS = 1000000,
+    CAPACITY_MAX = 4096,
+    RECENT_MIN = 8,
+    TABLE_MIN = 16,
+    OLDEST = 4 /* of those used least recently, the lightest makes room */
+};
+
+/* A link that is noted: one of those used recently, or one with a score. */
+struct entry {
+    void *key; /* NULL: free */
+    struct list of_recent;
+    struct entry *next; /* of its bucket */
+    uint64_t gathered;  /* units since the last tick */
+    double score, min;  /* what was seen here; the peer's view */
+    double rank;        /* of the tick under way */
+    uint64_t born;      /* settles ties: the older first */
+    uint64_t tick;      /* the last that scored it */
+    bool scored, promoted, demoted;
+};
+
+struct usage {
+    struct usage_params p;
+    struct usage_hooks hooks;
+    uint32_t capacity, n_promoted, n_recent;
+    uint32_t n_entries, n_buckets, table; /* the last: how many with a score are kept */
+    uint64_t last, births, ticks;
+    struct list recent, free; /* the first in the order of their last use, the last one first */
+    struct entry *entry, **order, **bucket;
+};
+
+static double score_of(const struct entry *e) {
+    return e->score > e->min ? e->score : e->min;
+}
+
+/* ---- finding */
+
+static struct entry **bucket_of(const struct usage *u, const void *key) {
+    uint64_t hash = (uint64_t)(uintptr_t)key * UINT64_C(0x9e3779b97f4a7c15);
+    return &u->bucket[(hash >> 32) & (u->n_buckets - 1)];
+}
+
+static struct entry *find(const struct usage *u, const void *key) {
+    struct entry *e = *bucket_of(u, key);
+    while (e && e->key != key) e = e->next;
+    return e;
+}
+
+static void drop(struct usage *u, struct entry *e) {
+    struct entry **at = bucket_of(u, e->key);
+    while (*at != e) at = &(*at)->next;
+    *at = e->next;
+    u->n_recent -= !e->scored;
+    u->n_promoted -= e->promoted;
+    list_remove(&e->of_recent);
+    memset(e, 0, sizeof *e);
+    list_append(&u->free, &e->of_recent);
+}
+
+/* The eldest may be one that works hard between many that hardly do: among the last few the lightest goes. */
+static void make_room(struct usage *u) {
+    struct entry *lightest = NULL;
+    struct list *n = u->recent.prev;
+    for (unsigned i = 0; i < OLDEST; i++, n = n->prev) {
+        struct entry *e = list_of(n, struct entry, of_recent);
+        if (!lightest || e->gathered < lightest->gathered) lightest = e;
+    }
+    drop(u, lightest);
+}
+
+/* Links that were adopted and released again since the last tick may fill the table. */
+static void make_room_in_table(struct usage *u) {
+    struct entry *weakest = NULL;
+    for (uint32_t i = 0; i < u->n_entries; i++) {
+        struct entry *e = &u->entry[i];
+        if (e->scored && !e->promoted && (!weakest || score_of(e) < score_of(weakest))) weakest = e;
+    }
+    drop(u, weakest); /* there is one: the table has twice as many places as can be promoted */
+}
+
+static struct entry *note(struct usage *u, void *key) {
+    struct entry *e = find(u, key);
+    if (e) return e;
+    if (u->n_recent == u->p.recent)
+        make_room(u);
+    else if (list_empty(&u->free))
+        make_room_in_table(u);
+    e = list_of(list_pop(&u->free), struct entry, of_recent);
+    struct entry **bucket = bucket_of(u, key);
+    e->key = key;
+    e->next = *bucket;
+    e->born = u->births++;
+    *bucket = e;
+    u->n_recent++;
+    list_prepend(&u->recent, &e->of_recent);
+    return e;
+}
+
+/* ---- a tick: scores */
+
+static double kept_after(const struct usage *u, uint64_t elapsed) {
+    double kept = 1;
+    for (uint64_t ticks = elapsed / u->p.tick; ticks > 0 && kept > 1e-12; ticks--) kept *= u->p.decay / 100.0;
+    return kept;
+}
+
+/* The peer's view of a link that is not promoted grows old too; of one that is it holds until the peer tells another. */
+static void score(struct usage *u, struct entry *e, double kept, double seconds) {
+    e->score = kept * e->score + (1 - kept) * ((double)e->gathered / seconds);
+    if (!e->promoted) e->min *= kept;
+    e->gathered = 0;
+    u->n_recent -= !e->scored;
+    e->scored = true;
+    e->demoted = false;
+    e->tick = u->ticks;
+    list_remove(&e->of_recent);
+    e->rank = score_of(e) * (e->promoted ? u->p.factor / 100.0 : 1);
+}
+
+static uint32_t score_all(struct usage *u, uint64_t elapsed) {
+    double kept = kept_after(u, elapsed);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < u->n_entries; i++) {
+        if (!u->entry[i].key) continue;
+        score(u, &u->entry[i], kept, (double)elapsed / 1e9);
+        u->order[n++] = &u->entry[i];
+    }
+    return n;
+}
+
+/* ---- … their order: a heap sort, which needs no memory */
+
+static bool before(const struct entry *a, const struct entry *b) {
+    if (a->rank != b->rank) return a->rank > b->rank;
+    return a->promoted != b->promoted ? a->promoted : a->born < b->born;
+}
+
+/* The last of all in `order` stands on top. */
+static void sift(struct entry **order, uint32_t at, uint32_t n) {
+    for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && before(order[child], order[child + 1])) child++;
+        if (!before(order[at], order[child])) return;
+        struct entry *e = order[at];
+        order[at] = order[child];
+        order[child] = e;
+    }
+}
+
+static void sort(struct entry **order, uint32_t n) {
+    for (uint32_t at = n / 2; at-- > 0;) sift(order, at, n);
+    while (n-- > 1) {
+        struct entry *e = order[0];
+        order[0] = order[n];
+        order[n] = e;
+        sift(order, 0, n);
+    }
+}
+
+/* ---- … and what follows. A hook may forget an entry, and another may take its place: this tick did not score that one. */
+
+static bool eligible(const struct usage *u, const struct entry *e) {
+    if (score_of(e) < (double)u->p.floor) return false;
+    return !u->hooks.eligible || u->hooks.eligible(e->key, u->hooks.arg);
+}
+
+static bool stays(const struct usage *u, const struct entry *e) {
+    return score_of(e) >= (double)u->p.floor * 100 / u->p.factor;
+}
+
+static void demote(struct usage *u, struct entry *e) {
+    e->promoted = false;
+    e->demoted = true;
+    u->n_promoted--;
+    if (u->hooks.demote) u->hooks.demote(e->key, (uint64_t)score_of(e), u->hooks.arg);
+}
+
+/* The places go to the first in order that may have one; who has one and gets none loses it. */
+static void demote_losers(struct usage *u, uint32_t n) {
+    uint32_t places = u->capacity;
+    for (uint32_t i = 0; i < n; i++) {
+        struct entry *e = u->order[i];
+        if (e->tick != u->ticks) continue;
+        bool place = places > 0 && (e->promoted ? stays(u, e) : eligible(u, e));
+        places -= place;
+        if (e->promoted && !place) demote(u, e);
+    }
+}
+
+static void promote_winners(struct usage *u, uint32_t n) {
+    for (uint32_t i = 0; i < n && u->n_promoted < u->capacity; i++) {
+        struct entry *e = u->order[i];
+        if (e->tick != u->ticks || e->promoted || e->demoted || !eligible(u, e)) continue;
+        uint64_t born = e->born;
+        bool taken = u->hooks.promote(e->key, (uint64_t)score_of(e), u->hooks.arg);
+        if (!taken || e->tick != u->ticks || e->born != born || e->promoted) continue;
+        e->promoted = true;
+        u->n_promoted++;
+    }
+}
+
+/* The table keeps the best, and all promoted. What fell to nothing need not be remembered. */
+static void drop_rest(struct usage *u, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        struct entry *e = u->order[i];
+        if (e->tick == u->ticks && !e->promoted && (i >= u->table || score_of(e) < 1)) drop(u, e);
+    }
+}
+
+static bool may_change(const struct usage *u, uint32_t n) {
+    if (u->n_promoted > 0) return true;
+    for (uint32_t i = 0; i < n; i++)
+        if (u->order[i]->tick == u->ticks && score_of(u->order[i]) >= (double)u->p.floor) return true;
+    return false;
+}
+
+bool weft__usage_tick(struct usage *u, uint64_t now) {
+    if (now < weft__usage_due(u)) return true;
+    u->ticks++;
+    uint32_t n = score_all(u, now - u->last);
+    u->last = now;
+    sort(u->order, n);
+    demote_losers(u, n);
+    if (u->hooks.promote) promote_winners(u, n);
+    drop_rest(u, n);
+    return may_change(u, n);
+}
+
+uint64_t weft__usage_due(const struct usage *u) {
+    return u->last + u->p.tick;
+}
+
+/* ---- what is told */
+
+bool weft__usage_touch(struct usage *u, void *key, uint64_t messages, uint64_t bytes) {
+    struct entry *e = note(u, key);
+    e->gathered += messages * u->p.message + bytes;
+    if (!e->scored) {
+        list_remove(&e->of_recent);
+        list_prepend(&u->recent, &e->of_recent);
+    }
+    return (double)e->gathered * 1e9 >= (double)u->p.floor * (double)u->p.tick;
+}
+
+void weft__usage_min_score(struct usage *u, void *key, uint64_t score) {
+    if (score || find(u, key)) note(u, key)->min = (double)score;
+}
+
+void weft__usage_release(struct usage *u, void *key) {
+    struct entry *e = find(u, key);
+    if (!e || !e->promoted) return;
+    e->promoted = false;
+    u->n_promoted--;
+}
+
+bool weft__usage_adopt(struct usage *u, void *key) {
+    if (weft__usage_promoted(u, key)) return true;
+    if (u->n_promoted >= u->p.capacity) return false;
+    struct entry *e = note(u, key);
+    u->n_recent -= !e->scored;
+    list_remove(&e->of_recent);
+    e->scored = e->promoted = true;
+    u->n_promoted++;
+    return true;
+}
+
+void weft__usage_forget(struct usage *u, void *key) {
+    struct entry *e = find(u, key);
+    if (e) drop(u, e);
+}
+
+void weft__usage_capacity(struct usage *u, uint32_t capacity) {
+    u->capacity = capacity < u->p.capacity ? capacity : u->p.capacity;
+}
+
+/* ---- what is asked */
+
+uint64_t weft__usage_score(const struct usage *u, const void *key) {
+    const struct entry *e = find(u, key);
+    return e ? (uint64_t)score_of(e) : 0;
+}
+
+bool weft__usage_promoted(const struct usage *u, const void *key) {
+    const struct entry *e = find(u, key);
+    return e && e->promoted;
+}
+
+void *weft__usage_weakest(const struct usage *u, uint64_t *score_p) {
+    const struct entry *weakest = NULL;
+    for (uint32_t i = 0; i < u->n_entries; i++) {
+        const struct entry *e = &u->entry[i];
+        if (e->promoted && (!weakest || score_of(e) < score_of(weakest))) weakest = e;
+    }
+    if (!weakest) return NULL;
+    *score_p = (uint64_t)score_of(weakest);
+    return weakest->key;
+}
+
+bool weft__usage_beats(const struct usage *u, uint64_t challenger, uint64_t incumbent) {
+    return (double)challenger * 100 > (double)incumbent * u->p.factor;
+}
+
+void *weft__usage_next(const struct usage *u, uint32_t *at) {
+    while (*at < u->n_entries) {
+        void *key = u->entry[(*at)++].key;
+        if (key) return key;
+    }
+    return NULL;
+}
+
+uint32_t weft__usage_n_promoted(const struct usage *u) {
+    return u->n_promoted;
+}
+
+/* ---- making one */
+
+static void settle_params(struct usage_params *p) {
+    if (!p->tick) p->tick = 100 * MS;
+    if (p->tick < MS) p->tick = MS;
+    if (!p->decay) p->decay = 80;
+    if (p->decay > 99) p->decay = 99;
+    if (!p->factor) p->factor = 200;
+    if (p->factor < 101) p->factor = 101;
+    if (!p->recent) p->recent = 64;
+    if (p->recent < RECENT_MIN) p->recent = RECENT_MIN;
+    if (p->recent > CAPACITY_MAX) p->recent = CAPACITY_MAX;
+    if (p->capacity > CAPACITY_MAX) p->capacity = CAPACITY_MAX;
+    if (!p->message) p->message = 4096;
+    if (!p->floor) p->floor = 4 << 20;
+}
+
+static uint32_t power_of_two(uint32_t at_least) {
+    uint32_t n = 1;
+    while (n < at_least) n *= 2;
+    return n;
+}
+
+/* The numbers of things, as the parameters have them. All with a score may be noted while as many as may be are recent. */
+static void count(struct usage *u) {
+    u->table = 2 * u->p.capacity > TABLE_MIN ? 2 * u->p.capacity : TABLE_MIN;
+    u->n_entries = u->p.recent + u->table;
+    u->n_buckets = power_of_two(u->n_entries);
+}
+
+size_t weft__usage_size(const struct usage *u) {
+    return sizeof *u + u->n_entries * (sizeof *u->entry + sizeof(struct entry *)) +
+           u->n_buckets * sizeof(struct entry *);
+}
+
+void weft__usage_hook(struct usage *u, const struct usage_hooks *hooks) {
+    u->hooks = hooks ? *hooks : (struct usage_hooks){0};
+}
+
+struct usage *weft__usage_new(const void *parent, const struct usage_params *params,
+                              const struct usage_hooks *hooks, uint64_t now) {
+    struct usage like = {.p = *params, .last = now};
+    settle_params(&like.p);
+    count(&like);
+    struct usage *u = weft__alloc(parent, weft__usage_size(&like), "usage");
+    if (!u) return NULL;
+    *u = like;
+    u->capacity = u->p.capacity;
+    u->entry = (struct entry *)(u + 1);
+    u->order = (struct entry **)(u->entry + u->n_entries);
+    u->bucket = u->order + u->n_entries;
+    list_init(&u->recent);
+    list_init(&u->free);
+    for (uint32_t i = 0; i < u->n_entries; i++) list_append(&u->free, &u->entry[i].of_recent);
+    weft__usage_hook(u, hooks);
+    return u;
+}
