@@ -43,6 +43,7 @@ struct link {
     uint32_t rma_unanswered;     /* of ours: gets, fetching atomics, remote completions */
     uint32_t rma_served;         /* of the peer's: answers that wait for the lane */
     uint32_t n_keys;             /* of the peer's regions, open natively */
+    struct retain *retain;       /* retain.h: it outlives its lanes; NULL: it does not */
     struct rails *rails;         /* rails.c; NULL: none yet */
     struct link *main;           /* this is a rail of that link */
     uint32_t rail_number;        /* of a rail: what it was granted by */

@@ -103,15 +103,22 @@ struct wire_credit {
     uint64_t bytes;
 };
 enum {
-    WIRE_HELLO_EXTRA = 1, /* dialed by URI: a link of its own beside any other of the pair */
-    WIRE_HELLO_RAIL = 2,  /* carries pieces for a link that is there; `listener` is the number granted for it */
-    WIRE_HELLO_LANES = 4, /* may be asked for a faster lane; both sides' hello says so for itself */
-    WIRE_HELLO_LANE = 8   /* another lane for a link that is there; `listener` is the number granted for it */
+    WIRE_HELLO_EXTRA = 1,     /* dialed by URI: a link of its own beside any other of the pair */
+    WIRE_HELLO_RAIL = 2,      /* carries pieces for a link that is there; `listener` is the number granted for it */
+    WIRE_HELLO_LANES = 4,     /* may be asked for a faster lane; both sides' hello says so for itself */
+    WIRE_HELLO_LANE = 8,      /* another lane for a link that is there; `listener` is the number granted for it */
+    WIRE_HELLO_SURVIVES = 16, /* the link outlives its lane (retain.h); the answer has a ticket */
+    WIRE_HELLO_RESUME = 32    /* this lane goes on for the link of that ticket */
 };
+enum { WIRE_TICKET = 16 };
 struct wire_hello {
     uint16_t version, flags;
     uint32_t listener;
     uint64_t worker;
+    /* With RESUME, and in the answer to SURVIVES: */
+    uint8_t ticket[WIRE_TICKET]; /* random: who knows it was told it when the link began */
+    uint64_t delivered;          /* messages of the other side that have come */
+    uint32_t epoch;              /* of the try */
 };
 struct wire_open {
     uint32_t from, listener;

@@ -10,6 +10,20 @@ extern "C" {
 
 typedef struct weft_listener weft_listener_t;
 
+/* What becomes of an endpoint whose lane dies while its peer may live. An endpoint that a peer opened is as its dialer said. */
+typedef enum weft_error_mode {
+    WEFT_ERRORS_PEER = 0, /* it is lost, and on_error says why */
+    WEFT_ERRORS_NONE,     /* the same, but on_error is not called: operations tell */
+    /*
+     * It survives: the library dials again, and both sides go on behind what the other has taken: messages, streams and what
+     * is one-sided by message arrive exactly once and in order. Operations wait meanwhile, "lanes.patience" at most; only
+     * then, or when the peer is found to be dead or another, the endpoint is lost. A native one-sided operation
+     * under way on the dying lane ends as WEFT_ERR_OUTCOME_UNKNOWN. Memory of large sends is back when the peer has taken
+     * them, and a flush says that it has. With a peer whose version cannot, it is as WEFT_ERRORS_PEER.
+     */
+    WEFT_ERRORS_FAILOVER
+} weft_error_mode_t;
+
 typedef struct weft_ep_params {
     void (*on_ready)(weft_ep_t *ep, void *arg); /* the peer answered; sends are accepted before that too */
     /*
@@ -19,6 +33,12 @@ typedef struct weft_ep_params {
     void (*on_error)(weft_ep_t *ep, weft_status_t status, void *arg);
     void *arg;
     uint32_t connect_timeout_ms; /* 0: the setting "connect.timeout" */
+    weft_error_mode_t error_mode;
+    /*
+     * A peer whose worker says nothing for so long, though asked, is taken for dead; 250 at least. 0: never, since one that
+     * computes, or stands in a debugger, is not: only its process, its host or its connection can be.
+     */
+    uint32_t heartbeat_ms;
 } weft_ep_params_t;
 
 /*

@@ -1,0 +1,81 @@
+#include "retain_log.h"
+
+#include <reactor/reactor.h>
+
+void retain_log_init(struct retain_log *log, const void *parent, size_t limit) {
+    *log = (struct retain_log){.parent = parent, .limit = limit};
+}
+
+void retain_log_free(struct retain_log *log) {
+    while (log->first) {
+        struct retain_block *b = log->first;
+        log->first = b->next;
+        talloc_free(b);
+    }
+    talloc_free(log->spare);
+    log->last = log->spare = NULL;
+}
+
+/* The spare is of the usual size. */
+static struct retain_block *block_new(struct retain_log *log, size_t size) {
+    struct retain_block *b = log->spare;
+    if (size < RETAIN_BLOCK) size = RETAIN_BLOCK;
+    if (b && b->size >= size) {
+        log->spare = NULL;
+        return b;
+    }
+    b = weft__alloc(log->parent, sizeof *b + size, "retained messages");
+    if (b) b->size = size;
+    return b;
+}
+
+static void block_free(struct retain_log *log, struct retain_block *b) {
+    if (log->spare || b->size > RETAIN_BLOCK) {
+        talloc_free(b);
+        return;
+    }
+    b->next = NULL;
+    b->begin = b->fill = 0;
+    log->spare = b;
+}
+
+/* The first block is one with messages in it, if there are any. */
+static void trim(struct retain_log *log) {
+    for (struct retain_block *b = log->first; b->begin == b->fill && b->next; b = log->first) {
+        log->first = b->next;
+        block_free(log, b);
+    }
+}
+
+struct retained *retain_log_more(struct retain_log *log, size_t size) {
+    struct retain_block *b = block_new(log, size);
+    if (!b) return NULL;
+    if (!log->first)
+        log->first = b;
+    else
+        log->last->next = b;
+    log->last = b;
+    trim(log);
+    return (struct retained *)(void *)b->bytes;
+}
+
+/* The last block begins anew when nothing is left in it. */
+void retain_log_drop(struct retain_log *log, size_t size, size_t cost) {
+    log->cost -= cost;
+    log->first->begin += size;
+    trim(log);
+    if (log->first->begin == log->first->fill) log->first->begin = log->first->fill = 0;
+}
+
+struct retain_at retain_log_begin(const struct retain_log *log) {
+    return (struct retain_at){log->first, log->first ? log->first->begin : 0};
+}
+
+struct retained *retain_log_at(struct retain_at *at) {
+    while (at->block && at->offset == at->block->fill && at->block->next) {
+        at->block = at->block->next;
+        at->offset = at->block->begin;
+    }
+    if (!at->block || at->offset == at->block->fill) return NULL;
+    return (struct retained *)(void *)(at->block->bytes + at->offset);
+}

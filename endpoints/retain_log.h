@@ -1,0 +1,102 @@
+/*
+ * Messages that were sent and are not acknowledged, in order: a queue of blocks, in which each message has its place until it
+ * is let go. A message's place does not move.
+ */
+#ifndef WEFT_ENDPOINTS_RETAIN_LOG_H
+#define WEFT_ENDPOINTS_RETAIN_LOG_H
+
+#include <stdbool.h>
+#include <string.h>
+#include <transports/transport.h>
+
+struct retain_log;
+
+/* Of one whose memory is lent until it is let go: two loans, the link's to us, and ours to the lane that sends it. */
+struct retain_lent {
+    struct completion below;  /* the lane's; count 0: it has nothing of it */
+    struct completion *owner; /* NULL: told */
+    void *log_owner;          /* for `below` */
+};
+
+/* A message; `n_iov` pieces follow (of one that is lent), then `len` bytes. */
+struct retained {
+    uint32_t len;
+    uint8_t id;
+    bool lent;
+    uint8_t n_iov;
+    bool flush; /* no message: its completion comes in its turn */
+};
+
+struct retain_block {
+    struct retain_block *next;
+    size_t size, fill, begin; /* [begin, fill) is in use */
+    _Alignas(16) uint8_t bytes[];
+};
+
+/* A place in the log. */
+struct retain_at {
+    struct retain_block *block;
+    size_t offset;
+};
+
+enum { RETAIN_BLOCK = 64 << 10, RETAIN_IOV = 16 };
+
+struct retain_log {
+    const void *parent; /* of blocks */
+    struct retain_block *first, *last, *spare;
+    size_t cost, limit; /* bytes kept, or lent; beyond, it is full */
+};
+
+void retain_log_init(struct retain_log *log, const void *parent, size_t limit);
+void retain_log_free(struct retain_log *log);
+
+static inline size_t retained_size(size_t len, bool lent, size_t n_iov) {
+    size_t size = sizeof(struct retained) + len;
+    if (lent) size += sizeof(struct retain_lent) + n_iov * sizeof(weft_iov_t);
+    return (size + 7) & ~(size_t)7;
+}
+static inline struct retain_lent *retained_lent(const struct retained *m) {
+    return (struct retain_lent *)(void *)((uintptr_t)m + sizeof *m);
+}
+static inline weft_iov_t *retained_iov(const struct retained *m) {
+    return (weft_iov_t *)(void *)(retained_lent(m) + 1);
+}
+static inline void *retained_bytes(const struct retained *m) {
+    return m->lent ? (void *)(retained_iov(m) + m->n_iov) : (void *)(uintptr_t)(m + 1);
+}
+
+static inline bool retain_log_empty(const struct retain_log *log) {
+    return !log->first || log->first->begin == log->first->fill;
+}
+/* May a message of that cost be added? One may always be in it. */
+static inline bool retain_log_full(const struct retain_log *log, size_t cost) {
+    return log->cost + cost > log->limit && log->cost > 0;
+}
+
+/* Room for a message of that size behind the last; NULL when memory runs out. It is in the log with `keep`, which may be of
+ * less. */
+struct retained *retain_log_more(struct retain_log *log, size_t size);
+static inline struct retained *retain_log_room(struct retain_log *log, size_t size) {
+    struct retain_block *b = log->last;
+    if (__builtin_expect(b && b->size - b->fill >= size, 1)) return (struct retained *)(void *)(b->bytes + b->fill);
+    return retain_log_more(log, size);
+}
+static inline void retain_log_keep(struct retain_log *log, size_t size, size_t cost) {
+    log->last->fill += size;
+    log->cost += cost;
+}
+
+/* The first, or NULL. Letting it go takes back `cost`. */
+static inline struct retained *retain_log_first(const struct retain_log *log) {
+    return retain_log_empty(log) ? NULL : (struct retained *)(void *)(log->first->bytes + log->first->begin);
+}
+void retain_log_drop(struct retain_log *log, size_t size, size_t cost);
+
+/* A walk: from the first on. NULL at the end, where it may go on when there is more. */
+struct retain_at retain_log_begin(const struct retain_log *log);
+struct retained *retain_log_at(struct retain_at *at);
+static inline void retain_log_next(struct retain_at *at, size_t size) {
+    at->offset += size;
+}
+
+#endif
