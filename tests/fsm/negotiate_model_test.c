@@ -1,0 +1,246 @@
+/*
+ * Negotiation, explored: two sides that may both ask, any number of times that a rest allows, with every answer; whose other lane
+ * comes, fails or dies at any moment; and that go back. Words of one direction come in order; what the lanes tell is
+ * at no fixed distance from them.
+ */
+#include "tests/harness.h"
+
+#include "shipped.h"
+
+#include <endpoints/negotiate.h>
+#include <fsm/explorer.h>
+
+enum { A, B };
+#define IN(state) (1u << NEGOTIATE_##state)
+
+/* What the peer of this side will make of its next question; the model decides it when it is asked. */
+enum fate { FITS, ROOM, NO, CLAIMED, UNREACHABLE };
+
+struct end {
+    struct negotiation n;
+    uint8_t fate; /* of this side's question */
+    uint8_t lane; /* the epoch of the other lane, while it is there */
+};
+struct word {
+    uint32_t epoch;
+    uint8_t fate;
+};
+
+static const char *wrong; /* an honest peer was taken for another */
+
+static struct end *end_of(const struct explore_world *w, unsigned peer) {
+    return (struct end *)w->peer[peer];
+}
+static bool is_in(const struct explore_world *w, unsigned peer, unsigned states) {
+    return states >> w->peer[peer]->state & 1;
+}
+static bool is_hostile(const struct explore_world *w, unsigned peer) {
+    return w->hostile >> peer & 1;
+}
+
+static void init(struct fsm *m, unsigned peer) {
+    ((struct end *)m)->n.odd = peer == A;
+}
+
+/* ---- what this side does */
+
+#define FATE(name, value)                                      \
+    static void name(struct explore_world *w, unsigned peer) { \
+        end_of(w, peer)->fate = value;                         \
+    }
+FATE(fits, FITS)
+FATE(room, ROOM)
+FATE(no, NO)
+FATE(claimed, CLAIMED)
+FATE(unreachable, UNREACHABLE)
+
+static bool waits_for_place(const struct explore_world *w, unsigned peer) {
+    return end_of(w, peer)->n.place == PLACE_AWAITED;
+}
+/* Questions are bounded together, by their epochs. */
+static uint32_t last_epoch;
+static bool may_ask(const struct explore_world *w, unsigned peer) {
+    return weft__negotiate_next(&end_of(w, peer)->n) <= last_epoch;
+}
+static bool is_settled(const struct explore_world *w, unsigned peer) {
+    return end_of(w, peer)->n.settled;
+}
+
+/* ---- the other lane: there from the dialer's greeting on, at each side when that side knows */
+
+static bool same_question(const struct explore_world *w, unsigned peer) {
+    return end_of(w, peer)->n.epoch == end_of(w, !peer)->n.epoch;
+}
+static bool has_lane(const struct explore_world *w, unsigned peer) {
+    return is_in(w, peer, IN(MOVING) | IN(FAST) | IN(LEAVING));
+}
+/* The dialer greets; the one who granted answers, and then the dialer knows. */
+static bool greets(const struct explore_world *w, unsigned peer) {
+    if (is_hostile(w, !peer)) return true;
+    if (is_in(w, peer, IN(EXPECT))) return is_in(w, !peer, IN(DIALING)) && same_question(w, peer);
+    return has_lane(w, !peer) && end_of(w, !peer)->lane == end_of(w, peer)->n.epoch;
+}
+static void note_lane(struct explore_world *w, unsigned peer) {
+    end_of(w, peer)->lane = (uint8_t)end_of(w, peer)->n.epoch;
+}
+static bool on_same_lane(const struct explore_world *w, unsigned peer) {
+    return has_lane(w, !peer) && end_of(w, peer)->lane == end_of(w, !peer)->lane;
+}
+/* The other one has it too, and its traffic has moved as well; or, back, it has gone as far, or is gone already. */
+static bool moves(const struct explore_world *w, unsigned peer) {
+    if (is_hostile(w, !peer)) return true;
+    if (is_in(w, peer, IN(MOVING))) return on_same_lane(w, peer);
+    return !on_same_lane(w, peer) || is_in(w, !peer, IN(LEAVING));
+}
+static bool other_lost_it(const struct explore_world *w, unsigned peer) {
+    return is_hostile(w, !peer) || !on_same_lane(w, peer);
+}
+static bool other_is_over(const struct explore_world *w, unsigned peer) {
+    return is_hostile(w, !peer) || is_in(w, !peer, IN(OVER));
+}
+
+#define WITH_LANE (IN(MOVING) | IN(FAST) | IN(LEAVING))
+#define ASKS(ev, how) \
+    { .event = NEGOTIATE_EV_##ev, .states = IN(BASE), .when = may_ask, .before = how, .rescue = true }
+#define TALK                                                                                                    \
+    ASKS(WANT, fits), ASKS(WANT, room), ASKS(WANT, no), ASKS(WANT, unreachable), ASKS(WANT_ROOM, claimed),      \
+        {.event = NEGOTIATE_EV_FREED, .states = IN(ASKED) | IN(CLAIM) | IN(ROOM), .when = waits_for_place},     \
+        {.event = NEGOTIATE_EV_TIMEOUT, .armed = true},                                                         \
+        {.event = NEGOTIATE_EV_DEMOTE, .states = ~(IN(OVER) | IN(FAST)), .budget = 1, .rescue = true},          \
+        {.event = NEGOTIATE_EV_DEMOTE, .states = IN(FAST), .when = is_settled, .rescue = true},                 \
+        {.event = NEGOTIATE_EV_JOINED, .states = IN(DIALING) | IN(EXPECT), .when = greets, .after = note_lane}, \
+        {.event = NEGOTIATE_EV_FAILED, .states = IN(DIALING)},                                                  \
+        {.event = NEGOTIATE_EV_SWITCHED, .states = IN(MOVING) | IN(LEAVING), .when = moves}, {                  \
+        .event = NEGOTIATE_EV_LOST, .states = WITH_LANE, .when = other_lost_it                                  \
+    }
+#define LOSE \
+    { .event = NEGOTIATE_EV_LOST, .states = WITH_LANE, .rescue = true }
+#define END                                                                            \
+    {.event = NEGOTIATE_EV_CLOSE, .states = ~IN(OVER), .budget = 1, .rescue = true}, { \
+        .event = NEGOTIATE_EV_CLOSE, .states = ~IN(OVER), .when = other_is_over        \
+    }
+static const struct explore_local talk[] = {TALK}, talk_and_lose[] = {TALK, LOSE}, all[] = {TALK, LOSE, END};
+
+static const struct explore_effect effects[NEGOTIATE_N_EFFECTS] = {
+    [NEGOTIATE_FX_SEND_ASK] = {EXPLORE_SEND, NEGOTIATE_EV_ASK_FITS},
+    [NEGOTIATE_FX_SEND_GRANT] = {EXPLORE_SEND, NEGOTIATE_EV_GRANT},
+    [NEGOTIATE_FX_SEND_DENY] = {EXPLORE_SEND, NEGOTIATE_EV_DENY},
+    [NEGOTIATE_FX_SEND_CANCEL] = {EXPLORE_SEND, NEGOTIATE_EV_CANCEL},
+    [NEGOTIATE_FX_SEND_BACK] = {EXPLORE_SEND, NEGOTIATE_EV_BACK},
+    [NEGOTIATE_FX_WAIT] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
+    [NEGOTIATE_FX_RESIDE] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
+    [NEGOTIATE_FX_REST] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
+    [NEGOTIATE_FX_NO_TIMEOUT] = {EXPLORE_DISARM, NEGOTIATE_EV_TIMEOUT},
+};
+
+/* ---- what they say */
+
+static bool say(const struct fsm *from, unsigned effect, struct explore_message *msg) {
+    const struct end *e = (const struct end *)from;
+    struct word word = {.epoch = e->n.epoch, .fate = effect == NEGOTIATE_FX_SEND_ASK ? e->fate : 0};
+    memcpy(msg->payload, &word, sizeof word);
+    return true;
+}
+
+static enum negotiate_worth worth_of(const struct negotiation *n, unsigned event, const struct word *word) {
+    bool question = event <= NEGOTIATE_EV_ASK_NO && event >= NEGOTIATE_EV_ASK_FITS;
+    return question ? weft__negotiate_question(n, word->epoch) : weft__negotiate_word(n, word->epoch);
+}
+
+static unsigned question_heard(struct fsm *to, const struct word *word) {
+    static const unsigned fate[] = {[FITS] = NEGOTIATE_EV_ASK_FITS,
+                                    [ROOM] = NEGOTIATE_EV_ASK_ROOM,
+                                    [NO] = NEGOTIATE_EV_ASK_NO,
+                                    [CLAIMED] = NEGOTIATE_EV_ASK_FITS,
+                                    [UNREACHABLE] = NEGOTIATE_EV_ASK_FITS};
+    if (to->state == NEGOTIATE_ASKED) fsm_step(to, NEGOTIATE_EV_YIELD);
+    ((struct end *)to)->n.epoch = word->epoch;
+    if ((WITH_LANE | IN(DIALING)) >> to->state & 1) return NEGOTIATE_EV_ASK_NO;
+    return fate[word->fate];
+}
+
+static unsigned grant_heard(const struct end *to) {
+    if (to->n.fsm.state != NEGOTIATE_ASKED) return NEGOTIATE_EV_GRANT;
+    if (to->fate == UNREACHABLE) return NEGOTIATE_EV_GRANT_NO;
+    return to->n.place == PLACE_HELD ? NEGOTIATE_EV_GRANT : NEGOTIATE_EV_GRANT_ROOM;
+}
+
+static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+    struct end *e = (struct end *)to;
+    struct word word;
+    memcpy(&word, msg->payload, sizeof word);
+    if (to->state == NEGOTIATE_OVER) return false;
+    enum negotiate_worth worth = worth_of(&e->n, msg->event, &word);
+    if (worth == WORTH_A_VIOLATION) wrong = "an honest word is taken for a violation";
+    if (worth != WORTH_HEARING) return false;
+    if (msg->event == NEGOTIATE_EV_ASK_FITS) *event_p = question_heard(to, &word);
+    if (msg->event == NEGOTIATE_EV_GRANT) *event_p = grant_heard(e);
+    return true;
+}
+
+/* ---- what must hold */
+
+static const char *invariant(const struct explore_world *w) {
+    if (wrong && !w->hostile) return wrong;
+    if (!w->hostile && is_in(w, A, IN(FAST)) && is_in(w, B, IN(FAST)) && end_of(w, A)->lane != end_of(w, B)->lane)
+        return "two other lanes";
+    for (unsigned i = 0; i < 2; i++) {
+        if (is_hostile(w, i)) continue;
+        if (is_in(w, i, IN(FAST)) && !w->hostile && is_in(w, !i, IN(EXPECT) | IN(DIALING)) && same_question(w, i))
+            return "arrived before the other one set out";
+        if (has_lane(w, i) && end_of(w, i)->n.place != PLACE_HELD) return "a lane without a place";
+    }
+    return NULL;
+}
+
+static bool agreed(const struct explore_world *w) {
+    if (w->n_messages > 0) return false;
+    if (is_in(w, A, IN(OVER)) || is_in(w, B, IN(OVER))) return is_in(w, A, IN(OVER)) && is_in(w, B, IN(OVER));
+    if (is_in(w, A, IN(FAST)))
+        return is_in(w, B, IN(FAST)) && end_of(w, A)->lane == end_of(w, B)->lane && same_question(w, A);
+    return is_in(w, A, IN(BASE)) && is_in(w, B, IN(BASE)) && same_question(w, A);
+}
+
+static bool holds(const struct explore_model *model) {
+    static struct explore_result result;
+    wrong = NULL;
+    bool ok = explore(model, &result);
+    printf("  "), explore_print(&result, stdout);
+    return ok && result.complete && result.truncated == 0;
+}
+
+#define ROLE(list)                                                                                           \
+    {                                                                                                        \
+        .machine = &weft__negotiate_machine, .size = sizeof(struct end), .start = NEGOTIATE_BASE,            \
+        EXPLORE_LOCALS_OF(list), .effects = effects, .init = init, .after_violation = 1 + NEGOTIATE_EV_CLOSE \
+    }
+static const struct explore_role talks = ROLE(talk), loses = ROLE(talk_and_lose), ends = ROLE(all);
+
+static bool explored(const struct explore_role *role, uint32_t epochs) {
+    const struct explore_model model = {.name = "negotiate",
+                                        .role = {role, role},
+                                        .n_peers = 2,
+                                        .payload = sizeof(struct word),
+                                        .channel = {.room = 10},
+                                        .max_states = 8000000,
+                                        .say = say,
+                                        .hear = hear,
+                                        .invariant = invariant,
+                                        .agreed = agreed};
+    last_epoch = epochs;
+    return holds(&model);
+}
+
+TEST(both_sides_end_with_the_same_lane_whoever_asks) {
+    fsm_coverage_reset();
+    CHECK(links_shipped("negotiate", "negotiate_machine.c"));
+    CHECK(explored(&talks, 3));
+}
+
+TEST(both_sides_end_without_the_lane_that_was_lost) {
+    CHECK(explored(&loses, 3));
+}
+
+TEST(a_link_that_ends_takes_its_negotiation_with_it) {
+    CHECK(explored(&ends, 2));
+}
