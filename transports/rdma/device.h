@@ -30,8 +30,8 @@ struct rd_user {
     LIST_ENTRY(rd_user) of_device;
 };
 
-/* Who hears of an rdma_cm_id: its `context`. The event is acked after the call, so an id is not destroyed in its own (rd_cm_end
- * does that a moment later). */
+/* Who hears of an rdma_cm_id: its `context`. The event is a copy, acked before the call: its id may be ended in it. A
+ * CONNECT_REQUEST comes to the listener's; event->id is the new one then, and belongs to whoever takes it (rd_cm_adopt). */
 struct rd_cm {
     void (*event)(struct rd_cm *cm, const struct rdma_cm_event *event);
     struct rdma_cm_id *id; /* NULL: none */
@@ -52,11 +52,8 @@ struct rd_device {
     unsigned refs;
     LIST_HEAD(, rd_user) users;
     struct watch async, cm_watch;
-    struct rdma_event_channel *channel;
-    struct rd_cm guard; /* bound to the device: rdmacm tells of its removal by it */
-    struct job bury;    /* ids that ended within their own event */
-    struct rdma_cm_id *dead[16];
-    unsigned n_dead;
+    struct rdma_event_channel *channel; /* NULL: no rdmacm here */
+    struct rd_cm guard;                 /* bound to the device: rdmacm tells of its removal by it */
     LIST_ENTRY(rd_device) of_all;
 };
 
@@ -66,10 +63,11 @@ weft_status_t rd_device_hold(struct reactor *r, struct rd_user *user, struct rd_
 /* Everything made of it is destroyed. NULL is nothing. */
 void rd_device_drop(struct rd_device *device, struct rd_user *user);
 
-/* A new id of the device's channel. */
+/* A new id of the device's channel. UNSUPPORTED where there is no rdmacm. */
 weft_status_t rd_cm_open(struct rd_device *device, struct rd_cm *cm, enum rdma_port_space space);
-/* At once, or after its event when it is called within one; no event comes after it. Nothing if there is none. */
-void rd_cm_end(struct rd_device *device, struct rd_cm *cm);
+void rd_cm_adopt(struct rd_cm *cm, struct rdma_cm_id *id);
+/* No event comes after it, also from within one. Nothing if there is none. */
+void rd_cm_end(struct rd_cm *cm);
 
 /* The address vector by which queue pairs and address handles reach `peer`. False: another kind of link. */
 bool rd_reach(const struct rd_device *device, const struct rd_place *peer, struct ibv_ah_attr *attr_p);
