@@ -83,7 +83,8 @@ static inline void on_closed(struct lane *lane) {
     r->lane = NULL;
 }
 #define HEAR_NAME(id) hear_##id,
-static const struct iface_up raw_up = {{IDS(HEAR_NAME)}, on_accepted, on_up, on_down, on_closed, NULL};
+static const struct iface_up raw_up = {
+    .am = {IDS(HEAR_NAME)}, .accepted = on_accepted, .up = on_up, .down = on_down, .closed = on_closed};
 
 static inline void raw_turn(struct raw *r) {
     two_turn(&r->t);
