@@ -33,6 +33,7 @@ enum {
     SHM_BULKS = 8,      /* bulk gets that wait in one lane */
     SHM_ATTENDED = 16,  /* rings that a worker looks at without being called */
     SHM_STREAK = 128,   /* messages without a sleep that make a ring attended */
+    SHM_AHEAD = 2560,   /* bytes of a message that somebody waits for, asked for before it is handled */
     SHM_SHARE = 128,    /* messages taken from one lane in one turn */
     SHM_IDLE = 1 << 16, /* fruitless looks after which an attended ring yields its place to another */
     SHM_CONTROL = 4096,
