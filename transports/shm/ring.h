@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { RING_LINE = 64, RING_INLINE = 56, RING_IDS = 32 };
+enum { RING_LINE = 64, RING_INLINE = 56, RING_IDS = 32, RING_FETCH = 1280 };
 
 struct ring_slot {
     uint8_t data[RING_INLINE];
@@ -145,6 +145,14 @@ static inline void ring_lend(struct ring_tx *tx, int32_t chunk) {
     tx->loans[tx->loans_head++ & tx->mask] = (struct ring_loan){tx->head, tx->payload_head, chunk};
 }
 
+/* Where the next message of that size will be written: its lines, which the consumer read a round ago, are fetched back while
+ * nobody waits for them. Larger ones would take them from under the consumer, which is reading nearby. */
+static inline void ring_fetch_next(const struct ring_tx *tx, size_t len) {
+    uint64_t at = tx->payload_head & (tx->payload_size - 1);
+    if (len > RING_FETCH || at + len > tx->payload_size) return;
+    for (size_t i = 0; i < len; i += RING_LINE) __builtin_prefetch(tx->payload + at + i, 1);
+}
+
 /* The bytes written at ring_payload_room's answer become a message. */
 static inline void ring_put_payload(struct ring_tx *tx, uint8_t id, const uint8_t *room, size_t len) {
     struct ring_place place = {(uint32_t)(room - tx->payload), (uint32_t)len};
@@ -152,6 +160,7 @@ static inline void ring_put_payload(struct ring_tx *tx, uint8_t id, const uint8_
     tx->payload_head += (len + RING_LINE - 1) & ~(uint64_t)(RING_LINE - 1);
     ring_lend(tx, -1);
     ring_publish(tx, RING_IN_PAYLOAD, id, 0);
+    ring_fetch_next(tx, len);
 }
 
 static inline void ring_put_staged(struct ring_tx *tx, uint8_t id, int32_t chunk, uint32_t offset, size_t len) {
