@@ -6,6 +6,7 @@
 #include "ep.h"
 #include "rails.h"
 #include "rkey.h"
+#include "usage_worker.h"
 #include "worker.h"
 
 static void link_effect(struct fsm *m, unsigned effect);
@@ -211,6 +212,7 @@ static void end(struct link *link) {
     weft__job_drop(link->worker->reactor, &link->broken);
     weft__worker_link_gone(link->worker);
     weft__rails_free(link);
+    weft__tracking_forget(link);
     talloc_free(link->uri);
     drop_reason(link->worker, link->why);
     link->uri = NULL;

@@ -47,6 +47,7 @@ struct link {
     struct rails *rails;         /* rails.c; NULL: none yet */
     struct link *main;           /* this is a rail of that link */
     uint32_t rail_number;        /* of a rail: what it was granted by */
+    uint32_t used_sent, used_received; /* `sent` and `received`, when the usage tracker looked last */
     double rate,
         rate_last; /* bytes per ns that the peer says its lane carried, and did the last time; 0: not known */
     bool left_out; /* a rail that was too slow when a message was cut last */

@@ -52,6 +52,11 @@ static void raw_down(struct lane *raw, weft_status_t status) {
     weft__window_settle(wl);
 }
 
+static void raw_worked(struct lane *raw, uint64_t bytes) {
+    struct window_lane *wl = raw->owner;
+    if (wl) wl->lane.iface->up->worked(&wl->lane, bytes);
+}
+
 static void raw_closed(struct lane *raw) {
     struct window_lane *wl = raw->owner;
     if (!wl) return;
@@ -188,6 +193,7 @@ weft_status_t weft__window_iface_open(struct reactor *r, const struct transport 
     struct window_iface *iface = weft__new(r, struct window_iface);
     if (!iface) return WEFT_ERR_NO_MEMORY;
     hear(&iface->raw_up);
+    if (params->up->worked) iface->raw_up.worked = raw_worked;
     struct iface_params below = *params;
     below.up = &iface->raw_up;
     below.owner = iface;

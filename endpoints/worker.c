@@ -10,6 +10,7 @@
 #include "rma.h"
 #include "stream.h"
 #include "thread.h"
+#include "usage_worker.h"
 #include "window_lane.h"
 
 /* ---- what lanes carry, and to whom */
@@ -127,6 +128,7 @@ static void end(struct weft_worker *worker) {
     weft__reactor_finish_remotes(worker->reactor); /* other threads' submissions; each is refused now */
     weft__posted_end(worker);
     weft__thread_end(worker);
+    weft__tracking_end(worker);
     weft__timer_stop(worker->reactor, &worker->close_timer);
     weft__job_drop(worker->reactor, &worker->step);
     weft__job_drop(worker->reactor, &worker->notify);
@@ -209,7 +211,8 @@ static const struct transport *find_transport(const char *name, size_t len) {
 
 /* A transport that loses gets a window around it, and loses no more. */
 static weft_status_t open_iface(struct weft_worker *worker, const struct transport *transport) {
-    struct iface_params params = {.up = &worker_up, .owner = worker, .worker_id = worker->id};
+    const struct iface_up *up = worker->tracking ? &worker->tracking->up : &worker_up;
+    struct iface_params params = {.up = up, .owner = worker, .worker_id = worker->id};
     struct iface *iface;
     weft_status_t st = transport->open(worker->reactor, &params, &iface);
     if (st == WEFT_OK && !(iface->attr.caps & CAP_RELIABLE)) {
@@ -298,9 +301,11 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
     /* Reserved, so that closing needs no memory. */
     weft_status_t st = weft__timer_start(r, &worker->close_timer, UINT64_MAX);
     if (st == WEFT_OK) weft__timer_stop(r, &worker->close_timer);
+    if (st == WEFT_OK) st = weft__tracking_open(worker, &worker_up);
     if (st == WEFT_OK)
         st = open_ifaces(worker,
                          params->transports ? params->transports : weft__setting_str(context, SETTING_TRANSPORTS));
+    if (st == WEFT_OK) st = weft__tracking_start(worker);
     if (st < 0) {
         for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
         talloc_free(worker);

@@ -29,7 +29,10 @@ static void chunk_back(void *arg, int32_t chunk) {
 
 /* RING_LIES is told to the machine by the next poll. */
 int weft__shm_refresh(struct shm_lane *lane) {
-    return ring_refresh(&lane->tx, chunk_back, lane);
+    uint64_t limit = lane->tx.limit;
+    int moved = ring_refresh(&lane->tx, chunk_back, lane);
+    if (moved == RING_MOVED) shm_worked(lane, lane->tx.limit - limit);
+    return moved;
 }
 
 static __attribute__((noinline)) weft_status_t no_room(struct shm_lane *lane) {
@@ -78,6 +81,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *,
         ring_put_small(&lane->tx, id, room, len);
     else
         ring_put_payload(&lane->tx, id, room, len);
+    lane->carried += len;
     sent(lane, len);
     return WEFT_OK;
 }
@@ -93,6 +97,7 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     shm_gather((uint8_t *)iface->staging.at + offset, header, header_len, iov, n_iov);
     lane->n_lent++;
     ring_put_staged(&lane->tx, id, chunk, offset, len);
+    lane->carried += len;
     sent(lane, len);
     return WEFT_OK;
 }
@@ -116,6 +121,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
         ring_put_small(&lane->tx, id, room, len);
     else
         ring_put_payload(&lane->tx, id, room, len);
+    lane->carried += len;
     sent(lane, len);
     return WEFT_OK;
 }

@@ -116,7 +116,10 @@ static void chunk_back(void *arg, int32_t chunk) {
 
 /* MAIL_LIES is told to the machine by the next poll. */
 static int refresh(struct shm_lane *lane) {
-    return mail_refresh(&lane->mail.tx, &shm_iface(lane)->mail.pool, chunk_back, lane);
+    uint32_t returned = lane->mail.tx.returned;
+    int moved = mail_refresh(&lane->mail.tx, &shm_iface(lane)->mail.pool, chunk_back, lane);
+    if (moved == MAIL_MOVED) shm_worked(lane, lane->mail.tx.returned - returned);
+    return moved;
 }
 
 static __attribute__((noinline)) weft_status_t no_room(struct shm_lane *lane) {
@@ -214,6 +217,7 @@ static void send_block(struct shm_lane *lane, uint32_t index, uint32_t block, ui
     struct mail_place place = {block * MAIL_BLOCK, (uint32_t)len};
     memcpy(pool->nodes[index].data, &place, sizeof place);
     lane->mail.tx.n_blocks++;
+    lane->carried += len;
     send(lane, index, MAIL_IN_BLOCK, id, 0, block, -1);
 }
 
@@ -254,6 +258,7 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     shm_gather((uint8_t *)iface->staging.at + place.offset, header, header_len, iov, n_iov);
     memcpy(iface->mail.pool.nodes[index].data, &place, sizeof place);
     lane->n_lent++;
+    lane->carried += len;
     count(lane, len);
     send(lane, index, MAIL_IN_STAGING, id, 0, MAIL_NONE, chunk);
     return WEFT_OK;

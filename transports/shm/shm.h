@@ -126,6 +126,7 @@ struct shm_lane {
     unsigned active_at; /* 1 + index in iface->active; 0: not there */
     bool attendable;    /* the peer takes part in membarriers */
     unsigned n_lent;    /* staging chunks that the peer may still be reading */
+    uint64_t carried;   /* bytes sent beside slots and nodes since the owner was told (iface_up.worked) */
     bool timed_out;     /* the peer never answered our good-bye */
 
     struct fsm fsm;
@@ -223,6 +224,13 @@ struct shm_iface {
 
 static inline struct shm_iface *shm_iface(const struct shm_lane *lane) {
     return (struct shm_iface *)lane->lane.iface;
+}
+
+/* The peer was found to have passed `n` slots or nodes. */
+static inline void shm_worked(struct shm_lane *lane, uint64_t n) {
+    const struct iface_up *up = lane->lane.iface->up;
+    if (up->worked) up->worked(&lane->lane, n * RING_LINE + lane->carried);
+    lane->carried = 0;
 }
 
 /* directory.c: where the sockets are */

@@ -110,6 +110,8 @@ void weft__sim_send(struct sim_lane *lane, struct sim_packet *p) {
     p->to = lane->remote_node;
     p->serial = f->serial++;
     f->stats.sent++;
+    lane->carried += p->len;
+    for (unsigned i = 0; i < p->n_iov; i++) lane->carried += p->iov[i].len;
     if (!f->profile.reliable) return send_datagram(lane, p, lane->n_sent++);
     lane->under_way++;
     send_in_order(lane, p, lane->n_sent++);

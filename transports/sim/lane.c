@@ -199,8 +199,19 @@ void weft__sim_lane_post(struct sim_lane *lane, enum sim_lane_event event, weft_
     weft__job_post(lane->lane.iface->reactor, &lane->job);
 }
 
+/* As lanes that count do: with every few messages, and when all are gone. */
+static void tell_of_work(struct sim_lane *lane) {
+    const struct iface_up *up = lane->lane.iface->up;
+    if (!up->worked || lane->n_sent == lane->n_told) return;
+    if (lane->n_sent - lane->n_told < SIM_TELL_EVERY && lane->under_way) return;
+    up->worked(&lane->lane, lane->carried);
+    lane->n_told = lane->n_sent;
+    lane->carried = 0;
+}
+
 static void run(struct job *job) {
     struct sim_lane *lane = OF_JOB(job);
+    tell_of_work(lane);
     while (lane->posted) {
         unsigned event = (unsigned)__builtin_ctz(lane->posted);
         lane->posted &= lane->posted - 1;

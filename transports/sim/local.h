@@ -19,7 +19,8 @@ enum {
     SIM_BCOPY = 8192, /* reliable: limits of the three forms */
     SIM_ZCOPY = 256 * 1024,
     SIM_HEADER = 504,
-    SIM_IOV = 16
+    SIM_IOV = 16,
+    SIM_TELL_EVERY = 64 /* messages, of the work done */
 };
 #define SIM_NEVER UINT64_MAX
 
@@ -74,6 +75,7 @@ struct sim_lane {
     uint32_t listener; /* dialled: where; accepted: at which */
     uint64_t actor;    /* of its draws */
     uint64_t n_sent, n_tried;
+    uint64_t n_told, carried; /* of n_sent, when the owner was told of it (iface_up.worked); bytes since then */
     struct sim_packet *first, **last;             /* reliable: under way */
     struct sim_packet *finished, **finished_last; /* completions are due */
     uint32_t under_way;

@@ -167,6 +167,8 @@ static void write_out(struct tcp_lane *lane) {
     size_t asked = out->queued;
     ssize_t n = write_once(lane);
     if (n >= 0) {
+        const struct iface_up *up = lane->lane.iface->up;
+        if (up->worked) up->worked(&lane->lane, (uint64_t)n);
         advance(out, (size_t)n);
         if ((size_t)n < asked) block(lane);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
