@@ -65,6 +65,15 @@ TEST(pictures_are_current) {
     CHECK_EQ(stale, 0);
 }
 
+/* Machines of rdma (rc_…, ud_…) are drawn in builds with it, and their pictures stay in those without. */
+static bool is_of_another_build(const char *name) {
+#ifdef WEFT_HAVE_RDMA
+    return false;
+#else
+    return strncmp(name, "rc_", 3) == 0 || strncmp(name, "ud_", 3) == 0;
+#endif
+}
+
 TEST(every_machine_is_drawn_and_nothing_else) {
     unsigned n, missing = 0, odd = 0;
     char path[600], name[256];
@@ -78,7 +87,7 @@ TEST(every_machine_is_drawn_and_nothing_else) {
     for (struct dirent *e; (e = readdir(folder));) {
         snprintf(name, sizeof name, "%s", e->d_name);
         if (strchr(name, '.')) *strchr(name, '.') = '\0';
-        if (name[0] && !fsm_machine_by_name(name)) odd++, printf("  %s is of no machine\n", e->d_name);
+        if (name[0] && !fsm_machine_by_name(name) && !is_of_another_build(name)) odd++, printf("  %s is of no machine\n", e->d_name);
     }
     closedir(folder);
     CHECK_EQ(odd, 0);

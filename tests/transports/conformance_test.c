@@ -14,6 +14,11 @@ struct subject {
     unsigned flags;
 };
 
+#ifdef WEFT_HAVE_RDMA
+#define RDMA_SUBJECTS(S) S(rdma_ud_window, 0)
+#else
+#define RDMA_SUBJECTS(S)
+#endif
 /* S(name, how its pair is made) */
 #define SUBJECTS(S)           \
     S(self, PAIR_ONE_REACTOR) \
@@ -22,7 +27,8 @@ struct subject {
     S(tcp, 0)                 \
     S(sim, PAIR_VIRTUAL)      \
     S(window, PAIR_VIRTUAL)   \
-    S(storm, PAIR_VIRTUAL)
+    S(storm, PAIR_VIRTUAL)    \
+    RDMA_SUBJECTS(S)
 
 /* Every lane by the mailbox. */
 static const weft_setting_t no_rings = {"shm.rings", "0"};
@@ -37,6 +43,14 @@ static weft_status_t open_window(struct reactor *r, const struct iface_params *p
 }
 static const struct transport weft__transport_window = {"sim", open_window};
 static const struct transport weft__transport_storm = {"sim", open_window};
+
+#ifdef WEFT_HAVE_RDMA
+/* The same around rdma's datagrams, where there is a device. */
+static weft_status_t open_rdma_ud(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    return weft__window_iface_open(r, &weft__transport_rdma_ud, params, iface_p);
+}
+static const struct transport weft__transport_rdma_ud_window = {"rdma_ud", open_rdma_ud};
+#endif
 
 static struct sim_profile network;
 static void choose_network(const struct transport *transport) {
@@ -190,6 +204,7 @@ static void stream_start(struct stream *s) {
 }
 
 static void begin(struct pair *p, const struct transport *transport, unsigned flags) {
+    if (strncmp(transport->name, "rdma", 4) == 0 && !pair_has_rdma()) SKIP("no RDMA device here");
     pattern_make();
     choose_network(transport);
     pair_clock_made = make_network;

@@ -14,6 +14,7 @@
 #define WEFT_TESTS_TRANSPORTS_PAIR_H
 
 #include "../harness.h"
+#include <dirent.h>
 #include <reactor/virtual.h>
 #include <time.h>
 #include <transports/registry.h>
@@ -123,6 +124,15 @@ static const struct iface_up pair_told = {.am = {PAIR_AM_IDS(PAIR_AM_NAME)},
                                           .up = pair_up,
                                           .down = pair_down,
                                           .closed = pair_closed};
+
+/* A device, in hardware or in software. */
+static inline bool pair_has_rdma(void) {
+    DIR *devices = opendir("/sys/class/infiniband");
+    bool any = false;
+    for (struct dirent *e; devices && (e = readdir(devices));) any = any || e->d_name[0] != '.';
+    if (devices) closedir(devices);
+    return any;
+}
 
 /* ---- driving ------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,162 @@
+/* rdma_ud as a worker opens it: its memory, its address, and lanes to other addresses. */
+#include "ud.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- addresses ------------------------------------------------------------------------------------------------ */
+
+static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
+    struct ud_iface *iface = ud_iface(i);
+    if (!iface->qp) return weft__fail(WEFT_ERR_UNREACHABLE, "the device of rdma_ud is gone");
+    if (*len_p < UD_ADDRESS)
+        return weft__fail(WEFT_ERR_TRUNCATED, "an address of rdma_ud takes %d bytes", UD_ADDRESS);
+    ud_address_encode(&(struct ud_address){iface->device->place, iface->qpn, iface->qkey, iface->token}, buf);
+    *len_p = UD_ADDRESS;
+    return WEFT_OK;
+}
+
+/* Datagrams are as long as the port's MTU lets them be, and are not cut again: both ends need the same. */
+static const char *obstacle(const struct ud_iface *iface, const struct ud_address *peer) {
+    const struct rd_place *mine = &iface->device->place, *theirs = &peer->place;
+    if (iface->fsm.state == UD_QP_DEAD) return "our RDMA device is gone";
+    if (iface->fsm.state == UD_QP_DARK) return "the port of our RDMA device is down";
+    if (theirs->link != mine->link) return "another kind of link";
+    if (theirs->mtu != mine->mtu) return "its port has another MTU";
+    if (mine->link == RD_LINK_ROCE && rd_gid_is_v4(theirs->gid) != rd_gid_is_v4(mine->gid))
+        return "IPv4 and IPv6 do not meet";
+    return NULL;
+}
+
+static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
+    struct ud_address peer;
+    *why_p = "not an address of rdma_ud";
+    if (ud_address_decode(bytes, len, &peer) < 0) return WEFT_ERR_UNREACHABLE;
+    *why_p = obstacle(ud_iface(i), &peer);
+    if (*why_p) return WEFT_ERR_UNREACHABLE;
+    *why_p = "on the same fabric, as far as one can know";
+    return WEFT_OK;
+}
+
+static weft_status_t connect_iface(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+    struct ud_iface *iface = ud_iface(i);
+    struct ud_address peer;
+    struct ud_path *path;
+    struct ud_lane *lane;
+    if (ud_address_decode(bytes, len, &peer) < 0) return weft__fail(WEFT_ERR_ADDRESS, "not an address of rdma_ud");
+    const char *why = obstacle(iface, &peer);
+    if (why) return weft__fail(WEFT_ERR_UNREACHABLE, "%s", why);
+    weft_status_t st = ud_path_hold(&iface->paths, &peer.place, iface->send.done, &path);
+    if (st == WEFT_OK) st = ud_lane_new(iface, path, &peer, &lane);
+    if (st < 0) return st;
+    ud_lane_dial(lane);
+    *lane_p = &lane->lane;
+    return WEFT_OK;
+}
+
+/* ---- opening and closing ---------------------------------------------------------------------------------------- */
+
+/* Lanes may be left that a window accepted and told nobody of. */
+static void iface_close(struct iface *i) {
+    struct ud_iface *iface = ud_iface(i);
+    while (!TAILQ_EMPTY(&iface->lanes)) ud_lane_free(TAILQ_FIRST(&iface->lanes));
+    ud_qp_close(iface);
+    rd_device_drop(iface->device, &iface->user);
+    weft__timer_stop(i->reactor, &iface->late);
+    weft__job_drop(i->reactor, &iface->told);
+    weft__slab_end(&iface->lane_slab);
+    weft__bury(i->reactor, iface);
+}
+
+static const struct iface_ops ops = {
+    .address = address, .reachable = reachable, .connect = connect_iface, .close = iface_close};
+
+static uint32_t power_of_two(uint64_t least) {
+    uint32_t n = 16;
+    while (n < least && n < UD_RINGS_MOST) n *= 2;
+    return n;
+}
+
+/* As the settings say, and as the device allows. */
+static uint32_t ring(const struct ud_iface *iface, enum setting which) {
+    uint32_t n = power_of_two(weft__setting_u64(weft__reactor_context(iface->iface.reactor), which));
+    while (n > 16 && n > (uint32_t)iface->device->attr.max_qp_wr) n /= 2;
+    return n;
+}
+
+static uint32_t lines(uint32_t bytes) {
+    return (bytes + 63) & ~UINT32_C(63);
+}
+
+/* Both rings lie in one registration. */
+static weft_status_t make_rings(struct ud_iface *iface) {
+    struct ud_send *tx = &iface->send;
+    struct ud_receive *rx = &iface->receive;
+    tx->size = ring(iface, SETTING_RDMA_UD_SENDS);
+    rx->size = ring(iface, SETTING_RDMA_UD_RECEIVES);
+    tx->stride = lines(rd_mtu_bytes((enum ibv_mtu)iface->device->place.mtu));
+    rx->stride = lines(UD_ROOM);
+    size_t sends = (size_t)tx->size * tx->stride, all = sends + (size_t)rx->size * rx->stride;
+    uint8_t *memory = weft__alloc(iface, all + 63, "rdma_ud datagrams");
+    if (!memory) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for %zu bytes of datagrams", all);
+    memory = (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+    iface->mr = ibv_reg_mr(iface->device->pd, memory, all, IBV_ACCESS_LOCAL_WRITE);
+    if (!iface->mr) return rd_fail("ibv_reg_mr of datagrams (see ulimit -l)", errno);
+    tx->bytes = memory;
+    rx->bytes = memory + sends;
+    return WEFT_OK;
+}
+
+static struct iface_attr attributes(const struct ud_iface *iface) {
+    uint32_t frame = rd_mtu_bytes((enum ibv_mtu)iface->device->place.mtu) - UD_HEAD_MOST;
+    return (struct iface_attr){.caps =
+                                   CAP_AM_SHORT | CAP_AM_BCOPY | CAP_CONNECT_TO_IFACE | CAP_WAKEUP | CAP_INTER_NODE,
+                               .max_short = frame - 8,
+                               .max_bcopy = frame,
+                               .latency_ns = 1500,
+                               .bandwidth = 3e9,
+                               .overhead_ns = 300};
+}
+
+static void init(struct ud_iface *iface, struct reactor *r, const struct iface_params *params) {
+    iface->iface = (struct iface){
+        .ops = &ops, .transport = &weft__transport_rdma_ud, .reactor = r, .up = params->up, .owner = params->owner};
+    iface->user.event = ud_qp_event;
+    iface->user.gone = ud_qp_gone;
+    TAILQ_INIT(&iface->lanes);
+    TAILQ_INIT(&iface->waiting);
+    TAILQ_INIT(&iface->marks);
+    weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct ud_lane), "rdma_ud lanes");
+    iface->token = weft__random(r);
+    ud_table_init(&iface->table, iface, (uint32_t)weft__random(r));
+    iface->most_strangers = (unsigned)weft__setting_u64(weft__reactor_context(r), SETTING_RDMA_UD_STRANGERS);
+}
+
+static weft_status_t ud_open(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    struct ud_iface *iface = weft__new(r, struct ud_iface);
+    if (!iface) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the interface of rdma_ud");
+    init(iface, r, params);
+    weft_status_t st = rd_device_hold(r, &iface->user, &iface->device);
+    if (st < 0) goto free_iface;
+    iface->iface.device = iface->device->name;
+    iface->iface.attr = attributes(iface);
+    iface->v4 = rd_gid_is_v4(iface->device->place.gid);
+    uint64_t handles = weft__setting_u64(weft__reactor_context(r), SETTING_RDMA_UD_ADDRESS_HANDLES);
+    st = make_rings(iface);
+    if (st == WEFT_OK) st = ud_paths_open(&iface->paths, iface->device, iface, handles < 1 ? 1 : (unsigned)handles);
+    if (st == WEFT_OK) st = ud_receive_open(iface);
+    if (st == WEFT_OK) st = ud_send_open(iface);
+    if (st == WEFT_OK) st = ud_qp_open(iface);
+    if (st < 0) goto close_iface;
+    *iface_p = &iface->iface;
+    return WEFT_OK;
+
+close_iface:
+    iface_close(&iface->iface);
+    return st;
+free_iface:
+    talloc_free(iface);
+    return st;
+}
+
+const struct transport weft__transport_rdma_ud = {.name = "rdma_ud", .open = ud_open};

@@ -1,0 +1,118 @@
+/* Address handles: a device's way of knowing where a port is. Some are objects of the kernel, so they are shared and few. */
+#include "ud.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { BUCKETS = 1024 };
+
+/* What tells ports apart: a GID, or in the own subnet of InfiniBand a LID. */
+static struct rd_place key_of(const struct ud_paths *paths, const struct rd_place *place) {
+    const struct rd_place *mine = &paths->device->place;
+    struct rd_place key = {.link = place->link, .mtu = mine->mtu};
+    memcpy(key.gid, place->gid, sizeof key.gid);
+    if (place->link != RD_LINK_INFINIBAND || memcmp(place->gid, mine->gid, 8) != 0) return key;
+    memset(key.gid + 8, 0, 8);
+    key.lid = place->lid;
+    return key;
+}
+
+static struct ud_path **bucket_of(const struct ud_paths *paths, const struct rd_place *key) {
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (unsigned i = 0; i < sizeof key->gid; i++) hash = (hash ^ key->gid[i]) * 16777619u;
+    hash = (hash ^ key->lid) * 16777619u;
+    return &paths->bucket[(hash ^ hash >> 16) % BUCKETS];
+}
+
+static bool is_same(const struct rd_place *a, const struct rd_place *b) {
+    return memcmp(a->gid, b->gid, sizeof a->gid) == 0 && a->lid == b->lid && a->link == b->link;
+}
+
+static struct ud_path *find(const struct ud_paths *paths, const struct rd_place *key) {
+    struct ud_path *path = *bucket_of(paths, key);
+    while (path && !is_same(&path->place, key)) path = path->next;
+    return path;
+}
+
+struct ud_path *ud_path_find(const struct ud_paths *paths, const struct rd_place *place) {
+    struct rd_place key = key_of(paths, place);
+    return find(paths, &key);
+}
+
+weft_status_t ud_paths_open(struct ud_paths *paths, struct rd_device *device, const void *parent, unsigned most) {
+    paths->device = device;
+    paths->parent = parent;
+    paths->most = most;
+    TAILQ_INIT(&paths->idle);
+    paths->bucket = weft__alloc(parent, BUCKETS * sizeof *paths->bucket, "rdma paths");
+    return paths->bucket ? WEFT_OK : weft__fail(WEFT_ERR_NO_MEMORY, "no memory for rdma paths");
+}
+
+static void destroy(struct ud_paths *paths, struct ud_path *path) {
+    struct ud_path **at = bucket_of(paths, &path->place);
+    while (*at != path) at = &(*at)->next;
+    *at = path->next;
+    TAILQ_REMOVE(&paths->idle, path, idle);
+    if (path->ah) ibv_destroy_ah(path->ah);
+    paths->n--;
+    talloc_free(path);
+}
+
+/* The longest idle one goes, if no send under way needs it. */
+static bool make_room(struct ud_paths *paths, uint64_t done) {
+    if (paths->n < paths->most) return true;
+    struct ud_path *oldest = TAILQ_FIRST(&paths->idle);
+    if (!oldest || oldest->until > done) return false;
+    destroy(paths, oldest);
+    return true;
+}
+
+static weft_status_t make(struct ud_paths *paths, const struct rd_place *key, struct ud_path **path_p) {
+    struct ibv_ah_attr attr;
+    if (!rd_reach(paths->device, key, &attr)) return weft__fail(WEFT_ERR_UNREACHABLE, "another kind of link");
+    struct ud_path *path = weft__new(paths->parent, struct ud_path);
+    if (!path) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for an rdma path");
+    path->place = *key;
+    path->ah = ibv_create_ah(paths->device->pd, &attr);
+    if (!path->ah) {
+        int error = errno;
+        talloc_free(path);
+        return rd_fail("ibv_create_ah", error);
+    }
+    struct ud_path **at = bucket_of(paths, key);
+    path->next = *at;
+    *at = path;
+    paths->n++;
+    *path_p = path;
+    return WEFT_OK;
+}
+
+weft_status_t ud_path_hold(struct ud_paths *paths, const struct rd_place *place, uint64_t done,
+                           struct ud_path **path_p) {
+    struct rd_place key = key_of(paths, place);
+    struct ud_path *path = find(paths, &key);
+    if (!path) {
+        if (!make_room(paths, done))
+            return weft__fail(WEFT_ERR_QUOTA, "%u address handles are in use (rdma.ud_address_handles)", paths->n);
+        weft_status_t st = make(paths, &key, &path);
+        if (st < 0) return st;
+    } else if (path->refs == 0) {
+        TAILQ_REMOVE(&paths->idle, path, idle);
+    }
+    path->refs++;
+    *path_p = path;
+    return WEFT_OK;
+}
+
+void ud_path_drop(struct ud_paths *paths, struct ud_path *path, uint64_t until) {
+    if (path->until < until) path->until = until;
+    if (--path->refs == 0) TAILQ_INSERT_TAIL(&paths->idle, path, idle);
+}
+
+void ud_paths_end(struct ud_paths *paths) {
+    for (unsigned i = 0; paths->bucket && i < BUCKETS; i++)
+        for (struct ud_path *path = paths->bucket[i]; path; path = path->next) {
+            if (path->ah) ibv_destroy_ah(path->ah);
+            path->ah = NULL;
+        }
+}
