@@ -7,8 +7,7 @@
 
 /* ---- which transport */
 
-/* What a message of 1 KiB would cost, in ns. */
-static double cost(const struct iface_attr *attr) {
+double weft__connect_cost(const struct iface_attr *attr) {
     return attr->latency_ns + attr->overhead_ns + (attr->bandwidth > 0 ? 1024e9 / attr->bandwidth : 0);
 }
 
@@ -32,7 +31,7 @@ static void choose(struct weft_worker *worker, const struct address *address, st
         struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
         const char *why = "it reaches the peer";
         if (!iface) continue;
-        double ns = cost(&iface->attr);
+        double ns = weft__connect_cost(&iface->attr);
         weft_status_t st = iface->ops->reachable(iface, entry->bytes, entry->len, &why);
         note(choice, "%s%s costs %.0f ns a KiB: %s", iface->transport->name, ns,
              st == WEFT_OK ? "reaches it" : why);
@@ -51,7 +50,7 @@ static struct link *cheapest_link(struct weft_worker *worker, const struct addre
     for (uint32_t i = 0; i < address->n; i++) {
         const struct address_entry *entry = &address->entry[i];
         struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
-        if (iface && (!best || cost(&iface->attr) < cost(&best->attr))) best = iface;
+        if (iface && (!best || weft__connect_cost(&iface->attr) < weft__connect_cost(&best->attr))) best = iface;
     }
     return best ? weft__link_to_peer(worker, best, address->worker) : NULL;
 }

@@ -18,6 +18,9 @@ struct address {
 };
 weft_status_t weft__address_read(const void *bytes, size_t len, struct address *address_p);
 
+/* What a message of 1 KiB would cost by such an iface, in ns: by this transports are chosen. */
+double weft__connect_cost(const struct iface_attr *attr);
+
 /* Dials again, to where the endpoint's first link went. */
 weft_status_t weft__ep_redial(struct weft_ep *ep);
 /* Its link may be up already. */

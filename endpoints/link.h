@@ -26,6 +26,7 @@ struct link {
     struct protocol_limits limits; /* of its transport */
     struct iface *iface;
     struct iface *home;          /* that it was made over: who wants a link over it may join */
+    struct bargain *bargain;     /* negotiate.c; NULL: nobody asked for another lane */
     struct switching *switching; /* switch.c; NULL: it never had a second lane */
     struct list of_worker;       /* in worker->links */
     struct list of_peer;         /* in worker->peers, once `peer` is known */

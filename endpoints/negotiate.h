@@ -79,7 +79,6 @@ void weft__lanes_lost(struct link *link, struct lane *lane, weft_status_t status
 
 /* After the transports are open. Without the setting nothing is made, and nothing of it happens. */
 weft_status_t weft__lanes_open(struct weft_worker *worker);
-void weft__lanes_close(struct weft_worker *worker);
 /* Of this side's hello: the flags by which the peer learns that it may ask. */
 uint16_t weft__lanes_hello(const struct link *link);
 /* The link ends; nothing is said about it any more. */

@@ -286,6 +286,11 @@ uint64_t weft__usage_score(const struct usage *u, const void *key) {
     return e ? (uint64_t)score_of(e) : 0;
 }
 
+uint64_t weft__usage_seen(const struct usage *u, const void *key) {
+    const struct entry *e = find(u, key);
+    return e ? (uint64_t)e->score : 0;
+}
+
 bool weft__usage_noted(const struct usage *u, const void *key) {
     return find(u, key) != NULL;
 }

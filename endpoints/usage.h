@@ -68,6 +68,8 @@ void weft__usage_capacity(struct usage *u, uint32_t capacity);
 
 /* 0: not noted. As of the last tick. */
 uint64_t weft__usage_score(const struct usage *u, const void *key);
+/* The same without the peer's view: what the peer is told. */
+uint64_t weft__usage_seen(const struct usage *u, const void *key);
 bool weft__usage_noted(const struct usage *u, const void *key);
 bool weft__usage_promoted(const struct usage *u, const void *key);
 /* Of all promoted the one with the lowest score, or NULL; its score. */

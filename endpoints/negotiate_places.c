@@ -1,0 +1,93 @@
+/* Which kinds of lanes there are few of, how many are in use, and who gives way. */
+#include "connect.h"
+#include "negotiate_local.h"
+
+/* ---- kinds: an iface is one */
+
+bool weft__lanes_is_kind(const struct link *link, const struct iface *iface) {
+    if (strcmp(iface->transport->name, "self") == 0 || !(iface->attr.caps & CAP_CONNECT_TO_IFACE)) return false;
+    if (iface != link->lanes[0]->iface) return true;
+    return iface->ops->connect_scarce && !link->lanes[0]->scarce;
+}
+
+/* Lanes of one iface are told apart by being scarce, which are the faster ones. */
+static double cost_of(const struct link *link, const struct iface *iface) {
+    double cost = weft__connect_cost(&iface->attr);
+    return iface == link->lanes[0]->iface ? cost * 0.99 : cost;
+}
+
+int weft__lanes_kind(const struct lanes *lanes, const struct link *link, uint32_t banned) {
+    const struct weft_worker *worker = lanes->worker;
+    double best = weft__connect_cost(&link->lanes[0]->iface->attr);
+    int kind = -1;
+    for (uint32_t i = 0; i < worker->n_ifaces; i++) {
+        const struct iface *iface = worker->iface[i];
+        if (banned >> i & 1 || lanes->capacity[i] == 0 || !weft__lanes_is_kind(link, iface)) continue;
+        double cost = cost_of(link, iface);
+        if (cost >= best) continue;
+        best = cost;
+        kind = (int)i;
+    }
+    return kind;
+}
+
+/* ---- places */
+
+static bool is_free(const struct lanes *lanes, uint8_t kind) {
+    return lanes->held[kind] < lanes->capacity[kind] && lanes->held_in_all < lanes->capacity_in_all;
+}
+
+struct bargain *weft__lanes_weakest(const struct lanes *lanes, uint8_t kind, uint64_t score) {
+    const struct usage *usage = lanes->worker->tracking->usage;
+    struct bargain *weakest = NULL;
+    uint64_t least = 0;
+    for (struct list *n = lanes->bargains.next; n != &lanes->bargains; n = n->next) {
+        struct bargain *b = list_of(n, struct bargain, of_worker);
+        if (b->n.fsm.state != NEGOTIATE_FAST || !b->n.settled || b->kind != kind) continue;
+        uint64_t its = weft__usage_score(usage, b->link);
+        if (weakest && its >= least) continue;
+        weakest = b;
+        least = its;
+    }
+    return weakest && weft__usage_beats(usage, score, least) ? weakest : NULL;
+}
+
+enum negotiate_answer weft__lanes_answer(const struct lanes *lanes, uint8_t kind, uint64_t score) {
+    bool fits = is_free(lanes, kind);
+    return weft__negotiate_answer(&(struct negotiate_room){
+        .capacity = lanes->held[kind] + fits,
+        .held = lanes->held[kind],
+        .awaited = lanes->awaits[kind] != NULL,
+        .weaker = !fits && weft__lanes_weakest(lanes, kind, score),
+    });
+}
+
+bool weft__lanes_count(struct bargain *b) {
+    struct lanes *lanes = b->lanes;
+    enum negotiate_place was = b->counted, is = b->n.place;
+    uint32_t more = is == PLACE_HELD, less = was == PLACE_HELD;
+    b->counted = (uint8_t)is;
+    lanes->held[b->kind] += more - less;
+    lanes->held_in_all += more - less;
+    if (was == PLACE_AWAITED && is != PLACE_AWAITED) lanes->awaits[b->kind] = NULL;
+    if (is == PLACE_AWAITED) lanes->awaits[b->kind] = b;
+    return was != PLACE_NONE && is == PLACE_NONE;
+}
+
+struct bargain *weft__lanes_next(const struct lanes *lanes) {
+    for (uint8_t kind = 0; kind < lanes->worker->n_ifaces; kind++)
+        if (lanes->awaits[kind] && is_free(lanes, kind)) return lanes->awaits[kind];
+    return NULL;
+}
+
+/* ---- so many a second */
+
+bool weft__lanes_token(struct lanes *lanes) {
+    uint64_t now = weft__now(lanes->worker->reactor);
+    lanes->tokens += (double)(now - lanes->filled) / 1e9 * lanes->rate;
+    lanes->filled = now;
+    if (lanes->tokens > 2 * lanes->rate) lanes->tokens = 2 * lanes->rate;
+    if (lanes->tokens < 1) return false;
+    lanes->tokens--;
+    return true;
+}
