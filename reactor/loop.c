@@ -111,8 +111,10 @@ void loop_look(struct reactor *r) {
         wakeup_outer_look(r, 0); /* a host's loop is not ours to run */
 }
 
+/* What our own loop calls back needs no kick: a turn follows. */
 void loop_sleep(struct reactor *r, uint64_t until) {
     r->count.kernel_looks++;
+    r->kicked = true;
     if (r->loop_is_ours) {
         loop_set_timer(r, until);
         ev_run(r->loop, EVRUN_ONCE);

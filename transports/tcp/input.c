@@ -150,8 +150,10 @@ static bool fill(struct tcp_lane *lane) {
         if (in->landing) {
             n = tcp_land_read(lane);
         } else {
-            n = recv(lane->fd, in->buffer->bytes + in->end, worth_reading(lane), MSG_DONTWAIT);
+            size_t most = worth_reading(lane);
+            n = recv(lane->fd, in->buffer->bytes + in->end, most, MSG_DONTWAIT);
             if (n > 0) in->end += (uint32_t)n;
+            if (n > 0 && (size_t)n < most) in->passes = TCP_PASSES;
         }
     } while (n < 0 && errno == EINTR);
     if (n > 0) return true;
@@ -208,9 +210,16 @@ void tcp_hot_enter(struct tcp_lane *lane) {
     lane->in.class = TCP_BUF_READ;
 }
 
+/* The last read emptied the socket: asking it again at once would only say so. What comes meanwhile is seen a look later. */
+static bool passes(struct tcp_lane *lane) {
+    if (lane->in.passes == 0) return false;
+    lane->in.passes--;
+    return true;
+}
+
 void tcp_input_ready(struct tcp_lane *lane, int events) {
     if (events & WATCH_WRITE) tcp_output_unblock(lane);
-    if (!(events & WATCH_READ) || lane->ready != tcp_input_ready) return;
+    if (!(events & WATCH_READ) || lane->ready != tcp_input_ready || passes(lane)) return;
     if (tcp_input_read(lane, FRAMES_PER_JOB)) tcp_hot_enter(lane);
 }
 
@@ -227,6 +236,7 @@ static int poll_hot(struct tcp_lane *lane, unsigned budget) {
     int n;
     if (lane->out.blocked) tcp_output_unblock(lane);
     if (lane->ready != tcp_input_ready) return 0;
+    if (passes(lane)) return 0;
     if (gathers(lane, &now)) return 1;
     n = tcp_input_read(lane, budget);
     lane->in.look_at = now && lane->quiet < TCP_GATHER_TRIES ? now + TCP_GATHER_NS : 0;
