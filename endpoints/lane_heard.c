@@ -1,6 +1,7 @@
 /* WIRE_LANE: who is told what about a link's lanes. */
 #include "lane_wire.h"
 #include "link.h"
+#include "switch.h"
 
 typedef void (*lane_word_fn)(struct link *link, struct lane *lane, const void *data, size_t len);
 
@@ -10,10 +11,13 @@ static void no_such_word(struct link *link, struct lane *lane, const void *data,
 
 /* Each looks at its own bytes; the kind is known. A kind that nobody put here is a violation. */
 static const lane_word_fn word[LANE_KINDS] = {
-    [0 ... LANE_KINDS - 1] = no_such_word,
+    [LANE_END] = weft__switch_heard,
+    [LANE_DRAINED] = weft__switch_heard,
 };
 
 void weft__on_lane(struct lane *lane, const void *data, size_t len) {
     struct link *link = weft__link_of(lane, "a word about lanes before hello");
-    if (link) word[weft__lane_kind(data, len)](link, lane, data, len);
+    if (!link) return;
+    lane_word_fn fn = word[weft__lane_kind(data, len)];
+    (fn ? fn : no_such_word)(link, lane, data, len);
 }

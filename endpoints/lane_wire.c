@@ -101,3 +101,15 @@ bool weft__lane_read_one(const void *p, size_t len, struct lane_one *v) {
     struct cursor c = hearing(p, len, &v->epoch);
     return read_all(&c) && v->epoch != 0;
 }
+
+void weft__lane_end(struct wire_message *m, struct lane_end v) {
+    struct cursor c = saying(m, LANE_END, v.epoch);
+    put(&c, v.sent, 8);
+    written(m, &c);
+}
+
+bool weft__lane_read_end(const void *p, size_t len, struct lane_end *v) {
+    struct cursor c = hearing(p, len, &v->epoch);
+    v->sent = get(&c, 8);
+    return read_all(&c) && v->epoch != 0;
+}

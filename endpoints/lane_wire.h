@@ -19,7 +19,9 @@ enum lane_kind {
     LANE_CANCEL,  /* nothing comes of it, or that lane is lost: forget it */
     LANE_BACK,    /* back to the lane that the link began with */
     LANE_SCORE,   /* how much the one who says it uses the link now */
-    /* 16 … 31: switch.h: how. 32 … 47: retain.h and resume.h: when a lane died */
+    LANE_END = 16, /* switch.h: this is my last message by this lane; I go on by the other one */
+    LANE_DRAINED,  /* I have all that you sent by the lane that you left */
+    /* 32 … 47: retain.h and resume.h: when a lane died */
     LANE_KINDS = 48
 };
 
@@ -53,15 +55,20 @@ struct lane_score {
     uint32_t epoch;
     uint64_t score;
 };
+struct lane_end {
+    uint32_t epoch;
+    uint64_t sent; /* messages of the link's endpoints, ever */
+};
 struct lane_one {
     uint32_t epoch;
-}; /* CANCEL, BACK */
+}; /* CANCEL, BACK, DRAINED */
 
 /* Lengths are within LANE_NAME_MAX and LANE_ADDRESS_MAX. */
 void weft__lane_ask(struct wire_message *m, const struct lane_ask *v);
 void weft__lane_grant(struct wire_message *m, const struct lane_grant *v);
 void weft__lane_deny(struct wire_message *m, struct lane_deny v);
 void weft__lane_score(struct wire_message *m, struct lane_score v);
+void weft__lane_end(struct wire_message *m, struct lane_end v);
 void weft__lane_one(struct wire_message *m, enum lane_kind kind, uint32_t epoch);
 
 /* 0: no such thing. */
@@ -73,6 +80,7 @@ bool weft__lane_read_ask(const void *p, size_t len, struct lane_ask *v);
 bool weft__lane_read_grant(const void *p, size_t len, struct lane_grant *v);
 bool weft__lane_read_deny(const void *p, size_t len, struct lane_deny *v);
 bool weft__lane_read_score(const void *p, size_t len, struct lane_score *v);
+bool weft__lane_read_end(const void *p, size_t len, struct lane_end *v);
 bool weft__lane_read_one(const void *p, size_t len, struct lane_one *v);
 
 #endif

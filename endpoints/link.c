@@ -6,6 +6,8 @@
 #include "ep.h"
 #include "rails.h"
 #include "rkey.h"
+#include "rma.h"
+#include "switch.h"
 #include "usage_worker.h"
 #include "worker.h"
 
@@ -213,6 +215,7 @@ static void end(struct link *link) {
     weft__worker_link_gone(link->worker);
     weft__rails_free(link);
     weft__tracking_forget(link);
+    weft__switch_free(link);
     talloc_free(link->uri);
     drop_reason(link->worker, link->why);
     link->uri = NULL;
@@ -234,15 +237,17 @@ static void link_effect(struct fsm *m, unsigned effect) {
     case LINK_FX_TIMER_START: start_greeting(link); break;
     case LINK_FX_TIMER_STOP: weft__timer_stop(link->worker->reactor, &link->greeting); break;
     case LINK_FX_TELL_UP:
-        if (link->main) weft__rail_up(link);
+        if (link->main) (link->flags & WIRE_HELLO_RAIL ? weft__rail_up : weft__switch_up)(link);
         tell_up(link);
         break;
     case LINK_FX_FAIL: fail_users(link); break;
     case LINK_FX_LANE_FLUSH:
+        weft__switch_end(link, false);
         weft__rails_end(link, false);
         link->lanes[0]->ops->close(link->lanes[0], true);
         break;
     case LINK_FX_LANE_ABORT:
+        weft__switch_end(link, true);
         weft__rails_end(link, true);
         link->lanes[0]->ops->close(link->lanes[0], false);
         break;
@@ -376,6 +381,7 @@ void weft__link_leave(struct weft_ep *ep) {
     struct link *link = ep->link;
     if (!link) return;
     weft__rkeys_close(ep);
+    weft__switch_calm(link, weft__rma_unwait(ep));
     list_remove(&ep->of_link);
     ep->link = NULL;
     link->n_guests -= ep->guest;
@@ -411,7 +417,7 @@ struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *
     struct list *all = peers(worker, peer);
     for (struct list *n = all->next; n != all; n = n->next) {
         struct link *link = list_of(n, struct link, of_peer);
-        bool rail = link->flags & WIRE_HELLO_RAIL;
+        bool rail = link->flags & (WIRE_HELLO_RAIL | WIRE_HELLO_LANE);
         bool by_it = link->home == iface || link->iface == iface;
         if (link->peer == peer && by_it && !rail && joinable(link)) return link;
     }
@@ -486,7 +492,12 @@ void weft__link_lane_up(struct lane *lane) {
 }
 
 void weft__link_lane_down(struct lane *lane, weft_status_t status) {
-    if (lane->owner) weft__link_lose(lane->owner, status);
+    struct link *link = lane->owner;
+    if (!link) return;
+    if (link->switching)
+        weft__switch_lane_down(link, lane, status);
+    else
+        weft__link_lose(link, status);
 }
 
 void weft__link_lane_closed(struct lane *lane) {
@@ -538,15 +549,20 @@ static void hello_from_guest(struct link *link, const struct wire_hello *hello) 
         weft__link_violation(link, "a rail that nobody granted");
         return;
     }
+    bool is_lane = hello->flags & WIRE_HELLO_LANE && !(hello->flags & WIRE_HELLO_RAIL);
+    if (is_lane && link->core.fsm.state == LINK_AWAIT && !weft__switch_greets(link, hello)) {
+        weft__link_violation(link, "a lane that nobody expects");
+        return;
+    }
     if (link->core.fsm.state == LINK_AWAIT) {
         know_peer(link, hello->worker);
-        link->flags = hello->flags;
+        link->flags = is_lane ? hello->flags | WIRE_HELLO_EXTRA : hello->flags;
         if (too_many_links(link)) {
             weft__link_lose(link, WEFT_ERR_QUOTA);
             return;
         }
     }
-    if (hello->worker == link->worker->id || hello->flags & WIRE_HELLO_EXTRA || !(rival = rival_of(link)))
+    if (hello->worker == link->worker->id || link->flags & WIRE_HELLO_EXTRA || !(rival = rival_of(link)))
         step(link, LINK_EV_HELLO);
     else
         meet_rival(link, rival);

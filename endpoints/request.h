@@ -51,6 +51,7 @@ struct request_rma {
     uint8_t what, atomic, size;
     bool by_message, answered, windowed, active;
     bool ordered;         /* what is put after it waits for it */
+    bool waited;          /* its lane is about to be left, and waits for it */
     struct weft_mem *mem; /* served: what is read */
     struct list of_mem;
 };

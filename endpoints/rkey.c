@@ -3,6 +3,7 @@
 #include <transports/region.h>
 
 #include "rma.h"
+#include "switch.h"
 #include "worker.h"
 
 /* Stands where a link has no key of its own: messages do it. */
@@ -41,8 +42,8 @@ weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *len_p) {
 
 /* ---- the peer's side */
 
-static const struct rkey_entry *entry_for(const struct rkey_packed *packed, const struct link *link) {
-    const char *name = link->iface->transport->name;
+static const struct rkey_entry *entry_for(const struct rkey_packed *packed, const struct iface *iface) {
+    const char *name = iface->transport->name;
     for (uint32_t i = 0; i < packed->n; i++) {
         const struct rkey_entry *e = &packed->entry[i];
         if (e->name_len == strlen(name) && memcmp(e->name, name, e->name_len) == 0) return e;
@@ -59,24 +60,34 @@ static void open_key(struct weft_rkey *rkey) {
         rkey->status = WEFT_ERR_UNREACHABLE;
         return;
     }
-    if (!link->lane->ops->key_open || rkey->key != &no_key ||
+    struct lane *lane = weft__switch_key_lane(link);
+    if (!lane || !lane->ops->key_open || rkey->key != &no_key ||
         weft__rkey_read(rkey->packed, rkey->packed_len, &packed) < 0)
         return;
-    const struct rkey_entry *entry = entry_for(&packed, link);
+    const struct rkey_entry *entry = entry_for(&packed, lane->iface);
     uint64_t most = weft__setting_u64(link->worker->context, SETTING_RMA_MAX_KEYS);
     if (!entry || link->n_keys >= most) return;
-    if (link->lane->ops->key_open(link->lane, &packed.region, entry->bytes, entry->len, &key) != WEFT_OK) return;
+    if (lane->ops->key_open(lane, &packed.region, entry->bytes, entry->len, &key) != WEFT_OK) return;
     link->n_keys++;
     rkey->key = key;
-    rkey->max_short = link->iface->attr.max_put_short;
+    rkey->max_short = lane->iface->attr.max_put_short;
+}
+
+static void close_one(struct weft_rkey *rkey, struct lane_key *key) {
+    struct link *link = rkey->ep ? rkey->ep->link : NULL;
+    if (key->status < 0 && rkey->status == WEFT_OK) rkey->status = key->status;
+    key->lane->ops->key_close(key);
+    if (link) link->n_keys--;
+}
+
+static void close_left(struct weft_rkey *rkey) {
+    if (rkey->left) close_one(rkey, rkey->left);
+    rkey->left = NULL;
 }
 
 static void close_key(struct weft_rkey *rkey) {
-    if (rkey->key == &no_key) return;
-    struct link *link = rkey->key->lane->owner;
-    if (rkey->key->status < 0 && rkey->status == WEFT_OK) rkey->status = rkey->key->status;
-    rkey->key->lane->ops->key_close(rkey->key);
-    if (link) link->n_keys--;
+    close_left(rkey);
+    if (rkey->key != &no_key) close_one(rkey, rkey->key);
     rkey->key = &no_key;
 }
 
@@ -89,6 +100,23 @@ void weft__rkeys_open(struct weft_ep *ep) {
 }
 void weft__rkeys_close(struct weft_ep *ep) {
     EACH_KEY(ep, rkey) close_key(rkey);
+}
+void weft__rkeys_leave(struct weft_ep *ep, const struct lane *lane) {
+    EACH_KEY(ep, rkey) {
+        if (rkey->key == &no_key || rkey->key->lane != lane || rkey->left) continue;
+        rkey->left = rkey->key;
+        rkey->key = &no_key;
+    }
+}
+/* That a lane is lost says nothing about the region. */
+void weft__rkeys_left(struct weft_ep *ep, const struct lane *gone) {
+    EACH_KEY(ep, rkey) {
+        weft_status_t status = rkey->status;
+        close_left(rkey);
+        if (!gone || rkey->key == &no_key || rkey->key->lane != gone) continue;
+        close_key(rkey);
+        rkey->status = status;
+    }
 }
 void weft__rkeys_end(struct weft_ep *ep) {
     struct list *node;

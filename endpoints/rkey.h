@@ -30,6 +30,7 @@ weft_status_t weft__rkey_read(const void *bytes, size_t len, struct rkey_packed 
 struct weft_rkey {
     struct weft_ep *ep;   /* NULL: gone */
     struct lane_key *key; /* the transport's; never NULL: one that cannot be used where there is none */
+    struct lane_key *left; /* of a lane that is about to be left: for operations under way; NULL: none */
     size_t max_short;     /* bytes of a put that `key` takes at once */
     struct remote_region region;
     uint64_t worker;
@@ -55,5 +56,9 @@ void weft__rkey_drop(struct weft_rkey *rkey);
 void weft__rkeys_open(struct weft_ep *ep);
 void weft__rkeys_close(struct weft_ep *ep);
 void weft__rkeys_end(struct weft_ep *ep);
+/* This lane is about to be left: its keys serve what is under way, and nothing new. */
+void weft__rkeys_leave(struct weft_ep *ep, const struct lane *lane);
+/* It is, and its keys are closed; or it is gone, with its keys. */
+void weft__rkeys_left(struct weft_ep *ep, const struct lane *gone);
 
 #endif

@@ -1,6 +1,7 @@
 /* What one-sided operations wait for: the endpoint, a fence, or answers to those before them. */
 #include "posted.h"
 #include "rma.h"
+#include "switch.h"
 #include "worker.h"
 
 struct ep_rma *weft__ep_rma(struct weft_ep *ep) {
@@ -123,16 +124,20 @@ static void ask_performed(struct weft_ep *ep) {
     weft__link_control(ep->link, &m);
 }
 
-static weft_status_t fence_now(struct weft_ep *ep) {
+/* By message, until those sent so far are performed. */
+static void fence_messages(struct weft_ep *ep) {
     struct ep_rma *rma = ep->rma;
+    bool native = ep->link->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC);
+    if (!native || rma->sent <= rma->performed || rma->fenced >= rma->sent) return;
+    rma->fenced = rma->sent;
+    ask_performed(ep);
+}
+
+static weft_status_t fence_now(struct weft_ep *ep) {
     struct lane *lane = ep->link->lane;
     weft_status_t st = lane->ops->fence ? lane->ops->fence(lane) : WEFT_OK;
     if (st < 0) return st;
-    bool native = lane->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC);
-    if (native && rma->sent > rma->performed && rma->fenced < rma->sent) {
-        rma->fenced = rma->sent;
-        ask_performed(ep);
-    }
+    fence_messages(ep);
     return WEFT_OK;
 }
 
@@ -184,10 +189,51 @@ void weft__rma_left(struct weft_request *req) {
         next_answerable(ep->link);
     }
     r->windowed = false;
+    if (r->waited && ep->link) weft__switch_calm(ep->link, 1);
+    r->waited = false;
     if (!r->active) return;
     bool waited_for = r->ordered && --ep->rma->ordered == 0;
     r->active = r->ordered = false;
     if (--ep->rma->active == 0 || waited_for) proceed(ep);
+}
+
+/* ---- the link goes on by another lane */
+
+static bool is_under_way(const struct weft_request *req) {
+    return !req->kind->message && req->rma.rkey && !req->rma.by_message && req->lent.count > 0 &&
+           req->core.fsm.state != REQ_DONE;
+}
+
+uint32_t weft__rma_hush(struct weft_ep *ep, const struct lane *lane) {
+    uint32_t n = 0;
+    if (!ep->rma) return 0;
+    weft__rkeys_leave(ep, lane);
+    for (struct list *at = ep->requests.next; at != &ep->requests; at = at->next) {
+        struct weft_request *req = list_of(at, struct weft_request, of_ep);
+        if (is_under_way(req)) n++, req->rma.waited = true;
+    }
+    return n;
+}
+
+void weft__rma_unhush(struct weft_ep *ep, const struct lane *gone) {
+    if (!ep->rma) return;
+    (void)weft__rma_unwait(ep);
+    weft__rkeys_left(ep, gone);
+    if (ep->ops != &weft__ep_ops_ready) return;
+    weft__rkeys_open(ep);
+    fence_messages(ep);
+    weft__rma_update(ep);
+}
+
+uint32_t weft__rma_unwait(struct weft_ep *ep) {
+    uint32_t n = 0;
+    for (struct list *at = ep->requests.next; at != &ep->requests; at = at->next) {
+        struct weft_request *req = list_of(at, struct weft_request, of_ep);
+        if (req->kind->message || !req->rma.waited) continue;
+        req->rma.waited = false;
+        n++;
+    }
+    return n;
 }
 
 /* Nobody could be told that there was no memory for a fence: rather an end than another order. */

@@ -111,7 +111,8 @@ void weft__spread_landed(struct weft_request *req, const struct lane *lane, bool
 void weft__spread_stop(struct weft_request *req) {
     struct link *link = req->ep ? req->ep->link : NULL;
     struct spread *s = req->spread;
-    if (req->landing && link) link->lane->ops->land_stop(link->lane, req);
+    for (uint32_t i = 0; req->landing && link && i < link->n_lanes; i++)
+        if (link->lanes[i]->ops->land_stop) link->lanes[i]->ops->land_stop(link->lanes[i], req);
     for (uint32_t i = 0; s && i < s->n; i++)
         if (s->range[i].landing) s->range[i].lane->ops->land_stop(s->range[i].lane, req);
 }

@@ -39,11 +39,16 @@ weft_status_t weft__switch_back(struct link *link);
 bool weft__switch_greets(struct link *guest, const struct wire_hello *hello);
 /* The companion is up. */
 void weft__switch_up(struct link *companion);
-/* The link whose machine looks after this lane; and what one of two lanes means when it is lost. */
-struct link *weft__switch_keeper(struct link *link, const struct lane *lane);
+/* One of its lanes is lost. */
 void weft__switch_lane_down(struct link *link, struct lane *lane, weft_status_t status);
 /* The link ends, and its other lane with it; or it is a companion, and its link must do without. */
 void weft__switch_end(struct link *link, bool abort);
+/* The link's memory goes. */
+void weft__switch_free(struct link *link);
+/* The lane by which keys are opened; NULL: none now. */
+struct lane *weft__switch_key_lane(const struct link *link);
+/* So many of the one-sided operations that a switch waits for have ended. */
+void weft__switch_calm(struct link *link, uint32_t n);
 /* END and DRAINED (lane_wire.h). */
 void weft__switch_heard(struct link *link, struct lane *lane, const void *data, size_t len);
 

@@ -1,0 +1,151 @@
+/*
+ * A lane around the one that a sender has just gone to, while the peer may still have to read the one before: it counts
+ * what the peer must hold, and takes no more when that is much. A flush asks both lanes: bytes may still be waiting in the old one.
+ */
+#include <reactor/counters.h>
+
+#include "switch_local.h"
+#include "worker.h"
+
+static struct bound *bound_of(struct lane *lane) {
+    return list_of(lane, struct bound, lane);
+}
+
+static weft_status_t full(struct bound *b) {
+    struct link *link = b->raw->owner;
+    if (!b->full_at) b->full_at = weft__now(link->worker->reactor);
+    return WEFT_NO_RESOURCE;
+}
+
+/* What does not fit behind what waits already waits as well. */
+static inline bool is_full(const struct bound *b, size_t len) {
+    return b->full_at || b->bytes + SWITCH_MESSAGE + len > b->most;
+}
+
+static inline weft_status_t counted(struct bound *b, weft_status_t st, size_t len) {
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) b->bytes += SWITCH_MESSAGE + len;
+    return st;
+}
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct bound *b = bound_of(l);
+    if (is_full(b, len + sizeof header)) return full(b);
+    return counted(b, b->raw->ops->am_short(b->raw, id, header, data, len), len + sizeof header);
+}
+
+struct packing {
+    size_t (*pack)(void *to, void *arg);
+    void *arg;
+    size_t len;
+};
+
+static size_t pack(void *to, void *arg) {
+    struct packing *p = arg;
+    p->len = p->pack(to, p->arg);
+    return p->len;
+}
+
+/* How long it will be is not known. */
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*own_pack)(void *, void *), void *arg) {
+    struct bound *b = bound_of(l);
+    struct packing p = {own_pack, arg, 0};
+    if (is_full(b, 0)) return full(b);
+    weft_status_t st = b->raw->ops->am_bcopy(b->raw, id, pack, &p);
+    return counted(b, st, p.len);
+}
+
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    struct bound *b = bound_of(l);
+    size_t len = header_len;
+    for (size_t i = 0; i < n_iov; i++) len += iov[i].len;
+    if (is_full(b, len)) return full(b);
+    weft_status_t st = b->raw->ops->am_zcopy(b->raw, id, header, header_len, iov, n_iov, completion);
+    return counted(b, st, len);
+}
+
+/* The caller has counted one step: for IN_PROGRESS of both there is one more. */
+static weft_status_t flush(struct lane *l, struct completion *completion) {
+    struct bound *b = bound_of(l);
+    weft_status_t st = WEFT_OK;
+    if (b->old) {
+        completion->count++;
+        st = b->old->ops->flush(b->old, completion);
+        if (st != WEFT_IN_PROGRESS) completion->count--;
+        if (st < 0) return st;
+    }
+    weft_status_t also = b->raw->ops->flush(b->raw, completion);
+    if (st != WEFT_IN_PROGRESS || also == WEFT_IN_PROGRESS) return also;
+    completion->count--;
+    if (also < 0 && completion->status == WEFT_OK) completion->status = also; /* told when the old one is done */
+    return WEFT_IN_PROGRESS;
+}
+
+static void pending_add(struct lane *l, struct pending *pending) {
+    struct bound *b = bound_of(l);
+    if (!b->full_at) {
+        b->raw->ops->pending_add(b->raw, pending);
+        return;
+    }
+    struct pending **at = &b->waiting;
+    while (*at) at = &(*at)->next;
+    pending->next = NULL;
+    *at = pending;
+}
+
+static void pending_remove(struct lane *l, struct pending *pending) {
+    struct bound *b = bound_of(l);
+    for (struct pending **at = &b->waiting; *at; at = &(*at)->next) {
+        if (*at != pending) continue;
+        *at = pending->next;
+        return;
+    }
+    b->raw->ops->pending_remove(b->raw, pending);
+}
+
+static weft_status_t bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
+                              struct completion *completion) {
+    struct lane *raw = bound_of(l)->raw;
+    return raw->ops->bulk_get ? raw->ops->bulk_get(raw, remote, iov, n_iov, completion) : WEFT_ERR_UNSUPPORTED;
+}
+
+static weft_status_t fence(struct lane *l) {
+    struct lane *raw = bound_of(l)->raw;
+    return raw->ops->fence ? raw->ops->fence(raw) : WEFT_OK;
+}
+
+static weft_status_t key_open(struct lane *l, const struct remote_region *region, const void *packed, size_t len,
+                              struct lane_key **key_p) {
+    struct lane *raw = bound_of(l)->raw;
+    return raw->ops->key_open ? raw->ops->key_open(raw, region, packed, len, key_p) : WEFT_ERR_UNSUPPORTED;
+}
+
+static void land_stop(struct lane *l, void *arg) {
+    struct lane *raw = bound_of(l)->raw;
+    if (raw->ops->land_stop) raw->ops->land_stop(raw, arg);
+}
+
+static void describe(struct lane *l, char *buf, size_t size) {
+    struct lane *raw = bound_of(l)->raw;
+    raw->ops->describe(raw, buf, size);
+}
+
+static const struct lane_ops bound_ops = {.am_short = am_short,
+                                          .am_bcopy = am_bcopy,
+                                          .am_zcopy = am_zcopy,
+                                          .flush = flush,
+                                          .pending_add = pending_add,
+                                          .pending_remove = pending_remove,
+                                          .bulk_get = bulk_get,
+                                          .fence = fence,
+                                          .key_open = key_open,
+                                          .land_stop = land_stop,
+                                          .describe = describe};
+
+void weft__bound_init(struct bound *b, struct link *link, struct lane *raw, struct lane *old) {
+    uint64_t most = weft__setting_u64(link->worker->context, SETTING_LANES_HOLD);
+    *b = (struct bound){.lane = {.ops = &bound_ops, .iface = raw->iface, .owner = link},
+                        .raw = raw,
+                        .old = old,
+                        .most = most < SWITCH_HOLD ? most : SWITCH_HOLD};
+}
