@@ -92,6 +92,18 @@ bool weft__lane_read_score(const void *p, size_t len, struct lane_score *v) {
     return read_all(&c) && v->epoch != 0;
 }
 
+void weft__lane_count(struct wire_message *m, enum lane_kind kind, uint64_t count) {
+    struct cursor c = saying(m, kind, 0);
+    put(&c, count, 8);
+    written(m, &c);
+}
+
+bool weft__lane_read_count(const void *p, size_t len, struct lane_count *v) {
+    struct cursor c = hearing(p, len, &v->epoch);
+    v->count = get(&c, 8);
+    return read_all(&c) && v->epoch == 0;
+}
+
 void weft__lane_one(struct wire_message *m, enum lane_kind kind, uint32_t epoch) {
     struct cursor c = saying(m, kind, epoch);
     written(m, &c);

@@ -21,7 +21,8 @@ enum lane_kind {
     LANE_SCORE,   /* how much the one who says it uses the link now */
     LANE_END = 16, /* switch.h: this is my last message by this lane; I go on by the other one */
     LANE_DRAINED,  /* I have all that you sent by the lane that you left */
-    /* 32 … 47: retain.h and resume.h: when a lane died */
+    LANE_ACK = 32, /* retain.h: so many messages of the link have come */
+    LANE_ACK_ASK,  /* say so now */
     LANE_KINDS = 48
 };
 
@@ -59,6 +60,10 @@ struct lane_end {
     uint32_t epoch;
     uint64_t sent; /* messages of the link's endpoints, ever */
 };
+struct lane_count {
+    uint32_t epoch; /* 0 */
+    uint64_t count; /* ACK: of messages; ACK_ASK: 0 */
+};
 struct lane_one {
     uint32_t epoch;
 }; /* CANCEL, BACK, DRAINED */
@@ -69,6 +74,7 @@ void weft__lane_grant(struct wire_message *m, const struct lane_grant *v);
 void weft__lane_deny(struct wire_message *m, struct lane_deny v);
 void weft__lane_score(struct wire_message *m, struct lane_score v);
 void weft__lane_end(struct wire_message *m, struct lane_end v);
+void weft__lane_count(struct wire_message *m, enum lane_kind kind, uint64_t count);
 void weft__lane_one(struct wire_message *m, enum lane_kind kind, uint32_t epoch);
 
 /* 0: no such thing. */
@@ -81,6 +87,7 @@ bool weft__lane_read_grant(const void *p, size_t len, struct lane_grant *v);
 bool weft__lane_read_deny(const void *p, size_t len, struct lane_deny *v);
 bool weft__lane_read_score(const void *p, size_t len, struct lane_score *v);
 bool weft__lane_read_end(const void *p, size_t len, struct lane_end *v);
+bool weft__lane_read_count(const void *p, size_t len, struct lane_count *v);
 bool weft__lane_read_one(const void *p, size_t len, struct lane_one *v);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "ep.h"
 #include "rails.h"
+#include "retain.h"
 #include "rkey.h"
 #include "rma.h"
 #include "switch.h"
@@ -145,10 +146,12 @@ static void broken(struct job *job) {
 
 static void send_hello(struct link *link) {
     struct wire_message m;
-    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION,
-                                             .flags = link->why ? link->flags : 0,
-                                             .listener = link->listener,
-                                             .worker = link->worker->id});
+    struct wire_hello hello = {.version = WIRE_VERSION,
+                               .flags = link->why ? link->flags : 0,
+                               .listener = link->listener,
+                               .worker = link->worker->id};
+    weft__retain_greeting(link, &hello);
+    weft__wire_hello(&m, hello);
     weft__link_control(link, &m);
 }
 
@@ -216,6 +219,7 @@ static void end(struct link *link) {
     weft__rails_free(link);
     weft__tracking_forget(link);
     weft__switch_free(link);
+    weft__retain_free(link);
     talloc_free(link->uri);
     drop_reason(link->worker, link->why);
     link->uri = NULL;
@@ -413,21 +417,27 @@ static bool is_beside(const struct link *link) {
     return link->flags & WIRE_HELLO_EXTRA;
 }
 
-struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer) {
+/* Endpoints that survive a lane share no link with others. */
+static bool suits(const struct link *link, bool survives) {
+    return joinable(link) && survives == !!(link->flags & WIRE_HELLO_SURVIVES);
+}
+
+struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer,
+                                bool survives) {
     struct list *all = peers(worker, peer);
     for (struct list *n = all->next; n != all; n = n->next) {
         struct link *link = list_of(n, struct link, of_peer);
         bool rail = link->flags & (WIRE_HELLO_RAIL | WIRE_HELLO_LANE);
         bool by_it = link->home == iface || link->iface == iface;
-        if (link->peer == peer && by_it && !rail && joinable(link)) return link;
+        if (link->peer == peer && by_it && !rail && suits(link, survives)) return link;
     }
     return NULL;
 }
 
-struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri) {
+struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, bool survives) {
     for (struct list *n = worker->links.next; n != &worker->links; n = n->next) {
         struct link *link = list_of(n, struct link, of_worker);
-        if (link->uri && strcmp(link->uri, uri) == 0 && joinable(link)) return link;
+        if (link->uri && strcmp(link->uri, uri) == 0 && suits(link, survives)) return link;
     }
     return NULL;
 }
@@ -488,12 +498,13 @@ void weft__link_accepted(struct lane *lane, void *listen_arg) {
 }
 
 void weft__link_lane_up(struct lane *lane) {
+    if (weft__retain_lane_up(lane)) return;
     if (lane->owner) step(lane->owner, LINK_EV_LANE_UP);
 }
 
 void weft__link_lane_down(struct lane *lane, weft_status_t status) {
     struct link *link = lane->owner;
-    if (!link) return;
+    if (!link || weft__retain_lane_down(lane, status)) return;
     if (link->switching)
         weft__switch_lane_down(link, lane, status);
     else
@@ -501,6 +512,7 @@ void weft__link_lane_down(struct lane *lane, weft_status_t status) {
 }
 
 void weft__link_lane_closed(struct lane *lane) {
+    if (weft__retain_lane_closed(lane)) return;
     if (lane->owner)
         step(lane->owner, LINK_EV_LANE_CLOSED);
     else
@@ -545,6 +557,10 @@ static bool too_many_links(const struct link *guest) {
 
 static void hello_from_guest(struct link *link, const struct wire_hello *hello) {
     struct link *rival;
+    if (hello->flags & WIRE_HELLO_RESUME && link->core.fsm.state == LINK_AWAIT) {
+        weft__retain_guest(link, hello);
+        return;
+    }
     if (hello->flags & WIRE_HELLO_RAIL && link->core.fsm.state == LINK_AWAIT && !weft__rail_greets(link, hello)) {
         weft__link_violation(link, "a rail that nobody granted");
         return;
@@ -561,6 +577,11 @@ static void hello_from_guest(struct link *link, const struct wire_hello *hello) 
             weft__link_lose(link, WEFT_ERR_QUOTA);
             return;
         }
+        bool survives = hello->flags & WIRE_HELLO_SURVIVES && weft__retain_is_for(link->iface);
+        if (survives && weft__retain_begin(link, NULL, 0) < 0) {
+            weft__link_lose(link, WEFT_ERR_NO_MEMORY);
+            return;
+        }
     }
     if (hello->worker == link->worker->id || link->flags & WIRE_HELLO_EXTRA || !(rival = rival_of(link)))
         step(link, LINK_EV_HELLO);
@@ -575,6 +596,7 @@ static void hello_from_host(struct link *link, const struct wire_hello *hello) {
     }
     know_peer(link, hello->worker);
     link->listener = hello->listener;
+    weft__retain_greeted(link, hello);
     step(link, LINK_EV_HELLO);
 }
 

@@ -57,9 +57,11 @@ struct link {
     char *uri;            /* … and where; the last word: the slab's, once the link is buried */
 };
 
-/* The link to that peer over that iface, or by that URI, if there is one that an endpoint may join. */
-struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer);
-struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri);
+/* The link to that peer over that iface, or by that URI, if there is one that an endpoint may join: of those that survive
+ * their lanes, or of the others. */
+struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer,
+                                bool survives);
+struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, bool survives);
 
 /* A link that dials. `lane` is its own from now on, also when this fails. */
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,

@@ -82,6 +82,11 @@ static void link_act_refuse(struct fsm *m) {
 static void link_act_part(struct fsm *m) {
     fsm_effect(m, LINK_FX_TIMER_STOP);
 }
+/* Its lane is not closed: it goes on. */
+static void link_act_give(struct fsm *m) {
+    fsm_effect(m, LINK_FX_TIMER_STOP);
+    fsm_effect(m, LINK_FX_END);
+}
 /* The peer learns of the end before our memory is the program's again: it may be reading there. */
 static void link_act_fail(struct fsm *m) {
     fsm_effect(m, LINK_FX_TIMER_STOP);

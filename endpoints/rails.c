@@ -43,7 +43,7 @@ static void say(struct link *link, uint32_t number) {
 
 void weft__rails_want(struct link *link, size_t len) {
     uint32_t n = len < RAILS_LEAST ? 0 : wanted(link);
-    if (n == 0 || !link->why || link->main || link->iface != link->home || link->peer == link->worker->id) return;
+    if (n == 0 || !link->why || link->main || link->retain || link->iface != link->home || link->peer == link->worker->id) return;
     if (!rails_of(link)) return;
     for (; link->rails->asked < n; link->rails->asked++) say(link, 0);
 }
@@ -84,7 +84,7 @@ static void dial_rail(struct link *link, uint32_t number) {
 }
 
 static void grant(struct link *link) {
-    struct rails *rails = wanted(link) ? rails_of(link) : NULL;
+    struct rails *rails = wanted(link) && !link->retain ? rails_of(link) : NULL;
     for (uint32_t i = 0; rails && rails->n + i < wanted(link) && i < RAILS_MAX - 1; i++) {
         if (rails->granted[i]) continue;
         do rails->granted[i] = (uint32_t)weft__random(link->worker->reactor) & ~rail_gone;

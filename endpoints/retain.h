@@ -27,27 +27,47 @@ enum {
 #define RETAIN_ACK_DELAY (UINT64_C(10) * 1000000) /* ns that it waits for the rest */
 #define RETAIN_FIRST     (UINT64_C(1) * 1000000)  /* ns until the second try; doubled with each */
 #define RETAIN_LAST      (UINT64_C(250) * 1000000)
+#define RETAIN_TRY       (UINT64_C(2000) * 1000000) /* ns that one may take */
 
 struct retain {
     struct lane lane; /* the link's */
     struct resume core;
     struct link *link;
-    struct lane *raw;        /* in use; NULL: adrift */
-    struct lane *fresh;      /* the one that is to follow it; NULL: none */
-    const lane_am_fn *up;    /* the link's handlers, of its iface */
-    uint64_t heard, tell_at; /* cost of what came and is not acknowledged; beyond, something is to be done */
-    struct retain_log log;   /* not acknowledged */
-    bool raw_waits;          /* raw_pending is in the raw lane's queue */
-    bool ack_due, ask_due;   /* words for the peer that found no room, or wait for the end of the turn */
-    bool asked;              /* the peer was asked, and has not answered */
-    bool closing;            /* the link is, and waits for the peer to have all */
-    bool over;               /* … and the raw lane is gone */
-    uint32_t refused;
-    uint64_t back_off;
-    struct pending_queue pending; /* of the link */
-    struct pending raw_pending;
+    const lane_am_fn *up; /* the link's handlers */
+    struct lane *raw;     /* in use; NULL: adrift */
+
+    /* sending */
+    struct retain_log log;      /* not acknowledged */
+    uint64_t first;             /* the number of the first message in it */
+    uint32_t n_flushes;         /* that wait among them */
+    struct retain_at at;        /* while the lane is new: the next to be sent again */
+    uint64_t again;             /* … and its number */
+    struct pending_queue queue; /* of the link */
+    struct pending raw_pending; /* our place in the raw lane's */
+    bool waits;                 /* that is in it */
+    bool raw_full, log_full;    /* why something waits */
+    bool pumping;               /* do not queue: it is being looked after */
+    bool letting_go;            /* the same */
+
+    /* receiving */
+    uint64_t heard, tell_at; /* cost of what came and was not acknowledged; at that much something is to be done */
+
+    /* words */
+    bool ack_due, ask_due; /* find room, or wait for the end of the turn */
+    bool asked;            /* the peer was asked, and has not answered */
     struct job job;
-    struct timer lazy, due, patience; /* acknowledge; try again; give up, or: the end of a close */
+    struct timer lazy; /* until an acknowledgement is due */
+
+    /* lanes that come and go: resume.c */
+    struct iface *iface;       /* that they are dialed over */
+    struct lane *fresh;        /* the one that is to follow; NULL: none */
+    weft_status_t lost, fails; /* told in the job: the lane in use, or the new one, broke; the link is lost */
+    bool missed, over;         /* the same: the new lane; the last one is gone, and the link may end */
+    bool closing;              /* the link is, and waits until the peer has all */
+    bool dead;                 /* its lane has been closed for good */
+    uint32_t refused;          /* tries in a row */
+    uint64_t back_off;
+    struct timer due, patience, close_at; /* `due`: the next try, or the end of one */
     uint8_t ticket[WIRE_TICKET];
     void *address; /* dialed: where to, unless the link has a URI */
     size_t address_len;
@@ -58,8 +78,6 @@ bool weft__retain_is_for(const struct iface *iface);
 /* Puts a retaining lane around the link's; it goes with the link. The dialer's address is copied, NULL: by URI, or the peer
  * dialed. */
 weft_status_t weft__retain_begin(struct link *link, const void *address, size_t len);
-/* Takes it away again: the peer's greeting says that it knows nothing of this. */
-void weft__retain_undo(struct link *link);
 void weft__retain_free(struct link *link);
 
 static inline struct lane *weft__link_raw(const struct link *link) {
@@ -75,12 +93,26 @@ void weft__retain_carry(struct link *link, struct lane *raw);
 bool weft__retain_lane_up(struct lane *lane);
 bool weft__retain_lane_down(struct lane *lane, weft_status_t status);
 bool weft__retain_lane_closed(struct lane *lane);
-/* A greeting on a lane that is to follow one that died; and one of a guest that wants to. */
-bool weft__retain_hello(struct lane *lane, const struct wire_hello *hello);
+/* What such a link says in its first greeting, and hears in the answer. */
+void weft__retain_greeting(const struct link *link, struct wire_hello *hello);
+void weft__retain_greeted(struct link *link, const struct wire_hello *hello);
+/* A guest greets, whose lane is to follow one that died. */
 void weft__retain_guest(struct link *guest, const struct wire_hello *hello);
 
-/* Words of the peer about what it has (lane_wire.h). */
-void weft__retain_on_ack(struct link *link, const void *data, size_t len);
-void weft__retain_on_ask(struct link *link, const void *data, size_t len);
+/* ---- between retain.c and resume.c */
+
+extern const struct lane_ops weft__retain_ops_open, weft__retain_ops_shut;
+void weft__retain_close(struct lane *lane, bool flush);
+void weft__retain_hear(struct retain *r, struct lane *raw); /* its messages are the link's from now on */
+void weft__retain_pump(struct retain *r);                   /* all that may go */
+void weft__retain_let_go(struct retain *r);                 /* what is acknowledged */
+/* All of it, at the end. False: a lane still has some of it, and it is tried again when that is back. */
+bool weft__retain_let_all_go(struct retain *r, weft_status_t status);
+void weft__retain_rewind(struct retain *r); /* what is sent again begins with the first that is kept */
+void weft__retain_ask(struct retain *r); /* the peer shall say what it has */
+void weft__retain_words(struct retain *r);
+/* Within a turn: the lane in use, or the new one, turned out to be broken; the last word has been let go. */
+void weft__retain_broke(struct retain *r, weft_status_t status);
+void weft__retain_emptied(struct retain *r);
 
 #endif

@@ -87,18 +87,30 @@ void weft__wire_hello(struct wire_message *m, struct wire_hello v) {
     put(&c, v.flags, 2);
     put(&c, v.listener, 4);
     put(&c, v.worker, 8);
+    if (weft__hello_has_ticket(&v)) {
+        memcpy(c.at, v.ticket, sizeof v.ticket);
+        c.at += sizeof v.ticket;
+        put(&c, v.delivered, 8);
+        put(&c, v.epoch, 4);
+    }
     written(m, &c);
 }
 
 /* A later version may say more; its first two bytes are enough to refuse it by name. */
 bool weft__wire_read_hello(const void *p, size_t len, struct wire_hello *v) {
     struct cursor c = reading(p, len);
+    *v = (struct wire_hello){0};
     v->version = (uint16_t)get(&c, 2);
     if (c.at && v->version != WIRE_VERSION) return true;
     v->flags = (uint16_t)get(&c, 2);
     v->listener = (uint32_t)get(&c, 4);
     v->worker = get(&c, 8);
-    return read_all(&c) && v->worker != 0;
+    if (c.left == 0 || !(v->flags & WIRE_HELLO_SURVIVES))
+        return read_all(&c) && v->worker != 0 && !(v->flags & WIRE_HELLO_RESUME);
+    for (unsigned i = 0; i < sizeof v->ticket; i++) v->ticket[i] = (uint8_t)get(&c, 1);
+    v->delivered = get(&c, 8);
+    v->epoch = (uint32_t)get(&c, 4);
+    return read_all(&c) && v->worker != 0 && weft__hello_has_ticket(v);
 }
 
 void weft__wire_open(struct wire_message *m, struct wire_open v) {

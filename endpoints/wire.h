@@ -115,11 +115,15 @@ struct wire_hello {
     uint16_t version, flags;
     uint32_t listener;
     uint64_t worker;
-    /* With RESUME, and in the answer to SURVIVES: */
+    /* With RESUME, and in the answer to SURVIVES; a hello with a ticket of zeros ends before it. */
     uint8_t ticket[WIRE_TICKET]; /* random: who knows it was told it when the link began */
     uint64_t delivered;          /* messages of the other side that have come */
     uint32_t epoch;              /* of the try */
 };
+static inline bool weft__hello_has_ticket(const struct wire_hello *v) {
+    static const uint8_t none[WIRE_TICKET];
+    return memcmp(v->ticket, none, sizeof none) != 0;
+}
 struct wire_open {
     uint32_t from, listener;
     uint64_t credit;

@@ -89,15 +89,22 @@ static unsigned hello_from_guest(struct explore_world *w, unsigned guest) {
 static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
     struct explore_world *w = explore_now();
     if (msg->event == LINK_EV_LOST) yield_to_spare(w, to->id);
-    if (msg->payload[0]) return true; /* it says that it is somebody else */
-    if (msg->event == LINK_EV_HELLO && !is_dialed(to->id)) *event_p = hello_from_guest(w, to->id);
+    if (msg->payload[0] == 1) return true; /* it says that it is somebody else */
+    if (msg->event != LINK_EV_HELLO || is_dialed(to->id)) return true;
+    bool resumes = msg->payload[0] && to->state == LINK_AWAIT;
+    if (resumes)
+        *event_p = msg->payload[0] == 2 ? LINK_EV_HELLO_STALE : LINK_EV_GIVEN;
+    else
+        *event_p = hello_from_guest(w, to->id);
     return true;
 }
 
-/* A hello by its own name, by another's, or in another version; who wins is not on the wire. */
+/* A hello by its own name, by another's, to resume a link that is not there, or that is, or in another version; who wins is not
+ * on the wire. */
 static bool lie(const struct fsm *to, unsigned choice, struct explore_message *msg) {
     msg->payload[0] = choice;
-    return choice < 2 && msg->event != LINK_EV_HELLO_WINS && msg->event != LINK_EV_HELLO_LOSES;
+    return choice < 4 && msg->event != LINK_EV_HELLO_WINS && msg->event != LINK_EV_HELLO_LOSES &&
+           msg->event != LINK_EV_HELLO_STALE;
 }
 
 /* ---- what must hold */

@@ -1,0 +1,455 @@
+/* The lane that keeps what the peer has not acknowledged: sending and counting. Its lanes below come and go in resume.c. */
+#include "retain.h"
+
+#include <reactor/counters.h>
+#include <stdio.h>
+#include <transports/answering.h>
+
+#include "lane_wire.h"
+#include "worker.h"
+
+static struct retain *retain_of(struct lane *lane) {
+    return (struct retain *)lane;
+}
+static struct reactor *reactor_of(const struct retain *r) {
+    return r->link->worker->reactor;
+}
+
+/* Greetings, and what is said about lanes, belong to the lane that carries them. */
+static bool is_word(uint8_t id) {
+    return id == WIRE_HELLO || id == WIRE_LANE;
+}
+
+/* ---- what is kept -------------------------------------------------------------------------------------------- */
+
+static size_t lent_len(const struct retained *m) {
+    return m->lent ? weft__iov_len(retained_iov(m), m->n_iov) : 0;
+}
+static size_t size_of(const struct retained *m) {
+    return retained_size(m->len, m->lent, m->n_iov);
+}
+static size_t cost_of(const struct retained *m) {
+    return size_of(m) + lent_len(m) + RETAIN_COST;
+}
+
+/* Room for a message, in the log and for its cost. */
+static inline weft_status_t make_room(struct retain *r, size_t size, size_t cost, struct retained **m_p) {
+    if (__builtin_expect(retain_log_full(&r->log, cost), 0)) {
+        r->log_full = true;
+        return WEFT_NO_RESOURCE;
+    }
+    *m_p = retain_log_room(&r->log, size);
+    if (__builtin_expect(*m_p != NULL, 1)) return WEFT_OK;
+    if (retain_log_empty(&r->log)) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory to keep a message");
+    r->log_full = true; /* what is acknowledged makes room */
+    return WEFT_NO_RESOURCE;
+}
+
+static inline void keep(struct retain *r, size_t size, size_t cost) {
+    retain_log_keep(&r->log, size, cost);
+    resume_count_sent(&r->core);
+}
+
+/* The memory of the first is back where it belongs, or will be, and it is to go. */
+static void drop_first(struct retain *r, struct retained *m, weft_status_t status) {
+    struct completion *owner = m->lent ? retained_lent(m)->owner : NULL;
+    r->first += !m->flush;
+    r->n_flushes -= m->flush;
+    retain_log_drop(&r->log, size_of(m), cost_of(m));
+    if (owner) completion_step(owner, status);
+}
+
+static bool is_below(const struct retained *m) {
+    return m->lent && retained_lent(m)->below.count > 0;
+}
+
+void weft__retain_rewind(struct retain *r) {
+    r->at = retain_log_begin(&r->log);
+    r->again = r->first;
+}
+
+void weft__retain_let_go(struct retain *r) {
+    struct retained *m;
+    if (r->letting_go) return;
+    r->letting_go = true;
+    while ((m = retain_log_first(&r->log)) != NULL && (m->flush || r->first < r->core.acked) && !is_below(m))
+        drop_first(r, m, WEFT_OK);
+    r->letting_go = false;
+    if (r->again <= r->first) weft__retain_rewind(r);
+    bool was_full = r->log_full;
+    r->log_full = false;
+    if (retain_log_empty(&r->log))
+        weft__retain_emptied(r);
+    else if (r->closing || r->n_flushes || was_full)
+        weft__retain_ask(r);
+}
+
+bool weft__retain_let_all_go(struct retain *r, weft_status_t status) {
+    struct retained *m;
+    while ((m = retain_log_first(&r->log)) != NULL) {
+        if (is_below(m)) return false;
+        drop_first(r, m, status);
+    }
+    return true;
+}
+
+/* Whatever became of it there: the peer says whether it has it. */
+static void came_back(struct completion *below, weft_status_t status) {
+    struct retain_lent *lent = (struct retain_lent *)(void *)((char *)below - offsetof(struct retain_lent, below));
+    struct retain *r = lent->log_owner;
+    below->status = WEFT_OK;
+    if (r->dead)
+        weft__job_post(reactor_of(r), &r->job);
+    else if (r->first < r->core.acked)
+        weft__retain_let_go(r);
+}
+
+/* ---- sending --------------------------------------------------------------------------------------------------- */
+
+/* A lane that is about to tell that it is down takes nothing, and neither do we until it has told. */
+static weft_status_t refused(struct retain *r, weft_status_t st) {
+    if (st == WEFT_ERR_TOO_BIG || st == WEFT_ERR_NO_MEMORY || st == WEFT_ERR_INVALID_PARAM) return st;
+    r->raw_full = true;
+    return WEFT_NO_RESOURCE;
+}
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct retain *r = retain_of(l);
+    struct retained *m;
+    size_t size = retained_size(sizeof header + len, false, 0);
+    weft_status_t st = make_room(r, size, size + RETAIN_COST, &m);
+    if (st != WEFT_OK) return st;
+    st = r->raw->ops->am_short(r->raw, id, header, data, len);
+    if (__builtin_expect(st != WEFT_OK, 0)) return refused(r, st);
+    *m = (struct retained){.len = (uint32_t)(sizeof header + len), .id = id};
+    memcpy(m + 1, &header, sizeof header);
+    weft__copy_short((char *)(m + 1) + sizeof header, data, len);
+    keep(r, size, size + RETAIN_COST);
+    return WEFT_OK;
+}
+
+/* What is packed for the lane is copied from there. */
+struct packing {
+    size_t (*pack)(void *to, void *arg);
+    void *arg, *copy;
+    size_t len;
+};
+static size_t pack_both(void *to, void *arg) {
+    struct packing *p = arg;
+    p->len = p->pack(to, p->arg);
+    memcpy(p->copy, to, p->len);
+    return p->len;
+}
+
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
+    struct retain *r = retain_of(l);
+    struct retained *m;
+    if (is_word(id)) {
+        weft_status_t st = r->raw->ops->am_bcopy(r->raw, id, pack, arg);
+        return st == WEFT_OK ? st : refused(r, st);
+    }
+    size_t most = retained_size(l->iface->attr.max_bcopy, false, 0);
+    weft_status_t st = make_room(r, most, most, &m);
+    if (st != WEFT_OK) return st;
+    struct packing packing = {.pack = pack, .arg = arg, .copy = m + 1};
+    st = r->raw->ops->am_bcopy(r->raw, id, pack_both, &packing);
+    if (__builtin_expect(st != WEFT_OK, 0)) return refused(r, st);
+    *m = (struct retained){.len = (uint32_t)packing.len, .id = id};
+    size_t size = size_of(m);
+    keep(r, size, size + RETAIN_COST);
+    return WEFT_OK;
+}
+
+struct gathering {
+    const void *header;
+    size_t header_len;
+    const weft_iov_t *iov;
+    size_t n_iov;
+};
+static size_t gather(void *to, void *arg) {
+    const struct gathering *g = arg;
+    size_t len = weft__iov_len(g->iov, g->n_iov);
+    if (g->header_len) memcpy(to, g->header, g->header_len);
+    weft__iov_gather((char *)to + g->header_len, g->iov, g->n_iov, 0, len);
+    return g->header_len + len;
+}
+
+static weft_status_t lend(struct retain *r, uint8_t id, const void *header, size_t header_len,
+                          const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    struct retained *m;
+    size_t size = retained_size(header_len, true, n_iov), cost = size + weft__iov_len(iov, n_iov) + RETAIN_COST;
+    if (n_iov > RETAIN_IOV) return weft__fail(WEFT_ERR_TOO_BIG, "%zu pieces are too many", n_iov);
+    weft_status_t st = make_room(r, size, cost, &m);
+    if (st != WEFT_OK) return st;
+    *m = (struct retained){.len = (uint32_t)header_len, .id = id, .lent = true, .n_iov = (uint8_t)n_iov};
+    struct retain_lent *lent = retained_lent(m);
+    *lent = (struct retain_lent){.below = {.done = came_back, .count = 1}, .owner = completion, .log_owner = r};
+    memcpy(retained_iov(m), iov, n_iov * sizeof *iov);
+    if (header_len) memcpy(retained_bytes(m), header, header_len);
+    st = r->raw->ops->am_zcopy(r->raw, id, header, header_len, iov, n_iov, &lent->below);
+    if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return refused(r, st);
+    if (st == WEFT_OK) lent->below.count = 0;
+    keep(r, size, cost);
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    size_t len = header_len + weft__iov_len(iov, n_iov);
+    if (len > RETAIN_COPY || len > l->iface->attr.max_bcopy)
+        return lend(retain_of(l), id, header, header_len, iov, n_iov, completion);
+    struct gathering g = {header, header_len, iov, n_iov};
+    return am_bcopy(l, id, gather, &g);
+}
+
+/* It stands in the log behind all that it waits for. */
+static weft_status_t flush(struct lane *l, struct completion *completion) {
+    struct retain *r = retain_of(l);
+    if (retain_log_empty(&r->log)) return WEFT_OK;
+    size_t size = retained_size(0, true, 0);
+    struct retained *m = retain_log_room(&r->log, size);
+    if (!m) return WEFT_ERR_NO_MEMORY;
+    *m = (struct retained){.lent = true, .flush = true};
+    *retained_lent(m) = (struct retain_lent){.owner = completion, .log_owner = r};
+    retain_log_keep(&r->log, size, cost_of(m));
+    r->n_flushes++;
+    weft__retain_ask(r);
+    return WEFT_IN_PROGRESS;
+}
+
+/* ---- again, on a new lane ---------------------------------------------------------------------------------------- */
+
+static size_t pack_kept(void *to, void *arg) {
+    const struct retained *m = arg;
+    memcpy(to, retained_bytes(m), m->len);
+    return m->len;
+}
+
+static weft_status_t send_again(struct lane *raw, struct retained *m) {
+    if (!m->lent) return raw->ops->am_bcopy(raw, m->id, pack_kept, m);
+    struct retain_lent *lent = retained_lent(m);
+    lent->below.count++;
+    weft_status_t st =
+        raw->ops->am_zcopy(raw, m->id, retained_bytes(m), m->len, retained_iov(m), m->n_iov, &lent->below);
+    if (st != WEFT_IN_PROGRESS) lent->below.count--;
+    return st == WEFT_IN_PROGRESS ? WEFT_OK : st;
+}
+
+/* False: the lane has no room, or is broken. */
+static bool resend(struct retain *r) {
+    struct retained *m;
+    while ((m = retain_log_at(&r->at)) != NULL) {
+        /* What the peer has may be here still: an earlier lane has not given it back. */
+        bool goes = !m->flush && r->again >= r->core.acked;
+        weft_status_t st = goes ? send_again(r->raw, m) : WEFT_OK;
+        if (st == WEFT_NO_RESOURCE) return false;
+        if (st < 0) {
+            weft__retain_broke(r, st);
+            return false;
+        }
+        r->again += !m->flush;
+        if (goes) r->link->worker->count->lanes_resent += m->len + lent_len(m);
+        retain_log_next(&r->at, size_of(m));
+    }
+    r->lane.ops = &weft__retain_ops_open;
+    return true;
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+static size_t pack_word(void *to, void *arg) {
+    const struct wire_message *m = arg;
+    memcpy(to, m->bytes, m->len);
+    return m->len;
+}
+
+/* False: no room. */
+static bool say(struct retain *r, enum lane_kind kind, uint64_t count) {
+    struct wire_message m;
+    weft__lane_count(&m, kind, count);
+    return r->raw->ops->am_bcopy(r->raw, WIRE_LANE, pack_word, &m) == WEFT_OK;
+}
+
+static bool say_all(struct retain *r) {
+    if (r->ack_due) {
+        if (!say(r, LANE_ACK, r->core.delivered)) return false;
+        r->ack_due = false;
+        r->heard = r->tell_at = 0;
+    }
+    if (r->ask_due) {
+        if (!say(r, LANE_ACK_ASK, 0)) return false;
+        r->ask_due = false;
+        r->asked = true;
+    }
+    return true;
+}
+
+void weft__retain_ask(struct retain *r) {
+    if (r->asked || r->ask_due) return;
+    r->ask_due = true;
+    weft__job_post(reactor_of(r), &r->job);
+}
+
+/* ---- when there is room again --------------------------------------------------------------------------------------- */
+
+static weft_status_t go(struct retain *r) {
+    r->raw_full = false;
+    if (!say_all(r)) return WEFT_NO_RESOURCE;
+    if (r->lane.ops != &weft__retain_ops_open && !resend(r)) return WEFT_NO_RESOURCE;
+    while (pending_queue_retry(&r->queue)) continue;
+    return r->raw_full && r->queue.first ? WEFT_NO_RESOURCE : WEFT_OK;
+}
+
+static weft_status_t raw_retry(struct pending *pending) {
+    struct retain *r = (struct retain *)((char *)pending - offsetof(struct retain, raw_pending));
+    r->pumping = true;
+    weft_status_t st = go(r);
+    r->pumping = false;
+    r->waits = st == WEFT_NO_RESOURCE;
+    return st;
+}
+
+void weft__retain_pump(struct retain *r) {
+    r->raw_pending.retry = raw_retry;
+    if (!r->raw || r->waits || r->pumping || r->core.fsm.state != RESUME_STEADY) return;
+    if (raw_retry(&r->raw_pending) == WEFT_NO_RESOURCE) r->raw->ops->pending_add(r->raw, &r->raw_pending);
+}
+
+void weft__retain_words(struct retain *r) {
+    if (r->ack_due || r->ask_due) weft__retain_pump(r);
+}
+
+static void pending_add(struct lane *l, struct pending *pending) {
+    struct retain *r = retain_of(l);
+    pending_queue_add(&r->queue, pending);
+    if (r->log_full) weft__retain_ask(r);
+    if (r->pumping || r->waits || !r->raw || !r->raw_full) return;
+    r->raw_pending.retry = raw_retry;
+    r->waits = true;
+    r->raw->ops->pending_add(r->raw, &r->raw_pending);
+}
+
+static void pending_remove(struct lane *l, struct pending *pending) {
+    pending_queue_remove(&retain_of(l)->queue, pending);
+}
+
+/* ---- receiving -------------------------------------------------------------------------------------------------------- */
+
+/* At once when the peer may wait for its memory or run out of room, else a while later. */
+static void acknowledge(struct retain *r, size_t len) {
+    struct reactor *reactor = reactor_of(r);
+    if (r->heard < RETAIN_ACK && len <= RETAIN_COPY) {
+        r->tell_at = RETAIN_ACK;
+        if (weft__timer_running(&r->lazy) ||
+            weft__timer_start(reactor, &r->lazy, weft__now(reactor) + RETAIN_ACK_DELAY) == WEFT_OK)
+            return;
+    }
+    r->tell_at = UINT64_MAX;
+    r->ack_due = true;
+    weft__job_post(reactor, &r->job);
+}
+
+static inline void came(struct lane *raw, unsigned id, const void *data, size_t len) {
+    struct link *link = raw->owner;
+    if (__builtin_expect(!link, 0)) return;
+    struct retain *r = link->retain;
+    resume_count_delivered(&r->core);
+    r->heard += len + RETAIN_COST;
+    if (__builtin_expect(r->heard >= r->tell_at || (len > RETAIN_COPY && !r->ack_due), 0)) acknowledge(r, len);
+    r->up[id](&r->lane, data, len);
+}
+
+static void acknowledged(struct retain *r, const void *data, size_t len) {
+    struct lane_count ack;
+    bool resending = r->lane.ops != &weft__retain_ops_open;
+    if (!weft__lane_read_count(data, len, &ack) ||
+        (resending && ack.count > r->again && ack.count > r->core.acked)) {
+        weft__link_violation(r->link, "acknowledgement");
+        return;
+    }
+    r->asked = false;
+    fsm_step(&r->core.fsm, weft__resume_acked(&r->core, ack.count));
+    weft__retain_pump(r);
+}
+
+static void was_asked(struct retain *r, const void *data, size_t len) {
+    struct lane_count ask;
+    if (!weft__lane_read_count(data, len, &ask) || ask.count) {
+        weft__link_violation(r->link, "question for an acknowledgement");
+        return;
+    }
+    r->ack_due = true;
+    weft__job_post(reactor_of(r), &r->job);
+}
+
+static void heard_lane(struct lane *raw, const void *data, size_t len) {
+    struct link *link = raw->owner;
+    if (!link) return;
+    struct retain *r = link->retain;
+    switch (weft__lane_kind(data, len)) {
+    case LANE_ACK: acknowledged(r, data, len); break;
+    case LANE_ACK_ASK: was_asked(r, data, len); break;
+    default: r->up[WIRE_LANE](&r->lane, data, len); break;
+    }
+}
+
+/* Words pass by; `id` is a constant here. */
+static inline void heard(struct lane *raw, unsigned id, const void *data, size_t len) {
+    struct link *link = raw->owner;
+    if (id == WIRE_LANE)
+        heard_lane(raw, data, len);
+    else if (id != WIRE_HELLO)
+        came(raw, id, data, len);
+    else if (link)
+        link->retain->up[id](&link->retain->lane, data, len);
+}
+
+#define EACH_ID(ID)                                                                                            \
+    ID(0)                                                                                                      \
+    ID(1)                                                                                                      \
+    ID(2)                                                                                                      \
+    ID(3)                                                                                                      \
+    ID(4)                                                                                                      \
+    ID(5) ID(6) ID(7) ID(8) ID(9) ID(10) ID(11) ID(12) ID(13) ID(14) ID(15) ID(16) ID(17) ID(18) ID(19) ID(20) \
+        ID(21) ID(22) ID(23) ID(24) ID(25) ID(26) ID(27) ID(28) ID(29) ID(30) ID(31)
+#define HEARD(id)                                                            \
+    static void heard_##id(struct lane *raw, const void *data, size_t len) { \
+        heard(raw, id, data, len);                                           \
+    }
+EACH_ID(HEARD)
+#undef HEARD
+
+static const lane_am_fn handlers[LANE_AM_IDS] = {
+#define HEARD(id) [id] = heard_##id,
+    EACH_ID(HEARD)
+#undef HEARD
+};
+
+const lane_am_fn *weft__link_handlers(const struct link *link) {
+    return link->retain ? handlers : NULL;
+}
+
+void weft__retain_hear(struct retain *r, struct lane *raw) {
+    raw->owner = r->link;
+    raw->ops->hear(raw, handlers);
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------------------------------- */
+
+static void describe(struct lane *l, char *buf, size_t size) {
+    struct retain *r = retain_of(l);
+    if (r->raw)
+        r->raw->ops->describe(r->raw, buf, size);
+    else
+        snprintf(buf, size, "nobody; a new connection is awaited");
+}
+
+LANE_SENDS_ANSWER(shut, WEFT_NO_RESOURCE)
+
+#define OPS(short_, bcopy, zcopy)                                                                              \
+    {                                                                                                          \
+        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush, .pending_add = pending_add,  \
+        .pending_remove = pending_remove, .hear = lane_hear, .close = weft__retain_close, .describe = describe \
+    }
+const struct lane_ops weft__retain_ops_open = OPS(am_short, am_bcopy, am_zcopy);
+const struct lane_ops weft__retain_ops_shut = OPS(shut_short, shut_bcopy, shut_zcopy);

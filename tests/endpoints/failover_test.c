@@ -1,0 +1,142 @@
+/*
+ * Endpoints that survive their connection, over tcp: sockets are killed under traffic of all kinds, and what arrives is
+ * compared with what was sent: nothing lost, nothing twice, nothing out of order.
+ */
+#include "survive.h"
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+/* ---- sockets that die ---------------------------------------------------------------------------------------- */
+
+/* Connected ones of this process; both ends of each connection are among them. */
+static int connected(int *fd, int most) {
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+    for (struct dirent *e; dir && n < most && (e = readdir(dir)) != NULL;) {
+        struct sockaddr_storage at;
+        socklen_t len = sizeof at;
+        int one = atoi(e->d_name);
+        if (getpeername(one, (struct sockaddr *)&at, &len) == 0 && at.ss_family == AF_INET) fd[n++] = one;
+    }
+    closedir(dir);
+    return n;
+}
+
+/* As if the kernel had lost it: with a reset, or with an end that nobody announced. */
+static void kill_socket(int fd, bool reset) {
+    struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    if (reset)
+        connect(fd, &nobody, sizeof nobody);
+    else
+        shutdown(fd, SHUT_RDWR);
+}
+
+static int kill_one(unsigned random) {
+    int fd[64], n = connected(fd, 64);
+    if (n > 0) kill_socket(fd[random / 2 % (unsigned)n], random % 2);
+    return n;
+}
+
+/* ---- two workers whose link survives ------------------------------------------------------------------------------ */
+
+static void dial_surviving(struct two *t) {
+    char address[256];
+    size_t len = sizeof address;
+    CHECK_EQ(weft_worker_address(two_b(t), address, &len), 0);
+    weft_ep_params_t params = {
+        .on_ready = two_on_ready, .on_error = two_on_error, .arg = t, .error_mode = WEFT_ERRORS_FAILOVER};
+    CHECK_EQ(weft_connect_address(t->a, address, len, &params, &t->ep), 0);
+}
+
+static void surviving(struct two *t, const weft_setting_t *settings, size_t n) {
+    two_workers(t, "tcp", settings, n);
+    dial_surviving(t);
+    UNTIL(t, t->ready && t->back);
+}
+
+/* ---- the promise ------------------------------------------------------------------------------------------------------ */
+
+static struct side sides[2];
+
+static void meet(struct two *t, unsigned seed) {
+    survive_begin(&sides[0], t->a, t->ep, seed);
+    survive_begin(&sides[1], two_b(t), t->back, seed * 77 + 1);
+    survive_meet(&sides[0], &sides[1]);
+    survive_meet(&sides[1], &sides[0]);
+}
+
+static void turn(struct two *t) {
+    two_turn(t);
+    survive_take_stream(&sides[0]);
+    survive_take_stream(&sides[1]);
+}
+
+static void settle(struct two *t) {
+    double end = two_now() + 10;
+    while (two_now() < end && !(survive_all_came(&sides[0], &sides[1]) && survive_all_came(&sides[1], &sides[0])))
+        turn(t);
+    for (int i = 0; i < 2; i++)
+        if (sides[i].wrong) printf("  side %d: %s\n", i, sides[i].what);
+    CHECK_EQ(sides[0].wrong + sides[1].wrong, 0);
+    CHECK(survive_all_came(&sides[0], &sides[1]) && survive_all_came(&sides[1], &sides[0]));
+    CHECK_EQ(t->errors + t->back_errors, 0);
+}
+
+static void done_with(struct two *t) {
+    survive_end(&sides[0]);
+    survive_end(&sides[1]);
+    two_down(t);
+    free(sides[0].in);
+    free(sides[1].in);
+}
+
+static void messages_with_kills(unsigned seed, int kills, int between) {
+    struct two t;
+    unsigned random = seed;
+    surviving(&t, NULL, 0);
+    meet(&t, seed);
+    int killed = 0;
+    uint64_t came = 0;
+    for (int round = 0; killed < kills; round++) {
+        for (unsigned i = 0; i < 2; i++)
+            for (unsigned n = survive_draw(&sides[i]) % 4; n; n--) survive_send(&sides[i]);
+        turn(&t);
+        random = random * 1664525 + 1013904223;
+        /* When something has come since the last; sometimes earlier, so that a link that goes on is hit. */
+        bool moved = came != sides[0].am_came + sides[1].am_came;
+        if ((int)(random >> 16) % (moved ? between : 50 * between) || !kill_one(random >> 8)) continue;
+        came = sides[0].am_came + sides[1].am_came;
+        killed++;
+    }
+    settle(&t);
+    printf("  %d sockets killed; %llu + %llu messages, resumed %llu times, %llu bytes again\n", killed,
+           (unsigned long long)(sides[0].am_sent + sides[0].tag_sent),
+           (unsigned long long)(sides[1].am_sent + sides[1].tag_sent),
+           (unsigned long long)weft_worker_count(t.a, "lanes.resumed"),
+           (unsigned long long)(weft_worker_count(t.a, "lanes.resent_bytes") +
+                                weft_worker_count(t.b, "lanes.resent_bytes")));
+    done_with(&t);
+}
+
+TEST(without_a_kill_everything_arrives_once_and_in_order) {
+    struct two t;
+    surviving(&t, NULL, 0);
+    meet(&t, 1);
+    for (int i = 0; i < 3000; i++) {
+        survive_send(&sides[i % 2]);
+        turn(&t);
+    }
+    settle(&t);
+    CHECK_EQ(weft_worker_count(t.a, "lanes.lost"), 0);
+    done_with(&t);
+}
+
+TEST(one_killed_socket_is_not_noticed) {
+    messages_with_kills(3, 1, 20);
+}
+
+TEST(a_thousand_killed_sockets_lose_nothing) {
+    messages_with_kills(5, 1000, 12);
+}
