@@ -51,6 +51,13 @@ static void unreachable_by(weft_worker_t *worker, const struct iface *iface, wef
               iface->transport->name, why);
 }
 
+/* What a transport's address may have, if `head` bytes come before it. */
+static size_t room_behind(const uint8_t *at, const uint8_t *end, size_t head) {
+    size_t left = (size_t)(end - at), most = 96;
+    if (left < head) return 0;
+    return left - head < most ? left - head : most;
+}
+
 weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_p) {
     uint8_t out[ADDRESS_MAX], *at = out + ADDRESS_HEAD;
     if (!worker || !buf || !len_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, buf or len_p is NULL");
@@ -65,9 +72,9 @@ weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         struct iface *iface = worker->iface[i];
         size_t name_len = strlen(iface->transport->name);
-        if (at + name_len + 2 + 96 > out + sizeof out) break;
-        size_t room = 96;
-        st = iface->ops->address(iface, at + name_len + 2, &room);
+        size_t room = room_behind(at, out + sizeof out, name_len + 2);
+        st = room ? iface->ops->address(iface, at + name_len + 2, &room)
+                  : weft__fail(WEFT_ERR_TRUNCATED, "a worker's address has %d bytes at most", ADDRESS_MAX);
         if (st < 0) {
             unreachable_by(worker, iface, st);
             continue;

@@ -10,7 +10,7 @@
 #include "run/job.h"
 
 static const char usage[] =
-    "weft-perf --test TEST [--size N|LO-HI] [--transport auto|self|shm|tcp] [--mode poll|sleep|wait] [--ranks N]\n"
+    "weft-perf --test TEST [--size N|LO-HI] [--transport NAME] [--mode poll|sleep|wait] [--ranks N]\n"
     "          [--count N] [--links N] [--seconds S] [--json] [--plot FILE.svg] [--listen URI | --connect URI]\n"
     "          [--core N]\n"
     "\n"
@@ -31,7 +31,7 @@ static const char usage[] =
     "cores;\n"
     "with --listen and --connect they run apart: the one that listens needs no other option than its mode and "
     "ends\n"
-    "with its first client. --plot draws the sweep.\n";
+    "with its first client. --plot draws the sweep. NAME: auto, self, shm, tcp, rdma_rc or rdma_ud.\n";
 
 enum { BAD_USAGE = 2, MAX_RESULTS = 64 };
 static const size_t largest_size = 1u << 30;
@@ -97,7 +97,7 @@ static bool parse_count(const char *text, double most, uint32_t *count_p) {
 
 /* Says what is wrong, and false. */
 static bool take_option(int c, const char *value, struct perf_options *o) {
-    static const char *const transports[] = {"auto", "self", "shm", "tcp", NULL};
+    static const char *const transports[] = {"auto", "self", "shm", "tcp", "rdma_rc", "rdma_ud", NULL};
     double number = 0;
     int which = 0;
     bool ok = true;

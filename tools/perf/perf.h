@@ -60,7 +60,7 @@ extern const char *const perf_mode_names[];
 struct perf_options {
     enum perf_test test;
     size_t size_lo, size_hi; /* swept by doubling */
-    const char *transport;   /* auto, self, shm, tcp */
+    const char *transport;   /* auto, or one of self, shm, tcp, rdma_rc, rdma_ud */
     enum perf_mode mode;
     bool mode_said;
     uint32_t ranks;
