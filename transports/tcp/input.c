@@ -153,7 +153,7 @@ static bool fill(struct tcp_lane *lane) {
             size_t most = worth_reading(lane);
             n = recv(lane->fd, in->buffer->bytes + in->end, most, MSG_DONTWAIT);
             if (n > 0) in->end += (uint32_t)n;
-            if (n > 0 && (size_t)n < most) in->passes = TCP_PASSES;
+            if (n > 0 && (size_t)n < most) in->emptied = (uint32_t)tcp_count(lane)->turns;
         }
     } while (n < 0 && errno == EINTR);
     if (n > 0) return true;
@@ -210,16 +210,14 @@ void tcp_hot_enter(struct tcp_lane *lane) {
     lane->in.class = TCP_BUF_READ;
 }
 
-/* The last read emptied the socket: asking it again at once would only say so. What comes meanwhile is seen a look later. */
-static bool passes(struct tcp_lane *lane) {
-    if (lane->in.passes == 0) return false;
-    lane->in.passes--;
-    return true;
+/* A read emptied the socket so few turns ago: asking it again would only say so, and a worker about to sleep need not. */
+static bool emptied(const struct tcp_lane *lane, uint32_t turns) {
+    return (uint32_t)tcp_count(lane)->turns - lane->in.emptied < turns;
 }
 
 void tcp_input_ready(struct tcp_lane *lane, int events) {
     if (events & WATCH_WRITE) tcp_output_unblock(lane);
-    if (!(events & WATCH_READ) || lane->ready != tcp_input_ready || passes(lane)) return;
+    if (!(events & WATCH_READ) || lane->ready != tcp_input_ready || emptied(lane, 1)) return;
     if (tcp_input_read(lane, FRAMES_PER_JOB)) tcp_hot_enter(lane);
 }
 
@@ -236,7 +234,7 @@ static int poll_hot(struct tcp_lane *lane, unsigned budget) {
     int n;
     if (lane->out.blocked) tcp_output_unblock(lane);
     if (lane->ready != tcp_input_ready) return 0;
-    if (passes(lane)) return 0;
+    if (emptied(lane, TCP_PASSES)) return 0;
     if (gathers(lane, &now)) return 1;
     n = tcp_input_read(lane, budget);
     lane->in.look_at = now && lane->quiet < TCP_GATHER_TRIES ? now + TCP_GATHER_NS : 0;

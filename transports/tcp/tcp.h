@@ -32,9 +32,9 @@ enum {
     TCP_YIELD = 64,             /* … until it gives its place to another */
     TCP_LAND_BEHIND = 4 * 1024, /* read behind what lands: the head of the next, or small messages */
     TCP_GATHER_NS = 40 * 1000,  /* from one look at a large payload to the next: about 256 KiB */
-    TCP_PASSES = 3,           /* looks left out after a read that emptied the socket: a worker may sleep without */
-    TCP_GATHER_TRIES = 8,     /* looks in vain, until they follow each other as ever */
-    TCP_ACCEPT_PAUSE_MS = 100 /* out of file descriptors */
+    TCP_PASSES = 3,             /* turns in which a socket that was read empty is not polled again */
+    TCP_GATHER_TRIES = 8,       /* looks in vain, until they follow each other as ever */
+    TCP_ACCEPT_PAUSE_MS = 100   /* out of file descriptors */
 };
 
 /* ---- pool.c: buffers, lent to lanes only while they hold something ------------------------------------- */
@@ -97,7 +97,7 @@ struct tcp_input {
     uint32_t missing;            /* of the frame that has begun; 0: whole ones may be there, or none */
     bool asked;                  /* the owner wants that frame whole */
     bool landed;                 /* the last frame landed: the next may, so only its head is read into the buffer */
-    uint8_t passes;              /* polled: looks to be left out */
+    uint32_t emptied;            /* the turn of the last read that left nothing in the socket */
     uint64_t look_at;            /* polled: not before that time; 0: at once */
     bool reading;                /* a handler may be at work in the buffer */
     enum tcp_buffer_class class; /* of the next buffer: big after a big frame */
