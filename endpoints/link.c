@@ -505,6 +505,7 @@ void weft__link_lane_up(struct lane *lane) {
 void weft__link_lane_down(struct lane *lane, weft_status_t status) {
     struct link *link = lane->owner;
     if (!link || weft__retain_lane_down(lane, status)) return;
+    lane = weft__retain_around(lane);
     if (link->switching)
         weft__switch_lane_down(link, lane, status);
     else

@@ -344,6 +344,11 @@ static struct retain *retain_of(const struct lane *lane) {
     return link ? link->retain : NULL;
 }
 
+struct lane *weft__retain_around(struct lane *lane) {
+    struct retain *r = retain_of(lane);
+    return r && lane == r->raw ? &r->lane : lane;
+}
+
 bool weft__retain_lane_up(struct lane *lane) {
     struct retain *r = retain_of(lane);
     if (!r || lane != r->fresh) return false;
@@ -465,7 +470,7 @@ void weft__retain_guest(struct link *guest, const struct wire_hello *hello) {
         if (r) step(r, event);
         return;
     }
-    struct lane *lane = weft__link_raw(guest);
+    struct lane *lane = guest->lane;
     fsm_step(&guest->core.fsm, LINK_EV_GIVEN);
     take_fresh(r, lane, nothing_is_heard);
     step(r, event);

@@ -404,14 +404,15 @@ static inline void heard(struct lane *raw, unsigned id, const void *data, size_t
         link->retain->up[id](&link->retain->lane, data, len);
 }
 
-#define EACH_ID(ID)                                                                                            \
-    ID(0)                                                                                                      \
-    ID(1)                                                                                                      \
-    ID(2)                                                                                                      \
-    ID(3)                                                                                                      \
-    ID(4)                                                                                                      \
-    ID(5) ID(6) ID(7) ID(8) ID(9) ID(10) ID(11) ID(12) ID(13) ID(14) ID(15) ID(16) ID(17) ID(18) ID(19) ID(20) \
-        ID(21) ID(22) ID(23) ID(24) ID(25) ID(26) ID(27) ID(28) ID(29) ID(30) ID(31)
+#define EACH_ID(ID)                                                                                             \
+    ID(0)                                                                                                       \
+    ID(1)                                                                                                       \
+    ID(2)                                                                                                       \
+    ID(3)                                                                                                       \
+    ID(4)                                                                                                       \
+    ID(5)                                                                                                       \
+    ID(6) ID(7) ID(8) ID(9) ID(10) ID(11) ID(12) ID(13) ID(14) ID(15) ID(16) ID(17) ID(18) ID(19) ID(20) ID(21) \
+        ID(22) ID(23) ID(24) ID(25) ID(26) ID(27) ID(28) ID(29) ID(30) ID(31)
 #define HEARD(id)                                                            \
     static void heard_##id(struct lane *raw, const void *data, size_t len) { \
         heard(raw, id, data, len);                                           \
@@ -425,13 +426,15 @@ static const lane_am_fn handlers[LANE_AM_IDS] = {
 #undef HEARD
 };
 
-const lane_am_fn *weft__link_handlers(const struct link *link) {
-    return link->retain ? handlers : NULL;
-}
-
 void weft__retain_hear(struct retain *r, struct lane *raw) {
     raw->owner = r->link;
     raw->ops->hear(raw, handlers);
+}
+
+/* Who hears what was counted. */
+static void hear(struct lane *l, const lane_am_fn *others) {
+    l->handlers = others;
+    retain_of(l)->up = others ? others : l->iface->up->am;
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------------- */
@@ -446,10 +449,10 @@ static void describe(struct lane *l, char *buf, size_t size) {
 
 LANE_SENDS_ANSWER(shut, WEFT_NO_RESOURCE)
 
-#define OPS(short_, bcopy, zcopy)                                                                              \
-    {                                                                                                          \
-        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush, .pending_add = pending_add,  \
-        .pending_remove = pending_remove, .hear = lane_hear, .close = weft__retain_close, .describe = describe \
+#define OPS(short_, bcopy, zcopy)                                                                             \
+    {                                                                                                         \
+        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush, .pending_add = pending_add, \
+        .pending_remove = pending_remove, .hear = hear, .close = weft__retain_close, .describe = describe     \
     }
 const struct lane_ops weft__retain_ops_open = OPS(am_short, am_bcopy, am_zcopy);
 const struct lane_ops weft__retain_ops_shut = OPS(shut_short, shut_bcopy, shut_zcopy);

@@ -5,9 +5,8 @@
  * what the peer's lane brings, by handlers that stand before the link's own. What was sent and is not acknowledged is bounded
  * by "lanes.retain": beyond, sends wait.
  *
- * For those that move a link's traffic between lanes: `link->lane` stays the retaining lane; below it is weft__link_raw(link).
- * What that lane brings goes to weft__link_handlers(link), which a lane is given back to (ops->hear) when others have
- * heard it for a while. Messages of the ids WIRE_HELLO and WIRE_LANE are not counted, not kept, and not sent again.
+ * To those that move a link's traffic between lanes it is a lane as any other: it is the link's home lane. Messages of the ids
+ * WIRE_HELLO and WIRE_LANE are said to the lane below as it is: not counted, not kept, not sent again.
  */
 #ifndef WEFT_ENDPOINTS_RETAIN_H
 #define WEFT_ENDPOINTS_RETAIN_H
@@ -80,14 +79,8 @@ bool weft__retain_is_for(const struct iface *iface);
 weft_status_t weft__retain_begin(struct link *link, const void *address, size_t len);
 void weft__retain_free(struct link *link);
 
-static inline struct lane *weft__link_raw(const struct link *link) {
-    return link->retain ? link->retain->raw : link->lane;
-}
-/* NULL: those of its iface. */
-const lane_am_fn *weft__link_handlers(const struct link *link);
-/* Another lane carries from now on; the one before is still up, and is the caller's. All that was not acknowledged stays
- * kept. */
-void weft__retain_carry(struct link *link, struct lane *raw);
+/* The lane that its link knows: the one around it, where there is one. */
+struct lane *weft__retain_around(struct lane *lane);
 
 /* What transports tell of lanes that belong to such a link. False: it is not for this. */
 bool weft__retain_lane_up(struct lane *lane);
@@ -109,7 +102,7 @@ void weft__retain_let_go(struct retain *r);                 /* what is acknowled
 /* All of it, at the end. False: a lane still has some of it, and it is tried again when that is back. */
 bool weft__retain_let_all_go(struct retain *r, weft_status_t status);
 void weft__retain_rewind(struct retain *r); /* what is sent again begins with the first that is kept */
-void weft__retain_ask(struct retain *r); /* the peer shall say what it has */
+void weft__retain_ask(struct retain *r);    /* the peer shall say what it has */
 void weft__retain_words(struct retain *r);
 /* Within a turn: the lane in use, or the new one, turned out to be broken; the last word has been let go. */
 void weft__retain_broke(struct retain *r, weft_status_t status);

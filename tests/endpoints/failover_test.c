@@ -2,59 +2,8 @@
  * Endpoints that survive their connection, over tcp: sockets are killed under traffic of all kinds, and what arrives is
  * compared with what was sent: nothing lost, nothing twice, nothing out of order.
  */
+#include "kill.h"
 #include "survive.h"
-
-#include <dirent.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
-/* ---- sockets that die ---------------------------------------------------------------------------------------- */
-
-/* Connected ones of this process; both ends of each connection are among them. */
-static int connected(int *fd, int most) {
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-    for (struct dirent *e; dir && n < most && (e = readdir(dir)) != NULL;) {
-        struct sockaddr_storage at;
-        socklen_t len = sizeof at;
-        int one = atoi(e->d_name);
-        if (getpeername(one, (struct sockaddr *)&at, &len) == 0 && at.ss_family == AF_INET) fd[n++] = one;
-    }
-    closedir(dir);
-    return n;
-}
-
-/* As if the kernel had lost it: with a reset, or with an end that nobody announced. */
-static void kill_socket(int fd, bool reset) {
-    struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-    if (reset)
-        connect(fd, &nobody, sizeof nobody);
-    else
-        shutdown(fd, SHUT_RDWR);
-}
-
-static int kill_one(unsigned random) {
-    int fd[64], n = connected(fd, 64);
-    if (n > 0) kill_socket(fd[random / 2 % (unsigned)n], random % 2);
-    return n;
-}
-
-/* ---- two workers whose link survives ------------------------------------------------------------------------------ */
-
-static void dial_surviving(struct two *t) {
-    char address[256];
-    size_t len = sizeof address;
-    CHECK_EQ(weft_worker_address(two_b(t), address, &len), 0);
-    weft_ep_params_t params = {
-        .on_ready = two_on_ready, .on_error = two_on_error, .arg = t, .error_mode = WEFT_ERRORS_FAILOVER};
-    CHECK_EQ(weft_connect_address(t->a, address, len, &params, &t->ep), 0);
-}
-
-static void surviving(struct two *t, const weft_setting_t *settings, size_t n) {
-    two_workers(t, "tcp", settings, n);
-    dial_surviving(t);
-    UNTIL(t, t->ready && t->back);
-}
 
 /* ---- the promise ------------------------------------------------------------------------------------------------------ */
 
