@@ -51,7 +51,7 @@ static void left_this_side(struct weft_request *req, weft_status_t status) {
 static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
     struct weft_request *req = lane_half->other;
     weft__request_finish(lane_half, status);
-    if (req) left_this_side(req, status);
+    if (req && req->core.fsm.state == REQ_WAITING) left_this_side(req, status); /* else it ended early */
 }
 
 static const struct request_kind flush_kind = {.name = "flush", .release = part};

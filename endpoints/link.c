@@ -109,9 +109,19 @@ static size_t pack_control(void *to, void *arg) {
     return m->len;
 }
 
+/* A peer that is told half the truth is worse than none. Not from in here: a machine may be in the middle of a step. */
+void weft__link_half_told(struct link *link, weft_status_t status) {
+    if (link->status == WEFT_OK) link->status = status;
+    weft__job_post(link->worker->reactor, &link->broken);
+}
+
 static weft_status_t advance_control(struct weft_request *req) {
-    struct lane *lane = ((struct link *)req->arg)->lane;
-    return lane->ops->am_bcopy(lane, ((struct wire_message *)req->header)->id, pack_control, req->header);
+    struct link *link = req->arg;
+    struct lane *lane = link->lane;
+    weft_status_t st =
+        lane->ops->am_bcopy(lane, ((struct wire_message *)req->header)->id, pack_control, req->header);
+    if (st < 0) weft__link_half_told(link, st);
+    return st;
 }
 
 static const struct request_kind control_kind = {.name = "control", .advance = advance_control};
@@ -133,10 +143,7 @@ static weft_status_t queue_control(struct link *link, const struct wire_message 
 void weft__link_control(struct link *link, const struct wire_message *m) {
     weft_status_t st = link->tx->ops->am_bcopy(link->tx, m->id, pack_control, (void *)(uintptr_t)m);
     if (st == WEFT_NO_RESOURCE) st = queue_control(link, m);
-    if (st >= 0) return;
-    /* Not from in here: the machine may be in the middle of a step. */
-    if (link->status == WEFT_OK) link->status = st;
-    weft__job_post(link->worker->reactor, &link->broken);
+    if (st < 0) weft__link_half_told(link, st);
 }
 
 static void broken(struct job *job) {

@@ -25,29 +25,29 @@ struct link {
     uint32_t n_lanes;
     struct protocol_limits limits; /* of its transport */
     struct iface *iface;
-    struct iface *home;          /* that it was made over: who wants a link over it may join */
-    struct bargain *bargain;     /* negotiate.c; NULL: nobody asked for another lane */
-    struct switching *switching; /* switch.c; NULL: it never had a second lane */
-    struct list of_worker;       /* in worker->links */
-    struct list of_peer;         /* in worker->peers, once `peer` is known */
-    struct list endpoints;       /* those that share it */
-    struct list backlog;         /* requests that wait for the lane, in order */
-    struct pending pending;      /* our place in the lane's queue */
-    struct timer greeting;       /* until the peer's hello is due */
-    struct timer linger;         /* until an unused link is closed */
-    struct job broken;           /* a control message could not be kept */
-    uint16_t flags;              /* of the dialer's hello */
-    uint16_t peer_flags;         /* of the peer's hello */
-    uint64_t peer;               /* worker id; 0: not known yet */
-    uint32_t listener;           /* accepted: the listener it came to. Dialed: what the peer calls that */
-    struct list rma_wait;        /* requests that wait until others were answered */
-    uint32_t rma_unanswered;     /* of ours: gets, fetching atomics, remote completions */
-    uint32_t rma_served;         /* of the peer's: answers that wait for the lane */
-    uint32_t n_keys;             /* of the peer's regions, open natively */
-    struct retain *retain;       /* retain.h: it outlives its lanes; NULL: it does not */
-    struct rails *rails;         /* rails.c; NULL: none yet */
-    struct link *main;           /* this is a rail of that link */
-    uint32_t rail_number;        /* of a rail: what it was granted by */
+    struct iface *home;                /* that it was made over: who wants a link over it may join */
+    struct bargain *bargain;           /* negotiate.c; NULL: nobody asked for another lane */
+    struct switching *switching;       /* switch.c; NULL: it never had a second lane */
+    struct list of_worker;             /* in worker->links */
+    struct list of_peer;               /* in worker->peers, once `peer` is known */
+    struct list endpoints;             /* those that share it */
+    struct list backlog;               /* requests that wait for the lane, in order */
+    struct pending pending;            /* our place in the lane's queue */
+    struct timer greeting;             /* until the peer's hello is due */
+    struct timer linger;               /* until an unused link is closed */
+    struct job broken;                 /* a control message could not be kept */
+    uint16_t flags;                    /* of the dialer's hello */
+    uint16_t peer_flags;               /* of the peer's hello */
+    uint64_t peer;                     /* worker id; 0: not known yet */
+    uint32_t listener;                 /* accepted: the listener it came to. Dialed: what the peer calls that */
+    struct list rma_wait;              /* requests that wait until others were answered */
+    uint32_t rma_unanswered;           /* of ours: gets, fetching atomics, remote completions */
+    uint32_t rma_served;               /* of the peer's: answers that wait for the lane */
+    uint32_t n_keys;                   /* of the peer's regions, open natively */
+    struct retain *retain;             /* retain.h: it outlives its lanes; NULL: it does not */
+    struct rails *rails;               /* rails.c; NULL: none yet */
+    struct link *main;                 /* this is a rail of that link */
+    uint32_t rail_number;              /* of a rail: what it was granted by */
     uint32_t used_sent, used_received; /* `sent` and `received`, when the usage tracker looked last */
     double rate,
         rate_last; /* bytes per ns that the peer says its lane carried, and did the last time; 0: not known */
@@ -78,6 +78,8 @@ void weft__link_leave(struct weft_ep *ep);
 
 /* Sends it now, or behind what waits. Out of memory loses the link: a peer that is told half the truth is worse. */
 void weft__link_control(struct link *link, const struct wire_message *m);
+/* Something that the peer waits for could not be sent after all: the link is lost, in a turn of its own. */
+void weft__link_half_told(struct link *link, weft_status_t status);
 /* Behind what waits for the lane; sent at once when nothing does and the lane has room. */
 void weft__link_submit(struct link *link, struct weft_request *req);
 /* Requests that waited for the endpoint go the same way, in their order. */

@@ -22,7 +22,9 @@ static size_t pack_message(void *to, void *arg) {
 static weft_status_t advance_answer(struct weft_request *req) {
     struct lane *lane = req->ep->link->lane;
     struct wire_message *m = req->header;
-    return lane->ops->am_bcopy(lane, m->id, pack_message, m);
+    weft_status_t st = lane->ops->am_bcopy(lane, m->id, pack_message, m);
+    if (st < 0) weft__link_half_told(req->ep->link, st); /* who waits for it would wait for ever */
+    return st;
 }
 
 static void release_answer(struct weft_request *req) {

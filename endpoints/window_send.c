@@ -123,7 +123,9 @@ weft_status_t weft__window_pump_retry(struct pending *pending) {
     struct window_lane *wl = (struct window_lane *)((char *)pending - offsetof(struct window_lane, raw_pending));
     wl->blocked = false;
     weft__window_pump(wl);
-    return WEFT_OK; /* blocked again: it has queued itself anew */
+    if (!wl->blocked) return WEFT_OK;
+    wl->raw->ops->pending_remove(wl->raw, pending); /* it queued itself anew, and stays the first */
+    return WEFT_NO_RESOURCE;
 }
 
 /* ---- what is retained ------------------------------------------------------------------------------------- */
