@@ -93,6 +93,7 @@ struct reactor {
 
     struct reactor_clock *clock; /* NULL: the real one */
     struct reactor *next_of_clock;
+    uint64_t paused_until; /* of the clock */
 
     bool random_is_seeded;
     unsigned n_random;

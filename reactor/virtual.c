@@ -43,7 +43,7 @@ static bool turn_all(struct reactor_clock *clock) {
     bool worked = false;
     for (struct reactor *r = clock->first; r; r = clock->next) {
         clock->next = r->next_of_clock;
-        if (r->in_turn) continue;
+        if (r->in_turn || r->paused_until > clock->now) continue;
         int n = turn(r, INT32_MAX, LOOK_TIMERS);
         worked |= n != 0 || turn_has_work(r); /* one that is gone did work, too */
     }
@@ -53,8 +53,10 @@ static bool turn_all(struct reactor_clock *clock) {
 
 static uint64_t nearest_of_all(const struct reactor_clock *clock) {
     uint64_t nearest = UINT64_MAX;
-    for (const struct reactor *r = clock->first; r; r = r->next_of_clock)
-        if (timers_nearest(r) < nearest) nearest = timers_nearest(r);
+    for (const struct reactor *r = clock->first; r; r = r->next_of_clock) {
+        uint64_t at = r->paused_until > clock->now ? r->paused_until : timers_nearest(r);
+        if (at < nearest) nearest = at;
+    }
     return nearest;
 }
 
@@ -90,6 +92,10 @@ bool weft__clock_run(struct reactor_clock *clock, bool (*until)(void *arg), void
             return false;
     }
     return true;
+}
+
+void weft__clock_pause(struct reactor *r, uint64_t until) {
+    r->paused_until = until;
 }
 
 weft_status_t clock_wait(struct reactor *r, int timeout_ms) {

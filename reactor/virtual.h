@@ -21,4 +21,7 @@ bool weft__clock_turn(struct reactor_clock *clock);
 /* Turns until `until(arg)` holds or `ns` of virtual time have passed. True when it holds. */
 bool weft__clock_run(struct reactor_clock *clock, bool (*until)(void *arg), void *arg, uint64_t ns);
 
+/* The reactor gets no turn before that time, as a process that is stopped: jobs, timers and messages wait. */
+void weft__clock_pause(struct reactor *r, uint64_t until);
+
 #endif

@@ -49,6 +49,12 @@ struct lane *weft__sim_nth_lane(const struct sim_fabric *f, unsigned from, unsig
     return NULL;
 }
 
+struct lane *weft__sim_other_end(const struct lane *l) {
+    const struct sim_lane *lane = (const struct sim_lane *)l;
+    struct sim_lane *other = lane->remote ? weft__sim_lane(lane->fabric, lane->remote) : NULL;
+    return other ? &other->lane : NULL;
+}
+
 /* ---- the scarce kind ------------------------------------------------------------------------------------ */
 
 uint32_t weft__sim_scarce(const struct sim_fabric *f, unsigned node) {

@@ -24,6 +24,11 @@ static bool read_address(const void *bytes, size_t len, bool of_lane, struct sim
     return address->magic == MAGIC && address->node < SIM_NODES && (address->lane != 0) == of_lane;
 }
 
+unsigned weft__sim_node_of(const void *bytes, size_t len) {
+    struct sim_address address;
+    return read_address(bytes, len, false, &address) ? address.node : SIM_NODES;
+}
+
 static weft_status_t iface_address(struct iface *i, void *buf, size_t *len_p) {
     return write_address((struct sim_iface *)i, 0, buf, len_p);
 }

@@ -66,6 +66,10 @@ uint32_t weft__sim_scarce(const struct sim_fabric *fabric, unsigned node);
 void weft__sim_capacity(struct sim_fabric *fabric, unsigned node, uint32_t scarce);
 
 unsigned weft__sim_node(const struct iface *iface);
+unsigned weft__sim_node_of(const void *address,
+                           size_t len); /* an iface address, also of one with a window around it */
+/* The lane at the other end, or NULL: there is none (yet). */
+struct lane *weft__sim_other_end(const struct lane *lane);
 
 struct sim_stats {
     uint64_t sent, delivered, lost, duplicated, reordered, delayed, exhausted;
