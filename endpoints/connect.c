@@ -96,12 +96,12 @@ static weft_status_t link_to_address(struct weft_worker *worker, const void *byt
     return WEFT_OK;
 }
 
-/* "scheme://where", the scheme being a transport's name. */
+/* "scheme://where". */
 static weft_status_t split_uri(struct weft_worker *worker, const char *uri, struct iface **iface_p,
                                const char **where_p) {
     const char *colon = strstr(uri, "://");
     if (!colon || colon == uri) return weft__fail(WEFT_ERR_ADDRESS, "'%s' is no URI", uri);
-    *iface_p = weft__worker_iface(worker, uri, (size_t)(colon - uri));
+    *iface_p = weft__worker_scheme(worker, uri, (size_t)(colon - uri));
     if (!*iface_p) return weft__fail(WEFT_ERR_UNSUPPORTED, "no transport here for '%s'", uri);
     *where_p = colon + 3;
     return WEFT_OK;

@@ -20,7 +20,7 @@ weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const
     if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
     const char *colon = strstr(uri, "://");
     if (!colon) return weft__fail(WEFT_ERR_ADDRESS, "'%s' is no URI", uri);
-    struct iface *iface = weft__worker_iface(worker, uri, (size_t)(colon - uri));
+    struct iface *iface = weft__worker_scheme(worker, uri, (size_t)(colon - uri));
     if (!iface || !iface->ops->listen) return weft__fail(WEFT_ERR_UNSUPPORTED, "nothing here listens at '%s'", uri);
 
     struct weft_listener *listener = weft__new(worker->reactor, struct weft_listener);

@@ -475,6 +475,15 @@ struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t
     return NULL;
 }
 
+struct iface *weft__worker_scheme(weft_worker_t *worker, const char *scheme, size_t len) {
+    for (uint32_t i = 0; i < worker->n_ifaces; i++) {
+        const struct transport *transport = worker->iface[i]->transport;
+        const char *own = transport->scheme ? transport->scheme : transport->name;
+        if (strlen(own) == len && memcmp(own, scheme, len) == 0) return worker->iface[i];
+    }
+    return NULL;
+}
+
 weft_status_t weft__worker_attach(weft_worker_t *worker, const void *key, void *object,
                                   void (*close)(weft_worker_t *, void *, void (*)(weft_worker_t *))) {
     if (worker->core.fsm.state != WORKER_OPEN) return WEFT_ERR_CLOSED;

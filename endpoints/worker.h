@@ -104,6 +104,8 @@ void *weft__worker_attached(weft_worker_t *worker, const void *key);
 
 /* The transport of that name, open in this worker, or NULL. */
 struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len);
+/* The one that URIs of this scheme lead to. */
+struct iface *weft__worker_scheme(weft_worker_t *worker, const char *scheme, size_t len);
 
 /* ---- within the room */
 

@@ -314,9 +314,10 @@ struct iface_params {
 };
 
 struct transport {
-    const char *name; /* also the URI scheme */
+    const char *name;
     /* WEFT_OK, or an error with the reason logged: the worker goes on without it. `*iface_p` is a talloc child of the reactor. */
     weft_status_t (*open)(struct reactor *r, const struct iface_params *params, struct iface **iface_p);
+    const char *scheme; /* of its URIs; NULL: the name */
 };
 
 /* All of them, NULL at the end (transports/registry.c). */

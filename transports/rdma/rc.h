@@ -1,0 +1,341 @@
+/*
+ * The inside of rdma_rc, shared by its files. A lane is one reliably connected queue pair; its life is the machine of rc_qp.fsm, and
+ * what a state does with messages is the ops and `take` pointers that the port (rc_lane.c) installs. All lanes of an interface receive
+ * from one shared queue, and complete into one completion queue.
+ */
+#ifndef WEFT_RDMA_RC_H
+#define WEFT_RDMA_RC_H
+
+#include "device.h"
+#include "rc_qp.h"
+#include "rc_wire.h"
+
+#include <reactor/counters.h>
+#include <reactor/slab.h>
+#include <stddef.h>
+#include <string.h>
+#include <transports/pending.h>
+#include <transports/registry.h>
+#include <transports/transport.h>
+
+#include "rc_key.fsm"
+#define FSM_NAME   rc_key
+#define FSM_PREFIX RC_KEY
+#include <fsm/declare.h>
+
+#include "rc_grant.fsm"
+#define FSM_NAME   rc_grant
+#define FSM_PREFIX RC_GRANT
+#include <fsm/declare.h>
+
+enum {
+    RC_DEPTH = 128,        /* work requests that a lane may have under way */
+    RC_KEEP = 8,           /* … of which messages leave so many: words, the goodbye and the marker find them */
+    RC_SIGNAL = 16,        /* each so-many-th request asks for a completion, if none before it has to */
+    RC_INLINE = 128,       /* bytes that go within the request, where the device takes them */
+    RC_IOV = 16,           /* pieces of a zcopy */
+    RC_HEADER = 512,       /* bytes of a zcopy's header */
+    RC_PACKED = 8192,      /* bytes of a bcopy */
+    RC_COPY_BELOW = 1024,  /* registering smaller payloads costs more than copying them */
+    RC_ONE_SIDED = 1 << 20,
+    RC_BUCKETS = 256,
+    RC_CHUNK = 32, /* blocks registered together */
+    RC_REPOST = 16,
+    RC_READS = 16, /* gets and atomics under way in one direction, where the device has as many */
+    RC_MEM_BUCKETS = 64,
+    RC_ASKS = 32, /* WANTs of one lane that wait for their answer */
+    RC_PSN = 0xffffff
+};
+
+struct rc_iface;
+struct rc_lane;
+
+/* ---- what a lane has posted ------------------------------------------------------------------------------------------- */
+
+/* What an operation holds until its request has completed, beyond what fits into rc_work. */
+struct rc_op {
+    struct rc_op *next; /* in the list of the atomics that go round */
+    /* What is to be done with a success; NULL: nothing. May keep the operation going: true. */
+    bool (*finish)(struct rc_lane *lane, struct rc_op *op);
+    struct completion *completion;
+    struct rd_loan *loan[RC_IOV];
+    unsigned n_loans, n_pieces;
+    char *staging; /* NULL, or what a strided piece is gathered into */
+    struct rd_block *block;
+    void (*unpack)(void *arg, const void *data, size_t len);
+    void *arg;
+    size_t len;
+    struct rma_piece piece[RC_IOV];
+};
+
+enum rc_what { RC_PLAIN, RC_FAREWELL, RC_MARKER };
+struct rc_work {
+    struct rd_block *block;
+    struct rc_op *op;
+    struct completion *completion;
+    enum rc_what what;
+};
+
+/* ---- a lane ------------------------------------------------------------------------------------------------------------- */
+
+enum rc_todo {
+    RC_TODO_BREAK = 1,
+    RC_TODO_ACCEPTED = 2,
+    RC_TODO_UP = 4,
+    RC_TODO_RETRY = 8,
+    RC_TODO_DOWN = 16,
+    RC_TODO_CLOSED = 32
+};
+
+struct rc_queue_word { /* embedded in a key or a grant: what it has to say as soon as there is room */
+    struct rc_queue_word *next;
+    uint8_t kind; /* enum rc_message */
+    bool queued;
+};
+struct rc_words {
+    struct rc_queue_word *first, **last;
+};
+
+TAILQ_HEAD(rc_lanes, rc_lane);
+struct rc_lane {
+    struct lane lane;
+    struct rc_qp machine;
+    struct ibv_qp *qp; /* NULL: none (yet, or any more) */
+    struct rd_cm cm;   /* none where both lane addresses connect it */
+    void (*take)(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
+    struct rc_work *work; /* a ring */
+    uint32_t posted, done; /* requests ever, and those that are over */
+    uint32_t unsignalled;  /* posted since the last that asks for a completion */
+    uint64_t bytes;        /* sent since the owner was told */
+    bool fence;            /* the next request waits for the gets and atomics before it */
+    bool unfenced;         /* an atomic was posted that what follows must not overtake */
+    bool marked, last_heard; /* the marker came back; the device has said its last word about the queue pair */
+    unsigned todo;
+    struct job job;
+    struct timer deadline;
+    struct pending_queue pending;
+    TAILQ_ENTRY(rc_lane) of_iface, of_worked;
+    struct rc_lanes *on; /* the iface's list that it is on: worked, hungry or none */
+    LIST_ENTRY(rc_lane) of_bucket;
+    struct tl_listener *listener; /* that it came through, until the owner was told */
+    bool acceptor;
+    weft_status_t why;
+    uint32_t psn;
+    struct rc_lane_address peer; /* by lane addresses */
+    union rd_sockaddr peer_ip;
+    struct rc_hello hello; /* as said, or as heard */
+    struct rc_answer answer;
+    uint8_t proof[RC_PROOF]; /* what the dialer says, or what the acceptor expects */
+
+    struct rc_words words, waiting; /* to be said; keys that wait to ask */
+    struct rc_key *keys;
+    struct rc_grant *grants;
+    uint32_t last_serial, n_asked, n_grants;
+    void *slab; /* its own, once the lane is buried */
+};
+
+static inline struct rc_lane *rc_lane(struct lane *lane) {
+    return (struct rc_lane *)lane;
+}
+
+struct tl_listener {
+    struct rc_iface *iface;
+    struct rd_cm cm;
+    void *arg;
+    bool own; /* asks for the token of the worker's address */
+    union rd_sockaddr at;
+    char uri[96];
+    LIST_ENTRY(tl_listener) of_iface;
+};
+
+/* ---- keys ------------------------------------------------------------------------------------------------------------------ */
+
+struct rc_key {
+    struct lane_key key;
+    struct fsm fsm;
+    struct rc_queue_word word; /* WANT or DROP; or its place among those that wait to ask */
+    struct rc_key *next, **at; /* `at` NULL: freed, but for its word */
+    uint32_t serial, rkey;
+    weft_status_t why;
+};
+
+struct rc_grant {
+    struct fsm fsm;
+    struct rc_queue_word word; /* GRANT, DENY or REVOKE */
+    struct rc_lane *lane;
+    struct rc_grant *next, **at; /* of the lane */
+    struct rc_mem *mem;          /* NULL: denied */
+    struct rc_grant *mem_next, **mem_at;
+    struct ibv_mw *window; /* NULL: the region's own key was given */
+    uint32_t serial, rights, rkey;
+    weft_status_t why;
+    bool ended;
+};
+
+struct rc_mem {
+    struct md_mem mem;
+    struct rc_mem *next;
+    struct ibv_mr *mr; /* made when it is first wanted */
+    struct rc_grant *grants;
+    struct completion *revoked;
+    struct timer patience; /* with a peer that does not let go */
+    uint32_t id;
+};
+
+/* ---- the interface --------------------------------------------------------------------------------------------------------- */
+
+struct rc_iface {
+    struct iface iface;
+    struct rd_user user;
+    struct rd_device *device; /* NULL: it is gone */
+    char device_name[80];
+    struct rd_cq cq;
+    struct ibv_srq *srq;
+    struct rd_pool send, receive;
+    struct rd_loans loans;
+    struct slab lane_slab, op_slab;
+    LIST_HEAD(, rc_lane) bucket[RC_BUCKETS];
+    struct rc_lanes lanes;
+    struct rc_lanes worked; /* something of them is over */
+    struct rc_lanes hungry; /* they wait for what others have */
+    LIST_HEAD(, tl_listener) listeners;
+    struct tl_listener *own;
+    uint64_t worker_id;
+    uint8_t token[RC_TOKEN];
+    unsigned n_lanes, most_lanes; /* queue pairs */
+    uint32_t depth, buffer, max_inline, n_receives, most_receives, max_grants;
+    uint8_t reads;
+    bool software;    /* it says no last word about a queue pair */
+    uint32_t n_known; /* regions that the device knows */
+    uint32_t next_id;
+    struct rd_block *repost; /* receives that were read */
+    unsigned n_repost;
+    struct rc_mem *mem[RC_MEM_BUCKETS];
+    struct rc_mem *revoking;
+};
+
+static inline struct rc_iface *rc_iface_of(const struct rc_lane *lane) {
+    return (struct rc_iface *)lane->lane.iface;
+}
+static inline struct reactor *rc_reactor(const struct rc_lane *lane) {
+    return lane->lane.iface->reactor;
+}
+static inline weft_context_t *rc_context(const struct rc_lane *lane) {
+    return weft__reactor_context(rc_reactor(lane));
+}
+static inline struct counters *rc_count(const struct rc_lane *lane) {
+    return weft__count(rc_reactor(lane));
+}
+
+/* rc_lane.c: life, the machine's port, calls to the owner */
+weft_status_t rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane **lane_p);
+void rc_lane_free(struct rc_lane *lane); /* one that never began */
+void rc_lane_todo(struct rc_lane *lane, unsigned what);
+void rc_lane_why(struct rc_lane *lane, weft_status_t why);     /* kept if it is the first */
+void rc_lane_break(struct rc_lane *lane, weft_status_t why);   /* by its job */
+void rc_lane_bad(struct rc_lane *lane, weft_status_t why, const char *what); /* logs, and steps BAD */
+void rc_lane_end(struct rc_lane *lane);                        /* with the interface, without a word */
+struct rc_lane *rc_lane_find(const struct rc_iface *iface, uint32_t qp_num);
+void rc_lane_close(struct lane *lane, bool flush);
+void rc_lane_describe(struct lane *lane, char *buf, size_t size);
+void rc_lane_drained(struct rc_lane *lane); /* steps, if it is so */
+weft_status_t rc_lane_create(struct iface *iface, struct lane **lane_p);
+weft_status_t rc_lane_address(struct lane *lane, void *buf, size_t *len_p);
+weft_status_t rc_lane_connect(struct lane *lane, const void *bytes, size_t len);
+
+/* rc_connect.c: by rdmacm */
+weft_status_t rc_own_address(struct iface *iface, void *buf, size_t *len_p);
+weft_status_t rc_reachable(struct iface *iface, const void *bytes, size_t len, const char **why_p);
+weft_status_t rc_connect_address(struct iface *iface, const void *bytes, size_t len, struct lane **lane_p);
+weft_status_t rc_connect_uri(struct iface *iface, const char *text, struct lane **lane_p);
+weft_status_t rc_listen(struct iface *iface, const char *text, int backlog, void *arg, struct tl_listener **listener_p);
+const char *rc_listener_uri(const struct tl_listener *listener);
+void rc_listener_close(struct tl_listener *listener);
+weft_status_t rc_say_request(struct rc_lane *lane);
+weft_status_t rc_say_answer(struct rc_lane *lane);
+void rc_take_proof(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
+
+/* rc_trust.c: who may connect */
+void rc_trust_token(struct rc_iface *iface);
+weft_status_t rc_trust_ready(struct rc_iface *iface);
+weft_status_t rc_trust_may_listen(struct rc_iface *iface);
+weft_status_t rc_trust_hello(struct rc_lane *lane);     /* the dialer's first word */
+weft_status_t rc_trust_challenge(struct rc_lane *lane); /* the acceptor's answer, and the proof that it expects */
+weft_status_t rc_trust_answer(struct rc_lane *lane);    /* the dialer looks at it, and makes its proof */
+bool rc_trust_equal(const uint8_t a[RC_PROOF], const uint8_t b[RC_PROOF]);
+bool rc_trust_equal_token(const uint8_t a[RC_TOKEN], const uint8_t b[RC_TOKEN]);
+
+/* rc_iface.c */
+weft_status_t rc_iface_revive(struct rc_iface *iface);
+
+/* rc_post.c: requests, and what becomes of them */
+static inline bool rc_has_room(const struct rc_lane *lane, unsigned keep) {
+    return lane->posted - lane->done + keep < rc_iface_of(lane)->depth;
+}
+/* wr's id, flags and list are set here. A request that fails breaks the lane by its job: then what `work` holds is told by it. */
+void rc_post(struct rc_lane *lane, struct ibv_send_wr *wr, const struct rc_work *work, bool signal);
+void rc_post_nothing(struct rc_lane *lane, const struct rc_work *work); /* comes back when all before it has */
+bool rc_post_word(struct rc_lane *lane, enum rc_message kind, const void *data, size_t len, bool fence, enum rc_what what);
+void rc_sent(struct rc_lane *lane, uint32_t number, enum ibv_wc_status status);
+void rc_works_strip(struct rc_lane *lane);                     /* the queue pair is no more: nothing is held for it */
+void rc_works_tell(struct rc_lane *lane, weft_status_t status); /* completions of all that is left */
+void rc_op_free(struct rc_lane *lane, struct rc_op *op);
+void rc_retry(struct rc_lane *lane);
+void rc_enlist(struct rc_lane *lane, struct rc_lanes *list); /* NULL: none */
+
+/* rc_send.c */
+extern const struct lane_ops rc_ops_early, rc_ops_open, rc_ops_ended;
+
+/* rc_receive.c */
+weft_status_t rc_receives_open(struct rc_iface *iface);
+void rc_receives_close(struct rc_iface *iface);
+void rc_receives_more(struct rc_iface *iface); /* the device says that they become few */
+void rc_took(struct rd_cq *cq, const struct ibv_wc *wc);
+void rc_polled(struct rd_cq *cq);
+void rc_take_messages(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
+void rc_take_nothing(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
+
+/* rc_rma.c */
+weft_status_t rc_put_short(struct lane *l, const void *data, size_t len, uint64_t remote, struct lane_key *key);
+weft_status_t rc_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void *, void *), void *arg, uint64_t remote,
+                           struct lane_key *key);
+weft_status_t rc_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from, uint64_t remote,
+                           struct lane_key *key, struct completion *completion);
+weft_status_t rc_get_bcopy(struct lane *l, size_t len, void (*unpack)(void *, const void *, size_t), void *arg,
+                           uint64_t remote, struct lane_key *key, struct completion *completion);
+weft_status_t rc_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to, uint64_t remote,
+                           struct lane_key *key, struct completion *completion);
+weft_status_t rc_fence(struct lane *l);
+/* A registration of [base, base + len) for one operation: the region's, where it is one of ours, else a loan. */
+weft_status_t rc_local_key(struct rc_lane *lane, struct rc_op *op, void *base, size_t len, bool writes,
+                           uint32_t *lkey_p);
+
+/* rc_key.c: the importer's side, and words */
+weft_status_t rc_key_open(struct lane *l, const struct remote_region *region, const void *packed, size_t len,
+                          struct lane_key **key_p);
+void rc_key_close(struct lane_key *key);
+void rc_keys_end(struct rc_lane *lane, weft_status_t status);
+void rc_keys_free(struct rc_lane *lane);
+size_t rc_key_word(const struct rc_key *key, void *to);
+void rc_key_said(struct rc_lane *lane, struct rc_key *key);
+void rc_key_heard(struct rc_lane *lane, enum rc_message kind, const struct rc_word *word);
+void rc_words_init(struct rc_words *words);
+void rc_words_add(struct rc_words *words, struct rc_queue_word *word);
+void rc_words_remove(struct rc_words *words, struct rc_queue_word *word);
+void rc_say(struct rc_lane *lane, struct rc_queue_word *word, enum rc_message kind);
+void rc_words_flush(struct rc_lane *lane);
+
+/* rc_grant.c: the owner's side */
+weft_status_t rc_mem_register(struct iface *i, const struct region *region, struct md_mem **mem_p);
+weft_status_t rc_mem_revoke(struct md_mem *m, struct completion *completion);
+size_t rc_key_pack(const struct md_mem *mem, void *to);
+size_t rc_grant_word(const struct rc_grant *grant, void *to);
+bool rc_grant_bind(struct rc_lane *lane, struct rc_grant *grant);
+void rc_grant_said(struct rc_lane *lane, struct rc_grant *grant);
+void rc_wanted(struct rc_lane *lane, const struct rc_want *want);
+void rc_dropped(struct rc_lane *lane, const struct rc_word *word);
+void rc_grants_end(struct rc_lane *lane); /* its queue pair is no more */
+void rc_mems_end(struct rc_iface *iface, bool free_them);
+struct ibv_mr *rc_mem_find_mr(const struct rc_iface *iface, const void *base, size_t len, bool writes);
+
+#endif

@@ -1,0 +1,230 @@
+/* The interface: what a worker opens, of which device, and what it can do. */
+#include "rc.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum { BUFFER_LEAST = 8 * 1024, BUFFER_MOST = 1024 * 1024, SOFTWARE_VENDOR = 0xffffff };
+
+/* ---- what the device has ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t least(uint64_t a, uint64_t b) {
+    return (uint32_t)(a < b ? a : b);
+}
+
+/* What it says of inline data is known only of a queue pair. */
+static weft_status_t probe(struct rc_iface *iface) {
+    struct ibv_qp_init_attr init = {.send_cq = iface->cq.cq,
+                                    .recv_cq = iface->cq.cq,
+                                    .srq = iface->srq,
+                                    .cap = {.max_send_wr = iface->depth,
+                                            .max_send_sge = iface->iface.attr.max_iov + 1,
+                                            .max_inline_data = RC_INLINE},
+                                    .qp_type = IBV_QPT_RC};
+    struct ibv_qp *qp = ibv_create_qp(iface->device->pd, &init);
+    if (!qp) {
+        init.cap.max_inline_data = 0;
+        qp = ibv_create_qp(iface->device->pd, &init);
+    }
+    if (!qp) return rd_fail("ibv_create_qp", errno);
+    iface->max_inline = least(init.cap.max_inline_data, RC_INLINE);
+    ibv_destroy_qp(qp);
+    return WEFT_OK;
+}
+
+static weft_status_t limits(struct rc_iface *iface) {
+    weft_context_t *context = weft__reactor_context(iface->iface.reactor);
+    const struct ibv_device_attr *has = &iface->device->attr;
+    uint64_t buffer = weft__setting_u64(context, SETTING_RDMA_BUFFER);
+    if (buffer < BUFFER_LEAST || buffer > BUFFER_MOST)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "rdma.buffer: between 8k and 1m");
+    if (has->max_sge < 2 || has->max_srq < 1) return weft__fail(WEFT_ERR_UNSUPPORTED, "%s is too small", iface->device->name);
+    iface->buffer = (uint32_t)buffer;
+    iface->depth = least(RC_DEPTH, (uint64_t)has->max_qp_wr);
+    iface->most_receives = least(weft__setting_u64(context, SETTING_RDMA_RECEIVES), (uint64_t)has->max_srq_wr);
+    if (iface->most_receives < 16) iface->most_receives = 16;
+    uint64_t fit = ((uint64_t)has->max_cqe - iface->most_receives) / iface->depth;
+    iface->most_lanes = least(weft__setting_u64(context, SETTING_RDMA_QUEUE_PAIRS), fit);
+    if (iface->most_lanes > (unsigned)has->max_qp) iface->most_lanes = (unsigned)has->max_qp;
+    iface->reads = (uint8_t)least(RC_READS, (uint64_t)(has->max_qp_rd_atom < has->max_qp_init_rd_atom
+                                                            ? has->max_qp_rd_atom
+                                                            : has->max_qp_init_rd_atom));
+    iface->max_grants = least(weft__setting_u64(context, SETTING_RDMA_MAX_GRANTS), UINT32_MAX);
+    iface->iface.attr.max_iov = least(RC_IOV, (uint64_t)has->max_sge - 1);
+    iface->software = has->vendor_id == SOFTWARE_VENDOR;
+    return WEFT_OK;
+}
+
+/* Nothing was measured on hardware: these are what its makers' data sheets promise. In software it is slower than tcp. */
+static void attributes(struct rc_iface *iface) {
+    struct iface_attr *attr = &iface->iface.attr;
+    attr->caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE | CAP_CONNECT_TO_IFACE | CAP_CONNECT_TO_LANE |
+                 CAP_LISTEN | CAP_PUT | CAP_GET | CAP_WAKEUP | CAP_PEER_DEATH | CAP_INTER_NODE;
+    attr->max_short = RC_INLINE - 8;
+    attr->max_bcopy = RC_PACKED;
+    attr->max_zcopy_header = RC_HEADER;
+    attr->max_zcopy = iface->buffer - RC_HEADER;
+    attr->latency_ns = iface->software ? 20000 : 1500;
+    attr->bandwidth = iface->software ? 1e9 : 12e9;
+    attr->overhead_ns = iface->software ? 5000 : 150;
+    attr->scarce = iface->most_lanes;
+    attr->max_put_short = RC_INLINE;
+    attr->max_put_bcopy = attr->max_get_bcopy = RC_PACKED;
+    attr->max_put_zcopy = attr->max_get_zcopy = RC_ONE_SIDED;
+    attr->order = RMA_ORDER_PUTS;
+    attr->done = RMA_DONE_SCHEDULED;
+}
+
+/* ---- the device comes and goes ------------------------------------------------------------------------------------------------ */
+
+static struct rc_iface *of_user(struct rd_user *user) {
+    return (struct rc_iface *)((char *)user - offsetof(struct rc_iface, user));
+}
+
+static void close_queues(struct rc_iface *iface) {
+    rc_receives_close(iface);
+    rd_cq_close(&iface->cq);
+    rd_pool_end(&iface->send);
+    rd_pool_end(&iface->receive);
+}
+
+static weft_status_t open_queues(struct rc_iface *iface) {
+    unsigned most = iface->most_lanes * RC_SIGNAL + 256;
+    iface->cq.took = rc_took;
+    iface->cq.polled = rc_polled;
+    rd_pool_init(&iface->send, iface->device, iface, RC_PACKED, RC_CHUNK, most);
+    rd_pool_init(&iface->receive, iface->device, iface, iface->buffer, RC_CHUNK, iface->most_receives);
+    rd_loans_init(&iface->loans, iface->device, iface);
+    weft_status_t st = rd_cq_open(&iface->cq, iface->device, iface->most_lanes * iface->depth + iface->most_receives);
+    if (st == WEFT_OK) st = rc_receives_open(iface);
+    if (st == WEFT_OK) st = probe(iface);
+    return st;
+}
+
+static void lanes_lose_device(struct rc_iface *iface) {
+    struct rc_lane *lane;
+    TAILQ_FOREACH(lane, &iface->lanes, of_iface) {
+        rc_lane_why(lane, WEFT_ERR_PEER_FAILED);
+        fsm_step(&lane->machine.fsm, RC_QP_EV_GONE);
+    }
+}
+
+static void device_gone(struct rd_user *user) {
+    struct rc_iface *iface = of_user(user);
+    struct tl_listener *l;
+    lanes_lose_device(iface);
+    LIST_FOREACH(l, &iface->listeners, of_iface) rd_cm_end(&l->cm);
+    rc_mems_end(iface, false);
+    close_queues(iface);
+    rd_device_drop(iface->device, &iface->user);
+    iface->device = NULL;
+}
+
+static void device_event(struct rd_user *user, const struct ibv_async_event *event) {
+    struct rc_iface *iface = of_user(user);
+    struct rc_lane *lane;
+    switch (event->event_type) {
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+        if (event->element.qp->qp_type != IBV_QPT_RC) break;
+        lane = event->element.qp->qp_context;
+        lane->last_heard = true;
+        rd_cq_drain(&iface->cq);
+        rc_lane_drained(lane);
+        break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        if (event->element.qp->qp_type == IBV_QPT_RC) rc_lane_break(event->element.qp->qp_context, WEFT_ERR_PEER_FAILED);
+        break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+        if (event->element.srq == iface->srq) rc_receives_more(iface);
+        break;
+    case IBV_EVENT_CQ_ERR:
+        if (event->element.cq != iface->cq.cq) break;
+        TAILQ_FOREACH(lane, &iface->lanes, of_iface) rc_lane_break(lane, WEFT_ERR_IO);
+        break;
+    default: break; /* a port that is down may come back; what was sent meanwhile is sent again, or fails */
+    }
+}
+
+static weft_status_t open_device(struct rc_iface *iface) {
+    struct reactor *r = iface->iface.reactor;
+    iface->user = (struct rd_user){.event = device_event, .gone = device_gone};
+    weft_status_t st = rd_device_hold(r, &iface->user, &iface->device);
+    if (st < 0) return st;
+    st = limits(iface);
+    if (st == WEFT_OK) st = open_queues(iface);
+    if (st < 0) {
+        close_queues(iface);
+        rd_device_drop(iface->device, &iface->user);
+        iface->device = NULL;
+        return st;
+    }
+    snprintf(iface->device_name, sizeof iface->device_name, "%s", iface->device->name);
+    return WEFT_OK;
+}
+
+/* It may have come back. What listened on it does so again. */
+weft_status_t rc_iface_revive(struct rc_iface *iface) {
+    weft_status_t st = open_device(iface);
+    return st < 0 ? weft__fail_in(WEFT_ERR_UNREACHABLE, "the RDMA device is gone") : st;
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void iface_close(struct iface *i) {
+    struct rc_iface *iface = (struct rc_iface *)i;
+    while (!TAILQ_EMPTY(&iface->lanes)) rc_lane_end(TAILQ_FIRST(&iface->lanes));
+    while (!LIST_EMPTY(&iface->listeners)) rc_listener_close(LIST_FIRST(&iface->listeners));
+    rc_mems_end(iface, true);
+    close_queues(iface);
+    rd_device_drop(iface->device, &iface->user);
+    weft__slab_end(&iface->lane_slab);
+    weft__slab_end(&iface->op_slab);
+    explicit_bzero(iface->token, sizeof iface->token);
+    weft__bury(i->reactor, iface);
+}
+
+static const struct iface_ops ops = {.address = rc_own_address,
+                                     .reachable = rc_reachable,
+                                     .connect = rc_connect_address,
+                                     .connect_uri = rc_connect_uri,
+                                     .listen = rc_listen,
+                                     .listener_uri = rc_listener_uri,
+                                     .listener_close = rc_listener_close,
+                                     .lane_create = rc_lane_create,
+                                     .mem_register = rc_mem_register,
+                                     .mem_revoke = rc_mem_revoke,
+                                     .key_pack = rc_key_pack,
+                                     .close = iface_close};
+
+static weft_status_t rc_open(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    struct rc_iface *iface = weft__new(r, struct rc_iface);
+    if (!iface) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the rdma_rc interface");
+    iface->iface = (struct iface){.ops = &ops,
+                                  .transport = &weft__transport_rdma_rc,
+                                  .reactor = r,
+                                  .up = params->up,
+                                  .owner = params->owner,
+                                  .device = iface->device_name};
+    iface->worker_id = params->worker_id;
+    TAILQ_INIT(&iface->lanes);
+    TAILQ_INIT(&iface->worked);
+    TAILQ_INIT(&iface->hungry);
+    LIST_INIT(&iface->listeners);
+    weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct rc_lane), "rc lanes");
+    weft__slab_init(&iface->op_slab, r, iface, sizeof(struct rc_op), "rc operations");
+    rc_trust_token(iface);
+    weft_status_t st = open_device(iface);
+    if (st < 0) {
+        weft__slab_end(&iface->lane_slab);
+        weft__slab_end(&iface->op_slab);
+        weft__bury(r, iface);
+        return st;
+    }
+    attributes(iface);
+    *iface_p = &iface->iface;
+    return WEFT_OK;
+}
+
+const struct transport weft__transport_rdma_rc = {.name = "rdma_rc", .open = rc_open, .scheme = "rdma"};

@@ -1,0 +1,152 @@
+/*
+ * What arrives: one queue of receives for all lanes. A message is handed over where it lies, and its block is posted again; when the
+ * device says that few are left, more are made, to a bound. Beyond it peers are told to wait, by the hardware (RNR).
+ */
+#include "rc.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+
+enum { FIRST_RECEIVES = 64 };
+static const uint64_t SENT = UINT64_C(1) << 63;
+
+/* ---- receives ----------------------------------------------------------------------------------------------------------- */
+
+static void post_receives(struct rc_iface *iface, struct rd_block *blocks) {
+    struct ibv_recv_wr wr[RC_REPOST], *bad;
+    struct ibv_sge sge[RC_REPOST];
+    while (blocks) {
+        int n = 0;
+        for (; blocks && n < RC_REPOST; n++, blocks = blocks->next) {
+            sge[n] = (struct ibv_sge){(uintptr_t)blocks->bytes, iface->buffer, blocks->lkey};
+            wr[n] = (struct ibv_recv_wr){.wr_id = (uintptr_t)blocks, .sg_list = &sge[n], .num_sge = 1};
+            if (n) wr[n - 1].next = &wr[n];
+        }
+        int error = ibv_post_srq_recv(iface->srq, wr, &bad);
+        if (error)
+            weft__log_limited(weft__reactor_context(iface->iface.reactor), WEFT_LOG_ERROR, "rdma",
+                              "ibv_post_srq_recv: errno %d", error);
+    }
+}
+
+static void give_back(struct rc_iface *iface) {
+    struct rd_block *blocks = iface->repost;
+    iface->repost = NULL;
+    iface->n_repost = 0;
+    if (iface->srq) post_receives(iface, blocks);
+}
+
+static weft_status_t add_receives(struct rc_iface *iface, unsigned n) {
+    struct rd_block *blocks = NULL;
+    weft_status_t st = WEFT_OK;
+    for (; n > 0 && iface->n_receives < iface->most_receives; n--) {
+        struct rd_block *block = rd_pool_take(&iface->receive, &st);
+        if (!block) break;
+        block->next = blocks;
+        blocks = block;
+        iface->n_receives++;
+    }
+    post_receives(iface, blocks);
+    return st == WEFT_NO_RESOURCE ? WEFT_OK : st;
+}
+
+/* The event comes once; it is asked for again while there may be more. */
+static void ask_for_limit(struct rc_iface *iface) {
+    struct ibv_srq_attr attr = {.srq_limit = iface->n_receives / 4};
+    if (iface->n_receives < iface->most_receives) (void)ibv_modify_srq(iface->srq, &attr, IBV_SRQ_LIMIT);
+}
+
+void rc_receives_more(struct rc_iface *iface) {
+    if (!iface->srq) return;
+    (void)add_receives(iface, iface->n_receives); /* without memory there are as many as there were */
+    ask_for_limit(iface);
+}
+
+weft_status_t rc_receives_open(struct rc_iface *iface) {
+    struct ibv_srq_init_attr attr = {.attr = {.max_wr = iface->most_receives, .max_sge = 1}};
+    iface->srq = ibv_create_srq(iface->device->pd, &attr);
+    if (!iface->srq) return rd_fail("ibv_create_srq", errno);
+    weft_status_t st = add_receives(iface, FIRST_RECEIVES);
+    if (st < 0) return st;
+    ask_for_limit(iface);
+    return WEFT_OK;
+}
+
+void rc_receives_close(struct rc_iface *iface) {
+    if (iface->srq) ibv_destroy_srq(iface->srq);
+    iface->srq = NULL;
+    iface->repost = NULL;
+    iface->n_repost = iface->n_receives = 0;
+}
+
+/* ---- completions ------------------------------------------------------------------------------------------------------------ */
+
+void rc_took(struct rd_cq *cq, const struct ibv_wc *wc) {
+    struct rc_iface *iface = (struct rc_iface *)((char *)cq - offsetof(struct rc_iface, cq));
+    struct rc_lane *lane = rc_lane_find(iface, wc->qp_num);
+    if (wc->wr_id & SENT) {
+        if (lane) rc_sent(lane, (uint32_t)wc->wr_id, wc->status);
+        return;
+    }
+    struct rd_block *block = (struct rd_block *)(uintptr_t)wc->wr_id;
+    uint32_t kind = wc->status == IBV_WC_SUCCESS && wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data) : UINT32_MAX;
+    if (lane && kind < RC_N_MESSAGES)
+        lane->take(lane, (uint8_t)kind, block->bytes, wc->byte_len);
+    else if (lane && wc->status == IBV_WC_SUCCESS)
+        rc_lane_bad(lane, WEFT_ERR_PROTOCOL, "that is no message");
+    if (!iface->srq) return; /* the interface ended in that call */
+    block->next = iface->repost;
+    iface->repost = block;
+    if (++iface->n_repost >= RC_REPOST) give_back(iface);
+}
+
+void rc_polled(struct rd_cq *cq) {
+    struct rc_iface *iface = (struct rc_iface *)((char *)cq - offsetof(struct rc_iface, cq));
+    struct rc_lane *lane;
+    if (iface->repost) give_back(iface);
+    if (TAILQ_EMPTY(&iface->worked)) return;
+    while ((lane = TAILQ_FIRST(&iface->hungry)) != NULL) rc_enlist(lane, &iface->worked);
+    while ((lane = TAILQ_FIRST(&iface->worked)) != NULL) {
+        rc_enlist(lane, NULL);
+        rc_retry(lane);
+    }
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------------------- */
+
+static void take_word(struct rc_lane *lane, enum rc_message kind, const uint8_t *data, size_t len) {
+    struct rc_want want;
+    struct rc_word word;
+    weft_status_t st = kind == RC_WANT ? rc_want_decode(data, len, &want) : rc_word_decode(data, len, &word);
+    if (st < 0) {
+        rc_lane_bad(lane, st, "that is no word about a key");
+    } else if (kind == RC_WANT) {
+        rc_wanted(lane, &want);
+    } else if (kind == RC_DROP) {
+        rc_dropped(lane, &word);
+    } else {
+        rc_key_heard(lane, kind, &word);
+    }
+}
+
+void rc_take_messages(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
+    if (__builtin_expect(kind < LANE_AM_IDS, 1)) {
+        lane_handlers(&lane->lane)[kind](&lane->lane, data, len);
+        return;
+    }
+    switch ((enum rc_message)kind) {
+    case RC_PROVE: fsm_step(&lane->machine.fsm, RC_QP_EV_PROOF); break;
+    case RC_GOODBYE:
+        rc_lane_why(lane, WEFT_ERR_PEER_CLOSED);
+        fsm_step(&lane->machine.fsm, RC_QP_EV_GOODBYE);
+        break;
+    default: take_word(lane, (enum rc_message)kind, data, len); break;
+    }
+}
+
+/* Closing: only what the end of the conversation needs is heard. */
+void rc_take_nothing(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
+    struct rc_word word;
+    if (kind == RC_DROP && rc_word_decode(data, len, &word) == WEFT_OK) rc_dropped(lane, &word);
+    if (kind == RC_GOODBYE) fsm_step(&lane->machine.fsm, RC_QP_EV_GOODBYE);
+}

@@ -1,0 +1,195 @@
+/* The operations of a lane with messages, and what its states answer. */
+#include "rc.h"
+
+#include <arpa/inet.h>
+#include <transports/answering.h>
+
+static void count(struct rc_lane *lane, size_t len) {
+    struct counters *c = rc_count(lane);
+    c->rdma_messages++;
+    c->rdma_bytes += len;
+    lane->bytes += len;
+}
+
+static void send_message(struct rc_lane *lane, uint8_t id, struct ibv_sge *sge, int n_sge, unsigned flags,
+                         const struct rc_work *work) {
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND_WITH_IMM,
+                             .imm_data = htonl(id),
+                             .sg_list = sge,
+                             .num_sge = n_sge,
+                             .send_flags = flags};
+    rc_post(lane, &wr, work, work->op != NULL);
+}
+
+/* A block, and a place for its request. */
+static struct rd_block *take_block(struct rc_lane *lane, weft_status_t *st_p) {
+    *st_p = WEFT_NO_RESOURCE;
+    return rc_has_room(lane, RC_KEEP) ? rd_pool_take(&rc_iface_of(lane)->send, st_p) : NULL;
+}
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct rc_lane *lane = rc_lane(l);
+    uint8_t bytes[8 + RC_INLINE];
+    if (len > l->iface->attr.max_short) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over rdma_rc", len);
+    if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
+    struct ibv_sge sge = {.addr = (uintptr_t)bytes, .length = (uint32_t)(8 + len)};
+    struct rc_work work = {.what = RC_PLAIN};
+    uint8_t *to = bytes;
+    bool inlined = 8 + len <= rc_iface_of(lane)->max_inline;
+    if (!inlined) {
+        weft_status_t st;
+        work.block = take_block(lane, &st);
+        if (!work.block) return st;
+        to = work.block->bytes;
+        sge.addr = (uintptr_t)to;
+        sge.lkey = work.block->lkey;
+    }
+    memcpy(to, &header, 8);
+    if (len) memcpy(to + 8, data, len);
+    count(lane, len);
+    send_message(lane, id, &sge, 1, inlined ? IBV_SEND_INLINE : 0, &work);
+    return WEFT_OK;
+}
+
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
+    struct rc_lane *lane = rc_lane(l);
+    weft_status_t st;
+    struct rc_work work = {.block = take_block(lane, &st)};
+    if (!work.block) return st;
+    size_t len = pack(work.block->bytes, arg);
+    struct ibv_sge sge = {(uintptr_t)work.block->bytes, (uint32_t)len, work.block->lkey};
+    count(lane, len);
+    send_message(lane, id, &sge, len > 0, 0, &work);
+    return WEFT_OK;
+}
+
+static weft_status_t copied(struct rc_lane *lane, uint8_t id, struct rd_block *block, size_t len, const weft_iov_t *iov,
+                            size_t n_iov) {
+    for (size_t i = 0; i < n_iov; len += iov[i++].len)
+        if (iov[i].len) memcpy(block->bytes + len, iov[i].base, iov[i].len);
+    struct ibv_sge sge = {(uintptr_t)block->bytes, (uint32_t)len, block->lkey};
+    count(lane, len);
+    send_message(lane, id, &sge, len > 0, 0, &(struct rc_work){.block = block});
+    return WEFT_OK;
+}
+
+static weft_status_t lent(struct rc_lane *lane, uint8_t id, struct rd_block *block, size_t header_len,
+                          const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
+    struct rc_op *op = weft__slab_take(&rc_iface_of(lane)->op_slab);
+    struct ibv_sge sge[1 + RC_IOV];
+    int n = 0;
+    size_t len = header_len;
+    if (!op) {
+        rd_pool_put(&rc_iface_of(lane)->send, block);
+        return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for an operation");
+    }
+    op->block = block;
+    op->completion = completion;
+    if (header_len) sge[n++] = (struct ibv_sge){(uintptr_t)block->bytes, (uint32_t)header_len, block->lkey};
+    for (size_t i = 0; i < n_iov; len += iov[i++].len) {
+        uint32_t lkey;
+        if (iov[i].len == 0) continue;
+        weft_status_t st = rc_local_key(lane, op, iov[i].base, iov[i].len, false, &lkey);
+        if (st < 0) {
+            rc_op_free(lane, op);
+            return st;
+        }
+        sge[n++] = (struct ibv_sge){(uintptr_t)iov[i].base, (uint32_t)iov[i].len, lkey};
+    }
+    count(lane, len);
+    send_message(lane, id, sge, n, 0, &(struct rc_work){.op = op});
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len, const weft_iov_t *iov,
+                              size_t n_iov, struct completion *completion) {
+    struct rc_lane *lane = rc_lane(l);
+    const struct iface_attr *attr = &l->iface->attr;
+    size_t payload = 0;
+    if (n_iov > attr->max_iov || header_len > attr->max_zcopy_header)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu pieces and %zu bytes of header", n_iov, header_len);
+    for (size_t i = 0; i < n_iov; i++) {
+        if (iov[i].len > attr->max_zcopy - payload) return weft__fail(WEFT_ERR_TOO_BIG, "payload beyond max_zcopy");
+        payload += iov[i].len;
+    }
+    weft_status_t st;
+    struct rd_block *block = take_block(lane, &st);
+    if (!block) return st;
+    if (header_len) memcpy(block->bytes, header, header_len);
+    if (payload <= RC_COPY_BELOW) return copied(lane, id, block, header_len, iov, n_iov);
+    return lent(lane, id, block, header_len, iov, n_iov, completion);
+}
+
+static weft_status_t flush(struct lane *l, struct completion *completion) {
+    struct rc_lane *lane = rc_lane(l);
+    if (lane->posted == lane->done) return WEFT_OK;
+    if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
+    lane->fence = true;
+    rc_post_nothing(lane, &(struct rc_work){.completion = completion});
+    return WEFT_IN_PROGRESS;
+}
+
+/* Somebody waits: the requests that ask for no completion are asked for one. */
+static void hurry(struct rc_lane *lane) {
+    if (lane->unsignalled && lane->posted != lane->done && rc_has_room(lane, RC_KEEP))
+        rc_post_nothing(lane, &(struct rc_work){.what = RC_PLAIN});
+}
+
+static void pending_add(struct lane *l, struct pending *p) {
+    struct rc_lane *lane = rc_lane(l);
+    pending_queue_add(&lane->pending, p);
+    if (l->ops != &rc_ops_open) return;
+    hurry(lane);
+    if (lane->posted == lane->done) rc_lane_todo(lane, RC_TODO_RETRY);
+}
+
+static void pending_remove(struct lane *l, struct pending *p) {
+    pending_queue_remove(&rc_lane(l)->pending, p);
+}
+
+/* ---- the tables: not up yet, up, ended ------------------------------------------------------------------------------------ */
+
+LANE_SENDS_ANSWER(early, WEFT_NO_RESOURCE)
+LANE_RMA_ANSWER(early, WEFT_NO_RESOURCE)
+static weft_status_t early_flush(struct lane *l, struct completion *completion) {
+    return WEFT_OK;
+}
+
+static weft_status_t ended(struct lane *l) {
+    weft_status_t why = rc_lane(l)->why;
+    return weft__fail(why ? why : WEFT_ERR_CLOSED, "the connection has ended");
+}
+LANE_SENDS_ANSWER(ended, ended(l))
+LANE_RMA_ANSWER(ended, ended(l))
+static weft_status_t ended_flush(struct lane *l, struct completion *completion) {
+    return ended(l);
+}
+
+#define ALWAYS                                                                                                      \
+    .pending_add = pending_add, .pending_remove = pending_remove, .hear = lane_hear, .key_close = rc_key_close,     \
+    .close = rc_lane_close, .describe = rc_lane_describe, .address = rc_lane_address, .connect = rc_lane_connect
+
+const struct lane_ops rc_ops_early = {.am_short = early_short,
+                                      .am_bcopy = early_bcopy,
+                                      .am_zcopy = early_zcopy,
+                                      .flush = early_flush,
+                                      LANE_RMA_OPS(early),
+                                      ALWAYS};
+const struct lane_ops rc_ops_open = {.am_short = am_short,
+                                     .am_bcopy = am_bcopy,
+                                     .am_zcopy = am_zcopy,
+                                     .flush = flush,
+                                     .put_short = rc_put_short,
+                                     .put_bcopy = rc_put_bcopy,
+                                     .put_zcopy = rc_put_zcopy,
+                                     .get_bcopy = rc_get_bcopy,
+                                     .get_zcopy = rc_get_zcopy,
+                                     .fence = rc_fence,
+                                     .key_open = rc_key_open,
+                                     ALWAYS};
+const struct lane_ops rc_ops_ended = {.am_short = ended_short,
+                                      .am_bcopy = ended_bcopy,
+                                      .am_zcopy = ended_zcopy,
+                                      .flush = ended_flush,
+                                      LANE_RMA_OPS(ended),
+                                      ALWAYS};
