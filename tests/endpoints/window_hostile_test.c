@@ -9,7 +9,7 @@ static weft_status_t open_one(struct reactor *r, const struct iface_params *para
     if (params->worker_id == 0xa1) return weft__transport_sim.open(r, params, iface_p);
     return weft__window_iface_open(r, &weft__transport_sim, params, iface_p);
 }
-static const struct transport lopsided = {"sim", open_one};
+static const struct transport lopsided = {.name = "sim", .open = open_one};
 
 static void make_fabric(struct reactor_clock *clock) {
     weft__sim_use(weft__sim_create(clock, 1, &weft__sim_datagram));

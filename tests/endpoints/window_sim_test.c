@@ -15,7 +15,7 @@ static void make_fabric(struct reactor_clock *clock) {
 static weft_status_t open_windowed(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
     return weft__window_iface_open(r, &weft__transport_sim, params, iface_p);
 }
-static const struct transport windowed = {"sim", open_windowed};
+static const struct transport windowed = {.name = "sim", .open = open_windowed};
 
 static void begin_with(struct pair *p, const weft_setting_t *settings, size_t n) {
     pair_clock_made = make_fabric;

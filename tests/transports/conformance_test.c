@@ -15,7 +15,9 @@ struct subject {
 };
 
 #ifdef WEFT_HAVE_RDMA
-#define RDMA_SUBJECTS(S) S(rdma_ud_window, 0)
+#define RDMA_SUBJECTS(S) \
+    S(rdma_rc, 0)        \
+    S(rdma_ud_window, 0)
 #else
 #define RDMA_SUBJECTS(S)
 #endif
@@ -32,24 +34,26 @@ struct subject {
 
 /* Every lane by the mailbox. */
 static const weft_setting_t no_rings = {"shm.rings", "0"};
+/* The wire is this machine's own. */
+static const weft_setting_t insecure = {"rdma.insecure", "yes"};
 static weft_status_t open_shm(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
     return weft__transport_shm.open(r, params, iface_p);
 }
-static const struct transport weft__transport_shm_mailbox = {"shm", open_shm};
+static const struct transport weft__transport_shm_mailbox = {.name = "shm", .open = open_shm};
 
 /* Two that are not in the register: the endpoints' window around datagrams, over a fair network and over a bad one. */
 static weft_status_t open_window(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
     return weft__window_iface_open(r, &weft__transport_sim, params, iface_p);
 }
-static const struct transport weft__transport_window = {"sim", open_window};
-static const struct transport weft__transport_storm = {"sim", open_window};
+static const struct transport weft__transport_window = {.name = "sim", .open = open_window};
+static const struct transport weft__transport_storm = {.name = "sim", .open = open_window};
 
 #ifdef WEFT_HAVE_RDMA
 /* The same around rdma's datagrams, where there is a device. */
 static weft_status_t open_rdma_ud(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
     return weft__window_iface_open(r, &weft__transport_rdma_ud, params, iface_p);
 }
-static const struct transport weft__transport_rdma_ud_window = {"rdma_ud", open_rdma_ud};
+static const struct transport weft__transport_rdma_ud_window = {.name = "rdma_ud", .open = open_rdma_ud};
 #endif
 
 static struct sim_profile network;
@@ -208,7 +212,8 @@ static void begin(struct pair *p, const struct transport *transport, unsigned fl
     pattern_make();
     choose_network(transport);
     pair_clock_made = make_network;
-    pair_open_with(p, transport, flags, &no_rings, transport == &weft__transport_shm_mailbox);
+    const weft_setting_t *setting = strncmp(transport->name, "rdma", 4) == 0 ? &insecure : &no_rings;
+    pair_open_with(p, transport, flags, setting, setting == &insecure || transport == &weft__transport_shm_mailbox);
 }
 static void open_pair(struct pair *p, const struct subject *s) {
     begin(p, s->transport, s->flags);
@@ -651,10 +656,10 @@ static void a_name_is_listened_at_by_one(const struct subject *s) {
         pair_close(&p);
         return;
     }
-    bool tcp = strcmp(s->transport->name, "tcp") == 0;
+    const char *door = pair_where(s->transport);
     struct tl_listener *first = NULL, *second = NULL;
     struct iface *b = p.iface_b;
-    CHECK_EQ(b->ops->listen(b, tcp ? "127.0.0.1:0" : "door", 4, NULL, &first), WEFT_OK);
+    CHECK_EQ(b->ops->listen(b, strcmp(door, "pair") == 0 ? "door" : door, 4, NULL, &first), WEFT_OK);
     char where[128];
     snprintf(where, sizeof where, "%s", strstr(b->ops->listener_uri(first), "://") + 3);
     CHECK_EQ(b->ops->listen(b, where, 4, NULL, &second), WEFT_ERR_EXISTS);

@@ -200,6 +200,12 @@ static inline void pair_open(struct pair *p, const struct transport *transport, 
     pair_open_with(p, transport, flags, NULL, 0);
 }
 
+/* A place to listen at that nobody else has. */
+static inline const char *pair_where(const struct transport *transport) {
+    if (strcmp(transport->name, "tcp") == 0) return "127.0.0.1:0";
+    return strcmp(transport->name, "rdma_rc") == 0 ? "*:0" : "pair";
+}
+
 /* Dials b's iface from a's; does not wait. The lane is `dialed`'s, the accepted one will be `accepted`'s. */
 static inline weft_status_t pair_dial(struct pair *p, struct end *dialed, struct end *accepted) {
     struct lane *lane = NULL;
@@ -207,7 +213,7 @@ static inline weft_status_t pair_dial(struct pair *p, struct end *dialed, struct
     dialed->pair = accepted->pair = p;
     p->next_accepted = accepted;
     if (p->flags & PAIR_BY_URI) {
-        const char *where = p->uri ? p->uri : strcmp(p->transport->name, "tcp") == 0 ? "127.0.0.1:0" : "pair";
+        const char *where = p->uri ? p->uri : pair_where(p->transport);
         if (!p->listener)
             CHECK_EQ(p->iface_b->ops->listen(p->iface_b, where, 16, &p->listener, &p->listener), WEFT_OK);
         const char *uri = strstr(p->iface_b->ops->listener_uri(p->listener), "://");

@@ -29,14 +29,14 @@
 #include <fsm/declare.h>
 
 enum {
-    RC_DEPTH = 128,        /* work requests that a lane may have under way */
-    RC_KEEP = 8,           /* … of which messages leave so many: words, the goodbye and the marker find them */
-    RC_SIGNAL = 16,        /* each so-many-th request asks for a completion, if none before it has to */
-    RC_INLINE = 128,       /* bytes that go within the request, where the device takes them */
-    RC_IOV = 16,           /* pieces of a zcopy */
-    RC_HEADER = 512,       /* bytes of a zcopy's header */
-    RC_PACKED = 8192,      /* bytes of a bcopy */
-    RC_COPY_BELOW = 1024,  /* registering smaller payloads costs more than copying them */
+    RC_DEPTH = 128,       /* work requests that a lane may have under way */
+    RC_KEEP = 8,          /* … of which messages leave so many: words, the goodbye and the marker find them */
+    RC_SIGNAL = 16,       /* each so-many-th request asks for a completion, if none before it has to */
+    RC_INLINE = 128,      /* bytes that go within the request, where the device takes them */
+    RC_IOV = 16,          /* pieces of a zcopy */
+    RC_HEADER = 512,      /* bytes of a zcopy's header */
+    RC_PACKED = 8192,     /* bytes of a bcopy */
+    RC_COPY_BELOW = 1024, /* registering smaller payloads costs more than copying them */
     RC_ONE_SIDED = 1 << 20,
     RC_BUCKETS = 256,
     RC_CHUNK = 32, /* blocks registered together */
@@ -103,12 +103,12 @@ struct rc_lane {
     struct ibv_qp *qp; /* NULL: none (yet, or any more) */
     struct rd_cm cm;   /* none where both lane addresses connect it */
     void (*take)(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
-    struct rc_work *work; /* a ring */
-    uint32_t posted, done; /* requests ever, and those that are over */
-    uint32_t unsignalled;  /* posted since the last that asks for a completion */
-    uint64_t bytes;        /* sent since the owner was told */
-    bool fence;            /* the next request waits for the gets and atomics before it */
-    bool unfenced;         /* an atomic was posted that what follows must not overtake */
+    struct rc_work *work;    /* a ring */
+    uint32_t posted, done;   /* requests ever, and those that are over */
+    uint32_t unsignalled;    /* posted since the last that asks for a completion */
+    uint64_t bytes;          /* sent since the owner was told */
+    bool fence;              /* the next request waits for the gets and atomics before it */
+    bool unfenced;           /* an atomic was posted that what follows must not overtake */
     bool marked, last_heard; /* the marker came back; the device has said its last word about the queue pair */
     unsigned todo;
     struct job job;
@@ -231,10 +231,10 @@ static inline struct counters *rc_count(const struct rc_lane *lane) {
 weft_status_t rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane **lane_p);
 void rc_lane_free(struct rc_lane *lane); /* one that never began */
 void rc_lane_todo(struct rc_lane *lane, unsigned what);
-void rc_lane_why(struct rc_lane *lane, weft_status_t why);     /* kept if it is the first */
-void rc_lane_break(struct rc_lane *lane, weft_status_t why);   /* by its job */
+void rc_lane_why(struct rc_lane *lane, weft_status_t why);                   /* kept if it is the first */
+void rc_lane_break(struct rc_lane *lane, weft_status_t why);                 /* by its job */
 void rc_lane_bad(struct rc_lane *lane, weft_status_t why, const char *what); /* logs, and steps BAD */
-void rc_lane_end(struct rc_lane *lane);                        /* with the interface, without a word */
+void rc_lane_end(struct rc_lane *lane); /* with the interface, without a word */
 struct rc_lane *rc_lane_find(const struct rc_iface *iface, uint32_t qp_num);
 void rc_lane_close(struct lane *lane, bool flush);
 void rc_lane_describe(struct lane *lane, char *buf, size_t size);
@@ -248,7 +248,8 @@ weft_status_t rc_own_address(struct iface *iface, void *buf, size_t *len_p);
 weft_status_t rc_reachable(struct iface *iface, const void *bytes, size_t len, const char **why_p);
 weft_status_t rc_connect_address(struct iface *iface, const void *bytes, size_t len, struct lane **lane_p);
 weft_status_t rc_connect_uri(struct iface *iface, const char *text, struct lane **lane_p);
-weft_status_t rc_listen(struct iface *iface, const char *text, int backlog, void *arg, struct tl_listener **listener_p);
+weft_status_t rc_listen(struct iface *iface, const char *text, int backlog, void *arg,
+                        struct tl_listener **listener_p);
 const char *rc_listener_uri(const struct tl_listener *listener);
 void rc_listener_close(struct tl_listener *listener);
 weft_status_t rc_say_request(struct rc_lane *lane);
@@ -275,9 +276,10 @@ static inline bool rc_has_room(const struct rc_lane *lane, unsigned keep) {
 /* wr's id, flags and list are set here. A request that fails breaks the lane by its job: then what `work` holds is told by it. */
 void rc_post(struct rc_lane *lane, struct ibv_send_wr *wr, const struct rc_work *work, bool signal);
 void rc_post_nothing(struct rc_lane *lane, const struct rc_work *work); /* comes back when all before it has */
-bool rc_post_word(struct rc_lane *lane, enum rc_message kind, const void *data, size_t len, bool fence, enum rc_what what);
+bool rc_post_word(struct rc_lane *lane, enum rc_message kind, const void *data, size_t len, bool fence,
+                  enum rc_what what);
 void rc_sent(struct rc_lane *lane, uint32_t number, enum ibv_wc_status status);
-void rc_works_strip(struct rc_lane *lane);                     /* the queue pair is no more: nothing is held for it */
+void rc_works_strip(struct rc_lane *lane); /* the queue pair is no more: nothing is held for it */
 void rc_works_tell(struct rc_lane *lane, weft_status_t status); /* completions of all that is left */
 void rc_op_free(struct rc_lane *lane, struct rc_op *op);
 void rc_retry(struct rc_lane *lane);

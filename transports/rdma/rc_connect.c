@@ -276,8 +276,8 @@ static void listener_event(struct rd_cm *cm, const struct rdma_cm_event *event) 
     if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) return;
     weft_status_t st = let_in(l, event);
     if (st == WEFT_OK) return;
-    weft__log_limited(weft__reactor_context(l->iface->iface.reactor), WEFT_LOG_INFO, "rdma", "%s: refused: %s", l->uri,
-                      weft_status_name(st));
+    weft__log_limited(weft__reactor_context(l->iface->iface.reactor), WEFT_LOG_INFO, "rdma", "%s: refused: %s",
+                      l->uri, weft_status_name(st));
     refuse(event->id, st);
     rdma_destroy_id(event->id);
 }
@@ -286,7 +286,8 @@ static weft_status_t bind_at(struct rc_iface *iface, struct tl_listener *l, unio
     weft_status_t st = rd_cm_open(iface->device, &l->cm, RDMA_PS_TCP);
     if (st < 0) return st;
     if (rdma_bind_addr(l->cm.id, &at->any)) return rd_fail("rdma_bind_addr", errno);
-    if (!is_ours(iface, l->cm.id)) return weft__fail(WEFT_ERR_ADDRESS, "that is no address of %s", iface->device->name);
+    if (!is_ours(iface, l->cm.id))
+        return weft__fail(WEFT_ERR_ADDRESS, "that is no address of %s", iface->device->name);
     if (rdma_listen(l->cm.id, backlog)) return rd_fail("rdma_listen", errno);
     if (at->any.sa_family == AF_INET)
         at->v4.sin_port = rdma_get_src_port(l->cm.id);
@@ -319,7 +320,8 @@ static weft_status_t listen_at(struct rc_iface *iface, union rd_sockaddr *at, in
     return WEFT_OK;
 }
 
-weft_status_t rc_listen(struct iface *i, const char *text, int backlog, void *arg, struct tl_listener **listener_p) {
+weft_status_t rc_listen(struct iface *i, const char *text, int backlog, void *arg,
+                        struct tl_listener **listener_p) {
     struct rc_iface *iface = (struct rc_iface *)i;
     union rd_sockaddr at;
     weft_status_t st = ready(iface);

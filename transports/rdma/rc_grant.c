@@ -261,7 +261,9 @@ bool rc_grant_bind(struct rc_lane *lane, struct rc_grant *grant) {
 }
 
 size_t rc_grant_word(const struct rc_grant *grant, void *to) {
-    uint32_t value = grant->word.kind == RC_GRANT ? grant->rkey : grant->word.kind == RC_DENY ? (uint32_t)-grant->why : 0;
+    uint32_t value = grant->word.kind == RC_GRANT  ? grant->rkey
+                     : grant->word.kind == RC_DENY ? (uint32_t)-grant->why
+                                                   : 0;
     rc_word_encode(&(struct rc_word){grant->serial, value}, to);
     return RC_WORD_SIZE;
 }

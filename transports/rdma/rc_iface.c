@@ -38,7 +38,8 @@ static weft_status_t limits(struct rc_iface *iface) {
     uint64_t buffer = weft__setting_u64(context, SETTING_RDMA_BUFFER);
     if (buffer < BUFFER_LEAST || buffer > BUFFER_MOST)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "rdma.buffer: between 8k and 1m");
-    if (has->max_sge < 2 || has->max_srq < 1) return weft__fail(WEFT_ERR_UNSUPPORTED, "%s is too small", iface->device->name);
+    if (has->max_sge < 2 || has->max_srq < 1)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "%s is too small", iface->device->name);
     iface->buffer = (uint32_t)buffer;
     iface->depth = least(RC_DEPTH, (uint64_t)has->max_qp_wr);
     iface->most_receives = least(weft__setting_u64(context, SETTING_RDMA_RECEIVES), (uint64_t)has->max_srq_wr);
@@ -47,8 +48,8 @@ static weft_status_t limits(struct rc_iface *iface) {
     iface->most_lanes = least(weft__setting_u64(context, SETTING_RDMA_QUEUE_PAIRS), fit);
     if (iface->most_lanes > (unsigned)has->max_qp) iface->most_lanes = (unsigned)has->max_qp;
     iface->reads = (uint8_t)least(RC_READS, (uint64_t)(has->max_qp_rd_atom < has->max_qp_init_rd_atom
-                                                            ? has->max_qp_rd_atom
-                                                            : has->max_qp_init_rd_atom));
+                                                           ? has->max_qp_rd_atom
+                                                           : has->max_qp_init_rd_atom));
     iface->max_grants = least(weft__setting_u64(context, SETTING_RDMA_MAX_GRANTS), UINT32_MAX);
     iface->iface.attr.max_iov = least(RC_IOV, (uint64_t)has->max_sge - 1);
     iface->software = has->vendor_id == SOFTWARE_VENDOR;
@@ -58,8 +59,9 @@ static weft_status_t limits(struct rc_iface *iface) {
 /* Nothing was measured on hardware: these are what its makers' data sheets promise. In software it is slower than tcp. */
 static void attributes(struct rc_iface *iface) {
     struct iface_attr *attr = &iface->iface.attr;
-    attr->caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE | CAP_CONNECT_TO_IFACE | CAP_CONNECT_TO_LANE |
-                 CAP_LISTEN | CAP_PUT | CAP_GET | CAP_WAKEUP | CAP_PEER_DEATH | CAP_INTER_NODE;
+    attr->caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE | CAP_CONNECT_TO_IFACE |
+                 CAP_CONNECT_TO_LANE | CAP_LISTEN | CAP_PUT | CAP_GET | CAP_WAKEUP | CAP_PEER_DEATH |
+                 CAP_INTER_NODE;
     attr->max_short = RC_INLINE - 8;
     attr->max_bcopy = RC_PACKED;
     attr->max_zcopy_header = RC_HEADER;
@@ -95,7 +97,8 @@ static weft_status_t open_queues(struct rc_iface *iface) {
     rd_pool_init(&iface->send, iface->device, iface, RC_PACKED, RC_CHUNK, most);
     rd_pool_init(&iface->receive, iface->device, iface, iface->buffer, RC_CHUNK, iface->most_receives);
     rd_loans_init(&iface->loans, iface->device, iface);
-    weft_status_t st = rd_cq_open(&iface->cq, iface->device, iface->most_lanes * iface->depth + iface->most_receives);
+    weft_status_t st =
+        rd_cq_open(&iface->cq, iface->device, iface->most_lanes * iface->depth + iface->most_receives);
     if (st == WEFT_OK) st = rc_receives_open(iface);
     if (st == WEFT_OK) st = probe(iface);
     return st;
@@ -134,7 +137,8 @@ static void device_event(struct rd_user *user, const struct ibv_async_event *eve
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-        if (event->element.qp->qp_type == IBV_QPT_RC) rc_lane_break(event->element.qp->qp_context, WEFT_ERR_PEER_FAILED);
+        if (event->element.qp->qp_type == IBV_QPT_RC)
+            rc_lane_break(event->element.qp->qp_context, WEFT_ERR_PEER_FAILED);
         break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:
         if (event->element.srq == iface->srq) rc_receives_more(iface);

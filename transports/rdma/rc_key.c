@@ -102,7 +102,8 @@ void rc_say(struct rc_lane *lane, struct rc_queue_word *word, enum rc_message ki
 static void serve(struct rc_key *key) {
     key->key.status = WEFT_OK;
     key->key.how = "rdma";
-    key->key.caps = rights_caps(key->key.region.rights, key->key.lane->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC));
+    key->key.caps =
+        rights_caps(key->key.region.rights, key->key.lane->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC));
 }
 
 /* What the owner will never grant is an error; what cannot be had now goes by messages. */
@@ -227,7 +228,7 @@ void rc_keys_free(struct rc_lane *lane) {
 /* ---- answers ------------------------------------------------------------------------------------------------------------------------ */
 
 static weft_status_t status_of(uint32_t value) {
-    return value >= 1 && value <= -WEFT_STATUS_LAST ? (weft_status_t)-(int)value : WEFT_ERR_PROTOCOL;
+    return value >= 1 && value <= -WEFT_STATUS_LAST ? (weft_status_t) - (int)value : WEFT_ERR_PROTOCOL;
 }
 
 void rc_key_heard(struct rc_lane *lane, enum rc_message kind, const struct rc_word *word) {
@@ -242,9 +243,7 @@ void rc_key_heard(struct rc_lane *lane, enum rc_message kind, const struct rc_wo
     if (kind == RC_GRANT) key->rkey = word->value;
     if (kind == RC_DENY) key->why = status_of(word->value);
     if (kind == RC_REVOKE) key->why = WEFT_ERR_REVOKED;
-    fsm_step(&key->fsm, kind == RC_GRANT  ? RC_KEY_EV_GRANT
-                        : kind == RC_DENY ? RC_KEY_EV_DENY
-                                          : RC_KEY_EV_REVOKE);
+    fsm_step(&key->fsm, kind == RC_GRANT ? RC_KEY_EV_GRANT : kind == RC_DENY ? RC_KEY_EV_DENY : RC_KEY_EV_REVOKE);
     if (kind == RC_REVOKE) return;
     lane->n_asked--;
     ask_on(lane);

@@ -5,7 +5,12 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { RNR_TIMER = 12, ACK_TIMEOUT = 14, RETRIES = 7, FOREVER = 7 }; /* 0.64 ms; 67 ms; of messages; of receives that are not there */
+enum {
+    RNR_TIMER = 12,
+    ACK_TIMEOUT = 14,
+    RETRIES = 7,
+    FOREVER = 7
+}; /* 0.64 ms; 67 ms; of messages; of receives that are not there */
 
 static struct rc_lane *lane_of(struct fsm *m) {
     return (struct rc_lane *)((char *)m - offsetof(struct rc_lane, machine.fsm));

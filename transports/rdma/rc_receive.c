@@ -89,7 +89,8 @@ void rc_took(struct rd_cq *cq, const struct ibv_wc *wc) {
         return;
     }
     struct rd_block *block = (struct rd_block *)(uintptr_t)wc->wr_id;
-    uint32_t kind = wc->status == IBV_WC_SUCCESS && wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data) : UINT32_MAX;
+    uint32_t kind =
+        wc->status == IBV_WC_SUCCESS && wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data) : UINT32_MAX;
     if (lane && kind < RC_N_MESSAGES)
         lane->take(lane, (uint8_t)kind, block->bytes, wc->byte_len);
     else if (lane && wc->status == IBV_WC_SUCCESS)

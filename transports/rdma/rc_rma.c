@@ -14,8 +14,9 @@ static weft_status_t too_big(const char *what) {
     return weft__fail(WEFT_ERR_TOO_BIG, "%s over rdma_rc: see the limits of the iface", what);
 }
 
-static void post_one(struct rc_lane *lane, enum ibv_wr_opcode opcode, struct ibv_sge *sge, int n_sge, unsigned flags,
-                     uint64_t remote, const struct lane_key *key, const struct rc_work *work, bool signal) {
+static void post_one(struct rc_lane *lane, enum ibv_wr_opcode opcode, struct ibv_sge *sge, int n_sge,
+                     unsigned flags, uint64_t remote, const struct lane_key *key, const struct rc_work *work,
+                     bool signal) {
     struct ibv_send_wr wr = {.opcode = opcode,
                              .sg_list = sge,
                              .num_sge = n_sge,
@@ -53,7 +54,8 @@ weft_status_t rc_put_short(struct lane *l, const void *data, size_t len, uint64_
     }
     struct ibv_sge sge = {.addr = (uintptr_t)data, .length = (uint32_t)len};
     lane->bytes += len;
-    post_one(lane, IBV_WR_RDMA_WRITE, &sge, 1, IBV_SEND_INLINE, remote, key, &(struct rc_work){.what = RC_PLAIN}, false);
+    post_one(lane, IBV_WR_RDMA_WRITE, &sge, 1, IBV_SEND_INLINE, remote, key, &(struct rc_work){.what = RC_PLAIN},
+             false);
     return WEFT_OK;
 }
 
@@ -91,8 +93,8 @@ static bool has_strides(const struct rma_piece *pieces, size_t n) {
 }
 
 /* The pieces as they are, or all of them beside each other in memory of our own. */
-static weft_status_t describe_pieces(struct rc_lane *lane, struct rc_op *op, const struct rma_piece *pieces, size_t n,
-                                     size_t total, bool writes, struct ibv_sge *sge, int *n_sge_p) {
+static weft_status_t describe_pieces(struct rc_lane *lane, struct rc_op *op, const struct rma_piece *pieces,
+                                     size_t n, size_t total, bool writes, struct ibv_sge *sge, int *n_sge_p) {
     weft_status_t st = WEFT_OK;
     *n_sge_p = 0;
     if (has_strides(pieces, n)) {
@@ -196,7 +198,8 @@ weft_status_t rc_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_
     struct ibv_sge sge[RC_IOV];
     size_t total;
     int n;
-    if (!pieces_fit(to, n_to, l->iface->attr.max_get_zcopy, l->iface->attr.max_iov, &total)) return too_big("get_zcopy");
+    if (!pieces_fit(to, n_to, l->iface->attr.max_get_zcopy, l->iface->attr.max_iov, &total))
+        return too_big("get_zcopy");
     if (total == 0) return WEFT_OK;
     if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
     struct rc_op *op = op_new(lane, completion);

@@ -30,7 +30,8 @@ static struct rd_block *take_block(struct rc_lane *lane, weft_status_t *st_p) {
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
     struct rc_lane *lane = rc_lane(l);
     uint8_t bytes[8 + RC_INLINE];
-    if (len > l->iface->attr.max_short) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over rdma_rc", len);
+    if (len > l->iface->attr.max_short)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over rdma_rc", len);
     if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
     struct ibv_sge sge = {.addr = (uintptr_t)bytes, .length = (uint32_t)(8 + len)};
     struct rc_work work = {.what = RC_PLAIN};
@@ -63,8 +64,8 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     return WEFT_OK;
 }
 
-static weft_status_t copied(struct rc_lane *lane, uint8_t id, struct rd_block *block, size_t len, const weft_iov_t *iov,
-                            size_t n_iov) {
+static weft_status_t copied(struct rc_lane *lane, uint8_t id, struct rd_block *block, size_t len,
+                            const weft_iov_t *iov, size_t n_iov) {
     for (size_t i = 0; i < n_iov; len += iov[i++].len)
         if (iov[i].len) memcpy(block->bytes + len, iov[i].base, iov[i].len);
     struct ibv_sge sge = {(uintptr_t)block->bytes, (uint32_t)len, block->lkey};
@@ -101,8 +102,8 @@ static weft_status_t lent(struct rc_lane *lane, uint8_t id, struct rd_block *blo
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len, const weft_iov_t *iov,
-                              size_t n_iov, struct completion *completion) {
+static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
+                              const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
     struct rc_lane *lane = rc_lane(l);
     const struct iface_attr *attr = &l->iface->attr;
     size_t payload = 0;
@@ -165,8 +166,8 @@ static weft_status_t ended_flush(struct lane *l, struct completion *completion) 
     return ended(l);
 }
 
-#define ALWAYS                                                                                                      \
-    .pending_add = pending_add, .pending_remove = pending_remove, .hear = lane_hear, .key_close = rc_key_close,     \
+#define ALWAYS                                                                                                  \
+    .pending_add = pending_add, .pending_remove = pending_remove, .hear = lane_hear, .key_close = rc_key_close, \
     .close = rc_lane_close, .describe = rc_lane_describe, .address = rc_lane_address, .connect = rc_lane_connect
 
 const struct lane_ops rc_ops_early = {.am_short = early_short,

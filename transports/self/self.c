@@ -295,4 +295,4 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     return WEFT_OK;
 }
 
-const struct transport weft__transport_self = {"self", open_iface};
+const struct transport weft__transport_self = {.name = "self", .open = open_iface};

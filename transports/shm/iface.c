@@ -309,4 +309,4 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     return WEFT_OK;
 }
 
-const struct transport weft__transport_shm = {"shm", open_iface};
+const struct transport weft__transport_shm = {.name = "shm", .open = open_iface};

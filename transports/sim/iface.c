@@ -262,5 +262,5 @@ static weft_status_t open_fast(struct reactor *r, const struct iface_params *par
     return open_on(true, r, params, iface_p);
 }
 
-const struct transport weft__transport_sim = {"sim", open_base};
-const struct transport weft__transport_simfast = {"simfast", open_fast};
+const struct transport weft__transport_sim = {.name = "sim", .open = open_base};
+const struct transport weft__transport_simfast = {.name = "simfast", .open = open_fast};
