@@ -68,7 +68,7 @@ static void kill_peer(const char *transport) {
     CHECK_EQ(weft_connect_address(g.worker, address, (size_t)len,
                                   &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error, .arg = &g}, &ep),
              0);
-    double end = two_now() + 5;
+    double end = two_now() + test_patience(5);
     while (!ready && two_now() < end) weft_worker_progress(g.worker, 0);
     CHECK(ready);
     for (int i = 0; i < 10; i++) CHECK(weft_am_send(ep, 1, NULL, 0, &(weft_iov_t){big, 20}, 1, NULL) >= 0);
@@ -83,7 +83,7 @@ static void kill_peer(const char *transport) {
     CHECK_EQ(sent, 8);
     double killed = two_now();
     kill(pid, SIGKILL);
-    while (!g.errors && two_now() < killed + 5) weft_worker_wait(g.worker, 10);
+    while (!g.errors && two_now() < killed + test_patience(5)) weft_worker_wait(g.worker, 10);
     CHECK_EQ(g.errors, 1);
     CHECK_EQ(g.error, WEFT_ERR_PEER_FAILED);
     printf("  %s: noticed after %.2f ms\n", transport, (g.at - killed) * 1e3);
@@ -101,7 +101,7 @@ TEST(a_killed_peer_is_noticed_shm) {
     kill_peer("shm");
 }
 TEST(a_killed_peer_is_noticed_tcp) {
-    kill_peer("tcp");
+    kill_peer(test_network());
 }
 
 /* The fork of a process that has a worker must not touch it. */

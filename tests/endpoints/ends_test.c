@@ -233,7 +233,7 @@ static void meet_all(const char *transport, enum kind kind, weft_setting_t extra
         meet_all("shm", kind, (weft_setting_t){"shm.copy", "vm"});     \
     }                                                                  \
     TEST(name##_tcp) {                                                 \
-        meet_all("tcp", kind, (weft_setting_t){0});                    \
+        meet_all(test_network(), kind, (weft_setting_t){0});           \
     }
 TEST_KIND(a_send_before_the_connection_ends_once, UNCONNECTED)
 TEST_KIND(a_send_behind_a_full_lane_ends_once, FULL_LANE)

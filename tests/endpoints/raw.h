@@ -261,7 +261,7 @@ static inline void raw_close(struct raw *r) {
         name("shm");                         \
     }                                        \
     TEST(name##_tcp) {                       \
-        name("tcp");                         \
+        name(test_network());                \
     }                                        \
     static void name(const char *transport)
 

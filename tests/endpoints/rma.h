@@ -80,7 +80,7 @@ static inline void rma_down(struct rma *r) {
         name("shm", true);                                  \
     }                                                       \
     TEST(name##_tcp) {                                      \
-        name("tcp", true);                                  \
+        name(test_network(), !getenv("WEFT_TEST_NATIVE"));  \
     }                                                       \
     static void name(const char *transport, bool messages)
 

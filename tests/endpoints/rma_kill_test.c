@@ -87,7 +87,7 @@ static void kill_at(const char *transport, bool messages, enum kind kind, int tu
     CHECK_EQ(weft_connect_address(worker, told.address, told.address_len,
                                   &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error}, &ep),
              0);
-    double stop = two_now() + 5;
+    double stop = two_now() + test_patience(5);
     while (!ready && two_now() < stop) weft_worker_progress(worker, 0);
     CHECK(ready);
     CHECK_EQ(weft_rkey_unpack(ep, told.key, told.key_len, &rkey), 0);

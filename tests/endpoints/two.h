@@ -3,6 +3,7 @@
 #define WEFT_TESTS_TWO_H
 
 #include "../harness.h"
+#include "../network.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
@@ -35,10 +36,10 @@ static inline void two_turn(struct two *t) {
     if (t->b) weft_worker_progress(t->b, 0);
 }
 
-/* Drives both until `cond`; fails the test after five seconds. */
+/* Drives both until `cond`; fails the test when it takes too long. */
 #define UNTIL(t, cond)                                        \
     do {                                                      \
-        double until_end = two_now() + 5;                     \
+        double until_end = two_now() + test_patience(5);                     \
         while (!(cond) && two_now() < until_end) two_turn(t); \
         CHECK(cond);                                          \
     } while (0)
@@ -123,7 +124,7 @@ static inline void tally(weft_status_t status, void *arg) {
         name("shm");                         \
     }                                        \
     TEST(name##_tcp) {                       \
-        name("tcp");                         \
+        name(test_network());                \
     }                                        \
     static void name(const char *transport)
 

@@ -14,6 +14,7 @@
 #define WEFT_TESTS_TRANSPORTS_PAIR_H
 
 #include "../harness.h"
+#include "../network.h"
 #include <dirent.h>
 #include <reactor/virtual.h>
 #include <time.h>
@@ -156,7 +157,7 @@ static inline void pair_turn(struct pair *p) {
 /* Drives both until `cond` holds; its value. */
 #define pair_until(p, cond)                                                        \
     ({                                                                             \
-        double pair_end_ = pair_seconds() + 5;                                     \
+        double pair_end_ = pair_seconds() + test_patience(5);                      \
         bool pair_held_;                                                           \
         while (!(pair_held_ = (cond)) && pair_seconds() < pair_end_) pair_turn(p); \
         pair_held_;                                                                \
