@@ -4,6 +4,7 @@
 #include <transports/answering.h>
 
 #include "ep.h"
+#include "negotiate.h"
 #include "rails.h"
 #include "retain.h"
 #include "rkey.h"
@@ -154,7 +155,7 @@ static void broken(struct job *job) {
 static void send_hello(struct link *link) {
     struct wire_message m;
     struct wire_hello hello = {.version = WIRE_VERSION,
-                               .flags = link->why ? link->flags : 0,
+                               .flags = (link->why ? link->flags : 0) | weft__lanes_hello(link),
                                .listener = link->listener,
                                .worker = link->worker->id};
     weft__retain_greeting(link, &hello);
@@ -253,11 +254,13 @@ static void link_effect(struct fsm *m, unsigned effect) {
         break;
     case LINK_FX_FAIL: fail_users(link); break;
     case LINK_FX_LANE_FLUSH:
+        weft__lanes_end(link);
         weft__switch_end(link, false);
         weft__rails_end(link, false);
         link->lanes[0]->ops->close(link->lanes[0], true);
         break;
     case LINK_FX_LANE_ABORT:
+        weft__lanes_end(link);
         weft__switch_end(link, true);
         weft__rails_end(link, true);
         link->lanes[0]->ops->close(link->lanes[0], false);

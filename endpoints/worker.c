@@ -4,6 +4,7 @@
 
 #include "connect.h"
 #include "landing.h"
+#include "negotiate.h"
 #include "posted.h"
 #include "rails.h"
 #include "rendezvous.h"
@@ -306,6 +307,7 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
         st = open_ifaces(worker,
                          params->transports ? params->transports : weft__setting_str(context, SETTING_TRANSPORTS));
     if (st == WEFT_OK) st = weft__tracking_start(worker);
+    if (st == WEFT_OK) st = weft__lanes_open(worker);
     if (st < 0) {
         for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
         talloc_free(worker);

@@ -109,7 +109,7 @@ static bool other_is_over(const struct explore_world *w, unsigned peer) {
         {.event = NEGOTIATE_EV_DEMOTE, .states = ~(IN(OVER) | IN(FAST)), .budget = 1, .rescue = true},          \
         {.event = NEGOTIATE_EV_DEMOTE, .states = IN(FAST), .when = is_settled, .rescue = true},                 \
         {.event = NEGOTIATE_EV_JOINED, .states = IN(DIALING) | IN(EXPECT), .when = greets, .after = note_lane}, \
-        {.event = NEGOTIATE_EV_FAILED, .states = IN(DIALING)},                                                  \
+        {.event = NEGOTIATE_EV_FAILED, .states = IN(DIALING) | IN(EXPECT)},                                                  \
         {.event = NEGOTIATE_EV_SWITCHED, .states = IN(MOVING) | IN(LEAVING), .when = moves}, {                  \
         .event = NEGOTIATE_EV_LOST, .states = WITH_LANE, .when = other_lost_it                                  \
     }
@@ -171,7 +171,7 @@ static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *ev
     memcpy(&word, msg->payload, sizeof word);
     if (to->state == NEGOTIATE_OVER) return false;
     enum negotiate_worth worth = worth_of(&e->n, msg->event, &word);
-    if (worth == WORTH_A_VIOLATION) wrong = "an honest word is taken for a violation";
+    if (worth == WORTH_A_VIOLATION && !explore_now()->hostile) wrong = "an honest word is taken for a violation";
     if (worth != WORTH_HEARING) return false;
     if (msg->event == NEGOTIATE_EV_ASK_FITS) *event_p = question_heard(to, &word);
     if (msg->event == NEGOTIATE_EV_GRANT) *event_p = grant_heard(e);
@@ -243,4 +243,88 @@ TEST(both_sides_end_without_the_lane_that_was_lost) {
 
 TEST(a_link_that_ends_takes_its_negotiation_with_it) {
     CHECK(explored(&ends, 2));
+}
+
+/* ---- no circle of questions and denials: a side that was denied rests first, and longer each time ---------------------- */
+
+/* Asks for ever, is denied for ever, and rests twice: the explorer would never end if a question needed no rest before it. */
+static const struct explore_local stubborn[] = {
+    {.event = NEGOTIATE_EV_WANT, .states = IN(BASE), .before = no},
+    {.event = NEGOTIATE_EV_TIMEOUT, .armed = true, .states = IN(REST), .budget = 2},
+};
+static const struct explore_role asks_for_ever = ROLE(stubborn);
+
+static const char *refused_as_often_as_rested(const struct explore_world *w) {
+    if (wrong) return wrong;
+    for (unsigned i = 0; i < 2; i++)
+        if (end_of(w, i)->n.refused > 3) return "more denials than rests";
+    return NULL;
+}
+
+TEST(denials_and_questions_go_in_no_circle_without_rests) {
+    const struct explore_model model = {.name = "negotiate_denied",
+                                        .role = {&asks_for_ever, &asks_for_ever},
+                                        .n_peers = 2,
+                                        .payload = sizeof(struct word),
+                                        .channel = {.room = 10},
+                                        .say = say,
+                                        .hear = hear,
+                                        .invariant = refused_as_often_as_rested};
+    CHECK(holds(&model));
+}
+
+TEST(rests_grow_with_each_refusal_up_to_the_longest) {
+    struct negotiation n = {0};
+    uint64_t before = 0;
+    for (n.refused = 1; n.refused < NEGOTIATE_REFUSED_MAX; n.refused++) {
+        uint64_t rest = weft__negotiate_rest(&n, 500, 60000);
+        CHECK(rest >= before && rest <= 60000);
+        CHECK(rest == 60000 || rest == 2 * before || before == 0);
+        before = rest;
+    }
+    CHECK_EQ(before, 60000);
+    CHECK_EQ(weft__negotiate_rest(&(struct negotiation){0}, 500, 60000), 500);
+}
+
+/* ---- a peer that says anything ------------------------------------------------------------------------------------------ */
+
+static const struct explore_local under_attack[] = {TALK, LOSE};
+static const struct explore_role victim = ROLE(under_attack);
+
+static bool lie(const struct fsm *to, unsigned choice, struct explore_message *msg) {
+    static const int32_t offset[] = {0, -1, 1, 2, 3, 1 << 20};
+    enum { OFFSETS = sizeof offset / sizeof *offset };
+    const struct end *e = (const struct end *)to;
+    if (choice >= OFFSETS * 3) return false;
+    struct word word = {.epoch = e->n.epoch + (uint32_t)offset[choice % OFFSETS],
+                        .fate = (uint8_t)(choice / OFFSETS)};
+    memcpy(msg->payload, &word, sizeof word);
+    return msg->event != NEGOTIATE_EV_ASK_ROOM && msg->event != NEGOTIATE_EV_ASK_NO &&
+           msg->event != NEGOTIATE_EV_GRANT_ROOM && msg->event != NEGOTIATE_EV_GRANT_NO;
+}
+
+static bool few_epochs(const struct explore_world *w, unsigned peer) {
+    return end_of(w, A)->n.epoch < 7;
+}
+
+TEST(a_hostile_peer_gets_no_lane_without_a_place) {
+    const struct explore_model model = {.name = "negotiate_hostile",
+                                        .role = {&victim, &victim},
+                                        .n_peers = 2,
+                                        .hostile = 1 << B,
+                                        .payload = sizeof(struct word),
+                                        .channel = {.room = 1},
+                                        .max_states = 4000000,
+                                        .say = say,
+                                        .hear = hear,
+                                        .lie = lie,
+                                        .listens = few_epochs,
+                                        .invariant = invariant};
+    last_epoch = 7;
+    CHECK(holds(&model));
+}
+
+/* After the explorations above. */
+TEST(every_other_cell_is_reached_or_has_a_reason) {
+    CHECK_EQ(explore_unreached(&weft__negotiate_machine, stdout), 0);
 }
