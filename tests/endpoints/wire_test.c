@@ -2,6 +2,7 @@
 #include "../harness.h"
 
 #include <endpoints/connect.h>
+#include <endpoints/lane_wire.h>
 #include <endpoints/rkey.h>
 #include <endpoints/wire.h>
 
@@ -29,6 +30,18 @@ READER(get)
 READER(atomic)
 READER(rma_done)
 READER(flush)
+#define LANE_READER(name)                                     \
+    static void read_lane_##name(const void *p, size_t len) { \
+        struct lane_##name v;                                 \
+        memset(&v, 0xee, sizeof v);                           \
+        (void)weft__lane_read_##name(p, len, &v);             \
+    }
+LANE_READER(ask)
+LANE_READER(grant)
+LANE_READER(deny)
+LANE_READER(score)
+LANE_READER(one)
+LANE_READER(end)
 static void read_rkey(const void *p, size_t len) {
     struct rkey_packed key;
     (void)weft__rkey_read(p, len, &key);
@@ -37,9 +50,11 @@ static void read_address(const void *p, size_t len) {
     struct address address;
     (void)weft__address_read(p, len, &address);
 }
-static const decoder decoders[] = {read_cts,    read_fin,    read_one,    read_credit,   read_hello,   read_open,
-                                   read_accept, read_reject, read_rts,    read_data,     read_address, read_stream,
-                                   read_put,    read_get,    read_atomic, read_rma_done, read_flush,   read_rkey};
+static const decoder decoders[] = {read_cts,       read_fin,        read_one,      read_credit,   read_hello,
+                                   read_open,      read_accept,     read_reject,   read_rts,      read_data,
+                                   read_address,   read_stream,     read_put,      read_get,      read_atomic,
+                                   read_rma_done,  read_flush,      read_rkey,     read_lane_ask, read_lane_grant,
+                                   read_lane_deny, read_lane_score, read_lane_one, read_lane_end};
 
 /* On memory of just that length, so that a sanitizer sees a byte too far. */
 static void feed(const void *bytes, size_t len) {
@@ -90,7 +105,8 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     CHECK(weft__wire_read_fin(m.bytes, m.len, &fin) && fin.status == WEFT_ERR_PROTOCOL);
 
     struct wire_hello hello;
-    weft__wire_hello(&m, (struct wire_hello){WIRE_VERSION, WIRE_HELLO_EXTRA, 9, 77});
+    weft__wire_hello(
+        &m, (struct wire_hello){.version = WIRE_VERSION, .flags = WIRE_HELLO_EXTRA, .listener = 9, .worker = 77});
     CHECK(weft__wire_read_hello(m.bytes, m.len, &hello) && hello.worker == 77 && hello.listener == 9);
     maul(m.bytes, m.len);
     m.bytes[0] = 99;
@@ -120,6 +136,49 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     maul(m.bytes, m.len);
     weft__wire_stream_credit(&m, (struct wire_credit){.ep = 4, .bytes = 77});
     CHECK(m.id == WIRE_STREAM_CREDIT && weft__wire_read_credit(m.bytes, m.len, &credit) && credit.bytes == 77);
+}
+
+TEST(words_about_lanes_read_as_written_and_survive_mauling) {
+    struct wire_message m;
+    struct lane_ask ask;
+    static const char name[] = "shm", address[LANE_ADDRESS_MAX] = "somewhere";
+    weft__lane_ask(&m, &(struct lane_ask){.epoch = 7,
+                                          .score = UINT64_C(1) << 40,
+                                          .name = name,
+                                          .name_len = 3,
+                                          .address = address,
+                                          .len = LANE_ADDRESS_MAX});
+    CHECK(m.id == WIRE_LANE && weft__lane_kind(m.bytes, m.len) == LANE_ASK && m.len <= sizeof m.bytes);
+    CHECK(weft__lane_read_ask(m.bytes, m.len, &ask) && ask.epoch == 7 && ask.score == UINT64_C(1) << 40);
+    CHECK(ask.name_len == 3 && memcmp(ask.name, name, 3) == 0);
+    CHECK(ask.len == LANE_ADDRESS_MAX && memcmp(ask.address, address, LANE_ADDRESS_MAX) == 0);
+    CHECK(!weft__lane_read_ask(m.bytes, m.len - 1, &ask));
+    maul(m.bytes, m.len);
+
+    struct lane_grant grant;
+    weft__lane_grant(&m, &(struct lane_grant){.epoch = 8, .number = 9, .address = address, .len = 10});
+    CHECK(weft__lane_read_grant(m.bytes, m.len, &grant) && grant.epoch == 8 && grant.number == 9);
+    CHECK(grant.len == 10 && memcmp(grant.address, address, 10) == 0);
+    maul(m.bytes, m.len);
+    struct lane_deny deny;
+    weft__lane_deny(&m, (struct lane_deny){.epoch = 3, .wait_ms = 500, .why = LANE_DENIED_FULL});
+    CHECK(weft__lane_read_deny(m.bytes, m.len, &deny) && deny.epoch == 3 && deny.wait_ms == 500 &&
+          deny.why == LANE_DENIED_FULL);
+    maul(m.bytes, m.len);
+    m.bytes[5] = LANE_DENIALS; /* a reason that is none */
+    CHECK(!weft__lane_read_deny(m.bytes, m.len, &deny));
+    struct lane_score score;
+    weft__lane_score(&m, (struct lane_score){.epoch = 3, .score = 77});
+    CHECK(weft__lane_read_score(m.bytes, m.len, &score) && score.epoch == 3 && score.score == 77);
+    maul(m.bytes, m.len);
+    struct lane_one one;
+    weft__lane_one(&m, LANE_BACK, 5);
+    CHECK(weft__lane_kind(m.bytes, m.len) == LANE_BACK && weft__lane_read_one(m.bytes, m.len, &one) &&
+          one.epoch == 5);
+    maul(m.bytes, m.len);
+    weft__lane_one(&m, LANE_BACK, 0); /* no epoch */
+    CHECK(!weft__lane_read_one(m.bytes, m.len, &one));
+    CHECK_EQ(weft__lane_kind(NULL, 0), 0);
 }
 
 TEST(stream_bytes_read_as_written_and_survive_mauling) {

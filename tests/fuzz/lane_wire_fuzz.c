@@ -1,0 +1,26 @@
+/* What a peer says about lanes: each decoder on the same bytes. What one accepts is written again, and is the same. */
+#include <endpoints/lane_wire.h>
+#include <stdlib.h>
+
+static void same(const struct wire_message *m, const uint8_t *data, size_t size) {
+    if (m->len != size || memcmp(m->bytes + 1, data + 1, size - 1) != 0) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct wire_message m;
+    struct lane_ask ask;
+    struct lane_grant grant;
+    struct lane_deny deny;
+    struct lane_score score;
+    struct lane_one one;
+    struct lane_end end;
+    (void)weft__lane_kind(data, size);
+    if (weft__lane_read_ask(data, size, &ask)) weft__lane_ask(&m, &ask), same(&m, data, size);
+    if (weft__lane_read_grant(data, size, &grant)) weft__lane_grant(&m, &grant), same(&m, data, size);
+    if (weft__lane_read_deny(data, size, &deny)) weft__lane_deny(&m, deny), same(&m, data, size);
+    if (weft__lane_read_score(data, size, &score)) weft__lane_score(&m, score), same(&m, data, size);
+    if (weft__lane_read_one(data, size, &one)) weft__lane_one(&m, LANE_BACK, one.epoch), same(&m, data, size);
+    if (weft__lane_read_end(data, size, &end)) weft__lane_end(&m, end), same(&m, data, size);
+    return 0;
+}
