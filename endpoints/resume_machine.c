@@ -18,8 +18,8 @@ static struct resume *of(struct fsm *m) {
 }
 
 enum resume_event weft__resume_asked(struct resume *r, uint32_t epoch, uint64_t count) {
-    r->claim = count;
     if (epoch <= r->epoch) return RESUME_EV_STALE;
+    r->claim = count;
     if (!resume_can_be(r, count)) return RESUME_EV_FALSE;
     r->epoch = epoch;
     return RESUME_EV_RESUME;
@@ -39,12 +39,14 @@ static void resume_act_send(struct fsm *m) {
     of(m)->out = of(m)->sent;
     resume_count_sent(of(m));
     fsm_effect(m, RESUME_FX_TRANSMIT);
+    of(m)->out = 0;
 }
 static void resume_act_deliver(struct fsm *m) {
     resume_count_delivered(of(m));
 }
 static void resume_act_release(struct fsm *m) {
     of(m)->acked = of(m)->claim;
+    of(m)->claim = 0;
     fsm_effect(m, RESUME_FX_RELEASE);
 }
 
@@ -74,6 +76,7 @@ static void go_on(struct fsm *m) {
         r->out = n;
         fsm_effect(m, RESUME_FX_RESEND);
     }
+    r->out = 0;
 }
 static void resume_act_welcome(struct fsm *m) {
     fsm_effect(m, RESUME_FX_ADOPT);
