@@ -103,6 +103,7 @@ static void timer_set(struct shm_lane *lane, uint64_t ms) {
 static void stop(struct shm_lane *lane) {
     lane->am = NULL;
     lane->on_empty = NULL;
+    weft__shm_ring_uncount(lane);
     weft__shm_keys_end(lane, lane->status < 0 ? lane->status : WEFT_ERR_CLOSED);
     weft__shm_purge(lane);
 }

@@ -25,11 +25,17 @@ static weft_status_t ring_make(struct shm_lane *lane) {
     if (st < 0) return st;
     lane->ours = lane->mine.at;
     iface->n_rings++;
+    lane->ring_counted = true;
     return WEFT_OK;
 }
 
+void weft__shm_ring_uncount(struct shm_lane *lane) {
+    shm_iface(lane)->n_rings -= lane->ring_counted;
+    lane->ring_counted = false;
+}
+
 void weft__shm_ring_drop(struct shm_lane *lane) {
-    if (lane->ours) shm_iface(lane)->n_rings--;
+    weft__shm_ring_uncount(lane);
     lane->ours = NULL;
     lane->theirs = NULL;
     weft__segment_close(&lane->mine);
@@ -43,8 +49,10 @@ static bool ring_is_left(const struct shm_iface *iface) {
 }
 
 weft_status_t weft__shm_offer(struct shm_lane *lane) {
+    bool left = ring_is_left(shm_iface(lane));
+    if (lane->wish == SHM_WISH_RING && !left) return WEFT_ERR_QUOTA;
     weft_status_t st = weft__shm_mail_offer(lane);
-    return st == WEFT_OK && ring_is_left(shm_iface(lane)) ? ring_make(lane) : st;
+    return st == WEFT_OK && left && lane->wish != SHM_WISH_MAIL ? ring_make(lane) : st;
 }
 
 weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
@@ -59,6 +67,7 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
                               .n_nodes = SHM_NODES,
                               .n_blocks = SHM_BLOCKS,
                               .fenced = iface->fenced,
+                              .only_ring = lane->wish == SHM_WISH_RING,
                               .probe_at = (uint64_t)(uintptr_t)&iface->probe,
                               .probe = iface->probe};
     int fds[SHM_N_FDS] = {iface->bell_segment.fd, iface->mail.segment.fd, iface->staging.fd, iface->event_fd,
@@ -105,6 +114,12 @@ static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *h
     return WEFT_OK;
 }
 
+/* Where rings are earned, who only has nothing against one gets none. */
+static bool may_have_ring(const struct shm_iface *iface, bool only_ring) {
+    bool earned = weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_LANES_SWITCH);
+    return ring_is_left(iface) && (only_ring || !earned);
+}
+
 /*
  * A ring takes both: the dialer offers one if it has one left, the acceptor answers with its own if it has, too. Otherwise
  * both go by the mailbox.
@@ -115,10 +130,14 @@ static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello,
     if (st < 0) return st;
     lane->bell = lane->peer->bell.at;
     lane->bell_index = hello->lane;
-    if (hello->head.kind == SHM_HELLO && hello->n_slots && ring_is_left(iface)) st = ring_make(lane);
+    bool dialed = hello->head.kind == SHM_WELCOME,
+         only_ring = dialed ? lane->wish == SHM_WISH_RING : hello->only_ring == 1;
+    if (!dialed && hello->n_slots && may_have_ring(iface, only_ring)) st = ring_make(lane);
+    if (st == WEFT_OK && only_ring && !(hello->n_slots && lane->ours)) st = WEFT_ERR_QUOTA;
     if (st == WEFT_OK) {
         if (hello->n_slots && lane->ours) {
             st = adopt_ring(lane, hello, fds[SHM_N_FDS - 1]);
+            lane->lane.scarce = true;
         } else {
             weft__shm_ring_drop(lane);
             st = weft__shm_mail_begin(lane);

@@ -153,13 +153,15 @@ static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, c
 
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
-static weft_status_t dial(struct shm_iface *iface, const char *path, uint64_t target, struct lane **lane_p) {
+static weft_status_t dial(struct shm_iface *iface, const char *path, uint64_t target, enum shm_wish wish,
+                          struct lane **lane_p) {
     struct shm_lane *lane = weft__shm_lane_new(iface);
     if (!lane) return weft__fail(WEFT_ERR_NO_MEMORY, "shm: no lane left");
     size_t size = strlen(path) + 1;
     lane->where = weft__alloc(lane, size, "shm where");
     if (lane->where) memcpy(lane->where, path, size);
     lane->target = target;
+    lane->wish = wish;
     weft_status_t st = lane->where ? weft__shm_offer(lane) : WEFT_ERR_NO_MEMORY;
     if (st == WEFT_OK) st = weft__shm_dial(lane);
     if (st < 0) {
@@ -170,7 +172,8 @@ static weft_status_t dial(struct shm_iface *iface, const char *path, uint64_t ta
     return WEFT_OK;
 }
 
-static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+static weft_status_t connect_by(struct iface *i, const void *bytes, size_t len, enum shm_wish wish,
+                                struct lane **lane_p) {
     struct shm_address a;
     char path[108];
     const char *why = NULL;
@@ -178,7 +181,21 @@ static weft_status_t connect_address(struct iface *i, const void *bytes, size_t 
     if (st < 0) return weft__fail(st, "shm: %s", why);
     weft__shm_address_decode(bytes, len, &a);
     st = socket_of((struct shm_iface *)i, &a, path);
-    return st < 0 ? st : dial((struct shm_iface *)i, path, a.worker_id, lane_p);
+    return st < 0 ? st : dial((struct shm_iface *)i, path, a.worker_id, wish, lane_p);
+}
+
+/* Where traffic moves to rings that were earned, no lane begins with one; otherwise the first to come have them. */
+static enum shm_wish usual(const struct shm_iface *iface) {
+    bool earned = weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_LANES_SWITCH);
+    return earned ? SHM_WISH_MAIL : SHM_WISH_ANY;
+}
+
+static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+    return connect_by(i, bytes, len, usual((struct shm_iface *)i), lane_p);
+}
+
+static weft_status_t connect_scarce(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+    return connect_by(i, bytes, len, SHM_WISH_RING, lane_p);
 }
 
 static weft_status_t connect_uri(struct iface *i, const char *where, struct lane **lane_p) {
@@ -186,7 +203,7 @@ static weft_status_t connect_uri(struct iface *i, const char *where, struct lane
     char path[108];
     weft_status_t st = weft__shm_directory(iface);
     if (st == WEFT_OK) st = weft__shm_path(iface, iface->directory, where, path);
-    return st < 0 ? st : dial(iface, path, 0, lane_p);
+    return st < 0 ? st : dial(iface, path, 0, usual(iface), lane_p);
 }
 
 /* ---- life --------------------------------------------------------------------------------------------------------- */
@@ -218,6 +235,7 @@ static void iface_close(struct iface *i) {
 static const struct iface_ops ops = {.address = address,
                                      .reachable = reachable,
                                      .connect = connect_address,
+                                     .connect_scarce = connect_scarce,
                                      .connect_uri = connect_uri,
                                      .listen = listen_uri,
                                      .listener_uri = listener_uri,
@@ -240,10 +258,13 @@ static void geometry(struct shm_iface *iface) {
 }
 
 static struct iface_attr attributes(const struct shm_iface *iface) {
+    uint64_t rings = weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_SHM_RINGS);
+    if (rings > UINT32_MAX) rings = UINT32_MAX;
     uint32_t bcopy = iface->payload_size / 4 < SHM_BCOPY_MAX ? iface->payload_size / 4 : SHM_BCOPY_MAX;
     return (struct iface_attr){.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE |
                                        CAP_CONNECT_TO_IFACE | CAP_LISTEN | CAP_WAKEUP | CAP_PEER_DEATH |
                                        (iface->vm ? CAP_BULK_GET : 0u),
+                               .scarce = (uint32_t)rings,
                                .max_short = SHM_SHORT,
                                .max_bcopy = bcopy,
                                .max_zcopy = SHM_ZCOPY,

@@ -106,6 +106,9 @@ struct shm_mail_lane {
     struct fsm part;
 };
 
+/* What a lane that is dialed is to go by. */
+enum shm_wish { SHM_WISH_ANY, SHM_WISH_MAIL, SHM_WISH_RING };
+
 struct shm_lane {
     struct lane lane;
     const struct shm_way *way;
@@ -141,6 +144,8 @@ struct shm_lane {
     unsigned index;  /* in iface->lanes, and in our doorbell */
     pid_t pid;       /* the peer's */
     uint64_t target; /* the worker that was dialled; 0: any */
+    uint8_t wish;    /* enum shm_wish */
+    bool ring_counted;
     uint64_t probe_at;
     struct tl_listener *listener; /* that it came by; valid while greeting */
     void *listen_arg;
@@ -271,6 +276,7 @@ weft_status_t weft__shm_greet(struct shm_lane *lane, int fd);
 
 /* handshake.c: what goes over the socket */
 weft_status_t weft__shm_offer(struct shm_lane *lane); /* makes our side's memory */
+void weft__shm_ring_uncount(struct shm_lane *lane); /* its ring carries nothing more, and another may be made */
 void weft__shm_ring_drop(struct shm_lane *lane);
 weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind);
 weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status);
