@@ -69,12 +69,16 @@ static void wait_no_more(struct switching *s) {
 }
 
 /* A lane that takes no words at all is about to say that it is lost. */
-static void say_what_is_due(struct switching *s) {
-    struct lane *lane = s->lane[s->core.out];
+static weft_status_t say_words(struct switching *s) {
     weft_status_t st = WEFT_OK;
     if (s->drained_due) st = say_drained(s);
     if (s->end_due && st == WEFT_OK) st = say_end(s);
-    if (st != WEFT_NO_RESOURCE || s->pending_at == lane) return;
+    return st;
+}
+
+static void say_what_is_due(struct switching *s) {
+    struct lane *lane = s->lane[s->core.out];
+    if (say_words(s) != WEFT_NO_RESOURCE || s->pending_at == lane) return;
     wait_no_more(s);
     s->pending_at = lane;
     lane->ops->pending_add(lane, &s->pending);
@@ -82,8 +86,8 @@ static void say_what_is_due(struct switching *s) {
 
 static weft_status_t room(struct pending *pending) {
     struct switching *s = list_of(pending, struct switching, pending);
+    if (say_words(s) == WEFT_NO_RESOURCE) return WEFT_NO_RESOURCE;
     s->pending_at = NULL; /* it is out of the queue */
-    say_what_is_due(s);
     weft__switch_run(s);
     return WEFT_OK;
 }

@@ -1,0 +1,148 @@
+/* A link's traffic moves from one lane to another and back while it flows: nothing is lost, nothing comes twice, the order is kept. */
+#include "switching.h"
+
+static const weft_setting_t quiet[] = {
+    {"lanes.switch", "on"}, {"lanes.floor", "1000g"}, {"close.timeout", "100ms"}};
+
+static void to_and_fro(const char *transports, const char *where, const char *name, bool scarce, unsigned rounds) {
+    struct pair p;
+    pair_begin(&p, transports, quiet, 3, NULL, 0);
+    pair_up(&p, where);
+    for (unsigned i = 0; i < rounds; i++) pair_round(&p, name, scarce);
+    pair_finish(&p);
+    CHECK(p.flow[0].am_seen > rounds);
+    printf("  %u times to and fro: %llu + %llu messages, %llu bytes of streams, %llu one-sided operations, %llu "
+           "bytes held\n",
+           rounds, (unsigned long long)(p.flow[0].am_seen + p.flow[1].am_seen),
+           (unsigned long long)(p.flow[0].tag_seen + p.flow[1].tag_seen),
+           (unsigned long long)(p.flow[0].in + p.flow[1].in),
+           (unsigned long long)(p.flow[0].rma_done + p.flow[1].rma_done),
+           (unsigned long long)(weft_worker_count(p.worker[0], "link.held_bytes") +
+                                weft_worker_count(p.worker[1], "link.held_bytes")));
+    pair_end(&p);
+}
+
+TEST(all_kinds_of_traffic_survive_switches_between_tcp_and_shm) {
+    to_and_fro("shm,tcp", "tcp://127.0.0.1:0", "shm", false, 40);
+}
+TEST(all_kinds_of_traffic_survive_switches_between_tcp_and_a_ring) {
+    to_and_fro("shm,tcp", "tcp://127.0.0.1:0", "shm", true, 40);
+}
+TEST(all_kinds_of_traffic_survive_switches_between_mailbox_and_ring) {
+    to_and_fro("shm", NULL, "shm", true, 40);
+}
+TEST(all_kinds_of_traffic_survive_switches_between_two_connections) {
+    to_and_fro("tcp", NULL, "tcp", false, 40);
+}
+
+/* ---- in virtual time, where every state lasts */
+
+static struct sim_profile two_kinds(bool loses) {
+    struct sim_profile is = loses ? weft__sim_datagram : weft__sim_reliable;
+    is.scarce = 64;
+    is.scarce_latency_ns = is.latency_ns / 8;
+    is.delay = 20000;
+    is.delay_ns = 300000;
+    is.exhaustion = 50000;
+    is.exhaustion_ns = 20000;
+    if (loses) is.loss = is.duplicate = is.reorder = 20000;
+    if (loses) is.reorder_ns = 10000;
+    return is;
+}
+
+static void in_virtual_time(bool loses, bool scarce, uint64_t seed, unsigned rounds) {
+    struct pair p;
+    struct sim_profile is = two_kinds(loses);
+    pair_begin(&p, "sim", quiet, 3, &is, seed);
+    pair_up(&p, NULL);
+    for (unsigned i = 0; i < rounds; i++) pair_round(&p, "sim", scarce);
+    pair_finish(&p);
+    pair_end(&p);
+}
+
+TEST(all_kinds_of_traffic_survive_switches_to_a_faster_lane_in_virtual_time) {
+    for (uint64_t seed = 1; seed <= 4; seed++) in_virtual_time(false, true, seed, 12);
+}
+TEST(all_kinds_of_traffic_survive_switches_between_equal_lanes_in_virtual_time) {
+    for (uint64_t seed = 1; seed <= 4; seed++) in_virtual_time(false, false, seed, 12);
+}
+TEST(all_kinds_of_traffic_survive_switches_between_lanes_that_lose) {
+    for (uint64_t seed = 1; seed <= 2; seed++) in_virtual_time(true, true, seed, 8);
+}
+
+/* A lane dies at any moment: the link goes on by the other one with nothing missing, or both sides lose it. */
+static void until_lost_or_moved(struct pair *p, uint64_t ns) {
+    uint64_t end = weft__clock_now(p->clock) + ns;
+    while (!p->errors && weft__clock_now(p->clock) < end) {
+        pair_traffic(p);
+        if (!pair_turn(p)) break;
+    }
+}
+
+static void a_lane_dies(uint64_t seed, unsigned which, uint64_t at, uint64_t later, unsigned *lost_p) {
+    struct pair p;
+    struct sim_profile is = two_kinds(false);
+    pair_begin(&p, "sim", quiet, 3, &is, seed);
+    p.kinds = FLOW_AM | FLOW_RMA;
+    pair_up(&p, NULL);
+    unsigned a = weft__sim_node(weft__worker_iface(p.worker[0], "sim", 3)),
+             b = weft__sim_node(weft__worker_iface(p.worker[1], "sim", 3));
+    until_lost_or_moved(&p, 200000);
+    CHECK_EQ(pair_join(&p, (int)(seed % 2), "sim", true), 0);
+    bool dies = false, back = false;
+    uint64_t begun = weft__clock_now(p.clock);
+    while (!p.errors && weft__clock_now(p.clock) < begun + 3000000) {
+        uint64_t now = weft__clock_now(p.clock) - begun;
+        if (!dies && now >= at) {
+            struct lane *lane = weft__sim_nth_lane(p.fabric, which % 2 ? b : a, which % 2 ? a : b, which / 2);
+            dies = true;
+            if (lane) (void)weft__sim_fail(lane, 0, later);
+        }
+        if (!back && now > 1200000 && link_of(&p, 0)) back = weft__switch_back(link_of(&p, 0)) != WEFT_ERR_BUSY;
+        if (!p.errors) pair_traffic(&p);
+        if (!pair_turn(&p)) break;
+    }
+    CHECK_EQ(p.wrong, 0);
+    if (p.errors) {
+        UNTIL(&p, p.errors == 2);
+        ++*lost_p;
+    } else {
+        pair_finish(&p);
+    }
+    pair_end(&p);
+}
+
+TEST(a_lane_that_dies_at_any_moment_takes_the_link_or_nothing_with_it) {
+    unsigned lost = 0, n = 0;
+    for (unsigned which = 0; which < 4; which++)
+        for (uint64_t at = 0; at < 2200000; at += 200000, n++) a_lane_dies(n + 1, which, at, n % 3 * 20000, &lost);
+    printf("  %u deaths, %u links lost\n", n, lost);
+    CHECK(lost > 0 && lost < n);
+}
+
+/* Whoever closes, whatever is under way, both workers come to their end. */
+static void closed_at(uint64_t seed, unsigned what, uint64_t at) {
+    struct pair p;
+    struct sim_profile is = two_kinds(false);
+    pair_begin(&p, "sim", quiet, 3, &is, seed);
+    p.kinds = FLOW_AM | FLOW_RMA;
+    pair_up(&p, NULL);
+    until_lost_or_moved(&p, 100000);
+    CHECK_EQ(pair_join(&p, (int)(seed % 2), "sim", true), 0);
+    until_lost_or_moved(&p, at);
+    if (link_of(&p, 0)) (void)weft__switch_back(link_of(&p, 0));
+    until_lost_or_moved(&p, at % 70000);
+    if (what == 0) weft__link_close(link_of(&p, 0));
+    if (what == 1) CHECK_EQ(weft_ep_close(p.flow[0].ep, WEFT_CLOSE_ABORT, NULL), WEFT_IN_PROGRESS);
+    if (what == 2) CHECK_EQ(weft_ep_close(p.flow[0].ep, WEFT_CLOSE_FLUSH, NULL), WEFT_IN_PROGRESS);
+    if (what == 3) weft__link_violation(link_of(&p, 1), "as a test");
+    for (uint64_t end = weft__clock_now(p.clock) + at % 90000; what < 4 && weft__clock_now(p.clock) < end;)
+        if (!pair_turn(&p)) break;
+    CHECK_EQ(p.wrong, 0);
+    p.flow[0].rkey = p.flow[1].rkey = NULL;
+    pair_end(&p);
+}
+TEST(a_close_comes_to_its_end_at_any_moment) {
+    for (unsigned what = 0, n = 1; what < 5; what++)
+        for (uint64_t at = 0; at < 1000000; at += 67000, n++) closed_at(n, what, at);
+}
