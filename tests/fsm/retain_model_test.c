@@ -138,7 +138,8 @@ static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *ev
         return false; /* by a lane that is gone */
     if (msg->event == RESUME_EV_RESUMED) *event_p = weft__resume_answered(r, p.number);
     if (msg->event == RESUME_EV_ACK) *event_p = weft__resume_acked(r, p.number);
-    if (msg->event == RESUME_EV_MESSAGE && p.number != r->delivered && !hostile)
+    bool delivered = msg->event == RESUME_EV_MESSAGE && to->state == RESUME_STEADY;
+    if (delivered && p.number != r->delivered && !hostile)
         fault = p.number < r->delivered ? "a message was delivered twice" : "a message was lost";
     return true;
 }
