@@ -1,6 +1,7 @@
 #include "link.h"
 
 #include <reactor/counters.h>
+#include <reactor/mutant.h>
 #include <transports/answering.h>
 
 #include "ep.h"
@@ -49,7 +50,7 @@ static weft_status_t retry(struct pending *pending) {
 
 static void push(struct link *link) {
     if (link->tx == &blocked || pump(link) == WEFT_OK) return;
-    link->tx = &blocked;
+    if (!WEFT_MUTANT(link_overtakes)) link->tx = &blocked;
     link->lane->ops->pending_add(link->lane, &link->pending);
 }
 
@@ -112,6 +113,7 @@ static size_t pack_control(void *to, void *arg) {
 
 /* A peer that is told half the truth is worse than none. Not from in here: a machine may be in the middle of a step. */
 void weft__link_half_told(struct link *link, weft_status_t status) {
+    if (WEFT_MUTANT(link_half_told)) return;
     if (link->status == WEFT_OK) link->status = status;
     weft__job_post(link->worker->reactor, &link->broken);
 }
@@ -185,7 +187,10 @@ static void drop_backlog(struct link *link, weft_status_t status) {
 /* Its endpoints are told; what belonged to none of them ends here. */
 static void fail_users(struct link *link) {
     struct weft_ep *ep;
-    while ((ep = first_endpoint(link)) != NULL) weft__ep_link_gone(ep, link->status);
+    while ((ep = first_endpoint(link)) != NULL) {
+        weft__ep_link_gone(ep, link->status);
+        if (WEFT_MUTANT(link_forgets_users)) break;
+    }
     drop_backlog(link, link->status);
 }
 

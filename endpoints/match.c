@@ -1,5 +1,7 @@
 #include "match.h"
 
+#include <reactor/mutant.h>
+
 void weft__match_init(struct match *m) {
     for (unsigned i = 0; i < MATCH_BUCKETS; i++) {
         list_init(&m->posted[i]);
@@ -17,7 +19,7 @@ static bool fits(uint64_t tag, uint64_t wanted, uint64_t mask) {
 static struct weft_request *first_posted(struct list *queue, uint64_t tag) {
     for (struct list *n = queue->next; n != queue; n = n->next) {
         struct weft_request *req = list_of(n, struct weft_request, queued);
-        if (fits(tag, req->tag, req->tag_mask)) return req;
+        if (fits(tag, req->tag, req->tag_mask) && !(WEFT_MUTANT(match_last) && n->next != queue)) return req;
     }
     return NULL;
 }
@@ -47,7 +49,10 @@ struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t 
 }
 
 void weft__match_add(struct match *m, struct weft_tag_message *message) {
-    list_append(&m->unexpected, &message->in_order);
+    if (WEFT_MUTANT(match_unexpected_last))
+        list_prepend(&m->unexpected, &message->in_order);
+    else
+        list_append(&m->unexpected, &message->in_order);
     list_append(&m->bucket[weft__match_bucket(message->tag)], &message->in_bucket);
 }
 

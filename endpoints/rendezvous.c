@@ -6,6 +6,7 @@
 #include "rendezvous.h"
 
 #include <reactor/counters.h>
+#include <reactor/mutant.h>
 
 #include "landing.h"
 #include "layout.h"
@@ -84,6 +85,7 @@ void weft__withdraw_offer(struct weft_request *req) {
 void weft__release_send(struct weft_request *req) {
     struct wire_message m;
     if (!req->peer_id || weft__rails_all_sent(req) || !req->ep->link) return;
+    if (WEFT_MUTANT(rendezvous_end_untold)) return;
     weft__wire_one(&m, WIRE_GONE, req->peer_id);
     weft__link_control(req->ep->link, &m);
 }
@@ -127,7 +129,7 @@ void weft__on_cts(struct lane *lane, const void *data, size_t len) {
     }
     struct weft_request *req = request_of_lane(lane, cts.request, true);
     if (!req || req->core.fsm.state == REQ_DONE) {
-        gone(link, cts.to);
+        if (!WEFT_MUTANT(rendezvous_gone_untold)) gone(link, cts.to);
         return;
     }
     if (req->core.fsm.state == REQ_ENDING) {
@@ -281,7 +283,7 @@ void weft__on_data(struct lane *lane, const void *data, size_t len) {
     if (st == WEFT_OK) st = weft__spread_came(req, lane, piece.offset, n);
     if (st < 0) {
         weft__request_stop(req, st); /* another lane may be writing there */
-    } else if (weft__spread_all_came(req)) {
+    } else if (WEFT_MUTANT(rendezvous_done_early) || weft__spread_all_came(req)) {
         weft__spread_report(req);
         weft__request_finish(req, WEFT_OK);
     }

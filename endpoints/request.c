@@ -1,6 +1,7 @@
 #include "request.h"
 
 #include <reactor/counters.h>
+#include <reactor/mutant.h>
 
 #include "ep.h"
 #include "layout.h"
@@ -207,7 +208,7 @@ void weft__request_finish(struct weft_request *req, weft_status_t status) {
 void weft__request_stop(struct weft_request *req, weft_status_t status) {
     enum request_state state = req->core.fsm.state;
     if (state != REQ_ENDING && state != REQ_DONE) req->status = status;
-    fsm_step(&req->core.fsm, req->lent.count ? REQ_EV_STOP_LENT : REQ_EV_STOP);
+    fsm_step(&req->core.fsm, req->lent.count && !WEFT_MUTANT(cancel_frees_lent) ? REQ_EV_STOP_LENT : REQ_EV_STOP);
 }
 
 static void uncount(weft_completion_t *completion, weft_status_t status) {

@@ -1,5 +1,8 @@
 /* What one-sided operations wait for: the endpoint, a fence, or answers to those before them. */
 #include "posted.h"
+
+#include <reactor/mutant.h>
+
 #include "rma.h"
 #include "switch.h"
 #include "worker.h"
@@ -184,7 +187,7 @@ void weft__rma_left(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     struct request_rma *r = &req->rma;
     if (r->windowed && ep->link) {
-        ep->link->rma_unanswered--;
+        ep->link->rma_unanswered -= !WEFT_MUTANT(unanswered_kept);
         if (r->by_message && req->status == WEFT_OK) weft__rma_performed(ep, r->order);
         next_answerable(ep->link);
     }

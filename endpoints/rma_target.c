@@ -4,6 +4,7 @@
  * so many and no more: beyond "rma.max_served" a request for one is refused, beyond twice that the endpoint fails.
  */
 #include <reactor/counters.h>
+#include <reactor/mutant.h>
 #include <transports/atomics.h>
 
 #include "landing.h"
@@ -57,7 +58,7 @@ static weft_status_t queue_answer(struct weft_ep *ep, const struct wire_message 
 static void answer(struct weft_ep *ep, const struct wire_message *m) {
     struct lane *tx = ep->link->tx;
     weft_status_t st = tx->ops->am_bcopy(tx, m->id, pack_message, (void *)(uintptr_t)m);
-    if (st == WEFT_NO_RESOURCE) st = queue_answer(ep, m);
+    if (st == WEFT_NO_RESOURCE && !WEFT_MUTANT(answer_dropped)) st = queue_answer(ep, m);
     /* Who is told nothing would wait for ever. */
     if (st < 0) weft__ep_violation(ep, st, "answers that are not taken");
 }
@@ -99,6 +100,7 @@ void weft__on_put(struct lane *lane, const void *data, size_t len) {
     if (!ep) return;
     size_t n = len - WIRE_PUT_HEAD;
     weft_status_t st = weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, put.address, n, &mem);
+    if (WEFT_MUTANT(put_beyond)) n += 3;
     if (st == WEFT_OK && n) memcpy((void *)(uintptr_t)put.address, (const char *)data + WIRE_PUT_HEAD, n);
     put_ended(ep, put.request, put.flags, st);
 }
@@ -249,6 +251,7 @@ void weft__on_atomic(struct lane *lane, const void *data, size_t len) {
     bool waits = a.request && ep->link->tx != ep->link->lane;
     bool beyond = waits && ep->link->rma_served >= ep->worker->memory.max_served;
     weft_status_t st = beyond ? WEFT_ERR_QUOTA : perform(ep, &a, &old);
+    if (waits && WEFT_MUTANT(atomic_twice)) st = perform(ep, &a, &old);
     if (st < 0) {
         refuse(ep, a.request, st);
         return;

@@ -4,6 +4,7 @@
  * matched.
  */
 #include <reactor/counters.h>
+#include <reactor/mutant.h>
 
 #include "layout.h"
 #include "posted.h"
@@ -205,6 +206,7 @@ static __attribute__((noinline)) void send_credit(struct weft_ep *ep) {
     struct wire_message m;
     if (!ep->link || !ep->core.peer) return;
     weft__wire_credit(&m, (struct wire_credit){.ep = ep->core.peer, .bytes = ep->credit_due});
+    if (WEFT_MUTANT(credit_twice)) weft__link_control(ep->link, &m);
     ep->credit_due = 0;
     weft__link_control(ep->link, &m);
 }
@@ -219,7 +221,7 @@ static void give_back(struct weft_worker *worker, const struct weft_tag_message 
     struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
     if (!ep) return;
     ep->credit_out -= message->cost;
-    give_credit(ep, message->cost);
+    if (!WEFT_MUTANT(credit_lost)) give_credit(ep, message->cost);
 }
 
 /* ---- in: matching */

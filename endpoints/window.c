@@ -1,12 +1,13 @@
 #include "window.h"
 #include <assert.h>
+#include <reactor/mutant.h>
 
 /* ---- telling apart -------------------------------------------------------------------------------------- */
 
 enum window_event weft__window_frame(struct window *w, uint32_t seq) {
     uint32_t ahead = seq - w->expected;
     w->arrived = seq;
-    if ((int32_t)ahead < 0) return WINDOW_EV_FRAME_OLD;
+    if ((int32_t)ahead < 0) return WEFT_MUTANT(window_dedupe) ? WINDOW_EV_FRAME : WINDOW_EV_FRAME_OLD;
     if (ahead >= WINDOW_FRAMES) return WINDOW_EV_FRAME_BEYOND;
     if (ahead == 0) return w->held ? WINDOW_EV_FRAME_FILLS : WINDOW_EV_FRAME;
     return w->held >> ahead & 1 ? WINDOW_EV_FRAME_OLD : WINDOW_EV_FRAME_EARLY;
@@ -111,7 +112,8 @@ static void window_act_remind(struct fsm *m) {
 static void take_ack(struct window *w) {
     uint32_t n = w->acked - w->una;
     w->una = w->acked;
-    w->sacked = (shifted(w->sacked, n) | w->sack) & low_bits(window_in_flight(w));
+    w->sacked =
+        (shifted(w->sacked, WEFT_MUTANT(window_sacks_stay) ? 0 : n) | w->sack) & low_bits(window_in_flight(w));
     w->resent = shifted(w->resent, n);
     w->acked = 0;
     w->sack = 0;

@@ -1,5 +1,6 @@
 /* The life of a lane with a window: its machines, its timer, and what it tells its owner. */
 #include "window_local.h"
+#include <reactor/mutant.h>
 #include <stddef.h>
 
 #define OF_CONN(m)  ((struct window_lane *)((char *)(m)-offsetof(struct window_lane, conn)))
@@ -185,7 +186,8 @@ static uint64_t nearest(const struct window_lane *wl) {
 }
 
 static void resend(struct window_lane *wl, uint64_t at) {
-    if (at - wl->progress_at < window_iface(wl)->patience) return fsm_step(&wl->win.fsm, WINDOW_EV_TIMEOUT);
+    if (at - wl->progress_at < window_iface(wl)->patience || WEFT_MUTANT(window_patient_for_ever))
+        return fsm_step(&wl->win.fsm, WINDOW_EV_TIMEOUT);
     wl->why = WEFT_ERR_PEER_FAILED;
     weft__window_step(wl, CONN_EV_GIVE_UP);
 }

@@ -1,5 +1,6 @@
 /* Messages that go out: retained whole, cut into frames as they leave, given back when acknowledged. */
 #include "window_local.h"
+#include <reactor/mutant.h>
 #include <stddef.h>
 #include <string.h>
 #include <transports/answering.h>
@@ -40,7 +41,7 @@ static size_t pack(void *to, void *arg) {
 /* False: the raw lane has no room, and calls when it has. Any other failure is a loss like all others. */
 static bool send_raw(struct window_lane *wl, struct window_frame *f, const struct window_message *m, size_t from) {
     struct packing packing = {wl, f, m, from};
-    f->ack = wl->win.expected;
+    f->ack = wl->win.expected + (WEFT_MUTANT(window_gap_acknowledged) && wl->win.held);
     f->sack = wl->win.held;
     weft_status_t st = wl->raw->ops->am_bcopy(wl->raw, WINDOW_RAW_ID, pack, &packing);
     if (st != WEFT_NO_RESOURCE) return true;
@@ -123,7 +124,7 @@ weft_status_t weft__window_pump_retry(struct pending *pending) {
     struct window_lane *wl = (struct window_lane *)((char *)pending - offsetof(struct window_lane, raw_pending));
     wl->blocked = false;
     weft__window_pump(wl);
-    if (!wl->blocked) return WEFT_OK;
+    if (!wl->blocked || WEFT_MUTANT(window_retry_spins)) return WEFT_OK;
     wl->raw->ops->pending_remove(wl->raw, pending); /* it queued itself anew, and stays the first */
     return WEFT_NO_RESOURCE;
 }
@@ -167,7 +168,9 @@ static void retire(struct window_lane *wl, weft_status_t status) {
 }
 
 void weft__window_release(struct window_lane *wl) {
-    while (wl->first && (int32_t)(wl->win.una - (wl->first->first + wl->first->n_frames)) >= 0) {
+    while (wl->first &&
+           (int32_t)(wl->win.una -
+                     (wl->first->first + (WEFT_MUTANT(window_released_early) ? 1 : wl->first->n_frames))) >= 0) {
         bool drained = wl->first->kind == WINDOW_FIN;
         retire(wl, WEFT_OK);
         if (drained) return weft__window_step(wl, CONN_EV_DRAINED);

@@ -1,0 +1,5 @@
+#include <reactor/mutant.h>
+
+#ifdef WEFT_MUTANTS
+enum mutant weft__mutant;
+#endif

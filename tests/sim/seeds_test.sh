@@ -1,0 +1,25 @@
+#!/bin/bash
+# The simulation: seeds pass, and are the same in every process.
+. tests/check.sh
+sim=$bin/tools/weft-sim
+
+test_seeds_pass_and_each_hundredth_is_the_same_elsewhere() {
+    $sim --seeds 400 --jobs 1 >"$scratch/out" || { cat "$scratch/out"; expect failures some none; }
+    expect 'runs that were repeated' "$(grep -o '[0-9]* run twice' "$scratch/out")" '4 run twice'
+}
+
+test_a_seed_prints_its_trace_hash() {
+    expect hash "$($sim --seed 77 | grep -o 'hash [0-9a-f]*')" "hash $($sim --hash 77)"
+    if [ "$($sim --hash 77)" = "$($sim --hash 78)" ]; then expect hashes equal different; fi
+}
+
+test_a_trace_tells_what_happened() {
+    $sim --seed 77 --trace >"$scratch/out"
+    grep -q 'dials worker' "$scratch/out" || expect trace "$(head -3 "$scratch/out")" 'a dial'
+}
+
+test_a_small_mesh_comes_to_rest() {
+    expect ends "$($sim --mesh --workers 8 | grep -o '^mesh: ok')" 'mesh: ok'
+}
+
+run_tests

@@ -1,0 +1,53 @@
+#include "apart.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { A_HANG_S = 20 };
+
+void *apart_shared(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) abort();
+    return memory;
+}
+
+void apart_alarm(unsigned seconds) {
+    alarm(seconds);
+}
+
+const char *apart_end(int wait_status) {
+    static char text[64];
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) return "";
+    if (!WIFSIGNALED(wait_status))
+        snprintf(text, sizeof text, "ended by itself");
+    else if (WTERMSIG(wait_status) == SIGALRM)
+        snprintf(text, sizeof text, "hung");
+    else
+        snprintf(text, sizeof text, "killed: %s", strsignal(WTERMSIG(wait_status)));
+    return text;
+}
+
+void apart_run(const struct plan *plan, struct verdict *verdict) {
+    static struct verdict *shared;
+    int status;
+    if (!shared) shared = apart_shared(sizeof *shared);
+    memset(shared, 0, sizeof *shared);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child < 0) abort();
+    if (child == 0) {
+        apart_alarm(A_HANG_S);
+        world_run(plan, shared, NULL);
+        _exit(0);
+    }
+    if (waitpid(child, &status, 0) < 0) abort();
+    *verdict = *shared;
+    if (!apart_end(status)[0]) return;
+    verdict->failed = true;
+    snprintf(verdict->what, sizeof verdict->what, "%s", apart_end(status));
+}

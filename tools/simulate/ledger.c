@@ -1,0 +1,105 @@
+/* The ledger: each operation is told once, before its endpoint's close is, and never fails without a cause. */
+#include <string.h>
+
+#include "world.h"
+
+static const char *const kind_name[] = {"am",  "am taken", "tag", "take",  "stream", "stream take",
+                                        "put", "get",      "add", "fetch", "flush",  "close"};
+
+struct asked *ask(struct world *w, struct half *half, enum asked_kind kind, uint32_t len) {
+    struct asked *asked = arena_alloc(sizeof *asked);
+    asked->world = w;
+    asked->half = half;
+    asked->kind = kind;
+    asked->len = len;
+    asked->buf = len ? arena_take(len) : NULL;
+    asked->at = world_now(w);
+    asked->status = WEFT_IN_PROGRESS;
+    if (half) {
+        asked->next_of_half = half->asked;
+        half->asked = asked;
+    }
+    w->n_asked++;
+    return asked;
+}
+
+static void pending_add(struct asked *asked) {
+    struct world *w = asked->world;
+    asked->next_pending = w->pending;
+    if (w->pending) w->pending->pending_link = &asked->next_pending;
+    asked->pending_link = &w->pending;
+    w->pending = asked;
+    w->n_pending++;
+    asked->waits = asked->kind != ASKED_TAKE && asked->kind != ASKED_STREAM_TAKE;
+    w->n_waiting += asked->waits;
+}
+
+static void pending_drop(struct asked *asked) {
+    *asked->pending_link = asked->next_pending;
+    if (asked->next_pending) asked->next_pending->pending_link = asked->pending_link;
+    asked->pending_link = NULL;
+    asked->world->n_pending--;
+    asked->world->n_waiting -= asked->waits;
+}
+
+static bool cause(const struct asked *asked, weft_status_t status) {
+    const struct world *w = asked->world;
+    if (status == WEFT_ERR_CANCELLED && asked->cancelled) return true;
+    if (status == WEFT_ERR_NO_MEMORY && w->starved) return true;
+    if (status == WEFT_ERR_TRUNCATED && asked->kind == ASKED_TAKE) return true;
+    if (asked->from_peer && w->plan_cancels) return true;
+    return w->closing || !asked->half || half_may_fail(asked->half);
+}
+
+static void ended(struct asked *asked, weft_status_t status) {
+    struct world *w = asked->world;
+    const struct half *half = asked->half;
+    asked->status = status;
+    asked->request = NULL;
+    asked->n_done++;
+    world_note(w, (uint64_t)asked->kind << 40 | (uint64_t)(uint8_t)status << 32 | asked->n);
+    world_trace(w, "%s %u of %u.%d ends: %s", kind_name[asked->kind], asked->n, half ? half->connection->serial : 0,
+                half ? (int)(half - half->connection->half) : 0, weft_status_name(status));
+    if (status < 0 && !cause(asked, status))
+        world_fail(w, "%s %u of %u.%d ended as %s without a cause", kind_name[asked->kind], asked->n,
+                   half->connection->serial, (int)(half - half->connection->half), weft_status_name(status));
+    if (asked->then) asked->then(asked);
+    if (asked->keeps) return;
+    if (asked->buf) arena_give(asked->buf, asked->len);
+    asked->buf = NULL;
+}
+
+static void done(weft_status_t status, void *arg) {
+    struct asked *asked = arg;
+    struct world *w = asked->world;
+    const struct half *half = asked->half;
+    if (asked->n_done) {
+        world_fail(w, "%s %u was told twice", kind_name[asked->kind], asked->n);
+        return;
+    }
+    if (!asked->pending_link) {
+        world_fail(w, "%s %u was told within its call, or although it was refused", kind_name[asked->kind],
+                   asked->n);
+        return;
+    }
+    if (half && half->state == HALF_CLOSED && asked->kind != ASKED_TAKE)
+        world_fail(w, "%s %u was told after its endpoint's close", kind_name[asked->kind], asked->n);
+    pending_drop(asked);
+    ended(asked, status);
+}
+
+weft_op_t ask_op(struct asked *asked) {
+    return (weft_op_t){.done = done, .arg = asked, .request_p = &asked->request};
+}
+
+void ask_answered(struct asked *asked, weft_status_t status) {
+    world_trace(asked->world, "%s %u of %u.%d, %u bytes: %s", kind_name[asked->kind], asked->n,
+                asked->half ? asked->half->connection->serial : 0,
+                asked->half ? (int)(asked->half - asked->half->connection->half) : 0, asked->len,
+                weft_status_name(status));
+    asked->posted = status >= 0;
+    if (status == WEFT_IN_PROGRESS)
+        pending_add(asked);
+    else
+        ended(asked, status);
+}

@@ -1,0 +1,151 @@
+/* A small world from a seed: two to eight workers, up to 64 endpoints, traffic of all kinds, and a subset of the faults. */
+#include <stddef.h>
+
+#include "draw.h"
+#include "plan.h"
+
+static uint64_t world(const struct plan *plan, uint64_t n, uint64_t limit) {
+    return draw_below(plan->seed, DRAW_WORLD, 0, n, limit);
+}
+
+static uint64_t log_uniform(uint64_t seed, enum draw_site site, uint64_t actor, uint64_t n, unsigned from,
+                            unsigned to) {
+    unsigned bits = from + (unsigned)draw_below(seed, site, actor, n, to - from);
+    return (UINT64_C(1) << bits) + draw_below(seed, site, actor, ~n, UINT64_C(1) << bits);
+}
+
+static void set(struct plan *plan, const char *name, const char *value) {
+    plan->setting[plan->n_settings][0] = name;
+    plan->setting[plan->n_settings++][1] = value;
+}
+
+static void draw_settings(struct plan *plan) {
+    static const char *const threshold[] = {"auto", "auto", "1k", "8k"};
+    static const char *const stream[] = {"1m", "64k", "4k"};
+    static const char *const unexpected[] = {"16m", "64k", "4k"};
+    set(plan, "rendezvous.threshold", threshold[world(plan, 10, 4)]);
+    set(plan, "stream.window", stream[world(plan, 11, 3)]);
+    set(plan, "tag.unexpected_bytes", unexpected[world(plan, 12, 3)]);
+    set(plan, "window.bytes", world(plan, 13, 2) ? "4m" : "64k");
+    if (world(plan, 14, 4) == 0) set(plan, "link.rails", "2");
+}
+
+/* ---- traffic -------------------------------------------------------------------------------------------- */
+
+static void draw_pairs(struct plan *plan, uint32_t n_pairs) {
+    for (uint32_t i = 0; i < n_pairs; i++) {
+        uint32_t from = (uint32_t)world(plan, 100 + 4 * i, plan->n_workers);
+        uint32_t to = (from + 1 + (uint32_t)world(plan, 101 + 4 * i, plan->n_workers - 1)) % plan->n_workers;
+        bool early = world(plan, 102 + 4 * i, 4) != 0;
+        uint64_t at = early ? 0 : world(plan, 103 + 4 * i, plan->chaos_ns / 2);
+        plan_add(plan, (struct plan_item){at, PLAN_DIAL, i, from, to, 0, 0});
+    }
+}
+
+static enum plan_kind kind_of(uint64_t word) {
+    static const enum plan_kind kinds[] = {PLAN_AM,   PLAN_AM,   PLAN_AM,     PLAN_AM,     PLAN_TAG, PLAN_TAG,
+                                           PLAN_TAKE, PLAN_TAKE, PLAN_STREAM, PLAN_STREAM, PLAN_PUT, PLAN_PUT,
+                                           PLAN_GET,  PLAN_ADD,  PLAN_FETCH,  PLAN_FLUSH};
+    return kinds[word % (sizeof kinds / sizeof *kinds)];
+}
+
+static void draw_traffic(struct plan *plan, uint32_t n_pairs) {
+    uint32_t n_ops = 8 + (uint32_t)world(plan, 20, 60);
+    bool cancels = world(plan, 21, 4) == 0, closes = world(plan, 22, 4) == 0;
+    for (uint32_t i = 0; i < n_ops; i++) {
+        uint64_t seed = plan->seed;
+        struct plan_item op = {.a = (uint32_t)draw_below(seed, DRAW_ITEM, i, 0, n_pairs),
+                               .b = (uint32_t)draw_below(seed, DRAW_ITEM, i, 1, 2),
+                               .at = draw_below(seed, DRAW_ITEM, i, 2, plan->chaos_ns),
+                               .kind = kind_of(draw(seed, DRAW_ITEM, i, 3)),
+                               .n = (uint32_t)log_uniform(seed, DRAW_ITEM, i, 4, 0, 4),
+                               .arg = draw_below(seed, DRAW_ITEM, i, 5, 4)};
+        if (draw_chance(seed, DRAW_ITEM, i, 10, 8)) op.n *= 16;
+        if (cancels && draw_chance(seed, DRAW_ITEM, i, 6, 12)) op.kind = PLAN_CANCEL;
+        if (closes && draw_chance(seed, DRAW_ITEM, i, 7, 8)) op.kind = PLAN_CLOSE;
+        plan_add(plan, op);
+        if (op.kind == PLAN_CLOSE && draw_chance(seed, DRAW_ITEM, i, 8, 60)) {
+            struct plan_item dial = plan->item[op.a];
+            dial.at = op.at + log_uniform(seed, DRAW_ITEM, i, 9, 10, 24);
+            dial.id = 0;
+            plan_add(plan, dial);
+        }
+    }
+}
+
+/* ---- faults --------------------------------------------------------------------------------------------- */
+
+/* Half of the kinds are in a seed's swarm. */
+static bool in_swarm(const struct plan *plan, enum plan_kind kind, unsigned percent) {
+    return draw_chance(plan->seed, DRAW_SWARM, kind, 0, percent);
+}
+
+static uint64_t how_much(const struct plan *plan, enum plan_kind kind, uint64_t n, uint64_t limit) {
+    return draw_below(plan->seed, DRAW_SWARM, kind, 1 + n, limit);
+}
+
+static void draw_rates(struct plan *plan) {
+    static const struct {
+        enum plan_kind kind;
+        uint32_t most;
+        bool datagrams;
+    } rates[] = {{PLAN_LOSS, 300000, true},   {PLAN_DUPLICATE, 200000, true}, {PLAN_REORDER, 300000, true},
+                 {PLAN_DELAY, 100000, false}, {PLAN_JITTER, 20000, false},    {PLAN_EXHAUSTION, 200000, false}};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        if (rates[i].datagrams && plan->network != PLAN_DATAGRAM) continue;
+        if (!in_swarm(plan, rates[i].kind, 50)) continue;
+        uint64_t rate = 1 + how_much(plan, rates[i].kind, 0, rates[i].most);
+        plan_add(plan, (struct plan_item){0, rates[i].kind, 0, 0, 0, rate, 0});
+    }
+}
+
+/* A cut or pause is mostly short enough to be survived. */
+static uint64_t how_long(const struct plan *plan, enum plan_kind kind, uint64_t n) {
+    unsigned to = how_much(plan, kind, n, 4) ? 25 : 30;
+    return log_uniform(plan->seed, DRAW_SWARM, kind, 1000 + n, 12, to);
+}
+
+static struct plan_item draw_fault(const struct plan *plan, enum plan_kind kind, uint64_t n) {
+    uint64_t at = 16 * n;
+    struct plan_item fault = {.kind = kind,
+                              .at = how_much(plan, kind, at, plan->chaos_ns),
+                              .a = (uint32_t)how_much(plan, kind, at + 1, plan->n_workers),
+                              .n = (uint32_t)how_much(plan, kind, at + 2, 3),
+                              .arg = how_long(plan, kind, at + 3)};
+    fault.b = (fault.a + 1 + (uint32_t)how_much(plan, kind, at + 5, plan->n_workers - 1)) % plan->n_workers;
+    if (kind == PLAN_KILL) fault.arg = how_much(plan, kind, at + 6, 2) ? 0 : fault.arg % 10000000;
+    if (kind == PLAN_NO_MEMORY) fault.arg = 1 + how_much(plan, kind, at + 6, 300);
+    return fault;
+}
+
+static void draw_faults(struct plan *plan) {
+    static const struct {
+        enum plan_kind kind;
+        unsigned percent, most;
+    } kinds[] = {{PLAN_CUT, 40, 4},   {PLAN_KILL, 40, 4},  {PLAN_WITHDRAW, 40, 4},
+                 {PLAN_CRASH, 25, 2}, {PLAN_PAUSE, 40, 4}, {PLAN_NO_MEMORY, 25, 3}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        enum plan_kind kind = kinds[i].kind;
+        if (kind == PLAN_WITHDRAW && !plan->scarce) continue;
+        if (!in_swarm(plan, kind, kinds[i].percent)) continue;
+        uint64_t n = 1 + how_much(plan, kind, 9999, kinds[i].most);
+        for (uint64_t k = 0; k < n; k++) plan_add(plan, draw_fault(plan, kind, k));
+    }
+}
+
+void plan_draw(struct plan *plan, uint64_t seed) {
+    *plan = (struct plan){.seed = seed};
+    plan->n_workers = 2 + (uint32_t)(world(plan, 0, 3) ? world(plan, 1, 3) : world(plan, 1, 7));
+    plan->network = (enum plan_network)world(plan, 2, PLAN_N_NETWORKS);
+    plan->depth = world(plan, 3, 3) ? 128 : 8;
+    plan->chaos_ns = log_uniform(seed, DRAW_WORLD, 0, 4, 19, 28);
+    uint32_t n_pairs = 1 + (uint32_t)world(plan, 5, world(plan, 6, 3) ? 6 : 32);
+    draw_settings(plan);
+    draw_pairs(plan, n_pairs);
+    draw_traffic(plan, n_pairs);
+    if (world(plan, 7, 8)) { /* one world in eight is spared */
+        draw_rates(plan);
+        draw_faults(plan);
+    }
+    plan_sort(plan);
+}
