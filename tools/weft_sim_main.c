@@ -87,21 +87,15 @@ static int run_large(const struct wish *wish) {
 }
 
 static bool read_options(int argc, char **argv, struct wish *wish) {
-    static const struct option options[] = {{"seeds", required_argument, NULL, 'n'},
-                                            {"from", required_argument, NULL, 'f'},
-                                            {"jobs", required_argument, NULL, 'j'},
-                                            {"seed", required_argument, NULL, 's'},
-                                            {"trace", no_argument, NULL, 't'},
-                                            {"minimise", no_argument, NULL, 'm'},
-                                            {"mutants", optional_argument, NULL, 'u'},
-                                            {"sample", no_argument, NULL, 'p'},
-                                            {"limit", required_argument, NULL, 'l'},
-                                            {"mesh", no_argument, NULL, 'e'},
-                                            {"workers", required_argument, NULL, 'w'},
-                                            {"endpoints", required_argument, NULL, 'c'},
-                                            {"hash", required_argument, NULL, 'x'},      {"plant", required_argument, NULL, 'b'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"seeds", required_argument, NULL, 'n'},   {"from", required_argument, NULL, 'f'},
+        {"jobs", required_argument, NULL, 'j'},    {"seed", required_argument, NULL, 's'},
+        {"trace", no_argument, NULL, 't'},         {"minimise", no_argument, NULL, 'm'},
+        {"mutants", optional_argument, NULL, 'u'}, {"sample", no_argument, NULL, 'p'},
+        {"limit", required_argument, NULL, 'l'},   {"mesh", no_argument, NULL, 'e'},
+        {"workers", required_argument, NULL, 'w'}, {"endpoints", required_argument, NULL, 'c'},
+        {"hash", required_argument, NULL, 'x'},    {"plant", required_argument, NULL, 'b'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     int c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         uint64_t number = optarg ? strtoull(optarg, NULL, 10) : 0;
