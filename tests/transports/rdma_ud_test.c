@@ -305,7 +305,7 @@ TEST(address_handles_are_shared_and_bounded) {
 static weft_status_t open_window(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
     return weft__window_iface_open(r, &weft__transport_rdma_ud, params, iface_p);
 }
-static const struct transport windowed = {"rdma_ud", open_window};
+static const struct transport windowed = {.name = "rdma_ud", .open = open_window};
 
 static struct ud_iface *below(struct iface *iface) {
     return (struct ud_iface *)((struct window_iface *)iface)->raw;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static LIST_HEAD(, rd_device) all = LIST_HEAD_INITIALIZER(all);
 /* Workers of other threads have devices of their own in the list. Taken on opening and closing only. */
@@ -124,6 +125,26 @@ static void close_context(struct rd_device *d) {
     d->context = NULL;
 }
 
+/* librdmacm has a context of its own for the device, once for the process, and closes it when it looks for devices and finds others.
+ * The kernel would wait for that one, too, perhaps for ever: so when the last of our ids is gone its files are made files of nothing. */
+static void release_from_rdmacm(struct rd_device *d) {
+    struct ibv_context *kept;
+    struct rd_device *other;
+    int nothing = -1;
+    pthread_mutex_lock(&all_lock);
+    kept = d->kept;
+    d->kept = NULL;
+    LIST_FOREACH(other, &all, of_all)
+    if (other->kept == kept) break;
+    if (kept && !other) nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (nothing >= 0) {
+        dup3(nothing, kept->cmd_fd, O_CLOEXEC);
+        dup3(nothing, kept->async_fd, O_CLOEXEC);
+        close(nothing);
+    }
+    pthread_mutex_unlock(&all_lock);
+}
+
 static void device_gone(struct rd_device *d) {
     struct rd_user *user, *next;
     if (d->gone) return;
@@ -135,6 +156,7 @@ static void device_gone(struct rd_device *d) {
         user->gone(user);
     }
     close_context(d); /* the kernel waits for that */
+    release_from_rdmacm(d);
     rd_device_drop(d, NULL);
 }
 
@@ -291,7 +313,10 @@ weft_status_t rd_device_hold(struct reactor *r, struct rd_user *user, struct rd_
     if (d->reactor == r && !d->gone) break;
     if (!d) {
         st = open_first(r, &d);
-        if (st == WEFT_OK) LIST_INSERT_HEAD(&all, d, of_all);
+        if (st == WEFT_OK) {
+            d->kept = d->guard.id ? d->guard.id->verbs : NULL;
+            LIST_INSERT_HEAD(&all, d, of_all);
+        }
     }
     pthread_mutex_unlock(&all_lock);
     if (st < 0) return st;

@@ -54,6 +54,7 @@ struct rd_device {
     struct watch async, cm_watch;
     struct rdma_event_channel *channel; /* NULL: no rdmacm here */
     struct rd_cm guard;                 /* bound to the device: rdmacm tells of its removal by it */
+    struct ibv_context *kept;           /* librdmacm's own, of all its ids */
     LIST_ENTRY(rd_device) of_all;
 };
 
