@@ -19,7 +19,7 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
-enum { MOST = 1024, WINDOW = 16, BYTES = 64, ASK = 1, ANSWER = 2, TICK_MS = 100, URI = 64 };
+enum { MOST = 1024, WINDOW = 16, BYTES = 32, ASK = 1, ANSWER = 2, TICK_MS = 100, URI = 64 };
 
 struct load {
     bool all, on;
@@ -61,8 +61,18 @@ static weft_worker_t *open_worker(const struct load *load) {
 
 /* ---- the side that answers: a worker for each link ---------------------------------------------------------------------- */
 
+/* What a send may borrow until its answer is there: `number` is the request's, of that link. */
+struct message {
+    uint64_t link, number;
+    char rest[BYTES - 16];
+};
+static struct message lent[MOST][WINDOW];
+
 static void answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    weft_iov_t iov = {(void *)(uintptr_t)am->data, am->len};
+    const struct message *m = am->data;
+    struct message *own = &lent[m->link % MOST][m->number % WINDOW];
+    *own = *m;
+    weft_iov_t iov = {own, sizeof *own};
     must(weft_am_send(ep, ANSWER, NULL, 0, &iov, 1, NULL), "answer");
 }
 
@@ -101,16 +111,17 @@ static uint64_t answers, wrong;
 
 static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct link *link = weft_ep_user(ep);
-    uint64_t number;
-    memcpy(&number, am->data, sizeof number);
-    wrong += am->len != BYTES || number != link->answered;
+    const struct message *m = am->data;
+    wrong += am->len != sizeof *m || m->number != link->answered || m->link != (uint64_t)(link - links);
     link->answered++;
     answers++;
 }
 
 static void ask(struct link *link) {
-    uint64_t bytes[BYTES / 8] = {link->asked++};
-    weft_iov_t iov = {bytes, sizeof bytes};
+    struct message *m = &lent[link - links][link->asked % WINDOW];
+    m->link = (uint64_t)(link - links);
+    m->number = link->asked++;
+    weft_iov_t iov = {m, sizeof *m};
     must(weft_am_send(link->ep, ASK, NULL, 0, &iov, 1, NULL), "ask");
 }
 
