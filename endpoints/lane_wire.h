@@ -13,12 +13,12 @@
 
 enum lane_kind {
     /* negotiate.h: whether */
-    LANE_ASK = 1, /* may this link have a lane of that transport? */
-    LANE_GRANT,   /* yes: dial here, and greet with this number */
-    LANE_DENY,    /* no, and not again for a while */
-    LANE_CANCEL,  /* nothing comes of it, or that lane is lost: forget it */
-    LANE_BACK,    /* back to the lane that the link began with */
-    LANE_SCORE,   /* how much the one who says it uses the link now */
+    LANE_ASK = 1,  /* may this link have a lane of that transport? */
+    LANE_GRANT,    /* yes: dial here, and greet with this number */
+    LANE_DENY,     /* no, and not again for a while */
+    LANE_CANCEL,   /* nothing comes of it, or that lane is lost: forget it */
+    LANE_BACK,     /* back to the lane that the link began with */
+    LANE_SCORE,    /* how much the one who says it uses the link now */
     LANE_END = 16, /* switch.h: this is my last message by this lane; I go on by the other one */
     LANE_DRAINED,  /* I have all that you sent by the lane that you left */
     LANE_ACK = 32, /* retain.h: so many messages of the link have come */

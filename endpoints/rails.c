@@ -43,7 +43,9 @@ static void say(struct link *link, uint32_t number) {
 
 void weft__rails_want(struct link *link, size_t len) {
     uint32_t n = len < RAILS_LEAST ? 0 : wanted(link);
-    if (n == 0 || !link->why || link->main || link->retain || link->iface != link->home || link->peer == link->worker->id) return;
+    if (n == 0 || !link->why || link->main || link->retain || link->iface != link->home ||
+        link->peer == link->worker->id)
+        return;
     if (!rails_of(link)) return;
     for (; link->rails->asked < n; link->rails->asked++) say(link, 0);
 }

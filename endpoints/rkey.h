@@ -28,10 +28,10 @@ size_t weft__rkey_write(void *to, const struct rkey_packed *key);
 weft_status_t weft__rkey_read(const void *bytes, size_t len, struct rkey_packed *key_p);
 
 struct weft_rkey {
-    struct weft_ep *ep;   /* NULL: gone */
-    struct lane_key *key; /* the transport's; never NULL: one that cannot be used where there is none */
+    struct weft_ep *ep;    /* NULL: gone */
+    struct lane_key *key;  /* the transport's; never NULL: one that cannot be used where there is none */
     struct lane_key *left; /* of a lane that is about to be left: for operations under way; NULL: none */
-    size_t max_short;     /* bytes of a put that `key` takes at once */
+    size_t max_short;      /* bytes of a put that `key` takes at once */
     struct remote_region region;
     uint64_t worker;
     struct weft_worker *user; /* whose handle it is */

@@ -66,8 +66,8 @@ struct weft_worker {
     uint64_t id;
     struct calibration calibration;
     struct protocol_limits limits[WORKER_IFACES]; /* of iface[i] */
-    struct lanes *lanes;       /* negotiate.c; NULL with it */
-    struct tracking *tracking; /* usage_worker.h; NULL: "lanes.switch" is off */
+    struct lanes *lanes;                          /* negotiate.c; NULL with it */
+    struct tracking *tracking;                    /* usage_worker.h; NULL: "lanes.switch" is off */
     uint64_t unexpected_limit;
     uint32_t stream_window;
     char *name;

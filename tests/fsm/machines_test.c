@@ -87,7 +87,8 @@ TEST(every_machine_is_drawn_and_nothing_else) {
     for (struct dirent *e; (e = readdir(folder));) {
         snprintf(name, sizeof name, "%s", e->d_name);
         if (strchr(name, '.')) *strchr(name, '.') = '\0';
-        if (name[0] && !fsm_machine_by_name(name) && !is_of_another_build(name)) odd++, printf("  %s is of no machine\n", e->d_name);
+        if (name[0] && !fsm_machine_by_name(name) && !is_of_another_build(name))
+            odd++, printf("  %s is of no machine\n", e->d_name);
     }
     closedir(folder);
     CHECK_EQ(odd, 0);

@@ -109,7 +109,7 @@ static bool other_is_over(const struct explore_world *w, unsigned peer) {
         {.event = NEGOTIATE_EV_DEMOTE, .states = ~(IN(OVER) | IN(FAST)), .budget = 1, .rescue = true},          \
         {.event = NEGOTIATE_EV_DEMOTE, .states = IN(FAST), .when = is_settled, .rescue = true},                 \
         {.event = NEGOTIATE_EV_JOINED, .states = IN(DIALING) | IN(EXPECT), .when = greets, .after = note_lane}, \
-        {.event = NEGOTIATE_EV_FAILED, .states = IN(DIALING) | IN(EXPECT)},                                                  \
+        {.event = NEGOTIATE_EV_FAILED, .states = IN(DIALING) | IN(EXPECT)},                                     \
         {.event = NEGOTIATE_EV_SWITCHED, .states = IN(MOVING) | IN(LEAVING), .when = moves}, {                  \
         .event = NEGOTIATE_EV_LOST, .states = WITH_LANE, .when = other_lost_it                                  \
     }

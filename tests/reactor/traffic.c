@@ -154,7 +154,7 @@ const char *traffic(const struct host *kind, const char *transport, int messages
 bool traffic_passes(const struct host *kind) {
     const char *transports[] = {test_network(), "self", "shm"};
     int n = strcmp(transports[0], "tcp") == 0 ? 3 : 1; /* the others were tested where "tcp" was */
-    const char *set = getenv("TRAFFIC_MESSAGES"); /* a soak is long */
+    const char *set = getenv("TRAFFIC_MESSAGES");      /* a soak is long */
     int messages = set ? atoi(set) : getenv("WEFT_TEST_SANITIZER") ? MESSAGES / 50 : MESSAGES;
     bool passed = true;
     for (int i = 0; i < n; i++) {

@@ -36,8 +36,8 @@ struct shm_hello {
     uint32_t n_slots, payload_size; /* of the ring; 0: none, HELLO asks for the mailbox, or WELCOME answers so */
     uint32_t staging_size;
     uint32_t n_nodes, n_blocks; /* of the pool */
-    uint32_t fenced; /* 1: the speaker's process takes part in membarriers, so its ring may be attended */
-    uint32_t only_ring; /* HELLO: 1: a ring, or nothing */
+    uint32_t fenced;          /* 1: the speaker's process takes part in membarriers, so its ring may be attended */
+    uint32_t only_ring;       /* HELLO: 1: a ring, or nothing */
     uint64_t probe_at, probe; /* `probe` stands at that address: read it to see whether memory may be read */
 };
 
