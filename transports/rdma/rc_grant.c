@@ -346,7 +346,7 @@ void rc_dropped(struct rc_lane *lane, const struct rc_word *word) {
         rc_lane_bad(lane, WEFT_ERR_PROTOCOL, "that was not granted");
 }
 
-/* With the queue pair all its windows are closed, and its peer reaches nothing. */
+/* The queue pair goes next: its peer reaches nothing from then on. */
 void rc_grants_end(struct rc_lane *lane) {
     for (struct rc_queue_word *word; (word = lane->words.first) != NULL;) {
         struct rc_grant *grant = (struct rc_grant *)((char *)word - offsetof(struct rc_grant, word));

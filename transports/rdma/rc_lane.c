@@ -59,7 +59,8 @@ static weft_status_t create(struct rc_lane *lane) {
 static void destroy(struct rc_lane *lane) {
     if (!lane->qp) return;
     LIST_REMOVE(lane, of_bucket);
-    ibv_destroy_qp(lane->qp);
+    int error = ibv_destroy_qp(lane->qp);
+    if (error) weft__log(rc_context(lane), WEFT_LOG_ERROR, "rdma", "ibv_destroy_qp: errno %d", error);
     lane->qp = NULL;
 }
 
@@ -126,7 +127,7 @@ static void to_error(struct rc_lane *lane) {
         rc_post_nothing(lane, &(struct rc_work){.what = RC_MARKER});
 }
 
-/* The device has no more of ours than this: then the queue pair may go. */
+/* Its sends are back, and no receive comes any more: the queue pair may go. */
 void rc_lane_drained(struct rc_lane *lane) {
     if (!lane->marked || !lane->last_heard || lane->posted != lane->done) return;
     lane->marked = false;
@@ -140,10 +141,10 @@ static void release(struct rc_lane *lane) {
     lane->take = rc_take_nothing;
     pending_queue_init(&lane->pending);
     weft__timer_stop(rc_reactor(lane), &lane->deadline);
+    rc_keys_end(lane, why);
+    rc_grants_end(lane); /* first: a window that is bound to it holds the queue pair */
     destroy(lane);
     rd_cm_end(&lane->cm);
-    rc_keys_end(lane, why);
-    rc_grants_end(lane);
     rc_works_strip(lane);
     lane->todo &= RC_TODO_ACCEPTED;
     if (had) rc_enlist(lane, NULL);
