@@ -35,7 +35,7 @@ static void say_one(struct bargain *b, enum lane_kind kind) {
     weft__link_control(b->link, &m);
 }
 
-/* Without an address the peer finds that it cannot reach this worker. */
+/* Without memory for one the address is empty. */
 static uint8_t own_address(const struct bargain *b, uint8_t *to) {
     size_t len = LANE_ADDRESS_MAX;
     return iface_of(b)->ops->address(iface_of(b), to, &len) < 0 ? 0 : (uint8_t)len;
@@ -279,18 +279,23 @@ static void demote(void *key, uint64_t score, void *arg) {
 
 /* ---- what the peer says ----------------------------------------------------------------------------------------------- */
 
-/* OK, or why not. */
+/* 0: it is reached; or why not. What only lacks memory, at either side, is no reason never to ask again. */
+static enum lane_denial way_to(struct iface *iface, const void *address, uint8_t len) {
+    const char *why;
+    weft_status_t st = len ? iface->ops->reachable(iface, address, len, &why) : WEFT_ERR_NO_MEMORY;
+    if (st >= 0) return 0;
+    return st == WEFT_ERR_NO_MEMORY ? LANE_DENIED_MEMORY : LANE_DENIED_UNREACHABLE;
+}
+
 static enum lane_denial kind_asked_for(struct bargain *b, const struct lane_ask *ask) {
     struct weft_worker *worker = b->lanes->worker;
     struct iface *iface = weft__worker_iface(worker, ask->name, ask->name_len);
-    const char *why;
     uint8_t kind = 0;
     if (!iface || !weft__lanes_is_kind(b->link, iface)) return LANE_DENIED_UNREACHABLE;
     while (worker->iface[kind] != iface) kind++;
     if (b->lanes->capacity[kind] == 0) return LANE_DENIED_UNREACHABLE;
-    if (iface->ops->reachable(iface, ask->address, ask->len, &why) < 0) return LANE_DENIED_UNREACHABLE;
     b->kind = kind;
-    return 0;
+    return way_to(iface, ask->address, ask->len);
 }
 
 /* What one direction carries only its sender sees in full: the peer's score counts as this side's. */
@@ -324,14 +329,13 @@ static void question_heard(struct bargain *b, const struct lane_ask *ask) {
 }
 
 static void grant_heard(struct bargain *b, const struct lane_grant *grant) {
-    struct iface *iface = iface_of(b);
-    const char *why;
     if (b->n.fsm.state != NEGOTIATE_ASKED) {
         step(b, NEGOTIATE_EV_GRANT);
         return;
     }
-    if (iface->ops->reachable(iface, grant->address, grant->len, &why) < 0) {
-        b->banned |= 1u << b->kind;
+    enum lane_denial why = way_to(iface_of(b), grant->address, grant->len);
+    if (why) {
+        if (why == LANE_DENIED_UNREACHABLE) b->banned |= 1u << b->kind;
         step(b, NEGOTIATE_EV_GRANT_NO);
         return;
     }
