@@ -35,13 +35,14 @@ def _sources():
         visibility = ["//visibility:public"],
     )
 
-def _library(name, visibility, deps):
+def _library(name, visibility, deps, target_compatible_with = []):
     cc_library(
         name = name,
         srcs = native.glob(["**/*.c"], exclude = ["**/*_main.c"], allow_empty = True),
         hdrs = native.glob(["**/*.h"], allow_empty = True),
         copts = COPTS,
         linkstatic = True,
+        target_compatible_with = target_compatible_with,
         textual_hdrs = native.glob(_TABLES, allow_empty = True),
         visibility = visibility,
         deps = ["//:headers"] + deps,
@@ -59,9 +60,10 @@ def room(name, deps = []):
         ["//" + other for other in _ROOMS[:_ROOMS.index(name)]] + deps,
     )
 
-def transport(name, deps = []):
-    """One transport: no room and no other transport may name it."""
-    _library(name, _OUTSIDE, ["//fsm", "//reactor", "//transports"] + deps)
+def transport(name, deps = [], flag = None):
+    """One transport: no room and no other transport may name it. With a flag it is left out of a build without that."""
+    need = select({flag: [], "//conditions:default": ["//bazel:left_out"]}) if flag else []
+    _library(name, _OUTSIDE, ["//fsm", "//reactor", "//transports"] + deps, target_compatible_with = need)
 
 def program(name, srcs, deps = [], data = []):
     cc_binary(

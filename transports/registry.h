@@ -6,8 +6,7 @@
 
 extern const struct transport weft__transport_self, weft__transport_shm, weft__transport_tcp, weft__transport_sim,
     weft__transport_simfast;
-#ifdef WEFT_HAVE_RDMA
+/* In the table of a build with --//:rdma only. */
 extern const struct transport weft__transport_rdma_rc, weft__transport_rdma_ud;
-#endif
 
 #endif
