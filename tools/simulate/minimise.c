@@ -24,20 +24,20 @@ static bool still_fails(const struct plan *plan, const struct verdict *verdict) 
 
 /* The plan without items [from, from + n), if it still fails: then it is the plan. */
 static bool leave_out(struct plan *plan, uint32_t from, uint32_t n, const struct verdict *verdict) {
-    struct plan_item *kept = malloc((plan->n_items + 1) * sizeof *kept);
-    struct plan less = *plan;
-    if (!kept) abort();
-    memcpy(kept, plan->item, from * sizeof *kept);
-    memcpy(kept + from, plan->item + from + n, (plan->n_items - from - n) * sizeof *kept);
-    less.item = kept;
-    less.n_items = less.room = plan->n_items - n;
-    if (!still_fails(&less, verdict)) {
-        free(kept);
-        return false;
+    uint32_t behind = plan->n_items - from - n;
+    struct plan_item *left_out = malloc((n + 1) * sizeof *left_out);
+    if (!left_out) abort();
+    memcpy(left_out, plan->item + from, n * sizeof *left_out);
+    memmove(plan->item + from, plan->item + from + n, behind * sizeof *left_out);
+    plan->n_items -= n;
+    bool fails = still_fails(plan, verdict);
+    if (!fails) {
+        memmove(plan->item + from + n, plan->item + from, behind * sizeof *left_out);
+        memcpy(plan->item + from, left_out, n * sizeof *left_out);
+        plan->n_items += n;
     }
-    free(plan->item);
-    *plan = less;
-    return true;
+    free(left_out);
+    return fails;
 }
 
 static bool simpler(struct plan *plan, const struct verdict *verdict) {

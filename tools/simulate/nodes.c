@@ -1,4 +1,5 @@
 /* Workers: their birth, their memory that peers write to, and their end in good order or without a word. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,6 +62,12 @@ static void put_check(struct node *node, const struct half *half, uint8_t *expec
         memcpy(expected + from, half->put_image, SLOT);
 }
 
+static void check_count(struct node *node, const char *of_what, uint64_t count, uint64_t least, uint64_t most) {
+    if (count < least || count > most)
+        world_fail(node->world, "worker %u counts %" PRIu64 " %s, and %" PRIu64 " to %" PRIu64 " were made",
+                   node->index, count, of_what, least, most);
+}
+
 void node_check(struct node *node) {
     struct world *w = node->world;
     uint8_t *expected = malloc(node->region_len);
@@ -81,14 +88,9 @@ void node_check(struct node *node) {
         }
     free(expected);
     memcpy(count, node->region + GUARD, sizeof count);
-    if (count[0] < node->added_surely || count[0] > node->added_surely + node->added_maybe)
-        world_fail(w, "worker %u counts %llu additions, and %llu to %llu were made", node->index,
-                   (unsigned long long)count[0], (unsigned long long)node->added_surely,
-                   (unsigned long long)(node->added_surely + node->added_maybe));
-    if (count[1] < node->fetched_surely || count[1] > node->fetched_surely + node->fetched_maybe)
-        world_fail(w, "worker %u counts %llu fetched additions, and %llu to %llu were made", node->index,
-                   (unsigned long long)count[1], (unsigned long long)node->fetched_surely,
-                   (unsigned long long)(node->fetched_surely + node->fetched_maybe));
+    check_count(node, "additions", count[0], node->added_surely, node->added_surely + node->added_maybe);
+    check_count(node, "fetched additions", count[1], node->fetched_surely,
+                node->fetched_surely + node->fetched_maybe);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
