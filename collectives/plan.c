@@ -82,7 +82,7 @@ weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_
         else if (!plan->users && (!oldest || (*oldest && plan->used < (*oldest)->used)))
             oldest = at;
     }
-    struct plan *made;
+    struct plan *made = NULL;
     weft_status_t status = make(parent, algorithm, shape, &made);
     if (status < 0) return status;
     made->users = 1;
