@@ -3,7 +3,7 @@
  *
  * With pollers the kernel is asked only when enough time has gone by, measured by the time stamp counter (an
  * instruction, read every 16th turn): an fd is noticed within microseconds, and a spinning worker spends little of
- * its time in the kernel. While only memory delivers, the distance grows.
+ * its time in the kernel. While only memory delivers, the distance grows; after sockets had news, there is none.
  */
 #include "local.h"
 #include <limits.h>
@@ -45,12 +45,14 @@ static unsigned look_at_kernel(struct reactor *r, unsigned budget, enum look loo
     memory_count_into(&r->count);
     if (look == LOOK_KERNEL && (r->watches || r->event_fd_used)) loop_look(r);
     unsigned n = timers_run(r, budget);
-    bool found = n || r->n_jobs != jobs;
+    bool watches_ran = r->n_jobs != jobs, found = n || watches_ran;
     if (found || !r->found_by_poll)
         r->ticks_to_look = DISTANCE;
     else if (r->ticks_to_look < MAX_DISTANCE)
         r->ticks_to_look *= 2;
     r->found_by_poll = false;
+    /* Where many sockets talk, others are ready by the time these were served: one look finds them all, pollers ask each. */
+    if (watches_ran) weft__reactor_look(r);
     return n;
 }
 
