@@ -432,14 +432,14 @@ static uint32_t least(uint64_t a, uint64_t b) {
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
-/* By kind, and together as many as the tracker promotes. */
+/* By kind, and together as many as the tracker promotes. Where there are scarce lanes, only those are worth a switch. */
 static void count_capacity(struct lanes *lanes) {
     const struct weft_worker *worker = lanes->worker;
     uint64_t set = weft__setting_u64(worker->context, SETTING_LANES_CAPACITY), all = 0;
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
-        uint32_t scarce = worker->iface[i]->attr.scarce;
-        all += scarce;
-        lanes->capacity[i] = least(scarce ? scarce : UINT32_MAX, set);
+        const struct iface *iface = worker->iface[i];
+        all += iface->attr.scarce;
+        lanes->capacity[i] = least(iface->ops->connect_scarce ? iface->attr.scarce : UINT32_MAX, set);
     }
     lanes->capacity_in_all = least(set != SETTING_AUTO ? set : all ? all : 64, UINT32_MAX);
 }

@@ -75,7 +75,7 @@ bool weft__lanes_count(struct bargain *b) {
 }
 
 struct bargain *weft__lanes_next(const struct lanes *lanes) {
-    for (uint8_t kind = 0; kind < lanes->worker->n_ifaces; kind++)
+    for (uint32_t kind = 0; kind < lanes->worker->n_ifaces; kind++)
         if (lanes->awaits[kind] && is_free(lanes, kind)) return lanes->awaits[kind];
     return NULL;
 }

@@ -45,24 +45,59 @@ TEST(traffic_of_one_way_keeps_its_lane_as_long_as_it_flows) {
     hub_close(&hub);
 }
 
+/* ---- both want one: nobody asks before the test says so, and then both do in one turn, before either hears the other */
+
+static struct usage_hooks own_hooks;
+static bool asking;
+
+static bool eligible_now(void *key, void *arg) {
+    return asking && own_hooks.eligible(key, arg);
+}
+static void hold_questions(weft_worker_t *w) {
+    own_hooks = w->tracking->hooks; /* all but its `arg` is the same in every worker */
+    weft__tracking_hook(w, &(struct usage_hooks){.eligible = eligible_now,
+                                                 .promote = own_hooks.promote,
+                                                 .demote = own_hooks.demote,
+                                                 .arg = own_hooks.arg});
+}
+static struct link *hub_link(const struct spoke *s) {
+    return ((struct weft_ep *)s->out.ep)->link;
+}
+/* One tick of time, by the worker's own tracker; the link is worth a lane, whatever a busy machine leaves of its traffic. */
+static void tick_with(struct link *link) {
+    struct usage *usage = link->worker->tracking->usage;
+    weft__usage_min_score(usage, link, UINT64_C(1) << 40);
+    (void)weft__usage_tick(usage, weft__usage_due(usage));
+    weft__usage_min_score(usage, link, 0);
+    weft__tracking_wake(link->worker);
+}
+/* Nothing is heard between the two. */
+static void both_ask(struct spoke *s) {
+    HUB_UNTIL(&hub, spoke_state(s) <= NEGOTIATE_BASE && hub_state(s) <= NEGOTIATE_BASE);
+    asking = true;
+    tick_with(spoke_link(s));
+    tick_with(hub_link(s));
+}
+
 TEST(both_sides_ask_at_once_and_get_one_lane) {
     hub_open(&hub, 1, NULL, 0);
     struct spoke *s = &hub.spoke[0];
-    bool crossed = false;
-    for (int i = 0; i < 20 && !crossed; i++) {
+    hold_questions(hub.worker);
+    hold_questions(s->worker);
+    for (int i = 0; i < 20; i++) {
         flow(&s->in, 4, 500);
         flow(&s->out, 4, 500);
-        while (!is_fast(s)) {
-            hub_turn(&hub);
-            crossed |= spoke_state(s) == NEGOTIATE_ASKED && hub_state(s) == NEGOTIATE_ASKED;
-        }
+        both_ask(s);
+        CHECK_EQ(spoke_state(s), NEGOTIATE_ASKED);
+        CHECK_EQ(hub_state(s), NEGOTIATE_ASKED);
+        HUB_UNTIL(&hub, is_fast(s));
+        asking = false;
         CHECK_EQ(hub.worker->lanes->held_in_all, 1);
         CHECK_EQ(s->worker->lanes->held_in_all, 1);
-        CHECK_EQ(spoke_link(s)->bargain->n.epoch, ((struct weft_ep *)s->out.ep)->link->bargain->n.epoch);
+        CHECK_EQ(spoke_link(s)->bargain->n.epoch, hub_link(s)->bargain->n.epoch);
         hub_stop(&hub);
         HUB_UNTIL(&hub, is_at_base(s));
     }
-    CHECK(crossed);
     hub_close(&hub);
 }
 
@@ -251,4 +286,56 @@ TEST(any_allocation_on_the_way_to_a_lane_may_fail) {
     uint64_t k = 1;
     while (k < 400 && !survives_failure_at(k)) k++;
     CHECK(k > 5 && k < 400);
+}
+
+/* ---- the two kinds of lanes of shared memory: all begin on the mailbox, and rings are earned -------------------------- */
+
+static struct two pair;
+
+static void shm_pair(const char *rings) {
+    weft_setting_t settings[] = {{"lanes.switch", "on"},      {"lanes.tick", "2ms"},    {"lanes.rest", "5ms"},
+                                 {"lanes.residence", "10ms"}, {"lanes.floor", "64k"},   {"shm.rings", rings},
+                                 {"lanes.switches", "1000"},  {"close.timeout", "50ms"}};
+    two_workers(&pair, "shm", settings, sizeof settings / sizeof *settings);
+    two_dial(&pair);
+    UNTIL(&pair, pair.ready && pair.back);
+}
+static void shm_hears(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    hub_take(arg, am);
+}
+static bool shm_fast(void) {
+    return state_of_link(((struct weft_ep *)pair.ep)->link) == NEGOTIATE_FAST &&
+           state_of_link(((struct weft_ep *)pair.back)->link) == NEGOTIATE_FAST;
+}
+
+TEST(a_ring_is_earned_and_given_back) {
+    struct numbers n = {.burst = 4, .len = 500};
+    shm_pair("1");
+    n.ep = pair.ep;
+    CHECK_EQ(weft_am_handler_set(pair.b, 1, shm_hears, &n), 0);
+    struct link *link = ((struct weft_ep *)pair.ep)->link;
+    CHECK(!link->lane->scarce);
+    UNTIL(&pair, (n.sent - n.seen < 1000 ? hub_send(&n) : (void)0, shm_fast()));
+    CHECK(link->lane->scarce);
+    uint64_t before = n.seen;
+    UNTIL(&pair, (n.sent - n.seen < 1000 ? hub_send(&n) : (void)0, n.seen > before + 5000));
+    CHECK(shm_fast());
+    UNTIL(&pair, !link->lane->scarce && n.seen == n.sent && pair.a->lanes->held_in_all == 0);
+    CHECK(n.wrong == 0 && pair.errors == 0);
+    two_down(&pair);
+}
+
+TEST(without_rings_nobody_asks_for_one) {
+    struct numbers n = {.burst = 4, .len = 500};
+    shm_pair("0");
+    n.ep = pair.ep;
+    CHECK_EQ(weft_am_handler_set(pair.b, 1, shm_hears, &n), 0);
+    for (double end = two_now() + 0.2; two_now() < end;) {
+        if (n.sent - n.seen < 1000) hub_send(&n);
+        two_turn(&pair);
+    }
+    UNTIL(&pair, n.seen == n.sent);
+    CHECK_EQ(weft_worker_count(pair.a, "lanes.asked"), 0);
+    CHECK_EQ(n.wrong, 0);
+    two_down(&pair);
 }
