@@ -300,15 +300,9 @@ static void run_to_self(struct perf *p) {
     close_worker(p);
 }
 
-static void on_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
-    (void)ep;
-    (void)arg;
-    if (status != WEFT_ERR_PEER_CLOSED) perf_die("connection", status);
-}
-
 static void run_listening(struct perf *p) {
     weft_listener_t *listener;
-    weft_listen_params_t params = {.on_error = on_lost};
+    weft_listen_params_t params = {.on_error = perf_lost};
     p->size = 2;
     pin(p, 0);
     open_worker(p);
@@ -323,7 +317,7 @@ static void run_connected(struct perf *p) {
     p->size = 2;
     pin(p, 1);
     open_worker(p);
-    weft_ep_params_t params = {.on_error = on_lost};
+    weft_ep_params_t params = {.on_error = perf_lost};
     perf_must(weft_connect(p->worker, p->options.connect, &params, &p->ep), p->options.connect);
     sweep(p);
     perf_bye(p);

@@ -107,6 +107,8 @@ _Noreturn void perf_die(const char *what, weft_status_t status);
 static inline void perf_must(weft_status_t status, const char *what) {
     if (status < 0) perf_die(what, status);
 }
+/* on_error of a connection that has to last. */
+void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg);
 
 /* One look, or one sleep, by the mode. */
 void perf_turn(struct perf *p);

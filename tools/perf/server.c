@@ -111,13 +111,14 @@ static void settle(struct clients *all) {
 
 static void open_clients(struct clients *all, const void *address, size_t len) {
     const weft_worker_params_t params = {.loop = all->loop};
+    const weft_ep_params_t watched = {.on_error = perf_lost};
     all->all = calloc(all->n, sizeof *all->all);
     if (!all->all) perf_die("clients", WEFT_ERR_NO_MEMORY);
     for (uint32_t i = 0; i < all->n; i++) {
         struct client *c = &all->all[i];
         perf_must(weft_worker_create(all->p->context, &params, &c->worker), "client");
         perf_must(weft_am_handler_set(c->worker, AM_REPLY, on_reply, c), "handler");
-        perf_must(weft_connect_address(c->worker, address, len, NULL, &c->ep), "connect");
+        perf_must(weft_connect_address(c->worker, address, len, &watched, &c->ep), "connect");
         ask(c, AM_HELLO); /* the first answer says that the connection is there */
     }
     settle(all);

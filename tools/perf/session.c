@@ -12,6 +12,12 @@ _Noreturn void perf_die(const char *what, weft_status_t status) {
     exit(1);
 }
 
+void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    (void)ep;
+    (void)arg;
+    if (status != WEFT_ERR_PEER_CLOSED) perf_die("connection", status);
+}
+
 void perf_turn(struct perf *p) {
     if (p->mode != MODE_POLL)
         weft_worker_wait(p->worker, -1);
