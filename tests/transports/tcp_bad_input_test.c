@@ -104,7 +104,7 @@ static size_t hello_bytes(uint8_t bytes[TCP_GREETING_MAX]) {
 static int bare_handshake(struct victim *v, bool right_key) {
     uint8_t hello[TCP_GREETING_MAX], challenge[TCP_GREETING_MAX], proof[TCP_GREETING_MAX];
     struct tcp_greeting g = {.kind = TCP_PROVE};
-    struct tcp_key key = v->iface->key;
+    struct trust_key key = v->iface->key;
     int fd = bare_connect(v);
     bare_send(fd, hello, hello_bytes(hello));
     CHECK(bare_read(v, fd, challenge, TCP_CHALLENGE_SIZE));

@@ -14,8 +14,10 @@ static void keep_log(weft_log_level_t level, const char *room, const char *line,
     snprintf(last_log, sizeof last_log, "%s", line);
 }
 
-static void set_up(const char *key_file, const char *insecure) {
-    weft_setting_t settings[] = {{"tcp.key_file", key_file}, {"tcp.insecure", insecure}};
+static bool insecure;
+static void set_up(const char *key_file, const char *is_insecure) {
+    insecure = strcmp(is_insecure, "yes") == 0;
+    weft_setting_t settings[] = {{"tcp.key_file", key_file}, {"tcp.insecure", is_insecure}};
     weft_context_params_t params = {.settings = settings, .n_settings = 2, .log = keep_log};
     strcpy(home, "/tmp/weft-key-XXXXXX");
     CHECK(mkdtemp(home));
@@ -38,18 +40,22 @@ static void write_file(const char *path, const void *bytes, size_t len, mode_t m
     close(fd);
 }
 
+static weft_status_t load(struct trust_key *key_p) {
+    return trust_key_load(context, insecure, key_p);
+}
+
 TEST(the_users_key_is_made_once_and_private) {
-    struct tcp_key first, second;
+    struct trust_key first, second;
     char path[512];
     struct stat s;
     set_up("", "no");
-    CHECK_EQ(tcp_key_load(context, &first), WEFT_OK);
-    CHECK_EQ(first.trust, TCP_TRUST_USER);
-    CHECK_EQ(tcp_key_path(context, path, sizeof path), WEFT_OK);
+    CHECK_EQ(load(&first), WEFT_OK);
+    CHECK_EQ(first.trust, TRUST_USER);
+    CHECK_EQ(trust_key_path(context, path, sizeof path), WEFT_OK);
     CHECK(strncmp(path, home, strlen(home)) == 0 && strstr(path, "/.config/weft/key"));
     CHECK(stat(path, &s) == 0 && s.st_size == 32 && (s.st_mode & 0777) == 0600);
-    CHECK_EQ(tcp_key_load(context, &second), WEFT_OK);
-    CHECK(memcmp(first.bytes, second.bytes, TCP_KEY) == 0);
+    CHECK_EQ(load(&second), WEFT_OK);
+    CHECK(memcmp(first.bytes, second.bytes, TRUST_KEY) == 0);
     *strrchr(path, '/') = 0;
     CHECK(stat(path, &s) == 0 && (s.st_mode & 0777) == 0700);
     tear_down();
@@ -58,20 +64,20 @@ TEST(the_users_key_is_made_once_and_private) {
 /* Each of many that start at the same time makes a key; the first one wins, and all read that. */
 TEST(processes_that_start_together_get_the_same_key) {
     enum { N = 8 };
-    uint8_t keys[N][TCP_KEY];
+    uint8_t keys[N][TRUST_KEY];
     int fds[2];
     set_up("", "no");
     CHECK_EQ(pipe(fds), 0);
     for (int i = 0; i < N; i++)
         if (fork() == 0) {
-            struct tcp_key key;
-            _exit(tcp_key_load(context, &key) != WEFT_OK || write(fds[1], key.bytes, TCP_KEY) != TCP_KEY);
+            struct trust_key key;
+            _exit(load(&key) != WEFT_OK || write(fds[1], key.bytes, TRUST_KEY) != TRUST_KEY);
         }
     for (int i = 0; i < N; i++) {
         int status;
         CHECK(wait(&status) > 0 && status == 0);
-        CHECK_EQ(read(fds[0], keys[i], TCP_KEY), TCP_KEY);
-        CHECK(memcmp(keys[0], keys[i], TCP_KEY) == 0);
+        CHECK_EQ(read(fds[0], keys[i], TRUST_KEY), TRUST_KEY);
+        CHECK(memcmp(keys[0], keys[i], TRUST_KEY) == 0);
     }
     close(fds[0]);
     close(fds[1]);
@@ -79,7 +85,7 @@ TEST(processes_that_start_together_get_the_same_key) {
 }
 
 TEST(a_key_others_may_read_is_refused) {
-    uint8_t key[TCP_KEY];
+    uint8_t key[TRUST_KEY];
     char path[128];
     set_up("", "no");
     snprintf(path, sizeof path, "%s/key", home);
@@ -87,45 +93,45 @@ TEST(a_key_others_may_read_is_refused) {
     for (size_t i = 0; i < sizeof loose / sizeof *loose; i++) {
         write_file(path, "0123456789abcdef", 16, loose[i]);
         last_log[0] = 0;
-        CHECK_EQ(tcp_key_read(context, path, key), WEFT_ERR_AUTH);
+        CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
         CHECK(i >= 5 || strstr(last_log, "chmod 600")); /* the log is rate-limited */
     }
     write_file(path, "0123456789abcdef", 16, 0600);
-    CHECK_EQ(tcp_key_read(context, path, key), WEFT_OK);
+    CHECK_EQ(trust_key_read(context, path, key), WEFT_OK);
     write_file(path, "0123456789abcdef", 16, 0400);
-    CHECK_EQ(tcp_key_read(context, path, key), WEFT_OK);
+    CHECK_EQ(trust_key_read(context, path, key), WEFT_OK);
     tear_down();
 }
 
 TEST(a_file_that_is_no_key_is_refused) {
-    uint8_t key[TCP_KEY];
+    uint8_t key[TRUST_KEY];
     static char long_one[5000];
     char path[128];
     set_up("", "no");
     snprintf(path, sizeof path, "%s/key", home);
-    CHECK_EQ(tcp_key_read(context, path, key), WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_NOT_FOUND);
     write_file(path, "", 0, 0600);
-    CHECK_EQ(tcp_key_read(context, path, key), WEFT_ERR_AUTH);
+    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
     write_file(path, "0123456789abcde", 15, 0600);
-    CHECK_EQ(tcp_key_read(context, path, key), WEFT_ERR_AUTH);
+    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
     write_file(path, long_one, sizeof long_one, 0600);
-    CHECK_EQ(tcp_key_read(context, path, key), WEFT_ERR_AUTH);
+    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
     CHECK_EQ(unlink(path), 0);
     CHECK_EQ(mkfifo(path, 0600), 0); /* and reading it would wait for ever */
-    CHECK_EQ(tcp_key_read(context, path, key), WEFT_ERR_AUTH);
-    CHECK_EQ(tcp_key_read(context, home, key), WEFT_ERR_AUTH); /* a directory */
+    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
+    CHECK_EQ(trust_key_read(context, home, key), WEFT_ERR_AUTH); /* a directory */
     tear_down();
 }
 
 TEST(another_users_key_is_refused) {
-    uint8_t key[TCP_KEY];
+    uint8_t key[TRUST_KEY];
     char path[128];
     if (geteuid() != 0) SKIP("needs root to give a file away");
     set_up("", "no");
     snprintf(path, sizeof path, "%s/key", home);
     write_file(path, "0123456789abcdef", 16, 0600);
     CHECK_EQ(chown(path, 12345, 12345), 0);
-    CHECK_EQ(tcp_key_read(context, path, key), WEFT_ERR_AUTH);
+    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
     tear_down();
 }
 
@@ -136,11 +142,11 @@ TEST(without_a_home_the_key_finds_another_place) {
     CHECK_EQ(mkdir(run, 0700), 0);
     setenv("HOME", "/nonexistent", 1);
     setenv("XDG_RUNTIME_DIR", run, 1);
-    CHECK_EQ(tcp_key_path(context, path, sizeof path), WEFT_OK);
+    CHECK_EQ(trust_key_path(context, path, sizeof path), WEFT_OK);
     CHECK(strncmp(path, run, strlen(run)) == 0);
     unsetenv("XDG_RUNTIME_DIR");
     unsetenv("HOME");
-    CHECK_EQ(tcp_key_path(context, path, sizeof path), WEFT_OK);
+    CHECK_EQ(trust_key_path(context, path, sizeof path), WEFT_OK);
     CHECK(strncmp(path, "/tmp/weft-", 10) == 0);
     tear_down();
 }
@@ -153,41 +159,41 @@ TEST(a_directory_that_others_may_write_is_passed_over) {
     strcat(config, "/weft");
     CHECK_EQ(mkdir(config, 0700), 0);
     CHECK_EQ(chmod(config, 0777), 0);
-    CHECK_EQ(tcp_key_path(context, path, sizeof path), WEFT_OK);
+    CHECK_EQ(trust_key_path(context, path, sizeof path), WEFT_OK);
     CHECK(strncmp(path, home, strlen(home)) != 0);
     tear_down();
 }
 
 TEST(the_cluster_key_wins_and_insecure_has_none) {
-    struct tcp_key key;
+    struct trust_key key;
     char path[64];
     strcpy(path, "/tmp/weft-cluster-XXXXXX");
     int fd = mkstemp(path);
     CHECK(fd >= 0 && write(fd, "the cluster's own key, long", 27) == 27);
     close(fd);
     set_up(path, "yes");
-    CHECK_EQ(tcp_key_load(context, &key), WEFT_OK);
-    CHECK_EQ(key.trust, TCP_TRUST_CLUSTER);
+    CHECK_EQ(load(&key), WEFT_OK);
+    CHECK_EQ(key.trust, TRUST_CLUSTER);
     tear_down();
     set_up("", "yes");
-    CHECK_EQ(tcp_key_load(context, &key), WEFT_OK);
-    CHECK_EQ(key.trust, TCP_TRUST_ANYONE);
+    CHECK_EQ(load(&key), WEFT_OK);
+    CHECK_EQ(key.trust, TRUST_ANYONE);
     tear_down();
     CHECK_EQ(unlink(path), 0);
     set_up(path, "yes"); /* a key that was asked for and is missing is no reason to do without */
-    CHECK(tcp_key_load(context, &key) < 0);
+    CHECK(load(&key) < 0);
     tear_down();
 }
 
 TEST(a_proof_depends_on_key_role_and_every_byte_said) {
-    struct tcp_key key = {.trust = TCP_TRUST_USER};
+    struct trust_key key = {.trust = TRUST_USER};
     uint8_t hello[TCP_HELLO_SIZE] = {0}, challenge[TCP_CHALLENGE_SIZE] = {0}, proof[TCP_PROOF], other[TCP_PROOF];
     CHECK_EQ(tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, proof), WEFT_OK);
     CHECK_EQ(tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, other), WEFT_OK);
-    CHECK(tcp_proof_equal(proof, other));
+    CHECK(trust_proof_equal(proof, other));
     CHECK_EQ(tcp_prove(&key, TCP_ROLE_ACCEPTOR, hello, challenge, other), WEFT_OK);
-    CHECK(!tcp_proof_equal(proof, other));
-    for (size_t i = 0; i < sizeof hello + sizeof challenge + TCP_KEY; i++) {
+    CHECK(!trust_proof_equal(proof, other));
+    for (size_t i = 0; i < sizeof hello + sizeof challenge + TRUST_KEY; i++) {
         bool counts =
             i < sizeof hello + 64 || i >= sizeof hello + sizeof challenge; /* not the acceptor's own proof */
         uint8_t *byte = i < sizeof hello                      ? &hello[i]
@@ -195,13 +201,13 @@ TEST(a_proof_depends_on_key_role_and_every_byte_said) {
                                                               : &key.bytes[i - sizeof hello - sizeof challenge];
         *byte ^= 1;
         CHECK_EQ(tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, other), WEFT_OK);
-        CHECK_EQ(!tcp_proof_equal(proof, other), counts);
+        CHECK_EQ(!trust_proof_equal(proof, other), counts);
         *byte ^= 1;
     }
     for (size_t i = 0; i < TCP_PROOF; i++) {
         memcpy(other, proof, TCP_PROOF);
         other[i] ^= 0x80;
-        CHECK(!tcp_proof_equal(proof, other));
+        CHECK(!trust_proof_equal(proof, other));
     }
 }
 

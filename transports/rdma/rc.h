@@ -17,6 +17,7 @@
 #include <transports/pending.h>
 #include <transports/registry.h>
 #include <transports/transport.h>
+#include <transports/trust.h>
 
 #include "rc_key.fsm"
 #define FSM_NAME   rc_key
@@ -143,6 +144,7 @@ struct tl_listener {
     struct rd_cm cm;
     void *arg;
     bool own; /* asks for the token of the worker's address */
+    int backlog;
     union rd_sockaddr at;
     char uri[96];
     LIST_ENTRY(tl_listener) of_iface;
@@ -202,6 +204,9 @@ struct rc_iface {
     struct tl_listener *own;
     uint64_t worker_id;
     uint8_t token[RC_TOKEN];
+    struct trust_key key;
+    bool have_key;
+    struct timer again;           /* looks whether the device is back */
     unsigned n_lanes, most_lanes; /* queue pairs */
     uint32_t depth, buffer, max_inline, n_receives, most_receives, max_grants;
     uint8_t reads;
@@ -252,19 +257,20 @@ weft_status_t rc_listen(struct iface *iface, const char *text, int backlog, void
                         struct tl_listener **listener_p);
 const char *rc_listener_uri(const struct tl_listener *listener);
 void rc_listener_close(struct tl_listener *listener);
+void rc_listeners_again(struct rc_iface *iface); /* the device is back */
 weft_status_t rc_say_request(struct rc_lane *lane);
 weft_status_t rc_say_answer(struct rc_lane *lane);
 void rc_take_proof(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
 
 /* rc_trust.c: who may connect */
-void rc_trust_token(struct rc_iface *iface);
-weft_status_t rc_trust_ready(struct rc_iface *iface);
-weft_status_t rc_trust_may_listen(struct rc_iface *iface);
+weft_status_t rc_trust_open(struct rc_iface *iface);
+void rc_trust_close(struct rc_iface *iface);
+weft_status_t rc_trust_ready(struct rc_iface *iface); /* reads the key when it is first needed */
+weft_status_t rc_trust_may_listen(struct rc_iface *iface, bool own);
 weft_status_t rc_trust_hello(struct rc_lane *lane);     /* the dialer's first word */
 weft_status_t rc_trust_challenge(struct rc_lane *lane); /* the acceptor's answer, and the proof that it expects */
 weft_status_t rc_trust_answer(struct rc_lane *lane);    /* the dialer looks at it, and makes its proof */
-bool rc_trust_equal(const uint8_t a[RC_PROOF], const uint8_t b[RC_PROOF]);
-bool rc_trust_equal_token(const uint8_t a[RC_TOKEN], const uint8_t b[RC_TOKEN]);
+bool rc_trust_token_equal(const uint8_t a[RC_TOKEN], const uint8_t b[RC_TOKEN]);
 
 /* rc_iface.c */
 weft_status_t rc_iface_revive(struct rc_iface *iface);

@@ -112,7 +112,7 @@ static void judge_answer(struct rc_lane *lane, const struct rdma_conn_param *sai
 }
 
 void rc_take_proof(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
-    if (kind == RC_PROVE && len == sizeof lane->proof && rc_trust_equal(data, lane->proof))
+    if (kind == RC_PROVE && len == sizeof lane->proof && trust_proof_equal(data, lane->proof))
         fsm_step(&lane->machine.fsm, RC_QP_EV_PROOF);
     else
         rc_lane_bad(lane, WEFT_ERR_AUTH, "it does not hold our key");
@@ -242,7 +242,7 @@ weft_status_t rc_connect_address(struct iface *i, const void *bytes, size_t len,
 static weft_status_t judge_hello(const struct tl_listener *l, const struct rc_hello *hello) {
     const struct rc_iface *iface = l->iface;
     static const uint8_t none[RC_TOKEN];
-    if (!rc_trust_equal_token(hello->token, l->own ? iface->token : none)) return WEFT_ERR_REFUSED;
+    if (!rc_trust_token_equal(hello->token, l->own ? iface->token : none)) return WEFT_ERR_REFUSED;
     return hello->buffer == iface->buffer ? WEFT_OK : WEFT_ERR_REJECTED;
 }
 
@@ -282,13 +282,14 @@ static void listener_event(struct rd_cm *cm, const struct rdma_cm_event *event) 
     rdma_destroy_id(event->id);
 }
 
-static weft_status_t bind_at(struct rc_iface *iface, struct tl_listener *l, union rd_sockaddr *at, int backlog) {
+static weft_status_t bind_at(struct tl_listener *l, union rd_sockaddr *at) {
+    struct rc_iface *iface = l->iface;
     weft_status_t st = rd_cm_open(iface->device, &l->cm, RDMA_PS_TCP);
     if (st < 0) return st;
     if (rdma_bind_addr(l->cm.id, &at->any)) return rd_fail("rdma_bind_addr", errno);
     if (!is_ours(iface, l->cm.id))
         return weft__fail(WEFT_ERR_ADDRESS, "that is no address of %s", iface->device->name);
-    if (rdma_listen(l->cm.id, backlog)) return rd_fail("rdma_listen", errno);
+    if (rdma_listen(l->cm.id, l->backlog)) return rd_fail("rdma_listen", errno);
     if (at->any.sa_family == AF_INET)
         at->v4.sin_port = rdma_get_src_port(l->cm.id);
     else
@@ -298,15 +299,16 @@ static weft_status_t bind_at(struct rc_iface *iface, struct tl_listener *l, unio
 
 static weft_status_t listen_at(struct rc_iface *iface, union rd_sockaddr *at, int backlog, void *arg, bool own,
                                struct tl_listener **listener_p) {
-    weft_status_t st = rc_trust_may_listen(iface);
+    weft_status_t st = rc_trust_may_listen(iface, own);
     if (st < 0) return st;
     struct tl_listener *l = weft__new(iface, struct tl_listener);
     if (!l) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a listener");
     l->iface = iface;
     l->arg = arg;
     l->own = own;
+    l->backlog = backlog;
     l->cm.event = listener_event;
-    st = bind_at(iface, l, at, backlog);
+    st = bind_at(l, at);
     if (st < 0) {
         rd_cm_end(&l->cm);
         talloc_free(l);
@@ -348,12 +350,24 @@ void rc_listener_close(struct tl_listener *l) {
     weft__bury(iface->iface.reactor, l);
 }
 
+/* At the same places, where those are the device's again. */
+void rc_listeners_again(struct rc_iface *iface) {
+    struct tl_listener *l;
+    LIST_FOREACH(l, &iface->listeners, of_iface) {
+        if (l->cm.id || bind_at(l, &l->at) == WEFT_OK) continue;
+        rd_cm_end(&l->cm);
+        weft__log(weft__reactor_context(iface->iface.reactor), WEFT_LOG_WARN, "rdma",
+                  "%s: nobody listens there any more", l->uri);
+    }
+}
+
 static weft_status_t open_own(struct rc_iface *iface) {
     weft_context_t *context = weft__reactor_context(iface->iface.reactor);
     const char *host = weft__setting_str(context, SETTING_RDMA_BIND);
     union rd_sockaddr at = iface->device->ip;
     char where[80];
-    if (iface->own) return WEFT_OK;
+    if (iface->own && iface->own->cm.id) return WEFT_OK;
+    if (iface->own) rc_listener_close(iface->own);
     if (*host) {
         snprintf(where, sizeof where, strchr(host, ':') && host[0] != '[' ? "[%s]:0" : "%s:0", host);
         weft_status_t st = resolve(iface, where, &at);

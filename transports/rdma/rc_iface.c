@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { BUFFER_LEAST = 8 * 1024, BUFFER_MOST = 1024 * 1024, SOFTWARE_VENDOR = 0xffffff };
+enum { BUFFER_LEAST = 8 * 1024, BUFFER_MOST = 1024 * 1024, SOFTWARE_VENDOR = 0xffffff, AGAIN_MS = 1000 };
 
 /* ---- what the device has ---------------------------------------------------------------------------------------------------- */
 
@@ -112,6 +112,13 @@ static void lanes_lose_device(struct rc_iface *iface) {
     }
 }
 
+/* Nobody says that a device has come; who listens on it looks now and then. */
+static void look_later(struct rc_iface *iface) {
+    struct reactor *r = iface->iface.reactor;
+    if (!LIST_EMPTY(&iface->listeners))
+        (void)weft__timer_start(r, &iface->again, weft__now(r) + AGAIN_MS * UINT64_C(1000000));
+}
+
 static void device_gone(struct rd_user *user) {
     struct rc_iface *iface = of_user(user);
     struct tl_listener *l;
@@ -121,6 +128,7 @@ static void device_gone(struct rd_user *user) {
     close_queues(iface);
     rd_device_drop(iface->device, &iface->user);
     iface->device = NULL;
+    look_later(iface);
 }
 
 static void device_event(struct rd_user *user, const struct ibv_async_event *event) {
@@ -168,10 +176,17 @@ static weft_status_t open_device(struct rc_iface *iface) {
     return WEFT_OK;
 }
 
-/* It may have come back. What listened on it does so again. */
 weft_status_t rc_iface_revive(struct rc_iface *iface) {
     weft_status_t st = open_device(iface);
-    return st < 0 ? weft__fail_in(WEFT_ERR_UNREACHABLE, "the RDMA device is gone") : st;
+    if (st < 0) return weft__fail_in(WEFT_ERR_UNREACHABLE, "the RDMA device is gone");
+    weft__timer_stop(iface->iface.reactor, &iface->again);
+    rc_listeners_again(iface);
+    return WEFT_OK;
+}
+
+static void look_again(struct timer *timer) {
+    struct rc_iface *iface = (struct rc_iface *)((char *)timer - offsetof(struct rc_iface, again));
+    if (rc_iface_revive(iface) < 0) look_later(iface);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------------------------------------- */
@@ -185,7 +200,8 @@ static void iface_close(struct iface *i) {
     rd_device_drop(iface->device, &iface->user);
     weft__slab_end(&iface->lane_slab);
     weft__slab_end(&iface->op_slab);
-    explicit_bzero(iface->token, sizeof iface->token);
+    weft__timer_stop(i->reactor, &iface->again);
+    rc_trust_close(iface);
     weft__bury(i->reactor, iface);
 }
 
@@ -218,8 +234,9 @@ static weft_status_t rc_open(struct reactor *r, const struct iface_params *param
     LIST_INIT(&iface->listeners);
     weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct rc_lane), "rc lanes");
     weft__slab_init(&iface->op_slab, r, iface, sizeof(struct rc_op), "rc operations");
-    rc_trust_token(iface);
-    weft_status_t st = open_device(iface);
+    iface->again.fire = look_again;
+    weft_status_t st = rc_trust_open(iface);
+    if (st == WEFT_OK) st = open_device(iface);
     if (st < 0) {
         weft__slab_end(&iface->lane_slab);
         weft__slab_end(&iface->op_slab);

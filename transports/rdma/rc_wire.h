@@ -12,8 +12,9 @@ enum {
     RC_NONCE = 16,
     RC_TOKEN = 16,
     RC_PROOF = 32,
-    RC_HELLO_SIZE = 56, /* all that a request can carry */
-    RC_ANSWER_SIZE = 68,
+    RC_HELLO_SIZE = 56,  /* all that a request can carry */
+    RC_ANSWER_SAID = 28, /* without the proof */
+    RC_ANSWER_SIZE = RC_ANSWER_SAID + RC_PROOF,
     RC_REFUSAL_SIZE = 8,
     RC_ADDRESS_SIZE = 68,
     RC_LANE_ADDRESS_SIZE = 40,

@@ -24,7 +24,7 @@ static void say(struct tcp_lane *lane, const void *bytes, size_t len) {
 static struct tcp_greeting introduce(const struct tcp_lane *lane, enum tcp_greeting_kind kind) {
     const struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_greeting g = {.kind = kind, .worker = iface->worker_id};
-    g.flags = iface->key.trust == TCP_TRUST_ANYONE ? 0 : TCP_FLAG_KEYED;
+    g.flags = iface->key.trust == TRUST_ANYONE ? 0 : TCP_FLAG_KEYED;
     for (size_t i = 0; i < TCP_NONCE; i += 8) tcp_put64(g.nonce + i, weft__random(lane->lane.iface->reactor));
     return g;
 }
@@ -83,7 +83,7 @@ static weft_status_t make_challenge(struct tcp_lane *lane) {
 
 static void judge_hello(struct tcp_lane *lane, const struct tcp_greeting *g) {
     const struct tcp_iface *iface = tcp_iface_of(lane);
-    bool keyed = g->flags & TCP_FLAG_KEYED, we_keyed = iface->key.trust != TCP_TRUST_ANYONE;
+    bool keyed = g->flags & TCP_FLAG_KEYED, we_keyed = iface->key.trust != TRUST_ANYONE;
     if (g->target && g->target != iface->worker_id)
         return refuse(lane, WEFT_ERR_REFUSED, "meant for a worker that listened here before");
     if (keyed != we_keyed) return refuse(lane, WEFT_ERR_AUTH, "one side has a key, the other tcp.insecure");
@@ -95,14 +95,14 @@ static void judge_hello(struct tcp_lane *lane, const struct tcp_greeting *g) {
 }
 
 static void judge_challenge(struct tcp_lane *lane, const struct tcp_greeting *g) {
-    const struct tcp_key *key = &tcp_iface_of(lane)->key;
+    const struct trust_key *key = &tcp_iface_of(lane)->key;
     struct tcp_hands *h = lane->hands;
     uint8_t expected[TCP_PROOF];
     memcpy(h->challenge, h->in, TCP_CHALLENGE_SIZE);
     weft_status_t st = tcp_prove(key, TCP_ROLE_ACCEPTOR, h->hello, h->challenge, expected);
     if (st == WEFT_OK) st = tcp_prove(key, TCP_ROLE_DIALER, h->hello, h->challenge, h->proof);
     if (st < 0) return refuse(lane, st, "no proof could be made");
-    bool proved = tcp_proof_equal(expected, g->proof);
+    bool proved = trust_proof_equal(expected, g->proof);
     OPENSSL_cleanse(expected, sizeof expected);
     if (!proved) return refuse(lane, WEFT_ERR_AUTH, "it does not hold our key");
     if (h->target && h->target != g->worker) return refuse(lane, WEFT_ERR_REFUSED, "another worker listens there");
@@ -115,7 +115,7 @@ static void judge_proof(struct tcp_lane *lane, const struct tcp_greeting *g) {
     uint8_t expected[TCP_PROOF];
     weft_status_t st = tcp_prove(&tcp_iface_of(lane)->key, TCP_ROLE_DIALER, h->hello, h->challenge, expected);
     if (st < 0) return refuse(lane, st, "no proof could be made");
-    bool proved = tcp_proof_equal(expected, g->proof);
+    bool proved = trust_proof_equal(expected, g->proof);
     OPENSSL_cleanse(expected, sizeof expected);
     if (!proved) return refuse(lane, WEFT_ERR_AUTH, "it does not hold our key");
     fsm_step(&lane->conn.fsm, TCP_CONN_EV_PROOF);

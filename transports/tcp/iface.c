@@ -15,7 +15,8 @@ static struct tcp_iface *tcp_iface(struct iface *iface) {
 
 weft_status_t tcp_iface_key(struct tcp_iface *iface) {
     if (iface->have_key) return WEFT_OK;
-    weft_status_t st = tcp_key_load(weft__reactor_context(iface->iface.reactor), &iface->key);
+    weft_context_t *context = weft__reactor_context(iface->iface.reactor);
+    weft_status_t st = trust_key_load(context, weft__setting_u64(context, SETTING_TCP_INSECURE), &iface->key);
     iface->have_key = st == WEFT_OK;
     return st;
 }

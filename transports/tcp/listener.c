@@ -92,7 +92,7 @@ static void listener_ready(struct watch *watch, int events) {
 static weft_status_t may_bind(struct tcp_iface *iface, const union tcp_sockaddr *at) {
     weft_status_t st = tcp_iface_key(iface);
     if (st < 0) return st;
-    if (tcp_is_loopback(at) || iface->key.trust != TCP_TRUST_USER) return WEFT_OK;
+    if (tcp_is_loopback(at) || iface->key.trust != TRUST_USER) return WEFT_OK;
     return weft__fail(WEFT_ERR_INSECURE,
                       "beyond loopback tcp needs a cluster key: set tcp.key_file (or tcp.insecure = "
                       "yes, if everybody who reaches that port may connect)");

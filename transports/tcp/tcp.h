@@ -183,7 +183,7 @@ struct tcp_iface {
     struct slab lane_slab;
     struct tcp_landing *spare_landing; /* NULL, or one kept for the next */
     uint64_t worker_id, host_id;
-    struct tcp_key key;
+    struct trust_key key;
     bool have_key;
     struct tcp_lanes lanes;    /* that the owner knows */
     struct tcp_lanes greeting; /* accepted and not yet handed over, oldest first */
