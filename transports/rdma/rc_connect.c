@@ -15,11 +15,11 @@ enum { RESOLVE_MS = 2000 };
 
 static weft_status_t resolve(const struct rc_iface *iface, const char *text, union rd_sockaddr *to) {
     struct rc_where where;
+    *to = (union rd_sockaddr){0};
     weft_status_t st = rc_where_parse(text, strlen(text), &where);
     if (st < 0) return weft__fail(st, "\"%s\" is not host:port", text);
     char *zone = strchr(where.host, '%');
     if (zone) *zone++ = 0;
-    *to = (union rd_sockaddr){0};
     if (strcmp(where.host, "*") == 0 && iface->device->ip.any.sa_family)
         *to = iface->device->ip;
     else if (inet_pton(AF_INET, where.host, &to->v4.sin_addr) == 1)
