@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "live.h"
 #include "rma.h"
 
 /* By the first key that the transport has; a word for people. */
@@ -16,8 +17,12 @@ static const char *one_sided(const struct weft_ep *ep) {
 
 weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {
     if (!ep || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or info_p is NULL");
-    weft_ep_info_t info = {
-        .state = fsm_state_name(&ep->core.fsm), .transport = "none", .why = "it has no lane", .one_sided = "none"};
+    weft_ep_info_t info = {.state = fsm_state_name(&ep->core.fsm),
+                           .transport = "none",
+                           .why = "it has no lane",
+                           .one_sided = "none",
+                           .negotiation = "",
+                           .switching = ""};
     struct link *link = ep->link;
     if (link) {
         info.transport = link->iface->transport->name;
@@ -28,6 +33,10 @@ weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {
         info.sent = link->sent;
         info.received = link->received;
         info.one_sided = one_sided(ep);
+        info.score = weft__link_score(link);
+        info.fast = weft__link_is_fast(link);
+        info.negotiation = weft__link_negotiation(link);
+        info.switching = weft__link_switching(link);
         link->lane->ops->describe(link->lane, info.peer, sizeof info.peer);
     }
     *info_p = info;

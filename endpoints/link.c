@@ -5,6 +5,7 @@
 #include <transports/answering.h>
 
 #include "ep.h"
+#include "live.h"
 #include "negotiate.h"
 #include "rails.h"
 #include "retain.h"
@@ -231,6 +232,7 @@ static void end(struct link *link) {
     weft__worker_link_gone(link->worker);
     weft__rails_free(link);
     weft__tracking_forget(link);
+    weft__live_forget(link);
     weft__switch_free(link);
     weft__retain_free(link);
     talloc_free(link->uri);
@@ -249,6 +251,8 @@ static void start_greeting(struct link *link) {
 
 static void link_effect(struct fsm *m, unsigned effect) {
     struct link *link = list_of(m, struct link, core.fsm);
+    if (effect != LINK_FX_SEND_HELLO && effect != LINK_FX_TIMER_STOP && effect != LINK_FX_END)
+        weft__live_note(link);
     switch ((enum link_effect)effect) {
     case LINK_FX_SEND_HELLO: send_hello(link); break;
     case LINK_FX_TIMER_START: start_greeting(link); break;
@@ -393,6 +397,7 @@ void weft__link_join(struct link *link, struct weft_ep *ep) {
     ep->link = link;
     list_append(&link->endpoints, &ep->of_link);
     if (link->n_endpoints++ == 0) weft__timer_stop(link->worker->reactor, &link->linger);
+    weft__live_endpoints(link);
 }
 
 /* The one who dialed hangs up, a while after the last endpoint: the next one may come soon. */
@@ -405,7 +410,9 @@ void weft__link_leave(struct weft_ep *ep) {
     ep->link = NULL;
     link->n_guests -= ep->guest;
     ep->guest = false;
-    if (--link->n_endpoints > 0 || !link->why) return;
+    link->n_endpoints--;
+    weft__live_endpoints(link);
+    if (link->n_endpoints > 0 || !link->why) return;
     struct reactor *r = link->worker->reactor;
     uint64_t ms = weft__setting_u64(link->worker->context, SETTING_LINK_LINGER);
     if (weft__timer_start(r, &link->linger, weft__now(r) + ms * 1000000) < 0) unused(link);

@@ -37,6 +37,7 @@ struct link {
     struct timer linger;               /* until an unused link is closed */
     struct job broken;                 /* a control message could not be kept */
     uint16_t flags;                    /* of the dialer's hello */
+    uint16_t live_row;                 /* 1 + its number in the page that others see (live.h); 0: it has none */
     uint16_t peer_flags;               /* of the peer's hello */
     uint64_t peer;                     /* worker id; 0: not known yet */
     uint32_t listener;                 /* accepted: the listener it came to. Dialed: what the peer calls that */

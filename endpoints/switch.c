@@ -4,6 +4,7 @@
 #include <reactor/counters.h>
 
 #include "lane_wire.h"
+#include "live.h"
 #include "negotiate.h"
 #include "switch_local.h"
 #include "worker.h"
@@ -246,6 +247,7 @@ void weft__switch_run(struct switching *s) {
         do_effect(s, effect);
     }
     s->running = false;
+    if (s->link) weft__live_note(s->link);
     if (s->core.fsm.state == SWITCH_OVER) weft__hold_clear(&s->hold);
 }
 

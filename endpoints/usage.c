@@ -327,6 +327,10 @@ uint32_t weft__usage_n_promoted(const struct usage *u) {
     return u->n_promoted;
 }
 
+uint32_t weft__usage_places(const struct usage *u) {
+    return u->capacity;
+}
+
 /* ---- making one */
 
 static void settle_params(struct usage_params *p) {

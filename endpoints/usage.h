@@ -79,6 +79,7 @@ bool weft__usage_beats(const struct usage *u, uint64_t challenger, uint64_t incu
 /* All that are noted, in no order: `at` is 0 at first; NULL at the end. */
 void *weft__usage_next(const struct usage *u, uint32_t *at);
 uint32_t weft__usage_n_promoted(const struct usage *u);
+uint32_t weft__usage_places(const struct usage *u); /* the capacity now */
 /* Bytes that it takes in all. */
 size_t weft__usage_size(const struct usage *u);
 

@@ -1,6 +1,7 @@
 #include "usage_worker.h"
 
 #include "link.h"
+#include "live.h"
 #include "worker.h"
 
 enum { MS = 1000000 };
@@ -34,6 +35,7 @@ static void tick(struct timer *timer) {
     if (t->worker->core.fsm.state != WORKER_OPEN) return;
     look_at_all(t);
     if (weft__usage_tick(t->usage, weft__now(t->worker->reactor))) expect_tick(t);
+    weft__live_scores(t->worker);
 }
 
 /* ---- touches */

@@ -4,6 +4,7 @@
 
 #include "connect.h"
 #include "landing.h"
+#include "live.h"
 #include "negotiate.h"
 #include "posted.h"
 #include "rails.h"
@@ -138,6 +139,7 @@ static void end(struct weft_worker *worker) {
     drop_messages(&worker->match.unexpected);
     drop_messages(&worker->match.taken);
     for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
+    weft__live_end(worker);
     weft__memory_end(worker);
     weft__bury(worker->reactor, worker);
     weft__reactor_end(worker->reactor, worker->closed, worker->closed_arg);
@@ -298,6 +300,7 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
     init(worker, r, context, params);
     weft__calibration(r, &worker->calibration);
     worker->name = params->name ? talloc_strdup(worker, params->name) : NULL;
+    weft__live_open(worker);
 
     /* Reserved, so that closing needs no memory. */
     weft_status_t st = weft__timer_start(r, &worker->close_timer, UINT64_MAX);
@@ -308,8 +311,10 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
                          params->transports ? params->transports : weft__setting_str(context, SETTING_TRANSPORTS));
     if (st == WEFT_OK) st = weft__tracking_start(worker);
     if (st == WEFT_OK) st = weft__lanes_open(worker);
+    weft__live_transports(worker);
     if (st < 0) {
         for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
+        weft__live_end(worker);
         talloc_free(worker);
         return st;
     }

@@ -67,6 +67,7 @@ struct weft_worker {
     struct calibration calibration;
     struct protocol_limits limits[WORKER_IFACES]; /* of iface[i] */
     struct lanes *lanes;                          /* negotiate.c; NULL with it */
+    struct live *live;                            /* live.h; NULL: nobody can look at it */
     struct tracking *tracking;                    /* usage_worker.h; NULL: "lanes.switch" is off */
     uint64_t unexpected_limit;
     uint32_t stream_window;

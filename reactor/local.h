@@ -48,7 +48,7 @@ struct reactor {
     bool event_fd_used;  /* somebody may have written it */
     bool busy_once_more; /* the last turn in a host's loop found something */
     weft_thread_mode_t thread_mode;
-    struct counters count;
+    struct counters *count, own_count; /* the first: where they are kept now */
 
     /* What other threads and signal handlers touch, on lines of its own (talloc aligns to 16 only). */
     char line_before[CACHE_LINE];
@@ -160,8 +160,8 @@ void remotes_open(struct reactor *r);
 
 /* memory.c */
 void dead_free(struct reactor *r);
-void memory_count_into(struct counters *count);
-void memory_forget(struct counters *count);
+void memory_count_into(const struct reactor *r);
+void memory_forget(const struct reactor *r);
 
 /* fork.c */
 uint32_t fork_generation_now(const volatile uint32_t **mark_p);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 static _Thread_local uint64_t made, fail_at;
-static _Thread_local struct counters *counted_into;
+static _Thread_local const struct reactor *counted_for;
 
 uint64_t weft__alloc_fail_at(uint64_t k) {
     uint64_t before = made;
@@ -13,17 +13,17 @@ uint64_t weft__alloc_fail_at(uint64_t k) {
 }
 
 /* Blocks are counted for the worker that last looked at the kernel on this thread. */
-void memory_count_into(struct counters *count) {
-    counted_into = count;
+void memory_count_into(const struct reactor *r) {
+    counted_for = r;
 }
 
-void memory_forget(struct counters *count) {
-    if (counted_into == count) counted_into = NULL;
+void memory_forget(const struct reactor *r) {
+    if (counted_for == r) counted_for = NULL;
 }
 
 static bool may_allocate(void) {
     if (++made == fail_at) return false;
-    if (counted_into) counted_into->allocations++;
+    if (counted_for && !forked(counted_for)) counted_for->count->allocations++; /* a child's are not its parent's */
     return true;
 }
 

@@ -31,7 +31,8 @@ weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor
     r->spin_ns = r->spin_most_ns = context ? weft__setting_u64(context, SETTING_WORKER_SPIN) : 20000;
     remotes_open(r);
     if (context) context_hold(context);
-    memory_count_into(&r->count);
+    r->count = &r->own_count;
+    memory_count_into(r);
     fsm_trace_use(&r->trace);
     weft_status_t st = set_up(r, params);
     if (st < 0)
@@ -63,7 +64,7 @@ void reactor_free(struct reactor *r) {
     wakeup_close(r);
     if (r->clock) clock_leave(r->clock, r);
     if (r->context) context_release(r->context);
-    memory_forget(&r->count);
+    memory_forget(r);
     forget_trace(r);
     talloc_free(r->internals);
     talloc_free(r->graveyard);
@@ -91,7 +92,12 @@ weft_context_t *weft__reactor_context(struct reactor *r) {
     return r->context;
 }
 struct counters *weft__count(struct reactor *r) {
-    return &r->count;
+    return r->count;
+}
+void weft__count_in(struct reactor *r, struct counters *home) {
+    if (!home) home = &r->own_count;
+    if (home != r->count) *home = *r->count;
+    r->count = home;
 }
 struct fsm_trace *weft__reactor_trace(struct reactor *r) {
     return &r->trace;
@@ -105,7 +111,7 @@ void weft__reactor_thread_mode(struct reactor *r, weft_thread_mode_t mode) {
 
 static void forget(struct reactor *r) {
     forget_trace(r);
-    memory_forget(&r->count);
+    memory_forget(r);
 }
 
 void weft__reactor_give(struct reactor *r, pthread_t owner) {

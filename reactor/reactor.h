@@ -193,6 +193,9 @@ weft_status_t weft__fail_in(weft_status_t status, const char *format, ...) __att
 /* The always-on counters. Add a line to reactor/counters.def to get one; bump it by weft__count(r)->name++. */
 struct counters;
 struct counters *weft__count(struct reactor *r);
+/* From now on they are kept there, with the values they have; NULL: in memory of the reactor's own again. Whoever keeps what
+ * weft__count answered asks anew. */
+void weft__count_in(struct reactor *r, struct counters *home);
 
 /* Settings by id: reactor/settings.def is the one table (name, type, default, unit, help). */
 enum setting {

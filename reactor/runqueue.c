@@ -35,6 +35,6 @@ unsigned jobs_run(struct reactor *r, unsigned budget) {
         n++;
         job->run(job);
     }
-    r->count.jobs += n;
+    r->count->jobs += n;
     return n;
 }

@@ -42,7 +42,7 @@ bool turn_kernel_is_due(struct reactor *r) {
 /* The worker's own eventfd counts as a watch only once somebody may have written it. */
 static unsigned look_at_kernel(struct reactor *r, unsigned budget, enum look look) {
     unsigned jobs = r->n_jobs;
-    memory_count_into(&r->count);
+    memory_count_into(r);
     if (look == LOOK_KERNEL && (r->watches || r->event_fd_used)) loop_look(r);
     unsigned n = timers_run(r, budget);
     bool watches_ran = r->n_jobs != jobs, found = n || watches_ran;
@@ -81,7 +81,7 @@ static inline unsigned poll_memory(struct reactor *r, unsigned budget) {
 /* The trace stays: what the program does between turns is worth knowing, too. */
 static inline void enter(struct reactor *r) {
     r->in_turn = true;
-    r->count.turns++;
+    r->count->turns++;
     fsm_trace_use(&r->trace);
 }
 

@@ -156,7 +156,7 @@ bool wakeup_arm(struct reactor *r) {
     if (quiet && !turn_has_work(r) && !timer_is_due(r)) {
         wakeup_timer_set(r, timers_nearest(r));
         if (!r->loop_is_ours) loop_set_timer(r, timers_nearest(r));
-        r->count.sleeps++;
+        r->count->sleeps++;
         return true;
     }
     if (quiet) pollers_disarm(r); /* else it took them back itself */
@@ -168,7 +168,7 @@ bool wakeup_arm(struct reactor *r) {
 void wakeup_disarm(struct reactor *r) {
     atomic_store(&r->armed, 0);
     r->kicked = false;
-    r->count.wakeups++;
+    r->count->wakeups++;
     pollers_disarm(r);
 }
 

@@ -2,15 +2,18 @@
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <weft/weft.h>
 
+#include "info/live.h"
 #include "info/protocols.h"
 #include "json/json.h"
 
 static const char usage[] =
     "weft-info [--transports] [--config] [--build] [--counters] [--json]\n"
     "weft-info --protocols [TRANSPORT | URI …] [--json]\n"
+    "weft-info --live PID [--json]\n"
     "\n"
     "  --transports  those that a worker opens, with capabilities, limits and costs\n"
     "  --config      every setting, its value, and where that came from\n"
@@ -18,6 +21,8 @@ static const char usage[] =
     "  --counters    what a worker counts\n"
     "  --protocols   by which way messages of which sizes go, what that costs, and what it is\n"
     "                estimated from\n"
+    "  --live PID    the workers of a running process of yours: their links, with lanes, machines and\n"
+    "                scores, and what they counted; they do not notice\n"
     "  --json        as one JSON object\n"
     "Without a choice: the first three.\n";
 
@@ -227,14 +232,18 @@ static void print_all(weft_context_t *context, weft_worker_t *worker, int what) 
 }
 
 int main(int argc, char **argv) {
-    static const struct option options[] = {
-        {"transports", no_argument, NULL, 't'}, {"config", no_argument, NULL, 'c'},
-        {"build", no_argument, NULL, 'b'},      {"counters", no_argument, NULL, 'n'},
-        {"protocols", no_argument, NULL, 'p'},  {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"transports", no_argument, NULL, 't'},
+                                            {"config", no_argument, NULL, 'c'},
+                                            {"build", no_argument, NULL, 'b'},
+                                            {"counters", no_argument, NULL, 'n'},
+                                            {"protocols", no_argument, NULL, 'p'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"live", required_argument, NULL, 'l'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     weft_context_t *context;
     weft_worker_t *worker;
-    int what = 0, json = 0, found = 1, c;
+    int what = 0, json = 0, found = 1, live = 0, c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
         case 't': what |= TRANSPORTS; break;
@@ -243,6 +252,10 @@ int main(int argc, char **argv) {
         case 'n': what |= COUNTERS; break;
         case 'p': what |= PROTOCOLS; break;
         case 'j': json = 1; break;
+        case 'l':
+            if ((live = atoi(optarg)) > 0) break;
+            fprintf(stderr, "weft-info: %s: no process\n", optarg);
+            return 2;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs("Try weft-info --help.\n", stderr); return 2;
         }
@@ -251,6 +264,11 @@ int main(int argc, char **argv) {
         fprintf(stderr, "weft-info: %s: not understood\nTry weft-info --help.\n", argv[optind]);
         return 2;
     }
+    if (live && what) {
+        fputs("weft-info: --live goes alone\nTry weft-info --help.\n", stderr);
+        return 2;
+    }
+    if (live) return info_live(live, json) ? 0 : 1;
     if (!what) what = TRANSPORTS | CONFIG | BUILD;
     if (!must(weft_context_create(NULL, &context), "context")) return 1;
     if (!must(weft_worker_create(context, NULL, &worker), "worker")) return 1;

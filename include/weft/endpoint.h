@@ -96,6 +96,9 @@ typedef struct weft_ep_info {
     uint32_t n_endpoints;    /* that share the link */
     uint64_t sent, received; /* messages of this endpoint's link */
     const char *one_sided; /* how its keys are used: "mapped", "process_vm", or "message", with why not natively */
+    uint64_t score; /* bytes a second that the link carries, as "lanes.switch" sees it; 0: little, or it is off */
+    int fast;       /* the lane in use is one of those of which there are few */
+    const char *negotiation, *switching; /* states of the link's machines for such lanes; "": it has none yet */
 } weft_ep_info_t;
 
 /* Fills `*info_p`; its strings live until the worker's next progress. */

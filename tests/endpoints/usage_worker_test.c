@@ -62,6 +62,9 @@ static void busy_then_idle(const char *transports, const char *rings, size_t len
     UNTIL(&t, (send_some(&t, t.ep, 200, len), promoted == link));
     CHECK(ticking(t.a));
     CHECK(weft__usage_score(t.a->tracking->usage, link) > 100 * 1024);
+    weft_ep_info_t info;
+    CHECK_EQ(weft_ep_describe(t.ep, &info), 0);
+    CHECK(info.score == weft__usage_score(t.a->tracking->usage, link) && info.negotiation && info.switching);
     UNTIL(&t, demoted == link);
     UNTIL(&t, !ticking(t.a));
     weft__tracking_hook(t.a, &(struct usage_hooks){0});
