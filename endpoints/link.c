@@ -232,13 +232,13 @@ static void end(struct link *link) {
     weft__worker_link_gone(link->worker);
     weft__rails_free(link);
     weft__tracking_forget(link);
-    weft__live_forget(link);
     weft__switch_free(link);
     weft__retain_free(link);
     talloc_free(link->uri);
     drop_reason(link->worker, link->why);
     link->uri = NULL;
     link->why = NULL;
+    weft__live_forget(link);
     weft__slab_bury(&link->worker->link_slab, link);
 }
 

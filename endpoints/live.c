@@ -203,9 +203,10 @@ static uint32_t least_row(const struct live *live) {
     return least;
 }
 
-/* When all are taken, only a promoted link gets another's. */
+/* When all are taken, only a promoted link gets another's; one that has ended gets none. */
 static bool take_row(struct link *link) {
     struct live *live = link->worker->live;
+    if (link->core.fsm.state == LINK_CLOSED) return false;
     uint32_t at = free_row(live);
     if (at == LIVE_LINKS && promoted(link)) at = least_row(live);
     if (at == LIVE_LINKS) return false;

@@ -2,6 +2,7 @@
 
 #include <reactor/counters.h>
 
+#include "live.h"
 #include "negotiate_local.h"
 #include "switch.h"
 
@@ -22,6 +23,7 @@ static struct iface *iface_of(const struct bargain *b) {
 static void step(struct bargain *b, enum negotiate_event event) {
     struct lanes *lanes = b->lanes;
     fsm_step(&b->n.fsm, event);
+    weft__live_note(b->link);
     if (!weft__lanes_count(b)) return;
     struct bargain *next = weft__lanes_next(lanes);
     if (next) step(next, NEGOTIATE_EV_FREED);
