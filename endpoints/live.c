@@ -203,10 +203,9 @@ static uint32_t least_row(const struct live *live) {
     return least;
 }
 
-/* When all are taken, only a promoted link gets another's; one that has ended gets none. */
+/* When all are taken, only a promoted link gets another's. */
 static bool take_row(struct link *link) {
     struct live *live = link->worker->live;
-    if (link->core.fsm.state == LINK_CLOSED) return false;
     uint32_t at = free_row(live);
     if (at == LIVE_LINKS && promoted(link)) at = least_row(live);
     if (at == LIVE_LINKS) return false;
@@ -255,8 +254,9 @@ static void write_head(const struct weft_worker *worker) {
     atomic_store_explicit(&head->capacity, weft__usage_places(t->usage), memory_order_relaxed);
 }
 
+/* One that has ended may have no lane to tell of. */
 void weft__live_note(struct link *link) {
-    if (!link->worker->live) return;
+    if (!link->worker->live || link->core.fsm.state == LINK_CLOSED) return;
     write_head(link->worker);
     if (link->live_row || take_row(link)) write_row(link, true);
 }
