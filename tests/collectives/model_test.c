@@ -2,6 +2,7 @@
 #include <collectives/machines.h>
 #include <fsm/explorer.h>
 #include <tests/harness.h>
+#include <tests/model.h>
 
 #define IN(state) (1u << (state))
 
@@ -39,9 +40,7 @@ TEST(a_collective_settles_once_whatever_stops_it) {
                                              .effects = effects};
     static const struct explore_model model = {
         .name = "collective", .role = {&role}, .n_peers = 1, .invariant = settled_once, .agreed = is_done};
-    struct explore_result result;
-    if (!explore(&model, &result)) explore_print(&result, stdout);
-    CHECK(result.ok && result.complete);
+    CHECK(model_holds(&model));
 }
 
 /* ---- team ------------------------------------------------------------------------------------------------------------- */
@@ -105,9 +104,7 @@ TEST(members_of_a_team_hear_of_it_once_and_can_always_close) {
                                                .hear = hear_notice,
                                                .invariant = told_once,
                                                .agreed = all_gone};
-    struct explore_result result;
-    if (!explore(&model, &result)) explore_print(&result, stdout);
-    CHECK(result.ok && result.complete);
+    CHECK(model_holds(&model));
 }
 
 TEST(a_hostile_member_ends_nothing_but_the_team) {
@@ -118,7 +115,5 @@ TEST(a_hostile_member_ends_nothing_but_the_team) {
                                                .channel = {.soup = true},
                                                .invariant = told_once,
                                                .agreed = all_gone};
-    struct explore_result result;
-    if (!explore(&model, &result)) explore_print(&result, stdout);
-    CHECK(result.ok && result.complete);
+    CHECK(model_holds(&model));
 }

@@ -3,6 +3,7 @@
  * A dials; B is the half behind the first link, C the one behind the second, when the first was hung up too early.
  */
 #include "tests/harness.h"
+#include "tests/model.h"
 
 #include "shipped.h"
 
@@ -245,34 +246,27 @@ static const struct explore_model model = {.name = "ep",
                                            .invariant = invariant,
                                            .agreed = agreed};
 
-static bool holds(const struct explore_model *m) {
-    static struct explore_result result;
-    bool ok = explore(m, &result);
-    printf("  "), explore_print(&result, stdout);
-    return ok && result.truncated == 0;
-}
-
 TEST(open_and_close_agree) {
     fsm_coverage_reset();
-    CHECK(holds(&model));
+    CHECK(model_holds(&model));
 }
 
 TEST(a_rejected_open_agrees) {
     struct explore_model rejecting = model;
     rejecting.hear = hear_and_reject;
-    CHECK(holds(&rejecting));
+    CHECK(model_holds(&rejecting));
 }
 
 TEST(hostile_halves_break_nothing) {
     struct explore_model hostile = model;
     hostile.hostile = 1 << B | 1 << C, hostile.agreed = NULL, hostile.lie = lie;
-    CHECK(holds(&hostile));
+    CHECK(model_holds(&hostile));
 }
 
 TEST(a_hostile_dialer_breaks_nothing) {
     struct explore_model hostile = model;
     hostile.hostile = 1 << A, hostile.agreed = NULL, hostile.lie = lie;
-    CHECK(holds(&hostile));
+    CHECK(model_holds(&hostile));
 }
 
 /* After the explorations above. */

@@ -3,6 +3,7 @@
  * dialed is to win. Links of one worker meet in meet_rival() and yield_to_spare(), which the model repeats.
  */
 #include "tests/harness.h"
+#include "tests/model.h"
 
 #include "shipped.h"
 
@@ -152,29 +153,22 @@ static const struct explore_model model = {.name = "link",
                                            .invariant = invariant,
                                            .agreed = agreed};
 
-static bool holds(const struct explore_model *m) {
-    static struct explore_result result;
-    bool ok = explore(m, &result);
-    printf("  "), explore_print(&result, stdout);
-    return ok && result.truncated == 0;
-}
-
 TEST(workers_that_both_dial_end_with_one_link) {
     fsm_coverage_reset();
-    CHECK(holds(&model));
+    CHECK(model_holds(&model));
 }
 
 /* B says anything: on the lane that it dialed and on the one that it accepted. */
 TEST(a_hostile_worker_breaks_nothing) {
     struct explore_model hostile = model;
     hostile.hostile = 1 << B_DIALED | 1 << B_GUEST, hostile.agreed = NULL, hostile.lie = lie, hostile.payload = 1;
-    CHECK(holds(&hostile));
+    CHECK(model_holds(&hostile));
 }
 
 TEST(another_hostile_worker_breaks_nothing) {
     struct explore_model hostile = model;
     hostile.hostile = 1 << A_DIALED | 1 << A_GUEST, hostile.agreed = NULL, hostile.lie = lie, hostile.payload = 1;
-    CHECK(holds(&hostile));
+    CHECK(model_holds(&hostile));
 }
 
 TEST(the_explored_table_is_the_shipped_one) {

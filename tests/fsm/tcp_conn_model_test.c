@@ -1,5 +1,6 @@
 /* A dialer and an acceptor of the tcp transport, joined by a stream that keeps order and may break. */
 #include "tests/harness.h"
+#include "tests/model.h"
 
 #include "shipped.h"
 
@@ -101,29 +102,22 @@ static const struct explore_model model = {.name = "tcp_conn",
                                            .invariant = invariant,
                                            .agreed = agreed};
 
-static bool holds(const struct explore_model *m) {
-    static struct explore_result result;
-    bool ok = explore(m, &result);
-    printf("  "), explore_print(&result, stdout);
-    return ok && result.truncated == 0;
-}
-
 TEST(dialer_and_acceptor_agree) {
     fsm_coverage_reset();
-    CHECK(holds(&model));
+    CHECK(model_holds(&model));
 }
 
 TEST(a_hostile_acceptor_breaks_nothing) {
     struct explore_model hostile = model;
     hostile.hostile = 1 << ACCEPTOR, hostile.agreed = NULL,
     hostile.listens = NULL; /* even what would not be read */
-    CHECK(holds(&hostile));
+    CHECK(model_holds(&hostile));
 }
 
 TEST(a_hostile_dialer_breaks_nothing) {
     struct explore_model hostile = model;
     hostile.hostile = 1 << DIALER, hostile.agreed = NULL, hostile.listens = NULL; /* even what would not be read */
-    CHECK(holds(&hostile));
+    CHECK(model_holds(&hostile));
 }
 
 /* After the three explorations above. */

@@ -1,5 +1,6 @@
 /* The shipped machines of the exchange against each other: two or three ranks, and one round at the side that serves. */
 #include "../harness.h"
+#include "../model.h"
 #include <fsm/explorer.h>
 #include <runtime/exchange.h>
 #include <runtime/round.h>
@@ -184,31 +185,23 @@ static struct explore_model model(unsigned n) {
     return m;
 }
 
-static void holds(const struct explore_model *m) {
-    static struct explore_result result;
-    bool ok = explore(m, &result);
-    explore_print(&result, stdout);
-    CHECK(ok);
-    CHECK(result.complete);
-}
-
 TEST(a_round_ends_for_everyone_whoever_cancels_or_dies) {
     struct explore_model m = model(2);
     odd_lengths = false;
-    holds(&m);
+    CHECK(model_holds(&m));
 }
 
 TEST(so_it_does_when_lengths_differ) {
     struct explore_model m = model(2);
     odd_lengths = true;
-    holds(&m);
+    CHECK(model_holds(&m));
 }
 
 TEST(so_it_does_for_three) {
     struct explore_model m = model(3);
     for (int odd = 0; odd < 2; odd++) {
         odd_lengths = odd;
-        holds(&m);
+        CHECK(model_holds(&m));
     }
 }
 
@@ -216,7 +209,7 @@ TEST(a_hostile_server_breaks_its_clients_in_good_order) {
     struct explore_model m = model(2);
     m.hostile = 1 << server_id;
     m.agreed = NULL;
-    holds(&m);
+    CHECK(model_holds(&m));
 }
 
 TEST(a_hostile_rank_cannot_wedge_the_round) {
@@ -224,23 +217,22 @@ TEST(a_hostile_rank_cannot_wedge_the_round) {
     odd_lengths = false;
     m.hostile = 1 << 0;
     m.agreed = NULL;
-    holds(&m);
+    CHECK(model_holds(&m));
 }
 
 TEST(every_cell_is_reached_or_has_a_reason) {
     struct explore_model m = model(2);
-    static struct explore_result result;
     fsm_coverage_reset();
     fsm_coverage(true);
     for (int run = 0; run < 4; run++) {
         odd_lengths = run % 2;
         m = model(run < 2 ? 2 : 3);
-        CHECK(explore(&m, &result));
+        CHECK(model_holds(&m));
     }
     m = model(2);
     m.hostile = 1 << server_id;
     m.agreed = NULL;
-    CHECK(explore(&m, &result));
+    CHECK(model_holds(&m));
     CHECK_EQ(explore_unreached(&weft__exchange_machine, stdout), 0);
     CHECK_EQ(explore_unreached(&weft__round_machine, stdout), 0);
 }
