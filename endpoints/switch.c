@@ -439,6 +439,8 @@ void weft__switch_end(struct link *link, bool abort) {
     if (!s->running) weft__hold_clear(&s->hold);
     weft__job_drop(link->worker->reactor, &s->job);
     wait_no_more(s);
+    if (link->tx == &s->bound.lane) link->tx = link->lanes[0];
+    if (link->lane == &s->bound.lane) link->lane = link->lanes[0]; /* which answers that it is closed */
     if (!s->companion) return;
     struct link *companion = has_joined(s) ? detach(s, index_of(s, s->companion->lanes[0])) : dismiss(s);
     if (abort)

@@ -100,6 +100,15 @@ static void switch_act_part(struct fsm *m) {
     fsm_effect(m, SWITCH_FX_TELL_SWITCHED);
 }
 
+/* The peer, which closes the link, has closed the base lane: what it says by the other one is its last. */
+static void switch_act_left(struct fsm *m) {
+    struct switch_core *c = (struct switch_core *)m;
+    c->lost = true;
+    c->base = c->out;
+    fsm_effect(m, SWITCH_FX_FREE);
+    fsm_effect(m, SWITCH_FX_TELL_LOST);
+}
+
 /* ---- what we hear */
 
 static void turn_ear(struct fsm *m) {

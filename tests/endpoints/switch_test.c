@@ -11,14 +11,14 @@ static void to_and_fro(const char *transports, const char *where, const char *na
     for (unsigned i = 0; i < rounds; i++) pair_round(&p, name, scarce);
     pair_finish(&p);
     CHECK(p.flow[0].am_seen > rounds);
+    uint64_t held =
+        weft_worker_count(p.worker[0], "link.held_bytes") + weft_worker_count(p.worker[1], "link.held_bytes");
     printf("  %u times to and fro: %llu + %llu messages, %llu bytes of streams, %llu one-sided operations, %llu "
            "bytes held\n",
            rounds, (unsigned long long)(p.flow[0].am_seen + p.flow[1].am_seen),
            (unsigned long long)(p.flow[0].tag_seen + p.flow[1].tag_seen),
            (unsigned long long)(p.flow[0].in + p.flow[1].in),
-           (unsigned long long)(p.flow[0].rma_done + p.flow[1].rma_done),
-           (unsigned long long)(weft_worker_count(p.worker[0], "link.held_bytes") +
-                                weft_worker_count(p.worker[1], "link.held_bytes")));
+           (unsigned long long)(p.flow[0].rma_done + p.flow[1].rma_done), (unsigned long long)held);
     pair_end(&p);
 }
 
@@ -132,7 +132,7 @@ static void closed_at(uint64_t seed, unsigned what, uint64_t at) {
     until_lost_or_moved(&p, at);
     if (link_of(&p, 0)) (void)weft__switch_back(link_of(&p, 0));
     until_lost_or_moved(&p, at % 70000);
-    if (what == 0) weft__link_close(link_of(&p, 0));
+    if (what == 0) weft__link_lose(link_of(&p, 0), WEFT_ERR_TIMED_OUT);
     if (what == 1) CHECK_EQ(weft_ep_close(p.flow[0].ep, WEFT_CLOSE_ABORT, NULL), WEFT_IN_PROGRESS);
     if (what == 2) CHECK_EQ(weft_ep_close(p.flow[0].ep, WEFT_CLOSE_FLUSH, NULL), WEFT_IN_PROGRESS);
     if (what == 3) weft__link_violation(link_of(&p, 1), "as a test");
