@@ -200,3 +200,13 @@ weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *work
     if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
     return connect_ep(worker, address, len, &p, ep_p);
 }
+
+weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, size_t len) {
+    struct address to;
+    if (!ep || !address) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or address is NULL");
+    weft_status_t st = weft__address_read(address, len, &to);
+    if (st < 0) return st;
+    const struct link *link = ep->link;
+    if (!link || link->peer != to.worker || link->core.fsm.state >= LINK_CLOSING) return WEFT_ERR_NOT_FOUND;
+    return ep->core.fsm.state == EP_READY ? WEFT_OK : WEFT_IN_PROGRESS;
+}

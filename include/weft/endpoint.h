@@ -104,6 +104,16 @@ typedef struct weft_ep_info {
 /* Fills `*info_p`; its strings live until the worker's next progress. */
 WEFT_API weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p);
 
+/*
+ * Does the endpoint lead to the worker with that address (weft_worker_address)? WEFT_OK: it does, and the peer has answered;
+ * WEFT_IN_PROGRESS: it is on its way there; WEFT_ERR_NOT_FOUND: it leads elsewhere, or has nothing under it any more;
+ * WEFT_ERR_ADDRESS: these bytes are no address. A worker of a process that was started again is another one. While an
+ * endpoint was opened by a URI, and its peer has not answered, nobody knows where it leads: WEFT_ERR_NOT_FOUND.
+ * Whoever connects to an address once more gets an endpoint over the link that is there, whatever lane carries it now, and no
+ * new connection; endpoints that are to survive their lane (WEFT_ERRORS_FAILOVER) share links only with their like.
+ */
+WEFT_API weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, size_t len);
+
 typedef struct weft_listen_params {
     void (*on_endpoint)(weft_ep_t *ep, void *arg); /* a peer connected; set its handlers here */
     /* WEFT_OK accepts; an error rejects, and the peer is told WEFT_ERR_REJECTED. NULL: all are accepted. */

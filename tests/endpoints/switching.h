@@ -417,7 +417,7 @@ static bool is_away(struct pair *p, uint32_t epoch) {
 }
 
 /* There and back, with traffic meanwhile. */
-static void pair_round(struct pair *p, const char *name, bool scarce) {
+static inline void pair_round(struct pair *p, const char *name, bool scarce) {
     uint32_t epoch = link_of(p, 0)->switching ? epoch_of(p, 0) : 0;
     int dialer = (int)(p->rounds % 2), back = (int)(p->rounds / 2 % 3);
     CHECK_EQ(pair_join(p, dialer, name, scarce), 0);
