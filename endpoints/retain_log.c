@@ -6,37 +6,50 @@ void retain_log_init(struct retain_log *log, const void *parent, size_t limit) {
     *log = (struct retain_log){.parent = parent, .limit = limit};
 }
 
+static void free_spares(struct retain_log *log, uint32_t but) {
+    while (log->n_spare > but) {
+        struct retain_block *b = log->spare;
+        log->spare = b->next;
+        log->n_spare--;
+        talloc_free(b);
+    }
+}
+
 void retain_log_free(struct retain_log *log) {
     while (log->first) {
         struct retain_block *b = log->first;
         log->first = b->next;
         talloc_free(b);
     }
-    talloc_free(log->spare);
-    log->last = log->spare = NULL;
+    free_spares(log, 0);
+    log->last = NULL;
 }
 
-/* The spare is of the usual size. */
+/* Spares are of the usual size. What a block holds is not cleared: that would cost as much as the copies into it. */
 static struct retain_block *block_new(struct retain_log *log, size_t size) {
     struct retain_block *b = log->spare;
     if (size < RETAIN_BLOCK) size = RETAIN_BLOCK;
     if (b && b->size >= size) {
-        log->spare = NULL;
-        return b;
+        log->spare = b->next;
+        log->n_spare--;
+    } else {
+        b = weft__realloc(log->parent, NULL, sizeof *b + size, "retained messages");
+        if (!b) return NULL;
+        b->size = size;
     }
-    b = weft__alloc(log->parent, sizeof *b + size, "retained messages");
-    if (b) b->size = size;
+    b->next = NULL;
+    b->begin = b->fill = 0;
     return b;
 }
 
 static void block_free(struct retain_log *log, struct retain_block *b) {
-    if (log->spare || b->size > RETAIN_BLOCK) {
+    if (log->n_spare >= RETAIN_SPARES || b->size > RETAIN_BLOCK) {
         talloc_free(b);
         return;
     }
-    b->next = NULL;
-    b->begin = b->fill = 0;
+    b->next = log->spare;
     log->spare = b;
+    log->n_spare++;
 }
 
 /* The first block is one with messages in it, if there are any. */
@@ -64,7 +77,9 @@ void retain_log_drop(struct retain_log *log, size_t size, size_t cost) {
     log->cost -= cost;
     log->first->begin += size;
     trim(log);
-    if (log->first->begin == log->first->fill) log->first->begin = log->first->fill = 0;
+    if (log->first->begin < log->first->fill) return;
+    log->first->begin = log->first->fill = 0;
+    free_spares(log, 1);
 }
 
 struct retain_at retain_log_begin(const struct retain_log *log) {

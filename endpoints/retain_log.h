@@ -39,11 +39,12 @@ struct retain_at {
     size_t offset;
 };
 
-enum { RETAIN_BLOCK = 64 << 10, RETAIN_IOV = 16 };
+enum { RETAIN_BLOCK = 64 << 10, RETAIN_SPARES = 8, RETAIN_IOV = 16 };
 
 struct retain_log {
-    const void *parent; /* of blocks */
-    struct retain_block *first, *last, *spare;
+    const void *parent;                        /* of blocks */
+    struct retain_block *first, *last, *spare; /* spares: RETAIN_SPARES at most, one when nothing is kept */
+    uint32_t n_spare;
     size_t cost, limit; /* bytes kept, or lent; beyond, it is full */
 };
 
