@@ -457,10 +457,3 @@ void weft__switch_free(struct link *link) {
     link->switching = NULL;
     if (!s->flushing) talloc_free(s);
 }
-
-/* ---- until somebody negotiates */
-
-__attribute__((weak)) void weft__lanes_joined(struct link *link) {}
-__attribute__((weak)) void weft__lanes_join_failed(struct link *link, weft_status_t status) {}
-__attribute__((weak)) void weft__lanes_switched(struct link *link) {}
-__attribute__((weak)) void weft__lanes_lost(struct link *link, struct lane *lane, weft_status_t status) {}
