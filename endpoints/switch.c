@@ -310,18 +310,24 @@ void weft__switch_cancel(struct link *link) {
     step(link->switching, SWITCH_EV_CANCEL);
 }
 
+/* A switch is under way, to a lane that is not the base lane: the one beside, or the one that we have already gone to. */
+static bool leads_away(const struct switch_core *c) {
+    switch (c->fsm.state) {
+    case SWITCH_LEAD_QUIET:
+    case SWITCH_LEAD_MARK:
+    case SWITCH_FOLLOW_QUIET:
+    case SWITCH_FOLLOW_MARK: return c->out == c->base;
+    default: return c->out != c->base;
+    }
+}
+
 weft_status_t weft__switch_back(struct link *link) {
     struct switching *s = link->switching;
     if (!s || !has_joined(s)) return WEFT_ERR_NOT_FOUND;
-    bool settled = s->core.fsm.state == SWITCH_BESIDE,
-         home = s->core.out == s->core.base || s->core.in == s->core.base;
-    if (settled && !home) {
-        step(s, SWITCH_EV_MOVE);
-        return WEFT_OK;
-    }
-    /* Under way: home, when one of both directions that had left the base has come back to it. */
-    bool away = s->core.epoch_out == s->core.epoch_in ? home : s->core.out == s->core.base;
-    return settled || away ? WEFT_ERR_BUSY : WEFT_OK;
+    if (s->core.fsm.state != SWITCH_BESIDE) return leads_away(&s->core) ? WEFT_ERR_BUSY : WEFT_OK;
+    if (s->core.out == s->core.base) return WEFT_ERR_BUSY; /* the dialer has not moved yet */
+    step(s, SWITCH_EV_MOVE);
+    return WEFT_OK;
 }
 
 /* ---- the other lane */

@@ -120,6 +120,27 @@ TEST(a_lane_that_dies_at_any_moment_takes_the_link_or_nothing_with_it) {
     CHECK(lost > 0 && lost < n);
 }
 
+/* Asked at any moment, by either side: BUSY, or it comes to pass. */
+static void back_at(uint64_t seed, int side, uint64_t at) {
+    struct pair p;
+    struct sim_profile is = two_kinds(false);
+    pair_begin(&p, "sim", quiet, 3, &is, seed);
+    p.kinds = FLOW_AM;
+    pair_up(&p, NULL);
+    until_lost_or_moved(&p, 100000);
+    CHECK_EQ(pair_join(&p, (int)(seed % 2), "sim", true), 0);
+    until_lost_or_moved(&p, at);
+    while (!link_of(&p, side)->switching->lane[1] || weft__switch_back(link_of(&p, side)) == WEFT_ERR_BUSY)
+        until_lost_or_moved(&p, 1000);
+    until_lost_or_moved(&p, 5000000);
+    CHECK(both_in(&p, SWITCH_ALONE));
+    pair_finish(&p);
+    pair_end(&p);
+}
+TEST(a_way_back_that_is_promised_is_gone) {
+    for (unsigned n = 1; n < 48; n++) back_at(n, (int)(n / 2 % 2), n / 4 * 25000);
+}
+
 /* Whoever closes, whatever is under way, both workers come to their end. */
 static void closed_at(uint64_t seed, unsigned what, uint64_t at) {
     struct pair p;
