@@ -1,10 +1,17 @@
 /* Which kinds of lanes there are few of, how many are in use, and who gives way. */
 #include "connect.h"
 #include "negotiate_local.h"
+#include "retain.h"
 
 /* ---- kinds: an iface is one */
 
+/* What goes by another lane is not kept to be sent again: a link that is to survive has only such as die with the peer. */
+static bool would_be_lost(const struct link *link, const struct iface *iface) {
+    return link->retain && weft__retain_is_for(iface);
+}
+
 bool weft__lanes_is_kind(const struct link *link, const struct iface *iface) {
+    if (would_be_lost(link, iface)) return false;
     if (strcmp(iface->transport->name, "self") == 0 || !(iface->attr.caps & CAP_CONNECT_TO_IFACE)) return false;
     if (iface != link->lanes[0]->iface) return true;
     return iface->ops->connect_scarce && !link->lanes[0]->scarce;

@@ -15,9 +15,9 @@ static struct reactor *reactor_of(const struct retain *r) {
     return r->link->worker->reactor;
 }
 
-/* Greetings, and what is said about lanes, belong to the lane that carries them. */
+/* A greeting belongs to the lane that carries it. */
 static bool is_word(uint8_t id) {
-    return id == WIRE_HELLO || id == WIRE_LANE;
+    return id == WIRE_HELLO;
 }
 
 /* ---- what is kept -------------------------------------------------------------------------------------------- */
@@ -389,11 +389,11 @@ static void heard_lane(struct lane *raw, const void *data, size_t len) {
     switch (weft__lane_kind(data, len)) {
     case LANE_ACK: acknowledged(r, data, len); break;
     case LANE_ACK_ASK: was_asked(r, data, len); break;
-    default: r->up[WIRE_LANE](&r->lane, data, len); break;
+    default: came(raw, WIRE_LANE, data, len); break; /* as any message: a lost one would be waited for in vain */
     }
 }
 
-/* Words pass by; `id` is a constant here. */
+/* Words of ours and greetings pass by; `id` is a constant here. */
 static inline void heard(struct lane *raw, unsigned id, const void *data, size_t len) {
     struct link *link = raw->owner;
     if (id == WIRE_LANE)

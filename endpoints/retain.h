@@ -5,8 +5,8 @@
  * what the peer's lane brings, by handlers that stand before the link's own. What was sent and is not acknowledged is bounded
  * by "lanes.retain": beyond, sends wait.
  *
- * To those that move a link's traffic between lanes it is a lane as any other: it is the link's home lane. Messages of the ids
- * WIRE_HELLO and WIRE_LANE are said to the lane below as it is: not counted, not kept, not sent again.
+ * To those that move a link's traffic between lanes it is a lane as any other: it is the link's home lane, and what they say by
+ * it is a message, counted, kept and sent again as others are. Greetings and acknowledgements alone belong to the lane below.
  */
 #ifndef WEFT_ENDPOINTS_RETAIN_H
 #define WEFT_ENDPOINTS_RETAIN_H

@@ -213,7 +213,7 @@ static inline void raw_open(struct raw *r, const char *transport, const weft_set
     memset(r, 0, sizeof *r);
     char address[256];
     size_t len = sizeof address;
-    weft_setting_t all[4] = {{"close.timeout", "50ms"}};
+    weft_setting_t all[8] = {{"close.timeout", "50ms"}};
     for (size_t i = 0; i < n; i++) all[1 + i] = settings[i];
     CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = all, .n_settings = 1 + n, .log = quiet},
                                  &r->t.context),

@@ -144,7 +144,10 @@ TEST(a_link_that_ends_is_forgotten) {
 
 TEST(without_switching_nothing_of_it_exists) {
     struct two t;
-    two_up(&t, "shm,tcp");
+    const weft_setting_t off = {"lanes.switch", "off"};
+    two_workers(&t, "shm,tcp", &off, 1);
+    two_dial(&t);
+    UNTIL(&t, t.ready && t.back);
     CHECK(t.a->tracking == NULL);
     for (uint32_t i = 0; i < t.a->n_ifaces; i++) CHECK(t.a->iface[i]->up->worked == NULL);
     two_down(&t);
