@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "beat.h"
 #include "rails.h"
 #include "retain.h"
 #include "worker.h"
@@ -46,52 +47,58 @@ static void choose(struct weft_worker *worker, const struct address *address, st
 /* ---- links: joined, or dialed */
 
 /* Where lanes die with their peer only, there is nothing to survive. */
-static bool survives(weft_error_mode_t mode, const struct iface *iface) {
-    return mode == WEFT_ERRORS_FAILOVER && weft__retain_is_for(iface);
+static struct link_wish wish_of(const struct ep_start *start, const struct iface *iface) {
+    return (struct link_wish){.survives = start->mode == WEFT_ERRORS_FAILOVER && weft__retain_is_for(iface),
+                              .heartbeat_ms = start->heartbeat_ms};
 }
 
-/* It claims to be nobody's only one, and is no rival: both sides may have dialed one. */
-static weft_status_t make_survive(struct link *link, const void *address, size_t len) {
-    link->flags |= WIRE_HELLO_EXTRA | WIRE_HELLO_SURVIVES;
-    weft_status_t st = weft__retain_begin(link, address, len);
+/* A link with a wish claims to be nobody's only one, and is no rival: both sides may have dialed one. */
+static weft_status_t make_wish(struct link *link, struct link_wish wish, const void *address, size_t len) {
+    weft_status_t st = WEFT_OK;
+    if (wish.survives || wish.heartbeat_ms) link->flags |= WIRE_HELLO_EXTRA;
+    if (wish.heartbeat_ms) st = weft__beat_wish(link, wish.heartbeat_ms);
+    if (st == WEFT_OK && wish.survives) {
+        link->flags |= WIRE_HELLO_SURVIVES;
+        st = weft__retain_begin(link, address, len);
+    }
     if (st < 0) weft__link_close(link);
     return st;
 }
 
 /* The link over the cheapest transport in common, if it is there: then nobody need be asked who reaches the peer. */
 static struct link *cheapest_link(struct weft_worker *worker, const struct address *address,
-                                  weft_error_mode_t mode) {
+                                  const struct ep_start *start) {
     struct iface *best = NULL;
     for (uint32_t i = 0; i < address->n; i++) {
         const struct address_entry *entry = &address->entry[i];
         struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
         if (iface && (!best || weft__connect_cost(&iface->attr) < weft__connect_cost(&best->attr))) best = iface;
     }
-    return best ? weft__link_to_peer(worker, best, address->worker, survives(mode, best)) : NULL;
+    return best ? weft__link_to_peer(worker, best, address->worker, wish_of(start, best)) : NULL;
 }
 
 static weft_status_t link_to_address(struct weft_worker *worker, const void *bytes, size_t len,
-                                     weft_error_mode_t mode, struct link **link_p) {
+                                     const struct ep_start *start, struct link **link_p) {
     struct address address;
     struct choice choice;
     struct lane *lane;
     weft_status_t st = weft__address_read(bytes, len, &address);
     if (st < 0) return st;
-    *link_p = cheapest_link(worker, &address, mode);
+    *link_p = cheapest_link(worker, &address, start);
     if (*link_p) return WEFT_OK;
 
     choose(worker, &address, &choice);
     if (!choice.iface)
         return weft__fail(WEFT_ERR_UNREACHABLE, "%s", choice.why[0] ? choice.why : "no transport in common");
 
-    bool survive = survives(mode, choice.iface);
-    *link_p = weft__link_to_peer(worker, choice.iface, address.worker, survive);
+    struct link_wish wish = wish_of(start, choice.iface);
+    *link_p = weft__link_to_peer(worker, choice.iface, address.worker, wish);
     if (*link_p) return WEFT_OK;
     st = choice.iface->ops->connect(choice.iface, choice.entry->bytes, choice.entry->len, &lane);
     if (st < 0) return st;
     st = weft__link_dial(worker, lane, address.worker, NULL, choice.why, link_p);
-    if (st < 0) return st;
-    if (survive) return make_survive(*link_p, choice.entry->bytes, choice.entry->len);
+    if (st == WEFT_OK) st = make_wish(*link_p, wish, choice.entry->bytes, choice.entry->len);
+    if (st < 0 || wish.survives) return st;
     weft__rails_dialed(*link_p, choice.entry->bytes, choice.entry->len);
     return WEFT_OK;
 }
@@ -107,29 +114,28 @@ static weft_status_t split_uri(struct weft_worker *worker, const char *uri, stru
     return WEFT_OK;
 }
 
-static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri, weft_error_mode_t mode,
+static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri, const struct ep_start *start,
                                  struct link **link_p) {
     struct iface *iface = NULL;
     const char *where = NULL;
     struct lane *lane;
     weft_status_t st = split_uri(worker, uri, &iface, &where);
     if (st < 0) return st;
-    bool survive = survives(mode, iface);
-    *link_p = weft__link_to_uri(worker, uri, survive);
+    struct link_wish wish = wish_of(start, iface);
+    *link_p = weft__link_to_uri(worker, uri, wish);
     if (*link_p) return WEFT_OK;
     if (!iface->ops->connect_uri) return weft__fail(WEFT_ERR_UNSUPPORTED, "'%s': no connections by URI", uri);
     st = iface->ops->connect_uri(iface, where, &lane);
     if (st < 0) return st;
     st = weft__link_dial(worker, lane, 0, uri, "the URI names it", link_p);
-    return st == WEFT_OK && survive ? make_survive(*link_p, NULL, 0) : st;
+    return st == WEFT_OK ? make_wish(*link_p, wish, NULL, 0) : st;
 }
 
 static weft_status_t dial(struct weft_ep *ep) {
     struct link *link;
     const struct ep_start *start = ep->start;
-    weft_status_t st = start->dial_len
-                           ? link_to_address(ep->worker, start->dial, start->dial_len, start->mode, &link)
-                           : link_to_uri(ep->worker, start->dial, start->mode, &link);
+    weft_status_t st = start->dial_len ? link_to_address(ep->worker, start->dial, start->dial_len, start, &link)
+                                       : link_to_uri(ep->worker, start->dial, start, &link);
     if (st == WEFT_OK) weft__link_join(link, ep);
     return st;
 }
@@ -151,6 +157,8 @@ static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size
     if (st < 0) return st;
     if ((unsigned)params->error_mode > WEFT_ERRORS_FAILOVER)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "error_mode is %d", (int)params->error_mode);
+    if (params->heartbeat_ms && params->heartbeat_ms < BEAT_LEAST_MS)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "heartbeat_ms is less than %d", BEAT_LEAST_MS);
     if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
     st = weft__ep_new(worker, &ep);
     if (st < 0) return st;
@@ -165,6 +173,7 @@ static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size
     ep->start->arg = params->arg;
     ep->start->dial_len = len;
     ep->start->mode = params->error_mode;
+    ep->start->heartbeat_ms = params->heartbeat_ms;
     memcpy(ep->start->dial, to, room);
 
     uint64_t ms = params->connect_timeout_ms ? params->connect_timeout_ms

@@ -41,6 +41,7 @@ struct ep_start {
     void (*told)(weft_ep_t *, void *); /* on_ready, or on_endpoint */
     void *arg;
     weft_error_mode_t mode;
+    uint32_t heartbeat_ms;
     uint64_t close_at; /* asked for so early, a close may take until then */
     size_t dial_len;   /* 0: a URI, or nothing */
     char dial[];

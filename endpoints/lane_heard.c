@@ -1,4 +1,5 @@
 /* WIRE_LANE: who is told what about a link's lanes. */
+#include "beat.h"
 #include "lane_wire.h"
 #include "link.h"
 #include "negotiate.h"
@@ -14,7 +15,8 @@ static void no_such_word(struct link *link, struct lane *lane, const void *data,
 static const lane_word_fn word[LANE_KINDS] = {
     [LANE_ASK] = weft__lanes_heard,    [LANE_GRANT] = weft__lanes_heard,    [LANE_DENY] = weft__lanes_heard,
     [LANE_CANCEL] = weft__lanes_heard, [LANE_BACK] = weft__lanes_heard,     [LANE_SCORE] = weft__lanes_heard,
-    [LANE_END] = weft__switch_heard,   [LANE_DRAINED] = weft__switch_heard,
+    [LANE_END] = weft__switch_heard,   [LANE_DRAINED] = weft__switch_heard, [LANE_BEAT_ASK] = weft__beat_heard,
+    [LANE_BEAT] = weft__beat_heard,
 };
 
 void weft__on_lane(struct lane *lane, const void *data, size_t len) {

@@ -23,6 +23,8 @@ enum lane_kind {
     LANE_DRAINED,  /* I have all that you sent by the lane that you left */
     LANE_ACK = 32, /* retain.h: so many messages of the link have come */
     LANE_ACK_ASK,  /* say so now */
+    LANE_BEAT_ASK, /* beat.h: is somebody there? */
+    LANE_BEAT,     /* yes */
     LANE_KINDS = 48
 };
 
@@ -62,7 +64,7 @@ struct lane_end {
 };
 struct lane_count {
     uint32_t epoch; /* 0 */
-    uint64_t count; /* ACK: of messages; ACK_ASK: 0 */
+    uint64_t count; /* ACK: of messages; others: 0 */
 };
 struct lane_one {
     uint32_t epoch;

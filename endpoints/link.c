@@ -4,6 +4,7 @@
 #include <reactor/mutant.h>
 #include <transports/answering.h>
 
+#include "beat.h"
 #include "ep.h"
 #include "live.h"
 #include "negotiate.h"
@@ -234,6 +235,7 @@ static void end(struct link *link) {
     weft__tracking_forget(link);
     weft__switch_free(link);
     weft__retain_free(link);
+    weft__beat_free(link);
     talloc_free(link->uri);
     drop_reason(link->worker, link->why);
     link->uri = NULL;
@@ -259,6 +261,7 @@ static void link_effect(struct fsm *m, unsigned effect) {
     case LINK_FX_TIMER_STOP: weft__timer_stop(link->worker->reactor, &link->greeting); break;
     case LINK_FX_TELL_UP:
         if (link->main) (link->flags & WIRE_HELLO_RAIL ? weft__rail_up : weft__switch_up)(link);
+        weft__beat_begin(link);
         tell_up(link);
         break;
     case LINK_FX_FAIL: fail_users(link); break;
@@ -439,27 +442,28 @@ static bool is_beside(const struct link *link) {
     return link->flags & WIRE_HELLO_EXTRA;
 }
 
-/* Endpoints that survive a lane share no link with others. */
-static bool suits(const struct link *link, bool survives) {
-    return joinable(link) && survives == !!(link->flags & WIRE_HELLO_SURVIVES);
+/* Endpoints that survive a lane share no link with others, nor do those with other heartbeats. */
+static bool suits(const struct link *link, struct link_wish wish) {
+    return joinable(link) && wish.survives == !!(link->flags & WIRE_HELLO_SURVIVES) &&
+           wish.heartbeat_ms == weft__beat_ms(link);
 }
 
 struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer,
-                                bool survives) {
+                                struct link_wish wish) {
     struct list *all = peers(worker, peer);
     for (struct list *n = all->next; n != all; n = n->next) {
         struct link *link = list_of(n, struct link, of_peer);
         bool rail = link->flags & (WIRE_HELLO_RAIL | WIRE_HELLO_LANE);
         bool by_it = link->home == iface || link->iface == iface;
-        if (link->peer == peer && by_it && !rail && suits(link, survives)) return link;
+        if (link->peer == peer && by_it && !rail && suits(link, wish)) return link;
     }
     return NULL;
 }
 
-struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, bool survives) {
+struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, struct link_wish wish) {
     for (struct list *n = worker->links.next; n != &worker->links; n = n->next) {
         struct link *link = list_of(n, struct link, of_worker);
-        if (link->uri && strcmp(link->uri, uri) == 0 && suits(link, survives)) return link;
+        if (link->uri && strcmp(link->uri, uri) == 0 && suits(link, wish)) return link;
     }
     return NULL;
 }

@@ -46,6 +46,7 @@ struct link {
     uint32_t rma_served;               /* of the peer's: answers that wait for the lane */
     uint32_t n_keys;                   /* of the peer's regions, open natively */
     struct retain *retain;             /* retain.h: it outlives its lanes; NULL: it does not */
+    struct beat *beat;                 /* beat.h: an endpoint wishes to know that the peer is driven; NULL: none */
     struct rails *rails;               /* rails.c; NULL: none yet */
     struct link *main;                 /* this is a rail of that link */
     uint32_t rail_number;              /* of a rail: what it was granted by */
@@ -58,11 +59,15 @@ struct link {
     char *uri;            /* … and where; the last word: the slab's, once the link is buried */
 };
 
-/* The link to that peer over that iface, or by that URI, if there is one that an endpoint may join: of those that survive
- * their lanes, or of the others. */
+/* What endpoints of one link have in common. */
+struct link_wish {
+    bool survives;         /* its lanes */
+    uint32_t heartbeat_ms; /* 0: none */
+};
+/* The link to that peer over that iface, or by that URI, if there is one that an endpoint of that wish may join. */
 struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer,
-                                bool survives);
-struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, bool survives);
+                                struct link_wish wish);
+struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, struct link_wish wish);
 
 /* A link that dials. `lane` is its own from now on, also when this fails. */
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,

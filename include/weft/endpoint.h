@@ -35,8 +35,9 @@ typedef struct weft_ep_params {
     uint32_t connect_timeout_ms; /* 0: the setting "connect.timeout" */
     weft_error_mode_t error_mode;
     /*
-     * A peer whose worker says nothing for so long, though asked, is taken for dead; 250 at least. 0: never, since one that
-     * computes, or stands in a debugger, is not: only its process, its host or its connection can be.
+     * A peer whose worker says nothing for so long, though asked, is taken for dead, within two thirds more of that time; 250 at
+     * least, else INVALID_PARAM. 0: never, since one that computes, or stands in a debugger, is not: only its process, its
+     * host or its connection can be.
      */
     uint32_t heartbeat_ms;
 } weft_ep_params_t;
