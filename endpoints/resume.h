@@ -10,7 +10,7 @@
 #define FSM_PREFIX RESUME
 #include <fsm/declare.h>
 
-/* Of a link's messages in their order, across all of its lanes. Greetings and words about lanes do not count. */
+/* Of a link's messages in their order, across all of its lanes. Greetings and acknowledgements do not count. */
 struct resume {
     struct fsm fsm;
     uint64_t sent;      /* handed to a lane at least once, from the first on */

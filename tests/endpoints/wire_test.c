@@ -138,6 +138,31 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     CHECK(m.id == WIRE_STREAM_CREDIT && weft__wire_read_credit(m.bytes, m.len, &credit) && credit.bytes == 77);
 }
 
+TEST(a_greeting_with_a_ticket_reads_as_written_and_only_whole) {
+    struct wire_message m;
+    struct wire_hello in, out = {.version = WIRE_VERSION,
+                                 .flags = WIRE_HELLO_SURVIVES | WIRE_HELLO_RESUME,
+                                 .worker = 77,
+                                 .ticket = {1, 2, 3, [WIRE_TICKET - 1] = 4},
+                                 .delivered = UINT64_C(0x1122334455667788),
+                                 .epoch = 9};
+    weft__wire_hello(&m, out);
+    CHECK(m.len == 16 + WIRE_TICKET + 12 && weft__wire_read_hello(m.bytes, m.len, &in));
+    CHECK(in.flags == out.flags && in.worker == 77 && in.delivered == out.delivered && in.epoch == 9);
+    CHECK(memcmp(in.ticket, out.ticket, WIRE_TICKET) == 0);
+    for (uint16_t len = 0; len < m.len; len++) CHECK(!weft__wire_read_hello(m.bytes, len, &in));
+    maul(m.bytes, m.len);
+
+    memset(m.bytes + 16, 0, WIRE_TICKET); /* nobody's */
+    CHECK(!weft__wire_read_hello(m.bytes, m.len, &in));
+    out.flags = 0; /* one that says more than its flags announce */
+    weft__wire_hello(&m, out);
+    CHECK(!weft__wire_read_hello(m.bytes, m.len, &in));
+    out = (struct wire_hello){.version = WIRE_VERSION, .flags = WIRE_HELLO_SURVIVES, .worker = 77};
+    weft__wire_hello(&m, out); /* the first of a link has no ticket yet */
+    CHECK(m.len == 16 && weft__wire_read_hello(m.bytes, m.len, &in) && !weft__hello_has_ticket(&in));
+}
+
 TEST(words_about_lanes_read_as_written_and_survive_mauling) {
     struct wire_message m;
     struct lane_ask ask;

@@ -15,6 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct lane_score score;
     struct lane_one one;
     struct lane_end end;
+    struct lane_count count;
+    struct wire_hello hello, again;
     (void)weft__lane_kind(data, size);
     if (weft__lane_read_ask(data, size, &ask)) weft__lane_ask(&m, &ask), same(&m, data, size);
     if (weft__lane_read_grant(data, size, &grant)) weft__lane_grant(&m, &grant), same(&m, data, size);
@@ -22,5 +24,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (weft__lane_read_score(data, size, &score)) weft__lane_score(&m, score), same(&m, data, size);
     if (weft__lane_read_one(data, size, &one)) weft__lane_one(&m, LANE_BACK, one.epoch), same(&m, data, size);
     if (weft__lane_read_end(data, size, &end)) weft__lane_end(&m, end), same(&m, data, size);
+    if (weft__lane_read_count(data, size, &count))
+        weft__lane_count(&m, LANE_ACK, count.count), same(&m, data, size);
+    if (weft__wire_read_hello(data, size, &hello) && hello.version == WIRE_VERSION) {
+        weft__wire_hello(&m, hello);
+        if (m.len != size || !weft__wire_read_hello(m.bytes, m.len, &again)) abort();
+        if (memcmp(m.bytes, data, size) != 0) abort();
+    }
     return 0;
 }
