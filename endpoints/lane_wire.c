@@ -104,6 +104,21 @@ bool weft__lane_read_count(const void *p, size_t len, struct lane_count *v) {
     return read_all(&c) && v->epoch == 0;
 }
 
+void weft__lane_process(struct wire_message *m, struct lane_process v) {
+    struct cursor c = saying(m, LANE_PROCESS, 0);
+    put(&c, v.host, 8);
+    put(&c, v.pid, 4);
+    written(m, &c);
+}
+
+/* A pid is positive: what follows is asked about one process, and never about a group. */
+bool weft__lane_read_process(const void *p, size_t len, struct lane_process *v) {
+    struct cursor c = hearing(p, len, &v->epoch);
+    v->host = get(&c, 8);
+    v->pid = (uint32_t)get(&c, 4);
+    return read_all(&c) && v->epoch == 0 && v->pid > 0 && v->pid <= INT32_MAX;
+}
+
 void weft__lane_one(struct wire_message *m, enum lane_kind kind, uint32_t epoch) {
     struct cursor c = saying(m, kind, epoch);
     written(m, &c);

@@ -25,6 +25,7 @@ enum lane_kind {
     LANE_ACK_ASK,  /* say so now */
     LANE_BEAT_ASK, /* beat.h: is somebody there? */
     LANE_BEAT,     /* yes */
+    LANE_PROCESS,  /* process.h: where I run */
     LANE_KINDS = 48
 };
 
@@ -66,6 +67,11 @@ struct lane_count {
     uint32_t epoch; /* 0 */
     uint64_t count; /* ACK: of messages; others: 0 */
 };
+struct lane_process {
+    uint32_t epoch; /* 0 */
+    uint64_t host;  /* where pids mean the same; 0: not known */
+    uint32_t pid;
+};
 struct lane_one {
     uint32_t epoch;
 }; /* CANCEL, BACK, DRAINED */
@@ -77,6 +83,7 @@ void weft__lane_deny(struct wire_message *m, struct lane_deny v);
 void weft__lane_score(struct wire_message *m, struct lane_score v);
 void weft__lane_end(struct wire_message *m, struct lane_end v);
 void weft__lane_count(struct wire_message *m, enum lane_kind kind, uint64_t count);
+void weft__lane_process(struct wire_message *m, struct lane_process v);
 void weft__lane_one(struct wire_message *m, enum lane_kind kind, uint32_t epoch);
 
 /* 0: no such thing. */
@@ -90,6 +97,7 @@ bool weft__lane_read_deny(const void *p, size_t len, struct lane_deny *v);
 bool weft__lane_read_score(const void *p, size_t len, struct lane_score *v);
 bool weft__lane_read_end(const void *p, size_t len, struct lane_end *v);
 bool weft__lane_read_count(const void *p, size_t len, struct lane_count *v);
+bool weft__lane_read_process(const void *p, size_t len, struct lane_process *v);
 bool weft__lane_read_one(const void *p, size_t len, struct lane_one *v);
 
 #endif

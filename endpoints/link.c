@@ -262,6 +262,7 @@ static void link_effect(struct fsm *m, unsigned effect) {
     case LINK_FX_TELL_UP:
         if (link->main) (link->flags & WIRE_HELLO_RAIL ? weft__rail_up : weft__switch_up)(link);
         weft__beat_begin(link);
+        weft__retain_introduce(link);
         tell_up(link);
         break;
     case LINK_FX_FAIL: fail_users(link); break;

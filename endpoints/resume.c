@@ -1,5 +1,6 @@
 /* The lanes below a link that outlives them: the port of resume.fsm. */
 #include <reactor/counters.h>
+#include <unistd.h>
 
 #include "lane_wire.h"
 #include "rails.h"
@@ -141,9 +142,15 @@ static void arm(struct retain *r) {
     struct reactor *reactor = reactor_of(r);
     uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_LANES_PATIENCE);
     r->link->worker->count->lanes_lost++;
-    if (weft__timer_start(reactor, &r->patience, weft__now(reactor) + ms * 1000000) == WEFT_OK) return;
-    r->fails = WEFT_ERR_NO_MEMORY; /* rather an end than one that nothing bounds */
+    bool lives = weft__process_watch(reactor, &r->process);
+    if (lives && weft__timer_start(reactor, &r->patience, weft__now(reactor) + ms * 1000000) == WEFT_OK) return;
+    r->fails = lives ? WEFT_ERR_NO_MEMORY : WEFT_ERR_PEER_FAILED; /* rather an end than one that nothing bounds */
     later(r);
+}
+
+static void disarm(struct retain *r) {
+    weft__timer_stop(reactor_of(r), &r->patience);
+    weft__process_unwatch(reactor_of(r), &r->process);
 }
 
 /* The first try is due at once. */
@@ -169,6 +176,12 @@ static void patience_over(struct timer *timer) {
     later(r);
 }
 
+/* Nobody comes any more. */
+static void peer_ended(struct process *process) {
+    struct retain *r = (struct retain *)((char *)process - offsetof(struct retain, process));
+    patience_over(&r->patience);
+}
+
 static void lazy_over(struct timer *timer) {
     struct retain *r = (struct retain *)((char *)timer - offsetof(struct retain, lazy));
     r->ack_due = true;
@@ -190,7 +203,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case RESUME_FX_DROP_LANE: drop_lane(r); break;
     case RESUME_FX_DROP_TRY: drop_fresh(r); break;
     case RESUME_FX_ARM: arm(r); break;
-    case RESUME_FX_DISARM: weft__timer_stop(reactor_of(r), &r->patience); break;
+    case RESUME_FX_DISARM: disarm(r); break;
     case RESUME_FX_AGAIN: again(r); break;
     case RESUME_FX_DIAL: dial(r); break;
     case RESUME_FX_SAY_RESUME: say_resume(r); break;
@@ -313,6 +326,7 @@ weft_status_t weft__retain_begin(struct link *link, const void *address, size_t 
     r->patience.fire = patience_over;
     r->lazy.fire = lazy_over;
     r->close_at.fire = close_over;
+    r->process.ended = peer_ended;
     fsm_init(&r->core.fsm, &port, RESUME_STEADY, link->core.fsm.id);
     if (!link->why) /* it is told in the answer; the dialer keeps what it is told */
         for (unsigned i = 0; i < WIRE_TICKET; i += 8) {
@@ -333,6 +347,7 @@ void weft__retain_free(struct link *link) {
     struct timer *timers[] = {&r->lazy, &r->due, &r->patience, &r->close_at};
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++) weft__timer_stop(reactor, timers[i]);
     weft__job_drop(reactor, &r->job);
+    weft__process_unwatch(reactor, &r->process);
     link->retain = NULL;
     weft__bury(reactor, r);
 }
@@ -422,6 +437,23 @@ void weft__retain_greeting(const struct link *link, struct wire_hello *hello) {
     if (!link->retain || link->why) return;
     hello->flags |= WIRE_HELLO_SURVIVES;
     memcpy(hello->ticket, link->retain->ticket, sizeof hello->ticket);
+}
+
+void weft__retain_introduce(struct link *link) {
+    if (!link->retain) return;
+    struct wire_message m;
+    weft__lane_process(&m, (struct lane_process){.host = weft__process_host(), .pid = (uint32_t)getpid()});
+    weft__link_control(link, &m);
+}
+
+void weft__retain_introduced(struct link *link, struct lane *lane, const void *data, size_t len) {
+    struct lane_process process;
+    if (!link->retain || !weft__lane_read_process(data, len, &process)) {
+        weft__link_violation(link, "process");
+        return;
+    }
+    link->retain->process.host = process.host;
+    link->retain->process.pid = process.pid;
 }
 
 void weft__retain_greeted(struct link *link, const struct wire_hello *hello) {

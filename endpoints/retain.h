@@ -14,6 +14,7 @@
 #include <transports/pending.h>
 
 #include "link.h"
+#include "process.h"
 #include "resume.h"
 #include "retain_log.h"
 
@@ -67,6 +68,7 @@ struct retain {
     uint32_t refused;          /* tries in a row */
     uint64_t back_off;
     struct timer due, patience, close_at; /* `due`: the next try, or the end of one */
+    struct process process;               /* the peer's, watched while no lane is in use */
     uint8_t ticket[WIRE_TICKET];
     void *address; /* dialed: where to, unless the link has a URI */
     size_t address_len;
@@ -89,6 +91,9 @@ bool weft__retain_lane_closed(struct lane *lane);
 /* What such a link says in its first greeting, and hears in the answer. */
 void weft__retain_greeting(const struct link *link, struct wire_hello *hello);
 void weft__retain_greeted(struct link *link, const struct wire_hello *hello);
+/* The link is up: each side says where it runs. */
+void weft__retain_introduce(struct link *link);
+void weft__retain_introduced(struct link *link, struct lane *lane, const void *data, size_t len);
 /* A guest greets, whose lane is to follow one that died. */
 void weft__retain_guest(struct link *guest, const struct wire_hello *hello);
 

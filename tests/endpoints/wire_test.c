@@ -42,6 +42,8 @@ LANE_READER(deny)
 LANE_READER(score)
 LANE_READER(one)
 LANE_READER(end)
+LANE_READER(count)
+LANE_READER(process)
 static void read_rkey(const void *p, size_t len) {
     struct rkey_packed key;
     (void)weft__rkey_read(p, len, &key);
@@ -50,11 +52,12 @@ static void read_address(const void *p, size_t len) {
     struct address address;
     (void)weft__address_read(p, len, &address);
 }
-static const decoder decoders[] = {read_cts,       read_fin,        read_one,      read_credit,   read_hello,
-                                   read_open,      read_accept,     read_reject,   read_rts,      read_data,
-                                   read_address,   read_stream,     read_put,      read_get,      read_atomic,
-                                   read_rma_done,  read_flush,      read_rkey,     read_lane_ask, read_lane_grant,
-                                   read_lane_deny, read_lane_score, read_lane_one, read_lane_end};
+static const decoder decoders[] = {read_cts,         read_fin,        read_one,      read_credit,   read_hello,
+                                   read_open,        read_accept,     read_reject,   read_rts,      read_data,
+                                   read_address,     read_stream,     read_put,      read_get,      read_atomic,
+                                   read_rma_done,    read_flush,      read_rkey,     read_lane_ask, read_lane_grant,
+                                   read_lane_deny,   read_lane_score, read_lane_one, read_lane_end, read_lane_count,
+                                   read_lane_process};
 
 /* On memory of just that length, so that a sanitizer sees a byte too far. */
 static void feed(const void *bytes, size_t len) {
@@ -111,6 +114,23 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     maul(m.bytes, m.len);
     m.bytes[0] = 99;
     CHECK(weft__wire_read_hello(m.bytes, 2, &hello) && hello.version == 99);
+
+    /* The longer form: a link that outlives its lanes. */
+    struct wire_hello resume = {.version = WIRE_VERSION,
+                                .flags = WIRE_HELLO_SURVIVES | WIRE_HELLO_RESUME,
+                                .worker = 77,
+                                .ticket = {1, 2, 3},
+                                .delivered = UINT64_C(1) << 40,
+                                .epoch = 5};
+    weft__wire_hello(&m, resume);
+    CHECK(weft__wire_read_hello(m.bytes, m.len, &hello) && hello.delivered == resume.delivered && hello.epoch == 5);
+    CHECK(memcmp(hello.ticket, resume.ticket, WIRE_TICKET) == 0);
+    for (size_t len = 3; len < m.len; len++) CHECK(!weft__wire_read_hello(m.bytes, len, &hello));
+    maul(m.bytes, m.len);
+    memset(m.bytes + 16, 0, WIRE_TICKET); /* nobody's */
+    CHECK(!weft__wire_read_hello(m.bytes, m.len, &hello));
+    m.bytes[2] = WIRE_HELLO_RESUME; /* of a link that does not */
+    CHECK(!weft__wire_read_hello(m.bytes, m.len, &hello));
 
     struct wire_open open;
     weft__wire_open(&m, (struct wire_open){3, 4, 5, 6});
@@ -192,6 +212,15 @@ TEST(words_about_lanes_read_as_written_and_survive_mauling) {
     maul(m.bytes, m.len);
     m.bytes[5] = LANE_DENIALS; /* a reason that is none */
     CHECK(!weft__lane_read_deny(m.bytes, m.len, &deny));
+    struct lane_process process;
+    weft__lane_process(&m, (struct lane_process){.host = UINT64_C(3) << 50, .pid = 1234});
+    CHECK(weft__lane_kind(m.bytes, m.len) == LANE_PROCESS && weft__lane_read_process(m.bytes, m.len, &process));
+    CHECK(process.host == UINT64_C(3) << 50 && process.pid == 1234);
+    maul(m.bytes, m.len);
+    m.bytes[16] = 0xff; /* negative, which would be a group */
+    CHECK(!weft__lane_read_process(m.bytes, m.len, &process));
+    weft__lane_process(&m, (struct lane_process){.host = 1});
+    CHECK(!weft__lane_read_process(m.bytes, m.len, &process));
     struct lane_score score;
     weft__lane_score(&m, (struct lane_score){.epoch = 3, .score = 77});
     CHECK(weft__lane_read_score(m.bytes, m.len, &score) && score.epoch == 3 && score.score == 77);

@@ -17,6 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct lane_end end;
     struct lane_count count;
     struct wire_hello hello, again;
+    struct lane_process process;
     (void)weft__lane_kind(data, size);
     if (weft__lane_read_ask(data, size, &ask)) weft__lane_ask(&m, &ask), same(&m, data, size);
     if (weft__lane_read_grant(data, size, &grant)) weft__lane_grant(&m, &grant), same(&m, data, size);
@@ -31,5 +32,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (m.len != size || !weft__wire_read_hello(m.bytes, m.len, &again)) abort();
         if (memcmp(m.bytes, data, size) != 0) abort();
     }
+    if (weft__lane_read_process(data, size, &process)) weft__lane_process(&m, process), same(&m, data, size);
     return 0;
 }

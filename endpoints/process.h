@@ -1,0 +1,24 @@
+/*
+ * The process of a peer, where it runs on this host: its end is an event, by pidfd. Watched only while something depends on it; a
+ * process that ended before is known at once. In another pid namespace, or on a kernel without pidfds, nothing is watched.
+ */
+#ifndef WEFT_ENDPOINTS_PROCESS_H
+#define WEFT_ENDPOINTS_PROCESS_H
+
+#include <reactor/reactor.h>
+
+struct process {
+    struct watch watch;
+    void (*ended)(struct process *process);
+    uint64_t host; /* 0: not known */
+    uint32_t pid;
+    bool watched;
+};
+
+/* Where pids mean the same: this boot, this namespace. 0: not known. */
+uint64_t weft__process_host(void);
+/* False: it has ended. `ended` is called once, from the reactor. */
+bool weft__process_watch(struct reactor *reactor, struct process *process);
+void weft__process_unwatch(struct reactor *reactor, struct process *process);
+
+#endif
