@@ -78,7 +78,7 @@ static void maul(const void *bytes, size_t len) {
 }
 
 TEST(decoders_survive_all_short_inputs) {
-    unsigned char in[3];
+    unsigned char in[3] = {0};
     feed(in, 0);
     for (unsigned v = 0; v < 1u << 24; v++) {
         in[0] = (unsigned char)v;

@@ -200,3 +200,44 @@ TEST(three_workers_with_one_place_each_come_to_rest_within_their_places) {
     printf("  "), explore_print(&result, stdout);
     CHECK(ok && result.complete && result.truncated == 0);
 }
+
+/* ---- those that never get one: questions and denials go in no circle, since each makes the rest before the next one longer */
+
+static uint64_t rests_ms;
+static unsigned questions, denials;
+
+static void effect(struct fsm *m, unsigned fx) {
+    questions += fx == NEGOTIATE_FX_SEND_ASK;
+    if (fx == NEGOTIATE_FX_REST) rests_ms = weft__negotiate_rest(&((struct end *)m)->n, 500, 60000);
+}
+static void fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    denials = UINT32_MAX; /* a cell that must not be reached */
+}
+
+TEST(two_that_deny_each_other_forever_ask_ever_more_seldom) {
+    static const struct fsm_port port = {&weft__negotiate_machine, effect, fail};
+    static struct end ends[2];
+    uint64_t now = 0, due[2] = {0};
+    for (unsigned i = 0; i < 2; i++) {
+        ends[i].n.odd = i == 0;
+        fsm_init(&ends[i].n.fsm, &port, NEGOTIATE_BASE, i);
+    }
+    for (; now < 3600000; now++) /* ms: an hour in which both want one whenever they may */
+        for (unsigned i = 0; i < 2; i++) {
+            struct negotiation *asks = &ends[i].n, *denies = &ends[i ^ 1].n;
+            if (now < due[i]) continue;
+            if (asks->fsm.state == NEGOTIATE_REST) fsm_step(&asks->fsm, NEGOTIATE_EV_TIMEOUT);
+            CHECK_EQ(asks->fsm.state, NEGOTIATE_BASE);
+            fsm_step(&asks->fsm, NEGOTIATE_EV_WANT);
+            CHECK_EQ(weft__negotiate_question(denies, asks->epoch), WORTH_HEARING);
+            denies->epoch = asks->epoch;
+            fsm_step(&denies->fsm, NEGOTIATE_EV_ASK_NO);
+            denials++;
+            fsm_step(&asks->fsm, NEGOTIATE_EV_DENY);
+            CHECK(rests_ms >= 500 && rests_ms <= 60000);
+            due[i] = now + rests_ms;
+        }
+    printf("  %u questions of both in an hour, %u denials\n", questions, denials);
+    CHECK_EQ(questions, denials);
+    CHECK(questions <= 2 * (7 + 3600000 / 60000)); /* 500 ms doubled seven times, then a minute each */
+}
