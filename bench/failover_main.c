@@ -57,7 +57,7 @@ static void kill_both(void) {
     struct sockaddr nobody = {.sa_family = AF_UNSPEC};
     DIR *dir = opendir("/proc/self/fd");
     for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
-        struct sockaddr_storage at;
+        struct sockaddr_storage at = {0};
         socklen_t len = sizeof at;
         int fd = atoi(e->d_name);
         if (getpeername(fd, (struct sockaddr *)&at, &len) == 0 && at.ss_family == AF_INET)
