@@ -160,6 +160,20 @@ TEST(every_word_after_a_grant_that_was_cancelled) {
     every_word_from(CANCELLED);
 }
 
+TEST(who_has_no_rings_denies_one_for_good) {
+    static const weft_setting_t none[] = {{"lanes.switch", "on"}, {"shm.rings", "0"}};
+    struct lane_deny deny;
+    raw_open(&raw, "shm", none, 2);
+    raw_dial(&raw, "shm");
+    greet(WIRE_HELLO_LANES);
+    ask(own_epoch(0), "shm", raw_address, raw_address_len());
+    RAW_UNTIL(&raw, answered() == LANE_DENY);
+    const struct heard *last = &raw.heard[(raw.n_heard - 1) % HEARD];
+    CHECK(weft__lane_read_deny(last->bytes, last->len, &deny) && deny.why == LANE_DENIED_UNREACHABLE);
+    CHECK_EQ(held(), 0);
+    raw_close(&raw);
+}
+
 /* Many that ask and never come. */
 TEST(places_of_those_that_never_come_are_free_again) {
     static const weft_setting_t quick[] = {{"lanes.switch", "on"}, {"lanes.answer", "20ms"}, {"lanes.rest", "1ms"}};
