@@ -206,8 +206,19 @@ static void set_free(struct switching *s) {
 
 static void resume(struct switching *s) {
     s->end_due = false;
+    s->todo &= ~(UINT32_C(1) << SWITCH_DUE_QUIET);
     if (s->paused_at) weft__link_carry(s->link, s->lane[s->core.out]);
     s->paused_at = 0;
+    weft__switch_unhush(s, s->lost);
+}
+
+/* The lane that we sent on is gone; link->lanes[0] is the one that is left. */
+static void mute(struct switching *s) {
+    s->end_due = s->drained_due = false;
+    wait_no_more(s);
+    weft__link_pause(s->link);
+    s->link->lane = s->link->lanes[0];
+    s->bound = (struct bound){0};
     weft__switch_unhush(s, s->lost);
 }
 
@@ -225,6 +236,7 @@ static void do_effect(struct switching *s, unsigned effect) {
     case SWITCH_FX_FREE: set_free(s); break;
     case SWITCH_FX_RESUME: resume(s); break;
     case SWITCH_FX_HANG_UP: weft__link_close(dismiss(s)); break;
+    case SWITCH_FX_MUTE: mute(s); break;
     case SWITCH_FX_PART: part(s); break;
     case SWITCH_FX_TELL_JOINED: weft__lanes_joined(s->link); break;
     case SWITCH_FX_TELL_FAILED: weft__lanes_join_failed(s->link, s->status); break;

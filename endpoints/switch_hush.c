@@ -24,7 +24,8 @@ struct lane *weft__switch_key_lane(const struct link *link) {
     case SWITCH_LEAD_QUIET:
     case SWITCH_LEAD_MARK:
     case SWITCH_FOLLOW_QUIET:
-    case SWITCH_FOLLOW_MARK: return NULL;
+    case SWITCH_FOLLOW_MARK:
+    case SWITCH_LEFT: return NULL;
     default: return s->lane[s->core.out];
     }
 }

@@ -17,7 +17,7 @@ static bool is_sent(unsigned state) {
 /* Neither direction is ever more than one switch ahead of the other, and an epoch names a lane. */
 static void switch_invariants(const struct fsm *m) {
     const struct switch_core *c = (const struct switch_core *)m;
-    if (m->state == SWITCH_OVER) return;
+    if (m->state >= SWITCH_LEFT) return;
     uint32_t begun = c->epoch_out + (is_lead(m->state) || is_follow(m->state)) - is_sent(m->state);
     assert(c->epoch_in + is_lead(m->state) == begun);
     assert((c->in == c->out) == (c->epoch_in == c->epoch_out));
@@ -49,6 +49,7 @@ enum switch_event weft__switch_drained_is(const struct switch_core *c, uint32_t 
 
 /* Where an END or a DRAINED is still to come by it, or messages of ours may be on it, nobody knows what is lost with it. */
 enum switch_event weft__switch_loss_is(const struct switch_core *c, uint8_t lane, bool parted) {
+    if (parted && lane == c->out && lane != c->in) return SWITCH_EV_OUT_CLOSED;
     if (lane == c->out || lane == c->in) return SWITCH_EV_USED_LOST;
     if (c->fsm.state != SWITCH_FOLLOW_SENT) return SWITCH_EV_OTHER_LOST;
     return parted ? SWITCH_EV_OLD_CLOSED : SWITCH_EV_USED_LOST;
@@ -140,6 +141,11 @@ static void switch_act_take_part(struct fsm *m) {
 static void switch_act_take_rest(struct fsm *m) {
     turn_ear(m);
     fsm_effect(m, SWITCH_FX_LOSE);
+}
+/* A peer that closes says all first; it may have gone to the lane that it has closed. */
+static void switch_act_leave(struct fsm *m) {
+    ((struct switch_core *)m)->lost = true;
+    fsm_effect(m, SWITCH_FX_MUTE);
 }
 static void switch_act_widow(struct fsm *m) {
     struct switch_core *c = (struct switch_core *)m;

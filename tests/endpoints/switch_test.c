@@ -167,3 +167,71 @@ TEST(a_close_comes_to_its_end_at_any_moment) {
     for (unsigned what = 0, n = 1; what < 5; what++)
         for (uint64_t at = 0; at < 1000000; at += 67000, n++) closed_at(n, what, at);
 }
+
+static void on_left(weft_status_t status, void *arg) {
+    ++*(int *)arg;
+}
+static uint64_t numbers;
+static void on_number(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    uint64_t n = UINT64_MAX;
+    memcpy(&n, am->header, am->header_len);
+    if (n != numbers++) wrong(arg, __LINE__);
+}
+static void leaves(struct pair *p, uint64_t sent) {
+    int left = 0;
+    CHECK_EQ(weft_ep_close(p->flow[0].ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = on_left, .arg = &left}),
+             WEFT_IN_PROGRESS);
+    for (int i = 0; i < 100000 && !left && !p->clock; i++) weft_worker_progress(p->worker[0], 0);
+    UNTIL(p, left);
+    CHECK_EQ(weft_worker_close(p->worker[0], &(weft_op_t){.done = on_closed, .arg = &p->worker[0]}),
+             WEFT_IN_PROGRESS);
+    for (int i = 0; i < 100000 && p->worker[0] && !p->clock; i++) weft_worker_progress(p->worker[0], 0);
+    UNTIL(p, p->errors == 1 && !p->worker[0]);
+    CHECK_EQ(numbers, sent);
+    CHECK_EQ(p->wrong, 0);
+    CHECK_EQ(p->error, WEFT_ERR_PEER_CLOSED);
+    CHECK_EQ(weft_worker_close(p->worker[1], &(weft_op_t){.done = on_closed, .arg = &p->worker[1]}),
+             WEFT_IN_PROGRESS);
+    UNTIL(p, !p->worker[1]);
+    talloc_free(p->clock);
+    CHECK_EQ(weft_context_destroy(p->context), 0);
+}
+static void listens_for_numbers(struct pair *p) {
+    numbers = 0;
+    for (int i = 0; i < SIDES; i++) weft_rkey_release(p->flow[i].rkey), p->flow[i].rkey = NULL;
+    CHECK_EQ(weft_am_handler_set(p->worker[1], 4, on_number, p), 0);
+}
+static bool send_number(struct pair *p, uint64_t n) {
+    return weft_am_send(p->flow[0].ep, 4, &n, sizeof n, NULL, 0, NULL) >= 0;
+}
+
+/* Whoever is done closes, its process ends, and its peer has all that was sent, by whichever lane. */
+static void leaves_at(uint64_t seed, int dialer, uint64_t at) {
+    struct pair p;
+    struct sim_profile is = two_kinds(false);
+    uint64_t sent = 0;
+    is.delay = 100000; /* a slow lane is behind the other */
+    pair_begin(&p, "sim", quiet, 3, &is, seed);
+    pair_up(&p, NULL);
+    listens_for_numbers(&p);
+    CHECK_EQ(pair_join(&p, dialer, "sim", true), 0);
+    for (uint64_t end = weft__clock_now(p.clock) + at; weft__clock_now(p.clock) < end; pair_turn(&p))
+        sent += send_number(&p, sent);
+    leaves(&p, sent);
+}
+TEST(who_leaves_in_the_midst_of_a_switch_takes_nothing_back) {
+    for (unsigned n = 1; n < 300; n++) leaves_at(n, n % 4 != 0, n * 2000);
+}
+
+/* The one who stays hears of the end of the lane that it has gone to before it has read the other. */
+TEST(who_leaves_by_two_lanes_is_read_on_both) {
+    struct pair p;
+    uint64_t sent = 0;
+    pair_begin(&p, "shm,tcp", quiet, 3, NULL, 0);
+    pair_up(&p, "tcp://127.0.0.1:0");
+    listens_for_numbers(&p);
+    CHECK_EQ(pair_join(&p, 1, "shm", true), 0);
+    UNTIL(&p, state_of(&p, 1) == SWITCH_LEAD_SENT);
+    while (sent < 50) sent += send_number(&p, sent);
+    leaves(&p, sent);
+}

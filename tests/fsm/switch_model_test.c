@@ -35,6 +35,7 @@ struct world {
     struct side side[2];
     struct queue way[2][2]; /* towards a side, by a lane */
     uint8_t moves, faults, closes, lies;
+    uint8_t flushed; /* side 0 has closed the link behind all that it sent */
 };
 static bool is_hostile; /* side 1 says anything, and is not run */
 static struct budget { uint8_t data, moves, faults, closes, lies; } budget;
@@ -135,6 +136,7 @@ static void run(unsigned i) {
         case SWITCH_FX_HUSH: s->quiet = 1; break;
         case SWITCH_FX_MARK: s->full = 1; break;
         case SWITCH_FX_RESUME: s->quiet = s->full = 0; break;
+        case SWITCH_FX_MUTE: s->full = 0; break;
         case SWITCH_FX_PART: part(i); break;
         case SWITCH_FX_HANG_UP: /* the guest is not told here: it is a lane that dies */
             say(i, s->core.out ^ 1, WORD(RESET, 0));
@@ -292,7 +294,7 @@ static bool move(unsigned n) {
         if (now.way[n / 2][i].n == 0) return false;
         comes(n / 2, i, pop(&now.way[n / 2][i]));
     } else if (n < QUIET) {
-        if (!can_move(i) || s->sent == budget.data || s->full) return false;
+        if (!can_move(i) || s->sent == budget.data || s->full || state_of(i) == SWITCH_LEFT) return false;
         say(i, s->core.out, WORD(DATA, s->sent++));
     } else if (n < ROOM) {
         if (!can_move(i) || s->quiet != 1) return false;
@@ -314,6 +316,7 @@ static bool move(unsigned n) {
     } else if (n < LIE) {
         if (!can_move(0) || now.closes == budget.closes) return false;
         now.closes++;
+        now.flushed = n != CLOSE;
         leave(0, n == CLOSE ? RESET : BYE);
     } else {
         return lie(n - LIE);
@@ -327,6 +330,7 @@ static const char *rest(void) {
     const struct side *a = &now.side[0], *b = &now.side[1];
     if (is_hostile) return NULL;
     if (a->over != b->over) return "one side lost the link, and the other did not";
+    if (now.flushed && !now.faults && b->seen != a->sent) return "what was sent before a close was lost";
     if (a->over) return NULL;
     if (a->core.fsm.state != b->core.fsm.state) return "they rest in different states";
     if (a->core.fsm.state != SWITCH_ALONE && a->core.fsm.state != SWITCH_BESIDE) return "a switch never ends";
@@ -372,7 +376,8 @@ static void forget(void) {
             if (s->mute[lane]) memset(&now.way[i][lane], 0, sizeof now.way[i][lane]);
         if (!s->over) continue;
         s->core.epoch_out = s->core.epoch_in = 0;
-        s->core.out = s->core.in = s->core.base = s->seen = s->sent = 0;
+        s->core.out = s->core.in = s->core.base = 0;
+        if (!now.flushed) s->seen = s->sent = 0;
         s->core.lost = false;
     }
 }
@@ -478,7 +483,7 @@ TEST(a_hostile_peer_says_anything) {
 
 TEST(nothing_is_done_after_the_end) {
     for (unsigned event = SWITCH_EV_END_AWAY; event < SWITCH_N_EVENTS; event++) {
-        if (event == SWITCH_EV_OTHER_LOST || event == SWITCH_EV_OLD_CLOSED) continue;
+        if (event >= SWITCH_EV_OTHER_LOST && event <= SWITCH_EV_OUT_CLOSED) continue;
         weft__switch_init(&now.side[0].core, &port, 0);
         fsm_step(&now.side[0].core.fsm, SWITCH_EV_CLOSE);
         fsm_step(&now.side[0].core.fsm, event);
