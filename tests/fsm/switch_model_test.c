@@ -1,7 +1,8 @@
 /*
  * Two workers whose link gets a second lane, and moves its traffic there and back, to exhaustion: the shipped table and actions,
  * between lanes that are queues. The port below does what endpoints/switch.c does. Messages of both sides are numbered; what
- * must hold is that they are delivered in order, once, and all, unless the link is lost at both sides.
+ * must hold is that they are delivered in order, once, and all, unless the link is lost at both sides. The base lane may be one
+ * that survives its connections: then it is the shipped machine of that, too, and connections are what dies.
  *
  * Every move takes something away (a message on its way, one to be sent, a wish, a fault), so the graph has no circle,
  * and "everything comes to an agreed rest" is that each state without a move is one.
@@ -10,12 +11,14 @@
 
 #include "shipped.h"
 
+#include <endpoints/resume.h>
 #include <endpoints/switch_core.h>
 #include <fsm/explorer.h>
 #include <stdbool.h>
 
 enum { QUEUE = 12, HELD = 10 };
-enum word { DATA = 1, END, DRAINED, HELLO, BYE, RESET }; /* BYE: closed in good order; RESET: dead */
+enum word { DATA = 1, END, DRAINED, HELLO, BYE, RESET, RESUME, RESUMED };
+/* BYE: closed in good order; RESET: dead; RESUME, RESUMED: by a new connection under lane 0, where that survives them */
 #define WORD(kind, value) ((uint8_t)((kind) << 4 | (value)))
 
 struct queue {
@@ -30,6 +33,9 @@ struct side {
     uint8_t mute[2];    /* of a lane: this side has closed it, or heard of its end */
     uint8_t over;       /* the link is lost, or violated, here */
     uint8_t taking;
+    struct resume link; /* where lane 0 survives: its machine, all that was said by it, … */
+    struct queue log;
+    uint8_t cut, due; /* … a connection that is lost, and who has not noticed; the next try */
 };
 struct world {
     struct side side[2];
@@ -38,6 +44,8 @@ struct world {
     uint8_t flushed; /* side 0 has closed the link behind all that it sent */
 };
 static bool is_hostile; /* side 1 says anything, and is not run */
+static bool words_die;  /* with their connection, as they must not */
+static bool survives;   /* lane 0 outlives its connections (retain.h); a fault is the loss of one */
 static struct budget { uint8_t data, moves, faults, closes, lies; } budget;
 
 /* ---- one state's successors */
@@ -72,9 +80,101 @@ static uint8_t pop(struct queue *q) {
     q->at[q->n] = 0;
     return word;
 }
+
+/* ---- lane 0, where it survives: the shipped machine of that (resume.fsm) between connections that are queues */
+
+static unsigned side_of_link(const struct fsm *m) {
+    return m == &now.side[1].link.fsm;
+}
+static void by_connection(unsigned from, uint8_t word) {
+    if (!now.side[from].cut) push(&now.way[!from][0], word);
+}
+static void on_link_effect(struct fsm *m, unsigned effect) {
+    unsigned i = side_of_link(m);
+    struct side *s = &now.side[i];
+    switch (effect) {
+    case RESUME_FX_TRANSMIT:
+    case RESUME_FX_RESEND: by_connection(i, s->log.at[s->link.out]); break;
+    case RESUME_FX_AGAIN: s->due = i == 0; break;
+    case RESUME_FX_SAY_RESUME: by_connection(i, WORD(RESUME, s->link.delivered)); break;
+    case RESUME_FX_SAY_RESUMED: by_connection(i, WORD(RESUMED, s->link.delivered)); break;
+    default: break;
+    }
+}
+static void on_link_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    broken = why == FSM_BUG ? "a BUG cell of the link that survives" : "an honest peer violates what survives";
+}
+static const struct fsm_port link_port = {&weft__resume_machine, on_link_effect, on_link_fail};
+
+static bool is_beside(uint8_t word) {
+    return words_die && (word >> 4 == END || word >> 4 == DRAINED);
+}
+/* What is said while there is no connection goes by the next one. */
+static void keep(unsigned from, uint8_t word) {
+    struct resume *r = &now.side[from].link;
+    if (is_beside(word)) {
+        if (r->fsm.state == RESUME_STEADY) by_connection(from, word);
+        return;
+    }
+    push(&now.side[from].log, word);
+    if (r->fsm.state == RESUME_STEADY)
+        fsm_step(&r->fsm, RESUME_EV_SEND);
+    else
+        resume_count_sent(r);
+}
+
+/* False: it was no message of the link. */
+static bool by_link(unsigned i, uint8_t word) {
+    struct resume *r = &now.side[i].link;
+    unsigned event = RESUME_EV_MESSAGE;
+    if (is_beside(word)) return true;
+    if (word >> 4 == RESUME) {
+        now.side[i].cut = 0; /* the connection before is dropped */
+        event = weft__resume_asked(r, now.side[!i].link.epoch, word & 15);
+    }
+    if (word >> 4 == RESUMED) event = weft__resume_answered(r, word & 15);
+    fsm_step(&r->fsm, event);
+    return event == RESUME_EV_MESSAGE;
+}
+
+static bool cut(void) {
+    if (!survives || now.faults == budget.faults) return false;
+    now.faults++;
+    for (unsigned i = 0; i < 2; i++) {
+        memset(&now.way[i][0], 0, sizeof now.way[i][0]);
+        now.side[i].cut = now.side[i].link.fsm.state != RESUME_ADRIFT;
+    }
+    return true;
+}
+static bool notice(unsigned i) {
+    struct side *s = &now.side[i];
+    if (!s->cut) return false;
+    s->cut = 0;
+    fsm_step(&s->link.fsm, s->link.fsm.state == RESUME_STEADY ? RESUME_EV_LOST : RESUME_EV_MISSED);
+    return true;
+}
+static bool dial_again(void) {
+    struct side *s = &now.side[0];
+    unsigned state = s->link.fsm.state;
+    if (state == RESUME_ADRIFT && s->due) {
+        s->due = 0;
+        memset(&now.way[0][0], 0, sizeof now.way[0][0]); /* what comes by the one before is not heard */
+        memset(&now.way[1][0], 0, sizeof now.way[1][0]);
+        fsm_step(&s->link.fsm, RESUME_EV_DUE);
+        return true;
+    }
+    if (state != RESUME_DIALING || s->cut) return false;
+    fsm_step(&s->link.fsm, RESUME_EV_LANE_UP);
+    return true;
+}
+
 /* A liar hears nothing: it says whatever it likes, whenever it likes. */
 static void say(unsigned from, unsigned lane, uint8_t word) {
-    if (!now.side[from].mute[lane] && !is_hostile) push(&now.way[!from][lane], word);
+    if (now.side[from].mute[lane] || is_hostile) return;
+    if (survives && lane == 0)
+        keep(from, word);
+    else
+        push(&now.way[!from][lane], word);
 }
 
 static void run(unsigned i);
@@ -183,6 +283,7 @@ static void lane_ends(unsigned i, unsigned lane, bool parted) {
 
 static void comes(unsigned i, unsigned lane, uint8_t word) {
     struct side *s = &now.side[i];
+    if (survives && lane == 0 && !by_link(i, word)) return;
     if (s->mute[lane] || s->over || (is_hostile && i == 1)) return; /* it does not listen there (any more) */
     if (word >> 4 == BYE || word >> 4 == RESET) {
         lane_ends(i, lane, word >> 4 == BYE);
@@ -210,7 +311,8 @@ enum {
     FAIL = 14,
     CANCEL = 16,
     CLOSE = 17, /* and 18: with goodbyes */
-    LIE = 19,
+    LINK = 19,  /* that survives: 0 and 1 notice, 0 dials */
+    LIE = 22,
     LIES = 14,
     MOVES = LIE + LIES
 };
@@ -248,6 +350,7 @@ static bool go_back(unsigned i) {
 
 /* What it had on its way is gone; both hear of it. */
 static bool fail(unsigned lane) {
+    if (survives) return lane == 0 && cut();
     bool there = is_there(0, lane) || (!is_hostile && is_there(1, lane));
     if (now.faults == budget.faults || !there) return false;
     now.faults++;
@@ -313,6 +416,8 @@ static bool move(unsigned n) {
         return fail(i);
     } else if (n == CANCEL) {
         return cancel();
+    } else if (n >= LINK && n < LIE) {
+        return survives && (n == LINK + 2 ? dial_again() : notice(n - LINK));
     } else if (n < LIE) {
         if (!can_move(0) || now.closes == budget.closes) return false;
         now.closes++;
@@ -330,7 +435,10 @@ static const char *rest(void) {
     const struct side *a = &now.side[0], *b = &now.side[1];
     if (is_hostile) return NULL;
     if (a->over != b->over) return "one side lost the link, and the other did not";
-    if (now.flushed && !now.faults && b->seen != a->sent) return "what was sent before a close was lost";
+    if (survives && (a->link.fsm.state != RESUME_STEADY || b->link.fsm.state != RESUME_STEADY))
+        return "no connection, and nobody dials";
+    if (now.flushed && (!now.faults || survives) && b->seen != a->sent)
+        return "what was sent before a close was lost";
     if (a->over) return NULL;
     if (a->core.fsm.state != b->core.fsm.state) return "they rest in different states";
     if (a->core.fsm.state != SWITCH_ALONE && a->core.fsm.state != SWITCH_BESIDE) return "a switch never ends";
@@ -373,7 +481,7 @@ static void forget(void) {
     for (unsigned i = 0; i < 2; i++) {
         struct side *s = &now.side[i];
         for (unsigned lane = 0; lane < 2; lane++)
-            if (s->mute[lane]) memset(&now.way[i][lane], 0, sizeof now.way[i][lane]);
+            if (s->mute[lane] && !(survives && lane == 0)) memset(&now.way[i][lane], 0, sizeof now.way[i][lane]);
         if (!s->over) continue;
         s->core.epoch_out = s->core.epoch_in = 0;
         s->core.out = s->core.in = s->core.base = 0;
@@ -398,9 +506,10 @@ static void add(struct front *next, uint32_t from, unsigned how) {
 }
 
 static void print_way(uint32_t at, unsigned last) {
-    static const char *const name[] = {"a<0",     "a<1",    "b<0",      "b<1",     "a:send", "b:send", "a:quiet",
-                                       "b:quiet", "a:room", "b:room",   "a:dial",  "b:dial", "a:back", "b:back",
-                                       "fail 0",  "fail 1", "a:cancel", "a:close", "a:bye"};
+    static const char *const name[] = {"a<0",     "a<1",      "b<0",      "b<1",     "a:send",   "b:send",
+                                       "a:quiet", "b:quiet",  "a:room",   "b:room",  "a:dial",   "b:dial",
+                                       "a:back",  "b:back",   "fail 0",   "fail 1",  "a:cancel", "a:close",
+                                       "a:bye",   "a:notice", "b:notice", "a:redial"};
     unsigned way[200], n = 0;
     for (way[n++] = last; at && n < 200; at = parent[at]) way[n++] = by[at];
     printf("  %s:", broken);
@@ -442,6 +551,7 @@ static bool explored(const char *what, struct budget most) {
     memset(&now, 0, sizeof now);
     for (unsigned i = 0; i < 2; i++) {
         weft__switch_init(&now.side[i].core, &port, i);
+        fsm_init(&now.side[i].link.fsm, &link_port, RESUME_STEADY, i);
         now.side[i].mute[1] = 1;
     }
     add(&next, 0, 0);
@@ -472,6 +582,27 @@ TEST(lanes_die_and_links_close_at_any_moment) {
     is_hostile = false;
     CHECK(explored("3 messages each way, 3 switches, 2 faults, a close",
                    (struct budget){.data = 3, .moves = 3, .faults = 2, .closes = 1}));
+}
+
+static bool survived(const char *what, struct budget most) {
+    fsm_coverage(true);
+    is_hostile = false;
+    survives = true;
+    bool ok = explored(what, most);
+    survives = false;
+    return ok;
+}
+TEST(connections_under_a_lane_that_survives_die_at_any_moment) {
+    CHECK(survived("2 messages each way, 2 switches, 2 connections lost",
+                   (struct budget){.data = 2, .moves = 2, .faults = 2}));
+    CHECK(survived("2 messages each way, 2 switches, a connection lost, a close",
+                   (struct budget){.data = 2, .moves = 2, .faults = 1, .closes = 1}));
+}
+TEST(words_that_die_with_their_connection_are_found) {
+    words_die = true;
+    bool ok = survived("words of their connection", (struct budget){.data = 1, .moves = 1, .faults = 1});
+    words_die = false;
+    CHECK(!ok);
 }
 
 TEST(a_hostile_peer_says_anything) {
@@ -508,76 +639,4 @@ TEST(every_other_cell_is_reached_or_has_a_reason) {
     if (!all) printf("%s", text);
     free(text);
     CHECK(all);
-}
-
-/* ---- regression one: the marker of the way back overtakes the one of the way there */
-
-/* One direction, by drafts of the rules. The first had markers that are read when they come; what decides is that a word
- * waits with its lane, and that nobody goes back before the peer has come. */
-struct draft {
-    bool words_wait;
-    bool waits_for_drained;
-};
-struct way {
-    uint8_t out, in, sent, seen, moves, owed; /* owed: DRAINED not heard */
-    struct queue lane[2], held[2];
-    uint8_t order_broken;
-};
-
-static void read_lane(struct way *w, const struct draft *d, unsigned lane, uint8_t word);
-static void read_held(struct way *w, const struct draft *d) {
-    while (w->held[w->in].n) read_lane(w, d, w->in, pop(&w->held[w->in]));
-}
-static void read_lane(struct way *w, const struct draft *d, unsigned lane, uint8_t word) {
-    bool is_word = word >> 4 == END;
-    if (lane != w->in && !(is_word && !d->words_wait)) {
-        push(&w->held[lane], word);
-    } else if (is_word) {
-        w->in = (uint8_t)!lane;
-        w->owed = 0;
-        read_held(w, d);
-    } else {
-        w->order_broken |= (word & 15) != w->seen++;
-    }
-}
-
-static const char *refuted(const struct draft *d, unsigned *n_p) {
-    static struct way list[200000];
-    unsigned n = 1;
-    list[0] = (struct way){0};
-    broken = NULL;
-    for (unsigned at = 0; at < n; at++) {
-        bool moved = false;
-        for (unsigned m = 0; m < 4; m++) {
-            struct way w = list[at];
-            if (m < 2 && w.lane[m].n) {
-                read_lane(&w, d, m, pop(&w.lane[m]));
-            } else if (m == 2 && w.sent < 3) {
-                push(&w.lane[w.out], WORD(DATA, w.sent++));
-            } else if (m == 3 && w.moves < 3 && !(w.owed && d->waits_for_drained)) {
-                push(&w.lane[w.out], WORD(END, 0));
-                w.out ^= 1, w.owed = 1, w.moves++;
-            } else {
-                continue;
-            }
-            moved = true;
-            bool known = false;
-            for (unsigned i = at; i < n && !known; i++) known = memcmp(&list[i], &w, sizeof w) == 0;
-            if (!known && n < 200000) list[n++] = w;
-        }
-        *n_p = n;
-        if (list[at].order_broken) return "messages out of order";
-        if (!moved && list[at].seen != 3) return "messages that are never delivered";
-    }
-    return broken;
-}
-
-TEST(a_marker_that_overtakes_another_is_what_the_naive_draft_dies_of) {
-    unsigned n;
-    const char *why = refuted(&(struct draft){0}, &n);
-    printf("  markers read as they come: %s, after %u states\n", why ? why : "nothing", n);
-    CHECK(why);
-    why = refuted(&(struct draft){.words_wait = true, .waits_for_drained = true}, &n);
-    printf("  words wait with their lane: %s, %u states\n", why ? why : "all delivered in order", n);
-    CHECK(!why);
 }
