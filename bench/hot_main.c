@@ -2,8 +2,8 @@
  * Many endpoints of one worker, and few lanes that are fast: the two loads by which the design of UCX's dynamic transport selection was
  * judged, between two pinned processes. Every link begins over tcp; with switching on, `slots` of them may move to a shared-memory ring.
  *
- *     hot few  [SECONDS [LINKS [SLOTS]]]   `slots` links exchange requests without a pause, the others one now and then
- *     hot all  [SECONDS [LINKS [SLOTS]]]   all do alike: nothing should go to and fro
+ *     hot few  [SECONDS [LINKS [SLOTS [RUNS]]]]   `slots` links exchange requests without a pause, the others one now and then
+ *     hot all  [SECONDS [LINKS [SLOTS [RUNS]]]]   all do alike: nothing should go to and fro
  *
  * Each runs with switching on and off in turn. Printed, for both: requests answered per second, answers that were wrong or out of
  * their order; and for the first: after how many ticks all busy links had moved, and how many others ever did.
@@ -237,21 +237,23 @@ static void print(const struct load *load, const struct outcome *o) {
 }
 
 int main(int argc, char **argv) {
-    enum { RUNS = 5 };
-    double ratio[RUNS];
+    enum { MOST_RUNS = 99 };
+    double ratio[MOST_RUNS];
     struct load load = {.all = argc > 1 && strcmp(argv[1], "all") == 0};
     if (argc < 2 || (!load.all && strcmp(argv[1], "few") != 0)) {
-        fprintf(stderr, "hot few|all [SECONDS [LINKS [SLOTS]]]\n");
+        fprintf(stderr, "hot few|all [SECONDS [LINKS [SLOTS [RUNS]]]]\n");
         return 2;
     }
     load.seconds = argc > 2 ? atof(argv[2]) : load.all ? 10 : 3;
     load.links = argc > 3 ? (unsigned)atoi(argv[3]) : load.all ? 32 : 200;
     load.slots = argc > 4 ? (unsigned)atoi(argv[4]) : 8;
-    if (load.links > MOST || load.slots == 0 || load.slots > load.links || load.seconds <= 0) {
+    int runs = argc > 5 ? atoi(argv[5]) : 5;
+    if (load.links > MOST || load.slots == 0 || load.slots > load.links || load.seconds <= 0 || runs < 1 ||
+        runs > MOST_RUNS) {
         fprintf(stderr, "hot: at most %d links, and no more slots than links\n", MOST);
         return 2;
     }
-    for (int i = 0; i < RUNS; i++) {
+    for (int i = 0; i < runs; i++) {
         load.on = true;
         struct outcome on = run(&load);
         print(&load, &on);
@@ -260,7 +262,7 @@ int main(int argc, char **argv) {
         print(&load, &off);
         ratio[i] = on.per_second / off.per_second;
     }
-    qsort(ratio, RUNS, sizeof *ratio, by_value);
-    printf("on / off: %.3g (median of %d, %.3g to %.3g)\n", ratio[RUNS / 2], RUNS, ratio[0], ratio[RUNS - 1]);
+    qsort(ratio, (size_t)runs, sizeof *ratio, by_value);
+    printf("on / off: %.3g (median of %d, %.3g to %.3g)\n", ratio[runs / 2], runs, ratio[0], ratio[runs - 1]);
     return 0;
 }
