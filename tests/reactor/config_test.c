@@ -38,7 +38,21 @@ static weft_setting_info_t info_of(const char *name) {
     return (weft_setting_info_t){.value = "?"};
 }
 
+/* What whoever runs the tests has set is not what they are about. */
+static void forget_environment(void) {
+    char name[128];
+    for (char **at = environ; *at;) {
+        bool ours = strncmp(*at, "WEFT_", 5) == 0;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*at, "="), *at);
+        if (ours && unsetenv(name) == 0)
+            at = environ;
+        else
+            at++;
+    }
+}
+
 TEST(defaults_are_there_with_unit_and_help) {
+    forget_environment();
     CHECK_EQ(create(NULL, 0, "/dev/null"), WEFT_OK);
     weft_setting_info_t info;
     size_t n = 0;

@@ -62,10 +62,10 @@ static bool is_whole(const struct pair_message *m, enum form form, uint64_t numb
 static _Noreturn void victim(const char *directory, enum form form, struct page *page) {
     struct pair p = {.transport = &weft__transport_shm};
     struct lane *lane = NULL;
-    weft_setting_t settings[] = {{"shm.directory", directory}, {"shm.copy", "staged"}};
+    weft_setting_t settings[] = {{"shm.directory", directory}, {"shm.copy", "staged"}, {"lanes.switch", "off"}};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     p.a.pair = &p;
-    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2}, &p.context) < 0)
+    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3}, &p.context) < 0)
         _exit(3);
     if (weft__reactor_create(p.context, &(struct reactor_params){0}, &p.reactor_a) < 0) _exit(3);
     p.reactor_b = p.reactor_a;

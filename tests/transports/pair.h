@@ -182,9 +182,10 @@ static inline void pair_open_with(struct pair *p, const struct transport *transp
     p->next_accepted = &p->b;
     strcpy(p->directory, "/tmp/weft-test-XXXXXX");
     CHECK(mkdtemp(p->directory));
-    weft_setting_t all[16] = {{"shm.directory", p->directory}};
-    for (size_t i = 0; i < n_settings; i++) all[1 + i] = settings[i];
-    weft_context_params_t context = {.settings = all, .n_settings = 1 + n_settings};
+    /* A transport by itself: nobody above earns lanes of the scarce kind, so the first to come have them. */
+    weft_setting_t all[16] = {{"shm.directory", p->directory}, {"lanes.switch", "off"}};
+    for (size_t i = 0; i < n_settings; i++) all[2 + i] = settings[i];
+    weft_context_params_t context = {.settings = all, .n_settings = 2 + n_settings};
     CHECK_EQ(weft_context_create(&context, &p->context), WEFT_OK);
     if (flags & PAIR_VIRTUAL) CHECK(p->clock = weft__clock_create(NULL, 1));
     if (p->clock && pair_clock_made) pair_clock_made(p->clock);

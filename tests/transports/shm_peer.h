@@ -21,8 +21,9 @@ static inline void half_open(struct pair *p, const char *directory, uint64_t wor
     p->transport = &weft__transport_shm;
     p->a.pair = p;
     p->next_accepted = &p->a;
-    weft_setting_t settings[] = {{"shm.directory", directory}, {"close.timeout", close_timeout}};
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2}, &p->context),
+    weft_setting_t settings[] = {
+        {"shm.directory", directory}, {"close.timeout", close_timeout}, {"lanes.switch", "off"}};
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3}, &p->context),
              WEFT_OK);
     CHECK_EQ(weft__reactor_create(p->context, &(struct reactor_params){0}, &p->reactor_a), WEFT_OK);
     p->reactor_b = p->reactor_a;
