@@ -325,7 +325,8 @@ void weft__team_settle(weft_team_t *team) {
 static void look_for_quiet(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, quiet);
     bool busy = team->n_eps || !list_empty(&team->active) || team->exchanged == WEFT_IN_PROGRESS ||
-                team->exchange_over.queued || team->connect.queued || team->tell.queued;
+                weft__job_queued(&team->exchange_over) || weft__job_queued(&team->connect) ||
+                weft__job_queued(&team->tell);
     if (!busy) fsm_step(&team->core.fsm, TEAM_EV_QUIET);
 }
 

@@ -391,8 +391,9 @@ static void nobody(weft_status_t status, void *arg) {}
 static void bound_close(struct weft_ep *ep, uint64_t at) {
     if (ep->start) ep->start->close_at = at;
     /* A timer is moved, which takes no memory; otherwise there is room, or it closes without one. */
-    if (weft__timer_running(&ep->timer) ? ep->timer.at > at : !ep->start)
-        (void)weft__timer_start(ep->worker->reactor, &ep->timer, at);
+    struct reactor *r = ep->worker->reactor;
+    if (weft__timer_running(&ep->timer) ? weft__timer_at(r, &ep->timer) > at : !ep->start)
+        (void)weft__timer_start(r, &ep->timer, at);
 }
 
 static weft_status_t close_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {

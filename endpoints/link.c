@@ -87,7 +87,7 @@ static void use_lane(struct link *link, struct lane *lane) {
     link->iface = lane->iface;
     link->limits = weft__worker_limits(link->worker, lane->iface);
     link->lane = link->tx = lane;
-    link->max_quick = (uint32_t)(link->limits.eager < max_short ? link->limits.eager : max_short);
+    link->max_quick = (uint32_t)(link->limits->eager < max_short ? link->limits->eager : max_short);
 }
 
 void weft__link_pause(struct link *link) {

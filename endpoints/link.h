@@ -13,50 +13,50 @@
 
 enum { LINK_LANES = 2 }; /* a base lane that scales, and a fast one that is scarce */
 
+/* There may be thousands: the fields are ordered so that none leaves a gap. */
 struct link {
     struct link_core core;
     struct lane *tx;                /* the lane, or one that answers NO_RESOURCE while others wait */
     uint32_t max_quick;             /* bytes in one piece that go by am_short without more thought */
     uint32_t n_endpoints, n_guests; /* all; those that the peer opened */
+    weft_status_t status;           /* why it was lost */
     uint64_t sent, received;
     struct weft_worker *worker;
     struct lane *lane; /* that messages go by now, or what stands before it */
     struct lane *lanes[LINK_LANES];
-    uint32_t n_lanes;
-    struct protocol_limits limits; /* of its transport */
+    const struct protocol_limits *limits; /* of its transport; the worker's */
     struct iface *iface;
-    struct iface *home;                /* that it was made over: who wants a link over it may join */
-    struct bargain *bargain;           /* negotiate.c; NULL: nobody asked for another lane */
-    struct switching *switching;       /* switch.c; NULL: it never had a second lane */
-    struct list of_worker;             /* in worker->links */
-    struct list of_peer;               /* in worker->peers, once `peer` is known */
-    struct list endpoints;             /* those that share it */
-    struct list backlog;               /* requests that wait for the lane, in order */
-    struct pending pending;            /* our place in the lane's queue */
-    struct timer greeting;             /* until the peer's hello is due */
-    struct timer linger;               /* until an unused link is closed */
-    struct job broken;                 /* a control message could not be kept */
-    uint16_t flags;                    /* of the dialer's hello */
-    uint16_t live_row;                 /* 1 + its number in the page that others see (live.h); 0: it has none */
-    uint16_t peer_flags;               /* of the peer's hello */
-    uint64_t peer;                     /* worker id; 0: not known yet */
+    struct iface *home;          /* that it was made over: who wants a link over it may join */
+    struct bargain *bargain;     /* negotiate.c; NULL: nobody asked for another lane */
+    struct switching *switching; /* switch.c; NULL: it never had a second lane */
+    struct list of_worker;       /* in worker->links */
+    struct list of_peer;         /* in worker->peers, once `peer` is known */
+    struct list endpoints;       /* those that share it */
+    struct list backlog;         /* requests that wait for the lane, in order */
+    struct pending pending;      /* our place in the lane's queue */
+    struct timer greeting;       /* until the peer's hello is due */
+    struct timer linger;         /* until an unused link is closed */
+    struct job broken;           /* a control message could not be kept */
+    uint64_t peer;               /* worker id; 0: not known yet */
+    struct list rma_wait;        /* requests that wait until others were answered */
+    struct retain *retain;       /* retain.h: it outlives its lanes; NULL: it does not */
+    struct beat *beat;           /* beat.h: an endpoint wishes to know that the peer is driven; NULL: none */
+    struct rails *rails;         /* rails.c; NULL: none yet */
+    struct link *main;           /* this is a rail of that link */
+    float rate, rate_last;       /* bytes per ns that the peer says its lane carried, and did last; 0: not known */
+    uint32_t rail_number;        /* of a rail: what it was granted by */
+    uint32_t used_sent, used_received; /* `sent` and `received`, when the usage tracker looked last */
     uint32_t listener;                 /* accepted: the listener it came to. Dialed: what the peer calls that */
-    struct list rma_wait;              /* requests that wait until others were answered */
     uint32_t rma_unanswered;           /* of ours: gets, fetching atomics, remote completions */
     uint32_t rma_served;               /* of the peer's: answers that wait for the lane */
     uint32_t n_keys;                   /* of the peer's regions, open natively */
-    struct retain *retain;             /* retain.h: it outlives its lanes; NULL: it does not */
-    struct beat *beat;                 /* beat.h: an endpoint wishes to know that the peer is driven; NULL: none */
-    struct rails *rails;               /* rails.c; NULL: none yet */
-    struct link *main;                 /* this is a rail of that link */
-    uint32_t rail_number;              /* of a rail: what it was granted by */
-    uint32_t used_sent, used_received; /* `sent` and `received`, when the usage tracker looked last */
-    double rate,
-        rate_last; /* bytes per ns that the peer says its lane carried, and did the last time; 0: not known */
+    uint16_t flags;                    /* of the dialer's hello */
+    uint16_t peer_flags;               /* of the peer's hello */
+    uint16_t live_row;                 /* 1 + its number in the page that others see (live.h); 0: it has none */
+    uint8_t n_lanes;
     bool left_out; /* a rail that was too slow when a message was cut last */
-    weft_status_t status; /* why it was lost */
-    char *why;            /* dialed: the reasons for this transport */
-    char *uri;            /* … and where; the last word: the slab's, once the link is buried */
+    char *why;     /* dialed: the reasons for this transport */
+    char *uri;     /* … and where; the last word: the slab's, once the link is buried */
 };
 
 /* What endpoints of one link have in common. */

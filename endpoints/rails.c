@@ -218,7 +218,7 @@ static weft_status_t advance_part(struct weft_request *part) {
     char head[WIRE_DATA_HEAD];
     if (whole->core.fsm.state == REQ_ENDING) return WEFT_ERR_CANCELLED;
     struct lane *lane = part->rail->lane;
-    size_t len = part->len - part->offset, room = part->rail->limits.piece;
+    size_t len = part->len - part->offset, room = part->rail->limits->piece;
     weft_iov_t slice[LAND_IOV];
     if (len > room) len = room;
     size_t most = lane->iface->attr.max_iov < LAND_IOV ? lane->iface->attr.max_iov : LAND_IOV;
@@ -337,8 +337,8 @@ void weft__rails_tell_rate(struct link *link, uint32_t number, size_t bytes, uin
 /* Of a rail that is left out only the last time counts. When that was better, the next share will be larger, and tell more. */
 static void note_rate(struct link *link, struct link *of, uint64_t bytes_per_second) {
     double now = (double)bytes_per_second / 1e9, old = of->rate;
-    of->rate_last = now;
-    of->rate = old > 0 && !of->left_out ? (old + now) / 2 : now;
+    of->rate_last = (float)now;
+    of->rate = (float)(old > 0 && !of->left_out ? (old + now) / 2 : now);
     if (of->left_out && now > old * 1.1) link->rails->look = true;
 }
 

@@ -175,7 +175,7 @@ const struct fsm_port weft__window_port = {&weft__window_machine, on_window_effe
 /* ---- time ---------------------------------------------------------------------------------------------- */
 
 void weft__window_expect(struct window_lane *wl, uint64_t at) {
-    if (at < wl->timer.at || !weft__timer_running(&wl->timer))
+    if (at < weft__timer_at(window_reactor(wl), &wl->timer))
         (void)weft__timer_start(window_reactor(wl), &wl->timer, at);
 }
 

@@ -125,7 +125,7 @@ static inline weft_status_t weft__worker_check(const weft_worker_t *worker) {
 static inline weft_status_t weft__worker_enter(const weft_worker_t *worker) {
     return weft__reactor_enter(worker->reactor);
 }
-struct protocol_limits weft__worker_limits(const weft_worker_t *worker, const struct iface *iface);
+const struct protocol_limits *weft__worker_limits(const weft_worker_t *worker, const struct iface *iface);
 /* The endpoint that a message on this lane names; NULL when it is not there (any more) or belongs to another peer. */
 static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t id) {
     const struct link *link = lane->owner;

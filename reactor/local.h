@@ -18,11 +18,8 @@ enum { NS_PER_MS = 1000000, CACHE_LINE = 64 };
 
 struct watch_state {
     struct job job;
-    ev_io io;
-    struct reactor *reactor;
+    ev_io io; /* its `data`: the reactor */
     struct watch *watch;
-    int got;                          /* events that the kernel told and `ready` has not seen */
-    int in_kernel;                    /* events asked for now; what libev and the outer epoll hold */
     struct watch_state *next, **link; /* all of the reactor's, or its spare ones */
 };
 

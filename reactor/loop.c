@@ -28,7 +28,7 @@ static void on_wake(struct ev_loop *loop, ev_io *w, int revents) {
 
 static void on_fd(struct ev_loop *loop, ev_io *w, int revents) {
     struct watch_state *state = (struct watch_state *)((char *)w - offsetof(struct watch_state, io));
-    if (forked(state->reactor))
+    if (forked(w->data))
         ev_io_stop(loop, w);
     else
         watch_got(state, (revents & EV_READ ? WATCH_READ : 0) | (revents & EV_WRITE ? WATCH_WRITE : 0));

@@ -103,26 +103,28 @@ bool weft__reactor_in_turn(const struct reactor *r);
 /* ---- run queue: first in, first out; every callback to the user comes from here or from a poll --------- */
 
 struct job {
-    struct job *next;
+    struct job *next;             /* NULL: not queued */
     void (*run)(struct job *job); /* may post itself again */
-    bool queued;
 };
+static inline bool weft__job_queued(const struct job *job) {
+    return job->next != NULL;
+}
 void weft__job_post(struct reactor *r, struct job *job); /* nothing if queued already */
 void weft__job_drop(struct reactor *r, struct job *job); /* takes it out again; nothing if not queued */
 
 /* ---- timers: a heap of Weft's own behind one ev_timer ------------------------------------------------- */
 
 struct timer {
-    uint64_t at;   /* ns of weft__now */
-    uint32_t slot; /* 1 + index in the heap; 0: not running */
     void (*fire)(struct timer *timer);
+    uint32_t slot; /* index in the heap, from 1; 0: not running */
 };
-/* (Re)starts it. WEFT_ERR_NO_MEMORY only when the heap cannot grow. */
+/* (Re)starts it, for when weft__now says `at`. WEFT_ERR_NO_MEMORY only when the heap cannot grow. */
 weft_status_t weft__timer_start(struct reactor *r, struct timer *timer, uint64_t at);
 void weft__timer_stop(struct reactor *r, struct timer *timer);
 static inline bool weft__timer_running(const struct timer *timer) {
     return timer->slot != 0;
 }
+uint64_t weft__timer_at(const struct reactor *r, const struct timer *timer); /* UINT64_MAX: not running */
 
 uint64_t weft__now(struct reactor *r);               /* ns, monotonic; read afresh */
 bool weft__reactor_virtual(const struct reactor *r); /* its time is a simulation's */
@@ -134,7 +136,8 @@ enum { WATCH_READ = 1, WATCH_WRITE = 2 };
 struct watch {
     void (*ready)(struct watch *watch, int events); /* from the run queue, never from inside libev */
     int fd;
-    int events;                /* watched now; 0: stopped */
+    uint8_t events;            /* watched now, by libev and the outer epoll; 0: stopped */
+    uint8_t got;               /* the reactor's: what the kernel told and `ready` has not seen */
     struct watch_state *state; /* the reactor's */
 };
 /* A watch that was zeroed and given `ready`. WEFT_ERR_NO_MEMORY, WEFT_ERR_IO. */

@@ -1,10 +1,12 @@
 /* The run queue: first in, first out. A turn runs what was queued when it began; what is posted meanwhile waits. */
 #include "local.h"
 
+/* Behind the last, so that every job that is queued has a next. */
+static struct job end;
+
 void weft__job_post(struct reactor *r, struct job *job) {
-    if (job->queued) return;
-    job->queued = true;
-    job->next = NULL;
+    if (weft__job_queued(job)) return;
+    job->next = &end;
     *r->last_job = job;
     r->last_job = &job->next;
     r->n_jobs++;
@@ -16,12 +18,11 @@ static void unlink_job(struct reactor *r, struct job **link) {
     *link = job->next;
     if (r->last_job == &job->next) r->last_job = link;
     job->next = NULL;
-    job->queued = false;
     r->n_jobs--;
 }
 
 void weft__job_drop(struct reactor *r, struct job *job) {
-    if (!job->queued) return;
+    if (!weft__job_queued(job)) return;
     struct job **link = &r->first_job;
     while (*link != job) link = &(*link)->next;
     unlink_job(r, link);
@@ -29,7 +30,7 @@ void weft__job_drop(struct reactor *r, struct job *job) {
 
 unsigned jobs_run(struct reactor *r, unsigned budget) {
     unsigned most = r->n_jobs < budget ? r->n_jobs : budget, n = 0;
-    while (n < most && r->first_job) {
+    while (n < most && r->n_jobs) {
         struct job *job = r->first_job;
         unlink_job(r, &r->first_job);
         n++;

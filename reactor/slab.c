@@ -38,7 +38,7 @@ static void sweep(struct job *job) {
 }
 
 void weft__slab_init(struct slab *slab, struct reactor *r, const void *parent, size_t size, const char *name) {
-    size = (size + 15) & ~(size_t)15;
+    size = (size + 7) & ~(size_t)7;
     *slab = (struct slab){.name = name, .size = size, .parent = parent, .reactor = r, .sweep.run = sweep};
 }
 

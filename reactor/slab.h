@@ -18,7 +18,7 @@ struct slab {
     struct job sweep;
 };
 
-/* `size` is a multiple of 16, or the last word is padding. */
+/* `size` is a multiple of 8, or the last word is padding. */
 void weft__slab_init(struct slab *slab, struct reactor *r, const void *parent, size_t size, const char *name);
 /* Zeroed; NULL when memory runs out. */
 void *weft__slab_take(struct slab *slab);

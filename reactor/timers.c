@@ -51,7 +51,6 @@ weft_status_t weft__timer_start(struct reactor *r, struct timer *timer, uint64_t
         timer->slot = ++r->n_timers;
         r->heap[timer->slot] = (struct heap_entry){.timer = timer};
     }
-    timer->at = at;
     place(r, timer->slot, (struct heap_entry){at, r->timer_order++, timer});
     if (at < nearest) weft__reactor_kick(r);
     return WEFT_OK;
@@ -63,6 +62,10 @@ void weft__timer_stop(struct reactor *r, struct timer *timer) {
     timer->slot = 0;
     struct heap_entry last = r->heap[r->n_timers--];
     if (last.timer != timer) place(r, i, last);
+}
+
+uint64_t weft__timer_at(const struct reactor *r, const struct timer *timer) {
+    return timer->slot ? r->heap[timer->slot].at : UINT64_MAX;
 }
 
 unsigned timers_run(struct reactor *r, unsigned budget) {

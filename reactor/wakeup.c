@@ -76,9 +76,9 @@ static weft_status_t failed_by_errno(const char *what) {
 
 /* A stopped fd is deleted, not masked: a hang-up shows even when no events are asked for. */
 weft_status_t wakeup_outer_set(struct reactor *r, struct watch_state *state, int events) {
-    if (r->outer_fd < 0 || events == state->in_kernel) return WEFT_OK;
+    if (r->outer_fd < 0 || events == state->watch->events) return WEFT_OK;
     struct epoll_event event = {as_epoll(events), {.ptr = state}};
-    int op = !events ? EPOLL_CTL_DEL : state->in_kernel ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    int op = !events ? EPOLL_CTL_DEL : state->watch->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     int rc = epoll_ctl(r->outer_fd, op, state->watch->fd, &event);
     return rc == 0 || op == EPOLL_CTL_DEL ? WEFT_OK : failed_by_errno("epoll_ctl");
 }
@@ -92,7 +92,7 @@ static weft_status_t fill_outer(struct reactor *r) {
     weft_status_t st = add(r, r->event_fd, WATCH_READ, &r->event_fd);
     if (st == WEFT_OK) st = add(r, r->timer_fd, WATCH_READ, &r->timer_fd);
     for (struct watch_state *state = r->watches; state && st == WEFT_OK; state = state->next)
-        if (state->in_kernel) st = add(r, state->watch->fd, state->in_kernel, state);
+        if (state->watch->events) st = add(r, state->watch->fd, state->watch->events, state);
     return st;
 }
 

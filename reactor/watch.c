@@ -7,26 +7,29 @@
 
 enum { STATES = 16 };
 
+static struct reactor *reactor_of(const struct watch_state *state) {
+    return state->io.data;
+}
+
 static void run_ready(struct job *job) {
     struct watch_state *state = (struct watch_state *)((char *)job - offsetof(struct watch_state, job));
     struct watch *watch = state->watch;
-    int events = state->got & watch->events; /* it may have changed its mind meanwhile */
-    state->got = 0;
-    state->reactor->watch_ran = true;
+    int events = watch->got & watch->events; /* it may have changed its mind meanwhile */
+    watch->got = 0;
+    reactor_of(state)->watch_ran = true;
     if (events) watch->ready(watch, events);
 }
 
 void watch_got(struct watch_state *state, int events) {
-    state->got |= events & state->in_kernel;
-    weft__job_post(state->reactor, &state->job);
+    state->watch->got |= (uint8_t)events & state->watch->events;
+    weft__job_post(reactor_of(state), &state->job);
 }
 
 static weft_status_t set(struct reactor *r, struct watch_state *state, int events) {
     weft_status_t st = wakeup_outer_set(r, state, events);
     if (st < 0) return st;
-    if (r->loop && events != state->in_kernel) loop_watch(r, state, events);
-    state->in_kernel = events;
-    state->watch->events = events;
+    if (r->loop && events != state->watch->events) loop_watch(r, state, events);
+    state->watch->events = (uint8_t)events;
     return WEFT_OK;
 }
 
@@ -67,10 +70,11 @@ weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, 
     if (!r->clock && fcntl(fd, F_GETFD) < 0) return weft__fail(WEFT_ERR_IO, "fd %d is not open", fd);
     struct watch_state *state = get_state(r);
     if (!state) return WEFT_ERR_NO_MEMORY;
-    *state = (struct watch_state){.job.run = run_ready, .reactor = r, .watch = watch};
+    *state = (struct watch_state){.job.run = run_ready, .io.data = r, .watch = watch};
     list_add(&r->watches, state);
     watch->state = state;
     watch->fd = fd;
+    watch->events = watch->got = 0;
     weft_status_t st = set(r, state, events);
     if (st < 0) weft__watch_stop(r, watch);
     return st;
@@ -85,4 +89,5 @@ void weft__watch_stop(struct reactor *r, struct watch *watch) {
     set(r, watch->state, 0);
     put_state(r, watch->state);
     watch->state = NULL;
+    watch->events = 0;
 }

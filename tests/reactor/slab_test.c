@@ -40,7 +40,7 @@ TEST(objects_are_zeroed_and_apart_however_often_they_are_used) {
         for (int i = 0; i < MANY; i++) {
             objects[i] = weft__slab_take(&f.slab);
             CHECK(objects[i] && is_filled(objects[i], 0, SIZE));
-            CHECK((uintptr_t)objects[i] % 16 == 0);
+            CHECK((uintptr_t)objects[i] % 8 == 0);
             memset(objects[i], i % 251 + 1, SIZE);
         }
         for (int i = 0; i < MANY; i++) CHECK(is_filled(objects[i], i % 251 + 1, SIZE));

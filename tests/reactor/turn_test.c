@@ -113,6 +113,7 @@ struct numbered_timer {
     struct timer timer;
     struct reactor *r;
     int number;
+    uint64_t at;
 };
 static int fired[2048], n_fired;
 
@@ -127,19 +128,21 @@ TEST(timers_fire_by_time_then_by_order_set) {
     uint64_t past = weft__now(r) - 1000000;
     n_fired = 0;
     for (int i = 0; i < 1000; i++) {
-        timers[i] = (struct numbered_timer){{.fire = note_fired}, r, i};
-        CHECK_EQ(weft__timer_start(r, &timers[i].timer, past + (unsigned)rand_r(&seed) % 50), WEFT_OK);
+        timers[i] = (struct numbered_timer){{.fire = note_fired}, r, i, past + (unsigned)rand_r(&seed) % 50};
+        CHECK_EQ(weft__timer_start(r, &timers[i].timer, timers[i].at), WEFT_OK);
+        CHECK_EQ(weft__timer_at(r, &timers[i].timer), timers[i].at);
     }
     for (int i = 0; i < 1000; i += 3) weft__timer_stop(r, &timers[i].timer);
-    for (int i = 1; i < 1000; i += 6)
-        CHECK_EQ(weft__timer_start(r, &timers[i].timer, past + (unsigned)rand_r(&seed) % 50), WEFT_OK);
+    for (int i = 1; i < 1000; i += 6) {
+        timers[i].at = past + (unsigned)rand_r(&seed) % 50;
+        CHECK_EQ(weft__timer_start(r, &timers[i].timer, timers[i].at), WEFT_OK);
+    }
     while (weft__reactor_progress(r, 7))
         ;
     CHECK_EQ(n_fired, 666);
     for (int i = 1; i < n_fired; i++) {
-        CHECK(timers[fired[i - 1]].timer.at <= timers[fired[i]].timer.at);
-        if (timers[fired[i - 1]].timer.at == timers[fired[i]].timer.at && fired[i - 1] % 6 != 1 &&
-            fired[i] % 6 != 1)
+        CHECK(timers[fired[i - 1]].at <= timers[fired[i]].at);
+        if (timers[fired[i - 1]].at == timers[fired[i]].at && fired[i - 1] % 6 != 1 && fired[i] % 6 != 1)
             CHECK(fired[i - 1] < fired[i]);
     }
     for (int i = 0; i < 1000; i++) CHECK(!weft__timer_running(&timers[i].timer));
@@ -148,8 +151,8 @@ TEST(timers_fire_by_time_then_by_order_set) {
 
 TEST(timer_fires_no_earlier_than_asked) {
     struct reactor *r = open_reactor();
-    struct numbered_timer timer = {{.fire = note_fired}, r, 1};
     uint64_t at = weft__now(r) + 5000000;
+    struct numbered_timer timer = {{.fire = note_fired}, r, 1, at};
     n_fired = 0;
     weft__timer_start(r, &timer.timer, at);
     CHECK_EQ(weft__reactor_wait(r, 1000), WEFT_OK);

@@ -117,8 +117,8 @@ TEST(an_idle_connection_holds_no_buffer) {
     CHECK(pair_until(&p, p.b.n_messages == 1));
     pair_turns(&p, 5);
     struct tcp_lane *a = tcp_lane(p.a.lane), *b = tcp_lane(p.b.lane);
-    CHECK(!a->out.buffer && !a->in.buffer && !a->hands);
-    CHECK(!b->out.buffer && !b->in.buffer && !b->hands);
+    CHECK(!a->out.sheet && !a->in.buffer && !a->hands);
+    CHECK(!b->out.sheet && !b->in.buffer && !b->hands);
     CHECK(sizeof *b <= 512); /* and nothing hangs on it */
     pair_close(&p);
 }
@@ -129,9 +129,9 @@ TEST(a_quiet_socket_is_left_to_its_watch) {
     pair_connect(&p);
     CHECK_EQ(send8(&p.a, 7), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
-    CHECK(tcp_lane(p.b.lane)->hot >= 0);
+    CHECK(tcp_lane(p.b.lane)->in.hot >= 0);
     for (int i = 0; i < TCP_QUIET + TCP_PASSES + 2; i++) weft__reactor_progress(p.reactor_b, 0);
-    CHECK_EQ(tcp_lane(p.b.lane)->hot, -1);
+    CHECK_EQ(tcp_lane(p.b.lane)->in.hot, -1);
     uint64_t before = weft__count(p.reactor_b)->tcp_reads;
     for (int i = 0; i < 100; i++) weft__reactor_progress(p.reactor_b, 0);
     CHECK_EQ(weft__count(p.reactor_b)->tcp_reads, before);

@@ -282,7 +282,7 @@ void weft__sim_arrival(struct timer *timer) {
 void weft__sim_expect(struct sim_iface *iface) {
     struct reactor *r = iface->iface.reactor;
     if (!iface->arriving) return weft__timer_stop(r, &iface->arrival);
-    if (weft__timer_running(&iface->arrival) && iface->arrival.at == iface->arriving->at) return;
+    if (weft__timer_at(r, &iface->arrival) == iface->arriving->at) return;
     if (weft__timer_start(r, &iface->arrival, iface->arriving->at) < 0) weft__job_post(r, &iface->rearm);
 }
 

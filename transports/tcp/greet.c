@@ -90,7 +90,6 @@ static void judge_hello(struct tcp_lane *lane, const struct tcp_greeting *g) {
     memcpy(lane->hands->hello, lane->hands->in, TCP_HELLO_SIZE);
     weft_status_t st = make_challenge(lane);
     if (st < 0) return refuse(lane, st, "no challenge could be made");
-    lane->peer_worker = g->worker;
     fsm_step(&lane->conn.fsm, TCP_CONN_EV_HELLO);
 }
 
@@ -106,7 +105,6 @@ static void judge_challenge(struct tcp_lane *lane, const struct tcp_greeting *g)
     OPENSSL_cleanse(expected, sizeof expected);
     if (!proved) return refuse(lane, WEFT_ERR_AUTH, "it does not hold our key");
     if (h->target && h->target != g->worker) return refuse(lane, WEFT_ERR_REFUSED, "another worker listens there");
-    lane->peer_worker = g->worker;
     fsm_step(&lane->conn.fsm, TCP_CONN_EV_CHALLENGE);
 }
 

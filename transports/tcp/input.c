@@ -189,22 +189,22 @@ int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
 /* ---- hot sockets ------------------------------------------------------------------------------------------------- */
 
 void tcp_hot_leave(struct tcp_lane *lane) {
-    if (lane->hot < 0) return;
-    tcp_iface_of(lane)->hot[lane->hot] = NULL;
-    lane->hot = -1;
+    if (lane->in.hot < 0) return;
+    tcp_iface_of(lane)->hot[lane->in.hot] = NULL;
+    lane->in.hot = -1;
     lane->in.class = TCP_BUF_READ;
 }
 
 /* In a free place, or in that of one that has been quiet for a while. */
 void tcp_hot_enter(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
-    lane->quiet = 0;
-    if (lane->hot >= 0 || lane->ready != tcp_input_ready) return;
+    lane->in.quiet = 0;
+    if (lane->in.hot >= 0 || lane->ready != tcp_input_ready) return;
     for (int i = 0; i < TCP_HOT; i++) {
-        if (iface->hot[i] && iface->hot[i]->quiet < TCP_YIELD) continue;
+        if (iface->hot[i] && iface->hot[i]->in.quiet < TCP_YIELD) continue;
         if (iface->hot[i]) tcp_hot_leave(iface->hot[i]);
         iface->hot[i] = lane;
-        lane->hot = i;
+        lane->in.hot = i;
         return;
     }
     lane->in.class = TCP_BUF_READ;
@@ -237,10 +237,10 @@ static int poll_hot(struct tcp_lane *lane, unsigned budget) {
     if (emptied(lane, TCP_PASSES)) return 0;
     if (gathers(lane, &now)) return 1;
     n = tcp_input_read(lane, budget);
-    lane->in.look_at = now && lane->quiet < TCP_GATHER_TRIES ? now + TCP_GATHER_NS : 0;
+    lane->in.look_at = now && lane->in.quiet < TCP_GATHER_TRIES ? now + TCP_GATHER_NS : 0;
     if (n) {
-        lane->quiet = 0;
-    } else if (++lane->quiet >= TCP_QUIET) {
+        lane->in.quiet = 0;
+    } else if (++lane->in.quiet >= TCP_QUIET) {
         tcp_hot_leave(lane);
     }
     return n;

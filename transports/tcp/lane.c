@@ -141,9 +141,9 @@ void tcp_lane_bad(struct tcp_lane *lane, weft_status_t why, const char *what) {
 
 /* ---- the deadline ------------------------------------------------------------------------------------------ */
 
-static weft_status_t arm(struct tcp_lane *lane) {
+static weft_status_t arm(struct tcp_lane *lane, bool acceptor) {
     struct reactor *r = tcp_reactor(lane);
-    enum setting which = lane->acceptor ? SETTING_TCP_GREETING_TIMEOUT : SETTING_CONNECT_TIMEOUT;
+    enum setting which = acceptor ? SETTING_TCP_GREETING_TIMEOUT : SETTING_CONNECT_TIMEOUT;
     return weft__timer_start(r, &lane->deadline,
                              weft__now(r) + weft__setting_u64(tcp_context(lane), which) * 1000000);
 }
@@ -156,7 +156,7 @@ static void deadline_passed(struct timer *timer) {
     if (lane->conn.fsm.state == before) {
         tcp_lane_why(lane, WEFT_ERR_TIMED_OUT);
         fsm_step(&lane->conn.fsm, TCP_CONN_EV_TIMEOUT);
-    } else if (lane->ready == tcp_greet_ready && arm(lane) < 0) {
+    } else if (lane->ready == tcp_greet_ready && arm(lane, lane->listener != NULL) < 0) {
         tcp_lane_todo(lane, TODO_BREAK);
     }
 }
@@ -230,16 +230,16 @@ weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_la
         return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a connection");
     }
     lane->lane = (struct lane){.ops = &tcp_ops_early, .iface = &iface->iface};
-    lane->fd = lane->hot = -1;
+    lane->fd = -1;
+    lane->in.hot = -1;
     lane->hands = hands;
-    lane->acceptor = acceptor;
     lane->ready = not_ready;
     lane->watch.ready = watch_ready;
     lane->job.run = lane_job;
     lane->deadline.fire = deadline_passed;
     pending_queue_init(&lane->pending);
     fsm_init(&lane->conn.fsm, &port, acceptor ? TCP_CONN_GREET : TCP_CONN_DIAL, ++iface->next_id);
-    weft_status_t st = arm(lane);
+    weft_status_t st = arm(lane, acceptor);
     if (st < 0) {
         talloc_free(hands);
         weft__slab_put(&iface->lane_slab, lane);

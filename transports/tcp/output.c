@@ -16,14 +16,13 @@
 /* One piece stays free for a goodbye. */
 static inline bool has_room(const struct tcp_lane *lane, size_t bytes, unsigned pieces) {
     const struct tcp_output *out = &lane->out;
-    return out->buffer && out->fill + bytes <= out->room && out->end + pieces < TCP_SEGMENTS;
+    return out->sheet && out->fill + bytes <= out->room && out->end + pieces < TCP_SEGMENTS;
 }
 
 static struct tcp_buffer *take_sheet(struct tcp_lane *lane, enum tcp_buffer_class class) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_buffer *buffer = tcp_pool_take(&iface->pool, iface, class);
     if (!buffer) return NULL;
-    lane->out.buffer = buffer;
     lane->out.sheet = (struct tcp_sheet *)(void *)buffer->bytes;
     lane->out.room = (uint32_t)(buffer->size - sizeof(struct tcp_sheet) - TCP_FRAME_HEAD);
     return buffer;
@@ -32,7 +31,6 @@ static struct tcp_buffer *take_sheet(struct tcp_lane *lane, enum tcp_buffer_clas
 /* From the slip to a sheet with room for more; the pieces point into the new one. */
 static bool copy_over(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
-    struct tcp_buffer *before = out->buffer;
     const struct tcp_sheet *from = out->sheet;
     if (!take_sheet(lane, TCP_BUF_SHEET)) return false;
     for (uint32_t i = out->told; i < out->end; i++) {
@@ -43,27 +41,27 @@ static bool copy_over(struct tcp_lane *lane) {
     }
     memcpy(out->sheet->bytes, from->bytes, out->fill);
     if (out->open) out->open = &out->sheet->iov[out->end - 1];
-    tcp_pool_put(&tcp_iface_of(lane)->pool, before);
+    tcp_pool_put(&tcp_iface_of(lane)->pool, tcp_buffer_of(from));
     return true;
 }
 
 static weft_status_t need_sheet(struct tcp_lane *lane, size_t bytes) {
     const struct tcp_output *out = &lane->out;
     bool there = true;
-    if (!out->buffer)
+    if (!out->sheet)
         there = take_sheet(lane, bytes <= TCP_SLIP ? TCP_BUF_SLIP : TCP_BUF_SHEET);
-    else if (out->buffer->class == TCP_BUF_SLIP && out->fill + bytes > out->room)
+    else if (tcp_buffer_of(out->sheet)->class == TCP_BUF_SLIP && out->fill + bytes > out->room)
         there = copy_over(lane);
     return there ? WEFT_OK : weft__fail(WEFT_ERR_NO_MEMORY, "no memory to send from");
 }
 
 static void return_sheet(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
-    tcp_pool_put(&tcp_iface_of(lane)->pool, out->buffer);
-    out->buffer = NULL;
+    tcp_pool_put(&tcp_iface_of(lane)->pool, out->sheet ? tcp_buffer_of(out->sheet) : NULL);
     out->sheet = NULL;
     out->open = NULL;
-    out->told = out->first = out->end = out->fill = 0;
+    out->told = out->first = out->end = 0;
+    out->fill = 0;
 }
 
 /* Pieces whose completions were told make room for new ones. */
@@ -184,7 +182,7 @@ static void tell_written(struct tcp_lane *lane) {
         struct completion *done = out->sheet->done[out->told++];
         if (done) completion_step(done, WEFT_OK);
     }
-    if (out->buffer && out->told == out->end) return_sheet(lane);
+    if (out->sheet && out->told == out->end) return_sheet(lane);
 }
 
 void tcp_output_retry(struct tcp_lane *lane) {
@@ -227,7 +225,7 @@ void tcp_output_tell(struct tcp_lane *lane, weft_status_t unwritten) {
         if (done) completion_step(done, st);
     }
     out->queued = 0;
-    if (out->buffer) return_sheet(lane);
+    if (out->sheet) return_sheet(lane);
 }
 
 /* ---- active messages ------------------------------------------------------------------------------------------ */
@@ -302,7 +300,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     const struct tcp_output *out = &lane->out;
     size_t most = tcp_frame_size(l->iface->attr.max_bcopy);
     if (!has_room(lane, most, 1)) {
-        if (!out->buffer || (out->buffer->class == TCP_BUF_SLIP && has_room(lane, 0, 1)))
+        if (!out->sheet || (tcp_buffer_of(out->sheet)->class == TCP_BUF_SLIP && has_room(lane, 0, 1)))
             return bcopy_apart(lane, id, pack, arg);
         weft_status_t st = make_room(lane, most, 1);
         if (st != WEFT_OK) return st;

@@ -69,12 +69,11 @@ struct tcp_sheet {
 };
 
 struct tcp_output {
-    struct tcp_buffer *buffer; /* NULL: nothing is queued */
-    struct tcp_sheet *sheet;   /* in it */
+    struct tcp_sheet *sheet;   /* in a buffer of the pool's; NULL: nothing is queued */
     struct iovec *open;        /* the last piece, while bytes may be added to it */
-    uint32_t told, first, end; /* pieces: [told, first) written, their completions not told; [first, end) waiting */
-    uint32_t fill, room;       /* of sheet->bytes, for messages; a goodbye always finds more */
     size_t queued;             /* bytes in [first, end) */
+    uint32_t fill, room;       /* of sheet->bytes, for messages; a goodbye always finds more */
+    uint16_t told, first, end; /* pieces: [told, first) written, their completions not told; [first, end) waiting */
     bool blocked;              /* the socket takes no more until it says so */
     bool dirty;                /* on the interface's list */
 };
@@ -93,15 +92,17 @@ struct tcp_landing {
 struct tcp_input {
     struct tcp_buffer *buffer;
     struct tcp_landing *landing; /* NULL: none is under way */
-    uint32_t begin, end;
-    uint32_t missing;            /* of the frame that has begun; 0: whole ones may be there, or none */
-    bool asked;                  /* the owner wants that frame whole */
-    bool landed;                 /* the last frame landed: the next may, so only its head is read into the buffer */
-    uint32_t emptied;            /* the turn of the last read that left nothing in the socket */
-    uint64_t look_at;            /* polled: not before that time; 0: at once */
-    bool reading;                /* a handler may be at work in the buffer */
-    enum tcp_buffer_class class; /* of the next buffer: big after a big frame */
     const lane_am_fn *am;        /* the owner's handlers, or those that throw away */
+    uint64_t look_at;            /* polled: not before that time; 0: at once */
+    uint32_t begin, end;
+    uint32_t missing; /* of the frame that has begun; 0: whole ones may be there, or none */
+    uint32_t emptied; /* the turn of the last read that left nothing in the socket */
+    uint16_t quiet;   /* reads in a row that found nothing */
+    int8_t hot;       /* its place in iface->hot, or -1 */
+    uint8_t class;    /* enum tcp_buffer_class, of the next buffer: big after a big frame */
+    bool asked;       /* the owner wants that frame whole */
+    bool landed;      /* the last frame landed: the next may, so only its head is read into the buffer */
+    bool reading;     /* a handler may be at work in the buffer */
 };
 
 /* Until it is open. */
@@ -131,28 +132,25 @@ enum tcp_todo {
 
 struct tcp_iface;
 
+/* There may be thousands: the fields are ordered so that none leaves a gap. */
 struct tcp_lane {
     struct lane lane;
     struct tcp_conn conn;
-    int fd;
-    unsigned todo;
     struct tcp_output out;
     struct tcp_input in;
-    unsigned quiet; /* reads in a row that found nothing */
-    int hot;        /* its place in iface->hot, or -1 */
     void (*ready)(struct tcp_lane *lane, int events);
+    int fd;
+    unsigned todo;
     struct watch watch;
     struct job job;
     struct timer deadline;
     struct pending_queue pending;
     struct tcp_hands *hands;
     struct tl_listener *listener; /* that it came through, until the owner was told */
-    weft_status_t why;            /* the first reason to end */
-    bool acceptor;
+    TAILQ_ENTRY(tcp_lane) of_iface;
+    weft_status_t why; /* the first reason to end */
     union tcp_sockaddr peer;
-    uint64_t peer_worker;
-    TAILQ_ENTRY(tcp_lane) of_iface, of_dirty;
-    void *slab; /* its own, once the lane is buried */
+    TAILQ_ENTRY(tcp_lane) of_dirty; /* the last word: the slab's, once the lane is buried */
 };
 
 TAILQ_HEAD(tcp_lanes, tcp_lane);
@@ -195,6 +193,9 @@ struct tcp_iface {
     int reserve_fd; /* given up to refuse a connection when there is no other */
 };
 
+static inline struct tcp_buffer *tcp_buffer_of(const struct tcp_sheet *sheet) {
+    return (struct tcp_buffer *)(void *)((uintptr_t)sheet - offsetof(struct tcp_buffer, bytes));
+}
 static inline struct tcp_iface *tcp_iface_of(const struct tcp_lane *lane) {
     return (struct tcp_iface *)lane->lane.iface;
 }
