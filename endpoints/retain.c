@@ -38,7 +38,7 @@ static inline weft_status_t make_room(struct retain *r, size_t size, size_t cost
         r->log_full = true;
         return WEFT_NO_RESOURCE;
     }
-    *m_p = retain_log_room(&r->log, size);
+    *m_p = retain_log_room(&r->log, size, r->core.sent);
     if (__builtin_expect(*m_p != NULL, 1)) return WEFT_OK;
     if (retain_log_empty(&r->log)) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory to keep a message");
     r->log_full = true; /* what is acknowledged makes room */
@@ -55,7 +55,7 @@ static void drop_first(struct retain *r, struct retained *m, weft_status_t statu
     struct completion *owner = m->lent ? retained_lent(m)->owner : NULL;
     r->first += !m->flush;
     r->n_flushes -= m->flush;
-    retain_log_drop(&r->log, size_of(m), cost_of(m));
+    retain_log_drop(&r->log, size_of(m), cost_of(m), r->core.sent);
     if (owner) completion_step(owner, status);
 }
 
@@ -68,12 +68,28 @@ void weft__retain_rewind(struct retain *r) {
     r->again = r->first;
 }
 
+/* Most messages go with their block, and are not even looked at. */
+static bool drop_block(struct retain *r) {
+    if (!retain_log_drop_block(&r->log, r->core.acked, r->core.sent)) return false;
+    r->first = r->log.first->number;
+    return true;
+}
+
+/* Does it matter that a block goes message by message? */
+static bool is_looked_through(const struct retain *r) {
+    return r->log_full || r->n_flushes || r->closing || (r->log.first && r->log.first->special);
+}
+
 void weft__retain_let_go(struct retain *r) {
     struct retained *m;
     if (r->letting_go) return;
     r->letting_go = true;
-    while ((m = retain_log_first(&r->log)) != NULL && (m->flush || r->first < r->core.acked) && !is_below(m))
+    for (;;) {
+        if (drop_block(r)) continue;
+        if (!is_looked_through(r) || !(m = retain_log_first(&r->log))) break;
+        if ((!m->flush && r->first >= r->core.acked) || is_below(m)) break;
         drop_first(r, m, WEFT_OK);
+    }
     r->letting_go = false;
     if (r->again <= r->first) weft__retain_rewind(r);
     bool was_full = r->log_full;
@@ -190,6 +206,7 @@ static weft_status_t lend(struct retain *r, uint8_t id, const void *header, size
     if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return refused(r, st);
     if (st == WEFT_OK) lent->below.count = 0;
     keep(r, size, cost);
+    r->log.last->special = true;
     return WEFT_IN_PROGRESS;
 }
 
@@ -207,11 +224,12 @@ static weft_status_t flush(struct lane *l, struct completion *completion) {
     struct retain *r = retain_of(l);
     if (retain_log_empty(&r->log)) return WEFT_OK;
     size_t size = retained_size(0, true, 0);
-    struct retained *m = retain_log_room(&r->log, size);
+    struct retained *m = retain_log_room(&r->log, size, r->core.sent);
     if (!m) return WEFT_ERR_NO_MEMORY;
     *m = (struct retained){.lent = true, .flush = true};
     *retained_lent(m) = (struct retain_lent){.owner = completion, .log_owner = r};
     retain_log_keep(&r->log, size, cost_of(m));
+    r->log.last->special = true;
     r->n_flushes++;
     weft__retain_ask(r);
     return WEFT_IN_PROGRESS;

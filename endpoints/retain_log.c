@@ -38,8 +38,14 @@ static struct retain_block *block_new(struct retain_log *log, size_t size) {
         b->size = size;
     }
     b->next = NULL;
-    b->begin = b->fill = 0;
     return b;
+}
+
+static void begin_block(const struct retain_log *log, struct retain_block *b, uint64_t number) {
+    b->begin = b->fill = 0;
+    b->number = number;
+    b->added = log->added;
+    b->special = false;
 }
 
 static void block_free(struct retain_log *log, struct retain_block *b) {
@@ -60,9 +66,10 @@ static void trim(struct retain_log *log) {
     }
 }
 
-struct retained *retain_log_more(struct retain_log *log, size_t size) {
+struct retained *retain_log_more(struct retain_log *log, size_t size, uint64_t number) {
     struct retain_block *b = block_new(log, size);
     if (!b) return NULL;
+    begin_block(log, b, number);
     if (!log->first)
         log->first = b;
     else
@@ -73,13 +80,29 @@ struct retained *retain_log_more(struct retain_log *log, size_t size) {
 }
 
 /* The last block begins anew when nothing is left in it. */
-void retain_log_drop(struct retain_log *log, size_t size, size_t cost) {
-    log->cost -= cost;
+static void begin_anew(struct retain_log *log, uint64_t number) {
+    begin_block(log, log->first, number);
+    free_spares(log, 1);
+}
+
+void retain_log_drop(struct retain_log *log, size_t size, size_t cost, uint64_t number) {
+    log->dropped += cost;
     log->first->begin += size;
     trim(log);
-    if (log->first->begin < log->first->fill) return;
-    log->first->begin = log->first->fill = 0;
-    free_spares(log, 1);
+    if (log->first->begin == log->first->fill) begin_anew(log, number);
+}
+
+bool retain_log_drop_block(struct retain_log *log, uint64_t acked, uint64_t number) {
+    struct retain_block *b = log->first, *next = b ? b->next : NULL;
+    if (!b || b->special || b->begin == b->fill || acked < (next ? next->number : number)) return false;
+    log->dropped = next ? next->added : log->added;
+    if (next) {
+        log->first = next;
+        block_free(log, b);
+    } else {
+        begin_anew(log, number);
+    }
+    return true;
 }
 
 struct retain_at retain_log_begin(const struct retain_log *log) {

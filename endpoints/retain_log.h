@@ -29,6 +29,8 @@ struct retained {
 
 struct retain_block {
     struct retain_block *next;
+    uint64_t number, added;   /* of the messages before its first, and the log's cost of them */
+    bool special;             /* something in it is to be told of */
     size_t size, fill, begin; /* [begin, fill) is in use */
     _Alignas(16) uint8_t bytes[];
 };
@@ -45,7 +47,8 @@ struct retain_log {
     const void *parent;                        /* of blocks */
     struct retain_block *first, *last, *spare; /* spares: RETAIN_SPARES at most, one when nothing is kept */
     uint32_t n_spare;
-    size_t cost, limit; /* bytes kept, or lent; beyond, it is full */
+    uint64_t added, dropped; /* bytes, in all, that were kept or lent */
+    size_t limit;            /* of what is there now; beyond, it is full */
 };
 
 void retain_log_init(struct retain_log *log, const void *parent, size_t limit);
@@ -71,27 +74,30 @@ static inline bool retain_log_empty(const struct retain_log *log) {
 }
 /* May a message of that cost be added? One may always be in it. */
 static inline bool retain_log_full(const struct retain_log *log, size_t cost) {
-    return log->cost + cost > log->limit && log->cost > 0;
+    uint64_t now = log->added - log->dropped;
+    return now + cost > log->limit && now > 0;
 }
 
 /* Room for a message of that size behind the last; NULL when memory runs out. It is in the log with `keep`, which may be of
- * less. */
-struct retained *retain_log_more(struct retain_log *log, size_t size);
-static inline struct retained *retain_log_room(struct retain_log *log, size_t size) {
+ * less. `number`: of the messages before it. */
+struct retained *retain_log_more(struct retain_log *log, size_t size, uint64_t number);
+static inline struct retained *retain_log_room(struct retain_log *log, size_t size, uint64_t number) {
     struct retain_block *b = log->last;
     if (__builtin_expect(b && b->size - b->fill >= size, 1)) return (struct retained *)(void *)(b->bytes + b->fill);
-    return retain_log_more(log, size);
+    return retain_log_more(log, size, number);
 }
 static inline void retain_log_keep(struct retain_log *log, size_t size, size_t cost) {
     log->last->fill += size;
-    log->cost += cost;
+    log->added += cost;
 }
 
-/* The first, or NULL. Letting it go takes back `cost`. */
+/* The first, or NULL. Letting it go takes back `cost`; `number`: of all messages that were kept so far. */
 static inline struct retained *retain_log_first(const struct retain_log *log) {
     return retain_log_empty(log) ? NULL : (struct retained *)(void *)(log->first->bytes + log->first->begin);
 }
-void retain_log_drop(struct retain_log *log, size_t size, size_t cost);
+void retain_log_drop(struct retain_log *log, size_t size, size_t cost, uint64_t number);
+/* The first block at once, unseen, if all of its messages are among the first `acked`, and nothing in it is to be told of. */
+bool retain_log_drop_block(struct retain_log *log, uint64_t acked, uint64_t number);
 
 /* A walk: from the first on. NULL at the end, where it may go on when there is more. */
 struct retain_at retain_log_begin(const struct retain_log *log);
