@@ -17,9 +17,9 @@ typedef enum weft_error_mode {
     /*
      * It survives: the library dials again, and both sides go on behind what the other has taken: messages, streams and what
      * is one-sided by message arrive exactly once and in order. Operations wait meanwhile, "lanes.patience" at most; only
-     * then, or when the peer is found to be dead or another, the endpoint is lost. A native one-sided operation
-     * under way on the dying lane ends as WEFT_ERR_OUTCOME_UNKNOWN. Memory of large sends is back when the peer has taken
-     * them, and a flush says that it has. With a peer whose version cannot, it is as WEFT_ERRORS_PEER.
+     * then, or when the peer is found to be dead or another, the endpoint is lost. One-sided operations are native only by
+     * lanes that die with their peer, so none is in doubt. Memory of large sends is back when the peer has taken them,
+     * and a flush says that it has. With a peer whose version cannot, it is as WEFT_ERRORS_PEER.
      */
     WEFT_ERRORS_FAILOVER
 } weft_error_mode_t;
