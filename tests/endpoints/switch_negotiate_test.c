@@ -141,6 +141,11 @@ TEST(four_links_want_three_places) {
     many_want_few("3", 3);
 }
 
+/* Whatever it may be asking for just now. */
+static bool goes_by(const struct spoke *s, const char *transport) {
+    return strcmp(spoke_link(s)->lane->iface->transport->name, transport) == 0;
+}
+
 /* A factor that nobody beats: whoever came first stays, and the others ask ever more seldom. */
 TEST(who_is_denied_asks_ever_more_seldom) {
     static const weft_setting_t one[] = {
@@ -149,12 +154,14 @@ TEST(who_is_denied_asks_ever_more_seldom) {
     struct spoke *first = &hub.spoke[0], *second = &hub.spoke[1];
     flow(&first->in, 4, 1000);
     HUB_UNTIL(&hub, is_fast(first));
+    uint64_t before = weft_worker_count(second->worker, "lanes.asked"),
+             denied = weft_worker_count(hub.worker, "lanes.denied");
     flow(&second->in, 4, 1000);
     hub_run(&hub, 1);
-    uint64_t asked = weft_worker_count(second->worker, "lanes.asked");
+    uint64_t asked = weft_worker_count(second->worker, "lanes.asked") - before;
     CHECK(asked >= 2 && asked <= 7); /* 10 ms, 20, 40, 80, 160, 320, 640 and a quarter more at most */
-    CHECK_EQ(weft_worker_count(hub.worker, "lanes.denied"), asked);
-    CHECK(is_fast(first) && is_at_base(second));
+    CHECK_EQ(weft_worker_count(hub.worker, "lanes.denied") - denied, asked);
+    CHECK(is_fast(first) && goes_by(second, "tcp"));
     hub_close(&hub);
 }
 
@@ -186,13 +193,14 @@ TEST(a_link_keeps_its_lane_for_its_time_whoever_wants_it) {
     static const weft_setting_t one[] = {
         {"lanes.capacity", "1"}, {"lanes.floor", "4k"}, {"lanes.residence", "60s"}};
     hub_open(&hub, 2, one, 3);
-    struct spoke *weak = &hub.spoke[0], *strong = &hub.spoke[1];
-    flow(&weak->in, 1, 100);
-    HUB_UNTIL(&hub, is_fast(weak));
+    flow(&hub.spoke[0].in, 1, 100);
+    HUB_UNTIL(&hub, fast_ones(&hub) == 1); /* for so low a floor the messages of a beginning may be enough */
+    bool is_first = is_fast(&hub.spoke[0]);
+    struct spoke *weak = &hub.spoke[is_first ? 0 : 1], *strong = &hub.spoke[is_first ? 1 : 0];
     hub_stop(&hub);
     flow(&strong->in, 8, 4000);
     hub_run(&hub, 0.3);
-    CHECK(is_fast(weak) && is_at_base(strong));
+    CHECK(is_fast(weak) && goes_by(strong, "tcp"));
     CHECK(weft_worker_count(hub.worker, "lanes.denied") > 0);
     hub_close(&hub);
 }
