@@ -1,10 +1,11 @@
 /* operations.def, held against the transports: what their attributes claim, what their lanes have, what their keys serve. */
 #include "pair.h"
 #include "rma_target.h"
+#include <endpoints/window_lane.h>
 #include <transports/sim/sim.h>
 
 enum cell { NATIVE, MESSAGE, REFUSED };
-enum column { SELF, SHM, SHM_VM, TCP, SIM, N_COLUMNS };
+enum column { SELF, SHM, SHM_VM, TCP, SIM, RC, UD, N_COLUMNS };
 
 struct row {
     const char *name;
@@ -50,7 +51,8 @@ static void is_as_written(enum column column, const struct transport *transport,
     struct target t;
     unsigned wrong = 0;
     pair_clock_made = make_network;
-    pair_open_with(&p, transport, flags, (weft_setting_t[]){{"shm.rma", way}, {"shm.copy", "vm"}}, 2);
+    const weft_setting_t settings[] = {{"shm.rma", way}, {"shm.copy", "vm"}, {"rdma.insecure", "yes"}};
+    pair_open_with(&p, transport, flags, settings, 3);
     pair_connect(&p);
     target_open(&t, TARGET_PAGE, WEFT_MEM_ALL, false);
     uint32_t key_caps = served(&p, &t);
@@ -83,6 +85,21 @@ TEST(tcp_does_what_the_table_says) {
 TEST(sim_does_what_the_table_says) {
     is_as_written(SIM, &weft__transport_sim, PAIR_VIRTUAL, "auto");
 }
+
+#ifdef WEFT_HAVE_RDMA
+static weft_status_t open_window(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+    return weft__window_iface_open(r, &weft__transport_rdma_ud, params, iface_p);
+}
+static const struct transport rdma_ud_window = {.name = "rdma_ud", .open = open_window};
+TEST(rdma_rc_does_what_the_table_says) {
+    if (!pair_has_rdma()) SKIP("no RDMA device here");
+    is_as_written(RC, &weft__transport_rdma_rc, 0, "auto");
+}
+TEST(rdma_ud_does_what_the_table_says) {
+    if (!pair_has_rdma()) SKIP("no RDMA device here");
+    is_as_written(UD, &rdma_ud_window, 0, "auto");
+}
+#endif
 
 /* A capability bit has a row, or is no operation's. */
 TEST(every_capability_of_an_operation_has_a_row) {

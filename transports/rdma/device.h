@@ -58,6 +58,12 @@ struct rd_device {
     LIST_ENTRY(rd_device) of_all;
 };
 
+/* A device in software: correct, and slower than tcp. */
+static inline bool rd_is_software(const struct rd_device *device) {
+    enum { SOFTWARE_VENDOR = 0xffffff };
+    return device->attr.vendor_id == SOFTWARE_VENDOR;
+}
+
 /* The device that the setting "rdma.device" names, or the first with an active port; opened when the worker's first user asks.
  * UNSUPPORTED (logged): there is none. */
 weft_status_t rd_device_hold(struct reactor *r, struct rd_user *user, struct rd_device **device_p);

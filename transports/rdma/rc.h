@@ -109,7 +109,6 @@ struct rc_lane {
     uint32_t unsignalled;    /* posted since the last that asks for a completion */
     uint64_t bytes;          /* sent since the owner was told */
     bool fence;              /* the next request waits for the gets and atomics before it */
-    bool unfenced;           /* an atomic was posted that what follows must not overtake */
     bool marked, last_heard; /* the marker came back; the device has said its last word about the queue pair */
     unsigned todo;
     struct job job;

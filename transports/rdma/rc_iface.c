@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { BUFFER_LEAST = 8 * 1024, BUFFER_MOST = 1024 * 1024, SOFTWARE_VENDOR = 0xffffff, AGAIN_MS = 1000 };
+enum { BUFFER_LEAST = 8 * 1024, BUFFER_MOST = 1024 * 1024, AGAIN_MS = 1000 };
 
 /* ---- what the device has ---------------------------------------------------------------------------------------------------- */
 
@@ -52,7 +52,7 @@ static weft_status_t limits(struct rc_iface *iface) {
                                                            : has->max_qp_init_rd_atom));
     iface->max_grants = least(weft__setting_u64(context, SETTING_RDMA_MAX_GRANTS), UINT32_MAX);
     iface->iface.attr.max_iov = least(RC_IOV, (uint64_t)has->max_sge - 1);
-    iface->software = has->vendor_id == SOFTWARE_VENDOR;
+    iface->software = rd_is_software(iface->device);
     return WEFT_OK;
 }
 

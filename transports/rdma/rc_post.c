@@ -109,6 +109,8 @@ void rc_sent(struct rc_lane *lane, uint32_t number, enum ibv_wc_status status) {
         weft__log_limited(rc_context(lane), WEFT_LOG_INFO, "rdma", "queue pair %u: %s", lane->machine.fsm.id,
                           ibv_wc_status_str(status));
         rc_lane_break(lane, st);
+    } else if (st < 0 && lane->machine.fsm.state == RC_QP_RTS) {
+        rc_lane_break(lane, WEFT_ERR_IO); /* the device gave the queue pair up, and nobody said why */
     }
     rc_count(lane)->rdma_completions++;
     if (lane->on != &rc_iface_of(lane)->worked) rc_enlist(lane, &rc_iface_of(lane)->worked);
