@@ -17,14 +17,14 @@
 #include "wordcount/words.h"
 
 static const char usage[] =
-    "weft-run -n N wordcount [--transport shm|tcp] [FILES…]\n"
+    "weft-run -n N wordcount [--transport shm|tcp|rdma_rc|rdma_ud] [FILES…]\n"
     "\n"
     "Counts the words of FILES (folders stand for all files in them) with N processes, and checks the result\n"
     "against a plain serial count: the exit code is 1 when they differ. Without FILES: the licenses and copyright\n"
     "notices of this system.\n"
     "\n"
     "  -n, --ranks N          start N processes itself, where weft-run did not\n"
-    "      --transport NAME   shm or tcp; as configured, unless given\n"
+    "      --transport NAME   shm, tcp, rdma_rc or rdma_ud; as configured, unless given\n"
     "      --corrupt RANK     let that rank count one word too many, to see the check fail\n"
     "  -h, --help             this text\n";
 
@@ -219,7 +219,9 @@ static void receive_rest(struct app *app) {
 
 static const char *const traffic_names[][3] = {{"self", "self.messages", "self.bytes"},
                                                {"shm", "shm.messages_out", "shm.bytes_out"},
-                                               {"tcp", "tcp.messages_out", "tcp.bytes_out"}};
+                                               {"tcp", "tcp.messages_out", "tcp.bytes_out"},
+                                               {"rdma_rc", "rdma.messages_out", "rdma.bytes_out"},
+                                               {"rdma_ud", "rdma_ud.messages_out", "rdma_ud.bytes_out"}};
 enum { N_TRAFFIC = sizeof traffic_names / sizeof traffic_names[0] };
 
 struct totals {

@@ -141,7 +141,8 @@ static void end(struct meeting *m) {
 
 static bool documented(const struct meeting *m) {
     weft_status_t st = m->op.status;
-    if (st == WEFT_OK) return true; /* past recall */
+    if (st == WEFT_OK) return true;                                                           /* past recall */
+    if (m->kind == UNCONNECTED && m->way == PEER_GONE && st == WEFT_ERR_REFUSED) return true; /* nobody listens */
     switch (m->way) {
     case CANCEL: return st == WEFT_ERR_CANCELLED;
     case DEADLINE: return st == WEFT_ERR_TIMED_OUT;

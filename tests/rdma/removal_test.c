@@ -1,0 +1,69 @@
+/* A device is deleted under traffic: what was under way ends once, nobody waits, and the device that is added again serves. */
+#include "bed.h"
+
+static int echoed;
+static void on_echo(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    weft_am_send(ep, 2, NULL, 0, &(weft_iov_t){(void *)(uintptr_t)am->data, am->len}, 1, NULL);
+}
+static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    echoed++;
+}
+
+static void echo_some(struct two *t, int n) {
+    static char bytes[700];
+    CHECK_EQ(weft_am_handler_set(t->b, 1, on_echo, NULL), 0);
+    CHECK_EQ(weft_am_handler_set(t->a, 2, on_answer, NULL), 0);
+    echoed = 0;
+    for (int i = 0; i < n; i++) {
+        CHECK(weft_am_send(t->ep, 1, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, NULL) >= 0);
+        two_turn(t);
+    }
+    UNTIL(t, echoed == n);
+}
+
+static void remove_under_traffic(const char *transport, const char *device_b) {
+    struct bed b;
+    struct tally large = {0}, small = {0};
+    static char big[400000];
+    int n_large = 0, n_small = 0;
+    bed_up(&b, transport, device_b, (weft_setting_t){0});
+    echo_some(&b.t, 50);
+    for (int i = 0; i < 4; i++)
+        n_large += weft_tag_send(b.t.ep, 1, &(weft_iov_t){big, sizeof big}, 1, OP(&large)) == WEFT_IN_PROGRESS;
+    CHECK_EQ(n_large, 4);
+    unlink("/tmp/deleted");
+    CHECK(bed_run("(rdma link delete rxe0; echo $? >/tmp/deleted) >/dev/null 2>&1 &"));
+    double end = two_now() + test_patience(10);
+    while (!b.t.errors && two_now() < end) {
+        weft_status_t st = weft_am_send(b.t.ep, 1, NULL, 0, &(weft_iov_t){big, 300}, 1, OP(&small));
+        n_small += st == WEFT_IN_PROGRESS;
+        if (st < 0) break;
+        two_turn(&b.t);
+    }
+    BED_UNTIL(&b.t, 10, b.t.errors == 1 && b.t.back_errors == 1);
+    printf("  %s: told %s here, %s there\n", transport, weft_status_name(b.t.error),
+           weft_status_name(b.t.back_error));
+    UNTIL(&b.t, large.calls == n_large && small.calls == n_small);
+    CHECK(large.status < 0);
+    BED_UNTIL(&b.t, 10, access("/tmp/deleted", F_OK) == 0); /* though both workers are still there */
+    CHECK(weft_am_send(b.t.ep, 1, NULL, 0, NULL, 0, NULL) < 0);
+    bed_down(&b);
+    CHECK_EQ(b.t.errors + b.t.back_errors, 2);
+
+    CHECK(bed_run("rdma link add rxe0 type rxe netdev v0"));
+    CHECK(bed_run("for i in $(seq 100); do ibv_devinfo -d rxe0 2>/dev/null | grep -q PORT_ACTIVE && exit 0; sleep "
+                  "0.1; done; exit 1"));
+    bed_up(&b, transport, device_b, (weft_setting_t){0});
+    echo_some(&b.t, 50);
+    bed_down(&b);
+}
+
+TEST(rdma_rc_a_device_may_go_and_come_back) {
+    remove_under_traffic("rdma_rc", "rxe1");
+}
+TEST(rdma_ud_a_device_may_go_and_come_back) {
+    remove_under_traffic("rdma_ud", "rxe1");
+}
+TEST(rdma_rc_two_workers_lose_their_one_device) {
+    remove_under_traffic("rdma_rc", "rxe0");
+}
