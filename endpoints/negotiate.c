@@ -415,6 +415,10 @@ void weft__lanes_join_failed(struct link *link, weft_status_t status) {
     if (link->bargain) step(link->bargain, NEGOTIATE_EV_FAILED);
 }
 
+void weft__lanes_going_back(struct link *link) {
+    if (link->bargain && link->bargain->n.fsm.state == NEGOTIATE_FAST) step(link->bargain, NEGOTIATE_EV_BACK);
+}
+
 void weft__lanes_switched(struct link *link) {
     if (link->bargain) step(link->bargain, NEGOTIATE_EV_SWITCHED);
 }

@@ -70,6 +70,8 @@ struct weft_worker;
 void weft__lanes_joined(struct link *link);
 /* It will not come: nothing of it is left, and nothing was sent on it. */
 void weft__lanes_join_failed(struct link *link, weft_status_t status);
+/* The peer sends by the base lane again: it has said so, or is about to. */
+void weft__lanes_going_back(struct link *link);
 /* All traffic of both directions has moved. After weft__switch_back the lane that was left is closed. */
 void weft__lanes_switched(struct link *link);
 /* `lane` died, and the link goes on with the other one. */

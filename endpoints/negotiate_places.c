@@ -1,5 +1,8 @@
 /* Which kinds of lanes there are few of, how many are in use, and who gives way. */
 #include "connect.h"
+
+#include <reactor/mutant.h>
+
 #include "negotiate_local.h"
 #include "retain.h"
 
@@ -41,6 +44,7 @@ int weft__lanes_kind(const struct lanes *lanes, const struct link *link, uint32_
 /* ---- places */
 
 static bool is_free(const struct lanes *lanes, uint8_t kind) {
+    if (WEFT_MUTANT(places_unbounded)) return true;
     return lanes->held[kind] < lanes->capacity[kind] && lanes->held_in_all < lanes->capacity_in_all;
 }
 
@@ -73,6 +77,7 @@ bool weft__lanes_count(struct bargain *b) {
     struct lanes *lanes = b->lanes;
     enum negotiate_place was = b->counted, is = b->n.place;
     uint32_t more = is == PLACE_HELD, less = was == PLACE_HELD;
+    if (WEFT_MUTANT(place_freed_twice) && less && !more) less++;
     b->counted = (uint8_t)is;
     lanes->held[b->kind] += more - less;
     lanes->held_in_all += more - less;

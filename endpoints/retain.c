@@ -2,6 +2,7 @@
 #include "retain.h"
 
 #include <reactor/counters.h>
+#include <reactor/mutant.h>
 #include <stdio.h>
 #include <transports/answering.h>
 
@@ -258,7 +259,8 @@ static bool resend(struct retain *r) {
     struct retained *m;
     while ((m = retain_log_at(&r->at)) != NULL) {
         /* What the peer has may be here still: an earlier lane has not given it back. */
-        bool goes = !m->flush && r->again >= r->core.acked;
+        bool goes = !m->flush && (r->again >= r->core.acked || WEFT_MUTANT(retain_acked_again)) &&
+                    !WEFT_MUTANT(retain_not_again);
         weft_status_t st = goes ? send_again(r->raw, m) : WEFT_OK;
         if (st == WEFT_NO_RESOURCE) return false;
         if (st < 0) {
@@ -290,7 +292,7 @@ static bool say(struct retain *r, enum lane_kind kind, uint64_t count) {
 
 static bool say_all(struct retain *r) {
     if (r->ack_due) {
-        if (!say(r, LANE_ACK, r->core.delivered)) return false;
+        if (!say(r, LANE_ACK, r->core.delivered + WEFT_MUTANT(retain_ack_beyond))) return false;
         r->ack_due = false;
         r->heard = r->tell_at = 0;
     }
@@ -371,7 +373,7 @@ static inline void came(struct lane *raw, unsigned id, const void *data, size_t 
     struct link *link = raw->owner;
     if (__builtin_expect(!link, 0)) return;
     struct retain *r = link->retain;
-    resume_count_delivered(&r->core);
+    if (!WEFT_MUTANT(retain_uncounted)) resume_count_delivered(&r->core);
     r->heard += len + RETAIN_COST;
     if (__builtin_expect(r->heard >= r->tell_at || (len > RETAIN_COPY && !r->ack_due), 0)) acknowledge(r, len);
     r->up[id](&r->lane, data, len);

@@ -2,6 +2,7 @@
 #include "switch.h"
 
 #include <reactor/counters.h>
+#include <reactor/mutant.h>
 
 #include "lane_wire.h"
 #include "live.h"
@@ -58,7 +59,7 @@ static weft_status_t say_end(struct switching *s) {
     struct wire_message m;
     weft__lane_end(&m, (struct lane_end){.epoch = s->core.epoch_out + 1, .sent = s->link->sent});
     weft_status_t st = say(s->lane[s->core.out], &m);
-    if (st != WEFT_OK) return st;
+    if (st != WEFT_OK && !WEFT_MUTANT(switch_end_early)) return st;
     s->end_due = false;
     switch_due(s, SWITCH_DUE_MARKED);
     return WEFT_OK;
@@ -106,7 +107,7 @@ static void hear(struct lane *lane, const lane_am_fn *handlers) {
 /* Its messages wait until it is the lane to be read. */
 static void hold(struct switching *s, uint8_t i) {
     s->heard_by[i] = s->lane[i]->handlers;
-    hear(s->lane[i], weft__switch_holds);
+    if (!WEFT_MUTANT(switch_not_held)) hear(s->lane[i], weft__switch_holds);
 }
 
 /* The link's own machine looks after the lane that stays. */
@@ -176,7 +177,7 @@ static void take(struct switching *s) {
     if (s->core.fsm.state == SWITCH_OVER) return;
     if (s->lane[in]) hear(s->lane[in], s->heard_by[in]);
     s->heard_by[in] = NULL;
-    s->drained_due = true;
+    s->drained_due = !WEFT_MUTANT(switch_drained_untold);
     say_what_is_due(s);
 }
 
@@ -427,6 +428,9 @@ static void heard_end(struct switching *s, struct lane *lane, const void *data, 
         event = weft__switch_end_is(&s->core, index_of(s, lane), end.epoch);
         s->sent_there = end.sent;
     }
+    /* It goes home past the word that says so, which waits with all else. */
+    if (event == SWITCH_EV_END_HOME && !WEFT_MUTANT(switch_back_untold) && s->core.fsm.state == SWITCH_BESIDE)
+        weft__lanes_going_back(s->link);
     step(s, event);
 }
 

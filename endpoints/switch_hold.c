@@ -1,5 +1,6 @@
 /* What comes by a lane that is not the one to be read now: copied, and delivered later. */
 #include <reactor/counters.h>
+#include <reactor/mutant.h>
 
 #include "switch_local.h"
 #include "worker.h"
@@ -46,7 +47,7 @@ void weft__switch_deliver(struct switching *s) {
     size_t len;
     uint8_t id;
     while (s->link && s->link->core.fsm.state == LINK_UP && weft__hold_first(&s->hold, &id, &data, &len)) {
-        handlers[id](lane, data, len);
+        if (!WEFT_MUTANT(switch_hold_lost) || s->hold.bytes > len) handlers[id](lane, data, len);
         weft__hold_pop(&s->hold, SWITCH_MESSAGE);
     }
 }
