@@ -39,15 +39,16 @@ struct wish {
 
 static void say(const char *what, const struct verdict *verdict) {
     printf("%s: %s%s; trace hash %016" PRIx64 "; %" PRIu64 " operations, %" PRIu64
-           " packets, %.3f s of virtual time\n",
+           " packets, %.3f s of virtual time; lanes: %" PRIu64 " promoted, %" PRIu64 " demoted, %" PRIu64
+           " switches\n",
            what, verdict->failed ? "failed: " : "ok", verdict->what, verdict->hash, verdict->asked, verdict->events,
-           (double)verdict->virtual_ns / 1e9);
+           (double)verdict->virtual_ns / 1e9, verdict->promoted, verdict->demoted, verdict->switches);
 }
 
 static int run_plan(const struct wish *wish, struct plan *plan, const char *name) {
     struct verdict verdict;
-    if (wish->trace)
-        world_run(plan, &verdict, stdout);
+    if (wish->trace || wish->mesh || wish->many)
+        world_run(plan, &verdict, wish->trace ? stdout : NULL);
     else
         apart_run(plan, &verdict);
     say(name, &verdict);

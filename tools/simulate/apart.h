@@ -11,7 +11,7 @@ void apart_run(const struct plan *plan, struct verdict *verdict);
 void *apart_shared(size_t size);
 /* Of a process that ended: "" if in good order, else how. */
 const char *apart_end(int wait_status);
-/* From now on this process has so long, in real time. */
+/* From now on this process may work so long. */
 void apart_alarm(unsigned seconds);
 
 /* batch.c: seeds, in several processes; each hundredth is run once more, by another process at other addresses. Returns how

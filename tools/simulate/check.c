@@ -1,7 +1,4 @@
 /* What must hold when all is quiet, and when all is over. */
-#include <endpoints/window_local.h>
-#include <string.h>
-
 #include "world.h"
 
 static const char *side_name(const struct half *half) {
@@ -39,29 +36,6 @@ void check_message_missing(struct world *w, const struct half *half) {
                    half->connection->serial, side_name(half), (unsigned long long)half->other->stream_got);
     if (!half->flushed_last)
         world_fail(w, "the flush of %u by %s never ended", half->connection->serial, side_name(half));
-}
-
-/* A lane of the endpoints, as the network knows it: without the window. */
-static const struct lane *lane_of(const struct half *half) {
-    return half->ep->link ? half->ep->link->lane : NULL;
-}
-
-static const struct lane *other_end(const struct world *w, const struct lane *lane) {
-    bool windowed = w->plan->network == PLAN_DATAGRAM && strcmp(lane->iface->transport->name, "sim") == 0;
-    const struct lane *other = weft__sim_other_end(windowed ? ((const struct window_lane *)lane)->raw : lane);
-    if (!other || !windowed) return other;
-    const struct window_lane *around = other->owner;
-    return around ? &around->lane : NULL;
-}
-
-void check_agreement(struct world *w) {
-    for (uint32_t i = 0; i < w->n_pairs; i++) {
-        const struct connection *c = w->pair[i].n_dials ? w->pair[i].now : NULL;
-        if (!c) continue;
-        const struct lane *a = lane_of(&c->half[0]), *b = lane_of(&c->half[1]);
-        if (!a || !b || other_end(w, a) != b || other_end(w, b) != a)
-            world_fail(w, "the two sides of %u are at rest on different lanes", c->serial);
-    }
 }
 
 /* ---- over ---------------------------------------------------------------------------------------------------------------- */

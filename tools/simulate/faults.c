@@ -48,12 +48,28 @@ static void uncut(struct world *w, uint64_t a, uint64_t b) {
     faults_cut_again(w);
 }
 
+static bool is_up(const struct half *half) {
+    return half->ep && half->ep->link && half->ep->link->core.fsm.state == LINK_UP;
+}
+
+/* Before both sides have greeted, or while one of them leaves, there is nothing that could be gone on with. */
+static bool all_up(const struct world *w, const struct node *a, const struct node *b) {
+    for (uint32_t i = 0; i < w->n_connections; i++) {
+        const struct half *half = w->connection[i]->half;
+        bool meant = (half[0].node == a && half[1].node == b) || (half[0].node == b && half[1].node == a);
+        bool over = half[0].state == HALF_CLOSED && (half[1].state == HALF_CLOSED || half[1].state == HALF_NONE);
+        if (meant && !over && !(is_up(&half[0]) && is_up(&half[1]))) return false;
+    }
+    return true;
+}
+
 static void kill_lane(struct world *w, const struct plan_item *item) {
     const struct node *a = w->node[item->a], *b = w->node[item->b];
     for (int i = 0; i < 2; i++) {
         struct lane *lane =
             w->fabric[i] ? weft__sim_nth_lane(w->fabric[i], a->number[i], b->number[i], item->n) : NULL;
         if (!lane) continue;
+        w->harmed |= !all_up(w, a, b);
         world_trace(w, "lane %u from worker %u to worker %u breaks", item->n, item->a, item->b);
         if (!item->arg || weft__sim_fail(lane, 0, item->arg) < 0) weft__sim_kill(lane);
         return;

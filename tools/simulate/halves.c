@@ -63,7 +63,8 @@ void half_lost(struct half *half, weft_status_t status) {
     if (half->state != HALF_OPEN)
         world_fail(w, "%u.%d was lost in state %d", half->connection->serial, (int)(half - half->connection->half),
                    (int)half->state);
-    if (!half_may_fail(half))
+    bool blamed = status == WEFT_ERR_PROTOCOL || status == WEFT_ERR_INTERNAL; /* nobody is false here */
+    if (blamed || !half_may_fail(half))
         world_fail(w, "%u.%d was lost without a cause: %s", half->connection->serial,
                    (int)(half - half->connection->half), weft_status_name(status));
     half->error = status;
@@ -133,6 +134,7 @@ void pair_dial(struct world *w, uint32_t number) {
     struct half *half = &c->half[0];
     weft_ep_t *ep;
     weft_ep_params_t params = {.on_ready = on_ready, .on_error = on_error, .arg = half};
+    if (w->plan->survive) params.error_mode = WEFT_ERRORS_FAILOVER;
     weft_status_t st = weft_connect_address(from->worker, address, len, &params, &ep);
     world_trace(w, "%u: worker %u dials worker %u: %s", c->serial, pair->from, pair->to, weft_status_name(st));
     if (st < 0) {

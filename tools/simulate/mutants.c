@@ -48,7 +48,7 @@ static void look_for(int mutant, uint64_t limit, struct finding *finding) {
         plan_free(&plan);
         if (!verdict.failed) continue;
         finding->found = true;
-        snprintf(finding->what, sizeof finding->what, "%s", verdict.what);
+        snprintf(finding->what, sizeof finding->what, "%.*s", (int)sizeof finding->what - 1, verdict.what);
         return;
     }
 }

@@ -45,7 +45,8 @@ bool plan_item_is_fault(const struct plan_item *item) {
 bool plan_item_harms(const struct plan *plan, const struct plan_item *item) {
     enum { A_FIFTH = 60000000 };
     switch (item->kind) {
-    case PLAN_KILL: return !plan->survive;
+    case PLAN_KILL:
+        return !plan->survive || plan->scarce || plan->two_ways; /* a lane that was earned takes its link along */
     case PLAN_WITHDRAW: return !plan->survive;
     case PLAN_CRASH:
     case PLAN_NO_MEMORY: return true;

@@ -30,6 +30,25 @@ static void draw_settings(struct plan *plan) {
     if (world(plan, 14, 4) == 0) set(plan, "link.rails", "2");
 }
 
+/* Fast lanes, few of them, and all that has to do with them a hundred times as fast as it is by default. */
+static void draw_lanes(struct plan *plan) {
+    if (world(plan, 30, 3) == 0) return;
+    if (world(plan, 31, 3))
+        plan->scarce = 1 + (uint32_t)world(plan, 32, 4);
+    else
+        plan->two_ways = true;
+    set(plan, "lanes.switch", "on");
+    set(plan, "lanes.tick", "1ms");
+    set(plan, "lanes.floor", world(plan, 33, 2) ? "1m" : "8m");
+    set(plan, "lanes.decay", world(plan, 34, 2) ? "80" : "50");
+    set(plan, "lanes.residence", world(plan, 35, 2) ? "2ms" : "10ms");
+    set(plan, "lanes.rest", "2ms");
+    set(plan, "lanes.rest_most", "50ms");
+    set(plan, "lanes.answer", "200ms");
+    set(plan, "lanes.switches", "10000");
+    if (plan->two_ways) set(plan, "lanes.capacity", world(plan, 36, 2) ? "1" : "3");
+}
+
 /* ---- traffic -------------------------------------------------------------------------------------------- */
 
 static void draw_pairs(struct plan *plan, uint32_t n_pairs) {
@@ -140,7 +159,9 @@ void plan_draw(struct plan *plan, uint64_t seed) {
     plan->depth = world(plan, 3, 3) ? 128 : 8;
     plan->chaos_ns = log_uniform(seed, DRAW_WORLD, 0, 4, 19, 28);
     uint32_t n_pairs = 1 + (uint32_t)world(plan, 5, world(plan, 6, 3) ? 6 : 32);
+    plan->survive = world(plan, 8, 2);
     draw_settings(plan);
+    draw_lanes(plan);
     draw_pairs(plan, n_pairs);
     draw_traffic(plan, n_pairs);
     if (world(plan, 7, 8)) { /* one world in eight is spared */

@@ -151,9 +151,11 @@ static void run_to(struct world *w, uint64_t at) {
 }
 
 static void chaos(struct world *w) {
+    uint32_t often = 1 + w->n_pairs / 64; /* it looks at every pair */
     for (uint32_t i = 0; i < w->plan->n_items && !w->failed[0]; i++) {
         run_to(w, w->plan->item[i].at);
         if (!w->failed[0]) apply(w, &w->plan->item[i]);
+        if (i % often == 0) agree_watch(w);
     }
     if (!w->failed[0]) run_to(w, w->plan->chaos_ns);
 }
@@ -249,11 +251,27 @@ static bool round_of_healing(struct world *w) {
     return true;
 }
 
+/* Nobody sends any more: what is on the move arrives, what is scarce is given back, and then nothing moves. */
+static void rest(struct world *w) {
+    const uint64_t while_ns = UINT64_C(3000000000);
+    run_until(w, agree_all, BOUND_NS);
+    agree_or_fail(w);
+    if (w->plan->scarce || w->plan->two_ways) {
+        run_until(w, NULL, BOUND_NS); /* whoever was left alone on a lane that never greeted hangs up */
+        uint64_t switches = agree_count(w, "link.switches");
+        run_until(w, NULL, while_ns);
+        if (agree_count(w, "link.switches") != switches) world_fail(w, "idle links go to and fro");
+        agree_idle(w);
+        agree_watch(w);
+        agree_or_fail(w);
+    }
+}
+
 static void heal(struct world *w) {
     enum { ROUNDS = 4 };
     faults_heal(w);
     for (int round = 0; round < ROUNDS && !w->failed[0]; round++)
-        if (round_of_healing(w)) return check_agreement(w);
+        if (round_of_healing(w)) return rest(w);
     world_fail(w, "there is a pair that does not heal");
 }
 
@@ -274,6 +292,9 @@ static void close_all(struct world *w) {
         if (!run_until(w, nothing_waits, BOUND_NS)) say_what_waits(w);
     }
     w->closing = true;
+    w->promoted = agree_count(w, "lanes.promoted");
+    w->demoted = agree_count(w, "lanes.demoted");
+    w->switches = agree_count(w, "link.switches");
     for (struct node *node = w->nodes; node; node = node->next) node_close(node);
     w->to_go = w->nodes;
     if (!w->failed[0] && !run_until(w, all_gone, BOUND_NS)) world_fail(w, "a worker does not end");
@@ -381,6 +402,9 @@ void world_run(const struct plan *plan, struct verdict *verdict, FILE *trace) {
         }
     verdict->virtual_ns = w->clock ? world_now(w) : 0;
     verdict->asked = w->n_asked;
+    verdict->promoted = w->promoted;
+    verdict->demoted = w->demoted;
+    verdict->switches = w->switches;
     if (!w->failed[0]) end(w, blocks);
     weft__alloc_fail_at(0);
     verdict->hash = w->hash;

@@ -94,6 +94,8 @@ struct half {
     uint32_t n_flushed;                              /* messages that a remote flush told of */
     uint32_t n_lent, n_takes, n_takes_lost, takes_pending;
     /* lost: those that ended without a message */ /* receives of tagged messages */
+    const void *seen_link;                         /* and its epochs, out and in */
+    uint32_t seen_epoch[2];
     weft_rkey_t *rkey;
     uint32_t slot;   /* where its puts go, in the other's region */
     uint32_t n_puts; /* the last that was posted */
@@ -155,6 +157,7 @@ struct world {
     bool closing;
     bool starved; /* an allocation failed */
     bool plan_cancels;
+    uint64_t promoted, demoted, switches;
     uint32_t n_cut[PLAN_WORKERS][PLAN_WORKERS];
     char failed[512]; /* the first that was wrong; "" */
 };
@@ -163,6 +166,7 @@ struct verdict {
     bool failed;
     char what[512];
     uint64_t hash, events, virtual_ns, asked;
+    uint64_t promoted, demoted, switches; /* of lanes, by those who live at the end */
 };
 
 /* Runs it; `trace` gets every event as a line (NULL: nobody). After a failure what is left of the world is left. */
@@ -238,7 +242,13 @@ void world_later_all(struct world *w);
 /* check.c */
 bool connection_is_quiet(const struct connection *c); /* all is delivered */
 void check_message_missing(struct world *w, const struct half *half);
-void check_agreement(struct world *w); /* at rest both sides mean the same lane */
-void check_end(struct world *w);       /* nothing is left */
+void check_end(struct world *w); /* nothing is left */
+
+/* agree.c */
+void agree_watch(struct world *w); /* what holds at any time */
+bool agree_all(struct world *w);   /* both sides of each pair are at rest, on the same lane, in the same epoch */
+void agree_or_fail(struct world *w);
+void agree_idle(struct world *w);                                 /* nothing is held when nothing is used */
+uint64_t agree_count(const struct world *w, const char *counter); /* of all workers */
 
 #endif

@@ -1,0 +1,55 @@
+/* Bugs that the simulation found, as it minimised them: what is left of each seed (tools/sim --seed S --minimise). */
+#include "../harness.h"
+
+#include <stdio.h>
+#include <tools/simulate/apart.h>
+
+static void expect_good(const struct plan *plan) {
+    struct verdict verdict;
+    apart_run(plan, &verdict);
+    if (verdict.failed) printf("# %s\n", verdict.what);
+    CHECK(!verdict.failed);
+}
+
+#define ITEMS(list) .item = (list), .n_items = sizeof(list) / sizeof *(list)
+#define LANES                                        \
+    {"lanes.switch", "on"}, {"lanes.tick", "1ms"}, { \
+        "lanes.floor", "1m"                          \
+    }
+
+/* Nobody's word of the way back could be sent, and the end of the lane passed it. */
+TEST(a_link_goes_back_to_its_base_lane_although_the_word_comes_behind_the_end) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 0, 2, 3, 0, 1},           {0, PLAN_DIAL, 1, 0, 3, 0, 2},
+        {11006786, PLAN_STREAM, 0, 1, 8, 0, 12}, {19852887, PLAN_PAUSE, 3, 2, 2, 23820184, 62},
+        {30316381, PLAN_GET, 1, 0, 30, 2, 41},   {32689820, PLAN_AM, 0, 1, 8, 3, 55},
+    };
+    expect_good(&(struct plan){.seed = 2376,
+                               .n_workers = 4,
+                               .network = PLAN_DATAGRAM,
+                               .scarce = 1,
+                               .depth = 128,
+                               .chaos_ns = 93577924,
+                               .setting = {{"window.bytes", "64k"}, LANES, {"lanes.residence", "2ms"}},
+                               .n_settings = 5,
+                               ITEMS(items)});
+}
+
+/* Words about another lane were lost with the lane that said them. */
+TEST(a_link_that_survives_its_lane_stays_on_it) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 1, 1, 0, 0, 2},         {64492, PLAN_PAUSE, 1, 0, 0, 8047406, 76},
+        {593220, PLAN_AM, 1, 0, 36, 2, 11},    {3538185, PLAN_PAUSE, 1, 0, 0, 21482597, 77},
+        {18592040, PLAN_KILL, 1, 0, 0, 0, 69},
+    };
+    expect_good(&(struct plan){.seed = 3537,
+                               .n_workers = 2,
+                               .network = PLAN_DATAGRAM,
+                               .scarce = 1,
+                               .survive = 1,
+                               .depth = 128,
+                               .chaos_ns = 22824855,
+                               .setting = {{"lanes.switch", "on"}, {"lanes.tick", "1ms"}},
+                               .n_settings = 2,
+                               ITEMS(items)});
+}

@@ -1,0 +1,136 @@
+/* What two sides of a link mean by it: the same lane, the same epoch; and no worker more scarce lanes than it may have. */
+#include <endpoints/negotiate_local.h>
+#include <endpoints/retain.h>
+#include <endpoints/switch_local.h>
+#include <endpoints/window_local.h>
+#include <string.h>
+
+#include "world.h"
+
+/* ---- lanes: as the network knows them, without what stands around or before them ------------------------------------- */
+
+static const struct lane *lane_of(const struct half *half) {
+    const struct link *link = half->ep ? half->ep->link : NULL;
+    const struct lane *lane = link ? link->lane : NULL;
+    if (lane && link->switching && lane == &link->switching->bound.lane) lane = link->switching->bound.raw;
+    if (lane && link->retain && lane == &link->retain->lane) lane = link->retain->raw;
+    bool windowed =
+        lane && half->node->world->plan->network == PLAN_DATAGRAM && !strcmp(lane->iface->transport->name, "sim");
+    return windowed ? ((const struct window_lane *)lane)->raw : lane;
+}
+
+static bool same_lane(const struct lane *a, const struct lane *b) {
+    return a && b && weft__sim_other_end(a) == b && weft__sim_other_end(b) == a;
+}
+
+static uint32_t epoch(const struct half *half, bool in) {
+    const struct switching *s = half->ep && half->ep->link ? half->ep->link->switching : NULL;
+    return !s ? 0 : in ? s->core.epoch_in : s->core.epoch_out;
+}
+
+static bool is_moving(const struct half *half) {
+    const struct bargain *b = half->ep && half->ep->link ? half->ep->link->bargain : NULL;
+    const struct switching *s = half->ep && half->ep->link ? half->ep->link->switching : NULL;
+    bool quiet = !b || b->n.fsm.state == NEGOTIATE_BASE || b->n.fsm.state == NEGOTIATE_FAST ||
+                 b->n.fsm.state == NEGOTIATE_REST;
+    return !quiet || (s && (s->core.epoch_in != s->core.epoch_out || s->hold.bytes));
+}
+
+/* NULL, or what they disagree in. */
+static const char *agree_not(const struct connection *c) {
+    const struct half *a = &c->half[0], *b = &c->half[1];
+    if (!half_lives(a) || !half_lives(b)) return NULL;
+    if (is_moving(a) || is_moving(b)) return "still on the move";
+    if (!same_lane(lane_of(a), lane_of(b))) return "at rest on different lanes";
+    if (epoch(a, false) != epoch(b, true) || epoch(a, true) != epoch(b, false))
+        return "at rest in different epochs";
+    return NULL;
+}
+
+/* ---- at every event ------------------------------------------------------------------------------------------------------ */
+
+static void check_epoch(struct half *half) {
+    struct world *w = half->connection->world;
+    if (!half_lives(half) || !half->ep->link) return;
+    for (int in = 0; in < 2; in++) {
+        uint32_t now = epoch(half, in);
+        if (half->seen_link == half->ep->link && now < half->seen_epoch[in] && now)
+            world_fail(w, "the epoch of %u went back from %u to %u", half->connection->serial, half->seen_epoch[in],
+                       now);
+        half->seen_epoch[in] = now;
+    }
+    half->seen_link = half->ep->link;
+}
+
+static uint32_t scarce_of(const struct node *node) {
+    uint32_t n = 0;
+    for (int i = 0; i < 2; i++)
+        if (node->world->fabric[i]) n += weft__sim_scarce(node->world->fabric[i], node->number[i]);
+    return n;
+}
+
+static void check_places(struct node *node) {
+    const struct lanes *lanes = node->worker ? node->worker->lanes : NULL;
+    uint32_t held = 0;
+    if (!lanes || node->crashed || node->closing) return;
+    for (uint32_t i = 0; i < node->worker->n_ifaces; i++) {
+        held += lanes->held[i];
+        if (lanes->held[i] > lanes->capacity[i])
+            world_fail(node->world, "worker %u holds %u of %u places", node->index, lanes->held[i],
+                       lanes->capacity[i]);
+    }
+    if (held != lanes->held_in_all || held > lanes->capacity_in_all)
+        world_fail(node->world, "worker %u counts %u places, and holds %u of %u", node->index, lanes->held_in_all,
+                   held, lanes->capacity_in_all);
+}
+
+void agree_watch(struct world *w) {
+    for (uint32_t i = 0; i < w->plan->n_workers; i++) check_places(w->node[i]);
+    for (uint32_t i = 0; i < w->n_pairs; i++)
+        for (int side = 0; side < 2 && w->pair[i].now; side++) check_epoch(&w->pair[i].now->half[side]);
+}
+
+/* ---- at rest -------------------------------------------------------------------------------------------------------------- */
+
+bool agree_all(struct world *w) {
+    for (uint32_t i = 0; i < w->n_pairs; i++)
+        if (w->pair[i].now && agree_not(w->pair[i].now)) return false;
+    return true;
+}
+
+void agree_or_fail(struct world *w) {
+    for (uint32_t i = 0; i < w->n_pairs; i++) {
+        const char *what = w->pair[i].now ? agree_not(w->pair[i].now) : NULL;
+        if (!what) continue;
+        world_trace(w, "pair %u: serial %u", i, w->pair[i].now->serial);
+        world_fail(w, "the two sides of %u: %s", w->pair[i].now->serial, what);
+        return;
+    }
+}
+
+uint64_t agree_count(const struct world *w, const char *counter) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < w->plan->n_workers; i++)
+        if (w->node[i]->worker) n += weft_worker_count(w->node[i]->worker, counter);
+    return n;
+}
+
+/* A link whose own lane died goes on with the scarce one for as long as it lives. */
+static uint32_t settled_on_scarce(const struct weft_worker *worker) {
+    uint32_t n = 0;
+    for (const struct list *at = worker->links.next; at != &worker->links; at = at->next)
+        n += list_of(at, struct link, of_worker)->lanes[0]->scarce;
+    return n;
+}
+
+/* When nobody has sent anything for long, nobody has a scarce lane, and every place is free. */
+void agree_idle(struct world *w) {
+    for (uint32_t i = 0; i < w->plan->n_workers; i++) {
+        const struct node *node = w->node[i];
+        const struct lanes *lanes = node->worker ? node->worker->lanes : NULL;
+        if (!lanes) continue;
+        if (lanes->held_in_all || scarce_of(node) > settled_on_scarce(node->worker))
+            world_fail(w, "worker %u is idle, and holds %u places and %u scarce lanes", i, lanes->held_in_all,
+                       scarce_of(node));
+    }
+}
