@@ -36,7 +36,7 @@ TEST(a_link_goes_back_to_its_base_lane_although_the_word_comes_behind_the_end) {
 }
 
 /* Words about another lane were lost with the lane that said them. */
-TEST(a_link_that_survives_its_lane_stays_on_it) {
+TEST(a_lane_dies_while_another_is_negotiated_and_nobody_is_blamed) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 1, 1, 0, 0, 2},         {64492, PLAN_PAUSE, 1, 0, 0, 8047406, 76},
         {593220, PLAN_AM, 1, 0, 36, 2, 11},    {3538185, PLAN_PAUSE, 1, 0, 0, 21482597, 77},
