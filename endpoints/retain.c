@@ -373,7 +373,7 @@ static inline void came(struct lane *raw, unsigned id, const void *data, size_t 
     struct link *link = raw->owner;
     if (__builtin_expect(!link, 0)) return;
     struct retain *r = link->retain;
-    if (!WEFT_MUTANT(retain_uncounted)) resume_count_delivered(&r->core);
+    resume_count_delivered(&r->core);
     r->heard += len + RETAIN_COST;
     if (__builtin_expect(r->heard >= r->tell_at || (len > RETAIN_COPY && !r->ack_due), 0)) acknowledge(r, len);
     r->up[id](&r->lane, data, len);
