@@ -19,6 +19,17 @@ static struct iface *iface_of(const struct bargain *b) {
     return b->lanes->worker->iface[b->kind];
 }
 
+/* Who has a place is to be scored, so that it is seen to fall idle: the tracker may have gone to sleep. */
+static bool adopt(const struct bargain *b) {
+    bool adopted = weft__usage_adopt(usage_of(b), b->link);
+    weft__tracking_wake(b->lanes->worker);
+    return adopted;
+}
+static void hear_score(const struct bargain *b, uint64_t score) {
+    weft__usage_min_score(usage_of(b), b->link, score);
+    weft__tracking_wake(b->lanes->worker);
+}
+
 /* Every event comes by here, so that the counts are those of the machines; a place that became free goes to who waits. */
 static void step(struct bargain *b, enum negotiate_event event) {
     struct lanes *lanes = b->lanes;
@@ -116,7 +127,7 @@ static void rest(struct bargain *b) {
 static void expect(struct bargain *b) {
     do b->number = (uint32_t)weft__random(b->lanes->worker->reactor);
     while (b->number == 0);
-    (void)weft__usage_adopt(usage_of(b), b->link); /* no: it is looked at again when it is there */
+    (void)adopt(b); /* no: it is looked at again when it is there */
     if (weft__switch_expect(b->link, b->number) < 0) later(b, NEGOTIATE_EV_FAILED);
 }
 
@@ -187,7 +198,7 @@ static bool is_to_go(struct bargain *b) {
     struct usage *usage = usage_of(b);
     if (weft__usage_promoted(usage, b->link)) return false;
     if (is_idle(b->lanes, weft__usage_score(usage, b->link))) return true;
-    return !b->lanes->awaits[b->kind] && !weft__usage_adopt(usage, b->link);
+    return !b->lanes->awaits[b->kind] && !adopt(b);
 }
 
 static void review(struct bargain *b) {
@@ -311,7 +322,7 @@ static enum negotiate_event weigh(struct bargain *b, const struct lane_ask *ask)
         b->n.why = (uint8_t)why;
         return NEGOTIATE_EV_ASK_NO;
     }
-    weft__usage_min_score(usage_of(b), b->link, ask->score);
+    hear_score(b, ask->score);
     enum negotiate_answer answer = weft__lanes_answer(lanes, b->kind, weft__usage_score(usage_of(b), b->link));
     if (answer == ANSWER_FULL) b->n.why = LANE_DENIED_FULL;
     if (answer == ANSWER_FULL || answer == ANSWER_BUSY || !weft__lanes_token(lanes)) return NEGOTIATE_EV_ASK_NO;
@@ -358,7 +369,7 @@ static void denial_heard(struct bargain *b, const struct lane_deny *deny) {
 /* Once the lane is lost, or nobody's, it says nothing any more. */
 static void score_heard(struct bargain *b, const struct lane_score *score) {
     unsigned there = 1u << NEGOTIATE_MOVING | 1u << NEGOTIATE_FAST;
-    if (there >> b->n.fsm.state & 1) weft__usage_min_score(usage_of(b), b->link, score->score);
+    if (there >> b->n.fsm.state & 1) hear_score(b, score->score);
 }
 
 /* Of a word that is no question: is it about the last one? */

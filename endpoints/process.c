@@ -24,6 +24,12 @@ uint64_t weft__process_host(void) {
     return hash ? hash : 1;
 }
 
+void weft__process_own(const struct reactor *reactor, uint64_t *host_p, uint32_t *pid_p) {
+    bool simulated = weft__reactor_virtual(reactor);
+    *host_p = simulated ? 0 : weft__process_host();
+    *pid_p = simulated ? 1 : (uint32_t)getpid();
+}
+
 static void ended(struct watch *watch, int events) {
     struct process *process = (struct process *)watch;
     process->ended(process);

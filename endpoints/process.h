@@ -17,6 +17,8 @@ struct process {
 
 /* Where pids mean the same: this boot, this namespace. 0: not known. */
 uint64_t weft__process_host(void);
+/* What a worker tells of its own process. In a simulation it has none: a run is the same in every process, on every host. */
+void weft__process_own(const struct reactor *reactor, uint64_t *host_p, uint32_t *pid_p);
 /* False: it has ended. `ended` is called once, from the reactor. */
 bool weft__process_watch(struct reactor *reactor, struct process *process);
 void weft__process_unwatch(struct reactor *reactor, struct process *process);

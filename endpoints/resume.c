@@ -1,7 +1,6 @@
 /* The lanes below a link that outlives them: the port of resume.fsm. */
 #include <reactor/counters.h>
 #include <reactor/mutant.h>
-#include <unistd.h>
 
 #include "lane_wire.h"
 #include "rails.h"
@@ -444,7 +443,9 @@ void weft__retain_greeting(const struct link *link, struct wire_hello *hello) {
 void weft__retain_introduce(struct link *link) {
     if (!link->retain) return;
     struct wire_message m;
-    weft__lane_process(&m, (struct lane_process){.host = weft__process_host(), .pid = (uint32_t)getpid()});
+    struct lane_process own = {0};
+    weft__process_own(link->worker->reactor, &own.host, &own.pid);
+    weft__lane_process(&m, own);
     weft__link_control(link, &m);
 }
 

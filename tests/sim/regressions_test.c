@@ -53,3 +53,36 @@ TEST(a_lane_dies_while_another_is_negotiated_and_nobody_is_blamed) {
                                .n_settings = 2,
                                ITEMS(items)});
 }
+
+/* Its tracker slept, adopted it, and slept on. */
+TEST(an_idle_link_gives_its_lane_back_although_its_tracker_slept) {
+    static struct plan_item items[] = {
+        {10386253, PLAN_DIAL, 2, 1, 2, 0, 3},
+        {11965059, PLAN_GET, 2, 0, 1, 0, 16},
+    };
+    expect_good(&(struct plan){.seed = 1186,
+                               .n_workers = 3,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 1,
+                               .depth = 128,
+                               .chaos_ns = 21419990,
+                               .setting = {LANES, {"lanes.decay", "50"}},
+                               .n_settings = 4,
+                               ITEMS(items)});
+}
+
+/* Links that survive tell where they run. */
+TEST(a_run_is_the_same_whatever_process_it_is_in) {
+    static struct plan_item items[] = {{0, PLAN_DIAL, 0, 0, 1, 0, 1}, {1000000, PLAN_AM, 0, 0, 8, 2, 2}};
+    struct plan plan = {.seed = 700,
+                        .n_workers = 2,
+                        .network = PLAN_RELIABLE,
+                        .survive = 1,
+                        .depth = 128,
+                        .chaos_ns = 2000000,
+                        ITEMS(items)};
+    struct verdict one, other;
+    apart_run(&plan, &one);
+    apart_run(&plan, &other);
+    CHECK(!one.failed && !other.failed && one.hash == other.hash);
+}
