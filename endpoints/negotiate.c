@@ -30,12 +30,17 @@ static void hear_score(const struct bargain *b, uint64_t score) {
     weft__tracking_wake(b->lanes->worker);
 }
 
+static void serve_next(struct lanes *lanes);
+
 /* Every event comes by here, so that the counts are those of the machines; a place that became free goes to who waits. */
 static void step(struct bargain *b, enum negotiate_event event) {
     struct lanes *lanes = b->lanes;
     fsm_step(&b->n.fsm, event);
     weft__live_note(b->link);
-    if (!weft__lanes_count(b)) return;
+    if (weft__lanes_count(b)) serve_next(lanes);
+}
+
+static void serve_next(struct lanes *lanes) {
     struct bargain *next = weft__lanes_next(lanes);
     if (next) step(next, NEGOTIATE_EV_FREED);
 }
@@ -251,6 +256,7 @@ void weft__lanes_end(struct link *link) {
     list_remove(&b->of_worker);
     weft__job_drop(r, &b->later);
     step(b, NEGOTIATE_EV_CLOSE);
+    if (weft__lanes_leave(b)) serve_next(b->lanes);
     weft__timer_stop(r, &b->timer);
     weft__bury(r, b);
 }
@@ -419,7 +425,9 @@ void weft__lanes_heard(struct link *link, struct lane *lane, const void *data, s
 /* ---- what switch.c tells ---------------------------------------------------------------------------------------------- */
 
 void weft__lanes_joined(struct link *link) {
-    if (link->bargain) step(link->bargain, NEGOTIATE_EV_JOINED);
+    if (!link->bargain) return;
+    link->bargain->other = link->lanes[1];
+    step(link->bargain, NEGOTIATE_EV_JOINED);
 }
 
 void weft__lanes_join_failed(struct link *link, weft_status_t status) {
@@ -435,7 +443,10 @@ void weft__lanes_switched(struct link *link) {
 }
 
 void weft__lanes_lost(struct link *link, struct lane *lane, weft_status_t status) {
-    if (link->bargain) step(link->bargain, NEGOTIATE_EV_LOST);
+    struct bargain *b = link->bargain;
+    if (!b) return;
+    if (link->lanes[0] == b->other) weft__lanes_stay(b);
+    step(b, NEGOTIATE_EV_LOST);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------------- */

@@ -18,6 +18,9 @@ struct bargain {
     uint8_t later_event; /* enum negotiate_event */
     uint8_t kind;        /* index of the iface that the other lane is of */
     uint8_t counted;     /* enum negotiate_place: as the worker's counts have it */
+    struct lane *other;  /* the last that joined; a name only, it may be gone */
+    bool stays;          /* the link goes on with such a lane for good, since its own died */
+    uint8_t stays_kind;
     uint32_t banned;     /* bits by kind: the peer is not reached that way */
     uint32_t number;     /* that the guest shows */
     uint32_t wait_ms;    /* that the peer wants this side to rest */
@@ -51,6 +54,10 @@ struct bargain *weft__lanes_weakest(const struct lanes *lanes, uint8_t kind, uin
 bool weft__lanes_token(struct lanes *lanes);
 /* Brings the counts up to what the machine says. True: a place became free. */
 bool weft__lanes_count(struct bargain *b);
+/* The place of the other lane is its link's until that ends, whatever else it bargains for. */
+void weft__lanes_stay(struct bargain *b);
+/* The lane that it stayed with is gone. True: a place became free. */
+bool weft__lanes_leave(struct bargain *b);
 /* Who has the next place of some kind, now that there is one; or NULL. */
 struct bargain *weft__lanes_next(const struct lanes *lanes);
 

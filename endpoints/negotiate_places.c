@@ -73,6 +73,22 @@ enum negotiate_answer weft__lanes_answer(const struct lanes *lanes, uint8_t kind
     });
 }
 
+void weft__lanes_stay(struct bargain *b) {
+    (void)weft__lanes_leave(b);
+    b->stays = true;
+    b->stays_kind = b->kind;
+    b->lanes->held[b->kind]++;
+    b->lanes->held_in_all++;
+}
+
+bool weft__lanes_leave(struct bargain *b) {
+    if (!b->stays) return false;
+    b->stays = false;
+    b->lanes->held[b->stays_kind]--;
+    b->lanes->held_in_all--;
+    return true;
+}
+
 bool weft__lanes_count(struct bargain *b) {
     struct lanes *lanes = b->lanes;
     enum negotiate_place was = b->counted, is = b->n.place;

@@ -86,3 +86,20 @@ TEST(a_run_is_the_same_whatever_process_it_is_in) {
     apart_run(&plan, &other);
     CHECK(!one.failed && !other.failed && one.hash == other.hash);
 }
+
+/* Its place was free for another, and its lane was there. */
+TEST(a_link_whose_base_lane_died_has_a_place_for_its_scarce_one) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 16, 0, 2, 0, 17},
+        {3790024, PLAN_KILL, 0, 2, 1, 2093515, 95},
+    };
+    expect_good(&(struct plan){.seed = 52,
+                               .n_workers = 5,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 2,
+                               .depth = 128,
+                               .chaos_ns = 166393238,
+                               .setting = {LANES, {"lanes.decay", "50"}},
+                               .n_settings = 4,
+                               ITEMS(items)});
+}

@@ -115,21 +115,26 @@ uint64_t agree_count(const struct world *w, const char *counter) {
     return n;
 }
 
-/* A link whose own lane died goes on with the scarce one for as long as it lives. */
-static uint32_t settled_on_scarce(const struct weft_worker *worker) {
+/* A link whose own lane died goes on with the scarce one for as long as it lives, and its place is counted. */
+static uint32_t settled_on_scarce(struct world *w, const struct weft_worker *worker) {
     uint32_t n = 0;
-    for (const struct list *at = worker->links.next; at != &worker->links; at = at->next)
-        n += list_of(at, struct link, of_worker)->lanes[0]->scarce;
+    for (const struct list *at = worker->links.next; at != &worker->links; at = at->next) {
+        const struct link *link = list_of(at, struct link, of_worker);
+        bool stays = link->bargain && link->bargain->stays;
+        if (link->lanes[0]->scarce && !stays) world_fail(w, "a link's scarce lane has no place");
+        n += stays;
+    }
     return n;
 }
 
-/* When nobody has sent anything for long, nobody has a scarce lane, and every place is free. */
+/* When nobody has sent anything for long, nobody has another scarce lane, and every other place is free. */
 void agree_idle(struct world *w) {
     for (uint32_t i = 0; i < w->plan->n_workers; i++) {
         const struct node *node = w->node[i];
         const struct lanes *lanes = node->worker ? node->worker->lanes : NULL;
         if (!lanes) continue;
-        if (lanes->held_in_all || scarce_of(node) > settled_on_scarce(node->worker))
+        uint32_t settled = settled_on_scarce(w, node->worker);
+        if (lanes->held_in_all != settled || scarce_of(node) > settled)
             world_fail(w, "worker %u is idle, and holds %u places and %u scarce lanes", i, lanes->held_in_all,
                        scarce_of(node));
     }
