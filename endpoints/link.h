@@ -50,6 +50,7 @@ struct link {
     uint32_t rma_unanswered;           /* of ours: gets, fetching atomics, remote completions */
     uint32_t rma_served;               /* of the peer's: answers that wait for the lane */
     uint32_t n_keys;                   /* of the peer's regions, open natively */
+    uint32_t denied_epoch;             /* of the last question about lanes without memory for it */
     uint16_t flags;                    /* of the dialer's hello */
     uint16_t peer_flags;               /* of the peer's hello */
     uint16_t live_row;                 /* 1 + its number in the page that others see (live.h); 0: it has none */

@@ -226,6 +226,11 @@ static void due(struct timer *timer) {
 
 /* ---- bargains --------------------------------------------------------------------------------------------------------- */
 
+/* Whose questions have odd epochs. */
+static bool is_odd(const struct link *link) {
+    return link->worker->id < link->peer;
+}
+
 static struct bargain *bargain_with(struct link *link) {
     struct lanes *lanes = link->worker->lanes;
     if (link->bargain) return link->bargain;
@@ -241,7 +246,8 @@ static struct bargain *bargain_with(struct link *link) {
     b->later.run = run_later;
     b->lanes = lanes;
     b->link = link;
-    b->n.odd = lanes->worker->id < link->peer;
+    b->n.odd = is_odd(link);
+    b->n.epoch = link->denied_epoch;
     fsm_init(&b->n.fsm, &negotiate_port, NEGOTIATE_BASE, (uint32_t)(uintptr_t)link);
     list_append(&lanes->bargains, &b->of_worker);
     return link->bargain = b;
@@ -380,9 +386,22 @@ static void score_heard(struct bargain *b, const struct lane_score *score) {
 
 /* Of a word that is no question: is it about the last one? */
 static bool is_worth_hearing(struct link *link, uint32_t epoch) {
-    enum negotiate_worth worth = link->bargain ? weft__negotiate_word(&link->bargain->n, epoch) : WORTH_A_VIOLATION;
+    struct negotiation denied = {.epoch = link->denied_epoch};
+    const struct bargain *b = link->bargain;
+    enum negotiate_worth worth = weft__negotiate_word(b ? &b->n : &denied, epoch);
+    if (worth == WORTH_HEARING && !b) return false; /* it was denied, and is withdrawn */
     if (worth == WORTH_A_VIOLATION) weft__link_violation(link, "an answer without a question");
     return worth == WORTH_HEARING;
+}
+
+/* There is no memory to bargain with: only the epoch is kept, which the next question is held against. */
+static void deny_at_once(struct link *link, uint32_t epoch) {
+    struct negotiation n = {.epoch = link->denied_epoch, .odd = is_odd(link)};
+    enum negotiate_worth worth = weft__negotiate_question(&n, epoch);
+    if (worth == WORTH_A_VIOLATION) weft__link_violation(link, "a question out of turn");
+    if (worth != WORTH_HEARING) return;
+    link->denied_epoch = epoch;
+    say_deny(link, epoch, LANE_DENIED_MEMORY, link->worker->lanes->rest);
 }
 
 static void hear_ask(struct link *link, const void *data, size_t len) {
@@ -395,7 +414,7 @@ static void hear_ask(struct link *link, const void *data, size_t len) {
     if (b)
         question_heard(b, &ask);
     else
-        say_deny(link, ask.epoch, LANE_DENIED_MEMORY, link->worker->lanes->rest);
+        deny_at_once(link, ask.epoch);
 }
 
 void weft__lanes_heard(struct link *link, struct lane *lane, const void *data, size_t len) {

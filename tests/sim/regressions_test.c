@@ -103,3 +103,32 @@ TEST(a_link_whose_base_lane_died_has_a_place_for_its_scarce_one) {
                                .n_settings = 4,
                                ITEMS(items)});
 }
+
+/* There was no memory to bargain with, and the epoch of the question was forgotten. */
+TEST(a_question_that_there_was_no_memory_for_was_asked_all_the_same) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 2, 0, 1, 0, 3},
+        {0, PLAN_DIAL, 3, 1, 4, 0, 4},
+        {0, PLAN_DIAL, 4, 2, 1, 0, 5},
+        {0, PLAN_JITTER, 0, 0, 0, 13551, 26},
+        {1236435, PLAN_PAUSE, 2, 3, 2, 1673490, 27},
+        {1594010, PLAN_DIAL, 1, 2, 1, 0, 2},
+        {2033380, PLAN_STREAM, 4, 1, 1, 3, 22},
+        {2497139, PLAN_CLOSE, 2, 0, 1, 2, 14},
+        {2804537, PLAN_NO_MEMORY, 2, 0, 2, 96, 29},
+        {2877448, PLAN_AM, 3, 0, 6, 3, 20},
+    };
+    expect_good(&(struct plan){.seed = 7000483,
+                               .n_workers = 5,
+                               .network = PLAN_DATAGRAM,
+                               .scarce = 4,
+                               .depth = 128,
+                               .chaos_ns = 6483272,
+                               .setting = {{"rendezvous.threshold", "1k"},
+                                           {"stream.window", "4k"},
+                                           {"window.bytes", "64k"},
+                                           LANES,
+                                           {"lanes.rest", "2ms"}},
+                               .n_settings = 7,
+                               ITEMS(items)});
+}
