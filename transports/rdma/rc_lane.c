@@ -158,9 +158,28 @@ static void arm(struct rc_lane *lane, uint64_t ms) {
     rc_lane_break(lane, WEFT_ERR_NO_MEMORY); /* a wait that nothing bounds is worse than none */
 }
 
+static bool take(struct rc_lane *lane, unsigned what) {
+    bool was = lane->todo & what;
+    lane->todo &= ~what;
+    return was;
+}
+
+static void hand_over(struct rc_lane *lane) {
+    void *arg = lane->listener->own ? NULL : lane->listener->arg;
+    lane->listener = NULL;
+    lane->lane.iface->up->accepted(&lane->lane, arg);
+}
+
+/* It may be there before the job has told the owner of the lane; who may close it when told. */
+static void take_first(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
+    lane->take = rc_take_messages;
+    if (take(lane, RC_TODO_ACCEPTED)) hand_over(lane);
+    lane->take(lane, kind, data, len);
+}
+
 static void open_lane(struct rc_lane *lane, unsigned tell) {
     lane->lane.ops = &rc_ops_open;
-    lane->take = rc_take_messages;
+    lane->take = tell == RC_TODO_ACCEPTED ? take_first : rc_take_messages;
     rc_lane_todo(lane, tell);
 }
 
@@ -248,18 +267,6 @@ void rc_lane_bad(struct rc_lane *lane, weft_status_t why, const char *what) {
 }
 
 /* ---- what is told to the owner ------------------------------------------------------------------------------------------------ */
-
-static bool take(struct rc_lane *lane, unsigned what) {
-    bool was = lane->todo & what;
-    lane->todo &= ~what;
-    return was;
-}
-
-static void hand_over(struct rc_lane *lane) {
-    void *arg = lane->listener->own ? NULL : lane->listener->arg;
-    lane->listener = NULL;
-    lane->lane.iface->up->accepted(&lane->lane, arg);
-}
 
 static void lane_gone(struct rc_lane *lane) {
     struct rc_iface *iface = rc_iface_of(lane);
