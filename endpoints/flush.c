@@ -51,29 +51,38 @@ static void left_this_side(struct weft_request *req, weft_status_t status) {
     weft__link_control(ep->link, &m);
 }
 
+static void ask_lane(struct weft_request *req);
+
+/* The link has moved on and closed that lane before it said so; what the peer has read to its end need not be said again. */
+static bool was_left_behind(const struct weft_request *req, weft_status_t status) {
+    const struct link *link = req->ep ? req->ep->link : NULL;
+    return status == WEFT_ERR_CANCELLED && link && link->core.fsm.state == LINK_UP && link->switching;
+}
+
 static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
     struct weft_request *req = lane_half->other;
+    lane_half->other = NULL;
+    if (req) req->other = NULL;
     weft__request_finish(lane_half, status);
-    if (req && (req->core.fsm.state == REQ_WAITING || WEFT_MUTANT(flush_told_twice)))
-        left_this_side(req, status); /* else it ended early */
+    if (!req || (req->core.fsm.state != REQ_WAITING && !WEFT_MUTANT(flush_told_twice))) return; /* it ended early */
+    if (was_left_behind(req, status))
+        ask_lane(req);
+    else
+        left_this_side(req, status);
 }
 
 static const struct request_kind flush_kind = {.name = "flush", .release = part};
 static const struct request_kind lane_kind = {.name = "lane flush", .returned = lane_flushed, .release = part};
 
-/* It is first, and waits: nothing of the endpoint is before it any more. */
-void weft__flush_check(struct weft_ep *ep) {
-    struct weft_request *req = list_of(ep->requests.next, struct weft_request, of_ep);
-    if (req->kind != &flush_kind || req->core.fsm.state != REQ_WAITING || req->other || !ep->link) return;
-    if (req->flags & WEFT_FLUSH_REMOTE && (!ep->core.peer || req->rma.answered)) return; /* not yet; asked */
-    if (WEFT_MUTANT(flush_early)) return weft__request_finish(req, WEFT_OK);
-    struct weft_request *lane_half = weft__request_new(ep->worker, &lane_kind);
+static void ask_lane(struct weft_request *req) {
+    struct lane *lane = req->ep->link->lane;
+    struct weft_request *lane_half = weft__request_new(req->ep->worker, &lane_kind);
     if (!lane_half) {
         weft__request_finish(req, WEFT_ERR_NO_MEMORY);
         return;
     }
     lane_half->lent.count = 1;
-    weft_status_t st = ep->link->lane->ops->flush(ep->link->lane, &lane_half->lent);
+    weft_status_t st = lane->ops->flush(lane, &lane_half->lent);
     if (st == WEFT_IN_PROGRESS) {
         weft__request_lend(lane_half);
         lane_half->other = req;
@@ -82,6 +91,15 @@ void weft__flush_check(struct weft_ep *ep) {
     }
     weft__request_discard(lane_half);
     left_this_side(req, st);
+}
+
+/* It is first, and waits: nothing of the endpoint is before it any more. */
+void weft__flush_check(struct weft_ep *ep) {
+    struct weft_request *req = list_of(ep->requests.next, struct weft_request, of_ep);
+    if (req->kind != &flush_kind || req->core.fsm.state != REQ_WAITING || req->other || !ep->link) return;
+    if (req->flags & WEFT_FLUSH_REMOTE && (!ep->core.peer || req->rma.answered)) return; /* not yet; asked */
+    if (WEFT_MUTANT(flush_early)) return weft__request_finish(req, WEFT_OK);
+    ask_lane(req);
 }
 
 weft_status_t weft__flush_post(struct weft_ep *ep, const weft_op_t *op) {

@@ -132,3 +132,52 @@ TEST(a_question_that_there_was_no_memory_for_was_asked_all_the_same) {
                                .n_settings = 7,
                                ITEMS(items)});
 }
+
+/* A link had moved on, the acknowledgement of its last words by the old lane was lost, and so was a flush. */
+TEST(a_flush_outlives_the_lane_that_its_link_leaves) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 0, 0, 1, 0, 1},
+        {0, PLAN_DIAL, 1, 3, 2, 0, 2},
+        {0, PLAN_DIAL, 2, 3, 2, 0, 3},
+        {0, PLAN_DIAL, 3, 3, 2, 0, 4},
+        {0, PLAN_DIAL, 4, 0, 2, 0, 5},
+        {0, PLAN_DIAL, 9, 1, 0, 0, 10},
+        {0, PLAN_DIAL, 11, 3, 2, 0, 12},
+        {0, PLAN_DIAL, 12, 1, 0, 0, 13},
+        {0, PLAN_DIAL, 14, 4, 0, 0, 15},
+        {0, PLAN_DIAL, 15, 3, 2, 0, 16},
+        {0, PLAN_DIAL, 16, 1, 3, 0, 17},
+        {0, PLAN_DIAL, 17, 4, 0, 0, 18},
+        {0, PLAN_DIAL, 19, 2, 4, 0, 20},
+        {0, PLAN_DIAL, 21, 1, 2, 0, 22},
+        {0, PLAN_DIAL, 22, 1, 2, 0, 23},
+        {0, PLAN_DIAL, 23, 1, 3, 0, 24},
+        {0, PLAN_DIAL, 24, 0, 4, 0, 25},
+        {0, PLAN_DIAL, 25, 3, 2, 0, 26},
+        {0, PLAN_DIAL, 26, 1, 3, 0, 27},
+        {0, PLAN_DIAL, 28, 0, 3, 0, 29},
+        {0, PLAN_DIAL, 29, 4, 2, 0, 30},
+        {0, PLAN_LOSS, 0, 0, 0, 146164, 52},
+        {0, PLAN_JITTER, 0, 0, 0, 17960, 53},
+        {0, PLAN_EXHAUSTION, 0, 0, 0, 140572, 54},
+        {624077, PLAN_FETCH, 3, 0, 5, 1, 42},
+        {9131683, PLAN_DIAL, 5, 3, 0, 0, 6},
+        {9950552, PLAN_DIAL, 20, 3, 0, 0, 21},
+        {10499070, PLAN_DIAL, 18, 3, 4, 0, 19},
+        {18962577, PLAN_STREAM, 18, 0, 7, 3, 35},
+        {50758635, PLAN_PAUSE, 4, 0, 2, 14820280, 58},
+    };
+    expect_good(&(struct plan){.seed = 21128,
+                               .n_workers = 5,
+                               .network = PLAN_DATAGRAM,
+                               .scarce = 4,
+                               .depth = 8,
+                               .chaos_ns = 59278669,
+                               .setting = {{"stream.window", "64k"},
+                                           {"lanes.switch", "on"},
+                                           {"lanes.tick", "1ms"},
+                                           {"lanes.floor", "8m"},
+                                           {"lanes.residence", "10ms"}},
+                               .n_settings = 5,
+                               ITEMS(items)});
+}
