@@ -13,6 +13,16 @@ double weft__connect_cost(const struct iface_attr *attr) {
     return attr->latency_ns + attr->overhead_ns + (attr->bandwidth > 0 ? 1024e9 / attr->bandwidth : 0);
 }
 
+/* All of its lanes are scarce, and where links earn those they begin on another, if one is there. */
+static bool is_earned(const struct weft_worker *worker, const struct iface *iface) {
+    return worker->lanes && iface->attr.scarce && !iface->ops->connect_scarce;
+}
+
+static double first_cost(const struct weft_worker *worker, const struct iface *iface) {
+    enum { LAST = 1000000 };
+    return weft__connect_cost(&iface->attr) * (is_earned(worker, iface) ? LAST : 1);
+}
+
 struct choice {
     struct iface *iface;
     const struct address_entry *entry;
@@ -37,10 +47,11 @@ static void choose(struct weft_worker *worker, const struct address *address, st
         weft_status_t st = iface->ops->reachable(iface, entry->bytes, entry->len, &why);
         note(choice, "%s%s costs %.0f ns a KiB: %s", iface->transport->name, ns,
              st == WEFT_OK ? "reaches it" : why);
-        if (st < 0 || (choice->iface && ns >= best)) continue;
+        double first = first_cost(worker, iface);
+        if (st < 0 || (choice->iface && first >= best)) continue;
         choice->iface = iface;
         choice->entry = entry;
-        best = ns;
+        best = first;
     }
 }
 
@@ -72,7 +83,7 @@ static struct link *cheapest_link(struct weft_worker *worker, const struct addre
     for (uint32_t i = 0; i < address->n; i++) {
         const struct address_entry *entry = &address->entry[i];
         struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
-        if (iface && (!best || weft__connect_cost(&iface->attr) < weft__connect_cost(&best->attr))) best = iface;
+        if (iface && (!best || first_cost(worker, iface) < first_cost(worker, best))) best = iface;
     }
     return best ? weft__link_to_peer(worker, best, address->worker, wish_of(start, best)) : NULL;
 }

@@ -486,7 +486,8 @@ static void count_capacity(struct lanes *lanes) {
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         const struct iface *iface = worker->iface[i];
         all += iface->attr.scarce;
-        lanes->capacity[i] = least(iface->ops->connect_scarce ? iface->attr.scarce : UINT32_MAX, set);
+        bool few = iface->ops->connect_scarce || iface->attr.scarce;
+        lanes->capacity[i] = least(few ? iface->attr.scarce : UINT32_MAX, set);
     }
     lanes->capacity_in_all = least(set != SETTING_AUTO ? set : all ? all : 64, UINT32_MAX);
 }

@@ -28,9 +28,10 @@ enum {
     UD_INLINE = 192, /* bytes that go into the work request itself, if the device will have it */
     UD_ROOM =
         40 + 4096, /* of a receive: the largest datagram that there is, so that none is too long for its buffer */
-    UD_BATCH_PART = 16,   /* receives are posted again when so great a part of them was used */
-    UD_SIGNAL_PART = 4,   /* sends: one completion is asked for in such a part of the queue */
-    UD_RINGS_MOST = 16384 /* datagrams in either ring */
+    UD_BATCH_PART = 16,    /* receives are posted again when so great a part of them was used */
+    UD_SIGNAL_PART = 4,    /* sends: one completion is asked for in such a part of the queue */
+    UD_RINGS_MOST = 16384, /* datagrams in either ring */
+    UD_TELL = 16 * 1024    /* bytes of a lane after which its owner is told that it carried them */
 };
 
 /* ---- ud_path.c: address handles, one for each port where peers are; kept for the next who is there -------------------- */
@@ -86,6 +87,7 @@ struct ud_lane {
     uint64_t token; /* … */
     bool stranger;  /* accepted, and it has not shown yet that it hears us */
     bool waits;     /* on the interface's list */
+    uint32_t bytes; /* sent since the owner was told */
     void (*take)(struct ud_lane *lane, const struct ud_frame *frame); /* what its state does with a datagram */
     struct fsm fsm;
     uint32_t due;   /* effects to be carried out when the machine is at rest */

@@ -74,6 +74,13 @@ static inline enum ud_kind kind_for(const struct ud_lane *lane) {
     return lane->node.remote ? UD_MESSAGE : UD_GREETING;
 }
 
+static void tell(struct ud_lane *lane) {
+    const struct iface_up *up = lane->lane.iface->up;
+    uint32_t bytes = lane->bytes;
+    lane->bytes = 0;
+    if (up->worked) up->worked(&lane->lane, bytes);
+}
+
 /* `len` bytes stand behind the head. */
 static void send_off(struct ud_lane *lane, uint8_t id, size_t len) {
     struct ud_iface *iface = ud_iface_of(lane);
@@ -91,6 +98,8 @@ static void send_off(struct ud_lane *lane, uint8_t id, size_t len) {
     lane->until = iface->send.next;
     count->rdma_ud_messages++;
     count->rdma_ud_bytes += len;
+    lane->bytes += (uint32_t)len;
+    if (__builtin_expect(lane->bytes >= UD_TELL, 0)) tell(lane);
 }
 
 static uint8_t *body(const struct ud_lane *lane) {
