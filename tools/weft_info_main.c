@@ -6,6 +6,7 @@
 #include <string.h>
 #include <weft/weft.h>
 
+#include "info/devices.h"
 #include "info/live.h"
 #include "info/protocols.h"
 #include "json/json.h"
@@ -15,7 +16,8 @@ static const char usage[] =
     "weft-info --protocols [TRANSPORT | URI …] [--json]\n"
     "weft-info --live PID [--json]\n"
     "\n"
-    "  --transports  those that a worker opens, with capabilities, limits and costs\n"
+    "  --transports  those that a worker opens, with capabilities, limits and costs; RDMA devices, with\n"
+    "                ports and addresses\n"
     "  --config      every setting, its value, and where that came from\n"
     "  --build       version and compiler\n"
     "  --counters    what a worker counts\n"
@@ -205,6 +207,11 @@ static void json_all(weft_context_t *context, weft_worker_t *worker, int what) {
         json_transports(worker);
         putchar(']');
     }
+    struct rd_list *devices = what & TRANSPORTS ? info_devices_of(context) : NULL;
+    if (devices) {
+        key("rdma", &first);
+        info_devices_json(devices);
+    }
     if (what & CONFIG) {
         key("config", &first);
         putchar('[');
@@ -227,6 +234,7 @@ static void json_all(weft_context_t *context, weft_worker_t *worker, int what) {
 static void print_all(weft_context_t *context, weft_worker_t *worker, int what) {
     if (what & BUILD) print_build();
     if (what & TRANSPORTS) print_transports(worker);
+    if (what & TRANSPORTS) info_devices(info_devices_of(context));
     if (what & CONFIG) print_config(context);
     if (what & COUNTERS) print_counters(worker);
 }

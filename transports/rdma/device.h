@@ -59,9 +59,12 @@ struct rd_device {
 };
 
 /* A device in software: correct, and slower than tcp. */
-static inline bool rd_is_software(const struct rd_device *device) {
+static inline bool rd_attr_is_software(const struct ibv_device_attr *attr) {
     enum { SOFTWARE_VENDOR = 0xffffff };
-    return device->attr.vendor_id == SOFTWARE_VENDOR;
+    return attr->vendor_id == SOFTWARE_VENDOR;
+}
+static inline bool rd_is_software(const struct rd_device *device) {
+    return rd_attr_is_software(&device->attr);
 }
 
 /* The device that the setting "rdma.device" names, or the first with an active port; opened when the worker's first user asks.
