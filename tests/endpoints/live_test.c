@@ -247,16 +247,16 @@ TEST(without_fds_the_worker_goes_on) {
 
 static struct live_row *written;
 static _Atomic bool over;
-static volatile uint64_t *last_word(struct live_row *row) {
-    return (volatile uint64_t *)(row + 1) - 1;
+static _Atomic uint64_t *last_word(struct live_row *row) {
+    return (_Atomic uint64_t *)(row + 1) - 1;
 }
 static void *write_rows(void *arg) {
     for (uint64_t n = 1; !atomic_load(&over); n++) {
         atomic_store_explicit(&written->sequence, written->sequence + 1, memory_order_relaxed);
         atomic_thread_fence(memory_order_release);
-        *last_word(written) = n;
+        atomic_store_explicit(last_word(written), n, memory_order_relaxed);
         for (volatile int i = 0; i < 100; i++) continue;
-        *(volatile uint64_t *)&written->peer = n;
+        atomic_store_explicit((_Atomic uint64_t *)&written->peer, n, memory_order_relaxed);
         atomic_store_explicit(&written->sequence, written->sequence + 1, memory_order_release);
         for (volatile int i = 0; i < 500; i++) continue; /* rows are written seldom, and yet it is often enough */
     }
