@@ -524,6 +524,12 @@ TEST(a_queue_pair_that_is_lost_ends_its_lane_alone) {
     if (access("/machine/status", F_OK) && access("/sys/class/net/v0", F_OK)) \
     SKIP("no RDMA device to take away here")
 
+/* With the port went what tools/rdma-vm had said of it. */
+#define AS_IT_WAS                                                                                            \
+    "ip link set dev v0 up; sleep 1; ip address replace 10.77.0.1/24 dev v0; "                               \
+    "ip address replace fd77::1/64 dev v0 nodad; ip route replace 10.77.0.2 dev v0 src 10.77.0.1 table 77; " \
+    "ip -6 route replace fd77::2 dev v0 src fd77::1 table 77"
+
 TEST(a_port_that_is_down_ends_what_is_sent) {
     struct pair p;
     WANTS_A_DEVICE();
@@ -533,7 +539,7 @@ TEST(a_port_that_is_down_ends_what_is_sent) {
     CHECK_EQ(system("ip link set dev v0 down"), 0);
     for (uint64_t i = 0; i < RC_SIGNAL; i++) (void)say(&p.a, i);
     bool down = pair_until(&p, p.a.n_down == 1);
-    CHECK_EQ(system("ip link set dev v0 up; sleep 1; ip addr replace 10.77.0.1/24 dev v0"), 0);
+    CHECK_EQ(system(AS_IT_WAS), 0);
     CHECK(down);
     CHECK(p.a.down < 0);
     end_of(&p);
