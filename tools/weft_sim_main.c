@@ -75,6 +75,7 @@ static int run_hash(uint64_t seed) {
     plan_draw(&plan, seed);
     world_run(&plan, &verdict, NULL);
     printf("%016" PRIx64 "\n", verdict.hash);
+    plan_free(&plan);
     return verdict.failed;
 }
 

@@ -8,8 +8,9 @@ enum { BIG = 1 << 20 };
 /* What is mapped anew at the address of what was sent from before is sent as it is now: no registration outlives its memory. */
 static void remapped(const char *transport) {
     struct bed b;
-    char *in = malloc(BIG), *out = NULL;
+    char *out = NULL;
     bed_up(&b, transport, "rxe1", (weft_setting_t){0});
+    char *in = malloc(BIG);
     for (unsigned round = 1; round <= 4; round++) {
         struct tally sent = {0}, received = {0};
         void *at = mmap(out, BIG, PROT_READ | PROT_WRITE,
@@ -41,11 +42,12 @@ TEST(rdma_ud_sends_from_memory_that_is_mapped_anew) {
 TEST(rdma_rc_a_region_that_is_unmapped_harms_nobody) {
     struct bed b;
     struct tally put = {0}, again = {0};
-    char key[WEFT_RKEY_MAX], *out = malloc(BIG);
+    char key[WEFT_RKEY_MAX];
     size_t len = sizeof key;
     weft_mem_t *mem;
     weft_rkey_t *rkey;
     bed_up(&b, "rdma_rc", "rxe1", (weft_setting_t){0});
+    char *out = malloc(BIG);
     char *region = mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(region != MAP_FAILED);
     CHECK_EQ(weft_mem_register(b.t.b, region, BIG, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &mem), 0);
