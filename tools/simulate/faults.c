@@ -49,7 +49,7 @@ static void uncut(struct world *w, uint64_t a, uint64_t b) {
 }
 
 static bool is_up(const struct half *half) {
-    return half->ep && half->ep->link && half->ep->link->core.fsm.state == LINK_UP;
+    return half_lives(half) && half->ep->link && half->ep->link->core.fsm.state == LINK_UP;
 }
 
 /* Before both sides have greeted, or while one of them leaves, there is nothing that could be gone on with. */
