@@ -83,7 +83,7 @@ def row(group, data):
     peers = [name for name in data if name.startswith(("ucx", "libev", "open mpi", "gloo"))]
     medians = {name: median(name) for name in peers if median(name) is not None}
     best = min(medians, key=lambda n: -medians[n] if group.more_is_better else medians[n]) if medians else None
-    ratio = median("weft") / medians[best] if best else None
+    ratio = median("weft") / medians[best] if best and medians[best] else None
     limit = f"{number(median(group.limit))} ({group.limit})" if group.limit else "-"
     goals = "; ".join(f"{goal}: {verdict}, {value}" for goal, verdict, value in verdicts(group, data))
     peer = f"{number(medians[best])} ({best})" if best else "-"
