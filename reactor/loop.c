@@ -178,7 +178,10 @@ weft_status_t loop_open(struct reactor *r, struct ev_loop *host, unsigned max_fd
     reserve(r, max_fds ? max_fds : fd_limit());
     ev_io_init(&r->wake_io, on_wake, r->event_fd, EV_READ);
     ev_io_start(r->loop, &r->wake_io);
-    if (host) start_host_watchers(r);
+    if (host)
+        start_host_watchers(r);
+    else
+        ev_run(r->loop, EVRUN_NOWAIT); /* what was reserved is gone through now, not while the first peer waits */
     return WEFT_OK;
 }
 
