@@ -64,7 +64,12 @@ weft_status_t weft__beat_wish(struct link *link, uint32_t ms) {
 }
 
 void weft__beat_begin(struct link *link) {
-    if (link->beat) wait(link->beat);
+    if (!link->beat) return;
+    if (link->peer_flags & WIRE_HELLO_ANSWERS)
+        wait(link->beat);
+    else
+        weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints",
+                          "a peer of an older version answers no heartbeats");
 }
 
 void weft__beat_free(struct link *link) {

@@ -25,7 +25,7 @@ enum lane_kind {
     LANE_ACK_ASK,  /* say so now */
     LANE_BEAT_ASK, /* beat.h: is somebody there? */
     LANE_BEAT,     /* yes */
-    LANE_PROCESS,  /* process.h: where I run */
+    LANE_PROCESS,  /* introduce.h: where I run */
     LANE_KINDS = 48
 };
 

@@ -6,6 +6,7 @@
 
 #include "beat.h"
 #include "ep.h"
+#include "introduce.h"
 #include "live.h"
 #include "negotiate.h"
 #include "rails.h"
@@ -159,7 +160,8 @@ static void broken(struct job *job) {
 static void send_hello(struct link *link) {
     struct wire_message m;
     struct wire_hello hello = {.version = WIRE_VERSION,
-                               .flags = (link->why ? link->flags : 0) | weft__lanes_hello(link),
+                               .flags =
+                                   (link->why ? link->flags : 0) | weft__lanes_hello(link) | WIRE_HELLO_ANSWERS,
                                .listener = link->listener,
                                .worker = link->worker->id};
     weft__retain_greeting(link, &hello);
@@ -236,6 +238,7 @@ static void end(struct link *link) {
     weft__switch_free(link);
     weft__retain_free(link);
     weft__beat_free(link);
+    weft__introduction_free(link);
     talloc_free(link->uri);
     drop_reason(link->worker, link->why);
     link->uri = NULL;
@@ -262,7 +265,7 @@ static void link_effect(struct fsm *m, unsigned effect) {
     case LINK_FX_TELL_UP:
         if (link->main) (link->flags & WIRE_HELLO_RAIL ? weft__rail_up : weft__switch_up)(link);
         weft__beat_begin(link);
-        weft__retain_introduce(link);
+        weft__introduce(link);
         tell_up(link);
         break;
     case LINK_FX_FAIL: fail_users(link); break;

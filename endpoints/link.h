@@ -26,25 +26,26 @@ struct link {
     struct lane *lanes[LINK_LANES];
     const struct protocol_limits *limits; /* of its transport; the worker's */
     struct iface *iface;
-    struct iface *home;          /* that it was made over: who wants a link over it may join */
-    struct bargain *bargain;     /* negotiate.c; NULL: nobody asked for another lane */
-    struct switching *switching; /* switch.c; NULL: it never had a second lane */
-    struct list of_worker;       /* in worker->links */
-    struct list of_peer;         /* in worker->peers, once `peer` is known */
-    struct list endpoints;       /* those that share it */
-    struct list backlog;         /* requests that wait for the lane, in order */
-    struct pending pending;      /* our place in the lane's queue */
-    struct timer greeting;       /* until the peer's hello is due */
-    struct timer linger;         /* until an unused link is closed */
-    struct job broken;           /* a control message could not be kept */
-    uint64_t peer;               /* worker id; 0: not known yet */
-    struct list rma_wait;        /* requests that wait until others were answered */
-    struct retain *retain;       /* retain.h: it outlives its lanes; NULL: it does not */
-    struct beat *beat;           /* beat.h: an endpoint wishes to know that the peer is driven; NULL: none */
-    struct rails *rails;         /* rails.c; NULL: none yet */
-    struct link *main;           /* this is a rail of that link */
-    float rate, rate_last;       /* bytes per ns that the peer says its lane carried, and did last; 0: not known */
-    uint32_t rail_number;        /* of a rail: what it was granted by */
+    struct iface *home;                /* that it was made over: who wants a link over it may join */
+    struct bargain *bargain;           /* negotiate.c; NULL: nobody asked for another lane */
+    struct switching *switching;       /* switch.c; NULL: it never had a second lane */
+    struct list of_worker;             /* in worker->links */
+    struct list of_peer;               /* in worker->peers, once `peer` is known */
+    struct list endpoints;             /* those that share it */
+    struct list backlog;               /* requests that wait for the lane, in order */
+    struct pending pending;            /* our place in the lane's queue */
+    struct timer greeting;             /* until the peer's hello is due */
+    struct timer linger;               /* until an unused link is closed */
+    struct job broken;                 /* a control message could not be kept */
+    uint64_t peer;                     /* worker id; 0: not known yet */
+    struct list rma_wait;              /* requests that wait until others were answered */
+    struct retain *retain;             /* retain.h: it outlives its lanes; NULL: it does not */
+    struct beat *beat;                 /* beat.h: an endpoint wishes to know that the peer is driven; NULL: none */
+    struct introduction *introduction; /* introduce.h: the peer's process is watched; NULL: it is not */
+    struct rails *rails;               /* rails.c; NULL: none yet */
+    struct link *main;                 /* this is a rail of that link */
+    float rate, rate_last; /* bytes per ns that the peer says its lane carried, and did last; 0: not known */
+    uint32_t rail_number;  /* of a rail: what it was granted by */
     uint32_t used_sent, used_received; /* `sent` and `received`, when the usage tracker looked last */
     uint32_t listener;                 /* accepted: the listener it came to. Dialed: what the peer calls that */
     uint32_t rma_unanswered;           /* of ours: gets, fetching atomics, remote completions */

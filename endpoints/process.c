@@ -37,11 +37,14 @@ static void ended(struct watch *watch, int events) {
 
 bool weft__process_watch(struct reactor *reactor, struct process *process) {
     bool here = process->host && process->host == weft__process_host();
-    if (!here || process->watched || process->pid == (uint32_t)getpid()) return true;
+    bool own = process->pid == (uint32_t)getpid();
+    process->known = here && (own || process->watched);
+    if (!here || process->known) return true;
     int fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
     if (fd < 0) return errno != ESRCH;
     process->watch = (struct watch){.ready = ended};
     process->watched = weft__watch_start(reactor, &process->watch, fd, WATCH_READ) == WEFT_OK;
+    process->known = process->watched;
     if (!process->watched) close(fd);
     return true;
 }

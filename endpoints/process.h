@@ -13,6 +13,7 @@ struct process {
     uint64_t host; /* 0: not known */
     uint32_t pid;
     bool watched;
+    bool known; /* its end will be told, or is ours as well */
 };
 
 /* Where pids mean the same: this boot, this namespace. 0: not known. */

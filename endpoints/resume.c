@@ -2,7 +2,7 @@
 #include <reactor/counters.h>
 #include <reactor/mutant.h>
 
-#include "lane_wire.h"
+#include "introduce.h"
 #include "rails.h"
 #include "retain.h"
 #include "rkey.h"
@@ -97,6 +97,7 @@ static void adopt(struct retain *r) {
     r->fresh = NULL;
     link->worker->n_lanes--;
     weft__retain_hear(r, r->raw);
+    weft__introduce_lane(link, r->raw);
     r->lane.iface = r->raw->iface;
     r->back_off = r->refused = 0;
     r->lost = WEFT_OK;
@@ -438,25 +439,6 @@ void weft__retain_greeting(const struct link *link, struct wire_hello *hello) {
     if (!link->retain || link->why) return;
     hello->flags |= WIRE_HELLO_SURVIVES;
     memcpy(hello->ticket, link->retain->ticket, sizeof hello->ticket);
-}
-
-void weft__retain_introduce(struct link *link) {
-    if (!link->retain) return;
-    struct wire_message m;
-    struct lane_process own = {0};
-    weft__process_own(link->worker->reactor, &own.host, &own.pid);
-    weft__lane_process(&m, own);
-    weft__link_control(link, &m);
-}
-
-void weft__retain_introduced(struct link *link, struct lane *lane, const void *data, size_t len) {
-    struct lane_process process;
-    if (!link->retain || !weft__lane_read_process(data, len, &process)) {
-        weft__link_violation(link, "process");
-        return;
-    }
-    link->retain->process.host = process.host;
-    link->retain->process.pid = process.pid;
 }
 
 void weft__retain_greeted(struct link *link, const struct wire_hello *hello) {

@@ -91,9 +91,6 @@ bool weft__retain_lane_closed(struct lane *lane);
 /* What such a link says in its first greeting, and hears in the answer. */
 void weft__retain_greeting(const struct link *link, struct wire_hello *hello);
 void weft__retain_greeted(struct link *link, const struct wire_hello *hello);
-/* The link is up: each side says where it runs. */
-void weft__retain_introduce(struct link *link);
-void weft__retain_introduced(struct link *link, struct lane *lane, const void *data, size_t len);
 /* A guest greets, whose lane is to follow one that died. */
 void weft__retain_guest(struct link *guest, const struct wire_hello *hello);
 

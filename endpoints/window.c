@@ -23,11 +23,12 @@ static uint64_t shifted(uint64_t bits, uint32_t n) {
 
 enum window_event weft__window_ack(struct window *w, uint32_t ack, uint64_t sack) {
     uint32_t n = ack - w->una, flying = window_in_flight(w);
+    enum window_event nothing_new = w->fsm.state == WINDOW_ASKED ? WINDOW_EV_ANSWER : WINDOW_EV_ACK_OLD;
     w->acked = ack;
     w->sack = sack;
-    if ((int32_t)n < 0) return WINDOW_EV_ACK_OLD; /* overtaken by a later one */
+    if ((int32_t)n < 0) return nothing_new; /* overtaken by a later one */
     if (n > flying || (sack & ~low_bits(flying - n))) return WINDOW_EV_ACK_BEYOND;
-    if (n == 0 && !(sack & ~w->sacked)) return WINDOW_EV_ACK_OLD;
+    if (n == 0 && !(sack & ~w->sacked)) return nothing_new;
     return n == flying ? WINDOW_EV_ACK_ALL : WINDOW_EV_ACK;
 }
 
@@ -39,7 +40,7 @@ static void window_invariants(const struct fsm *m) {
     assert((int32_t)(w->end - w->next) >= 0);
     assert((w->sacked & ~low_bits(window_in_flight(w))) == 0);
     assert((w->held & 1) == 0);
-    assert(m->state != WINDOW_QUIET || w->una == w->next);
+    assert((m->state != WINDOW_QUIET && m->state != WINDOW_ASKED) || w->una == w->next);
     assert(m->state != WINDOW_FLYING || w->una != w->next);
     (void)w;
 }
@@ -72,6 +73,23 @@ static void window_act_again(struct fsm *m) {
     for (uint32_t i = 0; i < window_in_flight(w); i++)
         if (window_misses(w, w->una + i)) send(w, w->una + i);
     fsm_effect(m, WINDOW_FX_BACK_OFF);
+}
+
+static void window_act_ask(struct fsm *m) {
+    fsm_effect(m, WINDOW_FX_ASK);
+    fsm_effect(m, WINDOW_FX_ARM);
+}
+
+static void window_act_ask_again(struct fsm *m) {
+    fsm_effect(m, WINDOW_FX_ASK);
+    fsm_effect(m, WINDOW_FX_BACK_OFF);
+}
+
+static void window_act_hear(struct fsm *m) {
+    struct window *w = (struct window *)m;
+    w->acked = 0;
+    w->sack = 0;
+    fsm_effect(m, WINDOW_FX_DISARM);
 }
 
 static void window_act_stop(struct fsm *m) {

@@ -216,6 +216,7 @@ weft_status_t weft__window_iface_open(struct reactor *r, const struct transport 
     iface->limit = weft__setting_u64(context, SETTING_WINDOW_BYTES);
     iface->patience = weft__setting_u64(context, SETTING_WINDOW_PATIENCE) * 1000000;
     if (iface->patience < 10 * WINDOW_RTO_FIRST) iface->patience = 10 * WINDOW_RTO_FIRST;
+    iface->keep_alive = weft__setting_u64(context, SETTING_WINDOW_KEEP_ALIVE) * 1000000;
     iface->scratch = weft__alloc(iface, WINDOW_BCOPY, "window scratch");
     st = WEFT_ERR_NO_MEMORY;
     if (!iface->scratch) goto close_raw;

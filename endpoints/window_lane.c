@@ -39,10 +39,21 @@ static void arm_close(struct window_lane *wl) {
     weft__window_expect(wl, wl->close_at);
 }
 
+/* When the peer is to be asked, if nothing is heard of it until then: a little later, so that many lanes that are quiet
+ * wake the worker together. */
+static void keep_alive(struct window_lane *wl) {
+    uint64_t ns = window_iface(wl)->keep_alive, step = ns / WINDOW_KEEP_STEPS + 1;
+    if (ns == 0) return;
+    wl->heard = false;
+    wl->keep_at = ((now(wl) + ns) / step + 1) * step;
+    weft__window_expect(wl, wl->keep_at);
+}
+
 static void start(struct window_lane *wl) {
     weft__window_init(&wl->win, &weft__window_port, wl->conn.fsm.id, wl->conn.my_tag, wl->conn.peer_tag);
     wl->lane.ops = &weft__window_ops_up;
     wl->deliver = weft__window_deliver;
+    keep_alive(wl);
 }
 
 static void discard(struct window_lane *wl) {
@@ -154,6 +165,7 @@ static void on_window_effect(struct fsm *m, unsigned effect) {
         wl->to_send |= window_bit(wl->win.out);
         wl->again |= window_bit(wl->win.out);
         break;
+    case WINDOW_FX_ASK: say(wl, WINDOW_DATA); break;
     case WINDOW_FX_ARM: arm_resend(wl, true); break;
     case WINDOW_FX_DISARM: wl->resend_at = WINDOW_NEVER; break;
     case WINDOW_FX_BACK_OFF:
@@ -182,6 +194,7 @@ void weft__window_expect(struct window_lane *wl, uint64_t at) {
 static uint64_t nearest(const struct window_lane *wl) {
     uint64_t at = wl->resend_at < wl->ack_at ? wl->resend_at : wl->ack_at;
     if (wl->word_at < at) at = wl->word_at;
+    if (wl->keep_at < at) at = wl->keep_at;
     return wl->close_at < at ? wl->close_at : at;
 }
 
@@ -198,6 +211,15 @@ static void ask_again(struct window_lane *wl, uint64_t at) {
     weft__window_step(wl, patient ? CONN_EV_TIMEOUT : CONN_EV_GIVE_UP);
 }
 
+/* Who would hear of the peer's end by other means need not ask. */
+static void look_after(struct window_lane *wl) {
+    bool silent = !wl->heard;
+    wl->keep_at = WINDOW_NEVER;
+    if (wl->lane.watched || wl->win.fsm.state == WINDOW_STOPPED) return;
+    keep_alive(wl);
+    if (silent) fsm_step(&wl->win.fsm, WINDOW_EV_SILENT);
+}
+
 /* The timer stands at the earliest time it was ever asked for: what moved on meanwhile finds it too early. */
 static void fire(struct timer *timer) {
     struct window_lane *wl = OF_TIMER(timer);
@@ -208,6 +230,7 @@ static void fire(struct timer *timer) {
         say(wl, WINDOW_ACK);
     }
     if (wl->resend_at <= at) resend(wl, at);
+    if (wl->keep_at <= at) look_after(wl);
     if (wl->word_at <= at) ask_again(wl, at);
     if (wl->close_at <= at) {
         wl->close_at = WINDOW_NEVER;
@@ -265,7 +288,7 @@ struct window_lane *weft__window_lane_new(struct window_iface *iface, struct lan
     wl->finished_last = &wl->finished;
     pending_queue_init(&wl->pending);
     wl->raw_pending.retry = weft__window_pump_retry;
-    wl->resend_at = wl->ack_at = wl->close_at = wl->word_at = WINDOW_NEVER;
+    wl->resend_at = wl->ack_at = wl->close_at = wl->word_at = wl->keep_at = WINDOW_NEVER;
     window_time_init(&wl->time);
     fsm_init(&wl->conn.fsm, &conn_port, CONN_NEW, ++iface->n_lanes);
     do wl->conn.my_tag = (uint32_t)weft__random(r);

@@ -17,7 +17,8 @@ enum {
     WINDOW_ZCOPY = 256 * 1024,
     WINDOW_HEADER = WINDOW_SMALL,
     WINDOW_IOV = 16,
-    WINDOW_RAW_ID = 0 /* the one id that frames use below */
+    WINDOW_RAW_ID = 0,    /* the one id that frames use below */
+    WINDOW_KEEP_STEPS = 4 /* of the time until a silent peer is asked: times are rounded to these */
 };
 #define WINDOW_NEVER UINT64_MAX
 
@@ -80,10 +81,11 @@ struct window_lane {
     uint16_t whole_more; /* fragments that are missing */
     uint8_t whole_id;
     uint32_t unacked; /* frames received since the last acknowledgement */
+    bool heard;       /* anything, since keep_at was set */
 
     /* One timer, at the nearest of these. It is always in the heap, so that starting it cannot fail. */
     struct timer timer;
-    uint64_t resend_at, progress_at, ack_at, close_at;
+    uint64_t resend_at, progress_at, ack_at, close_at, keep_at;
     uint64_t word_at, word_rto, word_since;
 };
 
@@ -99,6 +101,7 @@ struct window_iface {
     size_t whole;    /* of the largest message, and a fragment */
     size_t limit;    /* bytes that a lane retains */
     uint64_t patience;
+    uint64_t keep_alive; /* ns of silence; 0: nobody is asked */
     uint32_t n_lanes;
 };
 

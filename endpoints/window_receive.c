@@ -146,6 +146,7 @@ void weft__window_on_frame(struct lane *raw, const void *data, size_t len) {
     }
     int event = weft__conn_hear(&wl->conn, &f);
     if (event == CONN_EV_RST || event == CONN_EV_ECHO) wl->why = reason(wl, event);
+    wl->heard = true;
     if (event == CONN_EV_PROOF)
         wl->take(wl, &f); /* a conversation under way steps no machine for it */
     else if (event != CONN_NO_EVENT)

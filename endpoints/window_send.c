@@ -60,6 +60,7 @@ static bool send_word(struct window_lane *wl, enum window_kind kind) {
     bool greets = kind == WINDOW_HELLO || kind == WINDOW_WELCOME;
     struct window_frame f = {.kind = (uint8_t)kind, .tag = wl->conn.peer_tag};
     if (kind == WINDOW_ECHO) f.tag = wl->conn.echo_tag;
+    if (kind == WINDOW_DATA) f.seq = wl->win.una - 1; /* the peer has had that, and says so */
     if (greets) f.my_tag = wl->conn.my_tag, f.version = WINDOW_VERSION;
     if (!send_raw(wl, &f, NULL, 0)) return false;
     wl->words &= ~(1u << kind);

@@ -108,7 +108,9 @@ enum {
     WIRE_HELLO_LANES = 4,     /* may be asked for a faster lane; both sides' hello says so for itself */
     WIRE_HELLO_LANE = 8,      /* another lane for a link that is there; `listener` is the number granted for it */
     WIRE_HELLO_SURVIVES = 16, /* the link outlives its lane (retain.h); the answer has a ticket */
-    WIRE_HELLO_RESUME = 32    /* this lane goes on for the link of that ticket */
+    WIRE_HELLO_RESUME = 32,   /* this lane goes on for the link of that ticket */
+    WIRE_HELLO_ANSWERS =
+        64 /* heartbeats (beat.h), and may be told where the peer runs (introduce.h); for itself, from both sides */
 };
 enum { WIRE_TICKET = 16 };
 struct wire_hello {

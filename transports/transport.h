@@ -257,6 +257,7 @@ struct lane {
     void *owner;
     const lane_am_fn *handlers; /* in place of the iface's, or NULL; written by ops->hear */
     bool scarce;                /* one of attr.scarce */
+    bool watched;               /* written by the owner: it would hear by other means if the peer's process ended */
 };
 
 struct tl_listener; /* a transport's own */

@@ -1,9 +1,8 @@
 /* Heartbeats, which an endpoint must wish for: a worker that nobody drives is dead to it, and to no other. */
 #include <endpoints/lane_wire.h>
 
-#include <endpoints/lane_wire.h>
-
 #include "kill.h"
+#include "raw.h"
 
 enum { MS = 250 };
 
@@ -128,4 +127,37 @@ TEST(a_heartbeat_shorter_than_the_least_is_refused) {
     two_workers(&t, "tcp", NULL, 0);
     CHECK_EQ(dial_with(&t, MS - 1, WEFT_ERRORS_PEER, &t.ep), WEFT_ERR_INVALID_PARAM);
     two_down(&t);
+}
+
+/* A worker's address in which the raw peer's own stands: docs/wire.md. */
+static size_t address_of_raw(const struct raw *raw, uint8_t *address) {
+    static const uint8_t head[] = {'W', 'a', 1, 1, RAW_ID & 0xff, RAW_ID >> 8, 0, 0, 0, 0, 0, 0, 3, 't', 'c', 'p'};
+    size_t len = 96;
+    memcpy(address, head, sizeof head);
+    CHECK_EQ(raw->iface->ops->address(raw->iface, address + sizeof head + 1, &len), 0);
+    address[sizeof head] = (uint8_t)len;
+    return sizeof head + 1 + len;
+}
+
+static bool is_asked(uint16_t flags) {
+    static struct raw raw;
+    uint8_t address[256];
+    struct wire_message m;
+    weft_ep_t *ep;
+    raw_open(&raw, "tcp", NULL, 0);
+    size_t len = address_of_raw(&raw, address);
+    weft_ep_params_t params = {.heartbeat_ms = MS};
+    CHECK_EQ(weft_connect_address(raw.t.a, address, len, &params, &ep), 0);
+    RAW_UNTIL(&raw, heard(&raw, WIRE_HELLO));
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .flags = flags, .worker = RAW_ID});
+    CHECK(say_message(&raw, &m));
+    for (double end = two_now() + 3 * MS * 1e-3; two_now() < end && !heard(&raw, WIRE_LANE);) raw_turn(&raw);
+    bool is = heard(&raw, WIRE_LANE);
+    raw_close(&raw);
+    return is;
+}
+
+TEST(only_a_peer_that_says_so_is_asked_for_heartbeats) {
+    CHECK(is_asked(WIRE_HELLO_ANSWERS));
+    CHECK(!is_asked(0));
 }

@@ -73,7 +73,7 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     weft_context_t *context = open_side(&s, transport);
     weft_ep_params_t params = {.on_ready = on_ready, .on_error = on_error, .arg = &s};
     CHECK_EQ(weft_connect_address(s.worker, address, (size_t)len, &params, &s.ep), 0);
-    double end = two_now() + 10;
+    double end = two_now() + test_patience(10);
     while (!s.ready && two_now() < end) weft_worker_progress(s.worker, 0);
     post(&s, !child_sends, &s.first);
     while (!s.first.calls && two_now() < end) weft_worker_progress(s.worker, 0);
@@ -112,7 +112,7 @@ TEST(killed_in_a_read_of_its_memory) {
 }
 
 TEST(killed_in_pieces_over_tcp) {
-    die_at_every_phase("tcp");
+    die_at_every_phase(test_network());
 }
 
 TEST(killed_in_pieces_over_rails) {

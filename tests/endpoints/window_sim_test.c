@@ -254,6 +254,51 @@ TEST(a_dead_peer_is_noticed_by_the_one_who_sends) {
     pair_close(&p);
 }
 
+TEST(a_dead_peer_is_noticed_although_it_owes_nothing) {
+    struct pair p;
+    fair(7);
+    begin(&p);
+    pair_connect(&p);
+    CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, NULL, 0), WEFT_OK);
+    CHECK(pair_until(&p, p.b.n_messages == 1));
+    weft__clock_run(p.clock, NULL, NULL, 1000000000);
+    uint64_t from = weft__clock_now(p.clock);
+    weft__sim_crash(fabric, 0);
+    CHECK(pair_until(&p, p.b.n_down == 1));
+    CHECK_EQ(p.b.down, WEFT_ERR_PEER_FAILED);
+    CHECK(weft__clock_now(p.clock) - from < 20000000000);
+    pair_close(&p);
+}
+
+/* Its owner would hear of that: the worker is not woken for it. */
+TEST(a_peer_that_is_watched_is_not_asked) {
+    struct pair p;
+    fair(7);
+    begin(&p);
+    pair_connect(&p);
+    p.a.lane->watched = p.b.lane->watched = true;
+    weft__clock_run(p.clock, NULL, NULL, 10000000000);
+    uint64_t sent = weft__sim_stats(fabric)->sent;
+    weft__clock_run(p.clock, NULL, NULL, 60000000000);
+    CHECK_EQ(weft__sim_stats(fabric)->sent, sent);
+    CHECK(!weft__clock_turn(p.clock));
+    pair_close(&p);
+}
+
+/* Nothing is carried for minutes, with losses: each side is there as long as it answers. */
+TEST(a_quiet_peer_that_lives_is_kept) {
+    struct pair p;
+    stormy(12);
+    begin(&p);
+    pair_connect(&p);
+    weft__clock_run(p.clock, NULL, NULL, UINT64_C(600000000000));
+    CHECK_EQ(p.a.n_down + p.b.n_down, 0);
+    CHECK(weft__sim_stats(fabric)->sent > 100 && weft__sim_stats(fabric)->sent < 4000);
+    CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, NULL, 0), WEFT_OK);
+    CHECK(pair_until(&p, p.b.n_messages == 1));
+    pair_close(&p);
+}
+
 TEST(nobody_at_the_other_end_is_noticed_by_the_one_who_dials) {
     struct pair p;
     fair(8);
@@ -350,8 +395,9 @@ TEST(lanes_that_know_each_other_cross_their_greetings) {
 
 TEST(an_idle_window_lets_time_stand_still) {
     struct pair p;
+    weft_setting_t asks_nobody = {"window.keep_alive", "0"};
     fair(11);
-    begin(&p);
+    begin_with(&p, &asks_nobody, 1);
     pair_connect(&p);
     CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, NULL, 0), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));

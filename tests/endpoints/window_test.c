@@ -5,12 +5,13 @@
 #include <endpoints/window_wire.h>
 
 static uint32_t sent[256];
-static unsigned n_sent, armed, disarmed, backed_off, soon, at_once, failed;
+static unsigned n_sent, asked, armed, disarmed, backed_off, soon, at_once, failed;
 
 static void on_effect(struct fsm *m, unsigned effect) {
     struct window *w = (struct window *)m;
     switch ((enum window_effect)effect) {
     case WINDOW_FX_SEND: sent[n_sent++ % 256] = w->out; break;
+    case WINDOW_FX_ASK: asked++; break;
     case WINDOW_FX_ARM: armed++; break;
     case WINDOW_FX_DISARM: disarmed++; break;
     case WINDOW_FX_BACK_OFF: backed_off++; break;
@@ -26,7 +27,7 @@ static const struct fsm_port port = {&weft__window_machine, on_effect, on_fail};
 
 static void begin(struct window *w, uint32_t mine, uint32_t theirs) {
     weft__window_init(w, &port, 1, mine, theirs);
-    n_sent = armed = disarmed = backed_off = soon = at_once = failed = 0;
+    n_sent = asked = armed = disarmed = backed_off = soon = at_once = failed = 0;
 }
 
 static enum window_event frame(struct window *w, uint32_t seq) {
@@ -90,6 +91,28 @@ TEST(a_frame_beyond_the_window_is_a_violation) {
     CHECK_EQ(failed, 0);
     CHECK_EQ(frame(&w, 100 + WINDOW_FRAMES), WINDOW_EV_FRAME_BEYOND);
     CHECK_EQ(failed, 1);
+}
+
+TEST(a_silent_peer_is_asked_until_it_answers) {
+    struct window w;
+    begin(&w, 7, 0);
+    fsm_step(&w.fsm, WINDOW_EV_SILENT);
+    fsm_step(&w.fsm, WINDOW_EV_SILENT);
+    CHECK_EQ(asked, 1);
+    fsm_step(&w.fsm, WINDOW_EV_TIMEOUT);
+    CHECK_EQ(asked, 2);
+    CHECK_EQ(backed_off, 1);
+    CHECK_EQ(ack(&w, 7, 0), WINDOW_EV_ANSWER);
+    CHECK_EQ(w.fsm.state, WINDOW_QUIET);
+    CHECK_EQ(disarmed, 1);
+    CHECK_EQ(ack(&w, 7, 0), WINDOW_EV_ACK_OLD);
+    /* What is sent while one waits for an answer asks as well. */
+    fsm_step(&w.fsm, WINDOW_EV_SILENT);
+    send_n(&w, 1);
+    CHECK_EQ(w.fsm.state, WINDOW_FLYING);
+    CHECK_EQ(ack(&w, 7, 0), WINDOW_EV_ACK_OLD);
+    CHECK_EQ(ack(&w, 8, 0), WINDOW_EV_ACK_ALL);
+    CHECK_EQ(failed, 0);
 }
 
 TEST(no_more_than_the_window_is_under_way) {

@@ -49,8 +49,18 @@ static bool all_is_quiet(const struct explore_world *w, unsigned peer) {
             {.event = WINDOW_EV_TIMEOUT, .armed = true, AT_MOST(early), .rescue = true}, \
     }
 
+/* With one more event at the end: nothing was heard for long. */
+#define LOCALS_THAT_ASK(frames)                                                         \
+    {                                                                                   \
+        {.event = WINDOW_EV_SEND, AT_MOST(frames), .before = one_more, .rescue = true}, \
+            {.event = WINDOW_EV_TIMEOUT, .armed = true, .when = all_is_quiet},          \
+            {.event = WINDOW_EV_TIMEOUT, .armed = true, AT_MOST(1), .rescue = true},    \
+            {.event = WINDOW_EV_SILENT, AT_MOST(1), .rescue = true},                    \
+    }
+
 static const struct explore_effect effects[WINDOW_N_EFFECTS] = {
     [WINDOW_FX_SEND] = {EXPLORE_SEND, WINDOW_EV_FRAME},
+    [WINDOW_FX_ASK] = {EXPLORE_SEND, WINDOW_EV_FRAME},
     [WINDOW_FX_ARM] = {EXPLORE_ARM, WINDOW_EV_TIMEOUT},
     [WINDOW_FX_DISARM] = {EXPLORE_DISARM, WINDOW_EV_TIMEOUT},
     [WINDOW_FX_BACK_OFF] = {EXPLORE_ARM, WINDOW_EV_TIMEOUT},
@@ -72,7 +82,10 @@ static bool is_said(const struct explore_message *msg) {
 static bool say(const struct fsm *from, unsigned effect, struct explore_message *msg) {
     const struct window *w = (const struct window *)from;
     struct payload p = {.number = w->out};
-    if (effect != WINDOW_FX_SEND) p = (struct payload){.number = w->expected, .held = (uint32_t)w->held};
+    if (effect == WINDOW_FX_ASK)
+        p.number = w->una - 1;
+    else if (effect != WINDOW_FX_SEND)
+        p = (struct payload){.number = w->expected, .held = (uint32_t)w->held};
     memcpy(msg->payload, &p, sizeof p);
     return effect == WINDOW_FX_SEND || !is_said(msg);
 }
@@ -156,6 +169,13 @@ TEST(three_frames_one_way_and_a_timer_that_fires_too_early) {
     explored_between(three, 3, none, 3, (struct explore_channel){.reorder = true, .losses = 2, .repeats = 1});
 }
 
+TEST(a_side_that_hears_nothing_asks_and_comes_to_rest_when_it_is_answered) {
+    static const struct explore_local one[] = LOCALS_THAT_ASK(1), none[] = LOCALS_THAT_ASK(0);
+    explored_between(one, 4, one, 4, (struct explore_channel){.losses = 1, .repeats = 1});
+    explored_between(one, 4, none, 4,
+                     (struct explore_channel){.reorder = true, .losses = 2, .repeats = 1, .room = 5});
+}
+
 /* ---- a peer that says anything: the window stays in its bounds, or stops */
 
 static bool lie(const struct fsm *to, unsigned choice, struct explore_message *msg) {
@@ -186,9 +206,8 @@ static bool few_came(const struct explore_world *w, unsigned peer) {
     return window_of(w, A)->expected - first[B] < 2;
 }
 
-TEST(a_hostile_peer_acknowledges_nothing_that_was_not_sent) {
-    static const struct explore_local two[] = LOCALS(2, 1);
-    struct explore_role role = ROLE(two, 3);
+static void hostile(const struct explore_local *does, unsigned n) {
+    struct explore_role role = ROLE(does, n);
     role.after_violation = 1 + WINDOW_EV_STOP;
     const struct explore_model model = {.name = "resend_hostile",
                                         .role = {&role, &role},
@@ -202,4 +221,14 @@ TEST(a_hostile_peer_acknowledges_nothing_that_was_not_sent) {
                                         .lie = lie,
                                         .invariant = within_bounds};
     CHECK(model_holds(&model));
+}
+
+TEST(a_hostile_peer_acknowledges_nothing_that_was_not_sent) {
+    static const struct explore_local two[] = LOCALS(2, 1);
+    hostile(two, 3);
+}
+
+TEST(nor_does_one_that_is_asked) {
+    static const struct explore_local one[] = LOCALS_THAT_ASK(1);
+    hostile(one, 4);
 }
