@@ -1,7 +1,7 @@
 /* What members of a team say to each other, and what they put into the exchange. */
+#include "fuzz.h"
 #include <collectives/wire.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct coll_wire header;
     struct member_record record;

@@ -1,8 +1,8 @@
 /* All decoders of the endpoints on the same bytes; the first byte is data like the others. */
+#include "fuzz.h"
 #include <endpoints/connect.h>
 #include <endpoints/wire.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wire_cts cts;
     struct wire_fin fin;

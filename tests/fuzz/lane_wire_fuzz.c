@@ -1,12 +1,11 @@
 /* What a peer says about lanes: each decoder on the same bytes. What one accepts is written again, and is the same. */
+#include "fuzz.h"
 #include <endpoints/lane_wire.h>
-#include <stdlib.h>
 
 static void same(const struct wire_message *m, const uint8_t *data, size_t size) {
     if (m->len != size || memcmp(m->bytes + 1, data + 1, size - 1) != 0) abort();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wire_message m;
     struct lane_ask ask;

@@ -1,7 +1,6 @@
 /* A page that another process shows: any bytes, copied and decoded as weft-info does. */
+#include "fuzz.h"
 #include <endpoints/live.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* All that can be asked of it, read to its last byte. */
 static size_t read_all(const void *bytes, size_t len) {
@@ -18,7 +17,6 @@ static size_t read_all(const void *bytes, size_t len) {
     return n;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t words = (size + 7) / 8 * 8;
     void *page = calloc(1, words + 8), *copy = calloc(1, words + 8);

@@ -1,16 +1,9 @@
 /* What peers of rdma_rc may say while they connect and about keys, what its addresses hold, and where it is told to listen: any bytes
  * are answered, and what is accepted is what its encoder would have written. */
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+#include "fuzz.h"
 
 #ifdef WEFT_HAVE_RDMA
 #include <transports/rdma/rc_wire.h>
-
-static void insist(int held) {
-    if (!held) abort();
-}
 
 static void hello(const uint8_t *p, size_t len) {
     struct rc_hello h, again;
@@ -74,19 +67,12 @@ static void where(const uint8_t *p, size_t len) {
     insist(n > 0 && n < sizeof w.host && n + 2 <= len);
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    static void (*const decoders[])(const uint8_t *, size_t) = {hello,        answer, refusal, address,
-                                                                lane_address, want,   word,    where};
-    if (size == 0) return 0;
-    uint8_t *exact = malloc(size); /* so that a sanitizer sees one byte too many */
-    if (!exact) return 0;
-    memcpy(exact, data + 1, size - 1);
-    decoders[data[0] % 8](exact, size - 1);
-    free(exact);
-    return 0;
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const decode_fn decoders[] = {hello, answer, refusal, address, lane_address, want, word, where};
+    return FUZZ_ONE_OF(decoders, data, size);
 }
 #else
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 #endif

@@ -1,16 +1,9 @@
 /* What a datagram of rdma_ud may hold, and what its addresses may: any bytes are answered, and what is accepted is what its encoder
  * would have written. */
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+#include "fuzz.h"
 
 #ifdef WEFT_HAVE_RDMA
 #include <transports/rdma/ud_wire.h>
-
-static void insist(int held) {
-    if (!held) abort();
-}
 
 static void frame(const uint8_t *p, size_t len) {
     struct ud_frame f;
@@ -36,18 +29,12 @@ static void source(const uint8_t *p, size_t len) {
     if (ud_source_decode(p, len, false, gid)) insist(len >= UD_GRH && memcmp(gid, p + 8, 16) == 0);
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    static void (*const decoders[])(const uint8_t *, size_t) = {frame, address, source};
-    if (size == 0) return 0;
-    uint8_t *exact = malloc(size); /* so that a sanitizer sees one byte too many */
-    if (!exact) return 0;
-    memcpy(exact, data + 1, size - 1);
-    decoders[data[0] % 3](exact, size - 1);
-    free(exact);
-    return 0;
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const decode_fn decoders[] = {frame, address, source};
+    return FUZZ_ONE_OF(decoders, data, size);
 }
 #else
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 #endif

@@ -1,14 +1,7 @@
 /* What a shm peer may say of one-sided access, and what stands in a packed key. */
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
 #include <transports/shm/key_wire.h>
 #include <weft/memory.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void insist(int held) {
-    if (!held) abort();
-}
 
 static void word(const uint8_t *p, size_t len) {
     struct shm_key_word w;
@@ -35,12 +28,6 @@ static void key(const uint8_t *p, size_t len) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static void (*const decoders[])(const uint8_t *, size_t) = {word, key};
-    if (size == 0) return 0;
-    uint8_t *exact = malloc(size); /* so that a sanitizer sees one byte too many */
-    if (!exact) return 0;
-    memcpy(exact, data + 1, size - 1);
-    decoders[data[0] % 2](exact, size - 1);
-    free(exact);
-    return 0;
+    static const decode_fn decoders[] = {word, key};
+    return FUZZ_ONE_OF(decoders, data, size);
 }

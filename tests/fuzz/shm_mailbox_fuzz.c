@@ -1,13 +1,6 @@
 /* What may stand in a mailbox and in the nodes of those who write to it: whatever is handed out lies within their memory. */
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
 #include <transports/shm/mailbox.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void insist(int held) {
-    if (!held) abort();
-}
 
 enum { SENDERS = 3, NODES = 8, ROOM = 4, BLOCKS = 4096, STAGING = 8192, HEAD = 24 };
 

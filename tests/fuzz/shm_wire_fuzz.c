@@ -1,14 +1,7 @@
 /* What a shm peer may say on the socket, what its address may hold, and what may stand in its ring. */
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
 #include <transports/shm/ring.h>
 #include <transports/shm/wire.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void insist(int held) {
-    if (!held) abort();
-}
 
 static void word(const uint8_t *p, size_t len) {
     enum shm_kind kind;
@@ -56,12 +49,6 @@ static void ring(const uint8_t *p, size_t len) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static void (*const decoders[])(const uint8_t *, size_t) = {word, address, ring};
-    if (size == 0) return 0;
-    uint8_t *exact = malloc(size); /* so that a sanitizer sees one byte too many */
-    if (!exact) return 0;
-    memcpy(exact, data + 1, size - 1);
-    decoders[data[0] % 3](exact, size - 1);
-    free(exact);
-    return 0;
+    static const decode_fn decoders[] = {word, address, ring};
+    return FUZZ_ONE_OF(decoders, data, size);
 }

@@ -1,14 +1,7 @@
 /* What a tcp peer, a worker's address, a URI and a hosts file may hold. The first byte chooses the decoder. */
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
 #include <transports/tcp/name.h>
 #include <transports/tcp/wire.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void insist(int held) {
-    if (!held) abort();
-}
 
 /* As a connection does it: a greeting as far as it goes, then frames. */
 static void stream(const uint8_t *p, size_t len) {

@@ -1,9 +1,6 @@
 /* The window's decoder: any bytes are answered, and what is accepted is what its encoder would have written. */
+#include "fuzz.h"
 #include <endpoints/window_wire.h>
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct window_frame f;
