@@ -18,7 +18,7 @@ typedef void (*decode_fn)(const uint8_t *bytes, size_t len);
 /* It has the other bytes on a block of just their length, so that a sanitizer sees one byte too many. */
 static inline int fuzz_one_of(const decode_fn *decoders, size_t n, const uint8_t *data, size_t size) {
     if (size == 0) return 0;
-    uint8_t *exact = malloc(size > 1 ? size - 1 : 1);
+    uint8_t *exact = calloc(1, size > 1 ? size - 1 : 1);
     if (!exact) abort();
     memcpy(exact, data + 1, size - 1);
     decoders[data[0] % n](exact, size - 1);
