@@ -43,6 +43,7 @@ static __attribute__((noinline)) weft_status_t perform(weft_ep_t *ep, const stru
     weft_status_t st = check(ep, op);
     if (st == WEFT_IN_PROGRESS) return elsewhere(ep, op, how);
     if (st == WEFT_OK) st = weft__rkey_check(op->rkey, op->remote, op->size, WEFT_MEM_ATOMIC);
+    if (st == WEFT_OK) st = weft__rma_device_lacks(op);
     return st < 0 ? st : ep->ops->rma(ep, op, how);
 }
 

@@ -247,14 +247,21 @@ weft_status_t weft__mem_admit(struct weft_worker *worker, const struct wire_key 
 
 /* ---- the program's calls */
 
+static bool has_device_atomics(const weft_worker_t *worker) {
+    for (uint32_t i = 0; i < worker->n_ifaces; i++)
+        if (worker->iface[i]->attr.caps & CAP_ATOMIC_DEVICE) return true;
+    return false;
+}
+
 static weft_status_t check_new(const weft_worker_t *worker, size_t len, weft_mem_t **mem_p, size_t params_size,
                                const weft_mem_params_t *params, weft_mem_params_t *own) {
     if (!worker || !mem_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or mem_p is NULL");
     if (len == 0) return weft__fail(WEFT_ERR_INVALID_PARAM, "len is 0");
     memset(own, 0, sizeof *own);
     if (params) memcpy(own, params, params_size < sizeof *own ? params_size : sizeof *own);
-    if (own->rights & ~(unsigned)WEFT_MEM_ALL)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "rights are %u", own->rights);
+    if (!rights_are_known(own->rights)) return weft__fail(WEFT_ERR_INVALID_PARAM, "rights are %u", own->rights);
+    if (own->rights & WEFT_MEM_ATOMIC_DEVICE && !has_device_atomics(worker))
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "no transport of this worker has a device that performs atomics");
     if (own->pages > WEFT_PAGES_HUGE) return weft__fail(WEFT_ERR_INVALID_PARAM, "pages is %d", own->pages);
     weft_status_t st = weft__worker_check(worker);
     if (st == WEFT_OK && worker->core.fsm.state != WORKER_OPEN)
@@ -369,6 +376,9 @@ static void shrink(struct memory *memory) {
 
 weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsigned rights, weft_mem_t **mem_p) {
     weft_mem_params_t own = {0};
+    if (rights & WEFT_MEM_ATOMIC_DEVICE)
+        return weft__fail(WEFT_ERR_INVALID_PARAM,
+                          "the cache is shared with who knows nothing of a device's atomics");
     weft_status_t st = check_new(worker, len, mem_p, sizeof own, &(weft_mem_params_t){.rights = rights}, &own);
     if (st < 0) return st;
     if (!base || len > UINTPTR_MAX - (uintptr_t)base)

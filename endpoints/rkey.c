@@ -193,10 +193,20 @@ weft_status_t weft_rkey_pointer(weft_rkey_t *rkey, uint64_t remote, void **at_p)
     return weft__fail(WEFT_ERR_UNSUPPORTED, "the region is not mapped here");
 }
 
+static const char message[] = "message";
+
 static const char *way(const struct weft_rkey *rkey, unsigned right, uint32_t cap) {
     if (!(rkey->region.rights & right) || weft__rkey_status(rkey) < 0) return "refused";
-    if (rkey->key->status != WEFT_OK || !(rkey->key->caps & cap)) return "message";
+    if (rkey->key->status != WEFT_OK || !(rkey->key->caps & cap)) return message;
     return rkey->key->how ? rkey->key->how : rkey->key->lane->iface->transport->name;
+}
+
+static const char *atomic_way(const struct weft_rkey *rkey) {
+    const char *by = way(rkey, WEFT_MEM_ATOMIC, CAP_ATOMIC | CAP_ATOMIC_DEVICE);
+    if (!(rkey->region.rights & WEFT_MEM_ATOMIC_DEVICE))
+        return rkey->key->caps & CAP_ATOMIC_DEVICE && by != message ? "rdma, message" : by;
+    if (by != message) return by;
+    return rkey->ep && weft__rma_awaits_device(rkey->ep, rkey) ? "awaited" : "refused";
 }
 
 weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_info_t *info_p) {
@@ -209,6 +219,6 @@ weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_info_t *info
                                  .status = weft__rkey_status(rkey),
                                  .put = way(rkey, WEFT_MEM_WRITE, CAP_PUT),
                                  .get = way(rkey, WEFT_MEM_READ, CAP_GET),
-                                 .atomic = way(rkey, WEFT_MEM_ATOMIC, CAP_ATOMIC)};
+                                 .atomic = atomic_way(rkey)};
     return WEFT_OK;
 }

@@ -1,6 +1,7 @@
 /* Packed keys, written and read. */
 #include <reactor/reactor.h>
 #include <string.h>
+#include <transports/region.h>
 
 #include "rkey.h"
 
@@ -79,7 +80,7 @@ weft_status_t weft__rkey_read(const void *bytes, size_t len, struct rkey_packed 
     key.region.rights = (unsigned)get(p + 52, 4);
     if (key.n > RKEY_ENTRIES || !read_entries(p + RKEY_HEAD, p + len, &key))
         return weft__fail(WEFT_ERR_ADDRESS, "a key that does not read to its end");
-    if (key.worker == 0 || key.region.len == 0 || key.region.rights & ~(unsigned)WEFT_MEM_ALL ||
+    if (key.worker == 0 || key.region.len == 0 || !rights_are_known(key.region.rights) ||
         key.region.base + key.region.len < key.region.base)
         return weft__fail(WEFT_ERR_ADDRESS, "a key to nothing");
     *key_p = key;

@@ -19,9 +19,11 @@ weft_status_t weft__rma_later(struct weft_ep *ep, const struct rma_op *op, const
 weft_status_t weft__rma_start(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group) {
     bool remote = how && how->flags & WEFT_RMA_REMOTE;
     weft_status_t st = WEFT_NO_RESOURCE;
-    if (weft__rma_is_native(ep, op->rkey, op->what)) {
+    if (weft__rma_is_native(ep, op->rkey, op->what, op->atomic, op->size)) {
         st = weft__rma_native_now(op, remote);
         if (st == WEFT_OK) ep->worker->count->rma_native++;
+    } else if (weft__rma_is_of_device(op->rkey, op->what)) {
+        if (!weft__rma_awaits_device(ep, op->rkey)) return weft__rma_without_device(op->rkey);
     } else if (!remote && (op->what == RMA_PUT || op->what == RMA_POST)) {
         st = weft__rma_send_now(ep, op);
     }

@@ -65,8 +65,9 @@ static inline bool weft__rma_is_mapped(const weft_ep_t *ep, const weft_rkey_t *r
 
 /* ---- rma_native.c: by the transport */
 
-/* May this part of it be? */
-bool weft__rma_is_native(const struct weft_ep *ep, const struct weft_rkey *rkey, enum rma_what what);
+/* May this part of it be? `atomic` and `size` are an atomic's. */
+bool weft__rma_is_native(const struct weft_ep *ep, const struct weft_rkey *rkey, enum rma_what what,
+                         unsigned atomic, size_t size);
 /* The order that operations by this key keep. */
 enum rma_order weft__rma_key_order(const struct lane_key *key);
 /*
@@ -82,6 +83,17 @@ static inline bool weft__rma_turn_is_over(const struct weft_worker *worker) {
 void weft__rma_mover_init(struct memory *memory);
 /* The next part of a request, which then stands where the one after it is to be: OK (all is posted, or performed), IN_PROGRESS (more is to come), NO_RESOURCE, an error. UNSUPPORTED: by message. */
 weft_status_t weft__rma_native_part(struct weft_request *req);
+
+/* ---- rma_device.c: atomics that a device performs, and nobody else may */
+
+static inline bool weft__rma_is_of_device(const struct weft_rkey *rkey, enum rma_what what) {
+    return (what == RMA_POST || what == RMA_FETCH) && rkey->region.rights & WEFT_MEM_ATOMIC_DEVICE;
+}
+/* It cannot be now: does it have to wait? weft__rma_keyed, weft__rma_performed or weft__rma_unhush comes then. */
+bool weft__rma_awaits_device(const struct weft_ep *ep, const struct weft_rkey *rkey);
+/* UNSUPPORTED, and why. */
+weft_status_t weft__rma_without_device(const struct weft_rkey *rkey);
+weft_status_t weft__rma_device_lacks(const struct rma_op *op);
 
 /* ---- rma_message.c: by message */
 
@@ -99,6 +111,10 @@ weft_status_t weft__rma_next_turn(struct weft_request *req);
 
 /* Starts a request that was made: at once, or when it may. */
 void weft__rma_launch(struct weft_request *req, bool behind_fences);
+/* It has begun, and has to wait again: IN_PROGRESS. */
+weft_status_t weft__rma_wait_again(struct weft_request *req);
+/* A key of the lane's was awaited, and is not any more (iface_up.keyed). */
+void weft__rma_keyed(struct lane *lane);
 /* It has ended. */
 void weft__rma_left(struct weft_request *req);
 /* All messages up to that one are performed. */

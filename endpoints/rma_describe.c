@@ -54,7 +54,8 @@ static weft_memory_info_t of_iface(const struct weft_worker *worker, const struc
                                 .numa_node = -1,
                                 .register_ns = attr->caps & CAP_MAP ? syscall_ns(worker) : 0,
                                 .can_register = iface->ops->mem_register != NULL,
-                                .can_map = (attr->caps & CAP_MAP) != 0};
+                                .can_map = (attr->caps & CAP_MAP) != 0,
+                                .device_atomics = (attr->caps & CAP_ATOMIC_DEVICE) != 0};
 }
 
 weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index, weft_memory_info_t *info_p) {

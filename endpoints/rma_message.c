@@ -187,10 +187,15 @@ static weft_status_t advance(struct weft_request *req) {
     if (r->by_message) return by_message(req);
     weft_status_t st = weft__rkey_status(r->rkey);
     if (st < 0) return st;
-    if (weft__rma_is_native(req->ep, r->rkey, (enum rma_what)r->what)) {
+    bool of_device = weft__rma_is_of_device(r->rkey, (enum rma_what)r->what);
+    if (weft__rma_is_native(req->ep, r->rkey, (enum rma_what)r->what, r->atomic, r->size)) {
         st = weft__rma_native_part(req);
         if (st == WEFT_OK) return all_sent(req);
-        if (st != WEFT_ERR_UNSUPPORTED) return st; /* IN_PROGRESS: it has found its place for the next part */
+        if (st != WEFT_ERR_UNSUPPORTED || of_device)
+            return st; /* IN_PROGRESS: it has found its place for the next part */
+    } else if (of_device) {
+        bool waits = weft__rma_awaits_device(req->ep, r->rkey);
+        return waits ? weft__rma_wait_again(req) : weft__rma_without_device(r->rkey);
     }
     /* From the begin: what is written, or read, twice is the same. */
     r->by_message = true;

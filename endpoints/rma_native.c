@@ -1,21 +1,28 @@
 /* One-sided operations that the transport performs. */
 #include <reactor/counters.h>
+#include <transports/atomics.h>
 #include <transports/pieces.h>
 
 #include "rma.h"
 #include "worker.h"
 
-static const uint32_t cap_of[] = {
-    [RMA_PUT] = CAP_PUT, [RMA_GET] = CAP_GET, [RMA_POST] = CAP_ATOMIC, [RMA_FETCH] = CAP_ATOMIC};
+/* Any of these will do. */
+static uint32_t caps_for(enum rma_what what, unsigned atomic, size_t size) {
+    if (what == RMA_PUT) return CAP_PUT;
+    if (what == RMA_GET) return CAP_GET;
+    return CAP_ATOMIC | (atomic_is_of_devices(atomic, size) ? (uint32_t)CAP_ATOMIC_DEVICE : 0);
+}
 
-bool weft__rma_is_native(const struct weft_ep *ep, const struct weft_rkey *rkey, enum rma_what what) {
-    if (rkey->key->status != WEFT_OK || !(rkey->key->caps & cap_of[what])) return false;
+bool weft__rma_is_native(const struct weft_ep *ep, const struct weft_rkey *rkey, enum rma_what what,
+                         unsigned atomic, size_t size) {
+    if (rkey->key->status != WEFT_OK || !(rkey->key->caps & caps_for(what, atomic, size))) return false;
     return ep->rma->performed >= ep->rma->fenced;
 }
 
 /* None where puts go by the transport and atomics by message. */
 enum rma_order weft__rma_key_order(const struct lane_key *key) {
-    bool apart = key->region.rights & WEFT_MEM_ATOMIC && !(key->caps & CAP_ATOMIC);
+    bool of_device = key->region.rights & WEFT_MEM_ATOMIC_DEVICE;
+    bool apart = key->region.rights & WEFT_MEM_ATOMIC && !of_device && !(key->caps & CAP_ATOMIC);
     return key->status != WEFT_OK || apart ? RMA_ORDER_NONE : key->lane->iface->attr.order;
 }
 

@@ -96,9 +96,18 @@ static void start(struct weft_request *req) {
     keep_order(req);
 }
 
+static bool awaits_device(const struct weft_request *req) {
+    return req->kind == &weft__rma_atomic_kind &&
+           weft__rma_is_of_device(req->rma.rkey, (enum rma_what)req->rma.what) &&
+           !weft__rma_is_native(req->ep, req->rma.rkey, (enum rma_what)req->rma.what, req->rma.atomic,
+                                req->rma.size) &&
+           weft__rma_awaits_device(req->ep, req->rma.rkey);
+}
+
 void weft__rma_launch(struct weft_request *req, bool behind_fences) {
     struct weft_ep *ep = req->ep;
-    if (behind_fences && (!is_open(ep) || !list_empty(&ep->rma->queue) || ep->rma->ordered)) {
+    bool waits = !is_open(ep) || !list_empty(&ep->rma->queue) || ep->rma->ordered || awaits_device(req);
+    if (behind_fences && waits) {
         place(req, &ep->rma->queue);
         weft__rma_update(ep);
         return;
@@ -149,6 +158,7 @@ static void proceed(struct weft_ep *ep) {
     struct ep_rma *rma = ep->rma;
     while (!list_empty(&rma->queue) && is_open(ep) && !rma->ordered) {
         struct weft_request *req = list_of(rma->queue.next, struct weft_request, queued);
+        if (awaits_device(req)) break;
         if (req->kind != &weft__rma_fence_kind) {
             list_remove(&req->queued);
             start(req);
@@ -169,7 +179,18 @@ void weft__rma_go(struct weft_ep *ep) {
 void weft__rma_performed(struct weft_ep *ep, uint64_t order) {
     if (!ep->rma || order <= ep->rma->performed) return;
     ep->rma->performed = order;
-    weft__rma_update(ep);
+    proceed(ep);
+}
+
+void weft__rma_keyed(struct lane *lane) {
+    struct link *link = lane->owner;
+    if (link && link->main) link = link->main;
+    if (!link) return;
+    for (struct list *n = link->endpoints.next, *next; n != &link->endpoints; n = next) {
+        next = n->next;
+        struct weft_ep *ep = list_of(n, struct weft_ep, of_link);
+        if (ep->rma) proceed(ep);
+    }
 }
 
 weft_status_t weft__rma_told(struct weft_ep *ep, weft_status_t status) {
@@ -181,6 +202,21 @@ weft_status_t weft__rma_told(struct weft_ep *ep, weft_status_t status) {
 static void next_answerable(struct link *link) {
     struct list *node = list_pop(&link->rma_wait);
     if (node) to_window(list_of(node, struct weft_request, queued));
+}
+
+/* First, since all others there came after it. */
+weft_status_t weft__rma_wait_again(struct weft_request *req) {
+    struct weft_ep *ep = req->ep;
+    struct list *queue = &ep->rma->queue;
+    list_remove(&req->queued);
+    req->queue = queue;
+    list_prepend(queue, &req->queued);
+    ep->rma->active -= req->rma.active;
+    ep->link->rma_unanswered -= req->rma.windowed;
+    if (req->rma.windowed) next_answerable(ep->link);
+    req->rma.active = req->rma.windowed = false;
+    weft__rma_update(ep);
+    return WEFT_IN_PROGRESS;
 }
 
 void weft__rma_left(struct weft_request *req) {
@@ -222,10 +258,11 @@ void weft__rma_unhush(struct weft_ep *ep, const struct lane *gone) {
     if (!ep->rma) return;
     (void)weft__rma_unwait(ep);
     weft__rkeys_left(ep, gone);
-    if (ep->ops != &weft__ep_ops_ready) return;
-    weft__rkeys_open(ep);
-    fence_messages(ep);
-    weft__rma_update(ep);
+    if (ep->ops == &weft__ep_ops_ready) {
+        weft__rkeys_open(ep);
+        fence_messages(ep);
+    }
+    proceed(ep);
 }
 
 uint32_t weft__rma_unwait(struct weft_ep *ep) {

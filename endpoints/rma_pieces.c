@@ -73,7 +73,7 @@ static bool next(struct pieces *p, struct rma_op *op) {
 static weft_status_t start_one(struct weft_request *req, const struct rma_op *op, const weft_op_t *how,
                                bool *over_p) {
     struct memory *memory = &req->worker->memory;
-    if (!op->rkey->key->local || !weft__rma_is_native(req->ep, op->rkey, op->what))
+    if (!op->rkey->key->local || !weft__rma_is_native(req->ep, op->rkey, op->what, 0, 0))
         return weft__rma_start(req->ep, op, how, req);
     *over_p = weft__rma_turn_is_over(req->worker);
     if (*over_p) return weft__rma_later(req->ep, op, how, req);
@@ -179,7 +179,8 @@ static weft_status_t now(weft_ep_t *ep, struct pieces p, size_t bytes) {
 
 static bool all_mapped(const weft_ep_t *ep, const struct pieces *p) {
     for (size_t i = 0; i < p->n_remote; i++)
-        if (ep->rma_slow || !weft__rma_is_native(ep, p->remote[i].rkey, p->what) || !p->remote[i].rkey->key->local)
+        if (ep->rma_slow || !weft__rma_is_native(ep, p->remote[i].rkey, p->what, 0, 0) ||
+            !p->remote[i].rkey->key->local)
             return false;
     return true;
 }

@@ -50,6 +50,7 @@ static const struct iface_up worker_up = {
     .down = weft__link_lane_down,
     .closed = weft__link_lane_closed,
     .land = weft__land,
+    .keyed = weft__rma_keyed,
 };
 
 /* ---- the machine: the end, bottom up */

@@ -35,6 +35,11 @@ static inline bool atomic_is_one(unsigned op, size_t size, bool posted) {
     return op <= RMA_CSWAP && !(posted && op == RMA_CSWAP) && (size == 4 || size == 8);
 }
 
+/* Do network devices have it? */
+static inline bool atomic_is_of_devices(unsigned op, size_t size) {
+    return size == 8 && (op == RMA_ADD || op == RMA_CSWAP);
+}
+
 /* The old value goes to *old_p, `size` bytes of it. */
 static inline void atomic_fetch_at(enum rma_atomic op, size_t size, void *at, uint64_t operand, uint64_t compare,
                                    void *old_p) {

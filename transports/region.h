@@ -13,7 +13,15 @@ static inline weft_status_t region_admits(const struct region *own, const struct
     if (differs || own->epoch != shown->epoch) return WEFT_ERR_REVOKED;
     if (shown->base != (uint64_t)(uintptr_t)own->base || shown->len != own->len) return WEFT_ERR_INVALID_PARAM;
     if (shown->rights & ~own->rights) return WEFT_ERR_INVALID_PARAM;
-    return WEFT_OK;
+    /* Its atomics are the device's, and whoever asks must know that. */
+    bool unaware = shown->rights & WEFT_MEM_ATOMIC && !(shown->rights & WEFT_MEM_ATOMIC_DEVICE);
+    return unaware && own->rights & WEFT_MEM_ATOMIC_DEVICE ? WEFT_ERR_UNSUPPORTED : WEFT_OK;
+}
+
+/* Are these rights that a region can have? */
+static inline bool rights_are_known(unsigned rights) {
+    if (rights & ~(unsigned)(WEFT_MEM_ALL | WEFT_MEM_ATOMIC_DEVICE)) return false;
+    return !(rights & WEFT_MEM_ATOMIC_DEVICE) || rights & WEFT_MEM_ATOMIC;
 }
 
 /* Whatever the numbers are: nothing wraps. */
@@ -25,7 +33,8 @@ static inline bool region_covers(uint64_t base, uint64_t region_len, uint64_t at
 static inline uint32_t rights_caps(unsigned rights, uint32_t caps) {
     if (!(rights & WEFT_MEM_READ)) caps &= ~(uint32_t)CAP_GET;
     if (!(rights & WEFT_MEM_WRITE)) caps &= ~(uint32_t)CAP_PUT;
-    if (!(rights & WEFT_MEM_ATOMIC)) caps &= ~(uint32_t)CAP_ATOMIC;
+    if (!(rights & WEFT_MEM_ATOMIC)) caps &= ~(uint32_t)(CAP_ATOMIC | CAP_ATOMIC_DEVICE);
+    if (rights & WEFT_MEM_ATOMIC_DEVICE) caps &= ~(uint32_t)CAP_ATOMIC;
     return caps;
 }
 

@@ -28,11 +28,12 @@ enum { LANE_AM_IDS = 32 };
     C(BULK_GET, "bulk_get")                 /* reads the peer's memory without its help, within RTS/FIN */     \
     C(PUT, "put")                           /* one-sided operations without the target's help, by open keys */ \
     C(GET, "get")                                                                                              \
-    C(ATOMIC, "atomic")         /* 32 and 64 bit, coherent with the target's processor */                      \
-    C(MAP, "map")               /* remote memory may have an address here: key->local */                       \
-    C(LAND, "land")             /* large payloads go straight to where iface_up.land says */                   \
-    C(WAKEUP, "wakeup")         /* the worker may sleep on it */                                               \
-    C(PEER_DEATH, "peer_death") /* tells, unasked, when the peer's process dies */                             \
+    C(ATOMIC, "atomic")               /* 32 and 64 bit, coherent with the target's processor */                \
+    C(ATOMIC_DEVICE, "atomic_device") /* ADD and CSWAP of 64 bit by a device, atomic among its own */          \
+    C(MAP, "map")                     /* remote memory may have an address here: key->local */                 \
+    C(LAND, "land")                   /* large payloads go straight to where iface_up.land says */             \
+    C(WAKEUP, "wakeup")               /* the worker may sleep on it */                                         \
+    C(PEER_DEATH, "peer_death")       /* tells, unasked, when the peer's process dies */                       \
     C(INTER_NODE, "inter_node")
 enum transport_cap_bit {
 #define CAP_BIT(id, name) CAP_BIT_##id,
@@ -107,7 +108,7 @@ struct pending {
 struct region {
     void *base;
     size_t len;
-    unsigned rights;    /* WEFT_MEM_READ | WRITE | ATOMIC */
+    unsigned rights;    /* WEFT_MEM_READ | WRITE | ATOMIC | ATOMIC_DEVICE */
     uint32_t id, epoch; /* of the worker's table */
     uint8_t token[16];  /* random: who knows it was given it */
     int fd;             /* a memfd that holds it, or -1 */
@@ -138,7 +139,9 @@ struct lane_key {
     /* OK: operations may be posted. NO_RESOURCE: not yet (a mapping is under way), or not any more for now: send a message
      * instead. Negative: the owner revoked it, or never granted it. May change between any two turns. */
     weft_status_t status;
-    uint32_t caps;   /* which of CAP_PUT, CAP_GET, CAP_ATOMIC it serves while status is OK; else send a message */
+    uint32_t
+        caps; /* which of CAP_PUT, CAP_GET, CAP_ATOMIC, CAP_ATOMIC_DEVICE it serves while status is OK; else send a message */
+    bool awaited;    /* it may still become OK; iface_up.keyed tells when that is decided */
     const char *how; /* for people: "mapped", "process_vm"; or why not. Constant text */
     /* CAP_MAP: where region.base is here, while status is OK; or NULL. While it is there, operations by this key are plain
      * accesses: they answer OK at once, performed, and look at no completion. */
@@ -189,6 +192,8 @@ struct iface_up {
     /* The lane carried so many bytes since it said so last: told, also from within a send, where it does rare work anyway (a ring's
      * tail is read anew, a node is refilled, a socket is written, credit returns), never with each short send. NULL: nobody listens. */
     void (*worked)(struct lane *lane, uint64_t bytes);
+    /* A key of this lane that was `awaited` is not any more. NULL: nobody listens. */
+    void (*keyed)(struct lane *lane);
 };
 
 struct lane_ops {
@@ -214,8 +219,8 @@ struct lane_ops {
      * later turn. Nothing when none with that `arg` is under way. */
     void (*land_stop)(struct lane *lane, void *arg);
 
-    /* With CAP_PUT, CAP_GET and CAP_ATOMIC. The key is open (status OK), its caps have the operation, and range and rights were
-     * checked. Answers as the sends above; get and atomic_fetch also IN_PROGRESS. A bcopy packs (or unpacks) `len` bytes. */
+    /* With CAP_PUT, CAP_GET, CAP_ATOMIC and CAP_ATOMIC_DEVICE. The key is open (status OK), its caps have the operation, and
+     * range and rights were checked. Answers as the sends above; get and atomic_fetch also IN_PROGRESS. A bcopy packs (or unpacks) `len` bytes. */
     weft_status_t (*put_short)(struct lane *lane, const void *data, size_t len, uint64_t remote,
                                struct lane_key *key);
     weft_status_t (*put_bcopy)(struct lane *lane, size_t len, size_t (*pack)(void *to, void *arg), void *arg,
@@ -227,7 +232,7 @@ struct lane_ops {
                                struct lane_key *key, struct completion *completion);
     weft_status_t (*get_zcopy)(struct lane *lane, const struct rma_piece *to, size_t n_to, uint64_t remote,
                                struct lane_key *key, struct completion *completion);
-    /* `size` is 4 or 8, `remote` a multiple of it. */
+    /* `size` is 4 or 8, `remote` a multiple of it; with CAP_ATOMIC_DEVICE only, what atomic_is_of_devices. */
     weft_status_t (*atomic_post)(struct lane *lane, enum rma_atomic op, size_t size, uint64_t operand,
                                  uint64_t remote, struct lane_key *key);
     /* The old value goes to *old_p, `size` bytes of it. `compare` is for CSWAP. */

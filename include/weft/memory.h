@@ -15,8 +15,19 @@ enum {
     WEFT_MEM_READ = 1,   /* peers may get */
     WEFT_MEM_WRITE = 2,  /* peers may put */
     WEFT_MEM_ATOMIC = 4, /* peers may post and fetch atomics */
-    WEFT_MEM_ALL = 7
+    WEFT_MEM_ALL = 7,
+    WEFT_MEM_ATOMIC_DEVICE = 8 /* with ATOMIC: a network device performs them, and nobody else */
 };
+
+/*
+ * Who performs a region's atomics is its owner's choice. The processor: they have all sizes and operations, come by every
+ * transport, and are atomic with the owner's own atomic instructions. Or, with WEFT_MEM_ATOMIC_DEVICE, the owner's network
+ * device, without the owner's processor: that is atomic among what comes through this device alone, so there is no other
+ * way then. Such a region has additions and compare-and-swaps of 8 bytes, for peers whose endpoint goes by that device's
+ * transport (rdma_rc); any other atomic is refused as UNSUPPORTED. The owner reads the words when it likes, and changes them
+ * as peers do, through an endpoint to itself; it may write plainly only while nobody operates on them. The same holds for who
+ * maps the region. One memory has regions of one kind only.
+ */
 
 typedef enum weft_mem_type { WEFT_MEMORY_HOST, WEFT_MEMORY_CUDA, WEFT_MEMORY_CUDA_MANAGED } weft_mem_type_t;
 
@@ -38,7 +49,8 @@ typedef struct weft_mem_params {
 
 /*
  * A region of `len` bytes of new, zeroed memory that peers on this host can map (a memfd). Freed by
- * weft_mem_release. `params` may be NULL. Errors: INVALID_PARAM, NO_MEMORY, NO_FDS, FORKED.
+ * weft_mem_release. `params` may be NULL. Errors: INVALID_PARAM, NO_MEMORY, NO_FDS, FORKED; UNSUPPORTED: no device of this
+ * worker performs atomics (weft_memory_info_t), and the rights ask for one.
  */
 #define weft_mem_alloc(...) weft_mem_alloc_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_mem_alloc_sized(size_t params_size, weft_worker_t *worker, size_t len,
@@ -99,7 +111,8 @@ WEFT_API weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p);
 
 /*
  * A registration of [base, base + len), found or made. Each takes one weft_mem_put back; unused ones stay, the oldest
- * leave beyond "memory.cache_regions" and "memory.cache_bytes".
+ * leave beyond "memory.cache_regions" and "memory.cache_bytes". Without WEFT_MEM_ATOMIC_DEVICE (INVALID_PARAM): others
+ * may share what is found.
  */
 WEFT_API weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsigned rights,
                                     weft_mem_t **mem_p);
@@ -133,8 +146,10 @@ WEFT_API weft_status_t weft_rkey_pointer(weft_rkey_t *rkey, uint64_t remote, voi
 typedef struct weft_rkey_info {
     uint64_t base, len; /* in the owner */
     unsigned rights;
-    weft_status_t status;           /* OK; or REVOKED and its like: what operations end with */
-    const char *put, *get, *atomic; /* how: "mapped", "process_vm", "rdma", "message", or "refused" */
+    weft_status_t status; /* OK; or REVOKED and its like: what operations end with */
+    /* How: "mapped", "process_vm", "rdma", "message", "refused". Of atomics also "rdma, message" (what the device has not,
+     * its owner does), and "awaited" (of WEFT_MEM_ATOMIC_DEVICE: until the device's own key is here). */
+    const char *put, *get, *atomic;
 } weft_rkey_info_t;
 WEFT_API weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_info_t *info_p);
 
@@ -148,6 +163,7 @@ typedef struct weft_memory_info {
     int numa_node;                             /* -1: any */
     double register_ns, register_byte_ns;      /* cost of a registration; 0: none, or not known */
     unsigned can_alloc : 1, can_register : 1, can_map : 1, can_export : 1;
+    unsigned device_atomics : 1; /* WEFT_MEM_ATOMIC_DEVICE: its device performs them */
 } weft_memory_info_t;
 WEFT_API weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index, weft_memory_info_t *info_p);
 

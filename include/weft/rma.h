@@ -24,7 +24,7 @@ extern "C" {
  * Completion is local: the buffer is free (put), or holds the data (get, fetching atomics). With WEFT_RMA_REMOTE in
  * op->flags a put or posted atomic completes when it is performed at the target, and then with its outcome. Without
  * it, a refusal that only the target could find is told by the next flush with WEFT_FLUSH_REMOTE: INVALID_PARAM,
- * REVOKED or QUOTA.
+ * REVOKED, QUOTA or UNSUPPORTED.
  *
  * Operations of one endpoint may be performed in any order, except as weft_ep_rma_attributes promises, and around a
  * fence. They are not ordered with messages, except by a remote flush or WEFT_RMA_REMOTE before the message.
@@ -70,7 +70,8 @@ typedef enum weft_atomic {
 } weft_atomic_t;
 
 /* `size` is 4 or 8 bytes, of this host's byte order; `remote` a multiple of it. Atomic among each other and with
- * the target's own atomic instructions. The posted form has no CSWAP. */
+ * the target's own atomic instructions; of a region of WEFT_MEM_ATOMIC_DEVICE (memory.h tells), among each other alone,
+ * and UNSUPPORTED where its device has no such operation or is not reached by this endpoint. The posted form has no CSWAP. */
 WEFT_API weft_status_t weft_atomic_post(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand,
                                         uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op);
 /* The old value goes to `old_p`, a uint32_t or uint64_t by `size`. */

@@ -331,6 +331,13 @@ TEST(keys_read_as_written_and_survive_mauling) {
           !memcmp(in.region.token, out.region.token, 16));
     CHECK(in.entry[0].len == 3 && !memcmp(in.entry[0].bytes, "abc", 3) && in.entry[1].len == 0);
     bytes_maul(decode_all, bytes, len);
+    for (unsigned rights = 0; rights < 32; rights++) {
+        out.region.rights = rights;
+        len = weft__rkey_write(bytes, &out);
+        bool is_key = rights < 8 || (rights < 16 && rights & WEFT_MEM_ATOMIC); /* a device's atomics are atomics */
+        CHECK_EQ(weft__rkey_read(bytes, len, &in), is_key ? WEFT_OK : WEFT_ERR_ADDRESS);
+        if (is_key) CHECK_EQ(in.region.rights, rights);
+    }
 }
 
 TEST(addresses_survive_mauling) {

@@ -41,7 +41,7 @@ static void lane_address(const uint8_t *p, size_t len) {
     uint8_t bytes[RC_LANE_ADDRESS_SIZE];
     if (rc_lane_address_decode(p, len, &a) != WEFT_OK) return;
     rc_lane_address_encode(&a, bytes);
-    insist(len == RC_LANE_ADDRESS_SIZE && memcmp(bytes, p, 36) == 0);
+    insist(len == RC_LANE_ADDRESS_SIZE && memcmp(bytes, p, 37) == 0);
 }
 
 static void want(const uint8_t *p, size_t len) {
@@ -60,6 +60,14 @@ static void word(const uint8_t *p, size_t len) {
     insist(len == RC_WORD_SIZE && memcmp(bytes, p, len) == 0);
 }
 
+static void key(const uint8_t *p, size_t len) {
+    enum rc_atomics a;
+    uint8_t bytes[RC_KEY_SIZE];
+    if (rc_key_atomics_decode(p, len, &a) != WEFT_OK) return;
+    rc_key_atomics_encode(a, bytes);
+    insist(len == RC_KEY_SIZE && memcmp(bytes, p, len) == 0);
+}
+
 static void where(const uint8_t *p, size_t len) {
     struct rc_where w;
     if (rc_where_parse((const char *)p, len, &w) != WEFT_OK) return;
@@ -68,7 +76,7 @@ static void where(const uint8_t *p, size_t len) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const decode_fn decoders[] = {hello, answer, refusal, address, lane_address, want, word, where};
+    static const decode_fn decoders[] = {hello, answer, refusal, address, lane_address, want, word, where, key};
     return FUZZ_ONE_OF(decoders, data, size);
 }
 #else

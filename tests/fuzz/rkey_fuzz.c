@@ -10,6 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         const struct rkey_entry *e = &key.entry[i];
         if ((const uint8_t *)e->name < data || e->bytes + e->len > data + size) abort();
     }
+    if (key.region.rights & WEFT_MEM_ATOMIC_DEVICE && !(key.region.rights & WEFT_MEM_ATOMIC)) abort();
     if (weft__rkey_write(again, &key) != size || memcmp(again, data, size) != 0) abort();
     return 0;
 }

@@ -25,17 +25,20 @@ static bool has(const struct lane *lane, const struct row *row) {
     return fn != NULL;
 }
 
-/* What a key to all rights serves; everything, where there are none. */
-static uint32_t served(struct pair *p, struct target *t) {
+enum { BY_KEY = CAP_PUT | CAP_GET | CAP_ATOMIC | CAP_ATOMIC_DEVICE };
+
+/* What a key to these rights serves; everything, where there are none. */
+static uint32_t served(struct pair *p, struct target *t, unsigned rights) {
     uint8_t packed[MD_KEY_MAX];
     struct md_mem *mem;
     struct lane_key *key;
     if (!(p->iface_b->attr.caps & CAP_PUT)) return ~0u;
+    t->region.rights = t->remote.rights = rights;
     CHECK_EQ(p->iface_b->ops->mem_register(p->iface_b, &t->region, &mem), WEFT_OK);
     size_t len = p->iface_b->ops->key_pack(mem, packed);
     CHECK_EQ(p->a.lane->ops->key_open(p->a.lane, &t->remote, packed, len, &key), WEFT_OK);
     CHECK(pair_until(p, key->status == WEFT_OK));
-    uint32_t caps = key->caps | ~(uint32_t)(CAP_PUT | CAP_GET | CAP_ATOMIC);
+    uint32_t caps = key->caps | ~(uint32_t)BY_KEY;
     p->a.lane->ops->key_close(key);
     CHECK(pair_until(p, mem->n_open == 0));
     CHECK_EQ(p->iface_b->ops->mem_revoke(mem, NULL), WEFT_OK);
@@ -55,10 +58,12 @@ static void is_as_written(enum column column, const struct transport *transport,
     pair_open_with(&p, transport, flags, settings, 3);
     pair_connect(&p);
     target_open(&t, TARGET_PAGE, WEFT_MEM_ALL, false);
-    uint32_t key_caps = served(&p, &t);
+    uint32_t key_caps = served(&p, &t, WEFT_MEM_ALL);
+    uint32_t device_caps = served(&p, &t, WEFT_MEM_ALL | WEFT_MEM_ATOMIC_DEVICE);
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
-        bool claims = p.iface_a->attr.caps & key_caps & row->cap, native = row->cell[column] == NATIVE;
+        uint32_t by_key = row->cap == CAP_ATOMIC_DEVICE ? device_caps : key_caps;
+        bool claims = p.iface_a->attr.caps & by_key & row->cap, native = row->cell[column] == NATIVE;
         /* What is claimed is there; what is never claimed is not. */
         bool there = has(p.a.lane, row) && has(p.b.lane, row);
         if (claims == native && (there || !native)) continue;
@@ -66,6 +71,7 @@ static void is_as_written(enum column column, const struct transport *transport,
         wrong++;
     }
     CHECK_EQ(wrong, 0);
+    CHECK(!(device_caps & CAP_ATOMIC) || !(p.iface_b->attr.caps & CAP_PUT));
     pair_close(&p);
     target_close(&t);
 }

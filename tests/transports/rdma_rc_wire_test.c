@@ -13,6 +13,7 @@ static void decode_all(const uint8_t *bytes, size_t len) {
     struct rc_want want;
     struct rc_word word;
     struct rc_where where;
+    enum rc_atomics atomics;
     weft_status_t st = rc_hello_decode(bytes, len, &hello);
     CHECK(st == WEFT_OK ? len >= RC_HELLO_SIZE : st == WEFT_ERR_PROTOCOL || st == WEFT_ERR_VERSION);
     st = rc_answer_decode(bytes, len, &answer);
@@ -26,6 +27,8 @@ static void decode_all(const uint8_t *bytes, size_t len) {
     CHECK(st == WEFT_OK ? len == RC_LANE_ADDRESS_SIZE && !(l.qp >> 24) && !(l.psn >> 24) : st == WEFT_ERR_ADDRESS);
     CHECK_EQ(rc_want_decode(bytes, len, &want), len == RC_WANT_SIZE ? WEFT_OK : WEFT_ERR_PROTOCOL);
     CHECK_EQ(rc_word_decode(bytes, len, &word), len == RC_WORD_SIZE ? WEFT_OK : WEFT_ERR_PROTOCOL);
+    st = rc_key_atomics_decode(bytes, len, &atomics);
+    CHECK_EQ(st, len == RC_KEY_SIZE && bytes[0] <= RC_ATOMICS_GLOBAL ? WEFT_OK : WEFT_ERR_ADDRESS);
     st = rc_where_parse((const char *)bytes, len, &where);
     CHECK(st == WEFT_OK ? strlen(where.host) > 0 && strlen(where.host) < len : st == WEFT_ERR_ADDRESS);
 }
@@ -78,7 +81,7 @@ TEST(a_refusal_is_never_a_success) {
 
 TEST(addresses_come_back_as_they_were) {
     struct rc_address a = {.worker = 9, .port = 4711}, a_back;
-    struct rc_lane_address l = {.qp = RC_LANE_ADDRESS_SIZE, .psn = 0xfffffe, .buffer = 1 << 20}, l_back;
+    struct rc_lane_address l = {.qp = RC_LANE_ADDRESS_SIZE, .psn = 0xfffffe, .buffer = 1 << 20, .reads = 7}, l_back;
     uint8_t bytes[RC_ADDRESS_SIZE];
     for (int v6 = 0; v6 < 2; v6++) {
         a.v6 = v6;
@@ -93,7 +96,7 @@ TEST(addresses_come_back_as_they_were) {
     l.place = a.place;
     rc_lane_address_encode(&l, bytes);
     CHECK_EQ(rc_lane_address_decode(bytes, RC_LANE_ADDRESS_SIZE, &l_back), WEFT_OK);
-    CHECK(l_back.qp == l.qp && l_back.psn == l.psn && l_back.buffer == l.buffer);
+    CHECK(l_back.qp == l.qp && l_back.psn == l.psn && l_back.buffer == l.buffer && l_back.reads == 7);
     CHECK(memcmp(&l_back.place, &l.place, sizeof l.place) == 0);
     bytes_maul(decode_all, bytes, RC_LANE_ADDRESS_SIZE);
 }
@@ -111,6 +114,13 @@ TEST(words_about_keys_come_back_as_they_were) {
     CHECK_EQ(rc_word_decode(bytes, RC_WORD_SIZE, &word_back), WEFT_OK);
     CHECK(word_back.serial == 7 && word_back.value == 0xffffffff);
     bytes_maul(decode_all, bytes, RC_WORD_SIZE);
+    for (enum rc_atomics atomics = RC_ATOMICS_NONE; atomics <= RC_ATOMICS_GLOBAL; atomics++) {
+        enum rc_atomics back = RC_ATOMICS_NONE;
+        rc_key_atomics_encode(atomics, bytes);
+        CHECK_EQ(rc_key_atomics_decode(bytes, RC_KEY_SIZE, &back), WEFT_OK);
+        CHECK_EQ(back, atomics);
+        bytes_maul(decode_all, bytes, RC_KEY_SIZE);
+    }
 }
 
 TEST(places_are_a_host_and_a_port) {

@@ -29,7 +29,7 @@ static weft_status_t decode(const void *data, size_t len, struct shm_key_word *w
     free(exact);
     if (st < 0) return st;
     if (word->kind == SHM_WANT) {
-        CHECK(word->want.rights && word->want.rights <= WEFT_MEM_ALL);
+        CHECK(word->want.rights && rights_are_known(word->want.rights));
         CHECK(word->want.ways && word->want.ways <= SHM_WAYS);
         CHECK(word->want.base + word->want.len >= word->want.base);
     }

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <transports/pending.h>
+#include <transports/region.h>
 #include <transports/registry.h>
 #include <transports/transport.h>
 #include <transports/trust.h>
@@ -41,6 +42,7 @@ enum {
     RC_ONE_SIDED = 1 << 20,
     RC_BUCKETS = 256,
     RC_CHUNK = 32, /* blocks registered together */
+    RC_WORDS = 64, /* … words for old values */
     RC_REPOST = 16,
     RC_READS = 16, /* gets and atomics under way in one direction, where the device has as many */
     RC_MEM_BUCKETS = 64,
@@ -55,7 +57,6 @@ struct rc_lane;
 
 /* What an operation holds until its request has completed, beyond what fits into rc_work. */
 struct rc_op {
-    struct rc_op *next; /* in the list of the atomics that go round */
     /* What is to be done with a success; NULL: nothing. May keep the operation going: true. */
     bool (*finish)(struct rc_lane *lane, struct rc_op *op);
     struct completion *completion;
@@ -63,6 +64,7 @@ struct rc_op {
     unsigned n_loans, n_pieces;
     char *staging; /* NULL, or what a strided piece is gathered into */
     struct rd_block *block;
+    struct rd_block *word; /* where a device puts the old value of an atomic */
     void (*unpack)(void *arg, const void *data, size_t len);
     void *arg;
     size_t len;
@@ -85,7 +87,8 @@ enum rc_todo {
     RC_TODO_UP = 4,
     RC_TODO_RETRY = 8,
     RC_TODO_DOWN = 16,
-    RC_TODO_CLOSED = 32
+    RC_TODO_CLOSED = 32,
+    RC_TODO_KEYED = 64
 };
 
 struct rc_queue_word { /* embedded in a key or a grant: what it has to say as soon as there is room */
@@ -119,6 +122,7 @@ struct rc_lane {
     LIST_ENTRY(rc_lane) of_bucket;
     struct tl_listener *listener; /* that it came through, until the owner was told */
     bool acceptor;
+    uint8_t reads_in, reads_out; /* gets and atomics at once, of the peer's and of ours: what both devices have */
     weft_status_t why;
     uint32_t psn;
     struct rc_lane_address peer; /* by lane addresses */
@@ -157,6 +161,7 @@ struct rc_key {
     struct rc_queue_word word; /* WANT or DROP; or its place among those that wait to ask */
     struct rc_key *next, **at; /* `at` NULL: freed, but for its word */
     uint32_t serial, rkey;
+    enum rc_atomics theirs; /* what the owner's device has */
     weft_status_t why;
 };
 
@@ -192,7 +197,8 @@ struct rc_iface {
     char device_name[80];
     struct rd_cq cq;
     struct ibv_srq *srq;
-    struct rd_pool send, receive;
+    struct rd_pool send, receive, words;
+    struct rd_block *nowhere; /* the word for old values that nobody asked for, once there was one */
     struct rd_loans loans;
     struct slab lane_slab, op_slab;
     LIST_HEAD(, rc_lane) bucket[RC_BUCKETS];
@@ -209,8 +215,9 @@ struct rc_iface {
     unsigned n_lanes, most_lanes; /* queue pairs */
     uint32_t depth, buffer, max_inline, n_receives, most_receives, max_grants;
     uint8_t reads;
-    bool software;    /* it says no last word about a queue pair */
-    uint32_t n_known; /* regions that the device knows */
+    enum rc_atomics atomics; /* the device's */
+    bool software;           /* it says no last word about a queue pair */
+    uint32_t n_known;        /* regions that the device knows */
     uint32_t next_id;
     struct rd_block *repost; /* receives that were read */
     unsigned n_repost;
@@ -238,6 +245,8 @@ void rc_lane_todo(struct rc_lane *lane, unsigned what);
 void rc_lane_why(struct rc_lane *lane, weft_status_t why);                   /* kept if it is the first */
 void rc_lane_break(struct rc_lane *lane, weft_status_t why);                 /* by its job */
 void rc_lane_bad(struct rc_lane *lane, weft_status_t why, const char *what); /* logs, and steps BAD */
+/* The peer's device sends so many gets and atomics at once, and takes so many. */
+void rc_lane_reads(struct rc_lane *lane, uint8_t in, uint8_t out);
 void rc_lane_end(struct rc_lane *lane); /* with the interface, without a word */
 struct rc_lane *rc_lane_find(const struct rc_iface *iface, uint32_t qp_num);
 void rc_lane_close(struct lane *lane, bool flush);
@@ -302,7 +311,7 @@ void rc_polled(struct rd_cq *cq);
 void rc_take_messages(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
 void rc_take_nothing(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
 
-/* rc_rma.c */
+/* rc_rma.c, rc_atomic.c */
 weft_status_t rc_put_short(struct lane *l, const void *data, size_t len, uint64_t remote, struct lane_key *key);
 weft_status_t rc_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void *, void *), void *arg, uint64_t remote,
                            struct lane_key *key);
@@ -312,7 +321,16 @@ weft_status_t rc_get_bcopy(struct lane *l, size_t len, void (*unpack)(void *, co
                            uint64_t remote, struct lane_key *key, struct completion *completion);
 weft_status_t rc_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to, uint64_t remote,
                            struct lane_key *key, struct completion *completion);
+weft_status_t rc_atomic_post(struct lane *l, enum rma_atomic what, size_t size, uint64_t operand, uint64_t remote,
+                             struct lane_key *key);
+weft_status_t rc_atomic_fetch(struct lane *l, enum rma_atomic what, size_t size, uint64_t operand, uint64_t compare,
+                              void *old_p, uint64_t remote, struct lane_key *key, struct completion *completion);
 weft_status_t rc_fence(struct lane *l);
+/* May a device perform the atomics of a region with these rights, of an owner whose device has that? */
+static inline bool rc_device_may(unsigned rights, enum rc_atomics theirs) {
+    if (!(rights & WEFT_MEM_ATOMIC) || theirs == RC_ATOMICS_NONE) return false;
+    return rights & WEFT_MEM_ATOMIC_DEVICE || theirs == RC_ATOMICS_GLOBAL;
+}
 /* A registration of [base, base + len) for one operation: the region's, where it is one of ours, else a loan. */
 weft_status_t rc_local_key(struct rc_lane *lane, struct rc_op *op, void *base, size_t len, bool writes,
                            uint32_t *lkey_p);

@@ -65,11 +65,10 @@ static weft_status_t ready(struct rc_iface *iface) {
 /* ---- what is said --------------------------------------------------------------------------------------------------------- */
 
 static struct rdma_conn_param parameters(const struct rc_lane *lane, void *data, uint8_t len) {
-    uint8_t reads = rc_iface_of(lane)->reads;
     return (struct rdma_conn_param){.private_data = data,
                                     .private_data_len = len,
-                                    .responder_resources = reads,
-                                    .initiator_depth = reads,
+                                    .responder_resources = lane->reads_in,
+                                    .initiator_depth = lane->reads_out,
                                     .retry_count = 7,
                                     .rnr_retry_count = 7,
                                     .srq = 1,
@@ -258,6 +257,7 @@ static weft_status_t let_in(struct tl_listener *l, const struct rdma_cm_event *e
     if (st < 0) return st;
     lane->listener = l;
     lane->hello = hello;
+    rc_lane_reads(lane, said->responder_resources, said->initiator_depth);
     memcpy(&lane->peer_ip, rdma_get_peer_addr(event->id),
            rdma_get_peer_addr(event->id)->sa_family == AF_INET ? sizeof lane->peer_ip.v4 : sizeof lane->peer_ip.v6);
     st = rc_trust_challenge(lane);

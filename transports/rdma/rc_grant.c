@@ -48,14 +48,15 @@ static int access_of(const struct rc_iface *iface, unsigned rights) {
     if (iface->device->windows) return access | IBV_ACCESS_MW_BIND;
     if (rights & WEFT_MEM_READ) access |= IBV_ACCESS_REMOTE_READ;
     if (rights & WEFT_MEM_WRITE) access |= IBV_ACCESS_REMOTE_WRITE;
-    if (rights & WEFT_MEM_ATOMIC) access |= IBV_ACCESS_REMOTE_ATOMIC;
+    if (rc_device_may(rights, iface->atomics)) access |= IBV_ACCESS_REMOTE_ATOMIC;
     return access;
 }
 
-static unsigned window_access(unsigned rights) {
+/* A region whose atomics are the processor's lets no device's in, whoever says otherwise. */
+static unsigned window_access(const struct rc_iface *iface, unsigned rights) {
     return (rights & WEFT_MEM_READ ? IBV_ACCESS_REMOTE_READ : 0u) |
            (rights & WEFT_MEM_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0u) |
-           (rights & WEFT_MEM_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0u);
+           (rc_device_may(rights, iface->atomics) ? IBV_ACCESS_REMOTE_ATOMIC : 0u);
 }
 
 static weft_status_t make_known(struct rc_iface *iface, struct rc_mem *mem) {
@@ -96,9 +97,10 @@ weft_status_t rc_mem_register(struct iface *i, const struct region *region, stru
     return WEFT_OK;
 }
 
-/* The region says it all; the key of the hardware is told on the connection, to who asks for it there. */
+/* The key of the hardware is told on the connection, to who asks for it there. */
 size_t rc_key_pack(const struct md_mem *mem, void *to) {
-    return 0;
+    rc_key_atomics_encode(((const struct rc_iface *)mem->iface)->atomics, to);
+    return RC_KEY_SIZE;
 }
 
 static void unlink_mem(struct rc_mem **at, struct rc_mem *mem) {
@@ -249,13 +251,14 @@ static const struct fsm_port port = {&weft__rc_grant_machine, on_effect, on_fail
 bool rc_grant_bind(struct rc_lane *lane, struct rc_grant *grant) {
     const struct region *region = grant->mem->mem.region;
     if (!grant->window) return true;
-    struct ibv_send_wr wr = {.opcode = IBV_WR_BIND_MW,
-                             .bind_mw = {.mw = grant->window,
-                                         .rkey = grant->rkey,
-                                         .bind_info = {.mr = grant->mem->mr,
-                                                       .addr = (uintptr_t)region->base,
-                                                       .length = region->len,
-                                                       .mw_access_flags = window_access(grant->rights)}}};
+    struct ibv_send_wr wr = {
+        .opcode = IBV_WR_BIND_MW,
+        .bind_mw = {.mw = grant->window,
+                    .rkey = grant->rkey,
+                    .bind_info = {.mr = grant->mem->mr,
+                                  .addr = (uintptr_t)region->base,
+                                  .length = region->len,
+                                  .mw_access_flags = window_access(rc_iface_of(lane), grant->rights)}}};
     rc_post(lane, &wr, &(struct rc_work){.what = RC_PLAIN}, true);
     return true;
 }

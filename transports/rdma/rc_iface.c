@@ -50,6 +50,9 @@ static weft_status_t limits(struct rc_iface *iface) {
     iface->reads = (uint8_t)least(RC_READS, (uint64_t)(has->max_qp_rd_atom < has->max_qp_init_rd_atom
                                                            ? has->max_qp_rd_atom
                                                            : has->max_qp_init_rd_atom));
+    iface->atomics = has->atomic_cap == IBV_ATOMIC_NONE || iface->reads == 0 ? RC_ATOMICS_NONE
+                     : has->atomic_cap == IBV_ATOMIC_GLOB                    ? RC_ATOMICS_GLOBAL
+                                                                             : RC_ATOMICS_DEVICE;
     iface->max_grants = least(weft__setting_u64(context, SETTING_RDMA_MAX_GRANTS), UINT32_MAX);
     iface->iface.attr.max_iov = least(RC_IOV, (uint64_t)has->max_sge - 1);
     iface->software = rd_is_software(iface->device);
@@ -62,6 +65,7 @@ static void attributes(struct rc_iface *iface) {
     attr->caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE | CAP_CONNECT_TO_IFACE |
                  CAP_CONNECT_TO_LANE | CAP_LISTEN | CAP_PUT | CAP_GET | CAP_WAKEUP | CAP_PEER_DEATH |
                  CAP_INTER_NODE;
+    if (iface->atomics != RC_ATOMICS_NONE) attr->caps |= CAP_ATOMIC_DEVICE;
     attr->max_short = RC_INLINE - 8;
     attr->max_bcopy = RC_PACKED;
     attr->max_zcopy_header = RC_HEADER;
@@ -88,6 +92,8 @@ static void close_queues(struct rc_iface *iface) {
     rd_cq_close(&iface->cq);
     rd_pool_end(&iface->send);
     rd_pool_end(&iface->receive);
+    rd_pool_end(&iface->words);
+    iface->nowhere = NULL;
 }
 
 static weft_status_t open_queues(struct rc_iface *iface) {
@@ -96,6 +102,8 @@ static weft_status_t open_queues(struct rc_iface *iface) {
     iface->cq.polled = rc_polled;
     rd_pool_init(&iface->send, iface->device, iface, RC_PACKED, RC_CHUNK, most);
     rd_pool_init(&iface->receive, iface->device, iface, iface->buffer, RC_CHUNK, iface->most_receives);
+    rd_pool_init(&iface->words, iface->device, iface, sizeof(uint64_t), RC_WORDS,
+                 iface->most_lanes * iface->depth + 1);
     rd_loans_init(&iface->loans, iface->device, iface);
     weft_status_t st =
         rd_cq_open(&iface->cq, iface->device, iface->most_lanes * iface->depth + iface->most_receives);

@@ -99,11 +99,20 @@ void rc_say(struct rc_lane *lane, struct rc_queue_word *word, enum rc_message ki
 
 /* ---- effects --------------------------------------------------------------------------------------------------------------------- */
 
+static void decided(struct rc_key *key) {
+    key->key.awaited = false;
+    rc_lane_todo(LANE_OF(key), RC_TODO_KEYED);
+}
+
+/* Where the processor performs atomics as well, a device may only if the two are atomic with each other. */
 static void serve(struct rc_key *key) {
+    const struct remote_region *region = &key->key.region;
+    uint32_t caps = key->key.lane->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC_DEVICE);
+    if (!rc_device_may(region->rights, key->theirs)) caps &= ~(uint32_t)CAP_ATOMIC_DEVICE;
     key->key.status = WEFT_OK;
     key->key.how = "rdma";
-    key->key.caps =
-        rights_caps(key->key.region.rights, key->key.lane->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC));
+    key->key.caps = rights_caps(region->rights, caps);
+    decided(key);
 }
 
 /* What the owner will never grant is an error; what cannot be had now goes by messages. */
@@ -112,6 +121,7 @@ static void refuse(struct rc_key *key) {
     key->key.status = final ? key->why : WEFT_NO_RESOURCE;
     key->key.how = weft_status_name(key->why);
     key->key.caps = 0;
+    decided(key);
 }
 
 static void key_free(struct rc_key *key) {
@@ -136,6 +146,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case RC_KEY_FX_DOWN:
         key->key.status = key->why;
         key->key.caps = 0;
+        key->key.awaited = false; /* its link hears of the lane itself */
         break;
     case RC_KEY_FX_FREE: key_free(key); break;
     case RC_KEY_N_EFFECTS: break;
@@ -177,12 +188,15 @@ static void ask_on(struct rc_lane *lane) {
 weft_status_t rc_key_open(struct lane *l, const struct remote_region *region, const void *packed, size_t len,
                           struct lane_key **key_p) {
     struct rc_lane *lane = rc_lane(l);
-    if (region->base + region->len < region->base || region->rights == 0 ||
-        region->rights & ~(unsigned)WEFT_MEM_ALL)
+    enum rc_atomics theirs;
+    if (region->base + region->len < region->base || region->rights == 0 || !rights_are_known(region->rights) ||
+        rc_key_atomics_decode(packed, len, &theirs) < 0)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "rdma: not a key");
     struct rc_key *key = weft__new(rc_iface_of(lane), struct rc_key);
     if (!key) return WEFT_ERR_NO_MEMORY;
     key->key = (struct lane_key){.lane = l, .region = *region, .status = WEFT_NO_RESOURCE, .how = "asked for"};
+    key->key.awaited = true;
+    key->theirs = theirs;
     key->serial = ++lane->last_serial;
     key->next = lane->keys;
     key->at = &lane->keys;

@@ -83,13 +83,13 @@ static void by_address(struct rc_lane *lane, enum ibv_qp_state to, struct ibv_qp
         attr->path_mtu = rd_mtu(d, &lane->peer.place);
         attr->dest_qp_num = lane->peer.qp;
         attr->rq_psn = lane->peer.psn;
-        attr->max_dest_rd_atomic = iface->reads;
+        attr->max_dest_rd_atomic = lane->reads_in;
         *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     } else {
         attr->sq_psn = lane->psn;
         attr->timeout = ACK_TIMEOUT;
-        attr->max_rd_atomic = iface->reads;
+        attr->max_rd_atomic = lane->reads_out;
         *mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                 IBV_QP_MAX_QP_RD_ATOMIC;
     }
@@ -301,6 +301,7 @@ static void lane_job(struct job *job) {
         fsm_step(&lane->machine.fsm, RC_QP_EV_BROKEN);
     }
     if (take(lane, RC_TODO_RETRY)) rc_retry(lane);
+    if (take(lane, RC_TODO_KEYED) && up->keyed) up->keyed(&lane->lane);
     if (take(lane, RC_TODO_DOWN)) {
         rc_works_tell(lane, lane->why);
         pending_queue_init(&lane->pending);
@@ -313,6 +314,11 @@ static void deadline_passed(struct timer *timer) {
     struct rc_lane *lane = (struct rc_lane *)((char *)timer - offsetof(struct rc_lane, deadline));
     rc_lane_why(lane, WEFT_ERR_TIMED_OUT);
     fsm_step(&lane->machine.fsm, RC_QP_EV_TIMEOUT);
+}
+
+void rc_lane_reads(struct rc_lane *lane, uint8_t in, uint8_t out) {
+    if (lane->reads_in > in) lane->reads_in = in;
+    if (lane->reads_out > out) lane->reads_out = out;
 }
 
 /* ---- birth and death ----------------------------------------------------------------------------------------------------------- */
@@ -332,6 +338,7 @@ weft_status_t rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane 
     lane->work = work;
     lane->acceptor = acceptor;
     lane->last_heard = iface->software;
+    lane->reads_in = lane->reads_out = iface->reads;
     lane->take = rc_take_nothing;
     lane->job.run = lane_job;
     lane->deadline.fire = deadline_passed;
@@ -409,7 +416,8 @@ weft_status_t rc_lane_address(struct lane *l, void *buf, size_t *len_p) {
     if (*len_p < RC_LANE_ADDRESS_SIZE)
         return weft__fail(WEFT_ERR_TRUNCATED, "the address of an rdma_rc lane has %d bytes", RC_LANE_ADDRESS_SIZE);
     if (!lane->qp) return weft__fail(WEFT_ERR_BUSY, "this lane has no queue pair");
-    struct rc_lane_address address = {iface->device->place, lane->qp->qp_num, lane->psn, iface->buffer};
+    struct rc_lane_address address = {iface->device->place, lane->qp->qp_num, lane->psn, iface->buffer,
+                                      iface->reads};
     rc_lane_address_encode(&address, buf);
     *len_p = RC_LANE_ADDRESS_SIZE;
     return WEFT_OK;
@@ -428,6 +436,7 @@ weft_status_t rc_lane_connect(struct lane *l, const void *bytes, size_t len) {
     if (!rd_reach(rc_iface_of(lane)->device, &peer.place, &attr))
         return weft__fail(WEFT_ERR_UNREACHABLE, "the peer is on another kind of link");
     lane->peer = peer;
+    rc_lane_reads(lane, peer.reads, peer.reads);
     fsm_step(&lane->machine.fsm, RC_QP_EV_MEET);
     return WEFT_OK;
 }

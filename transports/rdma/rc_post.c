@@ -65,7 +65,8 @@ static void op_strip(struct rc_lane *lane, struct rc_op *op) {
     struct rc_iface *iface = rc_iface_of(lane);
     while (op->n_loans > 0) rd_loan_return(&iface->loans, op->loan[--op->n_loans]);
     if (op->block) rd_pool_put(&iface->send, op->block);
-    op->block = NULL;
+    if (op->word) rd_pool_put(&iface->words, op->word);
+    op->block = op->word = NULL;
     talloc_free(op->staging);
     op->staging = NULL;
 }

@@ -185,6 +185,8 @@ const struct lane_ops rc_ops_open = {.am_short = am_short,
                                      .put_zcopy = rc_put_zcopy,
                                      .get_bcopy = rc_get_bcopy,
                                      .get_zcopy = rc_get_zcopy,
+                                     .atomic_post = rc_atomic_post,
+                                     .atomic_fetch = rc_atomic_fetch,
                                      .fence = rc_fence,
                                      .key_open = rc_key_open,
                                      ALWAYS};

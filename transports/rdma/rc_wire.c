@@ -105,6 +105,7 @@ void rc_lane_address_encode(const struct rc_lane_address *address, uint8_t to[RC
     rd_put32(to + 24, address->qp);
     rd_put32(to + 28, address->psn);
     rd_put32(to + 32, address->buffer);
+    to[36] = address->reads;
 }
 
 weft_status_t rc_lane_address_decode(const void *bytes, size_t len, struct rc_lane_address *address_p) {
@@ -116,8 +117,20 @@ weft_status_t rc_lane_address_decode(const void *bytes, size_t len, struct rc_la
     a.qp = rd_get32(from + 24);
     a.psn = rd_get32(from + 28);
     a.buffer = rd_get32(from + 32);
+    a.reads = from[36];
     if (a.qp >> 24 || a.psn >> 24) return WEFT_ERR_ADDRESS;
     *address_p = a;
+    return WEFT_OK;
+}
+
+void rc_key_atomics_encode(enum rc_atomics atomics, uint8_t to[RC_KEY_SIZE]) {
+    to[0] = (uint8_t)atomics;
+}
+
+weft_status_t rc_key_atomics_decode(const void *bytes, size_t len, enum rc_atomics *atomics_p) {
+    const uint8_t *from = bytes;
+    if (len != RC_KEY_SIZE || from[0] > RC_ATOMICS_GLOBAL) return WEFT_ERR_ADDRESS;
+    *atomics_p = (enum rc_atomics)from[0];
     return WEFT_OK;
 }
 

@@ -46,6 +46,13 @@ weft_status_t rc_answer_decode(const void *bytes, size_t len, struct rc_answer *
 /* The reason given; REFUSED where none is. */
 weft_status_t rc_refusal_decode(const void *bytes, size_t len);
 
+/* What a device's atomics are atomic with: its own, or the processor's too. A region's key tells it of its owner's. */
+enum rc_atomics { RC_ATOMICS_NONE, RC_ATOMICS_DEVICE, RC_ATOMICS_GLOBAL };
+enum { RC_KEY_SIZE = 1 };
+void rc_key_atomics_encode(enum rc_atomics atomics, uint8_t to[RC_KEY_SIZE]);
+/* ADDRESS: no such thing. */
+weft_status_t rc_key_atomics_decode(const void *bytes, size_t len, enum rc_atomics *atomics_p);
+
 /* Where an interface's own listener is. */
 struct rc_address {
     uint64_t worker;
@@ -63,6 +70,7 @@ struct rc_lane_address {
     struct rd_place place;
     uint32_t qp, psn; /* 24 bits each */
     uint32_t buffer;
+    uint8_t reads; /* gets and atomics that its device takes, and sends, at once */
 };
 void rc_lane_address_encode(const struct rc_lane_address *address, uint8_t to[RC_LANE_ADDRESS_SIZE]);
 weft_status_t rc_lane_address_decode(const void *bytes, size_t len, struct rc_lane_address *address_p);

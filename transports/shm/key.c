@@ -169,8 +169,7 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
                                  struct lane_key **key_p) {
     struct shm_lane *lane = (struct shm_lane *)l;
     uint32_t offered = weft__shm_key_ways(packed, len);
-    if (region->base + region->len < region->base || region->rights == 0 ||
-        region->rights & ~(unsigned)WEFT_MEM_ALL)
+    if (region->base + region->len < region->base || region->rights == 0 || !rights_are_known(region->rights))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "shm: not a key");
     struct shm_keys *keys = weft__shm_keys_of(lane);
     struct shm_key *key = keys ? weft__new(lane, struct shm_key) : NULL;

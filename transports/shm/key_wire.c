@@ -1,6 +1,6 @@
 #include "key_wire.h"
 #include <string.h>
-#include <weft/memory.h>
+#include <transports/region.h>
 
 bool weft__shm_is_key_word(const void *data, size_t len) {
     struct shm_head head;
@@ -10,7 +10,7 @@ bool weft__shm_is_key_word(const void *data, size_t len) {
 }
 
 static weft_status_t want_check(const struct shm_want *w) {
-    if (w->rights == 0 || w->rights & ~(uint32_t)WEFT_MEM_ALL) return WEFT_ERR_PROTOCOL;
+    if (w->rights == 0 || !rights_are_known(w->rights)) return WEFT_ERR_PROTOCOL;
     if (w->ways == 0 || w->ways & ~(uint32_t)SHM_WAYS) return WEFT_ERR_PROTOCOL;
     return w->base + w->len < w->base ? WEFT_ERR_PROTOCOL : WEFT_OK;
 }

@@ -1,0 +1,31 @@
+/*
+ * Atomics of a region whose owner left them to its network device (WEFT_MEM_ATOMIC_DEVICE). A message, or mapped memory, would have
+ * the processor perform them beside the device, which neither of the two would notice. So they go by a key of that device, wait for
+ * one that is under way, and are refused where there will be none.
+ */
+#include <transports/atomics.h>
+
+#include "rma.h"
+#include "switch.h"
+#include "worker.h"
+
+bool weft__rma_awaits_device(const struct weft_ep *ep, const struct weft_rkey *rkey) {
+    const struct lane_key *key = rkey->key;
+    if (weft__rkey_status(rkey) < 0 || !ep->link) return false;
+    if (key->awaited || !weft__switch_key_lane(ep->link)) return true;
+    bool serves = key->status == WEFT_OK && key->caps & CAP_ATOMIC_DEVICE;
+    return serves && ep->rma->performed < ep->rma->fenced; /* messages before a fence */
+}
+
+weft_status_t weft__rma_without_device(const struct weft_rkey *rkey) {
+    const struct weft_ep *ep = rkey->ep;
+    const char *lane = ep && ep->link ? ep->link->iface->transport->name : "no lane";
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "the region's atomics are its device's, which %s does not reach (%s)",
+                      lane, rkey->key->how);
+}
+
+weft_status_t weft__rma_device_lacks(const struct rma_op *op) {
+    if (!weft__rma_is_of_device(op->rkey, op->what) || atomic_is_of_devices(op->atomic, op->size)) return WEFT_OK;
+    return weft__fail(WEFT_ERR_UNSUPPORTED,
+                      "the region's atomics are its device's: additions and compare-and-swaps of 8 bytes");
+}
