@@ -260,6 +260,7 @@ static void link_effect(struct fsm *m, unsigned effect) {
         weft__live_note(link);
     switch ((enum link_effect)effect) {
     case LINK_FX_SEND_HELLO: send_hello(link); break;
+    case LINK_FX_LANE_ANEW: weft__retain_anew(link); break;
     case LINK_FX_TIMER_START: start_greeting(link); break;
     case LINK_FX_TIMER_STOP: weft__timer_stop(link->worker->reactor, &link->greeting); break;
     case LINK_FX_TELL_UP:

@@ -87,6 +87,10 @@ static void link_act_give(struct fsm *m) {
     fsm_effect(m, LINK_FX_TIMER_STOP);
     fsm_effect(m, LINK_FX_END);
 }
+/* Nothing has come, and nothing was sent that counts; the timer goes on. */
+static void link_act_anew(struct fsm *m) {
+    fsm_effect(m, LINK_FX_LANE_ANEW);
+}
 /* The peer learns of the end before our memory is the program's again: it may be reading there. */
 static void link_act_fail(struct fsm *m) {
     fsm_effect(m, LINK_FX_TIMER_STOP);

@@ -77,16 +77,46 @@ static void take_fresh(struct retain *r, struct lane *fresh, const lane_am_fn *h
     r->fresh = fresh;
 }
 
-static void dial(struct retain *r) {
+static weft_status_t dial_lane(struct retain *r, struct lane **lane_p) {
     const struct iface_ops *ops = r->iface->ops;
+    if (r->link->uri) return ops->connect_uri(r->iface, strstr(r->link->uri, "://") + 3, lane_p);
+    return ops->connect(r->iface, r->address, r->address_len, lane_p);
+}
+
+static void again(struct retain *r);
+static void due(struct timer *timer);
+
+static void dial(struct retain *r) {
     struct lane *fresh;
-    weft_status_t st = r->link->uri ? ops->connect_uri(r->iface, strstr(r->link->uri, "://") + 3, &fresh)
-                                    : ops->connect(r->iface, r->address, r->address_len, &fresh);
+    weft_status_t st = dial_lane(r, &fresh);
     if (st == WEFT_OK) take_fresh(r, fresh, greeting_is_heard);
     uint64_t until = weft__now(reactor_of(r)) + RETAIN_TRY;
     if (st == WEFT_OK && weft__timer_start(reactor_of(r), &r->due, until) == WEFT_OK) return;
     r->missed = true;
     later(r);
+}
+
+/* The first lane, once more: the link greets by it as by any that it dialed. */
+static void dial_anew(struct timer *timer) {
+    struct retain *r = (struct retain *)((char *)timer - offsetof(struct retain, due));
+    struct lane *lane;
+    timer->fire = due;
+    weft_status_t st = dial_lane(r, &lane);
+    if (st < 0) {
+        weft__link_lose(r->link, st);
+        return;
+    }
+    r->raw = lane;
+    r->lane.iface = lane->iface;
+    r->lane.ops = &weft__retain_ops_open;
+    weft__retain_hear(r, lane);
+}
+
+void weft__retain_anew(struct link *link) {
+    struct retain *r = link->retain;
+    drop_lane(r);
+    r->due.fire = dial_anew;
+    again(r);
 }
 
 /* Behind the greeting, which is the last that was said on the lane, comes what is sent again. */
@@ -243,6 +273,7 @@ static void finish(struct retain *r) {
 static void close_now(struct retain *r, bool flush) {
     r->closing = false;
     weft__timer_stop(reactor_of(r), &r->close_at);
+    weft__timer_stop(reactor_of(r), &r->due); /* of a first lane */
     step(r, RESUME_EV_GIVE_UP);
     r->lane.ops = &weft__retain_ops_shut;
     r->dead = true;
@@ -385,6 +416,22 @@ static void fresh_down(struct retain *r, weft_status_t status) {
     step(r, r->fails ? RESUME_EV_GIVE_UP : RESUME_EV_MISSED);
 }
 
+/* The lane broke before the peer's greeting. Who dialed has nothing to go on with, and nothing to lose: it begins again, until the
+ * greeting is overdue, or nobody is there any more. */
+static bool broke_early(struct retain *r, weft_status_t status) {
+    struct link *link = r->link;
+    if (!link->why) return false;
+    if (status == WEFT_ERR_REFUSED && r->back_off) {
+        weft__link_lose(link, WEFT_ERR_PEER_FAILED);
+        return true;
+    }
+    bool broke = status == WEFT_ERR_PEER_FAILED || status == WEFT_ERR_IO;
+    bool said = link->tx == link->lane; /* a greeting of ours that waits for room would come twice */
+    if (!broke || !said) return false;
+    fsm_step(&link->core.fsm, LINK_EV_AGAIN);
+    return true;
+}
+
 bool weft__retain_lane_down(struct lane *lane, weft_status_t status) {
     struct retain *r = retain_of(lane);
     if (!r) return false;
@@ -402,7 +449,8 @@ bool weft__retain_lane_down(struct lane *lane, weft_status_t status) {
         close_now(r, false);
         return true;
     }
-    if (r->link->core.fsm.state < LINK_UP || !is_survived(status)) return false;
+    if (r->link->core.fsm.state < LINK_UP) return broke_early(r, status);
+    if (!is_survived(status)) return false;
     step(r, RESUME_EV_LOST);
     return true;
 }
@@ -447,6 +495,7 @@ void weft__retain_greeted(struct link *link, const struct wire_hello *hello) {
         memcpy(link->retain->ticket, hello->ticket, sizeof hello->ticket);
     else
         undo(link);
+    if (link->retain) link->retain->back_off = 0;
 }
 
 static void greeted(struct lane *fresh, const void *data, size_t len) {

@@ -88,6 +88,8 @@ struct lane *weft__retain_around(struct lane *lane);
 bool weft__retain_lane_up(struct lane *lane);
 bool weft__retain_lane_down(struct lane *lane, weft_status_t status);
 bool weft__retain_lane_closed(struct lane *lane);
+/* The first lane broke before it greeted: another is dialed as if it were the first. */
+void weft__retain_anew(struct link *link);
 /* What such a link says in its first greeting, and hears in the answer. */
 void weft__retain_greeting(const struct link *link, struct wire_hello *hello);
 void weft__retain_greeted(struct link *link, const struct wire_hello *hello);

@@ -171,6 +171,97 @@ TEST(another_hostile_worker_breaks_nothing) {
     CHECK(model_holds(&hostile));
 }
 
+/* ---- a link that is to outlive its lanes, whose first one breaks before it greeted, and the guests of both lanes */
+
+enum { DIALER, FIRST_GUEST, SECOND_GUEST };
+
+static unsigned guest_in_use(const struct explore_world *w) {
+    return FIRST_GUEST + explore_told(w, DIALER, LINK_FX_LANE_ANEW);
+}
+static bool its_lane_is_there(const struct explore_world *w, unsigned guest) {
+    return guest <= guest_in_use(w) && !is_in(w, DIALER, IN(IDLE));
+}
+static bool its_lane_broke(const struct explore_world *w, unsigned guest) {
+    return guest != guest_in_use(w);
+}
+
+static const struct explore_local begins_again[] = {
+    {.event = LINK_EV_DIAL, .states = IN(IDLE), .rescue = true},
+    {.event = LINK_EV_LANE_UP, .states = IN(DIALING) | IN(CLOSING)},
+    {.event = LINK_EV_LANE_CLOSED, .states = IN(CLOSING)},
+    {.event = LINK_EV_AGAIN, .states = IN(DIALING) | IN(GREETING), .budget = 1, .rescue = true},
+    {.event = LINK_EV_LOST, .states = ~(IN(IDLE) | IN(CLOSED)), .rescue = true},
+    {.event = LINK_EV_TIMEOUT, .armed = true},
+    {.event = LINK_EV_CLOSE, .states = ~(IN(IDLE) | IN(CLOSED)), .rescue = true},
+};
+static const struct explore_local is_found[] = {
+    {.event = LINK_EV_GUEST, .states = IN(IDLE), .when = its_lane_is_there},
+    {.event = LINK_EV_LANE_CLOSED, .states = IN(CLOSING)},
+    {.event = LINK_EV_LOST, .states = ~(IN(IDLE) | IN(CLOSED)), .when = its_lane_broke},
+    {.event = LINK_EV_LOST, .states = ~(IN(IDLE) | IN(CLOSED)), .rescue = true},
+    {.event = LINK_EV_TIMEOUT, .armed = true},
+    {.event = LINK_EV_CLOSE, .states = ~(IN(IDLE) | IN(CLOSED)), .rescue = true},
+};
+
+static const struct explore_effect effects_anew[LINK_N_EFFECTS] = {
+    [LINK_FX_SEND_HELLO] = {EXPLORE_SEND, LINK_EV_HELLO},
+    [LINK_FX_TIMER_START] = {EXPLORE_ARM, LINK_EV_TIMEOUT},
+    [LINK_FX_TIMER_STOP] = {EXPLORE_DISARM, LINK_EV_TIMEOUT},
+    [LINK_FX_TELL_UP] = {EXPLORE_TELL, 0},
+    [LINK_FX_LANE_ANEW] = {EXPLORE_TELL, 0},
+    [LINK_FX_LANE_FLUSH] = {EXPLORE_SEND, LINK_EV_LOST},
+    [LINK_FX_LANE_ABORT] = {EXPLORE_SEND, LINK_EV_LOST},
+    [LINK_FX_END] = {EXPLORE_TELL, 0},
+};
+
+/* What was said by the lane that broke may come to the guest still; the dialer has left it. */
+static bool say_by_lane(const struct fsm *from, unsigned effect, struct explore_message *msg) {
+    unsigned guest = guest_in_use(explore_now());
+    return from->id == DIALER ? msg->to == guest : msg->to == DIALER && from->id == guest;
+}
+static bool hear_by_lane(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+    return to->id != DIALER || msg->from == guest_in_use(explore_now());
+}
+
+static const char *told_once(const struct explore_world *w) {
+    for (unsigned i = 0; i < 3; i++) {
+        if (explore_told(w, i, LINK_FX_TELL_UP) > 1) return "told up twice";
+        if (explore_told(w, i, LINK_FX_END) != is_in(w, i, IN(CLOSED)))
+            return "CLOSED if and only if it was forgotten";
+    }
+    bool lone = is_in(w, DIALER, IN(UP)) && is_in(w, guest_in_use(w), IN(IDLE) | IN(AWAIT));
+    return lone ? "up, and nobody has greeted" : NULL;
+}
+
+static bool agreed_by_lane(const struct explore_world *w) {
+    const unsigned rest = IN(IDLE) | IN(CLOSED), guest = guest_in_use(w);
+    for (unsigned i = 0; i < w->n_messages; i++)
+        if (!is_in(w, w->message[i].to, IN(CLOSED)) && w->message[i].from != FIRST_GUEST) return false;
+    if (guest == SECOND_GUEST && !is_in(w, FIRST_GUEST, rest)) return false;
+    return is_in(w, DIALER, IN(UP)) ? is_in(w, guest, IN(UP)) : is_in(w, DIALER, rest) && is_in(w, guest, rest);
+}
+
+#define ROLE_ANEW(list)                                                                       \
+    {                                                                                         \
+        .machine = &weft__link_machine, .size = sizeof(struct link_core), .start = LINK_IDLE, \
+        EXPLORE_LOCALS_OF(list), .effects = effects_anew, .after_violation = 1 + LINK_EV_LOST \
+    }
+
+TEST(a_lane_that_breaks_before_it_greeted_is_replaced) {
+    static const struct explore_role dialer = ROLE_ANEW(begins_again), guest = ROLE_ANEW(is_found);
+    const struct explore_model anew = {.name = "link_anew",
+                                       .role = {&dialer, &guest, &guest},
+                                       .n_peers = 3,
+                                       .channel = {.room = 8},
+                                       .payload = 1,
+                                       .say = say_by_lane,
+                                       .hear = hear_by_lane,
+                                       .listens = listens,
+                                       .invariant = told_once,
+                                       .agreed = agreed_by_lane};
+    CHECK(model_holds(&anew));
+}
+
 TEST(the_explored_table_is_the_shipped_one) {
     CHECK(links_shipped("link", "machines.c"));
 }
