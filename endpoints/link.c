@@ -53,7 +53,10 @@ static weft_status_t retry(struct pending *pending) {
 
 static void push(struct link *link) {
     if (link->tx == &blocked || pump(link) == WEFT_OK) return;
-    if (!WEFT_MUTANT(link_overtakes)) link->tx = &blocked;
+    if (WEFT_MUTANT(link_overtakes))
+        link->lane->ops->pending_remove(link->lane, &link->pending); /* it may be there */
+    else
+        link->tx = &blocked;
     link->lane->ops->pending_add(link->lane, &link->pending);
 }
 

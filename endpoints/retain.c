@@ -115,10 +115,8 @@ static void came_back(struct completion *below, weft_status_t status) {
     struct retain_lent *lent = (struct retain_lent *)(void *)((char *)below - offsetof(struct retain_lent, below));
     struct retain *r = lent->log_owner;
     below->status = WEFT_OK;
-    if (r->dead)
-        weft__job_post(reactor_of(r), &r->job);
-    else if (r->first < r->core.acked)
-        weft__retain_let_go(r);
+    if (!r->dead && r->first < r->core.acked) weft__retain_let_go(r);
+    if (r->dead || r->queue.first) weft__job_post(reactor_of(r), &r->job); /* who waits for room may have it now */
 }
 
 /* ---- sending --------------------------------------------------------------------------------------------------- */
@@ -317,6 +315,7 @@ static weft_status_t go(struct retain *r) {
     if (!say_all(r)) return WEFT_NO_RESOURCE;
     if (r->lane.ops != &weft__retain_ops_open && !resend(r)) return WEFT_NO_RESOURCE;
     while (pending_queue_retry(&r->queue)) continue;
+    if (r->queue.first && r->log_full) weft__retain_ask(r);
     return r->raw_full && r->queue.first ? WEFT_NO_RESOURCE : WEFT_OK;
 }
 
@@ -336,7 +335,7 @@ void weft__retain_pump(struct retain *r) {
 }
 
 void weft__retain_words(struct retain *r) {
-    if (r->ack_due || r->ask_due) weft__retain_pump(r);
+    if (r->ack_due || r->ask_due || (r->queue.first && !r->log_full)) weft__retain_pump(r);
 }
 
 static void pending_add(struct lane *l, struct pending *pending) {

@@ -2,14 +2,19 @@
 #include "local.h"
 #include <string.h>
 
-static _Thread_local uint64_t made, fail_at;
+static _Thread_local uint64_t made, fail_at, fail_n;
 static _Thread_local const struct reactor *counted_for;
 
 uint64_t weft__alloc_fail_at(uint64_t k) {
     uint64_t before = made;
+    weft__alloc_fail_run(k, k > 0);
+    return before;
+}
+
+void weft__alloc_fail_run(uint64_t k, uint64_t n) {
     made = 0;
     fail_at = k;
-    return before;
+    fail_n = n;
 }
 
 /* Blocks are counted for the worker that last looked at the kernel on this thread. */
@@ -22,7 +27,7 @@ void memory_forget(const struct reactor *r) {
 }
 
 static bool may_allocate(void) {
-    if (++made == fail_at) return false;
+    if (++made - fail_at < fail_n) return false;
     if (counted_for && !forked(counted_for)) counted_for->count->allocations++; /* a child's are not its parent's */
     return true;
 }

@@ -178,6 +178,7 @@ void *weft__realloc(const void *parent, void *old, size_t size, const char *name
 void weft__bury(struct reactor *r, void *object);
 /* Tests: the k-th allocation from now on this thread fails (0: none does). Returns how many were made since. */
 uint64_t weft__alloc_fail_at(uint64_t k);
+void weft__alloc_fail_run(uint64_t k, uint64_t n); /* n of them, one after the other */
 
 /* ---- log, counters, configuration, causes ---------------------------------------------------------------- */
 

@@ -363,6 +363,18 @@ TEST(allocation_fails_on_demand) {
     talloc_free(c);
 }
 
+TEST(allocations_fail_in_a_row_on_demand) {
+    weft__alloc_fail_run(2, 2);
+    bool made[4];
+    for (int i = 0; i < 4; i++) {
+        void *block = weft__alloc(NULL, 8, "block");
+        made[i] = block != NULL;
+        talloc_free(block);
+    }
+    weft__alloc_fail_run(0, 0);
+    CHECK(made[0] && !made[1] && !made[2] && made[3]);
+}
+
 TEST(creation_survives_each_failing_allocation) {
     struct reactor *r;
     CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);

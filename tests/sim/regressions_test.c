@@ -181,3 +181,21 @@ TEST(a_flush_outlives_the_lane_that_its_link_leaves) {
                                .n_settings = 5,
                                ITEMS(items)});
 }
+
+/* All was acknowledged before the lane gave back what it had been lent; who waited for room was not asked again. */
+TEST(memory_that_comes_back_late_makes_room_for_who_waits) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 2, 3, 0, 0, 3},
+        {4512613, PLAN_AM, 2, 1, 56, 3, 45},
+    };
+    expect_good(&(struct plan){.seed = 347,
+                               .n_workers = 4,
+                               .network = PLAN_DATAGRAM,
+                               .scarce = 4,
+                               .survive = 1,
+                               .depth = 128,
+                               .chaos_ns = 21524459,
+                               .setting = {{"lanes.retain", "64k"}},
+                               .n_settings = 1,
+                               ITEMS(items)});
+}

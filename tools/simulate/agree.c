@@ -9,14 +9,24 @@
 
 /* ---- lanes: as the network knows them, without what stands around or before them ------------------------------------- */
 
-static const struct lane *lane_of(const struct half *half) {
+static const struct lane *bare_lane(const struct half *half) {
     const struct link *link = half->ep ? half->ep->link : NULL;
     const struct lane *lane = link ? link->lane : NULL;
     if (lane && link->switching && lane == &link->switching->bound.lane) lane = link->switching->bound.raw;
     if (lane && link->retain && lane == &link->retain->lane) lane = link->retain->raw;
+    return lane;
+}
+
+static const struct window_lane *window_of(const struct half *half) {
+    const struct lane *lane = bare_lane(half);
     bool windowed =
         lane && half->node->world->plan->network == PLAN_DATAGRAM && !strcmp(lane->iface->transport->name, "sim");
-    return windowed ? ((const struct window_lane *)lane)->raw : lane;
+    return windowed ? (const struct window_lane *)lane : NULL;
+}
+
+static const struct lane *lane_of(const struct half *half) {
+    const struct window_lane *window = window_of(half);
+    return window ? window->raw : bare_lane(half);
 }
 
 static bool same_lane(const struct lane *a, const struct lane *b) {
@@ -62,6 +72,28 @@ static void check_epoch(struct half *half) {
     half->seen_link = half->ep->link;
 }
 
+static bool talk(const struct window_lane *a, const struct window_lane *b) {
+    return a->conn.fsm.state == CONN_UP && b->conn.fsm.state == CONN_UP && a->conn.peer_tag == b->conn.my_tag &&
+           b->conn.peer_tag == a->conn.my_tag;
+}
+
+/* What a window takes for arrived did arrive: the others would go again too late, or never. */
+static void check_window(const struct half *half) {
+    const struct window_lane *mine = half_lives(half) ? window_of(half) : NULL;
+    const struct lane *there = mine ? weft__sim_other_end(mine->raw) : NULL;
+    const struct window_lane *other = there ? there->owner : NULL;
+    if (!other || !talk(mine, other)) return;
+    const struct window *out = &mine->win, *in = &other->win;
+    bool invented = (int32_t)(in->expected - out->una) < 0;
+    for (uint64_t left = out->sacked; left; left &= left - 1) {
+        uint32_t ahead = out->una + (uint32_t)__builtin_ctzll(left) - in->expected;
+        invented |= (int32_t)ahead >= 0 && (ahead >= WINDOW_FRAMES || !(in->held >> ahead & 1));
+    }
+    if (invented)
+        world_fail(half->connection->world, "a window of %u takes frames for arrived that are not",
+                   half->connection->serial);
+}
+
 static uint32_t scarce_of(const struct node *node) {
     uint32_t n = 0;
     for (int i = 0; i < 2; i++)
@@ -87,7 +119,10 @@ static void check_places(struct node *node) {
 void agree_watch(struct world *w) {
     for (uint32_t i = 0; i < w->plan->n_workers; i++) check_places(w->node[i]);
     for (uint32_t i = 0; i < w->n_pairs; i++)
-        for (int side = 0; side < 2 && w->pair[i].now; side++) check_epoch(&w->pair[i].now->half[side]);
+        for (int side = 0; side < 2 && w->pair[i].now; side++) {
+            check_epoch(&w->pair[i].now->half[side]);
+            check_window(&w->pair[i].now->half[side]);
+        }
 }
 
 /* ---- at rest -------------------------------------------------------------------------------------------------------------- */

@@ -67,7 +67,7 @@ static void check_close(struct world *w, const struct half *half) {
     if (w->harmed || !half->closed_first || half->other->error != WEFT_ERR_PEER_CLOSED) return;
     for (uint32_t n = 0; n < half->am.n; n++) {
         const struct message *m = &half->am.list[n];
-        if (m->announced || m->asked->cancelled) continue;
+        if (m->announced || may_end_early(m->asked)) continue;
         if (m->asked->status == WEFT_ERR_CLOSED && half->close_ns >= A_CLOSE_NS) continue;
         world_fail(w, "message %u of %u from %s was lost by a close in good order", n, half->connection->serial,
                    side_name(half));

@@ -16,7 +16,8 @@ enum draw_site {
     DRAW_SIZE,      /* of messages */
     DRAW_PATTERN,   /* which bytes a message has */
     DRAW_PROGRAM,   /* what the program does with what arrives */
-    DRAW_REDIAL
+    DRAW_REDIAL,
+    DRAW_DEADLINE
 };
 
 uint64_t draw(uint64_t seed, enum draw_site site, uint64_t actor, uint64_t n);

@@ -114,7 +114,7 @@ void fault_apply(struct world *w, const struct plan_item *item) {
     case PLAN_PAUSE: pause(w, item); break;
     case PLAN_NO_MEMORY:
         w->starved = true;
-        weft__alloc_fail_at(item->arg);
+        weft__alloc_fail_run(item->arg, 1 + (uint64_t)item->b);
         break;
     default: set_rate(w, item);
     }

@@ -133,7 +133,8 @@ void pair_dial(struct world *w, uint32_t number) {
     struct connection *c = pair->now = connection_new(w, number, from, to);
     struct half *half = &c->half[0];
     weft_ep_t *ep;
-    weft_ep_params_t params = {.on_ready = on_ready, .on_error = on_error, .arg = half};
+    weft_ep_params_t params = {
+        .on_ready = on_ready, .on_error = on_error, .arg = half, .heartbeat_ms = w->plan->beat_ms};
     if (w->plan->survive) params.error_mode = WEFT_ERRORS_FAILOVER;
     weft_status_t st = weft_connect_address(from->worker, address, len, &params, &ep);
     world_trace(w, "%u: worker %u dials worker %u: %s", c->serial, pair->from, pair->to, weft_status_name(st));

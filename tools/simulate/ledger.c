@@ -6,6 +6,15 @@
 static const char *const kind_name[] = {"am",  "am taken", "tag", "take",  "stream", "stream take",
                                         "put", "get",      "add", "fetch", "flush",  "close"};
 
+static uint32_t deadline_of(struct half *half, enum asked_kind kind) {
+    const struct connection *c = half->connection;
+    const struct plan *plan = c->world->plan;
+    uint64_t actor = (uint64_t)c->serial << 1 | (uint64_t)(half - c->half), n = half->n_asked++;
+    if (!plan->hurried || c->world->healing || kind == ASKED_CLOSE) return 0;
+    if (!draw_chance(plan->seed, DRAW_DEADLINE, actor, n, plan->hurried)) return 0;
+    return 1u << draw_below(plan->seed, DRAW_DEADLINE, actor, ~n, 7);
+}
+
 struct asked *ask(struct world *w, struct half *half, enum asked_kind kind, uint32_t len) {
     struct asked *asked = arena_alloc(sizeof *asked);
     asked->world = w;
@@ -16,6 +25,7 @@ struct asked *ask(struct world *w, struct half *half, enum asked_kind kind, uint
     asked->at = world_now(w);
     asked->status = WEFT_IN_PROGRESS;
     if (half) {
+        asked->deadline_ms = deadline_of(half, kind);
         asked->next_of_half = half->asked;
         half->asked = asked;
     }
@@ -45,6 +55,7 @@ static void pending_drop(struct asked *asked) {
 static bool cause(const struct asked *asked, weft_status_t status) {
     const struct world *w = asked->world;
     if (status == WEFT_ERR_CANCELLED && asked->cancelled) return true;
+    if (status == WEFT_ERR_TIMED_OUT && asked->deadline_ms) return true;
     if (status == WEFT_ERR_NO_MEMORY && w->starved) return true;
     if (status == WEFT_ERR_TRUNCATED && asked->kind == ASKED_TAKE) return true;
     if (asked->from_peer && w->plan_cancels) return true;
@@ -84,12 +95,14 @@ static void done(weft_status_t status, void *arg) {
     }
     if (half && half->state == HALF_CLOSED && asked->kind != ASKED_TAKE)
         world_fail(w, "%s %u was told after its endpoint's close", kind_name[asked->kind], asked->n);
+    if (status == WEFT_ERR_TIMED_OUT && world_now(w) < asked->at + asked->deadline_ms * UINT64_C(1000000))
+        world_fail(w, "%s %u ended before its deadline", kind_name[asked->kind], asked->n);
     pending_drop(asked);
     ended(asked, status);
 }
 
 weft_op_t ask_op(struct asked *asked) {
-    return (weft_op_t){.done = done, .arg = asked, .request_p = &asked->request};
+    return (weft_op_t){.done = done, .arg = asked, .request_p = &asked->request, .deadline_ms = asked->deadline_ms};
 }
 
 void ask_answered(struct asked *asked, weft_status_t status) {

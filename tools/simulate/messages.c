@@ -37,6 +37,7 @@ static void who_ended(struct asked *asked) {
 void send_who(struct half *half) {
     struct asked *asked = ask(half->connection->world, half, ASKED_AM, 0);
     asked->then = who_ended;
+    asked->deadline_ms = 0;
     weft_op_t op = ask_op(asked);
     op.request_p = NULL; /* never cancelled */
     ask_answered(asked, weft_am_send(half->ep, AM_WHO, &half->connection->serial, sizeof(uint32_t), NULL, 0, &op));
@@ -90,7 +91,7 @@ static void deliver(struct world *w, struct half *from, enum asked_kind kind, ui
 
 static void am_taken(struct asked *asked) {
     if (asked->status != WEFT_OK) {
-        asked->half->other->am.list[asked->n].delivered |= asked->cancelled || asked->world->starved;
+        asked->half->other->am.list[asked->n].delivered |= may_end_early(asked) || asked->world->starved;
         return;
     }
     deliver(asked->world, asked->half->other, ASKED_AM, asked->n, asked->buf, asked->len, asked->len);

@@ -67,9 +67,10 @@ void plan_print(const struct plan *plan, FILE *to) {
     fprintf(to,
             "};\nstatic const struct plan plan = {.seed = %" PRIu64
             ", .n_workers = %u, .network = %s, .scarce = %u, .two_ways = %d, .survive = %d,\n"
-            "                                .depth = %u, .chaos_ns = %" PRIu64 ", .setting = {",
+            "                                .hurried = %u, .beat_ms = %u, .depth = %u, .chaos_ns = %" PRIu64
+            ", .setting = {",
             plan->seed, plan->n_workers, network[plan->network], plan->scarce, plan->two_ways, plan->survive,
-            plan->depth, plan->chaos_ns);
+            plan->hurried, plan->beat_ms, plan->depth, plan->chaos_ns);
     for (uint32_t i = 0; i < plan->n_settings; i++)
         fprintf(to, "%s{\"%s\", \"%s\"}", i ? ", " : "", plan->setting[i][0], plan->setting[i][1]);
     fprintf(to, "},\n                                .n_settings = %u, .item = items, .n_items = %u};\n",

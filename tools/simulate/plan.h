@@ -36,7 +36,7 @@ enum { PLAN_WORKERS = 128, PLAN_PAIRS = 8192, PLAN_SETTINGS = 24 };
     X(WITHDRAW)  /* worker a has room for n scarce lanes, for arg ns */                   \
     X(CRASH)     /* worker a dies and begins anew arg ns later, as somebody else */       \
     X(PAUSE)     /* worker a does nothing, for arg ns */                                  \
-    X(NO_MEMORY) /* the arg-th allocation from now on fails */
+    X(NO_MEMORY) /* the arg-th allocation from now on fails, and b more after it */
 enum plan_kind {
 #define PLAN_KIND(name) PLAN_##name,
     PLAN_ITEMS(PLAN_KIND)
@@ -59,10 +59,12 @@ struct plan {
     uint64_t seed;
     uint32_t n_workers;
     enum plan_network network;
-    uint32_t scarce; /* lanes of the fast kind that each worker can have; 0: there is none */
-    bool two_ways;   /* a second, faster network beside */
-    bool survive;    /* endpoints of failover mode */
-    uint32_t depth;  /* messages of one lane under way */
+    uint32_t scarce;  /* lanes of the fast kind that each worker can have; 0: there is none */
+    bool two_ways;    /* a second, faster network beside */
+    bool survive;     /* endpoints of failover mode */
+    uint32_t hurried; /* of a hundred operations, with a deadline */
+    uint32_t beat_ms; /* heartbeats of the endpoints; 0: none */
+    uint32_t depth;   /* messages of one lane under way */
     uint64_t chaos_ns;
     const char *setting[PLAN_SETTINGS][2];
     uint32_t n_settings;

@@ -27,11 +27,14 @@ static void draw_settings(struct plan *plan) {
     set(plan, "stream.window", stream[world(plan, 11, 3)]);
     set(plan, "tag.unexpected_bytes", unexpected[world(plan, 12, 3)]);
     set(plan, "window.bytes", world(plan, 13, 2) ? "4m" : "64k");
+    set(plan, "rma.max_served", world(plan, 18, 2) ? "256" : "128"); /* as many as a peer may ask for at once */
     if (world(plan, 14, 4) == 0) set(plan, "link.rails", "2");
+    if (plan->survive) set(plan, "lanes.retain", world(plan, 15, 2) ? "4m" : "64k");
 }
 
 /* Fast lanes, few of them, and all that has to do with them a hundred times as fast as it is by default. */
 static void draw_lanes(struct plan *plan) {
+    static const char *const answer[] = {"200ms", "10ms", "2ms"};
     if (world(plan, 30, 3) == 0) return;
     if (world(plan, 31, 3))
         plan->scarce = 1 + (uint32_t)world(plan, 32, 4);
@@ -44,7 +47,8 @@ static void draw_lanes(struct plan *plan) {
     set(plan, "lanes.residence", world(plan, 35, 2) ? "2ms" : "10ms");
     set(plan, "lanes.rest", "2ms");
     set(plan, "lanes.rest_most", "50ms");
-    set(plan, "lanes.answer", "200ms");
+    set(plan, "lanes.answer", answer[world(plan, 37, 3)]);
+    set(plan, "lanes.hold", world(plan, 38, 2) ? "1m" : "16k");
     set(plan, "lanes.switches", "10000");
     if (plan->two_ways) set(plan, "lanes.capacity", world(plan, 36, 2) ? "1" : "3");
 }
@@ -133,7 +137,10 @@ static struct plan_item draw_fault(const struct plan *plan, enum plan_kind kind,
                               .arg = how_long(plan, kind, at + 3)};
     fault.b = (fault.a + 1 + (uint32_t)how_much(plan, kind, at + 5, plan->n_workers - 1)) % plan->n_workers;
     if (kind == PLAN_KILL) fault.arg = how_much(plan, kind, at + 6, 2) ? 0 : fault.arg % 10000000;
-    if (kind == PLAN_NO_MEMORY) fault.arg = 1 + how_much(plan, kind, at + 6, 300);
+    if (kind == PLAN_NO_MEMORY) {
+        fault.arg = 1 + how_much(plan, kind, at + 6, 300);
+        fault.b = how_much(plan, kind, at + 7, 2) ? 0 : (uint32_t)how_much(plan, kind, at + 8, 64);
+    }
     return fault;
 }
 
@@ -160,6 +167,8 @@ void plan_draw(struct plan *plan, uint64_t seed) {
     plan->chaos_ns = log_uniform(seed, DRAW_WORLD, 0, 4, 19, 28);
     uint32_t n_pairs = 1 + (uint32_t)world(plan, 5, world(plan, 6, 3) ? 6 : 32);
     plan->survive = world(plan, 8, 2);
+    plan->hurried = world(plan, 9, 5) ? 0 : 2 + (uint32_t)world(plan, 16, 30);
+    plan->beat_ms = world(plan, 17, 8) ? 0 : 250; /* the least */
     draw_settings(plan);
     draw_lanes(plan);
     draw_pairs(plan, n_pairs);

@@ -344,6 +344,7 @@ static weft_status_t begin(struct world *w) {
 }
 
 static void begin_pairs(struct world *w) {
+    w->plan_cancels = w->plan->hurried > 0;
     for (uint32_t i = 0; i < w->plan->n_items; i++) {
         const struct plan_item *item = &w->plan->item[i];
         w->plan_cancels |= item->kind == PLAN_CANCEL;

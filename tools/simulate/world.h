@@ -43,6 +43,7 @@ struct asked {
     weft_status_t status;
     bool waits;                        /* its end comes without anybody's help */
     bool cancelled, posted, from_peer; /* posted: it was accepted; from_peer: the other side may take it back */
+    uint32_t deadline_ms;              /* 0: none */
     weft_request_t *request;
     uint8_t *buf;
     uint32_t len;
@@ -57,7 +58,12 @@ struct asked {
 };
 
 struct asked *ask(struct world *w, struct half *half, enum asked_kind kind, uint32_t len);
-weft_op_t ask_op(struct asked *asked); /* the descriptor that tells it */
+/* The descriptor that tells it; some have a deadline. */
+weft_op_t ask_op(struct asked *asked);
+/* May it end before it is done, because that was asked for? */
+static inline bool may_end_early(const struct asked *asked) {
+    return asked->cancelled || asked->deadline_ms;
+}
 /* What the call answered: an end at once, an end to come, or a refusal, which only what is lost may give. */
 void ask_answered(struct asked *asked, weft_status_t status);
 
@@ -92,6 +98,7 @@ struct half {
     struct asked *stream_first, **stream_last;       /* receives whose bytes were not looked at */
     const void *lent[4];                             /* of the stream's, given back later */
     uint32_t n_flushed;                              /* messages that a remote flush told of */
+    uint32_t n_asked;                                /* operations of any kind */
     uint32_t n_lent, n_takes, n_takes_lost, takes_pending;
     /* lost: those that ended without a message */ /* receives of tagged messages */
     const void *seen_link;                         /* and its epochs, out and in */
@@ -155,8 +162,8 @@ struct world {
     bool harmed;  /* something happened that endpoints may be lost by */
     bool healing; /* nothing is lost any more */
     bool closing;
-    bool starved; /* an allocation failed */
-    bool plan_cancels;
+    bool starved;      /* an allocation failed */
+    bool plan_cancels; /* operations, or gives them deadlines */
     uint64_t promoted, demoted, switches;
     uint32_t n_cut[PLAN_WORKERS][PLAN_WORKERS];
     char failed[512]; /* the first that was wrong; "" */
