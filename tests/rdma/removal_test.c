@@ -21,6 +21,21 @@ static void echo_some(struct two *t, int n) {
     UNTIL(t, echoed == n);
 }
 
+static void begin_to_delete(void) {
+    unlink("/tmp/deleted");
+    CHECK(bed_run("(rdma link delete rxe0; echo $? >/tmp/deleted) >/dev/null 2>&1 &"));
+}
+static void delete_device(struct two *t) {
+    begin_to_delete();
+    BED_UNTIL(t, 10, access("/tmp/deleted", F_OK) == 0);
+}
+
+static void add_device(void) {
+    CHECK(bed_run("rdma link add rxe0 type rxe netdev v0"));
+    CHECK(bed_run("for i in $(seq 100); do ibv_devinfo -d rxe0 2>/dev/null | grep -q PORT_ACTIVE && exit 0; sleep "
+                  "0.1; done; exit 1"));
+}
+
 static void remove_under_traffic(const char *transport, const char *device_b) {
     struct bed b;
     struct tally large = {0}, small = {0};
@@ -31,8 +46,7 @@ static void remove_under_traffic(const char *transport, const char *device_b) {
     for (int i = 0; i < 4; i++)
         n_large += weft_tag_send(b.t.ep, 1, &(weft_iov_t){big, sizeof big}, 1, OP(&large)) == WEFT_IN_PROGRESS;
     CHECK_EQ(n_large, 4);
-    unlink("/tmp/deleted");
-    CHECK(bed_run("(rdma link delete rxe0; echo $? >/tmp/deleted) >/dev/null 2>&1 &"));
+    begin_to_delete();
     double end = two_now() + test_patience(10);
     while (!b.t.errors && two_now() < end) {
         weft_status_t st = weft_am_send(b.t.ep, 1, NULL, 0, &(weft_iov_t){big, 300}, 1, OP(&small));
@@ -50,9 +64,7 @@ static void remove_under_traffic(const char *transport, const char *device_b) {
     bed_down(&b);
     CHECK_EQ(b.t.errors + b.t.back_errors, 2);
 
-    CHECK(bed_run("rdma link add rxe0 type rxe netdev v0"));
-    CHECK(bed_run("for i in $(seq 100); do ibv_devinfo -d rxe0 2>/dev/null | grep -q PORT_ACTIVE && exit 0; sleep "
-                  "0.1; done; exit 1"));
+    add_device();
     bed_up(&b, transport, device_b, (weft_setting_t){0});
     echo_some(&b.t, 50);
     bed_down(&b);
@@ -66,4 +78,34 @@ TEST(rdma_ud_a_device_may_go_and_come_back) {
 }
 TEST(rdma_rc_two_workers_lose_their_one_device) {
     remove_under_traffic("rdma_rc", "rxe0");
+}
+
+/* Nobody dials meanwhile, and nobody tells: it is the listener itself that looks for its device. */
+TEST(rdma_rc_a_listener_serves_again_when_its_device_is_back) {
+    struct bed b;
+    weft_listener_t *listener;
+    WANTS_THE_BED();
+    memset(&b, 0, sizeof b);
+    b.t.a = bed_worker(&b.t, &b.t.context, "rdma_rc", "rxe1", (weft_setting_t){0});
+    b.t.b = bed_worker(&b.t, &b.context_b, "rdma_rc", "rxe0", (weft_setting_t){0});
+    weft_listen_params_t listen = {.on_endpoint = two_on_endpoint, .on_error = two_on_back_error, .arg = &b.t};
+    weft_ep_params_t dial = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &b.t};
+    CHECK_EQ(weft_listen(b.t.b, "rdma://10.77.0.1:7077", &listen, &listener), 0);
+    CHECK_EQ(weft_connect(b.t.a, weft_listener_uri(listener), &dial, &b.t.ep), 0);
+    UNTIL(&b.t, b.t.ready && b.t.back);
+    echo_some(&b.t, 10);
+    delete_device(&b.t);
+    BED_UNTIL(&b.t, 10, b.t.errors == 1 && b.t.back_errors == 1);
+    add_device();
+    bool serves = false;
+    for (int i = 0; i < 100 && !serves; i++) {
+        b.t.ready = b.t.errors = 0;
+        CHECK_EQ(weft_connect(b.t.a, "rdma://10.77.0.1:7077", &dial, &b.t.ep), 0);
+        BED_UNTIL(&b.t, 10, b.t.ready || b.t.errors);
+        serves = b.t.ready;
+    }
+    CHECK(serves);
+    echo_some(&b.t, 10);
+    weft_listener_close(listener);
+    bed_down(&b);
 }

@@ -520,26 +520,87 @@ TEST(a_queue_pair_that_is_lost_ends_its_lane_alone) {
     }
 }
 
+/* The other words that software never says: forged as well. */
+static void forge(struct rc_iface *iface, struct ibv_async_event event) {
+    rd_device_says(iface->device, &event);
+}
+
+TEST(where_a_device_has_a_last_word_its_queue_pair_waits_for_it) {
+    struct pair p;
+    WANTS_A_DEVICE();
+    const weft_setting_t patient[] = {insecure, {"close.timeout", "100s"}};
+    begin_with(&p, patient, 2);
+    raw_a(&p)->software = false;
+    pair_connect(&p);
+    struct rc_lane *lane = rc_lane(p.a.lane);
+    struct ibv_async_event last = {.element.qp = lane->qp, .event_type = IBV_EVENT_QP_LAST_WQE_REACHED};
+    lane->lane.ops->close(&lane->lane, true);
+    CHECK(pair_until(&p, lane->machine.fsm.state == RC_QP_SPENT && lane->marked && lane->posted == lane->done));
+    pair_turns(&p, 100);
+    CHECK(p.a.n_closed == 0 && lane->qp);
+    forge(raw_a(&p), last);
+    CHECK(pair_until(&p, p.a.n_closed == 1));
+    CHECK_EQ(raw_a(&p)->n_lanes, 0);
+    end_of(&p);
+}
+
+/* Two lanes of a's, on which it has the last word of `event`; then a new one. */
+static void all_lanes_end(struct ibv_async_event (*event)(const struct rc_iface *iface), weft_status_t why) {
+    struct pair p;
+    static struct end a[2], b[2];
+    struct completion completion = {on_taken_back, 1, WEFT_OK};
+    WANTS_A_DEVICE();
+    begin_with(&p, &insecure, 1);
+    memset(a, 0, sizeof a), memset(b, 0, sizeof b);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(pair_dial(&p, &a[i], &b[i]), WEFT_OK);
+        CHECK(pair_until(&p, a[i].n_open == 1 && b[i].n_open == 1));
+    }
+    taken_back = 0;
+    CHECK_EQ(say(&a[0], 1), WEFT_OK);
+    CHECK_EQ(a[0].lane->ops->flush(a[0].lane, &completion), WEFT_IN_PROGRESS);
+    forge(raw_a(&p), event(raw_a(&p)));
+    CHECK(a[0].n_down + a[1].n_down == 0 && taken_back == 0); /* never inside of it */
+    CHECK(pair_until(&p, a[0].n_down == 1 && a[1].n_down == 1 && taken_back == 1));
+    CHECK(a[0].down == why && a[1].down == why);
+    CHECK(say(&a[0], 2) < 0);
+    CHECK(pair_until(&p, b[0].n_down == 1 && b[1].n_down == 1));
+    pair_connect(&p); /* with new queues */
+    CHECK_EQ(say(&p.a, 3), WEFT_OK);
+    CHECK(pair_until(&p, p.b.n_messages == 1));
+    for (int i = 0; i < 2; i++) pair_end_close(&a[i], true), pair_end_close(&b[i], true);
+    end_of(&p);
+}
+
+static struct ibv_async_event cq_err(const struct rc_iface *iface) {
+    return (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
+}
+TEST(a_completion_queue_that_is_lost_ends_all_its_lanes_and_is_made_anew) {
+    all_lanes_end(cq_err, WEFT_ERR_IO);
+}
+
+static struct ibv_async_event device_fatal(const struct rc_iface *iface) {
+    return (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL};
+}
+TEST(a_device_that_fails_ends_all_lanes_and_is_opened_anew) {
+    all_lanes_end(device_fatal, WEFT_ERR_PEER_FAILED);
+}
+
 #define WANTS_THE_BED()                                                       \
     if (access("/machine/status", F_OK) && access("/sys/class/net/v0", F_OK)) \
     SKIP("no RDMA device to take away here")
-
-/* With the port went what tools/rdma-vm had said of it. */
-#define AS_IT_WAS                                                                                            \
-    "ip link set dev v0 up; sleep 1; ip address replace 10.77.0.1/24 dev v0; "                               \
-    "ip address replace fd77::1/64 dev v0 nodad; ip route replace 10.77.0.2 dev v0 src 10.77.0.1 table 77; " \
-    "ip -6 route replace fd77::2 dev v0 src fd77::1 table 77"
 
 TEST(a_port_that_is_down_ends_what_is_sent) {
     struct pair p;
     WANTS_A_DEVICE();
     WANTS_THE_BED();
-    begin_with(&p, &insecure, 1);
+    const weft_setting_t at_rxe0[] = {insecure, {"rdma.device", "rxe0"}};
+    begin_with(&p, at_rxe0, 2);
     pair_connect(&p);
-    CHECK_EQ(system("ip link set dev v0 down"), 0);
+    CHECK_EQ(system("tests/rdma/port 0 down"), 0);
     for (uint64_t i = 0; i < RC_SIGNAL; i++) (void)say(&p.a, i);
     bool down = pair_until(&p, p.a.n_down == 1);
-    CHECK_EQ(system(AS_IT_WAS), 0);
+    CHECK_EQ(system("tests/rdma/port 0 up"), 0);
     CHECK(down);
     CHECK(p.a.down < 0);
     end_of(&p);

@@ -311,6 +311,11 @@ static struct ud_iface *below(struct iface *iface) {
     return (struct ud_iface *)((struct window_iface *)iface)->raw;
 }
 
+/* Of a's lane under its window. */
+static struct ud_path *lane_path(struct pair *p) {
+    return (struct ud_path *)((struct ud_lane *)((struct window_lane *)p->a.lane)->raw)->node.path;
+}
+
 static void in_order(struct end *end, uint8_t id, const void *data, size_t len) {
     uint64_t n, *next = end->arg;
     if (len != 8) return;
@@ -381,22 +386,95 @@ TEST(a_thousand_lanes_of_one_queue_pair_do_not_mix) {
 
 /* ---- what the device does ------------------------------------------------------------------------------------------- */
 
+/* Which is the first to be found when it was taken away and made again? */
+static const weft_setting_t first = {"rdma.device", "rxe0"};
+
 TEST(a_port_that_goes_down_takes_the_lanes_and_comes_back_with_none) {
     struct pair p;
     WANTS_A_DEVICE();
     WANTS_THE_BED();
-    pair_open(&p, &windowed, 0);
+    pair_open_with(&p, &windowed, 0, &first, 1);
     pair_connect(&p);
-    CHECK_EQ(system("ip link set dev v0 down"), 0);
+    CHECK_EQ(system("tests/rdma/port 0 down"), 0);
     bool down = pair_until(&p, p.a.n_down == 1 && p.b.n_down == 1);
-    CHECK_EQ(system("ip link set dev v0 up; sleep 1; ip addr replace 10.77.0.1/24 dev v0"), 0);
+    CHECK_EQ(system("tests/rdma/port 0 up"), 0);
     CHECK(down);
     CHECK_EQ(p.a.down, WEFT_ERR_IO);
     pair_end_close(&p.a, true);
     pair_end_close(&p.b, true);
     CHECK(pair_until(&p, below(p.iface_a)->fsm.state == UD_QP_RUNNING));
     CHECK(pair_until(&p, below(p.iface_b)->fsm.state == UD_QP_RUNNING));
+    p.a.n_open = p.b.n_open = 0;
+    pair_connect(&p);
+    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK(pair_until(&p, p.b.n_messages == 1));
     pair_close(&p);
+}
+
+/* While a handle by it lives, the old place in the table is not free. */
+TEST(an_address_that_comes_back_elsewhere_is_found_and_nothing_is_lost) {
+    struct pair p;
+    struct ud_path *path = NULL;
+    WANTS_A_DEVICE();
+    WANTS_THE_BED();
+    CHECK_EQ(system("ip address del 10.77.0.1/24 dev v0; " /* else it would be preferred */
+                    "while grep -qs 0a4d:0001 /sys/class/infiniband/rxe0/ports/1/gids/?; do sleep 0.1; done"),
+             0);
+    pair_open_with(&p, &windowed, 0, &first, 1);
+    pair_connect(&p);
+    struct ud_iface *a = below(p.iface_a);
+    struct rd_place other = a->device->place;
+    other.gid[15] ^= 3; /* fd77::2 */
+    uint8_t before = a->device->gid_index;
+    bool v4 = a->v4;
+    CHECK_EQ(system("ip address del fd77::1/64 dev v0; tests/rdma/port 0 up"), 0);
+    CHECK(!v4);
+    CHECK(pair_until(&p, a->device->gid_index != before));
+    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK(pair_until(&p, p.b.n_messages == 1 && a->fsm.state == UD_QP_RUNNING));
+    CHECK_EQ(a->paths.gid_index, a->device->gid_index);
+    CHECK_EQ(lane_path(&p)->gid_index, a->device->gid_index);
+    CHECK_EQ(ud_path_hold(&a->paths, &other, 0, &path), WEFT_OK);
+    ud_path_drop(&a->paths, path, 0);
+    CHECK_EQ(p.a.n_down + p.b.n_down, 0);
+    pair_close(&p);
+}
+
+/* Software never says so: the words are forged. */
+static void ends_for_good(struct ibv_async_event (*event)(struct ud_iface *iface)) {
+    struct pair p;
+    struct lane *lane = NULL;
+    uint8_t address[96];
+    size_t len = sizeof address;
+    WANTS_A_DEVICE();
+    pair_open(&p, &windowed, 0);
+    pair_connect(&p);
+    CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
+    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    struct ibv_async_event said = event(below(p.iface_a));
+    rd_device_says(below(p.iface_a)->device, &said);
+    CHECK_EQ(p.a.n_down, 0); /* never inside of it */
+    CHECK(pair_until(&p, p.a.n_down == 1));
+    CHECK_EQ(p.a.down, WEFT_ERR_IO);
+    CHECK_EQ(below(p.iface_a)->fsm.state, UD_QP_DEAD);
+    CHECK(say(&p.a, 2) < 0);
+    CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
+    CHECK_EQ(p.b.n_down, 0);
+    pair_close(&p);
+}
+
+static struct ibv_async_event cq_err(struct ud_iface *iface) {
+    return (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
+}
+TEST(a_completion_queue_that_is_lost_takes_all_lanes_for_good) {
+    ends_for_good(cq_err);
+}
+
+static struct ibv_async_event device_fatal(struct ud_iface *iface) {
+    return (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL};
+}
+TEST(a_device_that_fails_takes_all_lanes_for_good) {
+    ends_for_good(device_fatal);
 }
 
 TEST(a_device_that_is_taken_away_takes_everything_and_blocks_nobody) {
@@ -405,7 +483,7 @@ TEST(a_device_that_is_taken_away_takes_everything_and_blocks_nobody) {
     size_t len = sizeof address;
     WANTS_A_DEVICE();
     WANTS_THE_BED();
-    pair_open(&p, &windowed, 0);
+    pair_open_with(&p, &windowed, 0, &first, 1);
     pair_connect(&p);
     CHECK_EQ(say(&p.a, 1), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
@@ -419,7 +497,7 @@ TEST(a_device_that_is_taken_away_takes_everything_and_blocks_nobody) {
     CHECK(p.iface_a->ops->address(p.iface_a, address, &len) < 0);
     CHECK(say(&p.a, 2) < 0);
     pair_close(&p);
-    pair_open(&p, &windowed, 0); /* there it is again */
+    pair_open_with(&p, &windowed, 0, &first, 1); /* there it is again */
     pair_connect(&p);
     pair_close(&p);
 }

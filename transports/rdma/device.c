@@ -72,13 +72,14 @@ static int worth(const struct ibv_gid_entry *entry) {
 
 static bool choose_gid(struct rd_device *d) {
     int best = 0;
-    for (int i = 0; i < d->port_attr.gid_tbl_len; i++) {
+    for (int i = 0; i < d->port_attr.gid_tbl_len && i <= UINT8_MAX; i++) {
         struct ibv_gid_entry entry;
         if (ibv_query_gid_ex(d->context, d->port, (uint32_t)i, &entry, 0)) continue;
         int value = worth(&entry);
         if (value <= best) continue;
         best = value;
         d->gid_index = (uint8_t)i;
+        d->gid_type = entry.gid_type;
         memcpy(d->place.gid, entry.gid.raw, sizeof d->place.gid);
         if (rd_gid_is_v4(entry.gid.raw)) {
             d->ip = (union rd_sockaddr){.v4.sin_family = AF_INET};
@@ -91,6 +92,23 @@ static bool choose_gid(struct rd_device *d) {
         }
     }
     return best > 0;
+}
+
+static bool is_our_gid(const struct rd_device *d, int index) {
+    struct ibv_gid_entry entry;
+    return !ibv_query_gid_ex(d->context, d->port, (uint32_t)index, &entry, 0) && entry.gid_type == d->gid_type &&
+           memcmp(entry.gid.raw, d->place.gid, sizeof d->place.gid) == 0;
+}
+
+/* An address that goes and comes back, as IPv6's do with their interface, may have another place in the table: the old one is not
+ * free before the last queue pair and address handle made by it. While it is away its index stays as it was. */
+static void find_gid_again(struct rd_device *d) {
+    if (is_our_gid(d, d->gid_index)) return;
+    for (int i = 0; i < d->port_attr.gid_tbl_len && i <= UINT8_MAX; i++) {
+        if (!is_our_gid(d, i)) continue;
+        d->gid_index = (uint8_t)i;
+        return;
+    }
 }
 
 static bool choose_port(struct rd_device *d, unsigned wanted) {
@@ -160,22 +178,24 @@ static void device_gone(struct rd_device *d) {
     rd_device_drop(d, NULL);
 }
 
+void rd_device_says(struct rd_device *d, const struct ibv_async_event *event) {
+    struct rd_user *user, *next;
+    weft__log(weft__reactor_context(d->reactor), WEFT_LOG_INFO, "rdma", "%s: %s", d->name,
+              ibv_event_type_str(event->event_type));
+    if (event->event_type == IBV_EVENT_DEVICE_FATAL) return device_gone(d);
+    if (event->event_type == IBV_EVENT_GID_CHANGE || event->event_type == IBV_EVENT_PORT_ACTIVE) find_gid_again(d);
+    for (user = LIST_FIRST(&d->users); user; user = next) {
+        next = LIST_NEXT(user, of_device);
+        user->event(user, event);
+    }
+}
+
 static void async_ready(struct watch *watch, int events) {
     struct rd_device *d = (struct rd_device *)((char *)watch - offsetof(struct rd_device, async));
     struct ibv_async_event event;
-    struct rd_user *user, *next;
     while (d->context && ibv_get_async_event(d->context, &event) == 0) {
         ibv_ack_async_event(&event);
-        weft__log(weft__reactor_context(d->reactor), WEFT_LOG_INFO, "rdma", "%s: %s", d->name,
-                  ibv_event_type_str(event.event_type));
-        if (event.event_type == IBV_EVENT_DEVICE_FATAL) {
-            device_gone(d);
-            return;
-        }
-        for (user = LIST_FIRST(&d->users); user; user = next) {
-            next = LIST_NEXT(user, of_device);
-            user->event(user, &event);
-        }
+        rd_device_says(d, &event);
     }
 }
 

@@ -43,7 +43,8 @@ struct rd_device {
     struct ibv_pd *pd;
     struct ibv_device_attr attr;
     struct ibv_port_attr port_attr;
-    uint8_t port, gid_index;
+    uint8_t port, gid_index; /* where our GID stands: looked up again when the table changes */
+    uint32_t gid_type;
     bool windows;          /* memory windows of type 2 */
     struct rd_place place; /* ours */
     union rd_sockaddr ip;  /* that the GID stands for, port 0; family 0: none */
@@ -72,6 +73,9 @@ static inline bool rd_is_software(const struct rd_device *device) {
 weft_status_t rd_device_hold(struct reactor *r, struct rd_user *user, struct rd_device **device_p);
 /* Everything made of it is destroyed. NULL is nothing. */
 void rd_device_drop(struct rd_device *device, struct rd_user *user);
+
+/* One asynchronous event, as its file told it, or a test: to all users. A device that is gone may be closed in it. */
+void rd_device_says(struct rd_device *device, const struct ibv_async_event *event);
 
 /* A new id of the device's channel. UNSUPPORTED where there is no rdmacm. */
 weft_status_t rd_cm_open(struct rd_device *device, struct rd_cm *cm, enum rdma_port_space space);

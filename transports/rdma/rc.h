@@ -265,7 +265,7 @@ weft_status_t rc_listen(struct iface *iface, const char *text, int backlog, void
                         struct tl_listener **listener_p);
 const char *rc_listener_uri(const struct tl_listener *listener);
 void rc_listener_close(struct tl_listener *listener);
-void rc_listeners_again(struct rc_iface *iface); /* the device is back */
+bool rc_listeners_again(struct rc_iface *iface); /* the device is back; false: some cannot yet */
 weft_status_t rc_say_request(struct rc_lane *lane);
 weft_status_t rc_say_answer(struct rc_lane *lane);
 void rc_take_proof(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);

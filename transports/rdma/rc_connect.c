@@ -144,6 +144,12 @@ static void left(struct rc_lane *lane) {
     step_why(lane, WEFT_ERR_PEER_FAILED, RC_QP_EV_LEFT);
 }
 
+/* Of a connection that stood, kernels from 6.0 on say it when the peer's place on the wire is not known any more. */
+static void no_way(struct rc_lane *lane) {
+    bool stood = lane->machine.told & RC_TOLD_UP;
+    step_why(lane, stood ? WEFT_ERR_PEER_FAILED : WEFT_ERR_UNREACHABLE, RC_QP_EV_BROKEN);
+}
+
 static void on_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
     struct rc_lane *lane = (struct rc_lane *)((char *)cm - offsetof(struct rc_lane, cm));
     switch (event->event) {
@@ -155,7 +161,7 @@ static void on_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
-    case RDMA_CM_EVENT_CONNECT_ERROR: step_why(lane, WEFT_ERR_UNREACHABLE, RC_QP_EV_BROKEN); break;
+    case RDMA_CM_EVENT_CONNECT_ERROR: no_way(lane); break;
     default: break; /* ESTABLISHED: the PROOF tells; TIMEWAIT_EXIT; a removal is the device's to hear */
     }
 }
@@ -211,6 +217,7 @@ static weft_status_t read_peer(const struct rc_iface *iface, const void *bytes, 
 weft_status_t rc_reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
     struct rc_address peer;
     const char *why;
+    (void)ready((struct rc_iface *)i); /* else nobody would ask to connect by it again */
     weft_status_t st = read_peer((struct rc_iface *)i, bytes, len, &peer, &why);
     if (why_p) *why_p = why;
     return st;
@@ -350,15 +357,18 @@ void rc_listener_close(struct tl_listener *l) {
     weft__bury(iface->iface.reactor, l);
 }
 
-/* At the same places, where those are the device's again. */
-void rc_listeners_again(struct rc_iface *iface) {
+/* At the same places, as far as those are the device's again: its addresses may come after it. */
+bool rc_listeners_again(struct rc_iface *iface) {
     struct tl_listener *l;
+    bool all = true;
     LIST_FOREACH(l, &iface->listeners, of_iface) {
         if (l->cm.id || bind_at(l, &l->at) == WEFT_OK) continue;
+        all = false;
         rd_cm_end(&l->cm);
-        weft__log(weft__reactor_context(iface->iface.reactor), WEFT_LOG_WARN, "rdma",
-                  "%s: nobody listens there any more", l->uri);
+        weft__log_limited(weft__reactor_context(iface->iface.reactor), WEFT_LOG_WARN, "rdma",
+                          "%s: nobody listens there yet", l->uri);
     }
+    return all;
 }
 
 static weft_status_t open_own(struct rc_iface *iface) {

@@ -112,10 +112,10 @@ static weft_status_t open_queues(struct rc_iface *iface) {
     return st;
 }
 
-static void lanes_lose_device(struct rc_iface *iface) {
+static void lanes_lose_device(struct rc_iface *iface, weft_status_t why) {
     struct rc_lane *lane;
     TAILQ_FOREACH(lane, &iface->lanes, of_iface) {
-        rc_lane_why(lane, WEFT_ERR_PEER_FAILED);
+        rc_lane_why(lane, why);
         fsm_step(&lane->machine.fsm, RC_QP_EV_GONE);
     }
 }
@@ -127,16 +127,19 @@ static void look_later(struct rc_iface *iface) {
         (void)weft__timer_start(r, &iface->again, weft__now(r) + AGAIN_MS * UINT64_C(1000000));
 }
 
-static void device_gone(struct rd_user *user) {
-    struct rc_iface *iface = of_user(user);
+static void lose_device(struct rc_iface *iface, weft_status_t why) {
     struct tl_listener *l;
-    lanes_lose_device(iface);
+    lanes_lose_device(iface, why);
     LIST_FOREACH(l, &iface->listeners, of_iface) rd_cm_end(&l->cm);
     rc_mems_end(iface, false);
     close_queues(iface);
     rd_device_drop(iface->device, &iface->user);
     iface->device = NULL;
     look_later(iface);
+}
+
+static void device_gone(struct rd_user *user) {
+    lose_device(of_user(user), WEFT_ERR_PEER_FAILED);
 }
 
 static void device_event(struct rd_user *user, const struct ibv_async_event *event) {
@@ -160,8 +163,7 @@ static void device_event(struct rd_user *user, const struct ibv_async_event *eve
         if (event->element.srq == iface->srq) rc_receives_more(iface);
         break;
     case IBV_EVENT_CQ_ERR:
-        if (event->element.cq != iface->cq.cq) break;
-        TAILQ_FOREACH(lane, &iface->lanes, of_iface) rc_lane_break(lane, WEFT_ERR_IO);
+        if (event->element.cq == iface->cq.cq) lose_device(iface, WEFT_ERR_IO); /* it tells nothing any more */
         break;
     default: break; /* a port that is down may come back; what was sent meanwhile is sent again, or fails */
     }
@@ -188,13 +190,13 @@ weft_status_t rc_iface_revive(struct rc_iface *iface) {
     weft_status_t st = open_device(iface);
     if (st < 0) return weft__fail_in(WEFT_ERR_UNREACHABLE, "the RDMA device is gone");
     weft__timer_stop(iface->iface.reactor, &iface->again);
-    rc_listeners_again(iface);
+    if (!rc_listeners_again(iface)) look_later(iface);
     return WEFT_OK;
 }
 
 static void look_again(struct timer *timer) {
     struct rc_iface *iface = (struct rc_iface *)((char *)timer - offsetof(struct rc_iface, again));
-    if (rc_iface_revive(iface) < 0) look_later(iface);
+    if (iface->device ? !rc_listeners_again(iface) : rc_iface_revive(iface) < 0) look_later(iface);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------------------------------------- */

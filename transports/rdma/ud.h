@@ -39,6 +39,7 @@ enum {
 struct ud_path {
     struct rd_place place;
     struct ibv_ah *ah;
+    uint8_t gid_index; /* of ours, by which it was made */
     unsigned refs;
     uint64_t until; /* sends before that number may still need it */
     struct ud_path *next;
@@ -50,6 +51,7 @@ struct ud_paths {
     const void *parent;
     struct ud_path **bucket;
     unsigned n, most;
+    uint8_t gid_index;                       /* all were made by it, or tried */
     TAILQ_HEAD(ud_idle_paths, ud_path) idle; /* the longest idle first */
 };
 
@@ -61,6 +63,10 @@ weft_status_t ud_path_hold(struct ud_paths *paths, const struct rd_place *place,
 void ud_path_drop(struct ud_paths *paths, struct ud_path *path, uint64_t until);
 /* The one that is there, or NULL. */
 struct ud_path *ud_path_find(const struct ud_paths *paths, const struct rd_place *place);
+/* Our GID stands elsewhere: handles by its old place are of no use. No send is under way when they are made anew; one that cannot be
+ * made stays as it is, for the next try. */
+bool ud_paths_are_old(const struct ud_paths *paths);
+void ud_paths_renew(struct ud_paths *paths);
 /* Destroys all handles; the paths that are held stay, without. */
 void ud_paths_end(struct ud_paths *paths);
 

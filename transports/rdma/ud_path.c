@@ -43,6 +43,7 @@ weft_status_t ud_paths_open(struct ud_paths *paths, struct rd_device *device, co
     paths->device = device;
     paths->parent = parent;
     paths->most = most;
+    paths->gid_index = device->gid_index;
     TAILQ_INIT(&paths->idle);
     paths->bucket = weft__alloc(parent, BUCKETS * sizeof *paths->bucket, "rdma paths");
     return paths->bucket ? WEFT_OK : weft__fail(WEFT_ERR_NO_MEMORY, "no memory for rdma paths");
@@ -73,6 +74,7 @@ static weft_status_t make(struct ud_paths *paths, const struct rd_place *key, st
     struct ud_path *path = weft__new(paths->parent, struct ud_path);
     if (!path) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for an rdma path");
     path->place = *key;
+    path->gid_index = paths->device->gid_index;
     path->ah = ibv_create_ah(paths->device->pd, &attr);
     if (!path->ah) {
         int error = errno;
@@ -107,6 +109,34 @@ weft_status_t ud_path_hold(struct ud_paths *paths, const struct rd_place *place,
 void ud_path_drop(struct ud_paths *paths, struct ud_path *path, uint64_t until) {
     if (path->until < until) path->until = until;
     if (--path->refs == 0) TAILQ_INSERT_TAIL(&paths->idle, path, idle);
+}
+
+/* ---- when our GID moved ------------------------------------------------------------------------------------------ */
+
+bool ud_paths_are_old(const struct ud_paths *paths) {
+    return paths->gid_index != paths->device->gid_index;
+}
+
+static bool renew(struct ud_paths *paths, struct ud_path *path) {
+    struct ibv_ah_attr attr;
+    struct ibv_ah *ah =
+        rd_reach(paths->device, &path->place, &attr) ? ibv_create_ah(paths->device->pd, &attr) : NULL;
+    if (!ah) return false;
+    ibv_destroy_ah(path->ah);
+    path->ah = ah;
+    path->gid_index = attr.grh.sgid_index;
+    return true;
+}
+
+void ud_paths_renew(struct ud_paths *paths) {
+    uint8_t index = paths->device->gid_index;
+    struct ud_path *path;
+    bool all = true;
+    while ((path = TAILQ_FIRST(&paths->idle)) && path->gid_index != index) destroy(paths, path);
+    for (unsigned i = 0; i < BUCKETS; i++)
+        for (path = paths->bucket[i]; path; path = path->next)
+            if (path->ah && path->gid_index != index) all = renew(paths, path) && all;
+    if (all) paths->gid_index = index;
 }
 
 void ud_paths_end(struct ud_paths *paths) {

@@ -61,6 +61,7 @@ static weft_status_t raise(struct ud_iface *iface) {
     weft_status_t st = modify(iface, &reset, IBV_QP_STATE, "RESET of a queue pair");
     if (st < 0) return st;
     iface->epoch++;
+    if (ud_paths_are_old(&iface->paths)) ud_paths_renew(&iface->paths);
     st = modify(iface, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, "INIT of a queue pair");
     if (st == WEFT_OK) st = ud_receive_reset(iface);
     if (st == WEFT_OK) st = modify(iface, &rtr, IBV_QP_STATE, "RTR of a queue pair");
@@ -158,6 +159,9 @@ void ud_qp_event(struct rd_user *user, const struct ibv_async_event *event) {
         break;
     case IBV_EVENT_PORT_ACTIVE:
         if (event->element.port_num == iface->device->port) ud_qp_step(iface, UD_QP_EV_PORT_UP);
+        break;
+    case IBV_EVENT_GID_CHANGE: /* what is under way goes by the old place of ours, and would fail */
+        if (ud_paths_are_old(&iface->paths)) ud_qp_step(iface, UD_QP_EV_FAULT);
         break;
     case IBV_EVENT_CQ_ERR:
         if (event->element.cq == iface->cq.cq) ud_qp_step(iface, UD_QP_EV_FAILED);
