@@ -1,5 +1,6 @@
 /* Lanes by the mailbox: who gets a ring, many senders, a receiver that takes nothing, ends at any time, and liars. */
 #include "pair.h"
+#include <sys/socket.h>
 #include <transports/shm/shm.h>
 
 static struct shm_iface *shm_of(struct iface *iface) {
@@ -241,6 +242,30 @@ TEST(lanes_that_end_in_the_middle_of_traffic_leave_nothing_behind) {
         CHECK_EQ(pool->node.free, SHM_NODES);
         CHECK_EQ(pool->block.free, SHM_BLOCKS);
     }
+    pair_close(&p);
+}
+
+/* Its mailbox is not empty yet, so the lane stays as a ghost. The socket would tell of its end with every look. */
+TEST(the_end_of_a_socket_is_heard_once) {
+    struct pair p;
+    struct end a = {0}, b = {0};
+    struct stream goes;
+    open_without_rings(&p);
+    pair_connect(&p);
+    CHECK_EQ(pair_dial(&p, &a, &b), WEFT_OK);
+    CHECK(pair_until(&p, a.n_open && b.n_open));
+    struct shm_lane *lane = (struct shm_lane *)a.lane, *peer = (struct shm_lane *)b.lane;
+    stream_start(&goes, p.b.lane, 60);
+    a.lane->ops->close(a.lane, true);
+    shutdown(peer->fd, SHUT_RDWR);
+    for (int i = 0; i < 50 && !a.n_closed; i++) {
+        weft__reactor_progress(p.reactor_a, 1);
+        usleep(100);
+    }
+    CHECK(a.n_closed == 1 && lane->ghost && lane->heard_eof);
+    CHECK_EQ(lane->watch.events, 0);
+    CHECK(pair_until(&p, b.n_down == 1 && shm_of(p.iface_a)->n_lanes == 1));
+    pair_end_close(&b, true);
     pair_close(&p);
 }
 

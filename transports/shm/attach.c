@@ -164,6 +164,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     } else {
         weft__log(context, WEFT_LOG_ERROR, "shm", "lane %u: %s in state %s", m->id, name, fsm_state_name(m));
     }
+    if (event == SHM_ATTACH_EV_FAILED) return; /* that it has failed will not help it twice */
     lane->say |= why == FSM_VIOL ? SAY_VIOLATED : SAY_BROKEN;
 }
 

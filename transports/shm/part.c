@@ -85,7 +85,11 @@ static void parting_read(struct watch *watch, int events) {
 /* Without a watch it stays until the worker ends: nobody may be lent what the peer may still read. */
 static void watch_the_end(struct shm_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
-    if (lane->heard_eof || shm_parting(lane)) return;
+    if (shm_parting(lane)) return;
+    if (lane->heard_eof) { /* there is nothing more to hear, again and again */
+        if (lane->watch.events) weft__watch_stop(r, &lane->watch);
+        return;
+    }
     lane->watch.ready = parting_read;
     weft_status_t st =
         weft__watch_start(r, &lane->watch, lane->fd, WATCH_READ); /* or reads on, and writes no more */
