@@ -126,8 +126,9 @@ void weft__rma_go(struct weft_ep *ep);
 extern const struct request_kind weft__rma_fence_kind;
 /* The link is about to leave that lane: no operation begins by its keys. How many are under way; each is told of when it ends. */
 uint32_t weft__rma_hush(struct weft_ep *ep, const struct lane *lane);
-/* It has left it, or stays, or the lane is `gone`. Operations by the transport begin when those by message are performed. */
-void weft__rma_unhush(struct weft_ep *ep, const struct lane *gone);
+/* It has left it, or stays, or the lane is `gone`. Operations by the transport begin when those by message are performed, unless
+ * the keys stayed: then they have never ended. */
+void weft__rma_unhush(struct weft_ep *ep, const struct lane *gone, bool keys_stayed);
 /* The endpoint leaves the link: so many are waited for no more. */
 uint32_t weft__rma_unwait(struct weft_ep *ep);
 

@@ -254,13 +254,13 @@ uint32_t weft__rma_hush(struct weft_ep *ep, const struct lane *lane) {
     return n;
 }
 
-void weft__rma_unhush(struct weft_ep *ep, const struct lane *gone) {
+void weft__rma_unhush(struct weft_ep *ep, const struct lane *gone, bool keys_stayed) {
     if (!ep->rma) return;
     (void)weft__rma_unwait(ep);
     weft__rkeys_left(ep, gone);
     if (ep->ops == &weft__ep_ops_ready) {
         weft__rkeys_open(ep);
-        fence_messages(ep);
+        if (!keys_stayed) fence_messages(ep);
     }
     proceed(ep);
 }

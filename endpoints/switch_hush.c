@@ -79,5 +79,5 @@ void weft__switch_hush(struct switching *s) {
 
 void weft__switch_unhush(struct switching *s, const struct lane *gone) {
     s->waits = 0;
-    EACH_ENDPOINT(s->link, ep) weft__rma_unhush(ep, gone);
+    EACH_ENDPOINT(s->link, ep) weft__rma_unhush(ep, gone, keys_stay(s));
 }
