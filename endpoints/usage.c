@@ -24,6 +24,7 @@ struct entry {
     uint64_t born;      /* settles ties: the older first */
     uint64_t tick;      /* the last that scored it */
     bool scored, promoted, demoted;
+    bool early; /* told to be so, since the last tick */
 };
 
 struct usage {
@@ -111,16 +112,21 @@ static double kept_after(const struct usage *u, uint64_t elapsed) {
     return kept;
 }
 
+/* With the others that have a score. */
+static void keep(struct usage *u, struct entry *e) {
+    u->n_recent -= !e->scored;
+    e->scored = true;
+    list_remove(&e->of_recent);
+}
+
 /* The peer's view of a link that is not promoted grows old too; of one that is it holds until the peer tells another. */
 static void score(struct usage *u, struct entry *e, double kept, double seconds) {
     e->score = kept * e->score + (1 - kept) * ((double)e->gathered / seconds);
     if (!e->promoted) e->min *= kept;
     e->gathered = 0;
-    u->n_recent -= !e->scored;
-    e->scored = true;
-    e->demoted = false;
+    keep(u, e);
+    e->demoted = e->early = false;
     e->tick = u->ticks;
-    list_remove(&e->of_recent);
     e->rank = score_of(e) * (e->promoted ? u->p.factor / 100.0 : 1);
 }
 
@@ -193,15 +199,19 @@ static void demote_losers(struct usage *u, uint32_t n) {
     }
 }
 
+static void promote(struct usage *u, struct entry *e) {
+    const void *key = e->key;
+    uint64_t born = e->born;
+    bool taken = u->hooks.promote(e->key, (uint64_t)score_of(e), u->hooks.arg);
+    if (!taken || e->key != key || e->born != born || e->promoted) return;
+    e->promoted = true;
+    u->n_promoted++;
+}
+
 static void promote_winners(struct usage *u, uint32_t n) {
     for (uint32_t i = 0; i < n && u->n_promoted < u->capacity; i++) {
         struct entry *e = u->order[i];
-        if (e->tick != u->ticks || e->promoted || e->demoted || !eligible(u, e)) continue;
-        uint64_t born = e->born;
-        bool taken = u->hooks.promote(e->key, (uint64_t)score_of(e), u->hooks.arg);
-        if (!taken || e->tick != u->ticks || e->born != born || e->promoted) continue;
-        e->promoted = true;
-        u->n_promoted++;
+        if (e->tick == u->ticks && !e->promoted && !e->demoted && eligible(u, e)) promote(u, e);
     }
 }
 
@@ -236,16 +246,47 @@ uint64_t weft__usage_due(const struct usage *u) {
     return u->last + u->p.tick;
 }
 
+/* ---- between two ticks */
+
+/* What a tick will make of what was carried since the last one, at least. */
+static double foreseen(const struct usage *u, const struct entry *e) {
+    return (100 - u->p.decay) / 100.0 * (double)e->gathered * 1e9 / (double)u->p.tick;
+}
+
+/* The bytes count once: those that have come early are no more of the next tick's. */
+static void score_early(struct usage *u, struct entry *e) {
+    e->score += foreseen(u, e);
+    e->gathered = 0;
+    keep(u, e);
+}
+
+void weft__usage_early(struct usage *u) {
+    if (!u->hooks.promote) return;
+    for (uint32_t i = 0; i < u->n_entries && u->n_promoted < u->capacity; i++) {
+        struct entry *e = &u->entry[i];
+        if (!e->key || !e->early || e->promoted || e->demoted) continue;
+        score_early(u, e);
+        if (eligible(u, e)) promote(u, e);
+    }
+}
+
+static enum usage_need need(const struct usage *u, struct entry *e) {
+    if ((double)e->gathered * 1e9 < (double)u->p.floor * (double)u->p.tick) return USAGE_NOTHING;
+    if (e->promoted || e->early || u->n_promoted >= u->capacity) return USAGE_TICK;
+    e->early = foreseen(u, e) >= (double)u->p.floor;
+    return e->early ? USAGE_EARLY : USAGE_TICK;
+}
+
 /* ---- what is told */
 
-bool weft__usage_touch(struct usage *u, void *key, uint64_t messages, uint64_t bytes) {
+enum usage_need weft__usage_touch(struct usage *u, void *key, uint64_t messages, uint64_t bytes) {
     struct entry *e = note(u, key);
     e->gathered += messages * u->p.message + bytes;
     if (!e->scored) {
         list_remove(&e->of_recent);
         list_prepend(&u->recent, &e->of_recent);
     }
-    return (double)e->gathered * 1e9 >= (double)u->p.floor * (double)u->p.tick;
+    return need(u, e);
 }
 
 void weft__usage_min_score(struct usage *u, void *key, uint64_t score) {
@@ -263,9 +304,8 @@ bool weft__usage_adopt(struct usage *u, void *key) {
     if (weft__usage_promoted(u, key)) return true;
     if (u->n_promoted >= u->p.capacity) return false;
     struct entry *e = note(u, key);
-    u->n_recent -= !e->scored;
-    list_remove(&e->of_recent);
-    e->scored = e->promoted = true;
+    keep(u, e);
+    e->promoted = true;
     u->n_promoted++;
     return true;
 }

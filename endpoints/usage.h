@@ -8,7 +8,8 @@
  * table, where nothing pushes them out before the next tick.
  *
  * A tick promotes the best links, `capacity` at most, that carry `floor` at least; an incumbent counts `factor` times its score,
- * which is one order of all and therefore transitive. One that falls below floor / factor is demoted, whoever waits.
+ * which is one order of all and therefore transitive. One that falls below floor / factor is demoted, whoever waits. Where
+ * places are free, a link that has carried enough already does not wait for the tick.
  */
 #ifndef WEFT_ENDPOINTS_USAGE_H
 #define WEFT_ENDPOINTS_USAGE_H
@@ -30,7 +31,7 @@ struct usage_params {
     uint64_t floor;    /* units a second below which nothing is promoted; 4 MiB */
 };
 
-/* Called within weft__usage_tick only, and may call all of the below but a tick. */
+/* Called within weft__usage_tick and weft__usage_early only, and may call all of the below but these two. */
 struct usage_hooks {
     /* May it be asked at all now? One that may not (its peer is too old, or denied it lately) takes no part. NULL: all may. */
     bool (*eligible)(void *key, void *arg);
@@ -46,8 +47,16 @@ struct usage *weft__usage_new(const void *parent, const struct usage_params *par
                               const struct usage_hooks *hooks, uint64_t now);
 void weft__usage_hook(struct usage *u, const struct usage_hooks *hooks);
 
-/* The link carried so much since it was touched last. True: so much that a tick should come, at weft__usage_due. */
-bool weft__usage_touch(struct usage *u, void *key, uint64_t messages, uint64_t bytes);
+enum usage_need {
+    USAGE_NOTHING,
+    USAGE_TICK, /* it carried so much that a tick should come, at weft__usage_due */
+    USAGE_EARLY /* … that the tick will find it at the floor, whatever comes until then, and a place is free: weft__usage_early
+                 * need not wait. Told once between two ticks. */
+};
+/* The link carried so much since it was touched last. */
+enum usage_need weft__usage_touch(struct usage *u, void *key, uint64_t messages, uint64_t bytes);
+/* Promotes those, while places are free. */
+void weft__usage_early(struct usage *u);
 /* Scores and decides. True: there is something that the next tick may change; otherwise none is needed before a touch. */
 bool weft__usage_tick(struct usage *u, uint64_t now);
 /* When the next tick is due: one after the last, or at once when that is over. */
@@ -66,7 +75,7 @@ void weft__usage_forget(struct usage *u, void *key);
 /* So many from now on, params.capacity at most; those beyond are demoted at the next tick. */
 void weft__usage_capacity(struct usage *u, uint32_t capacity);
 
-/* 0: not noted. As of the last tick. */
+/* 0: not noted. As of the last tick, or of weft__usage_early. */
 uint64_t weft__usage_score(const struct usage *u, const void *key);
 /* The same without the peer's view: what the peer is told. */
 uint64_t weft__usage_seen(const struct usage *u, const void *key);

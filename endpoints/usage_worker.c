@@ -38,6 +38,12 @@ static void tick(struct timer *timer) {
     weft__live_scores(t->worker);
 }
 
+/* Not within the send that told of it. */
+static void early(struct job *job) {
+    struct tracking *t = list_of(job, struct tracking, early);
+    if (t->worker->core.fsm.state == WORKER_OPEN) weft__usage_early(t->usage);
+}
+
 /* ---- touches */
 
 /* Of a link that was not noted, what came in since who knows when does not count. */
@@ -48,7 +54,9 @@ static void worked(struct lane *lane, uint64_t bytes) {
     struct tracking *t = link->worker->tracking;
     if (!weft__usage_noted(t->usage, link)) link->used_received = (uint32_t)link->received;
     uint64_t messages = advance(&link->used_sent, link->sent);
-    if (weft__usage_touch(t->usage, link, messages, bytes)) expect_tick(t);
+    enum usage_need need = weft__usage_touch(t->usage, link, messages, bytes);
+    if (need != USAGE_NOTHING) expect_tick(t);
+    if (need == USAGE_EARLY) weft__job_post(t->worker->reactor, &t->early);
 }
 
 void weft__tracking_wake(struct weft_worker *worker) {
@@ -92,6 +100,7 @@ weft_status_t weft__tracking_open(struct weft_worker *worker, const struct iface
     if (!t) return WEFT_ERR_NO_MEMORY;
     t->worker = worker;
     t->tick.fire = tick;
+    t->early.run = early;
     t->up = *up;
     t->up.worked = worked;
     return WEFT_OK;
@@ -128,5 +137,8 @@ weft_status_t weft__tracking_start(struct weft_worker *worker) {
 }
 
 void weft__tracking_end(struct weft_worker *worker) {
-    if (worker->tracking) weft__timer_stop(worker->reactor, &worker->tracking->tick);
+    struct tracking *t = worker->tracking;
+    if (!t) return;
+    weft__timer_stop(worker->reactor, &t->tick);
+    weft__job_drop(worker->reactor, &t->early);
 }

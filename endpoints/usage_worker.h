@@ -17,6 +17,7 @@ struct tracking {
     struct usage_hooks hooks;
     struct weft_worker *worker;
     struct timer tick;
+    struct job early;   /* some link need not wait for the tick */
     struct iface_up up; /* the worker's, with `worked` */
 };
 

@@ -336,6 +336,8 @@ TEST(hooks_may_forget_touch_and_adopt) {
     for (int t = 0; t < 5000; t++) {
         for (size_t i = 0; i < 20; i++) weft__usage_touch(u, &key[i], 1, rnd() % 1000000);
         weft__usage_capacity(u, (uint32_t)(rnd() % 9));
+        if (rnd() % 2) weft__usage_early(u);
+        CHECK(weft__usage_n_promoted(u) <= 8);
         tick(u);
         CHECK(weft__usage_n_promoted(u) <= 8);
     }
@@ -353,6 +355,43 @@ TEST(only_what_may_reach_the_floor_asks_for_a_tick) {
     CHECK_EQ(weft__usage_score(u, &key[1]), 0);
     CHECK(!tick(u));
     CHECK_EQ((weft__usage_score(u, &key[1]) + 1) / 10, (101 * 1000 + 100) / 5);
+    talloc_free(u);
+}
+
+TEST(where_places_are_free_a_link_that_carried_enough_does_not_wait_for_the_tick) {
+    struct usage *u = begin((struct usage_params){.capacity = 1, .floor = 1000000});
+    CHECK_EQ(weft__usage_touch(u, &key[1], 0, 499999),
+             USAGE_TICK); /* of which a tick makes a fifth, in a tenth of a second */
+    weft__usage_early(u);
+    CHECK_EQ(promotions, 0);
+    CHECK_EQ(weft__usage_touch(u, &key[1], 0, 1), USAGE_EARLY);
+    CHECK_EQ(weft__usage_touch(u, &key[1], 0, 1000000), USAGE_TICK); /* told once */
+    CHECK_EQ(promotions, 0);
+    weft__usage_early(u);
+    CHECK(seen[1].promoted);
+    CHECK_EQ(weft__usage_score(u, &key[1]), 3000000);
+    CHECK_EQ(weft__usage_due(u), now + TICK);
+    CHECK_EQ(weft__usage_touch(u, &key[2], 0, 10000000), USAGE_TICK); /* no place is free */
+    weft__usage_early(u);
+    CHECK_EQ(n_promoted, 1);
+    CHECK(tick(u));
+    CHECK(!seen[1].promoted && seen[2].promoted); /* the tick decides as ever */
+    talloc_free(u);
+}
+
+TEST(a_link_that_may_not_be_asked_is_not_promoted_early_and_told_once_a_tick) {
+    struct usage *u = begin((struct usage_params){.capacity = 1, .floor = 1000000});
+    seen[1].barred = true;
+    CHECK_EQ(weft__usage_touch(u, &key[1], 0, 1000000), USAGE_EARLY);
+    for (int i = 0; i < 10; i++) {
+        weft__usage_early(u);
+        CHECK_EQ(weft__usage_touch(u, &key[1], 0, 1000000), USAGE_TICK);
+    }
+    tick(u);
+    seen[1].barred = false;
+    CHECK_EQ(weft__usage_touch(u, &key[1], 0, 1000000), USAGE_EARLY);
+    weft__usage_early(u);
+    CHECK(seen[1].promoted);
     talloc_free(u);
 }
 

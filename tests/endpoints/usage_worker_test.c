@@ -20,9 +20,10 @@ static void on_demote(void *key, uint64_t score, void *arg) {
 }
 static const struct usage_hooks hooks = {.promote = on_promote, .demote = on_demote};
 
-static void up_with(struct two *t, const char *transports, const char *rings, const char *least) {
+static void up_ticking(struct two *t, const char *transports, const char *rings, const char *least,
+                       const char *tick) {
     const weft_setting_t settings[] = {
-        {"lanes.switch", "on"}, {"lanes.tick", "5ms"}, {"lanes.floor", least}, {"shm.rings", rings}};
+        {"lanes.switch", "on"}, {"lanes.tick", tick}, {"lanes.floor", least}, {"shm.rings", rings}};
     two_workers(t, transports, settings, 4);
     two_dial(t);
     UNTIL(t, t->ready && t->back);
@@ -32,6 +33,10 @@ static void up_with(struct two *t, const char *transports, const char *rings, co
     weft__tracking_hook(t->b, &hooks);
     promoted = demoted = NULL;
     received = 0;
+}
+
+static void up_with(struct two *t, const char *transports, const char *rings, const char *least) {
+    up_ticking(t, transports, rings, least, "5ms");
 }
 
 static void up(struct two *t, const char *transports, const char *rings) {
@@ -109,6 +114,18 @@ TEST(an_idle_worker_is_not_woken) {
     while (poll(fds, 2, 300) > 0) two_turn(&t);
     CHECK_EQ(poll(fds, 2, 1000), 0);
     two_down(&t);
+}
+
+static void busy_before_the_tick(const char *transports) {
+    struct two t;
+    up_ticking(&t, transports, "0", "1k", "100s");
+    UNTIL(&t, (send_some(&t, t.ep, 200, 8), promoted == t.ep->link));
+    CHECK(ticking(t.a) && weft__usage_due(t.a->tracking->usage) > weft__now(t.a->reactor));
+    two_down(&t);
+}
+TEST(a_busy_link_does_not_wait_for_the_tick_while_places_are_free) {
+    busy_before_the_tick("shm");
+    busy_before_the_tick("tcp");
 }
 
 /* One that only receives sends nothing that could tell, but it is looked at once it is noted. */
