@@ -329,9 +329,9 @@ static weft_status_t open_networks(struct world *w) {
 }
 
 static weft_status_t begin(struct world *w) {
-    enum { FIXED = 3 };
+    enum { FIXED = 4 }; /* lanes are switched where a plan says so, so that those of before stay what they were */
     weft_setting_t settings[FIXED + PLAN_SETTINGS] = {
-        {"calibration", "off"}, {"log.level", "warn"}, {"link.linger", "20ms"}};
+        {"calibration", "off"}, {"log.level", "warn"}, {"link.linger", "20ms"}, {"lanes.switch", "off"}};
     weft_context_params_t params = {.settings = settings, .file = "/dev/null", .log = on_log, .log_arg = w};
     for (uint32_t i = 0; i < w->plan->n_settings; i++)
         settings[FIXED + i] = (weft_setting_t){w->plan->setting[i][0], w->plan->setting[i][1]};

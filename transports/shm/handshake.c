@@ -114,10 +114,14 @@ static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *h
     return WEFT_OK;
 }
 
+bool weft__shm_rings_are_earned(const struct shm_iface *iface) {
+    const weft_context_t *context = weft__reactor_context(iface->iface.reactor);
+    return weft__setting_u64(context, SETTING_LANES_SWITCH) && weft__setting_u64(context, SETTING_LANES_CAPACITY);
+}
+
 /* Where rings are earned, who only has nothing against one gets none. */
 static bool may_have_ring(const struct shm_iface *iface, bool only_ring) {
-    bool earned = weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_LANES_SWITCH);
-    return ring_is_left(iface) && (only_ring || !earned);
+    return ring_is_left(iface) && (only_ring || !weft__shm_rings_are_earned(iface));
 }
 
 /*

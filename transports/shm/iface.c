@@ -184,10 +184,9 @@ static weft_status_t connect_by(struct iface *i, const void *bytes, size_t len, 
     return st < 0 ? st : dial((struct shm_iface *)i, path, a.worker_id, wish, lane_p);
 }
 
-/* Where traffic moves to rings that were earned, no lane begins with one; otherwise the first to come have them. */
+/* Where rings are earned, no lane begins with one. */
 static enum shm_wish usual(const struct shm_iface *iface) {
-    bool earned = weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_LANES_SWITCH);
-    return earned ? SHM_WISH_MAIL : SHM_WISH_ANY;
+    return weft__shm_rings_are_earned(iface) ? SHM_WISH_MAIL : SHM_WISH_ANY;
 }
 
 static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {

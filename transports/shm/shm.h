@@ -317,6 +317,9 @@ static inline bool shm_mail_stirs(const struct shm_iface *iface) {
            atomic_load_explicit(&iface->bell->wanted, memory_order_relaxed) || iface->mail.due;
 }
 
+/* By links that work; otherwise the first to come have them. */
+bool weft__shm_rings_are_earned(const struct shm_iface *iface);
+
 /* part.c: the end of a lane by the mailbox */
 void weft__shm_part_init(struct shm_lane *lane);
 void weft__shm_part_leave(struct shm_lane *lane); /* our side has done with it */
