@@ -36,7 +36,8 @@ static void ended(struct process *process) {
 }
 
 void weft__introduce_lane(const struct link *link, struct lane *raw) {
-    if (link->introduction) raw->watched = link->introduction->process.known;
+    const struct introduction *in = link->introduction;
+    if (in && in->process.known && raw->ops->watched) raw->ops->watched(raw);
 }
 
 /* Without the memory for it the lane's own patience has to do. */

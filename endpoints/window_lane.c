@@ -43,7 +43,7 @@ static void arm_close(struct window_lane *wl) {
  * wake the worker together. */
 static void keep_alive(struct window_lane *wl) {
     uint64_t ns = window_iface(wl)->keep_alive, step = ns / WINDOW_KEEP_STEPS + 1;
-    if (ns == 0) return;
+    if (ns == 0 || wl->watched) return;
     wl->heard = false;
     wl->keep_at = ((now(wl) + ns) / step + 1) * step;
     weft__window_expect(wl, wl->keep_at);
@@ -211,13 +211,20 @@ static void ask_again(struct window_lane *wl, uint64_t at) {
     weft__window_step(wl, patient ? CONN_EV_TIMEOUT : CONN_EV_GIVE_UP);
 }
 
-/* Who would hear of the peer's end by other means need not ask. */
 static void look_after(struct window_lane *wl) {
     bool silent = !wl->heard;
     wl->keep_at = WINDOW_NEVER;
-    if (wl->lane.watched || wl->win.fsm.state == WINDOW_STOPPED) return;
+    if (wl->win.fsm.state == WINDOW_STOPPED) return;
     keep_alive(wl);
     if (silent) fsm_step(&wl->win.fsm, WINDOW_EV_SILENT);
+}
+
+/* Nor shall a worker be woken for it. */
+void weft__window_watched(struct lane *lane) {
+    struct window_lane *wl = (struct window_lane *)lane;
+    wl->watched = true;
+    wl->keep_at = WINDOW_NEVER;
+    (void)weft__timer_start(window_reactor(wl), &wl->timer, nearest(wl)); /* its place in the heap is kept */
 }
 
 /* The timer stands at the earliest time it was ever asked for: what moved on meanwhile finds it too early. */

@@ -82,6 +82,7 @@ struct window_lane {
     uint8_t whole_id;
     uint32_t unacked; /* frames received since the last acknowledgement */
     bool heard;       /* anything, since keep_at was set */
+    bool watched;     /* the owner would hear of the peer's end by other means */
 
     /* One timer, at the nearest of these. It is always in the heap, so that starting it cannot fail. */
     struct timer timer;
@@ -113,6 +114,7 @@ void weft__window_step(struct window_lane *wl, enum conn_event event);
 void weft__window_settle(struct window_lane *wl); /* within a turn; may call the owner */
 void weft__window_expect(struct window_lane *wl, uint64_t at);
 void weft__window_close(struct lane *lane, bool flush);
+void weft__window_watched(struct lane *lane);
 
 /* window_send.c */
 extern const struct lane_ops weft__window_ops_idle, weft__window_ops_up, weft__window_ops_down,

@@ -325,11 +325,11 @@ static weft_status_t closed_flush(struct lane *l, struct completion *completion)
     return WEFT_ERR_CLOSED;
 }
 
-#define OPS(short_, bcopy, zcopy, flush_)                                                                       \
-    {                                                                                                           \
-        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_, .pending_add = pending_add,  \
-        .pending_remove = pending_remove, .hear = lane_hear, .close = weft__window_close, .describe = describe, \
-        .address = address, .connect = connect_lane                                                             \
+#define OPS(short_, bcopy, zcopy, flush_)                                                                      \
+    {                                                                                                          \
+        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_, .pending_add = pending_add, \
+        .pending_remove = pending_remove, .hear = lane_hear, .close = weft__window_close,                      \
+        .watched = weft__window_watched, .describe = describe, .address = address, .connect = connect_lane     \
     }
 const struct lane_ops weft__window_ops_idle = OPS(idle_short, idle_bcopy, idle_zcopy, idle_flush);
 const struct lane_ops weft__window_ops_up = OPS(am_short, am_bcopy, am_zcopy, flush);

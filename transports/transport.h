@@ -248,6 +248,8 @@ struct lane_ops {
     void (*key_close)(struct lane_key *key);
     /* Ends it: `flush` lets what was accepted leave first, bounded by "close.timeout". `closed` follows. */
     void (*close)(struct lane *lane, bool flush);
+    /* The owner would hear by other means if the peer's process ended: the lane need not ask. NULL: it never does. */
+    void (*watched)(struct lane *lane);
     /* Its peer, as text for people ("127.0.0.1:4711"). */
     void (*describe)(struct lane *lane, char *buf, size_t size);
     /* CONNECT_TO_LANE: the address of a lane made by iface_ops.lane_create, and its peer's. */
@@ -262,7 +264,6 @@ struct lane {
     void *owner;
     const lane_am_fn *handlers; /* in place of the iface's, or NULL; written by ops->hear */
     bool scarce;                /* one of attr.scarce */
-    bool watched;               /* written by the owner: it would hear by other means if the peer's process ended */
 };
 
 struct tl_listener; /* a transport's own */
