@@ -85,6 +85,7 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     if (posted) post(&s, !child_sends, &s.second);
     while (!s.errors && two_now() < end) weft_worker_progress(s.worker, 0);
     CHECK_EQ(s.errors, 1);
+    while (!child_sends && posted && !s.second.calls && two_now() < end) weft_worker_progress(s.worker, 0);
     if (!child_sends && posted) CHECK_EQ(s.second.calls, 1);
     CHECK_EQ(waitpid(pid, &status, 0), pid);
     CHECK(WIFSIGNALED(status));
