@@ -1,4 +1,7 @@
-/* Queue pairs that break under traffic of all kinds: endpoints that survive their lanes do not notice, and nothing is lost or comes twice. */
+/*
+ * Lanes of rdma that die under traffic of all kinds: endpoints that survive that do not notice, and nothing is lost or comes
+ * twice. Queue pairs are broken; of datagrams the wire loses all for longer than their window's patience.
+ */
 #include "bed.h"
 
 #ifdef WEFT_HAVE_RDMA
@@ -8,9 +11,27 @@
 #include <endpoints/worker.h>
 #include <transports/rdma/rc.h>
 
-enum { KILLS = 20 };
+enum { KILLS = 20, CUTS = 3 };
 
 static struct side sides[2];
+
+static void begin(struct bed *b, const char *transport, weft_setting_t more) {
+    struct two *t = &b->t;
+    char address[256];
+    size_t len = sizeof address;
+    memset(b, 0, sizeof *b);
+    t->a = bed_worker(t, &t->context, transport, "rxe0", more);
+    t->b = bed_worker(t, &b->context_b, transport, "rxe1", more);
+    CHECK_EQ(weft_worker_address(t->b, address, &len), 0);
+    weft_ep_params_t params = {
+        .on_ready = two_on_ready, .on_error = two_on_error, .arg = t, .error_mode = WEFT_ERRORS_FAILOVER};
+    CHECK_EQ(weft_connect_address(t->a, address, len, &params, &t->ep), 0);
+    UNTIL(t, t->ready && t->back);
+    survive_begin(&sides[0], t->a, t->ep, 3);
+    survive_begin(&sides[1], t->b, t->back, 5);
+    survive_meet(&sides[0], &sides[1]);
+    survive_meet(&sides[1], &sides[0]);
+}
 
 static void turn(struct two *t) {
     two_turn(t);
@@ -18,8 +39,40 @@ static void turn(struct two *t) {
     survive_take_stream(&sides[1]);
 }
 
+static uint64_t came(void) {
+    return sides[0].am_came + sides[1].am_came;
+}
+
+/* Both send, until `cond`. */
+#define UNDER_TRAFFIC(t, cond)                                                  \
+    do {                                                                        \
+        double traffic_end = two_now() + test_patience(10);                     \
+        for (unsigned round = 0; !(cond) && two_now() < traffic_end; round++) { \
+            survive_send(&sides[round % 2]);                                    \
+            turn(t);                                                            \
+        }                                                                       \
+        CHECK(cond);                                                            \
+    } while (0)
+
 static bool all_came(void) {
     return survive_all_came(&sides[0], &sides[1]) && survive_all_came(&sides[1], &sides[0]);
+}
+
+static void end(struct bed *b) {
+    struct two *t = &b->t;
+    double end = two_now() + test_patience(10);
+    while (two_now() < end && !all_came()) turn(t);
+    for (int i = 0; i < 2; i++)
+        if (sides[i].wrong) printf("  side %d: %s\n", i, sides[i].what);
+    CHECK_EQ(sides[0].wrong + sides[1].wrong, 0);
+    CHECK(all_came());
+    CHECK_EQ(t->errors + t->back_errors, 0);
+    printf("  %llu lanes lost, %llu times resumed\n", (unsigned long long)weft_worker_count(t->a, "lanes.lost"),
+           (unsigned long long)weft_worker_count(t->a, "lanes.resumed"));
+    for (int i = 0; i < 2; i++) survive_end(&sides[i]);
+    bed_down(b);
+    free(sides[0].in);
+    free(sides[1].in);
 }
 
 /* A queue pair in error, and the word of it that software does not say of itself (rdma_rc_test). False: there is none just now. */
@@ -35,54 +88,32 @@ static bool kill_queue_pair(const weft_ep_t *ep) {
     return true;
 }
 
-static void dial_surviving(struct two *t) {
-    char address[256];
-    size_t len = sizeof address;
-    CHECK_EQ(weft_worker_address(t->b, address, &len), 0);
-    weft_ep_params_t params = {
-        .on_ready = two_on_ready, .on_error = two_on_error, .arg = t, .error_mode = WEFT_ERRORS_FAILOVER};
-    CHECK_EQ(weft_connect_address(t->a, address, len, &params, &t->ep), 0);
-    UNTIL(t, t->ready && t->back);
-}
-
 TEST(queue_pairs_that_break_lose_nothing) {
     struct bed b;
-    struct two *t = &b.t;
     WANTS_THE_BED();
-    memset(&b, 0, sizeof b);
-    t->a = bed_worker(t, &t->context, "rdma_rc", "rxe0", (weft_setting_t){0});
-    t->b = bed_worker(t, &b.context_b, "rdma_rc", "rxe1", (weft_setting_t){0});
-    dial_surviving(t);
-    survive_begin(&sides[0], t->a, t->ep, 3);
-    survive_begin(&sides[1], t->b, t->back, 5);
-    survive_meet(&sides[0], &sides[1]);
-    survive_meet(&sides[1], &sides[0]);
-    int killed = 0;
-    uint64_t came = 0;
-    double end = two_now() + test_patience(20);
-    for (unsigned round = 0; killed < KILLS && two_now() < end; round++) {
-        survive_send(&sides[round % 2]);
-        turn(t);
-        bool moved = sides[0].am_came + sides[1].am_came > came + 3;
-        if (!moved || !kill_queue_pair(killed % 2 ? t->back : t->ep)) continue;
-        came = sides[0].am_came + sides[1].am_came;
-        killed++;
+    begin(&b, "rdma_rc", (weft_setting_t){0});
+    for (int killed = 0; killed < KILLS; killed++) {
+        uint64_t before = came();
+        UNDER_TRAFFIC(&b.t, came() > before + 3 && kill_queue_pair(killed % 2 ? b.t.back : b.t.ep));
     }
-    CHECK_EQ(killed, KILLS);
-    while (two_now() < end && !all_came()) turn(t);
-    for (int i = 0; i < 2; i++)
-        if (sides[i].wrong) printf("  side %d: %s\n", i, sides[i].what);
-    CHECK_EQ(sides[0].wrong + sides[1].wrong, 0);
-    CHECK(all_came());
-    CHECK_EQ(t->errors + t->back_errors, 0);
-    printf("  %d queue pairs killed, resumed %llu times\n", killed,
-           (unsigned long long)weft_worker_count(t->a, "lanes.resumed"));
-    CHECK(weft_worker_count(t->a, "lanes.resumed") > 0);
-    survive_end(&sides[0]);
-    survive_end(&sides[1]);
-    bed_down(&b);
-    free(sides[0].in);
-    free(sides[1].in);
+    UNDER_TRAFFIC(&b.t, weft_worker_count(b.t.a, "lanes.resumed") > 0);
+    end(&b);
+}
+
+TEST(datagrams_that_nobody_acknowledges_for_long_lose_nothing) {
+    struct bed b;
+    WANTS_THE_BED();
+    begin(&b, "rdma_ud", (weft_setting_t){"window.patience", "300ms"});
+    for (int cut = 0; cut < CUTS; cut++) {
+        uint64_t before = came(), lost = weft_worker_count(b.t.a, "lanes.lost");
+        UNDER_TRAFFIC(&b.t, came() > before + 3);
+        CHECK(bed_run("tc qdisc add dev v0 root netem loss 100%%"));
+        UNDER_TRAFFIC(&b.t, weft_worker_count(b.t.a, "lanes.lost") > lost);
+        CHECK(bed_run("tc qdisc del dev v0 root"));
+        uint64_t resumed = weft_worker_count(b.t.a, "lanes.resumed");
+        UNDER_TRAFFIC(&b.t, weft_worker_count(b.t.a, "lanes.resumed") > resumed);
+    }
+    end(&b);
 }
 
 #else
