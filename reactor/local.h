@@ -41,6 +41,7 @@ struct reactor {
     uint64_t ticks_to_look; /* between two looks at the kernel */
     uint64_t handled;       /* events, ever */
     bool in_turn, doomed, fd_taken, behind, jobs_first, found_by_poll, kicked, watch_ran;
+    bool watch_answered; /* one ran in this turn, and may have left jobs */
     bool woken_by_hand;  /* this turn began with a wake */
     bool event_fd_used;  /* somebody may have written it */
     bool busy_once_more; /* the last turn in a host's loop found something */

@@ -1,4 +1,4 @@
-/* The run queue: first in, first out. A turn runs what was queued when it began; what is posted meanwhile waits. */
+/* The run queue: first in, first out. A pass runs what was queued when it began; what is posted meanwhile waits. */
 #include "local.h"
 
 /* Behind the last, so that every job that is queued has a next. */

@@ -94,6 +94,12 @@ static inline bool leave(struct reactor *r) {
     return false;
 }
 
+/* What watches made others post runs as what polls do: in the same turn. The program may compute for long before the next. */
+static __attribute__((noinline)) unsigned run_answers(struct reactor *r, unsigned budget) {
+    r->watch_answered = false;
+    return jobs_run(r, budget);
+}
+
 static inline __attribute__((always_inline)) int take(struct reactor *r, unsigned budget, enum look look) {
     unsigned n = 0;
     enter(r);
@@ -103,6 +109,7 @@ static inline __attribute__((always_inline)) int take(struct reactor *r, unsigne
     if (LIKELY(!r->jobs_first)) n = poll_memory(r, budget);
     if (UNLIKELY(look != LOOK_MEMORY)) n += look_at_kernel(r, budget - n, look);
     if (UNLIKELY(r->n_jobs)) n += jobs_run(r, budget - n);
+    if (UNLIKELY(r->watch_answered)) n += run_answers(r, budget - n);
     if (UNLIKELY(r->jobs_first)) n += poll_memory(r, budget - n);
 
     /* Pollers and the queue take the first place by turns when the budget does not reach for both. */

@@ -16,7 +16,7 @@ static void run_ready(struct job *job) {
     struct watch *watch = state->watch;
     int events = watch->got & watch->events; /* it may have changed its mind meanwhile */
     watch->got = 0;
-    reactor_of(state)->watch_ran = true;
+    reactor_of(state)->watch_ran = reactor_of(state)->watch_answered = true;
     if (events) watch->ready(watch, events);
 }
 

@@ -283,6 +283,37 @@ TEST(watch_is_noticed_within_a_millisecond_beside_a_poller) {
     close_reactor(r);
 }
 
+struct answering {
+    struct watch watch;
+    struct named_job answer;
+};
+static void answer_watch(struct watch *watch, int events) {
+    struct answering *a = (struct answering *)watch;
+    char byte;
+    CHECK_EQ(read(watch->fd, &byte, 1), 1);
+    weft__job_post(a->answer.r, &a->answer.job);
+}
+
+TEST(what_a_watch_posts_runs_in_the_same_turn_and_what_that_posts_in_the_next) {
+    struct reactor *r = open_reactor();
+    struct answering a = {.watch.ready = answer_watch,
+                          .answer = {.job.run = run_named, .r = r, .name = 'a', .again = true}};
+    int fds[2];
+    CHECK_EQ(pipe(fds), 0);
+    CHECK_EQ(weft__watch_start(r, &a.watch, fds[0], WATCH_READ), WEFT_OK);
+    n_order = 0;
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    CHECK_EQ(weft__reactor_progress(r, 0), 2);
+    CHECK(!strcmp(order, "a"));
+    CHECK_EQ(weft__reactor_progress(r, 0), 1);
+    CHECK(!strcmp(order, "aa"));
+    weft__job_drop(r, &a.answer.job);
+    weft__watch_stop(r, &a.watch);
+    close(fds[0]);
+    close(fds[1]);
+    close_reactor(r);
+}
+
 TEST(watch_on_a_closed_fd_is_refused) {
     struct reactor *r = open_reactor();
     struct watch watch = {.ready = read_one};
