@@ -5,6 +5,7 @@
 
 #include "rendezvous.h"
 #include "rma.h"
+#include "switch.h"
 
 /*
  * A lane cannot forget a completion, and a flush lends no memory that it would have to wait for: so the lane has a request
@@ -53,19 +54,13 @@ static void left_this_side(struct weft_request *req, weft_status_t status) {
 
 static void ask_lane(struct weft_request *req);
 
-/* The link has moved on and closed that lane before it said so; what the peer has read to its end need not be said again. */
-static bool was_left_behind(const struct weft_request *req, weft_status_t status) {
-    const struct link *link = req->ep ? req->ep->link : NULL;
-    return status == WEFT_ERR_CANCELLED && link && link->core.fsm.state == LINK_UP && link->switching;
-}
-
 static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
     struct weft_request *req = lane_half->other;
     lane_half->other = NULL;
     if (req) req->other = NULL;
     weft__request_finish(lane_half, status);
     if (!req || (req->core.fsm.state != REQ_WAITING && !WEFT_MUTANT(flush_told_twice))) return; /* it ended early */
-    if (was_left_behind(req, status))
+    if (weft__switch_has_left(req->ep ? req->ep->link : NULL, status))
         ask_lane(req);
     else
         left_this_side(req, status);

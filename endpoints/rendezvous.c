@@ -12,6 +12,7 @@
 #include "layout.h"
 #include "rails.h"
 #include "spread.h"
+#include "switch.h"
 #include "worker.h"
 
 /* ---- the sender */
@@ -71,6 +72,7 @@ weft_status_t weft__advance_pieces(struct weft_request *req) {
 
 /* Pieces came back while others still queue, or all of it did. */
 void weft__pieces_returned(struct weft_request *req, weft_status_t status) {
+    if (status < 0 && req->ep && weft__switch_has_left(req->ep->link, status)) status = WEFT_OK;
     if (req->core.fsm.state == REQ_LENT || status < 0) weft__request_finish(req, status);
 }
 

@@ -419,6 +419,14 @@ void weft__switch_lane_down(struct link *link, struct lane *lane, weft_status_t 
     weft__link_lose(companion, status);
 }
 
+/* Closed by us, both have gone home. Closed by the peer, which closes only what it has read to the end: the word that says so may be
+ * under way by the other lane. */
+bool weft__switch_has_left(const struct link *link, weft_status_t status) {
+    if (!link || !link->switching || link->core.fsm.state != LINK_UP) return false;
+    return status == WEFT_ERR_CANCELLED ||
+           (status == WEFT_ERR_PEER_CLOSED && link->switching->core.fsm.state == SWITCH_FOLLOW_SENT);
+}
+
 /* ---- words from the peer */
 
 static void heard_end(struct switching *s, struct lane *lane, const void *data, size_t len) {

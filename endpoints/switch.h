@@ -41,6 +41,9 @@ bool weft__switch_greets(struct link *guest, const struct wire_hello *hello);
 void weft__switch_up(struct link *companion);
 /* One of its lanes is lost. */
 void weft__switch_lane_down(struct link *link, struct lane *lane, weft_status_t status);
+/* What a lane says of what it was lent, when it ends: is it one that the peer has read to its end, and that the link has left? What it
+ * had of a message or a flush need not be done again, nor is it lost. */
+bool weft__switch_has_left(const struct link *link, weft_status_t status);
 /* The link ends, and its other lane with it; or it is a companion, and its link must do without. */
 void weft__switch_end(struct link *link, bool abort);
 /* The link's memory goes. */

@@ -70,6 +70,44 @@ TEST(all_kinds_of_traffic_survive_switches_between_lanes_that_lose) {
     for (uint64_t seed = 1; seed <= 2; seed++) in_virtual_time(true, true, seed, 8);
 }
 
+static void note(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+static void count_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    ++*(int *)arg;
+}
+
+/* Both go home at once. The peer has read the lane that is left to its end, and says so by the other one; that it acknowledges what
+ * came by this one is still due when this one is closed, and dies. */
+TEST(a_message_that_is_lent_outlives_the_lane_that_its_link_leaves) {
+    static char bytes[9500];
+    struct pair p;
+    int came = 0;
+    weft_status_t status = WEFT_IN_PROGRESS;
+    weft_op_t op = {.done = note, .arg = &status};
+    struct sim_profile is = weft__sim_datagram;
+    is.scarce = 64;
+    is.scarce_latency_ns = is.latency_ns;
+    pair_begin(&p, "sim", quiet, 3, &is, 1);
+    pair_up(&p, NULL);
+    CHECK_EQ(weft_am_handler_set(p.worker[1], 7, count_am, &came), 0);
+    CHECK_EQ(pair_join(&p, 0, "sim", true), 0);
+    UNTIL(&p, is_away(&p, 0));
+    struct lane *left = weft__sim_nth_lane(p.fabric, 0, 1, 0);
+    CHECK(left->scarce);
+    CHECK_EQ(weft_am_send(p.flow[0].ep, 7, NULL, 0, &(weft_iov_t){bytes, sizeof bytes}, 1, &op), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft__switch_back(link_of(&p, 0)), 0);
+    CHECK_EQ(weft__switch_back(link_of(&p, 1)), 0);
+    UNTIL(&p, state_of(&p, 0) == SWITCH_ALONE);
+    CHECK_EQ(came, 1);
+    CHECK_EQ(status, WEFT_IN_PROGRESS);
+    weft__sim_kill(left);
+    UNTIL(&p, status != WEFT_IN_PROGRESS);
+    CHECK_EQ(status, WEFT_OK);
+    CHECK_EQ(p.errors, 0);
+    pair_end(&p);
+}
+
 /* A lane dies at any moment: the link goes on by the other one with nothing missing, or both sides lose it. */
 static void until_lost_or_moved(struct pair *p, uint64_t ns) {
     uint64_t end = weft__clock_now(p->clock) + ns;
