@@ -174,6 +174,7 @@ static void arm(struct retain *r) {
     struct reactor *reactor = reactor_of(r);
     uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_LANES_PATIENCE);
     r->link->worker->count->lanes_lost++;
+    weft__reactor_look(reactor); /* who spins over a hot lane asks seldom for the time, and for new connections */
     bool lives = weft__process_watch(reactor, &r->process);
     if (lives && weft__timer_start(reactor, &r->patience, weft__now(reactor) + ms * 1000000) == WEFT_OK) return;
     r->fails = lives ? WEFT_ERR_NO_MEMORY : WEFT_ERR_PEER_FAILED; /* rather an end than one that nothing bounds */
@@ -352,7 +353,9 @@ weft_status_t weft__retain_begin(struct link *link, const void *address, size_t 
     r->iface = link->lane->iface;
     r->up = r->iface->up->am;
     r->lane = (struct lane){.ops = &weft__retain_ops_open, .iface = r->iface, .owner = link};
+    r->lends_from = r->iface->attr.lends_from ? r->iface->attr.lends_from : UINT32_MAX;
     retain_log_init(&r->log, r, weft__setting_u64(worker->context, SETTING_LANES_RETAIN));
+    r->log.came_home = weft__retain_came_home;
     pending_queue_init(&r->queue);
     r->job.run = job;
     r->due.fire = due;

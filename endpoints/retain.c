@@ -27,7 +27,7 @@ static size_t lent_len(const struct retained *m) {
     return m->lent ? weft__iov_len(retained_iov(m), m->n_iov) : 0;
 }
 static size_t size_of(const struct retained *m) {
-    return retained_size(m->len, m->lent, m->n_iov);
+    return m->roomy ? retained_roomy_size(m->len) : retained_size(m->len, m->lent, m->n_iov);
 }
 static size_t cost_of(const struct retained *m) {
     return size_of(m) + lent_len(m) + RETAIN_COST;
@@ -107,7 +107,12 @@ bool weft__retain_let_all_go(struct retain *r, weft_status_t status) {
         if (is_below(m)) return false;
         drop_first(r, m, status);
     }
-    return true;
+    return retain_log_let_go(&r->log);
+}
+
+void weft__retain_came_home(struct retain_log *log) {
+    struct retain *r = (struct retain *)((char *)log - offsetof(struct retain, log));
+    if (r->dead) weft__job_post(reactor_of(r), &r->job);
 }
 
 /* Whatever became of it there: the peer says whether it has it. */
@@ -128,34 +133,62 @@ static weft_status_t refused(struct retain *r, weft_status_t st) {
     return WEFT_NO_RESOURCE;
 }
 
+static size_t pack_kept(void *to, void *arg) {
+    const struct retained *m = arg;
+    memcpy(to, retained_bytes(m), m->len);
+    return m->len;
+}
+
+/* From where it is kept: a long one is copied once, as if it were not kept. */
+static weft_status_t send_kept(const struct retain *r, struct retain_block *block, struct retained *m) {
+    struct lane *raw = r->raw;
+    if (!m->roomy || m->len < r->lends_from) return raw->ops->am_bcopy(raw, m->id, pack_kept, m);
+    weft_status_t st = raw->ops->am_kept(raw, m->id, retained_bytes(m), m->len, retain_block_lend(block));
+    if (st == WEFT_IN_PROGRESS) return WEFT_OK;
+    retain_block_unlend(block);
+    return st;
+}
+
+static weft_status_t keep_and_send(struct retain *r, struct retained *m) {
+    weft_status_t st = send_kept(r, r->log.last, m);
+    if (__builtin_expect(st != WEFT_OK, 0)) return refused(r, st);
+    size_t size = size_of(m);
+    keep(r, size, size + RETAIN_COST);
+    return WEFT_OK;
+}
+
+static void put_message(char *to, uint64_t header, const void *data, size_t len) {
+    memcpy(to, &header, sizeof header);
+    weft__copy_short(to + sizeof header, data, len);
+}
+
+static __attribute__((noinline)) weft_status_t am_long(struct retain *r, uint8_t id, uint64_t header,
+                                                       const void *data, size_t len) {
+    struct retained *m;
+    size_t size = retained_roomy_size(sizeof header + len);
+    weft_status_t st = make_room(r, size, size + RETAIN_COST, &m);
+    if (st != WEFT_OK) return st;
+    *m = (struct retained){.len = (uint32_t)(sizeof header + len), .id = id, .roomy = true};
+    put_message(retained_bytes(m), header, data, len);
+    return keep_and_send(r, m);
+}
+
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
     struct retain *r = retain_of(l);
     struct retained *m;
+    if (__builtin_expect(len >= r->lends_from, 0)) return am_long(r, id, header, data, len);
     size_t size = retained_size(sizeof header + len, false, 0);
     weft_status_t st = make_room(r, size, size + RETAIN_COST, &m);
     if (st != WEFT_OK) return st;
     st = r->raw->ops->am_short(r->raw, id, header, data, len);
     if (__builtin_expect(st != WEFT_OK, 0)) return refused(r, st);
     *m = (struct retained){.len = (uint32_t)(sizeof header + len), .id = id};
-    memcpy(m + 1, &header, sizeof header);
-    weft__copy_short((char *)(m + 1) + sizeof header, data, len);
+    put_message((char *)(m + 1), header, data, len);
     keep(r, size, size + RETAIN_COST);
     return WEFT_OK;
 }
 
-/* What is packed for the lane is copied from there. */
-struct packing {
-    size_t (*pack)(void *to, void *arg);
-    void *arg, *copy;
-    size_t len;
-};
-static size_t pack_both(void *to, void *arg) {
-    struct packing *p = arg;
-    p->len = p->pack(to, p->arg);
-    memcpy(p->copy, to, p->len);
-    return p->len;
-}
-
+/* Packed where it is kept. */
 static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
     struct retain *r = retain_of(l);
     struct retained *m;
@@ -163,16 +196,12 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
         weft_status_t st = r->raw->ops->am_bcopy(r->raw, id, pack, arg);
         return st == WEFT_OK ? st : refused(r, st);
     }
-    size_t most = retained_size(l->iface->attr.max_bcopy, false, 0);
+    size_t most = retained_roomy_size(l->iface->attr.max_bcopy);
     weft_status_t st = make_room(r, most, most, &m);
     if (st != WEFT_OK) return st;
-    struct packing packing = {.pack = pack, .arg = arg, .copy = m + 1};
-    st = r->raw->ops->am_bcopy(r->raw, id, pack_both, &packing);
-    if (__builtin_expect(st != WEFT_OK, 0)) return refused(r, st);
-    *m = (struct retained){.len = (uint32_t)packing.len, .id = id};
-    size_t size = size_of(m);
-    keep(r, size, size + RETAIN_COST);
-    return WEFT_OK;
+    *m = (struct retained){.id = id, .roomy = true};
+    m->len = (uint32_t)pack(retained_bytes(m), arg);
+    return keep_and_send(r, m);
 }
 
 struct gathering {
@@ -236,14 +265,9 @@ static weft_status_t flush(struct lane *l, struct completion *completion) {
 
 /* ---- again, on a new lane ---------------------------------------------------------------------------------------- */
 
-static size_t pack_kept(void *to, void *arg) {
-    const struct retained *m = arg;
-    memcpy(to, retained_bytes(m), m->len);
-    return m->len;
-}
-
-static weft_status_t send_again(struct lane *raw, struct retained *m) {
-    if (!m->lent) return raw->ops->am_bcopy(raw, m->id, pack_kept, m);
+static weft_status_t send_again(struct retain *r, struct retained *m) {
+    struct lane *raw = r->raw;
+    if (!m->lent) return send_kept(r, r->at.block, m);
     struct retain_lent *lent = retained_lent(m);
     lent->below.count++;
     weft_status_t st =
@@ -259,7 +283,7 @@ static bool resend(struct retain *r) {
         /* What the peer has may be here still: an earlier lane has not given it back. */
         bool goes = !m->flush && (r->again >= r->core.acked || WEFT_MUTANT(retain_acked_again)) &&
                     !WEFT_MUTANT(retain_not_again);
-        weft_status_t st = goes ? send_again(r->raw, m) : WEFT_OK;
+        weft_status_t st = goes ? send_again(r, m) : WEFT_OK;
         if (st == WEFT_NO_RESOURCE) return false;
         if (st < 0) {
             weft__retain_broke(r, st);

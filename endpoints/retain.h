@@ -1,7 +1,8 @@
 /*
  * A link that outlives its lanes (WEFT_ERRORS_FAILOVER): a lane of its own around the transport's. To the link it is one
  * reliable lane that never dies before its peer; below, lanes come and go (resume.h). It keeps what was sent until the peer
- * has acknowledged it: copies of small messages, and large ones where they lie, so that their memory stays lent. It counts
+ * has acknowledged it: copies of small messages, and large ones where they lie, so that their memory stays lent. A copy of some
+ * size is what the lane below sends, where it can (attr.lends_from). It counts
  * what the peer's lane brings, by handlers that stand before the link's own. What was sent and is not acknowledged is bounded
  * by "lanes.retain": beyond, sends wait.
  *
@@ -21,7 +22,7 @@
 enum {
     RETAIN_COPY = 8192,     /* bytes of a message that are rather copied than lent until the peer has them */
     RETAIN_COST = 48,       /* what a message costs beside its bytes */
-    RETAIN_ACK = 128 << 10, /* bytes after which the peer is told at once */
+    RETAIN_ACK = 512 << 10, /* bytes after which the peer is told at once */
     RETAIN_REFUSED = 3      /* tries in a row to which the peer's host says that nobody listens: it is dead */
 };
 #define RETAIN_ACK_DELAY (UINT64_C(10) * 1000000) /* ns that it waits for the rest */
@@ -48,6 +49,7 @@ struct retain {
     bool raw_full, log_full;    /* why something waits */
     bool pumping;               /* do not queue: it is being looked after */
     bool letting_go;            /* the same */
+    uint32_t lends_from;        /* bytes of a message that is sent from the log; UINT32_MAX: none is */
 
     /* receiving */
     uint64_t heard, tell_at; /* cost of what came and was not acknowledged; at that much something is to be done */
@@ -105,6 +107,7 @@ void weft__retain_pump(struct retain *r);                   /* all that may go *
 void weft__retain_let_go(struct retain *r);                 /* what is acknowledged */
 /* All of it, at the end. False: a lane still has some of it, and it is tried again when that is back. */
 bool weft__retain_let_all_go(struct retain *r, weft_status_t status);
+void weft__retain_came_home(struct retain_log *log);
 void weft__retain_rewind(struct retain *r); /* what is sent again begins with the first that is kept */
 void weft__retain_ask(struct retain *r);    /* the peer shall say what it has */
 void weft__retain_words(struct retain *r);

@@ -25,6 +25,8 @@ void retain_log_free(struct retain_log *log) {
     log->last = NULL;
 }
 
+static void came_back(struct completion *lent, weft_status_t status);
+
 /* Spares are of the usual size. What a block holds is not cleared: that would cost as much as the copies into it. */
 static struct retain_block *block_new(struct retain_log *log, size_t size) {
     struct retain_block *b = log->spare;
@@ -37,7 +39,10 @@ static struct retain_block *block_new(struct retain_log *log, size_t size) {
         if (!b) return NULL;
         b->size = size;
     }
+    if (++log->n_used > log->most_used) log->most_used = log->n_used;
     b->next = NULL;
+    b->log = log;
+    b->lent = (struct completion){.done = came_back, .count = 1};
     return b;
 }
 
@@ -49,6 +54,7 @@ static void begin_block(const struct retain_log *log, struct retain_block *b, ui
 }
 
 static void block_free(struct retain_log *log, struct retain_block *b) {
+    log->n_used--;
     if (log->n_spare >= RETAIN_SPARES || b->size > RETAIN_BLOCK) {
         talloc_free(b);
         return;
@@ -58,11 +64,31 @@ static void block_free(struct retain_log *log, struct retain_block *b) {
     log->n_spare++;
 }
 
+/* What became of the bytes on their lane is not asked: the peer says what it has. */
+static void came_back(struct completion *lent, weft_status_t status) {
+    struct retain_block *b = (struct retain_block *)(void *)((char *)lent - offsetof(struct retain_block, lent));
+    struct retain_log *log = b->log;
+    struct retain_block **at = &log->away;
+    while (*at != b) at = &(*at)->next;
+    *at = b->next;
+    block_free(log, b);
+    if (!log->away && log->came_home) log->came_home(log);
+}
+
+static void put_away(struct retain_log *log, struct retain_block *b) {
+    if (--b->lent.count == 0) {
+        block_free(log, b);
+        return;
+    }
+    b->next = log->away;
+    log->away = b;
+}
+
 /* The first block is one with messages in it, if there are any. */
 static void trim(struct retain_log *log) {
     for (struct retain_block *b = log->first; b->begin == b->fill && b->next; b = log->first) {
         log->first = b->next;
-        block_free(log, b);
+        put_away(log, b);
     }
 }
 
@@ -79,10 +105,14 @@ struct retained *retain_log_more(struct retain_log *log, size_t size, uint64_t n
     return (struct retained *)(void *)b->bytes;
 }
 
-/* The last block begins anew when nothing is left in it. */
+/* The last block begins anew when nothing is left in it; behind what is lent of it. */
 static void begin_anew(struct retain_log *log, uint64_t number) {
-    begin_block(log, log->first, number);
-    free_spares(log, 1);
+    struct retain_block *b = log->first;
+    size_t at = retain_block_is_lent(b) ? b->fill : 0;
+    begin_block(log, b, number);
+    b->begin = b->fill = at;
+    free_spares(log, log->most_used);
+    log->most_used = log->n_used;
 }
 
 void retain_log_drop(struct retain_log *log, size_t size, size_t cost, uint64_t number) {
@@ -98,11 +128,18 @@ bool retain_log_drop_block(struct retain_log *log, uint64_t acked, uint64_t numb
     log->dropped = next ? next->added : log->added;
     if (next) {
         log->first = next;
-        block_free(log, b);
+        put_away(log, b);
     } else {
         begin_anew(log, number);
     }
     return true;
+}
+
+bool retain_log_let_go(struct retain_log *log) {
+    struct retain_block *b = log->first;
+    log->first = log->last = NULL;
+    if (b) put_away(log, b);
+    return !log->away;
 }
 
 struct retain_at retain_log_begin(const struct retain_log *log) {

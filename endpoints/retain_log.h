@@ -1,6 +1,7 @@
 /*
  * Messages that were sent and are not acknowledged, in order: a queue of blocks, in which each message has its place until it
- * is let go. A message's place does not move.
+ * is let go. A message's place does not move, and a lane may be lent the bytes there: a block that the log has done with is put
+ * away until no lane has any of it.
  */
 #ifndef WEFT_ENDPOINTS_RETAIN_LOG_H
 #define WEFT_ENDPOINTS_RETAIN_LOG_H
@@ -18,13 +19,14 @@ struct retain_lent {
     void *log_owner;          /* for `below` */
 };
 
-/* A message; `n_iov` pieces follow (of one that is lent), then `len` bytes. */
+/* A message; `n_iov` pieces follow (of one that is lent), or room for a lane to write (LANE_ROOM bytes), then `len` bytes. */
 struct retained {
     uint32_t len;
     uint8_t id;
     bool lent;
     uint8_t n_iov;
-    bool flush; /* no message: its completion comes in its turn */
+    bool roomy : 1;
+    bool flush : 1; /* no message: its completion comes in its turn */
 };
 
 struct retain_block {
@@ -32,6 +34,8 @@ struct retain_block {
     uint64_t number, added;   /* of the messages before its first, and the log's cost of them */
     bool special;             /* something in it is to be told of */
     size_t size, fill, begin; /* [begin, fill) is in use */
+    struct completion lent;   /* of its bytes, one step for each loan; one more until the log has done with it */
+    struct retain_log *log;   /* for `lent` */
     _Alignas(16) uint8_t bytes[];
 };
 
@@ -41,14 +45,17 @@ struct retain_at {
     size_t offset;
 };
 
-enum { RETAIN_BLOCK = 64 << 10, RETAIN_SPARES = 8, RETAIN_IOV = 16 };
+enum { RETAIN_BLOCK = 64 << 10, RETAIN_SPARES = 32, RETAIN_IOV = 16 };
 
 struct retain_log {
-    const void *parent;                        /* of blocks */
-    struct retain_block *first, *last, *spare; /* spares: RETAIN_SPARES at most, one when nothing is kept */
-    uint32_t n_spare;
-    uint64_t added, dropped; /* bytes, in all, that were kept or lent */
-    size_t limit;            /* of what is there now; beyond, it is full */
+    const void *parent; /* of blocks */
+    struct retain_block *first, *last,
+        *spare;                /* spares: RETAIN_SPARES at most; when nothing is kept, as many as were used last */
+    struct retain_block *away; /* done with, and lent */
+    void (*came_home)(struct retain_log *log); /* the last of those is back; may be NULL */
+    uint32_t n_spare, n_used, most_used;       /* blocks; the last: at once, since nothing was kept */
+    uint64_t added, dropped;                   /* bytes, in all, that were kept or lent */
+    size_t limit;                              /* of what is there now; beyond, it is full */
 };
 
 void retain_log_init(struct retain_log *log, const void *parent, size_t limit);
@@ -59,6 +66,9 @@ static inline size_t retained_size(size_t len, bool lent, size_t n_iov) {
     if (lent) size += sizeof(struct retain_lent) + n_iov * sizeof(weft_iov_t);
     return (size + 7) & ~(size_t)7;
 }
+static inline size_t retained_roomy_size(size_t len) {
+    return retained_size(LANE_ROOM + len, false, 0);
+}
 static inline struct retain_lent *retained_lent(const struct retained *m) {
     return (struct retain_lent *)(void *)((uintptr_t)m + sizeof *m);
 }
@@ -66,7 +76,7 @@ static inline weft_iov_t *retained_iov(const struct retained *m) {
     return (weft_iov_t *)(void *)(retained_lent(m) + 1);
 }
 static inline void *retained_bytes(const struct retained *m) {
-    return m->lent ? (void *)(retained_iov(m) + m->n_iov) : (void *)(uintptr_t)(m + 1);
+    return m->lent ? (void *)(retained_iov(m) + m->n_iov) : (char *)(uintptr_t)(m + 1) + (m->roomy ? LANE_ROOM : 0);
 }
 
 static inline bool retain_log_empty(const struct retain_log *log) {
@@ -98,6 +108,21 @@ static inline struct retained *retain_log_first(const struct retain_log *log) {
 void retain_log_drop(struct retain_log *log, size_t size, size_t cost, uint64_t number);
 /* The first block at once, unseen, if all of its messages are among the first `acked`, and nothing in it is to be told of. */
 bool retain_log_drop_block(struct retain_log *log, uint64_t acked, uint64_t number);
+/* At the end, when no message is left. False: a lane still has some of it; `came_home` follows. */
+bool retain_log_let_go(struct retain_log *log);
+
+/* Bytes of that block are about to be lent: for the call that does so. It steps when they are back, or `unlend` says that they
+ * were not. */
+static inline struct completion *retain_block_lend(struct retain_block *b) {
+    b->lent.count++;
+    return &b->lent;
+}
+static inline void retain_block_unlend(struct retain_block *b) {
+    b->lent.count--;
+}
+static inline bool retain_block_is_lent(const struct retain_block *b) {
+    return b->lent.count > 1;
+}
 
 /* A walk: from the first on. NULL at the end, where it may go on when there is more. */
 struct retain_at retain_log_begin(const struct retain_log *log);

@@ -18,7 +18,14 @@
         return answer;                                                                                          \
     }
 
-/* The same, and state_flush and state_bulk_get. */
+/* For transports that send what is kept: state_kept. */
+#define LANE_KEPT_ANSWERS(state, answer)                                                   \
+    static weft_status_t state##_kept(struct lane *l, uint8_t id, void *bytes, size_t len, \
+                                      struct completion *completion) {                     \
+        return answer;                                                                     \
+    }
+
+/* LANE_SENDS_ANSWER, and state_flush and state_bulk_get. */
 #define LANE_ALL_ANSWER(state, answer)                                                                          \
     LANE_SENDS_ANSWER(state, answer)                                                                            \
     static weft_status_t state##_flush(struct lane *l, struct completion *completion) {                         \

@@ -14,7 +14,7 @@
 struct iface;
 struct lane;
 
-enum { LANE_AM_IDS = 32 };
+enum { LANE_AM_IDS = 32, LANE_ROOM = 8 };
 
 /* Capability bits, with the names that weft-info prints. */
 #define TRANSPORT_CAPS(C)                                                                                      \
@@ -69,7 +69,9 @@ struct iface_attr {
     double latency_ns, bandwidth, overhead_ns; /* estimates for choosing; bytes per second */
     bool packs_in_place;                       /* what bcopy packs lies where the peer reads it */
     double message_rate; /* small messages a second that one lane takes; 0: as overhead_ns says */
-    uint32_t scarce;     /* lanes of its fast kind (lane->scarce) that there can be; 0: all its lanes scale */
+    uint32_t
+        lends_from; /* bytes of a message that cost less where they are kept (am_kept) than packed; 0: not served */
+    uint32_t scarce; /* lanes of its fast kind (lane->scarce) that there can be; 0: all its lanes scale */
 
     /* One-sided operations; 0 without CAP_PUT or CAP_GET. */
     uint32_t max_put_short; /* WEFT_SHORT_MIN at least */
@@ -203,6 +205,9 @@ struct lane_ops {
     weft_status_t (*am_bcopy)(struct lane *lane, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg);
     weft_status_t (*am_zcopy)(struct lane *lane, uint8_t id, const void *header, size_t header_len,
                               const weft_iov_t *iov, size_t n_iov, struct completion *completion);
+    /* With attr.lends_from: a message that somebody keeps, borrowed until the completion steps. The LANE_ROOM bytes before it, and those
+     * behind it up to a multiple of LANE_ROOM, are the lane's to write meanwhile. IN_PROGRESS, NO_RESOURCE or an error. */
+    weft_status_t (*am_kept)(struct lane *lane, uint8_t id, void *bytes, size_t len, struct completion *completion);
     /* OK, or IN_PROGRESS and one step when all sent before has left this side (for bulk: nothing borrowed). Puts and
      * posted atomics: performed at the target, as attr.done says. */
     weft_status_t (*flush)(struct lane *lane, struct completion *completion);

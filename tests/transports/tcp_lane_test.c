@@ -96,6 +96,30 @@ TEST(borrowed_memory_leaves_between_copied_messages) {
     pair_close(&p);
 }
 
+/* Pieces that were written in the meantime are done with, where nobody need be called for it. */
+TEST(pieces_that_share_a_completion_wait_for_no_turn) {
+    enum { EACH = 2048, N = 200 };
+    struct pair p;
+    static struct { uint8_t room[LANE_ROOM], bytes[EACH]; } data[N];
+    struct done done = {.completion = {.done = on_done, .count = 1}};
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    for (int i = 0; i < N; i++) {
+        memset(data[i].bytes, i, EACH);
+        done.completion.count++;
+        CHECK_EQ(p.a.lane->ops->am_kept(p.a.lane, 5, data[i].bytes, EACH - i % 3, &done.completion),
+                 WEFT_IN_PROGRESS);
+    }
+    CHECK(pair_until(&p, p.b.n_messages == N));
+    CHECK(pair_until(&p, done.completion.count == 1));
+    CHECK_EQ(done.calls, 0);
+    for (int i = 0; i < N; i++) {
+        CHECK_EQ(p.b.messages[i].len, (size_t)(EACH - i % 3));
+        CHECK(memcmp(p.b.messages[i].data, data[i].bytes, EACH - i % 3) == 0);
+    }
+    pair_close(&p);
+}
+
 TEST(a_send_out_of_turn_leaves_with_the_next_progress) {
     struct pair p;
     pair_open(&p, &weft__transport_tcp, 0);

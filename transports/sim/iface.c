@@ -215,6 +215,7 @@ static struct iface_attr attr_of(const struct sim_profile *is) {
                               .scarce = is->scarce};
     if (is->reliable) {
         attr.caps |= CAP_RELIABLE | CAP_PEER_DEATH;
+        attr.lends_from = SIM_SMALL;
         return attr;
     }
     if (attr.max_short > is->mtu - 8) attr.max_short = is->mtu - 8;

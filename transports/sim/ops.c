@@ -154,11 +154,19 @@ static void describe(struct lane *l, char *buf, size_t size) {
     snprintf(buf, size, "sim node %u", (unsigned)lane->remote_node);
 }
 
+/* Read on delivery, as what is lent. */
+static weft_status_t am_kept(struct lane *l, uint8_t id, void *bytes, size_t len, struct completion *completion) {
+    return am_zcopy(l, id, NULL, 0, &(weft_iov_t){bytes, len}, 1, completion);
+}
+
 /* ---- the same operations in other states ----------------------------------------------------------------- */
 
 LANE_SENDS_ANSWER(idle, WEFT_NO_RESOURCE)
 LANE_SENDS_ANSWER(broken, ((const struct sim_lane *)l)->why)
 LANE_SENDS_ANSWER(closed, WEFT_ERR_CLOSED)
+LANE_KEPT_ANSWERS(idle, WEFT_NO_RESOURCE)
+LANE_KEPT_ANSWERS(broken, ((const struct sim_lane *)l)->why)
+LANE_KEPT_ANSWERS(closed, WEFT_ERR_CLOSED)
 
 static weft_status_t broken_flush(struct lane *l, struct completion *completion) {
     return ((const struct sim_lane *)l)->why;
@@ -171,15 +179,16 @@ static weft_status_t no_connect(struct lane *l, const void *address, size_t len)
     return weft__fail(WEFT_ERR_BUSY, "this sim lane was connected before");
 }
 
-#define OPS(short_, bcopy, zcopy, flush_, connect_)                                                            \
-    {                                                                                                          \
-        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_, .pending_add = pending_add, \
-        .pending_remove = pending_remove, .hear = lane_hear, .close = weft__sim_close, .describe = describe,   \
-        .address = weft__sim_lane_address, .connect = connect_                                                 \
+#define OPS(short_, bcopy, zcopy, kept, flush_, connect_)                                                          \
+    {                                                                                                              \
+        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .am_kept = kept, .flush = flush_,                \
+        .pending_add = pending_add, .pending_remove = pending_remove, .hear = lane_hear, .close = weft__sim_close, \
+        .describe = describe, .address = weft__sim_lane_address, .connect = connect_                               \
     }
-const struct lane_ops weft__sim_ops_idle = OPS(idle_short, idle_bcopy, idle_zcopy, flush, weft__sim_lane_connect);
-const struct lane_ops weft__sim_ops_up = OPS(am_short, am_bcopy, am_zcopy, flush, no_connect);
+const struct lane_ops weft__sim_ops_idle =
+    OPS(idle_short, idle_bcopy, idle_zcopy, idle_kept, flush, weft__sim_lane_connect);
+const struct lane_ops weft__sim_ops_up = OPS(am_short, am_bcopy, am_zcopy, am_kept, flush, no_connect);
 const struct lane_ops weft__sim_ops_broken =
-    OPS(broken_short, broken_bcopy, broken_zcopy, broken_flush, no_connect);
+    OPS(broken_short, broken_bcopy, broken_zcopy, broken_kept, broken_flush, no_connect);
 const struct lane_ops weft__sim_ops_closed =
-    OPS(closed_short, closed_bcopy, closed_zcopy, closed_flush, no_connect);
+    OPS(closed_short, closed_bcopy, closed_zcopy, closed_kept, closed_flush, no_connect);

@@ -64,8 +64,18 @@ static void return_sheet(struct tcp_lane *lane) {
     out->fill = 0;
 }
 
+/* Where a completion counts others as well, a step calls nobody, and can be taken at once. */
+static void step_quietly(struct tcp_output *out) {
+    for (; out->told < out->first; out->told++) {
+        struct completion *done = out->sheet->done[out->told];
+        if (done && done->count == 1) return;
+        if (done) done->count--;
+    }
+}
+
 /* Pieces whose completions were told make room for new ones. */
 static void close_ranks(struct tcp_output *out) {
+    step_quietly(out);
     uint32_t n = out->end - out->told, by = out->told;
     if (by == 0) return;
     memmove(out->sheet->iov, out->sheet->iov + by, n * sizeof *out->sheet->iov);
@@ -364,6 +374,27 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     return borrow(lane, iov, n_iov, pad, completion);
 }
 
+/* A frame around it, where it is: a piece of its own, and nothing is copied. */
+static weft_status_t am_kept(struct lane *l, uint8_t id, void *bytes, size_t len, struct completion *completion) {
+    struct tcp_lane *lane = tcp_lane(l);
+    struct tcp_output *out = &lane->out;
+    size_t size = tcp_frame_size((uint32_t)len);
+    uint8_t *frame = (uint8_t *)bytes - TCP_FRAME_HEAD;
+    weft_status_t st = make_room(lane, 0, 1);
+    if (st != WEFT_OK) return st;
+    memset(frame + TCP_FRAME_HEAD + len, 0, size - TCP_FRAME_HEAD - len);
+    tcp_frame_encode(frame, TCP_FRAME_AM, id, (uint32_t)len);
+    add_borrowed(out, frame, size);
+    out->sheet->done[out->end - 1] = completion;
+    sent(lane, len);
+    if (!out->dirty) make_dirty(lane);
+    if (out->queued < TCP_WRITE_AT) return WEFT_IN_PROGRESS;
+    write_out(lane);
+    close_ranks(out);
+    return WEFT_IN_PROGRESS;
+}
+_Static_assert((int)TCP_FRAME_HEAD == LANE_ROOM, "a frame's head goes where a kept message has room");
+
 static weft_status_t flush(struct lane *l, struct completion *completion) {
     struct tcp_lane *lane = tcp_lane(l);
     if (lane->out.queued == 0) return WEFT_OK;
@@ -410,6 +441,7 @@ void tcp_output_part(struct tcp_lane *lane) {
 /* ---- the tables: not up yet, up, ended ------------------------------------------------------------------------- */
 
 LANE_SENDS_ANSWER(early, WEFT_NO_RESOURCE)
+LANE_KEPT_ANSWERS(early, WEFT_NO_RESOURCE)
 static weft_status_t early_flush(struct lane *l, struct completion *completion) {
     return WEFT_OK;
 }
@@ -419,6 +451,7 @@ static weft_status_t ended(struct lane *l) {
     return weft__fail(why ? why : WEFT_ERR_CLOSED, "the connection has ended");
 }
 LANE_SENDS_ANSWER(ended, ended(l))
+LANE_KEPT_ANSWERS(ended, ended(l))
 static weft_status_t ended_flush(struct lane *l, struct completion *completion) {
     return ended(l);
 }
@@ -426,6 +459,7 @@ static weft_status_t ended_flush(struct lane *l, struct completion *completion) 
 const struct lane_ops tcp_ops_early = {.am_short = early_short,
                                        .am_bcopy = early_bcopy,
                                        .am_zcopy = early_zcopy,
+                                       .am_kept = early_kept,
                                        .flush = early_flush,
                                        .pending_add = pending_add,
                                        .pending_remove = pending_remove,
@@ -436,6 +470,7 @@ const struct lane_ops tcp_ops_early = {.am_short = early_short,
 const struct lane_ops tcp_ops_open = {.am_short = am_short,
                                       .am_bcopy = am_bcopy,
                                       .am_zcopy = am_zcopy,
+                                      .am_kept = am_kept,
                                       .flush = flush,
                                       .pending_add = pending_add,
                                       .pending_remove = pending_remove,
@@ -446,6 +481,7 @@ const struct lane_ops tcp_ops_open = {.am_short = am_short,
 const struct lane_ops tcp_ops_ended = {.am_short = ended_short,
                                        .am_bcopy = ended_bcopy,
                                        .am_zcopy = ended_zcopy,
+                                       .am_kept = ended_kept,
                                        .flush = ended_flush,
                                        .pending_add = pending_add,
                                        .pending_remove = pending_remove,
