@@ -10,6 +10,8 @@ void weft__match_init(struct match *m) {
     list_init(&m->posted_any);
     list_init(&m->unexpected);
     list_init(&m->taken);
+    list_init(&m->filling);
+    list_init(&m->gathering);
 }
 
 static bool fits(uint64_t tag, uint64_t wanted, uint64_t mask) {
@@ -79,12 +81,17 @@ struct weft_tag_message *weft__match_offer(struct match *m, uint32_t ep, uint32_
     return message ? message : find_offer(&m->taken, ep, offer);
 }
 
-void weft__match_forget(struct match *m, uint32_t ep) {
-    for (struct list *n = m->unexpected.next, *next; n != &m->unexpected; n = next) {
+static void forget(struct list *queue, uint32_t ep, bool offers) {
+    for (struct list *n = queue->next, *next; n != queue; n = next) {
         struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
         next = n->next;
-        if (message->ep != ep || !message->offer) continue;
+        if (message->ep != ep || (offers && !message->offer)) continue;
         weft__match_remove(message);
         talloc_free(message);
     }
+}
+
+void weft__match_forget(struct match *m, uint32_t ep) {
+    forget(&m->unexpected, ep, true);
+    forget(&m->gathering, ep, false);
 }

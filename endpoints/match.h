@@ -13,6 +13,8 @@ struct weft_tag_message {
     uint32_t ep, offer; /* ids: of our endpoint; of the sender's request, 0 for a whole message */
     uint64_t tag, len, remote;
     uint32_t cost;
+    uint32_t number; /* of one that comes in parts, */
+    uint64_t came;   /* and the bytes of it that are here */
     uint8_t bytes[]; /* a whole message's */
 };
 
@@ -23,6 +25,7 @@ struct match {
     struct list posted[MATCH_BUCKETS]; /* exact tags, by hash */
     struct list bucket[MATCH_BUCKETS]; /* the same, by hash */
     struct list taken;                 /* out of matching, not yet received */
+    struct list filling, gathering;    /* what comes in parts: receives, and messages that are not whole yet */
 };
 
 void weft__match_init(struct match *m);
@@ -51,7 +54,7 @@ void weft__match_take(struct match *m, struct weft_tag_message *message);
 void weft__match_remove(struct weft_tag_message *message);
 /* The message that stands for an offer of that endpoint's peer, or NULL. */
 struct weft_tag_message *weft__match_offer(struct match *m, uint32_t ep, uint32_t offer);
-/* An endpoint is gone: so are the offers that came over it. Whole messages stay. */
+/* An endpoint is gone: so are the offers that came over it, and what came half. Whole messages stay. */
 void weft__match_forget(struct match *m, uint32_t ep);
 
 #endif

@@ -141,7 +141,7 @@ static size_t most_eager(const struct iface_attr *attr) {
 
 struct protocol_limits weft__protocol_limits(const struct iface_attr *attr, const struct calibration *c,
                                              uint64_t threshold) {
-    struct protocol_limits limits = {.copy = attr->max_bcopy, .piece = attr->max_zcopy};
+    struct protocol_limits limits = {.copy = attr->max_bcopy, .piece = attr->max_zcopy, .part = attr->overlap};
     if (!(attr->caps & CAP_LAND) && limits.piece > OVERLAP_PIECE) limits.piece = OVERLAP_PIECE;
     if (attr->max_bcopy > HEAD) limits.copy = HEAD + meet(packed, lent, attr->max_bcopy - HEAD, attr, c, &limits);
     if (limits.copy < attr->max_short + HEAD) limits.copy = attr->max_short + HEAD;

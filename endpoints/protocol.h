@@ -30,7 +30,17 @@ struct protocol_limits {
     size_t copy;  /* short and bcopy: most bytes of a message, its own head among them, that are not better lent */
     size_t eager; /* payloads beyond are offered */
     size_t piece; /* of an offered payload */
+    size_t
+        part; /* least part of an eager one that the receiver copies out while the sender makes the next; 0: it goes in one */
 };
+
+/* Parts of one size, and so few that what each costs beside its bytes is less than what it saves. */
+enum { PROTOCOL_PARTS = 3, PROTOCOL_PART_LARGE = 32 << 10 };
+static inline size_t weft__protocol_part(const struct protocol_limits *limits, size_t len) {
+    size_t part = (len / PROTOCOL_PARTS + 64) & ~(size_t)63;
+    if (part > PROTOCOL_PART_LARGE) part = PROTOCOL_PART_LARGE;
+    return part > limits->part ? part : limits->part;
+}
 
 /* By cost; `threshold` is the user's word on `eager`, or SETTING_AUTO. */
 struct protocol_limits weft__protocol_limits(const struct iface_attr *attr, const struct calibration *c,

@@ -104,7 +104,7 @@ struct weft_request {
     uint32_t flags;
     uint32_t offered; /* 1: one of `lent` is the peer's, who may read the memory until its FIN */
     void *header;     /* below the request; NULL when there is none */
-    uint32_t cost;    /* credit it takes */
+    uint32_t number;  /* of a tagged message in parts */
 
     /* Of a receive. */
     uint64_t remote;  /* for a bulk get */

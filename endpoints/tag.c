@@ -8,8 +8,9 @@
 
 #include "layout.h"
 #include "posted.h"
+#include "tag_parts.h"
 
-enum { MESSAGE_COST = 64, QUICK_MAX = 256 };
+enum { MESSAGE_COST = TAG_MESSAGE_COST, QUICK_MAX = 256 };
 
 /* ---- out */
 
@@ -77,15 +78,23 @@ static weft_status_t advance_tag(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     struct lane *lane = ep->link->lane;
     if (req->peer_id) return weft__advance_pieces(req);
+    if (req->offset) return weft__tag_send_parts(req, lane);
     if (ep->credit < MESSAGE_COST) return wait_for_credit(req);
     struct message m = tag_message(ep, req->tag, req->iov, req->n_iov, req->len);
     enum protocol protocol = tag_protocol(ep, &m, req->flags);
     switch (req->layout ? weft__layout_protocol(protocol) : protocol) {
     case PROTOCOL_PACK: return send_packed(req, lane, &m);
     case PROTOCOL_COPY: return send_whole(ep, lane, &m);
-    case PROTOCOL_BORROW: return borrow(req, lane, &m);
+    case PROTOCOL_BORROW:
+        if (weft__tag_has_parts(ep->link, m.len)) return weft__tag_send_parts(req, lane);
+        return borrow(req, lane, &m);
     default: return offer(req, lane);
     }
+}
+
+static void release_tag(struct weft_request *req) {
+    weft__tag_end_parts(req);
+    weft__release_send(req);
 }
 
 const struct request_kind weft__tag_offer_kind = {
@@ -94,7 +103,7 @@ const struct request_kind weft__tag_offer_kind = {
     .advance = advance_tag,
     .returned = weft__pieces_returned,
     .withdraw = weft__withdraw_offer,
-    .release = weft__release_send,
+    .release = release_tag,
 };
 
 static weft_status_t tag_request(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
@@ -216,8 +225,12 @@ static inline void give_credit(struct weft_ep *ep, uint32_t cost) {
     if (__builtin_expect(ep->credit_due >= ep->worker->unexpected_limit / 4, 0)) send_credit(ep);
 }
 
+void weft__tag_give_credit(struct weft_ep *ep, size_t len) {
+    give_credit(ep, (uint32_t)len + MESSAGE_COST);
+}
+
 /* The message is matched; its endpoint may be gone by now. */
-static void give_back(struct weft_worker *worker, const struct weft_tag_message *message) {
+void weft__tag_give_back(struct weft_worker *worker, const struct weft_tag_message *message) {
     struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
     if (!ep) return;
     ep->credit_out -= message->cost;
@@ -260,32 +273,45 @@ static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep, ui
     return st == WEFT_OK && req->status < 0 ? req->status : st;
 }
 
-static void keep(struct weft_ep *ep, uint64_t tag, const void *bytes, size_t len, uint32_t from, uint64_t offered,
-                 uint64_t remote) {
+struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, size_t len) {
     struct weft_worker *worker = ep->worker;
-    uint64_t cost = (from ? 0 : len) + MESSAGE_COST;
-    if ((uint64_t)ep->credit_out + cost > worker->unexpected_limit) {
+    uint64_t limit = worker->unexpected_limit;
+    if (len > limit || ep->credit_out + len + MESSAGE_COST > limit) {
         weft__ep_violation(ep, WEFT_ERR_QUOTA, "more unexpected bytes than granted");
-        return;
+        return NULL;
     }
     struct weft_tag_message *message = weft__alloc(worker, sizeof *message + len, "unexpected message");
     if (!message) {
         weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for an unexpected message");
-        return;
+        return NULL;
     }
     message->worker = worker;
     message->ep = ep->id;
-    message->offer = from;
+    message->offer = 0;
     message->tag = tag;
-    message->len = from ? offered : len;
-    message->remote = remote;
-    message->cost = (uint32_t)cost;
-    if (len) memcpy(message->bytes, bytes, len);
-    ep->credit_out += cost;
+    message->len = len;
+    message->cost = (uint32_t)len + MESSAGE_COST;
+    ep->credit_out += message->cost;
     worker->count->tag_unexpected++;
     list_init(&message->in_order);
     list_init(&message->in_bucket);
-    weft__match_add(&worker->match, message);
+    return message;
+}
+
+static void keep(struct weft_ep *ep, uint64_t tag, const void *bytes, size_t len) {
+    struct weft_tag_message *message = weft__tag_unexpected(ep, tag, len);
+    if (!message) return;
+    if (len) memcpy(message->bytes, bytes, len);
+    weft__match_add(&ep->worker->match, message);
+}
+
+static void keep_offer(struct weft_ep *ep, const struct wire_rts *rts) {
+    struct weft_tag_message *message = weft__tag_unexpected(ep, rts->tag, 0);
+    if (!message) return;
+    message->offer = rts->request;
+    message->len = rts->len;
+    message->remote = rts->address;
+    weft__match_add(&ep->worker->match, message);
 }
 
 void weft__on_tag(struct lane *lane, const void *data, size_t len) {
@@ -306,7 +332,7 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
 
     struct weft_request *req = weft__match_posted(&ep->worker->match, head.tag);
     if (__builtin_expect(!req, 0)) {
-        keep(ep, head.tag, bytes, len, 0, 0, 0);
+        keep(ep, head.tag, bytes, len);
         return;
     }
     fill(req->info_p, head.tag, len, ep);
@@ -318,7 +344,7 @@ void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
     ep->link->received++;
     struct weft_request *req = weft__match_posted(&ep->worker->match, rts->tag);
     if (!req) {
-        keep(ep, rts->tag, NULL, 0, rts->request, rts->len, rts->address);
+        keep_offer(ep, rts);
         return;
     }
     fill(req->info_p, rts->tag, rts->len, ep);
@@ -335,7 +361,7 @@ void weft__tag_offer_withdrawn(struct link *link, uint32_t offer) {
         struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
         struct weft_tag_message *message = weft__match_offer(m, ep->id, offer);
         if (!message) continue;
-        give_back(link->worker, message);
+        weft__tag_give_back(link->worker, message);
         if (list_empty(&message->in_bucket)) {
             message->ep = 0;
         } else {
@@ -348,7 +374,7 @@ void weft__tag_offer_withdrawn(struct link *link, uint32_t offer) {
 
 /* ---- the user's receives */
 
-static weft_status_t receive_message(struct weft_request *req, struct weft_tag_message *message) {
+weft_status_t weft__tag_receive_message(struct weft_request *req, struct weft_tag_message *message) {
     struct weft_worker *worker = req->worker;
     struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
     weft_status_t st;
@@ -357,7 +383,7 @@ static weft_status_t receive_message(struct weft_request *req, struct weft_tag_m
         st = take_offer(req, ep, message->offer, message->len, message->remote);
     else
         st = take_whole(req, message->bytes, message->len);
-    give_back(worker, message);
+    weft__tag_give_back(worker, message);
     weft__match_remove(message);
     talloc_free(message);
     return st;
@@ -407,7 +433,7 @@ static __attribute__((noinline)) weft_status_t recv_general(weft_worker_t *worke
 
     struct weft_tag_message *message = weft__match_unexpected(&worker->match, tag, mask);
     if (message) {
-        st = receive_message(req, message);
+        st = weft__tag_receive_message(req, message);
         if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
         return st;
     }
@@ -465,7 +491,7 @@ weft_status_t weft_tag_message_recv(weft_worker_t *worker, weft_tag_message_t *m
     weft_status_t st = check_receive(worker, iov, n_iov);
     if (st == WEFT_OK) st = receive_request(worker, iov, n_iov, NULL, op, &req);
     if (st < 0) return st;
-    st = receive_message(req, message);
+    st = weft__tag_receive_message(req, message);
     if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
     return n_iov == 0 && st == WEFT_ERR_TRUNCATED ? WEFT_OK : st;
 }

@@ -216,6 +216,50 @@ bool weft__wire_read_data(const void *p, size_t len, struct wire_data *v) {
     return c.at != NULL;
 }
 
+void weft__wire_tag_begin(void *to, struct wire_tag_begin v) {
+    struct cursor c = {.at = to};
+    put(&c, v.tag, 8);
+    put(&c, v.ep, 4);
+    put(&c, v.number, 4);
+    put(&c, v.len, 8);
+}
+
+bool weft__wire_read_tag_begin(const void *p, size_t len, struct wire_tag_begin *v) {
+    struct cursor c = reading(p, len);
+    v->tag = get(&c, 8);
+    v->ep = (uint32_t)get(&c, 4);
+    v->number = (uint32_t)get(&c, 4);
+    v->len = get(&c, 8);
+    v->bytes = (const char *)c.at;
+    v->n = c.left;
+    return c.at && v->n > 0 && v->n < v->len;
+}
+
+void weft__wire_tag_part(void *to, struct wire_tag_part v) {
+    struct cursor c = {.at = to};
+    put(&c, v.ep, 4);
+    put(&c, v.number, 4);
+    put(&c, v.offset, 8);
+}
+
+void weft__wire_tag_give_up(struct wire_message *m, struct wire_tag_part v) {
+    struct cursor c = writing(m, WIRE_TAG_PART);
+    put(&c, v.ep, 4);
+    put(&c, v.number, 4);
+    put(&c, 0, 8);
+    written(m, &c);
+}
+
+bool weft__wire_read_tag_part(const void *p, size_t len, struct wire_tag_part *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->number = (uint32_t)get(&c, 4);
+    v->offset = get(&c, 8);
+    v->bytes = (const char *)c.at;
+    v->n = c.left;
+    return c.at != NULL;
+}
+
 /* ---- one-sided operations */
 
 static void put_key(struct cursor *c, const struct wire_key *key) {

@@ -40,6 +40,8 @@ enum wire_id {
     WIRE_RAIL,          /* may I dial another lane for this link; and the number that it shall greet with */
     WIRE_RAIL_RATE,     /* bytes a second that came by that rail, or by the link's own lane */
     WIRE_LANE,          /* about the link's lanes; its first byte says what (lane_wire.h) */
+    WIRE_TAG_BEGIN,     /* the first part of a tagged message */
+    WIRE_TAG_PART,      /* the next one; without bytes: there will be none */
     WIRE_N_IDS
 };
 
@@ -71,6 +73,21 @@ static inline uint64_t wire_stream_word(uint32_t ep) {
 
 /* A tagged message begins with the tag and the receiver's endpoint. */
 enum { WIRE_TAG_HEAD = 12 };
+
+/* Of one that comes in parts, the parts name the endpoint and the message's number. */
+enum { WIRE_TAG_BEGIN_HEAD = 24, WIRE_TAG_PART_HEAD = 16 };
+struct wire_tag_begin {
+    uint64_t tag, len; /* of the whole */
+    uint32_t ep, number;
+    const char *bytes; /* within the message: the first `n` of it */
+    size_t n;
+};
+struct wire_tag_part {
+    uint32_t ep, number;
+    uint64_t offset;
+    const char *bytes;
+    size_t n;
+};
 
 enum wire_offer { WIRE_OFFER_AM = 1, WIRE_OFFER_TAG = 2 };
 struct wire_rts {
@@ -209,6 +226,11 @@ void weft__wire_flush(struct wire_message *m, struct wire_flush v);
 void weft__wire_flushed(struct wire_message *m, struct wire_fin v);
 /* Into at least WIRE_RTS_HEAD + header_len bytes; returns how many. */
 size_t weft__wire_rts(void *to, const struct wire_rts *v);
+void weft__wire_tag_begin(void *to, struct wire_tag_begin v);
+bool weft__wire_read_tag_begin(const void *p, size_t len, struct wire_tag_begin *v);
+void weft__wire_tag_part(void *to, struct wire_tag_part v);
+bool weft__wire_read_tag_part(const void *p, size_t len, struct wire_tag_part *v);
+void weft__wire_tag_give_up(struct wire_message *m, struct wire_tag_part v);
 void weft__wire_data(void *to, struct wire_data v);
 
 /* Each is false when the bytes are not such a message. */

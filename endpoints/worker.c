@@ -11,6 +11,7 @@
 #include "rendezvous.h"
 #include "rma.h"
 #include "stream.h"
+#include "tag_parts.h"
 #include "thread.h"
 #include "usage_worker.h"
 #include "window_lane.h"
@@ -44,6 +45,8 @@ static const struct iface_up worker_up = {
            [WIRE_RAIL] = weft__on_rail,
            [WIRE_RAIL_RATE] = weft__on_rail_rate,
            [WIRE_LANE] = weft__on_lane,
+           [WIRE_TAG_BEGIN] = weft__on_tag_begin,
+           [WIRE_TAG_PART] = weft__on_tag_part,
            [WIRE_N_IDS... LANE_AM_IDS - 1] = weft__on_unknown},
     .accepted = weft__link_accepted,
     .up = weft__link_lane_up,

@@ -68,6 +68,8 @@ struct iface_attr {
     uint32_t max_iov;
     double latency_ns, bandwidth, overhead_ns; /* estimates for choosing; bytes per second */
     bool packs_in_place;                       /* what bcopy packs lies where the peer reads it */
+    uint32_t
+        overlap; /* so many bytes of zcopy at least are worth copying out while the next are copied in; 0: none are */
     double message_rate; /* small messages a second that one lane takes; 0: as overhead_ns says */
     uint32_t
         lends_from; /* bytes of a message that cost less where they are kept (am_kept) than packed; 0: not served */
@@ -220,6 +222,8 @@ struct lane_ops {
      * the caller falls back to messages). NULL without CAP_BULK_GET. */
     weft_status_t (*bulk_get)(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                               struct completion *completion);
+    /* The peer has taken all that was sent by zcopy. NULL: not known. */
+    bool (*all_taken)(struct lane *lane);
     /* CAP_LAND: what the landing under way brings from now on is thrown away; `landed` comes with WEFT_ERR_CANCELLED, from a
      * later turn. Nothing when none with that `arg` is under way. */
     void (*land_stop)(struct lane *lane, void *arg);

@@ -15,6 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wire_rts rts;
     struct wire_data piece;
     struct wire_stream stream;
+    struct wire_tag_begin begin;
+    struct wire_tag_part part;
     struct wire_put put;
     struct wire_get get;
     struct wire_atomic atomic;
@@ -32,6 +34,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     (void)weft__wire_read_data(data, size, &piece);
     if (weft__wire_read_stream(data, size, &stream) && stream.len)
         if (stream.bytes[stream.len - 1] == 0x7f && data[0] == 0xff) return 0;
+    if (weft__wire_read_tag_begin(data, size, &begin))
+        if (begin.bytes[begin.n - 1] == 0x7f && data[0] == 0xff) return 0;
+    if (weft__wire_read_tag_part(data, size, &part) && part.n)
+        if (part.bytes[part.n - 1] == 0x7f && data[0] == 0xff) return 0;
     if (weft__wire_read_rts(data, size, &rts) && rts.header_len)
         if (((const uint8_t *)rts.header)[rts.header_len - 1] == 0xff && data[0] == 0xff) return 0;
     (void)weft__wire_read_put(data, size, &put);

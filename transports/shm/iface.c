@@ -270,6 +270,7 @@ static struct iface_attr attributes(const struct shm_iface *iface) {
                                .max_zcopy_header = SHM_ZCOPY_HEADER,
                                .max_iov = SHM_IOV,
                                .packs_in_place = true,
+                               .overlap = SHM_BCOPY_MAX,
                                .latency_ns = 80,
                                .bandwidth = 15e9,
                                .overhead_ns = 10,

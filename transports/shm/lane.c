@@ -86,15 +86,19 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *,
     return WEFT_OK;
 }
 
+bool weft__shm_all_taken(struct lane *l) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    if (lane->n_lent) lane->way->refresh(lane);
+    return lane->n_lent == 0;
+}
+
 static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *header, size_t header_len,
                                  const weft_iov_t *iov, size_t n_iov, size_t len) {
-    struct shm_iface *iface = shm_iface(lane);
-    int32_t chunk = weft__shm_chunk_get(iface);
+    uint32_t offset;
+    int32_t chunk = weft__shm_chunk_get(lane, len, &offset);
     if (chunk < -1) return (weft_status_t)(chunk + 1);
-    if (chunk < 0 && weft__shm_refresh(lane) == RING_MOVED) chunk = weft__shm_chunk_get(iface);
     if (chunk < 0) return no_room(lane);
-    uint32_t offset = (uint32_t)chunk * SHM_CHUNK;
-    shm_gather((uint8_t *)iface->staging.at + offset, header, header_len, iov, n_iov);
+    shm_gather((uint8_t *)shm_iface(lane)->staging.at + offset, header, header_len, iov, n_iov);
     lane->n_lent++;
     ring_put_staged(&lane->tx, id, chunk, offset, len);
     lane->carried += len;
@@ -166,6 +170,7 @@ void weft__shm_describe(struct lane *l, char *buf, size_t size) {
 const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
                                           .am_bcopy = am_bcopy,
                                           .am_zcopy = am_zcopy,
+                                          .all_taken = weft__shm_all_taken,
                                           .flush = weft__shm_flush,
                                           .pending_add = weft__shm_pending_add,
                                           .pending_remove = weft__shm_pending_remove,

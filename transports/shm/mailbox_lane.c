@@ -244,17 +244,16 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *,
 static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *header, size_t header_len,
                                  const weft_iov_t *iov, size_t n_iov, size_t len) {
     struct shm_iface *iface = shm_iface(lane);
-    uint32_t index;
-    int32_t chunk = weft__shm_chunk_get(iface);
+    uint32_t index, offset;
+    int32_t chunk = weft__shm_chunk_get(lane, len, &offset);
     if (chunk < -1) return (weft_status_t)(chunk + 1);
-    if (chunk < 0 && refresh(lane) == MAIL_MOVED) chunk = weft__shm_chunk_get(iface);
     if (chunk < 0) return no_room(lane);
     weft_status_t st = node_get(lane, &index);
     if (st < 0) {
         weft__shm_chunk_put(iface, chunk);
         return st;
     }
-    struct mail_place place = {(uint32_t)chunk * SHM_CHUNK, (uint32_t)len};
+    struct mail_place place = {offset, (uint32_t)len};
     shm_gather((uint8_t *)iface->staging.at + place.offset, header, header_len, iov, n_iov);
     memcpy(iface->mail.pool.nodes[index].data, &place, sizeof place);
     lane->n_lent++;
@@ -286,6 +285,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
 const struct lane_ops weft__shm_ops_mail = {.am_short = am_short,
                                             .am_bcopy = am_bcopy,
                                             .am_zcopy = am_zcopy,
+                                            .all_taken = weft__shm_all_taken,
                                             .flush = weft__shm_flush,
                                             .pending_add = weft__shm_pending_add,
                                             .pending_remove = weft__shm_pending_remove,

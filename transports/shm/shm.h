@@ -29,6 +29,7 @@ enum {
     SHM_ZCOPY = 256 * 1024,
     SHM_ZCOPY_HEADER = 512,
     SHM_CHUNK = SHM_ZCOPY + SHM_ZCOPY_HEADER,
+    SHM_CHUNKS_IN_TURN = 4, /* that are used over and over while no more are needed */
     SHM_IOV = 16,
     SHM_BULKS = 8,      /* bulk gets that wait in one lane */
     SHM_ATTENDED = 16,  /* rings that a worker looks at without being called */
@@ -212,7 +213,10 @@ struct shm_iface {
     uint32_t n_slots, payload_size;
     struct segment staging;
     uint32_t n_chunks, n_free, first_free;
-    int32_t *free_chunks; /* a queue of n_free, from first_free on */
+    int32_t open_chunk; /* that has room from `open_at` on; -1: none */
+    uint32_t open_at;
+    uint32_t *chunk_users; /* messages that lie there */
+    int32_t *free_chunks;  /* a queue of n_free, from first_free on */
     bool *chunk_filled;
     bool chunks_wanted; /* since somebody found none */
 
@@ -256,6 +260,7 @@ extern const struct lane_ops weft__shm_ops_dialing, weft__shm_ops_up, weft__shm_
     weft__shm_ops_closed;
 void weft__shm_pending_add(struct lane *l, struct pending *pending);
 void weft__shm_pending_remove(struct lane *l, struct pending *pending);
+bool weft__shm_all_taken(struct lane *l);
 void weft__shm_hear(struct lane *l, const lane_am_fn *handlers);
 void weft__shm_describe(struct lane *l, char *buf, size_t size);
 void weft__shm_purge(struct shm_lane *lane);
@@ -330,8 +335,9 @@ static inline bool shm_parting(const struct shm_lane *lane) {
 
 /* staging.c: chunks lent to large messages */
 weft_status_t weft__shm_staging_open(struct shm_iface *iface);
-int32_t weft__shm_chunk_get(struct shm_iface *iface); /* -1: none now; < -1: a status - 1 */
-void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk);
+/* Room for one message: its chunk, and where in the segment. -1: none now; < -1: a status - 1. */
+int32_t weft__shm_chunk_get(struct shm_lane *lane, size_t len, uint32_t *offset_p);
+void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk); /* once for each message */
 
 /* bulk.c: reading the peer's memory */
 bool weft__shm_vm_pays(const struct shm_iface *iface, const char *way);
