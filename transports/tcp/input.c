@@ -229,12 +229,17 @@ static bool gathers(struct tcp_lane *lane, uint64_t *now_p) {
     return *now_p < lane->in.look_at;
 }
 
+/* The longer it was quiet, the seldomer: each read is a system call, which the other lanes of its worker wait for. */
+static bool is_slack(const struct tcp_lane *lane) {
+    return tcp_count(lane)->turns & ((UINT64_C(1) << lane->in.quiet / TCP_SLACKEN) - 1);
+}
+
 static int poll_hot(struct tcp_lane *lane, unsigned budget) {
     uint64_t now = 0;
     int n;
     if (lane->out.blocked) tcp_output_unblock(lane);
     if (lane->ready != tcp_input_ready) return 0;
-    if (emptied(lane, TCP_PASSES)) return 0;
+    if (emptied(lane, TCP_PASSES) || is_slack(lane)) return 0;
     if (gathers(lane, &now)) return 1;
     n = tcp_input_read(lane, budget);
     lane->in.look_at = now && lane->in.quiet < TCP_GATHER_TRIES ? now + TCP_GATHER_NS : 0;

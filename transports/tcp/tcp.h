@@ -28,7 +28,8 @@ enum {
     TCP_COPY_BELOW = 1024,      /* borrowing smaller payloads costs more than copying them */
     TCP_WRITE_AT = 32 * 1024,   /* queued bytes that are worth a write of their own */
     TCP_HOT = 4,                /* sockets read without asking epoll */
-    TCP_QUIET = 2000,           /* reads that found nothing, until a socket is no longer hot */
+    TCP_QUIET = 512,            /* reads that found nothing, until a socket is no longer hot */
+    TCP_SLACKEN = 64,           /* … until it is read half as often */
     TCP_YIELD = 64,             /* … until it gives its place to another */
     TCP_LAND_BEHIND = 4 * 1024, /* read behind what lands: the head of the next, or small messages */
     TCP_GATHER_NS = 40 * 1000,  /* from one look at a large payload to the next: about 256 KiB */
