@@ -50,6 +50,7 @@ struct link {
     uint32_t listener;                 /* accepted: the listener it came to. Dialed: what the peer calls that */
     uint32_t rma_unanswered;           /* of ours: gets, fetching atomics, remote completions */
     uint32_t rma_served;               /* of the peer's: answers that wait for the lane */
+    uint32_t flushed_served;           /* the same of its flushes, which it may ask for at any time */
     uint32_t n_keys;                   /* of the peer's regions, open natively */
     uint32_t denied_epoch;             /* of the last question about lanes without memory for it */
     uint16_t flags;                    /* of the dialer's hello */

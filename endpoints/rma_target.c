@@ -28,20 +28,25 @@ static weft_status_t advance_answer(struct weft_request *req) {
     return st;
 }
 
+/* What the peer asks for by its window, and the rest, so that one does not take the other's places. */
+static uint32_t *served(struct link *link, uint8_t id) {
+    return id == WIRE_FLUSHED ? &link->flushed_served : &link->rma_served;
+}
+
 static void release_answer(struct weft_request *req) {
-    if (req->ep->link) req->ep->link->rma_served--;
+    const struct wire_message *m = req->header;
+    if (req->ep->link && m) --*served(req->ep->link, m->id);
 }
 static const struct request_kind answer_kind = {
     .name = "answer", .advance = advance_answer, .release = release_answer};
 
 static weft_status_t queue_answer(struct weft_ep *ep, const struct wire_message *m) {
     struct link *link = ep->link;
-    if (link->rma_served >= 2 * ep->worker->memory.max_served) return WEFT_ERR_QUOTA;
+    if (*served(link, m->id) >= 2 * ep->worker->memory.max_served) return WEFT_ERR_QUOTA;
     struct weft_request *req = weft__request_new(ep->worker, &answer_kind);
     struct wire_message *own = req ? weft__alloc(req, sizeof *own, "answer") : NULL;
     if (!own) {
         if (req) {
-            link->rma_served++;
             weft__request_bind(req, ep);
             weft__request_discard(req);
         }
@@ -49,7 +54,7 @@ static weft_status_t queue_answer(struct weft_ep *ep, const struct wire_message 
     }
     *own = *m;
     req->header = own;
-    link->rma_served++;
+    ++*served(link, m->id);
     (void)weft__request_accept(req, ep, NULL);
     weft__link_submit(link, req);
     return WEFT_OK;

@@ -70,11 +70,12 @@ static void wait_no_more(struct switching *s) {
     s->pending_at = NULL;
 }
 
-/* A lane that takes no words at all is about to say that it is lost. */
+/* A lane that takes no words at all is about to say that it is lost; one that lacks memory for them says nothing. */
 static weft_status_t say_words(struct switching *s) {
     weft_status_t st = WEFT_OK;
     if (s->drained_due) st = say_drained(s);
     if (s->end_due && st == WEFT_OK) st = say_end(s);
+    if (st == WEFT_ERR_NO_MEMORY) weft__link_half_told(s->link, st);
     return st;
 }
 

@@ -199,3 +199,63 @@ TEST(memory_that_comes_back_late_makes_room_for_who_waits) {
                                .n_settings = 1,
                                ITEMS(items)});
 }
+
+/* A word of a switch that there was no memory for was never said, and both sides waited for it. */
+TEST(a_switch_that_there_is_no_memory_for_ends_its_link) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 5, 3, 2, 0, 6},
+        {0, PLAN_DIAL, 10, 3, 1, 0, 11},
+        {0, PLAN_DIAL, 20, 2, 0, 0, 21},
+        {0, PLAN_DIAL, 29, 2, 3, 0, 30},
+        {0, PLAN_DIAL, 30, 3, 1, 0, 31},
+        {0, PLAN_DIAL, 31, 0, 3, 0, 32},
+        {0, PLAN_JITTER, 0, 0, 0, 7133, 67},
+        {18676944, PLAN_FETCH, 20, 0, 2, 0, 44},
+        {22467265, PLAN_DIAL, 6, 1, 3, 0, 7},
+        {49673783, PLAN_TAG, 31, 0, 9, 0, 34},
+        {50392485, PLAN_STREAM, 5, 1, 13, 3, 35},
+        {62317276, PLAN_NO_MEMORY, 2, 19, 1, 106, 73},
+        {63283802, PLAN_PUT, 30, 0, 10, 1, 47},
+        {65028576, PLAN_DIAL, 2, 1, 2, 0, 3},
+        {65254285, PLAN_DIAL, 25, 2, 3, 0, 26},
+        {75895217, PLAN_AM, 20, 1, 6, 2, 43},
+        {77126142, PLAN_STREAM, 20, 1, 6, 1, 45},
+        {78627304, PLAN_STREAM, 6, 0, 6, 1, 63},
+        {93329914, PLAN_AM, 6, 0, 14, 3, 56},
+    };
+    expect_good(&(struct plan){.seed = 2205735,
+                               .n_workers = 4,
+                               .network = PLAN_DATAGRAM,
+                               .scarce = 4,
+                               .depth = 128,
+                               .chaos_ns = 131143443,
+                               .setting = {{"rendezvous.threshold", "8k"},
+                                           {"window.bytes", "64k"},
+                                           {"link.rails", "2"},
+                                           LANES,
+                                           {"lanes.residence", "10ms"},
+                                           {"lanes.rest", "2ms"}},
+                               .n_settings = 8,
+                               ITEMS(items)});
+}
+
+/* Answers to flushes took the places of those to what a peer may ask for at once. */
+TEST(a_peer_that_keeps_to_its_window_is_served) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 0, 1, 0, 0, 1},        {0, PLAN_DIAL, 1, 1, 0, 0, 2},
+        {448402, PLAN_AM, 0, 1, 12, 3, 28},   {500887, PLAN_CUT, 0, 1, 0, 7712803, 52},
+        {618454, PLAN_FETCH, 0, 0, 1, 3, 25}, {662793, PLAN_CUT, 1, 0, 1, 3555375, 50},
+        {871146, PLAN_FLUSH, 1, 0, 1, 3, 11}, {989173, PLAN_ADD, 1, 0, 208, 0, 45},
+        {1276106, PLAN_AM, 1, 1, 3, 2, 37},
+    };
+    expect_good(&(struct plan){.seed = 2205931,
+                               .n_workers = 2,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 1,
+                               .survive = 1,
+                               .depth = 128,
+                               .chaos_ns = 1399169,
+                               .setting = {{"rma.max_served", "128"}, {"lanes.retain", "64k"}},
+                               .n_settings = 2,
+                               ITEMS(items)});
+}

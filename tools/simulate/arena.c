@@ -58,9 +58,9 @@ uint8_t *arena_take(size_t len) {
     return (uint8_t *)mine;
 }
 
-void arena_give(uint8_t *buf, size_t len) {
+void arena_give(uint8_t *buf, size_t len, size_t sent) {
     unsigned class = class_of(len);
-    memset(buf, 0xdd, len);
+    if (sent) memset(buf, 0xdd, sent);
     struct spare *mine = (struct spare *)buf;
     mine->next = spare[class];
     spare[class] = mine;

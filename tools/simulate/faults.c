@@ -6,6 +6,7 @@ static struct sim_profile *profile(struct world *w, int i) {
 }
 
 static void set_rate(struct world *w, const struct plan_item *item) {
+    static const uint64_t delay_ns[] = {100000, 1000000, 4000000, 10000000};
     for (int i = 0; i < 2; i++) {
         struct sim_profile *is = profile(w, i);
         if (!is) continue;
@@ -19,7 +20,7 @@ static void set_rate(struct world *w, const struct plan_item *item) {
             break;
         case PLAN_DELAY:
             is->delay = rate;
-            is->delay_ns = 100000;
+            is->delay_ns = delay_ns[item->n % (sizeof delay_ns / sizeof *delay_ns)];
             break;
         case PLAN_JITTER: is->jitter_ns = rate; break;
         case PLAN_EXHAUSTION:

@@ -76,7 +76,9 @@ static void ended(struct asked *asked, weft_status_t status) {
                    half->connection->serial, (int)(half - half->connection->half), weft_status_name(status));
     if (asked->then) asked->then(asked);
     if (asked->keeps) return;
-    if (asked->buf) arena_give(asked->buf, asked->len);
+    bool lends = asked->kind == ASKED_AM || asked->kind == ASKED_TAG || asked->kind == ASKED_STREAM ||
+                 asked->kind == ASKED_PUT;
+    if (asked->buf) arena_give(asked->buf, asked->len, lends ? asked->len : 0);
     asked->buf = NULL;
 }
 

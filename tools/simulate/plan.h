@@ -28,7 +28,7 @@ enum { PLAN_WORKERS = 128, PLAN_PAIRS = 8192, PLAN_SETTINGS = 24 };
     X(LOSS)   /* rates, in a million, from the start: arg */                              \
     X(DUPLICATE)                                                                          \
     X(REORDER)                                                                            \
-    X(DELAY)                                                                              \
+    X(DELAY)  /* by the n-th of four times */                                             \
     X(JITTER) /* arg ns */                                                                \
     X(EXHAUSTION)                                                                         \
     X(CUT)       /* nothing passes from worker a to worker b, for arg ns */               \

@@ -118,7 +118,8 @@ static void draw_rates(struct plan *plan) {
         if (rates[i].datagrams && plan->network != PLAN_DATAGRAM) continue;
         if (!in_swarm(plan, rates[i].kind, 50)) continue;
         uint64_t rate = 1 + how_much(plan, rates[i].kind, 0, rates[i].most);
-        plan_add(plan, (struct plan_item){0, rates[i].kind, 0, 0, 0, rate, 0});
+        uint32_t n = rates[i].kind == PLAN_DELAY ? (uint32_t)how_much(plan, PLAN_DELAY, 1, 4) : 0;
+        plan_add(plan, (struct plan_item){0, rates[i].kind, 0, 0, n, rate, 0});
     }
 }
 

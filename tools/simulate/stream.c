@@ -61,7 +61,7 @@ static void taken(struct asked *asked) {
         if (first->got) stream_check(half, first->buf, first->got);
         if (first->mark && first->status == WEFT_OK && first->got != first->len)
             world_fail(first->world, "a receive of all %u bytes has %zu", first->len, first->got);
-        arena_give(first->buf, first->len);
+        arena_give(first->buf, first->len, 0);
         first->buf = NULL;
     }
     if (asked->status == WEFT_OK && half_lives(half)) want(half);

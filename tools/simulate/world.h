@@ -188,9 +188,10 @@ static inline uint64_t world_now(const struct world *w) {
 
 /* arena.c: memory at the same address in every run, so that addresses on the wire are the same. */
 void arena_begin(void);
-void *arena_alloc(size_t len);             /* zeroed; gone with the next begin */
-uint8_t *arena_take(size_t len);           /* for an operation */
-void arena_give(uint8_t *buf, size_t len); /* whatever still reads or writes it sees it change */
+void *arena_alloc(size_t len);   /* zeroed; gone with the next begin */
+uint8_t *arena_take(size_t len); /* for an operation */
+/* Whoever still reads the first `sent` bytes sees them change; whoever still writes, writes into what others use. */
+void arena_give(uint8_t *buf, size_t len, size_t sent);
 enum { PATTERN = 1 << 20 };
 extern uint8_t arena_pattern[2 * PATTERN];
 /* The bytes of message n of a kind from a half: an independent stream for each. */
