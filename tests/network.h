@@ -16,4 +16,9 @@ static inline double test_patience(double seconds) {
     return set ? seconds * atof(set) : seconds;
 }
 
+/* How many of what takes long where every byte is emulated: `n`, divided by WEFT_TEST_SLOW. */
+static inline int test_fewer(int n) {
+    return (int)(n / test_patience(1));
+}
+
 #endif

@@ -76,9 +76,11 @@ static void on_numbered(weft_ep_t *ep, weft_am_t *am, void *arg) {
 }
 
 TEST_EACH(order_holds_while_the_lane_is_full) {
-    enum { N = 20000 };
+    const uint32_t N = (uint32_t)test_fewer(20000);
     struct two t;
-    two_up(&t, transport);
+    two_workers(&t, transport, (weft_setting_t[]){{"window.bytes", "128k"}}, 1);
+    two_dial(&t);
+    UNTIL(&t, t.ready && t.back);
     struct inbox in = {0};
     struct tally c = {0};
     int waiting = 0;
@@ -91,7 +93,7 @@ TEST_EACH(order_holds_while_the_lane_is_full) {
         waiting += st == WEFT_IN_PROGRESS;
     }
     CHECK(waiting > 0); /* nobody read meanwhile: the lane had to run full */
-    UNTIL(&t, in.n == N && c.calls == waiting);
+    UNTIL(&t, in.n == (int)N && c.calls == waiting);
     CHECK_EQ(in.order_errors, 0);
     two_down(&t);
 }

@@ -117,15 +117,16 @@ TEST_EACH(a_taken_message_matches_nobody_else) {
 
 /* Credits: what is unexpected stays below the limit at the receiver, and nothing is lost or swapped. */
 TEST_EACH(unexpected_messages_stay_within_the_credit) {
-    enum { N = 2000 };
+    enum { MOST = 2000 };
+    const int n = 400 + test_fewer(MOST - 400); /* the credit is for 256 */
     struct two t;
     two_workers(&t, transport, (weft_setting_t[]){{"tag.unexpected_bytes", "16k"}}, 1);
     two_dial(&t);
     UNTIL(&t, t.ready && t.back);
-    static unsigned char out[N][100], in[100];
+    static unsigned char out[MOST][100], in[100];
     struct tally s = {0};
     int waiting = 0;
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         pattern(out[i], 100, (unsigned)i);
         weft_status_t st = send(&t, 7, out[i], 100, &s);
         CHECK(st >= 0);
@@ -133,7 +134,7 @@ TEST_EACH(unexpected_messages_stay_within_the_credit) {
     }
     for (int i = 0; i < 1000; i++) two_turn(&t);
     CHECK(weft_worker_count(two_b(&t), "tag.unexpected") <= 16384 / 64);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         struct tally r = {0};
         weft_status_t st = receive(&t, 7, UINT64_MAX, in, sizeof in, NULL, &r);
         UNTIL(&t, settled(st, &r));
@@ -192,14 +193,14 @@ TEST_EACH(credit_that_comes_while_the_lane_is_full_keeps_the_order) {
     static weft_tag_info_t info[ALL];
     static struct tally got[ALL];
     static char big[8000];
-    weft_setting_t quota = {"tag.unexpected_bytes", "4096"};
+    weft_setting_t tight[] = {{"tag.unexpected_bytes", "4096"}, {"window.bytes", "128k"}};
     struct two t;
     memset(got, 0, sizeof got);
-    two_workers(&t, transport, &quota, 1);
+    two_workers(&t, transport, tight, 2);
     two_dial(&t);
     UNTIL(&t, t.ready && t.back);
     for (uint64_t i = 0; i < BEFORE; i++) CHECK(weft_tag_send(t.ep, i, &(weft_iov_t){big, 8}, 1, NULL) >= 0);
-    for (int i = 0; i < 3000; i++)
+    for (int i = test_fewer(3000); i > 0; i--)
         CHECK(weft_am_send(t.ep, 9, NULL, 0, &(weft_iov_t){big, sizeof big}, 1, NULL) >= 0);
     for (uint64_t i = BEFORE; i < ALL; i++) CHECK(weft_tag_send(t.ep, i, &(weft_iov_t){big, 8}, 1, NULL) >= 0);
     for (int i = 0; i < ALL; i++)

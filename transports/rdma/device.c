@@ -70,45 +70,63 @@ static int worth(const struct ibv_gid_entry *entry) {
     }
 }
 
-static bool choose_gid(struct rd_device *d) {
-    int best = 0;
-    for (int i = 0; i < d->port_attr.gid_tbl_len && i <= UINT8_MAX; i++) {
-        struct ibv_gid_entry entry;
-        if (ibv_query_gid_ex(d->context, d->port, (uint32_t)i, &entry, 0)) continue;
-        int value = worth(&entry);
-        if (value <= best) continue;
-        best = value;
-        d->gid_index = (uint8_t)i;
-        d->gid_type = entry.gid_type;
-        memcpy(d->place.gid, entry.gid.raw, sizeof d->place.gid);
-        if (rd_gid_is_v4(entry.gid.raw)) {
-            d->ip = (union rd_sockaddr){.v4.sin_family = AF_INET};
-            memcpy(&d->ip.v4.sin_addr, entry.gid.raw + 12, 4);
-        } else {
-            bool local = rd_gid_is_link_local(entry.gid.raw);
-            d->ip =
-                (union rd_sockaddr){.v6.sin6_family = AF_INET6, .v6.sin6_scope_id = local ? entry.ndev_ifindex : 0};
-            memcpy(&d->ip.v6.sin6_addr, entry.gid.raw, 16);
-        }
-    }
-    return best > 0;
+/* All entries in use, by one question: a table has room for hundreds. To be freed. */
+static struct ibv_gid_entry *ask_gids(const struct rd_device *d, ssize_t *n_p) {
+    size_t room = (size_t)d->attr.phys_port_cnt * (size_t)d->port_attr.gid_tbl_len;
+    struct ibv_gid_entry *entry = room ? weft__alloc(d, room * sizeof *entry, "RDMA GID entries") : NULL;
+    *n_p = entry ? ibv_query_gid_table(d->context, entry, room, 0) : 0;
+    return entry;
 }
 
-static bool is_our_gid(const struct rd_device *d, int index) {
-    struct ibv_gid_entry entry;
-    return !ibv_query_gid_ex(d->context, d->port, (uint32_t)index, &entry, 0) && entry.gid_type == d->gid_type &&
-           memcmp(entry.gid.raw, d->place.gid, sizeof d->place.gid) == 0;
+/* An address vector can name it. */
+static bool is_of_port(const struct rd_device *d, const struct ibv_gid_entry *entry) {
+    return entry->port_num == d->port && entry->gid_index <= UINT8_MAX;
+}
+
+static void take_gid(struct rd_device *d, const struct ibv_gid_entry *entry) {
+    bool local = rd_gid_is_link_local(entry->gid.raw);
+    d->gid_index = (uint8_t)entry->gid_index;
+    d->gid_type = entry->gid_type;
+    memcpy(d->place.gid, entry->gid.raw, sizeof d->place.gid);
+    if (rd_gid_is_v4(entry->gid.raw)) {
+        d->ip = (union rd_sockaddr){.v4.sin_family = AF_INET};
+        memcpy(&d->ip.v4.sin_addr, entry->gid.raw + 12, 4);
+    } else {
+        d->ip =
+            (union rd_sockaddr){.v6.sin6_family = AF_INET6, .v6.sin6_scope_id = local ? entry->ndev_ifindex : 0};
+        memcpy(&d->ip.v6.sin6_addr, entry->gid.raw, 16);
+    }
+}
+
+static bool choose_gid(struct rd_device *d) {
+    const struct ibv_gid_entry *best = NULL;
+    ssize_t n;
+    struct ibv_gid_entry *entry = ask_gids(d, &n);
+    for (ssize_t i = 0; i < n; i++)
+        if (is_of_port(d, &entry[i]) && worth(&entry[i]) > (best ? worth(best) : 0)) best = &entry[i];
+    if (best) take_gid(d, best);
+    talloc_free(entry);
+    return best;
+}
+
+static bool is_ours(const struct rd_device *d, const struct ibv_gid_entry *entry) {
+    return is_of_port(d, entry) && entry->gid_type == d->gid_type &&
+           memcmp(entry->gid.raw, d->place.gid, sizeof d->place.gid) == 0;
 }
 
 /* An address that goes and comes back, as IPv6's do with their interface, may have another place in the table: the old one is not
  * free before the last queue pair and address handle made by it. While it is away its index stays as it was. */
 static void find_gid_again(struct rd_device *d) {
-    if (is_our_gid(d, d->gid_index)) return;
-    for (int i = 0; i < d->port_attr.gid_tbl_len && i <= UINT8_MAX; i++) {
-        if (!is_our_gid(d, i)) continue;
-        d->gid_index = (uint8_t)i;
-        return;
+    ssize_t n;
+    uint32_t index = d->gid_index;
+    struct ibv_gid_entry *entry = ask_gids(d, &n);
+    for (ssize_t i = 0; i < n; i++) {
+        if (!is_ours(d, &entry[i])) continue;
+        index = entry[i].gid_index;
+        if (index == d->gid_index) break; /* it never left */
     }
+    d->gid_index = (uint8_t)index;
+    talloc_free(entry);
 }
 
 static bool choose_port(struct rd_device *d, unsigned wanted) {

@@ -6,11 +6,11 @@
 #include <stdio.h>
 
 enum {
-    RNR_TIMER = 12,
-    ACK_TIMEOUT = 14,
-    RETRIES = 7,
-    FOREVER = 7
-}; /* 0.64 ms; 67 ms; of messages; of receives that are not there */
+    RNR_TIMER = 12,   /* 0.64 ms */
+    ACK_TIMEOUT = 16, /* 0.27 s, where both lane addresses connect it */
+    RETRIES = 6,      /* of messages; one more, and soft-RoCE sends to the dead for ever */
+    FOREVER = 7       /* of receives that are not there */
+};
 
 static struct rc_lane *lane_of(struct fsm *m) {
     return (struct rc_lane *)((char *)m - offsetof(struct rc_lane, machine.fsm));
