@@ -18,7 +18,7 @@ weft_status_t weft__shm_staging_open(struct shm_iface *iface) {
 }
 
 /* The next but a few to be used: by then it has left the reader's own cache for the one that both share, where writing it is cheap,
- * and the reader of one that was written a while ago finds it there too; all of them would not fit there. */
+ * and the reader of one that was written a while ago finds it there too. With more in turn than that, each is colder. */
 static void give_back(struct shm_iface *iface, int32_t chunk) {
     uint32_t at = iface->n_free++;
     for (; at >= SHM_CHUNKS_IN_TURN; at--)
