@@ -40,11 +40,13 @@ static inline size_t rma_piece_len(const struct rma_piece *piece) {
 struct ep_rma {
     struct list keys;
     struct list queue; /* operations that wait: for READY, behind a fence, or for `ordered`; fences among them */
+    struct list again; /* those that had begun, and wait for their device (rma_device.c) */
     uint32_t active;   /* operations that have a request and do not wait */
     uint32_t ordered;  /* of those: puts in parts, where puts are promised to keep their order */
     uint64_t sent, performed; /* messages; those up to `performed` are known to be */
     weft_status_t told;       /* a refusal that only a fence heard of */
     uint64_t fenced;          /* natively only when those up to here are performed */
+    bool asked;               /* a FLUSH is under way whose answer says that they are */
 };
 /* Made when first asked for; NULL: no memory. */
 struct ep_rma *weft__ep_rma(struct weft_ep *ep);
@@ -91,7 +93,7 @@ static inline bool weft__rma_is_of_device(const struct weft_rkey *rkey, enum rma
 }
 /* It cannot be now: does it have to wait? weft__rma_keyed, weft__rma_performed or weft__rma_unhush comes then. */
 bool weft__rma_awaits_device(const struct weft_ep *ep, const struct weft_rkey *rkey);
-/* UNSUPPORTED, and why. */
+/* UNSUPPORTED (or NO_MEMORY), and why. */
 weft_status_t weft__rma_without_device(const struct weft_rkey *rkey);
 weft_status_t weft__rma_device_lacks(const struct rma_op *op);
 

@@ -9,16 +9,20 @@
 #include "switch.h"
 #include "worker.h"
 
+static bool serves(const struct lane_key *key) {
+    return key->status == WEFT_OK && key->caps & CAP_ATOMIC_DEVICE;
+}
+
 bool weft__rma_awaits_device(const struct weft_ep *ep, const struct weft_rkey *rkey) {
     const struct lane_key *key = rkey->key;
     if (weft__rkey_status(rkey) < 0 || !ep->link) return false;
     if (key->awaited || !weft__switch_key_lane(ep->link)) return true;
-    bool serves = key->status == WEFT_OK && key->caps & CAP_ATOMIC_DEVICE;
-    return serves && ep->rma->performed < ep->rma->fenced; /* messages before a fence */
+    return serves(key) && ep->rma->performed < ep->rma->fenced && ep->rma->asked; /* messages before a fence */
 }
 
 weft_status_t weft__rma_without_device(const struct weft_rkey *rkey) {
     const struct weft_ep *ep = rkey->ep;
+    if (serves(rkey->key)) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory to ask what is before the fence");
     const char *lane = ep && ep->link ? ep->link->iface->transport->name : "no lane";
     return weft__fail(WEFT_ERR_UNSUPPORTED, "the region's atomics are its device's, which %s does not reach (%s)",
                       lane, rkey->key->how);

@@ -13,6 +13,7 @@ struct ep_rma *weft__ep_rma(struct weft_ep *ep) {
     if (!rma) return NULL;
     list_init(&rma->keys);
     list_init(&rma->queue);
+    list_init(&rma->again);
     ep->rma = rma;
     weft__rma_update(ep);
     return rma;
@@ -121,19 +122,20 @@ void weft__rma_launch(struct weft_request *req, bool behind_fences) {
 const struct request_kind weft__rma_fence_kind = {.name = "fence"};
 
 /* Natively again when that is answered. Without memory for the question: when any later flush is. */
-static void ask_performed(struct weft_ep *ep) {
+static bool ask_performed(struct weft_ep *ep) {
     struct wire_message m;
     struct weft_request *req = weft__request_new(ep->worker, &weft__rma_fence_kind);
-    if (!req) return;
+    if (!req) return false;
     if (weft__request_name(req) < 0) {
         weft__request_discard(req);
-        return;
+        return false;
     }
     (void)weft__request_accept(req, ep, NULL);
     req->rma.order = ep->rma->sent;
     weft__request_park(req);
     weft__wire_flush(&m, (struct wire_flush){ep->core.peer, req->id});
     weft__link_control(ep->link, &m);
+    return true;
 }
 
 /* By message, until those sent so far are performed. */
@@ -142,7 +144,7 @@ static void fence_messages(struct weft_ep *ep) {
     bool native = ep->link->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC);
     if (!native || rma->sent <= rma->performed || rma->fenced >= rma->sent) return;
     rma->fenced = rma->sent;
-    ask_performed(ep);
+    rma->asked = ask_performed(ep);
 }
 
 static weft_status_t fence_now(struct weft_ep *ep) {
@@ -153,9 +155,21 @@ static weft_status_t fence_now(struct weft_ep *ep) {
     return WEFT_OK;
 }
 
+/* What had begun goes on, in its order. */
+static void go_on_again(struct weft_ep *ep) {
+    struct list *again = &ep->rma->again;
+    while (!list_empty(again) && is_open(ep)) {
+        struct weft_request *req = list_of(again->next, struct weft_request, queued);
+        if (awaits_device(req)) break;
+        list_remove(&req->queued);
+        to_link(req);
+    }
+}
+
 /* What waited, up to the next fence that something active stands before, or what all others wait for. */
 static void proceed(struct weft_ep *ep) {
     struct ep_rma *rma = ep->rma;
+    go_on_again(ep);
     while (!list_empty(&rma->queue) && is_open(ep) && !rma->ordered) {
         struct weft_request *req = list_of(rma->queue.next, struct weft_request, queued);
         if (awaits_device(req)) break;
@@ -204,18 +218,11 @@ static void next_answerable(struct link *link) {
     if (node) to_window(list_of(node, struct weft_request, queued));
 }
 
-/* First, since all others there came after it. */
+/* It keeps its place among those that are active: a fence waits for it. */
 weft_status_t weft__rma_wait_again(struct weft_request *req) {
-    struct weft_ep *ep = req->ep;
-    struct list *queue = &ep->rma->queue;
     list_remove(&req->queued);
-    req->queue = queue;
-    list_prepend(queue, &req->queued);
-    ep->rma->active -= req->rma.active;
-    ep->link->rma_unanswered -= req->rma.windowed;
-    if (req->rma.windowed) next_answerable(ep->link);
-    req->rma.active = req->rma.windowed = false;
-    weft__rma_update(ep);
+    req->queue = &req->ep->rma->again;
+    list_append(req->queue, &req->queued);
     return WEFT_IN_PROGRESS;
 }
 

@@ -5,7 +5,7 @@
  */
 #include "bed.h"
 
-#include <endpoints/negotiate_local.h>
+#include <endpoints/rma.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -278,6 +278,33 @@ TEST(an_atomic_behind_a_fence_waits_for_the_messages_before_it) {
         UNTIL(&w.b.t, !strcmp((char *)&w.at[2], "behind"));
         close_word(&w);
     }
+}
+
+/* As when the link is on its way to another lane while they stand in its queue. */
+TEST(what_has_begun_may_have_to_wait_again) {
+    static struct word w;
+    enum { ALL = 200 };
+    static uint64_t old[ALL];
+    struct tally first = {0}, rest = {0};
+    struct lane_key none = {.status = WEFT_NO_RESOURCE, .awaited = true, .how = "awaited"};
+    open_word(&w);
+    CHECK_EQ(add(&w, 0, 1, &old[0], &first), WEFT_IN_PROGRESS);
+    UNTIL(&w.b.t, first.calls == 1);
+    struct lane_key *own = w.rkey->key;
+    for (unsigned i = 1; i < ALL; i++) CHECK_EQ(add(&w, 0, 1, &old[i], &rest), WEFT_IN_PROGRESS);
+    w.rkey->key = &none;
+    int before = -1;
+    for (double end = two_now() + test_patience(0.3); two_now() < end; two_turn(&w.b.t)) continue;
+    before = rest.calls;
+    CHECK(before > 20 && before < ALL - 40); /* those that the queue pair had */
+    CHECK_EQ(rest.status, WEFT_OK);
+    CHECK_EQ(w.at[0], (uint64_t)before + 1);
+    w.rkey->key = own;
+    weft__rma_keyed(((struct weft_ep *)w.b.t.ep)->link->lane);
+    UNTIL(&w.b.t, rest.calls == ALL - 1);
+    CHECK_EQ(rest.status, WEFT_OK);
+    for (unsigned i = 0; i < ALL; i++) CHECK_EQ(old[i], i); /* in the order posted, too */
+    close_word(&w);
 }
 
 TEST(what_is_wrong_is_refused_at_home_and_changes_nothing) {

@@ -165,7 +165,8 @@ TEST(more_than_a_device_takes_at_once_wait_their_turn) {
     uint64_t before = word(&w, 64);
     calls = 0, last = WEFT_OK;
     while (fetch(&w, RMA_ADD, 1, 0, &old[n], 64) == WEFT_IN_PROGRESS) n++;
-    CHECK(n > 3 * rc_lane(w.p.a.lane)->reads_out && n < RC_DEPTH);
+    unsigned at_once = rc_lane(w.p.a.lane)->reads_out;
+    CHECK(at_once >= 1 && at_once <= RC_READS && n > 3 * at_once && n < RC_DEPTH);
     CHECK_EQ(post(&w, 1, 64), WEFT_NO_RESOURCE); /* and the next one is told to wait */
     CHECK(pair_until(&w.p, calls == (int)n));
     CHECK_EQ(last, WEFT_OK);
@@ -183,6 +184,46 @@ TEST(more_than_a_device_takes_at_once_wait_their_turn) {
     CHECK(target_is_as_it_should(&w.t));
     CHECK_EQ(w.p.a.n_down, 0);
     end(&w);
+}
+
+static struct ibv_qp_attr state_of(struct end *end) {
+    struct ibv_qp_attr attr = {0};
+    struct ibv_qp_init_attr init;
+    CHECK_EQ(
+        ibv_query_qp(rc_lane(end->lane)->qp, &attr, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init), 0);
+    return attr;
+}
+
+/* Devices of two sizes: who would send more at once than the other one takes would lose the queue pair. */
+TEST(the_smaller_of_two_devices_says_how_many_are_under_way) {
+    const weft_setting_t insecure = {"rdma.insecure", "yes"};
+    if (!pair_has_rdma()) SKIP("no RDMA device here");
+    for (int small = 0; small < 2; small++)
+        for (int by_lane_address = 0; by_lane_address < 2; by_lane_address++) {
+            struct pair p;
+            uint8_t address[2][RC_LANE_ADDRESS_SIZE];
+            size_t len = RC_LANE_ADDRESS_SIZE;
+            pair_open_with(&p, &weft__transport_rdma_rc, 0, &insecure, 1);
+            ((struct rc_iface *)(small ? p.iface_b : p.iface_a))->reads = 2;
+            if (by_lane_address) {
+                struct end *ends[] = {&p.a, &p.b};
+                for (int i = 0; i < 2; i++) {
+                    struct iface *iface = i ? p.iface_b : p.iface_a;
+                    CHECK_EQ(iface->ops->lane_create(iface, &ends[i]->lane), WEFT_OK);
+                    ends[i]->lane->owner = ends[i];
+                    CHECK_EQ(ends[i]->lane->ops->address(ends[i]->lane, address[i], &len), WEFT_OK);
+                }
+                for (int i = 0; i < 2; i++)
+                    CHECK_EQ(ends[i]->lane->ops->connect(ends[i]->lane, address[!i], len), WEFT_OK);
+                CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
+            } else {
+                pair_connect(&p);
+            }
+            CHECK_EQ(state_of(&p.a).max_rd_atomic, 2);
+            CHECK_EQ(state_of(&p.b).max_rd_atomic, 2);
+            CHECK(state_of(&p.a).max_dest_rd_atomic >= 2 && state_of(&p.b).max_dest_rd_atomic >= 2);
+            pair_close(&p);
+        }
 }
 
 /* Nothing stands between them but their order. */

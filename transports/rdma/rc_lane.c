@@ -108,6 +108,11 @@ static void modify(struct rc_lane *lane, enum ibv_qp_state to) {
     }
     if (mask & IBV_QP_ACCESS_FLAGS)
         attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    /* rdmacm has the peer's word, and before ours is said, that alone. */
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC && attr.max_rd_atomic > lane->reads_out)
+        attr.max_rd_atomic = lane->reads_out;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && attr.max_dest_rd_atomic > lane->reads_in)
+        attr.max_dest_rd_atomic = lane->reads_in;
     attr.min_rnr_timer = RNR_TIMER;
     attr.retry_cnt = RETRIES;
     attr.rnr_retry = FOREVER;
