@@ -586,6 +586,21 @@ TEST(a_device_that_fails_ends_all_lanes_and_is_opened_anew) {
     all_lanes_end(device_fatal, WEFT_ERR_PEER_FAILED);
 }
 
+/* An acceptor that leaves at once, before its rdmacm knows of the dialer: a refusal, which comes too late to be one. */
+TEST(a_refusal_of_a_connection_that_stands_is_its_end_and_no_violation) {
+    struct pair p;
+    WANTS_A_DEVICE();
+    begin_with(&p, &insecure, 1);
+    pair_connect(&p);
+    struct rdma_cm_event event = {.event = RDMA_CM_EVENT_REJECTED, .status = 28};
+    CHECK_EQ(say(&p.b, 1), WEFT_OK);
+    rc_lane(p.a.lane)->cm.event(&rc_lane(p.a.lane)->cm, &event);
+    CHECK(pair_until(&p, p.a.n_down == 1));
+    CHECK_EQ(p.a.down, WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(weft__count(p.reactor_a)->violations, 0);
+    end_of(&p);
+}
+
 #define WANTS_THE_BED()                                                       \
     if (access("/machine/status", F_OK) && access("/sys/class/net/v0", F_OK)) \
     SKIP("no RDMA device to take away here")

@@ -150,13 +150,21 @@ static void no_way(struct rc_lane *lane) {
     step_why(lane, stood ? WEFT_ERR_PEER_FAILED : WEFT_ERR_UNREACHABLE, RC_QP_EV_BROKEN);
 }
 
+/* Who leaves before its own rdmacm has heard that we are there refuses, in rdmacm's words, a connection that stands. */
+static void refused(struct rc_lane *lane, const struct rdma_cm_event *event) {
+    if (lane->machine.told & RC_TOLD_UP)
+        left(lane);
+    else
+        step_why(lane, reason(event), RC_QP_EV_REFUSED);
+}
+
 static void on_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
     struct rc_lane *lane = (struct rc_lane *)((char *)cm - offsetof(struct rc_lane, cm));
     switch (event->event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: resolved(lane); break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: fsm_step(&lane->machine.fsm, RC_QP_EV_ROUTED); break;
     case RDMA_CM_EVENT_CONNECT_RESPONSE: judge_answer(lane, &event->param.conn); break;
-    case RDMA_CM_EVENT_REJECTED: step_why(lane, reason(event), RC_QP_EV_REFUSED); break;
+    case RDMA_CM_EVENT_REJECTED: refused(lane, event); break;
     case RDMA_CM_EVENT_DISCONNECTED: left(lane); break;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
