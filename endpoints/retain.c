@@ -221,7 +221,8 @@ static size_t gather(void *to, void *arg) {
 static weft_status_t lend(struct retain *r, uint8_t id, const void *header, size_t header_len,
                           const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
     struct retained *m;
-    size_t size = retained_size(header_len, true, n_iov), cost = size + weft__iov_len(iov, n_iov) + RETAIN_COST;
+    size_t size = retained_size(header_len, true, n_iov), len = weft__iov_len(iov, n_iov) + header_len;
+    size_t cost = size + len - header_len + RETAIN_COST;
     if (n_iov > RETAIN_IOV) return weft__fail(WEFT_ERR_TOO_BIG, "%zu pieces are too many", n_iov);
     weft_status_t st = make_room(r, size, cost, &m);
     if (st != WEFT_OK) return st;
@@ -235,6 +236,7 @@ static weft_status_t lend(struct retain *r, uint8_t id, const void *header, size
     if (st == WEFT_OK) lent->below.count = 0;
     keep(r, size, cost);
     r->log.last->special = true;
+    if (len <= RETAIN_COPY) weft__retain_ask(r);
     return WEFT_IN_PROGRESS;
 }
 

@@ -20,7 +20,7 @@
 #include "retain_log.h"
 
 enum {
-    RETAIN_COPY = 8192,     /* bytes of a message that are rather copied than lent until the peer has them */
+    RETAIN_COPY = 32 << 10, /* bytes of a message that are copied, not lent; the peer has to tell of more at once */
     RETAIN_COST = 48,       /* what a message costs beside its bytes */
     RETAIN_ACK = 512 << 10, /* bytes after which the peer is told at once */
     RETAIN_REFUSED = 3      /* tries in a row to which the peer's host says that nobody listens: it is dead */
