@@ -52,11 +52,17 @@ static void pending_drop(struct asked *asked) {
     asked->world->n_waiting -= asked->waits;
 }
 
+/* What ended early is answered all the same, and its answer has a place there that another would have had. */
+static bool may_find_no_place(const struct asked *asked) {
+    return asked->world->plan_cancels && asked->kind >= ASKED_PUT && asked->kind <= ASKED_FETCH;
+}
+
 static bool cause(const struct asked *asked, weft_status_t status) {
     const struct world *w = asked->world;
     if (status == WEFT_ERR_CANCELLED && asked->cancelled) return true;
     if (status == WEFT_ERR_TIMED_OUT && asked->deadline_ms) return true;
     if (status == WEFT_ERR_NO_MEMORY && w->starved) return true;
+    if (status == WEFT_ERR_QUOTA && may_find_no_place(asked)) return true;
     if (status == WEFT_ERR_TRUNCATED && asked->kind == ASKED_TAKE) return true;
     if (asked->from_peer && w->plan_cancels) return true;
     return w->closing || !asked->half || half_may_fail(asked->half);

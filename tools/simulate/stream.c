@@ -96,15 +96,16 @@ static void want(struct half *half) {
 void stream_listen(struct half *half) {
     if (receives(half)) return want(half);
     weft_status_t st = weft_stream_on_data(half->ep, on_data, half);
+    half->listens = st >= 0;
     if (st < 0 && !half_may_fail(half))
         world_fail(half->connection->world, "stream_on_data: %s", weft_status_name(st));
 }
 
+/* Who could not listen for lack of memory tries again. */
 void stream_take_rest(struct half *half) {
-    if (receives(half))
-        want(half);
-    else
-        on_data(half->ep, half);
+    if (receives(half)) return want(half);
+    if (!half->listens) stream_listen(half);
+    on_data(half->ep, half);
 }
 
 /* ---- sending --------------------------------------------------------------------------------------------------------------- */

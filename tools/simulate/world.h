@@ -96,6 +96,7 @@ struct half {
     uint64_t stream_sent, stream_posted, stream_got; /* bytes; posted: in receives */
     bool stream_unsure;                              /* a send of it ended early */
     struct asked *stream_first, **stream_last;       /* receives whose bytes were not looked at */
+    bool listens;                                    /* to the stream's bytes */
     const void *lent[4];                             /* of the stream's, given back later */
     uint32_t n_flushed;                              /* messages that a remote flush told of */
     uint32_t n_asked;                                /* operations of any kind */
