@@ -59,6 +59,7 @@ struct weft_ep {
     bool draining : 1; /* which comes when no request is left */
     bool guest : 1;    /* the peer opened it, and its link counts it */
     uint8_t rma_slow;  /* 1: something stands between an operation and its transport */
+    int8_t status;     /* a weft_status_t: why it was lost; what sends are refused with */
     /* So far the cache line that messages touch. */
 
     int64_t credit;      /* bytes of unexpected tagged messages that the peer still takes */
@@ -69,9 +70,8 @@ struct weft_ep {
     struct ep_rma *rma;     /* keys, fences; NULL: it never had a key; below the worker */
     struct stream *stream;  /* NULL until one is used; below the worker */
     uint32_t stream_window; /* the peer's, for what we send on it */
-    weft_status_t status;   /* why it was lost; what sends are refused with */
-    weft_status_t close_status;
-    weft_status_t rma_refused; /* of what the peer posted: its next flush is told */
+    int8_t close_status;    /* the same */
+    int8_t rma_refused;     /* of what the peer posted: its next flush is told */
 
     struct list of_link, of_worker;
     struct list requests;         /* all, in the order accepted */

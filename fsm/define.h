@@ -72,7 +72,7 @@ enum { FSM_UP(_TABLE)(FSM_ENUM_COLUMNS, FSM_NOTHING) FSM_UP(_N_COLUMNS) };
 enum { FSM_UP(_DEAD)(FSM_ENUM_DEAD) FSM_UP(_N_DEAD) };
 
 _Static_assert((int)FSM_UP(_N_STATES) >= 2 && (int)FSM_UP(_N_STATES) <= 16, "2 to 16 states");
-_Static_assert((int)FSM_UP(_N_EVENTS) <= 63 && (int)FSM_UP(_N_ACTIONS) <= 63, "63 events and actions at most");
+_Static_assert((int)FSM_UP(_N_EVENTS) <= FSM_MOST_EVENTS && (int)FSM_UP(_N_ACTIONS) <= 63, "24 events and 63 actions at most");
 _Static_assert((int)FSM_UP(_N_ROWS) == (int)FSM_UP(_N_EVENTS), "one row per event");
 _Static_assert((int)FSM_UP(_N_COLUMNS) == (int)FSM_UP(_N_STATES), "one column per state");
 FSM_UP(_STATES)(FSM_COLUMN_ORDER)

@@ -40,22 +40,22 @@ static inline void check_invariants(const struct fsm *m, const struct fsm_machin
 static __attribute__((noinline)) void stay(struct fsm *m, unsigned event, enum fsm_verb verb) {
     if (verb == FSM_SKIP) return;
     if (verb == FSM_HOLD)
-        m->held |= UINT64_C(1) << event;
+        m->held |= 1u << event;
     else
         m->port->fail(m, event, verb == FSM_VIOL ? FSM_VIOL : FSM_BUG);
 }
 
 /* Held events come back one by one; each that is a DO gives those held again another chance. */
 static __attribute__((noinline)) void deliver_held(struct fsm *m) {
-    uint64_t again = 0;
+    uint32_t again = 0;
     while (m->held) {
-        unsigned event = (unsigned)__builtin_ctzll(m->held);
+        unsigned event = (unsigned)__builtin_ctz(m->held);
         m->held &= m->held - 1;
         const struct fsm_machine *machine = m->port->machine;
         struct fsm_cell cell = machine->cells[event * machine->n_states + m->state];
         note(m, machine, event, cell);
         if (cell.verb == FSM_HOLD) {
-            again |= UINT64_C(1) << event;
+            again |= 1u << event;
         } else if (cell.verb == FSM_DO) {
             m->held |= again;
             again = 0;

@@ -61,13 +61,15 @@ struct fsm_port {
     void (*fail)(struct fsm *m, unsigned event, enum fsm_verb why);
 };
 
-/* The head of every machine's plain data. */
+/* The head of every machine's plain data. There may be thousands. */
+#define FSM_MOST_EVENTS 24
 struct fsm {
     const struct fsm_port *port;
-    uint64_t held; /* events that wait for the next transition, a bit each */
-    uint32_t id;   /* for the trace: which connection, which team */
+    uint32_t id;                     /* for the trace: which connection, which team */
+    uint32_t held : FSM_MOST_EVENTS; /* events that wait for the next transition, a bit each */
     uint8_t state;
 };
+_Static_assert(sizeof(struct fsm) == 16, "two words");
 
 void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_t id);
 

@@ -16,11 +16,19 @@
 enum { NS_PER_MS = 1000000, CACHE_LINE = 64 };
 #define NS_PER_S 1000000000ull
 
+/* There may be thousands. */
 struct watch_state {
     struct job job;
-    ev_io io; /* its `data`: the reactor */
-    struct watch *watch;
-    struct watch_state *next, **link; /* all of the reactor's, or its spare ones */
+    ev_io io; /* its `data`: the reactor; NULL: it is spare */
+    union {
+        struct watch *watch;
+        struct watch_state *next; /* spare */
+    };
+};
+enum { WATCH_BLOCK = 16 };
+struct watch_block {
+    struct watch_block *next;
+    struct watch_state state[WATCH_BLOCK];
 };
 
 /* One running timer. `order` makes equal times fire in the order set. */
@@ -35,7 +43,7 @@ struct reactor {
     /* What a turn of a busy worker touches. */
     struct poller *pollers, *next_poller; /* the one a running turn looks at next */
     struct job *first_job, **last_job;
-    unsigned n_jobs, n_timers, n_dead;
+    unsigned n_jobs, n_timers, n_dead, n_watches;
     unsigned turns_to_look; /* until the time stamp counter is read to see whether a look is due */
     uint64_t looked_at;     /* ticks */
     uint64_t ticks_to_look; /* between two looks at the kernel */
@@ -73,7 +81,8 @@ struct reactor {
     ev_prepare before_sleep;
     ev_check after_sleep, after_callbacks;
     ev_idle busy;
-    struct watch_state *watches, *spare_watches;
+    struct watch_block *watch_blocks;
+    struct watch_state *spare_watches;
 
     int outer_fd, timer_fd; /* -1 until somebody asks for the fd */
     uint64_t timer_fd_at;   /* 0: not set */

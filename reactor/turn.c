@@ -43,7 +43,7 @@ bool turn_kernel_is_due(struct reactor *r) {
 static unsigned look_at_kernel(struct reactor *r, unsigned budget, enum look look) {
     unsigned jobs = r->n_jobs;
     memory_count_into(r);
-    if (look == LOOK_KERNEL && (r->watches || r->event_fd_used)) loop_look(r);
+    if (look == LOOK_KERNEL && (r->n_watches || r->event_fd_used)) loop_look(r);
     unsigned n = timers_run(r, budget);
     bool watches_ran = r->n_jobs != jobs, found = n || watches_ran;
     if (found || !r->found_by_poll)

@@ -91,8 +91,11 @@ static weft_status_t add(struct reactor *r, int fd, int events, void *mark) {
 static weft_status_t fill_outer(struct reactor *r) {
     weft_status_t st = add(r, r->event_fd, WATCH_READ, &r->event_fd);
     if (st == WEFT_OK) st = add(r, r->timer_fd, WATCH_READ, &r->timer_fd);
-    for (struct watch_state *state = r->watches; state && st == WEFT_OK; state = state->next)
-        if (state->watch->events) st = add(r, state->watch->fd, state->watch->events, state);
+    for (struct watch_block *block = r->watch_blocks; block; block = block->next)
+        for (unsigned i = 0; i < WATCH_BLOCK && st == WEFT_OK; i++) {
+            struct watch_state *state = &block->state[i];
+            if (state->io.data && state->watch->events) st = add(r, state->watch->fd, state->watch->events, state);
+        }
     return st;
 }
 

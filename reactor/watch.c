@@ -5,8 +5,6 @@
 #include "local.h"
 #include <fcntl.h>
 
-enum { STATES = 16 };
-
 static struct reactor *reactor_of(const struct watch_state *state) {
     return state->io.data;
 }
@@ -33,36 +31,33 @@ static weft_status_t set(struct reactor *r, struct watch_state *state, int event
     return WEFT_OK;
 }
 
-static void list_add(struct watch_state **list, struct watch_state *state) {
-    state->next = *list;
-    state->link = list;
-    if (state->next) state->next->link = &state->next;
-    *list = state;
-}
-
-static void list_remove(struct watch_state *state) {
-    *state->link = state->next;
-    if (state->next) state->next->link = state->link;
+static void put_spare(struct reactor *r, struct watch_state *state) {
+    *state = (struct watch_state){.next = r->spare_watches};
+    r->spare_watches = state;
 }
 
 /* Made by the block, and kept: one for itself would be as much again in the allocator. */
 static bool make_states(struct reactor *r) {
-    struct watch_state *states = weft__alloc(r->internals, STATES * sizeof *states, "watches");
-    for (unsigned i = 0; states && i < STATES; i++) list_add(&r->spare_watches, &states[i]);
-    return states != NULL;
+    struct watch_block *block = weft__new(r->internals, struct watch_block);
+    if (!block) return false;
+    block->next = r->watch_blocks;
+    r->watch_blocks = block;
+    for (unsigned i = 0; i < WATCH_BLOCK; i++) put_spare(r, &block->state[i]);
+    return true;
 }
 
 static struct watch_state *get_state(struct reactor *r) {
     if (!r->spare_watches && !make_states(r)) return NULL;
     struct watch_state *state = r->spare_watches;
-    list_remove(state);
+    r->spare_watches = state->next;
+    r->n_watches++;
     return state;
 }
 
 static void put_state(struct reactor *r, struct watch_state *state) {
     weft__job_drop(r, &state->job);
-    list_remove(state);
-    list_add(&r->spare_watches, state);
+    put_spare(r, state);
+    r->n_watches--;
 }
 
 weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, int events) {
@@ -71,7 +66,6 @@ weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, 
     struct watch_state *state = get_state(r);
     if (!state) return WEFT_ERR_NO_MEMORY;
     *state = (struct watch_state){.job.run = run_ready, .io.data = r, .watch = watch};
-    list_add(&r->watches, state);
     watch->state = state;
     watch->fd = fd;
     watch->events = watch->got = 0;

@@ -195,6 +195,10 @@ void tcp_hot_leave(struct tcp_lane *lane) {
     lane->in.class = TCP_BUF_READ;
 }
 
+void tcp_look_again_at(struct tcp_lane *lane, uint64_t time) {
+    if (lane->in.hot >= 0) tcp_iface_of(lane)->look_at[lane->in.hot] = time;
+}
+
 /* In a free place, or in that of one that has been quiet for a while. */
 void tcp_hot_enter(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
@@ -205,6 +209,7 @@ void tcp_hot_enter(struct tcp_lane *lane) {
         if (iface->hot[i]) tcp_hot_leave(iface->hot[i]);
         iface->hot[i] = lane;
         lane->in.hot = i;
+        tcp_look_again_at(lane, 0);
         return;
     }
     lane->in.class = TCP_BUF_READ;
@@ -224,9 +229,9 @@ void tcp_input_ready(struct tcp_lane *lane, int events) {
 /* A reader right behind the writer contends with it for the socket and takes a page or two at a time, at less than half the
  * speed of both: between two looks at a large payload, enough for a long copy is left to gather. */
 static bool gathers(struct tcp_lane *lane, uint64_t *now_p) {
-    if (!lane->in.landing && !lane->in.landed) return false;
+    if ((!lane->in.landing && !lane->in.landed) || lane->in.hot < 0) return false;
     *now_p = weft__now(tcp_reactor(lane));
-    return *now_p < lane->in.look_at;
+    return *now_p < tcp_iface_of(lane)->look_at[lane->in.hot];
 }
 
 /* The longer it was quiet, the seldomer: each read is a system call, which the other lanes of its worker wait for. */
@@ -242,7 +247,7 @@ static int poll_hot(struct tcp_lane *lane, unsigned budget) {
     if (emptied(lane, TCP_PASSES) || is_slack(lane)) return 0;
     if (gathers(lane, &now)) return 1;
     n = tcp_input_read(lane, budget);
-    lane->in.look_at = now && lane->in.quiet < TCP_GATHER_TRIES ? now + TCP_GATHER_NS : 0;
+    if (now) tcp_look_again_at(lane, lane->in.quiet < TCP_GATHER_TRIES ? now + TCP_GATHER_NS : 0);
     if (n) {
         lane->in.quiet = 0;
     } else if (++lane->in.quiet >= TCP_QUIET) {

@@ -16,7 +16,7 @@
 /* One piece stays free for a goodbye. */
 static inline bool has_room(const struct tcp_lane *lane, size_t bytes, unsigned pieces) {
     const struct tcp_output *out = &lane->out;
-    return out->sheet && out->fill + bytes <= out->room && out->end + pieces < TCP_SEGMENTS;
+    return out->sheet && out->fill + bytes <= out->sheet->room && out->end + pieces < out->sheet->pieces;
 }
 
 static struct tcp_buffer *take_sheet(struct tcp_lane *lane, enum tcp_buffer_class class) {
@@ -24,7 +24,6 @@ static struct tcp_buffer *take_sheet(struct tcp_lane *lane, enum tcp_buffer_clas
     struct tcp_buffer *buffer = tcp_pool_take(&iface->pool, iface, class);
     if (!buffer) return NULL;
     lane->out.sheet = (struct tcp_sheet *)(void *)buffer->bytes;
-    lane->out.room = (uint32_t)(buffer->size - sizeof(struct tcp_sheet) - TCP_FRAME_HEAD);
     return buffer;
 }
 
@@ -45,12 +44,12 @@ static bool copy_over(struct tcp_lane *lane) {
     return true;
 }
 
-static weft_status_t need_sheet(struct tcp_lane *lane, size_t bytes) {
+static weft_status_t need_sheet(struct tcp_lane *lane, size_t bytes, unsigned pieces) {
     const struct tcp_output *out = &lane->out;
     bool there = true;
     if (!out->sheet)
-        there = take_sheet(lane, bytes <= TCP_SLIP ? TCP_BUF_SLIP : TCP_BUF_SHEET);
-    else if (tcp_buffer_of(out->sheet)->class == TCP_BUF_SLIP && out->fill + bytes > out->room)
+        there = take_sheet(lane, bytes <= TCP_SLIP && pieces < TCP_SLIP_SEGMENTS ? TCP_BUF_SLIP : TCP_BUF_SHEET);
+    else if (tcp_buffer_of(out->sheet)->class == TCP_BUF_SLIP && !has_room(lane, bytes, pieces))
         there = copy_over(lane);
     return there ? WEFT_OK : weft__fail(WEFT_ERR_NO_MEMORY, "no memory to send from");
 }
@@ -242,7 +241,7 @@ void tcp_output_tell(struct tcp_lane *lane, weft_status_t unwritten) {
 
 /* Room for so many bytes and pieces; what is queued leaves now if that helps. */
 static weft_status_t make_room(struct tcp_lane *lane, size_t bytes, unsigned pieces) {
-    weft_status_t st = need_sheet(lane, bytes);
+    weft_status_t st = need_sheet(lane, bytes, pieces);
     if (st < 0) return st;
     if (has_room(lane, bytes, pieces)) return WEFT_OK;
     write_out(lane);
@@ -295,10 +294,11 @@ static weft_status_t bcopy_apart(struct tcp_lane *lane, uint8_t id, size_t (*pac
     struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_buffer *apart = tcp_pool_take(&iface->pool, iface, TCP_BUF_SHEET);
     if (!apart) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory to send from");
-    size_t size = pack_frame(lane, apart->bytes, id, pack, arg);
+    uint8_t *packed = ((struct tcp_sheet *)(void *)apart->bytes)->bytes;
+    size_t size = pack_frame(lane, packed, id, pack, arg);
     weft_status_t st = make_room(lane, size, 1);
     if (st == WEFT_OK) {
-        memcpy(begin_frame(lane), apart->bytes, size);
+        memcpy(begin_frame(lane), packed, size);
         add_bytes(lane, size);
     }
     tcp_pool_put(&iface->pool, apart);
@@ -420,7 +420,7 @@ static void pending_remove(struct lane *l, struct pending *p) {
 
 /* Any sheet has 8 bytes and a piece more than messages may use. */
 void tcp_output_goodbye(struct tcp_lane *lane) {
-    if (need_sheet(lane, 0) < 0) {
+    if (!lane->out.sheet && need_sheet(lane, 0, 0) < 0) {
         tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);
         tcp_lane_todo(lane, TODO_BREAK);
         return;

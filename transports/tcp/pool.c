@@ -4,11 +4,29 @@
 static const unsigned most_idle[TCP_N_BUF_CLASSES] = {
     [TCP_BUF_READ] = 4, [TCP_BUF_BIG] = 2, [TCP_BUF_SLIP] = 16, [TCP_BUF_SHEET] = 4};
 
+static size_t pieces_of(enum tcp_buffer_class class) {
+    return class == TCP_BUF_SLIP ? TCP_SLIP_SEGMENTS : TCP_SEGMENTS;
+}
+
+/* What stands before a sheet's bytes. */
+static size_t head_of(enum tcp_buffer_class class) {
+    size_t piece = sizeof(struct iovec) + sizeof(struct completion *);
+    return (sizeof(struct tcp_sheet) + pieces_of(class) * piece + 15) & ~(size_t)15;
+}
+
+static void lay_out(struct tcp_buffer *b) {
+    struct tcp_sheet *sheet = (struct tcp_sheet *)(void *)b->bytes;
+    sheet->pieces = (uint32_t)pieces_of(b->class);
+    sheet->done = (struct completion **)(void *)(sheet->iov + sheet->pieces);
+    sheet->bytes = b->bytes + head_of(b->class);
+    sheet->room = (uint32_t)(b->size - head_of(b->class) - TCP_FRAME_HEAD);
+}
+
 void tcp_pool_init(struct tcp_pool *pool, size_t buffer) {
     pool->size[TCP_BUF_READ] = buffer;
     pool->size[TCP_BUF_BIG] = tcp_frame_size(TCP_MAX_FRAME) + buffer;
-    pool->size[TCP_BUF_SLIP] = sizeof(struct tcp_sheet) + TCP_SLIP + TCP_FRAME_HEAD;
-    pool->size[TCP_BUF_SHEET] = sizeof(struct tcp_sheet) + buffer + TCP_FRAME_HEAD;
+    pool->size[TCP_BUF_SLIP] = head_of(TCP_BUF_SLIP) + TCP_SLIP + TCP_FRAME_HEAD;
+    pool->size[TCP_BUF_SHEET] = head_of(TCP_BUF_SHEET) + buffer + TCP_FRAME_HEAD;
 }
 
 struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum tcp_buffer_class class) {
@@ -23,6 +41,7 @@ struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum
     if (!b) return NULL;
     b->size = pool->size[class];
     b->class = class;
+    if (class == TCP_BUF_SLIP || class == TCP_BUF_SHEET) lay_out(b);
     return b;
 }
 

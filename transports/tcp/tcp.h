@@ -25,6 +25,7 @@ enum {
     TCP_MAX_IOV = 16,
     TCP_SEGMENTS = 64,          /* pieces of one write */
     TCP_SLIP = 512,             /* bytes of a small sheet */
+    TCP_SLIP_SEGMENTS = 8,      /* … and its pieces */
     TCP_COPY_BELOW = 1024,      /* borrowing smaller payloads costs more than copying them */
     TCP_WRITE_AT = 32 * 1024,   /* queued bytes that are worth a write of their own */
     TCP_HOT = 4,                /* sockets read without asking epoll */
@@ -64,19 +65,21 @@ void tcp_pool_put(struct tcp_pool *pool, struct tcp_buffer *buffer); /* NULL is 
 
 /* What one write gathers: pieces of the sheet's own bytes and of memory borrowed from users, in order. */
 struct tcp_sheet {
-    struct iovec iov[TCP_SEGMENTS];
-    struct completion *done[TCP_SEGMENTS]; /* told when that piece has been written; mostly NULL */
-    _Alignas(16) uint8_t bytes[];
+    uint8_t *bytes;           /* behind the rest; pool.c lays it out */
+    struct completion **done; /* told when that piece has been written; mostly NULL */
+    uint32_t pieces;          /* of iov, and of done */
+    uint32_t room;            /* bytes for messages; a goodbye always finds more */
+    struct iovec iov[];
 };
 
 struct tcp_output {
-    struct tcp_sheet *sheet;   /* in a buffer of the pool's; NULL: nothing is queued */
-    struct iovec *open;        /* the last piece, while bytes may be added to it */
-    size_t queued;             /* bytes in [first, end) */
-    uint32_t fill, room;       /* of sheet->bytes, for messages; a goodbye always finds more */
-    uint16_t told, first, end; /* pieces: [told, first) written, their completions not told; [first, end) waiting */
-    bool blocked;              /* the socket takes no more until it says so */
-    bool dirty;                /* on the interface's list */
+    struct tcp_sheet *sheet;  /* in a buffer of the pool's; NULL: nothing is queued */
+    struct iovec *open;       /* the last piece, while bytes may be added to it */
+    size_t queued;            /* bytes in [first, end) */
+    uint32_t fill;            /* of sheet->bytes */
+    uint8_t told, first, end; /* pieces: [told, first) written, their completions not told; [first, end) waiting */
+    bool blocked : 1;         /* the socket takes no more until it says so */
+    bool dirty : 1;           /* on the interface's list */
 };
 
 /* landing.c: a payload on its way to the memory that the owner named. The buffer is empty meanwhile. */
@@ -94,7 +97,6 @@ struct tcp_input {
     struct tcp_buffer *buffer;
     struct tcp_landing *landing; /* NULL: none is under way */
     const lane_am_fn *am;        /* the owner's handlers, or those that throw away */
-    uint64_t look_at;            /* polled: not before that time; 0: at once */
     uint32_t begin, end;
     uint32_t missing; /* of the frame that has begun; 0: whole ones may be there, or none */
     uint32_t emptied; /* the turn of the last read that left nothing in the socket */
@@ -175,6 +177,7 @@ struct tcp_iface {
     struct iface iface;
     struct poller poller;
     struct tcp_lane *hot[TCP_HOT];
+    uint64_t look_at[TCP_HOT]; /* at that one, not before that time; 0: at once */
     struct job flush_job;
     struct tcp_lanes dirty; /* with bytes to write */
     unsigned n_dirty;
@@ -267,6 +270,7 @@ void tcp_input_drop(struct tcp_lane *lane);      /* and those in the buffer too 
 void tcp_input_give_back(struct tcp_lane *lane); /* the buffer, if nothing is left in it */
 void tcp_hot_enter(struct tcp_lane *lane);       /* if there is a place */
 void tcp_hot_leave(struct tcp_lane *lane);
+void tcp_look_again_at(struct tcp_lane *lane, uint64_t time); /* while it is hot */
 int tcp_poll(struct poller *poller, unsigned budget);
 
 /* landing.c */
