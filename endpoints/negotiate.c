@@ -216,11 +216,17 @@ static void review(struct bargain *b) {
     wait(b, b->lanes->review);
 }
 
+/* Its lane has come, or has not, and that is told before the turn is over: it is no use to call it off. */
+static bool is_decided(const struct bargain *b) {
+    unsigned joining = 1u << NEGOTIATE_DIALING | 1u << NEGOTIATE_EXPECT;
+    return (joining >> b->n.fsm.state & 1) && !weft__switch_expects(b->link);
+}
+
 static void due(struct timer *timer) {
     struct bargain *b = list_of(timer, struct bargain, timer);
     if (b->n.settled)
         review(b);
-    else
+    else if (!is_decided(b))
         step(b, NEGOTIATE_EV_TIMEOUT);
 }
 
@@ -436,7 +442,8 @@ void weft__lanes_heard(struct link *link, struct lane *lane, const void *data, s
         if (is_worth_hearing(link, score.epoch)) score_heard(link->bargain, &score);
     } else if (kind >= LANE_CANCEL && (read = weft__lane_read_one(data, len, &one))) {
         enum negotiate_event event = kind == LANE_CANCEL ? NEGOTIATE_EV_CANCEL : NEGOTIATE_EV_BACK;
-        if (is_worth_hearing(link, one.epoch)) step(link->bargain, event);
+        if (!is_worth_hearing(link, one.epoch)) return;
+        if (event != NEGOTIATE_EV_CANCEL || !is_decided(link->bargain)) step(link->bargain, event);
     } else if (!read)
         weft__link_violation(link, "a word about lanes");
 }

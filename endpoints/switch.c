@@ -318,6 +318,11 @@ weft_status_t weft__switch_dial(struct link *link, struct iface *iface, const vo
     return WEFT_OK;
 }
 
+bool weft__switch_expects(const struct link *link) {
+    unsigned expects = 1u << SWITCH_EXPECTING | 1u << SWITCH_DIALING;
+    return link->switching && (expects >> link->switching->core.fsm.state & 1);
+}
+
 void weft__switch_cancel(struct link *link) {
     if (!link->switching) return;
     link->switching->number = 0;

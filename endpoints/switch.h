@@ -29,6 +29,8 @@ weft_status_t weft__switch_dial(struct link *link, struct iface *iface, const vo
                                 bool scarce, uint32_t number);
 /* Nobody will come, or is to. Nothing when the other lane is there. */
 void weft__switch_cancel(struct link *link);
+/* False: the lane has come or failed, which is told before long. */
+bool weft__switch_expects(const struct link *link);
 /* To the base lane: weft__lanes_switched tells when both sides have moved and the other lane is being closed. BUSY: a switch
  * is under way. OK, and nothing else happens, when the peer was first. NOT_FOUND: it has no other lane. */
 weft_status_t weft__switch_back(struct link *link);

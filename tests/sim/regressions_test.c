@@ -259,3 +259,47 @@ TEST(a_peer_that_keeps_to_its_window_is_served) {
                                .n_settings = 2,
                                ITEMS(items)});
 }
+
+/* The lane came in the turn in which time ran out. */
+TEST(a_lane_that_comes_at_the_last_moment_has_come) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 0, 2, 4, 0, 1},
+        {0, PLAN_DELAY, 0, 0, 1, 77407, 16},
+        {823241, PLAN_AM, 0, 0, 5, 3, 13},
+        {2909922, PLAN_PAUSE, 4, 1, 0, 935942564, 25},
+    };
+    expect_good(&(struct plan){.seed = 2409717,
+                               .n_workers = 5,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 2,
+                               .beat_ms = 250,
+                               .depth = 128,
+                               .chaos_ns = 4983179,
+                               .setting = {{"rendezvous.threshold", "8k"},
+                                           {"lanes.switch", "on"},
+                                           {"lanes.tick", "1ms"},
+                                           {"lanes.floor", "8m"},
+                                           {"lanes.answer", "2ms"}},
+                               .n_settings = 5,
+                               ITEMS(items)});
+}
+
+/* The peer had lost the lane and said so while this side stood still: both were heard in one turn. */
+TEST(a_lane_that_is_called_off_when_it_has_come_is_lost_in_its_turn) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 4, 1, 3, 0, 5},
+        {0, PLAN_LOSS, 0, 0, 0, 95708, 52},
+        {17430565, PLAN_PAUSE, 3, 5, 2, 123994316, 63},
+        {39592420, PLAN_WITHDRAW, 1, 0, 0, 30696323, 61},
+    };
+    expect_good(&(struct plan){.seed = 2410725,
+                               .n_workers = 6,
+                               .network = PLAN_DATAGRAM,
+                               .scarce = 4,
+                               .hurried = 5,
+                               .depth = 128,
+                               .chaos_ns = 53052547,
+                               .setting = {LANES, {"lanes.decay", "50"}},
+                               .n_settings = 4,
+                               ITEMS(items)});
+}
