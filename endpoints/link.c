@@ -163,8 +163,8 @@ static void broken(struct job *job) {
 static void send_hello(struct link *link) {
     struct wire_message m;
     struct wire_hello hello = {.version = WIRE_VERSION,
-                               .flags =
-                                   (link->why ? link->flags : 0) | weft__lanes_hello(link) | WIRE_HELLO_ANSWERS,
+                               .flags = (link->why ? link->flags : 0) | weft__lanes_hello(link) |
+                                        WIRE_HELLO_ANSWERS | WIRE_HELLO_PARTS,
                                .listener = link->listener,
                                .worker = link->worker->id};
     weft__retain_greeting(link, &hello);

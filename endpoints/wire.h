@@ -127,7 +127,8 @@ enum {
     WIRE_HELLO_SURVIVES = 16, /* the link outlives its lane (retain.h); the answer has a ticket */
     WIRE_HELLO_RESUME = 32,   /* this lane goes on for the link of that ticket */
     WIRE_HELLO_ANSWERS =
-        64 /* heartbeats (beat.h), and may be told where the peer runs (introduce.h); for itself, from both sides */
+        64, /* heartbeats (beat.h), and may be told where the peer runs (introduce.h); for itself, from both sides */
+    WIRE_HELLO_PARTS = 128 /* may be sent a tagged message in parts (tag_parts.h); for itself, from both sides */
 };
 enum { WIRE_TICKET = 16 };
 struct wire_hello {

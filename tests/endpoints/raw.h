@@ -165,12 +165,15 @@ static inline bool heard(const struct raw *r, uint8_t id) {
     return false;
 }
 
-static inline void say_hello(struct raw *r) {
+static inline void say_hello_of(struct raw *r, uint16_t flags) {
     struct wire_message m;
     r->n_heard = 0;
-    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID});
+    weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .flags = flags, .worker = RAW_ID});
     CHECK(say_message(r, &m));
     RAW_UNTIL(r, heard(r, WIRE_HELLO));
+}
+static inline void say_hello(struct raw *r) {
+    say_hello_of(r, 0);
 }
 
 static inline void open_half(struct raw *r) {

@@ -262,3 +262,21 @@ TEST(a_lying_peer_writes_nothing_beyond) {
     CHECK_EQ(info.len, 200);
     raw_close(&raw);
 }
+
+static bool hears_parts(uint16_t flags) {
+    struct tally s = {0};
+    raw_open(&raw, "shm", NULL, 0);
+    raw_dial(&raw, "shm");
+    say_hello_of(&raw, flags);
+    open_half(&raw);
+    CHECK(weft_tag_send(raw.victim, 3, &(weft_iov_t){out, 60000}, 1, OP(&s)) >= 0);
+    RAW_UNTIL(&raw, heard(&raw, WIRE_TAG_BEGIN) || heard(&raw, WIRE_TAG));
+    bool in_parts = heard(&raw, WIRE_TAG_BEGIN);
+    raw_close(&raw);
+    return in_parts;
+}
+
+TEST(only_a_peer_that_says_so_hears_parts) {
+    CHECK(hears_parts(WIRE_HELLO_PARTS));
+    CHECK(!hears_parts(0));
+}
