@@ -420,7 +420,10 @@ void weft__switch_lane_down(struct link *link, struct lane *lane, weft_status_t 
         return;
     }
     struct link *companion = detach(s, i);
-    if (event == SWITCH_EV_OLD_CLOSED) weft__switch_unhush(s, lane);
+    if (event == SWITCH_EV_OLD_CLOSED) {
+        s->peer_left = true;
+        weft__switch_unhush(s, lane);
+    }
     step(s, event);
     weft__link_lose(companion, status);
 }
@@ -429,8 +432,9 @@ void weft__switch_lane_down(struct link *link, struct lane *lane, weft_status_t 
  * under way by the other lane. */
 bool weft__switch_has_left(const struct link *link, weft_status_t status) {
     if (!link || !link->switching || link->core.fsm.state != LINK_UP) return false;
+    const struct switching *s = link->switching;
     return status == WEFT_ERR_CANCELLED ||
-           (status == WEFT_ERR_PEER_CLOSED && link->switching->core.fsm.state == SWITCH_FOLLOW_SENT);
+           (status == WEFT_ERR_PEER_CLOSED && (s->peer_left || s->core.fsm.state == SWITCH_FOLLOW_SENT));
 }
 
 /* ---- words from the peer */

@@ -27,6 +27,7 @@ struct switching {
     uint32_t waits;       /* one-sided operations that are to end, and the flush */
     bool end_due;         /* END waits for room */
     bool drained_due;     /* DRAINED does */
+    bool peer_left;       /* it closed a lane that both had left: what else a completion counts may tell it later */
     uint32_t todo;        /* effects that are carried out after the step, in their order */
     weft_status_t status; /* of the lane that was lost last: */
     struct lane *lost;

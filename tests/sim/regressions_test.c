@@ -303,3 +303,57 @@ TEST(a_lane_that_is_called_off_when_it_has_come_is_lost_in_its_turn) {
                                .n_settings = 4,
                                ITEMS(items)});
 }
+
+/* The peer closed the lane that both had left while a flush still counted it, and then the flush's other half came. */
+TEST(a_flush_of_two_lanes_survives_the_one_that_both_have_left) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 3, 0, 2, 0, 4},
+        {0, PLAN_JITTER, 0, 0, 0, 10051, 23},
+        {2395691, PLAN_TAG, 3, 0, 11, 1, 19},
+        {3743011, PLAN_AM, 3, 1, 5, 2, 18},
+        {4875563, PLAN_CUT, 0, 2, 1, 2687772, 25},
+        {5187244, PLAN_DIAL, 5, 2, 0, 0, 6},
+        {8264194, PLAN_STREAM, 5, 0, 1, 0, 16},
+        {8601252, PLAN_NO_MEMORY, 1, 0, 0, 164, 27},
+    };
+    expect_good(&(struct plan){.seed = 2428635,
+                               .n_workers = 4,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 1,
+                               .hurried = 27,
+                               .depth = 128,
+                               .chaos_ns = 11555697,
+                               .setting = {{"rendezvous.threshold", "1k"},
+                                           {"lanes.switch", "on"},
+                                           {"lanes.tick", "1ms"},
+                                           {"lanes.residence", "2ms"}},
+                               .n_settings = 4,
+                               ITEMS(items)});
+}
+TEST(a_flush_that_counted_a_lane_long_left_survives_it) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 2, 2, 1, 0, 3},
+        {0, PLAN_DIAL, 3, 2, 1, 0, 4},
+        {0, PLAN_DIAL, 12, 2, 1, 0, 13},
+        {0, PLAN_DIAL, 18, 2, 0, 0, 19},
+        {0, PLAN_JITTER, 0, 0, 0, 11962, 94},
+        {340551, PLAN_PAUSE, 2, 1, 2, 32880090, 101},
+        {609895, PLAN_FETCH, 3, 0, 3, 2, 77},
+        {648578, PLAN_DIAL, 8, 1, 2, 0, 9},
+        {1091018, PLAN_CUT, 2, 1, 1, 5719299, 97},
+        {1791629, PLAN_KILL, 0, 1, 2, 288825, 98},
+        {1816917, PLAN_TAG, 3, 0, 1, 3, 60},
+    };
+    expect_good(&(struct plan){.seed = 2414035,
+                               .n_workers = 3,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 3,
+                               .depth = 128,
+                               .chaos_ns = 1863383,
+                               .setting = {{"lanes.switch", "on"},
+                                           {"lanes.tick", "1ms"},
+                                           {"lanes.decay", "50"},
+                                           {"lanes.residence", "10ms"}},
+                               .n_settings = 4,
+                               ITEMS(items)});
+}
