@@ -41,7 +41,7 @@ static void tell_closed(struct weft_ep *ep) {
     struct weft_worker *worker = ep->worker;
     weft_done_fn closed = ep->closed;
     void *arg = ep->arg;
-    weft_status_t status = ep->close_status;
+    weft_status_t status = (int)ep->close_status;
     list_remove(&ep->of_worker);
     talloc_free(ep->start);
     talloc_free(ep->stream);

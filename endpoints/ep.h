@@ -70,7 +70,7 @@ struct weft_ep {
     struct ep_rma *rma;     /* keys, fences; NULL: it never had a key; below the worker */
     struct stream *stream;  /* NULL until one is used; below the worker */
     uint32_t stream_window; /* the peer's, for what we send on it */
-    int8_t close_status;    /* the same */
+    int8_t close_status;    /* a weft_status_t: what `closed` is told */
     int8_t rma_refused;     /* of what the peer posted: its next flush is told */
 
     struct list of_link, of_worker;
