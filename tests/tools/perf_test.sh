@@ -109,6 +109,8 @@ test_many_links() {
         check_notes 'r["endpoints"] == r["links"] == 20' 'r["per_s"] > 0'
         many poll_cost $transport --links 20
     done
+    many poll_cost shm --links 1
+    check_notes 'r["links"] == 1'
 }
 
 test_a_server_and_its_clients() {

@@ -277,7 +277,7 @@ static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
     (void)size;
     memset(eps, 1, n * sizeof *eps); /* resident before, not because of the endpoints */
     allow_many_fds();
-    if (n_targets == 1) warm(p);
+    if (!o->links) warm(p);
     struct address *addresses = ask_addresses(p, n_targets);
     open_and_measure(p, addresses, n_targets, eps, n, result_p);
     close_all(p, eps, n);

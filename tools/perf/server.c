@@ -4,10 +4,14 @@
  */
 #include "perf.h"
 #include <ev.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { CLIENTS = 64, TURNS_BETWEEN_CLOCKS = 16 };
+
+/* Seconds until as many links have the lanes that they earn. */
+#define SETTLED 0.4
 
 /* ---- answering -------------------------------------------------------------------------------------------- */
 
@@ -188,7 +192,7 @@ static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
     if (p->mode != MODE_POLL) all->loop = ev_loop_new(EVFLAG_AUTO);
     const struct perf_answer *answer = perf_ask(p, &(struct perf_order){.command = PERF_BEGIN, .size = size});
     open_clients(all, answer->bytes, answer->n_bytes);
-    if (p->options.test == TEST_SERVER) run(all, p->options.seconds / 5); /* warm */
+    if (p->options.test == TEST_SERVER) run(all, fmax(p->options.seconds / 5, SETTLED));
     measure_once(p, all, result_p);
     close_clients(all);
 }
