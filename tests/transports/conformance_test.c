@@ -440,7 +440,8 @@ static void flush_says_when_all_has_left(const struct subject *s) {
     struct pair p;
     open_pair(&p, s);
     struct counted all = counted(1), flushed = counted(1);
-    if (p.a.lane->ops->flush(p.a.lane, &flushed.completion) == WEFT_IN_PROGRESS) { /* the transport's own greeting */
+    if (p.a.lane->ops->flush(p.a.lane, &flushed.completion) ==
+        WEFT_IN_PROGRESS) { /* the transport's own greeting */
         CHECK(pair_until(&p, flushed.calls == 1));
         flushed = counted(1);
     }
