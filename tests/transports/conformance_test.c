@@ -440,8 +440,8 @@ static void flush_says_when_all_has_left(const struct subject *s) {
     struct pair p;
     open_pair(&p, s);
     struct counted all = counted(1), flushed = counted(1);
-    if (p.a.lane->ops->flush(p.a.lane, &flushed.completion) ==
-        WEFT_IN_PROGRESS) { /* the transport's own greeting */
+    weft_status_t st = p.a.lane->ops->flush(p.a.lane, &flushed.completion);
+    if (st == WEFT_IN_PROGRESS) { /* the transport's own greeting */
         CHECK(pair_until(&p, flushed.calls == 1));
         flushed = counted(1);
     }
@@ -451,7 +451,7 @@ static void flush_says_when_all_has_left(const struct subject *s) {
         all.completion.count++;
         if (post(p.a.lane, &z, &all.completion) != WEFT_IN_PROGRESS) all.completion.count--;
     }
-    weft_status_t st = p.a.lane->ops->flush(p.a.lane, &flushed.completion);
+    st = p.a.lane->ops->flush(p.a.lane, &flushed.completion);
     CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
     CHECK_EQ(flushed.calls, 0);
     if (st == WEFT_IN_PROGRESS) {
