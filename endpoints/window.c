@@ -23,12 +23,11 @@ static uint64_t shifted(uint64_t bits, uint32_t n) {
 
 enum window_event weft__window_ack(struct window *w, uint32_t ack, uint64_t sack) {
     uint32_t n = ack - w->una, flying = window_in_flight(w);
-    enum window_event nothing_new = w->fsm.state == WINDOW_ASKED ? WINDOW_EV_ANSWER : WINDOW_EV_ACK_OLD;
     w->acked = ack;
     w->sack = sack;
-    if ((int32_t)n < 0) return nothing_new; /* overtaken by a later one */
+    if ((int32_t)n < 0) return WINDOW_EV_ACK_OLD; /* overtaken by a later one */
     if (n > flying || (sack & ~low_bits(flying - n))) return WINDOW_EV_ACK_BEYOND;
-    if (n == 0 && !(sack & ~w->sacked)) return nothing_new;
+    if (n == 0 && !(sack & ~w->sacked)) return WINDOW_EV_ACK_OLD;
     return n == flying ? WINDOW_EV_ACK_ALL : WINDOW_EV_ACK;
 }
 

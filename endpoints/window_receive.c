@@ -91,9 +91,10 @@ static void deliver(struct window_lane *wl, const struct window_frame *f, uint32
 
 static void take_ack(struct window_lane *wl, const struct window_frame *f) {
     enum window_event event = weft__window_ack(&wl->win, f->ack, f->sack);
-    if (event == WINDOW_EV_ACK_OLD) return;
+    if (fsm_verb(&wl->win.fsm, event) == FSM_SKIP) return; /* as most that come with data are */
     uint32_t last = f->ack - 1;
-    if (event != WINDOW_EV_ACK_BEYOND && last + 1 != wl->win.una && !(wl->again & window_bit(last)))
+    bool settles = event == WINDOW_EV_ACK || event == WINDOW_EV_ACK_ALL;
+    if (settles && last + 1 != wl->win.una && !(wl->again & window_bit(last)))
         window_time_sample(&wl->time, weft__now(window_reactor(wl)) - wl->sent_at[last % WINDOW_FRAMES]);
     fsm_step(&wl->win.fsm, event);
     weft__window_release(wl);

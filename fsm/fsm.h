@@ -82,6 +82,10 @@ void fsm_step(struct fsm *m, unsigned event);
 static inline void fsm_effect(struct fsm *m, unsigned effect) {
     m->port->effect(m, effect);
 }
+/* What would become of an event now: for who must prepare for a DO, or need not bother the machine with a SKIP. */
+static inline enum fsm_verb fsm_verb(const struct fsm *m, unsigned event) {
+    return m->port->machine->cells[event * m->port->machine->n_states + m->state].verb;
+}
 static inline const char *fsm_state_name(const struct fsm *m) {
     return m->port->machine->state_name[m->state];
 }

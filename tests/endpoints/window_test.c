@@ -102,7 +102,7 @@ TEST(a_silent_peer_is_asked_until_it_answers) {
     fsm_step(&w.fsm, WINDOW_EV_TIMEOUT);
     CHECK_EQ(asked, 2);
     CHECK_EQ(backed_off, 1);
-    CHECK_EQ(ack(&w, 7, 0), WINDOW_EV_ANSWER);
+    CHECK_EQ(ack(&w, 7, 0), WINDOW_EV_ACK_OLD);
     CHECK_EQ(w.fsm.state, WINDOW_QUIET);
     CHECK_EQ(disarmed, 1);
     CHECK_EQ(ack(&w, 7, 0), WINDOW_EV_ACK_OLD);

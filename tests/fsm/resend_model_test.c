@@ -99,7 +99,7 @@ static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *ev
         return true;
     }
     *event_p = weft__window_ack(w, p.number, p.held);
-    if (*event_p == WINDOW_EV_ACK_OLD) w->acked = 0, w->sack = 0; /* the argument of an event that is skipped */
+    if (*event_p == WINDOW_EV_ACK_OLD) w->acked = 0, w->sack = 0; /* its arguments: nobody reads them */
     return true;
 }
 

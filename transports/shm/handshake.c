@@ -205,8 +205,7 @@ static void heard_of_key(struct shm_lane *lane, const void *data, size_t len, co
 
 /* Is the machine about to take this? Then the memory must be there first, or the event is another one. */
 static bool expects(const struct shm_lane *lane, enum shm_kind kind) {
-    const struct fsm_machine *m = lane->fsm.port->machine;
-    return m->cells[event_of[kind] * m->n_states + lane->fsm.state].verb == FSM_DO;
+    return fsm_verb(&lane->fsm, event_of[kind]) == FSM_DO;
 }
 
 static void heard(struct shm_lane *lane, const void *data, size_t len, const int *fds, int n_fds) {

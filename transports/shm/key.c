@@ -258,7 +258,7 @@ static weft_status_t take(struct shm_key *key, const struct shm_grant_word *gran
 
 /* Is the machine about to take a grant? Then the memory must be there first, or the event is another one. */
 static bool expects_grant(const struct shm_key *key) {
-    return weft__shm_key_machine.cells[SHM_KEY_EV_GRANT * SHM_KEY_N_STATES + key->fsm.state].verb == FSM_DO;
+    return fsm_verb(&key->fsm, SHM_KEY_EV_GRANT) == FSM_DO;
 }
 
 static unsigned event_of(struct shm_key *key, const struct shm_key_word *word, const int *fds, int n_fds) {
