@@ -98,7 +98,7 @@ TEST(rdma_rc_a_listener_serves_again_when_its_device_is_back) {
     BED_UNTIL(&b.t, 10, b.t.errors == 1 && b.t.back_errors == 1);
     add_device();
     bool serves = false;
-    for (double till = two_now() + 20; !serves && two_now() < till;) {
+    for (double till = two_now() + test_patience(10); !serves && two_now() < till;) {
         b.t.ready = b.t.errors = 0;
         CHECK_EQ(weft_connect(b.t.a, "rdma://10.77.0.1:7077", &dial, &b.t.ep), 0);
         BED_UNTIL(&b.t, 10, b.t.ready || b.t.errors);
