@@ -1,6 +1,7 @@
 #include "landing.h"
 
 #include "layout.h"
+#include "retain.h"
 #include "rma.h"
 #include "spread.h"
 #include "worker.h"
@@ -14,7 +15,12 @@ bool weft__land(struct lane *lane, uint8_t id, const void *head, size_t head_len
     const struct link *link = lane->owner;
     /* Whoever has not greeted is not listened to: its handler says so. */
     if (!land_by_id[id] || !link || link->core.fsm.state != LINK_UP) return false;
-    return land_by_id[id](lane, head, head_len, len, to);
+    struct retain *retain = link->retain;
+    struct lane *heard = retain ? weft__retain_around(lane) : lane;
+    if (heard->handlers || (retain && heard == lane)) return false; /* its messages wait, or are no link's yet */
+    if (!land_by_id[id](heard, head, head_len, len, to)) return false;
+    if (retain) weft__retain_land(retain, len, to);
+    return true;
 }
 
 /* One that ended meanwhile was waiting for its memory only. */

@@ -48,6 +48,7 @@ static void drop_lane(struct retain *r) {
     r->asked = false;
     r->link->worker->n_lanes++; /* the link's own place is for the next */
     drop(raw);
+    weft__retain_land_lost(r);
 }
 
 static void drop_fresh(struct retain *r) {

@@ -394,14 +394,46 @@ static void acknowledge(struct retain *r, size_t len) {
     weft__job_post(reactor, &r->job);
 }
 
+static inline void count(struct retain *r, size_t len) {
+    resume_count_delivered(&r->core);
+    r->heard += len + RETAIN_COST;
+    if (__builtin_expect(r->heard >= r->tell_at || (len > RETAIN_COPY && !r->ack_due), 0)) acknowledge(r, len);
+}
+
 static inline void came(struct lane *raw, unsigned id, const void *data, size_t len) {
     struct link *link = raw->owner;
     if (__builtin_expect(!link, 0)) return;
     struct retain *r = link->retain;
-    resume_count_delivered(&r->core);
-    r->heard += len + RETAIN_COST;
-    if (__builtin_expect(r->heard >= r->tell_at || (len > RETAIN_COPY && !r->ack_due), 0)) acknowledge(r, len);
+    count(r, len);
     r->up[id](&r->lane, data, len);
+}
+
+static void tell_landed(struct retain *r, weft_status_t status) {
+    struct retain_landing landing = r->landing;
+    r->landing.landed = NULL;
+    landing.landed(&r->lane, landing.arg, status);
+}
+
+/* One that was stopped has come as well: nobody wants it again. */
+static void landed(struct lane *raw, void *arg, weft_status_t status) {
+    struct link *link = raw->owner;
+    if (!link || !link->retain->landing.landed) return; /* it was told when its lane was lost */
+    if (status == WEFT_OK || status == WEFT_ERR_CANCELLED) count(link->retain, link->retain->landing.len);
+    tell_landed(link->retain, status);
+}
+
+void weft__retain_land(struct retain *r, size_t len, struct landing *to) {
+    r->landing = (struct retain_landing){to->landed, to->arg, len};
+    to->landed = landed;
+}
+
+void weft__retain_land_lost(struct retain *r) {
+    if (r->landing.landed) tell_landed(r, WEFT_ERR_PEER_FAILED);
+}
+
+static void land_stop(struct lane *l, void *arg) {
+    struct lane *raw = retain_of(l)->raw;
+    if (raw && raw->ops->land_stop) raw->ops->land_stop(raw, arg);
 }
 
 static void acknowledged(struct retain *r, const void *data, size_t len) {
@@ -502,7 +534,8 @@ LANE_SENDS_ANSWER(shut, WEFT_NO_RESOURCE)
 #define OPS(short_, bcopy, zcopy)                                                                             \
     {                                                                                                         \
         .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush, .pending_add = pending_add, \
-        .pending_remove = pending_remove, .hear = hear, .close = weft__retain_close, .describe = describe     \
+        .pending_remove = pending_remove, .hear = hear, .land_stop = land_stop, .close = weft__retain_close,  \
+        .describe = describe                                                                                  \
     }
 const struct lane_ops weft__retain_ops_open = OPS(am_short, am_bcopy, am_zcopy);
 const struct lane_ops weft__retain_ops_shut = OPS(shut_short, shut_bcopy, shut_zcopy);

@@ -30,6 +30,13 @@ enum {
 #define RETAIN_LAST      (UINT64_C(250) * 1000000)
 #define RETAIN_TRY       (UINT64_C(2000) * 1000000) /* ns that one may take */
 
+/* A message on its way to where it belongs: it is counted when it is there. */
+struct retain_landing {
+    void (*landed)(struct lane *lane, void *arg, weft_status_t status); /* NULL: there is none */
+    void *arg;
+    size_t len;
+};
+
 struct retain {
     struct lane lane; /* the link's */
     struct resume core;
@@ -53,6 +60,7 @@ struct retain {
 
     /* receiving */
     uint64_t heard, tell_at; /* cost of what came and was not acknowledged; at that much something is to be done */
+    struct retain_landing landing;
 
     /* words */
     bool ack_due, ask_due; /* find room, or wait for the end of the turn */
@@ -86,6 +94,9 @@ void weft__retain_free(struct link *link);
 /* The lane that its link knows: the one around it, where there is one. */
 struct lane *weft__retain_around(struct lane *lane);
 
+/* A message of `len` bytes is about to land where `to` says: it is counted on the way. */
+void weft__retain_land(struct retain *retain, size_t len, struct landing *to);
+
 /* What transports tell of lanes that belong to such a link. False: it is not for this. */
 bool weft__retain_lane_up(struct lane *lane);
 bool weft__retain_lane_down(struct lane *lane, weft_status_t status);
@@ -103,8 +114,9 @@ void weft__retain_guest(struct link *guest, const struct wire_hello *hello);
 extern const struct lane_ops weft__retain_ops_open, weft__retain_ops_shut;
 void weft__retain_close(struct lane *lane, bool flush);
 void weft__retain_hear(struct retain *r, struct lane *raw); /* its messages are the link's from now on */
-void weft__retain_pump(struct retain *r);                   /* all that may go */
-void weft__retain_let_go(struct retain *r);                 /* what is acknowledged */
+void weft__retain_land_lost(struct retain *r); /* what is landing goes with its lane, and comes again */
+void weft__retain_pump(struct retain *r);      /* all that may go */
+void weft__retain_let_go(struct retain *r);    /* what is acknowledged */
 /* All of it, at the end. False: a lane still has some of it, and it is tried again when that is back. */
 bool weft__retain_let_all_go(struct retain *r, weft_status_t status);
 void weft__retain_came_home(struct retain_log *log);

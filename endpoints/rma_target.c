@@ -132,6 +132,7 @@ static void put_landed(struct lane *lane, void *arg, weft_status_t status) {
     list_prepend(&was.mem->worker->memory.spare_landings, &landing->of_mem);
     weft__mem_served(was.mem);
     if (!ep || (ep->core.fsm.state != EP_READY && ep->core.fsm.state != EP_DRAIN)) return;
+    if (status < 0 && status != WEFT_ERR_CANCELLED) return; /* with its lane: it comes again, or nobody waits */
     if (status == WEFT_ERR_CANCELLED) status = WEFT_ERR_REVOKED; /* evicted half way */
     put_ended(ep, was.request, was.flags, status);
 }

@@ -216,7 +216,7 @@ struct lane_ops {
     void (*pending_add)(struct lane *lane, struct pending *pending);
     void (*pending_remove)(struct lane *lane, struct pending *pending); /* nothing if it is not there */
     /* What this lane brings goes to these handlers, LANE_AM_IDS of them, from the next message on; NULL: to iface_up.am again.
-     * Nothing lands while they are others. Also callable from within a handler. */
+     * Whether large ones land is the owner's to say (iface_up.land), whoever hears them. Also callable from within a handler. */
     void (*hear)(struct lane *lane, const lane_am_fn *handlers);
     /* Copies `len` bytes at `remote` in the peer's memory to `iov`: OK, IN_PROGRESS, NO_RESOURCE or an error (then
      * the caller falls back to messages). NULL without CAP_BULK_GET. */

@@ -50,9 +50,8 @@ void tcp_input_give_back(struct tcp_lane *lane) {
 
 /* So much of it is still to come that it is worth a question. */
 static bool may_land(const struct tcp_lane *lane, const struct tcp_frame *f, size_t missing) {
-    const struct iface_up *up = lane->lane.iface->up;
-    return missing >= LAND_LEAST + 8 && f->kind == TCP_FRAME_AM && up->land && lane->in.am == up->am &&
-           !lane->in.asked;
+    return missing >= LAND_LEAST + 8 && f->kind == TCP_FRAME_AM && lane->lane.iface->up->land &&
+           lane->in.am != all_thrown_away && !lane->in.asked;
 }
 
 /* The frames that are there, `budget` at most. */
