@@ -80,6 +80,67 @@ TEST(rdma_rc_two_workers_lose_their_one_device) {
     remove_under_traffic("rdma_rc", "rxe0");
 }
 
+/* b's endpoint to a, or a's to b, by the address that the other has now. */
+static void meet_again(struct two *t, bool b_dials) {
+    char address[256];
+    size_t len = sizeof address;
+    weft_ep_params_t dial = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = t};
+    t->ready = t->errors = t->back_errors = 0;
+    CHECK_EQ(weft_worker_address(b_dials ? t->a : t->b, address, &len), 0);
+    CHECK_EQ(weft_connect_address(b_dials ? t->b : t->a, address, len, &dial, &t->ep), 0);
+    UNTIL(t, t->ready);
+}
+
+/* Who has nothing to say to a peer on its own host does not notice. */
+static void lose_device_for_a_while(struct two *t) {
+    delete_device(t);
+    weft_am_send(t->ep, 3, NULL, 0, NULL, 0, NULL);
+    weft_am_send(t->back, 3, NULL, 0, NULL, 0, NULL);
+    BED_UNTIL(t, 10, t->errors == 1 && t->back_errors == 1);
+    CHECK(weft_am_send(t->ep, 1, NULL, 0, NULL, 0, NULL) < 0);
+    add_device();
+}
+
+/* One whose device went is dialed, at the address that it has now, and dials; a worker need not be opened again. */
+TEST(rdma_ud_a_worker_serves_again_when_its_device_is_back) {
+    struct bed b;
+    bed_up(&b, "rdma_ud", "rxe1", (weft_setting_t){0});
+    echo_some(&b.t, 10);
+    lose_device_for_a_while(&b.t);
+    meet_again(&b.t, true);
+    CHECK(weft_am_send(b.t.ep, 2, NULL, 0, NULL, 0, NULL) >= 0);
+    UNTIL(&b.t, echoed == 11);
+    lose_device_for_a_while(&b.t);
+    meet_again(&b.t, false);
+    echo_some(&b.t, 10);
+    bed_down(&b);
+}
+
+/* It dials again by its own device as soon as that is back: what was sent meanwhile arrives, and so does all that was sent before. */
+TEST(rdma_ud_an_endpoint_that_survives_its_lanes_survives_its_device) {
+    struct bed b;
+    WANTS_THE_BED();
+    memset(&b, 0, sizeof b);
+    b.t.a = bed_worker(&b.t, &b.t.context, "rdma_ud", "rxe0", (weft_setting_t){"lanes.patience", "60s"});
+    b.t.b = bed_worker(&b.t, &b.context_b, "rdma_ud", "rxe1", (weft_setting_t){"lanes.patience", "60s"});
+    char address[256];
+    size_t len = sizeof address;
+    weft_ep_params_t dial = {
+        .on_ready = two_on_ready, .on_error = two_on_error, .arg = &b.t, .error_mode = WEFT_ERRORS_FAILOVER};
+    CHECK_EQ(weft_worker_address(b.t.b, address, &len), 0);
+    CHECK_EQ(weft_connect_address(b.t.a, address, len, &dial, &b.t.ep), 0);
+    UNTIL(&b.t, b.t.ready && b.t.back);
+    echo_some(&b.t, 10);
+    delete_device(&b.t);
+    BED_UNTIL(&b.t, 10, weft_worker_count(b.t.a, "lanes.lost") == 1);
+    for (int i = 0; i < 10; i++) CHECK(weft_am_send(b.t.ep, 1, NULL, 0, NULL, 0, NULL) >= 0);
+    add_device();
+    BED_UNTIL(&b.t, 10, echoed == 20);
+    CHECK_EQ(weft_worker_count(b.t.a, "lanes.resumed"), 1);
+    CHECK_EQ(b.t.errors + b.t.back_errors, 0);
+    bed_down(&b);
+}
+
 /* Nobody dials meanwhile, and nobody tells: it is the listener itself that looks for its device. */
 TEST(rdma_rc_a_listener_serves_again_when_its_device_is_back) {
     struct bed b;

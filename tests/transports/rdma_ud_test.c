@@ -440,41 +440,61 @@ TEST(an_address_that_comes_back_elsewhere_is_found_and_nothing_is_lost) {
     pair_close(&p);
 }
 
-/* Software never says so: the words are forged. */
-static void ends_for_good(struct ibv_async_event (*event)(struct ud_iface *iface)) {
-    struct pair p;
-    struct lane *lane = NULL;
+/* a connects to b again, by what b's address is now. */
+static void serves_anew(struct pair *p) {
     uint8_t address[96];
     size_t len = sizeof address;
+    CHECK_EQ(p->iface_a->ops->address(p->iface_a, address, &len), WEFT_OK);
+    CHECK_EQ(below(p->iface_a)->fsm.state, UD_QP_RUNNING);
+    pair_end_close(&p->a, true);
+    pair_end_close(&p->b, true);
+    pair_forget(&p->b);
+    p->a.n_open = p->b.n_open = 0;
+    pair_connect(p);
+    CHECK_EQ(say(&p->a, 3), WEFT_OK);
+    CHECK(pair_until(p, p->b.n_messages == 1));
+    CHECK_EQ(number(&p->b, 0), 3);
+}
+
+/* Software never says so: the words are forged. */
+static void ends_all_lanes(struct ibv_async_event (*event)(struct ud_iface *iface)) {
+    struct pair p;
+    struct lane *lane = NULL;
+    uint8_t address[96], before[96], after[96];
+    size_t len = sizeof address, of_a = sizeof before;
     WANTS_A_DEVICE();
     pair_open(&p, &windowed, 0);
     pair_connect(&p);
     CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
+    CHECK_EQ(p.iface_a->ops->address(p.iface_a, before, &of_a), WEFT_OK);
     CHECK_EQ(say(&p.a, 1), WEFT_OK);
     struct ibv_async_event said = event(below(p.iface_a));
     rd_device_says(below(p.iface_a)->device, &said);
     CHECK_EQ(p.a.n_down, 0); /* never inside of it */
+    CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
     CHECK(pair_until(&p, p.a.n_down == 1));
     CHECK_EQ(p.a.down, WEFT_ERR_IO);
     CHECK_EQ(below(p.iface_a)->fsm.state, UD_QP_DEAD);
     CHECK(say(&p.a, 2) < 0);
-    CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
     CHECK_EQ(p.b.n_down, 0);
+    serves_anew(&p);
+    CHECK_EQ(p.iface_a->ops->address(p.iface_a, after, &of_a), WEFT_OK);
+    CHECK(memcmp(before, after, of_a) != 0); /* who knows it as it was does not reach what is there now */
     pair_close(&p);
 }
 
 static struct ibv_async_event cq_err(struct ud_iface *iface) {
     return (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
 }
-TEST(a_completion_queue_that_is_lost_takes_all_lanes_for_good) {
-    ends_for_good(cq_err);
+TEST(a_completion_queue_that_is_lost_takes_all_lanes_and_is_made_anew) {
+    ends_all_lanes(cq_err);
 }
 
 static struct ibv_async_event device_fatal(struct ud_iface *iface) {
     return (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL};
 }
-TEST(a_device_that_fails_takes_all_lanes_for_good) {
-    ends_for_good(device_fatal);
+TEST(a_device_that_fails_takes_all_lanes_and_is_opened_anew) {
+    ends_all_lanes(device_fatal);
 }
 
 TEST(a_device_that_is_taken_away_takes_everything_and_blocks_nobody) {
@@ -491,13 +511,16 @@ TEST(a_device_that_is_taken_away_takes_everything_and_blocks_nobody) {
     CHECK_EQ(system("(rdma link delete rxe0; echo $? >/tmp/rdma_ud_deleted) &"), 0);
     CHECK(pair_until(&p, p.a.n_down == 1 && p.b.n_down == 1));
     CHECK(pair_until(&p, access("/tmp/rdma_ud_deleted", F_OK) == 0));
-    CHECK_EQ(system("rm /tmp/rdma_ud_deleted; rdma link add rxe0 type rxe netdev v0"), 0);
     struct lane *lane = NULL;
-    CHECK(p.iface_a->ops->connect(p.iface_a, address, len, &lane) < 0);
-    CHECK(p.iface_a->ops->address(p.iface_a, address, &len) < 0);
+    CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
+    CHECK_EQ(p.iface_a->ops->address(p.iface_a, address, &len), WEFT_ERR_UNREACHABLE);
     CHECK(say(&p.a, 2) < 0);
+    CHECK_EQ(system("rm /tmp/rdma_ud_deleted; rdma link add rxe0 type rxe netdev v0"), 0);
+    CHECK(pair_until(&p, p.iface_a->ops->address(p.iface_a, address, &len) == WEFT_OK)); /* there it is again */
+    CHECK(pair_until(&p, p.iface_b->ops->address(p.iface_b, address, &len) == WEFT_OK));
+    serves_anew(&p);
     pair_close(&p);
-    pair_open_with(&p, &windowed, 0, &first, 1); /* there it is again */
+    pair_open_with(&p, &windowed, 0, &first, 1); /* and for others */
     pair_connect(&p);
     pair_close(&p);
 }

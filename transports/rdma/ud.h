@@ -69,6 +69,8 @@ bool ud_paths_are_old(const struct ud_paths *paths);
 void ud_paths_renew(struct ud_paths *paths);
 /* Destroys all handles; the paths that are held stay, without. */
 void ud_paths_end(struct ud_paths *paths);
+/* Whoever is held from now on is reached by that device. */
+void ud_paths_move(struct ud_paths *paths, struct rd_device *device);
 
 /* ---- a lane ------------------------------------------------------------------------------------------------------------ */
 
@@ -113,7 +115,8 @@ struct ud_lane {
 struct ud_iface {
     struct iface iface;
     struct rd_user user;
-    struct rd_device *device;
+    struct rd_device *device; /* NULL: it is gone */
+    char device_name[80];
     struct rd_cq cq;
     struct ibv_qp *qp;
     struct ibv_mr *mr;
@@ -173,15 +176,14 @@ static inline struct counters *ud_count(const struct ud_iface *iface) {
 
 /* ---- ud_qp.c: the queue pair and its machine ----------------------------------------------------------------------------- */
 
+void ud_qp_init(struct ud_iface *iface);
+/* Its device is there, and the memory of its rings. What knows the address of an earlier one reaches nobody. */
 weft_status_t ud_qp_open(struct ud_iface *iface);
 void ud_qp_close(struct ud_iface *iface); /* nothing if it is not open */
 void ud_qp_step(struct ud_iface *iface, enum ud_qp_event event);
-void ud_qp_event(struct rd_user *user, const struct ibv_async_event *event);
-void ud_qp_gone(struct rd_user *user);
 
 /* ---- ud_send.c ------------------------------------------------------------------------------------------------------------ */
 
-/* Its memory is there and registered. */
 weft_status_t ud_send_open(struct ud_iface *iface);
 void ud_send_halt(struct ud_iface *iface);  /* there is no room from now on */
 void ud_send_reset(struct ud_iface *iface); /* what was under way is over; there is room */

@@ -1,26 +1,68 @@
 /* rdma_ud as a worker opens it: its memory, its address, and lanes to other addresses. */
 #include "ud.h"
 
-#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+
+/* ---- the device comes and goes ---------------------------------------------------------------------------------- */
+
+static weft_status_t hold_device(struct ud_iface *iface) {
+    weft_status_t st = rd_device_hold(iface->iface.reactor, &iface->user, &iface->device);
+    if (st < 0) return st;
+    snprintf(iface->device_name, sizeof iface->device_name, "%s", iface->device->name);
+    iface->v4 = rd_gid_is_v4(iface->device->place.gid);
+    return WEFT_OK;
+}
+
+static void leave_device(struct ud_iface *iface) {
+    ud_qp_close(iface);
+    rd_device_drop(iface->device, &iface->user);
+    iface->device = NULL;
+}
+
+/* What was promised of messages' lengths holds. */
+static weft_status_t open_again(struct ud_iface *iface) {
+    if (rd_mtu_bytes((enum ibv_mtu)iface->device->place.mtu) < iface->iface.attr.max_bcopy + UD_HEAD_MOST)
+        return weft__fail(WEFT_ERR_UNREACHABLE, "the MTU of our RDMA device is smaller than it was");
+    ud_paths_move(&iface->paths, iface->device);
+    return ud_qp_open(iface);
+}
+
+/* Nobody says that a device has come back: who is asked for its address, or to connect, looks. Lanes of before hear first that they are
+ * lost. */
+static weft_status_t ready(struct ud_iface *iface) {
+    if (iface->fsm.state != UD_QP_DEAD) return WEFT_OK;
+    if (iface->lost) return weft__fail(WEFT_ERR_UNREACHABLE, "our RDMA device is gone");
+    leave_device(iface);
+    weft_status_t st = hold_device(iface);
+    if (st == WEFT_OK) st = open_again(iface);
+    if (st < 0) {
+        leave_device(iface);
+        return weft__fail_in(WEFT_ERR_UNREACHABLE, "our RDMA device is gone");
+    }
+    iface->why = WEFT_OK;
+    ud_qp_step(iface, UD_QP_EV_REVIVED);
+    return WEFT_OK;
+}
 
 /* ---- addresses ------------------------------------------------------------------------------------------------ */
 
 static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
     struct ud_iface *iface = ud_iface(i);
-    if (!iface->qp) return weft__fail(WEFT_ERR_UNREACHABLE, "the device of rdma_ud is gone");
     if (*len_p < UD_ADDRESS)
         return weft__fail(WEFT_ERR_TRUNCATED, "an address of rdma_ud takes %d bytes", UD_ADDRESS);
+    weft_status_t st = ready(iface);
+    if (st < 0) return st;
     ud_address_encode(&(struct ud_address){iface->device->place, iface->qpn, iface->qkey, iface->token}, buf);
     *len_p = UD_ADDRESS;
     return WEFT_OK;
 }
 
 /* Datagrams are as long as the port's MTU lets them be, and are not cut again: both ends need the same. */
-static const char *obstacle(const struct ud_iface *iface, const struct ud_address *peer) {
-    const struct rd_place *mine = &iface->device->place, *theirs = &peer->place;
-    if (iface->fsm.state == UD_QP_DEAD) return "our RDMA device is gone";
+static const char *obstacle(struct ud_iface *iface, const struct ud_address *peer) {
+    if (ready(iface) < 0) return "our RDMA device is gone";
     if (iface->fsm.state == UD_QP_DARK) return "the port of our RDMA device is down";
+    const struct rd_place *mine = &iface->device->place, *theirs = &peer->place;
     if (theirs->link != mine->link) return "another kind of link";
     if (theirs->mtu != mine->mtu) return "its port has another MTU";
     if (mine->link == RD_LINK_ROCE && rd_gid_is_v4(theirs->gid) != rd_gid_is_v4(mine->gid))
@@ -60,8 +102,7 @@ static weft_status_t connect_iface(struct iface *i, const void *bytes, size_t le
 static void iface_close(struct iface *i) {
     struct ud_iface *iface = ud_iface(i);
     while (!TAILQ_EMPTY(&iface->lanes)) ud_lane_free(TAILQ_FIRST(&iface->lanes));
-    ud_qp_close(iface);
-    rd_device_drop(iface->device, &iface->user);
+    leave_device(iface);
     weft__timer_stop(i->reactor, &iface->late);
     weft__job_drop(i->reactor, &iface->told);
     weft__slab_end(&iface->lane_slab);
@@ -88,7 +129,7 @@ static uint32_t lines(uint32_t bytes) {
     return (bytes + 63) & ~UINT32_C(63);
 }
 
-/* Both rings lie in one registration. */
+/* Both rings are to lie in one registration. */
 static weft_status_t make_rings(struct ud_iface *iface) {
     struct ud_send *tx = &iface->send;
     struct ud_receive *rx = &iface->receive;
@@ -100,8 +141,6 @@ static weft_status_t make_rings(struct ud_iface *iface) {
     uint8_t *memory = weft__alloc(iface, all + 63, "rdma_ud datagrams");
     if (!memory) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for %zu bytes of datagrams", all);
     memory = (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
-    iface->mr = ibv_reg_mr(iface->device->pd, memory, all, IBV_ACCESS_LOCAL_WRITE);
-    if (!iface->mr) return rd_fail("ibv_reg_mr of datagrams (see ulimit -l)", errno);
     tx->bytes = memory;
     rx->bytes = memory + sends;
     return WEFT_OK;
@@ -123,13 +162,12 @@ static struct iface_attr attributes(const struct ud_iface *iface) {
 static void init(struct ud_iface *iface, struct reactor *r, const struct iface_params *params) {
     iface->iface = (struct iface){
         .ops = &ops, .transport = &weft__transport_rdma_ud, .reactor = r, .up = params->up, .owner = params->owner};
-    iface->user.event = ud_qp_event;
-    iface->user.gone = ud_qp_gone;
+    iface->iface.device = iface->device_name;
+    ud_qp_init(iface);
     TAILQ_INIT(&iface->lanes);
     TAILQ_INIT(&iface->waiting);
     TAILQ_INIT(&iface->marks);
     weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct ud_lane), "rdma_ud lanes");
-    iface->token = weft__random(r);
     ud_table_init(&iface->table, iface, (uint32_t)weft__random(r));
     iface->most_strangers = (unsigned)weft__setting_u64(weft__reactor_context(r), SETTING_RDMA_UD_STRANGERS);
 }
@@ -138,11 +176,9 @@ static weft_status_t ud_open(struct reactor *r, const struct iface_params *param
     struct ud_iface *iface = weft__new(r, struct ud_iface);
     if (!iface) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the interface of rdma_ud");
     init(iface, r, params);
-    weft_status_t st = rd_device_hold(r, &iface->user, &iface->device);
+    weft_status_t st = hold_device(iface);
     if (st < 0) goto free_iface;
-    iface->iface.device = iface->device->name;
     iface->iface.attr = attributes(iface);
-    iface->v4 = rd_gid_is_v4(iface->device->place.gid);
     uint64_t handles = weft__setting_u64(weft__reactor_context(r), SETTING_RDMA_UD_ADDRESS_HANDLES);
     st = make_rings(iface);
     if (st == WEFT_OK) st = ud_paths_open(&iface->paths, iface->device, iface, handles < 1 ? 1 : (unsigned)handles);

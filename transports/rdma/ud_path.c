@@ -68,18 +68,23 @@ static bool make_room(struct ud_paths *paths, uint64_t done) {
     return true;
 }
 
-static weft_status_t make(struct ud_paths *paths, const struct rd_place *key, struct ud_path **path_p) {
+static weft_status_t open_handle(struct ud_paths *paths, struct ud_path *path) {
     struct ibv_ah_attr attr;
-    if (!rd_reach(paths->device, key, &attr)) return weft__fail(WEFT_ERR_UNREACHABLE, "another kind of link");
+    if (!rd_reach(paths->device, &path->place, &attr))
+        return weft__fail(WEFT_ERR_UNREACHABLE, "another kind of link");
+    path->gid_index = paths->device->gid_index;
+    path->ah = ibv_create_ah(paths->device->pd, &attr);
+    return path->ah ? WEFT_OK : rd_fail("ibv_create_ah", errno);
+}
+
+static weft_status_t make(struct ud_paths *paths, const struct rd_place *key, struct ud_path **path_p) {
     struct ud_path *path = weft__new(paths->parent, struct ud_path);
     if (!path) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for an rdma path");
     path->place = *key;
-    path->gid_index = paths->device->gid_index;
-    path->ah = ibv_create_ah(paths->device->pd, &attr);
-    if (!path->ah) {
-        int error = errno;
+    weft_status_t st = open_handle(paths, path);
+    if (st < 0) {
         talloc_free(path);
-        return rd_fail("ibv_create_ah", error);
+        return st;
     }
     struct ud_path **at = bucket_of(paths, key);
     path->next = *at;
@@ -98,8 +103,10 @@ weft_status_t ud_path_hold(struct ud_paths *paths, const struct rd_place *place,
             return weft__fail(WEFT_ERR_QUOTA, "%u address handles are in use (rdma.ud_address_handles)", paths->n);
         weft_status_t st = make(paths, &key, &path);
         if (st < 0) return st;
-    } else if (path->refs == 0) {
-        TAILQ_REMOVE(&paths->idle, path, idle);
+    } else {
+        weft_status_t st = path->ah ? WEFT_OK : open_handle(paths, path);
+        if (st < 0) return st;
+        if (path->refs == 0) TAILQ_REMOVE(&paths->idle, path, idle);
     }
     path->refs++;
     *path_p = path;
@@ -137,6 +144,11 @@ void ud_paths_renew(struct ud_paths *paths) {
         for (path = paths->bucket[i]; path; path = path->next)
             if (path->ah && path->gid_index != index) all = renew(paths, path) && all;
     if (all) paths->gid_index = index;
+}
+
+void ud_paths_move(struct ud_paths *paths, struct rd_device *device) {
+    paths->device = device;
+    paths->gid_index = device->gid_index;
 }
 
 void ud_paths_end(struct ud_paths *paths) {

@@ -113,7 +113,11 @@ static void on_effect(struct fsm *m, unsigned effect) {
         iface->lost = true;
         tell(iface);
         break;
-    case UD_QP_FX_DESTROY: ud_qp_close(iface); break;
+    case UD_QP_FX_DESTROY:
+        ud_qp_close(iface);
+        rd_device_drop(iface->device, &iface->user);
+        iface->device = NULL;
+        break;
     case UD_QP_N_EFFECTS: break;
     }
 }
@@ -146,7 +150,7 @@ static void run_told(struct job *job) {
 
 /* ---- what the device says --------------------------------------------------------------------------------------- */
 
-void ud_qp_event(struct rd_user *user, const struct ibv_async_event *event) {
+static void device_event(struct rd_user *user, const struct ibv_async_event *event) {
     struct ud_iface *iface = OF_USER(user);
     switch (event->event_type) {
     case IBV_EVENT_QP_FATAL:
@@ -170,7 +174,7 @@ void ud_qp_event(struct rd_user *user, const struct ibv_async_event *event) {
     }
 }
 
-void ud_qp_gone(struct rd_user *user) {
+static void device_gone(struct rd_user *user) {
     ud_qp_step(OF_USER(user), UD_QP_EV_REMOVED);
 }
 
@@ -220,19 +224,38 @@ static weft_status_t make(struct ud_iface *iface) {
     return WEFT_OK;
 }
 
-weft_status_t ud_qp_open(struct ud_iface *iface) {
-    struct reactor *r = iface->iface.reactor;
+/* Both rings lie in one registration. */
+static weft_status_t register_rings(struct ud_iface *iface) {
+    struct ud_send *tx = &iface->send;
+    struct ud_receive *rx = &iface->receive;
+    size_t all = (size_t)tx->size * tx->stride + (size_t)rx->size * rx->stride;
+    iface->mr = ibv_reg_mr(iface->device->pd, tx->bytes, all, IBV_ACCESS_LOCAL_WRITE);
+    if (!iface->mr) return rd_fail("ibv_reg_mr of datagrams (see ulimit -l)", errno);
+    tx->sge.lkey = iface->mr->lkey;
+    for (uint32_t i = 0; i < rx->size; i++) rx->sge[i].lkey = iface->mr->lkey;
+    return WEFT_OK;
+}
+
+void ud_qp_init(struct ud_iface *iface) {
     fsm_init(&iface->fsm, &port, UD_QP_RUNNING, 1);
+    iface->user.event = device_event;
+    iface->user.gone = device_gone;
     iface->told.run = run_told;
     iface->repair.fire = fire_repair;
     iface->cq.took = took;
     iface->cq.polled = polled;
+}
+
+weft_status_t ud_qp_open(struct ud_iface *iface) {
+    struct reactor *r = iface->iface.reactor;
+    iface->token = weft__random(r);
     do iface->qkey = (uint32_t)weft__random(r) & INT32_MAX; /* those with the highest bit are the kernel's */
     while (iface->qkey == 0);
     iface->broke_at = weft__now(r) - 2 * (uint64_t)CALM_NS;
     weft_status_t st = weft__timer_start(r, &iface->repair, UINT64_MAX);
     if (st < 0) return st;
-    st = rd_cq_open(&iface->cq, iface->device, iface->send.size + iface->receive.size);
+    st = register_rings(iface);
+    if (st == WEFT_OK) st = rd_cq_open(&iface->cq, iface->device, iface->send.size + iface->receive.size);
     if (st == WEFT_OK) st = make(iface);
     if (st == WEFT_OK) st = raise(iface);
     if (st < 0) ud_qp_close(iface);

@@ -13,8 +13,7 @@ weft_status_t ud_receive_open(struct ud_iface *iface) {
     rx->sge = weft__alloc(iface, rx->size * sizeof *rx->sge, "rdma_ud pieces");
     if (!rx->wr || !rx->sge) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for %u receives", rx->size);
     for (uint32_t i = 0; i < rx->size; i++) {
-        rx->sge[i] = (struct ibv_sge){
-            .addr = (uintptr_t)(rx->bytes + (size_t)i * rx->stride), .length = UD_ROOM, .lkey = iface->mr->lkey};
+        rx->sge[i] = (struct ibv_sge){.addr = (uintptr_t)(rx->bytes + (size_t)i * rx->stride), .length = UD_ROOM};
         rx->wr[i] =
             (struct ibv_recv_wr){.next = &rx->wr[(i + 1) & (rx->size - 1)], .sg_list = &rx->sge[i], .num_sge = 1};
     }

@@ -287,7 +287,6 @@ const struct lane_ops ud_ops_closed = OPS(closed_short, closed_bcopy, closed_zco
 weft_status_t ud_send_open(struct ud_iface *iface) {
     struct ud_send *s = &iface->send;
     s->signal_every = s->size / UD_SIGNAL_PART;
-    s->sge = (struct ibv_sge){.lkey = iface->mr->lkey};
     s->wr = (struct ibv_send_wr){.sg_list = &s->sge, .num_sge = 1, .opcode = IBV_WR_SEND};
     iface->late.fire = fire_late;
     return expect(iface);
