@@ -10,16 +10,20 @@ static struct rd_cq *of_poller(struct poller *poller) {
 }
 
 static bool look(struct rd_cq *cq, unsigned most) {
-    int n = ibv_poll_cq(cq->cq, (int)(most < RD_CQ_BATCH ? most : RD_CQ_BATCH), cq->wc);
+    if (most > RD_CQ_BATCH) most = RD_CQ_BATCH;
+    int n = ibv_poll_cq(cq->cq, (int)most, cq->wc);
     cq->first = 0;
     cq->end = n > 0 ? (unsigned)n : 0;
+    cq->emptied = cq->end < most;
     return n > 0;
 }
 
-/* What is told may look itself (rd_cq_drain), and may close the queue. */
+/* What is told may look itself (rd_cq_drain), and may close the queue. What came since a look that emptied it is found by the
+ * next poll. */
 static unsigned tell(struct rd_cq *cq, unsigned budget) {
     unsigned n = 0;
-    while (n < budget && cq->cq && (cq->first < cq->end || look(cq, budget - n))) {
+    cq->emptied = false;
+    while (n < budget && cq->cq && (cq->first < cq->end || (!cq->emptied && look(cq, budget - n)))) {
         struct ibv_wc wc = cq->wc[cq->first++];
         n++;
         cq->took(cq, &wc);

@@ -109,6 +109,7 @@ struct rd_cq {
     struct watch watch;
     unsigned unacked;    /* events, acked together */
     unsigned first, end; /* of wc: taken from the queue, not told yet */
+    bool emptied;        /* by the last look */
     struct ibv_wc wc[RD_CQ_BATCH];
 };
 /* `cq` is zeroed, `took` and `polled` set. */

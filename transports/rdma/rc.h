@@ -77,6 +77,7 @@ struct rc_work {
     struct rc_op *op;
     struct completion *completion;
     enum rc_what what;
+    bool any; /* false: nothing is held for that request, and nobody is told */
 };
 
 /* ---- a lane ------------------------------------------------------------------------------------------------------------- */
@@ -108,6 +109,7 @@ struct rc_lane {
     struct rd_cm cm;   /* none where both lane addresses connect it */
     void (*take)(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len);
     struct rc_work *work;    /* a ring */
+    uint32_t n_works;        /* of those under way: with anything in it */
     uint32_t posted, done;   /* requests ever, and those that are over */
     uint32_t unsignalled;    /* posted since the last that asks for a completion */
     uint64_t bytes;          /* sent since the owner was told */
@@ -213,6 +215,8 @@ struct rc_iface {
     bool have_key;
     struct timer again;           /* looks whether the device is back */
     unsigned n_lanes, most_lanes; /* queue pairs */
+    struct ibv_send_wr brief;     /* of inline messages; what all have in common stays */
+    struct ibv_sge brief_piece;
     uint32_t depth, buffer, max_inline, n_receives, most_receives, max_grants;
     uint8_t reads;
     enum rc_atomics atomics; /* the device's */
@@ -287,7 +291,8 @@ weft_status_t rc_iface_revive(struct rc_iface *iface);
 static inline bool rc_has_room(const struct rc_lane *lane, unsigned keep) {
     return lane->posted - lane->done + keep < rc_iface_of(lane)->depth;
 }
-/* wr's id, flags and list are set here. A request that fails breaks the lane by its job: then what `work` holds is told by it. */
+/* wr's id, flags and list are set here. A request that fails breaks the lane by its job: then what `work` holds is told by it.
+ * NULL: there is nothing to hold and nobody to tell. */
 void rc_post(struct rc_lane *lane, struct ibv_send_wr *wr, const struct rc_work *work, bool signal);
 void rc_post_nothing(struct rc_lane *lane, const struct rc_work *work); /* comes back when all before it has */
 bool rc_post_word(struct rc_lane *lane, enum rc_message kind, const void *data, size_t len, bool fence,

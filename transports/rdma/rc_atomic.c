@@ -40,7 +40,7 @@ weft_status_t rc_atomic_post(struct lane *l, enum rma_atomic what, size_t size, 
     struct ibv_sge sge = into(iface->nowhere);
     struct ibv_send_wr wr = request(what, operand, 0, remote, key, &sge);
     lane->bytes += size;
-    rc_post(lane, &wr, &(struct rc_work){.what = RC_PLAIN}, false);
+    rc_post(lane, &wr, NULL, false);
     return WEFT_OK;
 }
 

@@ -42,6 +42,7 @@ static weft_status_t limits(struct rc_iface *iface) {
         return weft__fail(WEFT_ERR_UNSUPPORTED, "%s is too small", iface->device->name);
     iface->buffer = (uint32_t)buffer;
     iface->depth = least(RC_DEPTH, (uint64_t)has->max_qp_wr);
+    while (iface->depth & (iface->depth - 1)) iface->depth &= iface->depth - 1; /* a power of two */
     iface->most_receives = least(weft__setting_u64(context, SETTING_RDMA_RECEIVES), (uint64_t)has->max_srq_wr);
     if (iface->most_receives < 16) iface->most_receives = 16;
     uint64_t fit = ((uint64_t)has->max_cqe - iface->most_receives) / iface->depth;
@@ -245,6 +246,8 @@ static weft_status_t rc_open(struct reactor *r, const struct iface_params *param
     weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct rc_lane), "rc lanes");
     weft__slab_init(&iface->op_slab, r, iface, sizeof(struct rc_op), "rc operations");
     iface->again.fire = look_again;
+    iface->brief =
+        (struct ibv_send_wr){.opcode = IBV_WR_SEND_WITH_IMM, .sg_list = &iface->brief_piece, .num_sge = 1};
     weft_status_t st = rc_trust_open(iface);
     if (st == WEFT_OK) st = open_device(iface);
     if (st < 0) {

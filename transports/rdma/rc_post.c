@@ -9,14 +9,21 @@
 static const uint64_t SENT = UINT64_C(1) << 63;
 
 static struct rc_work *work_at(const struct rc_lane *lane, uint32_t number) {
-    return &lane->work[number % rc_iface_of(lane)->depth];
+    return &lane->work[number & (rc_iface_of(lane)->depth - 1)];
 }
 
 /* ---- posting ---------------------------------------------------------------------------------------------------------- */
 
+static void keep(struct rc_lane *lane, const struct rc_work *work) {
+    struct rc_work *at = work_at(lane, lane->posted);
+    *at = *work;
+    at->any = true;
+    lane->n_works++;
+}
+
 void rc_post(struct rc_lane *lane, struct ibv_send_wr *wr, const struct rc_work *work, bool signal) {
     struct ibv_send_wr *bad;
-    *work_at(lane, lane->posted) = *work;
+    if (work) keep(lane, work);
     wr->wr_id = SENT | lane->posted;
     lane->posted++;
     if (signal || ++lane->unsignalled >= RC_SIGNAL) {
@@ -87,7 +94,9 @@ static void op_over(struct rc_lane *lane, struct rc_op *op, weft_status_t status
 
 static void work_over(struct rc_lane *lane, uint32_t number, weft_status_t status) {
     struct rc_work work = *work_at(lane, number);
+    if (!work.any) return;
     *work_at(lane, number) = (struct rc_work){.what = RC_PLAIN};
+    lane->n_works--;
     if (work.block) rd_pool_put(&rc_iface_of(lane)->send, work.block);
     if (work.op) op_over(lane, work.op, status);
     if (work.completion) completion_step(work.completion, status);
@@ -115,6 +124,7 @@ void rc_sent(struct rc_lane *lane, uint32_t number, enum ibv_wc_status status) {
     }
     rc_count(lane)->rdma_completions++;
     if (lane->on != &rc_iface_of(lane)->worked) rc_enlist(lane, &rc_iface_of(lane)->worked);
+    if (lane->n_works == 0) lane->done = number + 1;
     while (lane->done != number + 1) {
         uint32_t which = lane->done++;
         work_over(lane, which, which == number ? st : WEFT_OK);

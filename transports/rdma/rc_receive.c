@@ -29,6 +29,11 @@ static void post_receives(struct rc_iface *iface, struct rd_block *blocks) {
     }
 }
 
+/* By the batch, as long as most are posted. */
+static unsigned repost_at(const struct rc_iface *iface) {
+    return iface->n_receives >= 4 * RC_REPOST ? RC_REPOST : iface->n_receives / 4;
+}
+
 static void give_back(struct rc_iface *iface) {
     struct rd_block *blocks = iface->repost;
     iface->repost = NULL;
@@ -98,13 +103,12 @@ void rc_took(struct rd_cq *cq, const struct ibv_wc *wc) {
     if (!iface->srq) return; /* the interface ended in that call */
     block->next = iface->repost;
     iface->repost = block;
-    if (++iface->n_repost >= RC_REPOST) give_back(iface);
+    if (++iface->n_repost >= repost_at(iface)) give_back(iface);
 }
 
 void rc_polled(struct rd_cq *cq) {
     struct rc_iface *iface = (struct rc_iface *)((char *)cq - offsetof(struct rc_iface, cq));
     struct rc_lane *lane;
-    if (iface->repost) give_back(iface);
     if (TAILQ_EMPTY(&iface->worked)) return;
     while ((lane = TAILQ_FIRST(&iface->hungry)) != NULL) rc_enlist(lane, &iface->worked);
     while ((lane = TAILQ_FIRST(&iface->worked)) != NULL) {

@@ -54,8 +54,7 @@ weft_status_t rc_put_short(struct lane *l, const void *data, size_t len, uint64_
     }
     struct ibv_sge sge = {.addr = (uintptr_t)data, .length = (uint32_t)len};
     lane->bytes += len;
-    post_one(lane, IBV_WR_RDMA_WRITE, &sge, 1, IBV_SEND_INLINE, remote, key, &(struct rc_work){.what = RC_PLAIN},
-             false);
+    post_one(lane, IBV_WR_RDMA_WRITE, &sge, 1, IBV_SEND_INLINE, remote, key, NULL, false);
     return WEFT_OK;
 }
 
