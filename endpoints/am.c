@@ -223,6 +223,8 @@ void weft__am_handle(struct am_arrival *arrival, const struct am_handler *handle
 
 /* From a peer that wants no reply. It has no endpoint that could fail, and rooms below ours cannot do without one. */
 static struct link *heard_alone(struct lane *lane, uint64_t *word) {
+    struct weft_worker *worker = lane->iface->owner;
+    worker->kept.alone = lane; /* before anything is called: the way of others would have to save it */
     struct link *link = weft__link_of(lane, "active message before hello");
     if (!link || !(*word & WIRE_AM_NO_REPLY)) return NULL; /* for nobody */
     *word &= ~WIRE_AM_NO_REPLY;
@@ -313,22 +315,6 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, c
     if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
     if (st >= 0) arrival->taken = true;
     return st;
-}
-
-weft_status_t weft_am_keep(weft_am_t *am, const void **data_p) {
-    if (!am || !am->internal || !data_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "am or data_p is NULL");
-    struct am_arrival *arrival = am->internal;
-    if (arrival->offer)
-        return weft__fail(WEFT_ERR_UNSUPPORTED, "the payload is not here; take it with weft_am_recv");
-    void *copy = weft__alloc(arrival->worker, am->len ? am->len : 1, "kept message");
-    if (!copy) return WEFT_ERR_NO_MEMORY;
-    memcpy(copy, am->data, am->len);
-    *data_p = copy;
-    return WEFT_OK;
-}
-
-void weft_am_release(weft_worker_t *worker, const void *data) {
-    talloc_free((void *)(uintptr_t)data);
 }
 
 weft_status_t weft__am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg) {

@@ -8,7 +8,8 @@ struct am_arrival {
     struct weft_worker *worker;
     struct weft_ep *ep;           /* NULL: it asks for no reply */
     const struct wire_rts *offer; /* NULL: the payload is here */
-    bool taken;
+    struct lane_keep *record;     /* it lies in a record of its own, which can be kept, once; or NULL */
+    bool taken;                   /* the offer, or the record */
 };
 
 /* Calls the handler; an offer that it leaves is refused. */

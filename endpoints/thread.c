@@ -16,14 +16,18 @@
 /* A message whose handler has not run. */
 struct held_am {
     struct list queued;
+    struct lane_keep keep;
     unsigned id;
     uint32_t ep;
     struct weft_am am;
     bool offered;
     struct wire_rts rts;
-    size_t size;
+    size_t size;  /* once it is delivered, a keeper may write here */
     char bytes[]; /* the header, then the data */
 };
+
+_Static_assert(offsetof(struct held_am, bytes) == offsetof(struct held_am, size) + sizeof(size_t),
+               "a word stands before the message");
 
 struct worker_thread {
     pthread_t id;
@@ -91,15 +95,20 @@ void weft__thread_hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
 
 /* ---- telling: on whoever has the worker now */
 
+static void free_held(struct lane_keep *keep) {
+    talloc_free(list_of(keep, struct held_am, keep));
+}
+
+/* A handler may keep the record. */
 static void deliver_am(struct worker_thread *t, struct held_am *held) {
     struct weft_worker *worker = t->worker;
     struct weft_ep *ep = weft__idmap_find(&worker->eps, held->ep);
+    struct am_arrival arrival = {
+        .worker = worker, .ep = ep, .offer = held->offered ? &held->rts : NULL, .record = &held->keep};
     t->held_bytes -= sizeof *held + held->size;
-    if (ep || !held->ep) {
-        struct am_arrival arrival = {.worker = worker, .ep = ep, .offer = held->offered ? &held->rts : NULL};
-        weft__am_handle(&arrival, &t->handlers[held->id], &held->am);
-    }
-    talloc_free(held);
+    held->keep.release = free_held;
+    if (ep || !held->ep) weft__am_handle(&arrival, &t->handlers[held->id], &held->am);
+    if (!arrival.taken || held->offered) talloc_free(held);
 }
 
 static void tell_endpoints(struct weft_worker *worker, uint32_t notices) {

@@ -22,6 +22,13 @@ struct am_handler {
     void *arg;
 };
 
+/* The message kept last in place, whose word may not be written yet (keep.c); data NULL: none. */
+struct kept_last {
+    const void *data;
+    struct lane_keep *by;
+    struct lane *alone; /* that brought the last message without an endpoint */
+};
+
 /* Something that a room below hung on the worker; closed before the endpoints are. */
 struct worker_guest {
     struct list of_worker;
@@ -48,6 +55,7 @@ struct weft_worker {
     uint32_t max_endpoints, max_links; /* that one peer may open */
     struct match match;
     struct memory memory;
+    struct kept_last kept;
 
     struct list done; /* requests whose callback is due */
     struct job complete;

@@ -200,6 +200,11 @@ struct iface_up {
     void (*keyed)(struct lane *lane);
 };
 
+/* A received message that somebody keeps: `release` once, on the worker's thread, until the iface is closed. */
+struct lane_keep {
+    void (*release)(struct lane_keep *keep);
+};
+
 struct lane_ops {
     /* Each answers OK (done, the memory is free), NO_RESOURCE (nothing happened; pending_add tells when) or an error
      * (< 0); zcopy also IN_PROGRESS (borrowed until the completion steps). Not up yet is NO_RESOURCE. */
@@ -210,6 +215,10 @@ struct lane_ops {
     /* With attr.lends_from: a message that somebody keeps, borrowed until the completion steps. The LANE_ROOM bytes before it, and those
      * behind it up to a multiple of LANE_ROOM, are the lane's to write meanwhile. IN_PROGRESS, NO_RESOURCE or an error. */
     weft_status_t (*am_kept)(struct lane *lane, uint8_t id, void *bytes, size_t len, struct completion *completion);
+    /* Within the handler of a message: its `len` bytes at `data` stay as they are until released, and all of the message before
+     * them is the keeper's to write. NULL: they must be copied, since they lie where the peer writes next, or in memory much larger
+     * than they are, or are none of this lane's. No op: they always must. */
+    struct lane_keep *(*keep)(struct lane *lane, const void *data, size_t len);
     /* OK, or IN_PROGRESS and one step when all sent before has left this side (for bulk: nothing borrowed). Puts and
      * posted atomics: performed at the target, as attr.done says. */
     weft_status_t (*flush)(struct lane *lane, struct completion *completion);

@@ -56,8 +56,11 @@ WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t
 
 /*
  * Within the handler: keeps what `am->data` holds beyond it. On WEFT_OK `*data_p` holds the payload until
- * weft_am_release, by the owner's thread. It is copied: no transport lends its memory for longer than the handler.
- * UNSUPPORTED: the payload still waits at its sender.
+ * weft_am_release, by the owner's thread, and at most until the worker is closed. It stays where it is, without a copy, in
+ * memory that the library has as much of as it likes: self's own messages, tcp's receive buffers when the payload is an
+ * eighth of one ("tcp.buffer") at least, and what a worker's own thread held for the program. It is copied where the
+ * peer waits for its place (shm's rings and nodes, rdma's receive buffers), where it is small, and when it is kept a second time.
+ * The counter "am.kept_in_place" tells. UNSUPPORTED: the payload still waits at its sender.
  */
 WEFT_API weft_status_t weft_am_keep(weft_am_t *am, const void **data_p);
 WEFT_API void weft_am_release(weft_worker_t *worker, const void *data);

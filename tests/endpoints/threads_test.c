@@ -400,6 +400,33 @@ TEST(polled_callbacks_come_to_the_programs_thread_alone_tcp) {
     polled_callbacks("tcp");
 }
 
+static const void *kept[20];
+static void on_held_kept(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct pair *p = arg;
+    CHECK_EQ(weft_am_keep(am, &kept[p->arrived]), 0);
+    p->disorder += kept[p->arrived] != am->data;
+    p->arrived++;
+}
+
+TEST(a_message_that_was_held_for_the_program_is_kept_where_it_is) {
+    struct pair p;
+    double end = two_now() + 60;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held_kept, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    for (unsigned i = 0; i < 20; i++) CHECK(send_numbered(&p, 480 + i) >= 0);
+    while (p.arrived < 20 && two_now() < end) {
+        CHECK(weft_worker_wait(p.b, 10) >= WEFT_ERR_TIMED_OUT);
+        weft_worker_progress(p.a, 0);
+    }
+    CHECK_EQ(p.arrived, 20);
+    CHECK_EQ(p.disorder, 0);
+    for (unsigned i = 0; i < 20; i++) CHECK(is_pattern(kept[i], 480 + i, 480 + i));
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    for (unsigned i = 0; i < 20; i++) weft_am_release(p.b, kept[i]);
+    pair_end(&p);
+}
+
 static struct tally done_at;
 static pthread_t done_on;
 static void done_here(weft_status_t status, void *arg) {

@@ -8,6 +8,29 @@
 
 #define OF_POLLER(p) ((struct self_iface *)((char *)(p)-offsetof(struct self_iface, poller)))
 
+enum { KEEPS_FROM = 8 }; /* a message that fills so much of its room, one part in eight, is kept in place */
+
+static void message_put(struct self_iface *iface, struct self_message *m) {
+    struct self_message **pool = m->big ? &iface->big : &iface->small;
+    m->next = *pool;
+    *pool = m;
+}
+
+static void keep_release(struct lane_keep *keep) {
+    struct self_message *m = (struct self_message *)((char *)keep - offsetof(struct self_message, keep));
+    m->kept = false;
+    if (m->gone) message_put(m->iface, m);
+}
+
+/* One put together from pieces lies in the scratch, which the next one needs. */
+static struct lane_keep *keep(struct lane *l, const void *data, size_t len) {
+    struct self_message *m = self_iface(l)->taken;
+    if (!m || m->kept || m->n_iov || len * KEEPS_FROM < (m->big ? SELF_BCOPY : SELF_SMALL)) return NULL;
+    if ((uintptr_t)data - (uintptr_t)m->data > m->len) return NULL;
+    m->kept = true;
+    return &m->keep;
+}
+
 static struct self_message *message_get(struct self_iface *iface, bool big) {
     struct self_message **pool = big ? &iface->big : &iface->small, *m = *pool;
     if (m) {
@@ -18,18 +41,15 @@ static struct self_message *message_get(struct self_iface *iface, bool big) {
     if (!m) return NULL;
     m->big = big;
     m->data = (uint8_t *)(m + 1);
+    m->keep.release = keep_release;
+    m->iface = iface;
     return m;
-}
-
-static void message_put(struct self_iface *iface, struct self_message *m) {
-    struct self_message **pool = m->big ? &iface->big : &iface->small;
-    m->next = *pool;
-    *pool = m;
 }
 
 static void message_done(struct self_lane *lane, struct self_message *m, weft_status_t status) {
     struct completion *completion = m->completion;
-    message_put(self_iface(&lane->lane), m);
+    m->gone = true;
+    if (!m->kept) message_put(self_iface(&lane->lane), m);
     lane->depth--;
     if (completion) completion_step(completion, status);
 }
@@ -88,7 +108,9 @@ void weft__self_take(struct self_lane *lane, struct self_message *m) {
     struct self_iface *iface = self_iface(&lane->lane);
     size_t len = m->len;
     const void *data = m->n_iov ? assemble(iface, m, &len) : m->data;
+    iface->taken = m;
     lane_handlers(&lane->lane)[m->id](&lane->lane, data, len);
+    iface->taken = NULL;
 }
 
 void weft__self_refuse(struct self_lane *lane, struct self_message *m) {}
@@ -160,7 +182,7 @@ static struct self_message *message_new(struct self_lane *lane, uint8_t id, bool
     m->id = id;
     m->len = 0;
     m->n_iov = 0;
-    m->flush = m->cancelled = false;
+    m->flush = m->cancelled = m->gone = false;
     m->completion = NULL;
     return m;
 }
@@ -280,6 +302,7 @@ const struct lane_ops weft__self_ops_up = {.am_short = am_short,
                                            .pending_add = pending_add,
                                            .pending_remove = pending_remove,
                                            .hear = lane_hear,
+                                           .keep = keep,
                                            .bulk_get = bulk_get,
                                            .put_short = weft__self_put_short,
                                            .put_bcopy = weft__self_put_bcopy,

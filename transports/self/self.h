@@ -33,6 +33,9 @@ struct self_message {
     uint16_t n_iov;
     uint8_t id;
     bool big, flush, cancelled;
+    bool kept, gone; /* somebody keeps what it brought; and it is off its queue */
+    struct lane_keep keep;
+    struct self_iface *iface;
     weft_iov_t iov[SELF_IOV];
     uint8_t *data;
 };
@@ -79,6 +82,7 @@ struct self_iface {
     struct self_lane *ready, **ready_last;
     struct tl_listener *listeners;
     struct self_message *small, *big; /* free */
+    struct self_message *taken;       /* in its handler */
     uint8_t *scratch;                 /* where a zcopy message is put together */
     uint32_t n_lanes;
     struct self_mem *mems;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { EXACT_FROM = 16 * 1024, ROOM_LEAST = 4 * 1024, FRAMES_PER_JOB = 256 };
+enum { EXACT_FROM = 16 * 1024, ROOM_LEAST = 4 * 1024, FRAMES_PER_JOB = 256, KEEPS_FROM = 8 };
 
 static void thrown_away(struct lane *lane, const void *data, size_t len) {}
 static const lane_am_fn all_thrown_away[LANE_AM_IDS] = {[0 ... LANE_AM_IDS - 1] = thrown_away};
@@ -44,6 +44,14 @@ void tcp_input_give_back(struct tcp_lane *lane) {
     in->begin = in->end = 0;
     tcp_pool_put(&tcp_iface_of(lane)->pool, in->buffer);
     in->buffer = NULL;
+}
+
+/* What came behind it goes on in the same buffer, what comes later in another. */
+struct lane_keep *tcp_input_keep(struct lane *l, const void *data, size_t len) {
+    struct tcp_buffer *b = tcp_lane(l)->in.buffer;
+    if (!b || len * KEEPS_FROM < b->size || (uintptr_t)data - (uintptr_t)b->bytes >= b->size) return NULL;
+    b->n_kept++;
+    return &b->keep;
 }
 
 /* ---- frames ------------------------------------------------------------------------------------------------- */
@@ -100,7 +108,8 @@ static bool lend(struct tcp_lane *lane) {
     return in->buffer != NULL;
 }
 
-/* A frame that does not fit where it began goes to the front, or into a big buffer. */
+/* A frame that does not fit where it began goes to the front, or into a big buffer; or to another's front, where something kept
+ * stands before it. */
 static bool make_room(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_input *in = &lane->in;
@@ -111,6 +120,9 @@ static bool make_room(struct tcp_lane *lane) {
         to = tcp_pool_take(&iface->pool, iface, TCP_BUF_BIG);
         if (!to) return false;
         in->class = TCP_BUF_BIG;
+    } else if (to->n_kept) {
+        to = tcp_pool_take(&iface->pool, iface, to->class);
+        if (!to) return false;
     }
     memmove(to->bytes, in->buffer->bytes + in->begin, have);
     if (to != in->buffer) tcp_pool_put(&iface->pool, in->buffer);

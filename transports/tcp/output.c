@@ -475,6 +475,7 @@ const struct lane_ops tcp_ops_open = {.am_short = am_short,
                                       .pending_add = pending_add,
                                       .pending_remove = pending_remove,
                                       .hear = tcp_input_hear,
+                                      .keep = tcp_input_keep,
                                       .land_stop = tcp_land_stop,
                                       .close = tcp_lane_close,
                                       .describe = tcp_lane_describe};

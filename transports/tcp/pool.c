@@ -29,6 +29,13 @@ void tcp_pool_init(struct tcp_pool *pool, size_t buffer) {
     pool->size[TCP_BUF_SHEET] = head_of(TCP_BUF_SHEET) + buffer + TCP_FRAME_HEAD;
 }
 
+static void release(struct lane_keep *keep) {
+    struct tcp_buffer *b = (struct tcp_buffer *)((char *)keep - offsetof(struct tcp_buffer, keep));
+    if (--b->n_kept > 0 || !b->put) return;
+    b->put = false;
+    tcp_pool_put(b->pool, b);
+}
+
 struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum tcp_buffer_class class) {
     struct tcp_buffer *b = pool->idle[class];
     if (b) {
@@ -39,14 +46,17 @@ struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum
     b = weft__realloc(parent, NULL, sizeof *b + pool->size[class],
                       "tcp buffer"); /* not zeroed: most of it is never used */
     if (!b) return NULL;
-    b->size = pool->size[class];
-    b->class = class;
+    *b = (struct tcp_buffer){.size = pool->size[class], .class = class, .keep = {release}, .pool = pool};
     if (class == TCP_BUF_SLIP || class == TCP_BUF_SHEET) lay_out(b);
     return b;
 }
 
 void tcp_pool_put(struct tcp_pool *pool, struct tcp_buffer *b) {
     if (!b) return;
+    if (b->n_kept) {
+        b->put = true;
+        return;
+    }
     if (pool->n_idle[b->class] == most_idle[b->class]) {
         talloc_free(b);
         return;

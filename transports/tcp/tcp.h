@@ -48,6 +48,10 @@ struct tcp_buffer {
     struct tcp_buffer *next;
     size_t size; /* of `bytes` */
     enum tcp_buffer_class class;
+    bool put;        /* no lane has it, but somebody keeps messages in it: */
+    uint32_t n_kept; /* so many */
+    struct lane_keep keep;
+    struct tcp_pool *pool;
     _Alignas(16) uint8_t bytes[];
 };
 
@@ -59,7 +63,8 @@ struct tcp_pool {
 
 void tcp_pool_init(struct tcp_pool *pool, size_t buffer);
 struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum tcp_buffer_class class);
-void tcp_pool_put(struct tcp_pool *pool, struct tcp_buffer *buffer); /* NULL is nothing */
+void tcp_pool_put(struct tcp_pool *pool,
+                  struct tcp_buffer *buffer); /* NULL is nothing; kept messages are waited for */
 
 /* ---- a lane ----------------------------------------------------------------------------------------------- */
 
@@ -265,6 +270,7 @@ void tcp_input_open(struct tcp_lane *lane);
 void tcp_input_ready(struct tcp_lane *lane, int events);
 int tcp_input_read(struct tcp_lane *lane, unsigned budget);
 void tcp_input_hear(struct lane *lane, const lane_am_fn *handlers);
+struct lane_keep *tcp_input_keep(struct lane *lane, const void *data, size_t len);
 void tcp_input_discard(struct tcp_lane *lane);   /* from now on frames are thrown away */
 void tcp_input_drop(struct tcp_lane *lane);      /* and those in the buffer too */
 void tcp_input_give_back(struct tcp_lane *lane); /* the buffer, if nothing is left in it */
