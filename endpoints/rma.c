@@ -56,16 +56,28 @@ static weft_status_t get_posted(void *ep, const struct posted_args *args, const 
                     (weft_rkey_t *)(uintptr_t)args->word[3], op);
 }
 
+/* Its length is known, and what is to be put is packed, before anything is asked of the key. */
+static weft_status_t move_laid_out(weft_ep_t *ep, struct rma_op *op, void *base, size_t len, const weft_op_t *how) {
+    weft_status_t st = weft__rma_lay_out(ep->worker, op, how->layout, base, len);
+    if (st < 0) return st;
+    size_t bytes = rma_piece_len(&op->piece);
+    st = weft__rkey_check(op->rkey, op->remote, bytes, op->what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);
+    if (st == WEFT_OK && (bytes || ep->ops == &weft__ep_ops_refuse)) st = ep->ops->rma(ep, op, how);
+    return op->packed && st != WEFT_IN_PROGRESS ? weft__rma_unpack(op->packed, st) : st;
+}
+
 static __attribute__((noinline)) weft_status_t move(weft_ep_t *ep, enum rma_what what, const void *buf, size_t len,
                                                     uint64_t remote, weft_rkey_t *rkey, const weft_op_t *how) {
-    weft_status_t st = check(ep, buf, len, rkey);
+    const weft_layout_t *layout = how ? how->layout : NULL;
+    weft_status_t st = check(ep, buf, layout ? 0 : len, rkey);
     if (st == WEFT_IN_PROGRESS) {
         struct posted_args args = {.word = {(uintptr_t)buf, len, remote, (uintptr_t)rkey}};
         return weft__post(ep->worker, ep, what == RMA_PUT ? put_posted : get_posted, &args, how);
     }
+    struct rma_op op = {.what = what, .rkey = rkey, .remote = remote};
+    if (st == WEFT_OK && layout) return move_laid_out(ep, &op, (void *)(uintptr_t)buf, len, how);
     if (st == WEFT_OK) st = weft__rkey_check(rkey, remote, len, what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);
     if (st < 0) return st;
-    struct rma_op op = {.what = what, .rkey = rkey, .remote = remote};
     op.piece = (struct rma_piece){.base = (void *)(uintptr_t)buf, .len = len, .count = 1};
     if (len == 0) return ep->ops == &weft__ep_ops_refuse ? ep->ops->rma(ep, &op, how) : WEFT_OK;
     return ep->ops->rma(ep, &op, how);
@@ -83,7 +95,7 @@ static __attribute__((noinline)) weft_status_t get_slowly(weft_ep_t *ep, void *b
 
 weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
                        const weft_op_t *op) {
-    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_PUT) || len > rkey->max_short || !buf)
+    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_PUT) || len > rkey->max_short || !buf || (op && op->layout))
         return put_slowly(ep, buf, len, remote, rkey, op);
     struct lane_key *key = rkey->key;
     ep->worker->count->rma_native++;
@@ -94,7 +106,7 @@ weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remo
 
 weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
                        const weft_op_t *op) {
-    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_GET) || len > rkey->max_short || !buf)
+    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_GET) || len > rkey->max_short || !buf || (op && op->layout))
         return get_slowly(ep, buf, len, remote, rkey, op);
     const char *from = rkey->key->local + (remote - rkey->region.base);
     ep->worker->count->rma_native++;

@@ -31,6 +31,8 @@ struct rma_op {
     uint64_t remote, operand, compare; /* the last two, and what follows: atomics */
     void *old_p;
     uint8_t atomic, size;
+    struct rma_packed
+        *packed; /* where the piece lies, if the program packs it itself: the request's once there is one */
 };
 static inline size_t rma_piece_len(const struct rma_piece *piece) {
     return piece->len * piece->count;
@@ -133,6 +135,14 @@ uint32_t weft__rma_hush(struct weft_ep *ep, const struct lane *lane);
 void weft__rma_unhush(struct weft_ep *ep, const struct lane *gone, bool keys_stayed);
 /* The endpoint leaves the link: so many are waited for no more. */
 uint32_t weft__rma_unwait(struct weft_ep *ep);
+
+/* ---- rma_layout.c */
+
+/* The operation's piece, and what it is packed in. */
+weft_status_t weft__rma_lay_out(struct weft_worker *worker, struct rma_op *op, const weft_layout_t *layout,
+                                void *base, size_t len);
+/* The operation ends so; what the program answers takes the place of WEFT_OK. Frees it. */
+weft_status_t weft__rma_unpack(struct rma_packed *packed, weft_status_t status);
 
 /* ---- rma_pieces.c */
 

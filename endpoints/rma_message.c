@@ -223,6 +223,8 @@ static void release(struct weft_request *req) {
     struct weft_request *pieces = req->group;
     req->rma.rkey = NULL;
     req->group = NULL;
+    if (req->header) req->status = weft__rma_unpack(req->header, req->status);
+    req->header = NULL;
     weft__rma_left(req);
     if (pieces) weft__rma_piece_ended(pieces, req->status);
     if (rkey) weft__rkey_drop(rkey);
@@ -275,6 +277,7 @@ weft_status_t weft__rma_request(struct weft_ep *ep, const struct rma_op *op, con
     st = weft__request_accept(req, ep, how);
     if (st < 0) return st;
     req->group = group;
+    req->header = op->packed;
     *req_p = req;
     return WEFT_OK;
 }

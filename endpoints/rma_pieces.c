@@ -279,6 +279,7 @@ static weft_status_t move_checked(weft_ep_t *ep, enum rma_what what, const weft_
     enum { MOST = 1 << 24 };
     if (!ep || !local || !remote || n_local == 0 || n_remote == 0)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL, or there are no pieces");
+    if (op && op->layout) return weft__fail(WEFT_ERR_UNSUPPORTED, "pieces say their strides themselves");
     if (n_local > MOST || n_remote > MOST) return weft__fail(WEFT_ERR_TOO_BIG, "more than %d pieces", MOST);
     weft_status_t st = weft__worker_enter(ep->worker);
     struct pieces p = {.what = what,

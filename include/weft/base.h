@@ -113,7 +113,7 @@ typedef struct weft_op {
     uint32_t deadline_ms;          /* from now; 0: none. Then the operation ends as WEFT_ERR_TIMED_OUT */
     uint32_t flags;                /* of the operation's own header */
     weft_completion_t *completion; /* in place of `done`, which is not called then; NULL: none */
-    const weft_layout_t *layout;   /* of messages and streams (weft/layout.h); puts and gets do not look at it */
+    const weft_layout_t *layout;   /* of messages, streams, puts and gets (weft/layout.h) */
     uint64_t reserved[2];
 } weft_op_t;
 

@@ -11,7 +11,12 @@ extern "C" {
 /*
  * Named in weft_op_t.layout of a send or receive, active, tagged or stream; `iov` then has one entry. The two sides
  * of a message need not agree: what crosses are bytes. Copied when the operation is posted, except for what its
- * pointers point to. One-sided operations say their strides themselves (weft_put_pieces), and do not look here.
+ * pointers point to.
+ *
+ * Of a put or get it says how the memory here is laid out, `buf` and `len` being that entry; the peer's is contiguous.
+ * A program's own is packed whole within the call (another thread's: when the owner comes to it), and unpacked whole before
+ * the operation's end, from and to memory that the library allocates for it. Pieces (weft_put_pieces) say their strides
+ * themselves: UNSUPPORTED there. Atomics do not look here.
  */
 typedef enum weft_layout_kind { WEFT_LAYOUT_STRIDED = 1, WEFT_LAYOUT_USER } weft_layout_kind_t;
 

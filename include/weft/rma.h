@@ -31,6 +31,7 @@ extern "C" {
  */
 enum { WEFT_RMA_REMOTE = 1 }; /* weft_op_t.flags */
 
+/* op->layout, if there is one, says how `buf` is laid out (weft/layout.h). */
 WEFT_API weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
                                 const weft_op_t *op);
 WEFT_API weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,

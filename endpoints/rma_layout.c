@@ -1,0 +1,80 @@
+/*
+ * Layouts of puts and gets. Blocks at a stride are a piece, which all ways of an operation know. What the program packs itself
+ * is packed into memory beside, whole, and unpacked out of it before the end is told: so it goes by whatever way there is, in
+ * whatever order holds there, and may be tried again from the begin.
+ */
+#include <weft/layout.h>
+
+#include "rma.h"
+
+struct rma_packed {
+    const weft_pack_ops_t *user;
+    void *state;
+    bool gets;
+    size_t len;
+    _Alignas(16) uint8_t bytes[];
+};
+
+static weft_status_t blocks(struct rma_op *op, const weft_layout_t *layout, void *base) {
+    size_t len;
+    if (__builtin_mul_overflow(layout->block, layout->count, &len))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu blocks of %zu bytes", layout->count, layout->block);
+    if (!base && len) return weft__fail(WEFT_ERR_INVALID_PARAM, "buf is NULL");
+    if (layout->stride == layout->block || layout->count <= 1 || len == 0)
+        op->piece = (struct rma_piece){.base = base, .len = len, .count = 1};
+    else
+        op->piece = (struct rma_piece){
+            .base = base, .len = layout->block, .stride = layout->stride, .count = layout->count};
+    return WEFT_OK;
+}
+
+static weft_status_t start(const weft_pack_ops_t *user, void *object, size_t count, bool gets, void **state_p,
+                           size_t *len_p) {
+    if (!user || (gets && !user->unpack) || (!gets && !user->pack))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the layout has no %s", gets ? "unpack" : "pack");
+    *state_p = object;
+    *len_p = count;
+    return user->start ? user->start(object, count, gets, state_p, len_p) : WEFT_OK;
+}
+
+static weft_status_t packed(struct weft_worker *worker, struct rma_op *op, const weft_pack_ops_t *user,
+                            void *object, size_t count) {
+    bool gets = op->what == RMA_GET;
+    void *state;
+    size_t len, size;
+    weft_status_t st = start(user, object, count, gets, &state, &len);
+    if (st < 0) return st;
+    /* Not zeroed: every byte is packed, or comes from the peer, before anybody reads it. */
+    struct rma_packed *p = __builtin_add_overflow(sizeof *p, len, &size)
+                               ? NULL
+                               : weft__realloc(worker, NULL, size, "packed for a put or get");
+    if (p) {
+        *p = (struct rma_packed){.user = user, .state = state, .gets = gets, .len = len};
+        st = gets || len == 0 ? WEFT_OK : user->pack(state, 0, p->bytes, len);
+    }
+    if (!p || st < 0) {
+        if (user->end) user->end(state);
+        talloc_free(p);
+        return p ? st : WEFT_ERR_NO_MEMORY;
+    }
+    op->packed = p;
+    op->piece = (struct rma_piece){.base = p->bytes, .len = len, .count = 1};
+    return WEFT_OK;
+}
+
+weft_status_t weft__rma_lay_out(struct weft_worker *worker, struct rma_op *op, const weft_layout_t *layout,
+                                void *base, size_t len) {
+    switch (layout->kind) {
+    case WEFT_LAYOUT_STRIDED: return blocks(op, layout, base);
+    case WEFT_LAYOUT_USER: return packed(worker, op, layout->user, base, len);
+    default: return weft__fail(WEFT_ERR_INVALID_PARAM, "no kind of layout: %d", (int)layout->kind);
+    }
+}
+
+weft_status_t weft__rma_unpack(struct rma_packed *p, weft_status_t status) {
+    weft_status_t st = status;
+    if (status == WEFT_OK && p->gets && p->len) st = p->user->unpack(p->state, 0, p->bytes, p->len);
+    if (p->user->end) p->user->end(p->state);
+    talloc_free(p);
+    return st < 0 ? st : status;
+}
