@@ -314,8 +314,13 @@ static bool say(struct retain *r, enum lane_kind kind, uint64_t count) {
     return r->raw->ops->am_bcopy(r->raw, WIRE_LANE, pack_word, &m) == WEFT_OK;
 }
 
+/* The next is landing already: one acknowledgement for both, unless many bytes wait for it. */
+static bool ack_can_wait(const struct retain *r) {
+    return r->landing.landed && r->heard < RETAIN_ACK_LANDING;
+}
+
 static bool say_all(struct retain *r) {
-    if (r->ack_due) {
+    if (r->ack_due && !ack_can_wait(r)) {
         if (!say(r, LANE_ACK, r->core.delivered + WEFT_MUTANT(retain_ack_beyond))) return false;
         r->ack_due = false;
         r->heard = r->tell_at = 0;
@@ -418,8 +423,10 @@ static void tell_landed(struct retain *r, weft_status_t status) {
 static void landed(struct lane *raw, void *arg, weft_status_t status) {
     struct link *link = raw->owner;
     if (!link || !link->retain->landing.landed) return; /* it was told when its lane was lost */
-    if (status == WEFT_OK || status == WEFT_ERR_CANCELLED) count(link->retain, link->retain->landing.len);
-    tell_landed(link->retain, status);
+    struct retain *r = link->retain;
+    if (status == WEFT_OK || status == WEFT_ERR_CANCELLED) count(r, r->landing.len);
+    if (r->ack_due) weft__job_post(reactor_of(r), &r->job); /* it may have waited for this one */
+    tell_landed(r, status);
 }
 
 void weft__retain_land(struct retain *r, size_t len, struct landing *to) {
@@ -455,6 +462,7 @@ static void was_asked(struct retain *r, const void *data, size_t len) {
         weft__link_violation(r->link, "question for an acknowledgement");
         return;
     }
+    r->heard = RETAIN_ACK_LANDING; /* whatever is on its way */
     r->ack_due = true;
     weft__job_post(reactor_of(r), &r->job);
 }
