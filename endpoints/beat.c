@@ -25,7 +25,7 @@ static void is_silent(struct link *link) {
 
 /* Did anything come; and was there a lane, and did we look in time, so that it could have? */
 static bool heard(const struct beat *beat) {
-    const struct retain *retain = beat->link->retain;
+    const struct retain *retain = beat->link->more->retain;
     if (retain && retain->core.fsm.state != RESUME_STEADY) return true;
     uint64_t late = (uint64_t)beat->ms * 1000000 / BEAT_TICKS / 2;
     return beat->answered || beat->received != (uint32_t)beat->link->received ||
@@ -48,7 +48,7 @@ static void tick(struct timer *timer) {
 
 weft_status_t weft__beat_wish(struct link *link, uint32_t ms) {
     struct reactor *reactor = link->worker->reactor;
-    struct beat *beat = weft__new(link->worker, struct beat);
+    struct beat *beat = weft__link_more(link) ? weft__new(link->worker, struct beat) : NULL;
     if (!beat) return WEFT_ERR_NO_MEMORY;
     beat->link = link;
     beat->ms = ms;
@@ -59,24 +59,24 @@ weft_status_t weft__beat_wish(struct link *link, uint32_t ms) {
         return st;
     }
     weft__timer_stop(reactor, &beat->timer);
-    link->beat = beat;
+    link->more->beat = beat;
     return WEFT_OK;
 }
 
 void weft__beat_begin(struct link *link) {
-    if (!link->beat) return;
+    if (!link->more->beat) return;
     if (link->peer_flags & WIRE_HELLO_ANSWERS)
-        wait(link->beat);
+        wait(link->more->beat);
     else
         weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints",
                           "a peer of an older version answers no heartbeats");
 }
 
 void weft__beat_free(struct link *link) {
-    struct beat *beat = link->beat;
+    struct beat *beat = link->more->beat;
     if (!beat) return;
     weft__timer_stop(link->worker->reactor, &beat->timer);
-    link->beat = NULL;
+    link->more->beat = NULL;
     weft__bury(link->worker->reactor, beat);
 }
 
@@ -88,6 +88,6 @@ void weft__beat_heard(struct link *link, struct lane *lane, const void *data, si
     }
     if (weft__lane_kind(data, len) == LANE_BEAT_ASK)
         say(link, LANE_BEAT);
-    else if (link->beat)
-        link->beat->answered = true;
+    else if (link->more->beat)
+        link->more->beat->answered = true;
 }

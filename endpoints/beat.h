@@ -25,7 +25,7 @@ struct beat {
 
 /* Endpoints share a link with those of the same wish. 0: none. */
 static inline uint32_t weft__beat_ms(const struct link *link) {
-    return link->beat ? link->beat->ms : 0;
+    return link->more->beat ? link->more->beat->ms : 0;
 }
 /* For a link that is being dialed. It goes with the link. */
 weft_status_t weft__beat_wish(struct link *link, uint32_t ms);

@@ -10,15 +10,15 @@
 /* Its lane would not tell. Those beside a link's own one live and die with that. */
 static bool is_watched(const struct link *link) {
     const struct lane *lane = link->lanes[0];
-    return !link->main && !(lane->iface->attr.caps & CAP_PEER_DEATH);
+    return !link->more->main && !(lane->iface->attr.caps & CAP_PEER_DEATH);
 }
 
 void weft__introduce(struct link *link) {
     struct wire_message m;
     struct lane_process own = {0};
-    if (!(link->peer_flags & WIRE_HELLO_ANSWERS) || !(link->retain || is_watched(link))) return;
+    if (!(link->peer_flags & WIRE_HELLO_ANSWERS) || !(link->more->retain || is_watched(link))) return;
     weft__process_own(link->worker->reactor, &own.host, &own.pid);
-    if (!own.host && !link->retain) return;
+    if (!own.host && !link->more->retain) return;
     weft__lane_process(&m, own);
     weft__link_control(link, &m);
 }
@@ -36,46 +36,47 @@ static void ended(struct process *process) {
 }
 
 void weft__introduce_lane(const struct link *link, struct lane *raw) {
-    const struct introduction *in = link->introduction;
+    const struct introduction *in = link->more->introduction;
     if (in && in->process.known && raw->ops->watched) raw->ops->watched(raw);
 }
 
 /* Without the memory for it the lane's own patience has to do. */
 static void watch(struct link *link, const struct lane_process *told) {
     struct reactor *reactor = link->worker->reactor;
-    struct introduction *in = weft__new(link->worker, struct introduction);
+    struct introduction *in = weft__link_more(link) ? weft__new(link->worker, struct introduction) : NULL;
     if (!in) return;
     in->process = (struct process){.ended = ended, .host = told->host, .pid = told->pid};
     in->link = link;
     in->ended.fire = lose;
-    link->introduction = in;
+    link->more->introduction = in;
     if (!weft__process_watch(reactor, &in->process)) {
         ended(&in->process);
         return;
     }
-    struct lane *raw = link->retain ? link->retain->raw : link->lanes[0];
+    struct lane *raw = link->more->retain ? link->more->retain->raw : link->lanes[0];
     if (raw) weft__introduce_lane(link, raw);
 }
 
 void weft__introduced(struct link *link, struct lane *lane, const void *data, size_t len) {
     struct lane_process told;
     bool watched = is_watched(link);
-    if (!weft__lane_read_process(data, len, &told) || !(watched || link->retain) || link->introduction) {
+    if (!weft__lane_read_process(data, len, &told) || !(watched || link->more->retain) ||
+        link->more->introduction) {
         weft__link_violation(link, "process");
         return;
     }
-    if (link->retain) {
-        link->retain->process.host = told.host;
-        link->retain->process.pid = told.pid;
+    if (link->more->retain) {
+        link->more->retain->process.host = told.host;
+        link->more->retain->process.pid = told.pid;
     }
     if (watched) watch(link, &told);
 }
 
 void weft__introduction_free(struct link *link) {
-    struct introduction *in = link->introduction;
+    struct introduction *in = link->more->introduction;
     if (!in) return;
     weft__timer_stop(link->worker->reactor, &in->ended);
     weft__process_unwatch(link->worker->reactor, &in->process);
-    link->introduction = NULL;
+    link->more->introduction = NULL;
     weft__bury(link->worker->reactor, in);
 }

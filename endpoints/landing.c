@@ -15,7 +15,7 @@ bool weft__land(struct lane *lane, uint8_t id, const void *head, size_t head_len
     const struct link *link = lane->owner;
     /* Whoever has not greeted is not listened to: its handler says so. */
     if (!land_by_id[id] || !link || link->core.fsm.state != LINK_UP) return false;
-    struct retain *retain = link->retain;
+    struct retain *retain = link->more->retain;
     struct lane *heard = retain ? weft__retain_around(lane) : lane;
     if (heard->handlers || (retain && heard == lane)) return false; /* its messages wait, or are no link's yet */
     if (!land_by_id[id](heard, head, head_len, len, to)) return false;
@@ -39,7 +39,7 @@ static void data_landed(struct lane *lane, void *arg, weft_status_t status) {
 }
 
 bool weft__land_data(struct lane *lane, const void *head, size_t head_len, size_t len, struct landing *to) {
-    struct link *rail = lane->owner, *link = rail->main ? rail->main : rail;
+    struct link *rail = lane->owner, *link = rail->more->main ? rail->more->main : rail;
     struct wire_data piece;
     if (!weft__wire_read_data(head, head_len, &piece)) return false;
     struct weft_request *req = weft__idmap_find(&link->worker->requests, piece.to);

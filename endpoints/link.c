@@ -121,7 +121,8 @@ static size_t pack_control(void *to, void *arg) {
 void weft__link_half_told(struct link *link, weft_status_t status) {
     if (WEFT_MUTANT(link_half_told)) return;
     if (link->status == WEFT_OK) link->status = status;
-    weft__job_post(link->worker->reactor, &link->broken);
+    link->half_told = true;
+    weft__job_post(link->worker->reactor, &link->worker->half_told);
 }
 
 static weft_status_t advance_control(struct weft_request *req) {
@@ -155,9 +156,21 @@ void weft__link_control(struct link *link, const struct wire_message *m) {
     if (st < 0) weft__link_half_told(link, st);
 }
 
-static void broken(struct job *job) {
-    struct link *link = list_of(job, struct link, broken);
-    weft__link_lose(link, link->status);
+static struct link *first_half_told(const struct weft_worker *worker) {
+    for (struct list *n = worker->links.next; n != &worker->links; n = n->next) {
+        struct link *link = list_of(n, struct link, of_worker);
+        if (link->half_told) return link;
+    }
+    return NULL;
+}
+
+/* Few ever are, so that all may be looked at; from the beginning each time, as the end of one may be that of others. */
+void weft__links_half_told(struct job *job) {
+    struct weft_worker *worker = list_of(job, struct weft_worker, half_told);
+    for (struct link *link; (link = first_half_told(worker)) != NULL;) {
+        link->half_told = false;
+        weft__link_lose(link, link->status);
+    }
 }
 
 static void send_hello(struct link *link) {
@@ -229,12 +242,26 @@ static void drop_reason(struct weft_worker *worker, char *why) {
     talloc_free(reason_of(why));
 }
 
+static const struct link_more nothing_more;
+static struct link_more *const no_more = (struct link_more *)(uintptr_t)&nothing_more;
+
+struct link_more *weft__link_more(struct link *link) {
+    if (link->more != no_more) return link->more;
+    struct link_more *more = weft__new(link->worker, struct link_more);
+    if (more) link->more = more;
+    return more;
+}
+
+static void free_more(struct link *link) {
+    if (link->more != no_more) talloc_free(link->more);
+    link->more = no_more;
+}
+
 static void end(struct link *link) {
     drop_backlog(link, WEFT_ERR_CLOSED);
     list_remove(&link->of_worker);
     list_remove(&link->of_peer);
-    weft__timer_stop(link->worker->reactor, &link->linger);
-    weft__job_drop(link->worker->reactor, &link->broken);
+    weft__timer_stop(link->worker->reactor, &link->timer);
     weft__worker_link_gone(link->worker);
     weft__rails_free(link);
     weft__tracking_forget(link);
@@ -242,6 +269,7 @@ static void end(struct link *link) {
     weft__retain_free(link);
     weft__beat_free(link);
     weft__introduction_free(link);
+    free_more(link);
     talloc_free(link->uri);
     drop_reason(link->worker, link->why);
     link->uri = NULL;
@@ -254,7 +282,7 @@ static void start_greeting(struct link *link) {
     uint64_t ms = weft__setting_u64(link->worker->context, SETTING_CONNECT_TIMEOUT);
     struct reactor *r = link->worker->reactor;
     /* The heap has room: it was reserved when the link was made (new_link starts and stops the timer). */
-    (void)weft__timer_start(r, &link->greeting, weft__now(r) + ms * 1000000);
+    (void)weft__timer_start(r, &link->timer, weft__now(r) + ms * 1000000);
 }
 
 static void link_effect(struct fsm *m, unsigned effect) {
@@ -264,10 +292,14 @@ static void link_effect(struct fsm *m, unsigned effect) {
     switch ((enum link_effect)effect) {
     case LINK_FX_SEND_HELLO: send_hello(link); break;
     case LINK_FX_LANE_ANEW: weft__retain_anew(link); break;
-    case LINK_FX_TIMER_START: start_greeting(link); break;
-    case LINK_FX_TIMER_STOP: weft__timer_stop(link->worker->reactor, &link->greeting); break;
+    case LINK_FX_TIMER_START:
+        if (!link->lingers) start_greeting(link);
+        break;
+    case LINK_FX_TIMER_STOP:
+        if (!link->lingers) weft__timer_stop(link->worker->reactor, &link->timer);
+        break;
     case LINK_FX_TELL_UP:
-        if (link->main) (link->flags & WIRE_HELLO_RAIL ? weft__rail_up : weft__switch_up)(link);
+        if (link->more->main) (link->flags & WIRE_HELLO_RAIL ? weft__rail_up : weft__switch_up)(link);
         weft__beat_begin(link);
         weft__introduce(link);
         tell_up(link);
@@ -309,16 +341,18 @@ static void unused(struct link *link) {
     step(link, LINK_EV_UNUSED);
 }
 
-static void greeting_due(struct timer *timer) {
-    struct link *link = list_of(timer, struct link, greeting);
+static void greeting_due(struct link *link) {
     link->status = WEFT_ERR_TIMED_OUT;
     yield_to_spare(link);
     step(link, LINK_EV_TIMEOUT);
 }
 
-static void linger_over(struct timer *timer) {
-    struct link *link = list_of(timer, struct link, linger);
-    if (link->n_endpoints == 0) unused(link);
+static void time_is_up(struct timer *timer) {
+    struct link *link = list_of(timer, struct link, timer);
+    if (link->lingers)
+        unused(link);
+    else
+        greeting_due(link);
 }
 
 static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, struct link **link_p) {
@@ -326,25 +360,24 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     if (!link) return WEFT_ERR_NO_MEMORY;
     link->worker = worker;
     link->home = lane->iface;
+    link->more = no_more;
     link->lanes[0] = lane;
     link->n_lanes = 1;
     use_lane(link, lane);
     link->pending.retry = retry;
-    link->greeting.fire = greeting_due;
-    link->linger.fire = linger_over;
-    link->broken.run = broken;
+    link->timer.fire = time_is_up;
     list_init(&link->endpoints);
     list_init(&link->of_peer);
     list_init(&link->backlog);
     list_init(&link->rma_wait);
     fsm_init(&link->core.fsm, &link_port, LINK_IDLE, (uint32_t)(uintptr_t)link);
 
-    weft_status_t st = weft__timer_start(worker->reactor, &link->greeting, UINT64_MAX);
+    weft_status_t st = weft__timer_start(worker->reactor, &link->timer, UINT64_MAX);
     if (st < 0) {
         weft__slab_put(&worker->link_slab, link);
         return st;
     }
-    weft__timer_stop(worker->reactor, &link->greeting);
+    weft__timer_stop(worker->reactor, &link->timer);
     list_append(&worker->links, &link->of_worker);
     worker->n_lanes++;
     lane->owner = link;
@@ -404,14 +437,34 @@ void weft__link_close(struct link *link) {
 
 /* ---- endpoints on it */
 
-void weft__link_join(struct link *link, struct weft_ep *ep) {
-    ep->link = link;
-    list_append(&link->endpoints, &ep->of_link);
-    if (link->n_endpoints++ == 0) weft__timer_stop(link->worker->reactor, &link->linger);
-    weft__live_endpoints(link);
+static bool awaits_hello(const struct link *link) {
+    return link->core.fsm.state == LINK_DIALING || link->core.fsm.state == LINK_GREETING;
+}
+
+/* Not greeted yet, it has all the time for that once more. */
+static void linger_no_more(struct link *link) {
+    if (!link->lingers) return;
+    link->lingers = false;
+    weft__timer_stop(link->worker->reactor, &link->timer);
+    if (awaits_hello(link)) start_greeting(link);
 }
 
 /* The one who dialed hangs up, a while after the last endpoint: the next one may come soon. */
+static void linger(struct link *link) {
+    struct reactor *r = link->worker->reactor;
+    uint64_t ms = weft__setting_u64(link->worker->context, SETTING_LINK_LINGER);
+    uint64_t at = weft__now(r) + ms * 1000000, due = weft__timer_at(r, &link->timer);
+    link->lingers = true;
+    if (weft__timer_start(r, &link->timer, at < due ? at : due) < 0) unused(link);
+}
+
+void weft__link_join(struct link *link, struct weft_ep *ep) {
+    ep->link = link;
+    list_append(&link->endpoints, &ep->of_link);
+    if (link->n_endpoints++ == 0) linger_no_more(link);
+    weft__live_endpoints(link);
+}
+
 void weft__link_leave(struct weft_ep *ep) {
     struct link *link = ep->link;
     if (!link) return;
@@ -423,10 +476,7 @@ void weft__link_leave(struct weft_ep *ep) {
     ep->guest = false;
     link->n_endpoints--;
     weft__live_endpoints(link);
-    if (link->n_endpoints > 0 || !link->why) return;
-    struct reactor *r = link->worker->reactor;
-    uint64_t ms = weft__setting_u64(link->worker->context, SETTING_LINK_LINGER);
-    if (weft__timer_start(r, &link->linger, weft__now(r) + ms * 1000000) < 0) unused(link);
+    if (link->n_endpoints == 0 && link->why) linger(link);
 }
 
 static void move_endpoints(struct link *from, struct link *to) {
@@ -540,7 +590,7 @@ void weft__link_lane_down(struct lane *lane, weft_status_t status) {
     struct link *link = lane->owner;
     if (!link || weft__retain_lane_down(lane, status)) return;
     lane = weft__retain_around(lane);
-    if (link->switching)
+    if (link->more->switching)
         weft__switch_lane_down(link, lane, status);
     else
         weft__link_lose(link, status);
@@ -594,6 +644,11 @@ static void hello_from_guest(struct link *link, const struct wire_hello *hello) 
     struct link *rival;
     if (hello->flags & WIRE_HELLO_RESUME && link->core.fsm.state == LINK_AWAIT) {
         weft__retain_guest(link, hello);
+        return;
+    }
+    bool is_part = hello->flags & (WIRE_HELLO_RAIL | WIRE_HELLO_LANE) && link->core.fsm.state == LINK_AWAIT;
+    if (is_part && !weft__link_more(link)) {
+        weft__link_lose(link, WEFT_ERR_NO_MEMORY);
         return;
     }
     if (hello->flags & WIRE_HELLO_RAIL && link->core.fsm.state == LINK_AWAIT && !weft__rail_greets(link, hello)) {

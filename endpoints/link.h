@@ -13,6 +13,19 @@
 
 enum { LINK_LANES = 2 }; /* a base lane that scales, and a fast one that is scarce */
 
+/* What few links have: made with the first of it, by weft__link_more. */
+struct link_more {
+    struct bargain *bargain;           /* negotiate.c; NULL: nobody asked for another lane */
+    struct switching *switching;       /* switch.c; NULL: it never had a second lane */
+    struct retain *retain;             /* retain.h: it outlives its lanes; NULL: it does not */
+    struct beat *beat;                 /* beat.h: an endpoint wishes to know that the peer is driven; NULL: none */
+    struct introduction *introduction; /* introduce.h: the peer's process is watched; NULL: it is not */
+    struct rails *rails;               /* rails.c; NULL: none yet */
+    struct link *main;                 /* this is a rail of that link, or brings it another lane */
+    float rate, rate_last; /* bytes per ns that the peer says its lane carried, and did last; 0: not known */
+    uint32_t rail_number;  /* of a rail: what it was granted by */
+};
+
 /* There may be thousands: the fields are ordered so that none leaves a gap. */
 struct link {
     struct link_core core;
@@ -26,26 +39,16 @@ struct link {
     struct lane *lanes[LINK_LANES];
     const struct protocol_limits *limits; /* of its transport; the worker's */
     struct iface *iface;
-    struct iface *home;                /* that it was made over: who wants a link over it may join */
-    struct bargain *bargain;           /* negotiate.c; NULL: nobody asked for another lane */
-    struct switching *switching;       /* switch.c; NULL: it never had a second lane */
-    struct list of_worker;             /* in worker->links */
-    struct list of_peer;               /* in worker->peers, once `peer` is known */
-    struct list endpoints;             /* those that share it */
-    struct list backlog;               /* requests that wait for the lane, in order */
-    struct pending pending;            /* our place in the lane's queue */
-    struct timer greeting;             /* until the peer's hello is due */
-    struct timer linger;               /* until an unused link is closed */
-    struct job broken;                 /* a control message could not be kept */
-    uint64_t peer;                     /* worker id; 0: not known yet */
-    struct list rma_wait;              /* requests that wait until others were answered */
-    struct retain *retain;             /* retain.h: it outlives its lanes; NULL: it does not */
-    struct beat *beat;                 /* beat.h: an endpoint wishes to know that the peer is driven; NULL: none */
-    struct introduction *introduction; /* introduce.h: the peer's process is watched; NULL: it is not */
-    struct rails *rails;               /* rails.c; NULL: none yet */
-    struct link *main;                 /* this is a rail of that link */
-    float rate, rate_last; /* bytes per ns that the peer says its lane carried, and did last; 0: not known */
-    uint32_t rail_number;  /* of a rail: what it was granted by */
+    struct iface *home;     /* that it was made over: who wants a link over it may join */
+    struct link_more *more; /* never NULL: one that all share, and that has nothing, until it has its own */
+    struct list of_worker;  /* in worker->links */
+    struct list of_peer;    /* in worker->peers, once `peer` is known */
+    struct list endpoints;  /* those that share it */
+    struct list backlog;    /* requests that wait for the lane, in order */
+    struct pending pending; /* our place in the lane's queue */
+    struct timer timer;     /* until the peer's hello is due, or (lingers) until an unused link is closed */
+    uint64_t peer;          /* worker id; 0: not known yet */
+    struct list rma_wait;   /* requests that wait until others were answered */
     uint32_t used_sent, used_received; /* `sent` and `received`, when the usage tracker looked last */
     uint32_t listener;                 /* accepted: the listener it came to. Dialed: what the peer calls that */
     uint32_t rma_unanswered;           /* of ours: gets, fetching atomics, remote completions */
@@ -57,9 +60,11 @@ struct link {
     uint16_t peer_flags;               /* of the peer's hello */
     uint16_t live_row;                 /* 1 + its number in the page that others see (live.h); 0: it has none */
     uint8_t n_lanes;
-    bool left_out; /* a rail that was too slow when a message was cut last */
-    char *why;     /* dialed: the reasons for this transport */
-    char *uri;     /* … and where; the last word: the slab's, once the link is buried */
+    bool lingers;   /* it was dialed, and has no endpoint any more */
+    bool half_told; /* a control message could not be kept */
+    bool left_out;  /* a rail that was too slow when a message was cut last */
+    char *why;      /* dialed: the reasons for this transport */
+    char *uri;      /* … and where; the last word: the slab's, once the link is buried */
 };
 
 /* What endpoints of one link have in common. */
@@ -76,6 +81,8 @@ struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, stru
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,
                               const char *why, struct link **link_p);
 void weft__link_close(struct link *link);
+/* Its own, to be written. NULL when memory runs out. */
+struct link_more *weft__link_more(struct link *link);
 
 /* From now on messages go by this lane: those that wait are chosen for it, and go first. */
 void weft__link_carry(struct link *link, struct lane *lane);
@@ -104,6 +111,9 @@ struct link *weft__link_of(struct lane *lane, const char *what);
 void weft__link_violation(struct link *link, const char *what);
 /* The link is lost to `status` as if its lane had told so. */
 void weft__link_lose(struct link *link, weft_status_t status);
+
+/* worker->half_told's. */
+void weft__links_half_told(struct job *job);
 
 /* What transports tell (worker.c puts them into its iface_up). */
 void weft__link_accepted(struct lane *lane, void *listen_arg);

@@ -150,17 +150,17 @@ uint64_t weft__link_score(const struct link *link) {
 
 /* Something may stand before the lane in use (switch_bound.c). */
 bool weft__link_is_fast(const struct link *link) {
-    const struct switching *s = link->switching;
+    const struct switching *s = link->more->switching;
     const struct lane *lane = s ? s->lane[s->core.out] : NULL;
     return lane ? lane->scarce : link->lane->scarce;
 }
 
 const char *weft__link_negotiation(const struct link *link) {
-    return link->bargain ? fsm_state_name(&link->bargain->n.fsm) : "";
+    return link->more->bargain ? fsm_state_name(&link->more->bargain->n.fsm) : "";
 }
 
 const char *weft__link_switching(const struct link *link) {
-    return link->switching ? fsm_state_name(&link->switching->core.fsm) : "";
+    return link->more->switching ? fsm_state_name(&link->more->switching->core.fsm) : "";
 }
 
 /* ---- rows */

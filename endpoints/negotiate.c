@@ -239,9 +239,9 @@ static bool is_odd(const struct link *link) {
 
 static struct bargain *bargain_with(struct link *link) {
     struct lanes *lanes = link->worker->lanes;
-    if (link->bargain) return link->bargain;
+    if (link->more->bargain) return link->more->bargain;
     struct reactor *r = lanes->worker->reactor;
-    struct bargain *b = weft__new(lanes, struct bargain);
+    struct bargain *b = weft__link_more(link) ? weft__new(lanes, struct bargain) : NULL;
     if (!b) return NULL;
     b->timer.fire = due;
     if (weft__timer_start(r, &b->timer, UINT64_MAX) < 0) {
@@ -256,15 +256,15 @@ static struct bargain *bargain_with(struct link *link) {
     b->n.epoch = link->denied_epoch;
     fsm_init(&b->n.fsm, &negotiate_port, NEGOTIATE_BASE, (uint32_t)(uintptr_t)link);
     list_append(&lanes->bargains, &b->of_worker);
-    return link->bargain = b;
+    return link->more->bargain = b;
 }
 
 void weft__lanes_end(struct link *link) {
-    struct bargain *b = link->bargain;
+    struct bargain *b = link->more->bargain;
     if (!b) return;
     struct reactor *r = link->worker->reactor;
     weft__usage_forget(usage_of(b), link);
-    link->bargain = NULL;
+    link->more->bargain = NULL;
     list_remove(&b->of_worker);
     weft__job_drop(r, &b->later);
     step(b, NEGOTIATE_EV_CLOSE);
@@ -276,9 +276,9 @@ void weft__lanes_end(struct link *link) {
 /* ---- the tracker's wishes --------------------------------------------------------------------------------------------- */
 
 static bool may_ask(const struct lanes *lanes, const struct link *link) {
-    const struct bargain *b = link->bargain;
+    const struct bargain *b = link->more->bargain;
     if (lanes->worker->core.fsm.state != WORKER_OPEN || link->core.fsm.state != LINK_UP) return false;
-    if (!(link->peer_flags & WIRE_HELLO_LANES) || link->main || link->peer == lanes->worker->id) return false;
+    if (!(link->peer_flags & WIRE_HELLO_LANES) || link->more->main || link->peer == lanes->worker->id) return false;
     if (b && (b->n.fsm.state != NEGOTIATE_BASE || weft__negotiate_next(&b->n) == 0)) return false;
     return weft__lanes_kind(lanes, link, b ? b->banned : 0) >= 0;
 }
@@ -302,7 +302,7 @@ static bool promote(void *key, uint64_t score, void *arg) {
 
 /* One that others replace keeps its lane until one of them is about to have it: see is_to_go. */
 static void demote(void *key, uint64_t score, void *arg) {
-    struct bargain *b = ((struct link *)key)->bargain;
+    struct bargain *b = ((struct link *)key)->more->bargain;
     if (!b) return;
     bool fast = b->n.fsm.state == NEGOTIATE_FAST, asks = b->n.fsm.state < NEGOTIATE_DIALING;
     if (asks || (fast && b->n.settled && is_idle(arg, score))) step(b, NEGOTIATE_EV_DEMOTE);
@@ -393,7 +393,7 @@ static void score_heard(struct bargain *b, const struct lane_score *score) {
 /* Of a word that is no question: is it about the last one? */
 static bool is_worth_hearing(struct link *link, uint32_t epoch) {
     struct negotiation denied = {.epoch = link->denied_epoch};
-    const struct bargain *b = link->bargain;
+    const struct bargain *b = link->more->bargain;
     enum negotiate_worth worth = weft__negotiate_word(b ? &b->n : &denied, epoch);
     if (worth == WORTH_HEARING && !b) return false; /* it was denied, and is withdrawn */
     if (worth == WORTH_A_VIOLATION) weft__link_violation(link, "an answer without a question");
@@ -430,20 +430,20 @@ void weft__lanes_heard(struct link *link, struct lane *lane, const void *data, s
     struct lane_score score;
     struct lane_one one;
     bool read = false;
-    if (!link->worker->lanes || link->main || link->peer == link->worker->id)
+    if (!link->worker->lanes || link->more->main || link->peer == link->worker->id)
         weft__link_violation(link, "a word about lanes");
     else if (kind == LANE_ASK)
         hear_ask(link, data, len);
     else if (kind == LANE_GRANT && (read = weft__lane_read_grant(data, len, &grant))) {
-        if (is_worth_hearing(link, grant.epoch)) grant_heard(link->bargain, &grant);
+        if (is_worth_hearing(link, grant.epoch)) grant_heard(link->more->bargain, &grant);
     } else if (kind == LANE_DENY && (read = weft__lane_read_deny(data, len, &deny))) {
-        if (is_worth_hearing(link, deny.epoch)) denial_heard(link->bargain, &deny);
+        if (is_worth_hearing(link, deny.epoch)) denial_heard(link->more->bargain, &deny);
     } else if (kind == LANE_SCORE && (read = weft__lane_read_score(data, len, &score))) {
-        if (is_worth_hearing(link, score.epoch)) score_heard(link->bargain, &score);
+        if (is_worth_hearing(link, score.epoch)) score_heard(link->more->bargain, &score);
     } else if (kind >= LANE_CANCEL && (read = weft__lane_read_one(data, len, &one))) {
         enum negotiate_event event = kind == LANE_CANCEL ? NEGOTIATE_EV_CANCEL : NEGOTIATE_EV_BACK;
         if (!is_worth_hearing(link, one.epoch)) return;
-        if (event != NEGOTIATE_EV_CANCEL || !is_decided(link->bargain)) step(link->bargain, event);
+        if (event != NEGOTIATE_EV_CANCEL || !is_decided(link->more->bargain)) step(link->more->bargain, event);
     } else if (!read)
         weft__link_violation(link, "a word about lanes");
 }
@@ -451,25 +451,26 @@ void weft__lanes_heard(struct link *link, struct lane *lane, const void *data, s
 /* ---- what switch.c tells ---------------------------------------------------------------------------------------------- */
 
 void weft__lanes_joined(struct link *link) {
-    if (!link->bargain) return;
-    link->bargain->other = link->lanes[1];
-    step(link->bargain, NEGOTIATE_EV_JOINED);
+    if (!link->more->bargain) return;
+    link->more->bargain->other = link->lanes[1];
+    step(link->more->bargain, NEGOTIATE_EV_JOINED);
 }
 
 void weft__lanes_join_failed(struct link *link, weft_status_t status) {
-    if (link->bargain) step(link->bargain, NEGOTIATE_EV_FAILED);
+    if (link->more->bargain) step(link->more->bargain, NEGOTIATE_EV_FAILED);
 }
 
 void weft__lanes_going_back(struct link *link) {
-    if (link->bargain && link->bargain->n.fsm.state == NEGOTIATE_FAST) step(link->bargain, NEGOTIATE_EV_BACK);
+    if (link->more->bargain && link->more->bargain->n.fsm.state == NEGOTIATE_FAST)
+        step(link->more->bargain, NEGOTIATE_EV_BACK);
 }
 
 void weft__lanes_switched(struct link *link) {
-    if (link->bargain) step(link->bargain, NEGOTIATE_EV_SWITCHED);
+    if (link->more->bargain) step(link->more->bargain, NEGOTIATE_EV_SWITCHED);
 }
 
 void weft__lanes_lost(struct link *link, struct lane *lane, weft_status_t status) {
-    struct bargain *b = link->bargain;
+    struct bargain *b = link->more->bargain;
     if (!b) return;
     if (link->lanes[0] == b->other) weft__lanes_stay(b);
     step(b, NEGOTIATE_EV_LOST);
@@ -478,7 +479,7 @@ void weft__lanes_lost(struct link *link, struct lane *lane, weft_status_t status
 /* ---- life ------------------------------------------------------------------------------------------------------------- */
 
 uint16_t weft__lanes_hello(const struct link *link) {
-    return link->worker->lanes && !link->main ? WIRE_HELLO_LANES : 0;
+    return link->worker->lanes && !link->more->main ? WIRE_HELLO_LANES : 0;
 }
 
 static uint32_t least(uint64_t a, uint64_t b) {

@@ -29,8 +29,9 @@ static uint32_t wanted(const struct link *link) {
 }
 
 static struct rails *rails_of(struct link *link) {
-    if (!link->rails) link->rails = weft__new(link->worker, struct rails);
-    return link->rails;
+    struct link_more *more = weft__link_more(link);
+    if (more && !more->rails) more->rails = weft__new(link->worker, struct rails);
+    return more ? more->rails : NULL;
 }
 
 /* ---- getting them ---------------------------------------------------------------------------------------------------- */
@@ -43,11 +44,11 @@ static void say(struct link *link, uint32_t number) {
 
 void weft__rails_want(struct link *link, size_t len) {
     uint32_t n = len < RAILS_LEAST ? 0 : wanted(link);
-    if (n == 0 || !link->why || link->main || link->retain || link->iface != link->home ||
+    if (n == 0 || !link->why || link->more->main || link->more->retain || link->iface != link->home ||
         link->peer == link->worker->id)
         return;
     if (!rails_of(link)) return;
-    for (; link->rails->asked < n; link->rails->asked++) say(link, 0);
+    for (; link->more->rails->asked < n; link->more->rails->asked++) say(link, 0);
 }
 
 void weft__rails_dialed(struct link *link, const void *address, size_t len) {
@@ -60,14 +61,15 @@ void weft__rails_dialed(struct link *link, const void *address, size_t len) {
 }
 
 void weft__rails_free(struct link *link) {
-    talloc_free(link->rails);
-    link->rails = NULL;
+    if (!link->more->rails) return;
+    talloc_free(link->more->rails);
+    link->more->rails = NULL;
 }
 
 /* To where the link's own lane was dialed, or beside it where that peer has several places. */
 static weft_status_t dial(struct link *link, struct lane **lane_p) {
     const struct iface_ops *ops = link->home->ops;
-    struct rails *rails = link->rails;
+    struct rails *rails = link->more->rails;
     uint32_t nth = ++rails->dialed;
     if (link->uri) return ops->connect_uri(link->home, strstr(link->uri, "://") + 3, lane_p);
     if (!rails->address) return WEFT_ERR_UNSUPPORTED;
@@ -81,12 +83,16 @@ static void dial_rail(struct link *link, uint32_t number) {
     struct link *rail;
     if (dial(link, &lane) < 0 || weft__link_dial(link->worker, lane, link->peer, NULL, "a rail", &rail) < 0) return;
     rail->flags = WIRE_HELLO_EXTRA | WIRE_HELLO_RAIL;
-    rail->listener = rail->rail_number = number;
-    rail->main = link;
+    if (!weft__link_more(rail)) {
+        weft__link_close(rail);
+        return;
+    }
+    rail->listener = rail->more->rail_number = number;
+    rail->more->main = link;
 }
 
 static void grant(struct link *link) {
-    struct rails *rails = wanted(link) && !link->retain ? rails_of(link) : NULL;
+    struct rails *rails = wanted(link) && !link->more->retain ? rails_of(link) : NULL;
     for (uint32_t i = 0; rails && rails->n + i < wanted(link) && i < RAILS_MAX - 1; i++) {
         if (rails->granted[i]) continue;
         do rails->granted[i] = (uint32_t)weft__random(link->worker->reactor) & ~rail_gone;
@@ -99,9 +105,9 @@ static void grant(struct link *link) {
 
 /* The peer lost it while nothing was on it, or so it seemed to the peer. */
 static void gone(struct link *link, uint32_t number) {
-    for (uint32_t i = 0; link->rails && i < link->rails->n; i++) {
-        if (link->rails->rail[i]->rail_number != number) continue;
-        weft__link_lose(link->rails->rail[i], WEFT_ERR_PEER_FAILED);
+    for (uint32_t i = 0; link->more->rails && i < link->more->rails->n; i++) {
+        if (link->more->rails->rail[i]->more->rail_number != number) continue;
+        weft__link_lose(link->more->rails->rail[i], WEFT_ERR_PEER_FAILED);
         return;
     }
 }
@@ -110,14 +116,14 @@ void weft__on_rail(struct lane *lane, const void *data, size_t len) {
     struct link *link = weft__link_of(lane, "rail before hello");
     struct wire_one one;
     if (!link) return;
-    if (!weft__wire_read_one(data, len, &one) || link->main) {
+    if (!weft__wire_read_one(data, len, &one) || link->more->main) {
         weft__link_violation(link, "rail");
         return;
     }
-    bool dialed = link->why != NULL, asked = dialed && link->rails && link->rails->asked > 0;
+    bool dialed = link->why != NULL, asked = dialed && link->more->rails && link->more->rails->asked > 0;
     if (one.request & rail_gone)
         gone(link, one.request & ~rail_gone);
-    else if (asked && one.request && link->rails->n < wanted(link))
+    else if (asked && one.request && link->more->rails->n < wanted(link))
         dial_rail(link, one.request);
     else if (!dialed && one.request == 0)
         grant(link);
@@ -126,9 +132,9 @@ void weft__on_rail(struct lane *lane, const void *data, size_t len) {
 }
 
 static bool take_grant(struct link *link, uint32_t number) {
-    for (uint32_t i = 0; link->rails && number && i < RAILS_MAX - 1; i++) {
-        if (link->rails->granted[i] != number) continue;
-        link->rails->granted[i] = 0;
+    for (uint32_t i = 0; link->more->rails && number && i < RAILS_MAX - 1; i++) {
+        if (link->more->rails->granted[i] != number) continue;
+        link->more->rails->granted[i] = 0;
         return true;
     }
     return false;
@@ -140,8 +146,8 @@ bool weft__rail_greets(struct link *guest, const struct wire_hello *hello) {
         struct link *link = list_of(n, struct link, of_worker);
         if (link->peer != hello->worker || link == guest || link->core.fsm.state != LINK_UP) continue;
         if (!take_grant(link, hello->listener)) continue;
-        guest->main = link;
-        guest->rail_number = hello->listener;
+        guest->more->main = link;
+        guest->more->rail_number = hello->listener;
         guest->listener = 0;
         return true;
     }
@@ -149,9 +155,9 @@ bool weft__rail_greets(struct link *guest, const struct wire_hello *hello) {
 }
 
 void weft__rail_up(struct link *rail) {
-    struct link *link = rail->main;
-    if (!link || !link->rails) return;
-    if (link->rails->n < RAILS_MAX - 1) link->rails->rail[link->rails->n++] = rail;
+    struct link *link = rail->more->main;
+    if (!link || !link->more->rails) return;
+    if (link->more->rails->n < RAILS_MAX - 1) link->more->rails->rail[link->more->rails->n++] = rail;
     rail->worker->count->rails++;
 }
 
@@ -176,16 +182,16 @@ static bool busy(const struct link *link) {
 /* Nobody knows which bytes were on it: a message that was under way may miss some, so that its link is lost. Otherwise the
  * peer hears of it on the link, before it is asked for a message of which it might put a part there. */
 static void leave(struct link *rail) {
-    struct link *link = rail->main;
-    struct rails *rails = link->rails;
-    rail->main = NULL;
+    struct link *link = rail->more->main;
+    struct rails *rails = link->more->rails;
+    rail->more->main = NULL;
     for (uint32_t i = 0; i < rails->n; i++) {
         if (rails->rail[i] != rail) continue;
         rails->rail[i] = rails->rail[--rails->n];
         if (busy(link))
             weft__link_lose(link, rail->status == WEFT_OK ? WEFT_ERR_PEER_FAILED : rail->status);
         else
-            say(link, rail->rail_number | rail_gone);
+            say(link, rail->more->rail_number | rail_gone);
         return;
     }
 }
@@ -195,8 +201,8 @@ static void end_rails(struct link *link, bool abort) {
     for (struct list *n = links->next, *next; n != links; n = next) {
         next = n->next;
         struct link *rail = list_of(n, struct link, of_worker);
-        if (rail->main != link) continue;
-        rail->main = NULL;
+        if (rail->more->main != link) continue;
+        rail->more->main = NULL;
         if (abort)
             weft__link_lose(rail, link->status);
         else
@@ -205,9 +211,9 @@ static void end_rails(struct link *link, bool abort) {
 }
 
 void weft__rails_end(struct link *link, bool abort) {
-    if (link->main) leave(link);
-    if (!link->rails) return;
-    link->rails->n = 0;
+    if (link->more->main) leave(link);
+    if (!link->more->rails) return;
+    link->more->rails->n = 0;
     end_rails(link, abort);
 }
 
@@ -278,29 +284,29 @@ static bool give_part(struct link *rail, struct weft_request *whole, size_t base
 }
 
 static double rate_of(const struct link *link, double unknown) {
-    return link->rate > 0 ? link->rate : unknown;
+    return link->more->rate > 0 ? link->more->rate : unknown;
 }
 
 static double best_rate(const struct link *link) {
-    const struct rails *rails = link->rails;
-    double best = link->rate;
+    const struct rails *rails = link->more->rails;
+    double best = link->more->rate;
     for (uint32_t i = 0; i < rails->n; i++)
-        if (rails->rail[i]->rate > best) best = rails->rail[i]->rate;
+        if (rails->rail[i]->more->rate > best) best = rails->rail[i]->more->rate;
     return best > 0 ? best : 1;
 }
 
 /* Too slow to be waited for. From then on what it carried last is what counts. */
 static void judge(struct link *rail, double best) {
     bool slow = rate_of(rail, best) * RAILS_SLOW <= best;
-    if (slow && !rail->left_out && rail->rate_last > 0 && rail->rate_last < rail->rate)
-        rail->rate = rail->rate_last;
+    if (slow && !rail->left_out && rail->more->rate_last > 0 && rail->more->rate_last < rail->more->rate)
+        rail->more->rate = rail->more->rate_last;
     rail->left_out = slow;
 }
 
 /* From the end of the message to its beginning, so that the link's own part is what is left, even where memory runs out. Shares
  * are rounded up to pages, so that there is one to look at however slow a rail was. */
 void weft__rails_split(struct link *link, struct weft_request *req) {
-    struct rails *rails = link->rails;
+    struct rails *rails = link->more->rails;
     if (!rails || rails->n == 0 || req->len < RAILS_LEAST || req->layout) return;
     bool look = rails->messages++ % RAILS_LOOK_AGAIN == 0 || rails->look;
     double best = best_rate(link), sum = rate_of(link, best);
@@ -336,23 +342,25 @@ void weft__rails_tell_rate(struct link *link, uint32_t number, size_t bytes, uin
 
 /* Of a rail that is left out only the last time counts. When that was better, the next share will be larger, and tell more. */
 static void note_rate(struct link *link, struct link *of, uint64_t bytes_per_second) {
-    double now = (double)bytes_per_second / 1e9, old = of->rate;
-    of->rate_last = (float)now;
-    of->rate = (float)(old > 0 && !of->left_out ? (old + now) / 2 : now);
-    if (of->left_out && now > old * 1.1) link->rails->look = true;
+    double now = (double)bytes_per_second / 1e9, old = of->more->rate;
+    of->more->rate_last = (float)now;
+    of->more->rate = (float)(old > 0 && !of->left_out ? (old + now) / 2 : now);
+    if (of->left_out && now > old * 1.1) link->more->rails->look = true;
 }
 
 void weft__on_rail_rate(struct lane *lane, const void *data, size_t len) {
     struct link *link = weft__link_of(lane, "rail rate before hello");
     struct wire_credit rate;
     if (!link) return;
-    if (!weft__wire_read_credit(data, len, &rate) || rate.bytes == 0 || link->main) {
+    if (!weft__wire_read_credit(data, len, &rate) || rate.bytes == 0 || link->more->main) {
         weft__link_violation(link, "rail rate");
         return;
     }
+    if (!link->more->rails) return; /* not any more */
     if (rate.ep == 0) note_rate(link, link, rate.bytes);
-    for (uint32_t i = 0; link->rails && i < link->rails->n; i++)
-        if (link->rails->rail[i]->rail_number == rate.ep) note_rate(link, link->rails->rail[i], rate.bytes);
+    for (uint32_t i = 0; i < link->more->rails->n; i++)
+        if (link->more->rails->rail[i]->more->rail_number == rate.ep)
+            note_rate(link, link->more->rails->rail[i], rate.bytes);
 }
 
 /* ---- the end of a send ------------------------------------------------------------------------------------------------------ */

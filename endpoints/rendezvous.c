@@ -274,7 +274,7 @@ void weft__on_data(struct lane *lane, const void *data, size_t len) {
         weft__link_violation(link, "data");
         return;
     }
-    struct weft_request *req = request_of_link(link->main ? link->main : link, piece.to, false);
+    struct weft_request *req = request_of_link(link->more->main ? link->more->main : link, piece.to, false);
     if (!req || req->core.fsm.state != REQ_WAITING) return; /* cancelled here; the sender need not know */
     size_t n = len - WIRE_DATA_HEAD;
     if (!weft__spread_may_come(req, lane, piece.offset, n)) {

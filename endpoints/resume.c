@@ -63,8 +63,8 @@ static void drop_fresh(struct retain *r) {
 static void said_too_early(struct lane *fresh, const void *data, size_t len) {
     struct link *link = fresh->owner;
     if (!link) return;
-    link->retain->missed = true;
-    later(link->retain);
+    link->more->retain->missed = true;
+    later(link->more->retain);
 }
 static void greeted(struct lane *fresh, const void *data, size_t len);
 static const lane_am_fn greeting_is_heard[LANE_AM_IDS] = {[0 ... WIRE_HELLO - 1] = said_too_early,
@@ -114,7 +114,7 @@ static void dial_anew(struct timer *timer) {
 }
 
 void weft__retain_anew(struct link *link) {
-    struct retain *r = link->retain;
+    struct retain *r = link->more->retain;
     drop_lane(r);
     r->due.fire = dial_anew;
     again(r);
@@ -341,7 +341,7 @@ static void job(struct job *j) {
 
 weft_status_t weft__retain_begin(struct link *link, const void *address, size_t len) {
     struct weft_worker *worker = link->worker;
-    struct retain *r = weft__new(worker, struct retain);
+    struct retain *r = weft__link_more(link) ? weft__new(worker, struct retain) : NULL;
     if (r && address) r->address = weft__alloc(r, len, "address");
     if (!r || (address && !r->address)) {
         talloc_free(r);
@@ -370,7 +370,7 @@ weft_status_t weft__retain_begin(struct link *link, const void *address, size_t 
             uint64_t word = weft__random(worker->reactor);
             memcpy(r->ticket + i, &word, 8);
         }
-    link->retain = r;
+    link->more->retain = r;
     link->lanes[0] = link->lane = &r->lane;
     if (link->tx == r->raw) link->tx = &r->lane;
     weft__retain_hear(r, r->raw);
@@ -378,14 +378,14 @@ weft_status_t weft__retain_begin(struct link *link, const void *address, size_t 
 }
 
 void weft__retain_free(struct link *link) {
-    struct retain *r = link->retain;
+    struct retain *r = link->more->retain;
     if (!r) return;
     struct reactor *reactor = reactor_of(r);
     struct timer *timers[] = {&r->lazy, &r->due, &r->patience, &r->close_at};
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++) weft__timer_stop(reactor, timers[i]);
     weft__job_drop(reactor, &r->job);
     weft__process_unwatch(reactor, &r->process);
-    link->retain = NULL;
+    link->more->retain = NULL;
     weft__bury(reactor, r);
 }
 
@@ -393,7 +393,7 @@ void weft__retain_free(struct link *link) {
 
 static struct retain *retain_of(const struct lane *lane) {
     const struct link *link = lane->owner;
-    return link ? link->retain : NULL;
+    return link ? link->more->retain : NULL;
 }
 
 struct lane *weft__retain_around(struct lane *lane) {
@@ -479,7 +479,7 @@ static bool same_ticket(const uint8_t *a, const uint8_t *b) {
 
 /* The peer's greeting says that it knows nothing of this: the lane is as any other. */
 static void undo(struct link *link) {
-    struct retain *r = link->retain;
+    struct retain *r = link->more->retain;
     link->lanes[0] = link->lane = r->raw;
     if (link->tx == &r->lane) link->tx = r->raw;
     r->raw->ops->hear(r->raw, NULL);
@@ -488,18 +488,18 @@ static void undo(struct link *link) {
 }
 
 void weft__retain_greeting(const struct link *link, struct wire_hello *hello) {
-    if (!link->retain || link->why) return;
+    if (!link->more->retain || link->why) return;
     hello->flags |= WIRE_HELLO_SURVIVES;
-    memcpy(hello->ticket, link->retain->ticket, sizeof hello->ticket);
+    memcpy(hello->ticket, link->more->retain->ticket, sizeof hello->ticket);
 }
 
 void weft__retain_greeted(struct link *link, const struct wire_hello *hello) {
-    if (!link->retain) return;
+    if (!link->more->retain) return;
     if (weft__hello_has_ticket(hello))
-        memcpy(link->retain->ticket, hello->ticket, sizeof hello->ticket);
+        memcpy(link->more->retain->ticket, hello->ticket, sizeof hello->ticket);
     else
         undo(link);
-    if (link->retain) link->retain->back_off = 0;
+    if (link->more->retain) link->more->retain->back_off = 0;
 }
 
 static void greeted(struct lane *fresh, const void *data, size_t len) {
@@ -521,7 +521,7 @@ static struct retain *wanted(const struct link *guest, const struct wire_hello *
     struct list *links = &guest->worker->links;
     for (struct list *n = links->next; n != links; n = n->next) {
         struct link *link = list_of(n, struct link, of_worker);
-        struct retain *r = link->retain;
+        struct retain *r = link->more->retain;
         if (!r || link->why || link->peer != hello->worker || r->dead) continue;
         if (same_ticket(r->ticket, hello->ticket)) return r;
     }

@@ -408,7 +408,7 @@ static inline void count(struct retain *r, size_t len) {
 static inline void came(struct lane *raw, unsigned id, const void *data, size_t len) {
     struct link *link = raw->owner;
     if (__builtin_expect(!link, 0)) return;
-    struct retain *r = link->retain;
+    struct retain *r = link->more->retain;
     count(r, len);
     r->up[id](&r->lane, data, len);
 }
@@ -422,8 +422,8 @@ static void tell_landed(struct retain *r, weft_status_t status) {
 /* One that was stopped has come as well: nobody wants it again. */
 static void landed(struct lane *raw, void *arg, weft_status_t status) {
     struct link *link = raw->owner;
-    if (!link || !link->retain->landing.landed) return; /* it was told when its lane was lost */
-    struct retain *r = link->retain;
+    if (!link || !link->more->retain->landing.landed) return; /* it was told when its lane was lost */
+    struct retain *r = link->more->retain;
     if (status == WEFT_OK || status == WEFT_ERR_CANCELLED) count(r, r->landing.len);
     if (r->ack_due) weft__job_post(reactor_of(r), &r->job); /* it may have waited for this one */
     tell_landed(r, status);
@@ -470,7 +470,7 @@ static void was_asked(struct retain *r, const void *data, size_t len) {
 static void heard_lane(struct lane *raw, const void *data, size_t len) {
     struct link *link = raw->owner;
     if (!link) return;
-    struct retain *r = link->retain;
+    struct retain *r = link->more->retain;
     switch (weft__lane_kind(data, len)) {
     case LANE_ACK: acknowledged(r, data, len); break;
     case LANE_ACK_ASK: was_asked(r, data, len); break;
@@ -486,7 +486,7 @@ static inline void heard(struct lane *raw, unsigned id, const void *data, size_t
     else if (id != WIRE_HELLO)
         came(raw, id, data, len);
     else if (link)
-        link->retain->up[id](&link->retain->lane, data, len);
+        link->more->retain->up[id](&link->more->retain->lane, data, len);
 }
 
 /* Version 14 of clang-format never settles on a list of calls. */

@@ -32,14 +32,14 @@ bool weft__spread_may_come(const struct weft_request *req, const struct lane *la
     struct spread *s = req->spread;
     const struct range *own = range_of(s, lane);
     if (n == 0 || offset > req->len || n > req->len - offset) return false;
-    if (!link->main && offset != req->offset) return false;
-    if (link->main && (offset < req->offset + req->landing || req->layout)) return false;
+    if (!link->more->main && offset != req->offset) return false;
+    if (link->more->main && (offset < req->offset + req->landing || req->layout)) return false;
     if (own && own->end != offset) return false;
     for (uint32_t i = 0; s && i < s->n; i++) {
         const struct range *r = &s->range[i];
         if (r != own && !apart(offset, offset + n, r->begin, r->end + r->landing)) return false;
     }
-    return !link->main || own || !s || s->n < RAILS_MAX - 1;
+    return !link->more->main || own || !s || s->n < RAILS_MAX - 1;
 }
 
 static struct spread *spread_of(struct weft_request *req) {
@@ -54,14 +54,14 @@ static struct range *range_for(struct weft_request *req, struct lane *lane, size
     if (!s || r) return r;
     r = &s->range[s->n++];
     *r = (struct range){
-        .lane = lane, .number = ((struct link *)lane->owner)->rail_number, .begin = offset, .end = offset};
+        .lane = lane, .number = ((struct link *)lane->owner)->more->rail_number, .begin = offset, .end = offset};
     return r;
 }
 
 /* When its lane is one of several, the sender wants to know. */
 static void own_came(struct weft_request *req, const struct link *link, size_t n) {
     req->offset += n;
-    bool may_share = link && link->rails && req->len >= RAILS_LEAST;
+    bool may_share = link && link->more->rails && req->len >= RAILS_LEAST;
     if (may_share && spread_of(req)) req->spread->own_last = weft__now(req->worker->reactor);
 }
 
@@ -73,7 +73,7 @@ static void range_came(const struct weft_request *req, struct range *r, size_t n
 weft_status_t weft__spread_came(struct weft_request *req, struct lane *lane, size_t offset, size_t n) {
     const struct link *link = lane->owner;
     struct range *r = NULL;
-    if (!link->main)
+    if (!link->more->main)
         own_came(req, link, n);
     else if ((r = range_for(req, lane, offset)) == NULL)
         return WEFT_ERR_NO_MEMORY;
@@ -84,7 +84,7 @@ weft_status_t weft__spread_came(struct weft_request *req, struct lane *lane, siz
 weft_status_t weft__spread_land(struct weft_request *req, struct lane *lane, size_t offset, size_t n) {
     const struct link *link = lane->owner;
     struct range *r = NULL;
-    if (!link->main)
+    if (!link->more->main)
         req->landing = n;
     else if ((r = range_for(req, lane, offset)) == NULL)
         return WEFT_ERR_NO_MEMORY;

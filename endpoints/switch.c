@@ -129,7 +129,7 @@ static struct link *detach(struct switching *s, uint8_t i) {
     hear(lane, s->heard_by[i]);
     s->heard_by[i] = NULL;
     lane->owner = companion;
-    companion->main = NULL;
+    companion->more->main = NULL;
     s->companion = NULL;
     s->lane[i] = NULL;
     link->lanes[1] = NULL;
@@ -140,7 +140,7 @@ static struct link *detach(struct switching *s, uint8_t i) {
 /* Before its lane has joined. */
 static struct link *dismiss(struct switching *s) {
     struct link *companion = s->companion;
-    companion->main = NULL;
+    companion->more->main = NULL;
     s->companion = NULL;
     return companion;
 }
@@ -193,7 +193,7 @@ static void cross(struct switching *s) {
     struct lane *lane = s->lane[s->core.out];
     weft__bound_init(&s->bound, s->link, lane, s->lane[s->core.out ^ 1]);
     weft__link_carry(s->link, &s->bound.lane);
-    s->link->rate = s->link->rate_last = 0; /* which was the other lane's */
+    s->link->more->rate = s->link->more->rate_last = 0; /* which was the other lane's */
     count_pause(s, s->paused_at);
     s->paused_at = 0;
     s->link->worker->count->switches++;
@@ -268,8 +268,8 @@ void weft__switch_run(struct switching *s) {
 /* ---- asked for */
 
 static struct switching *switching_of(struct link *link) {
-    struct switching *s = link->switching;
-    if (s) return s;
+    struct switching *s = link->more->switching;
+    if (s || !weft__link_more(link)) return s;
     s = weft__new(link->worker, struct switching);
     if (!s) return NULL;
     s->link = link;
@@ -277,12 +277,12 @@ static struct switching *switching_of(struct link *link) {
     s->job.run = run_job;
     s->pending.retry = room;
     weft__switch_init(&s->core, &switch_port, link->core.fsm.id);
-    link->switching = s;
+    link->more->switching = s;
     return s;
 }
 
 static weft_status_t may_join(struct link *link) {
-    if (link->core.fsm.state != LINK_UP || link->main) return WEFT_ERR_CLOSED;
+    if (link->core.fsm.state != LINK_UP || link->more->main) return WEFT_ERR_CLOSED;
     struct switching *s = switching_of(link);
     if (!s) return WEFT_ERR_NO_MEMORY;
     return s->core.fsm.state == SWITCH_ALONE ? WEFT_OK : WEFT_ERR_BUSY;
@@ -291,8 +291,8 @@ static weft_status_t may_join(struct link *link) {
 weft_status_t weft__switch_expect(struct link *link, uint32_t number) {
     weft_status_t st = may_join(link);
     if (st < 0) return st;
-    link->switching->number = number;
-    step(link->switching, SWITCH_EV_EXPECT);
+    link->more->switching->number = number;
+    step(link->more->switching, SWITCH_EV_EXPECT);
     return WEFT_OK;
 }
 
@@ -311,22 +311,26 @@ weft_status_t weft__switch_dial(struct link *link, struct iface *iface, const vo
     if (st == WEFT_OK) st = weft__link_dial(link->worker, lane, link->peer, NULL, "another lane", &companion);
     if (st < 0) return st;
     companion->flags = WIRE_HELLO_EXTRA | WIRE_HELLO_LANE;
+    if (!weft__link_more(companion)) {
+        weft__link_close(companion);
+        return WEFT_ERR_NO_MEMORY;
+    }
     companion->listener = number;
-    companion->main = link;
-    link->switching->companion = companion;
-    step(link->switching, SWITCH_EV_DIAL);
+    companion->more->main = link;
+    link->more->switching->companion = companion;
+    step(link->more->switching, SWITCH_EV_DIAL);
     return WEFT_OK;
 }
 
 bool weft__switch_expects(const struct link *link) {
     unsigned expects = 1u << SWITCH_EXPECTING | 1u << SWITCH_DIALING;
-    return link->switching && (expects >> link->switching->core.fsm.state & 1);
+    return link->more->switching && (expects >> link->more->switching->core.fsm.state & 1);
 }
 
 void weft__switch_cancel(struct link *link) {
-    if (!link->switching) return;
-    link->switching->number = 0;
-    step(link->switching, SWITCH_EV_CANCEL);
+    if (!link->more->switching) return;
+    link->more->switching->number = 0;
+    step(link->more->switching, SWITCH_EV_CANCEL);
 }
 
 /* A switch is under way, to a lane that is not the base lane: the one beside, or the one that we have already gone to. */
@@ -341,7 +345,7 @@ static bool leads_away(const struct switch_core *c) {
 }
 
 weft_status_t weft__switch_back(struct link *link) {
-    struct switching *s = link->switching;
+    struct switching *s = link->more->switching;
     if (!s || !has_joined(s)) return WEFT_ERR_NOT_FOUND;
     if (s->core.fsm.state != SWITCH_BESIDE) return leads_away(&s->core) ? WEFT_ERR_BUSY : WEFT_OK;
     if (s->core.out == s->core.base) return WEFT_ERR_BUSY; /* the dialer has not moved yet */
@@ -352,7 +356,7 @@ weft_status_t weft__switch_back(struct link *link) {
 /* ---- the other lane */
 
 static bool expects(const struct link *link, const struct wire_hello *hello) {
-    const struct switching *s = link->switching;
+    const struct switching *s = link->more->switching;
     return link->peer == hello->worker && link->core.fsm.state == LINK_UP && s &&
            s->core.fsm.state == SWITCH_EXPECTING && s->number && s->number == hello->listener;
 }
@@ -362,9 +366,9 @@ bool weft__switch_greets(struct link *guest, const struct wire_hello *hello) {
     for (struct list *n = links->next; n != links; n = n->next) {
         struct link *link = list_of(n, struct link, of_worker);
         if (link == guest || !expects(link, hello)) continue;
-        link->switching->number = 0;
-        link->switching->companion = guest;
-        guest->main = link;
+        link->more->switching->number = 0;
+        link->more->switching->companion = guest;
+        guest->more->main = link;
         guest->listener = 0;
         return true;
     }
@@ -373,8 +377,8 @@ bool weft__switch_greets(struct link *guest, const struct wire_hello *hello) {
 
 /* Within a step of the companion: the link's own may come to its end over what follows, and the companion with it. */
 void weft__switch_up(struct link *companion) {
-    struct link *link = companion->main;
-    struct switching *s = link->switching;
+    struct link *link = companion->more->main;
+    struct switching *s = link->more->switching;
     struct lane *lane = companion->lanes[0];
     uint8_t i = s->core.out ^ 1;
     s->lane[i] = link->lanes[1] = lane;
@@ -389,7 +393,7 @@ void weft__switch_up(struct link *companion) {
 
 /* Its machine's end is what the lane's is. */
 static void companion_ends(struct link *companion) {
-    struct switching *s = companion->main->switching;
+    struct switching *s = companion->more->main->more->switching;
     s->status = companion->status < 0 ? companion->status : WEFT_ERR_PEER_FAILED;
     if (has_joined(s)) {
         uint8_t i = index_of(s, companion->lanes[0]);
@@ -405,7 +409,7 @@ static void companion_ends(struct link *companion) {
 }
 
 void weft__switch_lane_down(struct link *link, struct lane *lane, weft_status_t status) {
-    struct switching *s = link->switching;
+    struct switching *s = link->more->switching;
     if (s->core.fsm.state == SWITCH_OVER) {
         weft__link_lose(link, status);
         return;
@@ -431,8 +435,8 @@ void weft__switch_lane_down(struct link *link, struct lane *lane, weft_status_t 
 /* Closed by us, both have gone home. Closed by the peer, which closes only what it has read to the end: the word that says so may be
  * under way by the other lane. */
 bool weft__switch_has_left(const struct link *link, weft_status_t status) {
-    if (!link || !link->switching || link->core.fsm.state != LINK_UP) return false;
-    const struct switching *s = link->switching;
+    if (!link || !link->more->switching || link->core.fsm.state != LINK_UP) return false;
+    const struct switching *s = link->more->switching;
     return status == WEFT_ERR_CANCELLED ||
            (status == WEFT_ERR_PEER_CLOSED && (s->peer_left || s->core.fsm.state == SWITCH_FOLLOW_SENT));
 }
@@ -459,7 +463,7 @@ static void heard_drained(struct switching *s, const void *data, size_t len) {
 }
 
 void weft__switch_heard(struct link *link, struct lane *lane, const void *data, size_t len) {
-    struct switching *s = link->switching;
+    struct switching *s = link->more->switching;
     if (!s)
         weft__link_violation(link, "a word about lanes");
     else if (weft__lane_kind(data, len) == LANE_END)
@@ -471,8 +475,8 @@ void weft__switch_heard(struct link *link, struct lane *lane, const void *data, 
 /* ---- the end */
 
 void weft__switch_end(struct link *link, bool abort) {
-    struct switching *s = link->switching;
-    if (link->main && !(link->flags & WIRE_HELLO_RAIL)) companion_ends(link);
+    struct switching *s = link->more->switching;
+    if (link->more->main && !(link->flags & WIRE_HELLO_RAIL)) companion_ends(link);
     if (!s) return;
     fsm_step(&s->core.fsm, SWITCH_EV_CLOSE);
     s->todo = 0;
@@ -490,10 +494,10 @@ void weft__switch_end(struct link *link, bool abort) {
 }
 
 void weft__switch_free(struct link *link) {
-    struct switching *s = link->switching;
+    struct switching *s = link->more->switching;
     if (!s) return;
     weft__job_drop(link->worker->reactor, &s->job);
     s->link = NULL;
-    link->switching = NULL;
+    link->more->switching = NULL;
     if (!s->flushing) talloc_free(s);
 }

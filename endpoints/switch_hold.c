@@ -9,7 +9,7 @@ enum { HOLD_MOST = SWITCH_HOLD + SWITCH_SLACK };
 
 static void hold(struct lane *lane, uint8_t id, const void *data, size_t len) {
     struct link *link = lane->owner;
-    struct switching *s = link ? link->switching : NULL;
+    struct switching *s = link ? link->more->switching : NULL;
     if (!s || s->core.fsm.state == SWITCH_OVER) return; /* a lane that is being closed */
     weft_status_t st = weft__hold_add(&s->hold, link->worker, SWITCH_MESSAGE, HOLD_MOST, id, data, len);
     if (st == WEFT_OK)

@@ -17,7 +17,7 @@ static bool keys_stay(const struct switching *s) {
 }
 
 struct lane *weft__switch_key_lane(const struct link *link) {
-    const struct switching *s = link->switching;
+    const struct switching *s = link->more->switching;
     if (!s) return link->lane;
     if (keys_stay(s)) return s->lane[s->core.base];
     switch (s->core.fsm.state) {
@@ -31,7 +31,7 @@ struct lane *weft__switch_key_lane(const struct link *link) {
 }
 
 void weft__switch_calm(struct link *link, uint32_t n) {
-    struct switching *s = link->switching;
+    struct switching *s = link->more->switching;
     if (!s || n == 0 || s->waits < n) return;
     s->waits -= n;
     if (s->waits == 0) switch_due(s, SWITCH_DUE_QUIET);

@@ -50,7 +50,7 @@ static void early(struct job *job) {
 static void worked(struct lane *lane, uint64_t bytes) {
     struct link *link = lane->owner;
     if (!link) return;
-    if (link->main) link = link->main; /* a rail */
+    if (link->more->main) link = link->more->main; /* a rail */
     struct tracking *t = link->worker->tracking;
     if (!weft__usage_noted(t->usage, link)) link->used_received = (uint32_t)link->received;
     uint64_t messages = advance(&link->used_sent, link->sent);

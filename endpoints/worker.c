@@ -138,6 +138,7 @@ static void end(struct weft_worker *worker) {
     weft__timer_stop(worker->reactor, &worker->close_timer);
     weft__job_drop(worker->reactor, &worker->step);
     weft__job_drop(worker->reactor, &worker->notify);
+    weft__job_drop(worker->reactor, &worker->half_told);
     weft__slab_end(&worker->ep_slab);
     weft__slab_end(&worker->link_slab);
     drop_messages(&worker->match.unexpected);
@@ -277,6 +278,7 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     weft__slab_init(&worker->ep_slab, r, worker, sizeof(struct weft_ep), "endpoints");
     weft__slab_init(&worker->link_slab, r, worker, sizeof(struct link), "links");
     list_init(&worker->links);
+    worker->half_told.run = weft__links_half_told;
     for (unsigned i = 0; i < WORKER_PEERS; i++) list_init(&worker->peers[i]);
     worker->max_endpoints = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_ENDPOINTS);
     worker->max_links = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_LINKS);

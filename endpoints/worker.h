@@ -49,6 +49,7 @@ struct weft_worker {
     uint32_t n_due;
     struct job notify;
     struct slab ep_slab, link_slab;
+    struct job half_told; /* some link is: link.c */
     struct list links, listening, guests;
     char *last_why;                    /* link.c: what links dialed last share, if they have the same reasons */
     struct list peers[WORKER_PEERS];   /* links whose peer is known, by hash of its id */

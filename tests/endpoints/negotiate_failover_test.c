@@ -57,7 +57,7 @@ static void close_pair(void) {
 
 static int state(void) {
     const struct link *link = ((struct weft_ep *)t.ep)->link;
-    return link->bargain ? (int)link->bargain->n.fsm.state : -1;
+    return link->more->bargain ? (int)link->more->bargain->n.fsm.state : -1;
 }
 /* Until it is in one of those states, with traffic or without: then both ends of its connection are killed. */
 static unsigned killed_in[NEGOTIATE_N_STATES];

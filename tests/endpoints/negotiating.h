@@ -174,7 +174,7 @@ static inline struct link *spoke_link(const struct spoke *s) {
 }
 /* Of the peer's end of the link, or the hub's: -1: nobody ever asked. */
 static inline int state_of_link(const struct link *link) {
-    return link && link->bargain ? link->bargain->n.fsm.state : -1;
+    return link && link->more->bargain ? link->more->bargain->n.fsm.state : -1;
 }
 static inline int spoke_state(const struct spoke *s) {
     return state_of_link(spoke_link(s));

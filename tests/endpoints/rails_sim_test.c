@@ -107,7 +107,7 @@ static unsigned rails_of(weft_worker_t *worker, struct link **one_p) {
     unsigned n = 0;
     for (struct list *l = worker->links.next; l != &worker->links; l = l->next) {
         struct link *link = list_of(l, struct link, of_worker);
-        if (!link->main || link->core.fsm.state != LINK_UP) continue;
+        if (!link->more->main || link->core.fsm.state != LINK_UP) continue;
         if (one_p) *one_p = link;
         n++;
     }

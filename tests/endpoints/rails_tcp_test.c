@@ -16,8 +16,8 @@ TEST(pieces_on_rails_land_where_they_belong) {
     struct run r;
     open_run(&r, "tcp", "2", NULL);
     raise_rails(&r, 1);
-    link_of(&r, false)->rate = 1;
-    rail_of(r.two.a, 0)->rate = 3;
+    link_of(&r, false)->more->rate = 1;
+    rail_of(r.two.a, 0)->more->rate = 3;
     uint64_t before = weft_worker_count(two_b(&r.two), "tcp.landed");
     uint64_t share = share_of_rails(&r, LARGE);
     CHECK(share > LARGE / 2); /* so the link's own lane cannot have landed as much */
@@ -38,7 +38,7 @@ static weft_request_t *begin_landing(struct run *r, uint32_t deadline_ms) {
     raise_rails(r, 1);
     memset(r->in, 0, LARGE);
     r->sent = r->received = 0;
-    link_of(r, false)->rate = rail_of(r->two.a, 0)->rate = 1;
+    link_of(r, false)->more->rate = rail_of(r->two.a, 0)->more->rate = 1;
     pace(link_of(r, false), SLOW);
     pace(rail_of(r->two.a, 0), SLOW);
     weft_op_t op = {.done = on_received, .arg = r, .request_p = &receive, .deadline_ms = deadline_ms};
@@ -94,7 +94,7 @@ TEST(the_loss_of_any_lane_stops_every_lane_that_lands) {
         begin_landing(&r, 0);
         CHECK_EQ(r.received, 0);
         weft_worker_t *at = which & 1 ? r.two.a : two_b(&r.two);
-        weft__link_lose(which & 2 ? rail_of(at, 0) : rail_of(at, 0)->main, WEFT_ERR_IO);
+        weft__link_lose(which & 2 ? rail_of(at, 0) : rail_of(at, 0)->more->main, WEFT_ERR_IO);
         UNTIL(&r.two, r.received == 1 && r.sent == 1);
         bool whole = memcmp(r.in, r.out, LARGE) == 0; /* what a sender's socket held may have come all the same */
         CHECK(r.received_status < 0 || (which & 1 && whole));

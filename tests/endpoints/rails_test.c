@@ -41,15 +41,15 @@ TEST(the_split_follows_what_lanes_carry) {
     raise_rails(&r, 1);
     struct link *main = link_of(&r, false), *rail = rail_of(r.two.a, 0);
     uint64_t before = weft_worker_count(r.two.a, "rail.bytes_out");
-    main->rate = 3;
-    rail->rate = 1;
+    main->more->rate = 3;
+    rail->more->rate = 1;
     transfer(&r, false, LARGE);
     uint64_t share = weft_worker_count(r.two.a, "rail.bytes_out") - before;
     CHECK(share > LARGE / 4 - 8192 && share <= LARGE / 4);
 
     before += share;
-    main->rate = 100;
-    rail->rate = 1; /* not worth its while */
+    main->more->rate = 100;
+    rail->more->rate = 1; /* not worth its while */
     transfer(&r, false, LARGE);
     CHECK_EQ(weft_worker_count(r.two.a, "rail.bytes_out"), before);
     close_run(&r);
@@ -157,7 +157,7 @@ TEST(a_rate_may_be_any_number_but_none) {
     struct wire_message m;
     open_run(&r, "tcp", "3", NULL);
     raise_rails(&r, 2);
-    uint32_t number[] = {0, rail_of(r.two.a, 0)->rail_number, rail_of(r.two.a, 1)->rail_number, 12345};
+    uint32_t number[] = {0, rail_of(r.two.a, 0)->more->rail_number, rail_of(r.two.a, 1)->more->rail_number, 12345};
     for (unsigned i = 0; i < 64; i++) {
         weft__wire_rail_rate(&m, (struct wire_credit){.ep = number[i % 4], .bytes = claims[i / 4 % 4]});
         weft__link_control(link_of(&r, true), &m);
@@ -173,8 +173,10 @@ TEST(a_rate_may_be_any_number_but_none) {
 
 /* Ranges of a receive: every piece that overlaps, leaves its rail's order or the message is refused. */
 TEST(pieces_come_once_and_in_bounds) {
-    struct link main = {0}, one = {.main = &main}, two = {.main = &main}, three = {.main = &main},
-                four = {.main = &main};
+    struct link_more none = {0};
+    struct link main = {.more = &none};
+    struct link_more rail = {.main = &main};
+    struct link one = {.more = &rail}, two = {.more = &rail}, three = {.more = &rail}, four = {.more = &rail};
     struct lane own = {.owner = &main}, a = {.owner = &one}, b = {.owner = &two}, c = {.owner = &three},
                 d = {.owner = &four};
     struct run r;

@@ -94,7 +94,7 @@ TEST(both_sides_ask_at_once_and_get_one_lane) {
         asking = false;
         CHECK_EQ(hub.worker->lanes->held_in_all, 1);
         CHECK_EQ(s->worker->lanes->held_in_all, 1);
-        CHECK_EQ(spoke_link(s)->bargain->n.epoch, hub_link(s)->bargain->n.epoch);
+        CHECK_EQ(spoke_link(s)->more->bargain->n.epoch, hub_link(s)->more->bargain->n.epoch);
         hub_stop(&hub);
         HUB_UNTIL(&hub, is_at_base(s));
     }

@@ -319,7 +319,7 @@ static weft_status_t tell(uint8_t id, uint32_t number) {
     return my.answer;
 }
 static unsigned state(void) {
-    const struct switching *s = my.ep->link ? my.ep->link->switching : NULL;
+    const struct switching *s = my.ep->link ? my.ep->link->more->switching : NULL;
     return s ? s->core.fsm.state : SWITCH_ALONE;
 }
 
@@ -334,7 +334,8 @@ static void there(uint32_t n) {
         while (st == WEFT_OK && (st = tell(DIAL, n)) == WEFT_ERR_BUSY) st = WEFT_OK;
     }
     if (st < 0) printf("  switch %u: %s\n", n, weft_status_name(st)), exit(1);
-    PATIENTLY(state() == SWITCH_BESIDE && my.ep->link->switching->core.out != my.ep->link->switching->core.base);
+    PATIENTLY(state() == SWITCH_BESIDE &&
+              my.ep->link->more->switching->core.out != my.ep->link->more->switching->core.base);
 }
 static void back(uint32_t n) {
     weft_status_t st = n % 3 ? weft__switch_back(my.ep->link) : tell(BACK, n);

@@ -168,7 +168,7 @@ static void back_at(uint64_t seed, int side, uint64_t at) {
     until_lost_or_moved(&p, 100000);
     CHECK_EQ(pair_join(&p, (int)(seed % 2), "sim", true), 0);
     until_lost_or_moved(&p, at);
-    while (!link_of(&p, side)->switching->lane[1] || weft__switch_back(link_of(&p, side)) == WEFT_ERR_BUSY)
+    while (!link_of(&p, side)->more->switching->lane[1] || weft__switch_back(link_of(&p, side)) == WEFT_ERR_BUSY)
         until_lost_or_moved(&p, 1000);
     until_lost_or_moved(&p, 5000000);
     CHECK(both_in(&p, SWITCH_ALONE));

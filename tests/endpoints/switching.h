@@ -392,13 +392,13 @@ static struct link *link_of(struct pair *p, int side) {
 }
 static unsigned state_of(struct pair *p, int side) {
     struct link *l = link_of(p, side);
-    return !l ? SWITCH_OVER : !l->switching ? SWITCH_ALONE : l->switching->core.fsm.state;
+    return !l ? SWITCH_OVER : !l->more->switching ? SWITCH_ALONE : l->more->switching->core.fsm.state;
 }
 static bool both_in(struct pair *p, unsigned state) {
     return state_of(p, 0) == state && state_of(p, 1) == state;
 }
 static uint32_t epoch_of(struct pair *p, int side) {
-    return link_of(p, side)->switching->core.epoch_out;
+    return link_of(p, side)->more->switching->core.epoch_out;
 }
 
 /* `dialer` dials the other lane by `name`. */
@@ -418,7 +418,7 @@ static bool is_away(struct pair *p, uint32_t epoch) {
 
 /* There and back, with traffic meanwhile. */
 static inline void pair_round(struct pair *p, const char *name, bool scarce) {
-    uint32_t epoch = link_of(p, 0)->switching ? epoch_of(p, 0) : 0;
+    uint32_t epoch = link_of(p, 0)->more->switching ? epoch_of(p, 0) : 0;
     int dialer = (int)(p->rounds % 2), back = (int)(p->rounds / 2 % 3);
     CHECK_EQ(pair_join(p, dialer, name, scarce), 0);
     double end = pair_now(p) + 20;

@@ -78,7 +78,7 @@ static void end(struct bed *b) {
 /* A queue pair in error, and the word of it that software does not say of itself (rdma_rc_test). False: there is none just now. */
 static bool kill_queue_pair(const weft_ep_t *ep) {
     const struct weft_ep *e = (const struct weft_ep *)ep;
-    struct lane *raw = e->link ? e->link->retain->raw : NULL;
+    struct lane *raw = e->link ? e->link->more->retain->raw : NULL;
     if (!raw || !rc_lane(raw)->qp) return false;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     struct ibv_async_event event = {.element.qp = rc_lane(raw)->qp, .event_type = IBV_EVENT_QP_FATAL};

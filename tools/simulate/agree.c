@@ -12,8 +12,9 @@
 static const struct lane *bare_lane(const struct half *half) {
     const struct link *link = half->ep ? half->ep->link : NULL;
     const struct lane *lane = link ? link->lane : NULL;
-    if (lane && link->switching && lane == &link->switching->bound.lane) lane = link->switching->bound.raw;
-    if (lane && link->retain && lane == &link->retain->lane) lane = link->retain->raw;
+    if (lane && link->more->switching && lane == &link->more->switching->bound.lane)
+        lane = link->more->switching->bound.raw;
+    if (lane && link->more->retain && lane == &link->more->retain->lane) lane = link->more->retain->raw;
     return lane;
 }
 
@@ -34,13 +35,13 @@ static bool same_lane(const struct lane *a, const struct lane *b) {
 }
 
 static uint32_t epoch(const struct half *half, bool in) {
-    const struct switching *s = half->ep && half->ep->link ? half->ep->link->switching : NULL;
+    const struct switching *s = half->ep && half->ep->link ? half->ep->link->more->switching : NULL;
     return !s ? 0 : in ? s->core.epoch_in : s->core.epoch_out;
 }
 
 static bool is_moving(const struct half *half) {
-    const struct bargain *b = half->ep && half->ep->link ? half->ep->link->bargain : NULL;
-    const struct switching *s = half->ep && half->ep->link ? half->ep->link->switching : NULL;
+    const struct bargain *b = half->ep && half->ep->link ? half->ep->link->more->bargain : NULL;
+    const struct switching *s = half->ep && half->ep->link ? half->ep->link->more->switching : NULL;
     bool quiet = !b || b->n.fsm.state == NEGOTIATE_BASE || b->n.fsm.state == NEGOTIATE_FAST ||
                  b->n.fsm.state == NEGOTIATE_REST;
     return !quiet || (s && (s->core.epoch_in != s->core.epoch_out || s->hold.bytes));
@@ -155,7 +156,7 @@ static uint32_t settled_on_scarce(struct world *w, const struct weft_worker *wor
     uint32_t n = 0;
     for (const struct list *at = worker->links.next; at != &worker->links; at = at->next) {
         const struct link *link = list_of(at, struct link, of_worker);
-        bool stays = link->bargain && link->bargain->stays;
+        bool stays = link->more->bargain && link->more->bargain->stays;
         if (link->lanes[0]->scarce && !stays) world_fail(w, "a link's scarce lane has no place");
         n += stays;
     }
