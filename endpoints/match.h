@@ -37,11 +37,14 @@ static inline struct list *weft__match_queue(struct match *m, uint64_t tag, uint
 }
 /* The first posted receive for that tag, or NULL; it stays posted. Mostly it is the first of its bucket, and none has a mask. */
 struct weft_request *weft__match_posted_among(struct match *m, uint64_t tag);
-static inline struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
+static inline struct weft_request *weft__match_posted_first(struct match *m, uint64_t tag) {
     struct list *queue = &m->posted[weft__match_bucket(tag)], *first = queue->next;
     struct weft_request *req = list_of(first, struct weft_request, queued);
-    if (__builtin_expect(first != queue && list_empty(&m->posted_any), 1) && req->tag == tag) return req;
-    return weft__match_posted_among(m, tag);
+    return first != queue && list_empty(&m->posted_any) && req->tag == tag ? req : NULL;
+}
+static inline struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
+    struct weft_request *req = weft__match_posted_first(m, tag);
+    return __builtin_expect(req != NULL, 1) ? req : weft__match_posted_among(m, tag);
 }
 /* The first unexpected message for that tag, or NULL; it stays. Mostly there is none. */
 struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t tag, uint64_t mask);

@@ -5,6 +5,7 @@
 
 #include "ep.h"
 #include "layout.h"
+#include "plain.h"
 #include "posted.h"
 #include "rendezvous.h"
 #include "thread.h"
@@ -33,7 +34,7 @@ static void request_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     if (req->ep) weft__ep_violation(req->ep, WEFT_ERR_INTERNAL, "request");
 }
 
-static const struct fsm_port request_port = {&weft__request_machine, request_effect, request_fail};
+const struct fsm_port weft__request_port = {&weft__request_machine, request_effect, request_fail};
 
 static void lent_done(struct completion *c, weft_status_t status) {
     struct weft_request *req = list_of(c, struct weft_request, lent);
@@ -64,45 +65,7 @@ struct weft_request *weft__request_new(struct weft_worker *worker, const struct 
     req->iov = req->iov_inline;
     list_init(&req->of_ep);
     list_init(&req->queued);
-    fsm_init(&req->core.fsm, &request_port, REQ_IDLE, 0);
-    return req;
-}
-
-/* What ended as plain as it began leaves a request that needs no cleaning. */
-static struct weft_request *receive_new(struct weft_worker *worker) {
-    struct list *node = worker->free_requests.next;
-    struct weft_request *req = list_of(node, struct weft_request, queued);
-    if (__builtin_expect(node == &worker->free_requests || !req->plain, 0))
-        return weft__request_new(worker, &weft__receive_kind);
-    node->next->prev = &worker->free_requests;
-    worker->free_requests.next = node->next;
-    return req;
-}
-
-struct weft_request *weft__request_receive(struct weft_worker *worker, struct list *queue, const weft_iov_t *iov,
-                                           const weft_op_t *op) {
-    struct weft_request *req = receive_new(worker);
-    if (__builtin_expect(!req, 0)) return NULL;
-    fsm_init(&req->core.fsm, &request_port, REQ_QUEUED, 0);
-    req->plain = true;
-    req->status = WEFT_OK;
-    size_t len = iov->len;
-    __asm__(""
-            : "+r"(len)); /* the caller has just written the piece in two: reading it as one would wait for that */
-    req->iov_inline[0].base = iov->base;
-    req->iov_inline[0].len = len;
-    req->len = len;
-    req->n_iov = 1;
-    req->done = NULL;
-    req->completion = NULL;
-    if (op) {
-        req->done = op->done;
-        req->arg = op->arg;
-        req->completion = op->completion;
-        if (req->completion) req->completion->count++;
-        if (op->request_p) *op->request_p = req;
-    }
-    list_append(queue, &req->queued);
+    fsm_init(&req->core.fsm, &weft__request_port, REQ_IDLE, 0);
     return req;
 }
 
@@ -121,16 +84,10 @@ static void release(struct weft_request *req) {
     req->id = 0;
 }
 
-/* Only the owner writes it. */
-static inline void next_serial(struct weft_request *req) {
-    unsigned serial = atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);
-    atomic_store_explicit(&req->cancel.serial, serial + 1, memory_order_relaxed);
-}
-
 static void recycle(struct weft_request *req) {
     req->plain = false;
     struct weft_ep *ep = req->ep;
-    next_serial(req);
+    weft__request_next_serial(req);
     list_remove(&req->of_ep);
     list_prepend(&req->worker->free_requests, &req->queued); /* the next one finds it in the cache */
     if (ep) weft__ep_request_left(ep);
@@ -211,43 +168,36 @@ void weft__request_stop(struct weft_request *req, weft_status_t status) {
     fsm_step(&req->core.fsm, req->lent.count && !WEFT_MUTANT(cancel_frees_lent) ? REQ_EV_STOP_LENT : REQ_EV_STOP);
 }
 
-static void uncount(weft_completion_t *completion, weft_status_t status) {
+void weft__completion_step(weft_completion_t *completion, weft_status_t status) {
     if (status < 0 && completion->status == WEFT_OK) completion->status = status;
     if (--completion->count == 0 && completion->done) completion->done(completion->status, completion->arg);
 }
 
 void weft_completion_release(weft_completion_t *completion) {
-    if (completion) uncount(completion, WEFT_OK);
+    if (completion) weft__completion_step(completion, WEFT_OK);
 }
 
 static void tell(struct weft_request *req) {
     if (req->completion)
-        uncount(req->completion, req->status);
+        weft__completion_step(req->completion, req->status);
     else if (req->done)
         req->done(req->status, req->arg);
 }
 
-/* Nothing but the first lines was touched. */
-static inline void recycle_plain(struct weft_request *req) {
-    next_serial(req);
-    list_prepend(&req->worker->free_requests, &req->queued);
-}
-
 void weft__request_take(struct weft_request *req, weft_status_t status) {
     struct weft_worker *worker = req->worker;
-    if (__builtin_expect(!list_empty(&worker->done) || worker->tellable != NOTICE_ALL, 0)) {
+    if (!weft__plain_may_tell(worker)) {
         weft__request_finish(req, status);
-        return;
-    }
-    req->status = status;
-    fsm_step(&req->core.fsm, REQ_EV_TAKE);
-    bool plain = req->plain;
-    if (!plain) release(req);
-    tell(req);
-    if (plain)
-        recycle_plain(req);
-    else
+    } else if (req->plain) {
+        weft__plain_take(worker, req, status);
+    } else {
+        req->status = status;
+        list_remove(&req->queued);
+        fsm_step(&req->core.fsm, REQ_EV_TAKE);
+        release(req);
+        tell(req);
         recycle(req);
+    }
 }
 
 /* The program is not there now, and its callbacks wait for it; what has none need not. */

@@ -70,7 +70,7 @@ struct weft_request {
     weft_completion_t *completion; /* in place of `done` */
     weft_status_t status;          /* how it will end */
     uint32_t n_iov;
-    bool plain; /* a posted receive of one piece and without more ado: what stands below is blank */
+    bool plain; /* plain.h: what stands below is blank */
     uint64_t tag, tag_mask;
     uint64_t order; /* among the posted receives */
     union {         /* of a receive */
@@ -121,11 +121,10 @@ struct weft_request {
     struct request_rma rma;
 };
 
+extern const struct fsm_port weft__request_port;
+
 /* A request in state IDLE, from the worker's pool; NULL when memory runs out. */
 struct weft_request *weft__request_new(struct weft_worker *worker, const struct request_kind *kind);
-/* A receive that is posted into `queue`, of one piece and without layout, flags and deadline; NULL when memory runs out. */
-struct weft_request *weft__request_receive(struct weft_worker *worker, struct list *queue, const weft_iov_t *iov,
-                                           const weft_op_t *op);
 /* For one that was never accepted. */
 void weft__request_discard(struct weft_request *req);
 /* Copies the iov array. */
@@ -147,6 +146,14 @@ void weft__request_finish(struct weft_request *req, weft_status_t status);
 void weft__request_take(struct weft_request *req, weft_status_t status);
 /* Cancel, deadline, or loss of the endpoint. */
 void weft__request_stop(struct weft_request *req, weft_status_t status);
+
+/* One of those that it counts has ended. */
+void weft__completion_step(weft_completion_t *completion, weft_status_t status);
+/* An operation ended: who names it from now on means the next one. Only the owner writes it. */
+static inline void weft__request_next_serial(struct weft_request *req) {
+    unsigned serial = atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);
+    atomic_store_explicit(&req->cancel.serial, serial + 1, memory_order_relaxed);
+}
 
 /* Callbacks that are due, outside the run queue's turn: before anything else of the endpoint is told. Returns how many. */
 unsigned weft__requests_complete(struct weft_worker *worker);

@@ -7,8 +7,11 @@
 #include <reactor/mutant.h>
 
 #include "layout.h"
+#include "plain.h"
 #include "posted.h"
 #include "tag_parts.h"
+
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 enum { MESSAGE_COST = TAG_MESSAGE_COST, QUICK_MAX = 256 };
 
@@ -151,19 +154,28 @@ tag_send_general(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t
     return tag_submit(ep, tag, iov, n_iov, op);
 }
 
+/* By lanes that do not put the endpoint's id there themselves. */
+static __attribute__((noinline)) weft_status_t send_together(struct lane *lane, uint64_t tag, uint32_t to,
+                                                             const void *data, size_t len) {
+    char bytes[sizeof to + QUICK_MAX];
+    memcpy(bytes, &to, sizeof to);
+    if (len) memcpy(bytes + sizeof to, data, len);
+    return lane->ops->am_short(lane, WIRE_TAG, tag, bytes, sizeof to + len);
+}
+
 /* Most messages are one short piece without more ado. */
 weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
                                    const weft_op_t *op) {
     struct link *link = ep->link;
-    const size_t head = sizeof ep->core.peer;
-    char bytes[sizeof ep->core.peer + QUICK_MAX];
-    if (n_iov != 1 || iov->len > QUICK_MAX || head + iov->len > link->max_quick ||
-        ep->credit < (int64_t)iov->len + MESSAGE_COST || (op && weft__op_is_special(op)))
+    struct lane *lane = link->tx;
+    const uint32_t to = ep->core.peer;
+    size_t len = n_iov == 1 ? iov->len : SIZE_MAX;
+    if (len > QUICK_MAX || sizeof to + len > link->max_quick || ep->credit < (int64_t)len + MESSAGE_COST ||
+        (op && weft__op_is_special(op)))
         return tag_send_general(ep, tag, iov, n_iov, op);
-    memcpy(bytes, &ep->core.peer, head);
-    weft__copy_short(bytes + head, iov->base, iov->len);
-    weft_status_t st = link->tx->ops->am_short(link->tx, WIRE_TAG, tag, bytes, head + iov->len);
-    if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep, (int64_t)iov->len + MESSAGE_COST);
+    weft_status_t st = lane->ops->am_short_to ? lane->ops->am_short_to(lane, WIRE_TAG, tag, to, iov->base, len)
+                                              : send_together(lane, tag, to, iov->base, len);
+    if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep, (int64_t)len + MESSAGE_COST);
     return st < 0 ? st : tag_submit(ep, tag, iov, 1, op);
 }
 
@@ -244,12 +256,10 @@ static void fill(weft_tag_info_t *info_p, uint64_t tag, size_t len, struct weft_
 }
 
 /* A message that is all here goes to its receive. */
-static inline weft_status_t take_whole(struct weft_request *req, const void *bytes, size_t len) {
+static weft_status_t take_whole(struct weft_request *req, const void *bytes, size_t len) {
     size_t room = req->len, n = len < room ? len : room;
     weft_status_t st = WEFT_OK;
-    if (__builtin_expect(req->plain, 1))
-        weft__copy_short(req->iov_inline[0].base, bytes, n);
-    else if (req->layout)
+    if (req->layout)
         st = weft__request_scatter(req, 0, bytes, n);
     else
         weft__iov_scatter(req->iov, req->n_iov, 0, bytes, n);
@@ -314,11 +324,15 @@ static void keep_offer(struct weft_ep *ep, const struct wire_rts *rts) {
     weft__match_add(&ep->worker->match, message);
 }
 
-void weft__on_tag(struct lane *lane, const void *data, size_t len) {
-    struct {
-        uint64_t tag;
-        uint32_t ep;
-    } __attribute__((packed)) head;
+struct tag_head {
+    uint64_t tag;
+    uint32_t ep;
+} __attribute__((packed));
+_Static_assert(sizeof(struct tag_head) == WIRE_TAG_HEAD, "what stands before the payload");
+
+/* In all its cases. */
+static __attribute__((noinline)) void on_tag_seldom(struct lane *lane, const void *data, size_t len) {
+    struct tag_head head;
     if (len < WIRE_TAG_HEAD) {
         weft__on_unknown(lane, data, len);
         return;
@@ -331,13 +345,39 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     ep->link->received++;
 
     struct weft_request *req = weft__match_posted(&ep->worker->match, head.tag);
-    if (__builtin_expect(!req, 0)) {
+    if (!req) {
         keep(ep, head.tag, bytes, len);
         return;
     }
     fill(req->info_p, head.tag, len, ep);
     give_credit(ep, (uint32_t)len + MESSAGE_COST);
     weft__request_take(req, take_whole(req, bytes, len)); /* and the program may do anything */
+}
+
+/* Mostly its receive is the first for that tag, and plain, and the program may be told at once: this is asked first, and then all is
+ * done without another question. */
+void weft__on_tag(struct lane *lane, const void *data, size_t len) {
+    struct tag_head head;
+    if (UNLIKELY(len < sizeof head)) goto seldom;
+    memcpy(&head, data, sizeof head);
+    struct weft_ep *ep = weft__ep_heard_mostly(lane, head.ep);
+    if (UNLIKELY(!ep)) goto seldom;
+    struct weft_worker *worker = ep->worker;
+    struct weft_request *req = weft__match_posted_first(&worker->match, head.tag);
+    if (UNLIKELY(!req || !req->plain || !weft__plain_may_tell(worker))) goto seldom;
+    size_t room = req->len, rest = len - sizeof head, n = rest < room ? rest : room;
+    uint32_t due = ep->credit_due + (uint32_t)rest + MESSAGE_COST;
+    if (UNLIKELY(due >= worker->unexpected_limit / 4)) goto seldom; /* it sends some back */
+
+    ep->link->received++;
+    ep->credit_due = due;
+    worker->count->tag_received++;
+    fill(req->info_p, head.tag, rest, ep);
+    weft__copy_short(req->iov_inline[0].base, (const char *)data + sizeof head, n);
+    weft__plain_take(worker, req, rest > room ? WEFT_ERR_TRUNCATED : WEFT_OK);
+    return;
+seldom:
+    on_tag_seldom(lane, data, len);
 }
 
 void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
@@ -444,21 +484,39 @@ static __attribute__((noinline)) weft_status_t recv_general(weft_worker_t *worke
     return WEFT_IN_PROGRESS;
 }
 
-/* Most receives are of one piece without more ado, and come before their message. */
-weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov, size_t n_iov,
-                            weft_tag_info_t *info_p, const weft_op_t *op) {
-    bool special = !worker || n_iov != 1 || !iov || (op && (weft__op_is_special(op) || op->deadline_ms));
-    if (special || !weft__reactor_mine(worker->reactor) || worker->core.fsm.state != WORKER_OPEN ||
-        weft__match_unexpected(&worker->match, tag, mask))
-        return recv_general(worker, tag, mask, iov, n_iov, info_p, op);
-    struct list *queue = weft__match_queue(&worker->match, tag, mask);
-    struct weft_request *req = weft__request_receive(worker, queue, iov, op);
-    if (__builtin_expect(!req, 0)) return WEFT_ERR_NO_MEMORY;
+static inline weft_status_t post_plain(weft_worker_t *worker, struct weft_request *req, uint64_t tag, uint64_t mask,
+                                       const weft_iov_t *iov, weft_tag_info_t *info_p, const weft_op_t *op) {
     req->info_p = info_p;
     req->tag = tag;
     req->tag_mask = mask;
     req->order = worker->match.order++;
+    weft__plain_post(req, weft__match_queue(&worker->match, tag, mask), iov, op);
     return WEFT_IN_PROGRESS;
+}
+
+static inline bool recv_is_plain(const weft_worker_t *worker, const weft_iov_t *iov, size_t n_iov,
+                                 const weft_op_t *op) {
+    return worker && n_iov == 1 && iov && !(op && (weft__op_is_special(op) || op->deadline_ms)) &&
+           weft__reactor_mine(worker->reactor) && worker->core.fsm.state == WORKER_OPEN;
+}
+
+static __attribute__((noinline)) weft_status_t recv_seldom(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                                                           const weft_iov_t *iov, size_t n_iov,
+                                                           weft_tag_info_t *info_p, const weft_op_t *op) {
+    if (!recv_is_plain(worker, iov, n_iov, op) || weft__match_unexpected(&worker->match, tag, mask))
+        return recv_general(worker, tag, mask, iov, n_iov, info_p, op);
+    struct weft_request *req = weft__plain_new(worker);
+    return req ? post_plain(worker, req, tag, mask, iov, info_p, op) : WEFT_ERR_NO_MEMORY;
+}
+
+/* Most receives are of one piece without more ado, come before their message, and find the request of one that has ended. */
+weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov, size_t n_iov,
+                            weft_tag_info_t *info_p, const weft_op_t *op) {
+    if (UNLIKELY(!recv_is_plain(worker, iov, n_iov, op) || !list_empty(&worker->match.unexpected)))
+        return recv_seldom(worker, tag, mask, iov, n_iov, info_p, op);
+    struct weft_request *req = weft__plain_spare(worker);
+    if (UNLIKELY(!req)) return recv_seldom(worker, tag, mask, iov, n_iov, info_p, op);
+    return post_plain(worker, req, tag, mask, iov, info_p, op);
 }
 
 static void info_of(const weft_worker_t *worker, const struct weft_tag_message *message, weft_tag_info_t *info_p) {

@@ -144,12 +144,13 @@ static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t
 /* The same for what only a peer says whose half is accepted; before that it is a violation, after the end it is lost. What
  * is due to the user is told first. */
 struct weft_ep *weft__ep_heard_seldom(struct lane *lane, uint32_t id, const char *what);
-static inline struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what) {
+static inline struct weft_ep *weft__ep_heard_mostly(const struct lane *lane, uint32_t id) {
     struct weft_ep *ep = weft__ep_of_lane(lane, id);
-    if (__builtin_expect(ep && (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN) && !ep->notices,
-                         1))
-        return ep;
-    return weft__ep_heard_seldom(lane, id, what);
+    return ep && (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN) && !ep->notices ? ep : NULL;
+}
+static inline struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what) {
+    struct weft_ep *ep = weft__ep_heard_mostly(lane, id);
+    return __builtin_expect(ep != NULL, 1) ? ep : weft__ep_heard_seldom(lane, id, what);
 }
 void weft__worker_endpoint_gone(weft_worker_t *worker);
 void weft__worker_link_gone(weft_worker_t *worker);

@@ -6,12 +6,7 @@
 #include <string.h>
 
 _Thread_local struct fsm_trace *fsm__trace __attribute__((tls_model("initial-exec")));
-static bool coverage;
-
-void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_t id) {
-    assert(port->machine->starts >> state & 1);
-    *m = (struct fsm){.port = port, .id = id, .state = state};
-}
+bool fsm__coverage;
 
 void fsm_act_none(struct fsm *m) {}
 
@@ -22,18 +17,8 @@ static __attribute__((noinline)) void note_hit(const struct fsm *m, const struct
 
 static inline void note(const struct fsm *m, const struct fsm_machine *machine, unsigned event,
                         struct fsm_cell cell) {
-    struct fsm_trace *t = fsm__trace;
-    if (t)
-        t->step[t->count++ % FSM_TRACE_STEPS] = (struct fsm_trace_step){
-            t->now, machine, m->id, event, m->state, cell.verb == FSM_DO ? cell.next : m->state, cell.verb};
-    if (__builtin_expect(coverage, false)) note_hit(m, machine, event);
-}
-
-static inline void check_invariants(const struct fsm *m, const struct fsm_machine *machine) {
-#ifndef NDEBUG
-    assert(m->port->machine == machine);
-    if (machine->invariants) machine->invariants(m);
-#endif
+    fsm__note(m, machine, event, cell.verb, cell.verb == FSM_DO ? cell.next : m->state);
+    if (__builtin_expect(fsm__coverage, false)) note_hit(m, machine, event);
 }
 
 /* What happens in a cell that is not DO; `verb` 0 would be a table that define.h did not make. */
@@ -61,7 +46,7 @@ static __attribute__((noinline)) void deliver_held(struct fsm *m) {
             again = 0;
             m->state = cell.next;
             machine->actions[cell.action](m);
-            check_invariants(m, machine);
+            fsm__check_invariants(m, machine);
         } else {
             stay(m, event, cell.verb);
         }
@@ -77,7 +62,7 @@ void fsm_step(struct fsm *m, unsigned event) {
     if (__builtin_expect(cell.verb != FSM_DO, false)) return stay(m, event, cell.verb);
     m->state = cell.next;
     machine->actions[cell.action](m);
-    check_invariants(m, machine);
+    fsm__check_invariants(m, machine);
     if (__builtin_expect(m->held != 0, false)) deliver_held(m);
 }
 
@@ -138,8 +123,8 @@ const struct fsm_machine *fsm_machine_by_name(const char *name) {
 }
 
 bool fsm_coverage(bool on) {
-    bool before = coverage;
-    coverage = on;
+    bool before = fsm__coverage;
+    fsm__coverage = on;
     return before;
 }
 

@@ -11,6 +11,7 @@
 #ifndef WEFT_FSM_H
 #define WEFT_FSM_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -71,7 +72,10 @@ struct fsm {
 };
 _Static_assert(sizeof(struct fsm) == 16, "two words");
 
-void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_t id);
+static inline void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t state, uint32_t id) {
+    assert(port->machine->starts >> state & 1);
+    *m = (struct fsm){.port = port, .id = id, .state = state};
+}
 
 /*
  * Delivers one event, and then, if it was a DO, those held. Actions must not step the same machine again: what
@@ -110,6 +114,37 @@ static inline struct fsm_trace *fsm_trace_use(struct fsm_trace *next) {
     fsm__trace = next;
     return before;
 }
+static inline void fsm__note(const struct fsm *m, const struct fsm_machine *machine, unsigned event, unsigned verb,
+                             unsigned to) {
+    struct fsm_trace *t = fsm__trace;
+    if (t)
+        t->step[t->count++ % FSM_TRACE_STEPS] =
+            (struct fsm_trace_step){t->now, machine, m->id, (uint8_t)event, m->state, (uint8_t)to, (uint8_t)verb};
+}
+static inline void fsm__check_invariants(const struct fsm *m, const struct fsm_machine *machine) {
+#ifndef NDEBUG
+    assert(m->port->machine == machine);
+    if (machine->invariants) machine->invariants(m);
+#endif
+}
+
+/*
+ * fsm_step in place, for the few machines that messages step: where the cell is DO(none, NEXT), nothing is held and nobody
+ * counts hits, which is told apart here, all there is to do is to note it and to set the state.
+ */
+extern bool fsm__coverage __attribute__((visibility("hidden")));
+static inline void fsm_step_inline(struct fsm *m, const struct fsm_machine *machine, unsigned event) {
+    assert(event < machine->n_events && m->state < machine->n_states);
+    struct fsm_cell cell = machine->cells[event * machine->n_states + m->state];
+    if (__builtin_expect(cell.verb != FSM_DO || cell.action || m->held || fsm__coverage, 0)) {
+        fsm_step(m, event);
+        return;
+    }
+    fsm__note(m, machine, event, FSM_DO, cell.next);
+    m->state = cell.next;
+    fsm__check_invariants(m, machine);
+}
+
 /* The last `most` steps (0: all there are), of machine id `id` (0: of all), as lines; returns the length needed. */
 unsigned long fsm_trace_print(const struct fsm_trace *trace, unsigned most, uint32_t id, char *buf,
                               unsigned long size);

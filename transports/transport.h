@@ -209,6 +209,9 @@ struct lane_ops {
     /* Each answers OK (done, the memory is free), NO_RESOURCE (nothing happened; pending_add tells when) or an error
      * (< 0); zcopy also IN_PROGRESS (borrowed until the completion steps). Not up yet is NO_RESOURCE. */
     weft_status_t (*am_short)(struct lane *lane, uint8_t id, uint64_t header, const void *data, size_t len);
+    /* The same of four bytes and then `data`, together no longer than am_short's. NULL: who sends puts them together. */
+    weft_status_t (*am_short_to)(struct lane *lane, uint8_t id, uint64_t header, uint32_t to, const void *data,
+                                 size_t len);
     weft_status_t (*am_bcopy)(struct lane *lane, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg);
     weft_status_t (*am_zcopy)(struct lane *lane, uint8_t id, const void *header, size_t header_len,
                               const weft_iov_t *iov, size_t n_iov, struct completion *completion);

@@ -85,7 +85,10 @@ static const uint8_t *bytes_of(uint64_t i) {
     return pattern + i % PATTERN;
 }
 
-enum form { SHORT, BCOPY, ZCOPY, N_FORMS };
+enum form { SHORT, BCOPY, ZCOPY, SHORT_TO, N_FORMS };
+static bool is_short(enum form form) {
+    return form == SHORT || form == SHORT_TO;
+}
 
 struct spec {
     uint64_t number;
@@ -124,11 +127,22 @@ static weft_status_t zcopy(struct lane *lane, const struct spec *s, struct compl
     return st;
 }
 
+/* Four bytes of it apart, where the lane takes them so. */
+static weft_status_t short_to(struct lane *lane, uint8_t id, const struct spec *s) {
+    uint32_t to;
+    const uint8_t *bytes = bytes_of(s->number);
+    if (!lane->ops->am_short_to || s->len < sizeof to)
+        return lane->ops->am_short(lane, id, s->number, bytes, s->len);
+    memcpy(&to, bytes, sizeof to);
+    return lane->ops->am_short_to(lane, id, s->number, to, bytes + sizeof to, s->len - sizeof to);
+}
+
 static weft_status_t post(struct lane *lane, const struct spec *s, struct completion *completion) {
     uint8_t id = (uint8_t)(s->number % 32);
     switch (s->form) {
     case SHORT: return lane->ops->am_short(lane, id, s->number, bytes_of(s->number), s->len);
     case BCOPY: return lane->ops->am_bcopy(lane, id, pack, &(struct pack_arg){s->number, s->len});
+    case SHORT_TO: return short_to(lane, id, s);
     default: return zcopy(lane, s, completion);
     }
 }
@@ -251,9 +265,12 @@ static void short_of_every_size(const struct subject *s) {
     open_pair(&p, s);
     uint64_t number = 0;
     for (size_t len = 0; len <= p.iface_a->attr.max_short;
-         len += len < 128 || len + 9 > p.iface_a->attr.max_short ? 1 : 7)
+         len += len < 128 || len + 9 > p.iface_a->attr.max_short ? 1 : 7) {
         one(&p, (struct spec){number++, SHORT, len, 0, 0});
+        one(&p, (struct spec){number++, SHORT_TO, len, 0, 0});
+    }
     one(&p, (struct spec){number++, SHORT, p.iface_a->attr.max_short, 0, 0});
+    one(&p, (struct spec){number++, SHORT_TO, p.iface_a->attr.max_short, 0, 0});
     CHECK_EQ(p.iface_a->ops->close != NULL, 1);
     CHECK(p.iface_a->attr.max_short >= WEFT_SHORT_MIN);
     pair_close(&p);
@@ -301,6 +318,8 @@ static void what_is_too_big_is_refused(const struct subject *s) {
     struct lane *lane = p.a.lane;
     weft_iov_t iov = {pattern, a->max_zcopy + 1};
     CHECK_EQ(lane->ops->am_short(lane, 1, 0, pattern, a->max_short + 1), WEFT_ERR_TOO_BIG);
+    if (lane->ops->am_short_to)
+        CHECK_EQ(lane->ops->am_short_to(lane, 1, 0, 0, pattern, a->max_short - 3), WEFT_ERR_TOO_BIG);
     CHECK_EQ(lane->ops->am_zcopy(lane, 1, pattern, 8, &iov, 1, &c.completion), WEFT_ERR_TOO_BIG);
     iov.len = 1;
     CHECK_EQ(lane->ops->am_zcopy(lane, 1, pattern, a->max_zcopy_header + 1, &iov, 1, &c.completion),
@@ -316,7 +335,7 @@ static struct spec mixed_spec(const struct stream *s, uint64_t number) {
     const struct iface_attr *a = &s->from->pair->iface_a->attr;
     uint64_t x = (number + 1) * 0x9e3779b97f4a7c15u;
     enum form form = (enum form)((x >> 32) % N_FORMS);
-    size_t most = form == SHORT ? a->max_short : form == BCOPY ? a->max_bcopy - 8 : a->max_zcopy / 4;
+    size_t most = is_short(form) ? a->max_short : form == BCOPY ? a->max_bcopy - 8 : a->max_zcopy / 4;
     size_t len = (x >> 40) % 4 == 0 ? (x >> 8) % (most + 1) : (x >> 8) % (most < 200 ? most + 1 : 200);
     return (struct spec){number, form, len, form == ZCOPY ? len % 300 < len ? len % 300 : 0 : 0,
                          1 + x % a->max_iov};
@@ -789,7 +808,7 @@ static void a_message_wakes_a_sleeper(const struct subject *s) {
     for (uint64_t i = 0; i < 200; i++) {
         settle(p.reactor_b, fd);
         enum form form = (enum form)(i % N_FORMS);
-        struct spec spec = {i, form, form == SHORT ? 20 : 2000, 0, 1};
+        struct spec spec = {i, form, is_short(form) ? 20 : 2000, 0, 1};
         struct counted c = counted(1);
         CHECK(post(p.a.lane, &spec, &c.completion) >= 0);
         if (p.reactor_a != p.reactor_b) weft__reactor_progress(p.reactor_a, 0);
@@ -846,7 +865,8 @@ static void no_memory_fails_only_the_call(const struct subject *s) {
         if (pair_dial(&p, &p.a, &p.b) == WEFT_OK) drive_some(&p, &p.a);
         for (uint64_t i = 0; p.a.n_open && !p.a.n_down && i < 6; i++) {
             struct counted c = counted(1);
-            struct spec spec = {i, (enum form)(i % N_FORMS), i % N_FORMS == SHORT ? 20 : 5000, 0, 1};
+            enum form form = (enum form)(i % N_FORMS);
+            struct spec spec = {i, form, is_short(form) ? 20 : 5000, 0, 1};
             if (post(p.a.lane, &spec, &c.completion) == WEFT_IN_PROGRESS) CHECK(pair_until(&p, c.calls == 1));
         }
         if (p.a.lane) {

@@ -65,6 +65,27 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     return put_short(lane, id, header, data, len);
 }
 
+static inline weft_status_t put_short_to(struct shm_lane *lane, uint8_t id, uint64_t header, uint32_t to,
+                                         const void *data, size_t len) {
+    ring_put_short_to(&lane->tx, id, header, to, data, len);
+    sent(lane, len + sizeof header + sizeof to);
+    return WEFT_OK;
+}
+
+static __attribute__((noinline)) weft_status_t
+am_short_to_seldom(struct shm_lane *lane, uint8_t id, uint64_t header, uint32_t to, const void *data, size_t len) {
+    if (len > SHM_SHORT - sizeof to) return weft__fail(WEFT_ERR_TOO_BIG, "am_short_to of %zu bytes over shm", len);
+    return full(lane) ? no_room(lane) : put_short_to(lane, id, header, to, data, len);
+}
+
+static weft_status_t am_short_to(struct lane *l, uint8_t id, uint64_t header, uint32_t to, const void *data,
+                                 size_t len) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    if (UNLIKELY(len > SHM_SHORT - sizeof to || ring_full(&lane->tx)))
+        return am_short_to_seldom(lane, id, header, to, data, len);
+    return put_short_to(lane, id, header, to, data, len);
+}
+
 static uint8_t *payload_room(struct shm_lane *lane, size_t len) {
     uint8_t *room = ring_payload_room(&lane->tx, len);
     if (room || weft__shm_refresh(lane) != RING_MOVED) return room;
@@ -168,6 +189,7 @@ void weft__shm_describe(struct lane *l, char *buf, size_t size) {
 }
 
 const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
+                                          .am_short_to = am_short_to,
                                           .am_bcopy = am_bcopy,
                                           .am_zcopy = am_zcopy,
                                           .all_taken = weft__shm_all_taken,

@@ -126,6 +126,16 @@ static inline void ring_put_short(struct ring_tx *tx, uint8_t id, uint64_t heade
     ring_publish(tx, RING_IN_SLOT, id, (unsigned)(sizeof header + len));
 }
 
+/* Not full; len <= RING_INLINE - 12. */
+static inline void ring_put_short_to(struct ring_tx *tx, uint8_t id, uint64_t header, uint32_t to, const void *data,
+                                     size_t len) {
+    uint8_t *at = tx->slots[tx->head & tx->mask].data;
+    memcpy(at, &header, sizeof header);
+    memcpy(at + sizeof header, &to, sizeof to);
+    ring_copy_small(at + sizeof header + sizeof to, data, len);
+    ring_publish(tx, RING_IN_SLOT, id, (unsigned)(sizeof header + sizeof to + len));
+}
+
 /* Not full; len <= RING_INLINE. */
 static inline void ring_put_small(struct ring_tx *tx, uint8_t id, const void *data, size_t len) {
     ring_copy_small(tx->slots[tx->head & tx->mask].data, data, len);
