@@ -105,8 +105,7 @@ static void begin(struct meeting *m) {
         CHECK_EQ(weft_am_send(t->back, 2, NULL, 0, &(weft_iov_t){m->other, BIG}, 1,
                               &(weft_op_t){.done = on_theirs, .arg = m}),
                  WEFT_IN_PROGRESS);
-        for (int i = 0; i < 1000 && !m->arrived; i++) two_turn(t);
-        CHECK_EQ(m->arrived, 1);
+        UNTIL(t, m->arrived == 1);
         st = m->returned ? WEFT_OK : WEFT_IN_PROGRESS;
         break;
     case N_KINDS: break;

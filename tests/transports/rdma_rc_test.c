@@ -369,7 +369,7 @@ TEST(short_messages_go_within_their_requests_and_one_in_sixteen_is_completed) {
     WANTS_A_DEVICE();
     begin_with(&p, &insecure, 1);
     pair_connect(&p);
-    pair_turns(&p, 50);
+    CHECK(pair_until(&p, rc_lane(p.a.lane)->posted == rc_lane(p.a.lane)->done)); /* what connecting took */
     CHECK(raw_a(&p)->max_inline >= RC_INLINE);
     uint64_t before = weft__count(p.reactor_a)->rdma_completions;
     CHECK_EQ(raw_a(&p)->send.n, 0); /* registered memory was not needed, and is not made */
@@ -417,7 +417,7 @@ TEST(a_flush_hears_of_what_nobody_asked_a_completion_for) {
     WANTS_A_DEVICE();
     begin_with(&p, &insecure, 1);
     pair_connect(&p);
-    pair_turns(&p, 50);
+    CHECK(pair_until(&p, rc_lane(p.a.lane)->posted == rc_lane(p.a.lane)->done)); /* what connecting took */
     uint64_t before = weft__count(p.reactor_a)->rdma_completions;
     for (uint64_t i = 0; i < 3; i++) CHECK_EQ(say(&p.a, i), WEFT_OK);
     all_there(&p, 3);
