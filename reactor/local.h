@@ -82,6 +82,7 @@ struct reactor {
     ev_check after_sleep, after_callbacks;
     ev_idle busy;
     struct watch_block *watch_blocks;
+    struct watch cold; /* the epoll of those that are cold */
     struct watch_state *spare_watches;
 
     int outer_fd, timer_fd; /* -1 until somebody asks for the fd */
@@ -142,6 +143,8 @@ void watch_got(struct watch_state *state, int events);
 /* wakeup.c */
 weft_status_t wakeup_open(struct reactor *r);
 void wakeup_close(struct reactor *r);
+uint32_t epoll_of_watch(int events);
+int watch_of_epoll(uint32_t events);
 weft_status_t wakeup_outer_open(struct reactor *r);
 weft_status_t wakeup_outer_set(struct reactor *r, struct watch_state *state, int events);
 void wakeup_outer_look(struct reactor *r, int timeout_ms);
@@ -152,6 +155,10 @@ void wakeup_settle(struct reactor *r); /* after a turn: armed, or the fd readabl
 static inline bool wakeup_is_armed(struct reactor *r) {
     return atomic_load_explicit(&r->armed, memory_order_relaxed);
 }
+
+/* cold.c */
+void cold_close(struct reactor *r);
+weft_status_t cold_set(struct reactor *r, struct watch_state *state, int events);
 
 /* loop.c */
 weft_status_t loop_open(struct reactor *r, struct ev_loop *host, unsigned max_fds);

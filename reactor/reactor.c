@@ -62,6 +62,7 @@ void reactor_free(struct reactor *r) {
     if (r->graveyard) dead_free(r);
     if (!child || r->loop_is_ours) loop_close(r);
     wakeup_close(r);
+    cold_close(r);
     if (r->clock) clock_leave(r->clock, r);
     if (r->context) context_release(r->context);
     memory_forget(r);

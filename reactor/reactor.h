@@ -138,12 +138,17 @@ struct watch {
     int fd;
     uint8_t events;            /* watched now, by libev and the outer epoll; 0: stopped */
     uint8_t got;               /* the reactor's: what the kernel told and `ready` has not seen */
+    bool cold;                 /* the reactor's: in the epoll of those that seldom tell anything (cold.c) */
     struct watch_state *state; /* the reactor's */
 };
 /* A watch that was zeroed and given `ready`. WEFT_ERR_NO_MEMORY, WEFT_ERR_IO. */
 weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, int events);
 weft_status_t weft__watch_change(struct reactor *r, struct watch *watch, int events);
 void weft__watch_stop(struct reactor *r, struct watch *watch); /* before the fd is closed */
+/* The same for an fd that seldom has anything to tell, of which there may be thousands: cheap to keep, and told a system call
+ * later. After weft__watch_cold_open, which is for who will have such; else it is a watch like others. */
+weft_status_t weft__watch_cold_open(struct reactor *r);
+weft_status_t weft__watch_start_cold(struct reactor *r, struct watch *watch, int fd, int events);
 
 /* ---- pollers: memory-mapped completions ------------------------------------------------------------------ */
 

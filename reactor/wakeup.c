@@ -57,11 +57,11 @@ void weft__reactor_kick(struct reactor *r) {
 
 /* ---- the outer epoll ----------------------------------------------------------------------------------- */
 
-static uint32_t as_epoll(int events) {
+uint32_t epoll_of_watch(int events) {
     return (events & WATCH_READ ? (uint32_t)EPOLLIN : 0) | (events & WATCH_WRITE ? (uint32_t)EPOLLOUT : 0);
 }
 
-static int as_watch(uint32_t events) {
+int watch_of_epoll(uint32_t events) {
     int broken = events & (EPOLLERR | EPOLLHUP) ? WATCH_READ | WATCH_WRITE : 0;
     return broken | (events & EPOLLIN ? WATCH_READ : 0) | (events & EPOLLOUT ? WATCH_WRITE : 0);
 }
@@ -77,14 +77,14 @@ static weft_status_t failed_by_errno(const char *what) {
 /* A stopped fd is deleted, not masked: a hang-up shows even when no events are asked for. */
 weft_status_t wakeup_outer_set(struct reactor *r, struct watch_state *state, int events) {
     if (r->outer_fd < 0 || events == state->watch->events) return WEFT_OK;
-    struct epoll_event event = {as_epoll(events), {.ptr = state}};
+    struct epoll_event event = {epoll_of_watch(events), {.ptr = state}};
     int op = !events ? EPOLL_CTL_DEL : state->watch->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     int rc = epoll_ctl(r->outer_fd, op, state->watch->fd, &event);
     return rc == 0 || op == EPOLL_CTL_DEL ? WEFT_OK : failed_by_errno("epoll_ctl");
 }
 
 static weft_status_t add(struct reactor *r, int fd, int events, void *mark) {
-    struct epoll_event event = {as_epoll(events), {.ptr = mark}};
+    struct epoll_event event = {epoll_of_watch(events), {.ptr = mark}};
     return epoll_ctl(r->outer_fd, EPOLL_CTL_ADD, fd, &event) ? failed_by_errno("epoll_ctl") : WEFT_OK;
 }
 
@@ -94,7 +94,8 @@ static weft_status_t fill_outer(struct reactor *r) {
     for (struct watch_block *block = r->watch_blocks; block; block = block->next)
         for (unsigned i = 0; i < WATCH_BLOCK && st == WEFT_OK; i++) {
             struct watch_state *state = &block->state[i];
-            if (state->io.data && state->watch->events) st = add(r, state->watch->fd, state->watch->events, state);
+            if (state->io.data && !state->watch->cold && state->watch->events)
+                st = add(r, state->watch->fd, state->watch->events, state);
         }
     return st;
 }
@@ -127,7 +128,7 @@ void wakeup_outer_look(struct reactor *r, int timeout_ms) {
         if (mark == &r->event_fd || mark == &r->timer_fd)
             drain(*(int *)mark);
         else
-            watch_got(mark, as_watch(events[i].events));
+            watch_got(mark, watch_of_epoll(events[i].events));
     }
 }
 

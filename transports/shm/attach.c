@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -292,13 +291,6 @@ static void timer_fired(struct timer *timer) {
     weft__shm_step(lane, SHM_ATTACH_EV_TIMEOUT);
 }
 
-/* Its socket may live on in a child that it forked. */
-static void peer_died(struct watch *watch, int events) {
-    struct shm_lane *lane = (struct shm_lane *)((char *)watch - offsetof(struct shm_lane, death));
-    weft__watch_stop(reactor_of(lane), watch);
-    shutdown(lane->fd, SHUT_RDWR); /* what it said before is still read, and then that it is gone */
-}
-
 static bool grow(struct shm_iface *iface, struct shm_lane ***table, unsigned room) {
     struct shm_lane **more = weft__realloc(iface, *table, room * sizeof *more, "shm lanes");
     if (!more) return false;
@@ -325,14 +317,13 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     lane->lane = (struct lane){.ops = &weft__shm_ops_dialing, .iface = &iface->iface};
     lane->count = weft__count(iface->iface.reactor);
     pending_queue_init(&lane->pending);
-    lane->fd = lane->pid_fd = -1;
+    lane->fd = -1;
     lane->mine.fd = lane->peers.fd = -1;
     lane->way = &weft__shm_ring_way;
     lane->job.run = job_run;
     lane->bulk_job.run = weft__shm_bulk_run;
     lane->timer.fire = timer_fired;
     lane->watch.ready = weft__shm_read;
-    lane->death.ready = peer_died;
     lane->deadline =
         weft__now(iface->iface.reactor) +
         weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_CONNECT_TIMEOUT) * NS_PER_MS;
@@ -345,15 +336,6 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     return lane;
 }
 
-/* A kernel without pidfds, or a peer in another pid namespace, leaves us the socket's hang-up. */
-static weft_status_t watch_process(struct shm_lane *lane) {
-    if (lane->pid == 0 || lane->pid == getpid()) return WEFT_OK;
-    lane->pid_fd = (int)syscall(SYS_pidfd_open, lane->pid, 0);
-    if (lane->pid_fd < 0)
-        return errno == EMFILE || errno == ENFILE ? weft__fail(WEFT_ERR_NO_FDS, "shm: pidfd_open") : WEFT_OK;
-    return weft__watch_start(reactor_of(lane), &lane->death, lane->pid_fd, WATCH_READ);
-}
-
 /* Our own user's, or nobody's. */
 static weft_status_t check_peer(struct shm_lane *lane) {
     struct ucred who;
@@ -362,7 +344,7 @@ static weft_status_t check_peer(struct shm_lane *lane) {
         return weft__fail(WEFT_ERR_IO, "shm: SO_PEERCRED: %s", strerror(errno));
     if (who.uid != geteuid()) return weft__fail(WEFT_ERR_AUTH, "shm: the peer is user %u", (unsigned)who.uid);
     lane->pid = who.pid;
-    return watch_process(lane);
+    return weft__shm_process_get(shm_iface(lane), lane->pid, &lane->process);
 }
 
 static weft_status_t until_deadline(struct shm_lane *lane) {
@@ -386,7 +368,7 @@ weft_status_t weft__shm_dial(struct shm_lane *lane) {
     }
     lane->fd = fd;
     weft_status_t st = check_peer(lane);
-    if (st == WEFT_OK) st = weft__watch_start(reactor_of(lane), &lane->watch, fd, WATCH_READ);
+    if (st == WEFT_OK) st = weft__watch_start_cold(reactor_of(lane), &lane->watch, fd, WATCH_READ);
     if (st == WEFT_OK) st = until_deadline(lane);
     if (st == WEFT_OK) fsm_step(&lane->fsm, SHM_ATTACH_EV_CONNECTED);
     return st;
@@ -396,7 +378,7 @@ weft_status_t weft__shm_greet(struct shm_lane *lane, int fd) {
     lane->fd = fd;
     weft_status_t st = check_peer(lane);
     if (st == WEFT_OK) st = weft__shm_mail_offer(lane);
-    if (st == WEFT_OK) st = weft__watch_start(reactor_of(lane), &lane->watch, fd, WATCH_READ);
+    if (st == WEFT_OK) st = weft__watch_start_cold(reactor_of(lane), &lane->watch, fd, WATCH_READ);
     if (st == WEFT_OK) st = until_deadline(lane);
     if (st == WEFT_OK) fsm_step(&lane->fsm, SHM_ATTACH_EV_ACCEPTED);
     return st;

@@ -305,8 +305,10 @@ static void adopt(struct shm_lane *lane, struct shm_keys *keys) {
     struct shm_orphan *orphan = keys->orphan;
     struct shm_md *md = shm_iface(lane)->md;
     keys->orphan = NULL;
-    *orphan = (struct shm_orphan){.iface = shm_iface(lane), .fd = lane->fd, .pid_fd = lane->pid_fd};
-    lane->fd = lane->pid_fd = -1;
+    *orphan = (struct shm_orphan){.iface = shm_iface(lane), .fd = lane->fd, .pid_fd = -1};
+    if (lane->process) orphan->pid_fd = fcntl(lane->process->fd, F_DUPFD_CLOEXEC, 0);
+    bool watched = !lane->process || orphan->pid_fd >= 0;
+    lane->fd = -1;
     orphan->next = md->orphans;
     orphan->at = &md->orphans;
     if (orphan->next) orphan->next->at = &orphan->next;
@@ -319,7 +321,7 @@ static void adopt(struct shm_lane *lane, struct shm_keys *keys) {
     keys->grants = NULL;
     keys->n_grants = 0;
     shutdown(orphan->fd, SHUT_WR);
-    if (orphan_watch(orphan) == WEFT_OK) return;
+    if (watched && orphan_watch(orphan) == WEFT_OK) return;
     weft__log(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_WARN, "shm",
               "pid %d may keep memory that it was granted", (int)lane->pid);
     orphan_parted(orphan);

@@ -256,11 +256,11 @@ void weft__shm_read(struct watch *watch, int events) {
 void weft__shm_close_all(struct shm_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
     if (lane->watch.events) weft__watch_stop(r, &lane->watch);
-    if (lane->death.events) weft__watch_stop(r, &lane->death);
     weft__shm_grants_part(lane);
     if (lane->fd >= 0) close(lane->fd);
-    if (lane->pid_fd >= 0) close(lane->pid_fd);
-    lane->fd = lane->pid_fd = -1;
+    lane->fd = -1;
+    if (lane->process) weft__shm_process_put(lane->process);
+    lane->process = NULL;
     weft__shm_ring_drop(lane);
     if (lane->peer) weft__shm_peer_put(shm_iface(lane), lane->peer);
     lane->peer = NULL;

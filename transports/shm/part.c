@@ -92,7 +92,7 @@ static void watch_the_end(struct shm_lane *lane) {
     }
     lane->watch.ready = parting_read;
     weft_status_t st =
-        weft__watch_start(r, &lane->watch, lane->fd, WATCH_READ); /* or reads on, and writes no more */
+        weft__watch_start_cold(r, &lane->watch, lane->fd, WATCH_READ); /* or reads on, and writes no more */
     if (st == WEFT_OK) return;
     weft__log(weft__reactor_context(r), WEFT_LOG_WARN, "shm", "lane %u waits for its peer's end unheard",
               lane->fsm.id);

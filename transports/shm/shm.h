@@ -41,7 +41,8 @@ enum {
     SHM_NODES = 4096,  /* that a worker may have under way through others' mailboxes */
     SHM_BLOCKS = 256,  /* the same, of messages that do not fit a node */
     SHM_LETTERS = 512, /* taken from the mailbox and noted at a time */
-    SHM_PEER_BUCKETS = 128
+    SHM_PEER_BUCKETS = 128,
+    SHM_PROCESS_BUCKETS = 32
 };
 
 /* What one side tells the other through memory; it stands before the slots in the segment of the one who writes it. */
@@ -81,6 +82,16 @@ struct shm_peer {
     int event_fd;
     struct segment bell, pool, staging;
     struct mail_view view;
+};
+
+/* A process that lanes lead to. */
+struct shm_process {
+    struct shm_iface *iface;
+    struct shm_process *next; /* of its bucket */
+    struct watch death;
+    pid_t pid;
+    int fd;
+    unsigned n_lanes;
 };
 
 /* How a lane's messages go: by rings of its own, or by the mailboxes of both workers. */
@@ -140,8 +151,8 @@ struct shm_lane {
     struct job job;
     struct timer timer;
     uint64_t deadline;
-    struct watch watch, death; /* the socket; the peer's process */
-    int fd, pid_fd;
+    struct watch watch; /* the socket */
+    int fd;
     unsigned index;  /* in iface->lanes, and in our doorbell */
     pid_t pid;       /* the peer's */
     uint64_t target; /* the worker that was dialled; 0: any */
@@ -153,6 +164,7 @@ struct shm_lane {
     char *where;               /* the socket that was dialled, or NULL */
     bool heard_end, heard_eof; /* the peer's BYE or QUIT; the end of its socket */
     struct shm_peer *peer;
+    struct shm_process *process; /* NULL: ours, or one that cannot be watched */
     struct shm_mail_lane mail;
     struct segment mine, peers; /* rings */
     struct ring_loan *loans;
@@ -225,6 +237,7 @@ struct shm_iface {
     struct shm_lane **lanes; /* room for so many, DOORBELL_LANES at most */
     unsigned room, n_lanes, last_index, n_rings;
     struct shm_peer *peers[SHM_PEER_BUCKETS];
+    struct shm_process *processes[SHM_PROCESS_BUCKETS];
     struct shm_mail mail;
     struct shm_lane **active; /* to be looked at: attended, called, or waiting for space */
     unsigned n_active, next_active, n_attended;
@@ -299,6 +312,10 @@ static inline void shm_wake(struct shm_lane *lane) {
     uint32_t sleep = doorbell_armed(lane->bell);
     if (__builtin_expect(sleep != 0, 0)) weft__shm_signal(lane, sleep);
 }
+
+/* process.c: when a peer dies. A kernel without pidfds, or a peer in another pid namespace, leaves us the socket's hang-up: NULL */
+weft_status_t weft__shm_process_get(struct shm_iface *iface, pid_t pid, struct shm_process **process_p);
+void weft__shm_process_put(struct shm_process *process);
 
 /* poll.c: finding messages */
 int weft__shm_poll(struct poller *poller, unsigned budget);

@@ -1,0 +1,110 @@
+/* Watches of what seldom has anything to tell. */
+#include <poll.h>
+#include <reactor/reactor.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <tests/harness.h>
+#include <unistd.h>
+
+enum { MANY = 100 };
+
+struct ear {
+    struct watch watch;
+    int fds[2];
+    unsigned heard;
+};
+
+static weft_context_t *context;
+static struct reactor *r;
+static struct ear ears[MANY];
+
+static void hear(struct watch *watch, int events) {
+    struct ear *ear = (struct ear *)watch;
+    char byte;
+    CHECK_EQ(events, WATCH_READ);
+    CHECK_EQ(recv(watch->fd, &byte, 1, MSG_DONTWAIT), 1);
+    ear->heard++;
+}
+
+static void open_ears(void) {
+    CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
+    CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){0}, &r), WEFT_OK);
+    CHECK_EQ(weft__watch_cold_open(r), WEFT_OK);
+    for (int i = 0; i < MANY; i++) {
+        ears[i] = (struct ear){.watch.ready = hear};
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ears[i].fds), 0);
+        CHECK_EQ(weft__watch_start_cold(r, &ears[i].watch, ears[i].fds[0], WATCH_READ), WEFT_OK);
+    }
+}
+
+static void close_ears(void) {
+    for (int i = 0; i < MANY; i++) {
+        weft__watch_stop(r, &ears[i].watch);
+        close(ears[i].fds[0]);
+        close(ears[i].fds[1]);
+    }
+    weft__reactor_destroy(r);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+static void turns(int n) {
+    for (int i = 0; i < n; i++) weft__reactor_progress(r, 0);
+}
+
+static unsigned heard_by_all(void) {
+    unsigned n = 0;
+    for (int i = 0; i < MANY; i++) n += ears[i].heard;
+    return n;
+}
+
+static bool readable(int fd) {
+    return poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 1;
+}
+
+/* How many descriptors an epoll holds. */
+static unsigned held_by(int epoll) {
+    char name[64], line[256];
+    unsigned n = 0;
+    snprintf(name, sizeof name, "/proc/self/fdinfo/%d", epoll);
+    FILE *f = fopen(name, "r");
+    CHECK(f);
+    while (f && fgets(line, sizeof line, f)) n += !strncmp(line, "tfd:", 4);
+    if (f) fclose(f);
+    return n;
+}
+
+TEST(each_is_heard_as_often_as_it_tells) {
+    open_ears();
+    for (int i = 0; i < MANY; i++) CHECK_EQ(write(ears[i].fds[1], "ab", i % 3), i % 3);
+    for (int i = 0; i < 1000 && heard_by_all() < 99; i++) turns(1);
+    turns(10);
+    for (unsigned i = 0; i < MANY; i++) CHECK_EQ(ears[i].heard, i % 3);
+    close_ears();
+}
+
+TEST(the_workers_fd_tells_of_them_and_holds_none) {
+    open_ears();
+    int fd = weft__reactor_fd(r);
+    turns(10);
+    CHECK(held_by(fd) < MANY);
+    CHECK(!readable(fd));
+    CHECK_EQ(write(ears[7].fds[1], "a", 1), 1);
+    CHECK(readable(fd));
+    turns(10);
+    CHECK_EQ(ears[7].heard, 1);
+    CHECK(!readable(fd));
+    close_ears();
+}
+
+TEST(one_that_is_stopped_or_waits_for_nothing_is_not_heard) {
+    open_ears();
+    for (int i = 0; i < 3; i++) CHECK_EQ(write(ears[i].fds[1], "a", 1), 1);
+    weft__watch_stop(r, &ears[0].watch);
+    CHECK_EQ(weft__watch_change(r, &ears[1].watch, 0), WEFT_OK);
+    turns(100);
+    CHECK_EQ(heard_by_all(), 1);
+    CHECK_EQ(weft__watch_change(r, &ears[1].watch, WATCH_READ), WEFT_OK);
+    turns(100);
+    CHECK_EQ(ears[1].heard, 1);
+    close_ears();
+}

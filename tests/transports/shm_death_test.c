@@ -1,0 +1,110 @@
+/* A process with several workers dies: one descriptor tells all lanes to them, and a child that it forked changes nothing. */
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <tests/harness.h>
+#include <time.h>
+#include <unistd.h>
+#include <weft/weft.h>
+
+enum { WORKERS = 5, ADDRESS = 512, HELLO = 1 };
+
+static unsigned n_lost, n_flushed;
+
+static void on_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    n_lost++;
+}
+static void on_hello(weft_ep_t *ep, weft_am_t *am, void *arg) {}
+static void on_flushed(weft_status_t status, void *arg) {
+    n_flushed += status == WEFT_OK;
+}
+
+static weft_worker_t *worker_new(weft_context_t **context_p) {
+    static weft_setting_t settings[] = {{"transports", "shm"}};
+    weft_worker_t *worker = NULL;
+    if (!*context_p)
+        CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, context_p),
+                 WEFT_OK);
+    CHECK_EQ(weft_worker_create(*context_p, NULL, &worker), WEFT_OK);
+    CHECK_EQ(weft_am_handler_set(worker, HELLO, on_hello, NULL), WEFT_OK);
+    return worker;
+}
+
+/* The peer: tells its addresses, and the child's number, which keeps its sockets; ends by a signal only. */
+static void live(int tell) {
+    weft_context_t *context = NULL;
+    weft_worker_t *workers[WORKERS];
+    char address[ADDRESS];
+    for (int i = 0; i < WORKERS; i++) {
+        size_t len = ADDRESS - sizeof len;
+        workers[i] = worker_new(&context);
+        CHECK_EQ(weft_worker_address(workers[i], address + sizeof len, &len), WEFT_OK);
+        memcpy(address, &len, sizeof len);
+        CHECK_EQ(write(tell, address, sizeof address), ADDRESS);
+    }
+    for (uint64_t turns = 0;; turns++) {
+        for (int i = 0; i < WORKERS; i++) weft_worker_progress(workers[i], 0);
+        char go;
+        if (turns % 64 || recv(tell, &go, 1, MSG_DONTWAIT) != 1) continue;
+        pid_t child = fork();
+        if (child == 0)
+            for (;;) pause();
+        CHECK_EQ(write(tell, &child, sizeof child), (ssize_t)sizeof child);
+    }
+}
+
+static unsigned pidfds(void) {
+    char path[64], to[64];
+    unsigned n = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t len = readlink(path, to, sizeof to - 1);
+        if (len <= 0) continue;
+        to[len] = 0;
+        n += strstr(to, "pidfd") != NULL;
+    }
+    return n;
+}
+
+static void turn_until(weft_worker_t *worker, const unsigned *count) {
+    for (time_t end = time(NULL) + 5; *count < WORKERS && time(NULL) < end;) weft_worker_progress(worker, 0);
+}
+
+TEST(lanes_to_one_process_share_what_tells_its_death) {
+    int pair[2];
+    pid_t keeper;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) live(pair[1]);
+    weft_context_t *context = NULL;
+    weft_worker_t *worker = worker_new(&context);
+    weft_ep_t *eps[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        char address[ADDRESS];
+        size_t len;
+        CHECK_EQ(recv(pair[0], address, sizeof address, MSG_WAITALL), ADDRESS);
+        memcpy(&len, address, sizeof len);
+        CHECK_EQ(weft_connect_address(worker, address + sizeof len, len, NULL, &eps[i]), WEFT_OK);
+        weft_ep_on_error(eps[i], on_lost, NULL);
+        CHECK(weft_am_send(eps[i], HELLO, NULL, 0, NULL, 0, NULL) >= 0);
+        CHECK_EQ(weft_ep_flush(eps[i], &(weft_op_t){.done = on_flushed}), WEFT_IN_PROGRESS);
+    }
+    turn_until(worker, &n_flushed);
+    CHECK_EQ(n_flushed, WORKERS);
+    CHECK_EQ(pidfds(), 1);
+    CHECK_EQ(write(pair[0], "g", 1), 1);
+    CHECK_EQ(recv(pair[0], &keeper, sizeof keeper, MSG_WAITALL), (ssize_t)sizeof keeper);
+    kill(pid, SIGKILL);
+    turn_until(worker, &n_lost);
+    kill(keeper, SIGKILL);
+    CHECK_EQ(n_lost, WORKERS);
+    waitpid(pid, NULL, 0);
+    for (int i = 0; i < WORKERS; i++) weft_ep_close(eps[i], WEFT_CLOSE_ABORT, NULL);
+    for (int i = 0; i < 100; i++) weft_worker_progress(worker, 0);
+    CHECK_EQ(pidfds(), 0);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+    close(pair[0]);
+    close(pair[1]);
+}
