@@ -63,15 +63,14 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
                               .lane = lane->index,
                               .n_slots = lane->ours ? iface->n_slots : 0,
                               .payload_size = lane->ours ? iface->payload_size : 0,
-                              .staging_size = (uint32_t)iface->staging.size,
+                              .staging_size = iface->staging_size,
                               .n_nodes = SHM_NODES,
                               .n_blocks = SHM_BLOCKS,
                               .fenced = iface->fenced,
                               .only_ring = lane->wish == SHM_WISH_RING,
                               .probe_at = (uint64_t)(uintptr_t)&iface->probe,
                               .probe = iface->probe};
-    int fds[SHM_N_FDS] = {iface->bell_segment.fd, iface->mail.segment.fd, iface->staging.fd, iface->event_fd,
-                          lane->mine.fd};
+    int fds[SHM_N_FDS] = {iface->bell_segment.fd, iface->mail.segment.fd, iface->event_fd, lane->mine.fd};
     size_t fds_size = (lane->ours ? SHM_N_FDS : SHM_N_FDS - 1) * sizeof *fds;
     union {
         struct cmsghdr head;
@@ -110,7 +109,7 @@ static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *h
     ring_tx_init(&lane->tx, slots, iface->n_slots, slots + (size_t)iface->n_slots * RING_LINE, iface->payload_size,
                  lane->loans, &lane->theirs->tail);
     ring_rx_init(&lane->rx, their_slots, hello->n_slots, their_slots + (size_t)hello->n_slots * RING_LINE,
-                 hello->payload_size, lane->peer->staging.at, hello->staging_size, &lane->ours->tail);
+                 hello->payload_size, lane->peer->view.staging, hello->staging_size, &lane->ours->tail);
     return WEFT_OK;
 }
 
@@ -128,7 +127,7 @@ static bool may_have_ring(const struct shm_iface *iface, bool only_ring) {
  * A ring takes both: the dialer offers one if it has one left, the acceptor answers with its own if it has, too. Otherwise
  * both go by the mailbox.
  */
-static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello, const int *fds) {
+static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello, int *fds) {
     struct shm_iface *iface = shm_iface(lane);
     weft_status_t st = weft__shm_peer_get(iface, hello, fds, &lane->peer);
     if (st < 0) return st;
@@ -154,7 +153,7 @@ static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello,
     return WEFT_OK;
 }
 
-static weft_status_t adopt_hello(struct shm_lane *lane, const struct shm_hello *hello, const int *fds, int n_fds) {
+static weft_status_t adopt_hello(struct shm_lane *lane, const struct shm_hello *hello, int *fds, int n_fds) {
     uint64_t me = shm_iface(lane)->worker_id;
     int due = hello->n_slots ? SHM_N_FDS : SHM_N_FDS - 1;
     if (n_fds != due) return weft__fail(WEFT_ERR_PROTOCOL, "shm: %d descriptors came, not %d", n_fds, due);
@@ -196,7 +195,7 @@ static const unsigned event_of[] = {[SHM_HELLO] = SHM_ATTACH_EV_HELLO,
                                     [SHM_QUIT] = SHM_ATTACH_EV_QUIT};
 
 /* A word about one-sided access. The attachment only looks whether it may come now. */
-static void heard_of_key(struct shm_lane *lane, const void *data, size_t len, const int *fds, int n_fds) {
+static void heard_of_key(struct shm_lane *lane, const void *data, size_t len, int *fds, int n_fds) {
     weft__shm_step(lane, SHM_ATTACH_EV_KEY);
     if (lane->fd < 0) return;
     weft_status_t st = weft__shm_words_heard(lane, data, len, fds, n_fds);
@@ -208,7 +207,7 @@ static bool expects(const struct shm_lane *lane, enum shm_kind kind) {
     return fsm_verb(&lane->fsm, event_of[kind]) == FSM_DO;
 }
 
-static void heard(struct shm_lane *lane, const void *data, size_t len, const int *fds, int n_fds) {
+static void heard(struct shm_lane *lane, const void *data, size_t len, int *fds, int n_fds) {
     enum shm_kind kind;
     struct shm_hello hello;
     weft_status_t status = WEFT_ERR_PEER_CLOSED, st = weft__shm_decode(data, len, &kind, &hello, &status);
@@ -249,7 +248,8 @@ void weft__shm_read(struct watch *watch, int events) {
     int n_fds = fds_of(&m, fds);
     bool of_key = weft__shm_is_key_word(data, (size_t)n);
     (of_key ? heard_of_key : heard)(lane, data, (size_t)n, fds, m.msg_flags & MSG_CTRUNC ? -1 : n_fds);
-    for (int i = 0; i < n_fds && i < SHM_N_FDS; i++) close(fds[i]);
+    for (int i = 0; i < n_fds && i < SHM_N_FDS; i++)
+        if (fds[i] >= 0) close(fds[i]);
 }
 
 /* The socket and all memory. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -135,6 +136,12 @@ static weft_status_t socket_of(const struct shm_iface *iface, const struct shm_a
     return weft__shm_path(iface, a->directory, name, path);
 }
 
+/* Asked so, and not by access(2), which makes credentials for each answer. */
+static bool is_our_users(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & S_IWUSR);
+}
+
 static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
     struct shm_iface *iface = (struct shm_iface *)i;
     struct shm_address a;
@@ -146,7 +153,7 @@ static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, c
     *why_p = "another user";
     if (a.uid != geteuid()) return WEFT_ERR_UNREACHABLE;
     *why_p = "its socket cannot be seen from here";
-    if (socket_of(iface, &a, path) < 0 || access(path, W_OK) < 0) return WEFT_ERR_UNREACHABLE;
+    if (socket_of(iface, &a, path) < 0 || !is_our_users(path)) return WEFT_ERR_UNREACHABLE;
     *why_p = NULL;
     return WEFT_OK;
 }
@@ -219,7 +226,6 @@ static void iface_free(struct shm_iface *iface) {
     if (iface->event_fd >= 0) close(iface->event_fd);
     weft__shm_mail_close(iface);
     weft__segment_close(&iface->bell_segment);
-    weft__segment_close(&iface->staging);
 }
 
 static void iface_close(struct iface *i) {
@@ -288,7 +294,7 @@ static weft_status_t set_up(struct shm_iface *iface) {
     weft_status_t st = weft__shm_host(iface->host);
     if (st == WEFT_OK)
         st = weft__segment_create(&iface->bell_segment, "weft-doorbell", sizeof(struct doorbell), SEGMENT_COMMON);
-    if (st == WEFT_OK) st = weft__shm_staging_open(iface);
+    if (st == WEFT_OK) st = weft__shm_staging_size(iface);
     if (st == WEFT_OK) st = weft__shm_mail_open(iface);
     if (st == WEFT_OK && !weft__shm_more_room(iface)) st = WEFT_ERR_NO_MEMORY;
     if (st == WEFT_OK) st = weft__shm_md_open(iface);
@@ -312,7 +318,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
                                   .device = "memory"};
     iface->worker_id = params->worker_id;
     iface->probe = weft__random(r);
-    iface->event_fd = iface->bell_segment.fd = iface->staging.fd = iface->mail.segment.fd = -1;
+    iface->event_fd = iface->bell_segment.fd = iface->mail.segment.fd = -1;
     iface->event.ready = event_ready;
     iface->poller = (struct poller){.poll = weft__shm_poll, .arm = weft__shm_arm, .disarm = weft__shm_disarm};
     geometry(iface);

@@ -119,7 +119,7 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     int32_t chunk = weft__shm_chunk_get(lane, len, &offset);
     if (chunk < -1) return (weft_status_t)(chunk + 1);
     if (chunk < 0) return no_room(lane);
-    shm_gather((uint8_t *)shm_iface(lane)->staging.at + offset, header, header_len, iov, n_iov);
+    shm_gather(shm_iface(lane)->staging + offset, header, header_len, iov, n_iov);
     lane->n_lent++;
     ring_put_staged(&lane->tx, id, chunk, offset, len);
     lane->carried += len;

@@ -11,14 +11,9 @@
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { FILL_LEAST = 4096, FILL_MOST = 64 * 1024 };
+enum { FILL_MOST = 64 * 1024 };
 
 /* ---- our pool -------------------------------------------------------------------------------------------------- */
-
-enum {
-    NODES_AT = DOORBELL_LANES * sizeof(struct mail_control),
-    BLOCKS_AT = NODES_AT + SHM_NODES * sizeof(struct mail_node)
-};
 
 static const struct mail_view *view_of(void *arg, uint32_t slot) {
     const struct shm_iface *iface = arg;
@@ -28,12 +23,13 @@ static const struct mail_view *view_of(void *arg, uint32_t slot) {
 
 weft_status_t weft__shm_mail_open(struct shm_iface *iface) {
     struct shm_mail *mail = &iface->mail;
-    weft_status_t st = weft__segment_create(&mail->segment, "weft-pool",
-                                            BLOCKS_AT + (size_t)SHM_BLOCKS * MAIL_BLOCK, SEGMENT_SPARSE);
+    size_t size = pool_size(SHM_NODES, SHM_BLOCKS, iface->staging_size);
+    weft_status_t st = weft__segment_create(&mail->segment, "weft-pool", size, SEGMENT_SPARSE);
     if (st < 0) return st;
-    mail->controls = mail->segment.at;
-    mail->pool = (struct mail_pool){.nodes = (struct mail_node *)((uint8_t *)mail->segment.at + NODES_AT),
-                                    .blocks = (uint8_t *)mail->segment.at + BLOCKS_AT,
+    uint8_t *at = mail->segment.at;
+    iface->staging = at + pool_staging_at(SHM_NODES, SHM_BLOCKS);
+    mail->pool = (struct mail_pool){.nodes = (struct mail_node *)(at + POOL_NODES_AT),
+                                    .blocks = at + pool_blocks_at(SHM_NODES),
                                     .node = {MAIL_NONE, 0, SHM_NODES, SHM_NODES},
                                     .block = {MAIL_NONE, 0, SHM_BLOCKS, SHM_BLOCKS}};
     mail->rx = (struct mail_rx){.room = SHM_LETTERS, .view = view_of, .arg = iface};
@@ -62,22 +58,38 @@ static weft_status_t tables(struct shm_iface *iface) {
     return mail->rx.letters && pool->next_block ? WEFT_OK : WEFT_ERR_NO_MEMORY;
 }
 
-/* Puts memory behind a part of the pool up to `end`, and more the more there is already. */
+/* Puts memory behind a part of the pool up to `end`, and more the more there is already: by whole pages, behind the first. */
 static weft_status_t fill(struct shm_mail *mail, size_t at, uint32_t *filled, size_t end) {
-    while (*filled < end) {
-        size_t step = *filled < FILL_LEAST ? FILL_LEAST : *filled < FILL_MOST ? *filled : FILL_MOST;
-        weft_status_t st = weft__segment_fill(&mail->segment, at + *filled, step);
-        if (st < 0) return st;
-        *filled += (uint32_t)step;
-    }
-    return WEFT_OK;
+    if (*filled >= end) return WEFT_OK;
+    size_t lacking = pool_to_page(end - *filled), step = *filled & ~(size_t)(POOL_PAGE - 1);
+    if (step > FILL_MOST) step = FILL_MOST;
+    if (step < lacking) step = lacking;
+    weft_status_t st = weft__segment_fill(&mail->segment, at + *filled, step);
+    if (st == WEFT_OK) *filled += (uint32_t)step;
+    return st;
+}
+
+/* The first page has the first nodes, too. */
+static weft_status_t fill_first(struct shm_mail *mail) {
+    if (mail->nodes_filled) return WEFT_OK;
+    weft_status_t st = weft__segment_fill(&mail->segment, 0, POOL_PAGE);
+    if (st == WEFT_OK) mail->nodes_filled = POOL_PAGE - POOL_NODES_AT;
+    return st;
+}
+
+static weft_status_t fill_controls(struct shm_mail *mail, unsigned lane) {
+    weft_status_t st = fill_first(mail);
+    if (st < 0 || lane < POOL_NEAR) return st;
+    return fill(mail, pool_far_at(SHM_NODES, SHM_BLOCKS), &mail->far_filled,
+                (lane - POOL_NEAR + 1) * sizeof(struct mail_control));
 }
 
 weft_status_t weft__shm_mail_offer(struct shm_lane *lane) {
     struct shm_mail *mail = &shm_iface(lane)->mail;
-    weft_status_t st = fill(mail, 0, &mail->controls_filled, (lane->index + 1) * sizeof(struct mail_control));
+    weft_status_t st = fill_controls(mail, lane->index);
     if (st < 0) return st;
-    struct mail_control *ours = lane->mail.ours = &mail->controls[lane->index];
+    size_t at = pool_control_at(SHM_NODES, SHM_BLOCKS, lane->index);
+    struct mail_control *ours = lane->mail.ours = (struct mail_control *)((uint8_t *)mail->segment.at + at);
     atomic_store_explicit(&ours->open, 0, memory_order_relaxed);
     atomic_store_explicit(&ours->consumed, 0, memory_order_relaxed);
     atomic_store_explicit(&ours->wants, 0, memory_order_relaxed);
@@ -89,11 +101,13 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
     weft_status_t st = tables(iface);
     if (st < 0) return st;
-    const struct mail_control *theirs = lane->peer->pool.at;
+    const struct shm_peer *peer = lane->peer;
+    const uint8_t *theirs =
+        (const uint8_t *)peer->pool.at + pool_control_at(peer->view.n_nodes, peer->n_blocks, lane->bell_index);
     lane->mail.tx = (struct mail_tx){.first = MAIL_NONE,
                                      .slot = lane->bell_index,
                                      .newest = &lane->bell->mailbox,
-                                     .theirs = &theirs[lane->bell_index]};
+                                     .theirs = (const struct mail_control *)theirs};
     lane->way = &weft__shm_mail_way;
     lane->mail.view = &lane->peer->view;
     iface->mail.n_lanes++;
@@ -136,7 +150,7 @@ static inline bool blocked(struct shm_lane *lane) {
 
 static __attribute__((noinline)) weft_status_t more_nodes(struct shm_iface *iface, size_t end) {
     struct shm_mail *mail = &iface->mail;
-    weft_status_t st = fill(mail, NODES_AT, &mail->nodes_filled, end);
+    weft_status_t st = fill(mail, POOL_NODES_AT, &mail->nodes_filled, end);
     if (st < 0) return st;
     uint32_t n = mail->nodes_filled / sizeof(struct mail_node);
     struct mail_note *more = weft__realloc(iface, mail->pool.notes, n * sizeof *more, "shm notes");
@@ -169,7 +183,7 @@ static weft_status_t block_get(struct shm_lane *lane, uint32_t *block_p) {
         return no_room(lane);
     size_t end = (size_t)(pool->block.fresh + 1) * MAIL_BLOCK;
     if (pool->block.first == MAIL_NONE && end > mail->blocks_filled) {
-        weft_status_t st = fill(mail, BLOCKS_AT, &mail->blocks_filled, end);
+        weft_status_t st = fill(mail, pool_blocks_at(SHM_NODES), &mail->blocks_filled, end);
         if (st < 0) return st;
     }
     *block_p = mail_block_get(pool);
@@ -254,7 +268,7 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
         return st;
     }
     struct mail_place place = {offset, (uint32_t)len};
-    shm_gather((uint8_t *)iface->staging.at + place.offset, header, header_len, iov, n_iov);
+    shm_gather(iface->staging + place.offset, header, header_len, iov, n_iov);
     memcpy(iface->mail.pool.nodes[index].data, &place, sizeof place);
     lane->n_lent++;
     lane->carried += len;

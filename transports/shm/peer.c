@@ -1,12 +1,10 @@
 /* What a peer's worker shows of itself. All lanes to it share one mapping. */
 #include "shm.h"
-#include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FD_BELL, FD_POOL, FD_STAGING, FD_EVENT };
+enum { FD_BELL, FD_POOL, FD_EVENT };
 
 /* What a peer says of its name is proved by the memory that it shows: nobody else's pool has that inode. */
 static struct shm_peer *known(struct shm_iface *iface, uint64_t worker_id, uint64_t inode) {
@@ -19,32 +17,30 @@ static void peer_free(struct shm_peer *peer) {
     if (peer->event_fd >= 0) close(peer->event_fd);
     weft__segment_close(&peer->bell);
     weft__segment_close(&peer->pool);
-    weft__segment_close(&peer->staging);
     talloc_free(peer);
 }
 
-static weft_status_t map(struct shm_peer *peer, const struct shm_hello *hello, const int *fds) {
-    size_t nodes_at = DOORBELL_LANES * sizeof(struct mail_control),
-           blocks_at = nodes_at + (size_t)hello->n_nodes * sizeof(struct mail_node),
-           blocks_size = (size_t)hello->n_blocks * MAIL_BLOCK;
+/* The eventfd itself is kept. */
+static weft_status_t map(struct shm_peer *peer, const struct shm_hello *hello, int *fds) {
+    size_t size = pool_size(hello->n_nodes, hello->n_blocks, hello->staging_size);
     weft_status_t st = weft__segment_map(&peer->bell, fds[FD_BELL], sizeof(struct doorbell), true);
-    if (st == WEFT_OK) st = weft__segment_map(&peer->pool, fds[FD_POOL], blocks_at + blocks_size, false);
-    if (st == WEFT_OK) st = weft__segment_map(&peer->staging, fds[FD_STAGING], hello->staging_size, false);
+    if (st == WEFT_OK) st = weft__segment_map(&peer->pool, fds[FD_POOL], size, false);
     if (st < 0) return st;
-    peer->event_fd = fcntl(fds[FD_EVENT], F_DUPFD_CLOEXEC, 0);
-    if (peer->event_fd < 0) return weft__fail(weft__errno_status(errno), "shm: dup: %s", strerror(errno));
+    peer->event_fd = fds[FD_EVENT];
+    fds[FD_EVENT] = -1;
     fcntl(peer->event_fd, F_SETFL, O_NONBLOCK);
     const uint8_t *pool = peer->pool.at;
-    peer->view = (struct mail_view){.nodes = (const struct mail_node *)(pool + nodes_at),
-                                    .blocks = pool + blocks_at,
-                                    .staging = peer->staging.at,
+    peer->view = (struct mail_view){.nodes = (const struct mail_node *)(pool + POOL_NODES_AT),
+                                    .blocks = pool + pool_blocks_at(hello->n_nodes),
+                                    .staging = pool + pool_staging_at(hello->n_nodes, hello->n_blocks),
                                     .n_nodes = hello->n_nodes,
-                                    .blocks_size = (uint32_t)blocks_size,
+                                    .blocks_size = hello->n_blocks * MAIL_BLOCK,
                                     .staging_size = hello->staging_size};
+    peer->n_blocks = hello->n_blocks;
     return WEFT_OK;
 }
 
-weft_status_t weft__shm_peer_get(struct shm_iface *iface, const struct shm_hello *hello, const int *fds,
+weft_status_t weft__shm_peer_get(struct shm_iface *iface, const struct shm_hello *hello, int *fds,
                                  struct shm_peer **peer_p) {
     struct stat pool;
     if (fstat(fds[FD_POOL], &pool) < 0) return weft__fail(WEFT_ERR_PROTOCOL, "shm: a descriptor that is none");
@@ -52,7 +48,7 @@ weft_status_t weft__shm_peer_get(struct shm_iface *iface, const struct shm_hello
     if (!peer) {
         peer = weft__new(iface, struct shm_peer);
         if (!peer) return WEFT_ERR_NO_MEMORY;
-        peer->event_fd = peer->bell.fd = peer->pool.fd = peer->staging.fd = -1;
+        peer->event_fd = peer->bell.fd = peer->pool.fd = -1;
         weft_status_t st = map(peer, hello, fds);
         if (st < 0) {
             peer_free(peer);

@@ -4,6 +4,7 @@
 
 #include "doorbell.h"
 #include "mailbox.h"
+#include "pool.h"
 #include "ring.h"
 #include "segment.h"
 #include "wire.h"
@@ -79,8 +80,9 @@ struct shm_peer {
     struct shm_peer *next; /* of its bucket */
     uint64_t worker_id, pool_inode;
     unsigned n_lanes;
+    uint32_t n_blocks;
     int event_fd;
-    struct segment bell, pool, staging;
+    struct segment bell, pool;
     struct mail_view view;
 };
 
@@ -181,12 +183,10 @@ struct shm_lane {
 struct shm_mail {
     struct mail_rx rx;
     struct mail_pool pool;
-    struct segment segment; /* controls of all lanes, nodes, blocks */
-    struct mail_control *controls;
-    uint32_t controls_filled, nodes_filled,
-        blocks_filled; /* bytes that have memory behind them, from their begins */
-    uint32_t n_notes;  /* nodes that have one */
-    unsigned n_lanes;  /* whose nodes may be in our mailbox */
+    struct segment segment;                           /* pool.h */
+    uint32_t nodes_filled, blocks_filled, far_filled; /* bytes that have memory behind them, from their begins */
+    uint32_t n_notes;                                 /* nodes that have one */
+    unsigned n_lanes;                                 /* whose nodes may be in our mailbox */
     unsigned n_drains;
     uint32_t n_takes;
     bool due;          /* there is more to do than what the mailbox holds */
@@ -223,7 +223,8 @@ struct shm_iface {
     bool vm;     /* large messages may be read from the peer's memory */
 
     uint32_t n_slots, payload_size;
-    struct segment staging;
+    uint8_t *staging; /* in the pool's segment */
+    uint32_t staging_size;
     uint32_t n_chunks, n_free, first_free;
     int32_t open_chunk; /* that has room from `open_at` on; -1: none */
     uint32_t open_at;
@@ -303,7 +304,7 @@ void weft__shm_release(struct shm_lane *lane); /* our side has done with it */
 void weft__shm_close_all(struct shm_lane *lane);
 
 /* peer.c: what all lanes to one worker share */
-weft_status_t weft__shm_peer_get(struct shm_iface *iface, const struct shm_hello *hello, const int *fds,
+weft_status_t weft__shm_peer_get(struct shm_iface *iface, const struct shm_hello *hello, int *fds,
                                  struct shm_peer **peer_p);
 void weft__shm_peer_put(struct shm_iface *iface, struct shm_peer *peer);
 void weft__shm_signal(struct shm_lane *lane, uint32_t sleep); /* wakes it from this sleep */
@@ -351,7 +352,7 @@ static inline bool shm_parting(const struct shm_lane *lane) {
 }
 
 /* staging.c: chunks lent to large messages */
-weft_status_t weft__shm_staging_open(struct shm_iface *iface);
+weft_status_t weft__shm_staging_size(struct shm_iface *iface); /* before the pool is made */
 /* Room for one message: its chunk, and where in the segment. -1: none now; < -1: a status - 1. */
 int32_t weft__shm_chunk_get(struct shm_lane *lane, size_t len, uint32_t *offset_p);
 void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk); /* once for each message */

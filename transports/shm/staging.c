@@ -1,7 +1,7 @@
 /* The staging pool: chunks that this worker lends to large messages of all its lanes. */
 #include "shm.h"
 
-weft_status_t weft__shm_staging_open(struct shm_iface *iface) {
+weft_status_t weft__shm_staging_size(struct shm_iface *iface) {
     size_t size = weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_SHM_STAGING);
     if (size > SHM_MAX_STAGING) size = SHM_MAX_STAGING;
     iface->n_chunks = (uint32_t)(size / SHM_CHUNK);
@@ -14,7 +14,8 @@ weft_status_t weft__shm_staging_open(struct shm_iface *iface) {
     iface->n_free = iface->n_chunks;
     iface->open_chunk = -1;
     for (uint32_t i = 0; i < iface->n_chunks; i++) iface->free_chunks[i] = (int32_t)i;
-    return weft__segment_create(&iface->staging, "weft-staging", size, SEGMENT_SPARSE);
+    iface->staging_size = (uint32_t)size;
+    return WEFT_OK;
 }
 
 /* The next but a few to be used: by then it has left the reader's own cache for the one that both share, where writing it is cheap,
@@ -34,7 +35,8 @@ static int32_t open_next(struct shm_iface *iface) {
     }
     int32_t chunk = iface->free_chunks[iface->first_free];
     if (!iface->chunk_filled[chunk]) {
-        weft_status_t st = weft__segment_fill(&iface->staging, (size_t)chunk * SHM_CHUNK, SHM_CHUNK);
+        size_t at = pool_staging_at(SHM_NODES, SHM_BLOCKS) + (size_t)chunk * SHM_CHUNK;
+        weft_status_t st = weft__segment_fill(&iface->mail.segment, at, SHM_CHUNK);
         if (st < 0) return st - 1;
         iface->chunk_filled[chunk] = true;
     }

@@ -1,5 +1,6 @@
-/* A process with several workers dies: one descriptor tells all lanes to them, and a child that it forked changes nothing. */
+/* Links by the mailbox to several workers of another process: what they hold while they are quiet, and the end of that process. */
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <tests/harness.h>
@@ -70,41 +71,82 @@ static void turn_until(weft_worker_t *worker, const unsigned *count) {
     for (time_t end = time(NULL) + 5; *count < WORKERS && time(NULL) < end;) weft_worker_progress(worker, 0);
 }
 
-TEST(lanes_to_one_process_share_what_tells_its_death) {
+struct links {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_ep_t *eps[WORKERS];
+    pid_t pid;
+    int socket;
+};
+
+static void links_open(struct links *l) {
     int pair[2];
-    pid_t keeper;
+    *l = (struct links){0};
+    n_lost = n_flushed = 0;
     CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     fflush(stdout);
-    pid_t pid = fork();
-    if (pid == 0) live(pair[1]);
-    weft_context_t *context = NULL;
-    weft_worker_t *worker = worker_new(&context);
-    weft_ep_t *eps[WORKERS];
+    l->pid = fork();
+    if (l->pid == 0) live(pair[1]);
+    close(pair[1]);
+    l->socket = pair[0];
+    l->worker = worker_new(&l->context);
     for (int i = 0; i < WORKERS; i++) {
         char address[ADDRESS];
         size_t len;
-        CHECK_EQ(recv(pair[0], address, sizeof address, MSG_WAITALL), ADDRESS);
+        CHECK_EQ(recv(l->socket, address, sizeof address, MSG_WAITALL), ADDRESS);
         memcpy(&len, address, sizeof len);
-        CHECK_EQ(weft_connect_address(worker, address + sizeof len, len, NULL, &eps[i]), WEFT_OK);
-        weft_ep_on_error(eps[i], on_lost, NULL);
-        CHECK(weft_am_send(eps[i], HELLO, NULL, 0, NULL, 0, NULL) >= 0);
-        CHECK_EQ(weft_ep_flush(eps[i], &(weft_op_t){.done = on_flushed}), WEFT_IN_PROGRESS);
+        CHECK_EQ(weft_connect_address(l->worker, address + sizeof len, len, NULL, &l->eps[i]), WEFT_OK);
+        weft_ep_on_error(l->eps[i], on_lost, NULL);
+        CHECK(weft_am_send(l->eps[i], HELLO, NULL, 0, NULL, 0, NULL) >= 0);
+        CHECK_EQ(weft_ep_flush(l->eps[i], &(weft_op_t){.done = on_flushed}), WEFT_IN_PROGRESS);
     }
-    turn_until(worker, &n_flushed);
+    turn_until(l->worker, &n_flushed);
     CHECK_EQ(n_flushed, WORKERS);
+}
+
+static void links_close(struct links *l) {
+    kill(l->pid, SIGKILL);
+    waitpid(l->pid, NULL, 0);
+    for (int i = 0; i < WORKERS; i++) weft_ep_close(l->eps[i], WEFT_CLOSE_ABORT, NULL);
+    for (int i = 0; i < 100; i++) weft_worker_progress(l->worker, 0);
+    CHECK_EQ(pidfds(), 0);
+    weft_worker_destroy(l->worker);
+    CHECK_EQ(weft_context_destroy(l->context), WEFT_OK);
+    close(l->socket);
+}
+
+TEST(lanes_to_one_process_share_what_tells_its_death) {
+    struct links l;
+    pid_t keeper;
+    links_open(&l);
     CHECK_EQ(pidfds(), 1);
-    CHECK_EQ(write(pair[0], "g", 1), 1);
-    CHECK_EQ(recv(pair[0], &keeper, sizeof keeper, MSG_WAITALL), (ssize_t)sizeof keeper);
-    kill(pid, SIGKILL);
-    turn_until(worker, &n_lost);
+    CHECK_EQ(write(l.socket, "g", 1), 1);
+    CHECK_EQ(recv(l.socket, &keeper, sizeof keeper, MSG_WAITALL), (ssize_t)sizeof keeper);
+    kill(l.pid, SIGKILL);
+    turn_until(l.worker, &n_lost);
     kill(keeper, SIGKILL);
     CHECK_EQ(n_lost, WORKERS);
-    waitpid(pid, NULL, 0);
-    for (int i = 0; i < WORKERS; i++) weft_ep_close(eps[i], WEFT_CLOSE_ABORT, NULL);
-    for (int i = 0; i < 100; i++) weft_worker_progress(worker, 0);
-    CHECK_EQ(pidfds(), 0);
-    weft_worker_destroy(worker);
-    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
-    close(pair[0]);
-    close(pair[1]);
+    links_close(&l);
+}
+
+/* Resident kilobytes of peers' memory whose name has this in it. */
+static unsigned resident_kb(const char *name, const char *rights) {
+    char line[512];
+    bool here = false;
+    unsigned kb, total = 0;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    CHECK(f);
+    while (f && fgets(line, sizeof line, f)) {
+        if (strstr(line, "-s ") || strstr(line, "-p ")) here = strstr(line, name) && strstr(line, rights);
+        if (here && sscanf(line, "Rss: %u kB", &kb) == 1) total += kb;
+    }
+    if (f) fclose(f);
+    return total;
+}
+
+TEST(a_quiet_link_touches_one_page_of_its_peers_pool) {
+    struct links l;
+    links_open(&l);
+    CHECK_EQ(resident_kb("weft-pool", " r--s "), WORKERS * 4);
+    links_close(&l);
 }
