@@ -1,4 +1,5 @@
 /* The lanes below a link that outlives them: the port of resume.fsm. */
+#include <assert.h>
 #include <reactor/counters.h>
 #include <reactor/mutant.h>
 
@@ -41,6 +42,7 @@ static void drop(struct lane *raw) {
 static void drop_lane(struct retain *r) {
     struct lane *raw = r->raw;
     if (!raw) return;
+    weft__retain_end_run(r);
     r->lane.ops = &weft__retain_ops_shut;
     r->raw = NULL;
     if (r->waits) raw->ops->pending_remove(raw, &r->raw_pending);
@@ -135,6 +137,7 @@ static void adopt(struct retain *r) {
     r->missed = r->asked = r->raw_full = false;
     r->ack_due = r->ask_due = false; /* the greeting says it */
     r->heard = r->tell_at = 0;
+    assert(!r->log.last || !r->log.last->run.limit); /* the lane before it took all, or lost it */
     weft__retain_rewind(r);
     link->worker->count->lanes_resumed++;
 }
@@ -354,7 +357,7 @@ weft_status_t weft__retain_begin(struct link *link, const void *address, size_t 
     r->iface = link->lane->iface;
     r->up = r->iface->up->am;
     r->lane = (struct lane){.ops = &weft__retain_ops_open, .iface = r->iface, .owner = link};
-    r->lends_from = r->iface->attr.lends_from ? r->iface->attr.lends_from : UINT32_MAX;
+    r->runs = r->iface->attr.runs;
     retain_log_init(&r->log, r, weft__setting_u64(worker->context, SETTING_LANES_RETAIN));
     r->log.came_home = weft__retain_came_home;
     pending_queue_init(&r->queue);

@@ -1,6 +1,7 @@
 /* The lane that keeps what the peer has not acknowledged: sending and counting. Its lanes below come and go in resume.c. */
 #include "retain.h"
 
+#include <assert.h>
 #include <reactor/counters.h>
 #include <reactor/mutant.h>
 #include <stdio.h>
@@ -24,13 +25,13 @@ static bool is_word(uint8_t id) {
 /* ---- what is kept -------------------------------------------------------------------------------------------- */
 
 static size_t lent_len(const struct retained *m) {
-    return m->lent ? weft__iov_len(retained_iov(m), m->n_iov) : 0;
+    return retained_is_lent(m) ? weft__iov_len(retained_iov(m), m->n_iov) : 0;
 }
 static size_t size_of(const struct retained *m) {
-    return m->roomy ? retained_roomy_size(m->len) : retained_size(m->len, m->lent, m->n_iov);
+    return retained_size(m->len, retained_is_lent(m), m->n_iov);
 }
 static size_t cost_of(const struct retained *m) {
-    return size_of(m) + lent_len(m) + RETAIN_COST;
+    return size_of(m) + (retained_is_lent(m) ? lent_len(m) + RETAIN_COST : 0);
 }
 
 /* Room for a message, in the log and for its cost. */
@@ -47,13 +48,14 @@ static inline weft_status_t make_room(struct retain *r, size_t size, size_t cost
 }
 
 static inline void keep(struct retain *r, size_t size, size_t cost) {
+    assert(!r->log.last->run.limit); /* the lane took all before it */
     retain_log_keep(&r->log, size, cost);
     resume_count_sent(&r->core);
 }
 
 /* The memory of the first is back where it belongs, or will be, and it is to go. */
 static void drop_first(struct retain *r, struct retained *m, weft_status_t status) {
-    struct completion *owner = m->lent ? retained_lent(m)->owner : NULL;
+    struct completion *owner = retained_is_lent(m) ? retained_lent(m)->owner : NULL;
     r->first += !m->flush;
     r->n_flushes -= m->flush;
     retain_log_drop(&r->log, size_of(m), cost_of(m), r->core.sent);
@@ -61,7 +63,7 @@ static void drop_first(struct retain *r, struct retained *m, weft_status_t statu
 }
 
 static bool is_below(const struct retained *m) {
-    return m->lent && retained_lent(m)->below.count > 0;
+    return retained_is_lent(m) && retained_lent(m)->below.count > 0;
 }
 
 void weft__retain_rewind(struct retain *r) {
@@ -133,75 +135,123 @@ static weft_status_t refused(struct retain *r, weft_status_t st) {
     return WEFT_NO_RESOURCE;
 }
 
+/* To the last block's run, where there is room for it. */
+static inline void add(struct retain *r, struct retain_block *b, size_t size) {
+    b->run.end += size;
+    b->run.n++;
+    r->log.added += size;
+    resume_count_sent(&r->core);
+}
+
+/* The lane takes what it was told of, and sends from there on what is added, of that size at first. */
+static __attribute__((noinline)) weft_status_t begin_run(struct retain *r, size_t size) {
+    struct retained *m;
+    weft_status_t st = make_room(r, size, size, &m);
+    if (st != WEFT_OK) return st;
+    struct retain_block *b = r->log.last;
+    size_t room = (size_t)(retain_block_end(b) - b->run.end), left = retain_log_left(&r->log);
+    if (room > left) room = left > size ? left : size;
+    st = r->raw->ops->am_run(r->raw, &b->run, size, room, retain_block_lend(b));
+    if (__builtin_expect(st == WEFT_OK, 1)) return WEFT_OK;
+    retain_block_unlend(b);
+    return refused(r, st);
+}
+
+void weft__retain_end_run(struct retain *r) {
+    if (r->raw && r->runs) r->raw->ops->am_run(r->raw, NULL, 0, 0, NULL);
+}
+
+/* Is there a run, with room for a message of that size? */
+static inline bool runs_on(const struct retain_block *b, size_t size) {
+    return b && b->run.end + size <= b->run.limit;
+}
+
+static inline void *put_head(char *to, uint8_t id, size_t len, size_t size) {
+    memset(to + size - LANE_HEAD, 0, LANE_HEAD); /* what follows up to there */
+    *(struct retained *)(void *)to = (struct retained){.len = (uint32_t)len, .kind = RETAINED_COPY, .id = id};
+    return to + LANE_HEAD;
+}
+
+/* Most are of a few bytes. */
+static inline void put_message(char *to, uint64_t header, const void *data, size_t len) {
+    memcpy(to, &header, sizeof header);
+    to += sizeof header;
+    if (len >= 8 && len <= 16) {
+        memcpy(to, data, 8);
+        memcpy(to + len - 8, (const char *)data + len - 8, 8);
+    } else if (len) {
+        memcpy(to, data, len);
+    }
+}
+
+/* Sent by a lane that has no runs, and kept. */
+static __attribute__((noinline)) weft_status_t short_apart(struct retain *r, uint8_t id, uint64_t header,
+                                                           const void *data, size_t len) {
+    struct retained *m;
+    size_t size = retained_size(sizeof header + len, false, 0);
+    weft_status_t st = make_room(r, size, size, &m);
+    if (st != WEFT_OK) return st;
+    st = r->raw->ops->am_short(r->raw, id, header, data, len);
+    if (__builtin_expect(st != WEFT_OK, 0)) return refused(r, st);
+    put_message(put_head((char *)m, id, sizeof header + len, size), header, data, len);
+    add(r, r->log.last, size);
+    return WEFT_OK;
+}
+
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+    struct retain *r = retain_of(l);
+    struct retain_block *b = r->log.last;
+    size_t size = retained_size(sizeof header + len, false, 0);
+    if (__builtin_expect(!runs_on(b, size), 0)) {
+        if (!r->runs) return short_apart(r, id, header, data, len);
+        weft_status_t st = begin_run(r, size);
+        if (st != WEFT_OK) return st;
+        b = r->log.last;
+    }
+    put_message(put_head(b->run.end, id, sizeof header + len, size), header, data, len);
+    add(r, b, size);
+    return WEFT_OK;
+}
+
 static size_t pack_kept(void *to, void *arg) {
     const struct retained *m = arg;
     memcpy(to, retained_bytes(m), m->len);
     return m->len;
 }
 
-/* From where it is kept: a long one is copied once, as if it were not kept. */
-static weft_status_t send_kept(const struct retain *r, struct retain_block *block, struct retained *m) {
+/* A short one is longer than a packed one may be, by its header. */
+static weft_status_t send_kept(const struct retain *r, struct retained *m) {
     struct lane *raw = r->raw;
-    if (!m->roomy || m->len < r->lends_from) return raw->ops->am_bcopy(raw, m->id, pack_kept, m);
-    weft_status_t st = raw->ops->am_kept(raw, m->id, retained_bytes(m), m->len, retain_block_lend(block));
-    if (st == WEFT_IN_PROGRESS) return WEFT_OK;
-    retain_block_unlend(block);
-    return st;
-}
-
-static weft_status_t keep_and_send(struct retain *r, struct retained *m) {
-    weft_status_t st = send_kept(r, r->log.last, m);
-    if (__builtin_expect(st != WEFT_OK, 0)) return refused(r, st);
-    size_t size = size_of(m);
-    keep(r, size, size + RETAIN_COST);
-    return WEFT_OK;
-}
-
-static void put_message(char *to, uint64_t header, const void *data, size_t len) {
-    memcpy(to, &header, sizeof header);
-    weft__copy_short(to + sizeof header, data, len);
-}
-
-static __attribute__((noinline)) weft_status_t am_long(struct retain *r, uint8_t id, uint64_t header,
-                                                       const void *data, size_t len) {
-    struct retained *m;
-    size_t size = retained_roomy_size(sizeof header + len);
-    weft_status_t st = make_room(r, size, size + RETAIN_COST, &m);
-    if (st != WEFT_OK) return st;
-    *m = (struct retained){.len = (uint32_t)(sizeof header + len), .id = id, .roomy = true};
-    put_message(retained_bytes(m), header, data, len);
-    return keep_and_send(r, m);
-}
-
-static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
-    struct retain *r = retain_of(l);
-    struct retained *m;
-    if (__builtin_expect(len >= r->lends_from, 0)) return am_long(r, id, header, data, len);
-    size_t size = retained_size(sizeof header + len, false, 0);
-    weft_status_t st = make_room(r, size, size + RETAIN_COST, &m);
-    if (st != WEFT_OK) return st;
-    st = r->raw->ops->am_short(r->raw, id, header, data, len);
-    if (__builtin_expect(st != WEFT_OK, 0)) return refused(r, st);
-    *m = (struct retained){.len = (uint32_t)(sizeof header + len), .id = id};
-    put_message((char *)(m + 1), header, data, len);
-    keep(r, size, size + RETAIN_COST);
-    return WEFT_OK;
+    uint64_t header;
+    const char *bytes = retained_bytes(m);
+    if (m->len < sizeof header || m->len - sizeof header > raw->iface->attr.max_short)
+        return raw->ops->am_bcopy(raw, m->id, pack_kept, m);
+    memcpy(&header, bytes, sizeof header);
+    return raw->ops->am_short(raw, m->id, header, bytes + sizeof header, m->len - sizeof header);
 }
 
 /* Packed where it is kept. */
 static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
     struct retain *r = retain_of(l);
+    struct retain_block *b = r->log.last;
     struct retained *m;
+    weft_status_t st = WEFT_OK;
     if (is_word(id)) {
-        weft_status_t st = r->raw->ops->am_bcopy(r->raw, id, pack, arg);
+        st = r->raw->ops->am_bcopy(r->raw, id, pack, arg);
         return st == WEFT_OK ? st : refused(r, st);
     }
-    size_t most = retained_roomy_size(l->iface->attr.max_bcopy);
-    weft_status_t st = make_room(r, most, most, &m);
+    size_t most = retained_size(l->iface->attr.max_bcopy, false, 0);
+    if (!runs_on(b, most)) st = r->runs ? begin_run(r, most) : make_room(r, most, most, &m);
     if (st != WEFT_OK) return st;
-    *m = (struct retained){.id = id, .roomy = true};
-    m->len = (uint32_t)pack(retained_bytes(m), arg);
-    return keep_and_send(r, m);
+    b = r->log.last;
+    m = (struct retained *)(void *)b->run.end;
+    size_t len = pack(m + 1, arg), size = retained_size(len, false, 0);
+    memset((char *)(m + 1) + len, 0, size - sizeof *m - len);
+    *m = (struct retained){.len = (uint32_t)len, .kind = RETAINED_COPY, .id = id};
+    if (!r->runs) st = send_kept(r, m);
+    if (__builtin_expect(st != WEFT_OK, 0)) return refused(r, st);
+    add(r, b, size);
+    return WEFT_OK;
 }
 
 struct gathering {
@@ -226,7 +276,7 @@ static weft_status_t lend(struct retain *r, uint8_t id, const void *header, size
     if (n_iov > RETAIN_IOV) return weft__fail(WEFT_ERR_TOO_BIG, "%zu pieces are too many", n_iov);
     weft_status_t st = make_room(r, size, cost, &m);
     if (st != WEFT_OK) return st;
-    *m = (struct retained){.len = (uint32_t)header_len, .id = id, .lent = true, .n_iov = (uint8_t)n_iov};
+    *m = (struct retained){.len = (uint32_t)header_len, .id = id, .n_iov = (uint8_t)n_iov};
     struct retain_lent *lent = retained_lent(m);
     *lent = (struct retain_lent){.below = {.done = came_back, .count = 1}, .owner = completion, .log_owner = r};
     memcpy(retained_iov(m), iov, n_iov * sizeof *iov);
@@ -254,9 +304,10 @@ static weft_status_t flush(struct lane *l, struct completion *completion) {
     struct retain *r = retain_of(l);
     if (retain_log_empty(&r->log)) return WEFT_OK;
     size_t size = retained_size(0, true, 0);
+    weft__retain_end_run(r);
     struct retained *m = retain_log_room(&r->log, size, r->core.sent);
     if (!m) return WEFT_ERR_NO_MEMORY;
-    *m = (struct retained){.lent = true, .flush = true};
+    *m = (struct retained){.flush = true};
     *retained_lent(m) = (struct retain_lent){.owner = completion, .log_owner = r};
     retain_log_keep(&r->log, size, cost_of(m));
     r->log.last->special = true;
@@ -269,7 +320,7 @@ static weft_status_t flush(struct lane *l, struct completion *completion) {
 
 static weft_status_t send_again(struct retain *r, struct retained *m) {
     struct lane *raw = r->raw;
-    if (!m->lent) return send_kept(r, r->at.block, m);
+    if (!retained_is_lent(m)) return send_kept(r, m);
     struct retain_lent *lent = retained_lent(m);
     lent->below.count++;
     weft_status_t st =

@@ -1,8 +1,8 @@
 /*
  * A link that outlives its lanes (WEFT_ERRORS_FAILOVER): a lane of its own around the transport's. To the link it is one
  * reliable lane that never dies before its peer; below, lanes come and go (resume.h). It keeps what was sent until the peer
- * has acknowledged it: copies of small messages, and large ones where they lie, so that their memory stays lent. A copy of some
- * size is what the lane below sends, where it can (attr.lends_from). It counts
+ * has acknowledged it: copies of small messages, and large ones where they lie, so that their memory stays lent. The copies
+ * are what the lane below sends, where it can (attr.runs). It counts
  * what the peer's lane brings, by handlers that stand before the link's own. What was sent and is not acknowledged is bounded
  * by "lanes.retain": beyond, sends wait.
  *
@@ -21,8 +21,9 @@
 
 enum {
     RETAIN_COPY = 32 << 10, /* bytes of a message that are copied, not lent; the peer has to tell of more at once */
-    RETAIN_COST = 48,       /* what a message costs beside its bytes */
-    RETAIN_ACK = 512 << 10, /* bytes after which the peer is told at once */
+    RETAIN_COST =
+        48, /* what a message costs beside its bytes: one that is lent, and one that the peer has to tell of */
+    RETAIN_ACK = 512 << 10,       /* bytes after which the peer is told at once */
     RETAIN_ACK_LANDING = 1 << 20, /* the same while the next message is landing already */
     RETAIN_REFUSED = 3            /* tries in a row to which the peer's host says that nobody listens: it is dead */
 };
@@ -57,7 +58,7 @@ struct retain {
     bool raw_full, log_full;    /* why something waits */
     bool pumping;               /* do not queue: it is being looked after */
     bool letting_go;            /* the same */
-    uint32_t lends_from;        /* bytes of a message that is sent from the log; UINT32_MAX: none is */
+    bool runs;                  /* copies are sent from the log */
 
     /* receiving */
     uint64_t heard, tell_at; /* cost of what came and was not acknowledged; at that much something is to be done */
@@ -116,6 +117,7 @@ extern const struct lane_ops weft__retain_ops_open, weft__retain_ops_shut;
 void weft__retain_close(struct lane *lane, bool flush);
 void weft__retain_hear(struct retain *r, struct lane *raw); /* its messages are the link's from now on */
 void weft__retain_land_lost(struct retain *r); /* what is landing goes with its lane, and comes again */
+void weft__retain_end_run(struct retain *r);   /* the lane takes what there is of it */
 void weft__retain_pump(struct retain *r);      /* all that may go */
 void weft__retain_let_go(struct retain *r);    /* what is acknowledged */
 /* All of it, at the end. False: a lane still has some of it, and it is tried again when that is back. */

@@ -47,7 +47,8 @@ static struct retain_block *block_new(struct retain_log *log, size_t size) {
 }
 
 static void begin_block(const struct retain_log *log, struct retain_block *b, uint64_t number) {
-    b->begin = b->fill = 0;
+    b->begin = 0;
+    b->run = (struct lane_run){.end = (char *)b->bytes};
     b->number = number;
     b->added = log->added;
     b->special = false;
@@ -86,7 +87,7 @@ static void put_away(struct retain_log *log, struct retain_block *b) {
 
 /* The first block is one with messages in it, if there are any. */
 static void trim(struct retain_log *log) {
-    for (struct retain_block *b = log->first; b->begin == b->fill && b->next; b = log->first) {
+    for (struct retain_block *b = log->first; retain_block_empty(b) && b->next; b = log->first) {
         log->first = b->next;
         put_away(log, b);
     }
@@ -108,9 +109,12 @@ struct retained *retain_log_more(struct retain_log *log, size_t size, uint64_t n
 /* The last block begins anew when nothing is left in it; behind what is lent of it. */
 static void begin_anew(struct retain_log *log, uint64_t number) {
     struct retain_block *b = log->first;
-    size_t at = retain_block_is_lent(b) ? b->fill : 0;
+    struct lane_run run = b->run;
     begin_block(log, b, number);
-    b->begin = b->fill = at;
+    if (retain_block_is_lent(b)) {
+        b->run = run;
+        b->begin = (size_t)(run.end - (char *)b->bytes);
+    }
     free_spares(log, log->most_used);
     log->most_used = log->n_used;
 }
@@ -119,12 +123,12 @@ void retain_log_drop(struct retain_log *log, size_t size, size_t cost, uint64_t 
     log->dropped += cost;
     log->first->begin += size;
     trim(log);
-    if (log->first->begin == log->first->fill) begin_anew(log, number);
+    if (retain_block_empty(log->first)) begin_anew(log, number);
 }
 
 bool retain_log_drop_block(struct retain_log *log, uint64_t acked, uint64_t number) {
     struct retain_block *b = log->first, *next = b ? b->next : NULL;
-    if (!b || b->special || b->begin == b->fill || acked < (next ? next->number : number)) return false;
+    if (!b || b->special || retain_block_empty(b) || acked < (next ? next->number : number)) return false;
     log->dropped = next ? next->added : log->added;
     if (next) {
         log->first = next;
@@ -146,11 +150,15 @@ struct retain_at retain_log_begin(const struct retain_log *log) {
     return (struct retain_at){log->first, log->first ? log->first->begin : 0};
 }
 
+static bool is_through(const struct retain_at *at) {
+    return (char *)at->block->bytes + at->offset == at->block->run.end;
+}
+
 struct retained *retain_log_at(struct retain_at *at) {
-    while (at->block && at->offset == at->block->fill && at->block->next) {
+    while (at->block && is_through(at) && at->block->next) {
         at->block = at->block->next;
         at->offset = at->block->begin;
     }
-    if (!at->block || at->offset == at->block->fill) return NULL;
+    if (!at->block || is_through(at)) return NULL;
     return (struct retained *)(void *)(at->block->bytes + at->offset);
 }

@@ -7,6 +7,7 @@
 #define WEFT_ENDPOINTS_RETAIN_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 #include <transports/transport.h>
 
@@ -19,23 +20,28 @@ struct retain_lent {
     void *log_owner;          /* for `below` */
 };
 
-/* A message; `n_iov` pieces follow (of one that is lent), or room for a lane to write (LANE_ROOM bytes), then `len` bytes. */
+/* A message: `n_iov` pieces follow, of one that is lent, then `len` bytes. Of a copy it is the head that a lane sends it with, a struct
+ * lane_head. */
+enum { RETAINED_COPY = 1 };
 struct retained {
     uint32_t len;
+    uint8_t kind; /* RETAINED_COPY, or 0: lent */
     uint8_t id;
-    bool lent;
     uint8_t n_iov;
-    bool roomy : 1;
-    bool flush : 1; /* no message: its completion comes in its turn */
+    bool flush; /* no message: its completion comes in its turn */
 };
+_Static_assert(sizeof(struct retained) == LANE_HEAD &&
+                   offsetof(struct retained, id) == offsetof(struct lane_head, id),
+               "it stands where a head does");
 
 struct retain_block {
     struct retain_block *next;
-    uint64_t number, added;   /* of the messages before its first, and the log's cost of them */
-    bool special;             /* something in it is to be told of */
-    size_t size, fill, begin; /* [begin, fill) is in use */
-    struct completion lent;   /* of its bytes, one step for each loan; one more until the log has done with it */
-    struct retain_log *log;   /* for `lent` */
+    uint64_t number, added; /* of the messages before its first, and the log's cost of them */
+    bool special;           /* something in it is to be told of */
+    size_t size, begin;     /* [begin, run.end) is in use */
+    struct lane_run run;    /* what a lane sends from here; `limit` is NULL while none would see what is added */
+    struct completion lent; /* of its bytes, one step for each loan; one more until the log has done with it */
+    struct retain_log *log; /* for `lent` */
     _Alignas(16) uint8_t bytes[];
 };
 
@@ -66,8 +72,8 @@ static inline size_t retained_size(size_t len, bool lent, size_t n_iov) {
     if (lent) size += sizeof(struct retain_lent) + n_iov * sizeof(weft_iov_t);
     return (size + 7) & ~(size_t)7;
 }
-static inline size_t retained_roomy_size(size_t len) {
-    return retained_size(LANE_ROOM + len, false, 0);
+static inline bool retained_is_lent(const struct retained *m) {
+    return m->kind != RETAINED_COPY;
 }
 static inline struct retain_lent *retained_lent(const struct retained *m) {
     return (struct retain_lent *)(void *)((uintptr_t)m + sizeof *m);
@@ -76,11 +82,18 @@ static inline weft_iov_t *retained_iov(const struct retained *m) {
     return (weft_iov_t *)(void *)(retained_lent(m) + 1);
 }
 static inline void *retained_bytes(const struct retained *m) {
-    return m->lent ? (void *)(retained_iov(m) + m->n_iov) : (char *)(uintptr_t)(m + 1) + (m->roomy ? LANE_ROOM : 0);
+    return retained_is_lent(m) ? (void *)(retained_iov(m) + m->n_iov) : (void *)(uintptr_t)(m + 1);
+}
+
+static inline char *retain_block_end(struct retain_block *b) {
+    return (char *)b->bytes + b->size;
+}
+static inline bool retain_block_empty(const struct retain_block *b) {
+    return (const char *)b->bytes + b->begin == b->run.end;
 }
 
 static inline bool retain_log_empty(const struct retain_log *log) {
-    return !log->first || log->first->begin == log->first->fill;
+    return !log->first || retain_block_empty(log->first);
 }
 /* May a message of that cost be added? One may always be in it. */
 static inline bool retain_log_full(const struct retain_log *log, size_t cost) {
@@ -88,16 +101,23 @@ static inline bool retain_log_full(const struct retain_log *log, size_t cost) {
     return now + cost > log->limit && now > 0;
 }
 
+/* What may be added before it is. */
+static inline size_t retain_log_left(const struct retain_log *log) {
+    uint64_t now = log->added - log->dropped;
+    return now < log->limit ? log->limit - now : 0;
+}
+
 /* Room for a message of that size behind the last; NULL when memory runs out. It is in the log with `keep`, which may be of
  * less. `number`: of the messages before it. */
 struct retained *retain_log_more(struct retain_log *log, size_t size, uint64_t number);
 static inline struct retained *retain_log_room(struct retain_log *log, size_t size, uint64_t number) {
     struct retain_block *b = log->last;
-    if (__builtin_expect(b && b->size - b->fill >= size, 1)) return (struct retained *)(void *)(b->bytes + b->fill);
+    if (__builtin_expect(b && (size_t)(retain_block_end(b) - b->run.end) >= size, 1))
+        return (struct retained *)(void *)b->run.end;
     return retain_log_more(log, size, number);
 }
 static inline void retain_log_keep(struct retain_log *log, size_t size, size_t cost) {
-    log->last->fill += size;
+    log->last->run.end += size;
     log->added += cost;
 }
 

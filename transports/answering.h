@@ -18,11 +18,11 @@
         return answer;                                                                                          \
     }
 
-/* For transports that send what is kept: state_kept. */
-#define LANE_KEPT_ANSWERS(state, answer)                                                   \
-    static weft_status_t state##_kept(struct lane *l, uint8_t id, void *bytes, size_t len, \
-                                      struct completion *completion) {                     \
-        return answer;                                                                     \
+/* For transports with runs: state_run. */
+#define LANE_RUN_ANSWERS(state, answer)                                                               \
+    static weft_status_t state##_run(struct lane *l, struct lane_run *run, size_t least, size_t most, \
+                                     struct completion *completion) {                                 \
+        return answer;                                                                                \
     }
 
 /* LANE_SENDS_ANSWER, and state_flush and state_bulk_get. */

@@ -14,7 +14,7 @@
 struct iface;
 struct lane;
 
-enum { LANE_AM_IDS = 32, LANE_ROOM = 8 };
+enum { LANE_AM_IDS = 32, LANE_HEAD = 8 };
 
 /* Capability bits, with the names that weft-info prints. */
 #define TRANSPORT_CAPS(C)                                                                                      \
@@ -71,9 +71,8 @@ struct iface_attr {
     uint32_t
         overlap; /* so many bytes of zcopy at least are worth copying out while the next are copied in; 0: none are */
     double message_rate; /* small messages a second that one lane takes; 0: as overhead_ns says */
-    uint32_t
-        lends_from; /* bytes of a message that cost less where they are kept (am_kept) than packed; 0: not served */
-    uint32_t scarce; /* lanes of its fast kind (lane->scarce) that there can be; 0: all its lanes scale */
+    bool runs;           /* messages that somebody keeps are sent from there (am_run) */
+    uint32_t scarce;     /* lanes of its fast kind (lane->scarce) that there can be; 0: all its lanes scale */
 
     /* One-sided operations; 0 without CAP_PUT or CAP_GET. */
     uint32_t max_put_short; /* WEFT_SHORT_MIN at least */
@@ -96,6 +95,22 @@ static inline void completion_step(struct completion *c, weft_status_t status) {
     if (status < 0 && c->status == WEFT_OK) c->status = status;
     if (--c->count == 0) c->done(c, c->status);
 }
+
+/*
+ * Messages that somebody keeps, one behind the other, as a lane sends them: each with its head, and zeros behind it
+ * up to a multiple of LANE_HEAD. More are added at `end`, up to `limit`, without a word to the lane; what is there when it
+ * sends it takes, and `limit` is NULL then.
+ */
+struct lane_run {
+    char *begin, *end, *limit;
+    uint32_t n; /* messages from `begin` on */
+};
+struct lane_head {
+    uint32_t len; /* of the message */
+    uint8_t one, id;
+    uint16_t zero;
+};
+_Static_assert(sizeof(struct lane_head) == LANE_HEAD, "no gaps");
 
 /*
  * What waits for a lane's resources. `retry` answers OK or IN_PROGRESS (it leaves the queue) or NO_RESOURCE (it
@@ -215,9 +230,11 @@ struct lane_ops {
     weft_status_t (*am_bcopy)(struct lane *lane, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg);
     weft_status_t (*am_zcopy)(struct lane *lane, uint8_t id, const void *header, size_t header_len,
                               const weft_iov_t *iov, size_t n_iov, struct completion *completion);
-    /* With attr.lends_from: a message that somebody keeps, borrowed until the completion steps. The LANE_ROOM bytes before it, and those
-     * behind it up to a multiple of LANE_ROOM, are the lane's to write meanwhile. IN_PROGRESS, NO_RESOURCE or an error. */
-    weft_status_t (*am_kept)(struct lane *lane, uint8_t id, void *bytes, size_t len, struct completion *completion);
+    /* With attr.runs. OK: a run begins at run->end, where messages of `least` bytes or more, and of `most` or fewer if the lane likes, may
+     * be added, the first of them at once; its memory is borrowed until the completion steps. NO_RESOURCE or an error: none
+     * does. In any case the lane has taken the run before it. NULL: that is all. */
+    weft_status_t (*am_run)(struct lane *lane, struct lane_run *run, size_t least, size_t most,
+                            struct completion *completion);
     /* Within the handler of a message: its `len` bytes at `data` stay as they are until released, and all of the message before
      * them is the keeper's to write. NULL: they must be copied, since they lie where the peer writes next, or in memory much larger
      * than they are, or are none of this lane's. No op: they always must. */

@@ -29,7 +29,7 @@ static void log_end(struct retain_log *log) {
 static struct retained *add(struct retain_log *log) {
     struct retained *m = retain_log_room(log, SIZE, n_kept);
     CHECK(m != NULL);
-    *m = (struct retained){.len = LEN};
+    *m = (struct retained){.len = LEN, .kind = RETAINED_COPY};
     memset(m + 1, (int)n_kept, LEN);
     retain_log_keep(log, SIZE, SIZE);
     n_kept++;

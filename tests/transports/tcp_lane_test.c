@@ -96,27 +96,104 @@ TEST(borrowed_memory_leaves_between_copied_messages) {
     pair_close(&p);
 }
 
-/* Pieces that were written in the meantime are done with, where nobody need be called for it. */
+static void add_to(struct lane_run *run, unsigned id, unsigned value, size_t len) {
+    struct lane_head head = {.len = (uint32_t)len, .one = 1, .id = (uint8_t)id};
+    size_t size = LANE_HEAD + ((len + 7) & ~(size_t)7);
+    CHECK(run->end + size <= run->limit);
+    memset(run->end, 0, size);
+    memcpy(run->end, &head, sizeof head);
+    memset(run->end + LANE_HEAD, (int)value, len);
+    run->end += size;
+    run->n++;
+}
+
+/* Of some KiB each: a run is begun for each of them, and all share a completion. Pieces that were written in the meantime are done with,
+ * where nobody need be called for it. */
 TEST(pieces_that_share_a_completion_wait_for_no_turn) {
     enum { EACH = 2048, N = 200 };
     struct pair p;
-    static struct { uint8_t room[LANE_ROOM], bytes[EACH]; } data[N];
+    static char bytes[N][LANE_HEAD + EACH], expected[EACH];
     struct done done = {.completion = {.done = on_done, .count = 1}};
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
-    for (int i = 0; i < N; i++) {
-        memset(data[i].bytes, i, EACH);
+    for (unsigned i = 0; i < N; i++) {
+        struct lane_run run = {.end = bytes[i]};
         done.completion.count++;
-        CHECK_EQ(p.a.lane->ops->am_kept(p.a.lane, 5, data[i].bytes, EACH - i % 3, &done.completion),
-                 WEFT_IN_PROGRESS);
+        CHECK_EQ(p.a.lane->ops->am_run(p.a.lane, &run, EACH / 2, sizeof bytes[i], &done.completion), WEFT_OK);
+        add_to(&run, 5, i, EACH - i % 3);
+        CHECK_EQ(p.a.lane->ops->am_run(p.a.lane, NULL, 0, 0, NULL), WEFT_OK);
+        CHECK(!run.limit);
     }
     CHECK(pair_until(&p, p.b.n_messages == N));
     CHECK(pair_until(&p, done.completion.count == 1));
     CHECK_EQ(done.calls, 0);
-    for (int i = 0; i < N; i++) {
+    for (unsigned i = 0; i < N; i++) {
         CHECK_EQ(p.b.messages[i].len, (size_t)(EACH - i % 3));
-        CHECK(memcmp(p.b.messages[i].data, data[i].bytes, EACH - i % 3) == 0);
+        memset(expected, (int)i, EACH);
+        CHECK(memcmp(p.b.messages[i].data, expected, EACH - i % 3) == 0);
     }
+    pair_close(&p);
+}
+
+/* What a run brings, and what is sent otherwise, comes in the order sent, whichever of them ends the run. */
+TEST(what_is_added_to_a_run_keeps_its_place_among_others) {
+    enum { ROUNDS = 40 };
+    struct pair p;
+    static char bytes[ROUNDS * 64], big[5000];
+    struct done done = {.completion = {.done = on_done, .count = 1}},
+                lent = {.completion = {.done = on_done, .count = 1}};
+    struct lane_run run = {.end = bytes};
+    unsigned n = 0;
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        if (!run.limit) {
+            done.completion.count++;
+            CHECK_EQ(p.a.lane->ops->am_run(p.a.lane, &run, 24, (size_t)(bytes + sizeof bytes - run.end),
+                                           &done.completion),
+                     WEFT_OK);
+        }
+        add_to(&run, 5, n++, 9);
+        if (i % 3 == 0) add_to(&run, 5, n++, 16);
+        memset(big, (int)n, sizeof big);
+        weft_status_t st = WEFT_OK;
+        weft_iov_t iov = {big, sizeof big};
+        switch (i % 5) {
+        case 0:
+            CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 5, UINT64_C(0x0101010101010101) * n, NULL, 0), WEFT_OK);
+            break;
+        case 1: pair_turns(&p, 3); break;
+        case 2:
+            lent.completion.count++;
+            st = p.a.lane->ops->am_zcopy(p.a.lane, 5, NULL, 0, &iov, 1, &lent.completion);
+            CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
+            if (st == WEFT_OK) lent.completion.count--;
+            CHECK(pair_until(&p, lent.completion.count == 1)); /* its memory is ours again */
+            break;
+        default: break;
+        }
+        n += i % 5 == 0 || i % 5 == 2;
+        CHECK(i % 5 > 2 || !run.limit);
+    }
+    CHECK(pair_until(&p, p.b.n_messages == n && done.completion.count == 1));
+    for (unsigned i = 0; i < n; i++) CHECK_EQ(((const uint8_t *)p.b.messages[i].data)[0], i);
+    pair_close(&p);
+}
+
+/* Who closes without a flush gets its memory back, and the run is not looked at any more. */
+TEST(a_run_ends_with_its_lane) {
+    struct pair p;
+    static char bytes[256];
+    struct done done = {.completion = {.done = on_done, .count = 1}};
+    struct lane_run run = {.end = bytes};
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    CHECK_EQ(p.a.lane->ops->am_run(p.a.lane, &run, 24, sizeof bytes, &done.completion), WEFT_OK);
+    add_to(&run, 5, 1, 9);
+    p.a.lane->ops->close(p.a.lane, false);
+    CHECK(pair_until(&p, done.calls == 1));
+    CHECK(!run.limit);
+    CHECK_EQ(run.end - run.begin, 24);
     pair_close(&p);
 }
 

@@ -101,6 +101,7 @@ static void send_datagram(struct sim_lane *lane, struct sim_packet *p, uint64_t 
 
 void weft__sim_send(struct sim_lane *lane, struct sim_packet *p) {
     struct sim_fabric *f = lane->fabric;
+    weft__sim_take_run(lane);
     p->actor = lane->actor;
     p->src = lane->id;
     p->dst = lane->remote;
@@ -130,8 +131,21 @@ static const void *gather(struct sim_fabric *f, const struct sim_packet *p, size
     return f->scratch;
 }
 
+/* A lane that ends meanwhile takes no more of them. */
+static void take_each(struct sim_lane *lane, struct sim_packet *p) {
+    const char *at = p->iov[0].base, *end = at + p->iov[0].len;
+    while (at < end && lane->take == weft__sim_take) {
+        struct lane_head head;
+        memcpy(&head, at, sizeof head);
+        lane_handlers(&lane->lane)[head.id](&lane->lane, at + LANE_HEAD, head.len);
+        at += LANE_HEAD + (((size_t)head.len + LANE_HEAD - 1) & ~(size_t)(LANE_HEAD - 1));
+    }
+    if (at < end) weft__sim_refuse(lane, p);
+}
+
 void weft__sim_take(struct sim_lane *lane, struct sim_packet *p) {
     size_t len = p->len;
+    if (p->run) return take_each(lane, p);
     const void *data = p->n_iov ? gather(lane->fabric, p, &len) : p->data;
     lane_handlers(&lane->lane)[p->id](&lane->lane, data, len);
 }
@@ -249,6 +263,7 @@ static void land_in_order(struct sim_iface *iface, struct sim_packet *p) {
     struct sim_fabric *f = iface->fabric;
     struct sim_lane *src = weft__sim_lane(f, p->src);
     if (!weft__sim_passes(f, p->from, p->to)) return hold_up(iface, src, p);
+    if (!p->next) weft__sim_take_run(src);
     weft__sim_note(f, "delivered", p);
     f->stats.delivered++;
     src->first = p->next;

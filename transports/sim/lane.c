@@ -58,6 +58,7 @@ static bool settle_one(struct sim_lane *lane, enum sim_lane_effect effect) {
 }
 
 static void retire_queue(struct sim_lane *lane, weft_status_t status) {
+    weft__sim_take_run(lane);
     while (lane->first) {
         struct sim_packet *p = lane->first;
         lane->first = p->next;
@@ -101,6 +102,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SIM_LANE_FX_PURGE:
         lane->lane.ops = &weft__sim_ops_closed;
         lane->take = weft__sim_refuse;
+        weft__sim_take_run(lane);
         weft__sim_purge(lane);
         lane->due &= ~(1u << SIM_LANE_FX_OPEN | 1u << SIM_LANE_FX_BREAK);
         break;

@@ -20,6 +20,7 @@ enum {
     SIM_ZCOPY = 256 * 1024,
     SIM_HEADER = 504,
     SIM_IOV = 16,
+    SIM_RUN = 160,      /* bytes that one packet takes of a run, or one message */
     SIM_TELL_EVERY = 64 /* messages, of the work done */
 };
 #define SIM_NEVER UINT64_MAX
@@ -52,6 +53,7 @@ struct sim_packet {
     bool big, in_heap;
     bool scarce;          /* of a lane of that kind */
     bool cancelled;       /* its lane gave it up while it was in a heap */
+    bool run;             /* several messages, each with its head, lie in iov[0] */
     bool listed;          /* in its lane's `finished` */
     weft_status_t status; /* for its completion */
     uint64_t actor;       /* of the lane that sent it */
@@ -78,6 +80,7 @@ struct sim_lane {
     uint64_t n_told, carried; /* of n_sent, when the owner was told of it (iface_up.worked); bytes since then */
     struct sim_packet *first, **last;             /* reliable: under way */
     struct sim_packet *finished, **finished_last; /* completions are due */
+    struct lane_run *run;                         /* that may still grow, in the last of them; or NULL */
     uint32_t under_way;
     uint64_t last_at; /* reliable: nothing sent later arrives before */
     struct pending_queue pending;
@@ -174,6 +177,7 @@ void weft__sim_lane_free(struct sim_lane *lane); /* without a word */
 extern const struct lane_ops weft__sim_ops_idle, weft__sim_ops_up, weft__sim_ops_broken, weft__sim_ops_closed;
 void weft__sim_retry(struct sim_lane *lane);
 void weft__sim_purge(struct sim_lane *lane);
+void weft__sim_take_run(struct sim_lane *lane); /* it grows no more */
 
 /* iface.c */
 weft_status_t weft__sim_lane_address(struct lane *lane, void *buf, size_t *len_p);

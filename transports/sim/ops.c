@@ -1,5 +1,6 @@
 /* A simulated lane's operations, and what its states answer. */
 #include "local.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <transports/answering.h>
@@ -154,9 +155,41 @@ static void describe(struct lane *l, char *buf, size_t size) {
     snprintf(buf, size, "sim node %u", (unsigned)lane->remote_node);
 }
 
-/* Read on delivery, as what is lent. */
-static weft_status_t am_kept(struct lane *l, uint8_t id, void *bytes, size_t len, struct completion *completion) {
-    return am_zcopy(l, id, NULL, 0, &(weft_iov_t){bytes, len}, 1, completion);
+/* It is read on delivery, as what is lent, and grows until then. */
+static weft_status_t am_run(struct lane *l, struct lane_run *run, size_t least, size_t most,
+                            struct completion *completion) {
+    struct sim_lane *lane = (struct sim_lane *)l;
+    struct sim_packet *p;
+    weft__sim_take_run(lane);
+    if (!run) return WEFT_OK;
+    if (exhausted(lane)) return WEFT_NO_RESOURCE;
+    weft_status_t st = message_new(lane, 0, 0, &p);
+    if (st < 0) return st;
+    p->run = true;
+    p->iov[0] = (weft_iov_t){run->end, 0};
+    p->n_iov = 1;
+    p->completion = completion;
+    weft__sim_send(lane, p);
+    if (most > SIM_RUN) most = least > SIM_RUN ? least : SIM_RUN;
+    run->begin = run->end;
+    run->limit = run->end + most;
+    run->n = 0;
+    lane->run = run;
+    return WEFT_OK;
+}
+
+void weft__sim_take_run(struct sim_lane *lane) {
+    struct lane_run *run = lane->run;
+    if (!run) return;
+    size_t len = (size_t)(run->end - run->begin), bytes = len - run->n * (size_t)LANE_HEAD;
+    struct counters *count = weft__count(lane->lane.iface->reactor);
+    struct sim_packet *p = (struct sim_packet *)(void *)((char *)lane->last - offsetof(struct sim_packet, next));
+    count->sim_messages += run->n;
+    count->sim_bytes += bytes;
+    lane->carried += bytes;
+    p->iov[0].len = len;
+    run->limit = NULL;
+    lane->run = NULL;
 }
 
 /* ---- the same operations in other states ----------------------------------------------------------------- */
@@ -164,9 +197,9 @@ static weft_status_t am_kept(struct lane *l, uint8_t id, void *bytes, size_t len
 LANE_SENDS_ANSWER(idle, WEFT_NO_RESOURCE)
 LANE_SENDS_ANSWER(broken, ((const struct sim_lane *)l)->why)
 LANE_SENDS_ANSWER(closed, WEFT_ERR_CLOSED)
-LANE_KEPT_ANSWERS(idle, WEFT_NO_RESOURCE)
-LANE_KEPT_ANSWERS(broken, ((const struct sim_lane *)l)->why)
-LANE_KEPT_ANSWERS(closed, WEFT_ERR_CLOSED)
+LANE_RUN_ANSWERS(idle, WEFT_NO_RESOURCE)
+LANE_RUN_ANSWERS(broken, ((const struct sim_lane *)l)->why)
+LANE_RUN_ANSWERS(closed, WEFT_ERR_CLOSED)
 
 static weft_status_t broken_flush(struct lane *l, struct completion *completion) {
     return ((const struct sim_lane *)l)->why;
@@ -179,16 +212,16 @@ static weft_status_t no_connect(struct lane *l, const void *address, size_t len)
     return weft__fail(WEFT_ERR_BUSY, "this sim lane was connected before");
 }
 
-#define OPS(short_, bcopy, zcopy, kept, flush_, connect_)                                                          \
+#define OPS(short_, bcopy, zcopy, run_, flush_, connect_)                                                          \
     {                                                                                                              \
-        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .am_kept = kept, .flush = flush_,                \
+        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .am_run = run_, .flush = flush_,                 \
         .pending_add = pending_add, .pending_remove = pending_remove, .hear = lane_hear, .close = weft__sim_close, \
         .describe = describe, .address = weft__sim_lane_address, .connect = connect_                               \
     }
 const struct lane_ops weft__sim_ops_idle =
-    OPS(idle_short, idle_bcopy, idle_zcopy, idle_kept, flush, weft__sim_lane_connect);
-const struct lane_ops weft__sim_ops_up = OPS(am_short, am_bcopy, am_zcopy, am_kept, flush, no_connect);
+    OPS(idle_short, idle_bcopy, idle_zcopy, idle_run, flush, weft__sim_lane_connect);
+const struct lane_ops weft__sim_ops_up = OPS(am_short, am_bcopy, am_zcopy, am_run, flush, no_connect);
 const struct lane_ops weft__sim_ops_broken =
-    OPS(broken_short, broken_bcopy, broken_zcopy, broken_kept, broken_flush, no_connect);
+    OPS(broken_short, broken_bcopy, broken_zcopy, broken_run, broken_flush, no_connect);
 const struct lane_ops weft__sim_ops_closed =
-    OPS(closed_short, closed_bcopy, closed_zcopy, closed_kept, closed_flush, no_connect);
+    OPS(closed_short, closed_bcopy, closed_zcopy, closed_run, closed_flush, no_connect);

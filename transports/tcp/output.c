@@ -24,6 +24,7 @@ static struct tcp_buffer *take_sheet(struct tcp_lane *lane, enum tcp_buffer_clas
     struct tcp_buffer *buffer = tcp_pool_take(&iface->pool, iface, class);
     if (!buffer) return NULL;
     lane->out.sheet = (struct tcp_sheet *)(void *)buffer->bytes;
+    lane->out.sheet->run = NULL;
     return buffer;
 }
 
@@ -39,6 +40,7 @@ static bool copy_over(struct tcp_lane *lane) {
         if (offset <= out->fill) out->sheet->iov[i].iov_base = out->sheet->bytes + offset;
     }
     memcpy(out->sheet->bytes, from->bytes, out->fill);
+    out->sheet->run = from->run;
     if (out->open) out->open = &out->sheet->iov[out->end - 1];
     tcp_pool_put(&tcp_iface_of(lane)->pool, tcp_buffer_of(from));
     return true;
@@ -101,9 +103,29 @@ void tcp_output_clean(struct tcp_lane *lane) {
     TAILQ_REMOVE(&tcp_iface_of(lane)->dirty, lane, of_dirty);
 }
 
+static inline void sent(struct tcp_lane *lane, size_t messages, size_t bytes) {
+    struct counters *count = tcp_count(lane);
+    count->tcp_messages += messages;
+    count->tcp_bytes += bytes;
+}
+
+/* What is in it by now is the last piece; what comes later, another. */
+static void take_run(struct tcp_lane *lane) {
+    struct tcp_output *out = &lane->out;
+    struct lane_run *run = out->sheet ? out->sheet->run : NULL;
+    if (!run) return;
+    size_t len = (size_t)(run->end - run->begin);
+    out->sheet->run = NULL;
+    out->sheet->iov[out->end - 1].iov_len = len;
+    out->queued += len;
+    run->limit = NULL;
+    sent(lane, run->n, len - run->n * (size_t)LANE_HEAD);
+}
+
 static inline void add_bytes(struct tcp_lane *lane, size_t n) {
     struct tcp_output *out = &lane->out;
     if (!out->open) {
+        take_run(lane);
         out->open = &out->sheet->iov[out->end];
         *out->open = (struct iovec){out->sheet->bytes + out->fill, 0};
         out->sheet->done[out->end++] = NULL;
@@ -114,7 +136,9 @@ static inline void add_bytes(struct tcp_lane *lane, size_t n) {
     if (!out->dirty) make_dirty(lane);
 }
 
-static void add_borrowed(struct tcp_output *out, void *base, size_t len) {
+static void add_borrowed(struct tcp_lane *lane, void *base, size_t len) {
+    struct tcp_output *out = &lane->out;
+    take_run(lane);
     out->sheet->iov[out->end] = (struct iovec){base, len};
     out->sheet->done[out->end++] = NULL;
     out->open = NULL;
@@ -170,7 +194,9 @@ static void write_failed(struct tcp_lane *lane, int error) {
 /* As much as the socket takes. A write that was cut short says that it takes no more. */
 static void write_out(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
-    if (out->blocked || out->first == out->end) return;
+    if (out->blocked) return;
+    take_run(lane);
+    if (out->first == out->end) return;
     size_t asked = out->queued;
     ssize_t n = write_once(lane);
     if (n >= 0) {
@@ -200,6 +226,7 @@ void tcp_output_retry(struct tcp_lane *lane) {
 
 void tcp_output_turn(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
+    if (!out->blocked) take_run(lane);
     bool waiting = out->queued > 0;
     write_out(lane);
     if (waiting && out->queued == 0) fsm_step(&lane->conn.fsm, TCP_CONN_EV_SENT);
@@ -227,6 +254,7 @@ int tcp_flush_dirty(struct tcp_iface *iface) {
 
 void tcp_output_tell(struct tcp_lane *lane, weft_status_t unwritten) {
     struct tcp_output *out = &lane->out;
+    take_run(lane);
     while (out->told < out->end) {
         weft_status_t st = out->told < out->first ? WEFT_OK : unwritten;
         struct completion *done = out->sheet->done[out->told++];
@@ -253,12 +281,6 @@ static inline uint8_t *begin_frame(struct tcp_lane *lane) {
     return lane->out.sheet->bytes + lane->out.fill;
 }
 
-static inline void sent(struct tcp_lane *lane, size_t bytes) {
-    struct counters *count = tcp_count(lane);
-    count->tcp_messages++;
-    count->tcp_bytes += bytes;
-}
-
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
     struct tcp_lane *lane = tcp_lane(l);
     size_t size = tcp_frame_size((uint32_t)len + 8);
@@ -274,7 +296,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     memcpy(p + TCP_FRAME_HEAD, &header, 8);
     if (len) memcpy(p + TCP_FRAME_HEAD + 8, data, len);
     add_bytes(lane, size);
-    sent(lane, len);
+    sent(lane, 1, len);
     return WEFT_OK;
 }
 
@@ -284,7 +306,7 @@ static size_t pack_frame(struct tcp_lane *lane, uint8_t *p, uint8_t id, size_t (
     size_t len = pack(p + TCP_FRAME_HEAD, arg), size = tcp_frame_size((uint32_t)len);
     memset(p + TCP_FRAME_HEAD + len, 0, size - TCP_FRAME_HEAD - len);
     tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len);
-    sent(lane, len);
+    sent(lane, 1, len);
     return size;
 }
 
@@ -332,7 +354,7 @@ static weft_status_t borrow(struct tcp_lane *lane, const weft_iov_t *iov, size_t
                             struct completion *completion) {
     struct tcp_output *out = &lane->out;
     for (size_t i = 0; i < n_iov; i++)
-        if (iov[i].len) add_borrowed(out, iov[i].base, iov[i].len);
+        if (iov[i].len) add_borrowed(lane, iov[i].base, iov[i].len);
     uint32_t last = out->end - 1;
     out->sheet->done[last] = completion;
     if (pad) {
@@ -365,7 +387,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     uint8_t *p = begin_frame(lane);
     tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len);
     if (header_len) memcpy(p + TCP_FRAME_HEAD, header, header_len);
-    sent(lane, payload);
+    sent(lane, 1, payload);
     if (copy) {
         memset(p + size - pad, 0, pad);
         return copy_out(lane, p + TCP_FRAME_HEAD + header_len, iov, n_iov, size);
@@ -374,34 +396,39 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     return borrow(lane, iov, n_iov, pad, completion);
 }
 
-/* A frame around it, where it is: a piece of its own, and nothing is copied. */
-static weft_status_t am_kept(struct lane *l, uint8_t id, void *bytes, size_t len, struct completion *completion) {
+/* A piece of its own, whose length shows when it is taken. */
+static weft_status_t am_run(struct lane *l, struct lane_run *run, size_t least, size_t most,
+                            struct completion *completion) {
     struct tcp_lane *lane = tcp_lane(l);
     struct tcp_output *out = &lane->out;
-    size_t size = tcp_frame_size((uint32_t)len);
-    uint8_t *frame = (uint8_t *)bytes - TCP_FRAME_HEAD;
+    take_run(lane);
+    if (!run) return WEFT_OK;
+    if (out->queued >= TCP_WRITE_AT) {
+        write_out(lane);
+        close_ranks(out);
+    }
     weft_status_t st = make_room(lane, 0, 1);
     if (st != WEFT_OK) return st;
-    memset(frame + TCP_FRAME_HEAD + len, 0, size - TCP_FRAME_HEAD - len);
-    tcp_frame_encode(frame, TCP_FRAME_AM, id, (uint32_t)len);
-    add_borrowed(out, frame, size);
+    add_borrowed(lane, run->end, 0);
     out->sheet->done[out->end - 1] = completion;
-    sent(lane, len);
+    out->sheet->run = run;
+    run->begin = run->end;
+    run->limit = run->end + most;
+    run->n = 0;
     if (!out->dirty) make_dirty(lane);
-    if (out->queued < TCP_WRITE_AT) return WEFT_IN_PROGRESS;
-    write_out(lane);
-    close_ranks(out);
-    return WEFT_IN_PROGRESS;
+    return WEFT_OK;
 }
-_Static_assert((int)TCP_FRAME_HEAD == LANE_ROOM, "a frame's head goes where a kept message has room");
+
+_Static_assert((int)TCP_FRAME_HEAD == LANE_HEAD && (int)TCP_FRAME_AM == 1, "a run is of frames: struct lane_head");
 
 static weft_status_t flush(struct lane *l, struct completion *completion) {
     struct tcp_lane *lane = tcp_lane(l);
+    take_run(lane);
     if (lane->out.queued == 0) return WEFT_OK;
     weft_status_t st = make_room(lane, 0, 1);
     if (st != WEFT_OK) return st;
     if (lane->out.queued == 0) return WEFT_OK;
-    add_borrowed(&lane->out, NULL, 0);
+    add_borrowed(lane, NULL, 0);
     lane->out.sheet->done[lane->out.end - 1] = completion;
     return WEFT_IN_PROGRESS;
 }
@@ -432,6 +459,7 @@ void tcp_output_goodbye(struct tcp_lane *lane) {
 void tcp_output_part(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
     uint8_t goodbye[TCP_FRAME_HEAD];
+    take_run(lane);
     if (out->queued) return; /* perhaps in the middle of a frame */
     tcp_frame_encode(goodbye, TCP_FRAME_GOODBYE, 0, 0);
     tcp_count(lane)->tcp_writes++;
@@ -441,7 +469,7 @@ void tcp_output_part(struct tcp_lane *lane) {
 /* ---- the tables: not up yet, up, ended ------------------------------------------------------------------------- */
 
 LANE_SENDS_ANSWER(early, WEFT_NO_RESOURCE)
-LANE_KEPT_ANSWERS(early, WEFT_NO_RESOURCE)
+LANE_RUN_ANSWERS(early, WEFT_NO_RESOURCE)
 static weft_status_t early_flush(struct lane *l, struct completion *completion) {
     return WEFT_OK;
 }
@@ -451,7 +479,11 @@ static weft_status_t ended(struct lane *l) {
     return weft__fail(why ? why : WEFT_ERR_CLOSED, "the connection has ended");
 }
 LANE_SENDS_ANSWER(ended, ended(l))
-LANE_KEPT_ANSWERS(ended, ended(l))
+static weft_status_t ended_run(struct lane *l, struct lane_run *run, size_t least, size_t most,
+                               struct completion *completion) {
+    take_run(tcp_lane(l));
+    return ended(l);
+}
 static weft_status_t ended_flush(struct lane *l, struct completion *completion) {
     return ended(l);
 }
@@ -459,7 +491,7 @@ static weft_status_t ended_flush(struct lane *l, struct completion *completion) 
 const struct lane_ops tcp_ops_early = {.am_short = early_short,
                                        .am_bcopy = early_bcopy,
                                        .am_zcopy = early_zcopy,
-                                       .am_kept = early_kept,
+                                       .am_run = early_run,
                                        .flush = early_flush,
                                        .pending_add = pending_add,
                                        .pending_remove = pending_remove,
@@ -470,7 +502,7 @@ const struct lane_ops tcp_ops_early = {.am_short = early_short,
 const struct lane_ops tcp_ops_open = {.am_short = am_short,
                                       .am_bcopy = am_bcopy,
                                       .am_zcopy = am_zcopy,
-                                      .am_kept = am_kept,
+                                      .am_run = am_run,
                                       .flush = flush,
                                       .pending_add = pending_add,
                                       .pending_remove = pending_remove,
@@ -482,7 +514,7 @@ const struct lane_ops tcp_ops_open = {.am_short = am_short,
 const struct lane_ops tcp_ops_ended = {.am_short = ended_short,
                                        .am_bcopy = ended_bcopy,
                                        .am_zcopy = ended_zcopy,
-                                       .am_kept = ended_kept,
+                                       .am_run = ended_run,
                                        .flush = ended_flush,
                                        .pending_add = pending_add,
                                        .pending_remove = pending_remove,

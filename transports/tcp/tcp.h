@@ -74,6 +74,7 @@ struct tcp_sheet {
     struct completion **done; /* told when that piece has been written; mostly NULL */
     uint32_t pieces;          /* of iov, and of done */
     uint32_t room;            /* bytes for messages; a goodbye always finds more */
+    struct lane_run *run;     /* the last piece, whose length is not set yet; or NULL */
     struct iovec iov[];
 };
 
