@@ -48,8 +48,14 @@ struct reactor {
     uint64_t looked_at;     /* ticks */
     uint64_t ticks_to_look; /* between two looks at the kernel */
     uint64_t handled;       /* events, ever */
-    bool in_turn, doomed, fd_taken, behind, jobs_first, found_by_poll, kicked, watch_ran;
-    bool watch_answered; /* one ran in this turn, and may have left jobs */
+    union {                 /* what most turns find unset, and ask for at once */
+        struct {
+            bool doomed, fd_taken, behind, jobs_first;
+            bool watch_answered; /* one ran in this turn, and may have left jobs */
+        };
+        uint64_t seldom;
+    };
+    bool in_turn, found_by_poll, kicked, watch_ran;
     bool woken_by_hand;  /* this turn began with a wake */
     bool event_fd_used;  /* somebody may have written it */
     bool busy_once_more; /* the last turn in a host's loop found something */
@@ -152,7 +158,7 @@ void wakeup_timer_set(struct reactor *r, uint64_t at);
 bool wakeup_arm(struct reactor *r); /* false: there is something to do after all, and nothing is armed */
 void wakeup_disarm(struct reactor *r);
 void wakeup_settle(struct reactor *r); /* after a turn: armed, or the fd readable */
-static inline bool wakeup_is_armed(struct reactor *r) {
+static inline bool wakeup_is_armed(const struct reactor *r) {
     return atomic_load_explicit(&r->armed, memory_order_relaxed);
 }
 

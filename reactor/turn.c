@@ -35,8 +35,12 @@ void weft__reactor_look(struct reactor *r) {
     r->looked_at = 0;
 }
 
+static inline bool ticks_are_due(struct reactor *r) {
+    return --r->turns_to_look == 0;
+}
+
 bool turn_kernel_is_due(struct reactor *r) {
-    return UNLIKELY(--r->turns_to_look == 0) && enough_time_went_by(r);
+    return UNLIKELY(ticks_are_due(r)) && enough_time_went_by(r);
 }
 
 /* The worker's own eventfd counts as a watch only once somebody may have written it. */
@@ -54,6 +58,12 @@ static unsigned look_at_kernel(struct reactor *r, unsigned budget, enum look loo
     /* Where many sockets talk, others are ready by the time these were served: one look finds them all, pollers ask each. */
     if (watches_ran) weft__reactor_look(r);
     return n;
+}
+
+/* Somebody wants a turn, or the owner said that it sleeps. */
+static inline bool is_called(const struct reactor *r) {
+    return (atomic_load_explicit(&r->woken, memory_order_relaxed) |
+            atomic_load_explicit(&r->armed, memory_order_relaxed)) != 0;
 }
 
 static void take_wake(struct reactor *r) {
@@ -81,8 +91,20 @@ static inline unsigned poll_memory(struct reactor *r, unsigned budget) {
 /* The trace stays: what the program does between turns is worth knowing, too. */
 static inline void enter(struct reactor *r) {
     r->in_turn = true;
+    r->woken_by_hand = false;
     r->count->turns++;
     fsm_trace_use(&r->trace);
+}
+
+/* Nothing is left but what memory brought. */
+static inline bool is_over(const struct reactor *r, unsigned n, unsigned budget) {
+    return n < budget && !r->seldom && !(r->n_jobs | r->n_dead);
+}
+
+static inline int end_early(struct reactor *r, unsigned n) {
+    r->handled += n;
+    r->in_turn = false;
+    return (int)n;
 }
 
 /* False when the reactor is gone. */
@@ -100,20 +122,15 @@ static __attribute__((noinline)) unsigned run_answers(struct reactor *r, unsigne
     return jobs_run(r, budget);
 }
 
-static inline __attribute__((always_inline)) int take(struct reactor *r, unsigned budget, enum look look) {
-    unsigned n = 0;
-    enter(r);
-    r->woken_by_hand = false;
-    if (UNLIKELY(atomic_load_explicit(&r->woken, memory_order_relaxed))) take_wake(r);
-
-    if (LIKELY(!r->jobs_first)) n = poll_memory(r, budget);
-    if (UNLIKELY(look != LOOK_MEMORY)) n += look_at_kernel(r, budget - n, look);
-    if (UNLIKELY(r->n_jobs)) n += jobs_run(r, budget - n);
-    if (UNLIKELY(r->watch_answered)) n += run_answers(r, budget - n);
-    if (UNLIKELY(r->jobs_first)) n += poll_memory(r, budget - n);
+/* What follows the look at memory, which found `n`. */
+static __attribute__((noinline)) int finish(struct reactor *r, unsigned budget, unsigned n, enum look look) {
+    if (look != LOOK_MEMORY) n += look_at_kernel(r, budget - n, look);
+    if (r->n_jobs) n += jobs_run(r, budget - n);
+    if (r->watch_answered) n += run_answers(r, budget - n);
+    if (r->jobs_first) n += poll_memory(r, budget - n);
 
     /* Pollers and the queue take the first place by turns when the budget does not reach for both. */
-    if (UNLIKELY(n >= budget || r->behind)) {
+    if (n >= budget || r->behind) {
         r->behind = n >= budget;
         r->jobs_first = r->behind && !r->jobs_first;
     }
@@ -122,15 +139,38 @@ static inline __attribute__((always_inline)) int take(struct reactor *r, unsigne
 }
 
 int turn(struct reactor *r, unsigned budget, enum look look) {
-    return take(r, budget, look);
+    unsigned n = 0;
+    enter(r);
+    if (UNLIKELY(atomic_load_explicit(&r->woken, memory_order_relaxed))) take_wake(r);
+    if (LIKELY(!r->jobs_first)) n = poll_memory(r, budget);
+    if (LIKELY(look == LOOK_MEMORY && is_over(r, n, budget))) return end_early(r, n);
+    return finish(r, budget, n, look);
 }
 
+/* After a turn of progress; the reactor may be gone. */
+static int settled(struct reactor *r, int n) {
+    if (n == TURN_GONE) return 0;
+    if (r->fd_taken) wakeup_settle(r);
+    return n;
+}
+
+static __attribute__((noinline)) int progress_seldom(struct reactor *r, unsigned budget, bool due) {
+    if (wakeup_is_armed(r)) wakeup_disarm(r);
+    bool look = (due && enough_time_went_by(r)) || r->fd_taken;
+    return settled(r, turn(r, budget, look ? LOOK_KERNEL : LOOK_MEMORY));
+}
+
+static __attribute__((noinline)) int progress_rest(struct reactor *r, unsigned budget, unsigned found) {
+    return settled(r, finish(r, budget, found, LOOK_MEMORY));
+}
+
+/* Most turns find nothing, or one message that somebody waits for: what they ask for besides is asked in few words. */
 int weft__reactor_progress(struct reactor *r, unsigned budget) {
     if (UNLIKELY(r->in_turn)) return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
     if (budget == 0 || budget > INT_MAX) budget = INT_MAX;
-    if (UNLIKELY(wakeup_is_armed(r))) wakeup_disarm(r);
-    int n = take(r, budget, UNLIKELY(r->fd_taken) || turn_kernel_is_due(r) ? LOOK_KERNEL : LOOK_MEMORY);
-    if (UNLIKELY(n == TURN_GONE)) return 0;
-    if (UNLIKELY(r->fd_taken)) wakeup_settle(r);
-    return n;
+    bool due = ticks_are_due(r);
+    if (UNLIKELY(due || r->seldom || is_called(r))) return progress_seldom(r, budget, due);
+    enter(r);
+    unsigned n = poll_memory(r, budget);
+    return LIKELY(is_over(r, n, budget)) ? end_early(r, n) : progress_rest(r, budget, n);
 }
