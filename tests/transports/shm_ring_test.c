@@ -120,7 +120,8 @@ TEST(a_chunk_comes_back_when_its_message_was_passed) {
 TEST(the_sequence_wraps_at_32_bits) {
     struct both *r = make();
     uint64_t start = (UINT64_C(1) << 32) - 8;
-    r->tx.head = r->rx.next = r->rx.told = start;
+    r->tx.head = r->rx.next = start;
+    r->rx.tell_at = start + r->rx.batch;
     r->tail = start;
     r->tx.limit = start + SLOTS;
     for (uint64_t i = start - SLOTS; i < start; i++) r->slots[i % SLOTS].word = ring_word(i, RING_IN_SLOT, 1, 8);

@@ -47,7 +47,8 @@ static inline bool full(struct shm_lane *lane) {
 
 /* ---- operations ------------------------------------------------------------------------------------------ */
 
-static weft_status_t put_short(struct shm_lane *lane, uint8_t id, uint64_t header, const void *data, size_t len) {
+static inline __attribute__((always_inline)) weft_status_t
+put_short(struct shm_lane *lane, uint8_t id, uint64_t header, const void *data, size_t len) {
     ring_put_short(&lane->tx, id, header, data, len);
     sent(lane, len + sizeof header);
     return WEFT_OK;

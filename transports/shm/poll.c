@@ -31,18 +31,15 @@ static void deactivate(struct shm_lane *lane) {
 
 /* ---- attending --------------------------------------------------------------------------------------------- */
 
-static inline bool attended(const struct shm_lane *lane) {
-    return lane->ours && atomic_load_explicit(&lane->ours->attended, memory_order_relaxed);
-}
-
-static void attend_set(struct shm_lane *lane, uint32_t value) {
+static void attend_set(struct shm_lane *lane, bool value) {
     struct shm_iface *iface = shm_iface(lane);
     iface->n_attended += value ? 1 : -1;
+    lane->attended = value;
     atomic_store_explicit(&lane->ours->attended, value, memory_order_relaxed);
 }
 
 static void leave(struct shm_lane *lane) {
-    if (attended(lane)) attend_set(lane, 0);
+    if (lane->attended) attend_set(lane, false);
     deactivate(lane);
 }
 
@@ -56,8 +53,8 @@ static bool make_place(struct shm_iface *iface) {
     if (iface->n_attended < SHM_ATTENDED) return true;
     for (unsigned i = 0; i < iface->n_active; i++) {
         struct shm_lane *lane = iface->active[i];
-        if (!attended(lane) || lane->idle < SHM_IDLE) continue;
-        attend_set(lane, 0);
+        if (!lane->attended || lane->idle < SHM_IDLE) continue;
+        attend_set(lane, false);
         barrier_for_peers(); /* it stays active until it was found empty after this */
         return true;
     }
@@ -67,7 +64,7 @@ static bool make_place(struct shm_iface *iface) {
 static void busy(struct shm_lane *lane, unsigned messages) {
     struct shm_iface *iface = shm_iface(lane);
     lane->idle = 0;
-    if (attended(lane)) return;
+    if (lane->attended) return;
     if (lane->sleep_epoch != iface->sleep_epoch) {
         lane->sleep_epoch = iface->sleep_epoch;
         lane->streak = 0;
@@ -75,7 +72,7 @@ static void busy(struct shm_lane *lane, unsigned messages) {
     lane->streak += messages;
     if (lane->streak < SHM_STREAK || !lane->am) return;
     lane->streak = 0;
-    if (iface->fenced && lane->attendable && make_place(iface)) attend_set(lane, 1);
+    if (iface->fenced && lane->attendable && make_place(iface)) attend_set(lane, true);
 }
 
 /* ---- one lane ---------------------------------------------------------------------------------------------- */
@@ -99,24 +96,20 @@ static inline void fetch_ahead(const struct shm_lane *lane, const struct ring_me
     for (size_t at = 0; at < len; at += RING_LINE) __builtin_prefetch((const char *)m->data + at);
 }
 
-static unsigned receive(struct shm_lane *lane, unsigned budget) {
+/* The message of which `word` was found, and those that follow. */
+static inline unsigned receive(struct shm_lane *lane, uint64_t word, unsigned budget) {
     struct ring_message m;
     unsigned n = 0;
-    int got = 0;
-    while (n < budget && lane->am && (got = ring_next(&lane->rx, &m)) > 0) {
+    do {
+        if (UNLIKELY(ring_open(&lane->rx, word, &m) == RING_LIES)) {
+            weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
+            return n + 1;
+        }
         if (n == 0) fetch_ahead(lane, &m);
         lane->am[m.id](&lane->lane, m.data, m.len);
         n++;
         if (UNLIKELY(ring_done(&lane->rx))) tell_passed(lane);
-    }
-    if (UNLIKELY(got == RING_LIES)) {
-        weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
-        return n + 1;
-    }
-    if (UNLIKELY(got == 0 && n < budget && lane->on_empty)) {
-        lane->on_empty(lane);
-        return n + 1;
-    }
+    } while (n < budget && lane->am && ring_peek(&lane->rx, &word));
     return n;
 }
 
@@ -128,23 +121,33 @@ static unsigned look_for_space(struct shm_lane *lane) {
     return ring_full(&lane->tx) ? 0 : weft__shm_retry(lane);
 }
 
-/* Most looks at an attended ring find nothing, and nothing else is to be done for it. */
-static inline bool is_quiet(const struct shm_lane *lane) {
-    return attended(lane) && !ring_ready(&lane->rx) && !lane->pending.first && !lane->on_empty;
+static unsigned found_empty(struct shm_lane *lane) {
+    if (!lane->on_empty) return 0;
+    lane->on_empty(lane);
+    return 1;
 }
 
-static inline unsigned look(struct shm_lane *lane, unsigned budget) {
-    unsigned n = receive(lane, budget);
+static bool stays_active(const struct shm_lane *lane, unsigned found) {
+    return lane->am && (found || lane->attended || lane->pending.first || lane->on_empty);
+}
+
+/* Its next message is there (`ready`), and that is its word, or it does not rest. */
+static __attribute__((noinline)) unsigned look(struct shm_lane *lane, bool ready, uint64_t word, unsigned budget) {
+    unsigned n = ready && lane->am ? receive(lane, word, budget) : found_empty(lane);
     if (UNLIKELY(lane->pending.first != NULL) && lane->am) n += look_for_space(lane);
     if (n)
         busy(lane, n);
     else
         lane->idle++;
+    if (!stays_active(lane, n)) deactivate(lane);
     return n;
 }
 
-static bool stays_active(struct shm_lane *lane, unsigned found) {
-    return lane->am && (found || attended(lane) || lane->pending.first || lane->on_empty);
+/* Nothing is to be done for an attended ring that is empty, and that is what most looks find. */
+static inline bool rests(struct shm_lane *lane, bool ready) {
+    if (ready || !lane->attended || lane->pending.first || lane->on_empty) return false;
+    lane->idle++;
+    return true;
 }
 
 /* ---- the poller ---------------------------------------------------------------------------------------------- */
@@ -164,32 +167,48 @@ static void reclaim_chunks(struct shm_iface *iface) {
     if (iface->n_free) iface->chunks_wanted = false;
 }
 
-int weft__shm_poll(struct poller *poller, unsigned budget) {
-    struct shm_iface *iface = OF_POLLER(poller);
-    unsigned n = 0;
-    if (UNLIKELY(doorbell_rang(iface->bell))) doorbell_answer(iface->bell, called, iface);
-    if (UNLIKELY(iface->chunks_wanted)) reclaim_chunks(iface);
-    if (shm_mail_stirs(iface)) n = weft__shm_mail_work(iface, budget < SHM_SHARE ? budget : SHM_SHARE);
-    /* Each lane gets a share, and the next turn begins where this one ended: a flood on one starves no other. */
-    unsigned i = iface->next_active;
+/* Somebody rang, wrote, or waits: what is found unset by most looks. */
+static inline bool is_called(const struct shm_iface *iface) {
+    return doorbell_rang(iface->bell) || shm_mail_stirs(iface) || iface->chunks_wanted;
+}
+
+static inline unsigned share_of(unsigned budget) {
+    return budget < SHM_SHARE ? budget : SHM_SHARE;
+}
+
+/* Each lane gets a share, and the next turn begins where this one ended: a flood on one starves no other. */
+static unsigned look_at_rings(struct shm_iface *iface, unsigned budget) {
+    unsigned n = 0, i = iface->next_active;
     for (unsigned left = iface->n_active; left && n < budget && iface->n_active; left--) {
         if (i >= iface->n_active) i = 0;
         struct shm_lane *lane = iface->active[i];
-        if (is_quiet(lane)) {
-            lane->idle++;
-            i++;
-            continue;
-        }
-        unsigned share = budget - n < SHM_SHARE ? budget - n : SHM_SHARE, found = look(lane, share);
-        n += found;
-        if (i >= iface->n_active || iface->active[i] != lane) continue;
-        if (stays_active(lane, found))
-            i++;
-        else
-            deactivate(lane);
+        uint64_t word;
+        bool ready = ring_peek(&lane->rx, &word);
+        if (!rests(lane, ready)) n += look(lane, ready, word, share_of(budget - n));
+        if (i < iface->n_active && iface->active[i] == lane) i++;
     }
     iface->next_active = i;
-    return (int)n;
+    return n;
+}
+
+static __attribute__((noinline)) int answer_calls(struct shm_iface *iface, unsigned budget) {
+    unsigned n = 0;
+    if (doorbell_rang(iface->bell)) doorbell_answer(iface->bell, called, iface);
+    if (iface->chunks_wanted) reclaim_chunks(iface);
+    if (shm_mail_stirs(iface)) n = weft__shm_mail_work(iface, share_of(budget));
+    return (int)(n < budget ? n + look_at_rings(iface, budget - n) : n);
+}
+
+/* Where there is one ring, somebody may wait for what it brings: it has a short way. */
+int weft__shm_poll(struct poller *poller, unsigned budget) {
+    struct shm_iface *iface = OF_POLLER(poller);
+    if (UNLIKELY(is_called(iface))) return answer_calls(iface, budget);
+    if (iface->n_active == 0) return 0;
+    if (iface->n_active > 1) return (int)look_at_rings(iface, budget);
+    struct shm_lane *lane = iface->active[0];
+    uint64_t word;
+    bool ready = ring_peek(&lane->rx, &word);
+    return rests(lane, ready) ? 0 : (int)look(lane, ready, word, share_of(budget));
 }
 
 /* ---- sleeping -------------------------------------------------------------------------------------------------- */
@@ -197,7 +216,7 @@ int weft__shm_poll(struct poller *poller, unsigned budget) {
 static void stop_attending(struct shm_iface *iface) {
     if (iface->n_attended == 0) return;
     for (unsigned i = 0; i < iface->n_active; i++)
-        if (attended(iface->active[i])) attend_set(iface->active[i], 0);
+        if (iface->active[i]->attended) attend_set(iface->active[i], false);
     barrier_for_peers();
 }
 

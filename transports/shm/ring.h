@@ -112,34 +112,39 @@ static inline bool ring_drained(const struct ring_tx *tx) {
     return tx->limit - tx->mask - 1 == tx->head;
 }
 
-static inline void ring_publish(struct ring_tx *tx, enum ring_kind kind, uint8_t id, unsigned len) {
-    struct ring_slot *slot = &tx->slots[tx->head & tx->mask];
-    atomic_store_explicit(&slot->word, ring_word(tx->head, kind, id, len), memory_order_release);
-    tx->head++;
+static inline struct ring_slot *ring_slot_to_fill(const struct ring_tx *tx) {
+    return &tx->slots[tx->head & tx->mask];
+}
+
+static inline void ring_publish(struct ring_tx *tx, struct ring_slot *slot, enum ring_kind kind, uint8_t id,
+                                unsigned len) {
+    uint64_t index = tx->head++;
+    atomic_store_explicit(&slot->word, ring_word(index, kind, id, len), memory_order_release);
 }
 
 /* Not full; len <= RING_INLINE - 8. */
 static inline void ring_put_short(struct ring_tx *tx, uint8_t id, uint64_t header, const void *data, size_t len) {
-    uint8_t *to = tx->slots[tx->head & tx->mask].data;
-    memcpy(to, &header, sizeof header);
-    ring_copy_small(to + sizeof header, data, len);
-    ring_publish(tx, RING_IN_SLOT, id, (unsigned)(sizeof header + len));
+    struct ring_slot *slot = ring_slot_to_fill(tx);
+    memcpy(slot->data, &header, sizeof header);
+    ring_copy_small(slot->data + sizeof header, data, len);
+    ring_publish(tx, slot, RING_IN_SLOT, id, (unsigned)(sizeof header + len));
 }
 
 /* Not full; len <= RING_INLINE - 12. */
 static inline void ring_put_short_to(struct ring_tx *tx, uint8_t id, uint64_t header, uint32_t to, const void *data,
                                      size_t len) {
-    uint8_t *at = tx->slots[tx->head & tx->mask].data;
-    memcpy(at, &header, sizeof header);
-    memcpy(at + sizeof header, &to, sizeof to);
-    ring_copy_small(at + sizeof header + sizeof to, data, len);
-    ring_publish(tx, RING_IN_SLOT, id, (unsigned)(sizeof header + sizeof to + len));
+    struct ring_slot *slot = ring_slot_to_fill(tx);
+    memcpy(slot->data, &header, sizeof header);
+    memcpy(slot->data + sizeof header, &to, sizeof to);
+    ring_copy_small(slot->data + sizeof header + sizeof to, data, len);
+    ring_publish(tx, slot, RING_IN_SLOT, id, (unsigned)(sizeof header + sizeof to + len));
 }
 
 /* Not full; len <= RING_INLINE. */
 static inline void ring_put_small(struct ring_tx *tx, uint8_t id, const void *data, size_t len) {
-    ring_copy_small(tx->slots[tx->head & tx->mask].data, data, len);
-    ring_publish(tx, RING_IN_SLOT, id, (unsigned)len);
+    struct ring_slot *slot = ring_slot_to_fill(tx);
+    ring_copy_small(slot->data, data, len);
+    ring_publish(tx, slot, RING_IN_SLOT, id, (unsigned)len);
 }
 
 /* Room for `len` bytes in one piece, or NULL. Nothing is taken until ring_put_payload. */
@@ -166,18 +171,20 @@ static inline void ring_fetch_next(const struct ring_tx *tx, size_t len) {
 /* The bytes written at ring_payload_room's answer become a message. */
 static inline void ring_put_payload(struct ring_tx *tx, uint8_t id, const uint8_t *room, size_t len) {
     struct ring_place place = {(uint32_t)(room - tx->payload), (uint32_t)len};
-    memcpy(tx->slots[tx->head & tx->mask].data, &place, sizeof place);
+    struct ring_slot *slot = ring_slot_to_fill(tx);
+    memcpy(slot->data, &place, sizeof place);
     tx->payload_head += (len + RING_LINE - 1) & ~(uint64_t)(RING_LINE - 1);
     ring_lend(tx, -1);
-    ring_publish(tx, RING_IN_PAYLOAD, id, 0);
+    ring_publish(tx, slot, RING_IN_PAYLOAD, id, 0);
     ring_fetch_next(tx, len);
 }
 
 static inline void ring_put_staged(struct ring_tx *tx, uint8_t id, int32_t chunk, uint32_t offset, size_t len) {
     struct ring_place place = {offset, (uint32_t)len};
-    memcpy(tx->slots[tx->head & tx->mask].data, &place, sizeof place);
+    struct ring_slot *slot = ring_slot_to_fill(tx);
+    memcpy(slot->data, &place, sizeof place);
     ring_lend(tx, chunk);
-    ring_publish(tx, RING_IN_STAGING, id, 0);
+    ring_publish(tx, slot, RING_IN_STAGING, id, 0);
 }
 
 /* ---- consumer ---------------------------------------------------------------------------------------------- */
@@ -187,7 +194,7 @@ struct ring_rx {
     uint32_t mask;
     uint32_t batch;         /* slots between two tellings */
     uint64_t next;          /* slot to be read */
-    uint64_t told;          /* what the producer was told */
+    uint64_t tell_at;       /* when so many have been read, the producer is told */
     _Atomic uint64_t *tail; /* ours, read by the producer */
     const uint8_t *payload, *staging;
     uint32_t payload_size, staging_size;
@@ -206,6 +213,7 @@ static inline void ring_rx_init(struct ring_rx *rx, const void *slots, uint32_t 
     *rx = (struct ring_rx){.slots = slots,
                            .mask = n_slots - 1,
                            .batch = n_slots / 4,
+                           .tell_at = n_slots / 4,
                            .tail = tail,
                            .payload = payload,
                            .payload_size = payload_size,
@@ -214,9 +222,16 @@ static inline void ring_rx_init(struct ring_rx *rx, const void *slots, uint32_t 
                            .bytes_batch = payload_size / 4};
 }
 
+/* True, and its word, when the next message is there. */
+static inline bool ring_peek(const struct ring_rx *rx, uint64_t *word_p) {
+    uint64_t next = rx->next;
+    *word_p = atomic_load_explicit(&rx->slots[next & rx->mask].word, memory_order_acquire);
+    return (uint32_t)(*word_p >> 32) == (uint32_t)(next + 1);
+}
+
 static inline bool ring_ready(const struct ring_rx *rx) {
-    uint64_t word = atomic_load_explicit(&rx->slots[rx->next & rx->mask].word, memory_order_acquire);
-    return (uint32_t)(word >> 32) == (uint32_t)(rx->next + 1);
+    uint64_t word;
+    return ring_peek(rx, &word);
 }
 
 /* A message that is not in its slot. The place is read once. */
@@ -231,14 +246,13 @@ static inline int ring_next_elsewhere(struct ring_rx *rx, const struct ring_slot
     m->data = (staged ? rx->staging : rx->payload) + place.offset;
     m->len = place.len;
     rx->bytes += staged ? rx->bytes_batch : place.len + 1;
+    if (rx->bytes >= rx->bytes_batch) rx->tell_at = rx->next + 1;
     return 1;
 }
 
-/* 1 and the next message, which stays where it is until ring_done; 0: none; RING_LIES. */
-static inline int ring_next(struct ring_rx *rx, struct ring_message *m) {
+/* 1 and the message of which `word` was peeked, which stays where it is until ring_done; or RING_LIES. */
+static inline int ring_open(struct ring_rx *rx, uint64_t word, struct ring_message *m) {
     const struct ring_slot *slot = &rx->slots[rx->next & rx->mask];
-    uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
-    if ((uint32_t)(word >> 32) != (uint32_t)(rx->next + 1)) return 0;
     unsigned kind = word >> 8 & 0xff;
     m->id = (uint8_t)word;
     m->data = slot->data;
@@ -248,16 +262,21 @@ static inline int ring_next(struct ring_rx *rx, struct ring_message *m) {
     return __builtin_expect(m->len <= RING_INLINE, 1) ? 1 : RING_LIES;
 }
 
+/* Both: 0 when none is there. */
+static inline int ring_next(struct ring_rx *rx, struct ring_message *m) {
+    uint64_t word;
+    return ring_peek(rx, &word) ? ring_open(rx, word, m) : 0;
+}
+
 static inline void ring_tell(struct ring_rx *rx) {
-    rx->told = rx->next;
+    rx->tell_at = rx->next + rx->batch;
     rx->bytes = 0;
     atomic_store_explicit(rx->tail, rx->next, memory_order_release);
 }
 
 /* The message has been handled; true when it is worth telling the producer how far we came. */
 static inline bool ring_done(struct ring_rx *rx) {
-    rx->next++;
-    return rx->next - rx->told >= rx->batch || rx->bytes >= rx->bytes_batch;
+    return ++rx->next >= rx->tell_at;
 }
 
 #endif

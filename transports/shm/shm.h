@@ -142,6 +142,7 @@ struct shm_lane {
     uint32_t streak, idle, sleep_epoch;
     unsigned active_at; /* 1 + index in iface->active; 0: not there */
     bool attendable;    /* the peer takes part in membarriers */
+    bool attended;      /* ours->attended says so */
     unsigned n_lent;    /* staging chunks that the peer may still be reading */
     uint64_t carried;   /* bytes sent beside slots and nodes since the owner was told (iface_up.worked) */
     bool timed_out;     /* the peer never answered our good-bye */
