@@ -141,8 +141,10 @@ static __attribute__((noinline)) weft_status_t am_send_general(struct weft_ep *e
 }
 
 /* Most messages are one short piece without more ado. */
-static weft_status_t am_send_ready(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
-                                   const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+static inline __attribute__((always_inline)) weft_status_t am_send_ready(struct weft_ep *ep, unsigned id,
+                                                                         const void *header, size_t header_len,
+                                                                         const weft_iov_t *iov, size_t n_iov,
+                                                                         const weft_op_t *op) {
     struct lane *lane = ep->link->tx;
     if (header_len || n_iov != 1 || iov->len > ep->link->max_quick || (op && weft__op_is_special(op)))
         return am_send_general(ep, id, header, header_len, iov, n_iov, op);
@@ -166,10 +168,14 @@ static __attribute__((noinline)) weft_status_t am_send_elsewhere(weft_ep_t *ep, 
     return st == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, am_send_posted, &args, op) : st;
 }
 
-static inline weft_status_t am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
-                                    const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+/* Most go to an endpoint that is ready: no call then. */
+static inline __attribute__((always_inline)) weft_status_t am_send(weft_ep_t *ep, unsigned id, const void *header,
+                                                                   size_t header_len, const weft_iov_t *iov,
+                                                                   size_t n_iov, const weft_op_t *op) {
     if (__builtin_expect(!weft__reactor_mine(ep->worker->reactor), 0))
         return am_send_elsewhere(ep, id, header, header_len, iov, n_iov, op);
+    if (__builtin_expect(ep->ops == &weft__ep_ops_ready, 1))
+        return am_send_ready(ep, id, header, header_len, iov, n_iov, op);
     return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
 }
 
@@ -187,12 +193,20 @@ static __attribute__((noinline)) weft_status_t am_send_wrong(const weft_ep_t *ep
     return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is NULL", header_len && !header ? "header" : "iov");
 }
 
+/* One piece and nothing else, as most messages are. */
+static inline bool is_plain(const weft_ep_t *ep, unsigned id, size_t header_len, const weft_iov_t *iov,
+                            size_t n_iov, const weft_op_t *op) {
+    return ep && id <= WEFT_AM_ID_MAX && header_len == 0 && iov && n_iov == 1 && !op;
+}
+
 weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
                            size_t n_iov, const weft_op_t *op) {
+    if (__builtin_expect(is_plain(ep, id, header_len, iov, n_iov, op), 1))
+        return am_send(ep, id, NULL, 0, iov, 1, NULL);
     bool wrong =
         !ep || id > WEFT_AM_ID_MAX || header_len > WEFT_AM_HEADER_MAX || (!header && header_len) || (!iov && n_iov);
     if (__builtin_expect(wrong, 0)) return am_send_wrong(ep, id, header, header_len);
-    return am_send(ep, id, header, header_len, iov, n_iov, op);
+    return weft__am_send(ep, id, header, header_len, iov, n_iov, op);
 }
 
 /* ---- in */
@@ -240,38 +254,53 @@ static __attribute__((noinline)) void bad_length(struct link *link, struct weft_
         weft__link_violation(link, "active message");
 }
 
-void weft__on_am(struct lane *lane, const void *data, size_t len) {
-    uint64_t word;
-    if (__builtin_expect(len < sizeof word, 0)) {
-        weft__on_unknown(lane, data, len);
-        return;
-    }
-    memcpy(&word, data, sizeof word);
-    uint32_t to = wire_am_ep(word);
-    struct weft_ep *ep = NULL;
-    struct link *link = NULL;
-    if (__builtin_expect(to != 0, 1)) {
-        ep = weft__ep_heard(lane, to, "active message");
-        if (ep) link = ep->link;
-    } else {
-        link = heard_alone(lane, &word);
-    }
-    if (__builtin_expect(!link, 0)) return; /* closed on this side; the peer hears of it */
-    link->received++;
-
-    const char *header = (const char *)data + sizeof word;
-    size_t header_len = wire_am_header_len(word), rest = len - sizeof word;
-    if (__builtin_expect(header_len > rest || header_len > WEFT_AM_HEADER_MAX, 0)) {
+/* `data`, what follows the word. */
+static inline void arrive(struct link *link, struct weft_ep *ep, uint64_t word, const char *data, size_t len) {
+    size_t header_len = wire_am_header_len(word);
+    if (__builtin_expect(header_len > len || header_len > WEFT_AM_HEADER_MAX, 0)) {
         bad_length(link, ep);
         return;
     }
     struct am_arrival arrival = {.worker = link->worker, .ep = ep};
-    weft_am_t am = {.header = header,
+    weft_am_t am = {.header = data,
                     .header_len = header_len,
-                    .data = header + header_len,
-                    .len = rest - header_len,
+                    .data = data + header_len,
+                    .len = len - header_len,
                     .internal = &arrival};
     handle(handler_of(link->worker, wire_am_id(word)), &arrival, &am);
+}
+
+/* It comes too early or too late, behind a notice, from nobody who could be answered, or is not one. */
+static __attribute__((noinline)) void on_am_seldom(struct lane *lane, const void *data, size_t len) {
+    uint64_t word;
+    if (len < sizeof word) {
+        weft__on_unknown(lane, data, len);
+        return;
+    }
+    memcpy(&word, data, sizeof word);
+    struct weft_ep *ep = NULL;
+    struct link *link = NULL;
+    if (wire_am_ep(word)) {
+        ep = weft__ep_heard(lane, wire_am_ep(word), "active message");
+        if (ep) link = ep->link;
+    } else {
+        link = heard_alone(lane, &word);
+    }
+    if (!link) return; /* closed on this side; the peer hears of it */
+    link->received++;
+    arrive(link, ep, word, (const char *)data + sizeof word, len - sizeof word);
+}
+
+void weft__on_am(struct lane *lane, const void *data, size_t len) {
+    uint64_t word = 0; /* names no endpoint */
+    if (__builtin_expect(len >= sizeof word, 1)) memcpy(&word, data, sizeof word);
+    struct weft_ep *ep = weft__ep_heard_mostly(lane, wire_am_ep(word));
+    if (__builtin_expect(!ep, 0)) {
+        on_am_seldom(lane, data, len);
+        return;
+    }
+    ep->link->received++;
+    arrive(ep->link, ep, word, (const char *)data + sizeof word, len - sizeof word);
 }
 
 void weft__am_offered(struct weft_ep *ep, const struct wire_rts *rts) {
