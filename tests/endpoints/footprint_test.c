@@ -100,15 +100,15 @@ static size_t of_an_endpoint(const char *transport) {
     } while (0)
 
 TEST(a_quiet_endpoint_is_small) {
-    HOLDS(of_an_endpoint("tcp"), 248);
-    HOLDS(of_an_endpoint("shm"), 248);
+    HOLDS(of_an_endpoint("tcp"), 244);
+    HOLDS(of_an_endpoint("shm"), 244);
 }
 
 TEST(a_quiet_link_by_tcp_is_small) {
-    HOLDS(of_a_link("tcp", NULL, 0), 1000);
+    HOLDS(of_a_link("tcp", NULL, 0), 984);
 }
 
 TEST(a_quiet_link_by_the_mailbox_is_small) {
     static const weft_setting_t no_rings[] = {{"shm.rings", "0"}};
-    HOLDS(of_a_link("shm", no_rings, 1), 1648);
+    HOLDS(of_a_link("shm", no_rings, 1), 1632);
 }
