@@ -23,10 +23,11 @@ bool weft__land(struct lane *lane, uint8_t id, const void *head, size_t head_len
     return true;
 }
 
-/* One that ended meanwhile was waiting for its memory only. */
+/* One that ended meanwhile was waiting for its memory only; what came for it and was thrown away has come. */
 static void data_landed(struct lane *lane, void *arg, weft_status_t status) {
     struct weft_request *req = arg;
-    weft__spread_landed(req, lane, status == WEFT_OK);
+    bool thrown = status == WEFT_ERR_CANCELLED && req->core.fsm.state == REQ_ENDING;
+    weft__spread_landed(req, lane, status == WEFT_OK || thrown);
     if (req->core.fsm.state == REQ_ENDING) {
         completion_step(&req->lent, WEFT_OK);
         return;

@@ -470,6 +470,7 @@ void weft__link_leave(struct weft_ep *ep) {
     if (!link) return;
     weft__rkeys_close(ep);
     weft__switch_calm(link, weft__rma_unwait(ep));
+    weft__rma_forgive(ep);
     list_remove(&ep->of_link);
     ep->link = NULL;
     link->n_guests -= ep->guest;

@@ -208,6 +208,7 @@ void weft__memory_init(struct weft_worker *worker) {
                             weft__setting_u64(worker->context, SETTING_MEMORY_CACHE_BYTES));
     list_init(&memory->all);
     list_init(&memory->held_invalid);
+    list_init(&memory->owed);
     list_init(&memory->spare_landings);
     weft__rma_mover_init(memory);
 }

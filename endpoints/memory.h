@@ -49,6 +49,7 @@ struct memory {
     struct job mover;
     struct list held_invalid;   /* regions whose program is to be told, when it is there */
     struct list spare_landings; /* rma_target.c */
+    struct list owed;           /* rma_owed.c */
 };
 
 void weft__memory_init(struct weft_worker *worker);

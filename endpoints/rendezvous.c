@@ -11,6 +11,7 @@
 #include "landing.h"
 #include "layout.h"
 #include "rails.h"
+#include "rma.h"
 #include "spread.h"
 #include "switch.h"
 #include "worker.h"
@@ -275,8 +276,13 @@ void weft__on_data(struct lane *lane, const void *data, size_t len) {
         return;
     }
     struct weft_request *req = request_of_link(link->more->main ? link->more->main : link, piece.to, false);
-    if (!req || req->core.fsm.state != REQ_WAITING) return; /* cancelled here; the sender need not know */
     size_t n = len - WIRE_DATA_HEAD;
+    if (!req || req->core.fsm.state != REQ_WAITING) { /* cancelled here; the sender need not know */
+        if (!req) weft__rma_came_late(link, piece.to, n);
+        if (req && req->core.fsm.state >= REQ_ENDING && req->kind == &weft__rma_get_kind)
+            req->offset += n; /* so much less is owed when it is gone */
+        return;
+    }
     if (!weft__spread_may_come(req, lane, piece.offset, n)) {
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "data");
         return;
@@ -300,6 +306,8 @@ void weft__on_gone(struct lane *lane, const void *data, size_t len) {
         return;
     }
     struct weft_request *req = request_of_lane(lane, one.request, false);
+    if (!req) weft__rma_came_late(link, one.request, SIZE_MAX);
+    if (req && !req->kind->message) req->rma.answered = true;
     if (req && req->core.fsm.state == REQ_WAITING) weft__request_stop(req, WEFT_ERR_CANCELLED);
 }
 

@@ -50,6 +50,7 @@ struct request_rma {
     uint64_t order; /* messages of the endpoint's one-sided operations up to this one */
     uint8_t what, atomic, size;
     bool by_message, answered, windowed, active;
+    bool asked;           /* all of it is sent, and the peer is to answer */
     bool ordered;         /* what is put after it waits for it */
     bool waited;          /* its lane is about to be left, and waits for it */
     struct weft_mem *mem; /* served: what is read */

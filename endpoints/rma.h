@@ -136,6 +136,17 @@ void weft__rma_unhush(struct weft_ep *ep, const struct lane *gone, bool keys_sta
 /* The endpoint leaves the link: so many are waited for no more. */
 uint32_t weft__rma_unwait(struct weft_ep *ep);
 
+/* ---- rma_owed.c: answers to operations that ended early */
+
+/* It ends: does it keep its place among those that wait for an answer? */
+bool weft__rma_owe(const struct weft_request *req);
+/* An answer to none that is under way, or so many bytes of one; SIZE_MAX: all there will be. */
+void weft__rma_came_late(struct link *link, uint32_t id, size_t bytes);
+/* The endpoint leaves its link. */
+void weft__rma_forgive(struct weft_ep *ep);
+/* rma_order.c */
+void weft__rma_place_free(struct link *link);
+
 /* ---- rma_layout.c */
 
 /* The operation's piece, and what it is packed in. */

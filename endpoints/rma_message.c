@@ -82,6 +82,7 @@ static bool wants_answer(const struct weft_request *req) {
 
 /* All is sent; what is lent comes back, and who wants an answer waits for it after that. */
 static weft_status_t all_sent(struct weft_request *req) {
+    req->rma.asked = req->rma.by_message && wants_answer(req);
     if (req->lent.count)
         weft__request_lend(req);
     else if (req->rma.by_message && wants_answer(req))
@@ -291,6 +292,7 @@ static bool is_ours(const struct weft_request *req) {
 
 static void refused(struct weft_request *req, weft_status_t status) {
     if (status == WEFT_ERR_REVOKED && req->rma.rkey->status == WEFT_OK) req->rma.rkey->status = status;
+    req->rma.answered = true;
     weft__request_stop(req, status);
 }
 
@@ -319,8 +321,14 @@ void weft__on_rma_done(struct lane *lane, const void *data, size_t len) {
         return;
     }
     struct weft_request *req = weft__idmap_find(&link->worker->requests, answer.request);
-    if (!req || !req->ep || req->ep->link != link || !is_ours(req)) return; /* it ended early */
-    if (req->core.fsm.state == REQ_DONE || req->core.fsm.state == REQ_ENDING) return;
+    if (!req || !req->ep || req->ep->link != link || !is_ours(req)) {
+        weft__rma_came_late(link, answer.request, SIZE_MAX); /* it ended early */
+        return;
+    }
+    if (req->core.fsm.state == REQ_DONE || req->core.fsm.state == REQ_ENDING) {
+        req->rma.answered = true;
+        return;
+    }
     if (answer.status < 0)
         refused(req, (weft_status_t)answer.status);
     else if (!done(req, answer.value))

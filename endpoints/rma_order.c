@@ -213,7 +213,8 @@ weft_status_t weft__rma_told(struct weft_ep *ep, weft_status_t status) {
     return told;
 }
 
-static void next_answerable(struct link *link) {
+void weft__rma_place_free(struct link *link) {
+    link->rma_unanswered -= !WEFT_MUTANT(unanswered_kept);
     struct list *node = list_pop(&link->rma_wait);
     if (node) to_window(list_of(node, struct weft_request, queued));
 }
@@ -230,9 +231,8 @@ void weft__rma_left(struct weft_request *req) {
     struct weft_ep *ep = req->ep;
     struct request_rma *r = &req->rma;
     if (r->windowed && ep->link) {
-        ep->link->rma_unanswered -= !WEFT_MUTANT(unanswered_kept);
         if (r->by_message && req->status == WEFT_OK) weft__rma_performed(ep, r->order);
-        next_answerable(ep->link);
+        if (!weft__rma_owe(req)) weft__rma_place_free(ep->link);
     }
     r->windowed = false;
     if (r->waited && ep->link) weft__switch_calm(ep->link, 1);
