@@ -39,22 +39,31 @@ static pid_t start(bool dials, int in, int out) {
     for (;;) weft_worker_wait(t.a, 1000);
 }
 
+/* A worker here, and a child that has dialed it. */
+static pid_t dialed_by_child(struct two *t) {
+    char address[256];
+    size_t len = sizeof address;
+    int to[2];
+    *t = (struct two){0};
+    CHECK_EQ(pipe(to), 0);
+    pid_t pid = start(true, to[0], -1);
+    t->a = open_worker(t);
+    CHECK_EQ(weft_worker_address(t->a, address, &len), 0);
+    CHECK_EQ(write(to[1], address, len), len);
+    close(to[0]);
+    close(to[1]);
+    UNTIL(t, t->back);
+    return pid;
+}
+
 static void bury(pid_t pid) {
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
 
 TEST(a_dialer_that_is_killed_is_not_waited_for) {
-    struct two t = {0};
-    char address[256];
-    size_t len = sizeof address;
-    int to[2];
-    CHECK_EQ(pipe(to), 0);
-    pid_t pid = start(true, to[0], -1);
-    t.a = open_worker(&t);
-    CHECK_EQ(weft_worker_address(t.a, address, &len), 0);
-    CHECK_EQ(write(to[1], address, len), len);
-    UNTIL(&t, t.back);
+    struct two t;
+    pid_t pid = dialed_by_child(&t);
     for (double end = two_now() + 0.05; two_now() < end;) weft_worker_progress(t.a, 0);
     kill(pid, SIGKILL);
     UNTIL(&t, t.back_errors);
@@ -63,28 +72,16 @@ TEST(a_dialer_that_is_killed_is_not_waited_for) {
     CHECK_EQ(weft_worker_count(t.a, "lanes.lost"), strcmp(test_network(), "rdma_ud") != 0);
     bury(pid);
     two_down(&t);
-    close(to[0]);
-    close(to[1]);
 }
 
 TEST(one_that_was_killed_and_buried_before_we_looked_is_not_waited_for) {
-    struct two t = {0};
-    char address[256];
-    size_t len = sizeof address;
-    int to[2];
-    CHECK_EQ(pipe(to), 0);
-    pid_t pid = start(true, to[0], -1);
-    t.a = open_worker(&t);
-    CHECK_EQ(weft_worker_address(t.a, address, &len), 0);
-    CHECK_EQ(write(to[1], address, len), len);
-    UNTIL(&t, t.back);
+    struct two t;
+    pid_t pid = dialed_by_child(&t);
     for (double end = two_now() + 0.05; two_now() < end;) weft_worker_progress(t.a, 0);
     bury(pid);
     UNTIL(&t, t.back_errors);
     CHECK_EQ(t.back_error, WEFT_ERR_PEER_FAILED);
     two_down(&t);
-    close(to[0]);
-    close(to[1]);
 }
 
 TEST(one_that_was_dialed_and_is_killed_is_not_waited_for) {
@@ -109,16 +106,8 @@ TEST(one_that_was_dialed_and_is_killed_is_not_waited_for) {
 
 /* A process that stands still is not dead: its connection is there, and goes on with it. */
 TEST(one_that_stands_still_is_waited_for) {
-    struct two t = {0};
-    char address[256];
-    size_t len = sizeof address;
-    int to[2];
-    CHECK_EQ(pipe(to), 0);
-    pid_t pid = start(true, to[0], -1);
-    t.a = open_worker(&t);
-    CHECK_EQ(weft_worker_address(t.a, address, &len), 0);
-    CHECK_EQ(write(to[1], address, len), len);
-    UNTIL(&t, t.back);
+    struct two t;
+    pid_t pid = dialed_by_child(&t);
     kill(pid, SIGSTOP);
     kill_all();
     for (double end = two_now() + 0.3; two_now() < end;) weft_worker_progress(t.a, 0);
@@ -129,6 +118,4 @@ TEST(one_that_stands_still_is_waited_for) {
     bury(pid);
     UNTIL(&t, t.back_errors);
     two_down(&t);
-    close(to[0]);
-    close(to[1]);
 }

@@ -9,30 +9,6 @@
 
 static struct side sides[2];
 
-static void meet(struct two *t, unsigned seed) {
-    survive_begin(&sides[0], t->a, t->ep, seed);
-    survive_begin(&sides[1], two_b(t), t->back, seed * 77 + 1);
-    survive_meet(&sides[0], &sides[1]);
-    survive_meet(&sides[1], &sides[0]);
-}
-
-static void turn(struct two *t) {
-    two_turn(t);
-    survive_take_stream(&sides[0]);
-    survive_take_stream(&sides[1]);
-}
-
-static void settle(struct two *t) {
-    double end = two_now() + 10;
-    while (two_now() < end && !(survive_all_came(&sides[0], &sides[1]) && survive_all_came(&sides[1], &sides[0])))
-        turn(t);
-    for (int i = 0; i < 2; i++)
-        if (sides[i].wrong) printf("  side %d: %s\n", i, sides[i].what);
-    CHECK_EQ(sides[0].wrong + sides[1].wrong, 0);
-    CHECK(survive_all_came(&sides[0], &sides[1]) && survive_all_came(&sides[1], &sides[0]));
-    CHECK_EQ(t->errors + t->back_errors, 0);
-}
-
 static void done_with(struct two *t) {
     survive_end(&sides[0]);
     survive_end(&sides[1]);
@@ -45,13 +21,13 @@ static void messages_with_kills(unsigned seed, int kills, int between) {
     struct two t;
     unsigned random = seed;
     surviving(&t, NULL, 0);
-    meet(&t, seed);
+    survive_pair(sides, &t, seed);
     int killed = 0;
     uint64_t came = 0;
     for (int round = 0; killed < kills; round++) {
         for (unsigned i = 0; i < 2; i++)
             for (unsigned n = survive_draw(&sides[i]) % 4; n; n--) survive_send(&sides[i]);
-        turn(&t);
+        survive_turn(sides, &t);
         random = random * 1664525 + 1013904223;
         /* When something has come since the last; sometimes earlier, so that a link that goes on is hit. */
         bool moved = came != sides[0].am_came + sides[1].am_came;
@@ -59,7 +35,7 @@ static void messages_with_kills(unsigned seed, int kills, int between) {
         came = sides[0].am_came + sides[1].am_came;
         killed++;
     }
-    settle(&t);
+    survive_settle(sides, &t);
     printf("  %d sockets killed; %llu + %llu messages, resumed %llu times, %llu bytes again\n", killed,
            (unsigned long long)(sides[0].am_sent + sides[0].tag_sent),
            (unsigned long long)(sides[1].am_sent + sides[1].tag_sent),
@@ -72,12 +48,12 @@ static void messages_with_kills(unsigned seed, int kills, int between) {
 TEST(without_a_kill_everything_arrives_once_and_in_order) {
     struct two t;
     surviving(&t, NULL, 0);
-    meet(&t, 1);
+    survive_pair(sides, &t, 1);
     for (int i = 0; i < 3000; i++) {
         survive_send(&sides[i % 2]);
-        turn(&t);
+        survive_turn(sides, &t);
     }
-    settle(&t);
+    survive_settle(sides, &t);
     CHECK_EQ(weft_worker_count(t.a, "lanes.lost"), 0);
     done_with(&t);
 }

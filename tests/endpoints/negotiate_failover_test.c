@@ -23,31 +23,17 @@ static void open_pair(const char *transports) {
         .on_ready = two_on_ready, .on_error = two_on_error, .arg = &t, .error_mode = WEFT_ERRORS_FAILOVER};
     CHECK_EQ(weft_connect(t.a, weft_listener_uri(listener), &params, &t.ep), 0);
     UNTIL(&t, t.ready && t.back);
-    survive_begin(&sides[0], t.a, t.ep, 11);
-    survive_begin(&sides[1], t.b, t.back, 12);
-    survive_meet(&sides[0], &sides[1]);
-    survive_meet(&sides[1], &sides[0]);
+    survive_pair(sides, &t, 11);
 }
 
 static void turn(bool send) {
     for (unsigned i = 0; i < 2; i++)
         for (unsigned n = send ? survive_draw(&sides[i]) % 4 : 0; n; n--) survive_send(&sides[i]);
-    two_turn(&t);
-    survive_take_stream(&sides[0]);
-    survive_take_stream(&sides[1]);
-}
-
-static bool all_came(void) {
-    return survive_all_came(&sides[0], &sides[1]) && survive_all_came(&sides[1], &sides[0]);
+    survive_turn(sides, &t);
 }
 
 static void close_pair(void) {
-    for (double end = two_now() + 20; two_now() < end && !all_came();) turn(false);
-    for (int i = 0; i < 2; i++)
-        if (sides[i].wrong) printf("  side %d: %s\n", i, sides[i].what);
-    CHECK_EQ(sides[0].wrong + sides[1].wrong, 0);
-    CHECK(all_came());
-    CHECK_EQ(t.errors + t.back_errors, 0);
+    survive_settle(sides, &t);
     survive_end(&sides[0]);
     survive_end(&sides[1]);
     two_down(&t);

@@ -102,17 +102,26 @@ TEST_WAYS(what_waited_for_the_endpoint_is_refused_when_it_is_there) {
     rma_down(&r);
 }
 
+/* The region's key packed, with nobody who has it open: the test has a word in it, or in the region, to change. */
+static size_t repack(struct rma *r, const char *transport, bool messages, char *key) {
+    size_t len = WEFT_RKEY_MAX;
+    rma_up(r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    CHECK_EQ(weft_mem_pack(r->mem, key, &len), 0);
+    weft_rkey_release(r->rkey);
+    return len;
+}
+static void unpack_again(struct rma *r, const char *key, size_t len) {
+    CHECK_EQ(weft_rkey_unpack(r->t.ep, key, len, &r->rkey), 0);
+    for (int i = 0; i < 20; i++) two_turn(&r->t);
+}
+
 /* A key that says nothing of the device: the target knows better. */
 TEST_WAYS(who_was_told_nothing_of_the_device_is_refused_by_the_target) {
     struct rma r;
     char key[WEFT_RKEY_MAX];
-    size_t len = sizeof key;
-    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
-    CHECK_EQ(weft_mem_pack(r.mem, key, &len), 0);
-    weft_rkey_release(r.rkey);
+    size_t len = repack(&r, transport, messages, key);
     r.mem->region.rights |= WEFT_MEM_ATOMIC_DEVICE;
-    CHECK_EQ(weft_rkey_unpack(r.t.ep, key, len, &r.rkey), 0);
-    for (int i = 0; i < 20; i++) two_turn(&r.t);
+    unpack_again(&r, key, len);
     CHECK_EQ(fetch(&r, WEFT_ATOMIC_ADD, 8, 16), WEFT_ERR_UNSUPPORTED);
     CHECK_EQ(fetch(&r, WEFT_ATOMIC_OR, 4, 16), WEFT_ERR_UNSUPPORTED);
     weft_status_t st = weft_atomic_post(r.t.ep, WEFT_ATOMIC_ADD, 8, 5, rma_at(&r, 16), r.rkey, NULL);
@@ -127,13 +136,9 @@ TEST_WAYS(who_was_told_nothing_of_the_device_is_refused_by_the_target) {
 TEST_WAYS(a_key_that_speaks_of_a_device_in_vain_opens_no_word) {
     struct rma r;
     char key[WEFT_RKEY_MAX];
-    size_t len = sizeof key;
-    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
-    CHECK_EQ(weft_mem_pack(r.mem, key, &len), 0);
-    weft_rkey_release(r.rkey);
+    size_t len = repack(&r, transport, messages, key);
     key[52] |= WEFT_MEM_ATOMIC_DEVICE;
-    CHECK_EQ(weft_rkey_unpack(r.t.ep, key, len, &r.rkey), 0);
-    for (int i = 0; i < 20; i++) two_turn(&r.t);
+    unpack_again(&r, key, len);
     weft_status_t st = fetch(&r, WEFT_ATOMIC_ADD, 8, 16);
     CHECK(st == WEFT_ERR_UNSUPPORTED || (!messages && st == WEFT_ERR_INVALID_PARAM));
     CHECK(is_blank(&r, 4096));

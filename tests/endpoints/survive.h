@@ -188,4 +188,34 @@ static inline void survive_end(struct side *s) {
     for (int i = 0; i < WAITING; i++) free(s->out[i].bytes);
 }
 
+/* ---- two sides: a's, and b's */
+
+static inline void survive_pair(struct side sides[2], struct two *t, unsigned seed) {
+    survive_begin(&sides[0], t->a, t->ep, seed);
+    survive_begin(&sides[1], two_b(t), t->back, seed * 77 + 1);
+    survive_meet(&sides[0], &sides[1]);
+    survive_meet(&sides[1], &sides[0]);
+}
+
+static inline void survive_turn(struct side sides[2], struct two *t) {
+    two_turn(t);
+    survive_take_stream(&sides[0]);
+    survive_take_stream(&sides[1]);
+}
+
+static inline bool survive_both_came(const struct side sides[2]) {
+    return survive_all_came(&sides[0], &sides[1]) && survive_all_came(&sides[1], &sides[0]);
+}
+
+/* All that was sent comes, and was right; both endpoints live. */
+static inline void survive_settle(struct side sides[2], struct two *t) {
+    for (double end = two_now() + test_patience(20); two_now() < end && !survive_both_came(sides);)
+        survive_turn(sides, t);
+    for (int i = 0; i < 2; i++)
+        if (sides[i].wrong) printf("  side %d: %s\n", i, sides[i].what);
+    CHECK_EQ(sides[0].wrong + sides[1].wrong, 0);
+    CHECK(survive_both_came(sides));
+    CHECK_EQ(t->errors + t->back_errors, 0);
+}
+
 #endif

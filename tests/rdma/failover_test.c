@@ -27,16 +27,7 @@ static void begin(struct bed *b, const char *transport, weft_setting_t more) {
         .on_ready = two_on_ready, .on_error = two_on_error, .arg = t, .error_mode = WEFT_ERRORS_FAILOVER};
     CHECK_EQ(weft_connect_address(t->a, address, len, &params, &t->ep), 0);
     UNTIL(t, t->ready && t->back);
-    survive_begin(&sides[0], t->a, t->ep, 3);
-    survive_begin(&sides[1], t->b, t->back, 5);
-    survive_meet(&sides[0], &sides[1]);
-    survive_meet(&sides[1], &sides[0]);
-}
-
-static void turn(struct two *t) {
-    two_turn(t);
-    survive_take_stream(&sides[0]);
-    survive_take_stream(&sides[1]);
+    survive_pair(sides, t, 3);
 }
 
 static uint64_t came(void) {
@@ -49,24 +40,14 @@ static uint64_t came(void) {
         double traffic_end = two_now() + test_patience(10);                     \
         for (unsigned round = 0; !(cond) && two_now() < traffic_end; round++) { \
             survive_send(&sides[round % 2]);                                    \
-            turn(t);                                                            \
+            survive_turn(sides, t);                                             \
         }                                                                       \
         CHECK(cond);                                                            \
     } while (0)
 
-static bool all_came(void) {
-    return survive_all_came(&sides[0], &sides[1]) && survive_all_came(&sides[1], &sides[0]);
-}
-
 static void end(struct bed *b) {
     struct two *t = &b->t;
-    double end = two_now() + test_patience(10);
-    while (two_now() < end && !all_came()) turn(t);
-    for (int i = 0; i < 2; i++)
-        if (sides[i].wrong) printf("  side %d: %s\n", i, sides[i].what);
-    CHECK_EQ(sides[0].wrong + sides[1].wrong, 0);
-    CHECK(all_came());
-    CHECK_EQ(t->errors + t->back_errors, 0);
+    survive_settle(sides, t);
     printf("  %llu lanes lost, %llu times resumed\n", (unsigned long long)weft_worker_count(t->a, "lanes.lost"),
            (unsigned long long)weft_worker_count(t->a, "lanes.resumed"));
     for (int i = 0; i < 2; i++) survive_end(&sides[i]);
