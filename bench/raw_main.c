@@ -1,6 +1,7 @@
 /*
  * What the machine itself can do, with nothing in between: the figures that Weft is compared with. Each prints
- * name TAB value TAB unit; latencies are medians of half round trips between two pinned processes.
+ * name TAB value TAB unit, twice: half round trips between two pinned processes by their average, and by the median of short
+ * batches, in which what other programs do to a shared machine is not.
  *
  *     raw ring | tcp_spin | tcp_epoll | unix_spin | eventfd_epoll  [SECONDS [SIZE]]
  *
@@ -172,7 +173,6 @@ static double median(double *values, size_t n) {
     return values[n / 2];
 }
 
-/* The median of short batches: what other programs do to a shared machine is not in it. */
 static void ping_pong(const char *name, struct side sides[2], send_fn send_one, receive_fn receive_one,
                       double seconds) {
     pid_t child = fork();
@@ -186,11 +186,14 @@ static void ping_pong(const char *name, struct side sides[2], send_fn send_one, 
     uint64_t batch = each < 5000 ? (uint64_t)(5000 / each) : 1;
     size_t n = 0;
     static double ns[MOST_BATCHES];
-    for (double begin = now_ns(); n < MOST_BATCHES && now_ns() - begin < seconds * 1e9; n++)
+    double begin = now_ns();
+    for (; n < MOST_BATCHES && now_ns() - begin < seconds * 1e9; n++)
         ns[n] = round_trips(&sides[0], send_one, receive_one, batch) / (double)batch;
+    double average = (now_ns() - begin) / (double)(n * batch);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
-    printf("%s\t%.5g\tus\n", name, median(ns, n) / 2e3);
+    printf("%s\t%.5g\tus\n", name, average / 2e3);
+    printf("%s, median\t%.5g\tus\n", name, median(ns, n) / 2e3);
 }
 
 int main(int argc, char **argv) {

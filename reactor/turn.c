@@ -10,12 +10,8 @@
 
 enum { TURNS_TO_TICKS = 16, DISTANCE = 16384, MAX_DISTANCE = 64 * DISTANCE };
 
-static inline uint64_t ticks(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    return __builtin_ia32_rdtsc();
-#else
+uint64_t weft__ticks_of_clock(void) {
     return 2 * clock_real(); /* as of a processor at 2 GHz */
-#endif
 }
 
 static __attribute__((noinline)) bool enough_time_went_by(struct reactor *r) {
@@ -24,7 +20,7 @@ static __attribute__((noinline)) bool enough_time_went_by(struct reactor *r) {
         return true;
     }
     r->turns_to_look = TURNS_TO_TICKS;
-    uint64_t now = ticks();
+    uint64_t now = weft__ticks();
     if (now - r->looked_at < r->ticks_to_look) return false;
     r->looked_at = now;
     return true;

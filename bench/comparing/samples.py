@@ -34,21 +34,22 @@ def weft(here, test, transport, key="avg_us", mode="poll", size=8, extra=()):
     return run
 
 
-def tabbed(command, line=None, scale=1):
-    """The value of a program that prints name TAB value TAB unit; of the line so named, or of the first."""
+def tabbed(command, line=0, scale=1):
+    """The value of a program that prints name TAB value TAB unit; of the line so named, or of that number."""
 
     def run():
-        for row in (output_of([*command]) or "").splitlines():
+        for number, row in enumerate((output_of([*command]) or "").splitlines()):
             name, value = row.split("\t")[:2]
-            if line in (None, name):
+            if line in (number, name):
                 return float(value) * scale
         return None
 
     return run
 
 
+# Its first line is the average, its second the median.
 def raw(here, what, size=8):
-    return lambda: tabbed([here.raw, what, str(run_seconds), str(size)])()
+    return lambda: tabbed([here.raw, what, str(run_seconds), str(size)], 1 if by_median else 0)()
 
 
 def raw_stream(here, what, size=8):

@@ -1,6 +1,7 @@
 /* What is tcp's own: gathering, big frames, IPv6, names, ports, and the ends that a connection can come to. */
 #define _GNU_SOURCE
 #include "pair.h"
+#include <netinet/tcp.h>
 #include <reactor/counters.h>
 #include <transports/tcp/tcp.h>
 
@@ -197,6 +198,65 @@ TEST(a_run_ends_with_its_lane) {
     pair_close(&p);
 }
 
+struct sender {
+    struct job job;
+    struct pair *pair;
+    weft_iov_t iov;
+    struct done done[4];
+    uint64_t before, after; /* writes */
+};
+static void send_lent(struct sender *s) {
+    s->before = weft__count(s->pair->reactor_a)->tcp_writes;
+    for (int i = 0; i < 4; i++) {
+        s->done[i] = done_new();
+        CHECK_EQ(s->pair->a.lane->ops->am_zcopy(s->pair->a.lane, 5, NULL, 0, &s->iov, 1, &s->done[i].completion),
+                 WEFT_IN_PROGRESS);
+    }
+    s->after = weft__count(s->pair->reactor_a)->tcp_writes;
+}
+static void send_in_turn(struct job *job) {
+    send_lent((struct sender *)job);
+}
+
+TEST(lent_memory_of_one_turn_is_gathered_and_out_of_turn_it_leaves_at_once) {
+    enum { EACH = 100 * 1000 };
+    struct pair p;
+    static uint8_t data[EACH];
+    struct sender s = {.job.run = send_in_turn, .pair = &p, .iov = {data, EACH}};
+    memset(data, 5, EACH);
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    weft__job_post(p.reactor_a, &s.job);
+    CHECK(pair_until(&p, p.b.n_messages == 4));
+    CHECK_EQ(s.after, s.before);
+    for (int i = 0; i < 4; i++) CHECK_EQ(s.done[i].calls, 1);
+
+    uint64_t before = weft__count(p.reactor_a)->tcp_writes;
+    s.done[0] = done_new();
+    weft_status_t st = p.a.lane->ops->am_zcopy(p.a.lane, 5, NULL, 0, &s.iov, 1, &s.done[0].completion);
+    CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS); /* as the socket has room */
+    CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);
+    CHECK(pair_until(&p, p.b.n_messages == 5));
+    CHECK(memcmp(p.b.messages[4].data, data, EACH) == 0);
+    pair_close(&p);
+}
+
+static void congestion_of(struct end *end, char name[16]) {
+    socklen_t len = 16;
+    CHECK_EQ(getsockopt(tcp_lane(end->lane)->fd, IPPROTO_TCP, TCP_CONGESTION, name, &len), 0);
+}
+
+TEST(a_connection_within_the_host_takes_the_simplest_control) {
+    struct pair p;
+    char a[16] = "", b[16] = "";
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    congestion_of(&p.a, a);
+    congestion_of(&p.b, b);
+    CHECK(strcmp(a, "reno") == 0 && strcmp(b, "reno") == 0);
+    pair_close(&p);
+}
+
 TEST(a_send_out_of_turn_leaves_with_the_next_progress) {
     struct pair p;
     pair_open(&p, &weft__transport_tcp, 0);
@@ -221,6 +281,22 @@ TEST(an_idle_connection_holds_no_buffer) {
     CHECK(!a->out.sheet && !a->in.buffer && !a->hands);
     CHECK(!b->out.sheet && !b->in.buffer && !b->hands);
     CHECK(sizeof *b <= 512); /* and nothing hangs on it */
+    pair_close(&p);
+}
+
+TEST(a_turn_that_comes_late_asks_a_socket_that_was_read_empty) {
+    struct pair p;
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    for (size_t i = 0; i < 2; i++) { /* with the second it is hot */
+        CHECK_EQ(send8(&p.a, i), WEFT_OK);
+        CHECK(pair_until(&p, p.b.n_messages == i + 1));
+    }
+    CHECK(tcp_lane(p.b.lane)->in.hot >= 0);
+    uint64_t before = weft__count(p.reactor_b)->tcp_reads;
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    weft__reactor_progress(p.reactor_b, 0);
+    CHECK_EQ(weft__count(p.reactor_b)->tcp_reads, before + 1);
     pair_close(&p);
 }
 

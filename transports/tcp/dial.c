@@ -51,6 +51,12 @@ void tcp_socket_tune(int fd, weft_context_t *context) {
     set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
 }
 
+/* Within one host nothing is lost and no queue shared: the simplest control does. Others model the path, or pace. */
+void tcp_socket_tune_local(int fd, weft_context_t *context) {
+    const char *name = weft__setting_str(context, SETTING_TCP_LOCAL_CONGESTION);
+    if (*name) (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name));
+}
+
 /* Loopback can connect a socket to itself: both ends are the port that was free until now. */
 static bool connected_to_itself(int fd, const union tcp_sockaddr *peer) {
     union tcp_sockaddr self = {0};
@@ -89,6 +95,7 @@ static weft_status_t begin(struct tcp_lane *lane) {
     weft_status_t st = tcp_socket(lane->peer.any.sa_family, &lane->fd);
     if (st < 0) return st;
     tcp_socket_tune(lane->fd, tcp_context(lane));
+    if (tcp_is_loopback(&lane->peer)) tcp_socket_tune_local(lane->fd, tcp_context(lane));
     int rc;
     if (from->any.sa_family) {
         set(lane->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);

@@ -147,6 +147,11 @@ static void read_failed(struct tcp_lane *lane, int error) {
     fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
 }
 
+static void note_emptied(struct tcp_lane *lane) {
+    lane->in.emptied = (uint32_t)tcp_count(lane)->turns;
+    if (lane->in.hot >= 0) tcp_iface_of(lane)->read_at[lane->in.hot] = weft__ticks();
+}
+
 /* One look at the socket. True when bytes came. */
 static bool fill(struct tcp_lane *lane) {
     struct tcp_input *in = &lane->in;
@@ -164,7 +169,7 @@ static bool fill(struct tcp_lane *lane) {
             size_t most = worth_reading(lane);
             n = recv(lane->fd, in->buffer->bytes + in->end, most, MSG_DONTWAIT);
             if (n > 0) in->end += (uint32_t)n;
-            if (n > 0 && (size_t)n < most) in->emptied = (uint32_t)tcp_count(lane)->turns;
+            if (n > 0 && (size_t)n < most) note_emptied(lane);
         }
     } while (n < 0 && errno == EINTR);
     if (n > 0) return true;
@@ -206,10 +211,6 @@ void tcp_hot_leave(struct tcp_lane *lane) {
     lane->in.class = TCP_BUF_READ;
 }
 
-void tcp_look_again_at(struct tcp_lane *lane, uint64_t time) {
-    if (lane->in.hot >= 0) tcp_iface_of(lane)->look_at[lane->in.hot] = time;
-}
-
 /* In a free place, or in that of one that has been quiet for a while. */
 void tcp_hot_enter(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
@@ -220,7 +221,7 @@ void tcp_hot_enter(struct tcp_lane *lane) {
         if (iface->hot[i]) tcp_hot_leave(iface->hot[i]);
         iface->hot[i] = lane;
         lane->in.hot = i;
-        tcp_look_again_at(lane, 0);
+        iface->read_at[i] = weft__ticks();
         return;
     }
     lane->in.class = TCP_BUF_READ;
@@ -237,28 +238,23 @@ void tcp_input_ready(struct tcp_lane *lane, int events) {
     if (tcp_input_read(lane, FRAMES_PER_JOB)) tcp_hot_enter(lane);
 }
 
-/* A reader right behind the writer contends with it for the socket and takes a page or two at a time, at less than half the
- * speed of both: between two looks at a large payload, enough for a long copy is left to gather. */
-static bool gathers(struct tcp_lane *lane, uint64_t *now_p) {
-    if ((!lane->in.landing && !lane->in.landed) || lane->in.hot < 0) return false;
-    *now_p = weft__now(tcp_reactor(lane));
-    return *now_p < tcp_iface_of(lane)->look_at[lane->in.hot];
-}
-
 /* The longer it was quiet, the seldomer: each read is a system call, which the other lanes of its worker wait for. */
 static bool is_slack(const struct tcp_lane *lane) {
     return tcp_count(lane)->turns & ((UINT64_C(1) << lane->in.quiet / TCP_SLACKEN) - 1);
 }
 
+/* Just now, by turns and by time: whoever drives many workers may come by after an answer had all the time to arrive. */
+static bool just_emptied(struct tcp_lane *lane) {
+    return emptied(lane, TCP_PASSES) &&
+           weft__ticks() - tcp_iface_of(lane)->read_at[lane->in.hot] < (uint64_t)TCP_PASS_TICKS;
+}
+
 static int poll_hot(struct tcp_lane *lane, unsigned budget) {
-    uint64_t now = 0;
     int n;
     if (lane->out.blocked) tcp_output_unblock(lane);
     if (lane->ready != tcp_input_ready) return 0;
-    if (emptied(lane, TCP_PASSES) || is_slack(lane)) return 0;
-    if (gathers(lane, &now)) return 1;
+    if (just_emptied(lane) || is_slack(lane)) return 0;
     n = tcp_input_read(lane, budget);
-    if (now) tcp_look_again_at(lane, lane->in.quiet < TCP_GATHER_TRIES ? now + TCP_GATHER_NS : 0);
     if (n) {
         lane->in.quiet = 0;
     } else if (++lane->in.quiet >= TCP_QUIET) {

@@ -65,7 +65,6 @@ bool tcp_land(struct tcp_lane *lane, const struct tcp_frame *f, const uint8_t *p
     l->left = tcp_frame_size(f->len) - TCP_FRAME_HEAD - to.skip;
     copy_begun(l, payload + to.skip, have - to.skip);
     pass(l, have - to.skip);
-    if (!in->landed) tcp_look_again_at(lane, 0);
     in->landing = l;
     in->begin = in->end = 0;
     if (in->buffer->n_kept) tcp_input_give_back(lane); /* what follows the frame is read to a buffer's front */

@@ -38,6 +38,7 @@ static void let_in(struct tl_listener *l, int fd, const union tcp_sockaddr *peer
     lane->peer = *peer;
     lane->ready = tcp_greet_ready;
     tcp_socket_tune(fd, tcp_context(lane));
+    if (tcp_is_loopback(peer) && !tcp_is_loopback(&l->at)) tcp_socket_tune_local(fd, tcp_context(lane));
     if (tcp_lane_watch(lane, WATCH_READ) < 0) {
         tcp_say_refusal(fd, WEFT_ERR_NO_MEMORY);
         tcp_lane_abandon(lane);
@@ -113,13 +114,15 @@ static weft_status_t bind_at(int fd, const union tcp_sockaddr *at, int backlog) 
 }
 
 /* "*" is IPv6's any address, which serves IPv4 too; where there is no IPv6, that of IPv4. */
-static weft_status_t open_socket(const struct tcp_where *where, union tcp_sockaddr *at, int backlog, int *fd_p) {
+static weft_status_t open_socket(weft_context_t *context, const struct tcp_where *where, union tcp_sockaddr *at,
+                                 int backlog, int *fd_p) {
     int fd = -1;
     weft_status_t st = tcp_socket(at->any.sa_family, &fd);
     if (st == WEFT_ERR_UNREACHABLE && strcmp(where->host, "*") == 0) {
         *at = (union tcp_sockaddr){.v4.sin_family = AF_INET, .v4.sin_port = htons(where->port)};
         st = tcp_socket(AF_INET, &fd);
     }
+    if (st == WEFT_OK && tcp_is_loopback(at)) tcp_socket_tune_local(fd, context); /* who is let in inherits it */
     if (st == WEFT_OK) st = bind_at(fd, at, backlog);
     if (st < 0 && fd >= 0) close(fd);
     if (st == WEFT_OK) *fd_p = fd;
@@ -130,10 +133,11 @@ weft_status_t tcp_listen(struct tcp_iface *iface, const struct tcp_where *where,
                          struct tl_listener **listener_p) {
     union tcp_sockaddr found[TCP_MAX_SOCKADDRS];
     size_t n = TCP_MAX_SOCKADDRS;
+    weft_context_t *context = weft__reactor_context(iface->iface.reactor);
     int fd = -1;
     weft_status_t st = tcp_resolve(where, found, &n);
     if (st == WEFT_OK) st = may_bind(iface, &found[0]);
-    if (st == WEFT_OK) st = open_socket(where, &found[0], backlog, &fd);
+    if (st == WEFT_OK) st = open_socket(context, where, &found[0], backlog, &fd);
     if (st < 0) return st;
 
     struct tl_listener *l = weft__new(iface, struct tl_listener);

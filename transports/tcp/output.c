@@ -349,6 +349,11 @@ static weft_status_t copy_out(struct tcp_lane *lane, uint8_t *to, const weft_iov
     return WEFT_OK;
 }
 
+/* Memory that is lent leaves in calls as large as may be: the kernel takes 1 MiB at 1.2 times the speed of 256 KiB. */
+static bool worth_writing(const struct tcp_lane *lane) {
+    return lane->out.queued >= (weft__reactor_in_turn(tcp_reactor(lane)) ? (size_t)TCP_WRITE_MOST : TCP_WRITE_AT);
+}
+
 /* When its last piece has left already, the memory is free at once and nobody need be told. */
 static weft_status_t borrow(struct tcp_lane *lane, const weft_iov_t *iov, size_t n_iov, size_t pad,
                             struct completion *completion) {
@@ -361,7 +366,7 @@ static weft_status_t borrow(struct tcp_lane *lane, const weft_iov_t *iov, size_t
         memset(out->sheet->bytes + out->fill, 0, pad);
         add_bytes(lane, pad); /* a piece of its own, to which the next message is added */
     }
-    if (out->queued >= TCP_WRITE_AT) write_out(lane);
+    if (worth_writing(lane)) write_out(lane);
     if (out->first <= last) return WEFT_IN_PROGRESS;
     out->sheet->done[last] = NULL;
     return WEFT_OK;

@@ -28,14 +28,14 @@ enum {
     TCP_SLIP_SEGMENTS = 8,      /* … and its pieces */
     TCP_COPY_BELOW = 1024,      /* borrowing smaller payloads costs more than copying them */
     TCP_WRITE_AT = 32 * 1024,   /* queued bytes that are worth a write of their own */
+    TCP_WRITE_MOST = 1 << 20,   /* … within a turn, at whose end all is written anyway */
     TCP_HOT = 4,                /* sockets read without asking epoll */
     TCP_QUIET = 512,            /* reads that found nothing, until a socket is no longer hot */
     TCP_SLACKEN = 64,           /* … until it is read half as often */
     TCP_YIELD = 64,             /* … until it gives its place to another */
     TCP_LAND_BEHIND = 4 * 1024, /* read behind what lands: the head of the next, or small messages */
-    TCP_GATHER_NS = 40 * 1000,  /* from one look at a large payload to the next: about 256 KiB */
     TCP_PASSES = 3,             /* turns in which a socket that was read empty is not polled again */
-    TCP_GATHER_TRIES = 8,       /* looks in vain, until they follow each other as ever */
+    TCP_PASS_TICKS = 32768,     /* … unless the program took so long between them */
     TCP_ACCEPT_PAUSE_MS = 100   /* out of file descriptors */
 };
 
@@ -183,7 +183,7 @@ struct tcp_iface {
     struct iface iface;
     struct poller poller;
     struct tcp_lane *hot[TCP_HOT];
-    uint64_t look_at[TCP_HOT]; /* at that one, not before that time; 0: at once */
+    uint64_t read_at[TCP_HOT]; /* that one was read last, by weft__ticks */
     struct job flush_job;
     struct tcp_lanes dirty; /* with bytes to write */
     unsigned n_dirty;
@@ -242,6 +242,7 @@ void tcp_dial(struct tcp_lane *lane);
 void tcp_dial_failed(struct tcp_lane *lane);
 weft_status_t tcp_socket(int family, int *fd_p);
 void tcp_socket_tune(int fd, weft_context_t *context);
+void tcp_socket_tune_local(int fd, weft_context_t *context); /* before it connects, or listens */
 weft_status_t tcp_status_of(int error);
 
 /* greet.c: the handshake; the machine says when */
@@ -277,7 +278,6 @@ void tcp_input_drop(struct tcp_lane *lane);      /* and those in the buffer too 
 void tcp_input_give_back(struct tcp_lane *lane); /* the buffer, if nothing is left in it */
 void tcp_hot_enter(struct tcp_lane *lane);       /* if there is a place */
 void tcp_hot_leave(struct tcp_lane *lane);
-void tcp_look_again_at(struct tcp_lane *lane, uint64_t time); /* while it is hot */
 int tcp_poll(struct poller *poller, unsigned budget);
 
 /* landing.c */
