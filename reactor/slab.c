@@ -7,9 +7,9 @@
 #define __has_feature(x) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-enum { BLOCK = 0, LINE = 64 };
+enum { FIRST_BLOCK = 0, BLOCK = 0, LINE = 64 };
 #else
-enum { BLOCK = 8 * 1024, LINE = 64 };
+enum { FIRST_BLOCK = 1024, BLOCK = 8 * 1024, LINE = 64 };
 #endif
 
 /* In the last word of an object, so that a dead one stays what it was but for that. */
@@ -39,16 +39,22 @@ static void sweep(struct job *job) {
 
 void weft__slab_init(struct slab *slab, struct reactor *r, const void *parent, size_t size, const char *name) {
     size = (size + 7) & ~(size_t)7;
-    *slab = (struct slab){.name = name, .size = size, .parent = parent, .reactor = r, .sweep.run = sweep};
+    *slab = (struct slab){.name = name,
+                          .size = (uint32_t)size,
+                          .parent = parent,
+                          .reactor = r,
+                          .block = FIRST_BLOCK,
+                          .sweep.run = sweep};
 }
 
-/* The one asked for is the first of the block. */
+/* The one asked for is the first of the block. A worker with few of them touches no pages for many. */
 static void *grow(struct slab *slab) {
-    size_t n = BLOCK / slab->size;
+    size_t n = slab->block / slab->size;
     if (n == 0) n = 1;
     char *block = weft__alloc(slab->parent, n * slab->size + (BLOCK ? LINE : 0), slab->name);
     if (!block) return NULL;
     if (BLOCK) block += -(uintptr_t)block % LINE;
+    if (slab->block < BLOCK) slab->block *= 2;
     while (--n > 0) push(slab, &slab->free, block + n * slab->size);
     return block;
 }

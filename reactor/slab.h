@@ -11,7 +11,8 @@ struct slab_object; /* one that is free: where the next is */
 
 struct slab {
     const char *name;
-    size_t size; /* of an object */
+    uint32_t size;  /* of an object */
+    uint32_t block; /* bytes of the next block */
     struct slab_object *free, *dead;
     const void *parent;
     struct reactor *reactor;

@@ -142,18 +142,24 @@ static bool is_our_users(const char *path) {
     return stat(path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & S_IWUSR);
 }
 
+/* By the address alone: where its socket would be. */
+static weft_status_t near(const struct shm_iface *iface, const void *bytes, size_t len,
+                          struct shm_address *address_p, char path[108], const char **why_p) {
+    *why_p = "not an address of shm";
+    if (weft__shm_address_decode(bytes, len, address_p) < 0) return WEFT_ERR_UNREACHABLE;
+    *why_p = "another machine";
+    if (memcmp(address_p->host, iface->host, sizeof iface->host) != 0) return WEFT_ERR_UNREACHABLE;
+    *why_p = "another user";
+    if (address_p->uid != geteuid()) return WEFT_ERR_UNREACHABLE;
+    *why_p = "its socket cannot be seen from here";
+    return socket_of(iface, address_p, path) < 0 ? WEFT_ERR_UNREACHABLE : WEFT_OK;
+}
+
 static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
-    struct shm_iface *iface = (struct shm_iface *)i;
     struct shm_address a;
     char path[108];
-    *why_p = "not an address of shm";
-    if (weft__shm_address_decode(bytes, len, &a) < 0) return WEFT_ERR_UNREACHABLE;
-    *why_p = "another machine";
-    if (memcmp(a.host, iface->host, sizeof a.host) != 0) return WEFT_ERR_UNREACHABLE;
-    *why_p = "another user";
-    if (a.uid != geteuid()) return WEFT_ERR_UNREACHABLE;
-    *why_p = "its socket cannot be seen from here";
-    if (socket_of(iface, &a, path) < 0 || !is_our_users(path)) return WEFT_ERR_UNREACHABLE;
+    if (near((struct shm_iface *)i, bytes, len, &a, path, why_p) < 0 || !is_our_users(path))
+        return WEFT_ERR_UNREACHABLE;
     *why_p = NULL;
     return WEFT_OK;
 }
@@ -184,11 +190,9 @@ static weft_status_t connect_by(struct iface *i, const void *bytes, size_t len, 
     struct shm_address a;
     char path[108];
     const char *why = NULL;
-    weft_status_t st = reachable(i, bytes, len, &why);
+    weft_status_t st = near((struct shm_iface *)i, bytes, len, &a, path, &why);
     if (st < 0) return weft__fail(st, "shm: %s", why);
-    weft__shm_address_decode(bytes, len, &a);
-    st = socket_of((struct shm_iface *)i, &a, path);
-    return st < 0 ? st : dial((struct shm_iface *)i, path, a.worker_id, wish, lane_p);
+    return dial((struct shm_iface *)i, path, a.worker_id, wish, lane_p); /* which finds out whether it is there */
 }
 
 /* Where rings are earned, no lane begins with one. */
