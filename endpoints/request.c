@@ -2,6 +2,7 @@
 
 #include <reactor/counters.h>
 #include <reactor/mutant.h>
+#include <transports/copy.h>
 
 #include "ep.h"
 #include "layout.h"
@@ -250,7 +251,7 @@ void weft__iov_scatter(const weft_iov_t *iov, size_t n, size_t offset, const voi
             continue;
         }
         size_t part = iov[i].len - offset < len ? iov[i].len - offset : len;
-        memcpy((char *)iov[i].base + offset, at, part);
+        weft__copy((char *)iov[i].base + offset, at, part);
         at += part;
         len -= part;
         offset = 0;

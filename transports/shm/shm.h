@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <reactor/counters.h>
 #include <sys/types.h>
+#include <transports/copy.h>
 #include <transports/pending.h>
 #include <transports/registry.h>
 
@@ -413,7 +414,7 @@ static inline void shm_gather(uint8_t *to, const void *header, size_t header_len
     if (header_len) memcpy(to, header, header_len);
     to += header_len;
     for (size_t i = 0; i < n_iov; to += iov[i++].len)
-        if (iov[i].len) memcpy(to, iov[i].base, iov[i].len);
+        if (iov[i].len) weft__copy(to, iov[i].base, iov[i].len);
 }
 
 #endif

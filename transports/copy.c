@@ -1,0 +1,35 @@
+#include <stdint.h>
+#include <transports/copy.h>
+
+#if defined(__x86_64__)
+
+enum { LINE = 64, BLOCK = 2 * LINE };
+typedef long long wide __attribute__((vector_size(32), aligned(1), may_alias));
+
+/* As many lines as a processor has under way: with words half as wide its store queue holds half as many. */
+static __attribute__((target("avx"))) void copy_avx(char *to, const char *from, size_t len) {
+    memcpy(to, from, LINE);
+    size_t at = LINE - ((uintptr_t)to & (LINE - 1)); /* whole lines are written from here on */
+    for (; at + BLOCK <= len; at += BLOCK) {
+        const wide *in = (const wide *)(from + at);
+        wide *out = (wide *)(to + at);
+        wide a = in[0], b = in[1], c = in[2], d = in[3];
+        out[0] = a, out[1] = b, out[2] = c, out[3] = d;
+    }
+    memcpy(to + at, from + at, len - at);
+}
+
+void weft__copy_wide(void *to, const void *from, size_t len) {
+    if (__builtin_cpu_supports("avx"))
+        copy_avx(to, from, len);
+    else
+        memcpy(to, from, len);
+}
+
+#else
+
+void weft__copy_wide(void *to, const void *from, size_t len) {
+    memcpy(to, from, len);
+}
+
+#endif
