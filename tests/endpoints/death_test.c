@@ -2,7 +2,10 @@
 #include "two.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 struct grave {
@@ -160,4 +163,46 @@ TEST(sockets_of_the_dead_are_swept_and_no_others) {
     CHECK_EQ(sockets_in(directory), 0);
     unsetenv("WEFT_SHM_DIRECTORY");
     CHECK_EQ(rmdir(directory), 0);
+}
+
+/* The socket of a worker of a process that is dead. */
+static void leave_behind(const char *directory) {
+    pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    waitpid(pid, NULL, 0);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/w-%d-1", directory, (int)pid);
+    CHECK_EQ(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    close(fd);
+}
+
+/* Or a thousand workers would look at a thousand sockets each. */
+TEST(a_directory_of_many_is_not_swept_for_each_worker) {
+    enum { MANY = 64, WORKERS = 8 };
+    char directory[] = "/tmp/weft-sweep-XXXXXX", path[128], address[256];
+    weft_context_t *context;
+    weft_worker_t *workers[WORKERS];
+    int looks = 0;
+    CHECK(mkdtemp(directory) != NULL);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(path, sizeof path, "%s/%d", directory, i);
+        close(creat(path, 0600));
+    }
+    setenv("WEFT_SHM_DIRECTORY", directory, 1);
+    CHECK_EQ(weft_context_create(NULL, &context), 0);
+    for (int i = 0; i < WORKERS; i++) {
+        size_t len = sizeof address;
+        leave_behind(directory);
+        int before = sockets_in(directory);
+        CHECK_EQ(weft_worker_create(context, &(weft_worker_params_t){.transports = "shm"}, &workers[i]), 0);
+        CHECK_EQ(weft_worker_address(workers[i], address, &len), 0);
+        looks += sockets_in(directory) <= before;
+    }
+    CHECK_EQ(looks, 2); /* of the first worker, and of the sixth: that one found what the four before left */
+    for (int i = 0; i < WORKERS; i++) weft_worker_destroy(workers[i]);
+    CHECK_EQ(weft_context_destroy(context), 0);
+    snprintf(path, sizeof path, "rm -r %s", directory);
+    CHECK_EQ(system(path), 0);
+    unsetenv("WEFT_SHM_DIRECTORY");
 }

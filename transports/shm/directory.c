@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,11 +136,33 @@ static bool is_left_behind(const char *directory, const char *name, char path[10
     return !somebody_listens(&at); /* its process may live where we do not see it */
 }
 
-void weft__shm_sweep(const char *directory) {
+static unsigned sweep(DIR *dir, const char *directory) {
     char path[108];
+    unsigned n = 0;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL; n++)
+        if (is_left_behind(directory, entry->d_name, path)) unlink(path);
+    return n;
+}
+
+enum { SWEEP_ENTRIES = 16 }; /* looked at for each worker */
+
+static uint32_t hash_of(const char *text) {
+    uint32_t hash = 2166136261; /* FNV-1a */
+    for (; *text; text++) hash = (hash ^ (uint8_t)*text) * 16777619;
+    return hash;
+}
+
+/* The more a look finds, the more of a process's workers come until the next: a thousand workers do not look at a thousand
+ * sockets each. */
+void weft__shm_sweep(const char *directory) {
+    static _Atomic uint64_t last; /* the directory's hash, and how many may still come */
+    uint64_t hash = (uint64_t)hash_of(directory) << 32, was = atomic_load_explicit(&last, memory_order_relaxed);
+    if (was > hash && was - hash <= UINT32_MAX) {
+        atomic_store_explicit(&last, was - 1, memory_order_relaxed); /* of two at once, one may count for both */
+        return;
+    }
     DIR *dir = opendir(directory);
     if (!dir) return;
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        if (is_left_behind(directory, entry->d_name, path)) unlink(path);
+    atomic_store_explicit(&last, hash + sweep(dir, directory) / SWEEP_ENTRIES, memory_order_relaxed);
     closedir(dir);
 }
