@@ -68,7 +68,7 @@ static unsigned pidfds(void) {
 }
 
 static void turn_until(weft_worker_t *worker, const unsigned *count) {
-    for (time_t end = time(NULL) + 5; *count < WORKERS && time(NULL) < end;) weft_worker_progress(worker, 0);
+    for (time_t end = time(NULL) + 30; *count < WORKERS && time(NULL) < end;) weft_worker_progress(worker, 0);
 }
 
 struct links {
@@ -108,7 +108,7 @@ static void links_close(struct links *l) {
     kill(l->pid, SIGKILL);
     waitpid(l->pid, NULL, 0);
     for (int i = 0; i < WORKERS; i++) weft_ep_close(l->eps[i], WEFT_CLOSE_ABORT, NULL);
-    for (int i = 0; i < 100; i++) weft_worker_progress(l->worker, 0);
+    for (time_t end = time(NULL) + 30; pidfds() && time(NULL) < end;) weft_worker_progress(l->worker, 0);
     CHECK_EQ(pidfds(), 0);
     weft_worker_destroy(l->worker);
     CHECK_EQ(weft_context_destroy(l->context), WEFT_OK);
