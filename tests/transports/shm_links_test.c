@@ -1,6 +1,7 @@
 /* Links by the mailbox to several workers of another process: what they hold while they are quiet, and the end of that process. */
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <tests/harness.h>
@@ -36,6 +37,7 @@ static void live(int tell) {
     weft_context_t *context = NULL;
     weft_worker_t *workers[WORKERS];
     char address[ADDRESS];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (int i = 0; i < WORKERS; i++) {
         size_t len = ADDRESS - sizeof len;
         workers[i] = worker_new(&context);
