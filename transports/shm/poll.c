@@ -196,7 +196,7 @@ static __attribute__((noinline)) int answer_calls(struct shm_iface *iface, unsig
     if (doorbell_rang(iface->bell)) doorbell_answer(iface->bell, called, iface);
     if (iface->chunks_wanted) reclaim_chunks(iface);
     if (shm_mail_stirs(iface)) n = weft__shm_mail_work(iface, share_of(budget));
-    return (int)(n < budget ? n + look_at_rings(iface, budget - n) : n);
+    return (int)(n < budget && iface->n_active ? n + look_at_rings(iface, budget - n) : n);
 }
 
 /* Where there is one ring, somebody may wait for what it brings: it has a short way. */
