@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include <weft/memory.h>
 
+#include "detect.h"
+
 /* Lines of a file of /proc, through a buffer of its own: no allocation. */
 struct lines {
     int fd;
@@ -77,4 +79,16 @@ weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p) {
     info.numa_node = node_of(at);
     *info_p = info;
     return WEFT_OK;
+}
+
+/* A device is a name of sysfs, whatever follows it ("mlx5_0:1"). */
+int weft__device_node(const char *class, const char *device) {
+    char path[256], text[16] = "";
+    int name = (int)strcspn(device, "/:"), node = -1;
+    int size = snprintf(path, sizeof path, "%s/%.*s/device/numa_node", class, name, device);
+    int fd = name && device[0] != '.' && size < (int)sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return -1;
+    if (read(fd, text, sizeof text - 1) > 0) node = (int)strtol(text, NULL, 10);
+    close(fd);
+    return node < 0 ? -1 : node;
 }

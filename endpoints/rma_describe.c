@@ -1,6 +1,7 @@
 /* What one-sided operations cost, and what holds for them. */
 #include <transports/region.h>
 
+#include "detect.h"
 #include "rma.h"
 #include "worker.h"
 
@@ -51,7 +52,7 @@ static weft_memory_info_t of_iface(const struct weft_worker *worker, const struc
                                 .bandwidth = attr->bandwidth,
                                 .latency_ns = attr->latency_ns,
                                 .overhead_ns = attr->overhead_ns,
-                                .numa_node = -1,
+                                .numa_node = weft__device_node(DEVICE_CLASS, iface->device),
                                 .register_ns = attr->caps & CAP_MAP ? syscall_ns(worker) : 0,
                                 .can_register = iface->ops->mem_register != NULL,
                                 .can_map = (attr->caps & CAP_MAP) != 0,

@@ -3,6 +3,7 @@
 #include <reactor/counters.h>
 
 #include "connect.h"
+#include "detect.h"
 #include "landing.h"
 #include "live.h"
 #include "negotiate.h"
@@ -453,7 +454,7 @@ weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index, weft_tr
         .max_bcopy = iface->attr.max_bcopy,
         .max_zcopy = iface->attr.max_zcopy,
         .max_iov = iface->attr.max_iov,
-        .numa_node = -1,
+        .numa_node = weft__device_node(DEVICE_CLASS, iface->device),
         .capabilities = iface->attr.caps,
     };
     return WEFT_OK;

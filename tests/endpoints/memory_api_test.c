@@ -1,5 +1,6 @@
 /* Regions as a program sees them: made, described, exported, revoked, cached, and gone. */
 #include "rma.h"
+#include <endpoints/detect.h>
 #include <endpoints/worker.h>
 
 #include <fcntl.h>
@@ -107,6 +108,32 @@ TEST(wrong_parameters_are_refused) {
     CHECK_EQ(weft_mem_pack(mem, key, &len), 0);
     CHECK(len <= WEFT_RKEY_MAX);
     two_down(&t);
+}
+
+static void say_node(const char *dir, const char *device, const char *text) {
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, device);
+    CHECK_EQ(mkdir(path, 0700), 0);
+    strcat(path, "/device");
+    CHECK_EQ(mkdir(path, 0700), 0);
+    strcat(path, "/numa_node");
+    FILE *f = fopen(path, "w");
+    CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+TEST(a_device_is_where_the_kernel_says) {
+    char dir[] = "/tmp/weft-nodes-XXXXXX", command[300];
+    CHECK(mkdtemp(dir));
+    say_node(dir, "card0", "1\n");
+    say_node(dir, "card1", "-1\n");
+    CHECK_EQ(weft__device_node(dir, "card0"), 1);
+    CHECK_EQ(weft__device_node(dir, "card0:1"), 1);
+    CHECK_EQ(weft__device_node(dir, "card1"), -1);
+    CHECK_EQ(weft__device_node(dir, "card2"), -1);
+    CHECK_EQ(weft__device_node(dir, "../card0"), -1);
+    CHECK_EQ(weft__device_node(dir, ""), -1);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    CHECK_EQ(system(command), 0);
 }
 
 TEST(a_pointer_tells_what_it_points_to) {
