@@ -23,7 +23,7 @@ static void turn(struct party *p, size_t n) {
 }
 #define UNTIL_ALL(p, n, cond)                                \
     do {                                                     \
-        double until_end = two_now() + 5;                    \
+        double until_end = two_now() + test_patience(20);    \
         while (!(cond) && two_now() < until_end) turn(p, n); \
         CHECK(cond);                                         \
     } while (0)

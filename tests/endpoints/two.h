@@ -39,7 +39,7 @@ static inline void two_turn(struct two *t) {
 /* Drives both until `cond`; fails the test when it takes too long. */
 #define UNTIL(t, cond)                                        \
     do {                                                      \
-        double until_end = two_now() + test_patience(5);      \
+        double until_end = two_now() + test_patience(20);     \
         while (!(cond) && two_now() < until_end) two_turn(t); \
         CHECK(cond);                                          \
     } while (0)
