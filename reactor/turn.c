@@ -112,10 +112,15 @@ static inline bool leave(struct reactor *r) {
     return false;
 }
 
-/* What watches made others post runs as what polls do: in the same turn. The program may compute for long before the next. */
+/* What watches made others post runs as what polls do: in the same turn. The program may compute for long before the next.
+ * The cold ones run among these, and what they post behind them. */
 static __attribute__((noinline)) unsigned run_answers(struct reactor *r, unsigned budget) {
-    r->watch_answered = false;
-    return jobs_run(r, budget);
+    unsigned n = 0;
+    while (r->watch_answered) {
+        r->watch_answered = false;
+        n += jobs_run(r, budget - n);
+    }
+    return n;
 }
 
 /* What follows the look at memory, which found `n`. */

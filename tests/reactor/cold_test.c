@@ -14,9 +14,23 @@ struct ear {
     unsigned heard;
 };
 
+struct work {
+    struct job job;
+    unsigned ran;
+};
+
 static weft_context_t *context;
 static struct reactor *r;
 static struct ear ears[MANY];
+static struct work answer, endless;
+
+static void run_answer(struct job *job) {
+    answer.ran++;
+}
+static void run_again(struct job *job) {
+    endless.ran++;
+    weft__job_post(r, job);
+}
 
 static void hear(struct watch *watch, int events) {
     struct ear *ear = (struct ear *)watch;
@@ -24,12 +38,15 @@ static void hear(struct watch *watch, int events) {
     CHECK_EQ(events, WATCH_READ);
     CHECK_EQ(recv(watch->fd, &byte, 1, MSG_DONTWAIT), 1);
     ear->heard++;
+    weft__job_post(r, &answer.job);
 }
 
 static void open_ears(void) {
     CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
     CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){0}, &r), WEFT_OK);
     CHECK_EQ(weft__watch_cold_open(r), WEFT_OK);
+    answer = (struct work){{.run = run_answer}, 0};
+    endless = (struct work){{.run = run_again}, 0};
     for (int i = 0; i < MANY; i++) {
         ears[i] = (struct ear){.watch.ready = hear};
         CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ears[i].fds), 0);
@@ -93,6 +110,21 @@ TEST(the_workers_fd_tells_of_them_and_holds_none) {
     turns(10);
     CHECK_EQ(ears[7].heard, 1);
     CHECK(!readable(fd));
+    close_ears();
+}
+
+TEST(what_it_has_others_do_is_done_in_its_turn_and_the_next_is_as_any) {
+    open_ears();
+    CHECK_EQ(write(ears[3].fds[1], "a", 1), 1);
+    for (int i = 0; i < 1000 && !ears[3].heard; i++) turns(1);
+    CHECK_EQ(ears[3].heard, 1);
+    CHECK_EQ(answer.ran, 1);
+    weft__job_post(r, &endless.job);
+    for (unsigned i = 1; i < 5; i++) {
+        turns(1);
+        CHECK_EQ(endless.ran, i);
+    }
+    weft__job_drop(r, &endless.job);
     close_ears();
 }
 
