@@ -9,6 +9,13 @@
 
 enum { KILLS = 8 };
 
+/* A message is sent, and some of it has landed, when a connection dies. */
+static void half_way(struct two *t, struct receive *r, struct tally *sent, size_t pieces) {
+    sent->calls = 0;
+    post(t, r, pieces, 0, sent);
+    land_half_way(t, r);
+}
+
 static void whole_again(struct two *t, struct receive *r, struct tally *sent) {
     UNTIL(t, r->calls && sent->calls);
     CHECK_EQ(r->status, WEFT_OK);
@@ -33,9 +40,7 @@ TEST(a_message_whose_connections_die_while_it_lands_is_whole) {
     struct tally sent = {0};
     surviving(&t, NULL, 0);
     for (unsigned i = 0; i < KILLS; i++) {
-        sent.calls = 0;
-        post(&t, &r, 1 + i % 7, 0, &sent);
-        land_half_way(&t, &r);
+        half_way(&t, &r, &sent, 1 + i % 7);
         CHECK(kill_one(i) > 0);
         UNTIL(&t, weft_worker_count(t.a, "lanes.resumed") == i + 1);
         whole_again(&t, &r, &sent);
@@ -53,9 +58,7 @@ TEST(a_cancelled_receive_stays_so_when_its_connection_dies) {
     struct tally sent = {0};
     surviving(&t, NULL, 0);
     for (unsigned i = 0; i < KILLS; i++) {
-        sent.calls = 0;
-        post(&t, &r, 1, 0, &sent);
-        land_half_way(&t, &r);
+        half_way(&t, &r, &sent, 1);
         if (i / 2 % 2) weft_request_cancel(r.request);
         kill_one(i);
         if (i / 2 % 2 == 0) weft_request_cancel(r.request);
@@ -74,8 +77,7 @@ TEST(an_endpoint_whose_connection_dies_while_a_message_lands_can_end) {
         struct receive r;
         struct tally sent = {0}, closed = {0};
         surviving(&t, NULL, 0);
-        post(&t, &r, 2, 0, &sent);
-        land_half_way(&t, &r);
+        half_way(&t, &r, &sent, 2);
         kill_one(i);
         if (i / 2) two_turn(&t);
         CHECK_EQ(weft_ep_close(t.back, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
