@@ -54,7 +54,7 @@ static void *grow(struct slab *slab) {
     char *block = weft__alloc(slab->parent, n * slab->size + (BLOCK ? LINE : 0), slab->name);
     if (!block) return NULL;
     if (BLOCK) block += -(uintptr_t)block % LINE;
-    if (slab->block < BLOCK) slab->block *= 2;
+    if (slab->block != BLOCK) slab->block *= 2;
     while (--n > 0) push(slab, &slab->free, block + n * slab->size);
     return block;
 }
