@@ -36,11 +36,20 @@ static weft_context_t *open_side(struct side *s, const char *transport) {
     return context;
 }
 
-static void post(struct side *s, bool sends, struct tally *c) {
+static weft_status_t begin(struct side *s, bool sends, struct tally *c) {
     weft_iov_t iov = {sends ? s->out : s->in, LARGE};
-    weft_status_t st = sends ? weft_tag_send(s->ep, 1, &iov, 1, OP(c))
-                             : weft_tag_recv(s->worker, 1, UINT64_MAX, &iov, 1, NULL, OP(c));
-    CHECK_EQ(st, WEFT_IN_PROGRESS);
+    return sends ? weft_tag_send(s->ep, 1, &iov, 1, OP(c))
+                 : weft_tag_recv(s->worker, 1, UINT64_MAX, &iov, 1, NULL, OP(c));
+}
+static void post(struct side *s, bool sends, struct tally *c) {
+    CHECK_EQ(begin(s, sends, c), WEFT_IN_PROGRESS);
+}
+
+/* To a peer that may be dead before: then the endpoint has said so, or refuses it and is about to. */
+static bool may_post(struct side *s, bool sends, struct tally *c) {
+    weft_status_t st = s->errors ? WEFT_ERR_PEER_FAILED : begin(s, sends, c);
+    CHECK(st == WEFT_IN_PROGRESS || st == WEFT_ERR_PEER_FAILED);
+    return st == WEFT_IN_PROGRESS;
 }
 
 /* The first message goes through, and raises rails where there are to be any; in the second it dies after `turns`. */
@@ -81,8 +90,7 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     post(&s, !child_sends, &s.first);
     while (!s.first.calls && two_now() < end) weft_worker_progress(s.worker, 0);
     CHECK_EQ(s.first.status, WEFT_OK);
-    bool posted = !s.errors; /* it may be dead before */
-    if (posted) post(&s, !child_sends, &s.second);
+    bool posted = may_post(&s, !child_sends, &s.second);
     while (!s.errors && two_now() < end) weft_worker_progress(s.worker, 0);
     CHECK_EQ(s.errors, 1);
     while (!child_sends && posted && !s.second.calls && two_now() < end) weft_worker_progress(s.worker, 0);
