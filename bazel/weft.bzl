@@ -115,7 +115,7 @@ def _tags(name, exclusive, threads):
 def tests(programs_of = [], deps = {}, data = {}, exclusive = [], threads = []):
     """One test program for each <room>/*_test.c, linked with the whole library, named "room/file_test".
 
-    Other *.c of such a folder (fakes, the conformance suite) are linked to all of its tests. A *_test.sh or
+    Other *.c of such a folder (scenarios, a checker) are linked to all of its tests. A *_test.sh or
     *_test.py is run as it is. A test runs where the tree's text and `tools/`, `examples/` lie as in the checkout.
 
     Args:
