@@ -1,0 +1,196 @@
+/* A worker with a thread of its own, whose callbacks wait until the program polls for them. */
+#include "threads.h"
+#include <poll.h>
+
+static void on_held(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct pair *p = arg;
+    unsigned i;
+    if (!pthread_equal(pthread_self(), p->main)) p->elsewhere++;
+    memcpy(&i, am->header, sizeof i);
+    if (i != p->next[0]++ || am->len != i % 500 || !is_pattern(am->data, am->len, i)) p->disorder++;
+    p->arrived++;
+    if (i % 10 == 0) (void)weft_am_send(ep, ID, NULL, 0, NULL, 0, NULL);
+}
+
+static weft_status_t send_numbered(struct pair *p, unsigned i) {
+    static char bytes[20000][500];
+    pattern(bytes[i], i % 500, i);
+    return weft_am_send(p->to_b, ECHO, &i, sizeof i, &(weft_iov_t){bytes[i], i % 500}, 1, NULL);
+}
+
+static void pause_a_moment(struct pair *p) {
+    double end = two_now() + 0.02;
+    while (two_now() < end) weft_worker_progress(p->a, 0);
+}
+
+static void polled_callbacks(const char *transport) {
+    struct pair p;
+    pair_make(&p, transport, NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
+    CHECK_EQ(weft_am_handler_set(p.a, ID, on_back, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    struct pollfd fd = {.fd = weft_worker_fd(p.b), .events = POLLIN};
+    CHECK(fd.fd >= 0);
+    CHECK_EQ(weft_worker_progress(p.b, 0), 0);
+    for (unsigned i = 0; i < 1000; i++) CHECK(send_numbered(&p, i) >= 0);
+    pause_a_moment(&p);
+    CHECK_EQ(p.arrived, 0); /* nothing came without us */
+    CHECK_EQ(poll(&fd, 1, 5000), 1);
+    double end = two_now() + 60;
+    while (p.arrived < 1000 + 100 && two_now() < end) {
+        CHECK(weft_worker_wait(p.b, 10) >= WEFT_ERR_TIMED_OUT);
+        weft_worker_progress(p.a, 0);
+    }
+    CHECK_EQ(p.arrived, 1100);
+    CHECK_EQ(p.disorder, 0);
+    CHECK_EQ(p.elsewhere, 0);
+    pair_end(&p);
+}
+
+TEST(polled_callbacks_come_to_the_programs_thread_alone_shm) {
+    polled_callbacks("shm");
+}
+TEST(polled_callbacks_come_to_the_programs_thread_alone_tcp) {
+    polled_callbacks("tcp");
+}
+
+static const void *kept[20];
+static void on_held_kept(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct pair *p = arg;
+    CHECK_EQ(weft_am_keep(am, &kept[p->arrived]), 0);
+    p->disorder += kept[p->arrived] != am->data;
+    p->arrived++;
+}
+
+TEST(a_message_that_was_held_for_the_program_is_kept_where_it_is) {
+    struct pair p;
+    double end = two_now() + 60;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held_kept, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    for (unsigned i = 0; i < 20; i++) CHECK(send_numbered(&p, 480 + i) >= 0);
+    while (p.arrived < 20 && two_now() < end) {
+        CHECK(weft_worker_wait(p.b, 10) >= WEFT_ERR_TIMED_OUT);
+        weft_worker_progress(p.a, 0);
+    }
+    CHECK_EQ(p.arrived, 20);
+    CHECK_EQ(p.disorder, 0);
+    for (unsigned i = 0; i < 20; i++) CHECK(is_pattern(kept[i], 480 + i, 480 + i));
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    for (unsigned i = 0; i < 20; i++) weft_am_release(p.b, kept[i]);
+    pair_end(&p);
+}
+
+static struct tally done_at;
+static pthread_t done_on;
+static void done_here(weft_status_t status, void *arg) {
+    done_on = pthread_self();
+    tally(status, arg);
+}
+
+TEST(polled_completions_and_errors_come_to_the_programs_thread) {
+    struct pair p;
+    pair_make(&p, "tcp", NULL, 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    done_at = (struct tally){0};
+    weft_op_t op = {.done = done_here, .arg = &done_at};
+    CHECK_EQ(weft_tag_recv(p.b, 3, UINT64_MAX, &(weft_iov_t){buffer, 4}, 1, NULL, &op), WEFT_IN_PROGRESS);
+    CHECK(weft_tag_send(p.to_b, 3, &(weft_iov_t){"abc", 4}, 1, NULL) >= 0);
+    pause_a_moment(&p);
+    CHECK_EQ(done_at.calls, 0);
+    UNTIL_PAIR(&p, done_at.calls);
+    CHECK_EQ(done_at.status, WEFT_OK);
+    CHECK(pthread_equal(done_on, p.main));
+    /* The peer goes. */
+    struct tally closed = {0};
+    CHECK_EQ(weft_ep_close(p.to_b, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
+    pause_a_moment(&p);
+    CHECK_EQ(p.errors, 0);
+    UNTIL_PAIR(&p, p.errors && closed.calls);
+    CHECK_EQ(p.error, WEFT_ERR_PEER_CLOSED);
+    pair_end(&p);
+}
+
+static void on_invalid(weft_mem_t *mem, void *arg) {
+    done_on = pthread_self();
+    posted.calls++;
+}
+static void invalidate(void *arg) {
+    struct pair *p = arg;
+    posted.status = weft_mem_invalidate(p->b, buffer, sizeof buffer, NULL);
+    p->arrived = 1;
+}
+
+TEST(polled_news_of_memory_that_went_come_to_the_programs_thread) {
+    struct pair p;
+    weft_mem_t *mem;
+    for (int released = 0; released < 2; released++) {
+        pair_make(&p, "shm", NULL, 0);
+        CHECK_EQ(weft_mem_register(p.b, buffer, sizeof buffer,
+                                   &(weft_mem_params_t){.rights = WEFT_MEM_READ, .on_invalid = on_invalid}, &mem),
+                 0);
+        CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+        posted = (struct tally){0};
+        CHECK_EQ(weft_worker_post(p.b, invalidate, &p), 0);
+        while (!p.arrived) sched_yield();
+        pause_a_moment(&p);
+        CHECK_EQ(posted.status, WEFT_OK);
+        CHECK_EQ(posted.calls, 0);
+        if (!released) {
+            UNTIL_PAIR(&p, posted.calls);
+            CHECK(pthread_equal(done_on, p.main));
+        }
+        /* Untold yet, the region may go: then nobody is told of it. */
+        CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+        CHECK_EQ(weft_mem_release(mem, NULL), WEFT_OK);
+        drive(&p);
+        CHECK_EQ(posted.calls, !released);
+        pair_end(&p);
+    }
+}
+
+static void on_offer(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct pair *p = arg;
+    static char large[300000];
+    p->arrived++;
+    if (p->arrived == 1) return; /* refused */
+    weft_op_t op = {.done = done_here, .arg = &done_at};
+    weft_status_t st = weft_am_recv(am, &(weft_iov_t){large, sizeof large}, 1, &op);
+    if (st == WEFT_OK) done_here(st, &done_at);
+    if (am->data || st < 0) p->disorder++;
+}
+
+TEST(offers_wait_for_polled_callbacks) {
+    struct pair p;
+    static char large[300000];
+    struct tally refused = {0}, taken = {0};
+    pair_make(&p, "tcp", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_offer, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    done_at = (struct tally){0};
+    weft_iov_t iov = {large, sizeof large};
+    CHECK_EQ(weft_am_send(p.to_b, ECHO, NULL, 0, &iov, 1, OP(&refused)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_am_send(p.to_b, ECHO, NULL, 0, &iov, 1, OP(&taken)), WEFT_IN_PROGRESS);
+    pause_a_moment(&p);
+    CHECK_EQ(refused.calls + taken.calls + p.arrived, 0);
+    UNTIL_PAIR(&p, refused.calls && taken.calls && done_at.calls);
+    CHECK_EQ(p.disorder, 0);
+    CHECK_EQ(done_at.status, WEFT_OK);
+    pair_end(&p);
+}
+
+TEST(beyond_what_may_be_held_the_thread_takes_nothing_more) {
+    struct pair p;
+    weft_setting_t most = {"thread.held_bytes", "64k"};
+    pair_make(&p, "tcp", &most, 1);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    for (unsigned i = 0; i < 20000; i++) CHECK(send_numbered(&p, i) >= 0);
+    pause_a_moment(&p);
+    /* It has taken a bound and what one turn brings, and neither lost nor reordered anything. */
+    while (p.arrived == 0) CHECK(weft_worker_wait(p.b, 5000) == WEFT_OK);
+    CHECK(p.arrived < 20000);
+    UNTIL_PAIR(&p, p.arrived == 20000);
+    CHECK_EQ(p.disorder, 0);
+    pair_end(&p);
+}
