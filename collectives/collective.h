@@ -53,7 +53,6 @@ struct collective {
     struct plan *plan;
     struct step_run *step;
     uint32_t *ready, n_ready; /* a stack */
-    bool advancing;
     uint8_t *buffer[N_COLL_BUFFERS];
     uint64_t scratch_bytes;
 

@@ -30,10 +30,6 @@ static const struct choice built_in[] = {
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_neighbours, 0, ALL, 1, ANY, 0},
 };
 
-const char *weft__algorithm_name(unsigned algorithm) {
-    return algorithm == ALGORITHM_SLOTS ? "slots" : weft__algorithms[algorithm].name;
-}
-
 static bool fits(const struct choice *c, const struct question *q) {
     if (c->kind != q->kind || q->bytes < c->least_bytes || q->bytes > c->most_bytes) return false;
     if (q->ranks < c->least_ranks || q->ranks > c->most_ranks || q->per_core < c->least_per_core) return false;

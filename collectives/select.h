@@ -35,6 +35,4 @@ struct question {
 };
 unsigned weft__choose(const struct choices *choices, const struct question *question);
 
-const char *weft__algorithm_name(unsigned algorithm);
-
 #endif

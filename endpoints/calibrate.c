@@ -134,7 +134,8 @@ static void cpu_model(char *to, size_t size) {
     snprintf(to, size, "%.*s", at ? (int)strcspn(at, "\n") : 0, at ? at : "");
 }
 
-void weft__calibration_key(char key[CALIBRATION_KEY]) {
+/* For which machine and library the values are: lines of the file. */
+static void file_key(char key[CALIBRATION_KEY]) {
     struct utsname name;
     char cpu[64];
     cpu_model(cpu, sizeof cpu);
@@ -241,7 +242,7 @@ static void keep(const struct calibration *c) {
 
 static void find(const char *path, struct calibration *c) {
     char text[CALIBRATION_FILE_MAX], key[CALIBRATION_KEY];
-    weft__calibration_key(key);
+    file_key(key);
     size_t len = path ? load(path, text) : 0;
     if (len && weft__calibration_read(text, len, key, c)) return;
     if (!measure(c)) return;

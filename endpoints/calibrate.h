@@ -40,8 +40,6 @@ const char *weft__calibration_name(unsigned id, const char **unit_p, const char 
 /* ---- the file */
 
 enum { CALIBRATION_FILE_MAX = 2048, CALIBRATION_KEY = 256 };
-/* For which machine and library the values are: lines of the file. */
-void weft__calibration_key(char key[CALIBRATION_KEY]);
 /* False when it is no such file, or one of another key; then `c` is as it was. */
 bool weft__calibration_read(const char *text, size_t len, const char *key, struct calibration *c);
 /* The text for weft__calibration_read; its length. */

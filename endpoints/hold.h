@@ -26,8 +26,4 @@ bool weft__hold_first(struct hold *hold, uint8_t *id_p, const void **data_p, siz
 void weft__hold_pop(struct hold *hold, size_t each);
 void weft__hold_clear(struct hold *hold);
 
-static inline bool hold_is_empty(const struct hold *hold) {
-    return hold->weight == 0;
-}
-
 #endif

@@ -8,6 +8,17 @@
 #include "thread.h"
 #include "worker.h"
 
+static void mem_end(weft_mem_t *mem) {
+    struct weft_worker *worker = mem->worker;
+    weft__region_cache_remove(&worker->memory.cache, &mem->cached);
+    weft__job_drop(worker->reactor, &mem->tell_invalid);
+    list_remove(&mem->held);
+    weft__idmap_remove(&worker->memory.regions, mem->region.id);
+    list_remove(&mem->of_worker);
+    weft__pages_free(&mem->pages);
+    weft__bury(worker->reactor, mem);
+}
+
 static void memory_effect(struct fsm *m, unsigned effect);
 static void memory_fail(struct fsm *m, unsigned event, enum fsm_verb why);
 static const struct fsm_port memory_port = {&weft__memory_machine, memory_effect, memory_fail};
@@ -60,7 +71,7 @@ static void memory_effect(struct fsm *m, unsigned effect) {
     case MEMORY_FX_WITHDRAW: withdraw(mem); break;
     case MEMORY_FX_RENEW: make_known(mem); break;
     case MEMORY_FX_TELL: tell_waiting(mem, WEFT_OK); break;
-    case MEMORY_FX_END: weft__mem_end(mem); break;
+    case MEMORY_FX_END: mem_end(mem); break;
     case MEMORY_N_EFFECTS: break;
     }
 }
@@ -116,8 +127,8 @@ unsigned weft__memory_tell(struct weft_worker *worker) {
     return n;
 }
 
-weft_status_t weft__mem_new(struct weft_worker *worker, void *base, size_t len, const weft_mem_params_t *params,
-                            const struct pages *pages, weft_mem_t **mem_p) {
+static weft_status_t mem_new(struct weft_worker *worker, void *base, size_t len, const weft_mem_params_t *params,
+                             const struct pages *pages, weft_mem_t **mem_p) {
     weft_mem_t *mem = weft__new(worker, weft_mem_t);
     if (!mem) return WEFT_ERR_NO_MEMORY;
     weft_status_t st = weft__idmap_add(worker, &worker->memory.regions, mem, &mem->region.id);
@@ -149,17 +160,6 @@ weft_status_t weft__mem_new(struct weft_worker *worker, void *base, size_t len, 
     return WEFT_OK;
 }
 
-void weft__mem_end(weft_mem_t *mem) {
-    struct weft_worker *worker = mem->worker;
-    weft__region_cache_remove(&worker->memory.cache, &mem->cached);
-    weft__job_drop(worker->reactor, &mem->tell_invalid);
-    list_remove(&mem->held);
-    weft__idmap_remove(&worker->memory.regions, mem->region.id);
-    list_remove(&mem->of_worker);
-    weft__pages_free(&mem->pages);
-    weft__bury(worker->reactor, mem);
-}
-
 /* One call, several regions: what the call waits for. */
 struct invalidation {
     uint32_t left;
@@ -179,7 +179,8 @@ static void one_less(struct weft_request *req) {
 
 static const struct request_kind memory_kind = {.name = "memory", .release = one_less};
 
-weft_status_t weft__mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_t *op) {
+/* It becomes worthless to peers. WEFT_OK, or IN_PROGRESS and `op` is told when that is done. */
+static weft_status_t mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_t *op) {
     struct weft_request *req = weft__request_new(mem->worker, &memory_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
     weft_status_t st = weft__request_accept(req, NULL, op);
@@ -225,7 +226,7 @@ void weft__memory_close(struct weft_worker *worker) {
 void weft__memory_end(struct weft_worker *worker) {
     struct list *all = &worker->memory.all;
     weft__job_drop(worker->reactor, &worker->memory.mover);
-    while (!list_empty(all)) weft__mem_end(list_of(all->next, weft_mem_t, of_worker));
+    while (!list_empty(all)) mem_end(list_of(all->next, weft_mem_t, of_worker));
 }
 
 /* ---- what a peer shows */
@@ -272,7 +273,7 @@ static weft_status_t check_new(const weft_worker_t *worker, size_t len, weft_mem
 
 static weft_status_t of_pages(weft_worker_t *worker, size_t len, const weft_mem_params_t *params,
                               struct pages *pages, weft_mem_t **mem_p) {
-    weft_status_t st = weft__mem_new(worker, pages->map, len, params, pages, mem_p);
+    weft_status_t st = mem_new(worker, pages->map, len, params, pages, mem_p);
     if (st < 0) weft__pages_free(pages);
     return st;
 }
@@ -293,7 +294,7 @@ weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
     if (st < 0) return st;
     if (!base || len > UINTPTR_MAX - (uintptr_t)base)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu bytes at %p", len, base);
-    return weft__mem_new(worker, base, len, &own, NULL, mem_p);
+    return mem_new(worker, base, len, &own, NULL, mem_p);
 }
 
 weft_status_t weft_mem_import_sized(size_t params_size, weft_worker_t *worker, int fd, uint64_t offset, size_t len,
@@ -328,12 +329,12 @@ weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op) {
     if (mem->cached.end) return weft__fail(WEFT_ERR_INVALID_PARAM, "it is the cache's: weft_mem_put");
     if (mem->users) return weft__fail(WEFT_ERR_BUSY, "%u operations of this side use it", mem->users);
     if (mem->core.fsm.state == MEMORY_ENDING) return weft__fail(WEFT_ERR_BUSY, "it is being released");
-    return weft__mem_withdraw(mem, true, op);
+    return mem_withdraw(mem, true, op);
 }
 
 weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op) {
     weft_status_t st = check(mem);
-    return st < 0 ? st : weft__mem_withdraw(mem, false, op);
+    return st < 0 ? st : mem_withdraw(mem, false, op);
 }
 
 weft_status_t weft_mem_advise(weft_mem_t *mem, size_t offset, size_t len, weft_mem_advice_t advice) {
@@ -394,7 +395,7 @@ weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsign
         *mem_p = mem;
         return WEFT_OK;
     }
-    st = weft__mem_new(worker, base, len, &own, NULL, &mem);
+    st = mem_new(worker, base, len, &own, NULL, &mem);
     if (st < 0) return st;
     mem->cached = (struct cached){.base = begin, .end = begin + len, .rights = rights};
     st = weft__region_cache_add(&memory->cache, worker, &mem->cached);
@@ -423,8 +424,7 @@ static weft_status_t invalidate(weft_mem_t *mem) {
     bool again = mem->invalid;
     mem->invalid = true;
     if (!again && mem->on_invalid) weft__job_post(mem->worker->reactor, &mem->tell_invalid);
-    return weft__mem_withdraw(mem, mem->cached.end && mem->users == 0 && mem->core.fsm.state != MEMORY_ENDING,
-                              NULL);
+    return mem_withdraw(mem, mem->cached.end && mem->users == 0 && mem->core.fsm.state != MEMORY_ENDING, NULL);
 }
 
 static bool overlaps(const weft_mem_t *mem, uintptr_t base, uintptr_t end) {

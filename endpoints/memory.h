@@ -60,13 +60,6 @@ void weft__memory_close(struct weft_worker *worker);
 /* Just before its memory goes. */
 void weft__memory_end(struct weft_worker *worker);
 
-/* For the cache: memory of the program, known to transports; NULL params: no rights. */
-weft_status_t weft__mem_new(struct weft_worker *worker, void *base, size_t len, const weft_mem_params_t *params,
-                            const struct pages *pages, weft_mem_t **mem_p);
-void weft__mem_end(weft_mem_t *mem);
-/* It becomes worthless to peers. WEFT_OK, or IN_PROGRESS and `op` is told when that is done. */
-weft_status_t weft__mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_t *op);
-
 /*
  * The region that a peer's key means and the range in it, for these rights: WEFT_OK, REVOKED (no such region, epoch or token), or
  * INVALID_PARAM. The time it takes tells nothing about the token.

@@ -15,16 +15,6 @@ static void free_spares(struct retain_log *log, uint32_t but) {
     }
 }
 
-void retain_log_free(struct retain_log *log) {
-    while (log->first) {
-        struct retain_block *b = log->first;
-        log->first = b->next;
-        talloc_free(b);
-    }
-    free_spares(log, 0);
-    log->last = NULL;
-}
-
 static void came_back(struct completion *lent, weft_status_t status);
 
 /* Spares are of the usual size. What a block holds is not cleared: that would cost as much as the copies into it. */

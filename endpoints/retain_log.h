@@ -64,8 +64,8 @@ struct retain_log {
     size_t limit;                              /* of what is there now; beyond, it is full */
 };
 
+/* Its blocks are below `parent`, and go with it. */
 void retain_log_init(struct retain_log *log, const void *parent, size_t limit);
-void retain_log_free(struct retain_log *log);
 
 static inline size_t retained_size(size_t len, bool lent, size_t n_iov) {
     size_t size = sizeof(struct retained) + len;

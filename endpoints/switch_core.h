@@ -31,9 +31,4 @@ enum switch_event weft__switch_drained_is(const struct switch_core *c, uint32_t 
 /* A lane is lost; `parted`: the peer closed it in good order. */
 enum switch_event weft__switch_loss_is(const struct switch_core *c, uint8_t lane, bool parted);
 
-/* Both lanes are there. */
-static inline bool switch_is_double(const struct switch_core *c) {
-    return c->fsm.state >= SWITCH_BESIDE && c->fsm.state < SWITCH_LAST;
-}
-
 #endif

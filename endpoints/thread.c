@@ -61,7 +61,8 @@ struct am_handler *weft__thread_handlers(struct weft_worker *worker) {
     return worker->thread && worker->thread->holding ? worker->thread->handlers : worker->am;
 }
 
-void weft__thread_hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
+/* Keeps a message for later, in place of its handler. */
+static void hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct am_arrival *arrival = am->internal;
     struct weft_worker *worker = arrival->worker;
     struct worker_thread *t = worker->thread;
@@ -137,8 +138,7 @@ static void hold(struct worker_thread *t) {
     if (t->holding) return;
     t->holding = true;
     memcpy(t->handlers, worker->am, sizeof worker->am);
-    for (unsigned i = 0; i < AM_ID_END; i++)
-        worker->am[i] = (struct am_handler){weft__thread_hold_am, &t->handlers[i]};
+    for (unsigned i = 0; i < AM_ID_END; i++) worker->am[i] = (struct am_handler){hold_am, &t->handlers[i]};
 }
 
 /* In a turn of whoever drives the worker next: what was held comes before what is new. */

@@ -15,8 +15,6 @@ void weft__thread_wake(struct weft_worker *worker);
 
 /* Callbacks are held, and there is one to be told. */
 void weft__thread_news(struct weft_worker *worker);
-/* Keeps a message for later, in place of its handler. */
-void weft__thread_hold_am(weft_ep_t *ep, weft_am_t *am, void *handler);
 /* While the thread runs: the table that handlers are really set in. */
 struct am_handler *weft__thread_handlers(struct weft_worker *worker);
 

@@ -201,7 +201,7 @@ enum {
 void weft__wire_put(void *to, const struct wire_put *v);
 bool weft__wire_read_put(const void *p, size_t len, struct wire_put *v);
 
-enum { WIRE_DATA_HEAD = 16, WIRE_RTS_HEAD = 40, WIRE_CONTROL_MAX = WIRE_RTS_HEAD + 256 };
+enum { WIRE_DATA_HEAD = 16, WIRE_RTS_HEAD = 40 };
 
 /* A control message, packed. */
 struct wire_message {

@@ -30,12 +30,6 @@ static void verb_text(const struct fsm_machine *m, unsigned event, unsigned stat
         snprintf(text, 96, "%s -> %s", m->action_name[cell->action], m->state_name[cell->next]);
 }
 
-static void hits_text(const struct fsm_machine *m, unsigned event, unsigned state, char text[96]) {
-    unsigned hits = m->hits[event * m->n_states + state];
-    bool dead = reason(m, event, state) != NULL;
-    snprintf(text, 96, hits || !dead ? "%u%s" : "dead", hits, dead ? " (dead)" : "");
-}
-
 static void print_line(FILE *out, char *line) {
     unsigned long len = strlen(line);
     while (len && line[len - 1] == ' ') line[--len] = '\0';
@@ -75,11 +69,6 @@ void fsm_print_text(const struct fsm_machine *m, FILE *out) {
     if (m->n_dead) fprintf(out, "\nnever reached:\n");
     for (const struct fsm_dead *d = m->dead; d < m->dead + m->n_dead; d++)
         fprintf(out, "  %s in %s: %s\n", m->event_name[d->event], m->state_name[d->state], d->why);
-}
-
-void fsm_print_coverage(const struct fsm_machine *m, FILE *out) {
-    fprintf(out, "%s\n\n", m->name);
-    print_table(m, hits_text, out);
 }
 
 /* ---- graph --------------------------------------------------------------------------------------------------- */

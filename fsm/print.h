@@ -7,8 +7,6 @@
 
 /* Every cell, then the cells that are never reached and why. `*` marks events that come off the wire. */
 void fsm_print_text(const struct fsm_machine *machine, FILE *out);
-/* How often each cell was hit while fsm_coverage was on. */
-void fsm_print_coverage(const struct fsm_machine *machine, FILE *out);
 /* The DO cells as edges "EVENT / action"; `?` marks events that come off the wire. */
 void fsm_print_dot(const struct fsm_machine *machine, FILE *out);
 

@@ -100,8 +100,9 @@ static weft_status_t write_key(int fd) {
     return st;
 }
 
-/* Written under another name and linked to its own, so that nobody ever reads half a key and the first one wins. */
-weft_status_t trust_key_make(weft_context_t *context, const char *path) {
+/* Written under another name and linked to its own, so that nobody ever reads half a key and the first one wins:
+ * OK too when another process was faster. */
+static weft_status_t trust_key_make(weft_context_t *context, const char *path) {
     char draft[PATH_ROOM + 16];
     snprintf(draft, sizeof draft, "%s.XXXXXX", path);
     int fd = mkostemp(draft, O_CLOEXEC); /* 0600 */

@@ -32,8 +32,6 @@ weft_status_t trust_key_load(weft_context_t *context, bool insecure, struct trus
 
 /* What trust_key_load is made of. `path` names the file; a key is at least 16 bytes, anything to 4096. */
 weft_status_t trust_key_read(weft_context_t *context, const char *path, uint8_t key_p[TRUST_KEY]);
-weft_status_t trust_key_make(weft_context_t *context,
-                             const char *path); /* OK too when another process was faster */
 /* $XDG_CONFIG_HOME/weft/key, ~/.config/weft/key, $XDG_RUNTIME_DIR/weft/key: the first whose directory is there or
  * can be made; then /tmp/weft-UID/key. Makes the directory (0700). */
 weft_status_t trust_key_path(weft_context_t *context, char *path, size_t size);

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { PLAN_WORKERS = 128, PLAN_PAIRS = 8192, PLAN_SETTINGS = 24 };
+enum { PLAN_WORKERS = 128, PLAN_SETTINGS = 24 };
 
 /* a, b and arg by kind: of operations a is the pair and b the side; n counts how many. */
 #define PLAN_ITEMS(X)                                                                     \
@@ -41,7 +41,6 @@ enum plan_kind {
 #define PLAN_KIND(name) PLAN_##name,
     PLAN_ITEMS(PLAN_KIND)
 #undef PLAN_KIND
-        PLAN_N_KINDS
 };
 extern const char *const plan_kind_name[];
 

@@ -31,8 +31,7 @@ enum asked_kind {
     ASKED_ADD,
     ASKED_FETCH,
     ASKED_FLUSH,
-    ASKED_CLOSE,
-    ASKED_END
+    ASKED_CLOSE
 };
 
 struct asked {
