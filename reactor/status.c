@@ -55,24 +55,20 @@ static const struct status_text errors[] = {
     ERROR(AUTH, "The peer could not prove that it holds the key.",
           "Both sides need the same key file (tcp.key_file); between users the default one differs."),
     ERROR(INSECURE, "Binding beyond this machine needs a cluster key.",
-          "Set tcp.key_file, or write out tcp.insecure = yes."),
+          "Set tcp.key_file, or write out tcp.insecure = yes (of RDMA rdma.insecure)."),
     ERROR(FORKED, "This process is a fork of the one that made the object.",
           "Create a context and a worker of its own in the child."),
     ERROR(WRONG_THREAD, "The call came from a thread that does not own the worker.",
-          "Hand it over by weft_worker_post; a worker of mode MULTIPLE takes operations from any thread. One with "
-          "a thread "
-          "of its own is driven by that."),
+          "Hand it over by weft_worker_post, or make the worker of mode MULTIPLE; one with a thread of its own is "
+          "driven by that."),
     ERROR(IO, "A system call failed.", "The causes and the log have its errno."),
     ERROR(NO_FDS, "File descriptors ran out.", "Raise the limit (ulimit -n)."),
     ERROR(ADDRESS, "This is not an address, or not one that this version reads.",
           "Write scheme://host:port, or pass the bytes of weft_worker_address unchanged."),
-    ERROR(REVOKED, "The team, or the key to remote memory, was revoked.",
-          "Ask the owner for a new key; of a team, agree on the survivors and make a new one."),
+    ERROR(REVOKED, "The key to remote memory was revoked.", "Ask its owner for a new one."),
     ERROR(INTERNAL, "The library reached a state that it believed impossible.",
           "This is a defect: please report it with the trace in the causes."),
-    ERROR(OUTCOME_UNKNOWN, "The peer died before it said whether it acted.",
-          "Repeat the operation only if doing it twice is harmless."),
-    ERROR(EXISTS, "It is taken already.", "Choose another address or id, or remove the one that is there."),
+    ERROR(EXISTS, "It is taken already.", "Choose another address, or close what has this one."),
 };
 _Static_assert(sizeof errors / sizeof *errors == 1 - WEFT_STATUS_LAST, "a text for every status");
 

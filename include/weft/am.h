@@ -29,7 +29,8 @@ typedef struct weft_am {
  * wait and the _wait forms. */
 typedef void (*weft_am_fn)(weft_ep_t *ep, weft_am_t *am, void *arg);
 
-/* Sets the worker's handler for `id`; NULL removes it. Messages without a handler are counted and dropped. */
+/* Sets the worker's handler for `id`, in place of the one before; NULL: none. Messages without one are counted and
+ * dropped. */
 WEFT_API weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg);
 
 enum {
@@ -50,7 +51,8 @@ WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *head
 
 /*
  * Within the handler: receives the payload into `iov`, which is borrowed until completion. WEFT_OK when it was
- * there already. WEFT_ERR_TRUNCATED when `iov` is shorter than the payload (nothing is written).
+ * there already. WEFT_ERR_TRUNCATED when `iov` is shorter than the payload (nothing is written); EXISTS: it was asked
+ * for before; CLOSED: it waits at its sender, and the endpoint is lost.
  */
 WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
 

@@ -36,7 +36,7 @@ typedef enum weft_reduction {
     WEFT_N_REDUCTIONS
 } weft_reduction_t;
 
-WEFT_API size_t weft_datatype_size(weft_datatype_t type);
+WEFT_API size_t weft_datatype_size(weft_datatype_t type); /* bytes; 0: there is no such type */
 
 enum {
     WEFT_COLL_FIXED_ORDER = 1 /* weft_op_t.flags: floating-point results equal, bit for bit, for any algorithm */

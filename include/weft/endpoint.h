@@ -43,8 +43,8 @@ typedef struct weft_ep_params {
 } weft_ep_params_t;
 
 /*
- * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port" or "shm://name". The host is numeric, or a name
- * in /etc/hosts; no name server is asked (it would block): ADDRESS. Returns WEFT_OK with the handle at once; sends
+ * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "rdma://host:port" or "shm://name". The host is
+ * numeric, or a name in /etc/hosts; no name server is asked (it would block): ADDRESS. Returns WEFT_OK with the handle at once; sends
  * queue, in order, until the peer answers; a failure is told by on_error. `params` may be NULL.
  */
 #define weft_connect(...) weft_connect_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
@@ -125,9 +125,10 @@ typedef struct weft_listen_params {
 } weft_listen_params_t;
 
 /*
- * Listens at "tcp://host:port" (port 0: any free one; host "*": all interfaces, IPv4 and IPv6) or
- * "shm://name". An interface other than loopback is WEFT_ERR_INSECURE without a cluster key, unless the
- * setting "tcp.insecure" is on.
+ * Listens at "tcp://host:port" (port 0: any free one; host "*": all interfaces, IPv4 and IPv6), "rdma://host:port" or
+ * "shm://name". `params` may be NULL. Over tcp an interface other than loopback, and over rdma any, is
+ * WEFT_ERR_INSECURE without a cluster key, unless "tcp.insecure" or "rdma.insecure" is on; EXISTS: somebody listens
+ * there.
  */
 #define weft_listen(...) weft_listen_sized(sizeof(weft_listen_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,

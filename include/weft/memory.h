@@ -29,6 +29,7 @@ enum {
  * maps the region. One memory has regions of one kind only.
  */
 
+/* GPU memory is not there yet: all is HOST. */
 typedef enum weft_mem_type { WEFT_MEMORY_HOST, WEFT_MEMORY_CUDA, WEFT_MEMORY_CUDA_MANAGED } weft_mem_type_t;
 
 typedef enum weft_mem_pages {
@@ -83,6 +84,7 @@ WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
  * region stays, under a new epoch: pack it anew then (BUSY before). */
 WEFT_API weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op);
 
+/* Of [offset, offset + len) of the region. What the kernel cannot do is passed over in silence. Errors: INVALID_PARAM. */
 typedef enum weft_mem_advice {
     WEFT_ADVISE_WILL_NEED, /* fault it in */
     WEFT_ADVISE_DONT_NEED, /* its content may go; reads zero afterwards if it was allocated here */
@@ -161,7 +163,7 @@ typedef struct weft_memory_info {
     const char *name, *device;
     double bandwidth, latency_ns, overhead_ns; /* of one-sided access; bytes per second */
     int numa_node;                             /* -1: any */
-    double register_ns, register_byte_ns;      /* cost of a registration; 0: none, or not known */
+    double register_ns;                        /* cost of a registration; 0: none, or not known */
     unsigned can_alloc : 1, can_register : 1, can_map : 1, can_export : 1;
     unsigned device_atomics : 1; /* WEFT_MEM_ATOMIC_DEVICE: its device performs them */
 } weft_memory_info_t;

@@ -44,7 +44,8 @@ WEFT_API uint32_t weft_team_size(const weft_team_t *team);
 /* This side's endpoint to a member; opened with the team. NULL for a rank that is not there. */
 WEFT_API weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank);
 
-/* Local: members may close at different times. Collectives in progress end as WEFT_ERR_CLOSED. */
+/* Local: members may close at different times. Collectives in progress end as WEFT_ERR_CLOSED. WEFT_IN_PROGRESS, and the
+ * handle is gone when `op->done` begins, or BUSY when it is closing already. */
 WEFT_API weft_status_t weft_team_close(weft_team_t *team, const weft_op_t *op);
 
 WEFT_API weft_status_t weft_team_create_wait(weft_worker_t *worker, const weft_exchange_t *exchange,

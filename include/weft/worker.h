@@ -27,7 +27,7 @@ typedef enum weft_thread_mode {
 typedef struct weft_worker_params {
     struct ev_loop *loop; /* the host's loop; NULL: one of its own */
     weft_thread_mode_t thread_mode;
-    const char *transports; /* "shm,tcp"; NULL: the setting "transports" (default: all there are) */
+    const char *transports; /* "shm,tcp"; NULL: the setting "transports" (default: "self,shm,tcp") */
     const char *name;       /* for logs and weft-info; copied */
     /* A peer opened an endpoint by this worker's address. NULL: such endpoints just appear. */
     void (*on_endpoint)(weft_ep_t *ep, void *arg);
@@ -48,7 +48,7 @@ WEFT_API weft_status_t weft_worker_create_sized(size_t params_size, weft_context
 /*
  * Closes listeners, teams and endpoints (each pending operation ends once, WEFT_ERR_CLOSED or better), bottom up,
  * releases regions, then calls `op->done`, when the handle is gone. Always WEFT_IN_PROGRESS or refused: BUSY when it
- * is closing already, or a thread of its own drives it.
+ * is closing already. A thread of its own is stopped first: until then WRONG_THREAD, or BUSY in a callback.
  */
 WEFT_API weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t *op);
 
@@ -131,13 +131,14 @@ WEFT_API uint64_t weft_worker_count(weft_worker_t *worker, const char *name);
 #define WEFT_SHORT_MIN 40 /* bytes that every transport takes inline, of a message and of a put */
 
 /* A transport that this worker has open. Latency in ns, bandwidth in bytes and messages per second: estimates. The
- * limits are of one message of the transport; larger ones, and longer arrays, are cut or packed by the library. */
+ * limits are of one message of the transport; larger ones, and longer arrays, are cut or packed by the library. By
+ * index from 0; WEFT_ERR_NOT_FOUND past the last. */
 typedef struct weft_transport_info {
     const char *name, *device;
     double latency_ns, bandwidth, overhead_ns, message_rate;
     size_t max_short, max_bcopy, max_zcopy, max_iov;
     int numa_node;         /* where its device is; -1: it has none, or anywhere */
-    uint64_t capabilities; /* WEFT_CAP_… as in transports' docs; see weft_capability_name */
+    uint64_t capabilities; /* bits, named by weft_capability_name */
 } weft_transport_info_t;
 WEFT_API weft_status_t weft_worker_transport(weft_worker_t *worker, size_t index, weft_transport_info_t *info_p);
 WEFT_API const char *weft_capability_name(unsigned bit); /* NULL past the last */
