@@ -6,6 +6,7 @@
 #include <ev.h>
 #include <pthread.h>
 #include <reactor/counters.h>
+#include <reactor/patience.h>
 #include <reactor/reactor.h>
 #include <reactor/virtual.h>
 #include <stdatomic.h>
@@ -94,7 +95,7 @@ struct reactor {
     int outer_fd, timer_fd; /* -1 until somebody asks for the fd */
     uint64_t timer_fd_at;   /* 0: not set */
 
-    uint64_t spin_ns, spin_most_ns; /* how long wait looks before it sleeps: now, and at most */
+    struct patience patience;
     unsigned waits_without_spin;
     bool crowded; /* somebody else wants our core */
 

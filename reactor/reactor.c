@@ -28,7 +28,7 @@ weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor
     assert(pthread_equal(weft__this_thread(), pthread_self()));
     weft__reactor_give(r, pthread_self());
     r->gate.fork_generation = fork_generation_now(&r->gate.fork_mark);
-    r->spin_ns = r->spin_most_ns = context ? weft__setting_u64(context, SETTING_WORKER_SPIN) : 20000;
+    r->patience.most = context ? weft__setting_u64(context, SETTING_WORKER_SPIN) : 50000;
     remotes_open(r);
     if (context) context_hold(context);
     r->count = &r->own_count;

@@ -1,6 +1,5 @@
 /*
- * Waiting: look for a while, then sleep. The while is adaptive: it grows when a sleep turned out to be shorter than
- * looking would have been, and halves when looking was in vain.
+ * Waiting: look for a while, which is patience.h's to say, then sleep.
  *
  * When runnable threads outnumber cores, looking keeps the very thread from running that we wait for. A yield
  * tells which it is, by the time it takes: it comes back at once when nobody else wants the core. While it does not,
@@ -16,8 +15,7 @@ enum {
     YIELD_QUICK_NS = 3000, /* nobody else wanted the core */
     YIELD_LONG_NS = 1000000,
     CROWD_FACTOR = 50, /* in a crowd the others' work counts into our waiting */
-    WAITS_WITHOUT_SPIN = 64,
-    LEAST_SPIN_NS = 500
+    WAITS_WITHOUT_SPIN = 64
 };
 
 enum outcome { NOTHING, SOMETHING, GONE };
@@ -47,25 +45,22 @@ static uint64_t yield(struct reactor *r, uint64_t now) {
     return after;
 }
 
-static enum outcome spin(struct reactor *r, uint64_t until) {
+/* Looks for `ns`, in a crowd for longer, but not beyond `until`. */
+static enum outcome spin(struct reactor *r, uint64_t ns, uint64_t until) {
     uint64_t begin = clock_real(), now = begin;
     for (unsigned looks = 1;; looks++) {
         enum outcome outcome = look_where_due(r);
-        if (outcome != NOTHING) return outcome;
-        if (r->crowded || (looks % LOOKS_PER_CLOCK == 0 && (now = clock_real()) - begin > PROBE_AFTER_NS))
+        if (outcome == GONE) return GONE;
+        if (outcome == NOTHING &&
+            (r->crowded || (looks % LOOKS_PER_CLOCK == 0 && (now = clock_real()) - begin > PROBE_AFTER_NS)))
             now = yield(r, r->crowded ? clock_real() : now);
-        uint64_t most = r->crowded ? CROWD_FACTOR * r->spin_ns : r->spin_ns;
-        if (now - begin >= most || now >= until || r->waits_without_spin) return NOTHING;
+        bool over = now - begin >= (r->crowded ? CROWD_FACTOR * ns : ns) || now >= until || r->waits_without_spin;
+        if (outcome == SOMETHING || over) {
+            patience_looked(&r->patience, now - begin, outcome == SOMETHING);
+            return outcome;
+        }
         relax();
     }
-}
-
-static void learn(struct reactor *r, uint64_t slept) {
-    uint64_t most = r->spin_most_ns;
-    if (slept < most)
-        r->spin_ns = 2 * r->spin_ns + LEAST_SPIN_NS < most ? 2 * r->spin_ns + LEAST_SPIN_NS : most;
-    else
-        r->spin_ns /= 2;
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b) {
@@ -77,7 +72,7 @@ static enum outcome sleep_once(struct reactor *r, uint64_t until) {
     if (wakeup_arm(r)) {
         uint64_t begin = clock_real();
         loop_sleep(r, earlier(until, timers_nearest(r)));
-        learn(r, clock_real() - begin);
+        patience_slept(&r->patience, clock_real() - begin);
         wakeup_disarm(r);
     }
     return look(r, LOOK_TIMERS);
@@ -87,9 +82,10 @@ static enum outcome sleep_once(struct reactor *r, uint64_t until) {
 static enum outcome wait_until(struct reactor *r, uint64_t until, bool at_once) {
     enum outcome outcome = at_once ? look(r, LOOK_KERNEL) : look_where_due(r);
     while (outcome == NOTHING && (until == UINT64_MAX || clock_real() < until)) {
+        uint64_t ns = patience_look(&r->patience);
         if (r->waits_without_spin)
             r->waits_without_spin--;
-        else if (r->spin_ns >= LEAST_SPIN_NS && (outcome = spin(r, until)) != NOTHING)
+        else if (ns && (outcome = spin(r, ns, until)) != NOTHING)
             break;
         outcome = sleep_once(r, until);
     }

@@ -196,8 +196,8 @@ static void *call_at_the_boundary(void *arg) {
         while (atomic_load(&calls_done) != i) sched_yield();
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
-        long end = now.tv_nsec + rand_r(&seed) % 40000; /* around the 20 µs of worker.spin */
-        while (now.tv_nsec < end && now.tv_nsec > end - 50000) clock_gettime(CLOCK_MONOTONIC, &now);
+        long end = now.tv_nsec + rand_r(&seed) % 60000; /* around the 2, 25 and 50 µs of looking */
+        while (now.tv_nsec < end && now.tv_nsec > end - 70000) clock_gettime(CLOCK_MONOTONIC, &now);
         if (weft__reactor_call(arg, call_done, NULL)) abort();
     }
     return NULL;
