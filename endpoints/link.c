@@ -1,4 +1,4 @@
-#include "link.h"
+#include "link_local.h"
 
 #include <reactor/counters.h>
 #include <reactor/mutant.h>
@@ -20,10 +20,6 @@
 static void link_effect(struct fsm *m, unsigned effect);
 static void link_fail(struct fsm *m, unsigned event, enum fsm_verb why);
 static const struct fsm_port link_port = {&weft__link_machine, link_effect, link_fail};
-
-static void step(struct link *link, enum link_event event) {
-    fsm_step(&link->core.fsm, event);
-}
 
 /* ---- while requests wait for the lane, nothing may overtake them */
 
@@ -173,18 +169,6 @@ void weft__links_half_told(struct job *job) {
     }
 }
 
-static void send_hello(struct link *link) {
-    struct wire_message m;
-    struct wire_hello hello = {.version = WIRE_VERSION,
-                               .flags = (link->why ? link->flags : 0) | weft__lanes_hello(link) |
-                                        WIRE_HELLO_ANSWERS | WIRE_HELLO_PARTS,
-                               .listener = link->listener,
-                               .worker = link->worker->id};
-    weft__retain_greeting(link, &hello);
-    weft__wire_hello(&m, hello);
-    weft__link_control(link, &m);
-}
-
 /* ---- life */
 
 static struct weft_ep *first_endpoint(struct link *link) {
@@ -290,7 +274,7 @@ static void link_effect(struct fsm *m, unsigned effect) {
     if (effect != LINK_FX_SEND_HELLO && effect != LINK_FX_TIMER_STOP && effect != LINK_FX_END)
         weft__live_note(link);
     switch ((enum link_effect)effect) {
-    case LINK_FX_SEND_HELLO: send_hello(link); break;
+    case LINK_FX_SEND_HELLO: weft__link_greet(link); break;
     case LINK_FX_LANE_ANEW: weft__retain_anew(link); break;
     case LINK_FX_TIMER_START:
         if (!link->lingers) start_greeting(link);
@@ -338,13 +322,13 @@ static void yield_to_spare(struct link *link);
 /* The peer may have use for the lane that it dialed, which was kept as a spare. */
 static void unused(struct link *link) {
     yield_to_spare(link);
-    step(link, LINK_EV_UNUSED);
+    link_step(link, LINK_EV_UNUSED);
 }
 
 static void greeting_due(struct link *link) {
     link->status = WEFT_ERR_TIMED_OUT;
     yield_to_spare(link);
-    step(link, LINK_EV_TIMEOUT);
+    link_step(link, LINK_EV_TIMEOUT);
 }
 
 static void time_is_up(struct timer *timer) {
@@ -399,17 +383,6 @@ static char *copy(const void *parent, const char *text) {
     return kept ? memcpy(kept, text, size) : NULL;
 }
 
-static struct list *peers(struct weft_worker *worker, uint64_t peer) {
-    return &worker->peers[(peer * UINT64_C(0x9e3779b97f4a7c15) >> 32) % WORKER_PEERS];
-}
-
-/* 0: not yet. */
-static void know_peer(struct link *link, uint64_t peer) {
-    link->peer = peer;
-    list_remove(&link->of_peer);
-    if (peer) list_append(peers(link->worker, peer), &link->of_peer);
-}
-
 weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer, const char *uri,
                               const char *why, struct link **link_p) {
     struct link *link;
@@ -421,18 +394,18 @@ weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uin
         drop_lane(lane);
         return st;
     }
-    know_peer(link, peer);
+    weft__link_know_peer(link, peer);
     link->flags = uri ? WIRE_HELLO_EXTRA : 0;
     link->uri = own_uri;
     link->why = own_why;
-    step(link, LINK_EV_DIAL);
+    link_step(link, LINK_EV_DIAL);
     *link_p = link;
     return WEFT_OK;
 }
 
 void weft__link_close(struct link *link) {
     link->status = WEFT_ERR_CLOSED;
-    step(link, LINK_EV_CLOSE);
+    link_step(link, LINK_EV_CLOSE);
 }
 
 /* ---- endpoints on it */
@@ -480,7 +453,7 @@ void weft__link_leave(struct weft_ep *ep) {
     if (link->n_endpoints == 0 && link->why) linger(link);
 }
 
-static void move_endpoints(struct link *from, struct link *to) {
+void weft__link_move_endpoints(struct link *from, struct link *to) {
     struct weft_ep *ep;
     while ((ep = first_endpoint(from)) != NULL) {
         list_remove(&ep->of_link);
@@ -489,70 +462,21 @@ static void move_endpoints(struct link *from, struct link *to) {
     }
 }
 
-/* ---- which link */
-
-static bool joinable(const struct link *link) {
-    return link->core.fsm.state == LINK_DIALING || link->core.fsm.state == LINK_GREETING ||
-           link->core.fsm.state == LINK_UP;
-}
-
-/* One dialed by URI is a link beside: it claims to be nobody's only one, and is no rival. */
-static bool is_beside(const struct link *link) {
-    return link->flags & WIRE_HELLO_EXTRA;
-}
-
-/* Endpoints that survive a lane share no link with others, nor do those with other heartbeats. */
-static bool suits(const struct link *link, struct link_wish wish) {
-    return joinable(link) && wish.survives == !!(link->flags & WIRE_HELLO_SURVIVES) &&
-           wish.heartbeat_ms == weft__beat_ms(link);
-}
-
-struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer,
-                                struct link_wish wish) {
-    struct list *all = peers(worker, peer);
-    for (struct list *n = all->next; n != all; n = n->next) {
-        struct link *link = list_of(n, struct link, of_peer);
-        bool rail = link->flags & (WIRE_HELLO_RAIL | WIRE_HELLO_LANE);
-        bool by_it = link->home == iface || link->iface == iface;
-        if (link->peer == peer && by_it && !rail && suits(link, wish)) return link;
-    }
-    return NULL;
-}
-
-struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, struct link_wish wish) {
-    for (struct list *n = worker->links.next; n != &worker->links; n = n->next) {
-        struct link *link = list_of(n, struct link, of_worker);
-        if (link->uri && strcmp(link->uri, uri) == 0 && suits(link, wish)) return link;
-    }
-    return NULL;
-}
-
-static struct link *spare_of(const struct link *lost) {
-    struct list *all = peers(lost->worker, lost->peer);
-    for (struct list *n = all->next; n != all; n = n->next) {
-        struct link *link = list_of(n, struct link, of_peer);
-        if (link != lost && link->peer == lost->peer && link->home == lost->home &&
-            link->core.fsm.state == LINK_SPARE)
-            return link;
-    }
-    return NULL;
-}
-
 /* The link of the pair is about to end: its spare is the link from now on, and is there before anybody dials again. */
 static void yield_to_spare(struct link *link) {
-    struct link *spare = joinable(link) && !is_beside(link) ? spare_of(link) : NULL;
+    struct link *spare = weft__link_spare(link);
     if (!spare) return;
     /* Nothing was sent yet: its endpoints do not even notice. */
-    if (link->core.fsm.state < LINK_AWAIT) move_endpoints(link, spare);
-    step(spare, LINK_EV_ADOPT);
+    if (link->core.fsm.state < LINK_AWAIT) weft__link_move_endpoints(link, spare);
+    link_step(spare, LINK_EV_ADOPT);
 }
 
-/* ---- what the lane and the peer tell */
+/* ---- what the lane tells, and that the link is lost */
 
 void weft__link_lose(struct link *link, weft_status_t status) {
     if (link->status == WEFT_OK) link->status = status;
     yield_to_spare(link);
-    step(link, LINK_EV_LOST);
+    link_step(link, LINK_EV_LOST);
 }
 
 void weft__link_violation(struct link *link, const char *what) {
@@ -579,12 +503,12 @@ void weft__link_accepted(struct lane *lane, void *listen_arg) {
         return;
     }
     link->listener = (uint32_t)(uintptr_t)listen_arg;
-    step(link, LINK_EV_GUEST);
+    link_step(link, LINK_EV_GUEST);
 }
 
 void weft__link_lane_up(struct lane *lane) {
     if (weft__retain_lane_up(lane)) return;
-    if (lane->owner) step(lane->owner, LINK_EV_LANE_UP);
+    if (lane->owner) link_step(lane->owner, LINK_EV_LANE_UP);
 }
 
 void weft__link_lane_down(struct lane *lane, weft_status_t status) {
@@ -600,120 +524,7 @@ void weft__link_lane_down(struct lane *lane, weft_status_t status) {
 void weft__link_lane_closed(struct lane *lane) {
     if (weft__retain_lane_closed(lane)) return;
     if (lane->owner)
-        step(lane->owner, LINK_EV_LANE_CLOSED);
+        link_step(lane->owner, LINK_EV_LANE_CLOSED);
     else
         weft__worker_link_gone(lane->iface->owner);
-}
-
-static struct link *rival_of(const struct link *guest) {
-    struct list *all = peers(guest->worker, guest->peer);
-    for (struct list *n = all->next; n != all; n = n->next) {
-        struct link *link = list_of(n, struct link, of_peer);
-        if (link->peer == guest->peer && link->home == guest->home && joinable(link) && !is_beside(link))
-            return link;
-    }
-    return NULL;
-}
-
-/* Both dialed, or the peer dialed again: the lane of the smaller id stays, unless it turns out to be dead. */
-static void meet_rival(struct link *guest, struct link *rival) {
-    if (rival->core.fsm.state != LINK_UP && guest->peer < guest->worker->id) {
-        move_endpoints(rival, guest);
-        step(rival, LINK_EV_SUPERSEDED);
-        step(guest, LINK_EV_HELLO_WINS);
-        return;
-    }
-    step(guest, LINK_EV_HELLO_LOSES);
-    if (rival->core.fsm.state != LINK_UP) return;
-    struct wire_message ping;
-    weft__wire_ping(&ping);
-    weft__link_control(rival, &ping);
-}
-
-/* Of those that the peer dialed, this one too. */
-static bool too_many_links(const struct link *guest) {
-    uint32_t n = 0;
-    struct list *all = peers(guest->worker, guest->peer);
-    for (struct list *at = all->next; at != all; at = at->next) {
-        const struct link *link = list_of(at, struct link, of_peer);
-        n += link->peer == guest->peer && !link->why && link->core.fsm.state < LINK_CLOSING;
-    }
-    return n > guest->worker->max_links;
-}
-
-static void hello_from_guest(struct link *link, const struct wire_hello *hello) {
-    struct link *rival;
-    if (hello->flags & WIRE_HELLO_RESUME && link->core.fsm.state == LINK_AWAIT) {
-        weft__retain_guest(link, hello);
-        return;
-    }
-    bool is_part = hello->flags & (WIRE_HELLO_RAIL | WIRE_HELLO_LANE) && link->core.fsm.state == LINK_AWAIT;
-    if (is_part && !weft__link_more(link)) {
-        weft__link_lose(link, WEFT_ERR_NO_MEMORY);
-        return;
-    }
-    if (hello->flags & WIRE_HELLO_RAIL && link->core.fsm.state == LINK_AWAIT && !weft__rail_greets(link, hello)) {
-        weft__link_violation(link, "a rail that nobody granted");
-        return;
-    }
-    bool is_lane = hello->flags & WIRE_HELLO_LANE && !(hello->flags & WIRE_HELLO_RAIL);
-    if (is_lane && link->core.fsm.state == LINK_AWAIT && !weft__switch_greets(link, hello)) {
-        weft__link_violation(link, "a lane that nobody expects");
-        return;
-    }
-    if (link->core.fsm.state == LINK_AWAIT) {
-        know_peer(link, hello->worker);
-        link->flags = is_lane ? hello->flags | WIRE_HELLO_EXTRA : hello->flags;
-        if (too_many_links(link)) {
-            weft__link_lose(link, WEFT_ERR_QUOTA);
-            return;
-        }
-        bool survives = hello->flags & WIRE_HELLO_SURVIVES && weft__retain_is_for(link->iface);
-        if (survives && weft__retain_begin(link, NULL, 0) < 0) {
-            weft__link_lose(link, WEFT_ERR_NO_MEMORY);
-            return;
-        }
-    }
-    if (hello->worker == link->worker->id || link->flags & WIRE_HELLO_EXTRA || !(rival = rival_of(link)))
-        step(link, LINK_EV_HELLO);
-    else
-        meet_rival(link, rival);
-}
-
-static void hello_from_host(struct link *link, const struct wire_hello *hello) {
-    if (link->peer && link->peer != hello->worker) {
-        weft__link_lose(link, WEFT_ERR_UNREACHABLE); /* somebody else lives at that address now */
-        return;
-    }
-    know_peer(link, hello->worker);
-    link->listener = hello->listener;
-    weft__retain_greeted(link, hello);
-    step(link, LINK_EV_HELLO);
-}
-
-void weft__link_on_hello(struct lane *lane, const void *data, size_t len) {
-    struct link *link = lane->owner;
-    struct wire_hello hello;
-    if (!link) return;
-    if (!weft__wire_read_hello(data, len, &hello)) {
-        weft__link_violation(link, "hello");
-        return;
-    }
-    if (hello.version != WIRE_VERSION) {
-        link->status = WEFT_ERR_VERSION;
-        weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints", "a peer speaks version %u, not %u",
-                          hello.version, WIRE_VERSION);
-        step(link, LINK_EV_HELLO_VERSION);
-        return;
-    }
-    link->peer_flags = hello.flags;
-    if (link->why)
-        hello_from_host(link, &hello);
-    else
-        hello_from_guest(link, &hello);
-}
-
-void weft__link_on_ping(struct lane *lane, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "ping before hello");
-    if (link && len) weft__link_violation(link, "ping");
 }

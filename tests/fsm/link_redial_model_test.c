@@ -1,7 +1,7 @@
 /*
  * Two workers, A and B, with three lanes between them: one that A dials, one that B dials, and one more that either dials
  * when it has no link that it could use (any more). Lanes die at any time. The rules by which links of one worker meet are
- * those of endpoints/link.c: rival_of, meet_rival, yield_to_spare. A has the smaller id.
+ * those of endpoints/link*.c: weft__link_rival, meet_rival, yield_to_spare. A has the smaller id.
  *
  * There is no TIMEOUT here: it does what LOST does, and nobody may have to wait for it. Agreement must be reachable by what
  * the two owe each other alone.
