@@ -1,4 +1,4 @@
-/* What the bench's programs share: the two cores they use, a clock, memory that a fork sees. */
+/* What the bench's programs share: the two cores they use, a clock, an order of figures, memory that a fork sees. */
 #ifndef WEFT_BENCH_CORES_H
 #define WEFT_BENCH_CORES_H
 
@@ -12,6 +12,15 @@ static inline double now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static inline int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+/* The smallest first: then the median is v[n / 2]. */
+static inline void sort_figures(double *v, size_t n) {
+    qsort(v, n, sizeof *v, by_value);
 }
 
 /* To the `place`-th core that this process may use. */

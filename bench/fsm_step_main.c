@@ -2,10 +2,8 @@
  * fsm-step: what one step of a machine costs, in ns: the median over rounds of a step whose action counts, with a
  * trace (as a worker keeps it) and without. A dependent chain: each step needs the state that the one before left.
  */
+#include "cores.h"
 #include <fsm/fsm.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #define PING_STATES(S)           S(A) S(B) S(C) S(D)
 #define PING_EVENTS(LOCAL, PEER) LOCAL(GO) PEER(BACK)
@@ -42,17 +40,6 @@ static const struct fsm_port port = {&weft__ping_machine, on_effect, on_fail};
 
 enum { ROUNDS = 101, STEPS = 20000 };
 
-static double ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_step(void) {
     static double round[ROUNDS];
     static uint8_t event[STEPS];
@@ -60,12 +47,12 @@ static double median_step(void) {
     fsm_init(&p.fsm, &port, PING_A, 1);
     for (unsigned i = 0; i < STEPS; i++) event[i] = (i * 2654435761u >> 20) & 1;
     for (unsigned r = 0; r < ROUNDS; r++) {
-        double before = ns();
+        double before = now_ns();
         for (unsigned i = 0; i < STEPS; i++) fsm_step(&p.fsm, event[i]);
-        round[r] = (ns() - before) / STEPS;
+        round[r] = (now_ns() - before) / STEPS;
     }
     if (p.count != (unsigned long)ROUNDS * STEPS) abort();
-    qsort(round, ROUNDS, sizeof *round, by_value);
+    sort_figures(round, ROUNDS);
     return round[ROUNDS / 2];
 }
 

@@ -223,11 +223,6 @@ static struct outcome run(const struct load *load) {
     return *o;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void print(const struct load *load, const struct outcome *o) {
     printf("  %-3s %11.0f/s  %llu wrong  %llu switches, longest pause %.0f us", load->on ? "on" : "off",
            o->per_second, (unsigned long long)o->wrong, (unsigned long long)o->switches, o->pause_max_us);
@@ -262,7 +257,7 @@ int main(int argc, char **argv) {
         print(&load, &off);
         ratio[i] = on.per_second / off.per_second;
     }
-    qsort(ratio, (size_t)runs, sizeof *ratio, by_value);
+    sort_figures(ratio, (size_t)runs);
     printf("on / off: %.3g (median of %d, %.3g to %.3g)\n", ratio[runs / 2], runs, ratio[0], ratio[runs - 1]);
     return 0;
 }

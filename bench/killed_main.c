@@ -242,14 +242,9 @@ static double one_kill(int talker, int server, enum how how) {
     return (shared->moved_at - killed) / 1e6;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void print(const char *how, double *ms, unsigned n) {
     if (n == 0) return;
-    qsort(ms, n, sizeof *ms, by_value);
+    sort_figures(ms, n);
     printf("  %-6s %-7s %5u kills  p50 %7.3f  p99 %7.3f  max %7.3f ms\n", load_name[load], how, n, ms[n / 2],
            ms[(n * 99 + 99) / 100 - 1], ms[n - 1]);
 }

@@ -131,11 +131,6 @@ static double one_turn(const struct work *w, weft_ep_t *ep) {
     return ns;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double in_units(const struct work *w, double ns) {
     return w->per_ns != 0 ? ns * w->per_ns : w->per_time / ns;
 }
@@ -150,7 +145,7 @@ static void run(const struct work *w, weft_ep_t *const *ep, int rounds) {
         ratio[i] = ns[1][i] / ns[0][i];
     }
     double *all[] = {ns[0], ns[1], ratio};
-    for (int i = 0; i < 3; i++) qsort(all[i], (size_t)rounds, sizeof(double), by_value);
+    for (int i = 0; i < 3; i++) sort_figures(all[i], (size_t)rounds);
     int at = rounds / 2;
     printf(
         "  %-5s  peer %8.3f %-4s  failover %8.3f %-4s  time of it %.3f (median of %d, half of them %.3f to %.3f)\n",

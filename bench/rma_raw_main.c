@@ -162,11 +162,6 @@ static double stream(size_t size, int plain) {
     return BYTES / (now_ns() - t0);
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static const struct {
     const char *name, *unit;
     int larger_is_better;
@@ -217,7 +212,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < FIGURES; i++) {
         double v[MAX_ROUNDS];
         for (int r = 0; r < rounds; r++) v[r] = figures[r][i];
-        qsort(v, (size_t)rounds, sizeof *v, by_value);
+        sort_figures(v, (size_t)rounds);
         double best = v[figure[i].larger_is_better ? rounds - 1 : 0], median = v[rounds / 2];
         if (wanted == i) printf("%.3f\n", median);
         if (wanted < 0) printf("%-10s best %8.1f  median %8.1f %s\n", figure[i].name, best, median, figure[i].unit);

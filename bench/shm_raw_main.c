@@ -216,12 +216,8 @@ static double bandwidth(size_t size, int child) {
     return (double)(n * size) / (now_ns() - t0);
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 static void tell(const char *name, double *v, int n, const char *unit, int smaller_is_better) {
-    qsort(v, (size_t)n, sizeof *v, by_value);
+    sort_figures(v, (size_t)n);
     printf("%-22s best %8.1f  median %8.1f %s\n", name, v[smaller_is_better ? 0 : n - 1], v[n / 2], unit);
 }
 

@@ -202,9 +202,6 @@ static void far_end(int listener, int rounds) {
     for (;;) turn();
 }
 
-static int by_value(const void *a, const void *b) {
-    return *(const double *)a < *(const double *)b ? -1 : 1;
-}
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 9;
     if (rounds < 1 || rounds > 1000) return 2;
@@ -239,7 +236,7 @@ int main(int argc, char **argv) {
         v[4][i] = weft_stream();
         atomic_fetch_add(&shared->ready, 1);
     }
-    for (int i = 0; i < 5; i++) qsort(v[i], (size_t)rounds, sizeof *v[i], by_value);
+    for (int i = 0; i < 5; i++) sort_figures(v[i], (size_t)rounds);
     int mid = rounds / 2, last = rounds - 1;
     printf("                            median                      best\n");
     printf("half round trip, 8 B   raw  %6.0f ns                 %6.0f ns\n", v[0][mid], v[0][0]);

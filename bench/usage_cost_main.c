@@ -5,12 +5,10 @@
  *
  * usage_cost WAY on|off BURSTS: so many, and nothing else: for a tool that counts instructions. WAY: ring, mailbox, tcp.
  */
+#include "cores.h"
 #include <endpoints/usage.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <talloc.h>
-#include <time.h>
 #include <weft/weft.h>
 
 enum { BURST = 48, PER_ROUND = 400, ROUNDS = 201, WAYS = 3 };
@@ -78,25 +76,14 @@ static __attribute__((noinline)) void burst(struct pair *p) {
     } while (received < end);
 }
 
-static double ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 static double round_ns(struct pair *p) {
-    double begin = ns();
+    double begin = now_ns();
     for (int i = 0; i < PER_ROUND; i++) burst(p);
-    return (ns() - begin) / (PER_ROUND * BURST);
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    return (now_ns() - begin) / (PER_ROUND * BURST);
 }
 
 static double median(double *values) {
-    qsort(values, ROUNDS, sizeof *values, by_value);
+    sort_figures(values, ROUNDS);
     return values[ROUNDS / 2];
 }
 

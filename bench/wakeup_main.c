@@ -146,10 +146,6 @@ static void *pong(void *arg) {
     return NULL;
 }
 
-static int by_value(const void *a, const void *b) {
-    return (*(double *)a > *(double *)b) - (*(double *)a < *(double *)b);
-}
-
 static double median_of(const struct way *way) {
     static double took[ROUNDS];
     pthread_t thread;
@@ -170,7 +166,7 @@ static double median_of(const struct way *way) {
     pthread_join(thread, NULL);
     sched_setaffinity(0, sizeof both, &both);
     close_side(&sides[0]);
-    qsort(took + WARM, ROUNDS - WARM, sizeof *took, by_value);
+    sort_figures(took + WARM, ROUNDS - WARM);
     return took[WARM + (ROUNDS - WARM) / 2];
 }
 

@@ -3,11 +3,9 @@
  * sent, received in its place and, one in sixteen, acknowledged; first without and then with its bytes. No lane and no
  * copy of the payload is in it.
  */
+#include "cores.h"
 #include <endpoints/window.h>
 #include <endpoints/window_wire.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 static void on_effect(struct fsm *m, unsigned effect) {}
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
@@ -16,17 +14,6 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 static const struct fsm_port port = {&weft__window_machine, on_effect, on_fail};
 
 enum { ROUNDS = 101, FRAMES = 20000, ACK_EVERY = 16 };
-
-static double ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* The frame as bytes and back: what both sides add to the numbers. */
 static void over_the_wire(struct window_frame *f) {
@@ -56,14 +43,14 @@ static double median(int wire) {
     weft__window_init(&from, &port, 1, 10, 20);
     weft__window_init(&to, &port, 2, 20, 10);
     for (int r = 0; r < ROUNDS; r++) {
-        double begin = ns();
+        double begin = now_ns();
         for (int i = 1; i <= FRAMES; i++) {
             one_frame(&from, &to, wire);
             if (i % ACK_EVERY == 0) acknowledge(&from, &to, wire);
         }
-        round[r] = (ns() - begin) / FRAMES;
+        round[r] = (now_ns() - begin) / FRAMES;
     }
-    qsort(round, ROUNDS, sizeof *round, by_value);
+    sort_figures(round, ROUNDS);
     return round[ROUNDS / 2];
 }
 
