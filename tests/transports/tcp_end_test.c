@@ -1,5 +1,6 @@
 /* How connections end: goodbye, death, abort, silence, no descriptors. Each operation completes once. */
 #define _GNU_SOURCE
+#include "counted.h"
 #include "pair.h"
 #include <fcntl.h>
 #include <reactor/counters.h>
@@ -8,17 +9,6 @@
 #include <sys/wait.h>
 #include <transports/tcp/tcp.h>
 
-struct done {
-    struct completion completion;
-    int calls;
-    weft_status_t status;
-};
-static void on_done(struct completion *c, weft_status_t status) {
-    struct done *d = (struct done *)c;
-    d->calls++;
-    d->status = status;
-}
-
 static weft_status_t send8(struct end *end, uint64_t value) {
     return end->lane->ops->am_short(end->lane, 3, value, NULL, 0);
 }
@@ -26,10 +16,10 @@ static weft_status_t send8(struct end *end, uint64_t value) {
 /* Borrows until the socket takes no more: the last ones are in progress. Returns how many were accepted. */
 enum { MANY = 256, BIG = 256 * 1024 };
 static uint8_t big[BIG];
-static int fill(struct end *end, struct done *done) {
+static int fill(struct end *end, struct counted *done) {
     weft_iov_t iov = {big, BIG};
     for (int i = 0; i < MANY; i++) {
-        done[i] = (struct done){.completion = {.done = on_done, .count = 1}};
+        done[i] = counted(1);
         weft_status_t st = end->lane->ops->am_zcopy(end->lane, 1, NULL, 0, &iov, 1, &done[i].completion);
         if (st == WEFT_NO_RESOURCE) return i;
         CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
@@ -37,7 +27,7 @@ static int fill(struct end *end, struct done *done) {
     }
     return MANY;
 }
-static int told(const struct done *done, int n, weft_status_t status) {
+static int told(const struct counted *done, int n, weft_status_t status) {
     int count = 0;
     for (int i = 0; i < n; i++) count += done[i].calls == 1 && done[i].status == status;
     return count;
@@ -112,8 +102,8 @@ TEST(an_iface_closes_over_connections_nobody_was_told_of) {
 
 TEST(a_flush_completes_what_was_sent_before) {
     struct pair p;
-    static struct done done[MANY];
-    struct done flushed = {.completion = {.done = on_done, .count = 1}};
+    static struct counted done[MANY];
+    struct counted flushed = counted(1);
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
     CHECK_EQ(p.a.lane->ops->flush(p.a.lane, &flushed.completion), WEFT_OK);
@@ -144,7 +134,7 @@ static weft_status_t send_waiting(struct pending *pending) {
 
 TEST(what_waits_is_retried_in_order_when_there_is_space) {
     struct pair p;
-    static struct done done[MANY];
+    static struct counted done[MANY];
     struct waiting w[8];
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
@@ -203,7 +193,7 @@ static pid_t far_end(int *uri_fd) {
 
 TEST(a_killed_peer_fails_everything_once) {
     struct pair p;
-    static struct done done[MANY];
+    static struct counted done[MANY];
     char uri[128];
     int fd;
     pid_t pid = far_end(&fd);
@@ -237,7 +227,7 @@ TEST(a_killed_peer_fails_everything_once) {
 
 TEST(an_abort_ends_what_is_borrowed) {
     struct pair p;
-    static struct done done[MANY];
+    static struct counted done[MANY];
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
     int n = fill(&p.a, done);
@@ -254,7 +244,7 @@ TEST(an_abort_ends_what_is_borrowed) {
 
 TEST(a_flushing_close_waits_for_a_slow_reader_and_not_for_ever) {
     struct pair p;
-    static struct done done[MANY];
+    static struct counted done[MANY];
     for (int reads = 0; reads < 2; reads++) {
         weft_setting_t settings[] = {{"close.timeout", reads ? "10s" : "50ms"}};
         pair_open_with(&p, &weft__transport_tcp, 0, settings, 1);

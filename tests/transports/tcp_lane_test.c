@@ -1,23 +1,10 @@
 /* What is tcp's own: gathering, big frames, IPv6, names, ports, and the ends that a connection can come to. */
 #define _GNU_SOURCE
+#include "counted.h"
 #include "pair.h"
 #include <netinet/tcp.h>
 #include <reactor/counters.h>
 #include <transports/tcp/tcp.h>
-
-struct done {
-    struct completion completion;
-    int calls;
-    weft_status_t status;
-};
-static void on_done(struct completion *c, weft_status_t status) {
-    struct done *d = (struct done *)c;
-    d->calls++;
-    d->status = status;
-}
-static struct done done_new(void) {
-    return (struct done){.completion = {.done = on_done, .count = 1}};
-}
 
 static weft_status_t send8(struct end *end, uint64_t value) {
     return end->lane->ops->am_short(end->lane, 3, value, NULL, 0);
@@ -68,7 +55,7 @@ TEST(borrowed_memory_leaves_between_copied_messages) {
     enum { BIG = 256 * 1024, ROUNDS = 40 };
     struct pair p;
     static uint8_t data[BIG];
-    struct done done[ROUNDS];
+    struct counted done[ROUNDS];
     size_t n_done = 0;
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
@@ -79,7 +66,7 @@ TEST(borrowed_memory_leaves_between_copied_messages) {
         weft_status_t st;
         while ((st = send8(&p.a, i)) == WEFT_NO_RESOURCE) pair_turn(&p);
         CHECK_EQ(st, WEFT_OK);
-        done[i] = done_new();
+        done[i] = counted(1);
         while ((st = l->ops->am_zcopy(l, 5, &i, 8, iov, 3, &done[i].completion)) == WEFT_NO_RESOURCE) pair_turn(&p);
         CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
         CHECK_EQ(done[i].calls, 0);
@@ -114,7 +101,7 @@ TEST(pieces_that_share_a_completion_wait_for_no_turn) {
     enum { EACH = 2048, N = 200 };
     struct pair p;
     static char bytes[N][LANE_HEAD + EACH], expected[EACH];
-    struct done done = {.completion = {.done = on_done, .count = 1}};
+    struct counted done = counted(1);
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
     for (unsigned i = 0; i < N; i++) {
@@ -141,8 +128,7 @@ TEST(what_is_added_to_a_run_keeps_its_place_among_others) {
     enum { ROUNDS = 40 };
     struct pair p;
     static char bytes[ROUNDS * 64], big[5000];
-    struct done done = {.completion = {.done = on_done, .count = 1}},
-                lent = {.completion = {.done = on_done, .count = 1}};
+    struct counted done = counted(1), lent = counted(1);
     struct lane_run run = {.end = bytes};
     unsigned n = 0;
     pair_open(&p, &weft__transport_tcp, 0);
@@ -185,7 +171,7 @@ TEST(what_is_added_to_a_run_keeps_its_place_among_others) {
 TEST(a_run_ends_with_its_lane) {
     struct pair p;
     static char bytes[256];
-    struct done done = {.completion = {.done = on_done, .count = 1}};
+    struct counted done = counted(1);
     struct lane_run run = {.end = bytes};
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
@@ -202,13 +188,13 @@ struct sender {
     struct job job;
     struct pair *pair;
     weft_iov_t iov;
-    struct done done[4];
+    struct counted done[4];
     uint64_t before, after; /* writes */
 };
 static void send_lent(struct sender *s) {
     s->before = weft__count(s->pair->reactor_a)->tcp_writes;
     for (int i = 0; i < 4; i++) {
-        s->done[i] = done_new();
+        s->done[i] = counted(1);
         CHECK_EQ(s->pair->a.lane->ops->am_zcopy(s->pair->a.lane, 5, NULL, 0, &s->iov, 1, &s->done[i].completion),
                  WEFT_IN_PROGRESS);
     }
@@ -232,7 +218,7 @@ TEST(lent_memory_of_one_turn_is_gathered_and_out_of_turn_it_leaves_at_once) {
     for (int i = 0; i < 4; i++) CHECK_EQ(s.done[i].calls, 1);
 
     uint64_t before = weft__count(p.reactor_a)->tcp_writes;
-    s.done[0] = done_new();
+    s.done[0] = counted(1);
     weft_status_t st = p.a.lane->ops->am_zcopy(p.a.lane, 5, NULL, 0, &s.iov, 1, &s.done[0].completion);
     CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS); /* as the socket has room */
     CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);
