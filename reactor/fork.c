@@ -38,3 +38,8 @@ uint32_t fork_generation_now(const volatile uint32_t **mark_p) {
     pthread_mutex_unlock(&lock);
     return generation;
 }
+
+uint32_t weft__fork_generation(void) {
+    const volatile uint32_t *mark;
+    return fork_generation_now(&mark);
+}

@@ -61,6 +61,7 @@ struct reactor_gate {
     const volatile uint32_t *fork_mark; /* in a page that a fork's child finds wiped */
     uint32_t fork_generation;
 };
+uint32_t weft__fork_generation(void); /* never 0, and another in each process that a fork makes */
 /* pthread_self(), without a call where the C library's answer is known. */
 static inline pthread_t weft__this_thread(void) {
 #if defined(__GLIBC__) && defined(__x86_64__)

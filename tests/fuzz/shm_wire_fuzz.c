@@ -1,5 +1,6 @@
 /* What a shm peer may say on the socket, what its address may hold, and what may stand in its ring. */
 #include "fuzz.h"
+#include <transports/shm/hall.h>
 #include <transports/shm/ring.h>
 #include <transports/shm/wire.h>
 
@@ -12,6 +13,7 @@ static void word(const uint8_t *p, size_t len) {
     if (kind != SHM_HELLO && kind != SHM_WELCOME) return;
     bool ring = hello.n_slots >= 16 && (hello.n_slots & (hello.n_slots - 1)) == 0 && hello.n_slots <= SHM_MAX_SLOTS;
     insist(ring || (hello.n_slots == 0 && hello.payload_size == 0));
+    insist(hello.place < HALL_PLACES);
     insist(hello.n_nodes >= 16 && hello.n_nodes <= SHM_MAX_NODES && hello.n_blocks >= 1 &&
            hello.n_blocks <= SHM_MAX_BLOCKS);
     insist(hello.n_slots == 0 || hello.payload_size >= 4096);

@@ -201,7 +201,7 @@ TEST(junk_at_the_door_is_told_why_and_turned_away) {
     close(fd);
     other = hello;
     other.target = 12345;
-    int fds[SHM_N_FDS] = {0, 1, 2, 0};
+    int fds[SHM_N_FDS] = {0, 1, 2, 0, 0};
     fd = knock(&p);
     say(fd, &other, sizeof other, fds, SHM_N_FDS);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_REFUSED);
@@ -218,10 +218,18 @@ TEST(memory_that_is_not_what_it_says_is_not_mapped) {
     int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING), null = open("/dev/null", O_RDWR);
     CHECK_EQ(ftruncate(unsealed, (off_t)ring), 0);
     size_t pool = pool_size(64, 4, 1 << 20);
-    enum { RING = 3, MAPPED = 3, SMALL = MAPPED, NULLS = SMALL + 1 + MAPPED, COUNTS = NULLS + SHM_N_FDS + 1 };
-    int good[SHM_N_FDS] = {sealed(sizeof(struct doorbell)), sealed(pool), eventfd(0, 0), sealed(ring)};
-    int small[SHM_N_FDS] = {sealed(4096), sealed(pool - 1), -1, sealed(ring - 1)};
-    static const int mapped[MAPPED] = {0, 1, RING};
+    enum {
+        RING = SHM_N_FDS - 1,
+        MAPPED = 4,
+        SMALL = MAPPED,
+        NULLS = SMALL + 1 + MAPPED,
+        COUNTS = NULLS + SHM_N_FDS + 1
+    };
+    int good[SHM_N_FDS] = {sealed(HALL_BELLS_SIZE), sealed(HALL_SHELVES_SIZE), sealed(pool), eventfd(0, 0),
+                           sealed(ring)};
+    int small[SHM_N_FDS] = {sealed(HALL_BELLS_SIZE - 1), sealed(HALL_SHELVES_SIZE - 1), sealed(pool - 1), -1,
+                            sealed(ring - 1)};
+    static const int mapped[MAPPED] = {0, 1, 2, RING};
     for (int bad = 0; bad < COUNTS; bad++) {
         int fds[SHM_N_FDS + 1], n = SHM_N_FDS, fd = knock(&p);
         memcpy(fds, good, sizeof good);
@@ -347,6 +355,6 @@ TEST(the_peers_memory_cannot_be_written) {
     pair_connect(&p);
     struct shm_lane *lane = (struct shm_lane *)p.b.lane;
     CHECK_EQ(mprotect(lane->peers.at, lane->peers.size, PROT_READ | PROT_WRITE), -1);
-    CHECK_EQ(mprotect(lane->peer->pool.at, lane->peer->pool.size, PROT_READ | PROT_WRITE), -1);
+    CHECK_EQ(mprotect(lane->peer->pool->segment.at, lane->peer->pool->segment.size, PROT_READ | PROT_WRITE), -1);
     pair_close(&p);
 }

@@ -146,9 +146,10 @@ static unsigned resident_kb(const char *name, const char *rights) {
     return total;
 }
 
-TEST(a_quiet_link_touches_one_page_of_its_peers_pool) {
+TEST(quiet_links_to_workers_of_one_process_touch_the_same_pages) {
     struct links l;
     links_open(&l);
-    CHECK_EQ(resident_kb("weft-pool", " r--s "), WORKERS * 4);
+    CHECK_EQ(resident_kb("weft-pool", " r--s "), 0);
+    CHECK_EQ(resident_kb("weft-shelves", " r--s "), 4);
     links_close(&l);
 }

@@ -343,7 +343,7 @@ TEST(a_lie_within_a_message_ends_its_lane_alone) {
         struct shm_lane *liar = (struct shm_lane *)p.a.lane;
         struct mail_pool *pool = &shm_of(p.iface_a)->mail.pool;
         CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, "x", 1), WEFT_OK);
-        struct mail_node *node = &pool->nodes[liar->mail.tx.last];
+        struct mail_node *node = mail_node_at(pool, liar->mail.tx.last);
         if (lie == 0) node->word += UINT64_C(1) << 32;                                /* another number */
         if (lie == 1) node->word |= 0xff;                                             /* an id that is none */
         if (lie == 2) node->word |= UINT64_C(0xffff) << 16;                           /* longer than a node */
@@ -389,7 +389,7 @@ TEST(random_bytes_in_what_a_liar_may_write_crash_nobody) {
             p.a.lane->ops->am_short(p.a.lane, 1, 1, "x", 1);
             for (int k = 0; k < 4; k++) {
                 x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-                uint64_t *at = (uint64_t *)pool->nodes + x % 64 * 32 + (x >> 8) % 3;
+                uint64_t *at = (uint64_t *)mail_node_at(pool, x % 64) + (x >> 8) % 3;
                 if (x >> 16 & 1) *at = x >> 17 & 1 ? mail_ref(liar->bell_index, x >> 18 & 31) : *at ^ (x >> 40);
                 if (x % 61 == 0) atomic_store(&liar->bell->mailbox, mail_ref(x >> 20 & 3, x >> 30 & 63));
                 if (x % 31 == 0) atomic_store(&liar->mail.ours->consumed, (uint32_t)(x >> 32));

@@ -260,25 +260,25 @@ TEST(between_two_threads_nothing_is_lost_or_torn) {
 
 /* ---- the doorbell ----------------------------------------------------------------------------------------------------------- */
 
-static int looked[DOORBELL_LANES];
-static void look(void *arg, unsigned index) {
-    looked[index]++;
+static int looked[DOORBELL_BITS];
+static void look(void *arg, unsigned bit) {
+    looked[bit]++;
 }
 
-TEST(each_lane_that_rings_is_looked_at_once) {
+TEST(each_bit_that_lanes_ring_is_looked_at_once) {
     static struct doorbell bell;
     memset(&bell, 0, sizeof bell);
     memset(looked, 0, sizeof looked);
-    for (unsigned i = 0; i < DOORBELL_LANES; i += 61) {
+    for (unsigned i = 3; i < DOORBELL_LANES; i += 32) {
         CHECK(!doorbell_ring(&bell, i));
         CHECK(!doorbell_ring(&bell, i));
     }
     CHECK(doorbell_rang(&bell));
     doorbell_answer(&bell, look, NULL);
     CHECK(!doorbell_rang(&bell));
-    for (unsigned i = 0; i < DOORBELL_LANES; i++) CHECK_EQ(looked[i], i % 61 == 0);
+    for (unsigned i = 0; i < DOORBELL_BITS; i++) CHECK_EQ(looked[i], i % 32 == 3);
     doorbell_answer(&bell, look, NULL);
-    CHECK_EQ(looked[0], 1);
+    CHECK_EQ(looked[3], 1);
 }
 
 TEST(one_of_many_signals_a_sleeper) {

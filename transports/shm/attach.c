@@ -123,7 +123,9 @@ static void watch_empty(struct shm_lane *lane) {
 /* What cannot be sent means that the peer is gone; its socket will say so. One that only does not read may still have memory
  * of ours: it hears the hang-up. */
 static void send_or_break(struct shm_lane *lane, weft_status_t st) {
-    if (st < 0 && lane->fd >= 0 && errno != EAGAIN) shutdown(lane->fd, SHUT_RDWR);
+    if (st == WEFT_OK || lane->fd < 0 || errno == EAGAIN) return;
+    if (errno != EPIPE && errno != ECONNRESET) shm_iface(lane)->spoilt |= lane->shown; /* it is not gone */
+    shutdown(lane->fd, SHUT_RDWR);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {

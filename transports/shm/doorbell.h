@@ -1,6 +1,6 @@
 /*
- * One per worker, in memory that all its peers may write: which rings want to be looked at. A thousand quiet rings
- * cost the load of `summary`. Everything here is a hint: a peer that lies delays, or causes needless looks.
+ * One per worker, in memory that all its peers may write: which rings want to be looked at, and what came by the mailbox. A thousand
+ * quiet peers cost a look at one line. Everything here is a hint: a peer that lies delays, or causes needless looks.
  */
 #ifndef WEFT_TRANSPORTS_SHM_DOORBELL_H
 #define WEFT_TRANSPORTS_SHM_DOORBELL_H
@@ -9,15 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DOORBELL_LANES = 4096, DOORBELL_GROUP = 64 };
+enum { DOORBELL_LANES = 4096, DOORBELL_BITS = 64 };
 
 struct doorbell {
-    _Alignas(64) _Atomic uint64_t summary; /* a bit per group of lanes */
-    _Alignas(64) _Atomic uint32_t armed;   /* not 0: the owner sleeps, or is about to, for the so manyth time */
+    _Alignas(64) _Atomic uint64_t rung; /* a bit for the lanes of every 64th number */
+    _Atomic uint64_t mailbox;           /* what came by the mailbox, newest first (mailbox.h) */
+    _Atomic uint32_t armed;             /* not 0: the owner sleeps, or is about to, for the so manyth time */
     _Atomic uint32_t wanted; /* somebody sleeps for want of room that the owner is to make (mailbox_lane.c) */
-    _Atomic uint64_t
-        mailbox; /* what came by the mailbox, newest first (mailbox.h); beside `armed`, which its senders read next */
-    _Alignas(64) _Atomic uint8_t flag[DOORBELL_LANES];
 };
 
 /*
@@ -37,26 +35,18 @@ static inline void doorbell_signalled(struct doorbell *bell, uint32_t sleep) {
  * look at `armed`, which is returned as doorbell_armed does.
  */
 static inline uint32_t doorbell_ring(struct doorbell *bell, unsigned index) {
-    atomic_store_explicit(&bell->flag[index], 1, memory_order_release);
-    atomic_fetch_or(&bell->summary, UINT64_C(1) << index / DOORBELL_GROUP);
+    atomic_fetch_or(&bell->rung, UINT64_C(1) << index % DOORBELL_BITS);
     return doorbell_armed(bell);
 }
 
-/* The owner: calls `look` for each lane that rang. Its flag is taken first, so that a later ring is seen again. */
-static inline void doorbell_answer(struct doorbell *bell, void (*look)(void *arg, unsigned index), void *arg) {
-    uint64_t groups = atomic_exchange(&bell->summary, 0);
-    while (groups) {
-        unsigned first = (unsigned)__builtin_ctzll(groups) * DOORBELL_GROUP;
-        groups &= groups - 1;
-        for (unsigned i = first; i < first + DOORBELL_GROUP; i++) {
-            if (!atomic_load_explicit(&bell->flag[i], memory_order_relaxed)) continue;
-            if (atomic_exchange(&bell->flag[i], 0)) look(arg, i);
-        }
-    }
+/* The owner: calls `look` for each bit that was set. They are taken first, so that a later ring is seen again. */
+static inline void doorbell_answer(struct doorbell *bell, void (*look)(void *arg, unsigned bit), void *arg) {
+    uint64_t rung = atomic_exchange(&bell->rung, 0);
+    for (; rung; rung &= rung - 1) look(arg, (unsigned)__builtin_ctzll(rung));
 }
 
 static inline bool doorbell_rang(const struct doorbell *bell) {
-    return atomic_load_explicit(&bell->summary, memory_order_acquire) != 0;
+    return atomic_load_explicit(&bell->rung, memory_order_acquire) != 0;
 }
 
 #endif

@@ -34,8 +34,25 @@ void weft__shm_ring_uncount(struct shm_lane *lane) {
     lane->ring_counted = false;
 }
 
+/* Whom the doorbell's bit calls. */
+static struct shm_lane **rung_by(struct shm_lane *lane) {
+    return &shm_iface(lane)->rung[lane->index % DOORBELL_BITS];
+}
+
+static void list(struct shm_lane *lane) {
+    lane->next_rung = *rung_by(lane);
+    *rung_by(lane) = lane;
+}
+
+static void unlist(struct shm_lane *lane) {
+    struct shm_lane **at = rung_by(lane);
+    while (*at && *at != lane) at = &(*at)->next_rung;
+    if (*at) *at = lane->next_rung;
+}
+
 void weft__shm_ring_drop(struct shm_lane *lane) {
     weft__shm_ring_uncount(lane);
+    unlist(lane);
     lane->ours = NULL;
     lane->theirs = NULL;
     weft__segment_close(&lane->mine);
@@ -61,6 +78,7 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
                               .worker_id = iface->worker_id,
                               .target = lane->target,
                               .lane = lane->index,
+                              .place = iface->place.index,
                               .n_slots = lane->ours ? iface->n_slots : 0,
                               .payload_size = lane->ours ? iface->payload_size : 0,
                               .staging_size = iface->staging_size,
@@ -70,7 +88,8 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
                               .only_ring = lane->wish == SHM_WISH_RING,
                               .probe_at = (uint64_t)(uintptr_t)&iface->probe,
                               .probe = iface->probe};
-    int fds[SHM_N_FDS] = {iface->bell_segment.fd, iface->mail.segment.fd, iface->event_fd, lane->mine.fd};
+    const struct hall *hall = iface->place.hall;
+    int fds[SHM_N_FDS] = {hall->bells.fd, hall->shelves.fd, iface->mail.segment.fd, iface->event_fd, lane->mine.fd};
     size_t fds_size = (lane->ours ? SHM_N_FDS : SHM_N_FDS - 1) * sizeof *fds;
     union {
         struct cmsghdr head;
@@ -81,6 +100,7 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
     struct msghdr m = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(fds_size)};
     if (sendmsg(lane->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof hello) {
+        lane->shown = true;
         if (lane->mine.fd >= 0) close(lane->mine.fd); /* both have it mapped, or will */
         lane->mine.fd = -1;
         return WEFT_OK;
@@ -110,6 +130,7 @@ static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *h
                  lane->loans, &lane->theirs->tail);
     ring_rx_init(&lane->rx, their_slots, hello->n_slots, their_slots + (size_t)hello->n_slots * RING_LINE,
                  hello->payload_size, lane->peer->view.staging, hello->staging_size, &lane->ours->tail);
+    list(lane);
     return WEFT_OK;
 }
 
@@ -131,7 +152,7 @@ static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello,
     struct shm_iface *iface = shm_iface(lane);
     weft_status_t st = weft__shm_peer_get(iface, hello, fds, &lane->peer);
     if (st < 0) return st;
-    lane->bell = lane->peer->bell.at;
+    lane->bell = lane->peer->bell;
     lane->bell_index = hello->lane;
     bool dialed = hello->head.kind == SHM_WELCOME,
          only_ring = dialed ? lane->wish == SHM_WISH_RING : hello->only_ring == 1;
@@ -217,10 +238,8 @@ static void heard(struct shm_lane *lane, const void *data, size_t len, int *fds,
         weft__shm_failed(lane, st);
         return;
     }
-    if (kind == SHM_BYE || kind == SHM_QUIT) {
-        lane->heard_end = true;
-        weft__shm_parted(lane);
-    }
+    if (kind >= SHM_NO) lane->heard_end = true;
+    if (kind >= SHM_BYE) weft__shm_parted(lane);
     if (lane->status == WEFT_OK && expects(lane, kind)) lane->status = kind >= SHM_NO ? status : WEFT_OK;
     weft__shm_step(lane, event_of[kind]);
 }
@@ -257,6 +276,8 @@ void weft__shm_close_all(struct shm_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
     if (lane->watch.events) weft__watch_stop(r, &lane->watch);
     weft__shm_grants_part(lane);
+    if (lane->shown && !lane->heard_end && !lane->heard_eof) shm_iface(lane)->spoilt = true;
+    lane->shown = false;
     if (lane->fd >= 0) close(lane->fd);
     lane->fd = -1;
     if (lane->process) weft__shm_process_put(lane->process);

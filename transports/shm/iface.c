@@ -229,7 +229,7 @@ static void iface_free(struct shm_iface *iface) {
     if (iface->event.events) weft__watch_stop(r, &iface->event);
     if (iface->event_fd >= 0) close(iface->event_fd);
     weft__shm_mail_close(iface);
-    weft__segment_close(&iface->bell_segment);
+    weft__hall_give(&iface->place, !iface->spoilt);
 }
 
 static void iface_close(struct iface *i) {
@@ -296,14 +296,13 @@ static bool membarriers(void) {
 static weft_status_t set_up(struct shm_iface *iface) {
     struct reactor *r = iface->iface.reactor;
     weft_status_t st = weft__shm_host(iface->host);
-    if (st == WEFT_OK)
-        st = weft__segment_create(&iface->bell_segment, "weft-doorbell", sizeof(struct doorbell), SEGMENT_COMMON);
+    if (st == WEFT_OK) st = weft__hall_take(&iface->place);
     if (st == WEFT_OK) st = weft__shm_staging_size(iface);
     if (st == WEFT_OK) st = weft__shm_mail_open(iface);
     if (st == WEFT_OK && !weft__shm_more_room(iface)) st = WEFT_ERR_NO_MEMORY;
     if (st == WEFT_OK) st = weft__shm_md_open(iface);
     if (st < 0) return st;
-    iface->bell = iface->bell_segment.at;
+    iface->bell = iface->place.bell;
     iface->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (iface->event_fd < 0) return weft__fail(weft__errno_status(errno), "shm: eventfd: %s", strerror(errno));
     st = weft__watch_cold_open(r);
@@ -322,7 +321,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
                                   .device = "memory"};
     iface->worker_id = params->worker_id;
     iface->probe = weft__random(r);
-    iface->event_fd = iface->bell_segment.fd = iface->mail.segment.fd = -1;
+    iface->event_fd = iface->mail.segment.fd = -1;
     iface->event.ready = event_ready;
     iface->poller = (struct poller){.poll = weft__shm_poll, .arm = weft__shm_arm, .disarm = weft__shm_disarm};
     geometry(iface);

@@ -79,7 +79,8 @@ struct mail_stock {
 
 /* All that a worker sends from. */
 struct mail_pool {
-    struct mail_node *nodes;
+    struct mail_node *near, *nodes; /* the first `n_near` are those of `near` */
+    uint32_t n_near;
     uint8_t *blocks;
     struct mail_note *notes; /* of nodes */
     uint32_t *next_block;    /* of free blocks */
@@ -115,6 +116,10 @@ static inline bool mail_is_due(const struct mail_tx *tx) {
 
 static inline bool mail_blocked(const struct mail_tx *tx, const struct mail_pool *pool) {
     return tx->sent == tx->limit || !mail_may_take(&pool->node, mail_under_way(tx));
+}
+
+static inline struct mail_node *mail_node_at(const struct mail_pool *pool, uint32_t index) {
+    return index < pool->n_near ? &pool->near[index] : &pool->nodes[index];
 }
 
 static inline uint32_t mail_node_get(struct mail_pool *pool) {
@@ -156,7 +161,7 @@ static inline void mail_publish(_Atomic uint64_t *newest, struct mail_node *node
 /* The node was filled but for its first two words. `block` MAIL_NONE, `chunk` -1: none. */
 static inline void mail_send(struct mail_tx *tx, struct mail_pool *pool, uint32_t index, enum mail_kind kind,
                              uint8_t id, size_t len, uint32_t block, int32_t chunk) {
-    struct mail_node *node = &pool->nodes[index];
+    struct mail_node *node = mail_node_at(pool, index);
     pool->notes[index] = (struct mail_note){MAIL_NONE, block, chunk};
     if (tx->first == MAIL_NONE)
         tx->first = index;
@@ -209,6 +214,8 @@ struct mail_view {
     const struct mail_node *nodes;
     const uint8_t *blocks, *staging;
     uint32_t n_nodes, blocks_size, staging_size;
+    const struct mail_node *near; /* that are not in `nodes`: the first `n_near` */
+    uint32_t n_near;
 };
 
 struct mail_letter {
@@ -234,7 +241,7 @@ static inline const struct mail_node *mail_find(const struct mail_rx *rx, uint64
     const struct mail_view *view = rx->view(rx->arg, slot);
     if (!view || index >= view->n_nodes) return NULL;
     *slot_p = slot;
-    return &view->nodes[index];
+    return index < view->n_near ? &view->near[index] : &view->nodes[index];
 }
 
 /* mailbox.c: of a chain of which rx->n_rest are left, the oldest that there is room for. */

@@ -11,7 +11,7 @@
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { FILL_MOST = 64 * 1024 };
+enum { FILL_MOST = 64 * 1024, LOOKS_FOR_NODES = 16 };
 
 /* ---- our pool -------------------------------------------------------------------------------------------------- */
 
@@ -28,7 +28,9 @@ weft_status_t weft__shm_mail_open(struct shm_iface *iface) {
     if (st < 0) return st;
     uint8_t *at = mail->segment.at;
     iface->staging = at + pool_staging_at(SHM_NODES, SHM_BLOCKS);
-    mail->pool = (struct mail_pool){.nodes = (struct mail_node *)(at + POOL_NODES_AT),
+    mail->pool = (struct mail_pool){.near = iface->place.shelf->nodes,
+                                    .nodes = (struct mail_node *)at,
+                                    .n_near = HALL_NODES,
                                     .blocks = at + pool_blocks_at(SHM_NODES),
                                     .node = {MAIL_NONE, 0, SHM_NODES, SHM_NODES},
                                     .block = {MAIL_NONE, 0, SHM_BLOCKS, SHM_BLOCKS}};
@@ -42,6 +44,7 @@ void weft__shm_mail_close(struct shm_iface *iface) {
         struct shm_lane *lane = iface->lanes[i];
         if (!lane || !lane->ghost) continue;
         weft__shm_parted(lane);
+        iface->spoilt = true;
         weft__shm_lane_end(lane);
     }
     weft__segment_close(&iface->mail.segment);
@@ -58,38 +61,36 @@ static weft_status_t tables(struct shm_iface *iface) {
     return mail->rx.letters && pool->next_block ? WEFT_OK : WEFT_ERR_NO_MEMORY;
 }
 
-/* Puts memory behind a part of the pool up to `end`, and more the more there is already: by whole pages, behind the first. */
+/* Puts memory behind a part of the pool up to `end`, and more the more there is already: by whole pages. */
 static weft_status_t fill(struct shm_mail *mail, size_t at, uint32_t *filled, size_t end) {
     if (*filled >= end) return WEFT_OK;
-    size_t lacking = pool_to_page(end - *filled), step = *filled & ~(size_t)(POOL_PAGE - 1);
-    if (step > FILL_MOST) step = FILL_MOST;
+    size_t lacking = pool_to_page(end - *filled), step = *filled < FILL_MOST ? *filled : FILL_MOST;
     if (step < lacking) step = lacking;
     weft_status_t st = weft__segment_fill(&mail->segment, at + *filled, step);
     if (st == WEFT_OK) *filled += (uint32_t)step;
     return st;
 }
 
-/* The first page has the first nodes, too. */
-static weft_status_t fill_first(struct shm_mail *mail) {
-    if (mail->nodes_filled) return WEFT_OK;
-    weft_status_t st = weft__segment_fill(&mail->segment, 0, POOL_PAGE);
-    if (st == WEFT_OK) mail->nodes_filled = POOL_PAGE - POOL_NODES_AT;
+static weft_status_t control_of(struct shm_iface *iface, unsigned lane, struct mail_control **control_p) {
+    struct shm_mail *mail = &iface->mail;
+    size_t at = pool_controls_at(SHM_NODES, SHM_BLOCKS), end = (lane + 1) * sizeof **control_p;
+    weft_status_t st = lane < HALL_CONTROLS ? WEFT_OK : fill(mail, at, &mail->controls_filled, end);
+    struct mail_control *far = (struct mail_control *)((uint8_t *)mail->segment.at + at);
+    *control_p = lane < HALL_CONTROLS ? &iface->place.shelf->controls[lane] : &far[lane];
     return st;
 }
 
-static weft_status_t fill_controls(struct shm_mail *mail, unsigned lane) {
-    weft_status_t st = fill_first(mail);
-    if (st < 0 || lane < POOL_NEAR) return st;
-    return fill(mail, pool_far_at(SHM_NODES, SHM_BLOCKS), &mail->far_filled,
-                (lane - POOL_NEAR + 1) * sizeof(struct mail_control));
+static const struct mail_control *control_of_peer(const struct shm_peer *peer, unsigned lane) {
+    const uint8_t *pool = peer->pool->segment.at;
+    const void *far = pool + pool_controls_at(peer->view.n_nodes, peer->n_blocks);
+    return lane < HALL_CONTROLS ? &peer->shelf->controls[lane] : &((const struct mail_control *)far)[lane];
 }
 
 weft_status_t weft__shm_mail_offer(struct shm_lane *lane) {
-    struct shm_mail *mail = &shm_iface(lane)->mail;
-    weft_status_t st = fill_controls(mail, lane->index);
+    struct mail_control *ours;
+    weft_status_t st = control_of(shm_iface(lane), lane->index, &ours);
     if (st < 0) return st;
-    size_t at = pool_control_at(SHM_NODES, SHM_BLOCKS, lane->index);
-    struct mail_control *ours = lane->mail.ours = (struct mail_control *)((uint8_t *)mail->segment.at + at);
+    lane->mail.ours = ours;
     atomic_store_explicit(&ours->open, 0, memory_order_relaxed);
     atomic_store_explicit(&ours->consumed, 0, memory_order_relaxed);
     atomic_store_explicit(&ours->wants, 0, memory_order_relaxed);
@@ -101,13 +102,10 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
     weft_status_t st = tables(iface);
     if (st < 0) return st;
-    const struct shm_peer *peer = lane->peer;
-    const uint8_t *theirs =
-        (const uint8_t *)peer->pool.at + pool_control_at(peer->view.n_nodes, peer->n_blocks, lane->bell_index);
     lane->mail.tx = (struct mail_tx){.first = MAIL_NONE,
                                      .slot = lane->bell_index,
                                      .newest = &lane->bell->mailbox,
-                                     .theirs = (const struct mail_control *)theirs};
+                                     .theirs = control_of_peer(lane->peer, lane->bell_index)};
     lane->way = &weft__shm_mail_way;
     lane->mail.view = &lane->peer->view;
     iface->mail.n_lanes++;
@@ -148,11 +146,12 @@ static inline bool blocked(struct shm_lane *lane) {
            (refresh(lane) != MAIL_MOVED || mail_blocked(&lane->mail.tx, pool));
 }
 
+/* Those on the shelf are there. */
 static __attribute__((noinline)) weft_status_t more_nodes(struct shm_iface *iface, size_t end) {
     struct shm_mail *mail = &iface->mail;
-    weft_status_t st = fill(mail, POOL_NODES_AT, &mail->nodes_filled, end);
+    weft_status_t st = mail->n_notes < HALL_NODES ? WEFT_OK : fill(mail, 0, &mail->nodes_filled, end);
     if (st < 0) return st;
-    uint32_t n = mail->nodes_filled / sizeof(struct mail_node);
+    uint32_t n = mail->n_notes < HALL_NODES ? HALL_NODES : mail->nodes_filled / sizeof(struct mail_node);
     struct mail_note *more = weft__realloc(iface, mail->pool.notes, n * sizeof *more, "shm notes");
     if (!more) return WEFT_ERR_NO_MEMORY;
     mail->pool.notes = more;
@@ -160,10 +159,25 @@ static __attribute__((noinline)) weft_status_t more_nodes(struct shm_iface *ifac
     return WEFT_OK;
 }
 
+static bool lacks_nodes(const struct shm_mail *mail) {
+    return mail->pool.node.first == MAIL_NONE && mail->pool.node.fresh == mail->n_notes;
+}
+
+/* Those that are back and not taken back yet are better than new ones: of some lanes, each in its turn. */
+static bool finds_nodes(struct shm_iface *iface) {
+    struct shm_mail *mail = &iface->mail;
+    for (unsigned looks = 0; looks < LOOKS_FOR_NODES && lacks_nodes(mail); looks++) {
+        if (mail->look_at > iface->last_index) mail->look_at = 0;
+        struct shm_lane *lane = iface->lanes[mail->look_at++];
+        if (lane && lane->am && lane->way == &weft__shm_mail_way && mail_under_way(&lane->mail.tx)) refresh(lane);
+    }
+    return !lacks_nodes(mail);
+}
+
 /* Not blocked. */
 static inline weft_status_t node_get(struct shm_lane *lane, uint32_t *index_p) {
     struct shm_mail *mail = &shm_iface(lane)->mail;
-    if (UNLIKELY(mail->pool.node.first == MAIL_NONE && mail->pool.node.fresh == mail->n_notes)) {
+    if (UNLIKELY(lacks_nodes(mail)) && !finds_nodes(shm_iface(lane))) {
         size_t end = (mail->pool.node.fresh + 1) * sizeof(struct mail_node);
         weft_status_t st = more_nodes(shm_iface(lane), end);
         if (st < 0) return st;
@@ -209,7 +223,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     if (blocked(lane)) return no_room(lane);
     weft_status_t st = node_get(lane, &index);
     if (UNLIKELY(st < 0)) return st;
-    uint8_t *to = shm_iface(lane)->mail.pool.nodes[index].data;
+    uint8_t *to = mail_node_at(&shm_iface(lane)->mail.pool, index)->data;
     memcpy(to, &header, sizeof header);
     ring_copy_small(to + sizeof header, data, len);
     count(lane, len + sizeof header);
@@ -223,13 +237,13 @@ static void send_block(struct shm_lane *lane, uint32_t index, uint32_t block, ui
     const uint8_t *from = pool->blocks + (size_t)block * MAIL_BLOCK;
     count(lane, len);
     if (len <= MAIL_INLINE) {
-        memcpy(pool->nodes[index].data, from, len);
+        memcpy(mail_node_at(pool, index)->data, from, len);
         mail_block_put(pool, block);
         send(lane, index, MAIL_IN_NODE, id, len, MAIL_NONE, -1);
         return;
     }
     struct mail_place place = {block * MAIL_BLOCK, (uint32_t)len};
-    memcpy(pool->nodes[index].data, &place, sizeof place);
+    memcpy(mail_node_at(pool, index)->data, &place, sizeof place);
     lane->mail.tx.n_blocks++;
     lane->carried += len;
     send(lane, index, MAIL_IN_BLOCK, id, 0, block, -1);
@@ -269,7 +283,7 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     }
     struct mail_place place = {offset, (uint32_t)len};
     shm_gather(iface->staging + place.offset, header, header_len, iov, n_iov);
-    memcpy(iface->mail.pool.nodes[index].data, &place, sizeof place);
+    memcpy(mail_node_at(&iface->mail.pool, index)->data, &place, sizeof place);
     lane->n_lent++;
     lane->carried += len;
     count(lane, len);
@@ -390,7 +404,7 @@ static void answer_wanted(struct shm_iface *iface) {
     if (!atomic_exchange(&iface->bell->wanted, 0)) return;
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (!lane || lane->way != &weft__shm_mail_way) continue;
+        if (!lane || lane->way != &weft__shm_mail_way || !lane->mail.view) continue;
         const struct mail_control *theirs = lane->mail.tx.theirs;
         uint32_t wants = atomic_load_explicit(&theirs->wants, memory_order_acquire);
         if (wants == lane->mail.wants_answered) continue;

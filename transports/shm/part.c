@@ -72,6 +72,7 @@ static void parting_read(struct watch *watch, int events) {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
         weft__watch_stop(lane->lane.iface->reactor, &lane->watch);
+        lane->heard_eof = true;
         grants_part(lane);
         fsm_step(&lane->mail.part, SHM_PART_EV_LOST);
         return;

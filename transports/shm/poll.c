@@ -152,10 +152,10 @@ static inline bool rests(struct shm_lane *lane, bool ready) {
 
 /* ---- the poller ---------------------------------------------------------------------------------------------- */
 
-static void called(void *arg, unsigned index) {
+static void called(void *arg, unsigned bit) {
     struct shm_iface *iface = arg;
-    struct shm_lane *lane = index < iface->room ? iface->lanes[index] : NULL; /* whoever rang may lie */
-    if (lane && lane->am && lane->way == &weft__shm_ring_way) activate(lane);
+    for (struct shm_lane *lane = iface->rung[bit]; lane; lane = lane->next_rung)
+        if (lane->am) activate(lane);
 }
 
 /* Chunks that are back serve whoever waits for one, in any lane. */

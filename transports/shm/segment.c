@@ -33,8 +33,7 @@ weft_status_t weft__segment_create(struct segment *segment, const char *name, si
     segment->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment->fd < 0) return failed(segment, "memfd_create");
     if (ftruncate(segment->fd, (off_t)size) < 0) return failed(segment, "ftruncate");
-    if (kind != SEGMENT_SPARSE && fallocate(segment->fd, 0, 0, (off_t)size) < 0)
-        return failed(segment, "fallocate");
+    if (kind == SEGMENT_MINE && fallocate(segment->fd, 0, 0, (off_t)size) < 0) return failed(segment, "fallocate");
     segment->at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
     if (segment->at == MAP_FAILED) {
         segment->at = NULL;
@@ -49,8 +48,7 @@ weft_status_t weft__segment_create(struct segment *segment, const char *name, si
 
 weft_status_t weft__segment_fill(struct segment *segment, size_t offset, size_t len) {
     while (fallocate(segment->fd, 0, (off_t)offset, (off_t)len) < 0)
-        if (errno != EINTR)
-            return weft__fail(weft__errno_status(errno), "shm: fallocate of staging memory: %s", strerror(errno));
+        if (errno != EINTR) return weft__fail(weft__errno_status(errno), "shm: fallocate: %s", strerror(errno));
     return WEFT_OK;
 }
 

@@ -15,7 +15,7 @@ struct segment {
 enum segment_kind {
     SEGMENT_MINE,   /* written by its maker only */
     SEGMENT_SPARSE, /* the same, and its pages are allocated later (segment_fill) */
-    SEGMENT_COMMON  /* peers may write */
+    SEGMENT_COMMON  /* the same, and peers may write */
 };
 
 weft_status_t weft__segment_create(struct segment *segment, const char *name, size_t size, enum segment_kind kind);

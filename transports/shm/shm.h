@@ -3,7 +3,9 @@
 #define WEFT_TRANSPORTS_SHM_H
 
 #include "doorbell.h"
+#include "hall.h"
 #include "mailbox.h"
+#include "mapped.h"
 #include "pool.h"
 #include "ring.h"
 #include "segment.h"
@@ -79,11 +81,13 @@ struct shm_lane;
 /* What a peer's worker shows of itself, mapped once however many lanes lead to it. */
 struct shm_peer {
     struct shm_peer *next; /* of its bucket */
-    uint64_t worker_id, pool_inode;
+    uint64_t worker_id;
     unsigned n_lanes;
     uint32_t n_blocks;
     int event_fd;
-    struct segment bell, pool;
+    struct mapped *bells, *shelves, *pool;
+    struct doorbell *bell;
+    const struct hall_shelf *shelf;
     struct mail_view view;
 };
 
@@ -131,7 +135,7 @@ struct shm_lane {
     struct counters *count;
     const struct shm_control *theirs;
     struct shm_control *ours;
-    struct doorbell *bell; /* the peer's, and our place in it */
+    struct doorbell *bell; /* the peer's, and its number for this lane */
     unsigned bell_index;
     bool ghost; /* told closed; it stays until neither mailbox holds anything of the other's */
 
@@ -166,7 +170,9 @@ struct shm_lane {
     struct tl_listener *listener; /* that it came by; valid while greeting */
     void *listen_arg;
     char *where;               /* the socket that was dialled, or NULL */
+    bool shown;                /* the peer may know our place */
     bool heard_end, heard_eof; /* the peer's BYE or QUIT; the end of its socket */
+    struct shm_lane *next_rung;
     struct shm_peer *peer;
     struct shm_process *process; /* NULL: ours, or one that cannot be watched */
     struct shm_mail_lane mail;
@@ -185,11 +191,13 @@ struct shm_lane {
 struct shm_mail {
     struct mail_rx rx;
     struct mail_pool pool;
-    struct segment segment;                           /* pool.h */
-    uint32_t nodes_filled, blocks_filled, far_filled; /* bytes that have memory behind them, from their begins */
-    uint32_t n_notes;                                 /* nodes that have one */
-    unsigned n_lanes;                                 /* whose nodes may be in our mailbox */
+    struct segment segment; /* pool.h */
+    uint32_t nodes_filled, blocks_filled,
+        controls_filled; /* bytes that have memory behind them, from their begins */
+    uint32_t n_notes;    /* nodes that have one */
+    unsigned n_lanes;    /* whose nodes may be in our mailbox */
     unsigned n_drains;
+    unsigned look_at; /* the lane whose nodes may be back */
     uint32_t n_takes;
     bool due;          /* there is more to do than what the mailbox holds */
     bool nodes_wanted; /* since somebody found none */
@@ -219,10 +227,11 @@ struct shm_iface {
 
     int event_fd;
     struct watch event;
-    struct segment bell_segment;
-    struct doorbell *bell;
-    bool fenced; /* this process takes part in membarriers, and can issue them */
-    bool vm;     /* large messages may be read from the peer's memory */
+    struct hall_place place;
+    bool spoilt;           /* a peer may know the place beyond our end */
+    struct doorbell *bell; /* in it */
+    bool fenced;           /* this process takes part in membarriers, and can issue them */
+    bool vm;               /* large messages may be read from the peer's memory */
 
     uint32_t n_slots, payload_size;
     uint8_t *staging; /* in the pool's segment */
@@ -239,6 +248,7 @@ struct shm_iface {
 
     struct shm_lane **lanes; /* room for so many, DOORBELL_LANES at most */
     unsigned room, n_lanes, last_index, n_rings;
+    struct shm_lane *rung[DOORBELL_BITS]; /* those with rings, by the doorbell's bits */
     struct shm_peer *peers[SHM_PEER_BUCKETS];
     struct shm_process *processes[SHM_PROCESS_BUCKETS];
     struct shm_mail mail;

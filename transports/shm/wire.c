@@ -1,4 +1,5 @@
 #include "wire.h"
+#include "hall.h"
 #include <string.h>
 
 static int power_of_two(uint32_t n, uint32_t least, uint32_t most) {
@@ -14,6 +15,7 @@ static weft_status_t hello_check(const struct shm_hello *h) {
         return WEFT_ERR_PROTOCOL;
     if (h->staging_size > SHM_MAX_STAGING || h->staging_size % 4096 != 0 || h->staging_size == 0)
         return WEFT_ERR_PROTOCOL;
+    if (h->place >= HALL_PLACES) return WEFT_ERR_PROTOCOL;
     return WEFT_OK;
 }
 

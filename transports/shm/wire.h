@@ -8,9 +8,10 @@
 
 enum {
     SHM_MAGIC = 0x6d687377, /* "wshm" */
-    SHM_VERSION = 3,
+    SHM_VERSION = 4,
     SHM_DIRECTORY_MAX = 56,
-    SHM_N_FDS = 4, /* doorbell, pool, eventfd and, if there is one, ring: with HELLO and WELCOME, in this order */
+    SHM_N_FDS =
+        5, /* bells, shelves, pool, eventfd and, if there is one, ring: with HELLO and WELCOME, in this order */
     SHM_MAX_SLOTS = 1 << 16,
     SHM_MAX_PAYLOAD = 1 << 28,
     SHM_MAX_STAGING = 1 << 30,
@@ -31,12 +32,14 @@ struct shm_hello {
     struct shm_head head;
     uint64_t worker_id;             /* the speaker's */
     uint64_t target;                /* HELLO: the worker that is meant; 0: whoever listens */
-    uint32_t lane;                  /* the speaker's doorbell flag for this lane */
+    uint32_t lane;                  /* the speaker's number for this lane */
+    uint32_t place;                 /* the speaker's, in its process's hall */
     uint32_t n_slots, payload_size; /* of the ring; 0: none, HELLO asks for the mailbox, or WELCOME answers so */
     uint32_t staging_size;
     uint32_t n_nodes, n_blocks; /* of the pool */
-    uint32_t fenced;          /* 1: the speaker's process takes part in membarriers, so its ring may be attended */
-    uint32_t only_ring;       /* HELLO: 1: a ring, or nothing */
+    uint32_t fenced;    /* 1: the speaker's process takes part in membarriers, so its ring may be attended */
+    uint32_t only_ring; /* HELLO: 1: a ring, or nothing */
+    uint32_t reserved;
     uint64_t probe_at, probe; /* `probe` stands at that address: read it to see whether memory may be read */
 };
 
