@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
-enum { PING = 1, PONG = 2, PATIENCE_MS = 5000, MESSAGES = 100000 };
+enum { PING = 1, PONG = 2, PATIENCE_S = 5, MESSAGES = 100000 };
 
 static double now(void) {
     struct timespec t;
@@ -37,7 +37,7 @@ static void dawdle(unsigned *seed) {
 }
 
 static int poll_until(weft_worker_t *worker, const int *counter, int value) {
-    double end = now() + PATIENCE_MS * 1e-3;
+    double end = now() + test_patience(PATIENCE_S);
     while (*counter < value && now() < end) weft_worker_progress(worker, 0);
     return *counter >= value;
 }
@@ -95,10 +95,11 @@ static const char *close_worker(struct host *host, const char *verdict) {
 }
 
 static const char *steps_until(struct host *host, int value) {
+    double patience = test_patience(PATIENCE_S);
     while (pings < value) {
         double begin = now();
-        host->step(host, PATIENCE_MS);
-        if (now() - begin > (PATIENCE_MS - 100) * 1e-3 && pings < value) return "a message did not wake the host";
+        host->step(host, (int)(patience * 1e3));
+        if (now() - begin > patience - 0.1 && pings < value) return "a message did not wake the host";
     }
     return NULL;
 }

@@ -27,8 +27,9 @@ static void open_uv(struct host *host) {
 static void step_uv(struct host *host, int timeout_ms) {
     struct uv_host *uv = host->watcher;
     uv_update_time(&uv->loop);
-    /* uv_run fires what is due before it sleeps, and would then sleep for good: at least 1 ms. */
-    uv_timer_start(&uv->timer, on_timeout, timeout_ms > 0 ? (uint64_t)timeout_ms : 1, 0);
+    uint64_t ms = timeout_ms > 0 ? (uint64_t)timeout_ms : 1;
+    /* uv_run fires what is due already, and sleeps after it: a timer of one shot would then be gone. */
+    uv_timer_start(&uv->timer, on_timeout, ms, ms);
     uv_run(&uv->loop, UV_RUN_ONCE);
     uv_timer_stop(&uv->timer);
 }

@@ -186,7 +186,7 @@ TEST(noise_connects_nobody_and_leaves_nothing) {
     size_t len = sizeof address;
     uint64_t x = 88172645463325252u;
     WANTS_A_DEVICE();
-    begin_with(&p, NULL, 0);
+    begin_with(&p, (weft_setting_t[]){{"connect.timeout", "8s"}}, 1);
     CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
     struct rc_hello hello = {.worker = 1, .buffer = raw_b(&p)->buffer, .flags = RC_FLAG_KEYED};
     memcpy(hello.token, raw_b(&p)->token, RC_TOKEN);
@@ -201,7 +201,7 @@ TEST(noise_connects_nobody_and_leaves_nothing) {
     CHECK_EQ(raw_b(&p)->n_lanes, 0);
     knock(&p, good, sizeof good, 77); /* the first word is right, and no other follows */
     CHECK_EQ(p.b.n_open, 0);
-    CHECK(pair_until(&p, raw_b(&p)->n_lanes == 0)); /* tcp.greeting_timeout */
+    CHECK(pair_until(&p, raw_b(&p)->n_lanes == 0)); /* connect.timeout */
     pair_connect(&p);
     end_of(&p);
 }

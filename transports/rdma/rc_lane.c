@@ -351,9 +351,9 @@ weft_status_t rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane 
     rc_words_init(&lane->words);
     rc_words_init(&lane->waiting);
     fsm_init(&lane->machine.fsm, &port, RC_QP_RESET, ++iface->next_id);
-    enum setting which = acceptor ? SETTING_TCP_GREETING_TIMEOUT : SETTING_CONNECT_TIMEOUT;
-    st = weft__timer_start(r, &lane->deadline,
-                           weft__now(r) + weft__setting_u64(weft__reactor_context(r), which) * 1000000);
+    /* The acceptor too has that long: what rdmacm says and is lost on the wire it repeats after 4 s. */
+    uint64_t ms = weft__setting_u64(weft__reactor_context(r), SETTING_CONNECT_TIMEOUT);
+    st = weft__timer_start(r, &lane->deadline, weft__now(r) + ms * 1000000);
     if (st < 0) goto fail;
     TAILQ_INSERT_TAIL(&iface->lanes, lane, of_iface);
     iface->n_lanes++;
