@@ -103,6 +103,9 @@ void weft__count_in(struct reactor *r, struct counters *home) {
 struct fsm_trace *weft__reactor_trace(struct reactor *r) {
     return &r->trace;
 }
+bool weft__reactor_has_fd(const struct reactor *r) {
+    return r->fd_taken;
+}
 bool weft__reactor_in_turn(const struct reactor *r) {
     return r->in_turn;
 }

@@ -101,6 +101,9 @@ void weft__reactor_thread_mode(struct reactor *r, weft_thread_mode_t mode);
 /* True while a callback of this reactor runs. */
 bool weft__reactor_in_turn(const struct reactor *r);
 
+/* True once somebody asked for the worker's fd, and may watch it. */
+bool weft__reactor_has_fd(const struct reactor *r);
+
 /* ---- run queue: first in, first out; every callback to the user comes from here or from a poll --------- */
 
 struct job {

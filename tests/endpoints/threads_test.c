@@ -231,6 +231,25 @@ TEST(a_thread_answers_while_the_program_never_calls_tcp) {
     echo_by_thread("tcp");
 }
 
+/* A signal that nobody took would end each of its sleeps at once. */
+TEST(a_thread_that_was_woken_sleeps_again) {
+    struct pair p;
+    pair_make(&p, "shm", &(weft_setting_t){"worker.spin", "0"}, 1);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_echo, &p), 0);
+    CHECK_EQ(weft_am_handler_set(p.a, ID, on_back, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, NULL), 0);
+    for (int i = 1; i <= 20; i++) {
+        CHECK(weft_am_send(p.to_b, ECHO, NULL, 0, &(weft_iov_t){&i, sizeof i}, 1, NULL) >= 0);
+        while (p.arrived < i) weft_worker_wait(p.a, 100);
+    }
+    CHECK_EQ(weft_worker_wait(p.a, 200), WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    CHECK(weft_worker_count(p.b, "worker.sleeps") > 0);
+    CHECK(weft_worker_count(p.a, "worker.sleeps") < 1000);
+    CHECK(weft_worker_count(p.b, "worker.sleeps") < 1000);
+    pair_end(&p);
+}
+
 TEST(a_thread_may_come_and_go_under_traffic) {
     static char number[4]; /* a send that must wait lets it go later */
     struct pair p;

@@ -218,10 +218,21 @@ static weft_status_t connect_uri(struct iface *i, const char *where, struct lane
 
 /* ---- life --------------------------------------------------------------------------------------------------------- */
 
-/* A signal only ends the sleep: the turn's poll sees why it came. */
-static void event_ready(struct watch *watch, int events) {
+/*
+ * A signal only ends the sleep: the turn's poll sees why it came. It is taken before the next sleep, when the peer that waits for an
+ * answer has it, or when the kernel tells of it once more; at once where a host would be told meanwhile.
+ */
+void weft__shm_take_signal(struct shm_iface *iface) {
     uint64_t count;
-    if (read(watch->fd, &count, sizeof count) < 0) return;
+    iface->signalled = read(iface->event_fd, &count, sizeof count) < 0 && errno == EINTR;
+}
+
+static void event_ready(struct watch *watch, int events) {
+    struct shm_iface *iface = (struct shm_iface *)((char *)watch - offsetof(struct shm_iface, event));
+    if (iface->signalled || weft__reactor_has_fd(iface->iface.reactor))
+        weft__shm_take_signal(iface);
+    else
+        iface->signalled = true;
 }
 
 static void iface_free(struct shm_iface *iface) {

@@ -249,6 +249,7 @@ static bool space_there(struct shm_iface *iface) {
 bool weft__shm_arm(struct poller *poller) {
     struct shm_iface *iface = OF_POLLER(poller);
     bool waiting = iface->chunks_wanted;
+    if (iface->signalled) weft__shm_take_signal(iface);
     if (++iface->sleep_epoch == 0) iface->sleep_epoch++;
     stop_attending(iface);
     for (unsigned i = 0; i < iface->n_active; i++)

@@ -226,6 +226,7 @@ struct shm_iface {
     struct tl_listener *own; /* for connects by address; NULL until somebody asks for it */
 
     int event_fd;
+    bool signalled; /* by event_fd, which was not read yet */
     struct watch event;
     struct hall_place place;
     bool spoilt;           /* a peer may know the place beyond our end */
@@ -344,6 +345,7 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane); /* the peer is known 
 void weft__shm_mail_end(struct shm_lane *lane);
 void weft__shm_mail_drain(struct shm_lane *lane); /* calls on_empty when nothing of the peer is left */
 unsigned weft__shm_mail_work(struct shm_iface *iface, unsigned budget);
+void weft__shm_take_signal(struct shm_iface *iface);
 bool weft__shm_mail_quiet(struct shm_iface *iface); /* armed: the last look */
 void weft__shm_mail_ask(struct shm_iface *iface);   /* before arming */
 
