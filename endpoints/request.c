@@ -266,7 +266,7 @@ void weft__iov_gather(void *to, const weft_iov_t *iov, size_t n, size_t offset, 
             continue;
         }
         size_t part = iov[i].len - offset < len ? iov[i].len - offset : len;
-        memcpy(at, (const char *)iov[i].base + offset, part);
+        weft__copy(at, (const char *)iov[i].base + offset, part);
         at += part;
         len -= part;
         offset = 0;

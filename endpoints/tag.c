@@ -5,6 +5,7 @@
  */
 #include <reactor/counters.h>
 #include <reactor/mutant.h>
+#include <transports/copy.h>
 
 #include "layout.h"
 #include "plain.h"
@@ -311,7 +312,7 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
 static void keep(struct weft_ep *ep, uint64_t tag, const void *bytes, size_t len) {
     struct weft_tag_message *message = weft__tag_unexpected(ep, tag, len);
     if (!message) return;
-    if (len) memcpy(message->bytes, bytes, len);
+    if (len) weft__copy(message->bytes, bytes, len);
     weft__match_add(&ep->worker->match, message);
 }
 

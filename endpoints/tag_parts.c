@@ -5,6 +5,7 @@
 #include "tag_parts.h"
 
 #include <reactor/counters.h>
+#include <transports/copy.h>
 
 #include "layout.h"
 #include "worker.h"
@@ -98,7 +99,7 @@ static void fill(struct weft_request *req, const void *bytes, size_t n) {
 }
 
 static void gather(struct weft_worker *worker, struct weft_tag_message *message, const void *bytes, size_t n) {
-    memcpy(message->bytes + message->came, bytes, n);
+    weft__copy(message->bytes + message->came, bytes, n);
     message->came += n;
     if (message->came < message->len) return;
     list_remove(&message->in_order);

@@ -1,13 +1,14 @@
 /*
  * One-sided operations by a granted key. Where the region is mapped they are plain memory access, and over when the call
  * returns; the compiler keeps their order, and the processor that of stores among each other. Stores past the cache were slower
- * than memcpy at every size (at 64 KiB by more than half, at 4 MiB by a tenth), so there are none.
+ * than others at every size (at 64 KiB by more than half, at 4 MiB by a tenth), so there are none.
  */
 #include "key.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <transports/atomics.h>
+#include <transports/copy.h>
 #include <transports/pieces.h>
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -25,7 +26,7 @@ static inline void copy(void *to, const void *from, size_t len) {
     if (len == 8)
         memcpy(to, from, 8);
     else if (len)
-        memcpy(to, from, len);
+        weft__copy(to, from, len);
 }
 
 static inline bool is_simple(const struct rma_piece *pieces, size_t n) {
