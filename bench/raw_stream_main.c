@@ -26,9 +26,11 @@ static void die(const char *what) {
     exit(1);
 }
 
+/* From the beginning of a page, as the library's and its peers' are measured: where a copy goes to the first 31 bytes behind its
+ * source's place in the page, the string instruction takes twenty times as long on some processors. */
 static char *bytes_of(size_t size) {
-    char *p = malloc(size);
-    if (!p) die("malloc");
+    char *p = NULL;
+    if (posix_memalign((void **)&p, (size_t)sysconf(_SC_PAGESIZE), size) != 0) die("posix_memalign");
     memset(p, 1, size);
     return p;
 }

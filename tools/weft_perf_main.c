@@ -12,7 +12,7 @@
 static const char usage[] =
     "weft-perf --test TEST [--size N|LO-HI] [--transport NAME] [--mode poll|sleep|wait] [--ranks N]\n"
     "          [--count N] [--links N] [--seconds S] [--json] [--plot FILE.svg] [--listen URI | --connect URI]\n"
-    "          [--core N]\n"
+    "          [--core N] [--window N]\n"
     "\n"
     "TEST, between two workers:\n"
     "  am_lat am_rate am_bw tag_lat tag_rate tag_bw stream_bw        messages and streams\n"
@@ -31,7 +31,8 @@ static const char usage[] =
     "cores;\n"
     "with --listen and --connect they run apart: the one that listens needs no other option than its mode and "
     "ends\n"
-    "with its first client. --plot draws the sweep. NAME: auto, self, shm, tcp, rdma_rc or rdma_ud.\n";
+    "with its first client. --plot draws the sweep. NAME: auto, self, shm, tcp, rdma_rc or rdma_ud. Rates and\n"
+    "bandwidths keep --window operations (64) under way.\n";
 
 enum { BAD_USAGE = 2, MAX_RESULTS = 64 };
 static const size_t largest_size = 1u << 30;
@@ -121,6 +122,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
         ok = parse_number(value, 0, CPU_SETSIZE - 1, &number);
         o->core = (int)number;
         break;
+    case 'w': ok = parse_count(value, PERF_WINDOW, &o->window); break;
     case 'j': o->json = true; break;
     case 'p': o->plot = value; break;
     case 'l': o->listen = value; break;
@@ -171,11 +173,17 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                             {"listen", required_argument, NULL, 'l'},
                                             {"connect", required_argument, NULL, 'C'},
                                             {"core", required_argument, NULL, 'c'},
+                                            {"window", required_argument, NULL, 'w'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     int c;
-    *o = (struct perf_options){
-        .test = N_TESTS, .size_lo = 8, .size_hi = 8, .transport = "auto", .seconds = 1, .core = -1};
+    *o = (struct perf_options){.test = N_TESTS,
+                               .size_lo = 8,
+                               .size_hi = 8,
+                               .transport = "auto",
+                               .seconds = 1,
+                               .core = -1,
+                               .window = PERF_WINDOW};
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);
@@ -230,12 +238,8 @@ static void open_worker(struct perf *p) {
     perf_prepare(p);
 
     size_t in = p->options.size_hi * (p->options.test == TEST_ALLGATHER ? p->size : 1) + sizeof(float);
-    p->out = malloc(p->options.size_hi + sizeof(float));
-    p->in = malloc(in);
-    if (!p->out || !p->in) perf_die("buffers", WEFT_ERR_NO_MEMORY);
-    /* Written once: untouched memory is one page of zeros, which no program sends. */
-    memset(p->out, 1, p->options.size_hi + sizeof(float));
-    memset(p->in, 1, in);
+    p->out = perf_pages(p->options.size_hi + sizeof(float));
+    p->in = perf_pages(in);
 }
 
 static void close_worker(struct perf *p) {

@@ -34,9 +34,10 @@ def rate(here, title, ours, theirs):
     return Group(title, "M/s", members, [Goal(3, *UCX)], limit="raw ring")
 
 
-def bandwidth(here, size, iterations, factor):
-    members = {"weft": weft(here, "tag_bw", "shm", "gb_s", size=size)}
-    with_ucx(here, members, "tag_bw", iterations, BANDWIDTH, size)
+def bandwidth(here, size, iterations, factor, one_at_a_time=False):
+    """One at a time: the messages of a window are all of one buffer, and Weft sends a piece of each in turn, out of the cache."""
+    members = {"weft": weft(here, "tag_bw", "shm", "gb_s", size=size, extra=("--window", "1") if one_at_a_time else ())}
+    with_ucx(here, members, "tag_bw", iterations, BANDWIDTH, size, ("-O", "1") if one_at_a_time else ())
     members["raw pipe"] = raw_stream(here, "pipe", size)
     goals = [Goal(factor, *UCX), Goal(2, "ucx newest")]
     return Group(f"shared memory, bandwidth of {size_text(size)} messages", "GB/s", members, goals, limit="raw pipe")
@@ -66,7 +67,7 @@ def groups(here):
         "shm_tag_rate": rate(here, "shared memory, tagged messages of 8 B one way", "tag_rate", "tag_bw"),
         "shm_bw_64k": bandwidth(here, 64 * K, 40000, 0.95),
         "shm_bw_1m": bandwidth(here, M, 4000, 1.4),
-        "shm_bw_16m": bandwidth(here, 16 * M, 120, 1.1),
+        "shm_bw_16m": bandwidth(here, 16 * M, 120, 1.1, one_at_a_time=True),
         "shm_put": latency(here, "shared memory, put of 8 B, half round trip", "put_lat", "ucp_put_lat", 1000000, 8, 1, line),
         "shm_get": latency(here, "shared memory, get of 8 B, one at a time", "get_lat", "ucp_get", 300000, 8, 1,
                            extra=("-O", "1")),

@@ -74,6 +74,13 @@ test_large_messages() {
     done
 }
 
+test_one_at_a_time() {
+    for test in tag_bw am_rate put_bw get_bw stream_bw; do
+        timeout 60 $perf --test $test --transport shm --size 64k --window 1 --seconds 0.02 --json >"$scratch/rows"
+        check_json "$scratch/rows" $test shm poll 65536
+    done
+}
+
 test_sleeping() {
     for transport in shm tcp; do
         measure am_lat $transport sleep 8 8
@@ -173,6 +180,7 @@ test_nonsense_is_refused() {
     expect 'puts asleep' "$(exit_code $perf --test put_lat --mode sleep)" 2
     expect 'odd atomic' "$(exit_code $perf --test atomic_lat --size 5)" 2
     expect 'no clients' "$(exit_code $perf --test server --count 0)" 2
+    expect 'no window' "$(exit_code $perf --test am_rate --window 0)" 2
     expect 'ranks over self' "$(exit_code $perf --test barrier --transport self --ranks 2)" 2
     expect collective "$(exit_code $perf --test barrier --connect tcp://127.0.0.1:1)" 2
 }

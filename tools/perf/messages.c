@@ -4,7 +4,6 @@
 #include <string.h>
 
 enum { TAG_PING = 1, TAG_PONG = 2 };
-enum { WINDOW = 64 }; /* sends in progress, and receives posted, of the streaming tests */
 enum { MAX_SIZE = 1 << 30 };
 
 /* The side that answers. */
@@ -19,7 +18,7 @@ static struct responder {
     uint64_t received, expected; /* of this test; UINT64_MAX: not yet told */
     bool tags, echo;
     unsigned n_posted;
-    struct receive receives[WINDOW];
+    struct receive receives[PERF_WINDOW];
 } responder;
 
 /* The side that asks. */
@@ -33,7 +32,7 @@ static bool is_tagged(enum perf_test test) {
 /* ---- answering -------------------------------------------------------------------------------------------- */
 
 static void cancel_all(struct responder *r) {
-    for (int i = 0; i < WINDOW; i++) {
+    for (int i = 0; i < PERF_WINDOW; i++) {
         weft_request_t *request = r->receives[i].request;
         r->receives[i].request = NULL;
         if (request) weft_request_cancel(request);
@@ -91,10 +90,8 @@ static void begin(struct perf *p, const struct perf_order *order) {
     struct responder *r = &responder;
     if (order->size > MAX_SIZE) perf_die("size", WEFT_ERR_TOO_BIG);
     if (order->size > r->room) {
-        void *more = realloc(r->buffer, order->size);
-        if (!more) perf_die("buffer", WEFT_ERR_NO_MEMORY);
-        memset((char *)more + r->room, 0, order->size - r->room);
-        r->buffer = more;
+        free(r->buffer);
+        r->buffer = perf_pages(order->size);
         r->room = order->size;
     }
     r->p = p;
@@ -103,7 +100,7 @@ static void begin(struct perf *p, const struct perf_order *order) {
     r->expected = UINT64_MAX;
     r->tags = is_tagged(order->test);
     r->echo = perf_tests[order->test].flags & PERF_HALVED;
-    int n = !r->tags ? 0 : r->echo ? 1 : WINDOW;
+    int n = !r->tags ? 0 : r->echo ? 1 : PERF_WINDOW;
     for (int i = 0; i < n; i++) post(r, &r->receives[i]);
     perf_answer(p, &(struct perf_answer){0});
 }
@@ -191,7 +188,7 @@ static void am_stream(struct perf *p, uint64_t n) {
         if (st == WEFT_OK) continue;
         perf_must(st, "send");
         in_progress++;
-        while (in_progress >= WINDOW) perf_turn(p);
+        while (in_progress >= p->options.window) perf_turn(p);
     }
 }
 
@@ -202,24 +199,25 @@ static void tag_stream(struct perf *p, uint64_t n) {
         if (st == WEFT_OK) continue;
         perf_must(st, "send");
         in_progress++;
-        while (in_progress >= WINDOW) perf_turn(p);
+        while (in_progress >= p->options.window) perf_turn(p);
     }
 }
 
 /* Of a stream as many as the window may be posted at once, which is no time that one takes. */
-static struct perf_loop loop_of(enum perf_test test) {
-    switch (test) {
+static struct perf_loop loop_of(const struct perf_options *options) {
+    uint64_t window = options->window;
+    switch (options->test) {
     case TEST_AM_LAT:
     case TEST_WAIT_LAT: return (struct perf_loop){am_round_trips, 1, NULL};
     case TEST_TAG_LAT: return (struct perf_loop){tag_round_trips, 1, NULL};
     case TEST_TAG_RATE:
-    case TEST_TAG_BW: return (struct perf_loop){tag_stream, WINDOW, NULL};
-    default: return (struct perf_loop){am_stream, WINDOW, NULL};
+    case TEST_TAG_BW: return (struct perf_loop){tag_stream, window, NULL};
+    default: return (struct perf_loop){am_stream, window, NULL};
     }
 }
 
 static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
-    struct perf_loop loop = loop_of(p->options.test);
+    struct perf_loop loop = loop_of(&p->options);
     out = (weft_iov_t){p->out, size};
     in = (weft_iov_t){p->in, size};
     perf_ask(p, &(struct perf_order){.command = PERF_BEGIN, .size = size});

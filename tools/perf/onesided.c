@@ -6,7 +6,6 @@
 #include "perf.h"
 #include <string.h>
 
-enum { WINDOW = 64 };
 static const uint64_t map_patience_ns = 100000000;
 
 /* A key as it crosses: where the region is, then the packed key. */
@@ -137,7 +136,7 @@ static inline void posted(struct perf *p, weft_status_t st, uint64_t most) {
 
 static void put_many(struct perf *p, uint64_t n) {
     for (; n > 0; n--)
-        posted(p, weft_put(p->ep, p->out, asking.size, asking.remote, asking.rkey, &asked), WINDOW - 1);
+        posted(p, weft_put(p->ep, p->out, asking.size, asking.remote, asking.rkey, &asked), p->options.window - 1);
 }
 
 static void get_each(struct perf *p, uint64_t n) {
@@ -146,7 +145,7 @@ static void get_each(struct perf *p, uint64_t n) {
 
 static void get_many(struct perf *p, uint64_t n) {
     for (; n > 0; n--)
-        posted(p, weft_get(p->ep, p->in, asking.size, asking.remote, asking.rkey, &asked), WINDOW - 1);
+        posted(p, weft_get(p->ep, p->in, asking.size, asking.remote, asking.rkey, &asked), p->options.window - 1);
 }
 
 static void fetch_each(struct perf *p, uint64_t n) {
@@ -160,21 +159,22 @@ static void fetch_each(struct perf *p, uint64_t n) {
 static void add_many(struct perf *p, uint64_t n) {
     for (; n > 0; n--)
         posted(p, weft_atomic_post(p->ep, WEFT_ATOMIC_ADD, asking.size, 1, asking.remote, asking.rkey, &asked),
-               WINDOW - 1);
+               p->options.window - 1);
 }
 
 /* ---- one measurement
  * -----------------------------------------------------------------------------------------------
  */
 
-static struct perf_loop loop_of(enum perf_test test) {
-    switch (test) {
+static struct perf_loop loop_of(const struct perf_options *options) {
+    uint64_t window = options->window;
+    switch (options->test) {
     case TEST_PUT_LAT: return (struct perf_loop){put_round_trips, 1, NULL};
-    case TEST_PUT_BW: return (struct perf_loop){put_many, WINDOW, NULL};
+    case TEST_PUT_BW: return (struct perf_loop){put_many, window, NULL};
     case TEST_GET_LAT: return (struct perf_loop){get_each, 1, NULL};
-    case TEST_GET_BW: return (struct perf_loop){get_many, WINDOW, NULL};
+    case TEST_GET_BW: return (struct perf_loop){get_many, window, NULL};
     case TEST_ATOMIC_LAT: return (struct perf_loop){fetch_each, 1, NULL};
-    default: return (struct perf_loop){add_many, WINDOW, NULL};
+    default: return (struct perf_loop){add_many, window, NULL};
     }
 }
 
@@ -185,7 +185,7 @@ static void flush(struct perf *p) {
 }
 
 static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
-    struct perf_loop loop = loop_of(p->options.test);
+    struct perf_loop loop = loop_of(&p->options);
     struct perf_order order = {.command = PERF_BEGIN, .size = size};
     weft_rkey_info_t info;
     if (size == 0) perf_die("size 0", WEFT_ERR_INVALID_PARAM);

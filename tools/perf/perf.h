@@ -50,6 +50,8 @@ struct perf_kind {
 };
 extern const struct perf_kind perf_tests[N_TESTS];
 
+enum { PERF_WINDOW = 64 }; /* and at most */
+
 enum perf_mode {
     MODE_POLL,
     MODE_SLEEP, /* at once */
@@ -68,7 +70,8 @@ struct perf_options {
     double seconds;        /* measured, for each size */
     bool json;
     const char *plot, *listen, *connect;
-    int core; /* -1: by rank */
+    int core;        /* -1: by rank */
+    uint32_t window; /* operations under way in streams */
 };
 
 /* One process's part. */
@@ -109,6 +112,9 @@ static inline void perf_must(weft_status_t status, const char *what) {
 }
 /* on_error of a connection that has to last. */
 void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg);
+
+/* Memory that begins with a page, as that of other programs which measure this. */
+void *perf_pages(size_t size);
 
 /* One look, or one sleep, by the mode. */
 void perf_turn(struct perf *p);

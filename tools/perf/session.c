@@ -1,9 +1,11 @@
-/* What every test uses: a turn, the clocks, and how to give up. */
+/* What every test uses: a turn, the clocks, memory, and how to give up. */
 #include "perf.h"
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 _Noreturn void perf_die(const char *what, weft_status_t status) {
     char text[1024];
@@ -16,6 +18,13 @@ void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     (void)ep;
     (void)arg;
     if (status != WEFT_ERR_PEER_CLOSED) perf_die("connection", status);
+}
+
+/* Written once: untouched memory is one page of zeros, which no program sends. */
+void *perf_pages(size_t size) {
+    void *p = NULL;
+    if (posix_memalign(&p, (size_t)sysconf(_SC_PAGESIZE), size) != 0) perf_die("memory", WEFT_ERR_NO_MEMORY);
+    return memset(p, 1, size);
 }
 
 void perf_turn(struct perf *p) {

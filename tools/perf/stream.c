@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW = 64, RECEIVES = 8 };
+enum { RECEIVES = 8 };
 
 struct receive {
     weft_request_t *request; /* NULL: not posted */
@@ -67,8 +67,7 @@ static void begin(struct perf *p, const struct perf_order *order) {
     struct responder *r = &responder;
     if (order->size == 0) perf_die("size 0", WEFT_ERR_INVALID_PARAM);
     *r = (struct responder){.p = p, .ep = p->asker, .size = order->size, .expected = UINT64_MAX};
-    r->buffer = calloc(1, r->size);
-    if (!r->buffer) perf_die("buffer", WEFT_ERR_NO_MEMORY);
+    r->buffer = perf_pages(r->size);
     for (int i = 0; i < RECEIVES; i++) post(r, &r->receives[i]);
     perf_answer(p, &(struct perf_answer){0});
 }
@@ -94,12 +93,12 @@ static void send_many(struct perf *p, uint64_t n) {
         if (st == WEFT_OK) continue;
         perf_must(st, "send");
         in_progress++;
-        while (in_progress >= WINDOW) perf_turn(p);
+        while (in_progress >= p->options.window) perf_turn(p);
     }
 }
 
 static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
-    const struct perf_loop loop = {send_many, WINDOW, NULL};
+    const struct perf_loop loop = {send_many, p->options.window, NULL};
     if (size == 0) perf_die("size 0", WEFT_ERR_INVALID_PARAM);
     out = (weft_iov_t){p->out, size};
     perf_ask(p, &(struct perf_order){.command = PERF_BEGIN, .size = size});
