@@ -20,7 +20,7 @@ struct weft_tag_message {
 
 struct match {
     struct list posted_any;            /* with a mask */
-    uint64_t order;                    /* of posting */
+    uint64_t order;                    /* of posting: how many had a mask */
     struct list unexpected;            /* all, in order of arrival */
     struct list posted[MATCH_BUCKETS]; /* exact tags, by hash */
     struct list bucket[MATCH_BUCKETS]; /* the same, by hash */
@@ -34,6 +34,10 @@ static inline unsigned weft__match_bucket(uint64_t tag) {
 }
 static inline struct list *weft__match_queue(struct match *m, uint64_t tag, uint64_t mask) {
     return mask == UINT64_MAX ? &m->posted[weft__match_bucket(tag)] : &m->posted_any;
+}
+/* The number of a receive that is posted now: with a mask it is older than those of the same number without. */
+static inline uint64_t weft__match_order(struct match *m, uint64_t mask) {
+    return mask == UINT64_MAX ? m->order : ++m->order;
 }
 /* The first posted receive for that tag, or NULL; it stays posted. Mostly it is the first of its bucket, and none has a mask. */
 struct weft_request *weft__match_posted_among(struct match *m, uint64_t tag);

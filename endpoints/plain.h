@@ -8,14 +8,12 @@
 #include "rendezvous.h"
 #include "worker.h"
 
-/* What ended as plain as it began needs no cleaning; NULL: the next spare one is not such. */
+/* What ended as plain as it began needs no cleaning; NULL: there is none. */
 static inline struct weft_request *weft__plain_spare(struct weft_worker *worker) {
-    struct list *spare = &worker->free_requests, *node = spare->next;
-    struct weft_request *req = list_of(node, struct weft_request, queued);
-    if (__builtin_expect(node == spare || !req->plain, 0)) return NULL;
-    node->next->prev = spare;
-    spare->next = node->next;
-    return req;
+    struct list *node = worker->free_plain;
+    if (__builtin_expect(!node, 0)) return NULL;
+    worker->free_plain = node->next;
+    return list_of(node, struct weft_request, queued);
 }
 
 /* NULL when memory runs out. */
@@ -35,25 +33,26 @@ static inline struct weft_request *weft__plain_new(struct weft_worker *worker) {
 /* It stands in `queue` from now on. */
 static inline void weft__plain_post(struct weft_request *req, struct list *queue, const weft_iov_t *iov,
                                     const weft_op_t *op) {
-    fsm_init(&req->core.fsm, &weft__request_port, REQ_QUEUED, 0);
-    req->status = WEFT_OK;
+    fsm_again(&req->core.fsm, REQ_QUEUED);
     size_t len = iov->len;
     void *base = iov->base;
     PLAIN_ALONE(len);
     PLAIN_ALONE(base);
     req->iov_inline[0] = (weft_iov_t){base, len};
     req->len = len;
-    req->done = NULL;
-    req->completion = NULL;
+    weft_done_fn done = op ? op->done : NULL;
     if (op) {
         void *arg = op->arg;
         PLAIN_ALONE(arg);
-        req->done = op->done;
         req->arg = arg;
-        req->completion = op->completion;
-        if (req->completion) req->completion->count++;
+        if (op->completion) {
+            done = weft__completion_told;
+            req->arg = op->completion;
+            op->completion->count++;
+        }
         if (op->request_p) *op->request_p = req;
     }
+    req->done = done;
     list_append(queue, &req->queued);
 }
 
@@ -64,17 +63,14 @@ static inline bool weft__plain_may_tell(const struct weft_worker *worker) {
 
 /* Ends one that may be told, in its queue, and tells the program. */
 static inline void weft__plain_take(struct weft_worker *worker, struct weft_request *req, weft_status_t status) {
-    struct list *node = &req->queued, *spare = &worker->free_requests;
+    struct list *node = &req->queued;
     node->prev->next = node->next;
     node->next->prev = node->prev;
-    fsm_step_inline(&req->core.fsm, &weft__request_machine, REQ_EV_TAKE);
-    if (__builtin_expect(!req->completion, 1)) {
-        if (req->done) req->done(status, req->arg);
-    } else {
-        weft__completion_step(req->completion, status);
-    }
+    fsm_pass(&req->core.fsm, &weft__request_machine, REQ_EV_TAKE, REQ_QUEUED, REQ_DONE);
+    if (req->done) req->done(status, req->arg);
     weft__request_next_serial(req);
-    list_prepend(spare, node);
+    node->next = worker->free_plain;
+    worker->free_plain = node;
 }
 
 #endif

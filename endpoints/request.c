@@ -174,6 +174,10 @@ void weft__completion_step(weft_completion_t *completion, weft_status_t status) 
     if (--completion->count == 0 && completion->done) completion->done(completion->status, completion->arg);
 }
 
+void weft__completion_told(weft_status_t status, void *completion) {
+    weft__completion_step(completion, status);
+}
+
 void weft_completion_release(weft_completion_t *completion) {
     if (completion) weft__completion_step(completion, WEFT_OK);
 }

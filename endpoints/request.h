@@ -68,7 +68,7 @@ struct weft_request {
     /* All that a plain receive needs stands here, in the first lines. */
     weft_done_fn done;
     void *arg;
-    weft_completion_t *completion; /* in place of `done` */
+    weft_completion_t *completion; /* in place of `done`; a plain one has it as `arg` */
     weft_status_t status;          /* how it will end */
     uint32_t n_iov;
     bool plain; /* plain.h: what stands below is blank */
@@ -150,6 +150,8 @@ void weft__request_stop(struct weft_request *req, weft_status_t status);
 
 /* One of those that it counts has ended. */
 void weft__completion_step(weft_completion_t *completion, weft_status_t status);
+/* The same as a callback, and its argument. */
+void weft__completion_told(weft_status_t status, void *completion);
 /* An operation ended: who names it from now on means the next one. Only the owner writes it. */
 static inline void weft__request_next_serial(struct weft_request *req) {
     unsigned serial = atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);

@@ -480,7 +480,7 @@ static __attribute__((noinline)) weft_status_t recv_general(weft_worker_t *worke
     }
     req->tag = tag;
     req->tag_mask = mask;
-    req->order = worker->match.order++;
+    req->order = weft__match_order(&worker->match, mask);
     weft__request_queue(req, weft__match_queue(&worker->match, tag, mask));
     return WEFT_IN_PROGRESS;
 }
@@ -490,7 +490,7 @@ static inline weft_status_t post_plain(weft_worker_t *worker, struct weft_reques
     req->info_p = info_p;
     req->tag = tag;
     req->tag_mask = mask;
-    req->order = worker->match.order++;
+    req->order = weft__match_order(&worker->match, mask);
     weft__plain_post(req, weft__match_queue(&worker->match, tag, mask), iov, op);
     return WEFT_IN_PROGRESS;
 }

@@ -15,7 +15,7 @@
  *
  *     DO(act, NEXT)   set NEXT, then run act; DO(none, NEXT) only sets NEXT (`none` is not listed)
  *     SKIP            legal, nothing to do
- *     HOLD            deliver again after the next DO (no payload; held events come in their order in EVENTS)
+ *     HOLD            deliver again after the next DO (no payload; held events come in their order in EVENTS; of the first 16)
  *     VIOL            the peer may not say this now; in PEER rows only
  *     BUG             unreachable; in LOCAL rows only
  *
@@ -72,7 +72,7 @@ enum { FSM_UP(_TABLE)(FSM_ENUM_COLUMNS, FSM_NOTHING) FSM_UP(_N_COLUMNS) };
 enum { FSM_UP(_DEAD)(FSM_ENUM_DEAD) FSM_UP(_N_DEAD) };
 
 _Static_assert((int)FSM_UP(_N_STATES) >= 2 && (int)FSM_UP(_N_STATES) <= 16, "2 to 16 states");
-_Static_assert((int)FSM_UP(_N_EVENTS) <= FSM_MOST_EVENTS && (int)FSM_UP(_N_ACTIONS) <= 63, "24 events and 63 actions at most");
+_Static_assert((int)FSM_UP(_N_EVENTS) <= 63 && (int)FSM_UP(_N_ACTIONS) <= 63, "63 events and 63 actions at most");
 _Static_assert((int)FSM_UP(_N_ROWS) == (int)FSM_UP(_N_EVENTS), "one row per event");
 _Static_assert((int)FSM_UP(_N_COLUMNS) == (int)FSM_UP(_N_STATES), "one column per state");
 FSM_UP(_STATES)(FSM_COLUMN_ORDER)
@@ -120,6 +120,11 @@ _Static_assert(((UINT64_C(0) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_ANY)) &
 _Static_assert(((UINT64_C(0) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_ANY)) &
                 (UINT64_C(0) FSM_UP(_EVENTS)(FSM_EVENT_BIT, FSM_NOTHING))) == 0,
                "VIOL is for what a peer says");
+#undef VIOL
+#define VIOL 0
+#undef HOLD
+#define HOLD 1
+_Static_assert((UINT64_C(0) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_ANY)) >> 16 == 0, "the first 16 events can be held");
 #undef DO
 #undef SKIP
 #undef HOLD

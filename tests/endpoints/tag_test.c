@@ -168,6 +168,32 @@ TEST_EACH(a_receive_can_be_cancelled_and_times_out) {
     two_down(&t);
 }
 
+TEST_EACH(a_completion_counts_receives_that_are_told_and_those_that_are_cancelled) {
+    struct two t;
+    char in[3][8];
+    weft_request_t *request[3];
+    struct tally all = {0}, s = {0};
+    weft_completion_t completion = {.count = 1, .done = tally, .arg = &all};
+    two_up(&t, transport);
+    for (int i = 0; i < 3; i++) {
+        weft_op_t op = {.completion = &completion, .request_p = &request[i]};
+        weft_iov_t iov = {in[i], sizeof in[i]};
+        CHECK_EQ(weft_tag_recv(two_b(&t), (uint64_t)i, UINT64_MAX, &iov, 1, NULL, &op), WEFT_IN_PROGRESS);
+    }
+    CHECK_EQ(completion.count, 4);
+    for (unsigned i = 0; i < 2; i++) {
+        CHECK(send(&t, i, "hello", 6, &s) >= 0);
+        UNTIL(&t, completion.count == 3 - i);
+    }
+    weft_request_cancel(request[2]);
+    UNTIL(&t, completion.count == 1);
+    CHECK_EQ(all.calls, 0);
+    weft_completion_release(&completion);
+    CHECK_EQ(all.calls, 1);
+    CHECK_EQ(all.status, WEFT_ERR_CANCELLED);
+    two_down(&t);
+}
+
 /* An offered message whose sender gives up leaves no trace. */
 TEST_EACH(a_send_that_nobody_receives_can_be_cancelled) {
     struct two t;
