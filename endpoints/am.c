@@ -113,8 +113,9 @@ static weft_status_t am_send_wait(struct weft_ep *ep, unsigned id, const void *h
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t am_submit(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
-                               const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+static __attribute__((noinline)) weft_status_t am_submit(struct weft_ep *ep, unsigned id, const void *header,
+                                                         size_t header_len, const weft_iov_t *iov, size_t n_iov,
+                                                         const weft_op_t *op) {
     struct weft_request *req;
     weft_status_t st = am_request(ep, id, header, header_len, iov, n_iov, op, &req);
     if (st < 0) return st;
@@ -257,7 +258,7 @@ static __attribute__((noinline)) void bad_length(struct link *link, struct weft_
 /* `data`, what follows the word. */
 static inline void arrive(struct link *link, struct weft_ep *ep, uint64_t word, const char *data, size_t len) {
     size_t header_len = wire_am_header_len(word);
-    if (__builtin_expect(header_len > len || header_len > WEFT_AM_HEADER_MAX, 0)) {
+    if (__builtin_expect(header_len && (header_len > len || header_len > WEFT_AM_HEADER_MAX), 0)) {
         bad_length(link, ep);
         return;
     }

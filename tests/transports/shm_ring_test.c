@@ -121,6 +121,8 @@ TEST(the_sequence_wraps_at_32_bits) {
     struct both *r = make();
     uint64_t start = (UINT64_C(1) << 32) - 8;
     r->tx.head = r->rx.next = start;
+    r->tx.at = &r->slots[start % SLOTS];
+    r->rx.at = &r->slots[start % SLOTS];
     r->rx.tell_at = start + r->rx.batch;
     r->tail = start;
     r->tx.limit = start + SLOTS;

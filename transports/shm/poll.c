@@ -131,10 +131,9 @@ static bool stays_active(const struct shm_lane *lane, unsigned found) {
     return lane->am && (found || lane->attended || lane->pending.first || lane->on_empty);
 }
 
-/* Its next message is there (`ready`), and that is its word, or it does not rest. */
-static __attribute__((noinline)) unsigned look(struct shm_lane *lane, bool ready, uint64_t word, unsigned budget) {
-    unsigned n = ready && lane->am ? receive(lane, word, budget) : found_empty(lane);
-    if (UNLIKELY(lane->pending.first != NULL) && lane->am) n += look_for_space(lane);
+/* What follows a look that found `n`; and how much that is in all. */
+static __attribute__((noinline)) unsigned settle(struct shm_lane *lane, unsigned n) {
+    if (lane->pending.first && lane->am) n += look_for_space(lane);
     if (n)
         busy(lane, n);
     else
@@ -143,11 +142,26 @@ static __attribute__((noinline)) unsigned look(struct shm_lane *lane, bool ready
     return n;
 }
 
+/* Its next message is there, and that is its word. Somebody may wait for what the handler did or for its answer: an attended ring
+ * without more ado is left at once. */
+static __attribute__((noinline)) unsigned take(struct shm_lane *lane, uint64_t word, unsigned budget) {
+    if (UNLIKELY(!lane->am)) return settle(lane, found_empty(lane));
+    unsigned n = receive(lane, word, budget);
+    if (UNLIKELY(!lane->am || !lane->attended || lane->pending.first)) return settle(lane, n);
+    lane->idle = 0;
+    return n;
+}
+
 /* Nothing is to be done for an attended ring that is empty, and that is what most looks find. */
-static inline bool rests(struct shm_lane *lane, bool ready) {
-    if (ready || !lane->attended || lane->pending.first || lane->on_empty) return false;
+static inline unsigned find_nothing(struct shm_lane *lane) {
+    if (!lane->attended || lane->pending.first || lane->on_empty) return settle(lane, found_empty(lane));
     lane->idle++;
-    return true;
+    return 0;
+}
+
+static inline unsigned look(struct shm_lane *lane, unsigned budget) {
+    uint64_t word;
+    return ring_peek(&lane->rx, &word) ? take(lane, word, budget) : find_nothing(lane);
 }
 
 /* ---- the poller ---------------------------------------------------------------------------------------------- */
@@ -182,9 +196,7 @@ static unsigned look_at_rings(struct shm_iface *iface, unsigned budget) {
     for (unsigned left = iface->n_active; left && n < budget && iface->n_active; left--) {
         if (i >= iface->n_active) i = 0;
         struct shm_lane *lane = iface->active[i];
-        uint64_t word;
-        bool ready = ring_peek(&lane->rx, &word);
-        if (!rests(lane, ready)) n += look(lane, ready, word, share_of(budget - n));
+        n += look(lane, share_of(budget - n));
         if (i < iface->n_active && iface->active[i] == lane) i++;
     }
     iface->next_active = i;
@@ -205,10 +217,7 @@ int weft__shm_poll(struct poller *poller, unsigned budget) {
     if (UNLIKELY(is_called(iface))) return answer_calls(iface, budget);
     if (iface->n_active == 0) return 0;
     if (iface->n_active > 1) return (int)look_at_rings(iface, budget);
-    struct shm_lane *lane = iface->active[0];
-    uint64_t word;
-    bool ready = ring_peek(&lane->rx, &word);
-    return rests(lane, ready) ? 0 : (int)look(lane, ready, word, share_of(budget));
+    return (int)look(iface->active[0], share_of(budget));
 }
 
 /* ---- sleeping -------------------------------------------------------------------------------------------------- */

@@ -63,8 +63,9 @@ struct ring_loan {
 
 struct ring_tx {
     struct ring_slot *slots;
+    struct ring_slot *at; /* the next to fill: slots[head & mask], found while nobody waits for it */
     uint32_t mask;
-    uint64_t head;  /* next slot to fill */
+    uint64_t head;
     uint64_t limit; /* first that may not be filled: what the consumer had passed, as last seen, + slots */
     const _Atomic uint64_t *tail; /* the consumer's word */
 
@@ -77,6 +78,7 @@ struct ring_tx {
 static inline void ring_tx_init(struct ring_tx *tx, void *slots, uint32_t n_slots, void *payload,
                                 uint32_t payload_size, struct ring_loan *loans, const _Atomic uint64_t *tail) {
     *tx = (struct ring_tx){.slots = slots,
+                           .at = slots,
                            .mask = n_slots - 1,
                            .limit = n_slots,
                            .tail = tail,
@@ -112,19 +114,17 @@ static inline bool ring_drained(const struct ring_tx *tx) {
     return tx->limit - tx->mask - 1 == tx->head;
 }
 
-static inline struct ring_slot *ring_slot_to_fill(const struct ring_tx *tx) {
-    return &tx->slots[tx->head & tx->mask];
-}
-
 static inline void ring_publish(struct ring_tx *tx, struct ring_slot *slot, enum ring_kind kind, uint8_t id,
                                 unsigned len) {
-    uint64_t index = tx->head++;
+    uint64_t index = tx->head;
     atomic_store_explicit(&slot->word, ring_word(index, kind, id, len), memory_order_release);
+    tx->head = ++index;
+    tx->at = &tx->slots[index & tx->mask];
 }
 
 /* Not full; len <= RING_INLINE - 8. */
 static inline void ring_put_short(struct ring_tx *tx, uint8_t id, uint64_t header, const void *data, size_t len) {
-    struct ring_slot *slot = ring_slot_to_fill(tx);
+    struct ring_slot *slot = tx->at;
     memcpy(slot->data, &header, sizeof header);
     ring_copy_small(slot->data + sizeof header, data, len);
     ring_publish(tx, slot, RING_IN_SLOT, id, (unsigned)(sizeof header + len));
@@ -133,7 +133,7 @@ static inline void ring_put_short(struct ring_tx *tx, uint8_t id, uint64_t heade
 /* Not full; len <= RING_INLINE - 12. */
 static inline void ring_put_short_to(struct ring_tx *tx, uint8_t id, uint64_t header, uint32_t to, const void *data,
                                      size_t len) {
-    struct ring_slot *slot = ring_slot_to_fill(tx);
+    struct ring_slot *slot = tx->at;
     memcpy(slot->data, &header, sizeof header);
     memcpy(slot->data + sizeof header, &to, sizeof to);
     ring_copy_small(slot->data + sizeof header + sizeof to, data, len);
@@ -142,7 +142,7 @@ static inline void ring_put_short_to(struct ring_tx *tx, uint8_t id, uint64_t he
 
 /* Not full; len <= RING_INLINE. */
 static inline void ring_put_small(struct ring_tx *tx, uint8_t id, const void *data, size_t len) {
-    struct ring_slot *slot = ring_slot_to_fill(tx);
+    struct ring_slot *slot = tx->at;
     ring_copy_small(slot->data, data, len);
     ring_publish(tx, slot, RING_IN_SLOT, id, (unsigned)len);
 }
@@ -171,7 +171,7 @@ static inline void ring_fetch_next(const struct ring_tx *tx, size_t len) {
 /* The bytes written at ring_payload_room's answer become a message. */
 static inline void ring_put_payload(struct ring_tx *tx, uint8_t id, const uint8_t *room, size_t len) {
     struct ring_place place = {(uint32_t)(room - tx->payload), (uint32_t)len};
-    struct ring_slot *slot = ring_slot_to_fill(tx);
+    struct ring_slot *slot = tx->at;
     memcpy(slot->data, &place, sizeof place);
     tx->payload_head += (len + RING_LINE - 1) & ~(uint64_t)(RING_LINE - 1);
     ring_lend(tx, -1);
@@ -181,7 +181,7 @@ static inline void ring_put_payload(struct ring_tx *tx, uint8_t id, const uint8_
 
 static inline void ring_put_staged(struct ring_tx *tx, uint8_t id, int32_t chunk, uint32_t offset, size_t len) {
     struct ring_place place = {offset, (uint32_t)len};
-    struct ring_slot *slot = ring_slot_to_fill(tx);
+    struct ring_slot *slot = tx->at;
     memcpy(slot->data, &place, sizeof place);
     ring_lend(tx, chunk);
     ring_publish(tx, slot, RING_IN_STAGING, id, 0);
@@ -190,10 +190,11 @@ static inline void ring_put_staged(struct ring_tx *tx, uint8_t id, int32_t chunk
 /* ---- consumer ---------------------------------------------------------------------------------------------- */
 
 struct ring_rx {
+    const struct ring_slot *at; /* to be read: slots[next & mask] */
     const struct ring_slot *slots;
     uint32_t mask;
-    uint32_t batch;         /* slots between two tellings */
-    uint64_t next;          /* slot to be read */
+    uint32_t batch; /* slots between two tellings */
+    uint64_t next;
     uint64_t tell_at;       /* when so many have been read, the producer is told */
     _Atomic uint64_t *tail; /* ours, read by the producer */
     const uint8_t *payload, *staging;
@@ -210,7 +211,8 @@ struct ring_message {
 static inline void ring_rx_init(struct ring_rx *rx, const void *slots, uint32_t n_slots, const void *payload,
                                 uint32_t payload_size, const void *staging, uint32_t staging_size,
                                 _Atomic uint64_t *tail) {
-    *rx = (struct ring_rx){.slots = slots,
+    *rx = (struct ring_rx){.at = slots,
+                           .slots = slots,
                            .mask = n_slots - 1,
                            .batch = n_slots / 4,
                            .tell_at = n_slots / 4,
@@ -224,9 +226,8 @@ static inline void ring_rx_init(struct ring_rx *rx, const void *slots, uint32_t 
 
 /* True, and its word, when the next message is there. */
 static inline bool ring_peek(const struct ring_rx *rx, uint64_t *word_p) {
-    uint64_t next = rx->next;
-    *word_p = atomic_load_explicit(&rx->slots[next & rx->mask].word, memory_order_acquire);
-    return (uint32_t)(*word_p >> 32) == (uint32_t)(next + 1);
+    *word_p = atomic_load_explicit(&rx->at->word, memory_order_acquire);
+    return (uint32_t)(*word_p >> 32) == (uint32_t)(rx->next + 1);
 }
 
 static inline bool ring_ready(const struct ring_rx *rx) {
@@ -235,10 +236,9 @@ static inline bool ring_ready(const struct ring_rx *rx) {
 }
 
 /* A message that is not in its slot. The place is read once. */
-static inline int ring_next_elsewhere(struct ring_rx *rx, const struct ring_slot *slot, unsigned kind,
-                                      struct ring_message *m) {
+static inline int ring_next_elsewhere(struct ring_rx *rx, unsigned kind, struct ring_message *m) {
     struct ring_place place;
-    memcpy(&place, slot->data, sizeof place);
+    memcpy(&place, rx->at->data, sizeof place);
     atomic_signal_fence(memory_order_seq_cst); /* the compiler may not read it again */
     bool staged = kind == RING_IN_STAGING;
     uint32_t size = staged ? rx->staging_size : rx->payload_size;
@@ -250,16 +250,17 @@ static inline int ring_next_elsewhere(struct ring_rx *rx, const struct ring_slot
     return 1;
 }
 
+_Static_assert(RING_IN_SLOT == 0, "a kind and an id below RING_IDS say that it is there, and whose");
+
 /* 1 and the message of which `word` was peeked, which stays where it is until ring_done; or RING_LIES. */
 static inline int ring_open(struct ring_rx *rx, uint64_t word, struct ring_message *m) {
-    const struct ring_slot *slot = &rx->slots[rx->next & rx->mask];
-    unsigned kind = word >> 8 & 0xff;
+    unsigned kind_and_id = word & 0xffff;
     m->id = (uint8_t)word;
-    m->data = slot->data;
+    m->data = rx->at->data;
     m->len = word >> 16 & 0xffff;
-    if (__builtin_expect(m->id >= RING_IDS, 0)) return RING_LIES;
-    if (__builtin_expect(kind != RING_IN_SLOT, 0)) return ring_next_elsewhere(rx, slot, kind, m);
-    return __builtin_expect(m->len <= RING_INLINE, 1) ? 1 : RING_LIES;
+    if (__builtin_expect(kind_and_id < RING_IDS, 1))
+        return __builtin_expect(m->len <= RING_INLINE, 1) ? 1 : RING_LIES;
+    return m->id < RING_IDS ? ring_next_elsewhere(rx, kind_and_id >> 8, m) : RING_LIES;
 }
 
 /* Both: 0 when none is there. */
@@ -276,7 +277,9 @@ static inline void ring_tell(struct ring_rx *rx) {
 
 /* The message has been handled; true when it is worth telling the producer how far we came. */
 static inline bool ring_done(struct ring_rx *rx) {
-    return ++rx->next >= rx->tell_at;
+    uint64_t next = ++rx->next;
+    rx->at = &rx->slots[next & rx->mask];
+    return next >= rx->tell_at;
 }
 
 #endif
