@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <transports/shm/shm.h>
 
-enum { BEFORE = 3, SHORT_LEN = 20, BCOPY_LEN = 300, INSTRUCTIONS = 4000 };
+/* As many as a shelf has nodes: the next send finds them passed, and so takes the same instructions each time. */
+enum { BEFORE = HALL_NODES, SHORT_LEN = 20, BCOPY_LEN = 300, INSTRUCTIONS = 4000 };
 
 /* Under a sanitizer most instructions are its own, seven for each of ours, and how long all take goes with their square. */
 #ifdef __SANITIZE_ADDRESS__
