@@ -1,5 +1,5 @@
 /*
- * The link: the pair of workers behind endpoints, with the lane (later: lanes) that carries their messages in order.
+ * The link: the pair of workers behind endpoints, with the lane, or the two, that carry their messages in order.
  */
 #ifndef WEFT_ENDPOINTS_LINK_H
 #define WEFT_ENDPOINTS_LINK_H

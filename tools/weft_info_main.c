@@ -45,14 +45,8 @@ enum { TRANSPORTS = 1, CONFIG = 2, BUILD = 4, COUNTERS = 8, PROTOCOLS = 16 };
 #else
 #define RDMA "no"
 #endif
-#ifdef WEFT_HAVE_CUDA
-#define CUDA "yes"
-#else
-#define CUDA "no"
-#endif
 
-static const char *const build[][2] = {
-    {"compiler", COMPILER}, {"invariants", CHECKS}, {"rdma", RDMA}, {"cuda", CUDA}};
+static const char *const build[][2] = {{"compiler", COMPILER}, {"invariants", CHECKS}, {"rdma", RDMA}};
 enum { N_BUILD = sizeof build / sizeof build[0] };
 
 static int must(weft_status_t status, const char *what) {

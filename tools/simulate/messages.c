@@ -149,7 +149,6 @@ static void taken(struct asked *asked) {
     struct half *half = asked->half, *from = half->other;
     struct world *w = asked->world;
     uint32_t n = (uint32_t)(asked->tag.tag & 0x7fffffff);
-    half->takes_pending--;
     if (asked->status != WEFT_OK && asked->status != WEFT_ERR_TRUNCATED) {
         half->n_takes_lost++;
         return;
@@ -177,7 +176,6 @@ void post_take(struct half *half) {
     asked->n = n;
     asked->then = taken;
     asked->from_peer = true;
-    half->takes_pending++;
     weft_op_t op = ask_op(asked);
     ask_answered(asked, weft_tag_recv(half->node->worker, tag_of(half->other, 0), ~(uint64_t)0x7fffffff,
                                       &(weft_iov_t){asked->buf, asked->len}, 1, &asked->tag, &op));

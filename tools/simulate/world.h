@@ -99,7 +99,7 @@ struct half {
     const void *lent[4];                             /* of the stream's, given back later */
     uint32_t n_flushed;                              /* messages that a remote flush told of */
     uint32_t n_asked;                                /* operations of any kind */
-    uint32_t n_lent, n_takes, n_takes_lost, takes_pending;
+    uint32_t n_lent, n_takes, n_takes_lost;
     /* lost: those that ended without a message */ /* receives of tagged messages */
     const void *seen_link;                         /* and its epochs, out and in */
     uint32_t seen_epoch[2];
