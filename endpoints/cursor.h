@@ -1,6 +1,9 @@
-/* How words for a peer are packed and read: little-endian, by hand, by (pointer, length). */
+/* How words for a peer are packed and read: little-endian, by (pointer, length). */
 #ifndef WEFT_ENDPOINTS_CURSOR_H
 #define WEFT_ENDPOINTS_CURSOR_H
+
+#include <endian.h>
+#include <string.h>
 
 #include "wire.h"
 
@@ -10,8 +13,10 @@ struct cursor {
     size_t left;
 };
 
+/* `width` is 8 at most. */
 static inline void put(struct cursor *c, uint64_t value, unsigned width) {
-    for (unsigned i = 0; i < width; i++) c->at[i] = (uint8_t)(value >> 8 * i);
+    value = htole64(value);
+    memcpy(c->at, &value, width);
     c->at += width;
 }
 
@@ -22,10 +27,28 @@ static inline uint64_t get(struct cursor *c, unsigned width) {
         c->at = NULL;
         return 0;
     }
-    for (unsigned i = 0; i < width; i++) value |= (uint64_t)c->at[i] << 8 * i;
+    memcpy(&value, c->at, width);
     c->at += width;
     c->left -= width;
-    return value;
+    return le64toh(value);
+}
+
+static inline void put_raw(struct cursor *c, const void *from, size_t n) {
+    memcpy(c->at, from, n);
+    c->at += n;
+}
+
+/* Zeros when they are not all there. */
+static inline void get_raw(struct cursor *c, void *to, size_t n) {
+    memset(to, 0, n);
+    if (c->left < n) {
+        c->left = 0;
+        c->at = NULL;
+        return;
+    }
+    memcpy(to, c->at, n);
+    c->at += n;
+    c->left -= n;
 }
 
 static inline struct cursor writing(struct wire_message *m, enum wire_id id) {

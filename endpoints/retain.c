@@ -123,7 +123,8 @@ static void came_back(struct completion *below, weft_status_t status) {
     struct retain *r = lent->log_owner;
     below->status = WEFT_OK;
     if (!r->dead && r->first < r->core.acked) weft__retain_let_go(r);
-    if (r->dead || r->queue.first) weft__job_post(reactor_of(r), &r->job); /* who waits for room may have it now */
+    if (r->dead || pending_queue_waits(&r->queue))
+        weft__job_post(reactor_of(r), &r->job); /* who waits for room may have it now */
 }
 
 /* ---- sending --------------------------------------------------------------------------------------------------- */
@@ -397,8 +398,8 @@ static weft_status_t go(struct retain *r) {
     if (!say_all(r)) return WEFT_NO_RESOURCE;
     if (r->lane.ops != &weft__retain_ops_open && !resend(r)) return WEFT_NO_RESOURCE;
     while (pending_queue_retry(&r->queue)) continue;
-    if (r->queue.first && r->log_full) weft__retain_ask(r);
-    return r->raw_full && r->queue.first ? WEFT_NO_RESOURCE : WEFT_OK;
+    if (pending_queue_waits(&r->queue) && r->log_full) weft__retain_ask(r);
+    return r->raw_full && pending_queue_waits(&r->queue) ? WEFT_NO_RESOURCE : WEFT_OK;
 }
 
 static weft_status_t raw_retry(struct pending *pending) {
@@ -417,7 +418,7 @@ void weft__retain_pump(struct retain *r) {
 }
 
 void weft__retain_words(struct retain *r) {
-    if (r->ack_due || r->ask_due || (r->queue.first && !r->log_full)) weft__retain_pump(r);
+    if (r->ack_due || r->ask_due || (pending_queue_waits(&r->queue) && !r->log_full)) weft__retain_pump(r);
 }
 
 static void pending_add(struct lane *l, struct pending *pending) {

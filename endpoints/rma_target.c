@@ -14,17 +14,10 @@
 
 /* ---- answers */
 
-static size_t pack_message(void *to, void *arg) {
-    const struct wire_message *m = arg;
-    memcpy(to, m->bytes, m->len);
-    return m->len;
-}
-
 static weft_status_t advance_answer(struct weft_request *req) {
-    struct lane *lane = req->ep->link->lane;
-    struct wire_message *m = req->header;
-    weft_status_t st = lane->ops->am_bcopy(lane, m->id, pack_message, m);
-    if (st < 0) weft__link_half_told(req->ep->link, st); /* who waits for it would wait for ever */
+    struct link *link = req->ep->link;
+    weft_status_t st = weft__rma_say(link, link->lane, req->header);
+    if (st < 0) weft__link_half_told(link, st); /* who waits for it would wait for ever */
     return st;
 }
 
@@ -61,8 +54,7 @@ static weft_status_t queue_answer(struct weft_ep *ep, const struct wire_message 
 }
 
 static void answer(struct weft_ep *ep, const struct wire_message *m) {
-    struct lane *tx = ep->link->tx;
-    weft_status_t st = tx->ops->am_bcopy(tx, m->id, pack_message, (void *)(uintptr_t)m);
+    weft_status_t st = weft__rma_say(ep->link, ep->link->tx, m);
     if (st == WEFT_NO_RESOURCE && !WEFT_MUTANT(answer_dropped)) st = queue_answer(ep, m);
     /* Who is told nothing would wait for ever. */
     if (st < 0) weft__ep_violation(ep, st, "answers that are not taken");

@@ -88,8 +88,7 @@ void weft__wire_hello(struct wire_message *m, struct wire_hello v) {
     put(&c, v.listener, 4);
     put(&c, v.worker, 8);
     if (weft__hello_has_ticket(&v)) {
-        memcpy(c.at, v.ticket, sizeof v.ticket);
-        c.at += sizeof v.ticket;
+        put_raw(&c, v.ticket, sizeof v.ticket);
         put(&c, v.delivered, 8);
         put(&c, v.epoch, 4);
     }
@@ -107,7 +106,7 @@ bool weft__wire_read_hello(const void *p, size_t len, struct wire_hello *v) {
     v->worker = get(&c, 8);
     if (c.left == 0 || !(v->flags & WIRE_HELLO_SURVIVES))
         return read_all(&c) && v->worker != 0 && !(v->flags & WIRE_HELLO_RESUME);
-    for (unsigned i = 0; i < sizeof v->ticket; i++) v->ticket[i] = (uint8_t)get(&c, 1);
+    get_raw(&c, v->ticket, sizeof v->ticket);
     v->delivered = get(&c, 8);
     v->epoch = (uint32_t)get(&c, 4);
     return read_all(&c) && v->worker != 0 && weft__hello_has_ticket(v);
@@ -265,14 +264,13 @@ bool weft__wire_read_tag_part(const void *p, size_t len, struct wire_tag_part *v
 static void put_key(struct cursor *c, const struct wire_key *key) {
     put(c, key->region, 4);
     put(c, key->epoch, 4);
-    memcpy(c->at, key->token, sizeof key->token);
-    c->at += sizeof key->token;
+    put_raw(c, key->token, sizeof key->token);
 }
 
 static void get_key(struct cursor *c, struct wire_key *key) {
     key->region = (uint32_t)get(c, 4);
     key->epoch = (uint32_t)get(c, 4);
-    for (unsigned i = 0; i < sizeof key->token; i++) key->token[i] = (uint8_t)get(c, 1);
+    get_raw(c, key->token, sizeof key->token);
 }
 
 void weft__wire_put(void *to, const struct wire_put *v) {

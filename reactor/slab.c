@@ -47,21 +47,27 @@ void weft__slab_init(struct slab *slab, struct reactor *r, const void *parent, s
                           .sweep.run = sweep};
 }
 
-/* The one asked for is the first of the block. A worker with few of them touches no pages for many. */
-static void *grow(struct slab *slab) {
-    size_t n = slab->block / slab->size;
+/* Objects are touched when they are taken: a worker with few of them has no pages for many. The first begin a line. */
+static bool grow(struct slab *slab) {
+    size_t n = slab->block / slab->size, slack = BLOCK > 0 && slab->block == FIRST_BLOCK ? LINE : 0;
     if (n == 0) n = 1;
-    char *block = weft__alloc(slab->parent, n * slab->size + (BLOCK ? LINE : 0), slab->name);
-    if (!block) return NULL;
-    if (BLOCK) block += -(uintptr_t)block % LINE;
+    char *block = weft__realloc(slab->parent, NULL, n * slab->size + slack, slab->name);
+    if (!block) return false;
+    slab->fresh = slack ? block + -(uintptr_t)block % LINE : block;
+    slab->n_fresh = n;
     if (slab->block != BLOCK) slab->block *= 2;
-    while (--n > 0) push(slab, &slab->free, block + n * slab->size);
-    return block;
+    return true;
 }
 
 void *weft__slab_take(struct slab *slab) {
     void *object = pop(slab, &slab->free);
-    return object ? memset(object, 0, slab->size) : grow(slab);
+    if (!object) {
+        if (!slab->n_fresh && !grow(slab)) return NULL;
+        object = slab->fresh;
+        slab->fresh += slab->size;
+        slab->n_fresh--;
+    }
+    return memset(object, 0, slab->size);
 }
 
 void weft__slab_put(struct slab *slab, void *object) {

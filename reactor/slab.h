@@ -14,6 +14,8 @@ struct slab {
     uint32_t size;  /* of an object */
     uint32_t block; /* bytes of the next block */
     struct slab_object *free, *dead;
+    char *fresh; /* in the last block: those that were never taken, */
+    size_t n_fresh;
     const void *parent;
     struct reactor *reactor;
     struct job sweep;

@@ -5,41 +5,61 @@
 #include <stdbool.h>
 #include <transports/transport.h>
 
+/* A ring, known by its last, whose next is the first. */
 struct pending_queue {
-    struct pending *first, **last;
+    struct pending *last; /* NULL: nobody waits */
 };
 
 static inline void pending_queue_init(struct pending_queue *q) {
-    q->first = NULL;
-    q->last = &q->first;
+    q->last = NULL;
+}
+
+/* Does anybody? */
+static inline bool pending_queue_waits(const struct pending_queue *q) {
+    return q->last != NULL;
+}
+
+static inline void pending_queue_prepend(struct pending_queue *q, struct pending *pending) {
+    if (!q->last) {
+        q->last = pending->next = pending;
+        return;
+    }
+    pending->next = q->last->next;
+    q->last->next = pending;
 }
 
 static inline void pending_queue_add(struct pending_queue *q, struct pending *pending) {
-    pending->next = NULL;
-    *q->last = pending;
-    q->last = &pending->next;
+    pending_queue_prepend(q, pending);
+    q->last = pending;
+}
+
+/* The one behind `before`. */
+static inline void pending_queue_unlink(struct pending_queue *q, struct pending *before) {
+    struct pending *pending = before->next;
+    before->next = pending->next;
+    if (q->last == pending) q->last = before == pending ? NULL : before;
 }
 
 /* Nothing if it is not there. */
 static inline void pending_queue_remove(struct pending_queue *q, const struct pending *pending) {
-    for (struct pending **at = &q->first; *at; at = &(*at)->next) {
-        if (*at != pending) continue;
-        *at = pending->next;
-        if (!*at) q->last = at;
-        return;
-    }
+    struct pending *before = q->last;
+    if (!before) return;
+    do {
+        if (before->next == pending) {
+            pending_queue_unlink(q, before);
+            return;
+        }
+        before = before->next;
+    } while (before != q->last);
 }
 
 /* Tries the first again. False when nobody waits, or when it still has to and stays the first. */
 static inline bool pending_queue_retry(struct pending_queue *q) {
-    struct pending *p = q->first;
-    if (!p) return false;
-    q->first = p->next; /* off the queue first: `retry` may free it, or add to the queue */
-    if (!q->first) q->last = &q->first;
-    if (p->retry(p) != WEFT_NO_RESOURCE) return true;
-    p->next = q->first;
-    q->first = p;
-    if (!p->next) q->last = &p->next;
+    if (!pending_queue_waits(q)) return false;
+    struct pending *first = q->last->next;
+    pending_queue_unlink(q, q->last); /* off the queue first: `retry` may free it, or add to the queue */
+    if (first->retry(first) != WEFT_NO_RESOURCE) return true;
+    pending_queue_prepend(q, first);
     return false;
 }
 

@@ -83,7 +83,7 @@ TEST(the_peers_end_ends_a_receive_while_it_lands) {
     two_up(&t, "tcp");
     post(&t, &r, 1, 0, &sent);
     land_half_way(&t, &r);
-    shutdown(tcp_lane(t.ep->link->lane)->fd, SHUT_RDWR);
+    shutdown(tcp_lane(t.ep->link->lane)->watch.fd, SHUT_RDWR);
     UNTIL(&t, r.calls && sent.calls && t.back_errors);
     CHECK_EQ(r.status, WEFT_ERR_PEER_FAILED);
     untouched_since(&r, WEFT_ERR_PEER_FAILED);

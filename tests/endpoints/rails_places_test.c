@@ -18,7 +18,7 @@ static const char *end_of(struct link *link, bool here) {
     static char text[TCP_NAME_ROOM];
     union tcp_sockaddr at = {0};
     socklen_t len = sizeof at;
-    int fd = tcp_lane(link->lane)->fd;
+    int fd = tcp_lane(link->lane)->watch.fd;
     CHECK_EQ(here ? getsockname(fd, &at.any, &len) : getpeername(fd, &at.any, &len), 0);
     tcp_sockaddr_text(&at, text, sizeof text);
     *strrchr(text, ':') = 0;

@@ -28,7 +28,7 @@ TEST(pieces_on_rails_land_where_they_belong) {
 /* ---- an end while several lanes write into the same memory */
 
 static void pace(struct link *rail, unsigned bytes_per_second) {
-    int fd = tcp_lane(rail->lane)->fd;
+    int fd = tcp_lane(rail->lane)->watch.fd;
     CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second), 0);
 }
 

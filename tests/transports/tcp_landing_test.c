@@ -101,7 +101,7 @@ static void open_pair(struct pair *p) {
 
 static void feed(struct pair *p, const uint8_t *bytes, size_t len) {
     while (len > 0) {
-        ssize_t n = send(tcp_lane(p->a.lane)->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send(tcp_lane(p->a.lane)->watch.fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
         CHECK(n > 0 || errno == EAGAIN);
         if (n > 0) bytes += n, len -= (size_t)n;
         if (len) weft__reactor_progress(p->reactor_b, 0);
@@ -113,7 +113,9 @@ static void take(struct pair *p) {
     double end = pair_seconds() + 5;
     while (left > 0 && pair_seconds() < end) {
         weft__reactor_progress(p->reactor_b, 0);
-        if (!p->b.lane || tcp_lane(p->b.lane)->fd < 0 || ioctl(tcp_lane(p->b.lane)->fd, FIONREAD, &left) < 0) break;
+        if (!p->b.lane || tcp_lane(p->b.lane)->watch.fd < 0 ||
+            ioctl(tcp_lane(p->b.lane)->watch.fd, FIONREAD, &left) < 0)
+            break;
     }
     for (int i = 0; i < 3; i++) weft__reactor_progress(p->reactor_b, 0);
 }
@@ -360,7 +362,7 @@ TEST(a_landing_ends_before_its_owner_hears_that_the_peer_is_gone) {
     feed(&p, stream, 5000);
     take(&p);
     CHECK_EQ(n_asked, 1);
-    shutdown(tcp_lane(p.a.lane)->fd, SHUT_RDWR);
+    shutdown(tcp_lane(p.a.lane)->watch.fd, SHUT_RDWR);
     CHECK(pair_until(&p, p.b.n_down == 1));
     CHECK_EQ(n_ended, 1);
     CHECK_EQ(ended_with, WEFT_ERR_PEER_FAILED);

@@ -229,7 +229,7 @@ TEST(lent_memory_of_one_turn_is_gathered_and_out_of_turn_it_leaves_at_once) {
 
 static void congestion_of(struct end *end, char name[16]) {
     socklen_t len = 16;
-    CHECK_EQ(getsockopt(tcp_lane(end->lane)->fd, IPPROTO_TCP, TCP_CONGESTION, name, &len), 0);
+    CHECK_EQ(getsockopt(tcp_lane(end->lane)->watch.fd, IPPROTO_TCP, TCP_CONGESTION, name, &len), 0);
 }
 
 TEST(a_connection_within_the_host_takes_the_simplest_control) {

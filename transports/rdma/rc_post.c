@@ -154,6 +154,6 @@ void rc_retry(struct rc_lane *lane) {
     rc_words_flush(lane);
     while (lane->lane.ops == &rc_ops_open && rc_has_room(lane, RC_KEEP) && pending_queue_retry(&lane->pending))
         continue;
-    if (lane->pending.first && lane->posted == lane->done && lane->lane.ops == &rc_ops_open)
+    if (pending_queue_waits(&lane->pending) && lane->posted == lane->done && lane->lane.ops == &rc_ops_open)
         rc_enlist(lane, &rc_iface_of(lane)->hungry);
 }

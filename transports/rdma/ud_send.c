@@ -234,7 +234,7 @@ static void pending_add(struct lane *l, struct pending *pending) {
 static void pending_remove(struct lane *l, struct pending *pending) {
     struct ud_lane *lane = (struct ud_lane *)l;
     pending_queue_remove(&lane->pending, pending);
-    if (!lane->pending.first) leave_line(lane);
+    if (!pending_queue_waits(&lane->pending)) leave_line(lane);
 }
 
 void ud_purge(struct ud_lane *lane) {
@@ -251,7 +251,7 @@ static void serve_line(struct ud_iface *iface) {
         lane = TAILQ_FIRST(&iface->waiting);
         leave_line(lane);
         bool went = lane->lane.ops == &ud_ops_up && pending_queue_retry(&lane->pending);
-        if (lane->pending.first) wait_in_line(lane);
+        if (pending_queue_waits(&lane->pending)) wait_in_line(lane);
         stayed = went ? 0 : stayed + 1;
     }
 }

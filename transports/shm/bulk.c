@@ -142,7 +142,7 @@ void weft__shm_bulk_run(struct job *job) {
     weft_status_t st = b->left ? read_piece(lane, b) : WEFT_OK;
     if (st < 0 || b->left == 0) {
         bulk_done(lane, st);
-        if (lane->pending.first && lane->am) lane->way->activate(lane);
+        if (pending_queue_waits(&lane->pending) && lane->am) lane->way->activate(lane);
     }
     if (lane->n_bulk) weft__job_post(lane->lane.iface->reactor, job);
 }

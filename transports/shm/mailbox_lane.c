@@ -368,7 +368,7 @@ static unsigned retry_waiting(struct shm_iface *iface, unsigned budget) {
         }
         if (!mail_blocked(&lane->mail.tx, &mail->pool)) n += weft__shm_retry(lane);
         if (i >= mail->n_waiting || mail->waiting[i] != lane) continue;
-        if (lane->pending.first)
+        if (pending_queue_waits(&lane->pending))
             i++;
         else
             leave(lane);

@@ -128,12 +128,12 @@ static unsigned found_empty(struct shm_lane *lane) {
 }
 
 static bool stays_active(const struct shm_lane *lane, unsigned found) {
-    return lane->am && (found || lane->attended || lane->pending.first || lane->on_empty);
+    return lane->am && (found || lane->attended || pending_queue_waits(&lane->pending) || lane->on_empty);
 }
 
 /* What follows a look that found `n`; and how much that is in all. */
 static __attribute__((noinline)) unsigned settle(struct shm_lane *lane, unsigned n) {
-    if (lane->pending.first && lane->am) n += look_for_space(lane);
+    if (pending_queue_waits(&lane->pending) && lane->am) n += look_for_space(lane);
     if (n)
         busy(lane, n);
     else
@@ -147,14 +147,15 @@ static __attribute__((noinline)) unsigned settle(struct shm_lane *lane, unsigned
 static __attribute__((noinline)) unsigned take(struct shm_lane *lane, uint64_t word, unsigned budget) {
     if (UNLIKELY(!lane->am)) return settle(lane, found_empty(lane));
     unsigned n = receive(lane, word, budget);
-    if (UNLIKELY(!lane->am || !lane->attended || lane->pending.first)) return settle(lane, n);
+    if (UNLIKELY(!lane->am || !lane->attended || pending_queue_waits(&lane->pending))) return settle(lane, n);
     lane->idle = 0;
     return n;
 }
 
 /* Nothing is to be done for an attended ring that is empty, and that is what most looks find. */
 static inline unsigned find_nothing(struct shm_lane *lane) {
-    if (!lane->attended || lane->pending.first || lane->on_empty) return settle(lane, found_empty(lane));
+    if (!lane->attended || pending_queue_waits(&lane->pending) || lane->on_empty)
+        return settle(lane, found_empty(lane));
     lane->idle++;
     return 0;
 }
@@ -235,7 +236,7 @@ static void ask_for_space(struct shm_lane *lane) {
 }
 
 static bool waits_for_space(const struct shm_iface *iface, const struct shm_lane *lane) {
-    return lane && lane->am && (lane->pending.first || (iface->chunks_wanted && lane->n_lent));
+    return lane && lane->am && (pending_queue_waits(&lane->pending) || (iface->chunks_wanted && lane->n_lent));
 }
 
 static bool something_there(struct shm_iface *iface) {
@@ -262,7 +263,7 @@ bool weft__shm_arm(struct poller *poller) {
     if (++iface->sleep_epoch == 0) iface->sleep_epoch++;
     stop_attending(iface);
     for (unsigned i = 0; i < iface->n_active; i++)
-        if (iface->active[i]->pending.first) waiting = true;
+        if (pending_queue_waits(&iface->active[i]->pending)) waiting = true;
     for (unsigned i = 0; waiting && i <= iface->last_index; i++)
         if (waits_for_space(iface, iface->lanes[i])) iface->lanes[i]->way->ask(iface->lanes[i]);
     weft__shm_mail_ask(iface);

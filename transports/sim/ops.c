@@ -19,7 +19,7 @@ static bool exhausted(struct sim_lane *lane) {
 /* A lane that is full is asked again when something of it has arrived; one that only pretends, after a while. */
 static void retry_later(struct sim_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
-    if (!lane->pending.first || lane->under_way >= lane->fabric->profile.depth) return;
+    if (!pending_queue_waits(&lane->pending) || lane->under_way >= lane->fabric->profile.depth) return;
     if (weft__timer_running(&lane->retry)) return;
     if (weft__timer_start(r, &lane->retry, weft__now(r) + 1 + lane->fabric->profile.exhaustion_ns) < 0)
         weft__job_post(r, &lane->job);

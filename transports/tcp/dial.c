@@ -64,16 +64,17 @@ static bool connected_to_itself(int fd, const union tcp_sockaddr *peer) {
     return getsockname(fd, &self.any, &len) == 0 && tcp_sockaddr_equal(&self, peer);
 }
 
-static void dial_ready(struct tcp_lane *lane, int events) {
+static void dial_ready(struct watch *watch, int events) {
+    struct tcp_lane *lane = tcp_lane_of_watch(watch);
     int error = 0;
     socklen_t len = sizeof error;
-    if (getsockopt(lane->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
-    if (!error && connected_to_itself(lane->fd, &lane->peer)) error = ECONNREFUSED;
+    if (getsockopt(lane->watch.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
+    if (!error && connected_to_itself(lane->watch.fd, &lane->peer)) error = ECONNREFUSED;
     if (error == 0) {
         fsm_step(&lane->conn.fsm, TCP_CONN_EV_CONNECTED);
         return;
     }
-    lane->why = tcp_status_of(error);
+    lane->why = (int8_t)tcp_status_of(error);
     tcp_dial_failed(lane);
 }
 
@@ -92,16 +93,16 @@ void tcp_dial_failed(struct tcp_lane *lane) {
 
 static weft_status_t begin(struct tcp_lane *lane) {
     const union tcp_sockaddr *from = &lane->hands->from;
-    weft_status_t st = tcp_socket(lane->peer.any.sa_family, &lane->fd);
+    weft_status_t st = tcp_socket(lane->peer.any.sa_family, &lane->watch.fd);
     if (st < 0) return st;
-    tcp_socket_tune(lane->fd, tcp_context(lane));
-    if (tcp_is_loopback(&lane->peer)) tcp_socket_tune_local(lane->fd, tcp_context(lane));
+    tcp_socket_tune(lane->watch.fd, tcp_context(lane));
+    if (tcp_is_loopback(&lane->peer)) tcp_socket_tune_local(lane->watch.fd, tcp_context(lane));
     int rc;
     if (from->any.sa_family) {
-        set(lane->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
-        if (bind(lane->fd, &from->any, tcp_sockaddr_len(from)) < 0) return tcp_status_of(errno);
+        set(lane->watch.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+        if (bind(lane->watch.fd, &from->any, tcp_sockaddr_len(from)) < 0) return tcp_status_of(errno);
     }
-    do rc = connect(lane->fd, &lane->peer.any, tcp_sockaddr_len(&lane->peer));
+    do rc = connect(lane->watch.fd, &lane->peer.any, tcp_sockaddr_len(&lane->peer));
     while (rc < 0 && errno == EINTR);
     if (rc < 0 && errno != EINPROGRESS) return tcp_status_of(errno);
     return tcp_lane_watch(lane, WATCH_WRITE);
@@ -109,12 +110,12 @@ static weft_status_t begin(struct tcp_lane *lane) {
 
 void tcp_dial(struct tcp_lane *lane) {
     weft__watch_stop(tcp_reactor(lane), &lane->watch);
-    if (lane->fd >= 0) close(lane->fd);
-    lane->fd = -1;
+    if (lane->watch.fd >= 0) close(lane->watch.fd);
+    lane->watch.fd = -1;
     lane->peer = lane->hands->candidate[lane->hands->at];
-    lane->ready = dial_ready;
+    lane->watch.ready = dial_ready;
     weft_status_t st = begin(lane);
-    lane->why = st < 0 ? st : WEFT_OK;
+    lane->why = (int8_t)(st < 0 ? st : WEFT_OK);
     if (st < 0) tcp_lane_todo(lane, TODO_REDIAL);
 }
 

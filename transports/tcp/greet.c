@@ -14,7 +14,7 @@
 
 static void say(struct tcp_lane *lane, const void *bytes, size_t len) {
     ssize_t n;
-    do n = send(lane->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    do n = send(lane->watch.fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n == (ssize_t)len) return;
     tcp_lane_why(lane, n < 0 ? tcp_status_of(errno) : WEFT_ERR_IO);
@@ -31,7 +31,7 @@ static struct tcp_greeting introduce(const struct tcp_lane *lane, enum tcp_greet
 
 void tcp_say_hello(struct tcp_lane *lane) {
     struct tcp_greeting g = introduce(lane, TCP_HELLO);
-    lane->ready = tcp_greet_ready;
+    lane->watch.ready = tcp_greet_ready;
     weft_status_t st = tcp_lane_watch(lane, WATCH_READ);
     if (st < 0) {
         tcp_lane_why(lane, st);
@@ -68,7 +68,7 @@ void tcp_say_refusal(int fd, weft_status_t why) {
 /* ---- to judge -------------------------------------------------------------------------------------------- */
 
 static void refuse(struct tcp_lane *lane, weft_status_t why, const char *what) {
-    tcp_say_refusal(lane->fd, why);
+    tcp_say_refusal(lane->watch.fd, why);
     tcp_lane_bad(lane, why, what);
 }
 
@@ -137,8 +137,9 @@ static void read_failed(struct tcp_lane *lane, ssize_t n) {
 }
 
 /* Never reads beyond the greeting: what follows it are frames. */
-void tcp_greet_ready(struct tcp_lane *lane, int events) {
-    while (lane->ready == tcp_greet_ready) {
+void tcp_greet_ready(struct watch *watch, int events) {
+    struct tcp_lane *lane = tcp_lane_of_watch(watch);
+    while (lane->watch.ready == tcp_greet_ready) {
         struct tcp_hands *h = lane->hands;
         struct tcp_greeting g;
         size_t size;
@@ -152,7 +153,7 @@ void tcp_greet_ready(struct tcp_lane *lane, int events) {
             tcp_lane_bad(lane, st, "that is no greeting");
         } else {
             ssize_t n;
-            do n = recv(lane->fd, h->in + h->in_len, size - h->in_len, MSG_DONTWAIT);
+            do n = recv(lane->watch.fd, h->in + h->in_len, size - h->in_len, MSG_DONTWAIT);
             while (n < 0 && errno == EINTR);
             if (n <= 0) {
                 read_failed(lane, n);

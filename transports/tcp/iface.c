@@ -111,7 +111,7 @@ static weft_status_t tcp_open(struct reactor *r, const struct iface_params *para
     weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct tcp_lane), "tcp lanes");
     TAILQ_INIT(&iface->lanes);
     TAILQ_INIT(&iface->greeting);
-    TAILQ_INIT(&iface->dirty);
+    STAILQ_INIT(&iface->dirty);
     LIST_INIT(&iface->listeners);
     iface->flush_job.run = flush_job;
     iface->poller.poll = tcp_poll;

@@ -16,24 +16,21 @@ static void thrown_away(struct lane *lane, const void *data, size_t len) {}
 static const lane_am_fn all_thrown_away[LANE_AM_IDS] = {[0 ... LANE_AM_IDS - 1] = thrown_away};
 
 void tcp_input_open(struct tcp_lane *lane) {
-    lane->in.am = lane_handlers(&lane->lane);
-    lane->ready = tcp_input_ready;
+    lane->watch.ready = tcp_input_ready;
 }
 
 void tcp_input_hear(struct lane *l, const lane_am_fn *handlers) {
-    struct tcp_lane *lane = tcp_lane(l);
-    l->handlers = handlers;
-    if (lane->in.am && lane->in.am != all_thrown_away) lane->in.am = lane_handlers(l);
+    if (l->handlers != all_thrown_away) l->handlers = handlers;
 }
 
 void tcp_input_discard(struct tcp_lane *lane) {
-    lane->in.am = all_thrown_away;
+    lane->lane.handlers = all_thrown_away;
     tcp_land_end(lane, WEFT_ERR_CLOSED);
 }
 
 /* The buffer itself stays until the read that may be going on in it returns (lend, give_back). */
 void tcp_input_drop(struct tcp_lane *lane) {
-    lane->in.am = all_thrown_away;
+    lane->lane.handlers = all_thrown_away;
     lane->in.begin = lane->in.end = 0;
     if (!lane->in.reading) tcp_input_give_back(lane);
 }
@@ -59,7 +56,7 @@ struct lane_keep *tcp_input_keep(struct lane *l, const void *data, size_t len) {
 /* So much of it is still to come that it is worth a question. */
 static bool may_land(const struct tcp_lane *lane, const struct tcp_frame *f, size_t missing) {
     return missing >= LAND_LEAST + 8 && f->kind == TCP_FRAME_AM && lane->lane.iface->up->land &&
-           lane->in.am != all_thrown_away && !lane->in.asked;
+           lane->lane.handlers != all_thrown_away && !lane->in.asked;
 }
 
 /* The frames that are there, `budget` at most. */
@@ -93,7 +90,7 @@ static unsigned deliver(struct tcp_lane *lane, unsigned budget) {
             fsm_step(&lane->conn.fsm, TCP_CONN_EV_GOODBYE);
             break;
         }
-        in->am[f.id](&lane->lane, at + TCP_FRAME_HEAD, f.len);
+        lane_handlers(&lane->lane)[f.id](&lane->lane, at + TCP_FRAME_HEAD, f.len);
         n++;
     }
     return n;
@@ -167,7 +164,7 @@ static bool fill(struct tcp_lane *lane) {
             n = tcp_land_read(lane);
         } else {
             size_t most = worth_reading(lane);
-            n = recv(lane->fd, in->buffer->bytes + in->end, most, MSG_DONTWAIT);
+            n = recv(lane->watch.fd, in->buffer->bytes + in->end, most, MSG_DONTWAIT);
             if (n > 0) in->end += (uint32_t)n;
             if (n > 0 && (size_t)n < most) note_emptied(lane);
         }
@@ -192,7 +189,7 @@ int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
     bool came = false;
     in->reading = true;
     if (in->begin < in->end && !in->missing) n = deliver(lane, budget);
-    if (n < budget && lane->ready == tcp_input_ready && (came = fill(lane))) {
+    if (n < budget && lane->watch.ready == tcp_input_ready && (came = fill(lane))) {
         if (in->landing && tcp_land_done(lane)) n++;
         if (!in->landing && in->buffer && n < budget) n += deliver(lane, budget - n);
     }
@@ -215,7 +212,7 @@ void tcp_hot_leave(struct tcp_lane *lane) {
 void tcp_hot_enter(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     lane->in.quiet = 0;
-    if (lane->in.hot >= 0 || lane->ready != tcp_input_ready) return;
+    if (lane->in.hot >= 0 || lane->watch.ready != tcp_input_ready) return;
     for (int i = 0; i < TCP_HOT; i++) {
         if (iface->hot[i] && iface->hot[i]->in.quiet < TCP_YIELD) continue;
         if (iface->hot[i]) tcp_hot_leave(iface->hot[i]);
@@ -232,9 +229,10 @@ static bool emptied(const struct tcp_lane *lane, uint32_t turns) {
     return (uint32_t)tcp_count(lane)->turns - lane->in.emptied < turns;
 }
 
-void tcp_input_ready(struct tcp_lane *lane, int events) {
+void tcp_input_ready(struct watch *watch, int events) {
+    struct tcp_lane *lane = tcp_lane_of_watch(watch);
     if (events & WATCH_WRITE) tcp_output_unblock(lane);
-    if (!(events & WATCH_READ) || lane->ready != tcp_input_ready || emptied(lane, 1)) return;
+    if (!(events & WATCH_READ) || lane->watch.ready != tcp_input_ready || emptied(lane, 1)) return;
     if (tcp_input_read(lane, FRAMES_PER_JOB)) tcp_hot_enter(lane);
 }
 
@@ -252,7 +250,7 @@ static bool just_emptied(struct tcp_lane *lane) {
 static int poll_hot(struct tcp_lane *lane, unsigned budget) {
     int n;
     if (lane->out.blocked) tcp_output_unblock(lane);
-    if (lane->ready != tcp_input_ready) return 0;
+    if (lane->watch.ready != tcp_input_ready) return 0;
     if (just_emptied(lane) || is_slack(lane)) return 0;
     n = tcp_input_read(lane, budget);
     if (n) {

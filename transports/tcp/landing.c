@@ -85,7 +85,7 @@ ssize_t tcp_land_read(struct tcp_lane *lane) {
         payload = 0;
     }
     l->iov[l->end] = (struct iovec){in->buffer->bytes, room};
-    ssize_t n = recvmsg(lane->fd, &msg, MSG_DONTWAIT);
+    ssize_t n = recvmsg(lane->watch.fd, &msg, MSG_DONTWAIT);
     if (n <= 0) return n;
     if (l->why) {
         l->left -= (size_t)n;

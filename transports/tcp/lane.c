@@ -19,28 +19,24 @@ weft_context_t *tcp_context(const struct tcp_lane *lane) {
 }
 
 void tcp_lane_todo(struct tcp_lane *lane, unsigned what) {
-    lane->todo |= what;
+    lane->todo |= (uint16_t)what;
     weft__job_post(tcp_reactor(lane), &lane->job);
 }
 
 void tcp_lane_why(struct tcp_lane *lane, weft_status_t why) {
-    if (lane->why == WEFT_OK) lane->why = why;
+    if (lane->why == WEFT_OK) lane->why = (int8_t)why;
 }
 
 weft_status_t tcp_lane_watch(struct tcp_lane *lane, int events) {
     struct reactor *r = tcp_reactor(lane);
     if (events == lane->watch.events) return WEFT_OK;
-    if (lane->watch.events == 0) return weft__watch_start(r, &lane->watch, lane->fd, events);
+    if (lane->watch.events == 0) return weft__watch_start(r, &lane->watch, lane->watch.fd, events);
     if (events) return weft__watch_change(r, &lane->watch, events);
     weft__watch_stop(r, &lane->watch);
     return WEFT_OK;
 }
 
-static void not_ready(struct tcp_lane *lane, int events) {}
-static void watch_ready(struct watch *watch, int events) {
-    struct tcp_lane *lane = (struct tcp_lane *)((char *)watch - offsetof(struct tcp_lane, watch));
-    lane->ready(lane, events);
-}
+static void not_ready(struct watch *watch, int events) {}
 
 /* ---- the port -------------------------------------------------------------------------------------------- */
 
@@ -49,14 +45,14 @@ void tcp_lane_release(struct tcp_lane *lane) {
     tcp_hot_leave(lane);
     weft__watch_stop(tcp_reactor(lane), &lane->watch);
     weft__timer_stop(tcp_reactor(lane), &lane->deadline);
-    if (lane->fd >= 0) close(lane->fd);
-    lane->fd = -1;
+    if (lane->watch.fd >= 0) close(lane->watch.fd);
+    lane->watch.fd = -1;
     tcp_input_drop(lane);
     tcp_output_clean(lane);
     talloc_free(lane->hands);
     lane->hands = NULL;
     lane->lane.ops = &tcp_ops_ended;
-    lane->ready = not_ready;
+    lane->watch.ready = not_ready;
     lane->todo &= TODO_ACCEPTED;
     tcp_land_end(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
 }
@@ -75,13 +71,13 @@ static void say_goodbye(struct tcp_lane *lane) {
     tcp_output_goodbye(lane);
 }
 
-static void write_ready(struct tcp_lane *lane, int events) {
-    if (events & WATCH_WRITE) tcp_output_unblock(lane);
+static void write_ready(struct watch *watch, int events) {
+    if (events & WATCH_WRITE) tcp_output_unblock(tcp_lane_of_watch(watch));
 }
 
 static void stop_reading(struct tcp_lane *lane) {
     tcp_hot_leave(lane);
-    lane->ready = write_ready;
+    lane->watch.ready = write_ready;
     if (tcp_lane_watch(lane, lane->watch.events & WATCH_WRITE) < 0) tcp_lane_todo(lane, TODO_BREAK);
 }
 
@@ -102,7 +98,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case TCP_CONN_FX_SAY_PROOF: tcp_say_proof(lane); break;
     case TCP_CONN_FX_SAY_GOODBYE: say_goodbye(lane); break;
     case TCP_CONN_FX_PART: tcp_output_part(lane); break;
-    case TCP_CONN_FX_SAY_END: shutdown(lane->fd, SHUT_WR); break;
+    case TCP_CONN_FX_SAY_END: shutdown(lane->watch.fd, SHUT_WR); break;
     case TCP_CONN_FX_STOP_READING: stop_reading(lane); break;
     case TCP_CONN_FX_ARM_CLOSE: arm_close(lane); break;
     case TCP_CONN_FX_DISARM: weft__timer_stop(tcp_reactor(lane), &lane->deadline); break;
@@ -123,7 +119,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb verb) {
     weft__log_limited(tcp_context(lane), verb == FSM_VIOL ? WEFT_LOG_WARN : WEFT_LOG_ERROR, "tcp",
                       "connection %u: %s in state %s", m->id, said, fsm_state_name(m));
     weft__count(tcp_reactor(lane))->violations += verb == FSM_VIOL;
-    lane->ready = not_ready;
+    lane->watch.ready = not_ready;
     tcp_input_drop(lane);
     tcp_lane_todo(lane, TODO_BREAK);
 }
@@ -152,11 +148,11 @@ static weft_status_t arm(struct tcp_lane *lane, bool acceptor) {
 static void deadline_passed(struct timer *timer) {
     struct tcp_lane *lane = (struct tcp_lane *)((char *)timer - offsetof(struct tcp_lane, deadline));
     uint8_t before = lane->conn.fsm.state;
-    if (lane->ready == tcp_greet_ready) tcp_greet_ready(lane, WATCH_READ);
+    if (lane->watch.ready == tcp_greet_ready) tcp_greet_ready(&lane->watch, WATCH_READ);
     if (lane->conn.fsm.state == before) {
         tcp_lane_why(lane, WEFT_ERR_TIMED_OUT);
         fsm_step(&lane->conn.fsm, TCP_CONN_EV_TIMEOUT);
-    } else if (lane->ready == tcp_greet_ready && arm(lane, lane->listener != NULL) < 0) {
+    } else if (lane->watch.ready == tcp_greet_ready && arm(lane, lane->listener != NULL) < 0) {
         tcp_lane_todo(lane, TODO_BREAK);
     }
 }
@@ -165,7 +161,7 @@ static void deadline_passed(struct timer *timer) {
 
 static bool take(struct tcp_lane *lane, unsigned what) {
     bool was = lane->todo & what;
-    lane->todo &= ~what;
+    lane->todo &= (uint16_t)~what;
     return was;
 }
 
@@ -191,7 +187,7 @@ static void finish(struct tcp_lane *lane) {
 
 /* What the peer sent before it went is still in the socket. */
 static void hear_out(struct tcp_lane *lane) {
-    for (int i = 0; i < LAST_READS && lane->ready == tcp_input_ready; i++)
+    for (int i = 0; i < LAST_READS && lane->watch.ready == tcp_input_ready; i++)
         if (tcp_input_read(lane, UINT_MAX) == 0) return;
 }
 
@@ -204,7 +200,7 @@ static void lane_job(struct job *job) {
         up->up(&lane->lane);
         tcp_output_retry(lane);
     }
-    if (take(lane, TODO_READ)) lane->ready(lane, WATCH_READ);
+    if (take(lane, TODO_READ)) lane->watch.ready(&lane->watch, WATCH_READ);
     if (lane->todo & TODO_BREAK) hear_out(lane);
     if (take(lane, TODO_BREAK)) {
         tcp_lane_why(lane, WEFT_ERR_PEER_FAILED);
@@ -230,11 +226,10 @@ weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_la
         return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a connection");
     }
     lane->lane = (struct lane){.ops = &tcp_ops_early, .iface = &iface->iface};
-    lane->fd = -1;
+    lane->watch.fd = -1;
     lane->in.hot = -1;
     lane->hands = hands;
-    lane->ready = not_ready;
-    lane->watch.ready = watch_ready;
+    lane->watch.ready = not_ready;
     lane->job.run = lane_job;
     lane->deadline.fire = deadline_passed;
     pending_queue_init(&lane->pending);

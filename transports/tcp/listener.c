@@ -33,10 +33,10 @@ static void let_in(struct tl_listener *l, int fd, const union tcp_sockaddr *peer
         close(fd);
         return;
     }
-    lane->fd = fd;
+    lane->watch.fd = fd;
     lane->listener = l;
     lane->peer = *peer;
-    lane->ready = tcp_greet_ready;
+    lane->watch.ready = tcp_greet_ready;
     tcp_socket_tune(fd, tcp_context(lane));
     if (tcp_is_loopback(peer) && !tcp_is_loopback(&l->at)) tcp_socket_tune_local(fd, tcp_context(lane));
     if (tcp_lane_watch(lane, WATCH_READ) < 0) {

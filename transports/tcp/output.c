@@ -92,7 +92,7 @@ static void make_dirty(struct tcp_lane *lane) {
     if (lane->out.dirty) return;
     lane->out.dirty = true;
     iface->n_dirty++;
-    TAILQ_INSERT_TAIL(&iface->dirty, lane, of_dirty);
+    STAILQ_INSERT_TAIL(&iface->dirty, lane, of_dirty);
     weft__job_post(iface->iface.reactor, &iface->flush_job);
 }
 
@@ -100,7 +100,7 @@ void tcp_output_clean(struct tcp_lane *lane) {
     if (!lane->out.dirty) return;
     lane->out.dirty = false;
     tcp_iface_of(lane)->n_dirty--;
-    TAILQ_REMOVE(&tcp_iface_of(lane)->dirty, lane, of_dirty);
+    STAILQ_REMOVE(&tcp_iface_of(lane)->dirty, lane, tcp_lane, of_dirty);
 }
 
 static inline void sent(struct tcp_lane *lane, size_t messages, size_t bytes) {
@@ -154,8 +154,8 @@ static ssize_t write_once(struct tcp_lane *lane) {
     ssize_t n;
     do {
         tcp_count(lane)->tcp_writes++;
-        n = msg.msg_iovlen == 1 ? send(lane->fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                : sendmsg(lane->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = msg.msg_iovlen == 1 ? send(lane->watch.fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                : sendmsg(lane->watch.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
     return n;
 }
@@ -231,7 +231,7 @@ void tcp_output_turn(struct tcp_lane *lane) {
     write_out(lane);
     if (waiting && out->queued == 0) fsm_step(&lane->conn.fsm, TCP_CONN_EV_SENT);
     tell_written(lane);
-    if (lane->pending.first && !out->blocked) tcp_output_retry(lane);
+    if (pending_queue_waits(&lane->pending) && !out->blocked) tcp_output_retry(lane);
 }
 
 void tcp_output_unblock(struct tcp_lane *lane) {
@@ -244,8 +244,8 @@ void tcp_output_unblock(struct tcp_lane *lane) {
 /* Those that are made dirty meanwhile, by completions and retries, leave with the next flush. */
 int tcp_flush_dirty(struct tcp_iface *iface) {
     int n = (int)iface->n_dirty;
-    for (int i = 0; i < n && !TAILQ_EMPTY(&iface->dirty); i++) {
-        struct tcp_lane *lane = TAILQ_FIRST(&iface->dirty);
+    for (int i = 0; i < n && !STAILQ_EMPTY(&iface->dirty); i++) {
+        struct tcp_lane *lane = STAILQ_FIRST(&iface->dirty);
         tcp_output_clean(lane);
         tcp_output_turn(lane);
     }
@@ -468,7 +468,7 @@ void tcp_output_part(struct tcp_lane *lane) {
     if (out->queued) return; /* perhaps in the middle of a frame */
     tcp_frame_encode(goodbye, TCP_FRAME_GOODBYE, 0, 0);
     tcp_count(lane)->tcp_writes++;
-    (void)!send(lane->fd, goodbye, sizeof goodbye, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)!send(lane->watch.fd, goodbye, sizeof goodbye, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* ---- the tables: not up yet, up, ended ------------------------------------------------------------------------- */

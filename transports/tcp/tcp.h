@@ -102,7 +102,6 @@ struct tcp_landing {
 struct tcp_input {
     struct tcp_buffer *buffer;
     struct tcp_landing *landing; /* NULL: none is under way */
-    const lane_am_fn *am;        /* the owner's handlers, or those that throw away */
     uint32_t begin, end;
     uint32_t missing; /* of the frame that has begun; 0: whole ones may be there, or none */
     uint32_t emptied; /* the turn of the last read that left nothing in the socket */
@@ -147,25 +146,26 @@ struct tcp_lane {
     struct tcp_conn conn;
     struct tcp_output out;
     struct tcp_input in;
-    void (*ready)(struct tcp_lane *lane, int events);
-    int fd;
-    unsigned todo;
-    struct watch watch;
+    struct watch watch; /* its fd is the connection; what it calls says what is done with it */
     struct job job;
     struct timer deadline;
     struct pending_queue pending;
     struct tcp_hands *hands;
     struct tl_listener *listener; /* that it came through, until the owner was told */
     TAILQ_ENTRY(tcp_lane) of_iface;
-    weft_status_t why; /* the first reason to end */
     union tcp_sockaddr peer;
-    TAILQ_ENTRY(tcp_lane) of_dirty; /* the last word: the slab's, once the lane is buried */
+    uint16_t todo;                   /* enum tcp_todo */
+    int8_t why;                      /* a weft_status_t: the first reason to end */
+    STAILQ_ENTRY(tcp_lane) of_dirty; /* the last word: the slab's, once the lane is buried */
 };
 
 TAILQ_HEAD(tcp_lanes, tcp_lane);
 
 static inline struct tcp_lane *tcp_lane(struct lane *lane) {
     return (struct tcp_lane *)lane;
+}
+static inline struct tcp_lane *tcp_lane_of_watch(struct watch *watch) {
+    return (struct tcp_lane *)((char *)watch - offsetof(struct tcp_lane, watch));
 }
 
 struct tl_listener {
@@ -185,7 +185,7 @@ struct tcp_iface {
     struct tcp_lane *hot[TCP_HOT];
     uint64_t read_at[TCP_HOT]; /* that one was read last, by weft__ticks */
     struct job flush_job;
-    struct tcp_lanes dirty; /* with bytes to write */
+    STAILQ_HEAD(, tcp_lane) dirty; /* with bytes to write */
     unsigned n_dirty;
     struct tcp_pool pool;
     struct slab lane_slab;
@@ -246,7 +246,7 @@ void tcp_socket_tune_local(int fd, weft_context_t *context); /* before it connec
 weft_status_t tcp_status_of(int error);
 
 /* greet.c: the handshake; the machine says when */
-void tcp_greet_ready(struct tcp_lane *lane, int events);
+void tcp_greet_ready(struct watch *watch, int events);
 void tcp_say_hello(struct tcp_lane *lane);
 void tcp_say_challenge(struct tcp_lane *lane);
 void tcp_say_proof(struct tcp_lane *lane);
@@ -269,7 +269,7 @@ void tcp_lane_describe(struct lane *lane, char *buf, size_t size);
 
 /* input.c */
 void tcp_input_open(struct tcp_lane *lane);
-void tcp_input_ready(struct tcp_lane *lane, int events);
+void tcp_input_ready(struct watch *watch, int events);
 int tcp_input_read(struct tcp_lane *lane, unsigned budget);
 void tcp_input_hear(struct lane *lane, const lane_am_fn *handlers);
 struct lane_keep *tcp_input_keep(struct lane *lane, const void *data, size_t len);
