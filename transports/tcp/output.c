@@ -480,8 +480,8 @@ static weft_status_t early_flush(struct lane *l, struct completion *completion) 
 }
 
 static weft_status_t ended(struct lane *l) {
-    weft_status_t why = tcp_lane(l)->why;
-    return weft__fail(why ? why : WEFT_ERR_CLOSED, "the connection has ended");
+    const struct tcp_lane *lane = tcp_lane(l);
+    return weft__fail(lane->why ? lane->why : WEFT_ERR_CLOSED, "the connection has ended");
 }
 LANE_SENDS_ANSWER(ended, ended(l))
 static weft_status_t ended_run(struct lane *l, struct lane_run *run, size_t least, size_t most,
