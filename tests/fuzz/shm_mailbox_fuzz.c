@@ -2,10 +2,10 @@
 #include "fuzz.h"
 #include <transports/shm/mailbox.h>
 
-enum { SENDERS = 3, NODES = 8, ROOM = 4, BLOCKS = 4096, STAGING = 8192, HEAD = 24 };
+enum { SENDERS = 3, NEAR = 2, NODES = 8, ROOM = 4, BLOCKS = 4096, STAGING = 8192, HEAD = 24 };
 
 struct post {
-    struct mail_node *nodes[SENDERS];
+    struct mail_node *near[SENDERS], *nodes[SENDERS];
     struct mail_view views[SENDERS];
 };
 
@@ -24,8 +24,16 @@ static void look_at(const struct post *post, const struct mail_letter *letter, c
     insist(letter->slot < SENDERS);
     if (mail_read(letter->node, number, &post->views[letter->slot], &m) < 0) return;
     insist(m.id < MAIL_IDS);
-    insist(within(m.data, m.len, post->nodes[letter->slot], NODES * sizeof(struct mail_node)) ||
+    insist(within(m.data, m.len, post->near[letter->slot], NEAR * sizeof(struct mail_node)) ||
+           within(m.data, m.len, post->nodes[letter->slot], NODES * sizeof(struct mail_node)) ||
            within(m.data, m.len, blocks, BLOCKS) || within(m.data, m.len, staging, STAGING));
+}
+
+/* By themselves, so that a sanitizer sees one byte too many. */
+static struct mail_node *nodes_new(unsigned n) {
+    struct mail_node *nodes = aligned_alloc(64, n * sizeof *nodes);
+    if (!nodes) abort();
+    return memset(nodes, 0, n * sizeof *nodes);
 }
 
 /* The input: the head word, and for each node its name of the next, its word and its first 8 bytes. */
@@ -38,24 +46,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < sizeof newest) return 0;
     memcpy(&newest, data, sizeof newest);
     data += sizeof newest, size -= sizeof newest;
-    for (unsigned s = 0; s < SENDERS; s++) { /* each by itself, so that a sanitizer sees one byte too many */
-        post.nodes[s] = aligned_alloc(64, NODES * sizeof(struct mail_node));
-        if (!post.nodes[s]) abort();
-        memset(post.nodes[s], 0, NODES * sizeof(struct mail_node));
+    for (unsigned s = 0; s < SENDERS; s++) {
+        struct mail_node *near = post.near[s] = nodes_new(NEAR), *nodes = post.nodes[s] = nodes_new(NODES);
         for (unsigned n = 0; n < NODES && size >= HEAD; n++, data += HEAD, size -= HEAD)
-            memcpy((void *)&post.nodes[s][n], data, HEAD);
-        post.views[s] = (struct mail_view){post.nodes[s], blocks, staging, NODES, BLOCKS, STAGING};
+            memcpy((void *)(n < NEAR ? &near[n] : &nodes[n]), data, HEAD);
+        post.views[s] = (struct mail_view){nodes, blocks, staging, NODES, BLOCKS, STAGING, near, NEAR};
     }
     if (weft__mail_take(&rx, newest, SENDERS * NODES) > 0) {
         uint32_t read = 0;
         for (; mail_next(&rx) > 0; read++) {
             const struct mail_letter letter = rx.letters[--rx.n];
             look_at(&post, &letter, blocks, staging, read % 4);
-            if (read == 2) post.nodes[0][0].next = newest; /* it changes while it is read */
+            if (read == 2) post.near[0][0].next = newest; /* it changes while it is read */
         }
         insist(read <= SENDERS * NODES);
     }
     insist(mail_all_read(&rx));
-    for (unsigned s = 0; s < SENDERS; s++) free(post.nodes[s]);
+    for (unsigned s = 0; s < SENDERS; s++) free(post.near[s]), free(post.nodes[s]);
     return 0;
 }
