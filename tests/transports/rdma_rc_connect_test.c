@@ -24,6 +24,15 @@ TEST(a_worker_that_holds_the_users_key_is_let_in) {
     end_of(&p);
 }
 
+/* What rdmacm says may be lost, and comes again after 4 s: the acceptor is as patient as the dialer, not as one that listens over tcp. */
+TEST(an_acceptor_waits_as_long_as_a_dialer) {
+    struct pair p;
+    WANTS_A_DEVICE();
+    begin_with(&p, &(weft_setting_t){"tcp.greeting_timeout", "1ms"}, 1);
+    pair_connect(&p);
+    end_of(&p);
+}
+
 /* The dialer sees it first, since the acceptor proves first. */
 TEST(with_another_key_a_worker_is_not_taken_for_ours) {
     struct pair p;
@@ -154,8 +163,10 @@ TEST(noise_connects_nobody_and_leaves_nothing) {
     uint8_t address[96], good[RC_HELLO_SIZE], bytes[RC_HELLO_SIZE];
     size_t len = sizeof address;
     uint64_t x = 88172645463325252u;
+    char patience[16];
     WANTS_A_DEVICE();
-    begin_with(&p, (weft_setting_t[]){{"connect.timeout", "8s"}}, 1);
+    snprintf(patience, sizeof patience, "%dms", (int)(1e3 * test_patience(2)));
+    begin_with(&p, &(weft_setting_t){"connect.timeout", patience}, 1);
     CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
     struct rc_hello hello = {.worker = 1, .buffer = raw_b(&p)->buffer, .flags = RC_FLAG_KEYED};
     memcpy(hello.token, raw_b(&p)->token, RC_TOKEN);

@@ -191,11 +191,10 @@ struct shm_lane {
 struct shm_mail {
     struct mail_rx rx;
     struct mail_pool pool;
-    struct segment segment; /* pool.h */
-    uint32_t nodes_filled, blocks_filled,
-        controls_filled; /* bytes that have memory behind them, from their begins */
-    uint32_t n_notes;    /* nodes that have one */
-    unsigned n_lanes;    /* whose nodes may be in our mailbox */
+    struct segment segment;                                /* pool.h */
+    uint32_t nodes_filled, blocks_filled, controls_filled; /* bytes with memory behind them, from their begins */
+    uint32_t n_notes;                                      /* nodes that have one */
+    unsigned n_lanes;                                      /* whose nodes may be in our mailbox */
     unsigned n_drains;
     unsigned look_at; /* the lane whose nodes may be back */
     uint32_t n_takes;
@@ -327,6 +326,8 @@ static inline void shm_wake(struct shm_lane *lane) {
     if (__builtin_expect(sleep != 0, 0)) weft__shm_signal(lane, sleep);
 }
 
+void weft__shm_take_signal(struct shm_iface *iface); /* iface.c: that we were woken, before we sleep again */
+
 /* process.c: when a peer dies. A kernel without pidfds, or a peer in another pid namespace, leaves us the socket's hang-up: NULL */
 weft_status_t weft__shm_process_get(struct shm_iface *iface, pid_t pid, struct shm_process **process_p);
 void weft__shm_process_put(struct shm_process *process);
@@ -345,7 +346,6 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane); /* the peer is known 
 void weft__shm_mail_end(struct shm_lane *lane);
 void weft__shm_mail_drain(struct shm_lane *lane); /* calls on_empty when nothing of the peer is left */
 unsigned weft__shm_mail_work(struct shm_iface *iface, unsigned budget);
-void weft__shm_take_signal(struct shm_iface *iface);
 bool weft__shm_mail_quiet(struct shm_iface *iface); /* armed: the last look */
 void weft__shm_mail_ask(struct shm_iface *iface);   /* before arming */
 
