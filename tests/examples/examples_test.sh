@@ -69,6 +69,10 @@ test_allreduce() {
     has together "$("$bin/tools/weft-run" -n 4 --timeout 20 "$examples/allreduce")" '^\[0\] .*of 4 processes.* 0 wrong'
 }
 
+test_farm() {
+    has farm "$("$bin/tools/weft-run" -n 4 --timeout 20 "$examples/farm")" '^\[0\] 1000 squares by 3 processes, 0 wrong'
+}
+
 test_each_is_under_100_lines() {
     for file in examples/*.c; do
         [ "$(wc -l <"$file")" -lt 100 ] || fail "$file has $(wc -l <"$file") lines"
