@@ -166,20 +166,31 @@ static size_t pack_reply(void *to, void *arg) {
     return WIRE_DATA_HEAD + r->len;
 }
 
+/* The peer asks for the next as soon as it has this one, whenever our lane gives back what it was lent. */
+static void leave_window(struct weft_request *req) {
+    if (req->rma.answered) return;
+    req->rma.answered = true;
+    if (req->ep->link) req->ep->link->rma_served--;
+}
+
+static weft_status_t advance_served(struct weft_request *req) {
+    weft_status_t st = weft__advance_pieces(req);
+    if (st >= 0 && req->offset == req->len) leave_window(req);
+    return st;
+}
+
 /* Whoever asked is told when it ends half way: by a refusal, or by GONE. */
 static void release_served(struct weft_request *req) {
     weft_mem_t *mem = req->rma.mem;
     req->rma.mem = NULL;
     if (!mem) return;
-    if (req->ep->link) req->ep->link->rma_served--;
+    leave_window(req);
     list_remove(&req->rma.of_mem);
     weft__release_send(req);
     weft__mem_served(mem);
 }
-static const struct request_kind served_kind = {.name = "served get",
-                                                .advance = weft__advance_pieces,
-                                                .returned = weft__pieces_returned,
-                                                .release = release_served};
+static const struct request_kind served_kind = {
+    .name = "served get", .advance = advance_served, .returned = weft__pieces_returned, .release = release_served};
 
 static weft_status_t serve_later(struct weft_ep *ep, weft_mem_t *mem, const struct wire_get *get) {
     struct link *link = ep->link;

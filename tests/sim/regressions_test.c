@@ -357,3 +357,20 @@ TEST(a_flush_that_counted_a_lane_long_left_survives_it) {
                                .n_settings = 4,
                                ITEMS(items)});
 }
+
+/* The target counted answers that had arrived and whose acknowledgement had not; who had them asked for the next. */
+TEST(an_answer_that_came_makes_room_for_the_next_question) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 13, 0, 1, 0, 14},       {5321665, PLAN_DIAL, 3, 1, 0, 0, 4},
+        {20399896, PLAN_DIAL, 9, 1, 0, 0, 10}, {29570200, PLAN_AM, 3, 1, 9, 3, 41},
+        {29911407, PLAN_AM, 9, 1, 9, 1, 18},   {30266268, PLAN_GET, 13, 1, 240, 1, 60},
+    };
+    expect_good(&(struct plan){.seed = 7767,
+                               .n_workers = 2,
+                               .network = PLAN_DATAGRAM,
+                               .depth = 128,
+                               .chaos_ns = 42882662,
+                               .setting = {{"window.bytes", "64k"}, {"rma.max_served", "128"}},
+                               .n_settings = 2,
+                               ITEMS(items)});
+}
