@@ -80,10 +80,8 @@ static void send_datagram(struct sim_lane *lane, struct sim_packet *p, uint64_t 
     struct sim_fabric *f = lane->fabric;
     const struct sim_profile *is = &f->profile;
     uint64_t at = weft__clock_now(f->clock) + transit(lane, n);
-    if (is->reorder_ns && weft__sim_chance(f, SITE_REORDER, lane->actor, n, is->reorder)) {
+    if (is->reorder_ns && weft__sim_chance(f, SITE_REORDER, lane->actor, n, is->reorder))
         at += weft__sim_draw(f, SITE_REORDER, ~lane->actor, n) % is->reorder_ns;
-        f->stats.reordered++;
-    }
     if (weft__sim_chance(f, SITE_DUPLICATE, lane->actor, n, is->duplicate)) {
         struct sim_packet *copy = copy_of(f, p);
         uint64_t behind = 1 + weft__sim_draw(f, SITE_DUPLICATE, ~lane->actor, n) % (2 * is->latency_ns + 1);
@@ -122,12 +120,8 @@ void weft__sim_send(struct sim_lane *lane, struct sim_packet *p) {
 
 /* Header and payload in one piece. */
 static const void *gather(struct sim_fabric *f, const struct sim_packet *p, size_t *len_p) {
-    uint8_t *to = f->scratch;
-    memcpy(to, p->data, p->len);
-    to += p->len;
-    for (unsigned i = 0; i < p->n_iov; to += p->iov[i++].len)
-        if (p->iov[i].len) memcpy(to, p->iov[i].base, p->iov[i].len);
-    *len_p = (size_t)(to - f->scratch);
+    for (unsigned i = 0; i < p->n_iov; i++) *len_p += p->iov[i].len;
+    weft__sim_packet_read(p, 0, f->scratch, *len_p);
     return f->scratch;
 }
 
@@ -146,6 +140,7 @@ static void take_each(struct sim_lane *lane, struct sim_packet *p) {
 void weft__sim_take(struct sim_lane *lane, struct sim_packet *p) {
     size_t len = p->len;
     if (p->run) return take_each(lane, p);
+    if (p->lands) return weft__sim_landed(lane);
     const void *data = p->n_iov ? gather(lane->fabric, p, &len) : p->data;
     lane_handlers(&lane->lane)[p->id](&lane->lane, data, len);
 }
@@ -259,10 +254,21 @@ static void hand_over(struct sim_iface *iface, struct sim_lane *src, struct sim_
     weft__sim_lane_post(src, SIM_LANE_EV_LOST, WEFT_ERR_PEER_FAILED);
 }
 
+/* A large message comes in slices where its owner says where it is to go. */
+static bool more_to_land(struct sim_iface *iface, struct sim_packet *p) {
+    struct sim_lane *lane = p->dst ? weft__sim_lane(iface->fabric, p->dst) : NULL;
+    if (p->kind != SIM_AM || p->run || !lane || !weft__sim_land(lane, p)) return false;
+    p->blocked_at = 0; /* it moved on */
+    p->at = weft__clock_now(iface->fabric->clock) + 1 + iface->fabric->profile.latency_ns / 8;
+    weft__sim_heap_add(&iface->arriving, p);
+    return true;
+}
+
 static void land_in_order(struct sim_iface *iface, struct sim_packet *p) {
     struct sim_fabric *f = iface->fabric;
     struct sim_lane *src = weft__sim_lane(f, p->src);
     if (!weft__sim_passes(f, p->from, p->to)) return hold_up(iface, src, p);
+    if (more_to_land(iface, p)) return;
     if (!p->next) weft__sim_take_run(src);
     weft__sim_note(f, "delivered", p);
     f->stats.delivered++;

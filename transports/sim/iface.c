@@ -214,7 +214,7 @@ static struct iface_attr attr_of(const struct sim_profile *is) {
                               .overhead_ns = 100,
                               .scarce = is->scarce};
     if (is->reliable) {
-        attr.caps |= CAP_RELIABLE | CAP_PEER_DEATH;
+        attr.caps |= CAP_RELIABLE | CAP_PEER_DEATH | CAP_LAND;
         attr.runs = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
         return attr;
     }

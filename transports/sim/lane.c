@@ -96,6 +96,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
         lane->lane.ops = &weft__sim_ops_broken;
         lane->take = weft__sim_refuse;
         weft__sim_purge(lane);
+        weft__sim_land_end(lane, lane->why);
         retire_queue(lane, lane->why);
         owe(lane, SIM_LANE_FX_BREAK);
         break;
@@ -104,6 +105,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
         lane->take = weft__sim_refuse;
         weft__sim_take_run(lane);
         weft__sim_purge(lane);
+        weft__sim_land_end(lane, WEFT_ERR_CLOSED);
         lane->due &= ~(1u << SIM_LANE_FX_OPEN | 1u << SIM_LANE_FX_BREAK);
         break;
     case SIM_LANE_FX_SEND_FIN: send_fin(lane); break;
@@ -182,6 +184,7 @@ void weft__sim_lane_free(struct sim_lane *lane) {
 /* Completions first, then what became of the lane. Everything here may call the owner, who may close. */
 static void settle(struct sim_lane *lane) {
     finish(lane);
+    weft__sim_land_tell(lane);
     if (settle_one(lane, SIM_LANE_FX_OPEN)) lane->announce(lane);
     if (settle_one(lane, SIM_LANE_FX_BREAK)) lane->lane.iface->up->down(&lane->lane, lane->why);
     finish(lane);

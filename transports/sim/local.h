@@ -20,8 +20,9 @@ enum {
     SIM_ZCOPY = 256 * 1024,
     SIM_HEADER = 504,
     SIM_IOV = 16,
-    SIM_RUN = 160,      /* bytes that one packet takes of a run, or one message */
-    SIM_TELL_EVERY = 64 /* messages, of the work done */
+    SIM_RUN = 160,         /* bytes that one packet takes of a run, or one message */
+    SIM_SLICE = 16 * 1024, /* bytes that land at a time */
+    SIM_TELL_EVERY = 64    /* messages, of the work done */
 };
 #define SIM_NEVER UINT64_MAX
 
@@ -55,6 +56,7 @@ struct sim_packet {
     bool cancelled;       /* its lane gave it up while it was in a heap */
     bool run;             /* several messages, each with its head, lie in iov[0] */
     bool listed;          /* in its lane's `finished` */
+    bool asked, lands;    /* its owner was, and wants it somewhere */
     weft_status_t status; /* for its completion */
     uint64_t actor;       /* of the lane that sent it */
     uint32_t len;
@@ -64,6 +66,13 @@ struct sim_packet {
 
 struct sim_address {
     uint32_t magic, node, incarnation, lane; /* lane 0: the iface */
+};
+
+/* The payload of the message that is arriving, and what its owner has not been told of it yet (to.landed). */
+struct sim_landing {
+    struct landing to;
+    size_t at, end; /* of the message */
+    weft_status_t why;
 };
 
 struct sim_lane {
@@ -81,6 +90,7 @@ struct sim_lane {
     struct sim_packet *first, **last;             /* reliable: under way */
     struct sim_packet *finished, **finished_last; /* completions are due */
     struct lane_run *run;                         /* that may still grow, in the last of them; or NULL */
+    struct sim_landing landing;                   /* reliable: of what comes */
     uint32_t under_way;
     uint64_t last_at; /* reliable: nothing sent later arrives before */
     struct pending_queue pending;
@@ -145,6 +155,7 @@ struct sim_fabric *weft__sim_in_use(bool fast);
 void weft__sim_fate(struct timer *timer);
 
 /* packet.c */
+void weft__sim_packet_read(const struct sim_packet *p, size_t at, void *to, size_t n); /* header and payload */
 struct sim_packet *weft__sim_packet_new(struct sim_fabric *f, size_t len);
 void weft__sim_packet_free(struct sim_fabric *f, struct sim_packet *p);
 void weft__sim_heap_add(struct sim_packet **heap, struct sim_packet *p);
@@ -157,6 +168,13 @@ void weft__sim_arrival(struct timer *timer);
 void weft__sim_arrivals_drop(struct sim_iface *iface);
 void weft__sim_take(struct sim_lane *lane, struct sim_packet *p);
 void weft__sim_refuse(struct sim_lane *lane, struct sim_packet *p);
+
+/* landing.c */
+bool weft__sim_land(struct sim_lane *lane, struct sim_packet *p); /* true: more of it is to come */
+void weft__sim_landed(struct sim_lane *lane);                     /* all of it is there */
+void weft__sim_land_stop(struct lane *lane, void *arg);
+void weft__sim_land_end(struct sim_lane *lane, weft_status_t why); /* its owner is told by the lane's job */
+void weft__sim_land_tell(struct sim_lane *lane);
 
 /* lane.c */
 struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64_t actor,

@@ -212,11 +212,12 @@ static weft_status_t no_connect(struct lane *l, const void *address, size_t len)
     return weft__fail(WEFT_ERR_BUSY, "this sim lane was connected before");
 }
 
-#define OPS(short_, bcopy, zcopy, run_, flush_, connect_)                                                          \
-    {                                                                                                              \
-        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .am_run = run_, .flush = flush_,                 \
-        .pending_add = pending_add, .pending_remove = pending_remove, .hear = lane_hear, .close = weft__sim_close, \
-        .describe = describe, .address = weft__sim_lane_address, .connect = connect_                               \
+#define OPS(short_, bcopy, zcopy, run_, flush_, connect_)                                          \
+    {                                                                                              \
+        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .am_run = run_, .flush = flush_, \
+        .pending_add = pending_add, .pending_remove = pending_remove, .hear = lane_hear,           \
+        .land_stop = weft__sim_land_stop, .close = weft__sim_close, .describe = describe,          \
+        .address = weft__sim_lane_address, .connect = connect_                                     \
     }
 const struct lane_ops weft__sim_ops_idle =
     OPS(idle_short, idle_bcopy, idle_zcopy, idle_run, flush, weft__sim_lane_connect);

@@ -1,5 +1,6 @@
 /* Packets: a pool of two sizes, and the heap of those that are on their way to a node. */
 #include "local.h"
+#include <string.h>
 
 struct sim_packet *weft__sim_packet_new(struct sim_fabric *f, size_t len) {
     bool big = len > SIM_SMALL;
@@ -17,6 +18,22 @@ void weft__sim_packet_free(struct sim_fabric *f, struct sim_packet *p) {
     struct sim_packet **pool = p->big ? &f->big : &f->small;
     p->next = *pool;
     *pool = p;
+}
+
+/* Header and payload are apart. */
+void weft__sim_packet_read(const struct sim_packet *p, size_t at, void *to, size_t n) {
+    weft_iov_t piece = {(void *)p->data, p->len};
+    for (unsigned i = 0; n > 0; piece = p->iov[i++]) {
+        size_t part = piece.len - at < n ? piece.len - at : n;
+        if (at >= piece.len) {
+            at -= piece.len;
+            continue;
+        }
+        memcpy(to, (const char *)piece.base + at, part);
+        to = (char *)to + part;
+        n -= part;
+        at = 0;
+    }
 }
 
 /* ---- a pairing heap: Fredman, Sedgewick, Sleator and Tarjan, Algorithmica 1 (1986) -------------------------- */

@@ -72,7 +72,7 @@ unsigned weft__sim_node_of(const void *address,
 struct lane *weft__sim_other_end(const struct lane *lane);
 
 struct sim_stats {
-    uint64_t sent, delivered, lost, duplicated, reordered, delayed, exhausted;
+    uint64_t sent, delivered, lost, duplicated, delayed, exhausted;
     uint64_t cut; /* datagrams that a partition or a death swallowed, and waits of reliable ones before it */
 };
 const struct sim_stats *weft__sim_stats(const struct sim_fabric *fabric);
