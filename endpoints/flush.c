@@ -66,27 +66,43 @@ static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
         left_this_side(req, status);
 }
 
-static const struct request_kind flush_kind = {.name = "flush", .release = part};
 static const struct request_kind lane_kind = {.name = "lane flush", .returned = lane_flushed, .release = part};
 
-static void ask_lane(struct weft_request *req) {
+/* NO_RESOURCE: the lane is not up yet, or has too much else under way. */
+static weft_status_t flush_lane(struct weft_request *req) {
     struct lane *lane = req->ep->link->lane;
     struct weft_request *lane_half = weft__request_new(req->ep->worker, &lane_kind);
-    if (!lane_half) {
-        weft__request_finish(req, WEFT_ERR_NO_MEMORY);
-        return;
-    }
+    if (!lane_half) return WEFT_ERR_NO_MEMORY;
     lane_half->lent.count = 1;
     weft_status_t st = lane->ops->flush(lane, &lane_half->lent);
-    if (st == WEFT_IN_PROGRESS) {
-        weft__request_lend(lane_half);
-        lane_half->other = req;
-        req->other = lane_half;
-        return;
+    if (st != WEFT_IN_PROGRESS) {
+        weft__request_discard(lane_half);
+        return st;
     }
-    weft__request_discard(lane_half);
-    left_this_side(req, st);
+    weft__request_lend(lane_half);
+    lane_half->other = req;
+    req->other = lane_half;
+    return st;
 }
+
+/* Among what waits for the lane. */
+static weft_status_t ask_again(struct weft_request *req) {
+    weft_status_t st = flush_lane(req);
+    if (st == WEFT_NO_RESOURCE) return st;
+    weft__request_park(req);
+    if (st != WEFT_IN_PROGRESS) left_this_side(req, st);
+    return WEFT_IN_PROGRESS;
+}
+
+static void ask_lane(struct weft_request *req) {
+    weft_status_t st = flush_lane(req);
+    if (st == WEFT_NO_RESOURCE)
+        weft__link_submit(req->ep->link, req);
+    else if (st != WEFT_IN_PROGRESS)
+        left_this_side(req, st);
+}
+
+static const struct request_kind flush_kind = {.name = "flush", .advance = ask_again, .release = part};
 
 /* It is first, and waits: nothing of the endpoint is before it any more. */
 void weft__flush_check(struct weft_ep *ep) {

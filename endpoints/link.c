@@ -49,6 +49,7 @@ static weft_status_t retry(struct pending *pending) {
 
 static void push(struct link *link) {
     if (link->tx == &blocked || pump(link) == WEFT_OK) return;
+    if (link->tx == &blocked) return; /* what ended meanwhile had a word for the lane, too */
     if (WEFT_MUTANT(link_overtakes))
         link->lane->ops->pending_remove(link->lane, &link->pending); /* it may be there */
     else

@@ -1,0 +1,97 @@
+/* A flush ends with WEFT_OK or an error, whenever it is asked for. */
+#include "two.h"
+
+static void flush_at_once(const char *transport, unsigned flags, bool closes) {
+    struct two t;
+    struct tally flushed = {0}, all = {0}, closed = {0};
+    weft_op_t op = {.done = tally, .arg = &flushed, .flags = flags};
+    two_workers(&t, transport, NULL, 0);
+    two_dial(&t);
+    CHECK_EQ(weft_ep_flush(t.ep, &op), WEFT_IN_PROGRESS);
+    op.arg = &all;
+    CHECK_EQ(weft_worker_flush(t.a, &op), WEFT_IN_PROGRESS);
+    if (closes) CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    UNTIL(&t, flushed.calls && all.calls && (closed.calls || !closes));
+    CHECK(flushed.calls == 1 && flushed.status == WEFT_OK);
+    CHECK(all.calls == 1 && all.status == WEFT_OK);
+    two_down(&t);
+}
+
+TEST_EACH(a_flush_before_the_connection_stands_waits_for_it) {
+    for (unsigned flags = 0; flags <= WEFT_FLUSH_REMOTE; flags++)
+        for (int closes = 0; closes < 2; closes++) flush_at_once(transport, flags, closes);
+}
+
+/* Or it was done by then: nothing is before it. */
+TEST_EACH(a_flush_before_the_connection_stands_can_be_cancelled) {
+    struct two t;
+    struct tally flushed = {0}, late = {0};
+    weft_request_t *request;
+    two_workers(&t, transport, NULL, 0);
+    two_dial(&t);
+    weft_op_t op = {.done = tally, .arg = &flushed, .request_p = &request};
+    CHECK_EQ(weft_ep_flush(t.ep, &op), WEFT_IN_PROGRESS);
+    weft_request_cancel(request);
+    CHECK_EQ(weft_ep_flush(t.ep, OP(&late)), WEFT_IN_PROGRESS);
+    CHECK_EQ(flushed.calls, 0);
+    UNTIL(&t, flushed.calls && late.calls);
+    CHECK(flushed.calls == 1 && (flushed.status == WEFT_ERR_CANCELLED || flushed.status == WEFT_OK));
+    CHECK(late.calls == 1 && late.status == WEFT_OK);
+    two_down(&t);
+}
+
+TEST(a_flush_to_where_nobody_listens_is_told_so) {
+    struct two t;
+    struct tally sent = {0}, flushed = {0};
+    two_workers(&t, "tcp", NULL, 0);
+    weft_ep_params_t params = {.on_error = two_on_error, .arg = &t};
+    CHECK_EQ(weft_connect(t.a, "tcp://127.0.0.1:1", &params, &t.ep), 0);
+    CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){"word", 4}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_ep_flush(t.ep, OP(&flushed)), WEFT_IN_PROGRESS);
+    UNTIL(&t, sent.calls && flushed.calls && t.errors);
+    CHECK(sent.status == t.error && flushed.status == t.error);
+    CHECK(t.error < 0);
+    two_down(&t);
+}
+
+struct ends {
+    int calls, well;
+};
+static void count_end(weft_status_t status, void *arg) {
+    struct ends *ends = arg;
+    ends->calls++;
+    ends->well += status == WEFT_OK;
+}
+
+/* Of what the lane reads in the peer's memory there may be only so much at a time, and a flush takes a place among it. */
+TEST(a_flush_among_many_reads_of_the_peers_memory_waits_for_a_place) {
+    enum { READS = 12, LARGE = 2 << 20 };
+    struct two t;
+    struct tally received = {0};
+    struct ends flushed = {0};
+    weft_setting_t settings[] = {{"shm.copy", "vm"}};
+    char *out = malloc(LARGE), *in = malloc((size_t)READS * LARGE);
+    pattern(out, LARGE, 1);
+    two_workers(&t, "shm", settings, 1);
+    two_dial(&t);
+    UNTIL(&t, t.ready && t.back);
+    weft_ep_t *quiet = t.ep;
+    two_dial(&t); /* another over the same link, and its half is t.back now */
+    UNTIL(&t, t.ready == 2 && t.endpoints == 2);
+    for (int i = 0; i < READS; i++) {
+        CHECK_EQ(weft_tag_send(t.back, 1, &(weft_iov_t){out, LARGE}, 1, NULL), WEFT_IN_PROGRESS);
+        CHECK_EQ(
+            weft_tag_recv(t.a, 1, UINT64_MAX, &(weft_iov_t){in + (size_t)i * LARGE, LARGE}, 1, NULL, OP(&received)),
+            WEFT_IN_PROGRESS);
+    }
+    weft_op_t op = {.done = count_end, .arg = &flushed};
+    int posted = 0;
+    for (; received.calls < READS; two_turn(&t)) posted += weft_ep_flush(quiet, &op) == WEFT_IN_PROGRESS;
+    UNTIL(&t, flushed.calls == posted);
+    CHECK_EQ(flushed.well, posted);
+    CHECK(posted > 0 && weft_worker_count(t.a, "protocol.get") > 0);
+    for (int i = 0; i < READS; i++) CHECK(memcmp(in + (size_t)i * LARGE, out, LARGE) == 0);
+    two_down(&t);
+    free(out);
+    free(in);
+}
