@@ -120,27 +120,39 @@ static void note(weft_status_t status, void *arg) {
         .done = note, .arg = &(outcome) \
     }
 
+/* Of a team that is NULL the operation itself says so. */
+static weft_status_t may_wait(const weft_team_t *team) {
+    return team ? weft__worker_may_wait(team->worker) : WEFT_OK;
+}
+
+static weft_status_t wait_for(const weft_team_t *team, weft_status_t st, const weft_status_t *outcome_p) {
+    return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(team->worker, outcome_p) : st;
+}
+
 weft_status_t weft_barrier_wait(weft_team_t *team) {
-    weft_status_t outcome = WEFT_IN_PROGRESS, st = weft_barrier(team, WAIT_OP(outcome));
-    return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(team->worker, &outcome) : st;
+    weft_status_t outcome = WEFT_IN_PROGRESS, st = may_wait(team);
+    if (st == WEFT_OK) st = weft_barrier(team, WAIT_OP(outcome));
+    return wait_for(team, st, &outcome);
 }
 
 weft_status_t weft_bcast_wait(weft_team_t *team, void *buf, size_t count, weft_datatype_t type, uint32_t root) {
-    weft_status_t outcome = WEFT_IN_PROGRESS, st = weft_bcast(team, buf, count, type, root, WAIT_OP(outcome));
-    return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(team->worker, &outcome) : st;
+    weft_status_t outcome = WEFT_IN_PROGRESS, st = may_wait(team);
+    if (st == WEFT_OK) st = weft_bcast(team, buf, count, type, root, WAIT_OP(outcome));
+    return wait_for(team, st, &outcome);
 }
 
 weft_status_t weft_allreduce_wait(weft_team_t *team, const void *src, void *dst, size_t count, weft_datatype_t type,
                                   weft_reduction_t reduction) {
-    weft_status_t outcome = WEFT_IN_PROGRESS,
-                  st = weft_allreduce(team, src, dst, count, type, reduction, WAIT_OP(outcome));
-    return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(team->worker, &outcome) : st;
+    weft_status_t outcome = WEFT_IN_PROGRESS, st = may_wait(team);
+    if (st == WEFT_OK) st = weft_allreduce(team, src, dst, count, type, reduction, WAIT_OP(outcome));
+    return wait_for(team, st, &outcome);
 }
 
 weft_status_t weft_allgather_wait(weft_team_t *team, const void *src, void *dst, size_t count,
                                   weft_datatype_t type) {
-    weft_status_t outcome = WEFT_IN_PROGRESS, st = weft_allgather(team, src, dst, count, type, WAIT_OP(outcome));
-    return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(team->worker, &outcome) : st;
+    weft_status_t outcome = WEFT_IN_PROGRESS, st = may_wait(team);
+    if (st == WEFT_OK) st = weft_allgather(team, src, dst, count, type, WAIT_OP(outcome));
+    return wait_for(team, st, &outcome);
 }
 
 static void note_ready(weft_team_t *team, weft_status_t status, void *arg) {
@@ -152,7 +164,8 @@ weft_status_t weft_team_create_wait(weft_worker_t *worker, const weft_exchange_t
     weft_team_t *team;
     if (!team_p) REFUSE("team_p", "NULL");
     weft_team_params_t params = {.exchange = exchange, .on_ready = note_ready, .arg = &outcome};
-    weft_status_t st = weft_team_create(worker, &params, &team);
+    weft_status_t st = worker ? weft__worker_may_wait(worker) : WEFT_OK;
+    if (st == WEFT_OK) st = weft_team_create(worker, &params, &team);
     if (st < 0) return st;
     st = weft__worker_wait_for(worker, &outcome);
     if (st == WEFT_OK)
@@ -166,6 +179,7 @@ weft_status_t weft_team_close_wait(weft_team_t *team) {
     weft_status_t outcome = WEFT_IN_PROGRESS;
     if (!team) REFUSE("team", "NULL");
     weft_worker_t *worker = team->worker;
-    weft_status_t st = weft_team_close(team, WAIT_OP(outcome));
+    weft_status_t st = may_wait(team);
+    if (st == WEFT_OK) st = weft_team_close(team, WAIT_OP(outcome));
     return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(worker, &outcome) : st;
 }

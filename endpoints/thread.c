@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "arrival.h"
@@ -213,11 +214,28 @@ int weft__thread_progress(struct weft_worker *worker) {
     return n;
 }
 
+static int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Whether there is any within that time; the program's signals do not end it. */
+static bool wait_for_news(int fd, int timeout_ms) {
+    struct pollfd news = {.fd = fd, .events = POLLIN};
+    int64_t until = now_ms() + timeout_ms;
+    int n = poll(&news, 1, timeout_ms);
+    while (n < 0 && errno == EINTR) {
+        int64_t left = until - now_ms();
+        n = poll(&news, 1, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
+    }
+    return n > 0;
+}
+
 weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms) {
-    struct pollfd news = {.fd = worker->thread->news_fd, .events = POLLIN};
     int n = weft__thread_progress(worker);
     if (n != 0) return n < 0 ? (weft_status_t)n : WEFT_OK;
-    if (poll(&news, 1, timeout_ms) <= 0) return WEFT_ERR_TIMED_OUT;
+    if (!wait_for_news(worker->thread->news_fd, timeout_ms)) return WEFT_ERR_TIMED_OUT;
     n = weft__thread_progress(worker);
     return n < 0 ? (weft_status_t)n : WEFT_OK;
 }

@@ -406,6 +406,13 @@ weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms) {
     return weft__reactor_wait(worker->reactor, timeout_ms);
 }
 
+/* The owner of a worker that a thread drives is in a callback, whether it is that thread or was lent the worker. */
+weft_status_t weft__worker_may_wait(const weft_worker_t *worker) {
+    bool owner = weft__worker_enter(worker) == WEFT_OK;
+    if (!owner || !(worker->driven || weft__reactor_in_turn(worker->reactor))) return WEFT_OK;
+    return weft__fail(WEFT_ERR_BUSY, "called from within a callback");
+}
+
 weft_status_t weft__worker_wait_for(weft_worker_t *worker, const weft_status_t *done_p) {
     while (*done_p == WEFT_IN_PROGRESS) {
         weft_status_t st = weft_worker_wait(worker, -1);

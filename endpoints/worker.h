@@ -156,6 +156,8 @@ static inline struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, con
 void weft__worker_endpoint_gone(weft_worker_t *worker);
 void weft__worker_link_gone(weft_worker_t *worker);
 void weft__listeners_close(weft_worker_t *worker);
+/* BUSY from within a callback, which would wait for itself: asked before an operation is posted whose end is waited for. */
+weft_status_t weft__worker_may_wait(const weft_worker_t *worker);
 /* Drives the worker until `*done_p` is not WEFT_IN_PROGRESS; for the _wait forms. */
 weft_status_t weft__worker_wait_for(weft_worker_t *worker, const weft_status_t *done_p);
 
