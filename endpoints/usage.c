@@ -30,7 +30,7 @@ struct entry {
 struct usage {
     struct usage_params p;
     struct usage_hooks hooks;
-    uint32_t capacity, n_promoted, n_recent;
+    uint32_t n_promoted, n_recent;
     uint32_t n_entries, n_buckets, table; /* the last: how many with a score are kept */
     uint64_t last, births, ticks;
     struct list recent, free; /* the first in the order of their last use, the last one first */
@@ -189,7 +189,7 @@ static void demote(struct usage *u, struct entry *e) {
 
 /* The places go to the first in order that may have one; who has one and gets none loses it. */
 static void demote_losers(struct usage *u, uint32_t n) {
-    uint32_t places = u->capacity;
+    uint32_t places = u->p.capacity;
     for (uint32_t i = 0; i < n; i++) {
         struct entry *e = u->order[i];
         if (e->tick != u->ticks) continue;
@@ -209,7 +209,7 @@ static void promote(struct usage *u, struct entry *e) {
 }
 
 static void promote_winners(struct usage *u, uint32_t n) {
-    for (uint32_t i = 0; i < n && u->n_promoted < u->capacity; i++) {
+    for (uint32_t i = 0; i < n && u->n_promoted < u->p.capacity; i++) {
         struct entry *e = u->order[i];
         if (e->tick == u->ticks && !e->promoted && !e->demoted && eligible(u, e)) promote(u, e);
     }
@@ -262,7 +262,7 @@ static void score_early(struct usage *u, struct entry *e) {
 
 void weft__usage_early(struct usage *u) {
     if (!u->hooks.promote) return;
-    for (uint32_t i = 0; i < u->n_entries && u->n_promoted < u->capacity; i++) {
+    for (uint32_t i = 0; i < u->n_entries && u->n_promoted < u->p.capacity; i++) {
         struct entry *e = &u->entry[i];
         if (!e->key || !e->early || e->promoted || e->demoted) continue;
         score_early(u, e);
@@ -272,7 +272,7 @@ void weft__usage_early(struct usage *u) {
 
 static enum usage_need need(const struct usage *u, struct entry *e) {
     if ((double)e->gathered * 1e9 < (double)u->p.floor * (double)u->p.tick) return USAGE_NOTHING;
-    if (e->promoted || e->early || u->n_promoted >= u->capacity) return USAGE_TICK;
+    if (e->promoted || e->early || u->n_promoted >= u->p.capacity) return USAGE_TICK;
     e->early = foreseen(u, e) >= (double)u->p.floor;
     return e->early ? USAGE_EARLY : USAGE_TICK;
 }
@@ -315,10 +315,6 @@ void weft__usage_forget(struct usage *u, void *key) {
     if (e) drop(u, e);
 }
 
-void weft__usage_capacity(struct usage *u, uint32_t capacity) {
-    u->capacity = capacity < u->p.capacity ? capacity : u->p.capacity;
-}
-
 /* ---- what is asked */
 
 uint64_t weft__usage_score(const struct usage *u, const void *key) {
@@ -340,17 +336,6 @@ bool weft__usage_promoted(const struct usage *u, const void *key) {
     return e && e->promoted;
 }
 
-void *weft__usage_weakest(const struct usage *u, uint64_t *score_p) {
-    const struct entry *weakest = NULL;
-    for (uint32_t i = 0; i < u->n_entries; i++) {
-        const struct entry *e = &u->entry[i];
-        if (e->promoted && (!weakest || score_of(e) < score_of(weakest))) weakest = e;
-    }
-    if (!weakest) return NULL;
-    *score_p = (uint64_t)score_of(weakest);
-    return weakest->key;
-}
-
 bool weft__usage_beats(const struct usage *u, uint64_t challenger, uint64_t incumbent) {
     return (double)challenger * 100 > (double)incumbent * u->p.factor;
 }
@@ -368,7 +353,7 @@ uint32_t weft__usage_n_promoted(const struct usage *u) {
 }
 
 uint32_t weft__usage_places(const struct usage *u) {
-    return u->capacity;
+    return u->p.capacity;
 }
 
 /* ---- making one */
@@ -406,25 +391,19 @@ size_t weft__usage_size(const struct usage *u) {
            u->n_buckets * sizeof(struct entry *);
 }
 
-void weft__usage_hook(struct usage *u, const struct usage_hooks *hooks) {
-    u->hooks = hooks ? *hooks : (struct usage_hooks){0};
-}
-
 struct usage *weft__usage_new(const void *parent, const struct usage_params *params,
                               const struct usage_hooks *hooks, uint64_t now) {
-    struct usage like = {.p = *params, .last = now};
+    struct usage like = {.p = *params, .hooks = hooks ? *hooks : (struct usage_hooks){0}, .last = now};
     settle_params(&like.p);
     count(&like);
     struct usage *u = weft__alloc(parent, weft__usage_size(&like), "usage");
     if (!u) return NULL;
     *u = like;
-    u->capacity = u->p.capacity;
     u->entry = (struct entry *)(u + 1);
     u->order = (struct entry **)(u->entry + u->n_entries);
     u->bucket = u->order + u->n_entries;
     list_init(&u->recent);
     list_init(&u->free);
     for (uint32_t i = 0; i < u->n_entries; i++) list_append(&u->free, &u->entry[i].of_recent);
-    weft__usage_hook(u, hooks);
     return u;
 }

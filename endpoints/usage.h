@@ -26,7 +26,7 @@ struct usage_params {
     uint32_t decay;    /* percent of a score that a tick leaves, below 100; 80 */
     uint32_t factor;   /* percent of an incumbent's score that a challenger must beat, above 100; 200 */
     uint32_t recent;   /* links noted between two ticks that have no score yet; 64 */
-    uint32_t capacity; /* links promoted at once, at most; also for weft__usage_capacity */
+    uint32_t capacity; /* links promoted at once, at most */
     uint64_t message;  /* bytes that a message weighs, whatever its length; 4096 */
     uint64_t floor;    /* units a second below which nothing is promoted; 4 MiB */
 };
@@ -45,7 +45,6 @@ struct usage_hooks {
 /* A talloc child of `parent`, the size of it all; talloc_free ends it. NULL: no memory. Without hooks (NULL) nothing is promoted. */
 struct usage *weft__usage_new(const void *parent, const struct usage_params *params,
                               const struct usage_hooks *hooks, uint64_t now);
-void weft__usage_hook(struct usage *u, const struct usage_hooks *hooks);
 
 enum usage_need {
     USAGE_NOTHING,
@@ -72,8 +71,6 @@ void weft__usage_release(struct usage *u, void *key);
 bool weft__usage_adopt(struct usage *u, void *key);
 /* The link is gone: its key will not be seen again, or means another. No hook is called. */
 void weft__usage_forget(struct usage *u, void *key);
-/* So many from now on, params.capacity at most; those beyond are demoted at the next tick. */
-void weft__usage_capacity(struct usage *u, uint32_t capacity);
 
 /* 0: not noted. As of the last tick, or of weft__usage_early. */
 uint64_t weft__usage_score(const struct usage *u, const void *key);
@@ -81,14 +78,12 @@ uint64_t weft__usage_score(const struct usage *u, const void *key);
 uint64_t weft__usage_seen(const struct usage *u, const void *key);
 bool weft__usage_noted(const struct usage *u, const void *key);
 bool weft__usage_promoted(const struct usage *u, const void *key);
-/* Of all promoted the one with the lowest score, or NULL; its score. */
-void *weft__usage_weakest(const struct usage *u, uint64_t *score_p);
 /* Does a challenger's score beat an incumbent's by the factor? */
 bool weft__usage_beats(const struct usage *u, uint64_t challenger, uint64_t incumbent);
 /* All that are noted, in no order: `at` is 0 at first; NULL at the end. */
 void *weft__usage_next(const struct usage *u, uint32_t *at);
 uint32_t weft__usage_n_promoted(const struct usage *u);
-uint32_t weft__usage_places(const struct usage *u); /* the capacity now */
+uint32_t weft__usage_places(const struct usage *u); /* the capacity */
 /* Bytes that it takes in all. */
 size_t weft__usage_size(const struct usage *u);
 

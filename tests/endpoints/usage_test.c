@@ -51,14 +51,17 @@ static void on_demote(void *k, uint64_t score, void *arg) {
 
 static const struct usage_hooks hooks = {.eligible = may, .promote = on_promote, .demote = on_demote};
 
-static struct usage *begin(struct usage_params p) {
+static struct usage *begin_with(struct usage_params p, const struct usage_hooks *told) {
     memset(seen, 0, sizeof seen);
     promotions = demotions = n_promoted = 0;
     seed = 7;
     now = 1000 * (uint64_t)MS;
-    struct usage *u = weft__usage_new(NULL, &p, &hooks, now);
+    struct usage *u = weft__usage_new(NULL, &p, told, now);
     if (!u) abort();
     return u;
+}
+static struct usage *begin(struct usage_params p) {
+    return begin_with(p, &hooks);
 }
 
 static bool tick(struct usage *u) {
@@ -240,24 +243,6 @@ TEST(the_peers_view_of_a_link_that_was_denied_grows_old) {
     talloc_free(u);
 }
 
-TEST(fewer_places_demote_the_weakest_and_more_promote_again) {
-    struct usage *u = begin((struct usage_params){.capacity = 4, .floor = 1000});
-    uint64_t score;
-    for (int t = 0; t < 100; t++) {
-        if (t == 20) weft__usage_capacity(u, 2);
-        if (t == 40) CHECK(n_promoted == 2 && seen[5].promoted && seen[6].promoted);
-        if (t == 40) CHECK(weft__usage_weakest(u, &score) == &key[5] && score > 4900000);
-        if (t == 60) weft__usage_capacity(u, 0);
-        if (t == 70) CHECK_EQ(n_promoted, 0);
-        if (t == 70) weft__usage_capacity(u, 1000); /* no more than there is memory for */
-        for (size_t i = 1; i <= 6; i++) carry(u, i, i * 1000000);
-        tick(u);
-    }
-    CHECK_EQ(n_promoted, 4);
-    CHECK(seen[3].promoted && seen[6].promoted);
-    talloc_free(u);
-}
-
 TEST(a_link_that_may_not_be_asked_leaves_its_place_to_the_next_and_demotes_nobody) {
     struct usage *u = begin((struct usage_params){.capacity = 1, .floor = 1000});
     for (int t = 0; t < 50; t++) carry(u, 1, 1000000), tick(u);
@@ -331,11 +316,10 @@ static void demotes(void *k, uint64_t score, void *arg) {
 }
 
 TEST(hooks_may_forget_touch_and_adopt) {
-    struct usage *u = within = begin((struct usage_params){.capacity = 8, .floor = 1, .recent = 8});
-    weft__usage_hook(u, &(struct usage_hooks){.promote = forgets, .demote = demotes});
+    struct usage_hooks wild = {.promote = forgets, .demote = demotes};
+    struct usage *u = within = begin_with((struct usage_params){.capacity = 8, .floor = 1, .recent = 8}, &wild);
     for (int t = 0; t < 5000; t++) {
         for (size_t i = 0; i < 20; i++) weft__usage_touch(u, &key[i], 1, rnd() % 1000000);
-        weft__usage_capacity(u, (uint32_t)(rnd() % 9));
         if (rnd() % 2) weft__usage_early(u);
         CHECK(weft__usage_n_promoted(u) <= 8);
         tick(u);
@@ -471,7 +455,6 @@ static struct {
     double score, min, gathered;
     bool promoted;
 } model[N];
-static uint32_t model_capacity;
 
 static double model_score(int i) {
     return model[i].score > model[i].min ? model[i].score : model[i].min;
@@ -487,7 +470,7 @@ static int by_rank(const void *a, const void *b) {
 static void model_tick(void) {
     int order[N];
     bool gone[N] = {false};
-    uint32_t places = model_capacity, n = 0;
+    uint32_t places = CAPACITY, n = 0;
     for (int i = 0; i < N; i++) {
         model[i].score = DECAY * model[i].score + (1 - DECAY) * (model[i].gathered / 0.1);
         if (!model[i].promoted) model[i].min *= DECAY;
@@ -505,7 +488,7 @@ static void model_tick(void) {
             model[i].promoted = false, gone[i] = true;
     }
     for (int i = 0; i < N; i++) n += model[i].promoted;
-    for (int r = 0; r < N && n < model_capacity; r++) {
+    for (int r = 0; r < N && n < CAPACITY; r++) {
         int i = order[r];
         if (model[i].promoted || gone[i] || seen[i].barred || seen[i].refused || model_score(i) < FLOOR) continue;
         model[i].promoted = true;
@@ -517,7 +500,7 @@ static void model_tick(void) {
 
 static void random_word(struct usage *u) {
     size_t i = rnd() % N;
-    switch (rnd() % 12) {
+    switch (rnd() % 6) {
     case 0: weft__usage_forget(u, &key[i]), memset(&model[i], 0, sizeof model[i]), seen[i].promoted = false; break;
     case 1: weft__usage_release(u, &key[i]), model[i].promoted = seen[i].promoted = false; break;
     case 2: {
@@ -528,10 +511,8 @@ static void random_word(struct usage *u) {
     case 3:
         if (weft__usage_adopt(u, &key[i])) model[i].promoted = seen[i].promoted = true;
         break;
-    case 4: weft__usage_capacity(u, model_capacity = (uint32_t)(rnd() % (CAPACITY + 1))); break;
-    case 5: seen[i].barred = !seen[i].promoted && rnd() % 2; break;
-    case 6: seen[i].refused = rnd() % 2; break;
-    default: weft__usage_capacity(u, model_capacity = CAPACITY); break;
+    case 4: seen[i].barred = !seen[i].promoted && rnd() % 2; break;
+    default: seen[i].refused = rnd() % 2; break;
     }
 }
 
@@ -540,7 +521,6 @@ TEST(a_naive_model_promotes_and_demotes_the_same_over_random_traffic) {
         struct usage *u =
             begin((struct usage_params){.capacity = CAPACITY, .floor = 100000, .factor = 170, .decay = 70});
         memset(model, 0, sizeof model);
-        model_capacity = CAPACITY;
         seed = s;
         uint64_t hot = 0;
         for (int t = 0; t < 1000; t++) {
