@@ -6,23 +6,6 @@
 #include "spread.h"
 #include "worker.h"
 
-static const land_fn land_by_id[LANE_AM_IDS] = {
-    [WIRE_DATA] = weft__land_data,
-    [WIRE_PUT] = weft__land_put,
-};
-
-bool weft__land(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len, struct landing *to) {
-    const struct link *link = lane->owner;
-    /* Whoever has not greeted is not listened to: its handler says so. */
-    if (!land_by_id[id] || !link || link->core.fsm.state != LINK_UP) return false;
-    struct retain *retain = link->more->retain;
-    struct lane *heard = retain ? weft__retain_around(lane) : lane;
-    if (heard->handlers || (retain && heard == lane)) return false; /* its messages wait, or are no link's yet */
-    if (!land_by_id[id](heard, head, head_len, len, to)) return false;
-    if (retain) weft__retain_land(retain, len, to);
-    return true;
-}
-
 /* One that ended meanwhile was waiting for its memory only; what came for it and was thrown away has come. */
 static void data_landed(struct lane *lane, void *arg, weft_status_t status) {
     struct weft_request *req = arg;
@@ -39,7 +22,8 @@ static void data_landed(struct lane *lane, void *arg, weft_status_t status) {
     weft__request_finish(req, WEFT_OK);
 }
 
-bool weft__land_data(struct lane *lane, const void *head, size_t head_len, size_t len, struct landing *to) {
+/* DATA for a request whose kind `lands`: its memory is lent meanwhile. */
+static bool land_data(struct lane *lane, const void *head, size_t head_len, size_t len, struct landing *to) {
     struct link *rail = lane->owner, *link = rail->more->main ? rail->more->main : rail;
     struct wire_data piece;
     if (!weft__wire_read_data(head, head_len, &piece)) return false;
@@ -56,6 +40,23 @@ bool weft__land_data(struct lane *lane, const void *head, size_t head_len, size_
     to->landed = data_landed;
     to->arg = req;
     req->lent.count++;
+    return true;
+}
+
+static const land_fn land_by_id[LANE_AM_IDS] = {
+    [WIRE_DATA] = land_data,
+    [WIRE_PUT] = weft__land_put,
+};
+
+bool weft__land(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len, struct landing *to) {
+    const struct link *link = lane->owner;
+    /* Whoever has not greeted is not listened to: its handler says so. */
+    if (!land_by_id[id] || !link || link->core.fsm.state != LINK_UP) return false;
+    struct retain *retain = link->more->retain;
+    struct lane *heard = retain ? weft__retain_around(lane) : lane;
+    if (heard->handlers || (retain && heard == lane)) return false; /* its messages wait, or are no link's yet */
+    if (!land_by_id[id](heard, head, head_len, len, to)) return false;
+    if (retain) weft__retain_land(retain, len, to);
     return true;
 }
 

@@ -13,9 +13,6 @@ typedef bool (*land_fn)(struct lane *lane, const void *head, size_t head_len, si
 /* Of iface_up. */
 bool weft__land(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len, struct landing *to);
 
-/* DATA for a request whose kind `lands`: its memory is lent meanwhile. */
-bool weft__land_data(struct lane *lane, const void *head, size_t head_len, size_t len, struct landing *to);
-
 /* The request ends: nothing more is to be written there. Its memory is back when the transport says so. */
 void weft__land_stop(struct weft_request *req);
 

@@ -234,7 +234,7 @@ weft_status_t weft__fetch(struct weft_request *req) {
 }
 
 /* A bulk get ended. Where it failed, the bytes come as messages. */
-void weft__fetch_returned(struct weft_request *req, weft_status_t status) {
+static void fetch_returned(struct weft_request *req, weft_status_t status) {
     if (!req->ep->link) {
         weft__request_finish(req, req->ep->status);
         return;
@@ -262,7 +262,7 @@ const struct request_kind weft__receive_kind = {
     .name = "receive",
     .message = true,
     .lands = true,
-    .returned = weft__fetch_returned,
+    .returned = fetch_returned,
     .withdraw = withdraw_receive,
     .release = release_receive,
 };

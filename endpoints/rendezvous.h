@@ -42,7 +42,6 @@ void weft__offer_over(struct weft_request *req);
 
 /* A receive of `req->len` bytes, accepted and bound to its endpoint, takes the offer `req->peer_id`. */
 weft_status_t weft__fetch(struct weft_request *req);
-void weft__fetch_returned(struct weft_request *req, weft_status_t status);
 /* Releases whoever offered. */
 void weft__refuse_offer(struct link *link, uint32_t offer, weft_status_t status);
 

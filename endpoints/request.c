@@ -35,7 +35,7 @@ static void request_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     if (req->ep) weft__ep_violation(req->ep, WEFT_ERR_INTERNAL, "request");
 }
 
-const struct fsm_port weft__request_port = {&weft__request_machine, request_effect, request_fail};
+static const struct fsm_port request_port = {&weft__request_machine, request_effect, request_fail};
 
 static void lent_done(struct completion *c, weft_status_t status) {
     struct weft_request *req = list_of(c, struct weft_request, lent);
@@ -66,7 +66,7 @@ struct weft_request *weft__request_new(struct weft_worker *worker, const struct 
     req->iov = req->iov_inline;
     list_init(&req->of_ep);
     list_init(&req->queued);
-    fsm_init(&req->core.fsm, &weft__request_port, REQ_IDLE, 0);
+    fsm_init(&req->core.fsm, &request_port, REQ_IDLE, 0);
     return req;
 }
 
@@ -169,22 +169,19 @@ void weft__request_stop(struct weft_request *req, weft_status_t status) {
     fsm_step(&req->core.fsm, req->lent.count && !WEFT_MUTANT(cancel_frees_lent) ? REQ_EV_STOP_LENT : REQ_EV_STOP);
 }
 
-void weft__completion_step(weft_completion_t *completion, weft_status_t status) {
+void weft__completion_told(weft_status_t status, void *of) {
+    weft_completion_t *completion = of;
     if (status < 0 && completion->status == WEFT_OK) completion->status = status;
     if (--completion->count == 0 && completion->done) completion->done(completion->status, completion->arg);
 }
 
-void weft__completion_told(weft_status_t status, void *completion) {
-    weft__completion_step(completion, status);
-}
-
 void weft_completion_release(weft_completion_t *completion) {
-    if (completion) weft__completion_step(completion, WEFT_OK);
+    if (completion) weft__completion_told(WEFT_OK, completion);
 }
 
 static void tell(struct weft_request *req) {
     if (req->completion)
-        weft__completion_step(req->completion, req->status);
+        weft__completion_told(req->status, req->completion);
     else if (req->done)
         req->done(req->status, req->arg);
 }

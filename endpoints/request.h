@@ -122,8 +122,6 @@ struct weft_request {
     struct request_rma rma;
 };
 
-extern const struct fsm_port weft__request_port;
-
 /* A request in state IDLE, from the worker's pool; NULL when memory runs out. */
 struct weft_request *weft__request_new(struct weft_worker *worker, const struct request_kind *kind);
 /* For one that was never accepted. */
@@ -148,9 +146,7 @@ void weft__request_take(struct weft_request *req, weft_status_t status);
 /* Cancel, deadline, or loss of the endpoint. */
 void weft__request_stop(struct weft_request *req, weft_status_t status);
 
-/* One of those that it counts has ended. */
-void weft__completion_step(weft_completion_t *completion, weft_status_t status);
-/* The same as a callback, and its argument. */
+/* As a callback, and its argument: one of those that it counts has ended. */
 void weft__completion_told(weft_status_t status, void *completion);
 /* An operation ended: who names it from now on means the next one. Only the owner writes it. */
 static inline void weft__request_next_serial(struct weft_request *req) {
