@@ -1,4 +1,5 @@
-/* The lane that keeps what the peer has not acknowledged: sending and counting. Its lanes below come and go in resume.c. */
+/* The lane that keeps what the peer has not acknowledged: sending. What comes by it is counted in retain_heard.c, and its lanes below
+ * come and go in resume.c. */
 #include "retain.h"
 
 #include <assert.h>
@@ -10,9 +11,6 @@
 #include "lane_wire.h"
 #include "worker.h"
 
-static struct retain *retain_of(struct lane *lane) {
-    return (struct retain *)lane;
-}
 static struct reactor *reactor_of(const struct retain *r) {
     return r->link->worker->reactor;
 }
@@ -200,7 +198,7 @@ static __attribute__((noinline)) weft_status_t short_apart(struct retain *r, uin
 }
 
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
-    struct retain *r = retain_of(l);
+    struct retain *r = weft__retain_of(l);
     struct retain_block *b = r->log.last;
     size_t size = retained_size(sizeof header + len, false, 0);
     if (__builtin_expect(!runs_on(b, size), 0)) {
@@ -233,7 +231,7 @@ static weft_status_t send_kept(const struct retain *r, struct retained *m) {
 
 /* Packed where it is kept. */
 static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
-    struct retain *r = retain_of(l);
+    struct retain *r = weft__retain_of(l);
     struct retain_block *b = r->log.last;
     struct retained *m;
     weft_status_t st = WEFT_OK;
@@ -295,14 +293,14 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
                               const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
     size_t len = header_len + weft__iov_len(iov, n_iov);
     if (len > RETAIN_COPY || len > l->iface->attr.max_bcopy)
-        return lend(retain_of(l), id, header, header_len, iov, n_iov, completion);
+        return lend(weft__retain_of(l), id, header, header_len, iov, n_iov, completion);
     struct gathering g = {header, header_len, iov, n_iov};
     return am_bcopy(l, id, gather, &g);
 }
 
 /* It stands in the log behind all that it waits for. */
 static weft_status_t flush(struct lane *l, struct completion *completion) {
-    struct retain *r = retain_of(l);
+    struct retain *r = weft__retain_of(l);
     if (retain_log_empty(&r->log)) return WEFT_OK;
     size_t size = retained_size(0, true, 0);
     weft__retain_end_run(r);
@@ -422,7 +420,7 @@ void weft__retain_words(struct retain *r) {
 }
 
 static void pending_add(struct lane *l, struct pending *pending) {
-    struct retain *r = retain_of(l);
+    struct retain *r = weft__retain_of(l);
     pending_queue_add(&r->queue, pending);
     if (r->log_full) weft__retain_ask(r);
     if (r->pumping || r->waits || !r->raw || !r->raw_full) return;
@@ -432,157 +430,13 @@ static void pending_add(struct lane *l, struct pending *pending) {
 }
 
 static void pending_remove(struct lane *l, struct pending *pending) {
-    pending_queue_remove(&retain_of(l)->queue, pending);
-}
-
-/* ---- receiving -------------------------------------------------------------------------------------------------------- */
-
-/* At once when the peer may wait for its memory or run out of room, else a while later. */
-static void acknowledge(struct retain *r, size_t len) {
-    struct reactor *reactor = reactor_of(r);
-    if (r->heard < RETAIN_ACK && len <= RETAIN_COPY) {
-        r->tell_at = RETAIN_ACK;
-        if (weft__timer_running(&r->lazy) ||
-            weft__timer_start(reactor, &r->lazy, weft__now(reactor) + RETAIN_ACK_DELAY) == WEFT_OK)
-            return;
-    }
-    r->tell_at = UINT64_MAX;
-    r->ack_due = true;
-    weft__job_post(reactor, &r->job);
-}
-
-static inline void count(struct retain *r, size_t len) {
-    resume_count_delivered(&r->core);
-    r->heard += len + RETAIN_COST;
-    if (__builtin_expect(r->heard >= r->tell_at || (len > RETAIN_COPY && !r->ack_due), 0)) acknowledge(r, len);
-}
-
-static inline void came(struct lane *raw, unsigned id, const void *data, size_t len) {
-    struct link *link = raw->owner;
-    if (__builtin_expect(!link, 0)) return;
-    struct retain *r = link->more->retain;
-    count(r, len);
-    r->up[id](&r->lane, data, len);
-}
-
-static void tell_landed(struct retain *r, weft_status_t status) {
-    struct retain_landing landing = r->landing;
-    r->landing.landed = NULL;
-    landing.landed(&r->lane, landing.arg, status);
-}
-
-/* One that was stopped has come as well: nobody wants it again. */
-static void landed(struct lane *raw, void *arg, weft_status_t status) {
-    struct link *link = raw->owner;
-    if (!link || !link->more->retain->landing.landed) return; /* it was told when its lane was lost */
-    struct retain *r = link->more->retain;
-    if (status == WEFT_OK || status == WEFT_ERR_CANCELLED) count(r, r->landing.len);
-    if (r->ack_due) weft__job_post(reactor_of(r), &r->job); /* it may have waited for this one */
-    tell_landed(r, status);
-}
-
-void weft__retain_land(struct retain *r, size_t len, struct landing *to) {
-    r->landing = (struct retain_landing){to->landed, to->arg, len};
-    to->landed = landed;
-}
-
-void weft__retain_land_lost(struct retain *r) {
-    if (r->landing.landed) tell_landed(r, WEFT_ERR_PEER_FAILED);
-}
-
-static void land_stop(struct lane *l, void *arg) {
-    struct lane *raw = retain_of(l)->raw;
-    if (raw && raw->ops->land_stop) raw->ops->land_stop(raw, arg);
-}
-
-static void acknowledged(struct retain *r, const void *data, size_t len) {
-    struct lane_count ack;
-    bool resending = r->lane.ops != &weft__retain_ops_open;
-    if (!weft__lane_read_count(data, len, &ack) ||
-        (resending && ack.count > r->again && ack.count > r->core.acked)) {
-        weft__link_violation(r->link, "acknowledgement");
-        return;
-    }
-    r->asked = false;
-    fsm_step(&r->core.fsm, weft__resume_acked(&r->core, ack.count));
-    weft__retain_pump(r);
-}
-
-static void was_asked(struct retain *r, const void *data, size_t len) {
-    struct lane_count ask;
-    if (!weft__lane_read_count(data, len, &ask) || ask.count) {
-        weft__link_violation(r->link, "question for an acknowledgement");
-        return;
-    }
-    r->heard = RETAIN_ACK_LANDING; /* whatever is on its way */
-    r->ack_due = true;
-    weft__job_post(reactor_of(r), &r->job);
-}
-
-static void heard_lane(struct lane *raw, const void *data, size_t len) {
-    struct link *link = raw->owner;
-    if (!link) return;
-    struct retain *r = link->more->retain;
-    switch (weft__lane_kind(data, len)) {
-    case LANE_ACK: acknowledged(r, data, len); break;
-    case LANE_ACK_ASK: was_asked(r, data, len); break;
-    default: came(raw, WIRE_LANE, data, len); break; /* as any message: a lost one would be waited for in vain */
-    }
-}
-
-/* Words of ours and greetings pass by; `id` is a constant here. */
-static inline void heard(struct lane *raw, unsigned id, const void *data, size_t len) {
-    struct link *link = raw->owner;
-    if (id == WIRE_LANE)
-        heard_lane(raw, data, len);
-    else if (id != WIRE_HELLO)
-        came(raw, id, data, len);
-    else if (link)
-        link->more->retain->up[id](&link->more->retain->lane, data, len);
-}
-
-/* Version 14 of clang-format never settles on a list of calls. */
-/* clang-format off */
-#define EACH_ID(ID)                                                                                               \
-    ID(0)                                                                                                         \
-    ID(1)                                                                                                         \
-    ID(2)                                                                                                         \
-    ID(3)                                                                                                         \
-    ID(4)                                                                                                         \
-    ID(5)                                                                                                         \
-    ID(6)                                                                                                         \
-    ID(7)                                                                                                         \
-    ID(8) ID(9) ID(10) ID(11) ID(12) ID(13) ID(14) ID(15) ID(16) ID(17) ID(18) ID(19) ID(20) ID(21) ID(22) ID(23) \
-        ID(24) ID(25) ID(26) ID(27) ID(28) ID(29) ID(30) ID(31)
-/* clang-format on */
-#define HEARD(id)                                                            \
-    static void heard_##id(struct lane *raw, const void *data, size_t len) { \
-        heard(raw, id, data, len);                                           \
-    }
-EACH_ID(HEARD)
-#undef HEARD
-
-static const lane_am_fn handlers[LANE_AM_IDS] = {
-#define HEARD(id) [id] = heard_##id,
-    EACH_ID(HEARD)
-#undef HEARD
-};
-
-void weft__retain_hear(struct retain *r, struct lane *raw) {
-    raw->owner = r->link;
-    raw->ops->hear(raw, handlers);
-}
-
-/* Who hears what was counted. */
-static void hear(struct lane *l, const lane_am_fn *others) {
-    l->handlers = others;
-    retain_of(l)->up = others ? others : l->iface->up->am;
+    pending_queue_remove(&weft__retain_of(l)->queue, pending);
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------------- */
 
 static void describe(struct lane *l, char *buf, size_t size) {
-    struct retain *r = retain_of(l);
+    struct retain *r = weft__retain_of(l);
     if (r->raw)
         r->raw->ops->describe(r->raw, buf, size);
     else
@@ -594,8 +448,8 @@ LANE_SENDS_ANSWER(shut, WEFT_NO_RESOURCE)
 #define OPS(short_, bcopy, zcopy)                                                                             \
     {                                                                                                         \
         .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush, .pending_add = pending_add, \
-        .pending_remove = pending_remove, .hear = hear, .land_stop = land_stop, .close = weft__retain_close,  \
-        .describe = describe                                                                                  \
+        .pending_remove = pending_remove, .hear = weft__retain_tell, .land_stop = weft__retain_land_stop,     \
+        .close = weft__retain_close, .describe = describe                                                     \
     }
 const struct lane_ops weft__retain_ops_open = OPS(am_short, am_bcopy, am_zcopy);
 const struct lane_ops weft__retain_ops_shut = OPS(shut_short, shut_bcopy, shut_zcopy);

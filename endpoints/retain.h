@@ -111,11 +111,18 @@ void weft__retain_greeted(struct link *link, const struct wire_hello *hello);
 /* A guest greets, whose lane is to follow one that died. */
 void weft__retain_guest(struct link *guest, const struct wire_hello *hello);
 
-/* ---- between retain.c and resume.c */
+/* ---- between retain.c, retain_heard.c and resume.c */
+
+static inline struct retain *weft__retain_of(struct lane *lane) {
+    return (struct retain *)lane;
+}
 
 extern const struct lane_ops weft__retain_ops_open, weft__retain_ops_shut;
 void weft__retain_close(struct lane *lane, bool flush);
 void weft__retain_hear(struct retain *r, struct lane *raw); /* its messages are the link's from now on */
+void weft__retain_tell(struct lane *lane,
+                       const lane_am_fn *others); /* who hears what was counted; NULL: the iface */
+void weft__retain_land_stop(struct lane *lane, void *arg);
 void weft__retain_land_lost(struct retain *r); /* what is landing goes with its lane, and comes again */
 void weft__retain_end_run(struct retain *r);   /* the lane takes what there is of it */
 void weft__retain_pump(struct retain *r);      /* all that may go */
