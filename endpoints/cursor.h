@@ -2,7 +2,6 @@
 #ifndef WEFT_ENDPOINTS_CURSOR_H
 #define WEFT_ENDPOINTS_CURSOR_H
 
-#include <endian.h>
 #include <string.h>
 
 #include "wire.h"
@@ -15,7 +14,6 @@ struct cursor {
 
 /* `width` is 8 at most. */
 static inline void put(struct cursor *c, uint64_t value, unsigned width) {
-    value = htole64(value);
     memcpy(c->at, &value, width);
     c->at += width;
 }
@@ -30,7 +28,7 @@ static inline uint64_t get(struct cursor *c, unsigned width) {
     memcpy(&value, c->at, width);
     c->at += width;
     c->left -= width;
-    return le64toh(value);
+    return value;
 }
 
 static inline void put_raw(struct cursor *c, const void *from, size_t n) {

@@ -10,7 +10,6 @@
 #include <weft/base.h>
 
 enum { WIRE_VERSION = 1 };
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "first words are stored as they are");
 
 /* Ids of lane messages. */
 enum wire_id {

@@ -11,6 +11,11 @@
 #include <reactor/reactor.h>
 #include <weft/base.h>
 
+/* Numbers for peers are little-endian. First words of messages, heads of runs and what lies in shared memory are stored as they are. */
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Weft is for little-endian processors: it does not swap the bytes of what peers read"
+#endif
+
 struct iface;
 struct lane;
 

@@ -99,7 +99,6 @@ struct shm_md {
 
 /* words.c: what goes out, and what comes in */
 struct shm_keys *weft__shm_keys_of(struct shm_lane *lane); /* NULL: no memory */
-void weft__shm_words_init(struct shm_words *words);
 void weft__shm_words_add(struct shm_words *words, struct shm_word *word);
 void weft__shm_words_remove(struct shm_words *words, struct shm_word *word);
 void weft__shm_say(struct shm_lane *lane, struct shm_word *word, uint8_t kind);

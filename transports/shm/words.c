@@ -10,7 +10,7 @@
 
 /* ---- queues ------------------------------------------------------------------------------------------------------- */
 
-void weft__shm_words_init(struct shm_words *words) {
+static void words_init(struct shm_words *words) {
     words->first = NULL;
     words->last = &words->first;
 }
@@ -36,8 +36,8 @@ struct shm_keys *weft__shm_keys_of(struct shm_lane *lane) {
     if (lane->keys) return lane->keys;
     lane->keys = weft__new(lane, struct shm_keys);
     if (!lane->keys) return NULL;
-    weft__shm_words_init(&lane->keys->words);
-    weft__shm_words_init(&lane->keys->waiting);
+    words_init(&lane->keys->words);
+    words_init(&lane->keys->waiting);
     return lane->keys;
 }
 

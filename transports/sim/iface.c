@@ -215,7 +215,7 @@ static struct iface_attr attr_of(const struct sim_profile *is) {
                               .scarce = is->scarce};
     if (is->reliable) {
         attr.caps |= CAP_RELIABLE | CAP_PEER_DEATH | CAP_LAND;
-        attr.runs = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+        attr.runs = true;
         return attr;
     }
     if (attr.max_short > is->mtu - 8) attr.max_short = is->mtu - 8;

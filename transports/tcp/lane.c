@@ -41,7 +41,7 @@ static void not_ready(struct watch *watch, int events) {}
 /* ---- the port -------------------------------------------------------------------------------------------- */
 
 /* Everything but what is still to be told. Also for a lane that was released before. */
-void tcp_lane_release(struct tcp_lane *lane) {
+static void release_lane(struct tcp_lane *lane) {
     tcp_hot_leave(lane);
     weft__watch_stop(tcp_reactor(lane), &lane->watch);
     weft__timer_stop(tcp_reactor(lane), &lane->deadline);
@@ -106,7 +106,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case TCP_CONN_FX_TELL_ACCEPTED: open_lane(lane, TODO_ACCEPTED); break;
     case TCP_CONN_FX_TELL_DOWN: tcp_lane_todo(lane, TODO_DOWN); break;
     case TCP_CONN_FX_TELL_CLOSED: tcp_lane_todo(lane, TODO_CLOSED); break;
-    case TCP_CONN_FX_RELEASE: tcp_lane_release(lane); break;
+    case TCP_CONN_FX_RELEASE: release_lane(lane); break;
     case TCP_CONN_N_EFFECTS: break;
     }
 }
@@ -175,6 +175,17 @@ static void hand_over(struct tcp_lane *lane) {
     iface->iface.up->accepted(&lane->lane, arg);
 }
 
+static void free_lane(struct tcp_lane *lane) {
+    struct tcp_iface *iface = tcp_iface_of(lane);
+    bool greeting = lane->listener != NULL;
+    TAILQ_REMOVE(greeting ? &iface->greeting : &iface->lanes, lane, of_iface);
+    iface->n_greeting -= greeting;
+    weft__job_drop(iface->iface.reactor, &lane->job);
+    talloc_free(lane->hands);
+    lane->hands = NULL;
+    weft__slab_bury(&iface->lane_slab, lane);
+}
+
 /* Not in its own name any more: the owner, if it has one, hears of it for the last time. */
 static void finish(struct tcp_lane *lane) {
     bool known = lane->listener == NULL;
@@ -182,7 +193,7 @@ static void finish(struct tcp_lane *lane) {
     tcp_land_forget(lane);
     tcp_output_tell(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
     if (known) lane->lane.iface->up->closed(&lane->lane);
-    tcp_lane_free(lane);
+    free_lane(lane);
 }
 
 /* What the peer sent before it went is still in the socket. */
@@ -244,17 +255,6 @@ weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_la
     iface->n_greeting += acceptor;
     *lane_p = lane;
     return WEFT_OK;
-}
-
-void tcp_lane_free(struct tcp_lane *lane) {
-    struct tcp_iface *iface = tcp_iface_of(lane);
-    bool greeting = lane->listener != NULL;
-    TAILQ_REMOVE(greeting ? &iface->greeting : &iface->lanes, lane, of_iface);
-    iface->n_greeting -= greeting;
-    weft__job_drop(iface->iface.reactor, &lane->job);
-    talloc_free(lane->hands);
-    lane->hands = NULL;
-    weft__slab_bury(&iface->lane_slab, lane);
 }
 
 void tcp_lane_abandon(struct tcp_lane *lane) {

@@ -219,12 +219,10 @@ weft_context_t *tcp_context(const struct tcp_lane *lane);
 
 /* lane.c: life, the machine's port, calls to the owner */
 weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_lane **lane_p);
-void tcp_lane_free(struct tcp_lane *lane); /* one that never began, or that nobody knows */
 void tcp_lane_todo(struct tcp_lane *lane, unsigned what);
 void tcp_lane_why(struct tcp_lane *lane, weft_status_t why);                   /* kept if it is the first */
 void tcp_lane_bad(struct tcp_lane *lane, weft_status_t why, const char *what); /* logs, and steps BAD */
 weft_status_t tcp_lane_watch(struct tcp_lane *lane, int events);
-void tcp_lane_release(struct tcp_lane *lane);
 void tcp_lane_abandon(struct tcp_lane *lane); /* before the owner knew of it; frees */
 
 /* address.c: of iface_ops */

@@ -73,7 +73,6 @@ static inline size_t tcp_frame_size(uint32_t len) {
     return TCP_FRAME_HEAD + (((size_t)len + 7) & ~(size_t)7);
 }
 static inline void tcp_put64(void *to, uint64_t v) {
-    v = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? v : __builtin_bswap64(v);
     __builtin_memcpy(to, &v, 8);
 }
 static inline void tcp_frame_encode(void *to, uint8_t kind, uint8_t id, uint32_t len) {
