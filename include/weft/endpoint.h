@@ -96,7 +96,9 @@ typedef struct weft_ep_info {
     uint32_t n_lanes;        /* of the link that this endpoint shares */
     uint32_t n_endpoints;    /* that share the link */
     uint64_t sent, received; /* messages of this endpoint's link */
-    const char *one_sided; /* how its keys are used: "mapped", "process_vm", or "message", with why not natively */
+    /* How its keys are used: "mapped", "process_vm", "rdma"; else by message: "message", or why not natively ("the kernel does not
+     * permit process_vm", as in many containers). */
+    const char *one_sided;
     uint64_t score; /* bytes a second that the link carries, as "lanes.switch" sees it; 0: little, or it is off */
     int fast;       /* the lane in use is one of those of which there are few */
     const char *negotiation, *switching; /* states of the link's machines for such lanes; "": it has none yet */
