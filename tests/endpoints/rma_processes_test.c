@@ -13,11 +13,14 @@ struct told {
     char address[256], key[WEFT_RKEY_MAX];
 };
 
+/* Of an atomic: what the word was and became, and between which times of the host's clock that happened. */
+struct atomic {
+    uint64_t was, is, called, answered;
+};
+
 /* What the children report: memory shared with them. */
 struct report {
-    uint64_t added[PROCESSES][ADDS]; /* old values */
-    uint64_t was[WINS], is[WINS];    /* of compare-and-swaps that won: [process * SWAPS + i] */
-    uint32_t wins[PROCESSES];
+    struct atomic added[PROCESSES][ADDS], swapped[PROCESSES][SWAPS];
     _Atomic uint32_t busy, told_revoked; /* processes that have begun; that were refused in the end */
 };
 static struct report *report;
@@ -108,61 +111,107 @@ static bool is_over(pid_t *pid, int *bad) {
 
 /* ---- atomics of eight processes on the same words */
 
-/* Half of them have the words mapped, the others send messages. */
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* An addition of 1 to `at`, or a compare-and-swap of *seen_p, which becomes what was found. */
+static void one_atomic(const struct guest *g, struct atomic *a, size_t size, uint64_t mine, uint64_t *seen_p,
+                       uint64_t at) {
+    weft_atomic_t what = seen_p ? WEFT_ATOMIC_CSWAP : WEFT_ATOMIC_ADD;
+    uint64_t seen = seen_p ? *seen_p : 0;
+    a->called = now_ns();
+    if (weft_atomic_fetch_wait(g->ep, what, size, mine, seen, &a->was, at, g->rkey)) _exit(3);
+    a->answered = now_ns();
+    a->is = !seen_p ? a->was + 1 : a->was == seen ? mine : a->was;
+    if (seen_p) *seen_p = a->is;
+}
+
+/* Half of them have the words mapped, the others send messages. The counter has 4 bytes, the chain 8. */
 static void count_and_chain(unsigned index, int in) {
     struct guest g;
     guest_come(&g, index % 2 ? &ways[0] : &ways[1 + index / 2 % 2], in);
-    for (unsigned i = 0; i < ADDS; i++)
-        if (weft_atomic_fetch_wait(g.ep, WEFT_ATOMIC_ADD, 8, 1, 0, &report->added[index][i], g.base, g.rkey))
-            _exit(3);
-    for (uint64_t i = 0, seen = 0, old; i < SWAPS; i++) {
-        uint64_t mine = (uint64_t)(index + 1) << 32 | i;
-        if (weft_atomic_fetch_wait(g.ep, WEFT_ATOMIC_CSWAP, 8, mine, seen, &old, g.base + 8, g.rkey)) _exit(4);
-        if (old == seen) {
-            unsigned k = index * SWAPS + report->wins[index]++;
-            report->was[k] = seen;
-            report->is[k] = mine;
-        }
-        seen = old == seen ? mine : old;
-    }
+    for (unsigned i = 0; i < ADDS; i++) one_atomic(&g, &report->added[index][i], 4, 1, NULL, g.base);
+    for (uint64_t i = 0, seen = 0; i < SWAPS; i++)
+        one_atomic(&g, &report->swapped[index][i], 8, (uint64_t)(index + 1) << 32 | i, &seen, g.base + 8);
     _exit(0);
 }
 
-static int by_value(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+static int by_was(const void *a, const void *b) {
+    uint64_t x = ((const struct atomic *)a)->was, y = ((const struct atomic *)b)->was;
     return x < y ? -1 : x > y;
 }
 
-/* From 0 each winner's value is the next one's, until the last, which stands in the word; none is left over. */
-static void check_chain(uint64_t last) {
-    uint64_t value = 0;
-    unsigned left = 0;
-    for (unsigned p = 0; p < PROCESSES; p++) left += report->wins[p];
-    for (bool found = true; found && left; left -= found) {
-        found = false;
-        for (unsigned k = 0; k < WINS && !found; k++)
-            if (k % SWAPS < report->wins[k / SWAPS] && report->was[k] == value && report->is[k]) {
-                value = report->is[k];
-                report->is[k] = 0;
-                found = true;
-            }
+/*
+ * `all` in the order in which they changed the word, those that left it as it was among them. That order is one that the word
+ * may have gone through iff none of them was answered before one that stands before it was called.
+ */
+static void check_times(const struct atomic *all, unsigned n) {
+    uint64_t latest_call = 0;
+    for (unsigned i = 0; i < n; i++) {
+        CHECK(all[i].answered >= latest_call);
+        if (all[i].called > latest_call) latest_call = all[i].called;
     }
-    CHECK_EQ(left, 0);
-    CHECK_EQ(value, last);
 }
 
-TEST(atomics_of_eight_processes_by_several_ways_are_one_after_the_other) {
+static void check_count(uint32_t last) {
+    struct atomic *all = &report->added[0][0];
+    unsigned n = PROCESSES * ADDS;
+    qsort(all, n, sizeof *all, by_was);
+    for (unsigned i = 0; i < n; i++) CHECK_EQ(all[i].was, i);
+    CHECK_EQ(last, n);
+    check_times(all, n);
+}
+
+static int by_call(const void *a, const void *b) {
+    uint64_t x = ((const struct atomic *)a)->called, y = ((const struct atomic *)b)->called;
+    return x < y ? -1 : x > y;
+}
+
+/* From 0 each winner's value is the next one's, until the last, which stands in the word; none is left over. Who found another
+ * value than it compared with read it while it was there: before the winner that took it away. */
+static void check_chain(uint64_t last) {
+    static struct atomic order[WINS];
+    struct atomic *all = &report->swapped[0][0];
+    unsigned n = 0;
+    uint64_t value = 0;
+    qsort(all, WINS, sizeof *all, by_call);
+    for (bool found = true; found;) {
+        const struct atomic *winner = NULL;
+        for (unsigned i = 0; i < WINS; i++) {
+            if (all[i].was != value) continue;
+            CHECK(n < WINS);
+            if (all[i].is == value) {
+                order[n++] = all[i];
+                continue;
+            }
+            CHECK(!winner);
+            winner = &all[i];
+        }
+        found = winner != NULL;
+        if (!found) break;
+        order[n++] = *winner;
+        value = winner->is;
+    }
+    CHECK_EQ(n, WINS);
+    CHECK_EQ(value, last);
+    check_times(order, n);
+}
+
+TEST(atomics_of_eight_processes_by_several_ways_are_linearizable) {
     struct host h = {0};
     int bad = 0;
-    uint64_t words[2];
+    uint32_t count;
+    uint64_t chained;
     host_open(&h, PROCESSES, count_and_chain);
     for (unsigned i = 0; i < PROCESSES; i++) SERVE(&h, is_over(&h.pid[i], &bad));
     CHECK_EQ(bad, 0);
-    qsort(report->added, (size_t)PROCESSES * ADDS, 8, by_value);
-    for (uint64_t i = 0; i < PROCESSES * ADDS; i++) CHECK_EQ((&report->added[0][0])[i], i);
-    memcpy(words, h.memory, sizeof words);
-    CHECK_EQ(words[0], PROCESSES * ADDS);
-    check_chain(words[1]);
+    memcpy(&count, h.memory, sizeof count);
+    memcpy(&chained, h.memory + 8, sizeof chained);
+    check_count(count);
+    check_chain(chained);
     host_close(&h);
 }
 
