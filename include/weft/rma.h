@@ -21,6 +21,9 @@ extern "C" {
  *
  * On mapped memory up to 8 MiB are done within the call (WEFT_OK); more is an operation under way, part by part.
  *
+ * The memory here and the peer's range may be the same (an endpoint to its own worker, or one memory mapped twice) where they do
+ * not overlap, or are equal; what is in an overlap is undefined afterwards.
+ *
  * Completion is local: the buffer is free (put), or holds the data (get, fetching atomics). With WEFT_RMA_REMOTE in
  * op->flags a put or posted atomic completes when it is performed at the target, and then with its outcome. Without
  * it, a refusal that only the target could find is told by the next flush with WEFT_FLUSH_REMOTE: INVALID_PARAM,

@@ -47,7 +47,19 @@ static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
     CHECK_EQ(status, WEFT_ERR_PEER_FAILED);
 }
 
-enum kind { PUT, PUT_REMOTE, GET, FETCH, PIECES, FLUSH, N_KINDS };
+enum kind {
+    PUT,
+    PUT_REMOTE,
+    GET,
+    FETCH,
+    ADD_REMOTE,
+    PIECES,
+    GET_PIECES,
+    BEHIND_FENCE,
+    FLUSH,
+    WORKER_FLUSH,
+    N_KINDS
+};
 
 static weft_status_t begin(enum kind kind, weft_ep_t *ep, uint64_t base, weft_rkey_t *rkey, char *memory,
                            struct tally *t) {
@@ -59,6 +71,15 @@ static weft_status_t begin(enum kind kind, weft_ep_t *ep, uint64_t base, weft_rk
     case PUT_REMOTE: return weft_put(ep, memory, BIG, base, rkey, RMA_REMOTE(t));
     case GET: return weft_get(ep, memory, BIG, base, rkey, OP(t));
     case FETCH: return weft_atomic_fetch(ep, WEFT_ATOMIC_ADD, 8, 1, 0, &old, base + 64, rkey, OP(t));
+    case ADD_REMOTE: return weft_atomic_post(ep, WEFT_ATOMIC_ADD, 8, 1, base + 64, rkey, RMA_REMOTE(t));
+    case GET_PIECES: return weft_get_pieces(ep, &local, 1, &remote, 1, OP(t));
+    case BEHIND_FENCE:
+        (void)weft_get(ep, memory, BIG, base, rkey, NULL);
+        return weft_ep_fence(ep) < 0 ? WEFT_ERR_PEER_FAILED : weft_put(ep, memory, 100, base, rkey, RMA_REMOTE(t));
+    case WORKER_FLUSH:
+        (void)weft_put(ep, memory, BIG, base, rkey, NULL);
+        return weft_worker_flush(weft_ep_worker(ep),
+                                 &(weft_op_t){.done = tally, .arg = t, .flags = WEFT_FLUSH_REMOTE});
     case PIECES: return weft_put_pieces(ep, &local, 1, &remote, 1, RMA_REMOTE(t));
     default: return weft_ep_flush(ep, &(weft_op_t){.done = tally, .arg = t, .flags = WEFT_FLUSH_REMOTE});
     }

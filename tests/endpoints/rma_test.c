@@ -63,6 +63,33 @@ TEST_WAYS(nothing_is_moved_by_zero_bytes) {
     rma_down(&r);
 }
 
+/* Of one worker, or of two that have the memory mapped: from one end of the region to the other, and onto itself. */
+TEST_WAYS(a_region_is_moved_within_itself) {
+    struct rma r;
+    enum { HALF = 1200000 };
+    rma_up(&r, transport, messages, 2 * HALF, WEFT_MEM_ALL, NULL, 0);
+    pattern(r.target, 2 * HALF, 5);
+    CHECK_EQ(
+        RMA_WAIT(&r, &tallied, weft_put(r.t.ep, r.target, HALF, rma_at(&r, HALF), r.rkey, RMA_REMOTE(&tallied))),
+        0);
+    CHECK(is_pattern(r.target, HALF, 5) && is_pattern(r.target + HALF, HALF, 5));
+    pattern(r.target + HALF, HALF, 6);
+    CHECK_EQ(RMA_WAIT(&r, &tallied, weft_get(r.t.ep, r.target, HALF, rma_at(&r, HALF), r.rkey, OP(&tallied))), 0);
+    CHECK(is_pattern(r.target, HALF, 6) && is_pattern(r.target + HALF, HALF, 6));
+    CHECK_EQ(RMA_WAIT(&r, &tallied, weft_put(r.t.ep, r.target, HALF, rma_at(&r, 0), r.rkey, RMA_REMOTE(&tallied))),
+             0);
+    CHECK_EQ(RMA_WAIT(&r, &tallied, weft_get(r.t.ep, r.target, HALF, rma_at(&r, 0), r.rkey, OP(&tallied))), 0);
+    CHECK(is_pattern(r.target, HALF, 6) && is_pattern(r.target + HALF, HALF, 6));
+    /* An overlap: within the range it is undefined, and nothing beside it is touched. */
+    pattern(r.target, 2 * HALF, 7);
+    CHECK(RMA_WAIT(&r, &tallied,
+                   weft_put(r.t.ep, r.target + 1000, HALF, rma_at(&r, 1777), r.rkey, RMA_REMOTE(&tallied))) == 0);
+    CHECK(is_pattern(r.target, 1777, 7));
+    pattern(r.target, 1777 + HALF, 7);
+    CHECK(is_pattern(r.target, 2 * HALF, 7));
+    rma_down(&r);
+}
+
 /* ---- atomics: what each does, from one side and the other */
 
 static uint64_t expected(weft_atomic_t what, uint64_t old, uint64_t operand, uint64_t compare) {
