@@ -183,21 +183,28 @@ static void store(weft_team_t *team, struct early *early) {
     if (team->unexpected_bytes > team->unexpected_most) weft__team_fail(team, WEFT_ERR_QUOTA, early->from);
 }
 
-/* Small ones only: what is larger was not asked for yet. */
+weft_status_t weft__early_new(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am,
+                              struct early **early_p) {
+    if (am->len > team->eager) return WEFT_ERR_PROTOCOL;
+    struct early *early = weft__new(team, struct early);
+    if (!early) return WEFT_ERR_NO_MEMORY;
+    *early = (struct early){.id = id, .seq = wire->seq, .tag = wire->tag, .from = wire->from, .len = am->len};
+    list_init(&early->of);
+    weft_status_t st = am->len ? weft_am_keep(am, &early->data) : WEFT_OK;
+    if (st < 0)
+        talloc_free(early);
+    else
+        *early_p = early;
+    return st;
+}
+
 static void keep(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am) {
-    struct early *early = am->len <= team->eager ? weft__new(team, struct early) : NULL;
-    weft_status_t st = early ? WEFT_OK : am->len <= team->eager ? WEFT_ERR_NO_MEMORY : WEFT_ERR_PROTOCOL;
-    if (early) {
-        *early = (struct early){.id = id, .seq = wire->seq, .tag = wire->tag, .from = wire->from, .len = am->len};
-        list_init(&early->of);
-        if (am->len) st = weft_am_keep(am, &early->data);
-    }
-    if (st == WEFT_OK) {
+    struct early *early;
+    weft_status_t st = weft__early_new(team, id, wire, am, &early);
+    if (st < 0)
+        weft__team_fail(team, st, wire->from);
+    else
         store(team, early);
-        return;
-    }
-    talloc_free(early);
-    weft__team_fail(team, st, wire->from);
 }
 
 void weft__collective_message(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am) {

@@ -72,6 +72,9 @@ void weft__collectives_without(weft_team_t *team, uint32_t rank);
 void weft__collective_message(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am);
 /* The same for one that waited in the room. */
 void weft__collective_early(weft_team_t *team, struct early *early);
+/* What came too early, kept: small messages only, since what is larger was not asked for yet. */
+weft_status_t weft__early_new(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am,
+                              struct early **early_p);
 void weft__early_drop(weft_worker_t *worker, struct early *early);
 
 /* ---- steps.c: over messages */

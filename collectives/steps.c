@@ -147,16 +147,9 @@ static weft_status_t receive(struct collective *c, uint32_t i, weft_am_t *am) {
 }
 
 static weft_status_t keep_early(struct collective *c, uint32_t i, const struct coll_wire *wire, weft_am_t *am) {
-    struct early *early = weft__new(c->team, struct early);
-    if (!early) return WEFT_ERR_NO_MEMORY;
-    *early = (struct early){.id = COLL_WIRE_DATA, .seq = wire->seq, .tag = wire->tag, .from = wire->from};
-    list_init(&early->of);
-    weft_status_t st = am->len ? weft_am_keep(am, &early->data) : WEFT_OK;
-    if (st < 0) {
-        talloc_free(early);
-        return st;
-    }
-    early->len = am->len;
+    struct early *early;
+    weft_status_t st = weft__early_new(c->team, COLL_WIRE_DATA, wire, am, &early);
+    if (st < 0) return st;
     c->team->unexpected_bytes += early->len;
     c->step[i].early = early;
     return WEFT_OK;
@@ -168,7 +161,7 @@ void weft__steps_data(struct collective *c, const struct coll_wire *wire, weft_a
     if (i != NO_STEP && step_of(c, i)->len == am->len) {
         if (c->step[i].state == STEP_POSTED)
             st = receive(c, i, am);
-        else if (c->step[i].state == STEP_WAITS && !c->step[i].early && am->len <= c->team->eager)
+        else if (c->step[i].state == STEP_WAITS && !c->step[i].early)
             st = keep_early(c, i, wire, am);
     }
     if (st < 0)
