@@ -33,7 +33,7 @@ static bool heard(const struct beat *beat) {
 }
 
 static void tick(struct timer *timer) {
-    struct beat *beat = (struct beat *)((char *)timer - offsetof(struct beat, timer));
+    struct beat *beat = list_of(timer, struct beat, timer);
     struct link *link = beat->link;
     if (link->core.fsm.state != LINK_UP) return;
     beat->silent = heard(beat) ? 0 : beat->silent + 1;

@@ -24,12 +24,12 @@ void weft__introduce(struct link *link) {
 }
 
 static void lose(struct timer *timer) {
-    struct introduction *in = (struct introduction *)((char *)timer - offsetof(struct introduction, ended));
+    struct introduction *in = list_of(timer, struct introduction, ended);
     weft__link_lose(in->link, WEFT_ERR_PEER_FAILED);
 }
 
 static void ended(struct process *process) {
-    struct introduction *in = (struct introduction *)((char *)process - offsetof(struct introduction, process));
+    struct introduction *in = list_of(process, struct introduction, process);
     struct reactor *reactor = in->link->worker->reactor;
     weft__process_unwatch(reactor, process);
     if (weft__timer_start(reactor, &in->ended, weft__now(reactor) + INTRODUCED_LAST) < 0) lose(&in->ended);

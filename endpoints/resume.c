@@ -10,7 +10,7 @@
 #include "worker.h"
 
 static struct retain *of_fsm(struct fsm *m) {
-    return (struct retain *)((char *)m - offsetof(struct retain, core.fsm));
+    return list_of(m, struct retain, core.fsm);
 }
 static struct reactor *reactor_of(const struct retain *r) {
     return r->link->worker->reactor;
@@ -101,7 +101,7 @@ static void dial(struct retain *r) {
 
 /* The first lane, once more: the link greets by it as by any that it dialed. */
 static void dial_anew(struct timer *timer) {
-    struct retain *r = (struct retain *)((char *)timer - offsetof(struct retain, due));
+    struct retain *r = list_of(timer, struct retain, due);
     struct lane *lane;
     timer->fire = due;
     weft_status_t st = dial_lane(r, &lane);
@@ -202,12 +202,12 @@ static void again(struct retain *r) {
 }
 
 static void due(struct timer *timer) {
-    struct retain *r = (struct retain *)((char *)timer - offsetof(struct retain, due));
+    struct retain *r = list_of(timer, struct retain, due);
     step(r, r->core.fsm.state == RESUME_ADRIFT ? RESUME_EV_DUE : RESUME_EV_MISSED);
 }
 
 static void patience_over(struct timer *timer) {
-    struct retain *r = (struct retain *)((char *)timer - offsetof(struct retain, patience));
+    struct retain *r = list_of(timer, struct retain, patience);
     r->fails = WEFT_ERR_PEER_FAILED;
     step(r, RESUME_EV_GIVE_UP);
     later(r);
@@ -215,12 +215,12 @@ static void patience_over(struct timer *timer) {
 
 /* Nobody comes any more. */
 static void peer_ended(struct process *process) {
-    struct retain *r = (struct retain *)((char *)process - offsetof(struct retain, process));
+    struct retain *r = list_of(process, struct retain, process);
     patience_over(&r->patience);
 }
 
 static void lazy_over(struct timer *timer) {
-    struct retain *r = (struct retain *)((char *)timer - offsetof(struct retain, lazy));
+    struct retain *r = list_of(timer, struct retain, lazy);
     r->ack_due = true;
     weft__retain_words(r);
 }
@@ -291,7 +291,7 @@ static void close_now(struct retain *r, bool flush) {
 }
 
 static void close_over(struct timer *timer) {
-    struct retain *r = (struct retain *)((char *)timer - offsetof(struct retain, close_at));
+    struct retain *r = list_of(timer, struct retain, close_at);
     close_now(r, false);
 }
 
@@ -324,7 +324,7 @@ void weft__retain_broke(struct retain *r, weft_status_t status) {
 }
 
 static void job(struct job *j) {
-    struct retain *r = (struct retain *)((char *)j - offsetof(struct retain, job));
+    struct retain *r = list_of(j, struct retain, job);
     if (r->dead) {
         if (r->over) finish(r);
         return;

@@ -111,13 +111,13 @@ bool weft__retain_let_all_go(struct retain *r, weft_status_t status) {
 }
 
 void weft__retain_came_home(struct retain_log *log) {
-    struct retain *r = (struct retain *)((char *)log - offsetof(struct retain, log));
+    struct retain *r = list_of(log, struct retain, log);
     if (r->dead) weft__job_post(reactor_of(r), &r->job);
 }
 
 /* Whatever became of it there: the peer says whether it has it. */
 static void came_back(struct completion *below, weft_status_t status) {
-    struct retain_lent *lent = (struct retain_lent *)(void *)((char *)below - offsetof(struct retain_lent, below));
+    struct retain_lent *lent = list_of(below, struct retain_lent, below);
     struct retain *r = lent->log_owner;
     below->status = WEFT_OK;
     if (!r->dead && r->first < r->core.acked) weft__retain_let_go(r);
@@ -401,7 +401,7 @@ static weft_status_t go(struct retain *r) {
 }
 
 static weft_status_t raw_retry(struct pending *pending) {
-    struct retain *r = (struct retain *)((char *)pending - offsetof(struct retain, raw_pending));
+    struct retain *r = list_of(pending, struct retain, raw_pending);
     r->pumping = true;
     weft_status_t st = go(r);
     r->pumping = false;
