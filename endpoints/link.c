@@ -108,10 +108,17 @@ void weft__link_carry(struct link *link, struct lane *lane) {
 
 /* ---- control messages */
 
-static size_t pack_control(void *to, void *arg) {
+size_t weft__link_pack(void *to, void *arg) {
     const struct wire_message *m = arg;
     memcpy(to, m->bytes, m->len);
     return m->len;
+}
+
+/* A lane that keeps messages for another one tells a greeting, which is not for another, when it packs it. */
+static weft_status_t say(const struct link *link, struct lane *lane, const struct wire_message *m) {
+    if (m->id == WIRE_HELLO && link->more->retain)
+        return lane->ops->am_bcopy(lane, m->id, weft__link_pack, (void *)(uintptr_t)m);
+    return weft__link_say(link, lane, m);
 }
 
 /* A peer that is told half the truth is worse than none. Not from in here: a machine may be in the middle of a step. */
@@ -124,9 +131,7 @@ void weft__link_half_told(struct link *link, weft_status_t status) {
 
 static weft_status_t advance_control(struct weft_request *req) {
     struct link *link = req->arg;
-    struct lane *lane = link->lane;
-    weft_status_t st =
-        lane->ops->am_bcopy(lane, ((struct wire_message *)req->header)->id, pack_control, req->header);
+    weft_status_t st = say(link, link->lane, req->header);
     if (st < 0) weft__link_half_told(link, st);
     return st;
 }
@@ -148,7 +153,7 @@ static weft_status_t queue_control(struct link *link, const struct wire_message 
 }
 
 void weft__link_control(struct link *link, const struct wire_message *m) {
-    weft_status_t st = link->tx->ops->am_bcopy(link->tx, m->id, pack_control, (void *)(uintptr_t)m);
+    weft_status_t st = say(link, link->tx, m);
     if (st == WEFT_NO_RESOURCE) st = queue_control(link, m);
     if (st < 0) weft__link_half_told(link, st);
 }

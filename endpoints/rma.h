@@ -101,8 +101,6 @@ weft_status_t weft__rma_device_lacks(const struct rma_op *op);
 
 /* ---- rma_message.c: by message */
 
-/* One of these messages by the link's lane, or what stands before it: now or not at all. */
-weft_status_t weft__rma_say(const struct link *link, struct lane *lane, const struct wire_message *m);
 /* A small put or a posted atomic that nobody waits for: OK, NO_RESOURCE (it needs a request), or an error. */
 weft_status_t weft__rma_send_now(struct weft_ep *ep, const struct rma_op *op);
 /* An operation as a request: accepted, of a group or not, not started. */

@@ -34,21 +34,6 @@ static size_t pack_put(void *to, void *arg) {
     return WIRE_PUT_HEAD + rma_piece_len(m->piece);
 }
 
-static size_t pack_message(void *to, void *arg) {
-    const struct wire_message *m = arg;
-    memcpy(to, m->bytes, m->len);
-    return m->len;
-}
-
-/* The receiver sees the same; no lane has a quicker way than the short one. */
-weft_status_t weft__rma_say(const struct link *link, struct lane *lane, const struct wire_message *m) {
-    uint64_t first;
-    if (m->len < sizeof first || m->len - sizeof first > link->iface->attr.max_short)
-        return lane->ops->am_bcopy(lane, m->id, pack_message, (void *)(uintptr_t)m);
-    memcpy(&first, m->bytes, sizeof first);
-    return lane->ops->am_short(lane, m->id, first, m->bytes + sizeof first, m->len - sizeof first);
-}
-
 /* A small one is put together here. */
 static weft_status_t send_put(const struct link *link, struct lane *lane, struct put_message *put) {
     struct wire_message m;
@@ -56,7 +41,7 @@ static weft_status_t send_put(const struct link *link, struct lane *lane, struct
     if (len > sizeof m.bytes) return lane->ops->am_bcopy(lane, WIRE_PUT, pack_put, put);
     m.id = WIRE_PUT;
     m.len = (uint16_t)pack_put(m.bytes, put);
-    return weft__rma_say(link, lane, &m);
+    return weft__link_say(link, lane, &m);
 }
 
 static void write_atomic(struct wire_message *m, const struct weft_ep *ep, const struct rma_op *op,
@@ -78,7 +63,7 @@ weft_status_t weft__rma_send_now(struct weft_ep *ep, const struct rma_op *op) {
     if (op->what == RMA_POST) {
         struct wire_message m;
         write_atomic(&m, ep, op, 0);
-        st = weft__rma_say(link, link->tx, &m);
+        st = weft__link_say(link, link->tx, &m);
     } else {
         struct put_message m = {{.ep = ep->core.peer, .key = key_of(op->rkey), .address = op->remote}, &op->piece};
         if (op->what != RMA_PUT || WIRE_PUT_HEAD + rma_piece_len(&op->piece) > link->iface->attr.max_bcopy)
@@ -165,7 +150,7 @@ static weft_status_t advance_get(struct weft_request *req, struct lane *lane) {
                                           .key = key_of(req->rma.rkey),
                                           .address = req->rma.remote,
                                           .len = req->len});
-    weft_status_t st = weft__rma_say(req->ep->link, lane, &m);
+    weft_status_t st = weft__link_say(req->ep->link, lane, &m);
     if (st != WEFT_OK) return st;
     req->rma.order = sent(req->ep);
     return all_sent(req);
@@ -182,7 +167,7 @@ static weft_status_t advance_atomic(struct weft_request *req, struct lane *lane)
                         .size = r->size};
     struct wire_message m;
     write_atomic(&m, req->ep, &op, req->id);
-    weft_status_t st = weft__rma_say(req->ep->link, lane, &m);
+    weft_status_t st = weft__link_say(req->ep->link, lane, &m);
     if (st != WEFT_OK) return st;
     req->rma.order = sent(req->ep);
     return all_sent(req);

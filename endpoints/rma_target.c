@@ -16,7 +16,7 @@
 
 static weft_status_t advance_answer(struct weft_request *req) {
     struct link *link = req->ep->link;
-    weft_status_t st = weft__rma_say(link, link->lane, req->header);
+    weft_status_t st = weft__link_say(link, link->lane, req->header);
     if (st < 0) weft__link_half_told(link, st); /* who waits for it would wait for ever */
     return st;
 }
@@ -54,7 +54,7 @@ static weft_status_t queue_answer(struct weft_ep *ep, const struct wire_message 
 }
 
 static void answer(struct weft_ep *ep, const struct wire_message *m) {
-    weft_status_t st = weft__rma_say(ep->link, ep->link->tx, m);
+    weft_status_t st = weft__link_say(ep->link, ep->link->tx, m);
     if (st == WEFT_NO_RESOURCE && !WEFT_MUTANT(answer_dropped)) st = queue_answer(ep, m);
     /* Who is told nothing would wait for ever. */
     if (st < 0) weft__ep_violation(ep, st, "answers that are not taken");

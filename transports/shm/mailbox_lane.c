@@ -34,7 +34,7 @@ weft_status_t weft__shm_mail_open(struct shm_iface *iface) {
                                     .blocks = at + pool_blocks_at(SHM_NODES),
                                     .node = {MAIL_NONE, 0, SHM_NODES, SHM_NODES},
                                     .block = {MAIL_NONE, 0, SHM_BLOCKS, SHM_BLOCKS}};
-    mail->rx = (struct mail_rx){.room = SHM_LETTERS, .view = view_of, .arg = iface};
+    mail->rx = (struct mail_rx){.view = view_of, .arg = iface};
     return WEFT_OK;
 }
 
@@ -50,15 +50,16 @@ void weft__shm_mail_close(struct shm_iface *iface) {
     weft__segment_close(&iface->mail.segment);
 }
 
-/* Most workers have few peers: what only the mailbox needs is made for the first lane by it. */
-static weft_status_t tables(struct shm_iface *iface) {
-    struct shm_mail *mail = &iface->mail;
-    struct mail_pool *pool = &mail->pool;
-    if (!mail->rx.letters)
-        mail->rx.letters = weft__alloc(iface, SHM_LETTERS * sizeof *mail->rx.letters, "shm letters");
-    if (!pool->next_block)
-        pool->next_block = weft__alloc(iface, SHM_BLOCKS * sizeof *pool->next_block, "shm blocks");
-    return mail->rx.letters && pool->next_block ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+/* Letters for all that may be under way, up to a bound: most workers have few peers. */
+static weft_status_t more_letters(struct shm_iface *iface) {
+    struct mail_rx *rx = &iface->mail.rx;
+    unsigned due = (iface->mail.n_lanes + 1) * MAIL_WINDOW, room = due < SHM_LETTERS ? due : SHM_LETTERS;
+    if (room <= rx->room) return WEFT_OK;
+    struct mail_letter *more = weft__realloc(iface, rx->letters, room * sizeof *more, "shm letters");
+    if (!more) return WEFT_ERR_NO_MEMORY;
+    rx->letters = more;
+    rx->room = room;
+    return WEFT_OK;
 }
 
 /* Puts memory behind a part of the pool up to `end`, and more the more there is already: by whole pages. */
@@ -100,7 +101,7 @@ weft_status_t weft__shm_mail_offer(struct shm_lane *lane) {
 
 weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
-    weft_status_t st = tables(iface);
+    weft_status_t st = more_letters(iface);
     if (st < 0) return st;
     lane->mail.tx = (struct mail_tx){.first = MAIL_NONE,
                                      .slot = lane->bell_index,
@@ -190,6 +191,16 @@ static bool blocks_blocked(const struct shm_lane *lane, const struct mail_pool *
     return lane->mail.tx.n_blocks == MAIL_BLOCKS || !mail_may_take(&pool->block, lane->mail.tx.n_blocks);
 }
 
+/* Many workers never send anything that long. */
+static __attribute__((noinline)) weft_status_t more_blocks(struct shm_iface *iface, size_t end) {
+    struct shm_mail *mail = &iface->mail;
+    struct mail_pool *pool = &mail->pool;
+    if (!pool->next_block)
+        pool->next_block = weft__alloc(iface, SHM_BLOCKS * sizeof *pool->next_block, "shm blocks");
+    if (!pool->next_block) return WEFT_ERR_NO_MEMORY;
+    return fill(mail, pool_blocks_at(SHM_NODES), &mail->blocks_filled, end);
+}
+
 static weft_status_t block_get(struct shm_lane *lane, uint32_t *block_p) {
     struct shm_mail *mail = &shm_iface(lane)->mail;
     struct mail_pool *pool = &mail->pool;
@@ -197,7 +208,7 @@ static weft_status_t block_get(struct shm_lane *lane, uint32_t *block_p) {
         return no_room(lane);
     size_t end = (size_t)(pool->block.fresh + 1) * MAIL_BLOCK;
     if (pool->block.first == MAIL_NONE && end > mail->blocks_filled) {
-        weft_status_t st = fill(mail, pool_blocks_at(SHM_NODES), &mail->blocks_filled, end);
+        weft_status_t st = more_blocks(shm_iface(lane), end);
         if (st < 0) return st;
     }
     *block_p = mail_block_get(pool);
