@@ -370,10 +370,10 @@ weft_status_t weft__shm_dial(struct shm_lane *lane) {
     }
     lane->fd = fd;
     weft_status_t st = check_peer(lane);
-    if (st == WEFT_OK) st = weft__watch_start_cold(reactor_of(lane), &lane->watch, fd, WATCH_READ);
     if (st == WEFT_OK) st = until_deadline(lane);
-    if (st == WEFT_OK) fsm_step(&lane->fsm, SHM_ATTACH_EV_CONNECTED);
-    return st;
+    if (st < 0) return st;
+    fsm_step(&lane->fsm, SHM_ATTACH_EV_CONNECTED); /* at once: who accepts looks for our greeting first */
+    return weft__watch_start_cold(reactor_of(lane), &lane->watch, fd, WATCH_READ);
 }
 
 weft_status_t weft__shm_greet(struct shm_lane *lane, int fd) {

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { NS_PER_MS = 1000000, REST_MS = 50, SLOT_SHARE = 4 };
+enum { NS_PER_MS = 1000000, REST_MS = 50, SLOT_SHARE = 4, ACCEPTED_AT_ONCE = 16 };
 
 /* ---- listeners ---------------------------------------------------------------------------------------------- */
 
@@ -27,29 +27,38 @@ static void greet(struct tl_listener *listener, int fd) {
     lane->listener = listener;
     lane->listen_arg = listener->arg;
     weft_status_t st = weft__shm_greet(lane, fd);
-    if (st == WEFT_OK) return;
+    if (st == WEFT_OK) {
+        weft__shm_read(&lane->watch, WATCH_READ); /* its greeting came with it, mostly */
+        return;
+    }
     weft__log_limited(weft__reactor_context(iface->iface.reactor), WEFT_LOG_WARN, "shm",
                       "a peer was turned away: %s", weft_status_name(st));
     weft__shm_send_word(fd, SHM_NO, st);
     weft__shm_lane_free(lane);
 }
 
+/* Mostly one comes alone. While more do, more are looked for. */
 static void accept_ready(struct watch *watch, int events) {
     struct tl_listener *listener = (struct tl_listener *)((char *)watch - offsetof(struct tl_listener, watch));
     struct reactor *r = listener->iface->iface.reactor;
-    for (int i = 0; i < 16; i++) {
+    /* Whoever hears of the first may close the listener. */
+    for (unsigned left = listener->at_once; left > 0 && watch->events; left--) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             greet(listener, fd);
             continue;
         }
         if (errno == ECONNABORTED || errno == EINTR) continue;
-        if (errno == EAGAIN) return;
+        if (errno == EAGAIN) {
+            listener->at_once = 1;
+            return;
+        }
         weft__log_limited(weft__reactor_context(r), WEFT_LOG_WARN, "shm", "accept: %s", strerror(errno));
         weft__watch_change(r, watch, 0); /* nobody would be accepted for now; do not spin on it */
         weft__timer_start(r, &listener->rest, weft__now(r) + REST_MS * NS_PER_MS);
         return;
     }
+    if (listener->at_once < ACCEPTED_AT_ONCE) listener->at_once *= 2;
 }
 
 static void rested(struct timer *timer) {
@@ -61,7 +70,7 @@ static weft_status_t listener_open(struct shm_iface *iface, const char *name, bo
                                    struct tl_listener **listener_p) {
     struct tl_listener *listener = weft__new(iface, struct tl_listener);
     if (!listener) return WEFT_ERR_NO_MEMORY;
-    *listener = (struct tl_listener){.iface = iface, .fd = -1, .arg = arg};
+    *listener = (struct tl_listener){.iface = iface, .fd = -1, .at_once = 1, .arg = arg};
     listener->watch.ready = accept_ready;
     listener->rest.fire = rested;
     snprintf(listener->uri, sizeof listener->uri, "shm://%s", name);

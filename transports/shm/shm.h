@@ -209,6 +209,7 @@ struct tl_listener {
     struct watch watch;
     struct timer rest; /* out of descriptors: accept again later */
     int fd;
+    unsigned at_once; /* accepted, at most */
     void *arg;
     bool by_address;
     char path[108];
