@@ -84,7 +84,8 @@ WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
  * region stays, under a new epoch: pack it anew then (BUSY before). */
 WEFT_API weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op);
 
-/* Of [offset, offset + len) of the region. What the kernel cannot do is passed over in silence. Errors: INVALID_PARAM. */
+/* Of [offset, offset + len) of the region. What the kernel cannot do is passed over in silence. Errors: INVALID_PARAM; IO: the
+ * content of a memfd stays although it is not needed (one that was imported to be read). */
 typedef enum weft_mem_advice {
     WEFT_ADVISE_WILL_NEED, /* fault it in */
     WEFT_ADVISE_DONT_NEED, /* its content may go; reads zero afterwards if it was allocated here */
