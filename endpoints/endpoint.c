@@ -105,13 +105,18 @@ static void send_one(struct weft_ep *ep, enum wire_id id) {
     weft__link_control(ep->link, &m);
 }
 
+/* Of all that stands here unexpectedly, offers and what came half; mostly nothing does. */
+static void forget_messages(struct weft_ep *ep) {
+    if (ep->credit_out) weft__match_forget(&ep->worker->match, ep->id);
+}
+
 static void fail_requests(struct weft_ep *ep) {
     /* A stop may wait for the lane, so the list keeps its members: each is asked once. */
     for (struct list *n = ep->requests.next, *next; n != &ep->requests; n = next) {
         next = n->next;
         weft__request_stop(list_of(n, struct weft_request, of_ep), ep->status);
     }
-    weft__match_forget(&ep->worker->match, ep->id);
+    forget_messages(ep);
     weft__stream_lost(ep);
 }
 
@@ -154,7 +159,7 @@ void weft__ep_request_left(struct weft_ep *ep) {
 static void end(struct weft_ep *ep) {
     weft__timer_stop(ep->worker->reactor, &ep->timer);
     weft__idmap_remove(&ep->worker->eps, ep->id);
-    weft__match_forget(&ep->worker->match, ep->id);
+    forget_messages(ep);
     weft__link_leave(ep);
     weft__rkeys_end(ep);
     weft__ep_tell_later(ep, NOTICE_CLOSED);

@@ -6,6 +6,7 @@ void weft__match_init(struct match *m) {
     for (unsigned i = 0; i < MATCH_BUCKETS; i++) {
         list_init(&m->posted[i]);
         list_init(&m->bucket[i]);
+        list_init(&m->offers[i]);
     }
     list_init(&m->posted_any);
     list_init(&m->unexpected);
@@ -56,29 +57,22 @@ void weft__match_add(struct match *m, struct weft_tag_message *message) {
     else
         list_append(&m->unexpected, &message->in_order);
     list_append(&m->bucket[weft__match_bucket(message->tag)], &message->in_bucket);
+    if (message->offer) list_append(weft__match_offers(m, message->offer), &message->in_offers);
 }
 
-void weft__match_remove(struct weft_tag_message *message) {
+static void leave(struct weft_tag_message *message) {
     list_remove(&message->in_order);
     list_remove(&message->in_bucket);
 }
 
+void weft__match_remove(struct weft_tag_message *message) {
+    leave(message);
+    list_remove(&message->in_offers);
+}
+
 void weft__match_take(struct match *m, struct weft_tag_message *message) {
-    weft__match_remove(message);
+    leave(message);
     list_append(&m->taken, &message->in_order);
-}
-
-static struct weft_tag_message *find_offer(struct list *queue, uint32_t ep, uint32_t offer) {
-    for (struct list *n = queue->next; n != queue; n = n->next) {
-        struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
-        if (message->ep == ep && message->offer == offer) return message;
-    }
-    return NULL;
-}
-
-struct weft_tag_message *weft__match_offer(struct match *m, uint32_t ep, uint32_t offer) {
-    struct weft_tag_message *message = find_offer(&m->unexpected, ep, offer);
-    return message ? message : find_offer(&m->taken, ep, offer);
 }
 
 static void forget(struct list *queue, uint32_t ep, bool offers) {

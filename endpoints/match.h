@@ -8,7 +8,7 @@ enum { MATCH_BUCKETS = 256 };
 
 /* A message that came before its receive. */
 struct weft_tag_message {
-    struct list in_order, in_bucket;
+    struct list in_order, in_bucket, in_offers;
     struct weft_worker *worker;
     uint32_t ep, offer; /* ids: of our endpoint; of the sender's request, 0 for a whole message */
     uint64_t tag, len, remote;
@@ -24,6 +24,7 @@ struct match {
     struct list unexpected;            /* all, in order of arrival */
     struct list posted[MATCH_BUCKETS]; /* exact tags, by hash */
     struct list bucket[MATCH_BUCKETS]; /* the same, by hash */
+    struct list offers[MATCH_BUCKETS]; /* those of them, and of `taken`, that are offers, by the sender's request */
     struct list taken;                 /* out of matching, not yet received */
     struct list filling, gathering;    /* what comes in parts: receives, and messages that are not whole yet */
 };
@@ -56,11 +57,13 @@ static inline struct weft_tag_message *weft__match_unexpected(struct match *m, u
     return list_empty(&m->unexpected) ? NULL : weft__match_unexpected_among(m, tag, mask);
 }
 void weft__match_add(struct match *m, struct weft_tag_message *message);
-/* Out of matching, into `taken`. */
+/* Out of matching, into `taken`; an offer can still be withdrawn. */
 void weft__match_take(struct match *m, struct weft_tag_message *message);
 void weft__match_remove(struct weft_tag_message *message);
-/* The message that stands for an offer of that endpoint's peer, or NULL. */
-struct weft_tag_message *weft__match_offer(struct match *m, uint32_t ep, uint32_t offer);
+/* Where the messages stand that are offers of that number, of whatever peer, and others. */
+static inline struct list *weft__match_offers(struct match *m, uint32_t offer) {
+    return &m->offers[weft__match_bucket(offer)];
+}
 /* An endpoint is gone: so are the offers that came over it, and what came half. Whole messages stay. */
 void weft__match_forget(struct match *m, uint32_t ep);
 

@@ -334,8 +334,8 @@ void weft__on_cancel(struct lane *lane, const void *data, size_t len) {
         weft__link_violation(link, "cancel");
         return;
     }
-    weft__tag_offer_withdrawn(link, one.request);
-    if (!taker_of(link, one.request)) weft__refuse_offer(link, one.request, WEFT_ERR_CANCELLED);
+    if (weft__tag_offer_withdrawn(link, one.request) || !taker_of(link, one.request))
+        weft__refuse_offer(link, one.request, WEFT_ERR_CANCELLED);
 }
 
 void weft__on_rts(struct lane *lane, const void *data, size_t len) {

@@ -48,8 +48,8 @@ void weft__refuse_offer(struct link *link, uint32_t offer, weft_status_t status)
 /* An offer of a tagged message came (tag.c); an active one (am.c). */
 void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts);
 void weft__am_offered(struct weft_ep *ep, const struct wire_rts *rts);
-/* Its sender took it back (tag.c). */
-void weft__tag_offer_withdrawn(struct link *link, uint32_t offer);
+/* Its sender took it back; false: no message stands for it (tag.c). */
+bool weft__tag_offer_withdrawn(struct link *link, uint32_t offer);
 
 /* Of ep_ops. */
 weft_status_t weft__tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,

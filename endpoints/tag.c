@@ -306,6 +306,7 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
     worker->count->tag_unexpected++;
     list_init(&message->in_order);
     list_init(&message->in_bucket);
+    list_init(&message->in_offers);
     return message;
 }
 
@@ -395,22 +396,30 @@ void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
     if (st != WEFT_IN_PROGRESS) weft__request_finish(req, st);
 }
 
-/* A taken one stays, for its handle's sake, and fails when it is received. */
-void weft__tag_offer_withdrawn(struct link *link, uint32_t offer) {
-    struct match *m = &link->worker->match;
-    for (struct list *e = link->endpoints.next; e != &link->endpoints; e = e->next) {
-        struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
-        struct weft_tag_message *message = weft__match_offer(m, ep->id, offer);
-        if (!message) continue;
-        weft__tag_give_back(link->worker, message);
-        if (list_empty(&message->in_bucket)) {
-            message->ep = 0;
-        } else {
-            weft__match_remove(message);
-            talloc_free(message);
-        }
-        return;
+/* The message that stands for an offer of this link's peer, or NULL. */
+static struct weft_tag_message *find_offer(struct link *link, uint32_t offer) {
+    struct list *all = weft__match_offers(&link->worker->match, offer);
+    for (struct list *n = all->next; n != all; n = n->next) {
+        struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_offers);
+        if (message->offer != offer) continue;
+        struct weft_ep *ep = weft__idmap_find(&link->worker->eps, message->ep);
+        if (ep && ep->link == link) return message;
     }
+    return NULL;
+}
+
+/* A taken one stays, for its handle's sake, and fails when it is received. */
+bool weft__tag_offer_withdrawn(struct link *link, uint32_t offer) {
+    struct weft_tag_message *message = find_offer(link, offer);
+    if (!message) return false;
+    weft__tag_give_back(link->worker, message);
+    if (list_empty(&message->in_bucket)) {
+        message->ep = 0;
+    } else {
+        weft__match_remove(message);
+        talloc_free(message);
+    }
+    return true;
 }
 
 /* ---- the user's receives */

@@ -168,6 +168,44 @@ TEST_EACH(a_receive_can_be_cancelled_and_times_out) {
     two_down(&t);
 }
 
+/* Two workers number their first offers alike. */
+static void withdraws_one(const char *transport) {
+    static unsigned char out[100000], in[100000];
+    struct two t;
+    struct tally mine = {0}, other = {0}, r = {0};
+    char address[256];
+    size_t len = sizeof address;
+    weft_worker_t *c;
+    weft_ep_t *ep;
+    weft_request_t *request;
+    two_up(&t, transport);
+    CHECK_EQ(weft_worker_create(t.context, &(weft_worker_params_t){.transports = transport}, &c), 0);
+    CHECK_EQ(weft_worker_address(t.b, address, &len), 0);
+    CHECK_EQ(weft_connect_address(c, address, len, NULL, &ep), 0);
+    pattern(out, sizeof out, 3);
+    weft_iov_t iov = {out, sizeof out};
+    CHECK_EQ(weft_tag_send(ep, 2, &iov, 1, OP(&other)), WEFT_IN_PROGRESS);
+    UNTIL(&t, (weft_worker_progress(c, 0), weft_tag_probe(t.b, 2, UINT64_MAX, NULL) == WEFT_OK));
+    weft_op_t op = {.done = tally, .arg = &mine, .request_p = &request};
+    CHECK_EQ(weft_tag_send(t.ep, 1, &iov, 1, &op), WEFT_IN_PROGRESS);
+    UNTIL(&t, weft_tag_probe(t.b, 1, UINT64_MAX, NULL) == WEFT_OK);
+    weft_request_cancel(request);
+    UNTIL(&t, mine.calls && weft_tag_probe(t.b, 1, UINT64_MAX, NULL) == WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(mine.status, WEFT_ERR_CANCELLED);
+    CHECK_EQ(receive(&t, 2, UINT64_MAX, in, sizeof in, NULL, &r), WEFT_IN_PROGRESS);
+    UNTIL(&t, (weft_worker_progress(c, 0), r.calls && other.calls));
+    CHECK(r.status == WEFT_OK && other.status == WEFT_OK && is_pattern(in, sizeof in, 3));
+    CHECK_EQ(weft_worker_close(c, &(weft_op_t){.done = two_gone, .arg = &c}), WEFT_IN_PROGRESS);
+    UNTIL(&t, (c ? weft_worker_progress(c, 0) : 0, !c));
+    two_down(&t);
+}
+TEST(an_offer_is_withdrawn_by_its_sender_alone_shm) {
+    withdraws_one("shm");
+}
+TEST(an_offer_is_withdrawn_by_its_sender_alone_tcp) {
+    withdraws_one(test_network());
+}
+
 TEST_EACH(a_completion_counts_receives_that_are_told_and_those_that_are_cancelled) {
     struct two t;
     char in[3][8];
