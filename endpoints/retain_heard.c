@@ -112,24 +112,16 @@ static inline void heard(struct lane *raw, unsigned id, const void *data, size_t
         link->more->retain->up[id](&link->more->retain->lane, data, len);
 }
 
-/* Version 14 of clang-format never settles on a list of calls. */
-/* clang-format off */
-#define EACH_ID(ID)                                                 \
-    ID(0) ID(1) ID(2) ID(3) ID(4) ID(5) ID(6) ID(7)                 \
-    ID(8) ID(9) ID(10) ID(11) ID(12) ID(13) ID(14) ID(15)           \
-    ID(16) ID(17) ID(18) ID(19) ID(20) ID(21) ID(22) ID(23)         \
-    ID(24) ID(25) ID(26) ID(27) ID(28) ID(29) ID(30) ID(31)
-/* clang-format on */
 #define HEARD(id)                                                            \
     static void heard_##id(struct lane *raw, const void *data, size_t len) { \
         heard(raw, id, data, len);                                           \
     }
-EACH_ID(HEARD)
+LANE_EACH_AM_ID(HEARD)
 #undef HEARD
 
 static const lane_am_fn handlers[LANE_AM_IDS] = {
 #define HEARD(id) [id] = heard_##id,
-    EACH_ID(HEARD)
+    LANE_EACH_AM_ID(HEARD)
 #undef HEARD
 };
 

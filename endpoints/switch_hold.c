@@ -20,24 +20,13 @@ static void hold(struct lane *lane, uint8_t id, const void *data, size_t len) {
         weft__link_lose(link, st); /* what follows must not come without it */
 }
 
-/* Handlers are not told their id. */
-/* Version 14 of clang-format never settles on a list of calls. */
-/* clang-format off */
-#define IDS(X)                                                                                                 \
-    X(0)                                                                                                       \
-    X(1)                                                                                                       \
-    X(2)                                                                                                       \
-    X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) \
-        X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
-/* clang-format on */
 #define HOLD_ONE(id)                                                         \
     static void hold_##id(struct lane *lane, const void *data, size_t len) { \
         hold(lane, id, data, len);                                           \
     }
-IDS(HOLD_ONE)
+LANE_EACH_AM_ID(HOLD_ONE)
 #define NAME_ONE(id) [id] = hold_##id,
-const lane_am_fn weft__switch_holds[LANE_AM_IDS] = {IDS(NAME_ONE)};
-_Static_assert(LANE_AM_IDS == 32, "one for each id");
+const lane_am_fn weft__switch_holds[LANE_AM_IDS] = {LANE_EACH_AM_ID(NAME_ONE)};
 
 /* The lane may be gone; any of the link's has the same owner. */
 void weft__switch_deliver(struct switching *s) {

@@ -21,6 +21,17 @@ struct lane;
 
 enum { LANE_AM_IDS = 32, LANE_HEAD = 8 };
 
+/* X(id) for each. Handlers are not told their id: whoever has to know it has one handler for each. */
+/* clang-format off */
+#define LANE_EACH_AM_ID(X)                                  \
+    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)                 \
+    X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)           \
+    X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)         \
+    X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+/* clang-format on */
+#define LANE_COUNT_AM_ID(id) +1
+_Static_assert(LANE_EACH_AM_ID(LANE_COUNT_AM_ID) == LANE_AM_IDS, "each of them");
+
 /* Capability bits, with the names that weft-info prints. */
 #define TRANSPORT_CAPS(C)                                                                                      \
     C(AM_SHORT, "am_short")                                                                                    \

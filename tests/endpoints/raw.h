@@ -48,18 +48,11 @@ static inline void hear(struct lane *lane, uint8_t id, const void *data, size_t 
         r->credit = accept.credit;
     }
 }
-/* Version 14 of clang-format never settles on a list of calls. */
-/* clang-format off */
-#define IDS(X)                                                                                                     \
-    X(0)                                                                                                           \
-    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) \
-        X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
-/* clang-format on */
 #define HEAR(id)                                                             \
     static void hear_##id(struct lane *lane, const void *data, size_t len) { \
         hear(lane, id, data, len);                                           \
     }
-IDS(HEAR)
+LANE_EACH_AM_ID(HEAR)
 static inline void on_accepted(struct lane *lane, void *arg) {
     struct raw *r = raw_of(lane);
     if (r->lane) {
@@ -84,7 +77,7 @@ static inline void on_closed(struct lane *lane) {
 }
 #define HEAR_NAME(id) hear_##id,
 static const struct iface_up raw_up = {
-    .am = {IDS(HEAR_NAME)}, .accepted = on_accepted, .up = on_up, .down = on_down, .closed = on_closed};
+    .am = {LANE_EACH_AM_ID(HEAR_NAME)}, .accepted = on_accepted, .up = on_up, .down = on_down, .closed = on_closed};
 
 static inline void raw_turn(struct raw *r) {
     two_turn(&r->t);

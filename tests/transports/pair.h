@@ -84,18 +84,11 @@ static void pair_arrived(struct lane *lane, uint8_t id, const void *data, size_t
     (end->on_message ? end->on_message : pair_keep)(end, id, data, len);
 }
 
-/* Version 14 of clang-format never settles on a list of calls. */
-/* clang-format off */
-#define PAIR_AM_IDS(X)                                                                                             \
-    X(0)                                                                                                           \
-    X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) \
-        X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
-/* clang-format on */
 #define PAIR_AM(id)                                                             \
     static void pair_am_##id(struct lane *lane, const void *data, size_t len) { \
         pair_arrived(lane, id, data, len);                                      \
     }
-PAIR_AM_IDS(PAIR_AM)
+LANE_EACH_AM_ID(PAIR_AM)
 
 static void pair_accepted(struct lane *lane, void *listen_arg) {
     struct pair *p = lane->iface->owner;
@@ -120,7 +113,7 @@ static void pair_closed(struct lane *lane) {
 }
 
 #define PAIR_AM_NAME(id) pair_am_##id,
-static const struct iface_up pair_told = {.am = {PAIR_AM_IDS(PAIR_AM_NAME)},
+static const struct iface_up pair_told = {.am = {LANE_EACH_AM_ID(PAIR_AM_NAME)},
                                           .accepted = pair_accepted,
                                           .up = pair_up,
                                           .down = pair_down,
