@@ -61,7 +61,7 @@ struct reactor {
     bool event_fd_used;  /* somebody may have written it */
     bool busy_once_more; /* the last turn in a host's loop found something */
     weft_thread_mode_t thread_mode;
-    struct counters *count, own_count; /* the first: where they are kept now */
+    struct counters own_count; /* gate.count says where they are kept now */
 
     /* What other threads and signal handlers touch, on lines of its own (talloc aligns to 16 only). */
     char line_before[CACHE_LINE];

@@ -104,7 +104,7 @@ static void stop_host_watchers(struct reactor *r) {
 /* ---- driven by us -------------------------------------------------------------------------------------- */
 
 void loop_look(struct reactor *r) {
-    r->count->kernel_looks++;
+    r->gate.count->kernel_looks++;
     if (r->loop_is_ours)
         ev_run(r->loop, EVRUN_NOWAIT);
     else if (wakeup_outer_open(r) == WEFT_OK)
@@ -113,7 +113,7 @@ void loop_look(struct reactor *r) {
 
 /* What our own loop calls back needs no kick: a turn follows. */
 void loop_sleep(struct reactor *r, uint64_t until) {
-    r->count->kernel_looks++;
+    r->gate.count->kernel_looks++;
     r->kicked = true;
     if (r->loop_is_ours) {
         loop_set_timer(r, until);

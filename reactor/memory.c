@@ -28,7 +28,8 @@ void memory_forget(const struct reactor *r) {
 
 static bool may_allocate(void) {
     if (++made - fail_at < fail_n) return false;
-    if (counted_for && !forked(counted_for)) counted_for->count->allocations++; /* a child's are not its parent's */
+    if (counted_for && !forked(counted_for))
+        counted_for->gate.count->allocations++; /* a child's are not its parent's */
     return true;
 }
 

@@ -31,7 +31,7 @@ weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor
     r->patience.most = context ? weft__setting_u64(context, SETTING_WORKER_SPIN) : 50000;
     remotes_open(r);
     if (context) context_hold(context);
-    r->count = &r->own_count;
+    r->gate.count = &r->own_count;
     memory_count_into(r);
     fsm_trace_use(&r->trace);
     weft_status_t st = set_up(r, params);
@@ -92,13 +92,10 @@ void weft__reactor_end(struct reactor *r, weft_done_fn ended, void *arg) {
 weft_context_t *weft__reactor_context(struct reactor *r) {
     return r->context;
 }
-struct counters *weft__count(struct reactor *r) {
-    return r->count;
-}
 void weft__count_in(struct reactor *r, struct counters *home) {
     if (!home) home = &r->own_count;
-    if (home != r->count) *home = *r->count;
-    r->count = home;
+    if (home != r->gate.count) *home = *r->gate.count;
+    r->gate.count = home;
 }
 struct fsm_trace *weft__reactor_trace(struct reactor *r) {
     return &r->trace;

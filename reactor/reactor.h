@@ -55,11 +55,12 @@ struct remote {
 void weft__reactor_submit(struct reactor *r,
                           struct remote *remote); /* any thread; in order with weft__reactor_call */
 
-/* The first words of every reactor: who may enter. */
+/* The first words of every reactor: who may enter, and where it is counted. */
 struct reactor_gate {
     _Atomic(pthread_t) owner;
     const volatile uint32_t *fork_mark; /* in a page that a fork's child finds wiped */
     uint32_t fork_generation;
+    struct counters *count;
 };
 uint32_t weft__fork_generation(void); /* never 0, and another in each process that a fork makes */
 /* pthread_self(), without a call where the C library's answer is known. */
@@ -214,7 +215,9 @@ weft_status_t weft__fail_in(weft_status_t status, const char *format, ...) __att
 
 /* The always-on counters. Add a line to reactor/counters.def to get one; bump it by weft__count(r)->name++. */
 struct counters;
-struct counters *weft__count(struct reactor *r);
+static inline struct counters *weft__count(const struct reactor *r) {
+    return ((const struct reactor_gate *)r)->count;
+}
 /* From now on they are kept there, with the values they have; NULL: in memory of the reactor's own again. Whoever keeps what
  * weft__count answered asks anew. */
 void weft__count_in(struct reactor *r, struct counters *home);

@@ -36,6 +36,6 @@ unsigned jobs_run(struct reactor *r, unsigned budget) {
         n++;
         job->run(job);
     }
-    r->count->jobs += n;
+    r->gate.count->jobs += n;
     return n;
 }

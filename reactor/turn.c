@@ -88,7 +88,7 @@ static inline unsigned poll_memory(struct reactor *r, unsigned budget) {
 static inline void enter(struct reactor *r) {
     r->in_turn = true;
     r->woken_by_hand = false;
-    r->count->turns++;
+    r->gate.count->turns++;
     fsm_trace_use(&r->trace);
 }
 

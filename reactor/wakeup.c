@@ -160,7 +160,7 @@ bool wakeup_arm(struct reactor *r) {
     if (quiet && !turn_has_work(r) && !timer_is_due(r)) {
         wakeup_timer_set(r, timers_nearest(r));
         if (!r->loop_is_ours) loop_set_timer(r, timers_nearest(r));
-        r->count->sleeps++;
+        r->gate.count->sleeps++;
         return true;
     }
     if (quiet) pollers_disarm(r); /* else it took them back itself */
@@ -172,7 +172,7 @@ bool wakeup_arm(struct reactor *r) {
 void wakeup_disarm(struct reactor *r) {
     atomic_store(&r->armed, 0);
     r->kicked = false;
-    r->count->wakeups++;
+    r->gate.count->wakeups++;
     pollers_disarm(r);
 }
 

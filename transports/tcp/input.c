@@ -64,7 +64,7 @@ static unsigned deliver(struct tcp_lane *lane, unsigned budget) {
     struct tcp_input *in = &lane->in;
     unsigned n = 0;
     in->missing = 0;
-    while (n < budget) {
+    while (in->begin < in->end && n < budget) {
         const uint8_t *at = in->buffer->bytes + in->begin;
         size_t have = in->end - in->begin;
         struct tcp_frame f;
@@ -80,7 +80,7 @@ static unsigned deliver(struct tcp_lane *lane, unsigned budget) {
                 if (have >= head && tcp_land(lane, &f, at + TCP_FRAME_HEAD, have - TCP_FRAME_HEAD)) break;
                 if (have < head) size = head; /* the rest may be wanted elsewhere */
             }
-            in->missing = have ? (uint32_t)(size - have) : 0;
+            in->missing = (uint32_t)(size - have);
             break;
         }
         in->begin += (uint32_t)size;
@@ -149,13 +149,15 @@ static void note_emptied(struct tcp_lane *lane) {
     if (lane->in.hot >= 0) tcp_iface_of(lane)->read_at[lane->in.hot] = weft__ticks();
 }
 
-/* One look at the socket. True when bytes came. */
-static bool fill(struct tcp_lane *lane) {
+/* One look at the socket: whether bytes came, and whether they were all that it had. */
+enum came { NOTHING, SOME, ALL };
+static enum came fill(struct tcp_lane *lane) {
     struct tcp_input *in = &lane->in;
+    enum came came = SOME;
     if (!lend(lane) || !make_room(lane)) {
         tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);
         fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
-        return false;
+        return NOTHING;
     }
     ssize_t n;
     do {
@@ -166,17 +168,17 @@ static bool fill(struct tcp_lane *lane) {
             size_t most = worth_reading(lane);
             n = recv(lane->watch.fd, in->buffer->bytes + in->end, most, MSG_DONTWAIT);
             if (n > 0) in->end += (uint32_t)n;
-            if (n > 0 && (size_t)n < most) note_emptied(lane);
+            if ((size_t)n < most) came = ALL;
         }
     } while (n < 0 && errno == EINTR);
-    if (n > 0) return true;
+    if (n > 0) return came;
     if (n == 0) {
         tcp_lane_why(lane, WEFT_ERR_PEER_FAILED); /* no goodbye */
         fsm_step(&lane->conn.fsm, TCP_CONN_EV_END);
     } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
         read_failed(lane, errno);
     }
-    return false;
+    return NOTHING;
 }
 
 /* ---- a read ---------------------------------------------------------------------------------------------------- */
@@ -186,7 +188,7 @@ static bool fill(struct tcp_lane *lane) {
 int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
     struct tcp_input *in = &lane->in;
     unsigned n = 0;
-    bool came = false;
+    enum came came = NOTHING;
     in->reading = true;
     if (in->begin < in->end && !in->missing) n = deliver(lane, budget);
     if (n < budget && lane->watch.ready == tcp_input_ready && (came = fill(lane))) {
@@ -194,9 +196,11 @@ int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
         if (!in->landing && in->buffer && n < budget) n += deliver(lane, budget - n);
     }
     in->reading = false;
+    tcp_output_answer(lane); /* before anything that can wait */
+    if (came == ALL) note_emptied(lane);
     if (in->begin < in->end && !in->missing) tcp_lane_todo(lane, TODO_READ);
     tcp_input_give_back(lane);
-    return n || !came ? (int)n : 1;
+    return n || came == NOTHING ? (int)n : 1;
 }
 
 /* ---- hot sockets ------------------------------------------------------------------------------------------------- */
@@ -204,6 +208,7 @@ int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
 void tcp_hot_leave(struct tcp_lane *lane) {
     if (lane->in.hot < 0) return;
     tcp_iface_of(lane)->hot[lane->in.hot] = NULL;
+    tcp_iface_of(lane)->n_hot--;
     lane->in.hot = -1;
     lane->in.class = TCP_BUF_READ;
 }
@@ -217,6 +222,7 @@ void tcp_hot_enter(struct tcp_lane *lane) {
         if (iface->hot[i] && iface->hot[i]->in.quiet < TCP_YIELD) continue;
         if (iface->hot[i]) tcp_hot_leave(iface->hot[i]);
         iface->hot[i] = lane;
+        iface->n_hot++;
         lane->in.hot = i;
         iface->read_at[i] = weft__ticks();
         return;
@@ -264,9 +270,12 @@ static int poll_hot(struct tcp_lane *lane, unsigned budget) {
 /* What was sent since the last turn leaves before anything is read. */
 int tcp_poll(struct poller *poller, unsigned budget) {
     struct tcp_iface *iface = (struct tcp_iface *)((char *)poller - offsetof(struct tcp_iface, poller));
-    unsigned n = 0;
+    unsigned n = 0, left = iface->n_hot;
     if (iface->n_dirty) tcp_flush_dirty(iface);
-    for (int i = 0; i < TCP_HOT && n < budget; i++)
-        if (iface->hot[i]) n += (unsigned)poll_hot(iface->hot[i], budget - n);
+    for (int i = 0; left > 0 && i < TCP_HOT && n < budget; i++) {
+        if (!iface->hot[i]) continue;
+        n += (unsigned)poll_hot(iface->hot[i], budget - n);
+        left--;
+    }
     return (int)n;
 }

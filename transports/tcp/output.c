@@ -1,6 +1,7 @@
 /*
  * Sending. Messages are gathered in a sheet and leave in one write at the end of the turn, or when the sheet is full;
- * borrowed memory goes into the same write, in its place. Nothing here calls the owner inside a call of its own:
+ * borrowed memory goes into the same write, in its place. What handlers say to whom they hear leaves when all that was read
+ * from there has been heard. Nothing here calls the owner inside a call of its own:
  * completions are told by tcp_output_turn and tcp_output_tell, which run from jobs, polls and watches.
  */
 #define _GNU_SOURCE
@@ -19,7 +20,7 @@ static inline bool has_room(const struct tcp_lane *lane, size_t bytes, unsigned 
     return out->sheet && out->fill + bytes <= out->sheet->room && out->end + pieces < out->sheet->pieces;
 }
 
-static struct tcp_buffer *take_sheet(struct tcp_lane *lane, enum tcp_buffer_class class) {
+static inline struct tcp_buffer *take_sheet(struct tcp_lane *lane, enum tcp_buffer_class class) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_buffer *buffer = tcp_pool_take(&iface->pool, iface, class);
     if (!buffer) return NULL;
@@ -87,9 +88,10 @@ static void close_ranks(struct tcp_output *out) {
     out->end -= by;
 }
 
-static void make_dirty(struct tcp_lane *lane) {
+/* While the lane is read it need not be: the reader sends what is there (tcp_output_answer). */
+static inline void make_dirty(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
-    if (lane->out.dirty) return;
+    if (lane->out.dirty || lane->in.reading) return;
     lane->out.dirty = true;
     iface->n_dirty++;
     STAILQ_INSERT_TAIL(&iface->dirty, lane, of_dirty);
@@ -133,7 +135,7 @@ static inline void add_bytes(struct tcp_lane *lane, size_t n) {
     out->open->iov_len += n;
     out->fill += (uint32_t)n;
     out->queued += n;
-    if (!out->dirty) make_dirty(lane);
+    make_dirty(lane);
 }
 
 static void add_borrowed(struct tcp_lane *lane, void *base, size_t len) {
@@ -150,12 +152,13 @@ static void add_borrowed(struct tcp_lane *lane, void *base, size_t len) {
 static ssize_t write_once(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
     struct iovec *iov = out->sheet->iov + out->first;
-    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = out->end - out->first};
+    size_t pieces = (size_t)out->end - out->first;
     ssize_t n;
     do {
         tcp_count(lane)->tcp_writes++;
-        n = msg.msg_iovlen == 1 ? send(lane->watch.fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                : sendmsg(lane->watch.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = pieces == 1 ? send(lane->watch.fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                        : sendmsg(lane->watch.fd, &(struct msghdr){.msg_iov = iov, .msg_iovlen = pieces},
+                                  MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
     return n;
 }
@@ -192,11 +195,8 @@ static void write_failed(struct tcp_lane *lane, int error) {
 }
 
 /* As much as the socket takes. A write that was cut short says that it takes no more. */
-static void write_out(struct tcp_lane *lane) {
+static void write_pieces(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
-    if (out->blocked) return;
-    take_run(lane);
-    if (out->first == out->end) return;
     size_t asked = out->queued;
     ssize_t n = write_once(lane);
     if (n >= 0) {
@@ -209,6 +209,13 @@ static void write_out(struct tcp_lane *lane) {
     } else {
         write_failed(lane, errno);
     }
+}
+
+static void write_out(struct tcp_lane *lane) {
+    const struct tcp_output *out = &lane->out;
+    if (out->blocked) return;
+    take_run(lane);
+    if (out->first < out->end) write_pieces(lane);
 }
 
 static void tell_written(struct tcp_lane *lane) {
@@ -228,10 +235,17 @@ void tcp_output_turn(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
     if (!out->blocked) take_run(lane);
     bool waiting = out->queued > 0;
-    write_out(lane);
-    if (waiting && out->queued == 0) fsm_step(&lane->conn.fsm, TCP_CONN_EV_SENT);
+    if (!out->blocked && out->first < out->end) write_pieces(lane);
+    if (waiting && out->queued == 0 && fsm_verb(&lane->conn.fsm, TCP_CONN_EV_SENT) != FSM_SKIP)
+        fsm_step(&lane->conn.fsm, TCP_CONN_EV_SENT);
     tell_written(lane);
     if (pending_queue_waits(&lane->pending) && !out->blocked) tcp_output_retry(lane);
+}
+
+void tcp_output_answer(struct tcp_lane *lane) {
+    if (!lane->out.sheet || lane->out.blocked || lane->watch.fd < 0) return;
+    tcp_output_clean(lane);
+    tcp_output_turn(lane);
 }
 
 void tcp_output_unblock(struct tcp_lane *lane) {
@@ -420,7 +434,7 @@ static weft_status_t am_run(struct lane *l, struct lane_run *run, size_t least, 
     run->begin = run->end;
     run->limit = run->end + most;
     run->n = 0;
-    if (!out->dirty) make_dirty(lane);
+    make_dirty(lane);
     return WEFT_OK;
 }
 

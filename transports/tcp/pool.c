@@ -36,15 +36,9 @@ static void release(struct lane_keep *keep) {
     tcp_pool_put(b->pool, b);
 }
 
-struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum tcp_buffer_class class) {
-    struct tcp_buffer *b = pool->idle[class];
-    if (b) {
-        pool->idle[class] = b->next;
-        pool->n_idle[class]--;
-        return b;
-    }
-    b = weft__realloc(parent, NULL, sizeof *b + pool->size[class],
-                      "tcp buffer"); /* not zeroed: most of it is never used */
+struct tcp_buffer *tcp_pool_make(struct tcp_pool *pool, const void *parent, enum tcp_buffer_class class) {
+    struct tcp_buffer *b = weft__realloc(parent, NULL, sizeof *b + pool->size[class],
+                                         "tcp buffer"); /* not zeroed: most of it is never used */
     if (!b) return NULL;
     *b = (struct tcp_buffer){.size = pool->size[class], .class = class, .keep = {release}, .pool = pool};
     if (class == TCP_BUF_SLIP || class == TCP_BUF_SHEET) lay_out(b);

@@ -62,7 +62,15 @@ struct tcp_pool {
 };
 
 void tcp_pool_init(struct tcp_pool *pool, size_t buffer);
-struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent, enum tcp_buffer_class class);
+struct tcp_buffer *tcp_pool_make(struct tcp_pool *pool, const void *parent, enum tcp_buffer_class class);
+static inline struct tcp_buffer *tcp_pool_take(struct tcp_pool *pool, const void *parent,
+                                               enum tcp_buffer_class class) {
+    struct tcp_buffer *b = pool->idle[class];
+    if (!b) return tcp_pool_make(pool, parent, class);
+    pool->idle[class] = b->next;
+    pool->n_idle[class]--;
+    return b;
+}
 void tcp_pool_put(struct tcp_pool *pool,
                   struct tcp_buffer *buffer); /* NULL is nothing; kept messages are waited for */
 
@@ -183,6 +191,7 @@ struct tcp_iface {
     struct iface iface;
     struct poller poller;
     struct tcp_lane *hot[TCP_HOT];
+    unsigned n_hot;
     uint64_t read_at[TCP_HOT]; /* that one was read last, by weft__ticks */
     struct job flush_job;
     STAILQ_HEAD(, tcp_lane) dirty; /* with bytes to write */
@@ -257,6 +266,7 @@ void tcp_output_part(struct tcp_lane *lane); /* a goodbye, if it can be said at 
 void tcp_output_turn(struct tcp_lane *lane); /* writes, tells, retries: within a turn only */
 void tcp_output_tell(struct tcp_lane *lane,
                      weft_status_t unwritten); /* all completions; the output is empty then */
+void tcp_output_answer(struct tcp_lane *lane); /* what was said while the lane was read */
 void tcp_output_retry(struct tcp_lane *lane);
 void tcp_output_unblock(struct tcp_lane *lane); /* the socket may take more */
 void tcp_output_clean(struct tcp_lane *lane);   /* not dirty */
