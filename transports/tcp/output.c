@@ -47,6 +47,11 @@ static bool copy_over(struct tcp_lane *lane) {
     return true;
 }
 
+/* The first of a turn, which mostly stays the only one. */
+static inline bool take_slip(struct tcp_lane *lane, size_t bytes) {
+    return !lane->out.sheet && bytes <= TCP_SLIP && take_sheet(lane, TCP_BUF_SLIP);
+}
+
 static weft_status_t need_sheet(struct tcp_lane *lane, size_t bytes, unsigned pieces) {
     const struct tcp_output *out = &lane->out;
     bool there = true;
@@ -112,16 +117,19 @@ static inline void sent(struct tcp_lane *lane, size_t messages, size_t bytes) {
 }
 
 /* What is in it by now is the last piece; what comes later, another. */
-static void take_run(struct tcp_lane *lane) {
+static void end_run(struct tcp_lane *lane, struct lane_run *run) {
     struct tcp_output *out = &lane->out;
-    struct lane_run *run = out->sheet ? out->sheet->run : NULL;
-    if (!run) return;
     size_t len = (size_t)(run->end - run->begin);
     out->sheet->run = NULL;
     out->sheet->iov[out->end - 1].iov_len = len;
     out->queued += len;
     run->limit = NULL;
     sent(lane, run->n, len - run->n * (size_t)LANE_HEAD);
+}
+
+static inline void take_run(struct tcp_lane *lane) {
+    struct lane_run *run = lane->out.sheet ? lane->out.sheet->run : NULL;
+    if (__builtin_expect(run != NULL, 0)) end_run(lane, run);
 }
 
 static inline void add_bytes(struct tcp_lane *lane, size_t n) {
@@ -260,7 +268,9 @@ int tcp_flush_dirty(struct tcp_iface *iface) {
     int n = (int)iface->n_dirty;
     for (int i = 0; i < n && !STAILQ_EMPTY(&iface->dirty); i++) {
         struct tcp_lane *lane = STAILQ_FIRST(&iface->dirty);
-        tcp_output_clean(lane);
+        STAILQ_REMOVE_HEAD(&iface->dirty, of_dirty);
+        lane->out.dirty = false;
+        iface->n_dirty--;
         tcp_output_turn(lane);
     }
     return n;
@@ -300,7 +310,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     size_t size = tcp_frame_size((uint32_t)len + 8);
     if (len > l->iface->attr.max_short)
         return weft__fail(WEFT_ERR_TOO_BIG, "%zu bytes are too many for short", len);
-    if (!has_room(lane, size, 1)) {
+    if (!take_slip(lane, size) && !has_room(lane, size, 1)) {
         weft_status_t st = make_room(lane, size, 1);
         if (st != WEFT_OK) return st;
     }
