@@ -256,6 +256,37 @@ TEST(a_send_out_of_turn_leaves_with_the_next_progress) {
     pair_close(&p);
 }
 
+struct answering {
+    struct job rest; /* of the turn */
+    struct pair *pair;
+    uint64_t before, after; /* writes */
+};
+static void see_what_left(struct job *job) {
+    struct answering *s = (struct answering *)job;
+    s->after = weft__count(s->pair->reactor_b)->tcp_writes;
+}
+static void answer_twice(struct end *end, uint8_t id, const void *data, size_t len) {
+    struct answering *s = end->arg;
+    s->before = weft__count(end->pair->reactor_b)->tcp_writes;
+    weft__job_post(end->pair->reactor_b, &s->rest);
+    for (uint64_t i = 0; i < 2; i++) CHECK_EQ(send8(end, i), WEFT_OK);
+    CHECK_EQ(weft__count(end->pair->reactor_b)->tcp_writes, s->before);
+}
+
+TEST(answers_leave_in_one_write_before_the_turn_goes_on) {
+    struct pair p;
+    struct answering s = {.rest.run = see_what_left, .pair = &p};
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    pair_turns(&p, 10);
+    p.b.on_message = answer_twice;
+    p.b.arg = &s;
+    CHECK_EQ(send8(&p.a, 7), WEFT_OK);
+    CHECK(pair_until(&p, p.a.n_messages == 2));
+    CHECK_EQ(s.after, s.before + 1);
+    pair_close(&p);
+}
+
 TEST(an_idle_connection_holds_no_buffer) {
     struct pair p;
     pair_open(&p, &weft__transport_tcp, 0);
