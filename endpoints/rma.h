@@ -85,7 +85,8 @@ static inline bool weft__rma_turn_is_over(const struct weft_worker *worker) {
     return worker->memory.moved >= RMA_TURN;
 }
 void weft__rma_mover_init(struct memory *memory);
-/* The next part of a request, which then stands where the one after it is to be: OK (all is posted, or performed), IN_PROGRESS (more is to come), NO_RESOURCE, an error. UNSUPPORTED: by message. */
+/* The next part of a request, which then stands where the one after it is to be: OK (all is posted, or performed), IN_PROGRESS
+ * (more is to come), NO_RESOURCE, an error. UNSUPPORTED: by message. */
 weft_status_t weft__rma_native_part(struct weft_request *req);
 
 /* ---- rma_device.c: atomics that a device performs, and nobody else may */

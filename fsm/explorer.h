@@ -5,8 +5,7 @@
  * its loss or its repetition, or, from a hostile peer, any message at all. A move runs the shipped fsm_step with a
  * port of the explorer's, which writes effects down: a message goes to the channel, a timer is armed, the user is
  * told. What must hold: no BUG cell and no dead cell is hit; no VIOL cell, unless a peer is hostile; the invariant in
- * every state; and from every state one that is `agreed` stays
- * reachable. The shortest way to a fault is reported.
+ * every state; and from every state one that is `agreed` stays reachable. The shortest way to a fault is reported.
  *
  *     static const struct explore_effect effects[FOO_N_EFFECTS] = {
  *         [FOO_FX_SEND_HELLO] = {EXPLORE_SEND, FOO_EV_HELLO},   the peer hears HELLO, sooner, later, twice or never
