@@ -195,8 +195,15 @@ weft_status_t weft_rkey_pointer(weft_rkey_t *rkey, uint64_t remote, void **at_p)
 
 static const char message[] = "message";
 
+/* What operations end with that are posted now: a lost endpoint refuses them all, whatever becomes of its link. */
+static weft_status_t outcome(const struct weft_rkey *rkey) {
+    const struct weft_ep *ep = rkey->ep;
+    weft_status_t st = weft__rkey_status(rkey);
+    return st == WEFT_OK && ep && ep->ops == &weft__ep_ops_refuse && ep->status < 0 ? ep->status : st;
+}
+
 static const char *way(const struct weft_rkey *rkey, unsigned right, uint32_t cap) {
-    if (!(rkey->region.rights & right) || weft__rkey_status(rkey) < 0) return "refused";
+    if (!(rkey->region.rights & right) || outcome(rkey) < 0) return "refused";
     if (rkey->key->status != WEFT_OK || !(rkey->key->caps & cap)) return message;
     return rkey->key->how ? rkey->key->how : rkey->key->lane->iface->transport->name;
 }
@@ -216,7 +223,7 @@ weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_info_t *info
     *info_p = (weft_rkey_info_t){.base = rkey->region.base,
                                  .len = rkey->region.len,
                                  .rights = rkey->region.rights,
-                                 .status = weft__rkey_status(rkey),
+                                 .status = outcome(rkey),
                                  .put = way(rkey, WEFT_MEM_WRITE, CAP_PUT),
                                  .get = way(rkey, WEFT_MEM_READ, CAP_GET),
                                  .atomic = atomic_way(rkey)};

@@ -393,6 +393,19 @@ TEST_WAYS(a_key_outlives_its_endpoint_and_says_so) {
     rma_down(&r);
 }
 
+TEST_WAYS(a_key_of_a_lost_endpoint_tells_what_operations_end_with) {
+    struct rma r;
+    weft_rkey_info_t info;
+    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    CHECK_EQ(weft_ep_close(r.t.back, WEFT_CLOSE_ABORT, NULL), WEFT_IN_PROGRESS);
+    UNTIL(&r.t, r.t.errors);
+    CHECK_EQ(weft_rkey_describe(r.rkey, &info), 0);
+    CHECK(info.status < 0 && !strcmp(info.put, "refused") && !strcmp(info.get, "refused"));
+    CHECK_EQ(weft_put(r.t.ep, "x", 1, rma_at(&r, 0), r.rkey, NULL), info.status);
+    CHECK_EQ(weft_get(r.t.ep, &info, 1, rma_at(&r, 0), r.rkey, NULL), info.status);
+    rma_down(&r);
+}
+
 TEST_WAYS(attributes_tell_what_holds) {
     struct rma r;
     weft_rma_attributes_t a;
