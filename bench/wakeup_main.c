@@ -107,7 +107,7 @@ static void open_side(struct side *side, const struct way *way) {
         if (way->sleep == sleep_native) side->loop = ev_loop_new(0);
         if (weft__reactor_create(context, &(struct reactor_params){.loop = side->loop, .max_fds = 64}, &side->r))
             abort();
-        side->poller = (struct poller){poll_side, arm_side, disarm_side, NULL};
+        side->poller = (struct poller){.poll = poll_side, .arm = arm_side, .disarm = disarm_side};
         side->watch.ready = drain_watch;
         weft__poller_add(side->r, &side->poller);
         if (weft__watch_start(side->r, &side->watch, side->event_fd, WATCH_READ)) abort();
@@ -192,7 +192,7 @@ static int take_turn(void *r, unsigned budget) {
 }
 
 static double turn_costs(double *poller_p) {
-    struct side side = {.poller = {poll_side, NULL, NULL, NULL}};
+    struct side side = {.poller.poll = poll_side};
     struct reactor *r;
     if (weft__reactor_create(context, &(struct reactor_params){.max_fds = 64}, &r)) abort();
     weft__poller_add(r, &side.poller);

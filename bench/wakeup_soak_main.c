@@ -102,7 +102,7 @@ static int receive_all(struct reactor *r, struct mailbox *m, long messages) {
 
 int main(int argc, char **argv) {
     long messages = argc > 1 ? atol(argv[1]) : 10000000;
-    struct mailbox m = {.poller = {poll_mailbox, arm_mailbox, disarm_mailbox, NULL},
+    struct mailbox m = {.poller = {.poll = poll_mailbox, .arm = arm_mailbox, .disarm = disarm_mailbox},
                         .watch.ready = drain,
                         .shared = shared_memory(sizeof(struct shared)),
                         .seed = 1};

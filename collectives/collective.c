@@ -150,6 +150,7 @@ weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *
         talloc_free(c);
         return WEFT_OK;
     }
+    if (through_slots(c)) weft__slots_watch(team);
     if (c->plan && c->status == WEFT_OK && c->n_left == 0) weft__collective_finish(c);
     for (uint32_t r = 0; r < team->size && c->status == WEFT_OK; r++)
         if (team->member[r].gone && needs(c, r)) weft__team_fail(team, WEFT_ERR_PEER_FAILED, r);

@@ -210,6 +210,7 @@ static bool through_slots(const struct collective *c) {
 static int poll_slots(struct poller *poller, unsigned budget) {
     weft_team_t *team = list_of(poller, weft_team_t, poller);
     int n = 0;
+    if (list_empty(&team->active)) weft__poller_remove(team->reactor, poller);
     for (struct list *at = team->active.next, *next; at != &team->active; at = next) {
         struct collective *c = list_of(at, struct collective, of_team);
         next = at->next;
@@ -243,12 +244,12 @@ static void disarm_slots(struct poller *poller) {
 }
 
 void weft__slots_watch(weft_team_t *team) {
-    team->poller = (struct poller){.poll = poll_slots, .arm = arm_slots, .disarm = disarm_slots};
+    team->poller.poll = poll_slots;
+    team->poller.arm = arm_slots;
+    team->poller.disarm = disarm_slots;
     weft__poller_add(team->reactor, &team->poller);
-    team->polling = true;
 }
 
 void weft__slots_unwatch(weft_team_t *team) {
-    if (team->polling) weft__poller_remove(team->reactor, &team->poller);
-    team->polling = false;
+    weft__poller_remove(team->reactor, &team->poller);
 }

@@ -203,7 +203,6 @@ static void agreed(weft_team_t *team, weft_status_t status) {
     team->all_came = true;
     if (team->segment && team->agreed) {
         weft__team_segment_opened(team->segment);
-        weft__slots_watch(team);
     } else {
         weft__team_segment_close(team->segment);
         team->segment = NULL;

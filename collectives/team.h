@@ -66,10 +66,9 @@ struct weft_team {
     struct list active;      /* collectives, in the order begun */
     struct list early;       /* messages of collectives not begun here */
     struct segment *segment; /* NULL: no memory in common */
-    struct poller poller;    /* looks at it */
-    bool polling;
-    uint32_t agreed; /* the first collective: everybody has the segment */
-    bool all_came;   /* it has ended well */
+    struct poller poller;    /* looks at it while collectives go through it */
+    uint32_t agreed;         /* the first collective: everybody has the segment */
+    bool all_came;           /* it has ended well */
 };
 
 /* ---- team.c */

@@ -1,22 +1,26 @@
-/* Pollers: memory that is looked at on every turn, and armed before the worker may sleep. */
+/* Pollers: memory that is looked at on every turn while it may have something, and armed before the worker may sleep. */
 #include "local.h"
 
 void weft__poller_add(struct reactor *r, struct poller *poller) {
-    struct poller **link = &r->pollers;
-    while (*link) link = &(*link)->next;
-    poller->next = NULL;
-    *link = poller;
-    weft__reactor_kick(r); /* it has not been armed */
+    if (!poller->listed) {
+        struct poller **link = &r->pollers;
+        while (*link) link = &(*link)->next;
+        poller->next = NULL;
+        *link = poller;
+        poller->listed = true;
+    }
+    weft__reactor_kick(r); /* it has not been armed, or has more than it was armed with */
 }
 
 void weft__poller_remove(struct reactor *r, struct poller *poller) {
+    if (!poller->listed) return;
     struct poller **link = &r->pollers;
-    while (*link && *link != poller) link = &(*link)->next;
-    if (!*link) return;
+    while (*link != poller) link = &(*link)->next;
     if (wakeup_is_armed(r) && poller->disarm) poller->disarm(poller);
     if (r->next_poller == poller) r->next_poller = poller->next;
     *link = poller->next;
     poller->next = NULL;
+    poller->listed = false;
 }
 
 void pollers_rotate(struct reactor *r, struct poller *first) {

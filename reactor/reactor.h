@@ -167,9 +167,10 @@ weft_status_t weft__watch_start_cold(struct reactor *r, struct watch *watch, int
 /* ---- pollers: memory-mapped completions ------------------------------------------------------------------ */
 
 /*
- * Something that is looked at on every turn. `poll` handles up to `budget` events and returns how many. Before the
- * worker may sleep `arm` is asked: it requests notification and then looks once more, and answers false when
- * there is something after all; whatever wakes it later must come through a watch (an eventfd, a socket).
+ * Something that is looked at on every turn, which costs each of them nanoseconds, also those that others wait for. So one that can
+ * tell that it has nothing leaves, and is added again by whoever gives it something. `poll` handles up to `budget` events and
+ * returns how many. Before the worker may sleep `arm` is asked: it requests notification and then looks once more, and answers
+ * false when there is something after all; whatever wakes it later must come through a watch (an eventfd, a socket).
  * `disarm` is called on the way back, before the next poll; NULL if there is nothing to take back.
  * `busy` fds (hot sockets) need no arm: leave it NULL when their watch is always on.
  */
@@ -178,7 +179,9 @@ struct poller {
     bool (*arm)(struct poller *poller);
     void (*disarm)(struct poller *poller);
     struct poller *next;
+    bool listed; /* the reactor's */
 };
+/* Nothing happens to one that is there already, or is not there. */
 void weft__poller_add(struct reactor *r, struct poller *poller);
 void weft__poller_remove(struct reactor *r, struct poller *poller); /* also from within its own poll */
 

@@ -365,7 +365,8 @@ static void *send_messages(void *arg) {
 static const char *message_in_the_race_window_is_not_lost(const struct host *kind) {
     struct host host;
     pthread_t thread;
-    struct mailbox m = {.poller = {poll_mailbox, arm_mailbox, disarm_mailbox, NULL}, .watch.ready = drain_event_fd};
+    struct mailbox m = {.poller = {.poll = poll_mailbox, .arm = arm_mailbox, .disarm = disarm_mailbox},
+                        .watch.ready = drain_event_fd};
     open_host(&host, kind);
     m.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     weft__poller_add(host.r, &m.poller);
@@ -409,7 +410,7 @@ static void *post_calls(void *arg) {
 static const char *call_in_the_race_window_is_not_lost(const struct host *kind) {
     struct host host;
     pthread_t thread;
-    struct mailbox slow = {.poller = {poll_mailbox, arm_mailbox, disarm_mailbox, NULL}};
+    struct mailbox slow = {.poller = {.poll = poll_mailbox, .arm = arm_mailbox, .disarm = disarm_mailbox}};
     open_host(&host, kind);
     weft__poller_add(host.r, &slow.poller); /* never has anything, but makes arming take its time */
     settle(&host);

@@ -199,6 +199,26 @@ TEST(poller_may_remove_itself_or_the_next) {
     close_reactor(r);
 }
 
+TEST(poller_that_left_is_looked_at_once_a_turn_when_added_again) {
+    struct reactor *r = open_reactor();
+    struct fake_poller p = {.poller.poll = poll_fake, .r = r, .remove_self = true},
+                       other = {.poller.poll = poll_fake, .r = r};
+    weft__poller_add(r, &p.poller);
+    weft__poller_add(r, &other.poller);
+    for (int i = 0; i < 3; i++) weft__reactor_progress(r, 0);
+    CHECK_EQ(p.polled, 1);
+    p.remove_self = false;
+    weft__poller_add(r, &p.poller);
+    weft__poller_add(r, &p.poller);
+    weft__reactor_progress(r, 0);
+    CHECK_EQ(p.polled, 2);
+    CHECK_EQ(other.polled, 4);
+    weft__poller_remove(r, &p.poller);
+    weft__poller_remove(r, &p.poller);
+    weft__poller_remove(r, &other.poller);
+    close_reactor(r);
+}
+
 TEST(flooded_poller_starves_neither_pollers_nor_jobs) {
     struct reactor *r = open_reactor();
     struct fake_poller flood = {.poller.poll = poll_fake, .r = r, .ready = 1 << 30},

@@ -65,7 +65,7 @@ void weft__self_queue(struct self_lane *lane, struct self_message *m) {
     lane->ready_next = NULL;
     *iface->ready_last = lane;
     iface->ready_last = &lane->ready_next;
-    if (!weft__reactor_in_turn(iface->iface.reactor)) weft__reactor_kick(iface->iface.reactor);
+    weft__poller_add(iface->iface.reactor, &iface->poller);
 }
 
 /* Nothing of it arrives; the completions come with the next poll. */
@@ -160,6 +160,7 @@ int weft__self_poll(struct poller *poller, unsigned budget) {
     struct self_iface *iface = OF_POLLER(poller);
     struct self_lane *lane = iface->ready, *next;
     unsigned n = 0;
+    if (!lane) weft__poller_remove(iface->iface.reactor, poller); /* until something is queued */
     iface->ready = NULL;
     iface->ready_last = &iface->ready;
     for (; lane; lane = next) {

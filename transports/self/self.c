@@ -290,7 +290,6 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     iface->worker_id = params->worker_id;
     iface->ready_last = &iface->ready;
     iface->poller = (struct poller){.poll = weft__self_poll, .arm = arm};
-    weft__poller_add(r, &iface->poller);
     *iface_p = &iface->iface;
     return WEFT_OK;
 }

@@ -116,7 +116,6 @@ static weft_status_t tcp_open(struct reactor *r, const struct iface_params *para
     iface->flush_job.run = flush_job;
     iface->poller.poll = tcp_poll;
     iface->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    weft__poller_add(r, &iface->poller);
     *iface_p = &iface->iface;
     return WEFT_OK;
 }

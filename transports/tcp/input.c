@@ -225,6 +225,7 @@ void tcp_hot_enter(struct tcp_lane *lane) {
         iface->n_hot++;
         lane->in.hot = i;
         iface->read_at[i] = weft__ticks();
+        weft__poller_add(iface->iface.reactor, &iface->poller);
         return;
     }
     lane->in.class = TCP_BUF_READ;
@@ -267,7 +268,8 @@ static int poll_hot(struct tcp_lane *lane, unsigned budget) {
     return n;
 }
 
-/* What was sent since the last turn leaves before anything is read. */
+/* What was sent since the last turn leaves before anything is read. Without hot sockets its job does that, and epoll tells of
+ * the others. */
 int tcp_poll(struct poller *poller, unsigned budget) {
     struct tcp_iface *iface = (struct tcp_iface *)((char *)poller - offsetof(struct tcp_iface, poller));
     unsigned n = 0, left = iface->n_hot;
@@ -277,5 +279,6 @@ int tcp_poll(struct poller *poller, unsigned budget) {
         n += (unsigned)poll_hot(iface->hot[i], budget - n);
         left--;
     }
+    if (iface->n_hot == 0) weft__poller_remove(iface->iface.reactor, poller);
     return (int)n;
 }
