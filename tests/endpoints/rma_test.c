@@ -231,6 +231,36 @@ TEST_WAYS(pieces_gather_here_and_scatter_there) {
     free(back);
 }
 
+/* A piece here may name its registration, which then must hold it, and stays as long as an operation uses it. */
+TEST_WAYS(a_piece_is_in_the_registration_that_it_names) {
+    struct rma r;
+    enum { LEN = 9 << 20 }; /* more than is moved within a call */
+    char *own = malloc(LEN);
+    weft_mem_t *mem;
+    struct tally put = {0};
+    rma_up(&r, transport, messages, LEN, WEFT_MEM_ALL, NULL, 0);
+    pattern(own, LEN, 4);
+    CHECK_EQ(weft_mem_register(r.t.a, own, LEN, NULL, &mem), 0);
+    weft_local_t local = {own, LEN, 0, 0, mem};
+    weft_remote_t remote = {rma_at(&r, 0), LEN, 0, 0, r.rkey};
+    CHECK_EQ(weft_put_pieces(r.t.ep, &local, 1, &remote, 1, RMA_REMOTE(&put)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_mem_release(mem, NULL), WEFT_ERR_BUSY);
+    UNTIL(&r.t, put.calls);
+    CHECK(put.status == WEFT_OK && is_pattern(r.target, LEN, 4));
+    local.base = own + 1;
+    CHECK_EQ(weft_put_pieces(r.t.ep, &local, 1, &remote, 1, NULL), WEFT_ERR_INVALID_PARAM); /* a byte beyond */
+    local = (weft_local_t){own, LEN / 4, LEN - LEN / 4 + 1, 2, mem};
+    remote.len = LEN / 2;
+    CHECK_EQ(weft_put_pieces(r.t.ep, &local, 1, &remote, 1, NULL), WEFT_ERR_INVALID_PARAM); /* by its stride */
+    local = (weft_local_t){own, 8, 0, 0, r.t.b ? r.mem : NULL};
+    remote.len = 8;
+    if (r.t.b)
+        CHECK_EQ(weft_put_pieces(r.t.ep, &local, 1, &remote, 1, NULL), WEFT_ERR_INVALID_PARAM); /* another's */
+    CHECK_EQ(weft_mem_release(mem, NULL), WEFT_OK);
+    rma_down(&r);
+    free(own);
+}
+
 /* ---- order */
 
 /* After a fence, whichever way each of the two goes. */
