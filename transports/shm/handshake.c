@@ -50,7 +50,7 @@ static void unlist(struct shm_lane *lane) {
     if (*at) *at = lane->next_rung;
 }
 
-void weft__shm_ring_drop(struct shm_lane *lane) {
+static void drop_ring(struct shm_lane *lane) {
     weft__shm_ring_uncount(lane);
     unlist(lane);
     lane->ours = NULL;
@@ -163,7 +163,7 @@ static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello,
             st = adopt_ring(lane, hello, fds[SHM_N_FDS - 1]);
             lane->lane.scarce = true;
         } else {
-            weft__shm_ring_drop(lane);
+            drop_ring(lane);
             st = weft__shm_mail_begin(lane);
         }
     }
@@ -282,7 +282,7 @@ void weft__shm_close_all(struct shm_lane *lane) {
     lane->fd = -1;
     if (lane->process) weft__shm_process_put(lane->process);
     lane->process = NULL;
-    weft__shm_ring_drop(lane);
+    drop_ring(lane);
     if (lane->peer) weft__shm_peer_put(shm_iface(lane), lane->peer);
     lane->peer = NULL;
     lane->way = &weft__shm_ring_way; /* the mailbox knows it no more */

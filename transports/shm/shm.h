@@ -309,7 +309,6 @@ weft_status_t weft__shm_greet(struct shm_lane *lane, int fd);
 /* handshake.c: what goes over the socket */
 weft_status_t weft__shm_offer(struct shm_lane *lane); /* makes our side's memory */
 void weft__shm_ring_uncount(struct shm_lane *lane);   /* its ring carries nothing more, and another may be made */
-void weft__shm_ring_drop(struct shm_lane *lane);
 weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind);
 weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status);
 void weft__shm_read(struct watch *watch, int events);
