@@ -89,7 +89,9 @@ struct reactor {
     ev_check after_sleep, after_callbacks;
     ev_idle busy;
     struct watch_block *watch_blocks;
-    struct watch cold; /* the epoll of those that are cold */
+    struct watch cold;             /* the epoll of those that are cold (cold.c), */
+    struct epoll_event *cold_told; /* and those that it told of, and that were not called yet */
+    int n_cold_told;
     struct watch_state *spare_watches;
 
     int outer_fd, timer_fd; /* -1 until somebody asks for the fd */
@@ -165,7 +167,6 @@ static inline bool wakeup_is_armed(const struct reactor *r) {
 
 /* cold.c */
 void cold_close(struct reactor *r);
-weft_status_t cold_set(struct reactor *r, struct watch_state *state, int events);
 
 /* loop.c */
 weft_status_t loop_open(struct reactor *r, struct ev_loop *host, unsigned max_fds);

@@ -152,17 +152,24 @@ struct watch {
     int fd;
     uint8_t events;            /* watched now, by libev and the outer epoll; 0: stopped */
     uint8_t got;               /* the reactor's: what the kernel told and `ready` has not seen */
-    bool cold;                 /* the reactor's: in the epoll of those that seldom tell anything (cold.c) */
     struct watch_state *state; /* the reactor's */
 };
 /* A watch that was zeroed and given `ready`. WEFT_ERR_NO_MEMORY, WEFT_ERR_IO. */
 weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, int events);
 weft_status_t weft__watch_change(struct reactor *r, struct watch *watch, int events);
 void weft__watch_stop(struct reactor *r, struct watch *watch); /* before the fd is closed */
+
 /* The same for an fd that seldom has anything to tell, of which there may be thousands: cheap to keep, and told a system call
- * later. After weft__watch_cold_open, which is for who will have such; else it is a watch like others. */
-weft_status_t weft__watch_cold_open(struct reactor *r);
-weft_status_t weft__watch_start_cold(struct reactor *r, struct watch *watch, int fd, int events);
+ * later (cold.c). */
+struct cold_watch {
+    void (*ready)(struct cold_watch *watch, int events); /* within a turn */
+    int fd;
+    uint8_t events; /* watched now; 0: stopped */
+};
+weft_status_t weft__cold_open(struct reactor *r); /* by whoever will have such; not in virtual time */
+/* Starts one that has `ready` and `fd`, or changes it; 0 events are those of one that is stopped, and may be told yet. */
+weft_status_t weft__cold_watch(struct reactor *r, struct cold_watch *watch, int events);
+void weft__cold_stop(struct reactor *r, struct cold_watch *watch); /* before the fd is closed, or the watch goes */
 
 /* ---- pollers: memory-mapped completions ------------------------------------------------------------------ */
 

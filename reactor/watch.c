@@ -24,9 +24,9 @@ void watch_got(struct watch_state *state, int events) {
 }
 
 static weft_status_t set(struct reactor *r, struct watch_state *state, int events) {
-    weft_status_t st = state->watch->cold ? cold_set(r, state, events) : wakeup_outer_set(r, state, events);
+    weft_status_t st = wakeup_outer_set(r, state, events);
     if (st < 0) return st;
-    if (r->loop && !state->watch->cold && events != state->watch->events) loop_watch(r, state, events);
+    if (r->loop && events != state->watch->events) loop_watch(r, state, events);
     state->watch->events = (uint8_t)events;
     return WEFT_OK;
 }
@@ -60,28 +60,18 @@ static void put_state(struct reactor *r, struct watch_state *state) {
     r->n_watches--;
 }
 
-static weft_status_t start(struct reactor *r, struct watch *watch, int fd, int events, bool cold) {
+weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, int events) {
     if (watch->state) return weft__watch_change(r, watch, events);
+    if (!r->clock && fcntl(fd, F_GETFD) < 0) return weft__fail(WEFT_ERR_IO, "fd %d is not open", fd);
     struct watch_state *state = get_state(r);
     if (!state) return WEFT_ERR_NO_MEMORY;
     *state = (struct watch_state){.job.run = run_ready, .io.data = r, .watch = watch};
     watch->state = state;
     watch->fd = fd;
-    watch->cold = cold;
     watch->events = watch->got = 0;
     weft_status_t st = set(r, state, events);
     if (st < 0) weft__watch_stop(r, watch);
     return st;
-}
-
-weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, int events) {
-    if (!watch->state && !r->clock && fcntl(fd, F_GETFD) < 0)
-        return weft__fail(WEFT_ERR_IO, "fd %d is not open", fd);
-    return start(r, watch, fd, events, false);
-}
-
-weft_status_t weft__watch_start_cold(struct reactor *r, struct watch *watch, int fd, int events) {
-    return r->cold.state ? start(r, watch, fd, events, true) : weft__watch_start(r, watch, fd, events);
 }
 
 weft_status_t weft__watch_change(struct reactor *r, struct watch *watch, int events) {

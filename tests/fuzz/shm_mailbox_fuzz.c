@@ -3,9 +3,11 @@
 #include <transports/shm/mailbox.h>
 
 enum { SENDERS = 3, NEAR = 2, NODES = 8, ROOM = 4, BLOCKS = 4096, STAGING = 8192, HEAD = 24 };
+enum { NEAR_SIZE = NEAR * sizeof(struct mail_near) + sizeof(struct mail_node) };
 
 struct post {
-    struct mail_node *near[SENDERS], *nodes[SENDERS];
+    struct mail_near *near[SENDERS];
+    struct mail_node *nodes[SENDERS];
     struct mail_view views[SENDERS];
 };
 
@@ -24,16 +26,16 @@ static void look_at(const struct post *post, const struct mail_letter *letter, c
     insist(letter->slot < SENDERS);
     if (mail_read(letter->node, number, &post->views[letter->slot], &m) < 0) return;
     insist(m.id < MAIL_IDS);
-    insist(within(m.data, m.len, post->near[letter->slot], NEAR * sizeof(struct mail_node)) ||
+    insist(within(m.data, m.len, post->near[letter->slot], NEAR_SIZE) ||
            within(m.data, m.len, post->nodes[letter->slot], NODES * sizeof(struct mail_node)) ||
            within(m.data, m.len, blocks, BLOCKS) || within(m.data, m.len, staging, STAGING));
 }
 
 /* By themselves, so that a sanitizer sees one byte too many. */
-static struct mail_node *nodes_new(unsigned n) {
-    struct mail_node *nodes = aligned_alloc(64, n * sizeof *nodes);
-    if (!nodes) abort();
-    return memset(nodes, 0, n * sizeof *nodes);
+static void *memory_new(size_t size) {
+    void *memory = calloc(1, size);
+    if (!memory) abort();
+    return memory;
 }
 
 /* The input: the head word, and for each node its name of the next, its word and its first 8 bytes. */
@@ -47,9 +49,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(&newest, data, sizeof newest);
     data += sizeof newest, size -= sizeof newest;
     for (unsigned s = 0; s < SENDERS; s++) {
-        struct mail_node *near = post.near[s] = nodes_new(NEAR), *nodes = post.nodes[s] = nodes_new(NODES);
+        struct mail_near *near = post.near[s] = memory_new(NEAR_SIZE);
+        struct mail_node *nodes = post.nodes[s] = memory_new(NODES * sizeof *nodes);
         for (unsigned n = 0; n < NODES && size >= HEAD; n++, data += HEAD, size -= HEAD)
-            memcpy((void *)(n < NEAR ? &near[n] : &nodes[n]), data, HEAD);
+            memcpy(n < NEAR ? (void *)&near[n] : (void *)&nodes[n], data, HEAD);
         post.views[s] = (struct mail_view){nodes, blocks, staging, NODES, BLOCKS, STAGING, near, NEAR};
     }
     if (weft__mail_take(&rx, newest, SENDERS * NODES) > 0) {

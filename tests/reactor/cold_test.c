@@ -9,7 +9,7 @@
 enum { MANY = 100 };
 
 struct ear {
-    struct watch watch;
+    struct cold_watch watch;
     int fds[2];
     unsigned heard;
 };
@@ -32,7 +32,7 @@ static void run_again(struct job *job) {
     weft__job_post(r, job);
 }
 
-static void hear(struct watch *watch, int events) {
+static void hear(struct cold_watch *watch, int events) {
     struct ear *ear = (struct ear *)watch;
     char byte;
     CHECK_EQ(events, WATCH_READ);
@@ -44,19 +44,20 @@ static void hear(struct watch *watch, int events) {
 static void open_ears(void) {
     CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
     CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){0}, &r), WEFT_OK);
-    CHECK_EQ(weft__watch_cold_open(r), WEFT_OK);
+    CHECK_EQ(weft__cold_open(r), WEFT_OK);
     answer = (struct work){{.run = run_answer}, 0};
     endless = (struct work){{.run = run_again}, 0};
     for (int i = 0; i < MANY; i++) {
-        ears[i] = (struct ear){.watch.ready = hear};
         CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ears[i].fds), 0);
-        CHECK_EQ(weft__watch_start_cold(r, &ears[i].watch, ears[i].fds[0], WATCH_READ), WEFT_OK);
+        ears[i].watch = (struct cold_watch){hear, ears[i].fds[0], 0};
+        ears[i].heard = 0;
+        CHECK_EQ(weft__cold_watch(r, &ears[i].watch, WATCH_READ), WEFT_OK);
     }
 }
 
 static void close_ears(void) {
     for (int i = 0; i < MANY; i++) {
-        weft__watch_stop(r, &ears[i].watch);
+        weft__cold_stop(r, &ears[i].watch);
         close(ears[i].fds[0]);
         close(ears[i].fds[1]);
     }
@@ -131,12 +132,34 @@ TEST(what_it_has_others_do_is_done_in_its_turn_and_the_next_is_as_any) {
 TEST(one_that_is_stopped_or_waits_for_nothing_is_not_heard) {
     open_ears();
     for (int i = 0; i < 3; i++) CHECK_EQ(write(ears[i].fds[1], "a", 1), 1);
-    weft__watch_stop(r, &ears[0].watch);
-    CHECK_EQ(weft__watch_change(r, &ears[1].watch, 0), WEFT_OK);
+    weft__cold_stop(r, &ears[0].watch);
+    CHECK_EQ(weft__cold_watch(r, &ears[1].watch, 0), WEFT_OK);
     turns(100);
     CHECK_EQ(heard_by_all(), 1);
-    CHECK_EQ(weft__watch_change(r, &ears[1].watch, WATCH_READ), WEFT_OK);
+    CHECK_EQ(weft__cold_watch(r, &ears[1].watch, WATCH_READ), WEFT_OK);
     turns(100);
     CHECK_EQ(ears[1].heard, 1);
+    close_ears();
+}
+
+/* The first that is called stops all others, and they are gone: none of those that the kernel told of with it is called. */
+static void hear_alone(struct cold_watch *watch, int events) {
+    ((struct ear *)watch)->heard++;
+    for (int i = 0; i < MANY; i++) {
+        weft__cold_stop(r, &ears[i].watch);
+        memset(&ears[i].watch, 0xee, sizeof ears[i].watch);
+    }
+}
+
+TEST(one_that_was_stopped_and_is_gone_is_called_no_more) {
+    open_ears();
+    for (int i = 0; i < MANY; i++) {
+        ears[i].watch.ready = hear_alone;
+        CHECK_EQ(write(ears[i].fds[1], "a", 1), 1);
+    }
+    for (int i = 0; i < 1000 && !heard_by_all(); i++) turns(1);
+    turns(10);
+    CHECK_EQ(heard_by_all(), 1);
+    for (int i = 0; i < MANY; i++) ears[i].watch.events = 0;
     close_ears();
 }

@@ -146,7 +146,7 @@ TEST(an_importer_that_reads_nothing_at_all_is_waited_for) {
     prepare(SHM_WAY_MAP, WEFT_MEM_ALL);
     held_open(&h);
     hang(&h);
-    int fd = ((struct shm_lane *)h.peer.p.a.lane)->fd;
+    int fd = ((struct shm_lane *)h.peer.p.a.lane)->watch.fd;
     while (send(fd, "full", 4, MSG_DONTWAIT | MSG_NOSIGNAL) > 0) continue;
     CHECK_EQ(errno, EAGAIN);
     h.peer.p.a.lane->ops->close(h.peer.p.a.lane, true);

@@ -149,7 +149,7 @@ static void end(struct world *w) {
 }
 
 static int socket_of(const struct end *end) {
-    return ((struct shm_lane *)end->lane)->fd;
+    return ((struct shm_lane *)end->lane)->watch.fd;
 }
 static void say(const struct end *from, const void *data, size_t len, const int *fds, int n) {
     char control[CMSG_SPACE(4 * sizeof(int))] = {0};

@@ -257,7 +257,7 @@ TEST(the_end_of_a_socket_is_heard_once) {
     struct shm_lane *lane = (struct shm_lane *)a.lane, *peer = (struct shm_lane *)b.lane;
     stream_start(&goes, p.b.lane, 60);
     a.lane->ops->close(a.lane, true);
-    shutdown(peer->fd, SHUT_RDWR);
+    shutdown(peer->watch.fd, SHUT_RDWR);
     for (int i = 0; i < 50 && !a.n_closed; i++) {
         weft__reactor_progress(p.reactor_a, 1);
         usleep(100);

@@ -123,9 +123,9 @@ static void watch_empty(struct shm_lane *lane) {
 /* What cannot be sent means that the peer is gone; its socket will say so. One that only does not read may still have memory
  * of ours: it hears the hang-up. */
 static void send_or_break(struct shm_lane *lane, weft_status_t st) {
-    if (st == WEFT_OK || lane->fd < 0 || errno == EAGAIN) return;
+    if (st == WEFT_OK || lane->watch.fd < 0 || errno == EAGAIN) return;
     if (errno != EPIPE && errno != ECONNRESET) shm_iface(lane)->spoilt |= lane->shown; /* it is not gone */
-    shutdown(lane->fd, SHUT_RDWR);
+    shutdown(lane->watch.fd, SHUT_RDWR);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {
@@ -133,12 +133,14 @@ static void on_effect(struct fsm *m, unsigned effect) {
     switch ((enum shm_attach_effect)effect) {
     case SHM_ATTACH_FX_SEND_HELLO: send_or_break(lane, weft__shm_send_hello(lane, SHM_HELLO)); break;
     case SHM_ATTACH_FX_SEND_WELCOME: send_or_break(lane, weft__shm_send_hello(lane, SHM_WELCOME)); break;
-    case SHM_ATTACH_FX_SEND_NO: send_or_break(lane, weft__shm_send_word(lane->fd, SHM_NO, lane->status)); break;
+    case SHM_ATTACH_FX_SEND_NO:
+        send_or_break(lane, weft__shm_send_word(lane->watch.fd, SHM_NO, lane->status));
+        break;
     case SHM_ATTACH_FX_SEND_BYE: lane->farewell = SHM_BYE; break;
     case SHM_ATTACH_FX_SEND_QUIT: lane->farewell = SHM_QUIT; break;
     case SHM_ATTACH_FX_WATCH_EMPTY: watch_empty(lane); break;
     case SHM_ATTACH_FX_DEAF:
-        if (lane->watch.events && !shm_parting(lane)) weft__watch_stop(reactor_of(lane), &lane->watch);
+        if (!shm_parting(lane)) weft__cold_stop(reactor_of(lane), &lane->watch);
         break;
     case SHM_ATTACH_FX_STOP: stop(lane); break;
     case SHM_ATTACH_FX_TIMER_CLOSE:
@@ -266,8 +268,8 @@ void weft__shm_failed(struct shm_lane *lane, weft_status_t status) {
 /* Says good-bye outside the handler in which the owner closed: that may have been reading the peer's memory. */
 static void job_run(struct job *job) {
     struct shm_lane *lane = OF_JOB(job);
-    if (lane->farewell && lane->fd >= 0)
-        send_or_break(lane, weft__shm_send_word(lane->fd, lane->farewell, WEFT_OK));
+    if (lane->farewell && lane->watch.fd >= 0)
+        send_or_break(lane, weft__shm_send_word(lane->watch.fd, lane->farewell, WEFT_OK));
     lane->farewell = 0;
     speak(lane);
 }
@@ -283,7 +285,7 @@ void weft__shm_close(struct lane *l, bool flush) {
 
 static void timer_fired(struct timer *timer) {
     struct shm_lane *lane = OF_TIMER(timer);
-    if (lane->fd < 0 && weft__now(reactor_of(lane)) < lane->deadline) {
+    if (lane->watch.fd < 0 && weft__now(reactor_of(lane)) < lane->deadline) {
         weft_status_t st = weft__shm_dial(lane);
         if (st < 0) weft__shm_failed(lane, st);
         return;
@@ -319,7 +321,7 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     lane->lane = (struct lane){.ops = &weft__shm_ops_dialing, .iface = &iface->iface};
     lane->count = weft__count(iface->iface.reactor);
     pending_queue_init(&lane->pending);
-    lane->fd = -1;
+    lane->watch.fd = -1;
     lane->mine.fd = lane->peers.fd = -1;
     lane->way = &weft__shm_ring_way;
     lane->job.run = job_run;
@@ -342,7 +344,7 @@ struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
 static weft_status_t check_peer(struct shm_lane *lane) {
     struct ucred who;
     socklen_t len = sizeof who;
-    if (getsockopt(lane->fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0)
+    if (getsockopt(lane->watch.fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0)
         return weft__fail(WEFT_ERR_IO, "shm: SO_PEERCRED: %s", strerror(errno));
     if (who.uid != geteuid()) return weft__fail(WEFT_ERR_AUTH, "shm: the peer is user %u", (unsigned)who.uid);
     lane->pid = who.pid;
@@ -368,19 +370,19 @@ weft_status_t weft__shm_dial(struct shm_lane *lane) {
         return weft__fail(error == ENOENT || error == ECONNREFUSED ? WEFT_ERR_REFUSED : weft__errno_status(error),
                           "shm: connect to %s: %s", lane->where, strerror(error));
     }
-    lane->fd = fd;
+    lane->watch.fd = fd;
     weft_status_t st = check_peer(lane);
     if (st == WEFT_OK) st = until_deadline(lane);
     if (st < 0) return st;
     fsm_step(&lane->fsm, SHM_ATTACH_EV_CONNECTED); /* at once: who accepts looks for our greeting first */
-    return weft__watch_start_cold(reactor_of(lane), &lane->watch, fd, WATCH_READ);
+    return weft__cold_watch(reactor_of(lane), &lane->watch, WATCH_READ);
 }
 
 weft_status_t weft__shm_greet(struct shm_lane *lane, int fd) {
-    lane->fd = fd;
+    lane->watch.fd = fd;
     weft_status_t st = check_peer(lane);
     if (st == WEFT_OK) st = weft__shm_mail_offer(lane);
-    if (st == WEFT_OK) st = weft__watch_start_cold(reactor_of(lane), &lane->watch, fd, WATCH_READ);
+    if (st == WEFT_OK) st = weft__cold_watch(reactor_of(lane), &lane->watch, WATCH_READ);
     if (st == WEFT_OK) st = until_deadline(lane);
     if (st == WEFT_OK) fsm_step(&lane->fsm, SHM_ATTACH_EV_ACCEPTED);
     return st;

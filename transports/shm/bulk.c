@@ -62,7 +62,7 @@ bool weft__shm_vm_permitted(const struct shm_lane *lane, uint64_t probe) {
  * memory is still what it offered: all that an attached peer says there is its last word. */
 static bool peer_stands(const struct shm_lane *lane) {
     char byte;
-    return recv(lane->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
+    return recv(lane->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
 static weft_status_t read_piece(struct shm_lane *lane, struct shm_bulk *b) {

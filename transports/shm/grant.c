@@ -305,10 +305,10 @@ static void adopt(struct shm_lane *lane, struct shm_keys *keys) {
     struct shm_orphan *orphan = keys->orphan;
     struct shm_md *md = shm_iface(lane)->md;
     keys->orphan = NULL;
-    *orphan = (struct shm_orphan){.iface = shm_iface(lane), .fd = lane->fd, .pid_fd = -1};
-    if (lane->process) orphan->pid_fd = fcntl(lane->process->fd, F_DUPFD_CLOEXEC, 0);
+    *orphan = (struct shm_orphan){.iface = shm_iface(lane), .fd = lane->watch.fd, .pid_fd = -1};
+    if (lane->process) orphan->pid_fd = fcntl(lane->process->death.fd, F_DUPFD_CLOEXEC, 0);
     bool watched = !lane->process || orphan->pid_fd >= 0;
-    lane->fd = -1;
+    lane->watch.fd = -1;
     orphan->next = md->orphans;
     orphan->at = &md->orphans;
     if (orphan->next) orphan->next->at = &orphan->next;
@@ -330,7 +330,7 @@ static void adopt(struct shm_lane *lane, struct shm_keys *keys) {
 void weft__shm_grants_part(struct shm_lane *lane) {
     struct shm_keys *keys = lane->keys;
     if (!keys) return;
-    if (keys->grants && !keys->parted && lane->fd >= 0) adopt(lane, keys);
+    if (keys->grants && !keys->parted && lane->watch.fd >= 0) adopt(lane, keys);
     all_parted(&keys->grants);
     if (keys->orphan) weft__bury(lane->lane.iface->reactor, keys->orphan);
     keys->orphan = NULL;

@@ -13,18 +13,18 @@
 #include "mailbox.h"
 #include "segment.h"
 
-enum { HALL_PLACES = 1024, HALL_CONTROLS = 4, HALL_NODES = 2 };
+enum { HALL_PLACES = 1024, HALL_CONTROLS = 1, HALL_NODES = 2 };
 
-/* The first of a worker's controls and nodes, which is all that a quiet link touches; the others are in its pool (pool.h). */
+/* The first of a worker's controls and nodes, which is all that a quiet link to it touches; the others are in its pool (pool.h). */
 struct hall_shelf {
     struct mail_control controls[HALL_CONTROLS];
-    struct mail_node nodes[HALL_NODES];
+    struct mail_near nodes[HALL_NODES];
 };
-_Static_assert(sizeof(struct doorbell) == 64 && sizeof(struct hall_shelf) == 576, "places fill lines");
+_Static_assert(sizeof(struct doorbell) == 64 && sizeof(struct hall_shelf) == 192, "places fill lines");
 
 enum {
     HALL_BELLS_SIZE = HALL_PLACES * sizeof(struct doorbell),
-    HALL_SHELVES_SIZE = HALL_PLACES * sizeof(struct hall_shelf)
+    HALL_SHELVES_SIZE = HALL_PLACES * sizeof(struct hall_shelf) + 4096 /* as near nodes want it */
 };
 
 struct hall {

@@ -99,7 +99,7 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
     struct iovec iov = {&hello, sizeof hello};
     struct msghdr m = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(fds_size)};
-    if (sendmsg(lane->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof hello) {
+    if (sendmsg(lane->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof hello) {
         lane->shown = true;
         if (lane->mine.fd >= 0) close(lane->mine.fd); /* both have it mapped, or will */
         lane->mine.fd = -1;
@@ -218,7 +218,7 @@ static const unsigned event_of[] = {[SHM_HELLO] = SHM_ATTACH_EV_HELLO,
 /* A word about one-sided access. The attachment only looks whether it may come now. */
 static void heard_of_key(struct shm_lane *lane, const void *data, size_t len, int *fds, int n_fds) {
     weft__shm_step(lane, SHM_ATTACH_EV_KEY);
-    if (lane->fd < 0) return;
+    if (lane->watch.fd < 0) return;
     weft_status_t st = weft__shm_words_heard(lane, data, len, fds, n_fds);
     if (st < 0) weft__shm_failed(lane, st);
 }
@@ -244,7 +244,7 @@ static void heard(struct shm_lane *lane, const void *data, size_t len, int *fds,
     weft__shm_step(lane, event_of[kind]);
 }
 
-void weft__shm_read(struct watch *watch, int events) {
+void weft__shm_read(struct cold_watch *watch, int events) {
     struct shm_lane *lane = OF_WATCH(watch);
     uint8_t data[sizeof(struct shm_hello) + 1];
     union {
@@ -255,7 +255,7 @@ void weft__shm_read(struct watch *watch, int events) {
     if (events & WATCH_WRITE) weft__shm_words_flush(lane);
     struct iovec iov = {data, sizeof data};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    ssize_t n = recvmsg(lane->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t n = recvmsg(lane->watch.fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
         lane->heard_eof = true;
@@ -274,12 +274,12 @@ void weft__shm_read(struct watch *watch, int events) {
 /* The socket and all memory. */
 void weft__shm_close_all(struct shm_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
-    if (lane->watch.events) weft__watch_stop(r, &lane->watch);
+    weft__cold_stop(r, &lane->watch);
     weft__shm_grants_part(lane);
     if (lane->shown && !lane->heard_end && !lane->heard_eof) shm_iface(lane)->spoilt = true;
     lane->shown = false;
-    if (lane->fd >= 0) close(lane->fd);
-    lane->fd = -1;
+    if (lane->watch.fd >= 0) close(lane->watch.fd);
+    lane->watch.fd = -1;
     if (lane->process) weft__shm_process_put(lane->process);
     lane->process = NULL;
     drop_ring(lane);

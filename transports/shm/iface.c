@@ -325,7 +325,7 @@ static weft_status_t set_up(struct shm_iface *iface) {
     iface->bell = iface->place.bell;
     iface->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (iface->event_fd < 0) return weft__fail(weft__errno_status(errno), "shm: eventfd: %s", strerror(errno));
-    st = weft__watch_cold_open(r);
+    st = weft__cold_open(r);
     if (st < 0) return st;
     return weft__watch_start(r, &iface->event, iface->event_fd, WATCH_READ);
 }

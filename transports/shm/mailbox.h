@@ -21,6 +21,7 @@
 
 enum {
     MAIL_INLINE = 240,
+    MAIL_NEAR = 72,
     MAIL_IDS = 32,
     MAIL_WINDOW = 64, /* messages of one sender to one receiver under way */
     MAIL_BLOCKS = 16, /* of these, in blocks */
@@ -28,11 +29,20 @@ enum {
 };
 
 struct mail_node {
-    _Alignas(64) _Atomic uint64_t next; /* the one published before; 0: none */
-    uint64_t word;                      /* number 32, length 16, kind 8, id 8 */
+    _Atomic uint64_t next; /* the one published before; 0: none */
+    uint64_t word;         /* number 32, length 16, kind 8, id 8 */
     uint8_t data[MAIL_INLINE];
 };
 _Static_assert(sizeof(struct mail_node) == 256, "nodes fill lines");
+
+/* A smaller one, for who says little. Behind the last of them its owner shows as much memory as a node has, so that no length
+ * that it writes leads out of it. */
+struct mail_near {
+    _Atomic uint64_t next;
+    uint64_t word;
+    uint8_t data[MAIL_NEAR];
+};
+_Static_assert(offsetof(struct mail_near, data) == offsetof(struct mail_node, data), "a node, but for its length");
 
 enum mail_kind { MAIL_IN_NODE, MAIL_IN_BLOCK, MAIL_IN_STAGING };
 
@@ -79,7 +89,8 @@ struct mail_stock {
 
 /* All that a worker sends from. */
 struct mail_pool {
-    struct mail_node *near, *nodes; /* the first `n_near` are those of `near` */
+    struct mail_near *near; /* the first `n_near` nodes; the others are among */
+    struct mail_node *nodes;
     uint32_t n_near;
     uint8_t *blocks;
     struct mail_note *notes; /* of nodes */
@@ -119,7 +130,12 @@ static inline bool mail_blocked(const struct mail_tx *tx, const struct mail_pool
 }
 
 static inline struct mail_node *mail_node_at(const struct mail_pool *pool, uint32_t index) {
-    return index < pool->n_near ? &pool->near[index] : &pool->nodes[index];
+    return index < pool->n_near ? (struct mail_node *)&pool->near[index] : &pool->nodes[index];
+}
+
+/* Bytes of a message that it holds. */
+static inline size_t mail_room(const struct mail_pool *pool, uint32_t index) {
+    return index < pool->n_near ? MAIL_NEAR : MAIL_INLINE;
 }
 
 static inline uint32_t mail_node_get(struct mail_pool *pool) {
@@ -214,7 +230,7 @@ struct mail_view {
     const struct mail_node *nodes;
     const uint8_t *blocks, *staging;
     uint32_t n_nodes, blocks_size, staging_size;
-    const struct mail_node *near; /* that are not in `nodes`: the first `n_near` */
+    const struct mail_near *near; /* that are not in `nodes`: the first `n_near` */
     uint32_t n_near;
 };
 
@@ -241,7 +257,7 @@ static inline const struct mail_node *mail_find(const struct mail_rx *rx, uint64
     const struct mail_view *view = rx->view(rx->arg, slot);
     if (!view || index >= view->n_nodes) return NULL;
     *slot_p = slot;
-    return index < view->n_near ? &view->near[index] : &view->nodes[index];
+    return index < view->n_near ? (const struct mail_node *)&view->near[index] : &view->nodes[index];
 }
 
 /* mailbox.c: of a chain of which rx->n_rest are left, the oldest that there is room for. */

@@ -242,12 +242,12 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     return WEFT_OK;
 }
 
-/* `len` bytes in a block, or in a node alone when they fit. */
+/* `len` bytes in a block, or in the node alone when they fit. */
 static void send_block(struct shm_lane *lane, uint32_t index, uint32_t block, uint8_t id, size_t len) {
     struct mail_pool *pool = &shm_iface(lane)->mail.pool;
     const uint8_t *from = pool->blocks + (size_t)block * MAIL_BLOCK;
     count(lane, len);
-    if (len <= MAIL_INLINE) {
+    if (len <= mail_room(pool, index)) {
         memcpy(mail_node_at(pool, index)->data, from, len);
         mail_block_put(pool, block);
         send(lane, index, MAIL_IN_NODE, id, len, MAIL_NONE, -1);

@@ -33,9 +33,9 @@ static void shm_part_act_free(struct fsm *m) {
 static void on_effect(struct fsm *m, unsigned effect) {
     struct shm_lane *lane = OF_FSM(m);
     switch ((enum shm_part_effect)effect) {
-    case SHM_PART_FX_SEND_QUIT: weft__shm_send_word(lane->fd, SHM_QUIT, WEFT_OK); break;
+    case SHM_PART_FX_SEND_QUIT: weft__shm_send_word(lane->watch.fd, SHM_QUIT, WEFT_OK); break;
     case SHM_PART_FX_EMPTY: weft__shm_mail_drain(lane); break;
-    case SHM_PART_FX_SHUT: shutdown(lane->fd, SHUT_WR); break;
+    case SHM_PART_FX_SHUT: shutdown(lane->watch.fd, SHUT_WR); break;
     case SHM_PART_FX_FREE: weft__shm_mail_end(lane); break;
     case SHM_PART_N_EFFECTS: break;
     }
@@ -62,16 +62,17 @@ static void grants_part(struct shm_lane *lane) {
 }
 
 /* All that matters now is the end: what else it says was said too late. */
-static void parting_read(struct watch *watch, int events) {
+static void parting_read(struct cold_watch *watch, int events) {
     struct shm_lane *lane = OF_WATCH(watch);
     uint8_t data[sizeof(struct shm_hello) + 1];
     enum shm_kind kind;
     struct shm_hello hello;
     weft_status_t status;
-    ssize_t n = recv(lane->fd, data, sizeof data, MSG_DONTWAIT); /* descriptors are not taken, and are closed */
+    ssize_t n =
+        recv(lane->watch.fd, data, sizeof data, MSG_DONTWAIT); /* descriptors are not taken, and are closed */
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
-        weft__watch_stop(lane->lane.iface->reactor, &lane->watch);
+        weft__cold_stop(lane->lane.iface->reactor, &lane->watch);
         lane->heard_eof = true;
         grants_part(lane);
         fsm_step(&lane->mail.part, SHM_PART_EV_LOST);
@@ -88,12 +89,11 @@ static void watch_the_end(struct shm_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
     if (shm_parting(lane)) return;
     if (lane->heard_eof) { /* there is nothing more to hear, again and again */
-        if (lane->watch.events) weft__watch_stop(r, &lane->watch);
+        weft__cold_stop(r, &lane->watch);
         return;
     }
     lane->watch.ready = parting_read;
-    weft_status_t st =
-        weft__watch_start_cold(r, &lane->watch, lane->fd, WATCH_READ); /* or reads on, and writes no more */
+    weft_status_t st = weft__cold_watch(r, &lane->watch, WATCH_READ); /* or reads on, and writes no more */
     if (st == WEFT_OK) return;
     weft__log(weft__reactor_context(r), WEFT_LOG_WARN, "shm", "lane %u waits for its peer's end unheard",
               lane->fsm.id);

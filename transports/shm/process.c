@@ -7,17 +7,17 @@
 #include <unistd.h>
 
 /* A lane's socket may live on in a child that the peer forked. What it said before is still read, and then that it is gone. */
-static void died(struct watch *watch, int events) {
+static void died(struct cold_watch *watch, int events) {
     struct shm_process *process = (struct shm_process *)((char *)watch - offsetof(struct shm_process, death));
     struct shm_iface *iface = process->iface;
-    weft__watch_stop(iface->iface.reactor, watch);
+    weft__cold_stop(iface->iface.reactor, watch);
     for (unsigned i = 0; i <= iface->last_index; i++)
-        if (iface->lanes[i] && iface->lanes[i]->process == process) shutdown(iface->lanes[i]->fd, SHUT_RDWR);
+        if (iface->lanes[i] && iface->lanes[i]->process == process) shutdown(iface->lanes[i]->watch.fd, SHUT_RDWR);
 }
 
 /* A dead one's number may be somebody else's by now. */
 static bool lives(const struct shm_process *process) {
-    struct pollfd look = {process->fd, POLLIN, 0};
+    struct pollfd look = {process->death.fd, POLLIN, 0};
     return poll(&look, 1, 0) == 0;
 }
 
@@ -28,9 +28,9 @@ static struct shm_process **bucket_of(struct shm_iface *iface, pid_t pid) {
 static weft_status_t watch(struct shm_iface *iface, pid_t pid, int fd, struct shm_process **process_p) {
     struct shm_process *process = weft__new(iface, struct shm_process), **bucket = bucket_of(iface, pid);
     if (!process) return WEFT_ERR_NO_MEMORY;
-    *process = (struct shm_process){.iface = iface, .next = *bucket, .pid = pid, .fd = fd, .n_lanes = 1};
-    process->death.ready = died;
-    weft_status_t st = weft__watch_start_cold(iface->iface.reactor, &process->death, fd, WATCH_READ);
+    *process =
+        (struct shm_process){.iface = iface, .next = *bucket, .death = {died, fd, 0}, .pid = pid, .n_lanes = 1};
+    weft_status_t st = weft__cold_watch(iface->iface.reactor, &process->death, WATCH_READ);
     if (st < 0) {
         talloc_free(process);
         return st;
@@ -62,7 +62,7 @@ void weft__shm_process_put(struct shm_process *process) {
     struct shm_process **at = bucket_of(process->iface, process->pid);
     while (*at != process) at = &(*at)->next;
     *at = process->next;
-    if (process->death.events) weft__watch_stop(process->iface->iface.reactor, &process->death);
-    close(process->fd);
+    weft__cold_stop(process->iface->iface.reactor, &process->death);
+    close(process->death.fd);
     talloc_free(process);
 }

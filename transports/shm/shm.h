@@ -95,9 +95,8 @@ struct shm_peer {
 struct shm_process {
     struct shm_iface *iface;
     struct shm_process *next; /* of its bucket */
-    struct watch death;
+    struct cold_watch death;  /* its pidfd */
     pid_t pid;
-    int fd;
     unsigned n_lanes;
 };
 
@@ -159,12 +158,11 @@ struct shm_lane {
     struct job job;
     struct timer timer;
     uint64_t deadline;
-    struct watch watch; /* the socket */
-    int fd;
-    unsigned index;  /* in iface->lanes, and in our doorbell */
-    pid_t pid;       /* the peer's */
-    uint64_t target; /* the worker that was dialled; 0: any */
-    uint8_t wish;    /* enum shm_wish */
+    struct cold_watch watch; /* the socket: its fd, or -1 */
+    unsigned index;          /* in iface->lanes, and in our doorbell */
+    pid_t pid;               /* the peer's */
+    uint64_t target;         /* the worker that was dialled; 0: any */
+    uint8_t wish;            /* enum shm_wish */
     bool ring_counted;
     uint64_t probe_at;
     struct tl_listener *listener; /* that it came by; valid while greeting */
@@ -311,7 +309,7 @@ weft_status_t weft__shm_offer(struct shm_lane *lane); /* makes our side's memory
 void weft__shm_ring_uncount(struct shm_lane *lane);   /* its ring carries nothing more, and another may be made */
 weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind);
 weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status);
-void weft__shm_read(struct watch *watch, int events);
+void weft__shm_read(struct cold_watch *watch, int events);
 void weft__shm_release(struct shm_lane *lane); /* our side has done with it */
 void weft__shm_close_all(struct shm_lane *lane);
 

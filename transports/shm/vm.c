@@ -26,7 +26,8 @@ char *weft__shm_bounce(struct shm_lane *lane) {
 
 /* While its socket stands the peer lives, so its pid is its own. A child of its own may keep the socket, but not the pidfd. */
 static bool peer_lives(const struct shm_lane *lane) {
-    struct pollfd look[2] = {{lane->fd, POLLRDHUP, 0}, {lane->process ? lane->process->fd : -1, POLLIN, 0}};
+    struct pollfd look[2] = {{lane->watch.fd, POLLRDHUP, 0},
+                             {lane->process ? lane->process->death.fd : -1, POLLIN, 0}};
     return poll(look, 2, 0) <= 0;
 }
 

@@ -56,7 +56,7 @@ bool weft__shm_say_now(struct shm_lane *lane, const void *data, size_t len, int 
         m.msg_control = &control;
         m.msg_controllen = sizeof control;
     }
-    if (lane->fd < 0 || sendmsg(lane->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
+    if (lane->watch.fd < 0 || sendmsg(lane->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
     /* No descriptor can travel now: the peer sees that it is missing, and does without the grant. */
     if (fd >= 0 && errno == ETOOMANYREFS) return weft__shm_say_now(lane, data, len, -1);
     return errno != EAGAIN && errno != EINTR;
@@ -75,7 +75,7 @@ static bool say_word(struct shm_lane *lane, struct shm_word *word) {
 static void watch_for_room(struct shm_lane *lane, bool wanted) {
     int events = wanted ? WATCH_READ | WATCH_WRITE : WATCH_READ;
     if (lane->watch.events && lane->watch.events != events)
-        weft__watch_change(lane->lane.iface->reactor, &lane->watch, events);
+        weft__cold_watch(lane->lane.iface->reactor, &lane->watch, events);
 }
 
 void weft__shm_words_flush(struct shm_lane *lane) {
