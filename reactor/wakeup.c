@@ -94,8 +94,7 @@ static weft_status_t fill_outer(struct reactor *r) {
     for (struct watch_block *block = r->watch_blocks; block; block = block->next)
         for (unsigned i = 0; i < WATCH_BLOCK && st == WEFT_OK; i++) {
             struct watch_state *state = &block->state[i];
-            if (state->io.data && state->watch->events)
-                st = add(r, state->watch->fd, state->watch->events, state);
+            if (state->io.data && state->watch->events) st = add(r, state->watch->fd, state->watch->events, state);
         }
     return st;
 }

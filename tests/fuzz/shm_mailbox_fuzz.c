@@ -8,6 +8,7 @@ enum { NEAR_SIZE = NEAR * sizeof(struct mail_near) + sizeof(struct mail_node) };
 struct post {
     struct mail_near *near[SENDERS];
     struct mail_node *nodes[SENDERS];
+    struct mail_shape shapes[SENDERS];
     struct mail_view views[SENDERS];
 };
 
@@ -53,7 +54,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct mail_node *nodes = post.nodes[s] = memory_new(NODES * sizeof *nodes);
         for (unsigned n = 0; n < NODES && size >= HEAD; n++, data += HEAD, size -= HEAD)
             memcpy(n < NEAR ? (void *)&near[n] : (void *)&nodes[n], data, HEAD);
-        post.views[s] = (struct mail_view){nodes, blocks, staging, NODES, BLOCKS, STAGING, near, NEAR};
+        size_t to_blocks = (uintptr_t)blocks - (uintptr_t)nodes, to_staging = (uintptr_t)staging - (uintptr_t)nodes;
+        post.shapes[s] = (struct mail_shape){NODES, NEAR, to_blocks, to_staging, BLOCKS, STAGING};
+        post.views[s] = (struct mail_view){nodes, near, &post.shapes[s]};
     }
     if (weft__mail_take(&rx, newest, SENDERS * NODES) > 0) {
         uint32_t read = 0;

@@ -30,6 +30,7 @@ struct out {
 };
 
 struct in {
+    struct mail_shape shape;
     struct mail_view views[SENDERS];
     struct mail_letter letters[ROOM];
     struct mail_rx rx;
@@ -55,13 +56,9 @@ static void out_open(struct out *o, struct post *post, unsigned slot) {
 
 static void in_open(struct in *i, struct post *post) {
     memset(i, 0, sizeof *i);
-    for (unsigned s = 0; s < SENDERS; s++)
-        i->views[s] = (struct mail_view){.nodes = post->sender[s].nodes,
-                                         .blocks = post->sender[s].blocks,
-                                         .staging = post->sender[s].blocks,
-                                         .n_nodes = NODES,
-                                         .blocks_size = BLOCKS * 64,
-                                         .staging_size = BLOCKS * 64};
+    size_t blocks = offsetof(struct sender, blocks) - offsetof(struct sender, nodes);
+    i->shape = (struct mail_shape){NODES, 0, blocks, blocks, BLOCKS * 64, BLOCKS * 64};
+    for (unsigned s = 0; s < SENDERS; s++) i->views[s] = (struct mail_view){post->sender[s].nodes, NULL, &i->shape};
     i->rx = (struct mail_rx){.letters = i->letters, .room = ROOM, .view = view_of, .arg = i};
 }
 

@@ -275,7 +275,7 @@ static void waits_without(struct world *w, const char *why) {
 TEST(a_key_that_the_kernel_forbids_says_so) {
     struct world w;
     begin_with(&w, &subject_shm_vm, TARGET_LEN, WEFT_MEM_ALL, true, "128");
-    ((struct shm_lane *)w.p.a.lane)->vm_probe ^= 1; /* what is read there is not what the greeting named */
+    shm_process((struct shm_lane *)w.p.a.lane)->probe ^= 1; /* what is read there is not what the greeting named */
     waits_without(&w, "the kernel does not permit process_vm");
 }
 

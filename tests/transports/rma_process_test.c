@@ -328,7 +328,7 @@ TEST(a_process_that_only_has_the_owners_pid_is_not_touched) {
     CHECK(pair_until(&peer.p, key->status == WEFT_OK && board->stage == 1));
     kill(peer.pid, SIGKILL);
     waitpid(peer.pid, NULL, 0);
-    ((struct shm_lane *)peer.p.a.lane)->pid = bystander;
+    shm_process((struct shm_lane *)peer.p.a.lane)->pid = bystander;
     uint64_t word = ~(uint64_t)0;
     struct rma_piece piece = {&word, 8, 0, 1, NULL};
     const struct lane_ops *ops = peer.p.a.lane->ops;
@@ -336,6 +336,7 @@ TEST(a_process_that_only_has_the_owners_pid_is_not_touched) {
     CHECK_EQ(ops->put_zcopy(peer.p.a.lane, &piece, 1, target_at(&target, 8), key, NULL), WEFT_ERR_PEER_FAILED);
     CHECK(target_is_as_it_should(&target));
     CHECK_EQ(ops->get_zcopy(peer.p.a.lane, &piece, 1, target_at(&target, 8), key, NULL), WEFT_ERR_PEER_FAILED);
+    shm_process((struct shm_lane *)peer.p.a.lane)->pid = peer.pid; /* as the lane's end looks for it */
     kill(bystander, SIGKILL);
     waitpid(bystander, NULL, 0);
     key_ends(&peer, key);

@@ -321,16 +321,16 @@ TEST(a_peer_that_scribbles_ends_its_own_lane_only) {
         CHECK(pair_until(&p, good_a.n_open && good_b.n_open));
         p.b.on_message = touch;
         struct shm_lane *bad = (struct shm_lane *)p.a.lane;
-        uint64_t *slots = (uint64_t *)bad->tx.slots;
+        uint64_t *slots = (uint64_t *)shm_ring(bad)->tx.slots;
         for (unsigned i = 0; i < 256 * 8; i++) {
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
             slots[i] = i % 8 == 7 ? (uint64_t)(i / 8 + 1) << 32 | (x & (round % 2 ? 0xffffffff : 0x003f031f)) : x;
             if (round % 3 == 0 && i % 8 == 0) slots[i] &= 0x00007fff00003fff; /* places that might exist */
         }
-        if (round % 4 == 0) atomic_store(&bad->ours->tail, x);
-        if (round % 5 == 0) atomic_store(&bad->ours->wants, (uint32_t)x);
-        for (unsigned i = 0; round % 7 == 0 && i < DOORBELL_LANES; i++) doorbell_ring(bad->bell, i);
-        doorbell_ring(bad->bell, bad->bell_index);
+        if (round % 4 == 0) atomic_store(&shm_ring(bad)->ours->tail, x);
+        if (round % 5 == 0) atomic_store(&shm_ring(bad)->ours->wants, (uint32_t)x);
+        for (unsigned i = 0; round % 7 == 0 && i < DOORBELL_LANES; i++) doorbell_ring(shm_bell(bad), i);
+        doorbell_ring(shm_bell(bad), bad->mail.tx.slot);
         for (int turn = 0; turn < 20 && !p.b.n_down; turn++) {
             pair_turn(&p);
             /* and what the peer says is passed is looked at when b is out of space */
@@ -354,7 +354,8 @@ TEST(the_peers_memory_cannot_be_written) {
     pair_open(&p, &weft__transport_shm, 0);
     pair_connect(&p);
     struct shm_lane *lane = (struct shm_lane *)p.b.lane;
-    CHECK_EQ(mprotect(lane->peers.at, lane->peers.size, PROT_READ | PROT_WRITE), -1);
-    CHECK_EQ(mprotect(lane->peer->pool->segment.at, lane->peer->pool->segment.size, PROT_READ | PROT_WRITE), -1);
+    const struct segment *shown[] = {&shm_ring(lane)->peers, &shm_ring(lane)->pool,
+                                     &shm_process(lane)->shelves->segment};
+    for (int i = 0; i < 3; i++) CHECK_EQ(mprotect(shown[i]->at, shown[i]->size, PROT_READ | PROT_WRITE), -1);
     pair_close(&p);
 }

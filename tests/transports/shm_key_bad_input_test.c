@@ -324,13 +324,13 @@ TEST(words_wait_for_room_and_are_not_lost) {
     int least = 1;
     CHECK_EQ(setsockopt(socket_of(&w.p.a), SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
     for (int i = 0; i < N; i++) keys[i] = ask(&w, &w.p.a);
-    CHECK(((struct shm_lane *)w.p.a.lane)->keys->words.first); /* some wait */
+    CHECK(((struct shm_lane *)w.p.a.lane)->more->keys->words.first); /* some wait */
     for (int i = 0; i < N; i++) CHECK(pair_until(&w.p, keys[i]->status == WEFT_OK));
     CHECK_EQ(setsockopt(socket_of(&w.p.b), SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
     for (int i = 0; i < N; i += 3) keys[i]->lane->ops->key_close(keys[i]); /* and some pass each other */
     struct completion c = {.done = NULL, .count = 2};
     CHECK_EQ(w.p.iface_b->ops->mem_revoke(w.mem, &c), WEFT_IN_PROGRESS);
-    CHECK(((struct shm_lane *)w.p.b.lane)->keys->words.first);
+    CHECK(((struct shm_lane *)w.p.b.lane)->more->keys->words.first);
     CHECK(pair_until(&w.p, c.count == 1));
     for (int i = 0; i < N; i++)
         if (i % 3) CHECK_EQ(keys[i]->status, WEFT_ERR_REVOKED);

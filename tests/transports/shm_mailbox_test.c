@@ -365,9 +365,9 @@ TEST(a_lie_in_the_mailbox_ends_its_lanes_and_no_ring) {
         struct end mail_a = {0}, mail_b = {0}, ring_a = {0}, ring_b = {0};
         open_liars(&p, &mail_a, &mail_b, &ring_a, &ring_b);
         struct shm_lane *liar = (struct shm_lane *)p.a.lane;
-        const uint64_t lies[] = {UINT64_MAX, mail_ref(DOORBELL_LANES, 0), mail_ref(liar->bell_index, SHM_NODES),
-                                 mail_ref(((struct shm_lane *)ring_a.lane)->bell_index, 0)};
-        atomic_store(&liar->bell->mailbox, lies[lie]);
+        const uint64_t lies[] = {UINT64_MAX, mail_ref(DOORBELL_LANES, 0), mail_ref(liar->mail.tx.slot, SHM_NODES),
+                                 mail_ref(((struct shm_lane *)ring_a.lane)->mail.tx.slot, 0)};
+        atomic_store(&shm_bell(liar)->mailbox, lies[lie]);
         CHECK(pair_until(&p, p.b.n_down == 1 && mail_b.n_down == 1));
         CHECK_EQ(p.b.down, WEFT_ERR_PROTOCOL);
         CHECK_EQ(mail_b.down, WEFT_ERR_PROTOCOL);
@@ -390,11 +390,11 @@ TEST(random_bytes_in_what_a_liar_may_write_crash_nobody) {
             for (int k = 0; k < 4; k++) {
                 x ^= x << 13, x ^= x >> 7, x ^= x << 17;
                 uint64_t *at = (uint64_t *)mail_node_at(pool, x % 64) + (x >> 8) % 3;
-                if (x >> 16 & 1) *at = x >> 17 & 1 ? mail_ref(liar->bell_index, x >> 18 & 31) : *at ^ (x >> 40);
-                if (x % 61 == 0) atomic_store(&liar->bell->mailbox, mail_ref(x >> 20 & 3, x >> 30 & 63));
+                if (x >> 16 & 1) *at = x >> 17 & 1 ? mail_ref(liar->mail.tx.slot, x >> 18 & 31) : *at ^ (x >> 40);
+                if (x % 61 == 0) atomic_store(&shm_bell(liar)->mailbox, mail_ref(x >> 20 & 3, x >> 30 & 63));
                 if (x % 31 == 0) atomic_store(&liar->mail.ours->consumed, (uint32_t)(x >> 32));
                 if (x % 29 == 0) atomic_store(&liar->mail.ours->wants, (uint32_t)(x >> 32));
-                if (x % 23 == 0) atomic_store(&liar->bell->wanted, 1);
+                if (x % 23 == 0) atomic_store(&shm_bell(liar)->wanted, 1);
             }
             if (p.b.lane && !p.b.n_down) p.b.lane->ops->am_short(p.b.lane, 1, 1, "x", 1);
             pair_turn(&p);

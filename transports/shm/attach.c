@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #define OF_FSM(m)   ((struct shm_lane *)((char *)(m)-offsetof(struct shm_lane, fsm)))
-#define OF_JOB(j)   ((struct shm_lane *)((char *)(j)-offsetof(struct shm_lane, job)))
 #define OF_TIMER(t) ((struct shm_lane *)((char *)(t)-offsetof(struct shm_lane, timer)))
 
 enum { NS_PER_MS = 1000000, KNOCK_AGAIN_MS = 2 };
@@ -99,25 +98,30 @@ static void timer_set(struct shm_lane *lane, uint64_t ms) {
     weft__log(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm", "lane %u has no timer", lane->fsm.id);
 }
 
+/* Our side may have done with it: the machine of its end has that place then. */
+static void timer_stop(struct shm_lane *lane) {
+    if (!lane->parting) weft__timer_stop(reactor_of(lane), &lane->timer);
+}
+
 static void stop(struct shm_lane *lane) {
     lane->am = NULL;
-    lane->on_empty = NULL;
+    lane->watches_empty = false;
     weft__shm_ring_uncount(lane);
     weft__shm_keys_end(lane, lane->status < 0 ? lane->status : WEFT_ERR_CLOSED);
     weft__shm_purge(lane);
 }
 
-static void found_empty(struct shm_lane *lane) {
+void weft__shm_found_empty(struct shm_lane *lane) {
     weft__shm_step(lane, SHM_ATTACH_EV_EMPTY);
 }
 
 static void watch_empty(struct shm_lane *lane) {
     lane->lane.ops = &weft__shm_ops_down;
-    lane->on_empty = found_empty;
-    if (lane->way == &weft__shm_mail_way)
+    lane->watches_empty = true;
+    if (lane->by_mail)
         weft__shm_mail_drain(lane);
     else
-        lane->way->activate(lane);
+        shm_way(lane)->activate(lane);
 }
 
 /* What cannot be sent means that the peer is gone; its socket will say so. One that only does not read may still have memory
@@ -136,8 +140,8 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SHM_ATTACH_FX_SEND_NO:
         send_or_break(lane, weft__shm_send_word(lane->watch.fd, SHM_NO, lane->status));
         break;
-    case SHM_ATTACH_FX_SEND_BYE: lane->farewell = SHM_BYE; break;
-    case SHM_ATTACH_FX_SEND_QUIT: lane->farewell = SHM_QUIT; break;
+    case SHM_ATTACH_FX_SEND_BYE: lane->says_bye = true; break;
+    case SHM_ATTACH_FX_SEND_QUIT: lane->says_quit = true; break;
     case SHM_ATTACH_FX_WATCH_EMPTY: watch_empty(lane); break;
     case SHM_ATTACH_FX_DEAF:
         if (!shm_parting(lane)) weft__cold_stop(reactor_of(lane), &lane->watch);
@@ -146,7 +150,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SHM_ATTACH_FX_TIMER_CLOSE:
         timer_set(lane, weft__setting_u64(weft__reactor_context(reactor_of(lane)), SETTING_CLOSE_TIMEOUT));
         break;
-    case SHM_ATTACH_FX_TIMER_STOP: weft__timer_stop(reactor_of(lane), &lane->timer); break;
+    case SHM_ATTACH_FX_TIMER_STOP: timer_stop(lane); break;
     case SHM_ATTACH_FX_TELL_UP: lane->say |= SAY_UP; break;
     case SHM_ATTACH_FX_TELL_ACCEPTED: lane->say |= SAY_ACCEPTED; break;
     case SHM_ATTACH_FX_TELL_DOWN: lane->say |= SAY_DOWN; break;
@@ -161,8 +165,8 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     weft_context_t *context = weft__reactor_context(reactor_of(lane));
     const char *name = m->port->machine->event_name[event];
     if (why == FSM_VIOL) {
-        lane->count->violations++;
-        weft__log_limited(context, WEFT_LOG_WARN, "shm", "pid %d says %s in state %s", (int)lane->pid, name,
+        shm_iface(lane)->count->violations++;
+        weft__log_limited(context, WEFT_LOG_WARN, "shm", "pid %d says %s in state %s", (int)shm_pid(lane), name,
                           fsm_state_name(m));
     } else {
         weft__log(context, WEFT_LOG_ERROR, "shm", "lane %u: %s in state %s", m->id, name, fsm_state_name(m));
@@ -175,21 +179,34 @@ static const struct fsm_port port = {&weft__shm_attach_machine, on_effect, on_fa
 
 /* ---- what the owner is told --------------------------------------------------------------------------------------- */
 
+/* It stays as it is until no callback is under way. */
+static void more_end(struct shm_lane *lane) {
+    struct shm_more *more = lane->more;
+    if (!more) return;
+    if (more->keys) weft__bury(reactor_of(lane), more->keys);
+    if (more->bulk) weft__bury(reactor_of(lane), more->bulk);
+    weft__slab_bury(&shm_iface(lane)->more_slab, more);
+}
+
 static void start(struct shm_lane *lane) {
-    lane->lane.ops = lane->way->up;
+    if (lane->by_mail && !lane->more->keys) {
+        more_end(lane);
+        lane->more = NULL;
+    }
+    lane->lane.ops = shm_way(lane)->up;
     lane->am = lane_handlers(&lane->lane);
-    lane->way->activate(lane); /* the peer may have sent before we could hear its doorbell */
+    shm_way(lane)->activate(lane); /* the peer may have sent before we could hear its doorbell */
 }
 
 /* Chunks that a peer of an unknown fate may still be reading are not lent again. Those of the mailbox wait for its end. */
 static void chunks_end(struct shm_lane *lane, bool peer_is_done) {
-    if (lane->n_lent == 0 || lane->way == &weft__shm_mail_way) return;
-    if (lane->theirs) weft__shm_refresh(lane);
-    if (peer_is_done) lane->way->reclaim(lane);
-    if (lane->n_lent)
+    if (lane->mail.tx.n_lent == 0 || lane->by_mail) return;
+    if (shm_ring(lane)->theirs) weft__shm_refresh(lane);
+    if (peer_is_done) shm_way(lane)->reclaim(lane);
+    if (lane->mail.tx.n_lent)
         weft__log(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm",
-                  "pid %d kept %u staging chunks beyond its close", (int)lane->pid, lane->n_lent);
-    lane->n_lent = 0;
+                  "pid %d kept %u staging chunks beyond its close", (int)shm_pid(lane), lane->mail.tx.n_lent);
+    lane->mail.tx.n_lent = 0;
 }
 
 static void say_down(struct shm_lane *lane) {
@@ -208,15 +225,16 @@ void weft__shm_lane_end(struct shm_lane *lane) {
     if (!lane->ghost) return; /* its owner has yet to close it */
     iface->lanes[lane->index] = NULL;
     iface->n_lanes--;
-    weft__bury(reactor_of(lane), lane);
+    more_end(lane);
+    weft__slab_bury(&iface->lane_slab, lane);
 }
 
 static void take_off(struct shm_lane *lane) {
     weft__shm_release(lane);
-    weft__job_drop(reactor_of(lane), &lane->job);
-    weft__job_drop(reactor_of(lane), &lane->bulk_job);
+    lane->speaks = false;
+    if (lane->more) weft__job_drop(reactor_of(lane), &lane->more->bulk_job);
     lane->ghost = true;
-    if (lane->way == &weft__shm_mail_way) return;
+    if (lane->by_mail) return;
     weft__shm_lane_end(lane);
 }
 
@@ -231,20 +249,23 @@ void weft__shm_lane_free(struct shm_lane *lane) {
     take_off(lane);
 }
 
+static void accepted(struct shm_lane *lane) {
+    void *listen_arg = lane->more->listen_arg;
+    lane->more->listener = NULL;
+    start(lane);
+    lane->lane.iface->up->accepted(&lane->lane, listen_arg);
+}
+
 static void speak(struct shm_lane *lane) {
     while (lane->say) {
-        unsigned say = lane->say & -lane->say;
-        lane->say &= ~say;
+        unsigned say = lane->say & -(unsigned)lane->say;
+        lane->say &= (uint8_t)~say;
         switch (say) {
         case SAY_UP:
             start(lane);
             lane->lane.iface->up->up(&lane->lane);
             break;
-        case SAY_ACCEPTED:
-            start(lane);
-            lane->listener = NULL;
-            lane->lane.iface->up->accepted(&lane->lane, lane->listen_arg);
-            break;
+        case SAY_ACCEPTED: accepted(lane); break;
         case SAY_VIOLATED: weft__shm_failed(lane, WEFT_ERR_PROTOCOL); break;
         case SAY_BROKEN: weft__shm_failed(lane, WEFT_ERR_INTERNAL); break;
         case SAY_DOWN: say_down(lane); break;
@@ -260,32 +281,43 @@ void weft__shm_step(struct shm_lane *lane, unsigned event) {
 }
 
 void weft__shm_failed(struct shm_lane *lane, weft_status_t status) {
-    if (lane->status == WEFT_OK) lane->status = status;
-    if (status == WEFT_ERR_PROTOCOL) lane->count->violations++;
+    if (lane->status == WEFT_OK) lane->status = (int8_t)status;
+    if (status == WEFT_ERR_PROTOCOL) shm_iface(lane)->count->violations++;
     weft__shm_step(lane, SHM_ATTACH_EV_FAILED);
 }
 
+static void say_farewell(struct shm_lane *lane) {
+    uint8_t word = lane->says_bye ? SHM_BYE : SHM_QUIT;
+    if ((lane->says_bye || lane->says_quit) && lane->watch.fd >= 0)
+        send_or_break(lane, weft__shm_send_word(lane->watch.fd, word, WEFT_OK));
+    lane->says_bye = lane->says_quit = false;
+}
+
 /* Says good-bye outside the handler in which the owner closed: that may have been reading the peer's memory. */
-static void job_run(struct job *job) {
-    struct shm_lane *lane = OF_JOB(job);
-    if (lane->farewell && lane->watch.fd >= 0)
-        send_or_break(lane, weft__shm_send_word(lane->watch.fd, lane->farewell, WEFT_OK));
-    lane->farewell = 0;
-    speak(lane);
+void weft__shm_speak(struct job *job) {
+    struct shm_iface *iface = (struct shm_iface *)((char *)job - offsetof(struct shm_iface, speaker));
+    for (unsigned i = 0; i <= iface->last_index; i++) {
+        struct shm_lane *lane = iface->lanes[i];
+        if (!lane || !lane->speaks) continue;
+        lane->speaks = false;
+        say_farewell(lane);
+        speak(lane);
+    }
 }
 
 void weft__shm_close(struct lane *l, bool flush) {
     struct shm_lane *lane = (struct shm_lane *)l;
     lane->lane.ops = &weft__shm_ops_closed;
     fsm_step(&lane->fsm, flush ? SHM_ATTACH_EV_CLOSE : SHM_ATTACH_EV_ABORT);
-    weft__job_post(reactor_of(lane), &lane->job);
+    lane->speaks = true;
+    weft__job_post(reactor_of(lane), &shm_iface(lane)->speaker);
 }
 
 /* ---- beginning ----------------------------------------------------------------------------------------------------- */
 
 static void timer_fired(struct timer *timer) {
     struct shm_lane *lane = OF_TIMER(timer);
-    if (lane->watch.fd < 0 && weft__now(reactor_of(lane)) < lane->deadline) {
+    if (lane->watch.fd < 0 && lane->more && weft__now(reactor_of(lane)) < lane->more->deadline) {
         weft_status_t st = weft__shm_dial(lane);
         if (st < 0) weft__shm_failed(lane, st);
         return;
@@ -295,44 +327,52 @@ static void timer_fired(struct timer *timer) {
     weft__shm_step(lane, SHM_ATTACH_EV_TIMEOUT);
 }
 
-static bool grow(struct shm_iface *iface, struct shm_lane ***table, unsigned room) {
-    struct shm_lane **more = weft__realloc(iface, *table, room * sizeof *more, "shm lanes");
-    if (!more) return false;
-    memset(more + iface->room, 0, (room - iface->room) * sizeof *more);
-    *table = more;
-    return true;
-}
-
 bool weft__shm_more_room(struct shm_iface *iface) {
     unsigned room = iface->room ? 2 * iface->room : 32;
     if (room > DOORBELL_LANES) return false;
-    if (!grow(iface, &iface->lanes, room) || !grow(iface, &iface->active, room) ||
-        !grow(iface, &iface->mail.waiting, room))
-        return false;
+    struct shm_lane **more = weft__realloc(iface, iface->lanes, room * sizeof *more, "shm lanes");
+    if (!more) return false;
+    memset(more + iface->room, 0, (room - iface->room) * sizeof *more);
+    iface->lanes = more;
     iface->room = room;
     return true;
 }
 
+struct shm_more *weft__shm_more(struct shm_lane *lane) {
+    if (lane->more) return lane->more;
+    struct shm_more *more = lane->more = weft__slab_take(&shm_iface(lane)->more_slab);
+    if (!more) return NULL;
+    more->lane = lane;
+    more->ring.mine.fd = more->ring.peers.fd = more->ring.pool.fd = -1;
+    more->bulk_job.run = weft__shm_bulk_run;
+    return more;
+}
+
+static unsigned free_index(const struct shm_iface *iface) {
+    unsigned i = iface->n_lanes == iface->last_index + 1 ? iface->n_lanes : 0; /* there may be no gap */
+    while (iface->lanes[i]) i++;
+    return i;
+}
+
 struct shm_lane *weft__shm_lane_new(struct shm_iface *iface) {
     static _Thread_local uint32_t next_id;
+    struct reactor *r = iface->iface.reactor;
     if (iface->n_lanes == iface->room && !weft__shm_more_room(iface)) return NULL;
-    struct shm_lane *lane = weft__new(iface, struct shm_lane);
+    struct shm_lane *lane = weft__slab_take(&iface->lane_slab);
     if (!lane) return NULL;
     lane->lane = (struct lane){.ops = &weft__shm_ops_dialing, .iface = &iface->iface};
-    lane->count = weft__count(iface->iface.reactor);
+    if (!weft__shm_more(lane)) {
+        weft__slab_put(&iface->lane_slab, lane);
+        return NULL;
+    }
+    iface->count = shm_ring(lane)->count = weft__count(r);
     pending_queue_init(&lane->pending);
-    lane->watch.fd = -1;
-    lane->mine.fd = lane->peers.fd = -1;
-    lane->way = &weft__shm_ring_way;
-    lane->job.run = job_run;
-    lane->bulk_job.run = weft__shm_bulk_run;
+    lane->event_fd = lane->watch.fd = -1;
     lane->timer.fire = timer_fired;
     lane->watch.ready = weft__shm_read;
-    lane->deadline =
-        weft__now(iface->iface.reactor) +
-        weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_CONNECT_TIMEOUT) * NS_PER_MS;
-    if (iface->n_lanes == iface->last_index + 1) lane->index = iface->n_lanes; /* there is no gap */
-    while (iface->lanes[lane->index]) lane->index++;
+    lane->more->deadline =
+        weft__now(r) + weft__setting_u64(weft__reactor_context(r), SETTING_CONNECT_TIMEOUT) * NS_PER_MS;
+    lane->index = (uint16_t)free_index(iface);
     iface->lanes[lane->index] = lane;
     iface->n_lanes++;
     if (lane->index > iface->last_index) iface->last_index = lane->index;
@@ -347,18 +387,17 @@ static weft_status_t check_peer(struct shm_lane *lane) {
     if (getsockopt(lane->watch.fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0)
         return weft__fail(WEFT_ERR_IO, "shm: SO_PEERCRED: %s", strerror(errno));
     if (who.uid != geteuid()) return weft__fail(WEFT_ERR_AUTH, "shm: the peer is user %u", (unsigned)who.uid);
-    lane->pid = who.pid;
-    return weft__shm_process_get(shm_iface(lane), lane->pid, &lane->process);
+    return weft__shm_process_get(lane, who.pid);
 }
 
 static weft_status_t until_deadline(struct shm_lane *lane) {
-    return weft__timer_start(reactor_of(lane), &lane->timer, lane->deadline);
+    return weft__timer_start(reactor_of(lane), &lane->timer, lane->more->deadline);
 }
 
 /* Connects, or tries again soon when the listener's queue is full. */
 weft_status_t weft__shm_dial(struct shm_lane *lane) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    strcpy(to.sun_path, lane->where);
+    strcpy(to.sun_path, lane->more->where);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return weft__fail(weft__errno_status(errno), "shm: socket: %s", strerror(errno));
     if (connect(fd, (struct sockaddr *)&to, sizeof to) < 0) {
@@ -368,7 +407,7 @@ weft_status_t weft__shm_dial(struct shm_lane *lane) {
             return weft__timer_start(reactor_of(lane), &lane->timer,
                                      weft__now(reactor_of(lane)) + KNOCK_AGAIN_MS * NS_PER_MS);
         return weft__fail(error == ENOENT || error == ECONNREFUSED ? WEFT_ERR_REFUSED : weft__errno_status(error),
-                          "shm: connect to %s: %s", lane->where, strerror(error));
+                          "shm: connect to %s: %s", lane->more->where, strerror(error));
     }
     lane->watch.fd = fd;
     weft_status_t st = check_peer(lane);

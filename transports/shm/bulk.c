@@ -11,7 +11,7 @@
 
 enum { PIECE = 256 * 1024 }; /* read in one go, so that a turn stays short */
 
-#define OF_BULK_JOB(j) ((struct shm_lane *)((char *)(j)-offsetof(struct shm_lane, bulk_job)))
+#define OF_BULK_JOB(j) ((struct shm_more *)((char *)(j)-offsetof(struct shm_more, bulk_job)))
 
 /* ---- does it pay? -------------------------------------------------------------------------------------------- */
 
@@ -50,12 +50,6 @@ bool weft__shm_vm_pays(const struct shm_iface *iface, const char *way) {
     return known > 0;
 }
 
-bool weft__shm_vm_permitted(const struct shm_lane *lane, uint64_t probe) {
-    uint64_t found = 0;
-    struct iovec here = {&found, sizeof found}, there = {(void *)(uintptr_t)lane->probe_at, sizeof found};
-    return process_vm_readv(lane->pid, &here, 1, &there, 1, 0) == sizeof found && found == probe;
-}
-
 /* ---- the reads --------------------------------------------------------------------------------------------------- */
 
 /* While the socket stands the peer lives, and its pid is its own. While it is silent the peer has not parted either, and its
@@ -74,7 +68,7 @@ static weft_status_t read_piece(struct shm_lane *lane, struct shm_bulk *b) {
         here[n] = (struct iovec){b->iov[n].base, len};
         there.iov_len += len;
     }
-    ssize_t got = process_vm_readv(lane->pid, here, n, &there, 1, 0);
+    ssize_t got = process_vm_readv(shm_pid(lane), here, n, &there, 1, 0);
     if (got <= 0) {
         weft_status_t st = errno == ESRCH   ? WEFT_ERR_PEER_FAILED
                            : errno == EPERM ? WEFT_ERR_UNSUPPORTED
@@ -94,22 +88,29 @@ static weft_status_t read_piece(struct shm_lane *lane, struct shm_bulk *b) {
     return WEFT_OK;
 }
 
-static struct shm_bulk *bulk_new(struct shm_lane *lane, struct completion *completion) {
-    struct shm_bulk *b = &lane->bulk[(lane->bulk_first + lane->n_bulk++) % SHM_BULKS];
+static struct shm_bulk *bulk_new(struct shm_more *more, struct completion *completion) {
+    struct shm_bulk *b = &more->bulk[(more->bulk_first + more->n_bulk++) % SHM_BULKS];
     *b = (struct shm_bulk){.completion = completion};
-    weft__job_post(lane->lane.iface->reactor, &lane->bulk_job);
+    weft__job_post(more->lane->lane.iface->reactor, &more->bulk_job);
     return b;
+}
+
+static struct shm_more *bulk_of(struct shm_lane *lane) {
+    struct shm_more *more = weft__shm_more(lane);
+    if (more && !more->bulk)
+        more->bulk = weft__alloc(shm_iface(lane), SHM_BULKS * sizeof *more->bulk, "struct shm_bulk");
+    return more && more->bulk ? more : NULL;
 }
 
 weft_status_t weft__shm_bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                                  struct completion *completion) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    if (lane->probe_at == 0) return WEFT_ERR_UNSUPPORTED;
+    if (!shm_iface(lane)->vm || !weft__shm_vm_allowed(lane)) return WEFT_ERR_UNSUPPORTED;
     if (n_iov > SHM_IOV) return weft__fail(WEFT_ERR_TOO_BIG, "bulk_get into %zu pieces over shm", n_iov);
-    if (lane->n_bulk == SHM_BULKS) return WEFT_NO_RESOURCE;
-    if (!lane->bulk) lane->bulk = weft__alloc(lane, SHM_BULKS * sizeof *lane->bulk, "struct shm_bulk");
-    if (!lane->bulk) return WEFT_ERR_NO_MEMORY;
-    struct shm_bulk *b = bulk_new(lane, completion);
+    struct shm_more *more = bulk_of(lane);
+    if (!more) return WEFT_ERR_NO_MEMORY;
+    if (more->n_bulk == SHM_BULKS) return WEFT_NO_RESOURCE;
+    struct shm_bulk *b = bulk_new(more, completion);
     b->remote = remote;
     for (size_t i = 0; i < n_iov; i++) {
         if (iov[i].len) b->iov[b->n_iov++] = iov[i];
@@ -120,34 +121,37 @@ weft_status_t weft__shm_bulk_get(struct lane *l, uint64_t remote, const weft_iov
 
 /* What was sent has left with its call; only reads can be under way. */
 weft_status_t weft__shm_flush(struct lane *l, struct completion *completion) {
-    struct shm_lane *lane = (struct shm_lane *)l;
-    if (lane->n_bulk == 0) return WEFT_OK;
-    if (lane->n_bulk == SHM_BULKS) return WEFT_NO_RESOURCE;
-    bulk_new(lane, completion);
+    struct shm_more *more = ((struct shm_lane *)l)->more;
+    if (!more || more->n_bulk == 0) return WEFT_OK;
+    if (more->n_bulk == SHM_BULKS) return WEFT_NO_RESOURCE;
+    bulk_new(more, completion);
     return WEFT_IN_PROGRESS;
 }
 
-static void bulk_done(struct shm_lane *lane, weft_status_t status) {
-    struct completion *completion = lane->bulk[lane->bulk_first].completion;
-    lane->bulk_first = (lane->bulk_first + 1) % SHM_BULKS;
-    lane->n_bulk--;
+static void bulk_done(struct shm_more *more, weft_status_t status) {
+    struct completion *completion = more->bulk[more->bulk_first].completion;
+    more->bulk_first = (more->bulk_first + 1) % SHM_BULKS;
+    more->n_bulk--;
     if (completion) completion_step(completion, status);
 }
 
 /* A piece a turn. */
 void weft__shm_bulk_run(struct job *job) {
-    struct shm_lane *lane = OF_BULK_JOB(job);
-    if (lane->n_bulk == 0) return;
-    struct shm_bulk *b = &lane->bulk[lane->bulk_first];
+    struct shm_more *more = OF_BULK_JOB(job);
+    struct shm_lane *lane = more->lane;
+    if (more->n_bulk == 0) return;
+    struct shm_bulk *b = &more->bulk[more->bulk_first];
     weft_status_t st = b->left ? read_piece(lane, b) : WEFT_OK;
     if (st < 0 || b->left == 0) {
-        bulk_done(lane, st);
-        if (pending_queue_waits(&lane->pending) && lane->am) lane->way->activate(lane);
+        bulk_done(more, st);
+        if (pending_queue_waits(&lane->pending) && lane->am) shm_way(lane)->activate(lane);
     }
-    if (lane->n_bulk) weft__job_post(lane->lane.iface->reactor, job);
+    if (more->n_bulk) weft__job_post(lane->lane.iface->reactor, job);
 }
 
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status) {
-    weft__job_drop(lane->lane.iface->reactor, &lane->bulk_job);
-    while (lane->n_bulk) bulk_done(lane, status);
+    struct shm_more *more = lane->more;
+    if (!more) return;
+    weft__job_drop(lane->lane.iface->reactor, &more->bulk_job);
+    while (more->n_bulk) bulk_done(more, status);
 }

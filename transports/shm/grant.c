@@ -54,8 +54,8 @@ static void leave_all(struct shm_grant *grant) {
     *grant->at = grant->next;
     if (grant->next) grant->next->at = grant->at;
     if (grant->lane) {
-        grant->lane->keys->n_grants--;
-        weft__shm_words_remove(&grant->lane->keys->words, &grant->word);
+        grant->lane->more->keys->n_grants--;
+        weft__shm_words_remove(&grant->lane->more->keys->words, &grant->word);
     }
     *grant->mem_at = grant->mem_next;
     if (grant->mem_next) grant->mem_next->mem_at = grant->mem_at;
@@ -80,7 +80,7 @@ static void send_grant(struct shm_grant *grant) {
                                   .offset = maps ? region->fd_offset : 0};
     int lent = maps && !writes ? read_only(region->fd) : -1;
     int fd = maps && writes ? region->fd : lent;
-    if (!weft__shm_say_now(grant->lane, &word, sizeof word, fd)) grant->lane->keys->fault = WEFT_ERR_QUOTA;
+    if (!weft__shm_say_now(grant->lane, &word, sizeof word, fd)) grant->lane->more->keys->fault = WEFT_ERR_QUOTA;
     if (lent >= 0) close(lent);
 }
 
@@ -90,7 +90,7 @@ bool weft__shm_deny(struct shm_lane *lane, uint32_t serial, weft_status_t why) {
 }
 
 static void send_deny(struct shm_lane *lane, uint32_t serial, weft_status_t why) {
-    if (!weft__shm_deny(lane, serial, why)) lane->keys->fault = WEFT_ERR_QUOTA;
+    if (!weft__shm_deny(lane, serial, why)) lane->more->keys->fault = WEFT_ERR_QUOTA;
 }
 
 static void mem_free(struct shm_mem *mem) {
@@ -126,9 +126,9 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct shm_lane *lane = OF_FSM(m)->lane;
     if (!lane) return;
     weft__log_limited(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_WARN, "shm",
-                      "grant %u of pid %d: %s in state %s", m->id, (int)lane->pid,
+                      "grant %u of pid %d: %s in state %s", m->id, (int)shm_pid(lane),
                       m->port->machine->event_name[event], fsm_state_name(m));
-    lane->keys->fault = why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL;
+    lane->more->keys->fault = why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL;
 }
 
 static const struct fsm_port port = {&weft__shm_grant_machine, on_effect, on_fail};
@@ -201,12 +201,12 @@ static struct shm_mem *judge(struct shm_lane *lane, const struct shm_want *want,
     struct shm_mem *mem = find_mem(md, want->region);
     *why_p = mem ? region_admits(mem->mem.region, &shown) : WEFT_ERR_REVOKED;
     if (*why_p == WEFT_OK && !(mem->ways & want->ways)) *why_p = WEFT_ERR_UNSUPPORTED;
-    if (*why_p == WEFT_OK && lane->keys->n_grants >= md->max_grants) *why_p = WEFT_ERR_QUOTA;
+    if (*why_p == WEFT_OK && lane->more->keys->n_grants >= md->max_grants) *why_p = WEFT_ERR_QUOTA;
     return *why_p == WEFT_OK ? mem : NULL;
 }
 
 static struct shm_grant *grant_new(struct shm_lane *lane, const struct shm_want *want) {
-    struct shm_keys *keys = lane->keys;
+    struct shm_keys *keys = shm_keys(lane);
     struct shm_iface *iface = shm_iface(lane);
     if (!keys->orphan) keys->orphan = weft__new(iface, struct shm_orphan);
     struct shm_grant *grant = keys->orphan ? weft__new(iface, struct shm_grant) : NULL;
@@ -219,7 +219,7 @@ static struct shm_grant *grant_new(struct shm_lane *lane, const struct shm_want 
 }
 
 static void wanted(struct shm_lane *lane, const struct shm_want *want) {
-    struct shm_keys *keys = lane->keys;
+    struct shm_keys *keys = shm_keys(lane);
     struct shm_grant *grant = find(keys, want->serial);
     if (grant) {
         fsm_step(&grant->fsm, SHM_GRANT_EV_GOOD); /* not twice */
@@ -245,11 +245,11 @@ void weft__shm_grant_heard(struct shm_lane *lane, const struct shm_key_word *wor
         wanted(lane, &word->want);
         return;
     }
-    struct shm_grant *grant = find(lane->keys, word->serial);
+    struct shm_grant *grant = find(lane->more->keys, word->serial);
     if (grant)
         fsm_step(&grant->fsm, SHM_GRANT_EV_DROP);
     else
-        lane->keys->fault = WEFT_ERR_PROTOCOL;
+        lane->more->keys->fault = WEFT_ERR_PROTOCOL;
 }
 
 /* ---- the end of a lane ------------------------------------------------------------------------------------------------ */
@@ -306,8 +306,9 @@ static void adopt(struct shm_lane *lane, struct shm_keys *keys) {
     struct shm_md *md = shm_iface(lane)->md;
     keys->orphan = NULL;
     *orphan = (struct shm_orphan){.iface = shm_iface(lane), .fd = lane->watch.fd, .pid_fd = -1};
-    if (lane->process) orphan->pid_fd = fcntl(lane->process->death.fd, F_DUPFD_CLOEXEC, 0);
-    bool watched = !lane->process || orphan->pid_fd >= 0;
+    int death = shm_process(lane)->death.fd;
+    if (death >= 0) orphan->pid_fd = fcntl(death, F_DUPFD_CLOEXEC, 0);
+    bool watched = death < 0 || orphan->pid_fd >= 0;
     lane->watch.fd = -1;
     orphan->next = md->orphans;
     orphan->at = &md->orphans;
@@ -323,12 +324,12 @@ static void adopt(struct shm_lane *lane, struct shm_keys *keys) {
     shutdown(orphan->fd, SHUT_WR);
     if (watched && orphan_watch(orphan) == WEFT_OK) return;
     weft__log(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_WARN, "shm",
-              "pid %d may keep memory that it was granted", (int)lane->pid);
+              "pid %d may keep memory that it was granted", (int)shm_pid(lane));
     orphan_parted(orphan);
 }
 
 void weft__shm_grants_part(struct shm_lane *lane) {
-    struct shm_keys *keys = lane->keys;
+    struct shm_keys *keys = shm_keys(lane);
     if (!keys) return;
     if (keys->grants && !keys->parted && lane->watch.fd >= 0) adopt(lane, keys);
     all_parted(&keys->grants);
@@ -337,7 +338,7 @@ void weft__shm_grants_part(struct shm_lane *lane) {
 }
 
 void weft__shm_parted(struct shm_lane *lane) {
-    if (lane->keys) lane->keys->parted = true;
+    if (shm_keys(lane)) shm_keys(lane)->parted = true;
 }
 
 /* ---- of the iface ------------------------------------------------------------------------------------------------------ */

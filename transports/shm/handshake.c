@@ -16,22 +16,36 @@ static size_t ring_size(uint32_t n_slots, uint32_t payload_size) {
     return SHM_CONTROL + (size_t)n_slots * RING_LINE + payload_size;
 }
 
+/* All rings may be active at once. */
+static bool room_for_rings(struct shm_iface *iface) {
+    unsigned room = iface->active_room ? 2 * iface->active_room : 16;
+    if (iface->n_rings < iface->active_room) return true;
+    struct shm_lane **more = weft__realloc(iface, iface->active, room * sizeof *more, "shm active");
+    if (!more) return false;
+    iface->active = more;
+    iface->active_room = room;
+    return true;
+}
+
 static weft_status_t ring_make(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
-    lane->loans = weft__alloc(lane, iface->n_slots * sizeof *lane->loans, "struct ring_loan");
-    if (!lane->loans) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__segment_create(&lane->mine, "weft-ring",
+    struct shm_ring *ring = &lane->more->ring;
+    if (!room_for_rings(iface)) return WEFT_ERR_NO_MEMORY;
+    ring->loans = weft__alloc(iface, iface->n_slots * sizeof *ring->loans, "struct ring_loan");
+    if (!ring->loans) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__segment_create(&ring->mine, "weft-ring",
                                             ring_size(iface->n_slots, iface->payload_size), SEGMENT_MINE);
     if (st < 0) return st;
-    lane->ours = lane->mine.at;
+    ring->ours = ring->mine.at;
     iface->n_rings++;
-    lane->ring_counted = true;
+    ring->counted = true;
     return WEFT_OK;
 }
 
 void weft__shm_ring_uncount(struct shm_lane *lane) {
-    shm_iface(lane)->n_rings -= lane->ring_counted;
-    lane->ring_counted = false;
+    if (!lane->more || !lane->more->ring.counted) return;
+    shm_iface(lane)->n_rings--;
+    lane->more->ring.counted = false;
 }
 
 /* Whom the doorbell's bit calls. */
@@ -40,25 +54,28 @@ static struct shm_lane **rung_by(struct shm_lane *lane) {
 }
 
 static void list(struct shm_lane *lane) {
-    lane->next_rung = *rung_by(lane);
+    lane->more->ring.next_rung = *rung_by(lane);
     *rung_by(lane) = lane;
 }
 
 static void unlist(struct shm_lane *lane) {
     struct shm_lane **at = rung_by(lane);
-    while (*at && *at != lane) at = &(*at)->next_rung;
-    if (*at) *at = lane->next_rung;
+    while (*at && *at != lane) at = &(*at)->more->ring.next_rung;
+    if (*at) *at = lane->more->ring.next_rung;
 }
 
 static void drop_ring(struct shm_lane *lane) {
+    if (!lane->more) return;
+    struct shm_ring *ring = &lane->more->ring;
     weft__shm_ring_uncount(lane);
     unlist(lane);
-    lane->ours = NULL;
-    lane->theirs = NULL;
-    weft__segment_close(&lane->mine);
-    weft__segment_close(&lane->peers);
-    talloc_free(lane->loans);
-    lane->loans = NULL;
+    ring->ours = NULL;
+    ring->theirs = NULL;
+    weft__segment_close(&ring->mine);
+    weft__segment_close(&ring->peers);
+    weft__segment_close(&ring->pool);
+    talloc_free(ring->loans);
+    ring->loans = NULL;
 }
 
 static bool ring_is_left(const struct shm_iface *iface) {
@@ -67,30 +84,31 @@ static bool ring_is_left(const struct shm_iface *iface) {
 
 weft_status_t weft__shm_offer(struct shm_lane *lane) {
     bool left = ring_is_left(shm_iface(lane));
-    if (lane->wish == SHM_WISH_RING && !left) return WEFT_ERR_QUOTA;
+    if (lane->more->wish == SHM_WISH_RING && !left) return WEFT_ERR_QUOTA;
     weft_status_t st = weft__shm_mail_offer(lane);
-    return st == WEFT_OK && left && lane->wish != SHM_WISH_MAIL ? ring_make(lane) : st;
+    return st == WEFT_OK && left && lane->more->wish != SHM_WISH_MAIL ? ring_make(lane) : st;
 }
 
 weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
     struct shm_iface *iface = shm_iface(lane);
     struct shm_hello hello = {.head = {SHM_MAGIC, SHM_VERSION, kind, 0},
                               .worker_id = iface->worker_id,
-                              .target = lane->target,
+                              .target = lane->more->target,
                               .lane = lane->index,
                               .place = iface->place.index,
-                              .n_slots = lane->ours ? iface->n_slots : 0,
-                              .payload_size = lane->ours ? iface->payload_size : 0,
+                              .n_slots = lane->more->ring.ours ? iface->n_slots : 0,
+                              .payload_size = lane->more->ring.ours ? iface->payload_size : 0,
                               .staging_size = iface->staging_size,
                               .n_nodes = SHM_NODES,
                               .n_blocks = SHM_BLOCKS,
                               .fenced = iface->fenced,
-                              .only_ring = lane->wish == SHM_WISH_RING,
-                              .probe_at = (uint64_t)(uintptr_t)&iface->probe,
-                              .probe = iface->probe};
+                              .only_ring = lane->more->wish == SHM_WISH_RING,
+                              .probe_at = (uint64_t)(uintptr_t)iface->probe,
+                              .probe = *iface->probe};
     const struct hall *hall = iface->place.hall;
-    int fds[SHM_N_FDS] = {hall->bells.fd, hall->shelves.fd, iface->mail.segment.fd, iface->event_fd, lane->mine.fd};
-    size_t fds_size = (lane->ours ? SHM_N_FDS : SHM_N_FDS - 1) * sizeof *fds;
+    int fds[SHM_N_FDS] = {hall->bells.fd, hall->shelves.fd, iface->mail.segment.fd, iface->event_fd,
+                          lane->more->ring.mine.fd};
+    size_t fds_size = (lane->more->ring.ours ? SHM_N_FDS : SHM_N_FDS - 1) * sizeof *fds;
     union {
         struct cmsghdr head;
         char room[CMSG_SPACE(sizeof fds)];
@@ -101,8 +119,8 @@ weft_status_t weft__shm_send_hello(struct shm_lane *lane, uint8_t kind) {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(fds_size)};
     if (sendmsg(lane->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof hello) {
         lane->shown = true;
-        if (lane->mine.fd >= 0) close(lane->mine.fd); /* both have it mapped, or will */
-        lane->mine.fd = -1;
+        if (lane->more->ring.mine.fd >= 0) close(lane->more->ring.mine.fd); /* both have it mapped, or will */
+        lane->more->ring.mine.fd = -1;
         return WEFT_OK;
     }
     return weft__fail(errno == ETOOMANYREFS ? WEFT_ERR_NO_FDS : WEFT_ERR_PEER_FAILED, "shm: sendmsg: %s",
@@ -118,20 +136,34 @@ weft_status_t weft__shm_send_word(int fd, uint8_t kind, weft_status_t status) {
 
 /* ---- the peer's side --------------------------------------------------------------------------------------------- */
 
-static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *hello, int fd) {
+static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *hello, int *fds) {
     struct shm_iface *iface = shm_iface(lane);
-    weft_status_t st = weft__segment_map(&lane->peers, fd, ring_size(hello->n_slots, hello->payload_size), false);
+    struct shm_ring *ring = &lane->more->ring;
+    size_t size = ring_size(hello->n_slots, hello->payload_size);
+    weft_status_t st = weft__segment_map(&ring->peers, fds[SHM_FD_RING], size, false);
+    if (st == WEFT_OK) st = weft__shm_pool_map(shm_process(lane), fds[SHM_FD_POOL], &ring->pool);
     if (st < 0) return st;
-    uint8_t *slots = (uint8_t *)lane->mine.at + SHM_CONTROL;
-    const uint8_t *their_slots = (const uint8_t *)lane->peers.at + SHM_CONTROL;
-    lane->theirs = lane->peers.at;
-    lane->attendable = hello->fenced;
-    ring_tx_init(&lane->tx, slots, iface->n_slots, slots + (size_t)iface->n_slots * RING_LINE, iface->payload_size,
-                 lane->loans, &lane->theirs->tail);
-    ring_rx_init(&lane->rx, their_slots, hello->n_slots, their_slots + (size_t)hello->n_slots * RING_LINE,
-                 hello->payload_size, lane->peer->view.staging, hello->staging_size, &lane->ours->tail);
+    uint8_t *slots = (uint8_t *)ring->mine.at + SHM_CONTROL;
+    const uint8_t *their_slots = (const uint8_t *)ring->peers.at + SHM_CONTROL,
+                  *staging = (const uint8_t *)ring->pool.at + shm_process(lane)->shape.staging;
+    ring->theirs = ring->peers.at;
+    ring->attendable = hello->fenced;
+    ring_tx_init(&ring->tx, slots, iface->n_slots, slots + (size_t)iface->n_slots * RING_LINE, iface->payload_size,
+                 ring->loans, &ring->theirs->tail);
+    ring_rx_init(&ring->rx, their_slots, hello->n_slots, their_slots + (size_t)hello->n_slots * RING_LINE,
+                 hello->payload_size, staging, hello->staging_size, &ring->ours->tail);
     list(lane);
+    lane->lane.scarce = true;
     return WEFT_OK;
+}
+
+static weft_status_t adopt_mail(struct shm_lane *lane, const struct shm_hello *hello, int *fds) {
+    struct segment pool;
+    drop_ring(lane);
+    weft_status_t st = weft__shm_pool_map(shm_process(lane), fds[SHM_FD_POOL], &pool);
+    if (st < 0) return st;
+    lane->mail.view.nodes = pool.at;
+    return weft__shm_mail_begin(lane);
 }
 
 bool weft__shm_rings_are_earned(const struct shm_iface *iface) {
@@ -149,29 +181,16 @@ static bool may_have_ring(const struct shm_iface *iface, bool only_ring) {
  * both go by the mailbox.
  */
 static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello, int *fds) {
-    struct shm_iface *iface = shm_iface(lane);
-    weft_status_t st = weft__shm_peer_get(iface, hello, fds, &lane->peer);
+    struct shm_ring *ring = &lane->more->ring;
+    weft_status_t st = weft__shm_meet(lane, hello, fds);
     if (st < 0) return st;
-    lane->bell = lane->peer->bell;
-    lane->bell_index = hello->lane;
     bool dialed = hello->head.kind == SHM_WELCOME,
-         only_ring = dialed ? lane->wish == SHM_WISH_RING : hello->only_ring == 1;
-    if (!dialed && hello->n_slots && may_have_ring(iface, only_ring)) st = ring_make(lane);
-    if (st == WEFT_OK && only_ring && !(hello->n_slots && lane->ours)) st = WEFT_ERR_QUOTA;
-    if (st == WEFT_OK) {
-        if (hello->n_slots && lane->ours) {
-            st = adopt_ring(lane, hello, fds[SHM_N_FDS - 1]);
-            lane->lane.scarce = true;
-        } else {
-            drop_ring(lane);
-            st = weft__shm_mail_begin(lane);
-        }
-    }
+         only_ring = dialed ? lane->more->wish == SHM_WISH_RING : hello->only_ring == 1;
+    if (!dialed && hello->n_slots && may_have_ring(shm_iface(lane), only_ring)) st = ring_make(lane);
     if (st < 0) return st;
-    lane->vm_at = lane->probe_at = hello->probe_at;
-    lane->vm_probe = hello->probe;
-    if (!iface->vm || !weft__shm_vm_permitted(lane, hello->probe)) lane->probe_at = 0;
-    return WEFT_OK;
+    bool has_ring = hello->n_slots && ring->ours;
+    if (only_ring && !has_ring) return WEFT_ERR_QUOTA;
+    return has_ring ? adopt_ring(lane, hello, fds) : adopt_mail(lane, hello, fds);
 }
 
 static weft_status_t adopt_hello(struct shm_lane *lane, const struct shm_hello *hello, int *fds, int n_fds) {
@@ -179,11 +198,11 @@ static weft_status_t adopt_hello(struct shm_lane *lane, const struct shm_hello *
     int due = hello->n_slots ? SHM_N_FDS : SHM_N_FDS - 1;
     if (n_fds != due) return weft__fail(WEFT_ERR_PROTOCOL, "shm: %d descriptors came, not %d", n_fds, due);
     if (hello->lane >= DOORBELL_LANES) return weft__fail(WEFT_ERR_PROTOCOL, "shm: lane %u", hello->lane);
-    if (hello->head.kind == SHM_WELCOME && hello->n_slots && !lane->ours)
+    if (hello->head.kind == SHM_WELCOME && hello->n_slots && !lane->more->ring.ours)
         return weft__fail(WEFT_ERR_PROTOCOL, "shm: a ring that was not asked for");
     if (hello->head.kind == SHM_HELLO && hello->target != 0 && hello->target != me)
         return weft__fail(WEFT_ERR_REFUSED, "shm: another worker was meant");
-    if (hello->head.kind == SHM_WELCOME && lane->target != 0 && hello->worker_id != lane->target)
+    if (hello->head.kind == SHM_WELCOME && lane->more->target != 0 && hello->worker_id != lane->more->target)
         return weft__fail(WEFT_ERR_REFUSED, "shm: another worker answered");
     return adopt(lane, hello, fds);
 }
@@ -240,7 +259,7 @@ static void heard(struct shm_lane *lane, const void *data, size_t len, int *fds,
     }
     if (kind >= SHM_NO) lane->heard_end = true;
     if (kind >= SHM_BYE) weft__shm_parted(lane);
-    if (lane->status == WEFT_OK && expects(lane, kind)) lane->status = kind >= SHM_NO ? status : WEFT_OK;
+    if (lane->status == WEFT_OK && expects(lane, kind)) lane->status = kind >= SHM_NO ? (int8_t)status : WEFT_OK;
     weft__shm_step(lane, event_of[kind]);
 }
 
@@ -280,19 +299,19 @@ void weft__shm_close_all(struct shm_lane *lane) {
     lane->shown = false;
     if (lane->watch.fd >= 0) close(lane->watch.fd);
     lane->watch.fd = -1;
-    if (lane->process) weft__shm_process_put(lane->process);
-    lane->process = NULL;
     drop_ring(lane);
-    if (lane->peer) weft__shm_peer_put(shm_iface(lane), lane->peer);
-    lane->peer = NULL;
-    lane->way = &weft__shm_ring_way; /* the mailbox knows it no more */
+    weft__shm_pool_unmap(lane);
+    if (lane->event_fd >= 0) close(lane->event_fd);
+    lane->event_fd = -1;
+    weft__shm_process_put(lane);
+    lane->by_mail = false; /* the mailbox knows it no more */
 }
 
 /* Our side has done with it. What the mailbox may hold of it goes later (part.c). */
 void weft__shm_release(struct shm_lane *lane) {
-    lane->way->leave(lane);
-    weft__timer_stop(lane->lane.iface->reactor, &lane->timer);
-    if (lane->way == &weft__shm_mail_way)
+    shm_way(lane)->leave(lane);
+    if (!lane->parting) weft__timer_stop(lane->lane.iface->reactor, &lane->timer);
+    if (lane->by_mail)
         weft__shm_part_leave(lane);
     else
         weft__shm_close_all(lane);

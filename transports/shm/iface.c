@@ -1,4 +1,5 @@
 /* The interface: its memory, its address, its listeners. */
+#include "commons.h"
 #include "shm.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -24,8 +25,8 @@ static void greet(struct tl_listener *listener, int fd) {
         close(fd);
         return;
     }
-    lane->listener = listener;
-    lane->listen_arg = listener->arg;
+    lane->more->listener = listener;
+    lane->more->listen_arg = listener->arg;
     weft_status_t st = weft__shm_greet(lane, fd);
     if (st == WEFT_OK) {
         weft__shm_read(&lane->watch, WATCH_READ); /* its greeting came with it, mostly */
@@ -101,11 +102,15 @@ static const char *listener_uri(const struct tl_listener *listener) {
     return listener->uri;
 }
 
+static bool came_by(const struct shm_lane *lane, const struct tl_listener *listener) {
+    return lane && lane->more && lane->more->listener == listener;
+}
+
 /* Those who were about to be accepted see the socket close. */
 static void listener_close(struct tl_listener *listener) {
     struct shm_iface *iface = listener->iface;
     for (unsigned i = 0; i <= iface->last_index; i++)
-        if (iface->lanes[i] && iface->lanes[i]->listener == listener) weft__shm_lane_free(iface->lanes[i]);
+        if (came_by(iface->lanes[i], listener)) weft__shm_lane_free(iface->lanes[i]);
     weft__timer_stop(iface->iface.reactor, &listener->rest);
     weft__watch_stop(iface->iface.reactor, &listener->watch);
     close(listener->fd);
@@ -179,12 +184,10 @@ static weft_status_t dial(struct shm_iface *iface, const char *path, uint64_t ta
                           struct lane **lane_p) {
     struct shm_lane *lane = weft__shm_lane_new(iface);
     if (!lane) return weft__fail(WEFT_ERR_NO_MEMORY, "shm: no lane left");
-    size_t size = strlen(path) + 1;
-    lane->where = weft__alloc(lane, size, "shm where");
-    if (lane->where) memcpy(lane->where, path, size);
-    lane->target = target;
-    lane->wish = wish;
-    weft_status_t st = lane->where ? weft__shm_offer(lane) : WEFT_ERR_NO_MEMORY;
+    memcpy(lane->more->where, path, strlen(path) + 1);
+    lane->more->target = target;
+    lane->more->wish = (uint8_t)wish;
+    weft_status_t st = weft__shm_offer(lane);
     if (st == WEFT_OK) st = weft__shm_dial(lane);
     if (st < 0) {
         weft__shm_lane_free(lane);
@@ -249,6 +252,9 @@ static void iface_free(struct shm_iface *iface) {
     if (iface->event.events) weft__watch_stop(r, &iface->event);
     if (iface->event_fd >= 0) close(iface->event_fd);
     weft__shm_mail_close(iface);
+    weft__job_drop(r, &iface->speaker);
+    weft__slab_end(&iface->lane_slab);
+    weft__slab_end(&iface->more_slab);
     weft__hall_give(&iface->place, !iface->spoilt);
 }
 
@@ -313,6 +319,13 @@ static bool membarriers(void) {
            syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
+static const uint64_t *probe_of(struct reactor *r) {
+    struct commons *commons = weft__commons_enter();
+    while (!commons->probe) commons->probe = weft__random(r);
+    weft__commons_leave();
+    return &commons->probe;
+}
+
 static weft_status_t set_up(struct shm_iface *iface) {
     struct reactor *r = iface->iface.reactor;
     weft_status_t st = weft__shm_host(iface->host);
@@ -340,9 +353,12 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
                                   .owner = params->owner,
                                   .device = "memory"};
     iface->worker_id = params->worker_id;
-    iface->probe = weft__random(r);
     iface->event_fd = iface->mail.segment.fd = -1;
     iface->event.ready = event_ready;
+    iface->probe = probe_of(r);
+    iface->speaker.run = weft__shm_speak;
+    weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct shm_lane), "shm lanes");
+    weft__slab_init(&iface->more_slab, r, iface, sizeof(struct shm_more), "shm more");
     iface->poller = (struct poller){.poll = weft__shm_poll, .arm = weft__shm_arm, .disarm = weft__shm_disarm};
     geometry(iface);
     iface->fenced = membarriers();

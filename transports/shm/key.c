@@ -117,9 +117,9 @@ static void on_effect(struct fsm *m, unsigned effect) {
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct shm_lane *lane = LANE_OF(OF_FSM(m));
     weft__log_limited(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_WARN, "shm",
-                      "key %u of pid %d: %s in state %s", m->id, (int)lane->pid,
+                      "key %u of pid %d: %s in state %s", m->id, (int)shm_pid(lane),
                       m->port->machine->event_name[event], fsm_state_name(m));
-    lane->keys->fault = why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL;
+    lane->more->keys->fault = why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL;
 }
 
 static const struct fsm_port port = {&weft__shm_key_machine, on_effect, on_fail};
@@ -159,9 +159,9 @@ static const char *why_not(uint32_t ways, const struct shm_md *md) {
     return "the kernel does not permit process_vm";
 }
 
-static uint32_t ways_to(struct shm_lane *lane, struct shm_keys *keys, uint32_t offered) {
+static uint32_t ways_to(struct shm_lane *lane, uint32_t offered) {
     uint32_t ways = offered & shm_iface(lane)->md->ways;
-    if (ways & SHM_WAY_VM && !weft__shm_vm_allowed(lane, keys)) ways &= ~(uint32_t)SHM_WAY_VM;
+    if (ways & SHM_WAY_VM && !weft__shm_vm_allowed(lane)) ways &= ~(uint32_t)SHM_WAY_VM;
     return ways;
 }
 
@@ -172,11 +172,11 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
     if (region->base + region->len < region->base || region->rights == 0 || !rights_are_known(region->rights))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "shm: not a key");
     struct shm_keys *keys = weft__shm_keys_of(lane);
-    struct shm_key *key = keys ? weft__new(lane, struct shm_key) : NULL;
+    struct shm_key *key = keys ? weft__new(keys, struct shm_key) : NULL;
     if (!key) return WEFT_ERR_NO_MEMORY;
     key->key = (struct lane_key){.lane = l, .region = *region, .status = WEFT_NO_RESOURCE, .how = "asked for"};
     key->serial = ++keys->last_serial;
-    key->ways = ways_to(lane, keys, offered);
+    key->ways = ways_to(lane, offered);
     key->next = keys->keys;
     key->at = &keys->keys;
     if (key->next) key->next->at = &key->next;
@@ -193,13 +193,13 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
 
 void weft__shm_key_close(struct lane_key *k) {
     struct shm_key *key = OF_KEY(k);
-    weft__shm_words_remove(&LANE_OF(key)->keys->waiting, &key->word);
+    weft__shm_words_remove(&LANE_OF(key)->more->keys->waiting, &key->word);
     fsm_step(&key->fsm, SHM_KEY_EV_CLOSE);
 }
 
 /* The lane sends and receives no more; its memory, and with it the keys, stays until `closed`. */
 void weft__shm_keys_end(struct shm_lane *lane, weft_status_t status) {
-    struct shm_keys *keys = lane->keys;
+    struct shm_keys *keys = shm_keys(lane);
     if (!keys) return;
     while (keys->waiting.first) weft__shm_words_remove(&keys->waiting, keys->waiting.first);
     while (keys->words.first) {
@@ -273,7 +273,7 @@ static unsigned event_of(struct shm_key *key, const struct shm_key_word *word, c
 }
 
 void weft__shm_key_heard(struct shm_lane *lane, const struct shm_key_word *word, const int *fds, int n_fds) {
-    struct shm_keys *keys = lane->keys;
+    struct shm_keys *keys = shm_keys(lane);
     struct shm_key *key = find(keys, word->serial);
     if (!key) {
         /* A REVOKE and our DROP may pass each other; an answer to nothing is none. */

@@ -83,7 +83,6 @@ struct shm_keys {
     struct shm_grant *grants;
     struct shm_orphan *orphan; /* made with the first grant, so that it is there when it is needed */
     uint32_t last_serial, n_asked, n_grants;
-    int vm;              /* may the peer's memory be reached by the kernel? 0: not tried yet */
     bool parted;         /* the peer has closed its end: it has let go of everything */
     weft_status_t fault; /* what the peer did that it may not */
 };
@@ -96,6 +95,10 @@ struct shm_md {
     uint64_t max_grants;
     char *bounce; /* SHM_RMA_BCOPY bytes, made when first needed */
 };
+
+static inline struct shm_keys *shm_keys(const struct shm_lane *lane) { /* NULL: it was never used */
+    return lane->more ? lane->more->keys : NULL;
+}
 
 /* words.c: what goes out, and what comes in */
 struct shm_keys *weft__shm_keys_of(struct shm_lane *lane); /* NULL: no memory */
@@ -115,7 +118,6 @@ bool weft__shm_deny(struct shm_lane *lane, uint32_t serial, weft_status_t why); 
 void weft__shm_grant_heard(struct shm_lane *lane, const struct shm_key_word *word);
 
 /* vm.c: memory that is not mapped, through the kernel */
-bool weft__shm_vm_allowed(struct shm_lane *lane, struct shm_keys *keys);
 weft_status_t weft__shm_vm_copy(struct lane *l, bool put, const struct rma_piece *pieces, size_t n,
                                 uint64_t remote);
 char *weft__shm_bounce(struct shm_lane *lane); /* NULL: no memory */

@@ -10,47 +10,48 @@
 /* ---- the way to the peer --------------------------------------------------------------------------------- */
 
 __attribute__((noinline)) void weft__shm_ring_peer(struct shm_lane *lane) {
-    uint32_t sleep = doorbell_ring(lane->bell, lane->bell_index);
+    uint32_t sleep = doorbell_ring(shm_bell(lane), lane->mail.tx.slot);
     if (sleep) weft__shm_signal(lane, sleep);
 }
 
-static inline void sent(struct shm_lane *lane, size_t bytes) {
-    lane->count->shm_messages++;
-    lane->count->shm_bytes += bytes;
+static inline void sent(struct shm_lane *lane, const struct shm_ring *ring, size_t bytes) {
+    ring->count->shm_messages++;
+    ring->count->shm_bytes += bytes;
     /* No fence: a peer that attends sees to it that it misses nothing when it stops (poll.c, stop_attending). */
-    if (UNLIKELY(!atomic_load_explicit(&lane->theirs->attended, memory_order_relaxed))) weft__shm_ring_peer(lane);
+    if (UNLIKELY(!atomic_load_explicit(&ring->theirs->attended, memory_order_relaxed))) weft__shm_ring_peer(lane);
 }
 
 static void chunk_back(void *arg, int32_t chunk) {
     struct shm_lane *lane = arg;
-    lane->n_lent--;
+    lane->mail.tx.n_lent--;
     weft__shm_chunk_put(shm_iface(lane), chunk);
 }
 
 /* RING_LIES is told to the machine by the next poll. */
 int weft__shm_refresh(struct shm_lane *lane) {
-    uint64_t limit = lane->tx.limit;
-    int moved = ring_refresh(&lane->tx, chunk_back, lane);
-    if (moved == RING_MOVED) shm_worked(lane, lane->tx.limit - limit);
+    uint64_t limit = shm_ring(lane)->tx.limit;
+    int moved = ring_refresh(&shm_ring(lane)->tx, chunk_back, lane);
+    if (moved == RING_MOVED) shm_worked(lane, shm_ring(lane)->tx.limit - limit);
     return moved;
 }
 
 static __attribute__((noinline)) weft_status_t no_room(struct shm_lane *lane) {
-    lane->count->shm_full++;
-    lane->way->activate(lane);
+    shm_iface(lane)->count->shm_full++;
+    shm_way(lane)->activate(lane);
     return WEFT_NO_RESOURCE;
 }
 
 static inline bool full(struct shm_lane *lane) {
-    return UNLIKELY(ring_full(&lane->tx)) && weft__shm_refresh(lane) != RING_MOVED;
+    return UNLIKELY(ring_full(&shm_ring(lane)->tx)) && weft__shm_refresh(lane) != RING_MOVED;
 }
 
 /* ---- operations ------------------------------------------------------------------------------------------ */
 
 static inline __attribute__((always_inline)) weft_status_t
 put_short(struct shm_lane *lane, uint8_t id, uint64_t header, const void *data, size_t len) {
-    ring_put_short(&lane->tx, id, header, data, len);
-    sent(lane, len + sizeof header);
+    struct shm_ring *ring = shm_ring(lane);
+    ring_put_short(&ring->tx, id, header, data, len);
+    sent(lane, ring, len + sizeof header);
     return WEFT_OK;
 }
 
@@ -62,14 +63,16 @@ static __attribute__((noinline)) weft_status_t am_short_seldom(struct shm_lane *
 
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    if (UNLIKELY(len > SHM_SHORT || ring_full(&lane->tx))) return am_short_seldom(lane, id, header, data, len);
+    if (UNLIKELY(len > SHM_SHORT || ring_full(&shm_ring(lane)->tx)))
+        return am_short_seldom(lane, id, header, data, len);
     return put_short(lane, id, header, data, len);
 }
 
 static inline weft_status_t put_short_to(struct shm_lane *lane, uint8_t id, uint64_t header, uint32_t to,
                                          const void *data, size_t len) {
-    ring_put_short_to(&lane->tx, id, header, to, data, len);
-    sent(lane, len + sizeof header + sizeof to);
+    struct shm_ring *ring = shm_ring(lane);
+    ring_put_short_to(&ring->tx, id, header, to, data, len);
+    sent(lane, ring, len + sizeof header + sizeof to);
     return WEFT_OK;
 }
 
@@ -82,15 +85,15 @@ am_short_to_seldom(struct shm_lane *lane, uint8_t id, uint64_t header, uint32_t 
 static weft_status_t am_short_to(struct lane *l, uint8_t id, uint64_t header, uint32_t to, const void *data,
                                  size_t len) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    if (UNLIKELY(len > SHM_SHORT - sizeof to || ring_full(&lane->tx)))
+    if (UNLIKELY(len > SHM_SHORT - sizeof to || ring_full(&shm_ring(lane)->tx)))
         return am_short_to_seldom(lane, id, header, to, data, len);
     return put_short_to(lane, id, header, to, data, len);
 }
 
 static uint8_t *payload_room(struct shm_lane *lane, size_t len) {
-    uint8_t *room = ring_payload_room(&lane->tx, len);
+    uint8_t *room = ring_payload_room(&shm_ring(lane)->tx, len);
     if (room || weft__shm_refresh(lane) != RING_MOVED) return room;
-    return ring_payload_room(&lane->tx, len);
+    return ring_payload_room(&shm_ring(lane)->tx, len);
 }
 
 static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) {
@@ -100,18 +103,18 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *,
     if (!room) return no_room(lane);
     size_t len = pack(room, arg);
     if (len <= RING_INLINE)
-        ring_put_small(&lane->tx, id, room, len);
+        ring_put_small(&shm_ring(lane)->tx, id, room, len);
     else
-        ring_put_payload(&lane->tx, id, room, len);
-    lane->carried += len;
-    sent(lane, len);
+        ring_put_payload(&shm_ring(lane)->tx, id, room, len);
+    lane->carried += (uint32_t)len;
+    sent(lane, shm_ring(lane), len);
     return WEFT_OK;
 }
 
 bool weft__shm_all_taken(struct lane *l) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    if (lane->n_lent) lane->way->refresh(lane);
-    return lane->n_lent == 0;
+    if (lane->mail.tx.n_lent) shm_way(lane)->refresh(lane);
+    return lane->mail.tx.n_lent == 0;
 }
 
 static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *header, size_t header_len,
@@ -121,10 +124,10 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     if (chunk < -1) return (weft_status_t)(chunk + 1);
     if (chunk < 0) return no_room(lane);
     shm_gather(shm_iface(lane)->staging + offset, header, header_len, iov, n_iov);
-    lane->n_lent++;
-    ring_put_staged(&lane->tx, id, chunk, offset, len);
-    lane->carried += len;
-    sent(lane, len);
+    lane->mail.tx.n_lent++;
+    ring_put_staged(&shm_ring(lane)->tx, id, chunk, offset, len);
+    lane->carried += (uint32_t)len;
+    sent(lane, shm_ring(lane), len);
     return WEFT_OK;
 }
 
@@ -144,11 +147,11 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     if (!room) return no_room(lane);
     shm_gather(room, header, header_len, iov, n_iov);
     if (len <= RING_INLINE)
-        ring_put_small(&lane->tx, id, room, len);
+        ring_put_small(&shm_ring(lane)->tx, id, room, len);
     else
-        ring_put_payload(&lane->tx, id, room, len);
-    lane->carried += len;
-    sent(lane, len);
+        ring_put_payload(&shm_ring(lane)->tx, id, room, len);
+    lane->carried += (uint32_t)len;
+    sent(lane, shm_ring(lane), len);
     return WEFT_OK;
 }
 
@@ -158,7 +161,7 @@ void weft__shm_pending_add(struct lane *l, struct pending *pending) {
     struct shm_lane *lane = (struct shm_lane *)l;
     pending_queue_add(&lane->pending, pending);
     if (!lane->am) return;
-    lane->way->activate(lane);
+    shm_way(lane)->activate(lane);
     if (!weft__reactor_in_turn(l->iface->reactor))
         weft__reactor_kick(l->iface->reactor); /* armed without knowing */
 }
@@ -185,8 +188,8 @@ void weft__shm_hear(struct lane *l, const lane_am_fn *handlers) {
 
 void weft__shm_describe(struct lane *l, char *buf, size_t size) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    snprintf(buf, size, "pid %d by %s%s%s", (int)lane->pid, lane->way->name, lane->where ? " at " : "",
-             lane->where ? lane->where : "");
+    const char *where = lane->more ? lane->more->where : "";
+    snprintf(buf, size, "pid %d by %s%s%s", (int)shm_pid(lane), shm_way(lane)->name, *where ? " at " : "", where);
 }
 
 const struct lane_ops weft__shm_ops_up = {.am_short = am_short,

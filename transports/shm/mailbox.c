@@ -46,9 +46,10 @@ int weft__mail_read_elsewhere(const struct mail_node *node, unsigned kind, const
     memcpy(&place, node->data, sizeof place);
     atomic_signal_fence(memory_order_seq_cst); /* the compiler may not read it again */
     bool staged = kind == MAIL_IN_STAGING;
-    uint32_t size = staged ? view->staging_size : view->blocks_size;
+    const struct mail_shape *shape = view->shape;
+    uint32_t size = staged ? shape->staging_size : shape->blocks_size;
     if (kind > MAIL_IN_STAGING || place.len > size || place.offset > size - place.len) return MAIL_LIES;
-    m->data = (staged ? view->staging : view->blocks) + place.offset;
+    m->data = (const uint8_t *)view->nodes + (staged ? shape->staging : shape->blocks) + place.offset;
     m->len = place.len;
     return 1;
 }

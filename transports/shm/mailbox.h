@@ -71,7 +71,7 @@ struct mail_control {
 
 /* ---- sender -------------------------------------------------------------------------------------------------- */
 
-enum { MAIL_NONE = UINT32_MAX };
+enum { MAIL_NONE = UINT16_MAX }; /* there are fewer nodes, and blocks */
 
 /* Of a node: the next of its list, and what it lends. */
 struct mail_note {
@@ -100,12 +100,13 @@ struct mail_pool {
 
 /* One way to one receiver. */
 struct mail_tx {
-    uint32_t sent, returned, limit; /* `limit`: first number that may not be sent */
-    uint32_t first, last;           /* nodes under way, in their order */
-    uint32_t n_blocks;
-    uint32_t slot;                     /* ours, in the receiver's table */
     _Atomic uint64_t *newest;          /* the receiver's mailbox */
     const struct mail_control *theirs; /* the receiver's */
+    uint32_t sent, returned, limit;    /* `limit`: first number that may not be sent */
+    uint16_t first, last;              /* nodes under way, in their order */
+    uint16_t slot;                     /* ours, in the receiver's table */
+    uint16_t n_blocks;
+    uint32_t n_lent; /* chunks of staging that the receiver may still be reading; counted by whoever lends them */
 };
 
 static inline uint32_t mail_under_way(const struct mail_tx *tx) {
@@ -180,10 +181,10 @@ static inline void mail_send(struct mail_tx *tx, struct mail_pool *pool, uint32_
     struct mail_node *node = mail_node_at(pool, index);
     pool->notes[index] = (struct mail_note){MAIL_NONE, block, chunk};
     if (tx->first == MAIL_NONE)
-        tx->first = index;
+        tx->first = (uint16_t)index;
     else
         pool->notes[tx->last].next = index;
-    tx->last = index;
+    tx->last = (uint16_t)index;
     node->word = mail_word(tx->sent++, kind, id, len);
     mail_publish(tx->newest, node, mail_ref(tx->slot, index));
 }
@@ -195,7 +196,7 @@ static inline void mail_take_back(struct mail_tx *tx, struct mail_pool *pool,
                                   void (*give_back)(void *arg, int32_t chunk), void *arg) {
     uint32_t index = tx->first;
     const struct mail_note note = pool->notes[index];
-    tx->first = note.next;
+    tx->first = (uint16_t)note.next;
     tx->returned++;
     if (note.block != MAIL_NONE) {
         mail_block_put(pool, note.block);
@@ -225,13 +226,18 @@ static inline int mail_refresh(struct mail_tx *tx, struct mail_pool *pool,
 
 /* ---- receiver ------------------------------------------------------------------------------------------------ */
 
+/* How senders' memory is laid out: blocks and staging so many bytes behind the first node. */
+struct mail_shape {
+    uint32_t n_nodes, n_near; /* the first `n_near` are not in `nodes` */
+    size_t blocks, staging;
+    uint32_t blocks_size, staging_size;
+};
+
 /* A sender's memory, as mapped here. */
 struct mail_view {
     const struct mail_node *nodes;
-    const uint8_t *blocks, *staging;
-    uint32_t n_nodes, blocks_size, staging_size;
-    const struct mail_near *near; /* that are not in `nodes`: the first `n_near` */
-    uint32_t n_near;
+    const struct mail_near *near;
+    const struct mail_shape *shape;
 };
 
 struct mail_letter {
@@ -255,9 +261,9 @@ struct mail_rx {
 static inline const struct mail_node *mail_find(const struct mail_rx *rx, uint64_t ref, uint32_t *slot_p) {
     uint32_t slot = (uint32_t)(ref >> 32) - 1, index = (uint32_t)ref;
     const struct mail_view *view = rx->view(rx->arg, slot);
-    if (!view || index >= view->n_nodes) return NULL;
+    if (!view || index >= view->shape->n_nodes) return NULL;
     *slot_p = slot;
-    return index < view->n_near ? (const struct mail_node *)&view->near[index] : &view->nodes[index];
+    return index < view->shape->n_near ? (const struct mail_node *)&view->near[index] : &view->nodes[index];
 }
 
 /* mailbox.c: of a chain of which rx->n_rest are left, the oldest that there is room for. */

@@ -18,7 +18,7 @@ enum { FILL_MOST = 64 * 1024, LOOKS_FOR_NODES = 16 };
 static const struct mail_view *view_of(void *arg, uint32_t slot) {
     const struct shm_iface *iface = arg;
     const struct shm_lane *lane = slot < iface->room ? iface->lanes[slot] : NULL;
-    return lane ? lane->mail.view : NULL;
+    return lane && lane->mail.view.nodes ? &lane->mail.view : NULL;
 }
 
 weft_status_t weft__shm_mail_open(struct shm_iface *iface) {
@@ -81,10 +81,15 @@ static weft_status_t control_of(struct shm_iface *iface, unsigned lane, struct m
     return st;
 }
 
-static const struct mail_control *control_of_peer(const struct shm_peer *peer, unsigned lane) {
-    const uint8_t *pool = peer->pool->segment.at;
-    const void *far = pool + pool_controls_at(peer->view.n_nodes, peer->n_blocks);
-    return lane < HALL_CONTROLS ? &peer->shelf->controls[lane] : &((const struct mail_control *)far)[lane];
+static const struct mail_control *control_of_peer(const struct shm_lane *lane) {
+    const struct mail_view *view = &lane->mail.view;
+    const struct hall_shelf *shelf =
+        (const struct hall_shelf *)(const void *)((const char *)view->near - offsetof(struct hall_shelf, nodes));
+    const uint8_t *far =
+        (const uint8_t *)view->nodes + pool_controls_at(view->shape->n_nodes, shm_process(lane)->n_blocks);
+    unsigned number = lane->mail.tx.slot;
+    return number < HALL_CONTROLS ? &shelf->controls[number]
+                                  : (const struct mail_control *)(const void *)far + number;
 }
 
 weft_status_t weft__shm_mail_offer(struct shm_lane *lane) {
@@ -103,16 +108,10 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
     weft_status_t st = more_letters(iface);
     if (st < 0) return st;
-    lane->mail.tx = (struct mail_tx){.first = MAIL_NONE,
-                                     .slot = lane->bell_index,
-                                     .newest = &lane->bell->mailbox,
-                                     .theirs = control_of_peer(lane->peer, lane->bell_index)};
-    lane->way = &weft__shm_mail_way;
-    lane->mail.view = &lane->peer->view;
+    lane->mail.tx.first = MAIL_NONE;
+    lane->mail.tx.theirs = control_of_peer(lane);
+    lane->by_mail = true;
     iface->mail.n_lanes++;
-    talloc_free(lane->where); /* there may be thousands of these */
-    lane->where = NULL;
-    weft__shm_part_init(lane);
     /* It may sleep with something to send that waits for this. */
     atomic_store(&lane->mail.ours->open, 1);
     shm_wake(lane);
@@ -123,7 +122,7 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
 
 static void chunk_back(void *arg, int32_t chunk) {
     struct shm_lane *lane = arg;
-    lane->n_lent--;
+    lane->mail.tx.n_lent--;
     weft__shm_chunk_put(shm_iface(lane), chunk);
 }
 
@@ -136,7 +135,7 @@ static int refresh(struct shm_lane *lane) {
 }
 
 static __attribute__((noinline)) weft_status_t no_room(struct shm_lane *lane) {
-    lane->count->shm_full++;
+    shm_iface(lane)->count->shm_full++;
     shm_iface(lane)->mail.nodes_wanted = true;
     return WEFT_NO_RESOURCE;
 }
@@ -170,7 +169,7 @@ static bool finds_nodes(struct shm_iface *iface) {
     for (unsigned looks = 0; looks < LOOKS_FOR_NODES && lacks_nodes(mail); looks++) {
         if (mail->look_at > iface->last_index) mail->look_at = 0;
         struct shm_lane *lane = iface->lanes[mail->look_at++];
-        if (lane && lane->am && lane->way == &weft__shm_mail_way && mail_under_way(&lane->mail.tx)) refresh(lane);
+        if (lane && lane->am && lane->by_mail && mail_under_way(&lane->mail.tx)) refresh(lane);
     }
     return !lacks_nodes(mail);
 }
@@ -223,8 +222,8 @@ static inline void send(struct shm_lane *lane, uint32_t index, enum mail_kind ki
 }
 
 static inline void count(struct shm_lane *lane, size_t bytes) {
-    lane->count->shm_messages++;
-    lane->count->shm_bytes += bytes;
+    shm_iface(lane)->count->shm_messages++;
+    shm_iface(lane)->count->shm_bytes += bytes;
 }
 
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
@@ -256,7 +255,7 @@ static void send_block(struct shm_lane *lane, uint32_t index, uint32_t block, ui
     struct mail_place place = {block * MAIL_BLOCK, (uint32_t)len};
     memcpy(mail_node_at(pool, index)->data, &place, sizeof place);
     lane->mail.tx.n_blocks++;
-    lane->carried += len;
+    lane->carried += (uint32_t)len;
     send(lane, index, MAIL_IN_BLOCK, id, 0, block, -1);
 }
 
@@ -295,8 +294,8 @@ static weft_status_t send_staged(struct shm_lane *lane, uint8_t id, const void *
     struct mail_place place = {offset, (uint32_t)len};
     shm_gather(iface->staging + place.offset, header, header_len, iov, n_iov);
     memcpy(mail_node_at(&iface->mail.pool, index)->data, &place, sizeof place);
-    lane->n_lent++;
-    lane->carried += len;
+    lane->mail.tx.n_lent++;
+    lane->carried += (uint32_t)len;
     count(lane, len);
     send(lane, index, MAIL_IN_STAGING, id, 0, MAIL_NONE, chunk);
     return WEFT_OK;
@@ -337,20 +336,33 @@ const struct lane_ops weft__shm_ops_mail = {.am_short = am_short,
 /* ---- waiting for room ----------------------------------------------------------------------------------------------- */
 
 static void activate(struct shm_lane *lane) {
-    struct shm_mail *mail = &shm_iface(lane)->mail;
+    struct shm_iface *iface = shm_iface(lane);
+    struct shm_mail *mail = &iface->mail;
     mail->due = true;
-    if (lane->active_at) return;
-    mail->waiting[mail->n_waiting++] = lane;
-    lane->active_at = mail->n_waiting;
+    if (lane->waits) return;
+    uint16_t number = (uint16_t)(lane->index + 1);
+    lane->waits = true;
+    lane->next_waiting = 0;
+    if (mail->n_waiting++)
+        iface->lanes[mail->last_waiting - 1]->next_waiting = number;
+    else
+        mail->waiting = number;
+    mail->last_waiting = number;
 }
 
 static void leave(struct shm_lane *lane) {
-    struct shm_mail *mail = &shm_iface(lane)->mail;
-    if (!lane->active_at) return;
-    struct shm_lane *last = mail->waiting[--mail->n_waiting];
-    mail->waiting[lane->active_at - 1] = last;
-    last->active_at = lane->active_at;
-    lane->active_at = 0;
+    struct shm_iface *iface = shm_iface(lane);
+    struct shm_mail *mail = &iface->mail;
+    if (!lane->waits) return;
+    uint16_t *at = &mail->waiting, before = 0;
+    while (*at != lane->index + 1) {
+        before = *at;
+        at = &iface->lanes[before - 1]->next_waiting;
+    }
+    *at = lane->next_waiting;
+    if (mail->last_waiting == lane->index + 1) mail->last_waiting = before;
+    mail->n_waiting--;
+    lane->waits = false;
 }
 
 /* Nodes that are back serve whoever waits for one, in any lane. */
@@ -358,8 +370,7 @@ static bool refresh_all(struct shm_iface *iface) {
     bool moved = false;
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (lane && lane->am && lane->way == &weft__shm_mail_way && mail_is_due(&lane->mail.tx))
-            moved |= refresh(lane) != MAIL_SAME;
+        if (lane && lane->am && lane->by_mail && mail_is_due(&lane->mail.tx)) moved |= refresh(lane) != MAIL_SAME;
     }
     return moved;
 }
@@ -371,18 +382,15 @@ static unsigned retry_waiting(struct shm_iface *iface, unsigned budget) {
         mail->nodes_wanted = false;
         refresh_all(iface);
     }
-    for (unsigned left = mail->n_waiting, i = 0; left && i < mail->n_waiting && n < budget; left--) {
-        struct shm_lane *lane = mail->waiting[i];
+    for (unsigned left = mail->n_waiting; left && mail->n_waiting && n < budget; left--) {
+        struct shm_lane *lane = iface->lanes[mail->waiting - 1];
         if (refresh(lane) == MAIL_LIES) {
             weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
             return n + 1;
         }
+        leave(lane);
         if (!mail_blocked(&lane->mail.tx, &mail->pool)) n += weft__shm_retry(lane);
-        if (i >= mail->n_waiting || mail->waiting[i] != lane) continue;
-        if (pending_queue_waits(&lane->pending))
-            i++;
-        else
-            leave(lane);
+        if (pending_queue_waits(&lane->pending)) activate(lane);
     }
     return n;
 }
@@ -392,14 +400,14 @@ static void ask(struct shm_lane *lane) {
     uint32_t wants = atomic_load_explicit(&ours->wants, memory_order_relaxed);
     atomic_store_explicit(&ours->seen, lane->mail.tx.returned, memory_order_relaxed);
     atomic_store_explicit(&ours->wants, wants + 1, memory_order_release);
-    atomic_store_explicit(&lane->bell->wanted, 1, memory_order_release);
+    atomic_store_explicit(&shm_bell(lane)->wanted, 1, memory_order_release);
 }
 
 void weft__shm_mail_ask(struct shm_iface *iface) {
     if (!iface->mail.n_waiting) return;
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (lane && lane->am && lane->way == &weft__shm_mail_way && mail_under_way(&lane->mail.tx)) ask(lane);
+        if (lane && lane->am && lane->by_mail && mail_under_way(&lane->mail.tx)) ask(lane);
     }
 }
 
@@ -407,15 +415,15 @@ void weft__shm_mail_ask(struct shm_iface *iface) {
 
 /* Somebody sleeps for want of room: it is woken when we have passed more than it saw, now or with the next message. */
 static void answer(struct shm_lane *lane) {
-    lane->mail.asked = lane->mail.consumed == lane->mail.asked_at;
-    if (!lane->mail.asked) shm_wake(lane);
+    lane->asked = lane->mail.consumed == lane->mail.asked_at;
+    if (!lane->asked) shm_wake(lane);
 }
 
 static void answer_wanted(struct shm_iface *iface) {
     if (!atomic_exchange(&iface->bell->wanted, 0)) return;
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (!lane || lane->way != &weft__shm_mail_way || !lane->mail.view) continue;
+        if (!lane || !lane->by_mail || !lane->mail.view.nodes) continue;
         const struct mail_control *theirs = lane->mail.tx.theirs;
         uint32_t wants = atomic_load_explicit(&theirs->wants, memory_order_acquire);
         if (wants == lane->mail.wants_answered) continue;
@@ -427,7 +435,7 @@ static void answer_wanted(struct shm_iface *iface) {
 
 static inline void passed(struct shm_lane *lane) {
     atomic_store_explicit(&lane->mail.ours->consumed, ++lane->mail.consumed, memory_order_release);
-    if (UNLIKELY(lane->mail.asked)) {
+    if (UNLIKELY(lane->asked)) {
         atomic_thread_fence(memory_order_seq_cst);
         answer(lane);
     }
@@ -437,7 +445,7 @@ static inline void passed(struct shm_lane *lane) {
 static inline bool deliver(struct shm_iface *iface, const struct mail_letter *letter) {
     struct shm_lane *lane = iface->lanes[letter->slot];
     struct mail_message m;
-    if (UNLIKELY(mail_read(letter->node, lane->mail.consumed, lane->mail.view, &m) < 0)) {
+    if (UNLIKELY(mail_read(letter->node, lane->mail.consumed, &lane->mail.view, &m) < 0)) {
         if (lane->am) weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
         return false;
     }
@@ -452,7 +460,7 @@ static void wrecked(struct shm_iface *iface) {
                       "the mailbox was written to by somebody who does not know how: its lanes are lost");
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (lane && lane->am && lane->way == &weft__shm_mail_way) weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
+        if (lane && lane->am && lane->by_mail) weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
     }
 }
 
@@ -472,9 +480,9 @@ static int take(struct shm_iface *iface) {
 void weft__shm_mail_drain(struct shm_lane *lane) {
     struct shm_mail *mail = &shm_iface(lane)->mail;
     mail->due = true;
-    if (lane->mail.drains) return;
-    lane->mail.drains = true;
-    lane->mail.mark = mail->n_takes - (lane->mail.emptied ? 1 : 0);
+    if (lane->drains) return;
+    lane->drains = true;
+    lane->mail.mark = mail->n_takes - (lane->emptied ? 1 : 0);
     mail->n_drains++;
 }
 
@@ -483,15 +491,15 @@ static bool drained(struct shm_iface *iface) {
     struct shm_mail *mail = &iface->mail;
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (!lane || !lane->mail.drains || lane->mail.mark == mail->n_takes) continue;
-        lane->mail.drains = false;
-        lane->mail.emptied = true;
+        if (!lane || !lane->drains || lane->mail.mark == mail->n_takes) continue;
+        lane->drains = false;
+        lane->emptied = true;
         mail->n_drains--;
         if (shm_parting(lane)) {
-            lane->mail.view = NULL;
+            weft__shm_pool_unmap(lane);
             weft__shm_part_emptied(lane);
-        } else if (lane->on_empty) {
-            lane->on_empty(lane);
+        } else if (lane->watches_empty) {
+            weft__shm_found_empty(lane);
             return true;
         }
     }

@@ -47,6 +47,11 @@ weft_status_t weft__mapped_get(int fd, size_t size, bool writable, struct mapped
     return st;
 }
 
+bool weft__mapped_is(const struct mapped *mapped, int fd) {
+    struct stat of;
+    return fstat(fd, &of) == 0 && is_it(mapped, &of, mapped->writable);
+}
+
 void weft__mapped_put(struct mapped *mapped) {
     if (!mapped) return;
     struct commons *commons = weft__commons_enter();

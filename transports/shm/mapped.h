@@ -16,6 +16,7 @@ struct mapped {
 
 /* As weft__segment_map, unless it is mapped already. */
 weft_status_t weft__mapped_get(int fd, size_t size, bool writable, struct mapped **mapped_p);
+bool weft__mapped_is(const struct mapped *mapped, int fd); /* that of this descriptor */
 void weft__mapped_put(struct mapped *mapped);
 
 #endif

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OF_FSM(m)   ((struct shm_lane *)((char *)(m)-offsetof(struct shm_lane, mail.part)))
+#define OF_FSM(m)   ((struct shm_lane *)((char *)(m)-offsetof(struct shm_lane, part)))
 #define OF_WATCH(w) ((struct shm_lane *)((char *)(w)-offsetof(struct shm_lane, watch)))
 
 #define FSM_NAME   shm_part
@@ -49,10 +49,6 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 static const struct fsm_port port = {&weft__shm_part_machine, on_effect, on_fail};
 
-void weft__shm_part_init(struct shm_lane *lane) {
-    fsm_init(&lane->mail.part, &port, SHM_PART_ATTACHED, lane->fsm.id);
-}
-
 /* ---- the peer's last words ---------------------------------------------------------------------------------------- */
 
 /* It has let go of what it was granted, too. */
@@ -75,13 +71,13 @@ static void parting_read(struct cold_watch *watch, int events) {
         weft__cold_stop(lane->lane.iface->reactor, &lane->watch);
         lane->heard_eof = true;
         grants_part(lane);
-        fsm_step(&lane->mail.part, SHM_PART_EV_LOST);
+        fsm_step(&lane->part, SHM_PART_EV_LOST);
         return;
     }
     if (weft__shm_decode(data, (size_t)n, &kind, &hello, &status) != WEFT_OK) return;
     if (kind != SHM_BYE && kind != SHM_QUIT) return;
     grants_part(lane);
-    fsm_step(&lane->mail.part, SHM_PART_EV_SILENT);
+    fsm_step(&lane->part, SHM_PART_EV_SILENT);
 }
 
 /* Without a watch it stays until the worker ends: nobody may be lent what the peer may still read. */
@@ -102,11 +98,13 @@ static void watch_the_end(struct shm_lane *lane) {
 void weft__shm_part_leave(struct shm_lane *lane) {
     watch_the_end(lane);
     if (lane->heard_eof || lane->heard_end) weft__shm_grants_part(lane);
-    fsm_step(&lane->mail.part, lane->heard_eof   ? SHM_PART_EV_LEAVE_LOST
-                               : lane->heard_end ? SHM_PART_EV_LEAVE_SILENT
-                                                 : SHM_PART_EV_LEAVE);
+    if (!lane->parting) fsm_init(&lane->part, &port, SHM_PART_ATTACHED, lane->fsm.id);
+    lane->parting = true;
+    fsm_step(&lane->part, lane->heard_eof   ? SHM_PART_EV_LEAVE_LOST
+                          : lane->heard_end ? SHM_PART_EV_LEAVE_SILENT
+                                            : SHM_PART_EV_LEAVE);
 }
 
 void weft__shm_part_emptied(struct shm_lane *lane) {
-    fsm_step(&lane->mail.part, SHM_PART_EV_EMPTIED);
+    fsm_step(&lane->part, SHM_PART_EV_EMPTIED);
 }

@@ -15,18 +15,18 @@
 
 static void activate(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
-    if (lane->active_at) return;
+    if (shm_ring(lane)->active_at) return;
     iface->active[iface->n_active++] = lane;
-    lane->active_at = iface->n_active;
+    shm_ring(lane)->active_at = iface->n_active;
 }
 
 static void deactivate(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
-    if (!lane->active_at) return;
+    if (!shm_ring(lane)->active_at) return;
     struct shm_lane *last = iface->active[--iface->n_active];
-    iface->active[lane->active_at - 1] = last;
-    last->active_at = lane->active_at;
-    lane->active_at = 0;
+    iface->active[shm_ring(lane)->active_at - 1] = last;
+    shm_ring(last)->active_at = shm_ring(lane)->active_at;
+    shm_ring(lane)->active_at = 0;
 }
 
 /* ---- attending --------------------------------------------------------------------------------------------- */
@@ -34,12 +34,13 @@ static void deactivate(struct shm_lane *lane) {
 static void attend_set(struct shm_lane *lane, bool value) {
     struct shm_iface *iface = shm_iface(lane);
     iface->n_attended += value ? 1 : -1;
-    lane->attended = value;
-    atomic_store_explicit(&lane->ours->attended, value, memory_order_relaxed);
+    shm_ring(lane)->attended = value;
+    atomic_store_explicit(&shm_ring(lane)->ours->attended, value, memory_order_relaxed);
 }
 
 static void leave(struct shm_lane *lane) {
-    if (lane->attended) attend_set(lane, false);
+    if (!lane->more) return;
+    if (shm_ring(lane)->attended) attend_set(lane, false);
     deactivate(lane);
 }
 
@@ -53,7 +54,7 @@ static bool make_place(struct shm_iface *iface) {
     if (iface->n_attended < SHM_ATTENDED) return true;
     for (unsigned i = 0; i < iface->n_active; i++) {
         struct shm_lane *lane = iface->active[i];
-        if (!lane->attended || lane->idle < SHM_IDLE) continue;
+        if (!shm_ring(lane)->attended || shm_ring(lane)->idle < SHM_IDLE) continue;
         attend_set(lane, false);
         barrier_for_peers(); /* it stays active until it was found empty after this */
         return true;
@@ -63,16 +64,16 @@ static bool make_place(struct shm_iface *iface) {
 
 static void busy(struct shm_lane *lane, unsigned messages) {
     struct shm_iface *iface = shm_iface(lane);
-    lane->idle = 0;
-    if (lane->attended) return;
-    if (lane->sleep_epoch != iface->sleep_epoch) {
-        lane->sleep_epoch = iface->sleep_epoch;
-        lane->streak = 0;
+    shm_ring(lane)->idle = 0;
+    if (shm_ring(lane)->attended) return;
+    if (shm_ring(lane)->sleep_epoch != iface->sleep_epoch) {
+        shm_ring(lane)->sleep_epoch = iface->sleep_epoch;
+        shm_ring(lane)->streak = 0;
     }
-    lane->streak += messages;
-    if (lane->streak < SHM_STREAK || !lane->am) return;
-    lane->streak = 0;
-    if (iface->fenced && lane->attendable && make_place(iface)) attend_set(lane, true);
+    shm_ring(lane)->streak += messages;
+    if (shm_ring(lane)->streak < SHM_STREAK || !lane->am) return;
+    shm_ring(lane)->streak = 0;
+    if (iface->fenced && shm_ring(lane)->attendable && make_place(iface)) attend_set(lane, true);
 }
 
 /* ---- one lane ---------------------------------------------------------------------------------------------- */
@@ -80,36 +81,37 @@ static void busy(struct shm_lane *lane, unsigned messages) {
 /* The fence stands between what we passed and the look whether the peer sleeps for want of it; it set out to sleep by
  * the same two steps crosswise. */
 static void tell_passed(struct shm_lane *lane) {
-    ring_tell(&lane->rx);
+    ring_tell(&shm_ring(lane)->rx);
     atomic_thread_fence(memory_order_seq_cst);
-    uint32_t wants = atomic_load_explicit(&lane->theirs->wants, memory_order_relaxed);
-    if (wants == lane->wants_answered) return;
-    lane->wants_answered = wants;
+    uint32_t wants = atomic_load_explicit(&shm_ring(lane)->theirs->wants, memory_order_relaxed);
+    if (wants == shm_ring(lane)->wants_answered) return;
+    shm_ring(lane)->wants_answered = wants;
     weft__shm_ring_peer(lane);
 }
 
 /* Somebody waits for the one message that came after a pause: all its lines are asked for at once, while the first is looked at.
  * In a stream the processor sees them coming, and this would be in its way. */
 static inline void fetch_ahead(const struct shm_lane *lane, const struct ring_message *m) {
-    if (m->len <= RING_INLINE || lane->idle == 0) return;
+    if (m->len <= RING_INLINE || shm_ring(lane)->idle == 0) return;
     size_t len = m->len < SHM_AHEAD ? m->len : SHM_AHEAD;
     for (size_t at = 0; at < len; at += RING_LINE) __builtin_prefetch((const char *)m->data + at);
 }
 
 /* The message of which `word` was found, and those that follow. */
 static inline unsigned receive(struct shm_lane *lane, uint64_t word, unsigned budget) {
+    struct shm_ring *ring = shm_ring(lane); /* which it keeps */
     struct ring_message m;
     unsigned n = 0;
     do {
-        if (UNLIKELY(ring_open(&lane->rx, word, &m) == RING_LIES)) {
+        if (UNLIKELY(ring_open(&ring->rx, word, &m) == RING_LIES)) {
             weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
             return n + 1;
         }
         if (n == 0) fetch_ahead(lane, &m);
         lane->am[m.id](&lane->lane, m.data, m.len);
         n++;
-        if (UNLIKELY(ring_done(&lane->rx))) tell_passed(lane);
-    } while (n < budget && lane->am && ring_peek(&lane->rx, &word));
+        if (UNLIKELY(ring_done(&ring->rx))) tell_passed(lane);
+    } while (n < budget && lane->am && ring_peek(&ring->rx, &word));
     return n;
 }
 
@@ -118,17 +120,18 @@ static unsigned look_for_space(struct shm_lane *lane) {
         weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
         return 1;
     }
-    return ring_full(&lane->tx) ? 0 : weft__shm_retry(lane);
+    return ring_full(&shm_ring(lane)->tx) ? 0 : weft__shm_retry(lane);
 }
 
 static unsigned found_empty(struct shm_lane *lane) {
-    if (!lane->on_empty) return 0;
-    lane->on_empty(lane);
+    if (!lane->watches_empty) return 0;
+    weft__shm_found_empty(lane);
     return 1;
 }
 
 static bool stays_active(const struct shm_lane *lane, unsigned found) {
-    return lane->am && (found || lane->attended || pending_queue_waits(&lane->pending) || lane->on_empty);
+    return lane->am &&
+           (found || shm_ring(lane)->attended || pending_queue_waits(&lane->pending) || lane->watches_empty);
 }
 
 /* What follows a look that found `n`; and how much that is in all. */
@@ -137,7 +140,7 @@ static __attribute__((noinline)) unsigned settle(struct shm_lane *lane, unsigned
     if (n)
         busy(lane, n);
     else
-        lane->idle++;
+        shm_ring(lane)->idle++;
     if (!stays_active(lane, n)) deactivate(lane);
     return n;
 }
@@ -145,31 +148,32 @@ static __attribute__((noinline)) unsigned settle(struct shm_lane *lane, unsigned
 /* Its next message is there, and that is its word. Somebody may wait for what the handler did or for its answer: an attended ring
  * without more ado is left at once. */
 static __attribute__((noinline)) unsigned take(struct shm_lane *lane, uint64_t word, unsigned budget) {
+    struct shm_ring *ring = shm_ring(lane);
     if (UNLIKELY(!lane->am)) return settle(lane, found_empty(lane));
     unsigned n = receive(lane, word, budget);
-    if (UNLIKELY(!lane->am || !lane->attended || pending_queue_waits(&lane->pending))) return settle(lane, n);
-    lane->idle = 0;
+    if (UNLIKELY(!lane->am || !ring->attended || pending_queue_waits(&lane->pending))) return settle(lane, n);
+    ring->idle = 0;
     return n;
 }
 
 /* Nothing is to be done for an attended ring that is empty, and that is what most looks find. */
 static inline unsigned find_nothing(struct shm_lane *lane) {
-    if (!lane->attended || pending_queue_waits(&lane->pending) || lane->on_empty)
+    if (!shm_ring(lane)->attended || pending_queue_waits(&lane->pending) || lane->watches_empty)
         return settle(lane, found_empty(lane));
-    lane->idle++;
+    shm_ring(lane)->idle++;
     return 0;
 }
 
 static inline unsigned look(struct shm_lane *lane, unsigned budget) {
     uint64_t word;
-    return ring_peek(&lane->rx, &word) ? take(lane, word, budget) : find_nothing(lane);
+    return ring_peek(&shm_ring(lane)->rx, &word) ? take(lane, word, budget) : find_nothing(lane);
 }
 
 /* ---- the poller ---------------------------------------------------------------------------------------------- */
 
 static void called(void *arg, unsigned bit) {
     struct shm_iface *iface = arg;
-    for (struct shm_lane *lane = iface->rung[bit]; lane; lane = lane->next_rung)
+    for (struct shm_lane *lane = iface->rung[bit]; lane; lane = shm_ring(lane)->next_rung)
         if (lane->am) activate(lane);
 }
 
@@ -177,7 +181,7 @@ static void called(void *arg, unsigned bit) {
 static void reclaim_chunks(struct shm_iface *iface) {
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (lane && lane->am && lane->n_lent) lane->way->refresh(lane);
+        if (lane && lane->am && lane->mail.tx.n_lent) shm_way(lane)->refresh(lane);
     }
     if (iface->n_free) iface->chunks_wanted = false;
 }
@@ -226,24 +230,25 @@ int weft__shm_poll(struct poller *poller, unsigned budget) {
 static void stop_attending(struct shm_iface *iface) {
     if (iface->n_attended == 0) return;
     for (unsigned i = 0; i < iface->n_active; i++)
-        if (iface->active[i]->attended) attend_set(iface->active[i], false);
+        if (shm_ring(iface->active[i])->attended) attend_set(iface->active[i], false);
     barrier_for_peers();
 }
 
 static void ask_for_space(struct shm_lane *lane) {
-    uint32_t wants = atomic_load_explicit(&lane->ours->wants, memory_order_relaxed);
-    atomic_store_explicit(&lane->ours->wants, wants + 1, memory_order_relaxed);
+    uint32_t wants = atomic_load_explicit(&shm_ring(lane)->ours->wants, memory_order_relaxed);
+    atomic_store_explicit(&shm_ring(lane)->ours->wants, wants + 1, memory_order_relaxed);
 }
 
 static bool waits_for_space(const struct shm_iface *iface, const struct shm_lane *lane) {
-    return lane && lane->am && (pending_queue_waits(&lane->pending) || (iface->chunks_wanted && lane->n_lent));
+    return lane && lane->am &&
+           (pending_queue_waits(&lane->pending) || (iface->chunks_wanted && lane->mail.tx.n_lent));
 }
 
 static bool something_there(struct shm_iface *iface) {
     if (doorbell_rang(iface->bell)) return true;
     for (unsigned i = 0; i < iface->n_active; i++) {
         struct shm_lane *lane = iface->active[i];
-        if (lane->am && (lane->on_empty || ring_ready(&lane->rx))) return true;
+        if (lane->am && (lane->watches_empty || ring_ready(&shm_ring(lane)->rx))) return true;
     }
     return false;
 }
@@ -251,7 +256,8 @@ static bool something_there(struct shm_iface *iface) {
 static bool space_there(struct shm_iface *iface) {
     bool moved = false;
     for (unsigned i = 0; i <= iface->last_index; i++)
-        if (waits_for_space(iface, iface->lanes[i]) && iface->lanes[i]->way->refresh(iface->lanes[i]) != RING_SAME)
+        if (waits_for_space(iface, iface->lanes[i]) &&
+            shm_way(iface->lanes[i])->refresh(iface->lanes[i]) != RING_SAME)
             moved = true;
     return moved;
 }
@@ -265,7 +271,7 @@ bool weft__shm_arm(struct poller *poller) {
     for (unsigned i = 0; i < iface->n_active; i++)
         if (pending_queue_waits(&iface->active[i]->pending)) waiting = true;
     for (unsigned i = 0; waiting && i <= iface->last_index; i++)
-        if (waits_for_space(iface, iface->lanes[i])) iface->lanes[i]->way->ask(iface->lanes[i]);
+        if (waits_for_space(iface, iface->lanes[i])) shm_way(iface->lanes[i])->ask(iface->lanes[i]);
     weft__shm_mail_ask(iface);
     /* Armed and asked; then the last look. Peers publish, and then look at `armed`. */
     atomic_store(&iface->bell->armed, iface->sleep_epoch);
@@ -279,11 +285,11 @@ void weft__shm_disarm(struct poller *poller) {
 
 /* Its loans end with it. */
 static void reclaim(struct shm_lane *lane) {
-    for (; lane->tx.loans_tail != lane->tx.loans_head; lane->tx.loans_tail++) {
-        int32_t chunk = lane->tx.loans[lane->tx.loans_tail & lane->tx.mask].chunk;
+    for (; shm_ring(lane)->tx.loans_tail != shm_ring(lane)->tx.loans_head; shm_ring(lane)->tx.loans_tail++) {
+        int32_t chunk = shm_ring(lane)->tx.loans[shm_ring(lane)->tx.loans_tail & shm_ring(lane)->tx.mask].chunk;
         if (chunk >= 0) weft__shm_chunk_put(shm_iface(lane), chunk);
     }
-    lane->n_lent = 0;
+    lane->mail.tx.n_lent = 0;
 }
 
 const struct shm_way weft__shm_ring_way = {.name = "ring",

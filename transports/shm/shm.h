@@ -12,6 +12,7 @@
 #include "wire.h"
 #include <inttypes.h>
 #include <reactor/counters.h>
+#include <reactor/slab.h>
 #include <sys/types.h>
 #include <transports/copy.h>
 #include <transports/pending.h>
@@ -45,7 +46,6 @@ enum {
     SHM_NODES = 4096,  /* that a worker may have under way through others' mailboxes */
     SHM_BLOCKS = 256,  /* the same, of messages that do not fit a node */
     SHM_LETTERS = 512, /* taken from the mailbox and noted at a time */
-    SHM_PEER_BUCKETS = 128,
     SHM_PROCESS_BUCKETS = 32
 };
 
@@ -78,26 +78,18 @@ enum {
 
 struct shm_lane;
 
-/* What a peer's worker shows of itself, mapped once however many lanes lead to it. */
-struct shm_peer {
-    struct shm_peer *next; /* of its bucket */
-    uint64_t worker_id;
-    unsigned n_lanes;
-    uint32_t n_blocks;
-    int event_fd;
-    struct mapped *bells, *shelves, *pool;
-    struct doorbell *bell;
-    const struct hall_shelf *shelf;
-    struct mail_view view;
-};
-
-/* A process that lanes lead to. */
+/* A process that lanes lead to, and what its workers show in common. */
 struct shm_process {
+    struct mail_shape shape;        /* of their pools; lanes know the process by this */
+    struct mapped *bells, *shelves; /* NULL: none of them has told yet */
     struct shm_iface *iface;
     struct shm_process *next; /* of its bucket */
-    struct cold_watch death;  /* its pidfd */
+    struct cold_watch death;  /* its pidfd, or -1: it is ours, or cannot be watched */
     pid_t pid;
+    uint32_t n_blocks; /* of a pool */
     unsigned n_lanes;
+    uint64_t probe_at, probe; /* what its greetings say to look for */
+    int vm;                   /* may its memory be reached by the kernel? 0: not tried yet */
 };
 
 /* How a lane's messages go: by rings of its own, or by the mailboxes of both workers. */
@@ -111,78 +103,87 @@ struct shm_way {
     void (*reclaim)(struct shm_lane *lane);  /* the peer is done with all that it was sent */
 };
 
-/* A lane's part in the mailboxes. */
-struct shm_mail_lane {
-    const struct mail_view *view; /* NULL: nothing of the peer's can be in our mailbox */
-    struct mail_tx tx;
-    struct mail_control *ours;
-    uint32_t consumed;
-    uint32_t asked_at, wants_answered;
-    bool asked;           /* wake the peer when something of it was passed */
-    bool drains, emptied; /* the mailbox is to be found empty of the peer's messages, and was */
-    uint32_t mark;        /* takings until then */
-    struct fsm part;
-};
-
 /* What a lane that is dialed is to go by. */
 enum shm_wish { SHM_WISH_ANY, SHM_WISH_MAIL, SHM_WISH_RING };
 
-struct shm_lane {
-    struct lane lane;
-    const struct shm_way *way;
+/* A lane's rings, and how they are looked at. */
+struct shm_ring {
     struct ring_tx tx;
     struct counters *count;
     const struct shm_control *theirs;
-    struct shm_control *ours;
-    struct doorbell *bell; /* the peer's, and its number for this lane */
-    unsigned bell_index;
-    bool ghost; /* told closed; it stays until neither mailbox holds anything of the other's */
-
+    struct shm_control *ours; /* NULL: it has none */
     struct ring_rx rx;
-    const lane_am_fn *am;                    /* NULL: nothing is received in this state */
-    void (*on_empty)(struct shm_lane *lane); /* NULL: an empty ring is nothing special in this state */
-    struct pending_queue pending;
     uint32_t wants_answered;
     uint32_t streak, idle, sleep_epoch;
     unsigned active_at; /* 1 + index in iface->active; 0: not there */
     bool attendable;    /* the peer takes part in membarriers */
     bool attended;      /* ours->attended says so */
-    unsigned n_lent;    /* staging chunks that the peer may still be reading */
-    uint64_t carried;   /* bytes sent beside slots and nodes since the owner was told (iface_up.worked) */
-    bool timed_out;     /* the peer never answered our good-bye */
+    bool counted;       /* in iface->n_rings */
+    struct shm_lane *next_rung;
+    struct segment mine, peers, pool; /* the last: the peer's, which has its staging chunks */
+    struct ring_loan *loans;
+};
 
-    struct fsm fsm;
-    unsigned say;         /* what the owner is to be told after the step */
-    uint8_t farewell;     /* SHM_BYE or SHM_QUIT to be sent by the job; 0: none */
-    weft_status_t status; /* why it went down: the first reason */
-    struct job job;
-    struct timer timer;
-    uint64_t deadline;
-    struct cold_watch watch; /* the socket: its fd, or -1 */
-    unsigned index;          /* in iface->lanes, and in our doorbell */
-    pid_t pid;               /* the peer's */
-    uint64_t target;         /* the worker that was dialled; 0: any */
-    uint8_t wish;            /* enum shm_wish */
-    bool ring_counted;
-    uint64_t probe_at;
+/* What a quiet lane by the mailbox does without: it is there until the lane is up, and longer or again if it has rings, or
+ * one-sided access. */
+struct shm_more {
+    struct shm_ring ring;
+    struct shm_lane *lane;
+
+    uint64_t deadline;            /* of the greeting */
+    uint64_t target;              /* the worker that was dialled; 0: any */
     struct tl_listener *listener; /* that it came by; valid while greeting */
     void *listen_arg;
-    char *where;               /* the socket that was dialled, or NULL */
-    bool shown;                /* the peer may know our place */
-    bool heard_end, heard_eof; /* the peer's BYE or QUIT; the end of its socket */
-    struct shm_lane *next_rung;
-    struct shm_peer *peer;
-    struct shm_process *process; /* NULL: ours, or one that cannot be watched */
-    struct shm_mail_lane mail;
-    struct segment mine, peers; /* rings */
-    struct ring_loan *loans;
+    char where[108]; /* the socket that was dialled, or "" */
+    uint8_t wish;    /* enum shm_wish */
 
-    struct shm_keys *keys;    /* one-sided access (key.h); NULL: never used */
-    uint64_t vm_at, vm_probe; /* what the peer's greeting says to look for */
-
+    struct shm_keys *keys; /* one-sided access (key.h); NULL: never used */
     struct shm_bulk *bulk; /* a queue of SHM_BULKS, made when first needed */
     unsigned bulk_first, n_bulk;
     struct job bulk_job;
+};
+
+/* A lane's part in the mailboxes. */
+struct shm_mail_lane {
+    struct mail_view view; /* of the peer's pool; without nodes: nothing of the peer's can be in our mailbox */
+    struct mail_tx tx;     /* its `newest` and `slot` lead a ring's lane to the doorbell, too */
+    struct mail_control *ours;
+    uint32_t consumed;
+    uint32_t mark;                     /* drains: takings until then */
+    uint32_t asked_at, wants_answered; /* the last word of a lane: the slab's, once it is buried */
+};
+
+/* There may be thousands: the fields are ordered so that none leaves a gap. */
+struct shm_lane {
+    struct lane lane;
+    struct fsm fsm;
+    union {
+        struct timer timer; /* until our side has done with it */
+        struct fsm part;    /* from then on: `parting` (part.c) */
+    };
+    struct cold_watch watch; /* the socket: its fd, or -1 */
+    struct shm_more *more;   /* NULL: it has nothing of that */
+    const lane_am_fn *am;    /* NULL: nothing is received in this state */
+    struct pending_queue pending;
+    int event_fd;          /* the peer's */
+    uint32_t carried;      /* bytes sent beside slots and nodes since the owner was told (iface_up.worked) */
+    uint16_t index;        /* in iface->lanes, and in our doorbell */
+    uint16_t next_waiting; /* 1 + the index of the next of mail->waiting; 0: the last of them */
+    int8_t status;         /* a weft_status_t: why it went down, the first reason */
+    uint8_t say;           /* what the owner is to be told after the step */
+    bool by_mail : 1;
+    bool says_bye : 1, says_quit : 1; /* to be sent by the job */
+    bool waits : 1;                   /* in mail->waiting */
+    bool speaks : 1;                  /* the iface's job has something to do for it */
+    bool ghost : 1; /* told closed; it stays until neither mailbox holds anything of the other's */
+    bool parting : 1;
+    bool watches_empty : 1;            /* what it has to read is all that will come */
+    bool timed_out : 1;                /* the peer never answered our good-bye */
+    bool shown : 1;                    /* the peer may know our place */
+    bool heard_end : 1, heard_eof : 1; /* the peer's BYE or QUIT; the end of its socket */
+    bool asked : 1;                    /* wake the peer when something of it was passed */
+    bool drains : 1, emptied : 1;      /* the mailbox is to be found empty of the peer's messages, and was */
+    struct shm_mail_lane mail;
 };
 
 /* A worker's part in the mailboxes. */
@@ -196,9 +197,9 @@ struct shm_mail {
     unsigned n_drains;
     unsigned look_at; /* the lane whose nodes may be back */
     uint32_t n_takes;
-    bool due;          /* there is more to do than what the mailbox holds */
-    bool nodes_wanted; /* since somebody found none */
-    struct shm_lane **waiting;
+    bool due;                       /* there is more to do than what the mailbox holds */
+    bool nodes_wanted;              /* since somebody found none */
+    uint16_t waiting, last_waiting; /* 1 + the index of the first lane that waits for room, and of the last */
     unsigned n_waiting;
 };
 
@@ -218,7 +219,7 @@ struct shm_iface {
     struct iface iface;
     struct poller poller;
     uint64_t worker_id;
-    uint64_t probe; /* a number for peers to find */
+    const uint64_t *probe; /* a number for peers to find: the process's */
     char directory[SHM_DIRECTORY_MAX + 1];
     uint8_t host[16];
     struct tl_listener *own; /* for connects by address; NULL until somebody asks for it */
@@ -245,19 +246,25 @@ struct shm_iface {
 
     struct shm_md *md; /* regions (key.h) */
 
+    struct counters *count;
+    struct slab lane_slab, more_slab;
+    struct job speaker;      /* for lanes that speak */
     struct shm_lane **lanes; /* room for so many, DOORBELL_LANES at most */
     unsigned room, n_lanes, last_index, n_rings;
     struct shm_lane *rung[DOORBELL_BITS]; /* those with rings, by the doorbell's bits */
-    struct shm_peer *peers[SHM_PEER_BUCKETS];
     struct shm_process *processes[SHM_PROCESS_BUCKETS];
     struct shm_mail mail;
-    struct shm_lane **active; /* to be looked at: attended, called, or waiting for space */
-    unsigned n_active, next_active, n_attended;
+    struct shm_lane **active; /* those with rings to be looked at: attended, called, or waiting for space */
+    unsigned active_room, n_active, next_active, n_attended;
     uint32_t sleep_epoch; /* sleeps so far; 0 is left out */
 };
 
 static inline struct shm_iface *shm_iface(const struct shm_lane *lane) {
     return (struct shm_iface *)lane->lane.iface;
+}
+
+static inline struct shm_ring *shm_ring(const struct shm_lane *lane) {
+    return &lane->more->ring;
 }
 
 /* The peer was found to have passed `n` slots or nodes. */
@@ -296,11 +303,14 @@ int weft__shm_refresh(struct shm_lane *lane);
 /* attach.c: the machine */
 bool weft__shm_more_room(struct shm_iface *iface);
 struct shm_lane *weft__shm_lane_new(struct shm_iface *iface);
-void weft__shm_lane_free(struct shm_lane *lane); /* one that nobody was told of */
-void weft__shm_lane_end(struct shm_lane *lane);  /* one by the mailbox, which has nothing of it any more */
+struct shm_more *weft__shm_more(struct shm_lane *lane); /* made when it is not there; NULL: no memory */
+void weft__shm_lane_free(struct shm_lane *lane);        /* one that nobody was told of */
+void weft__shm_lane_end(struct shm_lane *lane);         /* one by the mailbox, which has nothing of it any more */
 void weft__shm_step(struct shm_lane *lane, unsigned event); /* within a turn */
 void weft__shm_failed(struct shm_lane *lane, weft_status_t status);
 void weft__shm_close(struct lane *lane, bool flush);
+void weft__shm_speak(struct job *job); /* the iface's speaker */
+void weft__shm_found_empty(struct shm_lane *lane);
 weft_status_t weft__shm_dial(struct shm_lane *lane);
 weft_status_t weft__shm_greet(struct shm_lane *lane, int fd);
 
@@ -313,22 +323,32 @@ void weft__shm_read(struct cold_watch *watch, int events);
 void weft__shm_release(struct shm_lane *lane); /* our side has done with it */
 void weft__shm_close_all(struct shm_lane *lane);
 
-/* peer.c: what all lanes to one worker share */
-weft_status_t weft__shm_peer_get(struct shm_iface *iface, const struct shm_hello *hello, int *fds,
-                                 struct shm_peer **peer_p);
-void weft__shm_peer_put(struct shm_iface *iface, struct shm_peer *peer);
+/* peer.c: what a lane knows of its peer's worker */
+weft_status_t weft__shm_meet(struct shm_lane *lane, const struct shm_hello *hello, int *fds);
+weft_status_t weft__shm_pool_map(const struct shm_process *process, int fd, struct segment *pool_p);
+void weft__shm_pool_unmap(struct shm_lane *lane); /* the mailbox holds nothing of the peer's, and will not */
+static inline struct doorbell *shm_bell(const struct shm_lane *lane) {
+    return (struct doorbell *)(void *)((char *)lane->mail.tx.newest - offsetof(struct doorbell, mailbox));
+}
 void weft__shm_signal(struct shm_lane *lane, uint32_t sleep); /* wakes it from this sleep */
 /* After what was published, and a fence. */
 static inline void shm_wake(struct shm_lane *lane) {
-    uint32_t sleep = doorbell_armed(lane->bell);
+    uint32_t sleep = doorbell_armed(shm_bell(lane));
     if (__builtin_expect(sleep != 0, 0)) weft__shm_signal(lane, sleep);
 }
 
 void weft__shm_take_signal(struct shm_iface *iface); /* iface.c: that we were woken, before we sleep again */
 
-/* process.c: when a peer dies. A kernel without pidfds, or a peer in another pid namespace, leaves us the socket's hang-up: NULL */
-weft_status_t weft__shm_process_get(struct shm_iface *iface, pid_t pid, struct shm_process **process_p);
-void weft__shm_process_put(struct shm_process *process);
+/* process.c: when a peer dies, and what its workers have in common */
+weft_status_t weft__shm_process_get(struct shm_lane *lane, pid_t pid); /* the one at the other end of its socket */
+weft_status_t weft__shm_process_meet(struct shm_lane *lane, const struct shm_hello *hello, const int *fds);
+void weft__shm_process_put(struct shm_lane *lane);
+static inline struct shm_process *shm_process(const struct shm_lane *lane) { /* NULL: not known yet */
+    return (struct shm_process *)(uintptr_t)lane->mail.view.shape;
+}
+static inline pid_t shm_pid(const struct shm_lane *lane) {
+    return shm_process(lane) ? shm_process(lane)->pid : 0;
+}
 
 /* poll.c: finding messages */
 int weft__shm_poll(struct poller *poller, unsigned budget);
@@ -337,6 +357,9 @@ void weft__shm_disarm(struct poller *poller);
 
 /* mailbox_lane.c: lanes by the mailbox */
 extern const struct shm_way weft__shm_ring_way, weft__shm_mail_way;
+static inline const struct shm_way *shm_way(const struct shm_lane *lane) {
+    return lane->by_mail ? &weft__shm_mail_way : &weft__shm_ring_way;
+}
 weft_status_t weft__shm_mail_open(struct shm_iface *iface);
 void weft__shm_mail_close(struct shm_iface *iface);
 weft_status_t weft__shm_mail_offer(struct shm_lane *lane); /* before our side says where it is */
@@ -356,11 +379,10 @@ static inline bool shm_mail_stirs(const struct shm_iface *iface) {
 bool weft__shm_rings_are_earned(const struct shm_iface *iface);
 
 /* part.c: the end of a lane by the mailbox */
-void weft__shm_part_init(struct shm_lane *lane);
 void weft__shm_part_leave(struct shm_lane *lane); /* our side has done with it */
 void weft__shm_part_emptied(struct shm_lane *lane);
 static inline bool shm_parting(const struct shm_lane *lane) {
-    return lane->mail.part.state != SHM_PART_ATTACHED;
+    return lane->parting;
 }
 
 /* staging.c: chunks lent to large messages */
@@ -370,8 +392,9 @@ int32_t weft__shm_chunk_get(struct shm_lane *lane, size_t len, uint32_t *offset_
 void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk); /* once for each message */
 
 /* bulk.c: reading the peer's memory */
+
 bool weft__shm_vm_pays(const struct shm_iface *iface, const char *way);
-bool weft__shm_vm_permitted(const struct shm_lane *lane, uint64_t probe);
+bool weft__shm_vm_allowed(const struct shm_lane *lane);
 weft_status_t weft__shm_bulk_get(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                                  struct completion *completion);
 weft_status_t weft__shm_flush(struct lane *lane, struct completion *completion);

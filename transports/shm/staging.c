@@ -59,7 +59,7 @@ static void close_chunk(struct shm_iface *iface) {
 int32_t weft__shm_chunk_get(struct shm_lane *lane, size_t len, uint32_t *offset_p) {
     struct shm_iface *iface = shm_iface(lane);
     if (iface->open_chunk < 0 || iface->open_at + len > SHM_CHUNK) {
-        lane->way->refresh(lane);
+        shm_way(lane)->refresh(lane);
         close_chunk(iface);
         int32_t chunk = open_next(iface);
         if (chunk < 0) return chunk;

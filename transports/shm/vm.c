@@ -8,14 +8,15 @@
 
 enum { BATCH = 128, SMALL_BLOCK = 1024 };
 
-/* Probed once for each lane: what the peer's greeting says must stand where it says. */
-bool weft__shm_vm_allowed(struct shm_lane *lane, struct shm_keys *keys) {
+/* Probed once for each process: what its greetings say must stand where they say. */
+bool weft__shm_vm_allowed(const struct shm_lane *lane) {
+    struct shm_process *process = shm_process(lane);
     uint64_t found = 0;
-    struct iovec here = {&found, sizeof found}, there = {(void *)(uintptr_t)lane->vm_at, sizeof found};
-    if (keys->vm) return keys->vm > 0;
-    bool read = process_vm_readv(lane->pid, &here, 1, &there, 1, 0) == sizeof found;
-    keys->vm = read && found == lane->vm_probe ? 1 : -1;
-    return keys->vm > 0;
+    struct iovec here = {&found, sizeof found}, there = {(void *)(uintptr_t)process->probe_at, sizeof found};
+    if (process->vm) return process->vm > 0;
+    bool read = process_vm_readv(process->pid, &here, 1, &there, 1, 0) == sizeof found;
+    process->vm = read && found == process->probe ? 1 : -1;
+    return process->vm > 0;
 }
 
 char *weft__shm_bounce(struct shm_lane *lane) {
@@ -26,8 +27,7 @@ char *weft__shm_bounce(struct shm_lane *lane) {
 
 /* While its socket stands the peer lives, so its pid is its own. A child of its own may keep the socket, but not the pidfd. */
 static bool peer_lives(const struct shm_lane *lane) {
-    struct pollfd look[2] = {{lane->watch.fd, POLLRDHUP, 0},
-                             {lane->process ? lane->process->death.fd : -1, POLLIN, 0}};
+    struct pollfd look[2] = {{lane->watch.fd, POLLRDHUP, 0}, {shm_process(lane)->death.fd, POLLIN, 0}};
     return poll(look, 2, 0) <= 0;
 }
 
@@ -41,8 +41,8 @@ static weft_status_t copy(const struct shm_lane *lane, bool put, const struct io
                           size_t len) {
     struct iovec there = {(void *)(uintptr_t)remote, len};
     if (put && !peer_lives(lane)) return WEFT_ERR_PEER_FAILED;
-    ssize_t done = put ? process_vm_writev(lane->pid, iov, n, &there, 1, 0)
-                       : process_vm_readv(lane->pid, iov, n, &there, 1, 0);
+    ssize_t done = put ? process_vm_writev(shm_pid(lane), iov, n, &there, 1, 0)
+                       : process_vm_readv(shm_pid(lane), iov, n, &there, 1, 0);
     if (done != (ssize_t)len) return failed(done);
     return put || peer_lives(lane) ? WEFT_OK : WEFT_ERR_PEER_FAILED;
 }

@@ -19,6 +19,9 @@ enum {
     SHM_MAX_BLOCKS = 1 << 16
 };
 
+/* What the descriptors of HELLO and WELCOME are. */
+enum { SHM_FD_BELLS, SHM_FD_SHELVES, SHM_FD_POOL, SHM_FD_EVENT, SHM_FD_RING };
+
 enum shm_kind { SHM_HELLO = 1, SHM_WELCOME, SHM_NO, SHM_BYE, SHM_QUIT };
 
 struct shm_head {

@@ -33,12 +33,13 @@ void weft__shm_words_remove(struct shm_words *words, struct shm_word *word) {
 }
 
 struct shm_keys *weft__shm_keys_of(struct shm_lane *lane) {
-    if (lane->keys) return lane->keys;
-    lane->keys = weft__new(lane, struct shm_keys);
-    if (!lane->keys) return NULL;
-    words_init(&lane->keys->words);
-    words_init(&lane->keys->waiting);
-    return lane->keys;
+    struct shm_more *more = weft__shm_more(lane);
+    if (!more || more->keys) return more ? more->keys : NULL;
+    more->keys = weft__new(shm_iface(lane), struct shm_keys);
+    if (!more->keys) return NULL;
+    words_init(&more->keys->words);
+    words_init(&more->keys->waiting);
+    return more->keys;
 }
 
 /* ---- out ------------------------------------------------------------------------------------------------------------ */
@@ -79,7 +80,7 @@ static void watch_for_room(struct shm_lane *lane, bool wanted) {
 }
 
 void weft__shm_words_flush(struct shm_lane *lane) {
-    struct shm_words *words = lane->keys ? &lane->keys->words : NULL;
+    struct shm_words *words = shm_keys(lane) ? &shm_keys(lane)->words : NULL;
     while (words && words->first && say_word(lane, words->first)) {
         struct shm_word *word = words->first;
         weft__shm_words_remove(words, word);
@@ -90,8 +91,8 @@ void weft__shm_words_flush(struct shm_lane *lane) {
 
 void weft__shm_say(struct shm_lane *lane, struct shm_word *word, uint8_t kind) {
     word->kind = kind;
-    weft__shm_words_add(&lane->keys->words, word);
-    if (lane->keys->words.first == word) weft__shm_words_flush(lane);
+    weft__shm_words_add(&lane->more->keys->words, word);
+    if (lane->more->keys->words.first == word) weft__shm_words_flush(lane);
 }
 
 /* ---- in --------------------------------------------------------------------------------------------------------------- */
