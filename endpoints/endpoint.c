@@ -27,6 +27,7 @@ void weft__ep_tell_later(struct weft_ep *ep, uint32_t notice) {
         worker->n_due++;
     }
     ep->notices |= (uint8_t)notice;
+    weft__ep_unheard(ep);
     weft__job_post(worker->reactor, &worker->notify);
 }
 

@@ -451,6 +451,7 @@ void weft__link_leave(struct weft_ep *ep) {
     weft__switch_calm(link, weft__rma_unwait(ep));
     weft__rma_forgive(ep);
     list_remove(&ep->of_link);
+    weft__ep_unheard(ep);
     ep->link = NULL;
     link->n_guests -= ep->guest;
     ep->guest = false;

@@ -44,6 +44,7 @@ struct link {
     struct list of_worker;  /* in worker->links */
     struct list of_peer;    /* in worker->peers, once `peer` is known */
     struct list endpoints;  /* those that share it */
+    struct weft_ep *heard;  /* that the peer spoke to last, while it may go on (worker.h); or NULL */
     struct list backlog;    /* requests that wait for the lane, in order */
     struct pending pending; /* our place in the lane's queue */
     struct timer timer;     /* until the peer's hello is due, or (lingers) until an unused link is closed */

@@ -135,8 +135,8 @@ weft_status_t weft__tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_i
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t tag_submit(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
-                                const weft_op_t *op) {
+static __attribute__((noinline)) weft_status_t tag_submit(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
+                                                          size_t n_iov, const weft_op_t *op) {
     struct weft_request *req;
     weft_status_t st = tag_request(ep, tag, iov, n_iov, op, &req);
     if (st < 0) return st;
@@ -375,8 +375,9 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     ep->credit_due = due;
     worker->count->tag_received++;
     fill(req->info_p, head.tag, rest, ep);
+    weft_status_t status = rest > room ? WEFT_ERR_TRUNCATED : WEFT_OK;
     weft__copy_short(req->iov_inline[0].base, (const char *)data + sizeof head, n);
-    weft__plain_take(worker, req, rest > room ? WEFT_ERR_TRUNCATED : WEFT_OK);
+    weft__plain_take(worker, req, status);
     return;
 seldom:
     on_tag_seldom(lane, data, len);

@@ -145,9 +145,24 @@ static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t
 /* The same for what only a peer says whose half is accepted; before that it is a violation, after the end it is lost. What
  * is due to the user is told first. */
 struct weft_ep *weft__ep_heard_seldom(struct lane *lane, uint32_t id, const char *what);
-static inline struct weft_ep *weft__ep_heard_mostly(const struct lane *lane, uint32_t id) {
+static inline bool weft__ep_hears(const struct weft_ep *ep) {
+    return (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN) && !ep->notices;
+}
+static inline struct weft_ep *weft__ep_heard_anew(const struct lane *lane, uint32_t id) {
     struct weft_ep *ep = weft__ep_of_lane(lane, id);
-    return ep && (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN) && !ep->notices ? ep : NULL;
+    return ep && weft__ep_hears(ep) ? ep->link->heard = ep : NULL;
+}
+/* Mostly it is the one that the message before named: then nothing that is looked at depends on this message. */
+static inline struct weft_ep *weft__ep_heard_mostly(const struct lane *lane, uint32_t id) {
+    const struct link *link = lane->owner;
+    struct weft_ep *ep = link ? link->heard : NULL;
+    if (__builtin_expect(!ep || ep->id != id, 0)) return weft__ep_heard_anew(lane, id);
+    assert(ep->link == link && weft__ep_hears(ep));
+    return ep;
+}
+/* It owes the user a notice, or leaves its link: the next message asks again. */
+static inline void weft__ep_unheard(const struct weft_ep *ep) {
+    if (ep->link && ep->link->heard == ep) ep->link->heard = NULL;
 }
 static inline struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what) {
     struct weft_ep *ep = weft__ep_heard_mostly(lane, id);
