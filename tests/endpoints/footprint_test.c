@@ -110,5 +110,5 @@ TEST(a_quiet_link_by_tcp_is_small) {
 
 TEST(a_quiet_link_by_the_mailbox_is_small) {
     static const weft_setting_t no_rings[] = {{"shm.rings", "0"}};
-    HOLDS(of_a_link("shm", no_rings, 1), 850);
+    HOLDS(of_a_link("shm", no_rings, 1), 856);
 }

@@ -20,7 +20,7 @@ struct hall_shelf {
     struct mail_control controls[HALL_CONTROLS];
     struct mail_near nodes[HALL_NODES];
 };
-_Static_assert(sizeof(struct doorbell) == 64 && sizeof(struct hall_shelf) == 192, "places fill lines");
+_Static_assert(sizeof(struct doorbell) == 64 && sizeof(struct hall_shelf) == 128, "places fill lines");
 
 enum {
     HALL_BELLS_SIZE = HALL_PLACES * sizeof(struct doorbell),
