@@ -6,11 +6,11 @@
 
 enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags) {
     const struct iface_attr *attr = &link->iface->attr;
-    size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : link->limits->eager;
+    size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : weft__link_limits(link)->eager;
     size_t head_len = sizeof m->word + m->header_len;
     if (flags & WEFT_AM_RENDEZVOUS && m->len > 0) return PROTOCOL_OFFER;
     if (m->len > threshold) return PROTOCOL_OFFER;
-    if (head_len + m->len <= link->limits->copy) return PROTOCOL_COPY;
+    if (head_len + m->len <= weft__link_limits(link)->copy) return PROTOCOL_COPY;
     if (m->len <= attr->max_zcopy && head_len <= attr->max_zcopy_header && m->n_iov <= attr->max_iov)
         return PROTOCOL_BORROW;
     return head_len + m->len <= attr->max_bcopy ? PROTOCOL_COPY : PROTOCOL_OFFER;

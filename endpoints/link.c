@@ -86,9 +86,10 @@ void weft__link_submit_first(struct link *link, struct list *queue) {
 static void use_lane(struct link *link, struct lane *lane) {
     size_t max_short = lane->iface->attr.max_short;
     link->iface = lane->iface;
-    link->limits = weft__worker_limits(link->worker, lane->iface);
+    link->at = weft__worker_number(link->worker, lane->iface);
     link->lane = link->tx = lane;
-    link->max_quick = (uint32_t)(link->limits->eager < max_short ? link->limits->eager : max_short);
+    size_t eager = weft__link_limits(link)->eager, quick = eager < max_short ? eager : max_short;
+    link->max_quick = (uint16_t)(quick < UINT16_MAX ? quick : UINT16_MAX);
 }
 
 void weft__link_pause(struct link *link) {
@@ -349,7 +350,7 @@ static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, str
     struct link *link = weft__slab_take(&worker->link_slab);
     if (!link) return WEFT_ERR_NO_MEMORY;
     link->worker = worker;
-    link->home = lane->iface;
+    link->home = weft__worker_number(worker, lane->iface);
     link->more = no_more;
     link->lanes[0] = lane;
     link->n_lanes = 1;

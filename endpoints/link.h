@@ -29,22 +29,20 @@ struct link_more {
 /* There may be thousands: the fields are ordered so that none leaves a gap. */
 struct link {
     struct link_core core;
-    struct lane *tx;                /* the lane, or one that answers NO_RESOURCE while others wait */
-    uint32_t max_quick;             /* bytes in one piece that go by am_short without more thought */
-    uint32_t n_endpoints, n_guests; /* all; those that the peer opened */
-    weft_status_t status;           /* why it was lost */
+    struct lane *tx;    /* the lane, or one that answers NO_RESOURCE while others wait */
+    uint16_t max_quick; /* bytes in one piece that go by am_short without more thought */
+    int8_t status;      /* a weft_status_t: why it was lost */
+    uint8_t n_lanes;
+    uint32_t n_endpoints; /* all */
     uint64_t sent, received;
     struct weft_worker *worker;
     struct lane *lane; /* that messages go by now, or what stands before it */
     struct lane *lanes[LINK_LANES];
-    const struct protocol_limits *limits; /* of its transport; the worker's */
     struct iface *iface;
-    struct iface *home;     /* that it was made over: who wants a link over it may join */
     struct link_more *more; /* never NULL: one that all share, and that has nothing, until it has its own */
     struct list of_worker;  /* in worker->links */
     struct list of_peer;    /* in worker->peers, once `peer` is known */
     struct list endpoints;  /* those that share it */
-    struct weft_ep *heard;  /* that the peer spoke to last, while it may go on (worker.h); or NULL */
     struct list backlog;    /* requests that wait for the lane, in order */
     struct pending pending; /* our place in the lane's queue */
     struct timer timer;     /* until the peer's hello is due, or (lingers) until an unused link is closed */
@@ -56,16 +54,18 @@ struct link {
     uint32_t rma_served;               /* of the peer's: answers that wait for the lane */
     uint32_t flushed_served;           /* the same of its flushes, which it may ask for at any time */
     uint32_t n_keys;                   /* of the peer's regions, open natively */
+    uint32_t n_guests;                 /* endpoints that the peer opened */
     uint32_t denied_epoch;             /* of the last question about lanes without memory for it */
     uint16_t flags;                    /* of the dialer's hello */
     uint16_t peer_flags;               /* of the peer's hello */
     uint16_t live_row;                 /* 1 + its number in the page that others see (live.h); 0: it has none */
-    uint8_t n_lanes;
-    bool lingers;   /* it was dialed, and has no endpoint any more */
-    bool half_told; /* a control message could not be kept */
-    bool left_out;  /* a rail that was too slow when a message was cut last */
-    char *why;      /* dialed: the reasons for this transport */
-    char *uri;      /* … and where; the last word: the slab's, once the link is buried */
+    bool lingers;                      /* it was dialed, and has no endpoint any more */
+    bool half_told;                    /* a control message could not be kept */
+    bool left_out;                     /* a rail that was too slow when a message was cut last */
+    uint8_t home;                      /* over worker->iface[home] it was made: who wants a link over it may join */
+    uint8_t at;                        /* `iface` is worker->iface[at] */
+    char *why;                         /* dialed: the reasons for this transport */
+    char *uri;                         /* … and where; the last word: the slab's, once the link is buried */
 };
 
 /* What endpoints of one link have in common. */

@@ -44,7 +44,7 @@ static void say(struct link *link, uint32_t number) {
 
 void weft__rails_want(struct link *link, size_t len) {
     uint32_t n = len < RAILS_LEAST ? 0 : wanted(link);
-    if (n == 0 || !link->why || link->more->main || link->more->retain || link->iface != link->home ||
+    if (n == 0 || !link->why || link->more->main || link->more->retain || link->at != link->home ||
         link->peer == link->worker->id)
         return;
     if (!rails_of(link)) return;
@@ -68,13 +68,14 @@ void weft__rails_free(struct link *link) {
 
 /* To where the link's own lane was dialed, or beside it where that peer has several places. */
 static weft_status_t dial(struct link *link, struct lane **lane_p) {
-    const struct iface_ops *ops = link->home->ops;
+    struct iface *home = weft__link_home(link);
+    const struct iface_ops *ops = home->ops;
     struct rails *rails = link->more->rails;
     uint32_t nth = ++rails->dialed;
-    if (link->uri) return ops->connect_uri(link->home, strstr(link->uri, "://") + 3, lane_p);
+    if (link->uri) return ops->connect_uri(home, strstr(link->uri, "://") + 3, lane_p);
     if (!rails->address) return WEFT_ERR_UNSUPPORTED;
-    if (!ops->connect_nth) return ops->connect(link->home, rails->address, rails->address_len, lane_p);
-    return ops->connect_nth(link->home, rails->address, rails->address_len, nth, lane_p);
+    if (!ops->connect_nth) return ops->connect(home, rails->address, rails->address_len, lane_p);
+    return ops->connect_nth(home, rails->address, rails->address_len, nth, lane_p);
 }
 
 /* Without a rail the link does what it did before. */
@@ -224,7 +225,7 @@ static weft_status_t advance_part(struct weft_request *part) {
     char head[WIRE_DATA_HEAD];
     if (whole->core.fsm.state == REQ_ENDING) return WEFT_ERR_CANCELLED;
     struct lane *lane = part->rail->lane;
-    size_t len = part->len - part->offset, room = part->rail->limits->piece;
+    size_t len = part->len - part->offset, room = weft__link_limits(part->rail)->piece;
     weft_iov_t slice[LAND_IOV];
     if (len > room) len = room;
     size_t most = lane->iface->attr.max_iov < LAND_IOV ? lane->iface->attr.max_iov : LAND_IOV;

@@ -52,7 +52,7 @@ weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {
 /* Sends one piece; WEFT_OK when it was copied, IN_PROGRESS when it is lent. */
 static weft_status_t send_data(struct weft_request *req) {
     char head[WIRE_DATA_HEAD];
-    size_t own = req->len - req->rail_bytes - req->offset, piece = req->ep->link->limits->piece;
+    size_t own = req->len - req->rail_bytes - req->offset, piece = weft__link_limits(req->ep->link)->piece;
     weft__wire_data(head, (struct wire_data){.to = req->peer_id, .offset = req->offset});
     return weft__send_piece(req, WIRE_DATA, head, sizeof head, own < piece ? own : piece);
 }

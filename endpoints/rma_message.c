@@ -135,8 +135,9 @@ static weft_status_t advance_put(struct weft_request *req, struct lane *lane) {
 
     char head[WIRE_PUT_HEAD];
     weft__wire_put(head, &put);
-    weft_status_t st = whole ? send_small(req, lane, &put)
-                             : weft__send_piece(req, WIRE_PUT, head, sizeof head, ep->link->limits->piece);
+    weft_status_t st = whole
+                           ? send_small(req, lane, &put)
+                           : weft__send_piece(req, WIRE_PUT, head, sizeof head, weft__link_limits(ep->link)->piece);
     if (st < 0 || st == WEFT_NO_RESOURCE) return st;
     req->rma.order = sent(ep);
     if (req->offset == req->len && (last || !req->id)) return all_sent(req);

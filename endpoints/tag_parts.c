@@ -37,7 +37,7 @@ static weft_status_t send_next(struct weft_request *req, size_t part) {
 }
 
 weft_status_t weft__tag_send_parts(struct weft_request *req, struct lane *lane) {
-    size_t part = weft__protocol_part(req->ep->link->limits, req->len);
+    size_t part = weft__protocol_part(weft__link_limits(req->ep->link), req->len);
     while (req->offset < req->len) {
         weft_status_t st = req->offset == 0 ? send_first(req, part) : send_next(req, part);
         if (st != WEFT_OK && st != WEFT_IN_PROGRESS) return st;

@@ -6,6 +6,7 @@
 #define WEFT_ENDPOINTS_TAG_PARTS_H
 
 #include "rendezvous.h"
+#include "worker.h"
 
 struct weft_tag_message;
 
@@ -15,8 +16,9 @@ enum { TAG_MESSAGE_COST = 64 };
 /* Where other messages are on their way already, the receiver has something to copy. */
 static inline bool weft__tag_has_parts(const struct link *link, size_t len) {
     const struct lane_ops *ops = link->lane->ops;
-    return link->limits->part && len >= 2 * link->limits->part && link->peer_flags & WIRE_HELLO_PARTS &&
-           ops->all_taken && ops->all_taken(link->lane);
+    size_t part = weft__link_limits(link)->part;
+    return part && len >= 2 * part && link->peer_flags & WIRE_HELLO_PARTS && ops->all_taken &&
+           ops->all_taken(link->lane);
 }
 /* The next parts, as `advance` of a kind does. */
 weft_status_t weft__tag_send_parts(struct weft_request *req, struct lane *lane);

@@ -482,10 +482,10 @@ struct reactor *weft__worker_reactor(weft_worker_t *worker) {
     return worker->reactor;
 }
 
-const struct protocol_limits *weft__worker_limits(const weft_worker_t *worker, const struct iface *iface) {
+uint8_t weft__worker_number(const weft_worker_t *worker, const struct iface *iface) {
     uint32_t i = 0;
     while (i + 1 < worker->n_ifaces && worker->iface[i] != iface) i++;
-    return &worker->limits[i];
+    return (uint8_t)i;
 }
 
 struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len) {

@@ -45,6 +45,7 @@ struct weft_worker {
     struct am_handler am[AM_ID_END];
 
     struct idmap eps, requests, listeners;
+    struct weft_ep *heard;      /* that a peer spoke to last, while it may go on; or NULL */
     struct list endpoints, due; /* those to whose users nothing is due, and the others */
     uint32_t n_due;
     struct job notify;
@@ -135,7 +136,14 @@ static inline weft_status_t weft__worker_check(const weft_worker_t *worker) {
 static inline weft_status_t weft__worker_enter(const weft_worker_t *worker) {
     return weft__reactor_enter(worker->reactor);
 }
-const struct protocol_limits *weft__worker_limits(const weft_worker_t *worker, const struct iface *iface);
+/* Its number in worker->iface, and in worker->limits. */
+uint8_t weft__worker_number(const weft_worker_t *worker, const struct iface *iface);
+static inline const struct protocol_limits *weft__link_limits(const struct link *link) {
+    return &link->worker->limits[link->at];
+}
+static inline struct iface *weft__link_home(const struct link *link) {
+    return link->worker->iface[link->home];
+}
 /* The endpoint that a message on this lane names; NULL when it is not there (any more) or belongs to another peer. */
 static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t id) {
     const struct link *link = lane->owner;
@@ -150,19 +158,19 @@ static inline bool weft__ep_hears(const struct weft_ep *ep) {
 }
 static inline struct weft_ep *weft__ep_heard_anew(const struct lane *lane, uint32_t id) {
     struct weft_ep *ep = weft__ep_of_lane(lane, id);
-    return ep && weft__ep_hears(ep) ? ep->link->heard = ep : NULL;
+    return ep && weft__ep_hears(ep) ? ep->worker->heard = ep : NULL;
 }
 /* Mostly it is the one that the message before named: then nothing that is looked at depends on this message. */
 static inline struct weft_ep *weft__ep_heard_mostly(const struct lane *lane, uint32_t id) {
     const struct link *link = lane->owner;
-    struct weft_ep *ep = link ? link->heard : NULL;
-    if (__builtin_expect(!ep || ep->id != id, 0)) return weft__ep_heard_anew(lane, id);
-    assert(ep->link == link && weft__ep_hears(ep));
+    struct weft_ep *ep = link ? link->worker->heard : NULL;
+    if (__builtin_expect(!ep || ep->id != id || ep->link != link, 0)) return weft__ep_heard_anew(lane, id);
+    assert(weft__ep_hears(ep));
     return ep;
 }
 /* It owes the user a notice, or leaves its link: the next message asks again. */
 static inline void weft__ep_unheard(const struct weft_ep *ep) {
-    if (ep->link && ep->link->heard == ep) ep->link->heard = NULL;
+    if (ep->worker->heard == ep) ep->worker->heard = NULL;
 }
 static inline struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what) {
     struct weft_ep *ep = weft__ep_heard_mostly(lane, id);

@@ -105,10 +105,10 @@ TEST(a_quiet_endpoint_is_small) {
 }
 
 TEST(a_quiet_link_by_tcp_is_small) {
-    HOLDS(of_a_link("tcp", NULL, 0), 924);
+    HOLDS(of_a_link("tcp", NULL, 0), 870);
 }
 
 TEST(a_quiet_link_by_the_mailbox_is_small) {
     static const weft_setting_t no_rings[] = {{"shm.rings", "0"}};
-    HOLDS(of_a_link("shm", no_rings, 1), 856);
+    HOLDS(of_a_link("shm", no_rings, 1), 800);
 }

@@ -20,7 +20,8 @@ struct hall_shelf {
     struct mail_control controls[HALL_CONTROLS];
     struct mail_near nodes[HALL_NODES];
 };
-_Static_assert(sizeof(struct doorbell) == 64 && sizeof(struct hall_shelf) == 128, "places fill lines");
+_Static_assert(sizeof(struct doorbell) == 64, "what many peers write fills a line");
+_Static_assert(sizeof(struct hall_shelf) == 160, "what its owner alone writes stands close");
 
 enum {
     HALL_BELLS_SIZE = HALL_PLACES * sizeof(struct doorbell),

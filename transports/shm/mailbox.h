@@ -21,7 +21,7 @@
 
 enum {
     MAIL_INLINE = 240,
-    MAIL_NEAR = 40, /* a greeting, and that an endpoint is accepted */
+    MAIL_NEAR = 56, /* what am_short takes, so a greeting and that an endpoint is accepted as well */
     MAIL_IDS = 32,
     MAIL_WINDOW = 64, /* messages of one sender to one receiver under way */
     MAIL_BLOCKS = 16, /* of these, in blocks */

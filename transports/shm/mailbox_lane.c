@@ -226,6 +226,7 @@ static inline void count(struct shm_lane *lane, size_t bytes) {
     shm_iface(lane)->count->shm_bytes += bytes;
 }
 
+_Static_assert(MAIL_NEAR >= SHM_SHORT + sizeof(uint64_t), "any node holds what goes by am_short");
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
     struct shm_lane *lane = (struct shm_lane *)l;
     uint32_t index;
