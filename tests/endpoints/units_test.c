@@ -116,6 +116,7 @@ TEST(matching_agrees_with_a_plain_list) {
         uint64_t tag = (unsigned)rand_r(&seed) % 20, mask = rand_r(&seed) % 3 ? UINT64_MAX : 0x1c;
         if (rand_r(&seed) % 2 && next < N) {
             messages[next].tag = tag;
+            list_init(&messages[next].in_offers);
             there[next] = true;
             weft__match_add(&m, &messages[next++]);
             continue;
