@@ -22,14 +22,15 @@ void weft__sim_packet_free(struct sim_fabric *f, struct sim_packet *p) {
 
 /* Header and payload are apart. */
 void weft__sim_packet_read(const struct sim_packet *p, size_t at, void *to, size_t n) {
-    weft_iov_t piece = {(void *)p->data, p->len};
-    for (unsigned i = 0; n > 0; piece = p->iov[i++]) {
-        size_t part = piece.len - at < n ? piece.len - at : n;
-        if (at >= piece.len) {
-            at -= piece.len;
+    const weft_iov_t header = {(void *)p->data, p->len};
+    for (unsigned i = 0; n > 0; i++) {
+        const weft_iov_t *piece = i ? &p->iov[i - 1] : &header;
+        if (at >= piece->len) {
+            at -= piece->len;
             continue;
         }
-        memcpy(to, (const char *)piece.base + at, part);
+        size_t part = piece->len - at < n ? piece->len - at : n;
+        memcpy(to, (const char *)piece->base + at, part);
         to = (char *)to + part;
         n -= part;
         at = 0;
