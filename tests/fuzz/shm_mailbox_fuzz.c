@@ -5,10 +5,15 @@
 enum { SENDERS = 3, NEAR = 2, NODES = 8, ROOM = 4, BLOCKS = 4096, STAGING = 8192, HEAD = 24 };
 enum { NEAR_SIZE = NEAR * sizeof(struct mail_near) + sizeof(struct mail_node) };
 
+/* As a pool is laid out, but for what it is aligned to. */
+struct pool {
+    struct mail_node nodes[NODES];
+    uint8_t blocks[BLOCKS], staging[STAGING];
+};
+
 struct post {
     struct mail_near *near[SENDERS];
-    struct mail_node *nodes[SENDERS];
-    struct mail_shape shapes[SENDERS];
+    struct pool *pool[SENDERS];
     struct mail_view views[SENDERS];
 };
 
@@ -21,15 +26,15 @@ static int within(const uint8_t *at, size_t len, const void *memory, size_t size
     return at >= begin && at + len <= begin + size;
 }
 
-static void look_at(const struct post *post, const struct mail_letter *letter, const uint8_t *blocks,
-                    const uint8_t *staging, uint32_t number) {
+static void look_at(const struct post *post, const struct mail_letter *letter, uint32_t number) {
     struct mail_message m;
     insist(letter->slot < SENDERS);
+    const struct pool *pool = post->pool[letter->slot];
     if (mail_read(letter->node, number, &post->views[letter->slot], &m) < 0) return;
     insist(m.id < MAIL_IDS);
     insist(within(m.data, m.len, post->near[letter->slot], NEAR_SIZE) ||
-           within(m.data, m.len, post->nodes[letter->slot], NODES * sizeof(struct mail_node)) ||
-           within(m.data, m.len, blocks, BLOCKS) || within(m.data, m.len, staging, STAGING));
+           within(m.data, m.len, pool->nodes, sizeof pool->nodes) || within(m.data, m.len, pool->blocks, BLOCKS) ||
+           within(m.data, m.len, pool->staging, STAGING));
 }
 
 /* By themselves, so that a sanitizer sees one byte too many. */
@@ -41,7 +46,8 @@ static void *memory_new(size_t size) {
 
 /* The input: the head word, and for each node its name of the next, its word and its first 8 bytes. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static uint8_t blocks[BLOCKS], staging[STAGING];
+    static const struct mail_shape shape = {
+        NODES, NEAR, offsetof(struct pool, blocks), offsetof(struct pool, staging), BLOCKS, STAGING};
     struct post post;
     struct mail_letter letters[ROOM];
     struct mail_rx rx = {.letters = letters, .room = ROOM, .view = view_of, .arg = &post};
@@ -51,23 +57,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     data += sizeof newest, size -= sizeof newest;
     for (unsigned s = 0; s < SENDERS; s++) {
         struct mail_near *near = post.near[s] = memory_new(NEAR_SIZE);
-        struct mail_node *nodes = post.nodes[s] = memory_new(NODES * sizeof *nodes);
+        struct pool *pool = post.pool[s] = memory_new(sizeof *pool);
         for (unsigned n = 0; n < NODES && size >= HEAD; n++, data += HEAD, size -= HEAD)
-            memcpy(n < NEAR ? (void *)&near[n] : (void *)&nodes[n], data, HEAD);
-        size_t to_blocks = (uintptr_t)blocks - (uintptr_t)nodes, to_staging = (uintptr_t)staging - (uintptr_t)nodes;
-        post.shapes[s] = (struct mail_shape){NODES, NEAR, to_blocks, to_staging, BLOCKS, STAGING};
-        post.views[s] = (struct mail_view){nodes, near, &post.shapes[s]};
+            memcpy(n < NEAR ? (void *)&near[n] : (void *)&pool->nodes[n], data, HEAD);
+        post.views[s] = (struct mail_view){pool->nodes, near, &shape};
     }
     if (weft__mail_take(&rx, newest, SENDERS * NODES) > 0) {
         uint32_t read = 0;
         for (; mail_next(&rx) > 0; read++) {
             const struct mail_letter letter = rx.letters[--rx.n];
-            look_at(&post, &letter, blocks, staging, read % 4);
+            look_at(&post, &letter, read % 4);
             if (read == 2) post.near[0][0].next = newest; /* it changes while it is read */
         }
         insist(read <= SENDERS * NODES);
     }
     insist(mail_all_read(&rx));
-    for (unsigned s = 0; s < SENDERS; s++) free(post.near[s]), free(post.nodes[s]);
+    for (unsigned s = 0; s < SENDERS; s++) free(post.near[s]), free(post.pool[s]);
     return 0;
 }
