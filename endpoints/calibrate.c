@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 static const struct {
@@ -52,12 +51,6 @@ double weft__calibration_copy_ns(const struct calibration *c, double len) {
 
 enum { LARGEST = 4 << 20, VM_PIECE = 256 << 10, ROUNDS = 3 };
 
-static uint64_t clock_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 struct bench {
     char *from, *to;
     size_t len;
@@ -82,9 +75,9 @@ static void read_once(const struct bench *b) {
 static double fastest(void (*once)(const struct bench *), const struct bench *b, unsigned times) {
     uint64_t best = UINT64_MAX;
     for (int i = 0; i < ROUNDS; i++) {
-        uint64_t begin = clock_ns();
+        uint64_t begin = weft__real_now();
         for (unsigned k = 0; k < times; k++) once(b);
-        uint64_t took = clock_ns() - begin;
+        uint64_t took = weft__real_now() - begin;
         if (took < best) best = took;
     }
     return best ? (double)best / times : 1.0 / times;

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "arrival.h"
@@ -214,20 +213,16 @@ int weft__thread_progress(struct weft_worker *worker) {
     return n;
 }
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+enum { NS_PER_MS = 1000000 };
 
 /* Whether there is any within that time; the program's signals do not end it. */
 static bool wait_for_news(int fd, int timeout_ms) {
     struct pollfd news = {.fd = fd, .events = POLLIN};
-    int64_t until = now_ms() + timeout_ms;
+    uint64_t began = weft__real_now();
     int n = poll(&news, 1, timeout_ms);
     while (n < 0 && errno == EINTR) {
-        int64_t left = until - now_ms();
-        n = poll(&news, 1, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
+        uint64_t passed = (weft__real_now() - began) / NS_PER_MS;
+        n = poll(&news, 1, timeout_ms < 0 ? -1 : passed < (uint64_t)timeout_ms ? timeout_ms - (int)passed : 0);
     }
     return n > 0;
 }

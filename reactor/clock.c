@@ -5,14 +5,14 @@
 #include <sys/random.h>
 #include <time.h>
 
-uint64_t clock_real(void) {
+uint64_t weft__real_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
 uint64_t weft__now(struct reactor *r) {
-    return r->trace.now = r->clock ? weft__clock_now(r->clock) : clock_real();
+    return r->trace.now = r->clock ? weft__clock_now(r->clock) : weft__real_now();
 }
 
 bool weft__reactor_virtual(const struct reactor *r) {

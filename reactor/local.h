@@ -198,7 +198,6 @@ weft_status_t clock_wait(struct reactor *r, int timeout_ms);
 uint64_t clock_seed(struct reactor_clock *clock);
 
 /* clock.c */
-uint64_t clock_real(void);
 void random_open(struct reactor *r, uint64_t seed);
 
 /* context.c, log.c */

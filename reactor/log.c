@@ -63,7 +63,7 @@ static struct log_place *place_of(weft_context_t *context, const char *format) {
 
 /* False: not now. Else `*kept_back_p` lines from here were kept back since the last one. */
 static bool may_say(weft_context_t *context, const char *format, unsigned *kept_back_p) {
-    uint64_t second = clock_real() / NS_PER_S;
+    uint64_t second = weft__real_now() / NS_PER_S;
     pthread_mutex_lock(&context->log_lock);
     struct log_place *place = place_of(context, format);
     if (place->second != second) {

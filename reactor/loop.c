@@ -140,7 +140,7 @@ static void never(struct ev_loop *loop, ev_io *w, int revents) {}
 /*
  * libev aborts when it cannot grow an array of its own, so they are made to grow now, by public calls alone
  * (4.33): starting a watcher on the highest fd grows the table of fds; starting one on each fd, the list of changes;
- * feeding an event to each, the queue of pending events, where a cleared one stays as a placeholder until the next
+ * feeding an event to each, the queue of pending events, where a cleared one keeps its place until the next
  * iteration. No watcher is left, no callback runs, and the kernel is told nothing (`events` is set by hand, so
  * that libev compares before it calls). What cannot be reserved so is the batch of epoll_wait, 64 events at
  * first, which doubles when it was full; and an fd beyond the limit grows the table of fds.

@@ -11,7 +11,7 @@
 enum { TURNS_TO_TICKS = 16, DISTANCE = 16384, MAX_DISTANCE = 64 * DISTANCE };
 
 uint64_t weft__ticks_of_clock(void) {
-    return 2 * clock_real(); /* as of a processor at 2 GHz */
+    return 2 * weft__real_now(); /* as of a processor at 2 GHz */
 }
 
 static __attribute__((noinline)) bool enough_time_went_by(struct reactor *r) {

@@ -39,7 +39,7 @@ static inline void relax(void) {
 /* Yields, learns whether the core is wanted, and returns the time now. */
 static uint64_t yield(struct reactor *r, uint64_t now) {
     sched_yield();
-    uint64_t after = clock_real(), took = after - now;
+    uint64_t after = weft__real_now(), took = after - now;
     r->crowded = took > YIELD_QUICK_NS;
     if (took > YIELD_LONG_NS) r->waits_without_spin = WAITS_WITHOUT_SPIN;
     return after;
@@ -47,13 +47,13 @@ static uint64_t yield(struct reactor *r, uint64_t now) {
 
 /* Looks for `ns`, in a crowd for longer, but not beyond `until`. */
 static enum outcome spin(struct reactor *r, uint64_t ns, uint64_t until) {
-    uint64_t begin = clock_real(), now = begin;
+    uint64_t begin = weft__real_now(), now = begin;
     for (unsigned looks = 1;; looks++) {
         enum outcome outcome = look_where_due(r);
         if (outcome == GONE) return GONE;
         if (outcome == NOTHING &&
-            (r->crowded || (looks % LOOKS_PER_CLOCK == 0 && (now = clock_real()) - begin > PROBE_AFTER_NS)))
-            now = yield(r, r->crowded ? clock_real() : now);
+            (r->crowded || (looks % LOOKS_PER_CLOCK == 0 && (now = weft__real_now()) - begin > PROBE_AFTER_NS)))
+            now = yield(r, r->crowded ? weft__real_now() : now);
         bool over = now - begin >= (r->crowded ? CROWD_FACTOR * ns : ns) || now >= until || r->waits_without_spin;
         if (outcome == SOMETHING || over) {
             patience_looked(&r->patience, now - begin, outcome == SOMETHING);
@@ -70,9 +70,9 @@ static uint64_t earlier(uint64_t a, uint64_t b) {
 /* Sleeps if it can, and takes the turn that follows. */
 static enum outcome sleep_once(struct reactor *r, uint64_t until) {
     if (wakeup_arm(r)) {
-        uint64_t begin = clock_real();
+        uint64_t begin = weft__real_now();
         loop_sleep(r, earlier(until, timers_nearest(r)));
-        patience_slept(&r->patience, clock_real() - begin);
+        patience_slept(&r->patience, weft__real_now() - begin);
         wakeup_disarm(r);
     }
     return look(r, LOOK_TIMERS);
@@ -81,7 +81,7 @@ static enum outcome sleep_once(struct reactor *r, uint64_t until) {
 /* While memory delivers, a wait asks the kernel as seldom as progress does; whoever cannot wait at all asks it now. */
 static enum outcome wait_until(struct reactor *r, uint64_t until, bool at_once) {
     enum outcome outcome = at_once ? look(r, LOOK_KERNEL) : look_where_due(r);
-    while (outcome == NOTHING && (until == UINT64_MAX || clock_real() < until)) {
+    while (outcome == NOTHING && (until == UINT64_MAX || weft__real_now() < until)) {
         uint64_t ns = patience_look(&r->patience);
         if (r->waits_without_spin)
             r->waits_without_spin--;
@@ -95,7 +95,7 @@ static enum outcome wait_until(struct reactor *r, uint64_t until, bool at_once) 
 weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms) {
     if (r->in_turn) return weft__fail(WEFT_ERR_BUSY, "wait was called from within a callback");
     if (r->clock) return clock_wait(r, timeout_ms);
-    uint64_t until = timeout_ms < 0 ? UINT64_MAX : clock_real() + (uint64_t)timeout_ms * NS_PER_MS;
+    uint64_t until = timeout_ms < 0 ? UINT64_MAX : weft__real_now() + (uint64_t)timeout_ms * NS_PER_MS;
     if (wakeup_is_armed(r)) wakeup_disarm(r);
     enum outcome outcome = wait_until(r, until, timeout_ms == 0);
     if (outcome == GONE) return WEFT_OK;

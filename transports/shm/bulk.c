@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PIECE = 256 * 1024 }; /* read in one go, so that a turn stays short */
@@ -14,12 +13,6 @@ enum { PIECE = 256 * 1024 }; /* read in one go, so that a turn stays short */
 #define OF_BULK_JOB(j) ((struct shm_more *)((char *)(j)-offsetof(struct shm_more, bulk_job)))
 
 /* ---- does it pay? -------------------------------------------------------------------------------------------- */
-
-static uint64_t clock_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Two copies through staging run on two cores at once, so one copy by the kernel must cost little more than one of them. */
 static bool measure(const void *parent) {
@@ -29,12 +22,12 @@ static bool measure(const void *parent) {
     uint64_t copied = UINT64_MAX, read = UINT64_MAX;
     struct iovec here = {to, PIECE}, there = {from, PIECE};
     for (int i = 0; i < 3; i++) {
-        uint64_t t0 = clock_ns();
+        uint64_t t0 = weft__real_now();
         memcpy(to, from, PIECE);
         __asm__ volatile("" ::"r"(to) : "memory");
-        uint64_t t1 = clock_ns();
+        uint64_t t1 = weft__real_now();
         if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != PIECE) break;
-        uint64_t t2 = clock_ns();
+        uint64_t t2 = weft__real_now();
         if (t1 - t0 < copied) copied = t1 - t0;
         if (t2 - t1 < read) read = t2 - t1;
     }

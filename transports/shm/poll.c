@@ -64,16 +64,17 @@ static bool make_place(struct shm_iface *iface) {
 
 static void busy(struct shm_lane *lane, unsigned messages) {
     struct shm_iface *iface = shm_iface(lane);
-    shm_ring(lane)->idle = 0;
-    if (shm_ring(lane)->attended) return;
-    if (shm_ring(lane)->sleep_epoch != iface->sleep_epoch) {
-        shm_ring(lane)->sleep_epoch = iface->sleep_epoch;
-        shm_ring(lane)->streak = 0;
+    struct shm_ring *ring = shm_ring(lane);
+    ring->idle = 0;
+    if (ring->attended) return;
+    if (ring->sleep_epoch != iface->sleep_epoch) {
+        ring->sleep_epoch = iface->sleep_epoch;
+        ring->streak = 0;
     }
-    shm_ring(lane)->streak += messages;
-    if (shm_ring(lane)->streak < SHM_STREAK || !lane->am) return;
-    shm_ring(lane)->streak = 0;
-    if (iface->fenced && shm_ring(lane)->attendable && make_place(iface)) attend_set(lane, true);
+    ring->streak += messages;
+    if (ring->streak < SHM_STREAK || !lane->am) return;
+    ring->streak = 0;
+    if (iface->fenced && ring->attendable && make_place(iface)) attend_set(lane, true);
 }
 
 /* ---- one lane ---------------------------------------------------------------------------------------------- */
@@ -81,11 +82,12 @@ static void busy(struct shm_lane *lane, unsigned messages) {
 /* The fence stands between what we passed and the look whether the peer sleeps for want of it; it set out to sleep by
  * the same two steps crosswise. */
 static void tell_passed(struct shm_lane *lane) {
-    ring_tell(&shm_ring(lane)->rx);
+    struct shm_ring *ring = shm_ring(lane);
+    ring_tell(&ring->rx);
     atomic_thread_fence(memory_order_seq_cst);
-    uint32_t wants = atomic_load_explicit(&shm_ring(lane)->theirs->wants, memory_order_relaxed);
-    if (wants == shm_ring(lane)->wants_answered) return;
-    shm_ring(lane)->wants_answered = wants;
+    uint32_t wants = atomic_load_explicit(&ring->theirs->wants, memory_order_relaxed);
+    if (wants == ring->wants_answered) return;
+    ring->wants_answered = wants;
     weft__shm_ring_peer(lane);
 }
 
@@ -285,8 +287,9 @@ void weft__shm_disarm(struct poller *poller) {
 
 /* Its loans end with it. */
 static void reclaim(struct shm_lane *lane) {
-    for (; shm_ring(lane)->tx.loans_tail != shm_ring(lane)->tx.loans_head; shm_ring(lane)->tx.loans_tail++) {
-        int32_t chunk = shm_ring(lane)->tx.loans[shm_ring(lane)->tx.loans_tail & shm_ring(lane)->tx.mask].chunk;
+    struct ring_tx *tx = &shm_ring(lane)->tx;
+    for (; tx->loans_tail != tx->loans_head; tx->loans_tail++) {
+        int32_t chunk = tx->loans[tx->loans_tail & tx->mask].chunk;
         if (chunk >= 0) weft__shm_chunk_put(shm_iface(lane), chunk);
     }
     lane->mail.tx.n_lent = 0;

@@ -243,7 +243,7 @@ void tcp_output_turn(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
     if (!out->blocked) take_run(lane);
     bool waiting = out->queued > 0;
-    if (!out->blocked && out->first < out->end) write_pieces(lane);
+    write_out(lane);
     if (waiting && out->queued == 0 && fsm_verb(&lane->conn.fsm, TCP_CONN_EV_SENT) != FSM_SKIP)
         fsm_step(&lane->conn.fsm, TCP_CONN_EV_SENT);
     tell_written(lane);
@@ -268,9 +268,7 @@ int tcp_flush_dirty(struct tcp_iface *iface) {
     int n = (int)iface->n_dirty;
     for (int i = 0; i < n && !STAILQ_EMPTY(&iface->dirty); i++) {
         struct tcp_lane *lane = STAILQ_FIRST(&iface->dirty);
-        STAILQ_REMOVE_HEAD(&iface->dirty, of_dirty);
-        lane->out.dirty = false;
-        iface->n_dirty--;
+        tcp_output_clean(lane);
         tcp_output_turn(lane);
     }
     return n;
