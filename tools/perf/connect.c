@@ -12,7 +12,7 @@
 
 /* No more openings under way than that, and one where memory is measured: what waits takes memory too, which is not an
  * endpoint's. */
-enum { OPENING = 64, TURN_AFTER = 16 };
+enum { OPENING = 64, TURN_AFTER = 16, WARM = 2000 };
 enum { COUNT = 5000, MOST_TARGETS = 16384, READY_AT_ONCE = 64, LOOKS = 1000 };
 
 /* What a process holds. */
@@ -174,10 +174,10 @@ static void started(weft_status_t status, const char *what) {
     in_progress += status == WEFT_IN_PROGRESS;
 }
 
-/* Their one link may earn another lane by so many messages, which is no endpoint's. Let it have that before. */
-static void warm(struct perf *p) {
+/* The link by which both sides talk may earn another lane, which is no endpoint's and no quiet peer's. Let it have that before. */
+static void warm(struct perf *p, enum perf_command command) {
     uint64_t end = perf_now() + (uint64_t)(p->options.seconds / 5 * 1e9);
-    while (perf_now() < end) perf_ask(p, &(struct perf_order){.command = PERF_BEGIN});
+    for (unsigned n = 0; n < WARM || perf_now() < end; n++) perf_ask(p, &(struct perf_order){.command = command});
 }
 
 struct address {
@@ -271,6 +271,7 @@ static void open_and_measure(struct perf *p, const struct address *addresses, ui
         fill(p, cpu, at, n, r);
         return;
     }
+    if (p->options.links) warm(p, PERF_MORE);
     cpu = perf_cpu_s();
     at = perf_now();
     n = look_in_vain(p);
@@ -285,7 +286,7 @@ static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
     (void)size;
     memset(eps, 1, n * sizeof *eps); /* resident before, not because of the endpoints */
     allow_many_fds();
-    if (!o->links) warm(p);
+    if (!o->links) warm(p, PERF_BEGIN);
     struct address *addresses = ask_addresses(p, n_targets);
     open_and_measure(p, addresses, n_targets, eps, n, result_p);
     close_all(p, eps, n);
