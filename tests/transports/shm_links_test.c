@@ -153,3 +153,39 @@ TEST(quiet_links_to_workers_of_one_process_touch_the_same_pages) {
     CHECK_EQ(resident_kb("weft-shelves", " r--s "), 4);
     links_close(&l);
 }
+
+static unsigned mapped(const char *name, const char *rights) {
+    char line[512];
+    unsigned n = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    CHECK(f);
+    while (f && fgets(line, sizeof line, f)) n += strstr(line, name) && strstr(line, rights);
+    if (f) fclose(f);
+    return n;
+}
+
+/* One worker dials the others, of which each could map its pool. It maps theirs, of which one, as it could be, in common. */
+TEST(a_pool_is_mapped_once_for_all_workers_that_its_own_has_dialed) {
+    weft_context_t *context = NULL;
+    weft_worker_t *workers[WORKERS + 1];
+    weft_ep_t *eps[WORKERS];
+    n_flushed = 0;
+    for (int i = 0; i <= WORKERS; i++) workers[i] = worker_new(&context);
+    for (int i = 0; i < WORKERS; i++) {
+        char address[ADDRESS];
+        size_t len = sizeof address;
+        CHECK_EQ(weft_worker_address(workers[i], address, &len), WEFT_OK);
+        CHECK_EQ(weft_connect_address(workers[WORKERS], address, len, NULL, &eps[i]), WEFT_OK);
+        CHECK(weft_am_send(eps[i], HELLO, NULL, 0, NULL, 0, NULL) >= 0);
+        CHECK_EQ(weft_ep_flush(eps[i], &(weft_op_t){.done = on_flushed}), WEFT_IN_PROGRESS);
+    }
+    for (time_t end = time(NULL) + 30; n_flushed < WORKERS && time(NULL) < end;)
+        for (int i = 0; i <= WORKERS; i++) weft_worker_progress(workers[i], 0);
+    CHECK_EQ(n_flushed, WORKERS);
+    CHECK_EQ(mapped("weft-pool", " r--s "), 1 + WORKERS);
+    for (int i = 0; i < WORKERS; i++) weft_worker_destroy(workers[i]);
+    CHECK_EQ(mapped("weft-pool", " rw-s "), 1);
+    weft_worker_destroy(workers[WORKERS]);
+    CHECK_EQ(mapped("weft-pool", "s "), 0);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}

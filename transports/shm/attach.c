@@ -343,7 +343,7 @@ struct shm_more *weft__shm_more(struct shm_lane *lane) {
     struct shm_more *more = lane->more = weft__slab_take(&shm_iface(lane)->more_slab);
     if (!more) return NULL;
     more->lane = lane;
-    more->ring.mine.fd = more->ring.peers.fd = more->ring.pool.fd = -1;
+    more->ring.mine.fd = more->ring.peers.fd = -1;
     more->bulk_job.run = weft__shm_bulk_run;
     return more;
 }

@@ -73,7 +73,8 @@ static void drop_ring(struct shm_lane *lane) {
     ring->theirs = NULL;
     weft__segment_close(&ring->mine);
     weft__segment_close(&ring->peers);
-    weft__segment_close(&ring->pool);
+    weft__shm_pool_put(shm_process(lane), ring->pool);
+    ring->pool = NULL;
     talloc_free(ring->loans);
     ring->loans = NULL;
 }
@@ -141,11 +142,11 @@ static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *h
     struct shm_ring *ring = &lane->more->ring;
     size_t size = ring_size(hello->n_slots, hello->payload_size);
     weft_status_t st = weft__segment_map(&ring->peers, fds[SHM_FD_RING], size, false);
-    if (st == WEFT_OK) st = weft__shm_pool_map(shm_process(lane), fds[SHM_FD_POOL], &ring->pool);
+    if (st == WEFT_OK) st = weft__shm_pool_get(shm_process(lane), fds[SHM_FD_POOL], &ring->pool);
     if (st < 0) return st;
     uint8_t *slots = (uint8_t *)ring->mine.at + SHM_CONTROL;
     const uint8_t *their_slots = (const uint8_t *)ring->peers.at + SHM_CONTROL,
-                  *staging = (const uint8_t *)ring->pool.at + shm_process(lane)->shape.staging;
+                  *staging = (const uint8_t *)ring->pool + shm_process(lane)->shape.staging;
     ring->theirs = ring->peers.at;
     ring->attendable = hello->fenced;
     ring_tx_init(&ring->tx, slots, iface->n_slots, slots + (size_t)iface->n_slots * RING_LINE, iface->payload_size,
@@ -158,11 +159,11 @@ static weft_status_t adopt_ring(struct shm_lane *lane, const struct shm_hello *h
 }
 
 static weft_status_t adopt_mail(struct shm_lane *lane, const struct shm_hello *hello, int *fds) {
-    struct segment pool;
+    const void *pool;
     drop_ring(lane);
-    weft_status_t st = weft__shm_pool_map(shm_process(lane), fds[SHM_FD_POOL], &pool);
+    weft_status_t st = weft__shm_pool_get(shm_process(lane), fds[SHM_FD_POOL], &pool);
     if (st < 0) return st;
-    lane->mail.view.nodes = pool.at;
+    lane->mail.view.nodes = pool;
     return weft__shm_mail_begin(lane);
 }
 
@@ -300,7 +301,7 @@ void weft__shm_close_all(struct shm_lane *lane) {
     if (lane->watch.fd >= 0) close(lane->watch.fd);
     lane->watch.fd = -1;
     drop_ring(lane);
-    weft__shm_pool_unmap(lane);
+    weft__shm_pool_leave(lane);
     if (lane->event_fd >= 0) close(lane->event_fd);
     lane->event_fd = -1;
     weft__shm_process_put(lane);

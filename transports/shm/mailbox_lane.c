@@ -497,7 +497,7 @@ static bool drained(struct shm_iface *iface) {
         lane->emptied = true;
         mail->n_drains--;
         if (shm_parting(lane)) {
-            weft__shm_pool_unmap(lane);
+            weft__shm_pool_leave(lane);
             weft__shm_part_emptied(lane);
         } else if (lane->watches_empty) {
             weft__shm_found_empty(lane);

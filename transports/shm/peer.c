@@ -8,14 +8,39 @@ static size_t size_of_pool(const struct shm_process *process) {
     return pool_size(process->shape.n_nodes, process->n_blocks, process->shape.staging_size);
 }
 
-weft_status_t weft__shm_pool_map(const struct shm_process *process, int fd, struct segment *pool_p) {
-    return weft__segment_map(pool_p, fd, size_of_pool(process), false);
+static weft_status_t map_alone(int fd, size_t size, const void **pool_p) {
+    struct segment pool;
+    weft_status_t st = weft__segment_map(&pool, fd, size, false);
+    if (st == WEFT_OK) *pool_p = pool.at;
+    return st;
 }
 
-void weft__shm_pool_unmap(struct shm_lane *lane) {
-    struct mail_view *view = &lane->mail.view;
-    if (view->nodes) munmap((void *)(uintptr_t)view->nodes, size_of_pool(shm_process(lane)));
-    view->nodes = NULL;
+/* A process that dials many of our workers mostly does by one of its own: a pool of each process is mapped once for all of ours. Its
+ * others are mapped for a lane alone, which keeps no more of them than where they are. */
+weft_status_t weft__shm_pool_get(struct shm_process *process, int fd, const void **pool_p) {
+    size_t size = size_of_pool(process);
+    if (process->pool && !weft__mapped_is(process->pool, fd)) return map_alone(fd, size, pool_p);
+    weft_status_t st = process->pool ? WEFT_OK : weft__mapped_get(fd, size, false, &process->pool);
+    if (st < 0) return st;
+    process->pool_users++;
+    *pool_p = process->pool->segment.at;
+    return WEFT_OK;
+}
+
+void weft__shm_pool_put(struct shm_process *process, const void *pool) {
+    if (!pool) return;
+    if (!process->pool || pool != process->pool->segment.at) {
+        munmap((void *)(uintptr_t)pool, size_of_pool(process));
+        return;
+    }
+    if (--process->pool_users > 0) return;
+    weft__mapped_put(process->pool);
+    process->pool = NULL;
+}
+
+void weft__shm_pool_leave(struct shm_lane *lane) {
+    weft__shm_pool_put(shm_process(lane), lane->mail.view.nodes);
+    lane->mail.view.nodes = NULL;
 }
 
 /* The eventfd itself is kept. */

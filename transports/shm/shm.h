@@ -82,12 +82,13 @@ struct shm_lane;
 struct shm_process {
     struct mail_shape shape;        /* of their pools; lanes know the process by this */
     struct mapped *bells, *shelves; /* NULL: none of them has told yet */
+    struct mapped *pool;            /* of one of them, for `pool_users` lanes; NULL: of none (peer.c) */
     struct shm_iface *iface;
     struct shm_process *next; /* of its bucket */
     struct cold_watch death;  /* its pidfd, or -1: it is ours, or cannot be watched */
     pid_t pid;
     uint32_t n_blocks; /* of a pool */
-    unsigned n_lanes;
+    unsigned n_lanes, pool_users;
     uint64_t probe_at, probe; /* what its greetings say to look for */
     int vm;                   /* may its memory be reached by the kernel? 0: not tried yet */
 };
@@ -120,7 +121,8 @@ struct shm_ring {
     bool attended;      /* ours->attended says so */
     bool counted;       /* in iface->n_rings */
     struct shm_lane *next_rung;
-    struct segment mine, peers, pool; /* the last: the peer's, which has its staging chunks */
+    struct segment mine, peers;
+    const void *pool; /* the peer's, which has its staging chunks; NULL: none */
     struct ring_loan *loans;
 };
 
@@ -325,8 +327,9 @@ void weft__shm_close_all(struct shm_lane *lane);
 
 /* peer.c: what a lane knows of its peer's worker */
 weft_status_t weft__shm_meet(struct shm_lane *lane, const struct shm_hello *hello, int *fds);
-weft_status_t weft__shm_pool_map(const struct shm_process *process, int fd, struct segment *pool_p);
-void weft__shm_pool_unmap(struct shm_lane *lane); /* the mailbox holds nothing of the peer's, and will not */
+weft_status_t weft__shm_pool_get(struct shm_process *process, int fd, const void **pool_p); /* mapped */
+void weft__shm_pool_put(struct shm_process *process, const void *pool);                     /* NULL: none */
+void weft__shm_pool_leave(struct shm_lane *lane); /* the mailbox holds nothing of the peer's, and will not */
 static inline struct doorbell *shm_bell(const struct shm_lane *lane) {
     return (struct doorbell *)(void *)((char *)lane->mail.tx.newest - offsetof(struct doorbell, mailbox));
 }
