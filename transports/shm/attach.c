@@ -421,7 +421,6 @@ weft_status_t weft__shm_greet(struct shm_lane *lane, int fd) {
     lane->watch.fd = fd;
     weft_status_t st = check_peer(lane);
     if (st == WEFT_OK) st = weft__shm_mail_offer(lane);
-    if (st == WEFT_OK) st = weft__cold_watch(reactor_of(lane), &lane->watch, WATCH_READ);
     if (st == WEFT_OK) st = until_deadline(lane);
     if (st == WEFT_OK) fsm_step(&lane->fsm, SHM_ATTACH_EV_ACCEPTED);
     return st;

@@ -264,6 +264,18 @@ static void heard(struct shm_lane *lane, const void *data, size_t len, int *fds,
     weft__shm_step(lane, event_of[kind]);
 }
 
+static void lost(struct shm_lane *lane) {
+    lane->heard_eof = true;
+    weft__shm_parted(lane);
+    if (lane->status == WEFT_OK) lane->status = WEFT_ERR_PEER_FAILED;
+    weft__shm_step(lane, SHM_ATTACH_EV_LOST);
+}
+
+/* Whoever accepts reads first: watched with its greeting inside, the socket would wake us for what we have read by then. */
+static weft_status_t keep_watching(struct shm_lane *lane) {
+    return lane->watch.events ? WEFT_OK : weft__cold_watch(lane->lane.iface->reactor, &lane->watch, WATCH_READ);
+}
+
 void weft__shm_read(struct cold_watch *watch, int events) {
     struct shm_lane *lane = OF_WATCH(watch);
     uint8_t data[sizeof(struct shm_hello) + 1];
@@ -276,17 +288,17 @@ void weft__shm_read(struct cold_watch *watch, int events) {
     struct iovec iov = {data, sizeof data};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t n = recvmsg(lane->watch.fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) {
-        lane->heard_eof = true;
-        weft__shm_parted(lane);
-        if (lane->status == WEFT_OK) lane->status = WEFT_ERR_PEER_FAILED;
-        weft__shm_step(lane, SHM_ATTACH_EV_LOST);
-        return;
+    bool nothing_yet = n < 0 && (errno == EAGAIN || errno == EINTR);
+    int n_fds = n > 0 ? fds_of(&m, fds) : 0;
+    weft_status_t st = keep_watching(lane);
+    if (st < 0) {
+        weft__shm_failed(lane, st);
+    } else if (n > 0) {
+        bool of_key = weft__shm_is_key_word(data, (size_t)n);
+        (of_key ? heard_of_key : heard)(lane, data, (size_t)n, fds, m.msg_flags & MSG_CTRUNC ? -1 : n_fds);
+    } else if (!nothing_yet) {
+        lost(lane);
     }
-    int n_fds = fds_of(&m, fds);
-    bool of_key = weft__shm_is_key_word(data, (size_t)n);
-    (of_key ? heard_of_key : heard)(lane, data, (size_t)n, fds, m.msg_flags & MSG_CTRUNC ? -1 : n_fds);
     for (int i = 0; i < n_fds && i < SHM_N_FDS; i++)
         if (fds[i] >= 0) close(fds[i]);
 }
