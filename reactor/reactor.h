@@ -153,6 +153,7 @@ struct watch {
     int fd;
     uint8_t events;            /* watched now, by libev and the outer epoll; 0: stopped */
     uint8_t got;               /* the reactor's: what the kernel told and `ready` has not seen */
+    bool empties;              /* `ready` leaves nothing in it, at least where somebody has the worker's fd */
     struct watch_state *state; /* the reactor's */
 };
 /* A watch that was zeroed and given `ready`. WEFT_ERR_NO_MEMORY, WEFT_ERR_IO. */

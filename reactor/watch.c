@@ -14,7 +14,8 @@ static void run_ready(struct job *job) {
     struct watch *watch = state->watch;
     int events = watch->got & watch->events; /* it may have changed its mind meanwhile */
     watch->got = 0;
-    reactor_of(state)->watch_ran = reactor_of(state)->watch_answered = true;
+    reactor_of(state)->watch_answered = true;
+    if (!watch->empties) reactor_of(state)->watch_ran = true;
     if (events) watch->ready(watch, events);
 }
 

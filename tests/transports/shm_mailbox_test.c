@@ -1,5 +1,6 @@
 /* Lanes by the mailbox: who gets a ring, many senders, a receiver that takes nothing, ends at any time, and liars. */
 #include "pair.h"
+#include <poll.h>
 #include <sys/socket.h>
 #include <transports/shm/shm.h>
 
@@ -64,6 +65,25 @@ TEST(a_ring_takes_both) {
     for (int i = 0; i < 2; i++) {
         pair_end_close(&a[i], true);
         pair_end_close(&b[i], true);
+    }
+    pair_close(&p);
+}
+
+TEST(a_sleepers_wake_up_takes_one_look_at_the_kernel) {
+    struct pair p;
+    open_without_rings(&p);
+    pair_connect(&p);
+    int fd = weft__reactor_fd(p.reactor_b);
+    do weft__reactor_progress(p.reactor_b, 0);
+    while (poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 1);
+    for (unsigned i = 1; i <= 10; i++) {
+        uint64_t looks = weft__count(p.reactor_b)->kernel_looks;
+        CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, i, "x", 1), WEFT_OK);
+        CHECK_EQ(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0), 1);
+        weft__reactor_progress(p.reactor_b, 0);
+        CHECK_EQ(p.b.n_messages, i);
+        CHECK_EQ(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0), 0);
+        CHECK_EQ(weft__count(p.reactor_b)->kernel_looks - looks, 1);
     }
     pair_close(&p);
 }

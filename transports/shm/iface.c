@@ -355,6 +355,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     iface->worker_id = params->worker_id;
     iface->event_fd = iface->mail.segment.fd = -1;
     iface->event.ready = event_ready;
+    iface->event.empties = true;
     iface->probe = probe_of(r);
     iface->speaker.run = weft__shm_speak;
     weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct shm_lane), "shm lanes");
