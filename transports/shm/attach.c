@@ -264,6 +264,8 @@ static void speak(struct shm_lane *lane) {
         case SAY_UP:
             start(lane);
             lane->lane.iface->up->up(&lane->lane);
+            /* It may sleep with something to send that waits for us to know its nodes. What we have sent by now has woken it. */
+            if (lane->by_mail) shm_wake(lane);
             break;
         case SAY_ACCEPTED: accepted(lane); break;
         case SAY_VIOLATED: weft__shm_failed(lane, WEFT_ERR_PROTOCOL); break;

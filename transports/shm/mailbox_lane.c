@@ -112,9 +112,7 @@ weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
     lane->mail.tx.theirs = control_of_peer(lane);
     lane->by_mail = true;
     iface->mail.n_lanes++;
-    /* It may sleep with something to send that waits for this. */
     atomic_store(&lane->mail.ours->open, 1);
-    shm_wake(lane);
     return WEFT_OK;
 }
 
