@@ -1,5 +1,6 @@
 /*
- * libev. A loop of our own is run by `loop_look` and `loop_sleep`; in a host's loop our watchers do the driving:
+ * libev. A loop of our own is run by `loop_look` and `loop_sleep`, until somebody has the worker's fd: from then on they ask the
+ * outer epoll behind that (wakeup.c), and the loop is gone. In a host's loop our watchers do the driving:
  *
  *   before_sleep     (prepare)               arms; if there is something to do, `busy` keeps the loop from sleeping
  *   after_sleep      (check, first of all)   disarms, so that what the host's callbacks do costs no kick
@@ -103,9 +104,13 @@ static void stop_host_watchers(struct reactor *r) {
 
 /* ---- driven by us -------------------------------------------------------------------------------------- */
 
+static bool runs_own_loop(const struct reactor *r) {
+    return r->loop && r->loop_is_ours;
+}
+
 void loop_look(struct reactor *r) {
     r->gate.count->kernel_looks++;
-    if (r->loop_is_ours)
+    if (runs_own_loop(r))
         ev_run(r->loop, EVRUN_NOWAIT);
     else if (wakeup_outer_open(r) == WEFT_OK)
         wakeup_outer_look(r, 0); /* a host's loop is not ours to run */
@@ -115,7 +120,7 @@ void loop_look(struct reactor *r) {
 void loop_sleep(struct reactor *r, uint64_t until) {
     r->gate.count->kernel_looks++;
     r->kicked = true;
-    if (r->loop_is_ours) {
+    if (runs_own_loop(r)) {
         loop_set_timer(r, until);
         ev_run(r->loop, EVRUN_ONCE);
         ev_timer_stop(r->loop, &r->nearest);

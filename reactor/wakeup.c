@@ -4,9 +4,9 @@
  * fence between their store and their load, so at least one of them sees the other
  * (tests/reactor/arming_model_test.c explores this, and finds the lost wakeup when a fence is missing).
  *
- * For hosts with a loop of another kind there is one fd: an outer epoll of our own. It holds the same fds as libev
- * (watch.c keeps them in step), an eventfd for wakes and kicks, and a timerfd for the nearest timer. libev's own
- * epoll fd would not do: it is silent about expired timers, and about watchers newly started on a ready fd.
+ * For hosts with a loop of another kind there is one fd: an outer epoll of our own. It holds the fds that libev had
+ * (or still has, in a host's loop: watch.c keeps them in step), an eventfd for wakes and kicks, and a timerfd for the nearest
+ * timer. libev's own epoll fd would not do: it is silent about expired timers, and about watchers newly started on a ready fd.
  */
 #include "local.h"
 #include <errno.h>
@@ -191,6 +191,7 @@ int weft__reactor_fd(struct reactor *r) {
     weft_status_t st = wakeup_outer_open(r);
     if (st < 0) return st;
     r->fd_taken = true;
+    if (r->loop_is_ours) loop_close(r); /* each fd in two epolls would be told twice */
     if (!r->in_turn && !wakeup_is_armed(r)) wakeup_settle(r);
     return r->outer_fd;
 }
