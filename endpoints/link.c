@@ -465,6 +465,7 @@ void weft__link_move_endpoints(struct link *from, struct link *to) {
     struct weft_ep *ep;
     while ((ep = first_endpoint(from)) != NULL) {
         list_remove(&ep->of_link);
+        weft__ep_unheard(ep);
         from->n_endpoints--;
         weft__link_join(to, ep);
     }

@@ -36,7 +36,8 @@ struct link {
     uint32_t n_endpoints; /* all */
     uint64_t sent, received;
     struct weft_worker *worker;
-    struct lane *lane; /* that messages go by now, or what stands before it */
+    struct weft_ep *heard; /* that the peer spoke to last, while it may go on; or NULL */
+    struct lane *lane;     /* that messages go by now, or what stands before it */
     struct lane *lanes[LINK_LANES];
     struct iface *iface;
     struct link_more *more; /* never NULL: one that all share, and that has nothing, until it has its own */

@@ -45,7 +45,6 @@ struct weft_worker {
     struct am_handler am[AM_ID_END];
 
     struct idmap eps, requests, listeners;
-    struct weft_ep *heard;      /* that a peer spoke to last, while it may go on; or NULL */
     struct list endpoints, due; /* those to whose users nothing is due, and the others */
     uint32_t n_due;
     struct job notify;
@@ -158,19 +157,19 @@ static inline bool weft__ep_hears(const struct weft_ep *ep) {
 }
 static inline struct weft_ep *weft__ep_heard_anew(const struct lane *lane, uint32_t id) {
     struct weft_ep *ep = weft__ep_of_lane(lane, id);
-    return ep && weft__ep_hears(ep) ? ep->worker->heard = ep : NULL;
+    return ep && weft__ep_hears(ep) ? ep->link->heard = ep : NULL;
 }
 /* Mostly it is the one that the message before named: then nothing that is looked at depends on this message. */
 static inline struct weft_ep *weft__ep_heard_mostly(const struct lane *lane, uint32_t id) {
     const struct link *link = lane->owner;
-    struct weft_ep *ep = link ? link->worker->heard : NULL;
-    if (__builtin_expect(!ep || ep->id != id || ep->link != link, 0)) return weft__ep_heard_anew(lane, id);
-    assert(weft__ep_hears(ep));
+    struct weft_ep *ep = link ? link->heard : NULL;
+    if (__builtin_expect(!ep || ep->id != id, 0)) return weft__ep_heard_anew(lane, id);
+    assert(weft__ep_hears(ep) && ep->link == link);
     return ep;
 }
 /* It owes the user a notice, or leaves its link: the next message asks again. */
 static inline void weft__ep_unheard(const struct weft_ep *ep) {
-    if (ep->worker->heard == ep) ep->worker->heard = NULL;
+    if (ep->link && ep->link->heard == ep) ep->link->heard = NULL;
 }
 static inline struct weft_ep *weft__ep_heard(struct lane *lane, uint32_t id, const char *what) {
     struct weft_ep *ep = weft__ep_heard_mostly(lane, id);
