@@ -18,9 +18,11 @@ static inline bool list_empty(const struct list *head) {
     return head->next == head;
 }
 static inline void list_append(struct list *head, struct list *node) {
-    node->prev = head->prev;
+    struct list *last = head->prev;
+    __asm__("" : "+r"(last)); /* two words: making one of them, to write it at once, takes longer */
+    node->prev = last;
     node->next = head;
-    head->prev->next = node;
+    last->next = node;
     head->prev = node;
 }
 static inline void list_prepend(struct list *head, struct list *node) {

@@ -28,7 +28,8 @@ static struct weft_request *first_posted(struct list *queue, uint64_t tag) {
 }
 
 /* Exact and masked receives stand in two queues; the older of the two firsts was posted first. */
-struct weft_request *weft__match_posted_among(struct match *m, uint64_t tag) {
+struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
+    if (list_empty(&m->posted_any)) m->seldom &= ~(uint32_t)MATCH_MASKED;
     struct weft_request *exact = first_posted(&m->posted[weft__match_bucket(tag)], tag);
     struct weft_request *any = first_posted(&m->posted_any, tag);
     if (!exact || !any) return exact ? exact : any;
@@ -36,6 +37,7 @@ struct weft_request *weft__match_posted_among(struct match *m, uint64_t tag) {
 }
 
 struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t tag, uint64_t mask) {
+    if (list_empty(&m->unexpected)) m->seldom &= ~(uint32_t)MATCH_UNEXPECTED;
     if (mask == UINT64_MAX) {
         struct list *bucket = &m->bucket[weft__match_bucket(tag)];
         for (struct list *n = bucket->next; n != bucket; n = n->next) {
@@ -52,6 +54,7 @@ struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t 
 }
 
 void weft__match_add(struct match *m, struct weft_tag_message *message) {
+    m->seldom |= MATCH_UNEXPECTED;
     if (WEFT_MUTANT(match_unexpected_last))
         list_prepend(&m->unexpected, &message->in_order);
     else

@@ -18,7 +18,17 @@ struct weft_tag_message {
     uint8_t bytes[]; /* a whole message's */
 };
 
+/* Why a message, or a receive, may not go the short way; mostly nothing speaks against it, and one word is asked. The first two are
+ * set in time, and cleared by who finds that it is not so any more. */
+enum {
+    MATCH_MASKED = 1,     /* a receive with a mask is posted */
+    MATCH_UNEXPECTED = 2, /* a message waits for its receive */
+    MATCH_DUE = 4,        /* other completions are due, and come first */
+    MATCH_AWAY = 8        /* the program is not there to be told */
+};
+
 struct match {
+    uint32_t seldom;                   /* bits of those */
     struct list posted_any;            /* with a mask */
     uint64_t order;                    /* of posting: how many had a mask */
     struct list unexpected;            /* all, in order of arrival */
@@ -33,28 +43,29 @@ void weft__match_init(struct match *m);
 static inline unsigned weft__match_bucket(uint64_t tag) {
     return (unsigned)(tag * UINT64_C(0x9e3779b97f4a7c15) >> 56);
 }
+/* Where a receive stands that is posted now. */
 static inline struct list *weft__match_queue(struct match *m, uint64_t tag, uint64_t mask) {
-    return mask == UINT64_MAX ? &m->posted[weft__match_bucket(tag)] : &m->posted_any;
+    if (__builtin_expect(mask == UINT64_MAX, 1)) return &m->posted[weft__match_bucket(tag)];
+    m->seldom |= MATCH_MASKED;
+    return &m->posted_any;
 }
 /* The number of a receive that is posted now: with a mask it is older than those of the same number without. */
 static inline uint64_t weft__match_order(struct match *m, uint64_t mask) {
     return mask == UINT64_MAX ? m->order : ++m->order;
 }
-/* The first posted receive for that tag, or NULL; it stays posted. Mostly it is the first of its bucket, and none has a mask. */
-struct weft_request *weft__match_posted_among(struct match *m, uint64_t tag);
-static inline struct weft_request *weft__match_posted_first(struct match *m, uint64_t tag) {
+/* The first posted receive for that tag, or NULL; it stays posted. */
+struct weft_request *weft__match_posted(struct match *m, uint64_t tag);
+/* The same where none has a mask, and mostly it is the first of its bucket: NULL, too, if that is another's. */
+static inline struct weft_request *weft__match_first(struct match *m, uint64_t tag) {
     struct list *queue = &m->posted[weft__match_bucket(tag)], *first = queue->next;
     struct weft_request *req = list_of(first, struct weft_request, queued);
-    return first != queue && list_empty(&m->posted_any) && req->tag == tag ? req : NULL;
-}
-static inline struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
-    struct weft_request *req = weft__match_posted_first(m, tag);
-    return __builtin_expect(req != NULL, 1) ? req : weft__match_posted_among(m, tag);
+    assert(list_empty(&m->posted_any));
+    return first != queue && req->tag == tag ? req : NULL;
 }
 /* The first unexpected message for that tag, or NULL; it stays. Mostly there is none. */
 struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t tag, uint64_t mask);
 static inline struct weft_tag_message *weft__match_unexpected(struct match *m, uint64_t tag, uint64_t mask) {
-    return list_empty(&m->unexpected) ? NULL : weft__match_unexpected_among(m, tag, mask);
+    return m->seldom & MATCH_UNEXPECTED ? weft__match_unexpected_among(m, tag, mask) : NULL;
 }
 void weft__match_add(struct match *m, struct weft_tag_message *message);
 /* Out of matching, into `taken`; an offer can still be withdrawn. */

@@ -34,43 +34,45 @@ static inline struct weft_request *weft__plain_new(struct weft_worker *worker) {
 static inline void weft__plain_post(struct weft_request *req, struct list *queue, const weft_iov_t *iov,
                                     const weft_op_t *op) {
     fsm_again(&req->core.fsm, REQ_QUEUED);
+    weft__request_next_serial(req);
     size_t len = iov->len;
-    void *base = iov->base;
+    void *base = iov->base, *arg = op->arg;
     PLAIN_ALONE(len);
     PLAIN_ALONE(base);
+    PLAIN_ALONE(arg);
     req->iov_inline[0] = (weft_iov_t){base, len};
     req->len = len;
-    weft_done_fn done = op ? op->done : NULL;
-    if (op) {
-        void *arg = op->arg;
-        PLAIN_ALONE(arg);
-        req->arg = arg;
-        if (op->completion) {
-            done = weft__completion_told;
-            req->arg = op->completion;
-            op->completion->count++;
-        }
-        if (op->request_p) *op->request_p = req;
+    req->done = op->done;
+    req->arg = arg;
+    if (__builtin_expect(op->completion != NULL, 0)) {
+        req->done = weft__completion_told;
+        req->arg = op->completion;
+        op->completion->count++;
     }
-    req->done = done;
+    if (op->request_p) *op->request_p = req;
     list_append(queue, &req->queued);
 }
 
 /* Nothing is due before it, and the program is there. */
 static inline bool weft__plain_may_tell(const struct weft_worker *worker) {
-    return list_empty(&worker->done) && worker->tellable == NOTICE_ALL;
+    assert(worker->match.seldom & MATCH_DUE || list_empty(&worker->done));
+    assert(!(worker->match.seldom & MATCH_AWAY) == (worker->tellable == NOTICE_ALL));
+    return !(worker->match.seldom & (MATCH_DUE | MATCH_AWAY));
 }
 
-/* Ends one that may be told, in its queue, and tells the program. */
+/* Ends one that may be told, in its queue, and tells the program. The request is spare by then, and the program's next receive; a
+ * cancel that comes too late still names the one that ended, since the serial number grows when the next begins. */
 static inline void weft__plain_take(struct weft_worker *worker, struct weft_request *req, weft_status_t status) {
     struct list *node = &req->queued;
+    weft_done_fn done = req->done;
+    void *arg = req->arg;
+    assert(weft__plain_may_tell(worker));
     node->prev->next = node->next;
     node->next->prev = node->prev;
     fsm_pass(&req->core.fsm, &weft__request_machine, REQ_EV_TAKE, REQ_QUEUED, REQ_DONE);
-    if (req->done) req->done(status, req->arg);
-    weft__request_next_serial(req);
     node->next = worker->free_plain;
     worker->free_plain = node;
+    if (done) done(status, arg);
 }
 
 #endif

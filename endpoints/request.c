@@ -22,6 +22,7 @@ static void request_effect(struct fsm *m, unsigned effect) {
     case REQ_FX_COMPLETE:
         weft__timer_stop(req->worker->reactor, &req->deadline);
         list_append(&req->worker->done, &req->queued);
+        req->worker->match.seldom |= MATCH_DUE;
         weft__job_post(req->worker->reactor, &req->worker->complete);
         break;
     case REQ_N_EFFECTS: break;
@@ -227,7 +228,9 @@ static unsigned complete(struct list *queue) {
 
 unsigned weft__requests_complete(struct weft_worker *worker) {
     unsigned n = worker->tellable == NOTICE_ALL ? complete(&worker->held_done) : 0;
-    return n + complete(&worker->done);
+    n += complete(&worker->done);
+    worker->match.seldom &= ~(uint32_t)MATCH_DUE;
+    return n;
 }
 
 void weft_request_cancel(weft_request_t *request) {

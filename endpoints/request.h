@@ -36,7 +36,7 @@ struct request_kind {
 /* Outlives the operation: another thread may ask for the end of one that ends meanwhile. */
 struct request_cancel {
     struct remote remote;
-    atomic_uint serial; /* grows when an operation ends */
+    atomic_uint serial; /* grows when an operation ends, or when the next begins */
     uint32_t asked;     /* the one that is meant */
     atomic_bool under_way;
 };
@@ -148,7 +148,7 @@ void weft__request_stop(struct weft_request *req, weft_status_t status);
 
 /* As a callback, and its argument: one of those that it counts has ended. */
 void weft__completion_told(weft_status_t status, void *completion);
-/* An operation ended: who names it from now on means the next one. Only the owner writes it. */
+/* Who names it from now on means the next operation. Only the owner writes it. */
 static inline void weft__request_next_serial(struct weft_request *req) {
     unsigned serial = atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);
     atomic_store_explicit(&req->cancel.serial, serial + 1, memory_order_relaxed);
@@ -159,20 +159,17 @@ unsigned weft__requests_complete(struct weft_worker *worker);
 
 /* It asks for more than word of the end. */
 static inline bool weft__op_is_special(const weft_op_t *op) {
-    return op->flags || op->layout;
+    return (op->flags | (uintptr_t)op->layout) != 0;
+}
+/* Nor for an end in time. */
+static inline bool weft__op_is_plain(const weft_op_t *op) {
+    return (op->flags | op->deadline_ms | (uintptr_t)op->layout) == 0;
 }
 
 static inline size_t weft__iov_len(const weft_iov_t *iov, size_t n) {
     size_t len = 0;
     for (size_t i = 0; i < n; i++) len += iov[i].len;
     return len;
-}
-/* memcpy, where most are a word or two: a call costs more than they do. */
-static inline void weft__copy_short(void *to, const void *from, size_t len) {
-    if (len == 8)
-        memcpy(to, from, 8);
-    else if (len)
-        memcpy(to, from, len);
 }
 /* Copies `len` bytes between memory and an iov, from `offset` in it on. */
 void weft__iov_scatter(const weft_iov_t *iov, size_t n, size_t offset, const void *from, size_t len);

@@ -235,7 +235,7 @@ static __attribute__((noinline)) void send_credit(struct weft_ep *ep) {
 
 static inline void give_credit(struct weft_ep *ep, uint32_t cost) {
     ep->credit_due += cost;
-    if (__builtin_expect(ep->credit_due >= ep->worker->unexpected_limit / 4, 0)) send_credit(ep);
+    if (__builtin_expect(ep->credit_due >= ep->worker->credit_quarter, 0)) send_credit(ep);
 }
 
 void weft__tag_give_credit(struct weft_ep *ep, size_t len) {
@@ -356,8 +356,15 @@ static __attribute__((noinline)) void on_tag_seldom(struct lane *lane, const voi
     weft__request_take(req, take_whole(req, bytes, len)); /* and the program may do anything */
 }
 
+/* Not of one word: the copy is a call. */
+static __attribute__((noinline)) void take_others(struct weft_worker *worker, struct weft_request *req,
+                                                  const void *bytes, size_t n) {
+    if (n) memcpy(req->iov_inline[0].base, bytes, n);
+    weft__plain_take(worker, req, WEFT_OK);
+}
+
 /* Mostly its receive is the first for that tag, and plain, and the program may be told at once: this is asked first, and then all is
- * done without another question. */
+ * done without another question. The program comes last, so that nothing is kept while it is called. */
 void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     struct tag_head head;
     if (UNLIKELY(len < sizeof head)) goto seldom;
@@ -365,19 +372,24 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     struct weft_ep *ep = weft__ep_heard_mostly(lane, head.ep);
     if (UNLIKELY(!ep)) goto seldom;
     struct weft_worker *worker = ep->worker;
-    struct weft_request *req = weft__match_posted_first(&worker->match, head.tag);
-    if (UNLIKELY(!req || !req->plain || !weft__plain_may_tell(worker))) goto seldom;
-    size_t room = req->len, rest = len - sizeof head, n = rest < room ? rest : room;
-    uint32_t due = ep->credit_due + (uint32_t)rest + MESSAGE_COST;
-    if (UNLIKELY(due >= worker->unexpected_limit / 4)) goto seldom; /* it sends some back */
+    if (UNLIKELY(worker->match.seldom & (MATCH_MASKED | MATCH_DUE | MATCH_AWAY))) goto seldom;
+    struct weft_request *req = weft__match_first(&worker->match, head.tag);
+    if (UNLIKELY(!req || !req->plain)) goto seldom;
+    size_t n = len - sizeof head;
+    uint32_t due = ep->credit_due + (uint32_t)n + MESSAGE_COST;
+    if (UNLIKELY(n > req->len || due >= worker->credit_quarter)) goto seldom; /* cut short; sends some back */
 
     ep->link->received++;
     ep->credit_due = due;
     worker->count->tag_received++;
-    fill(req->info_p, head.tag, rest, ep);
-    weft_status_t status = rest > room ? WEFT_ERR_TRUNCATED : WEFT_OK;
-    weft__copy_short(req->iov_inline[0].base, (const char *)data + sizeof head, n);
-    weft__plain_take(worker, req, status);
+    fill(req->info_p, head.tag, n, ep);
+    const void *bytes = (const char *)data + sizeof head;
+    if (n == sizeof(uint64_t)) {
+        memcpy(req->iov_inline[0].base, bytes, sizeof(uint64_t));
+        weft__plain_take(worker, req, WEFT_OK);
+    } else {
+        take_others(worker, req, bytes, n);
+    }
     return;
 seldom:
     on_tag_seldom(lane, data, len);
@@ -505,16 +517,15 @@ static inline weft_status_t post_plain(weft_worker_t *worker, struct weft_reques
     return WEFT_IN_PROGRESS;
 }
 
-static inline bool recv_is_plain(const weft_worker_t *worker, const weft_iov_t *iov, size_t n_iov,
-                                 const weft_op_t *op) {
-    return worker && n_iov == 1 && iov && !(op && (weft__op_is_special(op) || op->deadline_ms)) &&
-           weft__reactor_mine(worker->reactor) && worker->core.fsm.state == WORKER_OPEN;
-}
-
+/* In all its cases. */
 static __attribute__((noinline)) weft_status_t recv_seldom(weft_worker_t *worker, uint64_t tag, uint64_t mask,
                                                            const weft_iov_t *iov, size_t n_iov,
                                                            weft_tag_info_t *info_p, const weft_op_t *op) {
-    if (!recv_is_plain(worker, iov, n_iov, op) || weft__match_unexpected(&worker->match, tag, mask))
+    static const weft_op_t no_op;
+    if (!op) op = &no_op;
+    bool plain = worker && n_iov == 1 && iov && weft__op_is_plain(op) && weft__reactor_mine(worker->reactor) &&
+                 worker->core.fsm.state == WORKER_OPEN;
+    if (!plain || weft__match_unexpected(&worker->match, tag, mask))
         return recv_general(worker, tag, mask, iov, n_iov, info_p, op);
     struct weft_request *req = weft__plain_new(worker);
     return req ? post_plain(worker, req, tag, mask, iov, info_p, op) : WEFT_ERR_NO_MEMORY;
@@ -523,11 +534,15 @@ static __attribute__((noinline)) weft_status_t recv_seldom(weft_worker_t *worker
 /* Most receives are of one piece without more ado, come before their message, and find the request of one that has ended. */
 weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov, size_t n_iov,
                             weft_tag_info_t *info_p, const weft_op_t *op) {
-    if (UNLIKELY(!recv_is_plain(worker, iov, n_iov, op) || !list_empty(&worker->match.unexpected)))
-        return recv_seldom(worker, tag, mask, iov, n_iov, info_p, op);
+    if (UNLIKELY(!op || !weft__op_is_plain(op))) goto seldom;
+    if (UNLIKELY(!worker || !weft__reactor_mine(worker->reactor))) goto seldom;
+    if (UNLIKELY(n_iov != 1 || worker->core.fsm.state != WORKER_OPEN)) goto seldom;
+    if (UNLIKELY(!iov || worker->match.seldom & MATCH_UNEXPECTED)) goto seldom;
     struct weft_request *req = weft__plain_spare(worker);
-    if (UNLIKELY(!req)) return recv_seldom(worker, tag, mask, iov, n_iov, info_p, op);
+    if (UNLIKELY(!req)) goto seldom;
     return post_plain(worker, req, tag, mask, iov, info_p, op);
+seldom:
+    return recv_seldom(worker, tag, mask, iov, n_iov, info_p, op);
 }
 
 static void info_of(const weft_worker_t *worker, const struct weft_tag_message *message, weft_tag_info_t *info_p) {

@@ -112,8 +112,16 @@ static void deliver_am(struct worker_thread *t, struct held_am *held) {
     if (!arrival.taken || held->offered) talloc_free(held);
 }
 
-static void tell_endpoints(struct weft_worker *worker, uint32_t notices) {
+static void may_tell(struct weft_worker *worker, uint32_t notices) {
     worker->tellable = notices;
+    if (notices == NOTICE_ALL)
+        worker->match.seldom &= ~(uint32_t)MATCH_AWAY;
+    else
+        worker->match.seldom |= MATCH_AWAY;
+}
+
+static void tell_endpoints(struct weft_worker *worker, uint32_t notices) {
+    may_tell(worker, notices);
     weft__eps_tell(worker);
 }
 
@@ -124,7 +132,7 @@ static int tell_all(struct worker_thread *t) {
     int n = 0;
     tell_endpoints(worker, NOTICE_ENDPOINT | NOTICE_READY);
     for (; (node = list_pop(&t->held)) != NULL; n++) deliver_am(t, list_of(node, struct held_am, queued));
-    worker->tellable = NOTICE_ALL;
+    may_tell(worker, NOTICE_ALL);
     n += (int)(weft__posted_tell(worker) + weft__memory_tell(worker) + weft__requests_complete(worker));
     tell_endpoints(worker, NOTICE_ALL);
     return n;
@@ -134,7 +142,7 @@ static int tell_all(struct worker_thread *t) {
 
 static void hold(struct worker_thread *t) {
     struct weft_worker *worker = t->worker;
-    worker->tellable = 0;
+    may_tell(worker, 0);
     if (t->holding) return;
     t->holding = true;
     memcpy(t->handlers, worker->am, sizeof worker->am);
@@ -207,7 +215,7 @@ int weft__thread_progress(struct weft_worker *worker) {
     wait_for(&t->lent);
     weft__reactor_give(worker->reactor, pthread_self());
     int n = tell_all(t);
-    worker->tellable = 0;
+    may_tell(worker, 0);
     weft__reactor_give(worker->reactor, t->id);
     sem_post(&t->back);
     return n;

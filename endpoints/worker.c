@@ -267,7 +267,8 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     worker->on_error = params->on_error;
     worker->arg = params->arg;
     uint64_t unexpected = weft__setting_u64(context, SETTING_TAG_UNEXPECTED);
-    worker->unexpected_limit = unexpected < INT32_MAX ? unexpected : INT32_MAX; /* counted in 32 bits */
+    worker->unexpected_limit = unexpected < INT32_MAX ? (uint32_t)unexpected : INT32_MAX; /* counted in 32 bits */
+    worker->credit_quarter = worker->unexpected_limit / 4;
     uint64_t window = weft__setting_u64(context, SETTING_STREAM_WINDOW);
     worker->stream_window = window < UINT32_MAX ? (uint32_t)window : UINT32_MAX;
     worker->complete.run = complete;

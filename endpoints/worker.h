@@ -79,7 +79,7 @@ struct weft_worker {
     struct lanes *lanes;                          /* negotiate.c; NULL with it */
     struct live *live;                            /* live.h; NULL: nobody can look at it */
     struct tracking *tracking;                    /* usage_worker.h; NULL: "lanes.switch" is off */
-    uint64_t unexpected_limit;
+    uint32_t unexpected_limit, credit_quarter;
     uint32_t stream_window;
     char *name;
 

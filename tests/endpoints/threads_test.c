@@ -119,6 +119,40 @@ TEST(what_another_thread_posted_another_thread_may_cancel) {
     pair_end(&p);
 }
 
+static void *cancel_late(void *arg) {
+    weft_request_cancel(to_cancel);
+    return NULL;
+}
+static int first_ended;
+static void receive_again(weft_status_t status, void *arg) {
+    pthread_t thread;
+    first_ended++;
+    if (pthread_create(&thread, NULL, cancel_late, NULL) == 0) pthread_join(thread, NULL);
+    post_receive(arg);
+}
+
+/* The first receive's callback has begun; the second may be the same request. */
+TEST(a_cancel_that_comes_too_late_does_not_end_the_next_receive) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    for (int i = 0; i < 50; i++) {
+        posted = (struct tally){0};
+        first_ended = 0;
+        weft_op_t op = {.done = receive_again, .arg = &p, .request_p = &to_cancel};
+        weft_iov_t in = {buffer, sizeof buffer}, out = {&i, sizeof i};
+        CHECK_EQ(weft_tag_recv(p.b, 1, UINT64_MAX, &in, 1, NULL, &op), WEFT_IN_PROGRESS);
+        CHECK(weft_tag_send(p.to_b, 1, &out, 1, NULL) >= 0);
+        UNTIL_PAIR(&p, first_ended);
+        for (int k = 0; k < 10; k++) drive(&p); /* the cancel is taken by now */
+        CHECK_EQ(posted.calls, 0);
+        CHECK(weft_tag_send(p.to_b, 1, &out, 1, NULL) >= 0);
+        UNTIL_PAIR(&p, posted.calls);
+        CHECK_EQ(posted.calls, 1);
+        CHECK_EQ(posted.status, WEFT_OK);
+    }
+    pair_end(&p);
+}
+
 static void post_and_cancel(struct pair *p) {
     post_receive(p);
     weft_request_cancel(to_cancel);
