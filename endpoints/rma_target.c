@@ -238,7 +238,7 @@ void weft__on_get(struct lane *lane, const void *data, size_t len) {
 
 static weft_status_t perform(struct weft_ep *ep, const struct wire_atomic *a, uint64_t *old_p) {
     weft_mem_t *mem;
-    if (!atomic_is_one(a->what, a->size, !a->fetch) || a->address % a->size) return WEFT_ERR_INVALID_PARAM;
+    if (!atomic_is_one(a->what, a->size, !a->fetch) || a->address & (a->size - 1u)) return WEFT_ERR_INVALID_PARAM;
     weft_status_t st = weft__mem_admit(ep->worker, &a->key, WEFT_MEM_ATOMIC, a->address, a->size, &mem);
     if (st < 0) return st;
     void *at = (void *)(uintptr_t)a->address;

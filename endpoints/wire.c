@@ -259,15 +259,15 @@ bool weft__wire_read_tag_part(const void *p, size_t len, struct wire_tag_part *v
     return c.at != NULL;
 }
 
-/* ---- one-sided operations */
+/* ---- one-sided operations: the length is asked once, and is known to what reads after that */
 
-static void put_key(struct cursor *c, const struct wire_key *key) {
+static inline void put_key(struct cursor *c, const struct wire_key *key) {
     put(c, key->region, 4);
     put(c, key->epoch, 4);
     put_raw(c, key->token, sizeof key->token);
 }
 
-static void get_key(struct cursor *c, struct wire_key *key) {
+static inline void get_key(struct cursor *c, struct wire_key *key) {
     key->region = (uint32_t)get(c, 4);
     key->epoch = (uint32_t)get(c, 4);
     get_raw(c, key->token, sizeof key->token);
@@ -284,14 +284,15 @@ void weft__wire_put(void *to, const struct wire_put *v) {
 }
 
 bool weft__wire_read_put(const void *p, size_t len, struct wire_put *v) {
-    struct cursor c = reading(p, len);
+    if (len < WIRE_PUT_HEAD) return false;
+    struct cursor c = reading(p, WIRE_PUT_HEAD);
     v->ep = (uint32_t)get(&c, 4);
     v->request = (uint32_t)get(&c, 4);
     get_key(&c, &v->key);
     v->address = get(&c, 8);
     v->flags = (uint32_t)get(&c, 4);
     v->pad = (uint32_t)get(&c, 4);
-    return c.at != NULL && v->flags <= WIRE_PUT_LAST && v->pad == 0;
+    return v->flags <= WIRE_PUT_LAST && v->pad == 0;
 }
 
 void weft__wire_get(struct wire_message *m, const struct wire_get *v) {
@@ -305,7 +306,8 @@ void weft__wire_get(struct wire_message *m, const struct wire_get *v) {
 }
 
 bool weft__wire_read_get(const void *p, size_t len, struct wire_get *v) {
-    struct cursor c = reading(p, len);
+    if (len != WIRE_GET_LEN) return false;
+    struct cursor c = reading(p, WIRE_GET_LEN);
     v->ep = (uint32_t)get(&c, 4);
     v->to = (uint32_t)get(&c, 4);
     get_key(&c, &v->key);
@@ -320,28 +322,26 @@ void weft__wire_atomic(struct wire_message *m, const struct wire_atomic *v) {
     put(&c, v->request, 4);
     put_key(&c, &v->key);
     put(&c, v->address, 8);
-    put(&c, v->what, 1);
-    put(&c, v->size, 1);
-    put(&c, v->fetch, 1);
-    put(&c, 0, 5);
+    put(&c, v->what | (uint64_t)v->size << 8 | (uint64_t)v->fetch << 16, 8);
     put(&c, v->operand, 8);
     put(&c, v->compare, 8);
     written(m, &c);
 }
 
 bool weft__wire_read_atomic(const void *p, size_t len, struct wire_atomic *v) {
-    struct cursor c = reading(p, len);
+    if (len != WIRE_ATOMIC_LEN) return false;
+    struct cursor c = reading(p, WIRE_ATOMIC_LEN);
     v->ep = (uint32_t)get(&c, 4);
     v->request = (uint32_t)get(&c, 4);
     get_key(&c, &v->key);
     v->address = get(&c, 8);
-    v->what = (uint8_t)get(&c, 1);
-    v->size = (uint8_t)get(&c, 1);
-    v->fetch = (uint8_t)get(&c, 1);
-    uint64_t zero = get(&c, 5);
+    uint64_t how = get(&c, 8);
+    v->what = (uint8_t)how;
+    v->size = (uint8_t)(how >> 8);
+    v->fetch = (uint8_t)(how >> 16);
     v->operand = get(&c, 8);
     v->compare = get(&c, 8);
-    return read_all(&c) && zero == 0 && v->fetch <= 1 && (!v->fetch || v->request);
+    return read_all(&c) && how >> 24 == 0 && v->fetch <= 1 && (!v->fetch || v->request);
 }
 
 void weft__wire_rma_done(struct wire_message *m, struct wire_rma_done v) {
@@ -353,7 +353,8 @@ void weft__wire_rma_done(struct wire_message *m, struct wire_rma_done v) {
 }
 
 bool weft__wire_read_rma_done(const void *p, size_t len, struct wire_rma_done *v) {
-    struct cursor c = reading(p, len);
+    if (len != WIRE_RMA_DONE_LEN) return false;
+    struct cursor c = reading(p, WIRE_RMA_DONE_LEN);
     v->request = (uint32_t)get(&c, 4);
     v->status = read_status(&c);
     v->value = get(&c, 8);

@@ -195,6 +195,7 @@ enum {
     WIRE_PUT_HEAD = 48,
     WIRE_GET_LEN = 48,
     WIRE_ATOMIC_LEN = 64,
+    WIRE_RMA_DONE_LEN = 16,
     WIRE_RMA_WINDOW = 128 /* unanswered requests of one link that a worker always serves */
 };
 void weft__wire_put(void *to, const struct wire_put *v);

@@ -3,14 +3,16 @@
 #define WEFT_TRANSPORTS_REGION_H
 
 #include <stdbool.h>
+#include <string.h>
 #include <transports/transport.h>
 #include <weft/memory.h>
 
 /* Says nothing about ids. The time it takes tells nothing about the token. */
 static inline weft_status_t region_admits(const struct region *own, const struct remote_region *shown) {
-    uint8_t differs = 0;
-    for (unsigned i = 0; i < sizeof own->token; i++) differs |= own->token[i] ^ shown->token[i];
-    if (differs || own->epoch != shown->epoch) return WEFT_ERR_REVOKED;
+    uint64_t ours[2], theirs[2];
+    memcpy(ours, own->token, sizeof ours);
+    memcpy(theirs, shown->token, sizeof theirs);
+    if ((ours[0] ^ theirs[0]) | (ours[1] ^ theirs[1]) || own->epoch != shown->epoch) return WEFT_ERR_REVOKED;
     if (shown->base != (uint64_t)(uintptr_t)own->base || shown->len != own->len) return WEFT_ERR_INVALID_PARAM;
     if (shown->rights & ~own->rights) return WEFT_ERR_INVALID_PARAM;
     /* Its atomics are the device's, and whoever asks must know that. */
