@@ -57,6 +57,15 @@ static struct rma_op op_of(enum rma_what what, weft_atomic_t atomic, size_t size
                            .size = size > 8 ? UINT8_MAX : (uint8_t)size};
 }
 
+/* Of a region that is not mapped: mostly the message can go at once. */
+static inline bool may_be_plain(const weft_ep_t *ep, const weft_rkey_t *rkey, weft_atomic_t what, size_t size,
+                                uint64_t remote, const void *old_p) {
+    return ep && rkey && old_p && rkey->ep == ep && weft__reactor_mine(ep->worker->reactor) &&
+           atomic_is_one((unsigned)what, size, false) && (remote & (size - 1)) == 0 &&
+           rkey->region.rights & WEFT_MEM_ATOMIC &&
+           region_covers(rkey->region.base, rkey->region.len, remote, size) && weft__rkey_status(rkey) == WEFT_OK;
+}
+
 /* Of the same parameters as the calls below, so that these get there by a jump and save nothing before. */
 static __attribute__((noinline)) weft_status_t post_slowly(weft_ep_t *ep, weft_atomic_t what, size_t size,
                                                            uint64_t operand, uint64_t remote, weft_rkey_t *rkey,
@@ -71,6 +80,10 @@ static __attribute__((noinline)) weft_status_t fetch_slowly(weft_ep_t *ep, weft_
     struct rma_op o = op_of(RMA_FETCH, what, size, operand, remote, rkey);
     o.compare = compare;
     o.old_p = old_p;
+    if (may_be_plain(ep, rkey, what, size, remote, old_p)) {
+        weft_status_t st = weft__rma_fetch_now(ep, &o, op);
+        if (st != WEFT_NO_RESOURCE) return st;
+    }
     return perform(ep, &o, op);
 }
 

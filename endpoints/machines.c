@@ -109,7 +109,7 @@ static void link_act_end(struct fsm *m) {
 
 #define FSM_NAME   request
 #define FSM_PREFIX REQ
-#define FSM_STARTS 1 << REQ_IDLE | 1 << REQ_QUEUED
+#define FSM_STARTS 1 << REQ_IDLE | 1 << REQ_QUEUED | 1 << REQ_WAITING
 #include <fsm/define.h>
 
 static void request_act_enqueue(struct fsm *m) {

@@ -30,18 +30,10 @@ static inline struct weft_request *weft__plain_new(struct weft_worker *worker) {
 /* A value that the caller has just written, beside others: reading them as one would wait until that is done. */
 #define PLAIN_ALONE(value) __asm__("" : "+r"(value))
 
-/* It stands in `queue` from now on. */
-static inline void weft__plain_post(struct weft_request *req, struct list *queue, const weft_iov_t *iov,
-                                    const weft_op_t *op) {
-    fsm_again(&req->core.fsm, REQ_QUEUED);
-    weft__request_next_serial(req);
-    size_t len = iov->len;
-    void *base = iov->base, *arg = op->arg;
-    PLAIN_ALONE(len);
-    PLAIN_ALONE(base);
+/* Whom its end is told to. */
+static inline void weft__plain_accept(struct weft_request *req, const weft_op_t *op) {
+    void *arg = op->arg;
     PLAIN_ALONE(arg);
-    req->iov_inline[0] = (weft_iov_t){base, len};
-    req->len = len;
     req->done = op->done;
     req->arg = arg;
     if (__builtin_expect(op->completion != NULL, 0)) {
@@ -50,6 +42,20 @@ static inline void weft__plain_post(struct weft_request *req, struct list *queue
         op->completion->count++;
     }
     if (op->request_p) *op->request_p = req;
+}
+
+/* It stands in `queue` from now on. */
+static inline void weft__plain_post(struct weft_request *req, struct list *queue, const weft_iov_t *iov,
+                                    const weft_op_t *op) {
+    fsm_again(&req->core.fsm, REQ_QUEUED);
+    weft__request_next_serial(req);
+    size_t len = iov->len;
+    void *base = iov->base;
+    PLAIN_ALONE(len);
+    PLAIN_ALONE(base);
+    req->iov_inline[0] = (weft_iov_t){base, len};
+    req->len = len;
+    weft__plain_accept(req, op);
     list_append(queue, &req->queued);
 }
 

@@ -71,7 +71,7 @@ struct weft_request {
     weft_completion_t *completion; /* in place of `done`; a plain one has it as `arg` */
     weft_status_t status;          /* how it will end */
     uint32_t n_iov;
-    bool plain; /* plain.h: what stands below is blank */
+    bool plain; /* plain.h: what stands below is blank; of an atomic: rma_message.c */
     uint64_t tag, tag_mask;
     uint64_t order; /* among the posted receives */
     union {         /* of a receive */

@@ -104,6 +104,8 @@ weft_status_t weft__rma_device_lacks(const struct rma_op *op);
 
 /* A small put or a posted atomic that nobody waits for: OK, NO_RESOURCE (it needs a request), or an error. */
 weft_status_t weft__rma_send_now(struct weft_ep *ep, const struct rma_op *op);
+/* A plain fetching atomic, as most are: IN_PROGRESS; NO_RESOURCE: it needs what others need; or an error. */
+weft_status_t weft__rma_fetch_now(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how);
 /* An operation as a request: accepted, of a group or not, not started. */
 weft_status_t weft__rma_request(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how, void *group,
                                 struct weft_request **req_p);
@@ -126,6 +128,8 @@ void weft__rma_left(struct weft_request *req);
 void weft__rma_performed(struct weft_ep *ep, uint64_t order);
 /* Keeps a refusal for the program's next flush; WEFT_OK: gives back what was kept. */
 weft_status_t weft__rma_told(struct weft_ep *ep, weft_status_t status);
+/* What waits for others to end may go on. */
+void weft__rma_go_on(struct weft_ep *ep);
 /* Its endpoint is READY. */
 void weft__rma_go(struct weft_ep *ep);
 extern const struct request_kind weft__rma_fence_kind;

@@ -4,6 +4,7 @@
 
 #include "landing.h"
 #include "layout.h"
+#include "plain.h"
 #include "rma.h"
 #include "switch.h"
 #include "worker.h"
@@ -284,11 +285,109 @@ weft_status_t weft__rma_request(struct weft_ep *ep, const struct rma_op *op, con
     return WEFT_OK;
 }
 
+static void store_old(const struct request_rma *r, uint64_t value) {
+    uint32_t half = (uint32_t)value;
+    if (r->size == 8)
+        memcpy(r->old_p, &value, 8);
+    else
+        memcpy(r->old_p, &half, 4);
+}
+
+/* ---- a plain fetching atomic: nothing stands before it, and nothing is asked for but its end. Its request keeps its name and all
+ * that is the same of the next one, and is told of where the answer is found */
+
+static const struct request_kind fetch_kind = {.name = "atomic", .release = release};
+
+static struct weft_request *new_fetch(struct weft_worker *worker) {
+    struct weft_request *req = weft__request_new(worker, &fetch_kind);
+    if (!req) return NULL;
+    if (weft__request_name(req) < 0) {
+        weft__request_discard(req);
+        return NULL;
+    }
+    req->plain = true;
+    req->rma = (struct request_rma){
+        .what = RMA_FETCH, .by_message = true, .asked = true, .windowed = true, .active = true};
+    return req;
+}
+
+static struct weft_request *take_fetch(struct weft_worker *worker) {
+    struct list *node = worker->free_fetches;
+    if (__builtin_expect(!node, 0)) return new_fetch(worker);
+    worker->free_fetches = node->next;
+    return list_of(node, struct weft_request, queued);
+}
+
+static void put_fetch(struct weft_worker *worker, struct weft_request *req) {
+    req->ep = NULL; /* nobody may answer it */
+    req->queued.next = worker->free_fetches;
+    worker->free_fetches = &req->queued;
+}
+
+static inline bool may_go_plainly(const struct weft_ep *ep, const struct weft_rkey *rkey, const weft_op_t *how) {
+    const struct lane_key *key = rkey->key;
+    const struct link *link = ep->link;
+    return !ep->rma_slow && !(key->caps & (CAP_ATOMIC | CAP_ATOMIC_DEVICE)) &&
+           !(rkey->region.rights & WEFT_MEM_ATOMIC_DEVICE) && link->rma_unanswered < WIRE_RMA_WINDOW &&
+           weft__op_is_plain(how);
+}
+
+weft_status_t weft__rma_fetch_now(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how) {
+    static const weft_op_t untold;
+    struct wire_message m;
+    struct link *link = ep->link;
+    if (!how) how = &untold;
+    if (!may_go_plainly(ep, op->rkey, how)) return WEFT_NO_RESOURCE;
+    struct weft_request *req = take_fetch(ep->worker);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    write_atomic(&m, ep, op, req->id);
+    weft_status_t st = weft__link_say(link, link->tx, &m);
+    if (st != WEFT_OK) {
+        put_fetch(ep->worker, req);
+        return st;
+    }
+    fsm_again(&req->core.fsm, REQ_WAITING);
+    weft__plain_accept(req, how);
+    req->ep = ep;
+    list_append(&ep->requests, &req->of_ep);
+    req->rma.rkey = weft__rkey_use(op->rkey);
+    req->rma.old_p = op->old_p;
+    req->rma.size = op->size;
+    req->rma.order = sent(ep);
+    ep->rma->active++;
+    link->rma_unanswered++;
+    return WEFT_IN_PROGRESS;
+}
+
+/* What waits for the end of others need not be looked at where nothing waits. */
+static void fetched(struct weft_request *req, uint64_t value) {
+    struct weft_ep *ep = req->ep;
+    struct request_rma *r = &req->rma;
+    store_old(r, value);
+    fsm_pass(&req->core.fsm, &weft__request_machine, REQ_EV_TAKE, REQ_WAITING, REQ_DONE);
+    if (r->order > ep->rma->performed) ep->rma->performed = r->order;
+    ep->rma->active--;
+    weft__rma_place_free(ep->link);
+    if (ep->rma_slow) weft__rma_go_on(ep);
+    weft__rkey_drop(r->rkey);
+    if (req->done) req->done(WEFT_OK, req->arg);
+    weft__request_next_serial(req);
+    list_remove(&req->of_ep);
+    put_fetch(req->worker, req);
+    weft__ep_request_left(ep);
+}
+
 /* ---- the answer */
 
 static bool is_ours(const struct weft_request *req) {
     return req->kind == &weft__rma_put_kind || req->kind == &weft__rma_get_kind ||
-           req->kind == &weft__rma_atomic_kind;
+           req->kind == &weft__rma_atomic_kind || req->kind == &fetch_kind;
+}
+
+/* Behind completions that are due already, or while the program is away, it ends as others do; and so does what failed. */
+static bool may_tell_plainly(const struct weft_request *req, int32_t status) {
+    return req->plain && req->core.fsm.state == REQ_WAITING && status == WEFT_OK && !req->ep->notices &&
+           weft__plain_may_tell(req->worker);
 }
 
 static void refused(struct weft_request *req, weft_status_t status) {
@@ -297,18 +396,13 @@ static void refused(struct weft_request *req, weft_status_t status) {
     weft__request_stop(req, status);
 }
 
-static void store_old(const struct request_rma *r, uint64_t value) {
-    uint32_t half = (uint32_t)value;
-    if (r->what == RMA_FETCH) memcpy(r->old_p, r->size == 8 ? (void *)&value : (void *)&half, r->size);
-}
-
 /* It was performed: all of it must have been sent by then. False: it cannot have been. */
 static bool done(struct weft_request *req, uint64_t value) {
     enum request_state state = req->core.fsm.state;
     if (req->kind == &weft__rma_get_kind || (state != REQ_WAITING && state != REQ_LENT) || req->rma.answered)
         return false;
     req->rma.answered = true;
-    store_old(&req->rma, value);
+    if (req->rma.what == RMA_FETCH) store_old(&req->rma, value);
     if (state == REQ_WAITING) weft__request_finish(req, WEFT_OK);
     return true;
 }
@@ -324,6 +418,10 @@ void weft__on_rma_done(struct lane *lane, const void *data, size_t len) {
     struct weft_request *req = weft__idmap_find(&link->worker->requests, answer.request);
     if (!req || !req->ep || req->ep->link != link || !is_ours(req)) {
         weft__rma_came_late(link, answer.request, SIZE_MAX); /* it ended early */
+        return;
+    }
+    if (may_tell_plainly(req, answer.status)) {
+        fetched(req, answer.value);
         return;
     }
     if (req->core.fsm.state == REQ_DONE || req->core.fsm.state == REQ_ENDING) {

@@ -167,7 +167,7 @@ static void go_on_again(struct weft_ep *ep) {
 }
 
 /* What waited, up to the next fence that something active stands before, or what all others wait for. */
-static void proceed(struct weft_ep *ep) {
+void weft__rma_go_on(struct weft_ep *ep) {
     struct ep_rma *rma = ep->rma;
     go_on_again(ep);
     while (!list_empty(&rma->queue) && is_open(ep) && !rma->ordered) {
@@ -187,13 +187,13 @@ static void proceed(struct weft_ep *ep) {
 void weft__rma_go(struct weft_ep *ep) {
     if (!ep->rma) return;
     weft__rkeys_open(ep);
-    proceed(ep);
+    weft__rma_go_on(ep);
 }
 
 void weft__rma_performed(struct weft_ep *ep, uint64_t order) {
     if (!ep->rma || order <= ep->rma->performed) return;
     ep->rma->performed = order;
-    proceed(ep);
+    weft__rma_go_on(ep);
 }
 
 void weft__rma_keyed(struct lane *lane) {
@@ -203,7 +203,7 @@ void weft__rma_keyed(struct lane *lane) {
     for (struct list *n = link->endpoints.next, *next; n != &link->endpoints; n = next) {
         next = n->next;
         struct weft_ep *ep = list_of(n, struct weft_ep, of_link);
-        if (ep->rma) proceed(ep);
+        if (ep->rma) weft__rma_go_on(ep);
     }
 }
 
@@ -240,7 +240,7 @@ void weft__rma_left(struct weft_request *req) {
     if (!r->active) return;
     bool waited_for = r->ordered && --ep->rma->ordered == 0;
     r->active = r->ordered = false;
-    if (--ep->rma->active == 0 || waited_for) proceed(ep);
+    if (--ep->rma->active == 0 || waited_for) weft__rma_go_on(ep);
 }
 
 /* ---- the link goes on by another lane */
@@ -269,7 +269,7 @@ void weft__rma_unhush(struct weft_ep *ep, const struct lane *gone, bool keys_sta
         weft__rkeys_open(ep);
         if (!keys_stayed) fence_messages(ep);
     }
-    proceed(ep);
+    weft__rma_go_on(ep);
 }
 
 uint32_t weft__rma_unwait(struct weft_ep *ep) {

@@ -62,6 +62,7 @@ struct weft_worker {
     struct job complete;
     struct list free_requests;
     struct list *free_plain;            /* plain.h: by `next` alone; NULL: none */
+    struct list *free_fetches;          /* rma_message.c: the same */
     struct list held_done, held_posted; /* those whose callback waits for the program */
     uint32_t tellable; /* notices that may be told now: all, unless a thread holds them for the program */
     weft_thread_mode_t thread_mode;

@@ -240,6 +240,61 @@ TEST_WIRES(what_does_not_read_ends_the_link_of_who_said_it) {
     raw_close(&raw);
 }
 
+/* A key to memory of the raw peer's, which has none. */
+static weft_rkey_t *key_to_raw(uint64_t base) {
+    char bytes[WEFT_RKEY_MAX];
+    weft_rkey_t *rkey = NULL;
+    struct rkey_packed packed = {.worker = RAW_ID, .region = {base, 64, WEFT_MEM_ALL, 0x00100001, 1, {1}}};
+    CHECK_EQ(weft_rkey_unpack(raw.victim, bytes, weft__rkey_write(bytes, &packed), &rkey), 0);
+    return rkey;
+}
+
+/* The victim's fetching atomic; returns the number that it wants to be answered by. */
+static uint32_t asked_by_victim(weft_rkey_t *rkey, uint64_t *old_p, struct tally *tally_p) {
+    struct wire_atomic a = {0};
+    *tally_p = (struct tally){0};
+    raw.n_heard = 0;
+    CHECK_EQ(weft_atomic_fetch(raw.victim, WEFT_ATOMIC_ADD, 8, 1, 0, old_p, 64, rkey, OP(tally_p)),
+             WEFT_IN_PROGRESS);
+    RAW_UNTIL(&raw, heard(&raw, WIRE_ATOMIC));
+    for (unsigned i = 0; i < raw.n_heard; i++)
+        if (raw.heard[i].id == WIRE_ATOMIC) CHECK(weft__wire_read_atomic(raw.heard[i].bytes, raw.heard[i].len, &a));
+    CHECK(a.request != 0);
+    return a.request;
+}
+
+static void answer_victim(uint32_t request, weft_status_t status, uint64_t value) {
+    struct wire_message m;
+    weft__wire_rma_done(&m, (struct wire_rma_done){request, status, value});
+    CHECK(say_message(&raw, &m));
+    for (int i = 0; i < 50; i++) raw_turn(&raw);
+}
+
+TEST_WIRES(a_fetch_ends_with_its_answer_and_a_second_one_is_for_nobody) {
+    static struct tally done;
+    static uint64_t old;
+    begin(transport, WEFT_MEM_ALL, NULL, 0);
+    weft_rkey_t *rkey = key_to_raw(64);
+    for (int round = 0; round < 3; round++) {
+        uint32_t request = asked_by_victim(rkey, &old, &done);
+        answer_victim(request, WEFT_OK, 7);
+        answer_victim(request, WEFT_OK, 9);
+        answer_victim(request, WEFT_ERR_REVOKED, 9);
+        CHECK_EQ(done.calls, 1);
+        CHECK_EQ(done.status, WEFT_OK);
+        CHECK_EQ(old, 7);
+    }
+    answer_victim(asked_by_victim(rkey, &old, &done), WEFT_ERR_QUOTA, 9);
+    CHECK_EQ(done.calls, 1);
+    CHECK_EQ(done.status, WEFT_ERR_QUOTA);
+    (void)asked_by_victim(rkey, &old, &done); /* which is never answered */
+    weft_rkey_release(rkey);
+    end();
+    CHECK_EQ(done.calls, 1);
+    CHECK(done.status < 0);
+    CHECK_EQ(old, 7);
+}
+
 /* Asks for more than is kept for it, and takes nothing: it is refused, then lost; the worker's memory stays bounded. */
 TEST_WIRES(who_asks_and_does_not_listen_loses_its_endpoint) {
     struct wire_message m;

@@ -408,6 +408,55 @@ static bool is_mapped(const char *transport) {
     return strcmp(transport, "rdma_rc") != 0;
 }
 
+/* What the end of one fetching atomic does: the next, until there are enough; then the endpoint's close. */
+struct chain {
+    struct rma r;
+    int left, ends;
+    uint64_t old, sum;
+    weft_request_t *request;
+    struct tally closed;
+};
+static void next_of_chain(weft_status_t status, void *arg);
+static void count_of_chain(struct chain *c) {
+    c->ends++;
+    c->left--;
+    c->sum += c->old;
+}
+static void go_on_with_chain(struct chain *c) {
+    weft_op_t op = {.done = next_of_chain, .arg = c, .request_p = &c->request};
+    weft_status_t st = WEFT_OK;
+    while (st == WEFT_OK && c->left > 0) {
+        st = weft_atomic_fetch(c->r.t.ep, WEFT_ATOMIC_ADD, 8, 1, 0, &c->old, rma_at(&c->r, 0), c->r.rkey, &op);
+        if (st == WEFT_OK) count_of_chain(c);
+    }
+    if (c->left == 0) st = weft_ep_close(c->r.t.ep, WEFT_CLOSE_FLUSH, OP(&c->closed));
+    CHECK_EQ(st, WEFT_IN_PROGRESS);
+}
+static void next_of_chain(weft_status_t status, void *arg) {
+    struct chain *c = arg;
+    CHECK_EQ(status, WEFT_OK);
+    count_of_chain(c);
+    weft_request_cancel(c->request); /* it has ended: nothing comes of it */
+    go_on_with_chain(c);
+}
+
+TEST_WAYS(the_end_of_a_fetching_atomic_may_begin_the_next_and_close_the_endpoint) {
+    enum { LINKS = 300 };
+    static struct chain c;
+    c = (struct chain){.left = LINKS};
+    rma_up(&c.r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    memset(c.r.target, 0, 8);
+    go_on_with_chain(&c);
+    UNTIL(&c.r.t, c.closed.calls == 1);
+    CHECK_EQ(c.closed.status, WEFT_OK);
+    CHECK_EQ(c.ends, LINKS);
+    CHECK_EQ(c.sum, LINKS * (LINKS - 1) / 2);
+    uint64_t now;
+    memcpy(&now, c.r.target, sizeof now);
+    CHECK_EQ(now, LINKS);
+    rma_down(&c.r);
+}
+
 TEST_WAYS(a_key_outlives_its_endpoint_and_says_so) {
     struct rma r;
     struct tally closed = {0};
