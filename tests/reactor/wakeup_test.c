@@ -437,6 +437,50 @@ TEST(flooded_worker_does_not_delay_its_neighbour) {
     close(fds[0]), close(fds[1]);
 }
 
+static unsigned epolls(void) {
+    char path[64], to[64];
+    unsigned n = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t len = readlink(path, to, sizeof to - 1);
+        if (len > 0) n += strncmp(to, "anon_inode:[eventpoll]", (size_t)len) == 0;
+    }
+    return n;
+}
+
+static void count_watch(struct watch *watch, int events) {
+    char byte;
+    CHECK_EQ(read(watch->fd, &byte, 1), 1);
+}
+
+/* By one epoll for all: what was watched before it was asked for, and after, timers, and wakes. */
+TEST(a_worker_waits_as_before_when_its_fd_is_taken) {
+    struct reactor *r = open_reactor(NULL);
+    struct watch watches[2] = {{.ready = count_watch}, {.ready = count_watch}};
+    int fds[2][2];
+    for (int i = 0; i < 2; i++) CHECK_EQ(pipe(fds[i]), 0);
+    CHECK_EQ(weft__watch_start(r, &watches[0], fds[0][0], WATCH_READ), WEFT_OK);
+    CHECK_EQ(epolls(), 1);
+    CHECK(weft__reactor_fd(r) >= 0);
+    CHECK_EQ(epolls(), 1);
+    CHECK_EQ(weft__watch_start(r, &watches[1], fds[1][0], WATCH_READ), WEFT_OK);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weft__reactor_wait(r, 20), WEFT_ERR_TIMED_OUT);
+        CHECK_EQ(write(fds[i][1], "x", 1), 1);
+        CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
+    }
+    weft__reactor_wake(r);
+    CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
+    struct timer timer = {.fire = ignore_timer};
+    uint64_t at = weft__now(r) + 30000000;
+    weft__timer_start(r, &timer, at);
+    CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
+    CHECK(weft__now(r) >= at && !weft__timer_running(&timer));
+    for (int i = 0; i < 2; i++) weft__watch_stop(r, &watches[i]);
+    close_reactor(r);
+    for (int i = 0; i < 2; i++) close(fds[i][0]), close(fds[i][1]);
+}
+
 TEST(fd_is_one_number_for_life_and_cloexec) {
     struct reactor *r = open_reactor(NULL);
     struct watch watches[50];
