@@ -173,7 +173,7 @@ static void leave_all(struct weft_request *req) {
     if (req->group) ((struct all_flush *)req->group)->req = NULL;
     req->group = NULL;
 }
-static const struct request_kind all_kind = {.name = "worker flush", .release = leave_all};
+static const struct request_kind all_kind = {.name = "worker flush", .withdraw = leave_all};
 
 /* One that is lost is its status; one that closes is on its way out. */
 static void flush_each(weft_worker_t *worker, const weft_op_t *how, struct all_flush *all) {

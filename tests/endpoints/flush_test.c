@@ -95,3 +95,36 @@ TEST(a_flush_among_many_reads_of_the_peers_memory_waits_for_a_place) {
     free(out);
     free(in);
 }
+
+/* ---- one that is cancelled as its last part ends */
+
+static int log_errors;
+static void count_errors(weft_log_level_t level, const char *room, const char *line, void *arg) {
+    log_errors += level == WEFT_LOG_ERROR;
+}
+static void cancel(weft_status_t status, void *arg) {
+    weft_request_t **request_p = arg;
+    if (*request_p) weft_request_cancel(*request_p);
+}
+
+TEST_EACH(a_worker_flush_that_is_cancelled_while_its_last_part_ends_is_told_once) {
+    struct two t = {0};
+    struct tally all = {0}, closed = {0};
+    weft_request_t *flush = NULL;
+    weft_worker_params_t params = {.transports = transport, .on_endpoint = two_on_endpoint, .arg = &t};
+    log_errors = 0;
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.log = count_errors}, &t.context), 0);
+    CHECK_EQ(weft_worker_create(t.context, &params, &t.a), 0);
+    if (strcmp(transport, "self") != 0) CHECK_EQ(weft_worker_create(t.context, &params, &t.b), 0);
+    two_dial(&t);
+    CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){"word", 4}, 1, &(weft_op_t){.done = cancel, .arg = &flush}),
+             WEFT_IN_PROGRESS);
+    weft_op_t op = {.done = tally, .arg = &all, .request_p = &flush};
+    CHECK_EQ(weft_worker_flush(t.a, &op), WEFT_IN_PROGRESS);
+    /* The send ends before the flush of its endpoint does, and both in one turn. */
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
+    UNTIL(&t, all.calls && closed.calls);
+    CHECK(all.calls == 1 && all.status == WEFT_ERR_CANCELLED);
+    CHECK_EQ(log_errors, 0);
+    two_down(&t);
+}
