@@ -44,6 +44,7 @@ static void tell_closed(struct weft_ep *ep) {
     void *arg = ep->arg;
     weft_status_t status = (int)ep->close_status;
     list_remove(&ep->of_worker);
+    weft__rkeys_end(ep); /* here: until now a key may be unpacked for it */
     talloc_free(ep->start);
     talloc_free(ep->stream);
     talloc_free(ep->rma);
@@ -162,7 +163,6 @@ static void end(struct weft_ep *ep) {
     weft__idmap_remove(&ep->worker->eps, ep->id);
     forget_messages(ep);
     weft__link_leave(ep);
-    weft__rkeys_end(ep);
     weft__ep_tell_later(ep, NOTICE_CLOSED);
 }
 

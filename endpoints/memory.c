@@ -308,7 +308,11 @@ weft_status_t weft_mem_import_sized(size_t params_size, weft_worker_t *worker, i
 }
 
 static weft_status_t check(const weft_mem_t *mem) {
-    return mem ? weft__worker_check(mem->worker) : weft__fail(WEFT_ERR_INVALID_PARAM, "mem is NULL");
+    if (!mem) return weft__fail(WEFT_ERR_INVALID_PARAM, "mem is NULL");
+    weft_status_t st = weft__worker_check(mem->worker);
+    if (st < 0) return st;
+    /* Who asked for its release is about to be told. */
+    return mem->core.fsm.state == MEMORY_GONE ? weft__fail(WEFT_ERR_BUSY, "it is being released") : WEFT_OK;
 }
 
 weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_t *offset_p) {
@@ -436,7 +440,7 @@ static void leave_invalidation(struct weft_request *req) {
     if (req->group) ((struct invalidation *)req->group)->req = NULL;
     req->group = NULL;
 }
-static const struct request_kind invalidate_kind = {.name = "invalidate", .release = leave_invalidation};
+static const struct request_kind invalidate_kind = {.name = "invalidate", .withdraw = leave_invalidation};
 
 static void invalidate_all(weft_worker_t *worker, uintptr_t base, uintptr_t end, struct invalidation *all) {
     struct memory *memory = &worker->memory;

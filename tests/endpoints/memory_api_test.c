@@ -219,6 +219,89 @@ TEST(a_registration_is_found_again_until_the_memory_goes) {
     free(mine);
 }
 
+static int log_errors;
+static void count_errors(weft_log_level_t level, const char *room, const char *line, void *arg) {
+    log_errors += level == WEFT_LOG_ERROR;
+}
+static void cancel(weft_status_t status, void *arg) {
+    weft_request_cancel(*(weft_request_t **)arg);
+}
+
+TEST(an_invalidation_that_is_cancelled_while_its_last_region_ends_is_told_once) {
+    struct rma r = {0};
+    struct tally told = {0};
+    weft_mem_t *mem;
+    weft_request_t *request = NULL;
+    static char mine[5000];
+    weft_worker_params_t params = {.transports = "shm", .on_endpoint = two_on_endpoint, .arg = &r.t};
+    log_errors = 0;
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.log = count_errors}, &r.t.context), 0);
+    CHECK_EQ(weft_worker_create(r.t.context, &params, &r.t.a), 0);
+    CHECK_EQ(weft_worker_create(r.t.context, &params, &r.t.b), 0);
+    two_dial(&r.t);
+    UNTIL(&r.t, r.t.ready && r.t.back);
+    CHECK_EQ(weft_mem_register(r.t.b, mine, sizeof mine, &all_rights, &mem), 0);
+    r.rkey = rma_key(&r, mem);
+    UNTIL(&r.t, r.rkey->key->status != WEFT_NO_RESOURCE);
+    /* Both wait for the peer, who is not driven, and the revocation is told first. */
+    weft_op_t revoke = {.done = cancel, .arg = &request}, op = {.done = tally, .arg = &told, .request_p = &request};
+    weft_status_t st = weft_mem_revoke(mem, &revoke);
+    if (st == WEFT_IN_PROGRESS) {
+        CHECK_EQ(weft_mem_invalidate(r.t.b, mine, sizeof mine, &op), WEFT_IN_PROGRESS);
+        UNTIL(&r.t, told.calls);
+        CHECK(told.calls == 1 && told.status == WEFT_ERR_CANCELLED);
+    }
+    CHECK_EQ(log_errors, 0);
+    rma_down(&r);
+}
+
+static weft_status_t asked_again[3];
+static void ask_again(weft_status_t status, void *arg) {
+    weft_mem_t *mem = arg;
+    weft_mem_info_t info;
+    asked_again[0] = weft_mem_release(mem, NULL);
+    asked_again[1] = weft_mem_revoke(mem, NULL);
+    asked_again[2] = weft_mem_describe(mem, &info);
+}
+
+TEST(a_release_that_was_asked_for_is_refused_until_it_is_told) {
+    struct rma r;
+    struct tally told = {0};
+    rma_up(&r, "shm", false, 5000, WEFT_MEM_ALL, NULL, 0);
+    /* Both wait for the peer, and are told behind each other. */
+    CHECK_EQ(weft_mem_revoke(r.mem, &(weft_op_t){.done = ask_again, .arg = r.mem}), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_mem_release(r.mem, OP(&told)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_mem_release(r.mem, NULL), WEFT_ERR_BUSY);
+    UNTIL(&r.t, told.calls);
+    CHECK_EQ(told.status, WEFT_OK);
+    for (int i = 0; i < 3; i++) CHECK_EQ(asked_again[i], WEFT_ERR_BUSY);
+    rma_down(&r);
+}
+
+/* Until its endpoint's handle is gone it may be made, and it outlives that. */
+TEST_EACH(a_key_for_an_endpoint_that_is_closing_is_released_after_it) {
+    enum { MOST = 1000 };
+    struct rma r;
+    struct tally closed = {0};
+    weft_rkey_t *late[MOST];
+    char key[WEFT_RKEY_MAX];
+    size_t len = sizeof key;
+    int n = 0;
+    rma_up(&r, transport, true, 5000, WEFT_MEM_ALL, NULL, 0);
+    CHECK_EQ(weft_mem_pack(r.mem, key, &len), 0);
+    CHECK_EQ(weft_ep_close(r.t.ep, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
+    for (; !closed.calls && n < MOST; weft_worker_progress(r.t.a, 1))
+        CHECK_EQ(weft_rkey_unpack(r.t.ep, key, len, &late[n++]), WEFT_OK);
+    CHECK(closed.calls == 1 && n > 0);
+    while (n-- > 0) {
+        weft_rkey_info_t info;
+        CHECK_EQ(weft_rkey_describe(late[n], &info), WEFT_OK);
+        CHECK_EQ(info.status, WEFT_ERR_CLOSED);
+        weft_rkey_release(late[n]);
+    }
+    rma_down(&r);
+}
+
 TEST(the_cache_keeps_no_more_than_it_may) {
     struct two t;
     weft_setting_t settings[] = {{"memory.cache_regions", "4"}};
