@@ -9,12 +9,13 @@
 
 weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t *worker, const weft_team_params_t *params,
                                      weft_team_t **team_p) {
-    weft_team_params_t known = {0};
+    weft_team_params_t known;
     if (!worker) REFUSE("worker", "NULL");
     if (!team_p) REFUSE("team_p", "NULL");
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
-    if (params) memcpy(&known, params, params_size < sizeof known ? params_size : sizeof known);
+    st = weft__params_read(&known, sizeof known, params, params_size);
+    if (st < 0) return st;
     if (!known.exchange) REFUSE("params->exchange", "NULL");
     if (!known.exchange->allgather) REFUSE("params->exchange->allgather", "NULL");
     if (known.exchange->size == 0) REFUSE("params->exchange->size", "0");
@@ -35,6 +36,7 @@ weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank) {
 weft_status_t weft_team_close(weft_team_t *team, const weft_op_t *op) {
     if (!team) REFUSE("team", "NULL");
     weft_status_t st = weft__worker_check(team->worker);
+    if (st == WEFT_OK) st = weft__check_flags(op, 0);
     return st < 0 ? st : weft__team_close(team, op);
 }
 
@@ -52,6 +54,7 @@ static unsigned choose(weft_team_t *team, const struct coll_call *call) {
 
 static weft_status_t begin(weft_team_t *team, struct coll_call *call, const weft_op_t *op) {
     weft_status_t st = weft__worker_check(team->worker);
+    if (st == WEFT_OK) st = weft__check_flags(op, WEFT_COLL_FIXED_ORDER);
     if (st == WEFT_OK) st = weft__team_usable(team);
     if (st < 0) return st;
     if (call->count == 0 && call->kind != COLL_BARRIER) return WEFT_OK; /* as it is everywhere */
@@ -65,7 +68,9 @@ static weft_status_t elements(const weft_team_t *team, struct coll_call *call, s
     if (call->width == 0) REFUSE("type", "not a datatype");
     if (count > (UINT64_C(1) << 56) / call->width / team->size)
         return weft__fail(WEFT_ERR_TOO_BIG, "count: %zu elements", count);
-    return WEFT_OK;
+    bool two = call->kind != COLL_BCAST;
+    weft_status_t st = weft__check_memory(two ? "dst" : "buf", call->dst, count * call->width);
+    return st < 0 || !two ? st : weft__check_memory("src", call->src, count * call->width);
 }
 
 weft_status_t weft_barrier(weft_team_t *team, const weft_op_t *op) {
@@ -78,7 +83,6 @@ weft_status_t weft_bcast(weft_team_t *team, void *buf, size_t count, weft_dataty
                          const weft_op_t *op) {
     struct coll_call call = {.kind = COLL_BCAST, .dst = buf, .root = root};
     if (!team) REFUSE("team", "NULL");
-    if (!buf && count) REFUSE("buf", "NULL");
     if (root >= team->size) REFUSE("root", "not below the team's size");
     weft_status_t st = elements(team, &call, count, type);
     return st < 0 ? st : begin(team, &call, op);
@@ -88,8 +92,6 @@ weft_status_t weft_allreduce(weft_team_t *team, const void *src, void *dst, size
                              weft_reduction_t reduction, const weft_op_t *op) {
     struct coll_call call = {.kind = COLL_ALLREDUCE, .src = src, .dst = dst};
     if (!team) REFUSE("team", "NULL");
-    if (!src && count) REFUSE("src", "NULL");
-    if (!dst && count) REFUSE("dst", "NULL");
     weft_status_t st = elements(team, &call, count, type);
     if (st < 0) return st;
     if ((unsigned)reduction >= WEFT_N_REDUCTIONS) REFUSE("reduction", "not a reduction");
@@ -103,8 +105,6 @@ weft_status_t weft_allgather(weft_team_t *team, const void *src, void *dst, size
                              const weft_op_t *op) {
     struct coll_call call = {.kind = COLL_ALLGATHER, .src = src, .dst = dst};
     if (!team) REFUSE("team", "NULL");
-    if (!src && count) REFUSE("src", "NULL");
-    if (!dst && count) REFUSE("dst", "NULL");
     weft_status_t st = elements(team, &call, count, type);
     return st < 0 ? st : begin(team, &call, op);
 }

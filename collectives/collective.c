@@ -68,7 +68,8 @@ static void withdrawn(struct weft_request *req) {
     weft__team_fail(c->team, req->status, c->team->rank);
 }
 
-static const struct request_kind collective_kind = {.name = "collective", .withdraw = withdrawn};
+static const struct request_kind collective_kind = {
+    .name = "collective", .flags = WEFT_COLL_FIXED_ORDER, .withdraw = withdrawn};
 
 /* Its memory is lent from the first moment on: a stop must wait until no transport may touch it. */
 static weft_status_t accept_call(struct collective *c, const weft_op_t *op) {

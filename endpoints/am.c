@@ -8,7 +8,7 @@
 #include "stream.h"
 #include "thread.h"
 
-enum { MUST_BE_WHOLE = WEFT_AM_EAGER | WEFT_AM_NO_REPLY };
+enum { MUST_BE_WHOLE = WEFT_AM_EAGER | WEFT_AM_NO_REPLY, AM_FLAGS = MUST_BE_WHOLE | WEFT_AM_RENDEZVOUS };
 
 /* ---- out */
 
@@ -66,6 +66,7 @@ static weft_status_t advance_am(struct weft_request *req) {
 
 const struct request_kind weft__am_offer_kind = {
     .name = "am_send",
+    .flags = AM_FLAGS,
     .message = true,
     .advance = advance_am,
     .returned = weft__pieces_returned,
@@ -126,15 +127,17 @@ static __attribute__((noinline)) weft_status_t am_submit(struct weft_ep *ep, uns
 static __attribute__((noinline)) weft_status_t am_send_general(struct weft_ep *ep, unsigned id, const void *header,
                                                                size_t header_len, const weft_iov_t *iov,
                                                                size_t n_iov, const weft_op_t *op) {
-    if (op && op->layout) return am_submit(ep, id, header, header_len, iov, n_iov, op);
+    if (op && (op->layout || op->flags & ~AM_FLAGS)) return am_submit(ep, id, header, header_len, iov, n_iov, op);
     struct link *link = ep->link;
     uint32_t flags = op ? op->flags : 0;
-    size_t len = weft__iov_len(iov, n_iov);
+    size_t len;
+    weft_status_t st = weft__iov_measure(iov, n_iov, &len);
+    if (st < 0) return st;
     struct message m = am_message(ep, flags, id, header, header_len, iov, n_iov, len);
     enum protocol protocol = weft__protocol(link, &m, flags);
     if (protocol == PROTOCOL_OFFER && flags & MUST_BE_WHOLE) return too_big(m.len);
     if (protocol == PROTOCOL_COPY) {
-        weft_status_t st = weft__send_copy(link, link->tx, &m);
+        st = weft__send_copy(link, link->tx, &m);
         if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep);
         if (st < 0) return st;
     }
@@ -147,7 +150,8 @@ static inline __attribute__((always_inline)) weft_status_t am_send_ready(struct 
                                                                          const weft_iov_t *iov, size_t n_iov,
                                                                          const weft_op_t *op) {
     struct lane *lane = ep->link->tx;
-    if (header_len || n_iov != 1 || iov->len > ep->link->max_quick || (op && weft__op_is_special(op)))
+    if (header_len || !weft__iov_is_plain(iov, n_iov) || iov->len > ep->link->max_quick ||
+        (op && weft__op_is_special(op)))
         return am_send_general(ep, id, header, header_len, iov, n_iov, op);
     uint64_t word = wire_am_word(ep->core.peer, 0, id);
     weft_status_t st = lane->ops->am_short(lane, WIRE_AM, word, iov->base, iov->len);
@@ -191,21 +195,21 @@ static __attribute__((noinline)) weft_status_t am_send_wrong(const weft_ep_t *ep
     if (id > WEFT_AM_ID_MAX) return weft__fail(WEFT_ERR_INVALID_PARAM, "id is %u, beyond %d", id, WEFT_AM_ID_MAX);
     if (header_len > WEFT_AM_HEADER_MAX)
         return weft__fail(WEFT_ERR_TOO_BIG, "header_len is %zu, beyond %d", header_len, WEFT_AM_HEADER_MAX);
-    return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is NULL", header_len && !header ? "header" : "iov");
+    return weft__check_memory("header", header, header_len);
 }
 
 /* One piece and nothing else, as most messages are. */
 static inline bool is_plain(const weft_ep_t *ep, unsigned id, size_t header_len, const weft_iov_t *iov,
                             size_t n_iov, const weft_op_t *op) {
-    return ep && id <= WEFT_AM_ID_MAX && header_len == 0 && iov && n_iov == 1 && !op;
+    size_t more = (n_iov - 1) | header_len | (uintptr_t)op;
+    return ep && iov && !more && id <= WEFT_AM_ID_MAX;
 }
 
 weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len, const weft_iov_t *iov,
                            size_t n_iov, const weft_op_t *op) {
     if (__builtin_expect(is_plain(ep, id, header_len, iov, n_iov, op), 1))
         return am_send(ep, id, NULL, 0, iov, 1, NULL);
-    bool wrong =
-        !ep || id > WEFT_AM_ID_MAX || header_len > WEFT_AM_HEADER_MAX || (!header && header_len) || (!iov && n_iov);
+    bool wrong = !ep || id > WEFT_AM_ID_MAX || (header_len && (header_len > WEFT_AM_HEADER_MAX || !header));
     if (__builtin_expect(wrong, 0)) return am_send_wrong(ep, id, header, header_len);
     return weft__am_send(ep, id, header, header_len, iov, n_iov, op);
 }
@@ -316,10 +320,14 @@ static weft_status_t too_short(size_t room, size_t len) {
 }
 
 weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
-    if (!am || !am->internal || (n_iov && !iov)) return weft__fail(WEFT_ERR_INVALID_PARAM, "am or iov is NULL");
+    if (!am || !am->internal) return weft__fail(WEFT_ERR_INVALID_PARAM, "am is NULL, or not of a handler");
     struct am_arrival *arrival = am->internal;
     bool laid_out = op && op->layout;
-    if (!laid_out && weft__iov_len(iov, n_iov) < am->len) return too_short(weft__iov_len(iov, n_iov), am->len);
+    size_t room = am->len;
+    weft_status_t st = weft__check_flags(op, 0);
+    if (st == WEFT_OK && !laid_out) st = weft__iov_measure(iov, n_iov, &room);
+    if (st < 0) return st;
+    if (room < am->len) return too_short(room, am->len);
     if (!laid_out && !arrival->offer) {
         weft__iov_scatter(iov, n_iov, 0, am->data, am->len);
         return WEFT_OK;
@@ -329,7 +337,7 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, c
 
     struct weft_request *req = weft__request_new(arrival->worker, &weft__receive_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_memory(req, iov, n_iov, op, true);
+    st = weft__request_memory(req, iov, n_iov, op, true);
     if (st == WEFT_OK && req->len < am->len) st = too_short(req->len, am->len);
     if (st == WEFT_OK && !arrival->offer) st = weft__request_scatter(req, 0, am->data, am->len);
     if (st < 0 || !arrival->offer) {

@@ -11,7 +11,7 @@ _Static_assert((int)WEFT_ATOMIC_ADD == (int)RMA_ADD && (int)WEFT_ATOMIC_AND == (
                    (int)WEFT_ATOMIC_SWAP == (int)RMA_SWAP && (int)WEFT_ATOMIC_CSWAP == (int)RMA_CSWAP,
                "the same on both sides of the transports' contract");
 
-static weft_status_t check(const weft_ep_t *ep, const struct rma_op *op) {
+static weft_status_t check(const weft_ep_t *ep, const struct rma_op *op, const weft_op_t *how) {
     if (!ep || !op->rkey || (op->what == RMA_FETCH && !op->old_p))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "ep, rkey or old_p is NULL");
     if (op->rkey->ep != ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
@@ -19,7 +19,8 @@ static weft_status_t check(const weft_ep_t *ep, const struct rma_op *op) {
         return weft__fail(WEFT_ERR_INVALID_PARAM, "no atomic %u of %u bytes", op->atomic, op->size);
     if (op->remote % op->size)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%#llx is not aligned", (unsigned long long)op->remote);
-    return weft__worker_enter(ep->worker);
+    weft_status_t st = weft__check_flags(how, WEFT_RMA_REMOTE);
+    return st < 0 ? st : weft__worker_enter(ep->worker);
 }
 
 static weft_status_t post_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
@@ -40,7 +41,7 @@ static weft_status_t elsewhere(weft_ep_t *ep, const struct rma_op *op, const wef
 
 static __attribute__((noinline)) weft_status_t perform(weft_ep_t *ep, const struct rma_op *op,
                                                        const weft_op_t *how) {
-    weft_status_t st = check(ep, op);
+    weft_status_t st = check(ep, op, how);
     if (st == WEFT_IN_PROGRESS) return elsewhere(ep, op, how);
     if (st == WEFT_OK) st = weft__rkey_check(op->rkey, op->remote, op->size, WEFT_MEM_ATOMIC);
     if (st == WEFT_OK) st = weft__rma_device_lacks(op);
@@ -88,14 +89,14 @@ static __attribute__((noinline)) weft_status_t fetch_slowly(weft_ep_t *ep, weft_
 }
 
 static inline bool is_at_hand(const weft_ep_t *ep, const weft_rkey_t *rkey, weft_atomic_t what, size_t size,
-                              uint64_t remote, bool posted) {
-    return atomic_is_one((unsigned)what, size, posted) && (remote & (size - 1)) == 0 &&
-           weft__rma_is_mapped(ep, rkey, remote, size, CAP_ATOMIC);
+                              uint64_t remote, bool posted, const weft_op_t *op) {
+    return !(op && op->flags & ~WEFT_RMA_REMOTE) && atomic_is_one((unsigned)what, size, posted) &&
+           (remote & (size - 1)) == 0 && weft__rma_is_mapped(ep, rkey, remote, size, CAP_ATOMIC);
 }
 
 weft_status_t weft_atomic_post(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand, uint64_t remote,
                                weft_rkey_t *rkey, const weft_op_t *op) {
-    if (!is_at_hand(ep, rkey, what, size, remote, true))
+    if (!is_at_hand(ep, rkey, what, size, remote, true, op))
         return post_slowly(ep, what, size, operand, remote, rkey, op);
     ep->worker->count->rma_native++;
     atomic_post_at((enum rma_atomic)what, size, rkey->key->local + (remote - rkey->region.base), operand);
@@ -104,7 +105,7 @@ weft_status_t weft_atomic_post(weft_ep_t *ep, weft_atomic_t what, size_t size, u
 
 weft_status_t weft_atomic_fetch(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand, uint64_t compare,
                                 void *old_p, uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op) {
-    if (!is_at_hand(ep, rkey, what, size, remote, false) || !old_p)
+    if (!is_at_hand(ep, rkey, what, size, remote, false, op) || !old_p)
         return fetch_slowly(ep, what, size, operand, compare, old_p, remote, rkey, op);
     ep->worker->count->rma_native++;
     atomic_fetch_at((enum rma_atomic)what, size, rkey->key->local + (remote - rkey->region.base), operand, compare,

@@ -206,19 +206,19 @@ forget:
 
 weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker, const char *uri,
                                  const weft_ep_params_t *params, weft_ep_t **ep_p) {
-    weft_ep_params_t p = {0};
+    weft_ep_params_t p;
     if (!worker || !uri || !ep_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, uri or ep_p is NULL");
-    if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
-    return connect_ep(worker, uri, 0, &p, ep_p);
+    weft_status_t st = weft__params_read(&p, sizeof p, params, params_size);
+    return st < 0 ? st : connect_ep(worker, uri, 0, &p, ep_p);
 }
 
 weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *worker, const void *address, size_t len,
                                          const weft_ep_params_t *params, weft_ep_t **ep_p) {
-    weft_ep_params_t p = {0};
+    weft_ep_params_t p;
     if (!worker || !address || !ep_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, address or ep_p is NULL");
     if (len == 0) return weft__fail(WEFT_ERR_ADDRESS, "len is 0");
-    if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
-    return connect_ep(worker, address, len, &p, ep_p);
+    weft_status_t st = weft__params_read(&p, sizeof p, params, params_size);
+    return st < 0 ? st : connect_ep(worker, address, len, &p, ep_p);
 }
 
 weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, size_t len) {

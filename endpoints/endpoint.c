@@ -410,7 +410,8 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
     if (mode != WEFT_CLOSE_FLUSH && mode != WEFT_CLOSE_ABORT)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "mode is %d", mode);
-    weft_status_t st = weft__worker_enter(ep->worker);
+    weft_status_t st = weft__check_flags(op, 0);
+    if (st == WEFT_OK) st = weft__worker_enter(ep->worker);
     if (st == WEFT_IN_PROGRESS)
         return weft__post(ep->worker, ep, close_posted, &(struct posted_args){.word = {mode}}, op);
     if (st < 0) return st;

@@ -16,6 +16,8 @@ static weft_status_t set_strided(struct weft_request *req, const weft_layout_t *
     size_t len;
     if (__builtin_mul_overflow(layout->block, layout->count, &len))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu blocks of %zu bytes", layout->count, layout->block);
+    weft_status_t st = weft__check_memory("base of the layout", base, len);
+    if (st < 0) return st;
     if (layout->stride == layout->block || layout->count <= 1 || len == 0)
         return weft__request_iov(req, &(weft_iov_t){base, len}, 1);
     if (layout->count <= REQUEST_IOV_INLINE) {
@@ -50,6 +52,8 @@ static weft_status_t set_user(struct weft_request *req, const weft_layout_t *lay
 
 weft_status_t weft__layout_set(struct weft_request *req, const weft_layout_t *layout, const weft_iov_t *iov,
                                size_t n_iov, bool receives) {
+    weft_status_t st = weft__check_memory("iov", iov, n_iov);
+    if (st < 0) return st;
     if (n_iov != 1) return weft__fail(WEFT_ERR_INVALID_PARAM, "n_iov is %zu: a layout begins at one base", n_iov);
     switch (layout->kind) {
     case WEFT_LAYOUT_STRIDED: return set_strided(req, layout, iov->base);

@@ -27,8 +27,8 @@ weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const
     if (!listener) return WEFT_ERR_NO_MEMORY;
     listener->worker = worker;
     listener->iface = iface;
-    if (params) memcpy(&listener->params, params, params_size < sizeof *params ? params_size : sizeof *params);
-    st = weft__idmap_add(worker, &worker->listeners, listener, &listener->id);
+    st = weft__params_read(&listener->params, sizeof listener->params, params, params_size);
+    if (st == WEFT_OK) st = weft__idmap_add(worker, &worker->listeners, listener, &listener->id);
     if (st < 0) goto free_listener;
 
     int backlog = listener->params.backlog ? listener->params.backlog

@@ -259,16 +259,22 @@ static weft_status_t check_new(const weft_worker_t *worker, size_t len, weft_mem
                                const weft_mem_params_t *params, weft_mem_params_t *own) {
     if (!worker || !mem_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker or mem_p is NULL");
     if (len == 0) return weft__fail(WEFT_ERR_INVALID_PARAM, "len is 0");
-    memset(own, 0, sizeof *own);
-    if (params) memcpy(own, params, params_size < sizeof *own ? params_size : sizeof *own);
+    weft_status_t st = weft__params_read(own, sizeof *own, params, params_size);
+    if (st < 0) return st;
     if (!rights_are_known(own->rights)) return weft__fail(WEFT_ERR_INVALID_PARAM, "rights are %u", own->rights);
     if (own->rights & WEFT_MEM_ATOMIC_DEVICE && !has_device_atomics(worker))
         return weft__fail(WEFT_ERR_UNSUPPORTED, "no transport of this worker has a device that performs atomics");
     if (own->pages > WEFT_PAGES_HUGE) return weft__fail(WEFT_ERR_INVALID_PARAM, "pages is %d", own->pages);
-    weft_status_t st = weft__worker_check(worker);
+    st = weft__worker_check(worker);
     if (st == WEFT_OK && worker->core.fsm.state != WORKER_OPEN)
         return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
     return st;
+}
+
+static weft_status_t check_range(const void *base, size_t len) {
+    if (len > UINTPTR_MAX - (uintptr_t)base)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu bytes at %p", len, base);
+    return weft__check_memory("base", base, len);
 }
 
 static weft_status_t of_pages(weft_worker_t *worker, size_t len, const weft_mem_params_t *params,
@@ -292,8 +298,8 @@ weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
     weft_mem_params_t own = {0};
     weft_status_t st = check_new(worker, len, mem_p, params_size, params, &own);
     if (st < 0) return st;
-    if (!base || len > UINTPTR_MAX - (uintptr_t)base)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu bytes at %p", len, base);
+    st = check_range(base, len);
+    if (st < 0) return st;
     return mem_new(worker, base, len, &own, NULL, mem_p);
 }
 
@@ -387,8 +393,8 @@ weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsign
                           "the cache is shared with who knows nothing of a device's atomics");
     weft_status_t st = check_new(worker, len, mem_p, sizeof own, &(weft_mem_params_t){.rights = rights}, &own);
     if (st < 0) return st;
-    if (!base || len > UINTPTR_MAX - (uintptr_t)base)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu bytes at %p", len, base);
+    st = check_range(base, len);
+    if (st < 0) return st;
     struct memory *memory = &worker->memory;
     uintptr_t begin = (uintptr_t)base;
     struct cached *found = weft__region_cache_find(&memory->cache, begin, begin + len, rights);
@@ -456,9 +462,9 @@ static void invalidate_all(weft_worker_t *worker, uintptr_t base, uintptr_t end,
 }
 
 weft_status_t weft_mem_invalidate(weft_worker_t *worker, const void *base, size_t len, const weft_op_t *op) {
-    if (!worker || (!base && len) || len > UINTPTR_MAX - (uintptr_t)base)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu bytes at %p of worker %p", len, base, (void *)worker);
-    weft_status_t st = weft__worker_check(worker);
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    weft_status_t st = check_range(base, len);
+    if (st == WEFT_OK) st = weft__worker_check(worker);
     if (st < 0) return st;
     struct invalidation *all = weft__new(worker, struct invalidation);
     struct weft_request *req = all ? weft__request_new(worker, &invalidate_kind) : NULL;

@@ -123,6 +123,8 @@ static void run(struct remote *remote) {
 
 /* Arrays go inline, or into one block behind each other. */
 static weft_status_t copy_args(struct posted *p, const struct posted_args *args) {
+    weft_status_t st = weft__check_memory("iov", args->iov, args->n_iov);
+    if (st < 0) return st;
     size_t iov_size = args->n_iov * sizeof *args->iov;
     bool iov_fits = args->n_iov <= REQUEST_IOV_INLINE, bytes_fit = args->n_bytes <= BYTES_INLINE;
     size_t more = (iov_fits ? 0 : iov_size) + (bytes_fit ? 0 : args->n_bytes);

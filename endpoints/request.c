@@ -103,6 +103,8 @@ void weft__request_discard(struct weft_request *req) {
 }
 
 weft_status_t weft__request_iov(struct weft_request *req, const weft_iov_t *iov, size_t n_iov) {
+    weft_status_t st = weft__iov_measure(iov, n_iov, &req->len);
+    if (st < 0) return st;
     if (n_iov > REQUEST_IOV_INLINE) {
         req->iov = weft__alloc(req, n_iov * sizeof *iov, "iov");
         if (!req->iov) {
@@ -112,7 +114,6 @@ weft_status_t weft__request_iov(struct weft_request *req, const weft_iov_t *iov,
     }
     if (n_iov) memcpy(req->iov, iov, n_iov * sizeof *iov);
     req->n_iov = (uint32_t)n_iov;
-    req->len = weft__iov_len(iov, n_iov);
     return WEFT_OK;
 }
 
@@ -129,6 +130,11 @@ void weft__request_bind(struct weft_request *req, struct weft_ep *ep) {
 
 weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep, const weft_op_t *op) {
     if (op) {
+        weft_status_t st = weft__check_flags(op, req->kind->flags);
+        if (st < 0) {
+            weft__request_discard(req);
+            return st;
+        }
         req->done = op->done;
         req->arg = op->arg;
         req->flags = op->flags;
@@ -246,6 +252,13 @@ void weft_request_cancel(weft_request_t *request) {
 }
 
 /* ---- iov arithmetic */
+
+weft_status_t weft__iov_refused(const weft_iov_t *iov, size_t n) {
+    weft_status_t st = weft__check_memory("iov", iov, n);
+    for (size_t i = 0; i < n && st == WEFT_OK; i++)
+        st = weft__check_memory("base of a piece of iov", iov[i].base, iov[i].len);
+    return st < 0 ? st : weft__fail(WEFT_ERR_INVALID_PARAM, "iov names more bytes than there are addresses");
+}
 
 void weft__iov_scatter(const weft_iov_t *iov, size_t n, size_t offset, const void *from, size_t len) {
     const char *at = from;

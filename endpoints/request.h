@@ -21,8 +21,9 @@ enum { REQUEST_IOV_INLINE = 4 };
 /* What a kind of operation does at the points where kinds differ. */
 struct request_kind {
     const char *name;
-    bool message; /* it is no one-sided operation: what those need stays as it was */
-    bool lands;   /* DATA fills its memory from `offset` on, and it finishes at `len`: transports may write there */
+    uint32_t flags; /* of weft_op_t, that it knows */
+    bool message;   /* it is no one-sided operation: what those need stays as it was */
+    bool lands; /* DATA fills its memory from `offset` on, and it finishes at `len`: transports may write there */
     /* The lane may have room: OK (all is sent), IN_PROGRESS (sent or lent, out of the queue), NO_RESOURCE, or an error. */
     weft_status_t (*advance)(struct weft_request *req);
     /* All that was lent is back. */
@@ -126,7 +127,7 @@ struct weft_request {
 struct weft_request *weft__request_new(struct weft_worker *worker, const struct request_kind *kind);
 /* For one that was never accepted. */
 void weft__request_discard(struct weft_request *req);
-/* Copies the iov array. */
+/* Copies the iov array, once it is measured. */
 weft_status_t weft__request_iov(struct weft_request *req, const weft_iov_t *iov, size_t n_iov);
 /* Gives it an id that the peer can name. */
 weft_status_t weft__request_name(struct weft_request *req);
@@ -164,6 +165,22 @@ static inline bool weft__op_is_special(const weft_op_t *op) {
 /* Nor for an end in time. */
 static inline bool weft__op_is_plain(const weft_op_t *op) {
     return (op->flags | op->deadline_ms | (uintptr_t)op->layout) == 0;
+}
+
+/* What is wrong with an iov of the program's. */
+weft_status_t weft__iov_refused(const weft_iov_t *iov, size_t n);
+/* How many bytes the program's iov names, if all of them are there. */
+static inline weft_status_t weft__iov_measure(const weft_iov_t *iov, size_t n, size_t *len_p) {
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!iov || (!iov[i].base && iov[i].len) || __builtin_add_overflow(len, iov[i].len, &len))
+            return weft__iov_refused(iov, n);
+    *len_p = len;
+    return WEFT_OK;
+}
+/* One piece, and it is there: nothing that weft__iov_measure would refuse. */
+static inline bool weft__iov_is_plain(const weft_iov_t *iov, size_t n) {
+    return n == 1 && iov && iov->base;
 }
 
 static inline size_t weft__iov_len(const weft_iov_t *iov, size_t n) {

@@ -41,8 +41,12 @@ weft_status_t weft__rma_ready(struct weft_ep *ep, const struct rma_op *op, const
 
 /* ---- the program's calls */
 
-static weft_status_t check(const weft_ep_t *ep, const void *buf, size_t len, const weft_rkey_t *rkey) {
-    if (!ep || !rkey || (!buf && len)) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep, rkey or buf is NULL");
+static weft_status_t check(const weft_ep_t *ep, const void *buf, size_t len, const weft_rkey_t *rkey,
+                           const weft_op_t *op) {
+    if (!ep || !rkey) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or rkey is NULL");
+    weft_status_t st = weft__check_memory("buf", buf, len);
+    if (st == WEFT_OK) st = weft__check_flags(op, WEFT_RMA_REMOTE);
+    if (st < 0) return st;
     if (rkey->ep != ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
     return weft__worker_enter(ep->worker);
 }
@@ -69,7 +73,7 @@ static weft_status_t move_laid_out(weft_ep_t *ep, struct rma_op *op, void *base,
 static __attribute__((noinline)) weft_status_t move(weft_ep_t *ep, enum rma_what what, const void *buf, size_t len,
                                                     uint64_t remote, weft_rkey_t *rkey, const weft_op_t *how) {
     const weft_layout_t *layout = how ? how->layout : NULL;
-    weft_status_t st = check(ep, buf, layout ? 0 : len, rkey);
+    weft_status_t st = check(ep, buf, layout ? 0 : len, rkey, how);
     if (st == WEFT_IN_PROGRESS) {
         struct posted_args args = {.word = {(uintptr_t)buf, len, remote, (uintptr_t)rkey}};
         return weft__post(ep->worker, ep, what == RMA_PUT ? put_posted : get_posted, &args, how);
@@ -93,9 +97,14 @@ static __attribute__((noinline)) weft_status_t get_slowly(weft_ep_t *ep, void *b
     return move(ep, RMA_GET, buf, len, remote, rkey, op);
 }
 
+/* On mapped memory a put is performed when the call returns, WEFT_RMA_REMOTE or not. */
+static inline bool is_special(const weft_op_t *op) {
+    return op && (op->layout || op->flags & ~WEFT_RMA_REMOTE);
+}
+
 weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
                        const weft_op_t *op) {
-    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_PUT) || len > rkey->max_short || !buf || (op && op->layout))
+    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_PUT) || len > rkey->max_short || !buf || is_special(op))
         return put_slowly(ep, buf, len, remote, rkey, op);
     struct lane_key *key = rkey->key;
     ep->worker->count->rma_native++;
@@ -106,7 +115,7 @@ weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remo
 
 weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
                        const weft_op_t *op) {
-    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_GET) || len > rkey->max_short || !buf || (op && op->layout))
+    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_GET) || len > rkey->max_short || !buf || is_special(op))
         return get_slowly(ep, buf, len, remote, rkey, op);
     const char *from = rkey->key->local + (remote - rkey->region.base);
     ep->worker->count->rma_native++;

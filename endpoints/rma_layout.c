@@ -19,7 +19,8 @@ static weft_status_t blocks(struct rma_op *op, const weft_layout_t *layout, void
     size_t len;
     if (__builtin_mul_overflow(layout->block, layout->count, &len))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu blocks of %zu bytes", layout->count, layout->block);
-    if (!base && len) return weft__fail(WEFT_ERR_INVALID_PARAM, "buf is NULL");
+    weft_status_t st = weft__check_memory("buf", base, len);
+    if (st < 0) return st;
     if (layout->stride == layout->block || layout->count <= 1 || len == 0)
         op->piece = (struct rma_piece){.base = base, .len = len, .count = 1};
     else

@@ -234,15 +234,16 @@ static void release(struct weft_request *req) {
 }
 
 const struct request_kind weft__rma_put_kind = {
-    .name = "put", .advance = advance, .returned = returned, .release = release};
+    .name = "put", .flags = WEFT_RMA_REMOTE, .advance = advance, .returned = returned, .release = release};
 const struct request_kind weft__rma_get_kind = {.name = "get",
+                                                .flags = WEFT_RMA_REMOTE,
                                                 .lands = true,
                                                 .advance = advance,
                                                 .returned = returned,
                                                 .withdraw = weft__land_stop,
                                                 .release = release};
 const struct request_kind weft__rma_atomic_kind = {
-    .name = "atomic", .advance = advance, .returned = returned, .release = release};
+    .name = "atomic", .flags = WEFT_RMA_REMOTE, .advance = advance, .returned = returned, .release = release};
 
 static const struct request_kind *const kind_of[] = {[RMA_PUT] = &weft__rma_put_kind,
                                                      [RMA_GET] = &weft__rma_get_kind,

@@ -141,7 +141,7 @@ static void release(struct weft_request *req) {
 }
 
 const struct request_kind weft__rma_pieces_kind = {
-    .name = "pieces", .returned = returned, .withdraw = withdraw, .release = release};
+    .name = "pieces", .flags = WEFT_RMA_REMOTE, .returned = returned, .withdraw = withdraw, .release = release};
 
 static weft_status_t as_request(weft_ep_t *ep, const struct pieces *given, const weft_op_t *op) {
     struct weft_request *req = weft__request_new(ep->worker, &weft__rma_pieces_kind);
@@ -198,8 +198,9 @@ static bool measure(size_t len, size_t stride, size_t count, size_t *span_p, siz
 static weft_status_t check_local(const weft_ep_t *ep, const weft_local_t *local, size_t n, size_t *bytes_p) {
     for (size_t i = 0; i < n; i++) {
         size_t span;
-        if ((!local[i].base && local[i].len) ||
-            !measure(local[i].len, local[i].stride, local[i].count, &span, bytes_p))
+        weft_status_t st = weft__check_memory("base of a local piece", local[i].base, local[i].len);
+        if (st < 0) return st;
+        if (!measure(local[i].len, local[i].stride, local[i].count, &span, bytes_p))
             return weft__fail(WEFT_ERR_INVALID_PARAM, "local piece %zu", i);
         const weft_mem_t *mem = local[i].mem;
         uintptr_t at = (uintptr_t)local[i].base, base = mem ? (uintptr_t)mem->region.base : 0;
@@ -281,7 +282,8 @@ static weft_status_t move_checked(weft_ep_t *ep, enum rma_what what, const weft_
         return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL, or there are no pieces");
     if (op && op->layout) return weft__fail(WEFT_ERR_UNSUPPORTED, "pieces say their strides themselves");
     if (n_local > MOST || n_remote > MOST) return weft__fail(WEFT_ERR_TOO_BIG, "more than %d pieces", MOST);
-    weft_status_t st = weft__worker_enter(ep->worker);
+    weft_status_t st = weft__check_flags(op, WEFT_RMA_REMOTE);
+    if (st == WEFT_OK) st = weft__worker_enter(ep->worker);
     struct pieces p = {.what = what,
                        .n_local = n_local,
                        .n_remote = n_remote,

@@ -140,22 +140,19 @@ weft_status_t weft__stream_send_wait(struct weft_ep *ep, const weft_iov_t *iov, 
 static weft_status_t send_at_once(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov) {
     struct stream *s = weft__stream_of(ep);
     if (!s) return WEFT_ERR_NO_MEMORY;
-    struct message m = {.id = WIRE_STREAM,
-                        .word = wire_stream_word(ep->core.peer),
-                        .iov = iov,
-                        .n_iov = n_iov,
-                        .len = weft__iov_len(iov, n_iov)};
-    if (m.len == 0) return WEFT_OK;
+    struct message m = {.id = WIRE_STREAM, .word = wire_stream_word(ep->core.peer), .iov = iov, .n_iov = n_iov};
+    weft_status_t st = weft__iov_measure(iov, n_iov, &m.len);
+    if (st < 0 || m.len == 0) return st;
     if (s->turn || m.len > s->room || m.len > ep->link->iface->attr.max_bcopy - sizeof m.word)
         return WEFT_NO_RESOURCE;
-    weft_status_t st = weft__send_copy(ep->link, ep->link->tx, &m);
+    st = weft__send_copy(ep->link, ep->link->tx, &m);
     return st == WEFT_OK ? count_sent(ep, m.len) : st;
 }
 
 weft_status_t weft__stream_send_ready(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
                                       const weft_op_t *op) {
     struct weft_request *req;
-    weft_status_t st = op && op->layout ? WEFT_NO_RESOURCE : send_at_once(ep, iov, n_iov);
+    weft_status_t st = op && weft__op_is_special(op) ? WEFT_NO_RESOURCE : send_at_once(ep, iov, n_iov);
     if (st != WEFT_NO_RESOURCE) return st;
     st = send_request(ep, iov, n_iov, op, &req);
     if (st < 0) return st;
@@ -169,7 +166,6 @@ static weft_status_t send_posted(void *ep, const struct posted_args *args, const
 
 weft_status_t weft_stream_send(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
-    if (n_iov && !iov) return weft__fail(WEFT_ERR_INVALID_PARAM, "iov is NULL");
     weft_status_t st = weft__worker_enter(ep->worker);
     if (st == WEFT_IN_PROGRESS) {
         struct posted_args args = {.iov = iov, .n_iov = n_iov};

@@ -170,7 +170,7 @@ weft_status_t weft__stream_may_wait(struct weft_ep *ep) {
 /* ---- the program's calls */
 
 /* Not among the endpoint's requests: a flush does not wait for what the peer may send, and neither does a close. */
-static const struct request_kind receive_kind = {.name = "stream_recv"};
+static const struct request_kind receive_kind = {.name = "stream_recv", .flags = WEFT_STREAM_WAIT_ALL};
 
 static weft_status_t post_receive(struct stream *s, struct weft_request *req, const weft_op_t *op) {
     weft_status_t st = s->ep->ops->stream_may_wait(s->ep);
@@ -186,10 +186,12 @@ static weft_status_t post_receive(struct stream *s, struct weft_request *req, co
 
 static weft_status_t receive(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p,
                              const weft_op_t *op) {
+    weft_status_t st = weft__check_flags(op, receive_kind.flags);
+    if (st < 0) return st;
     struct stream *s = weft__stream_of(ep);
     struct weft_request *req = s ? weft__request_new(ep->worker, &receive_kind) : NULL;
     if (!req) return WEFT_ERR_NO_MEMORY;
-    weft_status_t st = weft__request_memory(req, iov, n_iov, op, true);
+    st = weft__request_memory(req, iov, n_iov, op, true);
     if (st == WEFT_OK && req->len) {
         req->len_p = len_p;
         req->flags = op ? op->flags : 0;
@@ -207,7 +209,6 @@ static weft_status_t recv_posted(void *ep, const struct posted_args *args, const
 weft_status_t weft_stream_recv(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p,
                                const weft_op_t *op) {
     if (!ep || !len_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or len_p is NULL");
-    if (n_iov && !iov) return weft__fail(WEFT_ERR_INVALID_PARAM, "iov is NULL");
     weft_status_t st = weft__worker_enter(ep->worker);
     if (st == WEFT_IN_PROGRESS) {
         struct posted_args args = {.word = {(uint64_t)(uintptr_t)len_p}, .iov = iov, .n_iov = n_iov};

@@ -14,7 +14,7 @@
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { MESSAGE_COST = TAG_MESSAGE_COST, QUICK_MAX = 256 };
+enum { MESSAGE_COST = TAG_MESSAGE_COST, QUICK_MAX = 256, TAG_FLAGS = WEFT_AM_EAGER | WEFT_AM_RENDEZVOUS };
 
 /* ---- out */
 
@@ -103,6 +103,7 @@ static void release_tag(struct weft_request *req) {
 
 const struct request_kind weft__tag_offer_kind = {
     .name = "tag_send",
+    .flags = TAG_FLAGS,
     .message = true,
     .advance = advance_tag,
     .returned = weft__pieces_returned,
@@ -146,10 +147,13 @@ static __attribute__((noinline)) weft_status_t tag_submit(struct weft_ep *ep, ui
 
 static __attribute__((noinline)) weft_status_t
 tag_send_general(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
-    if (op && op->layout) return tag_submit(ep, tag, iov, n_iov, op);
-    struct message m = tag_message(ep, tag, iov, n_iov, weft__iov_len(iov, n_iov));
+    if (op && (op->layout || op->flags & ~TAG_FLAGS)) return tag_submit(ep, tag, iov, n_iov, op);
+    size_t len;
+    weft_status_t st = weft__iov_measure(iov, n_iov, &len);
+    if (st < 0) return st;
+    struct message m = tag_message(ep, tag, iov, n_iov, len);
     if (ep->credit >= MESSAGE_COST && tag_protocol(ep, &m, op ? op->flags : 0) == PROTOCOL_COPY) {
-        weft_status_t st = send_whole(ep, ep->link->tx, &m);
+        st = send_whole(ep, ep->link->tx, &m);
         if (__builtin_expect(st == WEFT_OK, 1) || st < 0) return st;
     }
     return tag_submit(ep, tag, iov, n_iov, op);
@@ -170,7 +174,7 @@ weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_
     struct link *link = ep->link;
     struct lane *lane = link->tx;
     const uint32_t to = ep->core.peer;
-    size_t len = n_iov == 1 ? iov->len : SIZE_MAX;
+    size_t len = weft__iov_is_plain(iov, n_iov) ? iov->len : SIZE_MAX;
     if (len > QUICK_MAX || sizeof to + len > link->max_quick || ep->credit < (int64_t)len + MESSAGE_COST ||
         (op && weft__op_is_special(op)))
         return tag_send_general(ep, tag, iov, n_iov, op);
@@ -195,7 +199,6 @@ tag_send_elsewhere(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_
 
 weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
-    if (n_iov && !iov) return weft__fail(WEFT_ERR_INVALID_PARAM, "iov is NULL");
     if (__builtin_expect(!weft__reactor_mine(ep->worker->reactor), 0))
         return tag_send_elsewhere(ep, tag, iov, n_iov, op);
     return ep->ops->tag_send(ep, tag, iov, n_iov, op);
@@ -468,9 +471,8 @@ static weft_status_t receive_request(weft_worker_t *worker, const weft_iov_t *io
     return WEFT_OK;
 }
 
-static weft_status_t check_receive(const weft_worker_t *worker, const weft_iov_t *iov, size_t n_iov) {
+static weft_status_t check_receive(const weft_worker_t *worker) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
-    if (n_iov && !iov) return weft__fail(WEFT_ERR_INVALID_PARAM, "iov is NULL");
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
     if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
@@ -486,11 +488,11 @@ static __attribute__((noinline)) weft_status_t recv_general(weft_worker_t *worke
                                                             const weft_iov_t *iov, size_t n_iov,
                                                             weft_tag_info_t *info_p, const weft_op_t *op) {
     struct weft_request *req;
-    if (worker && (iov || !n_iov) && weft__worker_enter(worker) == WEFT_IN_PROGRESS) {
+    if (worker && weft__worker_enter(worker) == WEFT_IN_PROGRESS) {
         struct posted_args args = {.word = {tag, mask, (uintptr_t)info_p}, .iov = iov, .n_iov = n_iov};
         return weft__post(worker, NULL, tag_recv_posted, &args, op);
     }
-    weft_status_t st = check_receive(worker, iov, n_iov);
+    weft_status_t st = check_receive(worker);
     if (st == WEFT_OK) st = receive_request(worker, iov, n_iov, info_p, op, &req);
     if (st < 0) return st;
 
@@ -523,8 +525,8 @@ static __attribute__((noinline)) weft_status_t recv_seldom(weft_worker_t *worker
                                                            weft_tag_info_t *info_p, const weft_op_t *op) {
     static const weft_op_t no_op;
     if (!op) op = &no_op;
-    bool plain = worker && n_iov == 1 && iov && weft__op_is_plain(op) && weft__reactor_mine(worker->reactor) &&
-                 worker->core.fsm.state == WORKER_OPEN;
+    bool plain = worker && weft__iov_is_plain(iov, n_iov) && weft__op_is_plain(op) &&
+                 weft__reactor_mine(worker->reactor) && worker->core.fsm.state == WORKER_OPEN;
     if (!plain || weft__match_unexpected(&worker->match, tag, mask))
         return recv_general(worker, tag, mask, iov, n_iov, info_p, op);
     struct weft_request *req = weft__plain_new(worker);
@@ -537,7 +539,7 @@ weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, 
     if (UNLIKELY(!op || !weft__op_is_plain(op))) goto seldom;
     if (UNLIKELY(!worker || !weft__reactor_mine(worker->reactor))) goto seldom;
     if (UNLIKELY(n_iov != 1 || worker->core.fsm.state != WORKER_OPEN)) goto seldom;
-    if (UNLIKELY(!iov || worker->match.seldom & MATCH_UNEXPECTED)) goto seldom;
+    if (UNLIKELY(!iov || !iov->base || worker->match.seldom & MATCH_UNEXPECTED)) goto seldom;
     struct weft_request *req = weft__plain_spare(worker);
     if (UNLIKELY(!req)) goto seldom;
     return post_plain(worker, req, tag, mask, iov, info_p, op);
@@ -550,7 +552,7 @@ static void info_of(const weft_worker_t *worker, const struct weft_tag_message *
 }
 
 weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask, weft_tag_info_t *info_p) {
-    weft_status_t st = check_receive(worker, NULL, 0);
+    weft_status_t st = check_receive(worker);
     if (st < 0) return st;
     struct weft_tag_message *message = weft__match_unexpected(&worker->match, tag, mask);
     if (!message) return WEFT_ERR_NOT_FOUND;
@@ -572,7 +574,7 @@ weft_status_t weft_tag_message_recv(weft_worker_t *worker, weft_tag_message_t *m
                                     size_t n_iov, const weft_op_t *op) {
     struct weft_request *req;
     if (!message) return weft__fail(WEFT_ERR_INVALID_PARAM, "message is NULL");
-    weft_status_t st = check_receive(worker, iov, n_iov);
+    weft_status_t st = check_receive(worker);
     if (st == WEFT_OK) st = receive_request(worker, iov, n_iov, NULL, op, &req);
     if (st < 0) return st;
     st = weft__tag_receive_message(req, message);

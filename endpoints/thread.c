@@ -285,13 +285,14 @@ static int create(struct worker_thread *t) {
 
 weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *worker,
                                              const weft_thread_params_t *params) {
-    weft_thread_params_t p = {0};
+    weft_thread_params_t p;
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
-    if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
+    weft_status_t st = weft__params_read(&p, sizeof p, params, params_size);
+    if (st < 0) return st;
     if (p.callbacks > WEFT_CALLBACKS_POLLED)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "callbacks is %d", p.callbacks);
     if (worker->driven) return weft__fail(WEFT_ERR_BUSY, "a thread drives it already");
-    weft_status_t st = weft__worker_check(worker);
+    st = weft__worker_check(worker);
     if (st < 0) return st;
     if (worker->thread_mode != WEFT_THREAD_MULTIPLE || worker->hosted)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the worker %s",

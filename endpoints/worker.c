@@ -332,9 +332,10 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
 
 weft_status_t weft_worker_create_sized(size_t params_size, weft_context_t *context,
                                        const weft_worker_params_t *params, weft_worker_t **worker_p) {
-    weft_worker_params_t p = {0};
+    weft_worker_params_t p;
     if (!context || !worker_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "context or worker_p is NULL");
-    if (params) memcpy(&p, params, params_size < sizeof p ? params_size : sizeof p);
+    weft_status_t st = weft__params_read(&p, sizeof p, params, params_size);
+    if (st < 0) return st;
     if (p.thread_mode > WEFT_THREAD_MULTIPLE)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "thread_mode is %d", p.thread_mode);
 #ifdef WEFT_THREADS_FIXED
@@ -343,7 +344,7 @@ weft_status_t weft_worker_create_sized(size_t params_size, weft_context_t *conte
 #endif
 
     struct reactor *r;
-    weft_status_t st = weft__reactor_create(context, &(struct reactor_params){.loop = p.loop}, &r);
+    st = weft__reactor_create(context, &(struct reactor_params){.loop = p.loop}, &r);
     if (st < 0) return st;
     weft__reactor_thread_mode(r, p.thread_mode);
     st = weft__worker_create_on(r, &p, worker_p);
@@ -356,6 +357,7 @@ static void nobody(weft_status_t status, void *arg) {}
 weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t *op) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
     weft_status_t st = weft__worker_check(worker);
+    if (st == WEFT_OK) st = weft__check_flags(op, 0);
     if (st < 0) return st;
     if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_BUSY, "the worker is closing already");
     if (worker->driven) return weft__fail(WEFT_ERR_BUSY, "a thread drives the worker; stop it first");

@@ -2,14 +2,19 @@
 #include "local.h"
 #include <string.h>
 
-/* A newer program may know more fields than we do; as long as it leaves them zero we agree. */
-static weft_status_t copy_params(size_t size, const weft_context_params_t *given, weft_context_params_t *params) {
-    memset(params, 0, sizeof *params);
+weft_status_t weft__params_read(void *params, size_t known, const void *given, size_t size) {
+    memset(params, 0, known);
     if (!given) return WEFT_OK;
-    for (size_t i = sizeof *params; i < size; i++)
+    for (size_t i = known; i < size; i++)
         if (((const char *)given)[i])
             return weft__fail(WEFT_ERR_INVALID_PARAM, "params: a field beyond this version is set");
-    memcpy(params, given, size < sizeof *params ? size : sizeof *params);
+    memcpy(params, given, size < known ? size : known);
+    return WEFT_OK;
+}
+
+static weft_status_t copy_params(size_t size, const weft_context_params_t *given, weft_context_params_t *params) {
+    weft_status_t st = weft__params_read(params, sizeof *params, given, size);
+    if (st < 0) return st;
     if (params->n_settings && !params->settings)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "params.settings is NULL, params.n_settings is %zu",
                           params->n_settings);

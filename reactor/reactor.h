@@ -225,6 +225,21 @@ weft_status_t weft__fail(weft_status_t status, const char *format, ...) __attrib
 /* Adds to what the call below has noted: "connecting to tcp://…". Starts anew if that was about another status. */
 weft_status_t weft__fail_in(weft_status_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* A parameter struct of a program that may be of another version. It may know more fields than we do; as long as it leaves
+ * them zero we agree. */
+weft_status_t weft__params_read(void *params, size_t known, const void *given, size_t size);
+
+/* What a program names, refused in one place each: memory that is not there (NULL with nothing in it is legal) … */
+weft_status_t weft__fail_null(const char *name, size_t len);
+static inline weft_status_t weft__check_memory(const char *name, const void *base, size_t len) {
+    return __builtin_expect(base || !len, 1) ? WEFT_OK : weft__fail_null(name, len);
+}
+/* … and flags beyond those that the operation has: later versions may give them a meaning. */
+weft_status_t weft__fail_flags(uint32_t unknown);
+static inline weft_status_t weft__check_flags(const weft_op_t *op, uint32_t known) {
+    return __builtin_expect(op && op->flags & ~known, 0) ? weft__fail_flags(op->flags & ~known) : WEFT_OK;
+}
+
 /* The always-on counters. Add a line to reactor/counters.def to get one; bump it by weft__count(r)->name++. */
 struct counters;
 static inline struct counters *weft__count(const struct reactor *r) {

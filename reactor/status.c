@@ -125,6 +125,14 @@ weft_status_t weft__fail_in(weft_status_t status, const char *format, ...) {
     return status;
 }
 
+weft_status_t weft__fail_null(const char *name, size_t len) {
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is NULL, of %zu", name, len);
+}
+
+weft_status_t weft__fail_flags(uint32_t unknown) {
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "flags that this operation does not have: %#x", unknown);
+}
+
 /* A buffer that may be too short, and what it would have needed. */
 struct out {
     char *buf;

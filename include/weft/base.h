@@ -67,7 +67,8 @@ WEFT_API const char *weft_status_hint(weft_status_t status);     /* what to try,
  */
 WEFT_API size_t weft_status_describe(weft_status_t status, char *buf, size_t size);
 
-/* A piece of memory. Only the memory pointed to is borrowed by an operation, never the iov array. */
+/* A piece of memory. Only the memory pointed to is borrowed by an operation, never the iov array. Bytes at NULL are
+ * INVALID_PARAM, here and wherever memory is named; NULL and no bytes are legal. */
 typedef struct weft_iov {
     void *base;
     size_t len;
@@ -110,7 +111,7 @@ typedef struct weft_op {
     void *arg;
     weft_request_t **request_p;    /* set when the call returns WEFT_IN_PROGRESS; NULL: not wanted */
     uint32_t deadline_ms;          /* from now; 0: none. Then the operation ends as WEFT_ERR_TIMED_OUT */
-    uint32_t flags;                /* of the operation's own header */
+    uint32_t flags;                /* of the operation's own header; others are INVALID_PARAM */
     weft_completion_t *completion; /* in place of `done`, which is not called then; NULL: none */
     const weft_layout_t *layout;   /* of messages, streams, puts and gets (weft/layout.h) */
     uint64_t reserved[2];

@@ -224,6 +224,24 @@ TEST(what_only_the_owner_may_do_is_refused_elsewhere) {
     pair_end(&p);
 }
 
+/* It is copied before the owner looks at it. */
+static void name_what_is_not_there(struct pair *p) {
+    weft_status_t st[] = {weft_tag_send(p->to_a, 1, NULL, 1, NULL),
+                          weft_am_send(p->to_a, 1, NULL, 0, NULL, 1, NULL),
+                          weft_stream_send(p->to_a, NULL, 1, NULL), weft_tag_recv(p->b, 1, 0, NULL, 1, NULL, NULL)};
+    posted.status = WEFT_ERR_INVALID_PARAM;
+    for (int i = 0; i < 4; i++)
+        if (st[i] != WEFT_ERR_INVALID_PARAM) posted.status = st[i];
+}
+
+TEST(an_iov_that_is_not_there_is_refused_elsewhere) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    elsewhere(&p, name_what_is_not_there);
+    CHECK_EQ(posted.status, WEFT_ERR_INVALID_PARAM);
+    pair_end(&p);
+}
+
 /* ---- a thread of its own */
 
 static void on_echo(weft_ep_t *ep, weft_am_t *am, void *arg) {

@@ -1,0 +1,202 @@
+/* What a call may not be given is refused by the call, in whatever state the endpoint is, and calls nobody. */
+#include "rma.h"
+
+#include <weft/collective.h>
+
+static char bytes[100];
+
+/* Nobody is told of what was refused. */
+static struct tally never;
+
+static void refuse_null(weft_ep_t *ep, weft_worker_t *worker) {
+    weft_iov_t nowhere = {NULL, 8}, second[2] = {{bytes, 8}, {NULL, 8}},
+               endless[2] = {{bytes, SIZE_MAX}, {bytes, 2}};
+    const weft_layout_t blocks = {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8, .count = 9};
+    const weft_iov_t *const iov[] = {&nowhere, second, endless, NULL};
+    const weft_op_t ops[] = {{.done = tally, .arg = &never},
+                             {.flags = WEFT_AM_EAGER, .done = tally, .arg = &never},
+                             {.layout = &blocks}};
+    size_t len;
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) {
+            const weft_op_t *op = k ? &ops[k - 1] : NULL, *flagless = k == 2 ? NULL : op;
+            size_t n = i == 1 || i == 2 ? 2 : 1;
+            CHECK_EQ(weft_am_send(ep, 1, NULL, 0, iov[i], n, op), WEFT_ERR_INVALID_PARAM);
+            CHECK_EQ(weft_am_send(ep, 1, bytes, 8, iov[i], n, op), WEFT_ERR_INVALID_PARAM);
+            CHECK_EQ(weft_am_send(ep, 1, NULL, 8, &(weft_iov_t){bytes, 8}, 1, op), WEFT_ERR_INVALID_PARAM);
+            CHECK_EQ(weft_tag_send(ep, 1, iov[i], n, op), WEFT_ERR_INVALID_PARAM);
+            CHECK_EQ(weft_tag_recv(worker, 1, 0, iov[i], n, NULL, flagless), WEFT_ERR_INVALID_PARAM);
+            CHECK_EQ(weft_stream_send(ep, iov[i], n, flagless), WEFT_ERR_INVALID_PARAM);
+            CHECK_EQ(weft_stream_recv(ep, iov[i], n, &len, flagless), WEFT_ERR_INVALID_PARAM);
+        }
+}
+
+TEST_EACH(bytes_at_null_are_refused) {
+    struct two t;
+    two_workers(&t, transport, NULL, 0);
+    never.calls = 0;
+    two_dial(&t);
+    refuse_null(t.ep, t.a); /* not connected yet */
+    UNTIL(&t, t.ready && t.back);
+    refuse_null(t.ep, t.a);
+    CHECK_EQ(never.calls, 0);
+    two_down(&t);
+}
+
+TEST_EACH(nothing_at_null_is_legal) {
+    struct two t;
+    struct tally got[2] = {{0}};
+    weft_iov_t nothing[2] = {{NULL, 0}, {NULL, 0}};
+    size_t len;
+    two_up(&t, transport);
+    for (size_t n = 0; n <= 2; n++) {
+        const weft_iov_t *iov = n ? nothing : NULL;
+        CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, iov, n, NULL), WEFT_OK);
+        CHECK_EQ(weft_stream_send(t.ep, iov, n, NULL), WEFT_OK);
+        CHECK_EQ(weft_stream_recv(t.ep, iov, n, &len, NULL), WEFT_OK);
+        got[0].calls = 0;
+        CHECK_EQ(weft_tag_recv(two_b(&t), 1, 0, iov, n, NULL, OP(&got[0])), WEFT_IN_PROGRESS);
+        CHECK_EQ(weft_tag_send(t.ep, 1, iov, n, NULL), WEFT_OK);
+        UNTIL(&t, got[0].calls == 1);
+        CHECK_EQ(got[0].status, WEFT_OK);
+    }
+    two_down(&t);
+}
+
+static int heard;
+static void take_nowhere(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    heard++;
+    CHECK_EQ(weft_am_recv(am, &(weft_iov_t){NULL, am->len}, 1, OP(&never)), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_am_recv(am, NULL, 1, OP(&never)), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_am_recv(am, &(weft_iov_t){bytes, am->len}, 1, &(weft_op_t){.flags = 1}), WEFT_ERR_INVALID_PARAM);
+}
+
+TEST_EACH(a_message_is_not_received_at_null) {
+    struct two t;
+    struct tally sent = {0};
+    two_up(&t, transport);
+    heard = never.calls = 0;
+    CHECK_EQ(weft_am_handler_set(two_b(&t), 1, take_nowhere, NULL), 0);
+    CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){bytes, 100}, 1, NULL), WEFT_OK);
+    weft_op_t waits = {.done = tally, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
+    CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &(weft_iov_t){bytes, 100}, 1, &waits), WEFT_IN_PROGRESS);
+    UNTIL(&t, heard == 2 && sent.calls == 1);
+    CHECK_EQ(never.calls, 0);
+    two_down(&t);
+}
+
+TEST_WAYS(one_sided_bytes_at_null_are_refused) {
+    struct rma r;
+    weft_mem_t *mem;
+    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    weft_ep_t *ep = r.t.ep;
+    weft_local_t nowhere = {.len = 8};
+    weft_remote_t there = {.base = rma_at(&r, 0), .len = 8, .rkey = r.rkey};
+    const weft_layout_t blocks = {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8, .count = 9};
+    const weft_op_t laid_out = {.layout = &blocks};
+    CHECK_EQ(weft_put(ep, NULL, 8, rma_at(&r, 0), r.rkey, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_get(ep, NULL, 8, rma_at(&r, 0), r.rkey, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_put(ep, NULL, 0, rma_at(&r, 0), r.rkey, &laid_out), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_put_pieces(ep, &nowhere, 1, &there, 1, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_put(ep, NULL, 0, rma_at(&r, 0), r.rkey, NULL), WEFT_OK);
+    CHECK_EQ(weft_get(ep, NULL, 0, rma_at(&r, 0), r.rkey, NULL), WEFT_OK);
+    CHECK_EQ(weft_mem_register(r.t.a, NULL, 8, NULL, &mem), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_mem_get(r.t.a, NULL, 8, 0, &mem), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_mem_invalidate(r.t.a, NULL, 8, NULL), WEFT_ERR_INVALID_PARAM);
+    rma_down(&r);
+}
+
+/* ---- flags */
+
+enum { UNKNOWN = 1 << 20 };
+
+static void refuse_flags(weft_ep_t *ep, weft_worker_t *worker) {
+    const weft_op_t unknown = {.done = tally, .arg = &never, .flags = UNKNOWN}, none = {.flags = 1};
+    const weft_iov_t iov = {bytes, 8};
+    size_t len;
+    CHECK_EQ(weft_am_send(ep, 1, NULL, 0, &iov, 1, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_am_send(ep, 1, NULL, 0, NULL, 0, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_tag_send(ep, 1, &iov, 1, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_tag_recv(worker, 1, 0, &iov, 1, NULL, &none), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_stream_send(ep, &iov, 1, &none), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_stream_recv(ep, &iov, 1, &len, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_ep_flush(ep, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_worker_flush(worker, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_FLUSH, &none), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_worker_close(worker, &none), WEFT_ERR_INVALID_PARAM);
+}
+
+TEST_EACH(flags_that_an_operation_does_not_have_are_refused) {
+    struct two t;
+    two_workers(&t, transport, NULL, 0);
+    never.calls = 0;
+    two_dial(&t);
+    refuse_flags(t.ep, t.a); /* not connected yet */
+    UNTIL(&t, t.ready && t.back);
+    refuse_flags(t.ep, t.a);
+    CHECK_EQ(never.calls, 0);
+    two_down(&t);
+}
+
+TEST_WAYS(flags_that_a_one_sided_operation_does_not_have_are_refused) {
+    struct rma r;
+    uint64_t old;
+    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    weft_ep_t *ep = r.t.ep;
+    const weft_op_t unknown = {.flags = UNKNOWN};
+    weft_local_t here = {.base = bytes, .len = 8};
+    weft_remote_t there = {.base = rma_at(&r, 0), .len = 8, .rkey = r.rkey};
+    uint64_t at = rma_at(&r, 0);
+    CHECK_EQ(weft_put(ep, bytes, 8, at, r.rkey, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_get(ep, bytes, 8, at, r.rkey, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_put_pieces(ep, &here, 1, &there, 1, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_atomic_post(ep, WEFT_ATOMIC_ADD, 8, 1, at, r.rkey, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_atomic_fetch(ep, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, r.rkey, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_mem_revoke(r.mem, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_mem_release(r.mem, &unknown), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_mem_invalidate(r.t.a, bytes, 8, &unknown), WEFT_ERR_INVALID_PARAM);
+    for (size_t i = 0; i < 4096; i++) CHECK_EQ(r.target[i], 0);
+    rma_down(&r);
+}
+
+/* ---- parameters of a later version */
+
+TEST(fields_beyond_this_version_are_refused_when_they_are_set) {
+    struct two t;
+    weft_worker_t *worker;
+    weft_ep_t *ep;
+    weft_listener_t *listener;
+    weft_mem_t *mem;
+    weft_team_t *team;
+    struct {
+        union {
+            weft_worker_params_t worker;
+            weft_ep_params_t ep;
+            weft_listen_params_t listen;
+            weft_mem_params_t mem;
+            weft_thread_params_t thread;
+            weft_team_params_t team;
+        } known;
+        char later[8];
+    } params = {.later = {1}};
+    char address[256];
+    size_t len = sizeof address;
+    two_workers(&t, "self,tcp", NULL, 0);
+    CHECK_EQ(weft_worker_address(t.a, address, &len), 0);
+    CHECK_EQ(weft_worker_create_sized(sizeof params, t.context, &params.known.worker, &worker),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_connect_sized(sizeof params, t.a, "tcp://127.0.0.1:1", &params.known.ep, &ep),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_connect_address_sized(sizeof params, t.a, address, len, &params.known.ep, &ep),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_listen_sized(sizeof params, t.a, "tcp://127.0.0.1:0", &params.known.listen, &listener),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_mem_alloc_sized(sizeof params, t.a, 100, &params.known.mem, &mem), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_mem_register_sized(sizeof params, t.a, bytes, 100, &params.known.mem, &mem),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_worker_start_thread_sized(sizeof params, t.a, &params.known.thread), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_create_sized(sizeof params, t.a, &params.known.team, &team), WEFT_ERR_INVALID_PARAM);
+    memset(params.later, 0, sizeof params.later);
+    CHECK_EQ(weft_listen_sized(sizeof params, t.a, "tcp://127.0.0.1:0", &params.known.listen, &listener), WEFT_OK);
+    two_down(&t);
+}
