@@ -9,12 +9,13 @@ enum { MAX_SIZE = 1 << 30 };
 /* The side that answers. */
 struct receive {
     weft_request_t *request; /* NULL: not posted */
+    weft_op_t op;            /* the same each time */
 };
 static struct responder {
     struct perf *p;
-    size_t size;
     void *buffer; /* for tags and rendezvous: `room` bytes */
     size_t room;
+    weft_iov_t iov;              /* of them, those of this test */
     uint64_t received, expected; /* of this test; UINT64_MAX: not yet told */
     bool tags, echo;
     unsigned n_posted;
@@ -51,9 +52,8 @@ static void maybe_finish(struct responder *r) {
 }
 
 static void reply(struct responder *r) {
-    weft_iov_t iov = {r->buffer, r->size};
-    perf_must(r->tags ? weft_tag_send(r->p->asker, TAG_PONG, &iov, 1, NULL)
-                      : weft_am_send(r->p->asker, AM_PONG, NULL, 0, &iov, 1, NULL),
+    perf_must(r->tags ? weft_tag_send(r->p->asker, TAG_PONG, &r->iov, 1, NULL)
+                      : weft_am_send(r->p->asker, AM_PONG, NULL, 0, &r->iov, 1, NULL),
               "pong");
 }
 
@@ -61,10 +61,8 @@ static void on_tag(weft_status_t status, void *arg);
 
 /* Posts one receive again and again while messages are there already. */
 static void post(struct responder *r, struct receive *rx) {
-    weft_iov_t iov = {r->buffer, r->size};
-    weft_op_t op = {.done = on_tag, .arg = rx, .request_p = &rx->request};
     weft_status_t st;
-    while ((st = weft_tag_recv(r->p->worker, TAG_PING, UINT64_MAX, &iov, 1, NULL, &op)) == WEFT_OK) {
+    while ((st = weft_tag_recv(r->p->worker, TAG_PING, UINT64_MAX, &r->iov, 1, NULL, &rx->op)) == WEFT_OK) {
         r->received++;
         if (r->echo) reply(r);
     }
@@ -95,13 +93,17 @@ static void begin(struct perf *p, const struct perf_order *order) {
         r->room = order->size;
     }
     r->p = p;
-    r->size = order->size;
+    r->iov = (weft_iov_t){r->buffer, order->size};
     r->received = 0;
     r->expected = UINT64_MAX;
     r->tags = is_tagged(order->test);
     r->echo = perf_tests[order->test].flags & PERF_HALVED;
     int n = !r->tags ? 0 : r->echo ? 1 : PERF_WINDOW;
-    for (int i = 0; i < n; i++) post(r, &r->receives[i]);
+    for (int i = 0; i < n; i++) {
+        struct receive *rx = &r->receives[i];
+        rx->op = (weft_op_t){.done = on_tag, .arg = rx, .request_p = &rx->request};
+        post(r, rx);
+    }
     perf_answer(p, &(struct perf_answer){0});
 }
 
