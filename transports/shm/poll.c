@@ -99,8 +99,9 @@ static inline void fetch_ahead(const struct shm_lane *lane, const struct ring_me
     for (size_t at = 0; at < len; at += RING_LINE) __builtin_prefetch((const char *)m->data + at);
 }
 
-/* The message of which `word` was found, and those that follow. */
-static inline unsigned receive(struct shm_lane *lane, uint64_t word, unsigned budget) {
+/* The message of which `word` was found, and those that follow. Who lags fetches their slots before it looks at them. */
+static inline __attribute__((always_inline)) unsigned receive(struct shm_lane *lane, uint64_t word, unsigned budget,
+                                                              bool lags) {
     struct shm_ring *ring = shm_ring(lane); /* which it keeps */
     struct ring_message m;
     unsigned n = 0;
@@ -109,11 +110,26 @@ static inline unsigned receive(struct shm_lane *lane, uint64_t word, unsigned bu
             weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
             return n + 1;
         }
+        if (lags) ring_fetch(&ring->rx, SHM_FETCHED);
         if (n == 0) fetch_ahead(lane, &m);
         lane->am[m.id](&lane->lane, m.data, m.len);
         n++;
         if (UNLIKELY(ring_done(&ring->rx))) tell_passed(lane);
     } while (n < budget && lane->am && ring_peek(&ring->rx, &word));
+    return n;
+}
+
+/* A stream, of which `n` are taken, up to `budget` in all. A slot takes long to come from the other core; the processor asks for few
+ * of them ahead, the fewer the more there is to do for each message. */
+static __attribute__((noinline)) unsigned receive_stream(struct shm_lane *lane, unsigned n, unsigned budget) {
+    struct ring_rx *rx = &shm_ring(lane)->rx;
+    uint64_t word;
+    while (n < budget && lane->am && ring_peek(rx, &word)) {
+        unsigned most = budget - n < SHM_STRETCH ? budget - n : SHM_STRETCH;
+        bool lags = ring_lags(rx, SHM_STRETCH);
+        ring_fetch(rx, 2 * SHM_STRETCH); /* where the next stretch will ask that */
+        n += lags ? receive(lane, word, most, true) : receive(lane, word, most, false);
+    }
     return n;
 }
 
@@ -152,7 +168,8 @@ static __attribute__((noinline)) unsigned settle(struct shm_lane *lane, unsigned
 static __attribute__((noinline)) unsigned take(struct shm_lane *lane, uint64_t word, unsigned budget) {
     struct shm_ring *ring = shm_ring(lane);
     if (UNLIKELY(!lane->am)) return settle(lane, found_empty(lane));
-    unsigned n = receive(lane, word, budget);
+    unsigned n = receive(lane, word, budget < SHM_FETCHED ? budget : SHM_FETCHED, false);
+    if (UNLIKELY(n == SHM_FETCHED)) n = receive_stream(lane, n, budget);
     if (UNLIKELY(!lane->am || !ring->attended || pending_queue_waits(&lane->pending))) return settle(lane, n);
     ring->idle = 0;
     return n;

@@ -235,6 +235,17 @@ static inline bool ring_ready(const struct ring_rx *rx) {
     return ring_peek(rx, &word);
 }
 
+/* The message `by` behind the next one is there already: the lines of those between lie still, and may be fetched before they are
+ * looked at. Closer to the producer, that would take lines from under its hands. */
+static inline bool ring_lags(const struct ring_rx *rx, uint64_t by) {
+    uint64_t word = atomic_load_explicit(&rx->slots[(rx->next + by) & rx->mask].word, memory_order_relaxed);
+    return (uint32_t)(word >> 32) == (uint32_t)(rx->next + by + 1);
+}
+
+static inline void ring_fetch(const struct ring_rx *rx, uint64_t by) {
+    __builtin_prefetch(&rx->slots[(rx->next + by) & rx->mask]);
+}
+
 /* A message that is not in its slot. The place is read once. */
 static inline int ring_next_elsewhere(struct ring_rx *rx, unsigned kind, struct ring_message *m) {
     struct ring_place place;
