@@ -116,6 +116,8 @@ static inline bool weft__job_queued(const struct job *job) {
 }
 void weft__job_post(struct reactor *r, struct job *job); /* nothing if queued already */
 void weft__job_drop(struct reactor *r, struct job *job); /* takes it out again; nothing if not queued */
+/* What it is for is done already: the same, where it would be the next to run. */
+void weft__job_spare(struct reactor *r, struct job *job);
 
 /* ---- timers: a heap of Weft's own behind one ev_timer ------------------------------------------------- */
 

@@ -28,6 +28,10 @@ void weft__job_drop(struct reactor *r, struct job *job) {
     unlink_job(r, link);
 }
 
+void weft__job_spare(struct reactor *r, struct job *job) {
+    if (r->first_job == job) unlink_job(r, &r->first_job);
+}
+
 unsigned jobs_run(struct reactor *r, unsigned budget) {
     unsigned most = r->n_jobs < budget ? r->n_jobs : budget, n = 0;
     while (n < most && r->n_jobs) {

@@ -66,6 +66,26 @@ TEST(dropped_job_does_not_run) {
     close_reactor(r);
 }
 
+TEST(spared_job_does_not_run_where_it_was_the_next) {
+    struct reactor *r = open_reactor();
+    struct named_job a = {.job.run = run_named, .r = r, .name = 'a'}, b = a, c = a;
+    b.name = 'b', c.name = 'c', n_order = 0;
+    weft__job_spare(r, &a.job); /* not queued */
+    weft__job_post(r, &a.job);
+    weft__job_post(r, &b.job);
+    weft__job_spare(r, &b.job); /* not the next */
+    weft__job_spare(r, &a.job);
+    weft__job_post(r, &c.job);
+    CHECK_EQ(weft__reactor_progress(r, 0), 2);
+    CHECK(!strcmp(order, "bc"));
+    weft__job_post(r, &a.job);
+    weft__job_spare(r, &a.job); /* the only one: what follows must still be reached */
+    weft__job_post(r, &b.job);
+    CHECK_EQ(weft__reactor_progress(r, 0), 1);
+    CHECK(!strcmp(order, "bcb"));
+    close_reactor(r);
+}
+
 TEST(job_that_posts_itself_does_not_hold_the_turn) {
     struct reactor *r = open_reactor();
     struct named_job a = {.job.run = run_named, .r = r, .name = 'a', .again = true};

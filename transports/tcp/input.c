@@ -268,12 +268,18 @@ static int poll_hot(struct tcp_lane *lane, unsigned budget) {
     return n;
 }
 
+/* Its job has nothing left to do then. */
+static void flush_first(struct tcp_iface *iface) {
+    tcp_flush_dirty(iface);
+    if (!iface->n_dirty) weft__job_spare(iface->iface.reactor, &iface->flush_job);
+}
+
 /* What was sent since the last turn leaves before anything is read. Without hot sockets its job does that, and epoll tells of
  * the others. */
 int tcp_poll(struct poller *poller, unsigned budget) {
     struct tcp_iface *iface = (struct tcp_iface *)((char *)poller - offsetof(struct tcp_iface, poller));
     unsigned n = 0, left = iface->n_hot;
-    if (iface->n_dirty) tcp_flush_dirty(iface);
+    if (iface->n_dirty) flush_first(iface);
     for (int i = 0; left > 0 && i < TCP_HOT && n < budget; i++) {
         if (!iface->hot[i]) continue;
         n += (unsigned)poll_hot(iface->hot[i], budget - n);

@@ -268,7 +268,9 @@ int tcp_flush_dirty(struct tcp_iface *iface) {
     int n = (int)iface->n_dirty;
     for (int i = 0; i < n && !STAILQ_EMPTY(&iface->dirty); i++) {
         struct tcp_lane *lane = STAILQ_FIRST(&iface->dirty);
-        tcp_output_clean(lane);
+        STAILQ_REMOVE_HEAD(&iface->dirty, of_dirty);
+        lane->out.dirty = false;
+        iface->n_dirty--;
         tcp_output_turn(lane);
     }
     return n;
@@ -303,6 +305,14 @@ static inline uint8_t *begin_frame(struct tcp_lane *lane) {
     return lane->out.sheet->bytes + lane->out.fill;
 }
 
+/* Most are a word: a call costs more than that. */
+static inline void copy_short(uint8_t *to, const void *data, size_t len) {
+    if (len == 8)
+        memcpy(to, data, 8);
+    else if (len)
+        memcpy(to, data, len);
+}
+
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
     struct tcp_lane *lane = tcp_lane(l);
     size_t size = tcp_frame_size((uint32_t)len + 8);
@@ -316,7 +326,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     tcp_put64(p + size - 8, 0); /* the padding */
     tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len + 8);
     memcpy(p + TCP_FRAME_HEAD, &header, 8);
-    if (len) memcpy(p + TCP_FRAME_HEAD + 8, data, len);
+    copy_short(p + TCP_FRAME_HEAD + 8, data, len);
     add_bytes(lane, size);
     sent(lane, 1, len);
     return WEFT_OK;

@@ -1,8 +1,5 @@
 #include "wire.h"
 
-#include <string.h>
-#include <transports/transport.h>
-
 static void put16(uint8_t *to, uint16_t v) {
     to[0] = (uint8_t)v;
     to[1] = (uint8_t)(v >> 8);
@@ -106,22 +103,6 @@ weft_status_t tcp_greeting_decode(const void *from, size_t len, struct tcp_greet
     if (st < 0) return st;
     *g_out = g;
     *size_p = size;
-    return WEFT_OK;
-}
-
-/* ---- frames ------------------------------------------------------------------------------------------- */
-
-weft_status_t tcp_frame_decode(const void *from, size_t len, struct tcp_frame *f) {
-    const uint8_t *p = from;
-    if (len < TCP_FRAME_HEAD) return WEFT_IN_PROGRESS;
-    uint64_t head = get64(p);
-    uint32_t size = (uint32_t)head;
-    uint8_t kind = (uint8_t)(head >> 32), id = (uint8_t)(head >> 40);
-    if (head >> 48 != 0) return WEFT_ERR_PROTOCOL;
-    if (kind == TCP_FRAME_AM ? id >= LANE_AM_IDS || size > TCP_MAX_FRAME
-                             : kind != TCP_FRAME_GOODBYE || id != 0 || size != 0)
-        return WEFT_ERR_PROTOCOL;
-    *f = (struct tcp_frame){.len = size, .kind = kind, .id = id};
     return WEFT_OK;
 }
 

@@ -19,6 +19,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+#include <transports/transport.h>
 #include <weft/base.h>
 
 enum {
@@ -73,13 +75,25 @@ static inline size_t tcp_frame_size(uint32_t len) {
     return TCP_FRAME_HEAD + (((size_t)len + 7) & ~(size_t)7);
 }
 static inline void tcp_put64(void *to, uint64_t v) {
-    __builtin_memcpy(to, &v, 8);
+    memcpy(to, &v, 8);
 }
 static inline void tcp_frame_encode(void *to, uint8_t kind, uint8_t id, uint32_t len) {
     tcp_put64(to, (uint64_t)len | (uint64_t)kind << 32 | (uint64_t)id << 40);
 }
 /* OK: the head is sound (the payload may still be on its way); IN_PROGRESS: fewer than 8 bytes; WEFT_ERR_PROTOCOL. */
-weft_status_t tcp_frame_decode(const void *from, size_t len, struct tcp_frame *f);
+static inline weft_status_t tcp_frame_decode(const void *from, size_t len, struct tcp_frame *f) {
+    uint64_t head;
+    if (len < TCP_FRAME_HEAD) return WEFT_IN_PROGRESS;
+    memcpy(&head, from, sizeof head);
+    uint32_t size = (uint32_t)head;
+    uint8_t kind = (uint8_t)(head >> 32), id = (uint8_t)(head >> 40);
+    if (head >> 48 != 0) return WEFT_ERR_PROTOCOL;
+    if (kind == TCP_FRAME_AM ? id >= LANE_AM_IDS || size > TCP_MAX_FRAME
+                             : kind != TCP_FRAME_GOODBYE || id != 0 || size != 0)
+        return WEFT_ERR_PROTOCOL;
+    *f = (struct tcp_frame){.len = size, .kind = kind, .id = id};
+    return WEFT_OK;
+}
 
 /* Where somebody listens. */
 struct tcp_place {
