@@ -359,11 +359,12 @@ static __attribute__((noinline)) void on_tag_seldom(struct lane *lane, const voi
     weft__request_take(req, take_whole(req, bytes, len)); /* and the program may do anything */
 }
 
-/* Not of one word: the copy is a call. */
-static __attribute__((noinline)) void take_others(struct weft_worker *worker, struct weft_request *req,
-                                                  const void *bytes, size_t n) {
-    if (n) memcpy(req->iov_inline[0].base, bytes, n);
-    weft__plain_take(worker, req, WEFT_OK);
+/* memcpy, where most are a word: a call costs more than it does. */
+static inline void copy_short(void *to, const void *from, size_t len) {
+    if (len == sizeof(uint64_t))
+        memcpy(to, from, sizeof(uint64_t));
+    else if (len)
+        memcpy(to, from, len);
 }
 
 /* Mostly its receive is the first for that tag, and plain, and the program may be told at once: this is asked first, and then all is
@@ -386,13 +387,8 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     ep->credit_due = due;
     worker->count->tag_received++;
     fill(req->info_p, head.tag, n, ep);
-    const void *bytes = (const char *)data + sizeof head;
-    if (n == sizeof(uint64_t)) {
-        memcpy(req->iov_inline[0].base, bytes, sizeof(uint64_t));
-        weft__plain_take(worker, req, WEFT_OK);
-    } else {
-        take_others(worker, req, bytes, n);
-    }
+    copy_short(req->iov_inline[0].base, (const char *)data + sizeof head, n);
+    weft__plain_take(worker, req, WEFT_OK);
     return;
 seldom:
     on_tag_seldom(lane, data, len);
