@@ -8,6 +8,11 @@
 #include "thread.h"
 #include "worker.h"
 
+/* The handle is the program's until all who waited for it have been told. */
+static void bury_told(weft_mem_t *mem) {
+    if (mem->untold == 0) weft__bury(mem->worker->reactor, mem);
+}
+
 static void mem_end(weft_mem_t *mem) {
     struct weft_worker *worker = mem->worker;
     weft__region_cache_remove(&worker->memory.cache, &mem->cached);
@@ -16,7 +21,7 @@ static void mem_end(weft_mem_t *mem) {
     weft__idmap_remove(&worker->memory.regions, mem->region.id);
     list_remove(&mem->of_worker);
     weft__pages_free(&mem->pages);
-    weft__bury(worker->reactor, mem);
+    bury_told(mem);
 }
 
 static void memory_effect(struct fsm *m, unsigned effect);
@@ -168,6 +173,8 @@ struct invalidation {
 };
 
 static void one_less(struct weft_request *req) {
+    weft_mem_t *mem = (weft_mem_t *)(uintptr_t)req->remote;
+    if (mem && --mem->untold == 0 && mem->core.fsm.state == MEMORY_GONE) bury_told(mem);
     struct invalidation *all = req->group;
     if (!all || --all->left) return;
     if (all->req) {
@@ -190,6 +197,8 @@ static weft_status_t mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_
         weft__request_discard(req);
         return WEFT_OK;
     }
+    req->remote = (uint64_t)(uintptr_t)mem;
+    mem->untold++;
     weft__request_queue(req, &mem->waiting);
     return WEFT_IN_PROGRESS;
 }

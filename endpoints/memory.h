@@ -21,6 +21,7 @@ struct weft_mem {
     struct weft_worker *worker;
     struct list of_worker; /* in worker->memory.all */
     struct list waiting;   /* requests that wait for SETTLED */
+    uint32_t untold;       /* of those that waited, and of those who still do */
     struct list landings;  /* what transports are writing into it now */
     struct list served;    /* requests of peers that read it and wait for the lane */
     struct md_mem *md[MEMORY_IFACES];

@@ -278,6 +278,25 @@ TEST(a_release_that_was_asked_for_is_refused_until_it_is_told) {
     rma_down(&r);
 }
 
+/* The turn may end in between. */
+TEST(a_region_is_there_until_its_release_is_told) {
+    for (unsigned budget = 1; budget <= 8; budget++) {
+        struct rma r;
+        struct tally told = {0};
+        weft_mem_info_t info;
+        rma_up(&r, "shm", false, 5000, WEFT_MEM_ALL, NULL, 0);
+        CHECK_EQ(weft_mem_release(r.mem, OP(&told)), WEFT_IN_PROGRESS);
+        for (double end = two_now() + test_patience(20); !told.calls && two_now() < end;) {
+            weft_status_t st = weft_mem_describe(r.mem, &info);
+            CHECK(st == WEFT_OK || st == WEFT_ERR_BUSY);
+            weft_worker_progress(r.t.a, 1);
+            weft_worker_progress(r.t.b, budget);
+        }
+        CHECK_EQ(told.calls, 1);
+        rma_down(&r);
+    }
+}
+
 /* Until its endpoint's handle is gone it may be made, and it outlives that. */
 TEST_EACH(a_key_for_an_endpoint_that_is_closing_is_released_after_it) {
     enum { MOST = 1000 };
