@@ -6,8 +6,6 @@
 #include "negotiate_local.h"
 #include "switch.h"
 
-enum { MS = 1000000 };
-
 static void negotiate_effect(struct fsm *m, unsigned effect);
 static void negotiate_fail(struct fsm *m, unsigned event, enum fsm_verb why);
 static const struct fsm_port negotiate_port = {&weft__negotiate_machine, negotiate_effect, negotiate_fail};
@@ -85,7 +83,8 @@ static void say_grant(struct bargain *b) {
 
 static void say_deny(struct link *link, uint32_t epoch, enum lane_denial why, uint64_t rest) {
     struct wire_message m;
-    weft__lane_deny(&m, (struct lane_deny){.epoch = epoch, .why = (uint8_t)why, .wait_ms = (uint32_t)(rest / MS)});
+    weft__lane_deny(
+        &m, (struct lane_deny){.epoch = epoch, .why = (uint8_t)why, .wait_ms = (uint32_t)(rest / NS_PER_MS)});
     weft__link_control(link, &m);
     link->worker->count->lanes_denied++;
 }
@@ -120,7 +119,7 @@ static void wait(struct bargain *b, uint64_t ns) {
 /* Not all that were refused together come back together. */
 static void rest(struct bargain *b) {
     struct lanes *lanes = b->lanes;
-    uint64_t ns = weft__negotiate_rest(&b->n, lanes->rest, lanes->rest_most), asked = b->wait_ms * (uint64_t)MS;
+    uint64_t ns = weft__negotiate_rest(&b->n, lanes->rest, lanes->rest_most), asked = b->wait_ms * NS_PER_MS;
     if (asked > lanes->rest_most) asked = lanes->rest_most;
     if (asked > ns) ns = asked;
     b->wait_ms = 0;
@@ -508,11 +507,11 @@ weft_status_t weft__lanes_open(struct weft_worker *worker) {
     lanes->worker = worker;
     list_init(&lanes->bargains);
     count_capacity(lanes);
-    lanes->rest = weft__setting_u64(context, SETTING_LANES_REST) * MS;
-    lanes->rest_most = weft__setting_u64(context, SETTING_LANES_REST_MOST) * MS;
-    lanes->patience = weft__setting_u64(context, SETTING_LANES_ANSWER) * MS;
-    lanes->residence = weft__setting_u64(context, SETTING_LANES_RESIDENCE) * MS;
-    lanes->review = weft__setting_u64(context, SETTING_LANES_TICK) * MS * 4;
+    lanes->rest = weft__setting_u64(context, SETTING_LANES_REST) * NS_PER_MS;
+    lanes->rest_most = weft__setting_u64(context, SETTING_LANES_REST_MOST) * NS_PER_MS;
+    lanes->patience = weft__setting_u64(context, SETTING_LANES_ANSWER) * NS_PER_MS;
+    lanes->residence = weft__setting_u64(context, SETTING_LANES_RESIDENCE) * NS_PER_MS;
+    lanes->review = weft__setting_u64(context, SETTING_LANES_TICK) * NS_PER_MS * 4;
     lanes->rate = (double)weft__setting_u64(context, SETTING_LANES_SWITCHES);
     lanes->tokens = 2 * lanes->rate;
     lanes->filled = weft__now(worker->reactor);

@@ -221,8 +221,6 @@ int weft__thread_progress(struct weft_worker *worker) {
     return n;
 }
 
-enum { NS_PER_MS = 1000000 };
-
 /* Whether there is any within that time; the program's signals do not end it. */
 static bool wait_for_news(int fd, int timeout_ms) {
     struct pollfd news = {.fd = fd, .events = POLLIN};

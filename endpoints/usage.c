@@ -6,7 +6,6 @@
 #include "list.h"
 
 enum {
-    MS = 1000000,
     CAPACITY_MAX = 4096,
     RECENT_MIN = 8,
     TABLE_MIN = 16,
@@ -359,8 +358,8 @@ uint32_t weft__usage_places(const struct usage *u) {
 /* ---- making one */
 
 static void settle_params(struct usage_params *p) {
-    if (!p->tick) p->tick = 100 * MS;
-    if (p->tick < MS) p->tick = MS;
+    if (!p->tick) p->tick = 100 * NS_PER_MS;
+    if (p->tick < NS_PER_MS) p->tick = NS_PER_MS;
     if (!p->decay) p->decay = 80;
     if (p->decay > 99) p->decay = 99;
     if (!p->factor) p->factor = 200;

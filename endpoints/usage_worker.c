@@ -4,8 +4,6 @@
 #include "live.h"
 #include "worker.h"
 
-enum { MS = 1000000 };
-
 /* ---- ticks: only while they may change anything, so that an idle worker sleeps on */
 
 /* Without memory for it there is another try with the next touch. */
@@ -123,7 +121,7 @@ weft_status_t weft__tracking_start(struct weft_worker *worker) {
     const weft_context_t *context = worker->context;
     if (!t) return WEFT_OK;
     struct usage_params params = {
-        .tick = weft__setting_u64(context, SETTING_LANES_TICK) * MS,
+        .tick = weft__setting_u64(context, SETTING_LANES_TICK) * NS_PER_MS,
         .decay = small(weft__setting_u64(context, SETTING_LANES_DECAY)),
         .factor = small(weft__setting_u64(context, SETTING_LANES_FACTOR)),
         .recent = small(weft__setting_u64(context, SETTING_LANES_RECENT)),

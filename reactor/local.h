@@ -14,8 +14,7 @@
 #define LIKELY(x)   __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { NS_PER_MS = 1000000, CACHE_LINE = 64 };
-#define NS_PER_S 1000000000ull
+enum { CACHE_LINE = 64 };
 
 /* There may be thousands. */
 struct watch_state {

@@ -133,6 +133,8 @@ static inline bool weft__timer_running(const struct timer *timer) {
 }
 uint64_t weft__timer_at(const struct reactor *r, const struct timer *timer); /* UINT64_MAX: not running */
 
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S  UINT64_C(1000000000)
 uint64_t weft__now(struct reactor *r); /* ns, monotonic; read afresh */
 uint64_t weft__real_now(void); /* the machine's, also where a simulation has a clock of its own; any thread */
 /* For what may be wrong by a factor, at the price of an instruction: some 2 to 3 a ns. */

@@ -10,7 +10,7 @@
 #define OF_FSM(m)   ((struct shm_lane *)((char *)(m)-offsetof(struct shm_lane, fsm)))
 #define OF_TIMER(t) ((struct shm_lane *)((char *)(t)-offsetof(struct shm_lane, timer)))
 
-enum { NS_PER_MS = 1000000, KNOCK_AGAIN_MS = 2 };
+enum { KNOCK_AGAIN_MS = 2 };
 
 #define FSM_NAME   shm_attach
 #define FSM_PREFIX SHM_ATTACH
