@@ -26,7 +26,7 @@ SYSTEM_LIBRARIES = {
     "weft_rdmacm": dict(variable = "WEFT_RDMACM_PATH", pc = "librdmacm", header = "rdma/rdma_cma.h", libs = ["rdmacm"], package = "librdmacm-dev"),
     # Headers only: the driver is loaded when the first device buffer appears, never linked.
     "weft_cuda": dict(variable = "WEFT_CUDA_PATH", header = "cuda.h", libs = [], package = "nvidia-cuda-dev"),
-    "weft_openssl": dict(variable = "WEFT_OPENSSL_PATH", pc = "openssl", header = "openssl/ssl.h", libs = ["ssl", "crypto"], package = "libssl-dev"),
+    "weft_openssl": dict(variable = "WEFT_OPENSSL_PATH", pc = "libcrypto", header = "openssl/evp.h", libs = ["crypto"], package = "libssl-dev"),
     "weft_uv": dict(variable = "WEFT_UV_PATH", pc = "libuv", header = "uv.h", libs = ["uv"], package = "libuv1-dev"),
     "weft_glib": dict(variable = "WEFT_GLIB_PATH", pc = "glib-2.0", header = "glib.h", libs = ["glib-2.0"], package = "libglib2.0-dev"),
 }
