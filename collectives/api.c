@@ -48,7 +48,8 @@ static unsigned choose(weft_team_t *team, const struct coll_call *call) {
                                 .ranks = team->size,
                                 .per_core = team->per_core,
                                 .fixed_order = call->fixed_order,
-                                .slots = weft__slots_can_take(team, call)};
+                                .slots = weft__slots_can_take(team, call),
+                                .oneshot = weft__oneshot_can_take(team, call)};
     return weft__choose(&team->choices, &question);
 }
 

@@ -1,9 +1,26 @@
 #include "collective.h"
 
 #include <reactor/counters.h>
+#include <string.h>
 
-static bool through_slots(const struct collective *c) {
-    return c->call.algorithm == ALGORITHM_SLOTS;
+/* ---- its memory: what went through the segment leaves nothing behind, and serves the next one ------------------------ */
+
+enum { IDLE_MOST = 4 };
+
+static struct collective *new_collective(weft_team_t *team) {
+    struct list *node = list_pop(&team->idle);
+    if (!node) return weft__new(team, struct collective);
+    struct collective *c = list_of(node, struct collective, of_team);
+    memset(c, 0, sizeof *c);
+    team->n_idle--;
+    return c;
+}
+
+static bool serves_again(struct collective *c) {
+    if (!c->engine->may_move || c->team->n_idle == IDLE_MOST) return false;
+    list_append(&c->team->idle, &c->of_team);
+    c->team->n_idle++;
+    return true;
 }
 
 /* ---- its machine -------------------------------------------------------------------------------------------------- */
@@ -20,7 +37,7 @@ static void tell(struct job *job) {
     fsm_step(&c->core.fsm, COLL_EV_TOLD);
     if (c->over) c->over(team, c->status);
     if (c->request) weft__request_finish(c->request, c->status);
-    weft__bury(team->reactor, c);
+    if (!serves_again(c)) weft__bury(team->reactor, c);
     weft__team_settle(team);
 }
 
@@ -87,74 +104,53 @@ static weft_status_t accept_call(struct collective *c, const weft_op_t *op) {
 
 /* ---- beginning ------------------------------------------------------------------------------------------------------ */
 
-static void hand_over_early(struct collective *c) {
-    weft_team_t *team = c->team;
-    for (struct list *at = team->early.next, *next; at != &team->early; at = next) {
-        struct early *early = list_of(at, struct early, of);
-        next = at->next;
-        if (early->seq != c->seq) continue;
-        list_remove(&early->of);
-        weft__steps_early(c, early);
-    }
-}
-
-static bool needs(const struct collective *c, uint32_t rank) {
-    return through_slots(c) ? weft__slots_need(c, rank) : weft__steps_needs(c, rank);
-}
-
 void weft__collectives_without(weft_team_t *team, uint32_t rank) {
     for (struct list *at = team->active.next; at != &team->active; at = at->next) {
         struct collective *c = list_of(at, struct collective, of_team);
-        if (c->status < 0 || (c->plan && c->n_left == 0) || !needs(c, rank)) continue;
+        if (c->status < 0 || (c->plan && c->n_left == 0) || !c->engine->needs(c, rank)) continue;
         weft__team_fail(team, WEFT_ERR_PEER_FAILED, rank);
         return;
     }
 }
 
-static bool run(struct collective *c) {
-    if (through_slots(c)) return weft__slots_advance(c);
-    hand_over_early(c);
-    weft__steps_advance(c);
-    return c->status == WEFT_OK && c->n_left == 0;
-}
-
-static weft_status_t prepare(struct collective *c) {
-    if (!through_slots(c)) return weft__steps_prepare(c);
-    weft__slots_prepare(c);
-    return WEFT_OK;
+static const struct coll_engine *engine_of(unsigned algorithm) {
+    if (algorithm == ALGORITHM_SLOTS) return &weft__slots;
+    return algorithm == ALGORITHM_ONESHOT ? &weft__oneshot : &weft__steps;
 }
 
 weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *call, const weft_op_t *op,
                                      void (*over)(weft_team_t *, weft_status_t)) {
-    struct collective *c = weft__new(team, struct collective);
+    struct collective *c = new_collective(team);
     if (!c) return WEFT_ERR_NO_MEMORY;
     c->team = team;
     c->call = *call;
+    c->engine = engine_of(call->algorithm);
     c->over = over;
     c->tell.run = tell;
     c->returned.run = nothing_lent;
     list_init(&c->of_team);
     fsm_init(&c->core.fsm, &port, COLL_RUNNING, (uint32_t)team->id);
     weft_status_t st = accept_call(c, op);
-    if (st == WEFT_OK) st = prepare(c);
+    if (st == WEFT_OK) st = c->engine->prepare(c);
     if (st < 0) {
         if (c->request) weft__request_discard(c->request);
         talloc_free(c);
         return st;
     }
     weft__count(team->reactor)->coll_started++;
+    if (c->engine->may_move) weft__count(team->reactor)->coll_slots++;
     list_append(&team->active, &c->of_team);
-    if (run(c) && !over) {
+    if (c->engine->advance(c) && !over) {
         /* Done within the call: it never gets a life of its own. */
         release(c);
         if (c->request) weft__request_discard(c->request);
-        talloc_free(c);
+        if (!serves_again(c)) talloc_free(c);
         return WEFT_OK;
     }
-    if (through_slots(c)) weft__slots_watch(team);
+    if (c->engine->may_move) weft__shared_watch(team);
     if (c->plan && c->status == WEFT_OK && c->n_left == 0) weft__collective_finish(c);
     for (uint32_t r = 0; r < team->size && c->status == WEFT_OK; r++)
-        if (team->member[r].gone && needs(c, r)) weft__team_fail(team, WEFT_ERR_PEER_FAILED, r);
+        if (team->member[r].gone && c->engine->needs(c, r)) weft__team_fail(team, WEFT_ERR_PEER_FAILED, r);
     if (!weft__reactor_in_turn(team->reactor)) weft__reactor_kick(team->reactor);
     return WEFT_IN_PROGRESS;
 }

@@ -17,7 +17,20 @@ struct coll_call {
     unsigned algorithm; /* chosen */
 };
 
+static inline uint64_t coll_bytes(const struct coll_call *call) {
+    return call->count * call->width;
+}
+
 struct collective;
+
+/* A way to carry one out. */
+struct coll_engine {
+    weft_status_t (*prepare)(struct collective *c);
+    bool (*advance)(struct collective *c); /* as far as it goes; is it over? */
+    bool (*needs)(const struct collective *c, uint32_t rank);
+    bool (*may_move)(const struct collective *c); /* looks only; NULL: messages drive it */
+};
+extern const struct coll_engine weft__steps, weft__slots, weft__oneshot;
 
 enum step_state { STEP_WAITS, STEP_POSTED, STEP_ASKED, STEP_LENT, STEP_DONE };
 
@@ -42,6 +55,7 @@ struct collective {
     weft_team_t *team;
     struct list of_team;
     struct coll_call call;
+    const struct coll_engine *engine;
     struct weft_request *request;               /* the user's; NULL: nobody waits, or it is the team's own */
     void (*over)(weft_team_t *, weft_status_t); /* the team's own */
     weft_status_t status;
@@ -56,7 +70,7 @@ struct collective {
     uint8_t *buffer[N_COLL_BUFFERS];
     uint64_t scratch_bytes;
 
-    /* Over slots: parts of at most a slot, each one use of the segment. */
+    /* Through the segment: parts of at most a slot, each one use of it. */
     uint64_t first_use;
     uint32_t n_parts, entered, left;
 };
@@ -79,28 +93,30 @@ void weft__early_drop(weft_worker_t *worker, struct early *early);
 
 /* ---- steps.c: over messages */
 
-weft_status_t weft__steps_prepare(struct collective *c);
-void weft__steps_advance(struct collective *c);
 void weft__steps_recall(struct collective *c);
-bool weft__steps_needs(const struct collective *c, uint32_t rank);
 void weft__steps_data(struct collective *c, const struct coll_wire *wire, weft_am_t *am);
 void weft__steps_go(struct collective *c, const struct coll_wire *wire);
-void weft__steps_early(struct collective *c, struct early *early);
 void weft__steps_release(struct collective *c);
 /* One message to a member, its payload borrowed until `op` says so. */
 weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq, uint32_t tag,
                               const void *data, size_t len, const weft_op_t *op);
 
-/* Both engines, when the last step is done. */
+/* All engines, when the last step is done. */
 void weft__collective_finish(struct collective *c);
 
-/* ---- slots.c: through shared memory */
+/* ---- slots.c, oneshot.c: through the team's segment */
 
-void weft__slots_prepare(struct collective *c);
-bool weft__slots_advance(struct collective *c);
-bool weft__slots_need(const struct collective *c, uint32_t rank);
 bool weft__slots_can_take(const weft_team_t *team, const struct coll_call *call);
-void weft__slots_watch(weft_team_t *team);
-void weft__slots_unwatch(weft_team_t *team);
+bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *call);
+
+/* ---- shared.c: both of these */
+
+bool weft__shared_over(const struct collective *c);
+void weft__shared_watch(weft_team_t *team);
+void weft__shared_unwatch(weft_team_t *team);
+/* Whoever sleeps hears that something was published. */
+void weft__shared_wake(weft_team_t *team);
+/* The same where a fence has followed that already. */
+void weft__shared_wake_seen(weft_team_t *team);
 
 #endif

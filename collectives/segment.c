@@ -10,18 +10,28 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-static const uint64_t segment_magic = 0x3130746c53746657; /* "WftSlt01" */
+static const uint64_t segment_magic = 0x3230746c53746657; /* "WftSlt02" */
+
+static uint64_t pages(uint64_t bytes) {
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+static uint64_t head_bytes(uint32_t size) {
+    return pages(sizeof(struct segment_head)) +
+           pages(size * (sizeof(struct segment_member) + SEGMENT_CHANNELS * sizeof(struct segment_line)));
+}
 
 static uint64_t bytes_for(uint32_t size, uint64_t slot) {
-    uint64_t head = (sizeof(struct segment_head) + 4095) / 4096 * 4096;
-    return head + SEGMENT_CHANNELS * (uint64_t)(size + 1) * slot;
+    return head_bytes(size) + SEGMENT_CHANNELS * (uint64_t)(size + 1) * slot;
 }
 
 static weft_status_t map(struct segment *s, int fd) {
-    void *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    uint8_t *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) return WEFT_ERR_NO_MEMORY;
-    s->head = at;
-    s->data = (uint8_t *)at + (s->bytes - SEGMENT_CHANNELS * (uint64_t)(s->size + 1) * s->slot);
+    s->head = (struct segment_head *)at;
+    s->member = (struct segment_member *)(at + pages(sizeof *s->head));
+    s->line = (struct segment_line *)(s->member + s->size);
+    s->data = at + head_bytes(s->size);
     return WEFT_OK;
 }
 

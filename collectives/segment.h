@@ -1,7 +1,8 @@
 /*
  * Memory that all members of a team on one host have mapped: a few channels, each with a place for every member and one for
- * the result. Use number n of the team's slots takes channel n % SEGMENT_CHANNELS; its counters only ever grow, by
- * `size` a use, so that nothing is reset and nobody can be a lap behind unnoticed.
+ * the result (slots.c), and with a line for every member (oneshot.c). Use number n takes channel n % SEGMENT_CHANNELS, slots
+ * and lines each counting their own; what is counted only ever grows, so that nothing is reset and nobody can be a lap behind
+ * unnoticed.
  *
  * It is a memfd, opened by the others through /proc: nothing is left behind whoever dies when, no other user can open
  * it, its size is sealed and its pages are reserved, so that no access can fail.
@@ -13,7 +14,7 @@
 #include <stdbool.h>
 #include <weft/base.h>
 
-enum { SEGMENT_CHANNELS = 4, SEGMENT_LINE = 64, SEGMENT_MOST_MEMBERS = 256 };
+enum { SEGMENT_CHANNELS = 4, SEGMENT_LINE = 64, SEGMENT_PART = 48, SEGMENT_MOST_MEMBERS = 256 };
 
 struct segment_channel {
     _Alignas(SEGMENT_LINE) _Atomic uint64_t arrived;   /* members who have put in their part */
@@ -21,17 +22,31 @@ struct segment_channel {
     _Alignas(SEGMENT_LINE) _Atomic uint64_t left;      /* members who are through with it */
 };
 
+/* What a member alone writes, so that its line stays with it. */
+struct segment_member {
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t entered; /* uses of slots that it has put its part into */
+    _Atomic uint64_t left;                           /* uses of lines that it is through with */
+};
+
+/* A member's part of one use, whole in one line of the cache. */
+struct segment_line {
+    uint8_t part[SEGMENT_PART];
+    _Atomic uint64_t left; /* as its writer's `left` was then */
+    _Atomic uint64_t use;  /* the number of the use, plus one: written last */
+};
+_Static_assert(sizeof(struct segment_line) == SEGMENT_LINE, "a line is a line");
+
 struct segment_head {
     uint64_t magic, nonce, size, slot, bytes;
     struct segment_channel channel[SEGMENT_CHANNELS];
-    /* Of each member: the uses it has put its part into; and whether it sleeps. */
-    _Alignas(SEGMENT_LINE) _Atomic uint64_t entered[SEGMENT_MOST_MEMBERS];
-    _Alignas(SEGMENT_LINE) _Atomic uint32_t asleep[SEGMENT_MOST_MEMBERS];
+    _Alignas(SEGMENT_LINE) _Atomic uint32_t asleep[SEGMENT_MOST_MEMBERS]; /* does that member sleep? */
 };
 
 struct segment {
     struct segment_head *head;
-    uint8_t *data; /* behind the head */
+    struct segment_member *member; /* behind the head, */
+    struct segment_line *line;     /* behind them, */
+    uint8_t *data;                 /* and behind these */
     uint64_t bytes, slot;
     uint32_t size;
     int fd; /* of its maker, until all have opened it; -1 */
@@ -49,6 +64,11 @@ void weft__team_segment_close(struct segment *segment);
 /* Where member `index` of a channel puts its part; index `size` is the result's place. */
 static inline uint8_t *segment_slot(const struct segment *s, uint32_t channel, uint32_t index) {
     return s->data + ((uint64_t)channel * (s->size + 1) + index) * s->slot;
+}
+
+/* What member `index` says in use number `use` of the lines. */
+static inline struct segment_line *segment_line(const struct segment *s, uint64_t use, uint32_t index) {
+    return &s->line[use % SEGMENT_CHANNELS * s->size + index];
 }
 
 /* Of those who may share memory: the same boot of the same machine, the same user and namespace of processes. */

@@ -6,34 +6,42 @@
 
 #define ANY UINT32_MAX
 #define ALL UINT64_MAX
+#define FEW 16 /* as many lines as a core asks for at once */
 
 /*
- * First match. Where ranks share cores the cost is dependent wakeups, so the shared counter comes first and trees next.
+ * First match. Where each rank has a core of its own a line of each is the least that can cross; where they share cores the
+ * cost is dependent wakeups, so the shared counter comes first and trees next.
  * Large vectors go through the slots too: a part stays in the cache from its writer to its readers, which was measured at a
  * fifth of the ring's cost or less, up to 2 MiB and 4 ranks.
  */
 static const struct choice built_in[] = {
     /* kind, algorithm, bytes, ranks, ranks per core */
-    {COLL_BARRIER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0},
-    {COLL_BARRIER, ALGORITHM_BARRIER_tree, 0, ALL, 8, ANY, 2},
-    {COLL_BARRIER, ALGORITHM_BARRIER_dissemination, 0, ALL, 1, ANY, 0},
-    {COLL_BCAST, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0},
-    {COLL_BCAST, ALGORITHM_BCAST_chain, 256 << 10, ALL, 3, ANY, 0},
-    {COLL_BCAST, ALGORITHM_BCAST_binomial, 0, ALL, 1, ANY, 0},
-    {COLL_ALLREDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0},
-    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 0, 16 << 10, 1, ANY, 0},
-    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_ring, 0, ALL, 1, ANY, 0},
-    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_fold, 0, 4 << 10, 1, 64, 0}, /* from here on: where the order is fixed */
-    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_pipeline, 0, ALL, 1, ANY, 0},
-    {COLL_ALLGATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0},
-    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_bruck, 0, 8 << 10, 1, ANY, 0},
-    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_neighbours, 0, ALL, 1, ANY, 0},
+    {COLL_BARRIER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1},
+    {COLL_BARRIER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},
+    {COLL_BARRIER, ALGORITHM_BARRIER_tree, 0, ALL, 8, ANY, 2, ANY},
+    {COLL_BARRIER, ALGORITHM_BARRIER_dissemination, 0, ALL, 1, ANY, 0, ANY},
+    {COLL_BCAST, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},
+    {COLL_BCAST, ALGORITHM_BCAST_chain, 256 << 10, ALL, 3, ANY, 0, ANY},
+    {COLL_BCAST, ALGORITHM_BCAST_binomial, 0, ALL, 1, ANY, 0, ANY},
+    {COLL_ALLREDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1},
+    {COLL_ALLREDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 0, 16 << 10, 1, ANY, 0, ANY},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_ring, 0, ALL, 1, ANY, 0, ANY},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_fold, 0, 4 << 10, 1, 64, 0,
+     ANY}, /* from here on: where the order is fixed */
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_pipeline, 0, ALL, 1, ANY, 0, ANY},
+    {COLL_ALLGATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1},
+    {COLL_ALLGATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},
+    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_bruck, 0, 8 << 10, 1, ANY, 0, ANY},
+    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_neighbours, 0, ALL, 1, ANY, 0, ANY},
 };
 
 static bool fits(const struct choice *c, const struct question *q) {
     if (c->kind != q->kind || q->bytes < c->least_bytes || q->bytes > c->most_bytes) return false;
     if (q->ranks < c->least_ranks || q->ranks > c->most_ranks || q->per_core < c->least_per_core) return false;
-    if (c->algorithm == ALGORITHM_SLOTS) return q->slots; /* folds in the order of ranks by itself */
+    if (q->per_core > c->most_per_core) return false;
+    if (c->algorithm == ALGORITHM_SLOTS) return q->slots; /* these two fold in the order of ranks */
+    if (c->algorithm == ALGORITHM_ONESHOT) return q->oneshot;
     return !q->fixed_order || weft__algorithms[c->algorithm].fixed_order;
 }
 
@@ -96,12 +104,14 @@ static bool algorithm(struct text *t, struct choice *c) {
     for (c->algorithm = 0; c->algorithm < N_ALGORITHMS; c->algorithm++)
         if (weft__algorithms[c->algorithm].kind == c->kind && word(t, weft__algorithms[c->algorithm].name))
             return true;
-    return word(t, "slots"); /* c->algorithm is ALGORITHM_SLOTS by now */
+    if (word(t, "slots")) return true; /* c->algorithm is ALGORITHM_SLOTS by now */
+    c->algorithm = ALGORITHM_ONESHOT;
+    return c->kind != COLL_BCAST && word(t, "oneshot");
 }
 
 static bool row(struct text *t, struct choice *c) {
     uint64_t least = 1, most = ANY;
-    *c = (struct choice){.most_bytes = ALL};
+    *c = (struct choice){.most_bytes = ALL, .most_per_core = ANY};
     if (!kind(t, &c->kind)) return false;
     if (*t->at == '@') {
         t->at++;

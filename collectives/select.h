@@ -4,14 +4,15 @@
 
 #include "schedule.h"
 
-enum { ALGORITHM_SLOTS = N_ALGORITHMS /* through the shared segment, where members have one */ };
+/* Through the shared segment, where members have one: by slots; by a line of each. */
+enum { ALGORITHM_SLOTS = N_ALGORITHMS, ALGORITHM_ONESHOT };
 
 struct choice {
     enum coll_kind kind;
-    unsigned algorithm; /* enum coll_algorithm, or ALGORITHM_SLOTS */
+    unsigned algorithm; /* enum coll_algorithm, or one of those above */
     uint64_t least_bytes, most_bytes;
     uint32_t least_ranks, most_ranks;
-    uint32_t least_per_core; /* ranks per core */
+    uint32_t least_per_core, most_per_core; /* ranks per core */
 };
 
 struct choices {
@@ -31,7 +32,7 @@ struct question {
     enum coll_kind kind;
     uint64_t bytes; /* of one rank's contribution */
     uint32_t ranks, per_core;
-    bool fixed_order, slots;
+    bool fixed_order, slots, oneshot; /* these can be had */
 };
 unsigned weft__choose(const struct choices *choices, const struct question *question);
 

@@ -1,16 +1,11 @@
 /*
- * Small collectives through memory that all members have mapped: each puts its part into its slot and adds to one
+ * Collectives through memory that all members have mapped: each puts its part into its slot and adds to one
  * counter; whoever comes last does the work for all and publishes; the others look, or sleep and are woken once. When ranks
  * outnumber cores the cost of a collective is its dependent wakeups, and here there is one.
  */
-#include <reactor/counters.h>
 #include <string.h>
 
 #include "collective.h"
-
-static uint64_t bytes_of(const struct coll_call *call) {
-    return call->count * call->width;
-}
 
 /* What one part takes from each member. */
 static uint64_t part_bytes(const struct collective *c) {
@@ -19,30 +14,15 @@ static uint64_t part_bytes(const struct collective *c) {
 }
 
 bool weft__slots_can_take(const weft_team_t *team, const struct coll_call *call) {
-    return team->segment && bytes_of(call) / SEGMENT_LINE < UINT32_MAX; /* a slot has at least a line */
+    return team->segment && coll_bytes(call) / SEGMENT_LINE < UINT32_MAX; /* a slot has at least a line */
 }
 
-void weft__slots_prepare(struct collective *c) {
-    uint64_t bytes = bytes_of(&c->call), most = c->call.kind == COLL_BARRIER ? 1 : part_bytes(c);
+static weft_status_t prepare(struct collective *c) {
+    uint64_t bytes = coll_bytes(&c->call), most = c->call.kind == COLL_BARRIER ? 1 : part_bytes(c);
     c->n_parts = bytes ? (uint32_t)((bytes + most - 1) / most) : 1;
     c->first_use = c->team->next_use;
     c->team->next_use += c->n_parts;
-    weft__count(c->team->reactor)->coll_slots++;
-}
-
-/* ---- waking those who sleep ----------------------------------------------------------------------------------------- */
-
-/* The other half of sleep(): what was published is seen by whoever we do not see asleep. */
-static void wake_all(weft_team_t *team) {
-    atomic_thread_fence(memory_order_seq_cst);
-    for (uint32_t r = 0; r < team->size; r++) {
-        _Atomic uint32_t *asleep = &team->segment->head->asleep[r];
-        if (r == team->rank || !atomic_load_explicit(asleep, memory_order_relaxed)) continue;
-        if (!atomic_exchange_explicit(asleep, 0, memory_order_relaxed)) continue;
-        /* It is for nothing if this fails: then the member is lost, and its endpoint says so. */
-        if (weft__coll_send(team, COLL_WIRE_WAKE, r, 0, 0, NULL, 0, NULL) >= 0)
-            weft__count(team->reactor)->coll_wakes++;
-    }
+    return WEFT_OK;
 }
 
 /* ---- one part ------------------------------------------------------------------------------------------------------- */
@@ -55,7 +35,7 @@ struct part {
 };
 
 static struct part part_of(const struct collective *c, uint32_t index) {
-    uint64_t use = c->first_use + index, total = bytes_of(&c->call);
+    uint64_t use = c->first_use + index, total = coll_bytes(&c->call);
     struct part p = {.use = use, .number = (uint32_t)(use % SEGMENT_CHANNELS), .round = use / SEGMENT_CHANNELS};
     p.channel = &c->team->segment->head->channel[p.number];
     p.len = total;
@@ -81,7 +61,7 @@ static bool is_published(const struct part *p) {
 
 static void publish(struct collective *c, const struct part *p) {
     atomic_store_explicit(&p->channel->published, p->round + 1, memory_order_release);
-    wake_all(c->team);
+    weft__shared_wake(c->team);
 }
 
 /* In the order of ranks, whoever does it: the result does not depend on who came last. */
@@ -94,7 +74,7 @@ static void fold(struct collective *c, const struct part *p) {
 }
 
 static void mark_entered(struct collective *c, const struct part *p) {
-    atomic_store_explicit(&c->team->segment->head->entered[c->team->rank], p->use + 1, memory_order_release);
+    atomic_store_explicit(&c->team->segment->member[c->team->rank].entered, p->use + 1, memory_order_release);
 }
 
 static void arrive(struct collective *c, const struct part *p) {
@@ -135,7 +115,7 @@ static bool enter(struct collective *c, const struct part *p) {
 static void take_all(struct collective *c, const struct part *p) {
     const uint8_t *from = segment_slot(c->team->segment, p->number, 0);
     uint8_t *dst = c->call.dst;
-    uint64_t bytes = bytes_of(&c->call);
+    uint64_t bytes = coll_bytes(&c->call);
     if (p->len == bytes) {
         memcpy(dst, from, c->team->size * bytes);
         return;
@@ -157,12 +137,9 @@ static bool leave(struct collective *c, const struct part *p) {
     }
     uint64_t all = (p->round + 1) * c->team->size;
     /* The last one out frees the channel; someone may sleep until then. */
-    if (atomic_fetch_add_explicit(&p->channel->left, 1, memory_order_acq_rel) + 1 == all) wake_all(c->team);
+    if (atomic_fetch_add_explicit(&p->channel->left, 1, memory_order_acq_rel) + 1 == all)
+        weft__shared_wake(c->team);
     return true;
-}
-
-static bool is_over(const struct collective *c) {
-    return c->left == c->n_parts;
 }
 
 static bool move(struct collective *c) {
@@ -178,12 +155,11 @@ static bool move(struct collective *c) {
     return moved;
 }
 
-bool weft__slots_advance(struct collective *c) {
-    while (!is_over(c) && move(c)) continue;
-    return is_over(c);
+static bool advance(struct collective *c) {
+    while (!weft__shared_over(c) && move(c)) continue;
+    return weft__shared_over(c);
 }
 
-/* Could it move? Looks only. */
 static bool may_move(const struct collective *c) {
     bool reads = c->call.kind == COLL_BCAST && c->team->rank != c->call.root;
     if (c->entered < c->n_parts && c->entered - c->left < SEGMENT_CHANNELS) {
@@ -196,60 +172,10 @@ static bool may_move(const struct collective *c) {
 }
 
 /* A member that has left without taking its part will never take it. */
-bool weft__slots_need(const struct collective *c, uint32_t rank) {
-    uint64_t entered = atomic_load_explicit(&c->team->segment->head->entered[rank], memory_order_acquire);
+static bool needs(const struct collective *c, uint32_t rank) {
+    uint64_t entered = atomic_load_explicit(&c->team->segment->member[rank].entered, memory_order_acquire);
     return entered < c->first_use + c->n_parts;
 }
 
-/* ---- looking at it, and sleeping -------------------------------------------------------------------------------------- */
-
-static bool through_slots(const struct collective *c) {
-    return c->call.algorithm == ALGORITHM_SLOTS;
-}
-
-static int poll_slots(struct poller *poller, unsigned budget) {
-    weft_team_t *team = list_of(poller, weft_team_t, poller);
-    int n = 0;
-    if (list_empty(&team->active)) weft__poller_remove(team->reactor, poller);
-    for (struct list *at = team->active.next, *next; at != &team->active; at = next) {
-        struct collective *c = list_of(at, struct collective, of_team);
-        next = at->next;
-        if (!through_slots(c) || c->status < 0 || is_over(c)) continue;
-        if (!weft__slots_advance(c)) continue;
-        weft__collective_finish(c);
-        n++;
-    }
-    return n;
-}
-
-/* Asleep is said first and looked at once more afterwards; wake_all() does the same the other way round. */
-static bool arm_slots(struct poller *poller) {
-    weft_team_t *team = list_of(poller, weft_team_t, poller);
-    _Atomic uint32_t *asleep = &team->segment->head->asleep[team->rank];
-    if (list_empty(&team->active)) return true;
-    atomic_store_explicit(asleep, 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
-    for (struct list *at = team->active.next; at != &team->active; at = at->next) {
-        struct collective *c = list_of(at, struct collective, of_team);
-        if (!through_slots(c) || c->status < 0 || is_over(c) || !may_move(c)) continue;
-        atomic_store_explicit(asleep, 0, memory_order_relaxed);
-        return false;
-    }
-    return true;
-}
-
-static void disarm_slots(struct poller *poller) {
-    weft_team_t *team = list_of(poller, weft_team_t, poller);
-    atomic_store_explicit(&team->segment->head->asleep[team->rank], 0, memory_order_relaxed);
-}
-
-void weft__slots_watch(weft_team_t *team) {
-    team->poller.poll = poll_slots;
-    team->poller.arm = arm_slots;
-    team->poller.disarm = disarm_slots;
-    weft__poller_add(team->reactor, &team->poller);
-}
-
-void weft__slots_unwatch(weft_team_t *team) {
-    weft__poller_remove(team->reactor, &team->poller);
-}
+const struct coll_engine weft__slots = {
+    .prepare = prepare, .advance = advance, .needs = needs, .may_move = may_move};

@@ -15,6 +15,8 @@ static uint8_t *place(const struct collective *c, unsigned buffer, uint64_t offs
     return c->buffer[buffer] + offset;
 }
 
+static void advance(struct collective *c);
+
 static void step_done(struct collective *c, uint32_t i) {
     c->step[i].state = STEP_DONE;
     c->n_left--;
@@ -40,7 +42,7 @@ static bool came_back(struct step_run *run, weft_status_t status) {
 }
 
 static void go_on(struct collective *c) {
-    weft__steps_advance(c);
+    advance(c);
     if (c->status == WEFT_OK && c->n_left == 0) weft__collective_finish(c);
 }
 
@@ -171,7 +173,7 @@ void weft__steps_data(struct collective *c, const struct coll_wire *wire, weft_a
 }
 
 /* One that came before the collective had begun. */
-void weft__steps_early(struct collective *c, struct early *early) {
+static void take_in(struct collective *c, struct early *early) {
     bool data = early->id == COLL_WIRE_DATA;
     uint32_t i = weft__plan_find(c->plan, data ? STEP_RECV : STEP_SEND, early->from, early->tag);
     bool fits = i != NO_STEP && (!data || step_of(c, i)->len == early->len) && !c->step[i].early;
@@ -205,8 +207,26 @@ static void take_step(struct collective *c, uint32_t i) {
 }
 
 /* A failure stops the collective, from wherever it is: nothing is begun after that. */
-void weft__steps_advance(struct collective *c) {
+static void advance(struct collective *c) {
     while (c->n_ready > 0 && c->status == WEFT_OK) take_step(c, c->ready[--c->n_ready]);
+}
+
+/* What came before the collective was begun. */
+static void hand_over_early(struct collective *c) {
+    weft_team_t *team = c->team;
+    for (struct list *at = team->early.next, *next; at != &team->early; at = next) {
+        struct early *early = list_of(at, struct early, of);
+        next = at->next;
+        if (early->seq != c->seq) continue;
+        list_remove(&early->of);
+        take_in(c, early);
+    }
+}
+
+static bool begin(struct collective *c) {
+    hand_over_early(c);
+    advance(c);
+    return c->status == WEFT_OK && c->n_left == 0;
 }
 
 /* Fresh memory costs a fault a page, more than the work that is done in it: the team keeps the last one's, if it is not
@@ -238,7 +258,7 @@ static void give_scratch_back(struct collective *c) {
     talloc_free(surplus);
 }
 
-weft_status_t weft__steps_prepare(struct collective *c) {
+static weft_status_t prepare(struct collective *c) {
     weft_team_t *team = c->team;
     const struct coll_call *call = &c->call;
     struct coll_shape shape = {.kind = call->kind,
@@ -276,7 +296,7 @@ void weft__steps_recall(struct collective *c) {
 }
 
 /* Is there anything that only `rank` can still give or take? */
-bool weft__steps_needs(const struct collective *c, uint32_t rank) {
+static bool needs(const struct collective *c, uint32_t rank) {
     for (uint32_t i = 0; i < c->plan->schedule->n_steps; i++) {
         const struct step *step = step_of(c, i);
         bool meets = step->verb == STEP_SEND || step->verb == STEP_RECV;
@@ -294,3 +314,5 @@ void weft__steps_release(struct collective *c) {
     give_scratch_back(c);
     weft__plan_put(&c->team->plans, c->plan);
 }
+
+const struct coll_engine weft__steps = {.prepare = prepare, .advance = begin, .needs = needs};

@@ -167,13 +167,39 @@ static uint64_t identity(const weft_team_t *team) {
     return h ? h : 1;
 }
 
+static bool is_first_of_host(const weft_team_t *team, uint32_t rank) {
+    for (uint32_t r = 0; r < rank; r++)
+        if (team->record[r].host == team->record[rank].host) return false;
+    return true;
+}
+
+/* Those that are bound to one core, a core counted once. */
+static bool is_first_on_core(const weft_team_t *team, uint32_t rank) {
+    const struct member_record *record = team->record, *mine = &record[rank];
+    for (uint32_t r = 0; r < rank; r++)
+        if (record[r].host == mine->host && record[r].core == mine->core) return false;
+    return mine->core != 0;
+}
+
+/* Cores are as many as a member may run on, or as members are bound to. */
+static uint32_t per_core_of_host(const weft_team_t *team, uint64_t host) {
+    uint32_t here = 0, cores = 1, bound = 0;
+    for (uint32_t r = 0; r < team->size; r++) {
+        if (team->record[r].host != host) continue;
+        here++;
+        bound += is_first_on_core(team, r);
+        if (team->record[r].cores > cores) cores = team->record[r].cores;
+    }
+    if (bound > cores) cores = bound;
+    return (here + cores - 1) / cores;
+}
+
 static uint32_t most_per_core(const weft_team_t *team) {
     uint32_t most = 1;
     if (team->record[0].ranks_per_core) return team->record[0].ranks_per_core;
     for (uint32_t r = 0; r < team->size; r++) {
-        uint32_t here = 0, cores = team->record[r].cores ? team->record[r].cores : 1;
-        for (uint32_t k = 0; k < team->size; k++) here += team->record[k].host == team->record[r].host;
-        if ((here + cores - 1) / cores > most) most = (here + cores - 1) / cores;
+        uint32_t here = is_first_of_host(team, r) ? per_core_of_host(team, team->record[r].host) : 0;
+        if (here > most) most = here;
     }
     return most;
 }
@@ -258,7 +284,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case TEAM_FX_STOP_ALL: stop_all(team); break;
     case TEAM_FX_WARN: warn_all(team); break;
     case TEAM_FX_CLOSE_ALL:
-        weft__slots_unwatch(team);
+        weft__shared_unwatch(team);
         say_leave(team);
         close_eps(team);
         weft__team_settle(team);
@@ -362,26 +388,30 @@ static bool has_shared_memory(weft_worker_t *worker) {
     return weft__worker_iface(worker, "shm", 3) != NULL;
 }
 
-static uint32_t usable_cores(void) {
+static void describe_cores(struct member_record *record) {
     cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    record->cores = 1;
+    if (sched_getaffinity(0, sizeof set, &set) < 0) return;
+    record->cores = (uint32_t)CPU_COUNT(&set);
+    for (uint32_t core = 0; record->cores == 1 && record->core == 0; core++)
+        if (CPU_ISSET(core, &set)) record->core = core + 1;
 }
 
 static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t *params) {
     weft_context_t *context = team->worker->context;
     struct member_record record = {.nonce = weft__random(team->reactor),
-                                   .cores = usable_cores(),
+                                   .host = weft__host_id(),
                                    .ranks_per_core = params->ranks_per_core,
                                    .eager = team->eager,
                                    .slot =
                                        weft__setting_u64(context, SETTING_COLL_SLOT) / SEGMENT_LINE * SEGMENT_LINE,
                                    .choices = team->choices.hash ^ team->segment_bytes};
+    describe_cores(&record);
     size_t len = sizeof record.address;
     weft_status_t st = weft_worker_address(team->worker, record.address, &len);
     if (st < 0) return st;
     record.address_len = (uint16_t)len;
     if (record.slot && team->size > 1 && has_shared_memory(team->worker)) {
-        record.host = weft__host_id();
         record.flags |= MEMBER_MAPS;
     }
     if (team->rank == 0 && record.flags & MEMBER_MAPS &&
@@ -448,6 +478,7 @@ static weft_team_t *new_team(struct coll_room *room, const weft_team_params_t *p
     team->gone.run = gone;
     list_init(&team->of_room);
     list_init(&team->active);
+    list_init(&team->idle);
     list_init(&team->early);
     fsm_init(&team->core.fsm, &port, TEAM_EXCHANGE, team->rank);
     return team;

@@ -29,6 +29,14 @@ struct member {
     bool gone;     /* closed its side in good order: what it sent has come, and nothing more will */
 };
 
+/* The uses of the segment's lines, at this member (oneshot.c). */
+struct team_lines {
+    uint64_t next;          /* to be given to a collective */
+    uint64_t entered, left; /* those below, in their order */
+    uint64_t told;          /* `left`, as the line said that was written last */
+    uint64_t left_by_all;   /* at least, as far as lines told */
+};
+
 struct weft_team {
     struct team_core core;
     struct coll_room *room;
@@ -60,10 +68,13 @@ struct weft_team {
     void *spare; /* scratch memory of the last collective, for the next */
     uint64_t spare_bytes;
     uint64_t eager, segment_bytes, unexpected_most, unexpected_bytes;
-    uint32_t next_seq;       /* of collectives over messages */
-    uint32_t unjoined;       /* of those, how many in a row let members run ahead */
-    uint64_t next_use;       /* of slots of the segment */
+    uint32_t next_seq; /* of collectives over messages */
+    uint32_t unjoined; /* of those, how many in a row let members run ahead */
+    uint64_t next_use; /* of slots of the segment */
+    struct team_lines lines;
     struct list active;      /* collectives, in the order begun */
+    struct list idle;        /* memory for the next ones, */
+    uint32_t n_idle;         /* so many */
     struct list early;       /* messages of collectives not begun here */
     struct segment *segment; /* NULL: no memory in common */
     struct poller poller;    /* looks at it while collectives go through it */

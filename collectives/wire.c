@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { MEMBER_MAGIC = 0x314d5457 /* "WTM1": the layout below, version 1 */ };
+enum { MEMBER_MAGIC = 0x324d5457 /* "WTM2": the layout below, version 2 */ };
 
 static uint8_t *put(uint8_t *to, uint64_t value, unsigned bytes) {
     for (unsigned i = 0; i < bytes; i++) to[i] = (uint8_t)(value >> 8 * i);
@@ -42,6 +42,7 @@ void weft__member_write(uint8_t to[MEMBER_RECORD_BYTES], const struct member_rec
     at = put(at, v->nonce, 8);
     at = put(at, v->host, 8);
     at = put(at, v->cores, 4);
+    at = put(at, v->core, 4);
     at = put(at, v->ranks_per_core, 4);
     at = put(at, v->pid, 4);
     at = put(at, v->fd, 4);
@@ -60,6 +61,7 @@ bool weft__member_read(const void *p, size_t len, struct member_record *v) {
     v->nonce = get(&at, 8);
     v->host = get(&at, 8);
     v->cores = (uint32_t)get(&at, 4);
+    v->core = (uint32_t)get(&at, 4);
     v->ranks_per_core = (uint32_t)get(&at, 4);
     v->pid = (uint32_t)get(&at, 4);
     v->fd = (uint32_t)get(&at, 4);

@@ -25,9 +25,10 @@ bool weft__coll_wire_read(const void *p, size_t len, struct coll_wire *v);
 /* What each member puts into the exchange that makes a team. */
 struct member_record {
     uint16_t address_len, flags;
-    uint64_t nonce; /* random: makes the team's identity */
-    uint64_t host;  /* equal for those who may share memory */
-    uint32_t cores, ranks_per_core;
+    uint64_t nonce;       /* random: makes the team's identity */
+    uint64_t host;        /* equal for those who share cores, and may share memory; 0: not known */
+    uint32_t cores, core; /* how many it may run on; if that is one, which, plus one */
+    uint32_t ranks_per_core;
     uint32_t pid, fd;              /* of the shared segment, if flags say so */
     uint64_t eager, slot, choices; /* settings that must agree */
     uint8_t address[256];

@@ -124,6 +124,59 @@ TEST(small_ones_on_one_host_go_through_the_segment) {
     crew_down(&c);
 }
 
+static const char by_lines[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot";
+
+TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
+    struct crew c;
+    crew_up(&c, 4, "self,shm", "coll.algorithms", by_lines);
+    uint64_t before = counter_sum(&c, "coll.messages");
+    for (size_t n = 1; n <= 12; n++) {
+        allreduce_right(&c, n, n % 2);
+        allgather_right(&c, n, n % 2);
+        EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    }
+    for (int i = 0; i < 100; i++) allreduce_right(&c, 1, i % 2);
+    CHECK_EQ(counter_sum(&c, "coll.slots"), 4 * (3 * 12 + 100));
+    CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
+    crew_down(&c);
+}
+
+static void note_outcome(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+/* One begins them all at once, the others one after the other, in their turns: its lines are full long before theirs. */
+TEST(who_runs_ahead_waits_for_the_lines_of_those_behind) {
+    enum { RANKS = 3, OPS = 23 };
+    struct crew c;
+    static uint64_t sum[RANKS][OPS], mine[RANKS][OPS];
+    weft_status_t outcome[RANKS][OPS];
+    for (unsigned ahead = 0; ahead < RANKS; ahead++) {
+        crew_up(&c, RANKS, "self,shm", "coll.algorithms", by_lines);
+        for (int begun[RANKS] = {0}, turn = 0, over = 0; over < RANKS * OPS && turn < 1000000; turn++) {
+            for (unsigned r = 0; r < RANKS; r++) {
+                if (begun[r] == OPS || (r != ahead && begun[r] > 0 && outcome[r][begun[r] - 1] > 0)) continue;
+                int i = begun[r]++;
+                mine[r][i] = (uint64_t)i << 8 | r;
+                outcome[r][i] = WEFT_IN_PROGRESS;
+                weft_status_t st = weft_allreduce(c.rank[r].team, &mine[r][i], &sum[r][i], 1, WEFT_UINT64, WEFT_SUM,
+                                                  &(weft_op_t){.done = note_outcome, .arg = &outcome[r][i]});
+                if (st != WEFT_IN_PROGRESS) outcome[r][i] = st;
+            }
+            crew_turn(&c);
+            over = 0;
+            for (unsigned r = 0; r < RANKS; r++)
+                for (int i = 0; i < begun[r]; i++) over += outcome[r][i] == WEFT_OK;
+        }
+        for (unsigned r = 0; r < RANKS; r++)
+            for (int i = 0; i < OPS; i++) {
+                CHECK_EQ(outcome[r][i], WEFT_OK);
+                CHECK_EQ(sum[r][i], RANKS * ((uint64_t)i << 8) + 0 + 1 + 2);
+            }
+        crew_down(&c);
+    }
+}
+
 /* ---- types and operations --------------------------------------------------------------------------------------------- */
 
 TEST(types_and_operations_reach_the_reduction) {

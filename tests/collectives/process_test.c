@@ -17,8 +17,11 @@ struct page {
     uint64_t number[RANKS_MOST];
 };
 
+static const char by_lines[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot";
+
 struct process {
     struct page *page;
+    const char *algorithms;
     uint32_t rank, size;
     weft_context_t *context;
     weft_worker_t *worker;
@@ -39,7 +42,9 @@ static weft_status_t page_allgather(void *arg, weft_worker_t *worker, const void
 
 static void set_up(struct process *p, const char *transports) {
     weft_exchange_t exchange = {p->rank, p->size, page_allgather, NULL, p};
-    if (weft_context_create(NULL, &p->context) < 0) _exit(10);
+    weft_setting_t settings[] = {{"coll.algorithms", p->algorithms}};
+    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &p->context) < 0)
+        _exit(10);
     if (weft_worker_create(p->context, &(weft_worker_params_t){.transports = transports}, &p->worker) < 0)
         _exit(11);
     p->page->ready[p->rank] = weft_team_create_wait(p->worker, &exchange, &p->team);
@@ -53,7 +58,8 @@ static void tear_down(struct process *p) {
 }
 
 /* Runs `body` in `size` processes; returns how many did not exit with 0. `killed` is the rank to kill at its word. */
-static int run_all(uint32_t size, const char *transports, void (*body)(struct process *p), struct page **page_p) {
+static int run_all_by(const char *algorithms, uint32_t size, const char *transports,
+                      void (*body)(struct process *p), struct page **page_p) {
     struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int failed = 0;
     CHECK(page != MAP_FAILED);
@@ -61,7 +67,7 @@ static int run_all(uint32_t size, const char *transports, void (*body)(struct pr
     fflush(stdout);
     for (uint32_t r = 0; r < size; r++) {
         if (fork()) continue;
-        struct process p = {.page = page, .rank = r, .size = size};
+        struct process p = {.page = page, .algorithms = algorithms, .rank = r, .size = size};
         alarm(30);
         set_up(&p, transports);
         body(&p);
@@ -76,6 +82,10 @@ static int run_all(uint32_t size, const char *transports, void (*body)(struct pr
         failed += status != 0;
     }
     return failed;
+}
+
+static int run_all(uint32_t size, const char *transports, void (*body)(struct process *p), struct page **page_p) {
+    return run_all_by("", size, transports, body, page_p);
 }
 
 /* ---- work ---------------------------------------------------------------------------------------------------------- */
@@ -109,9 +119,20 @@ TEST(processes_work_together_through_the_segment) {
     }
 }
 
+TEST(processes_work_together_by_a_line_of_each) {
+    struct page *page;
+    for (uint32_t size = 2; size <= 4; size++) {
+        CHECK_EQ(run_all_by(by_lines, size, "self,shm", sums, &page), 0);
+        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->number[r], 300 + 300 + 2 * 19);
+        munmap(page, sizeof *page);
+    }
+}
+
 TEST(sixteen_processes_on_few_cores_get_along) {
     struct page *page;
     CHECK_EQ(run_all(16, "self,shm", sums, &page), 0);
+    munmap(page, sizeof *page);
+    CHECK_EQ(run_all_by(by_lines, 16, "self,shm", sums, &page), 0);
     munmap(page, sizeof *page);
 }
 
@@ -154,6 +175,7 @@ TEST(a_killed_member_ends_everybodys_collective_over_tcp) {
 static void be_killed_anywhere(struct process *p) {
     weft_status_t st = WEFT_OK;
     static int32_t many[5000];
+    size_t n = *p->algorithms ? 12 : 5000; /* what fits in a line */
     if (p->rank == 2) {
         pid_t self = getpid();
         if (fork() == 0) {
@@ -162,15 +184,15 @@ static void be_killed_anywhere(struct process *p) {
             _exit(0);
         }
     }
-    while (st == WEFT_OK) st = weft_allreduce_wait(p->team, many, many, 5000, WEFT_INT32, WEFT_BXOR);
+    while (st == WEFT_OK) st = weft_allreduce_wait(p->team, many, many, n, WEFT_INT32, WEFT_BXOR);
     if (st != WEFT_ERR_PEER_FAILED) _exit(40);
     atomic_fetch_add(&p->page->through, 1);
 }
 
 TEST(a_member_killed_at_any_instruction_wedges_nobody) {
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 10; i++) {
         struct page *page;
-        CHECK_EQ(run_all(3, "self,shm", be_killed_anywhere, &page), 0);
+        CHECK_EQ(run_all_by(i % 2 ? by_lines : "", 3, "self,shm", be_killed_anywhere, &page), 0);
         CHECK_EQ(atomic_load(&page->through), 2);
         munmap(page, sizeof *page);
     }
@@ -197,7 +219,10 @@ static void wait_for_the_last(struct process *p) {
 
 TEST(members_sleep_while_they_wait_and_are_woken) {
     struct page *page;
-    CHECK_EQ(run_all(3, "self,shm", wait_for_the_last, &page), 0);
-    for (uint32_t r = 0; r < 3; r++) CHECK(page->number[r] < 60000000); /* of 300 ms */
-    munmap(page, sizeof *page);
+    const char *ways[] = {"", by_lines};
+    for (int way = 0; way < 2; way++) {
+        CHECK_EQ(run_all_by(ways[way], 3, "self,shm", wait_for_the_last, &page), 0);
+        for (uint32_t r = 0; r < 3; r++) CHECK(page->number[r] < 60000000); /* of 300 ms */
+        munmap(page, sizeof *page);
+    }
 }

@@ -22,18 +22,21 @@ TEST(every_question_has_an_answer_of_its_kind) {
     for (int kind = 0; kind < N_COLL_KINDS; kind++)
         for (unsigned b = 0; b < 6; b++)
             for (unsigned r = 0; r < 6; r++)
-                for (unsigned flags = 0; flags < 8; flags++) {
+                for (unsigned flags = 0; flags < 16; flags++) {
                     struct question q = of((enum coll_kind)kind, bytes[b], ranks[r]);
                     q.slots = flags & 1;
+                    q.oneshot = q.slots && flags & 8;
                     q.fixed_order = (flags & 2) && kind == COLL_ALLREDUCE;
                     q.per_core = flags & 4 ? 8 : 1;
                     unsigned got = ask("", q);
-                    CHECK(got <= ALGORITHM_SLOTS);
-                    if (got == ALGORITHM_SLOTS)
+                    CHECK(got <= ALGORITHM_ONESHOT);
+                    if (got == ALGORITHM_ONESHOT)
+                        CHECK(q.oneshot && q.per_core == 1 && kind != COLL_BCAST);
+                    else if (got == ALGORITHM_SLOTS)
                         CHECK(q.slots);
                     else
                         CHECK(weft__algorithms[got].kind == q.kind);
-                    if (got != ALGORITHM_SLOTS && q.fixed_order) CHECK(weft__algorithms[got].fixed_order);
+                    if (got < N_ALGORITHMS && q.fixed_order) CHECK(weft__algorithms[got].fixed_order);
                 }
 }
 
@@ -41,6 +44,15 @@ TEST(the_setting_comes_before_the_table) {
     struct question q = of(COLL_ALLREDUCE, 8, 4);
     q.slots = true;
     CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
+    q.oneshot = true;
+    CHECK_EQ(ask("", q), ALGORITHM_ONESHOT);
+    CHECK_EQ(ask("allreduce=slots", q), ALGORITHM_SLOTS);
+    q.per_core = 2;
+    CHECK_EQ(ask("", q), ALGORITHM_SLOTS);
+    CHECK_EQ(ask("allreduce=oneshot", q), ALGORITHM_ONESHOT);
+    q.oneshot = false;
+    CHECK_EQ(ask("allreduce=oneshot", q), ALGORITHM_SLOTS);
+    q.per_core = 1;
     CHECK_EQ(ask("allreduce=ring", q), ALGORITHM_ALLREDUCE_ring);
     CHECK_EQ(ask("allreduce:9-=ring", q), ALGORITHM_SLOTS);
     CHECK_EQ(ask("allreduce:-8=ring", q), ALGORITHM_ALLREDUCE_ring);
@@ -76,6 +88,7 @@ TEST(nonsense_is_refused_and_nothing_is_read_beyond_its_end) {
                                       "barrier=tree;bcast=chain",
                                       "barriers=tree",
                                       "bcast=tree",
+                                      "bcast=oneshot",
                                       "barrier:99999999999999999999-=tree",
                                       " barrier=tree"};
     void *root = talloc_new(NULL);

@@ -24,6 +24,7 @@ static struct member_record record(void) {
                               .nonce = 77,
                               .host = 5,
                               .cores = 2,
+                              .core = 9,
                               .ranks_per_core = 9,
                               .pid = 123,
                               .fd = 7,
@@ -41,7 +42,8 @@ TEST(a_record_comes_out_as_it_went_in) {
     weft__member_write(bytes, &in);
     CHECK_EQ(bytes[MEMBER_RECORD_BYTES], 0x5a);
     CHECK(weft__member_read(bytes, MEMBER_RECORD_BYTES, &out));
-    CHECK(out.address_len == 200 && out.flags == 3 && out.nonce == 77 && out.host == 5 && out.cores == 2);
+    CHECK(out.address_len == 200 && out.flags == 3 && out.nonce == 77 && out.host == 5 && out.cores == 2 &&
+          out.core == 9);
     CHECK(out.ranks_per_core == 9 && out.pid == 123 && out.fd == 7 && out.eager == 4096 && out.slot == 8192);
     CHECK(out.choices == 42 && memcmp(in.address, out.address, sizeof in.address) == 0);
 }

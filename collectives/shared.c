@@ -1,0 +1,79 @@
+/* Collectives through the team's segment are looked at while they run: by a poller, which sleeps when nothing moves. */
+#include <reactor/counters.h>
+
+#include "collective.h"
+
+bool weft__shared_over(const struct collective *c) {
+    return c->left == c->n_parts;
+}
+
+/* ---- waking those who sleep ------------------------------------------------------------------------------------------- */
+
+void weft__shared_wake_seen(weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size; r++) {
+        _Atomic uint32_t *asleep = &team->segment->head->asleep[r];
+        if (r == team->rank || !atomic_load_explicit(asleep, memory_order_relaxed)) continue;
+        if (!atomic_exchange_explicit(asleep, 0, memory_order_relaxed)) continue;
+        /* It is for nothing if this fails: then the member is lost, and its endpoint says so. */
+        if (weft__coll_send(team, COLL_WIRE_WAKE, r, 0, 0, NULL, 0, NULL) >= 0)
+            weft__count(team->reactor)->coll_wakes++;
+    }
+}
+
+/* The other half of arm(): what was published is seen by whoever we do not see asleep. */
+void weft__shared_wake(weft_team_t *team) {
+    atomic_thread_fence(memory_order_seq_cst);
+    weft__shared_wake_seen(team);
+}
+
+/* ---- looking, and sleeping -------------------------------------------------------------------------------------------- */
+
+static bool is_looked_at(const struct collective *c) {
+    return c->engine->may_move && c->status == WEFT_OK && !weft__shared_over(c);
+}
+
+static int poll(struct poller *poller, unsigned budget) {
+    weft_team_t *team = list_of(poller, weft_team_t, poller);
+    int n = 0;
+    if (list_empty(&team->active)) weft__poller_remove(team->reactor, poller);
+    for (struct list *at = team->active.next, *next; at != &team->active; at = next) {
+        struct collective *c = list_of(at, struct collective, of_team);
+        next = at->next;
+        if (!is_looked_at(c) || !c->engine->advance(c)) continue;
+        weft__collective_finish(c);
+        n++;
+    }
+    return n;
+}
+
+/* Asleep is said first and looked at once more afterwards; weft__shared_wake() does the same the other way round. */
+static bool arm(struct poller *poller) {
+    weft_team_t *team = list_of(poller, weft_team_t, poller);
+    _Atomic uint32_t *asleep = &team->segment->head->asleep[team->rank];
+    if (list_empty(&team->active)) return true;
+    atomic_store_explicit(asleep, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    for (struct list *at = team->active.next; at != &team->active; at = at->next) {
+        struct collective *c = list_of(at, struct collective, of_team);
+        if (!is_looked_at(c) || !c->engine->may_move(c)) continue;
+        atomic_store_explicit(asleep, 0, memory_order_relaxed);
+        return false;
+    }
+    return true;
+}
+
+static void disarm(struct poller *poller) {
+    weft_team_t *team = list_of(poller, weft_team_t, poller);
+    atomic_store_explicit(&team->segment->head->asleep[team->rank], 0, memory_order_relaxed);
+}
+
+void weft__shared_watch(weft_team_t *team) {
+    team->poller.poll = poll;
+    team->poller.arm = arm;
+    team->poller.disarm = disarm;
+    weft__poller_add(team->reactor, &team->poller);
+}
+
+void weft__shared_unwatch(weft_team_t *team) {
+    weft__poller_remove(team->reactor, &team->poller);
+}
