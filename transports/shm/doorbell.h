@@ -14,8 +14,7 @@ enum { DOORBELL_LANES = 4096, DOORBELL_BITS = 64 };
 struct doorbell {
     _Alignas(64) _Atomic uint64_t rung; /* a bit for the lanes of every 64th number */
     _Atomic uint64_t mailbox;           /* what came by the mailbox, newest first (mailbox.h) */
-    _Atomic uint32_t
-        armed; /* the number of the sleep that the owner is in, or about to begin; 0: it is up, or was signalled */
+    _Atomic uint32_t armed;  /* the sleep that the owner is in, or about to begin; 0: none, or signalled */
     _Atomic uint32_t wanted; /* somebody sleeps for want of room that the owner is to make (mailbox_lane.c) */
 };
 
