@@ -105,7 +105,7 @@ TEST(a_quiet_endpoint_is_small) {
 }
 
 TEST(a_quiet_link_by_tcp_is_small) {
-    HOLDS(of_a_link("tcp", NULL, 0), 870);
+    HOLDS(of_a_link("tcp", NULL, 0), 880);
 }
 
 TEST(a_quiet_link_by_the_mailbox_is_small) {
