@@ -130,7 +130,8 @@ TEST(a_slow_rail_is_left_out_after_two_messages_and_comes_back) {
     pace(rail, UINT32_MAX);
     uint64_t share = 0;
     int messages = 0;
-    while (share < MESSAGE / 8 && messages++ < 8 * RAILS_LOOK_AGAIN) share = share_of_rails(&r, MESSAGE);
+    double until = two_now() + test_patience(10); /* beside other programs a small share may look slow for long */
+    for (; share < MESSAGE / 8 && two_now() < until; messages++) share = share_of_rails(&r, MESSAGE);
     CHECK(share >= MESSAGE / 8);
     CHECK(messages >= RAILS_LOOK_AGAIN / 2); /* until then nobody asked it */
     close_run(&r);
