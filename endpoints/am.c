@@ -130,7 +130,7 @@ static __attribute__((noinline)) weft_status_t am_send_general(struct weft_ep *e
     if (op && (op->layout || op->flags & ~AM_FLAGS)) return am_submit(ep, id, header, header_len, iov, n_iov, op);
     struct link *link = ep->link;
     uint32_t flags = op ? op->flags : 0;
-    size_t len;
+    size_t len = 0;
     weft_status_t st = weft__iov_measure(iov, n_iov, &len);
     if (st < 0) return st;
     struct message m = am_message(ep, flags, id, header, header_len, iov, n_iov, len);

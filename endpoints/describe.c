@@ -6,7 +6,7 @@
 /* By the first key that the transport has; a word for people. */
 static const char *one_sided(const struct weft_ep *ep) {
     const struct list *keys = ep->rma ? &ep->rma->keys : NULL;
-    if (!(ep->link->iface->attr.caps & (CAP_PUT | CAP_GET))) return "message";
+    if (!(weft__link_iface(ep->link)->attr.caps & (CAP_PUT | CAP_GET))) return "message";
     for (struct list *n = keys ? keys->next : NULL; n && n != keys; n = n->next) {
         const struct weft_rkey *rkey = list_of(n, struct weft_rkey, of_ep);
         if (rkey->key->status == WEFT_OK && rkey->key->how) return rkey->key->how;
@@ -25,7 +25,7 @@ weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {
                            .switching = ""};
     struct link *link = ep->link;
     if (link) {
-        info.transport = link->iface->transport->name;
+        info.transport = weft__link_iface(link)->transport->name;
         info.why = link->why ? link->why : "the peer chose it";
         info.peer_worker = link->peer;
         info.n_lanes = link->n_lanes;

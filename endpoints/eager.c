@@ -5,7 +5,7 @@
 #include "worker.h"
 
 enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags) {
-    const struct iface_attr *attr = &link->iface->attr;
+    const struct iface_attr *attr = &weft__link_iface(link)->attr;
     size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : weft__link_limits(link)->eager;
     size_t head_len = sizeof m->word + m->header_len;
     if (flags & WEFT_AM_RENDEZVOUS && m->len > 0) return PROTOCOL_OFFER;
@@ -35,7 +35,7 @@ static weft_status_t send_gathered(struct lane *lane, const struct message *m) {
 
 weft_status_t weft__send_copy(struct link *link, struct lane *lane, const struct message *m) {
     size_t len = m->header_len + m->len;
-    if (len > link->iface->attr.max_short || len > PROTOCOL_SHORT_MAX) {
+    if (len > weft__link_iface(link)->attr.max_short || len > PROTOCOL_SHORT_MAX) {
         weft_status_t st = lane->ops->am_bcopy(lane, (uint8_t)m->id, pack, (void *)(uintptr_t)m);
         link->worker->count->protocol_bcopy += st == WEFT_OK;
         return st;

@@ -85,7 +85,6 @@ void weft__link_submit_first(struct link *link, struct list *queue) {
 
 static void use_lane(struct link *link, struct lane *lane) {
     size_t max_short = lane->iface->attr.max_short;
-    link->iface = lane->iface;
     link->at = weft__worker_number(link->worker, lane->iface);
     link->lane = link->tx = lane;
     size_t eager = weft__link_limits(link)->eager, quick = eager < max_short ? eager : max_short;

@@ -39,7 +39,6 @@ struct link {
     struct weft_ep *heard; /* that the peer spoke to last, while it may go on; or NULL */
     struct lane *lane;     /* that messages go by now, or what stands before it */
     struct lane *lanes[LINK_LANES];
-    struct iface *iface;
     struct link_more *more; /* never NULL: one that all share, and that has nothing, until it has its own */
     struct list of_worker;  /* in worker->links */
     struct list of_peer;    /* in worker->peers, once `peer` is known */
@@ -64,7 +63,7 @@ struct link {
     bool half_told;                    /* a control message could not be kept */
     bool left_out;                     /* a rail that was too slow when a message was cut last */
     uint8_t home;                      /* over worker->iface[home] it was made: who wants a link over it may join */
-    uint8_t at;                        /* `iface` is worker->iface[at] */
+    uint8_t at;                        /* messages go by worker->iface[at] now */
     char *why;                         /* dialed: the reasons for this transport */
     char *uri;                         /* … and where; the last word: the slab's, once the link is buried */
 };
@@ -93,17 +92,6 @@ void weft__link_pause(struct link *link);
 
 void weft__link_join(struct link *link, struct weft_ep *ep);
 void weft__link_leave(struct weft_ep *ep);
-
-/* By this lane, now or not at all. The receiver sees the same; no lane has a quicker way than the short one. */
-size_t weft__link_pack(void *to, void *message);
-static inline weft_status_t weft__link_say(const struct link *link, struct lane *lane,
-                                           const struct wire_message *m) {
-    uint64_t first;
-    if (m->len < sizeof first || m->len - sizeof first > link->iface->attr.max_short)
-        return lane->ops->am_bcopy(lane, m->id, weft__link_pack, (void *)(uintptr_t)m);
-    memcpy(&first, m->bytes, sizeof first);
-    return lane->ops->am_short(lane, m->id, first, m->bytes + sizeof first, m->len - sizeof first);
-}
 
 /* Sends it now, or behind what waits. Out of memory loses the link: a peer that is told half the truth is worse. */
 void weft__link_control(struct link *link, const struct wire_message *m);

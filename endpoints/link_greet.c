@@ -58,7 +58,7 @@ static bool is_let_in(struct link *link, const struct wire_hello *hello) {
         weft__link_lose(link, WEFT_ERR_QUOTA);
         return false;
     }
-    bool survives = hello->flags & WIRE_HELLO_SURVIVES && weft__retain_is_for(link->iface);
+    bool survives = hello->flags & WIRE_HELLO_SURVIVES && weft__retain_is_for(weft__link_iface(link));
     if (survives && weft__retain_begin(link, NULL, 0) < 0) {
         weft__link_lose(link, WEFT_ERR_NO_MEMORY);
         return false;

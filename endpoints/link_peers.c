@@ -35,7 +35,7 @@ struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *
     for (struct list *n = all->next; n != all; n = n->next) {
         struct link *link = list_of(n, struct link, of_peer);
         bool rail = link->flags & (WIRE_HELLO_RAIL | WIRE_HELLO_LANE);
-        bool by_it = weft__link_home(link) == iface || link->iface == iface;
+        bool by_it = weft__link_home(link) == iface || weft__link_iface(link) == iface;
         if (link->peer == peer && by_it && !rail && suits(link, wish)) return link;
     }
     return NULL;

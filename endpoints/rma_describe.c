@@ -16,7 +16,7 @@ weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey, wef
     weft_status_t st = weft__worker_check(ep->worker);
     if (st < 0) return st;
     if (!ep->link) return weft__fail(ep->status < 0 ? ep->status : WEFT_ERR_CLOSED, "the endpoint has no lane");
-    const struct iface_attr *attr = &ep->link->iface->attr;
+    const struct iface_attr *attr = &weft__link_iface(ep->link)->attr;
     weft_rma_attributes_t a = {.order = WEFT_ORDER_NONE,
                                .done_is_visible = 1,
                                .needs_target_progress = 1,

@@ -23,7 +23,7 @@ bool weft__rma_awaits_device(const struct weft_ep *ep, const struct weft_rkey *r
 weft_status_t weft__rma_without_device(const struct weft_rkey *rkey) {
     const struct weft_ep *ep = rkey->ep;
     if (serves(rkey->key)) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory to ask what is before the fence");
-    const char *lane = ep && ep->link ? ep->link->iface->transport->name : "no lane";
+    const char *lane = ep && ep->link ? weft__link_iface(ep->link)->transport->name : "no lane";
     return weft__fail(WEFT_ERR_UNSUPPORTED, "the region's atomics are its device's, which %s does not reach (%s)",
                       lane, rkey->key->how);
 }

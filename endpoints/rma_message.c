@@ -67,7 +67,8 @@ weft_status_t weft__rma_send_now(struct weft_ep *ep, const struct rma_op *op) {
         st = weft__link_say(link, link->tx, &m);
     } else {
         struct put_message m = {{.ep = ep->core.peer, .key = key_of(op->rkey), .address = op->remote}, &op->piece};
-        if (op->what != RMA_PUT || WIRE_PUT_HEAD + rma_piece_len(&op->piece) > link->iface->attr.max_bcopy)
+        if (op->what != RMA_PUT ||
+            WIRE_PUT_HEAD + rma_piece_len(&op->piece) > weft__link_iface(link)->attr.max_bcopy)
             return WEFT_NO_RESOURCE;
         st = send_put(link, link->tx, &m);
     }

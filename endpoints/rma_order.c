@@ -141,7 +141,7 @@ static bool ask_performed(struct weft_ep *ep) {
 /* By message, until those sent so far are performed. */
 static void fence_messages(struct weft_ep *ep) {
     struct ep_rma *rma = ep->rma;
-    bool native = ep->link->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC);
+    bool native = weft__link_iface(ep->link)->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC);
     if (!native || rma->sent <= rma->performed || rma->fenced >= rma->sent) return;
     rma->fenced = rma->sent;
     rma->asked = ask_performed(ep);

@@ -211,7 +211,7 @@ static weft_status_t serve_later(struct weft_ep *ep, weft_mem_t *mem, const stru
 
 static weft_status_t serve(struct weft_ep *ep, weft_mem_t *mem, const struct wire_get *get) {
     struct lane *tx = ep->link->tx;
-    if (WIRE_DATA_HEAD + get->len > ep->link->iface->attr.max_bcopy) return serve_later(ep, mem, get);
+    if (WIRE_DATA_HEAD + get->len > weft__link_iface(ep->link)->attr.max_bcopy) return serve_later(ep, mem, get);
     struct reply reply = {{.to = get->to}, (const void *)(uintptr_t)get->address, get->len};
     weft_status_t st = tx->ops->am_bcopy(tx, WIRE_DATA, pack_reply, &reply);
     return st == WEFT_NO_RESOURCE ? serve_later(ep, mem, get) : st;

@@ -66,7 +66,7 @@ static weft_status_t count_sent(struct weft_ep *ep, size_t n) {
 static weft_status_t send_piece(struct stream *s, struct weft_request *req) {
     uint64_t word = wire_stream_word(s->ep->core.peer);
     size_t before = req->offset;
-    const struct iface_attr *attr = &s->ep->link->iface->attr;
+    const struct iface_attr *attr = &weft__link_iface(s->ep->link)->attr;
     weft_status_t st = req->len <= attr->max_bcopy - sizeof word
                            ? weft__send_piece_copied(req, WIRE_STREAM, &word, sizeof word, s->room)
                            : weft__send_piece(req, WIRE_STREAM, &word, sizeof word, s->room);
@@ -143,7 +143,7 @@ static weft_status_t send_at_once(struct weft_ep *ep, const weft_iov_t *iov, siz
     struct message m = {.id = WIRE_STREAM, .word = wire_stream_word(ep->core.peer), .iov = iov, .n_iov = n_iov};
     weft_status_t st = weft__iov_measure(iov, n_iov, &m.len);
     if (st < 0 || m.len == 0) return st;
-    if (s->turn || m.len > s->room || m.len > ep->link->iface->attr.max_bcopy - sizeof m.word)
+    if (s->turn || m.len > s->room || m.len > weft__link_iface(ep->link)->attr.max_bcopy - sizeof m.word)
         return WEFT_NO_RESOURCE;
     st = weft__send_copy(ep->link, ep->link->tx, &m);
     return st == WEFT_OK ? count_sent(ep, m.len) : st;

@@ -116,7 +116,6 @@ static void swap_keepers(struct link *link, struct link *companion) {
     struct lane *lane = link->lanes[0];
     link->lanes[0] = companion->lanes[0];
     companion->lanes[0] = companion->lane = companion->tx = lane;
-    companion->iface = lane->iface;
     companion->at = companion->home = weft__worker_number(link->worker, lane->iface);
 }
 

@@ -148,7 +148,7 @@ static __attribute__((noinline)) weft_status_t tag_submit(struct weft_ep *ep, ui
 static __attribute__((noinline)) weft_status_t
 tag_send_general(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     if (op && (op->layout || op->flags & ~TAG_FLAGS)) return tag_submit(ep, tag, iov, n_iov, op);
-    size_t len;
+    size_t len = 0;
     weft_status_t st = weft__iov_measure(iov, n_iov, &len);
     if (st < 0) return st;
     struct message m = tag_message(ep, tag, iov, n_iov, len);

@@ -144,6 +144,19 @@ static inline const struct protocol_limits *weft__link_limits(const struct link 
 static inline struct iface *weft__link_home(const struct link *link) {
     return link->worker->iface[link->home];
 }
+static inline struct iface *weft__link_iface(const struct link *link) {
+    return link->worker->iface[link->at];
+}
+/* By this lane, now or not at all. The receiver sees the same; no lane has a quicker way than the short one. */
+size_t weft__link_pack(void *to, void *message);
+static inline weft_status_t weft__link_say(const struct link *link, struct lane *lane,
+                                           const struct wire_message *m) {
+    uint64_t first;
+    if (m->len < sizeof first || m->len - sizeof first > weft__link_iface(link)->attr.max_short)
+        return lane->ops->am_bcopy(lane, m->id, weft__link_pack, (void *)(uintptr_t)m);
+    memcpy(&first, m->bytes, sizeof first);
+    return lane->ops->am_short(lane, m->id, first, m->bytes + sizeof first, m->len - sizeof first);
+}
 /* The endpoint that a message on this lane names; NULL when it is not there (any more) or belongs to another peer. */
 static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t id) {
     const struct link *link = lane->owner;

@@ -69,7 +69,7 @@ TEST(a_place_that_stopped_listening_is_gone_round) {
     const weft_setting_t places = {"tcp.rails", "127.0.0.2"};
     struct run r;
     open_run(&r, "tcp", "2", &places);
-    struct iface *b = link_of(&r, true)->iface;
+    struct iface *b = weft__link_iface(link_of(&r, true));
     shutdown(((struct tcp_iface *)b)->own[1]->fd, SHUT_RDWR);
     raise_rails(&r, 1);
     CHECK(strcmp(end_of(rail_of(r.two.a, 0), false), "127.0.0.1") == 0);

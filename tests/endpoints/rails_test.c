@@ -138,7 +138,8 @@ TEST(a_rail_that_nobody_granted_is_turned_away) {
     struct address to;
     CHECK_EQ(weft_worker_address(two_b(&r.two), bytes, &len), 0);
     CHECK_EQ(weft__address_read(bytes, len, &to), 0);
-    CHECK_EQ(main->iface->ops->connect(main->iface, to.entry[0].bytes, to.entry[0].len, &lane), 0);
+    struct iface *iface = weft__link_iface(main);
+    CHECK_EQ(iface->ops->connect(iface, to.entry[0].bytes, to.entry[0].len, &lane), 0);
     CHECK_EQ(weft__link_dial(r.two.a, lane, main->peer, NULL, "test", &stranger), 0);
     stranger->flags = WIRE_HELLO_EXTRA | WIRE_HELLO_RAIL;
     stranger->listener = 12345;

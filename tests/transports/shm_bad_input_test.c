@@ -354,7 +354,7 @@ TEST(the_peers_memory_cannot_be_written) {
     pair_open(&p, &weft__transport_shm, 0);
     pair_connect(&p);
     struct shm_lane *lane = (struct shm_lane *)p.b.lane;
-    const struct segment *shown[] = {&shm_ring(lane)->peers, &shm_ring(lane)->pool,
+    const struct segment *shown[] = {&shm_ring(lane)->peers, &shm_process(lane)->pool->segment,
                                      &shm_process(lane)->shelves->segment};
     for (int i = 0; i < 3; i++) CHECK_EQ(mprotect(shown[i]->at, shown[i]->size, PROT_READ | PROT_WRITE), -1);
     pair_close(&p);
