@@ -2,7 +2,8 @@
 
 A virtual machine's cores wander: they are siblings of one core (SMT), share a cache (NEAR), or do not (FAR), and what
 two processes tell each other costs accordingly. So each run is made between two looks at the distance; a sample counts for
-the place that both looks saw, or for MIX. Only NEAR is compared with NEAR. Spinners of the lowest class keep the cores
+the place that both looks saw, or for MIX. Only what was in the wanted place is compared: NEAR, or FAR on a machine whose
+cores never are nearer (bench/compare --place). Spinners of the lowest class keep the cores
 from halting, and thereby in place; while the place is not the wanted one they pause, so that the host may deal anew. A sample
 in the wanted place during which others had more than a tenth of the two cores' time counts for BUSY.
 """
@@ -14,6 +15,7 @@ import subprocess
 import time
 
 PLACES = ("SMT", "NEAR", "FAR", "MIX", "BUSY")
+wanted = "NEAR"
 OTHERS_AT_MOST = 0.1
 
 
@@ -27,8 +29,8 @@ def place_of(ns):
 
 
 class Gate:
-    def __init__(self, tools, awake=True, wanted="NEAR", patience=3.0):
-        self.tools, self.awake, self.wanted, self.patience = tools, awake, wanted, patience
+    def __init__(self, tools, awake=True, patience=3.0):
+        self.tools, self.awake, self.patience = tools, awake, patience
         self.spinners = None
 
     def __enter__(self):
@@ -54,11 +56,11 @@ class Gate:
     def steer(self):
         """Waits for the wanted place, within its patience; returns the place it is."""
         here = self.look()
-        if here == self.wanted or not self.awake:
+        if here == wanted or not self.awake:
             return here
         self.spin(False)
         end = time.monotonic() + self.patience
-        while here != self.wanted and time.monotonic() < end:
+        while here != wanted and time.monotonic() < end:
             time.sleep(0.2)
             here = self.look()
         self.spin(True)
@@ -93,7 +95,7 @@ class Gate:
         data = {name: {place: [] for place in PLACES} for name in members}
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            missing = [name for name in members if len(data[name][self.wanted]) < samples]
+            missing = [name for name in members if len(data[name][wanted]) < samples]
             if not missing:
                 break
             for name in missing:
@@ -101,25 +103,17 @@ class Gate:
                 value, undisturbed = self.run(members[name])
                 after = self.look()
                 place = before if before == after else "MIX"
-                if place == self.wanted and not undisturbed:
+                if place == wanted and not undisturbed:
                     place = "BUSY"
                 if value is not None:
                     data[name][place].append(value)
         return data
 
 
-def summary(places, wanted="NEAR"):
+def summary(places):
     """Median of the wanted place, or of everything where that was never met; and which it is."""
     values = places[wanted]
     if values:
         return statistics.median(values), wanted
     everything = [v for place in PLACES for v in places.get(place, ())]
     return (statistics.median(everything), "any") if everything else (None, "none")
-
-
-def ratio(a, b):
-    """Of the medians of two, where both were in the same place, and which; (None, None) where they never were."""
-    for place in ("NEAR", "FAR", "SMT", "BUSY"):
-        if a[place] and b[place]:
-            return statistics.median(a[place]) / statistics.median(b[place]), place
-    return None, None

@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 
+import gate
 from gate import summary
 
 PLACES_COMPARED = ("NEAR", "FAR", "SMT", "BUSY")
@@ -28,7 +29,7 @@ def now():
 def compare(group, data, references):
     """Weft's median by that of the best reference, in the first place where Weft and all of them have been."""
     there = [name for name in references if name in data and any(data[name].values())]
-    for place in PLACES_COMPARED:
+    for place in (gate.wanted, *PLACES_COMPARED):
         values = [statistics.median(data[name][place]) for name in there if data[name].get(place)]
         if values and len(values) == len(there) and data["weft"].get(place) and group.best(values):
             return statistics.median(data["weft"][place]) / group.best(values), place
@@ -36,12 +37,12 @@ def compare(group, data, references):
 
 
 def verdicts(group, data):
-    """[(goal as text, the verdict, how much)]; only cores near each other, and not shared with others, give one."""
+    """[(goal as text, the verdict, how much)]; only cores in the wanted place, and not shared with others, give one."""
     told, word = [], "at least" if group.more_is_better else "at most"
     for goal in group.goals:
         times, place = compare(group, data, goal.references)
         if times is not None:
-            verdict = "undecided" if place != "NEAR" else "reached" if group.reached(times, goal.factor) else "missed"
+            verdict = "undecided" if place != gate.wanted else "reached" if group.reached(times, goal.factor) else "missed"
             told.append((f"{word} {goal.factor} x {' or '.join(goal.references)}", verdict, f"{times:.3g} ({place})"))
     median = summary(data["weft"])[0]
     if group.most is not None and median is not None:
@@ -56,7 +57,7 @@ def tell(group, data):
         if median is None:
             print(f"  {name:22s} gave nothing")
             continue
-        values = places["NEAR"] if where == "NEAR" else [v for p in places.values() for v in p]
+        values = places[where] if where == gate.wanted else [v for p in places.values() for v in p]
         times, place = compare(group, data, [name])
         told = "" if name == "weft" else f"weft is {times:.3g} x ({place})" if times else "never in the same place as weft"
         print(f"  {name:22s} {median:11.5g} {group.unit:4s} ({min(values):.5g} to {max(values):.5g}, {len(values)} {where})  {told}")
@@ -76,7 +77,7 @@ def row(group, data):
     """None where Weft never was in the wanted place."""
     def median(name):
         value, where = summary(data[name]) if name in data else (None, None)
-        return value if where == "NEAR" else None
+        return value if where == gate.wanted else None
 
     if median("weft") is None:
         return None
