@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { REST_MS = 50, SLOT_SHARE = 4, ACCEPTED_AT_ONCE = 16 };
+enum { REST_MS = 50, SLOT_SHARE = 2, ACCEPTED_AT_ONCE = 16 };
 
 /* ---- listeners ---------------------------------------------------------------------------------------------- */
 
