@@ -138,7 +138,6 @@ weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *
         return st;
     }
     weft__count(team->reactor)->coll_started++;
-    if (c->engine->may_move) weft__count(team->reactor)->coll_slots++;
     list_append(&team->active, &c->of_team);
     if (c->engine->advance(c) && !over) {
         /* Done within the call: it never gets a life of its own. */

@@ -8,6 +8,7 @@
  * counts, and may sleep over it. Then it has left what it has entered, so those it waits for have entered as much and left
  * less: whose own channels are full wakes others when it leaves, and nobody else need.
  */
+#include <reactor/counters.h>
 #include <string.h>
 
 #include "collective.h"
@@ -19,6 +20,7 @@ bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *cal
 static weft_status_t prepare(struct collective *c) {
     c->n_parts = 1;
     c->first_use = c->team->lines.next++;
+    weft__count(c->team->reactor)->coll_oneshot++;
     return WEFT_OK;
 }
 

@@ -27,8 +27,8 @@ static const struct choice built_in[] = {
     {COLL_ALLREDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 0, 16 << 10, 1, ANY, 0, ANY},
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_ring, 0, ALL, 1, ANY, 0, ANY},
-    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_fold, 0, 4 << 10, 1, 64, 0,
-     ANY}, /* from here on: where the order is fixed */
+    /* Where the order is fixed: */
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_fold, 0, 4 << 10, 1, 64, 0, ANY},
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_pipeline, 0, ALL, 1, ANY, 0, ANY},
     {COLL_ALLGATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1},
     {COLL_ALLGATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},

@@ -3,6 +3,7 @@
  * counter; whoever comes last does the work for all and publishes; the others look, or sleep and are woken once. When ranks
  * outnumber cores the cost of a collective is its dependent wakeups, and here there is one.
  */
+#include <reactor/counters.h>
 #include <string.h>
 
 #include "collective.h"
@@ -22,6 +23,7 @@ static weft_status_t prepare(struct collective *c) {
     c->n_parts = bytes ? (uint32_t)((bytes + most - 1) / most) : 1;
     c->first_use = c->team->next_use;
     c->team->next_use += c->n_parts;
+    weft__count(c->team->reactor)->coll_slots++;
     return WEFT_OK;
 }
 

@@ -15,8 +15,6 @@ static uint8_t *place(const struct collective *c, unsigned buffer, uint64_t offs
     return c->buffer[buffer] + offset;
 }
 
-static void advance(struct collective *c);
-
 static void step_done(struct collective *c, uint32_t i) {
     c->step[i].state = STEP_DONE;
     c->n_left--;
@@ -40,6 +38,8 @@ static bool came_back(struct step_run *run, weft_status_t status) {
     step_done(c, index_of(run));
     return true;
 }
+
+static void advance(struct collective *c);
 
 static void go_on(struct collective *c) {
     advance(c);

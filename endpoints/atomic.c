@@ -63,8 +63,7 @@ static inline bool may_be_plain(const weft_ep_t *ep, const weft_rkey_t *rkey, we
                                 uint64_t remote, const void *old_p) {
     return ep && rkey && old_p && rkey->ep == ep && weft__reactor_mine(ep->worker->reactor) &&
            atomic_is_one((unsigned)what, size, false) && (remote & (size - 1)) == 0 &&
-           rkey->region.rights & WEFT_MEM_ATOMIC &&
-           region_covers(rkey->region.base, rkey->region.len, remote, size) && weft__rkey_status(rkey) == WEFT_OK;
+           weft__rkey_check(rkey, remote, size, WEFT_MEM_ATOMIC) == WEFT_OK;
 }
 
 /* Of the same parameters as the calls below, so that these get there by a jump and save nothing before. */

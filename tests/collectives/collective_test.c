@@ -136,7 +136,10 @@ TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
         EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
     }
     for (int i = 0; i < 100; i++) allreduce_right(&c, 1, i % 2);
-    CHECK_EQ(counter_sum(&c, "coll.slots"), 4 * (3 * 12 + 100));
+    CHECK_EQ(counter_sum(&c, "coll.oneshot"), 4 * (3 * 12 + 100));
+    CHECK_EQ(counter_sum(&c, "coll.slots"), 0);
+    allreduce_right(&c, 13, false); /* more than a line has */
+    CHECK_EQ(counter_sum(&c, "coll.slots"), 4);
     CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
     crew_down(&c);
 }

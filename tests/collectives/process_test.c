@@ -14,7 +14,7 @@ struct page {
     _Atomic uint32_t arrived, alive, through, go;
     uint8_t record[RANKS_MOST][RECORD_MOST];
     weft_status_t ready[RANKS_MOST], outcome[RANKS_MOST];
-    uint64_t number[RANKS_MOST];
+    uint64_t number[RANKS_MOST], by_lines[RANKS_MOST];
 };
 
 static const char by_lines[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot";
@@ -108,13 +108,14 @@ static void sums(struct process *p) {
         }
     }
     p->page->number[p->rank] = weft_worker_count(p->worker, "coll.slots");
+    p->page->by_lines[p->rank] = weft_worker_count(p->worker, "coll.oneshot");
 }
 
 TEST(processes_work_together_through_the_segment) {
     struct page *page;
     for (uint32_t size = 2; size <= 4; size++) {
         CHECK_EQ(run_all(size, "self,shm", sums, &page), 0);
-        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->number[r], 300 + 300 + 2 * 19);
+        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->number[r] + page->by_lines[r], 300 + 300 + 2 * 19);
         munmap(page, sizeof *page);
     }
 }
@@ -123,7 +124,7 @@ TEST(processes_work_together_by_a_line_of_each) {
     struct page *page;
     for (uint32_t size = 2; size <= 4; size++) {
         CHECK_EQ(run_all_by(by_lines, size, "self,shm", sums, &page), 0);
-        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->number[r], 300 + 300 + 2 * 19);
+        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->by_lines[r], 300 + 2 * 19);
         munmap(page, sizeof *page);
     }
 }
@@ -215,6 +216,40 @@ static void wait_for_the_last(struct process *p) {
         if (weft_barrier_wait(p->team) < 0) _exit(51);
     }
     p->page->number[p->rank] = cpu_ns() - before;
+}
+
+static void count_one(weft_status_t status, void *arg) {
+    if (status < 0) _exit(60);
+    ++*(int *)arg;
+}
+
+/* More at once than there are lines, and who waits for one sleeps. */
+static void begin_many(struct process *p) {
+    enum { MANY = 11 };
+    for (int round = 0; round < 200; round++) {
+        uint64_t mine[MANY], sum[MANY];
+        int n_done = 0;
+        usleep((unsigned)(round * 7 + (int)p->rank * 13) % 50);
+        for (int i = 0; i < MANY; i++) {
+            mine[i] = (uint64_t)i << 8 | p->rank;
+            weft_op_t op = {.done = count_one, .arg = &n_done};
+            weft_status_t st = weft_allreduce(p->team, &mine[i], &sum[i], 1, WEFT_UINT64, WEFT_SUM, &op);
+            if (st == WEFT_OK) n_done++;
+            if (st < 0) _exit(61);
+        }
+        while (n_done < MANY)
+            if (weft_worker_wait(p->worker, 2000) < 0) _exit(62); /* nobody woke it */
+        for (int i = 0; i < MANY; i++)
+            if (sum[i] != p->size * ((uint64_t)i << 8) + p->size * (p->size - 1) / 2) _exit(63);
+    }
+}
+
+TEST(members_sleep_over_lines_that_are_full_and_are_woken) {
+    struct page *page;
+    for (uint32_t size = 2; size <= 4; size++) {
+        CHECK_EQ(run_all_by(by_lines, size, "self,shm", begin_many, &page), 0);
+        munmap(page, sizeof *page);
+    }
 }
 
 TEST(members_sleep_while_they_wait_and_are_woken) {
