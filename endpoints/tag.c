@@ -359,14 +359,6 @@ static __attribute__((noinline)) void on_tag_seldom(struct lane *lane, const voi
     weft__request_take(req, take_whole(req, bytes, len)); /* and the program may do anything */
 }
 
-/* memcpy, where most are a word: a call costs more than it does. */
-static inline void copy_short(void *to, const void *from, size_t len) {
-    if (len == sizeof(uint64_t))
-        memcpy(to, from, sizeof(uint64_t));
-    else if (len)
-        memcpy(to, from, len);
-}
-
 /* Mostly its receive is the first for that tag, and plain, and the program may be told at once: this is asked first, and then all is
  * done without another question. The program comes last, so that nothing is kept while it is called. */
 void weft__on_tag(struct lane *lane, const void *data, size_t len) {
@@ -387,7 +379,7 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     ep->credit_due = due;
     worker->count->tag_received++;
     fill(req->info_p, head.tag, n, ep);
-    copy_short(req->iov_inline[0].base, (const char *)data + sizeof head, n);
+    weft__copy_short(req->iov_inline[0].base, (const char *)data + sizeof head, n);
     weft__plain_take(worker, req, WEFT_OK);
     return;
 seldom:

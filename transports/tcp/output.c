@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <transports/answering.h>
+#include <transports/copy.h>
 
 /* ---- the sheet ------------------------------------------------------------------------------------------ */
 
@@ -305,14 +306,6 @@ static inline uint8_t *begin_frame(struct tcp_lane *lane) {
     return lane->out.sheet->bytes + lane->out.fill;
 }
 
-/* Most are a word: a call costs more than that. */
-static inline void copy_short(uint8_t *to, const void *data, size_t len) {
-    if (len == 8)
-        memcpy(to, data, 8);
-    else if (len)
-        memcpy(to, data, len);
-}
-
 static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
     struct tcp_lane *lane = tcp_lane(l);
     size_t size = tcp_frame_size((uint32_t)len + 8);
@@ -326,7 +319,7 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     tcp_put64(p + size - 8, 0); /* the padding */
     tcp_frame_encode(p, TCP_FRAME_AM, id, (uint32_t)len + 8);
     memcpy(p + TCP_FRAME_HEAD, &header, 8);
-    copy_short(p + TCP_FRAME_HEAD + 8, data, len);
+    weft__copy_short(p + TCP_FRAME_HEAD + 8, data, len);
     add_bytes(lane, size);
     sent(lane, 1, len);
     return WEFT_OK;
