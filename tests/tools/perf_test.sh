@@ -113,7 +113,7 @@ test_many_endpoints() {
 test_many_links() {
     for transport in shm tcp; do
         many connect_rate $transport --links 20
-        check_notes 'r["endpoints"] == r["links"] == 20' 'r["per_s"] > 0'
+        check_notes 'r["endpoints"] == r["links"] == 20' 'r["per_s"] > 0' 'abs(r["avg_us"] * r["per_s"] / 1e6 - 1) < 0.001' '0.9 < r["fds"] < 4' '0.9 < r["peer_fds"] < 4'
         many poll_cost $transport --links 20
     done
     many poll_cost shm --links 1

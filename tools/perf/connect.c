@@ -15,6 +15,9 @@
 enum { OPENING = 64, TURN_AFTER = 16, WARM = 2000 };
 enum { COUNT = 5000, MOST_TARGETS = 16384, READY_AT_ONCE = 64, LOOKS = 1000 };
 
+/* What more may be asked for than the address of a worker, by its number. */
+static const uint64_t MORE_HOLDINGS = UINT64_MAX - 1, MORE_NOTHING = UINT64_MAX;
+
 /* What a process holds. */
 struct holdings {
     double bytes, fds;
@@ -70,10 +73,14 @@ static void on_gone(weft_ep_t *ep, weft_status_t status, void *arg) {
 
 static void maybe_tell(struct targets *t) {
     if (t->received < t->expected) return;
-    struct perf_answer answer = {.count = t->received, .n_bytes = sizeof(struct holdings)};
-    struct holdings h = per(t->before, t->expected);
-    memcpy(answer.bytes, &h, sizeof h);
     t->expected = UINT64_MAX;
+    perf_answer(t->p, &(struct perf_answer){.count = t->received});
+}
+
+static void tell_holdings(const struct targets *t) {
+    struct perf_answer answer = {.n_bytes = sizeof(struct holdings)};
+    struct holdings h = per(t->before, t->received);
+    memcpy(answer.bytes, &h, sizeof h);
     perf_answer(t->p, &answer);
 }
 
@@ -143,14 +150,16 @@ static void begin(struct perf *p, const struct perf_order *order) {
     tell_address(p, p->worker);
 }
 
-/* The address of one worker; past the last: they go. */
+/* The address of one worker, or the holdings, or nothing more: then they go. */
 static void more(struct perf *p, const struct perf_order *order) {
     if (order->count < targets.n) {
         tell_address(p, targets.workers[order->count]);
-        return;
+    } else if (order->count == MORE_HOLDINGS) {
+        tell_holdings(&targets);
+    } else {
+        if (targets.workers) close_targets(&targets);
+        perf_answer(p, &(struct perf_answer){0});
     }
-    if (targets.workers) close_targets(&targets);
-    perf_answer(p, &(struct perf_answer){0});
 }
 
 static void end(struct perf *p, const struct perf_order *order) {
@@ -205,10 +214,9 @@ static void open_one(struct perf *p, const struct address *address, weft_ep_t **
     started(weft_ep_flush(*ep_p, &op), "flush");
 }
 
-/* Until the other side has every first message; tells its holdings. */
-static struct holdings open_all(struct perf *p, const struct address *addresses, uint64_t n_targets,
-                                weft_ep_t **eps, uint64_t n) {
-    struct holdings theirs = {0};
+/* Until the other side has every first message. */
+static void open_all(struct perf *p, const struct address *addresses, uint64_t n_targets, weft_ep_t **eps,
+                     uint64_t n) {
     uint64_t most = p->options.test == TEST_EP_MEMORY ? 1 : OPENING;
     for (uint64_t i = 0; i < n; i++) {
         open_one(p, &addresses[i % n_targets], &eps[i]);
@@ -218,6 +226,13 @@ static struct holdings open_all(struct perf *p, const struct address *addresses,
     while (in_progress > 0) perf_turn(p);
     const struct perf_answer *answer = perf_ask(p, &(struct perf_order){.command = PERF_END, .count = n});
     if (answer->count != n) perf_die("first messages are missing", WEFT_ERR_INTERNAL);
+}
+
+/* Asked apart: to count thousands of descriptors takes as long as hundreds of links. */
+static struct holdings ask_holdings(struct perf *p) {
+    struct holdings theirs = {0};
+    struct perf_order order = {.command = PERF_MORE, .count = MORE_HOLDINGS};
+    const struct perf_answer *answer = perf_ask(p, &order);
     if (answer->n_bytes == sizeof theirs) memcpy(&theirs, answer->bytes, sizeof theirs);
     return theirs;
 }
@@ -252,8 +267,10 @@ static void tell(struct perf_result *r, uint64_t n, uint64_t n_targets, double w
     perf_note(r, "peer_fds", theirs.fds);
 }
 
-/* What it took, from `cpu` and `at` on. */
-static void fill(struct perf *p, double cpu, uint64_t at, uint64_t n, struct perf_result *r) {
+static void measure_looks(struct perf *p, struct perf_result *r) {
+    if (p->options.links) warm(p, PERF_MORE);
+    double cpu = perf_cpu_s();
+    uint64_t at = perf_now(), n = look_in_vain(p);
     perf_fill(p, 1, (double)(perf_now() - at) / 1e9, perf_cpu_s() - cpu, n, r);
 }
 
@@ -262,20 +279,17 @@ static void open_and_measure(struct perf *p, const struct address *addresses, ui
     struct holdings before = look_before();
     double cpu = perf_cpu_s();
     uint64_t at = perf_now();
-    struct holdings theirs = open_all(p, addresses, n_targets, eps, n);
-    double wall = (double)(perf_now() - at) / 1e9;
-    tell(r, n, n_targets, wall, per(before, n), theirs);
+    open_all(p, addresses, n_targets, eps, n);
+    double wall = (double)(perf_now() - at) / 1e9, spent = perf_cpu_s() - cpu;
+    struct holdings mine = per(before, n);
+    tell(r, n, n_targets, wall, mine, ask_holdings(p));
     histogram_clear(&p->histogram);
-    if (p->options.test != TEST_POLL_COST) {
-        histogram_add(&p->histogram, wall * 1e9 / (double)n, n);
-        fill(p, cpu, at, n, r);
+    if (p->options.test == TEST_POLL_COST) {
+        measure_looks(p, r);
         return;
     }
-    if (p->options.links) warm(p, PERF_MORE);
-    cpu = perf_cpu_s();
-    at = perf_now();
-    n = look_in_vain(p);
-    fill(p, cpu, at, n, r);
+    histogram_add(&p->histogram, wall * 1e9 / (double)n, n);
+    perf_fill(p, 1, wall, spent, n, r);
 }
 
 static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
@@ -290,7 +304,7 @@ static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
     struct address *addresses = ask_addresses(p, n_targets);
     open_and_measure(p, addresses, n_targets, eps, n, result_p);
     close_all(p, eps, n);
-    perf_ask(p, &(struct perf_order){.command = PERF_MORE, .count = UINT64_MAX});
+    perf_ask(p, &(struct perf_order){.command = PERF_MORE, .count = MORE_NOTHING});
     free(addresses);
     free(eps);
 }
