@@ -103,6 +103,9 @@ struct fsm_trace *weft__reactor_trace(struct reactor *r) {
 bool weft__reactor_has_fd(const struct reactor *r) {
     return r->fd_taken;
 }
+bool weft__reactor_tells_once(const struct reactor *r) {
+    return r->fd_taken && !r->loop;
+}
 bool weft__reactor_in_turn(const struct reactor *r) {
     return r->in_turn;
 }

@@ -104,6 +104,8 @@ bool weft__reactor_in_turn(const struct reactor *r);
 
 /* True once somebody asked for the worker's fd, and may watch it. */
 bool weft__reactor_has_fd(const struct reactor *r);
+/* And nobody but the host looks at what is watched: of the watches that may be told_once it is true. */
+bool weft__reactor_tells_once(const struct reactor *r);
 
 /* ---- run queue: first in, first out; every callback to the user comes from here or from a poll --------- */
 
@@ -157,7 +159,7 @@ struct watch {
     int fd;
     uint8_t events;            /* watched now, by libev and the outer epoll; 0: stopped */
     uint8_t got;               /* the reactor's: what the kernel told and `ready` has not seen */
-    bool empties;              /* `ready` leaves nothing in it, at least where somebody has the worker's fd */
+    bool told_once;            /* an eventfd: behind the worker's fd each write is told once, read or not */
     struct watch_state *state; /* the reactor's */
 };
 /* A watch that was zeroed and given `ready`. WEFT_ERR_NO_MEMORY, WEFT_ERR_IO. */

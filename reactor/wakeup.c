@@ -74,27 +74,32 @@ static weft_status_t failed_by_errno(const char *what) {
     return weft__fail(status, "%s: errno %d", what, error);
 }
 
-/* A stopped fd is deleted, not masked: a hang-up shows even when no events are asked for. */
-weft_status_t wakeup_outer_set(struct reactor *r, struct watch_state *state, int events) {
-    if (r->outer_fd < 0 || events == state->watch->events) return WEFT_OK;
-    struct epoll_event event = {epoll_of_watch(events), {.ptr = state}};
-    int op = !events ? EPOLL_CTL_DEL : state->watch->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-    int rc = epoll_ctl(r->outer_fd, op, state->watch->fd, &event);
+static weft_status_t control(struct reactor *r, int op, int fd, uint32_t events, void *mark) {
+    struct epoll_event event = {events, {.ptr = mark}};
+    int rc = epoll_ctl(r->outer_fd, op, fd, &event);
     return rc == 0 || op == EPOLL_CTL_DEL ? WEFT_OK : failed_by_errno("epoll_ctl");
 }
 
-static weft_status_t add(struct reactor *r, int fd, int events, void *mark) {
-    struct epoll_event event = {epoll_of_watch(events), {.ptr = mark}};
-    return epoll_ctl(r->outer_fd, EPOLL_CTL_ADD, fd, &event) ? failed_by_errno("epoll_ctl") : WEFT_OK;
+static weft_status_t control_watch(struct reactor *r, int op, struct watch_state *state, int events) {
+    uint32_t once = state->watch->told_once ? EPOLLET : 0;
+    return control(r, op, state->watch->fd, epoll_of_watch(events) | once, state);
+}
+
+/* A stopped fd is deleted, not masked: a hang-up shows even when no events are asked for. */
+weft_status_t wakeup_outer_set(struct reactor *r, struct watch_state *state, int events) {
+    if (r->outer_fd < 0 || events == state->watch->events) return WEFT_OK;
+    int op = !events ? EPOLL_CTL_DEL : state->watch->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    return control_watch(r, op, state, events);
 }
 
 static weft_status_t fill_outer(struct reactor *r) {
-    weft_status_t st = add(r, r->event_fd, WATCH_READ, &r->event_fd);
-    if (st == WEFT_OK) st = add(r, r->timer_fd, WATCH_READ, &r->timer_fd);
+    weft_status_t st = control(r, EPOLL_CTL_ADD, r->event_fd, EPOLLIN, &r->event_fd);
+    if (st == WEFT_OK) st = control(r, EPOLL_CTL_ADD, r->timer_fd, EPOLLIN, &r->timer_fd);
     for (struct watch_block *block = r->watch_blocks; block; block = block->next)
         for (unsigned i = 0; i < WATCH_BLOCK && st == WEFT_OK; i++) {
             struct watch_state *state = &block->state[i];
-            if (state->io.data && state->watch->events) st = add(r, state->watch->fd, state->watch->events, state);
+            if (state->io.data && state->watch->events)
+                st = control_watch(r, EPOLL_CTL_ADD, state, state->watch->events);
         }
     return st;
 }

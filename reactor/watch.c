@@ -15,7 +15,7 @@ static void run_ready(struct job *job) {
     int events = watch->got & watch->events; /* it may have changed its mind meanwhile */
     watch->got = 0;
     reactor_of(state)->watch_answered = true;
-    if (!watch->empties) reactor_of(state)->watch_ran = true;
+    if (!watch->told_once) reactor_of(state)->watch_ran = true;
     if (events) watch->ready(watch, events);
 }
 

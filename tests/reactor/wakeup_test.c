@@ -72,6 +72,34 @@ TEST(idle_3_seconds_no_wakeup_and_no_cpu) {
     close(fds[0]), close(fds[1]);
 }
 
+static unsigned n_told;
+static void note(struct watch *watch, int events) {
+    n_told++;
+}
+
+/* Also one that was written, and told, before somebody took the fd. */
+TEST(an_eventfd_that_nobody_reads_is_told_once_for_each_time_it_was_written) {
+    struct reactor *r = open_reactor(NULL);
+    struct watch watch = {.ready = note, .told_once = true};
+    int fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    n_told = 0;
+    CHECK_EQ(weft__watch_start(r, &watch, fd, WATCH_READ), WEFT_OK);
+    CHECK(!weft__reactor_tells_once(r));
+    weft__reactor_fd(r);
+    CHECK(weft__reactor_tells_once(r));
+    for (unsigned i = 1; i <= 3; i++) {
+        CHECK(readable(r, 0));
+        settle(r);
+        CHECK_EQ(n_told, i);
+        CHECK_EQ(eventfd_write(fd, 1), 0);
+    }
+    weft__watch_stop(r, &watch);
+    settle(r);
+    CHECK_EQ(n_told, 3);
+    close_reactor(r);
+    close(fd);
+}
+
 TEST(wait_sleeps_without_cpu) {
     struct reactor *r = open_reactor(NULL);
     weft__reactor_wait(r, 1);

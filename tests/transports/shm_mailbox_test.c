@@ -85,6 +85,31 @@ TEST(a_sleepers_wake_up_takes_one_look_at_the_kernel) {
         CHECK_EQ(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0), 0);
         CHECK_EQ(weft__count(p.reactor_b)->kernel_looks - looks, 1);
     }
+    uint64_t signals;
+    CHECK_EQ(read(shm_of(p.iface_b)->event_fd, &signals, sizeof signals), 8);
+    CHECK(signals >= 10); /* nobody had to read them */
+    pair_close(&p);
+}
+
+TEST(a_sleeper_wakes_up_whatever_a_peer_wrote_into_its_eventfd) {
+    struct pair p;
+    open_without_rings(&p);
+    pair_connect(&p);
+    int fd = weft__reactor_fd(p.reactor_b);
+    uint64_t most = UINT64_MAX - 1;
+    do weft__reactor_progress(p.reactor_b, 0);
+    while (poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 1);
+    for (unsigned i = 1; i <= 3; i++) {
+        uint64_t count;
+        read(shm_of(p.iface_b)->event_fd, &count, sizeof count);
+        CHECK_EQ(write(shm_of(p.iface_b)->event_fd, &most, sizeof most), 8);
+        do weft__reactor_progress(p.reactor_b, 0);
+        while (poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 1);
+        CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, i, "x", 1), WEFT_OK);
+        CHECK_EQ(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0), 1);
+        weft__reactor_progress(p.reactor_b, 0);
+        CHECK_EQ(p.b.n_messages, i);
+    }
     pair_close(&p);
 }
 

@@ -231,8 +231,9 @@ static weft_status_t connect_uri(struct iface *i, const char *where, struct lane
 /* ---- life --------------------------------------------------------------------------------------------------------- */
 
 /*
- * A signal only ends the sleep: the turn's poll sees why it came. It is taken before the next sleep, when the peer that waits for an
- * answer has it, or when the kernel tells of it once more; at once where a host would be told meanwhile.
+ * A signal only ends the sleep: the turn's poll sees why it came. It stays where it is told once; else it is taken before the next
+ * sleep, when the peer that waits for an answer has it, or when the kernel tells of it once more; at once where a host would be told
+ * meanwhile.
  */
 void weft__shm_take_signal(struct shm_iface *iface) {
     uint64_t count;
@@ -241,6 +242,7 @@ void weft__shm_take_signal(struct shm_iface *iface) {
 
 static void event_ready(struct watch *watch, int events) {
     struct shm_iface *iface = (struct shm_iface *)((char *)watch - offsetof(struct shm_iface, event));
+    if (weft__reactor_tells_once(iface->iface.reactor)) return;
     if (iface->signalled || weft__reactor_has_fd(iface->iface.reactor))
         weft__shm_take_signal(iface);
     else
@@ -355,7 +357,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     iface->worker_id = params->worker_id;
     iface->event_fd = iface->mail.segment.fd = -1;
     iface->event.ready = event_ready;
-    iface->event.empties = true;
+    iface->event.told_once = true;
     iface->probe = probe_of(r);
     iface->speaker.run = weft__shm_speak;
     weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct shm_lane), "shm lanes");

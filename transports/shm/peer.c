@@ -1,5 +1,6 @@
 /* What a peer's worker shows of itself, and how it is woken. */
 #include "shm.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -57,11 +58,23 @@ weft_status_t weft__shm_meet(struct shm_lane *lane, const struct shm_hello *hell
     return WEFT_OK;
 }
 
-void weft__shm_signal(struct shm_lane *lane, uint32_t sleep) {
+static bool signal_is_written(const struct shm_lane *lane) {
     static const uint64_t one = 1;
+    return write(lane->event_fd, &one, sizeof one) == sizeof one || errno != EAGAIN;
+}
+
+/* Nobody rings so often that the count comes to its end; who brought it there would be the last to wake anybody. */
+static void begin_count_anew(const struct shm_lane *lane) {
+    uint64_t count;
+    ssize_t got = read(lane->event_fd, &count, sizeof count);
+    (void)got;
+}
+
+void weft__shm_signal(struct shm_lane *lane, uint32_t sleep) {
     shm_iface(lane)->count->shm_signals++;
-    /* EAGAIN: the count is at its end, so the fd is readable as it is. */
-    ssize_t written = write(lane->event_fd, &one, sizeof one);
-    (void)written;
+    if (!signal_is_written(lane)) {
+        begin_count_anew(lane);
+        signal_is_written(lane);
+    }
     doorbell_signalled(shm_bell(lane), sleep);
 }
