@@ -43,7 +43,7 @@ static weft_status_t advance_am(struct weft_request *req) {
     struct message m =
         am_message(ep, req->flags, req->am_id, req->header, req->header_len, req->iov, req->n_iov, req->len);
     weft_status_t st;
-    enum protocol protocol = weft__protocol(ep->link, &m, req->flags);
+    enum protocol protocol = weft__protocol(ep, &m, req->flags);
     switch (req->layout ? weft__layout_protocol(protocol) : protocol) {
     case PROTOCOL_PACK: st = weft__send_packed(lane, &m, req); break;
     case PROTOCOL_COPY: st = weft__send_copy(ep->link, lane, &m); break;
@@ -134,7 +134,7 @@ static __attribute__((noinline)) weft_status_t am_send_general(struct weft_ep *e
     weft_status_t st = weft__iov_measure(iov, n_iov, &len);
     if (st < 0) return st;
     struct message m = am_message(ep, flags, id, header, header_len, iov, n_iov, len);
-    enum protocol protocol = weft__protocol(link, &m, flags);
+    enum protocol protocol = weft__protocol(ep, &m, flags);
     if (protocol == PROTOCOL_OFFER && flags & MUST_BE_WHOLE) return too_big(m.len);
     if (protocol == PROTOCOL_COPY) {
         st = weft__send_copy(link, link->tx, &m);

@@ -1,16 +1,25 @@
 /* Messages that cross whole. */
 #include <reactor/counters.h>
 
+#include "loan.h"
 #include "rendezvous.h"
 #include "worker.h"
 
-enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags) {
+static bool may_be_read(struct weft_ep *ep, const struct message *m, uint32_t flags) {
+    return !(flags & (WEFT_AM_EAGER | WEFT_AM_NO_REPLY)) && m->n_iov == 1 &&
+           weft__loan_stands(ep, m->iov->base, m->len);
+}
+
+enum protocol weft__protocol(struct weft_ep *ep, const struct message *m, uint32_t flags) {
+    const struct link *link = ep->link;
     const struct iface_attr *attr = &weft__link_iface(link)->attr;
-    size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : weft__link_limits(link)->eager;
+    const struct protocol_limits *limits = weft__link_limits(link);
+    size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : limits->eager;
     size_t head_len = sizeof m->word + m->header_len;
     if (flags & WEFT_AM_RENDEZVOUS && m->len > 0) return PROTOCOL_OFFER;
     if (m->len > threshold) return PROTOCOL_OFFER;
-    if (head_len + m->len <= weft__link_limits(link)->copy) return PROTOCOL_COPY;
+    if (m->len > limits->mapped && may_be_read(ep, m, flags)) return PROTOCOL_OFFER;
+    if (head_len + m->len <= limits->copy) return PROTOCOL_COPY;
     if (m->len <= attr->max_zcopy && head_len <= attr->max_zcopy_header && m->n_iov <= attr->max_iov)
         return PROTOCOL_BORROW;
     return head_len + m->len <= attr->max_bcopy ? PROTOCOL_COPY : PROTOCOL_OFFER;

@@ -8,6 +8,7 @@
 #include "ep.h"
 #include "introduce.h"
 #include "live.h"
+#include "loan.h"
 #include "negotiate.h"
 #include "rails.h"
 #include "retain.h"
@@ -259,6 +260,7 @@ static void end(struct link *link) {
     weft__retain_free(link);
     weft__beat_free(link);
     weft__introduction_free(link);
+    weft__loans_free(link);
     free_more(link);
     talloc_free(link->uri);
     drop_reason(link->worker, link->why);

@@ -21,6 +21,7 @@ struct link_more {
     struct beat *beat;                 /* beat.h: an endpoint wishes to know that the peer is driven; NULL: none */
     struct introduction *introduction; /* introduce.h: the peer's process is watched; NULL: it is not */
     struct rails *rails;               /* rails.c; NULL: none yet */
+    struct loans *loans;               /* loan.h; NULL: no message came out of lent memory */
     struct link *main;                 /* this is a rail of that link, or brings it another lane */
     float rate, rate_last; /* bytes per ns that the peer says its lane carried, and did last; 0: not known */
     uint32_t rail_number;  /* of a rail: what it was granted by */

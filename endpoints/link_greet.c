@@ -10,7 +10,7 @@ void weft__link_greet(struct link *link) {
     struct wire_message m;
     struct wire_hello hello = {.version = WIRE_VERSION,
                                .flags = (link->why ? link->flags : 0) | weft__lanes_hello(link) |
-                                        WIRE_HELLO_ANSWERS | WIRE_HELLO_PARTS,
+                                        WIRE_HELLO_ANSWERS | WIRE_HELLO_PARTS | WIRE_HELLO_LOANS,
                                .listener = link->listener,
                                .worker = link->worker->id};
     weft__retain_greeting(link, &hello);

@@ -16,6 +16,7 @@ static void bury_told(weft_mem_t *mem) {
 static void mem_end(weft_mem_t *mem) {
     struct weft_worker *worker = mem->worker;
     weft__region_cache_remove(&worker->memory.cache, &mem->cached);
+    weft__region_cache_remove(&worker->memory.lent, &mem->lent);
     weft__job_drop(worker->reactor, &mem->tell_invalid);
     list_remove(&mem->held);
     weft__idmap_remove(&worker->memory.regions, mem->region.id);
@@ -132,6 +133,22 @@ unsigned weft__memory_tell(struct weft_worker *worker) {
     return n;
 }
 
+/* Only what peers can map; all other memory is sent as any. */
+static weft_status_t lend(struct weft_worker *worker, weft_mem_t *mem) {
+    uintptr_t begin = (uintptr_t)mem->region.base;
+    if (!mem->pages.map) return WEFT_OK;
+    mem->lent = (struct cached){.base = begin, .end = begin + mem->region.len};
+    list_init(&mem->lent.unused);
+    return weft__region_cache_add(&worker->memory.lent, worker, &mem->lent);
+}
+
+weft_mem_t *weft__mem_lent(struct weft_worker *worker, const void *at, size_t len) {
+    struct region_cache *lent = &worker->memory.lent;
+    uintptr_t begin = (uintptr_t)at;
+    struct cached *found = lent->n ? weft__region_cache_find(lent, begin, begin + len, 0) : NULL;
+    return found ? list_of(found, weft_mem_t, lent) : NULL;
+}
+
 static weft_status_t mem_new(struct weft_worker *worker, void *base, size_t len, const weft_mem_params_t *params,
                              const struct pages *pages, weft_mem_t **mem_p) {
     weft_mem_t *mem = weft__new(worker, weft_mem_t);
@@ -150,6 +167,12 @@ static weft_status_t mem_new(struct weft_worker *worker, void *base, size_t len,
     mem->region.fd = mem->pages.fd;
     mem->region.fd_offset = mem->pages.offset;
     new_token(mem);
+    st = params->lend ? lend(worker, mem) : WEFT_OK;
+    if (st < 0) {
+        weft__idmap_remove(&worker->memory.regions, mem->region.id);
+        talloc_free(mem);
+        return st;
+    }
     mem->on_invalid = params->on_invalid;
     mem->arg = params->arg;
     mem->tell_invalid.run = tell_invalid;
@@ -214,6 +237,7 @@ void weft__memory_init(struct weft_worker *worker) {
     uint64_t served = weft__setting_u64(worker->context, SETTING_RMA_MAX_SERVED);
     memory->max_served = served < WIRE_RMA_WINDOW ? WIRE_RMA_WINDOW : served > 1 << 20 ? 1 << 20 : (uint32_t)served;
     uint64_t regions = weft__setting_u64(worker->context, SETTING_MEMORY_CACHE_REGIONS);
+    weft__region_cache_init(&memory->lent, UINT32_MAX, SIZE_MAX);
     weft__region_cache_init(&memory->cache, regions > UINT32_MAX ? UINT32_MAX : (uint32_t)regions,
                             weft__setting_u64(worker->context, SETTING_MEMORY_CACHE_BYTES));
     list_init(&memory->all);
@@ -273,6 +297,8 @@ static weft_status_t check_new(const weft_worker_t *worker, size_t len, weft_mem
     if (!rights_are_known(own->rights)) return weft__fail(WEFT_ERR_INVALID_PARAM, "rights are %u", own->rights);
     if (own->rights & WEFT_MEM_ATOMIC_DEVICE && !has_device_atomics(worker))
         return weft__fail(WEFT_ERR_UNSUPPORTED, "no transport of this worker has a device that performs atomics");
+    if (own->lend && !(own->rights & WEFT_MEM_READ))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "memory is lent that peers may not read");
     if (own->pages > WEFT_PAGES_HUGE) return weft__fail(WEFT_ERR_INVALID_PARAM, "pages is %d", own->pages);
     st = weft__worker_check(worker);
     if (st == WEFT_OK && worker->core.fsm.state != WORKER_OPEN)

@@ -30,6 +30,7 @@ struct weft_mem {
     uint32_t users;               /* operations of this side; holders, of a cached one */
     struct pages pages;           /* allocated or imported */
     struct cached cached;         /* base 0, end 0: not of the cache */
+    struct cached lent;           /* in memory.lent, if it is lent */
     bool invalid;                 /* the program unmaps it: no key is made any more */
     void (*on_invalid)(weft_mem_t *mem, void *arg);
     void *arg;
@@ -42,6 +43,7 @@ struct memory {
     struct idmap regions;
     struct list all;
     struct region_cache cache;
+    struct region_cache lent; /* what messages may be read out of where it lies (loan.h) */
     uint32_t max_served;
 
     /* Large copies by this side are cut: so many bytes a turn, the rest by a job in the next ones. */
@@ -68,6 +70,9 @@ void weft__memory_end(struct weft_worker *worker);
 struct wire_key;
 weft_status_t weft__mem_admit(struct weft_worker *worker, const struct wire_key *key, unsigned rights, uint64_t at,
                               uint64_t len, weft_mem_t **mem_p);
+/* The lent region that has all of these bytes; or NULL. */
+weft_mem_t *weft__mem_lent(struct weft_worker *worker, const void *at, size_t len);
+
 /* A peer's operation touches it for longer than a call. */
 static inline void weft__mem_serve(weft_mem_t *mem) {
     mem->serving++;

@@ -68,6 +68,13 @@ static double get_ns(size_t len, const struct iface_attr *attr, const struct cal
     return 2 * request_ns + t.message + (double)c->value[CALIBRATE_SYSCALL] / 1000 + read;
 }
 
+/* Offered, and copied from where it lies. */
+static double mapped_ns(size_t len, const struct iface_attr *attr, const struct calibration *c) {
+    if (!(attr->caps & CAP_LEND)) return INFINITY;
+    struct terms t = terms_of(len, attr, c);
+    return 2 * request_ns + 2 * t.message + t.copy;
+}
+
 /* Offered and asked for. Pieces land where they belong; or the receiver copies one while the next is under way. */
 static double pieces_ns(size_t len, const struct iface_attr *attr, const struct calibration *c, size_t piece) {
     if (!(attr->caps & CAP_AM_ZCOPY) || piece == 0) return INFINITY;
@@ -87,6 +94,7 @@ double weft__protocol_ns(enum protocol_way way, size_t len, const struct iface_a
     case WAY_BCOPY: return bcopy_ns(len, attr, c);
     case WAY_ZCOPY: return zcopy_ns(len, attr, c);
     case WAY_GET: return get_ns(len, attr, c);
+    case WAY_MAPPED: return mapped_ns(len, attr, c);
     case WAY_PIECES: return pieces_ns(len, attr, c, limits->piece);
     case N_PROTOCOL_WAYS: break;
     }
@@ -134,6 +142,11 @@ static double offered(size_t len, const struct iface_attr *attr, const struct ca
     return attr->caps & CAP_BULK_GET ? get_ns(len, attr, c) : pieces_ns(len, attr, c, limits->piece);
 }
 
+static double mapped(size_t len, const struct iface_attr *attr, const struct calibration *c,
+                     const struct protocol_limits *limits) {
+    return mapped_ns(len, attr, c);
+}
+
 static size_t most_eager(const struct iface_attr *attr) {
     size_t packed = attr->max_bcopy > HEAD ? attr->max_bcopy - HEAD : 0;
     return attr->caps & CAP_AM_ZCOPY && attr->max_zcopy > packed ? attr->max_zcopy : packed;
@@ -149,7 +162,9 @@ struct protocol_limits weft__protocol_limits(const struct iface_attr *attr, cons
 
     limits.eager = meet(eager, offered, most_eager(attr), attr, c, &limits);
     if (limits.eager < LEAST_EAGER) limits.eager = LEAST_EAGER;
-    if (threshold != SETTING_AUTO) limits.eager = (size_t)threshold;
+    limits.mapped = meet(eager, mapped, limits.eager, attr, c, &limits);
+    if (limits.mapped < LEAST_EAGER) limits.mapped = LEAST_EAGER;
+    if (threshold != SETTING_AUTO) limits.eager = limits.mapped = (size_t)threshold;
     return limits;
 }
 

@@ -19,15 +19,14 @@ static void find_other(const struct asked *a, enum protocol_way way, size_t len,
     double best = INFINITY;
     for (enum protocol_way w = 0; w < N_PROTOCOL_WAYS; w++) {
         double ns = cost(a, w, len);
-        if (w == way || ns >= best) continue;
+        if (w == way || w == WAY_MAPPED || ns >= best) continue;
         best = ns;
         info->other = weft__protocol_name(w);
         info->other_ns = ns;
     }
 }
 
-static void fill(const struct asked *a, size_t from, size_t to, weft_protocol_info_t *info) {
-    enum protocol_way way = weft__protocol_way(from, a->attr, a->limits);
+static void fill(const struct asked *a, enum protocol_way way, size_t from, size_t to, weft_protocol_info_t *info) {
     size_t last = to == SIZE_MAX ? from > endless ? from : endless : to;
     *info = (weft_protocol_info_t){.name = weft__protocol_name(way),
                                    .from = from,
@@ -37,7 +36,8 @@ static void fill(const struct asked *a, size_t from, size_t to, weft_protocol_in
     info->bandwidth = (double)last * 1e9 / info->to_ns;
     find_other(a, way, last, info);
     bool set = weft__setting_u64(a->worker->context, SETTING_RENDEZVOUS_THRESHOLD) != SETTING_AUTO;
-    info->forced = set && from == a->limits->eager + 1;
+    info->lent = way == WAY_MAPPED;
+    info->forced = set && from == (info->lent ? a->limits->mapped : a->limits->eager) + 1;
 }
 
 weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size_t index,
@@ -50,8 +50,11 @@ weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size
         from = to + 1;
         to = weft__protocol_end(from, a.attr, a.limits);
     }
-    if (index > 0) return WEFT_ERR_NOT_FOUND;
-    fill(&a, from, to, info_p);
+    if (index > 1 || (index == 1 && !(a.attr->caps & CAP_LEND))) return WEFT_ERR_NOT_FOUND;
+    if (index == 1)
+        fill(&a, WAY_MAPPED, a.limits->mapped + 1, SIZE_MAX, info_p);
+    else
+        fill(&a, weft__protocol_way(from, a.attr, a.limits), from, to, info_p);
     return WEFT_OK;
 }
 

@@ -10,6 +10,7 @@
 
 #include "landing.h"
 #include "layout.h"
+#include "loan.h"
 #include "rails.h"
 #include "rma.h"
 #include "spread.h"
@@ -24,9 +25,9 @@ static size_t pack_rts(void *to, void *arg) {
 
 /* One piece of memory can be read by the peer. */
 static uint64_t address_of(const struct weft_request *req, const struct lane *lane) {
-    return lane->iface->attr.caps & CAP_BULK_GET && lane->ops->bulk_get && req->n_iov == 1
-               ? (uint64_t)(uintptr_t)req->iov->base
-               : 0;
+    if (req->n_iov != 1) return 0;
+    bool reads = lane->iface->attr.caps & CAP_BULK_GET && lane->ops->bulk_get;
+    return reads || weft__loan_stands(req->ep, req->iov->base, req->len) ? (uint64_t)(uintptr_t)req->iov->base : 0;
 }
 
 weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {
@@ -199,9 +200,10 @@ static weft_status_t ask(struct weft_request *req) {
 
 /* The bytes wanted, out of the program's memory, which may be longer. */
 static weft_status_t bulk_get(struct weft_request *req) {
-    struct lane *lane = req->ep->link->lane;
+    struct lane *lane = weft__switch_key_lane(req->ep->link);
     weft_iov_t slice[16];
     size_t len = req->len;
+    if (!lane || !lane->ops->bulk_get) return WEFT_ERR_UNSUPPORTED;
     size_t n = weft__iov_slice(slice, 16, req->iov, req->n_iov, 0, &len);
     if (len < req->len) return WEFT_ERR_UNSUPPORTED;
     req->lent.count++;
@@ -218,7 +220,7 @@ weft_status_t weft__fetch(struct weft_request *req) {
         weft__refuse_offer(link, req->peer_id, WEFT_OK);
         return WEFT_OK;
     }
-    if (req->remote && link->lane->ops->bulk_get) st = bulk_get(req);
+    if (req->remote) st = bulk_get(req);
     if (st == WEFT_OK) weft__refuse_offer(link, req->peer_id, WEFT_OK);
     if (st == WEFT_IN_PROGRESS) {
         req->fin_due = 1;

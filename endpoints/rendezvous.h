@@ -18,8 +18,8 @@ struct message {
 };
 
 enum protocol { PROTOCOL_COPY, PROTOCOL_BORROW, PROTOCOL_OFFER, PROTOCOL_PACK /* of a layout only */ };
-/* By the link's limits (protocol.h) and the flags WEFT_AM_EAGER and WEFT_AM_RENDEZVOUS. */
-enum protocol weft__protocol(const struct link *link, const struct message *m, uint32_t flags);
+/* By the link's limits (protocol.h), where the memory lies, and the flags of active messages. */
+enum protocol weft__protocol(struct weft_ep *ep, const struct message *m, uint32_t flags);
 
 /* PROTOCOL_COPY: OK, NO_RESOURCE or an error. */
 weft_status_t weft__send_copy(struct link *link, struct lane *lane, const struct message *m);

@@ -11,6 +11,23 @@ static struct lane_key no_key = {.status = WEFT_NO_RESOURCE, .how = "message"};
 
 /* ---- the owner's side */
 
+size_t weft__mem_key(const weft_mem_t *mem, unsigned rights, const struct iface *only, void *to) {
+    struct rkey_packed key = {.worker = mem->worker->id};
+    uint8_t blob[RKEY_ENTRIES][MD_KEY_MAX];
+    const struct region *own = &mem->region;
+    key.region = (struct remote_region){(uint64_t)(uintptr_t)own->base, own->len, rights, own->id, own->epoch, {0}};
+    memcpy(key.region.token, own->token, sizeof own->token);
+    for (uint32_t i = 0; i < mem->worker->n_ifaces; i++) {
+        struct md_mem *md = mem->md[i];
+        if (!md || (only && md->iface != only)) continue;
+        size_t len = md->iface->ops->key_pack(md, blob[key.n]);
+        const char *name = md->iface->transport->name;
+        key.entry[key.n] = (struct rkey_entry){name, blob[key.n], (uint8_t)strlen(name), (uint8_t)len};
+        key.n++;
+    }
+    return weft__rkey_write(to, &key);
+}
+
 weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *len_p) {
     if (!mem || !buf || !len_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "mem, buf or len_p is NULL");
     weft_status_t st = weft__worker_check(mem->worker);
@@ -18,22 +35,8 @@ weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *len_p) {
     if (!mem->region.rights) return weft__fail(WEFT_ERR_INVALID_PARAM, "the region grants nothing to peers");
     if (mem->invalid) return weft__fail(WEFT_ERR_REVOKED, "its memory went away");
     if (mem->core.fsm.state != MEMORY_LIVE) return weft__fail(WEFT_ERR_BUSY, "it is being revoked");
-
-    struct rkey_packed key = {.worker = mem->worker->id};
-    uint8_t blob[RKEY_ENTRIES][MD_KEY_MAX], packed[WEFT_RKEY_MAX];
-    const struct region *own = &mem->region;
-    key.region =
-        (struct remote_region){(uint64_t)(uintptr_t)own->base, own->len, own->rights, own->id, own->epoch, {0}};
-    memcpy(key.region.token, own->token, sizeof own->token);
-    for (uint32_t i = 0; i < mem->worker->n_ifaces; i++) {
-        struct md_mem *md = mem->md[i];
-        if (!md) continue;
-        size_t len = md->iface->ops->key_pack(md, blob[key.n]);
-        const char *name = md->iface->transport->name;
-        key.entry[key.n] = (struct rkey_entry){name, blob[key.n], (uint8_t)strlen(name), (uint8_t)len};
-        key.n++;
-    }
-    size_t len = weft__rkey_write(packed, &key);
+    uint8_t packed[WEFT_RKEY_MAX];
+    size_t len = weft__mem_key(mem, mem->region.rights, NULL, packed);
     if (len > *len_p) return weft__fail(WEFT_ERR_TRUNCATED, "the key has %zu bytes", len);
     memcpy(buf, packed, len);
     *len_p = len;
@@ -124,6 +127,7 @@ void weft__rkeys_end(struct weft_ep *ep) {
         struct weft_rkey *rkey = list_of(node, struct weft_rkey, of_ep);
         if (rkey->status == WEFT_OK) rkey->status = WEFT_ERR_CLOSED;
         rkey->ep = NULL;
+        if (rkey->lent) weft__rkey_drop(rkey);
     }
 }
 

@@ -37,10 +37,14 @@ struct weft_rkey {
     struct weft_worker *user; /* whose handle it is */
     weft_status_t status;     /* OK, or what operations end with */
     uint32_t uses;            /* the handle, and operations under way */
+    bool lent;                /* no handle of the program's: loan.c */
     struct list of_ep;
     uint16_t packed_len;
     uint8_t packed[];
 };
+
+/* Packs a region's key into WEFT_RKEY_MAX bytes: for these of its rights, and for who comes by that iface (NULL: by any). Its length. */
+size_t weft__mem_key(const weft_mem_t *mem, unsigned rights, const struct iface *only, void *to);
 
 /* Can it be reached at all? Its own status, or its transport's last word. */
 weft_status_t weft__rkey_status(const struct weft_rkey *rkey);

@@ -42,9 +42,9 @@ static struct message tag_message(const struct weft_ep *ep, uint64_t tag, const 
 }
 
 /* Beyond the credit, a message is offered; beyond even that it waits, and all after it. */
-static enum protocol tag_protocol(const struct weft_ep *ep, const struct message *m, uint32_t flags) {
+static enum protocol tag_protocol(struct weft_ep *ep, const struct message *m, uint32_t flags) {
     if ((int64_t)m->len + MESSAGE_COST > ep->credit && m->len > 0) return PROTOCOL_OFFER;
-    return weft__protocol(ep->link, m, flags);
+    return weft__protocol(ep, m, flags);
 }
 
 static weft_status_t wait_for_credit(struct weft_request *req) {

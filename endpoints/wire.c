@@ -65,6 +65,21 @@ void weft__wire_rail_rate(struct wire_message *m, struct wire_credit v) {
     write_credit(m, WIRE_RAIL_RATE, v);
 }
 
+void weft__wire_lend(struct wire_message *m, struct wire_lend v) {
+    struct cursor c = writing(m, WIRE_LEND);
+    put(&c, v.ep, 4);
+    put_raw(&c, v.key, v.len);
+    written(m, &c);
+}
+
+bool weft__wire_read_lend(const void *p, size_t len, struct wire_lend *v) {
+    struct cursor c = reading(p, len);
+    v->ep = (uint32_t)get(&c, 4);
+    v->key = c.at;
+    v->len = c.left;
+    return c.at != NULL;
+}
+
 bool weft__wire_read_stream(const void *p, size_t len, struct wire_stream *v) {
     struct cursor c = reading(p, len);
     uint64_t zero = get(&c, 4);

@@ -41,6 +41,7 @@ enum wire_id {
     WIRE_LANE,          /* about the link's lanes; its first byte says what (lane_wire.h) */
     WIRE_TAG_BEGIN,     /* the first part of a tagged message */
     WIRE_TAG_PART,      /* the next one; without bytes: there will be none */
+    WIRE_LEND,          /* the key to memory that messages come from */
     WIRE_N_IDS
 };
 
@@ -118,6 +119,11 @@ struct wire_credit {
     uint32_t ep, pad;
     uint64_t bytes;
 };
+struct wire_lend {
+    uint32_t ep;
+    const void *key; /* as weft_mem_pack makes them; within the message */
+    size_t len;
+};
 enum {
     WIRE_HELLO_EXTRA = 1,     /* dialed by URI: a link of its own beside any other of the pair */
     WIRE_HELLO_RAIL = 2,      /* carries pieces for a link that is there; `listener` is the number granted for it */
@@ -127,7 +133,8 @@ enum {
     WIRE_HELLO_RESUME = 32,   /* this lane goes on for the link of that ticket */
     WIRE_HELLO_ANSWERS =
         64, /* heartbeats (beat.h), and may be told where the peer runs (introduce.h); for itself, from both sides */
-    WIRE_HELLO_PARTS = 128 /* may be sent a tagged message in parts (tag_parts.h); for itself, from both sides */
+    WIRE_HELLO_PARTS = 128, /* may be sent a tagged message in parts (tag_parts.h); for itself, from both sides */
+    WIRE_HELLO_LOANS = 256  /* may be told of memory that is lent (loan.h); for itself, from both sides */
 };
 enum { WIRE_TICKET = 16 };
 struct wire_hello {
@@ -215,6 +222,7 @@ void weft__wire_one(struct wire_message *m, enum wire_id id, uint32_t request);
 void weft__wire_credit(struct wire_message *m, struct wire_credit v);
 void weft__wire_stream_credit(struct wire_message *m, struct wire_credit v); /* read as credit is */
 void weft__wire_rail_rate(struct wire_message *m, struct wire_credit v);     /* and this: number, bytes a second */
+void weft__wire_lend(struct wire_message *m, struct wire_lend v);
 void weft__wire_hello(struct wire_message *m, struct wire_hello v);
 void weft__wire_open(struct wire_message *m, struct wire_open v);
 void weft__wire_accept(struct wire_message *m, struct wire_accept v);
@@ -238,6 +246,7 @@ void weft__wire_data(void *to, struct wire_data v);
 bool weft__wire_read_cts(const void *p, size_t len, struct wire_cts *v);
 bool weft__wire_read_fin(const void *p, size_t len, struct wire_fin *v);
 bool weft__wire_read_one(const void *p, size_t len, struct wire_one *v);
+bool weft__wire_read_lend(const void *p, size_t len, struct wire_lend *v);
 bool weft__wire_read_credit(const void *p, size_t len, struct wire_credit *v);
 bool weft__wire_read_hello(const void *p, size_t len, struct wire_hello *v);
 bool weft__wire_read_open(const void *p, size_t len, struct wire_open *v);

@@ -6,6 +6,7 @@
 #include "detect.h"
 #include "landing.h"
 #include "live.h"
+#include "loan.h"
 #include "negotiate.h"
 #include "posted.h"
 #include "rails.h"
@@ -48,6 +49,7 @@ static const struct iface_up worker_up = {
            [WIRE_LANE] = weft__on_lane,
            [WIRE_TAG_BEGIN] = weft__on_tag_begin,
            [WIRE_TAG_PART] = weft__on_tag_part,
+           [WIRE_LEND] = weft__on_lend,
            [WIRE_N_IDS... LANE_AM_IDS - 1] = weft__on_unknown},
     .accepted = weft__link_accepted,
     .up = weft__link_lane_up,

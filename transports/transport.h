@@ -47,6 +47,7 @@ _Static_assert(LANE_EACH_AM_ID(LANE_COUNT_AM_ID) == LANE_AM_IDS, "each of them")
     C(ATOMIC, "atomic")               /* 32 and 64 bit, coherent with the target's processor */                \
     C(ATOMIC_DEVICE, "atomic_device") /* ADD and CSWAP of 64 bit by a device, atomic among its own */          \
     C(MAP, "map")                     /* remote memory may have an address here: key->local */                 \
+    C(LEND, "lend")                   /* a region of this side may be read where it lies: ops->lends tells */  \
     C(LAND, "land")                   /* large payloads go straight to where iface_up.land says */             \
     C(WAKEUP, "wakeup")               /* the worker may sleep on it */                                         \
     C(PEER_DEATH, "peer_death")       /* tells, unasked, when the peer's process dies */                       \
@@ -263,10 +264,12 @@ struct lane_ops {
     /* What this lane brings goes to these handlers, LANE_AM_IDS of them, from the next message on; NULL: to iface_up.am again.
      * Whether large ones land is the owner's to say (iface_up.land), whoever hears them. Also callable from within a handler. */
     void (*hear)(struct lane *lane, const lane_am_fn *handlers);
-    /* Copies `len` bytes at `remote` in the peer's memory to `iov`: OK, IN_PROGRESS, NO_RESOURCE or an error (then
-     * the caller falls back to messages). NULL without CAP_BULK_GET. */
+    /* Fills `iov` from `remote` in the peer's memory: OK, IN_PROGRESS, NO_RESOURCE or an error (then the caller falls back to
+     * messages). What a key of this lane has mapped is copied; all else wants CAP_BULK_GET. NULL: with neither. */
     weft_status_t (*bulk_get)(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                               struct completion *completion);
+    /* The peer may read that region where it lies, mapped: it was granted that, and has not let go. NULL: no peer ever may. */
+    bool (*lends)(struct lane *lane, const struct md_mem *mem);
     /* The peer has taken all that was sent by zcopy. NULL: not known. */
     bool (*all_taken)(struct lane *lane);
     /* CAP_LAND: what the landing under way brings from now on is thrown away; `landed` comes with WEFT_ERR_CANCELLED, from a

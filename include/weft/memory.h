@@ -46,6 +46,10 @@ typedef struct weft_mem_params {
      * polled callbacks (weft_worker_start_thread) it comes within the program's own progress. */
     void (*on_invalid)(weft_mem_t *mem, void *arg);
     void *arg;
+    /* With WEFT_MEM_READ: a large message sent out of it may be read by its receiver where it lies, without a copy between. The receiver's
+     * library is given the key for it, for reading, so that whoever is sent such a message can read all of the region until it
+     * is revoked or released. Of allocated and imported memory, between processes of one host; else it changes nothing. */
+    int lend;
 } weft_mem_params_t;
 
 /*

@@ -145,18 +145,20 @@ WEFT_API const char *weft_capability_name(unsigned bit); /* NULL past the last *
 
 /*
  * How a message of some size crosses by the transport `transport` (an index of weft_worker_transport): one row for
- * each range of sizes, by index from 0, WEFT_ERR_NOT_FOUND past the last. Sizes are those of an active message
+ * each range of sizes, by index from 0, WEFT_ERR_NOT_FOUND past the last. Where memory can be lent, one more row behind that
+ * without end says from which size on messages go another way that come out of lent memory. Sizes are those of an active message
  * without a user header. Estimates count from the call until the bytes are where the receiver wants them; they are
  * for choosing.
  */
 typedef struct weft_protocol_info {
-    const char *name;      /* "short", "eager bcopy", "eager zcopy", "rendezvous get", "rendezvous pieces" */
+    const char *name;      /* "short", "eager bcopy", "eager zcopy", "rendezvous get", "… mapped", "… pieces" */
     size_t from, to;       /* bytes; `to` SIZE_MAX: all beyond */
     double from_ns, to_ns; /* of `from` and of `to` (of 16 MiB where it has no end) */
     double bandwidth;      /* of the latter, bytes per second */
     const char *other;     /* the next best way for `to`; NULL: there is none */
     double other_ns;       /* what `to` would cost there */
     int forced;            /* it begins where "rendezvous.threshold" says, not where it would pay */
+    int lent;              /* of messages out of lent memory (weft_mem_params_t), in place of the others */
 } weft_protocol_info_t;
 WEFT_API weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size_t index,
                                             weft_protocol_info_t *info_p);

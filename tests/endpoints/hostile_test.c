@@ -4,6 +4,8 @@
  */
 #include "raw.h"
 
+#include <endpoints/rma.h>
+
 static struct raw raw;
 
 /* ---- what ends the link */
@@ -319,6 +321,55 @@ TEST_WIRES(an_offer_is_taken_once_and_in_bounds) {
         CHECK(sent.status == WEFT_OK || sent.status == WEFT_ERR_PROTOCOL);
         if (way == 1 || way == 2) CHECK_EQ(raw.victim_error, WEFT_ERR_PROTOCOL);
     }
+    raw_close(&raw);
+}
+
+/* ---- memory that is lent by a liar */
+
+static void key_of(struct wire_message *m, uint32_t ep, uint64_t worker, uint32_t region) {
+    uint8_t key[WEFT_RKEY_MAX];
+    struct rkey_entry entry = {"shm", (const uint8_t *)"\3\0\0\0", 3, 4};
+    struct rkey_packed packed = {
+        .worker = worker, .region = {4096, 1 << 20, WEFT_MEM_READ, region, 1, {1}}, .n = 1, .entry = {entry}};
+    weft__wire_lend(m, (struct wire_lend){ep, key, weft__rkey_write(key, &packed)});
+}
+
+TEST_WIRES(a_key_that_is_none_or_somebody_elses_ends_the_link) {
+    struct wire_message m;
+    raw_open(&raw, transport, NULL, 0);
+    fresh(transport);
+    weft__wire_lend(&m, (struct wire_lend){raw.half, "WK no key", 9});
+    CHECK(say_message(&raw, &m));
+    RAW_UNTIL(&raw, raw.down == 1);
+    fresh(transport);
+    key_of(&m, raw.half, RAW_ID + 1, 5);
+    CHECK(say_message(&raw, &m));
+    RAW_UNTIL(&raw, raw.down == 1);
+    raw_close(&raw);
+}
+
+static unsigned n_keys(weft_ep_t *ep) {
+    unsigned n = 0;
+    for (struct list *at = ep->rma ? ep->rma->keys.next : NULL; at && at != &ep->rma->keys; at = at->next) n++;
+    return n;
+}
+
+TEST_WIRES(keys_that_are_lent_without_end_are_held_in_bounds) {
+    struct wire_message m;
+    raw_open(&raw, transport, NULL, 0);
+    fresh(transport);
+    key_of(&m, raw.half, RAW_ID, 1);
+    for (int i = 0; i < 5; i++) CHECK(say_message(&raw, &m));
+    for (int i = 0; i < 50; i++) raw_turn(&raw);
+    CHECK(raw.victim && n_keys(raw.victim) <= 1);
+    for (uint32_t region = 1; region < 500; region++) {
+        key_of(&m, raw.half, RAW_ID, region);
+        CHECK(say_message(&raw, &m));
+    }
+    for (int i = 0; i < 50; i++) raw_turn(&raw);
+    CHECK(raw.victim && n_keys(raw.victim) <= 16);
+    key_of(&m, 0x00500003, RAW_ID, 7);
+    costs_nothing(&m);
     raw_close(&raw);
 }
 

@@ -31,6 +31,7 @@ READER(get)
 READER(atomic)
 READER(rma_done)
 READER(flush)
+READER(lend)
 #define LANE_READER(name)                                     \
     static void read_lane_##name(const void *p, size_t len) { \
         struct lane_##name v;                                 \
@@ -53,12 +54,12 @@ static void read_address(const void *p, size_t len) {
     struct address address;
     (void)weft__address_read(p, len, &address);
 }
-static const decoder decoders[] = {read_cts,         read_fin,        read_one,      read_credit,   read_hello,
-                                   read_open,        read_accept,     read_reject,   read_rts,      read_data,
-                                   read_address,     read_stream,     read_put,      read_get,      read_atomic,
-                                   read_rma_done,    read_flush,      read_rkey,     read_lane_ask, read_lane_grant,
-                                   read_lane_deny,   read_lane_score, read_lane_one, read_lane_end, read_lane_count,
-                                   read_lane_process};
+static const decoder decoders[] = {read_cts,        read_fin,         read_one,        read_credit,   read_hello,
+                                   read_open,       read_accept,      read_reject,     read_rts,      read_data,
+                                   read_address,    read_stream,      read_put,        read_get,      read_atomic,
+                                   read_rma_done,   read_flush,       read_lend,       read_rkey,     read_lane_ask,
+                                   read_lane_grant, read_lane_deny,   read_lane_score, read_lane_one, read_lane_end,
+                                   read_lane_count, read_lane_process};
 
 static void decode_all(const uint8_t *bytes, size_t len) {
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) decoders[i](bytes, len);
@@ -142,6 +143,12 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     bytes_maul(decode_all, m.bytes, m.len);
     weft__wire_stream_credit(&m, (struct wire_credit){.ep = 4, .bytes = 77});
     CHECK(m.id == WIRE_STREAM_CREDIT && weft__wire_read_credit(m.bytes, m.len, &credit) && credit.bytes == 77);
+    struct wire_lend lend;
+    weft__wire_lend(&m, (struct wire_lend){9, "a key", 5});
+    CHECK(weft__wire_read_lend(m.bytes, m.len, &lend) && lend.ep == 9 && lend.len == 5 &&
+          !memcmp(lend.key, "a key", 5));
+    CHECK(!weft__wire_read_lend(m.bytes, 3, &lend));
+    bytes_maul(decode_all, m.bytes, m.len);
 }
 
 TEST(a_greeting_with_a_ticket_reads_as_written_and_only_whole) {

@@ -23,7 +23,8 @@ static void print_row(const weft_protocol_info_t *p) {
         printf("next best for the last: %s, %.2f us", p->other, p->other_ns / 1e3);
     else
         printf("the only way");
-    printf("%s\n", p->forced ? " (begins where rendezvous.threshold says)" : "");
+    printf("%s%s\n", p->forced ? " (begins where rendezvous.threshold says)" : "",
+           p->lent ? " (of messages out of lent memory)" : "");
 }
 
 static const char *has(const weft_transport_info_t *t, const char *capability) {
@@ -81,8 +82,8 @@ static void json_row(const weft_protocol_info_t *p) {
         printf("null");
     else
         printf("%zu", p->to);
-    printf(",\"from_ns\":%.0f,\"to_ns\":%.0f,\"bandwidth\":%.0f,\"forced\":%s}", p->from_ns, p->to_ns, p->bandwidth,
-           p->forced ? "true" : "false");
+    printf(",\"from_ns\":%.0f,\"to_ns\":%.0f,\"bandwidth\":%.0f,\"forced\":%s,\"lent\":%s}", p->from_ns, p->to_ns,
+           p->bandwidth, p->forced ? "true" : "false", p->lent ? "true" : "false");
 }
 
 void info_protocols_json(weft_worker_t *worker) {

@@ -184,7 +184,6 @@ static void more_end(struct shm_lane *lane) {
     struct shm_more *more = lane->more;
     if (!more) return;
     if (more->keys) weft__bury(reactor_of(lane), more->keys);
-    if (more->bulk) weft__bury(reactor_of(lane), more->bulk);
     weft__slab_bury(&shm_iface(lane)->more_slab, more);
 }
 
@@ -347,6 +346,7 @@ struct shm_more *weft__shm_more(struct shm_lane *lane) {
     more->lane = lane;
     more->ring.mine.fd = more->ring.peers.fd = -1;
     more->bulk_job.run = weft__shm_bulk_run;
+    more->bulk_last = &more->bulk;
     return more;
 }
 

@@ -1,11 +1,12 @@
-/* Reading the peer's memory in the kernel: one copy, where that is permitted and pays. */
-#include "shm.h"
+/* Reading the peer's memory, in one copy: where it is mapped, or in the kernel, where that is permitted and pays. */
+#include "key.h"
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <transports/copy.h>
 #include <unistd.h>
 
 enum { PIECE = 256 * 1024 }; /* read in one go, so that a turn stays short */
@@ -52,6 +53,41 @@ static bool peer_stands(const struct shm_lane *lane) {
     return recv(lane->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
+static struct shm_bulk bulk_to(uint64_t remote, const weft_iov_t *iov, size_t n_iov,
+                               struct completion *completion) {
+    struct shm_bulk b = {.remote = remote, .completion = completion};
+    for (size_t i = 0; i < n_iov; i++) {
+        if (iov[i].len) b.iov[b.n_iov++] = iov[i];
+        b.left += iov[i].len;
+    }
+    return b;
+}
+
+static void got(struct shm_bulk *b, size_t n) {
+    b->remote += n;
+    b->left -= n;
+    while (n > 0) {
+        size_t step = n < b->iov[0].len ? n : b->iov[0].len;
+        b->iov[0].base = (uint8_t *)b->iov[0].base + step;
+        b->iov[0].len -= step;
+        n -= step;
+        if (b->iov[0].len == 0) memmove(b->iov, b->iov + 1, --b->n_iov * sizeof *b->iov);
+    }
+}
+
+/* False: it is not mapped, or not any more. */
+static bool copy_piece(struct shm_lane *lane, struct shm_bulk *b) {
+    size_t left = b->left < PIECE ? b->left : PIECE;
+    const char *from = weft__shm_mapped_at(lane, b->remote, left);
+    if (!from) return false;
+    for (size_t step; left > 0; left -= step, from += step) {
+        step = left < b->iov[0].len ? left : b->iov[0].len;
+        weft__copy(b->iov[0].base, from, step);
+        got(b, step);
+    }
+    return true;
+}
+
 static weft_status_t read_piece(struct shm_lane *lane, struct shm_bulk *b) {
     struct iovec here[SHM_IOV], there = {(void *)(uintptr_t)b->remote, 0};
     unsigned n = 0;
@@ -61,70 +97,59 @@ static weft_status_t read_piece(struct shm_lane *lane, struct shm_bulk *b) {
         here[n] = (struct iovec){b->iov[n].base, len};
         there.iov_len += len;
     }
-    ssize_t got = process_vm_readv(shm_pid(lane), here, n, &there, 1, 0);
-    if (got <= 0) {
+    ssize_t n_read = process_vm_readv(shm_pid(lane), here, n, &there, 1, 0);
+    if (n_read <= 0) {
         weft_status_t st = errno == ESRCH   ? WEFT_ERR_PEER_FAILED
                            : errno == EPERM ? WEFT_ERR_UNSUPPORTED
                                             : WEFT_ERR_IO;
-        return weft__fail(st, "shm: process_vm_readv: %s", got < 0 ? strerror(errno) : "nothing there");
+        return weft__fail(st, "shm: process_vm_readv: %s", n_read < 0 ? strerror(errno) : "nothing there");
     }
     if (!peer_stands(lane)) return WEFT_ERR_PEER_FAILED;
-    b->remote += (size_t)got;
-    b->left -= (size_t)got;
-    while (got > 0) {
-        size_t step = (size_t)got < b->iov[0].len ? (size_t)got : b->iov[0].len;
-        b->iov[0].base = (uint8_t *)b->iov[0].base + step;
-        b->iov[0].len -= step;
-        got -= (ssize_t)step;
-        if (b->iov[0].len == 0) memmove(b->iov, b->iov + 1, --b->n_iov * sizeof *b->iov);
-    }
+    got(b, (size_t)n_read);
     return WEFT_OK;
 }
 
-static struct shm_bulk *bulk_new(struct shm_more *more, struct completion *completion) {
-    struct shm_bulk *b = &more->bulk[(more->bulk_first + more->n_bulk++) % SHM_BULKS];
-    *b = (struct shm_bulk){.completion = completion};
-    weft__job_post(more->lane->lane.iface->reactor, &more->bulk_job);
-    return b;
+static weft_status_t next_piece(struct shm_lane *lane, struct shm_bulk *b) {
+    if (copy_piece(lane, b)) return WEFT_OK;
+    return shm_iface(lane)->vm ? read_piece(lane, b) : WEFT_ERR_UNSUPPORTED;
 }
 
-static struct shm_more *bulk_of(struct shm_lane *lane) {
+static weft_status_t bulk_add(struct shm_lane *lane, const struct shm_bulk *what) {
     struct shm_more *more = weft__shm_more(lane);
-    if (more && !more->bulk)
-        more->bulk = weft__alloc(shm_iface(lane), SHM_BULKS * sizeof *more->bulk, "struct shm_bulk");
-    return more && more->bulk ? more : NULL;
+    struct shm_bulk *b = more ? weft__new(shm_iface(lane), struct shm_bulk) : NULL;
+    if (!b) return WEFT_ERR_NO_MEMORY;
+    *b = *what;
+    *more->bulk_last = b;
+    more->bulk_last = &b->next;
+    weft__job_post(lane->lane.iface->reactor, &more->bulk_job);
+    return WEFT_IN_PROGRESS;
 }
 
+/* What is mapped and small is copied within the call. */
 weft_status_t weft__shm_bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                                  struct completion *completion) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    if (!shm_iface(lane)->vm || !weft__shm_vm_allowed(lane)) return WEFT_ERR_UNSUPPORTED;
     if (n_iov > SHM_IOV) return weft__fail(WEFT_ERR_TOO_BIG, "bulk_get into %zu pieces over shm", n_iov);
-    struct shm_more *more = bulk_of(lane);
-    if (!more) return WEFT_ERR_NO_MEMORY;
-    if (more->n_bulk == SHM_BULKS) return WEFT_NO_RESOURCE;
-    struct shm_bulk *b = bulk_new(more, completion);
-    b->remote = remote;
-    for (size_t i = 0; i < n_iov; i++) {
-        if (iov[i].len) b->iov[b->n_iov++] = iov[i];
-        b->left += iov[i].len;
-    }
-    return WEFT_IN_PROGRESS;
+    struct shm_bulk b = bulk_to(remote, iov, n_iov, completion);
+    bool mapped = weft__shm_mapped_at(lane, remote, b.left) != NULL;
+    if (mapped && b.left <= PIECE && copy_piece(lane, &b)) return WEFT_OK;
+    if (!mapped && !(shm_iface(lane)->vm && weft__shm_vm_allowed(lane))) return WEFT_ERR_UNSUPPORTED;
+    return bulk_add(lane, &b);
 }
 
 /* What was sent has left with its call; only reads can be under way. */
 weft_status_t weft__shm_flush(struct lane *l, struct completion *completion) {
-    struct shm_more *more = ((struct shm_lane *)l)->more;
-    if (!more || more->n_bulk == 0) return WEFT_OK;
-    if (more->n_bulk == SHM_BULKS) return WEFT_NO_RESOURCE;
-    bulk_new(more, completion);
-    return WEFT_IN_PROGRESS;
+    struct shm_lane *lane = (struct shm_lane *)l;
+    if (!lane->more || !lane->more->bulk) return WEFT_OK;
+    return bulk_add(lane, &(struct shm_bulk){.completion = completion});
 }
 
 static void bulk_done(struct shm_more *more, weft_status_t status) {
-    struct completion *completion = more->bulk[more->bulk_first].completion;
-    more->bulk_first = (more->bulk_first + 1) % SHM_BULKS;
-    more->n_bulk--;
+    struct shm_bulk *b = more->bulk;
+    struct completion *completion = b->completion;
+    more->bulk = b->next;
+    if (!more->bulk) more->bulk_last = &more->bulk;
+    talloc_free(b);
     if (completion) completion_step(completion, status);
 }
 
@@ -132,19 +157,19 @@ static void bulk_done(struct shm_more *more, weft_status_t status) {
 void weft__shm_bulk_run(struct job *job) {
     struct shm_more *more = OF_BULK_JOB(job);
     struct shm_lane *lane = more->lane;
-    if (more->n_bulk == 0) return;
-    struct shm_bulk *b = &more->bulk[more->bulk_first];
-    weft_status_t st = b->left ? read_piece(lane, b) : WEFT_OK;
+    struct shm_bulk *b = more->bulk;
+    if (!b) return;
+    weft_status_t st = b->left ? next_piece(lane, b) : WEFT_OK;
     if (st < 0 || b->left == 0) {
         bulk_done(more, st);
         if (pending_queue_waits(&lane->pending) && lane->am) shm_way(lane)->activate(lane);
     }
-    if (more->n_bulk) weft__job_post(lane->lane.iface->reactor, job);
+    if (more->bulk) weft__job_post(lane->lane.iface->reactor, job);
 }
 
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status) {
     struct shm_more *more = lane->more;
     if (!more) return;
     weft__job_drop(lane->lane.iface->reactor, &more->bulk_job);
-    while (more->n_bulk) bulk_done(more, status);
+    while (more->bulk) bulk_done(more, status);
 }

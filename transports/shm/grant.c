@@ -186,6 +186,14 @@ static struct shm_mem *find_mem(const struct shm_md *md, uint32_t id) {
     return mem;
 }
 
+bool weft__shm_lends(struct lane *l, const struct md_mem *m) {
+    const struct shm_keys *keys = shm_keys((struct shm_lane *)l);
+    const struct shm_grant *grant = keys ? keys->grants : NULL;
+    for (; grant; grant = grant->next)
+        if (&grant->mem->mem == m && grant->way == SHM_WAY_MAP && grant->rights & WEFT_MEM_READ) break;
+    return grant && grant->fsm.state == SHM_GRANT_GRANTED;
+}
+
 /* ---- what importers say --------------------------------------------------------------------------------------------- */
 
 static struct shm_grant *find(const struct shm_keys *keys, uint32_t serial) {
@@ -367,7 +375,7 @@ void weft__shm_md_close(struct shm_iface *iface) {
 void weft__shm_md_attributes(const struct shm_iface *iface, struct iface_attr *attr) {
     if (!iface->md->ways) return;
     attr->caps |= CAP_PUT | CAP_GET;
-    if (iface->md->ways & SHM_WAY_MAP) attr->caps |= CAP_ATOMIC | CAP_MAP;
+    if (iface->md->ways & SHM_WAY_MAP) attr->caps |= CAP_ATOMIC | CAP_MAP | CAP_LEND;
     attr->max_put_short = SHM_RMA_SHORT;
     attr->max_put_bcopy = attr->max_get_bcopy = SHM_RMA_BCOPY;
     attr->max_put_zcopy = attr->max_get_zcopy = SHM_RMA_ZCOPY;

@@ -89,6 +89,8 @@ static void refuse(struct shm_key *key) {
 }
 
 static void key_free(struct shm_key *key) {
+    struct shm_keys *keys = LANE_OF(key)->more->keys;
+    if (keys->read == key) keys->read = NULL;
     *key->at = key->next;
     if (key->next) key->next->at = key->at;
     key->at = NULL;
@@ -212,6 +214,20 @@ void weft__shm_keys_end(struct shm_lane *lane, weft_status_t status) {
         key->why = status;
         fsm_step(&key->fsm, SHM_KEY_EV_LOST);
     }
+}
+
+static bool reads(const struct shm_key *key, uint64_t remote, size_t len) {
+    const struct remote_region *region = &key->key.region;
+    return key->key.local && key->key.caps & CAP_GET && region_covers(region->base, region->len, remote, len);
+}
+
+const char *weft__shm_mapped_at(const struct shm_lane *lane, uint64_t remote, size_t len) {
+    struct shm_keys *keys = shm_keys(lane);
+    if (!keys) return NULL;
+    struct shm_key *key = keys->read && reads(keys->read, remote, len) ? keys->read : keys->keys;
+    while (key && !reads(key, remote, len)) key = key->next;
+    keys->read = key;
+    return key ? key->key.local + (remote - key->key.region.base) : NULL;
 }
 
 /* ---- answers -------------------------------------------------------------------------------------------------------- */

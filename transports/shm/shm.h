@@ -36,7 +36,6 @@ enum {
     SHM_CHUNK = SHM_ZCOPY + SHM_ZCOPY_HEADER,
     SHM_CHUNKS_IN_TURN = 4, /* that are used over and over while no more are needed */
     SHM_IOV = 16,
-    SHM_BULKS = 8,      /* bulk gets that wait in one lane */
     SHM_ATTENDED = 16,  /* rings that a worker looks at without being called */
     SHM_STREAK = 128,   /* messages without a sleep that make a ring attended */
     SHM_AHEAD = 2560,   /* bytes of a message that somebody waits for, asked for before it is handled */
@@ -60,6 +59,7 @@ struct shm_control {
 
 /* A large read of the peer's memory, or (left == 0) a flush behind such reads. */
 struct shm_bulk {
+    struct shm_bulk *next;
     uint64_t remote;
     size_t left;
     struct completion *completion;
@@ -141,9 +141,8 @@ struct shm_more {
     char where[108]; /* the socket that was dialled, or "" */
     uint8_t wish;    /* enum shm_wish */
 
-    struct shm_keys *keys; /* one-sided access (key.h); NULL: never used */
-    struct shm_bulk *bulk; /* a queue of SHM_BULKS, made when first needed */
-    unsigned bulk_first, n_bulk;
+    struct shm_keys *keys;              /* one-sided access (key.h); NULL: never used */
+    struct shm_bulk *bulk, **bulk_last; /* a queue */
     struct job bulk_job;
 };
 
@@ -412,6 +411,7 @@ void weft__shm_md_close(struct shm_iface *iface);
 void weft__shm_md_attributes(const struct shm_iface *iface, struct iface_attr *attr);
 weft_status_t weft__shm_mem_register(struct iface *i, const struct region *region, struct md_mem **mem_p);
 weft_status_t weft__shm_mem_revoke(struct md_mem *m, struct completion *completion);
+bool weft__shm_lends(struct lane *l, const struct md_mem *m);
 size_t weft__shm_key_pack(const struct md_mem *mem, void *to);
 void weft__shm_keys_end(struct shm_lane *lane, weft_status_t status); /* as importer: lets go of everything */
 void weft__shm_parted(struct shm_lane *lane);                         /* the peer has let go of everything */
@@ -445,7 +445,7 @@ void weft__shm_key_close(struct lane_key *key);
     .put_short = weft__shm_put_short, .put_bcopy = weft__shm_put_bcopy, .put_zcopy = weft__shm_put_zcopy,     \
     .get_bcopy = weft__shm_get_bcopy, .get_zcopy = weft__shm_get_zcopy, .atomic_post = weft__shm_atomic_post, \
     .atomic_fetch = weft__shm_atomic_fetch, .fence = weft__shm_fence, .key_open = weft__shm_key_open,         \
-    .key_close = weft__shm_key_close
+    .key_close = weft__shm_key_close, .lends = weft__shm_lends
 
 static inline void shm_gather(uint8_t *to, const void *header, size_t header_len, const weft_iov_t *iov,
                               size_t n_iov) {

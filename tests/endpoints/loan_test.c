@@ -1,0 +1,525 @@
+/* Memory that is lent: large messages out of it are read where they lie, by those who have it mapped, and only then. */
+#include "two.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LEN = 3 << 20, LARGE = 200000 };
+
+struct loan_pair {
+    struct two t;
+    weft_mem_t *mem;
+    char *out, *in;
+};
+
+/* Every word is another one, so that no piece passes for another. */
+static void number(char *to, size_t len, uint32_t seed) {
+    for (size_t i = 0; i + 4 <= len; i += 4) {
+        uint32_t word = (uint32_t)(i / 4) * 2654435761u + seed;
+        memcpy(to + i, &word, 4);
+    }
+}
+
+static char *base_of(const weft_mem_t *mem) {
+    weft_mem_info_t info;
+    CHECK_EQ(weft_mem_describe(mem, &info), 0);
+    return info.base;
+}
+
+static uint32_t peers_of(const weft_mem_t *mem) {
+    weft_mem_info_t info;
+    CHECK_EQ(weft_mem_describe(mem, &info), 0);
+    return info.n_peers;
+}
+
+static weft_mem_t *region_of(weft_worker_t *worker, size_t len, int lend) {
+    weft_mem_t *mem;
+    weft_mem_params_t params = {.rights = WEFT_MEM_READ, .lend = lend};
+    CHECK_EQ(weft_mem_alloc(worker, len, &params, &mem), 0);
+    number(base_of(mem), len, 1);
+    return mem;
+}
+
+/* By shared memory, where nothing else reads the sender's memory. */
+static void pair_up(struct loan_pair *p, int lend) {
+    weft_setting_t settings[] = {{"shm.copy", "staged"}};
+    two_workers(&p->t, "shm", settings, 1);
+    two_dial(&p->t);
+    UNTIL(&p->t, p->t.ready && p->t.back);
+    p->mem = region_of(p->t.a, LEN, lend);
+    p->out = base_of(p->mem);
+    p->in = calloc(1, LEN);
+}
+
+static void pair_down(struct loan_pair *p) {
+    two_down(&p->t);
+    free(p->in);
+}
+
+static uint64_t read_in_place(const struct loan_pair *p) {
+    return weft_worker_count(p->t.b, "protocol.get");
+}
+
+static void cross_by(struct loan_pair *p, weft_ep_t *ep, const char *from, size_t len) {
+    struct tally sent = {0}, received = {0};
+    memset(p->in, 0, len);
+    CHECK_EQ(weft_tag_recv(p->t.b, 1, UINT64_MAX, &(weft_iov_t){p->in, len}, 1, NULL, OP(&received)),
+             WEFT_IN_PROGRESS);
+    weft_status_t st = weft_tag_send(ep, 1, &(weft_iov_t){(void *)(uintptr_t)from, len}, 1, OP(&sent));
+    if (st == WEFT_OK) sent.calls = 1;
+    UNTIL(&p->t, sent.calls == 1 && received.calls == 1);
+    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
+    CHECK(memcmp(p->in, from, len) == 0);
+}
+static void cross(struct loan_pair *p, size_t offset, size_t len) {
+    cross_by(p, p->t.ep, p->out + offset, len);
+}
+
+/* Messages out of it until one was read in place; fails when none ever is. */
+static void until_lent(struct loan_pair *p, weft_ep_t *ep) {
+    uint64_t before = read_in_place(p);
+    double end = two_now() + test_patience(20);
+    while (read_in_place(p) == before && two_now() < end) cross_by(p, ep, p->out, LARGE);
+    CHECK(read_in_place(p) > before);
+}
+
+/* ---- what is read in place, and what is not --------------------------------------------------------------------- */
+
+TEST(large_messages_out_of_lent_memory_are_read_where_they_lie) {
+    static const size_t lengths[] = {LARGE, 65537, 256 << 10, (256 << 10) + 1, 1 << 20, LEN - 4096};
+    struct loan_pair p;
+    pair_up(&p, 1);
+    until_lent(&p, p.t.ep);
+    CHECK_EQ(peers_of(p.mem), 1);
+    for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        uint64_t before = read_in_place(&p);
+        cross(&p, i * 7, lengths[i]);
+        CHECK_EQ(read_in_place(&p), before + 1);
+    }
+    uint64_t before = read_in_place(&p);
+    cross(&p, 5, 4000); /* small ones go as they always do */
+    CHECK_EQ(read_in_place(&p), before);
+    pair_down(&p);
+}
+
+TEST(memory_that_is_not_lent_is_shown_to_nobody) {
+    struct loan_pair p;
+    pair_up(&p, 0);
+    for (int i = 0; i < 10; i++) cross(&p, 0, LARGE);
+    CHECK_EQ(read_in_place(&p), 0);
+    CHECK_EQ(peers_of(p.mem), 0);
+    pair_down(&p);
+}
+
+TEST(a_message_that_only_begins_in_lent_memory_is_not_read_there) {
+    struct loan_pair p;
+    char *elsewhere = malloc(LARGE);
+    weft_iov_t iov[2];
+    struct tally sent = {0}, received = {0};
+    pair_up(&p, 1);
+    until_lent(&p, p.t.ep);
+    uint64_t before = read_in_place(&p);
+    number(elsewhere, LARGE, 9);
+    iov[0] = (weft_iov_t){p.out, LARGE};
+    iov[1] = (weft_iov_t){elsewhere, LARGE};
+    CHECK_EQ(weft_tag_recv(p.t.b, 1, UINT64_MAX, &(weft_iov_t){p.in, LEN}, 1, NULL, OP(&received)),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(p.t.ep, 1, iov, 2, OP(&sent)), WEFT_IN_PROGRESS);
+    UNTIL(&p.t, sent.calls && received.calls);
+    CHECK(memcmp(p.in, p.out, LARGE) == 0 && memcmp(p.in + LARGE, elsewhere, LARGE) == 0);
+    CHECK_EQ(read_in_place(&p), before);
+    free(elsewhere);
+    pair_down(&p);
+}
+
+TEST(it_is_refused_to_lend_what_peers_may_not_read) {
+    struct two t;
+    weft_mem_t *mem;
+    two_workers(&t, "shm", NULL, 0);
+    weft_mem_params_t params = {.rights = WEFT_MEM_WRITE, .lend = 1};
+    CHECK_EQ(weft_mem_alloc(t.a, 4096, &params, &mem), WEFT_ERR_INVALID_PARAM);
+    two_down(&t);
+}
+
+/* Memory of the program's own cannot be mapped; it is sent as any. */
+TEST(registered_memory_is_lent_in_vain) {
+    struct loan_pair p;
+    char *own = malloc(LEN);
+    weft_mem_t *mem;
+    pair_up(&p, 0);
+    number(own, LEN, 3);
+    weft_mem_params_t params = {.rights = WEFT_MEM_READ, .lend = 1};
+    CHECK_EQ(weft_mem_register(p.t.a, own, LEN, &params, &mem), 0);
+    for (int i = 0; i < 5; i++) cross_by(&p, p.t.ep, own, LARGE);
+    CHECK(read_in_place(&p) == 0 && peers_of(mem) == 0);
+    pair_down(&p);
+    free(own);
+}
+
+/* From the size on that is told. */
+TEST(lent_memory_is_read_from_the_size_on_that_is_printed) {
+    struct loan_pair p;
+    weft_protocol_info_t row = {0};
+    setenv("WEFT_RENDEZVOUS_THRESHOLD", "auto", 1);
+    pair_up(&p, 1);
+    for (size_t i = 0; !row.lent; i++) CHECK_EQ(weft_worker_protocol(p.t.a, 0, i, &row), 0);
+    CHECK(!strcmp(row.name, "rendezvous mapped") && row.to == SIZE_MAX && row.from < LARGE);
+    until_lent(&p, p.t.ep);
+    uint64_t before = read_in_place(&p);
+    cross(&p, 0, row.from - 1);
+    CHECK_EQ(read_in_place(&p), before);
+    cross(&p, 0, row.from);
+    CHECK_EQ(read_in_place(&p), before + 1);
+    pair_down(&p);
+    setenv("WEFT_RENDEZVOUS_THRESHOLD", "64k", 1);
+}
+
+struct whole {
+    int n, in_place;
+};
+static void on_whole(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct whole *w = arg;
+    w->n++;
+    w->in_place += am->data == NULL;
+}
+
+/* Who must have all of a message with the call, or wants no reply, is not offered it. */
+TEST(messages_that_must_be_whole_come_whole) {
+    static const uint32_t flags[] = {WEFT_AM_EAGER, WEFT_AM_NO_REPLY, WEFT_AM_EAGER | WEFT_AM_NO_REPLY};
+    struct loan_pair p;
+    struct whole w = {0};
+    setenv("WEFT_RENDEZVOUS_THRESHOLD", "auto", 1);
+    pair_up(&p, 1);
+    until_lent(&p, p.t.ep);
+    CHECK_EQ(weft_am_handler_set(p.t.b, 4, on_whole, &w), 0);
+    for (unsigned i = 0; i < sizeof flags / sizeof *flags; i++) {
+        weft_op_t op = {.flags = flags[i]};
+        CHECK(weft_am_send(p.t.ep, 4, NULL, 0, &(weft_iov_t){p.out, 16000}, 1, &op) >= 0);
+        UNTIL(&p.t, w.n == (int)i + 1);
+    }
+    CHECK_EQ(w.in_place, 0);
+    pair_down(&p);
+    setenv("WEFT_RENDEZVOUS_THRESHOLD", "64k", 1);
+}
+
+struct fetched {
+    weft_am_t *am;
+    char *in;
+    struct tally done;
+};
+static void on_offered(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct fetched *f = arg;
+    CHECK(!am->data);
+    weft_iov_t iov = {f->in, am->len};
+    if (weft_am_recv(am, &iov, 1, OP(&f->done)) == WEFT_OK) f->done.calls++;
+}
+
+TEST(active_messages_are_read_in_place_too) {
+    struct loan_pair p;
+    struct tally sent = {0};
+    pair_up(&p, 1);
+    until_lent(&p, p.t.ep);
+    struct fetched f = {.in = p.in};
+    uint64_t before = read_in_place(&p);
+    memset(p.in, 0, LEN);
+    CHECK_EQ(weft_am_handler_set(p.t.b, 4, on_offered, &f), 0);
+    CHECK_EQ(weft_am_send(p.t.ep, 4, "head", 4, &(weft_iov_t){p.out, LARGE}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+    UNTIL(&p.t, f.done.calls == 1 && sent.calls == 1);
+    CHECK(sent.status == WEFT_OK && memcmp(p.in, p.out, LARGE) == 0);
+    CHECK_EQ(read_in_place(&p), before + 1);
+    pair_down(&p);
+}
+
+/* ---- receives that are not as long, not in one piece, or do not last ------------------------------------------------- */
+
+TEST(a_receive_of_pieces_or_too_short_takes_what_fits) {
+    enum { SHORT = 100001 };
+    struct loan_pair p;
+    struct tally sent = {0}, received = {0};
+    weft_iov_t iov[5];
+    pair_up(&p, 1);
+    until_lent(&p, p.t.ep);
+    for (int i = 0; i < 5; i++) iov[i] = (weft_iov_t){p.in + i * 50000 + i, 40001};
+    CHECK_EQ(weft_tag_recv(p.t.b, 1, UINT64_MAX, iov, 5, NULL, OP(&received)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(p.t.ep, 1, &(weft_iov_t){p.out + 3, LARGE}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+    UNTIL(&p.t, sent.calls && received.calls);
+    for (int i = 0; i < 5; i++)
+        CHECK(memcmp(iov[i].base, p.out + 3 + i * 40001, i < 4 ? 40001 : LARGE - 160004) == 0);
+
+    sent = received = (struct tally){0};
+    memset(p.in, 0, LEN);
+    CHECK_EQ(weft_tag_recv(p.t.b, 1, UINT64_MAX, &(weft_iov_t){p.in, SHORT}, 1, NULL, OP(&received)),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(p.t.ep, 1, &(weft_iov_t){p.out, LARGE}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+    UNTIL(&p.t, sent.calls && received.calls);
+    CHECK(received.status == WEFT_ERR_TRUNCATED && memcmp(p.in, p.out, SHORT) == 0 && p.in[SHORT] == 0);
+    pair_down(&p);
+}
+
+/* Whoever ends it, and however far it is, both sides are told once, and the next message is whole. */
+static void cancel_after(struct loan_pair *p, int turns, bool sender) {
+    struct tally sent = {0}, received = {0}, again = {0};
+    weft_request_t *send = NULL, *receive = NULL;
+    weft_op_t out = {.done = tally, .arg = &sent, .request_p = &send};
+    weft_op_t in = {.done = tally, .arg = &received, .request_p = &receive};
+    CHECK_EQ(weft_tag_recv(p->t.b, 1, UINT64_MAX, &(weft_iov_t){p->in, LEN}, 1, NULL, &in), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(p->t.ep, 1, &(weft_iov_t){p->out, LEN}, 1, &out), WEFT_IN_PROGRESS);
+    for (int i = 0; i < turns; i++) two_turn(&p->t);
+    if (sender && !sent.calls) weft_request_cancel(send);
+    if (!sender && !received.calls) weft_request_cancel(receive);
+    for (int i = 0; i < 50; i++) two_turn(&p->t);
+    if (sender && !received.calls) weft_request_cancel(receive);
+    UNTIL(&p->t, received.calls == 1);
+    if (!sent.calls) /* its receive was cancelled before it was found */
+        CHECK_EQ(weft_tag_recv(p->t.b, 1, UINT64_MAX, &(weft_iov_t){p->in, LEN}, 1, NULL, OP(&again)),
+                 WEFT_IN_PROGRESS);
+    UNTIL(&p->t, sent.calls == 1);
+    if (received.status == WEFT_OK || again.calls) CHECK(memcmp(p->in, p->out, LEN) == 0);
+    for (int i = 0; i < 50; i++) two_turn(&p->t);
+    CHECK(sent.calls == 1 && received.calls == 1 && again.calls <= 1);
+}
+
+TEST(a_read_may_be_cancelled_by_either_side_at_any_time) {
+    struct loan_pair p;
+    pair_up(&p, 1);
+    until_lent(&p, p.t.ep);
+    for (int turns = 0; turns < 16; turns++) {
+        cancel_after(&p, turns, true);
+        cancel_after(&p, turns, false);
+        cross(&p, 0, LARGE);
+    }
+    pair_down(&p);
+}
+
+/* ---- how a loan ends ------------------------------------------------------------------------------------------------ */
+
+TEST(a_revoked_region_is_read_no_more_and_lent_again_under_its_new_epoch) {
+    struct loan_pair p;
+    struct tally revoked = {0};
+    pair_up(&p, 1);
+    for (int round = 0; round < 3; round++) {
+        until_lent(&p, p.t.ep);
+        weft_status_t st = weft_mem_revoke(p.mem, OP(&revoked));
+        CHECK_EQ(st, WEFT_IN_PROGRESS);
+        cross(&p, 0, LARGE);
+        UNTIL(&p.t, revoked.calls == round + 1);
+        CHECK_EQ(revoked.status, WEFT_OK);
+    }
+    pair_down(&p);
+}
+
+/* While the first of four turns of the read is over. */
+TEST(a_region_may_be_revoked_under_a_read) {
+    for (int turns = 0; turns < 12; turns++) {
+        struct loan_pair p;
+        struct tally revoked = {0}, sent = {0}, received = {0};
+        pair_up(&p, 1);
+        until_lent(&p, p.t.ep);
+        CHECK_EQ(weft_tag_recv(p.t.b, 1, UINT64_MAX, &(weft_iov_t){p.in, LEN}, 1, NULL, OP(&received)),
+                 WEFT_IN_PROGRESS);
+        CHECK_EQ(weft_tag_send(p.t.ep, 1, &(weft_iov_t){p.out, LEN}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+        for (int i = 0; i < turns; i++) two_turn(&p.t);
+        CHECK(weft_mem_revoke(p.mem, OP(&revoked)) >= 0);
+        UNTIL(&p.t, sent.calls && received.calls && revoked.calls);
+        CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && revoked.status == WEFT_OK);
+        CHECK(memcmp(p.in, p.out, LEN) == 0);
+        pair_down(&p);
+    }
+}
+
+TEST(a_release_waits_until_the_peer_has_let_go_and_its_address_may_be_used_again) {
+    struct loan_pair p;
+    pair_up(&p, 1);
+    for (int round = 0; round < 20; round++) {
+        struct tally released = {0};
+        until_lent(&p, p.t.ep);
+        CHECK_EQ(weft_mem_release(p.mem, OP(&released)), WEFT_IN_PROGRESS);
+        UNTIL(&p.t, released.calls == 1);
+        p.mem = region_of(p.t.a, LEN, 1);
+        p.out = base_of(p.mem);
+        number(p.out, LEN, (unsigned)round);
+        cross(&p, 0, LARGE);
+    }
+    pair_down(&p);
+}
+
+TEST(more_regions_than_anybody_remembers_are_lent_in_turn) {
+    enum { REGIONS = 40, ROUNDS = 3 };
+    struct loan_pair p;
+    weft_mem_t *mem[REGIONS];
+    uint32_t open = 0;
+    pair_up(&p, 0);
+    for (int i = 0; i < REGIONS; i++) mem[i] = region_of(p.t.a, LARGE, 1);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < REGIONS; i++) {
+            char *from = base_of(mem[i]);
+            number(from, LARGE, (unsigned)(i + round));
+            for (int n = 0; n < 4; n++) cross_by(&p, p.t.ep, from, LARGE);
+        }
+    }
+    CHECK(read_in_place(&p) > 0);
+    for (int i = 0; i < 1000; i++) two_turn(&p.t);
+    for (int i = 0; i < REGIONS; i++) open += peers_of(mem[i]);
+    CHECK(open <= 16);
+    pair_down(&p);
+}
+
+/* The endpoint that holds the key goes, and the link does not. */
+TEST(another_endpoint_of_the_link_goes_on_with_the_loan) {
+    struct loan_pair p;
+    struct tally closed = {0};
+    pair_up(&p, 1);
+    until_lent(&p, p.t.ep);
+    weft_ep_t *first = p.t.ep, *holder = p.t.back;
+    two_dial(&p.t);
+    UNTIL(&p.t, p.t.ready == 2 && p.t.endpoints == 2);
+    uint64_t before = read_in_place(&p);
+    cross(&p, 0, LARGE);
+    CHECK_EQ(read_in_place(&p), before + 1);
+    CHECK(weft_ep_close(first, WEFT_CLOSE_FLUSH, OP(&closed)) >= 0);
+    CHECK(weft_ep_close(holder, WEFT_CLOSE_FLUSH, OP(&closed)) >= 0);
+    UNTIL(&p.t, peers_of(p.mem) == 0);
+    until_lent(&p, p.t.ep);
+    pair_down(&p);
+}
+
+/* Its messages move to a ring meanwhile. */
+static void count_small(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    ++*(uint64_t *)arg;
+}
+TEST(a_loan_stands_while_messages_move_to_another_lane) {
+    struct loan_pair p;
+    uint64_t small = 0, sent = 0;
+    pair_up(&p, 1);
+    until_lent(&p, p.t.ep);
+    CHECK_EQ(weft_am_handler_set(p.t.b, 3, count_small, &small), 0);
+    double end = two_now() + test_patience(20);
+    while (weft_worker_count(p.t.a, "lanes.promoted") == 0 && two_now() < end) {
+        if (weft_am_send(p.t.ep, 3, NULL, 0, &(weft_iov_t){p.out, 8}, 1, NULL) >= 0) sent++;
+        if (sent % 1000 == 0) cross(&p, 0, LARGE);
+        two_turn(&p.t);
+    }
+    CHECK_EQ(weft_worker_count(p.t.a, "lanes.promoted"), 1);
+    UNTIL(&p.t, small == sent);
+    until_lent(&p, p.t.ep);
+    pair_down(&p);
+}
+
+/* ---- a peer that dies ---------------------------------------------------------------------------------------------------- */
+
+struct side {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_ep_t *ep;
+    weft_mem_t *mem;
+    char *out, *in;
+    int ready, errors;
+};
+
+static void side_ready(weft_ep_t *ep, void *arg) {
+    ((struct side *)arg)->ready++;
+}
+static void side_error(weft_ep_t *ep, weft_status_t status, void *arg) {
+    ((struct side *)arg)->errors++;
+}
+static void side_endpoint(weft_ep_t *ep, void *arg) {
+    ((struct side *)arg)->ep = ep;
+}
+
+static void side_open(struct side *s) {
+    weft_setting_t settings[] = {{"shm.copy", "staged"}};
+    *s = (struct side){.in = malloc(LEN)};
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &s->context), 0);
+    weft_worker_params_t params = {
+        .transports = "shm", .on_endpoint = side_endpoint, .on_error = side_error, .arg = s};
+    CHECK_EQ(weft_worker_create(s->context, &params, &s->worker), 0);
+    s->mem = region_of(s->worker, LEN, 1);
+    s->out = base_of(s->mem);
+}
+
+static void side_turn(struct side *s) {
+    weft_worker_progress(s->worker, 0);
+}
+
+/* The last message is LEN long; who dies does so so many turns after it posted its part. */
+static bool last(struct side *s, bool sends, struct tally *c) {
+    weft_iov_t iov = {sends ? s->out : s->in, LEN};
+    weft_status_t st = sends ? weft_tag_send(s->ep, 1, &iov, 1, OP(c))
+                             : weft_tag_recv(s->worker, 1, UINT64_MAX, &iov, 1, NULL, OP(c));
+    CHECK(st == WEFT_IN_PROGRESS || st == WEFT_ERR_PEER_FAILED);
+    return st == WEFT_IN_PROGRESS;
+}
+
+/* Messages until the peer has the memory mapped; a short one says that they are over. */
+static void send_until_lent(struct side *s) {
+    while (peers_of(s->mem) == 0 && !s->errors) {
+        struct tally c = {0};
+        if (weft_tag_send(s->ep, 1, &(weft_iov_t){s->out, LARGE}, 1, OP(&c)) == WEFT_IN_PROGRESS)
+            while (!c.calls) side_turn(s);
+    }
+    weft_tag_send(s->ep, 1, &(weft_iov_t){s->out, 1}, 1, NULL);
+}
+static void receive_until_lent(struct side *s) {
+    weft_tag_info_t info = {.len = LARGE};
+    while (info.len > 1 && !s->errors) {
+        struct tally c = {0};
+        if (weft_tag_recv(s->worker, 1, UINT64_MAX, &(weft_iov_t){s->in, LEN}, 1, &info, OP(&c)) ==
+            WEFT_IN_PROGRESS)
+            while (!c.calls && !s->errors) side_turn(s);
+    }
+}
+
+static void dies(bool sends, int turns, int out) {
+    struct side s;
+    struct tally c = {0};
+    char address[256];
+    size_t len = sizeof address;
+    side_open(&s);
+    if (weft_worker_address(s.worker, address, &len) || write(out, address, len) != (ssize_t)len) _exit(1);
+    while (!s.ep) side_turn(&s);
+    (sends ? send_until_lent : receive_until_lent)(&s);
+    (void)last(&s, sends, &c);
+    for (int i = 0; i < turns; i++) side_turn(&s);
+    kill(getpid(), SIGKILL);
+}
+
+static void survives(bool child_sends, int turns) {
+    struct side s;
+    struct tally c = {0};
+    int fds[2], status;
+    char address[256];
+    CHECK_EQ(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) dies(child_sends, turns, fds[1]);
+    close(fds[1]);
+    ssize_t len = read(fds[0], address, sizeof address);
+    close(fds[0]);
+    CHECK(len > 0);
+    side_open(&s);
+    weft_ep_params_t params = {.on_ready = side_ready, .on_error = side_error, .arg = &s};
+    CHECK_EQ(weft_connect_address(s.worker, address, (size_t)len, &params, &s.ep), 0);
+    double end = two_now() + test_patience(20);
+    while (!s.ready && two_now() < end) side_turn(&s);
+    (child_sends ? receive_until_lent : send_until_lent)(&s);
+    bool posted = last(&s, !child_sends, &c);
+    while (!s.errors && two_now() < end) side_turn(&s);
+    CHECK_EQ(s.errors, 1);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK(WIFSIGNALED(status));
+    weft_mem_t *same = region_of(s.worker, LEN, 0); /* as what it sent */
+    bool whole = memcmp(s.in, base_of(same), LEN) == 0;
+    weft_worker_destroy(s.worker);
+    CHECK_EQ(c.calls, posted);
+    if (child_sends && c.status == WEFT_OK) CHECK(whole);
+    CHECK_EQ(weft_context_destroy(s.context), 0);
+    free(s.in);
+}
+
+TEST(a_peer_that_is_killed_while_lent_memory_is_read) {
+    static const int turns[] = {0, 1, 2, 3, 4, 5, 8, 13, 30};
+    for (unsigned i = 0; i < sizeof turns / sizeof *turns; i++) {
+        survives(true, turns[i]);
+        survives(false, turns[i]);
+    }
+}
