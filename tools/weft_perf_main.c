@@ -238,15 +238,13 @@ static void open_worker(struct perf *p) {
     perf_prepare(p);
 
     size_t in = p->options.size_hi * (p->options.test == TEST_ALLGATHER ? p->size : 1) + sizeof(float);
-    p->out = perf_pages(p->options.size_hi + sizeof(float));
-    p->in = perf_pages(in);
+    p->out = perf_memory(p, p->options.size_hi + sizeof(float));
+    p->in = perf_memory(p, in);
 }
 
 static void close_worker(struct perf *p) {
     weft_worker_destroy(p->worker);
     perf_must(weft_context_destroy(p->context), "context");
-    free(p->out);
-    free(p->in);
 }
 
 static const char *transport_of(struct perf *p) {

@@ -13,9 +13,9 @@ struct receive {
 };
 static struct responder {
     struct perf *p;
-    void *buffer; /* for tags and rendezvous: `room` bytes */
+    void *in, *out; /* for tags and rendezvous, and for what answers: `room` bytes each */
     size_t room;
-    weft_iov_t iov;              /* of them, those of this test */
+    weft_iov_t iov, reply;       /* of them, those of this test */
     uint64_t received, expected; /* of this test; UINT64_MAX: not yet told */
     bool tags, echo;
     unsigned n_posted;
@@ -52,8 +52,8 @@ static void maybe_finish(struct responder *r) {
 }
 
 static void reply(struct responder *r) {
-    perf_must(r->tags ? weft_tag_send(r->p->asker, TAG_PONG, &r->iov, 1, NULL)
-                      : weft_am_send(r->p->asker, AM_PONG, NULL, 0, &r->iov, 1, NULL),
+    perf_must(r->tags ? weft_tag_send(r->p->asker, TAG_PONG, &r->reply, 1, NULL)
+                      : weft_am_send(r->p->asker, AM_PONG, NULL, 0, &r->reply, 1, NULL),
               "pong");
 }
 
@@ -88,12 +88,13 @@ static void begin(struct perf *p, const struct perf_order *order) {
     struct responder *r = &responder;
     if (order->size > MAX_SIZE) perf_die("size", WEFT_ERR_TOO_BIG);
     if (order->size > r->room) {
-        free(r->buffer);
-        r->buffer = perf_pages(order->size);
+        r->in = perf_memory(p, order->size);
+        r->out = perf_memory(p, order->size);
         r->room = order->size;
     }
     r->p = p;
-    r->iov = (weft_iov_t){r->buffer, order->size};
+    r->iov = (weft_iov_t){r->in, order->size};
+    r->reply = (weft_iov_t){r->out, order->size};
     r->received = 0;
     r->expected = UINT64_MAX;
     r->tags = is_tagged(order->test);
@@ -133,7 +134,7 @@ static void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
         return;
     }
     if (am->len > r->room) perf_die("message", WEFT_ERR_TOO_BIG);
-    weft_iov_t iov = {r->buffer, am->len};
+    weft_iov_t iov = {r->in, am->len};
     weft_status_t st = weft_am_recv(am, &iov, 1, &(weft_op_t){.done = on_payload, .arg = r});
     perf_must(st, "payload");
     if (st == WEFT_OK) took(r);

@@ -113,8 +113,8 @@ static inline void perf_must(weft_status_t status, const char *what) {
 /* on_error of a connection that has to last. */
 void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg);
 
-/* Memory that begins with a page, as that of other programs which measure this. */
-void *perf_pages(size_t size);
+/* New memory of the worker's, lent to its peers, as other programs that measure this have theirs of their library; until the worker goes. */
+void *perf_memory(struct perf *p, size_t size);
 
 /* One look, or one sleep, by the mode. */
 void perf_turn(struct perf *p);

@@ -21,10 +21,13 @@ void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
 }
 
 /* Written once: untouched memory is one page of zeros, which no program sends. */
-void *perf_pages(size_t size) {
-    void *p = NULL;
-    if (posix_memalign(&p, (size_t)sysconf(_SC_PAGESIZE), size) != 0) perf_die("memory", WEFT_ERR_NO_MEMORY);
-    return memset(p, 1, size);
+void *perf_memory(struct perf *p, size_t size) {
+    weft_mem_t *mem;
+    weft_mem_info_t info;
+    weft_mem_params_t params = {.rights = WEFT_MEM_READ, .lend = 1};
+    perf_must(weft_mem_alloc(p->worker, size, &params, &mem), "memory");
+    perf_must(weft_mem_describe(mem, &info), "memory");
+    return memset(info.base, 1, size);
 }
 
 void perf_turn(struct perf *p) {
