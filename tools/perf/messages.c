@@ -1,6 +1,5 @@
 /* Active and tagged messages: to and fro, or as many one way as will go. */
 #include "perf.h"
-#include <stdlib.h>
 #include <string.h>
 
 enum { TAG_PING = 1, TAG_PONG = 2 };
@@ -13,8 +12,7 @@ struct receive {
 };
 static struct responder {
     struct perf *p;
-    void *in, *out; /* for tags and rendezvous, and for what answers: `room` bytes each */
-    size_t room;
+    struct perf_room in, out;    /* for tags and rendezvous, and for what answers */
     weft_iov_t iov, reply;       /* of them, those of this test */
     uint64_t received, expected; /* of this test; UINT64_MAX: not yet told */
     bool tags, echo;
@@ -87,14 +85,9 @@ static void on_tag(weft_status_t status, void *arg) {
 static void begin(struct perf *p, const struct perf_order *order) {
     struct responder *r = &responder;
     if (order->size > MAX_SIZE) perf_die("size", WEFT_ERR_TOO_BIG);
-    if (order->size > r->room) {
-        r->in = perf_memory(p, order->size);
-        r->out = perf_memory(p, order->size);
-        r->room = order->size;
-    }
     r->p = p;
-    r->iov = (weft_iov_t){r->in, order->size};
-    r->reply = (weft_iov_t){r->out, order->size};
+    r->iov = (weft_iov_t){perf_room(p, &r->in, order->size), order->size};
+    r->reply = (weft_iov_t){perf_room(p, &r->out, order->size), order->size};
     r->received = 0;
     r->expected = UINT64_MAX;
     r->tags = is_tagged(order->test);
@@ -133,8 +126,8 @@ static void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
         took(r);
         return;
     }
-    if (am->len > r->room) perf_die("message", WEFT_ERR_TOO_BIG);
-    weft_iov_t iov = {r->in, am->len};
+    if (am->len > r->in.size) perf_die("message", WEFT_ERR_TOO_BIG);
+    weft_iov_t iov = {r->in.bytes, am->len};
     weft_status_t st = weft_am_recv(am, &iov, 1, &(weft_op_t){.done = on_payload, .arg = r});
     perf_must(st, "payload");
     if (st == WEFT_OK) took(r);

@@ -115,6 +115,12 @@ void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg);
 
 /* New memory of the worker's, lent to its peers, as other programs that measure this have theirs of their library; until the worker goes. */
 void *perf_memory(struct perf *p, size_t size);
+/* The same, kept for the next test, until that needs more of it. */
+struct perf_room {
+    void *bytes;
+    size_t size;
+};
+void *perf_room(struct perf *p, struct perf_room *room, size_t size);
 
 /* One look, or one sleep, by the mode. */
 void perf_turn(struct perf *p);

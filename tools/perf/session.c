@@ -30,6 +30,11 @@ void *perf_memory(struct perf *p, size_t size) {
     return memset(info.base, 1, size);
 }
 
+void *perf_room(struct perf *p, struct perf_room *room, size_t size) {
+    if (size > room->size) *room = (struct perf_room){perf_memory(p, size), size};
+    return room->bytes;
+}
+
 void perf_turn(struct perf *p) {
     if (p->mode != MODE_POLL)
         weft_worker_wait(p->worker, -1);
