@@ -12,7 +12,7 @@
 static const char usage[] =
     "weft-perf --test TEST [--size N|LO-HI] [--transport NAME] [--mode poll|sleep|wait] [--ranks N]\n"
     "          [--count N] [--links N] [--seconds S] [--json] [--plot FILE.svg] [--listen URI | --connect URI]\n"
-    "          [--core N] [--window N]\n"
+    "          [--core N] [--window N] [--memory lent|own] [--fresh]\n"
     "\n"
     "TEST, between two workers:\n"
     "  am_lat am_rate am_bw tag_lat tag_rate tag_bw stream_bw        messages and streams\n"
@@ -32,7 +32,9 @@ static const char usage[] =
     "with --listen and --connect they run apart: the one that listens needs no other option than its mode and "
     "ends\n"
     "with its first client. --plot draws the sweep. NAME: auto, self, shm, tcp, rdma_rc or rdma_ud. Rates and\n"
-    "bandwidths keep --window operations (64) under way.\n";
+    "bandwidths keep --window operations (64) under way. Messages come out of memory that the library allocated "
+    "and\nlends to the peer, unless it is this program's own; it stays as it is, unless --fresh has each message "
+    "written\nbefore it is sent.\n";
 
 enum { BAD_USAGE = 2, MAX_RESULTS = 64 };
 static const size_t largest_size = 1u << 30;
@@ -98,6 +100,7 @@ static bool parse_count(const char *text, double most, uint32_t *count_p) {
 
 /* Says what is wrong, and false. */
 static bool take_option(int c, const char *value, struct perf_options *o) {
+    static const char *const memories[] = {"lent", "own", NULL};
     static const char *const transports[] = {"auto", "self", "shm", "tcp", "rdma_rc", "rdma_ud", NULL};
     double number = 0;
     int which = 0;
@@ -123,6 +126,11 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
         o->core = (int)number;
         break;
     case 'w': ok = parse_count(value, PERF_WINDOW, &o->window); break;
+    case 'M':
+        ok = one_of(value, memories, &which);
+        o->own_memory = which;
+        break;
+    case 'F': o->fresh = true; break;
     case 'j': o->json = true; break;
     case 'p': o->plot = value; break;
     case 'l': o->listen = value; break;
@@ -174,6 +182,8 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                             {"connect", required_argument, NULL, 'C'},
                                             {"core", required_argument, NULL, 'c'},
                                             {"window", required_argument, NULL, 'w'},
+                                            {"memory", required_argument, NULL, 'M'},
+                                            {"fresh", no_argument, NULL, 'F'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     int c;

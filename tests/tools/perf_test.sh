@@ -42,6 +42,17 @@ test_messages_over_every_transport() {
     done
 }
 
+test_messages_out_of_either_memory() {
+    local options
+    for options in "--memory own" --fresh "--memory own --fresh"; do
+        for test in am_lat tag_lat tag_bw; do
+            timeout 60 $perf --test $test --transport shm --size 64k --seconds 0.02 $options --json >"$scratch/rows"
+            check_json "$scratch/rows" $test shm poll 65536
+        done
+    done
+    expect 'a memory that is none' "$($perf --test am_lat --memory some 2>&1 | head -1)" "weft-perf: some is not understood"
+}
+
 test_the_other_sides_memory() {
     local test
     for transport in self shm tcp; do

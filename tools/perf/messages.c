@@ -28,6 +28,13 @@ static bool is_tagged(enum perf_test test) {
     return test == TEST_TAG_LAT || test == TEST_TAG_RATE || test == TEST_TAG_BW;
 }
 
+/* The whole message is new with --fresh. */
+static const weft_iov_t *written(const struct perf *p, const weft_iov_t *iov) {
+    static unsigned char n;
+    if (p->options.fresh) memset(iov->base, ++n, iov->len);
+    return iov;
+}
+
 /* ---- answering -------------------------------------------------------------------------------------------- */
 
 static void cancel_all(struct responder *r) {
@@ -50,8 +57,9 @@ static void maybe_finish(struct responder *r) {
 }
 
 static void reply(struct responder *r) {
-    perf_must(r->tags ? weft_tag_send(r->p->asker, TAG_PONG, &r->reply, 1, NULL)
-                      : weft_am_send(r->p->asker, AM_PONG, NULL, 0, &r->reply, 1, NULL),
+    const weft_iov_t *iov = written(r->p, &r->reply);
+    perf_must(r->tags ? weft_tag_send(r->p->asker, TAG_PONG, iov, 1, NULL)
+                      : weft_am_send(r->p->asker, AM_PONG, NULL, 0, iov, 1, NULL),
               "pong");
 }
 
@@ -160,7 +168,7 @@ static void on_sent(weft_status_t status, void *arg) {
 
 static void am_round_trips(struct perf *p, uint64_t n) {
     for (uint64_t before = pongs; n > 0; n--, before++) {
-        perf_must(weft_am_send(p->ep, AM_PING, NULL, 0, &out, 1, NULL), "ping");
+        perf_must(weft_am_send(p->ep, AM_PING, NULL, 0, written(p, &out), 1, NULL), "ping");
         while (pongs == before) perf_turn(p);
     }
 }
@@ -169,7 +177,7 @@ static void am_round_trips(struct perf *p, uint64_t n) {
 static void tag_round_trips(struct perf *p, uint64_t n) {
     const weft_op_t op = {.done = on_pong_payload};
     for (uint64_t before = pongs; n > 0; n--, before++) {
-        perf_must(weft_tag_send(p->ep, TAG_PING, &out, 1, NULL), "ping");
+        perf_must(weft_tag_send(p->ep, TAG_PING, written(p, &out), 1, NULL), "ping");
         weft_status_t st = weft_tag_recv(p->worker, TAG_PONG, UINT64_MAX, &in, 1, NULL, &op);
         perf_must(st, "receive");
         if (st == WEFT_OK) pongs++;

@@ -71,6 +71,8 @@ struct perf_options {
     bool json;
     const char *plot, *listen, *connect;
     int core;        /* -1: by rank */
+    bool own_memory; /* not the library's */
+    bool fresh;      /* each message is written before it is sent */
     uint32_t window; /* operations under way in streams */
 };
 
@@ -113,7 +115,8 @@ static inline void perf_must(weft_status_t status, const char *what) {
 /* on_error of a connection that has to last. */
 void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg);
 
-/* New memory of the worker's, lent to its peers, as other programs that measure this have theirs of their library; until the worker goes. */
+/* New memory, unless --memory says otherwise of the worker's and lent to its peers: other programs that measure this have theirs of
+ * their library, too. It stays. */
 void *perf_memory(struct perf *p, size_t size);
 /* The same, kept for the next test, until that needs more of it. */
 struct perf_room {

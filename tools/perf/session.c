@@ -20,14 +20,24 @@ void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     if (status != WEFT_ERR_PEER_CLOSED) perf_die("connection", status);
 }
 
-/* Written once: untouched memory is one page of zeros, which no program sends. */
-void *perf_memory(struct perf *p, size_t size) {
+static void *own_memory(size_t size) {
+    void *base = NULL;
+    if (posix_memalign(&base, (size_t)sysconf(_SC_PAGESIZE), size) != 0) perf_die("memory", WEFT_ERR_NO_MEMORY);
+    return base;
+}
+
+static void *lent_memory(struct perf *p, size_t size) {
     weft_mem_t *mem;
     weft_mem_info_t info;
     weft_mem_params_t params = {.rights = WEFT_MEM_READ, .lend = 1};
     perf_must(weft_mem_alloc(p->worker, size, &params, &mem), "memory");
     perf_must(weft_mem_describe(mem, &info), "memory");
-    return memset(info.base, 1, size);
+    return info.base;
+}
+
+/* Written once: untouched memory is one page of zeros, which no program sends. */
+void *perf_memory(struct perf *p, size_t size) {
+    return memset(p->options.own_memory ? own_memory(size) : lent_memory(p, size), 1, size);
 }
 
 void *perf_room(struct perf *p, struct perf_room *room, size_t size) {
