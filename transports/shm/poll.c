@@ -169,6 +169,7 @@ static __attribute__((noinline)) unsigned take(struct shm_lane *lane, uint64_t w
     struct shm_ring *ring = shm_ring(lane);
     if (UNLIKELY(!lane->am)) return settle(lane, found_empty(lane));
     unsigned n = receive(lane, word, budget < SHM_FETCHED ? budget : SHM_FETCHED, false);
+    if (ring->lull.looks) lull_learn(&ring->lull, ring->idle, n);
     if (UNLIKELY(n == SHM_FETCHED)) n = receive_stream(lane, n, budget);
     if (UNLIKELY(!lane->am || !ring->attended || pending_queue_waits(&lane->pending))) return settle(lane, n);
     ring->idle = 0;
@@ -183,9 +184,29 @@ static inline unsigned find_nothing(struct shm_lane *lane) {
     return 0;
 }
 
+static void end_lull(struct shm_ring *ring) {
+    lull_end(&ring->lull, ring->tx.head, ring->idle);
+}
+
+/* Something was sent since the last look. When the next one may come, the lines that will be written then are fetched: nobody waits
+ * for that now. */
+static __attribute__((noinline)) bool holds(struct shm_lane *lane) {
+    struct shm_ring *ring = shm_ring(lane);
+    bool waits = lull_is_kept(&ring->lull) && !pending_queue_waits(&lane->pending);
+    if (waits && lull_holds(&ring->lull, weft__ticks())) {
+        ring->idle++;
+        return true;
+    }
+    end_lull(ring);
+    ring_own_next(&ring->tx);
+    return false;
+}
+
 static inline unsigned look(struct shm_lane *lane, unsigned budget) {
+    struct shm_ring *ring = shm_ring(lane);
     uint64_t word;
-    return ring_peek(&shm_ring(lane)->rx, &word) ? take(lane, word, budget) : find_nothing(lane);
+    if (UNLIKELY(ring->tx.head != ring->lull.sent) && holds(lane)) return 0;
+    return ring_peek(&ring->rx, &word) ? take(lane, word, budget) : find_nothing(lane);
 }
 
 /* ---- the poller ---------------------------------------------------------------------------------------------- */
@@ -287,8 +308,11 @@ bool weft__shm_arm(struct poller *poller) {
     if (iface->signalled) weft__shm_take_signal(iface);
     if (++iface->sleep_epoch == 0) iface->sleep_epoch++;
     stop_attending(iface);
-    for (unsigned i = 0; i < iface->n_active; i++)
-        if (pending_queue_waits(&iface->active[i]->pending)) waiting = true;
+    for (unsigned i = 0; i < iface->n_active; i++) {
+        struct shm_lane *lane = iface->active[i];
+        end_lull(shm_ring(lane)); /* who wakes up looks at once */
+        if (pending_queue_waits(&lane->pending)) waiting = true;
+    }
     for (unsigned i = 0; waiting && i <= iface->last_index; i++)
         if (waits_for_space(iface, iface->lanes[i])) shm_way(iface->lanes[i])->ask(iface->lanes[i]);
     weft__shm_mail_ask(iface);

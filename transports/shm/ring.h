@@ -17,6 +17,15 @@
 
 enum { RING_LINE = 64, RING_INLINE = 56, RING_IDS = 32, RING_FETCH = 1280 };
 
+/* The line is written soon: it is fetched, and no other core has it any more. What compilers offer for this is a mere fetch. */
+static inline void ring_own(const void *line) {
+#ifdef __x86_64__
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 struct ring_slot {
     uint8_t data[RING_INLINE];
     _Atomic uint64_t word; /* sequence 32, length 16, kind 8, id 8 */
@@ -65,6 +74,7 @@ struct ring_tx {
     struct ring_slot *slots;
     struct ring_slot *at; /* the next to fill: slots[head & mask], found while nobody waits for it */
     uint32_t mask;
+    uint32_t last_len; /* of the last message in the payload, until its like is expected */
     uint64_t head;
     uint64_t limit; /* first that may not be filled: what the consumer had passed, as last seen, + slots */
     const _Atomic uint64_t *tail; /* the consumer's word */
@@ -160,12 +170,14 @@ static inline void ring_lend(struct ring_tx *tx, int32_t chunk) {
     tx->loans[tx->loans_head++ & tx->mask] = (struct ring_loan){tx->head, tx->payload_head, chunk};
 }
 
-/* Where the next message of that size will be written: its lines, which the consumer read a round ago, are fetched back while
- * nobody waits for them. Larger ones would take them from under the consumer, which is reading nearby. */
-static inline void ring_fetch_next(const struct ring_tx *tx, size_t len) {
-    uint64_t at = tx->payload_head & (tx->payload_size - 1);
+/* Where the next message will be written, which may be as long as the last: its lines, which the consumer read a round ago, are
+ * fetched back while nobody waits for them. Larger ones would be taken from under the consumer, which is reading nearby. */
+static inline void ring_own_next(struct ring_tx *tx) {
+    uint64_t at = tx->payload_head & (tx->payload_size - 1), len = tx->last_len;
+    tx->last_len = 0;
+    ring_own(tx->at);
     if (len > RING_FETCH || at + len > tx->payload_size) return;
-    for (size_t i = 0; i < len; i += RING_LINE) __builtin_prefetch(tx->payload + at + i, 1);
+    for (size_t i = 0; i < len; i += RING_LINE) ring_own(tx->payload + at + i);
 }
 
 /* The bytes written at ring_payload_room's answer become a message. */
@@ -176,7 +188,7 @@ static inline void ring_put_payload(struct ring_tx *tx, uint8_t id, const uint8_
     tx->payload_head += (len + RING_LINE - 1) & ~(uint64_t)(RING_LINE - 1);
     ring_lend(tx, -1);
     ring_publish(tx, slot, RING_IN_PAYLOAD, id, 0);
-    ring_fetch_next(tx, len);
+    tx->last_len = (uint32_t)len;
 }
 
 static inline void ring_put_staged(struct ring_tx *tx, uint8_t id, int32_t chunk, uint32_t offset, size_t len) {

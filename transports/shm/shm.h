@@ -4,6 +4,7 @@
 
 #include "doorbell.h"
 #include "hall.h"
+#include "lull.h"
 #include "mailbox.h"
 #include "mapped.h"
 #include "pool.h"
@@ -116,6 +117,7 @@ struct shm_ring {
     const struct shm_control *theirs;
     struct shm_control *ours; /* NULL: it has none */
     struct ring_rx rx;
+    struct lull lull;
     uint32_t wants_answered;
     uint32_t streak, idle, sleep_epoch;
     unsigned active_at; /* 1 + index in iface->active; 0: not there */
