@@ -15,6 +15,8 @@ __attribute__((noinline)) void weft__shm_ring_peer(struct shm_lane *lane) {
 }
 
 static inline void sent(struct shm_lane *lane, const struct shm_ring *ring, size_t bytes) {
+    bool first = ring->tx.head == ring->lull.sent + 1; /* more are a stream, and gain nothing */
+    if (first) ring_hand_over(ring_last(&ring->tx));
     ring->count->shm_messages++;
     ring->count->shm_bytes += bytes;
     /* No fence: a peer that attends sees to it that it misses nothing when it stops (poll.c, stop_attending). */

@@ -26,6 +26,16 @@ static inline void ring_own(const void *line) {
 #endif
 }
 
+/* The line was written for another core: it goes where that finds it sooner. Elsewhere, and on processors that do not know it,
+ * this is nothing. */
+static inline void ring_hand_over(const void *line) {
+#ifdef __x86_64__
+    __asm__ volatile("cldemote %0" : : "m"(*(const char *)line));
+#else
+    (void)line;
+#endif
+}
+
 struct ring_slot {
     uint8_t data[RING_INLINE];
     _Atomic uint64_t word; /* sequence 32, length 16, kind 8, id 8 */
@@ -130,6 +140,10 @@ static inline void ring_publish(struct ring_tx *tx, struct ring_slot *slot, enum
     atomic_store_explicit(&slot->word, ring_word(index, kind, id, len), memory_order_release);
     tx->head = ++index;
     tx->at = &tx->slots[index & tx->mask];
+}
+
+static inline const struct ring_slot *ring_last(const struct ring_tx *tx) {
+    return &tx->slots[(tx->head - 1) & tx->mask];
 }
 
 /* Not full; len <= RING_INLINE - 8. */
