@@ -7,9 +7,9 @@
 #define __has_feature(x) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-enum { FIRST_BLOCK = 0, BLOCK = 0, LINE = 64 };
+enum { SECOND_BLOCK = 0, BLOCK = 0, LINE = 0 };
 #else
-enum { FIRST_BLOCK = 1024, BLOCK = 8 * 1024, LINE = 64 };
+enum { SECOND_BLOCK = 1024, BLOCK = 8 * 1024, LINE = 64 };
 #endif
 
 /* In the last word of an object, so that a dead one stays what it was but for that. */
@@ -39,23 +39,18 @@ static void sweep(struct job *job) {
 
 void weft__slab_init(struct slab *slab, struct reactor *r, const void *parent, size_t size, const char *name) {
     size = (size + 7) & ~(size_t)7;
-    *slab = (struct slab){.name = name,
-                          .size = (uint32_t)size,
-                          .parent = parent,
-                          .reactor = r,
-                          .block = FIRST_BLOCK,
-                          .sweep.run = sweep};
+    *slab = (struct slab){.name = name, .size = (uint32_t)size, .parent = parent, .reactor = r, .sweep.run = sweep};
 }
 
-/* Objects are touched when they are taken: a worker with few of them has no pages for many. The first begin a line. */
+/* Most workers of a process with many have one link each, and whoever opens it waits for their pages: the first object has a block
+ * of its own, in which it begins a line. */
 static bool grow(struct slab *slab) {
-    size_t n = slab->block / slab->size, slack = BLOCK > 0 && slab->block == FIRST_BLOCK ? LINE : 0;
-    if (n == 0) n = 1;
+    size_t n = slab->block > slab->size ? slab->block / slab->size : 1, slack = slab->block == 0 ? LINE : 0;
     char *block = weft__realloc(slab->parent, NULL, n * slab->size + slack, slab->name);
     if (!block) return false;
-    slab->fresh = slack ? block + -(uintptr_t)block % LINE : block;
+    slab->fresh = slack ? block + -(uintptr_t)block % slack : block;
     slab->n_fresh = n;
-    if (slab->block != BLOCK) slab->block *= 2;
+    if (slab->block != BLOCK) slab->block = slab->block ? 2 * slab->block : SECOND_BLOCK;
     return true;
 }
 

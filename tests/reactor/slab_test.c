@@ -49,6 +49,18 @@ TEST(objects_are_zeroed_and_apart_however_often_they_are_used) {
     close_fixture(&f);
 }
 
+TEST(the_first_object_takes_no_memory_for_others) {
+    struct fixture f;
+    open_fixture(&f);
+    size_t before = talloc_total_size(f.parent);
+    unsigned char *first = weft__slab_take(&f.slab);
+    CHECK(first && talloc_total_size(f.parent) - before <= SIZE + 64);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
+    CHECK_EQ((uintptr_t)first % 64, 0);
+#endif
+    close_fixture(&f);
+}
+
 TEST(a_buried_object_stays_until_the_turn_is_over_and_comes_back) {
     struct fixture f;
     open_fixture(&f);
