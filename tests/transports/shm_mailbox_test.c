@@ -69,6 +69,24 @@ TEST(a_ring_takes_both) {
     pair_close(&p);
 }
 
+TEST(letters_are_few_until_more_messages_wait_than_there_are) {
+    struct pair p;
+    open_without_rings(&p);
+    pair_connect(&p);
+    const struct mail_rx *rx = &shm_of(p.iface_b)->mail.rx;
+    unsigned sent = 0;
+    uint32_t few = rx->room;
+    CHECK(few > 0 && few < MAIL_WINDOW);
+    for (int round = 0; round < 3; round++) {
+        while (p.a.lane->ops->am_short(p.a.lane, 1, sent, "x", 1) == WEFT_OK) sent++;
+        CHECK_EQ(rx->room, round == 0 ? few : MAIL_WINDOW);
+        CHECK(pair_until(&p, p.b.n_messages == sent));
+        CHECK_EQ(rx->room, MAIL_WINDOW);
+    }
+    CHECK_EQ(sent, 3 * MAIL_WINDOW);
+    pair_close(&p);
+}
+
 TEST(a_sleepers_wake_up_takes_one_look_at_the_kernel) {
     struct pair p;
     open_without_rings(&p);

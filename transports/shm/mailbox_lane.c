@@ -11,7 +11,7 @@
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum { FILL_MOST = 64 * 1024, LOOKS_FOR_NODES = 16 };
+enum { FILL_MOST = 64 * 1024, LOOKS_FOR_NODES = 16, FIRST_LETTERS = 16 };
 
 /* ---- our pool -------------------------------------------------------------------------------------------------- */
 
@@ -50,10 +50,10 @@ void weft__shm_mail_close(struct shm_iface *iface) {
     weft__segment_close(&iface->mail.segment);
 }
 
-/* Letters for all that may be under way, up to a bound: most workers have few peers. */
-static weft_status_t more_letters(struct shm_iface *iface) {
+/* A chain that is longer than there are letters is followed again for each so many of it. */
+static weft_status_t letters_for(struct shm_iface *iface, size_t due) {
     struct mail_rx *rx = &iface->mail.rx;
-    unsigned due = (iface->mail.n_lanes + 1) * MAIL_WINDOW, room = due < SHM_LETTERS ? due : SHM_LETTERS;
+    uint32_t room = due < SHM_LETTERS ? (uint32_t)due : SHM_LETTERS;
     if (room <= rx->room) return WEFT_OK;
     struct mail_letter *more = weft__realloc(iface, rx->letters, room * sizeof *more, "shm letters");
     if (!more) return WEFT_ERR_NO_MEMORY;
@@ -106,7 +106,7 @@ weft_status_t weft__shm_mail_offer(struct shm_lane *lane) {
 
 weft_status_t weft__shm_mail_begin(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
-    weft_status_t st = more_letters(iface);
+    weft_status_t st = letters_for(iface, FIRST_LETTERS);
     if (st < 0) return st;
     lane->mail.tx.first = MAIL_NONE;
     lane->mail.tx.theirs = control_of_peer(lane);
@@ -470,7 +470,11 @@ static int take(struct shm_iface *iface) {
     mail->n_takes++;
     if (!newest) return 0;
     newest = atomic_exchange(&iface->bell->mailbox, 0);
-    return weft__mail_take(&mail->rx, newest, (size_t)mail->n_lanes * MAIL_WINDOW);
+    size_t most = (size_t)mail->n_lanes * MAIL_WINDOW;
+    int got = weft__mail_take(&mail->rx, newest, most);
+    /* The next time; without the memory for it, it goes on as it does. */
+    if (UNLIKELY(mail->rx.n_rest)) (void)letters_for(iface, most);
+    return got;
 }
 
 /* ---- until nothing of a peer is left ------------------------------------------------------------------------------------ */
