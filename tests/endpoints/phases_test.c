@@ -62,6 +62,9 @@ static void child(const char *transport, bool sends, int turns, int out) {
     while (!s.ep) weft_worker_progress(s.worker, 0);
     post(&s, sends, &s.first);
     while (!s.first.calls) weft_worker_progress(s.worker, 0);
+    struct tally heard = {0};
+    weft_status_t st = weft_tag_recv(s.worker, 2, UINT64_MAX, NULL, 0, NULL, OP(&heard));
+    while (st == WEFT_IN_PROGRESS && !heard.calls) weft_worker_progress(s.worker, 0);
     /* What goes by datagrams has been sent when this side has acknowledged it. */
     double acknowledged = two_now() + (strcmp(transport, "rdma_ud") ? 0 : 0.1);
     while (two_now() < acknowledged) weft_worker_progress(s.worker, 0);
@@ -90,6 +93,7 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     post(&s, !child_sends, &s.first);
     while (!s.first.calls && two_now() < end) weft_worker_progress(s.worker, 0);
     CHECK_EQ(s.first.status, WEFT_OK);
+    CHECK(weft_tag_send(s.ep, 2, NULL, 0, NULL) >= 0); /* whoever sent it knows no more than that it has left */
     bool posted = may_post(&s, !child_sends, &s.second);
     while (!s.errors && two_now() < end) weft_worker_progress(s.worker, 0);
     CHECK_EQ(s.errors, 1);

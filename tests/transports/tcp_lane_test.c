@@ -243,6 +243,23 @@ TEST(a_connection_within_the_host_takes_the_simplest_control) {
     pair_close(&p);
 }
 
+static int queue_of(struct end *end) {
+    int bytes = 0;
+    socklen_t len = sizeof bytes;
+    CHECK_EQ(getsockopt(tcp_lane(end->lane)->watch.fd, SOL_SOCKET, SO_SNDBUF, &bytes, &len), 0);
+    return bytes;
+}
+
+/* The kernel grants what it was asked for twice, for its own use. */
+TEST(a_connection_within_the_host_has_a_short_queue) {
+    struct pair p;
+    pair_open_with(&p, &weft__transport_tcp, 0, &(weft_setting_t){"tcp.local_queue", "96k"}, 1);
+    pair_connect(&p);
+    CHECK_EQ(queue_of(&p.a), 2 * 96 * 1024);
+    CHECK_EQ(queue_of(&p.b), 2 * 96 * 1024);
+    pair_close(&p);
+}
+
 TEST(a_send_out_of_turn_leaves_with_the_next_progress) {
     struct pair p;
     pair_open(&p, &weft__transport_tcp, 0);

@@ -51,10 +51,13 @@ void tcp_socket_tune(int fd, weft_context_t *context) {
     set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
 }
 
-/* Within one host nothing is lost and no queue shared: the simplest control does. Others model the path, or pace. */
+/* Within one host nothing is lost and no queue shared: the simplest control does. Others model the path, or pace. A queue that is no
+ * longer than a cache is copied out of it. */
 void tcp_socket_tune_local(int fd, weft_context_t *context) {
     const char *name = weft__setting_str(context, SETTING_TCP_LOCAL_CONGESTION);
+    int queue = (int)weft__setting_u64(context, SETTING_TCP_LOCAL_QUEUE);
     if (*name) (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name));
+    if (queue) set(fd, SOL_SOCKET, SO_SNDBUF, queue);
 }
 
 /* Loopback can connect a socket to itself: both ends are the port that was free until now. */
