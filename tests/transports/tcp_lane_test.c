@@ -260,6 +260,28 @@ TEST(a_connection_within_the_host_has_a_short_queue) {
     pair_close(&p);
 }
 
+/* Between two turns the first piece that is worth a write of its own leaves at once, and those behind it together. */
+TEST(borrowed_memory_of_the_time_between_two_turns_leaves_in_two_writes) {
+    enum { PIECE = 64 * 1024, N = 8 };
+    struct pair p;
+    static uint8_t data[PIECE];
+    struct counted done = counted(N);
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    uint64_t before = weft__count(p.reactor_a)->tcp_writes;
+    for (int i = 0; i < N; i++) {
+        weft_iov_t iov = {data, PIECE};
+        weft_status_t st = p.a.lane->ops->am_zcopy(p.a.lane, 1, NULL, 0, &iov, 1, &done.completion);
+        if (st == WEFT_OK) done.completion.count--;
+        CHECK_EQ(st, i == 0 ? WEFT_OK : WEFT_IN_PROGRESS);
+        CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);
+    }
+    weft__reactor_progress(p.reactor_a, 0);
+    CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 2);
+    CHECK(pair_until(&p, done.calls && p.b.n_messages == N));
+    pair_close(&p);
+}
+
 TEST(a_send_out_of_turn_leaves_with_the_next_progress) {
     struct pair p;
     pair_open(&p, &weft__transport_tcp, 0);

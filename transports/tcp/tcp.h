@@ -28,7 +28,7 @@ enum {
     TCP_SLIP_SEGMENTS = 8,      /* … and its pieces */
     TCP_COPY_BELOW = 1024,      /* borrowing smaller payloads costs more than copying them */
     TCP_WRITE_AT = 32 * 1024,   /* queued bytes that are worth a write of their own */
-    TCP_WRITE_MOST = 1 << 20,   /* … within a turn, at whose end all is written anyway */
+    TCP_WRITE_MOST = 1 << 20,   /* … while more may follow, and all is written soon anyway */
     TCP_HOT = 4,                /* sockets read without asking epoll */
     TCP_QUIET = 512,            /* reads that found nothing, until a socket is no longer hot */
     TCP_SLACKEN = 64,           /* … until it is read half as often */
@@ -94,6 +94,7 @@ struct tcp_output {
     uint8_t told, first, end; /* pieces: [told, first) written, their completions not told; [first, end) waiting */
     bool blocked : 1;         /* the socket takes no more until it says so */
     bool dirty : 1;           /* on the interface's list */
+    bool begun : 1;           /* some has left since the last turn */
 };
 
 /* landing.c: a payload on its way to the memory that the owner named. The buffer is empty meanwhile. */
