@@ -44,6 +44,7 @@ static bool land_data(struct lane *lane, const void *head, size_t head_len, size
 }
 
 static const land_fn land_by_id[LANE_AM_IDS] = {
+    [WIRE_TAG] = weft__land_tag,
     [WIRE_DATA] = land_data,
     [WIRE_PUT] = weft__land_put,
 };

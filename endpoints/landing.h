@@ -10,6 +10,9 @@
 /* As iface_up.land, the id being known: false leaves the message to its handler, which also judges what is wrong with it. */
 typedef bool (*land_fn)(struct lane *lane, const void *head, size_t head_len, size_t len, struct landing *to);
 
+/* Of a tagged message that crosses whole (tag_land.c). */
+bool weft__land_tag(struct lane *lane, const void *head, size_t head_len, size_t len, struct landing *to);
+
 /* Of iface_up. */
 bool weft__land(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len, struct landing *to);
 

@@ -36,6 +36,14 @@ struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
     return exact->order < any->order ? exact : any;
 }
 
+void weft__match_again(struct match *m, struct weft_request *req) {
+    struct list *queue = weft__match_queue(m, req->tag, req->tag_mask), *next = queue->next;
+    while (next != queue && list_of(next, struct weft_request, queued)->order < req->order) next = next->next;
+    weft__request_queue(req, queue);
+    list_remove(&req->queued);
+    list_append(next, &req->queued); /* before it */
+}
+
 struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t tag, uint64_t mask) {
     if (list_empty(&m->unexpected)) m->seldom &= ~(uint32_t)MATCH_UNEXPECTED;
     if (mask == UINT64_MAX) {

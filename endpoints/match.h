@@ -62,6 +62,8 @@ static inline struct weft_request *weft__match_first(struct match *m, uint64_t t
     assert(list_empty(&m->posted_any));
     return first != queue && req->tag == tag ? req : NULL;
 }
+/* One that was posted, and whose message broke off, is posted again, where it stood. */
+void weft__match_again(struct match *m, struct weft_request *req);
 /* The first unexpected message for that tag, or NULL; it stays. Mostly there is none. */
 struct weft_tag_message *weft__match_unexpected_among(struct match *m, uint64_t tag, uint64_t mask);
 static inline struct weft_tag_message *weft__match_unexpected(struct match *m, uint64_t tag, uint64_t mask) {

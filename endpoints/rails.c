@@ -168,7 +168,7 @@ void weft__rail_up(struct link *rail) {
 static bool rides(const struct weft_request *req) {
     if (req->core.fsm.state == REQ_DONE) return false;
     if (req->rail_bytes) return true;
-    return req->kind->lands && req->core.fsm.state == REQ_WAITING && req->len >= RAILS_LEAST;
+    return req->kind->lands && req->id && req->core.fsm.state == REQ_WAITING && req->len >= RAILS_LEAST;
 }
 
 static bool busy(const struct link *link) {

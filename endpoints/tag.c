@@ -329,15 +329,9 @@ static void keep_offer(struct weft_ep *ep, const struct wire_rts *rts) {
     weft__match_add(&ep->worker->match, message);
 }
 
-struct tag_head {
-    uint64_t tag;
-    uint32_t ep;
-} __attribute__((packed));
-_Static_assert(sizeof(struct tag_head) == WIRE_TAG_HEAD, "what stands before the payload");
-
 /* In all its cases. */
 static __attribute__((noinline)) void on_tag_seldom(struct lane *lane, const void *data, size_t len) {
-    struct tag_head head;
+    struct wire_tag head;
     if (len < WIRE_TAG_HEAD) {
         weft__on_unknown(lane, data, len);
         return;
@@ -362,7 +356,7 @@ static __attribute__((noinline)) void on_tag_seldom(struct lane *lane, const voi
 /* Mostly its receive is the first for that tag, and plain, and the program may be told at once: this is asked first, and then all is
  * done without another question. The program comes last, so that nothing is kept while it is called. */
 void weft__on_tag(struct lane *lane, const void *data, size_t len) {
-    struct tag_head head;
+    struct wire_tag head;
     if (UNLIKELY(len < sizeof head)) goto seldom;
     memcpy(&head, data, sizeof head);
     struct weft_ep *ep = weft__ep_heard_mostly(lane, head.ep);

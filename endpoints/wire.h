@@ -73,6 +73,11 @@ static inline uint64_t wire_stream_word(uint32_t ep) {
 
 /* A tagged message begins with the tag and the receiver's endpoint. */
 enum { WIRE_TAG_HEAD = 12 };
+struct wire_tag {
+    uint64_t tag;
+    uint32_t ep;
+} __attribute__((packed));
+_Static_assert(sizeof(struct wire_tag) == WIRE_TAG_HEAD, "what stands before the payload");
 
 /* Of one that comes in parts, the parts name the endpoint and the message's number. */
 enum { WIRE_TAG_BEGIN_HEAD = 24, WIRE_TAG_PART_HEAD = 16 };
