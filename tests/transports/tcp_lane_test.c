@@ -28,6 +28,21 @@ TEST(messages_of_one_turn_leave_in_one_write) {
     pair_close(&p);
 }
 
+/* Two buffers' worth, as tcp.buffer says. */
+TEST(many_copied_bytes_of_one_turn_leave_in_one_write) {
+    enum { PIECE = 4096, N = 30 };
+    struct pair p;
+    static uint8_t data[PIECE];
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    uint64_t before = weft__count(p.reactor_a)->tcp_writes;
+    for (uint64_t i = 0; i < N; i++) CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 3, i, data, PIECE), WEFT_OK);
+    CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before);
+    CHECK(pair_until(&p, p.b.n_messages == N));
+    CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);
+    pair_close(&p);
+}
+
 TEST(every_length_arrives_whole) {
     struct pair p;
     static uint8_t data[40000];

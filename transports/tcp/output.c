@@ -439,7 +439,7 @@ static weft_status_t am_run(struct lane *l, struct lane_run *run, size_t least, 
     struct tcp_output *out = &lane->out;
     take_run(lane);
     if (!run) return WEFT_OK;
-    if (out->queued >= TCP_WRITE_AT) {
+    if (out->queued >= TCP_WRITE_RUNS) {
         write_out(lane);
         close_ranks(out);
     }

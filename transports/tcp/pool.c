@@ -26,7 +26,7 @@ void tcp_pool_init(struct tcp_pool *pool, size_t buffer) {
     pool->size[TCP_BUF_READ] = buffer;
     pool->size[TCP_BUF_BIG] = tcp_frame_size(TCP_MAX_FRAME) + buffer;
     pool->size[TCP_BUF_SLIP] = head_of(TCP_BUF_SLIP) + TCP_SLIP + TCP_FRAME_HEAD;
-    pool->size[TCP_BUF_SHEET] = head_of(TCP_BUF_SHEET) + buffer + TCP_FRAME_HEAD;
+    pool->size[TCP_BUF_SHEET] = head_of(TCP_BUF_SHEET) + TCP_SHEET_BUFFERS * buffer + TCP_FRAME_HEAD;
 }
 
 static void release(struct lane_keep *keep) {

@@ -27,8 +27,10 @@ enum {
     TCP_SLIP = 512,             /* bytes of a small sheet */
     TCP_SLIP_SEGMENTS = 8,      /* … and its pieces */
     TCP_COPY_BELOW = 1024,      /* borrowing smaller payloads costs more than copying them */
+    TCP_SHEET_BUFFERS = 2,      /* gathered for one write: the kernel takes 128 KiB 1.4 times as fast as 64 */
     TCP_WRITE_AT = 32 * 1024,   /* queued bytes that are worth a write of their own */
     TCP_WRITE_MOST = 1 << 20,   /* … while more may follow, and all is written soon anyway */
+    TCP_WRITE_RUNS = 256 << 10, /* … of runs, which are gathered without a copy */
     TCP_HOT = 4,                /* sockets read without asking epoll */
     TCP_QUIET = 512,            /* reads that found nothing, until a socket is no longer hot */
     TCP_SLACKEN = 64,           /* … until it is read half as often */
