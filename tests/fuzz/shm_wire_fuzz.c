@@ -43,7 +43,7 @@ static void ring(const uint8_t *p, size_t len) {
     for (int n = 0; n < 2 * SLOTS && ring_next(&rx, &m) > 0; n++) {
         const uint8_t *at = m.data, *slot = (const uint8_t *)slots;
         insist(m.id < RING_IDS);
-        insist((at >= slot && at + m.len <= slot + sizeof slots) ||
+        insist((m.data == rx.pair && m.len <= RING_PAIR) || (at >= slot && at + m.len <= slot + sizeof slots) ||
                (at >= payload && at + m.len <= payload + PAYLOAD) ||
                (at >= staging && at + m.len <= staging + STAGING));
         if (ring_done(&rx)) ring_tell(&rx);

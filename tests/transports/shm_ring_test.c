@@ -57,6 +57,35 @@ TEST(a_small_message_of_every_length_arrives) {
         }
 }
 
+TEST(a_message_of_two_slots_of_every_length_arrives) {
+    struct both *r = make();
+    uint8_t bytes[RING_PAIR];
+    for (int i = 0; i < RING_PAIR; i++) bytes[i] = (uint8_t)(i * 7 + 1);
+    for (int lap = 0; lap < 5; lap++)
+        for (unsigned len = RING_INLINE + 1; len <= RING_PAIR; len++) {
+            struct ring_message m = {0};
+            CHECK(ring_has_pair(&r->tx));
+            ring_put_pair(&r->tx, (uint8_t)(len % 32), bytes, len);
+            if (len % 3 == 0) ring_put_short(&r->tx, 1, len, "", 0); /* a pair begins anywhere, and may wrap */
+            CHECK_EQ(ring_next(&r->rx, &m), 1);
+            CHECK_EQ(m.len, len);
+            CHECK_EQ(m.id, len % 32);
+            CHECK_EQ(memcmp(m.data, bytes, len), 0);
+            take(r);
+            CHECK_EQ(ring_next(&r->rx, &m), len % 3 == 0);
+            if (len % 3 == 0) take(r);
+            refresh(r);
+            CHECK_EQ(r->tx.head, r->rx.next);
+        }
+}
+
+TEST(a_pair_needs_two_slots) {
+    struct both *r = make();
+    for (int i = 0; i < SLOTS - 1; i++) ring_put_short(&r->tx, 1, 0, "", 0);
+    CHECK(!ring_full(&r->tx));
+    CHECK(!ring_has_pair(&r->tx));
+}
+
 TEST(a_full_ring_takes_no_more_until_told) {
     struct both *r = make();
     for (int i = 0; i < SLOTS; i++) {
@@ -150,7 +179,9 @@ TEST(lies_about_a_message_are_told_and_never_followed) {
         {RING_IN_SLOT, 32, 8, {0, 0}},
         {RING_IN_SLOT, 1, RING_INLINE + 1, {0, 0}},
         {RING_IN_SLOT, 1, 65535, {0, 0}},
-        {3, 1, 0, {0, 0}},
+        {RING_IN_PAIR, 1, 100, {0, 0}}, /* the second slot is not there */
+        {RING_IN_PAIR, 32, 100, {0, 0}},
+        {4, 1, 0, {0, 0}},
         {255, 1, 0, {0, 0}},
         {RING_IN_PAYLOAD, 1, 0, {0, PAYLOAD + 1}},
         {RING_IN_PAYLOAD, 1, 0, {1, PAYLOAD}},
@@ -168,7 +199,11 @@ TEST(lies_about_a_message_are_told_and_never_followed) {
         r->slots[0].word = ring_word(0, lies[i].kind, (uint8_t)lies[i].id, lies[i].len);
         CHECK_EQ(ring_next(&r->rx, &m), RING_LIES);
     }
-    struct both *r = make(); /* and a place at the very end is none */
+    struct both *r = make();
+    r->slots[0].word = ring_word(0, RING_IN_PAIR, 1, RING_PAIR + 1);
+    r->slots[1].word = ring_word(1, RING_IN_PAIR, 1, 0);
+    CHECK_EQ(ring_next(&r->rx, &(struct ring_message){0}), RING_LIES);
+    r = make(); /* and a place at the very end is none */
     struct ring_message m = {0};
     struct ring_place place = {PAYLOAD - 8, 8};
     memcpy(r->slots[0].data, &place, sizeof place);
@@ -201,15 +236,17 @@ TEST(random_memory_never_leads_outside) {
             memcpy((uint8_t *)&r->slots[0] + 8 * j, &x, 8);
         }
         if (i % 2) r->slots[0].word = (r->slots[0].word & 0xffffffff) | UINT64_C(1) << 32;
+        if (i % 3) r->slots[1].word = ring_word(1, RING_IN_SLOT, 1, 0);
         if (i % 4 == 1) r->slots[0].word = (r->slots[0].word & ~UINT64_C(0xffe0)) | (x & 3) << 8;
         struct ring_message m = {0};
         if (ring_next(&r->rx, &m) != 1) continue;
         const uint8_t *at = m.data;
         CHECK(m.id < RING_IDS);
         bool in_slot = at == r->slots[0].data && m.len <= RING_INLINE;
+        bool in_pair = m.data == r->rx.pair && m.len <= RING_PAIR;
         bool in_payload = at >= r->payload && at + m.len <= r->payload + PAYLOAD;
         bool in_staging = at >= r->staging && at + m.len <= r->staging + STAGING;
-        CHECK(in_slot || in_payload || in_staging);
+        CHECK(in_slot || in_pair || in_payload || in_staging);
     }
 }
 
@@ -224,14 +261,17 @@ static void *producer(void *arg) {
     uint64_t i = 0;
     while (i < STREAM && time(NULL) <= late) {
         size_t len = i % 5 == 0 ? 64 + i % 900 : 0;
-        uint8_t *room = NULL;
-        if (ring_full(&r->tx) || (len && !(room = ring_payload_room(&r->tx, len)))) {
+        uint8_t *room = NULL, pair[RING_PAIR];
+        if (!ring_has_pair(&r->tx) || (len && !(room = ring_payload_room(&r->tx, len)))) {
             if (refresh(r) == RING_SAME) sched_yield();
             continue;
         }
         if (len) {
             memset(room, (int)(i & 255), len);
             ring_put_payload(&r->tx, (uint8_t)(i % 32), room, len);
+        } else if (i % 5 == 1) {
+            memset(pair, (int)(i & 255), sizeof pair);
+            ring_put_pair(&r->tx, (uint8_t)(i % 32), pair, 57 + i % 56);
         } else {
             ring_put_short(&r->tx, (uint8_t)(i % 32), i, "abc", i % 4);
         }
@@ -258,6 +298,9 @@ TEST(between_two_threads_nothing_is_lost_or_torn) {
         wrong += got != 1 || m.id != i % 32;
         if (i % 5 == 0)
             wrong += m.len != 64 + i % 900 || at[0] != (uint8_t)i || at[m.len - 1] != (uint8_t)i;
+        else if (i % 5 == 1)
+            wrong +=
+                m.len != 57 + i % 56 || at[0] != (uint8_t)i || at[56] != (uint8_t)i || at[m.len - 1] != (uint8_t)i;
         else
             wrong += m.len != 8 + i % 4 || *(const uint64_t *)m.data != i;
         take(r);

@@ -15,8 +15,9 @@ __attribute__((noinline)) void weft__shm_ring_peer(struct shm_lane *lane) {
 }
 
 static inline void sent(struct shm_lane *lane, const struct shm_ring *ring, size_t bytes) {
-    bool first = ring->tx.head == ring->lull.sent + 1; /* more are a stream, and gain nothing */
-    if (first) ring_hand_over(ring_last(&ring->tx));
+    uint64_t slots = ring->tx.head - ring->lull.sent; /* more are a stream, and gain nothing */
+    if (slots <= 2) ring_hand_over(ring_last(&ring->tx, 1));
+    if (slots == 2) ring_hand_over(ring_last(&ring->tx, 2));
     ring->count->shm_messages++;
     ring->count->shm_bytes += bytes;
     /* No fence: a peer that attends sees to it that it misses nothing when it stops (poll.c, stop_attending). */
@@ -98,16 +99,23 @@ static uint8_t *payload_room(struct shm_lane *lane, size_t len) {
     return ring_payload_room(&shm_ring(lane)->tx, len);
 }
 
+/* It was packed where a long message lies; a short one goes by slots, which are there sooner. */
+static inline void put_packed(struct ring_tx *tx, uint8_t id, const uint8_t *room, size_t len) {
+    if (len <= RING_INLINE)
+        ring_put_small(tx, id, room, len);
+    else if (len <= RING_PAIR && ring_has_pair(tx))
+        ring_put_pair(tx, id, room, len);
+    else
+        ring_put_payload(tx, id, room, len);
+}
+
 static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) {
     struct shm_lane *lane = (struct shm_lane *)l;
     if (full(lane)) return no_room(lane);
     uint8_t *room = payload_room(lane, l->iface->attr.max_bcopy);
     if (!room) return no_room(lane);
     size_t len = pack(room, arg);
-    if (len <= RING_INLINE)
-        ring_put_small(&shm_ring(lane)->tx, id, room, len);
-    else
-        ring_put_payload(&shm_ring(lane)->tx, id, room, len);
+    put_packed(&shm_ring(lane)->tx, id, room, len);
     lane->carried += (uint32_t)len;
     sent(lane, shm_ring(lane), len);
     return WEFT_OK;
@@ -148,10 +156,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     uint8_t *room = payload_room(lane, len);
     if (!room) return no_room(lane);
     shm_gather(room, header, header_len, iov, n_iov);
-    if (len <= RING_INLINE)
-        ring_put_small(&shm_ring(lane)->tx, id, room, len);
-    else
-        ring_put_payload(&shm_ring(lane)->tx, id, room, len);
+    put_packed(&shm_ring(lane)->tx, id, room, len);
     lane->carried += (uint32_t)len;
     sent(lane, shm_ring(lane), len);
     return WEFT_OK;

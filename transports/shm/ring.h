@@ -1,8 +1,8 @@
 /*
  * A ring with one producer and one consumer, in memory that only the producer writes.
  *
- * A slot is one cache line; the sequence is in its last word, so a small message costs one line. Larger messages lie in
- * the payload area behind the slots, or in a staging chunk, and their slot says where. The consumer tells how far it
+ * A slot is one cache line; the sequence is in its last word, so a small message costs one line. One that is a little larger takes two
+ * slots, which cross together. Others lie in the payload area behind the slots, or in a staging chunk, and their slot says where. The consumer tells how far it
  * came through a word in memory of its own. Both sides keep their geometry and positions in private memory and
  * believe nothing that they read: a peer that scribbles makes ring_next or ring_refresh answer RING_LIES.
  */
@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { RING_LINE = 64, RING_INLINE = 56, RING_IDS = 32, RING_FETCH = 1280 };
+enum { RING_LINE = 64, RING_INLINE = 56, RING_PAIR = 2 * RING_INLINE, RING_IDS = 32, RING_FETCH = 1280 };
 
 /* The line is written soon: it is fetched, and no other core has it any more. What compilers offer for this is a mere fetch. */
 static inline void ring_own(const void *line) {
@@ -42,7 +42,7 @@ struct ring_slot {
 };
 _Static_assert(sizeof(struct ring_slot) == RING_LINE, "a slot is a line");
 
-enum ring_kind { RING_IN_SLOT, RING_IN_PAYLOAD, RING_IN_STAGING };
+enum ring_kind { RING_IN_SLOT, RING_IN_PAYLOAD, RING_IN_STAGING, RING_IN_PAIR };
 
 /* Where a message lies that is not in its slot. */
 struct ring_place {
@@ -84,7 +84,7 @@ struct ring_tx {
     struct ring_slot *slots;
     struct ring_slot *at; /* the next to fill: slots[head & mask], found while nobody waits for it */
     uint32_t mask;
-    uint32_t last_len; /* of the last message in the payload, until its like is expected */
+    uint32_t last_len; /* of the last message beyond one slot, until its like is expected */
     uint64_t head;
     uint64_t limit; /* first that may not be filled: what the consumer had passed, as last seen, + slots */
     const _Atomic uint64_t *tail; /* the consumer's word */
@@ -142,8 +142,9 @@ static inline void ring_publish(struct ring_tx *tx, struct ring_slot *slot, enum
     tx->at = &tx->slots[index & tx->mask];
 }
 
-static inline const struct ring_slot *ring_last(const struct ring_tx *tx) {
-    return &tx->slots[(tx->head - 1) & tx->mask];
+/* `back` slots before the next to fill. */
+static inline const struct ring_slot *ring_last(const struct ring_tx *tx, unsigned back) {
+    return &tx->slots[(tx->head - back) & tx->mask];
 }
 
 /* Not full; len <= RING_INLINE - 8. */
@@ -171,6 +172,26 @@ static inline void ring_put_small(struct ring_tx *tx, uint8_t id, const void *da
     ring_publish(tx, slot, RING_IN_SLOT, id, (unsigned)len);
 }
 
+/* Two slots may be filled. */
+static inline bool ring_has_pair(const struct ring_tx *tx) {
+    return tx->limit - tx->head > 1;
+}
+
+static inline struct ring_slot *ring_second(const struct ring_tx *tx) {
+    return &tx->slots[(tx->head + 1) & tx->mask];
+}
+
+/* ring_has_pair; RING_INLINE < len <= RING_PAIR. The first slot's word comes last, and says what both are. */
+static inline void ring_put_pair(struct ring_tx *tx, uint8_t id, const uint8_t *data, size_t len) {
+    struct ring_slot *slot = tx->at, *second = ring_second(tx);
+    memcpy(second->data, data + RING_INLINE, len - RING_INLINE);
+    atomic_store_explicit(&second->word, ring_word(tx->head + 1, RING_IN_PAIR, id, 0), memory_order_relaxed);
+    memcpy(slot->data, data, RING_INLINE);
+    ring_publish(tx, slot, RING_IN_PAIR, id, (unsigned)len);
+    tx->at = &tx->slots[++tx->head & tx->mask];
+    tx->last_len = (uint32_t)len;
+}
+
 /* Room for `len` bytes in one piece, or NULL. Nothing is taken until ring_put_payload. */
 static inline uint8_t *ring_payload_room(struct ring_tx *tx, size_t len) {
     uint64_t at = tx->payload_head & (tx->payload_size - 1),
@@ -190,8 +211,11 @@ static inline void ring_own_next(struct ring_tx *tx) {
     uint64_t at = tx->payload_head & (tx->payload_size - 1), len = tx->last_len;
     tx->last_len = 0;
     ring_own(tx->at);
-    if (len > RING_FETCH || at + len > tx->payload_size) return;
-    for (size_t i = 0; i < len; i += RING_LINE) ring_own(tx->payload + at + i);
+    if (len <= RING_PAIR) {
+        if (len) ring_own(ring_second(tx));
+    } else if (len <= RING_FETCH && at + len <= tx->payload_size) {
+        for (size_t i = 0; i < len; i += RING_LINE) ring_own(tx->payload + at + i);
+    }
 }
 
 /* The bytes written at ring_payload_room's answer become a message. */
@@ -225,7 +249,8 @@ struct ring_rx {
     _Atomic uint64_t *tail; /* ours, read by the producer */
     const uint8_t *payload, *staging;
     uint32_t payload_size, staging_size;
-    uint32_t bytes, bytes_batch; /* of payload taken since told, and how many make it worth telling */
+    uint32_t bytes, bytes_batch;  /* of payload taken since told, and how many make it worth telling */
+    uint64_t pair[RING_PAIR / 8]; /* a message of two slots, as aligned as in one */
 };
 
 struct ring_message {
@@ -272,9 +297,22 @@ static inline void ring_fetch(const struct ring_rx *rx, uint64_t by) {
     __builtin_prefetch(&rx->slots[(rx->next + by) & rx->mask]);
 }
 
+/* A message of two slots is put together, so that no more than one is still to be passed. */
+static inline int ring_next_pair(struct ring_rx *rx, struct ring_message *m) {
+    const struct ring_slot *second = &rx->slots[(rx->next + 1) & rx->mask];
+    uint64_t word = atomic_load_explicit(&second->word, memory_order_relaxed);
+    if (m->len > RING_PAIR || (uint32_t)(word >> 32) != (uint32_t)(rx->next + 2)) return RING_LIES;
+    memcpy(rx->pair, rx->at->data, RING_INLINE);
+    memcpy(rx->pair + RING_INLINE / 8, second->data, RING_INLINE);
+    m->data = rx->pair;
+    rx->next++;
+    return 1;
+}
+
 /* A message that is not in its slot. The place is read once. */
 static inline int ring_next_elsewhere(struct ring_rx *rx, unsigned kind, struct ring_message *m) {
     struct ring_place place;
+    if (kind == RING_IN_PAIR) return ring_next_pair(rx, m);
     memcpy(&place, rx->at->data, sizeof place);
     atomic_signal_fence(memory_order_seq_cst); /* the compiler may not read it again */
     bool staged = kind == RING_IN_STAGING;
