@@ -62,6 +62,19 @@ static bool make_place(struct shm_iface *iface) {
     return false;
 }
 
+/* A ring was idle for long: of those like it only a few are looked at any more. The others stay active until they were found empty
+ * after this. */
+static __attribute__((noinline)) void thin_out(struct shm_iface *iface) {
+    bool any = false;
+    for (unsigned i = 0; i < iface->n_active && iface->n_attended > SHM_IDLERS; i++) {
+        struct shm_ring *ring = shm_ring(iface->active[i]);
+        if (!ring->attended || ring->idle < SHM_IDLE / 2) continue;
+        attend_set(iface->active[i], false);
+        any = true;
+    }
+    if (any) barrier_for_peers();
+}
+
 static void busy(struct shm_lane *lane, unsigned messages) {
     struct shm_iface *iface = shm_iface(lane);
     struct shm_ring *ring = shm_ring(lane);
@@ -180,7 +193,7 @@ static __attribute__((noinline)) unsigned take(struct shm_lane *lane, uint64_t w
 static inline unsigned find_nothing(struct shm_lane *lane) {
     if (!shm_ring(lane)->attended || pending_queue_waits(&lane->pending) || lane->watches_empty)
         return settle(lane, found_empty(lane));
-    shm_ring(lane)->idle++;
+    if (UNLIKELY(++shm_ring(lane)->idle % SHM_IDLE == 0)) thin_out(shm_iface(lane));
     return 0;
 }
 

@@ -37,13 +37,14 @@ enum {
     SHM_CHUNK = SHM_ZCOPY + SHM_ZCOPY_HEADER,
     SHM_CHUNKS_IN_TURN = 4, /* that are used over and over while no more are needed */
     SHM_IOV = 16,
-    SHM_ATTENDED = 16,  /* rings that a worker looks at without being called */
+    SHM_ATTENDED = 64,  /* rings that a worker looks at without being called, */
+    SHM_IDLERS = 16,    /* and so many of them though nothing comes */
     SHM_STREAK = 128,   /* messages without a sleep that make a ring attended */
     SHM_AHEAD = 2560,   /* bytes of a message that somebody waits for, asked for before it is handled */
     SHM_SHARE = 128,    /* messages taken from one lane in one turn */
     SHM_STRETCH = 16,   /* those of them between two looks how far their sender is ahead */
     SHM_FETCHED = 8,    /* slots fetched ahead where it is far; fewer messages are no stream */
-    SHM_IDLE = 1 << 16, /* fruitless looks after which an attended ring yields its place to another */
+    SHM_IDLE = 1 << 16, /* fruitless looks after which an attended ring yields its place */
     SHM_CONTROL = 4096,
     SHM_NODES = 4096,  /* that a worker may have under way through others' mailboxes */
     SHM_BLOCKS = 256,  /* the same, of messages that do not fit a node */
