@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <transports/copy.h>
 
-enum { AROUND = 200, LONGEST = (32 << 10) + 1, MOST = LONGEST + 2 * AROUND };
+enum { AROUND = 200, LONGEST = (96 << 10) + 1, MOST = LONGEST + 2 * AROUND };
 static uint8_t from[MOST], to[MOST];
 
 static void copy_and_look(size_t to_at, size_t from_at, size_t len) {
@@ -16,8 +16,10 @@ static void copy_and_look(size_t to_at, size_t from_at, size_t len) {
 }
 
 TEST(every_byte_is_copied_and_no_other) {
-    const size_t lens[] = {0, 1, 4095, 4096, 4097, 4159, 4160, 4223, 4224, 21888, 32767, 32768, LONGEST};
+    const size_t lens[] = {0,    1,     4095,  4096,  4097,  4159,  4160,   4223,
+                           4224, 21888, 32767, 32768, 65535, 65536, LONGEST};
     for (size_t i = 0; i < sizeof from; i++) from[i] = (uint8_t)(i * 7 + i / 251);
     for (size_t l = 0; l < sizeof lens / sizeof *lens; l++)
         for (size_t at = 0; at < 66; at += at < 4 ? 1 : 5) copy_and_look(64 + at, 64 + at * 3 % 61, lens[l]);
+    for (size_t at = 0; at < 64; at += 9) copy_and_look(64 + at, 128 + at, LONGEST); /* alike in their lines */
 }
