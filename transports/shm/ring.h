@@ -1,10 +1,11 @@
 /*
  * A ring with one producer and one consumer, in memory that only the producer writes.
  *
- * A slot is one cache line; the sequence is in its last word, so a small message costs one line. One that is a little larger takes two
- * slots, which cross together. Others lie in the payload area behind the slots, or in a staging chunk, and their slot says where. The consumer tells how far it
- * came through a word in memory of its own. Both sides keep their geometry and positions in private memory and
- * believe nothing that they read: a peer that scribbles makes ring_next or ring_refresh answer RING_LIES.
+ * A slot is one cache line; the sequence is in its last word, so a small message costs one line. One that is a little
+ * larger takes two slots, which cross together. Others lie in the payload area behind the slots, or in a staging chunk,
+ * and their slot says where. The consumer tells how far it came through a word in memory of its own. Both sides keep
+ * their geometry and positions in private memory and believe nothing that they read: a peer that scribbles makes
+ * ring_next or ring_refresh answer RING_LIES.
  */
 #ifndef WEFT_TRANSPORTS_SHM_RING_H
 #define WEFT_TRANSPORTS_SHM_RING_H
