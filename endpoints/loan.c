@@ -37,13 +37,22 @@ static struct loan *loan_of(struct loans *loans, const struct region *region) {
     return loan;
 }
 
+_Static_assert(sizeof(uint32_t) + RKEY_HEAD + 2 + 16 + MD_KEY_MAX <= sizeof((struct wire_message){0}.bytes),
+               "a key for one transport, whose name has 16 bytes at most, fits a message");
+
+/* It never waits: a request may be on its way to the lane just now, and nothing is lost when a later message tells. */
 static void tell(struct weft_ep *ep, const weft_mem_t *mem, const struct iface *iface) {
     struct loans *loans = loans_of(ep->link);
+    struct loan *loan = loans ? loan_of(loans, &mem->region) : NULL;
     struct wire_message m;
     uint8_t key[WEFT_RKEY_MAX];
-    if (!loans || loan_of(loans, &mem->region)->asked++ % AGAIN) return;
-    weft__wire_lend(&m, (struct wire_lend){ep->core.peer, key, weft__mem_key(mem, WEFT_MEM_READ, iface, key)});
-    weft__link_control(ep->link, &m);
+    if (!loan) return;
+    if (loan->asked % AGAIN == 0) {
+        size_t len = weft__mem_key(mem, WEFT_MEM_READ, iface, key);
+        weft__wire_lend(&m, (struct wire_lend){ep->core.peer, key, len});
+        if (weft__link_say(ep->link, ep->link->tx, &m) != WEFT_OK) return;
+    }
+    loan->asked++;
 }
 
 bool weft__loan_stands(struct weft_ep *ep, const void *at, size_t len) {

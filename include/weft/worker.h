@@ -151,7 +151,8 @@ WEFT_API const char *weft_capability_name(unsigned bit); /* NULL past the last *
  * for choosing.
  */
 typedef struct weft_protocol_info {
-    const char *name;      /* "short", "eager bcopy", "eager zcopy", "rendezvous get", "… mapped", "… pieces" */
+    /* "short", "eager bcopy", "eager zcopy", "rendezvous get", "rendezvous mapped" or "rendezvous pieces" */
+    const char *name;
     size_t from, to;       /* bytes; `to` SIZE_MAX: all beyond */
     double from_ns, to_ns; /* of `from` and of `to` (of 16 MiB where it has no end) */
     double bandwidth;      /* of the latter, bytes per second */

@@ -103,6 +103,28 @@ TEST(large_messages_out_of_lent_memory_are_read_where_they_lie) {
     pair_down(&p);
 }
 
+/* However many wait for each other: each is longer than what is read within a turn. */
+TEST(all_of_many_large_messages_at_once_are_read_in_place) {
+    enum { MANY = 40, EACH = 600000 };
+    struct loan_pair p;
+    struct tally sent = {0}, received = {0};
+    pair_up(&p, 1);
+    until_lent(&p, p.t.ep);
+    char *in = calloc(MANY, EACH);
+    uint64_t before = read_in_place(&p), pieces = weft_worker_count(p.t.b, "protocol.pieces");
+    for (int i = 0; i < MANY; i++) {
+        weft_iov_t to = {in + (size_t)i * EACH, EACH}, from = {p.out + i * 4096, EACH};
+        CHECK_EQ(weft_tag_recv(p.t.b, (uint64_t)i, UINT64_MAX, &to, 1, NULL, OP(&received)), WEFT_IN_PROGRESS);
+        CHECK_EQ(weft_tag_send(p.t.ep, (uint64_t)i, &from, 1, OP(&sent)), WEFT_IN_PROGRESS);
+    }
+    UNTIL(&p.t, sent.calls == MANY && received.calls == MANY);
+    CHECK_EQ(read_in_place(&p), before + MANY);
+    CHECK_EQ(weft_worker_count(p.t.b, "protocol.pieces"), pieces);
+    for (int i = 0; i < MANY; i++) CHECK(memcmp(in + (size_t)i * EACH, p.out + i * 4096, EACH) == 0);
+    free(in);
+    pair_down(&p);
+}
+
 TEST(memory_that_is_not_lent_is_shown_to_nobody) {
     struct loan_pair p;
     pair_up(&p, 0);
@@ -363,6 +385,36 @@ TEST(more_regions_than_anybody_remembers_are_lent_in_turn) {
     for (int i = 0; i < REGIONS; i++) open += peers_of(mem[i]);
     CHECK(open <= 16);
     pair_down(&p);
+}
+
+/* Each first message of a region has a key to be told beside it, also where the lane has room for the one and not for the other. */
+TEST(keys_are_told_while_the_lane_is_full_and_every_message_comes_once) {
+    setenv("WEFT_RENDEZVOUS_THRESHOLD", "auto", 1);
+    enum { REGIONS = 24, SMALL = 120, SMALL_LEN = 7000, ALL = REGIONS * (SMALL + 1) };
+    struct loan_pair p;
+    struct tally received = {0}, sent = {0};
+    int at_once = 0;
+    pair_up(&p, 0);
+    for (int i = 0; i < ALL; i++) {
+        weft_status_t st =
+            weft_tag_recv(p.t.b, (uint64_t)i, UINT64_MAX, &(weft_iov_t){p.in, LEN}, 1, NULL, OP(&received));
+        CHECK_EQ(st, WEFT_IN_PROGRESS);
+    }
+    for (int i = 0; i < ALL; i++) {
+        bool large = i % (SMALL + 1) == SMALL;
+        char *from = large ? base_of(region_of(p.t.a, LARGE, 1)) : p.out;
+        weft_iov_t iov = {from, large ? LARGE / 4 : SMALL_LEN};
+        weft_status_t st = weft_tag_send(p.t.ep, (uint64_t)i, &iov, 1, OP(&sent));
+        CHECK(st >= 0);
+        at_once += st == WEFT_OK;
+        if (i % 7 == 0) weft_worker_progress(p.t.b, 0);
+    }
+    UNTIL(&p.t, sent.calls + at_once == ALL && received.calls == ALL);
+    for (int i = 0; i < 1000; i++) two_turn(&p.t);
+    CHECK_EQ(sent.calls + at_once, ALL);
+    CHECK_EQ(weft_worker_count(p.t.a, "tag.sent"), ALL);
+    pair_down(&p);
+    setenv("WEFT_RENDEZVOUS_THRESHOLD", "64k", 1);
 }
 
 /* The endpoint that holds the key goes, and the link does not. */
