@@ -7,7 +7,7 @@
 
 static bool may_be_read(struct weft_ep *ep, const struct message *m, uint32_t flags) {
     return !(flags & (WEFT_AM_EAGER | WEFT_AM_NO_REPLY)) && m->n_iov == 1 &&
-           weft__loan_stands(ep, m->iov->base, m->len);
+           weft__loan_stands(ep, m->iov->base, m->len, WEFT_MEM_READ);
 }
 
 enum protocol weft__protocol(struct weft_ep *ep, const struct message *m, uint32_t flags) {

@@ -15,7 +15,8 @@ struct loans {
     unsigned next; /* to be forgotten for another one */
     struct loan {
         uint32_t region, epoch; /* epoch 0: none */
-        uint32_t asked;         /* messages since it was first told */
+        unsigned right;
+        uint32_t asked; /* messages since it was first told */
     } told[TOLD];
 };
 
@@ -27,13 +28,13 @@ static struct loans *loans_of(struct link *link) {
     return more ? more->loans : NULL;
 }
 
-static struct loan *loan_of(struct loans *loans, const struct region *region) {
+static struct loan *loan_of(struct loans *loans, const struct region *region, unsigned right) {
     for (unsigned i = 0; i < TOLD; i++) {
         struct loan *loan = &loans->told[i];
-        if (loan->region == region->id && loan->epoch == region->epoch) return loan;
+        if (loan->region == region->id && loan->epoch == region->epoch && loan->right == right) return loan;
     }
     struct loan *loan = &loans->told[loans->next++ % TOLD];
-    *loan = (struct loan){.region = region->id, .epoch = region->epoch};
+    *loan = (struct loan){.region = region->id, .epoch = region->epoch, .right = right};
     return loan;
 }
 
@@ -41,30 +42,30 @@ _Static_assert(sizeof(uint32_t) + RKEY_HEAD + 2 + 16 + MD_KEY_MAX <= sizeof((str
                "a key for one transport, whose name has 16 bytes at most, fits a message");
 
 /* It never waits: a request may be on its way to the lane just now, and nothing is lost when a later message tells. */
-static void tell(struct weft_ep *ep, const weft_mem_t *mem, const struct iface *iface) {
+static void tell(struct weft_ep *ep, const weft_mem_t *mem, const struct iface *iface, unsigned right) {
     struct loans *loans = loans_of(ep->link);
-    struct loan *loan = loans ? loan_of(loans, &mem->region) : NULL;
+    struct loan *loan = loans ? loan_of(loans, &mem->region, right) : NULL;
     struct wire_message m;
     uint8_t key[WEFT_RKEY_MAX];
     if (!loan) return;
     if (loan->asked % AGAIN == 0) {
-        size_t len = weft__mem_key(mem, WEFT_MEM_READ, iface, key);
+        size_t len = weft__mem_key(mem, right, iface, key);
         weft__wire_lend(&m, (struct wire_lend){ep->core.peer, key, len});
         if (weft__link_say(ep->link, ep->link->tx, &m) != WEFT_OK) return;
     }
     loan->asked++;
 }
 
-bool weft__loan_stands(struct weft_ep *ep, const void *at, size_t len) {
+bool weft__loan_stands(struct weft_ep *ep, const void *at, size_t len, unsigned right) {
     struct link *link = ep->link;
     if (!(link->peer_flags & WIRE_HELLO_LOANS)) return false;
     weft_mem_t *mem = weft__mem_lent(link->worker, at, len);
-    struct lane *lane = mem ? weft__switch_key_lane(link) : NULL;
+    struct lane *lane = mem && mem->region.rights & right ? weft__switch_key_lane(link) : NULL;
     if (!lane || !lane->ops->lends) return false;
     struct md_mem *md = mem->md[weft__worker_number(link->worker, lane->iface)];
     if (!md) return false;
-    if (lane->ops->lends(lane, md)) return true;
-    tell(ep, mem, lane->iface);
+    if (lane->ops->lends(lane, md, right)) return true;
+    tell(ep, mem, lane->iface, right);
     return false;
 }
 
@@ -75,7 +76,8 @@ void weft__loans_free(struct link *link) {
 /* ---- borrowing */
 
 static bool is_same(const struct weft_rkey *rkey, const struct remote_region *region) {
-    return rkey->region.id == region->id && rkey->region.epoch == region->epoch;
+    return rkey->region.id == region->id && rkey->region.epoch == region->epoch &&
+           rkey->region.rights == region->rights;
 }
 
 /* Lets go of loans that are over, and of the oldest where there are too many. False: this one is held, whatever became of it. */

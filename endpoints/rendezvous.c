@@ -8,6 +8,7 @@
 #include <reactor/counters.h>
 #include <reactor/mutant.h>
 
+#include "joint.h"
 #include "landing.h"
 #include "layout.h"
 #include "loan.h"
@@ -27,7 +28,7 @@ static size_t pack_rts(void *to, void *arg) {
 static uint64_t address_of(const struct weft_request *req, const struct lane *lane) {
     if (req->n_iov != 1) return 0;
     bool reads = lane->iface->attr.caps & CAP_BULK_GET && lane->ops->bulk_get;
-    return reads || weft__loan_stands(req->ep, req->iov->base, req->len) ? (uint64_t)(uintptr_t)req->iov->base : 0;
+    return reads || weft__loan_stands(req->ep, req->iov->base, req->len, WEFT_MEM_READ) ? (uint64_t)(uintptr_t)req->iov->base : 0;
 }
 
 weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {
@@ -103,6 +104,11 @@ static struct weft_request *request_of_link(struct link *link, uint32_t id, bool
 }
 static struct weft_request *request_of_lane(struct lane *lane, uint32_t id, bool sends) {
     return request_of_link(lane->owner, id, sends);
+}
+
+struct weft_request *weft__offer_of(struct link *link, uint32_t id) {
+    struct weft_request *req = request_of_link(link, id, true);
+    return req && req->offered ? req : NULL;
 }
 
 static void gone(struct link *link, uint32_t to) {
@@ -207,7 +213,8 @@ static weft_status_t bulk_get(struct weft_request *req) {
     size_t n = weft__iov_slice(slice, 16, req->iov, req->n_iov, 0, &len);
     if (len < req->len) return WEFT_ERR_UNSUPPORTED;
     req->lent.count++;
-    weft_status_t st = lane->ops->bulk_get(lane, req->remote, slice, n, &req->lent);
+    weft_status_t st = n == 1 ? weft__joint_get(req, lane, slice) : WEFT_ERR_UNSUPPORTED;
+    if (st != WEFT_IN_PROGRESS) st = lane->ops->bulk_get(lane, req->remote, slice, n, &req->lent);
     if (st != WEFT_IN_PROGRESS) req->lent.count--;
     return st;
 }

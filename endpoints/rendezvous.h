@@ -37,6 +37,8 @@ void weft__withdraw_offer(struct weft_request *req);
 /* `release` of the same kinds. */
 void weft__release_send(struct weft_request *req);
 
+/* What the peer may be reading of ours; NULL: nothing by that id. */
+struct weft_request *weft__offer_of(struct link *link, uint32_t id);
 /* The peer reads no more of what it was offered: it said so, or is gone. */
 void weft__offer_over(struct weft_request *req);
 

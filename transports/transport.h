@@ -47,7 +47,7 @@ _Static_assert(LANE_EACH_AM_ID(LANE_COUNT_AM_ID) == LANE_AM_IDS, "each of them")
     C(ATOMIC, "atomic")               /* 32 and 64 bit, coherent with the target's processor */                \
     C(ATOMIC_DEVICE, "atomic_device") /* ADD and CSWAP of 64 bit by a device, atomic among its own */          \
     C(MAP, "map")                     /* remote memory may have an address here: key->local */                 \
-    C(LEND, "lend")                   /* a region of this side may be read where it lies: ops->lends tells */  \
+    C(LEND, "lend")                   /* a region of this side may be mapped by the peer: ops->lends tells */  \
     C(LAND, "land")                   /* large payloads go straight to where iface_up.land says */             \
     C(WAKEUP, "wakeup")               /* the worker may sleep on it */                                         \
     C(PEER_DEATH, "peer_death")       /* tells, unasked, when the peer's process dies */                       \
@@ -88,6 +88,7 @@ struct iface_attr {
     uint32_t
         overlap; /* so many bytes of zcopy at least are worth copying out while the next are copied in; 0: none are */
     double message_rate; /* small messages a second that one lane takes; 0: as overhead_ns says */
+    size_t joint_from;   /* bytes that are worth bulk_joint */
     bool runs;           /* messages that somebody keeps are sent from there (am_run) */
     uint32_t scarce;     /* lanes of its fast kind (lane->scarce) that there can be; 0: all its lanes scale */
 
@@ -268,8 +269,20 @@ struct lane_ops {
      * messages). What a key of this lane has mapped is copied; all else wants CAP_BULK_GET. NULL: with neither. */
     weft_status_t (*bulk_get)(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                               struct completion *completion);
-    /* The peer may read that region where it lies, mapped: it was granted that, and has not let go. NULL: no peer ever may. */
-    bool (*lends)(struct lane *lane, const struct md_mem *mem);
+    /* bulk_get into one piece that the peer can write to (lends), made jointly: the peer, when it is told the token and answers by
+     * bulk_help, writes the end of it. IN_PROGRESS; or an error, and bulk_get may still do. The completion steps when all is there, the
+     * peer's part included. NULL: this side makes all of it. */
+    weft_status_t (*bulk_joint)(struct lane *lane, uint64_t remote, const weft_iov_t *to,
+                                struct completion *completion, uint64_t *token_p);
+    /* The other side of it: `len` bytes from `from`, which the peer reads, belong to `remote` in its memory. IN_PROGRESS, or an
+     * error. The completion steps when nothing more is written: with OK when the peer waits for what was, and is to be told
+     * (bulk_helped), else with CANCELLED. `from` stays as long as the peer reads it. */
+    weft_status_t (*bulk_help)(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
+                               struct completion *completion);
+    void (*bulk_helped)(struct lane *lane, uint64_t token); /* nothing, if none by that token waits */
+    /* The peer has that region mapped for one of WEFT_MEM_READ and WEFT_MEM_WRITE: it was granted that, and has not let go.
+     * NULL: no peer ever has. */
+    bool (*lends)(struct lane *lane, const struct md_mem *mem, unsigned right);
     /* The peer has taken all that was sent by zcopy. NULL: not known. */
     bool (*all_taken)(struct lane *lane);
     /* CAP_LAND: what the landing under way brings from now on is thrown away; `landed` comes with WEFT_ERR_CANCELLED, from a

@@ -373,6 +373,66 @@ TEST_WIRES(keys_that_are_lent_without_end_are_held_in_bounds) {
     raw_close(&raw);
 }
 
+/* ---- somebody who asks for help with what it reads (joint.h) */
+
+static struct wire_rts offer_of_victim(const char *bytes, size_t len, struct tally *sent) {
+    struct wire_rts rts = {0};
+    CHECK_EQ(weft_am_send(raw.victim, 9, NULL, 0, &(weft_iov_t){(void *)(uintptr_t)bytes, len}, 1, OP(sent)),
+             WEFT_IN_PROGRESS);
+    RAW_UNTIL(&raw, heard(&raw, WIRE_RTS));
+    for (unsigned i = 0; i < raw.n_heard; i++)
+        if (raw.heard[i].id == WIRE_RTS) CHECK(weft__wire_read_rts(raw.heard[i].bytes, raw.heard[i].len, &rts));
+    return rts;
+}
+
+TEST_WIRES(help_that_nobody_can_give_costs_nothing) {
+    weft_setting_t reads = {"shm.copy", "vm"};
+    static char big[100000];
+    struct wire_message m;
+    struct tally sent = {0};
+    raw_open(&raw, transport, &reads, 1);
+    fresh(transport);
+    struct wire_rts rts = offer_of_victim(big, sizeof big, &sent);
+    /* of no message; into memory that nobody has granted; told though nobody asked */
+    weft__wire_help(&m, (struct wire_help){.request = 0x00500003, .token = 1, .address = 4096, .len = 70000});
+    costs_nothing(&m);
+    weft__wire_help(&m, (struct wire_help){.request = rts.request, .token = 1, .address = 4096, .len = 70000});
+    costs_nothing(&m);
+    weft__wire_help(&m, (struct wire_help){.request = rts.request, .address = UINT64_MAX - 5, .len = sizeof big});
+    costs_nothing(&m);
+    weft__wire_helped(&m, (struct wire_help){.token = UINT64_MAX});
+    costs_nothing(&m);
+    CHECK_EQ(weft_worker_count(raw.t.a, "shm.helped"), 0);
+    weft__wire_fin(&m, (struct wire_fin){rts.request, WEFT_OK});
+    CHECK(say_message(&raw, &m));
+    RAW_UNTIL(&raw, sent.calls == 1);
+    raw_close(&raw);
+}
+
+TEST(help_beyond_a_message_or_by_words_that_are_none_is_a_breach) {
+    weft_setting_t reads = {"shm.copy", "vm"};
+    static char big[100000];
+    struct wire_message m;
+    struct tally sent = {0};
+    raw_open(&raw, "shm", &reads, 1);
+    fresh("shm");
+    struct wire_rts rts = offer_of_victim(big, sizeof big, &sent);
+    weft__wire_help(&m, (struct wire_help){.request = rts.request, .token = 1, .address = 4096, .len = 100001});
+    costs_the_endpoint("shm", WEFT_ERR_PROTOCOL, &m);
+    CHECK_EQ(sent.calls, 1);
+    sent = (struct tally){0};
+    rts = offer_of_victim(big, sizeof big, &sent);
+    weft__wire_help(
+        &m,
+        (struct wire_help){.request = rts.request, .token = UINT64_C(64) << 32 | 1, .address = 4096, .len = 70000});
+    CHECK(say_message(&raw, &m));
+    RAW_UNTIL(&raw, raw.down == 1 && sent.calls == 1);
+    fresh("shm");
+    CHECK(say(&raw, WIRE_HELP, &m, 31));
+    RAW_UNTIL(&raw, raw.down == 1);
+    raw_close(&raw);
+}
+
 /* Data for an endpoint that is still asking, and for one whose peer is gone. */
 TEST_WIRES(messages_after_the_end_are_lost) {
     struct wire_message m;

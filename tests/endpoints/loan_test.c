@@ -1,88 +1,9 @@
 /* Memory that is lent: large messages out of it are read where they lie, by those who have it mapped, and only then. */
-#include "two.h"
+#include "lent.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-enum { LEN = 3 << 20, LARGE = 200000 };
-
-struct loan_pair {
-    struct two t;
-    weft_mem_t *mem;
-    char *out, *in;
-};
-
-/* Every word is another one, so that no piece passes for another. */
-static void number(char *to, size_t len, uint32_t seed) {
-    for (size_t i = 0; i + 4 <= len; i += 4) {
-        uint32_t word = (uint32_t)(i / 4) * 2654435761u + seed;
-        memcpy(to + i, &word, 4);
-    }
-}
-
-static char *base_of(const weft_mem_t *mem) {
-    weft_mem_info_t info;
-    CHECK_EQ(weft_mem_describe(mem, &info), 0);
-    return info.base;
-}
-
-static uint32_t peers_of(const weft_mem_t *mem) {
-    weft_mem_info_t info;
-    CHECK_EQ(weft_mem_describe(mem, &info), 0);
-    return info.n_peers;
-}
-
-static weft_mem_t *region_of(weft_worker_t *worker, size_t len, int lend) {
-    weft_mem_t *mem;
-    weft_mem_params_t params = {.rights = WEFT_MEM_READ, .lend = lend};
-    CHECK_EQ(weft_mem_alloc(worker, len, &params, &mem), 0);
-    number(base_of(mem), len, 1);
-    return mem;
-}
-
-/* By shared memory, where nothing else reads the sender's memory. */
-static void pair_up(struct loan_pair *p, int lend) {
-    weft_setting_t settings[] = {{"shm.copy", "staged"}};
-    two_workers(&p->t, "shm", settings, 1);
-    two_dial(&p->t);
-    UNTIL(&p->t, p->t.ready && p->t.back);
-    p->mem = region_of(p->t.a, LEN, lend);
-    p->out = base_of(p->mem);
-    p->in = calloc(1, LEN);
-}
-
-static void pair_down(struct loan_pair *p) {
-    two_down(&p->t);
-    free(p->in);
-}
-
-static uint64_t read_in_place(const struct loan_pair *p) {
-    return weft_worker_count(p->t.b, "protocol.get");
-}
-
-static void cross_by(struct loan_pair *p, weft_ep_t *ep, const char *from, size_t len) {
-    struct tally sent = {0}, received = {0};
-    memset(p->in, 0, len);
-    CHECK_EQ(weft_tag_recv(p->t.b, 1, UINT64_MAX, &(weft_iov_t){p->in, len}, 1, NULL, OP(&received)),
-             WEFT_IN_PROGRESS);
-    weft_status_t st = weft_tag_send(ep, 1, &(weft_iov_t){(void *)(uintptr_t)from, len}, 1, OP(&sent));
-    if (st == WEFT_OK) sent.calls = 1;
-    UNTIL(&p->t, sent.calls == 1 && received.calls == 1);
-    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
-    CHECK(memcmp(p->in, from, len) == 0);
-}
-static void cross(struct loan_pair *p, size_t offset, size_t len) {
-    cross_by(p, p->t.ep, p->out + offset, len);
-}
-
-/* Messages out of it until one was read in place; fails when none ever is. */
-static void until_lent(struct loan_pair *p, weft_ep_t *ep) {
-    uint64_t before = read_in_place(p);
-    double end = two_now() + test_patience(20);
-    while (read_in_place(p) == before && two_now() < end) cross_by(p, ep, p->out, LARGE);
-    CHECK(read_in_place(p) > before);
-}
 
 /* ---- what is read in place, and what is not --------------------------------------------------------------------- */
 
@@ -464,9 +385,10 @@ struct side {
     weft_context_t *context;
     weft_worker_t *worker;
     weft_ep_t *ep;
-    weft_mem_t *mem;
+    weft_mem_t *mem, *room;
     char *out, *in;
     int ready, errors;
+    bool joint; /* what it receives may be written by its sender, too */
 };
 
 static void side_ready(weft_ep_t *ep, void *arg) {
@@ -479,15 +401,17 @@ static void side_endpoint(weft_ep_t *ep, void *arg) {
     ((struct side *)arg)->ep = ep;
 }
 
-static void side_open(struct side *s) {
+static void side_open(struct side *s, bool joint) {
     weft_setting_t settings[] = {{"shm.copy", "staged"}};
-    *s = (struct side){.in = malloc(LEN)};
+    *s = (struct side){.joint = joint};
     CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &s->context), 0);
     weft_worker_params_t params = {
         .transports = "shm", .on_endpoint = side_endpoint, .on_error = side_error, .arg = s};
     CHECK_EQ(weft_worker_create(s->context, &params, &s->worker), 0);
     s->mem = region_of(s->worker, LEN, 1);
     s->out = base_of(s->mem);
+    s->room = region_for(s->worker, LEN, WEFT_MEM_READ | WEFT_MEM_WRITE, joint);
+    s->in = base_of(s->room);
 }
 
 static void side_turn(struct side *s) {
@@ -503,9 +427,12 @@ static bool last(struct side *s, bool sends, struct tally *c) {
     return st == WEFT_IN_PROGRESS;
 }
 
-/* Messages until the peer has the memory mapped; a short one says that they are over. */
+/* Messages until the peer has the memory mapped, and this side its; a short one says that they are over. */
+static bool is_lent(const struct side *s) {
+    return s->joint ? weft_worker_count(s->worker, "shm.helped") > 0 : peers_of(s->mem) > 0;
+}
 static void send_until_lent(struct side *s) {
-    while (peers_of(s->mem) == 0 && !s->errors) {
+    while (!is_lent(s) && !s->errors) {
         struct tally c = {0};
         if (weft_tag_send(s->ep, 1, &(weft_iov_t){s->out, LARGE}, 1, OP(&c)) == WEFT_IN_PROGRESS)
             while (!c.calls) side_turn(s);
@@ -522,12 +449,12 @@ static void receive_until_lent(struct side *s) {
     }
 }
 
-static void dies(bool sends, int turns, int out) {
+static void dies(bool sends, bool joint, int turns, int out) {
     struct side s;
     struct tally c = {0};
     char address[256];
     size_t len = sizeof address;
-    side_open(&s);
+    side_open(&s, joint);
     if (weft_worker_address(s.worker, address, &len) || write(out, address, len) != (ssize_t)len) _exit(1);
     while (!s.ep) side_turn(&s);
     (sends ? send_until_lent : receive_until_lent)(&s);
@@ -536,24 +463,25 @@ static void dies(bool sends, int turns, int out) {
     kill(getpid(), SIGKILL);
 }
 
-static void survives(bool child_sends, int turns) {
+static void survives(bool child_sends, bool joint, int turns) {
     struct side s;
     struct tally c = {0};
     int fds[2], status;
     char address[256];
     CHECK_EQ(pipe(fds), 0);
     pid_t pid = fork();
-    if (pid == 0) dies(child_sends, turns, fds[1]);
+    if (pid == 0) dies(child_sends, joint, turns, fds[1]);
     close(fds[1]);
     ssize_t len = read(fds[0], address, sizeof address);
     close(fds[0]);
     CHECK(len > 0);
-    side_open(&s);
+    side_open(&s, joint);
     weft_ep_params_t params = {.on_ready = side_ready, .on_error = side_error, .arg = &s};
     CHECK_EQ(weft_connect_address(s.worker, address, (size_t)len, &params, &s.ep), 0);
     double end = two_now() + test_patience(20);
     while (!s.ready && two_now() < end) side_turn(&s);
     (child_sends ? receive_until_lent : send_until_lent)(&s);
+    if (joint && child_sends && !s.errors) CHECK_EQ(peers_of(s.room), 1);
     bool posted = last(&s, !child_sends, &c);
     while (!s.errors && two_now() < end) side_turn(&s);
     CHECK_EQ(s.errors, 1);
@@ -565,13 +493,18 @@ static void survives(bool child_sends, int turns) {
     CHECK_EQ(c.calls, posted);
     if (child_sends && c.status == WEFT_OK) CHECK(whole);
     CHECK_EQ(weft_context_destroy(s.context), 0);
-    free(s.in);
 }
 
-TEST(a_peer_that_is_killed_while_lent_memory_is_read) {
+static void killed_at_any_time(bool joint) {
     static const int turns[] = {0, 1, 2, 3, 4, 5, 8, 13, 30};
     for (unsigned i = 0; i < sizeof turns / sizeof *turns; i++) {
-        survives(true, turns[i]);
-        survives(false, turns[i]);
+        survives(true, joint, turns[i]);
+        survives(false, joint, turns[i]);
     }
+}
+TEST(a_peer_that_is_killed_while_lent_memory_is_read) {
+    killed_at_any_time(false);
+}
+TEST(a_peer_that_is_killed_while_both_sides_copy) {
+    killed_at_any_time(true);
 }

@@ -23,6 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wire_rma_done done;
     struct wire_flush flush;
     struct wire_lend lend;
+    struct wire_help help;
     struct address address;
     (void)weft__wire_read_cts(data, size, &cts);
     (void)weft__wire_read_fin(data, size, &fin);
@@ -49,6 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     (void)weft__wire_read_flushed(data, size, &fin);
     if (weft__wire_read_lend(data, size, &lend) && lend.len)
         if (((const uint8_t *)lend.key)[lend.len - 1] == 0x7f && data[0] == 0xff) return 0;
+    (void)weft__wire_read_help(data, size, &help);
+    (void)weft__wire_read_helped(data, size, &help);
     (void)weft__address_read(data, size, &address);
     return 0;
 }

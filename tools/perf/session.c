@@ -29,7 +29,7 @@ static void *own_memory(size_t size) {
 static void *lent_memory(struct perf *p, size_t size) {
     weft_mem_t *mem;
     weft_mem_info_t info;
-    weft_mem_params_t params = {.rights = WEFT_MEM_READ, .lend = 1};
+    weft_mem_params_t params = {.rights = WEFT_MEM_READ | WEFT_MEM_WRITE, .lend = 1};
     perf_must(weft_mem_alloc(p->worker, size, &params, &mem), "memory");
     perf_must(weft_mem_describe(mem, &info), "memory");
     return info.base;

@@ -347,6 +347,8 @@ struct shm_more *weft__shm_more(struct shm_lane *lane) {
     more->ring.mine.fd = more->ring.peers.fd = -1;
     more->bulk_job.run = weft__shm_bulk_run;
     more->bulk_last = &more->bulk;
+    more->help_job.run = weft__shm_help_run;
+    more->help_last = &more->helps;
     return more;
 }
 

@@ -78,7 +78,7 @@ static void got(struct shm_bulk *b, size_t n) {
 /* False: it is not mapped, or not any more. */
 static bool copy_piece(struct shm_lane *lane, struct shm_bulk *b) {
     size_t left = b->left < PIECE ? b->left : PIECE;
-    const char *from = weft__shm_mapped_at(lane, b->remote, left);
+    const char *from = weft__shm_mapped_at(lane, b->remote, left, CAP_GET);
     if (!from) return false;
     for (size_t step; left > 0; left -= step, from += step) {
         step = left < b->iov[0].len ? left : b->iov[0].len;
@@ -114,7 +114,7 @@ static weft_status_t next_piece(struct shm_lane *lane, struct shm_bulk *b) {
     return shm_iface(lane)->vm ? read_piece(lane, b) : WEFT_ERR_UNSUPPORTED;
 }
 
-static weft_status_t bulk_add(struct shm_lane *lane, const struct shm_bulk *what) {
+weft_status_t weft__shm_bulk_add(struct shm_lane *lane, const struct shm_bulk *what) {
     struct shm_more *more = weft__shm_more(lane);
     struct shm_bulk *b = more ? weft__new(shm_iface(lane), struct shm_bulk) : NULL;
     if (!b) return WEFT_ERR_NO_MEMORY;
@@ -131,45 +131,88 @@ weft_status_t weft__shm_bulk_get(struct lane *l, uint64_t remote, const weft_iov
     struct shm_lane *lane = (struct shm_lane *)l;
     if (n_iov > SHM_IOV) return weft__fail(WEFT_ERR_TOO_BIG, "bulk_get into %zu pieces over shm", n_iov);
     struct shm_bulk b = bulk_to(remote, iov, n_iov, completion);
-    bool mapped = weft__shm_mapped_at(lane, remote, b.left) != NULL;
+    bool mapped = weft__shm_mapped_at(lane, remote, b.left, CAP_GET) != NULL;
     if (mapped && b.left <= PIECE && copy_piece(lane, &b)) return WEFT_OK;
     if (!mapped && !(shm_iface(lane)->vm && weft__shm_vm_allowed(lane))) return WEFT_ERR_UNSUPPORTED;
-    return bulk_add(lane, &b);
+    return weft__shm_bulk_add(lane, &b);
 }
 
 /* What was sent has left with its call; only reads can be under way. */
 weft_status_t weft__shm_flush(struct lane *l, struct completion *completion) {
     struct shm_lane *lane = (struct shm_lane *)l;
-    if (!lane->more || !lane->more->bulk) return WEFT_OK;
-    return bulk_add(lane, &(struct shm_bulk){.completion = completion});
+    struct shm_more *more = lane->more;
+    if (!more || !(more->bulk || more->owed)) return WEFT_OK;
+    return weft__shm_bulk_add(lane, &(struct shm_bulk){.completion = completion});
 }
 
-static void bulk_done(struct shm_more *more, weft_status_t status) {
+static struct shm_bulk *bulk_first(struct shm_more *more) {
     struct shm_bulk *b = more->bulk;
-    struct completion *completion = b->completion;
     more->bulk = b->next;
     if (!more->bulk) more->bulk_last = &more->bulk;
+    b->next = NULL;
+    return b;
+}
+
+static void bulk_done(struct shm_lane *lane, struct shm_bulk *b, weft_status_t status) {
+    struct completion *completion = b->completion;
+    weft__shm_joint_end(lane, b);
     talloc_free(b);
     if (completion) completion_step(completion, status);
 }
 
-/* A piece a turn. */
+static void bulk_over(struct shm_lane *lane, struct shm_bulk *b, weft_status_t status) {
+    bulk_done(lane, b, status);
+    if (pending_queue_waits(&lane->pending) && lane->am) shm_way(lane)->activate(lane);
+}
+
+/* IN_PROGRESS: there is more to do; NO_RESOURCE: what is missing is the peer's to write. */
+static weft_status_t advance(struct shm_lane *lane, struct shm_bulk *b) {
+    if (b->left == 0) return WEFT_OK;
+    if (b->joint.words) return weft__shm_joint_piece(lane, b);
+    weft_status_t st = next_piece(lane, b);
+    return st < 0 || b->left == 0 ? st : WEFT_IN_PROGRESS;
+}
+
+/* A piece a turn. A flush waits also for what others owe. */
 void weft__shm_bulk_run(struct job *job) {
     struct shm_more *more = OF_BULK_JOB(job);
-    struct shm_lane *lane = more->lane;
     struct shm_bulk *b = more->bulk;
-    if (!b) return;
-    weft_status_t st = b->left ? next_piece(lane, b) : WEFT_OK;
-    if (st < 0 || b->left == 0) {
-        bulk_done(more, st);
-        if (pending_queue_waits(&lane->pending) && lane->am) shm_way(lane)->activate(lane);
+    if (!b || (b->left == 0 && more->owed)) return;
+    weft_status_t st = advance(more->lane, b);
+    if (st == WEFT_NO_RESOURCE) {
+        b = bulk_first(more);
+        b->next = more->owed;
+        more->owed = b;
+    } else if (st != WEFT_IN_PROGRESS) {
+        bulk_over(more->lane, bulk_first(more), st);
     }
-    if (more->bulk) weft__job_post(lane->lane.iface->reactor, job);
+    if (more->bulk) weft__job_post(more->lane->lane.iface->reactor, job);
+}
+
+void weft__shm_bulk_helped(struct lane *l, uint64_t token) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    struct shm_more *more = lane->more;
+    if (!more) return;
+    struct shm_bulk **at = &more->owed;
+    while (*at && (*at)->joint.serial != (uint32_t)token) at = &(*at)->next;
+    struct shm_bulk *b = *at;
+    if (!b) return;
+    *at = b->next;
+    bulk_over(lane, b, b->status);
+    if (more->bulk) weft__job_post(lane->lane.iface->reactor, &more->bulk_job);
 }
 
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status) {
     struct shm_more *more = lane->more;
     if (!more) return;
+    weft__shm_helps_end(lane);
     weft__job_drop(lane->lane.iface->reactor, &more->bulk_job);
-    while (more->bulk) bulk_done(more, status);
+    while (more->bulk || more->owed) {
+        struct shm_bulk *b = more->owed;
+        if (b)
+            more->owed = b->next;
+        else
+            b = bulk_first(more);
+        bulk_done(lane, b, status);
+    }
 }

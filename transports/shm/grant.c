@@ -186,11 +186,11 @@ static struct shm_mem *find_mem(const struct shm_md *md, uint32_t id) {
     return mem;
 }
 
-bool weft__shm_lends(struct lane *l, const struct md_mem *m) {
+bool weft__shm_lends(struct lane *l, const struct md_mem *m, unsigned right) {
     const struct shm_keys *keys = shm_keys((struct shm_lane *)l);
     const struct shm_grant *grant = keys ? keys->grants : NULL;
     for (; grant; grant = grant->next)
-        if (&grant->mem->mem == m && grant->way == SHM_WAY_MAP && grant->rights & WEFT_MEM_READ) break;
+        if (&grant->mem->mem == m && grant->way == SHM_WAY_MAP && grant->rights & right) break;
     return grant && grant->fsm.state == SHM_GRANT_GRANTED;
 }
 

@@ -44,7 +44,7 @@ static weft_status_t lend(struct hall *hall, uint32_t index, struct hall_place *
     if (st == WEFT_OK) st = fill(&hall->shelves, &hall->shelves_filled, (index + 1) * sizeof *place->shelf);
     if (st < 0) return st;
     *place = (struct hall_place){hall, index, (struct doorbell *)hall->bells.at + index,
-                                 (struct hall_shelf *)hall->shelves.at + index};
+                                 (struct hall_shelf *)hall->shelves.at + index, NULL};
     memset(place->bell, 0, sizeof *place->bell);
     memset(place->shelf, 0, sizeof *place->shelf);
     hall->taken[index] = true;
@@ -70,6 +70,19 @@ weft_status_t weft__hall_take(struct hall_place *place) {
     }
     weft__commons_leave();
     return st;
+}
+
+static struct joint_board *board_of(struct hall *hall, uint32_t index) {
+    size_t from = HALL_BOARDS_AT + index * sizeof(struct joint_board);
+    if (weft__segment_fill(&hall->bells, from, sizeof(struct joint_board)) < 0) return NULL;
+    struct joint_board *board = (struct joint_board *)(void *)((char *)hall->bells.at + from);
+    memset(board, 0, sizeof *board);
+    return board;
+}
+
+struct joint_board *weft__hall_board(struct hall_place *place) {
+    if (!place->board) place->board = board_of(place->hall, place->index);
+    return place->board;
 }
 
 void weft__hall_give(struct hall_place *place, bool clean) {

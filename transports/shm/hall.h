@@ -1,6 +1,6 @@
 /*
- * What the workers of a process show their peers, each in a place of its own: a doorbell, which peers may write, and a shelf, which
- * they may only read. The places lie side by side in two segments of the process, so that a link to its second worker maps
+ * What the workers of a process show their peers, each in a place of its own: a doorbell and a board, which peers may write, and a
+ * shelf, which they may only read. The places lie side by side in two segments of the process, so that a link to its second worker maps
  * nothing more, and touches no page that is not there.
  *
  * A place is lent again only when no peer can take it for its last owner's: a late look at an old shelf would find another's
@@ -10,6 +10,7 @@
 #define WEFT_TRANSPORTS_SHM_HALL_H
 
 #include "doorbell.h"
+#include "joint.h"
 #include "mailbox.h"
 #include "segment.h"
 
@@ -24,7 +25,8 @@ _Static_assert(sizeof(struct doorbell) == 64, "what many peers write fills a lin
 _Static_assert(sizeof(struct hall_shelf) == 160, "what its owner alone writes stands close");
 
 enum {
-    HALL_BELLS_SIZE = HALL_PLACES * sizeof(struct doorbell),
+    HALL_BOARDS_AT = HALL_PLACES * sizeof(struct doorbell), /* behind all the bells: few workers ever need one */
+    HALL_BELLS_SIZE = HALL_BOARDS_AT + HALL_PLACES * sizeof(struct joint_board),
     HALL_SHELVES_SIZE = HALL_PLACES * sizeof(struct hall_shelf) + 4096 /* as near nodes want it */
 };
 
@@ -41,10 +43,13 @@ struct hall_place {
     uint32_t index;
     struct doorbell *bell;
     struct hall_shelf *shelf;
+    struct joint_board *board; /* NULL: it was not needed yet */
 };
 
 /* A place, with zeros in it. */
 weft_status_t weft__hall_take(struct hall_place *place);
+/* Its board, with zeros when it is first asked for; NULL: no memory. */
+struct joint_board *weft__hall_board(struct hall_place *place);
 /* `clean`: no peer knows it any more. Otherwise nobody has it again, and it goes with the last worker of its hall. */
 void weft__hall_give(struct hall_place *place, bool clean);
 

@@ -295,7 +295,9 @@ static void geometry(struct shm_iface *iface) {
 }
 
 static struct iface_attr attributes(const struct shm_iface *iface) {
-    uint64_t rings = weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_SHM_RINGS);
+    weft_context_t *context = weft__reactor_context(iface->iface.reactor);
+    uint64_t rings = weft__setting_u64(context, SETTING_SHM_RINGS);
+    uint64_t joint = weft__setting_u64(context, SETTING_SHM_JOINT);
     if (rings > UINT32_MAX) rings = UINT32_MAX;
     uint32_t bcopy = iface->payload_size / 4 < SHM_BCOPY_MAX ? iface->payload_size / 4 : SHM_BCOPY_MAX;
     return (struct iface_attr){.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE |
@@ -309,6 +311,7 @@ static struct iface_attr attributes(const struct shm_iface *iface) {
                                .max_iov = SHM_IOV,
                                .packs_in_place = true,
                                .overlap = SHM_BCOPY_MAX,
+                               .joint_from = joint ? joint : SIZE_MAX,
                                .latency_ns = 80,
                                .bandwidth = 15e9,
                                .overhead_ns = 10,

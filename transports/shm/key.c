@@ -91,6 +91,7 @@ static void refuse(struct shm_key *key) {
 static void key_free(struct shm_key *key) {
     struct shm_keys *keys = LANE_OF(key)->more->keys;
     if (keys->read == key) keys->read = NULL;
+    if (keys->written == key) keys->written = NULL;
     *key->at = key->next;
     if (key->next) key->next->at = key->at;
     key->at = NULL;
@@ -216,17 +217,18 @@ void weft__shm_keys_end(struct shm_lane *lane, weft_status_t status) {
     }
 }
 
-static bool reads(const struct shm_key *key, uint64_t remote, size_t len) {
+static bool reaches(const struct shm_key *key, uint64_t remote, size_t len, uint32_t cap) {
     const struct remote_region *region = &key->key.region;
-    return key->key.local && key->key.caps & CAP_GET && region_covers(region->base, region->len, remote, len);
+    return key->key.local && key->key.caps & cap && region_covers(region->base, region->len, remote, len);
 }
 
-const char *weft__shm_mapped_at(const struct shm_lane *lane, uint64_t remote, size_t len) {
+char *weft__shm_mapped_at(const struct shm_lane *lane, uint64_t remote, size_t len, uint32_t cap) {
     struct shm_keys *keys = shm_keys(lane);
     if (!keys) return NULL;
-    struct shm_key *key = keys->read && reads(keys->read, remote, len) ? keys->read : keys->keys;
-    while (key && !reads(key, remote, len)) key = key->next;
-    keys->read = key;
+    struct shm_key **last = cap == CAP_GET ? &keys->read : &keys->written;
+    struct shm_key *key = *last && reaches(*last, remote, len, cap) ? *last : keys->keys;
+    while (key && !reaches(key, remote, len, cap)) key = key->next;
+    *last = key;
     return key ? key->key.local + (remote - key->key.region.base) : NULL;
 }
 

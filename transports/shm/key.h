@@ -80,7 +80,7 @@ struct shm_orphan {
 struct shm_keys {
     struct shm_words words, waiting;
     struct shm_key *keys;
-    struct shm_key *read; /* by which a bulk get found its memory last; or NULL */
+    struct shm_key *read, *written; /* by which memory was found last for large messages; or NULL */
     struct shm_grant *grants;
     struct shm_orphan *orphan; /* made with the first grant, so that it is there when it is needed */
     uint32_t last_serial, n_asked, n_grants;
@@ -109,7 +109,8 @@ void weft__shm_say(struct shm_lane *lane, struct shm_word *word, uint8_t kind);
 bool weft__shm_say_now(struct shm_lane *lane, const void *data, size_t len, int fd); /* false: it does not read */
 
 /* key.c: the importer's side */
-const char *weft__shm_mapped_at(const struct shm_lane *lane, uint64_t remote, size_t len); /* NULL: nowhere */
+/* Where it is mapped for one of CAP_GET and CAP_PUT; NULL: nowhere. */
+char *weft__shm_mapped_at(const struct shm_lane *lane, uint64_t remote, size_t len, uint32_t cap);
 void weft__shm_key_said(struct shm_lane *lane, struct shm_key *key);
 size_t weft__shm_key_word(const struct shm_key *key, void *to);
 void weft__shm_key_heard(struct shm_lane *lane, const struct shm_key_word *word, const int *fds, int n_fds);

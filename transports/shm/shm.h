@@ -65,8 +65,19 @@ struct shm_bulk {
     uint64_t remote;
     size_t left;
     struct completion *completion;
+    struct joint joint;   /* words NULL: this side makes it alone; of joint ones `left` is the whole */
+    weft_status_t status; /* of one that is owed */
     unsigned n_iov;
     weft_iov_t iov[SHM_IOV];
+};
+
+/* The same seen from the memory's owner. */
+struct shm_help {
+    struct shm_help *next;
+    const char *from;
+    uint64_t remote;
+    struct joint joint;
+    struct completion *completion;
 };
 
 /* In this order. */
@@ -146,7 +157,9 @@ struct shm_more {
 
     struct shm_keys *keys;              /* one-sided access (key.h); NULL: never used */
     struct shm_bulk *bulk, **bulk_last; /* a queue */
-    struct job bulk_job;
+    struct shm_bulk *owed;              /* read, but for what the peer has yet to write */
+    struct shm_help *helps, **help_last;
+    struct job bulk_job, help_job;
 };
 
 /* A lane's part in the mailboxes. */
@@ -238,6 +251,8 @@ struct shm_iface {
     struct doorbell *bell; /* in it */
     bool fenced;           /* this process takes part in membarriers, and can issue them */
     bool vm;               /* large messages may be read from the peer's memory */
+    uint32_t joint_serial; /* the last */
+    uint64_t joints;       /* a bit for each word in use */
 
     uint32_t n_slots, payload_size;
     uint8_t *staging; /* in the pool's segment */
@@ -399,14 +414,26 @@ int32_t weft__shm_chunk_get(struct shm_lane *lane, size_t len, uint32_t *offset_
 void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk); /* once for each message */
 
 /* bulk.c: reading the peer's memory */
-
 bool weft__shm_vm_pays(const struct shm_iface *iface, const char *way);
 bool weft__shm_vm_allowed(const struct shm_lane *lane);
 weft_status_t weft__shm_bulk_get(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                                  struct completion *completion);
 weft_status_t weft__shm_flush(struct lane *lane, struct completion *completion);
+weft_status_t weft__shm_bulk_add(struct shm_lane *lane, const struct shm_bulk *what);
+void weft__shm_bulk_helped(struct lane *lane, uint64_t token);
 void weft__shm_bulk_run(struct job *job);
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status); /* within a turn */
+
+/* joint.c: those that the peer helps with */
+weft_status_t weft__shm_bulk_joint(struct lane *lane, uint64_t remote, const weft_iov_t *to,
+                                   struct completion *completion, uint64_t *token_p);
+weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
+                                  struct completion *completion);
+/* The next piece: IN_PROGRESS, OK when that was all, NO_RESOURCE when the rest is the helper's, or an error. */
+weft_status_t weft__shm_joint_piece(struct shm_lane *lane, struct shm_bulk *b);
+void weft__shm_joint_end(struct shm_lane *lane, const struct shm_bulk *b); /* or nothing: it may be none */
+void weft__shm_help_run(struct job *job);
+void weft__shm_helps_end(struct shm_lane *lane);
 
 /* words.c, key.c, grant.c: one-sided access, whose insides are in key.h */
 weft_status_t weft__shm_md_open(struct shm_iface *iface);
@@ -414,7 +441,7 @@ void weft__shm_md_close(struct shm_iface *iface);
 void weft__shm_md_attributes(const struct shm_iface *iface, struct iface_attr *attr);
 weft_status_t weft__shm_mem_register(struct iface *i, const struct region *region, struct md_mem **mem_p);
 weft_status_t weft__shm_mem_revoke(struct md_mem *m, struct completion *completion);
-bool weft__shm_lends(struct lane *l, const struct md_mem *m);
+bool weft__shm_lends(struct lane *l, const struct md_mem *m, unsigned right);
 size_t weft__shm_key_pack(const struct md_mem *mem, void *to);
 void weft__shm_keys_end(struct shm_lane *lane, weft_status_t status); /* as importer: lets go of everything */
 void weft__shm_parted(struct shm_lane *lane);                         /* the peer has let go of everything */

@@ -8,7 +8,7 @@
 
 enum {
     SHM_MAGIC = 0x6d687377, /* "wshm" */
-    SHM_VERSION = 6,
+    SHM_VERSION = 7,
     SHM_DIRECTORY_MAX = 56,
     SHM_N_FDS =
         5, /* bells, shelves, pool, eventfd and, if there is one, ring: with HELLO and WELCOME, in this order */

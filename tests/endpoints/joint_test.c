@@ -1,0 +1,333 @@
+/* Messages from lent memory into lent memory: both sides copy, each when it has time, and no byte is missing or anybody else's. */
+#include "lent.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { EDGE = 4096 };
+
+struct joint_pair {
+    struct loan_pair l;
+    weft_mem_t *room; /* of the receiver */
+    char *in;         /* in it, EDGE bytes from either end */
+};
+
+static void joint_up(struct joint_pair *p, unsigned rights) {
+    pair_up(&p->l, 1);
+    p->room = region_for(p->l.t.b, LEN + 2 * EDGE, rights, 1);
+    p->in = base_of(p->room) + EDGE;
+}
+static void joint_down(struct joint_pair *p) {
+    pair_down(&p->l);
+}
+
+static uint64_t helped(const struct joint_pair *p) {
+    return weft_worker_count(p->l.t.a, "shm.helped");
+}
+
+static void post(struct joint_pair *p, size_t len, size_t offset, struct tally *sent, struct tally *received) {
+    memset(p->in - EDGE, 0x5a, LEN + 2 * EDGE);
+    *sent = *received = (struct tally){0};
+    CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &(weft_iov_t){p->in + offset, len}, 1, NULL, OP(received)),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(p->l.t.ep, 1, &(weft_iov_t){p->l.out + offset / 2, len}, 1, OP(sent)), WEFT_IN_PROGRESS);
+}
+
+/* And nothing else was written. */
+static void check_room(const struct joint_pair *p, size_t len, size_t offset) {
+    const char *begin = p->in + offset, *last = p->in + LEN + EDGE;
+    CHECK(memcmp(begin, p->l.out + offset / 2, len) == 0);
+    for (const char *at = p->in - EDGE; at < begin; at++) CHECK(*at == 0x5a);
+    for (const char *at = begin + len; at < last; at++) CHECK(*at == 0x5a);
+}
+
+static void cross_jointly(struct joint_pair *p, size_t len, size_t offset) {
+    struct tally sent, received;
+    post(p, len, offset, &sent, &received);
+    UNTIL(&p->l.t, sent.calls && received.calls);
+    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
+    check_room(p, len, offset);
+}
+
+/* Messages until the sender wrote a part of one. */
+static void until_helped(struct joint_pair *p) {
+    uint64_t before = helped(p);
+    double end = two_now() + test_patience(20);
+    while (helped(p) == before && two_now() < end) cross_jointly(p, LARGE, 0);
+    CHECK(helped(p) > before);
+}
+
+TEST(messages_of_any_length_are_copied_by_both_sides) {
+    static const size_t lengths[] = {65536,  65537,         100000,          131072,           200001,
+                                     262144, 262144 + 4095, 512 * 1024 + 63, 1024 * 1024 - 11, 1 << 20};
+    struct joint_pair p;
+    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    until_helped(&p);
+    CHECK_EQ(peers_of(p.room), 1);
+    for (size_t offset = 0; offset < 200; offset += 33)
+        for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            uint64_t before = helped(&p);
+            cross_jointly(&p, lengths[i], offset);
+            CHECK(helped(&p) <= before + lengths[i]); /* of a short one there may be nothing left */
+            if (lengths[i] > 300000) CHECK(helped(&p) > before);
+        }
+    cross_jointly(&p, LEN - 100, 50);
+    uint64_t before = helped(&p);
+    cross_jointly(&p, 65535, 0); /* shorter ones are read by the receiver alone */
+    CHECK_EQ(helped(&p), before);
+    joint_down(&p);
+}
+
+TEST(memory_that_is_lent_for_reading_only_is_written_by_nobody_else) {
+    struct joint_pair p;
+    joint_up(&p, WEFT_MEM_READ);
+    for (int i = 0; i < 20; i++) cross_jointly(&p, LARGE, 0);
+    CHECK(read_in_place(&p.l) > 0 && helped(&p) == 0 && peers_of(p.room) == 0);
+    joint_down(&p);
+}
+
+TEST(none_are_where_the_setting_says_so) {
+    struct joint_pair p;
+    setenv("WEFT_SHM_JOINT", "0", 1);
+    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    for (int i = 0; i < 20; i++) cross_jointly(&p, LARGE, 0);
+    CHECK(read_in_place(&p.l) > 0 && helped(&p) == 0);
+    joint_down(&p);
+    unsetenv("WEFT_SHM_JOINT");
+}
+
+/* ---- one side has no time ---------------------------------------------------------------------------------------------- */
+
+/* The receiver alone reads all of it, whatever it has asked. */
+TEST(a_sender_that_is_away_is_not_waited_for) {
+    struct joint_pair p;
+    struct tally sent, received;
+    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    until_helped(&p);
+    uint64_t before = helped(&p);
+    post(&p, LEN, 0, &sent, &received);
+    double end = two_now() + test_patience(20);
+    while (!received.calls && two_now() < end) weft_worker_progress(p.l.t.b, 0);
+    CHECK(received.calls == 1 && received.status == WEFT_OK && sent.calls == 0);
+    check_room(&p, LEN, 0);
+    memset(p.in, 0, LEN); /* it is the receiver's again: who comes late writes nothing */
+    for (int i = 0; i < 100; i++) two_turn(&p.l.t);
+    CHECK(sent.calls == 1 && helped(&p) == before);
+    for (size_t i = 0; i < LEN; i++) CHECK(p.in[i] == 0);
+    cross_jointly(&p, LEN, 0);
+    joint_down(&p);
+}
+
+/* Once it has been asked, the sender alone writes what is left. */
+TEST(a_receiver_that_is_away_finds_the_rest_written) {
+    for (int turns = 1; turns < 12; turns++) {
+        struct joint_pair p;
+        struct tally sent, received;
+        joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+        until_helped(&p);
+        uint64_t before = helped(&p);
+        post(&p, LEN, 0, &sent, &received);
+        for (int i = 0; i < turns; i++) weft_worker_progress(p.l.t.b, 0);
+        for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.a, 0);
+        CHECK(received.calls == 0 && sent.calls == 0);
+        if (turns == 2) CHECK(helped(&p) - before > LEN / 2);
+        UNTIL(&p.l.t, sent.calls && received.calls);
+        check_room(&p, LEN, 0);
+        joint_down(&p);
+    }
+}
+
+/* More than either side has words for. */
+TEST(of_many_at_once_each_is_whole) {
+    enum { MANY = 150, EACH = 70001 };
+    struct joint_pair p;
+    struct tally sent = {0}, received = {0};
+    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    until_helped(&p);
+    weft_mem_t *wide = region_for(p.l.t.b, (size_t)MANY * EACH, WEFT_MEM_READ | WEFT_MEM_WRITE, 1);
+    char *in = base_of(wide);
+    for (int round = 0; round < 4; round++) {
+        memset(in, 0, (size_t)MANY * EACH);
+        sent = received = (struct tally){0};
+        for (int i = 0; i < MANY; i++) {
+            weft_iov_t to = {in + (size_t)i * EACH, EACH}, from = {p.l.out + i * 4099, EACH};
+            CHECK_EQ(weft_tag_recv(p.l.t.b, (uint64_t)i, UINT64_MAX, &to, 1, NULL, OP(&received)),
+                     WEFT_IN_PROGRESS);
+            CHECK_EQ(weft_tag_send(p.l.t.ep, (uint64_t)i, &from, 1, OP(&sent)), WEFT_IN_PROGRESS);
+        }
+        UNTIL(&p.l.t, sent.calls == MANY && received.calls == MANY);
+        for (int i = 0; i < MANY; i++) CHECK(memcmp(in + (size_t)i * EACH, p.l.out + i * 4099, EACH) == 0);
+    }
+    joint_down(&p);
+}
+
+/* ---- how one ends early ------------------------------------------------------------------------------------------------ */
+
+/* Who ends it, and after how many turns of both. The receiver's memory is its own when it was told. */
+static void cancel_after(struct joint_pair *p, int turns, bool sender) {
+    struct tally sent = {0}, received = {0}, again = {0};
+    weft_request_t *send = NULL, *receive = NULL;
+    weft_op_t out = {.done = tally, .arg = &sent, .request_p = &send};
+    weft_op_t in = {.done = tally, .arg = &received, .request_p = &receive};
+    weft_iov_t to = {p->in, LEN}, from = {p->l.out, LEN};
+    CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &to, 1, NULL, &in), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(p->l.t.ep, 1, &from, 1, &out), WEFT_IN_PROGRESS);
+    for (int i = 0; i < turns; i++) two_turn(&p->l.t);
+    if (sender && !sent.calls) weft_request_cancel(send);
+    if (!sender && !received.calls) weft_request_cancel(receive);
+    for (int i = 0; i < 50; i++) two_turn(&p->l.t);
+    if (sender && !received.calls) weft_request_cancel(receive);
+    UNTIL(&p->l.t, received.calls == 1);
+    if (received.status == WEFT_OK) CHECK(memcmp(p->in, p->l.out, LEN) == 0);
+    memset(p->in, 0x33, LEN);
+    for (int i = 0; i < 100; i++) two_turn(&p->l.t);
+    for (size_t i = 0; i < LEN; i++) CHECK(p->in[i] == 0x33);
+    if (!sent.calls) /* its receive was cancelled before it was found */
+        CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &to, 1, NULL, OP(&again)), WEFT_IN_PROGRESS);
+    UNTIL(&p->l.t, sent.calls == 1);
+    CHECK(sent.calls == 1 && received.calls == 1 && again.calls <= 1);
+}
+
+TEST(either_side_may_cancel_at_any_time) {
+    struct joint_pair p;
+    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    until_helped(&p);
+    for (int turns = 0; turns < 16; turns++) {
+        cancel_after(&p, turns, true);
+        cancel_after(&p, turns, false);
+        cross_jointly(&p, LARGE, 0);
+    }
+    joint_down(&p);
+}
+
+/* What cannot be read in place any more comes in pieces; what cannot be written by the sender is read by the receiver. */
+TEST(either_region_may_be_revoked_under_it) {
+    for (int turns = 0; turns < 24; turns++) {
+        struct joint_pair p;
+        struct tally sent, received, revoked = {0};
+        joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+        until_helped(&p);
+        post(&p, LEN, 0, &sent, &received);
+        for (int i = 0; i < turns / 2; i++) two_turn(&p.l.t);
+        CHECK(weft_mem_revoke(turns % 2 ? p.room : p.l.mem, OP(&revoked)) >= 0);
+        UNTIL(&p.l.t, sent.calls && received.calls && revoked.calls);
+        CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && revoked.status == WEFT_OK);
+        check_room(&p, LEN, 0);
+        joint_down(&p);
+    }
+}
+
+TEST(an_endpoint_may_be_closed_under_it) {
+    for (int turns = 0; turns < 24; turns++) {
+        struct joint_pair p;
+        struct tally sent, received, closed = {0};
+        joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+        until_helped(&p);
+        post(&p, LEN, 0, &sent, &received);
+        for (int i = 0; i < turns / 2; i++) two_turn(&p.l.t);
+        weft_ep_t *ep = turns % 2 ? p.l.t.back : p.l.t.ep;
+        CHECK(weft_ep_close(ep, WEFT_CLOSE_ABORT, OP(&closed)) >= 0);
+        UNTIL(&p.l.t, sent.calls);
+        if (received.calls && received.status == WEFT_OK) check_room(&p, LEN, 0);
+        memset(p.in, 0x33, LEN);
+        for (int i = 0; received.calls && i < 100; i++) two_turn(&p.l.t);
+        for (size_t i = 0; received.calls && i < LEN; i++) CHECK(p.in[i] == 0x33);
+        joint_down(&p);
+        CHECK(sent.calls == 1 && received.calls == 1);
+    }
+}
+
+/* ---- at once ------------------------------------------------------------------------------------------------------------ */
+
+struct player {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_ep_t *ep;
+    char *out, *in;
+    int ready;
+};
+
+static void player_ready(weft_ep_t *ep, void *arg) {
+    ((struct player *)arg)->ready++;
+}
+static void player_endpoint(weft_ep_t *ep, void *arg) {
+    ((struct player *)arg)->ep = ep;
+}
+
+static void player_open(struct player *s) {
+    weft_setting_t settings[] = {{"shm.copy", "staged"}};
+    *s = (struct player){0};
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &s->context), 0);
+    weft_worker_params_t params = {.transports = "shm", .on_endpoint = player_endpoint, .arg = s};
+    CHECK_EQ(weft_worker_create(s->context, &params, &s->worker), 0);
+    s->out = base_of(region_for(s->worker, LEN, WEFT_MEM_READ | WEFT_MEM_WRITE, 1));
+    s->in = base_of(region_for(s->worker, LEN, WEFT_MEM_READ | WEFT_MEM_WRITE, 1));
+}
+
+/* Each sends the other a message of every length, and checks what it gets against what the other must have sent. */
+static void play(struct player *s, uint32_t seed, uint32_t other) {
+    enum { ROUNDS = 150 };
+    char *expected = malloc(LEN);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        struct tally sent = {0}, received = {0};
+        size_t len = 65536 + (size_t)round * 2654435761u % (LEN - 65536);
+        number(s->out, len, seed + round);
+        CHECK_EQ(weft_tag_recv(s->worker, round, UINT64_MAX, &(weft_iov_t){s->in, LEN}, 1, NULL, OP(&received)),
+                 WEFT_IN_PROGRESS);
+        CHECK_EQ(weft_tag_send(s->ep, round, &(weft_iov_t){s->out, len}, 1, OP(&sent)), WEFT_IN_PROGRESS);
+        double end = two_now() + test_patience(30);
+        while ((!sent.calls || !received.calls) && two_now() < end) weft_worker_progress(s->worker, 0);
+        CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && received.calls == 1);
+        number(expected, len, other + round);
+        CHECK(memcmp(s->in, expected, len / 4 * 4) == 0);
+    }
+    CHECK(weft_worker_count(s->worker, "shm.helped") > 0);
+    free(expected);
+}
+
+static void player_down(struct player *s) {
+    weft_worker_destroy(s->worker);
+    CHECK_EQ(weft_context_destroy(s->context), 0);
+}
+
+static void other_process(int out, int in) {
+    struct player s;
+    char address[256];
+    size_t len = sizeof address;
+    player_open(&s);
+    if (weft_worker_address(s.worker, address, &len) || write(out, address, len) != (ssize_t)len) _exit(1);
+    while (!s.ep) weft_worker_progress(s.worker, 0);
+    play(&s, 2000, 1000);
+    while (read(in, address, 1) > 0) {
+    } /* the other has all of ours */
+    player_down(&s);
+    _exit(0);
+}
+
+TEST(two_processes_that_send_at_once_help_each_other) {
+    struct player s;
+    int up[2], down[2], status;
+    char address[256];
+    CHECK_EQ(pipe(up), 0);
+    CHECK_EQ(pipe(down), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(down[1]);
+        other_process(up[1], down[0]);
+    }
+    ssize_t len = read(up[0], address, sizeof address);
+    CHECK(len > 0);
+    player_open(&s);
+    weft_ep_params_t params = {.on_ready = player_ready, .arg = &s};
+    CHECK_EQ(weft_connect_address(s.worker, address, (size_t)len, &params, &s.ep), 0);
+    double end = two_now() + test_patience(20);
+    while (!s.ready && two_now() < end) weft_worker_progress(s.worker, 0);
+    play(&s, 1000, 2000);
+    close(down[1]);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    player_down(&s);
+    close(down[0]);
+    close(up[0]);
+    close(up[1]);
+}
