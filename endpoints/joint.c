@@ -23,45 +23,7 @@ weft_status_t weft__joint_get(struct weft_request *req, struct lane *lane, const
     return st;
 }
 
-void weft__on_helped(struct lane *lane, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "helped before hello");
-    struct wire_help help;
-    if (!link) return;
-    if (!weft__wire_read_helped(data, len, &help)) {
-        weft__link_violation(link, "helped");
-        return;
-    }
-    struct lane *own = weft__switch_key_lane(link);
-    if (own && own->ops->bulk_helped) own->ops->bulk_helped(own, help.token);
-}
-
 /* ---- the sender */
-
-struct help {
-    struct completion written;
-    struct link *link;
-    uint64_t token;
-};
-
-/* If the link ends, it ends the copy first. */
-static void written(struct completion *completion, weft_status_t status) {
-    struct help *help = list_of(completion, struct help, written);
-    struct wire_message m;
-    weft__wire_helped(&m, (struct wire_help){.token = help->token});
-    if (status == WEFT_OK) weft__link_control(help->link, &m);
-    talloc_free(help);
-}
-
-static void help_with(struct link *link, const struct weft_request *req, const struct wire_help *asked) {
-    struct lane *lane = weft__switch_key_lane(link);
-    struct help *help = lane && lane->ops->bulk_help ? weft__new(link->worker, struct help) : NULL;
-    if (!help) return;
-    *help = (struct help){.written = {.done = written, .count = 1}, .link = link, .token = asked->token};
-    weft_status_t st =
-        lane->ops->bulk_help(lane, asked->token, req->iov->base, asked->address, asked->len, &help->written);
-    if (st != WEFT_IN_PROGRESS) talloc_free(help);
-    if (st == WEFT_ERR_PROTOCOL) weft__link_violation(link, "help");
-}
 
 /* Of a message that is read: until its FIN its memory is lent, whatever becomes of it. */
 void weft__on_help(struct lane *lane, const void *data, size_t len) {
@@ -73,6 +35,10 @@ void weft__on_help(struct lane *lane, const void *data, size_t len) {
         return;
     }
     struct weft_request *req = weft__offer_of(link, asked.request);
-    if (req && asked.len > req->len) weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "help");
-    if (req && asked.len <= req->len) help_with(link, req, &asked);
+    struct lane *own = weft__switch_key_lane(link);
+    if (!req || !own || !own->ops->bulk_help) return;
+    if (asked.len > req->len)
+        weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "help");
+    else if (own->ops->bulk_help(own, asked.token, req->iov->base, asked.address, asked.len) == WEFT_ERR_PROTOCOL)
+        weft__link_violation(link, "help");
 }

@@ -28,7 +28,9 @@ static size_t pack_rts(void *to, void *arg) {
 static uint64_t address_of(const struct weft_request *req, const struct lane *lane) {
     if (req->n_iov != 1) return 0;
     bool reads = lane->iface->attr.caps & CAP_BULK_GET && lane->ops->bulk_get;
-    return reads || weft__loan_stands(req->ep, req->iov->base, req->len, WEFT_MEM_READ) ? (uint64_t)(uintptr_t)req->iov->base : 0;
+    return reads || weft__loan_stands(req->ep, req->iov->base, req->len, WEFT_MEM_READ)
+               ? (uint64_t)(uintptr_t)req->iov->base
+               : 0;
 }
 
 weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {

@@ -100,18 +100,6 @@ bool weft__wire_read_help(const void *p, size_t len, struct wire_help *v) {
     return read_all(&c) && zero == 0 && v->len > 0;
 }
 
-void weft__wire_helped(struct wire_message *m, struct wire_help v) {
-    struct cursor c = writing(m, WIRE_HELPED);
-    put(&c, v.token, 8);
-    written(m, &c);
-}
-
-bool weft__wire_read_helped(const void *p, size_t len, struct wire_help *v) {
-    struct cursor c = reading(p, len);
-    *v = (struct wire_help){.token = get(&c, 8)};
-    return read_all(&c);
-}
-
 bool weft__wire_read_stream(const void *p, size_t len, struct wire_stream *v) {
     struct cursor c = reading(p, len);
     uint64_t zero = get(&c, 4);

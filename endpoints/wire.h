@@ -43,7 +43,6 @@ enum wire_id {
     WIRE_TAG_PART,      /* the next one; without bytes: there will be none */
     WIRE_LEND,          /* the key to memory that messages come from, or go to */
     WIRE_HELP,          /* write the end of the message that I read */
-    WIRE_HELPED,        /* what you wait for is written */
     WIRE_N_IDS
 };
 
@@ -133,7 +132,7 @@ struct wire_lend {
 };
 struct wire_help {
     uint32_t request; /* the offer's */
-    uint64_t token;   /* the transport's (lane_ops.bulk_joint); all that HELPED has */
+    uint64_t token;   /* the transport's (lane_ops.bulk_joint) */
     uint64_t address, len;
 };
 enum {
@@ -236,7 +235,6 @@ void weft__wire_stream_credit(struct wire_message *m, struct wire_credit v); /* 
 void weft__wire_rail_rate(struct wire_message *m, struct wire_credit v);     /* and this: number, bytes a second */
 void weft__wire_lend(struct wire_message *m, struct wire_lend v);
 void weft__wire_help(struct wire_message *m, struct wire_help v);
-void weft__wire_helped(struct wire_message *m, struct wire_help v);
 void weft__wire_hello(struct wire_message *m, struct wire_hello v);
 void weft__wire_open(struct wire_message *m, struct wire_open v);
 void weft__wire_accept(struct wire_message *m, struct wire_accept v);
@@ -262,7 +260,6 @@ bool weft__wire_read_fin(const void *p, size_t len, struct wire_fin *v);
 bool weft__wire_read_one(const void *p, size_t len, struct wire_one *v);
 bool weft__wire_read_lend(const void *p, size_t len, struct wire_lend *v);
 bool weft__wire_read_help(const void *p, size_t len, struct wire_help *v);
-bool weft__wire_read_helped(const void *p, size_t len, struct wire_help *v);
 bool weft__wire_read_credit(const void *p, size_t len, struct wire_credit *v);
 bool weft__wire_read_hello(const void *p, size_t len, struct wire_hello *v);
 bool weft__wire_read_open(const void *p, size_t len, struct wire_open *v);

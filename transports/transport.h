@@ -274,12 +274,9 @@ struct lane_ops {
      * peer's part included. NULL: this side makes all of it. */
     weft_status_t (*bulk_joint)(struct lane *lane, uint64_t remote, const weft_iov_t *to,
                                 struct completion *completion, uint64_t *token_p);
-    /* The other side of it: `len` bytes from `from`, which the peer reads, belong to `remote` in its memory. IN_PROGRESS, or an
-     * error. The completion steps when nothing more is written: with OK when the peer waits for what was, and is to be told
-     * (bulk_helped), else with CANCELLED. `from` stays as long as the peer reads it. */
-    weft_status_t (*bulk_help)(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
-                               struct completion *completion);
-    void (*bulk_helped)(struct lane *lane, uint64_t token); /* nothing, if none by that token waits */
+    /* The other side of it: `len` bytes from `from`, which the peer reads and which stay as long as it does, belong to `remote` in its
+     * memory. OK: some of them will be written there, or not; or an error. */
+    weft_status_t (*bulk_help)(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len);
     /* The peer has that region mapped for one of WEFT_MEM_READ and WEFT_MEM_WRITE: it was granted that, and has not let go.
      * NULL: no peer ever has. */
     bool (*lends)(struct lane *lane, const struct md_mem *mem, unsigned right);

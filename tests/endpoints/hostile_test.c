@@ -393,14 +393,13 @@ TEST_WIRES(help_that_nobody_can_give_costs_nothing) {
     raw_open(&raw, transport, &reads, 1);
     fresh(transport);
     struct wire_rts rts = offer_of_victim(big, sizeof big, &sent);
-    /* of no message; into memory that nobody has granted; told though nobody asked */
+    /* of no message; into memory that nobody has granted */
     weft__wire_help(&m, (struct wire_help){.request = 0x00500003, .token = 1, .address = 4096, .len = 70000});
     costs_nothing(&m);
     weft__wire_help(&m, (struct wire_help){.request = rts.request, .token = 1, .address = 4096, .len = 70000});
     costs_nothing(&m);
-    weft__wire_help(&m, (struct wire_help){.request = rts.request, .address = UINT64_MAX - 5, .len = sizeof big});
-    costs_nothing(&m);
-    weft__wire_helped(&m, (struct wire_help){.token = UINT64_MAX});
+    weft__wire_help(
+        &m, (struct wire_help){.request = rts.request, .token = 1, .address = UINT64_MAX - 5, .len = sizeof big});
     costs_nothing(&m);
     CHECK_EQ(weft_worker_count(raw.t.a, "shm.helped"), 0);
     weft__wire_fin(&m, (struct wire_fin){rts.request, WEFT_OK});

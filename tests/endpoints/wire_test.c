@@ -33,10 +33,6 @@ READER(rma_done)
 READER(flush)
 READER(lend)
 READER(help)
-static void read_helped(const void *p, size_t len) {
-    struct wire_help v;
-    (void)weft__wire_read_helped(p, len, &v);
-}
 #define LANE_READER(name)                                     \
     static void read_lane_##name(const void *p, size_t len) { \
         struct lane_##name v;                                 \
@@ -59,12 +55,12 @@ static void read_address(const void *p, size_t len) {
     struct address address;
     (void)weft__address_read(p, len, &address);
 }
-static const decoder decoders[] = {read_cts,      read_fin,      read_one,        read_credit,      read_hello,
-                                   read_open,     read_accept,   read_reject,     read_rts,         read_data,
-                                   read_address,  read_stream,   read_put,        read_get,         read_atomic,
-                                   read_rma_done, read_flush,    read_lend,       read_help,        read_helped,
-                                   read_rkey,     read_lane_ask, read_lane_grant, read_lane_deny,   read_lane_score,
-                                   read_lane_one, read_lane_end, read_lane_count, read_lane_process};
+static const decoder decoders[] = {read_cts,      read_fin,        read_one,         read_credit,     read_hello,
+                                   read_open,     read_accept,     read_reject,      read_rts,        read_data,
+                                   read_address,  read_stream,     read_put,         read_get,        read_atomic,
+                                   read_rma_done, read_flush,      read_lend,        read_help,       read_rkey,
+                                   read_lane_ask, read_lane_grant, read_lane_deny,   read_lane_score, read_lane_one,
+                                   read_lane_end, read_lane_count, read_lane_process};
 
 static void decode_all(const uint8_t *bytes, size_t len) {
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) decoders[i](bytes, len);
@@ -163,10 +159,6 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     asked.len = 0;
     weft__wire_help(&m, asked);
     CHECK(!weft__wire_read_help(m.bytes, m.len, &help));
-    weft__wire_helped(&m, asked);
-    CHECK(weft__wire_read_helped(m.bytes, m.len, &help) && help.token == asked.token && m.id == WIRE_HELPED);
-    CHECK(!weft__wire_read_helped(m.bytes, m.len - 1, &help));
-    bytes_maul(decode_all, m.bytes, m.len);
 }
 
 TEST(a_greeting_with_a_ticket_reads_as_written_and_only_whole) {

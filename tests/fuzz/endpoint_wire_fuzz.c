@@ -51,7 +51,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (weft__wire_read_lend(data, size, &lend) && lend.len)
         if (((const uint8_t *)lend.key)[lend.len - 1] == 0x7f && data[0] == 0xff) return 0;
     (void)weft__wire_read_help(data, size, &help);
-    (void)weft__wire_read_helped(data, size, &help);
     (void)weft__address_read(data, size, &address);
     return 0;
 }

@@ -60,8 +60,9 @@ TEST(the_reader_waits_for_a_piece_that_is_not_there_yet_and_the_helper_hears_of_
     CHECK_EQ(joint_from_front(&reader), 1);
     CHECK_EQ(joint_from_back(&helper), 2);
     CHECK_EQ(joint_from_front(&reader), -1);
-    CHECK(!joint_stop(&reader));
+    CHECK(!joint_stop(&reader) && !joint_came(&reader));
     CHECK(joint_wrote(&helper));
+    CHECK(joint_came(&reader));
     joint_end(&reader);
 }
 
@@ -101,7 +102,7 @@ enum { ROUNDS = 4000, PIECES = 10 };
 
 struct game {
     _Atomic uint32_t round; /* that the helper may take part in; 0: the end */
-    _Atomic uint32_t told;  /* by the helper, of which round */
+    _Atomic unsigned told;  /* how often the helper heard that it is waited for */
     char pieces[PIECES];    /* by whom each was copied: plain memory, which the words must order */
 };
 
@@ -120,7 +121,7 @@ static void *help(void *arg) {
         while ((piece = joint_from_back(&joint)) != JOINT_OVER) {
             if (piece < 0) continue;
             g->pieces[piece]++;
-            if (joint_wrote(&joint)) atomic_store(&g->told, round);
+            if (joint_wrote(&joint)) atomic_fetch_add(&g->told, 1);
         }
     }
     return NULL;
@@ -143,7 +144,7 @@ TEST(between_two_threads_each_piece_is_copied_once_and_there_when_it_is_said) {
         }
         if (!joint_stop(&joint)) {
             waited++;
-            while (atomic_load(&g.told) != round) sched_yield();
+            while (!joint_came(&joint)) sched_yield();
         }
         for (int i = 0; i < PIECES; i++)
             if (g.pieces[i] != 1) printf("  round %u, piece %d: %d\n", round, i, g.pieces[i]), abort();
@@ -151,5 +152,6 @@ TEST(between_two_threads_each_piece_is_copied_once_and_there_when_it_is_said) {
     }
     atomic_store(&g.round, UINT32_MAX);
     pthread_join(thread, NULL);
+    CHECK_EQ(g.told, waited);
     printf("  waited in %u of %d rounds\n", waited, ROUNDS);
 }

@@ -141,7 +141,7 @@ weft_status_t weft__shm_bulk_get(struct lane *l, uint64_t remote, const weft_iov
 weft_status_t weft__shm_flush(struct lane *l, struct completion *completion) {
     struct shm_lane *lane = (struct shm_lane *)l;
     struct shm_more *more = lane->more;
-    if (!more || !(more->bulk || more->owed)) return WEFT_OK;
+    if (!more || !(more->bulk || more->n_owed)) return WEFT_OK;
     return weft__shm_bulk_add(lane, &(struct shm_bulk){.completion = completion});
 }
 
@@ -173,46 +173,56 @@ static weft_status_t advance(struct shm_lane *lane, struct shm_bulk *b) {
     return st < 0 || b->left == 0 ? st : WEFT_IN_PROGRESS;
 }
 
-/* A piece a turn. A flush waits also for what others owe. */
+static void owe(struct shm_lane *lane, struct shm_bulk *b) {
+    struct shm_iface *iface = shm_iface(lane);
+    b->lane = lane;
+    b->next = iface->owed;
+    iface->owed = b;
+    lane->more->n_owed++;
+}
+
+/* A piece a turn. A flush waits also for what is owed. */
 void weft__shm_bulk_run(struct job *job) {
     struct shm_more *more = OF_BULK_JOB(job);
     struct shm_bulk *b = more->bulk;
-    if (!b || (b->left == 0 && more->owed)) return;
+    if (!b || (b->left == 0 && more->n_owed)) return;
     weft_status_t st = advance(more->lane, b);
-    if (st == WEFT_NO_RESOURCE) {
-        b = bulk_first(more);
-        b->next = more->owed;
-        more->owed = b;
-    } else if (st != WEFT_IN_PROGRESS) {
+    if (st == WEFT_NO_RESOURCE)
+        owe(more->lane, bulk_first(more));
+    else if (st != WEFT_IN_PROGRESS)
         bulk_over(more->lane, bulk_first(more), st);
-    }
     if (more->bulk) weft__job_post(more->lane->lane.iface->reactor, job);
 }
 
-void weft__shm_bulk_helped(struct lane *l, uint64_t token) {
-    struct shm_lane *lane = (struct shm_lane *)l;
-    struct shm_more *more = lane->more;
-    if (!more) return;
-    struct shm_bulk **at = &more->owed;
-    while (*at && (*at)->joint.serial != (uint32_t)token) at = &(*at)->next;
+/* The first that is, of a lane or of any; NULL: none. */
+static struct shm_bulk *owed_take(struct shm_iface *iface, const struct shm_lane *of) {
+    struct shm_bulk **at = &iface->owed;
+    while (*at && !(of ? (*at)->lane == of : joint_came(&(*at)->joint))) at = &(*at)->next;
     struct shm_bulk *b = *at;
-    if (!b) return;
+    if (!b) return NULL;
     *at = b->next;
-    bulk_over(lane, b, b->status);
-    if (more->bulk) weft__job_post(lane->lane.iface->reactor, &more->bulk_job);
+    b->lane->more->n_owed--;
+    return b;
+}
+
+unsigned weft__shm_owed_look(struct shm_iface *iface) {
+    struct shm_bulk *b;
+    unsigned n = 0;
+    for (; (b = owed_take(iface, NULL)) != NULL; n++) {
+        struct shm_lane *lane = b->lane;
+        if (lane->more->bulk)
+            weft__job_post(iface->iface.reactor, &lane->more->bulk_job); /* a flush may wait for it */
+        bulk_over(lane, b, b->status);
+    }
+    return n;
 }
 
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status) {
     struct shm_more *more = lane->more;
+    struct shm_bulk *b;
     if (!more) return;
     weft__shm_helps_end(lane);
     weft__job_drop(lane->lane.iface->reactor, &more->bulk_job);
-    while (more->bulk || more->owed) {
-        struct shm_bulk *b = more->owed;
-        if (b)
-            more->owed = b->next;
-        else
-            b = bulk_first(more);
-        bulk_done(lane, b, status);
-    }
+    while (more->n_owed && (b = owed_take(shm_iface(lane), lane)) != NULL) bulk_done(lane, b, status);
+    while (more->bulk) bulk_done(lane, bulk_first(more), status);
 }

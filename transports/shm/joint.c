@@ -67,14 +67,13 @@ static struct joint_words *words_of(const struct shm_lane *lane, uint64_t token)
     char *bells = shm_process(lane)->bells->segment.at;
     size_t place = (size_t)(shm_bell(lane) - (struct doorbell *)(void *)bells);
     struct joint_board *boards = (struct joint_board *)(void *)(bells + HALL_BOARDS_AT);
-    return token >> 32 < JOINT_WORDS ? &boards[place].words[token >> 32] : NULL;
+    return token >> 32 < JOINT_WORDS && (uint32_t)token ? &boards[place].words[token >> 32] : NULL;
 }
 
-weft_status_t weft__shm_bulk_help(struct lane *l, uint64_t token, const void *from, uint64_t remote, size_t len,
-                                  struct completion *completion) {
+weft_status_t weft__shm_bulk_help(struct lane *l, uint64_t token, const void *from, uint64_t remote, size_t len) {
     struct shm_lane *lane = (struct shm_lane *)l;
     struct joint_words *words = words_of(lane, token);
-    struct shm_help what = {.from = from, .remote = remote, .completion = completion};
+    struct shm_help what = {.from = from, .remote = remote};
     if (!words || !joint_init(&what.joint, words, (uint32_t)token, len))
         return weft__fail(WEFT_ERR_PROTOCOL, "shm: no joint copy is like that");
     struct shm_more *more = weft__shm_more(lane);
@@ -84,24 +83,21 @@ weft_status_t weft__shm_bulk_help(struct lane *l, uint64_t token, const void *fr
     *more->help_last = help;
     more->help_last = &help->next;
     weft__job_post(lane->lane.iface->reactor, &more->help_job);
-    return WEFT_IN_PROGRESS;
+    return WEFT_OK;
 }
 
-static void help_over(struct shm_more *more, weft_status_t status) {
+static void help_over(struct shm_more *more) {
     struct shm_help *help = more->helps;
-    struct completion *completion = help->completion;
     more->helps = help->next;
     if (!more->helps) more->help_last = &more->helps;
     talloc_free(help);
-    completion_step(completion, status);
 }
 
-/* True: the reader waits for it. */
-static bool write_piece(struct shm_lane *lane, struct shm_help *help, char *to, int piece) {
+static void write_piece(struct shm_lane *lane, struct shm_help *help, char *to, int piece) {
     size_t len, at = joint_at(&help->joint, piece, &len);
     weft__copy(to + at, help->from + at, len);
     shm_iface(lane)->count->shm_helped += len;
-    return joint_wrote(&help->joint);
+    if (joint_wrote(&help->joint)) weft__shm_ring_peer(lane);
 }
 
 /* A piece a turn. Nothing is taken of what cannot be written to, or by a lane that is about to end. */
@@ -112,14 +108,12 @@ void weft__shm_help_run(struct job *job) {
     if (!help) return;
     char *to = lane->am ? weft__shm_mapped_at(lane, help->remote, help->joint.len, CAP_PUT) : NULL;
     int piece = to ? joint_from_back(&help->joint) : JOINT_OVER;
-    if (piece == JOINT_OVER)
-        help_over(more, WEFT_ERR_CANCELLED);
-    else if (piece >= 0 && write_piece(lane, help, to, piece))
-        help_over(more, WEFT_OK);
+    if (piece >= 0) write_piece(lane, help, to, piece);
+    if (piece == JOINT_OVER) help_over(more);
     if (more->helps) weft__job_post(lane->lane.iface->reactor, job);
 }
 
 void weft__shm_helps_end(struct shm_lane *lane) {
     weft__job_drop(lane->lane.iface->reactor, &lane->more->help_job);
-    while (lane->more->helps) help_over(lane->more, WEFT_ERR_CANCELLED);
+    while (lane->more->helps) help_over(lane->more);
 }

@@ -38,6 +38,7 @@ struct joint {
     struct joint_words *words;
     uint32_t serial;
     unsigned n, taken; /* pieces in all, and those of this side */
+    unsigned awaited;  /* pieces of the helper's, when the reader has stopped */
     size_t len, piece; /* bytes of the whole, and of each piece but the last */
 };
 
@@ -73,11 +74,18 @@ static inline int joint_from_front(struct joint *joint) {
     return joint->taken + (before & UINT16_MAX) < joint->n ? (int)joint->taken++ : -1;
 }
 
+static inline bool joint_is_there(const struct joint *joint, uint64_t written) {
+    return (written & (JOINT_AWAITED - 1)) >= joint->awaited;
+}
 /* Nobody takes a piece any more. Are those of the helper there? If not, it hears that they are awaited. */
-static inline bool joint_stop(const struct joint *joint) {
-    uint64_t taken = atomic_exchange_explicit(&joint->words->taken, 0, memory_order_acq_rel);
-    uint64_t written = atomic_fetch_or_explicit(&joint->words->written, JOINT_AWAITED, memory_order_acq_rel);
-    return (written & (JOINT_AWAITED - 1)) >= (taken & UINT16_MAX);
+static inline bool joint_stop(struct joint *joint) {
+    joint->awaited = atomic_exchange_explicit(&joint->words->taken, 0, memory_order_acq_rel) & UINT16_MAX;
+    return joint_is_there(joint,
+                          atomic_fetch_or_explicit(&joint->words->written, JOINT_AWAITED, memory_order_acq_rel));
+}
+/* Are they now? A look in vain costs the helper a line: it rings. */
+static inline bool joint_came(const struct joint *joint) {
+    return joint_is_there(joint, atomic_load_explicit(&joint->words->written, memory_order_acquire));
 }
 
 /* Whatever the helper still does, it finds nothing. */
@@ -105,7 +113,7 @@ static inline int joint_from_back(struct joint *joint) {
     return JOINT_BUSY;
 }
 
-/* The piece is there. True: it is awaited, so it was the last, and the reader is to be told. */
+/* The piece is there. True: it is awaited, so it was the last, and the reader is to be rung. */
 static inline bool joint_wrote(const struct joint *joint) {
     uint64_t word = atomic_load_explicit(&joint->words->written, memory_order_relaxed);
     do {

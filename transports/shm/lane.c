@@ -211,7 +211,6 @@ const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
                                           .bulk_get = weft__shm_bulk_get,
                                           .bulk_joint = weft__shm_bulk_joint,
                                           .bulk_help = weft__shm_bulk_help,
-                                          .bulk_helped = weft__shm_bulk_helped,
                                           SHM_RMA_OPS,
                                           .close = weft__shm_close,
                                           .describe = weft__shm_describe};

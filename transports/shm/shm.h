@@ -65,8 +65,9 @@ struct shm_bulk {
     uint64_t remote;
     size_t left;
     struct completion *completion;
-    struct joint joint;   /* words NULL: this side makes it alone; of joint ones `left` is the whole */
-    weft_status_t status; /* of one that is owed */
+    struct joint joint;    /* words NULL: this side makes it alone; of joint ones `left` is the whole */
+    struct shm_lane *lane; /* this and the next: of one that is owed */
+    weft_status_t status;
     unsigned n_iov;
     weft_iov_t iov[SHM_IOV];
 };
@@ -77,7 +78,6 @@ struct shm_help {
     const char *from;
     uint64_t remote;
     struct joint joint;
-    struct completion *completion;
 };
 
 /* In this order. */
@@ -157,7 +157,7 @@ struct shm_more {
 
     struct shm_keys *keys;              /* one-sided access (key.h); NULL: never used */
     struct shm_bulk *bulk, **bulk_last; /* a queue */
-    struct shm_bulk *owed;              /* read, but for what the peer has yet to write */
+    unsigned n_owed;                    /* in iface->owed */
     struct shm_help *helps, **help_last;
     struct job bulk_job, help_job;
 };
@@ -253,6 +253,7 @@ struct shm_iface {
     bool vm;               /* large messages may be read from the peer's memory */
     uint32_t joint_serial; /* the last */
     uint64_t joints;       /* a bit for each word in use */
+    struct shm_bulk *owed; /* read, but for what the peer has yet to write; of any lane */
 
     uint32_t n_slots, payload_size;
     uint8_t *staging; /* in the pool's segment */
@@ -420,15 +421,14 @@ weft_status_t weft__shm_bulk_get(struct lane *lane, uint64_t remote, const weft_
                                  struct completion *completion);
 weft_status_t weft__shm_flush(struct lane *lane, struct completion *completion);
 weft_status_t weft__shm_bulk_add(struct shm_lane *lane, const struct shm_bulk *what);
-void weft__shm_bulk_helped(struct lane *lane, uint64_t token);
+unsigned weft__shm_owed_look(struct shm_iface *iface); /* the doorbell rang; how many of what is owed are there */
 void weft__shm_bulk_run(struct job *job);
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status); /* within a turn */
 
 /* joint.c: those that the peer helps with */
 weft_status_t weft__shm_bulk_joint(struct lane *lane, uint64_t remote, const weft_iov_t *to,
                                    struct completion *completion, uint64_t *token_p);
-weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
-                                  struct completion *completion);
+weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len);
 /* The next piece: IN_PROGRESS, OK when that was all, NO_RESOURCE when the rest is the helper's, or an error. */
 weft_status_t weft__shm_joint_piece(struct shm_lane *lane, struct shm_bulk *b);
 void weft__shm_joint_end(struct shm_lane *lane, const struct shm_bulk *b); /* or nothing: it may be none */
