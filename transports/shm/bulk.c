@@ -174,10 +174,10 @@ static weft_status_t advance(struct shm_lane *lane, struct shm_bulk *b) {
 }
 
 static void owe(struct shm_lane *lane, struct shm_bulk *b) {
-    struct shm_iface *iface = shm_iface(lane);
+    struct shm_bulk **at = &shm_iface(lane)->owed;
+    while (*at) at = &(*at)->next;
+    *at = b;
     b->lane = lane;
-    b->next = iface->owed;
-    iface->owed = b;
     lane->more->n_owed++;
 }
 
@@ -194,10 +194,7 @@ void weft__shm_bulk_run(struct job *job) {
     if (more->bulk) weft__job_post(more->lane->lane.iface->reactor, job);
 }
 
-/* The first that is, of a lane or of any; NULL: none. */
-static struct shm_bulk *owed_take(struct shm_iface *iface, const struct shm_lane *of) {
-    struct shm_bulk **at = &iface->owed;
-    while (*at && !(of ? (*at)->lane == of : joint_came(&(*at)->joint))) at = &(*at)->next;
+static struct shm_bulk *owed_take(struct shm_bulk **at) {
     struct shm_bulk *b = *at;
     if (!b) return NULL;
     *at = b->next;
@@ -205,10 +202,28 @@ static struct shm_bulk *owed_take(struct shm_iface *iface, const struct shm_lane
     return b;
 }
 
+/* The first that is there. A peer writes in order: behind one that is not, its others are not looked at. */
+static struct shm_bulk *owed_came(struct shm_iface *iface) {
+    const struct shm_lane *behind = NULL;
+    struct shm_bulk **at = &iface->owed;
+    for (; *at; at = &(*at)->next) {
+        if ((*at)->lane == behind) continue;
+        if (joint_came(&(*at)->joint)) break;
+        behind = (*at)->lane;
+    }
+    return owed_take(at);
+}
+
+static struct shm_bulk *owed_of(struct shm_iface *iface, const struct shm_lane *lane) {
+    struct shm_bulk **at = &iface->owed;
+    while (*at && (*at)->lane != lane) at = &(*at)->next;
+    return owed_take(at);
+}
+
 unsigned weft__shm_owed_look(struct shm_iface *iface) {
     struct shm_bulk *b;
     unsigned n = 0;
-    for (; (b = owed_take(iface, NULL)) != NULL; n++) {
+    for (; (b = owed_came(iface)) != NULL; n++) {
         struct shm_lane *lane = b->lane;
         if (lane->more->bulk)
             weft__job_post(iface->iface.reactor, &lane->more->bulk_job); /* a flush may wait for it */
@@ -223,6 +238,6 @@ void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status) {
     if (!more) return;
     weft__shm_helps_end(lane);
     weft__job_drop(lane->lane.iface->reactor, &more->bulk_job);
-    while (more->n_owed && (b = owed_take(shm_iface(lane), lane)) != NULL) bulk_done(lane, b, status);
+    while (more->n_owed && (b = owed_of(shm_iface(lane), lane)) != NULL) bulk_done(lane, b, status);
     while (more->bulk) bulk_done(lane, bulk_first(more), status);
 }

@@ -253,7 +253,7 @@ struct shm_iface {
     bool vm;               /* large messages may be read from the peer's memory */
     uint32_t joint_serial; /* the last */
     uint64_t joints;       /* a bit for each word in use */
-    struct shm_bulk *owed; /* read, but for what the peer has yet to write; of any lane */
+    struct shm_bulk *owed; /* read, but for what the peer has yet to write; of any lane, in order */
 
     uint32_t n_slots, payload_size;
     uint8_t *staging; /* in the pool's segment */
