@@ -1,7 +1,9 @@
 /*
  * Memory that the program lends (weft_mem_params_t.lend): a large message out of it is offered to a peer that has it mapped, who copies it
- * from where it lies; and one into it may be written there by its sender (joint.h). The side whose memory it is tells the peer's endpoint the region's key (LEND), with the first such message and,
- * as long as nothing comes of it, with some later ones; meanwhile messages go as all others do. The other side opens the key as a program would; it ends with the endpoint that was told, with the region, or when the peer lends too much else.
+ * from where it lies, and the end of one into it may be written there by its sender (joint.h). The side whose memory it is tells the
+ * peer's endpoint the region's key (LEND), with the first such message and, as long as nothing comes of it, with some later ones;
+ * meanwhile messages go as all others do. The other side opens the key as a program would; it ends with the endpoint that was
+ * told, with the region, or when the peer lends too much else.
  */
 #ifndef WEFT_ENDPOINTS_LOAN_H
 #define WEFT_ENDPOINTS_LOAN_H
