@@ -2,10 +2,11 @@
  * One way, as fast as the machine goes, with nothing in between: the figures that Weft's rates and bandwidths are held
  * against. Prints name TAB value TAB unit; between two pinned processes, the whole of what was sent has been taken.
  *
- *     raw_stream ring | pipe | tcp | copy  [SECONDS [SIZE]]
+ *     raw_stream ring | pipe | halves | tcp | copy  [SECONDS [SIZE]]
  *
- * ring: 8 B messages through a shared ring, a slot each. pipe: messages of SIZE copied into shared memory and out of it. tcp:
- * a busy loopback connection. copy: memory to memory, one process.
+ * ring: 8 B messages through a shared ring, a slot each. pipe: messages of SIZE copied into shared memory and out of it. halves:
+ * messages of SIZE in shared memory, of which each process copies a half. tcp: a busy loopback connection. copy: memory to
+ * memory, one process.
  */
 #define _GNU_SOURCE
 #include "cores.h"
@@ -147,6 +148,40 @@ static void pipe_bandwidth(double seconds, size_t size) {
     end(child);
 }
 
+/* ---- copied once, by both ------------------------------------------------------------------------------------------- */
+
+struct halves {
+    _Alignas(64) _Atomic uint64_t begun;
+    _Alignas(64) _Atomic uint64_t done;
+    size_t half;
+    char *from, *to;
+};
+
+static void copy_front(void *arg) {
+    struct halves *h = arg;
+    for (uint64_t n = 1;; n++) {
+        while (atomic_load_explicit(&h->begun, memory_order_acquire) < n) __builtin_ia32_pause();
+        memcpy(h->to, h->from, h->half);
+        atomic_store_explicit(&h->done, n, memory_order_release);
+    }
+}
+
+static void halves_bandwidth(double seconds, size_t size) {
+    struct halves *h = shared_memory(sizeof *h);
+    *h = (struct halves){.half = size / 2, .from = shared_memory(size), .to = shared_memory(size)};
+    memset(h->from, 1, size);
+    pid_t child = beside(copy_front, h);
+    uint64_t n = 0;
+    double begin = now_ns(), end_at = begin + seconds * 1e9;
+    while (now_ns() < end_at) {
+        atomic_store_explicit(&h->begun, ++n, memory_order_release);
+        memcpy(h->to + h->half, h->from + h->half, size - h->half);
+        while (atomic_load_explicit(&h->done, memory_order_acquire) < n) __builtin_ia32_pause();
+    }
+    printf("raw halves\t%.5g\tGB/s\n", (double)(n * size) / (now_ns() - begin));
+    end(child);
+}
+
 /* ---- a connection ----------------------------------------------------------------------------------------------------- */
 
 enum { TCP_READ = 1 << 20 };
@@ -223,12 +258,14 @@ int main(int argc, char **argv) {
         ring_rate(seconds);
     } else if (strcmp(what, "pipe") == 0) {
         pipe_bandwidth(seconds, size);
+    } else if (strcmp(what, "halves") == 0) {
+        halves_bandwidth(seconds, size);
     } else if (strcmp(what, "tcp") == 0) {
         tcp_bandwidth(seconds, size);
     } else if (strcmp(what, "copy") == 0) {
         copy_bandwidth(seconds, size);
     } else {
-        fprintf(stderr, "raw_stream ring | pipe | tcp | copy  [SECONDS [SIZE]]\n");
+        fprintf(stderr, "raw_stream ring | pipe | halves | tcp | copy  [SECONDS [SIZE]]\n");
         return 2;
     }
     return 0;
