@@ -23,7 +23,45 @@ weft_status_t weft__joint_get(struct weft_request *req, struct lane *lane, const
     return st;
 }
 
+/* Whatever lane the link has by now, the copy may be another's. */
+void weft__on_helped(struct lane *lane, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "helped before hello");
+    if (!link) return;
+    if (len) {
+        weft__link_violation(link, "helped");
+        return;
+    }
+    const struct weft_worker *worker = link->worker;
+    for (uint32_t i = 0; i < worker->n_ifaces; i++)
+        if (worker->iface[i]->ops->helped) worker->iface[i]->ops->helped(worker->iface[i]);
+}
+
 /* ---- the sender */
+
+struct help {
+    struct completion over;
+    struct link *link;
+};
+
+/* If the link ends, it ends the copy first. */
+static void over(struct completion *completion, weft_status_t status) {
+    struct help *help = list_of(completion, struct help, over);
+    struct wire_message m;
+    weft__wire_helped(&m);
+    if (status == WEFT_OK) weft__link_control(help->link, &m);
+    talloc_free(help);
+}
+
+static void help_with(struct link *link, const struct weft_request *req, const struct wire_help *asked) {
+    struct lane *lane = weft__switch_key_lane(link);
+    struct help *help = lane && lane->ops->bulk_help ? weft__new(link->worker, struct help) : NULL;
+    if (!help) return;
+    *help = (struct help){.over = {.done = over, .count = 1}, .link = link};
+    weft_status_t st =
+        lane->ops->bulk_help(lane, asked->token, req->iov->base, asked->address, asked->len, &help->over);
+    if (st != WEFT_IN_PROGRESS) talloc_free(help);
+    if (st == WEFT_ERR_PROTOCOL) weft__link_violation(link, "help");
+}
 
 /* Of a message that is read: until its FIN its memory is lent, whatever becomes of it. */
 void weft__on_help(struct lane *lane, const void *data, size_t len) {
@@ -35,10 +73,8 @@ void weft__on_help(struct lane *lane, const void *data, size_t len) {
         return;
     }
     struct weft_request *req = weft__offer_of(link, asked.request);
-    struct lane *own = weft__switch_key_lane(link);
-    if (!req || !own || !own->ops->bulk_help) return;
-    if (asked.len > req->len)
+    if (req && asked.len > req->len)
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "help");
-    else if (own->ops->bulk_help(own, asked.token, req->iov->base, asked.address, asked.len) == WEFT_ERR_PROTOCOL)
-        weft__link_violation(link, "help");
+    else if (req)
+        help_with(link, req, &asked);
 }

@@ -1,7 +1,7 @@
 /*
  * Large messages out of lent memory into lent memory: both sides copy. The receiver reads from the beginning, and asks the sender (HELP)
  * to write the end of the message where it belongs; they meet where they meet (lane_ops.bulk_joint). A sender that has no time need not
- * help.
+ * help; one whose last piece the receiver waits for says when it is there (HELPED).
  */
 #ifndef WEFT_ENDPOINTS_JOINT_H
 #define WEFT_ENDPOINTS_JOINT_H
@@ -12,5 +12,6 @@
 weft_status_t weft__joint_get(struct weft_request *req, struct lane *lane, const weft_iov_t *to);
 
 void weft__on_help(struct lane *lane, const void *data, size_t len);
+void weft__on_helped(struct lane *lane, const void *data, size_t len);
 
 #endif

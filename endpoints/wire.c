@@ -202,6 +202,11 @@ void weft__wire_ping(struct wire_message *m) {
     written(m, &c);
 }
 
+void weft__wire_helped(struct wire_message *m) {
+    struct cursor c = writing(m, WIRE_HELPED);
+    written(m, &c);
+}
+
 size_t weft__wire_rts(void *to, const struct wire_rts *v) {
     struct cursor c = {.at = to};
     put(&c, v->ep, 4);

@@ -43,6 +43,7 @@ enum wire_id {
     WIRE_TAG_PART,      /* the next one; without bytes: there will be none */
     WIRE_LEND,          /* the key to memory that messages come from, or go to */
     WIRE_HELP,          /* write the end of the message that I read */
+    WIRE_HELPED,        /* what you wait for is written */
     WIRE_N_IDS
 };
 
@@ -235,6 +236,7 @@ void weft__wire_stream_credit(struct wire_message *m, struct wire_credit v); /* 
 void weft__wire_rail_rate(struct wire_message *m, struct wire_credit v);     /* and this: number, bytes a second */
 void weft__wire_lend(struct wire_message *m, struct wire_lend v);
 void weft__wire_help(struct wire_message *m, struct wire_help v);
+void weft__wire_helped(struct wire_message *m);
 void weft__wire_hello(struct wire_message *m, struct wire_hello v);
 void weft__wire_open(struct wire_message *m, struct wire_open v);
 void weft__wire_accept(struct wire_message *m, struct wire_accept v);

@@ -52,6 +52,7 @@ static const struct iface_up worker_up = {
            [WIRE_TAG_PART] = weft__on_tag_part,
            [WIRE_LEND] = weft__on_lend,
            [WIRE_HELP] = weft__on_help,
+           [WIRE_HELPED] = weft__on_helped,
            [WIRE_N_IDS... LANE_AM_IDS - 1] = weft__on_unknown},
     .accepted = weft__link_accepted,
     .up = weft__link_lane_up,

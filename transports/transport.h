@@ -275,8 +275,10 @@ struct lane_ops {
     weft_status_t (*bulk_joint)(struct lane *lane, uint64_t remote, const weft_iov_t *to,
                                 struct completion *completion, uint64_t *token_p);
     /* The other side of it: `len` bytes from `from`, which the peer reads and which stay as long as it does, belong to `remote` in its
-     * memory. OK: some of them will be written there, or not; or an error. */
-    weft_status_t (*bulk_help)(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len);
+     * memory. IN_PROGRESS, or an error. The completion steps when no more of them are written: with OK when the peer waits for what was
+     * and is to be told (iface_ops.helped), else with CANCELLED. */
+    weft_status_t (*bulk_help)(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
+                               struct completion *completion);
     /* The peer has that region mapped for one of WEFT_MEM_READ and WEFT_MEM_WRITE: it was granted that, and has not let go.
      * NULL: no peer ever has. */
     bool (*lends)(struct lane *lane, const struct md_mem *mem, unsigned right);
@@ -358,6 +360,8 @@ struct iface_ops {
     /* No peer can touch it any more: OK, or IN_PROGRESS and one step when the last has let go, or has died. The md_mem is
      * gone then. With the iface's close it is gone unasked, and no step comes: a peer that hangs may still touch the memory. */
     weft_status_t (*mem_revoke)(struct md_mem *mem, struct completion *completion);
+    /* A peer says so: what joint copies of this iface wait for may be there. NULL: there are none. */
+    void (*helped)(struct iface *iface);
     /* What a peer's key_open wants to know; at most MD_KEY_MAX bytes. */
     size_t (*key_pack)(const struct md_mem *mem, void *to);
     void (*close)(struct iface *iface); /* all its lanes and listeners are closed; frees it */

@@ -393,13 +393,15 @@ TEST_WIRES(help_that_nobody_can_give_costs_nothing) {
     raw_open(&raw, transport, &reads, 1);
     fresh(transport);
     struct wire_rts rts = offer_of_victim(big, sizeof big, &sent);
-    /* of no message; into memory that nobody has granted */
+    /* of no message; into memory that nobody has granted; told though nobody waits */
     weft__wire_help(&m, (struct wire_help){.request = 0x00500003, .token = 1, .address = 4096, .len = 70000});
     costs_nothing(&m);
     weft__wire_help(&m, (struct wire_help){.request = rts.request, .token = 1, .address = 4096, .len = 70000});
     costs_nothing(&m);
     weft__wire_help(
         &m, (struct wire_help){.request = rts.request, .token = 1, .address = UINT64_MAX - 5, .len = sizeof big});
+    costs_nothing(&m);
+    weft__wire_helped(&m);
     costs_nothing(&m);
     CHECK_EQ(weft_worker_count(raw.t.a, "shm.helped"), 0);
     weft__wire_fin(&m, (struct wire_fin){rts.request, WEFT_OK});
@@ -428,6 +430,9 @@ TEST(help_beyond_a_message_or_by_words_that_are_none_is_a_breach) {
     RAW_UNTIL(&raw, raw.down == 1 && sent.calls == 1);
     fresh("shm");
     CHECK(say(&raw, WIRE_HELP, &m, 31));
+    RAW_UNTIL(&raw, raw.down == 1);
+    fresh("shm");
+    CHECK(say(&raw, WIRE_HELPED, &m, 8));
     RAW_UNTIL(&raw, raw.down == 1);
     raw_close(&raw);
 }

@@ -220,16 +220,13 @@ static struct shm_bulk *owed_of(struct shm_iface *iface, const struct shm_lane *
     return owed_take(at);
 }
 
-unsigned weft__shm_owed_look(struct shm_iface *iface) {
+void weft__shm_helped(struct iface *iface) {
     struct shm_bulk *b;
-    unsigned n = 0;
-    for (; (b = owed_came(iface)) != NULL; n++) {
+    while ((b = owed_came((struct shm_iface *)iface)) != NULL) {
         struct shm_lane *lane = b->lane;
-        if (lane->more->bulk)
-            weft__job_post(iface->iface.reactor, &lane->more->bulk_job); /* a flush may wait for it */
+        if (lane->more->bulk) weft__job_post(iface->reactor, &lane->more->bulk_job); /* a flush may wait for it */
         bulk_over(lane, b, b->status);
     }
-    return n;
 }
 
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status) {

@@ -280,6 +280,7 @@ static const struct iface_ops ops = {.address = address,
                                      .mem_register = weft__shm_mem_register,
                                      .mem_revoke = weft__shm_mem_revoke,
                                      .key_pack = weft__shm_key_pack,
+                                     .helped = weft__shm_helped,
                                      .close = iface_close};
 
 static uint32_t power_below(uint64_t size, uint32_t least, uint32_t most) {

@@ -70,10 +70,11 @@ static struct joint_words *words_of(const struct shm_lane *lane, uint64_t token)
     return token >> 32 < JOINT_WORDS && (uint32_t)token ? &boards[place].words[token >> 32] : NULL;
 }
 
-weft_status_t weft__shm_bulk_help(struct lane *l, uint64_t token, const void *from, uint64_t remote, size_t len) {
+weft_status_t weft__shm_bulk_help(struct lane *l, uint64_t token, const void *from, uint64_t remote, size_t len,
+                                  struct completion *completion) {
     struct shm_lane *lane = (struct shm_lane *)l;
     struct joint_words *words = words_of(lane, token);
-    struct shm_help what = {.from = from, .remote = remote};
+    struct shm_help what = {.from = from, .remote = remote, .completion = completion};
     if (!words || !joint_init(&what.joint, words, (uint32_t)token, len))
         return weft__fail(WEFT_ERR_PROTOCOL, "shm: no joint copy is like that");
     struct shm_more *more = weft__shm_more(lane);
@@ -83,21 +84,24 @@ weft_status_t weft__shm_bulk_help(struct lane *l, uint64_t token, const void *fr
     *more->help_last = help;
     more->help_last = &help->next;
     weft__job_post(lane->lane.iface->reactor, &more->help_job);
-    return WEFT_OK;
+    return WEFT_IN_PROGRESS;
 }
 
-static void help_over(struct shm_more *more) {
+static void help_over(struct shm_more *more, weft_status_t status) {
     struct shm_help *help = more->helps;
+    struct completion *completion = help->completion;
     more->helps = help->next;
     if (!more->helps) more->help_last = &more->helps;
     talloc_free(help);
+    completion_step(completion, status);
 }
 
-static void write_piece(struct shm_lane *lane, struct shm_help *help, char *to, int piece) {
+/* True: the reader waits for it. */
+static bool write_piece(struct shm_lane *lane, struct shm_help *help, char *to, int piece) {
     size_t len, at = joint_at(&help->joint, piece, &len);
     weft__copy(to + at, help->from + at, len);
     shm_iface(lane)->count->shm_helped += len;
-    if (joint_wrote(&help->joint)) weft__shm_ring_peer(lane);
+    return joint_wrote(&help->joint);
 }
 
 /* A piece a turn. Nothing is taken of what cannot be written to, or by a lane that is about to end. */
@@ -108,12 +112,14 @@ void weft__shm_help_run(struct job *job) {
     if (!help) return;
     char *to = lane->am ? weft__shm_mapped_at(lane, help->remote, help->joint.len, CAP_PUT) : NULL;
     int piece = to ? joint_from_back(&help->joint) : JOINT_OVER;
-    if (piece >= 0) write_piece(lane, help, to, piece);
-    if (piece == JOINT_OVER) help_over(more);
+    if (piece == JOINT_OVER)
+        help_over(more, WEFT_ERR_CANCELLED);
+    else if (piece >= 0 && write_piece(lane, help, to, piece))
+        help_over(more, WEFT_OK);
     if (more->helps) weft__job_post(lane->lane.iface->reactor, job);
 }
 
 void weft__shm_helps_end(struct shm_lane *lane) {
     weft__job_drop(lane->lane.iface->reactor, &lane->more->help_job);
-    while (lane->more->helps) help_over(lane->more);
+    while (lane->more->helps) help_over(lane->more, WEFT_ERR_CANCELLED);
 }

@@ -83,7 +83,7 @@ static inline bool joint_stop(struct joint *joint) {
     return joint_is_there(joint,
                           atomic_fetch_or_explicit(&joint->words->written, JOINT_AWAITED, memory_order_acq_rel));
 }
-/* Are they now? A look in vain costs the helper a line: it rings. */
+/* Are they now? The helper tells; who looks before takes the line from it. */
 static inline bool joint_came(const struct joint *joint) {
     return joint_is_there(joint, atomic_load_explicit(&joint->words->written, memory_order_acquire));
 }
@@ -113,7 +113,7 @@ static inline int joint_from_back(struct joint *joint) {
     return JOINT_BUSY;
 }
 
-/* The piece is there. True: it is awaited, so it was the last, and the reader is to be rung. */
+/* The piece is there. True: it is awaited, so it was the last, and the reader is to be told. */
 static inline bool joint_wrote(const struct joint *joint) {
     uint64_t word = atomic_load_explicit(&joint->words->written, memory_order_relaxed);
     do {

@@ -263,12 +263,9 @@ static unsigned look_at_rings(struct shm_iface *iface, unsigned budget) {
 
 static __attribute__((noinline)) int answer_calls(struct shm_iface *iface, unsigned budget) {
     unsigned n = 0;
-    if (doorbell_rang(iface->bell)) {
-        doorbell_answer(iface->bell, called, iface);
-        n = weft__shm_owed_look(iface);
-    }
+    if (doorbell_rang(iface->bell)) doorbell_answer(iface->bell, called, iface);
     if (iface->chunks_wanted) reclaim_chunks(iface);
-    if (shm_mail_stirs(iface)) n += weft__shm_mail_work(iface, share_of(budget));
+    if (shm_mail_stirs(iface)) n = weft__shm_mail_work(iface, share_of(budget));
     return (int)(n < budget && iface->n_active ? n + look_at_rings(iface, budget - n) : n);
 }
 

@@ -78,6 +78,7 @@ struct shm_help {
     const char *from;
     uint64_t remote;
     struct joint joint;
+    struct completion *completion;
 };
 
 /* In this order. */
@@ -421,14 +422,15 @@ weft_status_t weft__shm_bulk_get(struct lane *lane, uint64_t remote, const weft_
                                  struct completion *completion);
 weft_status_t weft__shm_flush(struct lane *lane, struct completion *completion);
 weft_status_t weft__shm_bulk_add(struct shm_lane *lane, const struct shm_bulk *what);
-unsigned weft__shm_owed_look(struct shm_iface *iface); /* the doorbell rang; how many of what is owed are there */
+void weft__shm_helped(struct iface *iface);
 void weft__shm_bulk_run(struct job *job);
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status); /* within a turn */
 
 /* joint.c: those that the peer helps with */
 weft_status_t weft__shm_bulk_joint(struct lane *lane, uint64_t remote, const weft_iov_t *to,
                                    struct completion *completion, uint64_t *token_p);
-weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len);
+weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
+                                  struct completion *completion);
 /* The next piece: IN_PROGRESS, OK when that was all, NO_RESOURCE when the rest is the helper's, or an error. */
 weft_status_t weft__shm_joint_piece(struct shm_lane *lane, struct shm_bulk *b);
 void weft__shm_joint_end(struct shm_lane *lane, const struct shm_bulk *b); /* or nothing: it may be none */
