@@ -1,6 +1,9 @@
 /* Messages from lent memory into lent memory: both sides copy, each when it has time, and no byte is missing or anybody else's. */
 #include "lent.h"
 
+#include <endpoints/worker.h>
+#include <transports/shm/shm.h>
+
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,6 +59,14 @@ static void until_helped(struct joint_pair *p) {
     double end = two_now() + test_patience(20);
     while (helped(p) == before && two_now() < end) cross_jointly(p, LARGE, 0);
     CHECK(helped(p) > before);
+}
+
+/* One that both are at for so many turns. */
+static void begin(struct joint_pair *p, int turns, struct tally *sent, struct tally *received) {
+    joint_up(p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    until_helped(p);
+    post(p, LEN, 0, sent, received);
+    for (int i = 0; i < turns; i++) two_turn(&p->l.t);
 }
 
 TEST(messages_of_any_length_are_copied_by_both_sides) {
@@ -138,6 +149,61 @@ TEST(a_receiver_that_is_away_finds_the_rest_written) {
     }
 }
 
+/* ---- a sender that is in the middle of a piece ------------------------------------------------------------------------ */
+
+static struct iface *iface_of(const struct weft_worker *worker) {
+    return worker->iface[0];
+}
+
+/* The test helps in the sender's place, who is away: it has taken the last piece and not written it when the receiver has all else. */
+static struct joint take_last(struct joint_pair *p, struct tally *sent, struct tally *received, int *piece_p) {
+    struct joint helper;
+    begin(p, 0, sent, received);
+    struct shm_iface *iface = (struct shm_iface *)iface_of(p->l.t.b);
+    double end = two_now() + test_patience(20);
+    while (!iface->joints && two_now() < end) weft_worker_progress(p->l.t.b, 1);
+    CHECK_EQ(iface->joints, 1);
+    CHECK(joint_init(&helper, weft__hall_board(&iface->place)->words, iface->joint_serial, LEN));
+    *piece_p = joint_from_back(&helper);
+    CHECK_EQ(*piece_p, (int)helper.n - 1);
+    for (int i = 0; i < 1000; i++) weft_worker_progress(p->l.t.b, 0);
+    CHECK(received->calls == 0 && iface->owed);
+    return helper;
+}
+
+TEST(a_message_is_received_when_the_last_piece_is_there_and_not_before) {
+    struct joint_pair p;
+    struct tally sent, received;
+    size_t len;
+    int piece;
+    struct joint helper = take_last(&p, &sent, &received, &piece);
+    size_t at = joint_at(&helper, piece, &len);
+    iface_of(p.l.t.b)->ops->helped(iface_of(p.l.t.b)); /* which is not true */
+    for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.b, 0);
+    CHECK_EQ(received.calls, 0);
+    memcpy(p.in + at, p.l.out + at, len);
+    CHECK(joint_wrote(&helper)); /* it is waited for */
+    iface_of(p.l.t.b)->ops->helped(iface_of(p.l.t.b));
+    UNTIL(&p.l.t, sent.calls && received.calls);
+    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
+    check_room(&p, LEN, 0);
+    joint_down(&p);
+}
+
+TEST(a_piece_that_never_comes_is_waited_for_until_the_link_ends) {
+    for (int cancel = 0; cancel < 2; cancel++) {
+        struct joint_pair p;
+        struct tally sent, received, closed = {0};
+        int piece;
+        (void)take_last(&p, &sent, &received, &piece);
+        if (cancel) CHECK(weft_ep_close(p.l.t.back, WEFT_CLOSE_ABORT, OP(&closed)) >= 0);
+        for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.b, 0);
+        CHECK_EQ(received.calls, 0); /* its memory is not the program's yet */
+        joint_down(&p);
+        CHECK(received.calls == 1 && received.status < 0 && sent.calls == 1);
+    }
+}
+
 /* More than either side has words for. */
 TEST(of_many_at_once_each_is_whole) {
     enum { MANY = 150, EACH = 100001 };
@@ -206,10 +272,7 @@ TEST(either_region_may_be_revoked_under_it) {
     for (int turns = 0; turns < 24; turns++) {
         struct joint_pair p;
         struct tally sent, received, revoked = {0};
-        joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
-        until_helped(&p);
-        post(&p, LEN, 0, &sent, &received);
-        for (int i = 0; i < turns / 2; i++) two_turn(&p.l.t);
+        begin(&p, turns / 2, &sent, &received);
         CHECK(weft_mem_revoke(turns % 2 ? p.room : p.l.mem, OP(&revoked)) >= 0);
         UNTIL(&p.l.t, sent.calls && received.calls && revoked.calls);
         CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && revoked.status == WEFT_OK);
@@ -222,10 +285,7 @@ TEST(an_endpoint_may_be_closed_under_it) {
     for (int turns = 0; turns < 24; turns++) {
         struct joint_pair p;
         struct tally sent, received, closed = {0};
-        joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
-        until_helped(&p);
-        post(&p, LEN, 0, &sent, &received);
-        for (int i = 0; i < turns / 2; i++) two_turn(&p.l.t);
+        begin(&p, turns / 2, &sent, &received);
         weft_ep_t *ep = turns % 2 ? p.l.t.back : p.l.t.ep;
         CHECK(weft_ep_close(ep, WEFT_CLOSE_ABORT, OP(&closed)) >= 0);
         UNTIL(&p.l.t, sent.calls);
