@@ -98,6 +98,26 @@ TEST(memory_that_is_lent_for_reading_only_is_written_by_nobody_else) {
     joint_down(&p);
 }
 
+/* Each by a key of its own. */
+TEST(memory_that_was_lent_for_reading_is_lent_for_writing_when_that_is_wanted) {
+    struct joint_pair p;
+    char *elsewhere = malloc(LARGE);
+    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    double end = two_now() + test_patience(20);
+    while (weft_worker_count(p.l.t.a, "protocol.get") == 0 && two_now() < end) { /* it is sent out of */
+        struct tally sent = {0}, received = {0};
+        weft_iov_t to = {elsewhere, LARGE}, from = {p.in, LARGE};
+        CHECK_EQ(weft_tag_recv(p.l.t.a, 1, UINT64_MAX, &to, 1, NULL, OP(&received)), WEFT_IN_PROGRESS);
+        CHECK_EQ(weft_tag_send(p.l.t.back, 1, &from, 1, OP(&sent)), WEFT_IN_PROGRESS);
+        UNTIL(&p.l.t, sent.calls && received.calls);
+    }
+    CHECK_EQ(peers_of(p.room), 1);
+    until_helped(&p); /* and received into */
+    CHECK_EQ(peers_of(p.room), 2);
+    free(elsewhere);
+    joint_down(&p);
+}
+
 TEST(none_are_where_the_setting_says_so) {
     struct joint_pair p;
     setenv("WEFT_SHM_JOINT", "0", 1);
