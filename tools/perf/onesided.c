@@ -39,9 +39,7 @@ static void on_answered(weft_status_t status, void *arg) {
 }
 static const weft_op_t asked = {.done = on_asked}, put_back = {.done = on_answered};
 
-/* ---- regions and keys
- * ----------------------------------------------------------------------------------------
- */
+/* ---- regions and keys ------------------------------------------------------------------------------------- */
 
 static void open_region(struct perf *p, struct side *side, size_t size) {
     weft_mem_info_t info;
@@ -91,9 +89,7 @@ static void wait_for_mapping(struct perf *p, struct side *side) {
         weft_worker_progress(p->worker, 0);
 }
 
-/* ---- put_lat
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- put_lat ---------------------------------------------------------------------------------------------- */
 
 /* The last byte tells that all came: puts write upwards. */
 static bool has_come(const struct side *side) {
@@ -122,9 +118,7 @@ static void look(struct perf *p) {
     answering.awaited++;
 }
 
-/* ---- the others
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the others ------------------------------------------------------------------------------------------- */
 
 /* Goes on when at most `most` operations are under way. */
 static inline void posted(struct perf *p, weft_status_t st, uint64_t most) {
@@ -162,9 +156,7 @@ static void add_many(struct perf *p, uint64_t n) {
                p->options.window - 1);
 }
 
-/* ---- one measurement
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- one measurement -------------------------------------------------------------------------------------- */
 
 static struct perf_loop loop_of(const struct perf_options *options) {
     uint64_t window = options->window;
