@@ -9,6 +9,18 @@ static bool native(const weft_ep_t *ep, const weft_rkey_t *rkey) {
     return rkey && rkey->ep == ep && rkey->key->status == WEFT_OK;
 }
 
+/* By message: those that the key grants and the transport does not perform, every one of that right. */
+static unsigned by_message(const weft_ep_t *ep, const weft_rkey_t *rkey) {
+    if (!rkey) return WEFT_MEM_ALL;
+    unsigned rights = rkey->region.rights & WEFT_MEM_ALL;
+    bool of_device = weft__rma_is_of_device(rkey, RMA_FETCH);
+    if (weft__rma_is_native(ep, rkey, RMA_PUT, 0, 0)) rights &= ~(unsigned)WEFT_MEM_WRITE;
+    if (weft__rma_is_native(ep, rkey, RMA_GET, 0, 0)) rights &= ~(unsigned)WEFT_MEM_READ;
+    if (weft__rma_is_native(ep, rkey, RMA_FETCH, of_device ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_XOR, 8))
+        rights &= ~(unsigned)WEFT_MEM_ATOMIC;
+    return rights;
+}
+
 weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey, weft_rma_attributes_t *attributes_p) {
     if (!ep || !attributes_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or attributes_p is NULL");
     if (rkey && rkey->ep != ep)
@@ -19,7 +31,7 @@ weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey, wef
     const struct iface_attr *attr = &weft__link_iface(ep->link)->attr;
     weft_rma_attributes_t a = {.order = WEFT_ORDER_NONE,
                                .done_is_visible = 1,
-                               .needs_target_progress = 1,
+                               .needs_target_progress = (int)by_message(ep, rkey),
                                .max_short = attr->max_bcopy - WIRE_PUT_HEAD,
                                .max_bcopy = attr->max_bcopy - WIRE_PUT_HEAD,
                                .max_zcopy = attr->max_zcopy,
@@ -30,7 +42,6 @@ weft_status_t weft_ep_rma_attributes(weft_ep_t *ep, const weft_rkey_t *rkey, wef
     if (native(ep, rkey)) {
         a.order = (weft_rma_order_t)weft__rma_key_order(rkey->key);
         a.done_is_visible = attr->done == RMA_DONE_VISIBLE;
-        a.needs_target_progress = 0;
         a.max_short = attr->max_put_short;
         a.max_bcopy = attr->max_put_bcopy;
         a.max_zcopy = attr->max_put_zcopy;

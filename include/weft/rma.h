@@ -98,7 +98,9 @@ typedef enum weft_rma_order { WEFT_ORDER_NONE, WEFT_ORDER_PUTS, WEFT_ORDER_ALL }
 typedef struct weft_rma_attributes {
     weft_rma_order_t order; /* without a fence: nothing, puts and posted atomics among each other, or everything */
     int done_is_visible;    /* to the target's processor, when a remote completion comes; 0: beyond recall only */
-    int needs_target_progress;   /* the target's worker must be driven */
+    /* Operations for which the target's worker must be driven: WEFT_MEM_WRITE for puts, READ for gets, ATOMIC for (some) atomics, of
+     * those that the key grants. 0: none. By process_vm puts and gets need nobody, and atomics go by message. */
+    int needs_target_progress;
     size_t max_short;            /* bytes of a put that take the shortest way; WEFT_SHORT_MIN at least */
     size_t max_bcopy, max_zcopy; /* of one operation of the transport; larger ones are cut */
     double message_rate;         /* a second, estimated */

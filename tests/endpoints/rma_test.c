@@ -491,14 +491,14 @@ TEST_WAYS(attributes_tell_what_holds) {
     void *at;
     rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
     CHECK_EQ(weft_ep_rma_attributes(r.t.ep, r.rkey, &a), 0);
-    CHECK_EQ(a.needs_target_progress, messages);
+    CHECK_EQ(a.needs_target_progress, messages ? WEFT_MEM_ALL : is_mapped(transport) ? 0 : WEFT_MEM_ATOMIC);
     CHECK(a.max_short >= WEFT_SHORT_MIN && a.message_rate > 0 && a.bandwidth > 0);
     weft_ep_info_t ep;
     CHECK_EQ(weft_ep_describe(r.t.ep, &ep), 0);
     CHECK_EQ(strcmp(ep.one_sided, "mapped") == 0, !messages && is_mapped(transport));
     CHECK_EQ(strncmp(ep.one_sided, "message", 7) == 0, messages);
     CHECK_EQ(weft_ep_rma_attributes(r.t.ep, NULL, &a), 0);
-    CHECK_EQ(a.needs_target_progress, 1);
+    CHECK_EQ(a.needs_target_progress, WEFT_MEM_ALL);
     bool mapped = !messages && is_mapped(transport);
     CHECK_EQ(weft_rkey_pointer(r.rkey, rma_at(&r, 100), &at), mapped ? WEFT_OK : WEFT_ERR_UNSUPPORTED);
     if (mapped) {
@@ -506,6 +506,54 @@ TEST_WAYS(attributes_tell_what_holds) {
         CHECK(!strcmp(r.target + 100, "by pointer"));
     }
     rma_down(&r);
+}
+
+static void turns_without_the_target(struct rma *r) {
+    for (int i = 0; i < 1000; i++) weft_worker_progress(r->t.a, 0);
+}
+
+/* What is said to need no target ends without it, and what is said to need it does not. */
+static void only_what_needs_the_target_waits_for_it(const char *shm_rma, unsigned rights, int needs) {
+    struct rma r;
+    weft_setting_t way = {"shm.rma", shm_rma};
+    weft_rma_attributes_t a;
+    struct tally put = {0}, got = {0}, fetched = {0};
+    uint64_t old = 7, in = 0;
+    rma_up(&r, "shm", strcmp(shm_rma, "message") == 0, 4096, rights, &way, 1);
+    CHECK_EQ(weft_ep_rma_attributes(r.t.ep, r.rkey, &a), 0);
+    CHECK_EQ(a.needs_target_progress, needs);
+    if (rights & WEFT_MEM_WRITE) {
+        put.calls = weft_put(r.t.ep, "put", 4, rma_at(&r, 0), r.rkey, RMA_REMOTE(&put)) == WEFT_OK;
+        turns_without_the_target(&r);
+        CHECK_EQ(put.calls, !(needs & WEFT_MEM_WRITE));
+    }
+    if (rights & WEFT_MEM_READ) {
+        got.calls = weft_get(r.t.ep, &in, 8, rma_at(&r, 0), r.rkey, OP(&got)) == WEFT_OK;
+        turns_without_the_target(&r);
+        CHECK_EQ(got.calls, !(needs & WEFT_MEM_READ));
+    }
+    if (rights & WEFT_MEM_ATOMIC) {
+        fetched.calls = weft_atomic_fetch(r.t.ep, WEFT_ATOMIC_XOR, 8, 1, 0, &old, rma_at(&r, 8), r.rkey,
+                                          OP(&fetched)) == WEFT_OK;
+        turns_without_the_target(&r);
+        CHECK_EQ(fetched.calls, !(needs & WEFT_MEM_ATOMIC));
+    }
+    UNTIL(&r.t, (put.calls || !(rights & WEFT_MEM_WRITE)) && (got.calls || !(rights & WEFT_MEM_READ)) &&
+                    (fetched.calls || !(rights & WEFT_MEM_ATOMIC)));
+    rma_down(&r);
+}
+TEST(operations_that_need_the_target_are_told_mapped) {
+    only_what_needs_the_target_waits_for_it("mapped", WEFT_MEM_ALL, 0);
+}
+TEST(operations_that_need_the_target_are_told_process_vm) {
+    only_what_needs_the_target_waits_for_it("vm", WEFT_MEM_ALL, WEFT_MEM_ATOMIC);
+    only_what_needs_the_target_waits_for_it("vm", WEFT_MEM_READ | WEFT_MEM_WRITE, 0);
+    only_what_needs_the_target_waits_for_it("vm", WEFT_MEM_READ, 0);
+}
+TEST(operations_that_need_the_target_are_told_message) {
+    only_what_needs_the_target_waits_for_it("message", WEFT_MEM_ALL, WEFT_MEM_ALL);
+    only_what_needs_the_target_waits_for_it("message", WEFT_MEM_READ | WEFT_MEM_WRITE,
+                                            WEFT_MEM_READ | WEFT_MEM_WRITE);
 }
 
 TEST_WAYS(all_endpoints_of_a_worker_are_flushed) {
