@@ -41,29 +41,39 @@ void weft__on_helped(struct lane *lane, const void *data, size_t len) {
 struct help {
     struct completion over;
     struct link *link;
+    struct lane *lane;
+    struct weft_request *req;
 };
 
-/* If the link ends, it ends the copy first. */
+/* If the link ends, it ends the copy first; so does the message. */
 static void over(struct completion *completion, weft_status_t status) {
     struct help *help = list_of(completion, struct help, over);
     struct wire_message m;
     weft__wire_helped(&m);
     if (status == WEFT_OK) weft__link_control(help->link, &m);
+    help->req->help = NULL;
     talloc_free(help);
 }
 
-static void help_with(struct link *link, const struct weft_request *req, const struct wire_help *asked) {
+void weft__help_end(const struct weft_request *req) {
+    if (req->help) req->help->lane->ops->help_stop(req->help->lane, &req->help->over);
+}
+
+static void help_with(struct link *link, struct weft_request *req, const struct wire_help *asked) {
     struct lane *lane = weft__switch_key_lane(link);
     struct help *help = lane && lane->ops->bulk_help ? weft__new(link->worker, struct help) : NULL;
     if (!help) return;
-    *help = (struct help){.over = {.done = over, .count = 1}, .link = link};
+    *help = (struct help){.over = {.done = over, .count = 1}, .link = link, .lane = lane, .req = req};
     weft_status_t st =
         lane->ops->bulk_help(lane, asked->token, req->iov->base, asked->address, asked->len, &help->over);
-    if (st != WEFT_IN_PROGRESS) talloc_free(help);
+    if (st == WEFT_IN_PROGRESS)
+        req->help = help;
+    else
+        talloc_free(help);
     if (st == WEFT_ERR_PROTOCOL) weft__link_violation(link, "help");
 }
 
-/* Of a message that is read: until its FIN its memory is lent, whatever becomes of it. */
+/* Of a message that is read, and asked for once: until its FIN its memory is lent, and no longer, whatever the peer does then. */
 void weft__on_help(struct lane *lane, const void *data, size_t len) {
     struct link *link = weft__link_of(lane, "help before hello");
     struct wire_help asked;
@@ -73,7 +83,7 @@ void weft__on_help(struct lane *lane, const void *data, size_t len) {
         return;
     }
     struct weft_request *req = weft__offer_of(link, asked.request);
-    if (req && asked.len > req->len)
+    if (req && (asked.len > req->len || req->help))
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "help");
     else if (req)
         help_with(link, req, &asked);

@@ -11,6 +11,9 @@
 /* For a receive into one piece, as lane_ops.bulk_get: IN_PROGRESS, or UNSUPPORTED where that must be asked. */
 weft_status_t weft__joint_get(struct weft_request *req, struct lane *lane, const weft_iov_t *to);
 
+/* Nothing more of this message is written for its reader. */
+void weft__help_end(const struct weft_request *req);
+
 void weft__on_help(struct lane *lane, const void *data, size_t len);
 void weft__on_helped(struct lane *lane, const void *data, size_t len);
 

@@ -88,9 +88,10 @@ void weft__withdraw_offer(struct weft_request *req) {
     weft__link_control(req->ep->link, &m);
 }
 
-/* It ends half way: whoever asked for it waits no more. */
+/* Where it ends half way, whoever asked for it waits no more. */
 void weft__release_send(struct weft_request *req) {
     struct wire_message m;
+    weft__help_end(req);
     if (!req->peer_id || weft__rails_all_sent(req) || !req->ep->link) return;
     if (WEFT_MUTANT(rendezvous_end_untold)) return;
     weft__wire_one(&m, WIRE_GONE, req->peer_id);

@@ -279,6 +279,8 @@ struct lane_ops {
      * and is to be told (iface_ops.helped), else with CANCELLED. */
     weft_status_t (*bulk_help)(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
                                struct completion *completion);
+    /* What was asked for with that completion, which has not stepped yet, ends within this call: the peer said that it reads no more. */
+    void (*help_stop)(struct lane *lane, const struct completion *completion);
     /* The peer has that region mapped for one of WEFT_MEM_READ and WEFT_MEM_WRITE: it was granted that, and has not let go.
      * NULL: no peer ever has. */
     bool (*lends)(struct lane *lane, const struct md_mem *mem, unsigned right);

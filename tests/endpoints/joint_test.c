@@ -1,6 +1,7 @@
 /* Messages from lent memory into lent memory: both sides copy, each when it has time, and no byte is missing or anybody else's. */
 #include "lent.h"
 
+#include <endpoints/rendezvous.h>
 #include <endpoints/worker.h>
 #include <transports/shm/shm.h>
 
@@ -337,6 +338,49 @@ TEST(both_copy_while_messages_move_to_another_lane) {
     CHECK_EQ(weft_worker_count(p.l.t.a, "lanes.promoted"), 1);
     UNTIL(&p.l.t, small == sent);
     until_helped(&p);
+    joint_down(&p);
+}
+
+/* ---- a reader that means harm ------------------------------------------------------------------------------------------- */
+
+/* The sender is in the middle of its part. Returns the receive. */
+static struct weft_request *until_both_are_at_it(struct joint_pair *p, struct tally *sent, struct tally *received) {
+    begin(p, 0, sent, received);
+    uint64_t before = helped(p);
+    for (int i = 0; i < 2; i++) weft_worker_progress(p->l.t.b, 0);
+    double end = two_now() + test_patience(20);
+    while (helped(p) == before && two_now() < end) weft_worker_progress(p->l.t.a, 0);
+    CHECK(helped(p) > before && helped(p) - before < LEN / 4 && sent->calls == 0);
+    return list_of(p->l.t.back->requests.next, struct weft_request, of_ep);
+}
+
+/* It gives the memory back, which is the sender's program's from then on, and leaves the word standing by which it is helped. */
+TEST(a_reader_that_says_early_that_it_has_read_is_helped_no_more) {
+    struct joint_pair p;
+    struct tally sent, received;
+    const struct weft_request *reads = until_both_are_at_it(&p, &sent, &received);
+    weft__refuse_offer(p.l.t.back->link, reads->peer_id, WEFT_OK);
+    double end = two_now() + test_patience(20);
+    while (!sent.calls && two_now() < end) weft_worker_progress(p.l.t.a, 0);
+    CHECK(sent.calls == 1 && sent.status == WEFT_OK);
+    uint64_t until = helped(&p);
+    for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.a, 0);
+    CHECK_EQ(helped(&p), until);
+    joint_down(&p);
+}
+
+TEST(help_that_is_asked_for_again_is_a_breach) {
+    struct joint_pair p;
+    struct tally sent, received;
+    struct wire_message m;
+    const struct weft_request *reads = until_both_are_at_it(&p, &sent, &received);
+    struct link *link = p.l.t.back->link;
+    struct wire_help again = {
+        .request = reads->peer_id, .token = 1, .address = (uint64_t)(uintptr_t)p.in, .len = LEN};
+    weft__wire_help(&m, again);
+    CHECK_EQ(weft__link_say(link, link->tx, &m), WEFT_OK);
+    UNTIL(&p.l.t, p.l.t.errors == 1 && sent.calls == 1);
+    CHECK_EQ(p.l.t.error, WEFT_ERR_PROTOCOL);
     joint_down(&p);
 }
 

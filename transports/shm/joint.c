@@ -87,13 +87,20 @@ weft_status_t weft__shm_bulk_help(struct lane *l, uint64_t token, const void *fr
     return WEFT_IN_PROGRESS;
 }
 
-static void help_over(struct shm_more *more, weft_status_t status) {
-    struct shm_help *help = more->helps;
+static void help_over(struct shm_more *more, struct shm_help **at, weft_status_t status) {
+    struct shm_help *help = *at;
     struct completion *completion = help->completion;
-    more->helps = help->next;
-    if (!more->helps) more->help_last = &more->helps;
+    *at = help->next;
+    if (!*at) more->help_last = at;
     talloc_free(help);
     completion_step(completion, status);
+}
+
+void weft__shm_help_stop(struct lane *l, const struct completion *completion) {
+    struct shm_more *more = ((struct shm_lane *)l)->more;
+    struct shm_help **at = &more->helps;
+    while ((*at)->completion != completion) at = &(*at)->next;
+    help_over(more, at, WEFT_ERR_CANCELLED);
 }
 
 /* True: the reader waits for it. */
@@ -113,13 +120,13 @@ void weft__shm_help_run(struct job *job) {
     char *to = lane->am ? weft__shm_mapped_at(lane, help->remote, help->joint.len, CAP_PUT) : NULL;
     int piece = to ? joint_from_back(&help->joint) : JOINT_OVER;
     if (piece == JOINT_OVER)
-        help_over(more, WEFT_ERR_CANCELLED);
+        help_over(more, &more->helps, WEFT_ERR_CANCELLED);
     else if (piece >= 0 && write_piece(lane, help, to, piece))
-        help_over(more, WEFT_OK);
+        help_over(more, &more->helps, WEFT_OK);
     if (more->helps) weft__job_post(lane->lane.iface->reactor, job);
 }
 
 void weft__shm_helps_end(struct shm_lane *lane) {
     weft__job_drop(lane->lane.iface->reactor, &lane->more->help_job);
-    while (lane->more->helps) help_over(lane->more, WEFT_ERR_CANCELLED);
+    while (lane->more->helps) help_over(lane->more, &lane->more->helps, WEFT_ERR_CANCELLED);
 }

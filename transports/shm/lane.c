@@ -211,6 +211,7 @@ const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
                                           .bulk_get = weft__shm_bulk_get,
                                           .bulk_joint = weft__shm_bulk_joint,
                                           .bulk_help = weft__shm_bulk_help,
+                                          .help_stop = weft__shm_help_stop,
                                           SHM_RMA_OPS,
                                           .close = weft__shm_close,
                                           .describe = weft__shm_describe};
@@ -228,6 +229,7 @@ const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
                                                    .pending_remove = weft__shm_pending_remove, \
                                                    .hear = weft__shm_hear,                     \
                                                    .bulk_get = state##_bulk_get,               \
+                                                   .help_stop = weft__shm_help_stop,           \
                                                    LANE_RMA_OPS(state),                        \
                                                    .key_close = weft__shm_key_close,           \
                                                    .close = weft__shm_close,                   \

@@ -330,6 +330,7 @@ const struct lane_ops weft__shm_ops_mail = {.am_short = am_short,
                                             .bulk_get = weft__shm_bulk_get,
                                             .bulk_joint = weft__shm_bulk_joint,
                                             .bulk_help = weft__shm_bulk_help,
+                                            .help_stop = weft__shm_help_stop,
                                             SHM_RMA_OPS,
                                             .close = weft__shm_close,
                                             .describe = weft__shm_describe};

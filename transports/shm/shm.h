@@ -434,6 +434,7 @@ weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const void 
 /* The next piece: IN_PROGRESS, OK when that was all, NO_RESOURCE when the rest is the helper's, or an error. */
 weft_status_t weft__shm_joint_piece(struct shm_lane *lane, struct shm_bulk *b);
 void weft__shm_joint_end(struct shm_lane *lane, const struct shm_bulk *b); /* or nothing: it may be none */
+void weft__shm_help_stop(struct lane *lane, const struct completion *completion);
 void weft__shm_help_run(struct job *job);
 void weft__shm_helps_end(struct shm_lane *lane);
 
