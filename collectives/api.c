@@ -30,7 +30,7 @@ uint32_t weft_team_size(const weft_team_t *team) {
     return team ? team->size : 0;
 }
 weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank) {
-    return team ? weft__team_ep(team, rank) : NULL;
+    return team && weft__worker_check(team->worker) == WEFT_OK ? weft__team_ep(team, rank) : NULL;
 }
 
 weft_status_t weft_team_close(weft_team_t *team, const weft_op_t *op) {

@@ -324,7 +324,8 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, c
     struct am_arrival *arrival = am->internal;
     bool laid_out = op && op->layout;
     size_t room = am->len;
-    weft_status_t st = weft__check_flags(op, 0);
+    weft_status_t st = weft__worker_check(arrival->worker);
+    if (st == WEFT_OK) st = weft__check_flags(op, 0);
     if (st == WEFT_OK && !laid_out) st = weft__iov_measure(iov, n_iov, &room);
     if (st < 0) return st;
     if (room < am->len) return too_short(room, am->len);

@@ -224,7 +224,8 @@ weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *work
 weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, size_t len) {
     struct address to;
     if (!ep || !address) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or address is NULL");
-    weft_status_t st = weft__address_read(address, len, &to);
+    weft_status_t st = weft__worker_check(ep->worker);
+    if (st == WEFT_OK) st = weft__address_read(address, len, &to);
     if (st < 0) return st;
     const struct link *link = ep->link;
     if (!link || link->peer != to.worker || link->core.fsm.state >= LINK_CLOSING) return WEFT_ERR_NOT_FOUND;

@@ -17,6 +17,8 @@ static const char *one_sided(const struct weft_ep *ep) {
 
 weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {
     if (!ep || !info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or info_p is NULL");
+    weft_status_t st = weft__worker_check(ep->worker);
+    if (st < 0) return st;
     weft_ep_info_t info = {.state = fsm_state_name(&ep->core.fsm),
                            .transport = "none",
                            .why = "it has no lane",

@@ -443,7 +443,7 @@ weft_worker_t *weft_ep_worker(const weft_ep_t *ep) {
 }
 
 void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *), void *arg) {
-    if (ep->closing) return; /* none is told any more */
+    if (weft__worker_check(ep->worker) < 0 || ep->closing) return; /* none is told any more */
     ep->on_error = on_error;
     ep->arg = arg;
 }

@@ -52,6 +52,8 @@ weft_status_t weft_am_keep(weft_am_t *am, const void **data_p) {
     if (!am || !am->internal || !data_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "am or data_p is NULL");
     struct am_arrival *arrival = am->internal;
     struct weft_worker *worker = arrival->worker;
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
     if (arrival->offer)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "the payload is not here; take it with weft_am_recv");
     if (worker->kept.data == am->data) return copy(worker, am, data_p); /* once more in the same handler */
@@ -67,7 +69,7 @@ weft_status_t weft_am_keep(weft_am_t *am, const void **data_p) {
 
 void weft_am_release(weft_worker_t *worker, const void *data) {
     struct lane_keep *by;
-    if (!data) return;
+    if (!worker || !data || weft__worker_check(worker) < 0) return;
     if (worker->kept.data == data) {
         by = worker->kept.by;
         worker->kept.data = NULL;

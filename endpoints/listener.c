@@ -50,8 +50,7 @@ const char *weft_listener_uri(const weft_listener_t *listener) {
     return listener->iface->ops->listener_uri(listener->tl);
 }
 
-void weft_listener_close(weft_listener_t *listener) {
-    if (!listener) return;
+static void stop_listening(weft_listener_t *listener) {
     struct weft_worker *worker = listener->worker;
     listener->iface->ops->listener_close(listener->tl);
     weft__idmap_remove(&worker->listeners, listener->id);
@@ -59,9 +58,13 @@ void weft_listener_close(weft_listener_t *listener) {
     weft__bury(worker->reactor, listener);
 }
 
+void weft_listener_close(weft_listener_t *listener) {
+    if (listener && weft__worker_check(listener->worker) == WEFT_OK) stop_listening(listener);
+}
+
 void weft__listeners_close(weft_worker_t *worker) {
     while (!list_empty(&worker->listening))
-        weft_listener_close(list_of(worker->listening.next, struct weft_listener, of_worker));
+        stop_listening(list_of(worker->listening.next, struct weft_listener, of_worker));
 }
 
 weft_status_t weft__ep_admit(struct link *link, uint32_t id) {

@@ -241,7 +241,9 @@ unsigned weft__requests_complete(struct weft_worker *worker) {
 
 void weft_request_cancel(weft_request_t *request) {
     if (!request) return;
-    if (weft__worker_enter(request->worker) == WEFT_IN_PROGRESS)
+    weft_status_t st = weft__worker_enter(request->worker);
+    if (st < 0) return;
+    if (st == WEFT_IN_PROGRESS)
         weft__post_cancel(request);
     else if (!request->stands_for)
         weft__request_stop(request, WEFT_ERR_CANCELLED);

@@ -388,28 +388,39 @@ void weft_worker_destroy(weft_worker_t *worker) {
 
 /* ---- driving it */
 
+/* Of a worker that a thread drives: any thread of its process may, and no child. */
+static weft_status_t check_driven(const weft_worker_t *worker) {
+    weft_status_t st = weft__worker_enter(worker);
+    return st < 0 ? st : WEFT_OK;
+}
+
+static __attribute__((noinline)) int progress_driven(weft_worker_t *worker) {
+    weft_status_t st = check_driven(worker);
+    return st < 0 ? (int)st : weft__thread_progress(worker);
+}
+
 int weft_worker_progress(weft_worker_t *worker, unsigned budget) {
-    if (__builtin_expect(worker->driven, 0)) return weft__thread_progress(worker);
+    if (__builtin_expect(worker->driven, 0)) return progress_driven(worker);
     return weft__reactor_progress(worker->reactor, budget);
 }
 
 int weft_worker_fd(weft_worker_t *worker) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
-    if (worker->driven) return weft__thread_fd(worker);
-    weft_status_t st = weft__worker_check(worker);
-    return st < 0 ? (int)st : weft__reactor_fd(worker->reactor);
+    weft_status_t st = worker->driven ? check_driven(worker) : weft__worker_check(worker);
+    if (st < 0) return (int)st;
+    return worker->driven ? weft__thread_fd(worker) : weft__reactor_fd(worker->reactor);
 }
 
 void weft_worker_wake(weft_worker_t *worker) {
-    if (worker->driven) weft__thread_wake(worker);
+    if (worker->driven && check_driven(worker) == WEFT_OK) weft__thread_wake(worker);
     weft__reactor_wake(worker->reactor);
 }
 
 weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
-    if (worker->driven) return weft__thread_wait(worker, timeout_ms);
-    weft_status_t st = weft__worker_check(worker);
+    weft_status_t st = worker->driven ? check_driven(worker) : weft__worker_check(worker);
     if (st < 0) return st;
+    if (worker->driven) return weft__thread_wait(worker, timeout_ms);
     if (weft__reactor_in_turn(worker->reactor)) return weft__fail(WEFT_ERR_BUSY, "called from within a callback");
     return weft__reactor_wait(worker->reactor, timeout_ms);
 }

@@ -56,10 +56,11 @@ static unsigned look_at_kernel(struct reactor *r, unsigned budget, enum look loo
     return n;
 }
 
-/* Somebody wants a turn, or the owner said that it sleeps. */
+/* Somebody wants a turn, or the owner said that it sleeps; or all that is seen here is the parent's. */
 static inline bool is_called(const struct reactor *r) {
     return (atomic_load_explicit(&r->woken, memory_order_relaxed) |
-            atomic_load_explicit(&r->armed, memory_order_relaxed)) != 0;
+            atomic_load_explicit(&r->armed, memory_order_relaxed) |
+            (*r->gate.fork_mark ^ r->gate.fork_generation)) != 0;
 }
 
 static void take_wake(struct reactor *r) {
@@ -156,6 +157,7 @@ static int settled(struct reactor *r, int n) {
 }
 
 static __attribute__((noinline)) int progress_seldom(struct reactor *r, unsigned budget, bool due) {
+    if (forked(r)) return weft__fail(WEFT_ERR_FORKED, "this process is a fork of the worker's");
     if (wakeup_is_armed(r)) wakeup_disarm(r);
     bool look = (due && enough_time_went_by(r)) || r->fd_taken;
     return settled(r, turn(r, budget, look ? LOOK_KERNEL : LOOK_MEMORY));

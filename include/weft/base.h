@@ -119,7 +119,8 @@ typedef struct weft_op {
 
 /*
  * Asks for an operation's end. Its callback comes with WEFT_ERR_CANCELLED, or with another status if it was already
- * past recall; either way once, and never inside this call. From any thread, if the worker's mode is MULTIPLE.
+ * past recall; either way once, and never inside this call. From any thread, if the worker's mode is MULTIPLE; else
+ * nothing happens from another, as in a fork's child.
  */
 WEFT_API void weft_request_cancel(weft_request_t *request);
 

@@ -12,8 +12,16 @@ struct ev_loop;
 typedef struct weft_worker weft_worker_t;
 typedef struct weft_ep weft_ep_t;
 
-/* A library built with --@weft//:threads=single or =serialized has no mode beyond that one (UNSUPPORTED), and does
- * not notice a call from a wrong thread. */
+/*
+ * Who may call, of a worker and all that belongs to it. A call from a wrong thread is WRONG_THREAD, and one in a child of
+ * a fork, of whatever thread, FORKED; those that answer with no status do nothing then (NULL). Not asked are weft_worker_now,
+ * weft_worker_counter, weft_worker_count and weft_worker_trace, what an object is made of for as long as it lives
+ * (weft_worker_transport, _protocol and _calibration, weft_ep_worker, weft_listener_uri, a team's rank and size),
+ * and the program's own pointer (weft_ep_set_user, weft_ep_user).
+ *
+ * A library built with --@weft//:threads=single or =serialized has no mode beyond that one (UNSUPPORTED), and does
+ * not notice a call from a wrong thread.
+ */
 typedef enum weft_thread_mode {
     WEFT_THREAD_SINGLE,     /* all calls from the thread that made the worker */
     WEFT_THREAD_SERIALIZED, /* from any thread, never two at once: the program sees to it */
@@ -59,7 +67,7 @@ WEFT_API void weft_worker_destroy(weft_worker_t *worker);
 /*
  * Handles up to `budget` events (0: no bound but one turn) and returns how many. Memory-mapped completions are looked
  * at first; the kernel is asked only when an fd or a timer may be due. Negative: a weft_status_t (BUSY from a
- * callback; WRONG_THREAD where a thread of its own drives the worker). Which thread calls is not looked at.
+ * callback; WRONG_THREAD where a thread of its own drives the worker; FORKED). Which thread calls is not looked at.
  */
 WEFT_API int weft_worker_progress(weft_worker_t *worker, unsigned budget);
 
