@@ -3,6 +3,7 @@
 #include "counted.h"
 #include "pair.h"
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <reactor/counters.h>
 #include <transports/tcp/tcp.h>
 
@@ -389,6 +390,25 @@ TEST(a_quiet_socket_is_left_to_its_watch) {
     CHECK_EQ(weft__count(p.reactor_b)->tcp_reads, before);
     CHECK_EQ(send8(&p.a, 8), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 2));
+    pair_close(&p);
+}
+
+/* More of them than one job delivers, all with one read: no news from the socket will call for the rest. */
+TEST(frames_that_a_job_leaves_in_the_buffer_come_before_the_worker_sleeps) {
+    enum { N = 1000 };
+    struct pair p;
+    pair_open(&p, &weft__transport_tcp, 0);
+    pair_connect(&p);
+    CHECK(tcp_lane(p.b.lane)->in.hot < 0);
+    struct pollfd fd = {weft__reactor_fd(p.reactor_b), POLLIN, 0};
+    while (poll(&fd, 1, 0) > 0) weft__reactor_progress(p.reactor_b, 0);
+    for (uint64_t i = 0; i < N; i++) CHECK_EQ(send8(&p.a, i), WEFT_OK);
+    weft__reactor_progress(p.reactor_a, 0);
+    uint64_t before = weft__count(p.reactor_b)->tcp_reads;
+    while (p.b.n_messages < N && poll(&fd, 1, 200) > 0) weft__reactor_progress(p.reactor_b, 0);
+    CHECK_EQ(p.b.n_messages, N);
+    CHECK(weft__count(p.reactor_b)->tcp_reads <= before + 3);
+    for (uint64_t i = 0; i < N; i++) CHECK_EQ(value_of(&p.b.messages[i]), i);
     pair_close(&p);
 }
 

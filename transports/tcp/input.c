@@ -183,6 +183,11 @@ static enum came fill(struct tcp_lane *lane) {
 
 /* ---- a read ---------------------------------------------------------------------------------------------------- */
 
+/* By a budget that ran out: whole ones, or at least nobody has looked. Whoever leaves them there posts TODO_READ. */
+static bool frames_are_left(const struct tcp_input *in) {
+    return in->begin < in->end && !in->missing;
+}
+
 /* What is left from a turn whose budget ran out comes before anything new. Returns the frames delivered, and 1 for bytes
  * that made none yet. */
 int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
@@ -190,7 +195,7 @@ int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
     unsigned n = 0;
     enum came came = NOTHING;
     in->reading = true;
-    if (in->begin < in->end && !in->missing) n = deliver(lane, budget);
+    if (frames_are_left(in)) n = deliver(lane, budget);
     if (n < budget && lane->watch.ready == tcp_input_ready && (came = fill(lane))) {
         if (in->landing && tcp_land_done(lane)) n++;
         if (!in->landing && in->buffer && n < budget) n += deliver(lane, budget - n);
@@ -198,7 +203,7 @@ int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
     in->reading = false;
     tcp_output_answer(lane); /* before anything that can wait */
     if (came == ALL) note_emptied(lane);
-    if (in->begin < in->end && !in->missing) tcp_lane_todo(lane, TODO_READ);
+    if (frames_are_left(in)) tcp_lane_todo(lane, TODO_READ);
     tcp_input_give_back(lane);
     return n || came == NOTHING ? (int)n : 1;
 }
@@ -239,7 +244,8 @@ static bool emptied(const struct tcp_lane *lane, uint32_t turns) {
 void tcp_input_ready(struct watch *watch, int events) {
     struct tcp_lane *lane = tcp_lane_of_watch(watch);
     if (events & WATCH_WRITE) tcp_output_unblock(lane);
-    if (!(events & WATCH_READ) || lane->watch.ready != tcp_input_ready || emptied(lane, 1)) return;
+    if (!(events & WATCH_READ) || lane->watch.ready != tcp_input_ready) return;
+    if (emptied(lane, 1) && !frames_are_left(&lane->in)) return; /* what is left there the socket tells nobody of */
     if (tcp_input_read(lane, FRAMES_PER_JOB)) tcp_hot_enter(lane);
 }
 
