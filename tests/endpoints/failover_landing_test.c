@@ -88,7 +88,7 @@ TEST(an_endpoint_whose_connection_dies_while_a_message_lands_can_end) {
     }
 }
 
-/* ---- puts ---------------------------------------------------------------------------------------------------------- */
+/* ---- puts and gets ------------------------------------------------------------------------------------------------- */
 
 struct put {
     struct two t;
@@ -104,7 +104,7 @@ static void put_begin(struct put *p) {
     weft_mem_info_t info;
     memset(p, 0, sizeof *p);
     surviving(&p->t, NULL, 0);
-    CHECK_EQ(weft_mem_alloc(p->t.b, BIG, &(weft_mem_params_t){.rights = WEFT_MEM_WRITE}, &p->mem), 0);
+    CHECK_EQ(weft_mem_alloc(p->t.b, BIG, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &p->mem), 0);
     CHECK_EQ(weft_mem_describe(p->mem, &info), 0);
     p->target = info.base;
     CHECK_EQ(weft_mem_pack(p->mem, key, &len), 0);
@@ -162,4 +162,25 @@ TEST(a_put_into_memory_that_is_taken_back_while_its_connection_dies_is_refused_o
         for (size_t at = 0; at < BIG; at += 4096) CHECK_EQ(p.target[at], 'x');
         put_end(&p);
     }
+}
+
+TEST(a_get_whose_connections_die_while_it_lands_is_whole) {
+    static struct put p;
+    struct receive r;
+    put_begin(&p);
+    pattern(p.target, BIG, 5);
+    for (unsigned i = 0; i < KILLS; i++) {
+        memset(&r, 0, sizeof r);
+        memset(into, 0x5a, BIG);
+        weft_op_t op = {.done = received, .arg = &r, .request_p = &r.request};
+        CHECK_EQ(weft_get(p.t.ep, into, BIG, (uint64_t)(uintptr_t)p.target, p.rkey, &op), WEFT_IN_PROGRESS);
+        land_half_way(&p.t, &r);
+        CHECK(kill_one(i) > 0);
+        UNTIL(&p.t, r.calls);
+        CHECK(is_pattern(into, BIG, 5));
+        untouched_since(&r, WEFT_OK);
+        CHECK_EQ(weft_worker_count(p.t.a, "lanes.resumed"), i + 1);
+    }
+    CHECK(weft_worker_count(p.t.a, "tcp.landed") > KILLS / 2 * BIG);
+    put_end(&p);
 }

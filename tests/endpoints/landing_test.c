@@ -1,6 +1,7 @@
 /* Large messages that land in the program's own memory: they are whole, and whatever ends one half way, it completes once
  * and no byte of its memory changes after that. */
 #include "landings.h"
+#include "rma.h"
 
 #include <sys/socket.h>
 #include <transports/tcp/tcp.h>
@@ -102,4 +103,54 @@ TEST(a_worker_closes_while_a_message_lands) {
     CHECK_EQ(sent.calls, 1);
     CHECK(r.status < 0);
     untouched_since(&r, r.status);
+}
+
+/* ---- gets and puts ---------------------------------------------------------------------------------------------------- */
+
+static void get_begin(struct rma *g) {
+    rma_up(g, "tcp", true, BIG, WEFT_MEM_ALL, NULL, 0);
+    pattern(g->target, BIG, 3);
+    memset(into, 0x5a, sizeof into);
+}
+
+TEST(a_large_get_lands_in_its_memory) {
+    struct rma g;
+    struct tally done;
+    get_begin(&g);
+    CHECK_EQ(RMA_WAIT(&g, &done, weft_get(g.t.ep, into, BIG, rma_at(&g, 0), g.rkey, OP(&done))), WEFT_OK);
+    CHECK(is_pattern(into, BIG, 3));
+    CHECK(weft_worker_count(g.t.a, "tcp.landed") > BIG / 2);
+    rma_down(&g);
+}
+
+TEST(a_large_put_lands_in_the_region) {
+    struct rma p;
+    struct tally done;
+    get_begin(&p);
+    pattern(from, BIG, 5);
+    CHECK_EQ(RMA_WAIT(&p, &done, weft_put(p.t.ep, from, BIG, rma_at(&p, 0), p.rkey, RMA_REMOTE(&done))), WEFT_OK);
+    CHECK(is_pattern(p.target, BIG, 5));
+    CHECK(weft_worker_count(p.t.b, "tcp.landed") > BIG / 2);
+    rma_down(&p);
+}
+
+TEST(a_cancelled_get_ends_while_it_lands) {
+    struct rma g;
+    struct receive r;
+    struct tally small;
+    get_begin(&g);
+    for (int i = 0; i < 4; i++) {
+        memset(&r, 0, sizeof r);
+        weft_op_t op = {.done = received, .arg = &r, .request_p = &r.request};
+        CHECK_EQ(weft_get(g.t.ep, into, BIG, rma_at(&g, 0), g.rkey, &op), WEFT_IN_PROGRESS);
+        land_half_way(&g.t, &r);
+        weft_request_cancel(r.request);
+        CHECK_EQ(r.calls, 0); /* a transport has the memory */
+        UNTIL(&g.t, r.calls);
+        untouched_since(&r, WEFT_ERR_CANCELLED);
+        CHECK_EQ(RMA_WAIT(&g, &small, weft_get(g.t.ep, from, 64, rma_at(&g, 64), g.rkey, OP(&small))), WEFT_OK);
+        CHECK(memcmp(from, g.target + 64, 64) == 0);
+        untouched_since(&r, WEFT_ERR_CANCELLED);
+    }
+    rma_down(&g);
 }
