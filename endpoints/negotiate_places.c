@@ -10,7 +10,7 @@
 
 /* What goes by another lane is not kept to be sent again: a link that is to survive has only such as die with the peer. */
 static bool would_be_lost(const struct link *link, const struct iface *iface) {
-    return link->more->retain && weft__retain_is_for(iface);
+    return link->flags & WIRE_HELLO_SURVIVES && weft__retain_is_for(iface);
 }
 
 bool weft__lanes_is_kind(const struct link *link, const struct iface *iface) {

@@ -392,6 +392,17 @@ void weft__retain_free(struct link *link) {
     weft__bury(reactor, r);
 }
 
+/* Its lanes tell what becomes of them where their owner keeps it. */
+void weft__retain_follow(struct link *link, struct lane *lane, struct link *next) {
+    struct retain *r = link->more->retain;
+    if (!r || lane != &r->lane) return;
+    link->more->retain = NULL;
+    next->more->retain = r;
+    r->link = next;
+    if (r->raw) r->raw->owner = next;
+    if (r->fresh) r->fresh->owner = next;
+}
+
 /* ---- what transports tell ---------------------------------------------------------------------------------------------------- */
 
 static struct retain *retain_of(const struct lane *lane) {
@@ -464,8 +475,8 @@ bool weft__retain_lane_down(struct lane *lane, weft_status_t status) {
 
 bool weft__retain_lane_closed(struct lane *lane) {
     struct retain *r = retain_of(lane);
-    if (!r || lane == &r->lane) return false;
-    if (lane == r->raw) r->raw = NULL;
+    if (!r || lane != r->raw) return false;
+    r->raw = NULL;
     r->over = true;
     finish(r);
     return true;

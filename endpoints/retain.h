@@ -92,6 +92,8 @@ bool weft__retain_is_for(const struct iface *iface);
  * dialed. */
 weft_status_t weft__retain_begin(struct link *link, const void *address, size_t len);
 void weft__retain_free(struct link *link);
+/* The lane is another link's from now on: if it is the retaining one, that link looks after what is below it, too. */
+void weft__retain_follow(struct link *link, struct lane *lane, struct link *next);
 
 /* The lane that its link knows: the one around it, where there is one. */
 struct lane *weft__retain_around(struct lane *lane);

@@ -7,6 +7,7 @@
 #include "lane_wire.h"
 #include "live.h"
 #include "negotiate.h"
+#include "retain.h"
 #include "switch_local.h"
 #include "worker.h"
 
@@ -129,6 +130,7 @@ static struct link *detach(struct switching *s, uint8_t i) {
     hear(lane, s->heard_by[i]);
     s->heard_by[i] = NULL;
     lane->owner = companion;
+    weft__retain_follow(link, lane, companion);
     companion->more->main = NULL;
     s->companion = NULL;
     s->lane[i] = NULL;

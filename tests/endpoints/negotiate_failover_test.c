@@ -91,6 +91,30 @@ TEST(its_connection_dies_wherever_its_traffic_goes) {
     close_pair();
 }
 
+static void leave(weft_worker_t **worker_p, unsigned turns) {
+    CHECK_EQ(weft_worker_close(*worker_p, &(weft_op_t){.done = two_gone, .arg = worker_p}), WEFT_IN_PROGRESS);
+    for (unsigned i = 0; i < turns && *worker_p; i++) (void)weft_worker_progress(*worker_p, 0);
+}
+
+/* A worker that goes closes the lane in use and the one at home; the other side may hear of either first. */
+static void ends_while_away(weft_worker_t **first, weft_worker_t **second, unsigned turns) {
+    open_pair("shm,tcp");
+    come_to(IN(FAST), true);
+    survive_settle(sides, &t);
+    survive_end(&sides[0]);
+    survive_end(&sides[1]);
+    leave(first, turns);
+    for (unsigned i = 0; i < turns; i++) (void)weft_worker_progress(*second, 0);
+    leave(second, 0);
+    UNTIL(&t, !t.a && !t.b);
+    CHECK_EQ(weft_context_destroy(t.context), 0);
+    free(sides[0].in);
+    free(sides[1].in);
+}
+TEST(it_ends_while_its_traffic_is_away) {
+    for (unsigned i = 0; i < 40; i++) ends_while_away(i % 2 ? &t.a : &t.b, i % 2 ? &t.b : &t.a, i / 2);
+}
+
 /* What goes by a lane beside the one that keeps it would be lost with that lane, when the peer is alive. */
 TEST(it_is_given_no_lane_that_may_die_before_its_peer) {
     open_pair("shm,tcp");
