@@ -1,56 +1,13 @@
-/* One-sided operations between two workers, by the transport and by messages: every byte, and none beside. */
+/* One-sided operations between two workers, by the transport and by messages (rma_limits_test.c: of every size). */
 #include "rma.h"
 
-enum { ROOM = 3 << 20, MARGIN = 64 };
+enum { ROOM = 3 << 20 };
 static struct tally tallied;
-
-/* Around the limits of all forms; odd ones are unaligned on both sides. */
-static const size_t sizes[] = {1,    7,    8,     40,    41,    255,   256,   1000,   4032,    4096,   8143,
-                               8144, 8145, 16333, 65488, 65535, 65536, 65537, 262144, 1000003, 2100001};
-enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 static bool is_all(const char *from, size_t len, char value) {
     for (size_t i = 0; i < len; i++)
         if (from[i] != value) return false;
     return true;
-}
-
-TEST_WAYS(every_size_is_put_whole_and_nothing_beside_it) {
-    struct rma r;
-    char *out = malloc(ROOM);
-    rma_up(&r, transport, messages, ROOM, WEFT_MEM_ALL, NULL, 0);
-    for (int i = 0; i < N_SIZES; i++)
-        for (int remote = 0; remote < 2; remote++) {
-            size_t n = sizes[i], at = MARGIN + (n & 7) + (size_t)remote;
-            memset(r.target, 'x', n + 3 * MARGIN);
-            pattern(out + (n & 3), n, (unsigned)n);
-            const weft_op_t *op = remote ? RMA_REMOTE(&tallied) : OP(&tallied);
-            CHECK_EQ(RMA_WAIT(&r, &tallied, weft_put(r.t.ep, out + (n & 3), n, rma_at(&r, at), r.rkey, op)), 0);
-            if (!remote) CHECK_EQ(RMA_FLUSH(&r, &tallied), 0);
-            CHECK(is_all(r.target, at, 'x') && is_all(r.target + at + n, MARGIN, 'x'));
-            CHECK(is_pattern(r.target + at, n, (unsigned)n));
-        }
-    CHECK_EQ(weft_worker_count(r.t.a, "rma.messages") > 0, messages);
-    rma_down(&r);
-    free(out);
-}
-
-TEST_WAYS(every_size_is_got_whole_and_nothing_beside_it) {
-    struct rma r;
-    char *in = malloc(ROOM);
-    rma_up(&r, transport, messages, ROOM, WEFT_MEM_ALL, NULL, 0);
-    for (int i = 0; i < N_SIZES; i++) {
-        size_t n = sizes[i], at = n & 7;
-        pattern(r.target + at, n, (unsigned)n);
-        memset(in, 'x', n + 3 * MARGIN);
-        CHECK_EQ(RMA_WAIT(&r, &tallied,
-                          weft_get(r.t.ep, in + MARGIN + (n & 3), n, rma_at(&r, at), r.rkey, OP(&tallied))),
-                 0);
-        CHECK(is_pattern(in + MARGIN + (n & 3), n, (unsigned)n));
-        CHECK(is_all(in, MARGIN + (n & 3), 'x') && is_all(in + MARGIN + (n & 3) + n, MARGIN, 'x'));
-    }
-    rma_down(&r);
-    free(in);
 }
 
 TEST_WAYS(nothing_is_moved_by_zero_bytes) {
