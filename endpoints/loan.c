@@ -80,7 +80,12 @@ static bool is_same(const struct weft_rkey *rkey, const struct remote_region *re
            rkey->region.rights == region->rights;
 }
 
-/* Lets go of loans that are over, and of the oldest where there are too many. False: this one is held, whatever became of it. */
+/* It may be granted now, since its owner tells it again. */
+static bool is_over(const struct weft_rkey *rkey, const struct remote_region *region) {
+    return weft__rkey_status(rkey) < 0 || (is_same(rkey, region) && rkey->key->refused);
+}
+
+/* Lets go of loans that are over, and of the oldest where there are too many. False: this one is held, or asked for. */
 static bool make_room(struct weft_ep *ep, const struct remote_region *region) {
     struct weft_rkey *oldest = NULL;
     unsigned n = 0;
@@ -88,7 +93,7 @@ static bool make_room(struct weft_ep *ep, const struct remote_region *region) {
         next = at->next;
         struct weft_rkey *rkey = list_of(at, struct weft_rkey, of_ep);
         if (!rkey->lent) continue;
-        if (weft__rkey_status(rkey) < 0) {
+        if (is_over(rkey, region)) {
             weft__rkey_drop(rkey);
             continue;
         }

@@ -7,7 +7,7 @@
 #include "worker.h"
 
 /* Stands where a link has no key of its own: messages do it. */
-static struct lane_key no_key = {.status = WEFT_NO_RESOURCE, .how = "message"};
+static struct lane_key no_key = {.status = WEFT_NO_RESOURCE, .refused = true, .how = "message"};
 
 /* ---- the owner's side */
 

@@ -179,6 +179,7 @@ struct lane_key {
     uint32_t
         caps; /* which of CAP_PUT, CAP_GET, CAP_ATOMIC, CAP_ATOMIC_DEVICE it serves while status is OK; else send a message */
     bool awaited;    /* it may still become OK; iface_up.keyed tells when that is decided */
+    bool refused;    /* NO_RESOURCE, and it stays so: another key to the same region may fare better later */
     const char *how; /* for people: "mapped", "process_vm"; or why not. Constant text */
     /* CAP_MAP: where region.base is here, while status is OK; or NULL. While it is there, operations by this key are plain
      * accesses: they answer OK at once, performed, and look at no completion. */

@@ -252,6 +252,35 @@ TEST(a_revoked_region_is_read_no_more_and_lent_again_under_its_new_epoch) {
     pair_down(&p);
 }
 
+/* The program's own key takes the only place until then. With another lane all keys would be opened anew. */
+static void refused_until_there_is_room(const char *setting) {
+    struct loan_pair p;
+    weft_rkey_t *rkey;
+    char key[WEFT_RKEY_MAX];
+    size_t len = sizeof key;
+    setenv(setting, "1", 1);
+    setenv("WEFT_LANES_SWITCH", "off", 1);
+    pair_up(&p, 1);
+    weft_mem_t *other = region_of(p.t.a, 4096, 0);
+    CHECK_EQ(weft_mem_pack(other, key, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(p.t.back, key, len, &rkey), 0);
+    UNTIL(&p.t, peers_of(other) == 1);
+    for (int i = 0; i < 5; i++) cross(&p, 0, LARGE);
+    CHECK(read_in_place(&p) == 0 && peers_of(p.mem) == 0);
+    weft_rkey_release(rkey);
+    UNTIL(&p.t, peers_of(other) == 0);
+    until_lent(&p, p.t.ep);
+    pair_down(&p);
+    unsetenv("WEFT_LANES_SWITCH");
+    unsetenv(setting);
+}
+TEST(a_loan_for_which_the_owner_has_no_room_is_asked_for_again) {
+    refused_until_there_is_room("WEFT_SHM_MAX_GRANTS");
+}
+TEST(a_loan_for_which_the_reader_has_no_room_is_asked_for_again) {
+    refused_until_there_is_room("WEFT_RMA_MAX_KEYS");
+}
+
 /* While the first of four turns of the read is over. */
 TEST(a_region_may_be_revoked_under_a_read) {
     for (int turns = 0; turns < 12; turns++) {

@@ -119,6 +119,7 @@ static void serve(struct rc_key *key) {
 static void refuse(struct rc_key *key) {
     bool final = key->why == WEFT_ERR_REVOKED || key->why == WEFT_ERR_INVALID_PARAM;
     key->key.status = final ? key->why : WEFT_NO_RESOURCE;
+    key->key.refused = !final;
     key->key.how = weft_status_name(key->why);
     key->key.caps = 0;
     decided(key);

@@ -84,6 +84,7 @@ static void serve(struct shm_key *key) {
 static void refuse(struct shm_key *key) {
     bool final = key->why == WEFT_ERR_REVOKED || key->why == WEFT_ERR_INVALID_PARAM;
     key->key.status = final ? key->why : WEFT_NO_RESOURCE;
+    key->key.refused = !final;
     key->key.how = weft_status_name(key->why);
     key->key.caps = 0;
 }
@@ -189,6 +190,7 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
         weft__shm_words_add(&keys->waiting, &key->word);
     else
         key->key.how = why_not(offered, shm_iface(lane)->md);
+    key->key.refused = !key->ways;
     ask_on(keys);
     *key_p = &key->key;
     return WEFT_OK;
