@@ -12,7 +12,7 @@
 static const char usage[] =
     "weft-perf --test TEST [--size N|LO-HI] [--transport NAME] [--mode poll|sleep|wait] [--ranks N]\n"
     "          [--count N] [--links N] [--seconds S] [--json] [--plot FILE.svg] [--listen URI | --connect URI]\n"
-    "          [--core N] [--window N] [--memory lent|own] [--fresh]\n"
+    "          [--core N] [--window N] [--memory lent|own|sent|received] [--fresh]\n"
     "\n"
     "TEST, between two workers:\n"
     "  am_lat am_rate am_bw tag_lat tag_rate tag_bw stream_bw        messages and streams\n"
@@ -33,8 +33,10 @@ static const char usage[] =
     "ends\n"
     "with its first client. --plot draws the sweep. NAME: auto, self, shm, tcp, rdma_rc or rdma_ud. Rates and\n"
     "bandwidths keep --window operations (64) under way. Messages come out of memory that the library allocated "
-    "and\nlends to the peer, unless it is this program's own; it stays as it is, unless --fresh has each message "
-    "written\nbefore it is sent.\n";
+    "and\nlends to the peer, and go into such memory, unless --memory says that it is this program's own, or that "
+    "only "
+    "what\nis sent or received is lent; it stays as it is, unless --fresh has each message written before it is "
+    "sent.\n";
 
 enum { BAD_USAGE = 2, MAX_RESULTS = 64 };
 static const size_t largest_size = 1u << 30;
@@ -100,7 +102,8 @@ static bool parse_count(const char *text, double most, uint32_t *count_p) {
 
 /* Says what is wrong, and false. */
 static bool take_option(int c, const char *value, struct perf_options *o) {
-    static const char *const memories[] = {"lent", "own", NULL};
+    static const char *const memories[] = {"lent", "own", "sent", "received", NULL};
+    static const unsigned uses[] = {PERF_SENT | PERF_RECEIVED, 0, PERF_SENT, PERF_RECEIVED};
     static const char *const transports[] = {"auto", "self", "shm", "tcp", "rdma_rc", "rdma_ud", NULL};
     double number = 0;
     int which = 0;
@@ -128,7 +131,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
     case 'w': ok = parse_count(value, PERF_WINDOW, &o->window); break;
     case 'M':
         ok = one_of(value, memories, &which);
-        o->own_memory = which;
+        o->lent = uses[which];
         break;
     case 'F': o->fresh = true; break;
     case 'j': o->json = true; break;
@@ -193,7 +196,8 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                .transport = "auto",
                                .seconds = 1,
                                .core = -1,
-                               .window = PERF_WINDOW};
+                               .window = PERF_WINDOW,
+                               .lent = PERF_SENT | PERF_RECEIVED};
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);
@@ -248,8 +252,8 @@ static void open_worker(struct perf *p) {
     perf_prepare(p);
 
     size_t in = p->options.size_hi * (p->options.test == TEST_ALLGATHER ? p->size : 1) + sizeof(float);
-    p->out = perf_memory(p, p->options.size_hi + sizeof(float));
-    p->in = perf_memory(p, in);
+    p->out = perf_memory(p, PERF_SENT, p->options.size_hi + sizeof(float));
+    p->in = perf_memory(p, PERF_RECEIVED, in);
 }
 
 static void close_worker(struct perf *p) {

@@ -94,8 +94,8 @@ static void begin(struct perf *p, const struct perf_order *order) {
     struct responder *r = &responder;
     if (order->size > MAX_SIZE) perf_die("size", WEFT_ERR_TOO_BIG);
     r->p = p;
-    r->iov = (weft_iov_t){perf_room(p, &r->in, order->size), order->size};
-    r->reply = (weft_iov_t){perf_room(p, &r->out, order->size), order->size};
+    r->iov = (weft_iov_t){perf_room(p, PERF_RECEIVED, &r->in, order->size), order->size};
+    r->reply = (weft_iov_t){perf_room(p, PERF_SENT, &r->out, order->size), order->size};
     r->received = 0;
     r->expected = UINT64_MAX;
     r->tags = is_tagged(order->test);

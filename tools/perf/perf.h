@@ -59,6 +59,8 @@ enum perf_mode {
 };
 extern const char *const perf_mode_names[];
 
+enum perf_use { PERF_SENT = 1, PERF_RECEIVED = 2 }; /* of memory */
+
 struct perf_options {
     enum perf_test test;
     size_t size_lo, size_hi; /* swept by doubling */
@@ -71,7 +73,7 @@ struct perf_options {
     bool json;
     const char *plot, *listen, *connect;
     int core;        /* -1: by rank */
-    bool own_memory; /* not the library's */
+    unsigned lent;   /* PERF_SENT | PERF_RECEIVED: what comes out of the library's memory, or goes into it */
     bool fresh;      /* each message is written before it is sent */
     uint32_t window; /* operations under way in streams */
 };
@@ -115,15 +117,15 @@ static inline void perf_must(weft_status_t status, const char *what) {
 /* on_error of a connection that has to last. */
 void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg);
 
-/* New memory, unless --memory says otherwise of the worker's and lent to its peers: other programs that measure this have theirs of
- * their library, too. It stays. */
-void *perf_memory(struct perf *p, size_t size);
+/* New memory for what is sent or received, unless --memory says otherwise of the worker's and lent to its peers: other programs that
+ * measure this have theirs of their library, too. It stays. */
+void *perf_memory(struct perf *p, enum perf_use use, size_t size);
 /* The same, kept for the next test, until that needs more of it. */
 struct perf_room {
     void *bytes;
     size_t size;
 };
-void *perf_room(struct perf *p, struct perf_room *room, size_t size);
+void *perf_room(struct perf *p, enum perf_use use, struct perf_room *room, size_t size);
 
 /* One look, or one sleep, by the mode. */
 void perf_turn(struct perf *p);

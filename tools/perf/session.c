@@ -36,12 +36,12 @@ static void *lent_memory(struct perf *p, size_t size) {
 }
 
 /* Written once: untouched memory is one page of zeros, which no program sends. */
-void *perf_memory(struct perf *p, size_t size) {
-    return memset(p->options.own_memory ? own_memory(size) : lent_memory(p, size), 1, size);
+void *perf_memory(struct perf *p, enum perf_use use, size_t size) {
+    return memset(p->options.lent & use ? lent_memory(p, size) : own_memory(size), 1, size);
 }
 
-void *perf_room(struct perf *p, struct perf_room *room, size_t size) {
-    if (size > room->size) *room = (struct perf_room){perf_memory(p, size), size};
+void *perf_room(struct perf *p, enum perf_use use, struct perf_room *room, size_t size) {
+    if (size > room->size) *room = (struct perf_room){perf_memory(p, use, size), size};
     return room->bytes;
 }
 

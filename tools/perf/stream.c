@@ -65,7 +65,7 @@ static void begin(struct perf *p, const struct perf_order *order) {
     struct responder *r = &responder;
     if (order->size == 0) perf_die("size 0", WEFT_ERR_INVALID_PARAM);
     *r = (struct responder){.p = p, .ep = p->asker, .size = order->size, .expected = UINT64_MAX};
-    r->buffer = perf_room(p, &room, r->size);
+    r->buffer = perf_room(p, PERF_RECEIVED, &room, r->size);
     for (int i = 0; i < RECEIVES; i++) post(r, &r->receives[i]);
     perf_answer(p, &(struct perf_answer){0});
 }
