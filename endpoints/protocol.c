@@ -75,6 +75,13 @@ static double mapped_ns(size_t len, const struct iface_attr *attr, const struct 
     return 2 * request_ns + 2 * t.message + t.copy;
 }
 
+/* Offered, asked for, and copied to where it belongs. */
+static double put_ns(size_t len, const struct iface_attr *attr, const struct calibration *c) {
+    if (!(attr->caps & CAP_LEND)) return INFINITY;
+    struct terms t = terms_of(len, attr, c);
+    return 2 * request_ns + 3 * t.message + t.copy;
+}
+
 /* Offered and asked for. Pieces land where they belong; or the receiver copies one while the next is under way. */
 static double pieces_ns(size_t len, const struct iface_attr *attr, const struct calibration *c, size_t piece) {
     if (!(attr->caps & CAP_AM_ZCOPY) || piece == 0) return INFINITY;
@@ -95,6 +102,7 @@ double weft__protocol_ns(enum protocol_way way, size_t len, const struct iface_a
     case WAY_ZCOPY: return zcopy_ns(len, attr, c);
     case WAY_GET: return get_ns(len, attr, c);
     case WAY_MAPPED: return mapped_ns(len, attr, c);
+    case WAY_PUT: return put_ns(len, attr, c);
     case WAY_PIECES: return pieces_ns(len, attr, c, limits->piece);
     case N_PROTOCOL_WAYS: break;
     }
@@ -147,6 +155,11 @@ static double mapped(size_t len, const struct iface_attr *attr, const struct cal
     return mapped_ns(len, attr, c);
 }
 
+static double put(size_t len, const struct iface_attr *attr, const struct calibration *c,
+                  const struct protocol_limits *limits) {
+    return put_ns(len, attr, c);
+}
+
 static size_t most_eager(const struct iface_attr *attr) {
     size_t packed = attr->max_bcopy > HEAD ? attr->max_bcopy - HEAD : 0;
     return attr->caps & CAP_AM_ZCOPY && attr->max_zcopy > packed ? attr->max_zcopy : packed;
@@ -164,7 +177,9 @@ struct protocol_limits weft__protocol_limits(const struct iface_attr *attr, cons
     if (limits.eager < LEAST_EAGER) limits.eager = LEAST_EAGER;
     limits.mapped = meet(eager, mapped, limits.eager, attr, c, &limits);
     if (limits.mapped < LEAST_EAGER) limits.mapped = LEAST_EAGER;
-    if (threshold != SETTING_AUTO) limits.eager = limits.mapped = (size_t)threshold;
+    limits.put = meet(eager, put, limits.eager, attr, c, &limits);
+    if (limits.put < LEAST_EAGER) limits.put = LEAST_EAGER;
+    if (threshold != SETTING_AUTO) limits.eager = limits.mapped = limits.put = (size_t)threshold;
     return limits;
 }
 

@@ -19,7 +19,7 @@ static void find_other(const struct asked *a, enum protocol_way way, size_t len,
     double best = INFINITY;
     for (enum protocol_way w = 0; w < N_PROTOCOL_WAYS; w++) {
         double ns = cost(a, w, len);
-        if (w == way || w == WAY_MAPPED || ns >= best) continue;
+        if (w == way || w == WAY_MAPPED || w == WAY_PUT || ns >= best) continue;
         best = ns;
         info->other = weft__protocol_name(w);
         info->other_ns = ns;
@@ -37,7 +37,11 @@ static void fill(const struct asked *a, enum protocol_way way, size_t from, size
     find_other(a, way, last, info);
     bool set = weft__setting_u64(a->worker->context, SETTING_RENDEZVOUS_THRESHOLD) != SETTING_AUTO;
     info->lent = way == WAY_MAPPED;
-    info->forced = set && from == (info->lent ? a->limits->mapped : a->limits->eager) + 1;
+    info->lent_to = way == WAY_PUT;
+    info->forced = set && from == (info->lent      ? a->limits->mapped
+                                   : info->lent_to ? a->limits->put
+                                                   : a->limits->eager) +
+                                      1;
 }
 
 weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size_t index,
@@ -50,8 +54,10 @@ weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size
         from = to + 1;
         to = weft__protocol_end(from, a.attr, a.limits);
     }
-    if (index > 1 || (index == 1 && !(a.attr->caps & CAP_LEND))) return WEFT_ERR_NOT_FOUND;
-    if (index == 1)
+    if (index > (a.attr->caps & CAP_LEND ? 2 : 0)) return WEFT_ERR_NOT_FOUND;
+    if (index == 2)
+        fill(&a, WAY_PUT, a.limits->put + 1, SIZE_MAX, info_p);
+    else if (index == 1)
         fill(&a, WAY_MAPPED, a.limits->mapped + 1, SIZE_MAX, info_p);
     else
         fill(&a, weft__protocol_way(from, a.attr, a.limits), from, to, info_p);

@@ -1,7 +1,7 @@
 /*
  * Messages that wait at their sender. The sender offers (RTS); the receiver reads the memory itself where the lane can
- * (bulk get, then FIN), or asks for it (CTS) and gets it in pieces (DATA). The sender's memory is lent to the peer while
- * a bulk get may touch it: a cancel then waits for the FIN.
+ * (bulk get, then FIN), or asks for it (CTS) and gets it in pieces (DATA); or, where the sender can write there, has it written
+ * (joint.h). The sender's memory is lent to the peer while a bulk get may touch it: a cancel then waits for the FIN.
  */
 #include "rendezvous.h"
 
@@ -114,7 +114,12 @@ struct weft_request *weft__offer_of(struct link *link, uint32_t id) {
     return req && req->offered ? req : NULL;
 }
 
-static void gone(struct link *link, uint32_t to) {
+struct weft_request *weft__waiting_of(struct link *link, uint32_t id) {
+    struct weft_request *req = request_of_link(link, id, true);
+    return req && req->core.fsm.state == REQ_WAITING ? req : NULL;
+}
+
+void weft__say_gone(struct link *link, uint32_t to) {
     struct wire_message m;
     weft__wire_one(&m, WIRE_GONE, to);
     weft__link_control(link, &m);
@@ -142,11 +147,11 @@ void weft__on_cts(struct lane *lane, const void *data, size_t len) {
     }
     struct weft_request *req = request_of_lane(lane, cts.request, true);
     if (!req || req->core.fsm.state == REQ_DONE) {
-        if (!WEFT_MUTANT(rendezvous_gone_untold)) gone(link, cts.to);
+        if (!WEFT_MUTANT(rendezvous_gone_untold)) weft__say_gone(link, cts.to);
         return;
     }
     if (req->core.fsm.state == REQ_ENDING) {
-        gone(link, cts.to);
+        weft__say_gone(link, cts.to);
         weft__offer_over(req);
         return;
     }
@@ -207,39 +212,44 @@ static weft_status_t ask(struct weft_request *req) {
     return WEFT_IN_PROGRESS;
 }
 
-/* The bytes wanted, out of the program's memory, which may be longer. */
-static weft_status_t bulk_get(struct weft_request *req) {
+static void count_bulk(const struct weft_request *req) {
+    if (req->kind == &weft__receive_kind)
+        req->worker->count->protocol_get++;
+    else
+        req->worker->count->protocol_put++;
+}
+
+/* The bytes wanted, into the program's memory, which may be longer: read here, or written there. */
+static weft_status_t bulk(struct weft_request *req) {
     struct lane *lane = weft__switch_key_lane(req->ep->link);
     weft_iov_t slice[16];
     size_t len = req->len;
-    if (!lane || !lane->ops->bulk_get) return WEFT_ERR_UNSUPPORTED;
+    if (!lane) return WEFT_ERR_UNSUPPORTED;
     size_t n = weft__iov_slice(slice, 16, req->iov, req->n_iov, 0, &len);
     if (len < req->len) return WEFT_ERR_UNSUPPORTED;
     req->lent.count++;
-    weft_status_t st = n == 1 ? weft__joint_get(req, lane, slice) : WEFT_ERR_UNSUPPORTED;
-    if (st != WEFT_IN_PROGRESS) st = lane->ops->bulk_get(lane, req->remote, slice, n, &req->lent);
+    weft_status_t st = n == 1 ? weft__joint_fetch(req, lane, slice) : WEFT_ERR_UNSUPPORTED;
+    if (st != WEFT_IN_PROGRESS && req->remote && lane->ops->bulk_get)
+        st = lane->ops->bulk_get(lane, req->remote, slice, n, &req->lent);
     if (st != WEFT_IN_PROGRESS) req->lent.count--;
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) count_bulk(req);
     return st;
 }
 
 /* OK, IN_PROGRESS, or an error, and then the sender has been released. */
 weft_status_t weft__fetch(struct weft_request *req) {
     struct link *link = req->ep->link;
-    weft_status_t st = WEFT_ERR_UNSUPPORTED;
     if (req->len == 0) {
         weft__refuse_offer(link, req->peer_id, WEFT_OK);
         return WEFT_OK;
     }
-    if (req->remote) st = bulk_get(req);
+    weft_status_t st = bulk(req);
     if (st == WEFT_OK) weft__refuse_offer(link, req->peer_id, WEFT_OK);
     if (st == WEFT_IN_PROGRESS) {
         req->fin_due = 1;
-        weft__request_lend(req);
+        if (req->kind == &weft__receive_kind) weft__request_lend(req);
     }
-    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) {
-        req->worker->count->protocol_get++;
-        return st;
-    }
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) return st;
     st = ask(req);
     if (st < 0) weft__refuse_offer(link, req->peer_id, st);
     return st;
@@ -270,12 +280,28 @@ static void withdraw_receive(struct weft_request *req) {
     weft__land_stop(req);
 }
 
+/* The sender has written all of it; or it has not, and is asked for the bytes as where a read fails. */
+static void written_returned(struct weft_request *req, weft_status_t status) {
+    req->kind = &weft__receive_kind;
+    weft__request_lend(req);
+    fetch_returned(req, status);
+}
+
 const struct request_kind weft__receive_kind = {
     .name = "receive",
     .message = true,
     .lands = true,
     .returned = fetch_returned,
     .withdraw = withdraw_receive,
+    .release = release_receive,
+};
+
+/* The same while the sender writes it (joint.h). */
+const struct request_kind weft__written_kind = {
+    .name = "receive",
+    .message = true,
+    .returned = written_returned,
+    .withdraw = weft__put_stop,
     .release = release_receive,
 };
 
@@ -317,6 +343,7 @@ void weft__on_gone(struct lane *lane, const void *data, size_t len) {
         weft__link_violation(link, "gone");
         return;
     }
+    if (weft__put_gone(link, one.request)) return;
     struct weft_request *req = request_of_lane(lane, one.request, false);
     if (!req) weft__rma_came_late(link, one.request, SIZE_MAX);
     if (req && !req->kind->message) req->rma.answered = true;
@@ -329,8 +356,8 @@ static struct weft_request *taker_of(struct link *link, uint32_t offer) {
         struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
         for (struct list *n = ep->requests.next; n != &ep->requests; n = n->next) {
             struct weft_request *req = list_of(n, struct weft_request, of_ep);
-            if (req->kind == &weft__receive_kind && req->peer_id == offer && req->core.fsm.state != REQ_DONE)
-                return req;
+            bool receives = req->kind == &weft__receive_kind || req->kind == &weft__written_kind;
+            if (receives && req->peer_id == offer && req->core.fsm.state != REQ_DONE) return req;
         }
     }
     return NULL;

@@ -39,6 +39,10 @@ void weft__release_send(struct weft_request *req);
 
 /* What the peer may be reading of ours; NULL: nothing by that id. */
 struct weft_request *weft__offer_of(struct link *link, uint32_t id);
+/* What it may be told of now, and asks for by that id; NULL: nothing. */
+struct weft_request *weft__waiting_of(struct link *link, uint32_t id);
+/* What the peer asked for will not come, or not all of it. */
+void weft__say_gone(struct link *link, uint32_t to);
 /* The peer reads no more of what it was offered: it said so, or is gone. */
 void weft__offer_over(struct weft_request *req);
 
@@ -61,7 +65,7 @@ weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_
 weft_status_t weft__flush_post(struct weft_ep *ep, const weft_op_t *op);
 
 /* The kinds of receives: their memory is the program's. */
-extern const struct request_kind weft__receive_kind, weft__am_offer_kind, weft__tag_offer_kind;
+extern const struct request_kind weft__receive_kind, weft__written_kind, weft__am_offer_kind, weft__tag_offer_kind;
 
 void weft__on_am(struct lane *lane, const void *data, size_t len);
 void weft__on_tag(struct lane *lane, const void *data, size_t len);

@@ -83,7 +83,7 @@ bool weft__wire_read_lend(const void *p, size_t len, struct wire_lend *v) {
 void weft__wire_help(struct wire_message *m, struct wire_help v) {
     struct cursor c = writing(m, WIRE_HELP);
     put(&c, v.request, 4);
-    put(&c, 0, 4);
+    put(&c, v.to, 4);
     put(&c, v.token, 8);
     put(&c, v.address, 8);
     put(&c, v.len, 8);
@@ -93,11 +93,11 @@ void weft__wire_help(struct wire_message *m, struct wire_help v) {
 bool weft__wire_read_help(const void *p, size_t len, struct wire_help *v) {
     struct cursor c = reading(p, len);
     v->request = (uint32_t)get(&c, 4);
-    uint64_t zero = get(&c, 4);
+    v->to = (uint32_t)get(&c, 4);
     v->token = get(&c, 8);
     v->address = get(&c, 8);
     v->len = get(&c, 8);
-    return read_all(&c) && zero == 0 && v->len > 0;
+    return read_all(&c) && v->len > 0;
 }
 
 bool weft__wire_read_stream(const void *p, size_t len, struct wire_stream *v) {

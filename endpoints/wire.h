@@ -42,7 +42,7 @@ enum wire_id {
     WIRE_TAG_BEGIN,     /* the first part of a tagged message */
     WIRE_TAG_PART,      /* the next one; without bytes: there will be none */
     WIRE_LEND,          /* the key to memory that messages come from, or go to */
-    WIRE_HELP,          /* write the end of the message that I read */
+    WIRE_HELP,          /* write the message, or the end of it, where I want it */
     WIRE_HELPED,        /* what you wait for is written */
     WIRE_N_IDS
 };
@@ -133,7 +133,9 @@ struct wire_lend {
 };
 struct wire_help {
     uint32_t request; /* the offer's */
-    uint64_t token;   /* the transport's (lane_ops.bulk_joint) */
+    uint32_t
+        to; /* the request for all of it, which hears GONE if not all is written; 0: for the end of what is read */
+    uint64_t token; /* the transport's (lane_ops.bulk_joint) */
     uint64_t address, len;
 };
 enum {

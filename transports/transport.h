@@ -275,9 +275,14 @@ struct lane_ops {
      * peer's part included. NULL: this side makes all of it. */
     weft_status_t (*bulk_joint)(struct lane *lane, uint64_t remote, const weft_iov_t *to,
                                 struct completion *completion, uint64_t *token_p);
-    /* The other side of it: `len` bytes from `from`, which the peer reads and which stay as long as it does, belong to `remote` in its
+    /* Lends `to`, which the peer can write to (lends), to it: when it is told the token and answers by bulk_help, it writes all of it. For a
+     * payload that bulk_get would have to fetch by other means than a plain access. IN_PROGRESS, or an error. The completion steps when all is
+     * there, or, with an error, when no more of it is written: after iface_ops.put_stop, or as the lane ends. NULL: never. */
+    weft_status_t (*bulk_put)(struct lane *lane, uint64_t remote, const weft_iov_t *to,
+                              struct completion *completion, uint64_t *token_p);
+    /* The other side of both: `len` bytes from `from`, which the peer reads and which stay as long as it does, belong to `remote` in its
      * memory. IN_PROGRESS, or an error. The completion steps when no more of them are written: with OK when the peer waits for what was
-     * and is to be told (iface_ops.helped), else with CANCELLED. */
+     * and is to be told (iface_ops.helped), with CANCELLED when not all that was asked for will be, and with another error as the lane ends. */
     weft_status_t (*bulk_help)(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
                                struct completion *completion);
     /* What was asked for with that completion, which has not stepped yet, ends within this call: the peer said that it reads no more. */
@@ -363,8 +368,11 @@ struct iface_ops {
     /* No peer can touch it any more: OK, or IN_PROGRESS and one step when the last has let go, or has died. The md_mem is
      * gone then. With the iface's close it is gone unasked, and no step comes: a peer that hangs may still touch the memory. */
     weft_status_t (*mem_revoke)(struct md_mem *mem, struct completion *completion);
-    /* A peer says so: what joint copies of this iface wait for may be there. NULL: there are none. */
+    /* A peer says so: what joint copies and puts of this iface wait for may be there. NULL: there are none. */
     void (*helped)(struct iface *iface);
+    /* Of the put with that completion nothing more is to be written; it steps from a later turn. Nothing when none is under way. NULL: none
+     * ever is. */
+    void (*put_stop)(struct iface *iface, const struct completion *completion);
     /* What a peer's key_open wants to know; at most MD_KEY_MAX bytes. */
     size_t (*key_pack)(const struct md_mem *mem, void *to);
     void (*close)(struct iface *iface); /* all its lanes and listeners are closed; frees it */

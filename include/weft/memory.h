@@ -48,9 +48,10 @@ typedef struct weft_mem_params {
     void *arg;
     /* With WEFT_MEM_READ: a large message sent out of it may be read by its receiver where it lies, without a copy between. The receiver's
      * library is given the key for it, for reading, so that whoever is sent such a message can read all of the region until it
-     * is revoked or released. With WEFT_MEM_WRITE also: of a large message out of such memory that is received into it, its sender may
-     * write a part there, so that both sides copy; the sender's library is given the key to write to all of the region. Of
-     * allocated and imported memory, between processes of one host; else it changes nothing. */
+     * is revoked or released. With WEFT_MEM_WRITE also: a large message that is received into it may be written there by its sender, a
+     * part of it where it comes out of lent memory, so that both sides copy, and else all of it; the sender's library is given the key
+     * to write to all of the region. A receive that is cancelled, or whose time is over, ends when the sender has written the piece that it
+     * is in the middle of, if it is in one. Of allocated and imported memory, between processes of one host; else it changes nothing. */
     int lend;
 } weft_mem_params_t;
 

@@ -153,13 +153,13 @@ WEFT_API const char *weft_capability_name(unsigned bit); /* NULL past the last *
 
 /*
  * How a message of some size crosses by the transport `transport` (an index of weft_worker_transport): one row for
- * each range of sizes, by index from 0, WEFT_ERR_NOT_FOUND past the last. Where memory can be lent, one more row behind that
- * without end says from which size on messages go another way that come out of lent memory. Sizes are those of an active message
+ * each range of sizes, by index from 0, WEFT_ERR_NOT_FOUND past the last. Where memory can be lent, two more rows behind that
+ * without end say from which size on messages go another way that come out of lent memory, or go into it. Sizes are those of an active message
  * without a user header. Estimates count from the call until the bytes are where the receiver wants them; they are
  * for choosing.
  */
 typedef struct weft_protocol_info {
-    /* "short", "eager bcopy", "eager zcopy", "rendezvous get", "rendezvous mapped" or "rendezvous pieces" */
+    /* "short", "eager bcopy", "eager zcopy", "rendezvous get", "rendezvous mapped", "rendezvous put" or "rendezvous pieces" */
     const char *name;
     size_t from, to;       /* bytes; `to` SIZE_MAX: all beyond */
     double from_ns, to_ns; /* of `from` and of `to` (of 16 MiB where it has no end) */
@@ -168,6 +168,7 @@ typedef struct weft_protocol_info {
     double other_ns;       /* what `to` would cost there */
     int forced;            /* it begins where "rendezvous.threshold" says, not where it would pay */
     int lent;              /* of messages out of lent memory (weft_mem_params_t), in place of the others */
+    int lent_to; /* of messages that are offered, into memory that their receiver lends for writing; the same */
 } weft_protocol_info_t;
 WEFT_API weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size_t index,
                                             weft_protocol_info_t *info_p);

@@ -437,6 +437,70 @@ TEST(help_beyond_a_message_or_by_words_that_are_none_is_a_breach) {
     raw_close(&raw);
 }
 
+/* ---- somebody who asks for a message to be written where nobody may write (joint.h) */
+
+static bool hears_gone(uint32_t to) {
+    struct wire_one one;
+    for (unsigned i = 0; i < raw.n_heard && i < HEARD; i++)
+        if (raw.heard[i].id == WIRE_GONE && weft__wire_read_one(raw.heard[i].bytes, raw.heard[i].len, &one) &&
+            one.request == to)
+            return true;
+    return false;
+}
+
+TEST_WIRES(what_cannot_be_written_is_told_to_be_gone_and_may_be_asked_for) {
+    weft_setting_t pieces = {"shm.copy", "staged"};
+    static char big[100000];
+    struct wire_message m;
+    struct tally sent = {0};
+    raw_open(&raw, transport, &pieces, 1);
+    fresh(transport);
+    struct wire_rts rts = offer_of_victim(big, sizeof big, &sent);
+    /* of no message; where nobody has granted anything; with a length that wraps */
+    struct wire_help help = {.request = 0x00500003, .to = 71, .token = 1, .address = 4096, .len = 70000};
+    weft__wire_help(&m, help);
+    costs_nothing(&m);
+    help.request = rts.request;
+    help.to = 72;
+    weft__wire_help(&m, help);
+    costs_nothing(&m);
+    help.address = UINT64_MAX - 5;
+    help.to = 73;
+    weft__wire_help(&m, help);
+    costs_nothing(&m);
+    RAW_UNTIL(&raw, hears_gone(71) && hears_gone(72) && hears_gone(73));
+    CHECK(weft_worker_count(raw.t.a, "shm.helped") == 0 && sent.calls == 0);
+    weft__wire_cts(&m, (struct wire_cts){rts.request, 74, sizeof big, false});
+    CHECK(say_message(&raw, &m));
+    RAW_UNTIL(&raw, sent.calls == 1);
+    CHECK_EQ(sent.status, WEFT_OK);
+    weft__wire_help(&m, help); /* it is over */
+    costs_nothing(&m);
+    raw_close(&raw);
+}
+
+TEST(to_ask_for_more_than_there_is_or_twice_at_a_time_is_a_breach) {
+    weft_setting_t pieces = {"shm.copy", "staged"};
+    static char big[100000];
+    struct wire_message m;
+    struct tally sent = {0};
+    raw_open(&raw, "shm", &pieces, 1);
+    fresh("shm");
+    struct wire_rts rts = offer_of_victim(big, sizeof big, &sent);
+    weft__wire_help(
+        &m, (struct wire_help){.request = rts.request, .to = 1, .token = 1, .address = 4096, .len = 100001});
+    costs_the_endpoint("shm", WEFT_ERR_PROTOCOL, &m);
+    CHECK_EQ(sent.calls, 1);
+    sent = (struct tally){0};
+    rts = offer_of_victim(big, sizeof big, &sent);
+    weft__wire_help(
+        &m, (struct wire_help){.request = rts.request, .to = 1, .token = 1, .address = 4096, .len = 100000});
+    CHECK(say_message(&raw, &m));
+    costs_the_endpoint("shm", WEFT_ERR_PROTOCOL, &m);
+    CHECK_EQ(sent.calls, 1);
+    raw_close(&raw);
+}
+
 /* Data for an endpoint that is still asking, and for one whose peer is gone. */
 TEST_WIRES(messages_after_the_end_are_lost) {
     struct wire_message m;

@@ -7,6 +7,9 @@
 
 enum { LARGE = 2 << 20 };
 
+static bool lends;              /* memory that is received into */
+static uint64_t written, asked; /* for the one that dies, in bytes; and of it, in messages */
+
 struct side {
     weft_worker_t *worker;
     weft_ep_t *ep;
@@ -25,14 +28,24 @@ static void on_endpoint(weft_ep_t *ep, void *arg) {
     ((struct side *)arg)->ep = ep;
 }
 
+static char *lent_memory(weft_worker_t *worker) {
+    weft_mem_t *mem;
+    weft_mem_info_t info;
+    weft_mem_params_t params = {.rights = WEFT_MEM_READ | WEFT_MEM_WRITE, .lend = 1};
+    CHECK_EQ(weft_mem_alloc(worker, LARGE, &params, &mem), 0);
+    CHECK_EQ(weft_mem_describe(mem, &info), 0);
+    return info.base;
+}
+
 static weft_context_t *open_side(struct side *s, const char *transport) {
     weft_context_t *context;
-    *s = (struct side){.out = malloc(LARGE), .in = malloc(LARGE)};
+    *s = (struct side){.out = malloc(LARGE)};
     for (size_t i = 0; i < LARGE; i++) s->out[i] = (char)(i * 5 + (i >> 13));
     weft_worker_params_t params = {
         .transports = transport, .on_endpoint = on_endpoint, .on_error = on_error, .arg = s};
     CHECK_EQ(weft_context_create(NULL, &context), 0);
     CHECK_EQ(weft_worker_create(context, &params, &s->worker), 0);
+    s->in = lends ? lent_memory(s->worker) : malloc(LARGE);
     return context;
 }
 
@@ -101,12 +114,14 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     if (!child_sends && posted) CHECK_EQ(s.second.calls, 1);
     CHECK_EQ(waitpid(pid, &status, 0), pid);
     CHECK(WIFSIGNALED(status));
+    if (child_sends && s.second.calls && s.second.status == WEFT_OK) CHECK(memcmp(s.in, s.out, LARGE) == 0);
+    written += weft_worker_count(s.worker, "shm.helped");
+    asked += weft_worker_count(s.worker, "protocol.put");
     weft_worker_destroy(s.worker);
     CHECK_EQ(s.second.calls, posted);
-    if (child_sends && s.second.status == WEFT_OK) CHECK(memcmp(s.in, s.out, LARGE) == 0);
     CHECK_EQ(weft_context_destroy(context), 0);
     free(s.out);
-    free(s.in);
+    if (!lends) free(s.in);
 }
 
 static void die_at_every_phase(const char *transport) {
@@ -125,6 +140,14 @@ TEST(killed_in_pieces_over_shm) {
 TEST(killed_in_a_read_of_its_memory) {
     setenv("WEFT_SHM_COPY", "vm", 1);
     die_at_every_phase("shm");
+}
+
+TEST(killed_while_it_writes_or_is_written_to) {
+    setenv("WEFT_SHM_COPY", "staged", 1);
+    lends = true;
+    die_at_every_phase("shm");
+    lends = false;
+    CHECK(written > 0 && asked > 0);
 }
 
 TEST(killed_in_pieces_over_tcp) {

@@ -150,11 +150,13 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
           !memcmp(lend.key, "a key", 5));
     CHECK(!weft__wire_read_lend(m.bytes, 3, &lend));
     bytes_maul(decode_all, m.bytes, m.len);
-    struct wire_help help, asked = {.request = 7, .token = UINT64_C(3) << 32 | 9, .address = 1 << 20, .len = 70000};
+    struct wire_help help,
+        asked = {.request = 7, .to = 5, .token = UINT64_C(3) << 32 | 9, .address = 1 << 20, .len = 70000};
     weft__wire_help(&m, asked);
     CHECK(!weft__wire_read_help(m.bytes, m.len - 1, &help));
     CHECK(weft__wire_read_help(m.bytes, m.len, &help));
-    CHECK(help.request == 7 && help.token == asked.token && help.address == 1 << 20 && help.len == 70000);
+    CHECK(help.request == 7 && help.to == 5 && help.token == asked.token && help.address == 1 << 20 &&
+          help.len == 70000);
     bytes_maul(decode_all, m.bytes, m.len);
     asked.len = 0;
     weft__wire_help(&m, asked);

@@ -24,7 +24,9 @@ static void print_row(const weft_protocol_info_t *p) {
     else
         printf("the only way");
     printf("%s%s\n", p->forced ? " (begins where rendezvous.threshold says)" : "",
-           p->lent ? " (of messages out of lent memory)" : "");
+           p->lent      ? " (of messages out of lent memory)"
+           : p->lent_to ? " (of messages that are offered, into memory lent for writing)"
+                        : "");
 }
 
 static const char *has(const weft_transport_info_t *t, const char *capability) {
@@ -82,8 +84,9 @@ static void json_row(const weft_protocol_info_t *p) {
         printf("null");
     else
         printf("%zu", p->to);
-    printf(",\"from_ns\":%.0f,\"to_ns\":%.0f,\"bandwidth\":%.0f,\"forced\":%s,\"lent\":%s}", p->from_ns, p->to_ns,
-           p->bandwidth, p->forced ? "true" : "false", p->lent ? "true" : "false");
+    printf(",\"from_ns\":%.0f,\"to_ns\":%.0f,\"bandwidth\":%.0f,\"forced\":%s,\"lent\":%s,\"lent_to\":%s}",
+           p->from_ns, p->to_ns, p->bandwidth, p->forced ? "true" : "false", p->lent ? "true" : "false",
+           p->lent_to ? "true" : "false");
 }
 
 void info_protocols_json(weft_worker_t *worker) {

@@ -114,14 +114,18 @@ static weft_status_t next_piece(struct shm_lane *lane, struct shm_bulk *b) {
     return shm_iface(lane)->vm ? read_piece(lane, b) : WEFT_ERR_UNSUPPORTED;
 }
 
+static struct shm_bulk *bulk_new(struct shm_lane *lane, const struct shm_bulk *what) {
+    struct shm_bulk *b = weft__shm_more(lane) ? weft__new(shm_iface(lane), struct shm_bulk) : NULL;
+    if (b) *b = *what;
+    return b;
+}
+
 weft_status_t weft__shm_bulk_add(struct shm_lane *lane, const struct shm_bulk *what) {
-    struct shm_more *more = weft__shm_more(lane);
-    struct shm_bulk *b = more ? weft__new(shm_iface(lane), struct shm_bulk) : NULL;
+    struct shm_bulk *b = bulk_new(lane, what);
     if (!b) return WEFT_ERR_NO_MEMORY;
-    *b = *what;
-    *more->bulk_last = b;
-    more->bulk_last = &b->next;
-    weft__job_post(lane->lane.iface->reactor, &more->bulk_job);
+    *lane->more->bulk_last = b;
+    lane->more->bulk_last = &b->next;
+    weft__job_post(lane->lane.iface->reactor, &lane->more->bulk_job);
     return WEFT_IN_PROGRESS;
 }
 
@@ -168,17 +172,21 @@ static void bulk_over(struct shm_lane *lane, struct shm_bulk *b, weft_status_t s
 /* IN_PROGRESS: there is more to do; NO_RESOURCE: what is missing is the peer's to write. */
 static weft_status_t advance(struct shm_lane *lane, struct shm_bulk *b) {
     if (b->left == 0) return WEFT_OK;
+    if (b->stopped) return b->status;
     if (b->joint.words) return weft__shm_joint_piece(lane, b);
     weft_status_t st = next_piece(lane, b);
     return st < 0 || b->left == 0 ? st : WEFT_IN_PROGRESS;
 }
 
-static void owe(struct shm_lane *lane, struct shm_bulk *b) {
-    struct shm_bulk **at = &shm_iface(lane)->owed;
+static void append(struct shm_bulk **at, struct shm_bulk *b) {
     while (*at) at = &(*at)->next;
     *at = b;
+}
+
+static void owe(struct shm_lane *lane, struct shm_bulk *b) {
     b->lane = lane;
     lane->more->n_owed++;
+    append(&shm_iface(lane)->owed, b);
 }
 
 /* A piece a turn. A flush waits also for what is owed. */
@@ -194,39 +202,66 @@ void weft__shm_bulk_run(struct job *job) {
     if (more->bulk) weft__job_post(more->lane->lane.iface->reactor, job);
 }
 
-static struct shm_bulk *owed_take(struct shm_bulk **at) {
+static struct shm_bulk *take(struct shm_bulk **at) {
     struct shm_bulk *b = *at;
-    if (!b) return NULL;
-    *at = b->next;
-    b->lane->more->n_owed--;
+    if (b) *at = b->next;
     return b;
 }
 
-/* The first that is there. A peer writes in order: behind one that is not, its others are not looked at. */
-static struct shm_bulk *owed_came(struct shm_iface *iface) {
+/* The first of a list that is there. A peer writes in order: behind one that is not, its others are not looked at. */
+static struct shm_bulk *came(struct shm_bulk **at) {
     const struct shm_lane *behind = NULL;
-    struct shm_bulk **at = &iface->owed;
     for (; *at; at = &(*at)->next) {
         if ((*at)->lane == behind) continue;
         if (joint_came(&(*at)->joint)) break;
         behind = (*at)->lane;
     }
-    return owed_take(at);
+    return take(at);
 }
 
-static struct shm_bulk *owed_of(struct shm_iface *iface, const struct shm_lane *lane) {
-    struct shm_bulk **at = &iface->owed;
+static struct shm_bulk *one_of(struct shm_bulk **at, const struct shm_lane *lane) {
     while (*at && (*at)->lane != lane) at = &(*at)->next;
-    return owed_take(at);
+    return take(at);
 }
 
-void weft__shm_helped(struct iface *iface) {
+void weft__shm_helped(struct iface *i) {
+    struct shm_iface *iface = (struct shm_iface *)i;
     struct shm_bulk *b;
-    while ((b = owed_came((struct shm_iface *)iface)) != NULL) {
+    while ((b = came(&iface->owed)) != NULL) {
         struct shm_lane *lane = b->lane;
-        if (lane->more->bulk) weft__job_post(iface->reactor, &lane->more->bulk_job); /* a flush may wait for it */
+        lane->more->n_owed--;
+        if (lane->more->bulk) weft__job_post(i->reactor, &lane->more->bulk_job); /* a flush may wait for it */
         bulk_over(lane, b, b->status);
     }
+    while ((b = came(&iface->puts)) != NULL) bulk_over(b->lane, b, b->status);
+}
+
+/* ---- what the peer alone writes: no flush waits for that ----------------------------------------------------------------- */
+
+weft_status_t weft__shm_put_add(struct shm_lane *lane, const struct shm_bulk *what) {
+    struct shm_bulk *b = bulk_new(lane, what);
+    if (!b) return WEFT_ERR_NO_MEMORY;
+    append(&shm_iface(lane)->puts, b);
+    return WEFT_IN_PROGRESS;
+}
+
+/* Before all else, from its lane's next turn. */
+static void end_soon(struct shm_bulk *b) {
+    struct shm_more *more = b->lane->more;
+    b->stopped = true;
+    b->next = more->bulk;
+    if (!more->bulk) more->bulk_last = &b->next;
+    more->bulk = b;
+    weft__job_post(b->lane->lane.iface->reactor, &more->bulk_job);
+}
+
+/* A piece that the peer is writing is waited for, as long as the lane stands. */
+void weft__shm_put_stop(struct iface *iface, const struct completion *completion) {
+    struct shm_bulk **at = &((struct shm_iface *)iface)->puts;
+    while (*at && (*at)->completion != completion) at = &(*at)->next;
+    if (!*at || (*at)->status < 0) return;
+    (*at)->status = WEFT_ERR_CANCELLED;
+    if (joint_stop(&(*at)->joint)) end_soon(take(at));
 }
 
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status) {
@@ -235,6 +270,8 @@ void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status) {
     if (!more) return;
     weft__shm_helps_end(lane);
     weft__job_drop(lane->lane.iface->reactor, &more->bulk_job);
-    while (more->n_owed && (b = owed_of(shm_iface(lane), lane)) != NULL) bulk_done(lane, b, status);
+    for (; more->n_owed && (b = one_of(&shm_iface(lane)->owed, lane)) != NULL; more->n_owed--)
+        bulk_done(lane, b, status);
+    while ((b = one_of(&shm_iface(lane)->puts, lane)) != NULL) bulk_done(lane, b, status);
     while (more->bulk) bulk_done(lane, bulk_first(more), status);
 }

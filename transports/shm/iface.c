@@ -281,6 +281,7 @@ static const struct iface_ops ops = {.address = address,
                                      .mem_revoke = weft__shm_mem_revoke,
                                      .key_pack = weft__shm_key_pack,
                                      .helped = weft__shm_helped,
+                                     .put_stop = weft__shm_put_stop,
                                      .close = iface_close};
 
 static uint32_t power_below(uint64_t size, uint32_t least, uint32_t most) {

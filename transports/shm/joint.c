@@ -46,6 +46,22 @@ weft_status_t weft__shm_bulk_joint(struct lane *l, uint64_t remote, const weft_i
     return st;
 }
 
+/* What has an address here is copied without the peer. */
+weft_status_t weft__shm_bulk_put(struct lane *l, uint64_t remote, const weft_iov_t *to,
+                                 struct completion *completion, uint64_t *token_p) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    struct shm_bulk b = {.left = to->len, .completion = completion, .lane = lane};
+    unsigned index;
+    if ((remote && weft__shm_mapped_at(lane, remote, to->len, CAP_GET)) ||
+        !words_take(shm_iface(lane), to->len, &b.joint, &index))
+        return WEFT_ERR_UNSUPPORTED;
+    joint_leave(&b.joint);
+    weft_status_t st = weft__shm_put_add(lane, &b);
+    if (st < 0) weft__shm_joint_end(lane, &b);
+    *token_p = token_of(index, b.joint.serial);
+    return st;
+}
+
 static weft_status_t met(struct shm_bulk *b, weft_status_t status) {
     b->status = status;
     return joint_stop(&b->joint) ? status : WEFT_NO_RESOURCE;
@@ -128,5 +144,5 @@ void weft__shm_help_run(struct job *job) {
 
 void weft__shm_helps_end(struct shm_lane *lane) {
     weft__job_drop(lane->lane.iface->reactor, &lane->more->help_job);
-    while (lane->more->helps) help_over(lane->more, &lane->more->helps, WEFT_ERR_CANCELLED);
+    while (lane->more->helps) help_over(lane->more, &lane->more->helps, WEFT_ERR_CLOSED);
 }

@@ -68,6 +68,14 @@ static inline void joint_begin(const struct joint *joint) {
     atomic_store_explicit(&joint->words->taken, none, memory_order_release);
 }
 
+/* All of it is the helper's, and awaited from now on. */
+static inline void joint_leave(struct joint *joint) {
+    uint64_t none = (uint64_t)joint->serial << 32;
+    joint->awaited = joint->n;
+    atomic_store_explicit(&joint->words->written, none | JOINT_AWAITED, memory_order_relaxed);
+    atomic_store_explicit(&joint->words->taken, none, memory_order_release);
+}
+
 /* The next piece from the beginning; -1: all are taken. */
 static inline int joint_from_front(struct joint *joint) {
     uint64_t before = atomic_fetch_add_explicit(&joint->words->taken, 1 << 16, memory_order_acq_rel);
@@ -113,14 +121,19 @@ static inline int joint_from_back(struct joint *joint) {
     return JOINT_BUSY;
 }
 
-/* The piece is there. True: it is awaited, so it was the last, and the reader is to be told. */
+static inline bool joint_is_over(const struct joint *joint) {
+    uint64_t word = atomic_load_explicit(&joint->words->taken, memory_order_acquire);
+    return word >> 32 != joint->serial || (word >> 16 & UINT16_MAX) + (word & UINT16_MAX) >= joint->n;
+}
+
+/* The piece is there. True: it is awaited and was the last, so the reader is to be told. */
 static inline bool joint_wrote(const struct joint *joint) {
     uint64_t word = atomic_load_explicit(&joint->words->written, memory_order_relaxed);
     do {
         if (word >> 32 != joint->serial) return false;
     } while (!atomic_compare_exchange_weak_explicit(&joint->words->written, &word, word + 1, memory_order_acq_rel,
                                                     memory_order_relaxed));
-    return word & JOINT_AWAITED;
+    return word & JOINT_AWAITED && joint_is_over(joint);
 }
 
 #endif

@@ -66,8 +66,9 @@ struct shm_bulk {
     size_t left;
     struct completion *completion;
     struct joint joint;    /* words NULL: this side makes it alone; of joint ones `left` is the whole */
-    struct shm_lane *lane; /* this and the next: of one that is owed */
+    struct shm_lane *lane; /* this and the next: of one that is owed, or put by the peer */
     weft_status_t status;
+    bool stopped;
     unsigned n_iov;
     weft_iov_t iov[SHM_IOV];
 };
@@ -255,6 +256,7 @@ struct shm_iface {
     uint32_t joint_serial; /* the last */
     uint64_t joints;       /* a bit for each word in use */
     struct shm_bulk *owed; /* read, but for what the peer has yet to write; of any lane, in order */
+    struct shm_bulk *puts; /* all of which the peer has yet to write; the same */
 
     uint32_t n_slots, payload_size;
     uint8_t *staging; /* in the pool's segment */
@@ -422,6 +424,8 @@ weft_status_t weft__shm_bulk_get(struct lane *lane, uint64_t remote, const weft_
                                  struct completion *completion);
 weft_status_t weft__shm_flush(struct lane *lane, struct completion *completion);
 weft_status_t weft__shm_bulk_add(struct shm_lane *lane, const struct shm_bulk *what);
+weft_status_t weft__shm_put_add(struct shm_lane *lane, const struct shm_bulk *what);
+void weft__shm_put_stop(struct iface *iface, const struct completion *completion);
 void weft__shm_helped(struct iface *iface);
 void weft__shm_bulk_run(struct job *job);
 void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status); /* within a turn */
@@ -429,6 +433,8 @@ void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status); /* within 
 /* joint.c: those that the peer helps with */
 weft_status_t weft__shm_bulk_joint(struct lane *lane, uint64_t remote, const weft_iov_t *to,
                                    struct completion *completion, uint64_t *token_p);
+weft_status_t weft__shm_bulk_put(struct lane *lane, uint64_t remote, const weft_iov_t *to,
+                                 struct completion *completion, uint64_t *token_p);
 weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
                                   struct completion *completion);
 /* The next piece: IN_PROGRESS, OK when that was all, NO_RESOURCE when the rest is the helper's, or an error. */
