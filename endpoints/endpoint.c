@@ -65,7 +65,7 @@ static void tell_start(struct weft_ep *ep) {
 void weft__ep_tell(struct weft_ep *ep) {
     uint8_t due = ep->notices & (uint8_t)ep->worker->tellable;
     ep->notices &= (uint8_t)~due;
-    if (ep->notices & NOTICE_ALL) weft__thread_news(ep->worker);
+    if (ep->notices & NOTICE_ALL && !ep->worker->tellable) weft__thread_news(ep->worker);
     leave_due(ep, ep->notices ? &ep->worker->due : &ep->worker->endpoints);
     if (due & (NOTICE_ENDPOINT | NOTICE_READY)) tell_start(ep);
     if (due & NOTICE_DATA) weft__stream_tell(ep);
@@ -76,15 +76,18 @@ void weft__ep_tell(struct weft_ep *ep) {
 static void drained(struct weft_ep *ep);
 
 /* Each of those that are due now, once: a callback may make more of them due, or one again. */
-void weft__eps_tell(struct weft_worker *worker) {
+unsigned weft__eps_tell(struct weft_worker *worker) {
+    unsigned told = 0;
     for (uint32_t n = worker->n_due; n > 0 && !list_empty(&worker->due); n--) {
         struct weft_ep *ep = list_of(worker->due.next, struct weft_ep, of_worker);
         bool was_drained = ep->notices & NOTICE_DRAINED;
         ep->notices &= (uint8_t)~NOTICE_DRAINED;
-        bool closes = ep->notices & (uint8_t)worker->tellable & NOTICE_CLOSED;
+        uint8_t due = ep->notices & (uint8_t)worker->tellable;
+        if (due) told++;
         weft__ep_tell(ep);
-        if (was_drained && !closes) drained(ep);
+        if (was_drained && !(due & NOTICE_CLOSED)) drained(ep);
     }
+    return told;
 }
 
 /* ---- the machine's effects */

@@ -120,22 +120,20 @@ static void may_tell(struct weft_worker *worker, uint32_t notices) {
         worker->match.seldom |= MATCH_AWAY;
 }
 
-static void tell_endpoints(struct weft_worker *worker, uint32_t notices) {
+static int tell_endpoints(struct weft_worker *worker, uint32_t notices) {
     may_tell(worker, notices);
-    weft__eps_tell(worker);
+    return (int)weft__eps_tell(worker);
 }
 
 /* New endpoints, their messages, what was completed, and the bad news last. */
 static int tell_all(struct worker_thread *t) {
     struct weft_worker *worker = t->worker;
     struct list *node;
-    int n = 0;
-    tell_endpoints(worker, NOTICE_ENDPOINT | NOTICE_READY);
+    int n = tell_endpoints(worker, NOTICE_ENDPOINT | NOTICE_READY);
     for (; (node = list_pop(&t->held)) != NULL; n++) deliver_am(t, list_of(node, struct held_am, queued));
     may_tell(worker, NOTICE_ALL);
     n += (int)(weft__posted_tell(worker) + weft__memory_tell(worker) + weft__requests_complete(worker));
-    tell_endpoints(worker, NOTICE_ALL);
-    return n;
+    return n + tell_endpoints(worker, NOTICE_ALL);
 }
 
 /* ---- holding on and off */
@@ -206,8 +204,8 @@ int weft__thread_progress(struct weft_worker *worker) {
     if (weft__reactor_check(worker->reactor) == WEFT_OK)
         return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
     if (!atomic_load(&t->news)) return 0;
-    if (read(t->news_fd, &value, sizeof value) < 0 && errno != EAGAIN)
-        return weft__fail(WEFT_ERR_IO, "eventfd: errno %d", errno);
+    if (read(t->news_fd, &value, sizeof value) < 0)
+        return errno == EAGAIN ? 0 : weft__fail(WEFT_ERR_IO, "eventfd: errno %d", errno); /* about to be told */
     atomic_store(&t->news, false);
 
     atomic_store(&t->wanted, true);
@@ -221,24 +219,23 @@ int weft__thread_progress(struct weft_worker *worker) {
     return n;
 }
 
-/* Whether there is any within that time; the program's signals do not end it. */
-static bool wait_for_news(int fd, int timeout_ms) {
+/* False: the time is over. A signal of the program's does not end the wait that asks again. */
+static bool wait_for_news(int fd, uint64_t until) {
     struct pollfd news = {.fd = fd, .events = POLLIN};
-    uint64_t began = weft__real_now();
-    int n = poll(&news, 1, timeout_ms);
-    while (n < 0 && errno == EINTR) {
-        uint64_t passed = (weft__real_now() - began) / NS_PER_MS;
-        n = poll(&news, 1, timeout_ms < 0 ? -1 : passed < (uint64_t)timeout_ms ? timeout_ms - (int)passed : 0);
-    }
-    return n > 0;
+    uint64_t now = until == UINT64_MAX ? 0 : weft__real_now(), left = until - now;
+    if (now >= until) return false;
+    struct timespec most = {(time_t)(left / NS_PER_S), (long)(left % NS_PER_S)};
+    (void)ppoll(&news, 1, until == UINT64_MAX ? NULL : &most, NULL);
+    return true;
 }
 
+/* News may be of nothing that there is to be told. */
 weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms) {
-    int n = weft__thread_progress(worker);
-    if (n != 0) return n < 0 ? (weft_status_t)n : WEFT_OK;
-    if (!wait_for_news(worker->thread->news_fd, timeout_ms)) return WEFT_ERR_TIMED_OUT;
-    n = weft__thread_progress(worker);
-    return n < 0 ? (weft_status_t)n : WEFT_OK;
+    uint64_t until = timeout_ms < 0 ? UINT64_MAX : weft__real_now() + (uint64_t)timeout_ms * NS_PER_MS;
+    int n;
+    do n = weft__thread_progress(worker);
+    while (n == 0 && wait_for_news(worker->thread->news_fd, until));
+    return n < 0 ? (weft_status_t)n : n > 0 ? WEFT_OK : WEFT_ERR_TIMED_OUT;
 }
 
 int weft__thread_fd(struct weft_worker *worker) {

@@ -260,7 +260,7 @@ static void complete(struct job *job) {
 }
 
 static void notify(struct job *job) {
-    weft__eps_tell(list_of(job, struct weft_worker, notify));
+    (void)weft__eps_tell(list_of(job, struct weft_worker, notify));
 }
 
 static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *context,

@@ -194,3 +194,83 @@ TEST(beyond_what_may_be_held_the_thread_takes_nothing_more) {
     CHECK_EQ(p.disorder, 0);
     pair_end(&p);
 }
+
+/* ---- a wait ends with what it has told of, whatever that is */
+
+static void on_piece(weft_ep_t *ep, void *arg) {
+    const void *data;
+    size_t len;
+    struct pair *p = arg;
+    while (weft_stream_take(ep, &data, &len) == WEFT_OK) {
+        p->arrived++;
+        weft_stream_release(p->b, data);
+    }
+}
+
+/* What it is for is held by then, or comes meanwhile. */
+static void wait_on_b(struct pair *p) {
+    pause_a_moment(p);
+    double begin = two_now();
+    CHECK_EQ(weft_worker_wait(p->b, 20000), WEFT_OK);
+    CHECK(two_now() - begin < 10);
+}
+
+TEST(a_wait_ends_when_it_told_of_a_new_endpoint) {
+    struct pair p;
+    weft_ep_t *second;
+    char address[256];
+    size_t len = sizeof address;
+    pair_make(&p, "tcp", NULL, 0);
+    CHECK_EQ(weft_worker_address(p.b, address, &len), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    CHECK_EQ(weft_connect_address(p.a, address, len, NULL, &second), 0);
+    wait_on_b(&p);
+    CHECK_EQ(p.accepted, 2);
+    CHECK_EQ(weft_connect_address(p.a, address, len, NULL, &second), 0);
+    pause_a_moment(&p);
+    CHECK_EQ(weft_worker_progress(p.b, 0), 1);
+    CHECK_EQ(p.accepted, 3);
+    pair_end(&p);
+}
+
+TEST(a_wait_ends_when_it_told_of_a_streams_bytes) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_stream_on_data(p.to_a, on_piece, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    CHECK(weft_stream_send(p.to_b, &(weft_iov_t){buffer, sizeof buffer}, 1, NULL) >= 0);
+    wait_on_b(&p);
+    CHECK(p.arrived > 0);
+    pair_end(&p);
+}
+
+TEST(a_wait_ends_when_it_told_of_a_loss) {
+    struct pair p;
+    pair_make(&p, "tcp", NULL, 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    CHECK_EQ(weft_ep_close(p.to_b, WEFT_CLOSE_ABORT, NULL), WEFT_IN_PROGRESS);
+    wait_on_b(&p);
+    CHECK_EQ(p.errors, 1);
+    pair_end(&p);
+}
+
+/* The news of another endpoint is held meanwhile. */
+TEST(a_wait_ends_when_it_told_of_a_close) {
+    struct pair p;
+    weft_ep_t *next;
+    char address[256];
+    size_t len = sizeof address;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_worker_address(p.b, address, &len), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    for (int i = 0; i < 20; i++) {
+        struct tally closed = {0};
+        CHECK_EQ(weft_connect_address(p.a, address, len, NULL, &next), 0);
+        pause_a_moment(&p);
+        CHECK_EQ(weft_ep_close(p.to_a, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
+        while (!closed.calls) CHECK_EQ(weft_worker_wait(p.b, 10000), WEFT_OK);
+        while (p.accepted < i + 2) CHECK_EQ(weft_worker_wait(p.b, 10000), WEFT_OK);
+    }
+    CHECK_EQ(weft_ep_close_wait(p.to_a, WEFT_CLOSE_ABORT), WEFT_OK);
+    pair_end(&p);
+}
