@@ -37,6 +37,8 @@ struct worker_thread {
     atomic_bool wanted; /* the program asks for the worker */
     atomic_bool full;   /* the thread waits in `resume` */
     atomic_bool news;   /* something is held, and the fd is readable */
+    atomic_bool woken;  /* by weft_worker_wake */
+    bool woken_by_hand; /* the program's last look for news found that */
     int news_fd;
     sem_t lent, back, resume;
 
@@ -201,12 +203,15 @@ int weft__thread_progress(struct weft_worker *worker) {
     struct worker_thread *t = worker->thread;
     uint64_t value;
     if (!worker->polled) return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
-    if (weft__reactor_check(worker->reactor) == WEFT_OK)
-        return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
+    weft_status_t st = weft__worker_enter(worker);
+    if (st == WEFT_OK) return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
+    if (st < 0) return st;
+    t->woken_by_hand = false;
     if (!atomic_load(&t->news)) return 0;
     if (read(t->news_fd, &value, sizeof value) < 0)
         return errno == EAGAIN ? 0 : weft__fail(WEFT_ERR_IO, "eventfd: errno %d", errno); /* about to be told */
     atomic_store(&t->news, false);
+    t->woken_by_hand = atomic_exchange(&t->woken, false);
 
     atomic_store(&t->wanted, true);
     rouse(t);
@@ -232,10 +237,12 @@ static bool wait_for_news(int fd, uint64_t until) {
 /* News may be of nothing that there is to be told. */
 weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms) {
     uint64_t until = timeout_ms < 0 ? UINT64_MAX : weft__real_now() + (uint64_t)timeout_ms * NS_PER_MS;
+    struct worker_thread *t = worker->thread;
     int n;
     do n = weft__thread_progress(worker);
-    while (n == 0 && wait_for_news(worker->thread->news_fd, until));
-    return n < 0 ? (weft_status_t)n : n > 0 ? WEFT_OK : WEFT_ERR_TIMED_OUT;
+    while (n == 0 && !t->woken_by_hand && wait_for_news(t->news_fd, until));
+    if (n < 0) return (weft_status_t)n;
+    return n > 0 || t->woken_by_hand ? WEFT_OK : WEFT_ERR_TIMED_OUT;
 }
 
 int weft__thread_fd(struct weft_worker *worker) {
@@ -244,7 +251,10 @@ int weft__thread_fd(struct weft_worker *worker) {
 }
 
 void weft__thread_wake(struct weft_worker *worker) {
+    int before = errno;
+    atomic_store(&worker->thread->woken, true);
     weft__thread_news(worker);
+    errno = before;
 }
 
 /* ---- start and stop */

@@ -274,3 +274,45 @@ TEST(a_wait_ends_when_it_told_of_a_close) {
     CHECK_EQ(weft_ep_close_wait(p.to_a, WEFT_CLOSE_ABORT), WEFT_OK);
     pair_end(&p);
 }
+
+TEST(a_wake_before_a_wait_ends_it_although_callbacks_are_polled) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    weft_worker_wake(p.b);
+    CHECK_EQ(weft_worker_wait(p.b, 10000), WEFT_OK);
+    CHECK_EQ(weft_worker_wait(p.b, 10), WEFT_ERR_TIMED_OUT); /* one wait, and no more */
+    weft_worker_wake(p.b);
+    CHECK_EQ(weft_worker_progress(p.b, 0), 0);
+    CHECK_EQ(weft_worker_wait(p.b, 10), WEFT_ERR_TIMED_OUT); /* or one look */
+    pair_end(&p);
+}
+
+enum { FLAGS = 20000 };
+static atomic_uint flags_up, flags_seen;
+
+static void *raise_flags(void *worker) {
+    for (unsigned i = 1; i <= FLAGS; i++) {
+        while (flags_seen != i - 1) sched_yield();
+        flags_up = i;
+        weft_worker_wake(worker);
+    }
+    return NULL;
+}
+
+TEST(no_wake_is_lost_to_a_wait_for_polled_callbacks) {
+    struct pair p;
+    pthread_t thread;
+    flags_up = flags_seen = 0;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, raise_flags, p.b), 0);
+    for (unsigned i = 1; i <= FLAGS; i++) {
+        while (flags_up != i)
+            if (weft_worker_wait(p.b, 10000) == WEFT_ERR_TIMED_OUT) break;
+        CHECK_EQ(flags_up, i);
+        flags_seen = i;
+    }
+    pthread_join(thread, NULL);
+    pair_end(&p);
+}
