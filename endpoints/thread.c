@@ -315,9 +315,9 @@ weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *
         weft__job_post(worker->reactor, &t->deliver);
         return weft__fail(WEFT_ERR_NO_MEMORY, "pthread_create: errno %d", error);
     }
+    worker->driven = true; /* before its first callback may ask */
     weft__reactor_give(worker->reactor, t->id);
     sem_post(&t->back);
-    worker->driven = true;
     return WEFT_OK;
 }
 

@@ -400,7 +400,8 @@ static __attribute__((noinline)) int progress_driven(weft_worker_t *worker) {
 }
 
 int weft_worker_progress(weft_worker_t *worker, unsigned budget) {
-    if (__builtin_expect(worker->driven, 0)) return progress_driven(worker);
+    bool driven = atomic_load_explicit(&worker->driven, memory_order_acquire);
+    if (__builtin_expect(driven, 0)) return progress_driven(worker);
     return weft__reactor_progress(worker->reactor, budget);
 }
 
@@ -412,8 +413,8 @@ int weft_worker_fd(weft_worker_t *worker) {
 }
 
 void weft_worker_wake(weft_worker_t *worker) {
-    if (worker->driven && check_driven(worker) == WEFT_OK) weft__thread_wake(worker);
     weft__reactor_wake(worker->reactor);
+    if (worker->driven && check_driven(worker) == WEFT_OK) weft__thread_wake(worker);
 }
 
 weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms) {

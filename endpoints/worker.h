@@ -3,6 +3,7 @@
 #define WEFT_ENDPOINTS_WORKER_H
 
 #include <reactor/slab.h>
+#include <stdatomic.h>
 #include <weft/am.h>
 
 #include "ep.h"
@@ -66,9 +67,9 @@ struct weft_worker {
     struct list held_done, held_posted; /* those whose callback waits for the program */
     uint32_t tellable; /* notices that may be told now: all, unless a thread holds them for the program */
     weft_thread_mode_t thread_mode;
-    bool hosted; /* by a loop of the program's */
-    bool driven; /* by a thread of its own */
-    bool polled; /* which holds the callbacks for the program */
+    bool hosted;        /* by a loop of the program's */
+    atomic_bool driven; /* by a thread of its own; any thread may look */
+    atomic_bool polled; /* which holds the callbacks for the program */
     struct worker_thread *thread;
     _Atomic(void *) spare_posted; /* blocks for other threads' submissions */
 

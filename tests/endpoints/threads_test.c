@@ -320,6 +320,36 @@ TEST(a_thread_may_come_and_go_under_traffic) {
     pair_end(&p);
 }
 
+static atomic_bool wake_no_more;
+static void *wake_often(void *worker) {
+    while (!wake_no_more) weft_worker_wake(worker);
+    return NULL;
+}
+static void close_worker(void *arg) {
+    struct pair *p = arg;
+    posted.status = weft_worker_close(p->b, NULL);
+    p->arrived++;
+}
+
+TEST(a_wake_or_a_callback_may_come_while_the_thread_begins_or_ends) {
+    struct pair p;
+    pthread_t waker;
+    wake_no_more = false;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(pthread_create(&waker, NULL, wake_often, p.b), 0);
+    for (int round = 0; round < 100; round++) {
+        weft_thread_params_t params = {.callbacks = round % 2 ? WEFT_CALLBACKS_POLLED : WEFT_CALLBACKS_ON_THREAD};
+        CHECK_EQ(weft_worker_post(p.b, close_worker, &p), 0);
+        CHECK_EQ(weft_worker_start_thread(p.b, &params), 0);
+        while (p.arrived <= round) sched_yield();
+        CHECK_EQ(posted.status, WEFT_ERR_BUSY);
+        CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    }
+    wake_no_more = true;
+    pthread_join(waker, NULL);
+    pair_end(&p);
+}
+
 TEST(only_mode_multiple_may_have_a_thread) {
     struct pair p;
     pair_make(&p, "shm", NULL, 0);
