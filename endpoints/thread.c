@@ -312,7 +312,7 @@ weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *
     if (worker->polled) hold(t);
     int error = create(t);
     if (error) {
-        weft__job_post(worker->reactor, &t->deliver);
+        if (t->holding) weft__job_post(worker->reactor, &t->deliver);
         return weft__fail(WEFT_ERR_NO_MEMORY, "pthread_create: errno %d", error);
     }
     worker->driven = true; /* before its first callback may ask */

@@ -350,6 +350,28 @@ TEST(a_wake_or_a_callback_may_come_while_the_thread_begins_or_ends) {
     pair_end(&p);
 }
 
+/* No machine has the memory for its stack. */
+TEST(a_thread_that_could_not_begin_changes_nothing) {
+    pthread_attr_t before, huge;
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_back, &p), 0);
+    CHECK_EQ(pthread_getattr_default_np(&before), 0);
+    CHECK_EQ(pthread_getattr_default_np(&huge), 0);
+    CHECK_EQ(pthread_attr_setstacksize(&huge, (size_t)1 << 50), 0);
+    for (int polled = 0; polled < 2; polled++) {
+        weft_thread_params_t params = {.callbacks = polled ? WEFT_CALLBACKS_POLLED : WEFT_CALLBACKS_ON_THREAD};
+        CHECK_EQ(pthread_setattr_default_np(&huge), 0);
+        weft_status_t st = weft_worker_start_thread(p.b, &params);
+        CHECK_EQ(pthread_setattr_default_np(&before), 0);
+        CHECK_EQ(st, WEFT_ERR_NO_MEMORY);
+        CHECK(weft_am_send(p.to_b, ECHO, NULL, 0, NULL, 0, NULL) >= 0);
+        UNTIL_PAIR(&p, p.arrived == 1 + polled);
+        CHECK_EQ(weft_worker_count(p.b, "am.dropped"), 0);
+    }
+    pair_end(&p);
+}
+
 TEST(only_mode_multiple_may_have_a_thread) {
     struct pair p;
     pair_make(&p, "shm", NULL, 0);
