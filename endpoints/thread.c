@@ -143,6 +143,7 @@ static int tell_all(struct worker_thread *t) {
 static void hold(struct worker_thread *t) {
     struct weft_worker *worker = t->worker;
     may_tell(worker, 0);
+    weft__job_drop(worker->reactor, &t->deliver); /* the program comes for it after all */
     if (t->holding) return;
     t->holding = true;
     memcpy(t->handlers, worker->am, sizeof worker->am);

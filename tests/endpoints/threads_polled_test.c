@@ -195,6 +195,22 @@ TEST(beyond_what_may_be_held_the_thread_takes_nothing_more) {
     pair_end(&p);
 }
 
+TEST(what_is_held_when_a_thread_ends_waits_for_the_program_when_another_begins) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
+    for (unsigned i = 0; i < 20; i++) {
+        CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+        CHECK(send_numbered(&p, i) >= 0);
+        pause_a_moment(&p);
+        CHECK_EQ(p.arrived, 0);
+        CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    }
+    UNTIL_PAIR(&p, p.arrived == 20);
+    CHECK_EQ(p.disorder + p.elsewhere, 0);
+    pair_end(&p);
+}
+
 /* ---- a wait ends with what it has told of, whatever that is */
 
 static void on_piece(weft_ep_t *ep, void *arg) {
