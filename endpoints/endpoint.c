@@ -76,9 +76,9 @@ void weft__ep_tell(struct weft_ep *ep) {
 static void drained(struct weft_ep *ep);
 
 /* Each of those that are due now, once: a callback may make more of them due, or one again. */
-unsigned weft__eps_tell(struct weft_worker *worker) {
+unsigned weft__eps_tell(struct weft_worker *worker, unsigned most) {
     unsigned told = 0;
-    for (uint32_t n = worker->n_due; n > 0 && !list_empty(&worker->due); n--) {
+    for (uint32_t n = worker->n_due; n > 0 && told < most && !list_empty(&worker->due); n--) {
         struct weft_ep *ep = list_of(worker->due.next, struct weft_ep, of_worker);
         bool was_drained = ep->notices & NOTICE_DRAINED;
         ep->notices &= (uint8_t)~NOTICE_DRAINED;

@@ -92,8 +92,8 @@ struct weft_ep {
 weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p);
 /* For one that nobody knows of. */
 void weft__ep_forget(struct weft_ep *ep);
-/* What is due to the users of all. Returns to how many. */
-unsigned weft__eps_tell(struct weft_worker *worker);
+/* What is due to the users of all, or of so many. Returns of how many. */
+unsigned weft__eps_tell(struct weft_worker *worker, unsigned most);
 /* Events from the link. */
 void weft__ep_link_up(struct weft_ep *ep);
 void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status);

@@ -123,10 +123,10 @@ static void tell_invalid(struct job *job) {
     weft__thread_news(worker);
 }
 
-unsigned weft__memory_tell(struct weft_worker *worker) {
+unsigned weft__memory_tell(struct weft_worker *worker, unsigned most) {
     struct list *node;
     unsigned n = 0;
-    for (; (node = list_pop(&worker->memory.held_invalid)) != NULL; n++) {
+    for (; n < most && (node = list_pop(&worker->memory.held_invalid)) != NULL; n++) {
         weft_mem_t *mem = list_of(node, weft_mem_t, held);
         mem->on_invalid(mem, mem->arg);
     }

@@ -56,8 +56,8 @@ struct memory {
 };
 
 void weft__memory_init(struct weft_worker *worker);
-/* Tells the program which of its memory was found to go while it was not there. Returns how many. */
-unsigned weft__memory_tell(struct weft_worker *worker);
+/* Tells the program which of its memory was found to go while it was not there: of so much at most. Returns of how much. */
+unsigned weft__memory_tell(struct weft_worker *worker, unsigned most);
 /* The worker has no lane any more: all regions end. What a peer that hangs may still touch ends with the transports. */
 void weft__memory_close(struct weft_worker *worker);
 /* Just before its memory goes. */

@@ -83,10 +83,10 @@ static void tell_when_there(struct posted *p, weft_status_t status) {
     weft__thread_news(worker);
 }
 
-unsigned weft__posted_tell(struct weft_worker *worker) {
+unsigned weft__posted_tell(struct weft_worker *worker, unsigned most) {
     struct list *node;
     unsigned n = 0;
-    for (; (node = list_pop(&worker->held_posted)) != NULL; n++) {
+    for (; n < most && (node = list_pop(&worker->held_posted)) != NULL; n++) {
         struct posted *p = list_of(node, struct posted, queued);
         tell(p, p->handle.status);
     }

@@ -32,8 +32,8 @@ weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, posted_fn fn, con
 /* weft_request_cancel by another thread. */
 void weft__post_cancel(struct weft_request *req);
 
-/* Callbacks that waited for the program to be there. Returns how many. */
-unsigned weft__posted_tell(struct weft_worker *worker);
+/* Callbacks that waited for the program to be there, so many at most. Returns how many. */
+unsigned weft__posted_tell(struct weft_worker *worker, unsigned most);
 
 /* The worker is gone: so is what it kept for submissions. */
 void weft__posted_end(struct weft_worker *worker);

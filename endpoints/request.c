@@ -219,23 +219,26 @@ static bool held(struct weft_request *req) {
 }
 
 /* The callback comes first, the endpoint's books after: a close is done when all callbacks have been. */
-static unsigned complete(struct list *queue) {
-    struct list *node;
-    unsigned n = 0;
-    for (; (node = list_pop(queue)) != NULL; n++) {
-        struct weft_request *req = list_of(node, struct weft_request, queued);
-        if (__builtin_expect(held(req), 0)) continue;
-        release(req);
-        tell(req);
-        recycle(req);
-    }
-    return n;
+static inline void end(struct weft_request *req) {
+    release(req);
+    tell(req);
+    recycle(req);
 }
 
-unsigned weft__requests_complete(struct weft_worker *worker) {
-    unsigned n = worker->tellable == NOTICE_ALL ? complete(&worker->held_done) : 0;
-    n += complete(&worker->done);
+void weft__requests_complete(struct weft_worker *worker) {
+    struct list *node;
+    while ((node = list_pop(&worker->done)) != NULL) {
+        struct weft_request *req = list_of(node, struct weft_request, queued);
+        if (__builtin_expect(!held(req), 1)) end(req);
+    }
     worker->match.seldom &= ~(uint32_t)MATCH_DUE;
+}
+
+unsigned weft__requests_tell(struct weft_worker *worker, unsigned most) {
+    struct list *node;
+    unsigned n = 0;
+    for (; n < most && ((node = list_pop(&worker->held_done)) || (node = list_pop(&worker->done))); n++)
+        end(list_of(node, struct weft_request, queued));
     return n;
 }
 

@@ -156,8 +156,10 @@ static inline void weft__request_next_serial(struct weft_request *req) {
     atomic_store_explicit(&req->cancel.serial, serial + 1, memory_order_relaxed);
 }
 
-/* Callbacks that are due, outside the run queue's turn: before anything else of the endpoint is told. Returns how many. */
-unsigned weft__requests_complete(struct weft_worker *worker);
+/* Callbacks that are due, or held for the program where it is not there. */
+void weft__requests_complete(struct weft_worker *worker);
+/* It is there now: so many of both at most. Returns how many. */
+unsigned weft__requests_tell(struct weft_worker *worker, unsigned most);
 
 /* It asks for more than word of the end. */
 static inline bool weft__op_is_special(const weft_op_t *op) {

@@ -1,6 +1,7 @@
 #include "thread.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <reactor/counters.h>
@@ -122,20 +123,24 @@ static void may_tell(struct weft_worker *worker, uint32_t notices) {
         worker->match.seldom |= MATCH_AWAY;
 }
 
-static int tell_endpoints(struct weft_worker *worker, uint32_t notices) {
+static unsigned tell_endpoints(struct weft_worker *worker, uint32_t notices, unsigned most) {
     may_tell(worker, notices);
-    return (int)weft__eps_tell(worker);
+    return weft__eps_tell(worker, most);
 }
 
-/* New endpoints, their messages, what was completed, and the bad news last. */
-static int tell_all(struct worker_thread *t) {
+/* New endpoints, their messages, what was completed, and the bad news last. Returns how many; `most` of them: there may be more. */
+static unsigned tell(struct worker_thread *t, unsigned most) {
     struct weft_worker *worker = t->worker;
     struct list *node;
-    int n = tell_endpoints(worker, NOTICE_ENDPOINT | NOTICE_READY);
-    for (; (node = list_pop(&t->held)) != NULL; n++) deliver_am(t, list_of(node, struct held_am, queued));
+    unsigned n = tell_endpoints(worker, NOTICE_ENDPOINT | NOTICE_READY, most);
+    for (; n < most && (node = list_pop(&t->held)) != NULL; n++)
+        deliver_am(t, list_of(node, struct held_am, queued));
+    if (n == most) return n;
     may_tell(worker, NOTICE_ALL);
-    n += (int)(weft__posted_tell(worker) + weft__memory_tell(worker) + weft__requests_complete(worker));
-    return n + tell_endpoints(worker, NOTICE_ALL);
+    n += weft__posted_tell(worker, most - n);
+    n += weft__memory_tell(worker, most - n);
+    n += weft__requests_tell(worker, most - n);
+    return n + tell_endpoints(worker, NOTICE_ALL, most - n);
 }
 
 /* ---- holding on and off */
@@ -153,7 +158,7 @@ static void hold(struct worker_thread *t) {
 /* In a turn of whoever drives the worker next: what was held comes before what is new. */
 static void deliver_rest(struct job *job) {
     struct worker_thread *t = list_of(job, struct worker_thread, deliver);
-    tell_all(t);
+    (void)tell(t, UINT_MAX);
     t->holding = false;
     memcpy(t->worker->am, t->handlers, sizeof t->handlers);
 }
@@ -200,13 +205,12 @@ static void rouse(struct worker_thread *t) {
     weft__reactor_wake(t->worker->reactor);
 }
 
-int weft__thread_progress(struct weft_worker *worker) {
+int weft__thread_progress(struct weft_worker *worker, unsigned budget) {
     struct worker_thread *t = worker->thread;
     uint64_t value;
     if (!worker->polled) return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
-    weft_status_t st = weft__worker_enter(worker);
-    if (st == WEFT_OK) return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
-    if (st < 0) return st;
+    if (weft__worker_enter(worker) == WEFT_OK)
+        return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
     t->woken_by_hand = false;
     if (!atomic_load(&t->news)) return 0;
     if (read(t->news_fd, &value, sizeof value) < 0)
@@ -218,11 +222,12 @@ int weft__thread_progress(struct weft_worker *worker) {
     rouse(t);
     wait_for(&t->lent);
     weft__reactor_give(worker->reactor, pthread_self());
-    int n = tell_all(t);
+    unsigned most = budget == 0 || budget > INT_MAX ? INT_MAX : budget, n = tell(t, most);
     may_tell(worker, 0);
+    if (n == most) weft__thread_news(worker);
     weft__reactor_give(worker->reactor, t->id);
     sem_post(&t->back);
-    return n;
+    return (int)n;
 }
 
 /* False: the time is over. A signal of the program's does not end the wait that asks again. */
@@ -240,7 +245,7 @@ weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms) {
     uint64_t until = timeout_ms < 0 ? UINT64_MAX : weft__real_now() + (uint64_t)timeout_ms * NS_PER_MS;
     struct worker_thread *t = worker->thread;
     int n;
-    do n = weft__thread_progress(worker);
+    do n = weft__thread_progress(worker, 0);
     while (n == 0 && !t->woken_by_hand && wait_for_news(t->news_fd, until));
     if (n < 0) return (weft_status_t)n;
     return n > 0 || t->woken_by_hand ? WEFT_OK : WEFT_ERR_TIMED_OUT;

@@ -8,7 +8,7 @@
 #include "worker.h"
 
 /* What weft_worker_progress, _wait, _fd and _wake mean to a worker that a thread drives. */
-int weft__thread_progress(struct weft_worker *worker);
+int weft__thread_progress(struct weft_worker *worker, unsigned budget);
 weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms);
 int weft__thread_fd(struct weft_worker *worker);
 void weft__thread_wake(struct weft_worker *worker);

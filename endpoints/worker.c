@@ -1,5 +1,6 @@
 #include "worker.h"
 
+#include <limits.h>
 #include <reactor/counters.h>
 
 #include "connect.h"
@@ -260,7 +261,7 @@ static void complete(struct job *job) {
 }
 
 static void notify(struct job *job) {
-    (void)weft__eps_tell(list_of(job, struct weft_worker, notify));
+    (void)weft__eps_tell(list_of(job, struct weft_worker, notify), UINT_MAX);
 }
 
 static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *context,
@@ -394,14 +395,14 @@ static weft_status_t check_driven(const weft_worker_t *worker) {
     return st < 0 ? st : WEFT_OK;
 }
 
-static __attribute__((noinline)) int progress_driven(weft_worker_t *worker) {
+static __attribute__((noinline)) int progress_driven(weft_worker_t *worker, unsigned budget) {
     weft_status_t st = check_driven(worker);
-    return st < 0 ? (int)st : weft__thread_progress(worker);
+    return st < 0 ? (int)st : weft__thread_progress(worker, budget);
 }
 
 int weft_worker_progress(weft_worker_t *worker, unsigned budget) {
     bool driven = atomic_load_explicit(&worker->driven, memory_order_acquire);
-    if (__builtin_expect(driven, 0)) return progress_driven(worker);
+    if (__builtin_expect(driven, 0)) return progress_driven(worker, budget);
     return weft__reactor_progress(worker->reactor, budget);
 }
 

@@ -195,6 +195,37 @@ TEST(beyond_what_may_be_held_the_thread_takes_nothing_more) {
     pair_end(&p);
 }
 
+/* Messages, completions and word of endpoints alike, in their order; the fd tells that there are more. */
+TEST(polled_callbacks_keep_to_the_budget) {
+    struct pair p;
+    weft_ep_t *second;
+    char address[256], in[10][8];
+    size_t len = sizeof address;
+    struct tally done = {0};
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
+    CHECK_EQ(weft_worker_address(p.b, address, &len), 0);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(weft_tag_recv(p.b, 3, UINT64_MAX, &(weft_iov_t){in[i], 8}, 1, NULL, OP(&done)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    struct pollfd fd = {.fd = weft_worker_fd(p.b), .events = POLLIN};
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_connect_address(p.a, address, len, NULL, &second), 0);
+    for (unsigned i = 0; i < 10; i++) CHECK(send_numbered(&p, i) >= 0);
+    for (int i = 0; i < 10; i++) CHECK(weft_tag_send(p.to_b, 3, &(weft_iov_t){buffer, 8}, 1, NULL) >= 0);
+    pause_a_moment(&p);
+    for (int told = 1; told <= 22; told++) {
+        CHECK_EQ(poll(&fd, 1, 5000), 1);
+        CHECK_EQ(weft_worker_progress(p.b, 1), 1);
+        CHECK_EQ(p.accepted - 1 + p.arrived + done.calls, told);
+        CHECK(p.accepted == 3 || !p.arrived);
+        CHECK(p.arrived == 10 || !done.calls);
+    }
+    CHECK_EQ(weft_worker_progress(p.b, 1), 0);
+    CHECK_EQ(poll(&fd, 1, 0), 0);
+    CHECK_EQ(p.disorder, 0);
+    pair_end(&p);
+}
+
 TEST(what_is_held_when_a_thread_ends_waits_for_the_program_when_another_begins) {
     struct pair p;
     pair_make(&p, "shm", NULL, 0);
