@@ -112,7 +112,7 @@ static bool measure(struct calibration *c) {
 
 /* ---- the file's text --------------------------------------------------------------------------------------------------- */
 
-static const char magic[] = "weft-calibration 1\n";
+static const char magic[] = "weft-calibration 2\n";
 
 /* The text after "model name : " of the first processor, or nothing. */
 static void cpu_model(char *to, size_t size) {
@@ -170,7 +170,7 @@ bool weft__calibration_read(const char *text, size_t len, const char *key, struc
         if (!take(&at, end, table[i].name) || !take(&at, end, " ") || !take_number(&at, end, &found.value[i]) ||
             !take(&at, end, "\n"))
             return false;
-        if (found.value[i] == 0 && i != CALIBRATE_VM_READ) return false;
+        if (found.value[i] == 0 && i < CALIBRATE_VM_READ) return false;
     }
     if (at != end) return false;
     *c = found;
@@ -222,15 +222,51 @@ static void store(const char *path, const char *text, size_t len) {
 
 /* ---- what this process knows ---------------------------------------------------------------------------------------------- */
 
-/* Written once, by whoever comes first; those who come meanwhile make do with what they found themselves. */
+/* In one hand at a time; those who come meanwhile make do with what they find themselves. */
 static struct calibration known;
-static _Atomic int known_state; /* 0: nothing yet, 1: being written, 2: there */
+enum { NOTHING, IN_HAND, THERE };
+static _Atomic int known_state = NOTHING;
+
+static bool take_known(int *was_p) {
+    *was_p = atomic_load_explicit(&known_state, memory_order_relaxed);
+    return *was_p != IN_HAND && atomic_compare_exchange_strong_explicit(&known_state, was_p, IN_HAND,
+                                                                        memory_order_acquire, memory_order_relaxed);
+}
+
+static void leave_known(int state) {
+    atomic_store_explicit(&known_state, state, memory_order_release);
+}
 
 static void keep(const struct calibration *c) {
-    int nothing = 0;
-    if (!atomic_compare_exchange_strong(&known_state, &nothing, 1)) return;
+    int was;
+    if (!take_known(&was)) return;
     known = *c;
-    atomic_store_explicit(&known_state, 2, memory_order_release);
+    leave_known(THERE);
+}
+
+static bool recall(struct calibration *c) {
+    int was;
+    if (!take_known(&was)) return false;
+    if (was == THERE) *c = known;
+    leave_known(was);
+    return was == THERE;
+}
+
+/* The file that the setting names, or NULL: there is none. */
+static const char *place_of(struct reactor *r, char path[PATH_MAX_LEN]) {
+    const char *setting = weft__setting_str(weft__reactor_context(r), SETTING_CALIBRATION);
+    if (strcmp(setting, "auto") == 0) return own_path(path) ? path : NULL;
+    return strlen(setting) < PATH_MAX_LEN ? setting : NULL;
+}
+
+static bool is_shared(struct reactor *r) {
+    return strcmp(weft__setting_str(weft__reactor_context(r), SETTING_CALIBRATION), "auto") == 0;
+}
+
+static void write_down(const struct calibration *c, const char *path) {
+    char text[CALIBRATION_FILE_MAX], key[CALIBRATION_KEY];
+    file_key(key);
+    if (path) store(path, text, weft__calibration_write(c, key, text));
 }
 
 static void find(const char *path, struct calibration *c) {
@@ -238,8 +274,7 @@ static void find(const char *path, struct calibration *c) {
     file_key(key);
     size_t len = path ? load(path, text) : 0;
     if (len && weft__calibration_read(text, len, key, c)) return;
-    if (!measure(c)) return;
-    if (path) store(path, text, weft__calibration_write(c, key, text));
+    if (measure(c)) write_down(c, path);
 }
 
 void weft__calibration(struct reactor *r, struct calibration *c) {
@@ -247,14 +282,66 @@ void weft__calibration(struct reactor *r, struct calibration *c) {
     char path[PATH_MAX_LEN];
     built_in(c);
     if (strcmp(setting, "off") == 0 || weft__reactor_virtual(r)) return;
-    if (strcmp(setting, "auto") != 0) {
-        find(strlen(setting) < sizeof path ? setting : NULL, c);
-        return;
-    }
-    if (atomic_load_explicit(&known_state, memory_order_acquire) == 2) {
-        *c = known;
-        return;
-    }
-    find(own_path(path) ? path : NULL, c);
-    if (c->origin != CALIBRATION_BUILT_IN) keep(c);
+    if (is_shared(r) && recall(c)) return;
+    find(place_of(r, path), c);
+    if (is_shared(r) && c->origin != CALIBRATION_BUILT_IN) keep(c);
+}
+
+/* ---- transports ------------------------------------------------------------------------------------------------------------ */
+
+/* What is measured of which. */
+static const struct of_transport {
+    const char *name;
+    unsigned latency, overhead, bandwidth; /* N_CALIBRATIONS: not measured */
+} of_transport[] = {
+    {"shm", N_CALIBRATIONS, N_CALIBRATIONS, CALIBRATE_SHM_BANDWIDTH},
+    {"tcp", CALIBRATE_TCP_LATENCY, CALIBRATE_TCP_OVERHEAD, CALIBRATE_TCP_BANDWIDTH},
+};
+
+static const struct of_transport *rows_of(const struct iface *iface) {
+    for (unsigned i = 0; i < sizeof of_transport / sizeof *of_transport; i++)
+        if (strcmp(of_transport[i].name, iface->transport->name) == 0) return &of_transport[i];
+    return NULL;
+}
+
+static void note(struct calibration *c, unsigned row, double value) {
+    if (row < N_CALIBRATIONS) c->value[row] = (uint64_t)value;
+}
+
+/* Whether there is something new. */
+static bool measure_transport(const struct iface *iface, struct calibration *c) {
+    const struct of_transport *rows = rows_of(iface);
+    struct iface_cost cost;
+    if (!rows || c->value[rows->bandwidth] || !iface->transport->measure || !iface->transport->measure(&cost))
+        return false;
+    note(c, rows->latency, cost.latency_ns * 1000);
+    note(c, rows->overhead, cost.overhead_ns * 1000);
+    note(c, rows->bandwidth, cost.bandwidth);
+    return true;
+}
+
+static void tell(const struct calibration *c, unsigned row, double unit, double *value_p) {
+    if (row < N_CALIBRATIONS && c->value[row]) *value_p = (double)c->value[row] / unit;
+}
+
+static void tell_attributes(const struct calibration *c, struct iface *iface) {
+    const struct of_transport *rows = rows_of(iface);
+    if (strcmp(iface->transport->name, "self") == 0) /* a copy, and nothing else */
+        iface->attr.bandwidth = (double)c->value[CALIBRATE_COPY_64K];
+    if (!rows) return;
+    tell(c, rows->latency, 1000, &iface->attr.latency_ns);
+    tell(c, rows->overhead, 1000, &iface->attr.overhead_ns);
+    tell(c, rows->bandwidth, 1, &iface->attr.bandwidth);
+}
+
+void weft__calibration_transports(struct reactor *r, struct calibration *c, struct iface *const *iface,
+                                  unsigned n) {
+    char path[PATH_MAX_LEN];
+    bool news = false;
+    if (c->origin == CALIBRATION_BUILT_IN) return;
+    for (unsigned i = 0; i < n; i++) news |= measure_transport(iface[i], c);
+    for (unsigned i = 0; i < n; i++) tell_attributes(c, iface[i]);
+    if (!news) return;
+    write_down(c, place_of(r, path));
+    if (is_shared(r)) keep(c);
 }

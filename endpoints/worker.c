@@ -238,8 +238,6 @@ static weft_status_t open_iface(struct weft_worker *worker, const struct transpo
         weft__log(worker->context, WEFT_LOG_INFO, "endpoints", "no %s: %s", transport->name, weft_status_name(st));
         return st;
     }
-    worker->limits[worker->n_ifaces] = weft__protocol_limits(
-        &iface->attr, &worker->calibration, weft__setting_u64(worker->context, SETTING_RENDEZVOUS_THRESHOLD));
     worker->iface[worker->n_ifaces++] = iface;
     return WEFT_OK;
 }
@@ -254,6 +252,14 @@ static weft_status_t open_ifaces(struct weft_worker *worker, const char *list) {
         at += strspn(at, ", ");
     }
     return worker->n_ifaces ? WEFT_OK : weft__fail(WEFT_ERR_UNSUPPORTED, "none of '%s' could be opened", list);
+}
+
+/* What they cost, and from which sizes on messages go which way. */
+static void weigh_ifaces(struct weft_worker *worker) {
+    uint64_t threshold = weft__setting_u64(worker->context, SETTING_RENDEZVOUS_THRESHOLD);
+    weft__calibration_transports(worker->reactor, &worker->calibration, worker->iface, worker->n_ifaces);
+    for (uint32_t i = 0; i < worker->n_ifaces; i++)
+        worker->limits[i] = weft__protocol_limits(&worker->iface[i]->attr, &worker->calibration, threshold);
 }
 
 static void complete(struct job *job) {
@@ -323,6 +329,7 @@ weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params
     if (st == WEFT_OK)
         st = open_ifaces(worker,
                          params->transports ? params->transports : weft__setting_str(context, SETTING_TRANSPORTS));
+    weigh_ifaces(worker);
     if (st == WEFT_OK) st = weft__tracking_start(worker);
     if (st == WEFT_OK) st = weft__lanes_open(worker);
     weft__live_transports(worker);

@@ -402,11 +402,19 @@ struct iface_params {
     uint64_t worker_id; /* random; the same in all ifaces of a worker */
 };
 
+/* What its messages cost on this machine. 0: that is not known. */
+struct iface_cost {
+    double latency_ns, overhead_ns, bandwidth;
+};
+
 struct transport {
     const char *name;
     /* WEFT_OK, or an error with the reason logged: the worker goes on without it. `*iface_p` is a talloc child of the reactor. */
     weft_status_t (*open)(struct reactor *r, const struct iface_params *params, struct iface **iface_p);
     const char *scheme; /* of its URIs; NULL: the name */
+    /* As far as one thread finds out in a millisecond, between nobody but itself; false: it could not. NULL: its attributes say all that
+     * is known. */
+    bool (*measure)(struct iface_cost *cost_p);
 };
 
 /* All of them, NULL at the end (transports/registry.c). */

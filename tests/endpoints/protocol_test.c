@@ -3,9 +3,12 @@
 
 #include <endpoints/calibrate.h>
 #include <endpoints/protocol.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 struct inbox {
@@ -173,7 +176,7 @@ TEST(a_broken_file_changes_nothing) {
     for (size_t cut = 0; cut < len; cut++) {
         got = zero;
         CHECK(!weft__calibration_read(text, cut, key, &got));
-        CHECK(memcmp(&got, &zero, sizeof got) == 0);
+        CHECK(memcmp(got.value, zero.value, sizeof got.value) == 0 && got.origin == zero.origin);
     }
     for (size_t at = 0; at < len; at++) { /* every byte, every value */
         for (unsigned value = 0; value < 256; value++) {
@@ -224,4 +227,120 @@ TEST(a_place_that_cannot_be_written_is_no_error) {
     CHECK(strcmp(info.origin, "measured") == 0);
     calibrate("off", &info);
     CHECK(strcmp(info.origin, "built in") == 0);
+}
+
+/* ---- what transports cost -------------------------------------------------------------------------------------------- */
+
+/* In place of the system's: how many of the network there were, and whether there are any. */
+static int sockets;
+static bool no_sockets;
+int socket(int domain, int type, int protocol) {
+    sockets += domain == AF_INET;
+    errno = EMFILE;
+    return no_sockets && domain == AF_INET ? -1 : (int)syscall(SYS_socket, domain, type, protocol);
+}
+
+struct costs {
+    double shm_bandwidth, tcp_latency, tcp_overhead, tcp_bandwidth; /* as calibrated */
+    weft_transport_info_t shm, tcp;                                 /* as the transports say */
+    int sockets;
+};
+
+static double calibrated(weft_worker_t *worker, const char *name) {
+    weft_calibration_info_t info;
+    for (size_t i = 0; weft_worker_calibration(worker, i, &info) == WEFT_OK; i++)
+        if (strcmp(info.name, name) == 0) return info.value;
+    return -1;
+}
+
+static struct costs costs_with(const char *transports, const char *calibration) {
+    weft_setting_t settings[] = {{"calibration", calibration}};
+    weft_context_t *context;
+    weft_worker_t *worker;
+    struct costs c = {0};
+    sockets = 0;
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &context), 0);
+    CHECK_EQ(weft_worker_create(context, &(weft_worker_params_t){.transports = transports}, &worker), 0);
+    c.sockets = sockets;
+    c.shm_bandwidth = calibrated(worker, "shm.bandwidth");
+    c.tcp_latency = calibrated(worker, "tcp.latency") / 1000;
+    c.tcp_overhead = calibrated(worker, "tcp.overhead") / 1000;
+    c.tcp_bandwidth = calibrated(worker, "tcp.bandwidth");
+    (void)weft_worker_transport(worker, transport_index(worker, "shm"), &c.shm);
+    (void)weft_worker_transport(worker, transport_index(worker, "tcp"), &c.tcp);
+    weft_worker_destroy(worker);
+    weft_context_destroy(context);
+    return c;
+}
+
+static void new_place(char path[64]) {
+    snprintf(path, 64, "/tmp/weft-calibration-%d", (int)getpid());
+    unlink(path);
+}
+
+static bool says(const weft_transport_info_t *t, double latency, double overhead, double bandwidth) {
+    return t->latency_ns == latency && t->overhead_ns == overhead && t->bandwidth == bandwidth;
+}
+
+TEST(a_transport_is_measured_when_it_is_first_opened_and_says_what_was_found) {
+    char path[64];
+    struct costs with, before, none = costs_with("self", "off");
+    new_place(path);
+    with = costs_with("self", path);
+    CHECK(with.shm_bandwidth == 0 && with.tcp_bandwidth == 0 && with.sockets == 0);
+    with = costs_with("shm,self", path);
+    CHECK(with.shm_bandwidth > 1e8 && with.tcp_bandwidth == 0 && with.sockets == 0);
+    CHECK(with.shm.bandwidth == with.shm_bandwidth);
+    before = with;
+    with = costs_with("shm,tcp", path);
+    CHECK(with.shm_bandwidth == before.shm_bandwidth && with.sockets > 0);
+    CHECK(with.tcp_bandwidth > 1e7 && with.tcp_latency > 100 && with.tcp_overhead > 10);
+    CHECK(says(&with.tcp, with.tcp_latency, with.tcp_overhead, with.tcp_bandwidth));
+    CHECK(none.shm_bandwidth == 0 && none.tcp_bandwidth == 0);
+    unlink(path);
+}
+
+TEST(what_is_known_of_a_transport_is_not_measured_again) {
+    char path[64];
+    new_place(path);
+    struct costs off = costs_with("shm,tcp", "off"), first = costs_with("shm,tcp", path);
+    struct costs again = costs_with("shm,tcp", path);
+    CHECK(first.sockets > off.sockets && again.sockets == off.sockets);
+    CHECK(first.shm_bandwidth == again.shm_bandwidth);
+    CHECK(says(&again.tcp, first.tcp_latency, first.tcp_overhead, first.tcp_bandwidth));
+    unlink(path);
+}
+
+TEST(where_nothing_may_be_or_can_be_measured_a_transport_says_what_is_built_in) {
+    char path[64];
+    new_place(path);
+    struct costs off = costs_with("shm,tcp", "off");
+    no_sockets = true;
+    struct costs cannot = costs_with("shm,tcp", path);
+    no_sockets = false;
+    CHECK(off.tcp.latency_ns > 0 && off.tcp.overhead_ns > 0 && off.tcp.bandwidth > 0 && off.shm.bandwidth > 0);
+    CHECK(off.tcp_bandwidth == 0 && off.shm_bandwidth == 0);
+    CHECK(cannot.tcp_bandwidth == 0 && cannot.shm_bandwidth > 0);
+    CHECK(says(&cannot.tcp, off.tcp.latency_ns, off.tcp.overhead_ns, off.tcp.bandwidth));
+    CHECK(costs_with("shm,tcp", path).tcp_bandwidth > 0); /* the next one can */
+    unlink(path);
+}
+
+TEST(a_file_of_an_earlier_version_is_measured_anew) {
+    char path[64], text[CALIBRATION_FILE_MAX];
+    weft_calibration_info_t info;
+    new_place(path);
+    calibrate(path, &info);
+    FILE *file = fopen(path, "r+");
+    size_t len = fread(text, 1, sizeof text, file);
+    CHECK(len > 20 && memcmp(text, "weft-calibration 2\n", 19) == 0);
+    text[17] = '1';
+    rewind(file);
+    CHECK_EQ(fwrite(text, 1, len, file), len);
+    fclose(file);
+    calibrate(path, &info);
+    CHECK(strcmp(info.origin, "measured") == 0);
+    calibrate(path, &info);
+    CHECK(strcmp(info.origin, "file") == 0);
+    unlink(path);
 }

@@ -385,4 +385,4 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
     return WEFT_OK;
 }
 
-const struct transport weft__transport_shm = {.name = "shm", .open = open_iface};
+const struct transport weft__transport_shm = {.name = "shm", .open = open_iface, .measure = weft__shm_measure};

@@ -486,6 +486,8 @@ void weft__shm_key_close(struct lane_key *key);
     .atomic_fetch = weft__shm_atomic_fetch, .fence = weft__shm_fence, .key_open = weft__shm_key_open,         \
     .key_close = weft__shm_key_close, .lends = weft__shm_lends
 
+bool weft__shm_measure(struct iface_cost *cost_p); /* cost.c */
+
 static inline void shm_gather(uint8_t *to, const void *header, size_t header_len, const weft_iov_t *iov,
                               size_t n_iov) {
     if (header_len) memcpy(to, header, header_len);

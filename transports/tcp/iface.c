@@ -72,7 +72,7 @@ static const struct iface_ops ops = {.address = tcp_own_address,
                                      .listener_close = tcp_listener_close,
                                      .close = iface_close};
 
-/* Measured on loopback; of a network nothing is known before it is tried. */
+/* Costs where none may be measured (cost.c); of a network nothing is known before it is tried. */
 static struct iface_attr attributes(size_t buffer) {
     uint32_t copied = buffer / 2 < BCOPY_MOST ? (uint32_t)buffer / 2 : BCOPY_MOST;
     return (struct iface_attr){
@@ -120,4 +120,4 @@ static weft_status_t tcp_open(struct reactor *r, const struct iface_params *para
     return WEFT_OK;
 }
 
-const struct transport weft__transport_tcp = {.name = "tcp", .open = tcp_open};
+const struct transport weft__transport_tcp = {.name = "tcp", .open = tcp_open, .measure = tcp_measure};

@@ -306,6 +306,9 @@ weft_status_t tcp_listen(struct tcp_iface *iface, const struct tcp_where *where,
                          struct tl_listener **listener_p);
 void tcp_listener_close(struct tl_listener *listener);
 
+/* cost.c */
+bool tcp_measure(struct iface_cost *cost_p);
+
 /* iface.c */
 weft_status_t tcp_iface_key(struct tcp_iface *iface); /* reads it when it is first needed */
 
