@@ -1,6 +1,6 @@
 /* Which rings a worker looks at without being called: those that are busy, and few of the others. */
+#include "pair.h"
 #include <endpoints/worker.h>
-#include <tests/harness.h>
 #include <transports/shm/shm.h>
 #include <weft/weft.h>
 
@@ -69,4 +69,40 @@ TEST(busy_rings_are_attended_and_few_of_those_that_are_idle) {
     greet(2 * SHM_STREAK);
     CHECK_EQ(server_iface()->n_attended, fenced ? CLIENTS : 0);
     close_all();
+}
+
+/* ---- lanes by themselves ---------------------------------------------------------------------------------------------- */
+
+static const struct shm_iface *dialer(const struct pair *p) {
+    return (const struct shm_iface *)p->iface_a;
+}
+
+/* There is a place for as many rings as are counted: one that is not must not take any. */
+TEST(a_ring_that_is_closed_leaves_its_place_though_its_peer_hangs) {
+    enum { RINGS = 16 };
+    struct pair p;
+    struct end a[RINGS] = {0}, b[RINGS] = {0};
+    pair_open(&p, &weft__transport_shm, 0);
+    for (unsigned i = 0; i < RINGS; i++) {
+        CHECK_EQ(pair_dial(&p, &a[i], &b[i]), WEFT_OK);
+        CHECK(pair_until(&p, a[i].n_open == 1 && b[i].n_open == 1));
+    }
+    for (unsigned i = 0; i < RINGS; i++)
+        for (unsigned n = 0; n < 2 * SHM_STREAK; n++) {
+            CHECK_EQ(b[i].lane->ops->am_short(b[i].lane, 1, n, "", 0), WEFT_OK);
+            pair_turn(&p);
+        }
+    CHECK_EQ(dialer(&p)->n_attended, dialer(&p)->fenced ? RINGS : 0);
+    a[0].lane->ops->close(a[0].lane, true);
+    for (int i = 0; i < 10; i++) weft__reactor_progress(p.reactor_a, 0);
+    CHECK_EQ(a[0].n_closed, 0);
+    CHECK_EQ(dialer(&p)->n_rings, RINGS - 1);
+    CHECK_EQ(dialer(&p)->n_attended, dialer(&p)->fenced ? RINGS - 1 : 0);
+    CHECK_EQ(dialer(&p)->n_active, dialer(&p)->n_attended);
+    CHECK(pair_until(&p, a[0].n_closed == 1));
+    for (unsigned i = 0; i < RINGS; i++) {
+        pair_end_close(&a[i], true);
+        pair_end_close(&b[i], true);
+    }
+    pair_close(&p);
 }

@@ -106,6 +106,7 @@ static void timer_stop(struct shm_lane *lane) {
 static void stop(struct shm_lane *lane) {
     lane->am = NULL;
     lane->watches_empty = false;
+    shm_way(lane)->leave(lane); /* the peer may take long to part, and another may have its place */
     weft__shm_ring_uncount(lane);
     weft__shm_keys_end(lane, lane->status < 0 ? lane->status : WEFT_ERR_CLOSED);
     weft__shm_purge(lane);

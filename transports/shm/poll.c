@@ -5,6 +5,7 @@
  * That is dear (it interrupts running peers), so only a ring that is busy while the worker stays awake is attended.
  */
 #include "shm.h"
+#include <assert.h>
 #include <linux/membarrier.h>
 #include <stddef.h>
 #include <sys/syscall.h>
@@ -16,6 +17,7 @@
 static void activate(struct shm_lane *lane) {
     struct shm_iface *iface = shm_iface(lane);
     if (shm_ring(lane)->active_at) return;
+    assert(shm_ring(lane)->counted && iface->n_active < iface->active_room);
     iface->active[iface->n_active++] = lane;
     shm_ring(lane)->active_at = iface->n_active;
 }
