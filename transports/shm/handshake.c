@@ -197,6 +197,7 @@ static weft_status_t adopt(struct shm_lane *lane, const struct shm_hello *hello,
 static weft_status_t adopt_hello(struct shm_lane *lane, const struct shm_hello *hello, int *fds, int n_fds) {
     uint64_t me = shm_iface(lane)->worker_id;
     int due = hello->n_slots ? SHM_N_FDS : SHM_N_FDS - 1;
+    if (n_fds == SHM_FDS_LOST) return weft__fail(WEFT_ERR_NO_FDS, "shm: no room for the peer's descriptors");
     if (n_fds != due) return weft__fail(WEFT_ERR_PROTOCOL, "shm: %d descriptors came, not %d", n_fds, due);
     if (hello->lane >= DOORBELL_LANES) return weft__fail(WEFT_ERR_PROTOCOL, "shm: lane %u", hello->lane);
     if (hello->head.kind == SHM_WELCOME && hello->n_slots && !lane->more->ring.ours)
@@ -210,7 +211,10 @@ static weft_status_t adopt_hello(struct shm_lane *lane, const struct shm_hello *
 
 /* ---- reading -------------------------------------------------------------------------------------------------------- */
 
-/* How many came; those beyond SHM_N_FDS are closed at once. */
+enum { FDS_ROOM = 8 }; /* of what more a peer sends, the kernel takes no more than these */
+
+/* How many came; those beyond SHM_N_FDS are closed at once. Fewer than the peer sent, and not for want of this room: we have no
+ * descriptors left. */
 static int fds_of(struct msghdr *m, int *fds) {
     int n = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
@@ -226,7 +230,7 @@ static int fds_of(struct msghdr *m, int *fds) {
             n++;
         }
     }
-    return n;
+    return m->msg_flags & MSG_CTRUNC && n < FDS_ROOM ? SHM_FDS_LOST : n;
 }
 
 static const unsigned event_of[] = {[SHM_HELLO] = SHM_ATTACH_EV_HELLO,
@@ -281,9 +285,10 @@ void weft__shm_read(struct cold_watch *watch, int events) {
     uint8_t data[sizeof(struct shm_hello) + 1];
     union {
         struct cmsghdr head;
-        char room[CMSG_SPACE(8 * sizeof(int))];
+        char room[CMSG_SPACE(FDS_ROOM * sizeof(int))];
     } control;
     int fds[SHM_N_FDS];
+    for (int i = 0; i < SHM_N_FDS; i++) fds[i] = -1;
     if (events & WATCH_WRITE) weft__shm_words_flush(lane);
     struct iovec iov = {data, sizeof data};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
@@ -295,11 +300,11 @@ void weft__shm_read(struct cold_watch *watch, int events) {
         weft__shm_failed(lane, st);
     } else if (n > 0) {
         bool of_key = weft__shm_is_key_word(data, (size_t)n);
-        (of_key ? heard_of_key : heard)(lane, data, (size_t)n, fds, m.msg_flags & MSG_CTRUNC ? -1 : n_fds);
+        (of_key ? heard_of_key : heard)(lane, data, (size_t)n, fds, n_fds);
     } else if (!nothing_yet) {
         lost(lane);
     }
-    for (int i = 0; i < n_fds && i < SHM_N_FDS; i++)
+    for (int i = 0; i < SHM_N_FDS; i++)
         if (fds[i] >= 0) close(fds[i]);
 }
 

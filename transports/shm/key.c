@@ -272,7 +272,8 @@ static weft_status_t map(struct shm_key *key, int fd, uint64_t offset) {
 static weft_status_t take(struct shm_key *key, const struct shm_grant_word *grant, const int *fds, int n_fds) {
     if (!(grant->way & key->ways)) return WEFT_ERR_PROTOCOL;
     if (grant->way == SHM_WAY_VM) return WEFT_OK;
-    if (n_fds == 0) return weft__fail(WEFT_ERR_NO_FDS, "shm: a grant came without its memory");
+    if (n_fds == 0 || n_fds == SHM_FDS_LOST)
+        return weft__fail(WEFT_ERR_NO_FDS, "shm: a grant came without its memory");
     return n_fds == 1 ? map(key, fds[0], grant->offset) : WEFT_ERR_PROTOCOL;
 }
 

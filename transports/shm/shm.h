@@ -49,7 +49,8 @@ enum {
     SHM_NODES = 4096,  /* that a worker may have under way through others' mailboxes */
     SHM_BLOCKS = 256,  /* the same, of messages that do not fit a node */
     SHM_LETTERS = 512, /* taken from the mailbox and noted at a time */
-    SHM_PROCESS_BUCKETS = 32
+    SHM_PROCESS_BUCKETS = 32,
+    SHM_FDS_LOST = -1 /* in place of how many descriptors came: not all of them, since we have none left */
 };
 
 /* What one side tells the other through memory; it stands before the slots in the segment of the one who writes it. */

@@ -1,0 +1,101 @@
+/* Our own descriptors run out: what needs one fails, and no peer is blamed for it. */
+#include "pair.h"
+#include "rma_target.h"
+#include <reactor/counters.h>
+#include <sys/resource.h>
+#include <transports/shm/shm.h>
+
+/* So many may be opened from now on. */
+static void leave_descriptors(int n) {
+    struct rlimit limit;
+    int fd[32];
+    CHECK(n < 32);
+    for (int i = 0; i <= n; i++) CHECK((fd[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0);
+    int first_too_many = fd[n];
+    for (int i = 0; i <= n; i++) close(fd[i]);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = (rlim_t)first_too_many;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void give_back_descriptors(void) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max < 1024 ? limit.rlim_max : 1024;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static uint64_t violations(const struct pair *p) {
+    return weft__count(p->reactor_a)->violations + weft__count(p->reactor_b)->violations;
+}
+
+TEST(a_key_whose_memory_cannot_be_had_goes_by_messages_and_its_lane_lives) {
+    struct pair p;
+    struct target t;
+    struct md_mem *mem;
+    struct lane_key *keys[2];
+    uint8_t packed[16];
+    pair_open(&p, &weft__transport_shm, 0);
+    pair_connect(&p);
+    target_open(&t, TARGET_PAGE, WEFT_MEM_ALL, true);
+    CHECK_EQ(p.iface_b->ops->mem_register(p.iface_b, &t.region, &mem), WEFT_OK);
+    size_t len = p.iface_b->ops->key_pack(mem, packed);
+    CHECK_EQ(p.a.lane->ops->key_open(p.a.lane, &t.remote, packed, len, &keys[0]), WEFT_OK);
+    leave_descriptors(0);
+    bool answered = pair_until(&p, strcmp(keys[0]->how, "asked for") != 0 || p.a.n_down);
+    give_back_descriptors();
+    CHECK(answered);
+    CHECK_EQ(p.a.n_down, 0);
+    CHECK_EQ(keys[0]->status, WEFT_NO_RESOURCE); /* messages will do */
+    CHECK_EQ(strcmp(keys[0]->how, weft_status_name(WEFT_ERR_NO_FDS)), 0);
+    CHECK_EQ(p.a.lane->ops->key_open(p.a.lane, &t.remote, packed, len, &keys[1]), WEFT_OK);
+    CHECK(pair_until(&p, keys[1]->status == WEFT_OK && keys[1]->local));
+    CHECK_EQ(violations(&p), 0);
+    pair_close(&p);
+    target_close(&t);
+}
+
+static void b_turns(struct pair *p, const struct end *b) {
+    for (int i = 0; i < 20 && !b->n_open; i++) weft__reactor_progress(p->reactor_b, 0);
+}
+
+/* With some of what a greeting needs, but never all. */
+TEST(a_greeting_without_room_for_its_descriptors_is_refused_for_want_of_them) {
+    struct pair p;
+    pair_open(&p, &weft__transport_shm, 0);
+    for (int n = 0; n < SHM_N_FDS; n++) {
+        struct end a = {0}, b = {0};
+        CHECK_EQ(pair_dial(&p, &a, &b), WEFT_OK);
+        leave_descriptors(1 + n);
+        b_turns(&p, &b);
+        give_back_descriptors();
+        CHECK_EQ(b.n_open, 0);
+        CHECK(pair_until(&p, a.n_down == 1));
+        CHECK_EQ(a.down, WEFT_ERR_NO_FDS);
+        pair_end_close(&a, true);
+    }
+    CHECK_EQ(violations(&p), 0);
+    pair_connect(&p);
+    pair_close(&p);
+}
+
+TEST(an_answer_without_room_for_its_descriptors_fails_for_want_of_them) {
+    struct pair p;
+    pair_open(&p, &weft__transport_shm, 0);
+    for (int n = 0; n < SHM_N_FDS; n++) {
+        struct end a = {0}, b = {0};
+        CHECK_EQ(pair_dial(&p, &a, &b), WEFT_OK);
+        b_turns(&p, &b);
+        leave_descriptors(n);
+        for (int i = 0; i < 20 && !a.n_down; i++) weft__reactor_progress(p.reactor_a, 0);
+        give_back_descriptors();
+        CHECK_EQ(a.n_down, 1);
+        CHECK_EQ(a.down, WEFT_ERR_NO_FDS);
+        CHECK(pair_until(&p, b.n_down == 1));
+        pair_end_close(&a, true);
+        pair_end_close(&b, true);
+    }
+    CHECK_EQ(violations(&p), 0);
+    pair_connect(&p);
+    pair_close(&p);
+}
