@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -255,6 +256,33 @@ TEST(memory_that_is_not_what_it_says_is_not_mapped) {
     for (int i = 0; i < MAPPED; i++) close(small[mapped[i]]);
     close(unsealed);
     close(null);
+    close_door(&p, before);
+}
+
+/* It is written to: a pipe that nobody reads would end us by a signal. */
+TEST(who_is_to_be_woken_by_anything_but_an_eventfd_is_refused) {
+    struct pair p;
+    open_door(&p);
+    int before = n_fds(), ends[2], sockets[2];
+    struct shm_hello hello = a_hello();
+    CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    close(ends[0]);
+    close(sockets[0]);
+    const int bad[] = {ends[1], sockets[1], open("/dev/null", O_RDWR | O_CLOEXEC), sealed(8),
+                       epoll_create1(EPOLL_CLOEXEC)};
+    int good[SHM_N_FDS] = {sealed(HALL_BELLS_SIZE), sealed(HALL_SHELVES_SIZE), sealed(pool_size(64, 4, 1 << 20)),
+                           -1, sealed(SHM_CONTROL + 256 * RING_LINE + 65536)};
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int fd = knock(&p);
+        good[SHM_FD_EVENT] = bad[i];
+        say(fd, &hello, sizeof hello, good, SHM_N_FDS);
+        CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
+        close(fd);
+        close(bad[i]);
+    }
+    for (int i = 0; i < SHM_N_FDS; i++)
+        if (i != SHM_FD_EVENT) close(good[i]);
     close_door(&p, before);
 }
 

@@ -2,6 +2,8 @@
 #include "shm.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -44,8 +46,19 @@ void weft__shm_pool_leave(struct shm_lane *lane) {
     lane->mail.view.nodes = NULL;
 }
 
+/* A write to anything else could end us (SIGPIPE), or never return. To an eventfd it waits only where its owner brought the count to
+ * the end and undid O_NONBLOCK: our own user's process, which might as well stop us. */
+static bool is_eventfd(int fd) {
+    static const char eventfd[] = "anon_inode:[eventfd]";
+    char path[40], what[sizeof eventfd];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return readlink(path, what, sizeof what) == sizeof eventfd - 1 &&
+           memcmp(what, eventfd, sizeof eventfd - 1) == 0;
+}
+
 /* The eventfd itself is kept. */
 weft_status_t weft__shm_meet(struct shm_lane *lane, const struct shm_hello *hello, int *fds) {
+    if (!is_eventfd(fds[SHM_FD_EVENT])) return weft__fail(WEFT_ERR_PROTOCOL, "shm: no eventfd wakes the peer");
     weft_status_t st = weft__shm_process_meet(lane, hello, fds);
     if (st < 0) return st;
     const struct shm_process *process = shm_process(lane);
