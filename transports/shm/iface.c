@@ -67,6 +67,12 @@ static void rested(struct timer *timer) {
     weft__watch_change(listener->iface->iface.reactor, &listener->watch, WATCH_READ);
 }
 
+/* Its name goes first: where nobody listens any more, another may have the name by then. */
+static void hang_up(struct tl_listener *listener) {
+    unlink(listener->path);
+    close(listener->fd);
+}
+
 static weft_status_t listener_open(struct shm_iface *iface, const char *name, bool own, int backlog, void *arg,
                                    struct tl_listener **listener_p) {
     struct tl_listener *listener = weft__new(iface, struct tl_listener);
@@ -80,10 +86,7 @@ static weft_status_t listener_open(struct shm_iface *iface, const char *name, bo
     if (st == WEFT_OK) st = weft__shm_bind(listener->path, own, backlog, &listener->fd);
     if (st == WEFT_OK) {
         st = weft__watch_start(iface->iface.reactor, &listener->watch, listener->fd, WATCH_READ);
-        if (st < 0) {
-            close(listener->fd);
-            unlink(listener->path);
-        }
+        if (st < 0) hang_up(listener);
     }
     if (st < 0) {
         talloc_free(listener);
@@ -113,8 +116,7 @@ static void listener_close(struct tl_listener *listener) {
         if (came_by(iface->lanes[i], listener)) weft__shm_lane_free(iface->lanes[i]);
     weft__timer_stop(iface->iface.reactor, &listener->rest);
     weft__watch_stop(iface->iface.reactor, &listener->watch);
-    close(listener->fd);
-    unlink(listener->path);
+    hang_up(listener);
     weft__bury(iface->iface.reactor, listener);
 }
 

@@ -1,0 +1,52 @@
+/* A listener's name, and what it does when it cannot accept. */
+#include "pair.h"
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <transports/shm/shm.h>
+
+/* ---- the name ---------------------------------------------------------------------------------------------------------- */
+
+static void (*before_unlink)(const char *path);
+
+/* The library's calls come here, too. */
+__attribute__((visibility("default"))) int unlink(const char *path) {
+    void (*look)(const char *) = before_unlink;
+    before_unlink = NULL;
+    if (look) look(path);
+    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+static int successor;
+
+static void take_the_name(const char *path) {
+    if (weft__shm_bind(path, false, 4, &successor) < 0) successor = -1;
+}
+
+static bool is_listened_to(const char *path) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    snprintf(to.sun_path, sizeof to.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    bool listened = connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
+    close(fd);
+    return listened;
+}
+
+/* Somebody else takes it at the worst moment, or is told that it is taken. */
+TEST(a_name_that_another_has_taken_over_is_not_taken_from_it) {
+    struct pair p;
+    char path[108];
+    pair_open(&p, &weft__transport_shm, 0);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "name", 4, NULL, &p.listener), WEFT_OK);
+    snprintf(path, sizeof path, "%s/name", p.directory);
+    before_unlink = take_the_name;
+    p.iface_b->ops->listener_close(p.listener);
+    p.listener = NULL;
+    CHECK(!before_unlink);
+    if (successor < 0) CHECK_EQ(weft__shm_bind(path, false, 4, &successor), WEFT_OK);
+    CHECK(is_listened_to(path));
+    unlink(path);
+    close(successor);
+    pair_close(&p);
+}
