@@ -313,16 +313,24 @@ TEST(the_owner_may_die_after_it_granted) {
     }
 }
 
+/* Has the target where the owner has it. */
+static pid_t stand_by(void) {
+    fflush(stdout);
+    pid_t bystander = fork();
+    if (bystander) return bystander;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+}
+static void end_process(pid_t pid) {
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 /* The owner's number is given to another process: not a byte of that is written, and what is read there is not believed. */
 TEST(a_process_that_only_has_the_owners_pid_is_not_touched) {
     struct peer peer;
     prepare(SHM_WAY_VM, WEFT_MEM_ALL);
-    fflush(stdout);
-    pid_t bystander = fork();
-    if (bystander == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (;;) pause();
-    }
+    pid_t bystander = stand_by();
     peer_open(&peer, granting_owner, NULL);
     struct lane_key *key = ask(&peer.p);
     CHECK(pair_until(&peer.p, key->status == WEFT_OK && board->stage == 1));
@@ -337,9 +345,48 @@ TEST(a_process_that_only_has_the_owners_pid_is_not_touched) {
     CHECK(target_is_as_it_should(&target));
     CHECK_EQ(ops->get_zcopy(peer.p.a.lane, &piece, 1, target_at(&target, 8), key, NULL), WEFT_ERR_PEER_FAILED);
     shm_process((struct shm_lane *)peer.p.a.lane)->pid = peer.pid; /* as the lane's end looks for it */
-    kill(bystander, SIGKILL);
-    waitpid(bystander, NULL, 0);
+    end_process(bystander);
     key_ends(&peer, key);
+}
+
+/* Its child has the socket. */
+static void outlived_owner(struct pair *p, void *arg) {
+    pid_t keeper = fork();
+    if (keeper == 0) {
+        sleep(10); /* until it is killed, if the test fails before */
+        _exit(0);
+    }
+    board->go = keeper;
+    board->stage = 1;
+    for (;;) pair_turn(p);
+}
+
+static weft_status_t read_ended;
+static void on_read_ended(struct completion *c, weft_status_t status) {
+    read_ended = status;
+}
+
+TEST(a_large_read_of_a_process_that_only_has_the_owners_pid_is_not_believed) {
+    static char to[4 * TARGET_PAGE];
+    struct peer peer;
+    struct completion c = {on_read_ended, 1, WEFT_OK};
+    prepare(SHM_WAY_VM, WEFT_MEM_ALL);
+    pid_t bystander = stand_by();
+    peer_open(&peer, outlived_owner, NULL);
+    CHECK(pair_until(&peer.p, board->stage == 1));
+    struct shm_lane *lane = (struct shm_lane *)peer.p.a.lane;
+    weft_iov_t iov = {to, sizeof to};
+    shm_iface(lane)->vm = true;
+    CHECK_EQ(lane->lane.ops->bulk_get(&lane->lane, target_at(&target, 0), &iov, 1, &c), WEFT_IN_PROGRESS);
+    end_process(peer.pid);
+    shm_process(lane)->pid = bystander;
+    weft__shm_bulk_run(&lane->more->bulk_job); /* before this side has heard of it */
+    CHECK_EQ(read_ended, WEFT_ERR_PEER_FAILED);
+    shm_process(lane)->pid = peer.pid;
+    end_process(bystander);
+    kill(board->go, SIGKILL);
+    peer_close(&peer);
+    put_away();
 }
 
 TEST(the_owner_may_die_while_it_revokes) {

@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <transports/copy.h>
 #include <unistd.h>
@@ -45,13 +44,6 @@ bool weft__shm_vm_pays(const struct shm_iface *iface, const char *way) {
 }
 
 /* ---- the reads --------------------------------------------------------------------------------------------------- */
-
-/* While the socket stands the peer lives, and its pid is its own. While it is silent the peer has not parted either, and its
- * memory is still what it offered: all that an attached peer says there is its last word. */
-static bool peer_stands(const struct shm_lane *lane) {
-    char byte;
-    return recv(lane->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
-}
 
 static struct shm_bulk bulk_to(uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                                struct completion *completion) {
@@ -98,13 +90,14 @@ static weft_status_t read_piece(struct shm_lane *lane, struct shm_bulk *b) {
         there.iov_len += len;
     }
     ssize_t n_read = process_vm_readv(shm_pid(lane), here, n, &there, 1, 0);
-    if (n_read <= 0) {
+    if (n_read == 0) return weft__fail(WEFT_ERR_IO, "shm: process_vm_readv: nothing is there");
+    if (n_read < 0) {
         weft_status_t st = errno == ESRCH   ? WEFT_ERR_PEER_FAILED
                            : errno == EPERM ? WEFT_ERR_UNSUPPORTED
                                             : WEFT_ERR_IO;
-        return weft__fail(st, "shm: process_vm_readv: %s", n_read < 0 ? strerror(errno) : "nothing there");
+        return weft__fail(st, "shm: process_vm_readv: %s", strerror(errno));
     }
-    if (!peer_stands(lane)) return WEFT_ERR_PEER_FAILED;
+    if (!weft__shm_peer_stays(lane)) return WEFT_ERR_PEER_FAILED;
     got(b, (size_t)n_read);
     return WEFT_OK;
 }

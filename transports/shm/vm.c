@@ -26,14 +26,24 @@ char *weft__shm_bounce(struct shm_lane *lane) {
 }
 
 /* While its socket stands the peer lives, so its pid is its own. A child of its own may keep the socket, but not the pidfd. */
+static bool none_of(const struct shm_lane *lane, short events) {
+    struct pollfd look[2] = {{lane->watch.fd, events, 0}, {shm_process(lane)->death.fd, POLLIN, 0}};
+    int n;
+    while ((n = poll(look, 2, 0)) < 0 && errno == EINTR) continue;
+    return n == 0;
+}
 static bool peer_lives(const struct shm_lane *lane) {
-    struct pollfd look[2] = {{lane->watch.fd, POLLRDHUP, 0}, {shm_process(lane)->death.fd, POLLIN, 0}};
-    return poll(look, 2, 0) <= 0;
+    return none_of(lane, POLLRDHUP);
+}
+
+/* While its socket is silent it has not parted either, and its memory is still what it offered. */
+bool weft__shm_peer_stays(const struct shm_lane *lane) {
+    return none_of(lane, POLLIN | POLLRDHUP);
 }
 
 static weft_status_t failed(ssize_t n) {
     weft_status_t st = n < 0 && errno == ESRCH ? WEFT_ERR_PEER_FAILED : WEFT_ERR_IO;
-    return weft__fail(st, "shm: process_vm: %s", n < 0 ? strerror(errno) : "nothing is there");
+    return weft__fail(st, "shm: process_vm: %s", n < 0 ? strerror(errno) : "not all of it is there");
 }
 
 /* Before a write the peer must live, so that nobody else's memory is written; after a read, so that it was the peer's. */
