@@ -36,7 +36,7 @@ weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank) {
 weft_status_t weft_team_close(weft_team_t *team, const weft_op_t *op) {
     if (!team) REFUSE("team", "NULL");
     weft_status_t st = weft__worker_check(team->worker);
-    if (st == WEFT_OK) st = weft__check_flags(op, 0);
+    if (st == WEFT_OK) st = weft__check_close(op, false);
     return st < 0 ? st : weft__team_close(team, op);
 }
 
@@ -56,6 +56,7 @@ static unsigned choose(weft_team_t *team, const struct coll_call *call) {
 static weft_status_t begin(weft_team_t *team, struct coll_call *call, const weft_op_t *op) {
     weft_status_t st = weft__worker_check(team->worker);
     if (st == WEFT_OK) st = weft__check_flags(op, WEFT_COLL_FIXED_ORDER);
+    if (st == WEFT_OK) st = weft__check_no_layout(op);
     if (st == WEFT_OK) st = weft__team_usable(team);
     if (st < 0) return st;
     if (call->count == 0 && call->kind != COLL_BARRIER) return WEFT_OK; /* as it is everywhere */

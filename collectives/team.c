@@ -374,6 +374,7 @@ weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op) {
     if (op) {
         team->closed = op->done;
         team->closed_arg = op->arg;
+        if (op->request_p) *op->request_p = NULL;
     }
     bool quiet = team->core.fsm.state == TEAM_READY && list_empty(&team->active);
     if (!quiet) weft__team_fail(team, WEFT_ERR_CLOSED, team->rank);

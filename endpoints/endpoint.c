@@ -409,18 +409,27 @@ static weft_status_t close_posted(void *ep, const struct posted_args *args, cons
     return weft_ep_close(ep, (weft_close_mode_t)args->word[0], op);
 }
 
+/* There is nothing to cancel, before the owner comes to it either. */
+static weft_status_t post_close(struct weft_ep *ep, weft_close_mode_t mode, const weft_op_t *op) {
+    weft_op_t plain = op ? *op : (weft_op_t){0};
+    plain.request_p = NULL;
+    weft_status_t st = weft__post(ep->worker, ep, close_posted, &(struct posted_args){.word = {mode}}, &plain);
+    if (st == WEFT_IN_PROGRESS && op && op->request_p) *op->request_p = NULL;
+    return st;
+}
+
 weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
     if (mode != WEFT_CLOSE_FLUSH && mode != WEFT_CLOSE_ABORT)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "mode is %d", mode);
-    weft_status_t st = weft__check_flags(op, 0);
+    weft_status_t st = weft__check_close(op, true);
     if (st == WEFT_OK) st = weft__worker_enter(ep->worker);
-    if (st == WEFT_IN_PROGRESS)
-        return weft__post(ep->worker, ep, close_posted, &(struct posted_args){.word = {mode}}, op);
+    if (st == WEFT_IN_PROGRESS) return post_close(ep, mode, op);
     if (st < 0) return st;
     if (ep->closing) return weft__fail(WEFT_ERR_BUSY, "the endpoint is closing already");
 
     ep->closing = true;
+    if (op && op->request_p) *op->request_p = NULL;
     ep->closed = op && op->done ? op->done : nobody;
     ep->arg = op ? op->arg : NULL;
     uint64_t most = op && op->deadline_ms ? op->deadline_ms * UINT64_C(1000000) : close_ns(ep);

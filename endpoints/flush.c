@@ -103,7 +103,7 @@ static void ask_lane(struct weft_request *req) {
 }
 
 static const struct request_kind flush_kind = {
-    .name = "flush", .flags = WEFT_FLUSH_REMOTE, .advance = ask_again, .release = part};
+    .name = "flush", .flags = WEFT_FLUSH_REMOTE, .moves_none = true, .advance = ask_again, .release = part};
 
 /* It is first, and waits: nothing of the endpoint is before it any more. */
 void weft__flush_check(struct weft_ep *ep) {
@@ -175,7 +175,7 @@ static void leave_all(struct weft_request *req) {
     req->group = NULL;
 }
 static const struct request_kind all_kind = {
-    .name = "worker flush", .flags = WEFT_FLUSH_REMOTE, .withdraw = leave_all};
+    .name = "worker flush", .flags = WEFT_FLUSH_REMOTE, .moves_none = true, .withdraw = leave_all};
 
 /* One that is lost is its status; one that closes is on its way out. */
 static void flush_each(weft_worker_t *worker, const weft_op_t *how, struct all_flush *all) {

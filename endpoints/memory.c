@@ -207,7 +207,7 @@ static void one_less(struct weft_request *req) {
     talloc_free(all);
 }
 
-static const struct request_kind memory_kind = {.name = "memory", .release = one_less};
+static const struct request_kind memory_kind = {.name = "memory", .moves_none = true, .release = one_less};
 
 /* It becomes worthless to peers. WEFT_OK, or IN_PROGRESS and `op` is told when that is done. */
 static weft_status_t mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_t *op) {
@@ -481,7 +481,8 @@ static void leave_invalidation(struct weft_request *req) {
     if (req->group) ((struct invalidation *)req->group)->req = NULL;
     req->group = NULL;
 }
-static const struct request_kind invalidate_kind = {.name = "invalidate", .withdraw = leave_invalidation};
+static const struct request_kind invalidate_kind = {
+    .name = "invalidate", .moves_none = true, .withdraw = leave_invalidation};
 
 static void invalidate_all(weft_worker_t *worker, uintptr_t base, uintptr_t end, struct invalidation *all) {
     struct memory *memory = &worker->memory;

@@ -21,8 +21,9 @@ enum { REQUEST_IOV_INLINE = 4 };
 /* What a kind of operation does at the points where kinds differ. */
 struct request_kind {
     const char *name;
-    uint32_t flags; /* of weft_op_t, that it knows */
-    bool message;   /* it is no one-sided operation: what those need stays as it was */
+    uint32_t flags;  /* of weft_op_t, that it knows */
+    bool moves_none; /* bytes of the program's, so that there is nothing to lay out */
+    bool message;    /* it is no one-sided operation: what those need stays as it was */
     bool lands; /* DATA fills its memory from `offset` on, and it finishes at `len`: transports may write there */
     /* The lane may have room: OK (all is sent), IN_PROGRESS (sent or lent, out of the queue), NO_RESOURCE, or an error. */
     weft_status_t (*advance)(struct weft_request *req);

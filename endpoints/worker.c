@@ -370,12 +370,13 @@ static void nobody(weft_status_t status, void *arg) {}
 weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t *op) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
     weft_status_t st = weft__worker_check(worker);
-    if (st == WEFT_OK) st = weft__check_flags(op, 0);
+    if (st == WEFT_OK) st = weft__check_close(op, false);
     if (st < 0) return st;
     if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_BUSY, "the worker is closing already");
     if (worker->driven) return weft__fail(WEFT_ERR_BUSY, "a thread drives the worker; stop it first");
     worker->closed = op && op->done ? op->done : nobody;
     worker->closed_arg = op ? op->arg : NULL;
+    if (op && op->request_p) *op->request_p = NULL;
     fsm_step(&worker->core.fsm, WORKER_EV_CLOSE);
     return WEFT_IN_PROGRESS;
 }

@@ -245,6 +245,13 @@ weft_status_t weft__fail_flags(uint32_t unknown);
 static inline weft_status_t weft__check_flags(const weft_op_t *op, uint32_t known) {
     return __builtin_expect(op && op->flags & ~known, 0) ? weft__fail_flags(op->flags & ~known) : WEFT_OK;
 }
+/* A layout, where no bytes of the program's own are moved. */
+weft_status_t weft__fail_layout(void);
+static inline weft_status_t weft__check_no_layout(const weft_op_t *op) {
+    return __builtin_expect(op && op->layout, 0) ? weft__fail_layout() : WEFT_OK;
+}
+/* What a close has of a descriptor: who is told, and `bounded` a deadline. */
+weft_status_t weft__check_close(const weft_op_t *op, bool bounded);
 
 /* The always-on counters. Add a line to reactor/counters.def to get one; bump it by weft__count(r)->name++. */
 struct counters;

@@ -133,6 +133,18 @@ weft_status_t weft__fail_flags(uint32_t unknown) {
     return weft__fail(WEFT_ERR_INVALID_PARAM, "flags that this operation does not have: %#x", unknown);
 }
 
+weft_status_t weft__fail_layout(void) {
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "an operation that moves no bytes of the program's has no layout");
+}
+
+weft_status_t weft__check_close(const weft_op_t *op, bool bounded) {
+    if (op && op->deadline_ms && !bounded)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "the setting close.timeout bounds this close, and no deadline");
+    if (op && op->completion) return weft__fail(WEFT_ERR_UNSUPPORTED, "a close does not count for a completion");
+    weft_status_t st = weft__check_flags(op, 0);
+    return st < 0 ? st : weft__check_no_layout(op);
+}
+
 /* A buffer that may be too short, and what it would have needed. */
 struct out {
     char *buf;

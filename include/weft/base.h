@@ -86,7 +86,7 @@ typedef void (*weft_done_fn)(weft_status_t status, void *arg);
  * `count`, and takes it away when it ends; `done` comes, once, when that leaves 0, with the first status that was not
  * OK. Operations that are WEFT_OK or refused do not count. The memory is the program's, and must live until `done`. A
  * program that posts over several turns starts with count 1 and takes its own one away by weft_completion_release,
- * which may call `done`. Closes and collectives do not count. Owner's thread only: UNSUPPORTED from another.
+ * which may call `done`. Closes do not count (UNSUPPORTED). Owner's thread only: UNSUPPORTED from another.
  */
 typedef struct weft_completion {
     weft_done_fn done;
@@ -105,6 +105,15 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  * `done` exactly once, later, never inside the call. One that returns an error was refused and calls
  * nobody. The descriptor itself is copied before the call returns. Zero-initialise it: it grows into
  * `reserved`.
+ *
+ * What an operation cannot do for its descriptor it refuses, as UNSUPPORTED:
+ * - a layout, where no bytes of the program's are moved: flushes, closes, collectives, atomics, what is done to regions,
+ *   and pieces (weft_put_pieces), which say their strides themselves;
+ * - a completion, of closes;
+ * - a deadline, of weft_worker_close and weft_team_close, which "close.timeout" bounds at each of their steps. Of
+ *   weft_ep_close it says when the close becomes an abort; the handle is gone all the same.
+ * A close cannot be taken back: its *request_p becomes NULL. A revocation, a release or an invalidation that ends early,
+ * by cancel or deadline, is done nevertheless; nobody is told when.
  */
 typedef struct weft_op {
     weft_done_fn done;

@@ -16,7 +16,7 @@ extern "C" {
  * Of a put or get it says how the memory here is laid out, `buf` and `len` being that entry; the peer's is contiguous.
  * A program's own is packed whole within the call (another thread's: when the owner comes to it), and unpacked whole before
  * the operation's end, from and to memory that the library allocates for it. Pieces (weft_put_pieces) say their strides
- * themselves: UNSUPPORTED there. Atomics do not look here.
+ * themselves: UNSUPPORTED there, as of atomics.
  */
 typedef enum weft_layout_kind { WEFT_LAYOUT_STRIDED = 1, WEFT_LAYOUT_USER } weft_layout_kind_t;
 

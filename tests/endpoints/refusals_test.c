@@ -159,6 +159,89 @@ TEST_WAYS(flags_that_a_one_sided_operation_does_not_have_are_refused) {
     rma_down(&r);
 }
 
+/* ---- what an operation cannot do for its descriptor (weft/base.h) */
+
+static weft_status_t gather(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
+                            weft_done_fn done, void *done_arg) {
+    memcpy(all, mine, len);
+    done(WEFT_OK, done_arg);
+    return WEFT_OK;
+}
+
+static weft_team_t *team_of_one(weft_worker_t *worker) {
+    static const weft_exchange_t alone = {.size = 1, .allgather = gather};
+    weft_team_t *team = NULL;
+    CHECK_EQ(weft_team_create_wait(worker, &alone, &team), 0);
+    return team;
+}
+
+static const weft_layout_t any = {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8, .count = 2};
+
+TEST_WAYS(a_layout_is_refused_where_no_bytes_are_moved) {
+    struct rma r;
+    const weft_op_t laid_out = {.done = tally, .arg = &never, .layout = &any};
+    weft_local_t here = {.base = bytes, .len = 8};
+    uint64_t old;
+    never.calls = 0;
+    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    weft_ep_t *ep = r.t.ep;
+    weft_team_t *team = team_of_one(r.t.a);
+    uint64_t at = rma_at(&r, 0);
+    weft_remote_t there = {.base = at, .len = 8, .rkey = r.rkey};
+    CHECK_EQ(weft_ep_flush(ep, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_worker_flush(r.t.a, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_put_pieces(ep, &here, 1, &there, 1, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_atomic_post(ep, WEFT_ATOMIC_ADD, 8, 1, at, r.rkey, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_atomic_fetch(ep, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, r.rkey, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_mem_revoke(r.mem, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_mem_release(r.mem, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_mem_invalidate(r.t.a, bytes, 8, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_barrier(team, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_bcast(team, bytes, 0, WEFT_INT8, 0, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_allreduce(team, bytes, bytes, 8, WEFT_INT8, WEFT_SUM, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_allgather(team, bytes, bytes, 8, WEFT_INT8, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_team_close(team, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_FLUSH, &laid_out), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_worker_close(r.t.a, &laid_out), WEFT_ERR_UNSUPPORTED);
+    for (size_t i = 0; i < 4096; i++) CHECK_EQ(r.target[i], 0);
+    CHECK_EQ(weft_team_close_wait(team), 0);
+    rma_down(&r);
+    CHECK_EQ(never.calls, 0);
+}
+
+TEST_EACH(a_close_cannot_be_taken_back_and_counts_nowhere) {
+    struct two t;
+    struct tally closed[3] = {{0}};
+    weft_completion_t completion = {.done = tally, .arg = &never, .count = 1};
+    const weft_op_t counts = {.completion = &completion}, late = {.deadline_ms = 1000};
+    two_up(&t, transport);
+    weft_team_t *team = team_of_one(t.a);
+    never.calls = 0;
+    CHECK_EQ(weft_team_close(team, &counts), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_team_close(team, &late), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, &counts), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_worker_close(t.a, &counts), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_worker_close(t.a, &late), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(completion.count, 1);
+
+    weft_request_t *request[3];
+    memset(request, 0x5a, sizeof request);
+    for (int i = 0; i < 3; i++) {
+        weft_op_t op = {.done = tally, .arg = &closed[i], .request_p = &request[i]};
+        weft_status_t st = i == 0   ? weft_team_close(team, &op)
+                           : i == 1 ? weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, &op)
+                                    : weft_worker_close(t.a, &op);
+        CHECK_EQ(st, WEFT_IN_PROGRESS);
+        CHECK(request[i] == NULL);
+        weft_request_cancel(request[i]);
+    }
+    while (!closed[2].calls) weft_worker_progress(t.a, 0);
+    CHECK(closed[0].calls == 1 && closed[1].calls == 1);
+    t.a = NULL;
+    two_down(&t);
+    CHECK_EQ(never.calls, 0);
+}
+
 /* ---- parameters of a later version */
 
 TEST(fields_beyond_this_version_are_refused_when_they_are_set) {

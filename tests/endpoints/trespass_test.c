@@ -343,6 +343,21 @@ TEST(another_thread_may_submit_and_no_more_in_mode_multiple) {
     a_thread_is_refused("shm", "shm://trespass", WEFT_THREAD_MULTIPLE);
 }
 
+static void close_elsewhere(struct pair *p) {
+    weft_request_t *request = (weft_request_t *)&n_wrong;
+    weft_op_t op = {.request_p = &request};
+    n_wrong = weft_ep_close(p->to_a, WEFT_CLOSE_FLUSH, &op) != WEFT_IN_PROGRESS || request;
+}
+TEST(what_another_thread_closes_cannot_be_taken_back_either) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    elsewhere(&p, close_elsewhere);
+    CHECK_EQ(n_wrong, 0);
+    UNTIL_PAIR(&p, p.errors == 1);
+    CHECK_EQ(p.error, WEFT_ERR_PEER_CLOSED);
+    pair_end(&p);
+}
+
 static void *take_over(void *arg) {
     struct estate *e = arg;
     weft_ep_info_t about;
