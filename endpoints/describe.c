@@ -2,6 +2,12 @@
 
 #include "live.h"
 #include "rma.h"
+#include "switch.h"
+
+static const char *before_any_key(const struct link *link) {
+    struct lane *lane = weft__switch_key_lane(link);
+    return lane && lane->ops->reach ? lane->ops->reach(lane) : "by key, none is known yet";
+}
 
 /* By the first key that the transport has; a word for people. */
 static const char *one_sided(const struct weft_ep *ep) {
@@ -12,7 +18,7 @@ static const char *one_sided(const struct weft_ep *ep) {
         if (rkey->key->status == WEFT_OK && rkey->key->how) return rkey->key->how;
         if (rkey->key->lane) return rkey->key->how ? rkey->key->how : "message: its key is not open";
     }
-    return keys && !list_empty(keys) ? "message: no key of the transport's" : "by key, none is known yet";
+    return keys && !list_empty(keys) ? "message: no key of the transport's" : before_any_key(ep->link);
 }
 
 weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {

@@ -290,6 +290,8 @@ struct lane_ops {
     /* The peer has that region mapped for one of WEFT_MEM_READ and WEFT_MEM_WRITE: it was granted that, and has not let go.
      * NULL: no peer ever has. */
     bool (*lends)(struct lane *lane, const struct md_mem *mem, unsigned right);
+    /* How keys of this lane will be used, before there is one; for people. Constant text. NULL: it says no more than that they will. */
+    const char *(*reach)(struct lane *lane);
     /* The peer has taken all that was sent by zcopy. NULL: not known. */
     bool (*all_taken)(struct lane *lane);
     /* CAP_LAND: what the landing under way brings from now on is thrown away; `landed` comes with WEFT_ERR_CANCELLED, from a

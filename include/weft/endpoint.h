@@ -97,7 +97,7 @@ typedef struct weft_ep_info {
     uint32_t n_endpoints;    /* that share the link */
     uint64_t sent, received; /* messages of this endpoint's link */
     /* How its keys are used: "mapped", "process_vm", "rdma"; else by message: "message", or why not natively ("the kernel does not
-     * permit process_vm", as in many containers). */
+     * permit process_vm", as in many containers). While there is none, how they will be, as far as this side knows ("by key: …"). */
     const char *one_sided;
     uint64_t score; /* bytes a second that the link carries, as "lanes.switch" sees it; 0: little, or it is off */
     int fast;       /* the lane in use is one of those of which there are few */

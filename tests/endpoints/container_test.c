@@ -37,6 +37,9 @@ TEST(memory_that_cannot_be_mapped_is_reached_by_message_and_the_endpoint_says_wh
     if (!forbid()) SKIP("no seccomp filters here");
     two_up(&t, "shm");
     r.t = t;
+    CHECK_EQ(weft_ep_describe(t.ep, &ep), 0);
+    CHECK(!strcmp(ep.one_sided,
+                  "by key: mapped where it was allocated, else message: the kernel does not permit process_vm"));
     CHECK_EQ(weft_mem_register(t.b, own, LARGE, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &r.mem), 0);
     r.rkey = rma_key(&r, r.mem);
     for (int i = 0; i < 50; i++) two_turn(&r.t);

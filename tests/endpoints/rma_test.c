@@ -465,6 +465,24 @@ TEST_WAYS(attributes_tell_what_holds) {
     rma_down(&r);
 }
 
+static void before_any_key(const char *shm_rma, const char *expected) {
+    struct two t;
+    weft_ep_info_t ep;
+    two_workers(&t, "shm", &(weft_setting_t){"shm.rma", shm_rma}, 1);
+    two_dial(&t);
+    CHECK_EQ(weft_ep_describe(t.ep, &ep), 0);
+    UNTIL(&t, t.ready && t.back);
+    CHECK_EQ(weft_ep_describe(t.ep, &ep), 0);
+    CHECK(!strcmp(ep.one_sided, expected));
+    two_down(&t);
+}
+TEST(how_keys_will_be_used_is_told_before_there_is_one) {
+    before_any_key("auto", "by key: mapped where it was allocated, else process_vm");
+    before_any_key("mapped", "by key: mapped where it was allocated, else message");
+    before_any_key("vm", "by key: process_vm");
+    before_any_key("message", "message");
+}
+
 static void turns_without_the_target(struct rma *r) {
     for (int i = 0; i < 1000; i++) weft_worker_progress(r->t.a, 0);
 }

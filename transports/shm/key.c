@@ -169,6 +169,18 @@ static uint32_t ways_to(struct shm_lane *lane, uint32_t offered) {
     return ways;
 }
 
+const char *weft__shm_reach(struct lane *l) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    const struct shm_md *md = shm_iface(lane)->md;
+    uint32_t ways = shm_process(lane) ? ways_to(lane, md->ways) : 0;
+    if (!(ways & SHM_WAY_MAP))
+        return ways & SHM_WAY_VM ? "by key: process_vm" : why_not(SHM_WAY_MAP | SHM_WAY_VM, md);
+    if (ways & SHM_WAY_VM) return "by key: mapped where it was allocated, else process_vm";
+    return md->ways & SHM_WAY_VM
+               ? "by key: mapped where it was allocated, else message: the kernel does not permit process_vm"
+               : "by key: mapped where it was allocated, else message";
+}
+
 weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *region, const void *packed, size_t len,
                                  struct lane_key **key_p) {
     struct shm_lane *lane = (struct shm_lane *)l;

@@ -480,12 +480,13 @@ weft_status_t weft__shm_fence(struct lane *l);
 weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *region, const void *packed, size_t len,
                                  struct lane_key **key_p);
 void weft__shm_key_close(struct lane_key *key);
+const char *weft__shm_reach(struct lane *l);
 /* The fields of lane_ops for these. */
 #define SHM_RMA_OPS                                                                                           \
     .put_short = weft__shm_put_short, .put_bcopy = weft__shm_put_bcopy, .put_zcopy = weft__shm_put_zcopy,     \
     .get_bcopy = weft__shm_get_bcopy, .get_zcopy = weft__shm_get_zcopy, .atomic_post = weft__shm_atomic_post, \
     .atomic_fetch = weft__shm_atomic_fetch, .fence = weft__shm_fence, .key_open = weft__shm_key_open,         \
-    .key_close = weft__shm_key_close, .lends = weft__shm_lends
+    .key_close = weft__shm_key_close, .lends = weft__shm_lends, .reach = weft__shm_reach
 
 bool weft__shm_measure(struct iface_cost *cost_p); /* cost.c */
 
