@@ -22,7 +22,7 @@ static const char usage[] =
     "  --build       version and compiler\n"
     "  --counters    what a worker counts\n"
     "  --protocols   by which way messages of which sizes go, what that costs, and what it is\n"
-    "                estimated from\n"
+    "                estimated from; of a peer that listens at the URI: by the lane that leads there\n"
     "  --live PID    the workers of a running process of yours: their links, with lanes, machines and\n"
     "                scores, and what they counted; they do not notice\n"
     "  --json        as one JSON object\n"
@@ -185,8 +185,9 @@ static void json_counters(weft_worker_t *worker) {
     }
 }
 
-static void json_all(weft_context_t *context, weft_worker_t *worker, int what) {
-    int first = 1, first_build = 0;
+/* False: a peer that was named is not there. */
+static int json_all(weft_context_t *context, weft_worker_t *worker, int what, char *const *names, int n_names) {
+    int first = 1, first_build = 0, found = 1;
     putchar('{');
     if (what & BUILD) {
         key("build", &first);
@@ -222,7 +223,12 @@ static void json_all(weft_context_t *context, weft_worker_t *worker, int what) {
         key("protocols", &first);
         info_protocols_json(worker);
     }
+    if (n_names > 0) {
+        key("pairs", &first);
+        found = info_pairs_json(worker, names, n_names);
+    }
     puts("}");
+    return found;
 }
 
 static void print_all(weft_context_t *context, weft_worker_t *worker, int what) {
@@ -275,7 +281,7 @@ int main(int argc, char **argv) {
     if (!must(weft_context_create(NULL, &context), "context")) return 1;
     if (!must(weft_worker_create(context, NULL, &worker), "worker")) return 1;
     if (json)
-        json_all(context, worker, what);
+        found = json_all(context, worker, what, argv + optind, argc - optind);
     else
         print_all(context, worker, what);
     if (what & PROTOCOLS && !json) found = info_protocols(worker, argv + optind, argc - optind);

@@ -31,15 +31,57 @@ assert {"self", "shm", "tcp"} <= set(protocols), protocols.keys()
 for name, rows in protocols.items():
     at = 0
     for row in rows:
-        if row["lent"]:
+        if row["lent"] or row["lent_to"]:
             assert at is None and row["to"] is None and row["from"] > 8192, (name, row)
             continue
         assert row["from"] == at and row["to_ns"] >= row["from_ns"] > 0, (name, row)
         at = None if row["to"] is None else row["to"] + 1
     assert at is None, name
 PY
-    WEFT_CALIBRATION=off $info --protocols tcp://127.0.0.1:1 >"$scratch/protocols"
+    WEFT_CALIBRATION=off $info --protocols tcp >"$scratch/protocols"
     expect 'tables' "$(grep -c '^protocols of' "$scratch/protocols")" 1
+}
+
+# listen URI: a peer there, until the test ends; prints where
+listen() {
+    $bin/tools/weft-perf --listen "$1" >"$scratch/listener" 2>&1 &
+    echo $! >"$scratch/pid"
+    wait_for grep -q '^listening at' "$scratch/listener"
+    sed -n 's/^listening at //p' "$scratch/listener"
+}
+
+test_protocols_are_those_of_the_pair() {
+    export WEFT_CALIBRATION=off WEFT_SHM_DIRECTORY=$scratch
+    local at scheme
+    for at in tcp://127.0.0.1:0 shm://info-test; do
+        scheme=${at%%:*}
+        uri=$(listen $at)
+        trap 'kill $(cat "$scratch/pid")' EXIT
+        got=$(timeout 20 $info --protocols "$uri")
+        has "$scheme" "$got" "^$uri: by $scheme to .*, worker [0-9a-f]{16}; 1 lane"
+        has "$scheme" "$got" "^the peer's memory: $([ $scheme = tcp ] && echo message || echo by key: mapped where it was allocated)"
+        expect "$scheme: tables" "$(grep '^protocols of' <<<"$got" | cut -d' ' -f3)" $scheme
+        timeout 20 $info --protocols --json "$uri" >"$scratch/pairs"
+        python3 - "$scratch/pairs" $scheme <<'PY'
+import json, sys
+info = json.load(open(sys.argv[1]))
+[pair] = info["pairs"]
+assert pair["transport"] == sys.argv[2] and pair["protocols"] == info["protocols"][pair["transport"]], pair
+PY
+        kill -0 $(cat "$scratch/pid") # it did not mind
+        kill $(cat "$scratch/pid")
+        trap - EXIT
+    done
+}
+
+test_an_address_where_nobody_listens_is_told() {
+    export WEFT_CALIBRATION=off WEFT_SHM_DIRECTORY=$scratch
+    for uri in tcp://127.0.0.1:1 shm://nobody none://1; do
+        expect "$uri" "$(exit_code timeout 20 $info --protocols $uri)" 1
+        expect "$uri" "$(exit_code timeout 20 $info --protocols --json $uri)" 1
+        has "$uri" "$($info --protocols $uri 2>&1 >"$scratch/out")" "^weft-info: $uri: "
+        expect "$uri: tables" "$(grep -c '^protocols of' "$scratch/out")" 0
+    done
 }
 
 origin() {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../json/json.h"
+#include "pair.h"
 
 static void print_size(char *to, size_t room, size_t size) {
     if (size == SIZE_MAX)
@@ -46,21 +47,15 @@ static void print_calibration(weft_worker_t *worker) {
     weft_calibration_info_t c;
     for (size_t i = 0; weft_worker_calibration(worker, i, &c) == WEFT_OK; i++) {
         if (i == 0) printf("this machine (%s)\n", c.origin);
-        printf("  %-10s %14.0f %-4s %s\n", c.name, c.value, c.unit, c.help);
+        printf("  %-13s %14.0f %-4s %s\n", c.name, c.value, c.unit, c.help);
     }
-}
-
-/* "tcp" and "tcp://127.0.0.1:4711" both name tcp. */
-static int is_named(const char *transport, const char *name) {
-    size_t n = strlen(transport);
-    return strncmp(transport, name, n) == 0 && (name[n] == 0 || strncmp(name + n, "://", 3) == 0);
 }
 
 static int print_named(weft_worker_t *worker, const char *name) {
     weft_transport_info_t t;
     int found = 0;
     for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
-        if (name && !is_named(t.name, name)) continue;
+        if (name && strcmp(t.name, name) != 0) continue;
         print_transport(worker, i, &t);
         found = 1;
     }
@@ -68,11 +63,26 @@ static int print_named(weft_worker_t *worker, const char *name) {
     return found;
 }
 
+static void print_pair(weft_worker_t *worker, const struct info_pair *pair) {
+    weft_transport_info_t t;
+    printf("%s: by %s to %s, worker %016llx; %u %s, the one in use %s\n", pair->uri, pair->ep.transport,
+           pair->ep.peer, (unsigned long long)pair->ep.peer_worker, pair->ep.n_lanes,
+           pair->ep.n_lanes == 1 ? "lane" : "lanes",
+           pair->ep.fast ? "of those of which there are few" : "of those that scale");
+    printf("the peer's memory: %s\n", pair->ep.one_sided);
+    if (weft_worker_transport(worker, pair->transport, &t) == WEFT_OK) print_transport(worker, pair->transport, &t);
+}
+
+static int is_uri(const char *name) {
+    return strstr(name, "://") != NULL;
+}
+
 int info_protocols(weft_worker_t *worker, char *const *names, int n_names) {
     int found = 1;
     print_calibration(worker);
     if (n_names == 0) return print_named(worker, NULL);
-    for (int i = 0; i < n_names; i++) found &= print_named(worker, names[i]);
+    for (int i = 0; i < n_names; i++)
+        found &= is_uri(names[i]) ? info_pair(worker, names[i], print_pair) : print_named(worker, names[i]);
     return found;
 }
 
@@ -89,19 +99,52 @@ static void json_row(const weft_protocol_info_t *p) {
            p->lent_to ? "true" : "false");
 }
 
+static void json_rows(weft_worker_t *worker, size_t transport) {
+    weft_protocol_info_t p;
+    putchar('[');
+    for (size_t k = 0; weft_worker_protocol(worker, transport, k, &p) == WEFT_OK; k++) {
+        if (k > 0) putchar(',');
+        json_row(&p);
+    }
+    putchar(']');
+}
+
 void info_protocols_json(weft_worker_t *worker) {
     weft_transport_info_t t;
-    weft_protocol_info_t p;
     putchar('{');
     for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
         if (i > 0) putchar(',');
         json_text(stdout, t.name);
-        fputs(":[", stdout);
-        for (size_t k = 0; weft_worker_protocol(worker, i, k, &p) == WEFT_OK; k++) {
-            if (k > 0) putchar(',');
-            json_row(&p);
-        }
-        putchar(']');
+        putchar(':');
+        json_rows(worker, i);
     }
     putchar('}');
+}
+
+static void json_pair(weft_worker_t *worker, const struct info_pair *pair) {
+    const char *const texts[][2] = {{"{\"uri\":", pair->uri},
+                                    {",\"transport\":", pair->ep.transport},
+                                    {",\"peer\":", pair->ep.peer},
+                                    {",\"one_sided\":", pair->ep.one_sided}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        fputs(texts[i][0], stdout);
+        json_text(stdout, texts[i][1]);
+    }
+    printf(",\"lanes\":%u,\"fast\":%s,\"protocols\":", pair->ep.n_lanes, pair->ep.fast ? "true" : "false");
+    json_rows(worker, pair->transport);
+    putchar('}');
+}
+
+int info_pairs_json(weft_worker_t *worker, char *const *names, int n_names) {
+    int found = 1, n = 0;
+    putchar('[');
+    for (int i = 0; i < n_names; i++) {
+        if (!is_uri(names[i])) continue;
+        if (n++ > 0) putchar(',');
+        int answered = info_pair(worker, names[i], json_pair);
+        if (!answered) fputs("null", stdout);
+        found &= answered;
+    }
+    putchar(']');
+    return found;
 }

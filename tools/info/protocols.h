@@ -4,8 +4,11 @@
 
 #include <weft/weft.h>
 
-/* For the transports that are named, by name or by the scheme of a URI; for all when none is. False: one is not there. */
+/* For the transports that are named, and the peers that listen at the URIs among the names; for all transports when there are no names.
+ * False: one is not there. */
 int info_protocols(weft_worker_t *worker, char *const *names, int n_names);
-void info_protocols_json(weft_worker_t *worker);
+void info_protocols_json(weft_worker_t *worker); /* of all transports */
+int info_pairs_json(weft_worker_t *worker, char *const *names,
+                    int n_names); /* of the URIs; null: nobody answered */
 
 #endif

@@ -1,0 +1,16 @@
+/* weft-info --protocols URI: this process and the one that listens there. */
+#ifndef WEFT_TOOLS_INFO_PAIR_H
+#define WEFT_TOOLS_INFO_PAIR_H
+
+#include <weft/weft.h>
+
+struct info_pair {
+    const char *uri;
+    weft_ep_info_t ep;
+    size_t transport; /* of its lane: weft_worker_transport, weft_worker_protocol */
+};
+
+/* Connects, tells, and closes again. False, with the reason on stderr: nobody answered there. */
+int info_pair(weft_worker_t *worker, const char *uri, void (*tell)(weft_worker_t *, const struct info_pair *));
+
+#endif
