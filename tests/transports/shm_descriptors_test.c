@@ -1,8 +1,11 @@
-/* Our own descriptors run out: what needs one fails, and no peer is blamed for it. */
+/* Our own descriptors, or our memory, run out: what needs them fails or waits, and no peer is blamed for it. */
 #include "pair.h"
 #include "rma_target.h"
+#include <errno.h>
 #include <reactor/counters.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <transports/shm/shm.h>
 
 /* So many may be opened from now on. */
@@ -97,5 +100,68 @@ TEST(an_answer_without_room_for_its_descriptors_fails_for_want_of_them) {
     }
     CHECK_EQ(violations(&p), 0);
     pair_connect(&p);
+    pair_close(&p);
+}
+
+/* ---- timers --------------------------------------------------------------------------------------------------------- */
+
+enum { TIMERS = 128 };
+
+static void never(struct timer *timer) {}
+
+/* No further timer can be had, until memory comes back. */
+static void take_all_timers(struct reactor *r, struct timer timers[TIMERS]) {
+    weft__alloc_fail_run(1, UINT64_MAX);
+    unsigned n = 0;
+    do {
+        CHECK(n < TIMERS);
+        timers[n].fire = never;
+    } while (weft__timer_start(r, &timers[n++], UINT64_MAX) == WEFT_OK);
+}
+
+static void give_back_timers(struct reactor *r, struct timer timers[TIMERS]) {
+    weft__alloc_fail_run(0, 0);
+    for (unsigned i = 0; i < TIMERS; i++) weft__timer_stop(r, &timers[i]);
+}
+
+/* Who has dialed waits in its queue. */
+TEST(a_listener_without_descriptors_and_timers_accepts_when_there_are_some) {
+    struct pair p;
+    struct timer timers[TIMERS] = {0};
+    pair_open(&p, &weft__transport_shm, 0);
+    CHECK_EQ(pair_dial(&p, &p.a, &p.b), WEFT_OK);
+    leave_descriptors(0);
+    take_all_timers(p.reactor_b, timers);
+    for (int i = 0; i < 10; i++) weft__reactor_progress(p.reactor_b, 0);
+    give_back_timers(p.reactor_b, timers);
+    give_back_descriptors();
+    CHECK_EQ(p.b.n_open, 0);
+    CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
+    pair_close(&p);
+}
+
+static bool epoll_is_full;
+
+/* The library's calls come here, too. */
+__attribute__((visibility("default"))) int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event) {
+    if (!epoll_is_full || op == EPOLL_CTL_DEL) return (int)syscall(SYS_epoll_ctl, epoll, op, fd, event);
+    errno = ENOMEM;
+    return -1;
+}
+
+TEST(a_listener_that_cannot_be_watched_again_tries_once_more) {
+    struct pair p;
+    pair_open(&p, &weft__transport_shm, 0);
+    CHECK(weft__reactor_fd(p.reactor_b) >= 0);
+    CHECK_EQ(pair_dial(&p, &p.a, &p.b), WEFT_OK);
+    leave_descriptors(0);
+    for (int i = 0; i < 10; i++) weft__reactor_progress(p.reactor_b, 0);
+    give_back_descriptors();
+    epoll_is_full = true;
+    for (double end = pair_seconds() + 0.2; pair_seconds() < end; usleep(1000))
+        weft__reactor_progress(p.reactor_b, 0);
+    epoll_is_full = false;
+    CHECK_EQ(p.b.n_open, 0);
+    CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
     pair_close(&p);
 }

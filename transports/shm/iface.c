@@ -38,6 +38,13 @@ static void greet(struct tl_listener *listener, int fd) {
     weft__shm_lane_free(lane);
 }
 
+/* Nobody can be accepted for now: it is not to be told of that again and again, if only it can go on later. */
+static void rest(struct tl_listener *listener) {
+    struct reactor *r = listener->iface->iface.reactor;
+    if (weft__timer_start(r, &listener->rest, weft__now(r) + REST_MS * NS_PER_MS) == WEFT_OK)
+        weft__watch_change(r, &listener->watch, 0);
+}
+
 /* Mostly one comes alone. While more do, more are looked for. */
 static void accept_ready(struct watch *watch, int events) {
     struct tl_listener *listener = (struct tl_listener *)((char *)watch - offsetof(struct tl_listener, watch));
@@ -55,8 +62,7 @@ static void accept_ready(struct watch *watch, int events) {
             return;
         }
         weft__log_limited(weft__reactor_context(r), WEFT_LOG_WARN, "shm", "accept: %s", strerror(errno));
-        weft__watch_change(r, watch, 0); /* nobody would be accepted for now; do not spin on it */
-        weft__timer_start(r, &listener->rest, weft__now(r) + REST_MS * NS_PER_MS);
+        rest(listener);
         return;
     }
     if (listener->at_once < ACCEPTED_AT_ONCE) listener->at_once *= 2;
@@ -64,7 +70,7 @@ static void accept_ready(struct watch *watch, int events) {
 
 static void rested(struct timer *timer) {
     struct tl_listener *listener = (struct tl_listener *)((char *)timer - offsetof(struct tl_listener, rest));
-    weft__watch_change(listener->iface->iface.reactor, &listener->watch, WATCH_READ);
+    if (weft__watch_change(listener->iface->iface.reactor, &listener->watch, WATCH_READ) < 0) rest(listener);
 }
 
 /* Its name goes first: where nobody listens any more, another may have the name by then. */
