@@ -124,6 +124,27 @@ static void give_back_timers(struct reactor *r, struct timer timers[TIMERS]) {
     for (unsigned i = 0; i < TIMERS; i++) weft__timer_stop(r, &timers[i]);
 }
 
+/* The other side is not driven: it never answers. */
+static void close_without_a_timer(bool by_mail, bool flush) {
+    struct pair p;
+    struct timer timers[TIMERS] = {0};
+    pair_open_with(&p, &weft__transport_shm, 0, (weft_setting_t[]){{"shm.rings", by_mail ? "0" : "8"}}, 1);
+    pair_connect(&p);
+    take_all_timers(p.reactor_a, timers);
+    p.a.lane->ops->close(p.a.lane, flush);
+    for (int i = 0; i < 10; i++) weft__reactor_progress(p.reactor_a, 0);
+    give_back_timers(p.reactor_a, timers);
+    CHECK_EQ(p.a.n_closed, 1);
+    CHECK_EQ(p.b.n_down, 0);
+    CHECK(pair_until(&p, p.b.n_down == 1));
+    CHECK_EQ(p.b.down, WEFT_ERR_PEER_CLOSED);
+    pair_close(&p);
+}
+
+TEST(a_close_without_a_timer_does_not_wait_for_a_peer_that_hangs) {
+    for (int what = 0; what < 4; what++) close_without_a_timer(what & 1, what & 2);
+}
+
 /* Who has dialed waits in its queue. */
 TEST(a_listener_without_descriptors_and_timers_accepts_when_there_are_some) {
     struct pair p;

@@ -92,10 +92,11 @@ static struct reactor *reactor_of(const struct shm_lane *lane) {
     return lane->lane.iface->reactor;
 }
 
-static void timer_set(struct shm_lane *lane, uint64_t ms) {
+/* A close that nothing bounds is worse than none: without a timer its time is up at once. */
+static void bound_close(struct shm_lane *lane) {
+    uint64_t ms = weft__setting_u64(weft__reactor_context(reactor_of(lane)), SETTING_CLOSE_TIMEOUT);
     uint64_t at = weft__now(reactor_of(lane)) + ms * NS_PER_MS;
-    if (weft__timer_start(reactor_of(lane), &lane->timer, at) == WEFT_OK) return;
-    weft__log(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm", "lane %u has no timer", lane->fsm.id);
+    if (weft__timer_start(reactor_of(lane), &lane->timer, at) < 0) lane->say |= SAY_TIME_IS_UP;
 }
 
 /* Our side may have done with it: the machine of its end has that place then. */
@@ -148,9 +149,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
         if (!shm_parting(lane)) weft__cold_stop(reactor_of(lane), &lane->watch);
         break;
     case SHM_ATTACH_FX_STOP: stop(lane); break;
-    case SHM_ATTACH_FX_TIMER_CLOSE:
-        timer_set(lane, weft__setting_u64(weft__reactor_context(reactor_of(lane)), SETTING_CLOSE_TIMEOUT));
-        break;
+    case SHM_ATTACH_FX_TIMER_CLOSE: bound_close(lane); break;
     case SHM_ATTACH_FX_TIMER_STOP: timer_stop(lane); break;
     case SHM_ATTACH_FX_TELL_UP: lane->say |= SAY_UP; break;
     case SHM_ATTACH_FX_TELL_ACCEPTED: lane->say |= SAY_ACCEPTED; break;
@@ -256,6 +255,12 @@ static void accepted(struct shm_lane *lane) {
     lane->lane.iface->up->accepted(&lane->lane, listen_arg);
 }
 
+static void time_is_up(struct shm_lane *lane) {
+    if (lane->status == WEFT_OK) lane->status = WEFT_ERR_TIMED_OUT;
+    lane->timed_out = true;
+    weft__shm_step(lane, SHM_ATTACH_EV_TIMEOUT);
+}
+
 static void speak(struct shm_lane *lane) {
     while (lane->say) {
         unsigned say = lane->say & -(unsigned)lane->say;
@@ -273,6 +278,7 @@ static void speak(struct shm_lane *lane) {
         case SAY_DOWN: say_down(lane); break;
         case SAY_FORGET: weft__shm_lane_free(lane); return;
         case SAY_CLOSED: say_closed(lane); return;
+        case SAY_TIME_IS_UP: time_is_up(lane); return;
         }
     }
 }
@@ -324,9 +330,7 @@ static void timer_fired(struct timer *timer) {
         if (st < 0) weft__shm_failed(lane, st);
         return;
     }
-    if (lane->status == WEFT_OK) lane->status = WEFT_ERR_TIMED_OUT;
-    lane->timed_out = true;
-    weft__shm_step(lane, SHM_ATTACH_EV_TIMEOUT);
+    time_is_up(lane);
 }
 
 bool weft__shm_more_room(struct shm_iface *iface) {

@@ -91,7 +91,8 @@ enum {
     SAY_BROKEN = 8,
     SAY_DOWN = 16,
     SAY_CLOSED = 32,
-    SAY_FORGET = 64
+    SAY_FORGET = 64,
+    SAY_TIME_IS_UP = 128 /* to the machine */
 };
 
 struct shm_lane;
