@@ -226,6 +226,38 @@ TEST(polled_callbacks_keep_to_the_budget) {
     pair_end(&p);
 }
 
+/* And the one of the callbacks that wait is, too: whoever watches both misses nothing. */
+TEST(the_fd_is_the_same_before_a_thread_and_after_it) {
+    struct pair p;
+    pair_make(&p, "tcp", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
+    int fd = weft_worker_fd(p.b), of_callbacks = -1;
+    for (unsigned i = 0; i < 4; i++) {
+        CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+        struct pollfd news = {.fd = weft_worker_fd(p.b), .events = POLLIN};
+        CHECK(i == 0 || news.fd == of_callbacks);
+        of_callbacks = news.fd;
+        CHECK_EQ(poll(&news, 1, 0), 0);
+        CHECK(send_numbered(&p, 2 * i) >= 0);
+        pause_a_moment(&p);
+        CHECK_EQ(poll(&news, 1, 10000), 1);
+        CHECK_EQ(weft_worker_progress(p.b, 0), 1);
+        CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+
+        struct pollfd own = {.fd = weft_worker_fd(p.b), .events = POLLIN};
+        CHECK_EQ(own.fd, fd);
+        while (weft_worker_progress(p.b, 0) > 0) continue;
+        CHECK(send_numbered(&p, 2 * i + 1) >= 0);
+        pause_a_moment(&p);
+        while (p.arrived < 2 * (int)i + 2) {
+            CHECK_EQ(poll(&own, 1, 10000), 1);
+            CHECK(weft_worker_progress(p.b, 0) >= 0);
+        }
+    }
+    CHECK_EQ(p.disorder, 0);
+    pair_end(&p);
+}
+
 TEST(what_is_held_when_a_thread_ends_waits_for_the_program_when_another_begins) {
     struct pair p;
     pair_make(&p, "shm", NULL, 0);
