@@ -74,7 +74,9 @@ WEFT_API int weft_worker_progress(weft_worker_t *worker, unsigned budget);
 /*
  * One number for the worker's whole life: CLOEXEC, POLLIN only, level-triggered, readable while there is
  * anything to do. After the first call every progress that finds nothing leaves the worker armed; there
- * is no arm call. The fd is the worker's: watch it, never read or close it. Negative: a weft_status_t.
+ * is no arm call. The fd is the worker's: watch it, never read or close it. Only while a thread of its own drives the
+ * worker with polled callbacks it is another number, the same for each such thread: ask after the start, and after
+ * the stop. Negative: a weft_status_t.
  */
 WEFT_API int weft_worker_fd(weft_worker_t *worker);
 
@@ -106,8 +108,9 @@ typedef struct weft_thread_params {
  * program computes. The thread owns the worker from now on, and sleeps when there is nothing to do: what is the
  * owner's alone is done before, in a callback, or by weft_worker_post. With WEFT_CALLBACKS_POLLED one thread of the
  * program calls weft_worker_progress or weft_worker_wait, or watches weft_worker_fd, for its callbacks, within which
- * it owns the worker; messages that wait for it are copied, up to "thread.held_bytes", beyond which the thread serves
- * nobody until it comes. On the thread in any case: a listener's on_request, a layout's functions, and what
+ * it owns the worker; messages that wait for it are copied, up to "thread.held_bytes" of all peers together, beyond which
+ * the thread serves nobody until it comes: no peer's one-sided operations (other than those of memory that the peer has
+ * mapped), no heartbeat, no post. On the thread in any case: a listener's on_request, a layout's functions, and what
  * weft_worker_post carries. Errors: INVALID_PARAM (another mode, a host's loop), BUSY (it has one; a callback),
  * NO_MEMORY, NO_FDS.
  */
