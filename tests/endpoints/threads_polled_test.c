@@ -213,9 +213,11 @@ TEST(polled_callbacks_keep_to_the_budget) {
     for (unsigned i = 0; i < 10; i++) CHECK(send_numbered(&p, i) >= 0);
     for (int i = 0; i < 10; i++) CHECK(weft_tag_send(p.to_b, 3, &(weft_iov_t){buffer, 8}, 1, NULL) >= 0);
     pause_a_moment(&p);
-    for (int told = 1; told <= 22; told++) {
+    for (int told = 0; told < 22;) {
         CHECK_EQ(poll(&fd, 1, 5000), 1);
-        CHECK_EQ(weft_worker_progress(p.b, 1), 1);
+        int n = weft_worker_progress(p.b, 1);
+        CHECK(n == 0 || n == 1);
+        told += n;
         CHECK_EQ(p.accepted - 1 + p.arrived + done.calls, told);
         CHECK(p.accepted == 3 || !p.arrived);
         CHECK(p.arrived == 10 || !done.calls);
@@ -306,8 +308,10 @@ TEST(a_wait_ends_when_it_told_of_a_new_endpoint) {
     wait_on_b(&p);
     CHECK_EQ(p.accepted, 2);
     CHECK_EQ(weft_connect_address(p.a, address, len, NULL, &second), 0);
-    pause_a_moment(&p);
-    CHECK_EQ(weft_worker_progress(p.b, 0), 1);
+    int n = 0;
+    for (double end = two_now() + 60; n == 0 && two_now() < end; weft_worker_progress(p.a, 0))
+        n = weft_worker_progress(p.b, 0);
+    CHECK_EQ(n, 1);
     CHECK_EQ(p.accepted, 3);
     pair_end(&p);
 }
