@@ -53,10 +53,12 @@ static double bcopy_ns(size_t len, const struct iface_attr *attr, const struct c
     return t.message + (attr->packs_in_place ? 0 : t.copy) + t.wire + (1 + unexpected) * t.copy;
 }
 
+/* Where it lands it is copied only when it comes before its receive. */
 static double zcopy_ns(size_t len, const struct iface_attr *attr, const struct calibration *c) {
     if (!(attr->caps & CAP_AM_ZCOPY) || len > attr->max_zcopy) return INFINITY;
     struct terms t = terms_of(len, attr, c);
-    return request_ns + t.message + t.wire + (1 + unexpected) * t.copy;
+    double copies = (attr->caps & CAP_LAND ? 0 : 1) + unexpected;
+    return request_ns + t.message + t.wire + copies * t.copy;
 }
 
 /* Offered, and read in the kernel. That it pays at all was found out by the transport, or decided by the user. */

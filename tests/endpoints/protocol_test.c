@@ -134,6 +134,18 @@ TEST(a_long_way_makes_more_eager) {
     CHECK(b <= far.max_zcopy);
 }
 
+/* As tcp is measured: what it brings lands, so nothing is saved by an offer but what comes before its receive. */
+TEST(what_lands_is_not_offered_for_the_sake_of_a_copy_that_nobody_makes) {
+    struct iface_attr attr = some_attr();
+    struct calibration c = machine(15000000000);
+    attr.latency_ns = 2940;
+    attr.overhead_ns = 290;
+    attr.bandwidth = 9e9;
+    CHECK(weft__protocol_limits(&attr, &c, SETTING_AUTO).eager < attr.max_zcopy);
+    attr.caps |= CAP_LAND;
+    CHECK_EQ(weft__protocol_limits(&attr, &c, SETTING_AUTO).eager, attr.max_zcopy);
+}
+
 TEST(slow_copies_make_less_eager_and_less_packed) {
     struct iface_attr attr = some_attr();
     struct calibration fast = machine(50000000000), slow = machine(1000000000);
