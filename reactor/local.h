@@ -52,6 +52,7 @@ struct reactor {
         struct {
             bool doomed, fd_taken, behind, jobs_first;
             bool watch_answered; /* one ran in this turn, and may have left jobs */
+            bool any_threads; /* the next turn may be another thread's: this one forgets the worker behind each */
         };
         uint64_t seldom;
     };
@@ -183,6 +184,7 @@ void remotes_open(struct reactor *r);
 void dead_free(struct reactor *r);
 void memory_count_into(const struct reactor *r);
 void memory_forget(const struct reactor *r);
+void reactor_forget(struct reactor *r); /* what this thread remembers of it */
 
 /* fork.c */
 uint32_t fork_generation_now(const volatile uint32_t **mark_p);

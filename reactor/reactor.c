@@ -49,9 +49,10 @@ static void check_empty(struct reactor *r) {
     assert(!"something below the reactor was not closed");
 }
 
-static void forget_trace(struct reactor *r) {
+void reactor_forget(struct reactor *r) {
     struct fsm_trace *trace = fsm_trace_use(NULL);
     if (trace != &r->trace) fsm_trace_use(trace);
+    memory_forget(r);
 }
 
 /* In a fork's child only memory and fd numbers are given up: the epoll sets behind them are the parent's too. */
@@ -65,8 +66,7 @@ void reactor_free(struct reactor *r) {
     cold_close(r);
     if (r->clock) clock_leave(r->clock, r);
     if (r->context) context_release(r->context);
-    memory_forget(r);
-    forget_trace(r);
+    reactor_forget(r);
     talloc_free(r->internals);
     talloc_free(r->graveyard);
     check_empty(r);
@@ -111,15 +111,12 @@ bool weft__reactor_in_turn(const struct reactor *r) {
 }
 void weft__reactor_thread_mode(struct reactor *r, weft_thread_mode_t mode) {
     r->thread_mode = mode;
-}
-
-static void forget(struct reactor *r) {
-    forget_trace(r);
-    memory_forget(r);
+    r->any_threads = mode == WEFT_THREAD_SERIALIZED;
+    if (r->any_threads) reactor_forget(r);
 }
 
 void weft__reactor_give(struct reactor *r, pthread_t owner) {
-    if (!pthread_equal(owner, pthread_self())) forget(r);
+    if (!pthread_equal(owner, pthread_self())) reactor_forget(r);
     atomic_store_explicit(&r->gate.owner, owner, memory_order_relaxed);
 }
 

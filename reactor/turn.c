@@ -85,7 +85,7 @@ static inline unsigned poll_memory(struct reactor *r, unsigned budget) {
     return n;
 }
 
-/* The trace stays: what the program does between turns is worth knowing, too. */
+/* The trace stays, of a worker of one thread: what the program does between turns is worth knowing, too. */
 static inline void enter(struct reactor *r) {
     r->in_turn = true;
     r->woken_by_hand = false;
@@ -108,6 +108,7 @@ static inline int end_early(struct reactor *r, unsigned n) {
 static inline bool leave(struct reactor *r) {
     if (UNLIKELY(r->n_dead)) dead_free(r);
     r->in_turn = false;
+    if (UNLIKELY(r->any_threads)) reactor_forget(r);
     if (LIKELY(!r->doomed)) return true;
     reactor_free(r);
     return false;

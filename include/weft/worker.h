@@ -185,8 +185,8 @@ typedef struct weft_calibration_info {
 WEFT_API weft_status_t weft_worker_calibration(weft_worker_t *worker, size_t index,
                                                weft_calibration_info_t *info_p);
 
-/* The last machine steps of this worker as text, oldest first, without those of single receives that a message finds posted;
- * returns the length needed. */
+/* The last machine steps of this worker as text, oldest first, without those of single receives that a message finds posted, and
+ * of a worker of mode SERIALIZED only those of its turns; returns the length needed. */
 WEFT_API size_t weft_worker_trace(weft_worker_t *worker, char *buf, size_t size);
 
 #ifdef __cplusplus

@@ -63,12 +63,17 @@ static inline void two_on_error(weft_ep_t *ep, weft_status_t status, void *arg) 
     t->errors++;
 }
 
+static weft_thread_mode_t two_thread_mode __attribute__((unused)); /* of workers that are made from now on */
+
 /* Both workers with the given transports ("self": a and b are the same worker) and settings. */
 static inline void two_workers(struct two *t, const char *transports, const weft_setting_t *settings, size_t n) {
     memset(t, 0, sizeof *t);
     CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = n}, &t->context), 0);
-    weft_worker_params_t params = {
-        .transports = transports, .on_endpoint = two_on_endpoint, .on_error = two_on_back_error, .arg = t};
+    weft_worker_params_t params = {.transports = transports,
+                                   .thread_mode = two_thread_mode,
+                                   .on_endpoint = two_on_endpoint,
+                                   .on_error = two_on_back_error,
+                                   .arg = t};
     CHECK_EQ(weft_worker_create(t->context, &params, &t->a), 0);
     if (strcmp(transports, "self") != 0) CHECK_EQ(weft_worker_create(t->context, &params, &t->b), 0);
 }
