@@ -109,10 +109,10 @@ def programs(suffix, names = {}, deps = {}):
     )
     _sources()
 
-def _tags(name, exclusive, threads):
-    return (["exclusive"] if name in exclusive else []) + (["threads"] if name in threads or name.split("/")[0] in threads else [])
+def _tags(name, lists):
+    return [tag for tag, names in lists.items() if name in names or name.split("/")[0] in names]
 
-def tests(programs_of = [], deps = {}, data = {}, exclusive = [], threads = []):
+def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], threads = []):
     """One test program for each <room>/*_test.c, linked with the whole library, named "room/file_test".
 
     Other *.c of such a folder (scenarios, a checker) are linked to all of its tests. A *_test.sh or
@@ -123,8 +123,10 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], threads = []):
       deps: what single tests need besides Weft, by name.
       data: files that single tests read besides the tree's text, by name.
       exclusive: tests that measure time and want no other test beside them.
+      modes: tests that pass in builds of one thread mode (//:threads) too, and are run there.
       threads: tests, or whole folders, with more than one thread: those that ThreadSanitizer can tell about.
     """
+    tags = {"exclusive": exclusive, "modes": modes, "threads": threads}
     sources = native.glob(["*/*_test.c"], allow_empty = True)
     scripts = native.glob(["*_test.sh", "*/*_test.sh", "*_test.py", "*/*_test.py"], allow_empty = True)
     folders = {path.split("/")[0]: True for path in sources}
@@ -154,7 +156,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], threads = []):
             data = ["//:text"] + (programs_built if folder in programs_of else []) + data.get(name, []),
             linkopts = ["-lm"],
             linkstatic = True,
-            tags = _tags(name, exclusive, threads),
+            tags = _tags(name, tags),
             deps = [folder + "/shared"] + deps.get(name, []),
         )
     for script in scripts:
@@ -164,7 +166,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], threads = []):
             srcs = [script],
             data = ["//:text"] + native.glob(["*.py", "*.sh"], exclude = [script]) +
                    (programs_built if folder in programs_of else []) + data.get(name, []),
-            tags = _tags(name, exclusive, threads),
+            tags = _tags(name, tags),
         )
 
 def fuzz_targets():
