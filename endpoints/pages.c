@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <reactor/reactor.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -86,7 +87,8 @@ weft_status_t weft__pages_import(int fd, uint64_t offset, size_t len, bool write
     if (p.fd < 0) return out_of("a duplicate of the fd");
     p.map_len = (len + p.page - 1) / p.page * p.page;
     p.map = mmap(NULL, p.map_len, PROT_READ | PROT_WRITE, MAP_SHARED, p.fd, (off_t)offset);
-    if (p.map == MAP_FAILED && !write) p.map = mmap(NULL, p.map_len, PROT_READ, MAP_SHARED, p.fd, (off_t)offset);
+    p.read_only = p.map == MAP_FAILED && !write;
+    if (p.read_only) p.map = mmap(NULL, p.map_len, PROT_READ, MAP_SHARED, p.fd, (off_t)offset);
     if (p.map == MAP_FAILED) {
         st = errno == EACCES || errno == EPERM
                  ? weft__fail(WEFT_ERR_INVALID_PARAM, "fd %d may not be mapped for that", fd)
@@ -117,6 +119,11 @@ static int advise(char *at, size_t len, int advice, bool within) {
 static weft_status_t dont_need(const struct pages *pages, char *at, size_t len) {
     if (!pages || pages->fd < 0) {
         (void)advise(at, len, MADV_FREE, true);
+        return WEFT_OK;
+    }
+    /* Given back to the pool, a page may be another's when it is touched next, and that access faults here and at every peer. */
+    if (pages->page > normal_page() && !pages->read_only) {
+        memset(at, 0, len);
         return WEFT_OK;
     }
     uint64_t offset = pages->offset + (uint64_t)(at - (char *)pages->map);

@@ -10,6 +10,7 @@ struct pages {
     size_t map_len, page;
     int fd; /* -1: none */
     uint64_t offset;
+    bool read_only; /* mapped so */
 };
 
 /* NO_MEMORY, NO_FDS. Huge ones fall back to normal ones when the pool is empty. */

@@ -95,7 +95,7 @@ WEFT_API weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op);
  * content of a memfd stays although it is not needed (one that was imported to be read). */
 typedef enum weft_mem_advice {
     WEFT_ADVISE_WILL_NEED, /* fault it in */
-    WEFT_ADVISE_DONT_NEED, /* its content may go; reads zero afterwards if it was allocated here */
+    WEFT_ADVISE_DONT_NEED, /* its content may go; reads zero afterwards if it was allocated here. Huge pages of the pool stay */
     WEFT_ADVISE_HUGE,
     WEFT_ADVISE_SEQUENTIAL,
     WEFT_ADVISE_RANDOM
