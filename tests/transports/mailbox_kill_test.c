@@ -13,7 +13,14 @@
 #include <transports/shm/shm.h>
 
 /* As many as a shelf has nodes: the next send finds them passed, and so takes the same instructions each time. */
-enum { BEFORE = HALL_NODES, SHORT_LEN = 20, BCOPY_LEN = 300, INSTRUCTIONS = 4000 };
+enum {
+    BEFORE = HALL_NODES,
+    SHORT_LEN = 20,
+    BCOPY_LEN = 300,
+    ZCOPY_LEN = 500,
+    STAGED_LEN = SHM_BCOPY_MAX + 700, /* goes through a chunk of the producer's staging pool */
+    INSTRUCTIONS = 60000
+};
 
 /* Under a sanitizer most instructions are its own, seven for each of ours, and how long all take goes with their square. */
 #ifdef __SANITIZE_ADDRESS__
@@ -22,7 +29,12 @@ enum { EACH = 7 };
 enum { EACH = 1 };
 #endif
 
-enum form { SHORT, BCOPY, N_FORMS };
+/* Of a large message most instructions are one copy, the same again and again: of what lies between those near the begin and near
+ * the end some do. */
+enum { NEAR = 150, APART = 210 * EACH * EACH };
+
+enum form { SHORT, BCOPY, ZCOPY, STAGED, N_FORMS };
+static const size_t lengths[N_FORMS] = {SHORT_LEN, BCOPY_LEN, ZCOPY_LEN, STAGED_LEN};
 
 /* What parent and victim share. */
 struct page {
@@ -33,21 +45,25 @@ static uint8_t byte_of(uint64_t number, size_t i) {
     return (uint8_t)(number * 31 + i * 7 + 1);
 }
 
-static uint8_t message[8 + BCOPY_LEN];
+/* Ids are forms. */
+static uint8_t message[8 + STAGED_LEN];
 static void prepare(uint64_t number) {
     memcpy(message, &number, 8);
-    for (size_t i = 0; i < BCOPY_LEN; i++) message[8 + i] = byte_of(number, i);
+    for (size_t i = 0; i < STAGED_LEN; i++) message[8 + i] = byte_of(number, i);
 }
 
 static size_t pack(void *to, void *arg) {
-    memcpy(to, message, sizeof message);
-    return sizeof message;
+    memcpy(to, message, 8 + BCOPY_LEN);
+    return 8 + BCOPY_LEN;
 }
 
 /* What was prepared. */
 static weft_status_t send(struct lane *lane, enum form form, uint64_t number) {
-    if (form == BCOPY) return lane->ops->am_bcopy(lane, 2, pack, NULL);
-    return lane->ops->am_short(lane, 1, number, message + 8, SHORT_LEN);
+    size_t len = lengths[form];
+    weft_iov_t halves[] = {{message + 8, len / 2}, {message + 8 + len / 2, len - len / 2}};
+    if (form == SHORT) return lane->ops->am_short(lane, SHORT, number, message + 8, len);
+    if (form == BCOPY) return lane->ops->am_bcopy(lane, BCOPY, pack, NULL);
+    return lane->ops->am_zcopy(lane, (uint8_t)form, message, 8, halves, 2, NULL); /* copied within the call */
 }
 
 static weft_status_t post(struct lane *lane, enum form form, uint64_t number) {
@@ -57,8 +73,8 @@ static weft_status_t post(struct lane *lane, enum form form, uint64_t number) {
 
 static bool is_whole(const struct pair_message *m, enum form form, uint64_t number) {
     uint64_t found;
-    size_t len = form == SHORT ? SHORT_LEN : BCOPY_LEN;
-    if (m->len != 8 + len || m->id != (form == SHORT ? 1 : 2)) return false;
+    size_t len = lengths[form];
+    if (m->len != 8 + len || m->id != form) return false;
     memcpy(&found, m->data, 8);
     for (size_t i = 0; i < len; i++)
         if (m->data[8 + i] != byte_of(number, i)) return false;
@@ -179,9 +195,16 @@ static unsigned kill_after(struct scene *s, unsigned n) {
     return taken;
 }
 
+/* From the `n`th instruction to the next one that is stood at. */
+static unsigned apart(enum form form, unsigned n, unsigned total) {
+    if (form < ZCOPY || n < NEAR || total - n <= NEAR) return EACH;
+    unsigned left = total - n - NEAR, step = left < APART ? left : APART;
+    return step < EACH ? EACH : step - step % EACH;
+}
+
 static void everywhere(const char *rings, enum form form, bool asleep) {
     struct scene s = {.form = form, .asleep = asleep};
-    unsigned total, arrived = 0;
+    unsigned total, arrived = 0, kills = 0;
     setenv("WEFT_SHM_RINGS", rings, 1);
     s.page = mmap(NULL, sizeof *s.page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(s.page != MAP_FAILED);
@@ -193,13 +216,14 @@ static void everywhere(const char *rings, enum form form, bool asleep) {
     if (asleep) CHECK(weft__reactor_fd(s.p.reactor_b) >= 0);
     total = kill_after(&s, INSTRUCTIONS);
     CHECK(total > 20 && total < INSTRUCTIONS);
-    for (unsigned n = total % EACH; n <= total; n += EACH) { /* the last, too */
+    for (unsigned n = total % EACH; n <= total; n += apart(form, n, total)) { /* the last, too */
         kill_after(&s, n);
+        kills++;
         arrived += s.v.n_closed == 1 && s.page->through;
     }
     /* Who is killed early has sent nothing, and who is killed late has sent it all. */
-    CHECK(arrived > 0 && arrived < total);
-    printf("  killed at %u of %u instructions\n", total / EACH, total);
+    CHECK(arrived > 0 && arrived < kills);
+    printf("  killed at %u of %u instructions\n", kills, total);
     s.asleep = false;
     pair_close(&s.p);
     munmap(s.page, sizeof *s.page);
@@ -212,11 +236,23 @@ TEST(killed_anywhere_in_a_short_send_by_the_mailbox) {
 TEST(killed_anywhere_in_a_packed_send_by_the_mailbox) {
     everywhere("0", BCOPY, false);
 }
+TEST(killed_anywhere_in_a_gathered_send_by_the_mailbox) {
+    everywhere("0", ZCOPY, false);
+}
+TEST(killed_anywhere_in_a_staged_send_by_the_mailbox) {
+    everywhere("0", STAGED, false);
+}
 TEST(killed_anywhere_while_the_receiver_sleeps_on_its_mailbox) {
     everywhere("0", SHORT, true);
 }
 TEST(killed_anywhere_in_a_short_send_by_a_ring) {
     everywhere("64", SHORT, false);
+}
+TEST(killed_anywhere_in_a_gathered_send_by_a_ring) {
+    everywhere("64", ZCOPY, false);
+}
+TEST(killed_anywhere_in_a_staged_send_by_a_ring) {
+    everywhere("64", STAGED, false);
 }
 TEST(killed_anywhere_while_the_receiver_of_a_ring_sleeps) {
     everywhere("64", SHORT, true);
