@@ -14,6 +14,7 @@
 #include "retain.h"
 #include "rkey.h"
 #include "rma.h"
+#include "stream.h"
 #include "switch.h"
 #include "usage_worker.h"
 #include "worker.h"
@@ -267,6 +268,7 @@ static void end(struct link *link) {
     link->uri = NULL;
     link->why = NULL;
     weft__live_forget(link);
+    weft__match_unlink(&link->worker->match, link);
     weft__slab_bury(&link->worker->link_slab, link);
 }
 
@@ -455,6 +457,7 @@ void weft__link_leave(struct weft_ep *ep) {
     list_remove(&ep->of_link);
     weft__ep_unheard(ep);
     ep->link = NULL;
+    if (ep->stream) link->unread -= (uint32_t)ep->stream->owed; /* nobody gives these back any more */
     link->n_guests -= ep->guest;
     ep->guest = false;
     link->n_endpoints--;

@@ -2,6 +2,8 @@
 
 #include <reactor/mutant.h>
 
+#include "link.h"
+
 void weft__match_init(struct match *m) {
     for (unsigned i = 0; i < MATCH_BUCKETS; i++) {
         list_init(&m->posted[i]);
@@ -91,9 +93,30 @@ static void forget(struct list *queue, uint32_t ep, bool offers) {
         struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
         next = n->next;
         if (message->ep != ep || (offers && !message->offer)) continue;
+        weft__match_read(message);
         weft__match_remove(message);
         talloc_free(message);
     }
+}
+
+void weft__match_read(struct weft_tag_message *message) {
+    if (message->link) message->link->unread -= message->cost;
+    message->link = NULL;
+}
+
+static void unlink_all(struct list *queue, const struct link *link) {
+    for (struct list *n = queue->next; n != queue; n = n->next) {
+        struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
+        if (message->link == link) weft__match_read(message);
+    }
+}
+
+void weft__match_unlink(struct match *m, const struct link *link) {
+    if (link->unread == 0) return;
+    unlink_all(&m->unexpected, link);
+    unlink_all(&m->taken, link);
+    unlink_all(&m->gathering, link);
+    assert(link->unread == 0);
 }
 
 void weft__match_forget(struct match *m, uint32_t ep) {

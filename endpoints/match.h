@@ -10,6 +10,7 @@ enum { MATCH_BUCKETS = 256 };
 struct weft_tag_message {
     struct list in_order, in_bucket, in_offers;
     struct weft_worker *worker;
+    struct link *link;  /* whose unread bytes it is among; NULL: that is gone, or it is no more */
     uint32_t ep, offer; /* ids: of our endpoint; of the sender's request, 0 for a whole message */
     uint64_t tag, len, remote;
     uint32_t cost;
@@ -79,5 +80,9 @@ static inline struct list *weft__match_offers(struct match *m, uint32_t offer) {
 }
 /* An endpoint is gone: so are the offers that came over it, and what came half. Whole messages stay. */
 void weft__match_forget(struct match *m, uint32_t ep);
+/* Its bytes are none of its link's unread ones any more. */
+void weft__match_read(struct weft_tag_message *message);
+/* A link goes before what came by it. */
+void weft__match_unlink(struct match *m, const struct link *link);
 
 #endif

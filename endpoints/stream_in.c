@@ -30,6 +30,7 @@ static void consume(struct stream *s, size_t n) {
         &m, (struct wire_credit){.ep = ep->core.peer,
                                  .bytes = s->due - (WEFT_MUTANT(stream_credit_lost) ? s->due / 2 : 0)});
     s->owed -= s->due;
+    ep->link->unread -= (uint32_t)s->due;
     s->due = 0;
     weft__link_control(ep->link, &m);
 }
@@ -133,7 +134,12 @@ void weft__on_stream(struct lane *lane, const void *data, size_t len) {
         weft__ep_violation(ep, piece.len ? WEFT_ERR_QUOTA : WEFT_ERR_PROTOCOL, "stream");
         return;
     }
+    if (!weft__link_may_leave(ep->link, piece.len)) {
+        weft__ep_violation(ep, WEFT_ERR_QUOTA, "more unread bytes than one peer may leave");
+        return;
+    }
     s->owed += piece.len;
+    ep->link->unread += (uint32_t)piece.len;
     ep->link->received++;
     ep->worker->count->stream_in += piece.len;
     if (ep->core.fsm.state == EP_DRAIN)

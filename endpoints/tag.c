@@ -246,8 +246,9 @@ void weft__tag_give_credit(struct weft_ep *ep, size_t len) {
 }
 
 /* The message is matched; its endpoint may be gone by now. */
-void weft__tag_give_back(struct weft_worker *worker, const struct weft_tag_message *message) {
+void weft__tag_give_back(struct weft_worker *worker, struct weft_tag_message *message) {
     struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
+    weft__match_read(message);
     if (!ep) return;
     ep->credit_out -= message->cost;
     if (!WEFT_MUTANT(credit_lost)) give_credit(ep, message->cost);
@@ -294,6 +295,10 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
         weft__ep_violation(ep, WEFT_ERR_QUOTA, "more unexpected bytes than granted");
         return NULL;
     }
+    if (!weft__link_may_leave(ep->link, len + MESSAGE_COST)) {
+        weft__ep_violation(ep, WEFT_ERR_QUOTA, "more unread bytes than one peer may leave");
+        return NULL;
+    }
     struct weft_tag_message *message = weft__alloc(worker, sizeof *message + len, "unexpected message");
     if (!message) {
         weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for an unexpected message");
@@ -306,6 +311,8 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
     message->len = len;
     message->cost = (uint32_t)len + MESSAGE_COST;
     ep->credit_out += message->cost;
+    message->link = ep->link;
+    ep->link->unread += message->cost;
     worker->count->tag_unexpected++;
     list_init(&message->in_order);
     list_init(&message->in_bucket);

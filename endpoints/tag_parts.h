@@ -34,6 +34,6 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
 weft_status_t weft__tag_receive_message(struct weft_request *req, struct weft_tag_message *message);
 /* A message of that endpoint has been matched, or given up. */
 void weft__tag_give_credit(struct weft_ep *ep, size_t len);
-void weft__tag_give_back(struct weft_worker *worker, const struct weft_tag_message *message);
+void weft__tag_give_back(struct weft_worker *worker, struct weft_tag_message *message);
 
 #endif

@@ -283,6 +283,11 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     worker->credit_quarter = worker->unexpected_limit / 4;
     uint64_t window = weft__setting_u64(context, SETTING_STREAM_WINDOW);
     worker->stream_window = window < UINT32_MAX ? (uint32_t)window : UINT32_MAX;
+    /* What one endpoint alone was granted, its peer may always use. */
+    uint64_t alone = (uint64_t)worker->unexpected_limit + worker->stream_window;
+    uint64_t unread = weft__setting_u64(context, SETTING_PEER_MAX_UNREAD);
+    if (unread < alone) unread = alone;
+    worker->max_unread = unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX; /* counted in 32 bits */
     worker->complete.run = complete;
     worker->step.run = settle;
     worker->close_timer.fire = close_due;

@@ -83,6 +83,7 @@ struct weft_worker {
     struct tracking *tracking;                    /* usage_worker.h; NULL: "lanes.switch" is off */
     uint32_t unexpected_limit, credit_quarter;
     uint32_t stream_window;
+    uint32_t max_unread; /* by one link: of all its endpoints together */
     char *name;
 
     void (*on_endpoint)(weft_ep_t *, void *);
@@ -147,6 +148,11 @@ static inline struct iface *weft__link_home(const struct link *link) {
 }
 static inline struct iface *weft__link_iface(const struct link *link) {
     return link->worker->iface[link->at];
+}
+/* So many bytes more, that nobody has asked for. */
+static inline bool weft__link_may_leave(const struct link *link, size_t bytes) {
+    uint32_t most = link->worker->max_unread;
+    return bytes <= most && link->unread <= most - bytes;
 }
 /* By this lane, now or not at all. The receiver sees the same; no lane has a quicker way than the short one. */
 size_t weft__link_pack(void *to, void *message);

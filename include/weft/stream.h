@@ -10,9 +10,9 @@ extern "C" {
 
 /*
  * Adds the bytes of `iov` to the endpoint's stream. Completion says that the memory is free again. Beyond the peer's
- * "stream.window" of bytes that it has not consumed, sends wait. Not ordered with messages. A send that ends early
- * (cancel, deadline, a layout that refuses) may have added a first part of its bytes; those behind it are not
- * affected.
+ * "stream.window" of bytes that it has not consumed, sends wait ("peer.max_unread" bounds all endpoints': weft/tag.h).
+ * Not ordered with messages. A send that ends early (cancel, deadline, a layout that refuses) may have added a first
+ * part of its bytes; those behind it are not affected.
  */
 WEFT_API weft_status_t weft_stream_send(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
 

@@ -132,10 +132,12 @@ TEST_WIRES(more_unexpected_bytes_than_granted_are_a_quota_error) {
     for (int i = 0; i < 7; i++) CHECK(say(&raw, WIRE_TAG, message, sizeof message)); /* 7 × 564 fit */
     for (int i = 0; i < 30; i++) raw_turn(&raw);
     CHECK_EQ(raw.victim_errors, 0);
+    honest_is_matched(&raw);
     CHECK(say(&raw, WIRE_TAG, message, sizeof message));
     RAW_UNTIL(&raw, raw.victim_errors == 1);
     CHECK_EQ(raw.victim_error, WEFT_ERR_QUOTA);
     CHECK_EQ(raw.down, 0);
+    honest_is_matched(&raw);
     fresh(transport);
     /* Offers count too, 64 each, however much they promise. */
     struct wire_rts rts = {.ep = raw.half, .request = 1, .kind = WIRE_OFFER_TAG, .len = UINT64_MAX};
@@ -150,6 +152,60 @@ TEST_WIRES(more_unexpected_bytes_than_granted_are_a_quota_error) {
     RAW_UNTIL(&raw, raw.victim_errors == 1);
     CHECK_EQ(raw.victim_error, WEFT_ERR_QUOTA);
     raw_close(&raw);
+}
+
+static void say_stream(const void *bytes, size_t len);
+
+/* An endpoint's allowance is not its peer's: however many it opens, and closes, what it leaves has one bound. */
+TEST_WIRES(all_endpoints_of_a_peer_together_leave_so_much_and_no_more) {
+    weft_setting_t quota[] = {
+        {"tag.unexpected_bytes", "4096"}, {"stream.window", "4000"}, {"peer.max_unread", "10000"}};
+    static const uint8_t bytes[4000];
+    uint8_t message[12 + 500] = {0};
+    char in[500];
+    raw_open(&raw, transport, quota, 3);
+    fresh(transport);
+    memcpy(message + 8, &raw.half, 4);
+    for (int i = 0; i < 7; i++) CHECK(say(&raw, WIRE_TAG, message, sizeof message)); /* 3948 */
+    for (int i = 0; i < 4; i++) say_stream(bytes, 1000);
+    uint32_t first = raw.half;
+    open_half(&raw);
+    memcpy(message + 8, &raw.half, 4);
+    for (int i = 0; i < 3; i++) CHECK(say(&raw, WIRE_TAG, message, sizeof message)); /* 9640 */
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    CHECK_EQ(raw.victim_errors, 0);
+    honest_is_matched(&raw);
+    CHECK(say(&raw, WIRE_TAG, message, sizeof message));
+    RAW_UNTIL(&raw, raw.victim_errors == 1);
+    CHECK_EQ(raw.victim_error, WEFT_ERR_QUOTA);
+    CHECK_EQ(raw.down, 0);
+    honest_is_matched(&raw);
+
+    /* What the lost one left still stands here. */
+    open_half(&raw);
+    memcpy(message + 8, &raw.half, 4);
+    CHECK(say(&raw, WIRE_TAG, message, sizeof message));
+    RAW_UNTIL(&raw, raw.victim_errors == 2);
+    CHECK_EQ(raw.victim_error, WEFT_ERR_QUOTA);
+
+    /* What is received makes room, and so does a stream that is closed with bytes in it. */
+    open_half(&raw);
+    memcpy(message + 8, &raw.half, 4);
+    for (int i = 0; i < 4; i++) CHECK_EQ(weft_tag_recv(raw.t.a, 0, 0, &(weft_iov_t){in, 500}, 1, NULL, NULL), 0);
+    for (int i = 0; i < 4; i++) CHECK(say(&raw, WIRE_TAG, message, sizeof message));
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    CHECK_EQ(raw.victim_errors, 2);
+    struct wire_message m;
+    weft__wire_one(&m, WIRE_CLOSE, first);
+    CHECK(say_message(&raw, &m));
+    RAW_UNTIL(&raw, raw.victim_errors == 3); /* and closes the stream */
+    for (int i = 0; i < 30; i++) raw_turn(&raw);
+    say_stream(bytes, 4000);
+    for (int i = 0; i < 100; i++) raw_turn(&raw);
+    CHECK_EQ(raw.victim_errors, 3);
+    CHECK_EQ(raw.down, 0);
+    for (int i = 0; i < 6; i++) CHECK_EQ(weft_tag_recv(raw.t.a, 0, 0, &(weft_iov_t){in, 500}, 1, NULL, NULL), 0);
+    raw_close(&raw); /* with four messages left, whose link goes first */
 }
 
 static void say_stream(const void *bytes, size_t len) {

@@ -233,12 +233,24 @@ static inline void raw_open(struct raw *r, const char *transport, const weft_set
     CHECK_EQ(transport_named(transport)->open(r->reactor, &iface, &r->iface), 0);
 }
 
-/* The honest pair still works, and has heard of nothing. */
+/* The honest pair still works, and has heard of nothing; whether the raw peer listens or not. */
 static inline void honest_is_well(struct raw *r) {
     int before = r->echoed;
     CHECK(weft_am_send(r->t.ep, 1, NULL, 0, NULL, 0, NULL) >= 0);
-    RAW_UNTIL(r, r->echoed == before + 1);
+    UNTIL(&r->t, r->echoed == before + 1);
     CHECK_EQ(r->t.errors, 0);
+}
+/* Its tagged messages too find their receives at the victim, where no other is posted. */
+static inline void honest_is_matched(struct raw *r) {
+    static const uint64_t tag = UINT64_C(0x5afe5afe5afe5afe);
+    struct tally got = {0};
+    char word[8] = {0};
+    weft_iov_t in = {word, sizeof word}, out = {"as ever", 8};
+    CHECK_EQ(weft_tag_recv(r->t.a, tag, UINT64_MAX, &in, 1, NULL, OP(&got)), WEFT_IN_PROGRESS);
+    CHECK(weft_tag_send(r->t.ep, tag, &out, 1, NULL) >= 0);
+    UNTIL(&r->t, got.calls == 1);
+    CHECK(got.status == WEFT_OK && strcmp(word, "as ever") == 0);
+    honest_is_well(r);
 }
 
 static inline void raw_close(struct raw *r) {

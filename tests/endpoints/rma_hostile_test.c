@@ -309,6 +309,7 @@ TEST_WIRES(who_asks_and_does_not_listen_loses_its_endpoint) {
         if (i % 64 == 0) two_turn(&raw.t);
         /* A sender over tcp must get its bytes to the kernel; it reads no more than that takes. */
         if (i % 1024 == 0 && !raw.victim_errors) weft__reactor_progress(raw.reactor, 1);
+        if (i % 4096 == 0) honest_is_matched(&raw);
     }
     RAW_UNTIL(&raw, raw.victim_errors == 1);
     CHECK_EQ(raw.victim_error, WEFT_ERR_QUOTA);
