@@ -18,9 +18,12 @@ static struct wire_message help_message(const struct weft_request *req, uint32_t
     return m;
 }
 
-static weft_status_t get(struct weft_request *req, struct lane *lane, const weft_iov_t *to) {
+weft_status_t weft__joint_get(struct weft_request *req, struct lane *lane, const weft_iov_t *to) {
     struct link *link = req->ep->link;
     uint64_t token;
+    if (!lane->ops->bulk_joint || to->len < lane->iface->attr.joint_from ||
+        !weft__loan_stands(req->ep, to->base, to->len, WEFT_MEM_WRITE))
+        return WEFT_ERR_UNSUPPORTED;
     weft_status_t st = lane->ops->bulk_joint(lane, req->remote, to, &req->lent, &token);
     if (st != WEFT_IN_PROGRESS) return WEFT_ERR_UNSUPPORTED;
     struct wire_message m = help_message(req, 0, to, token);
@@ -28,26 +31,20 @@ static weft_status_t get(struct weft_request *req, struct lane *lane, const weft
     return st;
 }
 
-static weft_status_t put(struct weft_request *req, struct lane *lane, const weft_iov_t *to) {
+weft_status_t weft__joint_put(struct weft_request *req, struct lane *lane, const weft_iov_t *to) {
     uint64_t token;
+    if (!lane->ops->bulk_put || lane->iface->attr.joint_from == SIZE_MAX ||
+        to->len <= weft__link_limits(req->ep->link)->put ||
+        !weft__loan_stands(req->ep, to->base, to->len, WEFT_MEM_WRITE))
+        return WEFT_ERR_UNSUPPORTED;
     weft_status_t st = weft__request_name(req);
-    if (st == WEFT_OK) st = lane->ops->bulk_put(lane, req->remote, to, &req->lent, &token);
+    if (st == WEFT_OK) st = lane->ops->bulk_put(lane, to, &req->lent, &token);
     if (st != WEFT_IN_PROGRESS) return st;
     struct wire_message m = help_message(req, req->id, to, token);
     req->kind = &weft__written_kind;
     weft__request_park(req);
     weft__link_control(req->ep->link, &m);
     return st;
-}
-
-weft_status_t weft__joint_fetch(struct weft_request *req, struct lane *lane, const weft_iov_t *to) {
-    size_t from = lane->iface->attr.joint_from;
-    bool gets = lane->ops->bulk_joint && req->remote && to->len >= from;
-    bool puts = lane->ops->bulk_put && from != SIZE_MAX && to->len > weft__link_limits(req->ep->link)->put;
-    if (!(gets || puts) || !weft__loan_stands(req->ep, to->base, to->len, WEFT_MEM_WRITE))
-        return WEFT_ERR_UNSUPPORTED;
-    weft_status_t st = gets ? get(req, lane, to) : WEFT_ERR_UNSUPPORTED;
-    return puts && st != WEFT_IN_PROGRESS ? put(req, lane, to) : st;
 }
 
 void weft__put_stop(struct weft_request *req) {

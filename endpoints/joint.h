@@ -3,7 +3,7 @@
  * to write the end of the message where it belongs; they meet where they meet (lane_ops.bulk_joint). A sender that has no time need not
  * help; one whose last piece the receiver waits for says when it is there (HELPED).
  *
- * Out of memory that the receiver cannot read, the sender writes all (rendezvous put, lane_ops.bulk_put), and says HELPED when that is done
+ * Out of memory that the receiver cannot read by any means, the sender writes all (rendezvous put, lane_ops.bulk_put), and says HELPED when that is done
  * or GONE when it will not be; then the receiver asks for the message. Either side may end it between two pieces.
  */
 #ifndef WEFT_ENDPOINTS_JOINT_H
@@ -11,9 +11,10 @@
 
 #include "ep.h"
 
-/* For a receive into one piece, as lane_ops.bulk_get: IN_PROGRESS, or an error where that must be asked. Where the sender writes all of
- * it, the request waits for that by now, and is of weft__written_kind. */
-weft_status_t weft__joint_fetch(struct weft_request *req, struct lane *lane, const weft_iov_t *to);
+/* For a receive into one piece, as lane_ops.bulk_get: IN_PROGRESS, or an error where that must be asked. */
+weft_status_t weft__joint_get(struct weft_request *req, struct lane *lane, const weft_iov_t *to);
+/* For one that neither reads: IN_PROGRESS, and the request waits, as one of weft__written_kind; or an error. */
+weft_status_t weft__joint_put(struct weft_request *req, struct lane *lane, const weft_iov_t *to);
 /* `withdraw` of that kind: the sender writes no more of it. */
 void weft__put_stop(struct weft_request *req);
 /* The sender says so; false: by that id, of nothing. */

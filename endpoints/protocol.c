@@ -11,7 +11,10 @@ static const double unexpected = 0.125;
 enum {
     HEAD = 8,                  /* an active message's own */
     OVERLAP_PIECE = 128 << 10, /* so that the receiver copies one piece while the sender makes the next */
-    LEAST_EAGER = 8 << 10      /* no estimate is good enough to offer less than this */
+    LEAST_EAGER = 8 << 10,     /* no estimate is good enough to offer less than this */
+    LEAST_PUT =
+        96
+        << 10 /* shorter ones the receiver fetches from the sender's cache for longer than a copy of its own takes */
 };
 
 static const char *const names[] = {
@@ -157,11 +160,6 @@ static double mapped(size_t len, const struct iface_attr *attr, const struct cal
     return mapped_ns(len, attr, c);
 }
 
-static double put(size_t len, const struct iface_attr *attr, const struct calibration *c,
-                  const struct protocol_limits *limits) {
-    return put_ns(len, attr, c);
-}
-
 static size_t most_eager(const struct iface_attr *attr) {
     size_t packed = attr->max_bcopy > HEAD ? attr->max_bcopy - HEAD : 0;
     return attr->caps & CAP_AM_ZCOPY && attr->max_zcopy > packed ? attr->max_zcopy : packed;
@@ -179,9 +177,8 @@ struct protocol_limits weft__protocol_limits(const struct iface_attr *attr, cons
     if (limits.eager < LEAST_EAGER) limits.eager = LEAST_EAGER;
     limits.mapped = meet(eager, mapped, limits.eager, attr, c, &limits);
     if (limits.mapped < LEAST_EAGER) limits.mapped = LEAST_EAGER;
-    limits.put = meet(eager, put, limits.eager, attr, c, &limits);
-    if (limits.put < LEAST_EAGER) limits.put = LEAST_EAGER;
-    if (threshold != SETTING_AUTO) limits.eager = limits.mapped = limits.put = (size_t)threshold;
+    if (threshold != SETTING_AUTO) limits.eager = limits.mapped = (size_t)threshold;
+    limits.put = limits.eager > LEAST_PUT ? limits.eager : LEAST_PUT;
     return limits;
 }
 

@@ -32,7 +32,7 @@ struct protocol_limits {
     size_t copy;   /* short and bcopy: most bytes of a message, its own head among them, that are not better lent */
     size_t eager;  /* payloads beyond are offered */
     size_t mapped; /* … when they lie in memory that the receiver has mapped (loan.h) */
-    size_t put;    /* … into memory that the sender has mapped are written by it (joint.h) */
+    size_t put;    /* … and offered ones into memory that the sender has mapped are written by it (joint.h) */
     size_t piece;  /* of an offered payload */
     size_t
         part; /* least part of an eager one that the receiver copies out while the sender makes the next; 0: it goes in one */

@@ -38,10 +38,7 @@ static void fill(const struct asked *a, enum protocol_way way, size_t from, size
     bool set = weft__setting_u64(a->worker->context, SETTING_RENDEZVOUS_THRESHOLD) != SETTING_AUTO;
     info->lent = way == WAY_MAPPED;
     info->lent_to = way == WAY_PUT;
-    info->forced = set && from == (info->lent      ? a->limits->mapped
-                                   : info->lent_to ? a->limits->put
-                                                   : a->limits->eager) +
-                                      1;
+    info->forced = set && !info->lent_to && from == (info->lent ? a->limits->mapped : a->limits->eager) + 1;
 }
 
 weft_status_t weft_worker_protocol(weft_worker_t *worker, size_t transport, size_t index,

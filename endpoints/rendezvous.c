@@ -228,9 +228,10 @@ static weft_status_t bulk(struct weft_request *req) {
     size_t n = weft__iov_slice(slice, 16, req->iov, req->n_iov, 0, &len);
     if (len < req->len) return WEFT_ERR_UNSUPPORTED;
     req->lent.count++;
-    weft_status_t st = n == 1 ? weft__joint_fetch(req, lane, slice) : WEFT_ERR_UNSUPPORTED;
+    weft_status_t st = n == 1 && req->remote ? weft__joint_get(req, lane, slice) : WEFT_ERR_UNSUPPORTED;
     if (st != WEFT_IN_PROGRESS && req->remote && lane->ops->bulk_get)
         st = lane->ops->bulk_get(lane, req->remote, slice, n, &req->lent);
+    if (st != WEFT_OK && st != WEFT_IN_PROGRESS && n == 1) st = weft__joint_put(req, lane, slice);
     if (st != WEFT_IN_PROGRESS) req->lent.count--;
     if (st == WEFT_OK || st == WEFT_IN_PROGRESS) count_bulk(req);
     return st;

@@ -275,11 +275,11 @@ struct lane_ops {
      * peer's part included. NULL: this side makes all of it. */
     weft_status_t (*bulk_joint)(struct lane *lane, uint64_t remote, const weft_iov_t *to,
                                 struct completion *completion, uint64_t *token_p);
-    /* Lends `to`, which the peer can write to (lends), to it: when it is told the token and answers by bulk_help, it writes all of it. For a
-     * payload that bulk_get would have to fetch by other means than a plain access. IN_PROGRESS, or an error. The completion steps when all is
+    /* Lends `to`, which the peer can write to (lends), to it: when it is told the token and answers by bulk_help, it writes all of it.
+     * IN_PROGRESS, or an error. The completion steps when all is
      * there, or, with an error, when no more of it is written: after iface_ops.put_stop, or as the lane ends. NULL: never. */
-    weft_status_t (*bulk_put)(struct lane *lane, uint64_t remote, const weft_iov_t *to,
-                              struct completion *completion, uint64_t *token_p);
+    weft_status_t (*bulk_put)(struct lane *lane, const weft_iov_t *to, struct completion *completion,
+                              uint64_t *token_p);
     /* The other side of both: `len` bytes from `from`, which the peer reads and which stay as long as it does, belong to `remote` in its
      * memory. IN_PROGRESS, or an error. The completion steps when no more of them are written: with OK when the peer waits for what was
      * and is to be told (iface_ops.helped), with CANCELLED when not all that was asked for will be, and with another error as the lane ends. */

@@ -90,9 +90,8 @@ static void no_more_is_written(struct put_pair *p) {
 }
 
 TEST(messages_of_any_length_are_written_by_their_sender) {
-    static const size_t lengths[] = {100000,           65537,  98305,  111473, 111474, 131071,     131072,
-                                     131073,           200001, 262143, 262144, 262145, 262144 + 1, 512 * 1024 + 63,
-                                     1024 * 1024 - 11, 1 << 20};
+    static const size_t lengths[] = {98305,  98306,  111473, 111474, 131071,          131072,           131073,
+                                     200001, 262143, 262144, 262145, 512 * 1024 + 63, 1024 * 1024 - 11, 1 << 20};
     struct put_pair p;
     put_up(&p, RIGHTS);
     until_written(&p);
@@ -116,7 +115,7 @@ TEST(short_ones_and_those_of_several_pieces_are_asked_for_as_before) {
     put_up(&p, RIGHTS);
     until_written(&p);
     uint64_t before = written(&p), pieces = in_pieces(&p), puts = asked(&p);
-    cross_into(&p, 65536, 0);
+    cross_into(&p, 98304, 0);
     cross_into(&p, 1, 7);
     CHECK(asked(&p) == puts && in_pieces(&p) == pieces + 2);
     weft_iov_t halves[] = {{p.l.out, LARGE / 2}, {p.l.out + LARGE / 2, LARGE / 2}};
@@ -160,11 +159,10 @@ TEST(of_a_message_that_is_too_long_the_room_is_written) {
     put_down(&p);
 }
 
-/* A plain write goes before a read by the kernel. */
-TEST(what_the_kernel_could_read_is_written) {
+/* For that nobody needs the sender. */
+TEST(what_the_kernel_reads_is_not_written) {
     weft_setting_t reads[] = {{"shm.copy", "vm"}};
     struct put_pair p = {0};
-    struct tally sent, received;
     two_workers(&p.l.t, "shm", reads, 1);
     two_dial(&p.l.t);
     UNTIL(&p.l.t, p.l.t.ready && p.l.t.back);
@@ -172,14 +170,8 @@ TEST(what_the_kernel_could_read_is_written) {
     number(p.l.out, LEN, 1);
     p.room = region_for(p.l.t.b, LEN + 2 * EDGE, RIGHTS, 1);
     p.in = base_of(p.room) + EDGE;
-    until_written(&p);
-    for (int turns = 0; turns < 20; turns++) { /* and its sender waits until it is let go of */
-        post(&p, LEN, 0, &sent, &received);
-        for (int i = 0; i < turns; i++) two_turn(&p.l.t);
-        if (turns % 2) CHECK(weft_ep_flush(p.l.t.back, NULL) >= 0);
-        UNTIL(&p.l.t, sent.calls && received.calls);
-        check_room(&p, LEN, 0);
-    }
+    for (int i = 0; i < 20; i++) cross_into(&p, LARGE, 0);
+    CHECK(read_in_place(&p.l) == 20 && written(&p) == 0 && asked(&p) == 0);
     two_down(&p.l.t);
     free(p.l.out);
 }

@@ -66,6 +66,25 @@ TEST(the_reader_waits_for_a_piece_that_is_not_there_yet_and_the_helper_hears_of_
     joint_end(&reader);
 }
 
+TEST(what_is_left_to_the_helper_is_told_with_its_last_piece_or_where_it_was_stopped) {
+    struct joint reader, helper;
+    for (unsigned stop = 0; stop <= 4; stop++) {
+        both(&reader, &helper, 4);
+        joint_leave(&reader);
+        for (unsigned i = 0; i < stop; i++) {
+            CHECK_EQ(joint_from_back(&helper), (int)(3 - i));
+            CHECK(!joint_came(&reader));
+            if (i + 1 < stop) CHECK(!joint_wrote(&helper));
+        }
+        CHECK_EQ(joint_stop(&reader), stop == 0);
+        CHECK_EQ(reader.awaited, stop);
+        CHECK_EQ(joint_from_back(&helper), JOINT_OVER);
+        if (stop) CHECK(!joint_came(&reader) && joint_wrote(&helper));
+        CHECK(joint_came(&reader));
+        joint_end(&reader);
+    }
+}
+
 TEST(who_comes_late_finds_nothing) {
     struct joint reader, helper, late;
     both(&reader, &helper, 4);

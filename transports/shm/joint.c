@@ -46,15 +46,12 @@ weft_status_t weft__shm_bulk_joint(struct lane *l, uint64_t remote, const weft_i
     return st;
 }
 
-/* What has an address here is copied without the peer. */
-weft_status_t weft__shm_bulk_put(struct lane *l, uint64_t remote, const weft_iov_t *to,
-                                 struct completion *completion, uint64_t *token_p) {
+weft_status_t weft__shm_bulk_put(struct lane *l, const weft_iov_t *to, struct completion *completion,
+                                 uint64_t *token_p) {
     struct shm_lane *lane = (struct shm_lane *)l;
     struct shm_bulk b = {.left = to->len, .completion = completion, .lane = lane};
     unsigned index;
-    if ((remote && weft__shm_mapped_at(lane, remote, to->len, CAP_GET)) ||
-        !words_take(shm_iface(lane), to->len, &b.joint, &index))
-        return WEFT_ERR_UNSUPPORTED;
+    if (!words_take(shm_iface(lane), to->len, &b.joint, &index)) return WEFT_ERR_UNSUPPORTED;
     joint_leave(&b.joint);
     weft_status_t st = weft__shm_put_add(lane, &b);
     if (st < 0) weft__shm_joint_end(lane, &b);

@@ -435,8 +435,8 @@ void weft__shm_bulk_end(struct shm_lane *lane, weft_status_t status); /* within 
 /* joint.c: those that the peer helps with */
 weft_status_t weft__shm_bulk_joint(struct lane *lane, uint64_t remote, const weft_iov_t *to,
                                    struct completion *completion, uint64_t *token_p);
-weft_status_t weft__shm_bulk_put(struct lane *lane, uint64_t remote, const weft_iov_t *to,
-                                 struct completion *completion, uint64_t *token_p);
+weft_status_t weft__shm_bulk_put(struct lane *lane, const weft_iov_t *to, struct completion *completion,
+                                 uint64_t *token_p);
 weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
                                   struct completion *completion);
 /* The next piece: IN_PROGRESS, OK when that was all, NO_RESOURCE when the rest is the helper's, or an error. */
