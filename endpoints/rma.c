@@ -107,9 +107,11 @@ weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remo
     if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_PUT) || len > rkey->max_short || !buf || is_special(op))
         return put_slowly(ep, buf, len, remote, rkey, op);
     struct lane_key *key = rkey->key;
+    char *to = key->local + (remote - rkey->region.base);
     ep->worker->count->rma_native++;
     if (len != 8) return key->lane->ops->put_short(key->lane, buf, len, remote, key);
-    memcpy(key->local + (remote - rkey->region.base), buf, 8); /* a word at once: never seen half written */
+    atomic_thread_fence(memory_order_release); /* it comes after the puts before it */
+    memcpy(to, buf, 8);                        /* a word at once: never seen half written */
     return WEFT_OK;
 }
 
@@ -123,5 +125,6 @@ weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, we
         memcpy(buf, from, 8);
     else
         memcpy(buf, from, len);
+    atomic_thread_fence(memory_order_acquire); /* what is read next is no older */
     return WEFT_OK;
 }

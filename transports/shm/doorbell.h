@@ -19,20 +19,21 @@ struct doorbell {
 };
 
 /*
- * After what was published, and a fence. Not 0: the owner sleeps; the caller must signal it, and then say so with this number.
- * In this order, since who is stopped in between must not keep others from signalling; and of this sleep only, since
+ * After what was published by a sequentially consistent access, or with a fence behind it: that and this load are in one order with
+ * the owner's store and its look at what was published. Not 0: the owner sleeps; the caller must signal it, and then say so with this
+ * number. In this order, since who is stopped in between must not keep others from signalling; and of this sleep only, since
  * the owner may have been up and be asleep again.
  */
 static inline uint32_t doorbell_armed(const struct doorbell *bell) {
-    return atomic_load_explicit(&bell->armed, memory_order_relaxed);
+    return atomic_load(&bell->armed);
 }
 static inline void doorbell_signalled(struct doorbell *bell, uint32_t sleep) {
     atomic_compare_exchange_strong(&bell->armed, &sleep, 0);
 }
 
 /*
- * Lane `index` has something for the owner. The read-modify-write is the fence between what was published before and the
- * look at `armed`, which is returned as doorbell_armed does.
+ * Lane `index` has something for the owner. The read-modify-write stands between what was published before and the look at
+ * `armed`, which is returned as doorbell_armed does.
  */
 static inline uint32_t doorbell_ring(struct doorbell *bell, unsigned index) {
     atomic_fetch_or(&bell->rung, UINT64_C(1) << index % DOORBELL_BITS);

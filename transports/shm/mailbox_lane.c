@@ -424,6 +424,7 @@ static void answer(struct shm_lane *lane) {
 
 static void answer_wanted(struct shm_iface *iface) {
     if (!atomic_exchange(&iface->bell->wanted, 0)) return;
+    atomic_thread_fence(memory_order_seq_cst); /* between what was passed and the look whether they sleep */
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
         if (!lane || !lane->by_mail || !lane->mail.view.nodes) continue;

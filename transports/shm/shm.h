@@ -359,7 +359,7 @@ static inline struct doorbell *shm_bell(const struct shm_lane *lane) {
     return (struct doorbell *)(void *)((char *)lane->mail.tx.newest - offsetof(struct doorbell, mailbox));
 }
 void weft__shm_signal(struct shm_lane *lane, uint32_t sleep); /* wakes it from this sleep */
-/* After what was published, and a fence. */
+/* After what was published, as doorbell_armed says. */
 static inline void shm_wake(struct shm_lane *lane) {
     uint32_t sleep = doorbell_armed(shm_bell(lane));
     if (__builtin_expect(sleep != 0, 0)) weft__shm_signal(lane, sleep);
