@@ -55,7 +55,7 @@ bool weft__land_tag(struct lane *lane, const void *head, size_t head_len, size_t
     if (!req) return false;
     to->skip = WIRE_TAG_HEAD;
     to->n_iov = weft__request_slice(req, to->iov, LAND_IOV, 0, &n);
-    if (n < len - WIRE_TAG_HEAD) return false;
+    if (to->n_iov == 0 || n < len - WIRE_TAG_HEAD) return false; /* the program unpacks it, or too many pieces */
     to->landed = tag_landed;
     to->arg = req;
     req->plain = false;

@@ -98,6 +98,41 @@ TEST(what_has_no_receive_is_too_long_for_it_or_goes_into_many_pieces_does_not_la
     two_down(&t);
 }
 
+static weft_status_t unpack_form(void *to, size_t offset, const void *bytes, size_t len) {
+    memcpy((char *)to + offset, bytes, len);
+    return WEFT_OK;
+}
+static weft_status_t start_form(void *object, size_t count, int receives, void **state_p, size_t *len_p) {
+    *state_p = object;
+    *len_p = count;
+    return WEFT_OK;
+}
+
+TEST(what_its_receive_lays_out_bit_by_bit_or_unpacks_does_not_land) {
+    enum { BLOCK = 64 };
+    struct two t;
+    static const weft_pack_ops_t form = {.start = start_form, .unpack = unpack_form};
+    static const weft_layout_t layouts[] = {
+        {.kind = WEFT_LAYOUT_STRIDED, .block = BLOCK, .stride = 2 * BLOCK, .count = LONG / 2 / BLOCK},
+        {.kind = WEFT_LAYOUT_USER, .user = &form}};
+    two_with(&t, &short_queue, 1);
+    for (unsigned i = 0; i < 2; i++) {
+        struct tally sent = {0}, got = {0};
+        bool strided = layouts[i].kind == WEFT_LAYOUT_STRIDED;
+        weft_op_t op = {.done = tally, .arg = &got, .layout = &layouts[i]};
+        memset(into[0], 0x5a, ROOM);
+        CHECK_EQ(weft_tag_recv(t.b, 1, UINT64_MAX, &(weft_iov_t){into[0], strided ? 0 : LONG / 2}, 1, NULL, &op),
+                 WEFT_IN_PROGRESS);
+        send_long(&t, 1, LONG / 2, &sent);
+        UNTIL(&t, sent.calls && got.calls);
+        CHECK_EQ(got.status, WEFT_OK);
+        for (unsigned at = 0, step = strided ? 2 * BLOCK : BLOCK; at < LONG / 2; at += BLOCK)
+            CHECK(memcmp(into[0] + (size_t)at / BLOCK * step, from + at, BLOCK) == 0);
+    }
+    CHECK_EQ(weft_worker_count(t.b, "tcp.landed"), 0);
+    two_down(&t);
+}
+
 TEST(messages_behind_one_that_lands_come_after_it) {
     struct two t;
     struct receive r[3];
