@@ -55,6 +55,7 @@ struct request_rma {
     bool asked;           /* all of it is sent, and the peer is to answer */
     bool ordered;         /* what is put after it waits for it */
     bool waited;          /* its lane is about to be left, and waits for it */
+    bool posted;          /* the transport has all of it; what may be missing is room for its flush */
     struct weft_mem *mem; /* served: what is read */
     struct list of_mem;
 };

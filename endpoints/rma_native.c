@@ -144,10 +144,11 @@ weft_status_t weft__rma_native_now(const struct rma_op *op, bool remote) {
     return st == WEFT_ERR_UNSUPPORTED ? WEFT_NO_RESOURCE : st;
 }
 
-/* All of it is posted. A remote completion of what is not mapped is the lane's flush. */
+/* All of it is posted, once. A remote completion of what is not mapped is the lane's flush, which may have to be asked again. */
 static weft_status_t posted(struct weft_request *req) {
     struct lane_key *key = req->rma.rkey->key;
-    req->worker->count->rma_native++;
+    req->worker->count->rma_native += !req->rma.posted;
+    req->rma.posted = true;
     if (!(req->flags & WEFT_RMA_REMOTE) || key->local || req->rma.what == RMA_GET || req->rma.what == RMA_FETCH)
         return WEFT_OK;
     req->lent.count++;
@@ -160,11 +161,12 @@ weft_status_t weft__rma_native_part(struct weft_request *req) {
     struct request_rma *r = &req->rma;
     struct lane_key *key = r->rkey->key;
     weft_status_t st;
+    if (r->posted) return posted(req);
     if (r->what == RMA_POST || r->what == RMA_FETCH) {
         st = atomic(r->what, r->atomic, r->size, r->operand, r->compare, r->old_p, r->remote, key, &req->lent);
         return st == WEFT_OK || st == WEFT_IN_PROGRESS ? posted(req) : st;
     }
-    if (req->offset == req->len) return posted(req); /* a flush without memory failed before */
+    if (req->offset == req->len) return posted(req);
     if (weft__rma_turn_is_over(req->worker)) return go_on_later(req);
     size_t before = req->offset;
     st = move_part((enum rma_what)r->what, &r->piece, r->remote, key, &req->offset, &req->lent);
