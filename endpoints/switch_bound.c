@@ -64,7 +64,8 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     return counted(b, st, len);
 }
 
-/* The caller has counted one step: for IN_PROGRESS of both there is one more. */
+/* The caller has counted one step: for IN_PROGRESS of both there is one more. An old lane without room has it when the peer has read it
+ * to its end, as much else that waits here; of this one without room is asked again when the old one is done (weft__switch_has_left). */
 static weft_status_t flush(struct lane *l, struct completion *completion) {
     struct bound *b = bound_of(l);
     weft_status_t st = WEFT_OK;
@@ -72,11 +73,13 @@ static weft_status_t flush(struct lane *l, struct completion *completion) {
         completion->count++;
         st = b->old->ops->flush(b->old, completion);
         if (st != WEFT_IN_PROGRESS) completion->count--;
+        if (st == WEFT_NO_RESOURCE) return full(b);
         if (st < 0) return st;
     }
     weft_status_t also = b->raw->ops->flush(b->raw, completion);
     if (st != WEFT_IN_PROGRESS || also == WEFT_IN_PROGRESS) return also;
     completion->count--;
+    if (also == WEFT_NO_RESOURCE) also = WEFT_ERR_CANCELLED;
     if (also < 0 && completion->status == WEFT_OK) completion->status = also; /* told when the old one is done */
     return WEFT_IN_PROGRESS;
 }
