@@ -40,7 +40,8 @@ void weft__switch_calm(struct link *link, uint32_t n) {
 
 static void flushed(struct completion *completion, weft_status_t status);
 
-/* A lane that cannot be flushed is about to say that it is lost. */
+/* A lane that cannot be flushed is about to say that it is lost; or it lacks the room, for which the word that ends it waits as well:
+ * that goes behind what was put. */
 static bool flush(struct switching *s) {
     struct lane *lane = s->lane[s->core.out];
     s->flushed = (struct completion){.done = flushed, .count = 1};

@@ -258,8 +258,9 @@ struct lane_ops {
      * them is the keeper's to write. NULL: they must be copied, since they lie where the peer writes next, or in memory much larger
      * than they are, or are none of this lane's. No op: they always must. */
     struct lane_keep *(*keep)(struct lane *lane, const void *data, size_t len);
-    /* OK, or IN_PROGRESS and one step when all sent before has left this side (for bulk: nothing borrowed). Puts and
-     * posted atomics: performed at the target, as attr.done says. */
+    /* OK: all sent before has left this side (for bulk: nothing is borrowed); puts and posted atomics are performed at the target, as
+     * attr.done says. IN_PROGRESS: one step when it has. NO_RESOURCE and errors as the sends above, NO_MEMORY among them: nothing was
+     * asked, and nobody is told. A lane that is not up yet has sent nothing: OK, or NO_RESOURCE. */
     weft_status_t (*flush)(struct lane *lane, struct completion *completion);
     void (*pending_add)(struct lane *lane, struct pending *pending);
     void (*pending_remove)(struct lane *lane, struct pending *pending); /* nothing if it is not there */

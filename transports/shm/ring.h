@@ -193,7 +193,9 @@ static inline void ring_put_pair(struct ring_tx *tx, uint8_t id, const uint8_t *
     tx->last_len = (uint32_t)len;
 }
 
-/* Room for `len` bytes in one piece, or NULL. Nothing is taken until ring_put_payload. */
+/* Room for `len` bytes in one piece, or NULL. It is taken by ring_put_payload; but a stretch before the end that is too short for it is
+ * passed at once, and comes back with the next message that is put into the payload, whenever that is. It is shorter than the longest
+ * message, which is a quarter of the payload at most (attributes, iface.c): so it keeps none from an empty ring for ever. */
 static inline uint8_t *ring_payload_room(struct ring_tx *tx, size_t len) {
     uint64_t at = tx->payload_head & (tx->payload_size - 1),
              skip = at + len > tx->payload_size ? tx->payload_size - at : 0;
