@@ -23,8 +23,9 @@ static size_t normal_page(void) {
 }
 
 static weft_status_t out_of(const char *what) {
-    if (errno == EMFILE || errno == ENFILE) return weft__fail(WEFT_ERR_NO_FDS, "%s", what);
-    return weft__fail(WEFT_ERR_NO_MEMORY, "%s: errno %d", what, errno);
+    int error = errno;
+    bool fds = weft__errno_status(error) == WEFT_ERR_NO_FDS;
+    return weft__fail(fds ? WEFT_ERR_NO_FDS : WEFT_ERR_NO_MEMORY, "%s: errno %d", what, error);
 }
 
 /* Nobody can make it shorter afterwards, so that no access to it faults. */

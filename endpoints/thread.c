@@ -271,7 +271,7 @@ static weft_status_t new_thread(struct weft_worker *worker) {
     t->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (t->news_fd < 0) {
         talloc_free(t);
-        return weft__fail(WEFT_ERR_NO_FDS, "eventfd: errno %d", errno);
+        return weft__fail(weft__errno_status(errno), "eventfd: errno %d", errno);
     }
     sem_init(&t->lent, 0, 0);
     sem_init(&t->back, 0, 0);

@@ -30,7 +30,7 @@ weft_status_t weft__cold_open(struct reactor *r) {
     if (r->cold.state) return WEFT_OK;
     if (r->clock) return weft__fail(WEFT_ERR_UNSUPPORTED, "nothing is told in virtual time");
     int fd = epoll_create1(EPOLL_CLOEXEC);
-    if (fd < 0) return weft__fail(WEFT_ERR_NO_FDS, "epoll_create: %s", strerror(errno));
+    if (fd < 0) return weft__fail(weft__errno_status(errno), "epoll_create: %s", strerror(errno));
     r->cold.ready = cold_ready;
     weft_status_t st = weft__watch_start(r, &r->cold, fd, WATCH_READ);
     if (st < 0) close(fd);
@@ -47,10 +47,7 @@ weft_status_t weft__cold_watch(struct reactor *r, struct cold_watch *watch, int 
     struct epoll_event event = {epoll_of_watch(events), {.ptr = watch}};
     int op = !events ? EPOLL_CTL_DEL : watch->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     if (epoll_ctl(r->cold.fd, op, watch->fd, &event) < 0 && op != EPOLL_CTL_DEL)
-        return weft__fail(errno == ENOMEM   ? WEFT_ERR_NO_MEMORY
-                          : errno == ENOSPC ? WEFT_ERR_NO_FDS
-                                            : WEFT_ERR_IO,
-                          "epoll_ctl: %s", strerror(errno));
+        return weft__fail(weft__errno_status(errno), "epoll_ctl: %s", strerror(errno));
     watch->events = (uint8_t)events;
     return WEFT_OK;
 }

@@ -228,6 +228,8 @@ void weft__log_limited(weft_context_t *context, weft_log_level_t level, const ch
 
 /* Notes why a call is about to fail, for weft_status_describe; returns `status`, so it can stand in a return. */
 weft_status_t weft__fail(weft_status_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The status that says what errno does: of sockets, descriptors and memory; IO: of anything else. */
+weft_status_t weft__errno_status(int error);
 /* Adds to what the call below has noted: "connecting to tcp://…". Starts anew if that was about another status. */
 weft_status_t weft__fail_in(weft_status_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

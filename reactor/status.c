@@ -1,5 +1,6 @@
 /* Status codes for people, and the causes that this thread's last failing call noted. */
 #include "local.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,6 +88,29 @@ const char *weft_status_sentence(weft_status_t status) {
 }
 const char *weft_status_hint(weft_status_t status) {
     return text_of(status)->hint;
+}
+
+/* ENOSPC is the end of a limit on memory, wherever we may meet it: of a memfd's pages, or of what epoll keeps for its fds. */
+weft_status_t weft__errno_status(int error) {
+    switch (error) {
+    case ENOMEM:
+    case ENOBUFS:
+    case ENOSPC: return WEFT_ERR_NO_MEMORY;
+    case EMFILE:
+    case ENFILE: return WEFT_ERR_NO_FDS;
+    case ECONNREFUSED: return WEFT_ERR_REFUSED;
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EADDRNOTAVAIL:
+    case EAFNOSUPPORT: return WEFT_ERR_UNREACHABLE;
+    case ETIMEDOUT: return WEFT_ERR_TIMED_OUT;
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE: return WEFT_ERR_PEER_FAILED;
+    case EADDRINUSE: return WEFT_ERR_EXISTS;
+    default: return WEFT_ERR_IO;
+    }
 }
 
 /* ---- causes: a fixed piece of memory a thread, innermost first ------------------------------------------ */

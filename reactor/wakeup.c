@@ -15,10 +15,15 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+static weft_status_t failed_by_errno(const char *what) {
+    int error = errno;
+    return weft__fail(weft__errno_status(error), "%s: errno %d", what, error);
+}
+
 weft_status_t wakeup_open(struct reactor *r) {
     r->outer_fd = r->timer_fd = -1;
     r->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return r->event_fd >= 0 ? WEFT_OK : weft__fail(WEFT_ERR_NO_FDS, "eventfd: errno %d", errno);
+    return r->event_fd >= 0 ? WEFT_OK : failed_by_errno("eventfd");
 }
 
 static void close_fd(int *fd) {
@@ -64,14 +69,6 @@ uint32_t epoll_of_watch(int events) {
 int watch_of_epoll(uint32_t events) {
     int broken = events & (EPOLLERR | EPOLLHUP) ? WATCH_READ | WATCH_WRITE : 0;
     return broken | (events & EPOLLIN ? WATCH_READ : 0) | (events & EPOLLOUT ? WATCH_WRITE : 0);
-}
-
-static weft_status_t failed_by_errno(const char *what) {
-    int error = errno;
-    weft_status_t status = error == ENOMEM                                         ? WEFT_ERR_NO_MEMORY
-                           : error == EMFILE || error == ENFILE || error == ENOSPC ? WEFT_ERR_NO_FDS
-                                                                                   : WEFT_ERR_IO;
-    return weft__fail(status, "%s: errno %d", what, error);
 }
 
 static weft_status_t control(struct reactor *r, int op, int fd, uint32_t events, void *mark) {

@@ -1,4 +1,5 @@
 /* Status codes explain themselves, and say why. */
+#include <errno.h>
 #include <pthread.h>
 #include <reactor/reactor.h>
 #include <tests/harness.h>
@@ -78,4 +79,16 @@ TEST(version_is_of_three_numbers) {
     int a, b, c;
     CHECK_EQ(sscanf(weft_version(), "%d.%d.%d", &a, &b, &c), 3);
     CHECK_EQ(a, WEFT_VERSION_MAJOR);
+}
+
+TEST(what_ran_out_is_told_by_errno_wherever_it_was_met) {
+    CHECK_EQ(weft__errno_status(EMFILE), WEFT_ERR_NO_FDS);
+    CHECK_EQ(weft__errno_status(ENFILE), WEFT_ERR_NO_FDS);
+    CHECK_EQ(weft__errno_status(ENOMEM), WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(weft__errno_status(ENOBUFS), WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(weft__errno_status(ENOSPC), WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(weft__errno_status(ECONNREFUSED), WEFT_ERR_REFUSED);
+    CHECK_EQ(weft__errno_status(EPIPE), WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(weft__errno_status(EADDRINUSE), WEFT_ERR_EXISTS);
+    CHECK_EQ(weft__errno_status(EINVAL), WEFT_ERR_IO);
 }

@@ -16,22 +16,12 @@ static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 
 weft_status_t rd_status_of_errno(int error) {
     switch (error) {
-    case ENOMEM:
-    case ENOBUFS:
     case EAGAIN: return WEFT_ERR_NO_MEMORY;
-    case EMFILE:
-    case ENFILE: return WEFT_ERR_NO_FDS;
     case ENODEV:
     case ENOSYS:
     case EOPNOTSUPP: return WEFT_ERR_UNSUPPORTED;
-    case EADDRINUSE: return WEFT_ERR_EXISTS;
-    case EADDRNOTAVAIL:
-    case ENETUNREACH:
-    case EHOSTUNREACH: return WEFT_ERR_UNREACHABLE;
-    case ECONNREFUSED: return WEFT_ERR_REFUSED;
-    case ETIMEDOUT: return WEFT_ERR_TIMED_OUT;
     case EFAULT: return WEFT_ERR_INVALID_PARAM;
-    default: return WEFT_ERR_IO;
+    default: return weft__errno_status(error);
     }
 }
 

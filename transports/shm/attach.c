@@ -415,8 +415,8 @@ weft_status_t weft__shm_dial(struct shm_lane *lane) {
         if (error == EAGAIN)
             return weft__timer_start(reactor_of(lane), &lane->timer,
                                      weft__now(reactor_of(lane)) + KNOCK_AGAIN_MS * NS_PER_MS);
-        return weft__fail(error == ENOENT || error == ECONNREFUSED ? WEFT_ERR_REFUSED : weft__errno_status(error),
-                          "shm: connect to %s: %s", lane->more->where, strerror(error));
+        return weft__fail(error == ENOENT ? WEFT_ERR_REFUSED : weft__errno_status(error), "shm: connect to %s: %s",
+                          lane->more->where, strerror(error));
     }
     lane->watch.fd = fd;
     weft_status_t st = check_peer(lane);

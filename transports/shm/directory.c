@@ -117,8 +117,7 @@ weft_status_t weft__shm_bind(const char *path, bool own, int backlog, int *fd_p)
     if ((own ? bind_own : bind_alone)(fd, &at, backlog) < 0) {
         int error = errno;
         close(fd);
-        return weft__fail(error == EADDRINUSE ? WEFT_ERR_EXISTS : weft__errno_status(error), "shm: bind to %s: %s",
-                          path, strerror(error));
+        return weft__fail(weft__errno_status(error), "shm: bind to %s: %s", path, strerror(error));
     }
     *fd_p = fd;
     return WEFT_OK;

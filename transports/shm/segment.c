@@ -11,17 +11,6 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-weft_status_t weft__errno_status(int error) {
-    switch (error) {
-    case EMFILE:
-    case ENFILE: return WEFT_ERR_NO_FDS;
-    case ENOMEM:
-    case ENOSPC:
-    case ENOBUFS: return WEFT_ERR_NO_MEMORY;
-    default: return WEFT_ERR_IO;
-    }
-}
-
 static weft_status_t failed(struct segment *segment, const char *what) {
     int error = errno;
     weft__segment_close(segment);

@@ -25,7 +25,4 @@ weft_status_t weft__segment_fill(struct segment *segment, size_t offset, size_t 
 weft_status_t weft__segment_map(struct segment *segment, int fd, size_t size, bool writable);
 void weft__segment_close(struct segment *segment);
 
-/* What errno means for an operation that needs memory or descriptors. */
-weft_status_t weft__errno_status(int error);
-
 #endif

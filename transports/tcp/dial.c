@@ -7,30 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-weft_status_t tcp_status_of(int error) {
-    switch (error) {
-    case ECONNREFUSED: return WEFT_ERR_REFUSED;
-    case ENETUNREACH:
-    case EHOSTUNREACH:
-    case ENETDOWN:
-    case EADDRNOTAVAIL:
-    case EAFNOSUPPORT: return WEFT_ERR_UNREACHABLE;
-    case ETIMEDOUT: return WEFT_ERR_TIMED_OUT;
-    case ECONNRESET:
-    case ECONNABORTED:
-    case EPIPE: return WEFT_ERR_PEER_FAILED;
-    case EADDRINUSE: return WEFT_ERR_EXISTS;
-    case EMFILE:
-    case ENFILE: return WEFT_ERR_NO_FDS;
-    case ENOMEM:
-    case ENOBUFS: return WEFT_ERR_NO_MEMORY;
-    default: return WEFT_ERR_IO;
-    }
-}
-
 weft_status_t tcp_socket(int family, int *fd_p) {
     int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) return weft__fail(tcp_status_of(errno), "socket: %s", strerror(errno));
+    if (fd < 0) return weft__fail(weft__errno_status(errno), "socket: %s", strerror(errno));
     *fd_p = fd;
     return WEFT_OK;
 }
@@ -77,7 +56,7 @@ static void dial_ready(struct watch *watch, int events) {
         fsm_step(&lane->conn.fsm, TCP_CONN_EV_CONNECTED);
         return;
     }
-    lane->why = (int8_t)tcp_status_of(error);
+    lane->why = (int8_t)weft__errno_status(error);
     tcp_dial_failed(lane);
 }
 
@@ -103,11 +82,11 @@ static weft_status_t begin(struct tcp_lane *lane) {
     int rc;
     if (from->any.sa_family) {
         set(lane->watch.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
-        if (bind(lane->watch.fd, &from->any, tcp_sockaddr_len(from)) < 0) return tcp_status_of(errno);
+        if (bind(lane->watch.fd, &from->any, tcp_sockaddr_len(from)) < 0) return weft__errno_status(errno);
     }
     do rc = connect(lane->watch.fd, &lane->peer.any, tcp_sockaddr_len(&lane->peer));
     while (rc < 0 && errno == EINTR);
-    if (rc < 0 && errno != EINPROGRESS) return tcp_status_of(errno);
+    if (rc < 0 && errno != EINPROGRESS) return weft__errno_status(errno);
     return tcp_lane_watch(lane, WATCH_WRITE);
 }
 

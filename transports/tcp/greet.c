@@ -17,7 +17,7 @@ static void say(struct tcp_lane *lane, const void *bytes, size_t len) {
     do n = send(lane->watch.fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n == (ssize_t)len) return;
-    tcp_lane_why(lane, n < 0 ? tcp_status_of(errno) : WEFT_ERR_IO);
+    tcp_lane_why(lane, n < 0 ? weft__errno_status(errno) : WEFT_ERR_IO);
     tcp_lane_todo(lane, TODO_READ | TODO_BREAK); /* it may have said why */
 }
 
@@ -132,7 +132,7 @@ static void judge(struct tcp_lane *lane, const struct tcp_greeting *g) {
 
 static void read_failed(struct tcp_lane *lane, ssize_t n) {
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    tcp_lane_why(lane, n < 0 ? tcp_status_of(errno) : WEFT_ERR_PEER_FAILED);
+    tcp_lane_why(lane, n < 0 ? weft__errno_status(errno) : WEFT_ERR_PEER_FAILED);
     fsm_step(&lane->conn.fsm, n < 0 ? TCP_CONN_EV_BROKEN : TCP_CONN_EV_END);
 }
 

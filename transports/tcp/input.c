@@ -139,7 +139,7 @@ static size_t worth_reading(const struct tcp_lane *lane) {
 }
 
 static void read_failed(struct tcp_lane *lane, int error) {
-    weft_status_t st = tcp_status_of(error);
+    weft_status_t st = weft__errno_status(error);
     tcp_lane_why(lane, st == WEFT_ERR_TIMED_OUT ? WEFT_ERR_PEER_FAILED : st);
     fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
 }

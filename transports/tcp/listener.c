@@ -109,7 +109,7 @@ static weft_status_t bind_at(int fd, const union tcp_sockaddr *at, int backlog) 
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, only, sizeof *only);
     }
     if (bind(fd, &at->any, tcp_sockaddr_len(at)) < 0 || listen(fd, backlog) < 0)
-        return weft__fail(tcp_status_of(errno), "%s: %s", name, strerror(errno));
+        return weft__fail(weft__errno_status(errno), "%s: %s", name, strerror(errno));
     return WEFT_OK;
 }
 

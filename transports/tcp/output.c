@@ -197,7 +197,7 @@ static void block(struct tcp_lane *lane) {
 
 /* The peer may have said goodbye before it went, so its last words are read before the lane is given up. */
 static void write_failed(struct tcp_lane *lane, int error) {
-    weft_status_t st = tcp_status_of(error);
+    weft_status_t st = weft__errno_status(error);
     lane->out.blocked = true;
     if (st != WEFT_ERR_PEER_FAILED && st != WEFT_ERR_TIMED_OUT) tcp_lane_why(lane, st);
     tcp_lane_todo(lane, TODO_READ | TODO_BREAK);

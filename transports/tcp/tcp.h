@@ -253,7 +253,6 @@ void tcp_dial_failed(struct tcp_lane *lane);
 weft_status_t tcp_socket(int family, int *fd_p);
 void tcp_socket_tune(int fd, weft_context_t *context);
 void tcp_socket_tune_local(int fd, weft_context_t *context); /* before it connects, or listens */
-weft_status_t tcp_status_of(int error);
 
 /* greet.c: the handshake; the machine says when */
 void tcp_greet_ready(struct watch *watch, int events);
