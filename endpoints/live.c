@@ -2,7 +2,7 @@
 #include "live.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <reactor/sealed.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,10 +12,6 @@
 #include "switch_local.h"
 #include "usage_worker.h"
 #include "worker.h"
-
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 
 struct live {
     struct live_head *head; /* the page */
@@ -67,24 +63,11 @@ static struct live_head layout(const struct weft_worker *worker) {
 }
 
 /* It never shrinks under a reader, and nobody else can write to it. */
-static void *map_sealed(int fd, size_t size) {
-    if (ftruncate(fd, (off_t)size) < 0 || fallocate(fd, 0, 0, (off_t)size) < 0) return MAP_FAILED;
-    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED) return page;
-    fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE); /* since Linux 5.1 */
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) return page;
-    munmap(page, size);
-    return MAP_FAILED;
-}
-
 static bool make_page(struct live *live, const struct live_head *head) {
-    live->fd = memfd_create(LIVE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    void *at;
+    live->fd = weft__sealed_make(LIVE_NAME, head->size, SEALED_FILLED | SEALED_MINE, 0, &at);
     if (live->fd < 0) return false;
-    char *page = map_sealed(live->fd, head->size);
-    if (page == MAP_FAILED) {
-        close(live->fd);
-        return false;
-    }
+    char *page = at;
     live->head = (struct live_head *)page;
     live->rows = (struct live_row *)(page + head->rows_at);
     live->size = head->size;

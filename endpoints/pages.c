@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <reactor/reactor.h>
+#include <reactor/sealed.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -28,29 +29,11 @@ static weft_status_t out_of(const char *what) {
     return weft__fail(fds ? WEFT_ERR_NO_FDS : WEFT_ERR_NO_MEMORY, "%s: errno %d", what, error);
 }
 
-/* Nobody can make it shorter afterwards, so that no access to it faults. */
-static int sealed_memfd(size_t len, unsigned flags) {
-    int fd = memfd_create("weft region", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
-    if (fd < 0) return -1;
-    if (ftruncate(fd, (off_t)len) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        return fd;
-    int why = errno;
-    close(fd);
-    errno = why;
-    return -1;
-}
-
 static weft_status_t alloc_of(size_t len, size_t page, unsigned flags, struct pages *pages_p) {
     if (len > SIZE_MAX / 4) return weft__fail(WEFT_ERR_NO_MEMORY, "%zu bytes", len);
     struct pages p = {.page = page, .map_len = (len + page - 1) / page * page};
-    p.fd = sealed_memfd(p.map_len, flags);
+    p.fd = weft__sealed_make("weft region", p.map_len, 0, flags, &p.map);
     if (p.fd < 0) return out_of("memfd");
-    p.map = mmap(NULL, p.map_len, PROT_READ | PROT_WRITE, MAP_SHARED, p.fd, 0);
-    if (p.map == MAP_FAILED) {
-        weft_status_t st = out_of("mmap");
-        close(p.fd);
-        return st;
-    }
     *pages_p = p;
     return WEFT_OK;
 }

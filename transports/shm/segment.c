@@ -2,14 +2,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <reactor/reactor.h>
+#include <reactor/sealed.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 
 static weft_status_t failed(struct segment *segment, const char *what) {
     int error = errno;
@@ -19,25 +16,14 @@ static weft_status_t failed(struct segment *segment, const char *what) {
 
 weft_status_t weft__segment_create(struct segment *segment, const char *name, size_t size, enum segment_kind kind) {
     *segment = (struct segment){.size = size};
-    segment->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (segment->fd < 0) return failed(segment, "memfd_create");
-    if (ftruncate(segment->fd, (off_t)size) < 0) return failed(segment, "ftruncate");
-    if (kind == SEGMENT_MINE && fallocate(segment->fd, 0, 0, (off_t)size) < 0) return failed(segment, "fallocate");
-    segment->at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
-    if (segment->at == MAP_FAILED) {
-        segment->at = NULL;
-        return failed(segment, "mmap");
-    }
-    /* Our mapping stays writable; a kernel before 5.1 lets the peer ask for one too, which can hurt this lane only. */
-    if (kind != SEGMENT_COMMON) fcntl(segment->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
-    if (fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-        return failed(segment, "sealing");
-    return WEFT_OK;
+    unsigned how = kind == SEGMENT_MINE ? SEALED_MINE | SEALED_FILLED : kind == SEGMENT_SPARSE ? SEALED_MINE : 0;
+    segment->fd = weft__sealed_make(name, size, how, 0, &segment->at);
+    return segment->fd < 0 ? failed(segment, name) : WEFT_OK;
 }
 
 weft_status_t weft__segment_fill(struct segment *segment, size_t offset, size_t len) {
-    while (fallocate(segment->fd, 0, (off_t)offset, (off_t)len) < 0)
-        if (errno != EINTR) return weft__fail(weft__errno_status(errno), "shm: fallocate: %s", strerror(errno));
+    if (weft__sealed_fill(segment->fd, offset, len) < 0)
+        return weft__fail(weft__errno_status(errno), "shm: fallocate: %s", strerror(errno));
     return WEFT_OK;
 }
 
