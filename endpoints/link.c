@@ -110,17 +110,20 @@ void weft__link_carry(struct link *link, struct lane *lane) {
 
 /* ---- control messages */
 
-size_t weft__link_pack(void *to, void *arg) {
+static size_t pack(void *to, void *arg) {
     const struct wire_message *m = arg;
     memcpy(to, m->bytes, m->len);
     return m->len;
 }
 
+weft_status_t weft__lane_say(struct lane *lane, const struct wire_message *m) {
+    return lane->ops->am_bcopy(lane, m->id, pack, (void *)(uintptr_t)m);
+}
+
 /* A lane that keeps messages for another one tells a greeting, which is not for another, when it packs it. */
 static weft_status_t say(const struct link *link, struct lane *lane, const struct wire_message *m) {
-    if (m->id == WIRE_HELLO && link->more->retain)
-        return lane->ops->am_bcopy(lane, m->id, weft__link_pack, (void *)(uintptr_t)m);
-    return weft__link_say(link, lane, m);
+    bool packed = m->id == WIRE_HELLO && link->more->retain;
+    return packed ? weft__lane_say(lane, m) : weft__link_say(link, lane, m);
 }
 
 /* A peer that is told half the truth is worse than none. Not from in here: a machine may be in the middle of a step. */

@@ -144,12 +144,6 @@ static void adopt(struct retain *r) {
 
 /* ---- greetings ------------------------------------------------------------------------------------------------------ */
 
-static size_t pack_hello(void *to, void *arg) {
-    const struct wire_message *m = arg;
-    memcpy(to, m->bytes, m->len);
-    return m->len;
-}
-
 static bool greet(struct retain *r, struct lane *lane) {
     struct wire_message m;
     struct wire_hello hello = {.version = WIRE_VERSION,
@@ -160,7 +154,7 @@ static bool greet(struct retain *r, struct lane *lane) {
                                .epoch = r->core.epoch};
     memcpy(hello.ticket, r->ticket, sizeof hello.ticket);
     weft__wire_hello(&m, hello);
-    return lane->ops->am_bcopy(lane, WIRE_HELLO, pack_hello, &m) == WEFT_OK;
+    return weft__lane_say(lane, &m) == WEFT_OK;
 }
 
 static void say_resume(struct retain *r) {

@@ -351,17 +351,11 @@ static bool resend(struct retain *r) {
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-static size_t pack_word(void *to, void *arg) {
-    const struct wire_message *m = arg;
-    memcpy(to, m->bytes, m->len);
-    return m->len;
-}
-
 /* False: no room. */
 static bool say(struct retain *r, enum lane_kind kind, uint64_t count) {
     struct wire_message m;
     weft__lane_count(&m, kind, count);
-    return r->raw->ops->am_bcopy(r->raw, WIRE_LANE, pack_word, &m) == WEFT_OK;
+    return weft__lane_say(r->raw, &m) == WEFT_OK;
 }
 
 /* The next is landing already: one acknowledgement for both, unless many bytes wait for it. */

@@ -38,20 +38,10 @@ static void run_job(struct job *job) {
 
 /* ---- words for the peer: by the lane in use, past all that waits for it */
 
-static size_t pack_word(void *to, void *arg) {
-    const struct wire_message *m = arg;
-    memcpy(to, m->bytes, m->len);
-    return m->len;
-}
-
-static weft_status_t say(struct lane *lane, struct wire_message *m) {
-    return lane->ops->am_bcopy(lane, m->id, pack_word, m);
-}
-
 static weft_status_t say_drained(struct switching *s) {
     struct wire_message m;
     weft__lane_one(&m, LANE_DRAINED, s->core.epoch_in);
-    weft_status_t st = say(s->lane[s->core.out], &m);
+    weft_status_t st = weft__lane_say(s->lane[s->core.out], &m);
     if (st == WEFT_OK) s->drained_due = false;
     return st;
 }
@@ -59,7 +49,7 @@ static weft_status_t say_drained(struct switching *s) {
 static weft_status_t say_end(struct switching *s) {
     struct wire_message m;
     weft__lane_end(&m, (struct lane_end){.epoch = s->core.epoch_out + 1, .sent = s->link->sent});
-    weft_status_t st = say(s->lane[s->core.out], &m);
+    weft_status_t st = weft__lane_say(s->lane[s->core.out], &m);
     if (st != WEFT_OK && !WEFT_MUTANT(switch_end_early)) return st;
     s->end_due = false;
     switch_due(s, SWITCH_DUE_MARKED);

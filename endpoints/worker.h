@@ -154,13 +154,14 @@ static inline bool weft__link_may_leave(const struct link *link, size_t bytes) {
     uint32_t most = link->worker->max_unread;
     return bytes <= most && link->unread <= most - bytes;
 }
-/* By this lane, now or not at all. The receiver sees the same; no lane has a quicker way than the short one. */
-size_t weft__link_pack(void *to, void *message);
+/* By this lane, now or not at all. */
+weft_status_t weft__lane_say(struct lane *lane, const struct wire_message *m);
+/* The same as the receiver sees it; no lane has a quicker way than the short one. */
 static inline weft_status_t weft__link_say(const struct link *link, struct lane *lane,
                                            const struct wire_message *m) {
     uint64_t first;
     if (m->len < sizeof first || m->len - sizeof first > weft__link_iface(link)->attr.max_short)
-        return lane->ops->am_bcopy(lane, m->id, weft__link_pack, (void *)(uintptr_t)m);
+        return weft__lane_say(lane, m);
     memcpy(&first, m->bytes, sizeof first);
     return lane->ops->am_short(lane, m->id, first, m->bytes + sizeof first, m->len - sizeof first);
 }
