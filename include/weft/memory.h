@@ -57,7 +57,8 @@ typedef struct weft_mem_params {
 
 /*
  * A region of `len` bytes of new, zeroed memory that peers on this host can map (a memfd). Freed by
- * weft_mem_release. `params` may be NULL. Errors: INVALID_PARAM, NO_MEMORY, NO_FDS, FORKED; UNSUPPORTED: no device of this
+ * weft_mem_release. A key for reading keeps a peer's library from writing; a process of the same user that means harm it
+ * cannot keep from anything. `params` may be NULL. Errors: INVALID_PARAM, NO_MEMORY, NO_FDS, FORKED; UNSUPPORTED: no device of this
  * worker performs atomics (weft_memory_info_t), and the rights ask for one.
  */
 #define weft_mem_alloc(...) weft_mem_alloc_sized(sizeof(weft_mem_params_t), __VA_ARGS__)

@@ -64,7 +64,8 @@ static void leave_all(struct shm_grant *grant) {
 
 /* ---- effects ------------------------------------------------------------------------------------------------------- */
 
-/* For reading only: a descriptor by which nothing can be written, whatever the peer makes of it. */
+/* For reading only: nothing can be written by this descriptor. It keeps from error, not from malice: a process of the same user may
+ * open the file behind it anew, as it may trace us. */
 static int read_only(int fd) {
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
