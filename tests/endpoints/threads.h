@@ -93,7 +93,7 @@ static inline void elsewhere(struct pair *p, void (*fn)(struct pair *p)) {
 
 /* What the test's operation came to. */
 static __attribute__((unused)) struct tally posted;
-static _Alignas(8) char buffer[64];
+static __attribute__((unused)) _Alignas(8) char buffer[64];
 
 static inline void on_back(weft_ep_t *ep, weft_am_t *am, void *arg) {
     ((struct pair *)arg)->arrived++;
