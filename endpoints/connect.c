@@ -226,7 +226,7 @@ weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, siz
     if (!ep || !address) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or address is NULL");
     weft_status_t st = weft__worker_check(ep->worker);
     if (st == WEFT_OK) st = weft__address_read(address, len, &to);
-    if (st < 0) return st;
+    if (st != WEFT_OK) return st;
     const struct link *link = ep->link;
     if (!link || link->peer != to.worker || link->core.fsm.state >= LINK_CLOSING) return WEFT_ERR_NOT_FOUND;
     return ep->core.fsm.state == EP_READY ? WEFT_OK : WEFT_IN_PROGRESS;
