@@ -11,7 +11,7 @@
 /* So many may be opened from now on. */
 static void leave_descriptors(int n) {
     struct rlimit limit;
-    int fd[32];
+    int fd[32] = {0};
     CHECK(n < 32);
     for (int i = 0; i <= n; i++) CHECK((fd[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0);
     int first_too_many = fd[n];
