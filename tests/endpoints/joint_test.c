@@ -9,28 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EDGE = 4096 };
-
-struct joint_pair {
-    struct loan_pair l;
-    weft_mem_t *room; /* of the receiver */
-    char *in;         /* in it, EDGE bytes from either end */
-};
-
-static void joint_up(struct joint_pair *p, unsigned rights) {
-    pair_up(&p->l, 1);
-    p->room = region_for(p->l.t.b, LEN + 2 * EDGE, rights, 1);
-    p->in = base_of(p->room) + EDGE;
-}
-static void joint_down(struct joint_pair *p) {
-    pair_down(&p->l);
-}
-
-static uint64_t helped(const struct joint_pair *p) {
-    return weft_worker_count(p->l.t.a, "shm.helped");
-}
-
-static void post(struct joint_pair *p, size_t len, size_t offset, struct tally *sent, struct tally *received) {
+static void post(struct into_pair *p, size_t len, size_t offset, struct tally *sent, struct tally *received) {
     memset(p->in - EDGE, 0x5a, LEN + 2 * EDGE);
     *sent = *received = (struct tally){0};
     CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &(weft_iov_t){p->in + offset, len}, 1, NULL, OP(received)),
@@ -38,15 +17,7 @@ static void post(struct joint_pair *p, size_t len, size_t offset, struct tally *
     CHECK_EQ(weft_tag_send(p->l.t.ep, 1, &(weft_iov_t){p->l.out + offset / 2, len}, 1, OP(sent)), WEFT_IN_PROGRESS);
 }
 
-/* And nothing else was written. */
-static void check_room(const struct joint_pair *p, size_t len, size_t offset) {
-    const char *begin = p->in + offset, *last = p->in + LEN + EDGE;
-    CHECK(memcmp(begin, p->l.out + offset / 2, len) == 0);
-    for (const char *at = p->in - EDGE; at < begin; at++) CHECK(*at == 0x5a);
-    for (const char *at = begin + len; at < last; at++) CHECK(*at == 0x5a);
-}
-
-static void cross_jointly(struct joint_pair *p, size_t len, size_t offset) {
+static void cross_jointly(struct into_pair *p, size_t len, size_t offset) {
     struct tally sent, received;
     post(p, len, offset, &sent, &received);
     UNTIL(&p->l.t, sent.calls && received.calls);
@@ -55,7 +26,7 @@ static void cross_jointly(struct joint_pair *p, size_t len, size_t offset) {
 }
 
 /* Messages until the sender wrote a part of one. */
-static void until_helped(struct joint_pair *p) {
+static void until_helped(struct into_pair *p) {
     uint64_t before = helped(p);
     double end = two_now() + test_patience(20);
     while (helped(p) == before && two_now() < end) cross_jointly(p, LARGE, 0);
@@ -63,8 +34,8 @@ static void until_helped(struct joint_pair *p) {
 }
 
 /* One that both are at for so many turns. */
-static void begin(struct joint_pair *p, int turns, struct tally *sent, struct tally *received) {
-    joint_up(p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+static void begin(struct into_pair *p, int turns, struct tally *sent, struct tally *received) {
+    into_up(p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
     until_helped(p);
     post(p, LEN, 0, sent, received);
     for (int i = 0; i < turns; i++) two_turn(&p->l.t);
@@ -73,8 +44,8 @@ static void begin(struct joint_pair *p, int turns, struct tally *sent, struct ta
 TEST(messages_of_any_length_are_copied_by_both_sides) {
     static const size_t lengths[] = {98304,  98305,         100000,          131072,           200001,
                                      262144, 262144 + 4095, 512 * 1024 + 63, 1024 * 1024 - 11, 1 << 20};
-    struct joint_pair p;
-    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    struct into_pair p;
+    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
     until_helped(&p);
     CHECK_EQ(peers_of(p.room), 1);
     for (size_t offset = 0; offset < 200; offset += 33)
@@ -88,22 +59,22 @@ TEST(messages_of_any_length_are_copied_by_both_sides) {
     uint64_t before = helped(&p);
     cross_jointly(&p, 65535, 0); /* shorter ones are read by the receiver alone */
     CHECK_EQ(helped(&p), before);
-    joint_down(&p);
+    into_down(&p);
 }
 
 TEST(memory_that_is_lent_for_reading_only_is_written_by_nobody_else) {
-    struct joint_pair p;
-    joint_up(&p, WEFT_MEM_READ);
+    struct into_pair p;
+    into_up(&p, 1, WEFT_MEM_READ);
     for (int i = 0; i < 20; i++) cross_jointly(&p, LARGE, 0);
     CHECK(read_in_place(&p.l) > 0 && helped(&p) == 0 && peers_of(p.room) == 0);
-    joint_down(&p);
+    into_down(&p);
 }
 
 /* Each by a key of its own. */
 TEST(memory_that_was_lent_for_reading_is_lent_for_writing_when_that_is_wanted) {
-    struct joint_pair p;
+    struct into_pair p;
     char *elsewhere = malloc(LARGE);
-    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
     double end = two_now() + test_patience(20);
     while (weft_worker_count(p.l.t.a, "protocol.get") == 0 && two_now() < end) { /* it is sent out of */
         struct tally sent = {0}, received = {0};
@@ -116,16 +87,16 @@ TEST(memory_that_was_lent_for_reading_is_lent_for_writing_when_that_is_wanted) {
     until_helped(&p); /* and received into */
     CHECK_EQ(peers_of(p.room), 2);
     free(elsewhere);
-    joint_down(&p);
+    into_down(&p);
 }
 
 TEST(none_are_where_the_setting_says_so) {
-    struct joint_pair p;
+    struct into_pair p;
     setenv("WEFT_SHM_JOINT", "0", 1);
-    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
     for (int i = 0; i < 20; i++) cross_jointly(&p, LARGE, 0);
     CHECK(read_in_place(&p.l) > 0 && helped(&p) == 0);
-    joint_down(&p);
+    into_down(&p);
     unsetenv("WEFT_SHM_JOINT");
 }
 
@@ -133,9 +104,9 @@ TEST(none_are_where_the_setting_says_so) {
 
 /* The receiver alone reads all of it, whatever it has asked. */
 TEST(a_sender_that_is_away_is_not_waited_for) {
-    struct joint_pair p;
+    struct into_pair p;
     struct tally sent, received;
-    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
     until_helped(&p);
     uint64_t before = helped(&p);
     post(&p, LEN, 0, &sent, &received);
@@ -148,15 +119,15 @@ TEST(a_sender_that_is_away_is_not_waited_for) {
     CHECK(sent.calls == 1 && helped(&p) == before);
     for (size_t i = 0; i < LEN; i++) CHECK(p.in[i] == 0);
     cross_jointly(&p, LEN, 0);
-    joint_down(&p);
+    into_down(&p);
 }
 
 /* Once it has been asked, the sender alone writes what is left. */
 TEST(a_receiver_that_is_away_finds_the_rest_written) {
     for (int turns = 1; turns < 12; turns++) {
-        struct joint_pair p;
+        struct into_pair p;
         struct tally sent, received;
-        joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+        into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
         until_helped(&p);
         uint64_t before = helped(&p);
         post(&p, LEN, 0, &sent, &received);
@@ -166,7 +137,7 @@ TEST(a_receiver_that_is_away_finds_the_rest_written) {
         if (turns == 2) CHECK(helped(&p) - before > LEN / 2);
         UNTIL(&p.l.t, sent.calls && received.calls);
         check_room(&p, LEN, 0);
-        joint_down(&p);
+        into_down(&p);
     }
 }
 
@@ -177,7 +148,7 @@ static struct iface *iface_of(const struct weft_worker *worker) {
 }
 
 /* The test helps in the sender's place, who is away: it has taken the last piece and not written it when the receiver has all else. */
-static struct joint take_last(struct joint_pair *p, struct tally *sent, struct tally *received, int *piece_p) {
+static struct joint take_last(struct into_pair *p, struct tally *sent, struct tally *received, int *piece_p) {
     struct joint helper;
     begin(p, 0, sent, received);
     struct shm_iface *iface = (struct shm_iface *)iface_of(p->l.t.b);
@@ -193,7 +164,7 @@ static struct joint take_last(struct joint_pair *p, struct tally *sent, struct t
 }
 
 TEST(a_message_is_received_when_the_last_piece_is_there_and_not_before) {
-    struct joint_pair p;
+    struct into_pair p;
     struct tally sent, received;
     size_t len;
     int piece;
@@ -208,19 +179,19 @@ TEST(a_message_is_received_when_the_last_piece_is_there_and_not_before) {
     UNTIL(&p.l.t, sent.calls && received.calls);
     CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
     check_room(&p, LEN, 0);
-    joint_down(&p);
+    into_down(&p);
 }
 
 TEST(a_piece_that_never_comes_is_waited_for_until_the_link_ends) {
     for (int cancel = 0; cancel < 2; cancel++) {
-        struct joint_pair p;
+        struct into_pair p;
         struct tally sent, received, closed = {0};
         int piece;
         (void)take_last(&p, &sent, &received, &piece);
         if (cancel) CHECK(weft_ep_close(p.l.t.back, WEFT_CLOSE_ABORT, OP(&closed)) >= 0);
         for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.b, 0);
         CHECK_EQ(received.calls, 0); /* its memory is not the program's yet */
-        joint_down(&p);
+        into_down(&p);
         CHECK(received.calls == 1 && received.status < 0 && sent.calls == 1);
     }
 }
@@ -228,9 +199,9 @@ TEST(a_piece_that_never_comes_is_waited_for_until_the_link_ends) {
 /* More than either side has words for. */
 TEST(of_many_at_once_each_is_whole) {
     enum { MANY = 150, EACH = 100001 };
-    struct joint_pair p;
+    struct into_pair p;
     struct tally sent = {0}, received = {0};
-    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
     until_helped(&p);
     weft_mem_t *wide = region_for(p.l.t.b, (size_t)MANY * EACH, WEFT_MEM_READ | WEFT_MEM_WRITE, 1);
     char *in = base_of(wide);
@@ -246,13 +217,13 @@ TEST(of_many_at_once_each_is_whole) {
         UNTIL(&p.l.t, sent.calls == MANY && received.calls == MANY);
         for (int i = 0; i < MANY; i++) CHECK(memcmp(in + (size_t)i * EACH, p.l.out + i * 4099, EACH) == 0);
     }
-    joint_down(&p);
+    into_down(&p);
 }
 
 /* ---- how one ends early ------------------------------------------------------------------------------------------------ */
 
 /* Who ends it, and after how many turns of both. The receiver's memory is its own when it was told. */
-static void cancel_after(struct joint_pair *p, int turns, bool sender) {
+static void cancel_after(struct into_pair *p, int turns, bool sender) {
     struct tally sent = {0}, received = {0}, again = {0};
     weft_request_t *send = NULL, *receive = NULL;
     weft_op_t out = {.done = tally, .arg = &sent, .request_p = &send};
@@ -277,34 +248,34 @@ static void cancel_after(struct joint_pair *p, int turns, bool sender) {
 }
 
 TEST(either_side_may_cancel_at_any_time) {
-    struct joint_pair p;
-    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    struct into_pair p;
+    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
     until_helped(&p);
     for (int turns = 0; turns < 16; turns++) {
         cancel_after(&p, turns, true);
         cancel_after(&p, turns, false);
         cross_jointly(&p, LARGE, 0);
     }
-    joint_down(&p);
+    into_down(&p);
 }
 
 /* What cannot be read in place any more comes in pieces; what cannot be written by the sender is read by the receiver. */
 TEST(either_region_may_be_revoked_under_it) {
     for (int turns = 0; turns < 24; turns++) {
-        struct joint_pair p;
+        struct into_pair p;
         struct tally sent, received, revoked = {0};
         begin(&p, turns / 2, &sent, &received);
         CHECK(weft_mem_revoke(turns % 2 ? p.room : p.l.mem, OP(&revoked)) >= 0);
         UNTIL(&p.l.t, sent.calls && received.calls && revoked.calls);
         CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && revoked.status == WEFT_OK);
         check_room(&p, LEN, 0);
-        joint_down(&p);
+        into_down(&p);
     }
 }
 
 TEST(an_endpoint_may_be_closed_under_it) {
     for (int turns = 0; turns < 24; turns++) {
-        struct joint_pair p;
+        struct into_pair p;
         struct tally sent, received, closed = {0};
         begin(&p, turns / 2, &sent, &received);
         weft_ep_t *ep = turns % 2 ? p.l.t.back : p.l.t.ep;
@@ -314,7 +285,7 @@ TEST(an_endpoint_may_be_closed_under_it) {
         memset(p.in, 0x33, LEN);
         for (int i = 0; received.calls && i < 100; i++) two_turn(&p.l.t);
         for (size_t i = 0; received.calls && i < LEN; i++) CHECK(p.in[i] == 0x33);
-        joint_down(&p);
+        into_down(&p);
         CHECK(sent.calls == 1 && received.calls == 1);
     }
 }
@@ -324,9 +295,9 @@ static void count_small(weft_ep_t *ep, weft_am_t *am, void *arg) {
     ++*(uint64_t *)arg;
 }
 TEST(both_copy_while_messages_move_to_another_lane) {
-    struct joint_pair p;
+    struct into_pair p;
     uint64_t small = 0, sent = 0;
-    joint_up(&p, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
     until_helped(&p);
     CHECK_EQ(weft_am_handler_set(p.l.t.b, 3, count_small, &small), 0);
     double end = two_now() + test_patience(20);
@@ -338,13 +309,13 @@ TEST(both_copy_while_messages_move_to_another_lane) {
     CHECK_EQ(weft_worker_count(p.l.t.a, "lanes.promoted"), 1);
     UNTIL(&p.l.t, small == sent);
     until_helped(&p);
-    joint_down(&p);
+    into_down(&p);
 }
 
 /* ---- a reader that means harm ------------------------------------------------------------------------------------------- */
 
 /* The sender is in the middle of its part. Returns the receive. */
-static struct weft_request *until_both_are_at_it(struct joint_pair *p, struct tally *sent, struct tally *received) {
+static struct weft_request *until_both_are_at_it(struct into_pair *p, struct tally *sent, struct tally *received) {
     begin(p, 0, sent, received);
     uint64_t before = helped(p);
     for (int i = 0; i < 2; i++) weft_worker_progress(p->l.t.b, 0);
@@ -356,7 +327,7 @@ static struct weft_request *until_both_are_at_it(struct joint_pair *p, struct ta
 
 /* It gives the memory back, which is the sender's program's from then on, and leaves the word standing by which it is helped. */
 TEST(a_reader_that_says_early_that_it_has_read_is_helped_no_more) {
-    struct joint_pair p;
+    struct into_pair p;
     struct tally sent, received;
     const struct weft_request *reads = until_both_are_at_it(&p, &sent, &received);
     weft__refuse_offer(p.l.t.back->link, reads->peer_id, WEFT_OK);
@@ -366,11 +337,11 @@ TEST(a_reader_that_says_early_that_it_has_read_is_helped_no_more) {
     uint64_t until = helped(&p);
     for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.a, 0);
     CHECK_EQ(helped(&p), until);
-    joint_down(&p);
+    into_down(&p);
 }
 
 TEST(help_that_is_asked_for_again_is_a_breach) {
-    struct joint_pair p;
+    struct into_pair p;
     struct tally sent, received;
     struct wire_message m;
     const struct weft_request *reads = until_both_are_at_it(&p, &sent, &received);
@@ -381,7 +352,7 @@ TEST(help_that_is_asked_for_again_is_a_breach) {
     CHECK_EQ(weft__link_say(link, link->tx, &m), WEFT_OK);
     UNTIL(&p.l.t, p.l.t.errors == 1 && sent.calls == 1);
     CHECK_EQ(p.l.t.error, WEFT_ERR_PROTOCOL);
-    joint_down(&p);
+    into_down(&p);
 }
 
 /* ---- at once ------------------------------------------------------------------------------------------------------------ */

@@ -86,4 +86,36 @@ static inline void until_lent(struct loan_pair *p, weft_ep_t *ep) {
     CHECK(read_in_place(p) > before);
 }
 
+/* ---- and the receiver lends, too */
+
+enum { EDGE = 4096 };
+
+struct into_pair {
+    struct loan_pair l;
+    weft_mem_t *room; /* of the receiver */
+    char *in;         /* in it, EDGE bytes from either end */
+};
+
+static inline void into_up(struct into_pair *p, int lend, unsigned rights) {
+    pair_up(&p->l, lend);
+    p->room = region_for(p->l.t.b, LEN + 2 * EDGE, rights, 1);
+    p->in = base_of(p->room) + EDGE;
+}
+static inline void into_down(struct into_pair *p) {
+    pair_down(&p->l);
+}
+
+/* Bytes that the sender wrote. */
+static inline uint64_t helped(const struct into_pair *p) {
+    return weft_worker_count(p->l.t.a, "shm.helped");
+}
+
+/* And nothing else was written. */
+static inline void check_room(const struct into_pair *p, size_t len, size_t offset) {
+    const char *begin = p->in + offset, *last = p->in + LEN + EDGE;
+    CHECK(memcmp(begin, p->l.out + offset / 2, len) == 0);
+    for (const char *at = p->in - EDGE; at < begin; at++) CHECK(*at == 0x5a);
+    for (const char *at = begin + len; at < last; at++) CHECK(*at == 0x5a);
+}
+
 #endif

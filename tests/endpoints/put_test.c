@@ -8,37 +8,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EDGE = 4096, RIGHTS = WEFT_MEM_READ | WEFT_MEM_WRITE };
-
-struct put_pair {
-    struct loan_pair l; /* what it sends is not lent */
-    weft_mem_t *room;   /* of the receiver */
-    char *in;           /* in it, EDGE bytes from either end */
-};
-
-static void put_up(struct put_pair *p, unsigned rights) {
-    pair_up(&p->l, 0);
-    p->room = region_for(p->l.t.b, LEN + 2 * EDGE, rights, 1);
-    p->in = base_of(p->room) + EDGE;
-}
-static void put_down(struct put_pair *p) {
-    pair_down(&p->l);
-}
+enum { RIGHTS = WEFT_MEM_READ | WEFT_MEM_WRITE };
 
 static uint64_t count(weft_worker_t *worker, const char *name) {
     return weft_worker_count(worker, name);
 }
-static uint64_t written(const struct put_pair *p) {
-    return count(p->l.t.a, "shm.helped");
-}
-static uint64_t asked(const struct put_pair *p) {
+static uint64_t asked(const struct into_pair *p) {
     return count(p->l.t.b, "protocol.put");
 }
-static uint64_t in_pieces(const struct put_pair *p) {
+static uint64_t in_pieces(const struct into_pair *p) {
     return count(p->l.t.b, "protocol.pieces");
 }
 
-static void post_from(struct put_pair *p, const weft_iov_t *from, size_t n, size_t room, size_t offset,
+static void post_from(struct into_pair *p, const weft_iov_t *from, size_t n, size_t room, size_t offset,
                       struct tally *sent, struct tally *received) {
     memset(p->in - EDGE, 0x5a, LEN + 2 * EDGE);
     *sent = *received = (struct tally){0};
@@ -47,19 +29,11 @@ static void post_from(struct put_pair *p, const weft_iov_t *from, size_t n, size
     weft_op_t op = {.done = tally, .arg = sent, .flags = WEFT_AM_RENDEZVOUS};
     CHECK_EQ(weft_tag_send(p->l.t.ep, 1, from, n, &op), WEFT_IN_PROGRESS);
 }
-static void post(struct put_pair *p, size_t len, size_t offset, struct tally *sent, struct tally *received) {
+static void post(struct into_pair *p, size_t len, size_t offset, struct tally *sent, struct tally *received) {
     post_from(p, &(weft_iov_t){p->l.out + offset / 2, len}, 1, len, offset, sent, received);
 }
 
-/* And nothing else was written. */
-static void check_room(const struct put_pair *p, size_t len, size_t offset) {
-    const char *begin = p->in + offset, *last = p->in + LEN + EDGE;
-    CHECK(memcmp(begin, p->l.out + offset / 2, len) == 0);
-    for (const char *at = p->in - EDGE; at < begin; at++) CHECK(*at == 0x5a);
-    for (const char *at = begin + len; at < last; at++) CHECK(*at == 0x5a);
-}
-
-static void cross_into(struct put_pair *p, size_t len, size_t offset) {
+static void cross_into(struct into_pair *p, size_t len, size_t offset) {
     struct tally sent, received;
     post(p, len, offset, &sent, &received);
     UNTIL(&p->l.t, sent.calls && received.calls);
@@ -68,22 +42,22 @@ static void cross_into(struct put_pair *p, size_t len, size_t offset) {
 }
 
 /* Messages until the sender wrote one. */
-static void until_written(struct put_pair *p) {
-    uint64_t before = written(p);
+static void until_written(struct into_pair *p) {
+    uint64_t before = helped(p);
     double end = two_now() + test_patience(20);
-    while (written(p) == before && two_now() < end) cross_into(p, LARGE, 0);
-    CHECK(written(p) > before);
+    while (helped(p) == before && two_now() < end) cross_into(p, LARGE, 0);
+    CHECK(helped(p) > before);
 }
 
 /* One that is under way for so many turns. */
-static void begin(struct put_pair *p, int turns, struct tally *sent, struct tally *received) {
-    put_up(p, RIGHTS);
+static void begin(struct into_pair *p, int turns, struct tally *sent, struct tally *received) {
+    into_up(p, 0, RIGHTS);
     until_written(p);
     post(p, LEN, 0, sent, received);
     for (int i = 0; i < turns; i++) two_turn(&p->l.t);
 }
 
-static void no_more_is_written(struct put_pair *p) {
+static void no_more_is_written(struct into_pair *p) {
     memset(p->in, 0x33, LEN);
     for (int i = 0; i < 100; i++) two_turn(&p->l.t);
     for (size_t i = 0; i < LEN; i++) CHECK(p->in[i] == 0x33);
@@ -92,29 +66,29 @@ static void no_more_is_written(struct put_pair *p) {
 TEST(messages_of_any_length_are_written_by_their_sender) {
     static const size_t lengths[] = {98305,  98306,  111473, 111474, 131071,          131072,           131073,
                                      200001, 262143, 262144, 262145, 512 * 1024 + 63, 1024 * 1024 - 11, 1 << 20};
-    struct put_pair p;
-    put_up(&p, RIGHTS);
+    struct into_pair p;
+    into_up(&p, 0, RIGHTS);
     until_written(&p);
     CHECK_EQ(peers_of(p.room), 1);
     uint64_t pieces = in_pieces(&p);
     for (size_t offset = 0; offset < 200; offset += 33)
         for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-            uint64_t before = written(&p);
+            uint64_t before = helped(&p);
             cross_into(&p, lengths[i], offset);
-            CHECK_EQ(written(&p), before + lengths[i]);
+            CHECK_EQ(helped(&p), before + lengths[i]);
         }
     cross_into(&p, LEN - 100, 50);
     CHECK_EQ(in_pieces(&p), pieces);
     CHECK_EQ(read_in_place(&p.l), 0);
-    put_down(&p);
+    into_down(&p);
 }
 
 TEST(short_ones_and_those_of_several_pieces_are_asked_for_as_before) {
-    struct put_pair p;
+    struct into_pair p;
     struct tally sent, received;
-    put_up(&p, RIGHTS);
+    into_up(&p, 0, RIGHTS);
     until_written(&p);
-    uint64_t before = written(&p), pieces = in_pieces(&p), puts = asked(&p);
+    uint64_t before = helped(&p), pieces = in_pieces(&p), puts = asked(&p);
     cross_into(&p, 98304, 0);
     cross_into(&p, 1, 7);
     CHECK(asked(&p) == puts && in_pieces(&p) == pieces + 2);
@@ -123,46 +97,46 @@ TEST(short_ones_and_those_of_several_pieces_are_asked_for_as_before) {
     UNTIL(&p.l.t, sent.calls && received.calls);
     check_room(&p, LARGE, 0);
     CHECK(asked(&p) == puts + 1 && in_pieces(&p) == pieces + 3); /* it could not be known */
-    CHECK_EQ(written(&p), before);
-    put_down(&p);
+    CHECK_EQ(helped(&p), before);
+    into_down(&p);
 }
 
 TEST(memory_that_is_lent_for_reading_only_is_written_by_nobody_else) {
-    struct put_pair p;
-    put_up(&p, WEFT_MEM_READ);
+    struct into_pair p;
+    into_up(&p, 0, WEFT_MEM_READ);
     for (int i = 0; i < 20; i++) cross_into(&p, LARGE, 0);
-    CHECK(asked(&p) == 0 && written(&p) == 0 && peers_of(p.room) == 0);
-    put_down(&p);
+    CHECK(asked(&p) == 0 && helped(&p) == 0 && peers_of(p.room) == 0);
+    into_down(&p);
 }
 
 TEST(none_are_where_the_setting_says_so) {
-    struct put_pair p;
+    struct into_pair p;
     setenv("WEFT_SHM_JOINT", "0", 1);
-    put_up(&p, RIGHTS);
+    into_up(&p, 0, RIGHTS);
     for (int i = 0; i < 20; i++) cross_into(&p, LARGE, 0);
-    CHECK(asked(&p) == 0 && written(&p) == 0);
-    put_down(&p);
+    CHECK(asked(&p) == 0 && helped(&p) == 0);
+    into_down(&p);
     unsetenv("WEFT_SHM_JOINT");
 }
 
 TEST(of_a_message_that_is_too_long_the_room_is_written) {
-    struct put_pair p;
+    struct into_pair p;
     struct tally sent, received;
-    put_up(&p, RIGHTS);
+    into_up(&p, 0, RIGHTS);
     until_written(&p);
-    uint64_t before = written(&p);
+    uint64_t before = helped(&p);
     post_from(&p, &(weft_iov_t){p.l.out, LEN}, 1, LARGE, 0, &sent, &received);
     UNTIL(&p.l.t, sent.calls && received.calls);
     CHECK(sent.status == WEFT_OK && received.status == WEFT_ERR_TRUNCATED);
-    CHECK_EQ(written(&p), before + LARGE);
+    CHECK_EQ(helped(&p), before + LARGE);
     check_room(&p, LARGE, 0);
-    put_down(&p);
+    into_down(&p);
 }
 
 /* For that nobody needs the sender. */
 TEST(what_the_kernel_reads_is_not_written) {
     weft_setting_t reads[] = {{"shm.copy", "vm"}};
-    struct put_pair p = {0};
+    struct into_pair p = {0};
     two_workers(&p.l.t, "shm", reads, 1);
     two_dial(&p.l.t);
     UNTIL(&p.l.t, p.l.t.ready && p.l.t.back);
@@ -171,71 +145,71 @@ TEST(what_the_kernel_reads_is_not_written) {
     p.room = region_for(p.l.t.b, LEN + 2 * EDGE, RIGHTS, 1);
     p.in = base_of(p.room) + EDGE;
     for (int i = 0; i < 20; i++) cross_into(&p, LARGE, 0);
-    CHECK(read_in_place(&p.l) == 20 && written(&p) == 0 && asked(&p) == 0);
+    CHECK(read_in_place(&p.l) == 20 && helped(&p) == 0 && asked(&p) == 0);
     two_down(&p.l.t);
     free(p.l.out);
 }
 
 static void receive_into(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    struct put_pair *p = arg;
+    struct into_pair *p = arg;
     static struct tally none;
     (void)ep;
     CHECK(!am->data && am->len == LARGE);
     CHECK_EQ(weft_am_recv(am, &(weft_iov_t){p->in, LARGE}, 1, OP(&none)), WEFT_IN_PROGRESS);
 }
 TEST(active_messages_are_written_as_tagged_ones_are) {
-    struct put_pair p;
-    put_up(&p, RIGHTS);
+    struct into_pair p;
+    into_up(&p, 0, RIGHTS);
     until_written(&p);
     CHECK_EQ(weft_am_handler_set(p.l.t.b, 3, receive_into, &p), 0);
     for (int i = 0; i < 20; i++) {
-        uint64_t before = written(&p);
+        uint64_t before = helped(&p);
         struct tally sent = {0};
         memset(p.in, 0, LARGE);
         CHECK_EQ(weft_am_send(p.l.t.ep, 3, "head", 4, &(weft_iov_t){p.l.out, LARGE}, 1, OP(&sent)),
                  WEFT_IN_PROGRESS);
         UNTIL(&p.l.t, sent.calls);
-        CHECK(sent.status == WEFT_OK && written(&p) == before + LARGE);
+        CHECK(sent.status == WEFT_OK && helped(&p) == before + LARGE);
         CHECK(memcmp(p.in, p.l.out, LARGE) == 0);
     }
-    put_down(&p);
+    into_down(&p);
 }
 
 /* ---- one side has no time ---------------------------------------------------------------------------------------------- */
 
 /* Once it has been asked, the sender alone makes the message; the receiver is told, and looks at nothing before. */
 TEST(a_receiver_that_is_away_finds_it_written) {
-    struct put_pair p;
+    struct into_pair p;
     struct tally sent, received;
     begin(&p, 0, &sent, &received);
-    uint64_t before = written(&p), puts = asked(&p);
+    uint64_t before = helped(&p), puts = asked(&p);
     double end = two_now() + test_patience(20);
     while (asked(&p) == puts && two_now() < end) weft_worker_progress(p.l.t.b, 0);
     for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.a, 0);
-    CHECK_EQ(written(&p), before + LEN);
+    CHECK_EQ(helped(&p), before + LEN);
     CHECK(received.calls == 0 && sent.calls == 0);
     check_room(&p, LEN, 0);
     UNTIL(&p.l.t, sent.calls && received.calls);
-    put_down(&p);
+    into_down(&p);
 }
 
 /* In a turn of the sender no more than a piece. */
 TEST(a_turn_writes_a_bounded_share) {
-    struct put_pair p;
+    struct into_pair p;
     struct tally sent, received;
     begin(&p, 0, &sent, &received);
-    for (uint64_t before = written(&p), now; !sent.calls; before = now) {
+    for (uint64_t before = helped(&p), now; !sent.calls; before = now) {
         weft_worker_progress(p.l.t.b, 0);
         weft_worker_progress(p.l.t.a, 0);
-        now = written(&p);
+        now = helped(&p);
         CHECK(now - before <= 2 * JOINT_PIECE); /* a look of progress is two turns at most */
     }
     UNTIL(&p.l.t, received.calls);
-    put_down(&p);
+    into_down(&p);
 }
 
 /* It has begun, or not. */
-static void end_without_the_sender(struct put_pair *p, int turns, bool deadline) {
+static void end_without_the_sender(struct into_pair *p, int turns, bool deadline) {
     struct tally sent = {0}, received = {0};
     weft_request_t *receive = NULL;
     weft_op_t in = {.done = tally, .arg = &received, .request_p = &receive, .deadline_ms = deadline ? 1 : 0};
@@ -253,24 +227,24 @@ static void end_without_the_sender(struct put_pair *p, int turns, bool deadline)
     CHECK_EQ(received.calls, 1);
 }
 TEST(the_end_of_a_receive_does_not_wait_for_a_sender_that_is_away) {
-    struct put_pair p;
-    put_up(&p, RIGHTS);
+    struct into_pair p;
+    into_up(&p, 0, RIGHTS);
     until_written(&p);
     for (int turns = 0; turns < 30; turns++) {
         end_without_the_sender(&p, turns, false);
         end_without_the_sender(&p, turns, true);
     }
     until_written(&p);
-    put_down(&p);
+    into_down(&p);
 }
 
 /* ---- a sender that is in the middle of a piece ------------------------------------------------------------------------ */
 
 /* The test writes in the sender's place, who is away and has not even been asked: it has taken one piece. */
-static struct joint take_one(struct put_pair *p, struct tally *sent, struct tally *received, weft_op_t *op,
+static struct joint take_one(struct into_pair *p, struct tally *sent, struct tally *received, weft_op_t *op,
                              int *piece_p) {
     struct joint helper;
-    put_up(p, RIGHTS);
+    into_up(p, 0, RIGHTS);
     until_written(p);
     *sent = *received = (struct tally){0};
     CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &(weft_iov_t){p->in, LEN}, 1, NULL, op), WEFT_IN_PROGRESS);
@@ -286,7 +260,7 @@ static struct joint take_one(struct put_pair *p, struct tally *sent, struct tall
 }
 
 TEST(a_cancelled_receive_ends_when_the_piece_is_written_and_not_before) {
-    struct put_pair p;
+    struct into_pair p;
     struct tally sent, received;
     weft_request_t *receive = NULL;
     weft_op_t op = {.done = tally, .arg = &received, .request_p = &receive};
@@ -307,12 +281,12 @@ TEST(a_cancelled_receive_ends_when_the_piece_is_written_and_not_before) {
     no_more_is_written(&p);
     UNTIL(&p.l.t, sent.calls);
     CHECK_EQ(sent.status, WEFT_ERR_CANCELLED);
-    put_down(&p);
+    into_down(&p);
 }
 
 /* A peer that sends what it was asked to write, and takes back what it says it has not begun. */
 TEST(words_that_do_not_belong_there_write_nothing_and_end_nothing) {
-    struct put_pair p;
+    struct into_pair p;
     struct tally sent, received;
     weft_op_t op = {.done = tally, .arg = &received};
     struct wire_message m;
@@ -339,11 +313,11 @@ TEST(words_that_do_not_belong_there_write_nothing_and_end_nothing) {
     UNTIL(&p.l.t, sent.calls && received.calls);
     CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && in_pieces(&p) == pieces + 1);
     CHECK(memcmp(p.in, p.l.out, LEN) == 0);
-    put_down(&p);
+    into_down(&p);
 }
 
 TEST(a_piece_that_never_comes_is_waited_for_until_the_link_ends) {
-    struct put_pair p;
+    struct into_pair p;
     struct tally sent, received, closed = {0};
     weft_op_t op = {.done = tally, .arg = &received};
     int piece;
@@ -351,14 +325,14 @@ TEST(a_piece_that_never_comes_is_waited_for_until_the_link_ends) {
     CHECK(weft_ep_close(p.l.t.back, WEFT_CLOSE_ABORT, OP(&closed)) >= 0);
     for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.b, 0);
     CHECK_EQ(received.calls, 0);
-    put_down(&p);
+    into_down(&p);
     CHECK(received.calls == 1 && received.status < 0 && sent.calls == 1);
 }
 
 /* ---- many at once ------------------------------------------------------------------------------------------------------ */
 
 /* More than the receiver has words for; and some of them are read by it, and helped with, in between. */
-static void many_at_once(struct put_pair *p, const char *lent) {
+static void many_at_once(struct into_pair *p, const char *lent) {
     enum { MANY = 150, EACH = 100001 };
     struct tally sent, received;
     weft_mem_t *wide = region_for(p->l.t.b, (size_t)MANY * EACH, RIGHTS, 1);
@@ -378,27 +352,27 @@ static void many_at_once(struct put_pair *p, const char *lent) {
     }
 }
 TEST(of_many_at_once_each_is_whole) {
-    struct put_pair p;
-    put_up(&p, RIGHTS);
+    struct into_pair p;
+    into_up(&p, 0, RIGHTS);
     until_written(&p);
     many_at_once(&p, p.l.out);
     CHECK(asked(&p) > 64);
-    put_down(&p);
+    into_down(&p);
 }
 TEST(of_many_that_are_written_and_read_at_once_each_is_whole) {
-    struct put_pair p;
-    put_up(&p, RIGHTS);
+    struct into_pair p;
+    into_up(&p, 0, RIGHTS);
     weft_mem_t *lent = region_of(p.l.t.a, LEN, 1);
     until_written(&p);
     many_at_once(&p, base_of(lent));
     CHECK(asked(&p) > 64 && read_in_place(&p.l) > 64);
-    put_down(&p);
+    into_down(&p);
 }
 
 /* ---- how one ends early ------------------------------------------------------------------------------------------------ */
 
 /* Who ends it, and after how many turns of both. The receiver's memory is its own when it was told. */
-static void cancel_after(struct put_pair *p, int turns, bool sender) {
+static void cancel_after(struct into_pair *p, int turns, bool sender) {
     struct tally sent = {0}, received = {0}, again = {0};
     weft_request_t *send = NULL, *receive = NULL;
     weft_op_t out = {.done = tally, .arg = &sent, .request_p = &send};
@@ -420,8 +394,8 @@ static void cancel_after(struct put_pair *p, int turns, bool sender) {
     CHECK(sent.calls == 1 && received.calls == 1 && again.calls <= 1);
 }
 TEST(either_side_may_cancel_at_any_time) {
-    struct put_pair p;
-    put_up(&p, RIGHTS);
+    struct into_pair p;
+    into_up(&p, 0, RIGHTS);
     until_written(&p);
     for (int turns = 0; turns < 32; turns++) {
         cancel_after(&p, turns, true);
@@ -429,16 +403,16 @@ TEST(either_side_may_cancel_at_any_time) {
         cross_into(&p, LARGE, 0);
     }
     until_written(&p);
-    put_down(&p);
+    into_down(&p);
 }
 
 /* A sender that ends tells the receiver, who asks, and hears that there is nothing. */
 TEST(a_send_that_is_cancelled_while_it_is_written_ends_its_receive) {
     for (int turns = 2; turns < 12; turns++) {
-        struct put_pair p;
+        struct into_pair p;
         struct tally sent = {0}, received = {0};
         weft_request_t *send = NULL;
-        put_up(&p, RIGHTS);
+        into_up(&p, 0, RIGHTS);
         until_written(&p);
         weft_op_t out = {.done = tally, .arg = &sent, .request_p = &send};
         CHECK_EQ(weft_tag_recv(p.l.t.b, 1, UINT64_MAX, &(weft_iov_t){p.in, LEN}, 1, NULL, OP(&received)),
@@ -452,7 +426,7 @@ TEST(a_send_that_is_cancelled_while_it_is_written_ends_its_receive) {
         UNTIL(&p.l.t, received.calls);
         CHECK_EQ(received.status, WEFT_ERR_CANCELLED);
         no_more_is_written(&p);
-        put_down(&p);
+        into_down(&p);
     }
 }
 
@@ -460,7 +434,7 @@ TEST(a_send_that_is_cancelled_while_it_is_written_ends_its_receive) {
 TEST(the_region_may_be_revoked_under_it) {
     int turned = 0;
     for (int turns = 0; turns < 24; turns++) {
-        struct put_pair p;
+        struct into_pair p;
         struct tally sent, received, revoked = {0};
         begin(&p, turns, &sent, &received);
         uint64_t before = in_pieces(&p);
@@ -469,14 +443,14 @@ TEST(the_region_may_be_revoked_under_it) {
         CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && revoked.status == WEFT_OK);
         turned += in_pieces(&p) > before;
         check_room(&p, LEN, 0);
-        put_down(&p);
+        into_down(&p);
     }
     CHECK(turned > 2);
 }
 
 TEST(an_endpoint_may_be_closed_under_it) {
     for (int turns = 0; turns < 48; turns++) {
-        struct put_pair p;
+        struct into_pair p;
         struct tally sent, received, closed = {0};
         begin(&p, turns / 2, &sent, &received);
         weft_ep_t *ep = turns % 2 ? p.l.t.back : p.l.t.ep;
@@ -486,28 +460,28 @@ TEST(an_endpoint_may_be_closed_under_it) {
         memset(p.in, 0x33, LEN);
         for (int i = 0; received.calls && i < 100; i++) two_turn(&p.l.t);
         for (size_t i = 0; received.calls && i < LEN; i++) CHECK(p.in[i] == 0x33);
-        put_down(&p);
+        into_down(&p);
         CHECK(sent.calls == 1 && received.calls == 1);
     }
 }
 
 TEST(a_close_in_good_order_waits_for_it) {
     for (int turns = 0; turns < 24; turns++) {
-        struct put_pair p;
+        struct into_pair p;
         struct tally sent, received, closed = {0};
         begin(&p, turns, &sent, &received);
         CHECK(weft_ep_close(p.l.t.ep, WEFT_CLOSE_FLUSH, OP(&closed)) >= 0);
         UNTIL(&p.l.t, sent.calls && received.calls && closed.calls);
         CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && closed.status == WEFT_OK);
         check_room(&p, LEN, 0);
-        put_down(&p);
+        into_down(&p);
     }
 }
 
 TEST(either_worker_may_be_destroyed_under_it) {
     setenv("WEFT_CLOSE_TIMEOUT", "20ms", 1); /* the other one does not turn meanwhile */
     for (int turns = 0; turns < 32; turns++) {
-        struct put_pair p;
+        struct into_pair p;
         struct tally sent, received;
         begin(&p, turns / 2, &sent, &received);
         weft_worker_t **which = turns % 2 ? &p.l.t.a : &p.l.t.b;
@@ -516,7 +490,7 @@ TEST(either_worker_may_be_destroyed_under_it) {
         double end = two_now() + test_patience(20);
         while (!(turns % 2 ? received.calls : sent.calls) && two_now() < end) two_turn(&p.l.t);
         CHECK(sent.calls == 1 && received.calls == 1);
-        put_down(&p);
+        into_down(&p);
     }
     unsetenv("WEFT_CLOSE_TIMEOUT");
 }
@@ -526,9 +500,9 @@ static void count_small(weft_ep_t *ep, weft_am_t *am, void *arg) {
     ++*(uint64_t *)arg;
 }
 TEST(it_is_written_while_messages_move_to_another_lane) {
-    struct put_pair p;
+    struct into_pair p;
     uint64_t small = 0, sent = 0;
-    put_up(&p, RIGHTS);
+    into_up(&p, 0, RIGHTS);
     until_written(&p);
     CHECK_EQ(weft_am_handler_set(p.l.t.b, 3, count_small, &small), 0);
     double end = two_now() + test_patience(20);
@@ -540,5 +514,5 @@ TEST(it_is_written_while_messages_move_to_another_lane) {
     CHECK_EQ(count(p.l.t.a, "lanes.promoted"), 1);
     UNTIL(&p.l.t, small == sent);
     until_written(&p);
-    put_down(&p);
+    into_down(&p);
 }
