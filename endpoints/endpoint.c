@@ -99,11 +99,11 @@ static void send_one(struct weft_ep *ep, enum wire_id id) {
     case WIRE_OPEN:
         /* An address names the worker, whatever listener the link once came to. */
         weft__wire_open(&m, (struct wire_open){ep->id, ep->start->dial_len ? 0 : ep->link->listener,
-                                               ep->worker->unexpected_limit, ep->worker->stream_window});
+                                               weft__ep_unexpected(ep), weft__ep_window(ep)});
         break;
     case WIRE_ACCEPT:
-        weft__wire_accept(&m, (struct wire_accept){ep->core.peer, ep->id, ep->worker->unexpected_limit,
-                                                   ep->worker->stream_window});
+        weft__wire_accept(
+            &m, (struct wire_accept){ep->core.peer, ep->id, weft__ep_unexpected(ep), weft__ep_window(ep)});
         break;
     default: weft__wire_one(&m, WIRE_CLOSE, ep->core.peer); break;
     }

@@ -62,16 +62,17 @@ struct weft_ep {
     int8_t status;     /* a weft_status_t: why it was lost; what sends are refused with */
     /* So far the cache line that messages touch. */
 
-    int64_t credit;      /* bytes of unexpected tagged messages that the peer still takes */
-    int64_t credit_held; /* put aside while sends wait for credit, so that all wait */
-    uint32_t credit_due; /* consumed here and not yet given back */
-    uint32_t credit_out; /* unexpected bytes of the peer that stand here */
+    int64_t credit;       /* bytes of unexpected tagged messages that the peer still takes */
+    int64_t credit_held;  /* put aside while sends wait for credit, so that all wait */
+    uint32_t credit_left; /* may be consumed here before it is given back */
+    uint32_t credit_out;  /* unexpected bytes of the peer that stand here */
 
     struct ep_rma *rma;     /* keys, fences; NULL: it never had a key; below the worker */
     struct stream *stream;  /* NULL until one is used; below the worker */
     uint32_t stream_window; /* the peer's, for what we send on it */
     int8_t close_status;    /* a weft_status_t: what `closed` is told */
     int8_t rma_refused;     /* of what the peer posted: its next flush is told */
+    uint8_t halved;         /* so often is its share of what the peer may leave here (share.h) */
 
     struct list of_link, of_worker;
     struct list requests;         /* all, in the order accepted */

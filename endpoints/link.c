@@ -448,6 +448,8 @@ void weft__link_join(struct link *link, struct weft_ep *ep) {
     ep->link = link;
     list_append(&link->endpoints, &ep->of_link);
     if (link->n_endpoints++ == 0) linger_no_more(link);
+    ep->halved = weft__share_halved(link->worker->whole_shares, link->n_endpoints);
+    ep->credit_left = weft__ep_unexpected(ep) / 4;
     weft__live_endpoints(link);
 }
 

@@ -25,7 +25,7 @@ static void consume(struct stream *s, size_t n) {
     struct weft_ep *ep = s->ep;
     struct wire_message m;
     s->due += n;
-    if (s->due < ep->worker->stream_window / 4 || s->due == 0 || !ep->link || !ep->core.peer) return;
+    if (s->due < weft__ep_window(ep) / 4 || s->due == 0 || !ep->link || !ep->core.peer) return;
     weft__wire_stream_credit(
         &m, (struct wire_credit){.ep = ep->core.peer,
                                  .bytes = s->due - (WEFT_MUTANT(stream_credit_lost) ? s->due / 2 : 0)});
@@ -130,7 +130,7 @@ void weft__on_stream(struct lane *lane, const void *data, size_t len) {
         weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for a stream");
         return;
     }
-    if (piece.len == 0 || piece.len > ep->worker->stream_window - s->owed) {
+    if (piece.len == 0 || piece.len > weft__ep_window(ep) - s->owed) {
         weft__ep_violation(ep, piece.len ? WEFT_ERR_QUOTA : WEFT_ERR_PROTOCOL, "stream");
         return;
     }

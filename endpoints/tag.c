@@ -227,18 +227,21 @@ void weft__on_credit(struct lane *lane, const void *data, size_t len) {
 /* ---- in: credit */
 
 /* Given back in quarters, so that the way back costs little. */
-static __attribute__((noinline)) void send_credit(struct weft_ep *ep) {
+static __attribute__((noinline)) void send_credit(struct weft_ep *ep, uint32_t cost) {
     struct wire_message m;
+    uint32_t quarter = weft__ep_unexpected(ep) / 4;
     if (!ep->link || !ep->core.peer) return;
-    weft__wire_credit(&m, (struct wire_credit){.ep = ep->core.peer, .bytes = ep->credit_due});
+    weft__wire_credit(&m, (struct wire_credit){.ep = ep->core.peer, .bytes = quarter - ep->credit_left + cost});
     if (WEFT_MUTANT(credit_twice)) weft__link_control(ep->link, &m);
-    ep->credit_due = 0;
+    ep->credit_left = quarter;
     weft__link_control(ep->link, &m);
 }
 
 static inline void give_credit(struct weft_ep *ep, uint32_t cost) {
-    ep->credit_due += cost;
-    if (__builtin_expect(ep->credit_due >= ep->worker->credit_quarter, 0)) send_credit(ep);
+    if (UNLIKELY(cost >= ep->credit_left))
+        send_credit(ep, cost);
+    else
+        ep->credit_left -= cost;
 }
 
 void weft__tag_give_credit(struct weft_ep *ep, size_t len) {
@@ -290,7 +293,7 @@ static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep, ui
 
 struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, size_t len) {
     struct weft_worker *worker = ep->worker;
-    uint64_t limit = worker->unexpected_limit;
+    uint32_t limit = weft__ep_unexpected(ep);
     if (len > limit || ep->credit_out + len + MESSAGE_COST > limit) {
         weft__ep_violation(ep, WEFT_ERR_QUOTA, "more unexpected bytes than granted");
         return NULL;
@@ -373,11 +376,11 @@ void weft__on_tag(struct lane *lane, const void *data, size_t len) {
     struct weft_request *req = weft__match_first(&worker->match, head.tag);
     if (UNLIKELY(!req || !req->plain)) goto seldom;
     size_t n = len - sizeof head;
-    uint32_t due = ep->credit_due + (uint32_t)n + MESSAGE_COST;
-    if (UNLIKELY(n > req->len || due >= worker->credit_quarter)) goto seldom; /* cut short; sends some back */
+    uint32_t cost = (uint32_t)n + MESSAGE_COST;
+    if (UNLIKELY(n > req->len || cost >= ep->credit_left)) goto seldom; /* cut short; sends some back */
 
     ep->link->received++;
-    ep->credit_due = due;
+    ep->credit_left -= cost;
     worker->count->tag_received++;
     fill(req->info_p, head.tag, n, ep);
     weft__copy_short(req->iov_inline[0].base, (const char *)data + sizeof head, n);

@@ -270,6 +270,19 @@ static void notify(struct job *job) {
     (void)weft__eps_tell(list_of(job, struct weft_worker, notify), UINT_MAX);
 }
 
+/* What peers may leave here unread (share.h), counted in 32 bits. */
+static void share_out(struct weft_worker *worker, const weft_context_t *context) {
+    uint64_t unexpected = weft__setting_u64(context, SETTING_TAG_UNEXPECTED);
+    uint64_t window = weft__setting_u64(context, SETTING_STREAM_WINDOW);
+    uint64_t unread = weft__setting_u64(context, SETTING_PEER_MAX_UNREAD);
+    worker->unexpected_limit = unexpected < INT32_MAX ? (uint32_t)unexpected : INT32_MAX;
+    worker->stream_window = window < UINT32_MAX ? (uint32_t)window : UINT32_MAX;
+    uint64_t whole = (uint64_t)worker->unexpected_limit + worker->stream_window;
+    if (unread < 2 * whole) unread = 2 * whole; /* one whole share, and something for the others */
+    worker->max_unread = unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX;
+    worker->whole_shares = whole && worker->max_unread / 2 > whole ? (uint32_t)(worker->max_unread / 2 / whole) : 1;
+}
+
 static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *context,
                  const weft_worker_params_t *params) {
     worker->reactor = r;
@@ -278,16 +291,7 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     worker->on_endpoint = params->on_endpoint;
     worker->on_error = params->on_error;
     worker->arg = params->arg;
-    uint64_t unexpected = weft__setting_u64(context, SETTING_TAG_UNEXPECTED);
-    worker->unexpected_limit = unexpected < INT32_MAX ? (uint32_t)unexpected : INT32_MAX; /* counted in 32 bits */
-    worker->credit_quarter = worker->unexpected_limit / 4;
-    uint64_t window = weft__setting_u64(context, SETTING_STREAM_WINDOW);
-    worker->stream_window = window < UINT32_MAX ? (uint32_t)window : UINT32_MAX;
-    /* What one endpoint alone was granted, its peer may always use. */
-    uint64_t alone = (uint64_t)worker->unexpected_limit + worker->stream_window;
-    uint64_t unread = weft__setting_u64(context, SETTING_PEER_MAX_UNREAD);
-    if (unread < alone) unread = alone;
-    worker->max_unread = unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX; /* counted in 32 bits */
+    share_out(worker, context);
     worker->complete.run = complete;
     worker->step.run = settle;
     worker->close_timer.fire = close_due;

@@ -10,6 +10,7 @@
 #include "idmap.h"
 #include "match.h"
 #include "memory.h"
+#include "share.h"
 
 enum {
     WORKER_IFACES = 8,
@@ -81,9 +82,9 @@ struct weft_worker {
     struct lanes *lanes;                          /* negotiate.c; NULL with it */
     struct live *live;                            /* live.h; NULL: nobody can look at it */
     struct tracking *tracking;                    /* usage_worker.h; NULL: "lanes.switch" is off */
-    uint32_t unexpected_limit, credit_quarter;
-    uint32_t stream_window;
-    uint32_t max_unread; /* by one link: of all its endpoints together */
+    uint32_t unexpected_limit, stream_window;     /* an endpoint's whole share (share.h) of … */
+    uint32_t max_unread;                          /* by one link: of all its endpoints together */
+    uint32_t whole_shares;                        /* so many endpoints of a link have one */
     char *name;
 
     void (*on_endpoint)(weft_ep_t *, void *);
@@ -148,6 +149,14 @@ static inline struct iface *weft__link_home(const struct link *link) {
 }
 static inline struct iface *weft__link_iface(const struct link *link) {
     return link->worker->iface[link->at];
+}
+/* What the peer may leave here on this endpoint, as OPEN and ACCEPT say: of tagged messages that nobody has asked for, and of its
+ * stream. A quarter of it that was consumed goes back as credit. */
+static inline uint32_t weft__ep_unexpected(const struct weft_ep *ep) {
+    return weft__share_of(ep->worker->unexpected_limit, ep->halved);
+}
+static inline uint32_t weft__ep_window(const struct weft_ep *ep) {
+    return weft__share_of(ep->worker->stream_window, ep->halved);
 }
 /* So many bytes more, that nobody has asked for. */
 static inline bool weft__link_may_leave(const struct link *link, size_t bytes) {

@@ -10,7 +10,7 @@ extern "C" {
 
 /*
  * Adds the bytes of `iov` to the endpoint's stream. Completion says that the memory is free again. Beyond the peer's
- * "stream.window" of bytes that it has not consumed, sends wait ("peer.max_unread" bounds all endpoints': weft/tag.h).
+ * "stream.window" of bytes that it has not consumed, sends wait (a share of that, where it has many endpoints: weft/tag.h).
  * Not ordered with messages. A send that ends early (cancel, deadline, a layout that refuses) may have added a first
  * part of its bytes; those behind it are not affected.
  */
