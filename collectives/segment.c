@@ -2,6 +2,8 @@
 #include "segment.h"
 
 #include <fcntl.h>
+#include <reactor/hash.h>
+#include <reactor/host.h>
 #include <reactor/reactor.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,21 +113,8 @@ void weft__team_segment_close(struct segment *segment) {
     talloc_free(segment);
 }
 
-static uint64_t mix(uint64_t h, const void *p, size_t len) {
-    for (size_t i = 0; i < len; i++) h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u;
-    return h;
-}
-
-uint64_t weft__host_id(void) {
-    char boot[64] = "";
-    struct stat namespace = {0};
+uint64_t weft__team_host(void) {
     uid_t uid = geteuid();
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, boot, sizeof boot);
-    if (fd >= 0) close(fd);
-    if (got <= 0 || stat("/proc/self/ns/pid", &namespace) < 0) return 0;
-    uint64_t h = mix(0xcbf29ce484222325u, boot, (size_t)got);
-    h = mix(h, &namespace.st_ino, sizeof namespace.st_ino);
-    h = mix(h, &uid, sizeof uid);
-    return h ? h : 1;
+    uint64_t pids = weft__host_id("pid");
+    return pids ? hash_more(pids, &uid, sizeof uid) : 0;
 }

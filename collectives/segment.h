@@ -71,7 +71,7 @@ static inline struct segment_line *segment_line(const struct segment *s, uint64_
     return &s->line[use % SEGMENT_CHANNELS * s->size + index];
 }
 
-/* Of those who may share memory: the same boot of the same machine, the same user and namespace of processes. */
-uint64_t weft__host_id(void);
+/* Of those who may share memory: the same boot of the same machine, the same user and namespace of processes. 0: not known. */
+uint64_t weft__team_host(void);
 
 #endif

@@ -1,6 +1,7 @@
 #include "select.h"
 
 #include <ctype.h>
+#include <reactor/hash.h>
 #include <reactor/reactor.h>
 #include <string.h>
 
@@ -130,11 +131,8 @@ static bool row(struct text *t, struct choice *c) {
 weft_status_t weft__choices_parse(const void *parent, const char *text, struct choices *choices) {
     struct text t = {text};
     uint32_t n = 0;
-    *choices = (struct choices){.hash = 0xcbf29ce484222325u};
-    for (const char *c = text; *c; c++) {
-        choices->hash = (choices->hash ^ (uint8_t)*c) * 0x100000001b3u;
-        n += *c == ',';
-    }
+    *choices = (struct choices){.hash = hash_more(HASH_BEGIN, text, strlen(text))};
+    for (const char *c = text; *c; c++) n += *c == ',';
     if (!*text) return WEFT_OK;
     choices->row = weft__alloc(parent, (n + 1) * sizeof *choices->row, "choices");
     if (!choices->row) return WEFT_ERR_NO_MEMORY;

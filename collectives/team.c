@@ -6,6 +6,7 @@
 #include "team.h"
 
 #include <reactor/counters.h>
+#include <reactor/hash.h>
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -161,8 +162,7 @@ static weft_status_t check_records(weft_team_t *team) {
 
 /* Every member gets the same, for all of it comes from the exchange; the nonces make it this team's alone. */
 static uint64_t identity(const weft_team_t *team) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < (size_t)team->size * MEMBER_RECORD_BYTES; i++) h = (h ^ team->all[i]) * 0x100000001b3u;
+    uint64_t h = hash_more(HASH_BEGIN, team->all, (size_t)team->size * MEMBER_RECORD_BYTES);
     h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
     return h ? h : 1;
 }
@@ -401,7 +401,7 @@ static void describe_cores(struct member_record *record) {
 static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t *params) {
     weft_context_t *context = team->worker->context;
     struct member_record record = {.nonce = weft__random(team->reactor),
-                                   .host = weft__host_id(),
+                                   .host = weft__team_host(),
                                    .ranks_per_core = params->ranks_per_core,
                                    .eager = team->eager,
                                    .slot =

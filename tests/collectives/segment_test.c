@@ -63,6 +63,6 @@ TEST(an_unsealed_file_of_the_right_size_is_refused) {
 }
 
 TEST(the_host_has_an_identity) {
-    CHECK(weft__host_id() != 0);
-    CHECK(weft__host_id() == weft__host_id());
+    CHECK(weft__team_host() != 0);
+    CHECK(weft__team_host() == weft__team_host());
 }

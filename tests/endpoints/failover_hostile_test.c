@@ -2,7 +2,7 @@
 #include "raw.h"
 
 #include <endpoints/lane_wire.h>
-#include <endpoints/process.h>
+#include <reactor/host.h>
 
 static struct raw raw;
 
@@ -151,7 +151,7 @@ TEST(who_names_a_process_of_its_own_choice_harms_itself_at_most) {
     for (int i = 0; i < 2; i++) {
         struct wire_message m;
         struct wire_hello told = begin();
-        weft__lane_process(&m, (struct lane_process){.host = weft__process_host(), .pid = pids[i]});
+        weft__lane_process(&m, (struct lane_process){.host = weft__host_id("pid"), .pid = pids[i]});
         CHECK(say_message(&raw, &m));
         struct lane *first = dial_again();
         CHECK(greet(resume(&told, 1, 0)).flags & WIRE_HELLO_RESUME);

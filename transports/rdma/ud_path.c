@@ -2,6 +2,7 @@
 #include "ud.h"
 
 #include <errno.h>
+#include <reactor/hash.h>
 #include <string.h>
 
 enum { BUCKETS = 1024 };
@@ -18,10 +19,8 @@ static struct rd_place key_of(const struct ud_paths *paths, const struct rd_plac
 }
 
 static struct ud_path **bucket_of(const struct ud_paths *paths, const struct rd_place *key) {
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    for (unsigned i = 0; i < sizeof key->gid; i++) hash = (hash ^ key->gid[i]) * 16777619u;
-    hash = (hash ^ key->lid) * 16777619u;
-    return &paths->bucket[(hash ^ hash >> 16) % BUCKETS];
+    uint64_t hash = hash_more(hash_more(HASH_BEGIN, key->gid, sizeof key->gid), &key->lid, sizeof key->lid);
+    return &paths->bucket[(hash ^ hash >> 32) % BUCKETS];
 }
 
 static bool is_same(const struct rd_place *a, const struct rd_place *b) {

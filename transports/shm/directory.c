@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <reactor/hash.h>
+#include <reactor/host.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -48,12 +50,10 @@ weft_status_t weft__shm_path(const struct shm_iface *iface, const char *director
 
 /* This boot of this machine. */
 weft_status_t weft__shm_host(uint8_t host[16]) {
-    char text[64] = "";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
+    char text[HOST_BOOT_ROOM];
     unsigned filled = 0;
-    for (const char *at = text; n > 0 && filled < 32 && *at; at++) {
+    weft__host_boot(text);
+    for (const char *at = text; filled < 32 && *at; at++) {
         const char *digits = "0123456789abcdef", *digit = strchr(digits, *at);
         if (!digit) continue;
         host[filled / 2] = (uint8_t)(host[filled / 2] << 4 | (digit - digits));
@@ -145,17 +145,12 @@ static unsigned sweep(DIR *dir, const char *directory) {
 
 enum { SWEEP_ENTRIES = 16 }; /* looked at for each worker */
 
-static uint32_t hash_of(const char *text) {
-    uint32_t hash = 2166136261; /* FNV-1a */
-    for (; *text; text++) hash = (hash ^ (uint8_t)*text) * 16777619;
-    return hash;
-}
-
 /* The more a look finds, the more of a process's workers come until the next: a thousand workers do not look at a thousand
  * sockets each. */
 void weft__shm_sweep(const char *directory) {
     static _Atomic uint64_t last; /* the directory's hash, and how many may still come */
-    uint64_t hash = (uint64_t)hash_of(directory) << 32, was = atomic_load_explicit(&last, memory_order_relaxed);
+    uint64_t hash = hash_more(HASH_BEGIN, directory, strlen(directory)) << 32;
+    uint64_t was = atomic_load_explicit(&last, memory_order_relaxed);
     if (was > hash && was - hash <= UINT32_MAX) {
         atomic_store_explicit(&last, was - 1, memory_order_relaxed); /* of two at once, one may count for both */
         return;

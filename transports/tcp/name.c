@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- host:port ----------------------------------------------------------------------------------------- */
@@ -202,24 +201,7 @@ void tcp_place_to_sockaddr(const struct tcp_place *a, union tcp_sockaddr *to) {
     memcpy(&to->v6.sin6_addr, a->ip, 16);
 }
 
-/* ---- this host ------------------------------------------------------------------------------------------ */
-
-static uint64_t mix(uint64_t hash, const void *bytes, size_t len) {
-    for (const uint8_t *p = bytes; len--; p++) hash = (hash ^ *p) * UINT64_C(0x100000001b3); /* FNV-1a */
-    return hash;
-}
-
-uint64_t tcp_host_id(void) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    char boot[64];
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : read(fd, boot, sizeof boot);
-    if (len > 0) hash = mix(hash, boot, (size_t)len);
-    if (fd >= 0) close(fd);
-    struct stat net;
-    if (stat("/proc/self/ns/net", &net) == 0) hash = mix(hash, &net.st_ino, sizeof net.st_ino);
-    return hash;
-}
+/* ---- this host's addresses ------------------------------------------------------------------------------------------ */
 
 static bool outward(const struct ifaddrs *i, int family) {
     if (!i->ifa_addr || i->ifa_addr->sa_family != family || !(i->ifa_flags & IFF_UP)) return false;

@@ -45,8 +45,6 @@ void tcp_sockaddr_text(const union tcp_sockaddr *a, char *buf, size_t size);
 void tcp_sockaddr_to_place(const union tcp_sockaddr *a, struct tcp_place *to);
 void tcp_place_to_sockaddr(const struct tcp_place *a, union tcp_sockaddr *to);
 
-/* The same in all processes that share a loopback interface: this boot, this network namespace. */
-uint64_t tcp_host_id(void);
 /* This host's first address that others may reach, where there is one. */
 bool tcp_outward_address(union tcp_sockaddr *a);
 /* The first address of that interface. */
