@@ -5,6 +5,7 @@
 #include <reactor/hash.h>
 #include <reactor/host.h>
 #include <reactor/reactor.h>
+#include <reactor/sealed.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -27,14 +28,19 @@ static uint64_t bytes_for(uint32_t size, uint64_t slot) {
     return head_bytes(size) + SEGMENT_CHANNELS * (uint64_t)(size + 1) * slot;
 }
 
-static weft_status_t map(struct segment *s, int fd) {
-    uint8_t *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) return WEFT_ERR_NO_MEMORY;
-    s->head = (struct segment_head *)at;
+static void lay_out(struct segment *s, void *mapped) {
+    uint8_t *at = mapped;
+    s->head = mapped;
     s->member = (struct segment_member *)(at + pages(sizeof *s->head));
     s->line = (struct segment_line *)(s->member + s->size);
     s->data = at + head_bytes(s->size);
-    return WEFT_OK;
+}
+
+static bool map(struct segment *s, int fd) {
+    void *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return false;
+    lay_out(s, at);
+    return true;
 }
 
 static struct segment *new_segment(const void *parent, uint32_t size, uint64_t slot) {
@@ -52,23 +58,20 @@ weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint6
     if (size > SEGMENT_MOST_MEMBERS) return WEFT_ERR_UNSUPPORTED;
     struct segment *s = new_segment(parent, size, slot);
     if (!s) return WEFT_ERR_NO_MEMORY;
-    int fd = memfd_create("weft-team", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) goto fail;
-    /* Reserved now, for a page that cannot be had later is a SIGBUS. */
-    if (fallocate(fd, 0, 0, (off_t)s->bytes) < 0 || fcntl(fd, F_ADD_SEALS, SEALS) < 0) goto fail;
-    if (map(s, fd) < 0) goto fail;
+    void *at;
+    s->fd = weft__sealed_make("weft-team", s->bytes, SEALED_FILLED, 0, &at);
+    if (s->fd < 0) {
+        talloc_free(s);
+        return WEFT_ERR_NO_MEMORY;
+    }
+    lay_out(s, at);
     s->head->nonce = nonce;
     s->head->size = size;
     s->head->slot = slot;
     s->head->bytes = s->bytes;
     s->head->magic = segment_magic;
-    s->fd = fd;
     *segment_p = s;
     return WEFT_OK;
-fail:
-    if (fd >= 0) close(fd);
-    talloc_free(s);
-    return WEFT_ERR_NO_MEMORY;
 }
 
 static bool is_ours(int fd, const struct segment *s) {
@@ -91,7 +94,7 @@ weft_status_t weft__team_segment_open(const void *parent, uint32_t size, uint64_
     if (!s) return WEFT_ERR_NO_MEMORY;
     snprintf(path, sizeof path, "/proc/%u/fd/%u", pid, fd);
     int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    bool good = opened >= 0 && is_ours(opened, s) && map(s, opened) == WEFT_OK;
+    bool good = opened >= 0 && is_ours(opened, s) && map(s, opened);
     if (opened >= 0) close(opened);
     if (good && says_so(s, nonce)) {
         *segment_p = s;

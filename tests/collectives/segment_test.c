@@ -1,12 +1,24 @@
 #define _GNU_SOURCE
 /* The memory that a team shares: opened by those it is meant for, and by nobody else. */
 #include <collectives/segment.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <talloc.h>
 #include <tests/harness.h>
+
+static int signals;
+
+/* The library's calls come here, too. */
+__attribute__((visibility("default"))) int fallocate(int fd, int mode, off_t offset, off_t len) {
+    if (signals == 0) return (int)syscall(SYS_fallocate, fd, mode, offset, len);
+    signals--;
+    errno = EINTR;
+    return -1;
+}
 
 TEST(what_one_process_makes_another_opens) {
     struct segment *mine, *theirs;
@@ -40,6 +52,14 @@ TEST(what_is_not_the_teams_segment_is_not_opened) {
     int fd = mine->fd;
     weft__team_segment_opened(mine);
     CHECK(weft__team_segment_open(NULL, 4, 8192, 99, pid, (uint32_t)fd, &theirs) < 0);
+    weft__team_segment_close(mine);
+}
+
+TEST(a_signal_while_it_is_made_does_no_harm) {
+    struct segment *mine;
+    signals = 1;
+    CHECK_EQ(weft__team_segment_create(NULL, 4, 8192, 99, &mine), WEFT_OK);
+    CHECK_EQ(signals, 0);
     weft__team_segment_close(mine);
 }
 
