@@ -487,7 +487,7 @@ static weft_team_t *new_team(struct coll_room *room, const weft_team_params_t *p
 
 static weft_status_t start_deadline(weft_team_t *team, uint32_t ms) {
     uint64_t after = ms ? ms : weft__setting_u64(team->worker->context, SETTING_TEAM_TIMEOUT);
-    return weft__timer_start(team->reactor, &team->deadline, weft__now(team->reactor) + after * 1000000);
+    return weft__timer_start(team->reactor, &team->deadline, weft__now(team->reactor) + after * NS_PER_MS);
 }
 
 weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t *params, weft_team_t **team_p) {

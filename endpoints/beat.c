@@ -12,7 +12,7 @@ static void say(struct link *link, enum lane_kind kind) {
 
 static void wait(struct beat *beat) {
     struct reactor *reactor = beat->link->worker->reactor;
-    beat->due = weft__now(reactor) + (uint64_t)beat->ms * 1000000 / BEAT_TICKS;
+    beat->due = weft__now(reactor) + (uint64_t)beat->ms * NS_PER_MS / BEAT_TICKS;
     /* The heap has room: it was reserved with the wish. */
     (void)weft__timer_start(reactor, &beat->timer, beat->due);
 }
@@ -27,7 +27,7 @@ static void is_silent(struct link *link) {
 static bool heard(const struct beat *beat) {
     const struct retain *retain = beat->link->more->retain;
     if (retain && retain->core.fsm.state != RESUME_STEADY) return true;
-    uint64_t late = (uint64_t)beat->ms * 1000000 / BEAT_TICKS / 2;
+    uint64_t late = (uint64_t)beat->ms * NS_PER_MS / BEAT_TICKS / 2;
     return beat->answered || beat->received != (uint32_t)beat->link->received ||
            weft__now(beat->link->worker->reactor) > beat->due + late;
 }

@@ -189,7 +189,7 @@ static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size
 
     uint64_t ms = params->connect_timeout_ms ? params->connect_timeout_ms
                                              : weft__setting_u64(worker->context, SETTING_CONNECT_TIMEOUT);
-    st = weft__timer_start(worker->reactor, &ep->timer, weft__now(worker->reactor) + ms * 1000000);
+    st = weft__timer_start(worker->reactor, &ep->timer, weft__now(worker->reactor) + ms * NS_PER_MS);
     if (st < 0) goto forget;
     st = dial(ep);
     if (st < 0) goto forget;

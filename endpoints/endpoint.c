@@ -139,7 +139,7 @@ static void drained(struct weft_ep *ep) {
 }
 
 static uint64_t close_ns(const struct weft_ep *ep) {
-    return weft__setting_u64(ep->worker->context, SETTING_CLOSE_TIMEOUT) * UINT64_C(1000000);
+    return weft__setting_u64(ep->worker->context, SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
 }
 
 static void watch_requests(struct weft_ep *ep) {
@@ -432,7 +432,7 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     if (op && op->request_p) *op->request_p = NULL;
     ep->closed = op && op->done ? op->done : nobody;
     ep->arg = op ? op->arg : NULL;
-    uint64_t most = op && op->deadline_ms ? op->deadline_ms * UINT64_C(1000000) : close_ns(ep);
+    uint64_t most = op && op->deadline_ms ? op->deadline_ms * NS_PER_MS : close_ns(ep);
     bound_close(ep, weft__now(ep->worker->reactor) + most);
     if (mode == WEFT_CLOSE_ABORT || (list_empty(&ep->requests) && ep->core.fsm.state < EP_READY)) {
         weft__ep_abort(ep);

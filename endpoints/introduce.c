@@ -5,7 +5,7 @@
 #include "worker.h"
 
 /* ns after the end of its process until a peer is lost: what it said before has come by then. */
-#define INTRODUCED_LAST (UINT64_C(1) * 1000000)
+#define INTRODUCED_LAST NS_PER_MS
 
 /* Its lane would not tell. Those beside a link's own one live and die with that. */
 static bool is_watched(const struct link *link) {

@@ -279,7 +279,7 @@ static void start_greeting(struct link *link) {
     uint64_t ms = weft__setting_u64(link->worker->context, SETTING_CONNECT_TIMEOUT);
     struct reactor *r = link->worker->reactor;
     /* The heap has room: it was reserved when the link was made (new_link starts and stops the timer). */
-    (void)weft__timer_start(r, &link->timer, weft__now(r) + ms * 1000000);
+    (void)weft__timer_start(r, &link->timer, weft__now(r) + ms * NS_PER_MS);
 }
 
 static void link_effect(struct fsm *m, unsigned effect) {
@@ -439,7 +439,7 @@ static void linger_no_more(struct link *link) {
 static void linger(struct link *link) {
     struct reactor *r = link->worker->reactor;
     uint64_t ms = weft__setting_u64(link->worker->context, SETTING_LINK_LINGER);
-    uint64_t at = weft__now(r) + ms * 1000000, due = weft__timer_at(r, &link->timer);
+    uint64_t at = weft__now(r) + ms * NS_PER_MS, due = weft__timer_at(r, &link->timer);
     link->lingers = true;
     if (weft__timer_start(r, &link->timer, at < due ? at : due) < 0) unused(link);
 }

@@ -140,7 +140,7 @@ weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep,
         req->arg = op->arg;
         req->flags = op->flags;
         if (op->deadline_ms) {
-            uint64_t at = weft__now(req->worker->reactor) + op->deadline_ms * UINT64_C(1000000);
+            uint64_t at = weft__now(req->worker->reactor) + op->deadline_ms * NS_PER_MS;
             weft_status_t st = weft__timer_start(req->worker->reactor, &req->deadline, at);
             if (st < 0) {
                 weft__request_discard(req);

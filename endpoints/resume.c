@@ -174,7 +174,7 @@ static void arm(struct retain *r) {
     r->link->worker->count->lanes_lost++;
     weft__reactor_look(reactor); /* who spins over a hot lane asks seldom for the time, and for new connections */
     bool lives = weft__process_watch(reactor, &r->process);
-    if (lives && weft__timer_start(reactor, &r->patience, weft__now(reactor) + ms * 1000000) == WEFT_OK) return;
+    if (lives && weft__timer_start(reactor, &r->patience, weft__now(reactor) + ms * NS_PER_MS) == WEFT_OK) return;
     r->fails = lives ? WEFT_ERR_NO_MEMORY : WEFT_ERR_PEER_FAILED; /* rather an end than one that nothing bounds */
     later(r);
 }
@@ -299,7 +299,7 @@ void weft__retain_close(struct lane *lane, bool flush) {
     }
     uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_CLOSE_TIMEOUT);
     bool waits = flush && r->core.fsm.state != RESUME_OVER && !retain_log_empty(&r->log) &&
-                 weft__timer_start(reactor, &r->close_at, weft__now(reactor) + ms * 1000000) == WEFT_OK;
+                 weft__timer_start(reactor, &r->close_at, weft__now(reactor) + ms * NS_PER_MS) == WEFT_OK;
     if (!waits) {
         close_now(r, flush);
         return;

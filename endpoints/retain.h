@@ -27,10 +27,10 @@ enum {
     RETAIN_ACK_LANDING = 1 << 20, /* the same while the next message is landing already */
     RETAIN_REFUSED = 3            /* tries in a row to which the peer's host says that nobody listens: it is dead */
 };
-#define RETAIN_ACK_DELAY (UINT64_C(10) * 1000000) /* ns that it waits for the rest */
-#define RETAIN_FIRST     (UINT64_C(1) * 1000000)  /* ns until the second try; doubled with each */
-#define RETAIN_LAST      (UINT64_C(250) * 1000000)
-#define RETAIN_TRY       (UINT64_C(2000) * 1000000) /* ns that one may take */
+#define RETAIN_ACK_DELAY (10 * NS_PER_MS) /* ns that it waits for the rest */
+#define RETAIN_FIRST     NS_PER_MS        /* ns until the second try; doubled with each */
+#define RETAIN_LAST      (250 * NS_PER_MS)
+#define RETAIN_TRY       (2000 * NS_PER_MS) /* ns that one may take */
 
 /* A message on its way to where it belongs: it is counted when it is there. */
 struct retain_landing {

@@ -35,7 +35,7 @@ static void back_off(struct window_lane *wl) {
 
 static void arm_close(struct window_lane *wl) {
     const weft_context_t *context = weft__reactor_context(window_reactor(wl));
-    wl->close_at = now(wl) + weft__setting_u64(context, SETTING_CLOSE_TIMEOUT) * 1000000;
+    wl->close_at = now(wl) + weft__setting_u64(context, SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
     weft__window_expect(wl, wl->close_at);
 }
 

@@ -86,7 +86,7 @@ static void close_guests(struct weft_worker *worker) {
 static void bound_step(struct weft_worker *worker) {
     uint64_t ms = weft__setting_u64(worker->context, SETTING_CLOSE_TIMEOUT);
     /* The heap has room: it was reserved when the worker was made. */
-    (void)weft__timer_start(worker->reactor, &worker->close_timer, weft__now(worker->reactor) + ms * 1000000);
+    (void)weft__timer_start(worker->reactor, &worker->close_timer, weft__now(worker->reactor) + ms * NS_PER_MS);
 }
 
 static void abort_all(struct list *endpoints) {

@@ -13,7 +13,7 @@ enum {
     LOOKS_PER_CLOCK = 8,
     PROBE_AFTER_NS = 4000, /* looks that succeed sooner never pay for a yield */
     YIELD_QUICK_NS = 3000, /* nobody else wanted the core */
-    YIELD_LONG_NS = 1000000,
+    YIELD_LONG_NS = NS_PER_MS,
     CROWD_FACTOR = 50, /* in a crowd the others' work counts into our waiting */
     WAITS_WITHOUT_SPIN = 64
 };

@@ -103,7 +103,7 @@ static void done(weft_status_t status, void *arg) {
     }
     if (half && half->state == HALF_CLOSED && asked->kind != ASKED_TAKE)
         world_fail(w, "%s %u was told after its endpoint's close", kind_name[asked->kind], asked->n);
-    if (status == WEFT_ERR_TIMED_OUT && world_now(w) < asked->at + asked->deadline_ms * UINT64_C(1000000))
+    if (status == WEFT_ERR_TIMED_OUT && world_now(w) < asked->at + asked->deadline_ms * NS_PER_MS)
         world_fail(w, "%s %u ended before its deadline", kind_name[asked->kind], asked->n);
     pending_drop(asked);
     ended(asked, status);

@@ -142,7 +142,7 @@ weft_status_t rc_mem_revoke(struct md_mem *m, struct completion *completion) {
     iface->revoking = mem;
     mem->revoked = completion;
     mem->patience.fire = patience_over;
-    weft_status_t st = weft__timer_start(r, &mem->patience, weft__now(r) + ms * 1000000);
+    weft_status_t st = weft__timer_start(r, &mem->patience, weft__now(r) + ms * NS_PER_MS);
     for (struct rc_grant *grant = mem->grants, *next; grant; grant = next) {
         next = grant->mem_next;
         fsm_step(&grant->fsm, RC_GRANT_EV_REVOKE);

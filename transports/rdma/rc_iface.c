@@ -125,7 +125,7 @@ static void lanes_lose_device(struct rc_iface *iface, weft_status_t why) {
 static void look_later(struct rc_iface *iface) {
     struct reactor *r = iface->iface.reactor;
     if (!LIST_EMPTY(&iface->listeners))
-        (void)weft__timer_start(r, &iface->again, weft__now(r) + AGAIN_MS * UINT64_C(1000000));
+        (void)weft__timer_start(r, &iface->again, weft__now(r) + AGAIN_MS * NS_PER_MS);
 }
 
 static void lose_device(struct rc_iface *iface, weft_status_t why) {

@@ -159,7 +159,7 @@ static void release(struct rc_lane *lane) {
 
 static void arm(struct rc_lane *lane, uint64_t ms) {
     struct reactor *r = rc_reactor(lane);
-    if (weft__timer_start(r, &lane->deadline, weft__now(r) + ms * 1000000) == WEFT_OK) return;
+    if (weft__timer_start(r, &lane->deadline, weft__now(r) + ms * NS_PER_MS) == WEFT_OK) return;
     rc_lane_break(lane, WEFT_ERR_NO_MEMORY); /* a wait that nothing bounds is worse than none */
 }
 
@@ -353,7 +353,7 @@ weft_status_t rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane 
     fsm_init(&lane->machine.fsm, &port, RC_QP_RESET, ++iface->next_id);
     /* The acceptor too has that long: what rdmacm says and is lost on the wire it repeats after 4 s. */
     uint64_t ms = weft__setting_u64(weft__reactor_context(r), SETTING_CONNECT_TIMEOUT);
-    st = weft__timer_start(r, &lane->deadline, weft__now(r) + ms * 1000000);
+    st = weft__timer_start(r, &lane->deadline, weft__now(r) + ms * NS_PER_MS);
     if (st < 0) goto fail;
     TAILQ_INSERT_TAIL(&iface->lanes, lane, of_iface);
     iface->n_lanes++;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { PAUSE_FIRST_NS = 1000000, PAUSE_MOST_NS = 100000000, CALM_NS = 1000000000 };
+enum { PAUSE_FIRST_NS = NS_PER_MS, PAUSE_MOST_NS = 100 * NS_PER_MS, CALM_NS = 1000 * NS_PER_MS };
 
 #define OF_FSM(m)    ((struct ud_iface *)((char *)(m)-offsetof(struct ud_iface, fsm)))
 #define OF_USER(u)   ((struct ud_iface *)((char *)(u)-offsetof(struct ud_iface, user)))

@@ -142,7 +142,7 @@ void ud_mark_add(struct ud_iface *iface, struct ud_mark *mark, uint64_t at) {
     struct reactor *r = iface->iface.reactor;
     bool first = TAILQ_EMPTY(&iface->marks);
     mark->at = at;
-    mark->due = weft__now(r) + weft__setting_u64(weft__reactor_context(r), SETTING_CLOSE_TIMEOUT) * 1000000;
+    mark->due = weft__now(r) + weft__setting_u64(weft__reactor_context(r), SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
     TAILQ_INSERT_TAIL(&iface->marks, mark, of_iface);
     if (first) (void)expect(iface); /* it has its place in the heap */
     weft__job_post(r, &iface->told);

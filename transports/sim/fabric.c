@@ -3,7 +3,7 @@
 #include <string.h>
 
 const struct sim_profile weft__sim_reliable = {
-    .reliable = true, .mtu = SIM_BCOPY, .depth = 128, .latency_ns = 2000, .patience_ns = 1000000000};
+    .reliable = true, .mtu = SIM_BCOPY, .depth = 128, .latency_ns = 2000, .patience_ns = NS_PER_S};
 const struct sim_profile weft__sim_datagram = {.mtu = 1024, .depth = 256, .latency_ns = 2000};
 
 static _Thread_local struct sim_fabric *in_use[2]; /* of "sim", and of "simfast" */

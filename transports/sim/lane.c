@@ -72,7 +72,7 @@ static void retire_queue(struct sim_lane *lane, weft_status_t status) {
 static void send_fin(struct sim_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
     struct sim_packet *fin = lane->fin;
-    uint64_t timeout = weft__setting_u64(weft__reactor_context(r), SETTING_CLOSE_TIMEOUT) * 1000000;
+    uint64_t timeout = weft__setting_u64(weft__reactor_context(r), SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
     if (!lane->fabric->profile.reliable) return weft__sim_lane_post(lane, SIM_LANE_EV_LEFT, WEFT_OK);
     if (!fin) fin = weft__sim_packet_new(lane->fabric, 0); /* the first was cancelled */
     lane->fin = NULL;

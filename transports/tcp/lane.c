@@ -83,7 +83,7 @@ static void stop_reading(struct tcp_lane *lane) {
 
 static void arm_close(struct tcp_lane *lane) {
     struct reactor *r = tcp_reactor(lane);
-    uint64_t ns = weft__setting_u64(tcp_context(lane), SETTING_CLOSE_TIMEOUT) * 1000000;
+    uint64_t ns = weft__setting_u64(tcp_context(lane), SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
     if (weft__timer_start(r, &lane->deadline, weft__now(r) + ns) == WEFT_OK) return;
     tcp_lane_why(lane, WEFT_ERR_NO_MEMORY); /* a close that nothing bounds is worse than none */
     tcp_lane_todo(lane, TODO_BREAK);
@@ -141,7 +141,7 @@ static weft_status_t arm(struct tcp_lane *lane, bool acceptor) {
     struct reactor *r = tcp_reactor(lane);
     enum setting which = acceptor ? SETTING_TCP_GREETING_TIMEOUT : SETTING_CONNECT_TIMEOUT;
     return weft__timer_start(r, &lane->deadline,
-                             weft__now(r) + weft__setting_u64(tcp_context(lane), which) * 1000000);
+                             weft__now(r) + weft__setting_u64(tcp_context(lane), which) * NS_PER_MS);
 }
 
 /* Perhaps it was this side that had no time: what has come meanwhile is read first, and buys time once more. */

@@ -50,7 +50,7 @@ static void go_on(struct timer *timer) {
     struct reactor *r = l->iface->iface.reactor;
     if (l->iface->reserve_fd < 0) l->iface->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (weft__watch_start(r, &l->watch, l->fd, WATCH_READ) == WEFT_OK) return;
-    (void)weft__timer_start(r, timer, weft__now(r) + TCP_ACCEPT_PAUSE_MS * UINT64_C(1000000));
+    (void)weft__timer_start(r, timer, weft__now(r) + TCP_ACCEPT_PAUSE_MS * NS_PER_MS);
 }
 
 /* Out of descriptors: one caller is told so, by the descriptor in reserve, and the others wait in the backlog. */
@@ -67,7 +67,7 @@ static void pause_accepting(struct tl_listener *l) {
         }
         iface->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
-    if (weft__timer_start(r, &l->pause, weft__now(r) + TCP_ACCEPT_PAUSE_MS * UINT64_C(1000000)) == WEFT_OK)
+    if (weft__timer_start(r, &l->pause, weft__now(r) + TCP_ACCEPT_PAUSE_MS * NS_PER_MS) == WEFT_OK)
         weft__watch_stop(r, &l->watch);
 }
 
