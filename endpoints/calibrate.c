@@ -1,4 +1,3 @@
-#define _GNU_SOURCE /* process_vm_readv */
 #include "calibrate.h"
 
 #include <fcntl.h>
@@ -9,8 +8,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/utsname.h>
+#include <transports/vm_speed.h>
 #include <unistd.h>
 
 static const struct {
@@ -49,7 +48,7 @@ double weft__calibration_copy_ns(const struct calibration *c, double len) {
 
 /* ---- measuring: the best of a few, since whatever disturbs makes it slower ------------------------------------------ */
 
-enum { LARGEST = 4 << 20, VM_PIECE = 256 << 10, ROUNDS = 3 };
+enum { LARGEST = 4 << 20, ROUNDS = 3 };
 
 struct bench {
     char *from, *to;
@@ -64,11 +63,6 @@ static void copy_once(const struct bench *b) {
 static void call_once(const struct bench *b) {
     (void)b;
     (void)syscall(SYS_getppid);
-}
-
-static void read_once(const struct bench *b) {
-    struct iovec here = {b->to, b->len}, there = {b->from, b->len};
-    (void)process_vm_readv(getpid(), &here, 1, &there, 1, 0);
 }
 
 /* Nanoseconds of one, never 0. */
@@ -88,9 +82,9 @@ static uint64_t rate(void (*once)(const struct bench *), struct bench b, size_t 
     return (uint64_t)((double)len * 1e9 / fastest(once, &b, times));
 }
 
-static bool may_read(const struct bench *b) {
-    struct iovec here = {b->to, 1}, there = {b->from, 1};
-    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
+static uint64_t vm_rate(void) {
+    uint32_t ns = weft__vm_speed().read_ns;
+    return ns ? VM_SPEED_BYTES * NS_PER_S / ns : 0;
 }
 
 /* The memory is mapped and unmapped: through the heap it would change what malloc does with large blocks from then on. */
@@ -104,7 +98,7 @@ static bool measure(struct calibration *c) {
     c->value[CALIBRATE_COPY_64K] = rate(copy_once, b, 64 << 10, 16);
     c->value[CALIBRATE_COPY_4K] = rate(copy_once, b, 4 << 10, 64);
     c->value[CALIBRATE_SYSCALL] = (uint64_t)(1000 * fastest(call_once, &b, 64));
-    c->value[CALIBRATE_VM_READ] = may_read(&b) ? rate(read_once, b, VM_PIECE, 1) : 0;
+    c->value[CALIBRATE_VM_READ] = vm_rate();
     c->origin = CALIBRATION_MEASURED;
     munmap(memory, size);
     return true;

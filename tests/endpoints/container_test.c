@@ -9,6 +9,7 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <transports/vm_speed.h>
 
 enum { LARGE = 4 << 20 };
 
@@ -26,6 +27,12 @@ static bool forbid(void) {
 }
 
 static char out[LARGE], in[LARGE], own[LARGE];
+
+TEST(what_is_forbidden_has_no_speed) {
+    if (!forbid()) SKIP("no seccomp filters here");
+    CHECK_EQ(weft__vm_speed().read_ns, 0);
+    CHECK(weft__vm_speed().copy_ns > 0);
+}
 
 TEST(memory_that_cannot_be_mapped_is_reached_by_message_and_the_endpoint_says_why) {
     struct two t;

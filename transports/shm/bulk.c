@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/uio.h>
 #include <transports/copy.h>
-#include <unistd.h>
+#include <transports/vm_speed.h>
 
 enum { PIECE = 256 * 1024 }; /* read in one go, so that a turn stays short */
 
@@ -15,32 +15,11 @@ enum { PIECE = 256 * 1024 }; /* read in one go, so that a turn stays short */
 /* ---- does it pay? -------------------------------------------------------------------------------------------- */
 
 /* Two copies through staging run on two cores at once, so one copy by the kernel must cost little more than one of them. */
-static bool measure(const void *parent) {
-    uint8_t *from = weft__alloc(parent, 2 * PIECE, "shm calibration");
-    if (!from) return false;
-    uint8_t *to = from + PIECE;
-    uint64_t copied = UINT64_MAX, read = UINT64_MAX;
-    struct iovec here = {to, PIECE}, there = {from, PIECE};
-    for (int i = 0; i < 3; i++) {
-        uint64_t t0 = weft__real_now();
-        memcpy(to, from, PIECE);
-        __asm__ volatile("" ::"r"(to) : "memory");
-        uint64_t t1 = weft__real_now();
-        if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != PIECE) break;
-        uint64_t t2 = weft__real_now();
-        if (t1 - t0 < copied) copied = t1 - t0;
-        if (t2 - t1 < read) read = t2 - t1;
-    }
-    talloc_free(from);
-    return read != UINT64_MAX && read < copied + copied / 2;
-}
-
-bool weft__shm_vm_pays(const struct shm_iface *iface, const char *way) {
-    static _Atomic int known; /* of this process; 0: not measured yet */
+bool weft__shm_vm_pays(const char *way) {
     if (strcmp(way, "vm") == 0) return true;
     if (strcmp(way, "auto") != 0) return false;
-    if (known == 0) known = measure(iface) ? 1 : -1;
-    return known > 0;
+    struct vm_speed speed = weft__vm_speed();
+    return speed.read_ns && speed.read_ns < speed.copy_ns + speed.copy_ns / 2;
 }
 
 /* ---- the reads --------------------------------------------------------------------------------------------------- */

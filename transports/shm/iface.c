@@ -385,7 +385,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
         talloc_free(iface);
         return st;
     }
-    iface->vm = weft__shm_vm_pays(iface, weft__setting_str(weft__reactor_context(r), SETTING_SHM_COPY));
+    iface->vm = weft__shm_vm_pays(weft__setting_str(weft__reactor_context(r), SETTING_SHM_COPY));
     iface->iface.attr = attributes(iface);
     weft__shm_md_attributes(iface, &iface->iface.attr);
     weft__poller_add(r, &iface->poller);

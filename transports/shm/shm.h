@@ -420,7 +420,7 @@ int32_t weft__shm_chunk_get(struct shm_lane *lane, size_t len, uint32_t *offset_
 void weft__shm_chunk_put(struct shm_iface *iface, int32_t chunk); /* once for each message */
 
 /* bulk.c: reading the peer's memory */
-bool weft__shm_vm_pays(const struct shm_iface *iface, const char *way);
+bool weft__shm_vm_pays(const char *way);
 bool weft__shm_vm_allowed(const struct shm_lane *lane);
 weft_status_t weft__shm_bulk_get(struct lane *lane, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                                  struct completion *completion);
