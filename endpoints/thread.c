@@ -37,7 +37,7 @@ struct worker_thread {
     atomic_bool stop;   /* asked of the thread */
     atomic_bool wanted; /* the program asks for the worker */
     atomic_bool full;   /* the thread waits in `resume` */
-    atomic_bool news;   /* something is held, and the fd is readable */
+    atomic_bool news;   /* something is held, and `news_fd` is readable */
     atomic_bool woken;  /* by weft_worker_wake */
     bool woken_by_hand; /* the program's last look for news found that */
     int news_fd;
@@ -52,10 +52,11 @@ struct worker_thread {
 
 /* ---- holding: on the thread */
 
+/* Callbacks on the thread leave the program nothing to hear of. */
 void weft__thread_news(struct weft_worker *worker) {
     struct worker_thread *t = worker->thread;
     uint64_t one = 1;
-    if (!t || atomic_exchange(&t->news, true)) return;
+    if (!t || (worker->driven && !worker->polled) || atomic_exchange(&t->news, true)) return;
     while (write(t->news_fd, &one, sizeof one) < 0 && errno == EINTR)
         ;
 }
@@ -95,6 +96,16 @@ static void hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
     list_append(&t->held, &held->queued);
     t->held_bytes += sizeof *held + size;
     weft__thread_news(worker);
+}
+
+/* 1: there were some. */
+static int take_news(struct worker_thread *t) {
+    uint64_t value;
+    if (!atomic_load(&t->news)) return 0;
+    if (read(t->news_fd, &value, sizeof value) < 0)
+        return errno == EAGAIN ? 0 : weft__fail(WEFT_ERR_IO, "eventfd: errno %d", errno); /* about to be told */
+    atomic_store(&t->news, false);
+    return 1;
 }
 
 /* ---- telling: on whoever has the worker now */
@@ -158,6 +169,7 @@ static void hold(struct worker_thread *t) {
 /* In a turn of whoever drives the worker next: what was held comes before what is new. */
 static void deliver_rest(struct job *job) {
     struct worker_thread *t = list_of(job, struct worker_thread, deliver);
+    (void)take_news(t);
     (void)tell(t, UINT_MAX);
     t->holding = false;
     memcpy(t->worker->am, t->handlers, sizeof t->handlers);
@@ -178,14 +190,14 @@ static void lend(struct worker_thread *t) {
 /* The program comes for what is held, or wants an end. */
 static void wait_for_room(struct worker_thread *t) {
     atomic_store(&t->full, true);
-    if (!atomic_load(&t->wanted) && !atomic_load(&t->stop)) wait_for(&t->resume);
+    if (!atomic_load(&t->wanted)) wait_for(&t->resume);
     atomic_store(&t->full, false);
 }
 
 static void *run(void *arg) {
     struct worker_thread *t = arg;
-    if (t->params.on_start) t->params.on_start(t->params.arg);
     wait_for(&t->back);
+    if (!atomic_load(&t->stop) && t->params.on_start) t->params.on_start(t->params.arg);
     while (!atomic_load(&t->stop)) {
         if (atomic_exchange(&t->wanted, false))
             lend(t);
@@ -199,34 +211,36 @@ static void *run(void *arg) {
 
 /* ---- the program's side */
 
-/* From whatever it waits for. */
-static void rouse(struct worker_thread *t) {
+/* The worker, between two turns of the thread, whatever that waits for. */
+static void borrow(struct worker_thread *t) {
+    struct reactor *r = t->worker->reactor;
+    atomic_store(&t->wanted, true);
     if (atomic_exchange(&t->full, false)) sem_post(&t->resume);
-    weft__reactor_wake(t->worker->reactor);
+    weft__reactor_wake(r);
+    wait_for(&t->lent);
+    weft__reactor_give(r, pthread_self());
+}
+
+static void give_back(struct worker_thread *t) {
+    weft__reactor_give(t->worker->reactor, t->id);
+    sem_post(&t->back);
 }
 
 int weft__thread_progress(struct weft_worker *worker, unsigned budget) {
     struct worker_thread *t = worker->thread;
-    uint64_t value;
     if (!worker->polled) return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
     if (weft__worker_enter(worker) == WEFT_OK)
         return weft__fail(WEFT_ERR_BUSY, "progress was called from within a callback");
     t->woken_by_hand = false;
-    if (!atomic_load(&t->news)) return 0;
-    if (read(t->news_fd, &value, sizeof value) < 0)
-        return errno == EAGAIN ? 0 : weft__fail(WEFT_ERR_IO, "eventfd: errno %d", errno); /* about to be told */
-    atomic_store(&t->news, false);
+    int news = take_news(t);
+    if (news <= 0) return news;
     t->woken_by_hand = atomic_exchange(&t->woken, false);
 
-    atomic_store(&t->wanted, true);
-    rouse(t);
-    wait_for(&t->lent);
-    weft__reactor_give(worker->reactor, pthread_self());
+    borrow(t);
     unsigned most = budget == 0 || budget > INT_MAX ? INT_MAX : budget, n = tell(t, most);
     may_tell(worker, 0);
     if (n == most) weft__thread_news(worker);
-    weft__reactor_give(worker->reactor, t->id);
-    sem_post(&t->back);
+    give_back(t);
     return (int)n;
 }
 
@@ -253,7 +267,7 @@ weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms) {
 
 int weft__thread_fd(struct weft_worker *worker) {
     if (!worker->polled) return weft__fail(WEFT_ERR_WRONG_THREAD, "a thread of its own drives the worker");
-    return worker->thread->news_fd;
+    return weft__reactor_fd(worker->reactor);
 }
 
 void weft__thread_wake(struct weft_worker *worker) {
@@ -294,6 +308,31 @@ static int create(struct worker_thread *t) {
     return error;
 }
 
+/* One that waits, with or without the worker. */
+static void end(struct worker_thread *t) {
+    atomic_store(&t->stop, true);
+    sem_post(&t->back);
+    pthread_join(t->id, NULL);
+}
+
+/* The worker's fd is for what the program is told, or for nothing. */
+static weft_status_t part(struct worker_thread *t) {
+    struct reactor *r = t->worker->reactor;
+    bool polled = t->params.callbacks == WEFT_CALLBACKS_POLLED;
+    return polled || weft__reactor_has_fd(r) ? weft__reactor_part(r, t->news_fd) : WEFT_OK;
+}
+
+static void begin(struct worker_thread *t) {
+    struct weft_worker *worker = t->worker;
+    worker->polled = t->params.callbacks == WEFT_CALLBACKS_POLLED;
+    if (worker->polled)
+        hold(t);
+    else
+        (void)take_news(t);
+    worker->driven = true; /* before its first callback may ask */
+    give_back(t);
+}
+
 weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *worker,
                                              const weft_thread_params_t *params) {
     weft_thread_params_t p;
@@ -314,34 +353,38 @@ weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *
     struct worker_thread *t = worker->thread;
     t->params = p;
     atomic_store(&t->stop, false);
-    worker->polled = p.callbacks == WEFT_CALLBACKS_POLLED;
-    if (worker->polled) hold(t);
     int error = create(t);
-    if (error) {
-        if (t->holding) weft__job_post(worker->reactor, &t->deliver);
-        return weft__fail(WEFT_ERR_NO_MEMORY, "pthread_create: errno %d", error);
-    }
-    worker->driven = true; /* before its first callback may ask */
-    weft__reactor_give(worker->reactor, t->id);
-    sem_post(&t->back);
-    return WEFT_OK;
+    if (error) return weft__fail(WEFT_ERR_NO_MEMORY, "pthread_create: errno %d", error);
+    st = part(t);
+    if (st < 0)
+        end(t);
+    else
+        begin(t);
+    return st;
 }
 
-weft_status_t weft_worker_stop_thread(weft_worker_t *worker) {
-    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+weft_status_t weft__thread_stop(struct weft_worker *worker, bool joined) {
     if (!worker->driven) return weft__fail(WEFT_ERR_NOT_FOUND, "no thread drives it");
     weft_status_t st = weft__reactor_check(worker->reactor);
     if (st == WEFT_ERR_FORKED) return st;
     if (st == WEFT_OK) return weft__fail(WEFT_ERR_BUSY, "called from within a callback");
 
     struct worker_thread *t = worker->thread;
-    atomic_store(&t->stop, true);
-    rouse(t);
-    pthread_join(t->id, NULL);
-    weft__reactor_give(worker->reactor, pthread_self());
+    borrow(t);
+    st = joined ? weft__reactor_join(worker->reactor, t->news_fd) : WEFT_OK;
+    if (st < 0) {
+        give_back(t);
+        return st;
+    }
+    end(t);
     worker->driven = false;
     if (t->holding) weft__job_post(worker->reactor, &t->deliver);
     return WEFT_OK;
+}
+
+weft_status_t weft_worker_stop_thread(weft_worker_t *worker) {
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    return weft__thread_stop(worker, true);
 }
 
 void weft__thread_end(struct weft_worker *worker) {

@@ -13,6 +13,9 @@ weft_status_t weft__thread_wait(struct weft_worker *worker, int timeout_ms);
 int weft__thread_fd(struct weft_worker *worker);
 void weft__thread_wake(struct weft_worker *worker);
 
+/* The thread's end. `joined`: the worker lives on, and its fd tells of everything again, or the thread goes on. */
+weft_status_t weft__thread_stop(struct weft_worker *worker, bool joined);
+
 /* Callbacks are held, and there is one to be told. */
 void weft__thread_news(struct weft_worker *worker);
 /* While the thread runs: the table that handlers are really set in. */

@@ -397,7 +397,7 @@ static void note_status(weft_status_t status, void *arg) {
 /* Closing is bounded by "close.timeout" at each of its steps. */
 void weft_worker_destroy(weft_worker_t *worker) {
     weft_status_t done = WEFT_IN_PROGRESS;
-    if (!worker || (worker->driven && weft_worker_stop_thread(worker) < 0)) return;
+    if (!worker || (worker->driven && weft__thread_stop(worker, false) < 0)) return;
     if (weft__worker_check(worker) < 0 || weft__reactor_in_turn(worker->reactor)) return;
     struct reactor *r = worker->reactor;
     if (weft_worker_close(worker, &(weft_op_t){.done = note_status, .arg = &done}) < 0) return;

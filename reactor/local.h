@@ -94,8 +94,10 @@ struct reactor {
     int n_cold_told;
     struct watch_state *spare_watches;
 
-    int outer_fd, timer_fd; /* -1 until somebody asks for the fd */
-    uint64_t timer_fd_at;   /* 0: not set */
+    int outer_fd, timer_fd;  /* -1 until somebody asks for the fd */
+    uint64_t timer_fd_at;    /* 0: not set */
+    int apart_fd;            /* the worker's fd while the outer epoll is another, or none yet; else -1 */
+    atomic_bool apart_taken; /* somebody has asked for it */
 
     struct patience patience;
     unsigned waits_without_spin;

@@ -6,7 +6,7 @@ static weft_status_t set_up(struct reactor *r, const struct reactor_params *para
     r->graveyard = weft__alloc(r, 0, "graveyard");
     if (!r->internals || !r->graveyard) return WEFT_ERR_NO_MEMORY;
     if (params->virtual_clock) {
-        r->event_fd = r->outer_fd = r->timer_fd = -1;
+        r->event_fd = r->outer_fd = r->apart_fd = r->timer_fd = -1;
         random_open(r, params->seed ? params->seed : clock_seed(params->virtual_clock));
         clock_join(params->virtual_clock, r);
         return WEFT_OK;
@@ -21,7 +21,7 @@ weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor
                                    struct reactor **reactor_p) {
     struct reactor *r = weft__new(NULL, struct reactor);
     if (!r) return WEFT_ERR_NO_MEMORY;
-    r->event_fd = r->outer_fd = r->timer_fd = -1;
+    r->event_fd = r->outer_fd = r->apart_fd = r->timer_fd = -1;
     r->context = context;
     r->last_job = &r->first_job;
     r->turns_to_look = 1;

@@ -7,6 +7,8 @@
  * For hosts with a loop of another kind there is one fd: an outer epoll of our own. It holds the fds that libev had
  * (or still has, in a host's loop: watch.c keeps them in step), an eventfd for wakes and kicks, and a timerfd for the nearest
  * timer. libev's own epoll fd would not do: it is silent about expired timers, and about watchers newly started on a ready fd.
+ *
+ * While a thread drives the worker, that fd is apart: it tells what the program is to know, and the thread sleeps on something else.
  */
 #include "local.h"
 #include <errno.h>
@@ -21,7 +23,7 @@ static weft_status_t failed_by_errno(const char *what) {
 }
 
 weft_status_t wakeup_open(struct reactor *r) {
-    r->outer_fd = r->timer_fd = -1;
+    r->outer_fd = r->timer_fd = r->apart_fd = -1;
     r->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return r->event_fd >= 0 ? WEFT_OK : failed_by_errno("eventfd");
 }
@@ -33,6 +35,7 @@ static void close_fd(int *fd) {
 
 void wakeup_close(struct reactor *r) {
     close_fd(&r->outer_fd);
+    close_fd(&r->apart_fd);
     close_fd(&r->timer_fd);
     close_fd(&r->event_fd);
 }
@@ -71,46 +74,59 @@ int watch_of_epoll(uint32_t events) {
     return broken | (events & EPOLLIN ? WATCH_READ : 0) | (events & EPOLLOUT ? WATCH_WRITE : 0);
 }
 
-static weft_status_t control(struct reactor *r, int op, int fd, uint32_t events, void *mark) {
+static weft_status_t control(int epoll, int op, int fd, uint32_t events, void *mark) {
     struct epoll_event event = {events, {.ptr = mark}};
-    int rc = epoll_ctl(r->outer_fd, op, fd, &event);
+    int rc = epoll_ctl(epoll, op, fd, &event);
     return rc == 0 || op == EPOLL_CTL_DEL ? WEFT_OK : failed_by_errno("epoll_ctl");
 }
 
-static weft_status_t control_watch(struct reactor *r, int op, struct watch_state *state, int events) {
+static weft_status_t control_watch(int epoll, int op, struct watch_state *state, int events) {
     uint32_t once = state->watch->told_once ? EPOLLET : 0;
-    return control(r, op, state->watch->fd, epoll_of_watch(events) | once, state);
+    return control(epoll, op, state->watch->fd, epoll_of_watch(events) | once, state);
 }
 
 /* A stopped fd is deleted, not masked: a hang-up shows even when no events are asked for. */
 weft_status_t wakeup_outer_set(struct reactor *r, struct watch_state *state, int events) {
     if (r->outer_fd < 0 || events == state->watch->events) return WEFT_OK;
     int op = !events ? EPOLL_CTL_DEL : state->watch->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-    return control_watch(r, op, state, events);
+    return control_watch(r->outer_fd, op, state, events);
 }
 
-static weft_status_t fill_outer(struct reactor *r) {
-    weft_status_t st = control(r, EPOLL_CTL_ADD, r->event_fd, EPOLLIN, &r->event_fd);
-    if (st == WEFT_OK) st = control(r, EPOLL_CTL_ADD, r->timer_fd, EPOLLIN, &r->timer_fd);
+static weft_status_t control_all(struct reactor *r, int epoll, int op) {
+    weft_status_t st = control(epoll, op, r->event_fd, EPOLLIN, &r->event_fd);
+    if (st == WEFT_OK) st = control(epoll, op, r->timer_fd, EPOLLIN, &r->timer_fd);
     for (struct watch_block *block = r->watch_blocks; block; block = block->next)
         for (unsigned i = 0; i < WATCH_BLOCK && st == WEFT_OK; i++) {
             struct watch_state *state = &block->state[i];
-            if (state->io.data && state->watch->events)
-                st = control_watch(r, EPOLL_CTL_ADD, state, state->watch->events);
+            if (state->io.data && state->watch->events) st = control_watch(epoll, op, state, state->watch->events);
         }
+    return st;
+}
+
+static weft_status_t open_epoll(int *fd_p) {
+    *fd_p = epoll_create1(EPOLL_CLOEXEC);
+    return *fd_p >= 0 ? WEFT_OK : failed_by_errno("epoll_create1");
+}
+
+static weft_status_t open_timer(struct reactor *r) {
+    if (r->timer_fd < 0) r->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    return r->timer_fd >= 0 ? WEFT_OK : failed_by_errno("timerfd_create");
+}
+
+/* All of it, or none. */
+static weft_status_t fill(struct reactor *r, int epoll) {
+    weft_status_t st = open_timer(r);
+    if (st < 0) return st;
+    st = control_all(r, epoll, EPOLL_CTL_ADD);
+    if (st < 0) control_all(r, epoll, EPOLL_CTL_DEL);
     return st;
 }
 
 weft_status_t wakeup_outer_open(struct reactor *r) {
     if (r->outer_fd >= 0) return WEFT_OK;
-    weft_status_t st = WEFT_OK;
-    r->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    r->outer_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (r->timer_fd < 0 || r->outer_fd < 0) st = failed_by_errno("the worker's fd");
-    if (st == WEFT_OK) st = fill_outer(r);
-    if (st == WEFT_OK) return WEFT_OK;
-    close_fd(&r->outer_fd);
-    close_fd(&r->timer_fd);
+    weft_status_t st = open_epoll(&r->outer_fd);
+    if (st == WEFT_OK) st = fill(r, r->outer_fd);
+    if (st < 0) close_fd(&r->outer_fd);
     return st;
 }
 
@@ -187,13 +203,63 @@ void wakeup_settle(struct reactor *r) {
     if (r->behind || turn_has_work(r) || !wakeup_arm(r)) signal_fd(r);
 }
 
+/* From now on nothing but the outer epoll is asked: each fd in two would be told twice. */
+static void take_fd(struct reactor *r) {
+    r->fd_taken = true;
+    if (r->loop_is_ours) loop_close(r);
+    if (!r->in_turn && !wakeup_is_armed(r)) wakeup_settle(r);
+}
+
 int weft__reactor_fd(struct reactor *r) {
     if (r->clock) return weft__fail(WEFT_ERR_UNSUPPORTED, "there is nothing to poll in virtual time");
+    if (r->apart_fd >= 0) {
+        atomic_store(&r->apart_taken, true);
+        return r->apart_fd;
+    }
     if (r->fd_taken) return r->outer_fd;
     weft_status_t st = wakeup_outer_open(r);
     if (st < 0) return st;
-    r->fd_taken = true;
-    if (r->loop_is_ours) loop_close(r); /* each fd in two epolls would be told twice */
-    if (!r->in_turn && !wakeup_is_armed(r)) wakeup_settle(r);
+    take_fd(r);
     return r->outer_fd;
+}
+
+/* ---- apart --------------------------------------------------------------------------------------------- */
+
+/* The number stays, and whoever watches it need not know. What it held is in the other before it leaves this one. */
+weft_status_t weft__reactor_part(struct reactor *r, int news_fd) {
+    int fd;
+    if (r->apart_fd >= 0) return WEFT_OK; /* it was not joined since the last time */
+    weft_status_t st = open_epoll(&fd);
+    if (st < 0) return st;
+    int apart = r->fd_taken ? r->outer_fd : fd;
+    if (r->fd_taken) st = fill(r, fd);
+    if (st == WEFT_OK) st = control(apart, EPOLL_CTL_ADD, news_fd, EPOLLIN, NULL);
+    if (st < 0) {
+        close_fd(&fd);
+        return st;
+    }
+    if (r->fd_taken) {
+        control_all(r, apart, EPOLL_CTL_DEL);
+        r->outer_fd = fd;
+    }
+    r->apart_fd = apart;
+    atomic_store(&r->apart_taken, r->fd_taken);
+    r->fd_taken = false; /* the thread settles nothing */
+    return WEFT_OK;
+}
+
+weft_status_t weft__reactor_join(struct reactor *r, int news_fd) {
+    if (r->apart_fd < 0) return WEFT_OK;
+    if (!atomic_load(&r->apart_taken)) {
+        close_fd(&r->apart_fd);
+        return WEFT_OK;
+    }
+    weft_status_t st = fill(r, r->apart_fd);
+    if (st < 0) return st;
+    control(r->apart_fd, EPOLL_CTL_DEL, news_fd, 0, NULL);
+    close_fd(&r->outer_fd);
+    r->outer_fd = r->apart_fd;
+    r->apart_fd = -1;
+    take_fd(r);
+    return WEFT_OK;
 }

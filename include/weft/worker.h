@@ -74,9 +74,9 @@ WEFT_API int weft_worker_progress(weft_worker_t *worker, unsigned budget);
 /*
  * One number for the worker's whole life: CLOEXEC, POLLIN only, level-triggered, readable while there is
  * anything to do. After the first call every progress that finds nothing leaves the worker armed; there
- * is no arm call. The fd is the worker's: watch it, never read or close it. Only while a thread of its own drives the
- * worker with polled callbacks it is another number, the same for each such thread: ask after the start, and after
- * the stop. Negative: a weft_status_t.
+ * is no arm call. The fd is the worker's: watch it, never read or close it. While a thread of its own drives the worker
+ * it is readable when there are callbacks to be polled for, and silent where they come on that thread (which has none to
+ * give: WRONG_THREAD). Negative: a weft_status_t.
  */
 WEFT_API int weft_worker_fd(weft_worker_t *worker);
 
@@ -119,7 +119,8 @@ WEFT_API weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_w
                                                       const weft_thread_params_t *params);
 
 /* Ends the thread when its turn is over; the caller owns the worker then, and callbacks that are still held come
- * in its next turn. Errors: NOT_FOUND (it has none), BUSY (from a callback). */
+ * in its next turn. Errors: NOT_FOUND (it has none), BUSY (from a callback); NO_MEMORY, NO_FDS where weft_worker_fd was
+ * asked for and cannot tell of everything again: then the thread goes on. */
 WEFT_API weft_status_t weft_worker_stop_thread(weft_worker_t *worker);
 
 /* Nanoseconds of the worker's clock: monotonic, or virtual in a simulation. */

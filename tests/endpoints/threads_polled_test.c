@@ -1,6 +1,8 @@
 /* A worker with a thread of its own, whose callbacks wait until the program polls for them. */
 #include "threads.h"
 #include <poll.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 
 static void on_held(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct pair *p = arg;
@@ -228,35 +230,186 @@ TEST(polled_callbacks_keep_to_the_budget) {
     pair_end(&p);
 }
 
-/* And the one of the callbacks that wait is, too: whoever watches both misses nothing. */
-TEST(the_fd_is_the_same_before_a_thread_and_after_it) {
+/* ---- one fd, whoever drives the worker */
+
+/* A host that asked once, and hears of changes alone. */
+struct edge_host {
+    int fd, epoll;
+};
+
+static void watch_b(struct edge_host *host, struct pair *p) {
+    struct epoll_event event = {EPOLLIN | EPOLLET, {0}};
+    host->fd = weft_worker_fd(p->b);
+    host->epoll = epoll_create1(EPOLL_CLOEXEC);
+    CHECK_EQ(epoll_ctl(host->epoll, EPOLL_CTL_ADD, host->fd, &event), 0);
+}
+
+/* Each turn of one event is called for. */
+static void told_of(struct edge_host *host, struct pair *p, int arrived) {
+    struct epoll_event event;
+    while (p->arrived < arrived) {
+        CHECK_EQ(epoll_wait(host->epoll, &event, 1, 10000), 1);
+        CHECK(weft_worker_progress(p->b, 1) >= 0);
+    }
+}
+
+/* Then nothing more is. */
+static void fall_silent(struct edge_host *host, struct pair *p) {
+    struct epoll_event event;
+    while (epoll_wait(host->epoll, &event, 1, 50) == 1) CHECK(weft_worker_progress(p->b, 0) >= 0);
+    CHECK_EQ(poll(&(struct pollfd){.fd = host->fd, .events = POLLIN}, 1, 0), 0);
+}
+
+static void send_some(struct pair *p, unsigned *sent) {
+    for (unsigned i = 0; i < 5; i++) CHECK(send_numbered(p, (*sent)++) >= 0);
+    pause_a_moment(p);
+}
+
+/* Before the thread, with it, between two, and after them, whenever it was first asked for. */
+static void one_fd(const char *transport, bool before) {
     struct pair p;
+    struct edge_host host;
+    unsigned sent = 0;
+    weft_thread_params_t polled = {.callbacks = WEFT_CALLBACKS_POLLED};
+    pair_make(&p, transport, NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
+    if (before) watch_b(&host, &p);
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(weft_worker_start_thread(p.b, &polled), 0);
+        if (i == 0 && !before) watch_b(&host, &p);
+        fall_silent(&host, &p);
+        send_some(&p, &sent);
+        told_of(&host, &p, (int)sent);
+        fall_silent(&host, &p);
+        send_some(&p, &sent); /* held by one, and told by the next or by the program's own turns */
+        CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+        if (i % 2) CHECK_EQ(weft_worker_start_thread(p.b, &polled), 0);
+        CHECK_EQ(weft_worker_fd(p.b), host.fd);
+        told_of(&host, &p, (int)sent);
+        if (i % 2) CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+        fall_silent(&host, &p);
+        send_some(&p, &sent);
+        told_of(&host, &p, (int)sent);
+        CHECK_EQ(weft_worker_fd(p.b), host.fd);
+        if (i == 2) send_some(&p, &sent); /* what came for the program's turns is told by the thread's */
+    }
+    told_of(&host, &p, (int)sent);
+    CHECK_EQ(p.disorder + p.elsewhere, 0);
+    close(host.epoll);
+    pair_end(&p);
+}
+
+TEST(the_fd_is_one_number_before_a_thread_and_with_it_and_after_it_shm) {
+    one_fd("shm", true);
+}
+TEST(the_fd_is_one_number_before_a_thread_and_with_it_and_after_it_tcp) {
+    one_fd("tcp", true);
+}
+TEST(the_fd_that_was_first_asked_for_of_a_thread_stays_when_that_has_ended_shm) {
+    one_fd("shm", false);
+}
+TEST(the_fd_that_was_first_asked_for_of_a_thread_stays_when_that_has_ended_tcp) {
+    one_fd("tcp", false);
+}
+
+/* Whoever watches it would otherwise be called again and again, and refused. */
+TEST(the_fd_is_silent_while_a_thread_has_the_callbacks) {
+    struct pair p;
+    struct edge_host host;
+    unsigned sent = 0;
+    weft_thread_params_t polled = {.callbacks = WEFT_CALLBACKS_POLLED};
     pair_make(&p, "tcp", NULL, 0);
     CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
-    int fd = weft_worker_fd(p.b), of_callbacks = -1;
-    for (unsigned i = 0; i < 4; i++) {
-        CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
-        struct pollfd news = {.fd = weft_worker_fd(p.b), .events = POLLIN};
-        CHECK(i == 0 || news.fd == of_callbacks);
-        of_callbacks = news.fd;
-        CHECK_EQ(poll(&news, 1, 0), 0);
-        CHECK(send_numbered(&p, 2 * i) >= 0);
-        pause_a_moment(&p);
-        CHECK_EQ(poll(&news, 1, 10000), 1);
-        CHECK_EQ(weft_worker_progress(p.b, 0), 1);
-        CHECK_EQ(weft_worker_stop_thread(p.b), 0);
-
-        struct pollfd own = {.fd = weft_worker_fd(p.b), .events = POLLIN};
-        CHECK_EQ(own.fd, fd);
-        while (weft_worker_progress(p.b, 0) > 0) continue;
-        CHECK(send_numbered(&p, 2 * i + 1) >= 0);
-        pause_a_moment(&p);
-        while (p.arrived < 2 * (int)i + 2) {
-            CHECK_EQ(poll(&own, 1, 10000), 1);
-            CHECK(weft_worker_progress(p.b, 0) >= 0);
+    watch_b(&host, &p);
+    for (int i = 0; i < 4; i++) {
+        fall_silent(&host, &p);
+        if (i % 2) { /* with news of the one before, which it tells now */
+            CHECK_EQ(weft_worker_start_thread(p.b, &polled), 0);
+            send_some(&p, &sent);
+            CHECK_EQ(weft_worker_stop_thread(p.b), 0);
         }
+        p.main = (pthread_t)0;
+        CHECK_EQ(weft_worker_start_thread(p.b, NULL), 0);
+        send_some(&p, &sent);
+        weft_worker_wake(p.b);
+        for (double end = two_now() + 60; p.arrived < (int)sent && two_now() < end;) pause_a_moment(&p);
+        CHECK_EQ(p.arrived, sent);
+        CHECK_EQ(poll(&(struct pollfd){.fd = host.fd, .events = POLLIN}, 1, 0), 0);
+        CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+        send_some(&p, &sent);
+        told_of(&host, &p, (int)sent);
     }
     CHECK_EQ(p.disorder, 0);
+    close(host.epoll);
+    pair_end(&p);
+}
+
+/* With a thread that cannot have the descriptors it needs, and one that cannot be made, the fd is as before. */
+TEST(a_thread_that_could_not_begin_leaves_the_fd_as_it_is) {
+    struct pair p;
+    struct edge_host host;
+    struct rlimit limit;
+    unsigned sent = 0;
+    pthread_attr_t before, huge;
+    weft_thread_params_t polled = {.callbacks = WEFT_CALLBACKS_POLLED};
+    pair_make(&p, "tcp", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &polled), 0);
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    watch_b(&host, &p);
+    fall_silent(&host, &p);
+
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int top = dup(0);
+    close(top);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)top, limit.rlim_max}), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &polled), WEFT_ERR_NO_FDS);
+    CHECK_EQ(weft_worker_start_thread(p.b, NULL), WEFT_ERR_NO_FDS);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    CHECK_EQ(weft_worker_fd(p.b), host.fd);
+    fall_silent(&host, &p);
+    send_some(&p, &sent);
+    told_of(&host, &p, (int)sent);
+
+    CHECK_EQ(pthread_getattr_default_np(&before), 0);
+    CHECK_EQ(pthread_getattr_default_np(&huge), 0);
+    CHECK_EQ(pthread_attr_setstacksize(&huge, (size_t)1 << 50), 0);
+    CHECK_EQ(pthread_setattr_default_np(&huge), 0);
+    weft_status_t st = weft_worker_start_thread(p.b, &polled);
+    CHECK_EQ(pthread_setattr_default_np(&before), 0);
+    CHECK_EQ(st, WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(weft_worker_fd(p.b), host.fd);
+    send_some(&p, &sent);
+    told_of(&host, &p, (int)sent);
+    fall_silent(&host, &p);
+    close(host.epoll);
+    pair_end(&p);
+}
+
+/* The fd was asked for first while the thread was there, and needs a descriptor more to tell of timers. */
+TEST(a_thread_that_could_not_end_goes_on) {
+    struct pair p;
+    struct edge_host host;
+    struct rlimit limit;
+    unsigned sent = 0;
+    pair_make(&p, "tcp", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    watch_b(&host, &p);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int top = dup(0);
+    close(top);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)top, limit.rlim_max}), 0);
+    CHECK_EQ(weft_worker_stop_thread(p.b), WEFT_ERR_NO_FDS);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    send_some(&p, &sent);
+    told_of(&host, &p, (int)sent);
+    CHECK_EQ(p.elsewhere, 0);
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    send_some(&p, &sent);
+    told_of(&host, &p, (int)sent);
+    fall_silent(&host, &p);
+    close(host.epoll);
     pair_end(&p);
 }
 

@@ -516,6 +516,150 @@ TEST(a_worker_waits_as_before_when_its_fd_is_taken) {
     for (int i = 0; i < 2; i++) close(fds[i][0]), close(fds[i][1]);
 }
 
+/* ---- apart: while another thread drives the worker */
+
+static bool tells(int fd) {
+    return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 1;
+}
+static void put(int fd) {
+    uint64_t one = 1;
+    CHECK_EQ(write(fd, &one, sizeof one), sizeof one);
+}
+static void take(struct watch *watch, int events) {
+    uint64_t count;
+    CHECK_EQ(read(watch->fd, &count, sizeof count), sizeof count);
+}
+
+struct apart {
+    struct reactor *r;
+    struct watch watches[3]; /* started before, while it is apart, and after */
+    int fd, news;
+};
+
+static void apart_open(struct apart *a) {
+    *a = (struct apart){.r = open_reactor(NULL), .news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    for (int i = 0; i < 3; i++) a->watches[i].ready = take;
+}
+static void apart_start(struct apart *a, int i) {
+    CHECK_EQ(weft__watch_start(a->r, &a->watches[i], eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), WATCH_READ), WEFT_OK);
+}
+static void apart_close(struct apart *a) {
+    for (int i = 0; i < 3; i++) {
+        int fd = a->watches[i].fd;
+        weft__watch_stop(a->r, &a->watches[i]);
+        if (fd) close(fd);
+    }
+    close_reactor(a->r);
+    close(a->news);
+}
+
+/* What `tell` does makes it readable, and the reactor sleeps when that is handled. */
+static void all_is_told(struct apart *a, int watches) {
+    struct timer timer = {.fire = ignore_timer};
+    for (int i = 0; i < watches; i++) {
+        CHECK(!tells(a->fd));
+        put(a->watches[i].fd);
+        CHECK(tells(a->fd));
+        while (tells(a->fd)) CHECK(weft__reactor_progress(a->r, 0) >= 0);
+    }
+    weft__reactor_wake(a->r);
+    CHECK(tells(a->fd));
+    while (tells(a->fd)) CHECK(weft__reactor_progress(a->r, 0) >= 0);
+    weft__timer_start(a->r, &timer, weft__now(a->r));
+    CHECK(tells(a->fd));
+    while (tells(a->fd)) CHECK(weft__reactor_progress(a->r, 0) >= 0);
+    CHECK(!weft__timer_running(&timer));
+}
+
+static void apart_waits(struct apart *a, int watches) {
+    for (int i = 0; i < watches; i++) {
+        CHECK_EQ(weft__reactor_wait(a->r, 20), WEFT_ERR_TIMED_OUT);
+        put(a->watches[i].fd);
+        CHECK_EQ(weft__reactor_wait(a->r, 5000), WEFT_OK);
+    }
+    weft__reactor_wake(a->r);
+    CHECK_EQ(weft__reactor_wait(a->r, 5000), WEFT_OK);
+    CHECK_EQ(weft__reactor_wait(a->r, 20), WEFT_ERR_TIMED_OUT);
+}
+
+static void apart_and_joined(bool taken_before) {
+    struct apart a;
+    apart_open(&a);
+    apart_start(&a, 0);
+    if (taken_before) a.fd = weft__reactor_fd(a.r);
+    CHECK_EQ(weft__reactor_part(a.r, a.news), WEFT_OK);
+    if (!taken_before) a.fd = weft__reactor_fd(a.r);
+    CHECK_EQ(weft__reactor_fd(a.r), a.fd);
+    apart_start(&a, 1);
+    apart_waits(&a, 2);
+    put(a.watches[0].fd);
+    CHECK(!tells(a.fd));
+    put(a.news);
+    CHECK(tells(a.fd));
+    CHECK_EQ(weft__reactor_wait(a.r, 5000), WEFT_OK);
+    CHECK_EQ(weft__reactor_join(a.r, a.news), WEFT_OK);
+    CHECK(!tells(a.fd)); /* not of the news */
+    CHECK_EQ(weft__reactor_fd(a.r), a.fd);
+    CHECK_EQ(epolls(), 1);
+    apart_start(&a, 2);
+    all_is_told(&a, 3);
+    apart_waits(&a, 3);
+    apart_close(&a);
+}
+
+TEST(apart_the_fd_tells_of_the_news_alone_and_joined_of_all_again) {
+    apart_and_joined(true);
+}
+TEST(the_fd_may_first_be_asked_for_while_it_is_apart) {
+    apart_and_joined(false);
+}
+
+TEST(a_reactor_whose_fd_nobody_asked_for_has_none_when_it_is_joined) {
+    struct apart a;
+    apart_open(&a);
+    apart_start(&a, 0);
+    CHECK_EQ(epolls(), 1);
+    CHECK_EQ(weft__reactor_part(a.r, a.news), WEFT_OK);
+    apart_waits(&a, 1);
+    CHECK_EQ(weft__reactor_join(a.r, a.news), WEFT_OK);
+    CHECK_EQ(epolls(), 1);
+    CHECK(!weft__reactor_has_fd(a.r));
+    apart_waits(&a, 1);
+    apart_close(&a);
+}
+
+/* A descriptor that the kernel will not take stands for a limit that was reached. */
+TEST(what_could_not_be_parted_or_joined_stays_as_it_was) {
+    struct apart a;
+    apart_open(&a);
+    apart_start(&a, 0);
+    apart_start(&a, 1);
+    CHECK_EQ(weft__reactor_part(a.r, -1), WEFT_ERR_IO);
+    CHECK(!weft__reactor_has_fd(a.r));
+    apart_waits(&a, 2);
+    a.fd = weft__reactor_fd(a.r);
+    CHECK_EQ(weft__reactor_part(a.r, -1), WEFT_ERR_IO);
+    CHECK_EQ(weft__reactor_fd(a.r), a.fd);
+    CHECK_EQ(epolls(), 1);
+    all_is_told(&a, 2);
+
+    CHECK_EQ(weft__reactor_part(a.r, a.news), WEFT_OK);
+    int keep = dup(a.watches[1].fd);
+    close(a.watches[1].fd);
+    CHECK_EQ(weft__reactor_join(a.r, a.news), WEFT_ERR_IO);
+    CHECK_EQ(weft__reactor_fd(a.r), a.fd);
+    CHECK(!tells(a.fd));
+    put(a.news);
+    CHECK(tells(a.fd));
+    apart_waits(&a, 1);
+    CHECK_EQ(dup2(keep, a.watches[1].fd), a.watches[1].fd);
+    close(keep);
+    CHECK_EQ(weft__reactor_join(a.r, a.news), WEFT_OK);
+    CHECK_EQ(weft__reactor_fd(a.r), a.fd);
+    all_is_told(&a, 2);
+    apart_close(&a);
+}
+
 TEST(fd_is_one_number_for_life_and_cloexec) {
     struct reactor *r = open_reactor(NULL);
     struct watch watches[50];
