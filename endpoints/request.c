@@ -2,7 +2,6 @@
 
 #include <reactor/counters.h>
 #include <reactor/mutant.h>
-#include <transports/copy.h>
 
 #include "ep.h"
 #include "layout.h"
@@ -255,59 +254,4 @@ void weft_request_cancel(weft_request_t *request) {
         weft__request_stop(*request->stands_for, WEFT_ERR_CANCELLED);
     else
         request->status = WEFT_ERR_CANCELLED; /* before it was posted */
-}
-
-/* ---- iov arithmetic */
-
-weft_status_t weft__iov_refused(const weft_iov_t *iov, size_t n) {
-    weft_status_t st = weft__check_memory("iov", iov, n);
-    for (size_t i = 0; i < n && st == WEFT_OK; i++)
-        st = weft__check_memory("base of a piece of iov", iov[i].base, iov[i].len);
-    return st < 0 ? st : weft__fail(WEFT_ERR_INVALID_PARAM, "iov names more bytes than there are addresses");
-}
-
-void weft__iov_scatter(const weft_iov_t *iov, size_t n, size_t offset, const void *from, size_t len) {
-    const char *at = from;
-    for (size_t i = 0; i < n && len; i++) {
-        if (offset >= iov[i].len) {
-            offset -= iov[i].len;
-            continue;
-        }
-        size_t part = iov[i].len - offset < len ? iov[i].len - offset : len;
-        weft__copy((char *)iov[i].base + offset, at, part);
-        at += part;
-        len -= part;
-        offset = 0;
-    }
-}
-
-void weft__iov_gather(void *to, const weft_iov_t *iov, size_t n, size_t offset, size_t len) {
-    char *at = to;
-    for (size_t i = 0; i < n && len; i++) {
-        if (offset >= iov[i].len) {
-            offset -= iov[i].len;
-            continue;
-        }
-        size_t part = iov[i].len - offset < len ? iov[i].len - offset : len;
-        weft__copy(at, (const char *)iov[i].base + offset, part);
-        at += part;
-        len -= part;
-        offset = 0;
-    }
-}
-
-size_t weft__iov_slice(weft_iov_t *to, size_t room, const weft_iov_t *iov, size_t n, size_t offset, size_t *len_p) {
-    size_t made = 0, taken = 0;
-    for (size_t i = 0; i < n && made < room && taken < *len_p; i++) {
-        if (offset >= iov[i].len) {
-            offset -= iov[i].len;
-            continue;
-        }
-        size_t part = iov[i].len - offset < *len_p - taken ? iov[i].len - offset : *len_p - taken;
-        to[made++] = (weft_iov_t){(char *)iov[i].base + offset, part};
-        taken += part;
-        offset = 0;
-    }
-    *len_p = taken;
-    return made;
 }
