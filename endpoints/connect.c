@@ -161,47 +161,56 @@ void weft__ep_dialed(struct weft_ep *ep) {
 
 /* ---- the public calls */
 
-static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size_t len,
-                                const weft_ep_params_t *params, weft_ep_t **ep_p) {
-    struct weft_ep *ep;
+static weft_status_t check(const struct weft_worker *worker, const weft_ep_params_t *params) {
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
     if ((unsigned)params->error_mode > WEFT_ERRORS_FAILOVER)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "error_mode is %d", (int)params->error_mode);
     if (params->heartbeat_ms && params->heartbeat_ms < BEAT_LEAST_MS)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "heartbeat_ms is less than %d", BEAT_LEAST_MS);
-    if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
-    st = weft__ep_new(worker, &ep);
-    if (st < 0) return st;
+    return worker->core.fsm.state == WORKER_OPEN ? WEFT_OK : weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+}
 
-    ep->on_error = params->error_mode == WEFT_ERRORS_NONE ? NULL : params->on_error;
-    ep->arg = params->arg;
+static weft_status_t keep_start(struct weft_ep *ep, const void *to, size_t len, const weft_ep_params_t *params) {
     size_t room = len ? len : strlen(to) + 1;
-    ep->start = weft__alloc(worker, sizeof *ep->start + room, "endpoint's start");
-    st = WEFT_ERR_NO_MEMORY;
-    if (!ep->start) goto forget;
+    ep->start = weft__alloc(ep->worker, sizeof *ep->start + room, "endpoint's start");
+    if (!ep->start) return WEFT_ERR_NO_MEMORY;
     ep->start->told = params->on_ready;
     ep->start->arg = params->arg;
     ep->start->dial_len = len;
     ep->start->mode = params->error_mode;
     ep->start->heartbeat_ms = params->heartbeat_ms;
     memcpy(ep->start->dial, to, room);
+    return WEFT_OK;
+}
 
-    uint64_t ms = params->connect_timeout_ms ? params->connect_timeout_ms
-                                             : weft__setting_u64(worker->context, SETTING_CONNECT_TIMEOUT);
-    st = weft__timer_start(worker->reactor, &ep->timer, weft__now(worker->reactor) + ms * NS_PER_MS);
-    if (st < 0) goto forget;
-    st = dial(ep);
-    if (st < 0) goto forget;
+static weft_status_t bound_start(struct weft_ep *ep, uint64_t ms) {
+    struct reactor *r = ep->worker->reactor;
+    if (!ms) ms = weft__setting_u64(ep->worker->context, SETTING_CONNECT_TIMEOUT);
+    return weft__timer_start(r, &ep->timer, weft__now(r) + ms * NS_PER_MS);
+}
+
+static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size_t len,
+                                const weft_ep_params_t *params, weft_ep_t **ep_p) {
+    struct weft_ep *ep;
+    weft_status_t st = check(worker, params);
+    if (st == WEFT_OK) st = weft__ep_new(worker, &ep);
+    if (st < 0) return st;
+
+    ep->on_error = params->error_mode == WEFT_ERRORS_NONE ? NULL : params->on_error;
+    ep->arg = params->arg;
+    st = keep_start(ep, to, len, params);
+    if (st == WEFT_OK) st = bound_start(ep, params->connect_timeout_ms);
+    if (st == WEFT_OK) st = dial(ep);
+    if (st < 0) {
+        weft__ep_forget(ep);
+        return st;
+    }
 
     fsm_step(&ep->core.fsm, EP_EV_CONNECT);
     weft__ep_dialed(ep);
     *ep_p = ep;
     return WEFT_OK;
-
-forget:
-    weft__ep_forget(ep);
-    return st;
 }
 
 weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker, const char *uri,

@@ -283,6 +283,22 @@ static void share_out(struct weft_worker *worker, const weft_context_t *context)
     worker->whole_shares = whole && worker->max_unread / 2 > whole ? (uint32_t)(worker->max_unread / 2 / whole) : 1;
 }
 
+static void init_lists(struct weft_worker *worker) {
+    struct list *lists[] = {&worker->endpoints, &worker->due,         &worker->links,
+                            &worker->listening, &worker->guests,      &worker->done,
+                            &worker->held_done, &worker->held_posted, &worker->free_requests};
+    for (unsigned i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
+    for (unsigned i = 0; i < WORKER_PEERS; i++) list_init(&worker->peers[i]);
+}
+
+static void init_jobs(struct weft_worker *worker) {
+    worker->complete.run = complete;
+    worker->step.run = settle;
+    worker->notify.run = notify;
+    worker->half_told.run = weft__links_half_told;
+    worker->close_timer.fire = close_due;
+}
+
 static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *context,
                  const weft_worker_params_t *params) {
     worker->reactor = r;
@@ -291,29 +307,16 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     worker->on_endpoint = params->on_endpoint;
     worker->on_error = params->on_error;
     worker->arg = params->arg;
-    share_out(worker, context);
-    worker->complete.run = complete;
-    worker->step.run = settle;
-    worker->close_timer.fire = close_due;
-    list_init(&worker->endpoints);
-    list_init(&worker->due);
-    worker->notify.run = notify;
-    weft__slab_init(&worker->ep_slab, r, worker, sizeof(struct weft_ep), "endpoints");
-    weft__slab_init(&worker->link_slab, r, worker, sizeof(struct link), "links");
-    list_init(&worker->links);
-    worker->half_told.run = weft__links_half_told;
-    for (unsigned i = 0; i < WORKER_PEERS; i++) list_init(&worker->peers[i]);
-    worker->max_endpoints = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_ENDPOINTS);
-    worker->max_links = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_LINKS);
-    list_init(&worker->listening);
-    list_init(&worker->guests);
-    list_init(&worker->done);
-    list_init(&worker->held_done);
-    list_init(&worker->held_posted);
-    worker->tellable = NOTICE_ALL;
     worker->thread_mode = params->thread_mode;
     worker->hosted = params->loop != NULL;
-    list_init(&worker->free_requests);
+    worker->tellable = NOTICE_ALL;
+    worker->max_endpoints = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_ENDPOINTS);
+    worker->max_links = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_LINKS);
+    share_out(worker, context);
+    init_lists(worker);
+    init_jobs(worker);
+    weft__slab_init(&worker->ep_slab, r, worker, sizeof(struct weft_ep), "endpoints");
+    weft__slab_init(&worker->link_slab, r, worker, sizeof(struct link), "links");
     weft__match_init(&worker->match);
     weft__memory_init(worker);
     do worker->id = weft__random(r);
@@ -321,33 +324,46 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     fsm_init(&worker->core.fsm, &worker_port, WORKER_OPEN, (uint32_t)worker->id);
 }
 
+/* So that closing needs no memory. */
+static weft_status_t reserve_close(struct weft_worker *worker) {
+    weft_status_t st = weft__timer_start(worker->reactor, &worker->close_timer, UINT64_MAX);
+    if (st == WEFT_OK) weft__timer_stop(worker->reactor, &worker->close_timer);
+    return st;
+}
+
+static weft_status_t open_parts(struct weft_worker *worker, const char *transports) {
+    weft_status_t st = reserve_close(worker);
+    if (st == WEFT_OK) st = weft__tracking_open(worker, &worker_up);
+    if (st == WEFT_OK) st = open_ifaces(worker, transports);
+    if (st < 0) return st;
+    weigh_ifaces(worker);
+    st = weft__tracking_start(worker);
+    return st == WEFT_OK ? weft__lanes_open(worker) : st;
+}
+
+static void discard(struct weft_worker *worker) {
+    for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
+    weft__live_end(worker);
+    talloc_free(worker);
+}
+
 weft_status_t weft__worker_create_on(struct reactor *r, const weft_worker_params_t *params,
                                      weft_worker_t **worker_p) {
     weft_context_t *context = weft__reactor_context(r);
+    const char *transports =
+        params->transports ? params->transports : weft__setting_str(context, SETTING_TRANSPORTS);
     struct weft_worker *worker = weft__new(r, struct weft_worker);
     if (!worker) return WEFT_ERR_NO_MEMORY;
     init(worker, r, context, params);
     weft__calibration(r, &worker->calibration);
     worker->name = params->name ? talloc_strdup(worker, params->name) : NULL;
     weft__live_open(worker);
-
-    /* Reserved, so that closing needs no memory. */
-    weft_status_t st = weft__timer_start(r, &worker->close_timer, UINT64_MAX);
-    if (st == WEFT_OK) weft__timer_stop(r, &worker->close_timer);
-    if (st == WEFT_OK) st = weft__tracking_open(worker, &worker_up);
-    if (st == WEFT_OK)
-        st = open_ifaces(worker,
-                         params->transports ? params->transports : weft__setting_str(context, SETTING_TRANSPORTS));
-    weigh_ifaces(worker);
-    if (st == WEFT_OK) st = weft__tracking_start(worker);
-    if (st == WEFT_OK) st = weft__lanes_open(worker);
-    weft__live_transports(worker);
+    weft_status_t st = open_parts(worker, transports);
     if (st < 0) {
-        for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
-        weft__live_end(worker);
-        talloc_free(worker);
+        discard(worker);
         return st;
     }
+    weft__live_transports(worker);
     *worker_p = worker;
     return WEFT_OK;
 }
