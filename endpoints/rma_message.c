@@ -187,9 +187,16 @@ static weft_status_t by_message(struct weft_request *req) {
     }
 }
 
+/* Whatever became of its key, it is not made again. */
+static weft_status_t advance_posted(struct weft_request *req) {
+    weft_status_t st = weft__rma_native_part(req);
+    return st == WEFT_OK ? all_sent(req) : st;
+}
+
 static weft_status_t advance(struct weft_request *req) {
     struct request_rma *r = &req->rma;
     if (r->by_message) return by_message(req);
+    if (r->posted) return advance_posted(req);
     weft_status_t st = weft__rkey_status(r->rkey);
     if (st < 0) return st;
     bool of_device = weft__rma_is_of_device(r->rkey, (enum rma_what)r->what);

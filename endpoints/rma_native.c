@@ -144,24 +144,35 @@ weft_status_t weft__rma_native_now(const struct rma_op *op, bool remote) {
     return st == WEFT_ERR_UNSUPPORTED ? WEFT_NO_RESOURCE : st;
 }
 
-/* All of it is posted, once. A remote completion of what is not mapped is the lane's flush, which may have to be asked again. */
-static weft_status_t posted(struct weft_request *req) {
-    struct lane_key *key = req->rma.rkey->key;
-    req->worker->count->rma_native += !req->rma.posted;
-    req->rma.posted = true;
-    if (!(req->flags & WEFT_RMA_REMOTE) || key->local || req->rma.what == RMA_GET || req->rma.what == RMA_FETCH)
-        return WEFT_OK;
+/* It is not left before all that was posted by it has ended (weft__rma_hush), though no key may lead there any more. */
+static struct lane *posted_by(const struct weft_request *req) {
+    const struct weft_rkey *rkey = req->rma.rkey;
+    const struct lane_key *key = rkey->left ? rkey->left : rkey->key;
+    return key->lane ? key->lane : req->ep->link->lane;
+}
+
+/* NO_RESOURCE: to be asked again. */
+static weft_status_t flush_posted(struct weft_request *req) {
+    struct lane *lane = posted_by(req);
     req->lent.count++;
-    weft_status_t st = key->lane->ops->flush(key->lane, &req->lent);
+    weft_status_t st = lane->ops->flush(lane, &req->lent);
     if (st != WEFT_IN_PROGRESS) req->lent.count--;
     return st == WEFT_IN_PROGRESS ? WEFT_OK : st;
+}
+
+/* All of it is, once. A remote completion of what is not mapped is the lane's flush. */
+static weft_status_t posted(struct weft_request *req) {
+    bool remote = req->flags & WEFT_RMA_REMOTE && !req->rma.rkey->key->local;
+    req->worker->count->rma_native++;
+    req->rma.posted = true;
+    return remote && req->rma.what != RMA_GET && req->rma.what != RMA_FETCH ? flush_posted(req) : WEFT_OK;
 }
 
 weft_status_t weft__rma_native_part(struct weft_request *req) {
     struct request_rma *r = &req->rma;
     struct lane_key *key = r->rkey->key;
     weft_status_t st;
-    if (r->posted) return posted(req);
+    if (r->posted) return flush_posted(req);
     if (r->what == RMA_POST || r->what == RMA_FETCH) {
         st = atomic(r->what, r->atomic, r->size, r->operand, r->compare, r->old_p, r->remote, key, &req->lent);
         return st == WEFT_OK || st == WEFT_IN_PROGRESS ? posted(req) : st;

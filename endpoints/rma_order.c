@@ -245,9 +245,10 @@ void weft__rma_left(struct weft_request *req) {
 
 /* ---- the link goes on by another lane */
 
+/* Posted, it may wait for nothing but room for the lane's flush. */
 static bool is_under_way(const struct weft_request *req) {
-    return !req->kind->message && req->rma.rkey && !req->rma.by_message && req->lent.count > 0 &&
-           req->core.fsm.state != REQ_DONE;
+    return !req->kind->message && req->rma.rkey && !req->rma.by_message &&
+           (req->lent.count > 0 || req->rma.posted) && req->core.fsm.state != REQ_DONE;
 }
 
 uint32_t weft__rma_hush(struct weft_ep *ep, const struct lane *lane) {

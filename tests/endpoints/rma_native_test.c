@@ -1,6 +1,7 @@
 /* One-sided operations by a transport that has no room for the flush which tells of their end. */
 #include "rma.h"
 
+#include <endpoints/rma.h>
 #include <transports/transport.h>
 
 static int n_made, n_flushes;
@@ -23,42 +24,87 @@ static void wait_for_room(struct lane *lane, struct pending *pending) {
 }
 
 /* The key is no mapping any more, so that its lane is asked for everything. */
-static void made_once(bool is_put) {
+struct flushing {
     struct rma r;
-    struct tally done = {0};
-    rma_up(&r, "self", false, 4096, WEFT_MEM_ALL, NULL, 0);
-    struct lane_key *key = r.rkey->key;
-    char *local = key->local;
-    const struct lane_ops *own = key->lane->ops;
-    struct lane_ops ops = *own;
-    ops.atomic_post = make;
-    ops.put_short = put;
-    ops.flush = flush;
-    ops.pending_add = wait_for_room;
+    struct tally done;
+    struct lane *lane;
+    const struct lane_ops *own;
+    struct lane_ops ops;
+    char *local;
+    uint64_t natively;
+};
+
+static void up(struct flushing *f) {
+    *f = (struct flushing){0};
+    rma_up(&f->r, "self", false, 4096, WEFT_MEM_ALL, NULL, 0);
+    struct lane_key *key = f->r.rkey->key;
+    f->lane = key->lane;
+    f->own = f->lane->ops;
+    f->ops = *f->own;
+    f->ops.atomic_post = make;
+    f->ops.put_short = put;
+    f->ops.flush = flush;
+    f->ops.pending_add = wait_for_room;
+    f->local = key->local;
     key->local = NULL;
-    key->lane->ops = &ops;
+    f->lane->ops = &f->ops;
+    f->natively = weft_worker_count(f->r.t.a, "rma.native");
     n_made = n_flushes = 0;
     waits = NULL;
-    uint64_t word = 1, before = weft_worker_count(r.t.a, "rma.native");
+}
+
+static void post(struct flushing *f, bool is_put) {
+    struct rma *r = &f->r;
+    uint64_t word = 1;
     weft_status_t st =
-        is_put ? weft_put(r.t.ep, &word, 8, rma_at(&r, 0), r.rkey, RMA_REMOTE(&done))
-               : weft_atomic_post(r.t.ep, WEFT_ATOMIC_ADD, 8, 1, rma_at(&r, 0), r.rkey, RMA_REMOTE(&done));
+        is_put ? weft_put(r->t.ep, &word, 8, rma_at(r, 0), r->rkey, RMA_REMOTE(&f->done))
+               : weft_atomic_post(r->t.ep, WEFT_ATOMIC_ADD, 8, 1, rma_at(r, 0), r->rkey, RMA_REMOTE(&f->done));
     CHECK_EQ(st, WEFT_IN_PROGRESS);
     CHECK(waits);
+}
+
+static void down(struct flushing *f) {
+    f->lane->ops = f->own;
+    UNTIL(&f->r.t, f->done.calls == 1);
+    CHECK_EQ(f->done.status, WEFT_OK);
+    CHECK_EQ(n_made, 1);
+    CHECK_EQ(weft_worker_count(f->r.t.a, "rma.native"), f->natively + 1);
+    CHECK_EQ(weft_worker_count(f->r.t.a, "rma.messages"), 0);
+    rma_down(&f->r);
+}
+
+static void made_once(bool is_put) {
+    struct flushing f;
+    up(&f);
+    post(&f, is_put);
     CHECK_EQ(waits->retry(waits), WEFT_NO_RESOURCE);
     CHECK_EQ(waits->retry(waits), WEFT_OK);
     CHECK_EQ(n_flushes, 3);
-    CHECK_EQ(n_made, 1);
-    key->lane->ops = own;
-    key->local = local;
-    UNTIL(&r.t, done.calls == 1);
-    CHECK_EQ(done.status, WEFT_OK);
-    CHECK_EQ(weft_worker_count(r.t.a, "rma.native"), before + 1);
-    rma_down(&r);
+    f.r.rkey->key->local = f.local;
+    down(&f);
 }
 TEST(an_atomic_whose_flush_waits_for_room_is_made_once) {
     made_once(false);
 }
 TEST(a_put_whose_flush_waits_for_room_is_made_once) {
     made_once(true);
+}
+
+/* From then on operations go as messages, and the lane is left when those before are performed. */
+static void not_left(bool goes) {
+    struct flushing f;
+    up(&f);
+    post(&f, false);
+    CHECK_EQ(weft__rma_hush(f.r.t.ep, f.lane), 1);
+    if (!goes) weft__rma_unhush(f.r.t.ep, NULL, false);
+    CHECK_EQ(waits->retry(waits), WEFT_NO_RESOURCE);
+    CHECK_EQ(waits->retry(waits), WEFT_OK);
+    if (goes) weft__rma_unhush(f.r.t.ep, NULL, false);
+    down(&f);
+}
+TEST(a_lane_is_not_left_before_an_atomic_whose_flush_waits_for_room) {
+    not_left(true);
+}
+TEST(an_atomic_whose_flush_waits_for_room_is_made_once_when_its_lane_stays_after_all) {
+    not_left(false);
 }
