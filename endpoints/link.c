@@ -271,7 +271,7 @@ static void end(struct link *link) {
     link->uri = NULL;
     link->why = NULL;
     weft__live_forget(link);
-    weft__match_unlink(&link->worker->match, link);
+    weft__match_unlink(&link->worker->match, link, link->worker->max_unread);
     weft__slab_bury(&link->worker->link_slab, link);
 }
 

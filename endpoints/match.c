@@ -1,8 +1,9 @@
 #include "match.h"
 
+#include <reactor/counters.h>
 #include <reactor/mutant.h>
 
-#include "link.h"
+#include "worker.h"
 
 void weft__match_init(struct match *m) {
     for (unsigned i = 0; i < MATCH_BUCKETS; i++) {
@@ -84,38 +85,61 @@ void weft__match_remove(struct weft_tag_message *message) {
 }
 
 void weft__match_take(struct match *m, struct weft_tag_message *message) {
+    if (message->unread == &m->left) weft__match_read(message);
     leave(message);
     list_append(&m->taken, &message->in_order);
+}
+
+static void drop(struct weft_tag_message *message) {
+    weft__match_read(message);
+    weft__match_remove(message);
+    talloc_free(message);
 }
 
 static void forget(struct list *queue, uint32_t ep, bool offers) {
     for (struct list *n = queue->next, *next; n != queue; n = next) {
         struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
         next = n->next;
-        if (message->ep != ep || (offers && !message->offer)) continue;
-        weft__match_read(message);
-        weft__match_remove(message);
-        talloc_free(message);
+        if (message->ep == ep && (!offers || message->offer)) drop(message);
     }
 }
 
 void weft__match_read(struct weft_tag_message *message) {
-    if (message->link) message->link->unread -= message->cost;
-    message->link = NULL;
+    if (message->unread) *message->unread -= message->cost;
+    message->unread = NULL;
 }
 
-static void unlink_all(struct list *queue, const struct link *link) {
+/* What is in the one count is in the other from now on, or in none. */
+static void count_in(struct list *queue, const uint32_t *from, uint32_t *to) {
     for (struct list *n = queue->next; n != queue; n = n->next) {
         struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
-        if (message->link == link) weft__match_read(message);
+        if (message->unread != from) continue;
+        weft__match_read(message);
+        message->unread = to;
+        if (to) *to += message->cost;
     }
 }
 
-void weft__match_unlink(struct match *m, const struct link *link) {
+/* Nobody is there any more who could be told, or held to less. */
+static void drop_oldest(struct match *m, struct weft_worker *worker, uint32_t most) {
+    if (m->left > most)
+        weft__log_limited(worker->context, WEFT_LOG_WARN, "endpoints",
+                          "messages of peers that have gone are dropped");
+    for (struct list *n = m->unexpected.next, *next; m->left > most; n = next) {
+        struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
+        next = n->next;
+        if (message->unread != &m->left) continue;
+        drop(message);
+        worker->count->tag_dropped++;
+    }
+}
+
+void weft__match_unlink(struct match *m, struct link *link, uint32_t most) {
     if (link->unread == 0) return;
-    unlink_all(&m->unexpected, link);
-    unlink_all(&m->taken, link);
-    unlink_all(&m->gathering, link);
+    count_in(&m->taken, &link->unread, NULL);
+    count_in(&m->gathering, &link->unread, NULL);
+    drop_oldest(m, link->worker, most - link->unread);
+    count_in(&m->unexpected, &link->unread, &m->left);
     assert(link->unread == 0);
 }
 

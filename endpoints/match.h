@@ -10,7 +10,7 @@ enum { MATCH_BUCKETS = 256 };
 struct weft_tag_message {
     struct list in_order, in_bucket, in_offers;
     struct weft_worker *worker;
-    struct link *link;  /* whose unread bytes it is among; NULL: that is gone, or it is no more */
+    uint32_t *unread;   /* the count that it is in: its link's, or `left`; NULL: none any more */
     uint32_t ep, offer; /* ids: of our endpoint; of the sender's request, 0 for a whole message */
     uint64_t tag, len, remote;
     uint32_t cost;
@@ -38,6 +38,7 @@ struct match {
     struct list offers[MATCH_BUCKETS]; /* those of them, and of `taken`, that are offers, by the sender's request */
     struct list taken;                 /* out of matching, not yet received */
     struct list filling, gathering;    /* what comes in parts: receives, and messages that are not whole yet */
+    uint32_t left;                     /* bytes of those of `unexpected` whose link is gone */
 };
 
 void weft__match_init(struct match *m);
@@ -80,9 +81,9 @@ static inline struct list *weft__match_offers(struct match *m, uint32_t offer) {
 }
 /* An endpoint is gone: so are the offers that came over it, and what came half. Whole messages stay. */
 void weft__match_forget(struct match *m, uint32_t ep);
-/* Its bytes are none of its link's unread ones any more. */
+/* Its bytes are no unread ones any more. */
 void weft__match_read(struct weft_tag_message *message);
-/* A link goes before what came by it. */
-void weft__match_unlink(struct match *m, const struct link *link);
+/* A link goes before what came by it. Of all that such links left, so many bytes stay: the newest. */
+void weft__match_unlink(struct match *m, struct link *link, uint32_t most);
 
 #endif

@@ -314,7 +314,7 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
     message->len = len;
     message->cost = (uint32_t)len + MESSAGE_COST;
     ep->credit_out += message->cost;
-    message->link = ep->link;
+    message->unread = &ep->link->unread;
     ep->link->unread += message->cost;
     worker->count->tag_unexpected++;
     list_init(&message->in_order);

@@ -215,6 +215,34 @@ TEST_WIRES(all_endpoints_of_a_peer_together_leave_so_much_and_no_more) {
     raw_close(&raw); /* with messages left, whose link goes first */
 }
 
+/* Nor is a link's bound a way around it: what those that are gone left has the same. */
+TEST_WIRES(all_links_of_peers_that_have_gone_together_leave_so_much_and_no_more) {
+    enum { LINKS = 10, EACH = 7, KEPT = 20000 / 564 };
+    weft_setting_t quota[] = {
+        {"tag.unexpected_bytes", "4096"}, {"stream.window", "4000"}, {"peer.max_unread", "20000"}};
+    uint8_t message[12 + 500] = {0};
+    char in[500];
+    raw_open(&raw, transport, quota, 3);
+    for (int n = 0; n < LINKS * EACH; n++) {
+        if (n % EACH == 0) fresh(transport);
+        memcpy(message + 8, &raw.half, 4);
+        message[12] = (uint8_t)n;
+        CHECK(say(&raw, WIRE_TAG, message, sizeof message));
+        RAW_UNTIL(&raw, weft_worker_count(raw.t.a, "tag.unexpected") == (uint64_t)n + 1);
+        if (n % EACH == EACH - 1) raw_hang_up(&raw);
+        if (n == EACH) CHECK_EQ(weft_tag_recv(raw.t.a, 0, 0, &(weft_iov_t){in, 500}, 1, NULL, NULL), 0);
+    }
+    RAW_UNTIL(&raw, weft_worker_count(raw.t.a, "tag.dropped") >= LINKS * EACH - KEPT - 1);
+    CHECK_EQ(weft_worker_count(raw.t.a, "tag.dropped"), LINKS * EACH - KEPT - 1);
+    honest_is_matched(&raw);
+    for (int i = 0; i < KEPT; i++) {
+        CHECK_EQ(weft_tag_recv(raw.t.a, 0, 0, &(weft_iov_t){in, 500}, 1, NULL, NULL), 0);
+        CHECK_EQ(in[0], LINKS * EACH - KEPT + i);
+    }
+    CHECK_EQ(weft_tag_probe(raw.t.a, 0, 0, NULL), WEFT_ERR_NOT_FOUND);
+    raw_close(&raw);
+}
+
 static void say_stream(const void *bytes, size_t len) {
     static uint8_t message[8 + 8000];
     uint64_t word = wire_stream_word(raw.half);
