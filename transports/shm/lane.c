@@ -199,23 +199,8 @@ void weft__shm_describe(struct lane *l, char *buf, size_t size) {
     snprintf(buf, size, "pid %d by %s%s%s", (int)shm_pid(lane), shm_way(lane)->name, *where ? " at " : "", where);
 }
 
-const struct lane_ops weft__shm_ops_up = {.am_short = am_short,
-                                          .am_short_to = am_short_to,
-                                          .am_bcopy = am_bcopy,
-                                          .am_zcopy = am_zcopy,
-                                          .all_taken = weft__shm_all_taken,
-                                          .flush = weft__shm_flush,
-                                          .pending_add = weft__shm_pending_add,
-                                          .pending_remove = weft__shm_pending_remove,
-                                          .hear = weft__shm_hear,
-                                          .bulk_get = weft__shm_bulk_get,
-                                          .bulk_joint = weft__shm_bulk_joint,
-                                          .bulk_put = weft__shm_bulk_put,
-                                          .bulk_help = weft__shm_bulk_help,
-                                          .help_stop = weft__shm_help_stop,
-                                          SHM_RMA_OPS,
-                                          .close = weft__shm_close,
-                                          .describe = weft__shm_describe};
+const struct lane_ops weft__shm_ops_up = {
+    .am_short = am_short, .am_short_to = am_short_to, .am_bcopy = am_bcopy, .am_zcopy = am_zcopy, SHM_UP_OPS};
 
 /* ---- the same in other states ------------------------------------------------------------------------------ */
 

@@ -319,22 +319,8 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     return WEFT_OK;
 }
 
-const struct lane_ops weft__shm_ops_mail = {.am_short = am_short,
-                                            .am_bcopy = am_bcopy,
-                                            .am_zcopy = am_zcopy,
-                                            .all_taken = weft__shm_all_taken,
-                                            .flush = weft__shm_flush,
-                                            .pending_add = weft__shm_pending_add,
-                                            .pending_remove = weft__shm_pending_remove,
-                                            .hear = weft__shm_hear,
-                                            .bulk_get = weft__shm_bulk_get,
-                                            .bulk_joint = weft__shm_bulk_joint,
-                                            .bulk_put = weft__shm_bulk_put,
-                                            .bulk_help = weft__shm_bulk_help,
-                                            .help_stop = weft__shm_help_stop,
-                                            SHM_RMA_OPS,
-                                            .close = weft__shm_close,
-                                            .describe = weft__shm_describe};
+const struct lane_ops weft__shm_ops_mail = {
+    .am_short = am_short, .am_bcopy = am_bcopy, .am_zcopy = am_zcopy, SHM_UP_OPS};
 
 /* ---- waiting for room ----------------------------------------------------------------------------------------------- */
 

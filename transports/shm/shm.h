@@ -482,12 +482,16 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
                                  struct lane_key **key_p);
 void weft__shm_key_close(struct lane_key *key);
 const char *weft__shm_reach(struct lane *l);
-/* The fields of lane_ops for these. */
-#define SHM_RMA_OPS                                                                                           \
-    .put_short = weft__shm_put_short, .put_bcopy = weft__shm_put_bcopy, .put_zcopy = weft__shm_put_zcopy,     \
-    .get_bcopy = weft__shm_get_bcopy, .get_zcopy = weft__shm_get_zcopy, .atomic_post = weft__shm_atomic_post, \
-    .atomic_fetch = weft__shm_atomic_fetch, .fence = weft__shm_fence, .key_open = weft__shm_key_open,         \
-    .key_close = weft__shm_key_close, .lends = weft__shm_lends, .reach = weft__shm_reach
+/* The fields of lane_ops that are the same by whichever way the messages of a lane go that is up. */
+#define SHM_UP_OPS                                                                                          \
+    .all_taken = weft__shm_all_taken, .flush = weft__shm_flush, .pending_add = weft__shm_pending_add,       \
+    .pending_remove = weft__shm_pending_remove, .hear = weft__shm_hear, .bulk_get = weft__shm_bulk_get,     \
+    .bulk_joint = weft__shm_bulk_joint, .bulk_put = weft__shm_bulk_put, .bulk_help = weft__shm_bulk_help,   \
+    .help_stop = weft__shm_help_stop, .put_short = weft__shm_put_short, .put_bcopy = weft__shm_put_bcopy,   \
+    .put_zcopy = weft__shm_put_zcopy, .get_bcopy = weft__shm_get_bcopy, .get_zcopy = weft__shm_get_zcopy,   \
+    .atomic_post = weft__shm_atomic_post, .atomic_fetch = weft__shm_atomic_fetch, .fence = weft__shm_fence, \
+    .key_open = weft__shm_key_open, .key_close = weft__shm_key_close, .lends = weft__shm_lends,             \
+    .reach = weft__shm_reach, .close = weft__shm_close, .describe = weft__shm_describe
 
 bool weft__shm_measure(struct iface_cost *cost_p); /* cost.c */
 

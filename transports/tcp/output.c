@@ -524,37 +524,10 @@ static weft_status_t ended_flush(struct lane *l, struct completion *completion) 
     return ended(l);
 }
 
-const struct lane_ops tcp_ops_early = {.am_short = early_short,
-                                       .am_bcopy = early_bcopy,
-                                       .am_zcopy = early_zcopy,
-                                       .am_run = early_run,
-                                       .flush = early_flush,
-                                       .pending_add = pending_add,
-                                       .pending_remove = pending_remove,
-                                       .hear = tcp_input_hear,
-                                       .land_stop = tcp_land_stop,
-                                       .close = tcp_lane_close,
-                                       .describe = tcp_lane_describe};
-const struct lane_ops tcp_ops_open = {.am_short = am_short,
-                                      .am_bcopy = am_bcopy,
-                                      .am_zcopy = am_zcopy,
-                                      .am_run = am_run,
-                                      .flush = flush,
-                                      .pending_add = pending_add,
-                                      .pending_remove = pending_remove,
-                                      .hear = tcp_input_hear,
-                                      .keep = tcp_input_keep,
-                                      .land_stop = tcp_land_stop,
-                                      .close = tcp_lane_close,
-                                      .describe = tcp_lane_describe};
-const struct lane_ops tcp_ops_ended = {.am_short = ended_short,
-                                       .am_bcopy = ended_bcopy,
-                                       .am_zcopy = ended_zcopy,
-                                       .am_run = ended_run,
-                                       .flush = ended_flush,
-                                       .pending_add = pending_add,
-                                       .pending_remove = pending_remove,
-                                       .hear = tcp_input_hear,
-                                       .land_stop = tcp_land_stop,
-                                       .close = tcp_lane_close,
-                                       .describe = tcp_lane_describe};
+#define OPS(short_, bcopy, zcopy, run, flush_)                                                \
+    .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .am_run = run, .flush = flush_, \
+    .pending_add = pending_add, .pending_remove = pending_remove, .hear = tcp_input_hear,     \
+    .land_stop = tcp_land_stop, .close = tcp_lane_close, .describe = tcp_lane_describe
+const struct lane_ops tcp_ops_early = {OPS(early_short, early_bcopy, early_zcopy, early_run, early_flush)};
+const struct lane_ops tcp_ops_open = {OPS(am_short, am_bcopy, am_zcopy, am_run, flush), .keep = tcp_input_keep};
+const struct lane_ops tcp_ops_ended = {OPS(ended_short, ended_bcopy, ended_zcopy, ended_run, ended_flush)};
