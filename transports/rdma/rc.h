@@ -14,8 +14,8 @@
 #include <reactor/slab.h>
 #include <stddef.h>
 #include <string.h>
+#include <transports/keys.h>
 #include <transports/pending.h>
-#include <transports/region.h>
 #include <transports/registry.h>
 #include <transports/transport.h>
 #include <transports/trust.h>
@@ -92,15 +92,6 @@ enum rc_todo {
     RC_TODO_KEYED = 64
 };
 
-struct rc_queue_word { /* embedded in a key or a grant: what it has to say as soon as there is room */
-    struct rc_queue_word *next;
-    uint8_t kind; /* enum rc_message */
-    bool queued;
-};
-struct rc_words {
-    struct rc_queue_word *first, **last;
-};
-
 TAILQ_HEAD(rc_lanes, rc_lane);
 struct rc_lane {
     struct lane lane;
@@ -133,7 +124,7 @@ struct rc_lane {
     struct rc_answer answer;
     uint8_t proof[RC_PROOF]; /* what the dialer says, or what the acceptor expects */
 
-    struct rc_words words, waiting; /* to be said; keys that wait to ask */
+    struct word_queue words, waiting; /* to be said; keys that wait to ask */
     struct rc_key *keys;
     struct rc_grant *grants;
     uint32_t last_serial, n_asked, n_grants;
@@ -160,7 +151,7 @@ struct tl_listener {
 struct rc_key {
     struct lane_key key;
     struct fsm fsm;
-    struct rc_queue_word word; /* WANT or DROP; or its place among those that wait to ask */
+    struct queued_word word;   /* WANT or DROP; or its place among those that wait to ask */
     struct rc_key *next, **at; /* `at` NULL: freed, but for its word */
     uint32_t serial, rkey;
     enum rc_atomics theirs; /* what the owner's device has */
@@ -169,7 +160,7 @@ struct rc_key {
 
 struct rc_grant {
     struct fsm fsm;
-    struct rc_queue_word word; /* GRANT, DENY or REVOKE */
+    struct queued_word word; /* GRANT, DENY or REVOKE */
     struct rc_lane *lane;
     struct rc_grant *next, **at; /* of the lane */
     struct rc_mem *mem;          /* NULL: denied */
@@ -349,10 +340,7 @@ void rc_keys_free(struct rc_lane *lane);
 size_t rc_key_word(const struct rc_key *key, void *to);
 void rc_key_said(struct rc_lane *lane, struct rc_key *key);
 void rc_key_heard(struct rc_lane *lane, enum rc_message kind, const struct rc_word *word);
-void rc_words_init(struct rc_words *words);
-void rc_words_add(struct rc_words *words, struct rc_queue_word *word);
-void rc_words_remove(struct rc_words *words, struct rc_queue_word *word);
-void rc_say(struct rc_lane *lane, struct rc_queue_word *word, enum rc_message kind);
+void rc_say(struct rc_lane *lane, struct queued_word *word, enum rc_message kind);
 void rc_words_flush(struct rc_lane *lane);
 
 /* rc_grant.c: the owner's side */

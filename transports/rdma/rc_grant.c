@@ -351,9 +351,9 @@ void rc_dropped(struct rc_lane *lane, const struct rc_word *word) {
 
 /* The queue pair goes next: its peer reaches nothing from then on. */
 void rc_grants_end(struct rc_lane *lane) {
-    for (struct rc_queue_word *word; (word = lane->words.first) != NULL;) {
+    for (struct queued_word *word; (word = lane->words.first) != NULL;) {
         struct rc_grant *grant = (struct rc_grant *)((char *)word - offsetof(struct rc_grant, word));
-        rc_words_remove(&lane->words, word); /* those of keys are gone before */
+        words_remove(&lane->words, word); /* those of keys are gone before */
         if (grant->ended) weft__bury(rc_reactor(lane), grant);
     }
     while (lane->grants) fsm_step(&lane->grants->fsm, RC_GRANT_EV_PARTED);

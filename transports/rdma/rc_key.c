@@ -1,8 +1,6 @@
 /* The importer's side of one-sided access: a key is asked for, used, and let go of; and the words about keys on their way. */
 #include "rc.h"
 
-#include <transports/region.h>
-
 #define OF_FSM(m)   ((struct rc_key *)((char *)(m)-offsetof(struct rc_key, fsm)))
 #define KEY_OF(w)   ((struct rc_key *)((char *)(w)-offsetof(struct rc_key, word)))
 #define GRANT_OF(w) ((struct rc_grant *)((char *)(w)-offsetof(struct rc_grant, word)))
@@ -44,34 +42,12 @@ static void rc_key_act_gone(struct fsm *m) {
 
 /* ---- words that wait for room ------------------------------------------------------------------------------------------------ */
 
-void rc_words_init(struct rc_words *words) {
-    words->first = NULL;
-    words->last = &words->first;
-}
-
-void rc_words_add(struct rc_words *words, struct rc_queue_word *word) {
-    word->next = NULL;
-    word->queued = true;
-    *words->last = word;
-    words->last = &word->next;
-}
-
-void rc_words_remove(struct rc_words *words, struct rc_queue_word *word) {
-    for (struct rc_queue_word **at = &words->first; *at; at = &(*at)->next) {
-        if (*at != word) continue;
-        *at = word->next;
-        if (!*at) words->last = at;
-        word->queued = false;
-        return;
-    }
-}
-
-static bool is_of_key(const struct rc_queue_word *word) {
+static bool is_of_key(const struct queued_word *word) {
     return word->kind == RC_WANT || word->kind == RC_DROP;
 }
 
 /* A DROP waits for the gets before it, so that the owner may give the memory away when it hears it. */
-static bool say_now(struct rc_lane *lane, struct rc_queue_word *word) {
+static bool say_now(struct rc_lane *lane, struct queued_word *word) {
     uint8_t bytes[RC_WANT_SIZE];
     enum rc_message kind = (enum rc_message)word->kind;
     if (kind == RC_GRANT && !rc_grant_bind(lane, GRANT_OF(word))) return false;
@@ -81,9 +57,9 @@ static bool say_now(struct rc_lane *lane, struct rc_queue_word *word) {
 
 /* Messages leave room for two requests at least, besides the goodbye and the marker. */
 void rc_words_flush(struct rc_lane *lane) {
-    struct rc_queue_word *word;
+    struct queued_word *word;
     while (lane->qp && (word = lane->words.first) != NULL && rc_has_room(lane, 4) && say_now(lane, word)) {
-        rc_words_remove(&lane->words, word);
+        words_remove(&lane->words, word);
         if (is_of_key(word))
             rc_key_said(lane, KEY_OF(word));
         else
@@ -91,9 +67,9 @@ void rc_words_flush(struct rc_lane *lane) {
     }
 }
 
-void rc_say(struct rc_lane *lane, struct rc_queue_word *word, enum rc_message kind) {
+void rc_say(struct rc_lane *lane, struct queued_word *word, enum rc_message kind) {
     word->kind = (uint8_t)kind;
-    rc_words_add(&lane->words, word);
+    words_add(&lane->words, word);
     rc_lane_todo(lane, RC_TODO_RETRY);
 }
 
@@ -115,13 +91,8 @@ static void serve(struct rc_key *key) {
     decided(key);
 }
 
-/* What the owner will never grant is an error; what cannot be had now goes by messages. */
 static void refuse(struct rc_key *key) {
-    bool final = key->why == WEFT_ERR_REVOKED || key->why == WEFT_ERR_INVALID_PARAM;
-    key->key.status = final ? key->why : WEFT_NO_RESOURCE;
-    key->key.refused = !final;
-    key->key.how = weft_status_name(key->why);
-    key->key.caps = 0;
+    key_refuse(&key->key, key->why);
     decided(key);
 }
 
@@ -180,7 +151,7 @@ size_t rc_key_word(const struct rc_key *key, void *to) {
 static void ask_on(struct rc_lane *lane) {
     while (lane->n_asked < RC_ASKS && lane->waiting.first) {
         struct rc_key *key = KEY_OF(lane->waiting.first);
-        rc_words_remove(&lane->waiting, &key->word);
+        words_remove(&lane->waiting, &key->word);
         lane->n_asked++;
         fsm_step(&key->fsm, RC_KEY_EV_ASK);
     }
@@ -190,8 +161,7 @@ weft_status_t rc_key_open(struct lane *l, const struct remote_region *region, co
                           struct lane_key **key_p) {
     struct rc_lane *lane = rc_lane(l);
     enum rc_atomics theirs;
-    if (region->base + region->len < region->base || region->rights == 0 || !rights_are_known(region->rights) ||
-        rc_key_atomics_decode(packed, len, &theirs) < 0)
+    if (!key_is_askable(region) || rc_key_atomics_decode(packed, len, &theirs) < 0)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "rdma: not a key");
     struct rc_key *key = weft__new(rc_iface_of(lane), struct rc_key);
     if (!key) return WEFT_ERR_NO_MEMORY;
@@ -204,7 +174,7 @@ weft_status_t rc_key_open(struct lane *l, const struct remote_region *region, co
     if (key->next) key->next->at = &key->next;
     lane->keys = key;
     fsm_init(&key->fsm, &port, RC_KEY_WAITING, key->serial);
-    rc_words_add(&lane->waiting, &key->word);
+    words_add(&lane->waiting, &key->word);
     ask_on(lane);
     *key_p = &key->key;
     return WEFT_OK;
@@ -212,17 +182,17 @@ weft_status_t rc_key_open(struct lane *l, const struct remote_region *region, co
 
 void rc_key_close(struct lane_key *k) {
     struct rc_key *key = (struct rc_key *)k;
-    rc_words_remove(&LANE_OF(key)->waiting, &key->word);
+    words_remove(&LANE_OF(key)->waiting, &key->word);
     fsm_step(&key->fsm, RC_KEY_EV_CLOSE);
 }
 
 /* The lane sends no more; the keys stay until they are closed, or the lane is. */
 void rc_keys_end(struct rc_lane *lane, weft_status_t status) {
-    while (lane->waiting.first) rc_words_remove(&lane->waiting, lane->waiting.first);
-    for (struct rc_queue_word *word = lane->words.first, *next; word; word = next) {
+    while (lane->waiting.first) words_remove(&lane->waiting, lane->waiting.first);
+    for (struct queued_word *word = lane->words.first, *next; word; word = next) {
         next = word->next;
         if (!is_of_key(word)) continue;
-        rc_words_remove(&lane->words, word);
+        words_remove(&lane->words, word);
         if (word->kind == RC_DROP) rc_key_said(lane, KEY_OF(word));
     }
     for (struct rc_key *key = lane->keys, *next; key; key = next) {

@@ -348,8 +348,8 @@ weft_status_t rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane 
     lane->job.run = lane_job;
     lane->deadline.fire = deadline_passed;
     pending_queue_init(&lane->pending);
-    rc_words_init(&lane->words);
-    rc_words_init(&lane->waiting);
+    words_init(&lane->words);
+    words_init(&lane->waiting);
     fsm_init(&lane->machine.fsm, &port, RC_QP_RESET, ++iface->next_id);
     /* The acceptor too has that long: what rdmacm says and is lost on the wire it repeats after 4 s. */
     uint64_t ms = weft__setting_u64(weft__reactor_context(r), SETTING_CONNECT_TIMEOUT);

@@ -55,7 +55,7 @@ static void leave_all(struct shm_grant *grant) {
     if (grant->next) grant->next->at = grant->at;
     if (grant->lane) {
         grant->lane->more->keys->n_grants--;
-        weft__shm_words_remove(&grant->lane->more->keys->words, &grant->word);
+        words_remove(&grant->lane->more->keys->words, &grant->word);
     }
     *grant->mem_at = grant->mem_next;
     if (grant->mem_next) grant->mem_next->mem_at = grant->mem_at;

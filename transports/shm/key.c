@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <transports/region.h>
 
 #define OF_FSM(m)  ((struct shm_key *)((char *)(m)-offsetof(struct shm_key, fsm)))
 #define OF_KEY(k)  ((struct shm_key *)(k))
@@ -80,15 +79,6 @@ static void serve(struct shm_key *key) {
     key->key.caps = rights_caps(key->key.region.rights, CAP_PUT | CAP_GET | (mapped ? CAP_ATOMIC : 0u));
 }
 
-/* What the owner will never grant is an error; what cannot be had now goes by messages. */
-static void refuse(struct shm_key *key) {
-    bool final = key->why == WEFT_ERR_REVOKED || key->why == WEFT_ERR_INVALID_PARAM;
-    key->key.status = final ? key->why : WEFT_NO_RESOURCE;
-    key->key.refused = !final;
-    key->key.how = weft_status_name(key->why);
-    key->key.caps = 0;
-}
-
 static void key_free(struct shm_key *key) {
     struct shm_keys *keys = LANE_OF(key)->more->keys;
     if (keys->read == key) keys->read = NULL;
@@ -111,7 +101,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SHM_KEY_FX_SEND_DROP: weft__shm_say(LANE_OF(key), &key->word, SHM_DROP); break;
     case SHM_KEY_FX_SERVE: serve(key); break;
     case SHM_KEY_FX_UNMAP: unmap(key); break;
-    case SHM_KEY_FX_REFUSE: refuse(key); break;
+    case SHM_KEY_FX_REFUSE: key_refuse(&key->key, key->why); break;
     case SHM_KEY_FX_DOWN: key->key.status = key->why; break;
     case SHM_KEY_FX_FREE: key_free(key); break;
     case SHM_KEY_N_EFFECTS: break;
@@ -150,7 +140,7 @@ size_t weft__shm_key_word(const struct shm_key *key, void *to) {
 static void ask_on(struct shm_keys *keys) {
     while (keys->n_asked < SHM_ASKS && keys->waiting.first) {
         struct shm_key *key = KEY_OF(keys->waiting.first);
-        weft__shm_words_remove(&keys->waiting, &key->word);
+        words_remove(&keys->waiting, &key->word);
         keys->n_asked++;
         fsm_step(&key->fsm, SHM_KEY_EV_ASK);
     }
@@ -185,8 +175,7 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
                                  struct lane_key **key_p) {
     struct shm_lane *lane = (struct shm_lane *)l;
     uint32_t offered = weft__shm_key_ways(packed, len);
-    if (region->base + region->len < region->base || region->rights == 0 || !rights_are_known(region->rights))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "shm: not a key");
+    if (!key_is_askable(region)) return weft__fail(WEFT_ERR_INVALID_PARAM, "shm: not a key");
     struct shm_keys *keys = weft__shm_keys_of(lane);
     struct shm_key *key = keys ? weft__new(keys, struct shm_key) : NULL;
     if (!key) return WEFT_ERR_NO_MEMORY;
@@ -199,7 +188,7 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
     keys->keys = key;
     fsm_init(&key->fsm, &port, key->ways ? SHM_KEY_WAITING : SHM_KEY_REFUSED, key->serial);
     if (key->ways)
-        weft__shm_words_add(&keys->waiting, &key->word);
+        words_add(&keys->waiting, &key->word);
     else
         key->key.how = why_not(offered, shm_iface(lane)->md);
     key->key.refused = !key->ways;
@@ -210,7 +199,7 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
 
 void weft__shm_key_close(struct lane_key *k) {
     struct shm_key *key = OF_KEY(k);
-    weft__shm_words_remove(&LANE_OF(key)->more->keys->waiting, &key->word);
+    words_remove(&LANE_OF(key)->more->keys->waiting, &key->word);
     fsm_step(&key->fsm, SHM_KEY_EV_CLOSE);
 }
 
@@ -218,10 +207,10 @@ void weft__shm_key_close(struct lane_key *k) {
 void weft__shm_keys_end(struct shm_lane *lane, weft_status_t status) {
     struct shm_keys *keys = shm_keys(lane);
     if (!keys) return;
-    while (keys->waiting.first) weft__shm_words_remove(&keys->waiting, keys->waiting.first);
+    while (keys->waiting.first) words_remove(&keys->waiting, keys->waiting.first);
     while (keys->words.first) {
-        struct shm_word *word = keys->words.first;
-        weft__shm_words_remove(&keys->words, word);
+        struct queued_word *word = keys->words.first;
+        words_remove(&keys->words, word);
         if (word->kind == SHM_DROP) weft__shm_key_said(lane, KEY_OF(word));
     }
     for (struct shm_key *key = keys->keys, *next; key; key = next) {

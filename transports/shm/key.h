@@ -8,6 +8,8 @@
 #include "key_wire.h"
 #include "shm.h"
 
+#include <transports/keys.h>
+
 #include "shm_key.fsm"
 #define FSM_NAME   shm_key
 #define FSM_PREFIX SHM_KEY
@@ -26,20 +28,10 @@ enum {
     SHM_RMA_ZCOPY = 1024 * 1024
 };
 
-/* Something to be said as soon as the socket has room; in a queue of the lane's. */
-struct shm_word {
-    struct shm_word *next;
-    uint8_t kind;
-    bool queued;
-};
-struct shm_words {
-    struct shm_word *first, **last;
-};
-
 struct shm_key {
     struct lane_key key;
     struct fsm fsm;
-    struct shm_word word;       /* WANT or DROP; or its place among those that wait to ask */
+    struct queued_word word;    /* WANT or DROP; or its place among those that wait to ask */
     struct shm_key *next, **at; /* `at` NULL: freed, but for its word */
     uint32_t serial, ways;
     void *map; /* NULL: not mapped */
@@ -49,7 +41,7 @@ struct shm_key {
 
 struct shm_grant {
     struct fsm fsm;
-    struct shm_word word;         /* REVOKE */
+    struct queued_word word;      /* REVOKE */
     struct shm_lane *lane;        /* NULL: it outlived its lane */
     struct shm_grant *next, **at; /* of the same lane, or of the same orphan */
     struct shm_mem *mem;          /* NULL: denied */
@@ -78,7 +70,7 @@ struct shm_orphan {
 
 /* What a lane has of it: made when it is first needed. */
 struct shm_keys {
-    struct shm_words words, waiting;
+    struct word_queue words, waiting;
     struct shm_key *keys;
     struct shm_key *read, *written; /* by which memory was found last for large messages; or NULL */
     struct shm_grant *grants;
@@ -103,9 +95,7 @@ static inline struct shm_keys *shm_keys(const struct shm_lane *lane) { /* NULL: 
 
 /* words.c: what goes out, and what comes in */
 struct shm_keys *weft__shm_keys_of(struct shm_lane *lane); /* NULL: no memory */
-void weft__shm_words_add(struct shm_words *words, struct shm_word *word);
-void weft__shm_words_remove(struct shm_words *words, struct shm_word *word);
-void weft__shm_say(struct shm_lane *lane, struct shm_word *word, uint8_t kind);
+void weft__shm_say(struct shm_lane *lane, struct queued_word *word, uint8_t kind);
 bool weft__shm_say_now(struct shm_lane *lane, const void *data, size_t len, int fd); /* false: it does not read */
 
 /* key.c: the importer's side */

@@ -8,30 +8,6 @@
 #define KEY_OF(w)   ((struct shm_key *)((char *)(w)-offsetof(struct shm_key, word)))
 #define GRANT_OF(w) ((struct shm_grant *)((char *)(w)-offsetof(struct shm_grant, word)))
 
-/* ---- queues ------------------------------------------------------------------------------------------------------- */
-
-static void words_init(struct shm_words *words) {
-    words->first = NULL;
-    words->last = &words->first;
-}
-
-void weft__shm_words_add(struct shm_words *words, struct shm_word *word) {
-    word->next = NULL;
-    word->queued = true;
-    *words->last = word;
-    words->last = &word->next;
-}
-
-void weft__shm_words_remove(struct shm_words *words, struct shm_word *word) {
-    for (struct shm_word **at = &words->first; *at; at = &(*at)->next) {
-        if (*at != word) continue;
-        *at = word->next;
-        if (!*at) words->last = at;
-        word->queued = false;
-        return;
-    }
-}
-
 struct shm_keys *weft__shm_keys_of(struct shm_lane *lane) {
     struct shm_more *more = weft__shm_more(lane);
     if (!more || more->keys) return more ? more->keys : NULL;
@@ -63,7 +39,7 @@ bool weft__shm_say_now(struct shm_lane *lane, const void *data, size_t len, int 
     return errno != EAGAIN && errno != EINTR;
 }
 
-static bool say_word(struct shm_lane *lane, struct shm_word *word) {
+static bool say_word(struct shm_lane *lane, struct queued_word *word) {
     union {
         struct shm_want want;
         struct shm_serial serial;
@@ -80,18 +56,18 @@ static void watch_for_room(struct shm_lane *lane, bool wanted) {
 }
 
 void weft__shm_words_flush(struct shm_lane *lane) {
-    struct shm_words *words = shm_keys(lane) ? &shm_keys(lane)->words : NULL;
+    struct word_queue *words = shm_keys(lane) ? &shm_keys(lane)->words : NULL;
     while (words && words->first && say_word(lane, words->first)) {
-        struct shm_word *word = words->first;
-        weft__shm_words_remove(words, word);
+        struct queued_word *word = words->first;
+        words_remove(words, word);
         if (word->kind == SHM_DROP) weft__shm_key_said(lane, KEY_OF(word));
     }
     watch_for_room(lane, words && words->first);
 }
 
-void weft__shm_say(struct shm_lane *lane, struct shm_word *word, uint8_t kind) {
+void weft__shm_say(struct shm_lane *lane, struct queued_word *word, uint8_t kind) {
     word->kind = kind;
-    weft__shm_words_add(&lane->more->keys->words, word);
+    words_add(&lane->more->keys->words, word);
     if (lane->more->keys->words.first == word) weft__shm_words_flush(lane);
 }
 
