@@ -2,9 +2,8 @@
 
 #include <reactor/reactor.h>
 
-static weft_status_t
-grow(const void *parent,
-     struct idmap *map) { /* Many are grown by less: what is not used yet is resident all the same. */
+/* Many are grown by less: what is not used yet is resident all the same. */
+static weft_status_t grow(const void *parent, struct idmap *map) {
     uint32_t size = map->size < 16 ? 16 : map->size < 1024 ? 2 * map->size : map->size + map->size / 4;
     if (size > IDMAP_INDEX_MAX && map->size < IDMAP_INDEX_MAX) size = IDMAP_INDEX_MAX;
     if (size > IDMAP_INDEX_MAX) return weft__fail(WEFT_ERR_TOO_BIG, "more than %u objects", IDMAP_INDEX_MAX);

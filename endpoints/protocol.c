@@ -12,9 +12,8 @@ enum {
     HEAD = 8,                  /* an active message's own */
     OVERLAP_PIECE = 128 << 10, /* so that the receiver copies one piece while the sender makes the next */
     LEAST_EAGER = 8 << 10,     /* no estimate is good enough to offer less than this */
-    LEAST_PUT =
-        96
-        << 10 /* shorter ones the receiver fetches from the sender's cache for longer than a copy of its own takes */
+    /* Shorter ones the receiver fetches from the sender's cache for longer than a copy of its own takes. */
+    LEAST_PUT = 96 << 10
 };
 
 static const char *const names[] = {

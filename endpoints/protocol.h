@@ -34,8 +34,8 @@ struct protocol_limits {
     size_t mapped; /* … when they lie in memory that the receiver has mapped (loan.h) */
     size_t put;    /* … and offered ones into memory that the sender has mapped are written by it (joint.h) */
     size_t piece;  /* of an offered payload */
-    size_t
-        part; /* least part of an eager one that the receiver copies out while the sender makes the next; 0: it goes in one */
+    /* Least part of an eager one that the receiver copies out while the sender makes the next; 0: it goes in one. */
+    size_t part;
 };
 
 /* Parts of one size, and so few that what each costs beside its bytes is less than what it saves. */

@@ -21,8 +21,8 @@
 
 enum {
     RETAIN_COPY = 32 << 10, /* bytes of a message that are copied, not lent; the peer has to tell of more at once */
-    RETAIN_COST =
-        48, /* what a message costs beside its bytes: one that is lent, and one that the peer has to tell of */
+    /* What a message costs beside its bytes: one that is lent, and one that the peer has to tell of. */
+    RETAIN_COST = 48,
     RETAIN_ACK = 512 << 10,       /* bytes after which the peer is told at once */
     RETAIN_ACK_LANDING = 1 << 20, /* the same while the next message is landing already */
     RETAIN_REFUSED = 3            /* tries in a row to which the peer's host says that nobody listens: it is dead */

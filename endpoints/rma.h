@@ -31,8 +31,8 @@ struct rma_op {
     uint64_t remote, operand, compare; /* the last two, and what follows: atomics */
     void *old_p;
     uint8_t atomic, size;
-    struct rma_packed
-        *packed; /* where the piece lies, if the program packs it itself: the request's once there is one */
+    /* Where the piece lies, if the program packs it itself: the request's once there is one. */
+    struct rma_packed *packed;
 };
 static inline size_t rma_piece_len(const struct rma_piece *piece) {
     return piece->len * piece->count;

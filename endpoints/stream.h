@@ -15,8 +15,8 @@ struct stream {
 
     /* Out. The oldest send that is not all sent has the turn: no other of the stream may send. */
     struct weft_request *turn;
-    struct list
-        sends; /* those that asked for the lane meanwhile, oldest first; at the head the turn's, while there is no room */
+    /* Those that asked for the lane meanwhile, oldest first; at the head the turn's, while there is no room. */
+    struct list sends;
     uint64_t room; /* bytes that the peer still takes */
 
     /* In. Bytes wait for receives, or receives for bytes. */

@@ -133,8 +133,8 @@ struct wire_lend {
 };
 struct wire_help {
     uint32_t request; /* the offer's */
-    uint32_t
-        to; /* the request for all of it, which hears GONE if not all is written; 0: for the end of what is read */
+    /* The request for all of it, which hears GONE if not all is written; 0: for the end of what is read. */
+    uint32_t to;
     uint64_t token; /* the transport's (lane_ops.bulk_joint) */
     uint64_t address, len;
 };
@@ -145,8 +145,8 @@ enum {
     WIRE_HELLO_LANE = 8,      /* another lane for a link that is there; `listener` is the number granted for it */
     WIRE_HELLO_SURVIVES = 16, /* the link outlives its lane (retain.h); the answer has a ticket */
     WIRE_HELLO_RESUME = 32,   /* this lane goes on for the link of that ticket */
-    WIRE_HELLO_ANSWERS =
-        64, /* heartbeats (beat.h), and may be told where the peer runs (introduce.h); for itself, from both sides */
+    /* Heartbeats (beat.h), and may be told where the peer runs (introduce.h); for itself, from both sides. */
+    WIRE_HELLO_ANSWERS = 64,
     WIRE_HELLO_PARTS = 128, /* may be sent a tagged message in parts (tag_parts.h); for itself, from both sides */
     WIRE_HELLO_LOANS = 256  /* may be told of memory that is lent (loan.h); for itself, from both sides */
 };

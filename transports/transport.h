@@ -85,8 +85,8 @@ struct iface_attr {
     uint32_t max_iov;
     double latency_ns, bandwidth, overhead_ns; /* estimates for choosing; bytes per second */
     bool packs_in_place;                       /* what bcopy packs lies where the peer reads it */
-    uint32_t
-        overlap; /* so many bytes of zcopy at least are worth copying out while the next are copied in; 0: none are */
+    /* So many bytes of zcopy at least are worth copying out while the next are copied in; 0: none are. */
+    uint32_t overlap;
     double message_rate; /* small messages a second that one lane takes; 0: as overhead_ns says */
     size_t joint_from;   /* bytes that are worth bulk_joint */
     bool runs;           /* messages that somebody keeps are sent from there (am_run) */
@@ -176,8 +176,8 @@ struct lane_key {
     /* OK: operations may be posted. NO_RESOURCE: not yet (a mapping is under way), or not any more for now: send a message
      * instead. Negative: the owner revoked it, or never granted it. May change between any two turns. */
     weft_status_t status;
-    uint32_t
-        caps; /* which of CAP_PUT, CAP_GET, CAP_ATOMIC, CAP_ATOMIC_DEVICE it serves while status is OK; else send a message */
+    /* Which of CAP_PUT, CAP_GET, CAP_ATOMIC, CAP_ATOMIC_DEVICE it serves while status is OK; else send a message. */
+    uint32_t caps;
     bool awaited;    /* it may still become OK; iface_up.keyed tells when that is decided */
     bool refused;    /* NO_RESOURCE, and it stays so: another key to the same region may fare better later */
     const char *how; /* for people: "mapped", "process_vm"; or why not. Constant text */
@@ -217,9 +217,8 @@ typedef void (*lane_am_fn)(struct lane *lane, const void *data, size_t len);
 /* Told by a transport to its owner. None of these is called inside a call that the owner makes. */
 struct iface_up {
     lane_am_fn am[LANE_AM_IDS]; /* none may be NULL */
-    void (*accepted)(
-        struct lane *lane,
-        void *listen_arg); /* a peer connected; lane->owner may be set now. NULL listen_arg: by iface address */
+    /* A peer connected; lane->owner may be set now. NULL listen_arg: by iface address. */
+    void (*accepted)(struct lane *lane, void *listen_arg);
     void (*up)(struct lane *lane); /* a lane that we dialed can send */
     /* It broke, or the peer closed it (WEFT_ERR_PEER_CLOSED): once. Its completions have been called, its pending
      * queue is the owner's again (purged), it sends no more; the owner still closes it. */

@@ -26,8 +26,8 @@
 
 enum {
     UD_INLINE = 192, /* bytes that go into the work request itself, if the device will have it */
-    UD_ROOM =
-        40 + 4096, /* of a receive: the largest datagram that there is, so that none is too long for its buffer */
+    /* Of a receive: the largest datagram that there is, so that none is too long for its buffer. */
+    UD_ROOM = 40 + 4096,
     UD_BATCH_PART = 16,    /* receives are posted again when so great a part of them was used */
     UD_SIGNAL_PART = 4,    /* sends: one completion is asked for in such a part of the queue */
     UD_RINGS_MOST = 16384, /* datagrams in either ring */

@@ -114,7 +114,7 @@ void weft__shm_grant_heard(struct shm_lane *lane, const struct shm_key_word *wor
 weft_status_t weft__shm_vm_copy(struct lane *l, bool put, const struct rma_piece *pieces, size_t n,
                                 uint64_t remote);
 char *weft__shm_bounce(struct shm_lane *lane); /* NULL: no memory */
-bool weft__shm_peer_stays(
-    const struct shm_lane *lane); /* what was read of its memory before was its own, and not given back */
+/* What was read of its memory before was its own, and not given back. */
+bool weft__shm_peer_stays(const struct shm_lane *lane);
 
 #endif

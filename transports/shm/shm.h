@@ -456,8 +456,8 @@ bool weft__shm_lends(struct lane *l, const struct md_mem *m, unsigned right);
 size_t weft__shm_key_pack(const struct md_mem *mem, void *to);
 void weft__shm_keys_end(struct shm_lane *lane, weft_status_t status); /* as importer: lets go of everything */
 void weft__shm_parted(struct shm_lane *lane);                         /* the peer has let go of everything */
-void weft__shm_grants_part(
-    struct shm_lane *lane); /* as owner, before the socket is closed; may keep it. Within a turn */
+/* As owner, before the socket is closed; may keep it. Within a turn. */
+void weft__shm_grants_part(struct shm_lane *lane);
 void weft__shm_words_flush(struct shm_lane *lane); /* the socket has room */
 weft_status_t weft__shm_words_heard(struct shm_lane *lane, const void *data, size_t len, const int *fds, int n_fds);
 

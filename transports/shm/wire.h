@@ -10,8 +10,8 @@ enum {
     SHM_MAGIC = 0x6d687377, /* "wshm" */
     SHM_VERSION = 7,
     SHM_DIRECTORY_MAX = 56,
-    SHM_N_FDS =
-        5, /* bells, shelves, pool, eventfd and, if there is one, ring: with HELLO and WELCOME, in this order */
+    /* Bells, shelves, pool, eventfd and, if there is one, ring: with HELLO and WELCOME, in this order. */
+    SHM_N_FDS = 5,
     SHM_MAX_SLOTS = 1 << 16,
     SHM_MAX_PAYLOAD = 1 << 28,
     SHM_MAX_STAGING = 1 << 30,
