@@ -19,6 +19,9 @@ typedef struct weft_ep weft_ep_t;
  * (weft_worker_transport, _protocol and _calibration, weft_ep_worker, weft_listener_uri, a team's rank and size),
  * and the program's own pointer (weft_ep_set_user, weft_ep_user).
  *
+ * A child that a callback forks must not return from it, but exec or end there (_exit): behind the callback the turn goes on, and would
+ * say what its parent's says, by the same sockets and in the same memory.
+ *
  * A library built with --@weft//:threads=single or =serialized has no mode beyond that one (UNSUPPORTED), and does
  * not notice a call from a wrong thread.
  */
