@@ -1,41 +1,42 @@
 /*
  * Fork: one page that the kernel wipes in a child (MADV_WIPEONFORK), so that a child is told from its parent by a
- * load. A child that makes a context of its own begins a new generation; its parent's objects stay refused.
+ * load. A child that makes a context of its own begins a new generation; its parent's objects stay refused. There is no lock: a child
+ * might inherit it from a thread that did not come with it.
  */
 #include "local.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
-static volatile uint32_t *page, plain_page;
-static uint32_t generations;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void begin_generation(void) {
-    uint32_t next = ++generations;
-    *page = next;
-}
+static uint32_t *page, plain_page;
+static atomic_uint generations;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void wipe_plain_page(void) {
     plain_page = 0;
 }
 
 /* An old kernel: a handler wipes, and only forks that bypass the C library go unseen. */
-static volatile uint32_t *map_page(void) {
+static void map_page(void) {
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
     void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map != MAP_FAILED && madvise(map, size, MADV_WIPEONFORK) == 0) return map;
+    bool wipes = map != MAP_FAILED && madvise(map, size, MADV_WIPEONFORK) == 0;
+    page = wipes ? map : &plain_page;
+    if (wipes) return;
     if (map != MAP_FAILED) munmap(map, size);
     pthread_atfork(NULL, NULL, wipe_plain_page);
-    return &plain_page;
 }
 
+/* Of several threads that begin one, the first decides. */
 uint32_t fork_generation_now(const volatile uint32_t **mark_p) {
-    pthread_mutex_lock(&lock);
-    if (!page) page = map_page();
-    if (!*page) begin_generation();
-    uint32_t generation = *page;
+    pthread_once(&once, map_page);
+    uint32_t generation = __atomic_load_n(page, __ATOMIC_ACQUIRE);
+    if (!generation) {
+        uint32_t next = atomic_fetch_add(&generations, 1) + 1;
+        bool begun =
+            __atomic_compare_exchange_n(page, &generation, next, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+        if (begun) generation = next;
+    }
     *mark_p = page;
-    pthread_mutex_unlock(&lock);
     return generation;
 }
 
