@@ -1,63 +1,29 @@
 /* Messages from lent memory into lent memory: both sides copy, each when it has time, and no byte is missing or anybody else's. */
-#include "lent.h"
+#include "into.h"
 
 #include <endpoints/rendezvous.h>
-#include <endpoints/worker.h>
-#include <transports/shm/shm.h>
 
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void post(struct into_pair *p, size_t len, size_t offset, struct tally *sent, struct tally *received) {
-    memset(p->in - EDGE, 0x5a, LEN + 2 * EDGE);
-    *sent = *received = (struct tally){0};
-    CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &(weft_iov_t){p->in + offset, len}, 1, NULL, OP(received)),
-             WEFT_IN_PROGRESS);
-    CHECK_EQ(weft_tag_send(p->l.t.ep, 1, &(weft_iov_t){p->l.out + offset / 2, len}, 1, OP(sent)), WEFT_IN_PROGRESS);
-}
-
-static void cross_jointly(struct into_pair *p, size_t len, size_t offset) {
-    struct tally sent, received;
-    post(p, len, offset, &sent, &received);
-    UNTIL(&p->l.t, sent.calls && received.calls);
-    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
-    check_room(p, len, offset);
-}
-
-/* Messages until the sender wrote a part of one. */
-static void until_helped(struct into_pair *p) {
-    uint64_t before = helped(p);
-    double end = two_now() + test_patience(20);
-    while (helped(p) == before && two_now() < end) cross_jointly(p, LARGE, 0);
-    CHECK(helped(p) > before);
-}
-
-/* One that both are at for so many turns. */
-static void begin(struct into_pair *p, int turns, struct tally *sent, struct tally *received) {
-    into_up(p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
-    until_helped(p);
-    post(p, LEN, 0, sent, received);
-    for (int i = 0; i < turns; i++) two_turn(&p->l.t);
-}
-
 TEST(messages_of_any_length_are_copied_by_both_sides) {
     static const size_t lengths[] = {98304,  98305,         100000,          131072,           200001,
                                      262144, 262144 + 4095, 512 * 1024 + 63, 1024 * 1024 - 11, 1 << 20};
     struct into_pair p;
-    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, RIGHTS);
     until_helped(&p);
     CHECK_EQ(peers_of(p.room), 1);
     for (size_t offset = 0; offset < 200; offset += 33)
         for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
             uint64_t before = helped(&p);
-            cross_jointly(&p, lengths[i], offset);
+            cross_into(&p, lengths[i], offset);
             CHECK(helped(&p) <= before + lengths[i]); /* of a short one there may be nothing left */
             if (lengths[i] > 300000) CHECK(helped(&p) > before);
         }
-    cross_jointly(&p, LEN - 100, 50);
+    cross_into(&p, LEN - 100, 50);
     uint64_t before = helped(&p);
-    cross_jointly(&p, 65535, 0); /* shorter ones are read by the receiver alone */
+    cross_into(&p, 65535, 0); /* shorter ones are read by the receiver alone */
     CHECK_EQ(helped(&p), before);
     into_down(&p);
 }
@@ -65,7 +31,7 @@ TEST(messages_of_any_length_are_copied_by_both_sides) {
 TEST(memory_that_is_lent_for_reading_only_is_written_by_nobody_else) {
     struct into_pair p;
     into_up(&p, 1, WEFT_MEM_READ);
-    for (int i = 0; i < 20; i++) cross_jointly(&p, LARGE, 0);
+    for (int i = 0; i < 20; i++) cross_into(&p, LARGE, 0);
     CHECK(read_in_place(&p.l) > 0 && helped(&p) == 0 && peers_of(p.room) == 0);
     into_down(&p);
 }
@@ -74,7 +40,7 @@ TEST(memory_that_is_lent_for_reading_only_is_written_by_nobody_else) {
 TEST(memory_that_was_lent_for_reading_is_lent_for_writing_when_that_is_wanted) {
     struct into_pair p;
     char *elsewhere = malloc(LARGE);
-    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, RIGHTS);
     double end = two_now() + test_patience(20);
     while (weft_worker_count(p.l.t.a, "protocol.get") == 0 && two_now() < end) { /* it is sent out of */
         struct tally sent = {0}, received = {0};
@@ -93,8 +59,8 @@ TEST(memory_that_was_lent_for_reading_is_lent_for_writing_when_that_is_wanted) {
 TEST(none_are_where_the_setting_says_so) {
     struct into_pair p;
     setenv("WEFT_SHM_JOINT", "0", 1);
-    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
-    for (int i = 0; i < 20; i++) cross_jointly(&p, LARGE, 0);
+    into_up(&p, 1, RIGHTS);
+    for (int i = 0; i < 20; i++) cross_into(&p, LARGE, 0);
     CHECK(read_in_place(&p.l) > 0 && helped(&p) == 0);
     into_down(&p);
     unsetenv("WEFT_SHM_JOINT");
@@ -106,7 +72,7 @@ TEST(none_are_where_the_setting_says_so) {
 TEST(a_sender_that_is_away_is_not_waited_for) {
     struct into_pair p;
     struct tally sent, received;
-    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, RIGHTS);
     until_helped(&p);
     uint64_t before = helped(&p);
     post(&p, LEN, 0, &sent, &received);
@@ -118,7 +84,7 @@ TEST(a_sender_that_is_away_is_not_waited_for) {
     for (int i = 0; i < 100; i++) two_turn(&p.l.t);
     CHECK(sent.calls == 1 && helped(&p) == before);
     for (size_t i = 0; i < LEN; i++) CHECK(p.in[i] == 0);
-    cross_jointly(&p, LEN, 0);
+    cross_into(&p, LEN, 0);
     into_down(&p);
 }
 
@@ -127,7 +93,7 @@ TEST(a_receiver_that_is_away_finds_the_rest_written) {
     for (int turns = 1; turns < 12; turns++) {
         struct into_pair p;
         struct tally sent, received;
-        into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
+        into_up(&p, 1, RIGHTS);
         until_helped(&p);
         uint64_t before = helped(&p);
         post(&p, LEN, 0, &sent, &received);
@@ -143,23 +109,12 @@ TEST(a_receiver_that_is_away_finds_the_rest_written) {
 
 /* ---- a sender that is in the middle of a piece ------------------------------------------------------------------------ */
 
-static struct iface *iface_of(const struct weft_worker *worker) {
-    return worker->iface[0];
-}
-
 /* The test helps in the sender's place, who is away: it has taken the last piece and not written it when the receiver has all else. */
 static struct joint take_last(struct into_pair *p, struct tally *sent, struct tally *received, int *piece_p) {
-    struct joint helper;
-    begin(p, 0, sent, received);
-    struct shm_iface *iface = (struct shm_iface *)iface_of(p->l.t.b);
-    double end = two_now() + test_patience(20);
-    while (!iface->joints && two_now() < end) weft_worker_progress(p->l.t.b, 1);
-    CHECK_EQ(iface->joints, 1);
-    CHECK(joint_init(&helper, weft__hall_board(&iface->place)->words, iface->joint_serial, LEN));
-    *piece_p = joint_from_back(&helper);
-    CHECK_EQ(*piece_p, (int)helper.n - 1);
+    begin(p, 1, 0, sent, received);
+    struct joint helper = take_piece(p, piece_p);
     for (int i = 0; i < 1000; i++) weft_worker_progress(p->l.t.b, 0);
-    CHECK(received->calls == 0 && iface->owed);
+    CHECK(received->calls == 0 && ((struct shm_iface *)p->l.t.b->iface[0])->owed);
     return helper;
 }
 
@@ -170,12 +125,13 @@ TEST(a_message_is_received_when_the_last_piece_is_there_and_not_before) {
     int piece;
     struct joint helper = take_last(&p, &sent, &received, &piece);
     size_t at = joint_at(&helper, piece, &len);
-    iface_of(p.l.t.b)->ops->helped(iface_of(p.l.t.b)); /* which is not true */
+    struct iface *iface = p.l.t.b->iface[0];
+    iface->ops->helped(iface); /* which is not true */
     for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.b, 0);
     CHECK_EQ(received.calls, 0);
     memcpy(p.in + at, p.l.out + at, len);
     CHECK(joint_wrote(&helper)); /* it is waited for */
-    iface_of(p.l.t.b)->ops->helped(iface_of(p.l.t.b));
+    iface->ops->helped(iface);
     UNTIL(&p.l.t, sent.calls && received.calls);
     CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
     check_room(&p, LEN, 0);
@@ -198,63 +154,23 @@ TEST(a_piece_that_never_comes_is_waited_for_until_the_link_ends) {
 
 /* More than either side has words for. */
 TEST(of_many_at_once_each_is_whole) {
-    enum { MANY = 150, EACH = 100001 };
     struct into_pair p;
-    struct tally sent = {0}, received = {0};
-    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, RIGHTS);
     until_helped(&p);
-    weft_mem_t *wide = region_for(p.l.t.b, (size_t)MANY * EACH, WEFT_MEM_READ | WEFT_MEM_WRITE, 1);
-    char *in = base_of(wide);
-    for (int round = 0; round < 4; round++) {
-        memset(in, 0, (size_t)MANY * EACH);
-        sent = received = (struct tally){0};
-        for (int i = 0; i < MANY; i++) {
-            weft_iov_t to = {in + (size_t)i * EACH, EACH}, from = {p.l.out + i * 4099, EACH};
-            CHECK_EQ(weft_tag_recv(p.l.t.b, (uint64_t)i, UINT64_MAX, &to, 1, NULL, OP(&received)),
-                     WEFT_IN_PROGRESS);
-            CHECK_EQ(weft_tag_send(p.l.t.ep, (uint64_t)i, &from, 1, OP(&sent)), WEFT_IN_PROGRESS);
-        }
-        UNTIL(&p.l.t, sent.calls == MANY && received.calls == MANY);
-        for (int i = 0; i < MANY; i++) CHECK(memcmp(in + (size_t)i * EACH, p.l.out + i * 4099, EACH) == 0);
-    }
+    many_at_once(&p, 4, p.l.out);
     into_down(&p);
 }
 
 /* ---- how one ends early ------------------------------------------------------------------------------------------------ */
 
-/* Who ends it, and after how many turns of both. The receiver's memory is its own when it was told. */
-static void cancel_after(struct into_pair *p, int turns, bool sender) {
-    struct tally sent = {0}, received = {0}, again = {0};
-    weft_request_t *send = NULL, *receive = NULL;
-    weft_op_t out = {.done = tally, .arg = &sent, .request_p = &send};
-    weft_op_t in = {.done = tally, .arg = &received, .request_p = &receive};
-    weft_iov_t to = {p->in, LEN}, from = {p->l.out, LEN};
-    CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &to, 1, NULL, &in), WEFT_IN_PROGRESS);
-    CHECK_EQ(weft_tag_send(p->l.t.ep, 1, &from, 1, &out), WEFT_IN_PROGRESS);
-    for (int i = 0; i < turns; i++) two_turn(&p->l.t);
-    if (sender && !sent.calls) weft_request_cancel(send);
-    if (!sender && !received.calls) weft_request_cancel(receive);
-    for (int i = 0; i < 50; i++) two_turn(&p->l.t);
-    if (sender && !received.calls) weft_request_cancel(receive);
-    UNTIL(&p->l.t, received.calls == 1);
-    if (received.status == WEFT_OK) CHECK(memcmp(p->in, p->l.out, LEN) == 0);
-    memset(p->in, 0x33, LEN);
-    for (int i = 0; i < 100; i++) two_turn(&p->l.t);
-    for (size_t i = 0; i < LEN; i++) CHECK(p->in[i] == 0x33);
-    if (!sent.calls) /* its receive was cancelled before it was found */
-        CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &to, 1, NULL, OP(&again)), WEFT_IN_PROGRESS);
-    UNTIL(&p->l.t, sent.calls == 1);
-    CHECK(sent.calls == 1 && received.calls == 1 && again.calls <= 1);
-}
-
 TEST(either_side_may_cancel_at_any_time) {
     struct into_pair p;
-    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    into_up(&p, 1, RIGHTS);
     until_helped(&p);
     for (int turns = 0; turns < 16; turns++) {
         cancel_after(&p, turns, true);
         cancel_after(&p, turns, false);
-        cross_jointly(&p, LARGE, 0);
+        cross_into(&p, LARGE, 0);
     }
     into_down(&p);
 }
@@ -264,7 +180,7 @@ TEST(either_region_may_be_revoked_under_it) {
     for (int turns = 0; turns < 24; turns++) {
         struct into_pair p;
         struct tally sent, received, revoked = {0};
-        begin(&p, turns / 2, &sent, &received);
+        begin(&p, 1, turns / 2, &sent, &received);
         CHECK(weft_mem_revoke(turns % 2 ? p.room : p.l.mem, OP(&revoked)) >= 0);
         UNTIL(&p.l.t, sent.calls && received.calls && revoked.calls);
         CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && revoked.status == WEFT_OK);
@@ -274,40 +190,20 @@ TEST(either_region_may_be_revoked_under_it) {
 }
 
 TEST(an_endpoint_may_be_closed_under_it) {
-    for (int turns = 0; turns < 24; turns++) {
-        struct into_pair p;
-        struct tally sent, received, closed = {0};
-        begin(&p, turns / 2, &sent, &received);
-        weft_ep_t *ep = turns % 2 ? p.l.t.back : p.l.t.ep;
-        CHECK(weft_ep_close(ep, WEFT_CLOSE_ABORT, OP(&closed)) >= 0);
-        UNTIL(&p.l.t, sent.calls);
-        if (received.calls && received.status == WEFT_OK) check_room(&p, LEN, 0);
-        memset(p.in, 0x33, LEN);
-        for (int i = 0; received.calls && i < 100; i++) two_turn(&p.l.t);
-        for (size_t i = 0; received.calls && i < LEN; i++) CHECK(p.in[i] == 0x33);
-        into_down(&p);
-        CHECK(sent.calls == 1 && received.calls == 1);
+    for (int turns = 0; turns < 12; turns++) {
+        close_after(1, turns, false);
+        close_after(1, turns, true);
     }
 }
 
-/* Its messages move to a ring meanwhile, and with them the lane by which the memory is mapped. */
-static void count_small(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    ++*(uint64_t *)arg;
-}
 TEST(both_copy_while_messages_move_to_another_lane) {
     struct into_pair p;
-    uint64_t small = 0, sent = 0;
-    into_up(&p, 1, WEFT_MEM_READ | WEFT_MEM_WRITE);
+    struct small small;
+    into_up(&p, 1, RIGHTS);
     until_helped(&p);
-    CHECK_EQ(weft_am_handler_set(p.l.t.b, 3, count_small, &small), 0);
-    double end = two_now() + test_patience(20);
-    while (weft_worker_count(p.l.t.a, "lanes.promoted") == 0 && two_now() < end) {
-        if (weft_am_send(p.l.t.ep, 3, NULL, 0, &(weft_iov_t){p.l.out, 8}, 1, NULL) >= 0) sent++;
-        if (sent % 200 == 0) cross_jointly(&p, LARGE, sent % 999);
-        two_turn(&p.l.t);
-    }
-    CHECK_EQ(weft_worker_count(p.l.t.a, "lanes.promoted"), 1);
-    UNTIL(&p.l.t, small == sent);
+    small_begin(&p.l.t, &small);
+    while (small_more(&p.l.t, &small, 200)) cross_into(&p, LARGE, small.sent % 999);
+    small_moved(&p.l.t, &small);
     until_helped(&p);
     into_down(&p);
 }
@@ -316,7 +212,7 @@ TEST(both_copy_while_messages_move_to_another_lane) {
 
 /* The sender is in the middle of its part. Returns the receive. */
 static struct weft_request *until_both_are_at_it(struct into_pair *p, struct tally *sent, struct tally *received) {
-    begin(p, 0, sent, received);
+    begin(p, 1, 0, sent, received);
     uint64_t before = helped(p);
     for (int i = 0; i < 2; i++) weft_worker_progress(p->l.t.b, 0);
     double end = two_now() + test_patience(20);
@@ -379,8 +275,8 @@ static void player_open(struct player *s, bool sleeps) {
     CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &s->context), 0);
     weft_worker_params_t params = {.transports = "shm", .on_endpoint = player_endpoint, .arg = s};
     CHECK_EQ(weft_worker_create(s->context, &params, &s->worker), 0);
-    s->out = base_of(region_for(s->worker, LEN, WEFT_MEM_READ | WEFT_MEM_WRITE, 1));
-    s->in = base_of(region_for(s->worker, LEN, WEFT_MEM_READ | WEFT_MEM_WRITE, 1));
+    s->out = base_of(region_for(s->worker, LEN, RIGHTS, 1));
+    s->in = base_of(region_for(s->worker, LEN, RIGHTS, 1));
 }
 
 /* As an event loop does, for which nobody else looks. */

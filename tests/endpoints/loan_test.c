@@ -386,24 +386,14 @@ TEST(another_endpoint_of_the_link_goes_on_with_the_loan) {
     pair_down(&p);
 }
 
-/* Its messages move to a ring meanwhile. */
-static void count_small(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    ++*(uint64_t *)arg;
-}
 TEST(a_loan_stands_while_messages_move_to_another_lane) {
     struct loan_pair p;
-    uint64_t small = 0, sent = 0;
+    struct small small;
     pair_up(&p, 1);
     until_lent(&p, p.t.ep);
-    CHECK_EQ(weft_am_handler_set(p.t.b, 3, count_small, &small), 0);
-    double end = two_now() + test_patience(20);
-    while (weft_worker_count(p.t.a, "lanes.promoted") == 0 && two_now() < end) {
-        if (weft_am_send(p.t.ep, 3, NULL, 0, &(weft_iov_t){p.out, 8}, 1, NULL) >= 0) sent++;
-        if (sent % 1000 == 0) cross(&p, 0, LARGE);
-        two_turn(&p.t);
-    }
-    CHECK_EQ(weft_worker_count(p.t.a, "lanes.promoted"), 1);
-    UNTIL(&p.t, small == sent);
+    small_begin(&p.t, &small);
+    while (small_more(&p.t, &small, 1000)) cross(&p, 0, LARGE);
+    small_moved(&p.t, &small);
     until_lent(&p, p.t.ep);
     pair_down(&p);
 }

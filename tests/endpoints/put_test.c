@@ -1,14 +1,7 @@
 /* Messages out of the program's own memory into lent memory: the sender writes them where they belong, once, and only while it may. */
-#include "lent.h"
+#include "into.h"
 
 #include <endpoints/rendezvous.h>
-#include <endpoints/worker.h>
-#include <transports/shm/shm.h>
-
-#include <sys/wait.h>
-#include <unistd.h>
-
-enum { RIGHTS = WEFT_MEM_READ | WEFT_MEM_WRITE };
 
 static uint64_t count(weft_worker_t *worker, const char *name) {
     return weft_worker_count(worker, name);
@@ -20,55 +13,12 @@ static uint64_t in_pieces(const struct into_pair *p) {
     return count(p->l.t.b, "protocol.pieces");
 }
 
-static void post_from(struct into_pair *p, const weft_iov_t *from, size_t n, size_t room, size_t offset,
-                      struct tally *sent, struct tally *received) {
-    memset(p->in - EDGE, 0x5a, LEN + 2 * EDGE);
-    *sent = *received = (struct tally){0};
-    CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &(weft_iov_t){p->in + offset, room}, 1, NULL, OP(received)),
-             WEFT_IN_PROGRESS);
-    weft_op_t op = {.done = tally, .arg = sent, .flags = WEFT_AM_RENDEZVOUS};
-    CHECK_EQ(weft_tag_send(p->l.t.ep, 1, from, n, &op), WEFT_IN_PROGRESS);
-}
-static void post(struct into_pair *p, size_t len, size_t offset, struct tally *sent, struct tally *received) {
-    post_from(p, &(weft_iov_t){p->l.out + offset / 2, len}, 1, len, offset, sent, received);
-}
-
-static void cross_into(struct into_pair *p, size_t len, size_t offset) {
-    struct tally sent, received;
-    post(p, len, offset, &sent, &received);
-    UNTIL(&p->l.t, sent.calls && received.calls);
-    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
-    check_room(p, len, offset);
-}
-
-/* Messages until the sender wrote one. */
-static void until_written(struct into_pair *p) {
-    uint64_t before = helped(p);
-    double end = two_now() + test_patience(20);
-    while (helped(p) == before && two_now() < end) cross_into(p, LARGE, 0);
-    CHECK(helped(p) > before);
-}
-
-/* One that is under way for so many turns. */
-static void begin(struct into_pair *p, int turns, struct tally *sent, struct tally *received) {
-    into_up(p, 0, RIGHTS);
-    until_written(p);
-    post(p, LEN, 0, sent, received);
-    for (int i = 0; i < turns; i++) two_turn(&p->l.t);
-}
-
-static void no_more_is_written(struct into_pair *p) {
-    memset(p->in, 0x33, LEN);
-    for (int i = 0; i < 100; i++) two_turn(&p->l.t);
-    for (size_t i = 0; i < LEN; i++) CHECK(p->in[i] == 0x33);
-}
-
 TEST(messages_of_any_length_are_written_by_their_sender) {
     static const size_t lengths[] = {98305,  98306,  111473, 111474, 131071,          131072,           131073,
                                      200001, 262143, 262144, 262145, 512 * 1024 + 63, 1024 * 1024 - 11, 1 << 20};
     struct into_pair p;
     into_up(&p, 0, RIGHTS);
-    until_written(&p);
+    until_helped(&p);
     CHECK_EQ(peers_of(p.room), 1);
     uint64_t pieces = in_pieces(&p);
     for (size_t offset = 0; offset < 200; offset += 33)
@@ -87,7 +37,7 @@ TEST(short_ones_and_those_of_several_pieces_are_asked_for_as_before) {
     struct into_pair p;
     struct tally sent, received;
     into_up(&p, 0, RIGHTS);
-    until_written(&p);
+    until_helped(&p);
     uint64_t before = helped(&p), pieces = in_pieces(&p), puts = asked(&p);
     cross_into(&p, 98304, 0);
     cross_into(&p, 1, 7);
@@ -123,7 +73,7 @@ TEST(of_a_message_that_is_too_long_the_room_is_written) {
     struct into_pair p;
     struct tally sent, received;
     into_up(&p, 0, RIGHTS);
-    until_written(&p);
+    until_helped(&p);
     uint64_t before = helped(&p);
     post_from(&p, &(weft_iov_t){p.l.out, LEN}, 1, LARGE, 0, &sent, &received);
     UNTIL(&p.l.t, sent.calls && received.calls);
@@ -144,6 +94,7 @@ TEST(what_the_kernel_reads_is_not_written) {
     number(p.l.out, LEN, 1);
     p.room = region_for(p.l.t.b, LEN + 2 * EDGE, RIGHTS, 1);
     p.in = base_of(p.room) + EDGE;
+    p.flags = WEFT_AM_RENDEZVOUS;
     for (int i = 0; i < 20; i++) cross_into(&p, LARGE, 0);
     CHECK(read_in_place(&p.l) == 20 && helped(&p) == 0 && asked(&p) == 0);
     two_down(&p.l.t);
@@ -160,7 +111,7 @@ static void receive_into(weft_ep_t *ep, weft_am_t *am, void *arg) {
 TEST(active_messages_are_written_as_tagged_ones_are) {
     struct into_pair p;
     into_up(&p, 0, RIGHTS);
-    until_written(&p);
+    until_helped(&p);
     CHECK_EQ(weft_am_handler_set(p.l.t.b, 3, receive_into, &p), 0);
     for (int i = 0; i < 20; i++) {
         uint64_t before = helped(&p);
@@ -181,7 +132,7 @@ TEST(active_messages_are_written_as_tagged_ones_are) {
 TEST(a_receiver_that_is_away_finds_it_written) {
     struct into_pair p;
     struct tally sent, received;
-    begin(&p, 0, &sent, &received);
+    begin(&p, 0, 0, &sent, &received);
     uint64_t before = helped(&p), puts = asked(&p);
     double end = two_now() + test_patience(20);
     while (asked(&p) == puts && two_now() < end) weft_worker_progress(p.l.t.b, 0);
@@ -197,7 +148,7 @@ TEST(a_receiver_that_is_away_finds_it_written) {
 TEST(a_turn_writes_a_bounded_share) {
     struct into_pair p;
     struct tally sent, received;
-    begin(&p, 0, &sent, &received);
+    begin(&p, 0, 0, &sent, &received);
     for (uint64_t before = helped(&p), now; !sent.calls; before = now) {
         weft_worker_progress(p.l.t.b, 0);
         weft_worker_progress(p.l.t.a, 0);
@@ -229,12 +180,12 @@ static void end_without_the_sender(struct into_pair *p, int turns, bool deadline
 TEST(the_end_of_a_receive_does_not_wait_for_a_sender_that_is_away) {
     struct into_pair p;
     into_up(&p, 0, RIGHTS);
-    until_written(&p);
+    until_helped(&p);
     for (int turns = 0; turns < 30; turns++) {
         end_without_the_sender(&p, turns, false);
         end_without_the_sender(&p, turns, true);
     }
-    until_written(&p);
+    until_helped(&p);
     into_down(&p);
 }
 
@@ -243,20 +194,12 @@ TEST(the_end_of_a_receive_does_not_wait_for_a_sender_that_is_away) {
 /* The test writes in the sender's place, who is away and has not even been asked: it has taken one piece. */
 static struct joint take_one(struct into_pair *p, struct tally *sent, struct tally *received, weft_op_t *op,
                              int *piece_p) {
-    struct joint helper;
     into_up(p, 0, RIGHTS);
-    until_written(p);
+    until_helped(p);
     *sent = *received = (struct tally){0};
     CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &(weft_iov_t){p->in, LEN}, 1, NULL, op), WEFT_IN_PROGRESS);
     CHECK_EQ(weft_tag_send(p->l.t.ep, 1, &(weft_iov_t){p->l.out, LEN}, 1, OP(sent)), WEFT_IN_PROGRESS);
-    struct shm_iface *iface = (struct shm_iface *)p->l.t.b->iface[0];
-    double end = two_now() + test_patience(20);
-    while (!iface->joints && two_now() < end) weft_worker_progress(p->l.t.b, 1);
-    CHECK_EQ(iface->joints, 1);
-    CHECK(joint_init(&helper, weft__hall_board(&iface->place)->words, iface->joint_serial, LEN));
-    *piece_p = joint_from_back(&helper);
-    CHECK_EQ(*piece_p, (int)helper.n - 1);
-    return helper;
+    return take_piece(p, piece_p);
 }
 
 TEST(a_cancelled_receive_ends_when_the_piece_is_written_and_not_before) {
@@ -331,78 +274,37 @@ TEST(a_piece_that_never_comes_is_waited_for_until_the_link_ends) {
 
 /* ---- many at once ------------------------------------------------------------------------------------------------------ */
 
-/* More than the receiver has words for; and some of them are read by it, and helped with, in between. */
-static void many_at_once(struct into_pair *p, const char *lent) {
-    enum { MANY = 150, EACH = 100001 };
-    struct tally sent, received;
-    weft_mem_t *wide = region_for(p->l.t.b, (size_t)MANY * EACH, RIGHTS, 1);
-    char *in = base_of(wide);
-    for (int round = 0; round < 6; round++) {
-        memset(in, 0, (size_t)MANY * EACH);
-        sent = received = (struct tally){0};
-        for (int i = 0; i < MANY; i++) {
-            const char *out = i % 3 ? p->l.out : lent;
-            weft_iov_t to = {in + (size_t)i * EACH, EACH}, from = {(void *)(uintptr_t)(out + i * 4099), EACH};
-            CHECK_EQ(weft_tag_recv(p->l.t.b, (uint64_t)i, UINT64_MAX, &to, 1, NULL, OP(&received)),
-                     WEFT_IN_PROGRESS);
-            CHECK_EQ(weft_tag_send(p->l.t.ep, (uint64_t)i, &from, 1, OP(&sent)), WEFT_IN_PROGRESS);
-        }
-        UNTIL(&p->l.t, sent.calls == MANY && received.calls == MANY);
-        for (int i = 0; i < MANY; i++) CHECK(memcmp(in + (size_t)i * EACH, p->l.out + i * 4099, EACH) == 0);
-    }
-}
 TEST(of_many_at_once_each_is_whole) {
     struct into_pair p;
     into_up(&p, 0, RIGHTS);
-    until_written(&p);
-    many_at_once(&p, p.l.out);
+    until_helped(&p);
+    many_at_once(&p, 6, p.l.out);
     CHECK(asked(&p) > 64);
     into_down(&p);
 }
+/* Some are read, and helped with, in between. */
 TEST(of_many_that_are_written_and_read_at_once_each_is_whole) {
     struct into_pair p;
     into_up(&p, 0, RIGHTS);
     weft_mem_t *lent = region_of(p.l.t.a, LEN, 1);
-    until_written(&p);
-    many_at_once(&p, base_of(lent));
+    until_helped(&p);
+    many_at_once(&p, 6, base_of(lent));
     CHECK(asked(&p) > 64 && read_in_place(&p.l) > 64);
     into_down(&p);
 }
 
 /* ---- how one ends early ------------------------------------------------------------------------------------------------ */
 
-/* Who ends it, and after how many turns of both. The receiver's memory is its own when it was told. */
-static void cancel_after(struct into_pair *p, int turns, bool sender) {
-    struct tally sent = {0}, received = {0}, again = {0};
-    weft_request_t *send = NULL, *receive = NULL;
-    weft_op_t out = {.done = tally, .arg = &sent, .request_p = &send};
-    weft_op_t in = {.done = tally, .arg = &received, .request_p = &receive};
-    weft_iov_t to = {p->in, LEN}, from = {p->l.out, LEN};
-    CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &to, 1, NULL, &in), WEFT_IN_PROGRESS);
-    CHECK_EQ(weft_tag_send(p->l.t.ep, 1, &from, 1, &out), WEFT_IN_PROGRESS);
-    for (int i = 0; i < turns; i++) two_turn(&p->l.t);
-    if (sender && !sent.calls) weft_request_cancel(send);
-    if (!sender && !received.calls) weft_request_cancel(receive);
-    for (int i = 0; i < 50; i++) two_turn(&p->l.t);
-    if (sender && !received.calls) weft_request_cancel(receive);
-    UNTIL(&p->l.t, received.calls == 1);
-    if (received.status == WEFT_OK) CHECK(memcmp(p->in, p->l.out, LEN) == 0);
-    no_more_is_written(p);
-    if (!sent.calls) /* its receive was cancelled before it was found */
-        CHECK_EQ(weft_tag_recv(p->l.t.b, 1, UINT64_MAX, &to, 1, NULL, OP(&again)), WEFT_IN_PROGRESS);
-    UNTIL(&p->l.t, sent.calls == 1);
-    CHECK(sent.calls == 1 && received.calls == 1 && again.calls <= 1);
-}
 TEST(either_side_may_cancel_at_any_time) {
     struct into_pair p;
     into_up(&p, 0, RIGHTS);
-    until_written(&p);
+    until_helped(&p);
     for (int turns = 0; turns < 32; turns++) {
         cancel_after(&p, turns, true);
         cancel_after(&p, turns, false);
         cross_into(&p, LARGE, 0);
     }
-    until_written(&p);
+    until_helped(&p);
     into_down(&p);
 }
 
@@ -413,7 +315,7 @@ TEST(a_send_that_is_cancelled_while_it_is_written_ends_its_receive) {
         struct tally sent = {0}, received = {0};
         weft_request_t *send = NULL;
         into_up(&p, 0, RIGHTS);
-        until_written(&p);
+        until_helped(&p);
         weft_op_t out = {.done = tally, .arg = &sent, .request_p = &send};
         CHECK_EQ(weft_tag_recv(p.l.t.b, 1, UINT64_MAX, &(weft_iov_t){p.in, LEN}, 1, NULL, OP(&received)),
                  WEFT_IN_PROGRESS);
@@ -436,7 +338,7 @@ TEST(the_region_may_be_revoked_under_it) {
     for (int turns = 0; turns < 24; turns++) {
         struct into_pair p;
         struct tally sent, received, revoked = {0};
-        begin(&p, turns, &sent, &received);
+        begin(&p, 0, turns, &sent, &received);
         uint64_t before = in_pieces(&p);
         CHECK(weft_mem_revoke(p.room, OP(&revoked)) >= 0);
         UNTIL(&p.l.t, sent.calls && received.calls && revoked.calls);
@@ -449,19 +351,9 @@ TEST(the_region_may_be_revoked_under_it) {
 }
 
 TEST(an_endpoint_may_be_closed_under_it) {
-    for (int turns = 0; turns < 48; turns++) {
-        struct into_pair p;
-        struct tally sent, received, closed = {0};
-        begin(&p, turns / 2, &sent, &received);
-        weft_ep_t *ep = turns % 2 ? p.l.t.back : p.l.t.ep;
-        CHECK(weft_ep_close(ep, WEFT_CLOSE_ABORT, OP(&closed)) >= 0);
-        UNTIL(&p.l.t, sent.calls);
-        if (received.calls && received.status == WEFT_OK) check_room(&p, LEN, 0);
-        memset(p.in, 0x33, LEN);
-        for (int i = 0; received.calls && i < 100; i++) two_turn(&p.l.t);
-        for (size_t i = 0; received.calls && i < LEN; i++) CHECK(p.in[i] == 0x33);
-        into_down(&p);
-        CHECK(sent.calls == 1 && received.calls == 1);
+    for (int turns = 0; turns < 24; turns++) {
+        close_after(0, turns, false);
+        close_after(0, turns, true);
     }
 }
 
@@ -469,7 +361,7 @@ TEST(a_close_in_good_order_waits_for_it) {
     for (int turns = 0; turns < 24; turns++) {
         struct into_pair p;
         struct tally sent, received, closed = {0};
-        begin(&p, turns, &sent, &received);
+        begin(&p, 0, turns, &sent, &received);
         CHECK(weft_ep_close(p.l.t.ep, WEFT_CLOSE_FLUSH, OP(&closed)) >= 0);
         UNTIL(&p.l.t, sent.calls && received.calls && closed.calls);
         CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && closed.status == WEFT_OK);
@@ -483,7 +375,7 @@ TEST(either_worker_may_be_destroyed_under_it) {
     for (int turns = 0; turns < 32; turns++) {
         struct into_pair p;
         struct tally sent, received;
-        begin(&p, turns / 2, &sent, &received);
+        begin(&p, 0, turns / 2, &sent, &received);
         weft_worker_t **which = turns % 2 ? &p.l.t.a : &p.l.t.b;
         weft_worker_destroy(*which);
         *which = NULL;
@@ -495,24 +387,14 @@ TEST(either_worker_may_be_destroyed_under_it) {
     unsetenv("WEFT_CLOSE_TIMEOUT");
 }
 
-/* Its messages move to a ring meanwhile, and with them the lane by which the memory is mapped. */
-static void count_small(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    ++*(uint64_t *)arg;
-}
 TEST(it_is_written_while_messages_move_to_another_lane) {
     struct into_pair p;
-    uint64_t small = 0, sent = 0;
+    struct small small;
     into_up(&p, 0, RIGHTS);
-    until_written(&p);
-    CHECK_EQ(weft_am_handler_set(p.l.t.b, 3, count_small, &small), 0);
-    double end = two_now() + test_patience(20);
-    while (count(p.l.t.a, "lanes.promoted") == 0 && two_now() < end) {
-        if (weft_am_send(p.l.t.ep, 3, NULL, 0, &(weft_iov_t){p.l.out, 8}, 1, NULL) >= 0) sent++;
-        if (sent % 200 == 0) cross_into(&p, LARGE, sent % 999);
-        two_turn(&p.l.t);
-    }
-    CHECK_EQ(count(p.l.t.a, "lanes.promoted"), 1);
-    UNTIL(&p.l.t, small == sent);
-    until_written(&p);
+    until_helped(&p);
+    small_begin(&p.l.t, &small);
+    while (small_more(&p.l.t, &small, 200)) cross_into(&p, LARGE, small.sent % 999);
+    small_moved(&p.l.t, &small);
+    until_helped(&p);
     into_down(&p);
 }
