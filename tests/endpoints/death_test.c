@@ -1,12 +1,11 @@
 /* A peer that is killed is noticed, and everything that waited for it ends once. */
-#include "two.h"
+#include "side.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 struct grave {
     weft_worker_t *worker;
@@ -29,18 +28,12 @@ static void on_ready(weft_ep_t *ep, void *arg) {
 static void echo(weft_ep_t *ep, weft_am_t *am, void *arg) {
     weft_am_send(ep, 2, NULL, 0, &(weft_iov_t){(void *)(uintptr_t)am->data, am->len}, 1, NULL);
 }
-static void child(const char *transport, int out) {
-    weft_context_t *context;
-    weft_worker_t *worker;
-    char address[256];
-    size_t len = sizeof address;
-    if (weft_context_create(NULL, &context) ||
-        weft_worker_create(context, &(weft_worker_params_t){.transports = transport}, &worker))
-        _exit(1);
-    weft_am_handler_set(worker, 1, echo, NULL);
-    if (weft_worker_address(worker, address, &len) || write(out, address, len) != (ssize_t)len) _exit(1);
-    close(out);
-    for (;;) weft_worker_wait(worker, 1000);
+static void echoes(int out, const void *transport) {
+    struct side s;
+    side_open(&s, transport, NULL, 0);
+    weft_am_handler_set(s.worker, 1, echo, NULL);
+    side_tell(&s, out);
+    for (;;) weft_worker_wait(s.worker, 1000);
 }
 
 static int answers;
@@ -50,15 +43,8 @@ static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
 
 /* Busy: messages wait at this side. Else nobody owes anybody anything, and no lane would notice by itself. */
 static void kill_peer(const char *transport, bool busy) {
-    int fds[2];
-    char address[256];
-    CHECK_EQ(pipe(fds), 0);
-    pid_t pid = fork();
-    if (pid == 0) child(transport, fds[1]);
-    close(fds[1]);
-    ssize_t len = read(fds[0], address, sizeof address);
-    close(fds[0]);
-    CHECK(len > 0);
+    struct child child;
+    child_start(&child, echoes, transport);
 
     weft_context_t *context;
     struct grave g = {0};
@@ -69,7 +55,7 @@ static void kill_peer(const char *transport, bool busy) {
     CHECK_EQ(weft_context_create(NULL, &context), 0);
     CHECK_EQ(weft_worker_create(context, &(weft_worker_params_t){.transports = transport}, &g.worker), 0);
     CHECK_EQ(weft_am_handler_set(g.worker, 2, on_answer, NULL), 0);
-    CHECK_EQ(weft_connect_address(g.worker, address, (size_t)len,
+    CHECK_EQ(weft_connect_address(g.worker, child.address, (size_t)child.len,
                                   &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error, .arg = &g}, &ep),
              0);
     double end = two_now() + test_patience(5);
@@ -87,7 +73,7 @@ static void kill_peer(const char *transport, bool busy) {
     CHECK_EQ(sent, busy ? 8 : 0);
     for (double rest = two_now() + 0.3; !busy && two_now() < rest;) weft_worker_progress(g.worker, 0);
     double killed = two_now();
-    kill(pid, SIGKILL);
+    kill(child.pid, SIGKILL);
     while (!g.errors && two_now() < killed + test_patience(5)) weft_worker_wait(g.worker, 10);
     CHECK_EQ(g.errors, 1);
     CHECK_EQ(g.error, WEFT_ERR_PEER_FAILED);
@@ -96,7 +82,7 @@ static void kill_peer(const char *transport, bool busy) {
     CHECK_EQ(tags.calls, sent);
     if (busy) CHECK_EQ(tags.status, WEFT_ERR_PEER_FAILED);
     CHECK_EQ(receives.calls, 0); /* from any endpoint: another may still send it */
-    waitpid(pid, NULL, 0);
+    CHECK(WIFSIGNALED(child_end(&child)));
     weft_worker_destroy(g.worker);
     CHECK_EQ(receives.calls, 1);
     CHECK_EQ(g.errors, 1);
@@ -141,21 +127,16 @@ static int sockets_in(const char *directory) {
 /* Killed processes clean nothing up: the next worker does. Those of the living stay. */
 TEST(sockets_of_the_dead_are_swept_and_no_others) {
     char directory[] = "/tmp/weft-sweep-XXXXXX", address[256];
-    int fds[2];
+    struct child child;
     CHECK(mkdtemp(directory) != NULL);
     setenv("WEFT_SHM_DIRECTORY", directory, 1);
-    CHECK_EQ(pipe(fds), 0);
-    pid_t pid = fork();
-    if (pid == 0) child("shm", fds[1]);
-    close(fds[1]);
-    CHECK(read(fds[0], address, sizeof address) > 0);
-    close(fds[0]);
+    child_start(&child, echoes, "shm");
     CHECK_EQ(sockets_in(directory), 1);
     struct two t;
     two_up(&t, "shm");
     CHECK_EQ(sockets_in(directory), 2);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
+    kill(child.pid, SIGKILL);
+    CHECK(WIFSIGNALED(child_end(&child)));
     size_t len = sizeof address;
     CHECK_EQ(weft_worker_address(t.a, address, &len), 0);
     CHECK_EQ(sockets_in(directory), 2); /* the dead one went, a's own came */

@@ -1,11 +1,10 @@
 /* Messages from lent memory into lent memory: both sides copy, each when it has time, and no byte is missing or anybody else's. */
 #include "into.h"
+#include "side.h"
 
 #include <endpoints/rendezvous.h>
 
 #include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 TEST(messages_of_any_length_are_copied_by_both_sides) {
     static const size_t lengths[] = {98304,  98305,         100000,          131072,           200001,
@@ -253,40 +252,22 @@ TEST(help_that_is_asked_for_again_is_a_breach) {
 
 /* ---- at once ------------------------------------------------------------------------------------------------------------ */
 
-struct player {
-    weft_context_t *context;
-    weft_worker_t *worker;
-    weft_ep_t *ep;
-    char *out, *in;
-    int ready;
-    bool sleeps; /* in between, until it is woken */
-};
-
-static void player_ready(weft_ep_t *ep, void *arg) {
-    ((struct player *)arg)->ready++;
-}
-static void player_endpoint(weft_ep_t *ep, void *arg) {
-    ((struct player *)arg)->ep = ep;
-}
-
-static void player_open(struct player *s, bool sleeps) {
+static void player_open(struct side *s) {
     weft_setting_t settings[] = {{"shm.copy", "staged"}};
-    *s = (struct player){.sleeps = sleeps};
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &s->context), 0);
-    weft_worker_params_t params = {.transports = "shm", .on_endpoint = player_endpoint, .arg = s};
-    CHECK_EQ(weft_worker_create(s->context, &params, &s->worker), 0);
+    side_open(s, "shm", settings, 1);
     s->out = base_of(region_for(s->worker, LEN, RIGHTS, 1));
     s->in = base_of(region_for(s->worker, LEN, RIGHTS, 1));
 }
 
 /* As an event loop does, for which nobody else looks. */
-static void doze(const struct player *s) {
+static void doze(const struct side *s) {
     struct pollfd p = {.fd = weft_worker_fd(s->worker), .events = POLLIN};
     CHECK(poll(&p, 1, 20000) == 1);
 }
 
-/* Each sends the other a message of every length, and checks what it gets against what the other must have sent. */
-static void play(struct player *s, uint32_t seed, uint32_t other) {
+/* Each sends the other a message of every length, and checks what it gets against what the other must have sent. Who sleeps does
+ * so in between, until it is woken. */
+static void play(struct side *s, bool sleeps, uint32_t seed, uint32_t other) {
     enum { ROUNDS = 150 };
     char *expected = malloc(LEN);
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -300,7 +281,7 @@ static void play(struct player *s, uint32_t seed, uint32_t other) {
         CHECK_EQ(weft_tag_send(s->ep, round, &(weft_iov_t){s->out, len}, 1, OP(&sent)), WEFT_IN_PROGRESS);
         double end = two_now() + test_patience(30);
         while ((!sent.calls || !received.calls) && two_now() < end)
-            if (weft_worker_progress(s->worker, 0) == 0 && s->sleeps) doze(s);
+            if (weft_worker_progress(s->worker, 0) == 0 && sleeps) doze(s);
         CHECK(sent.status == WEFT_OK && received.status == WEFT_OK && received.calls == 1);
         number(expected, len, other + round);
         CHECK(memcmp(s->in, expected, len / 4 * 4) == 0);
@@ -310,51 +291,38 @@ static void play(struct player *s, uint32_t seed, uint32_t other) {
     free(expected);
 }
 
-static void player_down(struct player *s) {
-    weft_worker_destroy(s->worker);
-    CHECK_EQ(weft_context_destroy(s->context), 0);
-}
+struct game {
+    bool sleep;
+    int over[2]; /* closed when the parent has all that the child sent */
+};
 
-static void other_process(bool sleeps, int out, int in) {
-    struct player s;
-    char address[256];
-    size_t len = sizeof address;
-    player_open(&s, sleeps);
-    if (weft_worker_address(s.worker, address, &len) || write(out, address, len) != (ssize_t)len) _exit(1);
-    while (!s.ep) weft_worker_progress(s.worker, 0);
-    play(&s, 2000, 1000);
-    while (read(in, address, 1) > 0) {
-    } /* the other has all of ours */
-    player_down(&s);
+static void other_process(int out, const void *arg) {
+    const struct game *game = arg;
+    struct side s;
+    char byte;
+    close(game->over[1]);
+    player_open(&s);
+    side_meet(&s, out);
+    play(&s, game->sleep, 2000, 1000);
+    while (read(game->over[0], &byte, 1) > 0) continue;
+    side_close(&s);
     _exit(0);
 }
 
 static void two_processes(bool sleep) {
-    struct player s;
-    int up[2], down[2], status;
-    char address[256];
-    CHECK_EQ(pipe(up), 0);
-    CHECK_EQ(pipe(down), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        close(down[1]);
-        other_process(sleep, up[1], down[0]);
-    }
-    ssize_t len = read(up[0], address, sizeof address);
-    CHECK(len > 0);
-    player_open(&s, sleep);
-    weft_ep_params_t params = {.on_ready = player_ready, .arg = &s};
-    CHECK_EQ(weft_connect_address(s.worker, address, (size_t)len, &params, &s.ep), 0);
-    double end = two_now() + test_patience(20);
-    while (!s.ready && two_now() < end) weft_worker_progress(s.worker, 0);
-    play(&s, 1000, 2000);
-    close(down[1]);
-    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    struct game game = {.sleep = sleep};
+    struct child child;
+    struct side s;
+    CHECK_EQ(pipe(game.over), 0);
+    child_start(&child, other_process, &game);
+    player_open(&s);
+    child_dial(&child, &s);
+    play(&s, sleep, 1000, 2000);
+    close(game.over[1]);
+    int status = child_end(&child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    player_down(&s);
-    close(down[0]);
-    close(up[0]);
-    close(up[1]);
+    side_close(&s);
+    close(game.over[0]);
 }
 
 TEST(two_processes_that_send_at_once_help_each_other) {

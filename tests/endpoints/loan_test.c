@@ -1,9 +1,8 @@
 /* Memory that is lent: large messages out of it are read where they lie, by those who have it mapped, and only then. */
 #include "lent.h"
+#include "side.h"
 
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- what is read in place, and what is not --------------------------------------------------------------------- */
 
@@ -400,41 +399,20 @@ TEST(a_loan_stands_while_messages_move_to_another_lane) {
 
 /* ---- a peer that dies ---------------------------------------------------------------------------------------------------- */
 
-struct side {
-    weft_context_t *context;
-    weft_worker_t *worker;
-    weft_ep_t *ep;
+struct lender {
+    struct side s;
     weft_mem_t *mem, *room;
-    char *out, *in;
-    int ready, errors;
     bool joint; /* what it receives may be written by its sender, too */
 };
 
-static void side_ready(weft_ep_t *ep, void *arg) {
-    ((struct side *)arg)->ready++;
-}
-static void side_error(weft_ep_t *ep, weft_status_t status, void *arg) {
-    ((struct side *)arg)->errors++;
-}
-static void side_endpoint(weft_ep_t *ep, void *arg) {
-    ((struct side *)arg)->ep = ep;
-}
-
-static void side_open(struct side *s, bool joint) {
+static void lender_open(struct lender *l, bool joint) {
     weft_setting_t settings[] = {{"shm.copy", "staged"}};
-    *s = (struct side){.joint = joint};
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &s->context), 0);
-    weft_worker_params_t params = {
-        .transports = "shm", .on_endpoint = side_endpoint, .on_error = side_error, .arg = s};
-    CHECK_EQ(weft_worker_create(s->context, &params, &s->worker), 0);
-    s->mem = region_of(s->worker, LEN, 1);
-    s->out = base_of(s->mem);
-    s->room = region_for(s->worker, LEN, WEFT_MEM_READ | WEFT_MEM_WRITE, joint);
-    s->in = base_of(s->room);
-}
-
-static void side_turn(struct side *s) {
-    weft_worker_progress(s->worker, 0);
+    side_open(&l->s, "shm", settings, 1);
+    l->joint = joint;
+    l->mem = region_of(l->s.worker, LEN, 1);
+    l->s.out = base_of(l->mem);
+    l->room = region_for(l->s.worker, LEN, WEFT_MEM_READ | WEFT_MEM_WRITE, joint);
+    l->s.in = base_of(l->room);
 }
 
 /* The last message is LEN long; who dies does so so many turns after it posted its part. */
@@ -447,18 +425,20 @@ static bool last(struct side *s, bool sends, struct tally *c) {
 }
 
 /* Messages until the peer has the memory mapped, and this side its; a short one says that they are over. */
-static bool is_lent(const struct side *s) {
-    return s->joint ? weft_worker_count(s->worker, "shm.helped") > 0 : peers_of(s->mem) > 0;
+static bool is_lent(const struct lender *l) {
+    return l->joint ? weft_worker_count(l->s.worker, "shm.helped") > 0 : peers_of(l->mem) > 0;
 }
-static void send_until_lent(struct side *s) {
-    while (!is_lent(s) && !s->errors) {
+static void send_until_lent(struct lender *l) {
+    struct side *s = &l->s;
+    while (!is_lent(l) && !s->errors) {
         struct tally c = {0};
         if (weft_tag_send(s->ep, 1, &(weft_iov_t){s->out, LARGE}, 1, OP(&c)) == WEFT_IN_PROGRESS)
             while (!c.calls) side_turn(s);
     }
     weft_tag_send(s->ep, 1, &(weft_iov_t){s->out, 1}, 1, NULL);
 }
-static void receive_until_lent(struct side *s) {
+static void receive_until_lent(struct lender *l) {
+    struct side *s = &l->s;
     weft_tag_info_t info = {.len = LARGE};
     while (info.len > 1 && !s->errors) {
         struct tally c = {0};
@@ -468,50 +448,42 @@ static void receive_until_lent(struct side *s) {
     }
 }
 
-static void dies(bool sends, bool joint, int turns, int out) {
-    struct side s;
+struct death {
+    bool sends, joint;
+    int turns;
+};
+
+static void dies(int out, const void *arg) {
+    const struct death *death = arg;
+    struct lender l;
     struct tally c = {0};
-    char address[256];
-    size_t len = sizeof address;
-    side_open(&s, joint);
-    if (weft_worker_address(s.worker, address, &len) || write(out, address, len) != (ssize_t)len) _exit(1);
-    while (!s.ep) side_turn(&s);
-    (sends ? send_until_lent : receive_until_lent)(&s);
-    (void)last(&s, sends, &c);
-    for (int i = 0; i < turns; i++) side_turn(&s);
+    lender_open(&l, death->joint);
+    side_meet(&l.s, out);
+    (death->sends ? send_until_lent : receive_until_lent)(&l);
+    (void)last(&l.s, death->sends, &c);
+    for (int i = 0; i < death->turns; i++) side_turn(&l.s);
     kill(getpid(), SIGKILL);
 }
 
 static void survives(bool child_sends, bool joint, int turns) {
-    struct side s;
+    struct child child;
+    struct lender l;
     struct tally c = {0};
-    int fds[2], status;
-    char address[256];
-    CHECK_EQ(pipe(fds), 0);
-    pid_t pid = fork();
-    if (pid == 0) dies(child_sends, joint, turns, fds[1]);
-    close(fds[1]);
-    ssize_t len = read(fds[0], address, sizeof address);
-    close(fds[0]);
-    CHECK(len > 0);
-    side_open(&s, joint);
-    weft_ep_params_t params = {.on_ready = side_ready, .on_error = side_error, .arg = &s};
-    CHECK_EQ(weft_connect_address(s.worker, address, (size_t)len, &params, &s.ep), 0);
+    child_start(&child, dies, &(struct death){child_sends, joint, turns});
+    lender_open(&l, joint);
+    child_dial(&child, &l.s);
+    (child_sends ? receive_until_lent : send_until_lent)(&l);
+    if (joint && child_sends && !l.s.errors) CHECK_EQ(peers_of(l.room), 1);
+    bool posted = last(&l.s, !child_sends, &c);
     double end = two_now() + test_patience(20);
-    while (!s.ready && two_now() < end) side_turn(&s);
-    (child_sends ? receive_until_lent : send_until_lent)(&s);
-    if (joint && child_sends && !s.errors) CHECK_EQ(peers_of(s.room), 1);
-    bool posted = last(&s, !child_sends, &c);
-    while (!s.errors && two_now() < end) side_turn(&s);
-    CHECK_EQ(s.errors, 1);
-    CHECK_EQ(waitpid(pid, &status, 0), pid);
-    CHECK(WIFSIGNALED(status));
-    weft_mem_t *same = region_of(s.worker, LEN, 0); /* as what it sent */
-    bool whole = memcmp(s.in, base_of(same), LEN) == 0;
-    weft_worker_destroy(s.worker);
+    while (!l.s.errors && two_now() < end) side_turn(&l.s);
+    CHECK_EQ(l.s.errors, 1);
+    CHECK(WIFSIGNALED(child_end(&child)));
+    weft_mem_t *same = region_of(l.s.worker, LEN, 0); /* as what it sent */
+    bool whole = memcmp(l.s.in, base_of(same), LEN) == 0;
+    side_close(&l.s);
     CHECK_EQ(c.calls, posted);
     if (child_sends && c.status == WEFT_OK) CHECK(whole);
-    CHECK_EQ(weft_context_destroy(s.context), 0);
 }
 
 static void killed_at_any_time(bool joint) {

@@ -1,32 +1,12 @@
 /* A peer that is killed at any moment of a large message: what it had to do with ends once, and says the truth. */
-#include "two.h"
+#include "side.h"
 
 #include <signal.h>
-#include <string.h>
-#include <sys/wait.h>
 
 enum { LARGE = 2 << 20 };
 
 static bool lends;              /* memory that is received into */
 static uint64_t written, asked; /* for the one that dies, in bytes; and of it, in messages */
-
-struct side {
-    weft_worker_t *worker;
-    weft_ep_t *ep;
-    char *out, *in;
-    int ready, errors;
-    struct tally first, second;
-};
-
-static void on_ready(weft_ep_t *ep, void *arg) {
-    ((struct side *)arg)->ready++;
-}
-static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
-    ((struct side *)arg)->errors++;
-}
-static void on_endpoint(weft_ep_t *ep, void *arg) {
-    ((struct side *)arg)->ep = ep;
-}
 
 static char *lent_memory(weft_worker_t *worker) {
     weft_mem_t *mem;
@@ -37,16 +17,11 @@ static char *lent_memory(weft_worker_t *worker) {
     return info.base;
 }
 
-static weft_context_t *open_side(struct side *s, const char *transport) {
-    weft_context_t *context;
-    *s = (struct side){.out = malloc(LARGE)};
+static void open_ends(struct side *s, const char *transport) {
+    side_open(s, transport, NULL, 0);
+    s->out = malloc(LARGE);
     for (size_t i = 0; i < LARGE; i++) s->out[i] = (char)(i * 5 + (i >> 13));
-    weft_worker_params_t params = {
-        .transports = transport, .on_endpoint = on_endpoint, .on_error = on_error, .arg = s};
-    CHECK_EQ(weft_context_create(NULL, &context), 0);
-    CHECK_EQ(weft_worker_create(context, &params, &s->worker), 0);
     s->in = lends ? lent_memory(s->worker) : malloc(LARGE);
-    return context;
 }
 
 static weft_status_t begin(struct side *s, bool sends, struct tally *c) {
@@ -65,61 +40,54 @@ static bool may_post(struct side *s, bool sends, struct tally *c) {
     return st == WEFT_IN_PROGRESS;
 }
 
+struct death {
+    const char *transport;
+    bool sends;
+    int turns;
+};
+
 /* The first message goes through, and raises rails where there are to be any; in the second it dies after `turns`. */
-static void child(const char *transport, bool sends, int turns, int out) {
+static void child(int out, const void *arg) {
+    const struct death *death = arg;
     struct side s;
-    char address[256];
-    size_t len = sizeof address;
-    open_side(&s, transport);
-    if (weft_worker_address(s.worker, address, &len) || write(out, address, len) != (ssize_t)len) _exit(1);
-    while (!s.ep) weft_worker_progress(s.worker, 0);
-    post(&s, sends, &s.first);
-    while (!s.first.calls) weft_worker_progress(s.worker, 0);
-    struct tally heard = {0};
+    struct tally first = {0}, heard = {0}, second = {0};
+    open_ends(&s, death->transport);
+    side_meet(&s, out);
+    post(&s, death->sends, &first);
+    while (!first.calls) side_turn(&s);
     weft_status_t st = weft_tag_recv(s.worker, 2, UINT64_MAX, NULL, 0, NULL, OP(&heard));
-    while (st == WEFT_IN_PROGRESS && !heard.calls) weft_worker_progress(s.worker, 0);
+    while (st == WEFT_IN_PROGRESS && !heard.calls) side_turn(&s);
     /* What goes by datagrams has been sent when this side has acknowledged it. */
-    double acknowledged = two_now() + (strcmp(transport, "rdma_ud") ? 0 : 0.1);
-    while (two_now() < acknowledged) weft_worker_progress(s.worker, 0);
-    post(&s, sends, &s.second);
-    for (int i = 0; i < turns; i++) weft_worker_progress(s.worker, 1);
+    double acknowledged = two_now() + (strcmp(death->transport, "rdma_ud") ? 0 : 0.1);
+    while (two_now() < acknowledged) side_turn(&s);
+    post(&s, death->sends, &second);
+    for (int i = 0; i < death->turns; i++) weft_worker_progress(s.worker, 1);
     kill(getpid(), SIGKILL);
 }
 
 static void die_after(const char *transport, bool child_sends, int turns) {
+    struct child c;
     struct side s;
-    int fds[2], status;
-    char address[256];
-    CHECK_EQ(pipe(fds), 0);
-    pid_t pid = fork();
-    if (pid == 0) child(transport, child_sends, turns, fds[1]);
-    close(fds[1]);
-    ssize_t len = read(fds[0], address, sizeof address);
-    close(fds[0]);
-    CHECK(len > 0);
-
-    weft_context_t *context = open_side(&s, transport);
-    weft_ep_params_t params = {.on_ready = on_ready, .on_error = on_error, .arg = &s};
-    CHECK_EQ(weft_connect_address(s.worker, address, (size_t)len, &params, &s.ep), 0);
+    struct tally first = {0}, second = {0};
+    child_start(&c, child, &(struct death){transport, child_sends, turns});
+    open_ends(&s, transport);
+    child_dial(&c, &s);
     double end = two_now() + test_patience(10);
-    while (!s.ready && two_now() < end) weft_worker_progress(s.worker, 0);
-    post(&s, !child_sends, &s.first);
-    while (!s.first.calls && two_now() < end) weft_worker_progress(s.worker, 0);
-    CHECK_EQ(s.first.status, WEFT_OK);
+    post(&s, !child_sends, &first);
+    while (!first.calls && two_now() < end) side_turn(&s);
+    CHECK_EQ(first.status, WEFT_OK);
     CHECK(weft_tag_send(s.ep, 2, NULL, 0, NULL) >= 0); /* whoever sent it knows no more than that it has left */
-    bool posted = may_post(&s, !child_sends, &s.second);
-    while (!s.errors && two_now() < end) weft_worker_progress(s.worker, 0);
+    bool posted = may_post(&s, !child_sends, &second);
+    while (!s.errors && two_now() < end) side_turn(&s);
     CHECK_EQ(s.errors, 1);
-    while (!child_sends && posted && !s.second.calls && two_now() < end) weft_worker_progress(s.worker, 0);
-    if (!child_sends && posted) CHECK_EQ(s.second.calls, 1);
-    CHECK_EQ(waitpid(pid, &status, 0), pid);
-    CHECK(WIFSIGNALED(status));
-    if (child_sends && s.second.calls && s.second.status == WEFT_OK) CHECK(memcmp(s.in, s.out, LARGE) == 0);
+    while (!child_sends && posted && !second.calls && two_now() < end) side_turn(&s);
+    if (!child_sends && posted) CHECK_EQ(second.calls, 1);
+    CHECK(WIFSIGNALED(child_end(&c)));
+    if (child_sends && second.calls && second.status == WEFT_OK) CHECK(memcmp(s.in, s.out, LARGE) == 0);
     written += weft_worker_count(s.worker, "shm.helped");
     asked += weft_worker_count(s.worker, "protocol.put");
-    weft_worker_destroy(s.worker);
-    CHECK_EQ(s.second.calls, posted);
-    CHECK_EQ(weft_context_destroy(context), 0);
+    side_close(&s);
+    CHECK_EQ(second.calls, posted);
     free(s.out);
     if (!lends) free(s.in);
 }
