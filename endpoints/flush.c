@@ -5,30 +5,11 @@
 
 #include "rendezvous.h"
 #include "rma.h"
+#include "several.h"
 #include "switch.h"
 
-/*
- * A lane cannot forget a completion, and a flush lends no memory that it would have to wait for: so the lane has a request
- * of its own, which stays when the flush ends early.
- */
-struct all_flush {
-    uint32_t left;
-    struct weft_request *req; /* of the worker's flush; NULL: it ended early */
-    weft_status_t status;
-};
-
-static void one_less(struct all_flush *all, weft_status_t status) {
-    if (status < 0 && all->status == WEFT_OK) all->status = status;
-    if (--all->left) return;
-    if (all->req) {
-        all->req->group = NULL;
-        weft__request_finish(all->req, all->status);
-    }
-    talloc_free(all);
-}
-
 static void part(struct weft_request *req) {
-    if (req->group) one_less(req->group, req->status);
+    if (req->group) weft__several_less(req->group, req->status);
     req->group = NULL;
     if (req->other) req->other->other = NULL;
     req->other = NULL;
@@ -66,6 +47,10 @@ static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
         left_this_side(req, status);
 }
 
+/*
+ * A lane cannot forget a completion, and a flush lends no memory that it would have to wait for: so the lane has a request
+ * of its own, which stays when the flush ends early.
+ */
 static const struct request_kind lane_kind = {.name = "lane flush", .returned = lane_flushed, .release = part};
 
 /* NO_RESOURCE: the lane is not up yet, or has too much else under way. */
@@ -170,23 +155,16 @@ void weft__on_flushed(struct lane *lane, const void *data, size_t len) {
 
 /* ---- all endpoints of a worker */
 
-static void leave_all(struct weft_request *req) {
-    if (req->group) ((struct all_flush *)req->group)->req = NULL;
-    req->group = NULL;
-}
 static const struct request_kind all_kind = {
-    .name = "worker flush", .flags = WEFT_FLUSH_REMOTE, .moves_none = true, .withdraw = leave_all};
+    .name = "worker flush", .flags = WEFT_FLUSH_REMOTE, .moves_none = true, .withdraw = weft__several_leave};
 
 /* One that is lost is its status; one that closes is on its way out. */
-static void flush_each(weft_worker_t *worker, const weft_op_t *how, struct all_flush *all) {
+static void flush_each(weft_worker_t *worker, const weft_op_t *how, struct several *all) {
     for (weft_ep_t *ep = weft__ep_next(worker, NULL); ep; ep = weft__ep_next(worker, ep)) {
         if (ep->draining || ep->core.fsm.state == EP_CLOSED) continue;
         weft_status_t st = ep->ops->flush(ep, how);
-        if (st == WEFT_IN_PROGRESS) {
-            list_of(ep->requests.prev, struct weft_request, of_ep)->group = all;
-            all->left++;
-        }
-        if (st < 0 && all->status == WEFT_OK) all->status = st;
+        if (st == WEFT_IN_PROGRESS) several_add(all, list_of(ep->requests.prev, struct weft_request, of_ep));
+        several_note(all, st);
     }
 }
 
@@ -198,24 +176,9 @@ weft_status_t weft_worker_flush(weft_worker_t *worker, const weft_op_t *op) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
     weft_status_t st = weft__worker_enter(worker);
     if (st == WEFT_IN_PROGRESS) return weft__post(worker, NULL, worker_flush_posted, &(struct posted_args){0}, op);
-    struct all_flush *all = st < 0 ? NULL : weft__new(worker, struct all_flush);
-    struct weft_request *req = all ? weft__request_new(worker, &all_kind) : NULL;
-    if (req) st = weft__request_accept(req, NULL, op);
-    if (st < 0 || !req) {
-        talloc_free(all);
-        return st < 0 ? st : WEFT_ERR_NO_MEMORY;
-    }
-    all->left = 1;
+    struct several *all;
+    if (st == WEFT_OK) st = weft__several_begin(worker, &all_kind, op, &all);
+    if (st < 0) return st;
     flush_each(worker, &(weft_op_t){.flags = op ? op->flags : 0}, all);
-    if (all->left == 1) {
-        st = all->status;
-        weft__request_discard(req);
-        talloc_free(all);
-        return st;
-    }
-    all->req = req;
-    req->group = all;
-    weft__request_park(req);
-    all->left--;
-    return WEFT_IN_PROGRESS;
+    return weft__several_begun(all);
 }

@@ -5,6 +5,7 @@
 #include <transports/region.h>
 
 #include "rma.h"
+#include "several.h"
 #include "thread.h"
 #include "worker.h"
 
@@ -188,26 +189,13 @@ static weft_status_t mem_new(struct weft_worker *worker, void *base, size_t len,
     return WEFT_OK;
 }
 
-/* One call, several regions: what the call waits for. */
-struct invalidation {
-    uint32_t left;
-    struct weft_request *req; /* NULL: it ended early */
-    weft_status_t status;
-};
-
-static void one_less(struct weft_request *req) {
+static void part(struct weft_request *req) {
     weft_mem_t *mem = (weft_mem_t *)(uintptr_t)req->remote;
     if (mem && --mem->untold == 0 && mem->core.fsm.state == MEMORY_GONE) bury_told(mem);
-    struct invalidation *all = req->group;
-    if (!all || --all->left) return;
-    if (all->req) {
-        all->req->group = NULL;
-        weft__request_finish(all->req, all->status);
-    }
-    talloc_free(all);
+    if (req->group) weft__several_less(req->group, WEFT_OK);
 }
 
-static const struct request_kind memory_kind = {.name = "memory", .moves_none = true, .release = one_less};
+static const struct request_kind memory_kind = {.name = "memory", .moves_none = true, .release = part};
 
 /* It becomes worthless to peers. WEFT_OK, or IN_PROGRESS and `op` is told when that is done. */
 static weft_status_t mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_t *op) {
@@ -224,12 +212,6 @@ static weft_status_t mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_
     mem->untold++;
     weft__request_queue(req, &mem->waiting);
     return WEFT_IN_PROGRESS;
-}
-
-/* The last of those that wait counts for the group: it was queued just now. */
-static void join(weft_mem_t *mem, struct invalidation *all) {
-    list_of(mem->waiting.prev, struct weft_request, queued)->group = all;
-    all->left++;
 }
 
 void weft__memory_init(struct weft_worker *worker) {
@@ -477,14 +459,10 @@ static bool overlaps(const weft_mem_t *mem, uintptr_t base, uintptr_t end) {
     return begin < end && begin + mem->region.len > base;
 }
 
-static void leave_invalidation(struct weft_request *req) {
-    if (req->group) ((struct invalidation *)req->group)->req = NULL;
-    req->group = NULL;
-}
 static const struct request_kind invalidate_kind = {
-    .name = "invalidate", .moves_none = true, .withdraw = leave_invalidation};
+    .name = "invalidate", .moves_none = true, .withdraw = weft__several_leave};
 
-static void invalidate_all(weft_worker_t *worker, uintptr_t base, uintptr_t end, struct invalidation *all) {
+static void invalidate_all(weft_worker_t *worker, uintptr_t base, uintptr_t end, struct several *all) {
     struct memory *memory = &worker->memory;
     while (weft__region_cache_cut(&memory->cache, base, end)) continue;
     for (struct list *n = memory->all.next, *next; n != &memory->all; n = next) {
@@ -492,8 +470,9 @@ static void invalidate_all(weft_worker_t *worker, uintptr_t base, uintptr_t end,
         weft_mem_t *mem = list_of(n, weft_mem_t, of_worker);
         if (mem->pages.map || !overlaps(mem, base, end)) continue;
         weft_status_t st = invalidate(mem);
-        if (st == WEFT_IN_PROGRESS) join(mem, all);
-        if (st < 0 && all->status == WEFT_OK) all->status = st;
+        if (st == WEFT_IN_PROGRESS) /* it was queued just now, as the last of those that wait */
+            several_add(all, list_of(mem->waiting.prev, struct weft_request, queued));
+        several_note(all, st);
     }
 }
 
@@ -502,24 +481,9 @@ weft_status_t weft_mem_invalidate(weft_worker_t *worker, const void *base, size_
     weft_status_t st = check_range(base, len);
     if (st == WEFT_OK) st = weft__worker_check(worker);
     if (st < 0) return st;
-    struct invalidation *all = weft__new(worker, struct invalidation);
-    struct weft_request *req = all ? weft__request_new(worker, &invalidate_kind) : NULL;
-    if (req) st = weft__request_accept(req, NULL, op);
-    if (!req || st < 0) {
-        talloc_free(all);
-        return req ? st : WEFT_ERR_NO_MEMORY;
-    }
-    all->left = 1;
+    struct several *all;
+    st = weft__several_begin(worker, &invalidate_kind, op, &all);
+    if (st < 0) return st;
     invalidate_all(worker, (uintptr_t)base, (uintptr_t)base + len, all);
-    if (all->left > 1) {
-        all->req = req;
-        req->group = all;
-        weft__request_park(req);
-        all->left--;
-        return WEFT_IN_PROGRESS;
-    }
-    st = all->status;
-    weft__request_discard(req);
-    talloc_free(all);
-    return st;
+    return weft__several_begun(all);
 }
