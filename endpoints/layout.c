@@ -11,15 +11,30 @@ enum {
 
 /* ---- its life */
 
-static weft_status_t set_strided(struct weft_request *req, const weft_layout_t *layout, char *base) {
-    weft_iov_t iov[REQUEST_IOV_INLINE];
+weft_status_t weft__layout_measure(const weft_layout_t *layout, const char *name, const void *base, size_t *len_p) {
     size_t len;
     if (__builtin_mul_overflow(layout->block, layout->count, &len))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu blocks of %zu bytes", layout->count, layout->block);
-    weft_status_t st = weft__check_memory("base of the layout", base, len);
+    weft_status_t st = weft__check_memory(name, base, len);
+    if (st == WEFT_OK) *len_p = len;
+    return st;
+}
+
+weft_status_t weft__layout_start(const weft_pack_ops_t *user, void *object, size_t count, bool receives,
+                                 void **state_p, size_t *len_p) {
+    if (!user || (receives && !user->unpack) || (!receives && !user->pack))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the layout has no %s", receives ? "unpack" : "pack");
+    *state_p = object;
+    *len_p = count;
+    return user->start ? user->start(object, count, receives, state_p, len_p) : WEFT_OK;
+}
+
+static weft_status_t set_strided(struct weft_request *req, const weft_layout_t *layout, char *base) {
+    weft_iov_t iov[REQUEST_IOV_INLINE];
+    size_t len;
+    weft_status_t st = weft__layout_measure(layout, "base of the layout", base, &len);
     if (st < 0) return st;
-    if (layout->stride == layout->block || layout->count <= 1 || len == 0)
-        return weft__request_iov(req, &(weft_iov_t){base, len}, 1);
+    if (weft__layout_is_dense(layout)) return weft__request_iov(req, &(weft_iov_t){base, len}, 1);
     if (layout->count <= REQUEST_IOV_INLINE) {
         for (size_t i = 0; i < layout->count; i++) iov[i] = (weft_iov_t){base + i * layout->stride, layout->block};
         return weft__request_iov(req, iov, layout->count);
@@ -33,14 +48,11 @@ static weft_status_t set_strided(struct weft_request *req, const weft_layout_t *
 
 static weft_status_t set_user(struct weft_request *req, const weft_layout_t *layout, const weft_iov_t *iov,
                               bool receives) {
-    const weft_pack_ops_t *user = layout->user;
-    if (!user || (receives && !user->unpack) || (!receives && !user->pack))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "the layout has no %s", receives ? "unpack" : "pack");
+    size_t len;
     struct layout *l = weft__new(req, struct layout);
     if (!l) return WEFT_ERR_NO_MEMORY;
-    *l = (struct layout){.of = *layout, .state = iov->base};
-    size_t len = iov->len;
-    weft_status_t st = user->start ? user->start(iov->base, iov->len, receives, &l->state, &len) : WEFT_OK;
+    *l = (struct layout){.of = *layout};
+    weft_status_t st = weft__layout_start(layout->user, iov->base, iov->len, receives, &l->state, &len);
     if (st < 0) {
         talloc_free(l);
         return st;

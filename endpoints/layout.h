@@ -16,6 +16,16 @@ struct layout {
     void *state; /* USER: what `start` made */
 };
 
+/* The bytes of blocks at a stride, which begin at `base`, if all of them are there; `name`: of the base. */
+weft_status_t weft__layout_measure(const weft_layout_t *layout, const char *name, const void *base, size_t *len_p);
+/* They lie in one piece. */
+static inline bool weft__layout_is_dense(const weft_layout_t *layout) {
+    return layout->stride == layout->block || layout->count <= 1 || layout->block == 0;
+}
+/* What packs and unpacks itself begins: its state, and its bytes. */
+weft_status_t weft__layout_start(const weft_pack_ops_t *user, void *object, size_t count, bool receives,
+                                 void **state_p, size_t *len_p);
+
 /* `weft_op_t.layout` of a request that is not accepted yet: few blocks become an iov, all else a struct layout. */
 weft_status_t weft__layout_set(struct weft_request *req, const weft_layout_t *layout, const weft_iov_t *iov,
                                size_t n_iov, bool receives);

@@ -3,8 +3,7 @@
  * is packed into memory beside, whole, and unpacked out of it before the end is told: so it goes by whatever way there is, in
  * whatever order holds there, and may be tried again from the begin.
  */
-#include <weft/layout.h>
-
+#include "layout.h"
 #include "rma.h"
 
 struct rma_packed {
@@ -17,11 +16,9 @@ struct rma_packed {
 
 static weft_status_t blocks(struct rma_op *op, const weft_layout_t *layout, void *base) {
     size_t len;
-    if (__builtin_mul_overflow(layout->block, layout->count, &len))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu blocks of %zu bytes", layout->count, layout->block);
-    weft_status_t st = weft__check_memory("buf", base, len);
+    weft_status_t st = weft__layout_measure(layout, "buf", base, &len);
     if (st < 0) return st;
-    if (layout->stride == layout->block || layout->count <= 1 || len == 0)
+    if (weft__layout_is_dense(layout))
         op->piece = (struct rma_piece){.base = base, .len = len, .count = 1};
     else
         op->piece = (struct rma_piece){
@@ -29,21 +26,12 @@ static weft_status_t blocks(struct rma_op *op, const weft_layout_t *layout, void
     return WEFT_OK;
 }
 
-static weft_status_t start(const weft_pack_ops_t *user, void *object, size_t count, bool gets, void **state_p,
-                           size_t *len_p) {
-    if (!user || (gets && !user->unpack) || (!gets && !user->pack))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "the layout has no %s", gets ? "unpack" : "pack");
-    *state_p = object;
-    *len_p = count;
-    return user->start ? user->start(object, count, gets, state_p, len_p) : WEFT_OK;
-}
-
 static weft_status_t packed(struct weft_worker *worker, struct rma_op *op, const weft_pack_ops_t *user,
                             void *object, size_t count) {
     bool gets = op->what == RMA_GET;
     void *state;
     size_t len, size;
-    weft_status_t st = start(user, object, count, gets, &state, &len);
+    weft_status_t st = weft__layout_start(user, object, count, gets, &state, &len);
     if (st < 0) return st;
     /* Not zeroed: every byte is packed, or comes from the peer, before anybody reads it. */
     struct rma_packed *p = __builtin_add_overflow(sizeof *p, len, &size)
