@@ -64,18 +64,21 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     return counted(b, st, len);
 }
 
+/* One that the peer has closed, of which the link is about to hear, was read to its end. */
+static weft_status_t flush_old(struct bound *b, struct completion *completion) {
+    completion->count++;
+    weft_status_t st = b->old->ops->flush(b->old, completion);
+    if (st != WEFT_IN_PROGRESS) completion->count--;
+    return weft__switch_has_left(b->raw->owner, st) ? WEFT_OK : st;
+}
+
 /* The caller has counted one step: for IN_PROGRESS of both there is one more. An old lane without room has it when the peer has read it
  * to its end, as much else that waits here; of this one without room is asked again when the old one is done (weft__switch_has_left). */
 static weft_status_t flush(struct lane *l, struct completion *completion) {
     struct bound *b = bound_of(l);
-    weft_status_t st = WEFT_OK;
-    if (b->old) {
-        completion->count++;
-        st = b->old->ops->flush(b->old, completion);
-        if (st != WEFT_IN_PROGRESS) completion->count--;
-        if (st == WEFT_NO_RESOURCE) return full(b);
-        if (st < 0) return st;
-    }
+    weft_status_t st = b->old ? flush_old(b, completion) : WEFT_OK;
+    if (st == WEFT_NO_RESOURCE) return full(b);
+    if (st < 0) return st;
     weft_status_t also = b->raw->ops->flush(b->raw, completion);
     if (st != WEFT_IN_PROGRESS || also == WEFT_IN_PROGRESS) return also;
     completion->count--;

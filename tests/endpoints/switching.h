@@ -24,6 +24,7 @@ struct flow {
     uint64_t
         *words; /* of it: two that a fence stands between, one that is added to, one that is fetched and added to */
     uint64_t rma_sent, rma_done, asked, fetched;
+    uint64_t flushes, flushed;
     uint64_t old;
     bool gets;
     uint8_t got[REGION / 2];
@@ -41,7 +42,7 @@ struct pair {
     uint32_t number;
     unsigned kinds; /* of traffic */
 };
-enum { FLOW_AM = 1, FLOW_TAG = 2, FLOW_STREAM = 4, FLOW_RMA = 8, FLOW_ALL = 15 };
+enum { FLOW_AM = 1, FLOW_TAG = 2, FLOW_STREAM = 4, FLOW_RMA = 8, FLOW_FLUSH = 16, FLOW_ALL = 31 };
 
 static uint8_t pattern_bytes[LARGEST + 256];
 static __attribute__((constructor)) void switching_begin(void) {
@@ -261,6 +262,21 @@ static void flow_rma(struct flow *f) {
     count_rma(f, weft_get(f->ep, f->got, sizeof f->got, base + REGION / 2, f->rkey, &get), got);
 }
 
+/* ---- flushes */
+
+static void flushed(weft_status_t status, void *arg) {
+    struct flow *f = arg;
+    f->pair->failed += status < 0; /* nothing that was sent is ever lost */
+    f->flushed++;
+}
+static void flow_flush(struct flow *f) {
+    if (f->flushes - f->flushed > 4) return;
+    weft_op_t op = {.done = flushed, .arg = f, .flags = f->flushes % 3 ? 0 : WEFT_FLUSH_REMOTE};
+    weft_status_t st = weft_ep_flush(f->ep, &op);
+    f->flushes++;
+    if (st != WEFT_IN_PROGRESS) flushed(st, f);
+}
+
 /* ---- life */
 
 static void on_endpoint(weft_ep_t *ep, void *arg) {
@@ -343,6 +359,7 @@ static void pair_traffic(struct pair *p) {
         if (p->kinds & FLOW_TAG) flow_tag(f, (uint64_t)i);
         if (p->kinds & FLOW_STREAM) flow_stream(f, p->flow[!i].ep);
         if (p->kinds & FLOW_RMA) flow_rma(f);
+        if (p->kinds & FLOW_FLUSH) flow_flush(f);
     }
 }
 
@@ -350,7 +367,7 @@ static bool pair_quiet(struct pair *p) {
     for (int i = 0; i < SIDES; i++) {
         struct flow *f = &p->flow[i];
         if (f->am_taken < f->am_sent || f->am_done < f->am_sent || f->tag_seen < f->tag_posted ||
-            f->tag_done < f->tag_sent || f->in < f->out || f->rma_done < f->rma_sent)
+            f->tag_done < f->tag_sent || f->in < f->out || f->rma_done < f->rma_sent || f->flushed < f->flushes)
             return false;
     }
     return true;
