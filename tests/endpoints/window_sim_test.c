@@ -1,16 +1,6 @@
 /* A window around lossy lanes: nothing is lost, nothing comes twice, nothing out of order, and a dead peer is noticed. */
-#include "../transports/pair.h"
+#include "../transports/fabric.h"
 #include <endpoints/window_lane.h>
-#include <transports/sim/sim.h>
-
-static struct sim_fabric *fabric;
-static struct sim_profile profile;
-static uint64_t seed;
-
-static void make_fabric(struct reactor_clock *clock) {
-    fabric = weft__sim_create(clock, seed, &profile);
-    weft__sim_use(fabric);
-}
 
 static weft_status_t open_windowed(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
     return weft__window_iface_open(r, &weft__transport_sim, params, iface_p);
@@ -18,8 +8,7 @@ static weft_status_t open_windowed(struct reactor *r, const struct iface_params 
 static const struct transport windowed = {.name = "sim", .open = open_windowed};
 
 static void begin_with(struct pair *p, const weft_setting_t *settings, size_t n) {
-    pair_clock_made = make_fabric;
-    pair_open_with(p, &windowed, PAIR_VIRTUAL, settings, n);
+    fabric_open(p, &windowed, settings, n);
 }
 
 static void begin(struct pair *p) {
@@ -373,19 +362,13 @@ TEST(flush_waits_for_the_peers_acknowledgement) {
 TEST(lanes_that_know_each_other_cross_their_greetings) {
     for (uint64_t i = 50; i < 70; i++) {
         struct pair p;
-        uint8_t at_a[96], at_b[96];
-        size_t len_a = sizeof at_a, len_b = sizeof at_b;
+        struct apart at;
         stormy(i);
         begin(&p);
-        CHECK_EQ(p.iface_a->ops->lane_create(p.iface_a, &p.a.lane), WEFT_OK);
-        CHECK_EQ(p.iface_b->ops->lane_create(p.iface_b, &p.b.lane), WEFT_OK);
-        p.a.lane->owner = &p.a;
-        p.b.lane->owner = &p.b;
-        CHECK_EQ(p.a.lane->ops->address(p.a.lane, at_a, &len_a), WEFT_OK);
-        CHECK_EQ(p.b.lane->ops->address(p.b.lane, at_b, &len_b), WEFT_OK);
-        CHECK_EQ(p.a.lane->ops->connect(p.a.lane, at_b, len_b), WEFT_OK);
+        fabric_lanes(&p, &at);
+        CHECK_EQ(p.a.lane->ops->connect(p.a.lane, at.b, at.len_b), WEFT_OK);
         if (i % 2) weft__clock_run(p.clock, NULL, NULL, 1000000);
-        CHECK_EQ(p.b.lane->ops->connect(p.b.lane, at_a, len_a), WEFT_OK);
+        CHECK_EQ(p.b.lane->ops->connect(p.b.lane, at.a, at.len_a), WEFT_OK);
         CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
         CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, NULL, 0), WEFT_OK);
         CHECK_EQ(p.b.lane->ops->am_short(p.b.lane, 1, 1, NULL, 0), WEFT_OK);

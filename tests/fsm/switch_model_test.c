@@ -630,13 +630,5 @@ TEST(the_explored_table_is_the_shipped_one) {
 
 /* After the explorations above. */
 TEST(every_other_cell_is_reached_or_has_a_reason) {
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    explore_unreached(&weft__switch_machine, out);
-    fclose(out);
-    bool all = strcmp(text, "") == 0;
-    if (!all) printf("%s", text);
-    free(text);
-    CHECK(all);
+    CHECK_EQ(explore_unreached(&weft__switch_machine, stdout), 0);
 }

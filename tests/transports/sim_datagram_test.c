@@ -1,19 +1,8 @@
 /* The simulated network as one of datagrams: each fault happens at its rate, and a seed replays a run. */
-#include "pair.h"
-#include <transports/sim/sim.h>
-
-static struct sim_fabric *fabric;
-static struct sim_profile profile;
-static uint64_t seed;
-
-static void make_fabric(struct reactor_clock *clock) {
-    fabric = weft__sim_create(clock, seed, &profile);
-    weft__sim_use(fabric);
-}
+#include "fabric.h"
 
 static void begin(struct pair *p) {
-    pair_clock_made = make_fabric;
-    pair_open(p, &weft__transport_sim, PAIR_VIRTUAL);
+    fabric_open(p, &weft__transport_sim, NULL, 0);
 }
 
 enum { N = 2000 };

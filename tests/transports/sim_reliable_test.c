@@ -1,19 +1,8 @@
 /* The simulated network as a reliable one: nothing is lost, and it breaks as it is told. */
-#include "pair.h"
-#include <transports/sim/sim.h>
-
-static struct sim_fabric *fabric;
-static struct sim_profile profile;
-static uint64_t seed;
-
-static void make_fabric(struct reactor_clock *clock) {
-    fabric = weft__sim_create(clock, seed, &profile);
-    weft__sim_use(fabric);
-}
+#include "fabric.h"
 
 static void open_pair(struct pair *p) {
-    pair_clock_made = make_fabric;
-    pair_open(p, &weft__transport_sim, PAIR_VIRTUAL);
+    fabric_open(p, &weft__transport_sim, NULL, 0);
 }
 
 static void begin(struct pair *p, uint64_t with_seed) {
@@ -218,22 +207,16 @@ TEST(close_across_a_partition_ends_within_the_timeout) {
 TEST(lanes_that_know_each_other_connect_in_any_order) {
     for (int apart = 0; apart < 2; apart++) {
         struct pair p;
-        uint8_t at_a[96], at_b[96];
-        size_t len_a = sizeof at_a, len_b = sizeof at_b;
+        struct apart at;
         begin(&p, 13);
-        CHECK_EQ(p.iface_a->ops->lane_create(p.iface_a, &p.a.lane), WEFT_OK);
-        CHECK_EQ(p.iface_b->ops->lane_create(p.iface_b, &p.b.lane), WEFT_OK);
-        p.a.lane->owner = &p.a;
-        p.b.lane->owner = &p.b;
-        CHECK_EQ(p.a.lane->ops->address(p.a.lane, at_a, &len_a), WEFT_OK);
-        CHECK_EQ(p.b.lane->ops->address(p.b.lane, at_b, &len_b), WEFT_OK);
+        fabric_lanes(&p, &at);
         CHECK_EQ(send_number(p.a.lane, 1), WEFT_NO_RESOURCE);
-        CHECK_EQ(p.a.lane->ops->connect(p.a.lane, at_b, len_b), WEFT_OK);
+        CHECK_EQ(p.a.lane->ops->connect(p.a.lane, at.b, at.len_b), WEFT_OK);
         if (apart) {
             weft__clock_run(p.clock, NULL, NULL, 1000000);
             CHECK_EQ(p.a.n_open + p.b.n_open, 0);
         }
-        CHECK_EQ(p.b.lane->ops->connect(p.b.lane, at_a, len_a), WEFT_OK);
+        CHECK_EQ(p.b.lane->ops->connect(p.b.lane, at.a, at.len_a), WEFT_OK);
         CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
         CHECK_EQ(send_number(p.a.lane, 0), WEFT_OK);
         CHECK_EQ(send_number(p.b.lane, 0), WEFT_OK);

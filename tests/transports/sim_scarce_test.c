@@ -1,21 +1,11 @@
 /* The simulated network's scarce kind of lanes, and lanes that fail while their nodes live. */
-#include "pair.h"
-#include <transports/sim/sim.h>
-
-static struct sim_fabric *fabric;
-static struct sim_profile profile;
-
-static void make_fabric(struct reactor_clock *clock) {
-    fabric = weft__sim_create(clock, 1, &profile);
-    weft__sim_use(fabric);
-}
+#include "fabric.h"
 
 static void begin(struct pair *p, uint32_t scarce) {
     profile = weft__sim_reliable;
     profile.scarce = scarce;
     profile.scarce_latency_ns = 100;
-    pair_clock_made = make_fabric;
-    pair_open(p, &weft__transport_sim, PAIR_VIRTUAL);
+    fabric_open(p, &weft__transport_sim, NULL, 0);
 }
 
 static weft_status_t dial_scarce(struct pair *p, struct lane **lane_p) {
