@@ -1,12 +1,11 @@
 /* What a peer of ours may do wrong, by mistake or on purpose: only its own lane, or its own attempt, ends. */
 #include "pair.h"
-#include <dirent.h>
+#include "shm_say.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <transports/shm/shm.h>
@@ -109,36 +108,12 @@ TEST(an_address_is_read_back_and_its_truncations_are_not) {
 
 /* ---- at the door ----------------------------------------------------------------------------------------------------------- */
 
-static int n_fds(void) {
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
-}
-
 static int knock(struct pair *p) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     snprintf(to.sun_path, sizeof to.sun_path, "%s/pair", p->directory);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     CHECK_EQ(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     return fd;
-}
-
-static void say(int socket, const void *data, size_t len, const int *fds, int n) {
-    char control[CMSG_SPACE(16 * sizeof(int))] = {0};
-    struct iovec iov = {(void *)data, len};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (n) {
-        m.msg_control = control;
-        m.msg_controllen = CMSG_SPACE((size_t)n * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN((size_t)n * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, (size_t)n * sizeof(int));
-    }
-    CHECK_EQ(sendmsg(socket, &m, MSG_NOSIGNAL), len);
 }
 
 /* What the listener answers before it hangs up: the status of its NO, or 0. */
@@ -186,25 +161,25 @@ TEST(junk_at_the_door_is_told_why_and_turned_away) {
     struct shm_hello hello = a_hello();
     for (size_t len = 1; len < sizeof hello; len += 5) {
         int fd = knock(&p);
-        say(fd, &hello, len, NULL, 0);
+        say_on(fd, &hello, len, NULL, 0);
         CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
         close(fd);
     }
     struct shm_hello other = hello;
     other.head.version++;
     int fd = knock(&p);
-    say(fd, &other, sizeof other, NULL, 0);
+    say_on(fd, &other, sizeof other, NULL, 0);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_VERSION);
     close(fd);
     fd = knock(&p);
-    say(fd, &(struct shm_head){SHM_MAGIC, SHM_VERSION, SHM_BYE, 0}, sizeof(struct shm_head), NULL, 0);
+    say_on(fd, &(struct shm_head){SHM_MAGIC, SHM_VERSION, SHM_BYE, 0}, sizeof(struct shm_head), NULL, 0);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
     close(fd);
     other = hello;
     other.target = 12345;
     int fds[SHM_N_FDS] = {0, 1, 2, 0, 0};
     fd = knock(&p);
-    say(fd, &other, sizeof other, fds, SHM_N_FDS);
+    say_on(fd, &other, sizeof other, fds, SHM_N_FDS);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_REFUSED);
     close(fd);
     close_door(&p, before);
@@ -243,13 +218,13 @@ TEST(memory_that_is_not_what_it_says_is_not_mapped) {
             fds[mapped[bad - SMALL - 1]] = null;
         else
             n = bad - NULLS == SHM_N_FDS ? SHM_N_FDS + 1 : bad - NULLS; /* too few, or too many */
-        say(fd, &hello, sizeof hello, fds, n);
+        say_on(fd, &hello, sizeof hello, fds, n);
         CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
         close(fd);
     }
     hello.lane = DOORBELL_LANES;
     int fd = knock(&p);
-    say(fd, &hello, sizeof hello, good, SHM_N_FDS);
+    say_on(fd, &hello, sizeof hello, good, SHM_N_FDS);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
     close(fd);
     for (int i = 0; i < SHM_N_FDS; i++) close(good[i]);
@@ -276,7 +251,7 @@ TEST(who_is_to_be_woken_by_anything_but_an_eventfd_is_refused) {
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         int fd = knock(&p);
         good[SHM_FD_EVENT] = bad[i];
-        say(fd, &hello, sizeof hello, good, SHM_N_FDS);
+        say_on(fd, &hello, sizeof hello, good, SHM_N_FDS);
         CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
         close(fd);
         close(bad[i]);

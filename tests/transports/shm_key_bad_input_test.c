@@ -1,9 +1,8 @@
 /* What a peer may say of one-sided access, by mistake or on purpose: nothing is touched, and only its own lane ends. */
 #include "pair.h"
 #include "rma_target.h"
-#include <dirent.h>
+#include "shm_say.h"
 #include <errno.h>
-#include <sys/socket.h>
 #include <transports/shm/key.h>
 
 /* ---- the decoder ------------------------------------------------------------------------------------------------------- */
@@ -113,14 +112,6 @@ struct world {
     int fds;
 };
 
-static int n_fds(void) {
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
-}
-
 static void begin(struct world *w) {
     memset(w, 0, sizeof *w);
     pair_open_with(&w->p, &weft__transport_shm, 0, (weft_setting_t[]){{"close.timeout", "300ms"}}, 1);
@@ -152,19 +143,7 @@ static int socket_of(const struct end *end) {
     return ((struct shm_lane *)end->lane)->watch.fd;
 }
 static void say(const struct end *from, const void *data, size_t len, const int *fds, int n) {
-    char control[CMSG_SPACE(4 * sizeof(int))] = {0};
-    struct iovec iov = {(void *)data, len};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (n) {
-        m.msg_control = control;
-        m.msg_controllen = CMSG_SPACE((size_t)n * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN((size_t)n * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, (size_t)n * sizeof(int));
-    }
-    CHECK_EQ(sendmsg(socket_of(from), &m, MSG_NOSIGNAL), len);
+    say_on(socket_of(from), data, len, fds, n);
 }
 static void say_serial(const struct end *from, uint8_t kind, uint32_t serial) {
     say(from, &(struct shm_serial){head_of(kind), serial, 0}, sizeof(struct shm_serial), NULL, 0);
