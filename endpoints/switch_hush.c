@@ -69,9 +69,8 @@ static uint32_t flush_once(struct switching *s) {
 
 void weft__switch_hush(struct switching *s) {
     struct lane *lane = s->lane[s->core.out];
-    bool native = lane->iface->attr.caps & (CAP_PUT | CAP_GET | CAP_ATOMIC);
     s->waits = 1;
-    if (native && !(keys_stay(s) && s->core.out == s->core.base)) {
+    if (lane->ops->key_open && !(keys_stay(s) && s->core.out == s->core.base)) {
         EACH_ENDPOINT(s->link, ep) s->waits += weft__rma_hush(ep, lane);
         s->waits += flush_once(s);
     }

@@ -4,9 +4,10 @@
 static const weft_setting_t quiet[] = {
     {"lanes.switch", "on"}, {"lanes.floor", "1000g"}, {"close.timeout", "100ms"}};
 
-static void to_and_fro(const char *transports, const char *where, const char *name, bool scarce, unsigned rounds) {
+static void to_and_fro_with(const weft_setting_t *settings, size_t n, const char *transports, const char *where,
+                            const char *name, bool scarce, unsigned rounds) {
     struct pair p;
-    pair_begin(&p, transports, quiet, 3, NULL, 0);
+    pair_begin(&p, transports, settings, n, NULL, 0);
     pair_up(&p, where);
     for (unsigned i = 0; i < rounds; i++) pair_round(&p, name, scarce);
     pair_finish(&p);
@@ -22,11 +23,20 @@ static void to_and_fro(const char *transports, const char *where, const char *na
     pair_end(&p);
 }
 
+static void to_and_fro(const char *transports, const char *where, const char *name, bool scarce, unsigned rounds) {
+    to_and_fro_with(quiet, 3, transports, where, name, scarce, rounds);
+}
+
 TEST(all_kinds_of_traffic_survive_switches_between_tcp_and_shm) {
     to_and_fro("shm,tcp", "tcp://127.0.0.1:0", "shm", false, 40);
 }
 TEST(all_kinds_of_traffic_survive_switches_between_tcp_and_a_ring) {
     to_and_fro("shm,tcp", "tcp://127.0.0.1:0", "shm", true, 40);
+}
+/* Where one-sided operations go as messages, too, each lane has keys of its own. */
+TEST(keys_that_are_refused_leave_with_their_lane) {
+    weft_setting_t settings[] = {quiet[0], quiet[1], quiet[2], {"shm.rma", "message"}};
+    to_and_fro_with(settings, 4, "shm,tcp", "tcp://127.0.0.1:0", "shm", true, 10);
 }
 TEST(all_kinds_of_traffic_survive_switches_between_mailbox_and_ring) {
     to_and_fro("shm", NULL, "shm", true, 40);
