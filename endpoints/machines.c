@@ -37,6 +37,11 @@ static void ep_act_lose(struct fsm *m) {
     fsm_effect(m, EP_FX_FAIL);
     fsm_effect(m, EP_FX_TELL_ERROR);
 }
+/* It has waited too long: the peer's half is not to wait for what the program does with ours. */
+static void ep_act_decline(struct fsm *m) {
+    fsm_effect(m, EP_FX_SEND_CLOSE);
+    ((struct ep_core *)m)->peer = 0;
+}
 static void ep_act_drain(struct fsm *m) {
     fsm_effect(m, EP_FX_REFUSE);
     fsm_effect(m, EP_FX_WATCH);

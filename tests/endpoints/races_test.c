@@ -114,6 +114,27 @@ TEST_EACH(a_close_ends_at_its_deadline_before_the_connection) {
     two_down(&t);
 }
 
+/* The peer answers who does not wait any more: its half is not to be there for nobody. */
+TEST_EACH(who_gives_up_connecting_leaves_no_half) {
+    struct two t;
+    char address[256];
+    size_t len = sizeof address;
+    weft_ep_t *late;
+    weft_ep_params_t params = {.on_error = two_on_error, .connect_timeout_ms = 5};
+    if (!strcmp(transport, "self")) return; /* it connects within its own turns */
+    two_up(&t, transport);
+    params.arg = &t;
+    CHECK_EQ(weft_worker_address(t.b, address, &len), 0);
+    CHECK_EQ(weft_connect_address(t.a, address, len, &params, &late), 0);
+    for (double until = two_now() + 5; !t.errors && two_now() < until;) weft_worker_progress(t.a, 0);
+    CHECK_EQ(t.error, WEFT_ERR_TIMED_OUT);
+    UNTIL(&t, t.endpoints == 2);
+    UNTIL(&t, t.back_errors == 1); /* although the program has not closed what failed */
+    CHECK_EQ(t.back_error, WEFT_ERR_PEER_CLOSED);
+    CHECK_EQ(t.errors, 1);
+    two_down(&t);
+}
+
 /* A receive that was cut says what cut it, also when its message would not have fitted. */
 TEST(a_cut_receive_is_not_called_truncated) {
     struct two t;
