@@ -46,7 +46,9 @@ static void live(struct life *l, const char *transport) {
     size_t len = sizeof address;
     weft_worker_params_t params = {.transports = transport, .on_endpoint = on_endpoint};
     weft_op_t op = {.done = done, .arg = l};
-    if (weft_context_create(NULL, &l->context) < 0) return;
+    /* Where the other side ran out of it, or is closed second, nobody answers. */
+    weft_setting_t soon[] = {{"connect.timeout", "300ms"}, {"close.timeout", "20ms"}};
+    if (weft_context_create(&(weft_context_params_t){.settings = soon, .n_settings = 2}, &l->context) < 0) return;
     if (weft_worker_create(l->context, &params, &l->a) < 0) return;
     if (weft_worker_create(l->context, &params, &l->b) < 0) return;
     weft_am_handler_set(l->b, 1, on_any, NULL);

@@ -331,6 +331,17 @@ static void close_worker(void *arg) {
     p->arrived++;
 }
 
+TEST(a_worker_is_destroyed_with_its_thread) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, NULL), 0);
+    CHECK(weft_am_send(p.to_b, ID, NULL, 0, NULL, 0, NULL) >= 0);
+    weft_worker_destroy(p.b);
+    p.b = NULL;
+    UNTIL_PAIR(&p, p.errors);
+    pair_end(&p);
+}
+
 TEST(a_wake_or_a_callback_may_come_while_the_thread_begins_or_ends) {
     struct pair p;
     pthread_t waker;

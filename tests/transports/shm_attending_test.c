@@ -27,11 +27,12 @@ static void turn(void) {
 }
 
 static void open_all(void) {
-    static const weft_setting_t settings[] = {{"transports", "shm"}, {"lanes.switch", "off"}};
+    static const weft_setting_t settings[] = {
+        {"transports", "shm"}, {"lanes.switch", "off"}, {"close.timeout", "20ms"}};
     char address[ADDRESS];
     size_t len = sizeof address;
     s = (struct served){0};
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2}, &s.context),
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3}, &s.context),
              WEFT_OK);
     CHECK_EQ(weft_worker_create(s.context, NULL, &s.server), WEFT_OK);
     CHECK_EQ(weft_am_handler_set(s.server, HELLO, on_hello, NULL), WEFT_OK);
@@ -42,6 +43,7 @@ static void open_all(void) {
     }
 }
 
+/* One after the other, so that nobody answers. */
 static void close_all(void) {
     for (unsigned i = 0; i < CLIENTS; i++) weft_worker_destroy(s.clients[i]);
     weft_worker_destroy(s.server);
