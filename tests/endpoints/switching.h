@@ -25,6 +25,7 @@ struct flow {
         *words; /* of it: two that a fence stands between, one that is added to, one that is fetched and added to */
     uint64_t rma_sent, rma_done, asked, fetched;
     uint64_t flushes, flushed;
+    weft_request_t *flush; /* to be cancelled */
     uint64_t old;
     bool gets;
     uint8_t got[REGION / 2];
@@ -245,7 +246,8 @@ static void flow_rma(struct flow *f) {
     if (f->rma_sent - f->rma_done > 8) return;
     uint64_t n = f->rma_sent + 1, *value = &values[f - f->pair->flow][n % 64];
     *value = n;
-    weft_op_t op = {.done = rma_left, .arg = f}, get = {.done = got, .arg = f}, fetch = {.done = fetched, .arg = f};
+    weft_op_t op = {.done = rma_left, .arg = f, .flags = n % 4 ? 0 : WEFT_RMA_REMOTE};
+    weft_op_t get = {.done = got, .arg = f}, fetch = {.done = fetched, .arg = f};
     count_rma(f, weft_put(f->ep, value, 8, base, f->rkey, &op), rma_left);
     (void)weft_ep_fence(f->ep);
     count_rma(f, weft_put(f->ep, value, 8, base + 8, f->rkey, &op), rma_left);
@@ -269,9 +271,18 @@ static void flushed(weft_status_t status, void *arg) {
     f->pair->failed += status < 0; /* nothing that was sent is ever lost */
     f->flushed++;
 }
+static void flush_cancelled(weft_status_t status, void *arg) {
+    struct flow *f = arg;
+    f->flush = NULL;
+    flushed(status == WEFT_ERR_CANCELLED ? WEFT_OK : status, arg);
+}
+/* Every fifth is cancelled when the next is due. */
 static void flow_flush(struct flow *f) {
+    if (f->flush) weft_request_cancel(f->flush);
+    f->flush = NULL;
     if (f->flushes - f->flushed > 4) return;
     weft_op_t op = {.done = flushed, .arg = f, .flags = f->flushes % 3 ? 0 : WEFT_FLUSH_REMOTE};
+    if (f->flushes % 5 == 0) op.done = flush_cancelled, op.request_p = &f->flush;
     weft_status_t st = weft_ep_flush(f->ep, &op);
     f->flushes++;
     if (st != WEFT_IN_PROGRESS) flushed(st, f);
