@@ -22,10 +22,11 @@ static void on_flushed(weft_status_t status, void *arg) {
 }
 
 static weft_worker_t *worker_new(weft_context_t **context_p) {
-    static weft_setting_t settings[] = {{"transports", "shm"}};
+    /* They end one after the other, and nobody answers. */
+    static weft_setting_t settings[] = {{"transports", "shm"}, {"close.timeout", "20ms"}};
     weft_worker_t *worker = NULL;
     if (!*context_p)
-        CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, context_p),
+        CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2}, context_p),
                  WEFT_OK);
     CHECK_EQ(weft_worker_create(*context_p, NULL, &worker), WEFT_OK);
     CHECK_EQ(weft_am_handler_set(worker, HELLO, on_hello, NULL), WEFT_OK);
