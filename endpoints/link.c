@@ -16,6 +16,7 @@
 #include "rma.h"
 #include "stream.h"
 #include "switch.h"
+#include "thread.h"
 #include "usage_worker.h"
 #include "worker.h"
 
@@ -272,6 +273,7 @@ static void end(struct link *link) {
     link->why = NULL;
     weft__live_forget(link);
     weft__match_unlink(&link->worker->match, link, link->worker->max_unread);
+    weft__thread_forget(link);
     weft__slab_bury(&link->worker->link_slab, link);
 }
 

@@ -57,6 +57,7 @@ struct link {
     uint32_t n_keys;                   /* of the peer's regions, open natively */
     uint32_t n_guests;                 /* endpoints that the peer opened */
     uint32_t unread;                   /* bytes of the peer's that nobody has asked for: messages, and streams' */
+    uint32_t held;                     /* of messages that wait for polled callbacks */
     uint32_t denied_epoch;             /* of the last question about lanes without memory for it */
     uint16_t flags;                    /* of the dialer's hello */
     uint16_t peer_flags;               /* of the peer's hello */

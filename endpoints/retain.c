@@ -437,13 +437,19 @@ static void describe(struct lane *l, char *buf, size_t size) {
         snprintf(buf, size, "nobody; a new connection is awaited");
 }
 
+/* The lane that follows brings what it brings until it is paused itself. */
+static weft_status_t pause_raw(struct lane *l, bool on) {
+    struct lane *raw = weft__retain_of(l)->raw;
+    return raw && raw->ops->pause ? raw->ops->pause(raw, on) : WEFT_OK;
+}
+
 LANE_SENDS_ANSWER(shut, WEFT_NO_RESOURCE)
 
 #define OPS(short_, bcopy, zcopy)                                                                             \
     {                                                                                                         \
         .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush, .pending_add = pending_add, \
-        .pending_remove = pending_remove, .hear = weft__retain_tell, .land_stop = weft__retain_land_stop,     \
-        .close = weft__retain_close, .describe = describe                                                     \
+        .pending_remove = pending_remove, .hear = weft__retain_tell, .pause = pause_raw,                      \
+        .land_stop = weft__retain_land_stop, .close = weft__retain_close, .describe = describe                \
     }
 const struct lane_ops weft__retain_ops_open = OPS(am_short, am_bcopy, am_zcopy);
 const struct lane_ops weft__retain_ops_shut = OPS(shut_short, shut_bcopy, shut_zcopy);

@@ -14,12 +14,15 @@
 #include "arrival.h"
 #include "posted.h"
 
+enum { HELD_MOST = 1 << 30 }; /* of one link; it overshoots by what a turn brings */
+
 /* A message whose handler has not run. */
 struct held_am {
     struct list queued;
     struct lane_keep keep;
     unsigned id;
     uint32_t ep;
+    struct link *link; /* by which it came, while there is that */
     struct weft_am am;
     bool offered;
     struct wire_rts rts;
@@ -46,6 +49,7 @@ struct worker_thread {
     struct am_handler handlers[AM_ID_END]; /* the program's, while the worker's own hold */
     struct list held;                      /* messages, in order */
     size_t held_bytes, held_most;
+    bool paused; /* some link is, of which too many are held */
     bool holding;
     struct job deliver; /* what is still held when the thread has ended */
 };
@@ -63,6 +67,50 @@ void weft__thread_news(struct weft_worker *worker) {
 
 struct am_handler *weft__thread_handlers(struct weft_worker *worker) {
     return worker->thread && worker->thread->holding ? worker->thread->handlers : worker->am;
+}
+
+/* Those of its lanes that can be. */
+static void pause_link(struct link *link, bool on) {
+    for (int i = 0; i < LINK_LANES; i++)
+        if (link->lanes[i] && link->lanes[i]->ops->pause) (void)link->lanes[i]->ops->pause(link->lanes[i], on);
+}
+
+/*
+ * A link has as much as is left for others: so n that flood leave 1/(n + 1) of all, and are paused one by one. Those that cannot be fill
+ * it, and then the thread takes nothing more from anybody.
+ */
+static void note_held(struct worker_thread *t, struct held_am *held, struct link *link) {
+    size_t size = sizeof *held + held->size, left;
+    held->link = link;
+    link->held += (uint32_t)size;
+    t->held_bytes += size;
+    left = t->held_bytes < t->held_most ? t->held_most - t->held_bytes : 0;
+    if (link->held <= left && link->held < HELD_MOST) return;
+    t->paused = true;
+    pause_link(link, true);
+}
+
+static void note_told(struct worker_thread *t, const struct held_am *held) {
+    size_t size = sizeof *held + held->size;
+    t->held_bytes -= size;
+    if (held->link) held->link->held -= (uint32_t)size;
+}
+
+void weft__thread_forget(const struct link *link) {
+    struct worker_thread *t = link->worker->thread;
+    if (!t || !link->held) return;
+    for (struct list *n = t->held.next; n != &t->held; n = n->next) {
+        struct held_am *held = list_of(n, struct held_am, queued);
+        if (held->link == link) held->link = NULL;
+    }
+}
+
+/* A lane may be another link's by now. */
+static void resume_links(struct worker_thread *t) {
+    struct list *links = &t->worker->links;
+    t->paused = false;
+    for (struct list *n = links->next; n != links; n = n->next)
+        pause_link(list_of(n, struct link, of_worker), false);
 }
 
 /* Keeps a message for later, in place of its handler. */
@@ -94,7 +142,7 @@ static void hold_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
         arrival->taken = true;
     }
     list_append(&t->held, &held->queued);
-    t->held_bytes += sizeof *held + size;
+    note_held(t, held, ep ? ep->link : worker->kept.alone->owner);
     weft__thread_news(worker);
 }
 
@@ -120,7 +168,7 @@ static void deliver_am(struct worker_thread *t, struct held_am *held) {
     struct weft_ep *ep = weft__idmap_find(&worker->eps, held->ep);
     struct am_arrival arrival = {
         .worker = worker, .ep = ep, .offer = held->offered ? &held->rts : NULL, .record = &held->keep};
-    t->held_bytes -= sizeof *held + held->size;
+    note_told(t, held);
     held->keep.release = free_held;
     if (ep || !held->ep) weft__am_handle(&arrival, &t->handlers[held->id], &held->am);
     if (!arrival.taken || held->offered) talloc_free(held);
@@ -173,6 +221,7 @@ static void deliver_rest(struct job *job) {
     (void)tell(t, UINT_MAX);
     t->holding = false;
     memcpy(t->worker->am, t->handlers, sizeof t->handlers);
+    if (t->paused) resume_links(t);
 }
 
 /* ---- the thread */
@@ -240,6 +289,7 @@ int weft__thread_progress(struct weft_worker *worker, unsigned budget) {
     unsigned most = budget == 0 || budget > INT_MAX ? INT_MAX : budget, n = tell(t, most);
     may_tell(worker, 0);
     if (n == most) weft__thread_news(worker);
+    if (t->paused && t->held_bytes <= t->held_most / 4) resume_links(t);
     give_back(t);
     return (int)n;
 }

@@ -21,6 +21,8 @@ void weft__thread_news(struct weft_worker *worker);
 /* While the thread runs: the table that handlers are really set in. */
 struct am_handler *weft__thread_handlers(struct weft_worker *worker);
 
+/* The link ends: what is held of its peer's is nobody's. */
+void weft__thread_forget(const struct link *link);
 /* The worker ends, and no thread drives it. */
 void weft__thread_end(struct weft_worker *worker);
 

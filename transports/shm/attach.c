@@ -106,7 +106,9 @@ static void timer_stop(struct shm_lane *lane) {
 
 static void stop(struct shm_lane *lane) {
     lane->am = NULL;
+    lane->paused = false;
     lane->watches_empty = false;
+    if (lane->by_mail) weft__shm_mail_unread(lane);
     shm_way(lane)->leave(lane); /* the peer may take long to part, and another may have its place */
     weft__shm_ring_uncount(lane);
     weft__shm_keys_end(lane, lane->status < 0 ? lane->status : WEFT_ERR_CLOSED);
@@ -118,6 +120,7 @@ void weft__shm_found_empty(struct shm_lane *lane) {
 }
 
 static void watch_empty(struct shm_lane *lane) {
+    (void)weft__shm_pause(&lane->lane, false);
     lane->lane.ops = &weft__shm_ops_down;
     lane->watches_empty = true;
     if (lane->by_mail)

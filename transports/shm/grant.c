@@ -114,7 +114,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SHM_GRANT_FX_SEND_GRANT: send_grant(grant); break;
     case SHM_GRANT_FX_SEND_DENY: send_deny(grant->lane, grant->serial, grant->why); break;
     case SHM_GRANT_FX_SEND_REVOKE:
-        if (grant->lane && grant->lane->am) weft__shm_say(grant->lane, &grant->word, SHM_REVOKE);
+        if (grant->lane && shm_is_up(grant->lane)) weft__shm_say(grant->lane, &grant->word, SHM_REVOKE);
         break; /* else the end of the lane tells it */
     case SHM_GRANT_FX_END:
         end(grant, grant->mem ? grant->mem->mem.iface->reactor : grant->lane->lane.iface->reactor);

@@ -130,7 +130,7 @@ void weft__shm_help_run(struct job *job) {
     struct shm_lane *lane = more->lane;
     struct shm_help *help = more->helps;
     if (!help) return;
-    char *to = lane->am ? weft__shm_mapped_at(lane, help->remote, help->joint.len, CAP_PUT) : NULL;
+    char *to = shm_is_up(lane) ? weft__shm_mapped_at(lane, help->remote, help->joint.len, CAP_PUT) : NULL;
     int piece = to ? joint_from_back(&help->joint) : JOINT_OVER;
     if (piece == JOINT_OVER)
         help_over(more, &more->helps, WEFT_ERR_CANCELLED);

@@ -193,6 +193,20 @@ void weft__shm_hear(struct lane *l, const lane_am_fn *handlers) {
     if (lane->am) lane->am = lane_handlers(l);
 }
 
+/* What is left of a peer that went is little, and is read. */
+weft_status_t weft__shm_pause(struct lane *l, bool on) {
+    struct shm_lane *lane = (struct shm_lane *)l;
+    if (on ? !lane->am || lane->watches_empty : !lane->paused) return WEFT_OK;
+    weft_status_t st = on ? shm_way(lane)->pause(lane) : WEFT_OK;
+    if (st < 0) return st;
+    lane->paused = on;
+    lane->am = on ? NULL : lane_handlers(l);
+    if (on) return WEFT_OK;
+    shm_way(lane)->activate(lane);
+    if (!weft__reactor_in_turn(l->iface->reactor)) weft__reactor_kick(l->iface->reactor);
+    return WEFT_OK;
+}
+
 void weft__shm_describe(struct lane *l, char *buf, size_t size) {
     struct shm_lane *lane = (struct shm_lane *)l;
     const char *where = lane->more ? lane->more->where : "";

@@ -167,7 +167,7 @@ static bool finds_nodes(struct shm_iface *iface) {
     for (unsigned looks = 0; looks < LOOKS_FOR_NODES && lacks_nodes(mail); looks++) {
         if (mail->look_at > iface->last_index) mail->look_at = 0;
         struct shm_lane *lane = iface->lanes[mail->look_at++];
-        if (lane && lane->am && lane->by_mail && mail_under_way(&lane->mail.tx)) refresh(lane);
+        if (lane && shm_is_up(lane) && lane->by_mail && mail_under_way(&lane->mail.tx)) refresh(lane);
     }
     return !lacks_nodes(mail);
 }
@@ -359,11 +359,15 @@ static bool refresh_all(struct shm_iface *iface) {
     bool moved = false;
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (lane && lane->am && lane->by_mail && mail_is_due(&lane->mail.tx)) moved |= refresh(lane) != MAIL_SAME;
+        if (lane && shm_is_up(lane) && lane->by_mail && mail_is_due(&lane->mail.tx))
+            moved |= refresh(lane) != MAIL_SAME;
     }
     return moved;
 }
 
+static unsigned read_aside(struct shm_lane *lane);
+
+/* And who is not paused any more. */
 static unsigned retry_waiting(struct shm_iface *iface, unsigned budget) {
     struct shm_mail *mail = &iface->mail;
     unsigned n = 0;
@@ -378,6 +382,7 @@ static unsigned retry_waiting(struct shm_iface *iface, unsigned budget) {
             return n + 1;
         }
         leave(lane);
+        n += read_aside(lane);
         if (!mail_blocked(&lane->mail.tx, &mail->pool)) n += weft__shm_retry(lane);
         if (pending_queue_waits(&lane->pending)) activate(lane);
     }
@@ -396,7 +401,7 @@ void weft__shm_mail_ask(struct shm_iface *iface) {
     if (!iface->mail.n_waiting) return;
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (lane && lane->am && lane->by_mail && mail_under_way(&lane->mail.tx)) ask(lane);
+        if (lane && shm_is_up(lane) && lane->by_mail && mail_under_way(&lane->mail.tx)) ask(lane);
     }
 }
 
@@ -431,15 +436,101 @@ static inline void passed(struct shm_lane *lane) {
     }
 }
 
+/* What comes by a paused lane: its sender has that many nodes under way, and waits for them then. */
+struct shm_aside {
+    struct shm_aside *next;
+    struct shm_lane *lane;
+    unsigned first, n; /* of the ring `node` */
+    const struct mail_node *node[MAIL_WINDOW];
+};
+
+static struct shm_aside *aside_of(const struct shm_lane *lane) {
+    struct shm_aside *aside = shm_iface(lane)->mail.asides;
+    while (aside && aside->lane != lane) aside = aside->next;
+    return aside;
+}
+
+static bool has_aside(const struct shm_lane *lane) {
+    const struct shm_aside *aside = aside_of(lane);
+    return aside && aside->n;
+}
+
+static bool aside_is_due(const struct shm_iface *iface) {
+    for (const struct shm_aside *aside = iface->mail.asides; aside; aside = aside->next)
+        if (aside->n && aside->lane->am) return true;
+    return false;
+}
+
+static weft_status_t pause_mail(struct shm_lane *lane) {
+    struct shm_iface *iface = shm_iface(lane);
+    if (aside_of(lane)) return WEFT_OK;
+    struct shm_aside *aside = weft__new(iface, struct shm_aside);
+    if (!aside) return WEFT_ERR_NO_MEMORY;
+    aside->lane = lane;
+    aside->next = iface->mail.asides;
+    iface->mail.asides = aside;
+    return WEFT_OK;
+}
+
+static bool set_aside(struct shm_lane *lane, const struct mail_node *node) {
+    struct shm_aside *aside = aside_of(lane);
+    if (aside->n == MAIL_WINDOW) {
+        weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
+        return false;
+    }
+    aside->node[(aside->first + aside->n++) % MAIL_WINDOW] = node;
+    return true;
+}
+
+void weft__shm_mail_unread(struct shm_lane *lane) {
+    struct shm_aside **link = &shm_iface(lane)->mail.asides;
+    while (*link && (*link)->lane != lane) link = &(*link)->next;
+    struct shm_aside *aside = *link;
+    if (!aside) return;
+    *link = aside->next;
+    while (aside->n--) passed(lane);
+    talloc_free(aside);
+}
+
 /* What came by a lane that receives nothing any more is passed unread. False: the lane has failed. */
-static inline bool deliver(struct shm_iface *iface, const struct mail_letter *letter) {
-    struct shm_lane *lane = iface->lanes[letter->slot];
+static bool read_one(struct shm_lane *lane, const struct mail_node *node) {
     struct mail_message m;
-    if (UNLIKELY(mail_read(letter->node, lane->mail.consumed, &lane->mail.view, &m) < 0)) {
+    if (mail_read(node, lane->mail.consumed, &lane->mail.view, &m) < 0) {
         if (lane->am) weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
         return false;
     }
     if (lane->am) lane->am[m.id](&lane->lane, m.data, m.len);
+    passed(lane);
+    return true;
+}
+
+/* Until the lane is paused anew, or ends. Returns how many. */
+static unsigned read_aside(struct shm_lane *lane) {
+    unsigned n = 0;
+    for (struct shm_aside *aside; lane->am && (aside = aside_of(lane)) && aside->n; n++) {
+        const struct mail_node *node = aside->node[aside->first++ % MAIL_WINDOW];
+        aside->n--;
+        if (!read_one(lane, node)) break;
+    }
+    return n;
+}
+
+/* Its number is not the next: those before it are set aside, or it lies. */
+static __attribute__((noinline)) bool deliver_behind(struct shm_lane *lane, const struct mail_node *node) {
+    (void)read_aside(lane);
+    return lane->paused ? set_aside(lane, node) : read_one(lane, node);
+}
+
+/* read_one, of a lane that may be paused. */
+static inline bool deliver(struct shm_iface *iface, const struct mail_letter *letter) {
+    struct shm_lane *lane = iface->lanes[letter->slot];
+    struct mail_message m;
+    if (UNLIKELY(mail_read(letter->node, lane->mail.consumed, &lane->mail.view, &m) < 0))
+        return deliver_behind(lane, letter->node);
+    if (lane->am)
+        lane->am[m.id](&lane->lane, m.data, m.len);
+    else if (lane->paused)
+        return set_aside(lane, letter->node);
     passed(lane);
     return true;
 }
@@ -450,7 +541,7 @@ static void wrecked(struct shm_iface *iface) {
                       "the mailbox was written to by somebody who does not know how: its lanes are lost");
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (lane && lane->am && lane->by_mail) weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
+        if (lane && shm_is_up(lane) && lane->by_mail) weft__shm_failed(lane, WEFT_ERR_PROTOCOL);
     }
 }
 
@@ -485,7 +576,7 @@ static bool drained(struct shm_iface *iface) {
     struct shm_mail *mail = &iface->mail;
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (!lane || !lane->drains || lane->mail.mark == mail->n_takes) continue;
+        if (!lane || !lane->drains || lane->mail.mark == mail->n_takes || has_aside(lane)) continue;
         lane->drains = false;
         lane->emptied = true;
         mail->n_drains--;
@@ -549,7 +640,7 @@ unsigned weft__shm_mail_work(struct shm_iface *iface, unsigned budget) {
 bool weft__shm_mail_quiet(struct shm_iface *iface) {
     struct shm_mail *mail = &iface->mail;
     if (atomic_load(&iface->bell->mailbox) || atomic_load(&iface->bell->wanted)) return false;
-    if (!mail_all_read(&mail->rx) || mail->n_drains) return false;
+    if (!mail_all_read(&mail->rx) || mail->n_drains || aside_is_due(iface)) return false;
     return !mail->n_waiting || !refresh_all(iface);
 }
 
@@ -557,6 +648,7 @@ const struct shm_way weft__shm_mail_way = {.name = "mailbox",
                                            .up = &weft__shm_ops_mail,
                                            .activate = activate,
                                            .leave = leave,
+                                           .pause = pause_mail,
                                            .refresh = refresh,
                                            .ask = ask,
                                            .reclaim = reclaim};

@@ -236,7 +236,7 @@ static void called(void *arg, unsigned bit) {
 static void reclaim_chunks(struct shm_iface *iface) {
     for (unsigned i = 0; i <= iface->last_index; i++) {
         struct shm_lane *lane = iface->lanes[i];
-        if (lane && lane->am && lane->mail.tx.n_lent) shm_way(lane)->refresh(lane);
+        if (lane && shm_is_up(lane) && lane->mail.tx.n_lent) shm_way(lane)->refresh(lane);
     }
     if (iface->n_free) iface->chunks_wanted = false;
 }
@@ -295,7 +295,7 @@ static void ask_for_space(struct shm_lane *lane) {
 }
 
 static bool waits_for_space(const struct shm_iface *iface, const struct shm_lane *lane) {
-    return lane && lane->am &&
+    return lane && shm_is_up(lane) &&
            (pending_queue_waits(&lane->pending) || (iface->chunks_wanted && lane->mail.tx.n_lent));
 }
 
@@ -341,6 +341,16 @@ void weft__shm_disarm(struct poller *poller) {
     atomic_store_explicit(&OF_POLLER(poller)->bell->armed, 0, memory_order_relaxed);
 }
 
+/* It is looked at no more, whoever rings: nobody may believe that it is attended. */
+static weft_status_t pause_ring(struct shm_lane *lane) {
+    if (shm_ring(lane)->attended) {
+        attend_set(lane, false);
+        barrier_for_peers();
+    }
+    deactivate(lane);
+    return WEFT_OK;
+}
+
 /* Its loans end with it. */
 static void reclaim(struct shm_lane *lane) {
     struct ring_tx *tx = &shm_ring(lane)->tx;
@@ -355,6 +365,7 @@ const struct shm_way weft__shm_ring_way = {.name = "ring",
                                            .up = &weft__shm_ops_up,
                                            .activate = activate,
                                            .leave = leave,
+                                           .pause = pause_ring,
                                            .refresh = weft__shm_refresh,
                                            .ask = ask_for_space,
                                            .reclaim = reclaim};

@@ -116,11 +116,12 @@ struct shm_process {
 struct shm_way {
     const char *name;
     const struct lane_ops *up;
-    void (*activate)(struct shm_lane *lane); /* to be looked at in the next turn */
-    void (*leave)(struct shm_lane *lane);    /* it is looked at no more */
-    int (*refresh)(struct shm_lane *lane);   /* takes back what the peer has passed */
-    void (*ask)(struct shm_lane *lane);      /* the worker is to be woken when the peer passes more */
-    void (*reclaim)(struct shm_lane *lane);  /* the peer is done with all that it was sent */
+    void (*activate)(struct shm_lane *lane);       /* to be looked at in the next turn */
+    void (*leave)(struct shm_lane *lane);          /* it is looked at no more */
+    weft_status_t (*pause)(struct shm_lane *lane); /* the same, and what comes waits */
+    int (*refresh)(struct shm_lane *lane);         /* takes back what the peer has passed */
+    void (*ask)(struct shm_lane *lane);            /* the worker is to be woken when the peer passes more */
+    void (*reclaim)(struct shm_lane *lane);        /* the peer is done with all that it was sent */
 };
 
 /* What a lane that is dialed is to go by. */
@@ -206,6 +207,7 @@ struct shm_lane {
     bool heard_end : 1, heard_eof : 1; /* the peer's BYE or QUIT; the end of its socket */
     bool asked : 1;                    /* wake the peer when something of it was passed */
     bool drains : 1, emptied : 1;      /* the mailbox is to be found empty of the peer's messages, and was */
+    bool paused : 1;                   /* it would receive, but for its owner */
     struct shm_mail_lane mail;
 };
 
@@ -224,6 +226,7 @@ struct shm_mail {
     bool nodes_wanted;              /* since somebody found none */
     uint16_t waiting, last_waiting; /* 1 + the index of the first lane that waits for room, and of the last */
     unsigned n_waiting;
+    struct shm_aside *asides; /* of lanes that are, or were, paused */
 };
 
 struct tl_listener {
@@ -290,6 +293,10 @@ static inline struct shm_iface *shm_iface(const struct shm_lane *lane) {
     return (struct shm_iface *)lane->lane.iface;
 }
 
+/* Receives, or is only paused. */
+static inline bool shm_is_up(const struct shm_lane *lane) {
+    return lane->am || lane->paused;
+}
 static inline struct shm_ring *shm_ring(const struct shm_lane *lane) {
     return &lane->more->ring;
 }
@@ -321,6 +328,7 @@ void weft__shm_pending_add(struct lane *l, struct pending *pending);
 void weft__shm_pending_remove(struct lane *l, struct pending *pending);
 bool weft__shm_all_taken(struct lane *l);
 void weft__shm_hear(struct lane *l, const lane_am_fn *handlers);
+weft_status_t weft__shm_pause(struct lane *l, bool on);
 void weft__shm_describe(struct lane *l, char *buf, size_t size);
 void weft__shm_purge(struct shm_lane *lane);
 unsigned weft__shm_retry(struct shm_lane *lane);
@@ -393,7 +401,8 @@ void weft__shm_mail_close(struct shm_iface *iface);
 weft_status_t weft__shm_mail_offer(struct shm_lane *lane); /* before our side says where it is */
 weft_status_t weft__shm_mail_begin(struct shm_lane *lane); /* the peer is known */
 void weft__shm_mail_end(struct shm_lane *lane);
-void weft__shm_mail_drain(struct shm_lane *lane); /* calls on_empty when nothing of the peer is left */
+void weft__shm_mail_unread(struct shm_lane *lane); /* what was set aside is passed */
+void weft__shm_mail_drain(struct shm_lane *lane);  /* calls on_empty when nothing of the peer is left */
 unsigned weft__shm_mail_work(struct shm_iface *iface, unsigned budget);
 bool weft__shm_mail_quiet(struct shm_iface *iface); /* armed: the last look */
 void weft__shm_mail_ask(struct shm_iface *iface);   /* before arming */
@@ -483,15 +492,16 @@ weft_status_t weft__shm_key_open(struct lane *l, const struct remote_region *reg
 void weft__shm_key_close(struct lane_key *key);
 const char *weft__shm_reach(struct lane *l);
 /* The fields of lane_ops that are the same by whichever way the messages of a lane go that is up. */
-#define SHM_UP_OPS                                                                                          \
-    .all_taken = weft__shm_all_taken, .flush = weft__shm_flush, .pending_add = weft__shm_pending_add,       \
-    .pending_remove = weft__shm_pending_remove, .hear = weft__shm_hear, .bulk_get = weft__shm_bulk_get,     \
-    .bulk_joint = weft__shm_bulk_joint, .bulk_put = weft__shm_bulk_put, .bulk_help = weft__shm_bulk_help,   \
-    .help_stop = weft__shm_help_stop, .put_short = weft__shm_put_short, .put_bcopy = weft__shm_put_bcopy,   \
-    .put_zcopy = weft__shm_put_zcopy, .get_bcopy = weft__shm_get_bcopy, .get_zcopy = weft__shm_get_zcopy,   \
-    .atomic_post = weft__shm_atomic_post, .atomic_fetch = weft__shm_atomic_fetch, .fence = weft__shm_fence, \
-    .key_open = weft__shm_key_open, .key_close = weft__shm_key_close, .lends = weft__shm_lends,             \
-    .reach = weft__shm_reach, .close = weft__shm_close, .describe = weft__shm_describe
+#define SHM_UP_OPS                                                                                        \
+    .all_taken = weft__shm_all_taken, .flush = weft__shm_flush, .pending_add = weft__shm_pending_add,     \
+    .pending_remove = weft__shm_pending_remove, .hear = weft__shm_hear, .pause = weft__shm_pause,         \
+    .bulk_get = weft__shm_bulk_get, .bulk_joint = weft__shm_bulk_joint, .bulk_put = weft__shm_bulk_put,   \
+    .bulk_help = weft__shm_bulk_help, .help_stop = weft__shm_help_stop, .put_short = weft__shm_put_short, \
+    .put_bcopy = weft__shm_put_bcopy, .put_zcopy = weft__shm_put_zcopy, .get_bcopy = weft__shm_get_bcopy, \
+    .get_zcopy = weft__shm_get_zcopy, .atomic_post = weft__shm_atomic_post,                               \
+    .atomic_fetch = weft__shm_atomic_fetch, .fence = weft__shm_fence, .key_open = weft__shm_key_open,     \
+    .key_close = weft__shm_key_close, .lends = weft__shm_lends, .reach = weft__shm_reach,                 \
+    .close = weft__shm_close, .describe = weft__shm_describe
 
 bool weft__shm_measure(struct iface_cost *cost_p); /* cost.c */
 

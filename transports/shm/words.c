@@ -80,7 +80,7 @@ weft_status_t weft__shm_words_heard(struct shm_lane *lane, const void *data, siz
     struct shm_keys *keys = weft__shm_keys_of(lane);
     weft_status_t st = weft__shm_key_decode(data, len, &word);
     if (st < 0) return st;
-    if (!lane->am && word.kind != SHM_DROP) return WEFT_OK;
+    if (!shm_is_up(lane) && word.kind != SHM_DROP) return WEFT_OK;
     if (!keys) {
         if (word.kind != SHM_WANT) return WEFT_ERR_PROTOCOL; /* nothing was asked for, or granted */
         return weft__shm_deny(lane, word.serial, WEFT_ERR_NO_MEMORY) ? WEFT_OK : WEFT_ERR_QUOTA;

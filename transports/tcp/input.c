@@ -19,6 +19,25 @@ void tcp_input_open(struct tcp_lane *lane) {
     lane->watch.ready = tcp_input_ready;
 }
 
+static void paused(struct watch *watch, int events) {
+    if (events & WATCH_WRITE) tcp_output_unblock(tcp_lane_of_watch(watch));
+}
+
+/* The last words of a peer are read in any case. */
+weft_status_t tcp_input_pause(struct lane *l, bool on) {
+    struct tcp_lane *lane = tcp_lane(l);
+    int others = lane->watch.events & ~WATCH_READ;
+    if (lane->watch.ready != (on ? tcp_input_ready : paused) || (on && lane->todo & TODO_BREAK)) return WEFT_OK;
+    weft_status_t st = tcp_lane_watch(lane, on ? others : others | WATCH_READ);
+    if (on && st < 0) return st;
+    lane->watch.ready = on ? paused : tcp_input_ready;
+    if (on)
+        tcp_hot_leave(lane);
+    else
+        tcp_lane_todo(lane, TODO_READ | (st < 0 ? TODO_BREAK : 0)); /* frames may be left in the buffer */
+    return WEFT_OK;
+}
+
 void tcp_input_hear(struct lane *l, const lane_am_fn *handlers) {
     if (l->handlers != all_thrown_away) l->handlers = handlers;
 }

@@ -198,6 +198,7 @@ static void finish(struct tcp_lane *lane) {
 
 /* What the peer sent before it went is still in the socket. */
 static void hear_out(struct tcp_lane *lane) {
+    (void)tcp_input_pause(&lane->lane, false);
     for (int i = 0; i < LAST_READS && lane->watch.ready == tcp_input_ready; i++)
         if (tcp_input_read(lane, UINT_MAX) == 0) return;
 }
@@ -266,6 +267,7 @@ void tcp_lane_abandon(struct tcp_lane *lane) {
 void tcp_lane_close(struct lane *l, bool flush) {
     struct tcp_lane *lane = tcp_lane(l);
     pending_queue_init(&lane->pending);
+    (void)tcp_input_pause(l, false); /* the peer's goodbye is waited for */
     if (!flush) tcp_lane_why(lane, WEFT_ERR_CLOSED);
     fsm_step(&lane->conn.fsm, flush ? TCP_CONN_EV_FLUSH : TCP_CONN_EV_ABORT);
 }

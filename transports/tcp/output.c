@@ -529,5 +529,6 @@ static weft_status_t ended_flush(struct lane *l, struct completion *completion) 
     .pending_add = pending_add, .pending_remove = pending_remove, .hear = tcp_input_hear,     \
     .land_stop = tcp_land_stop, .close = tcp_lane_close, .describe = tcp_lane_describe
 const struct lane_ops tcp_ops_early = {OPS(early_short, early_bcopy, early_zcopy, early_run, early_flush)};
-const struct lane_ops tcp_ops_open = {OPS(am_short, am_bcopy, am_zcopy, am_run, flush), .keep = tcp_input_keep};
+const struct lane_ops tcp_ops_open = {OPS(am_short, am_bcopy, am_zcopy, am_run, flush), .pause = tcp_input_pause,
+                                      .keep = tcp_input_keep};
 const struct lane_ops tcp_ops_ended = {OPS(ended_short, ended_bcopy, ended_zcopy, ended_run, ended_flush)};

@@ -282,6 +282,7 @@ void tcp_input_open(struct tcp_lane *lane);
 void tcp_input_ready(struct watch *watch, int events);
 int tcp_input_read(struct tcp_lane *lane, unsigned budget);
 void tcp_input_hear(struct lane *lane, const lane_am_fn *handlers);
+weft_status_t tcp_input_pause(struct lane *lane, bool on);
 struct lane_keep *tcp_input_keep(struct lane *lane, const void *data, size_t len);
 void tcp_input_discard(struct tcp_lane *lane);   /* from now on frames are thrown away */
 void tcp_input_drop(struct tcp_lane *lane);      /* and those in the buffer too */
