@@ -49,8 +49,9 @@ static void set_busy(struct reactor *r, bool busy) {
 
 static void on_before_sleep(struct ev_loop *loop, ev_prepare *w, int revents) {
     struct reactor *r = REACTOR_OF(w, before_sleep);
-    if (forked(r) || r->in_turn || wakeup_is_armed(r)) return;
-    set_busy(r, r->busy_once_more || turn_has_work(r) || !wakeup_arm(r));
+    if (forked(r) || r->in_turn) return;
+    /* After the turn it may have been armed for whoever watches the fd: there was nothing left to do then. */
+    set_busy(r, !wakeup_is_armed(r) && (r->busy_once_more || turn_has_work(r) || !wakeup_arm(r)));
 }
 
 static void on_after_sleep(struct ev_loop *loop, ev_check *w, int revents) {

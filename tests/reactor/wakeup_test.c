@@ -390,6 +390,41 @@ static void destroy_reactor(struct job *job) {
     weft__reactor_destroy(((struct doomed *)job)->r);
 }
 
+struct relay {
+    struct job job;
+    struct reactor *r;
+    int left, runs;
+};
+static void run_relay(struct job *job) {
+    struct relay *relay = (struct relay *)job;
+    relay->runs++;
+    if (relay->left-- > 0) weft__job_post(relay->r, job);
+}
+static void break_loop(struct ev_loop *loop, ev_timer *w, int revents) {
+    ev_break(loop, EVBREAK_ALL);
+}
+
+TEST(hosts_loop_sleeps_although_somebody_has_the_fd_too) {
+    struct ev_loop *loop = ev_loop_new(0);
+    struct reactor *r = open_reactor(loop);
+    struct relay relay = {.job.run = run_relay, .r = r};
+    for (int taken = 0; taken < 2; taken++) {
+        ev_timer timer;
+        if (taken) CHECK(weft__reactor_fd(r) >= 0);
+        relay.left = 5; /* in as many turns */
+        weft__job_post(r, &relay.job);
+        ev_timer_init(&timer, break_loop, 0.2, 0.);
+        ev_now_update(loop);
+        ev_timer_start(loop, &timer);
+        unsigned before = ev_iteration(loop);
+        ev_run(loop, 0);
+        CHECK_EQ(relay.runs, 6 * (taken + 1));
+        CHECK(ev_iteration(loop) - before < 30);
+    }
+    close_reactor(r);
+    ev_loop_destroy(loop);
+}
+
 TEST(worker_may_end_within_the_hosts_loop) {
     struct ev_loop *loop = ev_loop_new(0);
     struct doomed doomed = {.job.run = destroy_reactor, .r = open_reactor(loop)};
