@@ -29,6 +29,7 @@ struct posted {
 
     struct weft_request handle; /* for the program that wants to cancel: stands for `request` */
     weft_request_t *request;
+    weft_status_t ended; /* while it waits to be told: a cancel comes too late then */
 };
 
 /* ---- spare blocks */
@@ -78,7 +79,7 @@ static void tell_when_there(struct posted *p, weft_status_t status) {
         tell(p, status);
         return;
     }
-    p->handle.status = status;
+    p->ended = status;
     list_append(&worker->held_posted, &p->queued);
     weft__thread_news(worker);
 }
@@ -88,7 +89,7 @@ unsigned weft__posted_tell(struct weft_worker *worker, unsigned most) {
     unsigned n = 0;
     for (; n < most && (node = list_pop(&worker->held_posted)) != NULL; n++) {
         struct posted *p = list_of(node, struct posted, queued);
-        tell(p, p->handle.status);
+        tell(p, p->ended);
     }
     return n;
 }

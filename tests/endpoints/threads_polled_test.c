@@ -113,6 +113,27 @@ TEST(polled_completions_and_errors_come_to_the_programs_thread) {
     pair_end(&p);
 }
 
+/* It was sent, and waits for the program that wants to cancel it. */
+TEST(a_cancel_that_comes_after_the_end_and_before_the_callback_is_too_late) {
+    struct pair p;
+    weft_request_t *req = NULL;
+    char in[4] = "";
+    struct tally received = {0};
+    pair_make(&p, "tcp", NULL, 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    CHECK_EQ(weft_tag_recv(p.a, 3, UINT64_MAX, &(weft_iov_t){in, 4}, 1, NULL, OP(&received)), WEFT_IN_PROGRESS);
+    done_at = (struct tally){0};
+    weft_op_t op = {.done = done_here, .arg = &done_at, .request_p = &req};
+    CHECK_EQ(weft_tag_send(p.to_a, 3, &(weft_iov_t){"abc", 4}, 1, &op), WEFT_IN_PROGRESS);
+    pause_a_moment(&p);
+    CHECK_EQ(received.calls, 1);
+    weft_request_cancel(req);
+    pause_a_moment(&p);
+    UNTIL_PAIR(&p, done_at.calls);
+    CHECK_EQ(done_at.status, WEFT_OK);
+    pair_end(&p);
+}
+
 static void on_invalid(weft_mem_t *mem, void *arg) {
     done_on = pthread_self();
     posted.calls++;
