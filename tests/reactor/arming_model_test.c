@@ -10,49 +10,22 @@
  * A wakeup is lost when the reader sleeps, no signal is there, the writer is through, and a message was not taken.
  * The exchange of the writer is a load in the second form, as in the worker's own `woken` and `armed` (wakeup.c).
  */
-#include <stdbool.h>
 #include <stdint.h>
 #include <tests/harness.h>
 
-enum { MESSAGES = 3, BUFFER = 4 };
+enum { MESSAGES = 3, BUFFER = 4, ROOM = 1 << 18 };
 enum variable { MESSAGE, ARMED, N_VARIABLES };
 enum processor { WRITER, READER, N_PROCESSORS };
 
-struct store {
-    uint8_t variable, value;
-};
-
-struct state {
-    uint8_t memory[N_VARIABLES], signal; /* signals go through the kernel: atomic at once */
-    uint8_t at[N_PROCESSORS];            /* the next instruction */
-    uint8_t sent, taken, n_stored[N_PROCESSORS];
-    struct store stored[N_PROCESSORS][BUFFER];
-};
+#define OWN_STATE                                                                 \
+    uint8_t signal;           /* signals go through the kernel: atomic at once */ \
+    uint8_t at[N_PROCESSORS]; /* the next instruction */                          \
+    uint8_t sent, taken;
+#include <tests/store_order.h>
 
 struct protocol {
     bool writer_fence, reader_fence, writer_exchanges, reader_looks_again;
 };
-
-static uint8_t load(const struct state *s, enum processor p, enum variable v) {
-    for (int i = s->n_stored[p]; i-- > 0;)
-        if (s->stored[p][i].variable == v) return s->stored[p][i].value;
-    return s->memory[v];
-}
-
-/* False: the buffer is full, and the instruction waits. */
-static bool store(struct state *s, enum processor p, enum variable v, uint8_t value) {
-    if (s->n_stored[p] == BUFFER) return false;
-    s->stored[p][s->n_stored[p]++] = (struct store){(uint8_t)v, value};
-    return true;
-}
-
-static bool drain_one(struct state *s, enum processor p) {
-    if (!s->n_stored[p]) return false;
-    s->memory[s->stored[p][0].variable] = s->stored[p][0].value;
-    memmove(s->stored[p], s->stored[p] + 1, sizeof(struct store) * (BUFFER - 1));
-    s->stored[p][--s->n_stored[p]] = (struct store){0, 0};
-    return true;
-}
 
 /* Each of these takes one instruction, or answers false when it has to wait (or is through). */
 static bool step_writer(struct state *s, const struct protocol *protocol) {
@@ -107,28 +80,11 @@ static bool lost(const struct state *s) {
            s->taken != MESSAGES;
 }
 
-/* ---- breadth first over all states, remembered in a table of open addressing ------------------------------- */
-
-enum { ROOM = 1 << 18 };
-static struct state seen[ROOM];
-static uint32_t slot[2 * ROOM], n_seen; /* 1 + index into seen; 0: free */
-
-static void visit(const struct state *s) {
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < sizeof *s; i++) hash = (hash ^ ((const uint8_t *)s)[i]) * 16777619u;
-    uint32_t at = hash % (2 * ROOM);
-    for (; slot[at]; at = (at + 1) % (2 * ROOM))
-        if (!memcmp(&seen[slot[at] - 1], s, sizeof *s)) return;
-    if (n_seen == ROOM) abort();
-    seen[n_seen++] = *s;
-    slot[at] = n_seen;
-}
+/* ---- breadth first over all states */
 
 /* True when some interleaving loses a wakeup. */
 static bool can_lose(struct protocol protocol) {
-    memset(slot, 0, sizeof slot);
-    n_seen = 0;
-    visit(&(struct state){.signal = 0});
+    visit_first();
     for (uint32_t i = 0; i < n_seen; i++) {
         struct state next;
         if (lost(&seen[i])) return true;

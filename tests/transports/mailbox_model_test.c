@@ -13,11 +13,10 @@
  * every state: what is read is the next of its producer; and a receiver that sleeps unsignalled has read all that was sent by
  * those who are through with their sending.
  */
-#include <stdbool.h>
 #include <stdint.h>
 #include <tests/harness.h>
 
-enum { MESSAGES = 2, BUFFER = 3, PRODUCERS = 2 };
+enum { MESSAGES = 2, BUFFER = 3, PRODUCERS = 2, ROOM = 1 << 20 };
 enum variable {
     NEWEST,
     ARMED,
@@ -28,18 +27,12 @@ enum variable {
 };
 enum { RECEIVER = PRODUCERS, N_PROCESSORS };
 
-struct store {
-    uint8_t variable, value;
-};
-
-struct state {
-    uint8_t memory[N_VARIABLES], signal; /* signals go through the kernel: atomic at once */
-    uint8_t at[N_PROCESSORS], reg[N_PROCESSORS];
-    uint8_t sent[PRODUCERS], seen[PRODUCERS];
+#define OWN_STATE                                                       \
+    uint8_t signal; /* signals go through the kernel: atomic at once */ \
+    uint8_t at[N_PROCESSORS], reg[N_PROCESSORS];                        \
+    uint8_t sent[PRODUCERS], seen[PRODUCERS];                           \
     uint8_t chain[PRODUCERS], n_chain, sleeps, wrong;
-    uint8_t n_stored[N_PROCESSORS];
-    struct store stored[N_PROCESSORS][BUFFER];
-};
+#include <tests/store_order.h>
 
 struct protocol {
     bool stores_only; /* publishes by a plain store, not by compare-and-swap */
@@ -47,26 +40,6 @@ struct protocol {
     bool takes_armed; /* takes `armed` away, and signals then */
     bool no_fence, no_last_look;
 };
-
-static uint8_t load(const struct state *s, int p, int v) {
-    for (int i = s->n_stored[p]; i-- > 0;)
-        if (s->stored[p][i].variable == v) return s->stored[p][i].value;
-    return s->memory[v];
-}
-
-static bool store(struct state *s, int p, int v, uint8_t value) {
-    if (s->n_stored[p] == BUFFER) return false;
-    s->stored[p][s->n_stored[p]++] = (struct store){(uint8_t)v, value};
-    return true;
-}
-
-static bool drain_one(struct state *s, int p) {
-    if (!s->n_stored[p]) return false;
-    s->memory[s->stored[p][0].variable] = s->stored[p][0].value;
-    memmove(s->stored[p], s->stored[p] + 1, sizeof(struct store) * (BUFFER - 1));
-    s->stored[p][--s->n_stored[p]] = (struct store){0, 0};
-    return true;
-}
 
 /* Each of these takes one instruction, or answers false when it has to wait (or is through). */
 static bool step_producer(struct state *s, int p, const struct protocol *protocol) {
@@ -175,29 +148,12 @@ static bool wedged(const struct state *s) {
     return false;
 }
 
-/* ---- breadth first over all states, remembered in a table of open addressing --------------------------------------- */
-
-enum { ROOM = 1 << 20 };
-static struct state seen[ROOM];
-static uint32_t slot[2 * ROOM], n_seen; /* 1 + index into seen; 0: free */
-
-static void visit(const struct state *s) {
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < sizeof *s; i++) hash = (hash ^ ((const uint8_t *)s)[i]) * 16777619u;
-    uint32_t at = hash % (2 * ROOM);
-    for (; slot[at]; at = (at + 1) % (2 * ROOM))
-        if (!memcmp(&seen[slot[at] - 1], s, sizeof *s)) return;
-    if (n_seen == ROOM) abort();
-    seen[n_seen++] = *s;
-    slot[at] = n_seen;
-}
+/* ---- breadth first over all states */
 
 /* What some interleaving leads to, or NULL. */
 static const char *fault_of(struct protocol protocol) {
     bool all_read = false;
-    memset(slot, 0, sizeof slot);
-    n_seen = 0;
-    visit(&(struct state){.signal = 0});
+    visit_first();
     for (uint32_t i = 0; i < n_seen; i++) {
         struct state next;
         if (seen[i].wrong) return "wrong";
