@@ -64,63 +64,34 @@ static void closing(struct explore_world *w, unsigned peer) {
     side_of(w, peer)->closing = 1;
 }
 
+/* What either half does. Every user closes what failed. */
+#define EITHER_HALF                                                                                            \
+    {.event = EP_EV_CLOSE, .states = MAY_CLOSE, .when = may_close, .before = closing, .rescue = true},         \
+        {.event = EP_EV_ABORT, .states = MAY_CLOSE, .when = may_close, .before = closing, .rescue = true},     \
+        {.event = EP_EV_ABORT, .states = ~IN(IDLE), .before = closing, .rescue = true}, /* the worker's end */ \
+        {.event = EP_EV_CLOSE, .states = IN(LOST), .when = may_close, .before = closing},                      \
+        {.event = EP_EV_DRAINED, .armed = true},                                                               \
+        {.event = EP_EV_GONE, .states = HAS_LINK, .when = has_link, .before = lose_link, .rescue = true}, {    \
+        .event = EP_EV_GONE, .states = HAS_LINK, .when = other_lost_it, .before = lose_link                    \
+    }
+#define MAY_CLOSE ~(IN(IDLE) | IN(CLOSED) | IN(DRAIN))
+#define HAS_LINK  ~(IN(IDLE) | IN(CLOSED))
+
 static const struct explore_local locals[] = {
     {.event = EP_EV_CONNECT, .budget = 1, .states = IN(IDLE), .when = NULL, .rescue = true},
     {.event = EP_EV_LINK_UP, .states = IN(WAIT), .when = has_link},
     {.event = EP_EV_LINK_UP, .states = IN(DRAIN) | IN(LOST), .when = has_link},
-    {.event = EP_EV_CLOSE,
-     .states = ~(IN(IDLE) | IN(CLOSED) | IN(DRAIN)),
-     .when = may_close,
-     .before = closing,
-     .rescue = true},
-    {.event = EP_EV_ABORT,
-     .states = ~(IN(IDLE) | IN(CLOSED) | IN(DRAIN)),
-     .when = may_close,
-     .before = closing,
-     .rescue = true},
-    {.event = EP_EV_ABORT, .states = ~IN(IDLE), .before = closing, .rescue = true}, /* the worker's end */
-    {.event = EP_EV_CLOSE,
-     .states = IN(LOST),
-     .when = may_close,
-     .before = closing}, /* every user closes what failed */
-    {.event = EP_EV_DRAINED, .armed = true},
+    EITHER_HALF,
     {.event = EP_EV_REDIAL,
      .states = IN(WAIT) | IN(OPENING) | IN(DRAIN) | IN(LOST),
      .when = may_redial,
      .before = redial,
      .rescue = true},
-    {.event = EP_EV_GONE,
-     .states = ~(IN(IDLE) | IN(CLOSED)),
-     .when = has_link,
-     .before = lose_link,
-     .rescue = true},
-    {.event = EP_EV_GONE, .states = ~(IN(IDLE) | IN(CLOSED)), .when = other_lost_it, .before = lose_link},
     {.event = EP_EV_TIMEOUT, .states = IN(WAIT) | IN(OPENING) | IN(DRAIN) | IN(LOST), .rescue = true},
 };
 /* The peer's half is made by OPEN, and has no dial of its own to repeat. */
 static const struct explore_local half_locals[] = {
-    {.event = EP_EV_CLOSE,
-     .states = ~(IN(IDLE) | IN(CLOSED) | IN(DRAIN)),
-     .when = may_close,
-     .before = closing,
-     .rescue = true},
-    {.event = EP_EV_ABORT,
-     .states = ~(IN(IDLE) | IN(CLOSED) | IN(DRAIN)),
-     .when = may_close,
-     .before = closing,
-     .rescue = true},
-    {.event = EP_EV_ABORT, .states = ~IN(IDLE), .before = closing, .rescue = true}, /* the worker's end */
-    {.event = EP_EV_CLOSE,
-     .states = IN(LOST),
-     .when = may_close,
-     .before = closing}, /* every user closes what failed */
-    {.event = EP_EV_DRAINED, .armed = true},
-    {.event = EP_EV_GONE,
-     .states = ~(IN(IDLE) | IN(CLOSED)),
-     .when = has_link,
-     .before = lose_link,
-     .rescue = true},
-    {.event = EP_EV_GONE, .states = ~(IN(IDLE) | IN(CLOSED)), .when = other_lost_it, .before = lose_link},
+    EITHER_HALF,
     {.event = EP_EV_TIMEOUT, .states = IN(READY) | IN(DRAIN), .rescue = true},
 };
 
