@@ -4,10 +4,8 @@
  */
 #include "tests/harness.h"
 
+#include "negotiate_effects.h"
 #include "shipped.h"
-
-#include <endpoints/negotiate.h>
-#include <fsm/explorer.h>
 
 /* The ends of the links AB, BC and CA. */
 enum { A_TO_B, B_TO_A, B_TO_C, C_TO_B, C_TO_A, A_TO_C, ENDS };
@@ -109,18 +107,6 @@ static const struct explore_local locals[] = {
     {.event = NEGOTIATE_EV_LOST, .states = IN(MOVING) | IN(FAST) | IN(LEAVING), .when = other_lost_it},
 };
 
-static const struct explore_effect effects[NEGOTIATE_N_EFFECTS] = {
-    [NEGOTIATE_FX_SEND_ASK] = {EXPLORE_SEND, NEGOTIATE_EV_ASK_FITS},
-    [NEGOTIATE_FX_SEND_GRANT] = {EXPLORE_SEND, NEGOTIATE_EV_GRANT},
-    [NEGOTIATE_FX_SEND_DENY] = {EXPLORE_SEND, NEGOTIATE_EV_DENY},
-    [NEGOTIATE_FX_SEND_CANCEL] = {EXPLORE_SEND, NEGOTIATE_EV_CANCEL},
-    [NEGOTIATE_FX_SEND_BACK] = {EXPLORE_SEND, NEGOTIATE_EV_BACK},
-    [NEGOTIATE_FX_WAIT] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
-    [NEGOTIATE_FX_RESIDE] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
-    [NEGOTIATE_FX_REST] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
-    [NEGOTIATE_FX_NO_TIMEOUT] = {EXPLORE_DISARM, NEGOTIATE_EV_TIMEOUT},
-};
-
 /* ---- what they say */
 
 static bool say(const struct fsm *from, unsigned effect, struct explore_message *msg) {
@@ -179,7 +165,7 @@ static const struct explore_role role = {.machine = &weft__negotiate_machine,
                                          .size = sizeof(struct end),
                                          .start = NEGOTIATE_BASE,
                                          EXPLORE_LOCALS_OF(locals),
-                                         .effects = effects,
+                                         .effects = negotiate_effects,
                                          .init = init};
 
 TEST(three_workers_with_one_place_each_come_to_rest_within_their_places) {

@@ -5,10 +5,8 @@
  */
 #include "tests/harness.h"
 
+#include "negotiate_effects.h"
 #include "shipped.h"
-
-#include <endpoints/negotiate.h>
-#include <fsm/explorer.h>
 
 enum { A, B };
 #define IN(state) (1u << NEGOTIATE_##state)
@@ -121,18 +119,6 @@ static bool other_is_over(const struct explore_world *w, unsigned peer) {
     }
 static const struct explore_local talk[] = {TALK}, talk_and_lose[] = {TALK, LOSE}, all[] = {TALK, LOSE, END};
 
-static const struct explore_effect effects[NEGOTIATE_N_EFFECTS] = {
-    [NEGOTIATE_FX_SEND_ASK] = {EXPLORE_SEND, NEGOTIATE_EV_ASK_FITS},
-    [NEGOTIATE_FX_SEND_GRANT] = {EXPLORE_SEND, NEGOTIATE_EV_GRANT},
-    [NEGOTIATE_FX_SEND_DENY] = {EXPLORE_SEND, NEGOTIATE_EV_DENY},
-    [NEGOTIATE_FX_SEND_CANCEL] = {EXPLORE_SEND, NEGOTIATE_EV_CANCEL},
-    [NEGOTIATE_FX_SEND_BACK] = {EXPLORE_SEND, NEGOTIATE_EV_BACK},
-    [NEGOTIATE_FX_WAIT] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
-    [NEGOTIATE_FX_RESIDE] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
-    [NEGOTIATE_FX_REST] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
-    [NEGOTIATE_FX_NO_TIMEOUT] = {EXPLORE_DISARM, NEGOTIATE_EV_TIMEOUT},
-};
-
 /* ---- what they say */
 
 static bool say(const struct fsm *from, unsigned effect, struct explore_message *msg) {
@@ -209,10 +195,11 @@ static bool holds(const struct explore_model *model) {
     return ok && result.complete && result.truncated == 0;
 }
 
-#define ROLE(list)                                                                                           \
-    {                                                                                                        \
-        .machine = &weft__negotiate_machine, .size = sizeof(struct end), .start = NEGOTIATE_BASE,            \
-        EXPLORE_LOCALS_OF(list), .effects = effects, .init = init, .after_violation = 1 + NEGOTIATE_EV_CLOSE \
+#define ROLE(list)                                                                                \
+    {                                                                                             \
+        .machine = &weft__negotiate_machine, .size = sizeof(struct end), .start = NEGOTIATE_BASE, \
+        EXPLORE_LOCALS_OF(list), .effects = negotiate_effects, .init = init,                      \
+        .after_violation = 1 + NEGOTIATE_EV_CLOSE                                                 \
     }
 static const struct explore_role talks = ROLE(talk), loses = ROLE(talk_and_lose), ends = ROLE(all);
 
