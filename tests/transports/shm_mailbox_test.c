@@ -423,6 +423,38 @@ TEST(a_lie_within_a_message_ends_its_lane_alone) {
     }
 }
 
+/* Found when it is read; or at once, of one that is there more often than there are nodes. */
+TEST(a_lie_to_a_paused_lane_ends_it_alone) {
+    for (int lie = 0; lie < 2; lie++) {
+        struct pair p;
+        struct end mail_a = {0}, mail_b = {0}, ring_a = {0}, ring_b = {0};
+        open_liars(&p, &mail_a, &mail_b, &ring_a, &ring_b);
+        struct shm_lane *liar = (struct shm_lane *)p.a.lane;
+        CHECK_EQ(p.b.lane->ops->pause(p.b.lane, true), WEFT_OK);
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, "x", 1), WEFT_OK);
+            if (lie == 0 && i == 1)
+                mail_node_at(&shm_of(p.iface_a)->mail.pool, liar->mail.tx.last)->word += UINT64_C(1) << 32;
+            pair_turns(&p, 3);
+        }
+        still_works(&p, &mail_a, &mail_b);
+        CHECK_EQ(p.b.n_down + (int)p.b.n_messages, 0);
+        for (int i = 0; lie == 1 && i < 2 * MAIL_WINDOW && !p.b.n_down; i++) {
+            struct mail_node *node = mail_node_at(&shm_of(p.iface_a)->mail.pool, liar->mail.tx.last);
+            mail_publish(liar->mail.tx.newest, node, mail_ref(liar->mail.tx.slot, liar->mail.tx.last));
+            pair_turns(&p, 3);
+        }
+        if (lie == 0) CHECK_EQ(p.b.lane->ops->pause(p.b.lane, false), WEFT_OK);
+        CHECK(pair_until(&p, p.b.n_down == 1));
+        CHECK_EQ(p.b.down, WEFT_ERR_PROTOCOL);
+        CHECK_EQ(p.b.n_messages, lie == 0);
+        still_works(&p, &mail_a, &mail_b);
+        still_works(&p, &ring_a, &ring_b);
+        CHECK(pair_until(&p, p.a.n_down == 1));
+        close_liars(&p, &mail_a, &mail_b, &ring_a, &ring_b);
+    }
+}
+
 /* What b's mailbox held is lost, and nobody can tell whose it was: its lanes say so, and no ring notices. */
 TEST(a_lie_in_the_mailbox_ends_its_lanes_and_no_ring) {
     for (int lie = 0; lie < 4; lie++) {
@@ -462,6 +494,8 @@ TEST(random_bytes_in_what_a_liar_may_write_crash_nobody) {
                 if (x % 23 == 0) atomic_store(&shm_bell(liar)->wanted, 1);
             }
             if (p.b.lane && !p.b.n_down) p.b.lane->ops->am_short(p.b.lane, 1, 1, "x", 1);
+            if (round % 2 && p.b.lane && p.b.lane->ops->pause)
+                CHECK_EQ(p.b.lane->ops->pause(p.b.lane, x >> 40 & 1), WEFT_OK);
             pair_turn(&p);
         }
         still_works(&p, &ring_a, &ring_b);
