@@ -178,14 +178,14 @@ weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, posted_fn fn, con
 
 static void run_cancel(struct remote *remote) {
     struct weft_request *req = list_of(remote, struct weft_request, cancel.remote);
-    bool same = req->cancel.asked == atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);
-    atomic_store_explicit(&req->cancel.under_way, false, memory_order_release);
-    if (same) weft_request_cancel(req);
+    atomic_exchange(&req->cancel.under_way, false); /* who comes later sends it again; who came before has asked */
+    if (atomic_load(&req->cancel.asked) == atomic_load(&req->cancel.serial)) weft_request_cancel(req);
 }
 
 void weft__post_cancel(struct weft_request *req) {
-    if (atomic_exchange_explicit(&req->cancel.under_way, true, memory_order_acquire)) return;
-    req->cancel.asked = atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);
+    unsigned serial = atomic_load(&req->cancel.serial), asked = atomic_load(&req->cancel.asked);
+    while ((int)(serial - asked) > 0 && !atomic_compare_exchange_weak(&req->cancel.asked, &asked, serial)) continue;
+    if (atomic_exchange(&req->cancel.under_way, true)) return;
     req->cancel.remote.run = run_cancel;
     weft__reactor_submit(req->worker->reactor, &req->cancel.remote);
 }

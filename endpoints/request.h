@@ -40,7 +40,7 @@ struct request_kind {
 struct request_cancel {
     struct remote remote;
     atomic_uint serial; /* grows when an operation ends, or when the next begins */
-    uint32_t asked;     /* the one that is meant */
+    atomic_uint asked;  /* the latest that is meant */
     atomic_bool under_way;
 };
 

@@ -153,6 +153,44 @@ TEST(a_cancel_that_comes_too_late_does_not_end_the_next_receive) {
     pair_end(&p);
 }
 
+static atomic_int firsts;
+static void *post_and_cancel_next(void *arg) {
+    weft_request_t *before = to_cancel;
+    post_receive(arg);
+    if (to_cancel != before) posted.calls = 99;
+    weft_request_cancel(to_cancel);
+    return NULL;
+}
+static void first_is_over(weft_status_t status, void *arg) {
+    pthread_t thread;
+    firsts++;
+    if (pthread_create(&thread, NULL, post_and_cancel_next, arg) == 0) pthread_join(thread, NULL);
+}
+static void post_first(struct pair *p) {
+    weft_op_t op = {.done = first_is_over, .arg = p, .request_p = &to_cancel};
+    weft_status_t st = weft_tag_recv(p->b, 1, UINT64_MAX, &(weft_iov_t){buffer, sizeof buffer}, 1, NULL, &op);
+    if (st != WEFT_IN_PROGRESS) posted.calls = 99;
+}
+
+/* One that comes too late for the first receive is still on its way when the second, by the same handle, is cancelled. */
+TEST(a_cancel_is_heard_although_one_of_the_operation_before_is_under_way) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    posted = (struct tally){0};
+    firsts = 0;
+    elsewhere(&p, post_first);
+    for (int i = 0; i < 10; i++) drive(&p);
+    CHECK(weft_tag_send(p.to_b, 1, &(weft_iov_t){buffer, 4}, 1, NULL) >= 0);
+    weft_worker_progress(p.a, 0);
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, cancel_late, NULL), 0);
+    pthread_join(thread, NULL);
+    UNTIL_PAIR(&p, firsts && posted.calls);
+    CHECK_EQ(posted.calls, 1);
+    CHECK_EQ(posted.status, WEFT_ERR_CANCELLED);
+    pair_end(&p);
+}
+
 static void post_and_cancel(struct pair *p) {
     post_receive(p);
     weft_request_cancel(to_cancel);
