@@ -210,6 +210,43 @@ TEST(one_that_floods_and_goes_is_heard_out_tcp) {
     gone_while_it_waits("tcp", "0");
 }
 
+/* What the target's program has for it leaves all the same, and its thread is woken when there is room. */
+static void on_return(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    unsigned i, *next = arg;
+    memcpy(&i, am->header, sizeof i);
+    CHECK(i == (*next)++ && is_pattern(am->data, am->len, i));
+}
+static void sent_to_while_it_waits(const char *transport, const char *rings) {
+    enum { RETURNS = 600 };
+    static char data[RETURNS][3 * LEN];
+    struct flood f;
+    unsigned came = 0;
+    flood_make(&f, transport, rings);
+    CHECK_EQ(weft_am_handler_set(f.c, ECHO, on_return, &came), 0);
+    flood(&f, 0);
+    for (unsigned i = 0; i < RETURNS; i++) {
+        pattern(data[i], sizeof data[i], i);
+        weft_iov_t iov = {data[i], sizeof data[i]};
+        CHECK_EQ(weft_am_send(f.p.to_a, ECHO, &i, sizeof i, &iov, 1, NULL), WEFT_IN_PROGRESS);
+    }
+    usleep(20000); /* the thread has come to its end of room, and sleeps */
+    for (double end = two_now() + 20; came < RETURNS && two_now() < end;) weft_worker_progress(f.c, 0);
+    CHECK_EQ(came, RETURNS);
+    CHECK_EQ(f.p.arrived, 0);
+    all_arrive(&f, 0, 0);
+    flood_end(&f);
+}
+
+TEST(one_that_floods_is_sent_to_meanwhile_ring) {
+    sent_to_while_it_waits("shm", "64");
+}
+TEST(one_that_floods_is_sent_to_meanwhile_mailbox) {
+    sent_to_while_it_waits("shm", "0");
+}
+TEST(one_that_floods_is_sent_to_meanwhile_tcp) {
+    sent_to_while_it_waits("tcp", "0");
+}
+
 /* The target is: whoever waits hears of it. */
 static void target_gone(const char *transport, const char *rings) {
     struct flood f;

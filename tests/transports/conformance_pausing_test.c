@@ -100,6 +100,29 @@ static void a_peer_that_goes_is_heard_out(const struct subject *s) {
     }
 }
 
+/* More than its peer has room for: it is woken for room as ever. */
+static void it_goes_on_to_send(const struct subject *s) {
+    struct pair p;
+    open_pair(&p, s);
+    struct expect here = {.len = 3000}, there = {.len = (size_t)-1};
+    struct stream flood = {.from = &p.a, .spec = bcopy_spec, .until = 100000};
+    struct stream stream = {.from = &p.b, .spec = mixed_spec, .until = 2000};
+    p.a.on_message = p.b.on_message = check_in_order;
+    p.a.arg = &there;
+    p.b.arg = &here;
+    CHECK_EQ(pause_b(&p, true), WEFT_OK);
+    stream_start(&flood);
+    until_still(&p, &here, &flood);
+    stream_start(&stream);
+    CHECK(pair_until(&p, there.next == stream.until));
+    CHECK_EQ(here.next, 0);
+    flood.until = flood.at;
+    CHECK_EQ(pause_b(&p, false), WEFT_OK);
+    CHECK(pair_until(&p, here.next == flood.until));
+    CHECK_EQ(here.wrong + there.wrong, 0);
+    pair_close(&p);
+}
+
 static void it_may_be_closed(const struct subject *s) {
     for (int flush = 0; flush < 2; flush++) {
         struct pair p;
@@ -142,6 +165,7 @@ static void without_memory_it_goes_on(const struct subject *s) {
     C(s, its_sender_waits)              \
     C(s, order_holds_however_often)     \
     C(s, a_peer_that_goes_is_heard_out) \
+    C(s, it_goes_on_to_send)            \
     C(s, it_may_be_closed)              \
     C(s, without_memory_it_goes_on)
 

@@ -138,7 +138,7 @@ static void bulk_done(struct shm_lane *lane, struct shm_bulk *b, weft_status_t s
 
 static void bulk_over(struct shm_lane *lane, struct shm_bulk *b, weft_status_t status) {
     bulk_done(lane, b, status);
-    if (pending_queue_waits(&lane->pending) && lane->am) shm_way(lane)->activate(lane);
+    if (pending_queue_waits(&lane->pending) && shm_is_up(lane)) shm_way(lane)->activate(lane);
 }
 
 /* IN_PROGRESS: there is more to do; NO_RESOURCE: what is missing is the peer's to write. */

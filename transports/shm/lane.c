@@ -167,7 +167,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
 void weft__shm_pending_add(struct lane *l, struct pending *pending) {
     struct shm_lane *lane = (struct shm_lane *)l;
     pending_queue_add(&lane->pending, pending);
-    if (!lane->am) return;
+    if (!shm_is_up(lane)) return;
     shm_way(lane)->activate(lane);
     if (!weft__reactor_in_turn(l->iface->reactor))
         weft__reactor_kick(l->iface->reactor); /* armed without knowing */

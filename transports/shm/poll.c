@@ -163,13 +163,13 @@ static unsigned found_empty(struct shm_lane *lane) {
 }
 
 static bool stays_active(const struct shm_lane *lane, unsigned found) {
-    return lane->am &&
-           (found || shm_ring(lane)->attended || pending_queue_waits(&lane->pending) || lane->watches_empty);
+    if (pending_queue_waits(&lane->pending)) return shm_is_up(lane);
+    return lane->am && (found || shm_ring(lane)->attended || lane->watches_empty);
 }
 
 /* What follows a look that found `n`; and how much that is in all. */
 static __attribute__((noinline)) unsigned settle(struct shm_lane *lane, unsigned n) {
-    if (pending_queue_waits(&lane->pending) && lane->am) n += look_for_space(lane);
+    if (pending_queue_waits(&lane->pending) && shm_is_up(lane)) n += look_for_space(lane);
     if (n)
         busy(lane, n);
     else
@@ -229,7 +229,7 @@ static inline unsigned look(struct shm_lane *lane, unsigned budget) {
 static void called(void *arg, unsigned bit) {
     struct shm_iface *iface = arg;
     for (struct shm_lane *lane = iface->rung[bit]; lane; lane = shm_ring(lane)->next_rung)
-        if (lane->am) activate(lane);
+        if (shm_is_up(lane)) activate(lane);
 }
 
 /* Chunks that are back serve whoever waits for one, in any lane. */
@@ -341,13 +341,12 @@ void weft__shm_disarm(struct poller *poller) {
     atomic_store_explicit(&OF_POLLER(poller)->bell->armed, 0, memory_order_relaxed);
 }
 
-/* It is looked at no more, whoever rings: nobody may believe that it is attended. */
+/* It is looked at for space alone: nobody may believe that it is attended. */
 static weft_status_t pause_ring(struct shm_lane *lane) {
     if (shm_ring(lane)->attended) {
         attend_set(lane, false);
         barrier_for_peers();
     }
-    deactivate(lane);
     return WEFT_OK;
 }
 

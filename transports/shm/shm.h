@@ -118,7 +118,7 @@ struct shm_way {
     const struct lane_ops *up;
     void (*activate)(struct shm_lane *lane);       /* to be looked at in the next turn */
     void (*leave)(struct shm_lane *lane);          /* it is looked at no more */
-    weft_status_t (*pause)(struct shm_lane *lane); /* the same, and what comes waits */
+    weft_status_t (*pause)(struct shm_lane *lane); /* what comes is left where it is */
     int (*refresh)(struct shm_lane *lane);         /* takes back what the peer has passed */
     void (*ask)(struct shm_lane *lane);            /* the worker is to be woken when the peer passes more */
     void (*reclaim)(struct shm_lane *lane);        /* the peer is done with all that it was sent */
