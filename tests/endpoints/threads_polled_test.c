@@ -276,7 +276,7 @@ static void told_of(struct edge_host *host, struct pair *p, int arrived) {
 /* Then nothing more is. */
 static void fall_silent(struct edge_host *host, struct pair *p) {
     struct epoll_event event;
-    while (epoll_wait(host->epoll, &event, 1, 50) == 1) CHECK(weft_worker_progress(p->b, 0) >= 0);
+    while (epoll_wait(host->epoll, &event, 1, 20) == 1) CHECK(weft_worker_progress(p->b, 0) >= 0);
     CHECK_EQ(poll(&(struct pollfd){.fd = host->fd, .events = POLLIN}, 1, 0), 0);
 }
 
