@@ -31,8 +31,9 @@ weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const
     if (st == WEFT_OK) st = weft__idmap_add(worker, &worker->listeners, listener, &listener->id);
     if (st < 0) goto free_listener;
 
-    int backlog = listener->params.backlog ? listener->params.backlog
-                                           : (int)weft__setting_u64(worker->context, SETTING_LISTEN_BACKLOG);
+    int backlog = listener->params.backlog
+                      ? listener->params.backlog
+                      : (int)weft__setting_u32(worker->context, SETTING_LISTEN_BACKLOG, INT32_MAX);
     st = iface->ops->listen(iface, colon + 3, backlog, (void *)(uintptr_t)listener->id, &listener->tl);
     if (st < 0) goto remove_id;
     list_append(&worker->listening, &listener->of_worker);

@@ -218,9 +218,9 @@ void weft__memory_init(struct weft_worker *worker) {
     struct memory *memory = &worker->memory;
     uint64_t served = weft__setting_u64(worker->context, SETTING_RMA_MAX_SERVED);
     memory->max_served = served < WIRE_RMA_WINDOW ? WIRE_RMA_WINDOW : served > 1 << 20 ? 1 << 20 : (uint32_t)served;
-    uint64_t regions = weft__setting_u64(worker->context, SETTING_MEMORY_CACHE_REGIONS);
+    uint32_t regions = weft__setting_u32(worker->context, SETTING_MEMORY_CACHE_REGIONS, UINT32_MAX);
     weft__region_cache_init(&memory->lent, UINT32_MAX, SIZE_MAX);
-    weft__region_cache_init(&memory->cache, regions > UINT32_MAX ? UINT32_MAX : (uint32_t)regions,
+    weft__region_cache_init(&memory->cache, regions,
                             weft__setting_u64(worker->context, SETTING_MEMORY_CACHE_BYTES));
     list_init(&memory->all);
     list_init(&memory->held_invalid);

@@ -122,9 +122,9 @@ weft_status_t weft__tracking_start(struct weft_worker *worker) {
     if (!t) return WEFT_OK;
     struct usage_params params = {
         .tick = weft__setting_u64(context, SETTING_LANES_TICK) * NS_PER_MS,
-        .decay = small(weft__setting_u64(context, SETTING_LANES_DECAY)),
-        .factor = small(weft__setting_u64(context, SETTING_LANES_FACTOR)),
-        .recent = small(weft__setting_u64(context, SETTING_LANES_RECENT)),
+        .decay = weft__setting_u32(context, SETTING_LANES_DECAY, UINT32_MAX),
+        .factor = weft__setting_u32(context, SETTING_LANES_FACTOR, UINT32_MAX),
+        .recent = weft__setting_u32(context, SETTING_LANES_RECENT, UINT32_MAX),
         .capacity = capacity(worker),
         .message = weft__setting_u64(context, SETTING_LANES_MESSAGE),
         .floor = weft__setting_u64(context, SETTING_LANES_FLOOR),

@@ -310,8 +310,8 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     worker->thread_mode = params->thread_mode;
     worker->hosted = params->loop != NULL;
     worker->tellable = NOTICE_ALL;
-    worker->max_endpoints = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_ENDPOINTS);
-    worker->max_links = (uint32_t)weft__setting_u64(context, SETTING_PEER_MAX_LINKS);
+    worker->max_endpoints = weft__setting_u32(context, SETTING_PEER_MAX_ENDPOINTS, UINT32_MAX);
+    worker->max_links = weft__setting_u32(context, SETTING_PEER_MAX_LINKS, UINT32_MAX);
     share_out(worker, context);
     init_lists(worker);
     init_jobs(worker);

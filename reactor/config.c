@@ -280,6 +280,10 @@ void config_warn_unknown(weft_context_t *context, const weft_context_params_t *p
 uint64_t weft__setting_u64(const weft_context_t *context, enum setting id) {
     return context->setting[id].number;
 }
+uint32_t weft__setting_u32(const weft_context_t *context, enum setting id, uint32_t most) {
+    uint64_t number = context->setting[id].number;
+    return number < most ? (uint32_t)number : most;
+}
 const char *weft__setting_str(const weft_context_t *context, enum setting id) {
     return context->setting[id].text;
 }

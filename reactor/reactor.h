@@ -281,6 +281,8 @@ enum setting {
 /* Of an AUTOSIZE that is "auto". */
 #define SETTING_AUTO UINT64_MAX
 uint64_t weft__setting_u64(const weft_context_t *context, enum setting id); /* sizes, times, numbers, booleans */
+/* The same, where what keeps it holds no more than `most`. */
+uint32_t weft__setting_u32(const weft_context_t *context, enum setting id, uint32_t most);
 const char *weft__setting_str(const weft_context_t *context, enum setting id);
 
 struct fsm_trace *weft__reactor_trace(struct reactor *r);

@@ -102,3 +102,13 @@ TEST(a_peer_dials_so_many_links_and_no_more) {
     weft_worker_destroy(c);
     two_down(&t);
 }
+
+TEST(bounds_beyond_32_bits_refuse_nobody) {
+    struct two t;
+    weft_setting_t wide[] = {{"peer.max_endpoints", "4294967296"}, {"peer.max_links", "4294967296"}};
+    two_workers(&t, "shm", wide, 2);
+    two_dial(&t);
+    UNTIL(&t, (t.ready && t.back) || t.errors);
+    CHECK_EQ(t.errors, 0);
+    two_down(&t);
+}

@@ -394,7 +394,8 @@ static weft_status_t open_own(struct rc_iface *iface) {
     if (!at.any.sa_family)
         return weft__fail(WEFT_ERR_UNREACHABLE, "%s has no IP address: set rdma.bind to its IPoIB address",
                           iface->device->name);
-    return listen_at(iface, &at, (int)weft__setting_u64(context, SETTING_LISTEN_BACKLOG), NULL, true, &iface->own);
+    return listen_at(iface, &at, (int)weft__setting_u32(context, SETTING_LISTEN_BACKLOG, INT32_MAX), NULL, true,
+                     &iface->own);
 }
 
 weft_status_t rc_own_address(struct iface *i, void *buf, size_t *len_p) {

@@ -54,7 +54,7 @@ static weft_status_t limits(struct rc_iface *iface) {
     iface->atomics = has->atomic_cap == IBV_ATOMIC_NONE || iface->reads == 0 ? RC_ATOMICS_NONE
                      : has->atomic_cap == IBV_ATOMIC_GLOB                    ? RC_ATOMICS_GLOBAL
                                                                              : RC_ATOMICS_DEVICE;
-    iface->max_grants = least(weft__setting_u64(context, SETTING_RDMA_MAX_GRANTS), UINT32_MAX);
+    iface->max_grants = weft__setting_u32(context, SETTING_RDMA_MAX_GRANTS, UINT32_MAX);
     iface->iface.attr.max_iov = least(RC_IOV, (uint64_t)has->max_sge - 1);
     iface->software = rd_is_software(iface->device);
     return WEFT_OK;

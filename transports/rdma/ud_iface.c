@@ -169,7 +169,7 @@ static void init(struct ud_iface *iface, struct reactor *r, const struct iface_p
     TAILQ_INIT(&iface->marks);
     weft__slab_init(&iface->lane_slab, r, iface, sizeof(struct ud_lane), "rdma_ud lanes");
     ud_table_init(&iface->table, iface, (uint32_t)weft__random(r));
-    iface->most_strangers = (unsigned)weft__setting_u64(weft__reactor_context(r), SETTING_RDMA_UD_STRANGERS);
+    iface->most_strangers = weft__setting_u32(weft__reactor_context(r), SETTING_RDMA_UD_STRANGERS, UINT32_MAX);
 }
 
 static weft_status_t ud_open(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {

@@ -137,7 +137,7 @@ static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
     char name[SHM_OWN_NAME_SIZE];
     own_name((uint32_t)getpid(), iface->worker_id, name);
     if (!iface->own) {
-        int backlog = (int)weft__setting_u64(weft__reactor_context(i->reactor), SETTING_LISTEN_BACKLOG);
+        int backlog = (int)weft__setting_u32(weft__reactor_context(i->reactor), SETTING_LISTEN_BACKLOG, INT32_MAX);
         weft_status_t st = listener_open(iface, name, true, backlog, NULL, &iface->own);
         if (st < 0) return st;
         weft__shm_sweep(iface->directory);

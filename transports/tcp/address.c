@@ -73,7 +73,8 @@ static void open_further(struct tcp_iface *iface, int backlog) {
 
 static weft_status_t open_own(struct tcp_iface *iface) {
     if (iface->n_own) return WEFT_OK;
-    int backlog = (int)weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_LISTEN_BACKLOG);
+    int backlog =
+        (int)weft__setting_u32(weft__reactor_context(iface->iface.reactor), SETTING_LISTEN_BACKLOG, INT32_MAX);
     weft_status_t st = open_first(iface, backlog);
     if (st == WEFT_OK) open_further(iface, backlog);
     return st;

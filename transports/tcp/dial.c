@@ -20,7 +20,7 @@ static void set(int fd, int level, int option, int value) {
 
 /* A peer whose host is gone says nothing: unanswered probes, and data unacknowledged for as long, end the connection. */
 void tcp_socket_tune(int fd, weft_context_t *context) {
-    int ms = (int)weft__setting_u64(context, SETTING_TCP_DEAD_AFTER), s = ms / 1000;
+    int ms = (int)weft__setting_u32(context, SETTING_TCP_DEAD_AFTER, INT32_MAX), s = ms / 1000;
     set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     if (ms == 0) return;
     set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -34,7 +34,7 @@ void tcp_socket_tune(int fd, weft_context_t *context) {
  * longer than a cache is copied out of it. */
 void tcp_socket_tune_local(int fd, weft_context_t *context) {
     const char *name = weft__setting_str(context, SETTING_TCP_LOCAL_CONGESTION);
-    int queue = (int)weft__setting_u64(context, SETTING_TCP_LOCAL_QUEUE);
+    int queue = (int)weft__setting_u32(context, SETTING_TCP_LOCAL_QUEUE, INT32_MAX);
     if (*name) (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name));
     if (queue) set(fd, SOL_SOCKET, SO_SNDBUF, queue);
 }
