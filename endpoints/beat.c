@@ -23,10 +23,10 @@ static void is_silent(struct link *link) {
     weft__link_lose(link, WEFT_ERR_PEER_FAILED);
 }
 
-/* Did anything come; and was there a lane, and did we look in time, so that it could have? */
+/* Did anything come; and was there a lane, and did we look, and in time, so that it could have? */
 static bool heard(const struct beat *beat) {
     const struct retain *retain = beat->link->more->retain;
-    if (retain && retain->core.fsm.state != RESUME_STEADY) return true;
+    if (beat->link->paused || (retain && retain->core.fsm.state != RESUME_STEADY)) return true;
     uint64_t late = (uint64_t)beat->ms * NS_PER_MS / BEAT_TICKS / 2;
     return beat->answered || beat->received != (uint32_t)beat->link->received ||
            weft__now(beat->link->worker->reactor) > beat->due + late;

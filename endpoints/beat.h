@@ -4,7 +4,8 @@
  * all has come for the whole of it, at most two thirds more, the link is lost. While one that survives its lanes has none, nobody is
  * asked: its patience decides.
  *
- * What this side itself did not look at is no silence of the peer: a tick that comes late counts for nothing.
+ * What this side itself did not look at is no silence of the peer: a tick that comes late, or while the link is paused, counts for
+ * nothing.
  */
 #ifndef WEFT_ENDPOINTS_BEAT_H
 #define WEFT_ENDPOINTS_BEAT_H

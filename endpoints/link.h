@@ -65,6 +65,7 @@ struct link {
     bool lingers;                      /* it was dialed, and has no endpoint any more */
     bool half_told;                    /* a control message could not be kept */
     bool left_out;                     /* a rail that was too slow when a message was cut last */
+    bool paused;                       /* too much of it is held: nothing is taken from the peer (thread.c) */
     uint8_t home;                      /* over worker->iface[home] it was made: who wants a link over it may join */
     uint8_t at;                        /* messages go by worker->iface[at] now */
     char *why;                         /* dialed: the reasons for this transport */

@@ -71,6 +71,7 @@ struct am_handler *weft__thread_handlers(struct weft_worker *worker) {
 
 /* Those of its lanes that can be. */
 static void pause_link(struct link *link, bool on) {
+    link->paused = on;
     for (int i = 0; i < LINK_LANES; i++)
         if (link->lanes[i] && link->lanes[i]->ops->pause) (void)link->lanes[i]->ops->pause(link->lanes[i], on);
 }

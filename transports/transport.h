@@ -266,9 +266,9 @@ struct lane_ops {
     /* What this lane brings goes to these handlers, LANE_AM_IDS of them, from the next message on; NULL: to iface_up.am again.
      * Whether large ones land is the owner's to say (iface_up.land), whoever hears them. Also callable from within a handler. */
     void (*hear)(struct lane *lane, const lane_am_fn *handlers);
-    /* Nothing more is taken from the peer, who feels that as back-pressure, or it is again; what is sent to it goes on. What was read together with the message whose
-     * handler asks may still come, and what a peer has left that went comes in any case. OK, or NO_MEMORY: it goes on as it did. Within a
-     * turn and outside. NULL: it cannot. */
+    /* Nothing more is taken from the peer, who feels that as back-pressure, or it is again; what is sent to it goes on. What was read
+     * together with the message whose handler asks may still come, and what a peer has left that went comes in any case. OK, or NO_MEMORY:
+     * it goes on as it did. Within a turn and outside. NULL: it cannot. */
     weft_status_t (*pause)(struct lane *lane, bool on);
     /* Fills `iov` from `remote` in the peer's memory: OK, IN_PROGRESS, NO_RESOURCE or an error (then the caller falls back to
      * messages). What a key of this lane has mapped is copied; all else wants CAP_BULK_GET. NULL: with neither. */

@@ -33,24 +33,45 @@ static void on_c_error(weft_ep_t *ep, weft_status_t status, void *arg) {
     ((struct flood *)arg)->lost++;
 }
 
+static void on_c_endpoint(weft_ep_t *ep, void *arg) {
+    ((struct flood *)arg)->from_c = ep;
+}
+
 static weft_error_mode_t errors_mode; /* of c's endpoint */
+static unsigned heartbeat_ms;         /* not 0: b dials c, and wants to hear from it so often */
+
+static void c_dials(struct flood *f) {
+    char address[256];
+    size_t len = sizeof address;
+    CHECK_EQ(weft_worker_address(f->p.b, address, &len), 0);
+    weft_ep_params_t ep = {.on_ready = on_c_ready, .on_error = on_c_error, .arg = f, .error_mode = errors_mode};
+    CHECK_EQ(weft_connect_address(f->c, address, len, &ep, &f->from_c), 0);
+}
+static void b_dials(struct flood *f) {
+    char address[256];
+    size_t len = sizeof address;
+    CHECK_EQ(weft_worker_address(f->c, address, &len), 0);
+    weft_ep_params_t ep = {.on_ready = on_c_ready, .on_error = on_c_error, .arg = f, .heartbeat_ms = heartbeat_ms};
+    CHECK_EQ(weft_connect_address(f->p.b, address, len, &ep, &f->p.to_a), 0);
+}
 
 static void flood_make(struct flood *f, const char *transport, const char *rings) {
-    char address[256], packed[WEFT_RKEY_MAX];
-    size_t len = sizeof address, packed_len = sizeof packed;
+    char packed[WEFT_RKEY_MAX];
+    size_t packed_len = sizeof packed;
     memset(f, 0, sizeof *f);
     weft_setting_t settings[] = {
         {"thread.held_bytes", "1m"}, {"shm.rma", "message"}, {"close.timeout", "500ms"}, {"shm.rings", rings}};
     pair_make(&f->p, transport, settings, 4);
     struct pair *p = &f->p;
     CHECK_EQ(weft_am_handler_set(p->b, ECHO, on_flood, p), 0);
-    CHECK_EQ(weft_worker_create(p->context, &(weft_worker_params_t){.transports = transport}, &f->c), 0);
-    CHECK_EQ(weft_worker_address(p->b, address, &len), 0);
-    weft_ep_params_t ep = {.on_ready = on_c_ready, .on_error = on_c_error, .arg = f, .error_mode = errors_mode};
-    CHECK_EQ(weft_connect_address(f->c, address, len, &ep, &f->from_c), 0);
-    for (double end = two_now() + 60; !(f->c_ready && p->accepted == 2) && two_now() < end; drive(p))
+    weft_worker_params_t c = {.transports = transport, .on_endpoint = on_c_endpoint, .arg = f};
+    CHECK_EQ(weft_worker_create(p->context, &c, &f->c), 0);
+    (heartbeat_ms ? b_dials : c_dials)(f);
+    int accepted = heartbeat_ms ? 1 : 2;
+    for (double end = two_now() + 60; !(f->c_ready && f->from_c && p->accepted == accepted) && two_now() < end;
+         drive(p))
         weft_worker_progress(f->c, 0);
-    CHECK(f->c_ready);
+    CHECK(f->c_ready && f->from_c);
     memset(words, 0, sizeof words);
     CHECK_EQ(weft_mem_register(p->b, words, sizeof words, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &f->mem),
              0);
@@ -245,6 +266,28 @@ TEST(one_that_floods_is_sent_to_meanwhile_mailbox) {
 }
 TEST(one_that_floods_is_sent_to_meanwhile_tcp) {
     sent_to_while_it_waits("tcp", "0");
+}
+
+/* What it says is not looked at: that is no silence of its own. */
+static void asked_whether_it_lives(const char *transport, const char *rings) {
+    struct flood f;
+    heartbeat_ms = 250;
+    flood_make(&f, transport, rings);
+    heartbeat_ms = 0;
+    flood(&f, 0);
+    for (double end = two_now() + 1.2; two_now() < end;) weft_worker_progress(f.c, 0);
+    all_arrive(&f, 1000, 0);
+    flood_end(&f);
+}
+
+TEST(one_that_floods_is_not_dead_ring) {
+    asked_whether_it_lives("shm", "64");
+}
+TEST(one_that_floods_is_not_dead_mailbox) {
+    asked_whether_it_lives("shm", "0");
+}
+TEST(one_that_floods_is_not_dead_tcp) {
+    asked_whether_it_lives("tcp", "0");
 }
 
 /* The target is: whoever waits hears of it. */
