@@ -272,11 +272,9 @@ static void notify(struct job *job) {
 
 /* What peers may leave here unread (share.h), counted in 32 bits. */
 static void share_out(struct weft_worker *worker, const weft_context_t *context) {
-    uint64_t unexpected = weft__setting_u64(context, SETTING_TAG_UNEXPECTED);
-    uint64_t window = weft__setting_u64(context, SETTING_STREAM_WINDOW);
+    worker->unexpected_limit = weft__setting_u32(context, SETTING_TAG_UNEXPECTED, INT32_MAX);
+    worker->stream_window = weft__setting_u32(context, SETTING_STREAM_WINDOW, UINT32_MAX);
     uint64_t unread = weft__setting_u64(context, SETTING_PEER_MAX_UNREAD);
-    worker->unexpected_limit = unexpected < INT32_MAX ? (uint32_t)unexpected : INT32_MAX;
-    worker->stream_window = window < UINT32_MAX ? (uint32_t)window : UINT32_MAX;
     uint64_t whole = (uint64_t)worker->unexpected_limit + worker->stream_window;
     if (unread < 2 * whole) unread = 2 * whole; /* one whole share, and something for the others */
     worker->max_unread = unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX;
