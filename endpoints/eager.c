@@ -5,20 +5,23 @@
 #include "rendezvous.h"
 #include "worker.h"
 
-static bool may_be_read(struct weft_ep *ep, const struct message *m, uint32_t flags) {
-    return !(flags & (WEFT_AM_EAGER | WEFT_AM_NO_REPLY)) && m->n_iov == 1 &&
-           weft__loan_stands(ep, m->iov->base, m->len, WEFT_MEM_READ);
+static bool may_be_read(struct weft_ep *ep, const struct message *m) {
+    return m->n_iov == 1 && weft__loan_stands(ep, m->iov->base, m->len, WEFT_MEM_READ);
+}
+
+static bool is_offered(struct weft_ep *ep, const struct message *m, const struct protocol_limits *limits,
+                       uint32_t flags) {
+    if (flags & (WEFT_AM_EAGER | WEFT_AM_NO_REPLY)) return false;
+    if (flags & WEFT_AM_RENDEZVOUS && m->len > 0) return true;
+    return m->len > limits->eager || (m->len > limits->mapped && may_be_read(ep, m));
 }
 
 enum protocol weft__protocol(struct weft_ep *ep, const struct message *m, uint32_t flags) {
     const struct link *link = ep->link;
     const struct iface_attr *attr = &weft__link_iface(link)->attr;
     const struct protocol_limits *limits = weft__link_limits(link);
-    size_t threshold = flags & WEFT_AM_EAGER ? SIZE_MAX : limits->eager;
     size_t head_len = sizeof m->word + m->header_len;
-    if (flags & WEFT_AM_RENDEZVOUS && m->len > 0) return PROTOCOL_OFFER;
-    if (m->len > threshold) return PROTOCOL_OFFER;
-    if (m->len > limits->mapped && may_be_read(ep, m, flags)) return PROTOCOL_OFFER;
+    if (is_offered(ep, m, limits, flags)) return PROTOCOL_OFFER;
     if (head_len + m->len <= limits->copy) return PROTOCOL_COPY;
     if (m->len <= attr->max_zcopy && head_len <= attr->max_zcopy_header && m->n_iov <= attr->max_iov)
         return PROTOCOL_BORROW;

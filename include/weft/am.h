@@ -38,7 +38,7 @@ enum {
     WEFT_AM_RENDEZVOUS = 2, /* leave the payload here until the handler asks for it */
     /* The handler gets no endpoint, so the peer's half need not be there yet: the message leaves as soon as the
      * connection stands and nothing of this endpoint waits before it. Whole, as with WEFT_AM_EAGER. */
-    WEFT_AM_NO_REPLY = 4
+    WEFT_AM_NO_REPLY = 4 /* what must go whole does, whatever WEFT_AM_RENDEZVOUS says */
 };
 
 /*

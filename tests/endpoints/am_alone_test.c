@@ -6,7 +6,7 @@
 enum { ALONE = 0, /* the smallest id: its word is not the one of zeros, which is for nobody */ BIG = 1 << 24 };
 
 struct heard {
-    int calls, with_ep;
+    int calls, with_ep, with_data;
     size_t len, header_len;
     char data[64];
     char order[16];
@@ -15,6 +15,7 @@ struct heard {
 static void on_alone(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct heard *h = arg;
     h->with_ep += ep != NULL;
+    h->with_data += am->data != NULL;
     h->len = am->len;
     h->header_len = am->header_len;
     if (am->len <= sizeof h->data) memcpy(h->data, am->data, am->len);
@@ -55,6 +56,28 @@ TEST_EACH(what_fits_no_one_message_is_refused_without_a_reply) {
     CHECK_EQ(weft_am_send(t.ep, ALONE, NULL, 0, &iov, 1, NO_REPLY), WEFT_ERR_TOO_BIG);
     two_down(&t);
     free(big);
+}
+
+/* Above the threshold of offers, which two.h sets at 64 KiB, as below it; and whoever asks for both, too. */
+TEST_EACH(what_wants_no_reply_crosses_whole_wherever_eager_does) {
+    enum { MOST = 100 << 10 };
+    static const uint32_t flags[] = {WEFT_AM_EAGER, WEFT_AM_NO_REPLY, WEFT_AM_EAGER | WEFT_AM_RENDEZVOUS,
+                                     WEFT_AM_NO_REPLY | WEFT_AM_RENDEZVOUS};
+    static const size_t sizes[] = {8, 40 << 10, MOST};
+    static char bytes[MOST];
+    struct two t;
+    struct heard h = {0};
+    int sent = 0;
+    two_up(&t, transport);
+    CHECK_EQ(weft_am_handler_set(two_b(&t), ALONE, on_alone, &h), WEFT_OK);
+    for (size_t i = 0; i < 12; i++) {
+        weft_iov_t iov = {bytes, sizes[i / 4]};
+        CHECK(weft_am_send(t.ep, ALONE, NULL, 0, &iov, 1, &(weft_op_t){.flags = flags[i % 4]}) >= 0);
+        sent++;
+        UNTIL(&t, h.calls == sent);
+        CHECK(h.len == sizes[i / 4] && h.with_data == sent);
+    }
+    two_down(&t);
 }
 
 /* The link is up; the second endpoint's other half is not even asked for. */
