@@ -279,7 +279,8 @@ static weft_status_t take_whole(struct weft_request *req, const void *bytes, siz
 static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep, uint32_t from, uint64_t len,
                                 uint64_t remote) {
     req->worker->count->tag_received++;
-    if (!ep || !ep->link) return WEFT_ERR_PEER_FAILED;
+    if (!ep) return WEFT_ERR_CLOSED;
+    if (!ep->link) return ep->status < 0 ? ep->status : WEFT_ERR_PEER_FAILED;
     if (len > req->len)
         req->status = WEFT_ERR_TRUNCATED;
     else
@@ -437,7 +438,9 @@ weft_status_t weft__tag_receive_message(struct weft_request *req, struct weft_ta
     struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
     weft_status_t st;
     fill(req->info_p, message->tag, message->len, ep);
-    if (message->offer)
+    if (message->offer && !message->ep)
+        st = WEFT_ERR_CANCELLED; /* taken back by its sender */
+    else if (message->offer)
         st = take_offer(req, ep, message->offer, message->len, message->remote);
     else
         st = take_whole(req, message->bytes, message->len);

@@ -251,6 +251,30 @@ TEST_EACH(a_send_that_nobody_receives_can_be_cancelled) {
     two_down(&t);
 }
 
+/* It may be asked for before or after that is known: not as lost, for nobody is. */
+TEST_EACH(a_taken_message_that_its_sender_takes_back_is_cancelled) {
+    static char big[300000];
+    struct two t;
+    struct tally s = {0}, r = {0};
+    weft_tag_info_t info;
+    weft_tag_message_t *message;
+    weft_request_t *request;
+    weft_iov_t iov = {big, sizeof big};
+    two_up(&t, transport);
+    weft_op_t op = {.done = tally, .arg = &s, .request_p = &request};
+    CHECK_EQ(weft_tag_send(t.ep, 9, &iov, 1, &op), WEFT_IN_PROGRESS);
+    UNTIL(&t, weft_tag_probe(two_b(&t), 9, UINT64_MAX, &info) == WEFT_OK);
+    CHECK_EQ(weft_tag_take(two_b(&t), 9, UINT64_MAX, &info, &message), WEFT_OK);
+    weft_request_cancel(request);
+    UNTIL(&t, s.calls);
+    CHECK_EQ(s.status, WEFT_ERR_CANCELLED);
+    weft_status_t st = weft_tag_message_recv(two_b(&t), message, &iov, 1, OP(&r));
+    UNTIL(&t, st < 0 || r.calls);
+    CHECK_EQ(st < 0 ? st : r.status, WEFT_ERR_CANCELLED);
+    CHECK_EQ(t.errors + t.back_errors, 0);
+    two_down(&t);
+}
+
 /* Those that wait for credit are older than those that wait for the lane. */
 TEST_EACH(credit_that_comes_while_the_lane_is_full_keeps_the_order) {
     enum { BEFORE = 200, ALL = 260 };
