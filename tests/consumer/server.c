@@ -5,12 +5,23 @@
 
 enum { ASK = 1, ANSWER = 2 };
 
+static weft_worker_t *server;
 static int answered;
 
+static void on_answered(weft_status_t status, void *data) {
+    (void)status;
+    weft_am_release(server, data);
+}
+
+/* The payload goes back as it is, so it is kept until it has left. */
 static void on_ask(weft_ep_t *ep, weft_am_t *am, void *arg) {
     (void)arg;
-    weft_iov_t iov = {(void *)am->data, am->len};
-    weft_status_t st = weft_am_send(ep, ANSWER, NULL, 0, &iov, 1, &(weft_op_t){.flags = WEFT_AM_EAGER});
+    const void *data;
+    if (weft_am_keep(am, &data) < 0) return;
+    weft_iov_t iov = {(void *)data, am->len};
+    weft_op_t op = {.done = on_answered, .arg = (void *)data};
+    weft_status_t st = weft_am_send(ep, ANSWER, NULL, 0, &iov, 1, &op);
+    if (st != WEFT_IN_PROGRESS) on_answered(st, (void *)data);
     if (st < 0) fprintf(stderr, "answer: %s\n", weft_status_name(st));
 }
 
@@ -37,7 +48,7 @@ static int drive(weft_worker_t *a, weft_worker_t *b) {
 
 int main(void) {
     weft_context_t *ctx;
-    weft_worker_t *server, *client;
+    weft_worker_t *client;
     weft_listener_t *listener;
     weft_ep_t *ep;
     if (!must(weft_context_create(NULL, &ctx), "context")) return 1;
