@@ -14,7 +14,8 @@ extern "C" {
 /*
  * A message in its handler. `header` is valid during the handler only. `data` is all of the payload, valid
  * during the handler unless kept; it is NULL when the payload still waits at the sender (rendezvous, for messages so
- * large that it pays, or beyond "rendezvous.threshold"): take it with weft_am_recv, or return and so refuse it.
+ * large that it pays, or beyond "rendezvous.threshold"): take it with weft_am_recv, or return and so refuse it. The
+ * sender is not told of that: its send is WEFT_OK. `data` and `header` of no bytes are not NULL.
  */
 typedef struct weft_am {
     const void *header;
@@ -51,8 +52,9 @@ WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *head
 
 /*
  * Within the handler: receives the payload into `iov`, which is borrowed until completion. WEFT_OK when it was
- * there already. WEFT_ERR_TRUNCATED when `iov` is shorter than the payload (nothing is written); EXISTS: it was asked
- * for before; CLOSED: it waits at its sender, and the endpoint is lost.
+ * there already. WEFT_ERR_TRUNCATED when `iov` is shorter than the payload (nothing is written); of one that waits at its
+ * sender also EXISTS: it was asked for before; CLOSED: the endpoint is lost. It ends as CANCELLED, too, when the sender
+ * takes its message back.
  */
 WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
 

@@ -102,8 +102,9 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  * How an operation reports. NULL in place of a descriptor means: no callback, no deadline.
  *
  * An operation that returns WEFT_OK is done and calls nobody. One that returns WEFT_IN_PROGRESS calls
- * `done` exactly once, later, never inside the call. One that returns an error was refused and calls
- * nobody. The descriptor itself is copied before the call returns. Zero-initialise it: it grows into
+ * `done` exactly once, later, never inside the call. One that returns an error calls nobody: it was refused, or, a
+ * receive whose message or bytes are here already, has ended at once with what its callback would be told (TRUNCATED,
+ * or how a stream ends). The descriptor itself is copied before the call returns. Zero-initialise it: it grows into
  * `reserved`.
  *
  * What an operation cannot do for its descriptor it refuses, as UNSUPPORTED:

@@ -44,8 +44,11 @@ typedef struct weft_ep_params {
 
 /*
  * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "rdma://host:port" or "shm://name". The host is
- * numeric, or a name in /etc/hosts; no name server is asked (it would block): ADDRESS. Returns WEFT_OK with the handle at once; sends
- * queue, in order, until the peer answers; a failure is told by on_error. `params` may be NULL.
+ * numeric, or a name in /etc/hosts; no name server is asked (it would block): ADDRESS. The name is one without slashes that
+ * begins with no dot. Returns WEFT_OK with the handle at once; sends queue, in order, until the peer answers; a failure is
+ * told by on_error. What is known at once the call itself answers, and makes no endpoint: INVALID_PARAM, ADDRESS,
+ * UNSUPPORTED (the worker has no such transport), and REFUSED where nobody listens on this host ("shm://name").
+ * `params` may be NULL.
  */
 #define weft_connect(...) weft_connect_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker, const char *uri,
@@ -64,7 +67,8 @@ typedef enum weft_close_mode {
 /*
  * Closes from any state and from within any callback, the endpoint's own included. The handle is gone when `op->done`
  * begins. WEFT_IN_PROGRESS, or WEFT_ERR_BUSY when it is closing already. A close in good order becomes an abort after
- * op->deadline_ms, or "close.timeout".
+ * op->deadline_ms, or "close.timeout". `op->done` is told OK, or why it did not end in good order: TIMED_OUT, or
+ * what the endpoint was lost with before (PEER_CLOSED, too). It is closed all the same.
  */
 WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
 

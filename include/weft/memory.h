@@ -151,7 +151,8 @@ WEFT_API weft_status_t weft_rkey_unpack(weft_ep_t *ep, const void *key, size_t l
 WEFT_API void weft_rkey_release(weft_rkey_t *rkey); /* operations under way go on */
 
 /* Where `remote` is in this process, when the region is mapped here: plain loads and stores reach it until the owner
- * revokes it, which this worker's progress notices. UNSUPPORTED: not mapped (yet); BUSY: ask again after progress. */
+ * revokes it, which this worker's progress notices. UNSUPPORTED: not mapped, or its endpoint is not ready (on_ready); BUSY: it
+ * is being opened, ask again after progress. */
 WEFT_API weft_status_t weft_rkey_pointer(weft_rkey_t *rkey, uint64_t remote, void **at_p);
 
 typedef struct weft_rkey_info {

@@ -30,7 +30,9 @@ WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov
 /*
  * Receives the first message whose tag equals `tag` in the bits of `mask` (0: any), from any endpoint of the
  * worker, in the order of posting. `*info_p` (may be NULL) is filled before completion and must live until
- * then. A message longer than `iov` completes with WEFT_ERR_TRUNCATED, what fits is written and the rest is lost.
+ * then. A message longer than `iov` completes with WEFT_ERR_TRUNCATED, what fits is written and the rest is lost; the
+ * call itself answers so where the message is here already. A receive that has found its message, whose sender then takes it back
+ * (cancel, deadline, a layout that refuses), ends as CANCELLED: it may have been written to.
  */
 WEFT_API weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov,
                                      size_t n_iov, weft_tag_info_t *info_p, const weft_op_t *op);
@@ -45,7 +47,9 @@ WEFT_API weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint6
 WEFT_API weft_status_t weft_tag_take(weft_worker_t *worker, uint64_t tag, uint64_t mask, weft_tag_info_t *info_p,
                                      weft_tag_message_t **message_p);
 
-/* Receives a taken message; the handle is gone when the call returns, unless it was refused. n_iov 0 drops it. */
+/* Receives a taken message; n_iov 0 drops it. The handle is gone when the call returns, also with TRUNCATED, CANCELLED (its
+ * sender took it back) or the status of an endpoint that is lost (CLOSED: closed here); it stays where the call was
+ * refused: INVALID_PARAM, NO_MEMORY, WRONG_THREAD and their like. */
 WEFT_API weft_status_t weft_tag_message_recv(weft_worker_t *worker, weft_tag_message_t *message,
                                              const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
 
