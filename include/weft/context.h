@@ -39,8 +39,10 @@ typedef struct weft_context_params {
 /*
  * Reads the configuration: defaults, then the file (`name = value` lines, # comments), then the
  * environment (WEFT_TCP_BIND for "tcp.bind"), then `params`. `params` may be NULL. An unknown name is
- * logged as a warning with the nearest known one; a value that does not parse is
- * WEFT_ERR_INVALID_PARAM, and so is, of each struct of parameters, a field beyond this version that is not zero. A context may be used by several threads; each worker belongs to one.
+ * logged as a warning with the nearest known one; a value or a line that does not parse is
+ * WEFT_ERR_INVALID_PARAM, and so is, of each struct of parameters, a field beyond this version that is not zero; a file
+ * that was named and is not there is NOT_FOUND, one that cannot be read IO. A context may be used by several threads;
+ * each worker belongs to one.
  */
 #define weft_context_create(...) weft_context_create_sized(sizeof(weft_context_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_context_create_sized(size_t params_size, const weft_context_params_t *params,

@@ -134,7 +134,7 @@ typedef struct weft_listen_params {
  * Listens at "tcp://host:port" (port 0: any free one; host "*": all interfaces, IPv4 and IPv6), "rdma://host:port" or
  * "shm://name". `params` may be NULL. Over tcp an interface other than loopback, and over rdma any, is
  * WEFT_ERR_INSECURE without a cluster key, unless "tcp.insecure" or "rdma.insecure" is on; EXISTS: somebody listens
- * there.
+ * there; UNSUPPORTED: the worker has no such transport; ADDRESS, and INVALID_PARAM of a name, as weft_connect.
  */
 #define weft_listen(...) weft_listen_sized(sizeof(weft_listen_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,
