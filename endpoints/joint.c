@@ -105,7 +105,7 @@ static weft_status_t help_with(struct link *link, struct weft_request *req, cons
     *help =
         (struct help){.over = {.done = over, .count = 1}, .link = link, .lane = lane, .req = req, .to = asked->to};
     weft_status_t st =
-        lane->ops->bulk_help(lane, asked->token, req->iov->base, asked->address, asked->len, &help->over);
+        lane->ops->bulk_help(lane, asked->token, req->iov, req->n_iov, asked->address, asked->len, &help->over);
     if (st == WEFT_IN_PROGRESS)
         req->help = help;
     else
@@ -113,11 +113,11 @@ static weft_status_t help_with(struct link *link, struct weft_request *req, cons
     return st;
 }
 
-/* Of a message that is read, its memory is lent until its FIN; one that is to be written waits, and lies in one piece. */
+/* Of a message that is read, its memory is lent until its FIN; one that is to be written waits, and lies in memory. */
 static struct weft_request *asked_of(struct link *link, const struct wire_help *asked) {
     if (!asked->to) return weft__offer_of(link, asked->request);
     struct weft_request *req = weft__waiting_of(link, asked->request);
-    return req && req->n_iov == 1 && !req->layout ? req : NULL;
+    return req && !req->layout ? req : NULL;
 }
 
 /* Of a message that is there, and asked for once: until its end, and no longer, whatever the peer does then. */

@@ -8,10 +8,10 @@
 #include <reactor/reactor.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <transports/iov.h>
 #include <transports/transport.h>
 #include <weft/tag.h>
 
-#include "iov.h"
 #include "list.h"
 #include "machines.h"
 

@@ -284,11 +284,12 @@ struct lane_ops {
      * there, or, with an error, when no more of it is written: after iface_ops.put_stop, or as the lane ends. NULL: never. */
     weft_status_t (*bulk_put)(struct lane *lane, const weft_iov_t *to, struct completion *completion,
                               uint64_t *token_p);
-    /* The other side of both: `len` bytes from `from`, which the peer reads and which stay as long as it does, belong to `remote` in its
-     * memory. IN_PROGRESS, or an error. The completion steps when no more of them are written: with OK when the peer waits for what was
-     * and is to be told (iface_ops.helped), with CANCELLED when not all that was asked for will be, and with another error as the lane ends. */
-    weft_status_t (*bulk_help)(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
-                               struct completion *completion);
+    /* The other side of both: the first `len` bytes of `iov`, array and memory, stay until the completion has stepped, and belong to
+     * `remote` in the peer's memory. IN_PROGRESS, or an error. The completion steps when no more of them are written: with OK when the
+     * peer waits for what was and is to be told (iface_ops.helped), with CANCELLED when not all that was asked for will be, and with
+     * another error as the lane ends. */
+    weft_status_t (*bulk_help)(struct lane *lane, uint64_t token, const weft_iov_t *iov, size_t n_iov,
+                               uint64_t remote, size_t len, struct completion *completion);
     /* What was asked for with that completion, which has not stepped yet, ends within this call: the peer said that it reads no more. */
     void (*help_stop)(struct lane *lane, const struct completion *completion);
     /* The peer has that region mapped for one of WEFT_MEM_READ and WEFT_MEM_WRITE: it was granted that, and has not let go.

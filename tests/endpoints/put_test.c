@@ -2,6 +2,7 @@
 #include "into.h"
 
 #include <endpoints/rendezvous.h>
+#include <weft/layout.h>
 
 static uint64_t count(weft_worker_t *worker, const char *name) {
     return weft_worker_count(worker, name);
@@ -33,19 +34,51 @@ TEST(messages_of_any_length_are_written_by_their_sender) {
     into_down(&p);
 }
 
-TEST(short_ones_and_those_of_several_pieces_are_asked_for_as_before) {
+TEST(messages_of_several_pieces_are_gathered_where_they_belong) {
+    static const size_t cuts[][5] = {
+        {LARGE / 2}, {0, 7, 100, 0, LARGE - 300}, {LARGE - 1}, {1}, {60001, 60001, 1, 0, 9}};
     struct into_pair p;
     struct tally sent, received;
+    into_up(&p, 0, RIGHTS);
+    until_helped(&p);
+    uint64_t pieces = in_pieces(&p);
+    for (unsigned i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        uint64_t before = helped(&p);
+        weft_iov_t iov[6];
+        size_t at = 0;
+        for (unsigned k = 0; k < 6; at += iov[k++].len)
+            iov[k] = (weft_iov_t){p.l.out + at, k < 5 ? cuts[i][k] : LARGE - at};
+        post_from(&p, iov, 6, LARGE, 0, &sent, &received);
+        UNTIL(&p.l.t, sent.calls && received.calls);
+        check_room(&p, LARGE, 0);
+        CHECK_EQ(helped(&p), before + LARGE);
+    }
+    CHECK_EQ(in_pieces(&p), pieces);
+    into_down(&p);
+}
+
+static weft_status_t pack(void *state, size_t offset, void *to, size_t len) {
+    memcpy(to, (const char *)state + offset, len);
+    return WEFT_OK;
+}
+static const weft_pack_ops_t as_it_is = {.pack = pack};
+
+TEST(short_ones_and_those_that_the_program_packs_are_asked_for) {
+    weft_layout_t packed = {.kind = WEFT_LAYOUT_USER, .user = &as_it_is};
+    struct tally sent = {0}, received = {0};
+    struct into_pair p;
     into_up(&p, 0, RIGHTS);
     until_helped(&p);
     uint64_t before = helped(&p), pieces = in_pieces(&p), puts = asked(&p);
     cross_into(&p, 98304, 0);
     cross_into(&p, 1, 7);
     CHECK(asked(&p) == puts && in_pieces(&p) == pieces + 2);
-    weft_iov_t halves[] = {{p.l.out, LARGE / 2}, {p.l.out + LARGE / 2, LARGE / 2}};
-    post_from(&p, halves, 2, LARGE, 0, &sent, &received);
+    weft_op_t laid = {.done = tally, .arg = &sent, .layout = &packed, .flags = WEFT_AM_RENDEZVOUS};
+    weft_iov_t to = {p.in, LARGE}, from = {p.l.out, LARGE};
+    CHECK_EQ(weft_tag_recv(p.l.t.b, 1, UINT64_MAX, &to, 1, NULL, OP(&received)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(p.l.t.ep, 1, &from, 1, &laid), WEFT_IN_PROGRESS);
     UNTIL(&p.l.t, sent.calls && received.calls);
-    check_room(&p, LARGE, 0);
+    CHECK(received.status == WEFT_OK && memcmp(p.in, p.l.out, LARGE) == 0);
     CHECK(asked(&p) == puts + 1 && in_pieces(&p) == pieces + 3); /* it could not be known */
     CHECK_EQ(helped(&p), before);
     into_down(&p);

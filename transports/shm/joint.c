@@ -2,6 +2,7 @@
 #include "key.h"
 #include <reactor/counters.h>
 #include <stddef.h>
+#include <transports/iov.h>
 
 #define OF_HELP_JOB(j) ((struct shm_more *)((char *)(j)-offsetof(struct shm_more, help_job)))
 
@@ -83,11 +84,11 @@ static struct joint_words *words_of(const struct shm_lane *lane, uint64_t token)
     return token >> 32 < JOINT_WORDS && (uint32_t)token ? &boards[place].words[token >> 32] : NULL;
 }
 
-weft_status_t weft__shm_bulk_help(struct lane *l, uint64_t token, const void *from, uint64_t remote, size_t len,
-                                  struct completion *completion) {
+weft_status_t weft__shm_bulk_help(struct lane *l, uint64_t token, const weft_iov_t *iov, size_t n_iov,
+                                  uint64_t remote, size_t len, struct completion *completion) {
     struct shm_lane *lane = (struct shm_lane *)l;
     struct joint_words *words = words_of(lane, token);
-    struct shm_help what = {.from = from, .remote = remote, .completion = completion};
+    struct shm_help what = {.iov = iov, .n_iov = n_iov, .remote = remote, .completion = completion};
     if (!words || !joint_init(&what.joint, words, (uint32_t)token, len))
         return weft__fail(WEFT_ERR_PROTOCOL, "shm: no joint copy is like that");
     struct shm_more *more = weft__shm_more(lane);
@@ -119,7 +120,7 @@ void weft__shm_help_stop(struct lane *l, const struct completion *completion) {
 /* True: the reader waits for it. */
 static bool write_piece(struct shm_lane *lane, struct shm_help *help, char *to, int piece) {
     size_t len, at = joint_at(&help->joint, piece, &len);
-    weft__copy(to + at, help->from + at, len);
+    weft__iov_gather(to + at, help->iov, help->n_iov, at, len);
     shm_iface(lane)->count->shm_helped += len;
     return joint_wrote(&help->joint);
 }

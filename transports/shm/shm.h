@@ -77,7 +77,8 @@ struct shm_bulk {
 /* The same seen from the memory's owner. */
 struct shm_help {
     struct shm_help *next;
-    const char *from;
+    const weft_iov_t *iov;
+    size_t n_iov;
     uint64_t remote;
     struct joint joint;
     struct completion *completion;
@@ -446,8 +447,8 @@ weft_status_t weft__shm_bulk_joint(struct lane *lane, uint64_t remote, const wef
                                    struct completion *completion, uint64_t *token_p);
 weft_status_t weft__shm_bulk_put(struct lane *lane, const weft_iov_t *to, struct completion *completion,
                                  uint64_t *token_p);
-weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const void *from, uint64_t remote, size_t len,
-                                  struct completion *completion);
+weft_status_t weft__shm_bulk_help(struct lane *lane, uint64_t token, const weft_iov_t *iov, size_t n_iov,
+                                  uint64_t remote, size_t len, struct completion *completion);
 /* The next piece: IN_PROGRESS, OK when that was all, NO_RESOURCE when the rest is the helper's, or an error. */
 weft_status_t weft__shm_joint_piece(struct shm_lane *lane, struct shm_bulk *b);
 void weft__shm_joint_end(struct shm_lane *lane, const struct shm_bulk *b); /* or nothing: it may be none */

@@ -1,6 +1,6 @@
 /* Arrays of pieces of the program's memory: how many bytes they name, and a part of those. */
-#ifndef WEFT_ENDPOINTS_IOV_H
-#define WEFT_ENDPOINTS_IOV_H
+#ifndef WEFT_TRANSPORTS_IOV_H
+#define WEFT_TRANSPORTS_IOV_H
 
 #include <stdbool.h>
 #include <weft/base.h>
