@@ -155,7 +155,7 @@ static void others_while_one_floods(const char *transport, const char *rings, ui
         flood(&f, flags);
         others_are_served(&f);
         all_arrive(&f, 3000, flags);
-        f.p.arrived = 0, f.sent = 0, f.p.next[0] = 0;
+        f.p.arrived = f.sent = f.p.next[0] = 0;
     }
     bool any_rings = strcmp(transport, "shm") == 0 && strcmp(rings, "0") != 0;
     CHECK_EQ(weft_worker_count(f.c, "lanes.promoted") > 0, any_rings); /* it began by the mailbox */
