@@ -232,7 +232,9 @@ static void wait_for(sem_t *sem) {
         ;
 }
 
+/* What the program has handed over is older than what it does when it has the worker. */
 static void lend(struct worker_thread *t) {
+    weft__reactor_run_remotes(t->worker->reactor);
     sem_post(&t->lent);
     wait_for(&t->back);
 }

@@ -64,10 +64,15 @@ void remotes_take(struct reactor *r) {
     weft__job_post(r, &r->remote_job);
 }
 
-void weft__reactor_finish_remotes(struct reactor *r) {
-    for (remotes_take(r); r->remotes; remotes_take(r)) {
+void weft__reactor_run_remotes(struct reactor *r) {
+    for (remotes_take(r); r->remotes;) {
         weft__job_drop(r, &r->remote_job);
         run_one(&r->remote_job);
     }
     weft__job_drop(r, &r->remote_job);
+}
+
+void weft__reactor_finish_remotes(struct reactor *r) {
+    do weft__reactor_run_remotes(r);
+    while (atomic_load_explicit(&r->posted, memory_order_relaxed));
 }

@@ -56,6 +56,61 @@ TEST(polled_callbacks_come_to_the_programs_thread_alone_tcp) {
     polled_callbacks("tcp");
 }
 
+/* Numbered by this side, whoever hands them over. */
+static unsigned n_answers;
+static void answer(struct pair *p) {
+    CHECK(weft_am_send(p->to_a, ID, &n_answers, sizeof n_answers, NULL, 0, NULL) >= 0);
+    n_answers++;
+}
+static void on_question(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    answer(arg);
+    ((struct pair *)arg)->arrived++;
+}
+static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct pair *p = arg;
+    unsigned i;
+    memcpy(&i, am->header, sizeof i);
+    if (i != p->next[0]++) p->disorder++;
+}
+
+/* The one thread owns the worker within a callback, and not before. */
+TEST(what_is_sent_from_a_polled_callback_comes_behind_what_was_handed_over) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    n_answers = 0;
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_question, &p), 0);
+    CHECK_EQ(weft_am_handler_set(p.a, ID, on_answer, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    struct pollfd fd = {.fd = weft_worker_fd(p.b), .events = POLLIN};
+    for (int n = 1; n <= 100; n++) {
+        CHECK(weft_am_send(p.to_b, ECHO, NULL, 0, NULL, 0, NULL) >= 0);
+        CHECK_EQ(poll(&fd, 1, 5000), 1);
+        for (int i = 0; i < 8; i++) answer(&p);
+        while (p.arrived < n) CHECK(weft_worker_progress(p.b, 0) >= 0);
+    }
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0); /* and from now on it always owns it */
+    answer(&p);
+    UNTIL_PAIR(&p, p.next[0] == n_answers);
+    CHECK_EQ(p.disorder, 0);
+    pair_end(&p);
+}
+
+TEST(what_the_owner_sends_comes_behind_what_it_had_handed_over) {
+    for (int n = 0; n < 30; n++) {
+        struct pair p;
+        pair_make(&p, "shm", NULL, 0);
+        n_answers = 0;
+        CHECK_EQ(weft_am_handler_set(p.a, ID, on_answer, &p), 0);
+        CHECK_EQ(weft_worker_start_thread(p.b, NULL), 0);
+        for (int i = 0; i < 8; i++) answer(&p);
+        CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+        answer(&p);
+        UNTIL_PAIR(&p, p.next[0] == n_answers);
+        CHECK_EQ(p.disorder, 0);
+        pair_end(&p);
+    }
+}
+
 static const void *kept[20];
 static void on_held_kept(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct pair *p = arg;
