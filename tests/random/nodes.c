@@ -27,6 +27,7 @@ static void start_thread(struct node *node) {
     weft_thread_params_t params = {.on_start = on_start, .arg = node};
     node->drive = percent(60) ? DRIVE_THREAD : DRIVE_POLLED;
     node->owner = node->drive == DRIVE_THREAD ? OF_NODES + node->n : THREADS;
+    node->was_polled |= node->drive == DRIVE_POLLED;
     params.callbacks = node->drive == DRIVE_POLLED ? WEFT_CALLBACKS_POLLED : WEFT_CALLBACKS_ON_THREAD;
     weft_status_t st = weft_worker_start_thread(node->worker, &params);
     trace("node %u is driven by %s", node->n, node->drive == DRIVE_THREAD ? "a thread" : "a thread, and polled");

@@ -98,6 +98,7 @@ static bool has_way(struct asked *a) {
     trace("fence of end %u: %s", a->end->n, weft_status_name(st));
     if (st < 0 && end_is_safe(a->end)) wrong("a fence: %s", weft_status_name(st));
     if (st >= 0) fenced(a->end);
+    a->fenced = false; /* it comes behind */
     return st >= 0;
 }
 
@@ -359,7 +360,7 @@ static void flushed_end(const struct asked *flush, const struct end *end, bool r
         if (a->grip) a->performed = true;
         if (a->kind != ASKED_AM || a->message == MESSAGES) continue;
         const struct message *m = &world->message[a->message];
-        bool kept = a->end->to && a->end->to->drive == DRIVE_POLLED; /* for the program to come */
+        bool kept = a->end->to && a->end->to->was_polled; /* for the program to come */
         if (!m->arrived && !kept && message_is_due(m))
             wrong("remote flush %u is done, and message %u did not arrive", flush->n, a->message);
     }

@@ -132,12 +132,16 @@ void stream_listen(void) {
 
 /* ---- the end --------------------------------------------------------------------------------------------------------- */
 
+static size_t at_most_the_largest(uint64_t n) {
+    return n < LARGEST ? (size_t)n : LARGEST;
+}
+
 /* What waits for more than was sent is sent more. */
 static void feed(struct end *end) {
     uint64_t wanted = end->in;
     for (const struct asked *a = end->recv_first; a; a = a->next_recv) wanted += a->shape.len;
     if (end_lives(end->other) && wanted > end->other->out)
-        send(end->other, (size_t)(wanted - end->other->out) % LARGEST);
+        send(end->other, at_most_the_largest(wanted - end->other->out));
 }
 
 void streams_drain(struct end *end) {
@@ -148,7 +152,7 @@ void streams_drain(struct end *end) {
     if (!known || percent(50))
         take(end);
     else if (end->in < end->other->out)
-        receive(end, (size_t)(end->other->out - end->in) % LARGEST, false);
+        receive(end, at_most_the_largest(end->other->out - end->in), false);
 }
 
 void streams_end(void) {

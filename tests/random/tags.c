@@ -120,8 +120,9 @@ static void message_recv(struct node *node, bool whole) {
     }
     size_t n = a->dropped ? 0 : a->shape.n_iov;
     if (!a->dropped && n == 0) n = 1; /* no pieces at all would drop it */
+    bool may_stay = n && a->shape.kind == SHAPE_PACKED && a->shape.refuses_start;
     ASK(a, weft_tag_message_recv(node->worker, message, a->shape.iov, n, a->op_p));
-    /* What refuses before anything is asked leaves the message with the worker, which drops it. */
+    if (may_stay && !a->accepted && a->status == SHAPE_REFUSES) node->message = message; /* nothing was asked */
 }
 
 static bool take(struct node *node, uint64_t tag, uint64_t mask) {

@@ -187,7 +187,8 @@ struct node {
     weft_worker_t *worker;
     weft_thread_mode_t mode;
     enum drive drive;
-    unsigned owner; /* a thread's number */
+    bool was_polled; /* messages may be held that came under another drive */
+    unsigned owner;  /* a thread's number */
     bool closing, gone;
     uint8_t address[512];
     size_t address_len;
