@@ -68,9 +68,10 @@ WEFT_API weft_status_t weft_worker_close(weft_worker_t *worker, const weft_op_t 
 WEFT_API void weft_worker_destroy(weft_worker_t *worker);
 
 /*
- * Handles up to `budget` events (0: no bound but one turn) and returns how many. Memory-mapped completions are looked
- * at first; the kernel is asked only when an fd or a timer may be due. Negative: a weft_status_t (BUSY from a
- * callback; WRONG_THREAD where a thread of its own drives the worker; FORKED). Which thread calls is not looked at.
+ * Handles up to `budget` events (0: no bound but one turn) and returns how many; a socket that the kernel found ready is
+ * one, with up to 256 messages. Memory-mapped completions are looked at first; the kernel is asked only when an fd or a
+ * timer may be due. Negative: a weft_status_t (BUSY from a callback; WRONG_THREAD where a thread of its own drives the
+ * worker; FORKED). Which thread calls is not looked at.
  */
 WEFT_API int weft_worker_progress(weft_worker_t *worker, unsigned budget);
 
