@@ -44,6 +44,7 @@ PY
 
 # listen URI: a peer there, until the test ends; prints where
 listen() {
+    : >"$scratch/listener" # what the last one said
     $bin/tools/weft-perf --listen "$1" >"$scratch/listener" 2>&1 &
     echo $! >"$scratch/pid"
     wait_for grep -q '^listening at' "$scratch/listener"
