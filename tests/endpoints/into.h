@@ -72,6 +72,19 @@ static inline void until_helped(struct into_pair *p) {
     CHECK(helped(p) > before);
 }
 
+/* Before the link's messages take another lane, meanwhile, and after it. */
+static inline void cross_while_messages_move(int lend) {
+    struct into_pair p;
+    struct small small;
+    into_up(&p, lend, RIGHTS);
+    until_helped(&p);
+    small_begin(&p.l.t, &small);
+    while (small_more(&p.l.t, &small, 200)) cross_into(&p, LARGE, small.sent % 999);
+    small_moved(&p.l.t, &small);
+    until_helped(&p);
+    into_down(&p);
+}
+
 /* One that is under way for so many turns. */
 static inline void begin(struct into_pair *p, int lend, int turns, struct tally *sent, struct tally *received) {
     into_up(p, lend, RIGHTS);

@@ -421,13 +421,5 @@ TEST(either_worker_may_be_destroyed_under_it) {
 }
 
 TEST(it_is_written_while_messages_move_to_another_lane) {
-    struct into_pair p;
-    struct small small;
-    into_up(&p, 0, RIGHTS);
-    until_helped(&p);
-    small_begin(&p.l.t, &small);
-    while (small_more(&p.l.t, &small, 200)) cross_into(&p, LARGE, small.sent % 999);
-    small_moved(&p.l.t, &small);
-    until_helped(&p);
-    into_down(&p);
+    cross_while_messages_move(0);
 }
