@@ -69,11 +69,13 @@ struct am_handler *weft__thread_handlers(struct weft_worker *worker) {
     return worker->thread && worker->thread->holding ? worker->thread->handlers : worker->am;
 }
 
-/* Those of its lanes that can be. */
+/* Those of its lanes that can be; one that cannot is heard, and a silence of its peer is one. */
 static void pause_link(struct link *link, bool on) {
-    link->paused = on;
-    for (int i = 0; i < LINK_LANES; i++)
-        if (link->lanes[i] && link->lanes[i]->ops->pause) (void)link->lanes[i]->ops->pause(link->lanes[i], on);
+    link->paused = false;
+    for (int i = 0; i < LINK_LANES; i++) {
+        struct lane *lane = link->lanes[i];
+        if (lane && lane->ops->pause && lane->ops->pause(lane, on) == WEFT_OK) link->paused |= on;
+    }
 }
 
 /*
