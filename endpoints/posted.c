@@ -183,8 +183,9 @@ static void run_cancel(struct remote *remote) {
 }
 
 void weft__post_cancel(struct weft_request *req) {
-    unsigned serial = atomic_load(&req->cancel.serial), asked = atomic_load(&req->cancel.asked);
-    while ((int)(serial - asked) > 0 && !atomic_compare_exchange_weak(&req->cancel.asked, &asked, serial)) continue;
+    unsigned asked = atomic_load(&req->cancel.asked);
+    /* Read after what it replaces: so it is never older. */
+    while (!atomic_compare_exchange_weak(&req->cancel.asked, &asked, atomic_load(&req->cancel.serial))) continue;
     if (atomic_exchange(&req->cancel.under_way, true)) return;
     req->cancel.remote.run = run_cancel;
     weft__reactor_submit(req->worker->reactor, &req->cancel.remote);

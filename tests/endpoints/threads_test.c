@@ -1,6 +1,9 @@
 /* Other threads submit to a worker; a worker has a thread of its own. */
 #include "threads.h"
 
+#include <endpoints/request.h>
+#include <limits.h>
+
 struct sender {
     struct pair *p;
     pthread_t thread;
@@ -188,6 +191,23 @@ TEST(a_cancel_is_heard_although_one_of_the_operation_before_is_under_way) {
     UNTIL_PAIR(&p, firsts && posted.calls);
     CHECK_EQ(posted.calls, 1);
     CHECK_EQ(posted.status, WEFT_ERR_CANCELLED);
+    pair_end(&p);
+}
+
+/* A handle that is in use again and again has a large serial number when somebody first asks. */
+TEST(a_cancel_is_heard_however_many_operations_had_the_handle_before) {
+    static const unsigned before[] = {0, INT_MAX, UINT_MAX / 4 * 3, UINT_MAX};
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    for (unsigned i = 0; i < sizeof before / sizeof *before; i++) {
+        posted = (struct tally){0};
+        post_receive(&p);
+        atomic_fetch_add(&to_cancel->cancel.serial, before[i] - before[i ? i - 1 : 0]);
+        elsewhere(&p, cancel_it);
+        UNTIL_PAIR(&p, posted.calls);
+        CHECK_EQ(posted.calls, 1);
+        CHECK_EQ(posted.status, WEFT_ERR_CANCELLED);
+    }
     pair_end(&p);
 }
 
