@@ -121,14 +121,15 @@ void weft__on_rail(struct lane *lane, const void *data, size_t len) {
         weft__link_violation(link, "rail");
         return;
     }
-    bool dialed = link->why != NULL, asked = dialed && link->more->rails && link->more->rails->asked > 0;
+    const struct rails *rails = link->more->rails;
+    bool dialed = link->why != NULL, asked = dialed && rails && rails->asked > 0;
     if (one.request & rail_gone)
         gone(link, one.request & ~rail_gone);
-    else if (asked && one.request && link->more->rails->n < wanted(link))
-        dial_rail(link, one.request);
     else if (!dialed && one.request == 0)
         grant(link);
-    else if (!asked)
+    else if (asked && one.request && rails->dialed < rails->asked)
+        dial_rail(link, one.request);
+    else if (!asked || one.request)
         weft__link_violation(link, "rail");
 }
 

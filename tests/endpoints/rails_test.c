@@ -151,6 +151,33 @@ TEST(a_rail_that_nobody_granted_is_turned_away) {
     close_run(&r);
 }
 
+static unsigned links_of(const weft_worker_t *worker) {
+    unsigned n = 0;
+    for (const struct list *at = worker->links.next; at != &worker->links; at = at->next) n++;
+    return n;
+}
+
+/* Whoever is asked for one rail grants one, or none: no peer makes this side dial as often as it likes. */
+TEST(a_rail_is_dialed_for_each_that_was_asked_for_and_no_more) {
+    struct run r;
+    struct wire_message m;
+    unsigned most = 0;
+    open_run(&r, "tcp", "2", NULL);
+    for (uint32_t i = 1; i <= 20; i++) {
+        weft__wire_one(&m, WIRE_RAIL, i);
+        weft__link_control(link_of(&r, true), &m);
+    }
+    weft__rails_want(link_of(&r, false), LARGE);
+    for (int i = 0; i < 200 && !r.two.errors; i++) {
+        two_turn(&r.two);
+        if (links_of(r.two.a) > most) most = links_of(r.two.a);
+    }
+    CHECK(most <= 2);
+    UNTIL(&r.two, r.two.errors == 1);
+    CHECK_EQ(r.two.error, WEFT_ERR_PROTOCOL);
+    close_run(&r);
+}
+
 /* Whatever a peer claims its lanes carry is its own loss. */
 TEST(a_rate_may_be_any_number_but_none) {
     static const uint64_t claims[] = {1, 1000, UINT64_C(1) << 40, UINT64_MAX};
