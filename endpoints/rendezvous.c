@@ -16,6 +16,7 @@
 #include "rma.h"
 #include "spread.h"
 #include "switch.h"
+#include "thread.h"
 #include "worker.h"
 
 /* ---- the sender */
@@ -374,8 +375,8 @@ void weft__on_cancel(struct lane *lane, const void *data, size_t len) {
         weft__link_violation(link, "cancel");
         return;
     }
-    if (weft__tag_offer_withdrawn(link, one.request) || !taker_of(link, one.request))
-        weft__refuse_offer(link, one.request, WEFT_ERR_CANCELLED);
+    bool untaken = weft__tag_offer_withdrawn(link, one.request) || weft__thread_withdrawn(link, one.request);
+    if (untaken || !taker_of(link, one.request)) weft__refuse_offer(link, one.request, WEFT_ERR_CANCELLED);
 }
 
 void weft__on_rts(struct lane *lane, const void *data, size_t len) {

@@ -108,6 +108,21 @@ void weft__thread_forget(const struct link *link) {
     }
 }
 
+/* Its sender is answered at once, and its memory is its own then: nobody may be told of it any more. */
+bool weft__thread_withdrawn(const struct link *link, uint32_t offer) {
+    struct worker_thread *t = link->worker->thread;
+    if (!t || !link->held) return false;
+    for (struct list *n = t->held.next; n != &t->held; n = n->next) {
+        struct held_am *held = list_of(n, struct held_am, queued);
+        if (held->link != link || !held->offered || held->rts.request != offer) continue;
+        list_remove(&held->queued);
+        note_told(t, held);
+        talloc_free(held);
+        return true;
+    }
+    return false;
+}
+
 /* A lane may be another link's by now. */
 static void resume_links(struct worker_thread *t) {
     struct list *links = &t->worker->links;

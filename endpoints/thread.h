@@ -21,6 +21,8 @@ void weft__thread_news(struct weft_worker *worker);
 /* While the thread runs: the table that handlers are really set in. */
 struct am_handler *weft__thread_handlers(struct weft_worker *worker);
 
+/* Its sender took an offer back, of which the program has not heard: it never will. False: no such offer is held. */
+bool weft__thread_withdrawn(const struct link *link, uint32_t offer);
 /* The link ends: what is held of its peer's is nobody's. */
 void weft__thread_forget(const struct link *link);
 /* The worker ends, and no thread drives it. */

@@ -256,6 +256,49 @@ TEST(offers_wait_for_polled_callbacks) {
     pair_end(&p);
 }
 
+static void on_taken_back(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    static char large[300000];
+    weft_op_t op = {.done = tally, .arg = &posted};
+    weft_status_t st = weft_am_recv(am, &(weft_iov_t){large, sizeof large}, 1, &op);
+    if (st != WEFT_IN_PROGRESS) tally(st, &posted);
+    ((struct pair *)arg)->arrived++;
+}
+
+/* Its sender has its memory again: nobody reads there, and takes for a message what it is used for now. */
+static void an_offer_is_taken_back(const char *copy) {
+    struct pair p;
+    static char large[300000];
+    struct tally sent = {0};
+    weft_request_t *request;
+    weft_setting_t how = {"shm.copy", copy};
+    pair_make(&p, "shm", &how, 1);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_taken_back, &p), 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ID, on_back, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    posted = (struct tally){0};
+    weft_iov_t iov = {large, sizeof large};
+    weft_op_t op = {.done = tally, .arg = &sent, .request_p = &request};
+    CHECK_EQ(weft_am_send(p.to_b, ECHO, NULL, 0, &iov, 1, &op), WEFT_IN_PROGRESS);
+    CHECK(weft_am_send(p.to_b, ID, NULL, 0, NULL, 0, NULL) >= 0);
+    pause_a_moment(&p);
+    weft_request_cancel(request);
+    for (double end = two_now() + 20; !sent.calls && two_now() < end;) weft_worker_progress(p.a, 0);
+    CHECK_EQ(sent.calls, 1);
+    CHECK_EQ(sent.status, WEFT_ERR_CANCELLED);
+    CHECK_EQ(p.arrived, 0);
+    UNTIL_PAIR(&p, p.arrived == 1);
+    for (int i = 0; i < 100; i++) drive(&p);
+    CHECK_EQ(p.arrived, 1);
+    CHECK_EQ(posted.calls, 0);
+    pair_end(&p);
+}
+TEST(an_offer_that_is_taken_back_while_it_is_held_is_not_told_staged) {
+    an_offer_is_taken_back("staged");
+}
+TEST(an_offer_that_is_taken_back_while_it_is_held_is_not_told_vm) {
+    an_offer_is_taken_back("vm");
+}
+
 TEST(beyond_what_may_be_held_the_thread_takes_nothing_more) {
     struct pair p;
     weft_setting_t most = {"thread.held_bytes", "64k"};
