@@ -333,7 +333,7 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, c
         weft__iov_scatter(iov, n_iov, 0, am->data, am->len);
         return WEFT_OK;
     }
-    if (arrival->taken) return weft__fail(WEFT_ERR_EXISTS, "the payload was asked for already");
+    if (arrival->offer && arrival->taken) return weft__fail(WEFT_ERR_EXISTS, "the payload was asked for already");
     if (arrival->offer && !arrival->ep->link) return weft__fail(WEFT_ERR_CLOSED, "the endpoint is lost");
 
     struct weft_request *req = weft__request_new(arrival->worker, &weft__receive_kind);

@@ -44,6 +44,7 @@ static struct lane *lane_of(const struct am_arrival *arrival) {
 static struct lane_keep *keep_in_place(struct am_arrival *arrival, const weft_am_t *am) {
     struct lane *lane = lane_of(arrival);
     if (!arrival->record) return lane && lane->ops->keep ? lane->ops->keep(lane, am->data, am->len) : NULL;
+    if (arrival->taken) return NULL;
     arrival->taken = true;
     return arrival->record;
 }

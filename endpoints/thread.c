@@ -25,6 +25,8 @@ struct held_am {
     struct link *link; /* by which it came, while there is that */
     struct weft_am am;
     bool offered;
+    bool told;     /* its handler has run */
+    bool released; /* … and had kept it before it let it go */
     struct wire_rts rts;
     size_t size;  /* once it is delivered, a keeper may write here */
     char bytes[]; /* the header, then the data */
@@ -176,8 +178,11 @@ static int take_news(struct worker_thread *t) {
 
 /* ---- telling: on whoever has the worker now */
 
+/* A handler that has let it go may still read the header. */
 static void free_held(struct lane_keep *keep) {
-    talloc_free(list_of(keep, struct held_am, keep));
+    struct held_am *held = list_of(keep, struct held_am, keep);
+    held->released = true;
+    if (held->told) talloc_free(held);
 }
 
 /* A handler may keep the record. */
@@ -189,7 +194,8 @@ static void deliver_am(struct worker_thread *t, struct held_am *held) {
     note_told(t, held);
     held->keep.release = free_held;
     if (ep || !held->ep) weft__am_handle(&arrival, &t->handlers[held->id], &held->am);
-    if (!arrival.taken || held->offered) talloc_free(held);
+    held->told = true;
+    if (!arrival.taken || held->offered || held->released) talloc_free(held);
 }
 
 static void may_tell(struct weft_worker *worker, uint32_t notices) {

@@ -138,6 +138,63 @@ TEST(a_message_that_was_held_for_the_program_is_kept_where_it_is) {
     pair_end(&p);
 }
 
+/* The header is the handler's to its end, and what is kept once more is a copy, as elsewhere. */
+static void on_held_let_go(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct pair *p = arg;
+    const void *data, *again;
+    unsigned i;
+    CHECK_EQ(weft_am_keep(am, &data), 0);
+    weft_am_release(p->b, data);
+    memcpy(&i, am->header, sizeof i);
+    CHECK_EQ(i, 480 + (unsigned)p->arrived);
+    CHECK_EQ(weft_am_keep(am, &again), 0);
+    CHECK(is_pattern(again, i, i));
+    if (i % 2)
+        kept[p->arrived] = again;
+    else
+        weft_am_release(p->b, again);
+    p->arrived++;
+}
+
+TEST(a_message_that_was_held_is_kept_and_let_go_within_its_handler) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held_let_go, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    for (unsigned i = 0; i < 20; i++) CHECK(send_numbered(&p, 480 + i) >= 0);
+    UNTIL_PAIR(&p, p.arrived == 20);
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    for (unsigned i = 1; i < 20; i += 2) {
+        CHECK(is_pattern(kept[i], 480 + i, 480 + i));
+        weft_am_release(p.b, kept[i]);
+    }
+    pair_end(&p);
+}
+
+/* A layout takes what is here, as often as the handler likes. */
+static void on_held_taken_apart(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct pair *p = arg;
+    char bytes[600];
+    weft_layout_t layout = {.kind = WEFT_LAYOUT_STRIDED, .block = 100, .stride = 120, .count = 5};
+    weft_op_t op = {.layout = &layout};
+    const void *data;
+    CHECK_EQ(weft_am_recv(am, &(weft_iov_t){bytes, sizeof bytes}, 1, &op), 0);
+    CHECK_EQ(weft_am_keep(am, &data), 0);
+    CHECK_EQ(weft_am_recv(am, &(weft_iov_t){bytes, sizeof bytes}, 1, &op), 0);
+    weft_am_release(p->b, data);
+    p->arrived++;
+}
+
+TEST(a_message_that_was_held_and_is_kept_can_be_received_too) {
+    struct pair p;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held_taken_apart, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    CHECK(send_numbered(&p, 499) >= 0);
+    UNTIL_PAIR(&p, p.arrived == 1);
+    pair_end(&p);
+}
+
 static struct tally done_at;
 static pthread_t done_on;
 static void done_here(weft_status_t status, void *arg) {
