@@ -29,6 +29,11 @@ static bool suits(const struct link *link, struct link_wish wish) {
            wish.heartbeat_ms == weft__beat_ms(link);
 }
 
+/* What came by a listener is dialed again by that, and is lost once it has closed; who names the worker relies on the worker alone. */
+static bool lasts(const struct link *link, struct link_wish wish) {
+    return !wish.survives || link->listener == 0;
+}
+
 struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface, uint64_t peer,
                                 struct link_wish wish) {
     struct list *all = peers(worker, peer);
@@ -36,7 +41,7 @@ struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *
         struct link *link = list_of(n, struct link, of_peer);
         bool rail = link->flags & (WIRE_HELLO_RAIL | WIRE_HELLO_LANE);
         bool by_it = weft__link_home(link) == iface || weft__link_iface(link) == iface;
-        if (link->peer == peer && by_it && !rail && suits(link, wish)) return link;
+        if (link->peer == peer && by_it && !rail && suits(link, wish) && lasts(link, wish)) return link;
     }
     return NULL;
 }

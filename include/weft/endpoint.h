@@ -17,9 +17,10 @@ typedef enum weft_error_mode {
     /*
      * It survives: the library dials again, and both sides go on behind what the other has taken: messages, streams and what
      * is one-sided by message arrive exactly once and in order. Operations wait meanwhile, "lanes.patience" at most; only
-     * then, or when the peer is found to be dead or another, the endpoint is lost. One-sided operations are native only by
-     * lanes that die with their peer, so none is in doubt. Memory of large sends is back when the peer has taken them,
-     * and a flush says that it has. With a peer whose version cannot, it is as WEFT_ERRORS_PEER.
+     * then, or when the peer is found to be dead or another, the endpoint is lost; one opened by a listener's URI also when its
+     * lane dies and that listener has closed. One-sided operations are native only by lanes that die with their peer, so
+     * none is in doubt. Memory of large sends is back when the peer has taken them, and a flush says that it has. With a
+     * peer whose version cannot, it is as WEFT_ERRORS_PEER.
      */
     WEFT_ERRORS_FAILOVER
 } weft_error_mode_t;
@@ -117,7 +118,8 @@ WEFT_API weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p);
  * WEFT_ERR_ADDRESS: these bytes are no address. A worker of a process that was started again is another one. While an
  * endpoint was opened by a URI, and its peer has not answered, nobody knows where it leads: WEFT_ERR_NOT_FOUND.
  * Whoever connects to an address once more gets an endpoint over the link that is there, whatever lane carries it now, and no
- * new connection; endpoints that are to survive their lane (WEFT_ERRORS_FAILOVER) share links only with their like.
+ * new connection; endpoints that are to survive their lane (WEFT_ERRORS_FAILOVER) share links only with their like, and those
+ * opened by an address none that came by a listener.
  */
 WEFT_API weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, size_t len);
 
@@ -143,7 +145,8 @@ WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *work
 /* Where it listens, as a URI for weft_connect ("tcp://127.0.0.1:40123"). Lives as long as the listener. */
 WEFT_API const char *weft_listener_uri(const weft_listener_t *listener);
 
-/* Stops listening; endpoints already accepted go on. The handle is gone when the call returns. */
+/* Stops listening; endpoints already accepted go on, those that survive (WEFT_ERRORS_FAILOVER) until their lane dies: nobody is
+ * there any more to dial again. The handle is gone when the call returns. */
 WEFT_API void weft_listener_close(weft_listener_t *listener);
 
 /* For programs without a loop of their own: the operation, and progress until it is done. All calls whose names end in _wait

@@ -236,6 +236,10 @@ TEST(a_flush_says_that_the_peer_has_it) {
     two_down(&t);
 }
 
+static void on_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    *(int *)arg = status;
+}
+
 /* ---- who is not the peer ---------------------------------------------------------------------------------------------- */
 
 static void dial_uri(struct two *t, const char *uri) {
@@ -264,6 +268,38 @@ TEST(by_uri_it_is_dialed_again_and_lost_when_nobody_listens_any_more) {
     UNTIL(&t, t.errors == 1);
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     two_down(&t);
+}
+
+/* From either side: both know that the link came by a listener. */
+static void keeps_by_address(bool from_dialer) {
+    struct two t;
+    char address[256];
+    size_t len = sizeof address;
+    weft_ep_t *ep;
+    int error = 0;
+    two_workers(&t, "tcp", NULL, 0);
+    weft_listener_t *listener = listen_at(&t, t.b, "tcp://127.0.0.1:0");
+    dial_uri(&t, weft_listener_uri(listener));
+    weft_worker_t *from = from_dialer ? t.a : t.b, *to = from_dialer ? t.b : t.a;
+    CHECK_EQ(weft_worker_address(to, address, &len), 0);
+    weft_ep_params_t params = {.on_error = on_lost, .arg = &error, .error_mode = WEFT_ERRORS_FAILOVER};
+    CHECK_EQ(weft_connect_address(from, address, len, &params, &ep), 0);
+    UNTIL(&t, weft_ep_is_connected(ep, address, len) == WEFT_OK);
+    weft_listener_close(listener);
+    kill_all();
+    UNTIL(&t, t.errors == 1);
+    UNTIL(&t, weft_worker_count(from, "lanes.resumed") == 1);
+    CHECK_EQ(weft_am_handler_set(to, 1, on_am, NULL), 0);
+    came = 0;
+    CHECK(weft_am_send(ep, 1, NULL, 0, NULL, 0, NULL) >= 0);
+    UNTIL(&t, came == 1);
+    CHECK_EQ(error, 0);
+    two_down(&t);
+}
+
+TEST(by_address_it_survives_whatever_listener_others_came_by) {
+    keeps_by_address(true);
+    keeps_by_address(false);
 }
 
 TEST(another_worker_at_the_same_place_is_not_the_peer) {
