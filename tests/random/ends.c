@@ -108,17 +108,21 @@ static const char *const nowhere[] = {
 
 /* By its address, by where it listens, or to nobody. */
 static weft_status_t connect_to(struct node *node, struct node *to, const weft_ep_params_t *params, bool *nobody_p,
-                                weft_ep_t **ep_p) {
+                                const weft_listener_t **by_p, weft_ep_t **ep_p) {
     *nobody_p = may(MAY_ERR) && percent(20);
+    *by_p = NULL;
     if (*nobody_p) return weft_connect(node->worker, nowhere[below(9)], params, ep_p);
-    if (to->listener && to->owner == here && percent(50))
+    if (to->listener && to->owner == here && percent(50)) {
+        *by_p = to->listener;
         return weft_connect(node->worker, weft_listener_uri(to->listener), params, ep_p);
+    }
     return weft_connect_address(node->worker, to->address, to->address_len, params, ep_p);
 }
 
 void dial(void) {
     struct node *node = any_node(), *to = &world->node[below(NODES)];
     weft_ep_t *ep;
+    const weft_listener_t *by;
     bool nobody;
     if (!node || !owns(node) || world->n_ends >= ENDS / 2 || to->closing) return;
     if (!strcmp(world->transports, "self")) to = node;
@@ -128,13 +132,18 @@ void dial(void) {
                                .connect_timeout_ms = may(MAY_CANCEL) && percent(5) ? 1 : 0,
                                .error_mode = percent(25) ? WEFT_ERRORS_FAILOVER : WEFT_ERRORS_PEER,
                                .heartbeat_ms = world->may == 0 || percent(90) ? 0 : 5000};
-    weft_status_t st = connect_to(node, to, &params, &nobody, &ep);
-    trace("node %u dials node %u%s: %s", node->n, to->n, nobody ? ", or nobody" : "", weft_status_name(st));
+    weft_status_t st = connect_to(node, to, &params, &nobody, &by, &ep);
+    trace("node %u dials node %u%s: %s", node->n, to->n,
+          nobody ? ", or nobody"
+          : by   ? " where it listens"
+                 : "",
+          weft_status_name(st));
     if (st < 0 && !nobody && !world->may) wrong("dialing fails: %s", weft_status_name(st));
     if (st < 0) return;
     struct end *end = end_new(node, ep);
     end->dialed = true;
     end->to = to;
+    end->by = by;
     end->survives = params.error_mode == WEFT_ERRORS_FAILOVER;
     end->hurried = nobody || params.connect_timeout_ms;
     send_who(end);
@@ -170,15 +179,30 @@ static weft_status_t on_request(const char *peer, void *arg) {
     return WEFT_OK;
 }
 
+/*
+ * Endpoints that were accepted go on, but an endpoint that was opened by a URI is dialed again by that URI: once nobody listens
+ * there, it is lost with its lane, for "three tries in a row found nobody listening" (docs/switching.md), whoever lives there.
+ */
+static void listen_no_more(struct node *node) {
+    for (struct end *end = world->end; end < world->end + world->n_ends; end++) {
+        end->hurried |= !end->other;
+        if (end->by != node->listener) continue;
+        end->by = NULL;
+        end->survives = false;
+        end->hurried |= world->killed; /* it may be on its way there */
+    }
+    trace("node %u listens no more at %s", node->n, weft_listener_uri(node->listener));
+    weft_listener_close(node->listener);
+    node->listener = NULL;
+}
+
 void listen_or_not(void) {
     struct node *node = any_node();
     char uri[64];
     if (!node || !owns(node)) return;
     if (node->listener) {
         if (!may(MAY_CLOSE) || percent(80)) return;
-        weft_listener_close(node->listener);
-        node->listener = NULL;
-        for (uint32_t i = 0; i < world->n_ends; i++) world->end[i].hurried |= !world->end[i].other;
+        listen_no_more(node);
         return;
     }
     bool tcp = strstr(world->transports, "tcp") && (percent(50) || !strstr(world->transports, "shm"));
@@ -190,4 +214,5 @@ void listen_or_not(void) {
                                    .on_request = percent(50) ? on_request : NULL};
     weft_status_t st = weft_listen(node->worker, uri, &params, &node->listener);
     if (st < 0) wrong("listening at %s: %s", uri, weft_status_name(st));
+    trace("node %u listens at %s", node->n, weft_listener_uri(node->listener));
 }

@@ -181,9 +181,13 @@ static void gone(weft_status_t status, void *arg) {
         end->state = END_CLOSED;
         end->ep = NULL;
     }
-    for (struct asked *a = world->asked; a; a = a->next)
+    for (struct asked *a = world->asked; a; a = a->next) {
         if (a->node == node && a->accepted && a->op_p && !a->group && !a->told)
             wrong("operation %u survives its worker", a->n);
+        if (a->node != node || !a->shape.room) continue;
+        a->shape.block = NULL; /* who shares a completion may be told later, and finds nothing to look at */
+        a->then = NULL;
+    }
     node->worker = NULL;
     RETURNS;
 }

@@ -144,7 +144,7 @@ static void draw_packed(struct shape *s, struct room *room, bool refuses) {
     s->layout.kind = WEFT_LAYOUT_USER;
     s->layout.user = percent(70) ? &with_state : &without;
     s->refuse_at = refuses && percent(30) ? below(s->len + 1) : SIZE_MAX;
-    s->refuses_start = refuses && percent(10);
+    s->refuses_start = refuses && percent(10) && s->layout.user->start;
     s->iov[0] = (weft_iov_t){s, s->layout.user == &without ? s->len : 7};
     s->n_iov = 1;
     block_take(s, room, s->len);

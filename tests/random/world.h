@@ -139,7 +139,9 @@ struct end {
     uint32_t n;
     weft_ep_t *ep;
     enum end_state state;
-    bool dialed, ready, hurried, survives;
+    bool dialed, ready, hurried;
+    bool survives;                        /* its lane's death: it is dialed again, and somebody listens there */
+    const weft_listener_t *by;            /* whose URI it was dialed by, while that listens */
     unsigned author;                      /* the thread that posts on it */
     int using;                            /* calls under way */
     uint32_t last_am;                     /* 1 + the number of the last that arrived from the other side */
