@@ -1,6 +1,7 @@
 /* A listener's name, and what it does when it cannot accept. */
 #include "pair.h"
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -31,6 +32,48 @@ static bool is_listened_to(const char *path) {
     bool listened = connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
     close(fd);
     return listened;
+}
+
+/* As a child has it that is forked by another thread at the worst moment. */
+static int inherited = -1;
+static bool forks;
+__attribute__((visibility("default"))) int flock(int fd, int operation) {
+    int st = (int)syscall(SYS_flock, fd, operation);
+    if (st == 0 && operation & LOCK_EX && forks) inherited = dup(fd);
+    return st;
+}
+
+TEST(a_child_that_is_forked_while_a_name_is_taken_keeps_nobody_from_another) {
+    struct pair p;
+    struct tl_listener *first, *second;
+    pair_open(&p, &weft__transport_shm, 0);
+    forks = true;
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "first", 4, NULL, &first), WEFT_OK);
+    forks = false;
+    CHECK(inherited >= 0);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "second", 4, NULL, &second), WEFT_OK);
+    close(inherited);
+    p.iface_a->ops->listener_close(first);
+    p.iface_b->ops->listener_close(second);
+    pair_close(&p);
+}
+
+TEST(a_name_whose_listener_has_no_time_to_accept_is_taken_all_the_same) {
+    struct pair p;
+    struct tl_listener *first, *second;
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    int waiting[4];
+    pair_open(&p, &weft__transport_shm, 0);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "name", 1, NULL, &first), WEFT_OK);
+    snprintf(to.sun_path, sizeof to.sun_path, "%s/name", p.directory);
+    for (int i = 0; i < 4; i++) {
+        waiting[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(waiting[i], (struct sockaddr *)&to, sizeof to);
+    }
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "name", 1, NULL, &second), WEFT_ERR_EXISTS);
+    for (int i = 0; i < 4; i++) close(waiting[i]);
+    p.iface_a->ops->listener_close(first);
+    pair_close(&p);
 }
 
 /* Somebody else takes it at the worst moment, or is told that it is taken. */

@@ -74,7 +74,11 @@ static bool somebody_listens(const struct sockaddr_un *at) {
 
 static int bind_fresh(int fd, const struct sockaddr_un *at) {
     int st = bind(fd, (const struct sockaddr *)at, sizeof *at);
-    if (st == 0 || errno != EADDRINUSE || somebody_listens(at)) return st;
+    if (st == 0 || errno != EADDRINUSE) return st;
+    if (somebody_listens(at)) {
+        errno = EADDRINUSE;
+        return -1;
+    }
     unlink(at->sun_path); /* its process died */
     return bind(fd, (const struct sockaddr *)at, sizeof *at);
 }
@@ -98,6 +102,7 @@ static int bind_alone(int fd, const struct sockaddr_un *at, int backlog) {
         usleep(LOCK_PAUSE_US);
     }
     int error = errno;
+    flock(lock, LOCK_UN); /* a child that was forked meanwhile has it, too */
     close(lock);
     errno = error;
     return st;
