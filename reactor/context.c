@@ -43,7 +43,6 @@ weft_status_t weft_context_create_sized(size_t params_size, const weft_context_p
     if (st < 0) return st;
     weft_context_t *context = weft__new(NULL, weft_context_t);
     if (!context) return WEFT_ERR_NO_MEMORY;
-    pthread_mutex_init(&context->log_lock, NULL);
     st = set_up(context, &params);
     if (st < 0)
         weft_context_destroy(context);
@@ -56,7 +55,6 @@ weft_status_t weft_context_destroy(weft_context_t *context) {
     if (!context) return weft__fail(WEFT_ERR_INVALID_PARAM, "context is NULL");
     unsigned n = atomic_load(&context->n_reactors);
     if (n) return weft__fail(WEFT_ERR_BUSY, "%u workers of the context live", n);
-    pthread_mutex_destroy(&context->log_lock);
     talloc_free(context);
     return WEFT_OK;
 }

@@ -218,19 +218,17 @@ void config_warn_unknown(weft_context_t *context, const weft_context_params_t *p
 
 /* One place in the code that logs with a limit. */
 struct log_place {
-    const char *format;
-    uint64_t second;
-    unsigned said, kept_back;
+    _Atomic(const char *) format;
+    _Atomic uint64_t state; /* log.c's */
 };
 enum { LOG_PLACES = 64 };
 
-/* A tree of its own; after its creation nothing in it changes but what has a lock or is atomic. */
+/* A tree of its own; after its creation nothing in it changes but what is atomic. */
 struct weft_context {
     weft_log_fn log;
     void *log_arg;
     weft_log_level_t log_level;
     atomic_uint n_reactors;
-    pthread_mutex_t log_lock;
     struct log_place log_place[LOG_PLACES];
     struct setting_value setting[N_SETTINGS];
 };

@@ -55,27 +55,33 @@ static struct log_place *place_of(weft_context_t *context, const char *format) {
     unsigned first = (unsigned)((uintptr_t)format >> 3) % LOG_PLACES;
     for (unsigned i = 0; i < LOG_PLACES; i++) {
         struct log_place *place = &context->log_place[(first + i) % LOG_PLACES];
-        if (!place->format) place->format = format;
-        if (place->format == format) return place;
+        const char *owner = NULL;
+        if (atomic_compare_exchange_strong(&place->format, &owner, format) || owner == format) return place;
     }
     return &context->log_place[first];
 }
 
+/* A place's state is one word: the second, how many lines were said in it, and how many were kept back since the last one. So there
+ * is no lock: a fork's child might inherit it from a thread that did not come with it. */
+enum { KEPT_BITS = 24, KEPT_MOST = (1 << KEPT_BITS) - 1, SAID_MOST = 255 };
+static uint64_t state_of(uint32_t second, unsigned said, unsigned kept_back) {
+    return (uint64_t)second << 32 | (uint64_t)said << KEPT_BITS | kept_back;
+}
+
 /* False: not now. Else `*kept_back_p` lines from here were kept back since the last one. */
 static bool may_say(weft_context_t *context, const char *format, unsigned *kept_back_p) {
-    uint64_t second = weft__real_now() / NS_PER_S;
-    pthread_mutex_lock(&context->log_lock);
+    uint32_t second = (uint32_t)(weft__real_now() / NS_PER_S);
     struct log_place *place = place_of(context, format);
-    if (place->second != second) {
-        place->second = second;
-        place->said = 0;
-    }
-    bool may = place->said < LINES_PER_SECOND;
-    place->said += may;
-    *kept_back_p = place->kept_back;
-    place->kept_back = may ? 0 : place->kept_back + 1;
-    pthread_mutex_unlock(&context->log_lock);
-    return may;
+    uint64_t before = atomic_load(&place->state), after;
+    unsigned said, kept_back;
+    do {
+        said = before >> 32 == second ? before >> KEPT_BITS & SAID_MOST : 0;
+        kept_back = before & KEPT_MOST;
+        after = said < LINES_PER_SECOND ? state_of(second, said + 1, 0)
+                                        : state_of(second, said, kept_back + (kept_back < KEPT_MOST));
+    } while (!atomic_compare_exchange_weak(&place->state, &before, after));
+    *kept_back_p = kept_back;
+    return said < LINES_PER_SECOND;
 }
 
 void weft__log_limited(weft_context_t *context, weft_log_level_t level, const char *room, const char *format, ...) {

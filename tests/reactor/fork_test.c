@@ -6,32 +6,63 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
+static weft_context_t *context;
 static atomic_bool over;
-static void *ask_on(void *arg) {
-    while (!over) weft__fork_generation();
+
+/* What the threads do without a pause, and each child once. */
+static void (*work)(void);
+static void *work_on(void *arg) {
+    while (!over) work();
     return NULL;
 }
 
-/* Its first context asks which process it is in. */
-TEST(a_child_waits_for_no_thread_that_did_not_come_with_it) {
-    enum { CHILDREN = 300, PATIENCE = 20 };
-    pthread_t others[2];
+/* None of them may wait for a thread that did not come with it: `check` says 0. */
+static void children_end(void (*what)(void), int (*check)(void)) {
+    enum { CHILDREN = 300, PATIENCE = 20, THREADS = 2 };
+    pthread_t others[THREADS];
     int late = 0;
-    uint32_t parent = weft__fork_generation();
     over = false;
-    for (int i = 0; i < 2; i++) CHECK_EQ(pthread_create(&others[i], NULL, ask_on, NULL), 0);
+    work = what;
+    for (int i = 0; i < THREADS; i++) CHECK_EQ(pthread_create(&others[i], NULL, work_on, NULL), 0);
     for (int i = 0; i < CHILDREN && !late; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             alarm(PATIENCE);
-            _exit(weft__fork_generation() == parent);
+            work();
+            _exit(check());
         }
         int status = 0;
         CHECK_EQ(waitpid(pid, &status, 0), pid);
         late += status != 0;
     }
     over = true;
-    for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
+    for (int i = 0; i < THREADS; i++) pthread_join(others[i], NULL);
     CHECK_EQ(late, 0);
+}
+
+static uint32_t parent;
+static void ask(void) {
+    weft__fork_generation();
+}
+static int is_the_parents(void) {
+    return weft__fork_generation() == parent;
+}
+/* Its first context asks which process it is in. */
+TEST(a_child_waits_for_no_thread_that_did_not_come_with_it) {
+    parent = weft__fork_generation();
+    children_end(ask, is_the_parents);
     CHECK_EQ(weft__fork_generation(), parent);
+}
+
+static void nowhere(weft_log_level_t level, const char *room, const char *line, void *arg) {}
+static void say(void) {
+    weft__log_limited(context, WEFT_LOG_WARN, "room", "a line");
+}
+static int nothing_is_wrong(void) {
+    return 0;
+}
+TEST(a_child_logs_while_threads_of_its_parent_do) {
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.log = nowhere}, &context), 0);
+    children_end(say, nothing_is_wrong);
+    CHECK_EQ(weft_context_destroy(context), 0);
 }
