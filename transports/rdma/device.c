@@ -11,6 +11,20 @@
 static LIST_HEAD(, rd_device) all = LIST_HEAD_INITIALIZER(all);
 /* Workers of other threads have devices of their own in the list. Taken on opening and closing only. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t all_once = PTHREAD_ONCE_INIT;
+
+static void lock_all(void) {
+    pthread_mutex_lock(&all_lock);
+}
+
+static void unlock_all(void) {
+    pthread_mutex_unlock(&all_lock);
+}
+
+/* No child inherits the lock from a thread that did not come with it. */
+static void heed_forks(void) {
+    pthread_atfork(lock_all, unlock_all, unlock_all);
+}
 
 /* ---- what went wrong ------------------------------------------------------------------------------------------ */
 
@@ -157,7 +171,7 @@ static void release_from_rdmacm(struct rd_device *d) {
     struct ibv_context *kept;
     struct rd_device *other;
     int nothing = -1;
-    pthread_mutex_lock(&all_lock);
+    lock_all();
     kept = d->kept;
     d->kept = NULL;
     LIST_FOREACH(other, &all, of_all)
@@ -168,7 +182,7 @@ static void release_from_rdmacm(struct rd_device *d) {
         dup3(nothing, kept->async_fd, O_CLOEXEC);
         close(nothing);
     }
-    pthread_mutex_unlock(&all_lock);
+    unlock_all();
 }
 
 static void device_gone(struct rd_device *d) {
@@ -336,7 +350,8 @@ static weft_status_t open_first(struct reactor *r, struct rd_device **device_p) 
 weft_status_t rd_device_hold(struct reactor *r, struct rd_user *user, struct rd_device **device_p) {
     struct rd_device *d;
     weft_status_t st = WEFT_OK;
-    pthread_mutex_lock(&all_lock);
+    pthread_once(&all_once, heed_forks);
+    lock_all();
     LIST_FOREACH(d, &all, of_all)
     if (d->reactor == r && !d->gone) break;
     if (!d) {
@@ -346,7 +361,7 @@ weft_status_t rd_device_hold(struct reactor *r, struct rd_user *user, struct rd_
             LIST_INSERT_HEAD(&all, d, of_all);
         }
     }
-    pthread_mutex_unlock(&all_lock);
+    unlock_all();
     if (st < 0) return st;
     d->refs++;
     LIST_INSERT_HEAD(&d->users, user, of_device);
@@ -359,9 +374,9 @@ void rd_device_drop(struct rd_device *d, struct rd_user *user) {
     if (user) LIST_REMOVE(user, of_device);
     if (--d->refs) return;
     close_context(d);
-    pthread_mutex_lock(&all_lock);
+    lock_all();
     LIST_REMOVE(d, of_all);
-    pthread_mutex_unlock(&all_lock);
+    unlock_all();
     weft__bury(d->reactor, d);
 }
 
