@@ -44,6 +44,7 @@ struct reactor {
     struct poller *pollers, *next_poller; /* the one a running turn looks at next */
     struct job *first_job, **last_job;
     unsigned n_jobs, n_timers, n_dead, n_watches;
+    unsigned jobs_left;     /* that the pass through the queue may run yet */
     unsigned turns_to_look; /* until the time stamp counter is read to see whether a look is due */
     uint64_t looked_at;     /* ticks */
     uint64_t ticks_to_look; /* between two looks at the kernel */

@@ -1,23 +1,32 @@
 /*
  * What other threads hand to the owner: a lock-free stack that many push and only the owner empties, whole, so there is
- * no ABA. Reversed, it is the order of handing over. Each then counts as one entry of the run queue.
+ * no ABA. Reversed, it is the order of handing over. Together they are one entry of the run queue, which runs some of them;
+ * of the budget each takes as much as an entry.
  */
 #include "local.h"
 
-static void run_one(struct job *job) {
-    struct reactor *r = (struct reactor *)((char *)job - offsetof(struct reactor, remote_job));
+enum { AT_ONCE = 64 };
+
+static void run_one(struct reactor *r) {
     struct remote *remote = r->remotes;
     r->remotes = remote->next;
-    if (r->remotes)
-        weft__job_post(r, job);
-    else
-        r->last_remote = &r->remotes;
+    if (!r->remotes) r->last_remote = &r->remotes;
     remote->run(remote);
+}
+
+static void run_some(struct job *job) {
+    struct reactor *r = (struct reactor *)((char *)job - offsetof(struct reactor, remote_job));
+    run_one(r);
+    for (int i = 1; i < AT_ONCE && r->remotes && r->jobs_left; i++) {
+        r->jobs_left--;
+        run_one(r);
+    }
+    if (r->remotes) weft__job_post(r, job);
 }
 
 void remotes_open(struct reactor *r) {
     r->last_remote = &r->remotes;
-    r->remote_job.run = run_one;
+    r->remote_job.run = run_some;
 }
 
 void weft__reactor_submit(struct reactor *r, struct remote *remote) {
@@ -65,10 +74,7 @@ void remotes_take(struct reactor *r) {
 }
 
 void weft__reactor_run_remotes(struct reactor *r) {
-    for (remotes_take(r); r->remotes;) {
-        weft__job_drop(r, &r->remote_job);
-        run_one(&r->remote_job);
-    }
+    for (remotes_take(r); r->remotes;) run_one(r);
     weft__job_drop(r, &r->remote_job);
 }
 

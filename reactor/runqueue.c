@@ -33,13 +33,14 @@ void weft__job_spare(struct reactor *r, struct job *job) {
 }
 
 unsigned jobs_run(struct reactor *r, unsigned budget) {
-    unsigned most = r->n_jobs < budget ? r->n_jobs : budget, n = 0;
-    while (n < most && r->n_jobs) {
+    r->jobs_left = budget;
+    for (unsigned queued = r->n_jobs; queued && r->n_jobs && r->jobs_left; queued--) {
         struct job *job = r->first_job;
         unlink_job(r, &r->first_job);
-        n++;
+        r->jobs_left--;
         job->run(job);
     }
+    unsigned n = budget - r->jobs_left;
     r->gate.count->jobs += n;
     return n;
 }

@@ -389,6 +389,44 @@ TEST(posted_calls_run_in_order_and_end_a_wait) {
     close_reactor(r);
 }
 
+static void call_many(struct reactor *r, int n) {
+    last_call = 0;
+    for (intptr_t i = 1; i <= n; i++) CHECK_EQ(weft__reactor_call(r, count_call, (void *)i), WEFT_OK);
+}
+
+TEST(posted_calls_run_many_to_a_turn_and_hold_up_nobody) {
+    struct reactor *r = open_reactor();
+    struct named_job a = {.job.run = run_named, .r = r, .name = 'a', .again = true};
+    n_order = 0;
+    weft__job_post(r, &a.job);
+    call_many(r, 1000);
+    unsigned turns = 0;
+    for (; last_call < 1000; turns++) CHECK(weft__reactor_progress(r, 0) > 1);
+    CHECK(turns > 4 && turns < 100);
+    CHECK_EQ(n_order, turns);
+    CHECK(calls_in_order);
+    weft__job_drop(r, &a.job);
+    close_reactor(r);
+}
+
+TEST(posted_calls_keep_to_the_budget) {
+    struct reactor *r = open_reactor();
+    struct named_job a = {.job.run = run_named, .r = r, .name = 'a'};
+    n_order = 0;
+    call_many(r, 20);
+    CHECK_EQ(weft__reactor_progress(r, 7), 7);
+    CHECK_EQ(last_call, 7);
+    weft__job_post(r, &a.job);
+    CHECK_EQ(weft__reactor_progress(r, 1), 1);
+    CHECK_EQ(last_call, 8);
+    CHECK_EQ(weft__reactor_progress(r, 1), 1);
+    CHECK_EQ(n_order, 1);
+    CHECK_EQ(weft__reactor_progress(r, 0), 12);
+    CHECK_EQ(weft__reactor_progress(r, 0), 0);
+    CHECK(calls_in_order);
+    close_reactor(r);
+}
+
 TEST(wake_before_a_wait_ends_it) {
     struct reactor *r = open_reactor();
     weft__reactor_wake(r);
