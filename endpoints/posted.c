@@ -34,18 +34,33 @@ struct posted {
 
 /* ---- spare blocks */
 
-static void push(_Atomic(void *) *list, struct posted *first, struct posted *last) {
+static void push(_Atomic(void *) *list, struct posted *p) {
     void *head = atomic_load_explicit(list, memory_order_relaxed);
-    do last->next = head;
-    while (!atomic_compare_exchange_weak_explicit(list, &head, first, memory_order_release, memory_order_relaxed));
+    do p->next = head;
+    while (!atomic_compare_exchange_weak_explicit(list, &head, p, memory_order_release, memory_order_relaxed));
+}
+
+static struct posted *take_all(_Atomic(void *) *list) {
+    return atomic_exchange_explicit(list, NULL, memory_order_acquire);
+}
+
+/* There may be thousands of them: only what came meanwhile is gone through, to be put before them. */
+static void put_back(_Atomic(void *) *list, struct posted *rest) {
+    void *none = NULL;
+    while (
+        !atomic_compare_exchange_strong_explicit(list, &none, rest, memory_order_release, memory_order_relaxed)) {
+        struct posted *came = take_all(list), *last = came;
+        none = NULL;
+        if (!came) continue;
+        while (last->next) last = last->next;
+        last->next = rest;
+        rest = came;
+    }
 }
 
 static struct posted *take_spare(struct weft_worker *worker) {
-    struct posted *first = atomic_exchange_explicit(&worker->spare_posted, NULL, memory_order_acquire);
-    if (!first || !first->next) return first;
-    struct posted *last = first->next;
-    while (last->next) last = last->next;
-    push(&worker->spare_posted, first->next, last);
+    struct posted *first = take_all(&worker->spare_posted);
+    if (first && first->next) put_back(&worker->spare_posted, first->next);
     return first;
 }
 
@@ -53,11 +68,11 @@ static void give_back(struct posted *p) {
     talloc_free(p->copy);
     p->copy = NULL;
     atomic_fetch_add_explicit(&p->handle.cancel.serial, 1, memory_order_relaxed);
-    push(&p->worker->spare_posted, p, p);
+    push(&p->worker->spare_posted, p);
 }
 
 void weft__posted_end(struct weft_worker *worker) {
-    for (struct posted *p = atomic_exchange(&worker->spare_posted, NULL), *next; p; p = next) {
+    for (struct posted *p = take_all(&worker->spare_posted), *next; p; p = next) {
         next = p->next;
         talloc_free(p);
     }
