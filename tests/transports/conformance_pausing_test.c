@@ -142,6 +142,43 @@ static void it_may_be_closed(const struct subject *s) {
     }
 }
 
+/* Its peer, in the middle of the handler, sends all that it finds room for. */
+struct closing {
+    bool flush;
+    int n;
+};
+static void close_and_look(struct end *end, uint8_t id, const void *data, size_t len) {
+    struct closing *c = end->arg;
+    struct pair *p = end->pair;
+    uint8_t before[64];
+    CHECK(len <= sizeof before);
+    memcpy(before, data, len);
+    if (++c->n == 1) end->lane->ops->close(end->lane, c->flush);
+    for (int i = 0; i < 1000; i++) {
+        weft__reactor_progress(p->reactor_a, 0);
+        if (p->a.lane) (void)p->a.lane->ops->am_short(p->a.lane, 5, 0xeeee, bytes_of(5000), WEFT_SHORT_MIN);
+    }
+    CHECK(memcmp(data, before, len) == 0);
+}
+
+static void a_handler_that_closes_it_has_its_message(const struct subject *s) {
+    for (int flush = 0; flush < 2; flush++) {
+        struct pair p;
+        open_pair(&p, s);
+        struct closing c = {.flush = flush};
+        struct stream stream = {.from = &p.a, .spec = short_spec, .until = 5};
+        p.b.on_message = close_and_look;
+        p.b.arg = &c;
+        CHECK_EQ(pause_b(&p, true), WEFT_OK);
+        stream_start(&stream);
+        pair_turns(&p, 100);
+        CHECK_EQ(pause_b(&p, false), WEFT_OK);
+        CHECK(pair_until(&p, p.b.n_closed == 1 && p.a.n_down == 1));
+        CHECK(c.n > 0);
+        pair_close(&p);
+    }
+}
+
 /* There is memory for a pause, or the lane goes on. */
 static void without_memory_it_goes_on(const struct subject *s) {
     struct pair p;
@@ -161,12 +198,13 @@ static void without_memory_it_goes_on(const struct subject *s) {
     pair_close(&p);
 }
 
-#define CASES(C, s)                     \
-    C(s, its_sender_waits)              \
-    C(s, order_holds_however_often)     \
-    C(s, a_peer_that_goes_is_heard_out) \
-    C(s, it_goes_on_to_send)            \
-    C(s, it_may_be_closed)              \
+#define CASES(C, s)                                \
+    C(s, its_sender_waits)                         \
+    C(s, order_holds_however_often)                \
+    C(s, a_peer_that_goes_is_heard_out)            \
+    C(s, it_goes_on_to_send)                       \
+    C(s, it_may_be_closed)                         \
+    C(s, a_handler_that_closes_it_has_its_message) \
     C(s, without_memory_it_goes_on)
 
 PAUSABLE(TESTS_OF)

@@ -440,6 +440,7 @@ static inline void passed(struct shm_lane *lane) {
 struct shm_aside {
     struct shm_aside *next;
     struct shm_lane *lane;
+    bool reading;      /* a handler may be at work in one of them */
     unsigned first, n; /* of the ring `node` */
     const struct mail_node *node[MAIL_WINDOW];
 };
@@ -482,11 +483,12 @@ static bool set_aside(struct shm_lane *lane, const struct mail_node *node) {
     return true;
 }
 
+/* To pass them tells of the one that is being read, too: then the reader does it. */
 void weft__shm_mail_unread(struct shm_lane *lane) {
     struct shm_aside **link = &shm_iface(lane)->mail.asides;
     while (*link && (*link)->lane != lane) link = &(*link)->next;
     struct shm_aside *aside = *link;
-    if (!aside) return;
+    if (!aside || aside->reading) return;
     *link = aside->next;
     while (aside->n--) passed(lane);
     talloc_free(aside);
@@ -506,12 +508,16 @@ static bool read_one(struct shm_lane *lane, const struct mail_node *node) {
 
 /* Until the lane is paused anew, or ends. Returns how many. */
 static unsigned read_aside(struct shm_lane *lane) {
+    struct shm_aside *aside = aside_of(lane);
     unsigned n = 0;
-    for (struct shm_aside *aside; lane->am && (aside = aside_of(lane)) && aside->n; n++) {
-        const struct mail_node *node = aside->node[aside->first++ % MAIL_WINDOW];
+    if (!aside) return 0;
+    aside->reading = true;
+    for (bool good = true; good && lane->am && aside->n; n++) {
         aside->n--;
-        if (!read_one(lane, node)) break;
+        good = read_one(lane, aside->node[aside->first++ % MAIL_WINDOW]);
     }
+    aside->reading = false;
+    if (!shm_is_up(lane)) weft__shm_mail_unread(lane);
     return n;
 }
 
