@@ -191,8 +191,8 @@ void weft__cold_stop(struct reactor *r, struct cold_watch *watch); /* before the
 
 /*
  * Something that is looked at on every turn, which costs each of them nanoseconds, also those that others wait for. So one that can
- * tell that it has nothing leaves, and is added again by whoever gives it something. `poll` handles up to `budget` events and
- * returns how many. Before the worker may sleep `arm` is asked: it requests notification and then looks once more, and answers
+ * tell that it has nothing leaves, and is added again by whoever gives it something. `poll` handles up to `budget` events, and sends
+ * what waited for room, and returns how many. Before the worker may sleep `arm` is asked: it requests notification and then looks once more, and answers
  * false when there is something after all; whatever wakes it later must come through a watch (an eventfd, a socket).
  * `disarm` is called on the way back, before the next poll; NULL if there is nothing to take back.
  * `busy` fds (hot sockets) need no arm: leave it NULL when their watch is always on.

@@ -125,12 +125,17 @@ static __attribute__((noinline)) unsigned run_answers(struct reactor *r, unsigne
     return n;
 }
 
+/* A poll may have found more, since it sends what was waiting to be sent, too. */
+static inline unsigned left_of(unsigned budget, unsigned n) {
+    return n < budget ? budget - n : 0;
+}
+
 /* What follows the look at memory, which found `n`. */
 static __attribute__((noinline)) int finish(struct reactor *r, unsigned budget, unsigned n, enum look look) {
-    if (look != LOOK_MEMORY) n += look_at_kernel(r, budget - n, look);
-    if (r->n_jobs) n += jobs_run(r, budget - n);
-    if (r->watch_answered) n += run_answers(r, budget - n);
-    if (r->jobs_first) n += poll_memory(r, budget - n);
+    if (look != LOOK_MEMORY) n += look_at_kernel(r, left_of(budget, n), look);
+    if (r->n_jobs) n += jobs_run(r, left_of(budget, n));
+    if (r->watch_answered) n += run_answers(r, left_of(budget, n));
+    if (r->jobs_first && n < budget) n += poll_memory(r, budget - n);
 
     /* Pollers and the queue take the first place by turns when the budget does not reach for both. */
     if (n >= budget || r->behind) {

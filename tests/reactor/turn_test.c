@@ -256,6 +256,28 @@ TEST(flooded_poller_starves_neither_pollers_nor_jobs) {
     close_reactor(r);
 }
 
+static int poll_many(struct poller *poller, unsigned budget) {
+    return 5 * poll_fake(poller, budget);
+}
+
+TEST(poller_that_handles_more_than_the_budget_does_not_lift_it) {
+    struct reactor *r = open_reactor();
+    struct fake_poller p = {.poller.poll = poll_many, .r = r, .ready = 1 << 20};
+    struct named_job jobs[10];
+    weft__poller_add(r, &p.poller);
+    n_order = 0;
+    for (int i = 0; i < 10; i++) {
+        jobs[i] = (struct named_job){{.run = run_named}, r, (char)('0' + i), false};
+        weft__job_post(r, &jobs[i].job);
+    }
+    for (unsigned turn = 1; n_order < 10; turn++) {
+        CHECK(weft__reactor_progress(r, 2) > 0);
+        CHECK(n_order <= 2 * turn);
+    }
+    weft__poller_remove(r, &p.poller);
+    close_reactor(r);
+}
+
 /* ---- watches ------------------------------------------------------------------------------------------- */
 
 struct pipe_watch {
