@@ -395,16 +395,13 @@ static void end(struct worker_thread *t) {
 static weft_status_t part(struct worker_thread *t) {
     struct reactor *r = t->worker->reactor;
     bool polled = t->params.callbacks == WEFT_CALLBACKS_POLLED;
-    return polled || weft__reactor_has_fd(r) ? weft__reactor_part(r, t->news_fd) : WEFT_OK;
+    return polled || weft__reactor_has_fd(r) ? weft__reactor_part(r, polled ? t->news_fd : -1) : WEFT_OK;
 }
 
 static void begin(struct worker_thread *t) {
     struct weft_worker *worker = t->worker;
     worker->polled = t->params.callbacks == WEFT_CALLBACKS_POLLED;
-    if (worker->polled)
-        hold(t);
-    else
-        (void)take_news(t);
+    if (worker->polled) hold(t);
     worker->driven = true; /* before its first callback may ask */
     give_back(t);
 }

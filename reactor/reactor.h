@@ -47,8 +47,8 @@ void weft__reactor_wake(struct reactor *r); /* any thread, signal handler */
 weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms);
 weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *arg); /* any thread */
 /*
- * A thread that is not the program's is to drive it: from now on the worker's fd is readable as `news_fd` is, and any thread may ask
- * for it. When that fails nothing has changed. Joined, by the owner, it tells again of all there is to do; when that fails it
+ * A thread that is not the program's is to drive it: from now on the worker's fd is readable as `news_fd` is (-1: never), and any thread
+ * may ask for it. When that fails nothing has changed. Joined, by the owner, it tells again of all there is to do; when that fails it
  * stays apart, and the owner tries again.
  */
 weft_status_t weft__reactor_part(struct reactor *r, int news_fd);

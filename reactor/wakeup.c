@@ -233,7 +233,7 @@ weft_status_t weft__reactor_part(struct reactor *r, int news_fd) {
     if (st < 0) return st;
     int apart = r->fd_taken ? r->outer_fd : fd;
     if (r->fd_taken) st = fill(r, fd);
-    if (st == WEFT_OK) st = control(apart, EPOLL_CTL_ADD, news_fd, EPOLLIN, NULL);
+    if (st == WEFT_OK && news_fd >= 0) st = control(apart, EPOLL_CTL_ADD, news_fd, EPOLLIN, NULL);
     if (st < 0) {
         close_fd(&fd);
         return st;

@@ -1,8 +1,10 @@
 /* A worker with a thread of its own, whose callbacks wait until the program polls for them. */
 #include "threads.h"
 #include <poll.h>
+#include <semaphore.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 static void on_held(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct pair *p = arg;
@@ -516,6 +518,48 @@ TEST(the_fd_is_silent_while_a_thread_has_the_callbacks) {
     }
     CHECK_EQ(p.disorder, 0);
     close(host.epoll);
+    pair_end(&p);
+}
+
+/* A thread that is held up in its n-th write from now on, until it may go on. */
+static _Thread_local int writes_to_stall;
+static sem_t stalled, go_on;
+__attribute__((visibility("default"))) ssize_t write(int fd, const void *bytes, size_t len) {
+    if (writes_to_stall && --writes_to_stall == 0) {
+        sem_post(&stalled);
+        while (sem_wait(&go_on) < 0) continue;
+    }
+    return syscall(SYS_write, fd, bytes, len);
+}
+
+/* The sleeping thread is woken first, and then the program is told. */
+static void *wake_slowly(void *arg) {
+    writes_to_stall = 2;
+    weft_worker_wake(arg);
+    if (writes_to_stall) sem_post(&stalled); /* it was up, and the program was told at once */
+    return NULL;
+}
+
+TEST(a_wake_that_comes_late_leaves_the_fd_silent_while_a_thread_has_the_callbacks) {
+    struct pair p;
+    pthread_t waker;
+    pair_make(&p, "shm", NULL, 0);
+    struct pollfd fd = {.fd = weft_worker_fd(p.b), .events = POLLIN};
+    sem_init(&stalled, 0, 0);
+    sem_init(&go_on, 0, 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    while (weft_worker_progress(p.b, 0) > 0) continue;
+    usleep(100000); /* it sleeps */
+    CHECK_EQ(pthread_create(&waker, NULL, wake_slowly, p.b), 0);
+    while (sem_wait(&stalled) < 0) continue;
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    p.main = (pthread_t)0;
+    CHECK_EQ(weft_worker_start_thread(p.b, NULL), 0);
+    sem_post(&go_on);
+    pthread_join(waker, NULL);
+    CHECK_EQ(poll(&fd, 1, 0), 0);
+    sem_destroy(&stalled);
+    sem_destroy(&go_on);
     pair_end(&p);
 }
 

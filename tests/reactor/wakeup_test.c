@@ -663,17 +663,34 @@ TEST(a_reactor_whose_fd_nobody_asked_for_has_none_when_it_is_joined) {
     apart_close(&a);
 }
 
+TEST(apart_without_news_the_fd_tells_of_nothing) {
+    struct apart a;
+    apart_open(&a);
+    apart_start(&a, 0);
+    a.fd = weft__reactor_fd(a.r);
+    CHECK_EQ(weft__reactor_part(a.r, -1), WEFT_OK);
+    put(a.watches[0].fd);
+    put(a.news);
+    weft__reactor_wake(a.r);
+    CHECK(!tells(a.fd));
+    CHECK_EQ(weft__reactor_wait(a.r, 5000), WEFT_OK);
+    CHECK_EQ(weft__reactor_join(a.r, -1), WEFT_OK);
+    CHECK_EQ(weft__reactor_fd(a.r), a.fd);
+    all_is_told(&a, 1);
+    apart_close(&a);
+}
+
 /* A descriptor that the kernel will not take stands for a limit that was reached. */
 TEST(what_could_not_be_parted_or_joined_stays_as_it_was) {
     struct apart a;
     apart_open(&a);
     apart_start(&a, 0);
     apart_start(&a, 1);
-    CHECK_EQ(weft__reactor_part(a.r, -1), WEFT_ERR_IO);
+    CHECK_EQ(weft__reactor_part(a.r, 999), WEFT_ERR_IO);
     CHECK(!weft__reactor_has_fd(a.r));
     apart_waits(&a, 2);
     a.fd = weft__reactor_fd(a.r);
-    CHECK_EQ(weft__reactor_part(a.r, -1), WEFT_ERR_IO);
+    CHECK_EQ(weft__reactor_part(a.r, 999), WEFT_ERR_IO);
     CHECK_EQ(weft__reactor_fd(a.r), a.fd);
     CHECK_EQ(epolls(), 1);
     all_is_told(&a, 2);
