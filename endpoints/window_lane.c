@@ -58,6 +58,7 @@ static void start(struct window_lane *wl) {
 
 static void discard(struct window_lane *wl) {
     wl->deliver = weft__window_discard;
+    weft__window_unpause(wl);
     wl->lane.ops = &weft__window_ops_closed;
     weft__window_purge(wl);
 }
@@ -271,7 +272,9 @@ void weft__window_settle(struct window_lane *wl) {
 }
 
 static void run(struct job *job) {
-    weft__window_settle(OF_JOB(job));
+    struct window_lane *wl = OF_JOB(job);
+    weft__window_go_on(wl);
+    weft__window_settle(wl);
 }
 
 /* ---- making and closing one ---------------------------------------------------------------------------------- */

@@ -54,6 +54,8 @@ struct window_lane {
     weft_status_t why; /* it went down */
     uint32_t due;      /* effects to be carried out when the machine is at rest */
     struct job job;
+    bool paused;   /* by its owner */
+    bool holding;  /* … or was, and what was put off is still there */
     bool violated; /* the step that runs met what the peer may not say */
 
     /* By state: what is done with a numbered frame, and with a message in its place. */
@@ -75,8 +77,8 @@ struct window_lane {
     struct window_message *finished, **finished_last;
 
     /* receiving */
-    struct window_held *held[WINDOW_FRAMES];
-    uint8_t *whole; /* a message in fragments, as far as it is here */
+    struct window_held *held[WINDOW_FRAMES]; /* one that was put off has the place of the next */
+    uint8_t *whole;                          /* a message in fragments, as far as it is here */
     size_t whole_len;
     uint16_t whole_more; /* fragments that are missing */
     uint8_t whole_id;
@@ -135,6 +137,9 @@ void weft__window_prove(struct window_lane *wl, const struct window_frame *f);
 void weft__window_take(struct window_lane *wl, const struct window_frame *f);
 void weft__window_deliver(struct window_lane *wl, const struct window_frame *f);
 void weft__window_discard(struct window_lane *wl, const struct window_frame *f);
+weft_status_t weft__window_pause(struct lane *lane, bool on);
+void weft__window_go_on(struct window_lane *wl);   /* with what was put off, unless it is paused */
+void weft__window_unpause(struct window_lane *wl); /* without it, which comes again */
 void weft__window_release_held(struct window_lane *wl);
 
 /* window_iface.c: memory for both ways */

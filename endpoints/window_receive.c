@@ -27,11 +27,19 @@ static bool keep(struct window_lane *wl, const struct window_frame *f) {
     return true;
 }
 
+static struct window_held *take_held(struct window_lane *wl, uint32_t seq) {
+    struct window_held *h = wl->held[seq % WINDOW_FRAMES];
+    wl->held[seq % WINDOW_FRAMES] = NULL;
+    return h;
+}
+
+static void release(struct window_lane *wl, uint32_t seq) {
+    struct window_held *h = take_held(wl, seq);
+    if (h) held_free(window_iface(wl), h);
+}
+
 void weft__window_release_held(struct window_lane *wl) {
-    for (unsigned i = 0; i < WINDOW_FRAMES; i++) {
-        if (wl->held[i]) held_free(window_iface(wl), wl->held[i]);
-        wl->held[i] = NULL;
-    }
+    for (unsigned i = 0; i < WINDOW_FRAMES; i++) release(wl, i);
 }
 
 /* Before the first fragment is taken, so that none is acknowledged that has no place. */
@@ -81,8 +89,7 @@ void weft__window_discard(struct window_lane *wl, const struct window_frame *f) 
 static void deliver(struct window_lane *wl, const struct window_frame *f, uint32_t seq) {
     wl->deliver(wl, f);
     while (++seq != wl->win.expected) {
-        struct window_held *h = wl->held[seq % WINDOW_FRAMES];
-        wl->held[seq % WINDOW_FRAMES] = NULL;
+        struct window_held *h = take_held(wl, seq);
         if (!h) continue; /* the lane went down meanwhile, and let them go */
         wl->deliver(wl, &h->frame);
         held_free(window_iface(wl), h);
@@ -100,20 +107,61 @@ static void take_ack(struct window_lane *wl, const struct window_frame *f) {
     weft__window_release(wl);
 }
 
+/*
+ * A paused lane leaves the next frame where it would be if it had come early, and does not acknowledge it. So its peer keeps that one
+ * and sends no more than a window behind it, asks by it now and then, and hears from each answer that it is to be patient.
+ */
+static void put_off(struct window_lane *wl, const struct window_frame *f) {
+    if (!wl->held[f->seq % WINDOW_FRAMES]) (void)keep(wl, f); /* it comes again */
+    wl->words |= 1u << WINDOW_ACK;
+}
+
+weft_status_t weft__window_pause(struct lane *lane, bool on) {
+    struct window_lane *wl = (struct window_lane *)lane;
+    wl->paused = on;
+    wl->holding |= on;
+    if (!on) weft__job_post(window_reactor(wl), &wl->job);
+    return WEFT_OK;
+}
+
+void weft__window_go_on(struct window_lane *wl) {
+    if (!wl->holding || wl->paused) return;
+    struct window_held *h = take_held(wl, wl->win.expected);
+    wl->holding = false;
+    if (!h) return;
+    wl->take(wl, &h->frame);
+    held_free(window_iface(wl), h);
+}
+
+void weft__window_unpause(struct window_lane *wl) {
+    wl->paused = false;
+    if (wl->holding) release(wl, wl->win.expected);
+    wl->holding = false;
+}
+
+/* What the peer lets wait says nothing of the way to it. */
+static void be_patient(struct window_lane *wl) {
+    wl->progress_at = weft__now(window_reactor(wl));
+    wl->again = UINT64_MAX;
+}
+
 static void take_numbered(struct window_lane *wl, const struct window_frame *f) {
     enum window_event event = weft__window_frame(&wl->win, f->seq);
+    bool next = event == WINDOW_EV_FRAME || event == WINDOW_EV_FRAME_FILLS;
     if (f->more && !reserve_whole(wl)) return;
+    if (wl->holding && next) return put_off(wl, f);
     if (event == WINDOW_EV_FRAME_EARLY && !keep(wl, f)) return;
     weft__count(window_reactor(wl))->duplicates += event == WINDOW_EV_FRAME_OLD;
     wl->unacked++;
     fsm_step(&wl->win.fsm, event);
     if (event == WINDOW_EV_FRAME_EARLY && WEFT_MUTANT(window_early_delivered)) wl->deliver(wl, f);
-    if (event == WINDOW_EV_FRAME || event == WINDOW_EV_FRAME_FILLS) deliver(wl, f, f->seq);
+    if (next) deliver(wl, f, f->seq);
 }
 
 void weft__window_take(struct window_lane *wl, const struct window_frame *f) {
     wl->violated = false;
     take_ack(wl, f);
+    if (f->paused) be_patient(wl);
     if (f->kind != WINDOW_ACK && !wl->violated) take_numbered(wl, f);
     if (wl->violated) violate(wl, "a number out of the window");
 }

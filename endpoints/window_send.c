@@ -43,6 +43,7 @@ static bool send_raw(struct window_lane *wl, struct window_frame *f, const struc
     struct packing packing = {wl, f, m, from};
     f->ack = wl->win.expected + (WEFT_MUTANT(window_gap_acknowledged) && wl->win.held);
     f->sack = wl->win.held;
+    f->paused = wl->holding;
     weft_status_t st = wl->raw->ops->am_bcopy(wl->raw, WINDOW_RAW_ID, pack, &packing);
     if (st != WEFT_NO_RESOURCE) return true;
     wl->blocked = true;
@@ -325,13 +326,11 @@ static weft_status_t closed_flush(struct lane *l, struct completion *completion)
     return WEFT_ERR_CLOSED;
 }
 
-#define OPS(short_, bcopy, zcopy, flush_)                                                                      \
-    {                                                                                                          \
-        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_, .pending_add = pending_add, \
-        .pending_remove = pending_remove, .hear = lane_hear, .close = weft__window_close,                      \
-        .watched = weft__window_watched, .describe = describe, .address = address, .connect = connect_lane     \
-    }
-const struct lane_ops weft__window_ops_idle = OPS(idle_short, idle_bcopy, idle_zcopy, idle_flush);
-const struct lane_ops weft__window_ops_up = OPS(am_short, am_bcopy, am_zcopy, flush);
-const struct lane_ops weft__window_ops_down = OPS(down_short, down_bcopy, down_zcopy, down_flush);
-const struct lane_ops weft__window_ops_closed = OPS(closed_short, closed_bcopy, closed_zcopy, closed_flush);
+#define OPS(short_, bcopy, zcopy, flush_)                                                                  \
+    .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_, .pending_add = pending_add, \
+    .pending_remove = pending_remove, .hear = lane_hear, .close = weft__window_close,                      \
+    .watched = weft__window_watched, .describe = describe, .address = address, .connect = connect_lane
+const struct lane_ops weft__window_ops_idle = {OPS(idle_short, idle_bcopy, idle_zcopy, idle_flush)};
+const struct lane_ops weft__window_ops_up = {OPS(am_short, am_bcopy, am_zcopy, flush), .pause = weft__window_pause};
+const struct lane_ops weft__window_ops_down = {OPS(down_short, down_bcopy, down_zcopy, down_flush)};
+const struct lane_ops weft__window_ops_closed = {OPS(closed_short, closed_bcopy, closed_zcopy, closed_flush)};

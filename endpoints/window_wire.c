@@ -17,7 +17,7 @@ static bool greets(uint8_t kind) {
 }
 
 size_t weft__window_encode(const struct window_frame *f, uint8_t *to) {
-    to[0] = f->kind;
+    to[0] = (uint8_t)(f->kind | f->paused * WINDOW_PAUSED);
     to[1] = f->id;
     put(to + 2, f->more, 2);
     put(to + 4, f->tag, 4);
@@ -34,7 +34,8 @@ size_t weft__window_encode(const struct window_frame *f, uint8_t *to) {
 bool weft__window_decode(const void *bytes, size_t len, struct window_frame *f) {
     const uint8_t *from = bytes;
     if (len < WINDOW_HEAD) return false;
-    *f = (struct window_frame){.kind = from[0],
+    *f = (struct window_frame){.kind = from[0] & (uint8_t)~WINDOW_PAUSED,
+                               .paused = from[0] & WINDOW_PAUSED,
                                .id = from[1],
                                .more = (uint16_t)get(from + 2, 2),
                                .tag = (uint32_t)get(from + 4, 4),

@@ -3,6 +3,7 @@
  *
  *      0 kind   1 id   2 more   4 tag   8 seq   12 ack   16 sack   24 …
  *
+ * The highest bit of `kind`: who says it takes nothing for now, so frames wait for their acknowledgement.
  * `tag` is the number that the receiver chose for this conversation (as SCTP's verification tag, RFC 9260, section 8.5):
  * what was meant for an earlier one is recognised. The first frame is numbered by its sender's tag.
  */
@@ -13,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WINDOW_HEAD = 24, WINDOW_GREETING = 32, WINDOW_VERSION = 1, WINDOW_FRAGMENTS = 128 };
+enum { WINDOW_HEAD = 24, WINDOW_GREETING = 32, WINDOW_VERSION = 1, WINDOW_FRAGMENTS = 128, WINDOW_PAUSED = 0x80 };
 
 enum window_kind {
     WINDOW_HELLO = 1, /* let us talk; tag 0 */
@@ -33,6 +34,7 @@ struct window_frame {
     uint64_t sack;
     uint32_t my_tag; /* HELLO, WELCOME */
     uint16_t version;
+    bool paused;
     const uint8_t *data; /* DATA */
     size_t len;
 };

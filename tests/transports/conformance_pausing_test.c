@@ -1,11 +1,19 @@
 /* A lane that is paused brings nothing until it is resumed, and then everything in its order; its sender waits meanwhile. */
 #include "conformance.h"
 
-/* Those that can. */
-#define PAUSABLE(S)   \
-    S(shm, 0)         \
-    S(shm_mailbox, 0) \
-    S(tcp, 0)
+#ifdef WEFT_HAVE_RDMA
+#define RDMA_PAUSABLE(S) S(rdma_ud_window, 0)
+#else
+#define RDMA_PAUSABLE(S)
+#endif
+/* Those that can. In virtual time a pause is longer than any patience. */
+#define PAUSABLE(S)         \
+    S(shm, 0)               \
+    S(shm_mailbox, 0)       \
+    S(tcp, 0)               \
+    S(window, PAIR_VIRTUAL) \
+    S(storm, PAIR_VIRTUAL)  \
+    RDMA_PAUSABLE(S)
 
 /* One that is about to end cannot be any more. */
 static weft_status_t pause_end(const struct end *end, bool on) {
