@@ -2,7 +2,9 @@
 #include "conformance.h"
 
 #ifdef WEFT_HAVE_RDMA
-#define RDMA_PAUSABLE(S) S(rdma_ud_window, 0)
+#define RDMA_PAUSABLE(S) \
+    S(rdma_rc, 0)        \
+    S(rdma_ud_window, 0)
 #else
 #define RDMA_PAUSABLE(S)
 #endif

@@ -46,7 +46,10 @@ enum {
     RC_REPOST = 16,
     RC_READS = 16, /* gets and atomics under way in one direction, where the device has as many */
     RC_MEM_BUCKETS = 64,
-    RC_ASKS = 32, /* WANTs of one lane that wait for their answer */
+    RC_CREDITS = 256,       /* what a peer may send before any of it is taken */
+    RC_CREDIT_PART = 128,   /* … and what is given back at a time */
+    RC_CREDIT_BYTES = 4096, /* that a message has for one */
+    RC_ASKS = 32,           /* WANTs of one lane that wait for their answer */
     RC_PSN = 0xffffff
 };
 
@@ -89,7 +92,8 @@ enum rc_todo {
     RC_TODO_RETRY = 8,
     RC_TODO_DOWN = 16,
     RC_TODO_CLOSED = 32,
-    RC_TODO_KEYED = 64
+    RC_TODO_KEYED = 64,
+    RC_TODO_GO_ON = 128
 };
 
 TAILQ_HEAD(rc_lanes, rc_lane);
@@ -106,6 +110,11 @@ struct rc_lane {
     uint64_t bytes;          /* sent since the owner was told */
     bool fence;              /* the next request waits for the gets and atomics before it */
     bool marked, last_heard; /* the marker came back; the device has said its last word about the queue pair */
+    int32_t credit;          /* what it may send: a message is begun with one, and may need more */
+    uint32_t owed;           /* … and the peer may, for what was taken */
+    bool paused;             /* by its owner */
+    uint32_t aside_cost;     /* credits of what came since, or before its end */
+    struct rc_aside *aside, **aside_last;
     unsigned todo;
     struct job job;
     struct timer deadline;
@@ -294,6 +303,17 @@ void rc_works_tell(struct rc_lane *lane, weft_status_t status); /* completions o
 void rc_op_free(struct rc_lane *lane, struct rc_op *op);
 void rc_retry(struct rc_lane *lane);
 void rc_enlist(struct rc_lane *lane, struct rc_lanes *list); /* NULL: none */
+
+/* rc_credit.c */
+static inline uint32_t rc_cost(size_t len) {
+    return 1 + (uint32_t)(len / RC_CREDIT_BYTES);
+}
+void rc_credit_return(struct rc_lane *lane);
+void rc_credited(struct rc_lane *lane);
+weft_status_t rc_pause(struct lane *l, bool on);
+void rc_go_on(struct rc_lane *lane);
+void rc_hear_out(struct rc_lane *lane);
+void rc_aside_drop(struct rc_lane *lane);
 
 /* rc_send.c */
 extern const struct lane_ops rc_ops_early, rc_ops_open, rc_ops_ended;

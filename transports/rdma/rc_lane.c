@@ -279,6 +279,7 @@ static void lane_gone(struct rc_lane *lane) {
     iface->n_lanes--;
     rc_enlist(lane, NULL);
     rc_keys_free(lane);
+    rc_aside_drop(lane);
     talloc_free(lane->work);
     weft__job_drop(iface->iface.reactor, &lane->job);
     weft__timer_stop(iface->iface.reactor, &lane->deadline);
@@ -305,12 +306,14 @@ static void lane_job(struct job *job) {
         rc_lane_why(lane, WEFT_ERR_PEER_FAILED);
         fsm_step(&lane->machine.fsm, RC_QP_EV_BROKEN);
     }
+    if (take(lane, RC_TODO_GO_ON)) rc_go_on(lane);
     if (take(lane, RC_TODO_RETRY)) rc_retry(lane);
     if (take(lane, RC_TODO_KEYED) && up->keyed) up->keyed(&lane->lane);
     if (take(lane, RC_TODO_DOWN)) {
+        rc_hear_out(lane);
         rc_works_tell(lane, lane->why);
         pending_queue_init(&lane->pending);
-        up->down(&lane->lane, lane->why);
+        if (!(lane->todo & RC_TODO_CLOSED)) up->down(&lane->lane, lane->why);
     }
     if (take(lane, RC_TODO_CLOSED)) finish(lane);
 }
@@ -347,6 +350,8 @@ weft_status_t rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc_lane 
     lane->take = rc_take_nothing;
     lane->job.run = lane_job;
     lane->deadline.fire = deadline_passed;
+    lane->credit = RC_CREDITS;
+    lane->aside_last = &lane->aside;
     pending_queue_init(&lane->pending);
     words_init(&lane->words);
     words_init(&lane->waiting);

@@ -151,9 +151,11 @@ void rc_works_tell(struct rc_lane *lane, weft_status_t status) {
 /* ---- those who wait ---------------------------------------------------------------------------------------------------------- */
 
 void rc_retry(struct rc_lane *lane) {
+    rc_credit_return(lane);
     rc_words_flush(lane);
     while (lane->lane.ops == &rc_ops_open && rc_has_room(lane, RC_KEEP) && pending_queue_retry(&lane->pending))
         continue;
-    if (pending_queue_waits(&lane->pending) && lane->posted == lane->done && lane->lane.ops == &rc_ops_open)
+    if (pending_queue_waits(&lane->pending) && lane->posted == lane->done && lane->credit > 0 &&
+        lane->lane.ops == &rc_ops_open)
         rc_enlist(lane, &rc_iface_of(lane)->hungry);
 }

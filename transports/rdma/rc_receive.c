@@ -134,12 +134,21 @@ static void take_word(struct rc_lane *lane, enum rc_message kind, const uint8_t 
     }
 }
 
+static __attribute__((noinline)) void take_and_credit(struct rc_lane *lane, uint8_t kind, const uint8_t *data,
+                                                      size_t len) {
+    rc_credit_return(lane);
+    lane_handlers(&lane->lane)[kind](&lane->lane, data, len);
+}
+
 void rc_take_messages(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
     if (__builtin_expect(kind < LANE_AM_IDS, 1)) {
+        lane->owed += rc_cost(len);
+        if (__builtin_expect(lane->owed >= RC_CREDIT_PART, 0)) return take_and_credit(lane, kind, data, len);
         lane_handlers(&lane->lane)[kind](&lane->lane, data, len);
         return;
     }
     switch ((enum rc_message)kind) {
+    case RC_CREDIT: rc_credited(lane); break;
     case RC_PROVE: fsm_step(&lane->machine.fsm, RC_QP_EV_PROOF); break;
     case RC_GOODBYE:
         rc_lane_why(lane, WEFT_ERR_PEER_CLOSED);

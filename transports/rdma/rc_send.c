@@ -4,11 +4,16 @@
 #include <arpa/inet.h>
 #include <transports/answering.h>
 
-static void count(struct rc_lane *lane, size_t len) {
+static void count(struct rc_lane *lane, size_t len, uint32_t credits) {
     struct counters *c = rc_count(lane);
     c->rdma_messages++;
     c->rdma_bytes += len;
     lane->bytes += len;
+    lane->credit -= (int32_t)credits;
+}
+
+static bool may_send(const struct rc_lane *lane) {
+    return rc_has_room(lane, RC_KEEP) && lane->credit > 0;
 }
 
 static void send_message(struct rc_lane *lane, uint8_t id, struct ibv_sge *sge, int n_sge, unsigned flags,
@@ -24,7 +29,7 @@ static void send_message(struct rc_lane *lane, uint8_t id, struct ibv_sge *sge, 
 /* A block, and a place for its request. */
 static struct rd_block *take_block(struct rc_lane *lane, weft_status_t *st_p) {
     *st_p = WEFT_NO_RESOURCE;
-    return rc_has_room(lane, RC_KEEP) ? rd_pool_take(&rc_iface_of(lane)->send, st_p) : NULL;
+    return may_send(lane) ? rd_pool_take(&rc_iface_of(lane)->send, st_p) : NULL;
 }
 
 static inline void put_short(uint8_t *to, uint64_t header, const void *data, size_t len) {
@@ -43,7 +48,7 @@ static __attribute__((noinline)) weft_status_t short_by_block(struct rc_lane *la
     if (!block) return st;
     struct ibv_sge sge = {(uintptr_t)block->bytes, (uint32_t)(8 + len), block->lkey};
     put_short(block->bytes, header, data, len);
-    count(lane, len);
+    count(lane, len, rc_cost(len));
     send_message(lane, id, &sge, 1, 0, &(struct rc_work){.block = block});
     return WEFT_OK;
 }
@@ -54,10 +59,10 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     uint8_t bytes[8 + RC_INLINE];
     if (len > l->iface->attr.max_short)
         return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over rdma_rc", len);
-    if (!rc_has_room(lane, RC_KEEP)) return WEFT_NO_RESOURCE;
+    if (!may_send(lane)) return WEFT_NO_RESOURCE;
     if (__builtin_expect(8 + len > iface->max_inline, 0)) return short_by_block(lane, id, header, data, len);
     put_short(bytes, header, data, len);
-    count(lane, len);
+    count(lane, len, 1);
     iface->brief_piece.addr = (uintptr_t)bytes;
     iface->brief_piece.length = (uint32_t)(8 + len);
     iface->brief.imm_data = htonl(id);
@@ -73,7 +78,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     if (!work.block) return st;
     size_t len = pack(work.block->bytes, arg);
     struct ibv_sge sge = {(uintptr_t)work.block->bytes, (uint32_t)len, work.block->lkey};
-    count(lane, len);
+    count(lane, len, rc_cost(len));
     send_message(lane, id, &sge, len > 0, 0, &work);
     return WEFT_OK;
 }
@@ -83,7 +88,7 @@ static weft_status_t copied(struct rc_lane *lane, uint8_t id, struct rd_block *b
     for (size_t i = 0; i < n_iov; len += iov[i++].len)
         if (iov[i].len) memcpy(block->bytes + len, iov[i].base, iov[i].len);
     struct ibv_sge sge = {(uintptr_t)block->bytes, (uint32_t)len, block->lkey};
-    count(lane, len);
+    count(lane, len, rc_cost(len));
     send_message(lane, id, &sge, len > 0, 0, &(struct rc_work){.block = block});
     return WEFT_OK;
 }
@@ -111,7 +116,7 @@ static weft_status_t lent(struct rc_lane *lane, uint8_t id, struct rd_block *blo
         }
         sge[n++] = (struct ibv_sge){(uintptr_t)iov[i].base, (uint32_t)iov[i].len, lkey};
     }
-    count(lane, len);
+    count(lane, len, rc_cost(len));
     send_message(lane, id, sge, n, 0, &(struct rc_work){.op = op});
     return WEFT_IN_PROGRESS;
 }
@@ -194,6 +199,7 @@ const struct lane_ops rc_ops_open = {.am_short = am_short,
                                      .am_bcopy = am_bcopy,
                                      .am_zcopy = am_zcopy,
                                      .flush = flush,
+                                     .pause = rc_pause,
                                      .put_short = rc_put_short,
                                      .put_bcopy = rc_put_bcopy,
                                      .put_zcopy = rc_put_zcopy,

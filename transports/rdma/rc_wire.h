@@ -22,7 +22,17 @@ enum {
 };
 
 /* Of the immediate data: 0 … 31 are messages of the owner's. */
-enum rc_message { RC_PROVE = 32, RC_GOODBYE, RC_WANT, RC_GRANT, RC_DENY, RC_REVOKE, RC_DROP, RC_N_MESSAGES };
+enum rc_message {
+    RC_PROVE = 32,
+    RC_GOODBYE,
+    RC_WANT,
+    RC_GRANT,
+    RC_DENY,
+    RC_REVOKE,
+    RC_DROP,
+    RC_CREDIT,
+    RC_N_MESSAGES
+};
 
 /* The dialer's first word. `token`: of the interface address; zeroes at a listener's URI. */
 struct rc_hello {
