@@ -56,9 +56,9 @@ static void flush(struct end *end) {
     ASK(a, weft_ep_flush_wait(end->ep));
 }
 
-/* Nothing else waits for the stream's room there, nor for its bytes. */
+/* Nothing else waits for the stream's room there, nor for its bytes, nor has some of them taken. */
 static void stream(struct end *end) {
-    if (end->other->author != here || !owns(end->other->node) || end->other->recv_first ||
+    if (end->other->author != here || !owns(end->other->node) || end->other->recv_first || end->other->n_taken ||
         end->other->in != end->out)
         return;
     struct asked *a = ask(ASKED_STREAM, end->node, end);
