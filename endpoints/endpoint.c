@@ -197,6 +197,26 @@ static void ep_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
                        weft__ep_machine.event_name[event]);
 }
 
+/* Memory of its requests, by a peer that was offered it, and that keeps to the rules as far as anybody knows. */
+static bool may_be_read(const struct weft_ep *ep, weft_status_t status) {
+    if (status == WEFT_ERR_PROTOCOL || !ep->link || !ep->core.peer) return false;
+    for (const struct list *n = ep->requests.next; n != &ep->requests; n = n->next)
+        if (list_of(n, struct weft_request, of_ep)->offered) return true;
+    return false;
+}
+
+/* The peer is told to leave that memory, then of the end, and answers: so the endpoint stays on its link, and hears nothing else. */
+static void part(struct weft_ep *ep, weft_status_t status) {
+    struct wire_message m;
+    weft__wire_one(&m, WIRE_CLOSE, ep->core.peer);
+    if (ep->status == WEFT_OK) ep->status = status;
+    ep->close_status = status;
+    step(ep, EP_EV_GONE);
+    ep->core.peer = 0;
+    weft__ep_unheard(ep);
+    weft__link_control(ep->link, &m);
+}
+
 /* The last steps of its machine go into the log with it. */
 void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *what) {
     char steps[2048];
@@ -204,12 +224,12 @@ void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *wh
     weft__count(ep->worker->reactor)->violations++;
     weft__log_limited(ep->worker->context, WEFT_LOG_WARN, "endpoints", "endpoint %08x: %s: %s\n%s", ep->id,
                       weft_status_name(status), what, steps);
-    struct wire_message m;
-    if (ep->link && ep->core.peer) {
-        weft__wire_one(&m, WIRE_CLOSE, ep->core.peer);
-        weft__link_control(ep->link, &m);
-    }
     if (ep->core.fsm.state < EP_DRAIN) ep->status = status;
+    if (may_be_read(ep, status)) {
+        part(ep, status);
+        return;
+    }
+    if (ep->core.peer) send_one(ep, WIRE_CLOSE);
     weft__ep_link_gone(ep, status);
 }
 
@@ -289,7 +309,7 @@ struct weft_ep *weft__ep_heard_seldom(struct lane *lane, uint32_t id, const char
         return NULL;
     }
     if (ep->core.fsm.state < EP_READY) weft__ep_violation(ep, WEFT_ERR_PROTOCOL, what);
-    if (ep->core.fsm.state != EP_READY && ep->core.fsm.state != EP_DRAIN) return NULL;
+    if ((ep->core.fsm.state != EP_READY && ep->core.fsm.state != EP_DRAIN) || !ep->core.peer) return NULL;
     if (ep->notices) weft__ep_tell(ep);
     return ep->link == lane->owner ? ep : NULL; /* a callback may have closed it */
 }
@@ -382,6 +402,7 @@ void weft__ep_on_close(struct lane *lane, const void *data, size_t len) {
     if (!ep) return;
     if (ep->status == WEFT_OK) ep->status = WEFT_ERR_PEER_CLOSED;
     ep->core.peer = 0;
+    weft__ep_unheard(ep);
     step(ep, EP_EV_FIN);
 }
 

@@ -184,7 +184,7 @@ static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t
  * is due to the user is told first. */
 struct weft_ep *weft__ep_heard_seldom(struct lane *lane, uint32_t id, const char *what);
 static inline bool weft__ep_hears(const struct weft_ep *ep) {
-    return (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN) && !ep->notices;
+    return (ep->core.fsm.state == EP_READY || ep->core.fsm.state == EP_DRAIN) && ep->core.peer && !ep->notices;
 }
 static inline struct weft_ep *weft__ep_heard_anew(const struct lane *lane, uint32_t id) {
     struct weft_ep *ep = weft__ep_of_lane(lane, id);

@@ -1,5 +1,6 @@
 /* Tagged messages find their receives, in the order sent and posted, early or late. */
 #include "two.h"
+#include <endpoints/ep.h>
 
 static weft_status_t send(struct two *t, uint64_t tag, const void *data, size_t len, struct tally *c) {
     return weft_tag_send(t->ep, tag, &(weft_iov_t){(void *)(uintptr_t)data, len}, 1, OP(c));
@@ -252,6 +253,38 @@ TEST_EACH(a_send_that_nobody_receives_can_be_cancelled) {
 }
 
 /* It may be asked for before or after that is known: not as lost, for nobody is. */
+/* The receiver may be reading there, whatever made the sender fail. */
+static void fail_with_an_offer(bool closes) {
+    struct two t;
+    struct tally sent = {0}, closed = {0}, got = {0};
+    weft_setting_t how = {"shm.copy", "vm"};
+    weft_tag_message_t *message;
+    static char large[300000], in[sizeof large];
+    weft_iov_t iov = {in, sizeof in};
+    two_workers(&t, "shm", &how, 1);
+    two_dial(&t);
+    UNTIL(&t, t.ready && t.back);
+    CHECK_EQ(send(&t, 9, large, sizeof large, &sent), WEFT_IN_PROGRESS);
+    UNTIL(&t, weft_tag_probe(t.b, 9, UINT64_MAX, NULL) == WEFT_OK);
+    CHECK_EQ(weft_tag_take(t.b, 9, UINT64_MAX, NULL, &message), WEFT_OK);
+    if (closes) CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, OP(&closed)), WEFT_IN_PROGRESS);
+    weft__ep_violation(t.ep, WEFT_ERR_NO_MEMORY, "test");
+    for (int i = 0; i < 100; i++) weft_worker_progress(t.a, 0);
+    CHECK_EQ(sent.calls + closed.calls, 0);
+    CHECK_EQ(t.errors, !closes);
+    UNTIL(&t, sent.calls == 1 && t.back_errors == 1 && closed.calls == closes);
+    CHECK_EQ(sent.status, WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(closed.status, closes ? WEFT_ERR_NO_MEMORY : 0);
+    CHECK_EQ(weft_tag_message_recv(t.b, message, &iov, 1, OP(&got)), WEFT_ERR_CANCELLED);
+    two_down(&t);
+}
+TEST(a_sender_that_fails_has_its_memory_back_when_the_peer_reads_it_no_more) {
+    fail_with_an_offer(false);
+}
+TEST(a_sender_that_fails_while_it_closes_has_its_memory_back_when_the_peer_reads_it_no_more) {
+    fail_with_an_offer(true);
+}
+
 TEST_EACH(a_taken_message_that_its_sender_takes_back_is_cancelled) {
     static char big[300000];
     struct two t;
