@@ -39,9 +39,15 @@ struct weft_request *weft__match_posted(struct match *m, uint64_t tag) {
     return exact->order < any->order ? exact : any;
 }
 
+/* Of one order are those without a mask: who found a message stood before those that did not, or did later. */
+static bool stood_before(const struct weft_request *a, const struct weft_request *b) {
+    if (a->order != b->order) return a->order < b->order;
+    return a->number && (int32_t)(a->number - b->number) < 0;
+}
+
 void weft__match_again(struct match *m, struct weft_request *req) {
     struct list *queue = weft__match_queue(m, req->tag, req->tag_mask), *next = queue->next;
-    while (next != queue && list_of(next, struct weft_request, queued)->order < req->order) next = next->next;
+    while (next != queue && stood_before(list_of(next, struct weft_request, queued), req)) next = next->next;
     weft__request_queue(req, queue);
     list_remove(&req->queued);
     list_append(next, &req->queued); /* before it */

@@ -39,6 +39,7 @@ struct match {
     struct list taken;                 /* out of matching, not yet received */
     struct list filling, gathering;    /* what comes in parts: receives, and messages that are not whole yet */
     uint32_t left;                     /* bytes of those of `unexpected` whose link is gone */
+    uint32_t landings;                 /* begun */
 };
 
 void weft__match_init(struct match *m);

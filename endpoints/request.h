@@ -110,7 +110,7 @@ struct weft_request {
     uint32_t offered;  /* 1: one of `lent` is the peer's, who may read the memory until its FIN */
     void *header;      /* below the request; NULL when there is none */
     struct help *help; /* what is written of it for its reader, or NULL (joint.c) */
-    uint32_t number;   /* of a tagged message in parts */
+    uint32_t number;   /* of a tagged message in parts; of a receive, of its landing (tag_land.c) */
 
     /* Of a receive. */
     uint64_t remote;  /* for a bulk get */

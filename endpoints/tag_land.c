@@ -59,6 +59,7 @@ bool weft__land_tag(struct lane *lane, const void *head, size_t head_len, size_t
     to->landed = tag_landed;
     to->arg = req;
     req->plain = false;
+    req->number = ++ep->worker->match.landings;
     if (req->info_p) *req->info_p = (weft_tag_info_t){.tag = tag.tag, .len = n, .ep = ep};
     req->landing = n;
     req->lent.count++;

@@ -230,6 +230,46 @@ TEST(a_receive_that_is_posted_again_does_not_overtake_an_older_one) {
     CHECK_EQ(younger.got.calls, 1);
 }
 
+static weft_worker_t *third;
+#define UNTIL_THREE(t, cond) UNTIL(t, (weft_worker_progress(third, 0), (cond)))
+
+/* Two peers go while their messages land; whichever is missed first, the receives stand as they were posted. */
+TEST(receives_whose_messages_break_off_together_are_posted_in_their_order) {
+    for (unsigned first = 0; first < 2; first++) {
+        struct two t, other;
+        struct receive r[3];
+        struct tally sent[2] = {{0}}, rest = {0};
+        weft_ep_t *ep[2];
+        two_with(&t, &short_queue, 1);
+        other = t;
+        CHECK_EQ(weft_worker_create(t.context, &(weft_worker_params_t){.transports = "tcp"}, &third), 0);
+        other.a = third;
+        two_dial(&other);
+        t.back = NULL;
+        UNTIL_THREE(&t, t.back);
+        for (unsigned i = 0; i < 3; i++) post(&t, &r[i], i, 7, UINT64_MAX);
+        send_long(&t, 7, LONG, &sent[0]);
+        half_way(&t, &r[0]);
+        send_long(&other, 7, LONG, &sent[1]);
+        UNTIL_THREE(&t, lands(&r[1]));
+        ep[0] = t.ep, ep[1] = other.ep;
+        for (unsigned i = 0; i < 2; i++) {
+            shutdown(tcp_lane(ep[i ^ first]->link->lane)->watch.fd, SHUT_RDWR);
+            UNTIL_THREE(&t, t.back_errors == (int)i + 1 && !lands(&r[i ^ first]));
+        }
+        CHECK_EQ(r[0].got.calls + r[1].got.calls, 0);
+        t.ready = 0;
+        t.back = NULL;
+        two_dial(&t);
+        UNTIL_THREE(&t, t.ready && t.back);
+        for (unsigned i = 0; i < 3; i++) send_long(&t, 7, LONG - i, &rest);
+        UNTIL_THREE(&t, r[0].got.calls && r[1].got.calls && r[2].got.calls);
+        for (unsigned i = 0; i < 3; i++) is_whole(&t, &r[i], i, 7, LONG - i);
+        weft_worker_destroy(third);
+        two_down(&t);
+    }
+}
+
 TEST(a_message_whose_connections_die_while_it_lands_comes_again_to_the_same_receive) {
     enum { KILLS = 8 };
     struct two t;
