@@ -134,6 +134,11 @@ static void go(struct weft_ep *ep) {
     if (!list_empty(&ep->requests)) weft__flush_check(ep);
 }
 
+/* What a close is told: what went wrong first. */
+static void note_end(struct weft_ep *ep, weft_status_t status) {
+    if (ep->close_status == WEFT_OK) ep->close_status = status;
+}
+
 static void drained(struct weft_ep *ep) {
     if (list_empty(&ep->requests)) step(ep, EP_EV_DRAINED);
 }
@@ -179,7 +184,10 @@ static void ep_effect(struct fsm *m, unsigned effect) {
     case EP_FX_GO: go(ep); break;
     case EP_FX_TELL_READY: weft__ep_tell_later(ep, NOTICE_READY); break;
     case EP_FX_TELL_ENDPOINT: weft__ep_tell_later(ep, NOTICE_ENDPOINT); break;
-    case EP_FX_TELL_ERROR: weft__ep_tell_later(ep, NOTICE_ERROR); break;
+    case EP_FX_TELL_ERROR:
+        note_end(ep, ep->status);
+        weft__ep_tell_later(ep, NOTICE_ERROR);
+        break;
     case EP_FX_REFUSE:
         ep->ops = &weft__ep_ops_refuse;
         weft__rma_update(ep);
@@ -210,7 +218,7 @@ static void part(struct weft_ep *ep, weft_status_t status) {
     struct wire_message m;
     weft__wire_one(&m, WIRE_CLOSE, ep->core.peer);
     if (ep->status == WEFT_OK) ep->status = status;
-    ep->close_status = status;
+    note_end(ep, status);
     step(ep, EP_EV_GONE);
     ep->core.peer = 0;
     weft__ep_unheard(ep);
@@ -236,7 +244,7 @@ void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *wh
 static void timed_out(struct timer *timer) {
     struct weft_ep *ep = list_of(timer, struct weft_ep, timer);
     if (ep->status == WEFT_OK) ep->status = WEFT_ERR_TIMED_OUT;
-    ep->close_status = WEFT_ERR_TIMED_OUT;
+    note_end(ep, WEFT_ERR_TIMED_OUT);
     step(ep, EP_EV_TIMEOUT);
 }
 
@@ -295,7 +303,7 @@ void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status) {
     }
     ep->core.peer = 0;
     if (ep->status == WEFT_OK) ep->status = status;
-    ep->close_status = status;
+    note_end(ep, status);
     step(ep, EP_EV_GONE);
     take_back_offers(ep);
 }

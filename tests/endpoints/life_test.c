@@ -24,6 +24,25 @@ TEST_EACH(a_close_tells_the_peer_once) {
     two_down(&t);
 }
 
+/* Whether its link is still there or not. */
+TEST_EACH(a_close_is_told_what_the_endpoint_was_lost_with) {
+    for (int gone = 0; gone < 2; gone++) {
+        struct two t;
+        weft_status_t first = WEFT_IN_PROGRESS, second = WEFT_IN_PROGRESS;
+        two_up(&t, transport);
+        weft_op_t one = {.done = on_closed, .arg = &first}, two = {.done = on_closed, .arg = &second};
+        CHECK_EQ(weft_ep_close(t.ep, WEFT_CLOSE_FLUSH, &one), WEFT_IN_PROGRESS);
+        UNTIL(&t, first <= 0 && t.back_errors == 1);
+        CHECK_EQ(first, WEFT_OK);
+        if (gone && t.b) weft_worker_destroy(t.a), t.a = NULL;
+        for (int i = 0; i < 100; i++) two_turn(&t);
+        CHECK_EQ(weft_ep_close(t.back, gone ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT, &two), WEFT_IN_PROGRESS);
+        UNTIL(&t, second <= 0);
+        CHECK_EQ(second, WEFT_ERR_PEER_CLOSED);
+        two_down(&t);
+    }
+}
+
 static int received;
 static void on_any(weft_ep_t *ep, weft_am_t *am, void *arg) {
     received++;
