@@ -439,7 +439,7 @@ void weft__lanes_heard(struct link *link, struct lane *lane, const void *data, s
         if (is_worth_hearing(link, deny.epoch)) denial_heard(link->more->bargain, &deny);
     } else if (kind == LANE_SCORE && (read = weft__lane_read_score(data, len, &score))) {
         if (is_worth_hearing(link, score.epoch)) score_heard(link->more->bargain, &score);
-    } else if (kind >= LANE_CANCEL && (read = weft__lane_read_one(data, len, &one))) {
+    } else if ((kind == LANE_CANCEL || kind == LANE_BACK) && (read = weft__lane_read_one(data, len, &one))) {
         enum negotiate_event event = kind == LANE_CANCEL ? NEGOTIATE_EV_CANCEL : NEGOTIATE_EV_BACK;
         if (!is_worth_hearing(link, one.epoch)) return;
         if (event != NEGOTIATE_EV_CANCEL || !is_decided(link->more->bargain)) step(link->more->bargain, event);

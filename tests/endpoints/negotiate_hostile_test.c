@@ -160,6 +160,17 @@ TEST(every_word_after_a_grant_that_was_cancelled) {
     every_word_from(CANCELLED);
 }
 
+/* Its kind and its epoch are those of another word. */
+TEST(a_score_without_a_score_is_a_violation) {
+    struct wire_message m;
+    raw_open(&raw, "shm", on, sizeof on / sizeof *on);
+    CHECK(begin(CANCELLED));
+    weft__lane_one(&m, LANE_SCORE, own_epoch(0));
+    CHECK(say_message(&raw, &m));
+    RAW_UNTIL(&raw, raw.down == 1);
+    raw_close(&raw);
+}
+
 TEST(who_has_no_rings_denies_one_for_good) {
     static const weft_setting_t none[] = {{"lanes.switch", "on"}, {"shm.rings", "0"}};
     struct lane_deny deny;
