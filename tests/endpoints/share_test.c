@@ -127,3 +127,17 @@ TEST_EACH(a_peer_with_many_endpoints_full_of_unread_bytes_loses_none) {
     CHECK_EQ(t.errors + t.back_errors, 0);
     two_down(&t);
 }
+
+/* Whoever wants nothing kept gets what it asks for. */
+TEST_EACH(with_next_to_no_room_messages_and_streams_go_one_by_one) {
+    weft_setting_t none[] = {{"tag.unexpected_bytes", "0"}, {"stream.window", "0"}};
+    struct two t;
+    two_workers(&t, transport, none, 2);
+    memset(peer, 0, sizeof peer);
+    opens(&t, &peer[0]);
+    leaves(&peer[0], 7);
+    takes(&t, &peer[0], 7);
+    UNTIL(&t, peer[0].sent.calls == MESSAGES && peer[0].streamed.calls);
+    CHECK_EQ(t.errors + t.back_errors, 0);
+    two_down(&t);
+}
