@@ -44,17 +44,26 @@ static struct posted *take_all(_Atomic(void *) *list) {
     return atomic_exchange_explicit(list, NULL, memory_order_acquire);
 }
 
-/* There may be thousands of them: only what came meanwhile is gone through, to be put before them. */
+/* One list of two, of which only the shorter is gone through. */
+static struct posted *join(struct posted *a, struct posted *b) {
+    struct posted *last_a = a, *last_b = b;
+    for (; last_a->next && last_b->next; last_a = last_a->next) last_b = last_b->next;
+    if (last_b->next) {
+        last_a->next = b;
+        return a;
+    }
+    last_b->next = a;
+    return b;
+}
+
+/* There may be thousands of them. What came meanwhile is short, or else it is what another taker put back, and ours is. */
 static void put_back(_Atomic(void *) *list, struct posted *rest) {
     void *none = NULL;
     while (
         !atomic_compare_exchange_strong_explicit(list, &none, rest, memory_order_release, memory_order_relaxed)) {
-        struct posted *came = take_all(list), *last = came;
+        struct posted *came = take_all(list);
+        if (came) rest = join(came, rest);
         none = NULL;
-        if (!came) continue;
-        while (last->next) last = last->next;
-        last->next = rest;
-        rest = came;
     }
 }
 
