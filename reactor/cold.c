@@ -37,9 +37,11 @@ weft_status_t weft__cold_open(struct reactor *r) {
     return st;
 }
 
-/* The reactor ends. */
+/* The reactor ends: a host's loop, which goes on, forgets the descriptor first. The epoll set behind it is a fork's parent's too. */
 void cold_close(struct reactor *r) {
-    if (r->cold.state) close(r->cold.fd);
+    if (!r->cold.state) return;
+    if (!forked(r)) weft__watch_stop(r, &r->cold);
+    close(r->cold.fd);
 }
 
 weft_status_t weft__cold_watch(struct reactor *r, struct cold_watch *watch, int events) {

@@ -61,9 +61,9 @@ void reactor_free(struct reactor *r) {
     if (!child && wakeup_is_armed(r)) wakeup_disarm(r);
     weft__reactor_finish_remotes(r);
     if (r->graveyard) dead_free(r);
+    cold_close(r);
     if (!child || r->loop_is_ours) loop_close(r);
     wakeup_close(r);
-    cold_close(r);
     if (r->clock) clock_leave(r->clock, r);
     if (r->context) context_release(r->context);
     reactor_forget(r);

@@ -435,6 +435,24 @@ TEST(worker_may_end_within_the_hosts_loop) {
     ev_loop_destroy(loop);
 }
 
+/* The fd's number is the host's now: a watcher left under it would be called, out of memory that was freed. */
+TEST(hosts_loop_keeps_nothing_of_a_worker_that_ended) {
+    struct ev_loop *loop = ev_loop_new(0);
+    struct reactor *r = open_reactor(loop);
+    ev_timer timer;
+    CHECK_EQ(weft__cold_open(r), WEFT_OK);
+    ev_run(loop, EVRUN_NOWAIT);
+    close_reactor(r);
+    ev_timer_init(&timer, break_loop, 5., 0.);
+    ev_timer_start(loop, &timer);
+    ev_unref(loop);
+    ev_run(loop, 0); /* returns at once: nothing counts any more */
+    CHECK(ev_is_active(&timer));
+    ev_ref(loop);
+    ev_timer_stop(loop, &timer);
+    ev_loop_destroy(loop);
+}
+
 static int hosts_own;
 static void on_hosts_own(struct ev_loop *loop, ev_timer *w, int revents) {
     hosts_own++;
