@@ -10,6 +10,7 @@ void weft__match_init(struct match *m) {
         list_init(&m->posted[i]);
         list_init(&m->bucket[i]);
         list_init(&m->offers[i]);
+        list_init(&m->takers[i]);
     }
     list_init(&m->posted_any);
     list_init(&m->unexpected);

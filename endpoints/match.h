@@ -37,6 +37,7 @@ struct match {
     struct list bucket[MATCH_BUCKETS]; /* the same, by hash */
     struct list offers[MATCH_BUCKETS]; /* those of them, and of `taken`, that are offers, by the sender's request */
     struct list taken;                 /* out of matching, not yet received */
+    struct list takers[MATCH_BUCKETS]; /* receives that took an offer and wait for its bytes, by the same number */
     struct list filling, gathering;    /* what comes in parts: receives, and messages that are not whole yet */
     uint32_t left;                     /* bytes of those of `unexpected` whose link is gone */
     uint32_t landings;                 /* begun */
@@ -79,6 +80,10 @@ void weft__match_remove(struct weft_tag_message *message);
 /* Where the messages stand that are offers of that number, of whatever peer, and others. */
 static inline struct list *weft__match_offers(struct match *m, uint32_t offer) {
     return &m->offers[weft__match_bucket(offer)];
+}
+/* The same of the receives that took one. */
+static inline struct list *weft__match_takers(struct match *m, uint32_t offer) {
+    return &m->takers[weft__match_bucket(offer)];
 }
 /* An endpoint is gone: so are the offers that came over it, and what came half. Whole messages stay. */
 void weft__match_forget(struct match *m, uint32_t ep);

@@ -238,6 +238,12 @@ static weft_status_t bulk(struct weft_request *req) {
     return st;
 }
 
+/* A sender that takes its message back finds it by the offer's number, however much else is queued here. */
+static weft_status_t await(struct weft_request *req) {
+    list_append(weft__match_takers(&req->worker->match, req->peer_id), &req->taker);
+    return WEFT_IN_PROGRESS;
+}
+
 /* OK, IN_PROGRESS, or an error, and then the sender has been released. */
 weft_status_t weft__fetch(struct weft_request *req) {
     struct link *link = req->ep->link;
@@ -250,10 +256,12 @@ weft_status_t weft__fetch(struct weft_request *req) {
     if (st == WEFT_IN_PROGRESS) {
         req->fin_due = 1;
         if (req->kind == &weft__receive_kind) weft__request_lend(req);
+        return await(req);
     }
-    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) return st;
+    if (st == WEFT_OK) return st;
     st = ask(req);
-    if (st < 0) weft__refuse_offer(link, req->peer_id, st);
+    if (st == WEFT_IN_PROGRESS) return await(req);
+    weft__refuse_offer(link, req->peer_id, st);
     return st;
 }
 
@@ -275,6 +283,7 @@ static void fetch_returned(struct weft_request *req, weft_status_t status) {
 static void release_receive(struct weft_request *req) {
     if (req->fin_due && req->ep->link) weft__refuse_offer(req->ep->link, req->peer_id, WEFT_ERR_CANCELLED);
     req->fin_due = 0;
+    if (req->taker.next) list_remove(&req->taker);
 }
 
 static void withdraw_receive(struct weft_request *req) {
@@ -352,17 +361,14 @@ void weft__on_gone(struct lane *lane, const void *data, size_t len) {
     if (req && req->core.fsm.state == REQ_WAITING) weft__request_stop(req, WEFT_ERR_CANCELLED);
 }
 
-/* A receive that takes this offer, on any endpoint of the link. */
-static struct weft_request *taker_of(struct link *link, uint32_t offer) {
-    for (struct list *e = link->endpoints.next; e != &link->endpoints; e = e->next) {
-        struct weft_ep *ep = list_of(e, struct weft_ep, of_link);
-        for (struct list *n = ep->requests.next; n != &ep->requests; n = n->next) {
-            struct weft_request *req = list_of(n, struct weft_request, of_ep);
-            bool receives = req->kind == &weft__receive_kind || req->kind == &weft__written_kind;
-            if (receives && req->peer_id == offer && req->core.fsm.state != REQ_DONE) return req;
-        }
+/* Some receive of the link's waits for this offer, on any endpoint. */
+static bool is_taken(struct link *link, uint32_t offer) {
+    struct list *takers = weft__match_takers(&link->worker->match, offer);
+    for (struct list *n = takers->next; n != takers; n = n->next) {
+        const struct weft_request *req = list_of(n, struct weft_request, taker);
+        if (req->peer_id == offer && req->ep->link == link && req->core.fsm.state != REQ_DONE) return true;
     }
-    return NULL;
+    return false;
 }
 
 /* Whoever takes it answers in time: a reader by FIN, one who asked by the GONE it gets. Otherwise we answer, since the
@@ -376,7 +382,7 @@ void weft__on_cancel(struct lane *lane, const void *data, size_t len) {
         return;
     }
     bool untaken = weft__tag_offer_withdrawn(link, one.request) || weft__thread_withdrawn(link, one.request);
-    if (untaken || !taker_of(link, one.request)) weft__refuse_offer(link, one.request, WEFT_ERR_CANCELLED);
+    if (untaken || !is_taken(link, one.request)) weft__refuse_offer(link, one.request, WEFT_ERR_CANCELLED);
 }
 
 void weft__on_rts(struct lane *lane, const void *data, size_t len) {

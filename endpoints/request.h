@@ -113,8 +113,9 @@ struct weft_request {
     uint32_t number;   /* of a tagged message in parts; of a receive, of its landing (tag_land.c) */
 
     /* Of a receive. */
-    uint64_t remote;  /* for a bulk get */
-    uint32_t fin_due; /* 1: the sender waits for our FIN */
+    uint64_t remote;   /* for a bulk get */
+    struct list taker; /* among those that took an offer; blank: it took none */
+    uint32_t fin_due;  /* 1: the sender waits for our FIN */
 
     /* Over several lanes (rails.c). */
     struct link *rail;     /* of a part: its lane's link */
