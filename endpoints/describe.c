@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "live.h"
+#include "rails.h"
 #include "rma.h"
 #include "switch.h"
 
@@ -36,7 +37,7 @@ weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p) {
         info.transport = weft__link_iface(link)->transport->name;
         info.why = link->why ? link->why : "the peer chose it";
         info.peer_worker = link->peer;
-        info.n_lanes = link->n_lanes;
+        info.n_lanes = link->n_lanes + weft__rails_count(link);
         info.n_endpoints = link->n_endpoints;
         info.sent = link->sent;
         info.received = link->received;

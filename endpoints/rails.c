@@ -34,6 +34,10 @@ static struct rails *rails_of(struct link *link) {
     return more ? more->rails : NULL;
 }
 
+uint32_t weft__rails_count(const struct link *link) {
+    return link->more->rails ? link->more->rails->n : 0;
+}
+
 /* ---- getting them ---------------------------------------------------------------------------------------------------- */
 
 static void say(struct link *link, uint32_t number) {

@@ -22,6 +22,8 @@ enum {
 /* Where the link's lane was dialed, for rails to follow; copied. */
 void weft__rails_dialed(struct link *link, const void *address, size_t len);
 void weft__rails_free(struct link *link);
+/* Those that it has now. */
+uint32_t weft__rails_count(const struct link *link);
 /* A large message is under way here: rails are asked for, if there are to be any and this side dialed. */
 void weft__rails_want(struct link *link, size_t len);
 /* A send that was asked for gives parts of itself to the rails, if there are any; then `rail_bytes` says how much. */

@@ -98,7 +98,7 @@ typedef struct weft_ep_info {
     const char *why;         /* why that one: a sentence, with the alternatives and their costs */
     char peer[128];          /* the peer's address as text */
     uint64_t peer_worker;    /* identity of the worker behind it */
-    uint32_t n_lanes;        /* of the link that this endpoint shares */
+    uint32_t n_lanes;        /* of the link that this endpoint shares, its rails among them */
     uint32_t n_endpoints;    /* that share the link */
     uint64_t sent, received; /* messages of this endpoint's link */
     /* How its keys are used: "mapped", "process_vm", "rdma"; else by message: "message", or why not natively ("the kernel does not

@@ -35,6 +35,26 @@ TEST(one_lane_is_all_there_is_unless_asked_for) {
     close_run(&r);
 }
 
+static uint32_t lanes_of(weft_ep_t *ep) {
+    weft_ep_info_t info;
+    CHECK_EQ(weft_ep_describe(ep, &info), 0);
+    return info.n_lanes;
+}
+
+TEST(an_endpoint_tells_of_its_rails) {
+    EACH_LANE(i) {
+        struct run r;
+        open_run(&r, lanes[i], "3", NULL);
+        uint32_t before = lanes_of(r.two.ep);
+        raise_rails(&r, 2);
+        CHECK_EQ(lanes_of(r.two.ep), before + 2);
+        CHECK_EQ(lanes_of(r.two.back), before + 2);
+        weft__link_lose(rail_of(two_b(&r.two), 0), WEFT_ERR_IO);
+        UNTIL(&r.two, lanes_of(r.two.ep) == before + 1 && lanes_of(r.two.back) == before + 1);
+        close_run(&r);
+    }
+}
+
 TEST(the_split_follows_what_lanes_carry) {
     struct run r;
     open_run(&r, "tcp", "2", NULL);
