@@ -45,8 +45,8 @@ weft_status_t weft__address_read(const void *bytes, size_t len, struct address *
 
 /* Peers will come another way, or not at all: that is worth a line. */
 static void unreachable_by(weft_worker_t *worker, const struct iface *iface, weft_status_t status) {
-    char why[256];
-    weft_status_describe(status, why, sizeof why);
+    char why[STATUS_LINE];
+    weft__status_line(status, why);
     weft__log(worker->context, WEFT_LOG_WARN, "endpoints", "no peer will reach this worker by %s: %s",
               iface->transport->name, why);
 }

@@ -240,6 +240,9 @@ weft_status_t weft__fail(weft_status_t status, const char *format, ...) __attrib
 weft_status_t weft__errno_status(int error);
 /* Adds to what the call below has noted: "connecting to tcp://…". Starts anew if that was about another status. */
 weft_status_t weft__fail_in(weft_status_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What weft_status_describe tells, in one line of the log. */
+enum { STATUS_LINE = 896 };
+void weft__status_line(weft_status_t status, char line[STATUS_LINE]);
 
 /* A parameter struct of a program that may be of another version. It may know more fields than we do; as long as it leaves
  * them zero we agree. */

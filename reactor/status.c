@@ -48,7 +48,8 @@ static const struct status_text errors[] = {
           "Something else may be talking to this port; the log shows what was received."),
     ERROR(VERSION, "The peer speaks another version of the wire protocol.", "Run the same version on both sides."),
     ERROR(TRUNCATED, "The message, address or key is longer than the buffer given for it.",
-          "Ask for the length first, or give a larger buffer."),
+          "Give a larger buffer: of a message weft_tag_probe tells the length, addresses and keys have a largest "
+          "one."),
     ERROR(TOO_BIG, "The size is beyond a limit.", "weft-info lists the limits; some are settings."),
     ERROR(QUOTA, "The peer used up what it was granted.",
           "Receive more often, or raise the setting that bounds it (tag.unexpected_bytes, stream.window, "
@@ -64,8 +65,8 @@ static const struct status_text errors[] = {
           "driven by that."),
     ERROR(IO, "A system call failed.", "The causes and the log have its errno."),
     ERROR(NO_FDS, "File descriptors ran out.", "Raise the limit (ulimit -n)."),
-    ERROR(ADDRESS, "This is not an address, or not one that this version reads.",
-          "Write scheme://host:port, or pass the bytes of weft_worker_address unchanged."),
+    ERROR(ADDRESS, "This is not an address or key, or not one that this version reads.",
+          "Write scheme://host:port, or pass the bytes of weft_worker_address or weft_mem_pack unchanged."),
     ERROR(REVOKED, "The key to remote memory was revoked.", "Ask its owner for a new one."),
     ERROR(INTERNAL, "The library reached a state that it believed impossible.",
           "This is a defect: please report it with the trace in the causes."),
@@ -180,20 +181,28 @@ static void put(struct out *out, const char *text) {
         if (out->len + 1 < out->size) out->buf[out->len] = *text;
 }
 
-size_t weft_status_describe(weft_status_t status, char *buf, size_t size) {
+static size_t describe(weft_status_t status, const char *because, const char *hint, char *buf, size_t size) {
     struct out out = {buf, size, 0};
     const struct status_text *text = text_of(status);
     put(&out, text->name);
     put(&out, ": ");
     put(&out, text->sentence);
     for (unsigned i = causes.n; causes.status == status && i-- > 0;) {
-        put(&out, "\n  because: ");
+        put(&out, because);
         put(&out, causes.text[i]);
     }
     if (*text->hint) {
-        put(&out, "\n  hint: ");
+        put(&out, hint);
         put(&out, text->hint);
     }
     if (size) buf[out.len < size ? out.len : size - 1] = 0;
     return out.len;
+}
+
+size_t weft_status_describe(weft_status_t status, char *buf, size_t size) {
+    return describe(status, "\n  because: ", "\n  hint: ", buf, size);
+}
+
+void weft__status_line(weft_status_t status, char line[STATUS_LINE]) {
+    describe(status, " - because: ", " - hint: ", line, STATUS_LINE);
 }

@@ -50,7 +50,7 @@ typedef enum weft_status {
     WEFT_ERR_WRONG_THREAD = -22, /* a call from a thread that does not own the worker */
     WEFT_ERR_IO = -23,           /* a system call failed; the log has its errno */
     WEFT_ERR_NO_FDS = -24,       /* out of file descriptors */
-    WEFT_ERR_ADDRESS = -25,      /* not an address, or not one that this version reads */
+    WEFT_ERR_ADDRESS = -25,      /* not an address or key, or not one that this version reads */
     WEFT_ERR_REVOKED = -26,      /* the key to remote memory was revoked by its owner */
     WEFT_ERR_INTERNAL = -27,     /* an unreachable cell was reached: a defect of the library */
     WEFT_ERR_EXISTS = -28,       /* taken already: an address in use, a payload asked for before */

@@ -54,6 +54,33 @@ TEST(without_further_places_rails_dial_the_first) {
     close_run(&r);
 }
 
+static char told[8][1024];
+static unsigned n_told;
+static void tell(weft_log_level_t level, const char *room, const char *line, void *arg) {
+    if (n_told < 8) snprintf(told[n_told], sizeof told[0], "%s", line);
+    n_told++;
+}
+
+TEST(why_a_place_is_left_out_is_told_in_one_whole_line) {
+    const weft_setting_t places = {"tcp.rails", "192.0.2.1,no.such"};
+    const weft_context_params_t params = {.settings = &places, .n_settings = 1, .log = tell};
+    weft_context_t *context;
+    weft_worker_t *worker;
+    char address[256];
+    size_t len = sizeof address;
+    CHECK_EQ(weft_context_create(&params, &context), 0);
+    CHECK_EQ(weft_worker_create(context, &(weft_worker_params_t){.transports = "tcp"}, &worker), 0);
+    CHECK_EQ(weft_worker_address(worker, address, &len), 0);
+    CHECK_EQ(n_told, 2);
+    for (unsigned i = 0; i < 2; i++) CHECK(!strchr(told[i], '\n'));
+    CHECK(strstr(told[0], "place 1") && strstr(told[0], "beyond loopback tcp needs a cluster key"));
+    CHECK(strstr(told[0], weft_status_hint(WEFT_ERR_INSECURE)));
+    CHECK(strstr(told[1], "place 2") && strstr(told[1], "no.such"));
+    CHECK(strstr(told[1], weft_status_hint(WEFT_ERR_ADDRESS)));
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), 0);
+}
+
 /* 192.0.2.1 is nobody's (RFC 5737), and "no.such" no name: both are left out, and said so. */
 TEST(places_that_are_not_there_are_left_out) {
     const weft_setting_t places = {"tcp.rails", "192.0.2.1,no.such,127.0.0.2"};

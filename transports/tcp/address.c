@@ -65,8 +65,8 @@ static void open_further(struct tcp_iface *iface, int backlog) {
             iface->n_own++;
             continue;
         }
-        char why[256];
-        weft_status_describe(st, why, sizeof why);
+        char why[STATUS_LINE];
+        weft__status_line(st, why);
         weft__log(context, WEFT_LOG_WARN, "tcp", "tcp.rails: place %u is left out: %s", nth, why);
     }
 }
