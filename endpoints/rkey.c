@@ -179,8 +179,19 @@ weft_status_t weft_rkey_unpack(weft_ep_t *ep, const void *key, size_t len, weft_
     return WEFT_OK;
 }
 
+static void released(struct remote *remote) {
+    weft__rkey_drop(list_of(remote, struct weft_rkey, released));
+}
+
+/* Operations that other threads have handed over name it, and are under way although they hold no use yet. */
 void weft_rkey_release(weft_rkey_t *rkey) {
-    if (rkey && weft__worker_check(rkey->user) == WEFT_OK) weft__rkey_drop(rkey);
+    if (!rkey || weft__worker_check(rkey->user) < 0) return;
+    if (rkey->user->thread_mode != WEFT_THREAD_MULTIPLE) {
+        weft__rkey_drop(rkey);
+        return;
+    }
+    rkey->released.run = released;
+    weft__reactor_submit(rkey->user->reactor, &rkey->released);
 }
 
 weft_status_t weft_rkey_pointer(weft_rkey_t *rkey, uint64_t remote, void **at_p) {

@@ -38,6 +38,7 @@ struct weft_rkey {
     weft_status_t status;     /* OK, or what operations end with */
     uint32_t uses;            /* the handle, and operations under way */
     bool lent;                /* no handle of the program's: loan.c */
+    struct remote released;   /* in its turn among what other threads handed over */
     struct list of_ep;
     uint16_t packed_len;
     uint8_t packed[];

@@ -148,7 +148,7 @@ WEFT_API weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *l
  * endpoint.
  */
 WEFT_API weft_status_t weft_rkey_unpack(weft_ep_t *ep, const void *key, size_t len, weft_rkey_t **rkey_p);
-WEFT_API void weft_rkey_release(weft_rkey_t *rkey); /* operations under way go on */
+WEFT_API void weft_rkey_release(weft_rkey_t *rkey); /* operations under way go on, other threads' among them */
 
 /* Where `remote` is in this process, when the region is mapped here: plain loads and stores reach it until the owner
  * revokes it, which this worker's progress notices. UNSUPPORTED: not mapped, or its endpoint is not ready (on_ready); BUSY: it

@@ -114,6 +114,48 @@ TEST(other_threads_may_put_and_get) {
     pair_end(&p);
 }
 
+static void *put_word_elsewhere(void *arg) {
+    struct pair *p = arg;
+    posted = (struct tally){0};
+    posted.status = weft_put(p->to_a, "arrived", 8, (uint64_t)(uintptr_t)served, p->key, OP(&posted));
+    return NULL;
+}
+
+/* The owner lets a key go, and has another one, before it comes to what was handed over. */
+static void a_key_is_released(const char *transport) {
+    struct pair p;
+    weft_mem_t *mem[2];
+    weft_rkey_t *other;
+    char packed[2][WEFT_RKEY_MAX];
+    size_t len[2] = {sizeof packed[0], sizeof packed[1]};
+    pthread_t thread;
+    pair_make(&p, transport, NULL, 0);
+    memset(served, 0, sizeof served);
+    void *const base[] = {served, landed};
+    for (int i = 0; i < 2; i++) {
+        weft_mem_params_t params = {.rights = WEFT_MEM_WRITE};
+        CHECK_EQ(weft_mem_register(p.a, base[i], sizeof served, &params, &mem[i]), 0);
+        CHECK_EQ(weft_mem_pack(mem[i], packed[i], &len[i]), 0);
+    }
+    CHECK_EQ(weft_rkey_unpack(p.to_a, packed[0], len[0], &p.key), 0);
+    for (int i = 0; i < 100; i++) drive(&p);
+    CHECK_EQ(pthread_create(&thread, NULL, put_word_elsewhere, &p), 0);
+    pthread_join(thread, NULL);
+    CHECK_EQ(posted.status, WEFT_IN_PROGRESS);
+    weft_rkey_release(p.key);
+    CHECK_EQ(weft_rkey_unpack(p.to_a, packed[1], len[1], &other), 0);
+    UNTIL_PAIR(&p, posted.calls && memcmp(served, "arrived", 8) == 0);
+    CHECK_EQ(posted.status, WEFT_OK);
+    weft_rkey_release(other);
+    pair_end(&p);
+}
+TEST(a_key_that_its_owner_releases_serves_what_was_handed_over_before_shm) {
+    a_key_is_released("shm");
+}
+TEST(a_key_that_its_owner_releases_serves_what_was_handed_over_before_tcp) {
+    a_key_is_released("tcp");
+}
+
 /* ---- of several threads, by whatever way the key has gone meanwhile */
 
 enum { WORDS = 64, ROUNDS = 200 };
