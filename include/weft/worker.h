@@ -115,9 +115,9 @@ typedef struct weft_thread_params {
  * it owns the worker; messages that wait for it are copied, up to "thread.held_bytes" of all peers together. Of a peer that
  * brings more than is left for others the thread takes nothing until it comes: no message, no one-sided operation (other
  * than those of memory that the peer has mapped, or reaches by its network card), no heartbeat. Others are served
- * meanwhile; only what the program sends to this worker itself keeps all waiting, and posts too. On the thread in any
- * case: a listener's on_request, a layout's functions, and what weft_worker_post carries. Errors: INVALID_PARAM
- * (another mode, a host's loop), BUSY (it has one; a callback), NO_MEMORY, NO_FDS.
+ * meanwhile; what the program sends to this worker itself waits in the same way. On the thread in any case: a
+ * listener's on_request, a layout's functions, and what weft_worker_post carries. Errors: INVALID_PARAM (another mode, a
+ * host's loop), BUSY (it has one; a callback), NO_MEMORY, NO_FDS.
  */
 #define weft_worker_start_thread(...) weft_worker_start_thread_sized(sizeof(weft_thread_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_worker_start_thread_sized(size_t params_size, weft_worker_t *worker,

@@ -95,6 +95,12 @@ static void was_sent(weft_status_t status, void *arg) {
     f->failed += status < 0;
 }
 
+static void on_own(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    unsigned i, *next = arg;
+    memcpy(&i, am->header, sizeof i);
+    CHECK_EQ(i, (*next)++);
+}
+
 static bool send_one(struct flood *f, uint32_t flags) {
     static char data[2 * UNDER_WAY][LEN];
     weft_op_t op = {.done = was_sent, .arg = f, .flags = flags};
@@ -186,6 +192,31 @@ TEST(others_are_served_while_one_floods_with_messages_that_want_no_reply_shm) {
 }
 TEST(others_are_served_while_one_floods_with_messages_that_want_no_reply_tcp) {
     others_while_one_floods(test_network(), "0", WEFT_AM_NO_REPLY);
+}
+
+/* What the program sends to its own worker and does not come for: that waits, too, and for the program alone. */
+TEST(others_are_served_while_a_worker_floods_itself) {
+    enum { OWN = 9, MESSAGES = 20000 };
+    static const char data[LEN];
+    struct flood f;
+    unsigned came = 0;
+    char address[256];
+    size_t len = sizeof address;
+    flood_make(&f, "self,tcp", "0");
+    weft_worker_t *b = f.p.b;
+    weft_ep_t *own;
+    CHECK_EQ(weft_worker_stop_thread(b), 0);
+    CHECK_EQ(weft_am_handler_set(b, OWN, on_own, &came), 0);
+    CHECK_EQ(weft_worker_address(b, address, &len), 0);
+    CHECK_EQ(weft_connect_address(b, address, len, &(weft_ep_params_t){0}, &own), 0);
+    UNTIL_PAIR(&f.p, f.p.accepted == 3);
+    CHECK_EQ(weft_worker_start_thread(b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    for (unsigned i = 0; i < MESSAGES; i++)
+        CHECK(weft_am_send(own, OWN, &i, sizeof i, &(weft_iov_t){(void *)data, LEN}, 1, NULL) >= 0);
+    others_are_served(&f);
+    CHECK_EQ(came, 0);
+    UNTIL_PAIR(&f.p, came == MESSAGES);
+    flood_end(&f);
 }
 
 /* The program takes it over, without the thread. */

@@ -9,12 +9,13 @@
 #define RDMA_PAUSABLE(S)
 #endif
 /* Those that can. In virtual time a pause is longer than any patience. */
-#define PAUSABLE(S)         \
-    S(shm, 0)               \
-    S(shm_mailbox, 0)       \
-    S(tcp, 0)               \
-    S(window, PAIR_VIRTUAL) \
-    S(storm, PAIR_VIRTUAL)  \
+#define PAUSABLE(S)           \
+    S(self, PAIR_ONE_REACTOR) \
+    S(shm, 0)                 \
+    S(shm_mailbox, 0)         \
+    S(tcp, 0)                 \
+    S(window, PAIR_VIRTUAL)   \
+    S(storm, PAIR_VIRTUAL)    \
     RDMA_PAUSABLE(S)
 
 /* One that is about to end cannot be any more. */

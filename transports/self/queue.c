@@ -54,18 +54,35 @@ static void message_done(struct self_lane *lane, struct self_message *m, weft_st
     if (completion) completion_step(completion, status);
 }
 
-void weft__self_queue(struct self_lane *lane, struct self_message *m) {
+static void enlist(struct self_lane *lane) {
     struct self_iface *iface = self_iface(&lane->lane);
-    m->next = NULL;
-    *lane->last = m;
-    lane->last = &m->next;
-    lane->depth++;
     if (lane->ready) return;
     lane->ready = true;
     lane->ready_next = NULL;
     *iface->ready_last = lane;
     iface->ready_last = &lane->ready_next;
     weft__poller_add(iface->iface.reactor, &iface->poller);
+}
+
+void weft__self_queue(struct self_lane *lane, struct self_message *m) {
+    m->next = NULL;
+    *lane->last = m;
+    lane->last = &m->next;
+    lane->depth++;
+    enlist(lane);
+}
+
+void weft__self_resume(struct self_lane *lane) {
+    if (lane->paused && lane->peer && lane->peer->first) enlist(lane->peer);
+    lane->paused = false;
+}
+
+static weft_status_t pause_lane(struct lane *l, bool on) {
+    struct self_lane *lane = (struct self_lane *)l;
+    if (!on) weft__self_resume(lane);
+    lane->paused = on;
+    lane->take = on ? NULL : weft__self_take;
+    return WEFT_OK;
 }
 
 /* Nothing of it arrives; the completions come with the next poll. */
@@ -167,7 +184,7 @@ int weft__self_poll(struct poller *poller, unsigned budget) {
         next = lane->ready_next;
         if (n < budget) n += deliver(lane, budget - n);
         lane->ready_next = NULL;
-        lane->ready = lane->first != NULL;
+        lane->ready = lane->first && !(lane->peer && lane->peer->paused);
         if (!lane->ready) continue;
         *iface->ready_last = lane;
         iface->ready_last = &lane->ready_next;
@@ -303,6 +320,7 @@ const struct lane_ops weft__self_ops_up = {.am_short = am_short,
                                            .pending_add = pending_add,
                                            .pending_remove = pending_remove,
                                            .hear = lane_hear,
+                                           .pause = pause_lane,
                                            .keep = keep,
                                            .bulk_get = bulk_get,
                                            .put_short = weft__self_put_short,

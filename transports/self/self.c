@@ -48,6 +48,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SELF_LANE_FX_PURGE:
         lane->lane.ops = &weft__self_ops_closed;
         lane->take = weft__self_refuse;
+        weft__self_resume(lane);
         weft__self_purge(lane);
         weft__self_keys_end(lane, WEFT_ERR_CLOSED);
         break;

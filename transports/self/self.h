@@ -44,13 +44,14 @@ struct self_lane {
     struct lane lane;
     struct fsm fsm;
     struct self_lane *peer;                                       /* NULL: it is closed */
-    void (*take)(struct self_lane *lane, struct self_message *m); /* NULL: not yet open, so messages wait */
+    void (*take)(struct self_lane *lane, struct self_message *m); /* NULL: not yet open, or paused: messages wait */
     struct self_message *first, **last;                           /* sent, not yet delivered */
     uint32_t depth;
     struct self_message fin;
     struct pending_queue pending;
     struct self_lane *ready_next; /* in iface->ready while anything waits here */
     bool ready;
+    bool paused;                              /* by its owner: its peer is not ready then */
     unsigned say;                             /* what the owner is to be told after the step */
     void (*announce)(struct self_lane *lane); /* `accepted` or `up` */
     void *listen_arg;
@@ -100,6 +101,7 @@ void weft__self_step(struct self_lane *lane, unsigned event);
 void weft__self_close(struct lane *lane, bool flush);
 int weft__self_poll(struct poller *poller, unsigned budget);
 void weft__self_queue(struct self_lane *lane, struct self_message *m);
+void weft__self_resume(struct self_lane *lane); /* nothing if it is not paused; somebody sets `take` */
 void weft__self_drop_queue(struct self_lane *lane, weft_status_t status);
 void weft__self_cancel_queue(struct self_lane *lane);
 void weft__self_retry(struct self_lane *lane);
