@@ -135,6 +135,23 @@ TEST_EACH(who_gives_up_connecting_leaves_no_half) {
     two_down(&t);
 }
 
+/* Whenever it looks, its time for the greeting is over, and what came meanwhile buys time: the proof, with the first words behind. */
+TEST(an_acceptor_that_is_always_late_hears_the_first_words) {
+    weft_setting_t little[] = {{"tcp.greeting_timeout", "10ms"}};
+    for (int late = 0; late < 3; late++) {
+        struct two t;
+        two_workers(&t, "tcp", little, 1);
+        two_dial(&t);
+        for (double end = two_now() + test_patience(5); !t.ready && two_now() < end;) {
+            for (int i = 0; i < 100; i++) weft_worker_progress(t.a, 0);
+            usleep(11000);
+            weft_worker_progress(t.b, late);
+        }
+        CHECK(t.ready);
+        two_down(&t);
+    }
+}
+
 /* A receive that was cut says what cut it, also when its message would not have fitted. */
 TEST(a_cut_receive_is_not_called_truncated) {
     struct two t;

@@ -264,6 +264,7 @@ void tcp_input_ready(struct watch *watch, int events) {
     struct tcp_lane *lane = tcp_lane_of_watch(watch);
     if (events & WATCH_WRITE) tcp_output_unblock(lane);
     if (!(events & WATCH_READ) || lane->watch.ready != tcp_input_ready) return;
+    if (lane->listener) return; /* its owner hears of the lane first, by its job, and the socket tells again */
     if (emptied(lane, 1) && !frames_are_left(&lane->in)) return; /* what is left there the socket tells nobody of */
     if (tcp_input_read(lane, FRAMES_PER_JOB)) tcp_hot_enter(lane);
 }
