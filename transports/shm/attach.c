@@ -297,11 +297,14 @@ void weft__shm_failed(struct shm_lane *lane, weft_status_t status) {
     weft__shm_step(lane, SHM_ATTACH_EV_FAILED);
 }
 
-static void say_farewell(struct shm_lane *lane) {
+/* As soon as the socket has room, unless the peer is gone: that will be heard. */
+void weft__shm_farewell(struct shm_lane *lane) {
     uint8_t word = lane->says_bye ? SHM_BYE : SHM_QUIT;
-    if ((lane->says_bye || lane->says_quit) && lane->watch.fd >= 0)
-        send_or_break(lane, weft__shm_send_word(lane->watch.fd, word, WEFT_OK));
-    lane->says_bye = lane->says_quit = false;
+    if (!(lane->says_bye || lane->says_quit) || lane->watch.fd < 0) return;
+    weft_status_t st = weft__shm_send_word(lane->watch.fd, word, WEFT_OK);
+    bool later = st < 0 && errno != EPIPE && errno != ECONNRESET;
+    weft__shm_watch_for_room(lane, later);
+    if (!later) lane->says_bye = lane->says_quit = false;
 }
 
 /* Says good-bye outside the handler in which the owner closed: that may have been reading the peer's memory. */
@@ -311,7 +314,7 @@ void weft__shm_speak(struct job *job) {
         struct shm_lane *lane = iface->lanes[i];
         if (!lane || !lane->speaks) continue;
         lane->speaks = false;
-        say_farewell(lane);
+        weft__shm_farewell(lane);
         speak(lane);
     }
 }

@@ -289,7 +289,10 @@ void weft__shm_read(struct cold_watch *watch, int events) {
     } control;
     int fds[SHM_N_FDS];
     for (int i = 0; i < SHM_N_FDS; i++) fds[i] = -1;
-    if (events & WATCH_WRITE) weft__shm_words_flush(lane);
+    if (events & WATCH_WRITE) {
+        weft__shm_words_flush(lane);
+        weft__shm_farewell(lane);
+    }
     struct iovec iov = {data, sizeof data};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t n = recvmsg(lane->watch.fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);

@@ -33,7 +33,10 @@ static void shm_part_act_free(struct fsm *m) {
 static void on_effect(struct fsm *m, unsigned effect) {
     struct shm_lane *lane = OF_FSM(m);
     switch ((enum shm_part_effect)effect) {
-    case SHM_PART_FX_SEND_QUIT: weft__shm_send_word(lane->watch.fd, SHM_QUIT, WEFT_OK); break;
+    case SHM_PART_FX_SEND_QUIT:
+        lane->says_quit = true;
+        weft__shm_farewell(lane);
+        break;
     case SHM_PART_FX_EMPTY: weft__shm_mail_drain(lane); break;
     case SHM_PART_FX_SHUT: shutdown(lane->watch.fd, SHUT_WR); break;
     case SHM_PART_FX_FREE: weft__shm_mail_end(lane); break;
@@ -64,6 +67,7 @@ static void parting_read(struct cold_watch *watch, int events) {
     enum shm_kind kind;
     struct shm_hello hello;
     weft_status_t status;
+    if (events & WATCH_WRITE) weft__shm_farewell(lane);
     ssize_t n =
         recv(lane->watch.fd, data, sizeof data, MSG_DONTWAIT); /* descriptors are not taken, and are closed */
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;

@@ -197,7 +197,7 @@ struct shm_lane {
     int8_t status;         /* a weft_status_t: why it went down, the first reason */
     uint8_t say;           /* what the owner is to be told after the step */
     bool by_mail : 1;
-    bool says_bye : 1, says_quit : 1; /* to be sent by the job */
+    bool says_bye : 1, says_quit : 1; /* by the job, and when there is room */
     bool waits : 1;                   /* in mail->waiting */
     bool speaks : 1;                  /* the iface's job has something to do for it */
     bool ghost : 1; /* told closed; it stays until neither mailbox holds anything of the other's */
@@ -345,7 +345,8 @@ void weft__shm_lane_end(struct shm_lane *lane);         /* one by the mailbox, w
 void weft__shm_step(struct shm_lane *lane, unsigned event); /* within a turn */
 void weft__shm_failed(struct shm_lane *lane, weft_status_t status);
 void weft__shm_close(struct lane *lane, bool flush);
-void weft__shm_speak(struct job *job); /* the iface's speaker */
+void weft__shm_speak(struct job *job);          /* the iface's speaker */
+void weft__shm_farewell(struct shm_lane *lane); /* what it has to say yet */
 void weft__shm_found_empty(struct shm_lane *lane);
 weft_status_t weft__shm_dial(struct shm_lane *lane);
 weft_status_t weft__shm_greet(struct shm_lane *lane, int fd);
@@ -469,6 +470,7 @@ void weft__shm_parted(struct shm_lane *lane);                         /* the pee
 /* As owner, before the socket is closed; may keep it. Within a turn. */
 void weft__shm_grants_part(struct shm_lane *lane);
 void weft__shm_words_flush(struct shm_lane *lane); /* the socket has room */
+void weft__shm_watch_for_room(struct shm_lane *lane, bool wanted);
 weft_status_t weft__shm_words_heard(struct shm_lane *lane, const void *data, size_t len, const int *fds, int n_fds);
 
 /* rma.c: the operations */

@@ -49,7 +49,7 @@ static bool say_word(struct shm_lane *lane, struct queued_word *word) {
     return weft__shm_say_now(lane, &message, len, -1);
 }
 
-static void watch_for_room(struct shm_lane *lane, bool wanted) {
+void weft__shm_watch_for_room(struct shm_lane *lane, bool wanted) {
     int events = wanted ? WATCH_READ | WATCH_WRITE : WATCH_READ;
     if (lane->watch.events && lane->watch.events != events)
         weft__cold_watch(lane->lane.iface->reactor, &lane->watch, events);
@@ -62,7 +62,7 @@ void weft__shm_words_flush(struct shm_lane *lane) {
         words_remove(words, word);
         if (word->kind == SHM_DROP) weft__shm_key_said(lane, KEY_OF(word));
     }
-    watch_for_room(lane, words && words->first);
+    weft__shm_watch_for_room(lane, words && words->first);
 }
 
 void weft__shm_say(struct shm_lane *lane, struct queued_word *word, uint8_t kind) {
