@@ -123,8 +123,6 @@ void weft__on_stream(struct lane *lane, const void *data, size_t len) {
     }
     struct weft_ep *ep = weft__ep_heard(lane, piece.ep, "stream");
     if (!ep) return;
-    if (__builtin_expect(ep->notices & ~NOTICE_DATA, 0)) weft__ep_tell(ep);
-    if (!ep->link) return; /* a callback closed it */
     struct stream *s = weft__stream_of(ep);
     if (!s) {
         weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for a stream");
