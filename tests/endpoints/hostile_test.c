@@ -702,8 +702,15 @@ TEST_WIRES(every_id_with_every_short_length_breaks_nothing) {
 
 /* Frames that are nearly right: real ids, small numbers, whole layouts. */
 static size_t plausible(uint8_t *bytes, uint8_t id) {
-    static const uint8_t lengths[] = {8, 12, 40, 16, 20, 8, 4, 4, 12, 16, 16, 16, 8, 4, 0};
-    size_t len = id < sizeof lengths ? lengths[id] : noise() % 40;
+    static const uint8_t lengths[WIRE_N_IDS] = {8,  12, 40, 16, 20, 8, 4,  4, 12, 16, 20, 20, 8,  4,  0, 56,
+                                                48, 64, 16, 8,  8,  8, 12, 4, 12, 13, 24, 16, 80, 32, 0};
+    static const uint8_t half_at[WIRE_N_IDS] = {[WIRE_TAG] = 8, [WIRE_TAG_BEGIN] = 8, [WIRE_STREAM] = 4};
+    static const uint32_t begin_with_half = 1u << WIRE_CREDIT | 1u << WIRE_PUT | 1u << WIRE_GET |
+                                            1u << WIRE_ATOMIC | 1u << WIRE_FLUSH | 1u << WIRE_STREAM_CREDIT |
+                                            1u << WIRE_TAG_PART | 1u << WIRE_LEND;
+    static const uint32_t carry =
+        1u << WIRE_AM | 1u << WIRE_TAG | 1u << WIRE_STREAM | 1u << WIRE_TAG_BEGIN | 1u << WIRE_TAG_PART;
+    size_t len = id < WIRE_N_IDS ? lengths[id] : noise() % 40;
     for (size_t i = 0; i < len; i += 4) {
         uint32_t word = noise() % 4 ? (noise() % 3 ? raw.half : 1u << 20 | noise() % 8) : noise() % 70;
         memcpy(bytes + i, &word, 4);
@@ -712,10 +719,15 @@ static size_t plausible(uint8_t *bytes, uint8_t id) {
         uint64_t word = wire_am_word(raw.half, noise() % 9, noise() % 3);
         memcpy(bytes, &word, sizeof word);
     }
-    if (id == WIRE_TAG) memcpy(bytes + 8, &raw.half, 4);
+    if (id < WIRE_N_IDS && (half_at[id] || begin_with_half >> id & 1)) memcpy(bytes + half_at[id], &raw.half, 4);
     if (id == WIRE_RTS) bytes[8] = (uint8_t)(noise() % 4), bytes[10] = bytes[11] = 0;
     if (id == WIRE_HELLO) bytes[0] = 1, bytes[1] = 0;
-    if (id <= WIRE_TAG) len += noise() % 20;
+    if (id == WIRE_STREAM) memset(bytes, 0, 4);
+    if (id == WIRE_TAG_BEGIN || id == WIRE_TAG_PART) {
+        uint64_t small = noise() % 60;
+        memcpy(bytes + len - sizeof small, &small, sizeof small);
+    }
+    if (id < WIRE_N_IDS && carry >> id & 1) len += noise() % 20;
     return len;
 }
 
@@ -723,6 +735,15 @@ static size_t plausible(uint8_t *bytes, uint8_t id) {
 static int receives, received;
 static void on_received(weft_status_t status, void *arg) {
     received++;
+}
+static void keep_streams_busy(char *in, char *out) {
+    static size_t got;
+    weft_op_t op = {.done = on_received};
+    weft_iov_t to = {in, 8}, from = {out, noise() % 5000};
+    if (noise() % 4 == 0) receives += weft_stream_recv(raw.victim, &to, 1, &got, &op) == WEFT_IN_PROGRESS;
+    if (noise() % 4 == 0) receives += weft_stream_send(raw.victim, &from, 1, &op) == WEFT_IN_PROGRESS;
+    op.flags = noise() % 2 ? WEFT_FLUSH_REMOTE : 0;
+    if (noise() % 8 == 0) receives += weft_ep_flush(raw.victim, &op) == WEFT_IN_PROGRESS;
 }
 static void keep_busy(void) {
     static char in[64], out[70000];
@@ -734,6 +755,7 @@ static void keep_busy(void) {
         if (noise() % 2) weft_request_cancel(request);
     }
     if (!raw.victim) return;
+    keep_streams_busy(in, out);
     size_t len = noise() % 8 ? noise() % 100 : sizeof out;
     weft_status_t st = noise() % 2 ? weft_am_send(raw.victim, 2, NULL, 0, &(weft_iov_t){out, len}, 1, &op)
                                    : weft_tag_send(raw.victim, 2, &(weft_iov_t){out, len}, 1, &op);
