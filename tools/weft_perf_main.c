@@ -100,7 +100,31 @@ static bool parse_count(const char *text, double most, uint32_t *count_p) {
     return true;
 }
 
-/* Says what is wrong, and false. */
+/* What stands behind an option. */
+static const char *taken_by(int c) {
+    switch (c) {
+    case 't': return "no such test";
+    case 's': return "N or LO-HI, up to 1g";
+    case 'x': return "auto, self, shm, tcp, rdma_rc or rdma_ud";
+    case 'm': return "poll, sleep or wait";
+    case 'n': return "1 to 4096";
+    case 'N': return "1 to 10000000";
+    case 'L': return "1 to 16384";
+    case 'd': return "0.001 to 3600";
+    case 'w': return "1 to 64";
+    case 'M': return "lent, own, sent or received";
+    case 'p': return strerror(errno);
+    default: return "not understood";
+    }
+}
+
+/* Before anything is measured for it. */
+static bool may_be_written(const char *file) {
+    FILE *f = fopen(file, "a");
+    return f && fclose(f) == 0;
+}
+
+/* False: such an option, or such a value, there is not. */
 static bool take_option(int c, const char *value, struct perf_options *o) {
     static const char *const memories[] = {"lent", "own", "sent", "received", NULL};
     static const unsigned uses[] = {PERF_SENT | PERF_RECEIVED, 0, PERF_SENT, PERF_RECEIVED};
@@ -135,12 +159,14 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
         break;
     case 'F': o->fresh = true; break;
     case 'j': o->json = true; break;
-    case 'p': o->plot = value; break;
+    case 'p':
+        ok = may_be_written(value);
+        o->plot = value;
+        break;
     case 'l': o->listen = value; break;
     case 'C': o->connect = value; break;
     default: ok = false; break;
     }
-    if (!ok && value) fprintf(stderr, "weft-perf: %s is not understood\n", value);
     return ok;
 }
 
@@ -164,10 +190,16 @@ static bool settle_test(struct perf_options *o) {
     if (kind->flags & PERF_WAITING && o->mode_said && o->mode != MODE_WAIT) wrong = "this test waits: --mode wait";
     if (kind->flags & PERF_WORDS && (o->size_lo < 4 || o->size_hi > 8 || o->size_lo % 4 != 0))
         wrong = "atomics are of 4 or 8 bytes";
+    if (kind->flags & PERF_NONEMPTY && o->size_lo == 0) wrong = "sizes begin at 1";
     if (kind->flags & PERF_WAITING) o->mode = MODE_WAIT;
     if (kind->flags & PERF_SIZELESS) o->size_lo = o->size_hi = 0;
     if (wrong) fprintf(stderr, "weft-perf: %s: %s\n", kind->name, wrong);
     return !wrong;
+}
+
+static bool settle_sides(const struct perf_options *o) {
+    if (o->listen && o->connect) fputs("weft-perf: --listen is one side, --connect the other\n", stderr);
+    return !o->listen || !o->connect;
 }
 
 static bool take_options(int argc, char **argv, struct perf_options *o) {
@@ -189,7 +221,7 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                             {"fresh", no_argument, NULL, 'F'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    int c;
+    int c, which = 0;
     *o = (struct perf_options){.test = N_TESTS,
                                .size_lo = 8,
                                .size_hi = 8,
@@ -198,12 +230,14 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                .core = -1,
                                .window = PERF_WINDOW,
                                .lent = PERF_SENT | PERF_RECEIVED};
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "h", options, &which)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);
             exit(0);
         }
-        if (!take_option(c, optarg, o)) return false;
+        if (take_option(c, optarg, o)) continue;
+        if (optarg) fprintf(stderr, "weft-perf: --%s %s: %s\n", options[which].name, optarg, taken_by(c));
+        return false;
     }
     if (optind < argc) {
         fprintf(stderr, "weft-perf: %s is not understood\n", argv[optind]);
@@ -213,7 +247,7 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
         fputs("weft-perf: --test is missing\n", stderr);
         return false;
     }
-    return settle_test(o) && settle_ranks(o);
+    return settle_test(o) && settle_ranks(o) && settle_sides(o);
 }
 
 /* ---- one process -------------------------------------------------------------------------------------------- */

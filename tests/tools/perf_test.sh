@@ -50,7 +50,8 @@ test_messages_out_of_either_memory() {
             check_json "$scratch/rows" $test shm poll 65536
         done
     done
-    expect 'a memory that is none' "$($perf --test am_lat --memory some 2>&1 | head -1)" "weft-perf: some is not understood"
+    expect 'a memory that is none' "$($perf --test am_lat --memory some 2>&1 | head -1)" \
+        "weft-perf: --memory some: lent, own, sent or received"
 }
 
 test_the_other_sides_memory() {
@@ -184,6 +185,12 @@ test_nonsense_is_refused() {
     expect 'no test' "$(exit_code $perf)" 2
     expect test "$(exit_code $perf --test am_latency)" 2
     expect size "$(exit_code $perf --test am_lat --size -8)" 2
+    expect 'what is wrong with a size' "$($perf --test am_lat --size 64-8 2>&1 | head -1)" "weft-perf: --size 64-8: N or LO-HI, up to 1g"
+    expect 'puts of nothing' "$($perf --test put_lat --size 0-8 2>&1 | head -1)" "weft-perf: put_lat: sizes begin at 1"
+    expect 'a stream of nothing' "$(exit_code $perf --test stream_bw --size 0)" 2
+    expect 'both sides' "$(exit_code $perf --test am_lat --listen shm://a --connect shm://a)" 2
+    expect 'a plot that cannot be' "$($perf --test am_lat --plot "$scratch/none/plot.svg" 2>&1 | head -1)" \
+        "weft-perf: --plot $scratch/none/plot.svg: No such file or directory"
     expect range "$(exit_code $perf --test am_lat --size 64-8)" 2
     expect transport "$(exit_code $perf --test am_lat --transport rdna)" 2
     expect 'wait polled' "$(exit_code $perf --test wait_lat --mode poll)" 2

@@ -59,7 +59,7 @@ static int print_named(weft_worker_t *worker, const char *name) {
         print_transport(worker, i, &t);
         found = 1;
     }
-    if (!found) fprintf(stderr, "weft-info: no transport of %s is open\n", name ? name : "any name");
+    if (!found) fprintf(stderr, "weft-info: no transport %s is open\n", name ? name : "at all");
     return found;
 }
 

@@ -24,7 +24,8 @@ enum { /* of a test: see tests.def */
        PERF_WAITING = 4,
        PERF_WORDS = 8,
        PERF_SIZELESS = 16,
-       PERF_TEAM = 32
+       PERF_TEAM = 32,
+       PERF_NONEMPTY = 64
 };
 
 struct perf;
