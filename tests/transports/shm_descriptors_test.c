@@ -62,10 +62,13 @@ static void b_turns(struct pair *p, const struct end *b) {
     for (int i = 0; i < 20 && !b->n_open; i++) weft__reactor_progress(p->reactor_b, 0);
 }
 
-/* With some of what a greeting needs, but never all. */
+/* With some of what a greeting needs, but never all. Both sides are told, the one that has too few by its log. */
 TEST(a_greeting_without_room_for_its_descriptors_is_refused_for_want_of_them) {
     struct pair p;
+    char told[4096] = "";
+    int log = memfd_create("log", MFD_CLOEXEC), standard_error = dup(STDERR_FILENO);
     pair_open(&p, &weft__transport_shm, 0);
+    CHECK(dup2(log, STDERR_FILENO) >= 0);
     for (int n = 0; n < SHM_N_FDS; n++) {
         struct end a = {0}, b = {0};
         CHECK_EQ(pair_dial(&p, &a, &b), WEFT_OK);
@@ -77,6 +80,10 @@ TEST(a_greeting_without_room_for_its_descriptors_is_refused_for_want_of_them) {
         CHECK_EQ(a.down, WEFT_ERR_NO_FDS);
         pair_end_close(&a, true);
     }
+    CHECK(dup2(standard_error, STDERR_FILENO) >= 0);
+    CHECK(pread(log, told, sizeof told - 1, 0) > 0 && strstr(told, "a peer was turned away: WEFT_ERR_NO_FDS"));
+    close(standard_error);
+    close(log);
     CHECK_EQ(violations(&p), 0);
     pair_connect(&p);
     pair_close(&p);

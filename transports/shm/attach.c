@@ -137,14 +137,19 @@ static void send_or_break(struct shm_lane *lane, weft_status_t st) {
     shutdown(lane->watch.fd, SHUT_RDWR);
 }
 
+/* The peer's program hears of it; whoever runs this side is to know as well what ran out here. */
+static void turn_away(struct shm_lane *lane) {
+    weft__log_limited(weft__reactor_context(reactor_of(lane)), WEFT_LOG_WARN, "shm", "a peer was turned away: %s",
+                      weft_status_name(lane->status));
+    send_or_break(lane, weft__shm_send_word(lane->watch.fd, SHM_NO, lane->status));
+}
+
 static void on_effect(struct fsm *m, unsigned effect) {
     struct shm_lane *lane = OF_FSM(m);
     switch ((enum shm_attach_effect)effect) {
     case SHM_ATTACH_FX_SEND_HELLO: send_or_break(lane, weft__shm_send_hello(lane, SHM_HELLO)); break;
     case SHM_ATTACH_FX_SEND_WELCOME: send_or_break(lane, weft__shm_send_hello(lane, SHM_WELCOME)); break;
-    case SHM_ATTACH_FX_SEND_NO:
-        send_or_break(lane, weft__shm_send_word(lane->watch.fd, SHM_NO, lane->status));
-        break;
+    case SHM_ATTACH_FX_SEND_NO: turn_away(lane); break;
     case SHM_ATTACH_FX_SEND_BYE: lane->says_bye = true; break;
     case SHM_ATTACH_FX_SEND_QUIT: lane->says_quit = true; break;
     case SHM_ATTACH_FX_WATCH_EMPTY: watch_empty(lane); break;
