@@ -33,6 +33,15 @@ static void meet_rival(struct link *guest, struct link *rival) {
     weft__link_control(rival, &ping);
 }
 
+/* No violation: the link that it was granted to may have ended, or taken its word back, while it was on its way. */
+static void turn_away_lane(struct link *link) {
+    char peer[128];
+    link->lane->ops->describe(link->lane, peer, sizeof peer);
+    weft__log_limited(link->worker->context, WEFT_LOG_INFO, "endpoints", "%s: a lane that nobody expects any more",
+                      peer);
+    weft__link_lose(link, WEFT_ERR_CANCELLED);
+}
+
 /* By its first hello: what the link is for. False: it is lost, or its lane is another link's. */
 static bool is_let_in(struct link *link, const struct wire_hello *hello) {
     bool is_rail = hello->flags & WIRE_HELLO_RAIL, is_lane = hello->flags & WIRE_HELLO_LANE && !is_rail;
@@ -49,7 +58,7 @@ static bool is_let_in(struct link *link, const struct wire_hello *hello) {
         return false;
     }
     if (is_lane && !weft__switch_greets(link, hello)) {
-        weft__link_violation(link, "a lane that nobody expects");
+        turn_away_lane(link);
         return false;
     }
     weft__link_know_peer(link, hello->worker);

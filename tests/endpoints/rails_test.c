@@ -177,6 +177,30 @@ static unsigned links_of(const weft_worker_t *worker) {
     return n;
 }
 
+/* The link that a lane was granted to may end while the lane is on its way: its peer did nothing wrong. */
+TEST(a_lane_that_nobody_expects_any_more_is_turned_away_and_no_violation) {
+    struct two t;
+    struct link *guest;
+    struct lane *lane;
+    struct address to;
+    char bytes[256];
+    size_t len = sizeof bytes;
+    two_up(&t, "tcp");
+    CHECK_EQ(weft_worker_address(t.b, bytes, &len), 0);
+    CHECK_EQ(weft__address_read(bytes, len, &to), 0);
+    struct iface *iface = weft__link_iface(t.ep->link);
+    CHECK_EQ(iface->ops->connect(iface, to.entry[0].bytes, to.entry[0].len, &lane), 0);
+    CHECK_EQ(weft__link_dial(t.a, lane, t.ep->link->peer, NULL, "test", &guest), 0);
+    guest->flags = WIRE_HELLO_EXTRA | WIRE_HELLO_LANE;
+    guest->listener = 12345;
+    CHECK_EQ(links_of(t.a), 2);
+    UNTIL(&t, links_of(t.a) == 1);
+    CHECK_EQ(weft_worker_count(t.b, "peer.violations"), 0);
+    CHECK_EQ(t.errors + t.back_errors, 0);
+    CHECK_EQ(weft_ep_flush_wait(t.ep), 0);
+    two_down(&t);
+}
+
 /* Whoever is asked for one rail grants one, or none: no peer makes this side dial as often as it likes. */
 TEST(a_rail_is_dialed_for_each_that_was_asked_for_and_no_more) {
     struct run r;
