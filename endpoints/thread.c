@@ -276,7 +276,7 @@ static void *run(void *arg) {
     while (!atomic_load(&t->stop)) {
         if (atomic_exchange(&t->wanted, false))
             lend(t);
-        else if (t->held_bytes > t->held_most)
+        else if (t->worker->polled && t->held_bytes > t->held_most)
             wait_for_room(t);
         else
             weft__reactor_wait(t->worker->reactor, -1);

@@ -374,6 +374,26 @@ TEST(beyond_what_may_be_held_the_thread_takes_nothing_more) {
     pair_end(&p);
 }
 
+/* That one waits for nobody: the program does not come any more. */
+TEST(beyond_what_may_be_held_a_thread_that_has_the_callbacks_tells_all) {
+    struct pair p;
+    weft_setting_t most = {"thread.held_bytes", "4k"};
+    pair_make(&p, "tcp", &most, 1);
+    CHECK_EQ(weft_am_handler_set(p.b, ECHO, on_held, &p), 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    for (unsigned i = 0; i < 1000; i++) CHECK(send_numbered(&p, i) >= 0);
+    pause_a_moment(&p);
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    CHECK_EQ(p.arrived, 0);
+    p.main = (pthread_t)0;
+    CHECK_EQ(weft_worker_start_thread(p.b, NULL), 0);
+    for (double end = two_now() + test_patience(20); p.arrived < 1000 && two_now() < end;) pause_a_moment(&p);
+    CHECK_EQ(weft_worker_stop_thread(p.b), 0);
+    CHECK_EQ(p.arrived, 1000);
+    CHECK_EQ(p.disorder, 0);
+    pair_end(&p);
+}
+
 /* Messages, completions and word of endpoints alike, in their order; the fd tells that there are more. */
 TEST(polled_callbacks_keep_to_the_budget) {
     struct pair p;
