@@ -444,7 +444,6 @@ static weft_status_t take_settings(weft_team_t *team) {
     if (team->eager > most) team->eager = most;
     team->unexpected_most = weft__setting_u64(context, SETTING_COLL_UNEXPECTED);
     team->segment_bytes = weft__setting_u64(context, SETTING_COLL_SEGMENT) / 64 * 64;
-    if (team->segment_bytes == 0) team->segment_bytes = 64;
     return weft__choices_parse(team, weft__setting_str(context, SETTING_COLL_ALGORITHMS), &team->choices);
 }
 

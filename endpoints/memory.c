@@ -216,8 +216,8 @@ static weft_status_t mem_withdraw(weft_mem_t *mem, bool for_good, const weft_op_
 
 void weft__memory_init(struct weft_worker *worker) {
     struct memory *memory = &worker->memory;
-    uint64_t served = weft__setting_u64(worker->context, SETTING_RMA_MAX_SERVED);
-    memory->max_served = served < WIRE_RMA_WINDOW ? WIRE_RMA_WINDOW : served > 1 << 20 ? 1 << 20 : (uint32_t)served;
+    memory->max_served = (uint32_t)weft__setting_u64(worker->context, SETTING_RMA_MAX_SERVED);
+    assert(memory->max_served >= WIRE_RMA_WINDOW);
     uint32_t regions = weft__setting_u32(worker->context, SETTING_MEMORY_CACHE_REGIONS, UINT32_MAX);
     weft__region_cache_init(&memory->lent, UINT32_MAX, SIZE_MAX);
     weft__region_cache_init(&memory->cache, regions,

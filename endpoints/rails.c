@@ -25,7 +25,8 @@ struct rails {
 /* Beside the link's own lane. */
 static uint32_t wanted(const struct link *link) {
     uint64_t n = weft__setting_u64(link->worker->context, SETTING_LINK_RAILS);
-    return n > RAILS_MAX ? RAILS_MAX - 1 : n > 0 ? (uint32_t)n - 1 : 0;
+    assert(n > 0 && n <= RAILS_MAX);
+    return (uint32_t)n - 1;
 }
 
 static struct rails *rails_of(struct link *link) {

@@ -149,9 +149,9 @@ static const struct lane_ops bound_ops = {.am_short = am_short,
                                           .describe = describe};
 
 void weft__bound_init(struct bound *b, struct link *link, struct lane *raw, struct lane *old) {
-    uint64_t most = weft__setting_u64(link->worker->context, SETTING_LANES_HOLD);
     *b = (struct bound){.lane = {.ops = &bound_ops, .iface = raw->iface, .owner = link},
                         .raw = raw,
                         .old = old,
-                        .most = most < SWITCH_HOLD ? most : SWITCH_HOLD};
+                        .most = weft__setting_u64(link->worker->context, SETTING_LANES_HOLD)};
+    assert(b->most <= SWITCH_HOLD);
 }

@@ -215,7 +215,7 @@ weft_status_t weft__window_iface_open(struct reactor *r, const struct transport 
     iface->whole = (size_t)iface->iface.attr.max_zcopy + WINDOW_HEADER;
     iface->limit = weft__setting_u64(context, SETTING_WINDOW_BYTES);
     iface->patience = weft__setting_u64(context, SETTING_WINDOW_PATIENCE) * NS_PER_MS;
-    if (iface->patience < 10 * WINDOW_RTO_FIRST) iface->patience = 10 * WINDOW_RTO_FIRST;
+    assert(iface->patience >= 10 * WINDOW_RTO_FIRST);
     iface->keep_alive = weft__setting_u64(context, SETTING_WINDOW_KEEP_ALIVE) * NS_PER_MS;
     iface->scratch = weft__alloc(iface, WINDOW_BCOPY, "window scratch");
     st = WEFT_ERR_NO_MEMORY;

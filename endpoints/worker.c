@@ -270,12 +270,11 @@ static void notify(struct job *job) {
     (void)weft__eps_tell(list_of(job, struct weft_worker, notify), UINT_MAX);
 }
 
-/* What peers may leave here unread (share.h), counted in 32 bits; with less than that nothing would move. */
+/* What peers may leave here unread (share.h), counted in 32 bits. */
 static void share_out(struct weft_worker *worker, const weft_context_t *context) {
     worker->unexpected_limit = weft__setting_u32(context, SETTING_TAG_UNEXPECTED, INT32_MAX);
-    if (worker->unexpected_limit < TAG_MESSAGE_COST) worker->unexpected_limit = TAG_MESSAGE_COST;
     worker->stream_window = weft__setting_u32(context, SETTING_STREAM_WINDOW, UINT32_MAX);
-    if (worker->stream_window == 0) worker->stream_window = 1;
+    assert(worker->unexpected_limit >= TAG_MESSAGE_COST && worker->stream_window > 0);
     uint64_t unread = weft__setting_u64(context, SETTING_PEER_MAX_UNREAD);
     uint64_t whole = (uint64_t)worker->unexpected_limit + worker->stream_window;
     if (unread < 2 * whole) unread = 2 * whole; /* one whole share, and something for the others */

@@ -16,9 +16,9 @@ enum type { TYPE_U64, TYPE_SIZE, TYPE_AUTOSIZE, TYPE_TIME, TYPE_BOOL, TYPE_STR }
 static const struct setting_row {
     const char *name;
     enum type type;
-    const char *value, *unit, *help;
+    const char *value, *range, *unit, *help;
 } table[N_SETTINGS] = {
-#define SETTING(id, name, type, value, unit, help) {name, TYPE_##type, value, unit, help},
+#define SETTING(id, name, type, value, range, unit, help) {name, TYPE_##type, value, range, unit, help},
 #include <reactor/settings.def>
 #undef SETTING
 };
@@ -84,12 +84,25 @@ static const char *expected(enum type type) {
     return "text";
 }
 
+/* A side of the range that is empty is no number, and bounds nothing. */
+static bool in_range(const struct setting_row *row, uint64_t number) {
+    const char *dots = strstr(row->range, "..");
+    char least[MOST_NAME];
+    uint64_t bound;
+    if (!dots || (row->type == TYPE_AUTOSIZE && number == SETTING_AUTO)) return true;
+    snprintf(least, sizeof least, "%.*s", (int)(dots - row->range), row->range);
+    if (parse(row->type, least, &bound) && number < bound) return false;
+    return !parse(row->type, dots + 2, &bound) || number <= bound;
+}
+
 static weft_status_t set(weft_context_t *context, size_t index, const char *text, weft_origin_t origin) {
     struct setting_value *setting = &context->setting[index];
+    const struct setting_row *row = &table[index];
     uint64_t number;
-    if (!parse(table[index].type, text, &number))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", not %s", table[index].name, text,
-                          expected(table[index].type));
+    if (!parse(row->type, text, &number))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", not %s", row->name, text, expected(row->type));
+    if (!in_range(row, number))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is \"%s\", out of its range %s", row->name, text, row->range);
     size_t size = strlen(text) + 1;
     char *copy = weft__alloc(context, size, "setting");
     if (!copy) return WEFT_ERR_NO_MEMORY;
@@ -292,7 +305,7 @@ weft_status_t weft_context_setting(const weft_context_t *context, size_t index, 
     if (!context) return weft__fail(WEFT_ERR_INVALID_PARAM, "context is NULL");
     if (!info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "info_p is NULL");
     if (index >= N_SETTINGS) return WEFT_ERR_NOT_FOUND;
-    *info_p = (weft_setting_info_t){table[index].name, context->setting[index].text, table[index].unit,
-                                    table[index].help, context->setting[index].origin};
+    *info_p = (weft_setting_info_t){table[index].name, context->setting[index].text,   table[index].unit,
+                                    table[index].help, context->setting[index].origin, table[index].range};
     return WEFT_OK;
 }

@@ -275,9 +275,9 @@ static inline struct counters *weft__count(const struct reactor *r) {
  * weft__count answered asks anew. */
 void weft__count_in(struct reactor *r, struct counters *home);
 
-/* Settings by id: reactor/settings.def is the one table (name, type, default, unit, help). */
+/* Settings by id: reactor/settings.def is the one table (name, type, default, range, unit, help). */
 enum setting {
-#define SETTING(id, name, type, value, unit, help) SETTING_##id,
+#define SETTING(id, name, type, value, range, unit, help) SETTING_##id,
 #include <reactor/settings.def>
 #undef SETTING
     N_SETTINGS

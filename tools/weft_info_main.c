@@ -92,7 +92,9 @@ static void print_config(weft_context_t *context) {
         size_t len = strlen(s.value);
         bool bare = len > 0 && s.value[len - 1] >= '0' && s.value[len - 1] <= '9'; /* "250ms" names its unit */
         snprintf(value, sizeof value, "%s %s", s.value, bare && s.unit ? s.unit : "");
-        printf("%-22s %-22s %-12s %s\n", s.name, value, origin_name(s.origin), s.help);
+        printf("%-22s %-22s %-12s %s", s.name, value, origin_name(s.origin), s.help);
+        if (*s.range) printf(" (%s)", s.range);
+        putchar('\n');
     }
 }
 
@@ -170,6 +172,7 @@ static void json_config(weft_context_t *context) {
         text("name", s.name, &first);
         text("value", s.value, &first);
         text("unit", s.unit, &first);
+        text("range", s.range, &first);
         text("origin", origin_name(s.origin), &first);
         text("help", s.help, &first);
         putchar('}');

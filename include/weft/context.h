@@ -40,7 +40,8 @@ typedef struct weft_context_params {
  * Reads the configuration: defaults, then the file (`name = value` lines, # comments), then the
  * environment (WEFT_TCP_BIND for "tcp.bind"), then `params`. `params` may be NULL. An unknown name is
  * logged as a warning with the nearest known one; a value or a line that does not parse is
- * WEFT_ERR_INVALID_PARAM, and so is, of each struct of parameters, a field beyond this version that is not zero; a file
+ * WEFT_ERR_INVALID_PARAM, and so is a number out of its setting's range (weft_context_setting; weft_status_describe names it), and,
+ * of each struct of parameters, a field beyond this version that is not zero; a file
  * that was named and is not there is NOT_FOUND, one that cannot be read IO. A context may be used by several threads;
  * each worker belongs to one.
  */
@@ -62,6 +63,7 @@ typedef enum weft_origin {
 typedef struct weft_setting_info {
     const char *name, *value, *unit, *help; /* live as long as the context */
     weft_origin_t origin;
+    const char *range; /* of a number, as "1..4", "128.." or "..1m"; "": any */
 } weft_setting_info_t;
 
 /* Setting number `index`, from 0; WEFT_ERR_NOT_FOUND past the last. */

@@ -1,4 +1,5 @@
 /* Settings, their sources and origins; the log. */
+#include <ctype.h>
 #include <reactor/counters.h>
 #include <reactor/reactor.h>
 #include <tests/harness.h>
@@ -126,6 +127,71 @@ TEST(values_that_do_not_parse_are_refused_by_name) {
     CHECK(refused("tcp.insecure", "maybe"));
     CHECK(refused("worker.spin", "10k"));
     CHECK(refused("log.level", "loud"));
+}
+
+static bool is_said_to_be_out_of_range(const char *name, const char *value) {
+    char text[1024], what[256];
+    snprintf(what, sizeof what, "%s is \"%s\", out of its range %s", name, value, info_of(name).range);
+    weft_status_describe(WEFT_ERR_INVALID_PARAM, text, sizeof text);
+    return strstr(text, what) != NULL;
+}
+
+/* The one error, whoever set it. */
+TEST(numbers_out_of_range_are_refused_with_name_value_and_range) {
+    static const weft_setting_t out[] = {
+        {"link.rails", "0"},          {"link.rails", "99"},           {"connect.timeout", "0"},
+        {"close.timeout", "8761h"},   {"lanes.capacity", "5000"},     {"lanes.decay", "100"},
+        {"lanes.factor", "100"},      {"lanes.tick", "0ms"},          {"rma.max_served", "127"},
+        {"tcp.buffer", "4095"},       {"tcp.dead_after", "19h"},      {"shm.ring", "1t"},
+        {"peer.max_unread", "4097m"}, {"tag.unexpected_bytes", "63"}, {"stream.window", "0"}};
+    char path[64], line[128], variable[64];
+    weft_context_t *all;
+    CHECK_EQ(create(NULL, 0, "/dev/null"), WEFT_OK);
+    all = context; /* to ask for ranges */
+    for (unsigned i = 0; i < sizeof out / sizeof *out; i++) {
+        CHECK_EQ(create(&out[i], 1, "/dev/null"), WEFT_ERR_INVALID_PARAM);
+        CHECK(context == all && is_said_to_be_out_of_range(out[i].name, out[i].value));
+
+        snprintf(line, sizeof line, "%s = %s\n", out[i].name, out[i].value);
+        write_file(path, line);
+        CHECK_EQ(create(NULL, 0, path), WEFT_ERR_INVALID_PARAM);
+        CHECK(is_said_to_be_out_of_range(out[i].name, out[i].value));
+        unlink(path);
+
+        snprintf(variable, sizeof variable, "WEFT_%s", out[i].name);
+        for (char *c = variable; *c; c++) *c = (char)(*c == '.' ? '_' : toupper((unsigned char)*c));
+        setenv(variable, out[i].value, 1);
+        CHECK_EQ(create(NULL, 0, "/dev/null"), WEFT_ERR_INVALID_PARAM);
+        CHECK(is_said_to_be_out_of_range(out[i].name, out[i].value));
+        unsetenv(variable);
+    }
+    weft_context_destroy(all);
+}
+
+/* Each row's range is one: its ends are taken, and so is "auto" where it is a value. */
+TEST(ranges_hold_their_own_ends) {
+    size_t n = 0;
+    CHECK_EQ(create(NULL, 0, "/dev/null"), WEFT_OK);
+    weft_context_t *all = context;
+    weft_setting_info_t info;
+    for (size_t i = 0; weft_context_setting(all, i, &info) == WEFT_OK; i++) {
+        char least[64];
+        const char *dots = strstr(info.range, "..");
+        CHECK(!*info.range == !dots);
+        if (!dots) continue;
+        snprintf(least, sizeof least, "%.*s", (int)(dots - info.range), info.range);
+        const char *end[] = {least, dots + 2};
+        for (int k = 0; k < 2; k++) {
+            if (!*end[k]) continue;
+            CHECK_EQ(create(&(weft_setting_t){info.name, end[k]}, 1, "/dev/null"), WEFT_OK);
+            weft_context_destroy(context);
+            n++;
+        }
+    }
+    CHECK(n > 20);
+    CHECK_EQ(create(&(weft_setting_t){"lanes.capacity", "auto"}, 1, "/dev/null"), WEFT_OK);
+    weft_context_destroy(context);
+    weft_context_destroy(all);
 }
 
 TEST(bad_files_are_refused_by_line) {

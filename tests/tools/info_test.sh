@@ -19,6 +19,7 @@ for t in info["transports"]:
 config = {s["name"]: s for s in info["config"]}
 assert config["transports"]["origin"] == "default"
 assert all(s["help"] for s in config.values())
+assert config["link.rails"]["range"] == "1..4" and config["tcp.bind"]["range"] == ""
 PY
 }
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { BUFFER_LEAST = 8 * 1024, BUFFER_MOST = 1024 * 1024, AGAIN_MS = 1000 };
+enum { AGAIN_MS = 1000 };
 
 /* ---- what the device has ---------------------------------------------------------------------------------------------------- */
 
@@ -36,8 +36,6 @@ static weft_status_t limits(struct rc_iface *iface) {
     weft_context_t *context = weft__reactor_context(iface->iface.reactor);
     const struct ibv_device_attr *has = &iface->device->attr;
     uint64_t buffer = weft__setting_u64(context, SETTING_RDMA_BUFFER);
-    if (buffer < BUFFER_LEAST || buffer > BUFFER_MOST)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "rdma.buffer: between 8k and 1m");
     if (has->max_sge < 2 || has->max_srq < 1)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "%s is too small", iface->device->name);
     iface->buffer = (uint32_t)buffer;

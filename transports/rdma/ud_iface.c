@@ -179,9 +179,9 @@ static weft_status_t ud_open(struct reactor *r, const struct iface_params *param
     weft_status_t st = hold_device(iface);
     if (st < 0) goto free_iface;
     iface->iface.attr = attributes(iface);
-    uint64_t handles = weft__setting_u64(weft__reactor_context(r), SETTING_RDMA_UD_ADDRESS_HANDLES);
+    uint32_t handles = weft__setting_u32(weft__reactor_context(r), SETTING_RDMA_UD_ADDRESS_HANDLES, UINT32_MAX);
     st = make_rings(iface);
-    if (st == WEFT_OK) st = ud_paths_open(&iface->paths, iface->device, iface, handles < 1 ? 1 : (unsigned)handles);
+    if (st == WEFT_OK) st = ud_paths_open(&iface->paths, iface->device, iface, handles);
     if (st == WEFT_OK) st = ud_receive_open(iface);
     if (st == WEFT_OK) st = ud_send_open(iface);
     if (st == WEFT_OK) st = ud_qp_open(iface);

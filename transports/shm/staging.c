@@ -3,7 +3,7 @@
 
 weft_status_t weft__shm_staging_size(struct shm_iface *iface) {
     size_t size = weft__setting_u64(weft__reactor_context(iface->iface.reactor), SETTING_SHM_STAGING);
-    if (size > SHM_MAX_STAGING) size = SHM_MAX_STAGING;
+    assert(size <= SHM_MAX_STAGING);
     iface->n_chunks = (uint32_t)(size / SHM_CHUNK);
     if (iface->n_chunks == 0) iface->n_chunks = 1;
     size = ((size_t)iface->n_chunks * SHM_CHUNK + 4095) & ~(size_t)4095;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BUFFER_LEAST = 4 * 1024, BUFFER_MOST = 16 * 1024 * 1024, BCOPY_MOST = 32 * 1024 };
+enum { BCOPY_MOST = 32 * 1024 };
 
 static struct tcp_iface *tcp_iface(struct iface *iface) {
     return (struct tcp_iface *)iface;
@@ -94,8 +94,6 @@ static struct iface_attr attributes(size_t buffer) {
 
 static weft_status_t tcp_open(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
     uint64_t buffer = weft__setting_u64(weft__reactor_context(r), SETTING_TCP_BUFFER);
-    if (buffer < BUFFER_LEAST || buffer > BUFFER_MOST)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "tcp.buffer: between 4k and 16m");
     struct tcp_iface *iface = weft__new(r, struct tcp_iface);
     if (!iface) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for the tcp interface");
     buffer = (buffer + 63) & ~UINT64_C(63);
