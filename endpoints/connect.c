@@ -114,9 +114,8 @@ static weft_status_t link_to_address(struct weft_worker *worker, const void *byt
     return WEFT_OK;
 }
 
-/* "scheme://where". */
-static weft_status_t split_uri(struct weft_worker *worker, const char *uri, struct iface **iface_p,
-                               const char **where_p) {
+weft_status_t weft__uri_read(struct weft_worker *worker, const char *uri, struct iface **iface_p,
+                             const char **where_p) {
     const char *colon = strstr(uri, "://");
     if (!colon || colon == uri) return weft__fail(WEFT_ERR_ADDRESS, "'%s' is no URI", uri);
     *iface_p = weft__worker_scheme(worker, uri, (size_t)(colon - uri));
@@ -130,7 +129,7 @@ static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri, co
     struct iface *iface = NULL;
     const char *where = NULL;
     struct lane *lane;
-    weft_status_t st = split_uri(worker, uri, &iface, &where);
+    weft_status_t st = weft__uri_read(worker, uri, &iface, &where);
     if (st < 0) return st;
     struct link_wish wish = wish_of(start, iface);
     *link_p = weft__link_to_uri(worker, uri, wish);

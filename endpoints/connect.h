@@ -18,6 +18,10 @@ struct address {
 };
 weft_status_t weft__address_read(const void *bytes, size_t len, struct address *address_p);
 
+/* "scheme://where", taken apart: whose it is, and what that is to read. ADDRESS; UNSUPPORTED: nobody's here. */
+weft_status_t weft__uri_read(struct weft_worker *worker, const char *uri, struct iface **iface_p,
+                             const char **where_p);
+
 /* What a message of 1 KiB would cost by such an iface, in ns: by this transports are chosen. */
 double weft__connect_cost(const struct iface_attr *attr);
 

@@ -18,23 +18,26 @@ weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const
     weft_status_t st = weft__worker_check(worker);
     if (st < 0) return st;
     if (worker->core.fsm.state != WORKER_OPEN) return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
-    const char *colon = strstr(uri, "://");
-    if (!colon) return weft__fail(WEFT_ERR_ADDRESS, "'%s' is no URI", uri);
-    struct iface *iface = weft__worker_scheme(worker, uri, (size_t)(colon - uri));
-    if (!iface || !iface->ops->listen) return weft__fail(WEFT_ERR_UNSUPPORTED, "nothing here listens at '%s'", uri);
+    struct iface *iface = NULL;
+    const char *where = NULL;
+    st = weft__uri_read(worker, uri, &iface, &where);
+    if (st < 0) return st;
+    if (!iface->ops->listen) return weft__fail(WEFT_ERR_UNSUPPORTED, "nothing here listens at '%s'", uri);
 
     struct weft_listener *listener = weft__new(worker->reactor, struct weft_listener);
     if (!listener) return WEFT_ERR_NO_MEMORY;
     listener->worker = worker;
     listener->iface = iface;
     st = weft__params_read(&listener->params, sizeof listener->params, params, params_size);
+    if (st == WEFT_OK && listener->params.backlog < 0)
+        st = weft__fail(WEFT_ERR_INVALID_PARAM, "backlog is %d", listener->params.backlog);
     if (st == WEFT_OK) st = weft__idmap_add(worker, &worker->listeners, listener, &listener->id);
     if (st < 0) goto free_listener;
 
     int backlog = listener->params.backlog
                       ? listener->params.backlog
                       : (int)weft__setting_u32(worker->context, SETTING_LISTEN_BACKLOG, INT32_MAX);
-    st = iface->ops->listen(iface, colon + 3, backlog, (void *)(uintptr_t)listener->id, &listener->tl);
+    st = iface->ops->listen(iface, where, backlog, (void *)(uintptr_t)listener->id, &listener->tl);
     if (st < 0) goto remove_id;
     list_append(&worker->listening, &listener->of_worker);
     *listener_p = listener;

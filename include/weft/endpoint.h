@@ -45,8 +45,8 @@ typedef struct weft_ep_params {
 
 /*
  * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "rdma://host:port" or "shm://name". The host is
- * numeric, or a name in /etc/hosts; no name server is asked (it would block): ADDRESS. The name is one without slashes that
- * begins with no dot. Returns WEFT_OK with the handle at once; sends queue, in order, until the peer answers; a failure is
+ * numeric, or a name in /etc/hosts; no name server is asked (it would block). The name is one without slashes that begins with
+ * no dot, and with "shm.directory" before it of 107 bytes at most. What is none of these is ADDRESS. Returns WEFT_OK with the handle at once; sends queue, in order, until the peer answers; a failure is
  * told by on_error. What is known at once the call itself answers, and makes no endpoint: INVALID_PARAM, ADDRESS,
  * UNSUPPORTED (the worker has no such transport), and REFUSED where nobody listens on this host ("shm://name").
  * `params` may be NULL.
@@ -129,14 +129,14 @@ typedef struct weft_listen_params {
     weft_status_t (*on_request)(const char *peer, void *arg);
     void (*on_error)(weft_ep_t *ep, weft_status_t status, void *arg); /* for the accepted endpoints */
     void *arg;
-    int backlog; /* 0: the setting "listen.backlog" */
+    int backlog; /* 0: the setting "listen.backlog"; negative: INVALID_PARAM */
 } weft_listen_params_t;
 
 /*
  * Listens at "tcp://host:port" (port 0: any free one; host "*": all interfaces, IPv4 and IPv6), "rdma://host:port" or
  * "shm://name". `params` may be NULL. Over tcp an interface other than loopback, and over rdma any, is
  * WEFT_ERR_INSECURE without a cluster key, unless "tcp.insecure" or "rdma.insecure" is on; EXISTS: somebody listens
- * there; UNSUPPORTED: the worker has no such transport; ADDRESS, and INVALID_PARAM of a name, as weft_connect.
+ * there; UNSUPPORTED: the worker has no such transport; ADDRESS: as of weft_connect.
  */
 #define weft_listen(...) weft_listen_sized(sizeof(weft_listen_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,

@@ -6,8 +6,12 @@ static void workers(struct two *t, const char *transport, const char *name, cons
     two_workers(t, transport, settings, name ? 3 : 2);
 }
 
+static char long_name[6 + 200 + 1] = "shm://";
+
+/* As addresses that are none; who listens and who connects hear the same. */
 TEST(places_that_are_none_are_refused_by_name) {
-    static const char *const bad[] = {"tcp://",
+    static const char *const bad[] = {"",
+                                      "tcp://",
                                       "tcp://:",
                                       "tcp://127.0.0.1",
                                       "tcp://127.0.0.1:",
@@ -20,19 +24,30 @@ TEST(places_that_are_none_are_refused_by_name) {
                                       "shm://",
                                       "shm://a/b",
                                       "shm://..",
+                                      "shm://.hidden",
+                                      long_name,
                                       "nothing",
-                                      "://x",
-                                      "warp://x"};
+                                      "://x"};
+    static const char *const nobodys[] = {"warp://x", "rdma://127.0.0.1:1"};
     struct two t;
     weft_listener_t *listener = NULL;
+    weft_ep_t *ep = NULL;
+    memset(long_name + 6, 'x', 200);
     workers(&t, "shm,tcp", NULL, NULL);
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
-        weft_status_t st = weft_listen(t.a, bad[i], NULL, &listener);
-        if (st != WEFT_ERR_ADDRESS && st != WEFT_ERR_UNSUPPORTED && st != WEFT_ERR_INVALID_PARAM)
-            printf("  %s: %s\n", bad[i], weft_status_name(st));
-        CHECK(st == WEFT_ERR_ADDRESS || st == WEFT_ERR_UNSUPPORTED || st == WEFT_ERR_INVALID_PARAM);
-        CHECK(!listener);
+        weft_status_t listens = weft_listen(t.a, bad[i], NULL, &listener);
+        weft_status_t connects = weft_connect(t.a, bad[i], NULL, &ep);
+        if (listens != WEFT_ERR_ADDRESS || connects != WEFT_ERR_ADDRESS)
+            printf("  %s: %s, %s\n", bad[i], weft_status_name(listens), weft_status_name(connects));
+        CHECK(listens == WEFT_ERR_ADDRESS && connects == WEFT_ERR_ADDRESS);
+        CHECK(!listener && !ep);
     }
+    for (unsigned i = 0; i < sizeof nobodys / sizeof *nobodys; i++) {
+        CHECK_EQ(weft_listen(t.a, nobodys[i], NULL, &listener), WEFT_ERR_UNSUPPORTED);
+        CHECK_EQ(weft_connect(t.a, nobodys[i], NULL, &ep), WEFT_ERR_UNSUPPORTED);
+    }
+    CHECK_EQ(weft_listen(t.a, "tcp://127.0.0.1:0", &(weft_listen_params_t){.backlog = -1}, &listener),
+             WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_listen(NULL, "tcp://127.0.0.1:0", NULL, &listener), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_listen(t.a, NULL, NULL, &listener), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_listen(t.a, "tcp://127.0.0.1:0", NULL, NULL), WEFT_ERR_INVALID_PARAM);

@@ -299,8 +299,8 @@ TEST(a_name_is_a_name) {
     pair_open(&p, &weft__transport_shm, 0);
     static const char *const bad[] = {"", ".", "..", "../x", "a/b", ".hidden"};
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK_EQ(p.iface_a->ops->listen(p.iface_a, bad[i], 1, NULL, &listener), WEFT_ERR_INVALID_PARAM);
-    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, name, 1, NULL, &listener), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(p.iface_a->ops->listen(p.iface_a, bad[i], 1, NULL, &listener), WEFT_ERR_ADDRESS);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, name, 1, NULL, &listener), WEFT_ERR_ADDRESS);
     pair_close(&p);
 }
 

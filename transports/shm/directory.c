@@ -42,9 +42,9 @@ weft_status_t weft__shm_directory(struct shm_iface *iface) {
 weft_status_t weft__shm_path(const struct shm_iface *iface, const char *directory, const char *name,
                              char path[108]) {
     if (!*name || *name == '.' || strchr(name, '/'))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "shm://%s: a name without slashes that begins with no dot", name);
+        return weft__fail(WEFT_ERR_ADDRESS, "shm://%s: a name without slashes that begins with no dot", name);
     if (snprintf(path, 108, "%s/%s", directory, name) >= 108)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "shm://%s: the name is too long", name);
+        return weft__fail(WEFT_ERR_ADDRESS, "shm://%s: the name is too long", name);
     return WEFT_OK;
 }
 
