@@ -83,13 +83,15 @@ WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_
 /*
  * Ends it. Done when no peer can touch the memory any more: those that have it mapped have let go, or died, and what
  * they asked for by message is over; then allocated memory is unmapped, and the handle is gone. WEFT_OK at once where
- * no peer had it open. A worker that closes releases what is left. Errors: BUSY while operations of this side use it,
- * or a release was asked for before.
+ * no peer had it open. A worker that closes releases what is left. A revocation that is under way ends with it. Errors: BUSY
+ * while operations of this side use it, or when a release was asked for before (the handle is gone when that is told);
+ * INVALID_PARAM of what weft_mem_get gave.
  */
 WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
 
 /* All keys given out so far are worth nothing from now on, and when it is done nobody is inside any more; the
- * region stays, under a new epoch: pack it anew then (BUSY before). */
+ * region stays, under a new epoch: pack it anew then (BUSY before). Asked for again meanwhile, it is the same one, and both are
+ * told when it is done; with a release that is under way, when the region is gone. */
 WEFT_API weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op);
 
 /* Of [offset, offset + len) of the region. What the kernel cannot do is passed over in silence. Errors: INVALID_PARAM; IO: the

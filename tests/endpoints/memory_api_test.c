@@ -378,6 +378,43 @@ TEST(a_region_that_is_being_released_is_not_released_again) {
     CHECK_EQ(done.calls, 1);
 }
 
+/* No key was given out since: one revocation serves both, and each is told. One behind it is a new one. */
+TEST_WAYS(a_region_that_is_being_revoked_is_revoked_once_and_all_are_told) {
+    struct rma r;
+    struct tally first = {0}, second = {0}, third = {0};
+    char key[WEFT_RKEY_MAX];
+    size_t len = sizeof key;
+    rma_up(&r, transport, messages, 8192, WEFT_MEM_ALL, NULL, 0);
+    weft_status_t st = weft_mem_revoke(r.mem, OP(&first)), again = weft_mem_revoke(r.mem, OP(&second));
+    CHECK_EQ(st, again);
+    CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
+    if (st == WEFT_IN_PROGRESS) {
+        CHECK_EQ(weft_mem_pack(r.mem, key, &len), WEFT_ERR_BUSY);
+        UNTIL(&r.t, first.calls && second.calls);
+        CHECK(first.status == WEFT_OK && second.status == WEFT_OK);
+    }
+    CHECK_EQ(weft_mem_describe(r.mem, &r.info), 0);
+    CHECK_EQ(r.info.epoch, st == WEFT_OK ? 3 : 2);
+    CHECK_EQ(weft_mem_revoke(r.mem, OP(&third)), WEFT_OK); /* nobody has it open */
+    CHECK_EQ(weft_mem_describe(r.mem, &r.info), 0);
+    CHECK_EQ(r.info.epoch, st == WEFT_OK ? 4 : 3);
+    CHECK_EQ(weft_mem_pack(r.mem, key, &len), 0);
+    rma_down(&r);
+    CHECK(first.calls <= 1 && second.calls <= 1 && third.calls == 0);
+}
+
+TEST(a_region_that_is_being_released_is_revoked_with_that) {
+    struct rma r;
+    struct tally released = {0}, revoked = {0};
+    rma_up(&r, "shm", false, 8192, WEFT_MEM_ALL, NULL, 0);
+    CHECK_EQ(weft_mem_release(r.mem, OP(&released)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_mem_revoke(r.mem, OP(&revoked)), WEFT_IN_PROGRESS);
+    UNTIL(&r.t, released.calls && revoked.calls);
+    CHECK(released.status == WEFT_OK && revoked.status == WEFT_OK);
+    rma_down(&r);
+    CHECK(released.calls == 1 && revoked.calls == 1);
+}
+
 /* A posted put that only the target could refuse is told by the next remote flush, once. */
 TEST(a_refusal_is_told_by_the_next_remote_flush) {
     struct rma r;
