@@ -187,9 +187,11 @@ static bool all_mapped(const weft_ep_t *ep, const struct pieces *p) {
 
 /* ---- what the program gave */
 
-/* Bytes from the first block's begin to the last one's end, and bytes in them. */
+/* Bytes from the first block's begin to the last one's end, and bytes in them. Blocks of no bytes are nowhere. */
 static bool measure(size_t len, size_t stride, size_t count, size_t *span_p, size_t *bytes_p) {
     size_t before, bytes;
+    *span_p = 0;
+    if (len == 0) return true;
     if (__builtin_mul_overflow(stride, blocks(count) - 1, &before)) return false;
     if (__builtin_add_overflow(before, len, span_p)) return false;
     return !__builtin_mul_overflow(len, blocks(count), &bytes) && !__builtin_add_overflow(*bytes_p, bytes, bytes_p);
@@ -204,8 +206,7 @@ static weft_status_t check_local(const weft_ep_t *ep, const weft_local_t *local,
             return weft__fail(WEFT_ERR_INVALID_PARAM, "local piece %zu", i);
         const weft_mem_t *mem = local[i].mem;
         uintptr_t at = (uintptr_t)local[i].base, base = mem ? (uintptr_t)mem->region.base : 0;
-        if (mem && (mem->worker != ep->worker || at < base || span > mem->region.len ||
-                    at - base > mem->region.len - span))
+        if (mem && (mem->worker != ep->worker || (span && !region_covers(base, mem->region.len, at, span))))
             return weft__fail(WEFT_ERR_INVALID_PARAM, "local piece %zu is not in its registration", i);
     }
     return WEFT_OK;
@@ -225,10 +226,6 @@ static weft_status_t check_remote(const weft_ep_t *ep, const weft_remote_t *remo
     return WEFT_OK;
 }
 
-static bool is_one(size_t n, size_t count) {
-    return n == 1 && count <= 1;
-}
-
 static weft_status_t check(const weft_ep_t *ep, const struct pieces *p, size_t *bytes_p) {
     size_t here = 0, there = 0;
     weft_status_t st = check_local(ep, p->local, p->n_local, &here);
@@ -236,7 +233,9 @@ static weft_status_t check(const weft_ep_t *ep, const struct pieces *p, size_t *
     if (st == WEFT_OK) st = check_remote(ep, p->remote, p->n_remote, right, &there);
     if (st < 0) return st;
     if (here != there) return weft__fail(WEFT_ERR_INVALID_PARAM, "%zu bytes here, %zu there", here, there);
-    if (!is_one(p->n_local, p->local[0].count) && !is_one(p->n_remote, p->remote[0].count))
+    bool one_here = p->n_local == 1 && p->local[0].count <= 1;
+    bool one_there = p->n_remote == 1 && p->remote[0].count <= 1;
+    if (here && !one_here && !one_there)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "neither side is one contiguous piece");
     *bytes_p = here;
     return WEFT_OK;
@@ -247,6 +246,7 @@ static weft_status_t move(weft_ep_t *ep, struct pieces *p, const weft_op_t *op) 
     weft_status_t st = check(ep, p, &bytes);
     if (st < 0) return st;
     if (ep->ops == &weft__ep_ops_refuse) return ep->ops->rma(ep, NULL, op);
+    if (bytes == 0) return WEFT_OK;
     st = all_mapped(ep, p) ? now(ep, *p, bytes) : WEFT_NO_RESOURCE;
     return st == WEFT_NO_RESOURCE ? as_request(ep, p, op) : st;
 }
@@ -266,8 +266,8 @@ static weft_status_t elsewhere(weft_ep_t *ep, const struct pieces *p, const weft
     size_t local_size = p->n_local * sizeof *p->local, remote_size = p->n_remote * sizeof *p->remote;
     char *both = weft__alloc(NULL, local_size + remote_size, "pieces");
     if (!both) return WEFT_ERR_NO_MEMORY;
-    memcpy(both, p->local, local_size);
-    memcpy(both + local_size, p->remote, remote_size);
+    if (local_size) memcpy(both, p->local, local_size);
+    if (remote_size) memcpy(both + local_size, p->remote, remote_size);
     struct posted_args args = {
         .word = {p->what, p->n_local, p->n_remote}, .bytes = both, .n_bytes = local_size + remote_size};
     weft_status_t st = weft__post(ep->worker, ep, pieces_posted, &args, op);
@@ -278,11 +278,12 @@ static weft_status_t elsewhere(weft_ep_t *ep, const struct pieces *p, const weft
 static weft_status_t move_checked(weft_ep_t *ep, enum rma_what what, const weft_local_t *local, size_t n_local,
                                   const weft_remote_t *remote, size_t n_remote, const weft_op_t *op) {
     enum { MOST = 1 << 24 };
-    if (!ep || !local || !remote || n_local == 0 || n_remote == 0)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL, or there are no pieces");
+    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
     if (op && op->layout) return weft__fail(WEFT_ERR_UNSUPPORTED, "pieces say their strides themselves");
     if (n_local > MOST || n_remote > MOST) return weft__fail(WEFT_ERR_TOO_BIG, "more than %d pieces", MOST);
     weft_status_t st = weft__check_flags(op, WEFT_RMA_REMOTE);
+    if (st == WEFT_OK) st = weft__check_memory("local", local, n_local);
+    if (st == WEFT_OK) st = weft__check_memory("remote", remote, n_remote);
     if (st == WEFT_OK) st = weft__worker_enter(ep->worker);
     struct pieces p = {.what = what,
                        .n_local = n_local,

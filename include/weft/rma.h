@@ -14,10 +14,10 @@ extern "C" {
  * weft_worker_start_thread).
  *
  * `remote` is an address in the owner's process, inside the key's region (weft_rkey_describe tells where that
- * begins). What is out of range, not among the key's rights, or not aligned (atomics) is refused here as
- * INVALID_PARAM and again, whatever a peer says, at the target. REVOKED: the owner took the key back. UNREACHABLE:
- * the key is of another worker than the endpoint's peer. Operations may be posted before the endpoint is ready, and
- * while a key is being opened.
+ * begins), or, where no bytes are moved, its end. What is out of range, not among the key's rights, or not aligned
+ * (atomics) is refused here as INVALID_PARAM and again, whatever a peer says, at the target. REVOKED: the owner took the
+ * key back. UNREACHABLE: the key is of another worker than the endpoint's peer. Operations may be posted before the
+ * endpoint is ready, and while a key is being opened.
  *
  * On mapped memory up to 8 MiB are done within the call (WEFT_OK); more is an operation under way, part by part.
  *
@@ -57,7 +57,10 @@ typedef struct weft_remote {
 
 /*
  * Scatter and gather on one side: `local` and `remote` hold equally many bytes, and one of the two is a single
- * contiguous piece (INVALID_PARAM otherwise). One completion for all; the arrays are copied.
+ * contiguous piece (INVALID_PARAM otherwise). One completion for all; the arrays are copied. A local piece of no bytes is legal
+ * wherever it is, NULL too, also one that names its registration; a piece of the peer's has a key, and its `base` is inside the
+ * key's region, as of a put of no bytes. Where there are none to move at all, neither side need have a piece: WEFT_OK.
+ * TOO_BIG: more than 16 Mi pieces on a side.
  */
 WEFT_API weft_status_t weft_put_pieces(weft_ep_t *ep, const weft_local_t *local, size_t n_local,
                                        const weft_remote_t *remote, size_t n_remote, const weft_op_t *op);

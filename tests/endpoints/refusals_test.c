@@ -106,6 +106,74 @@ TEST_WAYS(one_sided_bytes_at_null_are_refused) {
     rma_down(&r);
 }
 
+/* Pieces of nothing, wherever they are said to be; but handles are looked at. */
+TEST_WAYS(pieces_of_no_bytes_are_legal) {
+    struct rma r;
+    weft_mem_t *mine, *others;
+    struct tally done = {0};
+    static char here[64];
+    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    weft_ep_t *ep = r.t.ep;
+    CHECK_EQ(weft_mem_register(r.t.a, here, sizeof here, NULL, &mine), 0);
+    memset(here, 'h', sizeof here);
+    const weft_local_t pieces[] = {{.mem = mine},
+                                   {.base = here, .len = 8, .mem = mine},
+                                   {.stride = 1000, .count = 5, .mem = mine},
+                                   {.base = here + 8, .len = 8},
+                                   {.count = SIZE_MAX, .stride = SIZE_MAX}};
+    const weft_remote_t range = {.base = rma_at(&r, 100), .len = 16, .rkey = r.rkey};
+    CHECK_EQ(RMA_WAIT(&r, &done, weft_put_pieces(ep, pieces, 5, &range, 1, RMA_REMOTE(&done))), WEFT_OK);
+    CHECK(memcmp(r.target + 100, here, 16) == 0 && r.target[99] == 0 && r.target[116] == 0);
+
+    const weft_remote_t ranges[] = {{.base = rma_at(&r, 0), .rkey = r.rkey},
+                                    {.base = rma_at(&r, 100), .len = 8, .rkey = r.rkey},
+                                    {.base = rma_at(&r, 4096), .stride = 7, .count = 9, .rkey = r.rkey}};
+    const weft_local_t one = {.base = here + 32, .len = 8, .mem = mine};
+    memset(here, 0, sizeof here);
+    CHECK_EQ(RMA_WAIT(&r, &done, weft_get_pieces(ep, &one, 1, ranges, 3, OP(&done))), WEFT_OK);
+    CHECK(here[31] == 0 && here[32] == 'h' && here[39] == 'h' && here[40] == 0);
+
+    /* Nothing at all. */
+    CHECK_EQ(weft_put_pieces(ep, pieces, 1, ranges, 1, OP(&never)), WEFT_OK);
+    CHECK_EQ(weft_get_pieces(ep, NULL, 0, ranges, 1, OP(&never)), WEFT_OK);
+    CHECK_EQ(weft_put_pieces(ep, pieces, 1, NULL, 0, RMA_REMOTE(&never)), WEFT_OK);
+    CHECK_EQ(weft_put_pieces(ep, NULL, 0, NULL, 0, NULL), WEFT_OK);
+    CHECK_EQ(weft_put_pieces(ep, NULL, 1, ranges, 1, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_put_pieces(ep, pieces, 1, NULL, 1, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_put_pieces(ep, pieces, 1, &(weft_remote_t){0}, 1, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_put_pieces(ep, pieces, 1, &range, 1, NULL),
+             WEFT_ERR_INVALID_PARAM); /* as many bytes here as there */
+    if (r.t.b) {
+        CHECK_EQ(weft_mem_register(r.t.b, here, sizeof here, NULL, &others), 0);
+        CHECK_EQ(weft_put_pieces(ep, &(weft_local_t){.mem = others}, 1, ranges, 1, NULL), WEFT_ERR_INVALID_PARAM);
+    }
+    rma_down(&r);
+}
+
+/* No blocks, or blocks of nothing. */
+TEST_EACH(a_layout_of_no_bytes_is_legal_at_null) {
+    struct two t;
+    struct tally got = {0};
+    const weft_layout_t none[] = {{.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8},
+                                  {.kind = WEFT_LAYOUT_STRIDED, .stride = 8, .count = 1000}};
+    const weft_iov_t nowhere = {NULL, 0};
+    size_t len;
+    two_up(&t, transport);
+    for (int i = 0; i < 2; i++) {
+        const weft_op_t op = {.layout = &none[i]}, receive = {.layout = &none[i], .done = tally, .arg = &got};
+        got.calls = 0;
+        CHECK(weft_am_send(t.ep, 1, NULL, 0, &nowhere, 1, &op) >= 0);
+        CHECK(weft_stream_send(t.ep, &nowhere, 1, &op) >= 0);
+        CHECK(weft_stream_recv(t.ep, &nowhere, 1, &len, &op) >= 0);
+        CHECK_EQ(weft_tag_recv(two_b(&t), 1, 0, &nowhere, 1, NULL, &receive), WEFT_IN_PROGRESS);
+        CHECK(weft_tag_send(t.ep, 1, &nowhere, 1, &op) >= 0);
+        UNTIL(&t, got.calls == 1);
+        CHECK_EQ(got.status, WEFT_OK);
+    }
+    CHECK_EQ(t.errors + t.back_errors, 0);
+    two_down(&t);
+}
+
 /* ---- flags */
 
 enum { UNKNOWN = 1 << 20 };

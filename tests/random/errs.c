@@ -27,7 +27,7 @@ static void err_at(struct end *end) {
     case 7: return refused("no endpoint", weft_tag_send(NULL, 1, &one, 1, &op));
     case 8: return refused("no key", weft_put(ep, byte, 1, 0, NULL, &op));
     case 9: return refused("endless pieces", weft_tag_send(ep, 1, endless, 2, &op));
-    case 10: return refused("no pieces", weft_put_pieces(ep, NULL, 0, NULL, 0, &op));
+    case 10: return refused("a piece at NULL", weft_put_pieces(ep, NULL, 1, NULL, 0, &op));
     default: return refused("a close", weft_ep_close(ep, (weft_close_mode_t)7, &op));
     }
 }
