@@ -37,8 +37,10 @@ static inline void weft__plain_accept(struct weft_request *req, const weft_op_t 
     req->done = op->done;
     req->arg = arg;
     if (__builtin_expect(op->completion != NULL, 0)) {
-        req->done = weft__completion_told;
-        req->arg = op->completion;
+        req->done = weft__request_counted;
+        req->arg = req;
+        req->completion = op->completion;
+        req->named_p = op->request_p;
         op->completion->count++;
     }
     if (op->request_p) *op->request_p = req;

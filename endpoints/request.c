@@ -94,9 +94,10 @@ static void recycle(struct weft_request *req) {
     if (ep) weft__ep_request_left(ep);
 }
 
-/* It is told by what the call returns, so it does not count. */
+/* It is told by what the call returns, so it does not count, and there is nothing to cancel. */
 void weft__request_discard(struct weft_request *req) {
     if (req->completion) req->completion->count--;
+    if (req->named_p) *req->named_p = NULL;
     release(req);
     recycle(req);
 }
@@ -146,6 +147,7 @@ weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep,
                 return st;
             }
         }
+        req->named_p = op->request_p;
         if (op->request_p) *op->request_p = req;
         req->completion = op->completion;
         if (req->completion) req->completion->count++;
@@ -176,19 +178,28 @@ void weft__request_stop(struct weft_request *req, weft_status_t status) {
     fsm_step(&req->core.fsm, req->lent.count && !WEFT_MUTANT(cancel_frees_lent) ? REQ_EV_STOP_LENT : REQ_EV_STOP);
 }
 
-void weft__completion_told(weft_status_t status, void *of) {
-    weft_completion_t *completion = of;
+static void count_down(weft_completion_t *completion, weft_status_t status) {
     if (status < 0 && completion->status == WEFT_OK) completion->status = status;
     if (--completion->count == 0 && completion->done) completion->done(completion->status, completion->arg);
 }
 
 void weft_completion_release(weft_completion_t *completion) {
-    if (completion) weft__completion_told(WEFT_OK, completion);
+    if (completion) count_down(completion, WEFT_OK);
+}
+
+/* A plain one is spare already, and is left as blank as it was. */
+void weft__request_counted(weft_status_t status, void *arg) {
+    struct weft_request *req = arg;
+    weft_completion_t *completion = req->completion;
+    if (req->named_p) *req->named_p = NULL;
+    req->completion = NULL;
+    req->named_p = NULL;
+    count_down(completion, status);
 }
 
 static void tell(struct weft_request *req) {
     if (req->completion)
-        weft__completion_told(req->status, req->completion);
+        weft__request_counted(req->status, req);
     else if (req->done)
         req->done(req->status, req->arg);
 }

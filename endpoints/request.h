@@ -72,7 +72,7 @@ struct weft_request {
     /* All that a plain receive needs stands here, in the first lines. */
     weft_done_fn done;
     void *arg;
-    weft_completion_t *completion; /* in place of `done`; a plain one has it as `arg` */
+    weft_completion_t *completion; /* in place of `done`; a plain one's `done` goes there */
     weft_status_t status;          /* how it will end */
     uint32_t n_iov;
     bool plain; /* plain.h: what stands below is blank; of an atomic: rma_message.c */
@@ -86,12 +86,13 @@ struct weft_request {
     weft_iov_t iov_inline[REQUEST_IOV_INLINE];
 
     weft_request_t **stands_for; /* of another thread's submission: the operation itself, once it is posted */
-    struct weft_ep *ep;          /* NULL: a receive that is not matched */
-    struct list of_ep;           /* in ep->requests */
-    struct list *queue;          /* the one that ENQUEUE appends to */
-    struct weft_request *other;  /* of a flush: the lane's half of it, and back */
-    void *group;                 /* what it is a part of, by its kind; told in `release` */
-    struct completion lent;      /* pieces that a lane has; count 0: none */
+    weft_request_t **named_p;   /* the program's name for it: goes where the call ends it, or its end is not told */
+    struct weft_ep *ep;         /* NULL: a receive that is not matched */
+    struct list of_ep;          /* in ep->requests */
+    struct list *queue;         /* the one that ENQUEUE appends to */
+    struct weft_request *other; /* of a flush: the lane's half of it, and back */
+    void *group;                /* what it is a part of, by its kind; told in `release` */
+    struct completion lent;     /* pieces that a lane has; count 0: none */
     struct timer deadline;
     uint32_t id;      /* in worker->requests; 0: the peer need not name it */
     uint32_t peer_id; /* the peer's request, once known */
@@ -152,8 +153,8 @@ void weft__request_take(struct weft_request *req, weft_status_t status);
 /* Cancel, deadline, or loss of the endpoint. */
 void weft__request_stop(struct weft_request *req, weft_status_t status);
 
-/* As a callback, and its argument: one of those that it counts has ended. */
-void weft__completion_told(weft_status_t status, void *completion);
+/* As a callback, and its argument: a request that counts for a completion has ended. */
+void weft__request_counted(weft_status_t status, void *req);
 /* Who names it from now on means the next operation. Only the owner writes it. */
 static inline void weft__request_next_serial(struct weft_request *req) {
     unsigned serial = atomic_load_explicit(&req->cancel.serial, memory_order_relaxed);

@@ -74,7 +74,8 @@ typedef struct weft_iov {
     size_t len;
 } weft_iov_t;
 
-/* An operation that can still be cancelled. Valid until its callback begins. */
+/* An operation that can still be cancelled. Valid until its callback begins; where it counts for a completion, until that makes the
+ * program's pointer NULL. */
 typedef struct weft_request weft_request_t;
 
 /* Called once, from within the worker's progress or its loop, on its owner's thread; a worker with polled callbacks
@@ -87,6 +88,10 @@ typedef void (*weft_done_fn)(weft_status_t status, void *arg);
  * OK. Operations that are WEFT_OK or refused do not count. The memory is the program's, and must live until `done`. A
  * program that posts over several turns starts with count 1 and takes its own one away by weft_completion_release,
  * which may call `done`. Closes do not count (UNSUPPORTED). Owner's thread only: UNSUPPORTED from another.
+ *
+ * Nobody is told of the single ends, so the requests of what counts (weft_op_t.request_p) are taken back by the library:
+ * `*request_p` becomes NULL when its operation ends, before `done`, and so must live as long as the completion. To cancel
+ * what it holds is safe at any moment then, on the owner's thread; NULL is nothing to cancel.
  */
 typedef struct weft_completion {
     weft_done_fn done;
@@ -119,7 +124,7 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
 typedef struct weft_op {
     weft_done_fn done;
     void *arg;
-    weft_request_t **request_p;    /* set when the call returns WEFT_IN_PROGRESS; NULL: not wanted */
+    weft_request_t **request_p;    /* set when the call returns WEFT_IN_PROGRESS, else it is as it was, or NULL; NULL: not wanted */
     uint32_t deadline_ms;          /* from now; 0: none. Then the operation ends as WEFT_ERR_TIMED_OUT */
     uint32_t flags;                /* of the operation's own header; others are INVALID_PARAM */
     weft_completion_t *completion; /* in place of `done`, which is not called then; NULL: none */
@@ -128,7 +133,7 @@ typedef struct weft_op {
 } weft_op_t;
 
 /*
- * Asks for an operation's end. Its callback comes with WEFT_ERR_CANCELLED, or with another status if it was already
+ * Asks for an operation's end; NULL: of none. Its callback comes with WEFT_ERR_CANCELLED, or with another status if it was already
  * past recall; either way once, and never inside this call. From any thread, if the worker's mode is MULTIPLE; else
  * nothing happens from another, as in a fork's child.
  */

@@ -233,6 +233,66 @@ TEST_EACH(a_completion_counts_receives_that_are_told_and_those_that_are_cancelle
     two_down(&t);
 }
 
+/* A request that has ended may be another operation's by now: the program's name for it is gone. */
+TEST_EACH(what_counts_for_a_completion_is_cancelled_safely_at_any_moment) {
+    enum { N = 20 };
+    struct two t;
+    char in[N][8];
+    weft_request_t *request[N];
+    struct tally all = {0}, mine = {0}, s = {0};
+    weft_completion_t completion = {.count = 1, .done = tally, .arg = &all};
+    static const weft_layout_t blocks = {.kind = WEFT_LAYOUT_STRIDED, .block = 2, .stride = 2, .count = 4};
+    two_up(&t, transport);
+    for (int round = 0; round < 3; round++) {
+        completion.status = WEFT_OK;
+        for (unsigned i = 0; i < N; i++) { /* plain ones, and others */
+            weft_op_t op = {.completion = &completion, .request_p = &request[i], .layout = i % 2 ? &blocks : NULL};
+            weft_iov_t iov = {in[i], sizeof in[i]};
+            CHECK_EQ(weft_tag_recv(two_b(&t), i, UINT64_MAX, &iov, 1, NULL, &op), WEFT_IN_PROGRESS);
+            CHECK(request[i] != NULL);
+        }
+        for (unsigned i = 0; i < N / 2; i++) CHECK(send(&t, i, "hello", 6, &s) >= 0);
+        UNTIL(&t, completion.count == 1 + N / 2);
+        /* These take the places of those that have ended. */
+        mine = (struct tally){0};
+        for (unsigned i = 0; i < N; i++) {
+            weft_op_t op = {.done = tally, .arg = &mine, .layout = i % 2 ? &blocks : NULL};
+            weft_iov_t iov = {in[i % (N / 2)], 8};
+            CHECK_EQ(weft_tag_recv(two_b(&t), 100 + i, UINT64_MAX, &iov, 1, NULL, &op), WEFT_IN_PROGRESS);
+        }
+        for (unsigned i = 0; i < N; i++) {
+            CHECK(!request[i] == (i < N / 2));
+            weft_request_cancel(request[i]);
+        }
+        UNTIL(&t, completion.count == 1);
+        CHECK_EQ(completion.status, WEFT_ERR_CANCELLED);
+        for (unsigned i = 0; i < N; i++) CHECK(!request[i]);
+        CHECK_EQ(mine.calls, 0);
+        for (unsigned i = 0; i < N; i++) CHECK(send(&t, 100 + i, "hello", 6, &s) >= 0);
+        UNTIL(&t, mine.calls == N);
+        CHECK_EQ(mine.status, WEFT_OK);
+    }
+    weft_completion_release(&completion);
+    CHECK_EQ(all.calls, 1);
+    two_down(&t);
+}
+
+/* What the call itself has ended is nothing to cancel. */
+TEST_EACH(a_receive_that_its_call_ends_leaves_no_request) {
+    struct two t;
+    char in[8];
+    weft_request_t *request = NULL;
+    struct tally s = {0};
+    weft_tag_info_t info;
+    two_up(&t, transport);
+    CHECK(send(&t, 7, "hello", 6, &s) >= 0);
+    UNTIL(&t, weft_tag_probe(two_b(&t), 7, UINT64_MAX, &info) == WEFT_OK);
+    weft_op_t op = {.request_p = &request};
+    CHECK_EQ(weft_tag_recv(two_b(&t), 7, UINT64_MAX, &(weft_iov_t){in, 8}, 1, NULL, &op), WEFT_OK);
+    CHECK(!request);
+    two_down(&t);
+}
+
 /* An offered message whose sender gives up leaves no trace. */
 TEST_EACH(a_send_that_nobody_receives_can_be_cancelled) {
     struct two t;

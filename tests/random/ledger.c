@@ -169,7 +169,6 @@ const weft_op_t *ask_op(struct asked *a, uint32_t flags) {
         a->group = group_now();
         a->group->asked[a->group->n++] = a;
         a->op.completion = &a->group->completion;
-        a->op.request_p = NULL; /* nobody tells when that would be gone */
     }
     return a->op_p;
 }
@@ -206,7 +205,9 @@ void ask_cancel(void) {
     uint32_t n = below(30);
     struct asked *found = NULL;
     for (struct asked *a = world->asked; a && n; a = a->next)
-        if (a->request && a->accepted && !a->told && may_post(a->node) && !a->node->gone) found = a, n--;
+        if (a->request && a->accepted && !a->told && may_post(a->node) && !a->node->gone &&
+            (!a->group || here == a->node->owner))
+            found = a, n--;
     if (!found) return;
     trace("cancel %s %u", kind_name[found->kind], found->n);
     found->cancelled = true;
