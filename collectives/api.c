@@ -55,7 +55,7 @@ static unsigned choose(weft_team_t *team, const struct coll_call *call) {
 
 static weft_status_t begin(weft_team_t *team, struct coll_call *call, const weft_op_t *op) {
     weft_status_t st = weft__worker_check(team->worker);
-    if (st == WEFT_OK) st = weft__check_flags(op, WEFT_COLL_FIXED_ORDER);
+    if (st == WEFT_OK) st = weft__check_op(op, WEFT_COLL_FIXED_ORDER);
     if (st == WEFT_OK) st = weft__check_no_layout(op);
     if (st == WEFT_OK) st = weft__team_usable(team);
     if (st < 0) return st;

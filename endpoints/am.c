@@ -127,7 +127,7 @@ static __attribute__((noinline)) weft_status_t am_submit(struct weft_ep *ep, uns
 static __attribute__((noinline)) weft_status_t am_send_general(struct weft_ep *ep, unsigned id, const void *header,
                                                                size_t header_len, const weft_iov_t *iov,
                                                                size_t n_iov, const weft_op_t *op) {
-    if (op && (op->layout || op->flags & ~AM_FLAGS)) return am_submit(ep, id, header, header_len, iov, n_iov, op);
+    if (op && weft__op_asks_more(op, AM_FLAGS)) return am_submit(ep, id, header, header_len, iov, n_iov, op);
     struct link *link = ep->link;
     uint32_t flags = op ? op->flags : 0;
     size_t len = 0;
@@ -151,7 +151,7 @@ static inline __attribute__((always_inline)) weft_status_t am_send_ready(struct 
                                                                          const weft_op_t *op) {
     struct lane *lane = ep->link->tx;
     if (header_len || !weft__iov_is_plain(iov, n_iov) || iov->len > ep->link->max_quick ||
-        (op && weft__op_is_special(op)))
+        (op && weft__op_asks_more(op, 0)))
         return am_send_general(ep, id, header, header_len, iov, n_iov, op);
     uint64_t word = wire_am_word(ep->core.peer, 0, id);
     weft_status_t st = lane->ops->am_short(lane, WIRE_AM, word, iov->base, iov->len);
@@ -325,7 +325,7 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, c
     bool laid_out = op && op->layout;
     size_t room = am->len;
     weft_status_t st = weft__worker_check(arrival->worker);
-    if (st == WEFT_OK) st = weft__check_flags(op, 0);
+    if (st == WEFT_OK) st = weft__check_op(op, 0);
     if (st == WEFT_OK && !laid_out) st = weft__iov_measure(iov, n_iov, &room);
     if (st < 0) return st;
     if (room < am->len) return too_short(room, am->len);

@@ -19,7 +19,7 @@ static weft_status_t check(const weft_ep_t *ep, const struct rma_op *op, const w
         return weft__fail(WEFT_ERR_INVALID_PARAM, "no atomic %u of %u bytes", op->atomic, op->size);
     if (op->remote % op->size)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%#llx is not aligned", (unsigned long long)op->remote);
-    weft_status_t st = weft__check_flags(how, WEFT_RMA_REMOTE);
+    weft_status_t st = weft__check_op(how, WEFT_RMA_REMOTE);
     if (st == WEFT_OK) st = weft__check_no_layout(how);
     return st < 0 ? st : weft__worker_enter(ep->worker);
 }
@@ -90,7 +90,7 @@ static __attribute__((noinline)) weft_status_t fetch_slowly(weft_ep_t *ep, weft_
 
 static inline bool is_at_hand(const weft_ep_t *ep, const weft_rkey_t *rkey, weft_atomic_t what, size_t size,
                               uint64_t remote, bool posted, const weft_op_t *op) {
-    return !(op && (op->layout || op->flags & ~WEFT_RMA_REMOTE)) && atomic_is_one((unsigned)what, size, posted) &&
+    return !(op && weft__op_asks_more(op, WEFT_RMA_REMOTE)) && atomic_is_one((unsigned)what, size, posted) &&
            (remote & (size - 1)) == 0 && weft__rma_is_mapped(ep, rkey, remote, size, CAP_ATOMIC);
 }
 

@@ -11,6 +11,14 @@ enum {
 
 /* ---- its life */
 
+weft_status_t weft__layout_check(const weft_layout_t *layout) {
+    if (layout->kind != WEFT_LAYOUT_STRIDED && layout->kind != WEFT_LAYOUT_USER)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "no kind of layout: %d", (int)layout->kind);
+    if (layout->reserved[0] | layout->reserved[1])
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the layout's reserved is not zero");
+    return WEFT_OK;
+}
+
 weft_status_t weft__layout_measure(const weft_layout_t *layout, const char *name, const void *base, size_t *len_p) {
     size_t len;
     if (__builtin_mul_overflow(layout->block, layout->count, &len))
@@ -67,11 +75,10 @@ weft_status_t weft__layout_set(struct weft_request *req, const weft_layout_t *la
     weft_status_t st = weft__check_memory("iov", iov, n_iov);
     if (st < 0) return st;
     if (n_iov != 1) return weft__fail(WEFT_ERR_INVALID_PARAM, "n_iov is %zu: a layout begins at one base", n_iov);
-    switch (layout->kind) {
-    case WEFT_LAYOUT_STRIDED: return set_strided(req, layout, iov->base);
-    case WEFT_LAYOUT_USER: return set_user(req, layout, iov, receives);
-    default: return weft__fail(WEFT_ERR_INVALID_PARAM, "no kind of layout: %d", (int)layout->kind);
-    }
+    st = weft__layout_check(layout);
+    if (st < 0) return st;
+    return layout->kind == WEFT_LAYOUT_USER ? set_user(req, layout, iov, receives)
+                                            : set_strided(req, layout, iov->base);
 }
 
 void weft__layout_end(struct weft_request *req) {

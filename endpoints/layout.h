@@ -16,6 +16,8 @@ struct layout {
     void *state; /* USER: what `start` made */
 };
 
+/* What may not be asked of any operation's: another kind, or a reserved field that is set. */
+weft_status_t weft__layout_check(const weft_layout_t *layout);
 /* The bytes of blocks at a stride, which begin at `base`, if all of them are there; `name`: of the base. */
 weft_status_t weft__layout_measure(const weft_layout_t *layout, const char *name, const void *base, size_t *len_p);
 /* They lie in one piece. */

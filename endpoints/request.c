@@ -130,7 +130,7 @@ void weft__request_bind(struct weft_request *req, struct weft_ep *ep) {
 
 weft_status_t weft__request_accept(struct weft_request *req, struct weft_ep *ep, const weft_op_t *op) {
     if (op) {
-        weft_status_t st = weft__check_flags(op, req->kind->flags);
+        weft_status_t st = weft__check_op(op, req->kind->flags);
         if (st == WEFT_OK && req->kind->moves_none) st = weft__check_no_layout(op);
         if (st < 0) {
             weft__request_discard(req);

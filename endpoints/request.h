@@ -166,13 +166,9 @@ void weft__requests_complete(struct weft_worker *worker);
 /* It is there now: so many of both at most. Returns how many. */
 unsigned weft__requests_tell(struct weft_worker *worker, unsigned most);
 
-/* It asks for more than word of the end. */
-static inline bool weft__op_is_special(const weft_op_t *op) {
-    return (op->flags | (uintptr_t)op->layout) != 0;
-}
-/* Nor for an end in time. */
+/* It asks for word of the end alone, whenever that is. */
 static inline bool weft__op_is_plain(const weft_op_t *op) {
-    return (op->flags | op->deadline_ms | (uintptr_t)op->layout) == 0;
+    return weft__op_reserved(op, op->flags | op->deadline_ms | (uintptr_t)op->layout) == 0;
 }
 
 #endif

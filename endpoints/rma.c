@@ -45,7 +45,7 @@ static weft_status_t check(const weft_ep_t *ep, const void *buf, size_t len, con
                            const weft_op_t *op) {
     if (!ep || !rkey) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or rkey is NULL");
     weft_status_t st = weft__check_memory("buf", buf, len);
-    if (st == WEFT_OK) st = weft__check_flags(op, WEFT_RMA_REMOTE);
+    if (st == WEFT_OK) st = weft__check_op(op, WEFT_RMA_REMOTE);
     if (st < 0) return st;
     if (rkey->ep != ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
     return weft__worker_enter(ep->worker);
@@ -99,7 +99,7 @@ static __attribute__((noinline)) weft_status_t get_slowly(weft_ep_t *ep, void *b
 
 /* On mapped memory a put is performed when the call returns, WEFT_RMA_REMOTE or not. */
 static inline bool is_special(const weft_op_t *op) {
-    return op && (op->layout || op->flags & ~WEFT_RMA_REMOTE);
+    return op && weft__op_asks_more(op, WEFT_RMA_REMOTE);
 }
 
 weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,

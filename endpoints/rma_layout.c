@@ -53,11 +53,10 @@ static weft_status_t packed(struct weft_worker *worker, struct rma_op *op, const
 
 weft_status_t weft__rma_lay_out(struct weft_worker *worker, struct rma_op *op, const weft_layout_t *layout,
                                 void *base, size_t len) {
-    switch (layout->kind) {
-    case WEFT_LAYOUT_STRIDED: return blocks(op, layout, base);
-    case WEFT_LAYOUT_USER: return packed(worker, op, layout->user, base, len);
-    default: return weft__fail(WEFT_ERR_INVALID_PARAM, "no kind of layout: %d", (int)layout->kind);
-    }
+    weft_status_t st = weft__layout_check(layout);
+    if (st < 0) return st;
+    return layout->kind == WEFT_LAYOUT_USER ? packed(worker, op, layout->user, base, len)
+                                            : blocks(op, layout, base);
 }
 
 weft_status_t weft__rma_unpack(struct rma_packed *p, weft_status_t status) {

@@ -281,7 +281,7 @@ static weft_status_t move_checked(weft_ep_t *ep, enum rma_what what, const weft_
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
     if (op && op->layout) return weft__fail(WEFT_ERR_UNSUPPORTED, "pieces say their strides themselves");
     if (n_local > MOST || n_remote > MOST) return weft__fail(WEFT_ERR_TOO_BIG, "more than %d pieces", MOST);
-    weft_status_t st = weft__check_flags(op, WEFT_RMA_REMOTE);
+    weft_status_t st = weft__check_op(op, WEFT_RMA_REMOTE);
     if (st == WEFT_OK) st = weft__check_memory("local", local, n_local);
     if (st == WEFT_OK) st = weft__check_memory("remote", remote, n_remote);
     if (st == WEFT_OK) st = weft__worker_enter(ep->worker);

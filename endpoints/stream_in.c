@@ -190,7 +190,7 @@ static weft_status_t post_receive(struct stream *s, struct weft_request *req, co
 
 static weft_status_t receive(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p,
                              const weft_op_t *op) {
-    weft_status_t st = weft__check_flags(op, receive_kind.flags);
+    weft_status_t st = weft__check_op(op, receive_kind.flags);
     if (st < 0) return st;
     struct stream *s = weft__stream_of(ep);
     struct weft_request *req = s ? weft__request_new(ep->worker, &receive_kind) : NULL;

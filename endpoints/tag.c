@@ -147,7 +147,7 @@ static __attribute__((noinline)) weft_status_t tag_submit(struct weft_ep *ep, ui
 
 static __attribute__((noinline)) weft_status_t
 tag_send_general(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
-    if (op && (op->layout || op->flags & ~TAG_FLAGS)) return tag_submit(ep, tag, iov, n_iov, op);
+    if (op && weft__op_asks_more(op, TAG_FLAGS)) return tag_submit(ep, tag, iov, n_iov, op);
     size_t len = 0;
     weft_status_t st = weft__iov_measure(iov, n_iov, &len);
     if (st < 0) return st;
@@ -176,7 +176,7 @@ weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_
     const uint32_t to = ep->core.peer;
     size_t len = weft__iov_is_plain(iov, n_iov) ? iov->len : SIZE_MAX;
     if (len > QUICK_MAX || sizeof to + len > link->max_quick || ep->credit < (int64_t)len + MESSAGE_COST ||
-        (op && weft__op_is_special(op)))
+        (op && weft__op_asks_more(op, 0)))
         return tag_send_general(ep, tag, iov, n_iov, op);
     weft_status_t st = lane->ops->am_short_to ? lane->ops->am_short_to(lane, WIRE_TAG, tag, to, iov->base, len)
                                               : send_together(lane, tag, to, iov->base, len);

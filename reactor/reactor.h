@@ -253,10 +253,21 @@ weft_status_t weft__fail_null(const char *name, size_t len);
 static inline weft_status_t weft__check_memory(const char *name, const void *base, size_t len) {
     return __builtin_expect(base || !len, 1) ? WEFT_OK : weft__fail_null(name, len);
 }
-/* … and flags beyond those that the operation has: later versions may give them a meaning. */
-weft_status_t weft__fail_flags(uint32_t unknown);
-static inline weft_status_t weft__check_flags(const weft_op_t *op, uint32_t known) {
-    return __builtin_expect(op && op->flags & ~known, 0) ? weft__fail_flags(op->flags & ~known) : WEFT_OK;
+/* … and what a descriptor has beyond what the operation knows, flags and reserved fields: later versions may give it a meaning. */
+static inline uint64_t weft__op_reserved(const weft_op_t *op, uint64_t and_this) {
+    __asm__("" : "+r"(and_this)); /* one after the other: made of two halves it is an instruction more */
+    and_this |= op->reserved[0];
+    __asm__("" : "+r"(and_this));
+    return and_this | op->reserved[1];
+}
+weft_status_t weft__fail_op(const weft_op_t *op, uint32_t flags);
+static inline weft_status_t weft__check_op(const weft_op_t *op, uint32_t flags) {
+    return __builtin_expect(op && weft__op_reserved(op, op->flags & ~flags), 0) ? weft__fail_op(op, flags)
+                                                                                : WEFT_OK;
+}
+/* It asks for more than some of these flags, and word of the end. */
+static inline bool weft__op_asks_more(const weft_op_t *op, uint32_t flags) {
+    return weft__op_reserved(op, (op->flags & ~flags) | (uintptr_t)op->layout) != 0;
 }
 /* A layout, where no bytes of the program's own are moved. */
 weft_status_t weft__fail_layout(void);

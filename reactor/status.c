@@ -154,8 +154,9 @@ weft_status_t weft__fail_null(const char *name, size_t len) {
     return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is NULL, of %zu", name, len);
 }
 
-weft_status_t weft__fail_flags(uint32_t unknown) {
-    return weft__fail(WEFT_ERR_INVALID_PARAM, "flags that this operation does not have: %#x", unknown);
+weft_status_t weft__fail_op(const weft_op_t *op, uint32_t flags) {
+    if (weft__op_reserved(op, 0)) return weft__fail(WEFT_ERR_INVALID_PARAM, "op->reserved is not zero");
+    return weft__fail(WEFT_ERR_INVALID_PARAM, "flags that this operation does not have: %#x", op->flags & ~flags);
 }
 
 weft_status_t weft__fail_layout(void) {
@@ -166,7 +167,7 @@ weft_status_t weft__check_close(const weft_op_t *op, bool bounded) {
     if (op && op->deadline_ms && !bounded)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "the setting close.timeout bounds this close, and no deadline");
     if (op && op->completion) return weft__fail(WEFT_ERR_UNSUPPORTED, "a close does not count for a completion");
-    weft_status_t st = weft__check_flags(op, 0);
+    weft_status_t st = weft__check_op(op, 0);
     return st < 0 ? st : weft__check_no_layout(op);
 }
 

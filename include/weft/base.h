@@ -110,7 +110,7 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  * `done` exactly once, later, never inside the call. One that returns an error calls nobody: it was refused, or, a
  * receive whose message or bytes are here already, has ended at once with what its callback would be told (TRUNCATED,
  * or how a stream ends). The descriptor itself is copied before the call returns. Zero-initialise it: it grows into
- * `reserved`.
+ * `reserved`, and what is set there is INVALID_PARAM, as is a flag that the operation does not have.
  *
  * What an operation cannot do for its descriptor it refuses, as UNSUPPORTED:
  * - a layout, where no bytes of the program's are moved: flushes, closes, collectives, atomics, what is done to regions,
@@ -124,12 +124,13 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
 typedef struct weft_op {
     weft_done_fn done;
     void *arg;
-    weft_request_t **request_p;    /* set when the call returns WEFT_IN_PROGRESS, else it is as it was, or NULL; NULL: not wanted */
+    weft_request_t **
+        request_p; /* set when the call returns WEFT_IN_PROGRESS, else it is as it was, or NULL; NULL: not wanted */
     uint32_t deadline_ms;          /* from now; 0: none. Then the operation ends as WEFT_ERR_TIMED_OUT */
     uint32_t flags;                /* of the operation's own header; others are INVALID_PARAM */
     weft_completion_t *completion; /* in place of `done`, which is not called then; NULL: none */
     const weft_layout_t *layout;   /* of messages, streams, puts and gets (weft/layout.h) */
-    uint64_t reserved[2];
+    uint64_t reserved[2];          /* zero, else INVALID_PARAM */
 } weft_op_t;
 
 /*

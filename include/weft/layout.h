@@ -41,7 +41,7 @@ struct weft_layout {
      * iov->len is not looked at. */
     size_t block, stride, count;
     const weft_pack_ops_t *user; /* USER */
-    uint64_t reserved[2];
+    uint64_t reserved[2];        /* zero, else INVALID_PARAM */
 };
 
 #ifdef __cplusplus

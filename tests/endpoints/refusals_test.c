@@ -227,7 +227,7 @@ TEST_WAYS(flags_that_a_one_sided_operation_does_not_have_are_refused) {
     rma_down(&r);
 }
 
-/* ---- what an operation cannot do for its descriptor (weft/base.h) */
+/* ---- fields that later versions may give a meaning */
 
 static weft_status_t gather(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
                             weft_done_fn done, void *done_arg) {
@@ -242,6 +242,85 @@ static weft_team_t *team_of_one(weft_worker_t *worker) {
     CHECK_EQ(weft_team_create_wait(worker, &alone, &team), 0);
     return team;
 }
+
+static const weft_layout_t odd_layouts[] = {
+    {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8, .count = 2, .reserved = {1}},
+    {.kind = WEFT_LAYOUT_STRIDED, .block = 8, .stride = 8, .count = 1, .reserved = {0, 1}},
+    {.kind = WEFT_LAYOUT_STRIDED, .reserved = {0, UINT64_C(1) << 63}}};
+static const weft_op_t odd_ops[] = {{.done = tally, .arg = &never, .reserved = {1}},
+                                    {.done = tally, .arg = &never, .reserved = {0, UINT64_C(1) << 63}},
+                                    {.layout = &odd_layouts[0]},
+                                    {.layout = &odd_layouts[1]},
+                                    {.layout = &odd_layouts[2]}};
+enum { N_ODD = sizeof odd_ops / sizeof *odd_ops, N_ODD_OPS = 2 };
+
+static void refuse_reserved(weft_ep_t *ep, weft_worker_t *worker) {
+    const weft_iov_t iov = {bytes, 8};
+    size_t len;
+    for (int i = 0; i < N_ODD; i++) {
+        const weft_op_t *op = &odd_ops[i];
+        weft_op_t flagged = *op;
+        flagged.flags = WEFT_AM_EAGER;
+        CHECK_EQ(weft_am_send(ep, 1, NULL, 0, &iov, 1, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_am_send(ep, 1, bytes, 8, &iov, 1, &flagged), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_tag_send(ep, 1, &iov, 1, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_tag_send(ep, 1, &iov, 1, &flagged), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_tag_recv(worker, 1, 0, &iov, 1, NULL, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_stream_send(ep, &iov, 1, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_stream_recv(ep, &iov, 1, &len, op), WEFT_ERR_INVALID_PARAM);
+        if (i >= N_ODD_OPS) continue;
+        CHECK_EQ(weft_ep_flush(ep, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_worker_flush(worker, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_FLUSH, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_worker_close(worker, op), WEFT_ERR_INVALID_PARAM);
+    }
+}
+
+TEST_EACH(reserved_fields_that_are_set_are_refused) {
+    struct two t;
+    two_workers(&t, transport, NULL, 0);
+    never.calls = 0;
+    two_dial(&t);
+    refuse_reserved(t.ep, t.a); /* not connected yet */
+    UNTIL(&t, t.ready && t.back);
+    refuse_reserved(t.ep, t.a);
+    weft_team_t *team = team_of_one(t.a);
+    CHECK_EQ(weft_barrier(team, &odd_ops[0]), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_bcast(team, bytes, 0, WEFT_INT8, 0, &odd_ops[1]), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_close(team, &odd_ops[0]), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_close_wait(team), 0);
+    CHECK_EQ(never.calls, 0);
+    two_down(&t);
+}
+
+TEST_WAYS(reserved_fields_of_a_one_sided_operation_that_are_set_are_refused) {
+    struct rma r;
+    uint64_t old;
+    never.calls = 0;
+    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    weft_ep_t *ep = r.t.ep;
+    weft_local_t here = {.base = bytes, .len = 8};
+    weft_remote_t there = {.base = rma_at(&r, 0), .len = 8, .rkey = r.rkey};
+    uint64_t at = rma_at(&r, 0);
+    for (int i = 0; i < N_ODD; i++) {
+        CHECK_EQ(weft_put(ep, bytes, 8, at, r.rkey, &odd_ops[i]), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_get(ep, bytes, 8, at, r.rkey, &odd_ops[i]), WEFT_ERR_INVALID_PARAM);
+    }
+    for (int i = 0; i < N_ODD_OPS; i++) {
+        const weft_op_t *op = &odd_ops[i];
+        CHECK_EQ(weft_put_pieces(ep, &here, 1, &there, 1, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_atomic_post(ep, WEFT_ATOMIC_ADD, 8, 1, at, r.rkey, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_atomic_fetch(ep, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, r.rkey, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_mem_revoke(r.mem, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_mem_release(r.mem, op), WEFT_ERR_INVALID_PARAM);
+        CHECK_EQ(weft_mem_invalidate(r.t.a, bytes, 8, op), WEFT_ERR_INVALID_PARAM);
+    }
+    for (size_t i = 0; i < 4096; i++) CHECK_EQ(r.target[i], 0);
+    rma_down(&r);
+    CHECK_EQ(never.calls, 0);
+}
+
+/* ---- what an operation cannot do for its descriptor (weft/base.h) */
 
 static const weft_layout_t any = {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8, .count = 2};
 
