@@ -247,6 +247,33 @@ TEST(a_cancel_that_comes_after_the_end_and_before_the_callback_is_too_late) {
     pair_end(&p);
 }
 
+/* The message was here already; the next receive has what the first one was made with. */
+TEST(a_cancel_of_what_ended_at_once_and_waits_to_be_told_ends_nothing_else) {
+    struct pair p;
+    weft_request_t *req = NULL;
+    char in[2][4] = {""};
+    struct tally next = {0};
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    CHECK(weft_tag_send(p.to_b, 3, &(weft_iov_t){"abc", 4}, 1, NULL) >= 0);
+    pause_a_moment(&p);
+    done_at = (struct tally){0};
+    weft_op_t op = {.done = done_here, .arg = &done_at, .request_p = &req};
+    CHECK_EQ(weft_tag_recv(p.b, 3, UINT64_MAX, &(weft_iov_t){in[0], 4}, 1, NULL, &op), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_recv(p.b, 3, UINT64_MAX, &(weft_iov_t){in[1], 4}, 1, NULL, OP(&next)), WEFT_IN_PROGRESS);
+    pause_a_moment(&p);
+    weft_request_cancel(req);
+    pause_a_moment(&p);
+    UNTIL_PAIR(&p, done_at.calls);
+    CHECK_EQ(done_at.status, WEFT_OK);
+    CHECK_EQ(next.calls, 0);
+    CHECK(weft_tag_send(p.to_b, 3, &(weft_iov_t){"def", 4}, 1, NULL) >= 0);
+    UNTIL_PAIR(&p, next.calls);
+    CHECK_EQ(next.status, WEFT_OK);
+    CHECK(strcmp(in[0], "abc") == 0 && strcmp(in[1], "def") == 0);
+    pair_end(&p);
+}
+
 static void on_invalid(weft_mem_t *mem, void *arg) {
     done_on = pthread_self();
     posted.calls++;
