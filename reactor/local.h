@@ -69,6 +69,7 @@ struct reactor {
     atomic_uint woken;               /* somebody wants a turn: coalesces wakes */
     atomic_uint armed;               /* the owner sleeps, or may */
     _Atomic(struct remote *) posted; /* newest first */
+    atomic_bool over;                /* calls are refused */
     int event_fd;
     char line_after[CACHE_LINE];
 

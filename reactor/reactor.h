@@ -102,7 +102,7 @@ static inline weft_status_t weft__reactor_enter(const struct reactor *r) {
 }
 /* `owner` has it from now on; the one before is out of it for good, or waits. */
 void weft__reactor_give(struct reactor *r, pthread_t owner);
-/* What was handed over so far and is not run yet is run now; and all that is handed over meanwhile, too. */
+/* What was handed over so far and is not run yet is run now; and, at the end, all that others hand over meanwhile, but no call. */
 void weft__reactor_run_remotes(struct reactor *r);
 void weft__reactor_finish_remotes(struct reactor *r);
 /* WEFT_THREAD_SERIALIZED lets other threads pass; SINGLE (the default) and MULTIPLE keep the data path to the owner. */

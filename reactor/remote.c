@@ -51,6 +51,8 @@ static void run_call(struct remote *remote) {
 
 weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *arg) {
     if (forked(r)) return weft__fail(WEFT_ERR_FORKED, "this process is a fork of the worker's");
+    if (atomic_load_explicit(&r->over, memory_order_relaxed))
+        return weft__fail(WEFT_ERR_CLOSED, "the worker runs what was posted last, and ends");
     /* A root of its own: no other tree may be touched from this thread. */
     struct call *call = weft__new(NULL, struct call);
     if (!call) return WEFT_ERR_NO_MEMORY;
@@ -78,7 +80,9 @@ void weft__reactor_run_remotes(struct reactor *r) {
     weft__job_drop(r, &r->remote_job);
 }
 
+/* One that posts itself again would be the last for ever. */
 void weft__reactor_finish_remotes(struct reactor *r) {
+    atomic_store_explicit(&r->over, true, memory_order_relaxed);
     do weft__reactor_run_remotes(r);
     while (atomic_load_explicit(&r->posted, memory_order_relaxed));
 }

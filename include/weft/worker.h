@@ -93,7 +93,8 @@ WEFT_API void weft_worker_wake(weft_worker_t *worker);
  */
 WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
 
-/* Runs `fn(arg)` on the worker's thread, in order of posting, whatever the mode. From any thread. */
+/* Runs `fn(arg)` on the worker's thread, in order of posting, whatever the mode. From any thread. Errors: NO_MEMORY, FORKED;
+ * CLOSED from a function that the worker runs as its last, having ended all else. */
 WEFT_API weft_status_t weft_worker_post(weft_worker_t *worker, void (*fn)(void *arg), void *arg);
 
 typedef enum weft_callbacks {

@@ -449,6 +449,20 @@ TEST(posted_calls_keep_to_the_budget) {
     close_reactor(r);
 }
 
+static weft_status_t refused;
+static void call_again(void *arg) {
+    refused = weft__reactor_call(arg, call_again, arg);
+}
+
+TEST(a_call_that_posts_itself_ends_with_the_reactor) {
+    struct reactor *r = open_reactor();
+    CHECK_EQ(weft__reactor_call(r, call_again, r), WEFT_OK);
+    for (int i = 0; i < 10; i++) CHECK_EQ(weft__reactor_progress(r, 0), 1);
+    CHECK_EQ(refused, WEFT_OK);
+    close_reactor(r);
+    CHECK_EQ(refused, WEFT_ERR_CLOSED);
+}
+
 TEST(wake_before_a_wait_ends_it) {
     struct reactor *r = open_reactor();
     weft__reactor_wake(r);
