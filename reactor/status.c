@@ -37,7 +37,7 @@ static const struct status_text errors[] = {
     ERROR(TIMED_OUT, "The deadline passed before the operation was done.",
           "Allow it more time, or find out whether the peer makes progress."),
     ERROR(CLOSED, "The object was closed on this side.", "Do not use a handle after its close was asked for."),
-    ERROR(PEER_CLOSED, "The peer closed the endpoint in good order.", "Connect again if there is more to say."),
+    ERROR(PEER_CLOSED, "The peer closed the endpoint.", "Connect again if there is more to say."),
     ERROR(PEER_FAILED, "The peer died, or its connection broke.",
           "Look for the peer's own error, then connect again."),
     ERROR(UNREACHABLE, "No transport reaches that address.",

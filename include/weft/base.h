@@ -34,7 +34,7 @@ typedef enum weft_status {
     WEFT_ERR_CANCELLED = -6,
     WEFT_ERR_TIMED_OUT = -7,
     WEFT_ERR_CLOSED = -8,        /* the object was closed on this side */
-    WEFT_ERR_PEER_CLOSED = -9,   /* the peer closed the endpoint in good order */
+    WEFT_ERR_PEER_CLOSED = -9,   /* the peer closed the endpoint, in whichever mode */
     WEFT_ERR_PEER_FAILED = -10,  /* the peer died, or its connection broke */
     WEFT_ERR_UNREACHABLE = -11,  /* no transport reaches that address */
     WEFT_ERR_REFUSED = -12,      /* nobody listens there */

@@ -67,9 +67,11 @@ typedef enum weft_close_mode {
 
 /*
  * Closes from any state and from within any callback, the endpoint's own included. The handle is gone when `op->done`
- * begins. WEFT_IN_PROGRESS, or WEFT_ERR_BUSY when it is closing already. A close in good order becomes an abort after
- * op->deadline_ms, or "close.timeout". `op->done` is told OK, or why it did not end in good order: TIMED_OUT, or
- * what the endpoint was lost with before (PEER_CLOSED, too). It is closed all the same.
+ * begins; until then handlers still get what the peer has sent. WEFT_IN_PROGRESS, or WEFT_ERR_BUSY when it is closing
+ * already. A close in good order becomes an abort after op->deadline_ms, or "close.timeout". `op->done` is told OK, or why
+ * it did not end in good order: TIMED_OUT, or what the endpoint was lost with before (PEER_CLOSED, too). It is closed all
+ * the same. The peer is told PEER_CLOSED in either mode: what an abort cut off does not tell that it was not all, so a
+ * stream whose end matters says so in its bytes.
  */
 WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
 

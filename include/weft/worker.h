@@ -50,6 +50,9 @@ typedef struct weft_worker_params {
 /*
  * Makes a worker on the calling thread. With a host's loop, callbacks come from that loop and nothing
  * else need be called; otherwise drive it by weft_worker_progress, weft_worker_fd or weft_worker_wait.
+ * Listeners and connections keep a host's ev_run from returning by itself, as watchers of its own would, and so does a worker with
+ * shm, which peers reach by its address; one without keeps it only while something is under way. When `done` of weft_worker_close
+ * has been called, nothing of the worker is left in the loop.
  * `params` may be NULL.
  */
 #define weft_worker_create(...) weft_worker_create_sized(sizeof(weft_worker_params_t), __VA_ARGS__)
