@@ -125,3 +125,27 @@ TEST_EACH(an_endpoint_that_closes_gives_its_places_back) {
     }
     rma_down(&r);
 }
+
+/* Some of what is refused may be with the lane still: who is told may ask for as much as before. */
+TEST(gets_that_are_refused_half_way_leave_their_places) {
+    enum { GETS = 2, LARGE = 48 << 20 };
+    static char into[GETS][LARGE];
+    struct rma r;
+    struct tally got[GETS] = {{0}}, revoked = {0};
+    rma_up(&r, "tcp", true, LARGE, WEFT_MEM_READ, NULL, 0);
+    for (int i = 0; i < GETS; i++)
+        CHECK_EQ(weft_get(r.t.ep, into[i], LARGE, rma_at(&r, 0), r.rkey, OP(&got[i])), WEFT_IN_PROGRESS);
+    weft_worker_progress(r.t.a, 0);
+    struct link *link = r.t.back->link;
+    for (double end = two_now() + test_patience(20); link->rma_served < GETS && two_now() < end;)
+        weft_worker_progress(r.t.b, 0);
+    CHECK_EQ(link->rma_served, GETS);
+    CHECK_EQ(weft_mem_revoke(r.mem, OP(&revoked)), WEFT_IN_PROGRESS); /* the lane has some of it */
+    weft_worker_progress(r.t.b, 0);
+    CHECK_EQ(link->rma_served, 0);
+    CHECK_EQ(revoked.calls, 0);
+    UNTIL(&r.t, got[0].calls && got[1].calls && revoked.calls);
+    for (int i = 0; i < GETS; i++) CHECK_EQ(got[i].status, WEFT_ERR_REVOKED);
+    CHECK_EQ(link->rma_served, 0);
+    rma_down(&r);
+}
