@@ -23,6 +23,7 @@ struct stream {
     struct list chunks, receives;
     uint64_t owed; /* what the peer has sent and not got back: at most the window */
     uint64_t due;  /* consumed, and to be given back */
+    uint64_t lent; /* taken, and not released */
     bool told;     /* on_data was called, and nothing taken since */
     void (*on_data)(weft_ep_t *ep, void *arg);
     void *arg;

@@ -21,11 +21,17 @@ _Static_assert(offsetof(struct chunk, bytes) == offsetof(struct chunk, self) + s
 
 /* ---- what the peer gets back */
 
+/* A quarter of what goes round at once. What the program holds does not: else the peer could wait for less than a quarter. */
+static uint64_t least_credit(const struct stream *s) {
+    uint32_t window = weft__ep_window(s->ep);
+    return s->lent < window ? (window - s->lent) / 4 : 0;
+}
+
 static void consume(struct stream *s, size_t n) {
     struct weft_ep *ep = s->ep;
     struct wire_message m;
     s->due += n;
-    if (s->due < weft__ep_window(ep) / 4 || s->due == 0 || !ep->link || !ep->core.peer) return;
+    if (s->due < least_credit(s) || s->due == 0 || !ep->link || !ep->core.peer) return;
     weft__wire_stream_credit(
         &m, (struct wire_credit){.ep = ep->core.peer,
                                  .bytes = s->due - (WEFT_MUTANT(stream_credit_lost) ? s->due / 2 : 0)});
@@ -250,6 +256,7 @@ weft_status_t weft_stream_take(weft_ep_t *ep, const void **data_p, size_t *len_p
     s->told = false;
     *data_p = chunk->bytes + chunk->at;
     *len_p = chunk->end - chunk->at;
+    s->lent += *len_p;
     return WEFT_OK;
 }
 
@@ -257,7 +264,10 @@ void weft_stream_release(weft_worker_t *worker, const void *data) {
     if (!worker || !data || weft__worker_check(worker) < 0) return;
     struct chunk *chunk = chunk_of(data);
     struct weft_ep *ep = weft__idmap_find(&worker->eps, chunk->ep);
-    if (ep) consume(ep->stream, chunk->end - chunk->at);
+    if (ep) {
+        ep->stream->lent -= chunk->end - chunk->at;
+        consume(ep->stream, chunk->end - chunk->at);
+    }
     talloc_free(chunk);
 }
 

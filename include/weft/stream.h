@@ -31,9 +31,10 @@ WEFT_API weft_status_t weft_stream_recv(weft_ep_t *ep, const weft_iov_t *iov, si
 
 /*
  * The next bytes where they are, without a copy: WEFT_OK with `*data_p` and `*len_p`, to be given back by
- * weft_stream_release in any order, until the worker closes; they count as unconsumed until then. No bytes:
- * WEFT_ERR_NOT_FOUND (on_data tells), or what a receive would end with. BUSY while receives are posted. On the
- * worker's thread.
+ * weft_stream_release in any order, until the worker closes; they count as unconsumed until then: what is left of
+ * "stream.window" goes on to flow, and nothing does for who holds all of it, which a few pieces may be (each is up to one message
+ * of the transport, 256 KiB). No bytes: WEFT_ERR_NOT_FOUND (on_data tells), or what a receive would end with. BUSY while
+ * receives are posted. On the worker's thread.
  */
 WEFT_API weft_status_t weft_stream_take(weft_ep_t *ep, const void **data_p, size_t *len_p);
 WEFT_API void weft_stream_release(weft_worker_t *worker, const void *data);

@@ -292,6 +292,35 @@ static void on_data_take_all(weft_ep_t *ep, void *arg) {
     }
 }
 
+/* However little of the window is left by what is held: all the rest crosses by that. */
+TEST_EACH(bytes_flow_through_what_holding_leaves_of_the_window) {
+    enum { WINDOW = 65536, HELD_LEAST = 60000, MORE = 100000 };
+    struct two t;
+    const void *held[64], *data;
+    size_t len, n_held = 0, at = 0;
+    up_with_window(&t, transport, "64k");
+    struct tally sent = {0};
+    write_bytes(out, 0, HELD_LEAST + MORE);
+    weft_status_t st = weft_stream_send(t.ep, ONE(out, HELD_LEAST), OP(&sent));
+    while (at < HELD_LEAST && n_held < 64) {
+        UNTIL_TAKEN(&t, &held[n_held], &len);
+        CHECK(are_bytes(held[n_held++], at, len));
+        at += len;
+    }
+    UNTIL(&t, ended(st, &sent));
+    sent = (struct tally){0};
+    st = weft_stream_send(t.ep, ONE(out + HELD_LEAST, MORE), OP(&sent));
+    while (at < HELD_LEAST + MORE) {
+        UNTIL_TAKEN(&t, &data, &len);
+        CHECK(len <= WINDOW - HELD_LEAST && are_bytes(data, at, len));
+        at += len;
+        weft_stream_release(two_b(&t), data);
+    }
+    UNTIL(&t, ended(st, &sent));
+    for (size_t i = 0; i < n_held; i++) weft_stream_release(two_b(&t), held[i]);
+    two_down(&t);
+}
+
 TEST_EACH(on_data_tells_once_until_some_are_taken) {
     struct two t;
     struct tally c = {0};
