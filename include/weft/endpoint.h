@@ -152,7 +152,8 @@ WEFT_API const char *weft_listener_uri(const weft_listener_t *listener);
 WEFT_API void weft_listener_close(weft_listener_t *listener);
 
 /* For programs without a loop of their own: the operation, and progress until it is done. All calls whose names end in _wait
- * but weft_worker_wait are such. From within a callback they are BUSY, and nothing is posted. */
+ * but weft_worker_wait are such. From within a callback they are BUSY, and nothing is posted. They have no flags: such a flush is
+ * local. */
 WEFT_API weft_status_t weft_ep_flush_wait(weft_ep_t *ep);
 WEFT_API weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode);
 

@@ -42,7 +42,7 @@ typedef enum weft_mem_pages {
 typedef struct weft_mem_params {
     unsigned rights;        /* WEFT_MEM_…; 0: for this side's own operations only */
     weft_mem_pages_t pages; /* of allocated memory */
-    /* Its memory goes away (weft_mem_invalidate): its keys are worth nothing, and it is still to be released. With
+    /* Its memory goes away (weft_mem_invalidate, in a later turn): its keys are worth nothing, and it is still to be released. With
      * polled callbacks (weft_worker_start_thread) it comes within the program's own progress. */
     void (*on_invalid)(weft_mem_t *mem, void *arg);
     void *arg;
@@ -91,7 +91,8 @@ WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
 
 /* All keys given out so far are worth nothing from now on, and when it is done nobody is inside any more; the
  * region stays, under a new epoch: pack it anew then (BUSY before). Asked for again meanwhile, it is the same one, and both are
- * told when it is done; with a release that is under way, when the region is gone. */
+ * told when it is done; with a release that is under way, when the region is gone. A peer that has it mapped hears of that in its
+ * worker's progress, and lets go there: until then its operations are performed as before, and a revocation or a release waits. */
 WEFT_API weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op);
 
 /* Of [offset, offset + len) of the region. What the kernel cannot do is passed over in silence. Errors: INVALID_PARAM; IO: the
@@ -113,7 +114,7 @@ typedef struct weft_mem_info {
     int numa_node;    /* -1: not known */
     size_t page;      /* bytes of the pages that hold it */
     uint32_t epoch;   /* grows with each revocation */
-    uint32_t n_peers; /* that have it open natively now */
+    uint32_t n_peers; /* that have it open natively now, once for each key that they have unpacked */
 } weft_mem_info_t;
 WEFT_API weft_status_t weft_mem_describe(const weft_mem_t *mem, weft_mem_info_t *info_p);
 

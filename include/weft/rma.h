@@ -17,7 +17,8 @@ extern "C" {
  * begins), or, where no bytes are moved, its end. What is out of range, not among the key's rights, or not aligned
  * (atomics) is refused here as INVALID_PARAM and again, whatever a peer says, at the target. REVOKED: the owner took the
  * key back. UNREACHABLE: the key is of another worker than the endpoint's peer. Operations may be posted before the
- * endpoint is ready, and while a key is being opened.
+ * endpoint is ready, and while a key is being opened: then they go by message, all of one that has begun so
+ * (weft_rkey_pointer tells when a region is mapped, for who has much to move).
  *
  * On mapped memory up to 8 MiB are done within the call (WEFT_OK); more is an operation under way, part by part.
  *
@@ -89,8 +90,8 @@ WEFT_API weft_status_t weft_atomic_fetch(weft_ep_t *ep, weft_atomic_t what, size
 /* What is posted on `ep` after it is performed at the target after what was posted before it. */
 WEFT_API weft_status_t weft_ep_fence(weft_ep_t *ep);
 
-/* All endpoints of the worker: as weft_ep_flush on each, WEFT_FLUSH_REMOTE included. One that is lost is its
- * status. */
+/* All endpoints of the worker: as weft_ep_flush on each, and what that may be asked for: that all is performed, by
+ * WEFT_FLUSH_REMOTE alone. One that is lost is its status. */
 WEFT_API weft_status_t weft_worker_flush(weft_worker_t *worker, const weft_op_t *op);
 WEFT_API weft_status_t weft_worker_fence(weft_worker_t *worker);
 

@@ -21,8 +21,8 @@ typedef struct weft_tag_info {
  * endpoints between two workers leave there together, streams' unread bytes included, is bounded by its "peer.max_unread",
  * and of many endpoints each has a share (1 KiB at least; by default from the 31st on). Only what closed endpoints left, time
  * and again, can add up to more, and then the endpoint whose message goes beyond is lost (QUOTA). What a peer that is gone
- * has left stays to be received; of all such peers' together the newest "peer.max_unread". Flags: WEFT_AM_EAGER (within
- * the credits) and WEFT_AM_RENDEZVOUS (weft/am.h).
+ * has left stays to be received; of all such peers' together the newest "peer.max_unread". Flags: WEFT_AM_RENDEZVOUS, and
+ * WEFT_AM_EAGER (weft/am.h), which is a wish here: what one message or the credits do not hold waits at the sender.
  */
 WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
                                      const weft_op_t *op);

@@ -41,7 +41,9 @@ WEFT_API weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t 
 WEFT_API uint32_t weft_team_rank(const weft_team_t *team);
 WEFT_API uint32_t weft_team_size(const weft_team_t *team);
 
-/* This side's endpoint to a member; opened with the team. NULL for a rank that is not there. */
+/* This side's endpoint to a member; opened with the team. NULL for a rank that is not there. Each side opens its own, so what a
+ * member sends by its own comes over another endpoint here (a handler's, weft_tag_info_t.ep): answer by that, and look for
+ * the rank in what was sent. */
 WEFT_API weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank);
 
 /* Local: members may close at different times. Collectives in progress end as WEFT_ERR_CLOSED. WEFT_IN_PROGRESS, and the
