@@ -150,6 +150,13 @@ weft_mem_t *weft__mem_lent(struct weft_worker *worker, const void *at, size_t le
     return found ? list_of(found, weft_mem_t, lent) : NULL;
 }
 
+bool weft__mem_is_there(const struct weft_worker *worker, const weft_mem_t *mem) {
+    const struct list *all = &worker->memory.all;
+    for (const struct list *n = all->next; n != all; n = n->next)
+        if (n == &mem->of_worker) return true;
+    return false;
+}
+
 static weft_status_t mem_new(struct weft_worker *worker, void *base, size_t len, const weft_mem_params_t *params,
                              const struct pages *pages, weft_mem_t **mem_p) {
     weft_mem_t *mem = weft__new(worker, weft_mem_t);

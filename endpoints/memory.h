@@ -70,6 +70,8 @@ void weft__memory_end(struct weft_worker *worker);
 struct wire_key;
 weft_status_t weft__mem_admit(struct weft_worker *worker, const struct wire_key *key, unsigned rights, uint64_t at,
                               uint64_t len, weft_mem_t **mem_p);
+/* Is that a region of this worker's, not released? Nothing of it is looked at. */
+bool weft__mem_is_there(const struct weft_worker *worker, const weft_mem_t *mem);
 /* The lent region that has all of these bytes; or NULL. */
 weft_mem_t *weft__mem_lent(struct weft_worker *worker, const void *at, size_t len);
 

@@ -253,13 +253,22 @@ static weft_status_t move(weft_ep_t *ep, struct pieces *p, const weft_op_t *op) 
 
 /* ---- the program's calls */
 
+/* The owner may have released one before it came to this, and knew of no use. */
+static weft_status_t check_registrations(const weft_ep_t *ep, const struct pieces *p) {
+    for (size_t i = 0; i < p->n_local; i++)
+        if (p->local[i].mem && !weft__mem_is_there(ep->worker, p->local[i].mem))
+            return weft__fail(WEFT_ERR_INVALID_PARAM, "the registration of local piece %zu was released", i);
+    return WEFT_OK;
+}
+
 static weft_status_t pieces_posted(void *ep, const struct posted_args *args, const weft_op_t *op) {
     struct pieces p = {.what = (enum rma_what)args->word[0],
                        .n_local = args->word[1],
                        .n_remote = args->word[2],
                        .local = (weft_local_t *)(uintptr_t)args->bytes};
     p.remote = (weft_remote_t *)(p.local + p.n_local);
-    return move(ep, &p, op);
+    weft_status_t st = check_registrations(ep, &p);
+    return st < 0 ? st : move(ep, &p, op);
 }
 
 static weft_status_t elsewhere(weft_ep_t *ep, const struct pieces *p, const weft_op_t *op) {

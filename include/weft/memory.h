@@ -85,7 +85,8 @@ WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_
  * they asked for by message is over; then allocated memory is unmapped, and the handle is gone. WEFT_OK at once where
  * no peer had it open. A worker that closes releases what is left. A revocation that is under way ends with it. Errors: BUSY
  * while operations of this side use it, or when a release was asked for before (the handle is gone when that is told);
- * INVALID_PARAM of what weft_mem_get gave.
+ * INVALID_PARAM of what weft_mem_get gave. Of another thread's pieces that name it, and that the owner has not come to, each
+ * ends as INVALID_PARAM.
  */
 WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
 

@@ -156,6 +156,39 @@ TEST(a_key_that_its_owner_releases_serves_what_was_handed_over_before_tcp) {
     a_key_is_released("tcp");
 }
 
+static weft_mem_t *registration;
+static void *put_piece_elsewhere(void *arg) {
+    struct pair *p = arg;
+    weft_local_t local = {.base = buffer, .len = 8, .mem = registration};
+    weft_remote_t remote = {.base = (uint64_t)(uintptr_t)served, .len = 8, .rkey = p->key};
+    posted = (struct tally){0};
+    posted.status = weft_put_pieces(p->to_a, &local, 1, &remote, 1, OP(&posted));
+    return NULL;
+}
+
+TEST(a_registration_that_its_owner_releases_is_none_to_what_was_handed_over_before) {
+    struct pair p;
+    weft_mem_t *mem;
+    char packed[WEFT_RKEY_MAX];
+    size_t len = sizeof packed;
+    pthread_t thread;
+    pair_make(&p, "shm", NULL, 0);
+    CHECK_EQ(weft_mem_register(p.a, served, sizeof served, &(weft_mem_params_t){.rights = WEFT_MEM_WRITE}, &mem),
+             0);
+    CHECK_EQ(weft_mem_pack(mem, packed, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(p.to_a, packed, len, &p.key), 0);
+    CHECK_EQ(weft_mem_register(p.b, buffer, sizeof buffer, NULL, &registration), 0);
+    for (int i = 0; i < 100; i++) drive(&p);
+    CHECK_EQ(pthread_create(&thread, NULL, put_piece_elsewhere, &p), 0);
+    pthread_join(thread, NULL);
+    CHECK_EQ(posted.status, WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_mem_release(registration, NULL), WEFT_OK);
+    UNTIL_PAIR(&p, posted.calls);
+    CHECK_EQ(posted.status, WEFT_ERR_INVALID_PARAM);
+    weft_rkey_release(p.key);
+    pair_end(&p);
+}
+
 /* ---- of several threads, by whatever way the key has gone meanwhile */
 
 enum { WORDS = 64, ROUNDS = 200 };
