@@ -21,7 +21,7 @@ struct cached {
 };
 
 struct region_cache {
-    struct cached **at; /* by base, then by end */
+    struct cached **at; /* by base */
     uintptr_t *reach;   /* the greatest end of at[0 … i] */
     uint32_t n, room;
     struct list unused; /* oldest first */
