@@ -1,7 +1,6 @@
-/* A fork's child makes a context and workers of its own, and its parent's go on. */
+/* A fork's child makes a context and workers of its own, and its parent's go on; a program that is spawned has none. */
 #include "threads.h"
 
-#include <poll.h>
 #include <sys/wait.h>
 #include <weft/rma.h>
 
@@ -180,6 +179,64 @@ TEST_EACH(a_grandchild_has_workers_of_its_own) {
     CHECK_EQ(status, 0);
     message_each_way(&t);
     two_down(&t);
+}
+
+/* ---- of a program that is spawned */
+
+static void what_a_program_inherits(char numbers[1024]) {
+    fflush(stdout);
+    FILE *list = popen("ls /proc/self/fd", "re");
+    CHECK(list);
+    size_t len = fread(numbers, 1, 1023, list);
+    CHECK_EQ(pclose(list), 0);
+    numbers[len] = 0;
+}
+
+/* All kinds of descriptors that two workers make, or get from each other. */
+static void inherits_nothing(const char *transport, const char *uri) {
+    struct two t;
+    char before[1024], after[1024];
+    weft_listener_t *listener;
+    weft_mem_t *mem;
+    weft_mem_info_t info;
+    weft_rkey_t *rkey;
+    char key[WEFT_RKEY_MAX];
+    size_t len = sizeof key;
+    uint64_t offset;
+    int fd;
+    what_a_program_inherits(before);
+    two_thread_mode = WEFT_THREAD_MULTIPLE;
+    two_workers(&t, transport, NULL, 0);
+    two_thread_mode = WEFT_THREAD_SINGLE;
+    CHECK(weft_worker_fd(t.a) >= 0);
+    two_dial(&t);
+    UNTIL(&t, t.ready && t.back);
+    CHECK_EQ(weft_listen(t.a, uri, NULL, &listener), 0);
+    message_each_way(&t);
+    CHECK_EQ(weft_mem_alloc(t.b, 4096, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &mem), 0);
+    CHECK_EQ(weft_mem_describe(mem, &info), 0);
+    CHECK_EQ(weft_mem_export(mem, &fd, &offset), 0);
+    CHECK_EQ(weft_mem_pack(mem, key, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(t.ep, key, len, &rkey), 0);
+    struct tally put = {0};
+    weft_op_t op = {.done = tally, .arg = &put, .flags = WEFT_RMA_REMOTE};
+    weft_status_t st = weft_put(t.ep, "put", 4, (uint64_t)(uintptr_t)info.base, rkey, &op);
+    if (st == WEFT_IN_PROGRESS) UNTIL(&t, put.calls);
+    CHECK_EQ(weft_worker_start_thread(t.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
+    what_a_program_inherits(after);
+    CHECK_EQ(weft_worker_stop_thread(t.b), 0);
+    weft_rkey_release(rkey);
+    weft_listener_close(listener);
+    close(fd);
+    two_down(&t);
+    if (strcmp(before, after) != 0) printf("  before:\n%s  after:\n%s", before, after);
+    CHECK(strcmp(before, after) == 0);
+}
+TEST(a_program_that_is_spawned_inherits_nothing_shm) {
+    inherits_nothing("shm", "shm://spawn");
+}
+TEST(a_program_that_is_spawned_inherits_nothing_tcp) {
+    inherits_nothing("tcp", "tcp://127.0.0.1:0");
 }
 
 /* ---- while threads of the parent are at work: the sanitizer's allocator has locks that a child may inherit from a thread that did
