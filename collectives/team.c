@@ -278,6 +278,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case TEAM_FX_END_EXCHANGE:
         if (team->exchanged == WEFT_IN_PROGRESS && team->exchange.cancel) {
             team->exchange.cancel(team->exchange.arg);
+            weft__program_returned(team->reactor);
             team->exchanged = team->status;
         }
         break;
@@ -337,6 +338,7 @@ static void deadline_passed(struct timer *timer) {
 static void tell_ready(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, tell);
     if (team->on_ready) team->on_ready(team, team->status, team->arg);
+    weft__program_returned(team->reactor);
     weft__team_settle(team);
 }
 
@@ -366,6 +368,7 @@ static void gone(struct job *job) {
     weft__timer_stop(team->reactor, &team->deadline);
     weft__bury(team->reactor, team);
     if (closed) closed(WEFT_OK, arg);
+    weft__program_returned(room->reactor);
     weft__room_leave(room, team);
 }
 
@@ -503,6 +506,7 @@ weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t 
     list_append(&room->teams, &team->of_room);
     st = team->exchange.allgather(team->exchange.arg, worker, team->mine, MEMBER_RECORD_BYTES, team->all,
                                   exchange_done, team);
+    weft__program_returned(team->reactor);
     if (st < 0) {
         list_remove(&team->of_room);
         goto fail;

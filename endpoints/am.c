@@ -224,6 +224,7 @@ static inline void handle(const struct am_handler *handler, const struct am_arri
     }
     count->am_received++;
     handler->fn(arrival->ep, am, handler->arg);
+    weft__program_returned(arrival->worker->reactor);
 }
 
 static inline const struct am_handler *handler_of(const struct weft_worker *worker, unsigned id) {

@@ -50,6 +50,7 @@ static void tell_closed(struct weft_ep *ep) {
     talloc_free(ep->rma);
     weft__slab_bury(&worker->ep_slab, ep);
     if (closed) closed(status, arg);
+    weft__program_returned(worker->reactor);
     weft__worker_endpoint_gone(worker);
 }
 
@@ -59,6 +60,7 @@ static void tell_start(struct weft_ep *ep) {
     if (!start) return;
     ep->start = NULL;
     if (start->told) start->told(ep, start->arg);
+    weft__program_returned(ep->worker->reactor);
     talloc_free(start);
 }
 
@@ -69,7 +71,10 @@ void weft__ep_tell(struct weft_ep *ep) {
     leave_due(ep, ep->notices ? &ep->worker->due : &ep->worker->endpoints);
     if (due & (NOTICE_ENDPOINT | NOTICE_READY)) tell_start(ep);
     if (due & NOTICE_DATA) weft__stream_tell(ep);
-    if (due & NOTICE_ERROR && !ep->closing && ep->on_error) ep->on_error(ep, ep->status, ep->arg);
+    if (due & NOTICE_ERROR && !ep->closing && ep->on_error) {
+        ep->on_error(ep, ep->status, ep->arg);
+        weft__program_returned(ep->worker->reactor);
+    }
     if (due & NOTICE_CLOSED) tell_closed(ep);
 }
 

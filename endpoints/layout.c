@@ -61,6 +61,7 @@ static weft_status_t set_user(struct weft_request *req, const weft_layout_t *lay
     if (!l) return WEFT_ERR_NO_MEMORY;
     *l = (struct layout){.of = *layout};
     weft_status_t st = weft__layout_start(layout->user, iov->base, iov->len, receives, &l->state, &len);
+    weft__program_returned(req->worker->reactor);
     if (st < 0) {
         talloc_free(l);
         return st;
@@ -85,6 +86,7 @@ void weft__layout_end(struct weft_request *req) {
     struct layout *l = req->layout;
     req->layout = NULL;
     if (l->of.kind == WEFT_LAYOUT_USER && l->of.user->end) l->of.user->end(l->state);
+    weft__program_returned(req->worker->reactor);
     talloc_free(l);
 }
 
@@ -138,9 +140,23 @@ static void seek(struct weft_request *req, size_t offset) {
         req->iov_begin += req->iov[req->iov_at++].len;
 }
 
+static weft_status_t pack_by_program(struct weft_request *req, void *to, size_t offset, size_t len) {
+    struct layout *l = req->layout;
+    weft_status_t st = len ? l->of.user->pack(l->state, offset, to, len) : WEFT_OK;
+    weft__program_returned(req->worker->reactor);
+    return st;
+}
+
+static weft_status_t unpack_by_program(struct weft_request *req, size_t offset, const void *from, size_t len) {
+    struct layout *l = req->layout;
+    weft_status_t st = len ? l->of.user->unpack(l->state, offset, from, len) : WEFT_OK;
+    weft__program_returned(req->worker->reactor);
+    return st;
+}
+
 weft_status_t weft__request_gather(struct weft_request *req, void *to, size_t offset, size_t len) {
     struct layout *l = req->layout;
-    if (l && l->of.kind == WEFT_LAYOUT_USER) return len ? l->of.user->pack(l->state, offset, to, len) : WEFT_OK;
+    if (l && l->of.kind == WEFT_LAYOUT_USER) return pack_by_program(req, to, offset, len);
     if (l) {
         move_strided(l, offset, to, len, true);
         return WEFT_OK;
@@ -152,7 +168,7 @@ weft_status_t weft__request_gather(struct weft_request *req, void *to, size_t of
 
 weft_status_t weft__request_scatter(struct weft_request *req, size_t offset, const void *from, size_t len) {
     struct layout *l = req->layout;
-    if (l && l->of.kind == WEFT_LAYOUT_USER) return len ? l->of.user->unpack(l->state, offset, from, len) : WEFT_OK;
+    if (l && l->of.kind == WEFT_LAYOUT_USER) return unpack_by_program(req, offset, from, len);
     if (l) {
         move_strided(l, offset, (char *)(uintptr_t)from, len, false);
         return WEFT_OK;

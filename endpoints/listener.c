@@ -79,7 +79,9 @@ weft_status_t weft__ep_admit(struct link *link, uint32_t id) {
     if (!listener) return WEFT_ERR_REFUSED;
     if (!listener->params.on_request) return WEFT_OK;
     link->lane->ops->describe(link->lane, peer, sizeof peer);
-    if (listener->params.on_request(peer, listener->params.arg) < 0) return WEFT_ERR_REJECTED;
+    weft_status_t answer = listener->params.on_request(peer, listener->params.arg);
+    weft__program_returned(link->worker->reactor);
+    if (answer < 0) return WEFT_ERR_REJECTED;
     /* The callback may have closed it, or the whole worker. */
     return weft__idmap_find(&link->worker->listeners, id) && link->worker->core.fsm.state == WORKER_OPEN
                ? WEFT_OK

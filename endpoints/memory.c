@@ -118,6 +118,7 @@ static void tell_invalid(struct job *job) {
     struct weft_worker *worker = mem->worker;
     if (worker->tellable == NOTICE_ALL) {
         mem->on_invalid(mem, mem->arg);
+        weft__program_returned(worker->reactor);
         return;
     }
     list_append(&worker->memory.held_invalid, &mem->held);
@@ -130,6 +131,7 @@ unsigned weft__memory_tell(struct weft_worker *worker, unsigned most) {
     for (; n < most && (node = list_pop(&worker->memory.held_invalid)) != NULL; n++) {
         weft_mem_t *mem = list_of(node, weft_mem_t, held);
         mem->on_invalid(mem, mem->arg);
+        weft__program_returned(worker->reactor);
     }
     return n;
 }

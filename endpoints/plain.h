@@ -81,6 +81,7 @@ static inline void weft__plain_take(struct weft_worker *worker, struct weft_requ
     node->next = worker->free_plain;
     worker->free_plain = node;
     if (done) done(status, arg);
+    weft__program_returned(worker->reactor);
 }
 
 #endif

@@ -92,8 +92,10 @@ void weft__posted_end(struct weft_worker *worker) {
 static void tell(struct posted *p, weft_status_t status) {
     weft_done_fn done = p->op.done;
     void *arg = p->op.arg;
+    struct reactor *r = p->worker->reactor;
     give_back(p);
     if (done) done(status, arg);
+    weft__program_returned(r);
 }
 
 /* It ended in the call that posted it. */

@@ -202,6 +202,7 @@ static void tell(struct weft_request *req) {
         weft__request_counted(req->status, req);
     else if (req->done)
         req->done(req->status, req->arg);
+    weft__program_returned(req->worker->reactor);
 }
 
 void weft__request_take(struct weft_request *req, weft_status_t status) {

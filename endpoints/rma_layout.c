@@ -7,6 +7,7 @@
 #include "rma.h"
 
 struct rma_packed {
+    struct weft_worker *worker;
     const weft_pack_ops_t *user;
     void *state;
     bool gets;
@@ -32,17 +33,20 @@ static weft_status_t packed(struct weft_worker *worker, struct rma_op *op, const
     void *state;
     size_t len, size;
     weft_status_t st = weft__layout_start(user, object, count, gets, &state, &len);
+    weft__program_returned(worker->reactor);
     if (st < 0) return st;
     /* Not zeroed: every byte is packed, or comes from the peer, before anybody reads it. */
     struct rma_packed *p = __builtin_add_overflow(sizeof *p, len, &size)
                                ? NULL
                                : weft__realloc(worker, NULL, size, "packed for a put or get");
     if (p) {
-        *p = (struct rma_packed){.user = user, .state = state, .gets = gets, .len = len};
+        *p = (struct rma_packed){.worker = worker, .user = user, .state = state, .gets = gets, .len = len};
         st = gets || len == 0 ? WEFT_OK : user->pack(state, 0, p->bytes, len);
+        weft__program_returned(worker->reactor);
     }
     if (!p || st < 0) {
         if (user->end) user->end(state);
+        weft__program_returned(worker->reactor);
         talloc_free(p);
         return p ? st : WEFT_ERR_NO_MEMORY;
     }
@@ -62,7 +66,9 @@ weft_status_t weft__rma_lay_out(struct weft_worker *worker, struct rma_op *op, c
 weft_status_t weft__rma_unpack(struct rma_packed *p, weft_status_t status) {
     weft_status_t st = status;
     if (status == WEFT_OK && p->gets && p->len) st = p->user->unpack(p->state, 0, p->bytes, p->len);
+    weft__program_returned(p->worker->reactor);
     if (p->user->end) p->user->end(p->state);
+    weft__program_returned(p->worker->reactor);
     talloc_free(p);
     return st < 0 ? st : status;
 }

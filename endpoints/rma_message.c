@@ -380,6 +380,7 @@ static void fetched(struct weft_request *req, uint64_t value) {
     if (ep->rma_slow) weft__rma_go_on(ep);
     weft__rkey_drop(r->rkey);
     if (req->done) req->done(WEFT_OK, req->arg);
+    weft__program_returned(req->worker->reactor);
     weft__request_next_serial(req);
     list_remove(&req->of_ep);
     put_fetch(req->worker, req);

@@ -276,6 +276,7 @@ void weft__stream_tell(struct weft_ep *ep) {
     if (!s || !s->on_data || s->told || list_empty(&s->chunks)) return;
     s->told = true;
     s->on_data(ep, s->arg);
+    weft__program_returned(ep->worker->reactor);
 }
 
 weft_status_t weft_stream_on_data(weft_ep_t *ep, void (*on_data)(weft_ep_t *ep, void *arg), void *arg) {

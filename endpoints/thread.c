@@ -273,6 +273,7 @@ static void *run(void *arg) {
     struct worker_thread *t = arg;
     wait_for(&t->back);
     if (!atomic_load(&t->stop) && t->params.on_start) t->params.on_start(t->params.arg);
+    weft__program_returned(t->worker->reactor);
     while (!atomic_load(&t->stop)) {
         if (atomic_exchange(&t->wanted, false))
             lend(t);

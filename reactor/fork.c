@@ -2,8 +2,12 @@
  * Fork: one page that the kernel wipes in a child (MADV_WIPEONFORK), so that a child is told from its parent by a
  * load. A child that makes a context of its own begins a new generation; its parent's objects stay refused. There is no lock: a child
  * might inherit it from a thread that did not come with it.
+ *
+ * What comes behind each of the program's callbacks must be shorter yet, and asks whether this is any child at all. So workers of a
+ * child's own take a call more for each.
  */
 #include "local.h"
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,8 +15,10 @@ static uint32_t *page, plain_page;
 static atomic_uint generations;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void wipe_plain_page(void) {
+bool weft__is_child;
+static void become_child(void) {
     plain_page = 0;
+    weft__is_child = true;
 }
 
 /* An old kernel: a handler wipes, and only forks that bypass the C library go unseen. */
@@ -21,9 +27,8 @@ static void map_page(void) {
     void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     bool wipes = map != MAP_FAILED && madvise(map, size, MADV_WIPEONFORK) == 0;
     page = wipes ? map : &plain_page;
-    if (wipes) return;
-    if (map != MAP_FAILED) munmap(map, size);
-    pthread_atfork(NULL, NULL, wipe_plain_page);
+    if (map != MAP_FAILED && !wipes) munmap(map, size);
+    pthread_atfork(NULL, NULL, become_child);
 }
 
 /* Of several threads that begin one, the first decides. */
@@ -38,6 +43,13 @@ uint32_t fork_generation_now(const volatile uint32_t **mark_p) {
     }
     *mark_p = page;
     return generation;
+}
+
+/* Neither are the program's functions of its end called, nor what it left in its streams written: that is its parent's, too. */
+void weft__end_stray(const struct reactor *r) {
+    if (!forked(r)) return;
+    weft__log(NULL, WEFT_LOG_ERROR, "reactor", "a child that a callback forked returned from it, and is ended");
+    _exit(EXIT_FAILURE);
 }
 
 uint32_t weft__fork_generation(void) {

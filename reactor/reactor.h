@@ -54,6 +54,16 @@ weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *ar
 weft_status_t weft__reactor_part(struct reactor *r, int news_fd);
 weft_status_t weft__reactor_join(struct reactor *r, int news_fd);
 
+/*
+ * Comes behind each call of the program's, before anything else is done for this reactor: a child that the program forked there, and that
+ * came back from it, ends. A turn may be under way, and what it would go on with is its parent's.
+ */
+extern __attribute__((visibility("hidden"))) bool weft__is_child; /* of whatever process had a reactor */
+void weft__end_stray(const struct reactor *r);
+static inline void weft__program_returned(const struct reactor *r) {
+    if (__builtin_expect(weft__is_child, 0)) weft__end_stray(r);
+}
+
 /* What another thread hands to the owner, in memory of its own: it is the owner's until `run` begins, and then whose `run` says. */
 struct remote {
     struct remote *next;

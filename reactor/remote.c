@@ -39,6 +39,7 @@ void weft__reactor_submit(struct reactor *r, struct remote *remote) {
 
 struct call {
     struct remote remote;
+    struct reactor *reactor;
     void (*fn)(void *arg);
     void *arg;
 };
@@ -47,6 +48,7 @@ static void run_call(struct remote *remote) {
     struct call call = *(struct call *)remote;
     talloc_free(remote);
     call.fn(call.arg);
+    weft__program_returned(call.reactor);
 }
 
 weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *arg) {
@@ -56,7 +58,7 @@ weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *ar
     /* A root of its own: no other tree may be touched from this thread. */
     struct call *call = weft__new(NULL, struct call);
     if (!call) return WEFT_ERR_NO_MEMORY;
-    *call = (struct call){.remote.run = run_call, .fn = fn, .arg = arg};
+    *call = (struct call){.remote.run = run_call, .reactor = r, .fn = fn, .arg = arg};
     weft__reactor_submit(r, &call->remote);
     return WEFT_OK;
 }

@@ -19,8 +19,9 @@ typedef struct weft_ep weft_ep_t;
  * (weft_worker_transport, _protocol and _calibration, weft_ep_worker, weft_listener_uri, a team's rank and size),
  * and the program's own pointer (weft_ep_set_user, weft_ep_user).
  *
- * A child that a callback forks must not return from it, but exec or end there (_exit): behind the callback the turn goes on, and would
- * say what its parent's says, by the same sockets and in the same memory.
+ * A child that a callback forks execs or ends there (_exit). One that returns from it is ended, with status 1 and a line on standard
+ * error: behind the callback the turn would go on, and say what its parent's says, by the same sockets and in the same memory. That holds of
+ * all functions that the program hands over but the log's (weft_log_fn), and of all forks by the C library.
  *
  * A library built with --@weft//:threads=single or =serialized has no mode beyond that one (UNSUPPORTED), and does
  * not notice a call from a wrong thread.
