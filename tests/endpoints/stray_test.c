@@ -32,11 +32,12 @@ static uint64_t sum_of_memory(void) {
 
 /* What is to be read of each, where a file stands, what an eventfd has, and what an epoll watches. A timer runs on by itself. */
 static int first_fd; /* of the library's */
-static uint64_t sum_of_fds(void) {
+static uint64_t sum_of_fds(bool *under_way_p) {
     uint64_t sum = 0;
+    *under_way_p = false;
     for (int fd = first_fd; fd < MOST_FDS; fd++) {
         char path[64], text[4096];
-        int readable = 0;
+        int readable = 0, unsent = 0;
         snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
         FILE *info = fopen(path, "re");
         if (!info) continue;
@@ -45,18 +46,21 @@ static uint64_t sum_of_fds(void) {
         text[len] = 0;
         if (strstr(text, "clockid")) continue;
         (void)ioctl(fd, FIONREAD, &readable);
+        if (ioctl(fd, TIOCOUTQ, &unsent) == 0 && unsent > 0) *under_way_p = true;
         sum = mixed(mixed(sum, text, len), &readable, sizeof readable);
     }
     return sum;
 }
 
-/* What was sent arrives by itself. */
+/* What was sent arrives by itself, and some of it not before the kernel has acknowledged what came before. */
 static uint64_t sum_at_rest(void) {
-    uint64_t before, sum = sum_of_fds();
+    enum { SOON_US = 2000, ACKNOWLEDGED_US = 100000 };
+    bool under_way;
+    uint64_t before, sum = sum_of_fds(&under_way);
     do {
         before = sum;
-        usleep(2000);
-        sum = sum_of_fds();
+        usleep(under_way ? ACKNOWLEDGED_US : SOON_US);
+        sum = sum_of_fds(&under_way);
     } while (sum != before);
     return sum_of_memory() ^ sum;
 }
