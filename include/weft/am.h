@@ -45,8 +45,10 @@ enum {
 /*
  * Sends `header` (copied, up to WEFT_AM_HEADER_MAX bytes) and the bytes of `iov` to handler `id` at the
  * peer. Messages of one endpoint arrive in the order sent. Completion says that `iov`'s memory is free again,
- * not that the handler ran. What waits here for a peer that does not read has no bound but the program's: it counts those
- * that are IN_PROGRESS, and holds its messages back, or closes. Errors: INVALID_PARAM, TOO_BIG, NO_MEMORY, CLOSED, and the endpoint's own error.
+ * not that the handler ran. When the receiver of a large message gives up half way (cancel, deadline), a sender whose memory
+ * it was reading is told CANCELLED; one that it had asked for the bytes sends them all the same, and is told OK. What waits
+ * here for a peer that does not read has no bound but the program's: it counts those that are IN_PROGRESS, and holds its
+ * messages back, or closes. Errors: INVALID_PARAM, TOO_BIG, NO_MEMORY, CLOSED, and the endpoint's own error.
  */
 WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
                                     const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);

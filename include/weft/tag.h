@@ -16,7 +16,7 @@ typedef struct weft_tag_info {
 
 /*
  * Sends the bytes of `iov` under `tag`. Messages of one endpoint match in the order sent. Completion says
- * that `iov`'s memory is free again. A message that nobody has asked for yet waits at the receiver within
+ * that `iov`'s memory is free again; CANCELLED: the receiver gave up while it read that (weft_am_send). A message that nobody has asked for yet waits at the receiver within
  * the endpoint's credits, beyond that at the sender. They are the receiver's "tag.unexpected_bytes", or less: what all
  * endpoints between two workers leave there together, streams' unread bytes included, is bounded by its "peer.max_unread",
  * and of many endpoints each has a share (1 KiB at least; by default from the 31st on). Only what closed endpoints left, time

@@ -169,7 +169,77 @@ TEST(a_cut_receive_is_not_called_truncated) {
     weft_request_cancel(request);
     UNTIL(&t, got.calls == 1 && sent.calls == 1);
     CHECK_EQ(got.status, WEFT_ERR_CANCELLED);
+    CHECK_EQ(sent.status, WEFT_OK); /* it sends what it was asked for, to nobody */
     two_down(&t);
+}
+
+enum { CUT_LEN = 32 << 20, CUT_TURNS = 12 };
+static char *cut_out, *cut_in;
+static struct tally cut_got;
+static weft_request_t *cut_request;
+static uint32_t cut_deadline_ms;
+
+static weft_op_t cut_op(void) {
+    return (weft_op_t){.done = tally, .arg = &cut_got, .request_p = &cut_request, .deadline_ms = cut_deadline_ms};
+}
+static void receive_what_may_be_cut(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    weft_op_t op = cut_op();
+    CHECK_EQ(weft_am_recv(am, &(weft_iov_t){cut_in, CUT_LEN}, 1, &op), WEFT_IN_PROGRESS);
+}
+
+/* A large message whose receive ends early after so many turns; 0: it was received. */
+static weft_status_t cut_after(struct two *t, int turns, bool by_am, bool by_deadline, weft_status_t *sent_p) {
+    struct tally sent = {0};
+    weft_iov_t out = {cut_out, CUT_LEN}, in = {cut_in, CUT_LEN};
+    cut_got = (struct tally){0};
+    cut_request = NULL;
+    cut_deadline_ms = by_deadline ? 1 : 0;
+    weft_status_t st =
+        by_am ? weft_am_send(t->ep, 1, NULL, 0, &out, 1, OP(&sent)) : weft_tag_send(t->ep, 1, &out, 1, OP(&sent));
+    CHECK_EQ(st, WEFT_IN_PROGRESS);
+    UNTIL(t, by_am ? cut_request != NULL : weft_tag_probe(t->b, 1, UINT64_MAX, NULL) == WEFT_OK);
+    weft_op_t op = cut_op();
+    if (!by_am) CHECK_EQ(weft_tag_recv(t->b, 1, UINT64_MAX, &in, 1, NULL, &op), WEFT_IN_PROGRESS);
+    for (int i = 0; i < turns && !cut_got.calls; i++) {
+        weft_worker_progress(t->a, 0);
+        weft_worker_progress(t->b, 0);
+    }
+    if (!cut_got.calls && !by_deadline) weft_request_cancel(cut_request);
+    UNTIL(t, cut_got.calls && sent.calls);
+    *sent_p = sent.status;
+    return cut_got.status;
+}
+
+/* Who reads the sender's memory says that it has stopped; who asked for the bytes throws away what comes. */
+static void cut(const char *transport, const char *copy, weft_status_t told) {
+    struct two t;
+    int n_cut = 0;
+    cut_out = calloc(1, CUT_LEN), cut_in = malloc(CUT_LEN);
+    two_workers(&t, transport, &(weft_setting_t){"shm.copy", copy}, 1);
+    two_dial(&t);
+    UNTIL(&t, t.ready && t.back);
+    CHECK_EQ(weft_am_handler_set(t.b, 1, receive_what_may_be_cut, NULL), 0);
+    for (int i = 0; i < 4 * CUT_TURNS; i++) {
+        weft_status_t sent, got = cut_after(&t, i / 4, i % 2, i / 2 % 2, &sent);
+        if (got < 0) {
+            n_cut++;
+            CHECK_EQ(got, i / 2 % 2 ? WEFT_ERR_TIMED_OUT : WEFT_ERR_CANCELLED);
+        }
+        CHECK_EQ(sent, got < 0 ? told : WEFT_OK);
+    }
+    CHECK(n_cut > 0);
+    CHECK_EQ(t.errors + t.back_errors, 0);
+    two_down(&t);
+    free(cut_out), free(cut_in);
+}
+TEST(a_sender_whose_memory_is_read_is_told_when_its_receiver_gives_up) {
+    cut("shm", "vm", WEFT_ERR_CANCELLED);
+}
+TEST(a_sender_that_was_asked_for_the_bytes_is_not_told_that_its_receiver_gave_up_shm) {
+    cut("shm", "staged", WEFT_OK);
+}
+TEST(a_sender_that_was_asked_for_the_bytes_is_not_told_that_its_receiver_gave_up_tcp) {
+    cut("tcp", "auto", WEFT_OK);
 }
 
 /* A sender takes its messages back while their receiver has much to say that nobody hears. */
