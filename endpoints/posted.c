@@ -106,7 +106,6 @@ static void tell_when_there(struct posted *p, weft_status_t status) {
         return;
     }
     p->ended = status;
-    p->request = NULL; /* the one that it had, if any, may be another's by now */
     list_append(&worker->held_posted, &p->queued);
     weft__thread_news(worker);
 }

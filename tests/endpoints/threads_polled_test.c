@@ -421,30 +421,6 @@ TEST(beyond_what_may_be_held_a_thread_that_has_the_callbacks_tells_all) {
     pair_end(&p);
 }
 
-/* One that ended at once waits to be told; its place may be another's by then. */
-TEST(a_cancel_before_polling_is_of_none_but_its_own_operation) {
-    struct pair p;
-    char in[2][8];
-    weft_request_t *first = NULL;
-    struct tally done[2] = {{0}};
-    pair_make(&p, "shm", NULL, 0);
-    CHECK_EQ(weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}), 0);
-    CHECK(weft_tag_send(p.to_b, 1, &(weft_iov_t){buffer, 8}, 1, NULL) >= 0);
-    pause_a_moment(&p);
-    weft_op_t op = {.done = tally, .arg = &done[0], .request_p = &first};
-    CHECK_EQ(weft_tag_recv(p.b, 1, UINT64_MAX, &(weft_iov_t){in[0], 8}, 1, NULL, &op), WEFT_IN_PROGRESS);
-    pause_a_moment(&p);
-    CHECK_EQ(weft_tag_recv(p.b, 2, UINT64_MAX, &(weft_iov_t){in[1], 8}, 1, NULL, OP(&done[1])), WEFT_IN_PROGRESS);
-    pause_a_moment(&p);
-    weft_request_cancel(first);
-    pause_a_moment(&p);
-    CHECK(weft_tag_send(p.to_b, 2, &(weft_iov_t){buffer, 8}, 1, NULL) >= 0);
-    UNTIL_PAIR(&p, done[0].calls && done[1].calls);
-    CHECK(done[0].calls == 1 && done[0].status == WEFT_OK);
-    CHECK(done[1].calls == 1 && done[1].status == WEFT_OK);
-    pair_end(&p);
-}
-
 /* Messages, completions and word of endpoints alike, in their order; the fd tells that there are more. */
 TEST(polled_callbacks_keep_to_the_budget) {
     struct pair p;
