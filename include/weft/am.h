@@ -30,8 +30,8 @@ typedef struct weft_am {
  * wait and the _wait forms. */
 typedef void (*weft_am_fn)(weft_ep_t *ep, weft_am_t *am, void *arg);
 
-/* Sets the worker's handler for `id`, in place of the one before; NULL: none. Messages without one are counted and
- * dropped. */
+/* Sets the worker's handler for `id`, in place of the one before; NULL: none. Messages without one are counted
+ * ("am.dropped") and dropped. Errors: INVALID_PARAM, an `id` beyond WEFT_AM_ID_MAX too. */
 WEFT_API weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg);
 
 enum {
@@ -67,7 +67,8 @@ WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t
  * memory that the library has as much of as it likes: self's own messages, tcp's receive buffers when the payload is an
  * eighth of one ("tcp.buffer") at least, and what a worker's own thread held for the program. It is copied where the
  * peer waits for its place (shm's rings and nodes, rdma's receive buffers), where it is small, and when it is kept a second time.
- * The counter "am.kept_in_place" tells. UNSUPPORTED: the payload still waits at its sender.
+ * The counter "am.kept_in_place" tells. UNSUPPORTED: the payload still waits at its sender; NO_MEMORY: for the copy.
+ * To release NULL is nothing.
  */
 WEFT_API weft_status_t weft_am_keep(weft_am_t *am, const void **data_p);
 WEFT_API void weft_am_release(weft_worker_t *worker, const void *data);

@@ -57,13 +57,15 @@ typedef enum weft_status {
     WEFT_STATUS_LAST = -28
 } weft_status_t;
 
+/* Of any number, also one of a later version ("WEFT_ERR_?"); never NULL, and for ever. */
 WEFT_API const char *weft_status_name(weft_status_t status);     /* "WEFT_ERR_TIMED_OUT" */
 WEFT_API const char *weft_status_sentence(weft_status_t status); /* what happened, one sentence */
 WEFT_API const char *weft_status_hint(weft_status_t status);     /* what to try, "" if nothing */
 
 /*
  * Writes name, sentence, hint and the chain of causes noted by this thread's last failing call into
- * `buf`, always terminated. Returns the length it would have needed, like snprintf.
+ * `buf`, always terminated. Returns the length it would have needed, like snprintf; `buf` may be NULL where `size` is 0. The causes
+ * are there as long as `status` is that of the thread's last call that failed.
  */
 WEFT_API size_t weft_status_describe(weft_status_t status, char *buf, size_t size);
 

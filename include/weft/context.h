@@ -25,11 +25,12 @@ typedef enum weft_log_level {
     WEFT_LOG_TRACE
 } weft_log_level_t;
 
-/* Receives whole lines, without a newline, possibly from several threads at once. */
+/* Receives whole lines, without a newline, possibly from several threads at once, and from within any call: it calls nothing of the
+ * library. `room` and `line` are valid until it returns. */
 typedef void (*weft_log_fn)(weft_log_level_t level, const char *room, const char *line, void *arg);
 
 typedef struct weft_context_params {
-    const weft_setting_t *settings; /* win over the environment, which wins over the file */
+    const weft_setting_t *settings; /* win over the environment, which wins over the file; copied */
     size_t n_settings;
     const char *file; /* NULL: $WEFT_CONFIG, else ~/.config/weft.conf if it is there */
     weft_log_fn log;  /* NULL: standard error */
@@ -66,7 +67,7 @@ typedef struct weft_setting_info {
     const char *range; /* of a number, as "1..4", "128.." or "..1m"; "": any */
 } weft_setting_info_t;
 
-/* Setting number `index`, from 0; WEFT_ERR_NOT_FOUND past the last. */
+/* Setting number `index`, from 0; WEFT_ERR_NOT_FOUND past the last. From any thread. */
 WEFT_API weft_status_t weft_context_setting(const weft_context_t *context, size_t index,
                                             weft_setting_info_t *info_p);
 

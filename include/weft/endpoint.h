@@ -44,18 +44,18 @@ typedef struct weft_ep_params {
 } weft_ep_params_t;
 
 /*
- * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "rdma://host:port" or "shm://name". The host is
- * numeric, or a name in /etc/hosts; no name server is asked (it would block). The name is one without slashes that begins with
- * no dot, and with "shm.directory" before it of 107 bytes at most. What is none of these is ADDRESS. Returns WEFT_OK with the handle at once; sends queue, in order, until the peer answers; a failure is
- * told by on_error. What is known at once the call itself answers, and makes no endpoint: INVALID_PARAM, ADDRESS,
- * UNSUPPORTED (the worker has no such transport), and REFUSED where nobody listens on this host ("shm://name").
- * `params` may be NULL.
+ * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "rdma://host:port" or "shm://name". The host is numeric,
+ * or a name in /etc/hosts; no name server is asked (it would block). The name is one without slashes that begins with no dot,
+ * and with "shm.directory" before it of 107 bytes at most. What is none of these is ADDRESS. Returns WEFT_OK with the handle at
+ * once; sends queue, in order, until the peer answers; a failure is told by on_error. What is known at once the call itself
+ * answers, and makes no endpoint: INVALID_PARAM, ADDRESS, UNSUPPORTED (the worker has no such transport), REFUSED where nobody
+ * listens on this host ("shm://name"), CLOSED (the worker is closing), NO_MEMORY and NO_FDS. `params` may be NULL.
  */
 #define weft_connect(...) weft_connect_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker, const char *uri,
                                           const weft_ep_params_t *params, weft_ep_t **ep_p);
 
-/* The same to a worker's address (weft_worker_address), over the best transport that reaches it. */
+/* The same to a worker's address (weft_worker_address), over the best transport that reaches it. UNREACHABLE: none does. */
 #define weft_connect_address(...) weft_connect_address_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *worker, const void *address,
                                                   size_t len, const weft_ep_params_t *params, weft_ep_t **ep_p);
@@ -82,8 +82,9 @@ enum {
     WEFT_FLUSH_REMOTE = 1
 };
 
-/* Completes when all that was posted before, messages, stream and one-sided, has left this side's buffers and
- * borrowed memory is free. With WEFT_FLUSH_REMOTE it also tells what only the target could refuse (weft/rma.h). */
+/* Completes when all that was posted before, messages, stream and one-sided, has left this side's buffers and borrowed memory
+ * is free. What is posted behind it is not waited for. With WEFT_FLUSH_REMOTE it also tells what only the target could refuse
+ * (weft/rma.h). */
 WEFT_API weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op);
 
 /* A pointer of the program's own, for its callbacks. */
@@ -91,7 +92,8 @@ WEFT_API void weft_ep_set_user(weft_ep_t *ep, void *user);
 WEFT_API void *weft_ep_user(const weft_ep_t *ep);
 WEFT_API weft_worker_t *weft_ep_worker(const weft_ep_t *ep);
 
-/* Sets on_error and arg of an endpoint that came from a listener or from a peer. */
+/* Sets on_error and arg of an endpoint, mostly of one that came from a listener or from a peer; NULL: nobody is told. Nothing
+ * once it is closing. */
 WEFT_API void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *), void *arg);
 
 typedef struct weft_ep_info {

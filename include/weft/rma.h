@@ -87,7 +87,8 @@ WEFT_API weft_status_t weft_atomic_fetch(weft_ep_t *ep, weft_atomic_t what, size
                                          uint64_t compare, void *old_p, uint64_t remote, weft_rkey_t *rkey,
                                          const weft_op_t *op);
 
-/* What is posted on `ep` after it is performed at the target after what was posted before it. */
+/* What is posted on `ep` after it is performed at the target after what was posted before it. It does not wait: WEFT_OK, or
+ * NO_MEMORY, CLOSED and the endpoint's own error. */
 WEFT_API weft_status_t weft_ep_fence(weft_ep_t *ep);
 
 /* All endpoints of the worker: as weft_ep_flush on each, and what that may be asked for: that all is performed, by

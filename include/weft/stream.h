@@ -42,7 +42,7 @@ WEFT_API void weft_stream_release(weft_worker_t *worker, const void *data);
 /*
  * Called when bytes are here and no receive waits for them, once until some are taken or received; NULL: nobody.
  * Bytes that are here already when it is set are told of too. The end of the stream is told by the endpoint's
- * on_error.
+ * on_error. Errors: INVALID_PARAM, NO_MEMORY.
  */
 WEFT_API weft_status_t weft_stream_on_data(weft_ep_t *ep, void (*on_data)(weft_ep_t *ep, void *arg), void *arg);
 

@@ -15,14 +15,15 @@ typedef struct weft_tag_info {
 } weft_tag_info_t;
 
 /*
- * Sends the bytes of `iov` under `tag`. Messages of one endpoint match in the order sent. Completion says
- * that `iov`'s memory is free again; CANCELLED: the receiver gave up while it read that (weft_am_send). A message that nobody has asked for yet waits at the receiver within
- * the endpoint's credits, beyond that at the sender. They are the receiver's "tag.unexpected_bytes", or less: what all
- * endpoints between two workers leave there together, streams' unread bytes included, is bounded by its "peer.max_unread",
- * and of many endpoints each has a share (1 KiB at least; by default from the 31st on). Only what closed endpoints left, time
- * and again, can add up to more, and then the endpoint whose message goes beyond is lost (QUOTA). What a peer that is gone
- * has left stays to be received; of all such peers' together the newest "peer.max_unread". Flags: WEFT_AM_RENDEZVOUS, and
- * WEFT_AM_EAGER (weft/am.h), which is a wish here: what one message or the credits do not hold waits at the sender.
+ * Sends the bytes of `iov` under `tag`. Messages of one endpoint match in the order sent. Completion says that `iov`'s memory
+ * is free again; CANCELLED: the receiver gave up while it read that (weft_am_send). A message that nobody has asked for yet
+ * waits at the receiver within the endpoint's credits, beyond that at the sender. They are the receiver's
+ * "tag.unexpected_bytes", or less: what all endpoints between two workers leave there together, streams' unread bytes included,
+ * is bounded by its "peer.max_unread", and of many endpoints each has a share (1 KiB at least; by default from the 31st on).
+ * Only what closed endpoints left, time and again, can add up to more, and then the endpoint whose message goes beyond is lost
+ * (QUOTA). What a peer that is gone has left stays to be received; of all such peers' together the newest "peer.max_unread".
+ * Flags: WEFT_AM_RENDEZVOUS, and WEFT_AM_EAGER (weft/am.h), which is a wish here: what one message or the credits do not hold
+ * waits at the sender.
  */
 WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
                                      const weft_op_t *op);
@@ -40,7 +41,7 @@ WEFT_API weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64
 /* A message taken out of matching by weft_tag_take. */
 typedef struct weft_tag_message weft_tag_message_t;
 
-/* Is there such a message? WEFT_OK with `*info_p`, or WEFT_ERR_NOT_FOUND. */
+/* Is there such a message? WEFT_OK with `*info_p` (may be NULL), or WEFT_ERR_NOT_FOUND; CLOSED: the worker is closing. */
 WEFT_API weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask, weft_tag_info_t *info_p);
 
 /* The same, and takes it: it matches nobody else and waits for weft_tag_message_recv. */

@@ -32,8 +32,11 @@ typedef struct weft_team_params {
     uint32_t ranks_per_core; /* 0: worked out from the members' hosts and cores */
 } weft_team_params_t;
 
-/* Creates a team without blocking: WEFT_OK with the handle, then on_ready. After a failed creation the
- * handle still needs weft_team_close. */
+/*
+ * Creates a team without blocking: WEFT_OK with the handle, then on_ready. After a failed creation the handle still needs
+ * weft_team_close. on_ready is told OK; TIMED_OUT; INVALID_PARAM: the members' settings "coll.…" differ; UNSUPPORTED: two members
+ * are one worker; PROTOCOL: the exchange brought something else; what the exchange ended with; or why a member is not reached.
+ */
 #define weft_team_create(...) weft_team_create_sized(sizeof(weft_team_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t *worker,
                                               const weft_team_params_t *params, weft_team_t **team_p);

@@ -54,7 +54,8 @@ typedef struct weft_worker_params {
  * Listeners and connections keep a host's ev_run from returning by itself, as watchers of its own would, and so does a worker with
  * shm, which peers reach by its address; one without keeps it only while something is under way. When `done` of weft_worker_close
  * has been called, nothing of the worker is left in the loop.
- * `params` may be NULL.
+ * `params` may be NULL. A transport that cannot be opened is left out, and the log says why (info). Errors: INVALID_PARAM,
+ * NO_MEMORY, NO_FDS; UNSUPPORTED: no transport is left, or the library is built for another thread mode.
  */
 #define weft_worker_create(...) weft_worker_create_sized(sizeof(weft_worker_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_worker_create_sized(size_t params_size, weft_context_t *context,
