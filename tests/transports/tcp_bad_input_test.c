@@ -6,6 +6,7 @@
 #include "pair.h"
 #include <errno.h>
 #include <reactor/counters.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <transports/tcp/tcp.h>
 
@@ -100,17 +101,21 @@ static size_t hello_bytes(uint8_t bytes[TCP_GREETING_MAX]) {
     return tcp_greeting_encode(&g, bytes);
 }
 
-/* HELLO, CHALLENGE, PROOF with the victim's key, or with another. Returns the socket. */
-static int bare_handshake(struct victim *v, bool right_key) {
+/* HELLO, CHALLENGE, PROOF with the victim's key, or with another. */
+static void shake_hands(struct victim *v, int fd, bool right_key) {
     uint8_t hello[TCP_GREETING_MAX], challenge[TCP_GREETING_MAX], proof[TCP_GREETING_MAX];
     struct tcp_greeting g = {.kind = TCP_PROVE};
     struct trust_key key = v->iface->key;
-    int fd = bare_connect(v);
     bare_send(fd, hello, hello_bytes(hello));
     CHECK(bare_read(v, fd, challenge, TCP_CHALLENGE_SIZE));
     if (!right_key) key.bytes[31] ^= 1;
     CHECK_EQ(tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, g.proof), WEFT_OK);
     bare_send(fd, proof, tcp_greeting_encode(&g, proof));
+}
+/* Returns the socket. */
+static int bare_handshake(struct victim *v, bool right_key) {
+    int fd = bare_connect(v);
+    shake_hands(v, fd, right_key);
     return fd;
 }
 
@@ -356,6 +361,28 @@ TEST(a_flood_of_silent_connections_drops_the_oldest) {
     int fd = bare_handshake(&v, true); /* an honest one gets in at the height of it */
     CHECK(spin_until(&v, v.p.b.n_open == 1));
     close(fd);
+    for (int i = 0; i < N; i++) close(fds[i]);
+    CHECK(spin_until(&v, v.iface->n_greeting == 0));
+    victim_close(&v);
+}
+
+/* They may have all descriptors that there are, but not for as long as a greeting may take. */
+TEST(silent_connections_hold_no_descriptors_for_long) {
+    enum { N = 12, ROOM = 4 }; /* the backlog is of 16 */
+    struct victim v;
+    struct rlimit old, low;
+    static int fds[N];
+    victim_open(&v, "60s");
+    for (int i = 0; i < N; i++) fds[i] = bare_connect(&v);
+    int honest = bare_connect(&v);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = old;
+    low.rlim_cur = (rlim_t)honest + 1 + ROOM;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    shake_hands(&v, honest, true);
+    CHECK(spin_until(&v, v.p.b.n_open == 1));
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+    close(honest);
     for (int i = 0; i < N; i++) close(fds[i]);
     CHECK(spin_until(&v, v.iface->n_greeting == 0));
     victim_close(&v);

@@ -53,11 +53,22 @@ static void go_on(struct timer *timer) {
     (void)weft__timer_start(r, timer, weft__now(r) + TCP_ACCEPT_PAUSE_MS * NS_PER_MS);
 }
 
+/* Those that have not proved themselves have half of the pause for it, so that silent ones hold no descriptor for longer. */
+static void hurry(struct tcp_iface *iface) {
+    struct reactor *r = iface->iface.reactor;
+    uint64_t until = weft__now(r) + TCP_ACCEPT_PAUSE_MS * NS_PER_MS / 2;
+    struct tcp_lane *lane;
+    TAILQ_FOREACH(lane, &iface->greeting, of_iface)
+    if (weft__timer_running(&lane->deadline) && weft__timer_at(r, &lane->deadline) > until)
+        (void)weft__timer_start(r, &lane->deadline, until);
+}
+
 /* Out of descriptors: one caller is told so, by the descriptor in reserve, and the others wait in the backlog. */
 static void pause_accepting(struct tl_listener *l) {
     struct tcp_iface *iface = l->iface;
     struct reactor *r = iface->iface.reactor;
     weft__log_limited(weft__reactor_context(r), WEFT_LOG_ERROR, "tcp", "%s: out of file descriptors", l->uri);
+    hurry(iface);
     if (iface->reserve_fd >= 0) {
         close(iface->reserve_fd);
         int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
