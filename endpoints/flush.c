@@ -94,7 +94,8 @@ static const struct request_kind flush_kind = {
 void weft__flush_check(struct weft_ep *ep) {
     struct weft_request *req = list_of(ep->requests.next, struct weft_request, of_ep);
     if (req->kind != &flush_kind || req->core.fsm.state != REQ_WAITING || req->other || !ep->link) return;
-    if (req->flags & WEFT_FLUSH_REMOTE && (!ep->core.peer || req->rma.answered)) return; /* not yet; asked */
+    if (!ep->core.peer) return; /* before the peer answers, another link may become the endpoint's (link_greet.c) */
+    if (req->flags & WEFT_FLUSH_REMOTE && req->rma.answered) return; /* asked */
     if (WEFT_MUTANT(flush_early)) return weft__request_finish(req, WEFT_OK);
     ask_lane(req);
 }

@@ -22,6 +22,40 @@ TEST_EACH(a_flush_before_the_connection_stands_waits_for_it) {
         for (int closes = 0; closes < 2; closes++) flush_at_once(transport, flags, closes);
 }
 
+static weft_ep_t *dial_from(weft_worker_t *from, weft_worker_t *to) {
+    char address[256];
+    size_t len = sizeof address;
+    weft_ep_t *ep;
+    CHECK_EQ(weft_worker_address(to, address, &len), 0);
+    CHECK_EQ(weft_connect_address(from, address, len, NULL, &ep), 0);
+    return ep;
+}
+
+/* The peer has dialed as well, and is so many turns ahead: one of the two connections goes, and endpoints do not notice. */
+static void flush_while_both_dial(const char *transport, int turns, bool from_a, unsigned flags) {
+    struct two t;
+    struct tally flushed = {0};
+    two_workers(&t, transport, NULL, 0);
+    weft_worker_t *from = from_a ? t.a : t.b, *to = from_a ? t.b : t.a;
+    dial_from(to, from);
+    for (int i = 0; i < turns; i++) two_turn(&t);
+    weft_op_t op = {.done = tally, .arg = &flushed, .flags = flags};
+    weft_status_t st = weft_ep_flush(dial_from(from, to), &op);
+    if (st == WEFT_IN_PROGRESS) UNTIL(&t, flushed.calls == 1);
+    CHECK_EQ(flushed.status, WEFT_OK);
+    two_down(&t);
+}
+
+static void flush_at_each_turn(const char *transport) {
+    for (int turns = 0; turns < 12; turns++)
+        for (unsigned i = 0; i < 4; i++) flush_while_both_dial(transport, turns, i & 1, i / 2);
+}
+
+TEST(a_flush_while_both_sides_dial_is_done) {
+    flush_at_each_turn("shm");
+    flush_at_each_turn("tcp");
+}
+
 /* Or it was done by then: nothing is before it. */
 TEST_EACH(a_flush_before_the_connection_stands_can_be_cancelled) {
     struct two t;
