@@ -46,9 +46,9 @@ enum {
  * Each of these answers as every operation does (weft_op_t): WEFT_OK at once, or WEFT_IN_PROGRESS and one
  * callback. Every member sees one outcome of its own: OK, PEER_FAILED, TIMED_OUT, CANCELLED or CLOSED; after
  * anything but OK the team is failed and refuses further collectives with that status. Buffers are borrowed
- * until completion. `count` is in elements; types, counts and roots must agree among members. Refused are INVALID_PARAM,
- * UNSUPPORTED (see the reductions), TOO_BIG, NO_MEMORY, and BUSY: the team is not ready (on_ready). With `count` 0 there is nothing
- * to do: WEFT_OK.
+ * until completion. `count` is in elements; types, counts, roots and flags must agree among members. Refused are
+ * INVALID_PARAM, UNSUPPORTED (see the reductions), TOO_BIG, NO_MEMORY, and BUSY: the team is not ready (on_ready). With `count` 0
+ * there is nothing to do: WEFT_OK.
  */
 WEFT_API weft_status_t weft_barrier(weft_team_t *team, const weft_op_t *op);
 WEFT_API weft_status_t weft_bcast(weft_team_t *team, void *buf, size_t count, weft_datatype_t type, uint32_t root,

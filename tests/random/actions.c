@@ -59,6 +59,7 @@ static const struct {
     {3, field_act},      {5, grip_act},       {24, rma},
     {5, flush_or_fence}, {3, give_back},      {2, look},
     {3, post},           {2, groups_release}, {2, wait_form},
+    {12, team_act},
 };
 
 static void cancel(void) {

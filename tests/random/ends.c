@@ -15,11 +15,13 @@ bool end_lives(const struct end *end) {
 /* Nobody gave it a cause to be lost. */
 bool end_is_safe(const struct end *end) {
     if (!end_lives(end) || end->hurried || (end->to && end->to->closing)) return false;
+    if (!end->other && !end->dialed && world->has_teams) return false;           /* it may be a team's */
     if (!end->other) return !(world->may & (MAY_CANCEL | MAY_CLOSE | MAY_KILL)); /* nobody knows what it does */
     return end_lives(end->other) && !end->other->hurried;
 }
 
 static bool is_mine(const struct end *end) {
+    if (!end->other && !end->dialed && world->has_teams) return false;
     return end_lives(end) && end->author == here && may_post(end->node);
 }
 
@@ -124,7 +126,7 @@ void dial(void) {
     weft_ep_t *ep;
     const weft_listener_t *by;
     bool nobody;
-    if (!node || !owns(node) || world->n_ends >= ENDS / 2 || to->closing) return;
+    if (!node || !owns(node) || world->n_ends >= ENDS / 3 || to->closing) return;
     if (!strcmp(world->transports, "self")) to = node;
     if (to == node && !strstr(world->transports, "self") && percent(80)) return;
     weft_ep_params_t params = {.on_ready = on_ready,

@@ -4,8 +4,8 @@
 
 #include "world.h"
 
-static const char *const kind_name[] = {"am",  "am recv", "tag",  "tag recv", "stream", "stream recv",
-                                        "put", "get",     "post", "fetch",    "flush",  "close"};
+static const char *const kind_name[] = {"am",  "am recv", "tag",   "tag recv", "stream", "stream recv", "put",
+                                        "get", "post",    "fetch", "flush",    "close",  "collective"};
 
 struct asked *ask(enum asked_kind kind, struct node *node, struct end *end) {
     struct asked *a = calloc(1, sizeof *a);
@@ -33,6 +33,7 @@ bool ask_is_safe(const struct asked *a) {
 }
 
 static bool has_cause(const struct asked *a, weft_status_t status) {
+    if (a->member) return turn_may_end(a, status);
     switch (status) {
     case WEFT_ERR_INTERNAL:
     case WEFT_ERR_PROTOCOL:
@@ -211,6 +212,7 @@ void ask_cancel(void) {
     if (!found) return;
     trace("cancel %s %u", kind_name[found->kind], found->n);
     found->cancelled = true;
+    if (found->member) found->member->circle->cancelled = true;
     weft_request_cancel(found->request);
     if (found->told && here == found->node->owner) wrong("a cancel told its operation");
 }

@@ -141,6 +141,12 @@ void nodes_begin(void) {
         {"lanes.residence", quick ? "2ms" : "2s"},
         {"lanes.rest", quick ? "2ms" : "500ms"},
         {"lanes.patience", "1s"},
+        {"team.timeout", world->may & MAY_CLOSE ? "2s" : "20s"},
+        {"coll.slot", percent(60)   ? "8k"
+                      : percent(50) ? "64"
+                                    : "0"},
+        {"coll.eager", percent(60) ? "16k" : "256"},
+        {"coll.segment", percent(60) ? "64k" : "4k"},
     };
     weft_context_params_t params = {
         .settings = settings, .n_settings = sizeof settings / sizeof *settings, .file = "/dev/null", .log = on_log};
@@ -188,6 +194,7 @@ static void gone(weft_status_t status, void *arg) {
         a->shape.block = NULL; /* who shares a completion may be told later, and finds nothing to look at */
         a->then = NULL;
     }
+    teams_gone(node);
     node->worker = NULL;
     RETURNS;
 }

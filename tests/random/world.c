@@ -72,11 +72,17 @@ static void drive_all(void) {
         if (node->worker && node->drive != DRIVE_THREAD) drive(node);
 }
 
+/* Where a socket dies, a member whose own connection stands may wait for ever for one that lost its own: not yet. */
+static bool draws_teams(void) {
+    return !(world->may & (MAY_THREAD | MAY_KILL)) && strcmp(world->transports, "self") && percent(35);
+}
+
 static void steps(uint32_t n) {
     bool busy = percent(50);
     for (uint32_t i = 0; i < n; i++) {
         chance_of(world->seed, (uint64_t)i << 8 | 0xff);
         act();
+        teams_exchange();
         if (percent(busy ? 30 : 80)) {
             struct node *node = &world->node[below(NODES)];
             if (node->worker && node->drive != DRIVE_THREAD) drive(node);
@@ -151,6 +157,8 @@ static void drain(void) {
         if (!node->closing) tags_drain(node);
     for (uint32_t i = 0; i < world->n_ends; i++)
         if (end_lives(&world->end[i])) streams_drain(&world->end[i]);
+    teams_drain();
+    teams_exchange();
     groups_release();
 }
 
@@ -178,7 +186,7 @@ static void rest(void) {
     for (int quiet = 0; quiet < 3 && now() < late;) {
         drive_all();
         drain();
-        quiet = under_way() || missing() || !streams_rest() || world->waiting ? 0 : quiet + 1;
+        quiet = under_way() || missing() || !streams_rest() || !teams_rest() || world->waiting ? 0 : quiet + 1;
         if (quiet != 3 || flushed) continue;
         for (uint32_t i = 0; i < world->n_ends; i++)
             if (end_lives(&world->end[i])) end_flush(&world->end[i], true);
@@ -187,6 +195,7 @@ static void rest(void) {
     }
     const struct asked *a = under_way();
     if (a) wrong("operation %u, of kind %d, never ends", a->n, a->kind);
+    if (!teams_rest()) wrong("a team is never ready");
     if (world->waiting) wrong("%d closes or revocations never end", world->waiting);
 }
 
@@ -241,6 +250,7 @@ void world_run(uint64_t seed, unsigned may, struct verdict *verdict) {
     world->seed = seed;
     world->may = may;
     world->transports = transports[below(7)];
+    world->has_teams = draws_teams();
     here = MAIN;
     nodes_begin();
     chaos();

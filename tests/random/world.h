@@ -12,7 +12,18 @@
 #include "chance.h"
 #include "shape.h"
 
-enum { NODES = 3, ENDS = 64, FIELDS = 24, GRIPS = 48, MESSAGES = 6000, LENT = 6, LIMITS = 64, THREADS = 2 + NODES };
+enum {
+    NODES = 3,
+    ENDS = 96,
+    FIELDS = 24,
+    GRIPS = 48,
+    CIRCLES = 3,
+    TURNS = 24,
+    MESSAGES = 6000,
+    LENT = 6,
+    LIMITS = 64,
+    THREADS = 2 + NODES
+};
 
 /* What a program may do besides what is calm: each takes away something that can be relied upon. */
 enum may {
@@ -44,7 +55,8 @@ enum asked_kind {
     ASKED_POST,
     ASKED_FETCH,
     ASKED_FLUSH,
-    ASKED_CLOSE
+    ASKED_CLOSE,
+    ASKED_COLLECTIVE
 };
 
 /* A stretch of a peer's region that an operation reads or writes. */
@@ -86,6 +98,10 @@ struct asked {
     uint8_t *expected; /* what a get has to bring; NULL: not known */
     uint64_t old, old_expected;
     uint32_t word; /* of an atomic */
+    /* of a team */
+    struct member *member;
+    struct turn *turn;
+    uint8_t *in, *out;
 };
 
 /* Operations that share a weft_completion_t. */
@@ -182,6 +198,37 @@ struct grip {
 };
 enum { PLOT = 96 << 10, PLOT_WORDS = 64, PLOTS = 6, FIELD_HEAD = 64 };
 
+/* What is asked of a team. */
+enum turn_kind { TURN_BARRIER, TURN_BCAST, TURN_ALLREDUCE, TURN_ALLGATHER, TURN_KINDS };
+struct turn {
+    enum turn_kind kind;
+    uint64_t name; /* of what is put in */
+    size_t count;
+    weft_datatype_t type;
+    weft_reduction_t reduction;
+    uint32_t flags, root, called; /* called: by whom, in bits */
+};
+
+/* One of a team, and the exchange that it waits for. */
+struct member {
+    struct circle *circle;
+    struct node *node;
+    weft_team_t *team;
+    bool made, closing, gone, waits;
+    weft_status_t ready, failed; /* IN_PROGRESS: not told; failed: of the first collective that did */
+    uint32_t next;               /* turn */
+    const void *mine;
+    void *all, *done_arg;
+    size_t len;
+    weft_done_fn done;
+};
+struct circle {
+    struct member member[NODES];
+    uint32_t size, n_turns, per_core;
+    struct turn turn[TURNS];
+    bool cancelled, hurried, closed; /* hurried: something has a deadline */
+};
+
 enum drive { DRIVE_MAIN, DRIVE_THREAD, DRIVE_POLLED };
 
 struct node {
@@ -215,6 +262,8 @@ struct world {
     uint32_t n_ends;
     struct field field[FIELDS];
     struct grip grip[GRIPS];
+    struct circle circle[CIRCLES];
+    bool has_teams; /* then endpoints come that are none of the program's */
     struct message message[MESSAGES];
     uint32_t n_messages;
     struct asked *asked;
@@ -309,6 +358,14 @@ void rma(void);
 void rma_doubt(void);
 void end_flush(struct end *end, bool remote);
 void flush_or_fence(void);
+
+/* teams.c */
+void team_act(void);
+void teams_exchange(void);
+void teams_drain(void);
+bool teams_rest(void);
+void teams_gone(const struct node *node);
+bool turn_may_end(const struct asked *asked, weft_status_t status);
 
 /* waits.c, errs.c */
 void wait_form(void);
