@@ -265,10 +265,7 @@ static inline weft_status_t weft__check_memory(const char *name, const void *bas
 }
 /* … and what a descriptor has beyond what the operation knows, flags and reserved fields: later versions may give it a meaning. */
 static inline uint64_t weft__op_reserved(const weft_op_t *op, uint64_t and_this) {
-    __asm__("" : "+r"(and_this)); /* one after the other: made of two halves it is an instruction more */
-    and_this |= op->reserved[0];
-    __asm__("" : "+r"(and_this));
-    return and_this | op->reserved[1];
+    return and_this | op->reserved[0] | op->reserved[1];
 }
 weft_status_t weft__fail_op(const weft_op_t *op, uint32_t flags);
 static inline weft_status_t weft__check_op(const weft_op_t *op, uint32_t flags) {
