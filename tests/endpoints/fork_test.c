@@ -11,9 +11,7 @@ static char out[LARGE], in[LARGE];
 /* ---- what a process does with workers of its own */
 
 static void message_each_way(struct two *t) {
-    static int n_got;
     struct tally large = {0}, got = {0};
-    n_got = 0;
     pattern(out, sizeof out, 3);
     CHECK(weft_tag_recv(two_b(t), 1, ~UINT64_C(0), &(weft_iov_t){in, sizeof in}, 1, NULL, OP(&got)) >= 0);
     CHECK(weft_tag_send(t->ep, 1, &(weft_iov_t){out, sizeof out}, 1, OP(&large)) >= 0);
