@@ -97,40 +97,6 @@ TEST(tagged_messages_of_threads_complete_once_each_tcp) {
     submit_from_threads("tcp", true, true);
 }
 
-/* ---- what a submission takes */
-
-enum { MANY = 20000 };
-static double submitting; /* seconds of its thread */
-
-static void *submit_many(void *arg) {
-    struct pair *p = arg;
-    struct timespec begin, end;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-    for (int i = 0; i < MANY; i++)
-        if (weft_am_send(p->to_a, ID, NULL, 0, NULL, 0, NULL) != WEFT_IN_PROGRESS) p->errors++;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-    submitting = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
-    return NULL;
-}
-
-/* The second time blocks for all of them are there, which were allocated the first time. */
-TEST(a_submission_takes_no_longer_however_many_there_were_at_once) {
-    struct pair p;
-    pair_make(&p, "shm", NULL, 0);
-    CHECK_EQ(weft_am_handler_set(p.a, ID, on_back, &p), 0);
-    double took[2];
-    for (int i = 0; i < 2; i++) {
-        pthread_t thread;
-        CHECK_EQ(pthread_create(&thread, NULL, submit_many, &p), 0);
-        pthread_join(thread, NULL);
-        took[i] = submitting;
-        UNTIL_PAIR(&p, p.arrived == (i + 1) * MANY);
-    }
-    CHECK_EQ(p.errors, 0);
-    CHECK(took[1] < 5 * took[0]);
-    pair_end(&p);
-}
-
 static weft_request_t *to_cancel;
 
 static void post_receive(struct pair *p) {
