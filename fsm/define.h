@@ -1,9 +1,9 @@
 /*
- * A machine made of its table. The table stands in a file of its own, foo.fsm, which holds macros only:
+ * A machine made of its table. The table has a file of its own, foo.fsm, which holds macros only:
  *
  *     #define FOO_STATES(S)           S(IDLE) S(WAIT) S(OPEN) S(CLOSED)            2 … 16, the first is 0
  *     #define FOO_EVENTS(LOCAL, PEER) LOCAL(DIAL) LOCAL(TIMEOUT) PEER(WELCOME)     … 63; PEER: off the wire
- *     #define FOO_EFFECTS(F)          F(SEND_HELLO) F(TELL_UP) F(ARM_TIMER)        what actions ask of the port
+ *     #define FOO_EFFECTS(F)          F(SEND_HELLO) F(NOTIFY_UP) F(ARM_TIMER)        what actions ask of the port
  *     #define FOO_ACTIONS(A)          A(hello) A(up)                               each is used by some cell
  *     #define FOO_TABLE(COLS, ROW) \
  *     COLS(         IDLE,             WAIT,             OPEN,  CLOSED) \
@@ -11,12 +11,14 @@
  *     ROW(TIMEOUT,  BUG,              DO(hello, WAIT),  BUG,   SKIP)   \
  *     ROW(WELCOME,  VIOL,             DO(up, OPEN),     SKIP,  SKIP)
  *     #define FOO_DEAD(D)              cells that are never reached, and why; every BUG cell is among them \
- *     D(DIAL, WAIT, "dialled once")  D(DIAL, OPEN, "dialled once")  D(TIMEOUT, IDLE, "armed in WAIT only") …
+ *     D(DIAL, (WAIT, OPEN), "dialled once")  D(TIMEOUT, (IDLE, OPEN), "armed in WAIT only") …
+ *     #define FOO_SETS(P)              optional: sets of states; other files read the state by these predicates only \
+ *     P(is_open, OPEN)  P(is_over, OPEN, CLOSED)
  *
  *     DO(act, NEXT)   set NEXT, then run act; DO(none, NEXT) only sets NEXT (`none` is not listed)
  *     SKIP            legal, nothing to do
  *     HOLD            deliver again after the next DO (no payload; held events come in their order in EVENTS; of the first 16)
- *     VIOL            the peer may not say this now; in PEER rows only
+ *     VIOL            the peer may not send this now; in PEER rows only
  *     BUG             unreachable; in LOCAL rows only
  *
  * foo.c (or foo_machine.h with the first half, when several files need the enums):
@@ -26,6 +28,7 @@
  *     #define FSM_PREFIX FOO
  *     #include <fsm/declare.h>      enum foo_state { FOO_IDLE, … FOO_N_STATES }, foo_event { FOO_EV_DIAL, … },
  *                                   foo_effect { FOO_FX_SEND_HELLO, … }; weft__foo_machine
+ *     (with `#define FSM_SETS FOO_SETS` before it, where there are sets: bool foo_is_open(const struct fsm *m), …)
  *
  *     struct foo { struct fsm fsm; uint32_t epoch; };       everything that a transition depends on
  *
@@ -36,16 +39,17 @@
  *     #include <fsm/define.h>
  *
  *     static void foo_act_hello(struct fsm *m) { fsm_effect(m, FOO_FX_SEND_HELLO); }
- *     static void foo_act_up(struct fsm *m) { fsm_effect(m, FOO_FX_TELL_UP); }
+ *     static void foo_act_up(struct fsm *m) { fsm_effect(m, FOO_FX_NOTIFY_UP); }
  *
  *     static const struct fsm_port port = {&weft__foo_machine, on_effect, on_fail};
  *     fsm_init(&foo->fsm, &port, FOO_IDLE, id);
- *     fsm_step(&foo->fsm, FOO_EV_DIAL);
+ *     weft__fsm_step(&foo->fsm, FOO_EV_DIAL);
  *
- * define.h declares the actions, so they may stand below it or above it. Both headers may be included many times
- * in one file, once a machine, and leave no macro behind but FSM_ ones. What does not compile: a missing or
- * surplus cell, a missing or repeated row, an unknown state, event or action, swapped columns, an unused action,
- * BUG in a PEER row, VIOL in a LOCAL row. The machine enters the register that fsm_machines() walks.
+ * define.h declares the actions, so they may stand below it or above it. Both headers may be
+ * included many times in one file, once a machine, and leave no macro behind but FSM_ ones. What
+ * does not compile: a missing or surplus cell, a missing or repeated row, an unknown state, event
+ * or action, swapped columns, an unused action, BUG in a PEER row, VIOL in a LOCAL row. The machine
+ * enters the register that weft__fsm_machines() walks.
  */
 #include <fsm/macros.h>
 
@@ -83,7 +87,7 @@ static const char *const FSM_LOW(_effect_names)[] = {FSM_UP(_EFFECTS)(FSM_NAME_O
 static const char *const FSM_LOW(_action_names)[] = {"none", FSM_UP(_ACTIONS)(FSM_NAME_OF) 0};
 
 FSM_UP(_ACTIONS)(FSM_DECLARE_ACTION)
-static const fsm_action_fn FSM_LOW(_action_fns)[] = {fsm_act_none, FSM_UP(_ACTIONS)(FSM_ACTION_FN)};
+static const fsm_action_fn FSM_LOW(_action_fns)[] = {weft__fsm_act_none, FSM_UP(_ACTIONS)(FSM_ACTION_FN)};
 
 #define DO(act, next) {FSM_DO, FSM_UP(_##next), FSM_UP(_ACT_##act)}
 #define SKIP {FSM_SKIP, 0, 0}
@@ -112,14 +116,14 @@ _Static_assert((UINT64_C(1) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_OR)) == (UINT64_
 #define BUG 1
 _Static_assert(((UINT64_C(0) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_ANY)) &
                 (UINT64_C(0) FSM_UP(_EVENTS)(FSM_NOTHING, FSM_EVENT_BIT))) == 0,
-               "BUG is for local events: a peer may say anything");
+               "BUG is for local events: a peer may send anything");
 #undef BUG
 #define BUG 0
 #undef VIOL
 #define VIOL 1
 _Static_assert(((UINT64_C(0) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_ANY)) &
                 (UINT64_C(0) FSM_UP(_EVENTS)(FSM_EVENT_BIT, FSM_NOTHING))) == 0,
-               "VIOL is for what a peer says");
+               "VIOL is for events of a peer");
 #undef VIOL
 #define VIOL 0
 #undef HOLD
@@ -131,7 +135,7 @@ _Static_assert((UINT64_C(0) FSM_UP(_TABLE)(FSM_NOTHING, FSM_ROW_ANY)) >> 16 == 0
 #undef VIOL
 #undef BUG
 
-static const struct fsm_dead FSM_LOW(_dead_cells)[] = {FSM_UP(_DEAD)(FSM_DEAD_CELL){0, 0, 0}};
+static const struct fsm_dead FSM_LOW(_dead_cells)[] = {FSM_UP(_DEAD)(FSM_DEAD_CELLS){0, 0, 0}};
 static uint32_t FSM_LOW(_hits)[FSM_UP(_N_EVENTS) * FSM_UP(_N_STATES)];
 
 const struct fsm_machine FSM_MACHINE = {

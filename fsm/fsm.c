@@ -5,20 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
-_Thread_local struct fsm_trace *fsm__trace __attribute__((tls_model("initial-exec")));
-bool fsm__coverage;
+_Thread_local struct fsm_trace *weft__fsm__trace __attribute__((tls_model("initial-exec")));
+bool weft__fsm__coverage;
 
-void fsm_act_none(struct fsm *m) {}
+void weft__fsm_act_none(struct fsm *m) {}
 
-static __attribute__((noinline)) void note_hit(const struct fsm *m, const struct fsm_machine *machine,
-                                               unsigned event) {
+static __attribute__((noinline)) void note_hit(const struct fsm *m,
+                                               const struct fsm_machine *machine, unsigned event) {
     __atomic_fetch_add(&machine->hits[event * machine->n_states + m->state], 1, __ATOMIC_RELAXED);
 }
 
-static inline void note(const struct fsm *m, const struct fsm_machine *machine, unsigned event,
-                        struct fsm_cell cell) {
+static inline void note_step(const struct fsm *m, const struct fsm_machine *machine, unsigned event,
+                             struct fsm_cell cell) {
     fsm__note(m, machine, event, cell.verb, cell.verb == FSM_DO ? cell.next : m->state);
-    if (__builtin_expect(fsm__coverage, false)) note_hit(m, machine, event);
+    if (__builtin_expect(weft__fsm__coverage, false)) note_hit(m, machine, event);
 }
 
 /* What happens in a cell that is not DO; `verb` 0 would be a table that define.h did not make. */
@@ -38,7 +38,7 @@ static __attribute__((noinline)) void deliver_held(struct fsm *m) {
         m->held &= m->held - 1;
         const struct fsm_machine *machine = m->port->machine;
         struct fsm_cell cell = machine->cells[event * machine->n_states + m->state];
-        note(m, machine, event, cell);
+        note_step(m, machine, event, cell);
         if (cell.verb == FSM_HOLD) {
             again |= 1u << event;
         } else if (cell.verb == FSM_DO) {
@@ -54,11 +54,11 @@ static __attribute__((noinline)) void deliver_held(struct fsm *m) {
     m->held = again;
 }
 
-void fsm_step(struct fsm *m, unsigned event) {
+void weft__fsm_step(struct fsm *m, unsigned event) {
     const struct fsm_machine *machine = m->port->machine;
     assert(event < machine->n_events && m->state < machine->n_states);
     struct fsm_cell cell = machine->cells[event * machine->n_states + m->state];
-    note(m, machine, event, cell);
+    note_step(m, machine, event, cell);
     if (__builtin_expect(cell.verb != FSM_DO, false)) return stay(m, event, cell.verb);
     m->state = cell.next;
     machine->actions[cell.action](m);
@@ -66,7 +66,7 @@ void fsm_step(struct fsm *m, unsigned event) {
     if (__builtin_expect(m->held != 0, false)) deliver_held(m);
 }
 
-/* ---- trace ---------------------------------------------------------------------------------------------- */
+/* ---- trace ----------------------------------------------------------------------------------- */
 
 struct text {
     char *at;
@@ -83,16 +83,18 @@ static __attribute__((format(printf, 2, 3))) void put(struct text *out, const ch
 }
 
 static void print_step(struct text *out, const struct fsm_trace_step *s) {
-    static const char *const remark[] = {" (no cell)", "", " (skipped)", " (held)", " (violation)", " (bug)"};
+    static const char *const remark[] = {" (no cell)",   "",      " (skipped)", " (held)",
+                                         " (violation)", " (bug)"};
     const struct fsm_machine *machine = s->machine;
-    put(out, "%" PRIu64 ".%09u %s#%" PRIu32 " %s: %s", s->at / 1000000000, (unsigned)(s->at % 1000000000),
-        machine->name, s->id, machine->event_name[s->event], machine->state_name[s->from]);
+    put(out, "%" PRIu64 ".%09u %s#%" PRIu32 " %s: %s", s->at / 1000000000,
+        (unsigned)(s->at % 1000000000), machine->name, s->id, machine->event_name[s->event],
+        machine->state_name[s->from]);
     if (s->verb == FSM_DO) put(out, " -> %s", machine->state_name[s->to]);
     put(out, "%s\n", remark[s->verb]);
 }
 
-unsigned long fsm_trace_print(const struct fsm_trace *t, unsigned most, uint32_t id, char *buf,
-                              unsigned long size) {
+unsigned long weft__fsm_trace_print(const struct fsm_trace *t, unsigned most, uint32_t id,
+                                    char *buf, unsigned long size) {
     struct text out = {buf, size, 0};
     uint64_t oldest = t->count > FSM_TRACE_STEPS ? t->count - FSM_TRACE_STEPS : 0;
     uint64_t first = t->count;
@@ -100,36 +102,40 @@ unsigned long fsm_trace_print(const struct fsm_trace *t, unsigned most, uint32_t
         found += id == 0 || t->step[(first - 1) % FSM_TRACE_STEPS].id == id;
     if (size) buf[0] = '\0';
     for (uint64_t i = first; i < t->count; i++)
-        if (id == 0 || t->step[i % FSM_TRACE_STEPS].id == id) print_step(&out, &t->step[i % FSM_TRACE_STEPS]);
+        if (id == 0 || t->step[i % FSM_TRACE_STEPS].id == id)
+            print_step(&out, &t->step[i % FSM_TRACE_STEPS]);
     return out.len;
 }
 
-/* ---- register --------------------------------------------------------------------------------------------- */
+/* ---- register -------------------------------------------------------------------------------- */
 
-/* The linker's bounds of section weft_machines, which fsm/define.h fills; weak: there may be none. */
-extern const struct fsm_machine *const __start_weft_machines[] __attribute__((weak, visibility("hidden")));
-extern const struct fsm_machine *const __stop_weft_machines[] __attribute__((weak, visibility("hidden")));
+/* The linker's bounds of section weft_machines, which fsm/define.h fills; weak: there may be
+ * none. */
+extern const struct fsm_machine *const __start_weft_machines[]
+    __attribute__((weak, visibility("hidden")));
+extern const struct fsm_machine *const __stop_weft_machines[]
+    __attribute__((weak, visibility("hidden")));
 
-const struct fsm_machine *const *fsm_machines(unsigned *n_p) {
+const struct fsm_machine *const *weft__fsm_machines(unsigned *n_p) {
     *n_p = (unsigned)(__stop_weft_machines - __start_weft_machines);
     return __start_weft_machines;
 }
 
-const struct fsm_machine *fsm_machine_by_name(const char *name) {
+const struct fsm_machine *weft__fsm_machine_by_name(const char *name) {
     unsigned n;
-    for (const struct fsm_machine *const *p = fsm_machines(&n); n--; p++)
+    for (const struct fsm_machine *const *p = weft__fsm_machines(&n); n--; p++)
         if (strcmp((*p)->name, name) == 0) return *p;
     return NULL;
 }
 
-bool fsm_coverage(bool on) {
-    bool before = fsm__coverage;
-    fsm__coverage = on;
+bool weft__fsm_coverage(bool on) {
+    bool before = weft__fsm__coverage;
+    weft__fsm__coverage = on;
     return before;
 }
 
-void fsm_coverage_reset(void) {
+void weft__fsm_coverage_reset(void) {
     unsigned n;
-    for (const struct fsm_machine *const *p = fsm_machines(&n); n--; p++)
+    for (const struct fsm_machine *const *p = weft__fsm_machines(&n); n--; p++)
         memset((*p)->hits, 0, sizeof *(*p)->hits * (*p)->n_events * (*p)->n_states);
 }

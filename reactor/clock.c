@@ -3,20 +3,13 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
-
-uint64_t weft__real_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
 
 uint64_t weft__now(struct reactor *r) {
-    return r->trace.now = r->clock ? weft__clock_now(r->clock) : weft__real_now();
+    return r->trace.now = r->virtual.clock ? weft__clock_now(r->virtual.clock) : weft__real_now();
 }
 
 bool weft__reactor_virtual(const struct reactor *r) {
-    return r->clock != NULL;
+    return r->virtual.clock != NULL;
 }
 
 /* Seeded: splitmix64 (Steele, Lea and Flood, OOPSLA 2014). */
@@ -27,25 +20,25 @@ static uint64_t splitmix(uint64_t *state) {
     return z ^ z >> 31;
 }
 
-void random_open(struct reactor *r, uint64_t seed) {
-    r->random_is_seeded = seed != 0;
-    r->random[0] = seed;
+void weft__random_open(struct reactor *r, uint64_t seed) {
+    r->rng.is_seeded = seed != 0;
+    r->rng.value[0] = seed;
 }
 
 static void refill(struct reactor *r) {
-    char *to = (char *)r->random;
-    for (size_t have = 0; have < sizeof r->random;) {
-        ssize_t n = getrandom(to + have, sizeof r->random - have, 0);
+    char *to = (char *)r->rng.value;
+    for (size_t have = 0; have < sizeof r->rng.value;) {
+        ssize_t n = getrandom(to + have, sizeof r->rng.value - have, 0);
         if (n > 0) have += (size_t)n;
     }
-    r->n_random = sizeof r->random / sizeof *r->random;
+    r->rng.n = sizeof r->rng.value / sizeof *r->rng.value;
 }
 
 /* From the kernel: never from a generator that a peer could run on from what it has seen of it. */
 uint64_t weft__random(struct reactor *r) {
-    if (r->random_is_seeded) return splitmix(&r->random[0]);
-    if (!r->n_random) refill(r);
-    uint64_t value = r->random[--r->n_random];
-    r->random[r->n_random] = 0;
+    if (r->rng.is_seeded) return splitmix(&r->rng.value[0]);
+    if (!r->rng.n) refill(r);
+    uint64_t value = r->rng.value[--r->rng.n];
+    r->rng.value[r->rng.n] = 0;
     return value;
 }

@@ -1,12 +1,14 @@
 /*
- * libev. A loop of our own is run by `loop_look` and `loop_sleep`, until somebody has the worker's fd: from then on they ask the
- * outer epoll behind that (wakeup.c), and the loop is gone. In a host's loop our watchers do the driving:
+ * The reactor's libev loop. `weft__loop_poll` and `weft__loop_sleep` run a loop of the reactor's
+ * own until the program asks for the worker's fd. Then the loop is freed, and both functions ask
+ * the outer epoll behind that fd (wakeup.c). In a host's loop, the reactor's watchers drive it:
  *
  *   before_sleep     (prepare)               arms; if there is something to do, `busy` keeps the loop from sleeping
  *   after_sleep      (check, first of all)   disarms, so that what the host's callbacks do costs no kick
  *   after_callbacks  (check, last of all)    takes a turn
  *
- * libev runs equal priorities last in first out, so the callbacks of fds only post to the run queue.
+ * libev runs equal priorities last in first out, so the callbacks of fds only post to the run
+ * queue.
  */
 #include "local.h"
 #include <sys/resource.h>
@@ -18,7 +20,7 @@ enum { HOST_BUDGET = 256, MOST_FDS = 4096 };
 #define REACTOR_OF(w, member) ((struct reactor *)((char *)(w)-offsetof(struct reactor, member)))
 
 static void on_wake(struct ev_loop *loop, ev_io *w, int revents) {
-    if (forked(REACTOR_OF(w, wake_io))) {
+    if (forked(REACTOR_OF(w, ev.wake_io))) {
         ev_io_stop(loop, w); /* the parent's: a child must not read it */
         return;
     }
@@ -28,128 +30,156 @@ static void on_wake(struct ev_loop *loop, ev_io *w, int revents) {
 }
 
 static void on_fd(struct ev_loop *loop, ev_io *w, int revents) {
-    struct watch_state *state = (struct watch_state *)((char *)w - offsetof(struct watch_state, io));
-    if (forked(w->data))
+    struct watch_state *state =
+        (struct watch_state *)((char *)w - offsetof(struct watch_state, io));
+    struct reactor *r = w->data;
+    if (forked(r)) {
         ev_io_stop(loop, w);
-    else
-        watch_got(state, (revents & EV_READ ? WATCH_READ : 0) | (revents & EV_WRITE ? WATCH_WRITE : 0));
+    } else if (r->in_turn && !r->ev.is_ours) {
+        /* the program runs its loop from a callback of ours, which would spin */
+        ev_io_stop(loop, w);
+        r->ev.io_stopped = true;
+    } else {
+        weft__watch_got(state, (revents & EV_READ ? WATCH_READ : 0) |
+                                   (revents & EV_WRITE ? WATCH_WRITE : 0));
+    }
 }
 
-static void on_nearest(struct ev_loop *loop, ev_timer *w, int revents) {} /* the turn that follows sees it */
+/* the turn that follows sees it */
+static void on_nearest(struct ev_loop *loop, ev_timer *w, int revents) {}
 static void on_busy(struct ev_loop *loop, ev_idle *w, int revents) {}
 
-/* ---- driven by a host's loop --------------------------------------------------------------------------- */
+/* ---- driven by a host's loop ----------------------------------------------------------------- */
 
 static void set_busy(struct reactor *r, bool busy) {
     if (busy)
-        ev_idle_start(r->loop, &r->busy);
+        ev_idle_start(r->ev.loop, &r->ev.busy);
     else
-        ev_idle_stop(r->loop, &r->busy);
+        ev_idle_stop(r->ev.loop, &r->ev.busy);
+}
+
+/* After the callback: those that were ready within it, which no turn could serve. */
+static void start_stopped(struct reactor *r) {
+    r->ev.io_stopped = false;
+    for (struct watch_block *block = r->watches.blocks; block; block = block->next)
+        for (unsigned i = 0; i < WATCH_BLOCK; i++) {
+            struct watch_state *state = &block->state[i];
+            if (state->io.data && !ev_is_active(&state->io))
+                weft__loop_watch(r, state, state->watch->events);
+        }
 }
 
 static void on_before_sleep(struct ev_loop *loop, ev_prepare *w, int revents) {
-    struct reactor *r = REACTOR_OF(w, before_sleep);
-    if (forked(r) || r->in_turn) return;
-    /* After the turn it may have been armed for whoever watches the fd: there was nothing left to do then. */
-    set_busy(r, !wakeup_is_armed(r) && (r->busy_once_more || turn_has_work(r) || !wakeup_arm(r)));
+    struct reactor *r = REACTOR_OF(w, ev.before_sleep);
+    if (forked(r)) return;
+    if (r->in_turn) {
+        set_busy(r, false); /* nothing can be done before the callback returns */
+        return;
+    }
+    if (r->ev.io_stopped) start_stopped(r);
+    /* The turn may have armed the worker for a program that polls its fd: then no work was left. */
+    set_busy(r, !wakeup_is_armed(r) &&
+                    (r->busy_once_more || turn_has_work(r) || !weft__wakeup_arm(r)));
 }
 
 static void on_after_sleep(struct ev_loop *loop, ev_check *w, int revents) {
-    struct reactor *r = REACTOR_OF(w, after_sleep);
-    if (!forked(r) && !r->in_turn && wakeup_is_armed(r)) wakeup_disarm(r);
+    struct reactor *r = REACTOR_OF(w, ev.after_sleep);
+    if (!forked(r) && !r->in_turn && wakeup_is_armed(r)) weft__wakeup_disarm(r);
 }
 
-/* Traffic tends to be followed by traffic: one more look at memory before arming spares the peers a signal. */
+/* Traffic tends to be followed by traffic: one more look at memory before arming spares the
+ * peers a signal. */
 static void on_after_callbacks(struct ev_loop *loop, ev_check *w, int revents) {
-    struct reactor *r = REACTOR_OF(w, after_callbacks);
+    struct reactor *r = REACTOR_OF(w, ev.after_callbacks);
     if (forked(r) || r->in_turn) return;
-    int n = turn(r, HOST_BUDGET, LOOK_TIMERS);
+    int n = weft__turn_run(r, HOST_BUDGET, POLL_TIMERS);
     if (n == TURN_GONE) return;
     r->busy_once_more = n > 0;
-    if (r->fd_taken) wakeup_settle(r);
+    if (r->fd_taken) weft__wakeup_settle(r);
 }
 
 /* libev counts from the time it last read the clock, so it is made to read it now. */
-void loop_set_timer(struct reactor *r, uint64_t at) {
-    if (ev_is_active(&r->nearest) && at == r->nearest_at) return;
-    ev_timer_stop(r->loop, &r->nearest);
-    r->nearest_at = at;
+void weft__loop_set_timer(struct reactor *r, uint64_t at) {
+    if (ev_is_active(&r->ev.nearest) && at == r->ev.nearest_at) return;
+    ev_timer_stop(r->ev.loop, &r->ev.nearest);
+    r->ev.nearest_at = at;
     if (at == UINT64_MAX) return;
-    ev_now_update(r->loop);
+    ev_now_update(r->ev.loop);
     uint64_t now = weft__now(r);
-    ev_timer_set(&r->nearest, at > now ? (double)(at - now) / NS_PER_S : 0., 0.);
-    ev_timer_start(r->loop, &r->nearest);
+    ev_timer_set(&r->ev.nearest, at > now ? (double)(at - now) / NS_PER_S : 0., 0.);
+    ev_timer_start(r->ev.loop, &r->ev.nearest);
 }
 
 /* What serves only the library must not keep a host's loop alive. */
 static void start_host_watchers(struct reactor *r) {
-    ev_prepare_init(&r->before_sleep, on_before_sleep);
-    ev_check_init(&r->after_sleep, on_after_sleep);
-    ev_check_init(&r->after_callbacks, on_after_callbacks);
-    ev_set_priority(&r->before_sleep, EV_MINPRI);
-    ev_set_priority(&r->after_sleep, EV_MAXPRI);
-    ev_set_priority(&r->after_callbacks, EV_MINPRI);
-    ev_prepare_start(r->loop, &r->before_sleep);
-    ev_check_start(r->loop, &r->after_sleep);
-    ev_check_start(r->loop, &r->after_callbacks);
-    for (int i = 0; i < 4; i++) ev_unref(r->loop); /* these and wake_io */
+    ev_prepare_init(&r->ev.before_sleep, on_before_sleep);
+    ev_check_init(&r->ev.after_sleep, on_after_sleep);
+    ev_check_init(&r->ev.after_callbacks, on_after_callbacks);
+    ev_set_priority(&r->ev.before_sleep, EV_MINPRI);
+    ev_set_priority(&r->ev.after_sleep, EV_MAXPRI);
+    ev_set_priority(&r->ev.after_callbacks, EV_MINPRI);
+    ev_prepare_start(r->ev.loop, &r->ev.before_sleep);
+    ev_check_start(r->ev.loop, &r->ev.after_sleep);
+    ev_check_start(r->ev.loop, &r->ev.after_callbacks);
+    for (int i = 0; i < 4; i++) ev_unref(r->ev.loop); /* these and wake_io */
 }
 
 static void stop_host_watchers(struct reactor *r) {
-    for (int i = 0; i < 4; i++) ev_ref(r->loop);
-    ev_prepare_stop(r->loop, &r->before_sleep);
-    ev_check_stop(r->loop, &r->after_sleep);
-    ev_check_stop(r->loop, &r->after_callbacks);
-    ev_idle_stop(r->loop, &r->busy);
+    for (int i = 0; i < 4; i++) ev_ref(r->ev.loop);
+    ev_prepare_stop(r->ev.loop, &r->ev.before_sleep);
+    ev_check_stop(r->ev.loop, &r->ev.after_sleep);
+    ev_check_stop(r->ev.loop, &r->ev.after_callbacks);
+    ev_idle_stop(r->ev.loop, &r->ev.busy);
 }
 
-/* ---- driven by us -------------------------------------------------------------------------------------- */
+/* ---- driven by us ---------------------------------------------------------------------------- */
 
 static bool runs_own_loop(const struct reactor *r) {
-    return r->loop && r->loop_is_ours;
+    return r->ev.loop && r->ev.is_ours;
 }
 
-void loop_look(struct reactor *r) {
-    r->gate.count->kernel_looks++;
+void weft__loop_poll(struct reactor *r) {
+    r->gate.count->kernel_polls++;
     if (runs_own_loop(r))
-        ev_run(r->loop, EVRUN_NOWAIT);
-    else if (wakeup_outer_open(r) == WEFT_OK)
-        wakeup_outer_look(r, 0); /* a host's loop is not ours to run */
+        ev_run(r->ev.loop, EVRUN_NOWAIT);
+    else if (weft__wakeup_outer_open(r) == WEFT_OK)
+        weft__wakeup_outer_poll(r, 0); /* a host's loop is not ours to run */
 }
 
 /* What our own loop calls back needs no kick: a turn follows. */
-void loop_sleep(struct reactor *r, uint64_t until) {
-    r->gate.count->kernel_looks++;
+void weft__loop_sleep(struct reactor *r, uint64_t until) {
+    r->gate.count->kernel_polls++;
     r->kicked = true;
     if (runs_own_loop(r)) {
-        loop_set_timer(r, until);
-        ev_run(r->loop, EVRUN_ONCE);
-        ev_timer_stop(r->loop, &r->nearest);
-    } else if (wakeup_outer_open(r) == WEFT_OK) {
-        wakeup_timer_set(r, until);
-        wakeup_outer_look(r, -1);
+        weft__loop_set_timer(r, until);
+        ev_run(r->ev.loop, EVRUN_ONCE);
+        ev_timer_stop(r->ev.loop, &r->ev.nearest);
+    } else if (weft__wakeup_outer_open(r) == WEFT_OK) {
+        weft__wakeup_timer_set(r, until);
+        weft__wakeup_outer_poll(r, -1);
     }
 }
 
-void loop_watch(struct reactor *r, struct watch_state *state, int events) {
-    ev_io_stop(r->loop, &state->io);
+void weft__loop_watch(struct reactor *r, struct watch_state *state, int events) {
+    ev_io_stop(r->ev.loop, &state->io);
     if (!events) return;
     ev_io_init(&state->io, on_fd, state->watch->fd,
                (events & WATCH_READ ? EV_READ : 0) | (events & WATCH_WRITE ? EV_WRITE : 0));
-    ev_io_start(r->loop, &state->io);
+    ev_io_start(r->ev.loop, &state->io);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void never(struct ev_loop *loop, ev_io *w, int revents) {}
 
 /*
- * libev aborts when it cannot grow an array of its own, so they are made to grow now, by public calls alone
- * (4.33): starting a watcher on the highest fd grows the table of fds; starting one on each fd, the list of changes;
- * feeding an event to each, the queue of pending events, where a cleared one keeps its place until the next
- * iteration. No watcher is left, no callback runs, and the kernel is told nothing (`events` is set by hand, so
- * that libev compares before it calls). What cannot be reserved so is the batch of epoll_wait, 64 events at
- * first, which doubles when it was full; and an fd beyond the limit grows the table of fds.
+ * libev aborts when it cannot grow an array of its own, so they are made to grow now, by public
+ * calls alone (4.33): starting a watcher on the highest fd grows the table of fds; starting one on
+ * each fd, the list of changes; feeding an event to each, the queue of pending events, where a
+ * cleared one keeps its place until the next iteration. No watcher is left, no callback runs, and
+ * no system call is made (`events` is set by hand, so that libev compares before it calls). What
+ * cannot be reserved so is the batch of epoll_wait, 64 events at first, which doubles when it was
+ * full; and an fd beyond the limit grows the table of fds.
  */
 static void reserve(struct reactor *r, unsigned fds) {
     ev_io *dummy = weft__alloc(NULL, fds * sizeof *dummy, "reserve");
@@ -158,14 +188,15 @@ static void reserve(struct reactor *r, unsigned fds) {
         ev_init(&dummy[i], never);
         dummy[i].fd = (int)i;
         dummy[i].events = EV_READ;
-        ev_io_start(r->loop, &dummy[i]);
-        ev_feed_event(r->loop, &dummy[i], 0);
+        ev_io_start(r->ev.loop, &dummy[i]);
+        ev_feed_event(r->ev.loop, &dummy[i], 0);
     }
-    for (unsigned i = 0; i < fds; i++) ev_io_stop(r->loop, &dummy[i]); /* clears what is pending too */
-    ev_timer_start(r->loop, &r->nearest);
-    ev_timer_stop(r->loop, &r->nearest);
-    ev_idle_start(r->loop, &r->busy);
-    ev_idle_stop(r->loop, &r->busy);
+    /* clears what is pending too */
+    for (unsigned i = 0; i < fds; i++) ev_io_stop(r->ev.loop, &dummy[i]);
+    ev_timer_start(r->ev.loop, &r->ev.nearest);
+    ev_timer_stop(r->ev.loop, &r->ev.nearest);
+    ev_idle_start(r->ev.loop, &r->ev.busy);
+    ev_idle_stop(r->ev.loop, &r->ev.busy);
     talloc_free(dummy);
 }
 
@@ -175,27 +206,29 @@ static unsigned fd_limit(void) {
     return (unsigned)limit.rlim_cur;
 }
 
-weft_status_t loop_open(struct reactor *r, struct ev_loop *host, unsigned max_fds) {
-    r->loop = host ? host : ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV);
-    if (!r->loop) return weft__fail(WEFT_ERR_NO_FDS, "libev could not make a loop over epoll");
-    r->loop_is_ours = !host;
-    ev_timer_init(&r->nearest, on_nearest, 0., 0.);
-    ev_idle_init(&r->busy, on_busy);
+weft_status_t weft__loop_open(struct reactor *r, struct ev_loop *host, unsigned max_fds) {
+    r->ev.loop = host ? host : ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV);
+    if (!r->ev.loop)
+        return weft__fail(WEFT_ERR_NO_FDS, "libev could not create a loop with the epoll backend");
+    r->ev.is_ours = !host;
+    ev_timer_init(&r->ev.nearest, on_nearest, 0., 0.);
+    ev_idle_init(&r->ev.busy, on_busy);
     reserve(r, max_fds ? max_fds : fd_limit());
-    ev_io_init(&r->wake_io, on_wake, r->event_fd, EV_READ);
-    ev_io_start(r->loop, &r->wake_io);
+    ev_io_init(&r->ev.wake_io, on_wake, r->remote.event_fd, EV_READ);
+    ev_io_start(r->ev.loop, &r->ev.wake_io);
     if (host)
         start_host_watchers(r);
     else
-        ev_run(r->loop, EVRUN_NOWAIT); /* what was reserved is gone through now, not while the first peer waits */
+        /* what was reserved is gone through now, not while the first peer waits */
+        ev_run(r->ev.loop, EVRUN_NOWAIT);
     return WEFT_OK;
 }
 
-void loop_close(struct reactor *r) {
-    if (!r->loop) return;
-    if (!r->loop_is_ours) stop_host_watchers(r);
-    ev_timer_stop(r->loop, &r->nearest);
-    ev_io_stop(r->loop, &r->wake_io);
-    if (r->loop_is_ours) ev_loop_destroy(r->loop);
-    r->loop = NULL;
+void weft__loop_close(struct reactor *r) {
+    if (!r->ev.loop) return;
+    if (!r->ev.is_ours) stop_host_watchers(r);
+    ev_timer_stop(r->ev.loop, &r->ev.nearest);
+    ev_io_stop(r->ev.loop, &r->ev.wake_io);
+    if (r->ev.is_ours) ev_loop_destroy(r->ev.loop);
+    r->ev.loop = NULL;
 }

@@ -1,4 +1,5 @@
-/* Pollers: memory that is looked at on every turn while it may have something, and armed before the worker may sleep. */
+/* Pollers: memory that is looked at on every turn while it may have something, and armed before
+ * the worker may sleep. */
 #include "local.h"
 
 void weft__poller_add(struct reactor *r, struct poller *poller) {
@@ -23,7 +24,7 @@ void weft__poller_remove(struct reactor *r, struct poller *poller) {
     poller->listed = false;
 }
 
-void pollers_rotate(struct reactor *r, struct poller *first) {
+void weft__pollers_rotate(struct reactor *r, struct poller *first) {
     if (!first || first == r->pollers) return;
     struct poller *last = first, *end = r->pollers;
     while (last->next) last = last->next;
@@ -33,7 +34,7 @@ void pollers_rotate(struct reactor *r, struct poller *first) {
     r->pollers = first;
 }
 
-bool pollers_arm(struct reactor *r) {
+bool weft__pollers_arm(struct reactor *r) {
     for (struct poller *poller = r->pollers; poller; poller = poller->next) {
         if (!poller->arm || poller->arm(poller)) continue;
         for (struct poller *p = r->pollers; p != poller->next; p = p->next)
@@ -43,7 +44,7 @@ bool pollers_arm(struct reactor *r) {
     return true;
 }
 
-void pollers_disarm(struct reactor *r) {
+void weft__pollers_disarm(struct reactor *r) {
     for (struct poller *poller = r->pollers; poller; poller = poller->next)
         if (poller->disarm) poller->disarm(poller);
 }

@@ -1,4 +1,5 @@
-/* The run queue: first in, first out. A pass runs what was queued when it began; what is posted meanwhile waits. */
+/* The run queue: first in, first out. A pass runs what was queued when it began; what is posted
+ * during the pass waits for the next one. */
 #include "local.h"
 
 /* Behind the last, so that every job that is queued has a next. */
@@ -7,40 +8,40 @@ static struct job end;
 void weft__job_post(struct reactor *r, struct job *job) {
     if (weft__job_queued(job)) return;
     job->next = &end;
-    *r->last_job = job;
-    r->last_job = &job->next;
-    r->n_jobs++;
+    *r->jobs.last = job;
+    r->jobs.last = &job->next;
+    r->jobs.n++;
     weft__reactor_kick(r);
 }
 
 static void unlink_job(struct reactor *r, struct job **link) {
     struct job *job = *link;
     *link = job->next;
-    if (r->last_job == &job->next) r->last_job = link;
+    if (r->jobs.last == &job->next) r->jobs.last = link;
     job->next = NULL;
-    r->n_jobs--;
+    r->jobs.n--;
 }
 
 void weft__job_drop(struct reactor *r, struct job *job) {
     if (!weft__job_queued(job)) return;
-    struct job **link = &r->first_job;
+    struct job **link = &r->jobs.first;
     while (*link != job) link = &(*link)->next;
     unlink_job(r, link);
 }
 
 void weft__job_spare(struct reactor *r, struct job *job) {
-    if (r->first_job == job) unlink_job(r, &r->first_job);
+    if (r->jobs.first == job) unlink_job(r, &r->jobs.first);
 }
 
-unsigned jobs_run(struct reactor *r, unsigned budget) {
-    r->jobs_left = budget;
-    for (unsigned queued = r->n_jobs; queued && r->n_jobs && r->jobs_left; queued--) {
-        struct job *job = r->first_job;
-        unlink_job(r, &r->first_job);
-        r->jobs_left--;
+unsigned weft__jobs_run(struct reactor *r, unsigned budget) {
+    r->jobs.left = budget;
+    for (unsigned queued = r->jobs.n; queued && r->jobs.n && r->jobs.left; queued--) {
+        struct job *job = r->jobs.first;
+        unlink_job(r, &r->jobs.first);
+        r->jobs.left--;
         job->run(job);
     }
-    unsigned n = budget - r->jobs_left;
+    unsigned n = budget - r->jobs.left;
     r->gate.count->jobs += n;
     return n;
 }

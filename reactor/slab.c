@@ -17,7 +17,7 @@ struct slab_object {
     struct slab_object *next;
 };
 
-static void push(const struct slab *slab, struct slab_object **list, void *object) {
+static void push_slab(const struct slab *slab, struct slab_object **list, void *object) {
     struct slab_object *o = (struct slab_object *)(void *)((char *)object + slab->size - sizeof *o);
     o->next = *list;
     *list = o;
@@ -31,21 +31,27 @@ static void *pop(const struct slab *slab, struct slab_object **list) {
 }
 
 /* No callback is under way between two jobs. */
-static void sweep(struct job *job) {
+static void sweep_slab(struct job *job) {
     struct slab *slab = (struct slab *)((char *)job - offsetof(struct slab, sweep));
     void *object;
     while ((object = pop(slab, &slab->dead)) != NULL) weft__slab_put(slab, object);
 }
 
-void weft__slab_init(struct slab *slab, struct reactor *r, const void *parent, size_t size, const char *name) {
+void weft__slab_init(struct slab *slab, struct reactor *r, const void *parent, size_t size,
+                     const char *name) {
     size = (size + 7) & ~(size_t)7;
-    *slab = (struct slab){.name = name, .size = (uint32_t)size, .parent = parent, .reactor = r, .sweep.run = sweep};
+    *slab = (struct slab){.name = name,
+                          .size = (uint32_t)size,
+                          .parent = parent,
+                          .reactor = r,
+                          .sweep.run = sweep_slab};
 }
 
-/* Most workers of a process with many have one link each, and whoever opens it waits for their pages: the first object has a block
- * of its own, in which it begins a line. */
-static bool grow(struct slab *slab) {
-    size_t n = slab->block > slab->size ? slab->block / slab->size : 1, slack = slab->block == 0 ? LINE : 0;
+/* The first object has a block of its own and begins a cache line: in a process with many workers
+ * most of them have one link, and opening it waits for the pages of the block. */
+static bool grow_slab(struct slab *slab) {
+    size_t n = slab->block > slab->size ? slab->block / slab->size : 1,
+           slack = slab->block == 0 ? LINE : 0;
     char *block = weft__realloc(slab->parent, NULL, n * slab->size + slack, slab->name);
     if (!block) return false;
     slab->fresh = slack ? block + -(uintptr_t)block % slack : block;
@@ -57,7 +63,7 @@ static bool grow(struct slab *slab) {
 void *weft__slab_take(struct slab *slab) {
     void *object = pop(slab, &slab->free);
     if (!object) {
-        if (!slab->n_fresh && !grow(slab)) return NULL;
+        if (!slab->n_fresh && !grow_slab(slab)) return NULL;
         object = slab->fresh;
         slab->fresh += slab->size;
         slab->n_fresh--;
@@ -69,15 +75,15 @@ void weft__slab_put(struct slab *slab, void *object) {
     if (BLOCK == 0)
         talloc_free(object);
     else
-        push(slab, &slab->free, object);
+        push_slab(slab, &slab->free, object);
 }
 
-void weft__slab_bury(struct slab *slab, void *object) {
+void weft__slab_free_later(struct slab *slab, void *object) {
     if (BLOCK == 0) {
-        weft__bury(slab->reactor, object);
+        weft__free_later(slab->reactor, object);
         return;
     }
-    push(slab, &slab->dead, object);
+    push_slab(slab, &slab->dead, object);
     weft__job_post(slab->reactor, &slab->sweep);
 }
 

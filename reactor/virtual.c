@@ -1,9 +1,11 @@
-/* Virtual time: reactors in one thread take turns, and the clock moves when none of them has anything to do. */
+/* Virtual time: reactors in one thread take turns, and the clock moves when none of them has
+ * anything to do. */
 #include "local.h"
 
 struct reactor_clock {
     uint64_t now, seeds;
-    struct reactor *first, *next; /* in the order of their creation; the one whose turn comes next */
+    /* in the order of their creation; the one whose turn comes next */
+    struct reactor *first, *next;
 };
 
 struct reactor_clock *weft__clock_create(const void *parent, uint64_t seed) {
@@ -19,32 +21,33 @@ uint64_t weft__clock_now(const struct reactor_clock *clock) {
 }
 
 /* Each reactor draws from a sequence of its own; never 0, which would mean the kernel's. */
-uint64_t clock_seed(struct reactor_clock *clock) {
+uint64_t weft__clock_seed(struct reactor_clock *clock) {
     return (clock->seeds += 0x9e3779b97f4a7c15u) | 1;
 }
 
-void clock_join(struct reactor_clock *clock, struct reactor *r) {
+void weft__clock_join(struct reactor_clock *clock, struct reactor *r) {
     struct reactor **link = &clock->first;
-    while (*link) link = &(*link)->next_of_clock;
+    while (*link) link = &(*link)->virtual.next;
     *link = r;
-    r->clock = clock;
+    r->virtual.clock = clock;
 }
 
-void clock_leave(struct reactor_clock *clock, struct reactor *r) {
+void weft__clock_leave(struct reactor_clock *clock, struct reactor *r) {
     struct reactor **link = &clock->first;
-    while (*link != r) link = &(*link)->next_of_clock;
-    *link = r->next_of_clock;
-    if (clock->next == r) clock->next = r->next_of_clock;
-    r->clock = NULL;
+    while (*link != r) link = &(*link)->virtual.next;
+    *link = r->virtual.next;
+    if (clock->next == r) clock->next = r->virtual.next;
+    r->virtual.clock = NULL;
 }
 
-/* A turn of each, as far as it is not within one. True when one of them handled something or has more to do. */
+/* A turn of each, as far as it is not within one. True when one of them handled something or has
+ * more to do. */
 static bool turn_all(struct reactor_clock *clock) {
     bool worked = false;
     for (struct reactor *r = clock->first; r; r = clock->next) {
-        clock->next = r->next_of_clock;
-        if (r->in_turn || r->paused_until > clock->now) continue;
-        int n = turn(r, INT32_MAX, LOOK_TIMERS);
+        clock->next = r->virtual.next;
+        if (r->in_turn || r->virtual.paused_until > clock->now) continue;
+        int n = weft__turn_run(r, INT32_MAX, POLL_TIMERS);
         worked |= n != 0 || turn_has_work(r); /* one that is gone did work, too */
     }
     clock->next = NULL;
@@ -53,8 +56,9 @@ static bool turn_all(struct reactor_clock *clock) {
 
 static uint64_t nearest_of_all(const struct reactor_clock *clock) {
     uint64_t nearest = UINT64_MAX;
-    for (const struct reactor *r = clock->first; r; r = r->next_of_clock) {
-        uint64_t at = r->paused_until > clock->now ? r->paused_until : timers_nearest(r);
+    for (const struct reactor *r = clock->first; r; r = r->virtual.next) {
+        uint64_t at = r->virtual.paused_until > clock->now ? r->virtual.paused_until
+                                                           : timers_nearest(r);
         if (at < nearest) nearest = at;
     }
     return nearest;
@@ -78,7 +82,8 @@ static uint64_t after(const struct reactor_clock *clock, uint64_t ns) {
     return ns > UINT64_MAX - clock->now ? UINT64_MAX : clock->now + ns;
 }
 
-bool weft__clock_run(struct reactor_clock *clock, bool (*until)(void *arg), void *arg, uint64_t ns) {
+bool weft__clock_run(struct reactor_clock *clock, bool (*until)(void *arg), void *arg,
+                     uint64_t ns) {
     uint64_t limit = after(clock, ns);
     while (!(until && until(arg))) {
         if (clock->now >= limit) {
@@ -95,11 +100,11 @@ bool weft__clock_run(struct reactor_clock *clock, bool (*until)(void *arg), void
 }
 
 void weft__clock_pause(struct reactor *r, uint64_t until) {
-    r->paused_until = until;
+    r->virtual.paused_until = until;
 }
 
-weft_status_t clock_wait(struct reactor *r, int timeout_ms) {
-    struct reactor_clock *clock = r->clock;
+weft_status_t weft__clock_wait(struct reactor *r, int timeout_ms) {
+    struct reactor_clock *clock = r->virtual.clock;
     uint64_t limit = timeout_ms < 0 ? UINT64_MAX : after(clock, (uint64_t)timeout_ms * NS_PER_MS);
     for (uint64_t handled = r->handled;;) {
         bool late = clock->now >= limit, more = turn_till(clock, limit);

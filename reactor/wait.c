@@ -1,10 +1,10 @@
 /*
- * Waiting: look for a while, which is patience.h's to say, then sleep.
+ * Waiting: spin for the time that adaptive_spin.h gives, then sleep.
  *
- * When runnable threads outnumber cores, looking keeps the very thread from running that we wait for. A yield
- * tells which it is, by the time it takes: it comes back at once when nobody else wants the core. While it does not,
- * every look is followed by one. If one took a slice as long as a busy program's, we only sleep for a time: the
- * scheduler favours a sleeper that wakes over one that yields.
+ * When runnable threads outnumber cores, spinning can keep the awaited thread from running. The
+ * time of a yield shows this: it returns at once when no other thread wants the core. While yields
+ * are slow, each look is followed by a yield. After a yield that took a whole time slice the worker
+ * only sleeps for a while: the scheduler favours a thread that wakes over a thread that yields.
  */
 #include "local.h"
 #include <sched.h>
@@ -12,7 +12,7 @@
 enum {
     LOOKS_PER_CLOCK = 8,
     PROBE_AFTER_NS = 4000, /* looks that succeed sooner never pay for a yield */
-    YIELD_QUICK_NS = 3000, /* nobody else wanted the core */
+    YIELD_QUICK_NS = 3000, /* no other thread wanted the core */
     YIELD_LONG_NS = NS_PER_MS,
     CROWD_FACTOR = 50, /* in a crowd the others' work counts into our waiting */
     WAITS_WITHOUT_SPIN = 64
@@ -20,14 +20,14 @@ enum {
 
 enum outcome { NOTHING, SOMETHING, GONE };
 
-static enum outcome look(struct reactor *r, enum look where) {
-    int n = turn(r, INT32_MAX, where);
+static enum outcome poll_wait(struct reactor *r, enum look where) {
+    int n = weft__turn_run(r, INT32_MAX, where);
     if (n == TURN_GONE) return GONE;
     return n > 0 || r->woken_by_hand ? SOMETHING : NOTHING;
 }
 
 static enum outcome look_where_due(struct reactor *r) {
-    return look(r, turn_kernel_is_due(r) ? LOOK_KERNEL : LOOK_MEMORY);
+    return poll_wait(r, weft__turn_kernel_is_due(r) ? POLL_KERNEL : POLL_MEMORY);
 }
 
 static inline void relax(void) {
@@ -40,7 +40,7 @@ static inline void relax(void) {
 static uint64_t yield(struct reactor *r, uint64_t now) {
     sched_yield();
     uint64_t after = weft__real_now(), took = after - now;
-    r->crowded = took > YIELD_QUICK_NS;
+    r->oversubscribed = took > YIELD_QUICK_NS;
     if (took > YIELD_LONG_NS) r->waits_without_spin = WAITS_WITHOUT_SPIN;
     return after;
 }
@@ -52,11 +52,13 @@ static enum outcome spin(struct reactor *r, uint64_t ns, uint64_t until) {
         enum outcome outcome = look_where_due(r);
         if (outcome == GONE) return GONE;
         if (outcome == NOTHING &&
-            (r->crowded || (looks % LOOKS_PER_CLOCK == 0 && (now = weft__real_now()) - begin > PROBE_AFTER_NS)))
-            now = yield(r, r->crowded ? weft__real_now() : now);
-        bool over = now - begin >= (r->crowded ? CROWD_FACTOR * ns : ns) || now >= until || r->waits_without_spin;
+            (r->oversubscribed ||
+             (looks % LOOKS_PER_CLOCK == 0 && (now = weft__real_now()) - begin > PROBE_AFTER_NS)))
+            now = yield(r, r->oversubscribed ? weft__real_now() : now);
+        bool over = now - begin >= (r->oversubscribed ? CROWD_FACTOR * ns : ns) || now >= until ||
+                    r->waits_without_spin;
         if (outcome == SOMETHING || over) {
-            patience_looked(&r->patience, now - begin, outcome == SOMETHING);
+            spin_looked(&r->spin, now - begin, outcome == SOMETHING);
             return outcome;
         }
         relax();
@@ -69,20 +71,21 @@ static uint64_t earlier(uint64_t a, uint64_t b) {
 
 /* Sleeps if it can, and takes the turn that follows. */
 static enum outcome sleep_once(struct reactor *r, uint64_t until) {
-    if (wakeup_arm(r)) {
+    if (weft__wakeup_arm(r)) {
         uint64_t begin = weft__real_now();
-        loop_sleep(r, earlier(until, timers_nearest(r)));
-        patience_slept(&r->patience, weft__real_now() - begin);
-        wakeup_disarm(r);
+        weft__loop_sleep(r, earlier(until, timers_nearest(r)));
+        spin_slept(&r->spin, weft__real_now() - begin);
+        weft__wakeup_disarm(r);
     }
-    return look(r, LOOK_TIMERS);
+    return poll_wait(r, POLL_TIMERS);
 }
 
-/* While memory delivers, a wait asks the kernel as seldom as progress does; whoever cannot wait at all asks it now. */
+/* While memory delivers, a wait asks the kernel at the intervals of progress; with `at_once`,
+ * now. */
 static enum outcome wait_until(struct reactor *r, uint64_t until, bool at_once) {
-    enum outcome outcome = at_once ? look(r, LOOK_KERNEL) : look_where_due(r);
+    enum outcome outcome = at_once ? poll_wait(r, POLL_KERNEL) : look_where_due(r);
     while (outcome == NOTHING && (until == UINT64_MAX || weft__real_now() < until)) {
-        uint64_t ns = patience_look(&r->patience);
+        uint64_t ns = spin_look(&r->spin);
         if (r->waits_without_spin)
             r->waits_without_spin--;
         else if (ns && (outcome = spin(r, ns, until)) != NOTHING)
@@ -93,12 +96,14 @@ static enum outcome wait_until(struct reactor *r, uint64_t until, bool at_once) 
 }
 
 weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms) {
-    if (r->in_turn) return weft__fail(WEFT_ERR_BUSY, "wait was called from within a callback");
-    if (r->clock) return clock_wait(r, timeout_ms);
-    uint64_t until = timeout_ms < 0 ? UINT64_MAX : weft__real_now() + (uint64_t)timeout_ms * NS_PER_MS;
-    if (wakeup_is_armed(r)) wakeup_disarm(r);
+    if (r->in_turn)
+        return weft__fail(WEFT_ERR_BUSY, "weft_worker_wait was called from within a callback");
+    if (r->virtual.clock) return weft__clock_wait(r, timeout_ms);
+    uint64_t until =
+        timeout_ms < 0 ? UINT64_MAX : weft__real_now() + (uint64_t)timeout_ms * NS_PER_MS;
+    if (wakeup_is_armed(r)) weft__wakeup_disarm(r);
     enum outcome outcome = wait_until(r, until, timeout_ms == 0);
     if (outcome == GONE) return WEFT_OK;
-    if (r->fd_taken) wakeup_settle(r);
+    if (r->fd_taken) weft__wakeup_settle(r);
     return outcome == SOMETHING ? WEFT_OK : WEFT_ERR_TIMED_OUT;
 }

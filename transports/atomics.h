@@ -1,4 +1,4 @@
-/* Atomic operations on memory that others operate on as well: plain instructions of the processor, sequentially consistent. */
+/* Atomic operations on shared memory, by sequentially consistent processor instructions. */
 #ifndef WEFT_TRANSPORTS_ATOMICS_H
 #define WEFT_TRANSPORTS_ATOMICS_H
 
@@ -20,29 +20,31 @@
     }                                                                                             \
     }
 
-/* The old value. `at` is aligned to its type. */
-static inline uint64_t atomic_fetch64(enum rma_atomic op, void *at, uint64_t operand, uint64_t compare) {
+/* Return the old value. `at` is aligned to its type. */
+static inline uint64_t atomic_fetch64(enum rma_atomic op, void *at, uint64_t operand,
+                                      uint64_t compare) {
     ATOMIC_FETCH(uint64_t, at, operand, compare)
     __builtin_unreachable();
 }
-static inline uint32_t atomic_fetch32(enum rma_atomic op, void *at, uint64_t operand, uint64_t compare) {
+static inline uint32_t atomic_fetch32(enum rma_atomic op, void *at, uint64_t operand,
+                                      uint64_t compare) {
     ATOMIC_FETCH(uint32_t, at, operand, compare)
     __builtin_unreachable();
 }
 
-/* Is it one of these, of a size that there is? Asked of what came off a wire or from a program. */
+/* Returns true for a valid operation and size. Checks input from a peer or from the program. */
 static inline bool atomic_is_one(unsigned op, size_t size, bool posted) {
     return op <= RMA_CSWAP && !(posted && op == RMA_CSWAP) && (size == 4 || size == 8);
 }
 
-/* Do network devices have it? */
+/* Returns true if network devices have this operation. */
 static inline bool atomic_is_of_devices(unsigned op, size_t size) {
     return size == 8 && (op == RMA_ADD || op == RMA_CSWAP);
 }
 
-/* The old value goes to *old_p, `size` bytes of it. */
-static inline void atomic_fetch_at(enum rma_atomic op, size_t size, void *at, uint64_t operand, uint64_t compare,
-                                   void *old_p) {
+/* Stores `size` bytes of the old value in *old_p. */
+static inline void atomic_fetch_at(enum rma_atomic op, size_t size, void *at, uint64_t operand,
+                                   uint64_t compare, void *old_p) {
     if (size == 8)
         *(uint64_t *)old_p = atomic_fetch64(op, at, operand, compare);
     else

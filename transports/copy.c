@@ -7,10 +7,11 @@
 enum { LINE = 64, BLOCK = 2 * LINE };
 typedef long long wide __attribute__((vector_size(32), aligned(1), may_alias));
 
-/* As many lines as a processor has under way: with words half as wide its store queue holds half as many. */
+/* The number of cache lines that a processor's store queue holds with these words; half as wide
+ * words would halve it. */
 static __attribute__((target("avx"))) void copy_avx(char *to, const char *from, size_t len) {
     memcpy(to, from, LINE);
-    size_t at = LINE - ((uintptr_t)to & (LINE - 1)); /* whole lines are written from here on */
+    size_t at = LINE - ((uintptr_t)to & (LINE - 1)); /* from here on, writes whole lines */
     for (; at + BLOCK <= len; at += BLOCK) {
         const wide *in = (const wide *)(from + at);
         wide *out = (wide *)(to + at);
@@ -22,7 +23,8 @@ static __attribute__((target("avx"))) void copy_avx(char *to, const char *from, 
 
 enum { STRING_FROM = 64 << 10 };
 
-/* Where both begin alike in their lines, and are long, the string instruction is a little better. */
+/* If both start at the same offset in a line and are long, the string instruction is slightly
+ * faster. */
 static bool suits_string(const void *to, const void *from, size_t len) {
     return len >= STRING_FROM && (((uintptr_t)to ^ (uintptr_t)from) & (LINE - 1)) == 0;
 }

@@ -1,4 +1,4 @@
-/* Copying bytes: few, or many that another core has written or is about to read. */
+/* Copies of a few bytes, and of large blocks that another core has written or will read. */
 #ifndef WEFT_TRANSPORTS_COPY_H
 #define WEFT_TRANSPORTS_COPY_H
 
@@ -6,13 +6,14 @@
 #include <string.h>
 
 /*
- * From some KiB on memcpy mostly is the processor's string instruction. It starts slowly, and where the copy begins 1 to 31 bytes further
- * in its page than what it is made of, as behind a short header, it takes twenty times as long on some processors
- * (docs/performance.md, "What a copy takes").
+ * For some KiB and more, memcpy usually is the processor's string instruction, which starts slowly.
+ * On some processors it takes twenty times as long if the destination's page offset exceeds the
+ * source's by 1 to 31 bytes, as it does behind a short header (docs/performance.md, "What a copy
+ * takes").
  */
 enum { COPY_WORD = 8, COPY_WIDE_FROM = 4 << 10 };
 
-/* Of so many bytes, which do not overlap, by wide loads and stores. */
+/* Copies `len` bytes by wide loads and stores; source and destination do not overlap. */
 void weft__copy_wide(void *to, const void *from, size_t len);
 
 static inline void weft__copy(void *to, const void *from, size_t len) {
@@ -22,7 +23,8 @@ static inline void weft__copy(void *to, const void *from, size_t len) {
         weft__copy_wide(to, from, len);
 }
 
-/* Of a few bytes, mostly a word: a call costs more than that. Of none the places may be NULL. */
+/* Copies a few bytes, usually one word, without a call. The pointers may be NULL if there are
+ * none. */
 static inline void weft__copy_short(void *to, const void *from, size_t len) {
     if (len == COPY_WORD)
         memcpy(to, from, COPY_WORD);

@@ -1,13 +1,14 @@
-/* What keys have in common that are asked for by words: words that wait for room, and how a key stands that was refused. */
+/* Shared by transports whose keys are requested by control messages: the queue of control
+ * messages that wait for room, and the status of a refused key. */
 #ifndef WEFT_TRANSPORTS_KEYS_H
 #define WEFT_TRANSPORTS_KEYS_H
 
 #include <transports/region.h>
 
-/* Embedded in a key or a grant: what it has to say as soon as there is room; in one queue, or in none. */
+/* Embedded in a key or a grant: its next control message. It is in at most one queue. */
 struct queued_word {
     struct queued_word *next;
-    uint8_t kind; /* the transport's */
+    uint8_t kind; /* defined by the transport */
     bool queued;
 };
 struct word_queue {
@@ -26,7 +27,7 @@ static inline void words_add(struct word_queue *words, struct queued_word *word)
     words->last = &word->next;
 }
 
-/* Nothing, where it is not in that one. */
+/* No effect if the entry is not in the queue. */
 static inline void words_remove(struct word_queue *words, struct queued_word *word) {
     struct queued_word **at = &words->first;
     while (*at && *at != word) at = &(*at)->next;
@@ -37,10 +38,11 @@ static inline void words_remove(struct word_queue *words, struct queued_word *wo
 }
 
 static inline bool key_is_askable(const struct remote_region *region) {
-    return region->base + region->len >= region->base && region->rights && rights_are_known(region->rights);
+    return region->base + region->len >= region->base && region->rights &&
+           rights_are_known(region->rights);
 }
 
-/* What the owner will never grant is an error; what cannot be had now goes by messages. */
+/* A final refusal by the owner is an error. A temporary one means: use messages. */
 static inline void key_refuse(struct lane_key *key, weft_status_t why) {
     bool final = why == WEFT_ERR_REVOKED || why == WEFT_ERR_INVALID_PARAM;
     key->status = final ? why : WEFT_NO_RESOURCE;

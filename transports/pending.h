@@ -1,20 +1,21 @@
-/* A lane's queue of those that wait for its resources, in the order added. */
+/* A lane's queue of `struct pending`: operations that wait for its resources, in the order
+ * added. */
 #ifndef WEFT_TRANSPORTS_PENDING_H
 #define WEFT_TRANSPORTS_PENDING_H
 
 #include <stdbool.h>
 #include <transports/transport.h>
 
-/* A ring, known by its last, whose next is the first. */
+/* A circular list. `last->next` is the first entry. */
 struct pending_queue {
-    struct pending *last; /* NULL: nobody waits */
+    struct pending *last; /* NULL: empty */
 };
 
 static inline void pending_queue_init(struct pending_queue *q) {
     q->last = NULL;
 }
 
-/* Does anybody? */
+/* Returns true if the queue has an entry. */
 static inline bool pending_queue_waits(const struct pending_queue *q) {
     return q->last != NULL;
 }
@@ -33,14 +34,14 @@ static inline void pending_queue_add(struct pending_queue *q, struct pending *pe
     q->last = pending;
 }
 
-/* The one behind `before`. */
+/* Removes the entry after `before`. */
 static inline void pending_queue_unlink(struct pending_queue *q, struct pending *before) {
     struct pending *pending = before->next;
     before->next = pending->next;
     if (q->last == pending) q->last = before == pending ? NULL : before;
 }
 
-/* Nothing if it is not there. */
+/* No effect if the entry is not in the queue. */
 static inline void pending_queue_remove(struct pending_queue *q, const struct pending *pending) {
     struct pending *before = q->last;
     if (!before) return;
@@ -53,11 +54,12 @@ static inline void pending_queue_remove(struct pending_queue *q, const struct pe
     } while (before != q->last);
 }
 
-/* Tries the first again. False when nobody waits, or when it still has to and stays the first. */
+/* Retries the first entry. Returns false if the queue is empty, or if the entry must wait and
+ * stays first. */
 static inline bool pending_queue_retry(struct pending_queue *q) {
     if (!pending_queue_waits(q)) return false;
     struct pending *first = q->last->next;
-    pending_queue_unlink(q, q->last); /* off the queue first: `retry` may free it, or add to the queue */
+    pending_queue_unlink(q, q->last); /* remove it first: `retry` may free it or add entries */
     if (first->retry(first) != WEFT_NO_RESOURCE) return true;
     pending_queue_prepend(q, first);
     return false;

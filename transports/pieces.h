@@ -1,4 +1,4 @@
-/* Pieces of local memory, block by block. */
+/* Iterates over pieces of local memory, block by block. */
 #ifndef WEFT_TRANSPORTS_PIECES_H
 #define WEFT_TRANSPORTS_PIECES_H
 
@@ -6,13 +6,14 @@
 #include <string.h>
 #include <transports/transport.h>
 
-/* False: more than `most` bytes, or more pieces than `most_pieces`. */
-static inline bool pieces_fit(const struct rma_piece *pieces, size_t n, size_t most, size_t most_pieces,
-                              size_t *total_p) {
+/* Returns false for more than `most` bytes or more than `most_pieces` pieces. */
+static inline bool pieces_fit(const struct rma_piece *pieces, size_t n, size_t most,
+                              size_t most_pieces, size_t *total_p) {
     size_t total = 0, len;
     if (n > most_pieces) return false;
     for (size_t i = 0; i < n; i++) {
-        if (__builtin_mul_overflow(pieces[i].len, pieces[i].count, &len) || len > most - total) return false;
+        if (__builtin_mul_overflow(pieces[i].len, pieces[i].count, &len) || len > most - total)
+            return false;
         total += len;
     }
     *total_p = total;

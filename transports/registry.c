@@ -1,4 +1,4 @@
-/* The transports there are, in the order in which a worker opens them. A new one is one line here. */
+/* Every transport, in the order in which a worker opens them. Add a new transport here. */
 #include <transports/registry.h>
 
 const struct transport *const weft__transports[] = {

@@ -1,11 +1,13 @@
 #define _GNU_SOURCE
 #include "trust.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <pwd.h>
 #include <reactor/reactor.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,36 +16,40 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { KEY_FILE_LEAST = 16, KEY_FILE_MOST = 4096, PATH_ROOM = 512 };
+enum { KEY_FILE_LEAST = 32, KEY_FILE_MOST = 4096, KEY_FILE_VARIETY = 12, PATH_ROOM = 512 };
+/* Of text, which people may have made up: each guess costs 16 MiB and some 40 ms, as each key
+ * that is read does. */
+enum { SCRYPT_N = 1 << 14, SCRYPT_R = 8, SCRYPT_P = 1, SCRYPT_MEMORY = 64 << 20 };
 
-/* ---- proofs ---------------------------------------------------------------------------------------- */
+/* ---- proofs ---------------------------------------------------------------------------------- */
 
-weft_status_t trust_prove(const struct trust_key *key, const char label[16], const void *said, size_t len,
-                          uint8_t proof[TRUST_PROOF]) {
-    uint8_t all[16 + TRUST_SAID];
+weft_status_t weft__trust_prove(const struct trust_key *key, const char label[16], const void *sent,
+                                size_t len, uint8_t proof[TRUST_PROOF]) {
+    uint8_t all[16 + TRUST_HELLO];
     unsigned size = TRUST_PROOF;
-    if (len > TRUST_SAID) return weft__fail(WEFT_ERR_INTERNAL, "%zu bytes to be proved", len);
+    if (len > TRUST_HELLO) return weft__fail(WEFT_ERR_INTERNAL, "cannot prove %zu bytes", len);
     memcpy(all, label, 16);
-    memcpy(all + 16, said, len);
+    memcpy(all + 16, sent, len);
     int key_len = key->trust == TRUST_ANYONE ? 0 : TRUST_KEY;
     if (HMAC(EVP_sha256(), key->bytes, key_len, all, 16 + len, proof, &size)) return WEFT_OK;
-    return weft__fail(WEFT_ERR_NO_MEMORY, "no proof could be made");
+    return weft__fail(WEFT_ERR_NO_MEMORY, "could not compute a proof");
 }
 
-int trust_proof_equal(const uint8_t a[TRUST_PROOF], const uint8_t b[TRUST_PROOF]) {
+int weft__trust_proof_equal(const uint8_t a[TRUST_PROOF], const uint8_t b[TRUST_PROOF]) {
     return CRYPTO_memcmp(a, b, TRUST_PROOF) == 0;
 }
 
-weft_status_t trust_secret_bytes(void *to, size_t len) {
+weft_status_t weft__trust_secret_bytes(void *to, size_t len) {
     ssize_t n;
     do n = getrandom(to, len, 0);
     while (n < 0 && errno == EINTR);
     return n == (ssize_t)len ? WEFT_OK : weft__fail(WEFT_ERR_IO, "getrandom: %s", strerror(errno));
 }
 
-/* ---- the file ---------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
-static weft_status_t complain(weft_context_t *context, weft_status_t st, const char *path, const char *what) {
+static weft_status_t complain(weft_context_t *context, weft_status_t st, const char *path,
+                              const char *what) {
     weft__log_limited(context, WEFT_LOG_ERROR, "transports", "key file %s: %s", path, what);
     return weft__fail(st, "key file %s: %s", path, what);
 }
@@ -60,15 +66,40 @@ static ssize_t read_all(int fd, uint8_t *to, size_t room) {
     return (ssize_t)len;
 }
 
-static weft_status_t digest(const uint8_t *text, size_t len, uint8_t key[TRUST_KEY]) {
-    unsigned size = TRUST_KEY;
-    int ok = EVP_Digest(text, len, key, &size, EVP_sha256(), NULL);
-    return ok ? WEFT_OK : weft__fail(WEFT_ERR_NO_MEMORY, "no digest could be made");
+static bool is_text(const uint8_t *bytes, size_t len) {
+    for (size_t i = 0; i < len; i++)
+        if (!isprint(bytes[i]) && !isspace(bytes[i])) return false;
+    return true;
 }
 
-weft_status_t trust_key_read(weft_context_t *context, const char *path, uint8_t key_p[TRUST_KEY]) {
+static unsigned variety(const uint8_t *bytes, size_t len) {
+    bool seen[256] = {false};
+    unsigned n = 0;
+    for (size_t i = 0; i < len; i++) {
+        n += !seen[bytes[i]];
+        seen[bytes[i]] = true;
+    }
+    return n;
+}
+
+/* Anybody who connects gets a proof to try guesses on: a digest alone would make those cheap. */
+static weft_status_t derive(const uint8_t *bytes, size_t len, uint8_t key[TRUST_KEY]) {
+    static const uint8_t salt[] = "weft key file 1"; /* the same wherever the file is */
+    unsigned size = TRUST_KEY;
+    int ok = is_text(bytes, len)
+                 ? EVP_PBE_scrypt((const char *)bytes, len, salt, sizeof salt, SCRYPT_N, SCRYPT_R,
+                                  SCRYPT_P, SCRYPT_MEMORY, key, TRUST_KEY)
+                 : EVP_Digest(bytes, len, key, &size, EVP_sha256(), NULL);
+    return ok ? WEFT_OK
+              : weft__fail(WEFT_ERR_NO_MEMORY, "could not derive a key from the key file");
+}
+
+weft_status_t weft__trust_key_read(weft_context_t *context, const char *path,
+                                   uint8_t key_p[TRUST_KEY]) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) return complain(context, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, path, strerror(errno));
+    if (fd < 0)
+        return complain(context, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, path,
+                        strerror(errno));
     struct stat s;
     uint8_t text[KEY_FILE_MOST + 1];
     weft_status_t st;
@@ -80,13 +111,18 @@ weft_status_t trust_key_read(weft_context_t *context, const char *path, uint8_t 
     else if (s.st_uid != geteuid())
         st = complain(context, WEFT_ERR_AUTH, path, "owned by another user");
     else if (s.st_mode & 077)
-        st = complain(context, WEFT_ERR_AUTH, path, "others may use it; chmod 600 it");
+        st = complain(context, WEFT_ERR_AUTH, path,
+                      "other users may read or write it; chmod 600 it");
     else if ((len = read_all(fd, text, sizeof text)) < 0)
         st = complain(context, WEFT_ERR_IO, path, strerror(errno));
     else if (len < KEY_FILE_LEAST || len > KEY_FILE_MOST)
-        st = complain(context, WEFT_ERR_AUTH, path, "a key has 16 to 4096 bytes");
+        st = complain(context, WEFT_ERR_AUTH, path,
+                      "a key must have 32 to 4096 bytes; weft-info --new-key makes one");
+    else if (variety(text, (size_t)len) < KEY_FILE_VARIETY)
+        st = complain(context, WEFT_ERR_AUTH, path,
+                      "too easily guessed; weft-info --new-key makes a key");
     else
-        st = digest(text, (size_t)len, key_p);
+        st = derive(text, (size_t)len, key_p);
     OPENSSL_cleanse(text, sizeof text);
     close(fd);
     return st;
@@ -94,15 +130,17 @@ weft_status_t trust_key_read(weft_context_t *context, const char *path, uint8_t 
 
 static weft_status_t write_key(int fd) {
     uint8_t bytes[TRUST_KEY];
-    weft_status_t st = trust_secret_bytes(bytes, sizeof bytes);
+    weft_status_t st = weft__trust_secret_bytes(bytes, sizeof bytes);
     if (st == WEFT_OK && write(fd, bytes, sizeof bytes) != sizeof bytes) st = WEFT_ERR_IO;
+    /* a crash must not leave its name without its bytes */
+    if (st == WEFT_OK && fsync(fd) < 0) st = WEFT_ERR_IO;
     OPENSSL_cleanse(bytes, sizeof bytes);
     return st;
 }
 
-/* Written under another name and linked to its own, so that nobody ever reads half a key and the first one wins:
- * OK too when another process was faster. */
-static weft_status_t trust_key_make(weft_context_t *context, const char *path) {
+/* Written under another name and linked to its own, so that no process reads half a key, and the
+ * first writer wins. Returns OK also if another process was faster. */
+weft_status_t weft__trust_key_make(weft_context_t *context, const char *path) {
     char draft[PATH_ROOM + 16];
     snprintf(draft, sizeof draft, "%s.XXXXXX", path);
     int fd = mkostemp(draft, O_CLOEXEC); /* 0600 */
@@ -115,51 +153,79 @@ static weft_status_t trust_key_make(weft_context_t *context, const char *path) {
     return st;
 }
 
-/* True if `dir`/weft is there, or was made, and is this user's alone to write. */
-static bool key_directory(const char *dir, const char *leaf, char *path, size_t size) {
+/* True if the directory is there, or was made, and is this user's alone to write. `path` is the
+ * key's in it. */
+static bool key_directory(const char *directory, char *path, size_t size) {
     struct stat s;
-    int len = snprintf(path, size, "%s%s", dir, leaf);
-    if (len < 0 || (size_t)len + sizeof "/key" > size) return false;
+    int len = snprintf(path, size, "%s", directory);
+    if (len < 0 || (size_t)len + sizeof "/key" > size || directory[0] != '/') return false;
     if (mkdir(path, 0700) < 0 && errno != EEXIST) return false;
-    if (lstat(path, &s) < 0 || !S_ISDIR(s.st_mode) || s.st_uid != geteuid() || s.st_mode & 022) return false;
-    if (access(path, W_OK | X_OK) < 0) return false;
+    if (lstat(path, &s) < 0 || !S_ISDIR(s.st_mode) || s.st_uid != geteuid() || s.st_mode & 022)
+        return false;
+    if (faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) < 0) return false;
     strcat(path, "/key");
     return true;
 }
 
-weft_status_t trust_key_path(weft_context_t *context, char *path, size_t size) {
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME"), *run = getenv("XDG_RUNTIME_DIR");
-    char dir[PATH_ROOM];
-    if (config && config[0] == '/' && key_directory(config, "/weft", path, size)) return WEFT_OK;
-    if (home && home[0] == '/' && strlen(home) + sizeof "/.config" <= sizeof dir) {
-        snprintf(dir, sizeof dir, "%s/.config", home);
-        mkdir(dir, 0700); /* should it fail, so does the next */
-        if (key_directory(dir, "/weft", path, size)) return WEFT_OK;
+/* This user's home as the system knows it, for a process without HOME. Returns "" where there is
+ * none. */
+static const char *system_home(char *buf, size_t size) {
+    struct passwd user, *found = NULL;
+    return getpwuid_r(geteuid(), &user, buf, size, &found) == 0 && found ? user.pw_dir : "";
+}
+
+static bool in_home(const char *home, char *path, size_t size) {
+    char directory[PATH_ROOM];
+    if (!home || home[0] != '/' || strlen(home) + sizeof "/.config/weft" > sizeof directory)
+        return false;
+    snprintf(directory, sizeof directory, "%s/.config", home);
+    mkdir(directory, 0700); /* should it fail, so does the next */
+    strcat(directory, "/weft");
+    return key_directory(directory, path, size);
+}
+
+weft_status_t weft__trust_key_path(weft_context_t *context, char *path, size_t size) {
+    const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
+    static const char *const fixed[] = {"/dev/shm/weft-%u", "/run/user/%u/weft", "/tmp/weft-%u"};
+    char directory[PATH_ROOM], entry[4096];
+    int len = config ? snprintf(directory, sizeof directory, "%s/weft", config) : -1;
+    if (len > 0 && len < (int)sizeof directory && key_directory(directory, path, size))
+        return WEFT_OK;
+    if (in_home(home, path, size) || in_home(system_home(entry, sizeof entry), path, size))
+        return WEFT_OK;
+    for (unsigned i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        snprintf(directory, sizeof directory, fixed[i], (unsigned)geteuid());
+        if (key_directory(directory, path, size)) return WEFT_OK;
     }
-    if (run && run[0] == '/' && key_directory(run, "/weft", path, size)) return WEFT_OK;
-    snprintf(dir, sizeof dir, "/tmp/weft-%u", (unsigned)geteuid());
-    if (key_directory(dir, "", path, size)) return WEFT_OK;
-    return complain(context, WEFT_ERR_IO, dir, "no directory for it could be made; set tcp.key_file");
+    return complain(context, WEFT_ERR_IO, directory,
+                    "no directory for the user's key is usable (looked in $XDG_CONFIG_HOME/weft, "
+                    "~/.config/weft, "
+                    "/dev/shm, /run/user and /tmp); set tcp.key_file");
 }
 
-static weft_status_t user_key(weft_context_t *context, uint8_t key_p[TRUST_KEY]) {
+static weft_status_t user_key(weft_context_t *context, uint8_t key_p[TRUST_KEY],
+                              char from[TRUST_FROM]) {
     char path[PATH_ROOM];
-    weft_status_t st = trust_key_path(context, path, sizeof path);
-    if (st == WEFT_OK && access(path, F_OK) < 0) st = trust_key_make(context, path);
-    return st == WEFT_OK ? trust_key_read(context, path, key_p) : st;
+    weft_status_t st = weft__trust_key_path(context, path, sizeof path);
+    if (st == WEFT_OK && faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) < 0)
+        st = weft__trust_key_make(context, path);
+    if (st == WEFT_OK) snprintf(from, TRUST_FROM, "%.*s", TRUST_FROM - 1, path);
+    return st == WEFT_OK ? weft__trust_key_read(context, path, key_p) : st;
 }
 
-weft_status_t trust_key_load(weft_context_t *context, bool insecure, struct trust_key *key_p) {
+weft_status_t weft__trust_key_load(weft_context_t *context, bool insecure,
+                                   struct trust_key *key_p) {
     const char *file = weft__setting_str(context, SETTING_TCP_KEY_FILE);
     struct trust_key key = {.trust = TRUST_USER};
     weft_status_t st = WEFT_OK;
     if (file && *file) {
         key.trust = TRUST_CLUSTER;
-        st = trust_key_read(context, file, key.bytes);
+        st = weft__trust_key_read(context, file, key.bytes);
+        snprintf(key.from, sizeof key.from, "%s", file);
     } else if (insecure) {
         key.trust = TRUST_ANYONE;
     } else {
-        st = user_key(context, key.bytes);
+        st = user_key(context, key.bytes, key.from);
     }
     if (st == WEFT_OK) *key_p = key;
     OPENSSL_cleanse(&key, sizeof key);

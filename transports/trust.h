@@ -1,8 +1,12 @@
 /*
- * The key by which both ends of a connection prove themselves, and the proofs. One file serves all transports that leave the host.
+ * The key with which both ends of a connection authenticate, and the proofs. All transports that
+ * leave the host share one key file.
  *
- * A proof authenticates the connect alone: what follows is plaintext, so whoever sits on the path can read and change it. On loopback
- * nobody does; beyond it the setting of a key is the administrator's word that the network is trusted, until connections are encrypted.
+ * A proof shows that a holder of the key answered. It is not bound to addresses, it yields no
+ * session key, and no MAC covers the later frames. An attacker on the path, or one that listens on
+ * a port that a worker dials, can relay the proofs of two holders and then read and change all
+ * data. On loopback, tcp asks the kernel which user owns the other end, unless the settings name a
+ * key file. Elsewhere the administrator who names a key states that the network is trusted.
  */
 #ifndef WEFT_TRANSPORTS_TRUST_H
 #define WEFT_TRANSPORTS_TRUST_H
@@ -13,36 +17,46 @@
 #include <weft/base.h>
 #include <weft/context.h>
 
-enum { TRUST_KEY = 32, TRUST_PROOF = 32, TRUST_SAID = 256 };
+enum { TRUST_KEY = 32, TRUST_PROOF = 32, TRUST_HELLO = 256, TRUST_FROM = 128 };
 
 enum trust {
     TRUST_USER,    /* the user's own key: loopback only */
     TRUST_CLUSTER, /* "tcp.key_file" */
-    TRUST_ANYONE   /* said to be insecure, without a key: proofs are made with an empty one */
+    TRUST_ANYONE   /* declared insecure: proofs use an empty key */
 };
 
 struct trust_key {
     enum trust trust;
     uint8_t bytes[TRUST_KEY];
+    char from[TRUST_FROM]; /* the file, for error texts; "" without one */
 };
 
-/* Reads the key that the settings ask for, and makes the user's own when it is missing. WEFT_ERR_AUTH: a file that
- * others may read or that somebody else owns; WEFT_ERR_IO: one that cannot be read or made. Both are logged. */
-weft_status_t trust_key_load(weft_context_t *context, bool insecure, struct trust_key *key_p);
+/* Reads the key that the settings name. Creates the user's own key if it is missing.
+ * WEFT_ERR_AUTH: another user owns or may read the file. WEFT_ERR_IO: it cannot be read or
+ * created. Logs both errors. */
+weft_status_t weft__trust_key_load(weft_context_t *context, bool insecure, struct trust_key *key_p);
 
-/* What trust_key_load is made of. `path` names the file; a key is at least 16 bytes, anything to 4096. */
-weft_status_t trust_key_read(weft_context_t *context, const char *path, uint8_t key_p[TRUST_KEY]);
-/* $XDG_CONFIG_HOME/weft/key, ~/.config/weft/key, $XDG_RUNTIME_DIR/weft/key: the first whose directory is there or
- * can be made; then /tmp/weft-UID/key. Makes the directory (0700). */
-weft_status_t trust_key_path(weft_context_t *context, char *path, size_t size);
+/* What weft__trust_key_load is made of. `path` names the file: 32 to 4096 bytes, 12 different
+ * ones among them, or WEFT_ERR_AUTH. Text becomes a key by scrypt (some 40 ms), anything else by
+ * SHA-256. */
+weft_status_t weft__trust_key_read(weft_context_t *context, const char *path,
+                                   uint8_t key_p[TRUST_KEY]);
+/* Makes a file of 32 random bytes, mode 0600. OK too when a file of that name is there by then:
+ * it stays as it is. */
+weft_status_t weft__trust_key_make(weft_context_t *context, const char *path);
+/* $XDG_CONFIG_HOME/weft/key, ~/.config/weft/key (of HOME, then of the user's entry in the
+ * system), /dev/shm/weft-UID/key, /run/user/UID/weft/key, /tmp/weft-UID/key: the first whose
+ * directory is there or can be made. Makes it (0700). */
+weft_status_t weft__trust_key_path(weft_context_t *context, char *path, size_t size);
 
-/* A MAC over a label of the role, so that no end's proof serves as the other's, and what both have said: TRUST_SAID bytes at most. */
-weft_status_t trust_prove(const struct trust_key *key, const char label[16], const void *said, size_t len,
-                          uint8_t proof[TRUST_PROOF]);
-/* In time that does not depend on where they differ. */
-int trust_proof_equal(const uint8_t a[TRUST_PROOF], const uint8_t b[TRUST_PROOF]);
+/* A MAC over a label of the role, so that no end's proof serves as the other's, and what both
+ * have said: TRUST_HELLO bytes at most. */
+weft_status_t weft__trust_prove(const struct trust_key *key, const char label[16], const void *sent,
+                                size_t len, uint8_t proof[TRUST_PROOF]);
+/* Compares in constant time. */
+int weft__trust_proof_equal(const uint8_t a[TRUST_PROOF], const uint8_t b[TRUST_PROOF]);
 
-/* Bytes nobody can foresee; straight from the kernel, since a seeded generator would repeat nonces. */
-weft_status_t trust_secret_bytes(void *to, size_t len);
+/* Unpredictable bytes from the kernel. A seeded generator would repeat nonces. */
+weft_status_t weft__trust_secret_bytes(void *to, size_t len);
 
 #endif

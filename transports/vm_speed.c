@@ -17,7 +17,7 @@ static void keep_least(uint32_t *least, uint64_t begin) {
     if (*least == 0 || took < *least) *least = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
 }
 
-static struct vm_speed measure(char *to, char *from) {
+static struct vm_speed measure_vm(char *to, char *from) {
     struct vm_speed speed = {0};
     struct iovec here = {to, VM_SPEED_BYTES}, there = {from, VM_SPEED_BYTES};
     for (int i = 0; i < ROUNDS; i++) {
@@ -33,12 +33,14 @@ static struct vm_speed measure(char *to, char *from) {
     return speed;
 }
 
-/* The memory is mapped and unmapped: through the heap it would change what malloc does with large blocks from then on. */
+/* The memory is mapped and unmapped: through the heap it would change what malloc does with
+ * large blocks from then on. */
 static struct vm_speed measure_mapped(void) {
     size_t size = (size_t)2 * VM_SPEED_BYTES;
-    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    char *memory =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) return (struct vm_speed){0};
-    struct vm_speed speed = measure(memory + VM_SPEED_BYTES, memory);
+    struct vm_speed speed = measure_vm(memory + VM_SPEED_BYTES, memory);
     munmap(memory, size);
     return speed;
 }

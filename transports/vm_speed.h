@@ -1,4 +1,5 @@
-/* What it takes to read another process's memory in the kernel (process_vm_readv), beside a copy of as much. */
+/* What it takes to read another process's memory in the kernel (process_vm_readv), beside a copy
+ * of as much. */
 #ifndef WEFT_TRANSPORTS_VM_SPEED_H
 #define WEFT_TRANSPORTS_VM_SPEED_H
 

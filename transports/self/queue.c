@@ -1,6 +1,7 @@
-/* The messages between the two ends of a pair: queued by the sender, handed over by the next turn's poll. */
+/* Messages between the two lanes of a pair: the sender queues them, and the next turn's poll
+ * delivers them. */
 #include "self.h"
-#include <reactor/counters.h>
+#include <base/counters.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 
 #define OF_POLLER(p) ((struct self_iface *)((char *)(p)-offsetof(struct self_iface, poller)))
 
-enum { KEEPS_FROM = 8 }; /* a message that fills so much of its room, one part in eight, is kept in place */
+enum { KEEPS_FROM = 8 }; /* a message that fills at least 1/8 of its buffer is retained in place */
 
 static void message_put(struct self_iface *iface, struct self_message *m) {
     struct self_message **pool = m->big ? &iface->big : &iface->small;
@@ -17,15 +18,17 @@ static void message_put(struct self_iface *iface, struct self_message *m) {
 }
 
 static void keep_release(struct lane_keep *keep) {
-    struct self_message *m = (struct self_message *)((char *)keep - offsetof(struct self_message, keep));
+    struct self_message *m =
+        (struct self_message *)((char *)keep - offsetof(struct self_message, keep));
     m->kept = false;
     if (m->gone) message_put(m->iface, m);
 }
 
-/* One put together from pieces lies in the scratch, which the next one needs. */
+/* Assembled messages are not retained: the next one needs the scratch buffer. */
 static struct lane_keep *keep(struct lane *l, const void *data, size_t len) {
     struct self_message *m = self_iface(l)->taken;
-    if (!m || m->kept || m->n_iov || len * KEEPS_FROM < (m->big ? SELF_BCOPY : SELF_SMALL)) return NULL;
+    if (!m || m->kept || m->n_iov || len * KEEPS_FROM < (m->big ? SELF_BCOPY : SELF_SMALL))
+        return NULL;
     if ((uintptr_t)data - (uintptr_t)m->data > m->len) return NULL;
     m->kept = true;
     return &m->keep;
@@ -85,12 +88,12 @@ static weft_status_t pause_lane(struct lane *l, bool on) {
     return WEFT_OK;
 }
 
-/* Nothing of it arrives; the completions come with the next poll. */
+/* Queued messages are not delivered. Their completions step in the next poll. */
 void weft__self_cancel_queue(struct self_lane *lane) {
     for (struct self_message *m = lane->first; m; m = m->next) m->cancelled = true;
 }
 
-/* From within a turn. */
+/* Called within a turn. */
 void weft__self_drop_queue(struct self_lane *lane, weft_status_t status) {
     struct self_message *m = lane->first, *next;
     lane->first = NULL;
@@ -106,9 +109,9 @@ void weft__self_drop_queue(struct self_lane *lane, weft_status_t status) {
     }
 }
 
-/* ---- delivery ---------------------------------------------------------------------------------------- */
+/* ---- delivery -------------------------------------------------------------------------------- */
 
-/* [header][payload] in one piece. */
+/* Copies header and payload into one piece. */
 static const void *assemble(struct self_iface *iface, const struct self_message *m, size_t *len_p) {
     uint8_t *to = iface->scratch;
     memcpy(to, m->data, m->len);
@@ -126,7 +129,7 @@ void weft__self_take(struct self_lane *lane, struct self_message *m) {
     size_t len = m->len;
     const void *data = m->n_iov ? assemble(iface, m, &len) : m->data;
     iface->taken = m;
-    lane_handlers(&lane->lane)[m->id](&lane->lane, data, len);
+    lane_handlers(&lane->lane)[m->id](&lane->lane, m->id, data, len);
     iface->taken = NULL;
 }
 
@@ -146,8 +149,9 @@ void weft__self_retry(struct self_lane *lane) {
     while (lane->depth < SELF_DEPTH && pending_queue_retry(&lane->pending)) continue;
 }
 
-/* What waits now, up to the budget; what handlers add waits for the next turn, so that an echo does not spin here. */
-static unsigned deliver(struct self_lane *from, unsigned budget) {
+/* Delivers the messages that are queued now, up to the budget. Messages that handlers add wait
+ * for the next turn, so that an echo does not loop here. */
+static unsigned deliver_message(struct self_lane *from, unsigned budget) {
     unsigned n = 0, most = from->depth < budget ? from->depth : budget;
     while (n < most && from->first) {
         struct self_message *m = from->first;
@@ -177,12 +181,12 @@ int weft__self_poll(struct poller *poller, unsigned budget) {
     struct self_iface *iface = OF_POLLER(poller);
     struct self_lane *lane = iface->ready, *next;
     unsigned n = 0;
-    if (!lane) weft__poller_remove(iface->iface.reactor, poller); /* until something is queued */
+    if (!lane) weft__poller_remove(iface->iface.reactor, poller); /* until a message is queued */
     iface->ready = NULL;
     iface->ready_last = &iface->ready;
     for (; lane; lane = next) {
         next = lane->ready_next;
-        if (n < budget) n += deliver(lane, budget - n);
+        if (n < budget) n += deliver_message(lane, budget - n);
         lane->ready_next = NULL;
         lane->ready = lane->first && !(lane->peer && lane->peer->paused);
         if (!lane->ready) continue;
@@ -192,7 +196,7 @@ int weft__self_poll(struct poller *poller, unsigned budget) {
     return (int)n;
 }
 
-/* ---- operations -------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static struct self_message *message_new(struct self_lane *lane, uint8_t id, bool big) {
     struct self_message *m = message_get(self_iface(&lane->lane), big);
@@ -212,9 +216,11 @@ static void send_message(struct self_lane *lane, struct self_message *m, size_t 
     weft__self_queue(lane, m);
 }
 
-static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data,
+                              size_t len) {
     struct self_lane *lane = (struct self_lane *)l;
-    if (len > SELF_SHORT) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over self", len);
+    if (len > SELF_SHORT)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over self", len);
     if (lane->depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, false);
     if (!m) return WEFT_ERR_NO_MEMORY;
@@ -225,7 +231,8 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     return WEFT_OK;
 }
 
-static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *), void *arg) {
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *, void *),
+                              void *arg) {
     struct self_lane *lane = (struct self_lane *)l;
     if (lane->depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, true);
@@ -241,8 +248,8 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     size_t total = 0;
     for (size_t i = 0; i < n_iov; i++) total += iov[i].len;
     if (header_len > SELF_ZCOPY_HEADER || n_iov > SELF_IOV || total > SELF_ZCOPY)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over self", header_len,
-                          total, n_iov);
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over self",
+                          header_len, total, n_iov);
     if (lane->depth >= SELF_DEPTH) return WEFT_NO_RESOURCE;
     struct self_message *m = message_new(lane, id, false);
     if (!m) return WEFT_ERR_NO_MEMORY;
@@ -255,8 +262,9 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     return WEFT_IN_PROGRESS;
 }
 
-/* A message that no handler sees: its completion comes when all before it was delivered. */
-static weft_status_t flush(struct lane *l, struct completion *completion) {
+/* Queues a message without a handler. Its completion steps when all earlier messages have been
+ * delivered. */
+static weft_status_t flush_message(struct lane *l, struct completion *completion) {
     struct self_lane *lane = (struct self_lane *)l;
     if (!lane->first) return WEFT_OK;
     struct self_message *m = message_new(lane, 0, false);
@@ -267,7 +275,7 @@ static weft_status_t flush(struct lane *l, struct completion *completion) {
     return WEFT_IN_PROGRESS;
 }
 
-/* The peer's memory is ours. */
+/* Both lanes share the process's memory. */
 static weft_status_t bulk_get(struct lane *l, uint64_t remote, const weft_iov_t *iov, size_t n_iov,
                               struct completion *completion) {
     const uint8_t *from = (const uint8_t *)(uintptr_t)remote;
@@ -288,50 +296,55 @@ void weft__self_purge(struct self_lane *lane) {
     pending_queue_init(&lane->pending);
 }
 
-static void describe(struct lane *l, char *buf, size_t size) {
+static void describe_message(struct lane *l, char *buf, size_t size) {
     snprintf(buf, size, "self");
 }
 
-/* ---- the same operations in other states ----------------------------------------------------------------- */
+/* ---- the same operations in other states ----------------------------------------------------- */
 
-#define REFUSING(state, answer)                                                        \
-    LANE_ALL_ANSWER(state, answer)                                                     \
-    LANE_RMA_ANSWER(state, answer)                                                     \
-    const struct lane_ops weft__self_ops_##state = {.am_short = state##_short,         \
-                                                    LANE_RMA_OPS(state),               \
-                                                    .key_close = weft__self_key_close, \
-                                                    .am_bcopy = state##_bcopy,         \
-                                                    .am_zcopy = state##_zcopy,         \
-                                                    .flush = state##_flush,            \
-                                                    .pending_add = pending_add,        \
-                                                    .pending_remove = pending_remove,  \
-                                                    .hear = lane_hear,                 \
-                                                    .bulk_get = state##_bulk_get,      \
-                                                    .close = weft__self_close,         \
-                                                    .describe = describe};
+#define REFUSING(state, answer)                                                             \
+    LANE_ALL_ANSWER(state, answer)                                                          \
+    LANE_RMA_ANSWER(state, answer)                                                          \
+    static const struct lane_bulk_ops state##_bulk_ops = {.bulk_get = state##_bulk_get};    \
+    static const struct lane_rma_ops state##_rma_ops = {LANE_RMA_OPS(state),                \
+                                                        .key_close = weft__self_key_close}; \
+    const struct lane_ops weft__self_ops_##state = {.am_short = state##_short,              \
+                                                    .am_bcopy = state##_bcopy,              \
+                                                    .am_zcopy = state##_zcopy,              \
+                                                    .flush = state##_flush,                 \
+                                                    .pending_add = pending_add,             \
+                                                    .pending_remove = pending_remove,       \
+                                                    .recv_msg = lane_recv,                  \
+                                                    .close = weft__self_close,              \
+                                                    .describe = describe_message,           \
+                                                    .bulk = &state##_bulk_ops,              \
+                                                    .rma = &state##_rma_ops};
 REFUSING(new, WEFT_NO_RESOURCE)
 REFUSING(peer_closed, WEFT_ERR_PEER_CLOSED)
 REFUSING(closed, WEFT_ERR_CLOSED)
 
+static const struct lane_buffer_ops up_buffer_ops = {.keep = keep};
+static const struct lane_bulk_ops up_bulk_ops = {.bulk_get = bulk_get};
+static const struct lane_rma_ops up_rma_ops = {.put_short = weft__self_put_short,
+                                               .put_bcopy = weft__self_put_bcopy,
+                                               .put_zcopy = weft__self_put_zcopy,
+                                               .get_bcopy = weft__self_get_bcopy,
+                                               .get_zcopy = weft__self_get_zcopy,
+                                               .atomic_post = weft__self_atomic_post,
+                                               .atomic_fetch = weft__self_atomic_fetch,
+                                               .fence = weft__self_fence,
+                                               .key_open = weft__self_key_open,
+                                               .key_close = weft__self_key_close};
 const struct lane_ops weft__self_ops_up = {.am_short = am_short,
                                            .am_bcopy = am_bcopy,
                                            .am_zcopy = am_zcopy,
-                                           .flush = flush,
+                                           .flush = flush_message,
                                            .pending_add = pending_add,
                                            .pending_remove = pending_remove,
-                                           .hear = lane_hear,
+                                           .recv_msg = lane_recv,
                                            .pause = pause_lane,
-                                           .keep = keep,
-                                           .bulk_get = bulk_get,
-                                           .put_short = weft__self_put_short,
-                                           .put_bcopy = weft__self_put_bcopy,
-                                           .put_zcopy = weft__self_put_zcopy,
-                                           .get_bcopy = weft__self_get_bcopy,
-                                           .get_zcopy = weft__self_get_zcopy,
-                                           .atomic_post = weft__self_atomic_post,
-                                           .atomic_fetch = weft__self_atomic_fetch,
-                                           .fence = weft__self_fence,
-                                           .key_open = weft__self_key_open,
-                                           .key_close = weft__self_key_close,
                                            .close = weft__self_close,
-                                           .describe = describe};
+                                           .describe = describe_message,
+                                           .buffer = &up_buffer_ops,
+                                           .bulk = &up_bulk_ops,
+                                           .rma = &up_rma_ops};

@@ -1,13 +1,15 @@
-/* One-sided operations on the worker's own memory, all inline: the reference for those of other transports. */
+/* One-sided operations on the worker's own memory, all inline: the reference for those of other
+ * transports. */
 #include "self.h"
 #include <string.h>
 #include <transports/atomics.h>
 #include <transports/pieces.h>
 #include <transports/region.h>
 
-/* ---- regions --------------------------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------- */
 
-weft_status_t weft__self_mem_register(struct iface *i, const struct region *region, struct md_mem **mem_p) {
+weft_status_t weft__self_mem_register(struct iface *i, const struct region *region,
+                                      struct md_mem **mem_p) {
     struct self_iface *iface = (struct self_iface *)i;
     struct self_mem *mem = weft__new(iface, struct self_mem);
     if (!mem) return WEFT_ERR_NO_MEMORY;
@@ -43,9 +45,9 @@ size_t weft__self_key_pack(const struct md_mem *mem, void *to) {
     return 0; /* the region says it all */
 }
 
-/* ---- keys ------------------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
-static struct self_mem *find(const struct self_iface *iface, uint32_t id) {
+static struct self_mem *find_rma(const struct self_iface *iface, uint32_t id) {
     struct self_mem *mem = iface->mems;
     while (mem && mem->mem.region->id != id) mem = mem->next;
     return mem;
@@ -59,12 +61,12 @@ static void key_grant(struct self_key *key, struct self_mem *mem) {
     key->key.local = mem->mem.region->base;
 }
 
-weft_status_t weft__self_key_open(struct lane *l, const struct remote_region *region, const void *packed,
-                                  size_t len, struct lane_key **key_p) {
+weft_status_t weft__self_key_open(struct lane *l, const struct remote_region *region,
+                                  const void *packed, size_t len, struct lane_key **key_p) {
     struct self_iface *iface = self_iface(l);
     struct self_key *key = weft__new(l, struct self_key);
     if (!key) return WEFT_ERR_NO_MEMORY;
-    struct self_mem *mem = find(iface, region->id);
+    struct self_mem *mem = find_rma(iface, region->id);
     key->key = (struct lane_key){.lane = l, .region = *region, .how = "refused"};
     key->key.status = mem ? region_admits(mem->mem.region, region) : WEFT_ERR_REVOKED;
     if (key->key.status == WEFT_OK) key_grant(key, mem);
@@ -102,67 +104,74 @@ void weft__self_keys_forget(struct self_lane *lane) {
             at = &(*at)->next;
 }
 
-/* ---- operations ------------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
-static char *place(const struct lane_key *key, uint64_t remote) {
+static char *place_rma(const struct lane_key *key, uint64_t remote) {
     return key->local + (remote - key->region.base);
 }
 
 weft_status_t weft__self_put_short(struct lane *l, const void *data, size_t len, uint64_t remote,
                                    struct lane_key *key) {
-    if (len > SELF_RMA_SHORT) return weft__fail(WEFT_ERR_TOO_BIG, "put_short of %zu bytes over self", len);
-    if (len) memmove(place(key, remote), data, len);
+    if (len > SELF_RMA_SHORT)
+        return weft__fail(WEFT_ERR_TOO_BIG, "put_short of %zu bytes over self", len);
+    if (len) memmove(place_rma(key, remote), data, len);
     return WEFT_OK;
 }
 
-weft_status_t weft__self_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void *, void *), void *arg,
-                                   uint64_t remote, struct lane_key *key) {
-    if (len > SELF_RMA_BCOPY) return weft__fail(WEFT_ERR_TOO_BIG, "put_bcopy of %zu bytes over self", len);
-    if (len) pack(place(key, remote), arg);
+weft_status_t weft__self_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void *, void *),
+                                   void *arg, uint64_t remote, struct lane_key *key) {
+    if (len > SELF_RMA_BCOPY)
+        return weft__fail(WEFT_ERR_TOO_BIG, "put_bcopy of %zu bytes over self", len);
+    if (len) pack(place_rma(key, remote), arg);
     return WEFT_OK;
 }
 
 static weft_status_t too_big(const char *what) {
-    return weft__fail(WEFT_ERR_TOO_BIG, "%s over self: %d bytes in %d pieces at the most", what, SELF_RMA_ZCOPY,
-                      SELF_IOV);
+    return weft__fail(WEFT_ERR_TOO_BIG, "%s over self: at most %d bytes in %d pieces", what,
+                      SELF_RMA_ZCOPY, SELF_IOV);
 }
 
-weft_status_t weft__self_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from, uint64_t remote,
-                                   struct lane_key *key, struct completion *completion) {
+weft_status_t weft__self_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from,
+                                   uint64_t remote, struct lane_key *key,
+                                   struct completion *completion) {
     size_t total;
     if (!pieces_fit(from, n_from, SELF_RMA_ZCOPY, SELF_IOV, &total)) return too_big("put_zcopy");
-    pieces_gather(place(key, remote), from, n_from);
+    pieces_gather(place_rma(key, remote), from, n_from);
     return WEFT_OK;
 }
 
-weft_status_t weft__self_get_bcopy(struct lane *l, size_t len, void (*unpack)(void *, const void *, size_t),
-                                   void *arg, uint64_t remote, struct lane_key *key,
+weft_status_t weft__self_get_bcopy(struct lane *l, size_t len,
+                                   void (*unpack)(void *, const void *, size_t), void *arg,
+                                   uint64_t remote, struct lane_key *key,
                                    struct completion *completion) {
-    if (len > SELF_RMA_BCOPY) return weft__fail(WEFT_ERR_TOO_BIG, "get_bcopy of %zu bytes over self", len);
-    unpack(arg, place(key, remote), len);
+    if (len > SELF_RMA_BCOPY)
+        return weft__fail(WEFT_ERR_TOO_BIG, "get_bcopy of %zu bytes over self", len);
+    unpack(arg, place_rma(key, remote), len);
     return WEFT_OK;
 }
 
-weft_status_t weft__self_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to, uint64_t remote,
-                                   struct lane_key *key, struct completion *completion) {
+weft_status_t weft__self_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to,
+                                   uint64_t remote, struct lane_key *key,
+                                   struct completion *completion) {
     size_t total;
     if (!pieces_fit(to, n_to, SELF_RMA_ZCOPY, SELF_IOV, &total)) return too_big("get_zcopy");
-    pieces_scatter(to, n_to, place(key, remote));
+    pieces_scatter(to, n_to, place_rma(key, remote));
     return WEFT_OK;
 }
 
-weft_status_t weft__self_atomic_post(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,
-                                     uint64_t remote, struct lane_key *key) {
+weft_status_t weft__self_atomic_post(struct lane *l, enum rma_atomic op, size_t size,
+                                     uint64_t operand, uint64_t remote, struct lane_key *key) {
     if (!atomic_is_one(op, size, true)) return WEFT_ERR_INVALID_PARAM;
-    atomic_post_at(op, size, place(key, remote), operand);
+    atomic_post_at(op, size, place_rma(key, remote), operand);
     return WEFT_OK;
 }
 
-weft_status_t weft__self_atomic_fetch(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,
-                                      uint64_t compare, void *old_p, uint64_t remote, struct lane_key *key,
+weft_status_t weft__self_atomic_fetch(struct lane *l, enum rma_atomic op, size_t size,
+                                      uint64_t operand, uint64_t compare, void *old_p,
+                                      uint64_t remote, struct lane_key *key,
                                       struct completion *completion) {
     if (!atomic_is_one(op, size, false)) return WEFT_ERR_INVALID_PARAM;
-    atomic_fetch_at(op, size, place(key, remote), operand, compare, old_p);
+    atomic_fetch_at(op, size, place_rma(key, remote), operand, compare, old_p);
     return WEFT_OK;
 }
 

@@ -8,17 +8,17 @@
 #define OF_FSM(m) ((struct self_lane *)((char *)(m)-offsetof(struct self_lane, fsm)))
 #define OF_JOB(j) ((struct self_lane *)((char *)(j)-offsetof(struct self_lane, open)))
 
-/* ---- the machine ----------------------------------------------------------------------------------------- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 #define FSM_NAME   self_lane
 #define FSM_PREFIX SELF_LANE
 #include <fsm/define.h>
 
 static void self_lane_act_open(struct fsm *m) {
-    fsm_effect(m, SELF_LANE_FX_TELL_OPEN);
+    fsm_effect(m, SELF_LANE_FX_NOTIFY_OPEN);
 }
 
-/* What was accepted goes first. */
+/* Accepted messages leave before the FIN. */
 static void self_lane_act_leave(struct fsm *m) {
     fsm_effect(m, SELF_LANE_FX_PURGE);
     fsm_effect(m, SELF_LANE_FX_SEND_FIN);
@@ -35,11 +35,11 @@ static void self_lane_act_hurry(struct fsm *m) {
 }
 
 static void self_lane_act_down(struct fsm *m) {
-    fsm_effect(m, SELF_LANE_FX_TELL_DOWN);
+    fsm_effect(m, SELF_LANE_FX_NOTIFY_DOWN);
 }
 
 static void self_lane_act_closed(struct fsm *m) {
-    fsm_effect(m, SELF_LANE_FX_TELL_CLOSED);
+    fsm_effect(m, SELF_LANE_FX_NOTIFY_CLOSED);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {
@@ -54,22 +54,22 @@ static void on_effect(struct fsm *m, unsigned effect) {
         break;
     case SELF_LANE_FX_CANCEL_QUEUE: weft__self_cancel_queue(lane); break;
     case SELF_LANE_FX_SEND_FIN: weft__self_queue(lane, &lane->fin); break;
-    case SELF_LANE_FX_TELL_OPEN: lane->say |= SAY_OPEN; break;
-    case SELF_LANE_FX_TELL_DOWN: lane->say |= SAY_DOWN; break;
-    case SELF_LANE_FX_TELL_CLOSED: lane->say |= SAY_CLOSED; break;
+    case SELF_LANE_FX_NOTIFY_OPEN: lane->send_msg |= SEND_OPEN; break;
+    case SELF_LANE_FX_NOTIFY_DOWN: lane->send_msg |= SEND_DOWN; break;
+    case SELF_LANE_FX_NOTIFY_CLOSED: lane->send_msg |= SEND_CLOSED; break;
     case SELF_LANE_N_EFFECTS: break;
     }
 }
 
-static void say_open(struct self_lane *lane) {
+static void send_open(struct self_lane *lane) {
     lane->lane.ops = &weft__self_ops_up;
     lane->take = weft__self_take;
     lane->announce(lane);
     weft__self_retry(lane);
 }
 
-/* Unless the owner closed the lane meanwhile: then `closed` is all that it will hear. */
-static void say_down(struct self_lane *lane) {
+/* If the owner has closed the lane by then, only `closed` follows. */
+static void send_down(struct self_lane *lane) {
     if (lane->lane.ops == &weft__self_ops_closed) return;
     lane->lane.ops = &weft__self_ops_peer_closed;
     lane->take = weft__self_refuse;
@@ -77,37 +77,40 @@ static void say_down(struct self_lane *lane) {
     weft__self_keys_end(lane, WEFT_ERR_PEER_CLOSED);
     weft__self_drop_queue(lane, WEFT_ERR_PEER_CLOSED);
     if (lane->lane.ops == &weft__self_ops_closed) return;
+    weft__causes_clear();
     lane->lane.iface->up->down(&lane->lane, WEFT_ERR_PEER_CLOSED);
 }
 
-static void say_closed(struct self_lane *lane) {
+static void send_closed(struct self_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
     weft__job_drop(r, &lane->open);
     self_iface(&lane->lane)->n_lanes--;
     weft__self_keys_forget(lane);
     lane->lane.iface->up->closed(&lane->lane);
-    weft__bury(r, lane);
+    weft__free_later(r, lane);
 }
 
-/* A step within a turn, and then what the owner is to be told: it may close the lane in its callback. */
+/* Steps the machine within a turn, then makes the calls to the owner. A callback may close the
+ * lane. */
 void weft__self_step(struct self_lane *lane, unsigned event) {
-    fsm_step(&lane->fsm, event);
-    unsigned say = lane->say;
-    lane->say = 0;
-    if (say & SAY_OPEN) say_open(lane);
-    if (say & SAY_DOWN) say_down(lane);
-    if (say & SAY_CLOSED) say_closed(lane);
+    weft__fsm_step(&lane->fsm, event);
+    unsigned send_msg = lane->send_msg;
+    lane->send_msg = 0;
+    if (send_msg & SEND_OPEN) send_open(lane);
+    if (send_msg & SEND_DOWN) send_down(lane);
+    if (send_msg & SEND_CLOSED) send_closed(lane);
 }
 
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct self_lane *lane = OF_FSM(m);
-    weft__log(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_ERROR, "self", "lane %u: %s in state %s",
-              m->id, m->port->machine->event_name[event], fsm_state_name(m));
+    weft__log(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_ERROR, "self",
+              "lane %u: %s in state %s", m->id, m->port->machine->event_name[event],
+              fsm_state_name(m));
 }
 
 static const struct fsm_port port = {&weft__self_lane_machine, on_effect, on_fail};
 
-/* ---- a pair of lanes ------------------------------------------------------------------------------------- */
+/* ---- a pair of lanes ------------------------------------------------------------------------- */
 
 static void open_run(struct job *job) {
     weft__self_step(OF_JOB(job), SELF_LANE_EV_OPEN);
@@ -153,24 +156,26 @@ static weft_status_t pair(struct self_iface *iface, void *listen_arg, struct lan
 }
 
 void weft__self_close(struct lane *l, bool flush) {
-    fsm_step(&((struct self_lane *)l)->fsm, flush ? SELF_LANE_EV_CLOSE : SELF_LANE_EV_ABORT);
+    weft__fsm_step(&((struct self_lane *)l)->fsm, flush ? SELF_LANE_EV_CLOSE : SELF_LANE_EV_ABORT);
 }
 
-/* ---- the interface --------------------------------------------------------------------------------------- */
+/* ---- the interface --------------------------------------------------------------------------- */
 
-/* An address is the worker's id behind a letter. */
+/* An address is a letter and the worker's id. */
 enum { ADDRESS_LEN = 9 };
 
-static weft_status_t address(struct iface *i, void *buf, size_t *len_p) {
+static weft_status_t address_lane(struct iface *i, void *buf, size_t *len_p) {
     struct self_iface *iface = (struct self_iface *)i;
-    if (*len_p < ADDRESS_LEN) return weft__fail(WEFT_ERR_TRUNCATED, "a self address takes %d bytes", ADDRESS_LEN);
+    if (*len_p < ADDRESS_LEN)
+        return weft__fail(WEFT_ERR_TRUNCATED, "a self address takes %d bytes", ADDRESS_LEN);
     memcpy(buf, "S", 1);
     memcpy((char *)buf + 1, &iface->worker_id, sizeof iface->worker_id);
     *len_p = ADDRESS_LEN;
     return WEFT_OK;
 }
 
-static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
+static weft_status_t reachable_lane(struct iface *i, const void *bytes, size_t len,
+                                    const char **why_p) {
     struct self_iface *iface = (struct self_iface *)i;
     *why_p = "not an address of self";
     if (len != ADDRESS_LEN || *(const char *)bytes != 'S') return WEFT_ERR_UNREACHABLE;
@@ -180,14 +185,15 @@ static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, c
     return WEFT_OK;
 }
 
-static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+static weft_status_t connect_address(struct iface *i, const void *bytes, size_t len,
+                                     struct lane **lane_p) {
     const char *why;
-    weft_status_t st = reachable(i, bytes, len, &why);
+    weft_status_t st = reachable_lane(i, bytes, len, &why);
     if (st < 0) return weft__fail(st, "self: %s", why);
     return pair((struct self_iface *)i, NULL, lane_p);
 }
 
-static struct tl_listener *find(struct self_iface *iface, const char *where) {
+static struct tl_listener *find_lane(struct self_iface *iface, const char *where) {
     struct tl_listener *l = iface->listeners;
     while (l && strcmp(l->uri + strlen("self://"), where) != 0) l = l->next;
     return l;
@@ -195,15 +201,17 @@ static struct tl_listener *find(struct self_iface *iface, const char *where) {
 
 static weft_status_t connect_uri(struct iface *i, const char *where, struct lane **lane_p) {
     struct self_iface *iface = (struct self_iface *)i;
-    struct tl_listener *l = find(iface, where);
-    if (!l) return weft__fail(WEFT_ERR_REFUSED, "nobody listens at self://%s in this worker", where);
+    struct tl_listener *l = find_lane(iface, where);
+    if (!l) return weft__fail(WEFT_ERR_REFUSED, "this worker has no listener at self://%s", where);
     return pair(iface, l->arg, lane_p);
 }
 
-static weft_status_t listen_uri(struct iface *i, const char *where, int backlog, void *arg,
-                                struct tl_listener **listener_p) {
+static weft_status_t listen_uri(struct iface *i, const char *where, const struct listen_how *how,
+                                void *arg, struct tl_listener **listener_p) {
     struct self_iface *iface = (struct self_iface *)i;
-    if (find(iface, where)) return weft__fail(WEFT_ERR_EXISTS, "self://%s is taken", where);
+    if (find_lane(iface, where))
+        return weft__fail(WEFT_ERR_EXISTS, "this worker already has a listener at self://%s",
+                          where);
     struct tl_listener *l = weft__new(iface, struct tl_listener);
     if (!l) return WEFT_ERR_NO_MEMORY;
     l->uri = talloc_asprintf(l, "self://%s", where);
@@ -233,28 +241,31 @@ static void listener_close(struct tl_listener *listener) {
 static void iface_close(struct iface *i) {
     struct self_iface *iface = (struct self_iface *)i;
     weft__poller_remove(i->reactor, &iface->poller);
-    weft__bury(i->reactor, iface);
+    weft__free_later(i->reactor, iface);
 }
 
-static const struct iface_ops ops = {.address = address,
-                                     .reachable = reachable,
+static const struct iface_mem_ops mem_ops = {.mem_register = weft__self_mem_register,
+                                             .mem_revoke = weft__self_mem_revoke,
+                                             .key_pack = weft__self_key_pack};
+static const struct iface_ops ops = {.address = address_lane,
+                                     .reachable = reachable_lane,
                                      .connect = connect_address,
                                      .connect_uri = connect_uri,
                                      .listen = listen_uri,
                                      .listener_uri = listener_uri,
                                      .listener_close = listener_close,
-                                     .mem_register = weft__self_mem_register,
-                                     .mem_revoke = weft__self_mem_revoke,
-                                     .key_pack = weft__self_key_pack,
-                                     .close = iface_close};
+                                     .close = iface_close,
+                                     .mem = &mem_ops};
 
-static bool arm(struct poller *poller) {
-    return ((struct self_iface *)((char *)poller - offsetof(struct self_iface, poller)))->ready == NULL;
+static bool arm_lane(struct poller *poller) {
+    return ((struct self_iface *)((char *)poller - offsetof(struct self_iface, poller)))->ready ==
+           NULL;
 }
 
-static const struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE |
-                                               CAP_CONNECT_TO_IFACE | CAP_LISTEN | CAP_BULK_GET | CAP_WAKEUP |
-                                               CAP_PEER_DEATH | CAP_PUT | CAP_GET | CAP_ATOMIC | CAP_MAP,
+static const struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY |
+                                               CAP_RELIABLE | CAP_CONNECT_TO_IFACE | CAP_LISTEN |
+                                               CAP_BULK_GET | CAP_WAKEUP | CAP_PEER_DEATH |
+                                               CAP_PUT | CAP_GET | CAP_ATOMIC | CAP_MAP,
                                        .max_short = SELF_SHORT,
                                        .max_bcopy = SELF_BCOPY,
                                        .max_zcopy = SELF_ZCOPY,
@@ -273,7 +284,8 @@ static const struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP
                                        .order = RMA_ORDER_ALL,
                                        .done = RMA_DONE_VISIBLE};
 
-static weft_status_t open_iface(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+static weft_status_t open_iface(struct reactor *r, const struct iface_params *params,
+                                struct iface **iface_p) {
     struct self_iface *iface = weft__new(r, struct self_iface);
     if (!iface) return WEFT_ERR_NO_MEMORY;
     iface->scratch = weft__alloc(iface, SELF_ZCOPY_HEADER + SELF_ZCOPY, "self zcopy scratch");
@@ -290,7 +302,7 @@ static weft_status_t open_iface(struct reactor *r, const struct iface_params *pa
                                   .attr = attr};
     iface->worker_id = params->worker_id;
     iface->ready_last = &iface->ready;
-    iface->poller = (struct poller){.poll = weft__self_poll, .arm = arm};
+    iface->poller = (struct poller){.poll = weft__self_poll, .arm = arm_lane};
     *iface_p = &iface->iface;
     return WEFT_OK;
 }

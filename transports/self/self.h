@@ -1,6 +1,6 @@
-/* A worker's lanes to itself: the reference implementation of every operation. */
-#ifndef WEFT_TRANSPORTS_SELF_H
-#define WEFT_TRANSPORTS_SELF_H
+/* Lanes from a worker to itself: the reference implementation of every operation. */
+#ifndef WEFT_TRANSPORTS_SELF_SELF_H
+#define WEFT_TRANSPORTS_SELF_SELF_H
 
 #include <transports/pending.h>
 #include <transports/registry.h>
@@ -11,29 +11,29 @@
 #include <fsm/declare.h>
 
 enum {
-    SELF_DEPTH = 256, /* messages that wait in one direction of a pair */
+    SELF_DEPTH = 256, /* messages queued in one direction of a pair */
     SELF_SHORT = 504, /* payload of am_short */
     SELF_SMALL = 8 + SELF_SHORT,
     SELF_BCOPY = 8192,
     SELF_ZCOPY = 256 * 1024,
     SELF_ZCOPY_HEADER = SELF_SMALL,
     SELF_IOV = 16,
-    SELF_RMA_SHORT = 8192, /* of one-sided operations */
+    SELF_RMA_SHORT = 8192, /* limits of one-sided operations */
     SELF_RMA_BCOPY = 64 * 1024,
     SELF_RMA_ZCOPY = 1024 * 1024
 };
 
-enum { SAY_OPEN = 1, SAY_DOWN = 2, SAY_CLOSED = 4 };
+enum { SEND_OPEN = 1, SEND_DOWN = 2, SEND_CLOSED = 4 };
 
-/* A message on its way. Messages are kept for reuse in two sizes, so a busy lane allocates nothing. */
+/* A queued message. Free messages of two sizes are reused, so a busy lane does not allocate. */
 struct self_message {
     struct self_message *next;
-    struct completion *completion; /* zcopy: to be stepped when the payload was delivered */
+    struct completion *completion; /* zcopy: steps when the payload has been delivered */
     uint32_t len;                  /* of `data` */
     uint16_t n_iov;
     uint8_t id;
     bool big, flush, cancelled;
-    bool kept, gone; /* somebody keeps what it brought; and it is off its queue */
+    bool kept, gone; /* its data is retained; it has left its queue */
     struct lane_keep keep;
     struct self_iface *iface;
     weft_iov_t iov[SELF_IOV];
@@ -43,16 +43,18 @@ struct self_message {
 struct self_lane {
     struct lane lane;
     struct fsm fsm;
-    struct self_lane *peer;                                       /* NULL: it is closed */
-    void (*take)(struct self_lane *lane, struct self_message *m); /* NULL: not yet open, or paused: messages wait */
-    struct self_message *first, **last;                           /* sent, not yet delivered */
+    struct self_lane *peer; /* NULL: closed */
+    /* NULL while not open or paused: messages wait */
+    void (*take)(struct self_lane *lane, struct self_message *m);
+    struct self_message *first, **last; /* sent and not yet delivered */
     uint32_t depth;
     struct self_message fin;
     struct pending_queue pending;
-    struct self_lane *ready_next; /* in iface->ready while anything waits here */
+    struct self_lane *ready_next; /* in iface->ready while messages wait here */
     bool ready;
-    bool paused;                              /* by its owner: its peer is not ready then */
-    unsigned say;                             /* what the owner is to be told after the step */
+    /* by its owner: its peer is then not in iface->ready */
+    bool paused;
+    unsigned send_msg; /* SEND_…: calls to the owner that follow the step */
     void (*announce)(struct self_lane *lane); /* `accepted` or `up` */
     void *listen_arg;
     struct job open;
@@ -65,7 +67,7 @@ struct tl_listener {
     char *uri;
 };
 
-/* A region of the worker, and a key to one. */
+/* A region of the worker, and a key to a region. */
 struct self_mem {
     struct md_mem mem;
     struct self_mem *next;
@@ -73,7 +75,7 @@ struct self_mem {
 struct self_key {
     struct lane_key key;
     struct self_key *next;
-    struct self_mem *mem; /* NULL: refused, revoked, or the lane's end */
+    struct self_mem *mem; /* NULL: refused, revoked, or the lane has ended */
 };
 
 struct self_iface {
@@ -83,8 +85,8 @@ struct self_iface {
     struct self_lane *ready, **ready_last;
     struct tl_listener *listeners;
     struct self_message *small, *big; /* free */
-    struct self_message *taken;       /* in its handler */
-    uint8_t *scratch;                 /* where a zcopy message is put together */
+    struct self_message *taken;       /* the message in its handler */
+    uint8_t *scratch;                 /* buffer that assembles zcopy messages */
     uint32_t n_lanes;
     struct self_mem *mems;
     struct self_key *keys;
@@ -101,7 +103,8 @@ void weft__self_step(struct self_lane *lane, unsigned event);
 void weft__self_close(struct lane *lane, bool flush);
 int weft__self_poll(struct poller *poller, unsigned budget);
 void weft__self_queue(struct self_lane *lane, struct self_message *m);
-void weft__self_resume(struct self_lane *lane); /* nothing if it is not paused; somebody sets `take` */
+/* no effect if it is not paused; the caller sets `take` */
+void weft__self_resume(struct self_lane *lane);
 void weft__self_drop_queue(struct self_lane *lane, weft_status_t status);
 void weft__self_cancel_queue(struct self_lane *lane);
 void weft__self_retry(struct self_lane *lane);
@@ -110,28 +113,34 @@ void weft__self_take(struct self_lane *lane, struct self_message *m);
 void weft__self_refuse(struct self_lane *lane, struct self_message *m);
 
 /* rma.c: one-sided operations */
-weft_status_t weft__self_mem_register(struct iface *i, const struct region *region, struct md_mem **mem_p);
+weft_status_t weft__self_mem_register(struct iface *i, const struct region *region,
+                                      struct md_mem **mem_p);
 weft_status_t weft__self_mem_revoke(struct md_mem *m, struct completion *completion);
 size_t weft__self_key_pack(const struct md_mem *mem, void *to);
 void weft__self_keys_end(struct self_lane *lane, weft_status_t status);
 void weft__self_keys_forget(struct self_lane *lane);
-weft_status_t weft__self_key_open(struct lane *l, const struct remote_region *region, const void *packed,
-                                  size_t len, struct lane_key **key_p);
+weft_status_t weft__self_key_open(struct lane *l, const struct remote_region *region,
+                                  const void *packed, size_t len, struct lane_key **key_p);
 void weft__self_key_close(struct lane_key *k);
 weft_status_t weft__self_put_short(struct lane *l, const void *data, size_t len, uint64_t remote,
                                    struct lane_key *key);
-weft_status_t weft__self_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void *, void *), void *arg,
-                                   uint64_t remote, struct lane_key *key);
-weft_status_t weft__self_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from, uint64_t remote,
-                                   struct lane_key *key, struct completion *completion);
-weft_status_t weft__self_get_bcopy(struct lane *l, size_t len, void (*unpack)(void *, const void *, size_t),
-                                   void *arg, uint64_t remote, struct lane_key *key, struct completion *completion);
-weft_status_t weft__self_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to, uint64_t remote,
-                                   struct lane_key *key, struct completion *completion);
-weft_status_t weft__self_atomic_post(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,
-                                     uint64_t remote, struct lane_key *key);
-weft_status_t weft__self_atomic_fetch(struct lane *l, enum rma_atomic op, size_t size, uint64_t operand,
-                                      uint64_t compare, void *old_p, uint64_t remote, struct lane_key *key,
+weft_status_t weft__self_put_bcopy(struct lane *l, size_t len, size_t (*pack)(void *, void *),
+                                   void *arg, uint64_t remote, struct lane_key *key);
+weft_status_t weft__self_put_zcopy(struct lane *l, const struct rma_piece *from, size_t n_from,
+                                   uint64_t remote, struct lane_key *key,
+                                   struct completion *completion);
+weft_status_t weft__self_get_bcopy(struct lane *l, size_t len,
+                                   void (*unpack)(void *, const void *, size_t), void *arg,
+                                   uint64_t remote, struct lane_key *key,
+                                   struct completion *completion);
+weft_status_t weft__self_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to,
+                                   uint64_t remote, struct lane_key *key,
+                                   struct completion *completion);
+weft_status_t weft__self_atomic_post(struct lane *l, enum rma_atomic op, size_t size,
+                                     uint64_t operand, uint64_t remote, struct lane_key *key);
+weft_status_t weft__self_atomic_fetch(struct lane *l, enum rma_atomic op, size_t size,
+                                      uint64_t operand, uint64_t compare, void *old_p,
+                                      uint64_t remote, struct lane_key *key,
                                       struct completion *completion);
 weft_status_t weft__self_fence(struct lane *l);
 

@@ -1,6 +1,7 @@
-/* What is copied into a shared segment in a second: what a message's bytes wait for before its receiver can copy them out. */
-#include "segment.h"
-#include "shm.h"
+/* Measures the bandwidth of a copy into a shared segment, which delays each message's receiver. */
+#include "cost.h"
+#include <reactor/reactor.h>
+#include <transports/shm/memory/segment.h>
 
 #include <sys/mman.h>
 #include <transports/copy.h>
@@ -16,11 +17,13 @@ static uint64_t copy_pieces(char *to, const char *from) {
     return weft__real_now() - begin;
 }
 
-/* How far the other processor is, one thread alone cannot see: that stays with the attributes. */
+/* One thread alone cannot measure the latency to another processor: the attributes estimate
+ * that. */
 bool weft__shm_measure(struct iface_cost *cost_p) {
     struct segment segment;
     uint64_t least = UINT64_MAX;
-    char *from = mmap(NULL, WHOLE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    char *from = mmap(NULL, WHOLE, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (from == MAP_FAILED) return false;
     bool made = weft__segment_create(&segment, "weft-cost", WHOLE, SEGMENT_MINE) == WEFT_OK;
     for (int i = 0; made && i < ROUNDS; i++) {

@@ -1,15 +1,23 @@
-/* From a lane to the peer's node: in order on a reliable fabric, as chance has it over datagrams. */
+/* From a lane to the peer's node: in order on a reliable fabric, as chance has it over
+ * datagrams. */
 #include "local.h"
 #include <stddef.h>
 #include <string.h>
 
 #define OF_ARRIVAL(t) ((struct sim_iface *)((char *)(t)-offsetof(struct sim_iface, arrival)))
 
-/* ---- sending ------------------------------------------------------------------------------------------ */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static struct sim_iface *node_of(const struct sim_lane *lane) {
     struct sim_iface *iface = lane->fabric->node[lane->remote_node];
     return iface && iface->incarnation == lane->remote_incarnation ? iface : NULL;
+}
+
+/* When it would be there without others before it. */
+static uint64_t held_until(const struct sim_lane *lane, struct sim_packet *p, uint64_t at) {
+    uint64_t until = weft__sim_stalled_until(lane->fabric, p->from, p->to);
+    p->stalled = at < until;
+    return p->stalled ? until : at;
 }
 
 /* How long it travels. Never 0, so that nothing is answered in the instant in which it is asked. */
@@ -40,7 +48,7 @@ static void launch(struct sim_lane *lane) {
 }
 
 static void send_in_order(struct sim_lane *lane, struct sim_packet *p, uint64_t n) {
-    p->at = weft__clock_now(lane->fabric->clock) + transit(lane, n);
+    p->at = held_until(lane, p, weft__clock_now(lane->fabric->clock) + transit(lane, n));
     if (p->at < lane->last_at) p->at = lane->last_at;
     lane->last_at = p->at;
     bool alone = !lane->first;
@@ -79,12 +87,13 @@ static struct sim_packet *copy_of(struct sim_fabric *f, const struct sim_packet 
 static void send_datagram(struct sim_lane *lane, struct sim_packet *p, uint64_t n) {
     struct sim_fabric *f = lane->fabric;
     const struct sim_profile *is = &f->profile;
-    uint64_t at = weft__clock_now(f->clock) + transit(lane, n);
+    uint64_t at = held_until(lane, p, weft__clock_now(f->clock) + transit(lane, n));
     if (is->reorder_ns && weft__sim_chance(f, SITE_REORDER, lane->actor, n, is->reorder))
         at += weft__sim_draw(f, SITE_REORDER, ~lane->actor, n) % is->reorder_ns;
     if (weft__sim_chance(f, SITE_DUPLICATE, lane->actor, n, is->duplicate)) {
         struct sim_packet *copy = copy_of(f, p);
-        uint64_t behind = 1 + weft__sim_draw(f, SITE_DUPLICATE, ~lane->actor, n) % (2 * is->latency_ns + 1);
+        uint64_t behind =
+            1 + weft__sim_draw(f, SITE_DUPLICATE, ~lane->actor, n) % (2 * is->latency_ns + 1);
         f->stats.duplicated += copy != NULL;
         if (copy) fly(lane, copy, at + behind);
     }
@@ -116,10 +125,11 @@ void weft__sim_send(struct sim_lane *lane, struct sim_packet *p) {
     send_in_order(lane, p, lane->n_sent++);
 }
 
-/* ---- what a lane does with a message ---------------------------------------------------------------------- */
+/* ---- what a lane does with a message --------------------------------------------------------- */
 
 /* Header and payload in one piece. */
-static const void *gather(struct sim_fabric *f, const struct sim_packet *p, size_t *len_p) {
+static const void *gather_delivery(struct sim_fabric *f, const struct sim_packet *p,
+                                   size_t *len_p) {
     for (unsigned i = 0; i < p->n_iov; i++) *len_p += p->iov[i].len;
     weft__sim_packet_read(p, 0, f->scratch, *len_p);
     return f->scratch;
@@ -131,7 +141,7 @@ static void take_each(struct sim_lane *lane, struct sim_packet *p) {
     while (at < end && lane->take == weft__sim_take) {
         struct lane_head head;
         memcpy(&head, at, sizeof head);
-        lane_handlers(&lane->lane)[head.id](&lane->lane, at + LANE_HEAD, head.len);
+        lane_handlers(&lane->lane)[head.id](&lane->lane, head.id, at + LANE_HEAD, head.len);
         at += LANE_HEAD + (((size_t)head.len + LANE_HEAD - 1) & ~(size_t)(LANE_HEAD - 1));
     }
     if (at < end) weft__sim_refuse(lane, p);
@@ -140,29 +150,30 @@ static void take_each(struct sim_lane *lane, struct sim_packet *p) {
 void weft__sim_take(struct sim_lane *lane, struct sim_packet *p) {
     size_t len = p->len;
     if (p->run) return take_each(lane, p);
-    if (p->lands) return weft__sim_landed(lane);
-    const void *data = p->n_iov ? gather(lane->fabric, p, &len) : p->data;
-    lane_handlers(&lane->lane)[p->id](&lane->lane, data, len);
+    if (p->places) return weft__sim_placed(lane);
+    const void *data = p->n_iov ? gather_delivery(lane->fabric, p, &len) : p->data;
+    lane_handlers(&lane->lane)[p->id](&lane->lane, p->id, data, len);
 }
 
 void weft__sim_refuse(struct sim_lane *lane, struct sim_packet *p) {
     p->status = WEFT_ERR_PEER_CLOSED;
 }
 
-/* ---- arrival ------------------------------------------------------------------------------------------ */
+/* ---- arrival --------------------------------------------------------------------------------- */
 
 static struct sim_lane *accept_lane(struct sim_iface *iface, const struct sim_packet *p) {
     struct sim_fabric *f = iface->fabric;
     struct tl_listener *listener = p->listener ? weft__sim_listener(f, p->listener) : NULL;
     if (p->listener && (!listener || listener->iface != iface)) return NULL;
     if (!sim_has_room(iface, p->scarce)) return NULL;
-    struct sim_lane *lane = weft__sim_lane_new(iface, p->scarce, ~p->actor, weft__sim_announce_accepted);
+    struct sim_lane *lane =
+        weft__sim_lane_new(iface, p->scarce, ~p->actor, weft__sim_announce_accepted);
     if (!lane) return NULL;
     lane->remote = p->src;
     lane->remote_node = p->from;
     lane->remote_incarnation = f->node[p->from] ? f->node[p->from]->incarnation : 0;
     lane->listen_arg = listener ? listener->arg : NULL;
-    fsm_step(&lane->fsm, SIM_LANE_EV_DIAL);
+    weft__fsm_step(&lane->fsm, SIM_LANE_EV_DIAL);
     return lane;
 }
 
@@ -171,7 +182,8 @@ static void free_sender(struct sim_lane *src) {
     weft__job_post(src->lane.iface->reactor, &src->job);
 }
 
-/* The lane it is for, or else the one that answers its sender: there is always one, as far as memory goes. */
+/* The lane it is for, or else the one that answers its sender: there is always one, as far as
+ * memory goes. */
 static struct sim_lane *datagram_lane(struct sim_iface *iface, const struct sim_packet *p) {
     struct sim_lane *lane = p->dst ? weft__sim_lane(iface->fabric, p->dst) : NULL;
     if (lane && sim_iface(lane) == iface && lane->remote_node == p->from) {
@@ -185,7 +197,7 @@ static struct sim_lane *datagram_lane(struct sim_iface *iface, const struct sim_
     return lane;
 }
 
-static void land_datagram(struct sim_iface *iface, struct sim_packet *p) {
+static void place_datagram(struct sim_iface *iface, struct sim_packet *p) {
     struct sim_fabric *f = iface->fabric;
     struct sim_lane *src = weft__sim_lane(f, p->src), *lane = NULL;
     if (src) free_sender(src);
@@ -211,17 +223,17 @@ static void hold_up(struct sim_iface *iface, struct sim_lane *src, struct sim_pa
         f->stats.cut++;
         weft__sim_note(f, "held", p);
     }
-    if (now - p->blocked_at >= f->profile.patience_ns) {
+    if (now - p->blocked_at >= f->profile.spin_ns) {
         weft__sim_lane_post(src, SIM_LANE_EV_LOST, WEFT_ERR_PEER_FAILED);
         return;
     }
-    p->at = now + 1 + f->profile.patience_ns / 64;
+    p->at = now + 1 + f->profile.spin_ns / 64;
     weft__sim_heap_add(&iface->arriving, p);
 }
 
 /* The first word of a reliable lane: it answers ours, or asks for an end of its own. */
-static void greeted(struct sim_iface *iface, struct sim_lane *src, struct sim_lane *lane,
-                    const struct sim_packet *p) {
+static void shaken(struct sim_iface *iface, struct sim_lane *src, struct sim_lane *lane,
+                   const struct sim_packet *p) {
     if (p->dst == 0) {
         lane = accept_lane(iface, p);
         if (!lane) {
@@ -241,7 +253,7 @@ static void greeted(struct sim_iface *iface, struct sim_lane *src, struct sim_la
 
 static void hand_over(struct sim_iface *iface, struct sim_lane *src, struct sim_packet *p) {
     struct sim_lane *lane = p->dst ? weft__sim_lane(iface->fabric, p->dst) : NULL;
-    if (p->kind == SIM_CONNECT) return greeted(iface, src, lane, p);
+    if (p->kind == SIM_CONNECT) return shaken(iface, src, lane, p);
     if (p->kind == SIM_FLUSH) return;
     if (p->kind == SIM_FIN) {
         if (lane) lane->why = WEFT_ERR_PEER_CLOSED;
@@ -255,20 +267,20 @@ static void hand_over(struct sim_iface *iface, struct sim_lane *src, struct sim_
 }
 
 /* A large message comes in slices where its owner says where it is to go. */
-static bool more_to_land(struct sim_iface *iface, struct sim_packet *p) {
+static bool more_to_place(struct sim_iface *iface, struct sim_packet *p) {
     struct sim_lane *lane = p->dst ? weft__sim_lane(iface->fabric, p->dst) : NULL;
-    if (p->kind != SIM_AM || p->run || !lane || !weft__sim_land(lane, p)) return false;
+    if (p->kind != SIM_AM || p->run || !lane || !weft__sim_place(lane, p)) return false;
     p->blocked_at = 0; /* it moved on */
     p->at = weft__clock_now(iface->fabric->clock) + 1 + iface->fabric->profile.latency_ns / 8;
     weft__sim_heap_add(&iface->arriving, p);
     return true;
 }
 
-static void land_in_order(struct sim_iface *iface, struct sim_packet *p) {
+static void place_in_order(struct sim_iface *iface, struct sim_packet *p) {
     struct sim_fabric *f = iface->fabric;
     struct sim_lane *src = weft__sim_lane(f, p->src);
     if (!weft__sim_passes(f, p->from, p->to)) return hold_up(iface, src, p);
-    if (more_to_land(iface, p)) return;
+    if (more_to_place(iface, p)) return;
     if (!p->next) weft__sim_take_run(src);
     weft__sim_note(f, "delivered", p);
     f->stats.delivered++;
@@ -279,12 +291,12 @@ static void land_in_order(struct sim_iface *iface, struct sim_packet *p) {
     if (src->first) launch(src);
 }
 
-static void land(struct sim_iface *iface, struct sim_packet *p) {
+static void place_delivery(struct sim_iface *iface, struct sim_packet *p) {
     if (!p->cancelled) {
         if (iface->fabric->profile.reliable)
-            land_in_order(iface, p);
+            place_in_order(iface, p);
         else
-            land_datagram(iface, p);
+            place_datagram(iface, p);
         return;
     }
     if (!p->listed) weft__sim_packet_free(iface->fabric, p);
@@ -292,7 +304,8 @@ static void land(struct sim_iface *iface, struct sim_packet *p) {
 
 static void arrived(struct sim_iface *iface) {
     uint64_t now = weft__clock_now(iface->fabric->clock);
-    while (iface->arriving && iface->arriving->at <= now) land(iface, weft__sim_heap_take(&iface->arriving));
+    while (iface->arriving && iface->arriving->at <= now)
+        place_delivery(iface, weft__sim_heap_take(&iface->arriving));
     weft__sim_expect(iface);
 }
 
@@ -304,7 +317,8 @@ void weft__sim_expect(struct sim_iface *iface) {
     struct reactor *r = iface->iface.reactor;
     if (!iface->arriving) return weft__timer_stop(r, &iface->arrival);
     if (weft__timer_at(r, &iface->arrival) == iface->arriving->at) return;
-    if (weft__timer_start(r, &iface->arrival, iface->arriving->at) < 0) weft__job_post(r, &iface->rearm);
+    if (weft__timer_start(r, &iface->arrival, iface->arriving->at) < 0)
+        weft__job_post(r, &iface->rearm);
 }
 
 /* The iface closes: what comes to it is lost, and reliable lanes are told. */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 const struct sim_profile weft__sim_reliable = {
-    .reliable = true, .mtu = SIM_BCOPY, .depth = 128, .latency_ns = 2000, .patience_ns = NS_PER_S};
+    .reliable = true, .mtu = SIM_BCOPY, .depth = 128, .latency_ns = 2000, .spin_ns = NS_PER_S};
 const struct sim_profile weft__sim_datagram = {.mtu = 1024, .depth = 256, .latency_ns = 2000};
 
 static _Thread_local struct sim_fabric *in_use[2]; /* of "sim", and of "simfast" */
@@ -20,13 +20,14 @@ void weft__sim_use_fast(struct sim_fabric *fabric) {
     in_use[true] = fabric;
 }
 
-static int forget(struct sim_fabric *f) {
+static int forget_fabric(struct sim_fabric *f) {
     for (int fast = 0; fast < 2; fast++)
         if (in_use[fast] == f) in_use[fast] = NULL;
     return 0;
 }
 
-struct sim_fabric *weft__sim_create(struct reactor_clock *clock, uint64_t seed, const struct sim_profile *profile) {
+struct sim_fabric *weft__sim_create(struct reactor_clock *clock, uint64_t seed,
+                                    const struct sim_profile *profile) {
     struct sim_fabric *f = weft__new(clock, struct sim_fabric);
     if (!f) return NULL;
     f->scratch = weft__alloc(f, SIM_HEADER + SIM_ZCOPY, "sim scratch");
@@ -37,7 +38,7 @@ struct sim_fabric *weft__sim_create(struct reactor_clock *clock, uint64_t seed, 
     f->clock = clock;
     f->seed = seed;
     f->profile = *profile;
-    talloc_set_destructor(f, forget);
+    talloc_set_destructor(f, forget_fabric);
     return f;
 }
 
@@ -63,26 +64,28 @@ struct sim_lane *weft__sim_lane(const struct sim_fabric *f, uint32_t id) {
     return lane;
 }
 
-/* ---- draws -------------------------------------------------------------------------------------------- */
+/* ---- draws ----------------------------------------------------------------------------------- */
 
 /* The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014). */
-static uint64_t mix(uint64_t z) {
+static uint64_t mix_fabric(uint64_t z) {
     z += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
 
-uint64_t weft__sim_draw(const struct sim_fabric *f, enum sim_site site, uint64_t actor, uint64_t n) {
-    return mix(mix(mix(mix(f->seed) ^ (uint64_t)site) ^ actor) ^ n);
+uint64_t weft__sim_draw(const struct sim_fabric *f, enum sim_site site, uint64_t actor,
+                        uint64_t n) {
+    return mix_fabric(mix_fabric(mix_fabric(mix_fabric(f->seed) ^ (uint64_t)site) ^ actor) ^ n);
 }
 
-bool weft__sim_chance(const struct sim_fabric *f, enum sim_site site, uint64_t actor, uint64_t n, uint32_t rate) {
+bool weft__sim_chance(const struct sim_fabric *f, enum sim_site site, uint64_t actor, uint64_t n,
+                      uint32_t rate) {
     return weft__sim_draw(f, site, actor, n) % 1000000 < rate;
 }
 
-static void note(struct sim_fabric *f, uint64_t value) {
-    f->hash = mix(f->hash ^ value);
+static void note_fabric(struct sim_fabric *f, uint64_t value) {
+    f->hash = mix_fabric(f->hash ^ value);
 }
 
 /* Of bytes: four sums at once, since each step of one waits for the step before. */
@@ -99,18 +102,19 @@ static uint64_t digest(const uint8_t *bytes, uint32_t len) {
         }
         len -= n;
     }
-    for (int i = 1; i < SUMS; i++) sum[0] = mix(sum[0] ^ sum[i]);
+    for (int i = 1; i < SUMS; i++) sum[0] = mix_fabric(sum[0] ^ sum[i]);
     return sum[0];
 }
 
 void weft__sim_note(struct sim_fabric *f, const char *what, const struct sim_packet *p) {
-    note(f, weft__clock_now(f->clock));
-    note(f, (uint64_t)(uint8_t)*what << 56 | (uint64_t)p->kind << 48 | (uint64_t)p->id << 40 | p->len);
-    note(f, (uint64_t)p->from << 48 | (uint64_t)p->to << 32 | p->src);
-    note(f, digest(p->data, p->len));
+    note_fabric(f, weft__clock_now(f->clock));
+    note_fabric(f, (uint64_t)(uint8_t)*what << 56 | (uint64_t)p->kind << 48 |
+                       (uint64_t)p->id << 40 | p->len);
+    note_fabric(f, (uint64_t)p->from << 48 | (uint64_t)p->to << 32 | p->src);
+    note_fabric(f, digest(p->data, p->len));
 }
 
-/* ---- partitions ------------------------------------------------------------------------------------------ */
+/* ---- partitions ------------------------------------------------------------------------------ */
 
 bool weft__sim_passes(const struct sim_fabric *f, unsigned from, unsigned to) {
     return !f->dead[from] && !f->dead[to] && !(f->cut[from][to / 64] >> to % 64 & 1);
@@ -131,4 +135,18 @@ void weft__sim_partition(struct sim_fabric *f, unsigned a, unsigned b) {
 
 void weft__sim_heal_all(struct sim_fabric *f) {
     memset(f->cut, 0, sizeof f->cut);
+}
+
+/* ---- stalls ---------------------------------------------------------------------------------- */
+
+void weft__sim_stall(struct sim_fabric *f, unsigned from, unsigned to, uint64_t ns) {
+    f->stall[f->n_stalls++ % SIM_STALLS] =
+        (struct sim_stall){from, to, weft__clock_now(f->clock) + ns};
+}
+
+uint64_t weft__sim_stalled_until(const struct sim_fabric *f, unsigned from, unsigned to) {
+    uint64_t until = 0;
+    for (const struct sim_stall *s = f->stall; s < f->stall + SIM_STALLS; s++)
+        if (s->until > until && s->from == from && s->to == to) until = s->until;
+    return until;
 }

@@ -11,18 +11,21 @@ static void break_lane(struct sim_lane *lane) {
 void weft__sim_crash(struct sim_fabric *f, unsigned node) {
     f->dead[node] = true;
     for (unsigned i = 0; i < SIM_NODES; i++)
-        for (struct sim_lane *lane = f->node[i] ? f->node[i]->lanes : NULL; lane; lane = lane->next_of_iface)
-            if (i == node || (f->profile.reliable && lane->remote_node == node && lane->fsm.state != SIM_LANE_NEW))
+        for (struct sim_lane *lane = f->node[i] ? f->node[i]->lanes : NULL; lane;
+             lane = lane->next_of_iface)
+            if (i == node ||
+                (f->profile.reliable && lane->remote_node == node && !sim_lane_is_new(&lane->fsm)))
                 break_lane(lane);
 }
 
 void weft__sim_kill(struct lane *l) {
-    struct sim_lane *lane = (struct sim_lane *)l, *other = weft__sim_lane(lane->fabric, lane->remote);
+    struct sim_lane *lane = (struct sim_lane *)l,
+                    *other = weft__sim_lane(lane->fabric, lane->remote);
     break_lane(lane);
     if (other) break_lane(other);
 }
 
-/* ---- at a time ------------------------------------------------------------------------------------------ */
+/* ---- at a time ------------------------------------------------------------------------------- */
 
 static weft_status_t fate_start(struct sim_lane *lane, uint64_t ns, uint64_t later) {
     struct reactor *r = lane->lane.iface->reactor;
@@ -33,7 +36,8 @@ static weft_status_t fate_start(struct sim_lane *lane, uint64_t ns, uint64_t lat
 /* Out of memory the other end is told now. */
 void weft__sim_fate(struct timer *timer) {
     struct sim_lane *lane = OF_FATE(timer);
-    struct sim_lane *other = lane->fate_of_other == SIM_NEVER ? NULL : weft__sim_lane(lane->fabric, lane->remote);
+    struct sim_lane *other =
+        lane->fate_of_other == SIM_NEVER ? NULL : weft__sim_lane(lane->fabric, lane->remote);
     break_lane(lane);
     if (other && fate_start(other, lane->fate_of_other, SIM_NEVER) < 0) break_lane(other);
 }
@@ -42,10 +46,12 @@ weft_status_t weft__sim_fail(struct lane *lane, uint64_t ns, uint64_t later) {
     return fate_start((struct sim_lane *)lane, ns, later);
 }
 
-struct lane *weft__sim_nth_lane(const struct sim_fabric *f, unsigned from, unsigned to, unsigned nth) {
+struct lane *weft__sim_nth_lane(const struct sim_fabric *f, unsigned from, unsigned to,
+                                unsigned nth) {
     struct sim_lane *lane = f->node[from] ? f->node[from]->lanes : NULL;
     for (; lane; lane = lane->next_of_iface)
-        if (lane->remote_node == to && lane->fsm.state != SIM_LANE_NEW && nth-- == 0) return &lane->lane;
+        if (lane->remote_node == to && !sim_lane_is_new(&lane->fsm) && nth-- == 0)
+            return &lane->lane;
     return NULL;
 }
 
@@ -55,7 +61,7 @@ struct lane *weft__sim_other_end(const struct lane *l) {
     return other ? &other->lane : NULL;
 }
 
-/* ---- the scarce kind ------------------------------------------------------------------------------------ */
+/* ---- the scarce kind ------------------------------------------------------------------------- */
 
 uint32_t weft__sim_scarce(const struct sim_fabric *f, unsigned node) {
     return f->node[node] ? f->node[node]->n_scarce : 0;

@@ -6,9 +6,10 @@
 
 enum { MAGIC = 0x6d695331 }; /* "1Sim" */
 
-/* ---- addresses ------------------------------------------------------------------------------------------ */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
-static weft_status_t write_address(const struct sim_iface *iface, uint32_t lane, void *buf, size_t *len_p) {
+static weft_status_t write_address(const struct sim_iface *iface, uint32_t lane, void *buf,
+                                   size_t *len_p) {
     struct sim_address address = {MAGIC, iface->node, iface->incarnation, lane};
     if (*len_p < sizeof address)
         return weft__fail(WEFT_ERR_TRUNCATED, "a sim address takes %zu bytes", sizeof address);
@@ -37,7 +38,8 @@ weft_status_t weft__sim_lane_address(struct lane *l, void *buf, size_t *len_p) {
     return write_address((struct sim_iface *)l->iface, ((struct sim_lane *)l)->id, buf, len_p);
 }
 
-static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, const char **why_p) {
+static weft_status_t reachable_iface(struct iface *i, const void *bytes, size_t len,
+                                     const char **why_p) {
     struct sim_fabric *f = ((struct sim_iface *)i)->fabric;
     struct sim_address address;
     *why_p = "not the address of a sim node";
@@ -48,7 +50,7 @@ static weft_status_t reachable(struct iface *i, const void *bytes, size_t len, c
     return WEFT_OK;
 }
 
-/* ---- lanes ---------------------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 static struct sim_lane *lane_new(struct sim_iface *iface, bool scarce) {
     return weft__sim_lane_new(iface, scarce, (uint64_t)iface->node << 32 | ++iface->n_dialled,
@@ -56,7 +58,8 @@ static struct sim_lane *lane_new(struct sim_iface *iface, bool scarce) {
 }
 
 /* Over datagrams a lane needs no answer; `up` comes by the lane's job. */
-static void dial(struct sim_lane *lane, uint32_t node, uint32_t incarnation, uint32_t remote) {
+static void dial_iface(struct sim_lane *lane, uint32_t node, uint32_t incarnation,
+                       uint32_t remote) {
     lane->remote_node = (uint16_t)node;
     lane->remote_incarnation = incarnation;
     lane->remote = remote;
@@ -68,30 +71,33 @@ static void dial(struct sim_lane *lane, uint32_t node, uint32_t incarnation, uin
     } else {
         weft__sim_lane_post(lane, SIM_LANE_EV_ANSWERED, WEFT_OK);
     }
-    fsm_step(&lane->fsm, SIM_LANE_EV_DIAL);
+    weft__fsm_step(&lane->fsm, SIM_LANE_EV_DIAL);
     weft__job_post(lane->lane.iface->reactor, &lane->job);
 }
 
-static weft_status_t connect_kind(struct sim_iface *iface, bool scarce, const void *bytes, size_t len,
-                                  struct lane **lane_p) {
+static weft_status_t connect_kind(struct sim_iface *iface, bool scarce, const void *bytes,
+                                  size_t len, struct lane **lane_p) {
     struct sim_address address;
     if (!read_address(bytes, len, false, &address))
         return weft__fail(WEFT_ERR_ADDRESS, "not the address of a sim node");
     struct sim_lane *lane = lane_new(iface, scarce);
     if (!lane) return WEFT_ERR_NO_MEMORY;
-    dial(lane, address.node, address.incarnation, 0);
+    dial_iface(lane, address.node, address.incarnation, 0);
     *lane_p = &lane->lane;
     return WEFT_OK;
 }
 
-static weft_status_t connect_iface(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+static weft_status_t connect_iface(struct iface *i, const void *bytes, size_t len,
+                                   struct lane **lane_p) {
     return connect_kind((struct sim_iface *)i, false, bytes, len, lane_p);
 }
 
-static weft_status_t connect_scarce(struct iface *i, const void *bytes, size_t len, struct lane **lane_p) {
+static weft_status_t connect_scarce(struct iface *i, const void *bytes, size_t len,
+                                    struct lane **lane_p) {
     struct sim_iface *iface = (struct sim_iface *)i;
     if (!sim_has_room(iface, true))
-        return weft__fail(WEFT_ERR_QUOTA, "all %u scarce lanes of this sim node are in use", i->attr.scarce);
+        return weft__fail(WEFT_ERR_QUOTA, "all %u scarce lanes of this sim node are in use",
+                          i->attr.scarce);
     return connect_kind(iface, true, bytes, len, lane_p);
 }
 
@@ -107,13 +113,13 @@ weft_status_t weft__sim_lane_connect(struct lane *l, const void *bytes, size_t l
     struct sim_address address;
     if (!read_address(bytes, len, true, &address))
         return weft__fail(WEFT_ERR_ADDRESS, "not the address of a sim lane");
-    if (lane->fsm.state != SIM_LANE_NEW || (lane->remote && lane->remote != address.lane))
+    if (!sim_lane_is_new(&lane->fsm) || (lane->remote && lane->remote != address.lane))
         return weft__fail(WEFT_ERR_BUSY, "this sim lane was connected before");
-    dial(lane, address.node, address.incarnation, address.lane);
+    dial_iface(lane, address.node, address.incarnation, address.lane);
     return WEFT_OK;
 }
 
-/* ---- listeners: names are known to the whole network ---------------------------------------------------------- */
+/* ---- listeners: names are known to the whole network ----------------------------------------- */
 
 struct tl_listener *weft__sim_listener(const struct sim_fabric *f, uint32_t id) {
     struct tl_listener *l = f->listeners;
@@ -121,7 +127,7 @@ struct tl_listener *weft__sim_listener(const struct sim_fabric *f, uint32_t id) 
     return l;
 }
 
-static struct tl_listener *find(const struct sim_fabric *f, const char *name) {
+static struct tl_listener *find_iface(const struct sim_fabric *f, const char *name) {
     struct tl_listener *l = f->listeners;
     while (l && strcmp(l->name, name) != 0) l = l->next;
     return l;
@@ -129,14 +135,14 @@ static struct tl_listener *find(const struct sim_fabric *f, const char *name) {
 
 static weft_status_t connect_uri(struct iface *i, const char *where, struct lane **lane_p) {
     struct sim_iface *iface = (struct sim_iface *)i;
-    struct tl_listener *l = find(iface->fabric, where);
+    struct tl_listener *l = find_iface(iface->fabric, where);
     struct sim_lane *lane = lane_new(iface, false);
     if (!lane) return WEFT_ERR_NO_MEMORY;
     if (l) {
         lane->listener = l->id;
-        dial(lane, l->iface->node, l->iface->incarnation, 0);
+        dial_iface(lane, l->iface->node, l->iface->incarnation, 0);
     } else {
-        fsm_step(&lane->fsm, SIM_LANE_EV_DIAL);
+        weft__fsm_step(&lane->fsm, SIM_LANE_EV_DIAL);
         weft__sim_lane_post(lane, SIM_LANE_EV_REFUSED, WEFT_ERR_REFUSED);
     }
     *lane_p = &lane->lane;
@@ -150,11 +156,11 @@ static weft_status_t name_listener(struct tl_listener *l, const char *where) {
     return l->uri ? WEFT_OK : WEFT_ERR_NO_MEMORY;
 }
 
-static weft_status_t listen_uri(struct iface *i, const char *where, int backlog, void *arg,
-                                struct tl_listener **listener_p) {
+static weft_status_t listen_uri(struct iface *i, const char *where, const struct listen_how *how,
+                                void *arg, struct tl_listener **listener_p) {
     struct sim_iface *iface = (struct sim_iface *)i;
     struct sim_fabric *f = iface->fabric;
-    if (find(f, where)) return weft__fail(WEFT_ERR_EXISTS, "sim://%s is taken", where);
+    if (find_iface(f, where)) return weft__fail(WEFT_ERR_EXISTS, "sim://%s is taken", where);
     struct tl_listener *l = weft__new(iface, struct tl_listener);
     if (!l) return WEFT_ERR_NO_MEMORY;
     l->iface = iface;
@@ -181,29 +187,32 @@ static void listener_close(struct tl_listener *listener) {
     talloc_free(listener);
 }
 
-/* ---- the iface ------------------------------------------------------------------------------------------- */
+/* ---- the iface ------------------------------------------------------------------------------- */
 
 static void iface_close(struct iface *i) {
     struct sim_iface *iface = (struct sim_iface *)i;
     iface->fabric->node[iface->node] = NULL;
-    while (iface->lanes) weft__sim_lane_free(iface->lanes); /* accepted, and left alone by a window */
+    /* accepted, and left alone by a window */
+    while (iface->lanes) weft__sim_lane_free(iface->lanes);
     weft__sim_arrivals_drop(iface);
     weft__timer_stop(i->reactor, &iface->arrival);
     weft__job_drop(i->reactor, &iface->rearm);
-    weft__bury(i->reactor, iface);
+    weft__free_later(i->reactor, iface);
 }
 
-#define OPS(scarce)                                                                                           \
-    {                                                                                                         \
-        .address = iface_address, .reachable = reachable, .connect = connect_iface, .connect_scarce = scarce, \
-        .connect_uri = connect_uri, .listen = listen_uri, .listener_uri = listener_uri,                       \
-        .listener_close = listener_close, .lane_create = lane_create, .close = iface_close                    \
+#define OPS(scarce)                                                                       \
+    {                                                                                     \
+        .address = iface_address, .reachable = reachable_iface, .connect = connect_iface, \
+        .connect_scarce = scarce, .connect_uri = connect_uri, .listen = listen_uri,       \
+        .listener_uri = listener_uri, .listener_close = listener_close,                   \
+        .lane_create = lane_create, .close = iface_close                                  \
     }
 static const struct iface_ops ops_of_one_kind = OPS(NULL), ops_of_two_kinds = OPS(connect_scarce);
 
 static struct iface_attr attr_of(const struct sim_profile *is) {
-    struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_CONNECT_TO_IFACE |
-                                      CAP_CONNECT_TO_LANE | CAP_LISTEN | CAP_WAKEUP | CAP_INTER_NODE,
+    struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY |
+                                      CAP_CONNECT_TO_IFACE | CAP_CONNECT_TO_LANE | CAP_LISTEN |
+                                      CAP_WAKEUP | CAP_INTER_NODE,
                               .max_short = SIM_HEADER - 8,
                               .max_bcopy = SIM_BCOPY,
                               .max_zcopy = SIM_ZCOPY,
@@ -214,7 +223,7 @@ static struct iface_attr attr_of(const struct sim_profile *is) {
                               .overhead_ns = 100,
                               .scarce = is->scarce};
     if (is->reliable) {
-        attr.caps |= CAP_RELIABLE | CAP_PEER_DEATH | CAP_LAND;
+        attr.caps |= CAP_RELIABLE | CAP_PEER_DEATH | CAP_PLACE;
         attr.runs = true;
         return attr;
     }
@@ -233,18 +242,21 @@ static weft_status_t open_on(bool fast, struct reactor *r, const struct iface_pa
                              struct iface **iface_p) {
     struct sim_fabric *f = weft__sim_in_use(fast);
     unsigned node = 0;
-    if (!f) return weft__fail(WEFT_ERR_UNREACHABLE, "no simulated network was chosen on this thread");
+    if (!f)
+        return weft__fail(WEFT_ERR_UNREACHABLE, "no simulated network was chosen on this thread");
     while (node < SIM_NODES && f->node[node]) node++;
-    if (node == SIM_NODES) return weft__fail(WEFT_ERR_TOO_BIG, "a sim network has %d nodes at most", SIM_NODES);
+    if (node == SIM_NODES)
+        return weft__fail(WEFT_ERR_TOO_BIG, "a sim network has %d nodes at most", SIM_NODES);
     struct sim_iface *iface = weft__new(r, struct sim_iface);
     if (!iface) return WEFT_ERR_NO_MEMORY;
-    iface->iface = (struct iface){.ops = f->profile.scarce ? &ops_of_two_kinds : &ops_of_one_kind,
-                                  .transport = fast ? &weft__transport_simfast : &weft__transport_sim,
-                                  .reactor = r,
-                                  .up = params->up,
-                                  .owner = params->owner,
-                                  .device = f->profile.reliable ? "reliable" : "datagram",
-                                  .attr = attr_of(&f->profile)};
+    iface->iface =
+        (struct iface){.ops = f->profile.scarce ? &ops_of_two_kinds : &ops_of_one_kind,
+                       .transport = fast ? &weft__transport_simfast : &weft__transport_sim,
+                       .reactor = r,
+                       .up = params->up,
+                       .owner = params->owner,
+                       .device = f->profile.reliable ? "reliable" : "datagram",
+                       .attr = attr_of(&f->profile)};
     iface->fabric = f;
     iface->node = (uint16_t)node;
     iface->incarnation = ++f->n_incarnations;
@@ -256,10 +268,12 @@ static weft_status_t open_on(bool fast, struct reactor *r, const struct iface_pa
     return WEFT_OK;
 }
 
-static weft_status_t open_base(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+static weft_status_t open_base(struct reactor *r, const struct iface_params *params,
+                               struct iface **iface_p) {
     return open_on(false, r, params, iface_p);
 }
-static weft_status_t open_fast(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+static weft_status_t open_fast(struct reactor *r, const struct iface_params *params,
+                               struct iface **iface_p) {
     return open_on(true, r, params, iface_p);
 }
 

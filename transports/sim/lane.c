@@ -7,7 +7,7 @@
 #define OF_RETRY(t)  ((struct sim_lane *)((char *)(t)-offsetof(struct sim_lane, retry)))
 #define OF_LINGER(t) ((struct sim_lane *)((char *)(t)-offsetof(struct sim_lane, linger)))
 
-/* ---- the machine ----------------------------------------------------------------------------------------- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 #define FSM_NAME   sim_lane
 #define FSM_PREFIX SIM_LANE
@@ -33,7 +33,8 @@ static void sim_lane_act_cut(struct fsm *m) {
     fsm_effect(m, SIM_LANE_FX_SEND_FIN);
 }
 
-/* A FIN that is already queued goes with the rest; the peer's lane breaks when the new one comes. */
+/* A FIN that is already queued goes with the rest; the peer's lane breaks when the new one
+ * comes. */
 static void sim_lane_act_hurry(struct fsm *m) {
     fsm_effect(m, SIM_LANE_FX_CANCEL);
     fsm_effect(m, SIM_LANE_FX_SEND_FIN);
@@ -41,20 +42,20 @@ static void sim_lane_act_hurry(struct fsm *m) {
 
 static void sim_lane_act_end(struct fsm *m) {
     fsm_effect(m, SIM_LANE_FX_PURGE);
-    fsm_effect(m, SIM_LANE_FX_TELL_CLOSED);
+    fsm_effect(m, SIM_LANE_FX_NOTIFY_CLOSED);
 }
 
-/* ---- what it asks for -------------------------------------------------------------------------------------- */
+/* ---- what it asks for ------------------------------------------------------------------------ */
 
 /* The owner's callbacks wait until the machine has come to rest. */
-static void owe(struct sim_lane *lane, enum sim_lane_effect effect) {
+static void add_outstanding(struct sim_lane *lane, enum sim_lane_effect effect) {
     lane->due |= 1u << effect;
 }
 
 static bool settle_one(struct sim_lane *lane, enum sim_lane_effect effect) {
-    bool owed = lane->due >> effect & 1;
+    bool outstanding = lane->due >> effect & 1;
     lane->due &= ~(1u << effect);
-    return owed;
+    return outstanding;
 }
 
 static void retire_queue(struct sim_lane *lane, weft_status_t status) {
@@ -68,12 +69,30 @@ static void retire_queue(struct sim_lane *lane, weft_status_t status) {
     lane->last = &lane->first;
 }
 
+/* All but what a stalled network has already: of that the sender has nothing any more. */
+static void recall(struct sim_lane *lane) {
+    struct sim_packet **at = &lane->first;
+    weft__sim_take_run(lane);
+    while (*at && (*at)->stalled && (*at)->n_iov == 0 && !(*at)->completion) at = &(*at)->next;
+    if (at == &lane->first) return retire_queue(lane, WEFT_ERR_CANCELLED);
+    struct sim_packet *rest = *at;
+    *at = NULL;
+    lane->last = at;
+    while (rest) {
+        struct sim_packet *p = rest;
+        rest = p->next;
+        weft__sim_retire(lane, p, WEFT_ERR_CANCELLED);
+    }
+}
+
 /* Datagrams that were sent have left; a reliable lane's FIN has to be taken by the peer. */
 static void send_fin(struct sim_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
     struct sim_packet *fin = lane->fin;
-    uint64_t timeout = weft__setting_u64(weft__reactor_context(r), SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
-    if (!lane->fabric->profile.reliable) return weft__sim_lane_post(lane, SIM_LANE_EV_LEFT, WEFT_OK);
+    uint64_t timeout =
+        weft__setting_u64(weft__reactor_context(r), SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
+    if (!lane->fabric->profile.reliable)
+        return weft__sim_lane_post(lane, SIM_LANE_EV_LEFT, WEFT_OK);
     if (!fin) fin = weft__sim_packet_new(lane->fabric, 0); /* the first was cancelled */
     lane->fin = NULL;
     if (!fin || weft__timer_start(r, &lane->linger, weft__now(r) + timeout) < 0) {
@@ -90,29 +109,29 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case SIM_LANE_FX_OPEN:
         lane->lane.ops = &weft__sim_ops_up;
         lane->take = weft__sim_take;
-        owe(lane, SIM_LANE_FX_OPEN);
+        add_outstanding(lane, SIM_LANE_FX_OPEN);
         break;
     case SIM_LANE_FX_BREAK:
         lane->lane.ops = &weft__sim_ops_broken;
         lane->take = weft__sim_refuse;
         weft__sim_purge(lane);
-        weft__sim_land_end(lane, lane->why);
+        weft__sim_place_end(lane, lane->why);
         retire_queue(lane, lane->why);
-        owe(lane, SIM_LANE_FX_BREAK);
+        add_outstanding(lane, SIM_LANE_FX_BREAK);
         break;
     case SIM_LANE_FX_PURGE:
         lane->lane.ops = &weft__sim_ops_closed;
         lane->take = weft__sim_refuse;
         weft__sim_take_run(lane);
         weft__sim_purge(lane);
-        weft__sim_land_end(lane, WEFT_ERR_CLOSED);
+        weft__sim_place_end(lane, WEFT_ERR_CLOSED);
         lane->due &= ~(1u << SIM_LANE_FX_OPEN | 1u << SIM_LANE_FX_BREAK);
         break;
     case SIM_LANE_FX_SEND_FIN: send_fin(lane); break;
-    case SIM_LANE_FX_CANCEL: retire_queue(lane, WEFT_ERR_CANCELLED); break;
-    case SIM_LANE_FX_TELL_CLOSED:
+    case SIM_LANE_FX_CANCEL: recall(lane); break;
+    case SIM_LANE_FX_NOTIFY_CLOSED:
         retire_queue(lane, WEFT_ERR_PEER_FAILED);
-        owe(lane, SIM_LANE_FX_TELL_CLOSED);
+        add_outstanding(lane, SIM_LANE_FX_NOTIFY_CLOSED);
         break;
     case SIM_LANE_N_EFFECTS: break;
     }
@@ -120,13 +139,14 @@ static void on_effect(struct fsm *m, unsigned effect) {
 
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct sim_lane *lane = OF_FSM(m);
-    weft__log(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_ERROR, "sim", "lane %u: %s in state %s",
-              m->id, m->port->machine->event_name[event], fsm_state_name(m));
+    weft__log(weft__reactor_context(lane->lane.iface->reactor), WEFT_LOG_ERROR, "sim",
+              "lane %u: %s in state %s", m->id, m->port->machine->event_name[event],
+              fsm_state_name(m));
 }
 
 static const struct fsm_port port = {&weft__sim_lane_machine, on_effect, on_fail};
 
-/* ---- what it tells ----------------------------------------------------------------------------------------- */
+/* ---- what it tells --------------------------------------------------------------------------- */
 
 void weft__sim_announce_up(struct sim_lane *lane) {
     lane->lane.iface->up->up(&lane->lane);
@@ -147,7 +167,7 @@ void weft__sim_retire(struct sim_lane *lane, struct sim_packet *p, weft_status_t
     weft__job_post(lane->lane.iface->reactor, &lane->job);
 }
 
-static void finish(struct sim_lane *lane) {
+static void finish_lane(struct sim_lane *lane) {
     while (lane->finished) {
         struct sim_packet *p = lane->finished;
         struct completion *completion = p->completion;
@@ -170,7 +190,7 @@ void weft__sim_lane_free(struct sim_lane *lane) {
     while (*in != lane) in = &(*in)->next_of_bucket;
     *in = lane->next_of_bucket;
     retire_queue(lane, WEFT_ERR_CLOSED);
-    finish(lane);
+    finish_lane(lane);
     if (lane->fin) weft__sim_packet_free(lane->fabric, lane->fin);
     if (lane->hello) weft__sim_packet_free(lane->fabric, lane->hello);
     weft__job_drop(r, &lane->job);
@@ -178,24 +198,28 @@ void weft__sim_lane_free(struct sim_lane *lane) {
     weft__timer_stop(r, &lane->linger);
     weft__timer_stop(r, &lane->fate);
     iface->n_scarce -= lane->lane.scarce;
-    weft__bury(r, lane);
+    weft__free_later(r, lane);
 }
 
-/* Completions first, then what became of the lane. Everything here may call the owner, who may close. */
-static void settle(struct sim_lane *lane) {
-    finish(lane);
-    weft__sim_land_tell(lane);
+/* Completions first, then what became of the lane. Everything here may call the owner, who may
+ * close. */
+static void settle_lane(struct sim_lane *lane) {
+    finish_lane(lane);
+    weft__sim_place_report(lane);
     if (settle_one(lane, SIM_LANE_FX_OPEN)) lane->announce(lane);
-    if (settle_one(lane, SIM_LANE_FX_BREAK)) lane->lane.iface->up->down(&lane->lane, lane->why);
-    finish(lane);
-    if (!settle_one(lane, SIM_LANE_FX_TELL_CLOSED)) return;
+    if (settle_one(lane, SIM_LANE_FX_BREAK)) {
+        weft__causes_clear();
+        lane->lane.iface->up->down(&lane->lane, lane->why);
+    }
+    finish_lane(lane);
+    if (!settle_one(lane, SIM_LANE_FX_NOTIFY_CLOSED)) return;
     lane->lane.iface->up->closed(&lane->lane);
     weft__sim_lane_free(lane);
 }
 
 void weft__sim_lane_step(struct sim_lane *lane, enum sim_lane_event event) {
-    fsm_step(&lane->fsm, event);
-    settle(lane);
+    weft__fsm_step(&lane->fsm, event);
+    settle_lane(lane);
 }
 
 void weft__sim_lane_post(struct sim_lane *lane, enum sim_lane_event event, weft_status_t why) {
@@ -205,25 +229,25 @@ void weft__sim_lane_post(struct sim_lane *lane, enum sim_lane_event event, weft_
 }
 
 /* As lanes that count do: with every few messages, and when all are gone. */
-static void tell_of_work(struct sim_lane *lane) {
+static void notify_of_work(struct sim_lane *lane) {
     const struct iface_up *up = lane->lane.iface->up;
-    if (!up->worked || lane->n_sent == lane->n_told) return;
-    if (lane->n_sent - lane->n_told < SIM_TELL_EVERY && lane->under_way) return;
+    if (!up->worked || lane->n_sent == lane->n_notified) return;
+    if (lane->n_sent - lane->n_notified < SIM_NOTIFY_EVERY && lane->under_way) return;
     up->worked(&lane->lane, lane->carried);
-    lane->n_told = lane->n_sent;
+    lane->n_notified = lane->n_sent;
     lane->carried = 0;
 }
 
-static void run(struct job *job) {
+static void run_lane(struct job *job) {
     struct sim_lane *lane = OF_JOB(job);
-    tell_of_work(lane);
+    notify_of_work(lane);
     while (lane->posted) {
         unsigned event = (unsigned)__builtin_ctz(lane->posted);
         lane->posted &= lane->posted - 1;
-        fsm_step(&lane->fsm, event);
+        weft__fsm_step(&lane->fsm, event);
     }
-    bool ends = lane->due >> SIM_LANE_FX_TELL_CLOSED & 1;
-    settle(lane);
+    bool ends = lane->due >> SIM_LANE_FX_NOTIFY_CLOSED & 1;
+    settle_lane(lane);
     if (!ends) weft__sim_retry(lane);
 }
 
@@ -235,7 +259,7 @@ static void fire_linger(struct timer *timer) {
     weft__sim_lane_step(OF_LINGER(timer), SIM_LANE_EV_LEFT);
 }
 
-/* ---- making and closing one ---------------------------------------------------------------------------------- */
+/* ---- making and closing one ------------------------------------------------------------------ */
 
 static bool make_words(struct sim_lane *lane) {
     struct sim_fabric *f = lane->fabric;
@@ -258,7 +282,8 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64
         talloc_free(lane);
         return NULL;
     }
-    lane->lane = (struct lane){.ops = &weft__sim_ops_idle, .iface = &iface->iface, .scarce = scarce};
+    lane->lane =
+        (struct lane){.ops = &weft__sim_ops_idle, .iface = &iface->iface, .scarce = scarce};
     iface->n_scarce += scarce;
     lane->id = ++f->n_lanes;
     lane->actor = actor;
@@ -267,7 +292,7 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64
     lane->last = &lane->first;
     lane->finished_last = &lane->finished;
     pending_queue_init(&lane->pending);
-    lane->job.run = run;
+    lane->job.run = run_lane;
     lane->retry.fire = fire_retry;
     lane->linger.fire = fire_linger;
     lane->fate.fire = weft__sim_fate;
@@ -281,6 +306,6 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64
 
 void weft__sim_close(struct lane *l, bool flush) {
     struct sim_lane *lane = (struct sim_lane *)l;
-    fsm_step(&lane->fsm, flush ? SIM_LANE_EV_CLOSE : SIM_LANE_EV_ABORT);
+    weft__fsm_step(&lane->fsm, flush ? SIM_LANE_EV_CLOSE : SIM_LANE_EV_ABORT);
     weft__job_post(l->iface->reactor, &lane->job);
 }

@@ -3,12 +3,13 @@
 #define WEFT_TRANSPORTS_SIM_LOCAL_H
 
 #include "sim.h"
+#include <base/counters.h>
 #include <fsm/fsm.h>
-#include <reactor/counters.h>
 
 #include "sim_lane.fsm"
 #define FSM_NAME   sim_lane
 #define FSM_PREFIX SIM_LANE
+#define FSM_SETS   SIM_LANE_SETS
 #include <fsm/declare.h>
 #include <transports/pending.h>
 
@@ -22,12 +23,20 @@ enum {
     SIM_IOV = 16,
     SIM_RUN = 160,         /* bytes that one packet takes of a run, or one message */
     SIM_SLICE = 16 * 1024, /* bytes that land at a time */
-    SIM_TELL_EVERY = 64    /* messages, of the work done */
+    SIM_NOTIFY_EVERY = 64, /* messages, of the work done */
+    SIM_STALLS = 8         /* at a time */
 };
 #define SIM_NEVER UINT64_MAX
 
 /* What a decision is about. Their values are part of the draw: append only. */
-enum sim_site { SITE_LOSS = 1, SITE_DUPLICATE, SITE_REORDER, SITE_DELAY, SITE_JITTER, SITE_EXHAUSTION };
+enum sim_site {
+    SITE_LOSS = 1,
+    SITE_DUPLICATE,
+    SITE_REORDER,
+    SITE_DELAY,
+    SITE_JITTER,
+    SITE_EXHAUSTION
+};
 
 enum sim_kind {
     SIM_CONNECT, /* reliable: greets the other end, which is a lane or is still to be made */
@@ -37,8 +46,8 @@ enum sim_kind {
 };
 
 /*
- * On its way. A reliable lane keeps its packets in a queue of its own, and only the first is in the peer's heap; a
- * datagram is in the heap at once, or nowhere.
+ * On its way. A reliable lane keeps its packets in a queue of its own, and only the first is in the
+ * peer's heap; a datagram is in the heap at once, or nowhere.
  */
 struct sim_packet {
     struct sim_packet *next;            /* in a queue or a pool */
@@ -56,7 +65,8 @@ struct sim_packet {
     bool cancelled;       /* its lane gave it up while it was in a heap */
     bool run;             /* several messages, each with its head, lie in iov[0] */
     bool listed;          /* in its lane's `finished` */
-    bool asked, lands;    /* its owner was, and wants it somewhere */
+    bool stalled;         /* it left before its lane was closed, though it comes late */
+    bool asked, places;   /* its owner was, and wants it somewhere */
     weft_status_t status; /* for its completion */
     uint64_t actor;       /* of the lane that sent it */
     uint32_t len;
@@ -68,11 +78,12 @@ struct sim_address {
     uint32_t magic, node, incarnation, lane; /* lane 0: the iface */
 };
 
-/* The payload of the message that is arriving, and what its owner has not been told of it yet (to.landed). */
-struct sim_landing {
-    struct landing to;
-    size_t at, end; /* of the message */
-    weft_status_t why;
+/* The payload of the message that is arriving. to.id is 0 when there is none, or when its end
+ * was reported. */
+struct sim_placement {
+    struct placement to;
+    size_t at, end;    /* of the message */
+    weft_status_t why; /* not OK: it ended early */
 };
 
 struct sim_lane {
@@ -86,24 +97,31 @@ struct sim_lane {
     uint32_t listener; /* dialled: where; accepted: at which */
     uint64_t actor;    /* of its draws */
     uint64_t n_sent, n_tried;
-    uint64_t n_told, carried; /* of n_sent, when the owner was told of it (iface_up.worked); bytes since then */
+    /* of n_sent, when the owner was told of it (iface_up.worked); bytes since then */
+    uint64_t n_notified, carried;
     struct sim_packet *first, **last;             /* reliable: under way */
     struct sim_packet *finished, **finished_last; /* completions are due */
-    struct lane_run *run;                         /* that may still grow, in the last of them; or NULL */
-    struct sim_landing landing;                   /* reliable: of what comes */
+    /* that may still grow, in the last of them; or NULL */
+    struct lane_run *run;
+    struct sim_placement placement; /* reliable: of what comes */
+    /* one has ended early, and the job has not run yet */
+    bool place_due;
     uint32_t under_way;
     uint64_t last_at; /* reliable: nothing sent later arrives before */
     struct pending_queue pending;
-    void (*announce)(struct sim_lane *lane);                   /* `accepted` or `up` */
-    void (*take)(struct sim_lane *lane, struct sim_packet *p); /* what its state does with a message */
+    void (*announce)(struct sim_lane *lane); /* `accepted` or `up` */
+    /* what its state does with a message */
+    void (*take)(struct sim_lane *lane, struct sim_packet *p);
     void *listen_arg;
     weft_status_t why;
-    struct job job;                 /* events posted from outside its machine, and what its machine has to tell */
-    uint32_t posted, due;           /* bits: events, and effects to be carried out after the step */
-    struct timer retry;             /* exhausted, or out of memory for a timer */
-    struct timer linger;            /* until a close in good order becomes an end */
-    struct timer fate;              /* until it breaks, as somebody decided */
-    uint64_t fate_of_other;         /* how long after that the other end does; NEVER: it is not told */
+    /* events posted from outside its machine, and what its machine has to tell */
+    struct job job;
+    uint32_t posted, due; /* bits: events, and effects to be carried out after the step */
+    struct timer retry;   /* exhausted, or out of memory for a timer */
+    struct timer linger;  /* until a close in good order becomes an end */
+    struct timer fate;    /* until it breaks, as somebody decided */
+    /* how long after that the other end does; NEVER: it is not told */
+    uint64_t fate_of_other;
     struct sim_packet *fin, *hello; /* made with the lane, so that ending needs no memory */
 };
 
@@ -137,16 +155,26 @@ struct sim_fabric {
     struct sim_iface *node[SIM_NODES];
     bool dead[SIM_NODES];
     uint64_t cut[SIM_NODES][SIM_NODES / 64];
+    struct sim_stall {
+        unsigned from, to;
+        uint64_t until;
+    } stall[SIM_STALLS];
+    unsigned n_stalls; /* ever: the oldest gives way */
     struct sim_lane *bucket[SIM_BUCKETS];
     struct tl_listener *listeners;
     struct sim_packet *small, *big;
     uint8_t *scratch;
+    sim_slice_fn on_slice;
+    void *slice_arg;
 };
 
 /* fabric.c: decisions, and what the network is */
 uint64_t weft__sim_draw(const struct sim_fabric *f, enum sim_site site, uint64_t actor, uint64_t n);
-bool weft__sim_chance(const struct sim_fabric *f, enum sim_site site, uint64_t actor, uint64_t n, uint32_t rate);
+bool weft__sim_chance(const struct sim_fabric *f, enum sim_site site, uint64_t actor, uint64_t n,
+                      uint32_t rate);
 bool weft__sim_passes(const struct sim_fabric *f, unsigned from, unsigned to);
+/* 0: it is not */
+uint64_t weft__sim_stalled_until(const struct sim_fabric *f, unsigned from, unsigned to);
 void weft__sim_note(struct sim_fabric *f, const char *what, const struct sim_packet *p);
 struct sim_lane *weft__sim_lane(const struct sim_fabric *f, uint32_t id);
 struct sim_fabric *weft__sim_in_use(bool fast);
@@ -155,26 +183,30 @@ struct sim_fabric *weft__sim_in_use(bool fast);
 void weft__sim_fate(struct timer *timer);
 
 /* packet.c */
-void weft__sim_packet_read(const struct sim_packet *p, size_t at, void *to, size_t n); /* header and payload */
+/* header and payload */
+void weft__sim_packet_read(const struct sim_packet *p, size_t at, void *to, size_t n);
 struct sim_packet *weft__sim_packet_new(struct sim_fabric *f, size_t len);
 void weft__sim_packet_free(struct sim_fabric *f, struct sim_packet *p);
 void weft__sim_heap_add(struct sim_packet **heap, struct sim_packet *p);
 struct sim_packet *weft__sim_heap_take(struct sim_packet **heap);
 
 /* deliver.c */
-void weft__sim_send(struct sim_lane *lane, struct sim_packet *p); /* its next, reliable or not; never fails */
-void weft__sim_expect(struct sim_iface *iface);                   /* sets its timer by its heap */
+/* its next, reliable or not; never fails */
+void weft__sim_send(struct sim_lane *lane, struct sim_packet *p);
+void weft__sim_expect(struct sim_iface *iface); /* sets its timer by its heap */
 void weft__sim_arrival(struct timer *timer);
 void weft__sim_arrivals_drop(struct sim_iface *iface);
 void weft__sim_take(struct sim_lane *lane, struct sim_packet *p);
 void weft__sim_refuse(struct sim_lane *lane, struct sim_packet *p);
 
 /* landing.c */
-bool weft__sim_land(struct sim_lane *lane, struct sim_packet *p); /* true: more of it is to come */
-void weft__sim_landed(struct sim_lane *lane);                     /* all of it is there */
-void weft__sim_land_stop(struct lane *lane, void *arg);
-void weft__sim_land_end(struct sim_lane *lane, weft_status_t why); /* its owner is told by the lane's job */
-void weft__sim_land_tell(struct sim_lane *lane);
+bool weft__sim_place(struct sim_lane *lane, struct sim_packet *p); /* true: more of it is to come */
+void weft__sim_placed(struct sim_lane *lane);                      /* all of it is there */
+void weft__sim_place_stop(struct lane *lane, uint32_t id);
+/* early; the lane's job reports it */
+void weft__sim_place_end(struct sim_lane *lane, weft_status_t why);
+/* if it has ended early and was not reported */
+void weft__sim_place_report(struct sim_lane *lane);
 
 /* lane.c */
 struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64_t actor,
@@ -182,7 +214,8 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64
 static inline bool sim_has_room(const struct sim_iface *iface, bool scarce) {
     return !scarce || iface->n_scarce < iface->iface.attr.scarce;
 }
-void weft__sim_lane_step(struct sim_lane *lane, enum sim_lane_event event); /* and tells; within its turn only */
+/* and tells; within its turn only */
+void weft__sim_lane_step(struct sim_lane *lane, enum sim_lane_event event);
 void weft__sim_lane_post(struct sim_lane *lane, enum sim_lane_event event, weft_status_t why);
 void weft__sim_retire(struct sim_lane *lane, struct sim_packet *p,
                       weft_status_t status); /* completes it by its job */
@@ -192,7 +225,8 @@ void weft__sim_close(struct lane *lane, bool flush);
 void weft__sim_lane_free(struct sim_lane *lane); /* without a word */
 
 /* ops.c */
-extern const struct lane_ops weft__sim_ops_idle, weft__sim_ops_up, weft__sim_ops_broken, weft__sim_ops_closed;
+extern const struct lane_ops weft__sim_ops_idle, weft__sim_ops_up, weft__sim_ops_broken,
+    weft__sim_ops_closed;
 void weft__sim_retry(struct sim_lane *lane);
 void weft__sim_purge(struct sim_lane *lane);
 void weft__sim_take_run(struct sim_lane *lane); /* it grows no more */

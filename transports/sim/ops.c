@@ -5,23 +5,27 @@
 #include <string.h>
 #include <transports/answering.h>
 
-/* ---- resources ---------------------------------------------------------------------------------------- */
+/* ---- resources ------------------------------------------------------------------------------- */
 
 /* Nothing free, or said to be so. */
 static bool exhausted(struct sim_lane *lane) {
     struct sim_fabric *f = lane->fabric;
     if (lane->under_way >= f->profile.depth) return true;
-    if (!weft__sim_chance(f, SITE_EXHAUSTION, lane->actor, lane->n_tried++, f->profile.exhaustion)) return false;
+    if (!weft__sim_chance(f, SITE_EXHAUSTION, lane->actor, lane->n_tried++, f->profile.exhaustion))
+        return false;
     f->stats.exhausted++;
     return true;
 }
 
-/* A lane that is full is asked again when something of it has arrived; one that only pretends, after a while. */
+/* A lane that is full is asked again when something of it has arrived; one that only pretends,
+ * after a while. */
 static void retry_later(struct sim_lane *lane) {
     struct reactor *r = lane->lane.iface->reactor;
-    if (!pending_queue_waits(&lane->pending) || lane->under_way >= lane->fabric->profile.depth) return;
+    if (!pending_queue_waits(&lane->pending) || lane->under_way >= lane->fabric->profile.depth)
+        return;
     if (weft__timer_running(&lane->retry)) return;
-    if (weft__timer_start(r, &lane->retry, weft__now(r) + 1 + lane->fabric->profile.exhaustion_ns) < 0)
+    if (weft__timer_start(r, &lane->retry, weft__now(r) + 1 + lane->fabric->profile.exhaustion_ns) <
+        0)
         weft__job_post(r, &lane->job);
 }
 
@@ -44,9 +48,10 @@ void weft__sim_purge(struct sim_lane *lane) {
     pending_queue_init(&lane->pending);
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------ */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-static weft_status_t message_new(struct sim_lane *lane, uint8_t id, size_t len, struct sim_packet **p_p) {
+static weft_status_t message_new(struct sim_lane *lane, uint8_t id, size_t len,
+                                 struct sim_packet **p_p) {
     struct sim_packet *p = weft__sim_packet_new(lane->fabric, len);
     if (!p) return WEFT_ERR_NO_MEMORY;
     p->kind = SIM_AM;
@@ -61,10 +66,12 @@ static void count(struct sim_lane *lane, size_t bytes) {
     count->sim_bytes += bytes;
 }
 
-static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data, size_t len) {
+static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const void *data,
+                              size_t len) {
     struct sim_lane *lane = (struct sim_lane *)l;
     struct sim_packet *p;
-    if (len > l->iface->attr.max_short) return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over sim", len);
+    if (len > l->iface->attr.max_short)
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_short of %zu bytes over sim", len);
     if (exhausted(lane)) return WEFT_NO_RESOURCE;
     weft_status_t st = message_new(lane, id, sizeof header + len, &p);
     if (st < 0) return st;
@@ -75,7 +82,8 @@ static weft_status_t am_short(struct lane *l, uint8_t id, uint64_t header, const
     return WEFT_OK;
 }
 
-static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg), void *arg) {
+static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *to, void *arg),
+                              void *arg) {
     struct sim_lane *lane = (struct sim_lane *)l;
     struct sim_packet *p;
     if (exhausted(lane)) return WEFT_NO_RESOURCE;
@@ -94,8 +102,9 @@ static size_t iov_total(const weft_iov_t *iov, size_t n_iov) {
 }
 
 /* A datagram's borrowed memory is read at once and given back by the next turn. */
-static weft_status_t zcopy_datagram(struct sim_lane *lane, struct sim_packet *p, const weft_iov_t *iov,
-                                    size_t n_iov, struct completion *completion) {
+static weft_status_t zcopy_datagram(struct sim_lane *lane, struct sim_packet *p,
+                                    const weft_iov_t *iov, size_t n_iov,
+                                    struct completion *completion) {
     struct sim_packet *receipt = weft__sim_packet_new(lane->fabric, 0);
     if (!receipt) {
         weft__sim_packet_free(lane->fabric, p);
@@ -116,8 +125,8 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     size_t total = iov_total(iov, n_iov);
     struct sim_packet *p;
     if (header_len > attr->max_zcopy_header || n_iov > attr->max_iov || total > attr->max_zcopy)
-        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over sim", header_len, total,
-                          n_iov);
+        return weft__fail(WEFT_ERR_TOO_BIG, "am_zcopy of %zu + %zu bytes in %zu pieces over sim",
+                          header_len, total, n_iov);
     if (exhausted(lane)) return WEFT_NO_RESOURCE;
     bool reliable = lane->fabric->profile.reliable;
     weft_status_t st = message_new(lane, id, header_len + (reliable ? 0 : total), &p);
@@ -133,7 +142,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
     return WEFT_IN_PROGRESS;
 }
 
-static weft_status_t flush(struct lane *l, struct completion *completion) {
+static weft_status_t flush_op(struct lane *l, struct completion *completion) {
     struct sim_lane *lane = (struct sim_lane *)l;
     bool reliable = lane->fabric->profile.reliable;
     if (!lane->first && !lane->finished) return WEFT_OK;
@@ -150,7 +159,7 @@ static weft_status_t flush(struct lane *l, struct completion *completion) {
     return WEFT_IN_PROGRESS;
 }
 
-static void describe(struct lane *l, char *buf, size_t size) {
+static void describe_op(struct lane *l, char *buf, size_t size) {
     struct sim_lane *lane = (struct sim_lane *)l;
     snprintf(buf, size, "sim node %u", (unsigned)lane->remote_node);
 }
@@ -183,7 +192,8 @@ void weft__sim_take_run(struct sim_lane *lane) {
     if (!run) return;
     size_t len = (size_t)(run->end - run->begin), bytes = len - run->n * (size_t)LANE_HEAD;
     struct counters *count = weft__count(lane->lane.iface->reactor);
-    struct sim_packet *p = (struct sim_packet *)(void *)((char *)lane->last - offsetof(struct sim_packet, next));
+    struct sim_packet *p =
+        (struct sim_packet *)(void *)((char *)lane->last - offsetof(struct sim_packet, next));
     count->sim_messages += run->n;
     count->sim_bytes += bytes;
     lane->carried += bytes;
@@ -192,7 +202,7 @@ void weft__sim_take_run(struct sim_lane *lane) {
     lane->run = NULL;
 }
 
-/* ---- the same operations in other states ----------------------------------------------------------------- */
+/* ---- the same operations in other states ----------------------------------------------------- */
 
 LANE_SENDS_ANSWER(idle, WEFT_NO_RESOURCE)
 LANE_SENDS_ANSWER(broken, ((const struct sim_lane *)l)->why)
@@ -212,17 +222,27 @@ static weft_status_t no_connect(struct lane *l, const void *address, size_t len)
     return weft__fail(WEFT_ERR_BUSY, "this sim lane was connected before");
 }
 
-#define OPS(short_, bcopy, zcopy, run_, flush_, connect_)                                          \
-    {                                                                                              \
-        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .am_run = run_, .flush = flush_, \
-        .pending_add = pending_add, .pending_remove = pending_remove, .hear = lane_hear,           \
-        .land_stop = weft__sim_land_stop, .close = weft__sim_close, .describe = describe,          \
-        .address = weft__sim_lane_address, .connect = connect_                                     \
+static const struct lane_buffer_ops idle_buffer_ops = {.am_run = idle_run},
+                                    up_buffer_ops = {.am_run = am_run},
+                                    broken_buffer_ops = {.am_run = broken_run},
+                                    closed_buffer_ops = {.am_run = closed_run};
+static const struct lane_conn_ops idle_conn_ops = {.address = weft__sim_lane_address,
+                                                   .connect = weft__sim_lane_connect},
+                                  conn_ops = {.address = weft__sim_lane_address,
+                                              .connect = no_connect};
+
+#define OPS(short_, bcopy, zcopy, flush_, buffer_, conn_)                                      \
+    {                                                                                          \
+        .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_,             \
+        .pending_add = pending_add, .pending_remove = pending_remove, .recv_msg = lane_recv,   \
+        .place_stop = weft__sim_place_stop, .close = weft__sim_close, .describe = describe_op, \
+        .buffer = buffer_, .conn = conn_                                                       \
     }
 const struct lane_ops weft__sim_ops_idle =
-    OPS(idle_short, idle_bcopy, idle_zcopy, idle_run, flush, weft__sim_lane_connect);
-const struct lane_ops weft__sim_ops_up = OPS(am_short, am_bcopy, am_zcopy, am_run, flush, no_connect);
+    OPS(idle_short, idle_bcopy, idle_zcopy, flush_op, &idle_buffer_ops, &idle_conn_ops);
+const struct lane_ops weft__sim_ops_up =
+    OPS(am_short, am_bcopy, am_zcopy, flush_op, &up_buffer_ops, &conn_ops);
 const struct lane_ops weft__sim_ops_broken =
-    OPS(broken_short, broken_bcopy, broken_zcopy, broken_run, broken_flush, no_connect);
+    OPS(broken_short, broken_bcopy, broken_zcopy, broken_flush, &broken_buffer_ops, &conn_ops);
 const struct lane_ops weft__sim_ops_closed =
-    OPS(closed_short, closed_bcopy, closed_zcopy, closed_run, closed_flush, no_connect);
+    OPS(closed_short, closed_bcopy, closed_zcopy, closed_flush, &closed_buffer_ops, &conn_ops);

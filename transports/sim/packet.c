@@ -37,15 +37,15 @@ void weft__sim_packet_read(const struct sim_packet *p, size_t at, void *to, size
     }
 }
 
-/* ---- a pairing heap: Fredman, Sedgewick, Sleator and Tarjan, Algorithmica 1 (1986) -------------------------- */
+/* ---- a pairing heap: Fredman, Sedgewick, Sleator and Tarjan, Algorithmica 1 (1986) ----------- */
 
-static bool before(const struct sim_packet *a, const struct sim_packet *b) {
+static bool before_packet(const struct sim_packet *a, const struct sim_packet *b) {
     return a->at < b->at || (a->at == b->at && a->serial < b->serial);
 }
 
 static struct sim_packet *meld(struct sim_packet *a, struct sim_packet *b) {
     if (!a || !b) return a ? a : b;
-    struct sim_packet *top = before(a, b) ? a : b, *below = top == a ? b : a;
+    struct sim_packet *top = before_packet(a, b) ? a : b, *below = top == a ? b : a;
     below->sibling = top->child;
     top->child = below;
     return top;

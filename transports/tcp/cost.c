@@ -1,6 +1,7 @@
 /*
- * What a message takes between two sockets of one thread, on loopback. There the kernel carries it to the receiver within the call that
- * sends it, so that this one thread sees all but the way from one processor to another; of a network nothing is known before it is tried.
+ * Measures the cost of a message between two sockets of one thread, on loopback. The kernel
+ * delivers it within the sending call, so one thread sees all of the cost except the transfer
+ * between processors. The cost of a network is unknown before its first use.
  */
 #define _GNU_SOURCE
 #include "tcp.h"
@@ -17,8 +18,9 @@ enum {
     WHOLE = 1 << 20,
     TIMES = 16,
     ROUNDS = 3,
-    BETWEEN = 2000, /* nanoseconds until another processor that looks for it sees it: measured with two */
-    PATIENCE = 10000
+    /* nanoseconds until another processor that looks for it sees it: measured with two */
+    BETWEEN = 2000,
+    SPIN = 10000
 };
 
 struct pair {
@@ -32,22 +34,22 @@ static void close_pair(struct pair *pair) {
 
 /* Neither waits long, whatever becomes of what is sent. */
 static int patient_socket(void) {
-    struct timeval patience = {.tv_usec = PATIENCE};
+    struct timeval spin = {.tv_usec = SPIN};
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &spin, sizeof spin);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &spin, sizeof spin);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
 }
 
-/* Whoever else connects to our port is nobody to measure with. */
+/* True if the two sockets are the ends of one connection: another process may have connected. */
 static bool are_one(int from, int to) {
     struct sockaddr_in own = {0}, peer = {0};
     socklen_t own_len = sizeof own, peer_len = sizeof peer;
     return getsockname(from, (struct sockaddr *)&own, &own_len) == 0 &&
-           getpeername(to, (struct sockaddr *)&peer, &peer_len) == 0 && own.sin_port == peer.sin_port &&
-           own.sin_addr.s_addr == peer.sin_addr.s_addr;
+           getpeername(to, (struct sockaddr *)&peer, &peer_len) == 0 &&
+           own.sin_port == peer.sin_port && own.sin_addr.s_addr == peer.sin_addr.s_addr;
 }
 
 static bool open_pair(struct pair *pair) {
@@ -56,15 +58,17 @@ static bool open_pair(struct pair *pair) {
     int listener = patient_socket();
     pair->from = patient_socket();
     pair->to = -1;
-    if (listener >= 0 && pair->from >= 0 && bind(listener, (struct sockaddr *)&at, sizeof at) == 0 &&
-        listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&at, &len) == 0 &&
+    if (listener >= 0 && pair->from >= 0 &&
+        bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0 &&
+        getsockname(listener, (struct sockaddr *)&at, &len) == 0 &&
         connect(pair->from, (struct sockaddr *)&at, sizeof at) == 0)
         pair->to = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (listener >= 0) close(listener);
     return pair->to >= 0 && are_one(pair->from, pair->to);
 }
 
-/* Sent and taken, in as many goes as the kernel has room for; how long the sending took, or 0: it failed. */
+/* Sent and taken, in as many goes as the kernel has room for; how long the sending took, or 0:
+ * it failed. */
 static uint64_t carry(const struct pair *pair, const char *from, char *to, size_t len) {
     uint64_t sending = 0;
     for (size_t done = 0; done < len;) {
@@ -105,12 +109,14 @@ static bool measure_large(const struct pair *pair, char *memory, struct iface_co
     return least > 0;
 }
 
-bool tcp_measure(struct iface_cost *cost_p) {
+bool weft__tcp_measure(struct iface_cost *cost_p) {
     struct iface_cost cost = {0};
     struct pair pair;
-    char *memory = mmap(NULL, 2 * WHOLE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    char *memory = mmap(NULL, 2 * WHOLE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) return false;
-    bool found = open_pair(&pair) && measure_small(&pair, memory, &cost) && measure_large(&pair, memory, &cost);
+    bool found = open_pair(&pair) && measure_small(&pair, memory, &cost) &&
+                 measure_large(&pair, memory, &cost);
     close_pair(&pair);
     munmap(memory, 2 * WHOLE);
     if (found) *cost_p = cost;

@@ -1,7 +1,8 @@
 /*
- * Receiving. Whole frames are handed to the owner where the kernel put them. A buffer is lent to a lane from a read
- * until nothing is left in it, so an idle connection holds none. The few sockets with traffic are read on every turn
- * without asking epoll; their watch stays on, so nothing need be armed before the worker sleeps.
+ * Receiving. The lane delivers whole frames from the buffer into which the kernel wrote them. A
+ * lane holds a buffer only while it contains bytes, so an idle connection has none. Each turn reads
+ * the few busy sockets without epoll. Their watch stays on, so they need no arming before the
+ * worker sleeps.
  */
 #define _GNU_SOURCE
 #include "tcp.h"
@@ -12,74 +13,77 @@
 
 enum { EXACT_FROM = 16 * 1024, ROOM_LEAST = 4 * 1024, FRAMES_PER_JOB = 256, KEEPS_FROM = 8 };
 
-static void thrown_away(struct lane *lane, const void *data, size_t len) {}
+static void thrown_away(struct lane *lane, unsigned id, const void *data, size_t len) {}
 static const lane_am_fn all_thrown_away[LANE_AM_IDS] = {[0 ... LANE_AM_IDS - 1] = thrown_away};
 
-void tcp_input_open(struct tcp_lane *lane) {
-    lane->watch.ready = tcp_input_ready;
+void weft__tcp_input_open(struct tcp_lane *lane) {
+    lane->watch.ready = weft__tcp_input_ready;
 }
 
 static void paused(struct watch *watch, int events) {
-    if (events & WATCH_WRITE) tcp_output_unblock(tcp_lane_of_watch(watch));
+    if (events & WATCH_WRITE) weft__tcp_output_unblock(tcp_lane_of_watch(watch));
 }
 
-/* The last words of a peer are read in any case. */
-weft_status_t tcp_input_pause(struct lane *l, bool on) {
+/* A lane that is about to fail ignores a pause: its last frames are still read. */
+weft_status_t weft__tcp_input_pause(struct lane *l, bool on) {
     struct tcp_lane *lane = tcp_lane(l);
     int others = lane->watch.events & ~WATCH_READ;
-    if (lane->watch.ready != (on ? tcp_input_ready : paused) || (on && lane->todo & TODO_BREAK)) return WEFT_OK;
-    weft_status_t st = tcp_lane_watch(lane, on ? others : others | WATCH_READ);
+    if (lane->watch.ready != (on ? weft__tcp_input_ready : paused) ||
+        (on && lane->todo & TODO_BREAK))
+        return WEFT_OK;
+    weft_status_t st = weft__tcp_lane_watch(lane, on ? others : others | WATCH_READ);
     if (on && st < 0) return st;
-    lane->watch.ready = on ? paused : tcp_input_ready;
-    if (on)
-        tcp_hot_leave(lane);
+    lane->watch.ready = on ? paused : weft__tcp_input_ready;
+    if (on) weft__tcp_hot_leave(lane);
+    /* frames may be left in the buffer */
     else
-        tcp_lane_todo(lane, TODO_READ | (st < 0 ? TODO_BREAK : 0)); /* frames may be left in the buffer */
+        weft__tcp_lane_todo(lane, TODO_READ | (st < 0 ? TODO_BREAK : 0));
     return WEFT_OK;
 }
 
-void tcp_input_hear(struct lane *l, const lane_am_fn *handlers) {
+void weft__tcp_input_recv(struct lane *l, const lane_am_fn *handlers) {
     if (l->handlers != all_thrown_away) l->handlers = handlers;
 }
 
-void tcp_input_discard(struct tcp_lane *lane) {
+void weft__tcp_input_discard(struct tcp_lane *lane) {
     lane->lane.handlers = all_thrown_away;
-    tcp_land_end(lane, WEFT_ERR_CLOSED);
+    weft__tcp_place_end(lane, WEFT_ERR_CLOSED);
 }
 
 /* The buffer itself stays until the read that may be going on in it returns (lend, give_back). */
-void tcp_input_drop(struct tcp_lane *lane) {
+void weft__tcp_input_drop(struct tcp_lane *lane) {
     lane->lane.handlers = all_thrown_away;
     lane->in.begin = lane->in.end = 0;
-    if (!lane->in.reading) tcp_input_give_back(lane);
+    if (!lane->in.reading) weft__tcp_input_give_back(lane);
 }
 
-void tcp_input_give_back(struct tcp_lane *lane) {
+void weft__tcp_input_give_back(struct tcp_lane *lane) {
     struct tcp_input *in = &lane->in;
     if (in->begin < in->end) return;
     in->begin = in->end = 0;
-    tcp_pool_put(&tcp_iface_of(lane)->pool, in->buffer);
+    weft__tcp_pool_put(&tcp_iface_of(lane)->pool, in->buffer);
     in->buffer = NULL;
 }
 
 /* What came behind it goes on in the same buffer, what comes later in another. */
-struct lane_keep *tcp_input_keep(struct lane *l, const void *data, size_t len) {
+struct lane_keep *weft__tcp_input_keep(struct lane *l, const void *data, size_t len) {
     struct tcp_buffer *b = tcp_lane(l)->in.buffer;
-    if (!b || len * KEEPS_FROM < b->size || (uintptr_t)data - (uintptr_t)b->bytes >= b->size) return NULL;
+    if (!b || len * KEEPS_FROM < b->size || (uintptr_t)data - (uintptr_t)b->bytes >= b->size)
+        return NULL;
     b->n_kept++;
     return &b->keep;
 }
 
-/* ---- frames ------------------------------------------------------------------------------------------------- */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
-/* So much of it is still to come that it is worth a question. */
-static bool may_land(const struct tcp_lane *lane, const struct tcp_frame *f, size_t missing) {
-    return missing >= LAND_LEAST + 8 && f->kind == TCP_FRAME_AM && lane->lane.iface->up->land &&
+/* Returns true if enough bytes are missing to ask the owner for a destination. */
+static bool may_place(const struct tcp_lane *lane, const struct tcp_frame *f, size_t missing) {
+    return missing >= PLACE_LEAST + 8 && f->kind == TCP_FRAME_AM && lane->lane.iface->up->place &&
            lane->lane.handlers != all_thrown_away && !lane->in.asked;
 }
 
-/* The frames that are there, `budget` at most. */
-static unsigned deliver(struct tcp_lane *lane, unsigned budget) {
+/* Delivers complete frames, at most `budget`. */
+static unsigned deliver_input(struct tcp_lane *lane, unsigned budget) {
     struct tcp_input *in = &lane->in;
     unsigned n = 0;
     in->missing = 0;
@@ -89,43 +93,46 @@ static unsigned deliver(struct tcp_lane *lane, unsigned budget) {
         struct tcp_frame f;
         weft_status_t st = tcp_frame_decode(at, have, &f);
         if (st < 0) {
-            tcp_lane_bad(lane, st, "that is no frame");
+            weft__tcp_lane_bad(lane, st, "what the peer sent is not a Weft frame");
             break;
         }
         size_t size = st == WEFT_OK ? tcp_frame_size(f.len) : TCP_FRAME_HEAD;
         if (have < size) {
-            if (st == WEFT_OK && may_land(lane, &f, size - have)) {
-                size_t head = TCP_FRAME_HEAD + LAND_HEAD;
-                if (have >= head && tcp_land(lane, &f, at + TCP_FRAME_HEAD, have - TCP_FRAME_HEAD)) break;
+            if (st == WEFT_OK && may_place(lane, &f, size - have)) {
+                size_t head = TCP_FRAME_HEAD + PLACE_HEAD;
+                if (have >= head &&
+                    weft__tcp_place(lane, &f, at + TCP_FRAME_HEAD, have - TCP_FRAME_HEAD))
+                    break;
                 if (have < head) size = head; /* the rest may be wanted elsewhere */
             }
             in->missing = (uint32_t)(size - have);
             break;
         }
         in->begin += (uint32_t)size;
-        in->asked = in->landed = false;
+        in->asked = in->placed = false;
         if (f.kind == TCP_FRAME_GOODBYE) {
-            tcp_lane_why(lane, WEFT_ERR_PEER_CLOSED);
-            fsm_step(&lane->conn.fsm, TCP_CONN_EV_GOODBYE);
+            weft__tcp_lane_note(lane, "the peer closed the connection", 0);
+            weft__tcp_lane_why(lane, WEFT_ERR_PEER_CLOSED);
+            weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_GOODBYE);
             break;
         }
-        lane_handlers(&lane->lane)[f.id](&lane->lane, at + TCP_FRAME_HEAD, f.len);
+        lane_handlers(&lane->lane)[f.id](&lane->lane, f.id, at + TCP_FRAME_HEAD, f.len);
         n++;
     }
     return n;
 }
 
-/* ---- the buffer ---------------------------------------------------------------------------------------------- */
+/* ---- the buffer ------------------------------------------------------------------------------ */
 
-static bool lend(struct tcp_lane *lane) {
+static bool expose_input(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_input *in = &lane->in;
     if (!in->buffer) in->buffer = tcp_pool_take(&iface->pool, iface, in->class);
     return in->buffer != NULL;
 }
 
-/* A frame that does not fit where it began goes to the front, or into a big buffer; or to another's front, where something kept
- * stands before it. */
+/* A frame that does not fit where it began goes to the front, or into a big buffer; or to
+ * another's front, where something kept stands before it. */
 static bool make_room(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_input *in = &lane->in;
@@ -141,7 +148,7 @@ static bool make_room(struct tcp_lane *lane) {
         if (!to) return false;
     }
     memmove(to->bytes, in->buffer->bytes + in->begin, have);
-    if (to != in->buffer) tcp_pool_put(&iface->pool, in->buffer);
+    if (to != in->buffer) weft__tcp_pool_put(&iface->pool, in->buffer);
     in->buffer = to;
     in->begin = 0;
     in->end = have;
@@ -149,18 +156,19 @@ static bool make_room(struct tcp_lane *lane) {
 }
 
 /* The rest of a big frame is read exactly, so that what comes after it need not be moved. */
-static size_t worth_reading(const struct tcp_lane *lane) {
+static size_t is_readable(const struct tcp_lane *lane) {
     const struct tcp_input *in = &lane->in;
     size_t room = in->buffer->size - in->end, usual = tcp_iface_of(lane)->pool.size[TCP_BUF_READ];
     if (in->missing >= EXACT_FROM) return in->missing;
-    if (in->landed) return room < TCP_LAND_BEHIND ? room : TCP_LAND_BEHIND;
+    if (in->placed) return room < TCP_PLACE_BEHIND ? room : TCP_PLACE_BEHIND;
     return room < usual ? room : usual;
 }
 
 static void read_failed(struct tcp_lane *lane, int error) {
     weft_status_t st = weft__errno_status(error);
-    tcp_lane_why(lane, st == WEFT_ERR_TIMED_OUT ? WEFT_ERR_PEER_FAILED : st);
-    fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
+    weft__tcp_lane_note(lane, "receiving from its socket", error);
+    weft__tcp_lane_why(lane, st == WEFT_ERR_TIMED_OUT ? WEFT_ERR_PEER_FAILED : st);
+    weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
 }
 
 static void note_emptied(struct tcp_lane *lane) {
@@ -170,21 +178,22 @@ static void note_emptied(struct tcp_lane *lane) {
 
 /* One look at the socket: whether bytes came, and whether they were all that it had. */
 enum came { NOTHING, SOME, ALL };
-static enum came fill(struct tcp_lane *lane) {
+static enum came fill_input(struct tcp_lane *lane) {
     struct tcp_input *in = &lane->in;
     enum came came = SOME;
-    if (!lend(lane) || !make_room(lane)) {
-        tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);
-        fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
+    if (!expose_input(lane) || !make_room(lane)) {
+        weft__tcp_lane_note(lane, "no memory for a receive buffer", 0);
+        weft__tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);
+        weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
         return NOTHING;
     }
     ssize_t n;
     do {
         tcp_count(lane)->tcp_reads++;
-        if (in->landing) {
-            n = tcp_land_read(lane);
+        if (in->placement) {
+            n = weft__tcp_place_read(lane);
         } else {
-            size_t most = worth_reading(lane);
+            size_t most = is_readable(lane);
             n = recv(lane->watch.fd, in->buffer->bytes + in->end, most, MSG_DONTWAIT);
             if (n > 0) in->end += (uint32_t)n;
             if ((size_t)n < most) came = ALL;
@@ -192,44 +201,49 @@ static enum came fill(struct tcp_lane *lane) {
     } while (n < 0 && errno == EINTR);
     if (n > 0) return came;
     if (n == 0) {
-        tcp_lane_why(lane, WEFT_ERR_PEER_FAILED); /* no goodbye */
-        fsm_step(&lane->conn.fsm, TCP_CONN_EV_END);
+        weft__tcp_lane_note(
+            lane,
+            "its socket was closed without a goodbye, so the peer's process ended or was stopped",
+            0);
+        weft__tcp_lane_why(lane, WEFT_ERR_PEER_FAILED); /* no goodbye */
+        weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_END);
     } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
         read_failed(lane, errno);
     }
     return NOTHING;
 }
 
-/* ---- a read ---------------------------------------------------------------------------------------------------- */
+/* ---- a read ---------------------------------------------------------------------------------- */
 
-/* By a budget that ran out: whole ones, or at least nobody has looked. Whoever leaves them there posts TODO_READ. */
+/* The budget ran out: the rest may hold whole messages. A caller that leaves them there posts
+ * TODO_READ. */
 static bool frames_are_left(const struct tcp_input *in) {
     return in->begin < in->end && !in->missing;
 }
 
-/* What is left from a turn whose budget ran out comes before anything new. Returns the frames delivered, and 1 for bytes
- * that made none yet. */
-int tcp_input_read(struct tcp_lane *lane, unsigned budget) {
+/* What is left from a turn whose budget ran out comes before anything new. Returns the frames
+ * delivered, and 1 for bytes that made none yet. */
+int weft__tcp_input_read(struct tcp_lane *lane, unsigned budget) {
     struct tcp_input *in = &lane->in;
     unsigned n = 0;
     enum came came = NOTHING;
     in->reading = true;
-    if (frames_are_left(in)) n = deliver(lane, budget);
-    if (n < budget && lane->watch.ready == tcp_input_ready && (came = fill(lane))) {
-        if (in->landing && tcp_land_done(lane)) n++;
-        if (!in->landing && in->buffer && n < budget) n += deliver(lane, budget - n);
+    if (frames_are_left(in)) n = deliver_input(lane, budget);
+    if (n < budget && lane->watch.ready == weft__tcp_input_ready && (came = fill_input(lane))) {
+        if (in->placement && weft__tcp_place_done(lane)) n++;
+        if (!in->placement && in->buffer && n < budget) n += deliver_input(lane, budget - n);
     }
     in->reading = false;
-    tcp_output_answer(lane); /* before anything that can wait */
+    weft__tcp_output_answer(lane); /* before anything that can wait */
     if (came == ALL) note_emptied(lane);
-    if (frames_are_left(in)) tcp_lane_todo(lane, TODO_READ);
-    tcp_input_give_back(lane);
+    if (frames_are_left(in)) weft__tcp_lane_todo(lane, TODO_READ);
+    weft__tcp_input_give_back(lane);
     return n || came == NOTHING ? (int)n : 1;
 }
 
-/* ---- hot sockets ------------------------------------------------------------------------------------------------- */
+/* ---- hot sockets ----------------------------------------------------------------------------- */
 
-void tcp_hot_leave(struct tcp_lane *lane) {
+void weft__tcp_hot_leave(struct tcp_lane *lane) {
     if (lane->in.hot < 0) return;
     tcp_iface_of(lane)->hot[lane->in.hot] = NULL;
     tcp_iface_of(lane)->n_hot--;
@@ -238,13 +252,13 @@ void tcp_hot_leave(struct tcp_lane *lane) {
 }
 
 /* In a free place, or in that of one that has been quiet for a while. */
-void tcp_hot_enter(struct tcp_lane *lane) {
+void weft__tcp_hot_enter(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     lane->in.quiet = 0;
-    if (lane->in.hot >= 0 || lane->watch.ready != tcp_input_ready) return;
+    if (lane->in.hot >= 0 || lane->watch.ready != weft__tcp_input_ready) return;
     for (int i = 0; i < TCP_HOT; i++) {
         if (iface->hot[i] && iface->hot[i]->in.quiet < TCP_YIELD) continue;
-        if (iface->hot[i]) tcp_hot_leave(iface->hot[i]);
+        if (iface->hot[i]) weft__tcp_hot_leave(iface->hot[i]);
         iface->hot[i] = lane;
         iface->n_hot++;
         lane->in.hot = i;
@@ -255,26 +269,31 @@ void tcp_hot_enter(struct tcp_lane *lane) {
     lane->in.class = TCP_BUF_READ;
 }
 
-/* A read emptied the socket so few turns ago: asking it again would only say so, and a worker about to sleep need not. */
+/* A read emptied the socket so few turns ago: asking it again would only say so, and a worker
+ * about to sleep need not. */
 static bool emptied(const struct tcp_lane *lane, uint32_t turns) {
     return (uint32_t)tcp_count(lane)->turns - lane->in.emptied < turns;
 }
 
-void tcp_input_ready(struct watch *watch, int events) {
+void weft__tcp_input_ready(struct watch *watch, int events) {
     struct tcp_lane *lane = tcp_lane_of_watch(watch);
-    if (events & WATCH_WRITE) tcp_output_unblock(lane);
-    if (!(events & WATCH_READ) || lane->watch.ready != tcp_input_ready) return;
-    if (lane->listener) return; /* its owner hears of the lane first, by its job, and the socket tells again */
-    if (emptied(lane, 1) && !frames_are_left(&lane->in)) return; /* what is left there the socket tells nobody of */
-    if (tcp_input_read(lane, FRAMES_PER_JOB)) tcp_hot_enter(lane);
+    if (events & WATCH_WRITE) weft__tcp_output_unblock(lane);
+    if (!(events & WATCH_READ) || lane->watch.ready != weft__tcp_input_ready) return;
+    /* its owner hears of the lane first, by its job, and the socket tells again */
+    if (lane->listener) return;
+    /* the socket does not report bytes that remain in the buffer */
+    if (emptied(lane, 1) && !frames_are_left(&lane->in)) return;
+    if (weft__tcp_input_read(lane, FRAMES_PER_JOB)) weft__tcp_hot_enter(lane);
 }
 
-/* The longer it was quiet, the seldomer: each read is a system call, which the other lanes of its worker wait for. */
+/* The longer it was quiet, the seldomer: each read is a system call, which the other lanes of
+ * its worker wait for. */
 static bool is_slack(const struct tcp_lane *lane) {
     return tcp_count(lane)->turns & ((UINT64_C(1) << lane->in.quiet / TCP_SLACKEN) - 1);
 }
 
-/* Just now, by turns and by time: whoever drives many workers may come by after an answer had all the time to arrive. */
+/* Recently, in turns and in time: where one thread drives many workers, an answer may have
+ * arrived long before this worker's next turn. */
 static bool just_emptied(struct tcp_lane *lane) {
     return emptied(lane, TCP_PASSES) &&
            weft__ticks() - tcp_iface_of(lane)->read_at[lane->in.hot] < (uint64_t)TCP_PASS_TICKS;
@@ -282,28 +301,29 @@ static bool just_emptied(struct tcp_lane *lane) {
 
 static int poll_hot(struct tcp_lane *lane, unsigned budget) {
     int n;
-    if (lane->out.blocked) tcp_output_unblock(lane);
-    if (lane->watch.ready != tcp_input_ready) return 0;
+    if (lane->out.blocked) weft__tcp_output_unblock(lane);
+    if (lane->watch.ready != weft__tcp_input_ready) return 0;
     if (just_emptied(lane) || is_slack(lane)) return 0;
-    n = tcp_input_read(lane, budget);
+    n = weft__tcp_input_read(lane, budget);
     if (n) {
         lane->in.quiet = 0;
     } else if (++lane->in.quiet >= TCP_QUIET) {
-        tcp_hot_leave(lane);
+        weft__tcp_hot_leave(lane);
     }
     return n;
 }
 
 /* Its job has nothing left to do then. */
 static void flush_first(struct tcp_iface *iface) {
-    tcp_flush_dirty(iface);
+    weft__tcp_flush_dirty(iface);
     if (!iface->n_dirty) weft__job_spare(iface->iface.reactor, &iface->flush_job);
 }
 
-/* What was sent since the last turn leaves before anything is read. Without hot sockets its job does that, and epoll tells of
- * the others. */
-int tcp_poll(struct poller *poller, unsigned budget) {
-    struct tcp_iface *iface = (struct tcp_iface *)((char *)poller - offsetof(struct tcp_iface, poller));
+/* What was sent since the last turn leaves before anything is read. Without hot sockets its job
+ * does that, and epoll tells of the others. */
+int weft__tcp_poll(struct poller *poller, unsigned budget) {
+    struct tcp_iface *iface =
+        (struct tcp_iface *)((char *)poller - offsetof(struct tcp_iface, poller));
     unsigned n = 0, left = iface->n_hot;
     if (iface->n_dirty) flush_first(iface);
     for (int i = 0; left > 0 && i < TCP_HOT && n < budget; i++) {

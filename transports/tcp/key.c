@@ -4,11 +4,11 @@
 
 _Static_assert((int)TCP_PROOF == (int)TRUST_PROOF, "a proof goes onto the wire as it is");
 
-weft_status_t tcp_prove(const struct trust_key *key, enum tcp_role role, const void *hello, const void *challenge,
-                        uint8_t proof[TCP_PROOF]) {
+weft_status_t weft__tcp_prove(const struct trust_key *key, enum tcp_role role, const void *hello,
+                              const void *challenge, uint8_t proof[TCP_PROOF]) {
     static const char label[2][16] = {"weft-1 dialer", "weft-1 acceptor"};
-    uint8_t said[TCP_HELLO_SIZE + TCP_CHALLENGE_SIZE - TCP_PROOF];
-    memcpy(said, hello, TCP_HELLO_SIZE);
-    memcpy(said + TCP_HELLO_SIZE, challenge, TCP_CHALLENGE_SIZE - TCP_PROOF);
-    return trust_prove(key, label[role], said, sizeof said, proof);
+    uint8_t sent[TCP_HELLO_SIZE + TCP_CHALLENGE_SIZE - TCP_PROOF];
+    memcpy(sent, hello, TCP_HELLO_SIZE);
+    memcpy(sent + TCP_HELLO_SIZE, challenge, TCP_CHALLENGE_SIZE - TCP_PROOF);
+    return weft__trust_prove(key, label[role], sent, sizeof sent, proof);
 }

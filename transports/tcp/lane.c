@@ -1,4 +1,4 @@
-/* A lane's life: the port of its machine, and its calls to the owner. */
+/* The life cycle of a lane: the port of its machine, and its calls to the owner. */
 #define _GNU_SOURCE
 #include "tcp.h"
 
@@ -14,20 +14,35 @@ static struct tcp_lane *lane_of(struct fsm *m) {
     return (struct tcp_lane *)((char *)m - offsetof(struct tcp_lane, conn.fsm));
 }
 
-weft_context_t *tcp_context(const struct tcp_lane *lane) {
+weft_context_t *weft__tcp_context(const struct tcp_lane *lane) {
     return weft__reactor_context(tcp_reactor(lane));
 }
 
-void tcp_lane_todo(struct tcp_lane *lane, unsigned what) {
+void weft__tcp_lane_todo(struct tcp_lane *lane, unsigned what) {
     lane->todo |= (uint16_t)what;
     weft__job_post(tcp_reactor(lane), &lane->job);
 }
 
-void tcp_lane_why(struct tcp_lane *lane, weft_status_t why) {
+void weft__tcp_lane_why(struct tcp_lane *lane, weft_status_t why) {
     if (lane->why == WEFT_OK) lane->why = (int8_t)why;
 }
 
-weft_status_t tcp_lane_watch(struct tcp_lane *lane, int events) {
+void weft__tcp_lane_note(struct tcp_lane *lane, const char *what, int error) {
+    if (lane->what) return;
+    lane->what = what;
+    lane->error = (uint8_t)(error > 0 && error <= UINT8_MAX ? error : 0);
+}
+
+static weft_status_t cause_of(const struct tcp_lane *lane) {
+    weft_status_t why = (int)lane->why;
+    if (lane->what && lane->error)
+        return weft__fail(why, "%s: %s", lane->what, strerror(lane->error));
+    if (lane->what) return weft__fail(why, "%s", lane->what);
+    weft__causes_clear();
+    return why;
+}
+
+weft_status_t weft__tcp_lane_watch(struct tcp_lane *lane, int events) {
     struct reactor *r = tcp_reactor(lane);
     if (events == lane->watch.events) return WEFT_OK;
     if (lane->watch.events == 0) return weft__watch_start(r, &lane->watch, lane->watch.fd, events);
@@ -38,128 +53,168 @@ weft_status_t tcp_lane_watch(struct tcp_lane *lane, int events) {
 
 static void not_ready(struct watch *watch, int events) {}
 
-/* ---- the port -------------------------------------------------------------------------------------------- */
+/* ---- the port -------------------------------------------------------------------------------- */
 
 /* Everything but what is still to be told. Also for a lane that was released before. */
 static void release_lane(struct tcp_lane *lane) {
-    tcp_hot_leave(lane);
+    weft__tcp_hot_leave(lane);
     weft__watch_stop(tcp_reactor(lane), &lane->watch);
     weft__timer_stop(tcp_reactor(lane), &lane->deadline);
-    if (lane->watch.fd >= 0) close(lane->watch.fd);
+    weft__tcp_socket_close(lane->watch.fd);
     lane->watch.fd = -1;
-    tcp_input_drop(lane);
-    tcp_output_clean(lane);
+    weft__tcp_input_drop(lane);
+    weft__tcp_output_clean(lane);
     talloc_free(lane->hands);
     lane->hands = NULL;
-    lane->lane.ops = &tcp_ops_ended;
+    lane->lane.ops = &weft__tcp_ops_ended;
     lane->watch.ready = not_ready;
     lane->todo &= TODO_ACCEPTED;
-    tcp_land_end(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
+    weft__tcp_place_end(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
 }
 
-static void open_lane(struct tcp_lane *lane, unsigned tell) {
+/* The acceptor's greeting is its CHALLENGE, the dialer's its HELLO. Both were decoded before. */
+static uint64_t handshaken_by(const struct tcp_hands *hands, bool dialed) {
+    struct tcp_handshake g = {0};
+    size_t size;
+    weft_status_t st =
+        dialed ? weft__tcp_handshake_decode(hands->challenge, TCP_CHALLENGE_SIZE, &g, &size)
+               : weft__tcp_handshake_decode(hands->hello, TCP_HELLO_SIZE, &g, &size);
+    return st == WEFT_OK ? g.worker : 0;
+}
+
+static void open_lane(struct tcp_lane *lane, unsigned notify) {
+    lane->peer_id = handshaken_by(lane->hands, notify == TODO_UP);
     talloc_free(lane->hands);
     lane->hands = NULL;
-    lane->lane.ops = &tcp_ops_open;
-    tcp_input_open(lane);
-    tcp_lane_todo(lane, tell);
+    lane->lane.ops = &weft__tcp_ops_open;
+    weft__tcp_alive_open(lane);
+    weft__tcp_input_open(lane);
+    weft__tcp_lane_todo(lane, notify);
 }
 
-static void say_goodbye(struct tcp_lane *lane) {
-    lane->lane.ops = &tcp_ops_ended;
-    tcp_input_discard(lane);
-    tcp_output_goodbye(lane);
+static void send_goodbye(struct tcp_lane *lane) {
+    lane->lane.ops = &weft__tcp_ops_ended;
+    weft__tcp_input_discard(lane);
+    weft__tcp_output_goodbye(lane);
 }
 
 static void write_ready(struct watch *watch, int events) {
-    if (events & WATCH_WRITE) tcp_output_unblock(tcp_lane_of_watch(watch));
+    if (events & WATCH_WRITE) weft__tcp_output_unblock(tcp_lane_of_watch(watch));
 }
 
 static void stop_reading(struct tcp_lane *lane) {
-    tcp_hot_leave(lane);
+    weft__tcp_hot_leave(lane);
     lane->watch.ready = write_ready;
-    if (tcp_lane_watch(lane, lane->watch.events & WATCH_WRITE) < 0) tcp_lane_todo(lane, TODO_BREAK);
+    if (weft__tcp_lane_watch(lane, lane->watch.events & WATCH_WRITE) < 0)
+        weft__tcp_lane_todo(lane, TODO_BREAK);
 }
+
+static void deadline_passed(struct timer *timer);
 
 static void arm_close(struct tcp_lane *lane) {
     struct reactor *r = tcp_reactor(lane);
-    uint64_t ns = weft__setting_u64(tcp_context(lane), SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
+    lane->deadline.fire = deadline_passed;
+    uint64_t ns = weft__setting_u64(weft__tcp_context(lane), SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
     if (weft__timer_start(r, &lane->deadline, weft__now(r) + ns) == WEFT_OK) return;
-    tcp_lane_why(lane, WEFT_ERR_NO_MEMORY); /* a close that nothing bounds is worse than none */
-    tcp_lane_todo(lane, TODO_BREAK);
+    /* a close that nothing bounds is worse than none */
+    weft__tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);
+    weft__tcp_lane_todo(lane, TODO_BREAK);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {
     struct tcp_lane *lane = lane_of(m);
     switch ((enum tcp_conn_effect)effect) {
-    case TCP_CONN_FX_DIAL: tcp_dial(lane); break;
-    case TCP_CONN_FX_SAY_HELLO: tcp_say_hello(lane); break;
-    case TCP_CONN_FX_SAY_CHALLENGE: tcp_say_challenge(lane); break;
-    case TCP_CONN_FX_SAY_PROOF: tcp_say_proof(lane); break;
-    case TCP_CONN_FX_SAY_GOODBYE: say_goodbye(lane); break;
-    case TCP_CONN_FX_PART: tcp_output_part(lane); break;
-    case TCP_CONN_FX_SAY_END: shutdown(lane->watch.fd, SHUT_WR); break;
+    case TCP_CONN_FX_DIAL: weft__tcp_dial(lane); break;
+    case TCP_CONN_FX_SEND_HELLO: weft__tcp_send_hello(lane); break;
+    case TCP_CONN_FX_SEND_CHALLENGE: weft__tcp_send_challenge(lane); break;
+    case TCP_CONN_FX_SEND_PROOF: weft__tcp_send_proof(lane); break;
+    case TCP_CONN_FX_SEND_GOODBYE: send_goodbye(lane); break;
+    case TCP_CONN_FX_PART: weft__tcp_output_part(lane); break;
+    case TCP_CONN_FX_SEND_END: shutdown(lane->watch.fd, SHUT_WR); break;
     case TCP_CONN_FX_STOP_READING: stop_reading(lane); break;
     case TCP_CONN_FX_ARM_CLOSE: arm_close(lane); break;
     case TCP_CONN_FX_DISARM: weft__timer_stop(tcp_reactor(lane), &lane->deadline); break;
-    case TCP_CONN_FX_TELL_UP: open_lane(lane, TODO_UP); break;
-    case TCP_CONN_FX_TELL_ACCEPTED: open_lane(lane, TODO_ACCEPTED); break;
-    case TCP_CONN_FX_TELL_DOWN: tcp_lane_todo(lane, TODO_DOWN); break;
-    case TCP_CONN_FX_TELL_CLOSED: tcp_lane_todo(lane, TODO_CLOSED); break;
+    case TCP_CONN_FX_NOTIFY_UP: open_lane(lane, TODO_UP); break;
+    case TCP_CONN_FX_NOTIFY_ACCEPTED: open_lane(lane, TODO_ACCEPTED); break;
+    case TCP_CONN_FX_NOTIFY_DOWN: weft__tcp_lane_todo(lane, TODO_DOWN); break;
+    case TCP_CONN_FX_NOTIFY_CLOSED: weft__tcp_lane_todo(lane, TODO_CLOSED); break;
     case TCP_CONN_FX_RELEASE: release_lane(lane); break;
     case TCP_CONN_N_EFFECTS: break;
     }
 }
 
-/* The machine stands where it stood; the connection ends by the job, since we may be inside of anything. */
+/* The machine stands where it stood; the connection ends by the job, since we may be inside of
+ * anything. */
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb verb) {
     struct tcp_lane *lane = lane_of(m);
-    const char *said = weft__tcp_conn_machine.event_name[event];
-    tcp_lane_why(lane, verb == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL);
-    weft__log_limited(tcp_context(lane), verb == FSM_VIOL ? WEFT_LOG_WARN : WEFT_LOG_ERROR, "tcp",
-                      "connection %u: %s in state %s", m->id, said, fsm_state_name(m));
+    const char *sent = weft__tcp_conn_machine.event_name[event];
+    weft__tcp_lane_why(lane, verb == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL);
+    weft__log_limited(weft__tcp_context(lane), verb == FSM_VIOL ? WEFT_LOG_WARN : WEFT_LOG_ERROR,
+                      "tcp", "connection %u: protocol violation or defect: %s is not allowed now",
+                      m->id, sent);
     weft__count(tcp_reactor(lane))->violations += verb == FSM_VIOL;
     lane->watch.ready = not_ready;
-    tcp_input_drop(lane);
-    tcp_lane_todo(lane, TODO_BREAK);
+    weft__tcp_input_drop(lane);
+    weft__tcp_lane_todo(lane, TODO_BREAK);
 }
 
 static const struct fsm_port port = {&weft__tcp_conn_machine, on_effect, on_fail};
 
-void tcp_lane_bad(struct tcp_lane *lane, weft_status_t why, const char *what) {
+void weft__tcp_lane_bad(struct tcp_lane *lane, weft_status_t why, const char *what) {
     char name[TCP_NAME_ROOM];
-    tcp_sockaddr_text(&lane->peer, name, sizeof name);
-    weft__log_limited(tcp_context(lane), WEFT_LOG_WARN, "tcp", "%s: %s (%s)", name, what, weft_status_name(why));
+    weft__tcp_sockaddr_text(&lane->peer, name, sizeof name);
+    weft__log_limited(weft__tcp_context(lane), WEFT_LOG_WARN, "tcp", "%s: %s (%s)", name, what,
+                      weft_status_name(why));
     weft__count(tcp_reactor(lane))->violations++;
-    tcp_lane_why(lane, why);
-    fsm_step(&lane->conn.fsm, TCP_CONN_EV_BAD);
+    weft__tcp_lane_note(lane, what, 0);
+    weft__tcp_lane_why(lane, why);
+    weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_BAD);
 }
 
-/* ---- the deadline ------------------------------------------------------------------------------------------ */
+/* ---- the deadline ---------------------------------------------------------------------------- */
 
-static weft_status_t arm(struct tcp_lane *lane, bool acceptor) {
+static weft_status_t arm_lane(struct tcp_lane *lane, bool acceptor) {
     struct reactor *r = tcp_reactor(lane);
-    enum setting which = acceptor ? SETTING_TCP_GREETING_TIMEOUT : SETTING_CONNECT_TIMEOUT;
+    enum setting which = acceptor ? SETTING_TCP_HANDSHAKE_TIMEOUT : SETTING_CONNECT_TIMEOUT;
     return weft__timer_start(r, &lane->deadline,
-                             weft__now(r) + weft__setting_u64(tcp_context(lane), which) * NS_PER_MS);
+                             weft__now(r) +
+                                 weft__setting_u64(weft__tcp_context(lane), which) * NS_PER_MS);
 }
 
-/* Perhaps it was this side that had no time: what has come meanwhile is read first, and buys time once more. */
+static void log_cut(const struct tcp_lane *lane) {
+    char name[TCP_NAME_ROOM];
+    if (!lane->listener) return;
+    weft__tcp_sockaddr_text(&lane->peer, name, sizeof name);
+    weft__log_limited(
+        weft__tcp_context(lane), WEFT_LOG_WARN, "tcp",
+        "%s: connection to %s closed: no proof of the key within %llu ms (tcp.handshake_timeout)",
+        name, lane->listener->uri,
+        (unsigned long long)weft__setting_u64(weft__tcp_context(lane),
+                                              SETTING_TCP_HANDSHAKE_TIMEOUT));
+}
+
+/* This side may have been late itself: it reads what has arrived first, and extends the deadline
+ * once if there was anything. */
 static void deadline_passed(struct timer *timer) {
-    struct tcp_lane *lane = (struct tcp_lane *)((char *)timer - offsetof(struct tcp_lane, deadline));
-    uint8_t before = lane->conn.fsm.state;
-    if (lane->watch.ready == tcp_greet_ready) tcp_greet_ready(&lane->watch, WATCH_READ);
-    if (lane->conn.fsm.state == before) {
-        tcp_lane_why(lane, WEFT_ERR_TIMED_OUT);
-        fsm_step(&lane->conn.fsm, TCP_CONN_EV_TIMEOUT);
-    } else if (lane->watch.ready == tcp_greet_ready && arm(lane, lane->listener != NULL) < 0) {
-        tcp_lane_todo(lane, TODO_BREAK);
+    struct tcp_lane *lane =
+        (struct tcp_lane *)((char *)timer - offsetof(struct tcp_lane, deadline));
+    struct fsm before = lane->conn.fsm;
+    if (lane->watch.ready == weft__tcp_handshake_ready)
+        weft__tcp_handshake_ready(&lane->watch, WATCH_READ);
+    if (fsm_has_stayed(&lane->conn.fsm, &before)) {
+        weft__tcp_lane_note(lane, "the handshake was not done in its time (connect.timeout)", 0);
+        weft__tcp_lane_why(lane, WEFT_ERR_TIMED_OUT);
+        log_cut(lane);
+        weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_TIMEOUT);
+    } else if (lane->watch.ready == weft__tcp_handshake_ready &&
+               arm_lane(lane, lane->listener != NULL) < 0) {
+        weft__tcp_lane_todo(lane, TODO_BREAK);
     }
 }
 
-/* ---- what is told to the owner ------------------------------------------------------------------------------ */
+/* ---- notifications of the owner -------------------------------------------------------------- */
 
-static bool take(struct tcp_lane *lane, unsigned what) {
+static bool take_lane(struct tcp_lane *lane, unsigned what) {
     bool was = lane->todo & what;
     lane->todo &= (uint16_t)~what;
     return was;
@@ -168,8 +223,8 @@ static bool take(struct tcp_lane *lane, unsigned what) {
 static void hand_over(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
     void *arg = lane->listener->arg;
-    TAILQ_REMOVE(&iface->greeting, lane, of_iface);
-    iface->n_greeting--;
+    TAILQ_REMOVE(&iface->handshake, lane, of_iface);
+    iface->n_handshake--;
     TAILQ_INSERT_TAIL(&iface->lanes, lane, of_iface);
     lane->listener = NULL;
     iface->iface.up->accepted(&lane->lane, arg);
@@ -177,67 +232,69 @@ static void hand_over(struct tcp_lane *lane) {
 
 static void free_lane(struct tcp_lane *lane) {
     struct tcp_iface *iface = tcp_iface_of(lane);
-    bool greeting = lane->listener != NULL;
-    TAILQ_REMOVE(greeting ? &iface->greeting : &iface->lanes, lane, of_iface);
-    iface->n_greeting -= greeting;
+    bool handshake = lane->listener != NULL;
+    TAILQ_REMOVE(handshake ? &iface->handshake : &iface->lanes, lane, of_iface);
+    iface->n_handshake -= handshake;
     weft__job_drop(iface->iface.reactor, &lane->job);
     talloc_free(lane->hands);
     lane->hands = NULL;
-    weft__slab_bury(&iface->lane_slab, lane);
+    weft__slab_free_later(&iface->lane_slab, lane);
 }
 
 /* Not in its own name any more: the owner, if it has one, hears of it for the last time. */
-static void finish(struct tcp_lane *lane) {
+static void finish_lane(struct tcp_lane *lane) {
     bool known = lane->listener == NULL;
-    tcp_land_tell(lane);
-    tcp_land_forget(lane);
-    tcp_output_tell(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
+    weft__tcp_place_report(lane);
+    weft__tcp_place_forget(lane);
+    weft__tcp_output_notify(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
     if (known) lane->lane.iface->up->closed(&lane->lane);
     free_lane(lane);
 }
 
 /* What the peer sent before it went is still in the socket. */
-static void hear_out(struct tcp_lane *lane) {
-    (void)tcp_input_pause(&lane->lane, false);
-    for (int i = 0; i < LAST_READS && lane->watch.ready == tcp_input_ready; i++)
-        if (tcp_input_read(lane, UINT_MAX) == 0) return;
+static void recv_out(struct tcp_lane *lane) {
+    (void)weft__tcp_input_pause(&lane->lane, false);
+    for (int i = 0; i < LAST_READS && lane->watch.ready == weft__tcp_input_ready; i++)
+        if (weft__tcp_input_read(lane, UINT_MAX) == 0) return;
 }
 
 static void lane_job(struct job *job) {
     struct tcp_lane *lane = (struct tcp_lane *)((char *)job - offsetof(struct tcp_lane, job));
     const struct iface_up *up = lane->lane.iface->up;
-    if (take(lane, TODO_REDIAL)) tcp_dial_failed(lane);
-    if (take(lane, TODO_ACCEPTED)) hand_over(lane);
-    if (take(lane, TODO_UP)) {
+    if (take_lane(lane, TODO_REDIAL)) weft__tcp_dial_failed(lane);
+    if (take_lane(lane, TODO_ACCEPTED)) hand_over(lane);
+    if (take_lane(lane, TODO_UP)) {
         up->up(&lane->lane);
-        tcp_output_retry(lane);
+        weft__tcp_output_retry(lane);
     }
-    if (take(lane, TODO_READ)) lane->watch.ready(&lane->watch, WATCH_READ);
-    if (lane->todo & TODO_BREAK) hear_out(lane);
-    if (take(lane, TODO_BREAK)) {
-        tcp_lane_why(lane, WEFT_ERR_PEER_FAILED);
-        fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
+    if (take_lane(lane, TODO_READ)) lane->watch.ready(&lane->watch, WATCH_READ);
+    if (lane->todo & TODO_BREAK) recv_out(lane);
+    if (take_lane(lane, TODO_BREAK)) {
+        if (lane->why == WEFT_OK)
+            weft__tcp_lane_note(lane, "the connection broke while data was sent", 0);
+        weft__tcp_lane_why(lane, WEFT_ERR_PEER_FAILED);
+        weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_BROKEN);
     }
-    if (take(lane, TODO_LANDED)) tcp_land_tell(lane);
-    if (take(lane, TODO_WRITTEN)) tcp_output_turn(lane);
-    if (lane->todo & TODO_DOWN) tcp_output_tell(lane, lane->why);
-    if (take(lane, TODO_DOWN)) {
+    if (take_lane(lane, TODO_PLACED)) weft__tcp_place_report(lane);
+    if (take_lane(lane, TODO_WRITTEN)) weft__tcp_output_turn(lane);
+    if (lane->todo & TODO_DOWN) weft__tcp_output_notify(lane, lane->why);
+    if (take_lane(lane, TODO_DOWN)) {
         pending_queue_init(&lane->pending);
-        up->down(&lane->lane, lane->why);
+        up->down(&lane->lane, cause_of(lane));
     }
-    if (take(lane, TODO_CLOSED)) finish(lane);
+    if (take_lane(lane, TODO_CLOSED)) finish_lane(lane);
 }
 
-/* ---- birth and death --------------------------------------------------------------------------------------- */
+/* ---- birth and death ------------------------------------------------------------------------- */
 
-weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_lane **lane_p) {
+weft_status_t weft__tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_lane **lane_p) {
     struct tcp_lane *lane = weft__slab_take(&iface->lane_slab);
     struct tcp_hands *hands = lane ? weft__new(iface, struct tcp_hands) : NULL;
     if (!hands) {
         if (lane) weft__slab_put(&iface->lane_slab, lane);
         return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a connection");
     }
-    lane->lane = (struct lane){.ops = &tcp_ops_early, .iface = &iface->iface};
+    lane->lane = (struct lane){.ops = &weft__tcp_ops_early, .iface = &iface->iface};
     lane->watch.fd = -1;
     lane->in.hot = -1;
     lane->hands = hands;
@@ -245,33 +302,38 @@ weft_status_t tcp_lane_new(struct tcp_iface *iface, bool acceptor, struct tcp_la
     lane->job.run = lane_job;
     lane->deadline.fire = deadline_passed;
     pending_queue_init(&lane->pending);
-    fsm_init(&lane->conn.fsm, &port, acceptor ? TCP_CONN_GREET : TCP_CONN_DIAL, ++iface->next_id);
-    weft_status_t st = arm(lane, acceptor);
+    fsm_init(&lane->conn.fsm, &port, acceptor ? TCP_CONN_HANDSHAKE : TCP_CONN_DIAL,
+             ++iface->next_id);
+    weft_status_t st = arm_lane(lane, acceptor);
     if (st < 0) {
         talloc_free(hands);
         weft__slab_put(&iface->lane_slab, lane);
         return st;
     }
-    TAILQ_INSERT_TAIL(acceptor ? &iface->greeting : &iface->lanes, lane, of_iface);
-    iface->n_greeting += acceptor;
+    TAILQ_INSERT_TAIL(acceptor ? &iface->handshake : &iface->lanes, lane, of_iface);
+    iface->n_handshake += acceptor;
     *lane_p = lane;
     return WEFT_OK;
 }
 
-void tcp_lane_abandon(struct tcp_lane *lane) {
-    tcp_lane_why(lane, WEFT_ERR_CLOSED);
-    fsm_step(&lane->conn.fsm, TCP_CONN_EV_ABORT);
-    finish(lane);
+void weft__tcp_lane_abandon(struct tcp_lane *lane) {
+    weft__tcp_lane_why(lane, WEFT_ERR_CLOSED);
+    weft__fsm_step(&lane->conn.fsm, TCP_CONN_EV_ABORT);
+    finish_lane(lane);
 }
 
-void tcp_lane_close(struct lane *l, bool flush) {
+void weft__tcp_lane_close(struct lane *l, bool flush) {
     struct tcp_lane *lane = tcp_lane(l);
     pending_queue_init(&lane->pending);
-    (void)tcp_input_pause(l, false); /* the peer's goodbye is waited for */
-    if (!flush) tcp_lane_why(lane, WEFT_ERR_CLOSED);
-    fsm_step(&lane->conn.fsm, flush ? TCP_CONN_EV_FLUSH : TCP_CONN_EV_ABORT);
+    (void)weft__tcp_input_pause(l, false); /* the peer's goodbye is waited for */
+    if (!flush) weft__tcp_lane_why(lane, WEFT_ERR_CLOSED);
+    weft__fsm_step(&lane->conn.fsm, flush ? TCP_CONN_EV_FLUSH : TCP_CONN_EV_ABORT);
 }
 
-void tcp_lane_describe(struct lane *l, char *buf, size_t size) {
-    tcp_sockaddr_text(&tcp_lane(l)->peer, buf, size);
+uint64_t weft__tcp_lane_peer_id(const struct lane *l) {
+    return ((const struct tcp_lane *)l)->peer_id;
+}
+
+void weft__tcp_lane_describe(struct lane *l, char *buf, size_t size) {
+    weft__tcp_sockaddr_text(&tcp_lane(l)->peer, buf, size);
 }

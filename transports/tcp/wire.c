@@ -18,11 +18,11 @@ static uint64_t get64(const uint8_t *from) {
     return get32(from) | (uint64_t)get32(from + 4) << 32;
 }
 
-/* ---- greetings -------------------------------------------------------------------------------------- */
+/* ---- greetings ------------------------------------------------------------------------------- */
 
 static const uint8_t magic[4] = {'W', 'E', 'F', 'T'};
 
-size_t tcp_greeting_size(uint8_t kind) {
+size_t weft__tcp_handshake_size(uint8_t kind) {
     switch (kind) {
     case TCP_HELLO: return TCP_HELLO_SIZE;
     case TCP_CHALLENGE: return TCP_CHALLENGE_SIZE;
@@ -32,9 +32,9 @@ size_t tcp_greeting_size(uint8_t kind) {
     }
 }
 
-size_t tcp_greeting_encode(const struct tcp_greeting *g, void *to) {
+size_t weft__tcp_handshake_encode(const struct tcp_handshake *g, void *to) {
     uint8_t *p = to;
-    size_t size = tcp_greeting_size(g->kind);
+    size_t size = weft__tcp_handshake_size(g->kind);
     memset(p, 0, size);
     memcpy(p, magic, 4);
     put16(p + 4, TCP_VERSION);
@@ -59,37 +59,39 @@ size_t tcp_greeting_encode(const struct tcp_greeting *g, void *to) {
 static weft_status_t check_prefix(const uint8_t *p, size_t len) {
     if (memcmp(p, magic, len < 4 ? len : 4) != 0) return WEFT_ERR_PROTOCOL;
     if (len >= 6 && get16(p + 4) != TCP_VERSION) return WEFT_ERR_VERSION;
-    if (len >= 7 && tcp_greeting_size(p[6]) == 0) return WEFT_ERR_PROTOCOL;
+    if (len >= 7 && weft__tcp_handshake_size(p[6]) == 0) return WEFT_ERR_PROTOCOL;
     if (len >= 8 && p[7] != 0) return WEFT_ERR_PROTOCOL;
     return WEFT_OK;
 }
 
-static weft_status_t decode_hello(const uint8_t *p, struct tcp_greeting *g) {
+static weft_status_t decode_hello(const uint8_t *p, struct tcp_handshake *g) {
     g->worker = get64(p + 8);
     g->target = get64(p + 16);
     g->flags = get32(p + 24);
     memcpy(g->nonce, p + 32, TCP_NONCE);
-    if (get32(p + 28) != 0 || g->flags & ~(uint32_t)TCP_FLAG_KEYED || g->worker == 0) return WEFT_ERR_PROTOCOL;
+    if (get32(p + 28) != 0 || g->flags & ~(uint32_t)TCP_FLAG_KEYED || g->worker == 0)
+        return WEFT_ERR_PROTOCOL;
     return WEFT_OK;
 }
 
-static weft_status_t decode_refusal(const uint8_t *p, struct tcp_greeting *g) {
+static weft_status_t decode_refusal(const uint8_t *p, struct tcp_handshake *g) {
     int32_t status = (int32_t)get32(p + 8);
     if (status >= 0 || status < WEFT_STATUS_LAST || get32(p + 12) != 0) return WEFT_ERR_PROTOCOL;
     g->status = (weft_status_t)status;
     return WEFT_OK;
 }
 
-weft_status_t tcp_greeting_decode(const void *from, size_t len, struct tcp_greeting *g_out, size_t *size_p) {
+weft_status_t weft__tcp_handshake_decode(const void *from, size_t len, struct tcp_handshake *g_out,
+                                         size_t *size_p) {
     const uint8_t *p = from;
     weft_status_t st = len ? check_prefix(p, len) : WEFT_OK;
     if (st < 0) return st;
-    size_t size = len < TCP_PREFIX ? (size_t)TCP_PREFIX : tcp_greeting_size(p[6]);
+    size_t size = len < TCP_PREFIX ? (size_t)TCP_PREFIX : weft__tcp_handshake_size(p[6]);
     if (len < size) {
         *size_p = size;
         return WEFT_IN_PROGRESS;
     }
-    struct tcp_greeting g = {.kind = p[6]};
+    struct tcp_handshake g = {.kind = p[6]};
     switch (g.kind) {
     case TCP_HELLO: st = decode_hello(p, &g); break;
     case TCP_CHALLENGE:
@@ -106,13 +108,13 @@ weft_status_t tcp_greeting_decode(const void *from, size_t len, struct tcp_greet
     return WEFT_OK;
 }
 
-/* ---- addresses ------------------------------------------------------------------------------------------ */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 static size_t place_size(const struct tcp_place *place) {
     return place->family == 4 ? 8 : 24;
 }
 
-size_t tcp_address_size(const struct tcp_address *a) {
+size_t weft__tcp_address_size(const struct tcp_address *a) {
     size_t size = TCP_ADDRESS_SIZE;
     for (unsigned i = 1; i < a->n; i++) size += place_size(&a->place[i]);
     return size;
@@ -128,7 +130,7 @@ static uint8_t *put_place(const struct tcp_place *place, uint8_t *p) {
     return p + place_size(place);
 }
 
-void tcp_address_encode(const struct tcp_address *a, void *to) {
+void weft__tcp_address_encode(const struct tcp_address *a, void *to) {
     const struct tcp_place *first = &a->place[0];
     uint8_t *p = to;
     memset(p, 0, TCP_ADDRESS_SIZE);
@@ -164,10 +166,11 @@ static size_t next_place(const uint8_t *p, size_t len, struct tcp_place *place) 
     return place_size(place);
 }
 
-weft_status_t tcp_address_decode(const void *from, size_t len, struct tcp_address *a_p) {
+weft_status_t weft__tcp_address_decode(const void *from, size_t len, struct tcp_address *a_p) {
     const uint8_t *p = from;
     struct tcp_address a = {.n = 1};
-    if (len < TCP_ADDRESS_SIZE || len > TCP_ADDRESS_MAX || p[0] != TCP_VERSION) return WEFT_ERR_ADDRESS;
+    if (len < TCP_ADDRESS_SIZE || len > TCP_ADDRESS_MAX || p[0] != TCP_VERSION)
+        return WEFT_ERR_ADDRESS;
     if (first_place(p, &a.place[0]) < 0 || get64(p + 24) == 0) return WEFT_ERR_ADDRESS;
     a.worker = get64(p + 24);
     a.host = get64(p + 32);

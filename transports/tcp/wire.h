@@ -1,6 +1,7 @@
 /*
- * What tcp lanes say to each other, as bytes: greetings, frames, and the address of an interface. No I/O and no
- * state here; every decoder takes (pointer, length) and believes nothing. All numbers are little-endian.
+ * What tcp lanes say to each other, as bytes: greetings, frames, and the address of an interface.
+ * No I/O and no state here; every decoder takes (pointer, length) and believes nothing. All numbers
+ * are little-endian.
  *
  *   greeting   0 "WEFT"  4 version u16  6 kind u8  7 zero u8, then by kind
  *     HELLO      8 worker u64  16 target u64 (0: whoever listens)  24 flags u32  28 zero u32  32 nonce[32]       64
@@ -11,11 +12,12 @@
  *   address    0 version u8  1 family u8 (4, 6)  2 port u16  4 scope u32  8 ip[16]  24 worker u64  32 host u64         40
  *              then further places: family u8  zero u8  port u16, ip[4] or scope u32 and ip[16]                  8 or 24
  *
- * The dialer says HELLO, the acceptor CHALLENGE, the dialer PROOF; frames follow in both directions. A proof is a MAC
- * over a label of the role, the HELLO and the CHALLENGE without its proof (transports/tcp/key.h).
+ * The dialer says HELLO, the acceptor CHALLENGE, the dialer PROOF; frames follow in both
+ * directions. A proof is a MAC over a label of the role, the HELLO and the CHALLENGE without its
+ * proof (transports/tcp/key.h).
  */
-#ifndef WEFT_TCP_WIRE_H
-#define WEFT_TCP_WIRE_H
+#ifndef WEFT_TRANSPORTS_TCP_WIRE_H
+#define WEFT_TRANSPORTS_TCP_WIRE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,7 +34,7 @@ enum {
     TCP_CHALLENGE_SIZE = 96,
     TCP_PROOF_SIZE = 40,
     TCP_REFUSAL_SIZE = 16,
-    TCP_GREETING_MAX = 96,
+    TCP_HANDSHAKE_MAX = 96,
     TCP_FRAME_HEAD = 8,
     TCP_MAX_HEADER = 384,         /* of a zcopy message */
     TCP_MAX_PAYLOAD = 256 * 1024, /* of one frame */
@@ -42,11 +44,12 @@ enum {
     TCP_ADDRESS_MAX = 96
 };
 
-enum tcp_greeting_kind { TCP_HELLO = 1, TCP_CHALLENGE, TCP_PROVE, TCP_REFUSAL };
+enum tcp_handshake_kind { TCP_HELLO = 1, TCP_CHALLENGE, TCP_PROVE, TCP_REFUSAL };
 
-enum { TCP_FLAG_KEYED = 1 }; /* the sender holds a key; without, its proof is made with the empty one */
+/* the sender holds a key; without, its proof is made with the empty one */
+enum { TCP_FLAG_KEYED = 1 };
 
-struct tcp_greeting {
+struct tcp_handshake {
     uint8_t kind;
     uint32_t flags;
     uint64_t worker, target;
@@ -55,14 +58,15 @@ struct tcp_greeting {
 };
 
 /* Bytes of a greeting of that kind; 0: no such kind. */
-size_t tcp_greeting_size(uint8_t kind);
-/* Into at least TCP_GREETING_MAX bytes; returns the length. */
-size_t tcp_greeting_encode(const struct tcp_greeting *g, void *to);
+size_t weft__tcp_handshake_size(uint8_t kind);
+/* Into at least TCP_HANDSHAKE_MAX bytes; returns the length. */
+size_t weft__tcp_handshake_encode(const struct tcp_handshake *g, void *to);
 /*
- * OK; IN_PROGRESS: `*size_p` bytes are needed to go on; WEFT_ERR_PROTOCOL (not a greeting) or WEFT_ERR_VERSION.
- * `g` and `*size_p` (the length taken) are written only then.
+ * OK; IN_PROGRESS: `*size_p` bytes are needed to go on; WEFT_ERR_PROTOCOL (not a greeting) or
+ * WEFT_ERR_VERSION. `g` and `*size_p` (the length taken) are written only then.
  */
-weft_status_t tcp_greeting_decode(const void *from, size_t len, struct tcp_greeting *g, size_t *size_p);
+weft_status_t weft__tcp_handshake_decode(const void *from, size_t len, struct tcp_handshake *g,
+                                         size_t *size_p);
 
 enum tcp_frame_kind { TCP_FRAME_AM = 1, TCP_FRAME_GOODBYE };
 
@@ -80,7 +84,8 @@ static inline void tcp_put64(void *to, uint64_t v) {
 static inline void tcp_frame_encode(void *to, uint8_t kind, uint8_t id, uint32_t len) {
     tcp_put64(to, (uint64_t)len | (uint64_t)kind << 32 | (uint64_t)id << 40);
 }
-/* OK: the head is sound (the payload may still be on its way); IN_PROGRESS: fewer than 8 bytes; WEFT_ERR_PROTOCOL. */
+/* OK: the head is sound (the payload may still be on its way); IN_PROGRESS: fewer than 8 bytes;
+ * WEFT_ERR_PROTOCOL. */
 static inline weft_status_t tcp_frame_decode(const void *from, size_t len, struct tcp_frame *f) {
     uint64_t head;
     if (len < TCP_FRAME_HEAD) return WEFT_IN_PROGRESS;
@@ -95,7 +100,7 @@ static inline weft_status_t tcp_frame_decode(const void *from, size_t len, struc
     return WEFT_OK;
 }
 
-/* Where somebody listens. */
+/* The address of a listener. */
 struct tcp_place {
     uint8_t family; /* 4 or 6 */
     uint16_t port;
@@ -107,8 +112,9 @@ struct tcp_address {
     unsigned n; /* 1 at least */
     uint64_t worker, host;
 };
-size_t tcp_address_size(const struct tcp_address *a);
-void tcp_address_encode(const struct tcp_address *a, void *to);                        /* into so many bytes */
-weft_status_t tcp_address_decode(const void *from, size_t len, struct tcp_address *a); /* WEFT_ERR_ADDRESS */
+size_t weft__tcp_address_size(const struct tcp_address *a);
+void weft__tcp_address_encode(const struct tcp_address *a, void *to); /* of that length */
+/* WEFT_ERR_ADDRESS */
+weft_status_t weft__tcp_address_decode(const void *from, size_t len, struct tcp_address *a);
 
 #endif

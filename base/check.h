@@ -1,0 +1,44 @@
+/* Checks of what programs pass: parameter structs, memory, operation descriptors. */
+#ifndef WEFT_BASE_CHECK_H
+#define WEFT_BASE_CHECK_H
+
+#include <base/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <weft/base.h>
+
+/* A parameter struct of a program that may be of another version. It may know more fields than
+ * we do; as long as it leaves them zero we agree. */
+weft_status_t weft__params_read(void *params, size_t known, const void *given, size_t size);
+
+/* What a program names, refused in one place each: memory that is not there (NULL with nothing
+ * in it is legal) … */
+weft_status_t weft__fail_null(const char *name, size_t len);
+static inline weft_status_t weft__check_memory(const char *name, const void *base, size_t len) {
+    return __builtin_expect(base || !len, 1) ? WEFT_OK : weft__fail_null(name, len);
+}
+/* … and what a descriptor has beyond what the operation knows, flags and reserved fields: later
+ * versions may give it a meaning. */
+static inline uint64_t weft__op_reserved(const weft_op_t *op, uint64_t and_this) {
+    return and_this | op->reserved[0] | op->reserved[1];
+}
+weft_status_t weft__fail_op(const weft_op_t *op, uint32_t flags);
+static inline weft_status_t weft__check_op(const weft_op_t *op, uint32_t flags) {
+    return __builtin_expect(op && weft__op_reserved(op, op->flags & ~flags), 0)
+               ? weft__fail_op(op, flags)
+               : WEFT_OK;
+}
+/* It asks for more than some of these flags, and word of the end. */
+static inline bool weft__op_is_extended(const weft_op_t *op, uint32_t flags) {
+    return weft__op_reserved(op, (op->flags & ~flags) | (uintptr_t)op->layout) != 0;
+}
+/* A layout, where no bytes of the program's own are moved. */
+weft_status_t weft__fail_layout(void);
+static inline weft_status_t weft__check_no_layout(const weft_op_t *op) {
+    return __builtin_expect(op && op->layout, 0) ? weft__fail_layout() : WEFT_OK;
+}
+/* Checks the descriptor of a close: its callback and, if `bounded`, its deadline. */
+weft_status_t weft__check_close(const weft_op_t *op, bool bounded);
+
+#endif

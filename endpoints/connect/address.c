@@ -1,0 +1,101 @@
+/*
+ * A worker's address: 'W' 'a' version n, worker id (8 bytes), then n entries of
+ * name length, name, address length, address.
+ */
+#include "connect.h"
+#include <endpoints/core/worker.h>
+
+enum { ADDRESS_VERSION = 1, ADDRESS_HEAD = 12 };
+
+static weft_status_t bad(const char *what) {
+    return weft__fail(WEFT_ERR_ADDRESS, "worker address: %s", what);
+}
+
+/* One entry at `*at`, which moves behind it. */
+static bool read_entry(const uint8_t **at, const uint8_t *end, struct address_entry *entry) {
+    const uint8_t *p = *at;
+    if (end - p < 1 || p[0] == 0 || end - p < 2 + p[0]) return false;
+    entry->name_len = p[0];
+    entry->name = (const char *)p + 1;
+    p += 1 + entry->name_len;
+    entry->len = p[0];
+    if (end - p < 1 + entry->len) return false;
+    entry->bytes = p + 1;
+    *at = p + 1 + entry->len;
+    return true;
+}
+
+weft_status_t weft__address_read(const void *bytes, size_t len, struct address *address_p) {
+    const uint8_t *p = bytes, *end = p + len;
+    struct address address = {0};
+    if (len < ADDRESS_HEAD || p[0] != 'W' || p[1] != 'a')
+        return bad("the bytes are not a worker address");
+    if (p[2] != ADDRESS_VERSION) return bad("unknown version");
+    address.n = p[3];
+    if (address.n > ADDRESS_ENTRIES) return bad("too many transports");
+    for (unsigned i = 0; i < 8; i++) address.worker |= (uint64_t)p[4 + i] << 8 * i;
+    if (address.worker == 0) return bad("the worker id is 0");
+
+    const uint8_t *at = p + ADDRESS_HEAD;
+    for (uint32_t i = 0; i < address.n; i++)
+        if (!read_entry(&at, end, &address.entry[i])) return bad("truncated");
+    if (at != end) return bad("trailing bytes");
+    *address_p = address;
+    return WEFT_OK;
+}
+
+/* Peers cannot use this transport, so log it. */
+static void unreachable_by(weft_worker_t *worker, const struct iface *iface, weft_status_t status) {
+    char why[STATUS_LINE];
+    weft__status_line(status, why);
+    weft__log(worker->context, WEFT_LOG_WARN, "endpoints",
+              "the worker's address does not include transport %s: %s", iface->transport->name,
+              why);
+}
+
+/* What a transport's address may have, if `head` bytes come before it. */
+static size_t room_behind(const uint8_t *at, const uint8_t *end, size_t head) {
+    size_t left = (size_t)(end - at), most = 96;
+    if (left < head) return 0;
+    return left - head < most ? left - head : most;
+}
+
+weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_p) {
+    uint8_t out[ADDRESS_MAX], *at = out + ADDRESS_HEAD;
+    if (!worker || !buf || !len_p)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, buf or len_p is NULL");
+    worker = weft__worker_itself(worker);
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+
+    out[0] = 'W';
+    out[1] = 'a';
+    out[2] = ADDRESS_VERSION;
+    out[3] = 0;
+    for (unsigned i = 0; i < 8; i++) out[4 + i] = (uint8_t)(worker->id >> 8 * i);
+    for (uint32_t i = 0; i < worker->n_ifaces; i++) {
+        struct iface *iface = worker->iface[i];
+        size_t name_len = strlen(iface->transport->name);
+        size_t room = room_behind(at, out + sizeof out, name_len + 2);
+        st = room ? iface->ops->address(iface, at + name_len + 2, &room)
+                  : weft__fail(WEFT_ERR_TRUNCATED, "a worker address takes at most %d bytes",
+                               ADDRESS_MAX);
+        if (st < 0) {
+            unreachable_by(worker, iface, st);
+            continue;
+        }
+        at[0] = (uint8_t)name_len;
+        memcpy(at + 1, iface->transport->name, name_len);
+        at[1 + name_len] = (uint8_t)room;
+        at += name_len + 2 + room;
+        out[3]++;
+    }
+    size_t len = (size_t)(at - out);
+    if (*len_p < len) {
+        *len_p = len;
+        return weft__fail(WEFT_ERR_TRUNCATED, "the address takes %zu bytes", len);
+    }
+    memcpy(buf, out, len);
+    *len_p = len;
+    return WEFT_OK;
+}

@@ -1,0 +1,299 @@
+#include "connect.h"
+
+#include <stdio.h>
+
+#include <endpoints/core/lease.h>
+#include <endpoints/core/worker.h>
+#include <endpoints/failover/heartbeat.h>
+#include <endpoints/failover/retain.h>
+#include <endpoints/transfer/rails.h>
+
+/* ---- which transport */
+
+/* True if all its lanes are scarce and links get them by negotiation: they start on another
+ * interface if possible. */
+static bool is_earned(const struct weft_worker *worker, const struct iface *iface) {
+    return worker->lanes && iface->attr.scarce && !iface->ops->connect_scarce;
+}
+
+static double first_cost(const struct weft_worker *worker, const struct iface *iface) {
+    enum { LAST = 1000000 };
+    return weft__protocol_iface_ns(&iface->attr) * (is_earned(worker, iface) ? LAST : 1);
+}
+
+struct choice {
+    struct iface *iface;
+    const struct address_entry *entry;
+    char why[256];
+};
+
+static void note_connection(struct choice *c, const char *format, const char *name, double ns,
+                            const char *why) {
+    size_t used = strlen(c->why);
+    snprintf(c->why + used, sizeof c->why - used, format, used ? "; " : "", name, ns, why);
+}
+
+/* Chooses the cheapest interface that reaches the peer; `why` lists all. */
+static void choose_connection(struct weft_worker *worker, const struct address *address,
+                              struct choice *choice) {
+    double best = 0;
+    *choice = (struct choice){0};
+    for (uint32_t i = 0; i < address->n; i++) {
+        const struct address_entry *entry = &address->entry[i];
+        struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
+        const char *why = "it reaches the peer";
+        if (!iface) continue;
+        double ns = weft__protocol_iface_ns(&iface->attr);
+        weft_status_t st = iface->ops->reachable(iface, entry->bytes, entry->len, &why);
+        note_connection(choice, "%s%s costs %.0f ns a KiB: %s", iface->transport->name, ns,
+                        st == WEFT_OK ? "reaches it" : why);
+        double first = first_cost(worker, iface);
+        if (st < 0 || (choice->iface && first >= best)) continue;
+        choice->iface = iface;
+        choice->entry = entry;
+        best = first;
+    }
+}
+
+/* ---- links: joined, or dialed */
+
+/* A lane that fails only together with its peer needs no failover. */
+static struct link_opts opts_of(const struct ep_start *start, const struct iface *iface) {
+    return (struct link_opts){.survives =
+                                  start->mode == WEFT_ERRORS_FAILOVER && weft__retain_is_for(iface),
+                              .heartbeat_ms = start->heartbeat_ms};
+}
+
+/* A link with options is an extra one of its pair, as both sides may have dialed one. */
+static weft_status_t make_opts(struct link *link, struct link_opts opts, const void *address,
+                               size_t len) {
+    weft_status_t st = WEFT_OK;
+    if (opts.survives || opts.heartbeat_ms) link->flags |= WIRE_HELLO_EXTRA;
+    if (opts.heartbeat_ms) st = weft__heartbeat_opts(link, opts.heartbeat_ms);
+    if (st == WEFT_OK && opts.survives) {
+        link->flags |= WIRE_HELLO_SURVIVES;
+        st = weft__retain_begin(link, address, len);
+    }
+    if (st < 0) weft__link_close(link);
+    return st;
+}
+
+/* The existing link over the cheapest common interface, which saves the tests of reachability.
+ * NULL: none. */
+static struct link *cheapest_link(struct weft_worker *worker, const struct address *address,
+                                  const struct ep_start *start) {
+    struct iface *best = NULL;
+    for (uint32_t i = 0; i < address->n; i++) {
+        const struct address_entry *entry = &address->entry[i];
+        struct iface *iface = weft__worker_iface(worker, entry->name, entry->name_len);
+        if (iface && (!best || first_cost(worker, iface) < first_cost(worker, best))) best = iface;
+    }
+    return best ? weft__link_to_peer(worker, best, address->worker, opts_of(start, best)) : NULL;
+}
+
+static weft_status_t link_to_address(struct weft_worker *worker, const void *bytes, size_t len,
+                                     const struct ep_start *start, struct link **link_p) {
+    struct address address;
+    struct choice choice;
+    struct lane *lane;
+    weft_status_t st = weft__address_read(bytes, len, &address);
+    if (st < 0) return st;
+    *link_p = cheapest_link(worker, &address, start);
+    if (*link_p) return WEFT_OK;
+
+    choose_connection(worker, &address, &choice);
+    if (!choice.iface)
+        return weft__fail(WEFT_ERR_UNREACHABLE, "%s",
+                          choice.why[0] ? choice.why
+                                        : "the two workers have no transport in common");
+
+    struct link_opts opts = opts_of(start, choice.iface);
+    *link_p = weft__link_to_peer(worker, choice.iface, address.worker, opts);
+    if (*link_p) return WEFT_OK;
+    st = choice.iface->ops->connect(choice.iface, choice.entry->bytes, choice.entry->len, &lane);
+    if (st < 0) return st;
+    st = weft__link_dial(worker, lane, address.worker, NULL, choice.why, link_p);
+    if (st == WEFT_OK) st = make_opts(*link_p, opts, choice.entry->bytes, choice.entry->len);
+    if (st < 0 || opts.survives) return st;
+    weft__rails_dialed(*link_p, choice.entry->bytes, choice.entry->len);
+    return WEFT_OK;
+}
+
+weft_status_t weft__uri_read(struct weft_worker *worker, const char *uri, struct iface **iface_p,
+                             const char **where_p) {
+    const char *colon = strstr(uri, "://");
+    if (!colon || colon == uri)
+        return weft__fail(WEFT_ERR_ADDRESS, "'%s' is not a URI (scheme://address)", uri);
+    *iface_p = weft__worker_scheme(worker, uri, (size_t)(colon - uri));
+    if (!*iface_p)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "this worker has not opened the transport of '%s'",
+                          uri);
+    *where_p = colon + 3;
+    return WEFT_OK;
+}
+
+static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
+                                 const struct ep_start *start, struct link **link_p) {
+    struct iface *iface = NULL;
+    const char *where = NULL;
+    struct lane *lane;
+    weft_status_t st = weft__uri_read(worker, uri, &iface, &where);
+    if (st < 0) return st;
+    struct link_opts opts = opts_of(start, iface);
+    *link_p = weft__link_to_uri(worker, uri, opts);
+    if (*link_p) return WEFT_OK;
+    if (!iface->ops->connect_uri)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "the transport of '%s' does not support connecting by URI", uri);
+    st = iface->ops->connect_uri(iface, where, &lane);
+    if (st < 0) return st;
+    st = weft__link_dial(worker, lane, 0, uri, "the URI names it", link_p);
+    return st == WEFT_OK ? make_opts(*link_p, opts, NULL, 0) : st;
+}
+
+static weft_status_t dial_connection(struct weft_ep *ep) {
+    struct link *link;
+    const struct ep_start *start = ep->start;
+    weft_status_t st = start->dial_len
+                           ? link_to_address(ep->worker, start->dial, start->dial_len, start, &link)
+                           : link_to_uri(ep->worker, start->dial, start, &link);
+    if (st == WEFT_OK) weft__link_join(link, ep);
+    return st;
+}
+
+/* ---- the public calls */
+
+static weft_status_t check_connection(const struct weft_worker *worker,
+                                      const weft_ep_params_t *params) {
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+    if ((unsigned)params->error_mode > WEFT_ERRORS_FAILOVER)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "error_mode is %d", (int)params->error_mode);
+    if (params->heartbeat_ms && params->heartbeat_ms < HEARTBEAT_LEAST_MS)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "heartbeat_ms is below %d", HEARTBEAT_LEAST_MS);
+    return worker_is_open(&worker->core.fsm) ? WEFT_OK
+                                             : weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+}
+
+static weft_status_t keep_start(struct weft_ep *ep, const void *to, size_t len,
+                                const weft_ep_params_t *params) {
+    size_t room = len ? len : strlen(to) + 1;
+    ep->start = weft__alloc(ep->worker, sizeof *ep->start + room, "endpoint's start");
+    if (!ep->start) return WEFT_ERR_NO_MEMORY;
+    ep->start->notified = params->on_ready;
+    ep->start->redial = dial_connection;
+    ep->start->arg = params->arg;
+    ep->start->dial_len = len;
+    ep->start->mode = params->error_mode;
+    ep->start->heartbeat_ms = params->heartbeat_ms;
+    memcpy(ep->start->dial, to, room);
+    return WEFT_OK;
+}
+
+static weft_status_t bound_start(struct weft_ep *ep, uint64_t ms) {
+    struct reactor *r = ep->worker->reactor;
+    if (!ms) ms = weft__setting_u64(ep->worker->context, SETTING_CONNECT_TIMEOUT);
+    return weft__timer_start(r, &ep->timer, weft__now(r) + ms * NS_PER_MS);
+}
+
+weft_status_t weft__ep_connect(struct weft_ep *ep, const void *to, size_t len,
+                               const weft_ep_params_t *params) {
+    ep->on_error = params->error_mode == WEFT_ERRORS_NONE ? NULL : params->on_error;
+    ep->arg = params->arg;
+    weft_status_t st = keep_start(ep, to, len, params);
+    if (st == WEFT_OK) st = bound_start(ep, params->connect_timeout_ms);
+    if (st == WEFT_OK) st = dial_connection(ep);
+    if (st < 0) return st;
+    weft__fsm_step(&ep->core.fsm, EP_EV_CONNECT);
+    weft__ep_dialed(ep);
+    return WEFT_OK;
+}
+
+/* As dial_connection, with a link that exists. */
+static weft_status_t connect_by(struct weft_ep *ep, struct link *link,
+                                const weft_ep_params_t *params) {
+    ep->on_error = params->on_error;
+    ep->arg = params->arg;
+    weft_status_t st = keep_start(ep, "", 0, params);
+    if (st == WEFT_OK) st = bound_start(ep, params->connect_timeout_ms);
+    if (st < 0) return st;
+    weft__link_join(link, ep);
+    weft__fsm_step(&ep->core.fsm, EP_EV_CONNECT);
+    weft__ep_dialed(ep);
+    return WEFT_OK;
+}
+
+weft_status_t weft__ep_stub_connect(struct stub *stub, const weft_ep_t *beside) {
+    struct weft_ep *ep = stub->object;
+    if (!beside->link)
+        return weft__fail(WEFT_ERR_RESOURCE_LOST, "the endpoint has lost its connection");
+    weft__ep_stub_join(ep, stub, true);
+    weft_status_t st = connect_by(ep, beside->link, stub->params);
+    if (st < 0) {
+        weft__timer_stop(ep->worker->reactor, &ep->timer);
+        talloc_free(ep->start);
+        ep->start = NULL;
+        weft__ep_stub_join(ep, stub, false);
+    }
+    return st;
+}
+
+static weft_status_t connect_ep(struct weft_worker *worker, const void *to, size_t len,
+                                const weft_ep_params_t *params, weft_ep_t **ep_p) {
+    struct weft_ep *ep;
+    const struct lease *lease = worker->lease;
+    worker = weft__worker_itself(worker);
+    weft_status_t st = check_connection(worker, params);
+    if (st == WEFT_OK) st = weft__ep_new(worker, &ep);
+    if (st < 0) return st;
+    if (lease) weft__ep_hold_lease(ep, lease);
+
+    st = weft__ep_connect(ep, to, len, params);
+    if (st < 0)
+        weft__ep_forget(ep);
+    else
+        *ep_p = ep;
+    return st;
+}
+
+static weft_status_t stub_of(weft_worker_t *worker, const void *to, const weft_ep_params_t *params,
+                             weft_ep_t **ep_p) {
+    if (to) return weft__fail(WEFT_ERR_INVALID_PARAM, "an address is set, in associated mode");
+    return weft__ep_stub(worker, params, ep_p);
+}
+
+weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker, const char *uri,
+                                 const weft_ep_params_t *params, weft_ep_t **ep_p) {
+    weft_ep_params_t p;
+    weft_status_t st = weft__params_read(&p, sizeof p, params, params_size);
+    if (st < 0) return st;
+    if (!worker || (!uri && !p.associated) || !ep_p)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, uri or ep_p is NULL");
+    if (p.associated) return stub_of(worker, uri, &p, ep_p);
+    return connect_ep(worker, uri, 0, &p, ep_p);
+}
+
+weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *worker,
+                                         const void *address, size_t len,
+                                         const weft_ep_params_t *params, weft_ep_t **ep_p) {
+    weft_ep_params_t p;
+    weft_status_t st = weft__params_read(&p, sizeof p, params, params_size);
+    if (st < 0) return st;
+    if (!worker || (!address && !p.associated) || !ep_p)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, address or ep_p is NULL");
+    if (p.associated) return stub_of(worker, address, &p, ep_p);
+    if (len == 0) return weft__fail(WEFT_ERR_ADDRESS, "len is 0");
+    return connect_ep(worker, address, len, &p, ep_p);
+}
+
+weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, size_t len) {
+    struct address to;
+    if (!ep || !address) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or address is NULL");
+    weft_status_t st = weft__worker_check(ep->worker);
+    if (st == WEFT_OK) st = weft__address_read(address, len, &to);
+    if (st != WEFT_OK) return st;
+    const struct link *link = ep->link;
+    if (!link || link->peer != to.worker || link_is_over(&link->core.fsm))
+        return WEFT_ERR_NOT_FOUND;
+    return ep_is_ready(&ep->core.fsm) ? WEFT_OK : WEFT_IN_PROGRESS;
+}

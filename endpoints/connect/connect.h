@@ -1,0 +1,54 @@
+/* Addresses, choice of transport, dialing, handshakes and listeners. */
+#ifndef WEFT_ENDPOINTS_CONNECT_CONNECT_H
+#define WEFT_ENDPOINTS_CONNECT_CONNECT_H
+
+#include <endpoints/core/endpoint.h>
+
+struct stub;
+
+/* A decoded worker address. Its entries, one per transport, point into the encoded address. */
+enum { ADDRESS_ENTRIES = 8, ADDRESS_MAX = 256 };
+struct address_entry {
+    const char *name;
+    const uint8_t *bytes;
+    uint8_t name_len, len;
+};
+struct address {
+    uint64_t worker;
+    uint32_t n;
+    struct address_entry entry[ADDRESS_ENTRIES];
+};
+weft_status_t weft__address_read(const void *bytes, size_t len, struct address *address_p);
+
+/* Splits "scheme://where". WEFT_ERR_ADDRESS: no URI. WEFT_ERR_UNSUPPORTED: the worker has no
+ * transport for the scheme. */
+weft_status_t weft__uri_read(struct weft_worker *worker, const char *uri, struct iface **iface_p,
+                             const char **where_p);
+
+/* handshake.c: sends HELLO. */
+void weft__link_handshake(struct link *link);
+void weft__link_on_hello(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__link_on_ping(struct lane *lane, unsigned id, const void *data, size_t len);
+
+/* accept.c */
+void weft__ep_on_open(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__ep_on_accept(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__ep_on_reject(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__ep_on_close(struct lane *lane, unsigned id, const void *data, size_t len);
+
+void weft__listeners_close(struct weft_worker *worker);
+struct lease;
+/* The same, of those that a holder of this lease opened. */
+void weft__leased_listeners_close(struct weft_worker *worker, const struct lease *lease);
+/* An endpoint in associated mode works: over the connection of another endpoint. */
+weft_status_t weft__ep_stub_connect(struct stub *stub, const weft_ep_t *beside);
+/* The rest of a connect, for an endpoint that exists. */
+weft_status_t weft__ep_connect(struct weft_ep *ep, const void *to, size_t len,
+                               const weft_ep_params_t *params);
+/* Checks whether the listener accepts an endpoint of this peer. WEFT_OK, WEFT_ERR_REJECTED or
+ * WEFT_ERR_REFUSED. */
+weft_status_t weft__ep_admit(struct link *link, uint32_t listener);
+/* Gives an accepted endpoint the callbacks of its listener, or of the worker (0). */
+weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t listener);
+
+#endif

@@ -1,0 +1,119 @@
+#include "connect.h"
+#include <endpoints/core/lease.h>
+#include <endpoints/core/worker.h>
+
+/* Lanes carry the id of their listener as listen_arg, and OPEN names it. */
+struct weft_listener {
+    struct list of_worker;
+    struct weft_worker *worker;
+    struct iface *iface;
+    struct tl_listener *tl;
+    uint32_t id;
+    const struct lease *lease; /* of the worker that listens by another's; NULL: none */
+    weft_listen_params_t params;
+};
+
+weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,
+                                const weft_listen_params_t *params, weft_listener_t **listener_p) {
+    if (!worker || !uri || !listener_p)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, uri or listener_p is NULL");
+    const struct lease *lease = worker->lease;
+    worker = weft__worker_itself(worker);
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+    if (!worker_is_open(&worker->core.fsm))
+        return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    struct iface *iface = NULL;
+    const char *where = NULL;
+    st = weft__uri_read(worker, uri, &iface, &where);
+    if (st < 0) return st;
+    if (!iface->ops->listen)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "the transport of '%s' does not support listening",
+                          uri);
+
+    struct weft_listener *listener = weft__new(worker->reactor, struct weft_listener);
+    if (!listener) return WEFT_ERR_NO_MEMORY;
+    listener->worker = worker;
+    listener->iface = iface;
+    listener->lease = lease;
+    st = weft__params_read(&listener->params, sizeof listener->params, params, params_size);
+    if (st == WEFT_OK && listener->params.backlog < 0)
+        st = weft__fail(WEFT_ERR_INVALID_PARAM, "backlog is %d", listener->params.backlog);
+    if (st == WEFT_OK && listener->params.shared && !iface->attr.shares_listeners)
+        st = weft__fail(WEFT_ERR_UNSUPPORTED, "an address of '%s' has one listener", uri);
+    if (st == WEFT_OK) st = weft__idmap_add(worker, &worker->listeners, listener, &listener->id);
+    if (st < 0) goto free_listener;
+
+    int backlog = listener->params.backlog
+                      ? listener->params.backlog
+                      : (int)weft__setting_u32(worker->context, SETTING_LISTEN_BACKLOG, INT32_MAX);
+    struct listen_how how = {backlog, listener->params.shared != 0};
+    st = iface->ops->listen(iface, where, &how, (void *)(uintptr_t)listener->id, &listener->tl);
+    if (st < 0) goto remove_id;
+    list_append(&worker->listening, &listener->of_worker);
+    *listener_p = listener;
+    return WEFT_OK;
+
+remove_id:
+    weft__idmap_remove(&worker->listeners, listener->id);
+free_listener:
+    talloc_free(listener);
+    return st;
+}
+
+const char *weft_listener_uri(const weft_listener_t *listener) {
+    return listener->iface->ops->listener_uri(listener->tl);
+}
+
+static void stop_listening(weft_listener_t *listener) {
+    struct weft_worker *worker = listener->worker;
+    listener->iface->ops->listener_close(listener->tl);
+    weft__idmap_remove(&worker->listeners, listener->id);
+    list_remove(&listener->of_worker);
+    weft__free_later(worker->reactor, listener);
+}
+
+void weft_listener_close(weft_listener_t *listener) {
+    if (listener && weft__worker_check(listener->worker) == WEFT_OK) stop_listening(listener);
+}
+
+void weft__leased_listeners_close(weft_worker_t *worker, const struct lease *lease) {
+    list_for_each_safe(n, next, &worker->listening) {
+        weft_listener_t *listener = list_of(n, weft_listener_t, of_worker);
+        if (listener->lease == lease) stop_listening(listener);
+    }
+}
+
+void weft__listeners_close(weft_worker_t *worker) {
+    while (!list_empty(&worker->listening))
+        stop_listening(list_of(worker->listening.next, struct weft_listener, of_worker));
+}
+
+weft_status_t weft__ep_admit(struct link *link, uint32_t id) {
+    char peer[128];
+    if (!worker_is_open(&link->worker->core.fsm)) return WEFT_ERR_REFUSED;
+    if (id == 0) return WEFT_OK;
+    struct weft_listener *listener = weft__idmap_find(&link->worker->listeners, id);
+    if (!listener) return WEFT_ERR_REFUSED;
+    if (!listener->params.on_request) return WEFT_OK;
+    link->lane->ops->describe(link->lane, peer, sizeof peer);
+    weft_status_t answer = listener->params.on_request(peer, listener->params.arg);
+    weft__program_returned(link->worker->reactor);
+    if (answer < 0) return WEFT_ERR_REJECTED;
+    /* The callback may have closed the listener or the worker. */
+    return weft__idmap_find(&link->worker->listeners, id) && worker_is_open(&link->worker->core.fsm)
+               ? WEFT_OK
+               : WEFT_ERR_REFUSED;
+}
+
+weft_status_t weft__ep_adopt(struct weft_ep *ep, uint32_t id) {
+    struct weft_worker *worker = ep->worker;
+    struct weft_listener *listener = id ? weft__idmap_find(&worker->listeners, id) : NULL;
+    ep->start = weft__new(worker, struct ep_start);
+    if (!ep->start) return WEFT_ERR_NO_MEMORY;
+    ep->start->notified = listener ? listener->params.on_endpoint : worker->on_endpoint;
+    ep->on_error = listener ? listener->params.on_error : worker->on_error;
+    if (listener && listener->lease) weft__ep_hold_lease(ep, listener->lease);
+    ep->start->arg = ep->arg = listener ? listener->params.arg : worker->arg;
+    return WEFT_OK;
+}

@@ -1,0 +1,38 @@
+/* Why a connection or an endpoint failed, as text. All endpoints of one lost link share one
+ * text. */
+#ifndef WEFT_ENDPOINTS_CORE_CAUSE_H
+#define WEFT_ENDPOINTS_CORE_CAUSE_H
+
+#include <reactor/reactor.h>
+
+struct link;
+struct weft_ep;
+
+struct cause {
+    uint32_t users;
+    int32_t status; /* a weft_status_t, that this is the cause of */
+    char text[];
+};
+
+enum { CAUSE_ROOM = 320, PEER_ROOM = 192 };
+
+/* A cause with one user, below `worker`. NULL when memory runs out: the failure is then
+ * described without it. */
+struct cause *weft__cause_new(const void *worker, weft_status_t status, const char *text);
+struct cause *weft__cause_hold(struct cause *cause); /* one user more; NULL is nothing */
+void weft__cause_drop(struct cause *cause);
+
+/* Sets the thread's causes to this one if it is of `status`, and otherwise to none. Call it
+ * before a callback. */
+void weft__cause_note(weft_status_t status, const struct cause *cause);
+
+/* "worker 0123456789abcdef at 127.0.0.1:7000 (tcp)", for log lines and causes. */
+void weft__peer_text(const struct link *link, char buf[PEER_ROOM]);
+
+/* The cause of a link's loss: what the thread's causes say of link->status, or a sentence for
+ * that status. */
+struct cause *weft__cause_of_link(const struct link *link);
+/* Gives the endpoint a cause of its own, of `status`, if it has none yet: "worker … at …: what". */
+void weft__ep_cause(struct weft_ep *ep, weft_status_t status, const char *what);
+
+#endif

@@ -1,0 +1,146 @@
+/* The endpoint: a light handle on a link, with a state machine and credits of its own. */
+#ifndef WEFT_ENDPOINTS_CORE_ENDPOINT_H
+#define WEFT_ENDPOINTS_CORE_ENDPOINT_H
+
+#include <weft/am.h>
+#include <weft/endpoint.h>
+#include <weft/tag.h>
+
+#include "link.h"
+#include "machines.h"
+#include "request.h"
+
+struct stub;   /* base/stub.h */
+struct cause;  /* cause.h */
+struct ep_rma; /* rma.h */
+struct rma_op;
+
+/* What calls on an endpoint do in its state. The machine's effects install one of the three
+ * tables of `struct features`. */
+struct ep_ops {
+    weft_status_t (*am_send)(struct weft_ep *ep, unsigned id, const void *header, size_t header_len,
+                             const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+    weft_status_t (*tag_send)(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                              const weft_op_t *op);
+    weft_status_t (*flush)(struct weft_ep *ep, const weft_op_t *op);
+    weft_status_t (*rma)(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how);
+    weft_status_t (*stream_send)(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
+                                 const weft_op_t *op);
+    /* WEFT_OK: a receive of its stream may wait */
+    weft_status_t (*stream_may_wait)(struct weft_ep *ep);
+};
+
+/* Notices to the program, in this order. DRAINED is internal: no request is left, and the close
+ * continues. */
+enum {
+    NOTICE_ENDPOINT = 1,
+    NOTICE_READY = 2,
+    NOTICE_DATA = 4,
+    NOTICE_ERROR = 8,
+    NOTICE_CLOSED = 16,
+    NOTICE_ALL = 31,
+    NOTICE_DRAINED = 32
+};
+
+/* Needed until the program got on_ready or on_endpoint: the callback, and where to dial again. */
+struct ep_start {
+    void (*notified)(weft_ep_t *, void *); /* on_ready, or on_endpoint */
+    void *arg;
+    weft_status_t (*redial)(struct weft_ep *ep); /* dialed: joins another link to the same place */
+    bool redialed; /* after a connection that broke before it was up: that is tried once */
+    weft_error_mode_t mode;
+    uint32_t heartbeat_ms;
+    uint64_t close_at; /* the deadline of a close that came before the endpoint was ready */
+    size_t dial_len;   /* 0: a URI, or nothing */
+    char dial[];
+};
+
+/* A worker may have thousands of endpoints: fields that only the start or the end need are
+ * elsewhere or in unions. */
+struct weft_ep {
+    struct ep_core core;
+    const struct ep_ops *ops;
+    struct link *link; /* NULL: lost */
+    struct weft_worker *worker;
+    uint32_t id;         /* of this half, on the wire */
+    uint8_t notices;     /* NOTICE_… due to the program; if any, the endpoint is in worker->due */
+    bool closing : 1;    /* weft_ep_close was called, or the worker closes */
+    bool draining : 1;   /* the close ends when no request is left */
+    bool accepted : 1;   /* opened by the peer; counted in link->n_accepted */
+    bool ready : 1;      /* `ops` sends at once */
+    bool refuses : 1;    /* `ops` refuses all */
+    bool associated : 1; /* closed by the end of its association only */
+    bool mapped : 1;     /* `ops` sends at once, into a lease */
+    uint8_t rma_slow;    /* 1: one-sided operations take the slow path */
+    int8_t status;       /* a weft_status_t: why it was lost; refused operations return it */
+    /* End of the cache line that messages touch. */
+
+    int64_t credit;       /* bytes of unexpected tagged messages that the peer still accepts */
+    int64_t credit_held;  /* set aside while sends wait for credit, so that later sends wait too */
+    uint32_t credit_left; /* bytes to consume until credit is returned */
+    uint32_t credit_out;  /* unexpected bytes of the peer in this endpoint */
+
+    union {                 /* NULL until the first key is unpacked; below the worker */
+        struct ep_rma *rma; /* rma/rma.h */
+        struct list *keys;  /* its first member, for memory/ */
+    };
+    struct ep_tags *tags;   /* messages/match.h; NULL until the first tag */
+    struct stream *stream;  /* NULL until the first use */
+    uint32_t stream_window; /* the peer's window for this side's bytes */
+    int8_t close_status;    /* a weft_status_t for `closed` */
+    /* a weft_status_t of a refused operation of the peer, for its next flush */
+    int8_t rma_refused;
+    uint8_t quota_shift; /* its quota is the whole one, shifted by this (quota.h) */
+    uint8_t lease;       /* number of the lease that it holds (lease.h); 0: none */
+
+    struct list of_link, of_worker;
+    struct list requests;         /* all, oldest first */
+    union {                       /* one at a time */
+        struct list queue;        /* that wait for READY */
+        struct list credit_queue; /* that wait for credit */
+    };
+
+    union {
+        void (*on_error)(weft_ep_t *, weft_status_t, void *);
+        weft_done_fn closed; /* once `closing` is set */
+    };
+    void *arg, *user;
+    struct timer timer;     /* connect, then close */
+    struct cause *cause;    /* why it was lost, as text; NULL: it was not lost, or no memory */
+    struct ep_start *start; /* The last field: the slab uses it once the endpoint is free */
+};
+
+/* True if one-sided operations need not wait: `ops` sends at once. */
+static inline bool weft__ep_goes(const struct weft_ep *ep) {
+    return ep->ready || ep->mapped;
+}
+
+/* ep_stub.c: an endpoint in associated mode; `worker` is in associated mode, and works. */
+weft_status_t weft__ep_stub(struct weft_worker *worker, const weft_ep_params_t *params,
+                            weft_ep_t **ep_p);
+weft_status_t weft__ep_stub_close(weft_ep_t *ep);
+/* It is an endpoint of its worker from now on, or (false) without a resource again. */
+void weft__ep_stub_join(struct weft_ep *ep, const struct stub *stub, bool join);
+
+weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p);
+/* Frees an endpoint that neither the program nor a link has seen. */
+void weft__ep_forget(struct weft_ep *ep);
+/* Runs callbacks that are due, for `most` endpoints at most. Returns how many endpoints had one. */
+unsigned weft__eps_notify(struct weft_worker *worker, unsigned most);
+/* Events from the link. */
+void weft__ep_link_up(struct weft_ep *ep);
+void weft__ep_dialed(struct weft_ep *ep); /* It has a link, which may be up already. */
+void weft__ep_link_gone(struct weft_ep *ep, weft_status_t status);
+void weft__ep_abort(struct weft_ep *ep); /* closes it without waiting */
+/* Runs the callbacks that are due now, so that data does not overtake them. */
+void weft__ep_notify(struct weft_ep *ep);
+/* Queues a notice for a later turn. */
+void weft__ep_notify_later(struct weft_ep *ep, uint32_t notice);
+/* A request has completed. */
+void weft__ep_request_left(struct weft_ep *ep);
+/* Logs the end of an endpoint that fails alone. The end of a link has a line of its own. */
+void weft__ep_log_failure(const struct weft_ep *ep, weft_status_t status);
+/* A protocol violation of the peer: this endpoint fails, its link stays. */
+void weft__ep_violation(struct weft_ep *ep, weft_status_t status, const char *what);
+
+#endif

@@ -1,0 +1,569 @@
+#include "link_local.h"
+
+#include <base/counters.h>
+#include <inttypes.h>
+#include <transports/answering.h>
+
+#include "cause.h"
+#include "control.h"
+#include "endpoint.h"
+#include "worker.h"
+
+static void link_effect(struct fsm *m, unsigned effect);
+static void link_fail(struct fsm *m, unsigned event, enum fsm_verb why);
+static const struct fsm_port link_port = {&weft__link_machine, link_effect, link_fail};
+
+/* ---- the backlog: nothing overtakes requests that wait for the lane */
+
+LANE_SENDS_ANSWER(blocked, WEFT_NO_RESOURCE)
+static const struct lane_ops blocked_ops = {
+    .am_short = blocked_short, .am_bcopy = blocked_bcopy, .am_zcopy = blocked_zcopy};
+static struct lane blocked = {.ops = &blocked_ops};
+
+/* Sends the backlog in order until the lane is full. */
+static weft_status_t pump(struct link *link) {
+    while (!list_empty(&link->backlog)) {
+        struct weft_request *req = list_of(link->backlog.next, struct weft_request, queued);
+        weft_status_t st = req->kind->advance(req);
+        if (st == WEFT_NO_RESOURCE) return st;
+        if (st == WEFT_OK) weft__request_finish(req, WEFT_OK);
+        if (st < 0) weft__request_stop(req, st); /* the lane may still hold pieces of it */
+    }
+    return WEFT_OK;
+}
+
+static weft_status_t retry(struct pending *pending) {
+    struct link *link = list_of(pending, struct link, pending);
+    weft_status_t st = pump(link);
+    if (st == WEFT_OK) link->tx = link->lane;
+    return st;
+}
+
+static void push_link(struct link *link) {
+    if (link->tx == &blocked || pump(link) == WEFT_OK) return;
+    if (link->tx == &blocked) return; /* the callback of a completed request has sent more */
+    link->tx = &blocked;
+    link->lane->ops->pending_add(link->lane, &link->pending);
+}
+
+void weft__link_submit(struct link *link, struct weft_request *req) {
+    weft__request_queue(req, &link->backlog);
+    push_link(link);
+}
+
+void weft__link_submit_all(struct link *link, struct list *queue) {
+    struct list *node;
+    while ((node = list_pop(queue)) != NULL) {
+        list_of(node, struct weft_request, queued)->queue = &link->backlog;
+        list_append(&link->backlog, node);
+    }
+    push_link(link);
+}
+
+void weft__link_submit_first(struct link *link, struct list *queue) {
+    while (!list_empty(queue)) {
+        struct list *node = queue->prev;
+        list_remove(node);
+        list_of(node, struct weft_request, queued)->queue = &link->backlog;
+        list_prepend(&link->backlog, node);
+    }
+    push_link(link);
+}
+
+/* ---- which lane */
+
+static void use_lane(struct link *link, struct lane *lane) {
+    size_t max_short = lane->iface->attr.max_short;
+    link->at = weft__worker_number(link->worker, lane->iface);
+    link->lane = link->tx = lane;
+    size_t eager = weft__link_limits(link)->eager, quick = eager < max_short ? eager : max_short;
+    link->max_quick = (uint16_t)(quick < UINT16_MAX ? quick : UINT16_MAX);
+}
+
+void weft__link_pause(struct link *link) {
+    if (link->tx == &blocked) link->lane->ops->pending_remove(link->lane, &link->pending);
+    link->tx = &blocked;
+}
+
+void weft__link_carry(struct link *link, struct lane *lane) {
+    weft__link_pause(link);
+    use_lane(link, lane);
+    link->tx = &blocked;
+    if (pump(link) == WEFT_OK)
+        link->tx = link->lane;
+    else
+        link->lane->ops->pending_add(link->lane, &link->pending);
+}
+
+/* ---- control messages */
+
+static size_t pack_link(void *to, void *arg) {
+    const struct wire_message *m = arg;
+    memcpy(to, m->bytes, m->len);
+    return m->len;
+}
+
+weft_status_t weft__lane_send_ctrl(struct lane *lane, const struct wire_message *m) {
+    return lane->ops->am_bcopy(lane, m->id, pack_link, (void *)(uintptr_t)m);
+}
+
+/* A retained lane recognises HELLO, which it must not retain, when it packs the message. */
+weft_status_t weft__link_send_control(const struct link *link, struct lane *lane,
+                                      const struct wire_message *m) {
+    bool packed = m->id == WIRE_HELLO && link->more->retain;
+    return packed ? weft__lane_send_ctrl(lane, m) : weft__link_send_ctrl(link, lane, m);
+}
+
+/* The peer would be inconsistent without the message. The link is lost in a later turn, since a
+ * machine may be within a step. */
+void weft__link_ctrl_failed(struct link *link, weft_status_t status) {
+    if (link->status == WEFT_OK) link->status = status;
+    link->ctrl_failed = true;
+    weft__job_post(link->worker->reactor, &link->worker->ctrl_failed);
+}
+
+static void send_control(struct link *link, const struct wire_message *m, bool is_answer) {
+    weft_status_t st = weft__link_send_control(link, link->tx, m);
+    if (st == WEFT_NO_RESOURCE) st = weft__control_queue(link, m, is_answer);
+    if (st < 0) weft__link_ctrl_failed(link, st);
+}
+
+void weft__link_control(struct link *link, const struct wire_message *m) {
+    send_control(link, m, false);
+}
+
+void weft__link_answer(struct link *link, const struct wire_message *m) {
+    send_control(link, m, true);
+}
+
+static struct link *first_ctrl_failed(const struct weft_worker *worker) {
+    struct link *link;
+    list_for_each_entry(link, &worker->links, of_worker) {
+        if (link->ctrl_failed) return link;
+    }
+    return NULL;
+}
+
+/* Failures are rare, so each search visits all links. It restarts each time, as one loss may end
+ * other links. */
+void weft__links_ctrl_failed(struct job *job) {
+    struct weft_worker *worker = list_of(job, struct weft_worker, ctrl_failed);
+    for (struct link *link; (link = first_ctrl_failed(worker)) != NULL;) {
+        link->ctrl_failed = false;
+        weft__link_lose(link, weft__fail(link->status, "a control message could not be sent"));
+    }
+}
+
+/* ---- life */
+
+static struct weft_ep *first_endpoint(struct link *link) {
+    return list_empty(&link->endpoints) ? NULL
+                                        : list_of(link->endpoints.next, struct weft_ep, of_link);
+}
+
+static void notify_up(struct link *link) {
+    list_for_each_safe(n, next, &link->endpoints) {
+        weft__ep_link_up(list_of(n, struct weft_ep, of_link));
+    }
+}
+
+/* These requests belong to no endpoint, or to one that has left. */
+static void drop_backlog(struct link *link, weft_status_t status) {
+    while (!list_empty(&link->backlog))
+        weft__request_stop(list_of(link->backlog.next, struct weft_request, queued), status);
+}
+
+/* ---- logging: one line per connection, and one per loss */
+
+static void log_up(const struct link *link) {
+    char peer[PEER_ROOM];
+    if (!weft__log_wants(link->worker->context, WEFT_LOG_INFO)) return;
+    weft__peer_text(link, peer);
+    weft__log_limited(link->worker->context, WEFT_LOG_INFO, "endpoints",
+                      "worker %016" PRIx64 ": connected %s %s", link->worker->id,
+                      link->dialed ? "to" : "by", peer);
+}
+
+static void log_loss(const struct link *link) {
+    bool meant = link->n_endpoints == 0 || link->status == WEFT_ERR_PEER_CLOSED ||
+                 link->status == WEFT_ERR_CLOSED || link->status == WEFT_ERR_CANCELLED;
+    const struct cause *cause = link->worker->losing;
+    weft__log_limited(link->worker->context, meant ? WEFT_LOG_INFO : WEFT_LOG_WARN, "endpoints",
+                      "worker %016" PRIx64 ": lost a connection and its %u endpoints: %s: %s",
+                      link->worker->id, link->n_endpoints, weft_status_name(link->status),
+                      cause ? cause->text : "no memory for a cause");
+}
+
+/* Its endpoints fail, then requests without an endpoint. */
+static void fail_users(struct link *link) {
+    struct weft_ep *ep;
+    while ((ep = first_endpoint(link)) != NULL) {
+        weft__ep_link_gone(ep, link->status);
+    }
+    drop_backlog(link, link->status);
+}
+
+/* Most links of a worker have the same reason, so they share one text, which the last of them
+ * frees. */
+struct reason {
+    uint32_t users;
+    char text[];
+};
+
+static struct reason *reason_of(const char *why) {
+    return container_of((uintptr_t)why, struct reason, text);
+}
+
+static char *share_reason(struct weft_worker *worker, const char *text) {
+    size_t size = strlen(text) + 1;
+    char *why = worker->last_why;
+    if (!why || strcmp(why, text) != 0) {
+        struct reason *own = weft__alloc(worker, sizeof *own + size, "reason");
+        if (!own) return NULL;
+        why = worker->last_why = memcpy(own->text, text, size);
+    }
+    reason_of(why)->users++;
+    return why;
+}
+
+static void drop_reason(struct weft_worker *worker, char *why) {
+    if (!why || --reason_of(why)->users > 0) return;
+    if (worker->last_why == why) worker->last_why = NULL;
+    talloc_free(reason_of(why));
+}
+
+static const struct link_ext empty_ext;
+static struct link_ext *const no_ext = (struct link_ext *)(uintptr_t)&empty_ext;
+
+struct link_ext *weft__link_ext(struct link *link) {
+    if (link->more != no_ext) return link->more;
+    struct link_ext *more = weft__new(link->worker, struct link_ext);
+    if (more) link->more = more;
+    return more;
+}
+
+static void free_ext(struct link *link) {
+    if (link->more != no_ext) talloc_free(link->more);
+    link->more = no_ext;
+}
+
+/* Messages that its lanes still receive must not reach a freed link. */
+static void disown_lanes(const struct link *link) {
+    for (unsigned i = 0; i < LINK_LANES; i++)
+        if (link->lanes[i] && link->lanes[i]->owner == link) link->lanes[i]->owner = NULL;
+}
+
+static void end_link(struct link *link) {
+    if (!link->dialed) link->worker->limit.n_accepted--;
+    drop_backlog(link, WEFT_ERR_CLOSED);
+    disown_lanes(link);
+    list_remove(&link->of_worker);
+    list_remove(&link->of_peer);
+    weft__timer_release(link->worker->reactor, &link->timer);
+    weft__worker_link_gone(link->worker);
+    weft__link_features_free(link);
+    free_ext(link);
+    talloc_free(link->uri);
+    drop_reason(link->worker, link->why);
+    link->uri = NULL;
+    link->why = NULL;
+    weft__slab_free_later(&link->worker->pools.links, link);
+}
+
+static void start_handshake(struct link *link) {
+    uint64_t ms = weft__setting_u64(link->worker->context, SETTING_CONNECT_TIMEOUT);
+    struct reactor *r = link->worker->reactor;
+    /* It cannot fail: new_link reserved the timer. */
+    (void)weft__timer_start(r, &link->timer, weft__now(r) + ms * NS_PER_MS);
+}
+
+static void link_effect(struct fsm *m, unsigned effect) {
+    struct link *link = list_of(m, struct link, core.fsm);
+    if (effect != LINK_FX_SEND_HELLO && effect != LINK_FX_TIMER_STOP && effect != LINK_FX_END)
+        weft__link_features_note(link);
+    switch ((enum link_effect)effect) {
+    case LINK_FX_SEND_HELLO: link->worker->features->handshake(link); break;
+    case LINK_FX_LANE_AGAIN: link->worker->features->lane_again(link); break;
+    case LINK_FX_TIMER_START:
+        if (!link->lingers) start_handshake(link);
+        break;
+    case LINK_FX_TIMER_STOP:
+        if (!link->lingers) weft__timer_stop(link->worker->reactor, &link->timer);
+        break;
+    case LINK_FX_NOTIFY_UP:
+        if (!link->more->main) log_up(link);
+        weft__link_features_up(link);
+        notify_up(link);
+        break;
+    case LINK_FX_FAIL:
+        if (!link->more->main) log_loss(link);
+        fail_users(link);
+        break;
+    case LINK_FX_LANE_FLUSH:
+        weft__link_features_close(link, false);
+        link->lanes[0]->ops->close(link->lanes[0], true);
+        break;
+    case LINK_FX_LANE_ABORT:
+        weft__link_features_close(link, true);
+        link->lanes[0]->ops->close(link->lanes[0], false);
+        break;
+    case LINK_FX_END: end_link(link); break;
+    case LINK_N_EFFECTS: break;
+    }
+}
+
+static void link_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct link *link = list_of(m, struct link, core.fsm);
+    if (why == FSM_VIOL) {
+        weft__link_violation(link, weft__link_machine.event_name[event]);
+        return;
+    }
+    weft__log(link->worker->context, WEFT_LOG_ERROR, "endpoints", "link: %s in %s",
+              weft__link_machine.event_name[event], fsm_state_name(m));
+    weft__link_lose(link, weft__fail(WEFT_ERR_INTERNAL, "link: %s in %s",
+                                     weft__link_machine.event_name[event], fsm_state_name(m)));
+}
+
+static void yield_to_standby(struct link *link);
+
+/* The peer may use the lane that it dialed, which this side kept as a spare. */
+static void unused(struct link *link) {
+    yield_to_standby(link);
+    link_step(link, LINK_EV_UNUSED);
+}
+
+/* The cause is made first, so that its endpoints get it. */
+static void lose_link(struct link *link, enum link_event event) {
+    struct weft_worker *worker = link->worker;
+    struct cause *before = worker->losing, *cause = weft__cause_of_link(link);
+    worker->losing = cause;
+    if (event != LINK_EV_HELLO_VERSION) yield_to_standby(link);
+    link_step(link, event);
+    worker->losing = before;
+    weft__cause_drop(cause);
+}
+
+static void handshake_due(struct link *link) {
+    link->status = WEFT_ERR_TIMED_OUT;
+    (void)weft__fail(WEFT_ERR_TIMED_OUT,
+                     "the handshake did not complete in time (connect.timeout)");
+    lose_link(link, LINK_EV_TIMEOUT);
+}
+
+static void time_is_up(struct timer *timer) {
+    struct link *link = list_of(timer, struct link, timer);
+    if (link->lingers)
+        unused(link);
+    else
+        handshake_due(link);
+}
+
+static weft_status_t new_link(struct weft_worker *worker, struct lane *lane, struct link **link_p) {
+    struct link *link = weft__slab_take(&worker->pools.links);
+    if (!link) return WEFT_ERR_NO_MEMORY;
+    link->worker = worker;
+    link->home = weft__worker_number(worker, lane->iface);
+    link->more = no_ext;
+    link->lanes[0] = lane;
+    link->n_lanes = 1;
+    use_lane(link, lane);
+    link->pending.retry = retry;
+    link->timer.fire = time_is_up;
+    list_init(&link->endpoints);
+    list_init(&link->of_peer);
+    list_init(&link->backlog);
+    list_init(&link->rma_wait);
+    fsm_init(&link->core.fsm, &link_port, LINK_IDLE, (uint32_t)(uintptr_t)link);
+
+    weft_status_t st = weft__timer_reserve(worker->reactor, &link->timer);
+    if (st < 0) {
+        weft__slab_put(&worker->pools.links, link);
+        return st;
+    }
+    list_append(&worker->links, &link->of_worker);
+    worker->n_lanes++;
+    lane->owner = link;
+    *link_p = link;
+    return WEFT_OK;
+}
+
+/* A lane without a link has no owner. The worker still waits until the lane has closed. */
+static void drop_lane(struct lane *lane) {
+    struct weft_worker *worker = lane->iface->owner;
+    worker->n_lanes++;
+    lane->owner = NULL;
+    lane->ops->close(lane, false);
+}
+
+static char *copy_link(const void *parent, const char *text) {
+    size_t size = strlen(text) + 1;
+    char *kept = weft__alloc(parent, size, "text");
+    return kept ? memcpy(kept, text, size) : NULL;
+}
+
+weft_status_t weft__link_dial(struct weft_worker *worker, struct lane *lane, uint64_t peer,
+                              const char *uri, const char *why, struct link **link_p) {
+    struct link *link;
+    char *own_why = share_reason(worker, why), *own_uri = uri ? copy_link(worker, uri) : NULL;
+    weft_status_t st =
+        own_why && (own_uri || !uri) ? new_link(worker, lane, &link) : WEFT_ERR_NO_MEMORY;
+    if (st < 0) {
+        drop_reason(worker, own_why);
+        talloc_free(own_uri);
+        drop_lane(lane);
+        return st;
+    }
+    weft__link_know_peer(link, peer);
+    link->flags = uri ? WIRE_HELLO_EXTRA : 0;
+    link->uri = own_uri;
+    link->why = own_why;
+    link->dialed = true;
+    link_step(link, LINK_EV_DIAL);
+    *link_p = link;
+    return WEFT_OK;
+}
+
+void weft__link_close(struct link *link) {
+    link->status = WEFT_ERR_CLOSED;
+    link_step(link, LINK_EV_CLOSE);
+}
+
+/* ---- endpoints on it */
+
+static bool awaits_hello(const struct link *link) {
+    return link_awaits_hello(&link->core.fsm);
+}
+
+/* A link without HELLO gets the whole time for its handshake again. */
+static void linger_no_more(struct link *link) {
+    if (!link->lingers) return;
+    link->lingers = false;
+    weft__timer_stop(link->worker->reactor, &link->timer);
+    if (awaits_hello(link)) start_handshake(link);
+}
+
+/* The dialer closes an unused link after "link.linger", as another endpoint may join soon. */
+static void linger(struct link *link) {
+    struct reactor *r = link->worker->reactor;
+    uint64_t ms = weft__setting_u64(link->worker->context, SETTING_LINK_LINGER);
+    uint64_t at = weft__now(r) + ms * NS_PER_MS, due = weft__timer_at(r, &link->timer);
+    link->lingers = true;
+    if (weft__timer_start(r, &link->timer, at < due ? at : due) < 0) unused(link);
+}
+
+void weft__link_join(struct link *link, struct weft_ep *ep) {
+    ep->link = link;
+    list_append(&link->endpoints, &ep->of_link);
+    if (link->n_endpoints++ == 0) linger_no_more(link);
+    ep->quota_shift = weft__quota_shift(link->worker->limit.full_quotas, link->n_endpoints);
+    ep->credit_left = weft__ep_unexpected(ep) / 4;
+    weft__link_features_count(link);
+}
+
+void weft__link_leave(struct weft_ep *ep) {
+    struct link *link = ep->link;
+    if (!link) return;
+    weft__link_features_ep_leaves(ep);
+    list_remove(&ep->of_link);
+    weft__ep_lookup_forget(ep);
+    ep->link = NULL;
+    link->n_accepted -= ep->accepted;
+    link->worker->limit.n_opened -= ep->accepted;
+    ep->accepted = false;
+    link->n_endpoints--;
+    weft__link_features_count(link);
+    if (link->n_endpoints == 0 && link->dialed) linger(link);
+}
+
+void weft__link_move_endpoints(struct link *from, struct link *to) {
+    struct weft_ep *ep;
+    while ((ep = first_endpoint(from)) != NULL) {
+        list_remove(&ep->of_link);
+        weft__ep_lookup_forget(ep);
+        from->n_endpoints--;
+        weft__link_join(to, ep);
+    }
+}
+
+/* The link of the pair is about to end: its spare takes over before an endpoint dials again. */
+static void yield_to_standby(struct link *link) {
+    struct link *standby = weft__link_standby(link);
+    if (!standby) return;
+    /* Nothing was sent yet, so its endpoints can move. */
+    if (link_is_dialed(&link->core.fsm)) weft__link_move_endpoints(link, standby);
+    link_step(standby, LINK_EV_ADOPT);
+}
+
+/* ---- loss of the link, and events of its lane */
+
+void weft__link_lose(struct link *link, weft_status_t status) {
+    if (link->status == WEFT_OK) link->status = status;
+    lose_link(link, LINK_EV_LOST);
+}
+
+void weft__link_wrong_version(struct link *link, unsigned version) {
+    link->status =
+        weft__fail(WEFT_ERR_VERSION, "the peer speaks version %u of the protocol, this side %u",
+                   version, WIRE_VERSION);
+    if (!link->dialed) /* the loss of a dialed link is logged with its cause */
+        weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints",
+                          "worker %016" PRIx64
+                          ": a peer speaks version %u of the protocol, this side %u",
+                          link->worker->id, version, WIRE_VERSION);
+    lose_link(link, LINK_EV_HELLO_VERSION);
+}
+
+void weft__link_violation(struct link *link, const char *what) {
+    char peer[128];
+    link->lane->ops->describe(link->lane, peer, sizeof peer);
+    weft__count(link->worker->reactor)->violations++;
+    weft__log_limited(link->worker->context, WEFT_LOG_WARN, "endpoints",
+                      "%s: protocol violation: malformed or unexpected message: %s", peer, what);
+    weft__link_lose(link,
+                    weft__fail(WEFT_ERR_PROTOCOL,
+                               "protocol violation: malformed or unexpected message: %s", what));
+}
+
+struct link *weft__link_of(struct lane *lane, const char *what) {
+    struct link *link = lane->owner;
+    if (!link || link_is_over(&link->core.fsm)) return NULL;
+    if (link_is_up(&link->core.fsm)) return link;
+    weft__link_violation(link, what);
+    return NULL;
+}
+
+/* The peer's worker id by the lane's handshake; HELLO must have the same. 0: the lane has none. */
+static uint64_t proven_id(const struct lane *lane) {
+    return HAS_OP(lane->ops, conn, peer_id) ? lane->ops->conn->peer_id(lane) : 0;
+}
+
+void weft__link_accepted(struct lane *lane, void *listen_arg) {
+    struct weft_worker *worker = lane->iface->owner;
+    struct link *link;
+    bool is_full = worker->limit.n_accepted >= worker->limit.max_accepted;
+    if (is_full)
+        weft__log_limited(worker->context, WEFT_LOG_WARN, "endpoints",
+                          "%u links of peers: more are cut", worker->limit.n_accepted);
+    if (is_full || !worker_is_open(&worker->core.fsm) || new_link(worker, lane, &link) < 0) {
+        drop_lane(lane);
+        return;
+    }
+    worker->limit.n_accepted++;
+    link->listener = (uint32_t)(uintptr_t)listen_arg;
+    link->peer = proven_id(lane);
+    link_step(link, LINK_EV_ACCEPTED);
+}
+
+void weft__link_lane_up(struct lane *lane) {
+    struct link *link = lane->owner;
+    if (!link) return;
+    if (!link->peer) link->peer = proven_id(lane);
+    link_step(link, LINK_EV_LANE_UP);
+}
+
+void weft__link_lane_closed(struct lane *lane) {
+    if (lane->owner)
+        link_step(lane->owner, LINK_EV_LANE_CLOSED);
+    else
+        weft__worker_link_gone(lane->iface->owner);
+}

@@ -1,0 +1,227 @@
+/*
+ * Each submission has a block: a thread takes it from the free list of the worker, and the owner
+ * returns it. A taker takes the whole list and puts the rest back, so there is no ABA problem.
+ * Blocks are freed with the worker, so another thread may safely cancel a completed submission: its
+ * serial number differs.
+ */
+#include "submit.h"
+
+#include <stdatomic.h>
+#include <weft/layout.h>
+
+#include "endpoint.h"
+
+enum { BYTES_INLINE = WEFT_AM_HEADER_MAX };
+
+struct posted {
+    struct remote remote;
+    struct posted *next; /* in the free list */
+    struct list queued;  /* completed; its callback is held */
+    struct weft_worker *worker;
+    submit_fn fn;
+    uint32_t ep; /* its id; 0: an operation of the worker */
+    weft_op_t op;
+    weft_layout_t layout;
+    struct submit_args args;
+    weft_iov_t iov[REQUEST_IOV_INLINE];
+    char bytes[BYTES_INLINE];
+    void *copy; /* longer arguments, a talloc root; NULL: none */
+
+    struct weft_request handle; /* the program's handle, which stands for `request` */
+    weft_request_t *request;
+    weft_status_t ended; /* while its callback is held */
+};
+
+/* ---- spare blocks */
+
+static void push_submission(_Atomic(void *) *list, struct posted *p) {
+    void *head = atomic_load_explicit(list, memory_order_relaxed);
+    do p->next = head;
+    while (!atomic_compare_exchange_weak_explicit(list, &head, p, memory_order_release,
+                                                  memory_order_relaxed));
+}
+
+static struct posted *take_all(_Atomic(void *) *list) {
+    return atomic_exchange_explicit(list, NULL, memory_order_acquire);
+}
+
+/* Joins two lists in the time of the shorter one. */
+static struct posted *join(struct posted *a, struct posted *b) {
+    struct posted *last_a = a, *last_b = b;
+    for (; last_a->next && last_b->next; last_a = last_a->next) last_b = last_b->next;
+    if (last_b->next) {
+        last_a->next = b;
+        return a;
+    }
+    last_b->next = a;
+    return b;
+}
+
+/* The list may have thousands of blocks. One of the two to join is short: either few blocks
+ * arrived since then, or another taker put back the long one. */
+static void put_back(_Atomic(void *) *list, struct posted *rest) {
+    void *none = NULL;
+    while (!atomic_compare_exchange_strong_explicit(list, &none, rest, memory_order_release,
+                                                    memory_order_relaxed)) {
+        struct posted *came = take_all(list);
+        if (came) rest = join(came, rest);
+        none = NULL;
+    }
+}
+
+static struct posted *take_spare(struct weft_worker *worker) {
+    struct posted *first = take_all(&worker->pools.submit);
+    if (first && first->next) put_back(&worker->pools.submit, first->next);
+    return first;
+}
+
+static void give_back(struct posted *p) {
+    talloc_free(p->copy);
+    p->copy = NULL;
+    atomic_fetch_add_explicit(&p->handle.cancel.serial, 1, memory_order_relaxed);
+    push_submission(&p->worker->pools.submit, p);
+}
+
+void weft__submit_end(struct weft_worker *worker) {
+    for (struct posted *p = take_all(&worker->pools.submit), *next; p; p = next) {
+        next = p->next;
+        talloc_free(p);
+    }
+}
+
+/* ---- the owner's side */
+
+static void notify_submission(struct posted *p, weft_status_t status) {
+    weft_done_fn done = p->op.done;
+    void *arg = p->op.arg;
+    struct reactor *r = p->worker->reactor;
+    give_back(p);
+    if (done) done(status, arg);
+    weft__program_returned(r);
+}
+
+/* For a submission that completed within the call that posted it. */
+static void notify_when_there(struct posted *p, weft_status_t status) {
+    struct weft_worker *worker = p->worker;
+    if (worker->callbacks.deliverable == NOTICE_ALL || !p->op.done) {
+        notify_submission(p, status);
+        return;
+    }
+    p->ended = status;
+    list_append(&worker->callbacks.held_posted, &p->queued);
+    worker->features->callbacks_pending(worker);
+}
+
+unsigned weft__submit_notify(struct weft_worker *worker, unsigned most) {
+    struct list *node;
+    unsigned n = 0;
+    for (; n < most && (node = list_pop(&worker->callbacks.held_posted)) != NULL; n++) {
+        struct posted *p = list_of(node, struct posted, queued);
+        if (p->ended < 0) weft__causes_clear();
+        notify_submission(p, p->ended);
+    }
+    return n;
+}
+
+/* The callback of a submission that has a handle. */
+static void ended(weft_status_t status, void *arg) {
+    notify_submission(arg, status);
+}
+
+static weft_status_t post_submission(struct posted *p, const weft_op_t *op) {
+    struct weft_ep *ep = weft__idmap_find(&p->worker->eps, p->ep);
+    if (p->ep && !ep) return WEFT_ERR_CLOSED;
+    return p->fn(p->ep ? (void *)ep : p->worker, &p->args, op);
+}
+
+static void run_submission(struct remote *remote) {
+    struct posted *p = (struct posted *)remote;
+    weft_op_t op = p->op;
+    if (op.request_p) {
+        op.done = ended;
+        op.arg = p;
+        op.request_p = &p->request;
+    }
+    weft__causes_clear(); /* the call below notes causes of this failure */
+    weft_status_t st = p->handle.status < 0 ? p->handle.status : post_submission(p, &op);
+    if (st != WEFT_IN_PROGRESS)
+        notify_when_there(p, st);
+    else if (!op.request_p)
+        give_back(p);
+}
+
+/* ---- the other thread's side */
+
+/* Arrays are copied into the block, or together into one allocation. */
+static weft_status_t copy_args(struct posted *p, const struct submit_args *args) {
+    weft_status_t st = weft__check_memory("iov", args->iov, args->n_iov);
+    if (st < 0) return st;
+    size_t iov_size = args->n_iov * sizeof *args->iov;
+    bool iov_fits = args->n_iov <= REQUEST_IOV_INLINE, bytes_fit = args->n_bytes <= BYTES_INLINE;
+    size_t more = (iov_fits ? 0 : iov_size) + (bytes_fit ? 0 : args->n_bytes);
+    /* A talloc root, as this thread must not touch other trees. */
+    if (more && !(p->copy = weft__alloc(NULL, more, "posted arguments"))) return WEFT_ERR_NO_MEMORY;
+    p->args = *args;
+    p->args.iov = iov_fits ? p->iov : p->copy;
+    p->args.bytes = bytes_fit ? p->bytes : (char *)p->copy + (iov_fits ? 0 : iov_size);
+    if (iov_size) memcpy((void *)(uintptr_t)p->args.iov, args->iov, iov_size);
+    if (args->n_bytes) memcpy((void *)(uintptr_t)p->args.bytes, args->bytes, args->n_bytes);
+    return WEFT_OK;
+}
+
+static void copy_op(struct posted *p, const weft_op_t *op) {
+    p->op = op ? *op : (weft_op_t){0};
+    if (p->op.layout) {
+        p->layout = *p->op.layout;
+        p->op.layout = &p->layout;
+    }
+    p->request = NULL;
+    p->handle.worker = p->worker;
+    p->handle.stands_for = &p->request;
+    p->handle.status = WEFT_OK;
+    if (p->op.request_p) *p->op.request_p = &p->handle;
+}
+
+weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, submit_fn fn,
+                         const struct submit_args *args, const weft_op_t *op) {
+    if (op && op->completion)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "op->completion may be used on the worker's thread only");
+    struct posted *p = take_spare(worker);
+    if (!p) p = weft__new(NULL, struct posted);
+    if (!p) return WEFT_ERR_NO_MEMORY;
+    p->worker = worker;
+    p->fn = fn;
+    p->ep = ep ? ep->id : 0;
+    p->remote.run = run_submission;
+    list_init(&p->queued);
+    weft_status_t st = copy_args(p, args);
+    if (st < 0) {
+        give_back(p);
+        return st;
+    }
+    copy_op(p, op);
+    weft__reactor_submit(worker->reactor, &p->remote);
+    return WEFT_IN_PROGRESS;
+}
+
+/* ---- cancel */
+
+static void run_cancel(struct remote *remote) {
+    struct weft_request *req = list_of(remote, struct weft_request, cancel.remote);
+    atomic_exchange(&req->cancel.under_way,
+                    false); /* a later cancel is sent again; an earlier one has set `asked` */
+    if (atomic_load(&req->cancel.asked) == atomic_load(&req->cancel.serial))
+        weft_request_cancel(req);
+}
+
+void weft__post_cancel(struct weft_request *req) {
+    unsigned asked = atomic_load(&req->cancel.asked);
+    /* `serial` is read after `asked`, so it is never older. */
+    while (
+        !atomic_compare_exchange_weak(&req->cancel.asked, &asked, atomic_load(&req->cancel.serial)))
+        continue;
+    if (atomic_exchange(&req->cancel.under_way, true)) return;
+    req->cancel.remote.run = run_cancel;
+    weft__reactor_submit(req->worker->reactor, &req->cancel.remote);
+}

@@ -1,0 +1,124 @@
+/* What a worker has: its interfaces, by number, name and scheme, and what rooms above attached
+ * to it. */
+#include "worker.h"
+
+struct reactor *weft__worker_reactor(weft_worker_t *worker) {
+    return worker->reactor;
+}
+
+/* ---- interfaces */
+
+uint8_t weft__worker_number(const weft_worker_t *worker, const struct iface *iface) {
+    uint32_t i = 0;
+    while (i + 1 < worker->n_ifaces && worker->iface[i] != iface) i++;
+    return (uint8_t)i;
+}
+
+struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len) {
+    for (uint32_t i = 0; i < worker->n_ifaces; i++) {
+        const char *own = worker->iface[i]->transport->name;
+        if (strlen(own) == name_len && memcmp(own, name, name_len) == 0) return worker->iface[i];
+    }
+    return NULL;
+}
+
+struct iface *weft__worker_scheme(weft_worker_t *worker, const char *scheme, size_t len) {
+    for (uint32_t i = 0; i < worker->n_ifaces; i++) {
+        const struct transport *transport = worker->iface[i]->transport;
+        const char *own = transport->scheme ? transport->scheme : transport->name;
+        if (strlen(own) == len && memcmp(own, scheme, len) == 0) return worker->iface[i];
+    }
+    return NULL;
+}
+
+/* ---- attachments */
+
+weft_status_t weft__worker_attach(weft_worker_t *worker, const void *key, void *object,
+                                  void (*close)(weft_worker_t *, void *,
+                                                void (*)(weft_worker_t *))) {
+    if (!worker_is_open(&worker->core.fsm)) return WEFT_ERR_CLOSED;
+    struct worker_attachment *attachment = weft__new(worker, struct worker_attachment);
+    if (!attachment) return WEFT_ERR_NO_MEMORY;
+    attachment->key = key;
+    attachment->object = object;
+    attachment->close = close;
+    list_append(&worker->attachments, &attachment->of_worker);
+    worker->n_attachments++;
+    return WEFT_OK;
+}
+
+void weft__worker_detach(weft_worker_t *worker, const void *key) {
+    list_for_each_safe(n, next, &worker->attachments) {
+        struct worker_attachment *attachment = list_of(n, struct worker_attachment, of_worker);
+        if (attachment->key != key) continue;
+        list_remove(&attachment->of_worker);
+        talloc_free(attachment);
+        worker->n_attachments--;
+    }
+}
+
+void *weft__worker_attached(weft_worker_t *worker, const void *key) {
+    struct worker_attachment *attachment;
+    list_for_each_entry(attachment, &worker->attachments, of_worker) {
+        if (attachment->key == key) return attachment->object;
+    }
+    return NULL;
+}
+
+/* ---- what its close waits for: the machine looks again after this turn */
+
+void weft__worker_endpoint_gone(weft_worker_t *worker) {
+    weft__job_post(worker->reactor, &worker->close.step);
+}
+
+void weft__worker_link_gone(weft_worker_t *worker) {
+    worker->n_lanes--;
+    weft__job_post(worker->reactor, &worker->close.step);
+}
+
+/* ---- objects without a resource */
+
+weft_worker_t *weft__stub_worker(void) {
+    static const struct weft_worker stub = {.reactor = (struct reactor *)&weft__reactor_none};
+    return (weft_worker_t *)(uintptr_t)&stub; /* never written: no call enters its reactor */
+}
+
+/* The worker closes: its objects that never had a resource go with it. */
+static void close_stub(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *)) {
+    struct stub *stub = object;
+    if (!atomic_load(&stub->claim)) { /* otherwise its association ends it */
+        if (stub->closing) stub->closing(stub);
+        stub->parent->n_opened_by--;
+        weft__stub_free(stub);
+    }
+    closed(worker);
+}
+
+weft_status_t weft__worker_stub_new(weft_worker_t *worker, enum stub_type type, void *object,
+                                    const void *params, size_t size, struct stub **stub_p) {
+    weft_worker_t *itself = weft__worker_itself(worker);
+    struct stub *stub;
+    if (!worker->stub)
+        return weft__fail(WEFT_ERR_INVALID_PARAM,
+                          "worker: the parent was not created in associated mode");
+    weft_status_t st = weft__worker_check(itself);
+    if (st == WEFT_OK) st = weft__stub_new(worker->stub->context, type, object, itself, &stub);
+    if (st < 0) return st;
+    stub->params = weft__alloc(stub, size, "params of a stub");
+    st = stub->params ? weft__worker_attach(itself, stub, stub, close_stub) : WEFT_ERR_NO_MEMORY;
+    if (st < 0) {
+        weft__stub_free(stub);
+        return st;
+    }
+    memcpy(stub->params, params, size);
+    stub->parent = worker;
+    worker->n_opened_by++;
+    *stub_p = stub;
+    return WEFT_OK;
+}
+
+void weft__worker_stub_gone(struct stub *stub) {
+    weft__worker_detach(stub->worker, stub);
+    stub->parent->n_opened_by--;
+    weft__stub_free(stub);
+}

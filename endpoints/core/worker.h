@@ -1,0 +1,268 @@
+/* The worker: a reactor with its transports, links, endpoints and handlers. */
+#ifndef WEFT_ENDPOINTS_CORE_WORKER_H
+#define WEFT_ENDPOINTS_CORE_WORKER_H
+
+#include <base/compiler.h>
+#include <base/stub.h>
+#include <reactor/slab.h>
+#include <stdatomic.h>
+#include <weft/am.h>
+
+#include "endpoint.h"
+#include "features.h"
+#include "quota.h"
+#include <base/idmap.h>
+#include <endpoints/memory/memory.h>
+#include <endpoints/messages/match.h>
+#include <endpoints/transfer/placement.h>
+
+enum {
+    WORKER_IFACES = 8,
+    WORKER_PEERS = 256,
+    AM_ID_RESERVED = WEFT_AM_ID_MAX + 1, /* 64 ids for the rooms below this one */
+    AM_ID_END = AM_ID_RESERVED + 64
+};
+
+struct am_handler {
+    weft_am_fn fn;
+    void *arg;
+};
+
+/* The last message that a handler kept in place (messages/am_retain.c); data NULL: none. */
+struct kept_last {
+    const void *data;
+    struct lane_keep *by;
+    struct lane *alone; /* the lane of the last message without an endpoint */
+};
+
+/* An object that a higher room attached; the worker closes it before its endpoints. */
+struct worker_attachment {
+    struct list of_worker;
+    const void *key;
+    void *object;
+    void (*close)(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *worker));
+};
+
+/* What peers may take of this worker. */
+struct worker_limits {
+    uint32_t endpoints, links;          /* of one peer */
+    uint32_t answers;                   /* bytes of answers queued per link */
+    uint32_t n_opened, max_opened;      /* endpoints that all peers opened */
+    uint32_t n_accepted, max_accepted;  /* links that all peers dialed */
+    uint32_t unexpected, stream_window; /* a whole quota of an endpoint (quota.h) */
+    uint32_t link_unexpected;           /* of all endpoints of a link */
+    uint32_t full_quotas;               /* endpoints of a link with a whole quota */
+};
+
+/* Completed requests, and whose callbacks may run now (request.c, threads/). */
+struct worker_callbacks {
+    struct list done; /* requests whose callback is due */
+    struct job complete;
+    struct list held_done, held_posted; /* whose callbacks are held for the program */
+    uint32_t deliverable; /* NOTICE_… that may run now: all, unless a thread holds callbacks */
+    struct am_handler *handlers; /* `am`, or the thread's table while it holds callbacks */
+};
+
+/* Free objects, kept for the next use. */
+struct worker_pools {
+    struct slab eps, links;
+    struct list requests;
+    struct list *plain;     /* request_fast.h: linked by `next`; NULL: none */
+    struct list *fetches;   /* rma/rma_message.c: the same */
+    _Atomic(void *) submit; /* blocks of submit.c */
+};
+
+/* What drives the worker (threads/). */
+struct worker_driver {
+    weft_thread_mode_t thread_mode;
+    bool hosted;            /* an event loop of the program */
+    atomic_bool has_thread; /* a thread of its own; any thread may read it */
+    atomic_bool polled;     /* that thread holds callbacks for the program */
+    struct worker_thread *thread;
+};
+
+/* The close of the worker (worker.fsm). */
+struct worker_close {
+    struct job step; /* gives the machine its next event */
+    struct timer timer;
+    weft_done_fn done;
+    void *arg;
+};
+
+struct weft_worker {
+    struct worker_core core;
+    struct reactor *reactor;
+    struct counters *count;
+    weft_context_t *context;
+    struct am_handler am[AM_ID_END];
+
+    struct idmap eps, requests, listeners;
+    struct list endpoints, due; /* endpoints without notices, and those with notices */
+    uint32_t n_due;
+    struct job notify;
+    struct job ctrl_failed; /* runs weft__links_ctrl_failed */
+    struct list links, listening, attachments;
+    struct cause *losing;            /* of the link that is failing now; NULL: none */
+    char *last_why;                  /* the text that links dialed last share as `why` (link.c) */
+    struct list peers[WORKER_PEERS]; /* links by hash of their peer's id, once it is known */
+    struct worker_limits limit;
+    struct match match;
+    struct memory memory;
+    struct placements placements;
+    struct offers offers;
+    const struct transfer_users *transfer_users; /* what transfer/ calls above it (placement.h) */
+    struct kept_last kept;
+
+    struct worker_callbacks callbacks;
+    struct worker_pools pools;
+    struct list left_flushes; /* rma/flush.c: lane requests of flushes that ended early */
+    struct worker_driver driver;
+
+    const struct features *features; /* what other rooms hang on links and endpoints */
+    struct iface *iface[WORKER_IFACES];
+    uint32_t n_ifaces, n_attachments, n_lanes;
+    uint64_t id;
+    struct calibration calibration;
+    struct protocol_limits limits[WORKER_IFACES]; /* of iface[i] */
+    /* lanes/negotiate.c; NULL: "lanes.switch" is off */
+    struct lanes *lanes;
+    struct live *live; /* inspect/stats_page.h; NULL: no page */
+    /* lanes/usage_worker.h; NULL: "lanes.switch" is off */
+    struct tracking *tracking;
+    char *name;
+
+    void (*on_endpoint)(weft_ep_t *, void *);
+    void (*on_error)(weft_ep_t *, weft_status_t, void *);
+    void *arg;
+    struct worker_close close;
+    struct stub *stub;     /* associated mode; NULL: no */
+    weft_worker_t *shared; /* the worker that does the work of this one; NULL: itself */
+    struct lease *lease;   /* of that worker, by which this one uses it */
+    struct leases *leases; /* of this one, to others (lease.h); NULL: none */
+    uint32_t n_opened_by;  /* teams, and objects in associated mode, that name it */
+};
+
+/* ---- for other rooms */
+
+/* The worker of objects that have no resource yet: all checks of calls return NOT_ASSOCIATED. */
+weft_worker_t *weft__stub_worker(void);
+/*
+ * The stub of an object on a worker in associated mode, which must work. It keeps `size` bytes of
+ * `params`. stub->closing frees an object that has no resource when the worker closes.
+ */
+weft_status_t weft__worker_stub_new(weft_worker_t *worker, enum stub_type type, void *object,
+                                    const void *params, size_t size, struct stub **stub_p);
+/* The object is gone: frees the stub. */
+void weft__worker_stub_gone(struct stub *stub);
+
+/* The worker that does the work: the provider's, if this one is associated with it. */
+static inline weft_worker_t *weft__worker_itself(weft_worker_t *worker) {
+    return worker && UNLIKELY(worker->shared != NULL) ? worker->shared : worker;
+}
+
+struct reactor *weft__worker_reactor(weft_worker_t *worker);
+
+/* Attaches `object` to the worker under the address `key`. When the worker closes, it calls
+ * `close`, which must call `closed`, then or later. */
+weft_status_t weft__worker_attach(weft_worker_t *worker, const void *key, void *object,
+                                  void (*close)(weft_worker_t *worker, void *object,
+                                                void (*closed)(weft_worker_t *worker)));
+void *weft__worker_attached(weft_worker_t *worker, const void *key);
+/* Takes it back, before the worker closes. */
+void weft__worker_detach(weft_worker_t *worker, const void *key);
+
+/* The transport of that name, open in this worker, or NULL. */
+struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len);
+/* The one that URIs of this scheme lead to. */
+struct iface *weft__worker_scheme(weft_worker_t *worker, const char *scheme, size_t len);
+
+/* ---- within the room */
+
+/* The endpoint after `ep`, or the first for NULL. NULL at the end. */
+static inline struct weft_ep *weft__ep_next(const struct weft_worker *worker,
+                                            const struct weft_ep *ep) {
+    const struct list *n = ep ? ep->of_worker.next : worker->due.next;
+    if (n == &worker->due) n = worker->endpoints.next;
+    return n == &worker->endpoints ? NULL : list_of(n, struct weft_ep, of_worker);
+}
+
+/* The first check of every public call. */
+static inline weft_status_t weft__worker_check(const weft_worker_t *worker) {
+    return weft__reactor_check(worker->reactor);
+}
+/* The same for operations that another thread may submit. IN_PROGRESS: the caller is such a
+ * thread (submit.h). */
+static inline weft_status_t weft__worker_enter(const weft_worker_t *worker) {
+    return weft__reactor_enter(worker->reactor);
+}
+/* Its number in worker->iface, and in worker->limits. */
+uint8_t weft__worker_number(const weft_worker_t *worker, const struct iface *iface);
+static inline const struct protocol_limits *weft__link_limits(const struct link *link) {
+    return &link->worker->limits[link->at];
+}
+static inline struct iface *weft__link_home(const struct link *link) {
+    return link->worker->iface[link->home];
+}
+static inline struct iface *weft__link_iface(const struct link *link) {
+    return link->worker->iface[link->at];
+}
+/* Unexpected bytes of tagged messages, and of the stream, that OPEN and ACCEPT grant the peer on
+ * this endpoint. Credit returns when a quarter of it has been consumed. */
+static inline uint32_t weft__ep_unexpected(const struct weft_ep *ep) {
+    return weft__quota_of(ep->worker->limit.unexpected, ep->quota_shift);
+}
+static inline uint32_t weft__ep_window(const struct weft_ep *ep) {
+    return weft__quota_of(ep->worker->limit.stream_window, ep->quota_shift);
+}
+/* True if the link may take `bytes` more unexpected bytes. */
+static inline bool weft__link_may_leave(const struct link *link, size_t bytes) {
+    uint32_t most = link->worker->limit.link_unexpected;
+    return bytes <= most && link->unexpected_bytes <= most - bytes;
+}
+/* Sends over this lane at once, or returns NO_RESOURCE. */
+weft_status_t weft__lane_send_ctrl(struct lane *lane, const struct wire_message *m);
+/* The same for the receiver, by am_short where the message fits. */
+static inline weft_status_t weft__link_send_ctrl(const struct link *link, struct lane *lane,
+                                                 const struct wire_message *m) {
+    uint64_t first;
+    if (m->len < sizeof first || m->len - sizeof first > weft__link_iface(link)->attr.max_short)
+        return weft__lane_send_ctrl(lane, m);
+    memcpy(&first, m->bytes, sizeof first);
+    return lane->ops->am_short(lane, m->id, first, m->bytes + sizeof first, m->len - sizeof first);
+}
+/* The endpoint that a message on this lane names. NULL: it has gone, or belongs to another peer. */
+static inline struct weft_ep *weft__ep_of_lane(const struct lane *lane, uint32_t id) {
+    const struct link *link = lane->owner;
+    struct weft_ep *ep = link ? weft__idmap_find(&link->worker->eps, id) : NULL;
+    return ep && ep->link == link ? ep : NULL;
+}
+/* The same for messages that only an accepted half may send. Before ACCEPT they are a violation,
+ * after the close they are dropped. Due notices run first. */
+struct weft_ep *weft__ep_lookup_slow(struct lane *lane, uint32_t id, const char *what);
+static inline bool weft__ep_may_receive(const struct weft_ep *ep) {
+    return ep_is_connected(&ep->core.fsm) && ep->core.peer && !ep->notices;
+}
+static inline struct weft_ep *weft__ep_lookup_uncached(const struct lane *lane, uint32_t id) {
+    struct weft_ep *ep = weft__ep_of_lane(lane, id);
+    return ep && weft__ep_may_receive(ep) ? ep->link->last_ep = ep : NULL;
+}
+/* Most messages name the endpoint of the message before: then no load depends on the message. */
+static inline struct weft_ep *weft__ep_lookup_cached(const struct lane *lane, uint32_t id) {
+    const struct link *link = lane->owner;
+    struct weft_ep *ep = link ? link->last_ep : NULL;
+    if (UNLIKELY(!ep || ep->id != id)) return weft__ep_lookup_uncached(lane, id);
+    assert(weft__ep_may_receive(ep) && ep->link == link);
+    return ep;
+}
+/* Clears the cache: the endpoint has a notice due, or leaves its link. */
+static inline void weft__ep_lookup_forget(const struct weft_ep *ep) {
+    if (ep->link && ep->link->last_ep == ep) ep->link->last_ep = NULL;
+}
+static inline struct weft_ep *weft__ep_lookup(struct lane *lane, uint32_t id, const char *what) {
+    struct weft_ep *ep = weft__ep_lookup_cached(lane, id);
+    return LIKELY(ep != NULL) ? ep : weft__ep_lookup_slow(lane, id, what);
+}
+void weft__worker_endpoint_gone(weft_worker_t *worker);
+void weft__worker_link_gone(weft_worker_t *worker);
+
+#endif

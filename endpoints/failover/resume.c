@@ -1,0 +1,648 @@
+/* The lanes below a link that outlives them: the port of resume.fsm. */
+#include <assert.h>
+#include <base/counters.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "peer_process.h"
+#include "retain.h"
+#include <endpoints/core/cause.h>
+#include <endpoints/core/worker.h>
+#include <endpoints/memory/rkey.h>
+#include <endpoints/transfer/rails.h>
+
+static struct retain *of_fsm(struct fsm *m) {
+    return list_of(m, struct retain, core.fsm);
+}
+static struct reactor *reactor_of(const struct retain *r) {
+    return r->link->worker->reactor;
+}
+static void step_resume(struct retain *r, enum resume_event event) {
+    weft__fsm_step(&r->core.fsm, event);
+}
+/* What follows from within a step comes in a turn of its own. */
+static void later(struct retain *r) {
+    weft__job_post(reactor_of(r), &r->job);
+}
+
+bool weft__retain_is_for(const struct iface *iface) {
+    return iface->attr.caps & CAP_INTER_NODE;
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+static void not_received(struct lane *raw, unsigned id, const void *data, size_t len) {}
+static const lane_am_fn nothing_is_received[LANE_AM_IDS] = {[0 ... LANE_AM_IDS - 1] = not_received};
+
+/* The worker waits for its last word. */
+static void drop_resume(struct lane *raw) {
+    raw->owner = NULL;
+    raw->ops->recv_msg(raw, nothing_is_received);
+    raw->ops->close(raw, false);
+}
+
+static void drop_lane(struct retain *r) {
+    struct lane *raw = r->raw;
+    if (!raw) return;
+    weft__retain_end_run(r);
+    r->lane.ops = &weft__retain_ops_shut;
+    r->raw = NULL;
+    if (r->waits) raw->ops->pending_remove(raw, &r->raw_pending);
+    r->waits = false;
+    r->asked = false;
+    r->link->worker->n_lanes++; /* the link's own place is for the next */
+    drop_resume(raw);
+    weft__retain_place_lost(r);
+}
+
+static void drop_fresh(struct retain *r) {
+    struct lane *fresh = r->fresh;
+    weft__timer_stop(reactor_of(r), &r->due);
+    r->fresh = NULL;
+    r->missed = false;
+    if (fresh) drop_resume(fresh);
+}
+
+/* On a lane that has not greeted, anything else breaks it. */
+static void sent_too_early(struct lane *fresh, unsigned id, const void *data, size_t len) {
+    struct link *link = fresh->owner;
+    if (!link) return;
+    link->more->retain->missed = true;
+    later(link->more->retain);
+}
+static void shaken(struct lane *fresh, unsigned id, const void *data, size_t len);
+static const lane_am_fn handshake_is_received[LANE_AM_IDS] = {
+    [0 ... WIRE_HELLO - 1] = sent_too_early,
+    [WIRE_HELLO] = shaken,
+    [WIRE_HELLO + 1 ... LANE_AM_IDS - 1] = sent_too_early};
+
+static void take_fresh(struct retain *r, struct lane *fresh, const lane_am_fn *receives) {
+    fresh->owner = r->link;
+    fresh->ops->recv_msg(fresh, receives);
+    r->link->worker->n_lanes++;
+    r->fresh = fresh;
+}
+
+/* The guest's link ends here; its lane goes on. */
+static void take_accepted(struct retain *r) {
+    struct link *accepted = r->accepted;
+    struct lane *lane = accepted->lane;
+    r->accepted = NULL;
+    weft__fsm_step(&accepted->core.fsm, LINK_EV_GIVEN);
+    take_fresh(r, lane, nothing_is_received);
+}
+
+static weft_status_t dial_lane(struct retain *r, struct lane **lane_p) {
+    const struct iface_ops *ops = r->iface->ops;
+    if (r->link->uri) return ops->connect_uri(r->iface, strstr(r->link->uri, "://") + 3, lane_p);
+    return ops->connect(r->iface, r->address, r->address_len, lane_p);
+}
+
+static void again(struct retain *r);
+static void due(struct timer *timer);
+
+static void dial_resume(struct retain *r) {
+    struct lane *fresh;
+    weft_status_t st = dial_lane(r, &fresh);
+    if (st == WEFT_OK) take_fresh(r, fresh, handshake_is_received);
+    uint64_t until = weft__now(reactor_of(r)) + RETAIN_TRY;
+    if (st == WEFT_OK && weft__timer_start(reactor_of(r), &r->due, until) == WEFT_OK) return;
+    r->missed = true;
+    later(r);
+}
+
+/* The first lane, once more: the link greets by it as by any that it dialed. */
+static void dial_again(struct timer *timer) {
+    struct retain *r = list_of(timer, struct retain, due);
+    struct lane *lane;
+    timer->fire = due;
+    weft_status_t st = dial_lane(r, &lane);
+    if (st < 0) {
+        weft__link_lose(r->link, weft__fail_in(st, "dialing again"));
+        return;
+    }
+    r->raw = lane;
+    r->lane.iface = lane->iface;
+    r->lane.ops = &weft__retain_ops_open;
+    weft__retain_recv(r, lane);
+}
+
+void weft__retain_again(struct link *link) {
+    struct retain *r = link->more->retain;
+    drop_lane(r);
+    r->due.fire = dial_again;
+    again(r);
+}
+
+static void log_resumed(const struct link *link) {
+    char peer[PEER_ROOM];
+    if (!weft__log_wants(link->worker->context, WEFT_LOG_INFO)) return;
+    weft__peer_text(link, peer);
+    weft__log_limited(link->worker->context, WEFT_LOG_INFO, "endpoints",
+                      "worker %016" PRIx64 ": has a new lane to %s", link->worker->id, peer);
+}
+
+/* Behind the greeting, which is the last that was said on the lane, comes what is sent again. */
+static void adopt_resume(struct retain *r) {
+    struct link *link = r->link;
+    weft__timer_stop(reactor_of(r), &r->due);
+    r->raw = r->fresh;
+    r->fresh = NULL;
+    link->worker->n_lanes--;
+    weft__retain_recv(r, r->raw);
+    weft__watch_process_lane(link, r->raw);
+    r->lane.iface = r->raw->iface;
+    r->back_off = r->refused = 0;
+    r->lost = WEFT_OK;
+    r->missed = r->asked = r->raw_full = false;
+    r->ack_due = r->ask_due = false; /* the greeting says it */
+    r->unacked_cost = r->notify_at = 0;
+    assert(!r->log.last || !r->log.last->run.limit); /* the lane before it took all, or lost it */
+    weft__retain_rewind(r);
+    link->worker->count->lanes_resumed++;
+    weft__cause_drop(r->cause);
+    r->cause = NULL;
+    log_resumed(link);
+}
+
+/* ---- greetings ------------------------------------------------------------------------------- */
+
+static bool handshake_resume(struct retain *r, struct lane *lane) {
+    struct wire_message m;
+    struct wire_hello hello = {.version = WIRE_VERSION,
+                               .flags = WIRE_HELLO_EXTRA | WIRE_HELLO_SURVIVES | WIRE_HELLO_RESUME,
+                               .worker = r->link->worker->id,
+                               .delivered = r->core.delivered,
+                               .epoch = r->core.epoch};
+    memcpy(hello.ticket, r->ticket, sizeof hello.ticket);
+    weft__wire_hello(&m, hello);
+    return weft__lane_send_ctrl(lane, &m) == WEFT_OK;
+}
+
+static void send_resume(struct retain *r) {
+    if (handshake_resume(r, r->fresh)) return;
+    r->missed = true;
+    later(r);
+}
+static void send_resumed(struct retain *r) {
+    if (!handshake_resume(r, r->raw)) weft__retain_broke(r, WEFT_ERR_PEER_FAILED);
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+static void log_lane_lost(const struct retain *r, uint64_t ms) {
+    const struct weft_worker *worker = r->link->worker;
+    char peer[PEER_ROOM];
+    weft__peer_text(r->link, peer);
+    weft__log_limited(worker->context, WEFT_LOG_WARN, "endpoints",
+                      "worker %016" PRIx64 ": lost its lane to %s; waits %u ms at most for another",
+                      worker->id, r->cause ? r->cause->text : peer, (unsigned)ms);
+}
+
+static void arm_resume(struct retain *r) {
+    struct reactor *reactor = reactor_of(r);
+    uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_FAILOVER_TIMEOUT);
+    r->link->worker->count->lanes_lost++;
+    log_lane_lost(r, ms);
+    weft__reactor_poll_soon(
+        reactor); /* who spins over a hot lane asks seldom for the time, and for new connections */
+    bool lives = weft__process_watch(reactor, &r->process);
+    if (lives &&
+        weft__timer_start(reactor, &r->spin, weft__now(reactor) + ms * NS_PER_MS) == WEFT_OK)
+        return;
+    /* rather an end than one that nothing bounds */
+    r->fails = lives ? WEFT_ERR_NO_MEMORY : WEFT_ERR_PEER_FAILED;
+    later(r);
+}
+
+static void disarm(struct retain *r) {
+    weft__timer_stop(reactor_of(r), &r->spin);
+    weft__process_unwatch(reactor_of(r), &r->process);
+}
+
+/* The first try is due at once. */
+static void again(struct retain *r) {
+    struct reactor *reactor = reactor_of(r);
+    if (!r->link->dialed) return;
+    uint64_t wait = r->back_off;
+    r->back_off = wait == 0 ? RETAIN_FIRST : wait > RETAIN_LAST / 2 ? RETAIN_LAST : 2 * wait;
+    if (weft__timer_start(reactor, &r->due, weft__now(reactor) + wait) == WEFT_OK) return;
+    r->fails = WEFT_ERR_NO_MEMORY;
+    later(r);
+}
+
+static void due(struct timer *timer) {
+    struct retain *r = list_of(timer, struct retain, due);
+    step_resume(r, resume_is_adrift(&r->core.fsm) ? RESUME_EV_DUE : RESUME_EV_MISSED);
+}
+
+static void give_up_due(struct timer *timer) {
+    struct retain *r = list_of(timer, struct retain, spin);
+    r->fails = WEFT_ERR_PEER_FAILED;
+    step_resume(r, RESUME_EV_GIVE_UP);
+    later(r);
+}
+
+/* The peer's process has ended: it will not connect again. */
+static void peer_ended(struct process *process) {
+    struct retain *r = list_of(process, struct retain, process);
+    give_up_due(&r->spin);
+}
+
+static void lazy_over(struct timer *timer) {
+    struct retain *r = list_of(timer, struct retain, lazy);
+    r->ack_due = true;
+    weft__retain_words(r);
+}
+
+/* ---- the port -------------------------------------------------------------------------------- */
+
+/* Behind the rest of this turn, as other acknowledgements. */
+static void confirm(struct retain *r) {
+    r->ack_due = true;
+    later(r);
+}
+
+static void fail_users(struct retain *r) {
+    if (r->fails == WEFT_OK) r->fails = WEFT_ERR_PEER_FAILED;
+    later(r);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct retain *r = of_fsm(m);
+    switch ((enum resume_effect)effect) {
+    case RESUME_FX_TRANSMIT: break; /* a message steps no machine */
+    case RESUME_FX_RELEASE: weft__retain_let_go(r); break;
+    case RESUME_FX_DROP_LANE: drop_lane(r); break;
+    case RESUME_FX_DROP_TRY: drop_fresh(r); break;
+    case RESUME_FX_ARM: arm_resume(r); break;
+    case RESUME_FX_DISARM: disarm(r); break;
+    case RESUME_FX_AGAIN: again(r); break;
+    case RESUME_FX_DIAL: dial_resume(r); break;
+    case RESUME_FX_SEND_RESUME: send_resume(r); break;
+    case RESUME_FX_SEND_RESUMED: send_resumed(r); break;
+    case RESUME_FX_TAKE: take_accepted(r); break;
+    case RESUME_FX_ADOPT: adopt_resume(r); break;
+    case RESUME_FX_CONFIRM: confirm(r); break;
+    case RESUME_FX_RESEND: break; /* by the log, as the lane takes them: resend() in retain.c */
+    case RESUME_FX_FAIL: fail_users(r); break;
+    case RESUME_N_EFFECTS: break;
+    }
+}
+
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct retain *r = of_fsm(m);
+    if (why != FSM_VIOL)
+        weft__log(r->link->worker->context, WEFT_LOG_ERROR, "endpoints", "resume: %s in %s",
+                  weft__resume_machine.event_name[event], fsm_state_name(m));
+    else
+        weft__count(reactor_of(r))->violations++;
+    if (r->fails == WEFT_OK) r->fails = why == FSM_VIOL ? WEFT_ERR_PROTOCOL : WEFT_ERR_INTERNAL;
+    later(r);
+}
+
+static const struct fsm_port port = {&weft__resume_machine, on_effect, on_fail};
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* No lane is left, and no lane holds memory of ours: the link gets its last event. */
+static void finish_resume(struct retain *r) {
+    weft_status_t st = r->link->status < 0 ? r->link->status : WEFT_ERR_CLOSED;
+    if (!weft__retain_let_all_go(r, st)) return; /* the loans that come back see to it */
+    r->over = false;
+    weft__link_lane_closed(&r->lane);
+}
+
+static void close_now(struct retain *r, bool flush) {
+    r->closing = false;
+    weft__timer_stop(reactor_of(r), &r->close_at);
+    weft__timer_stop(reactor_of(r), &r->due); /* of a first lane */
+    step_resume(r, RESUME_EV_GIVE_UP);
+    r->lane.ops = &weft__retain_ops_shut;
+    r->dead = true;
+    if (r->raw) {
+        r->raw->ops->close(r->raw, flush);
+        return;
+    }
+    r->over = true;
+    later(r);
+}
+
+static void close_over(struct timer *timer) {
+    struct retain *r = list_of(timer, struct retain, close_at);
+    close_now(r, false);
+}
+
+/* In good order: when the peer has all, within the time that a close has. */
+void weft__retain_close(struct lane *lane, bool flush) {
+    struct retain *r = (struct retain *)lane;
+    struct reactor *reactor = reactor_of(r);
+    if (r->dead) {
+        if (r->raw && !flush) r->raw->ops->close(r->raw, false);
+        return;
+    }
+    uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_CLOSE_TIMEOUT);
+    bool waits =
+        flush && !resume_is_over(&r->core.fsm) && !retain_log_empty(&r->log) &&
+        weft__timer_start(reactor, &r->close_at, weft__now(reactor) + ms * NS_PER_MS) == WEFT_OK;
+    if (!waits) {
+        close_now(r, flush);
+        return;
+    }
+    r->closing = true;
+    weft__retain_request(r);
+}
+
+void weft__retain_emptied(struct retain *r) {
+    if (r->closing) later(r);
+}
+
+void weft__retain_broke(struct retain *r, weft_status_t status) {
+    r->lost = status;
+    later(r);
+}
+
+/* What ended the wait for another lane, and what ended the lane before. */
+static weft_status_t why_given_up(const struct retain *r) {
+    uint64_t ms = weft__setting_u64(r->link->worker->context, SETTING_FAILOVER_TIMEOUT);
+    const char *lost = r->cause ? r->cause->text : "its lane was lost";
+    switch (r->fails) {
+    case WEFT_ERR_PEER_FAILED:
+        return weft__fail(
+            r->fails,
+            "no new lane within %u ms (failover.timeout), or its process ended; before that: %s",
+            (unsigned)ms, lost);
+    case WEFT_ERR_PROTOCOL:
+        return weft__fail(r->fails, "invalid handshake of the peer after a lost lane");
+    default: return weft__fail(r->fails, "no new lane; before that: %s", lost);
+    }
+}
+
+static void job(struct job *j) {
+    struct retain *r = list_of(j, struct retain, job);
+    if (r->dead) {
+        if (r->over) finish_resume(r);
+        return;
+    }
+    if (r->lost && resume_is_steady(&r->core.fsm)) step_resume(r, RESUME_EV_LOST);
+    r->lost = WEFT_OK;
+    if (r->missed) step_resume(r, RESUME_EV_MISSED);
+    if (r->closing && (r->fails || retain_log_empty(&r->log)))
+        close_now(r, !r->fails);
+    else if (r->fails)
+        weft__link_lose(r->link, why_given_up(r));
+    else
+        weft__retain_words(r);
+}
+
+/* ---- birth and death ------------------------------------------------------------------------- */
+
+weft_status_t weft__retain_begin(struct link *link, const void *address, size_t len) {
+    struct weft_worker *worker = link->worker;
+    struct retain *r = weft__link_ext(link) ? weft__new(worker, struct retain) : NULL;
+    if (r && address) r->address = weft__alloc(r, len, "address");
+    if (!r || (address && !r->address)) {
+        talloc_free(r);
+        return WEFT_ERR_NO_MEMORY;
+    }
+    if (address) memcpy(r->address, address, len);
+    r->address_len = len;
+    r->link = link;
+    r->raw = link->lane;
+    r->iface = link->lane->iface;
+    r->up = r->iface->up->am;
+    r->lane = (struct lane){.ops = &weft__retain_ops_open, .iface = r->iface, .owner = link};
+    r->runs = r->iface->attr.runs;
+    weft__retain_log_init(&r->log, r,
+                          weft__setting_u64(worker->context, SETTING_FAILOVER_RETAIN_BYTES));
+    r->log.came_home = weft__retain_came_home;
+    pending_queue_init(&r->queue);
+    r->job.run = job;
+    r->due.fire = due;
+    r->spin.fire = give_up_due;
+    r->lazy.fire = lazy_over;
+    r->close_at.fire = close_over;
+    r->process.ended = peer_ended;
+    fsm_init(&r->core.fsm, &port, RESUME_STEADY, link->core.fsm.id);
+    if (!link->dialed) /* it sends it in its answer; the dialer keeps it */
+        for (unsigned i = 0; i < WIRE_TICKET; i += 8) {
+            uint64_t word = weft__random(worker->reactor);
+            memcpy(r->ticket + i, &word, 8);
+        }
+    link->more->retain = r;
+    link->lanes[0] = link->lane = &r->lane;
+    if (link->tx == r->raw) link->tx = &r->lane;
+    weft__retain_recv(r, r->raw);
+    return WEFT_OK;
+}
+
+void weft__retain_free(struct link *link) {
+    struct retain *r = link->more->retain;
+    if (!r) return;
+    struct reactor *reactor = reactor_of(r);
+    drop_fresh(r); /* no lane may lead to a link that is gone */
+    struct timer *timers[] = {&r->lazy, &r->due, &r->spin, &r->close_at};
+    for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++)
+        weft__timer_stop(reactor, timers[i]);
+    weft__job_drop(reactor, &r->job);
+    weft__process_unwatch(reactor, &r->process);
+    weft__cause_drop(r->cause);
+    link->more->retain = NULL;
+    weft__free_later(reactor, r);
+}
+
+/* Its lanes tell what becomes of them where their owner keeps it. */
+void weft__retain_follow(struct link *link, struct lane *lane, struct link *next) {
+    struct retain *r = link->more->retain;
+    if (!r || lane != &r->lane) return;
+    link->more->retain = NULL;
+    next->more->retain = r;
+    r->link = next;
+    if (r->raw) r->raw->owner = next;
+    if (r->fresh) r->fresh->owner = next;
+}
+
+/* ---- what transports tell -------------------------------------------------------------------- */
+
+static struct retain *retain_of(const struct lane *lane) {
+    const struct link *link = lane->owner;
+    return link ? link->more->retain : NULL;
+}
+
+struct lane *weft__retain_around(struct lane *lane) {
+    struct retain *r = retain_of(lane);
+    return r && lane == r->raw ? &r->lane : lane;
+}
+
+struct lane *weft__retain_receiver(struct lane *raw) {
+    struct retain *r = retain_of(raw);
+    if (!r) return raw;
+    return raw == r->raw ? &r->lane : NULL;
+}
+
+bool weft__retain_lane_up(struct lane *lane) {
+    struct retain *r = retain_of(lane);
+    if (!r || lane != r->fresh) return false;
+    step_resume(r, RESUME_EV_LANE_UP);
+    return true;
+}
+
+/* Only what happens to a connection; not what its peer did, or said. */
+static bool is_survived(const struct retain *r, weft_status_t status) {
+    if (status == WEFT_ERR_PEER_CLOSED) return weft__resume_closed(&r->core) == RESUME_EV_LOST;
+    return status != WEFT_ERR_PROTOCOL && status != WEFT_ERR_AUTH && status != WEFT_ERR_VERSION;
+}
+
+static void fresh_down(struct retain *r, weft_status_t status) {
+    r->refused = status == WEFT_ERR_REFUSED ? r->refused + 1 : 0;
+    if (r->refused >= RETAIN_REFUSED) r->fails = WEFT_ERR_PEER_FAILED;
+    step_resume(r, r->fails ? RESUME_EV_GIVE_UP : RESUME_EV_MISSED);
+}
+
+/* The lane broke before the peer's greeting. Who dialed has nothing to go on with, and nothing
+ * to lose: it begins again, until the greeting is overdue, or the peer's process has ended. */
+static bool broke_early(struct retain *r, weft_status_t status) {
+    struct link *link = r->link;
+    if (!link->dialed) return false;
+    if (status == WEFT_ERR_REFUSED && r->back_off) {
+        weft__link_lose(link, weft__fail(WEFT_ERR_PEER_FAILED,
+                                         "dialed again: connection refused, so the peer ended"));
+        return true;
+    }
+    bool broke = status == WEFT_ERR_PEER_FAILED || status == WEFT_ERR_IO;
+    /* a greeting of ours that waits for room would come twice */
+    bool sent = link->tx == link->lane;
+    if (!broke || !sent) return false;
+    weft__fsm_step(&link->core.fsm, LINK_EV_AGAIN);
+    return true;
+}
+
+/* While the lane is still there, and can be described. */
+static void note_cause(struct retain *r, weft_status_t status) {
+    char peer[PEER_ROOM], why[CAUSE_ROOM], text[PEER_ROOM + CAUSE_ROOM + 4];
+    if (r->cause) return;
+    bool known = weft__causes_line(status, why, sizeof why);
+    weft__peer_text(r->link, peer);
+    snprintf(text, sizeof text, "%s: %s", peer, known ? why : weft_status_sentence(status));
+    r->cause = weft__cause_new(r->link->worker, status, text);
+}
+
+bool weft__retain_lane_down(struct lane *lane, weft_status_t status) {
+    struct retain *r = retain_of(lane);
+    if (!r) return false;
+    if (lane == r->fresh) {
+        fresh_down(r, status);
+        return true;
+    }
+    if (lane != r->raw) return false;
+    r->waits = false; /* the queue was purged */
+    if (r->dead) {
+        lane->ops->close(lane, false);
+        return true;
+    }
+    if (r->closing && !is_survived(r, status)) {
+        close_now(r, false);
+        return true;
+    }
+    if (link_was_never_up(&r->link->core.fsm)) return broke_early(r, status);
+    if (!is_survived(r, status)) return false;
+    note_cause(r, status);
+    step_resume(r, RESUME_EV_LOST);
+    return true;
+}
+
+bool weft__retain_lane_closed(struct lane *lane) {
+    struct retain *r = retain_of(lane);
+    if (!r || lane != r->raw) return false;
+    r->raw = NULL;
+    r->over = true;
+    finish_resume(r);
+    return true;
+}
+
+/* ---- greetings that come --------------------------------------------------------------------- */
+
+/* In the same time whatever it is. */
+static bool same_ticket(const uint8_t *a, const uint8_t *b) {
+    uint8_t differ = 0;
+    for (unsigned i = 0; i < WIRE_TICKET; i++) differ |= a[i] ^ b[i];
+    return differ == 0;
+}
+
+/* The peer's greeting has no support for failover: the lane is an ordinary one. */
+static void undo(struct link *link) {
+    struct retain *r = link->more->retain;
+    link->lanes[0] = link->lane = r->raw;
+    if (link->tx == &r->lane) link->tx = r->raw;
+    r->raw->ops->recv_msg(r->raw, NULL);
+    if (r->waits) r->raw->ops->pending_remove(r->raw, &r->raw_pending);
+    weft__retain_free(link);
+}
+
+void weft__retain_handshake(const struct link *link, struct wire_hello *hello) {
+    if (!link->more->retain || link->dialed) return;
+    hello->flags |= WIRE_HELLO_SURVIVES;
+    memcpy(hello->ticket, link->more->retain->ticket, sizeof hello->ticket);
+}
+
+void weft__retain_shaken(struct link *link, const struct wire_hello *hello) {
+    if (!link->more->retain) return;
+    if (weft__hello_has_ticket(hello))
+        memcpy(link->more->retain->ticket, hello->ticket, sizeof hello->ticket);
+    else
+        undo(link);
+    if (link->more->retain) link->more->retain->back_off = 0;
+}
+
+static void shaken(struct lane *fresh, unsigned id, const void *data, size_t len) {
+    struct wire_hello hello;
+    struct retain *r = retain_of(fresh);
+    if (!r || fresh != r->fresh) return;
+    if (!weft__wire_read_hello(data, len, &hello)) {
+        sent_too_early(fresh, id, data, len);
+        return;
+    }
+    bool is_it = hello.version == WIRE_VERSION && hello.worker == r->link->peer &&
+                 hello.flags & WIRE_HELLO_RESUME && same_ticket(hello.ticket, r->ticket) &&
+                 hello.epoch == r->core.epoch;
+    step_resume(r, is_it ? weft__resume_answered(&r->core, hello.delivered) : RESUME_EV_REFUSED);
+    weft__retain_pump(r);
+}
+
+static struct retain *wanted_resume(const struct link *accepted, const struct wire_hello *hello) {
+    struct list *links = &accepted->worker->links;
+    if (accepted->peer && accepted->peer != hello->worker) return NULL;
+    list_for_each(n, links) {
+        struct link *link = list_of(n, struct link, of_worker);
+        struct retain *r = link->more->retain;
+        if (!r || link->dialed || link->peer != hello->worker || r->dead) continue;
+        if (same_ticket(r->ticket, hello->ticket)) return r;
+    }
+    return NULL;
+}
+
+/* It hears our own greeting and no more, and no link notices. */
+static void turn_away(struct link *accepted, const char *reason) {
+    weft__log_limited(accepted->worker->context, WEFT_LOG_INFO, "endpoints",
+                      "a connection that resumes another %s", reason);
+    accepted->status = WEFT_ERR_PEER_FAILED;
+    weft__fsm_step(&accepted->core.fsm, LINK_EV_HELLO_STALE);
+}
+
+/* The machine takes the guest's lane, or it does not: the link may be about to end, or the guest
+ * comes late. */
+void weft__retain_accepted(struct link *accepted, const struct wire_hello *hello) {
+    struct retain *r = wanted_resume(accepted, hello);
+    if (!r) {
+        turn_away(accepted, "names a connection that this worker does not have");
+        return;
+    }
+    r->accepted = accepted;
+    step_resume(r, weft__resume_asked(&r->core, hello->epoch, hello->delivered));
+    if (!r->accepted) {
+        weft__retain_pump(r);
+        return;
+    }
+    r->accepted = NULL;
+    turn_away(accepted, "is late, or acknowledges messages that were not sent");
+}

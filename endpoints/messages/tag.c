@@ -1,0 +1,659 @@
+/*
+ * Tagged messages, out and in. Every one costs credit: its bytes and a little more when it crosses
+ * whole, a little when it is only offered. Credit is what the receiver's endpoint is ready to keep
+ * unexpectedly; it comes back when the message is matched.
+ */
+#include <base/counters.h>
+#include <transports/copy.h>
+
+#include "leased.h"
+#include "tag.h"
+#include "tag_fragments.h"
+#include <endpoints/core/request_fast.h>
+#include <endpoints/core/submit.h>
+#include <endpoints/transfer/layout.h>
+
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+enum {
+    MESSAGE_COST = TAG_MESSAGE_COST,
+    QUICK_MAX = 256,
+    TAG_FLAGS = WEFT_AM_EAGER | WEFT_AM_RENDEZVOUS
+};
+
+/* ---- out */
+
+static weft_status_t sent(struct weft_ep *ep, int64_t cost) {
+    ep->credit -= cost;
+    ep->worker->count->tag_sent++;
+    ep->link->sent++;
+    return WEFT_OK;
+}
+
+static weft_status_t send_whole(struct weft_ep *ep, struct lane *lane, const struct message *m) {
+    weft_status_t st = weft__send_copy(ep->link, lane, m);
+    return st == WEFT_OK ? sent(ep, (int64_t)m->len + MESSAGE_COST) : st;
+}
+
+static struct message tag_message(const struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
+                                  size_t n_iov, size_t len) {
+    return (struct message){.id = WIRE_TAG,
+                            .word = tag,
+                            .header = &ep->core.peer,
+                            .header_len = sizeof ep->core.peer,
+                            .iov = iov,
+                            .n_iov = n_iov,
+                            .len = len};
+}
+
+/* Beyond the credit, a message is offered; beyond even that it waits, and all after it. */
+static enum protocol tag_protocol(struct weft_ep *ep, const struct message *m, uint32_t flags) {
+    if ((int64_t)m->len + MESSAGE_COST > ep->credit && m->len > 0) return PROTOCOL_OFFER;
+    return weft__protocol(ep, m, flags);
+}
+
+static weft_status_t wait_for_credit(struct weft_request *req) {
+    struct weft_ep *ep = req->ep;
+    list_remove(&req->queued);
+    req->queue = &ep->credit_queue;
+    list_append(req->queue, &req->queued);
+    ep->credit_held += ep->credit;
+    ep->credit = 0;
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t offer(struct weft_request *req, struct lane *lane) {
+    weft_status_t st = weft__request_name(req);
+    if (st == WEFT_OK) st = weft__send_offer(req, lane);
+    if (st != WEFT_OK) return st;
+    sent(req->ep, MESSAGE_COST);
+    weft__request_park(req);
+    return WEFT_IN_PROGRESS;
+}
+
+static weft_status_t zcopy_tag(struct weft_request *req, struct lane *lane,
+                               const struct message *m) {
+    weft_status_t st = weft__send_zcopy(req->ep->link, lane, m, req);
+    if (st == WEFT_OK || st == WEFT_IN_PROGRESS) sent(req->ep, (int64_t)m->len + MESSAGE_COST);
+    if (st == WEFT_IN_PROGRESS) weft__request_hand_over(req);
+    return st;
+}
+
+static weft_status_t send_packed(struct weft_request *req, struct lane *lane,
+                                 const struct message *m) {
+    weft_status_t st = weft__send_packed(lane, m, req);
+    return st == WEFT_OK ? sent(req->ep, (int64_t)m->len + MESSAGE_COST) : st;
+}
+
+static weft_status_t advance_tag(struct weft_request *req) {
+    struct weft_ep *ep = req->ep;
+    struct lane *lane = ep->link->lane;
+    if (req->peer_id) return weft__advance_pieces(req);
+    if (req->offset) return weft__tag_send_parts(req, lane);
+    if (ep->credit < MESSAGE_COST) return wait_for_credit(req);
+    struct message m = tag_message(ep, req->match.tag, req->iov, req->n_iov, req->len);
+    enum protocol protocol = tag_protocol(ep, &m, req->send.flags);
+    switch (req->layout ? weft__layout_protocol(protocol) : protocol) {
+    case PROTOCOL_PACK: return send_packed(req, lane, &m);
+    case PROTOCOL_COPY: return send_whole(ep, lane, &m);
+    case PROTOCOL_ZCOPY:
+        if (weft__tag_has_parts(ep->link, m.len)) return weft__tag_send_parts(req, lane);
+        return zcopy_tag(req, lane, &m);
+    default: return offer(req, lane);
+    }
+}
+
+static void release_tag(struct weft_request *req) {
+    weft__tag_end_parts(req);
+    weft__release_send(req);
+}
+
+static const struct request_kind tag_offer_kind = {
+    .name = "tag_send",
+    .flags = TAG_FLAGS,
+    .message = true,
+    .offers = WIRE_OFFER_TAG,
+    .advance = advance_tag,
+    .returned = weft__pieces_returned,
+    .withdraw = weft__withdraw_offer,
+    .release = release_tag,
+};
+
+static weft_status_t tag_request(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
+                                 size_t n_iov, const weft_op_t *op, struct weft_request **req_p) {
+    struct weft_request *req = weft__request_new(ep->worker, &tag_offer_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__request_memory(req, iov, n_iov, op, false);
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
+    req->match.tag = tag;
+    st = weft__request_accept(req, ep, op);
+    if (st < 0) return st;
+    *req_p = req;
+    return WEFT_OK;
+}
+
+weft_status_t weft__tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
+                                  size_t n_iov, const weft_op_t *op) {
+    struct weft_request *req;
+    weft_status_t st = tag_request(ep, tag, iov, n_iov, op, &req);
+    if (st < 0) return st;
+    weft__request_queue(req, &ep->queue);
+    return WEFT_IN_PROGRESS;
+}
+
+static __attribute__((noinline)) weft_status_t tag_submit(struct weft_ep *ep, uint64_t tag,
+                                                          const weft_iov_t *iov, size_t n_iov,
+                                                          const weft_op_t *op) {
+    struct weft_request *req;
+    weft_status_t st = tag_request(ep, tag, iov, n_iov, op, &req);
+    if (st < 0) return st;
+    weft__link_submit(ep->link, req);
+    return WEFT_IN_PROGRESS;
+}
+
+static __attribute__((noinline)) weft_status_t tag_send_general(struct weft_ep *ep, uint64_t tag,
+                                                                const weft_iov_t *iov, size_t n_iov,
+                                                                const weft_op_t *op) {
+    if (op && weft__op_is_extended(op, TAG_FLAGS)) return tag_submit(ep, tag, iov, n_iov, op);
+    size_t len = 0;
+    weft_status_t st = weft__iov_measure(iov, n_iov, &len);
+    if (st < 0) return st;
+    struct message m = tag_message(ep, tag, iov, n_iov, len);
+    if (ep->credit >= MESSAGE_COST && tag_protocol(ep, &m, op ? op->flags : 0) == PROTOCOL_COPY) {
+        st = send_whole(ep, ep->link->tx, &m);
+        if (__builtin_expect(st == WEFT_OK, 1) || st < 0) return st;
+    }
+    return tag_submit(ep, tag, iov, n_iov, op);
+}
+
+/* By lanes that do not put the endpoint's id there themselves. */
+static __attribute__((noinline)) weft_status_t
+send_together(struct lane *lane, uint64_t tag, uint32_t to, const void *data, size_t len) {
+    char bytes[sizeof to + QUICK_MAX];
+    memcpy(bytes, &to, sizeof to);
+    if (len) memcpy(bytes + sizeof to, data, len);
+    return lane->ops->am_short(lane, WIRE_TAG, tag, bytes, sizeof to + len);
+}
+
+/* Most messages are one short piece without more ado. */
+weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
+                                   size_t n_iov, const weft_op_t *op) {
+    struct link *link = ep->link;
+    struct lane *lane = link->tx;
+    const uint32_t to = ep->core.peer;
+    size_t len = weft__iov_is_plain(iov, n_iov) ? iov->len : SIZE_MAX;
+    if (len > QUICK_MAX || sizeof to + len > link->max_quick ||
+        ep->credit < (int64_t)len + MESSAGE_COST || (op && weft__op_is_extended(op, 0)))
+        return tag_send_general(ep, tag, iov, n_iov, op);
+    weft_status_t st = lane->ops->am_short_to
+                           ? lane->ops->am_short_to(lane, WIRE_TAG, tag, to, iov->base, len)
+                           : send_together(lane, tag, to, iov->base, len);
+    if (__builtin_expect(st == WEFT_OK, 1)) return sent(ep, (int64_t)len + MESSAGE_COST);
+    return st < 0 ? st : tag_submit(ep, tag, iov, 1, op);
+}
+
+static weft_status_t tag_send_posted(void *ep, const struct submit_args *args,
+                                     const weft_op_t *op) {
+    return weft_tag_send(ep, args->word[0], args->iov, args->n_iov, op);
+}
+
+/* The caller is not the owner's thread, or not its process. */
+static __attribute__((noinline)) weft_status_t tag_send_elsewhere(weft_ep_t *ep, uint64_t tag,
+                                                                  const weft_iov_t *iov,
+                                                                  size_t n_iov,
+                                                                  const weft_op_t *op) {
+    struct submit_args args = {.word = {tag}, .iov = iov, .n_iov = n_iov};
+    weft_status_t st = weft__worker_enter(ep->worker);
+    if (st == WEFT_OK) return ep->ops->tag_send(ep, tag, iov, n_iov, op);
+    return st == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, tag_send_posted, &args, op) : st;
+}
+
+weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
+                            const weft_op_t *op) {
+    if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
+    if (__builtin_expect(!weft__reactor_mine(ep->worker->reactor), 0))
+        return tag_send_elsewhere(ep, tag, iov, n_iov, op);
+    return ep->ops->tag_send(ep, tag, iov, n_iov, op);
+}
+
+void weft__on_credit(struct lane *lane, unsigned id, const void *data, size_t len) {
+    struct link *link = weft__link_of(lane, "credit before hello");
+    struct wire_credit credit;
+    if (!link) return;
+    if (!weft__wire_read_credit(data, len, &credit)) {
+        weft__link_violation(link, "credit");
+        return;
+    }
+    struct weft_ep *ep = weft__ep_lookup(lane, credit.ep, "credit");
+    if (!ep) return;
+    int64_t have = ep->credit + ep->credit_held;
+    if (credit.bytes > (uint64_t)(INT64_MAX - have)) {
+        weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "credit");
+        return;
+    }
+    ep->credit = have + (int64_t)credit.bytes;
+    ep->credit_held = 0;
+    weft__link_submit_first(ep->link, &ep->credit_queue);
+}
+
+/* ---- in: credit */
+
+/* Given back in quarters, so that the way back costs little. */
+static __attribute__((noinline)) void send_credit(struct weft_ep *ep, uint32_t cost) {
+    struct wire_message m;
+    uint32_t quarter = weft__ep_unexpected(ep) / 4;
+    if (!ep->link || !ep->core.peer) return;
+    weft__wire_credit(
+        &m, (struct wire_credit){.ep = ep->core.peer, .bytes = quarter - ep->credit_left + cost});
+    ep->credit_left = quarter;
+    weft__link_answer(ep->link, &m);
+}
+
+static inline void give_credit(struct weft_ep *ep, uint32_t cost) {
+    if (UNLIKELY(cost >= ep->credit_left))
+        send_credit(ep, cost);
+    else
+        ep->credit_left -= cost;
+}
+
+void weft__tag_give_credit(struct weft_ep *ep, size_t len) {
+    give_credit(ep, (uint32_t)len + MESSAGE_COST);
+}
+
+/* The message is matched; its endpoint may be gone by now. */
+void weft__tag_give_back(struct weft_worker *worker, struct weft_tag_message *message) {
+    struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
+    weft__match_read(message);
+    if (!ep) return;
+    ep->credit_out -= message->cost;
+    give_credit(ep, message->cost);
+}
+
+/* ---- in: matching */
+
+static void fill_tag(weft_tag_info_t *info_p, uint64_t tag, size_t len, struct weft_ep *ep) {
+    if (info_p) *info_p = (weft_tag_info_t){.tag = tag, .len = len, .ep = ep};
+}
+
+/* A message that is all here goes to its receive. */
+static weft_status_t take_whole(struct weft_request *req, const void *bytes, size_t len) {
+    size_t room = req->len, n = len < room ? len : room;
+    weft_status_t st = WEFT_OK;
+    if (req->layout)
+        st = weft__request_scatter(req, 0, bytes, n);
+    else
+        weft__iov_scatter(req->iov, req->n_iov, 0, bytes, n);
+    req->worker->count->tag_received++;
+    return st == WEFT_OK && len > room ? WEFT_ERR_TRUNCATED : st;
+}
+
+/* One that is offered is fetched, as much of it as fits. */
+static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep, uint32_t from,
+                                uint64_t len, uint64_t remote) {
+    req->worker->count->tag_received++;
+    if (!ep) return WEFT_ERR_CLOSED;
+    if (!ep->link) return ep->status < 0 ? ep->status : WEFT_ERR_PEER_FAILED;
+    if (len > req->len)
+        req->status = WEFT_ERR_TRUNCATED;
+    else
+        req->len = len;
+    req->peer_id = from;
+    req->recv.remote = remote;
+    weft__request_bind(req, ep);
+    weft_status_t st = weft__fetch(req);
+    return st == WEFT_OK && req->status < 0 ? req->status : st;
+}
+
+struct ep_tags *weft__ep_tags(struct weft_ep *ep) {
+    if (ep->tags) return ep->tags;
+    struct ep_tags *tags = weft__new(ep->worker, struct ep_tags);
+    if (!tags) return NULL;
+    list_init(&tags->offers);
+    list_init(&tags->filling);
+    list_init(&tags->gathering);
+    return ep->tags = tags;
+}
+
+static void init_message(struct weft_tag_message *message, struct weft_ep *ep, uint64_t tag,
+                         size_t len) {
+    *message = (struct weft_tag_message){.worker = ep->worker,
+                                         .ep = ep->id,
+                                         .tag = tag,
+                                         .len = len,
+                                         .cost = (uint32_t)len + MESSAGE_COST};
+    list_init(&message->in_order);
+    list_init(&message->in_bucket);
+    list_init(&message->in_offers);
+    list_init(&message->of_ep);
+}
+
+struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, size_t len,
+                                              size_t room) {
+    struct weft_worker *worker = ep->worker;
+    uint32_t limit = weft__ep_unexpected(ep);
+    if (len > limit || ep->credit_out + len + MESSAGE_COST > limit) {
+        weft__ep_violation(ep, WEFT_ERR_QUOTA,
+                           "more unexpected bytes than granted (tag.unexpected_bytes)");
+        return NULL;
+    }
+    if (!weft__link_may_leave(ep->link, len + MESSAGE_COST)) {
+        weft__ep_violation(ep, WEFT_ERR_QUOTA,
+                           "more unread bytes than one peer may leave (peer.max_unexpected)");
+        return NULL;
+    }
+    /* Not zeroed: what an unread byte costs must not depend on what the peer announces. */
+    struct weft_tag_message *message =
+        weft__realloc(worker, NULL, sizeof *message + room, "unexpected message");
+    if (!message) {
+        weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for an unexpected message");
+        return NULL;
+    }
+    init_message(message, ep, tag, len);
+    ep->credit_out += message->cost;
+    message->unexpected_bytes = &ep->link->unexpected_bytes;
+    ep->link->unexpected_bytes += message->cost;
+    worker->count->tag_unexpected++;
+    return message;
+}
+
+static void keep_tag(struct weft_ep *ep, uint64_t tag, const void *bytes, size_t len) {
+    struct weft_tag_message *message = weft__tag_unexpected(ep, tag, len, len);
+    if (!message) return;
+    if (len) weft__copy(message->bytes, bytes, len);
+    weft__match_add(&ep->worker->match, message);
+}
+
+static void keep_offer(struct weft_ep *ep, const struct wire_rts *rts) {
+    struct ep_tags *tags = weft__ep_tags(ep);
+    if (!tags) {
+        weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for an unexpected message");
+        return;
+    }
+    struct weft_tag_message *message = weft__tag_unexpected(ep, rts->tag, 0, 0);
+    if (!message) return;
+    list_append(&tags->offers, &message->of_ep);
+    message->offer_hash = weft__match_offer_hash(&ep->worker->match, ep->link, rts->request);
+    message->offer = rts->request;
+    message->len = rts->len;
+    message->remote = rts->address;
+    weft__match_add(&ep->worker->match, message);
+}
+
+/* A receive with a mask takes no message of a library that holds a lease. */
+static void exclude_leases(const weft_worker_t *worker, uint64_t *tag_p, uint64_t *mask_p) {
+    const uint64_t leased = UINT64_C(1) << 63;
+    if (!(worker->match.slow & MATCH_LEASED) || *mask_p & leased) return;
+    *mask_p |= leased;
+    *tag_p &= ~leased;
+}
+
+/* In all its cases. */
+static __attribute__((noinline)) void on_tag_slow(struct lane *lane, unsigned id, const void *data,
+                                                  size_t len) {
+    struct wire_tag head;
+    if (len < WIRE_TAG_HEAD) {
+        weft__on_unknown(lane, id, data, len);
+        return;
+    }
+    memcpy(&head, data, sizeof head);
+    const char *bytes = (const char *)data + WIRE_TAG_HEAD;
+    len -= WIRE_TAG_HEAD;
+    struct weft_ep *ep = weft__ep_lookup(lane, head.ep, "tagged message");
+    if (!ep) return;
+    ep->link->received++;
+
+    struct weft_request *req = weft__match_posted(&ep->worker->match, head.tag);
+    if (!req) {
+        keep_tag(ep, head.tag, bytes, len);
+        return;
+    }
+    fill_tag(req->match.info_p, head.tag, len, ep);
+    give_credit(ep, (uint32_t)len + MESSAGE_COST);
+    weft__request_take(req, take_whole(req, bytes, len)); /* and the program may do anything */
+}
+
+/* Mostly its receive is the first for that tag, and plain, and the program may be told at once:
+ * this is asked first, and then all is done without another question. The program comes last, so
+ * that nothing is kept while it is called. */
+void weft__on_tag(struct lane *lane, unsigned id, const void *data, size_t len) {
+    struct wire_tag head;
+    if (UNLIKELY(len < sizeof head)) goto slow;
+    memcpy(&head, data, sizeof head);
+    struct weft_ep *ep = weft__ep_lookup_cached(lane, head.ep);
+    if (UNLIKELY(!ep)) goto slow;
+    struct weft_worker *worker = ep->worker;
+    if (UNLIKELY(worker->match.slow & (MATCH_MASKED | MATCH_DUE | MATCH_CB_DEFERRED))) goto slow;
+    struct weft_request *req = weft__match_first(&worker->match, head.tag);
+    if (UNLIKELY(!req || !req->plain)) goto slow;
+    size_t n = len - sizeof head;
+    uint32_t cost = (uint32_t)n + MESSAGE_COST;
+    /* cut short; sends some back */
+    if (UNLIKELY(n > req->len || cost >= ep->credit_left)) goto slow;
+
+    ep->link->received++;
+    ep->credit_left -= cost;
+    worker->count->tag_received++;
+    fill_tag(req->match.info_p, head.tag, n, ep);
+    weft__copy_short(req->iov_inline[0].base, (const char *)data + sizeof head, n);
+    weft__plain_take(worker, req, WEFT_OK);
+    return;
+slow:
+    on_tag_slow(lane, id, data, len);
+}
+
+void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
+    ep->link->received++;
+    struct weft_request *req = weft__match_posted(&ep->worker->match, rts->tag);
+    if (!req) {
+        keep_offer(ep, rts);
+        return;
+    }
+    fill_tag(req->match.info_p, rts->tag, rts->len, ep);
+    list_remove(&req->queued);
+    give_credit(ep, MESSAGE_COST);
+    weft_status_t st = take_offer(req, ep, rts->request, rts->len, rts->address);
+    if (st != WEFT_IN_PROGRESS) weft__request_finish(req, st);
+}
+
+/* The message that stands for an offer of this link's peer, or NULL. */
+static struct weft_tag_message *find_offer(struct link *link, uint32_t offer) {
+    struct list *all = weft__match_offers(&link->worker->match, link, offer);
+    for (struct list *n = all->next; n != all; n = n->next) {
+        struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_offers);
+        if (message->offer != offer) continue;
+        struct weft_ep *ep = weft__idmap_find(&link->worker->eps, message->ep);
+        if (ep && ep->link == link) return message;
+    }
+    return NULL;
+}
+
+/* A taken one stays, for its handle's sake, and fails when it is received. */
+bool weft__tag_offer_withdrawn(struct link *link, uint32_t offer) {
+    struct weft_tag_message *message = find_offer(link, offer);
+    if (!message) return false;
+    weft__tag_give_back(link->worker, message);
+    if (list_empty(&message->in_bucket)) {
+        message->ep = 0;
+    } else {
+        weft__match_remove(&link->worker->match, message);
+        talloc_free(message);
+    }
+    return true;
+}
+
+/* ---- the user's receives */
+
+weft_status_t weft__tag_receive_message(struct weft_request *req,
+                                        struct weft_tag_message *message) {
+    struct weft_worker *worker = req->worker;
+    struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
+    weft_status_t st;
+    fill_tag(req->match.info_p, message->tag, message->len, ep);
+    if (message->offer && !message->ep)
+        st = WEFT_ERR_CANCELLED; /* taken back by its sender */
+    else if (message->offer)
+        st = take_offer(req, ep, message->offer, message->len, message->remote);
+    else
+        st = take_whole(req, message->bytes, message->len);
+    weft__tag_give_back(worker, message);
+    weft__match_remove(&worker->match, message);
+    talloc_free(message);
+    return st;
+}
+
+static weft_status_t receive_request(weft_worker_t *worker, const weft_iov_t *iov, size_t n_iov,
+                                     weft_tag_info_t *info_p, const weft_op_t *op,
+                                     struct weft_request **req_p) {
+    struct weft_request *req = weft__request_new(worker, &weft__receive_kind);
+    if (!req) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__request_memory(req, iov, n_iov, op, true);
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
+    req->match.info_p = info_p;
+    st = weft__request_accept(req, NULL, op);
+    if (st < 0) return st;
+    *req_p = req;
+    return WEFT_OK;
+}
+
+static weft_status_t check_receive(const weft_worker_t *worker) {
+    if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
+    weft_status_t st = weft__worker_check(worker);
+    if (st < 0) return st;
+    if (!worker_is_open(&worker->core.fsm))
+        return weft__fail(WEFT_ERR_CLOSED, "the worker is closing");
+    return WEFT_OK;
+}
+
+static weft_status_t tag_recv_posted(void *worker, const struct submit_args *args,
+                                     const weft_op_t *op) {
+    weft_tag_info_t *info_p = (weft_tag_info_t *)(uintptr_t)args->word[2];
+    return weft_tag_recv(worker, args->word[0], args->word[1], args->iov, args->n_iov, info_p, op);
+}
+
+/* The arguments of a tagged receive. */
+struct tag_receive {
+    uint64_t tag, mask;
+    const weft_iov_t *iov;
+    size_t n_iov;
+    weft_tag_info_t *info_p;
+};
+
+static __attribute__((noinline)) weft_status_t
+recv_general(weft_worker_t *worker, const struct tag_receive *r, const weft_op_t *op) {
+    struct weft_request *req;
+    if (worker && worker->shared)
+        return weft__leased_tag_recv(worker, r->tag, r->mask, r->iov, r->n_iov, r->info_p, op);
+    if (worker && weft__worker_enter(worker) == WEFT_IN_PROGRESS) {
+        struct submit_args args = {
+            .word = {r->tag, r->mask, (uintptr_t)r->info_p}, .iov = r->iov, .n_iov = r->n_iov};
+        return weft__post(worker, NULL, tag_recv_posted, &args, op);
+    }
+    weft_status_t st = check_receive(worker);
+    if (st == WEFT_OK) st = receive_request(worker, r->iov, r->n_iov, r->info_p, op, &req);
+    if (st < 0) return st;
+
+    struct weft_tag_message *message = weft__match_unexpected(&worker->match, r->tag, r->mask);
+    if (message) {
+        st = weft__tag_receive_message(req, message);
+        if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
+        return st;
+    }
+    req->match.tag = r->tag;
+    req->match.mask = r->mask;
+    req->match.order = weft__match_order(&worker->match, r->mask);
+    weft__request_queue(req, weft__match_queue(&worker->match, r->tag, r->mask));
+    return WEFT_IN_PROGRESS;
+}
+
+static inline weft_status_t post_plain(weft_worker_t *worker, struct weft_request *req,
+                                       const struct tag_receive *r, const weft_op_t *op) {
+    req->match.info_p = r->info_p;
+    req->match.tag = r->tag;
+    req->match.mask = r->mask;
+    req->match.order = weft__match_order(&worker->match, r->mask);
+    weft__plain_post(req, weft__match_queue(&worker->match, r->tag, r->mask), r->iov, op);
+    return WEFT_IN_PROGRESS;
+}
+
+/* In all its cases. */
+static __attribute__((noinline)) weft_status_t recv_slow(weft_worker_t *worker, uint64_t tag,
+                                                         uint64_t mask, const weft_iov_t *iov,
+                                                         size_t n_iov, weft_tag_info_t *info_p,
+                                                         const weft_op_t *op) {
+    static const weft_op_t no_op;
+    if (!op) op = &no_op;
+    if (worker && weft__reactor_mine(worker->reactor)) exclude_leases(worker, &tag, &mask);
+    bool plain = worker && weft__iov_is_plain(iov, n_iov) && weft__op_is_plain(op) &&
+                 weft__reactor_mine(worker->reactor) && worker_is_open(&worker->core.fsm);
+    const struct tag_receive r = {tag, mask, iov, n_iov, info_p};
+    if (!plain || weft__match_unexpected(&worker->match, tag, mask))
+        return recv_general(worker, &r, op);
+    struct weft_request *req = weft__plain_new(worker, &weft__receive_kind);
+    return req ? post_plain(worker, req, &r, op) : WEFT_ERR_NO_MEMORY;
+}
+
+/* Most receives are of one piece without more ado, come before their message, and find the
+ * request of one that has ended. */
+weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                            const weft_iov_t *iov, size_t n_iov, weft_tag_info_t *info_p,
+                            const weft_op_t *op) {
+    if (UNLIKELY(!op || !weft__op_is_plain(op))) goto slow;
+    if (UNLIKELY(!worker || !weft__reactor_mine(worker->reactor))) goto slow;
+    if (UNLIKELY(n_iov != 1 || !worker_is_open(&worker->core.fsm))) goto slow;
+    if (UNLIKELY(!iov || !iov->base || worker->match.slow & (MATCH_UNEXPECTED | MATCH_LEASED)))
+        goto slow;
+    struct weft_request *req = weft__plain_spare(worker);
+    if (UNLIKELY(!req)) goto slow;
+    return post_plain(worker, req, &(struct tag_receive){tag, mask, iov, n_iov, info_p}, op);
+slow:
+    return recv_slow(worker, tag, mask, iov, n_iov, info_p, op);
+}
+
+static void info_of(const weft_worker_t *worker, const struct weft_tag_message *message,
+                    weft_tag_info_t *info_p) {
+    fill_tag(info_p, message->tag, message->len, weft__idmap_find(&worker->eps, message->ep));
+}
+
+weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                             weft_tag_info_t *info_p) {
+    if (worker && worker->shared) return weft__leased_tag_probe(worker, tag, mask, info_p);
+    weft_status_t st = check_receive(worker);
+    if (st < 0) return st;
+    exclude_leases(worker, &tag, &mask);
+    struct weft_tag_message *message = weft__match_unexpected(&worker->match, tag, mask);
+    if (!message) return WEFT_ERR_NOT_FOUND;
+    info_of(worker, message, info_p);
+    return WEFT_OK;
+}
+
+weft_status_t weft_tag_take(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                            weft_tag_info_t *info_p, weft_tag_message_t **message_p) {
+    if (!message_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "message_p is NULL");
+    if (worker && worker->shared)
+        return weft__leased_tag_take(worker, tag, mask, info_p, message_p);
+    weft_status_t st = weft_tag_probe(worker, tag, mask, info_p);
+    if (st < 0) return st;
+    exclude_leases(worker, &tag, &mask);
+    *message_p = weft__match_unexpected(&worker->match, tag, mask);
+    weft__match_take(&worker->match, *message_p);
+    return WEFT_OK;
+}
+
+weft_status_t weft_tag_message_recv(weft_worker_t *worker, weft_tag_message_t *message,
+                                    const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
+    struct weft_request *req;
+    if (!message) return weft__fail(WEFT_ERR_INVALID_PARAM, "message is NULL");
+    worker = weft__worker_itself(worker);
+    weft_status_t st = check_receive(worker);
+    if (st == WEFT_OK) st = receive_request(worker, iov, n_iov, NULL, op, &req);
+    if (st < 0) return st;
+    st = weft__tag_receive_message(req, message);
+    if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
+    return n_iov == 0 && st == WEFT_ERR_TRUNCATED ? WEFT_OK : st;
+}

@@ -1,0 +1,132 @@
+/* Atomics, as programs call them. */
+#include <base/counters.h>
+#include <transports/atomics.h>
+#include <transports/region.h>
+
+#include "rma.h"
+#include <endpoints/core/submit.h>
+
+_Static_assert((int)WEFT_ATOMIC_ADD == (int)RMA_ADD && (int)WEFT_ATOMIC_AND == (int)RMA_AND &&
+                   (int)WEFT_ATOMIC_OR == (int)RMA_OR && (int)WEFT_ATOMIC_XOR == (int)RMA_XOR &&
+                   (int)WEFT_ATOMIC_SWAP == (int)RMA_SWAP &&
+                   (int)WEFT_ATOMIC_CSWAP == (int)RMA_CSWAP,
+               "the same on both sides of the transports' contract");
+
+static weft_status_t check_atomic(const weft_ep_t *ep, const struct rma_op *op,
+                                  const weft_op_t *how) {
+    if (!ep || !op->rkey || (op->what == RMA_FETCH && !op->old_p))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "ep, rkey or old_p is NULL");
+    if (op->rkey->ep != ep)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
+    if (!atomic_is_one(op->atomic, op->size, op->what == RMA_POST))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "no atomic %u of %u bytes", op->atomic, op->size);
+    if (op->remote % op->size)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%#llx is not aligned",
+                          (unsigned long long)op->remote);
+    weft_status_t st = weft__check_op(how, WEFT_RMA_REMOTE);
+    if (st == WEFT_OK) st = weft__check_no_layout(how);
+    return st < 0 ? st : weft__worker_enter(ep->worker);
+}
+
+static weft_status_t post_posted(void *ep, const struct submit_args *args, const weft_op_t *op) {
+    return weft_atomic_post(ep, (weft_atomic_t)args->word[0], args->word[1], args->word[2],
+                            args->word[3], (weft_rkey_t *)(uintptr_t)args->word[4], op);
+}
+static weft_status_t fetch_posted(void *ep, const struct submit_args *args, const weft_op_t *op) {
+    return weft_atomic_fetch(ep, (weft_atomic_t)args->word[0], args->word[1], args->word[2],
+                             args->word[5], (void *)(uintptr_t)args->word[6], args->word[3],
+                             (weft_rkey_t *)(uintptr_t)args->word[4], op);
+}
+
+static weft_status_t elsewhere_atomic(weft_ep_t *ep, const struct rma_op *op,
+                                      const weft_op_t *how) {
+    struct submit_args args = {.word = {op->atomic, op->size, op->operand, op->remote,
+                                        (uintptr_t)op->rkey, op->compare, (uintptr_t)op->old_p}};
+    return weft__post(ep->worker, ep, op->what == RMA_POST ? post_posted : fetch_posted, &args,
+                      how);
+}
+
+static __attribute__((noinline)) weft_status_t perform(weft_ep_t *ep, const struct rma_op *op,
+                                                       const weft_op_t *how) {
+    weft_status_t st = check_atomic(ep, op, how);
+    if (st == WEFT_IN_PROGRESS) return elsewhere_atomic(ep, op, how);
+    if (st == WEFT_OK) st = weft__rkey_check(op->rkey, op->remote, op->size, WEFT_MEM_ATOMIC);
+    if (st == WEFT_OK) st = weft__rma_device_lacks(op);
+    return st < 0 ? st : ep->ops->rma(ep, op, how);
+}
+
+static struct rma_op op_of(enum rma_what what, weft_atomic_t atomic, size_t size, uint64_t operand,
+                           uint64_t remote, weft_rkey_t *rkey) {
+    return (struct rma_op){.what = what,
+                           .rkey = rkey,
+                           .remote = remote,
+                           .operand = operand,
+                           .atomic = (unsigned)atomic > RMA_CSWAP ? UINT8_MAX : (uint8_t)atomic,
+                           .size = size > 8 ? UINT8_MAX : (uint8_t)size};
+}
+
+/* Of a region that is not mapped: mostly the message can go at once. */
+static inline bool may_be_plain(const weft_ep_t *ep, const weft_rkey_t *rkey, weft_atomic_t what,
+                                size_t size, uint64_t remote, const void *old_p) {
+    return ep && rkey && old_p && rkey->ep == ep && weft__reactor_mine(ep->worker->reactor) &&
+           atomic_is_one((unsigned)what, size, false) && (remote & (size - 1)) == 0 &&
+           weft__rkey_check(rkey, remote, size, WEFT_MEM_ATOMIC) == WEFT_OK;
+}
+
+/* Of the same parameters as the calls below, so that these get there by a jump and save nothing
+ * before. */
+static __attribute__((noinline)) weft_status_t post_slowly(weft_ep_t *ep, weft_atomic_t what,
+                                                           size_t size, uint64_t operand,
+                                                           uint64_t remote, weft_rkey_t *rkey,
+                                                           const weft_op_t *op) {
+    struct rma_op o = op_of(RMA_POST, what, size, operand, remote, rkey);
+    return perform(ep, &o, op);
+}
+static __attribute__((noinline)) weft_status_t
+fetch_slowly(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand, uint64_t compare,
+             void *old_p, uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op) {
+    struct rma_op o = op_of(RMA_FETCH, what, size, operand, remote, rkey);
+    o.compare = compare;
+    o.old_p = old_p;
+    if (may_be_plain(ep, rkey, what, size, remote, old_p)) {
+        weft_status_t st = weft__rma_fetch_now(ep, &o, op);
+        if (st != WEFT_NO_RESOURCE) return st;
+    }
+    return perform(ep, &o, op);
+}
+
+/* What decides whether an atomic can be performed at once, on mapped memory. */
+struct atomic_place {
+    const weft_rkey_t *rkey;
+    weft_atomic_t what;
+    size_t size;
+    uint64_t remote;
+    bool posted;
+};
+
+static inline bool is_at_hand(const weft_ep_t *ep, struct atomic_place a, const weft_op_t *op) {
+    return !(op && weft__op_is_extended(op, WEFT_RMA_REMOTE)) &&
+           atomic_is_one((unsigned)a.what, a.size, a.posted) && (a.remote & (a.size - 1)) == 0 &&
+           weft__rma_is_mapped(ep, a.rkey, a.remote, a.size, CAP_ATOMIC);
+}
+
+weft_status_t weft_atomic_post(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand,
+                               uint64_t remote, weft_rkey_t *rkey, const weft_op_t *op) {
+    if (!is_at_hand(ep, (struct atomic_place){rkey, what, size, remote, true}, op))
+        return post_slowly(ep, what, size, operand, remote, rkey, op);
+    ep->worker->count->rma_native++;
+    atomic_post_at((enum rma_atomic)what, size, rkey->key->local + (remote - rkey->region.base),
+                   operand);
+    return WEFT_OK;
+}
+
+weft_status_t weft_atomic_fetch(weft_ep_t *ep, weft_atomic_t what, size_t size, uint64_t operand,
+                                uint64_t compare, void *old_p, uint64_t remote, weft_rkey_t *rkey,
+                                const weft_op_t *op) {
+    if (!is_at_hand(ep, (struct atomic_place){rkey, what, size, remote, false}, op) || !old_p)
+        return fetch_slowly(ep, what, size, operand, compare, old_p, remote, rkey, op);
+    ep->worker->count->rma_native++;
+    atomic_fetch_at((enum rma_atomic)what, size, rkey->key->local + (remote - rkey->region.base),
+                    operand, compare, old_p);
+    return WEFT_OK;
+}

@@ -1,0 +1,152 @@
+/* Puts and gets: the program's calls, and which way an operation takes. atomic.c and
+ * rma_pieces.c have the others. */
+#include "rma.h"
+
+#include <base/counters.h>
+#include <transports/region.h>
+
+#include <endpoints/core/submit.h>
+
+/* ---- which way */
+
+weft_status_t weft__rma_later(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how,
+                              void *group) {
+    struct weft_request *req;
+    weft_status_t st = weft__rma_request(ep, op, how, group, &req);
+    if (st < 0) return st;
+    weft__rma_launch(req, group == NULL);
+    return WEFT_IN_PROGRESS;
+}
+
+weft_status_t weft__rma_start(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how,
+                              void *group) {
+    bool remote = how && how->flags & WEFT_RMA_REMOTE;
+    weft_status_t st = WEFT_NO_RESOURCE;
+    if (weft__rma_is_native(ep, op->rkey, op->what, op->atomic, op->size)) {
+        st = weft__rma_native_now(op, remote);
+        if (st == WEFT_OK) ep->worker->count->rma_native++;
+    } else if (weft__rma_is_of_device(op->rkey, op->what)) {
+        if (!weft__rma_awaits_device(ep, op->rkey)) return weft__rma_without_device(op->rkey);
+    } else if (!remote && (op->what == RMA_PUT || op->what == RMA_POST)) {
+        st = weft__rma_send_now(ep, op);
+    }
+    return st == WEFT_NO_RESOURCE ? weft__rma_later(ep, op, how, group) : st;
+}
+
+weft_status_t weft__rma_wait(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how) {
+    return weft__rma_later(ep, op, how, NULL);
+}
+
+weft_status_t weft__rma_ready(struct weft_ep *ep, const struct rma_op *op, const weft_op_t *how) {
+    bool waits = !list_empty(&ep->rma->queue) || ep->rma->ordered;
+    return waits ? weft__rma_later(ep, op, how, NULL) : weft__rma_start(ep, op, how, NULL);
+}
+
+/* ---- the program's calls */
+
+static weft_status_t check_rma(const weft_ep_t *ep, const void *buf, size_t len,
+                               const weft_rkey_t *rkey, const weft_op_t *op) {
+    if (!ep || !rkey) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or rkey is NULL");
+    weft_status_t st = weft__check_memory("buf", buf, len);
+    if (st == WEFT_OK) st = weft__check_op(op, WEFT_RMA_REMOTE);
+    if (st < 0) return st;
+    if (rkey->ep != ep)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
+    return weft__worker_enter(ep->worker);
+}
+
+static weft_status_t put_posted(void *ep, const struct submit_args *args, const weft_op_t *op) {
+    return weft_put(ep, (const void *)(uintptr_t)args->word[0], args->word[1], args->word[2],
+                    (weft_rkey_t *)(uintptr_t)args->word[3], op);
+}
+static weft_status_t get_posted(void *ep, const struct submit_args *args, const weft_op_t *op) {
+    return weft_get(ep, (void *)(uintptr_t)args->word[0], args->word[1], args->word[2],
+                    (weft_rkey_t *)(uintptr_t)args->word[3], op);
+}
+
+/* Its length is known, and what is to be put is packed, before anything is asked of the key. */
+static weft_status_t move_laid_out(weft_ep_t *ep, struct rma_op *op, void *base, size_t len,
+                                   const weft_op_t *how) {
+    weft_status_t st = weft__rma_lay_out(ep->worker, op, how->layout, base, len);
+    if (st < 0) return st;
+    size_t bytes = rma_piece_len(&op->piece);
+    st = weft__rkey_check(op->rkey, op->remote, bytes,
+                          op->what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);
+    if (st == WEFT_OK && (bytes || ep->refuses)) st = ep->ops->rma(ep, op, how);
+    return op->packed && st != WEFT_IN_PROGRESS ? weft__rma_unpack(op->packed, st) : st;
+}
+
+static __attribute__((noinline)) weft_status_t move(weft_ep_t *ep, enum rma_what what,
+                                                    const void *buf, size_t len, uint64_t remote,
+                                                    weft_rkey_t *rkey, const weft_op_t *how) {
+    const weft_layout_t *layout = how ? how->layout : NULL;
+    weft_status_t st = check_rma(ep, buf, layout ? 0 : len, rkey, how);
+    if (st == WEFT_IN_PROGRESS) {
+        struct submit_args args = {.word = {(uintptr_t)buf, len, remote, (uintptr_t)rkey}};
+        return weft__post(ep->worker, ep, what == RMA_PUT ? put_posted : get_posted, &args, how);
+    }
+    struct rma_op op = {.what = what, .rkey = rkey, .remote = remote};
+    if (st == WEFT_OK && layout) return move_laid_out(ep, &op, (void *)(uintptr_t)buf, len, how);
+    if (st == WEFT_OK)
+        st = weft__rkey_check(rkey, remote, len, what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);
+    if (st < 0) return st;
+    op.piece = (struct rma_piece){.base = (void *)(uintptr_t)buf, .len = len, .count = 1};
+    if (len == 0) return ep->refuses ? ep->ops->rma(ep, &op, how) : WEFT_OK;
+    return ep->ops->rma(ep, &op, how);
+}
+
+/* Of the same parameters as the calls below, so that these get there by a jump and save nothing
+ * before. */
+static __attribute__((noinline)) weft_status_t put_slowly(weft_ep_t *ep, const void *buf,
+                                                          size_t len, uint64_t remote,
+                                                          weft_rkey_t *rkey, const weft_op_t *op) {
+    return move(ep, RMA_PUT, buf, len, remote, rkey, op);
+}
+static __attribute__((noinline)) weft_status_t get_slowly(weft_ep_t *ep, void *buf, size_t len,
+                                                          uint64_t remote, weft_rkey_t *rkey,
+                                                          const weft_op_t *op) {
+    return move(ep, RMA_GET, buf, len, remote, rkey, op);
+}
+
+/* On mapped memory a put is performed when the call returns, WEFT_RMA_REMOTE or not. */
+static inline bool is_special(const weft_op_t *op) {
+    return op && weft__op_is_extended(op, WEFT_RMA_REMOTE);
+}
+
+weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote,
+                       weft_rkey_t *rkey, const weft_op_t *op) {
+    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_PUT) || len > rkey->max_short || !buf ||
+        is_special(op))
+        return put_slowly(ep, buf, len, remote, rkey, op);
+    struct lane_key *key = rkey->key;
+    char *to = key->local + (remote - rkey->region.base);
+    ep->worker->count->rma_native++;
+    if (len != 8) return key->lane->ops->rma->put_short(key->lane, buf, len, remote, key);
+    atomic_thread_fence(memory_order_release); /* it comes after the puts before it */
+    memcpy(to, buf, 8);                        /* a word at once: never seen half written */
+    return WEFT_OK;
+}
+
+weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
+                       const weft_op_t *op) {
+    if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_GET) || len > rkey->max_short || !buf ||
+        is_special(op))
+        return get_slowly(ep, buf, len, remote, rkey, op);
+    const char *from = rkey->key->local + (remote - rkey->region.base);
+    ep->worker->count->rma_native++;
+    if (len == 8)
+        memcpy(buf, from, 8);
+    else
+        memcpy(buf, from, len);
+    atomic_thread_fence(memory_order_acquire); /* what is read next is no older */
+    return WEFT_OK;
+}
+
+static const struct memory_users memory_users = {.revoked = weft__rma_evict,
+                                                 .first_key = weft__rma_first_key};
+
+void weft__rma_open(struct weft_worker *worker) {
+    worker->memory.users = &memory_users;
+    list_init(&worker->memory.outstanding);
+    weft__rma_copy_job_init(&worker->memory);
+}

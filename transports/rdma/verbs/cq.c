@@ -1,0 +1,114 @@
+/* A completion queue. Each turn polls it in memory. Before a sleep it requests an event and
+ * polls once more. */
+#include "device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+
+static struct rd_cq *of_poller(struct poller *poller) {
+    return (struct rd_cq *)((char *)poller - offsetof(struct rd_cq, poller));
+}
+
+static bool poll_cq(struct rd_cq *cq, unsigned most) {
+    if (most > RD_CQ_BATCH) most = RD_CQ_BATCH;
+    int n = ibv_poll_cq(cq->cq, (int)most, cq->wc);
+    cq->first = 0;
+    cq->end = n > 0 ? (unsigned)n : 0;
+    cq->emptied = cq->end < most;
+    return n > 0;
+}
+
+/* A callback may poll the queue itself (weft__rd_cq_drain), and may close it. Completions that
+ * arrive after a poll that emptied it are found by the next one. */
+static unsigned notify_cq(struct rd_cq *cq, unsigned budget) {
+    unsigned n = 0;
+    cq->emptied = false;
+    while (n < budget && cq->cq &&
+           (cq->first < cq->end || (!cq->emptied && poll_cq(cq, budget - n)))) {
+        struct ibv_wc wc = cq->wc[cq->first++];
+        n++;
+        cq->took(cq, &wc);
+    }
+    if (n && cq->cq && cq->polled) cq->polled(cq);
+    return n;
+}
+
+static int poll(struct poller *poller, unsigned budget) {
+    return (int)notify_cq(of_poller(poller), budget);
+}
+
+/* What is found is kept for the next poll. A notification that was asked for in vain comes
+ * later, and does no harm. */
+static bool arm_cq(struct poller *poller) {
+    struct rd_cq *cq = of_poller(poller);
+    if (cq->first < cq->end) return false;
+    if (ibv_req_notify_cq(cq->cq, 0)) return false;
+    return !poll_cq(cq, RD_CQ_BATCH);
+}
+
+unsigned weft__rd_cq_drain(struct rd_cq *cq) {
+    return notify_cq(cq, ~0u);
+}
+
+static void take_events(struct rd_cq *cq) {
+    struct ibv_cq *which;
+    void *context;
+    while (ibv_get_cq_event(cq->channel, &which, &context) == 0) {
+        if (++cq->unacked < RD_CQ_ACKS) continue;
+        ibv_ack_cq_events(cq->cq, cq->unacked); /* takes a lock: for many at a time */
+        cq->unacked = 0;
+    }
+}
+
+static void ready_cq(struct watch *watch, int events) {
+    struct rd_cq *cq = (struct rd_cq *)((char *)watch - offsetof(struct rd_cq, watch));
+    take_events(cq);
+    weft__rd_cq_drain(cq);
+}
+
+weft_status_t weft__rd_cq_open(struct rd_cq *cq, struct rd_device *device, unsigned depth) {
+    weft_status_t st = WEFT_OK;
+    cq->device = device;
+    if (depth > (unsigned)device->attr.max_cqe) depth = (unsigned)device->attr.max_cqe;
+    cq->channel = ibv_create_comp_channel(device->context);
+    if (!cq->channel) return weft__rd_fail("ibv_create_comp_channel", errno);
+    int flags = fcntl(cq->channel->fd, F_GETFL);
+    if (flags < 0 || fcntl(cq->channel->fd, F_SETFL, flags | O_NONBLOCK)) {
+        st = weft__rd_fail("fcntl", errno);
+        goto fail;
+    }
+    cq->cq = ibv_create_cq(device->context, (int)depth, cq, cq->channel, 0);
+    if (!cq->cq) {
+        st = weft__rd_fail("ibv_create_cq", errno);
+        goto fail;
+    }
+    cq->watch.ready = ready_cq;
+    st = weft__watch_start(device->reactor, &cq->watch, cq->channel->fd, WATCH_READ);
+    if (st < 0) goto fail;
+    cq->poller.poll = poll;
+    cq->poller.arm = arm_cq;
+    weft__poller_add(device->reactor, &cq->poller);
+    return WEFT_OK;
+
+fail:
+    if (cq->cq) ibv_destroy_cq(cq->cq);
+    ibv_destroy_comp_channel(cq->channel);
+    cq->cq = NULL;
+    cq->channel = NULL;
+    return st;
+}
+
+void weft__rd_cq_close(struct rd_cq *cq) {
+    if (!cq->cq) return;
+    weft__poller_remove(cq->device->reactor, &cq->poller);
+    weft__watch_stop(cq->device->reactor, &cq->watch);
+    take_events(cq);
+    if (cq->unacked) ibv_ack_cq_events(cq->cq, cq->unacked); /* else the next call waits */
+    cq->unacked = 0;
+    ibv_destroy_cq(cq->cq);
+    ibv_destroy_comp_channel(cq->channel);
+    cq->cq = NULL;
+    cq->channel = NULL;
+    cq->first = cq->end = 0;
+}
