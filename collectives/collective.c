@@ -1,9 +1,12 @@
 #include "collective.h"
 
-#include <reactor/counters.h>
+#include <base/counters.h>
+#include <base/hash.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
-/* ---- its memory: what went through the segment leaves nothing behind, and serves the next one ------------------------ */
+/* ---- its memory: one that went through the segment serves the next collective -------------- */
 
 enum { IDLE_MOST = 4 };
 
@@ -17,32 +20,42 @@ static struct collective *new_collective(weft_team_t *team) {
 }
 
 static bool serves_again(struct collective *c) {
+    if (c->kept) {
+        c->kept->active = false;
+        return true;
+    }
     if (!c->engine->may_move || c->team->n_idle == IDLE_MOST) return false;
     list_append(&c->team->idle, &c->of_team);
     c->team->n_idle++;
     return true;
 }
 
-/* ---- its machine -------------------------------------------------------------------------------------------------- */
+/* ---- its machine ----------------------------------------------------------------------------- */
 
-static void release(struct collective *c) {
+static void release_collective(struct collective *c) {
     list_remove(&c->of_team);
+    weft__timer_release(c->team->reactor, &c->deadline);
     if (c->plan) weft__steps_release(c);
     c->plan = NULL;
 }
 
-static void tell(struct job *job) {
-    struct collective *c = list_of(job, struct collective, tell);
+static void notify_collective(struct job *job) {
+    struct collective *c = list_of(job, struct collective, notify);
     weft_team_t *team = c->team;
-    fsm_step(&c->core.fsm, COLL_EV_TOLD);
+    weft__fsm_step(&c->core.fsm, COLL_EV_NOTIFIED);
     if (c->over) c->over(team, c->status);
-    if (c->request) weft__request_finish(c->request, c->status);
-    if (!serves_again(c)) weft__bury(team->reactor, c);
+    if (c->call.staging) weft__staging_drop(c->call.staging);
+    c->call.staging = NULL;
+    struct weft_request *request = c->request;
+    weft_status_t status = c->status;
+    /* A persistent one may be started again, or freed, in the callback. */
+    if (!serves_again(c)) weft__free_later(team->reactor, c);
+    if (request) weft__request_finish(request, status);
     weft__team_settle(team);
 }
 
-static void nothing_lent(struct job *job) {
-    fsm_step(&list_of(job, struct collective, returned)->core.fsm, COLL_EV_RETURNED);
+static void nothing_in_flight(struct job *job) {
+    weft__fsm_step(&list_of(job, struct collective, returned)->core.fsm, COLL_EV_RETURNED);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {
@@ -51,10 +64,13 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case COLL_FX_RECALL:
         c->status = c->team->status;
         if (c->plan) weft__steps_recall(c);
-        if (c->n_lent == 0) weft__job_post(c->team->reactor, &c->returned);
+        if (c->n_in_flight == 0) weft__job_post(c->team->reactor, &c->returned);
         break;
-    case COLL_FX_SETTLE: weft__job_post(c->team->reactor, &c->tell); break;
-    case COLL_FX_LEAVE: release(c); break;
+    case COLL_FX_SETTLE:
+        weft__timer_stop(c->team->reactor, &c->deadline);
+        weft__job_post(c->team->reactor, &c->notify);
+        break;
+    case COLL_FX_LEAVE: release_collective(c); break;
     case COLL_N_EFFECTS: break;
     }
 }
@@ -68,20 +84,53 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 static const struct fsm_port port = {&weft__collective_machine, on_effect, on_fail};
 
+/* Elements of the result here. */
+static uint64_t result_count(const struct collective *c) {
+    bool none = c->call.kind == COLL_REDUCE && c->team->rank != coll_member(&c->call, c->call.root);
+    return none ? 0 : c->call.count;
+}
+
+void weft__collective_complete(struct collective *c) {
+    if (c->call.scale) c->call.scale(c->call.dst, result_count(c), coll_size(c->team, &c->call));
+    if (c->call.staging) weft__staging_end(c->call.staging, &c->status);
+    c->call.staging = NULL;
+}
+
 void weft__collective_finish(struct collective *c) {
-    fsm_step(&c->core.fsm, COLL_EV_FINISH);
+    weft__collective_complete(c);
+    weft__fsm_step(&c->core.fsm, COLL_EV_FINISH);
 }
 
 /* One whose last step is done keeps its outcome. */
 void weft__collective_stop(struct collective *c) {
-    fsm_step(&c->core.fsm, COLL_EV_STOP);
+    weft__fsm_step(&c->core.fsm, COLL_EV_STOP);
 }
 
-/* ---- the user's side of it ------------------------------------------------------------------------------------------ */
+/* ---- the user's side of it ------------------------------------------------------------------- */
 
-/* Cancelled, or past its deadline. The others cannot finish it without this member: the whole team fails. */
+/* Notes in the team whom a collective waits for at its deadline: "allreduce 7: rank 3 and 2 others
+ * did not take part in time". */
+static void note_stragglers(struct collective *c) {
+    weft_team_t *team = c->team;
+    uint64_t number = c->plan ? c->seq : c->first_use;
+    uint32_t first = UINT32_MAX, n = 0;
+    char others[48] = "";
+    for (uint32_t r = 0; r < team->size; r++) {
+        if (r == team->rank || !c->engine->needs(c, r)) continue;
+        if (n++ == 0) first = r;
+    }
+    weft__count(team->reactor)->coll_stragglers += n;
+    if (n == 0 || team->why[0]) return;
+    if (n > 1) snprintf(others, sizeof others, " and %u other%s", n - 1, n > 2 ? "s" : "");
+    snprintf(team->why, sizeof team->why, "%s %" PRIu64 ": rank %u%s did not take part in time",
+             weft__coll_name(c->call.kind), number, first, others);
+}
+
+/* Cancelled, or past its deadline. The others cannot finish it without this member: the whole
+ * team fails. */
 static void withdrawn(struct weft_request *req) {
-    struct collective *c = (struct collective *)(uintptr_t)req->remote;
+    struct collective *c = (struct collective *)(uintptr_t)req->recv.remote;
+    if (req->status == WEFT_ERR_TIMED_OUT) note_stragglers(c);
     weft__team_fail(c->team, req->status, c->team->rank);
 }
 
@@ -93,19 +142,45 @@ static weft_status_t accept_call(struct collective *c, const weft_op_t *op) {
     if (!op) return WEFT_OK;
     struct weft_request *req = weft__request_new(c->team->worker, &collective_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
-    req->remote = (uint64_t)(uintptr_t)c;
+    req->recv.remote = (uint64_t)(uintptr_t)c;
     weft_status_t st = weft__request_accept(req, NULL, op);
     if (st < 0) return st;
     weft__request_park(req);
-    req->lent.count = 1;
+    req->in_flight.count = 1;
     c->request = req;
     return WEFT_OK;
 }
 
-/* ---- beginning ------------------------------------------------------------------------------------------------------ */
+/* ---- the team's deadline ------------------------------------------------------------------- */
+
+static void team_deadline_passed(struct timer *timer) {
+    struct collective *c = list_of(timer, struct collective, deadline);
+    weft_team_t *team = c->team;
+    note_stragglers(c);
+    weft__team_fail(team, WEFT_ERR_TIMED_OUT, team->rank);
+}
+
+/* The team's own collective has the deadline of its creation. */
+static bool has_team_deadline(const struct collective *c, const weft_op_t *op) {
+    return c->team->time_limit && !c->over && !(op && op->deadline_ms);
+}
+
+static weft_status_t reserve_deadline(struct collective *c, const weft_op_t *op) {
+    c->deadline.fire = team_deadline_passed;
+    return has_team_deadline(c, op) ? weft__timer_reserve(c->team->reactor, &c->deadline) : WEFT_OK;
+}
+
+/* Cannot fail: its place is reserved. One that is done within the call never reads the clock. */
+static void start_deadline(struct collective *c) {
+    struct reactor *reactor = c->team->reactor;
+    if (c->deadline.reserved)
+        weft__timer_start(reactor, &c->deadline, weft__now(reactor) + c->team->time_limit);
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
 
 void weft__collectives_without(weft_team_t *team, uint32_t rank) {
-    for (struct list *at = team->active.next; at != &team->active; at = at->next) {
+    list_for_each(at, &team->active) {
         struct collective *c = list_of(at, struct collective, of_team);
         if (c->status < 0 || (c->plan && c->n_left == 0) || !c->engine->needs(c, rank)) continue;
         weft__team_fail(team, WEFT_ERR_PEER_FAILED, rank);
@@ -113,12 +188,63 @@ void weft__collectives_without(weft_team_t *team, uint32_t rank) {
     }
 }
 
+bool weft__collectives_await(const weft_team_t *team, uint32_t rank) {
+    for (const struct list *at = team->active.next; at != &team->active; at = at->next) {
+        const struct collective *c = list_of(at, struct collective, of_team);
+        if (c->engine->awaits && c->engine->awaits(c, rank)) return true;
+    }
+    return false;
+}
+
 static const struct coll_engine *engine_of(unsigned algorithm) {
     if (algorithm == ALGORITHM_SLOTS) return &weft__slots;
     return algorithm == ALGORITHM_ONESHOT ? &weft__oneshot : &weft__steps;
 }
 
-weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *call, const weft_op_t *op,
+static void abandon(struct collective *c) {
+    weft__timer_release(c->team->reactor, &c->deadline);
+    if (c->request) weft__request_discard(c->request);
+    if (!c->kept) talloc_free(c);
+}
+
+/* Done within the call: it never gets a life of its own. */
+static weft_status_t end_at_once(struct collective *c) {
+    weft__collective_complete(c);
+    weft_status_t outcome = c->status;
+    release_collective(c);
+    if (c->request) weft__request_discard(c->request);
+    if (!serves_again(c)) talloc_free(c);
+    return outcome;
+}
+
+static weft_status_t begin(weft_team_t *team, struct collective *c, const weft_op_t *op) {
+    c->notify.run = notify_collective;
+    c->returned.run = nothing_in_flight;
+    list_init(&c->of_team);
+    fsm_init(&c->core.fsm, &port, COLL_RUNNING, (uint32_t)team->id);
+    weft_status_t st = accept_call(c, op);
+    if (st == WEFT_OK) st = reserve_deadline(c, op);
+    if (st == WEFT_OK) st = c->engine->prepare(c);
+    if (st < 0) {
+        abandon(c);
+        return st;
+    }
+    weft__count(team->reactor)->coll_started++;
+    if (c->kept) c->kept->active = true;
+    list_append(&team->active, &c->of_team);
+    if (c->engine->advance(c) && !c->over) return end_at_once(c);
+    start_deadline(c);
+    if (c->engine->may_move) weft__shared_watch(team);
+    if (c->plan && c->status == WEFT_OK && c->n_left == 0) weft__collective_finish(c);
+    for (uint32_t r = 0; r < team->size && c->status == WEFT_OK; r++)
+        if (team->member[r].gone && c->engine->needs(c, r))
+            weft__team_fail(team, WEFT_ERR_PEER_FAILED, r);
+    if (!weft__reactor_in_turn(team->reactor)) weft__reactor_kick(team->reactor);
+    return WEFT_IN_PROGRESS;
+}
+
+weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *call,
+                                     const weft_op_t *op,
                                      void (*over)(weft_team_t *, weft_status_t)) {
     struct collective *c = new_collective(team);
     if (!c) return WEFT_ERR_NO_MEMORY;
@@ -126,68 +252,127 @@ weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *
     c->call = *call;
     c->engine = engine_of(call->algorithm);
     c->over = over;
-    c->tell.run = tell;
-    c->returned.run = nothing_lent;
-    list_init(&c->of_team);
-    fsm_init(&c->core.fsm, &port, COLL_RUNNING, (uint32_t)team->id);
-    weft_status_t st = accept_call(c, op);
-    if (st == WEFT_OK) st = c->engine->prepare(c);
-    if (st < 0) {
-        if (c->request) weft__request_discard(c->request);
-        talloc_free(c);
-        return st;
-    }
-    weft__count(team->reactor)->coll_started++;
-    list_append(&team->active, &c->of_team);
-    if (c->engine->advance(c) && !over) {
-        /* Done within the call: it never gets a life of its own. */
-        release(c);
-        if (c->request) weft__request_discard(c->request);
-        if (!serves_again(c)) talloc_free(c);
-        return WEFT_OK;
-    }
-    if (c->engine->may_move) weft__shared_watch(team);
-    if (c->plan && c->status == WEFT_OK && c->n_left == 0) weft__collective_finish(c);
-    for (uint32_t r = 0; r < team->size && c->status == WEFT_OK; r++)
-        if (team->member[r].gone && c->engine->needs(c, r)) weft__team_fail(team, WEFT_ERR_PEER_FAILED, r);
-    if (!weft__reactor_in_turn(team->reactor)) weft__reactor_kick(team->reactor);
-    return WEFT_IN_PROGRESS;
+    return begin(team, c, op);
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------------------- */
+weft_status_t weft__collective_restart(struct weft_coll *kept, const weft_op_t *op) {
+    struct collective *c = kept->collective;
+    memset(c, 0, sizeof *c);
+    c->team = kept->team;
+    c->call = kept->call;
+    c->engine = engine_of(kept->call.algorithm);
+    c->kept = kept;
+    return begin(kept->team, c, op);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+enum { SPARE_EARLY_MOST = 64 };
+
+static void spare_early(weft_team_t *team, struct early *early) {
+    list_append(&team->spare_early, &early->of);
+    team->n_spare_early++;
+}
 
 void weft__early_drop(weft_worker_t *worker, struct early *early) {
     if (early->data) weft_am_release(worker, early->data);
     list_remove(&early->of);
-    talloc_free(early);
+    if (early->pool && early->pool->n_spare_early < SPARE_EARLY_MOST)
+        spare_early(early->pool, early);
+    else
+        talloc_free(early);
 }
 
-static struct collective *find(weft_team_t *team, uint32_t seq) {
-    for (struct list *at = team->active.next; at != &team->active; at = at->next) {
+static struct early *take_early(weft_team_t *team) {
+    struct list *node = list_pop(&team->spare_early);
+    if (!node) return weft__new(team, struct early);
+    team->n_spare_early--;
+    return list_of(node, struct early, of);
+}
+
+void weft__early_reserve(weft_team_t *team, uint32_t n) {
+    while (team->n_spare_early < n && team->n_spare_early < SPARE_EARLY_MOST) {
+        struct early *early = weft__new(team, struct early);
+        if (!early) return;
+        list_init(&early->of);
+        spare_early(team, early);
+    }
+}
+
+static struct collective *find_collective(weft_team_t *team, const struct coll_wire *wire) {
+    list_for_each(at, &team->active) {
         struct collective *c = list_of(at, struct collective, of_team);
-        if (c->plan && c->seq == seq) return c;
+        if (c->plan && c->seq == wire->seq && c->order->stream == wire->stream) return c;
     }
     return NULL;
 }
 
-static bool not_begun(const weft_team_t *team, uint32_t seq) {
-    return (int32_t)(seq - team->next_seq) >= 0;
+static struct coll_order *find_stream(weft_team_t *team, uint32_t stream) {
+    if (stream == 0) return &team->order;
+    list_for_each(at, &team->streams) {
+        struct coll_order *order = list_of(at, struct coll_order, of_team);
+        if (order->stream == stream) return order;
+    }
+    return NULL;
+}
+
+static bool not_begun(weft_team_t *team, const struct coll_wire *wire) {
+    const struct coll_order *order = find_stream(team, wire->stream);
+    return !order || (int32_t)(wire->seq - order->next_seq) >= 0;
+}
+
+/* Equal on all its members; 0 is the team's own order. */
+static uint32_t stream_of(const struct coll_call *call) {
+    const struct coll_set *set = &call->set;
+    uint64_t h = hash_more(HASH_BEGIN, &call->tag, sizeof call->tag);
+    h = hash_more(h, set, sizeof *set) * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(h >> 32) ? (uint32_t)(h >> 32) : 1;
+}
+
+static bool is_of(const struct coll_order *order, const struct coll_call *call) {
+    return order->tag == call->tag && order->set.start == call->set.start &&
+           order->set.stride == call->set.stride && order->set.size == call->set.size;
+}
+
+weft_status_t weft__collective_order(weft_team_t *team, const struct coll_call *call,
+                                     struct coll_order **order_p) {
+    *order_p = &team->order;
+    if (!call->tagged) return WEFT_OK;
+    uint32_t stream = stream_of(call);
+    struct coll_order *order = find_stream(team, stream);
+    if (order && !is_of(order, call))
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "tag: stands for the same as another one");
+    if (!order) {
+        order = weft__new(team, struct coll_order);
+        if (!order) return WEFT_ERR_NO_MEMORY;
+        *order = (struct coll_order){.stream = stream, .tag = call->tag, .set = call->set};
+        list_append(&team->streams, &order->of_team);
+    }
+    *order_p = order;
+    return WEFT_OK;
 }
 
 static void store(weft_team_t *team, struct early *early) {
     team->unexpected_bytes += early->len;
     list_append(&team->early, &early->of);
-    if (team->unexpected_bytes > team->unexpected_most) weft__team_fail(team, WEFT_ERR_QUOTA, early->from);
+    if (team->unexpected_bytes > team->unexpected_most)
+        weft__team_fail(team, WEFT_ERR_QUOTA, early->from);
 }
 
-weft_status_t weft__early_new(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am,
-                              struct early **early_p) {
+weft_status_t weft__early_new(weft_team_t *team, unsigned id, const struct coll_wire *wire,
+                              weft_am_t *am, struct early **early_p) {
     if (am->len > team->eager) return WEFT_ERR_PROTOCOL;
-    struct early *early = weft__new(team, struct early);
+    struct early *early = take_early(team);
     if (!early) return WEFT_ERR_NO_MEMORY;
-    *early = (struct early){.id = id, .seq = wire->seq, .tag = wire->tag, .from = wire->from, .len = am->len};
+    *early = (struct early){.id = id,
+                            .seq = wire->seq,
+                            .tag = wire->tag,
+                            .from = wire->from,
+                            .len = am->len,
+                            .stream = wire->stream,
+                            .pool = team};
     list_init(&early->of);
-    weft_status_t st = am->len ? weft_am_keep(am, &early->data) : WEFT_OK;
+    weft_status_t st = am->len ? weft_am_retain(am, &early->data) : WEFT_OK;
     if (st < 0)
         talloc_free(early);
     else
@@ -195,7 +380,8 @@ weft_status_t weft__early_new(weft_team_t *team, unsigned id, const struct coll_
     return st;
 }
 
-static void keep(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am) {
+static void keep_collective(weft_team_t *team, unsigned id, const struct coll_wire *wire,
+                            weft_am_t *am) {
     struct early *early;
     weft_status_t st = weft__early_new(team, id, wire, am, &early);
     if (st < 0)
@@ -204,14 +390,15 @@ static void keep(weft_team_t *team, unsigned id, const struct coll_wire *wire, w
         store(team, early);
 }
 
-void weft__collective_message(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am) {
-    struct collective *c = find(team, wire->seq);
-    if (team->status < 0 || (!c && !not_begun(team, wire->seq))) {
+void weft__collective_message(weft_team_t *team, unsigned id, const struct coll_wire *wire,
+                              weft_am_t *am) {
+    struct collective *c = find_collective(team, wire);
+    if (team->status < 0 || (!c && !not_begun(team, wire))) {
         weft__count(team->reactor)->coll_dropped++;
         return;
     }
     if (!c)
-        keep(team, id, wire, am);
+        keep_collective(team, id, wire, am);
     else if (id == COLL_WIRE_DATA)
         weft__steps_data(c, wire, am);
     else

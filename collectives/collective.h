@@ -1,25 +1,49 @@
-/* A collective in progress: a plan that is run over messages, or turns at the team's shared slots. */
+/* A collective in progress: a plan that is run over messages, or turns at the team's shared
+ * slots. */
 #ifndef WEFT_COLLECTIVES_COLLECTIVE_H
 #define WEFT_COLLECTIVES_COLLECTIVE_H
 
 #include "reductions.h"
 #include "team.h"
 
-/* What the user called. */
+/* What the user called: every operation in one form. Arrays are borrowed for the call. */
 struct coll_call {
     enum coll_kind kind;
     const void *src;
     void *dst;
-    uint64_t count;
+    uint64_t count; /* of this member, where members' counts differ */
     uint32_t width, root;
-    reduce_fn reduce; /* allreduce */
-    bool fixed_order;
+    reduce_fn reduce;    /* of those that reduce */
+    weft_reduce_fn user; /* in its place, the program's own */
+    void *user_arg;
+    scale_fn scale; /* at the end, of the result; or NULL */
+    bool fixed_order, in_place;
+    enum coll_memory memory;
     unsigned algorithm; /* chosen */
+    struct coll_vector src_blocks, dst_blocks;
+    uint32_t n_sources, n_destinations;
+    const uint32_t *source, *destination;
+    struct coll_set set;
+    bool tagged;
+    uint64_t tag;
+    struct coll_staging *staging; /* layouts: packed memory; the collective's from its start on */
 };
 
 static inline uint64_t coll_bytes(const struct coll_call *call) {
     return call->count * call->width;
 }
+
+static inline void coll_reduce(const struct coll_call *call, void *to, const void *left,
+                               const void *right, uint64_t count) {
+    if (call->user)
+        call->user(to, left, right, count, call->user_arg);
+    else
+        call->reduce(to, left, right, count);
+}
+
+/* types.c: unpacks a result, and frees what was packed; or only that. */
+void weft__staging_end(struct coll_staging *staging, weft_status_t *status_p);
+void weft__staging_drop(struct coll_staging *staging);
 
 struct collective;
 
@@ -28,16 +52,19 @@ struct coll_engine {
     weft_status_t (*prepare)(struct collective *c);
     bool (*advance)(struct collective *c); /* as far as it goes; is it over? */
     bool (*needs)(const struct collective *c, uint32_t rank);
+    /* is a message of its in flight? NULL: there are none */
+    bool (*awaits)(const struct collective *c, uint32_t rank);
     bool (*may_move)(const struct collective *c); /* looks only; NULL: messages drive it */
 };
 extern const struct coll_engine weft__steps, weft__slots, weft__oneshot;
 
-enum step_state { STEP_WAITS, STEP_POSTED, STEP_ASKED, STEP_LENT, STEP_DONE };
+enum step_state { STEP_WAITS, STEP_POSTED, STEP_ASKED, STEP_IN_FLIGHT, STEP_DONE };
 
 /* A message that came before its step was ready; `data` is kept. */
 struct early {
     struct list of;
-    uint32_t id, seq, tag, from;
+    uint32_t id, seq, tag, from, stream;
+    weft_team_t *pool; /* whose spare memory it is; NULL: nobody's */
     const void *data;
     size_t len;
 };
@@ -50,46 +77,93 @@ struct step_run {
     enum step_state state;
 };
 
+/* A persistent one: what it would take and give back otherwise is its own. */
+struct weft_coll {
+    weft_team_t *team;
+    struct coll_call call;
+    struct collective *collective;
+    bool nothing, active;
+    struct coll_order *order;
+    struct plan *plan[2]; /* the second one joins the members; NULL: not over messages */
+    struct step_run *step;
+    uint32_t *ready;
+    uint8_t *scratch;
+};
+
 struct collective {
     struct collective_core core;
     weft_team_t *team;
     struct list of_team;
     struct coll_call call;
     const struct coll_engine *engine;
-    struct weft_request *request;               /* the user's; NULL: nobody waits, or it is the team's own */
+    /* the user's; NULL: nobody waits, or it is the team's own */
+    struct weft_request *request;
     void (*over)(weft_team_t *, weft_status_t); /* the team's own */
     weft_status_t status;
-    uint32_t n_lent; /* sends and receives in flight */
-    struct job tell, returned;
+    uint32_t n_in_flight; /* sends and receives in flight */
+    struct job notify, returned;
+    struct timer deadline; /* the team's, where the call names none */
 
     /* Over messages. */
     uint32_t seq, n_left;
+    struct coll_order *order;
+    uint32_t size, rank;    /* within its set of members */
+    struct weft_coll *kept; /* a persistent one's: what is prepared stays */
     struct plan *plan;
     struct step_run *step;
     uint32_t *ready, n_ready; /* a stack */
     uint8_t *buffer[N_COLL_BUFFERS];
     uint64_t scratch_bytes;
+    weft_mem_t *exposed; /* DST, for puts of others; or NULL */
 
     /* Through the segment: parts of at most a slot, each one use of it. */
     uint64_t first_use;
     uint32_t n_parts, entered, left;
 };
 
-/* Begins it: WEFT_OK when it is done already, WEFT_IN_PROGRESS, or an error and nothing has happened. */
-weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *call, const weft_op_t *op,
+/* Begins it: WEFT_OK when it is done already, WEFT_IN_PROGRESS, or an error and nothing has
+ * happened. */
+weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *call,
+                                     const weft_op_t *op,
                                      void (*over)(weft_team_t *, weft_status_t));
+/* The same for a persistent one. */
+weft_status_t weft__collective_restart(struct weft_coll *kept, const weft_op_t *op);
 /* The team has failed: it ends with the team's status. */
 void weft__collective_stop(struct collective *c);
 /* A member left in good order: collectives that still need it end. */
 void weft__collectives_without(weft_team_t *team, uint32_t rank);
+/* Is something under way to this side that a member sent? */
+bool weft__collectives_await(const weft_team_t *team, uint32_t rank);
+/* The order that a call stands in: the team's, or that of its tag and set, made on first use. */
+weft_status_t weft__collective_order(weft_team_t *team, const struct coll_call *call,
+                                     struct coll_order **order_p);
+/* This member's number among those of the call, and theirs. */
+static inline uint32_t coll_size(const weft_team_t *team, const struct coll_call *call) {
+    return call->set.size ? call->set.size : team->size;
+}
+static inline uint32_t coll_member(const struct coll_call *call, uint32_t index) {
+    return call->set.size ? call->set.start + index * call->set.stride : index;
+}
+/* UINT32_MAX: it is none of them. */
+static inline uint32_t coll_index(const struct coll_call *call, uint32_t rank) {
+    const struct coll_set *set = &call->set;
+    if (!set->size) return rank;
+    uint32_t far = rank - set->start;
+    bool within = rank >= set->start && far % set->stride == 0 && far / set->stride < set->size;
+    return within ? far / set->stride : UINT32_MAX;
+}
+
 /* A message of the team; takes over `am`'s payload if need be. */
-void weft__collective_message(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am);
+void weft__collective_message(weft_team_t *team, unsigned id, const struct coll_wire *wire,
+                              weft_am_t *am);
 /* The same for one that waited in the room. */
 void weft__collective_early(weft_team_t *team, struct early *early);
 /* What came too early, kept: small messages only, since what is larger was not asked for yet. */
-weft_status_t weft__early_new(weft_team_t *team, unsigned id, const struct coll_wire *wire, weft_am_t *am,
-                              struct early **early_p);
+weft_status_t weft__early_new(weft_team_t *team, unsigned id, const struct coll_wire *wire,
+                              weft_am_t *am, struct early **early_p);
 void weft__early_drop(weft_worker_t *worker, struct early *early);
+/* So many can be kept without an allocation (or nearly so many: memory may be short). */
+void weft__early_reserve(weft_team_t *team, uint32_t n);
 
 /* ---- steps.c: over messages */
 
@@ -97,11 +171,17 @@ void weft__steps_recall(struct collective *c);
 void weft__steps_data(struct collective *c, const struct coll_wire *wire, weft_am_t *am);
 void weft__steps_go(struct collective *c, const struct coll_wire *wire);
 void weft__steps_release(struct collective *c);
+/* Takes and gives back what all starts of a persistent one need. */
+weft_status_t weft__steps_keep(struct weft_coll *kept);
+void weft__steps_unkeep(struct weft_coll *kept);
 /* One message to a member, its payload borrowed until `op` says so. */
-weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq, uint32_t tag,
-                              const void *data, size_t len, const weft_op_t *op);
+weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq,
+                              uint32_t tag, const void *data, size_t len, const weft_op_t *op);
+/* The schedule's shape of a call. */
+struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_call *call);
 
-/* All engines, when the last step is done. */
+/* All engines, when the last step is done; and what a result still lacks then. */
+void weft__collective_complete(struct collective *c);
 void weft__collective_finish(struct collective *c);
 
 /* ---- slots.c, oneshot.c: through the team's segment */

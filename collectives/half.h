@@ -36,7 +36,8 @@ static inline float float_of_float16(uint16_t half) {
     return float_of_bits(bits | (uint32_t)(half & 0x8000) << 16);
 }
 
-/* After Giesen's float_to_half_fast3_rtne: the addition to 0.5 lets the FPU round subnormal results. */
+/* After Giesen's float_to_half_fast3_rtne: the addition to 0.5 lets the FPU round subnormal
+ * results. */
 static inline uint16_t float16_of_float(float value) {
     uint32_t bits = bits_of_float(value), sign = bits & 0x80000000, magnitude = bits ^ sign;
     uint32_t subnormal = bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000u;

@@ -2,14 +2,15 @@
 
 #include <assert.h>
 
-/* ---- team ---------------------------------------------------------------------------------------------------- */
+/* ---- team ------------------------------------------------------------------------------------ */
 
-/* Whoever made the team hears of it once; before that it is neither ready, nor failed, nor closed. */
+/* Whoever made the team hears of it once; before that it is neither ready, nor failed, nor
+ * closed. */
 static void team_invariants(const struct fsm *m) {
     const struct team_core *team = (const struct team_core *)m;
     (void)team;
-    assert((m->state == TEAM_EXCHANGE || m->state == TEAM_AGREE) == (team->told == 0));
-    assert(team->told <= 1);
+    assert((m->state == TEAM_EXCHANGE || m->state == TEAM_AGREE) == (team->notified == 0));
+    assert(team->notified <= 1);
 }
 
 #define FSM_NAME       team
@@ -17,16 +18,16 @@ static void team_invariants(const struct fsm *m) {
 #define FSM_INVARIANTS team_invariants
 #include <fsm/define.h>
 
-static void tell(struct fsm *m) {
-    ((struct team_core *)m)->told++;
-    fsm_effect(m, TEAM_FX_TELL);
+static void notify_machine(struct fsm *m) {
+    ((struct team_core *)m)->notified++;
+    fsm_effect(m, TEAM_FX_NOTIFY);
 }
 
 static void team_act_connect(struct fsm *m) {
     fsm_effect(m, TEAM_FX_CONNECT);
 }
 static void team_act_ready(struct fsm *m) {
-    tell(m);
+    notify_machine(m);
 }
 
 static void team_act_fail(struct fsm *m) {
@@ -36,7 +37,7 @@ static void team_act_fail(struct fsm *m) {
 static void team_act_fail_early(struct fsm *m) {
     fsm_effect(m, TEAM_FX_END_EXCHANGE);
     team_act_fail(m);
-    tell(m);
+    notify_machine(m);
 }
 
 /* Who warned us warned the others as well. */
@@ -45,17 +46,25 @@ static void team_act_warned(struct fsm *m) {
 }
 static void team_act_warned_early(struct fsm *m) {
     team_act_warned(m);
-    tell(m);
+    notify_machine(m);
 }
 
+static void team_act_leave(struct fsm *m) {
+    fsm_effect(m, TEAM_FX_LEAVE);
+    fsm_effect(m, TEAM_FX_AWAIT);
+}
 static void team_act_close(struct fsm *m) {
+    fsm_effect(m, TEAM_FX_CLOSE_ALL);
+}
+static void team_act_close_failed(struct fsm *m) {
+    fsm_effect(m, TEAM_FX_LEAVE);
     fsm_effect(m, TEAM_FX_CLOSE_ALL);
 }
 static void team_act_gone(struct fsm *m) {
     fsm_effect(m, TEAM_FX_GONE);
 }
 
-/* ---- collective ---------------------------------------------------------------------------------------------- */
+/* ---- collective ------------------------------------------------------------------------------ */
 
 #define FSM_NAME   collective
 #define FSM_PREFIX COLL
@@ -69,4 +78,33 @@ static void collective_act_settle(struct fsm *m) {
 }
 static void collective_act_leave(struct fsm *m) {
     fsm_effect(m, COLL_FX_LEAVE);
+}
+
+/* ---- agreement ------------------------------------------------------------------------------- */
+
+static void agreement_invariants(const struct fsm *m) {
+    const struct agreement_core *agreement = (const struct agreement_core *)m;
+    (void)agreement;
+    assert((m->state == AGREE_OVER) == (agreement->notified == 1));
+    assert(agreement->notified <= 1);
+}
+
+#define FSM_NAME       agreement
+#define FSM_PREFIX     AGREE
+#define FSM_INVARIANTS agreement_invariants
+#include <fsm/define.h>
+
+static void agreement_act_propose(struct fsm *m) {
+    fsm_effect(m, AGREE_FX_PROPOSE);
+}
+static void agreement_act_hold(struct fsm *m) {
+    fsm_effect(m, AGREE_FX_CONFIRM);
+}
+static void agreement_act_over(struct fsm *m) {
+    ((struct agreement_core *)m)->notified++;
+    fsm_effect(m, AGREE_FX_NOTIFY);
+}
+static void agreement_act_decide(struct fsm *m) {
+    fsm_effect(m, AGREE_FX_ANNOUNCE);
+    agreement_act_over(m);
 }

@@ -8,11 +8,12 @@
 #include "team.fsm"
 #define FSM_NAME   team
 #define FSM_PREFIX TEAM
+#define FSM_SETS   TEAM_SETS
 #include <fsm/declare.h>
 
 struct team_core {
     struct fsm fsm;
-    uint32_t told; /* how often on_ready was asked for */
+    uint32_t notified; /* how often on_ready was asked for */
 };
 
 #include "collective.fsm"
@@ -22,6 +23,17 @@ struct team_core {
 
 struct collective_core {
     struct fsm fsm;
+};
+
+#include "agreement.fsm"
+#define FSM_NAME   agreement
+#define FSM_PREFIX AGREE
+#define FSM_SETS   AGREE_SETS
+#include <fsm/declare.h>
+
+struct agreement_core {
+    struct fsm fsm;
+    uint32_t notified; /* how often the outcome was reported */
 };
 
 #endif

@@ -1,23 +1,27 @@
 /*
- * The smallest collectives, where every member has a core of its own: each writes one line, its part and a number, reads
- * everybody's, and does the work itself. So a line crosses once from each to each, and nobody waits for somebody who has
- * waited for another. All fold in the order of ranks, so that all have the same result, bit by bit.
+ * The smallest collectives, where every member has a core of its own: each writes one line, its
+ * part and a number, reads everybody's, and does the work itself. So a line crosses once from each
+ * to each, and nobody waits for somebody who has waited for another. All fold in the order of
+ * ranks, so that all have the same result, bit by bit.
  *
- * A member writes a channel's line anew when all are through with what it says. Each line tells how many uses its writer had
- * left; members who go on one by one learn that in passing. Who runs ahead until its channels are full looks at the others'
- * counts, and may sleep over it. Then it has left what it has entered, so those it waits for have entered as much and left
- * less: whose own channels are full wakes others when it leaves, and nobody else need.
+ * A member writes a channel's line anew when all are through with what it says. Each line tells how
+ * many uses its writer had left; members who go on one by one learn that in passing. Who runs ahead
+ * until its channels are full looks at the others' counts, and may sleep over it. Then it has left
+ * what it has entered, so those it waits for have entered as much and left less: whose own channels
+ * are full wakes others when it leaves, and nobody else need.
  */
-#include <reactor/counters.h>
+#include <base/counters.h>
 #include <string.h>
 
 #include "collective.h"
 
 bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *call) {
-    return team->segment && call->kind != COLL_BCAST && coll_bytes(call) <= SEGMENT_PART;
+    bool knows =
+        call->kind == COLL_BARRIER || call->kind == COLL_ALLREDUCE || call->kind == COLL_ALLGATHER;
+    return team->segment && knows && !call->tagged && coll_bytes(call) <= SEGMENT_PART;
 }
 
-static weft_status_t prepare(struct collective *c) {
+static weft_status_t prepare_line(struct collective *c) {
     c->n_parts = 1;
     c->first_use = c->team->lines.next++;
     weft__count(c->team->reactor)->coll_oneshot++;
@@ -35,7 +39,7 @@ static bool all_came(const struct collective *c) {
     return true;
 }
 
-/* ---- entering ----------------------------------------------------------------------------------------------------------- */
+/* ---- entering -------------------------------------------------------------------------------- */
 
 static uint64_t left_by_all(const weft_team_t *team) {
     uint64_t least = UINT64_MAX;
@@ -60,30 +64,31 @@ static void write_line(struct collective *c) {
     if (c->call.src) memcpy(line->part, c->call.src, coll_bytes(&c->call));
     atomic_store_explicit(&line->left, team->lines.left, memory_order_relaxed);
     atomic_store_explicit(&line->use, c->first_use + 1, memory_order_release);
-    team->lines.told = team->lines.left;
+    team->lines.notified = team->lines.left;
     team->lines.entered++;
     c->entered = 1;
 }
 
-/* Of those who enter, the one whose fence is last sees all the lines: somebody wakes whoever sleeps. */
-static void enter(struct collective *c) {
+/* Of those who enter, the one whose fence is last sees all the lines: somebody wakes whoever
+ * sleeps. */
+static void enter_line(struct collective *c) {
     write_line(c);
     atomic_thread_fence(memory_order_seq_cst);
     if (all_came(c)) weft__shared_wake_seen(c->team);
 }
 
-/* ---- leaving ------------------------------------------------------------------------------------------------------------ */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 static void fold(const struct collective *c) {
     const struct segment *s = c->team->segment;
     _Alignas(16) uint8_t result[SEGMENT_PART];
     const uint8_t *left = segment_line(s, c->first_use, 0)->part;
     for (uint32_t r = 1; r < c->team->size; r++, left = result)
-        c->call.reduce(result, left, segment_line(s, c->first_use, r)->part, c->call.count);
+        coll_reduce(&c->call, result, left, segment_line(s, c->first_use, r)->part, c->call.count);
     memcpy(c->call.dst, result, coll_bytes(&c->call));
 }
 
-static void gather(const struct collective *c) {
+static void gather_line(const struct collective *c) {
     uint64_t bytes = coll_bytes(&c->call);
     uint8_t *dst = c->call.dst;
     for (uint32_t r = 0; r < c->team->size; r++)
@@ -106,21 +111,22 @@ static bool may_leave(const struct collective *c) {
     return c->team->lines.left == c->first_use && all_came(c);
 }
 
-static void leave(struct collective *c) {
+static void leave_line(struct collective *c) {
     weft_team_t *team = c->team;
     struct team_lines *lines = &team->lines;
     if (c->call.kind == COLL_ALLREDUCE) fold(c);
-    if (c->call.kind == COLL_ALLGATHER) gather(c);
+    if (c->call.kind == COLL_ALLGATHER) gather_line(c);
     learn_who_left(c);
     c->left = 1;
     lines->left++;
-    atomic_store_explicit(&team->segment->member[team->rank].left, lines->left, memory_order_release);
-    if (lines->entered - lines->told >= SEGMENT_CHANNELS) weft__shared_wake(team);
+    atomic_store_explicit(&team->segment->member[team->rank].left, lines->left,
+                          memory_order_release);
+    if (lines->entered - lines->notified >= SEGMENT_CHANNELS) weft__shared_wake(team);
 }
 
-static bool advance(struct collective *c) {
-    if (!c->entered && may_enter(c)) enter(c);
-    if (c->entered && may_leave(c)) leave(c);
+static bool advance_line(struct collective *c) {
+    if (!c->entered && may_enter(c)) enter_line(c);
+    if (c->entered && may_leave(c)) leave_line(c);
     return weft__shared_over(c);
 }
 
@@ -128,9 +134,9 @@ static bool may_move(const struct collective *c) {
     return c->entered ? may_leave(c) : may_enter(c);
 }
 
-static bool needs(const struct collective *c, uint32_t rank) {
+static bool needs_line(const struct collective *c, uint32_t rank) {
     return !has_come(c, rank);
 }
 
 const struct coll_engine weft__oneshot = {
-    .prepare = prepare, .advance = advance, .needs = needs, .may_move = may_move};
+    .prepare = prepare_line, .advance = advance_line, .needs = needs_line, .may_move = may_move};

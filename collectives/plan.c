@@ -8,15 +8,18 @@ static uint32_t hash(enum step_verb verb, uint32_t peer, uint32_t tag) {
     return (uint32_t)(h >> 32 ^ h >> 13 ^ h);
 }
 
-uint32_t weft__plan_find(const struct plan *plan, enum step_verb verb, uint32_t peer, uint32_t tag) {
-    for (uint32_t at = hash(verb, peer, tag) & plan->mask; plan->by_wire[at]; at = (at + 1) & plan->mask) {
+uint32_t weft__plan_find(const struct plan *plan, enum step_verb verb, uint32_t peer,
+                         uint32_t tag) {
+    for (uint32_t at = hash(verb, peer, tag) & plan->mask; plan->by_wire[at];
+         at = (at + 1) & plan->mask) {
         const struct step *step = &plan->schedule->step[plan->by_wire[at] - 1];
-        if (step->verb == verb && step->peer == peer && step->tag == tag) return plan->by_wire[at] - 1;
+        if (step->verb == verb && step->peer == peer && step->tag == tag)
+            return plan->by_wire[at] - 1;
     }
     return NO_STEP;
 }
 
-static void enter(struct plan *plan, uint32_t index) {
+static void enter_plan(struct plan *plan, uint32_t index) {
     const struct step *step = &plan->schedule->step[index];
     uint32_t at = hash(step->verb, step->peer, step->tag) & plan->mask;
     while (plan->by_wire[at]) at = (at + 1) & plan->mask;
@@ -32,15 +35,20 @@ static void link_steps(struct plan *plan) {
             plan->first[step->after[k] - 1] = 3 * i + k + 1;
             plan->waits[i]++;
         }
-        if (step->verb == STEP_SEND || step->verb == STEP_RECV) enter(plan, i);
+        if (step->verb == STEP_SEND || step->verb == STEP_RECV) enter_plan(plan, i);
     }
 }
 
-static weft_status_t make(const void *parent, enum coll_algorithm algorithm, const struct coll_shape *shape,
-                          struct plan **plan_p) {
+static bool keep_shape(const void *parent, struct coll_shape *shape);
+
+static weft_status_t make_plan(const void *parent, enum coll_algorithm algorithm,
+                               const struct coll_shape *shape, struct plan **plan_p) {
     struct plan *plan = weft__new(parent, struct plan);
+    struct coll_shape kept = *shape;
     if (!plan) return WEFT_ERR_NO_MEMORY;
-    weft_status_t status = weft__schedule_build(plan, algorithm, shape, &plan->schedule);
+    weft_status_t status = WEFT_ERR_NO_MEMORY;
+    if (!keep_shape(plan, &kept)) goto fail;
+    status = weft__schedule_build(plan, algorithm, &kept, &plan->schedule);
     if (status < 0) goto fail;
     size_t n = plan->schedule->n_steps, room = 4;
     while (room < 2 * n) room *= 2;
@@ -60,9 +68,62 @@ fail:
     return status;
 }
 
+/* ---- the shapes of kept plans ---------------------------------------------------------------- */
+
+/* How many blocks SRC and DST have. */
+static uint32_t n_blocks(const struct coll_shape *shape, bool dst) {
+    if (shape->kind == COLL_NEIGHBOR_ALLTOALLV)
+        return dst ? shape->n_sources : shape->n_destinations;
+    return shape->size;
+}
+
+static bool same(const void *a, const void *b, size_t bytes) {
+    return a == b || (a && b && memcmp(a, b, bytes) == 0);
+}
+
+static bool same_blocks(struct coll_vector a, struct coll_vector b, uint32_t n) {
+    size_t bytes = n * sizeof *a.count;
+    return same(a.count, b.count, bytes) && same(a.offset, b.offset, bytes);
+}
+
+static bool same_graph(const struct coll_shape *a, const struct coll_shape *b) {
+    return a->n_sources == b->n_sources && a->n_destinations == b->n_destinations &&
+           same(a->source, b->source, a->n_sources * sizeof *a->source) &&
+           same(a->destination, b->destination, a->n_destinations * sizeof *a->destination);
+}
+
 static bool equal(const struct coll_shape *a, const struct coll_shape *b) {
-    return a->kind == b->kind && a->root == b->root && a->count == b->count && a->width == b->width &&
-           a->segment == b->segment && a->joined == b->joined && a->size == b->size && a->rank == b->rank;
+    return a->kind == b->kind && a->root == b->root && a->count == b->count &&
+           a->width == b->width && a->segment == b->segment && a->joined == b->joined &&
+           a->size == b->size && a->rank == b->rank && a->in_place == b->in_place &&
+           a->memory == b->memory && a->radix == b->radix && a->group_of == b->group_of &&
+           a->per_group == b->per_group && same_graph(a, b) &&
+           same_blocks(a->src, b->src, n_blocks(a, false)) &&
+           same_blocks(a->dst, b->dst, n_blocks(a, true));
+}
+
+/* A copy of one of the caller's arrays; false: no memory. */
+static bool keep_array(const void *parent, const void *from, size_t bytes, const void **kept_p) {
+    *kept_p = NULL;
+    if (!from) return true;
+    void *copy = weft__alloc(parent, bytes + 1, "blocks");
+    if (copy) memcpy(copy, from, bytes);
+    *kept_p = copy;
+    return copy != NULL;
+}
+
+static bool keep_shape(const void *parent, struct coll_shape *shape) {
+    size_t src = n_blocks(shape, false) * sizeof(uint64_t);
+    size_t dst = n_blocks(shape, true) * sizeof(uint64_t);
+    return keep_array(parent, shape->src.count, src, (const void **)&shape->src.count) &&
+           keep_array(parent, shape->src.offset, src, (const void **)&shape->src.offset) &&
+           keep_array(parent, shape->dst.count, dst, (const void **)&shape->dst.count) &&
+           keep_array(parent, shape->dst.offset, dst, (const void **)&shape->dst.offset) &&
+           keep_array(parent, shape->source, shape->n_sources * sizeof *shape->source,
+                      (const void **)&shape->source) &&
+           keep_array(parent, shape->destination,
+                      shape->n_destinations * sizeof *shape->destination,
+                      (const void **)&shape->destination);
 }
 
 weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_algorithm algorithm,
@@ -83,7 +144,7 @@ weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_
             oldest = at;
     }
     struct plan *made = NULL;
-    weft_status_t status = make(parent, algorithm, shape, &made);
+    weft_status_t status = make_plan(parent, algorithm, shape, &made);
     if (status < 0) return status;
     made->users = 1;
     made->used = plans->calls;

@@ -1,4 +1,5 @@
-/* A schedule made ready to run: who waits for whom, and which step a message belongs to. Shared by equal collectives. */
+/* A schedule made ready to run: who waits for whom, and which step a message belongs to. Shared
+ * by equal collectives. */
 #ifndef WEFT_COLLECTIVES_PLAN_H
 #define WEFT_COLLECTIVES_PLAN_H
 
@@ -27,7 +28,8 @@ weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_
 void weft__plan_put(struct plans *plans, struct plan *plan);
 
 enum { NO_STEP = UINT32_MAX };
-/* The step (from 0) that receives `tag` from `peer`, or sends it there. NO_STEP: the schedule has none. */
+/* The step (from 0) that receives `tag` from `peer`, or sends it there. NO_STEP: the schedule
+ * has none. */
 uint32_t weft__plan_find(const struct plan *plan, enum step_verb verb, uint32_t peer, uint32_t tag);
 
 #endif

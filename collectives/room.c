@@ -1,13 +1,15 @@
-/* The teams of one worker, and the four messages that find them. */
-#include <reactor/counters.h>
+/* The teams of one worker, and the messages that find them. */
+#include <base/counters.h>
 
+#include "agreement.h"
 #include "collective.h"
+#include <endpoints/messages/am.h>
 
 static const char room_key;
 enum { ORPHANS_MOST = 4096, ORPHAN_BYTES_MOST = 4096 };
 
-static weft_team_t *find(struct coll_room *room, uint64_t id) {
-    for (struct list *at = room->teams.next; at != &room->teams; at = at->next) {
+static weft_team_t *find_team(struct team_registry *room, uint64_t id) {
+    list_for_each(at, &room->teams) {
         weft_team_t *team = list_of(at, weft_team_t, of_room);
         if (team->id == id) return team;
     }
@@ -15,15 +17,15 @@ static weft_team_t *find(struct coll_room *room, uint64_t id) {
 }
 
 /* Is there a team whose identity is not known yet? */
-static bool in_exchange(const struct coll_room *room) {
-    for (struct list *at = room->teams.next; at != &room->teams; at = at->next) {
+static bool in_exchange(const struct team_registry *room) {
+    list_for_each(at, &room->teams) {
         const weft_team_t *team = list_of(at, weft_team_t, of_room);
         if (!team->id && team->status == WEFT_OK) return true;
     }
     return false;
 }
 
-/* ---- messages of teams that this side does not know yet --------------------------------------------------------------- */
+/* ---- messages of teams that this side does not know yet -------------------------------------- */
 
 struct orphan {
     struct early early;
@@ -31,11 +33,13 @@ struct orphan {
     uint32_t epoch;
 };
 
-/* Members whose exchange ended sooner speak first. What they say before all have agreed is short and little. */
-static void adopt_later(struct coll_room *room, unsigned id, const struct coll_wire *wire, weft_am_t *am) {
+/* Members whose exchange ended sooner speak first. What they say before all have agreed is short
+ * and little. */
+static void adopt_later(struct team_registry *room, unsigned id, const struct coll_wire *wire,
+                        weft_am_t *am) {
     struct orphan *orphan = NULL;
-    if (id != COLL_WIRE_LEAVE && in_exchange(room) && room->n_orphans < ORPHANS_MOST &&
-        am->len <= ORPHAN_BYTES_MOST)
+    if (id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && in_exchange(room) &&
+        room->n_orphans < ORPHANS_MOST && am->len <= ORPHAN_BYTES_MOST)
         orphan = weft__new(room, struct orphan);
     if (!orphan) {
         weft__count(room->reactor)->coll_dropped++;
@@ -43,10 +47,14 @@ static void adopt_later(struct coll_room *room, unsigned id, const struct coll_w
     }
     orphan->team = wire->team;
     orphan->epoch = wire->epoch;
-    orphan->early =
-        (struct early){.id = id, .seq = wire->seq, .tag = wire->tag, .from = wire->from, .len = am->len};
+    orphan->early = (struct early){.id = id,
+                                   .seq = wire->seq,
+                                   .tag = wire->tag,
+                                   .from = wire->from,
+                                   .len = am->len,
+                                   .stream = wire->stream};
     list_init(&orphan->early.of);
-    if (am->len && weft_am_keep(am, &orphan->early.data) < 0) {
+    if (am->len && weft_am_retain(am, &orphan->early.data) < 0) {
         talloc_free(orphan);
         return;
     }
@@ -61,14 +69,15 @@ static void notice(weft_team_t *team, uint32_t status, uint32_t blamed) {
         team->status = known ? (weft_status_t)value : WEFT_ERR_PROTOCOL;
         team->blamed = blamed;
     }
-    fsm_step(&team->core.fsm, TEAM_EV_NOTICE);
+    weft__fsm_step(&team->core.fsm, TEAM_EV_NOTICE);
 }
 
-void weft__room_adopt(struct coll_room *room, weft_team_t *team) {
-    for (struct list *at = room->orphans.next, *next; at != &room->orphans; at = next) {
+void weft__team_registry_adopt(struct team_registry *room, weft_team_t *team) {
+    list_for_each_safe(at, next, &room->orphans) {
         struct orphan *orphan = list_of(at, struct orphan, early.of);
-        next = at->next;
-        if (orphan->team != team->id || orphan->epoch != team->epoch || orphan->early.from >= team->size) continue;
+        if (orphan->team != team->id || orphan->epoch != team->epoch ||
+            orphan->early.from >= team->size)
+            continue;
         list_remove(&orphan->early.of);
         room->n_orphans--;
         if (orphan->early.id == COLL_WIRE_NOTICE) {
@@ -83,7 +92,7 @@ void weft__room_adopt(struct coll_room *room, weft_team_t *team) {
 }
 
 /* Nobody's any more. */
-void weft__room_forget(struct coll_room *room) {
+void weft__team_registry_forget(struct team_registry *room) {
     if (in_exchange(room)) return;
     struct list *at;
     while ((at = list_pop(&room->orphans)) != NULL) {
@@ -93,15 +102,24 @@ void weft__room_forget(struct coll_room *room) {
     room->n_orphans = 0;
 }
 
-/* ---- handlers ----------------------------------------------------------------------------------------------------------- */
+void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team, uint32_t epoch,
+                        uint32_t from) {
+    struct coll_wire wire = {.team = team, .epoch = epoch, .from = from};
+    uint8_t header[COLL_WIRE_BYTES];
+    weft__coll_wire_write(header, &wire);
+    weft__count(room->reactor)->coll_messages++;
+    weft__am_send(ep, COLL_WIRE_RELEASE, header, sizeof header, NULL, 0, NULL);
+}
 
-static void on_message(struct coll_room *room, unsigned id, weft_am_t *am) {
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+static void on_message(struct team_registry *room, unsigned id, weft_ep_t *ep, weft_am_t *am) {
     struct coll_wire wire;
     if (!weft__coll_wire_read(am->header, am->header_len, &wire)) {
         weft__count(room->reactor)->violations++;
         return;
     }
-    weft_team_t *team = find(room, wire.team);
+    weft_team_t *team = find_team(room, wire.team);
     if (!team) {
         adopt_later(room, id, &wire, am);
         return;
@@ -114,65 +132,81 @@ static void on_message(struct coll_room *room, unsigned id, weft_am_t *am) {
     if (id == COLL_WIRE_NOTICE)
         notice(team, wire.tag, wire.seq);
     else if (id == COLL_WIRE_LEAVE)
-        weft__team_without(team, wire.from);
+        weft__team_left(team, wire.from, ep);
+    else if (id == COLL_WIRE_RELEASE)
+        weft__team_released(team, wire.from);
+    else if (id == COLL_WIRE_AGREE)
+        weft__agreement_message(team, &wire, am);
     else
         weft__collective_message(team, id, &wire, am);
 }
 
 static void on_data(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_DATA, am);
+    on_message(arg, COLL_WIRE_DATA, ep, am);
 }
 static void on_go(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_GO, am);
+    on_message(arg, COLL_WIRE_GO, ep, am);
 }
 static void on_notice(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_NOTICE, am);
+    on_message(arg, COLL_WIRE_NOTICE, ep, am);
 }
 static void on_leave(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    on_message(arg, COLL_WIRE_LEAVE, am);
+    struct coll_wire wire;
+    /* Of a team that is closed here already nothing is in flight any more. */
+    if (weft__coll_wire_read(am->header, am->header_len, &wire) && !find_team(arg, wire.team))
+        weft__team_release(arg, ep, wire.team, wire.epoch, wire.seq);
+    else
+        on_message(arg, COLL_WIRE_LEAVE, ep, am);
+}
+static void on_release(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    on_message(arg, COLL_WIRE_RELEASE, ep, am);
+}
+static void on_agree(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    on_message(arg, COLL_WIRE_AGREE, ep, am);
 }
 /* That it came is all: this turn looks at the segment. */
 static void on_wake(weft_ep_t *ep, weft_am_t *am, void *arg) {}
 
-/* ---- its life ----------------------------------------------------------------------------------------------------------- */
+/* ---- its life -------------------------------------------------------------------------------- */
 
-static void set_handlers(weft_worker_t *worker, struct coll_room *room) {
+static void set_handlers(weft_worker_t *worker, struct team_registry *room) {
     weft__am_handler_set(worker, COLL_WIRE_DATA, room ? on_data : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_GO, room ? on_go : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_NOTICE, room ? on_notice : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_WAKE, room ? on_wake : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_LEAVE, room ? on_leave : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_RELEASE, room ? on_release : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_AGREE, room ? on_agree : NULL, room);
 }
 
-static void last_team_left(struct coll_room *room) {
+static void last_team_left(struct team_registry *room) {
     void (*closed)(weft_worker_t *) = room->closed;
     weft_worker_t *worker = room->worker;
-    weft__room_forget(room);
+    weft__team_registry_forget(room);
     set_handlers(worker, NULL);
-    weft__bury(room->reactor, room);
+    weft__free_later(room->reactor, room);
     closed(worker);
 }
 
-void weft__room_leave(struct coll_room *room, weft_team_t *team) {
+void weft__team_registry_leave(struct team_registry *room, weft_team_t *team) {
     list_remove(&team->of_room);
     if (room->closed && list_empty(&room->teams)) last_team_left(room);
 }
 
 static void close_room(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *worker)) {
-    struct coll_room *room = object;
+    struct team_registry *room = object;
     room->closed = closed;
-    for (struct list *at = room->teams.next, *next; at != &room->teams; at = next) {
-        next = at->next;
+    list_for_each_safe(at, next, &room->teams) {
         weft__team_close(list_of(at, weft_team_t, of_room), NULL); /* BUSY: closing already */
     }
     if (list_empty(&room->teams)) last_team_left(room);
 }
 
-weft_status_t weft__coll_room(weft_worker_t *worker, struct coll_room **room_p) {
-    struct coll_room *room = weft__worker_attached(worker, &room_key);
+weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **room_p) {
+    struct team_registry *room = weft__worker_attached(worker, &room_key);
     if (!room) {
         struct reactor *reactor = weft__worker_reactor(worker);
-        room = weft__new(reactor, struct coll_room);
+        room = weft__new(reactor, struct team_registry);
         if (!room) return WEFT_ERR_NO_MEMORY;
         room->worker = worker;
         room->reactor = reactor;

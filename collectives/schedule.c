@@ -9,6 +9,24 @@ const struct algorithm weft__algorithms[N_ALGORITHMS] = {
 #undef ALGORITHM_ROW
 };
 
+const char *weft__coll_name(enum coll_kind kind) {
+    static const char *const name[N_COLL_KINDS] = {
+#define KIND_NAME(kind, name, joins) [COLL_##kind] = #name,
+        COLL_KINDS(KIND_NAME)
+#undef KIND_NAME
+    };
+    return kind < N_COLL_KINDS ? name[kind] : "?";
+}
+
+bool weft__coll_joins(enum coll_kind kind) {
+    static const bool joins[N_COLL_KINDS] = {
+#define KIND_JOINS(kind, name, joins) [COLL_##kind] = joins,
+        COLL_KINDS(KIND_JOINS)
+#undef KIND_JOINS
+    };
+    return kind < N_COLL_KINDS && joins[kind];
+}
+
 enum { MOST_STEPS = 1 << 24 };
 
 static bool make_room(struct schedule *s) {
@@ -28,82 +46,205 @@ static bool make_room(struct schedule *s) {
     return true;
 }
 
-/* Dependencies that name no step are left out, so that algorithms need not care whether a piece was empty. */
-static uint32_t add(struct schedule *s, struct step step, struct after after) {
+static void move_ref(const struct coll_view *view, uint8_t *buffer, uint64_t *offset) {
+    *offset += view->at[*buffer].offset;
+    *buffer = (uint8_t)view->at[*buffer].buffer;
+}
+
+/* From the innermost part out. */
+static void place_step(const struct schedule *s, struct step *step) {
+    for (const struct coll_view *view = s->view; view; view = view->outer) {
+        move_ref(view, &step->to_buffer, &step->to);
+        move_ref(view, &step->left_buffer, &step->left);
+        move_ref(view, &step->right_buffer, &step->right);
+        step->tag += view->tag;
+        if (view->map && step->verb <= STEP_RECV) step->peer = view->map[step->peer];
+    }
+}
+
+/* Dependencies that name no step are left out, so that algorithms need not care whether a piece
+ * was empty. */
+static uint32_t add_schedule(struct schedule *s, struct step step, struct after after) {
     if (s->status < 0 || !make_room(s)) return 0;
+    if (s->view && step.tag >> s->view->shift) {
+        s->status = weft__fail(WEFT_ERR_TOO_BIG, "a part of a schedule of too many segments");
+        return 0;
+    }
+    place_step(s, &step);
     memcpy(step.after, after.step, sizeof step.after);
+    if (!(step.after[0] | step.after[1] | step.after[2])) step.after[0] = s->gate;
     s->step[s->n_steps++] = step;
     return s->n_steps;
 }
 
-uint32_t weft__add_send(struct schedule *s, uint32_t peer, uint32_t tag, struct coll_ref from, uint64_t len,
-                        struct after after) {
+uint32_t weft__add_send(struct schedule *s, uint32_t peer, uint32_t tag, struct coll_ref from,
+                        uint64_t len, struct after after) {
     if (len == 0) return 0;
-    return add(s,
-               (struct step){.verb = STEP_SEND,
-                             .peer = peer,
-                             .tag = tag,
-                             .left = from.offset,
-                             .left_buffer = from.buffer,
-                             .len = len},
-               after);
+    return add_schedule(s,
+                        (struct step){.verb = STEP_SEND,
+                                      .peer = peer,
+                                      .tag = tag,
+                                      .left = from.offset,
+                                      .left_buffer = from.buffer,
+                                      .len = len},
+                        after);
 }
 
-uint32_t weft__add_recv(struct schedule *s, uint32_t peer, uint32_t tag, struct coll_ref to, uint64_t len,
-                        struct after after) {
+uint32_t weft__add_recv(struct schedule *s, uint32_t peer, uint32_t tag, struct coll_ref to,
+                        uint64_t len, struct after after) {
     if (len == 0) return 0;
-    return add(
-        s,
-        (struct step){
-            .verb = STEP_RECV, .peer = peer, .tag = tag, .to = to.offset, .to_buffer = to.buffer, .len = len},
-        after);
+    return add_schedule(s,
+                        (struct step){.verb = STEP_RECV,
+                                      .peer = peer,
+                                      .tag = tag,
+                                      .to = to.offset,
+                                      .to_buffer = to.buffer,
+                                      .len = len},
+                        after);
 }
 
-uint32_t weft__add_reduce(struct schedule *s, struct coll_ref to, struct coll_ref left, struct coll_ref right,
-                          uint64_t len, struct after after) {
+uint32_t weft__add_reduce(struct schedule *s, struct coll_ref to, struct coll_ref left,
+                          struct coll_ref right, uint64_t len, struct after after) {
     if (len == 0) return 0;
-    return add(s,
-               (struct step){.verb = STEP_REDUCE,
-                             .to = to.offset,
-                             .to_buffer = to.buffer,
-                             .left = left.offset,
-                             .left_buffer = left.buffer,
-                             .right = right.offset,
-                             .right_buffer = right.buffer,
-                             .len = len},
-               after);
+    return add_schedule(s,
+                        (struct step){.verb = STEP_REDUCE,
+                                      .to = to.offset,
+                                      .to_buffer = to.buffer,
+                                      .left = left.offset,
+                                      .left_buffer = left.buffer,
+                                      .right = right.offset,
+                                      .right_buffer = right.buffer,
+                                      .len = len},
+                        after);
 }
 
 uint32_t weft__add_copy(struct schedule *s, struct coll_ref to, struct coll_ref from, uint64_t len,
                         struct after after) {
     if (len == 0) return 0;
-    return add(s,
-               (struct step){.verb = STEP_COPY,
-                             .to = to.offset,
-                             .to_buffer = to.buffer,
-                             .left = from.offset,
-                             .left_buffer = from.buffer,
-                             .len = len},
-               after);
+    return add_schedule(s,
+                        (struct step){.verb = STEP_COPY,
+                                      .to = to.offset,
+                                      .to_buffer = to.buffer,
+                                      .left = from.offset,
+                                      .left_buffer = from.buffer,
+                                      .len = len},
+                        after);
+}
+
+uint32_t weft__add_put(struct schedule *s, uint32_t peer, uint64_t to, struct coll_ref from,
+                       uint64_t key, uint64_t len, struct after after) {
+    if (len == 0) return 0;
+    return add_schedule(s,
+                        (struct step){.verb = STEP_PUT,
+                                      .peer = peer,
+                                      .to = to,
+                                      .to_buffer = COLL_DST,
+                                      .left = from.offset,
+                                      .left_buffer = from.buffer,
+                                      .right = key,
+                                      .right_buffer = COLL_SCRATCH,
+                                      .len = len},
+                        after);
 }
 
 uint32_t weft__add_signal(struct schedule *s, uint32_t peer, uint32_t tag, struct after after) {
-    return add(s, (struct step){.verb = STEP_SEND, .peer = peer, .tag = tag}, after);
+    return add_schedule(s, (struct step){.verb = STEP_SEND, .peer = peer, .tag = tag}, after);
 }
 
 uint32_t weft__add_await(struct schedule *s, uint32_t peer, uint32_t tag, struct after after) {
-    return add(s, (struct step){.verb = STEP_RECV, .peer = peer, .tag = tag}, after);
+    return add_schedule(s, (struct step){.verb = STEP_RECV, .peer = peer, .tag = tag}, after);
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static void join(struct schedule *s, uint32_t *open, uint32_t n) {
+    while (n > 1) {
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < n; i += 3)
+            open[kept++] = add_schedule(
+                s, (struct step){.verb = STEP_COPY},
+                AFTER(open[i], i + 1 < n ? open[i + 1] : 0, i + 2 < n ? open[i + 2] : 0));
+        n = kept;
+    }
+    s->gate = open[0];
+    s->gated = s->gate - 1;
+}
+
+/* Those that nobody waits for yet, joined. */
+void weft__add_gate(struct schedule *s) {
+    uint32_t n = s->n_steps - s->gated, kept = 0;
+    if (n == 0 || s->status < 0) return;
+    uint32_t *open = weft__alloc(s, (n + 1) * sizeof *open, "open");
+    if (!open) {
+        s->status = WEFT_ERR_NO_MEMORY;
+        return;
+    }
+    for (uint32_t i = s->gated; i < s->n_steps; i++)
+        for (int k = 0; k < 3; k++)
+            if (s->step[i].after[k] > s->gated) open[s->step[i].after[k] - 1 - s->gated] = 1;
+    for (uint32_t i = 0; i < n; i++)
+        if (!open[i]) open[kept++] = s->gated + i + 1;
+    join(s, open, kept);
+    talloc_free(open);
+}
+
+static void build_alone(struct schedule *s);
+
+void weft__add_part(struct schedule *s, const struct coll_part *part) {
+    uint32_t shift = s->view ? s->view->shift : 30;
+    struct coll_view view = {.outer = s->view,
+                             .map = part->map,
+                             .shift = shift - 4,
+                             .tag = part->number << (shift - 4),
+                             .at = {part->src, part->dst, AT(SCRATCH, part->scratch)}};
+    struct coll_shape outside = s->shape;
+    uint64_t scratch = s->scratch;
+    s->shape = part->shape;
+    s->view = &view;
+    s->scratch = 0;
+    if (part->shape.size == 1)
+        build_alone(s);
+    else
+        part->build(s);
+    uint64_t most = part->scratch + s->scratch;
+    s->scratch = s->scratch && most > scratch ? most : scratch;
+    s->view = view.outer;
+    s->shape = outside;
 }
 
 /* A team of one: the result is the contribution. */
 static void build_alone(struct schedule *s) {
-    uint64_t bytes = s->shape.count * s->shape.width;
-    if (s->shape.kind == COLL_ALLREDUCE || s->shape.kind == COLL_ALLGATHER)
-        weft__add_copy(s, AT(DST, 0), AT(SRC, 0), bytes, AFTER(0));
+    const struct coll_shape *shape = &s->shape;
+    struct coll_ref dst = AT(DST, 0), src = AT(SRC, 0);
+    uint64_t bytes = shape->count * shape->width;
+    switch (shape->kind) {
+    case COLL_BARRIER:
+    case COLL_FANIN:
+    case COLL_FANOUT:
+    case COLL_BCAST:
+    case COLL_EXSCAN: return;
+    case COLL_NEIGHBOR_ALLTOALLV: weft__build_NEIGHBOR_ALLTOALLV_linear(s); return;
+    case COLL_ALLTOALLV:
+    case COLL_GATHERV:
+    case COLL_ALLGATHERV:
+        dst.offset = weft__dst_block(shape, 0).offset;
+        bytes = weft__dst_block(shape, 0).len;
+        src.offset = shape->kind == COLL_ALLTOALLV ? weft__src_block(shape, 0).offset : 0;
+        break;
+    case COLL_SCATTERV:
+    case COLL_REDUCE_SCATTERV:
+        src.offset = weft__src_block(shape, 0).offset;
+        bytes = weft__src_block(shape, 0).len;
+        break;
+    default: break;
+    }
+    if (shape->kind != COLL_ALLTOALLV || !shape->in_place)
+        weft__add_copy(s, dst, src, bytes, AFTER(0));
 }
 
 weft_status_t weft__schedule_build_by(const void *parent, void (*build)(struct schedule *s),
-                                      const struct coll_shape *shape, struct schedule **schedule_p) {
+                                      const struct coll_shape *shape,
+                                      struct schedule **schedule_p) {
     struct schedule *s = weft__new(parent, struct schedule);
     if (!s) return WEFT_ERR_NO_MEMORY;
     s->shape = *shape;

@@ -1,11 +1,11 @@
 #define _GNU_SOURCE
 #include "segment.h"
 
+#include <base/hash.h>
+#include <base/host.h>
+#include <base/sealed.h>
 #include <fcntl.h>
-#include <reactor/hash.h>
-#include <reactor/host.h>
 #include <reactor/reactor.h>
-#include <reactor/sealed.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,7 +21,8 @@ static uint64_t pages(uint64_t bytes) {
 
 static uint64_t head_bytes(uint32_t size) {
     return pages(sizeof(struct segment_head)) +
-           pages(size * (sizeof(struct segment_member) + SEGMENT_CHANNELS * sizeof(struct segment_line)));
+           pages(size *
+                 (sizeof(struct segment_member) + SEGMENT_CHANNELS * sizeof(struct segment_line)));
 }
 
 static uint64_t bytes_for(uint32_t size, uint64_t slot) {
@@ -36,7 +37,7 @@ static void lay_out(struct segment *s, void *mapped) {
     s->data = at + head_bytes(s->size);
 }
 
-static bool map(struct segment *s, int fd) {
+static bool map_segment(struct segment *s, int fd) {
     void *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) return false;
     lay_out(s, at);
@@ -53,8 +54,8 @@ static struct segment *new_segment(const void *parent, uint32_t size, uint64_t s
     return s;
 }
 
-weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint64_t slot, uint64_t nonce,
-                                        struct segment **segment_p) {
+weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint64_t slot,
+                                        uint64_t nonce, struct segment **segment_p) {
     if (size > SEGMENT_MOST_MEMBERS) return WEFT_ERR_UNSUPPORTED;
     struct segment *s = new_segment(parent, size, slot);
     if (!s) return WEFT_ERR_NO_MEMORY;
@@ -77,26 +78,28 @@ weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint6
 static bool is_ours(int fd, const struct segment *s) {
     struct stat stat;
     int seals = fcntl(fd, F_GET_SEALS);
-    return fstat(fd, &stat) == 0 && (uint64_t)stat.st_size == s->bytes && seals >= 0 && (seals & SEALS) == SEALS;
+    return fstat(fd, &stat) == 0 && (uint64_t)stat.st_size == s->bytes && seals >= 0 &&
+           (seals & SEALS) == SEALS;
 }
 
-static bool says_so(const struct segment *s, uint64_t nonce) {
+static bool sends_so(const struct segment *s, uint64_t nonce) {
     const struct segment_head *head = s->head;
-    return head->magic == segment_magic && head->nonce == nonce && head->size == s->size && head->slot == s->slot &&
-           head->bytes == s->bytes;
+    return head->magic == segment_magic && head->nonce == nonce && head->size == s->size &&
+           head->slot == s->slot && head->bytes == s->bytes;
 }
 
-weft_status_t weft__team_segment_open(const void *parent, uint32_t size, uint64_t slot, uint64_t nonce,
-                                      uint32_t pid, uint32_t fd, struct segment **segment_p) {
+weft_status_t weft__team_segment_open(const void *parent, uint32_t size, uint64_t slot,
+                                      uint64_t nonce, uint32_t pid, uint32_t fd,
+                                      struct segment **segment_p) {
     char path[48];
     if (size > SEGMENT_MOST_MEMBERS) return WEFT_ERR_UNSUPPORTED;
     struct segment *s = new_segment(parent, size, slot);
     if (!s) return WEFT_ERR_NO_MEMORY;
     snprintf(path, sizeof path, "/proc/%u/fd/%u", pid, fd);
     int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    bool good = opened >= 0 && is_ours(opened, s) && map(s, opened);
+    bool good = opened >= 0 && is_ours(opened, s) && map_segment(s, opened);
     if (opened >= 0) close(opened);
-    if (good && says_so(s, nonce)) {
+    if (good && sends_so(s, nonce)) {
         *segment_p = s;
         return WEFT_OK;
     }

@@ -1,11 +1,12 @@
 /*
- * Memory that all members of a team on one host have mapped: a few channels, each with a place for every member and one for
- * the result (slots.c), and with a line for every member (oneshot.c). Use number n takes channel n % SEGMENT_CHANNELS, slots
- * and lines each counting their own; what is counted only ever grows, so that nothing is reset and nobody can be a lap behind
- * unnoticed.
+ * Memory that all members of a team on one host have mapped: a few channels, each with a place for
+ * every member and one for the result (slots.c), and with a line for every member (oneshot.c). Use
+ * number n takes channel n % SEGMENT_CHANNELS, slots and lines each counting their own; what is
+ * counted only ever grows, so that nothing is reset and nobody can be a lap behind unnoticed.
  *
- * It is a memfd, opened by the others through /proc: nothing is left behind whoever dies when, no other user can open
- * it, its size is sealed and its pages are reserved, so that no access can fail.
+ * It is a memfd, opened by the others through /proc: nothing is left behind whoever dies when, no
+ * other user can open it, its size is sealed and its pages are reserved, so that no access can
+ * fail.
  */
 #ifndef WEFT_COLLECTIVES_SEGMENT_H
 #define WEFT_COLLECTIVES_SEGMENT_H
@@ -24,8 +25,9 @@ struct segment_channel {
 
 /* What a member alone writes, so that its line stays with it. */
 struct segment_member {
-    _Alignas(SEGMENT_LINE) _Atomic uint64_t entered; /* uses of slots that it has put its part into */
-    _Atomic uint64_t left;                           /* uses of lines that it is through with */
+    /* uses of slots that it has put its part into */
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t entered;
+    _Atomic uint64_t left; /* uses of lines that it is through with */
 };
 
 /* A member's part of one use, whole in one line of the cache. */
@@ -39,7 +41,8 @@ _Static_assert(sizeof(struct segment_line) == SEGMENT_LINE, "a line is a line");
 struct segment_head {
     uint64_t magic, nonce, size, slot, bytes;
     struct segment_channel channel[SEGMENT_CHANNELS];
-    _Alignas(SEGMENT_LINE) _Atomic uint32_t asleep[SEGMENT_MOST_MEMBERS]; /* does that member sleep? */
+    /* does that member sleep? */
+    _Alignas(SEGMENT_LINE) _Atomic uint32_t asleep[SEGMENT_MOST_MEMBERS];
 };
 
 struct segment {
@@ -53,11 +56,12 @@ struct segment {
 };
 
 /* The maker's side. WEFT_ERR_UNSUPPORTED or WEFT_ERR_NO_MEMORY: the team goes without. */
-weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint64_t slot, uint64_t nonce,
-                                        struct segment **segment_p);
+weft_status_t weft__team_segment_create(const void *parent, uint32_t size, uint64_t slot,
+                                        uint64_t nonce, struct segment **segment_p);
 /* The others': of process `pid`, its descriptor `fd`; must be what the maker says it is. */
-weft_status_t weft__team_segment_open(const void *parent, uint32_t size, uint64_t slot, uint64_t nonce,
-                                      uint32_t pid, uint32_t fd, struct segment **segment_p);
+weft_status_t weft__team_segment_open(const void *parent, uint32_t size, uint64_t slot,
+                                      uint64_t nonce, uint32_t pid, uint32_t fd,
+                                      struct segment **segment_p);
 void weft__team_segment_opened(struct segment *segment); /* by all: it can be opened no more */
 void weft__team_segment_close(struct segment *segment);
 
@@ -67,11 +71,13 @@ static inline uint8_t *segment_slot(const struct segment *s, uint32_t channel, u
 }
 
 /* What member `index` says in use number `use` of the lines. */
-static inline struct segment_line *segment_line(const struct segment *s, uint64_t use, uint32_t index) {
+static inline struct segment_line *segment_line(const struct segment *s, uint64_t use,
+                                                uint32_t index) {
     return &s->line[use % SEGMENT_CHANNELS * s->size + index];
 }
 
-/* Of those who may share memory: the same boot of the same machine, the same user and namespace of processes. 0: not known. */
+/* Of those who may share memory: the same boot of the same machine, the same user and namespace
+ * of processes. 0: not known. */
 uint64_t weft__team_host(void);
 
 #endif

@@ -1,8 +1,9 @@
 #include "select.h"
 
+#include <base/hash.h>
 #include <ctype.h>
-#include <reactor/hash.h>
 #include <reactor/reactor.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ANY UINT32_MAX
@@ -10,51 +11,104 @@
 #define FEW 16 /* as many lines as a core asks for at once */
 
 /*
- * First match. Where each rank has a core of its own a line of each is the least that can cross; where they share cores the
- * cost is dependent wakeups, so the shared counter comes first and trees next.
- * Large vectors go through the slots too: a part stays in the cache from its writer to its readers, which was measured at a
- * fifth of the ring's cost or less, up to 2 MiB and 4 ranks.
+ * First match. Where each rank has a core of its own a line of each is the least that can cross;
+ * where they share cores the cost is dependent wakeups, so the shared counter comes first and trees
+ * next. Large vectors go through the slots too: a part stays in the cache from its writer to its
+ * readers, which was measured at a fifth of the ring's cost or less, up to 2 MiB and 4 ranks.
  */
 static const struct choice built_in[] = {
     /* kind, algorithm, bytes, ranks, ranks per core */
-    {COLL_BARRIER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1},
-    {COLL_BARRIER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},
-    {COLL_BARRIER, ALGORITHM_BARRIER_tree, 0, ALL, 8, ANY, 2, ANY},
-    {COLL_BARRIER, ALGORITHM_BARRIER_dissemination, 0, ALL, 1, ANY, 0, ANY},
-    {COLL_BCAST, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},
-    {COLL_BCAST, ALGORITHM_BCAST_chain, 256 << 10, ALL, 3, ANY, 0, ANY},
-    {COLL_BCAST, ALGORITHM_BCAST_binomial, 0, ALL, 1, ANY, 0, ANY},
-    {COLL_ALLREDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1},
-    {COLL_ALLREDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},
-    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 0, 16 << 10, 1, ANY, 0, ANY},
-    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_ring, 0, ALL, 1, ANY, 0, ANY},
+    {COLL_BARRIER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST},
+    {COLL_BARRIER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_BARRIER, ALGORITHM_BARRIER_tree, 0, ALL, 8, ANY, 2, ANY, COLL_HOST},
+    {COLL_BARRIER, ALGORITHM_BARRIER_dissemination, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_BCAST, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_BCAST, ALGORITHM_BCAST_chain, 256 << 10, ALL, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_BCAST, ALGORITHM_BCAST_binomial, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLREDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST},
+    {COLL_ALLREDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 0, 16 << 10, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     /* Where the order is fixed: */
-    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_fold, 0, 4 << 10, 1, 64, 0, ANY},
-    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_pipeline, 0, ALL, 1, ANY, 0, ANY},
-    {COLL_ALLGATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1},
-    {COLL_ALLGATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY},
-    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_bruck, 0, 8 << 10, 1, ANY, 0, ANY},
-    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_neighbours, 0, ALL, 1, ANY, 0, ANY},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_fold, 0, 4 << 10, 1, 64, 0, ANY, COLL_HOST},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_pipeline, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLGATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST},
+    {COLL_ALLGATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_bruck, 0, 8 << 10, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_neighbours, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_FANIN, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_FANIN, ALGORITHM_FANIN_knomial, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_FANOUT, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_FANOUT, ALGORITHM_FANOUT_knomial, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_GATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_GATHER, ALGORITHM_GATHER_knomial, 0, 8 << 10, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_GATHER, ALGORITHM_GATHER_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_GATHERV, ALGORITHM_GATHERV_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCATTER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCATTER, ALGORITHM_SCATTER_knomial, 0, 8 << 10, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCATTER, ALGORITHM_SCATTER_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCATTERV, ALGORITHM_SCATTERV_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE, ALGORITHM_REDUCE_knomial, 0, 64 << 10, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE, ALGORITHM_REDUCE_linear, 0, 4 << 10, 1, 64, 0, ANY, COLL_HOST},
+    {COLL_REDUCE, ALGORITHM_REDUCE_chain, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_halving, 0, 4 << 10, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_fold, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTERV, ALGORITHM_REDUCE_SCATTERV_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTERV, ALGORITHM_REDUCE_SCATTERV_fold, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLGATHERV, ALGORITHM_ALLGATHERV_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLTOALL, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLTOALL, ALGORITHM_ALLTOALL_bruck, 0, 256, 8, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLTOALL, ALGORITHM_ALLTOALL_linear, 0, 32 << 10, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLTOALL, ALGORITHM_ALLTOALL_pairwise, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLTOALLV, ALGORITHM_ALLTOALLV_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCAN, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCAN, ALGORITHM_SCAN_doubling, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCAN, ALGORITHM_SCAN_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_EXSCAN, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
+    {COLL_EXSCAN, ALGORITHM_EXSCAN_doubling, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_EXSCAN, ALGORITHM_EXSCAN_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_NEIGHBOR_ALLTOALLV, ALGORITHM_NEIGHBOR_ALLTOALLV_linear, 0, ALL, 1, ANY, 0, ANY,
+     COLL_HOST},
 };
 
-static bool fits(const struct choice *c, const struct question *q) {
-    if (c->kind != q->kind || q->bytes < c->least_bytes || q->bytes > c->most_bytes) return false;
-    if (q->ranks < c->least_ranks || q->ranks > c->most_ranks || q->per_core < c->least_per_core) return false;
+static bool fits_choice(const struct choice *c, const struct question *q) {
+    if (c->kind != q->kind || c->memory != q->memory || q->bytes < c->least_bytes ||
+        q->bytes > c->most_bytes)
+        return false;
+    if (q->ranks < c->least_ranks || q->ranks > c->most_ranks || q->per_core < c->least_per_core)
+        return false;
     if (q->per_core > c->most_per_core) return false;
     if (c->algorithm == ALGORITHM_SLOTS) return q->slots; /* these two fold in the order of ranks */
     if (c->algorithm == ALGORITHM_ONESHOT) return q->oneshot;
     return !q->fixed_order || weft__algorithms[c->algorithm].fixed_order;
 }
 
-unsigned weft__choose(const struct choices *choices, const struct question *question) {
-    for (uint32_t i = 0; i < choices->n_rows; i++)
-        if (fits(&choices->row[i], question)) return choices->row[i].algorithm;
-    for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++)
-        if (fits(&built_in[i], question)) return built_in[i].algorithm;
-    return ALGORITHM_ALLREDUCE_pipeline; /* the last of its kind fits all; every other kind has such a row */
+const char *weft__algorithm_name(unsigned algorithm) {
+    if (algorithm == ALGORITHM_SLOTS) return "slots";
+    return algorithm == ALGORITHM_ONESHOT ? "oneshot" : weft__algorithms[algorithm].name;
 }
 
-/* ---- the setting --------------------------------------------------------------------------------------------------- */
+unsigned weft__choose(const struct choices *choices, const struct question *question) {
+    bool chosen;
+    return weft__choose_why(choices, question, &chosen);
+}
+
+unsigned weft__choose_why(const struct choices *choices, const struct question *question,
+                          bool *chosen_p) {
+    *chosen_p = true;
+    for (uint32_t i = 0; i < choices->n_rows; i++)
+        if (fits_choice(&choices->row[i], question)) return choices->row[i].algorithm;
+    *chosen_p = false;
+    for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++)
+        if (fits_choice(&built_in[i], question)) return built_in[i].algorithm;
+    /* the last of its kind fits all: the test of this asks for every kind */
+    return ALGORITHM_ALLREDUCE_pipeline;
+}
+
+/* ---- the setting ----------------------------------------------------------------------------- */
 
 struct text {
     const char *at;
@@ -62,12 +116,13 @@ struct text {
 
 static bool word(struct text *t, const char *name) {
     size_t len = strlen(name);
-    if (strncmp(t->at, name, len) != 0 || isalnum((unsigned char)t->at[len])) return false;
+    if (strncmp(t->at, name, len) != 0 || isalnum((unsigned char)t->at[len]) || t->at[len] == '_')
+        return false;
     t->at += len;
     return true;
 }
 
-static bool number(struct text *t, uint64_t *value_p) {
+static bool number_choice(struct text *t, uint64_t *value_p) {
     if (!isdigit((unsigned char)*t->at)) return false;
     uint64_t value = 0;
     for (; isdigit((unsigned char)*t->at); t->at++) {
@@ -84,17 +139,16 @@ static bool number(struct text *t, uint64_t *value_p) {
 
 /* LOW-HIGH, LOW-, -HIGH or nothing at all. */
 static bool range(struct text *t, uint64_t *low_p, uint64_t *high_p) {
-    bool low = number(t, low_p);
+    bool low = number_choice(t, low_p);
     if (*t->at != '-') return !low;
     t->at++;
-    number(t, high_p);
+    number_choice(t, high_p);
     return *low_p <= *high_p;
 }
 
 static bool kind(struct text *t, enum coll_kind *kind_p) {
-    static const char *const name[N_COLL_KINDS] = {"barrier", "bcast", "allreduce", "allgather"};
     for (int k = 0; k < N_COLL_KINDS; k++)
-        if (word(t, name[k])) {
+        if (word(t, weft__coll_name((enum coll_kind)k))) {
             *kind_p = (enum coll_kind)k;
             return true;
         }
@@ -103,11 +157,13 @@ static bool kind(struct text *t, enum coll_kind *kind_p) {
 
 static bool algorithm(struct text *t, struct choice *c) {
     for (c->algorithm = 0; c->algorithm < N_ALGORITHMS; c->algorithm++)
-        if (weft__algorithms[c->algorithm].kind == c->kind && word(t, weft__algorithms[c->algorithm].name))
+        if (weft__algorithms[c->algorithm].kind == c->kind &&
+            word(t, weft__algorithms[c->algorithm].name))
             return true;
     if (word(t, "slots")) return true; /* c->algorithm is ALGORITHM_SLOTS by now */
     c->algorithm = ALGORITHM_ONESHOT;
-    return c->kind != COLL_BCAST && word(t, "oneshot");
+    return (c->kind == COLL_BARRIER || c->kind == COLL_ALLREDUCE || c->kind == COLL_ALLGATHER) &&
+           word(t, "oneshot");
 }
 
 static bool row(struct text *t, struct choice *c) {
@@ -140,8 +196,55 @@ weft_status_t weft__choices_parse(const void *parent, const char *text, struct c
         const char *start = t.at;
         if (!row(&t, &choices->row[choices->n_rows]))
             return weft__fail(WEFT_ERR_INVALID_PARAM,
-                              "coll.algorithms: \"%.40s\" is not KIND[@RANKS]:BYTES=ALGORITHM", start);
+                              "coll.algorithms: \"%.40s\" is not KIND[@RANKS]:BYTES=ALGORITHM",
+                              start);
         choices->n_rows++;
         if (!*t.at++) return WEFT_OK;
     }
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+enum { FILE_MOST = 64 << 10 };
+
+/* A line of a file: its list, without the comment and blanks around it. */
+static char *take_line(char **at_p) {
+    char *line = *at_p, *end = line + strcspn(line, "\n");
+    *at_p = *end ? end + 1 : end;
+    *end = 0;
+    line[strcspn(line, "#")] = 0;
+    line += strspn(line, " \t\r,");
+    for (end = line + strlen(line); end > line && strchr(" \t\r,", end[-1]); end--) end[-1] = 0;
+    return line;
+}
+
+static weft_status_t read_lines(const char *file, char *content) {
+    FILE *in = fopen(file, "re");
+    if (!in) return weft__fail(WEFT_ERR_IO, "coll.tuning: %s cannot be read", file);
+    size_t len = fread(content, 1, FILE_MOST, in);
+    fclose(in);
+    content[len < FILE_MOST ? len : 0] = 0;
+    return len < FILE_MOST ? WEFT_OK : weft__fail(WEFT_ERR_IO, "coll.tuning: %s is too long", file);
+}
+
+weft_status_t weft__choices_read(const void *parent, const char *text, const char *file,
+                                 struct choices *choices) {
+    if (!file || !*file) return weft__choices_parse(parent, text, choices);
+    size_t used = strlen(text);
+    char *all = weft__alloc(parent, used + 2 * FILE_MOST + 2, "choices");
+    if (!all) return WEFT_ERR_NO_MEMORY;
+    char *content = all + used + FILE_MOST + 1;
+    weft_status_t st = read_lines(file, content);
+    memcpy(all, text, used);
+    for (char *at = content; st == WEFT_OK && *at;) {
+        const char *line = take_line(&at);
+        size_t len = strlen(line);
+        if (len && used) all[used++] = ',';
+        memcpy(all + used, line, len);
+        used += len;
+    }
+    all[used] = 0;
+    if (st == WEFT_OK) st = weft__choices_parse(parent, all, choices);
+    talloc_free(all);
+    return st;
 }

@@ -13,27 +13,44 @@ struct choice {
     uint64_t least_bytes, most_bytes;
     uint32_t least_ranks, most_ranks;
     uint32_t least_per_core, most_per_core; /* ranks per core */
+    enum coll_memory memory;
 };
 
 struct choices {
     struct choice *row;
     uint32_t n_rows;
-    uint64_t hash; /* of the setting's text: members must agree */
+    uint64_t hash;             /* of the setting's text: members must agree */
+    uint32_t radix, per_group; /* of k-nomial trees, of hierarchies; 0: the usual ones */
 };
 
 /*
- * `text` is a list of KIND[@RANKS]:BYTES=ALGORITHM, by commas; RANKS and BYTES are LOW-HIGH, LOW- or -HIGH, with k and m:
+ * `text` is a list of KIND[@RANKS]:BYTES=ALGORITHM, by commas; RANKS and BYTES are LOW-HIGH, LOW-
+ * or -HIGH, with k and m:
  *     allreduce:0-8k=slots,allreduce:8k-=ring,barrier@16-:=tree
- * The first row that fits wins, the built-in ones come last. WEFT_ERR_INVALID_PARAM names what does not parse.
+ * The first row that fits wins, the built-in ones come last. WEFT_ERR_INVALID_PARAM names what does
+ * not parse.
  */
 weft_status_t weft__choices_parse(const void *parent, const char *text, struct choices *choices);
+
+/*
+ * The same of `text` and then of a file: lines of such lists; what follows # is skipped. No file is
+ * named: NULL or "". WEFT_ERR_IO: it cannot be read, or has more than 64 KiB.
+ */
+weft_status_t weft__choices_read(const void *parent, const char *text, const char *file,
+                                 struct choices *choices);
 
 struct question {
     enum coll_kind kind;
     uint64_t bytes; /* of one rank's contribution */
     uint32_t ranks, per_core;
     bool fixed_order, slots, oneshot; /* these can be had */
+    enum coll_memory memory;
 };
 unsigned weft__choose(const struct choices *choices, const struct question *question);
+/* The same, and whether a row of `choices` said so. */
+unsigned weft__choose_why(const struct choices *choices, const struct question *question,
+                          bool *chosen_p);
+/* "slots" and "oneshot" are among these names. */
+const char *weft__algorithm_name(unsigned algorithm);
 
 #endif

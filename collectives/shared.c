@@ -1,5 +1,6 @@
-/* Collectives through the team's segment are looked at while they run: by a poller, which sleeps when nothing moves. */
-#include <reactor/counters.h>
+/* Collectives through the team's segment are looked at while they run: by a poller, which sleeps
+ * when nothing moves. */
+#include <base/counters.h>
 
 #include "collective.h"
 
@@ -7,7 +8,7 @@ bool weft__shared_over(const struct collective *c) {
     return c->left == c->n_parts;
 }
 
-/* ---- waking those who sleep ------------------------------------------------------------------------------------------- */
+/* ---- waking those who sleep ------------------------------------------------------------------ */
 
 void weft__shared_wake_seen(weft_team_t *team) {
     for (uint32_t r = 0; r < team->size; r++) {
@@ -26,7 +27,7 @@ void weft__shared_wake(weft_team_t *team) {
     weft__shared_wake_seen(team);
 }
 
-/* ---- looking, and sleeping -------------------------------------------------------------------------------------------- */
+/* ---- looking, and sleeping ------------------------------------------------------------------- */
 
 static bool is_looked_at(const struct collective *c) {
     return c->engine->may_move && c->status == WEFT_OK && !weft__shared_over(c);
@@ -36,9 +37,8 @@ static int poll(struct poller *poller, unsigned budget) {
     weft_team_t *team = list_of(poller, weft_team_t, poller);
     int n = 0;
     if (list_empty(&team->active)) weft__poller_remove(team->reactor, poller);
-    for (struct list *at = team->active.next, *next; at != &team->active; at = next) {
+    list_for_each_safe(at, next, &team->active) {
         struct collective *c = list_of(at, struct collective, of_team);
-        next = at->next;
         if (!is_looked_at(c) || !c->engine->advance(c)) continue;
         weft__collective_finish(c);
         n++;
@@ -46,14 +46,15 @@ static int poll(struct poller *poller, unsigned budget) {
     return n;
 }
 
-/* Asleep is said first and looked at once more afterwards; weft__shared_wake() does the same the other way round. */
-static bool arm(struct poller *poller) {
+/* Asleep is said first and looked at once more afterwards; weft__shared_wake() does the same the
+ * other way round. */
+static bool arm_shared(struct poller *poller) {
     weft_team_t *team = list_of(poller, weft_team_t, poller);
     _Atomic uint32_t *asleep = &team->segment->head->asleep[team->rank];
     if (list_empty(&team->active)) return true;
     atomic_store_explicit(asleep, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
-    for (struct list *at = team->active.next; at != &team->active; at = at->next) {
+    list_for_each(at, &team->active) {
         struct collective *c = list_of(at, struct collective, of_team);
         if (!is_looked_at(c) || !c->engine->may_move(c)) continue;
         atomic_store_explicit(asleep, 0, memory_order_relaxed);
@@ -69,7 +70,7 @@ static void disarm(struct poller *poller) {
 
 void weft__shared_watch(weft_team_t *team) {
     team->poller.poll = poll;
-    team->poller.arm = arm;
+    team->poller.arm = arm_shared;
     team->poller.disarm = disarm;
     weft__poller_add(team->reactor, &team->poller);
 }

@@ -1,8 +1,10 @@
 /* A plan run over messages: steps become ready, post their message, and make others ready. */
-#include <reactor/counters.h>
+#include <base/counters.h>
 #include <string.h>
 
 #include "collective.h"
+#include <endpoints/messages/am.h>
+#include <weft/rma.h>
 
 static const struct step *step_of(const struct collective *c, uint32_t i) {
     return &c->plan->schedule->step[i];
@@ -11,8 +13,19 @@ static uint32_t index_of(const struct step_run *run) {
     return (uint32_t)(run - run->collective->step);
 }
 
-static uint8_t *place(const struct collective *c, unsigned buffer, uint64_t offset) {
+/* The team's rank of a step's peer, and back. */
+static uint32_t rank_of(const struct collective *c, const struct step *step) {
+    return coll_member(&c->call, step->peer);
+}
+
+static uint8_t *place_step(const struct collective *c, unsigned buffer, uint64_t offset) {
     return c->buffer[buffer] + offset;
+}
+
+static uint32_t find_step(const struct collective *c, enum step_verb verb, uint32_t rank,
+                          uint32_t tag) {
+    uint32_t peer = coll_index(&c->call, rank);
+    return peer == UINT32_MAX ? NO_STEP : weft__plan_find(c->plan, verb, peer, tag);
 }
 
 static void step_done(struct collective *c, uint32_t i) {
@@ -22,27 +35,37 @@ static void step_done(struct collective *c, uint32_t i) {
         if (--c->step[(edge - 1) / 3].waits == 0) c->ready[c->n_ready++] = (edge - 1) / 3;
 }
 
+/* A member that left in good order has received all that it was to receive, though its end may
+ * hide that from the sender. */
+static bool is_missed_by_none(const struct collective *c, const struct step *step,
+                              weft_status_t status) {
+    return step->verb == STEP_SEND && c->team->member[rank_of(c, step)].gone &&
+           weft__team_outcome(status) == WEFT_ERR_PEER_FAILED;
+}
+
 /* What was in flight for a step is back. After a stop that is all that matters. */
 static bool came_back(struct step_run *run, weft_status_t status) {
     struct collective *c = run->collective;
     run->request = NULL;
-    c->n_lent--;
+    run->state = STEP_POSTED;
+    c->n_in_flight--;
+    if (c->team->n_outstanding) weft__team_answer(c->team);
     if (c->status < 0) {
-        if (c->n_lent == 0) fsm_step(&c->core.fsm, COLL_EV_RETURNED);
+        if (c->n_in_flight == 0) weft__fsm_step(&c->core.fsm, COLL_EV_RETURNED);
         return false;
     }
-    if (status < 0) {
-        weft__team_fail(c->team, weft__team_outcome(status), step_of(c, index_of(run))->peer);
+    if (status < 0 && !is_missed_by_none(c, step_of(c, index_of(run)), status)) {
+        weft__team_fail(c->team, weft__team_outcome(status), rank_of(c, step_of(c, index_of(run))));
         return false;
     }
     step_done(c, index_of(run));
     return true;
 }
 
-static void advance(struct collective *c);
+static void advance_step(struct collective *c);
 
 static void go_on(struct collective *c) {
-    advance(c);
+    advance_step(c);
     if (c->status == WEFT_OK && c->n_left == 0) weft__collective_finish(c);
 }
 
@@ -51,17 +74,33 @@ static void moved(weft_status_t status, void *arg) {
     if (came_back(run, status)) go_on(run->collective);
 }
 
-/* ---- sending ----------------------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
-weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq, uint32_t tag,
-                              const void *data, size_t len, const weft_op_t *op) {
+static weft_status_t send_in(weft_team_t *team, unsigned id, uint32_t rank,
+                             const struct coll_wire *wire, const void *data, size_t len,
+                             const weft_op_t *op) {
     uint8_t header[COLL_WIRE_BYTES];
     weft_iov_t iov = {(void *)data, len};
     weft_ep_t *ep = weft__team_ep(team, rank);
     if (!ep) return WEFT_ERR_PEER_FAILED;
-    weft__coll_wire_write(header, &(struct coll_wire){team->id, team->epoch, seq, tag, team->rank});
+    weft__coll_wire_write(header, wire);
     weft__count(team->reactor)->coll_messages++;
     return weft__am_send(ep, id, header, sizeof header, &iov, len ? 1 : 0, op);
+}
+
+weft_status_t weft__coll_send(weft_team_t *team, unsigned id, uint32_t rank, uint32_t seq,
+                              uint32_t tag, const void *data, size_t len, const weft_op_t *op) {
+    struct coll_wire wire = {team->id, team->epoch, seq, tag, team->rank, 0};
+    return send_in(team, id, rank, &wire, data, len, op);
+}
+
+/* A message of a step, in the order that its collective stands in. */
+static weft_status_t send_of(const struct collective *c, unsigned id, const struct step *step,
+                             const void *data, size_t len, const weft_op_t *op) {
+    const weft_team_t *team = c->team;
+    struct coll_wire wire = {team->id,  team->epoch, c->seq,
+                             step->tag, team->rank,  c->order->stream};
+    return send_in(c->team, id, rank_of(c, step), &wire, data, len, op);
 }
 
 static void send_step(struct collective *c, uint32_t i) {
@@ -69,16 +108,16 @@ static void send_step(struct collective *c, uint32_t i) {
     struct step_run *run = &c->step[i];
     uint32_t how = step->len > c->team->eager ? 0 : WEFT_AM_EAGER;
     weft_op_t op = {.done = moved, .arg = run, .request_p = &run->request, .flags = how};
-    weft_status_t st = weft__coll_send(c->team, COLL_WIRE_DATA, step->peer, c->seq, step->tag,
-                                       place(c, step->left_buffer, step->left), step->len, &op);
+    weft_status_t st = send_of(c, COLL_WIRE_DATA, step,
+                               place_step(c, step->left_buffer, step->left), step->len, &op);
     if (st == WEFT_OK) {
         run->request = NULL;
         step_done(c, i);
     } else if (st == WEFT_IN_PROGRESS) {
-        run->state = STEP_LENT;
-        c->n_lent++;
+        run->state = STEP_IN_FLIGHT;
+        c->n_in_flight++;
     } else {
-        weft__team_fail(c->team, weft__team_outcome(st), step->peer);
+        weft__team_fail(c->team, weft__team_outcome(st), rank_of(c, step));
     }
 }
 
@@ -92,7 +131,7 @@ static void begin_send(struct collective *c, uint32_t i) {
 }
 
 void weft__steps_go(struct collective *c, const struct coll_wire *wire) {
-    uint32_t i = weft__plan_find(c->plan, STEP_SEND, wire->from, wire->tag);
+    uint32_t i = find_step(c, STEP_SEND, wire->from, wire->tag);
     if (i == NO_STEP || c->step[i].state > STEP_POSTED) {
         weft__team_fail(c->team, WEFT_ERR_PROTOCOL, wire->from);
     } else if (c->step[i].state == STEP_WAITS) {
@@ -103,18 +142,18 @@ void weft__steps_go(struct collective *c, const struct coll_wire *wire) {
     }
 }
 
-/* ---- receiving --------------------------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 static void ask_for(struct collective *c, uint32_t i) {
     const struct step *step = step_of(c, i);
-    weft_status_t st = weft__coll_send(c->team, COLL_WIRE_GO, step->peer, c->seq, step->tag, NULL, 0, NULL);
-    if (st < 0) weft__team_fail(c->team, weft__team_outcome(st), step->peer);
+    weft_status_t st = send_of(c, COLL_WIRE_GO, step, NULL, 0, NULL);
+    if (st < 0) weft__team_fail(c->team, weft__team_outcome(st), rank_of(c, step));
 }
 
 static void take_early(struct collective *c, uint32_t i) {
     struct early *early = c->step[i].early;
     const struct step *step = step_of(c, i);
-    if (step->len) memcpy(place(c, step->to_buffer, step->to), early->data, step->len);
+    if (step->len) memcpy(place_step(c, step->to_buffer, step->to), early->data, step->len);
     c->step[i].early = NULL;
     c->team->unexpected_bytes -= early->len;
     weft__early_drop(c->team->worker, early);
@@ -130,25 +169,26 @@ static void begin_recv(struct collective *c, uint32_t i) {
     if (step_of(c, i)->len > c->team->eager) ask_for(c, i);
 }
 
-static weft_status_t receive(struct collective *c, uint32_t i, weft_am_t *am) {
+static weft_status_t receive_step(struct collective *c, uint32_t i, weft_am_t *am) {
     const struct step *step = step_of(c, i);
     struct step_run *run = &c->step[i];
     if (am->data || step->len == 0) {
-        if (step->len) memcpy(place(c, step->to_buffer, step->to), am->data, step->len);
+        if (step->len) memcpy(place_step(c, step->to_buffer, step->to), am->data, step->len);
         step_done(c, i);
         return WEFT_OK;
     }
-    weft_iov_t iov = {place(c, step->to_buffer, step->to), step->len};
+    weft_iov_t iov = {place_step(c, step->to_buffer, step->to), step->len};
     weft_op_t op = {.done = moved, .arg = run, .request_p = &run->request};
     weft_status_t st = weft_am_recv(am, &iov, 1, &op);
     if (st == WEFT_OK) step_done(c, i);
     if (st != WEFT_IN_PROGRESS) return st;
-    run->state = STEP_LENT;
-    c->n_lent++;
+    run->state = STEP_IN_FLIGHT;
+    c->n_in_flight++;
     return WEFT_OK;
 }
 
-static weft_status_t keep_early(struct collective *c, uint32_t i, const struct coll_wire *wire, weft_am_t *am) {
+static weft_status_t keep_early(struct collective *c, uint32_t i, const struct coll_wire *wire,
+                                weft_am_t *am) {
     struct early *early;
     weft_status_t st = weft__early_new(c->team, COLL_WIRE_DATA, wire, am, &early);
     if (st < 0) return st;
@@ -158,11 +198,11 @@ static weft_status_t keep_early(struct collective *c, uint32_t i, const struct c
 }
 
 void weft__steps_data(struct collective *c, const struct coll_wire *wire, weft_am_t *am) {
-    uint32_t i = weft__plan_find(c->plan, STEP_RECV, wire->from, wire->tag);
+    uint32_t i = find_step(c, STEP_RECV, wire->from, wire->tag);
     weft_status_t st = WEFT_ERR_PROTOCOL;
     if (i != NO_STEP && step_of(c, i)->len == am->len) {
         if (c->step[i].state == STEP_POSTED)
-            st = receive(c, i, am);
+            st = receive_step(c, i, am);
         else if (c->step[i].state == STEP_WAITS && !c->step[i].early)
             st = keep_early(c, i, wire, am);
     }
@@ -175,7 +215,7 @@ void weft__steps_data(struct collective *c, const struct coll_wire *wire, weft_a
 /* One that came before the collective had begun. */
 static void take_in(struct collective *c, struct early *early) {
     bool data = early->id == COLL_WIRE_DATA;
-    uint32_t i = weft__plan_find(c->plan, data ? STEP_RECV : STEP_SEND, early->from, early->tag);
+    uint32_t i = find_step(c, data ? STEP_RECV : STEP_SEND, early->from, early->tag);
     bool fits = i != NO_STEP && (!data || step_of(c, i)->len == early->len) && !c->step[i].early;
     if (fits && data) {
         c->step[i].early = early;
@@ -188,17 +228,78 @@ static void take_in(struct collective *c, struct early *early) {
     if (!fits) weft__team_fail(c->team, WEFT_ERR_PROTOCOL, from);
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------- */
+/* ---- one-sided ------------------------------------------------------------------------------- */
+
+/* A key as it is sent: the address of DST, the length of the key, and the key. */
+struct key_header {
+    uint64_t base;
+    uint64_t len;
+};
+
+static weft_status_t expose(struct collective *c) {
+    const struct coll_shape *shape = &c->plan->schedule->shape;
+    struct key_header header = {.base = (uintptr_t)c->call.dst,
+                                .len = COLL_KEY_BYTES - sizeof header};
+    uint64_t bytes = coll_bytes(&c->call) * (shape->kind == COLL_BCAST ? 1 : shape->size);
+    uint8_t *to = c->buffer[COLL_SCRATCH];
+    weft_status_t st =
+        weft_mem_get(c->team->worker, c->call.dst, bytes, WEFT_MEM_WRITE, &c->exposed);
+    size_t len = header.len;
+    memset(to, 0, COLL_KEY_BYTES);
+    if (st == WEFT_OK) st = weft_mem_pack(c->exposed, to + sizeof header, &len);
+    header.len = len;
+    memcpy(to, &header, sizeof header);
+    return st;
+}
+
+/* The operation goes on without the key's handle. */
+static weft_status_t put_by_key(struct collective *c, const struct step *step,
+                                const weft_op_t *op) {
+    struct key_header header;
+    weft_rkey_t *rkey;
+    const uint8_t *key = place_step(c, COLL_SCRATCH, step->right);
+    weft_ep_t *ep = weft__team_ep(c->team, rank_of(c, step));
+    if (!ep) return WEFT_ERR_PEER_FAILED;
+    memcpy(&header, key, sizeof header);
+    if (header.len > COLL_KEY_BYTES - sizeof header) return WEFT_ERR_PROTOCOL;
+    weft_status_t st = weft_rkey_unpack(ep, key + sizeof header, header.len, &rkey);
+    if (st < 0) return st;
+    st = weft_put(ep, place_step(c, step->left_buffer, step->left), step->len,
+                  header.base + step->to, rkey, op);
+    weft_rkey_release(rkey);
+    return st;
+}
+
+static void begin_put(struct collective *c, uint32_t i) {
+    struct step_run *run = &c->step[i];
+    weft_op_t op = {
+        .done = moved, .arg = run, .request_p = &run->request, .flags = WEFT_RMA_REMOTE};
+    run->state = STEP_IN_FLIGHT;
+    c->n_in_flight++;
+    weft_status_t st = put_by_key(c, step_of(c, i), &op);
+    if (st == WEFT_IN_PROGRESS) return;
+    run->request = NULL;
+    c->n_in_flight--;
+    if (st == WEFT_OK)
+        step_done(c, i);
+    else
+        weft__team_fail(c->team, weft__team_outcome(st), rank_of(c, step_of(c, i)));
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void take_step(struct collective *c, uint32_t i) {
     const struct step *step = step_of(c, i);
-    uint8_t *to = place(c, step->to_buffer, step->to), *left = place(c, step->left_buffer, step->left);
+    uint8_t *to = place_step(c, step->to_buffer, step->to),
+            *left = place_step(c, step->left_buffer, step->left);
     switch ((enum step_verb)step->verb) {
     case STEP_SEND: begin_send(c, i); return;
     case STEP_RECV: begin_recv(c, i); return;
     case STEP_REDUCE:
-        c->call.reduce(to, left, place(c, step->right_buffer, step->right), step->len / c->call.width);
+        coll_reduce(&c->call, to, left, place_step(c, step->right_buffer, step->right),
+                    step->len / c->call.width);
         break;
+    case STEP_PUT: begin_put(c, i); return;
     case STEP_COPY:
         if (to != left) memcpy(to, left, step->len);
         break;
@@ -207,39 +308,38 @@ static void take_step(struct collective *c, uint32_t i) {
 }
 
 /* A failure stops the collective, from wherever it is: nothing is begun after that. */
-static void advance(struct collective *c) {
+static void advance_step(struct collective *c) {
     while (c->n_ready > 0 && c->status == WEFT_OK) take_step(c, c->ready[--c->n_ready]);
 }
 
 /* What came before the collective was begun. */
 static void hand_over_early(struct collective *c) {
     weft_team_t *team = c->team;
-    for (struct list *at = team->early.next, *next; at != &team->early; at = next) {
+    list_for_each_safe(at, next, &team->early) {
         struct early *early = list_of(at, struct early, of);
-        next = at->next;
-        if (early->seq != c->seq) continue;
+        if (early->seq != c->seq || early->stream != c->order->stream) continue;
         list_remove(&early->of);
         take_in(c, early);
     }
 }
 
-static bool begin(struct collective *c) {
+static bool begin_step(struct collective *c) {
     hand_over_early(c);
-    advance(c);
+    advance_step(c);
     return c->status == WEFT_OK && c->n_left == 0;
 }
 
-/* Fresh memory costs a fault a page, more than the work that is done in it: the team keeps the last one's, if it is not
- * too much. */
+/* Fresh memory costs a fault a page, more than the work that is done in it: the team keeps the
+ * last one's, if it is not too much. */
 enum { SPARE_MOST = 4 << 20 };
 
 static bool take_scratch(struct collective *c, uint64_t bytes) {
     weft_team_t *team = c->team;
     if (bytes == 0) return true;
-    if (team->spare && team->spare_bytes >= bytes) {
-        c->buffer[COLL_SCRATCH] = team->spare;
+    if (team->standby && team->spare_bytes >= bytes) {
+        c->buffer[COLL_SCRATCH] = team->standby;
         c->scratch_bytes = team->spare_bytes;
-        team->spare = NULL;
+        team->standby = NULL;
         return true;
     }
     c->buffer[COLL_SCRATCH] = weft__realloc(team, NULL, bytes, "scratch");
@@ -250,44 +350,119 @@ static bool take_scratch(struct collective *c, uint64_t bytes) {
 static void give_scratch_back(struct collective *c) {
     weft_team_t *team = c->team;
     void *memory = c->buffer[COLL_SCRATCH], *surplus = memory;
-    if (memory && c->scratch_bytes <= SPARE_MOST && (!team->spare || team->spare_bytes < c->scratch_bytes)) {
-        surplus = team->spare;
-        team->spare = memory;
+    if (memory && c->scratch_bytes <= SPARE_MOST &&
+        (!team->standby || team->spare_bytes < c->scratch_bytes)) {
+        surplus = team->standby;
+        team->standby = memory;
         team->spare_bytes = c->scratch_bytes;
     }
     talloc_free(surplus);
 }
 
-static weft_status_t prepare(struct collective *c) {
-    weft_team_t *team = c->team;
-    const struct coll_call *call = &c->call;
-    struct coll_shape shape = {.kind = call->kind,
-                               .size = team->size,
-                               .rank = team->rank,
+struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_call *call) {
+    return (struct coll_shape){.kind = call->kind,
+                               .size = coll_size(team, call),
+                               .rank = coll_index(call, team->rank),
                                .root = call->root,
                                .count = call->count,
                                .width = call->width,
-                               .segment = team->segment_bytes,
-                               .joined = call->kind == COLL_BCAST && team->unjoined + 1 >= 32};
-    weft_status_t st = weft__plan_get(team, &team->plans, (enum coll_algorithm)call->algorithm, &shape, &c->plan);
+                               .segment = team->segment_bytes > call->width ? team->segment_bytes
+                                                                            : call->width,
+                               .in_place = call->in_place,
+                               .memory = call->memory,
+                               .radix = team->choices.radix,
+                               .per_group = team->choices.per_group,
+                               .src = call->src_blocks,
+                               .dst = call->dst_blocks,
+                               .n_sources = call->n_sources,
+                               .n_destinations = call->n_destinations,
+                               .source = call->source,
+                               .destination = call->destination};
+}
+
+/* Members that only ever send would run ahead of the others without end: now and then such a
+ * collective ends with a barrier. */
+enum { UNJOINED_MOST = 32 };
+
+static bool joins_now(const struct collective *c) {
+    return !weft__coll_joins(c->call.kind) && c->order->unjoined + 1 >= UNJOINED_MOST;
+}
+
+static weft_status_t get_plan(weft_team_t *team, const struct coll_call *call, bool joined,
+                              struct plan **plan_p) {
+    struct coll_shape shape = weft__coll_shape(team, call);
+    shape.joined = joined;
+    return weft__plan_get(team, &team->plans, (enum coll_algorithm)call->algorithm, &shape, plan_p);
+}
+
+static weft_status_t set_out(struct collective *c) {
+    uint32_t n = c->plan->schedule->n_steps;
+    bool joined = weft__coll_joins(c->call.kind) || c->plan->schedule->shape.joined;
+    c->buffer[COLL_SRC] = (uint8_t *)c->call.src; /* never written to: the checker proves it */
+    c->buffer[COLL_DST] = c->call.dst;
+    c->n_left = n;
+    c->n_ready = 0;
+    for (uint32_t i = n; i-- > 0;) {
+        c->step[i] = (struct step_run){.collective = c, .waits = c->plan->waits[i]};
+        if (c->step[i].waits == 0) c->ready[c->n_ready++] = i;
+    }
+    c->seq = c->order->next_seq++;
+    c->order->unjoined = joined ? 0 : c->order->unjoined + 1;
+    /* The others cannot finish it without this member's key. */
+    weft_status_t st = c->plan->schedule->exposes ? expose(c) : WEFT_OK;
+    if (st < 0) weft__team_fail(c->team, st, c->team->rank);
+    return st;
+}
+
+static weft_status_t take_kept(struct collective *c) {
+    struct weft_coll *kept = c->kept;
+    c->order = kept->order;
+    c->plan = kept->plan[joins_now(c)];
+    c->step = kept->step;
+    c->ready = kept->ready;
+    c->buffer[COLL_SCRATCH] = kept->scratch;
+    return set_out(c);
+}
+
+static weft_status_t prepare_step(struct collective *c) {
+    if (c->kept) return take_kept(c);
+    weft_status_t st = weft__collective_order(c->team, &c->call, &c->order);
+    if (st == WEFT_OK) st = get_plan(c->team, &c->call, joins_now(c), &c->plan);
     if (st < 0) return st;
     uint32_t n = c->plan->schedule->n_steps;
     c->step = weft__alloc(c, (n + 1) * sizeof *c->step, "steps");
     c->ready = weft__alloc(c, (n + 1) * sizeof *c->ready, "ready");
     if (!c->step || !c->ready || !take_scratch(c, c->plan->schedule->scratch)) {
-        weft__plan_put(&team->plans, c->plan);
+        weft__plan_put(&c->team->plans, c->plan);
         return WEFT_ERR_NO_MEMORY;
     }
-    c->buffer[COLL_SRC] = (uint8_t *)call->src; /* never written to: the checker proves it */
-    c->buffer[COLL_DST] = call->dst;
-    c->n_left = n;
-    for (uint32_t i = n; i-- > 0;) {
-        c->step[i] = (struct step_run){.collective = c, .waits = c->plan->waits[i]};
-        if (c->step[i].waits == 0) c->ready[c->n_ready++] = i;
+    st = set_out(c);
+    if (st < 0) weft__steps_release(c);
+    return st;
+}
+
+/* Both plans: the one that is taken usually, and the one that joins the members. */
+weft_status_t weft__steps_keep(struct weft_coll *kept) {
+    weft_status_t st = weft__collective_order(kept->team, &kept->call, &kept->order);
+    bool two = !weft__coll_joins(kept->call.kind);
+    uint32_t n = 0;
+    for (unsigned i = 0; i <= two && st == WEFT_OK; i++) {
+        st = get_plan(kept->team, &kept->call, i, &kept->plan[i]);
+        if (st == WEFT_OK && kept->plan[i]->schedule->n_steps > n)
+            n = kept->plan[i]->schedule->n_steps;
     }
-    c->seq = team->next_seq++;
-    team->unjoined = call->kind == COLL_BCAST && !shape.joined ? team->unjoined + 1 : 0;
-    return WEFT_OK;
+    if (st < 0) return st;
+    weft__early_reserve(kept->team, n);
+    uint64_t scratch = kept->plan[0]->schedule->scratch;
+    kept->step = weft__alloc(kept, (n + 1) * sizeof *kept->step, "steps");
+    kept->ready = weft__alloc(kept, (n + 1) * sizeof *kept->ready, "ready");
+    if (scratch) kept->scratch = weft__realloc(kept, NULL, scratch, "scratch");
+    return kept->step && kept->ready && (kept->scratch || !scratch) ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+void weft__steps_unkeep(struct weft_coll *kept) {
+    for (unsigned i = 0; i < 2; i++)
+        if (kept->plan[i]) weft__plan_put(&kept->team->plans, kept->plan[i]);
 }
 
 void weft__steps_recall(struct collective *c) {
@@ -295,12 +470,27 @@ void weft__steps_recall(struct collective *c) {
         if (c->step[i].request) weft_request_cancel(c->step[i].request);
 }
 
-/* Is there anything that only `rank` can still give or take? */
-static bool needs(const struct collective *c, uint32_t rank) {
+/*
+ * Is there a step that `rank` has to take part in, and has not? A step in flight is none: `rank`
+ * sent its message, or was sent one, before it left, and the request's status decides.
+ */
+static bool needs_step(const struct collective *c, uint32_t rank) {
     for (uint32_t i = 0; i < c->plan->schedule->n_steps; i++) {
         const struct step *step = step_of(c, i);
         bool meets = step->verb == STEP_SEND || step->verb == STEP_RECV;
-        if (meets && step->peer == rank && c->step[i].state != STEP_DONE && !c->step[i].early) return true;
+        if (meets && rank_of(c, step) == rank && c->step[i].state < STEP_IN_FLIGHT &&
+            !c->step[i].early)
+            return true;
+    }
+    return false;
+}
+
+static bool awaits(const struct collective *c, uint32_t rank) {
+    for (uint32_t i = 0; i < c->plan->schedule->n_steps; i++) {
+        const struct step *step = step_of(c, i);
+        if (step->verb == STEP_RECV && rank_of(c, step) == rank &&
+            c->step[i].state == STEP_IN_FLIGHT)
+            return true;
     }
     return false;
 }
@@ -311,8 +501,12 @@ void weft__steps_release(struct collective *c) {
         c->team->unexpected_bytes -= c->step[i].early->len;
         weft__early_drop(c->team->worker, c->step[i].early);
     }
+    if (c->exposed) weft_mem_put(c->exposed);
+    c->exposed = NULL;
+    if (c->kept) return;
     give_scratch_back(c);
     weft__plan_put(&c->team->plans, c->plan);
 }
 
-const struct coll_engine weft__steps = {.prepare = prepare, .advance = begin, .needs = needs};
+const struct coll_engine weft__steps = {
+    .prepare = prepare_step, .advance = begin_step, .needs = needs_step, .awaits = awaits};

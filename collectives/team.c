@@ -1,21 +1,25 @@
 /*
- * The team's life: an exchange of addresses, endpoints to everybody, a first collective in which all agree that they are
- * there (and whether they share memory); then work; then an end that waits for all that it started.
+ * The team's life: an exchange of addresses, endpoints to everybody, a first collective in which
+ * all agree that they are there (and whether they share memory); then work; then an end that waits
+ * for all that it started.
  */
 #define _GNU_SOURCE
 #include "team.h"
 
-#include <reactor/counters.h>
-#include <reactor/hash.h>
+#include <base/counters.h>
+#include <base/hash.h>
+#include <float.h>
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agreement.h"
 #include "collective.h"
 
-/* ---- outcomes --------------------------------------------------------------------------------------------------------- */
+/* ---- outcomes -------------------------------------------------------------------------------- */
 
-/* How an endpoint's end looks from a collective that needed it. Trouble of this side's own keeps its name. */
+/* How an endpoint's end looks from a collective that needed it. Trouble of this side's own keeps
+ * its name. */
 weft_status_t weft__team_outcome(weft_status_t status) {
     switch (status) {
     case WEFT_ERR_NO_MEMORY:
@@ -30,8 +34,10 @@ weft_status_t weft__team_outcome(weft_status_t status) {
 
 weft_status_t weft__team_usable(const weft_team_t *team) {
     if (team->status < 0)
-        return weft__fail(team->status, "the team has failed; member %u was to blame", team->blamed);
-    if (team->core.fsm.state != TEAM_READY) return weft__fail(WEFT_ERR_BUSY, "the team is not ready");
+        return weft__fail(team->status, "the team failed because of rank %u%s%s", team->blamed,
+                          team->why[0] ? ": " : "", team->why);
+    if (!team_is_ready(&team->core.fsm)) return weft__fail(WEFT_ERR_BUSY, "the team is not ready");
+    if (team->splits) return weft__fail(WEFT_ERR_BUSY, "a split of the team is in progress");
     return WEFT_OK;
 }
 
@@ -40,34 +46,36 @@ void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed) {
         team->status = status;
         team->blamed = blamed;
         weft__log(team->worker->context, WEFT_LOG_INFO, "collectives",
-                  "team %016llx, rank %u: %s, because of rank %u", (unsigned long long)team->id, team->rank,
-                  weft_status_name(status), blamed);
+                  "team %016llx, rank %u: %s, because of rank %u%s%s", (unsigned long long)team->id,
+                  team->rank, weft_status_name(status), blamed, team->why[0] ? ": " : "",
+                  team->why);
     }
-    fsm_step(&team->core.fsm, TEAM_EV_FAIL);
+    weft__fsm_step(&team->core.fsm, TEAM_EV_FAIL);
 }
 
 static void stop_all(weft_team_t *team) {
-    for (struct list *at = team->active.next, *next; at != &team->active; at = next) {
-        next = at->next;
+    list_for_each_safe(at, next, &team->active) {
         weft__collective_stop(list_of(at, struct collective, of_team));
     }
 }
 
-/* What the others are told: a member that closed in the middle of something has failed, for them. */
+/* What the others are told: a member that closed in the middle of something has failed, for
+ * them. */
 static void warn_all(weft_team_t *team) {
     weft_status_t status = team->status == WEFT_ERR_CLOSED ? WEFT_ERR_PEER_FAILED : team->status;
     if (!team->id) return;
     for (uint32_t r = 0; r < team->size; r++) {
-        if (r == team->rank || !team->member[r].ep || team->member[r].gone || r == team->blamed) continue;
-        weft_status_t st =
-            weft__coll_send(team, COLL_WIRE_NOTICE, r, team->blamed, (uint32_t)status, NULL, 0, NULL);
+        if (r == team->rank || !team->member[r].ep || team->member[r].gone || r == team->blamed)
+            continue;
+        weft_status_t st = weft__coll_send(team, COLL_WIRE_NOTICE, r, team->blamed,
+                                           (uint32_t)status, NULL, 0, NULL);
         if (st < 0)
-            weft__log(team->worker->context, WEFT_LOG_DEBUG, "collectives", "rank %u could not be warned: %s", r,
-                      weft_status_name(st));
+            weft__log(team->worker->context, WEFT_LOG_DEBUG, "collectives",
+                      "rank %u could not be notified: %s", r, weft_status_name(st));
     }
 }
 
-/* ---- endpoints -------------------------------------------------------------------------------------------------------- */
+/* ---- endpoints ------------------------------------------------------------------------------- */
 
 static void ep_up(weft_ep_t *ep, void *arg) {
     ((struct member *)arg)->up = true;
@@ -77,17 +85,76 @@ static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     struct member *member = arg;
     weft_team_t *team = member->team;
     uint32_t rank = (uint32_t)(member - team->member);
-    /* A worker that closes says so for each of its teams first: then its endpoints' end is no news. */
+    /* A worker that closes says so for each of its teams first: then its endpoints' end is no
+     * news. */
     if (member->gone || rank == team->rank) return;
-    if (status == WEFT_ERR_PEER_CLOSED)
+    if (status == WEFT_ERR_PEER_CLOSED) {
         weft__team_without(team, rank);
-    else
+    } else {
+        member->lost = true;
         weft__team_fail(team, weft__team_outcome(status), rank);
+        weft__agreements_go_on(team);
+    }
+}
+
+/* ---- leaving in good order ------------------------------------------------------------------- */
+
+static void release_member(weft_team_t *team, struct member *member) {
+    weft_ep_t *ep = weft__idmap_find(&team->worker->eps, member->leave_ep);
+    member->leave_ep = 0;
+    team->n_outstanding--;
+    /* A member that closed its end, too, waits for nothing. */
+    if (ep) weft__team_release(team->room, ep, team->id, team->epoch, team->rank);
+}
+
+void weft__team_answer(weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size && team->n_outstanding; r++) {
+        struct member *member = &team->member[r];
+        if (member->leave_ep && !weft__collectives_await(team, r)) release_member(team, member);
+    }
 }
 
 void weft__team_without(weft_team_t *team, uint32_t rank) {
     team->member[rank].gone = true;
     weft__collectives_without(team, rank);
+    weft__agreements_go_on(team);
+    weft__team_settle(team);
+}
+
+void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep) {
+    struct member *member = &team->member[rank];
+    if (!member->leave_ep) team->n_outstanding++;
+    member->leave_ep = ep->id;
+    weft__team_without(team, rank);
+    weft__team_answer(team);
+}
+
+void weft__team_released(weft_team_t *team, uint32_t rank) {
+    team->member[rank].released = true;
+    weft__team_settle(team);
+}
+
+/* A member that leaves too has finished its collectives: it has received everything. */
+static bool all_released(const weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size; r++) {
+        const struct member *member = &team->member[r];
+        if (r != team->rank && member->ep && !member->gone && !member->released) return false;
+    }
+    return true;
+}
+
+static void look_for_release(struct job *job) {
+    weft_team_t *team = list_of(job, weft_team_t, release);
+    if (all_released(team)) weft__fsm_step(&team->core.fsm, TEAM_EV_RELEASED);
+}
+
+/* Members that do not answer hold a close up for as long as any other step of it. */
+static void await_release(weft_team_t *team) {
+    uint64_t spin = weft__setting_u64(team->worker->context, SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
+    weft_status_t st =
+        weft__timer_start(team->reactor, &team->deadline, weft__now(team->reactor) + spin);
+    if (st < 0) weft__fsm_step(&team->core.fsm, TEAM_EV_FAIL);
+    weft__team_settle(team);
 }
 
 static void ep_closed(weft_status_t status, void *arg) {
@@ -100,25 +167,31 @@ static weft_status_t open_ep(weft_team_t *team, uint32_t rank) {
     struct member *member = &team->member[rank];
     const struct member_record *record = &team->record[rank];
     weft_ep_params_t params = {.on_ready = ep_up, .on_error = ep_lost, .arg = member};
-    weft_status_t st =
-        weft_connect_address(team->worker, record->address, record->address_len, &params, &member->ep);
+    weft_status_t st = weft_connect_address(team->opener, record->address, record->address_len,
+                                            &params, &member->ep);
     if (st == WEFT_OK) team->n_eps++;
     return st;
 }
 
 weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank) {
     if (rank >= team->size || !team->id) return NULL;
-    if (!team->member[rank].ep && team->core.fsm.state < TEAM_FAILED) open_ep(team, rank);
+    if (!team->member[rank].ep && team_is_in_service(&team->core.fsm)) open_ep(team, rank);
     return team->member[rank].ep;
 }
 
-/* Everybody's own endpoint to this member stays open without this word, for it is not the one that is closed here. */
-static void say_leave(weft_team_t *team) {
+/* Everybody's own endpoint to this member stays open without this word, for it is not the one
+ * that is closed here. */
+static void send_leave(weft_team_t *team) {
     if (!team->id) return;
     for (uint32_t r = 0; r < team->size; r++) {
-        if (r == team->rank || !team->member[r].ep || team->member[r].gone) continue;
-        /* One who is lost meanwhile needs no word. */
-        weft__coll_send(team, COLL_WIRE_LEAVE, r, 0, 0, NULL, 0, NULL);
+        struct member *member = &team->member[r];
+        if (r == team->rank) continue;
+        /* A member that left before waits for its answer alone. One that is lost waits for
+         * nothing. */
+        if (member->leave_ep)
+            release_member(team, member);
+        else if (member->ep && !member->gone)
+            weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, NULL, 0, NULL);
     }
 }
 
@@ -135,24 +208,28 @@ static void close_eps(weft_team_t *team) {
     }
 }
 
-/* ---- what the exchange says ----------------------------------------------------------------------------------------- */
+/* ---- what the exchange says ------------------------------------------------------------------ */
 
 static bool decode(weft_team_t *team) {
     for (uint32_t r = 0; r < team->size; r++)
-        if (!weft__member_read(team->all + (size_t)r * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES, &team->record[r]))
+        if (!weft__member_read(team->all + (size_t)r * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES,
+                               &team->record[r]))
             return false;
     return true;
 }
 
 static weft_status_t check_records(weft_team_t *team) {
     const struct member_record *mine = &team->record[team->rank];
-    if (!decode(team)) return weft__fail(WEFT_ERR_PROTOCOL, "the exchange did not bring members' records");
-    if (memcmp(team->mine, team->all + (size_t)team->rank * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES) != 0)
-        return weft__fail(WEFT_ERR_PROTOCOL, "the exchange put something else in place %u", team->rank);
+    if (!decode(team))
+        return weft__fail(WEFT_ERR_PROTOCOL, "the exchange returned malformed records");
+    if (memcmp(team->mine, team->all + (size_t)team->rank * MEMBER_RECORD_BYTES,
+               MEMBER_RECORD_BYTES) != 0)
+        return weft__fail(WEFT_ERR_PROTOCOL, "the exchange returned a wrong record for rank %u",
+                          team->rank);
     for (uint32_t r = 0; r < team->size; r++) {
         const struct member_record *other = &team->record[r];
         if (other->slot != mine->slot || other->choices != mine->choices)
-            return weft__fail(WEFT_ERR_INVALID_PARAM, "rank %u has other settings coll.*", r);
+            return weft__fail(WEFT_ERR_INVALID_PARAM, "rank %u has different coll.* settings", r);
         if (r != team->rank && other->address_len == mine->address_len &&
             memcmp(other->address, mine->address, mine->address_len) == 0)
             return weft__fail(WEFT_ERR_UNSUPPORTED, "rank %u is the same worker", r);
@@ -160,7 +237,8 @@ static weft_status_t check_records(weft_team_t *team) {
     return WEFT_OK;
 }
 
-/* Every member gets the same, for all of it comes from the exchange; the nonces make it this team's alone. */
+/* Every member gets the same, for all of it comes from the exchange; the nonces make it this
+ * team's alone. */
 static uint64_t identity(const weft_team_t *team) {
     uint64_t h = hash_more(HASH_BEGIN, team->all, (size_t)team->size * MEMBER_RECORD_BYTES);
     h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
@@ -198,7 +276,8 @@ static uint32_t most_per_core(const weft_team_t *team) {
     uint32_t most = 1;
     if (team->record[0].ranks_per_core) return team->record[0].ranks_per_core;
     for (uint32_t r = 0; r < team->size; r++) {
-        uint32_t here = is_first_of_host(team, r) ? per_core_of_host(team, team->record[r].host) : 0;
+        uint32_t here =
+            is_first_of_host(team, r) ? per_core_of_host(team, team->record[r].host) : 0;
         if (here > most) most = here;
     }
     return most;
@@ -214,15 +293,15 @@ static void share_memory(weft_team_t *team) {
         weft__team_segment_close(team->segment);
         team->segment = NULL;
     } else if (team->rank != 0) {
-        weft_status_t st = weft__team_segment_open(team, team->size, first->slot, first->nonce, first->pid,
-                                                   first->fd, &team->segment);
+        weft_status_t st = weft__team_segment_open(team, team->size, first->slot, first->nonce,
+                                                   first->pid, first->fd, &team->segment);
         if (st < 0)
             weft__log(team->worker->context, WEFT_LOG_INFO, "collectives", "no shared segment: %s",
                       weft_status_name(st));
     }
 }
 
-/* ---- the first collective: does everybody have the segment? ----------------------------------------------------------- */
+/* ---- the first collective: does everybody have the segment? ---------------------------------- */
 
 static void agreed(weft_team_t *team, weft_status_t status) {
     if (status < 0 || team->status < 0) return; /* the team has failed, with it or after it */
@@ -233,7 +312,7 @@ static void agreed(weft_team_t *team, weft_status_t status) {
         weft__team_segment_close(team->segment);
         team->segment = NULL;
     }
-    fsm_step(&team->core.fsm, TEAM_EV_AGREED);
+    weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
 }
 
 static weft_status_t agree(weft_team_t *team) {
@@ -248,12 +327,19 @@ static weft_status_t agree(weft_team_t *team) {
     return weft__collective_start(team, &call, NULL, agreed);
 }
 
+static bool same_long_double(const weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size; r++)
+        if (team->record[r].flags / MEMBER_LONG_DOUBLE != LDBL_MANT_DIG) return false;
+    return true;
+}
+
 static weft_status_t connect_all(weft_team_t *team) {
     weft_status_t st = check_records(team);
     if (st < 0) return st;
     for (uint32_t r = 0; r < team->size; r++)
         if (team->record[r].eager < team->eager) team->eager = team->record[r].eager;
     team->per_core = most_per_core(team);
+    team->same_long_double = same_long_double(team);
     team->id = identity(team);
     share_memory(team);
     for (uint32_t r = 0; r < team->size; r++) {
@@ -261,19 +347,19 @@ static weft_status_t connect_all(weft_team_t *team) {
         st = open_ep(team, r);
         if (st < 0) return st;
     }
-    weft__room_adopt(team->room, team);
+    weft__team_registry_adopt(team->room, team);
     return team->status < 0 ? team->status : agree(team);
 }
 
-/* ---- its machine ------------------------------------------------------------------------------------------------------ */
+/* ---- its machine ----------------------------------------------------------------------------- */
 
 static void on_effect(struct fsm *m, unsigned effect) {
     weft_team_t *team = list_of(m, weft_team_t, core.fsm);
     switch ((enum team_effect)effect) {
     case TEAM_FX_CONNECT: weft__job_post(team->reactor, &team->connect); break;
-    case TEAM_FX_TELL:
+    case TEAM_FX_NOTIFY:
         weft__timer_stop(team->reactor, &team->deadline);
-        weft__job_post(team->reactor, &team->tell);
+        weft__job_post(team->reactor, &team->notify);
         break;
     case TEAM_FX_END_EXCHANGE:
         if (team->exchanged == WEFT_IN_PROGRESS && team->exchange.cancel) {
@@ -284,9 +370,12 @@ static void on_effect(struct fsm *m, unsigned effect) {
         break;
     case TEAM_FX_STOP_ALL: stop_all(team); break;
     case TEAM_FX_WARN: warn_all(team); break;
+    case TEAM_FX_LEAVE: send_leave(team); break;
+    case TEAM_FX_AWAIT: await_release(team); break;
     case TEAM_FX_CLOSE_ALL:
+        weft__timer_stop(team->reactor, &team->deadline);
+        weft__agreements_stop(team, WEFT_ERR_CLOSED);
         weft__shared_unwatch(team);
-        say_leave(team);
         close_eps(team);
         weft__team_settle(team);
         break;
@@ -298,8 +387,8 @@ static void on_effect(struct fsm *m, unsigned effect) {
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
     weft_team_t *team = list_of(m, weft_team_t, core.fsm);
     bool theirs = why == FSM_VIOL;
-    weft__log(team->worker->context, theirs ? WEFT_LOG_WARN : WEFT_LOG_ERROR, "collectives", "team: %s in %s",
-              weft__team_machine.event_name[event], fsm_state_name(m));
+    weft__log(team->worker->context, theirs ? WEFT_LOG_WARN : WEFT_LOG_ERROR, "collectives",
+              "team: %s in %s", weft__team_machine.event_name[event], fsm_state_name(m));
     if (theirs) weft__count(team->reactor)->violations++;
 }
 
@@ -309,7 +398,7 @@ static void connect_job(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, connect);
     if (team->status < 0) return; /* failed or closed in the meantime */
     weft_status_t st = connect_all(team);
-    weft__room_forget(team->room);
+    weft__team_registry_forget(team->room);
     if (st < 0) weft__team_fail(team, st, team->rank);
 }
 
@@ -317,15 +406,18 @@ static void exchange_over(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, exchange_over);
     if (team->exchanged < 0) {
         weft__team_fail(team, team->exchanged, team->rank);
-        weft__room_forget(team->room);
+        weft__team_registry_forget(team->room);
     } else {
-        fsm_step(&team->core.fsm, TEAM_EV_EXCHANGED);
+        weft__fsm_step(&team->core.fsm, TEAM_EV_EXCHANGED);
     }
     weft__team_settle(team);
 }
 
+/* The program calls it. In a child that the program forked in its allgather it would wake the
+ * parent's worker. */
 static void exchange_done(weft_status_t status, void *arg) {
     weft_team_t *team = arg;
+    weft__program_returned(team->reactor);
     team->exchanged = status > 0 ? WEFT_OK : status;
     weft__job_post(team->reactor, &team->exchange_over);
 }
@@ -335,58 +427,64 @@ static void deadline_passed(struct timer *timer) {
     weft__team_fail(team, WEFT_ERR_TIMED_OUT, team->rank);
 }
 
-static void tell_ready(struct job *job) {
-    weft_team_t *team = list_of(job, weft_team_t, tell);
+static void notify_ready(struct job *job) {
+    weft_team_t *team = list_of(job, weft_team_t, notify);
     if (team->on_ready) team->on_ready(team, team->status, team->arg);
     weft__program_returned(team->reactor);
     weft__team_settle(team);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
-/* QUIET is looked for in a job, since what ends may end within another's step. */
+/* RELEASED and QUIET are looked for in jobs, since what ends may end within another's step. */
 void weft__team_settle(weft_team_t *team) {
-    if (team->core.fsm.state == TEAM_CLOSING) weft__job_post(team->reactor, &team->quiet);
+    if (team_is_leaving(&team->core.fsm)) weft__job_post(team->reactor, &team->release);
+    if (team_is_closing(&team->core.fsm)) weft__job_post(team->reactor, &team->quiet);
 }
 
 static void look_for_quiet(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, quiet);
-    bool busy = team->n_eps || !list_empty(&team->active) || team->exchanged == WEFT_IN_PROGRESS ||
-                weft__job_queued(&team->exchange_over) || weft__job_queued(&team->connect) ||
-                weft__job_queued(&team->tell);
-    if (!busy) fsm_step(&team->core.fsm, TEAM_EV_QUIET);
+    bool busy = team->n_eps || !list_empty(&team->active) || weft__agreements_busy(team) ||
+                team->exchanged == WEFT_IN_PROGRESS || weft__job_queued(&team->exchange_over) ||
+                weft__job_queued(&team->connect) || weft__job_queued(&team->notify) ||
+                weft__job_queued(&team->release);
+    if (!busy) weft__fsm_step(&team->core.fsm, TEAM_EV_QUIET);
 }
 
 static void gone(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, gone);
-    struct coll_room *room = team->room;
+    struct team_registry *room = team->room;
     weft_done_fn closed = team->closed;
     void *arg = team->closed_arg;
     struct list *at;
-    while ((at = list_pop(&team->early)) != NULL) weft__early_drop(team->worker, list_of(at, struct early, of));
+    while ((at = list_pop(&team->early)) != NULL)
+        weft__early_drop(team->worker, list_of(at, struct early, of));
     weft__team_segment_close(team->segment);
     weft__timer_stop(team->reactor, &team->deadline);
-    weft__bury(team->reactor, team);
+    team->opener->n_opened_by--;
+    weft__free_later(team->reactor, team);
     if (closed) closed(WEFT_OK, arg);
     weft__program_returned(room->reactor);
-    weft__room_leave(room, team);
+    weft__team_registry_leave(room, team);
 }
 
 weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op) {
-    if (team->core.fsm.state >= TEAM_CLOSING) return weft__fail(WEFT_ERR_BUSY, "team: it is closing already");
+    if (team_is_ended(&team->core.fsm))
+        return weft__fail(WEFT_ERR_BUSY, "the team is already closing");
     if (op) {
         team->closed = op->done;
         team->closed_arg = op->arg;
         if (op->request_p) *op->request_p = NULL;
     }
-    bool quiet = team->core.fsm.state == TEAM_READY && list_empty(&team->active);
+    weft__agreements_stop(team, WEFT_ERR_CLOSED);
+    bool quiet = team_is_ready(&team->core.fsm) && list_empty(&team->active);
     if (!quiet) weft__team_fail(team, WEFT_ERR_CLOSED, team->rank);
     if (team->status == WEFT_OK) team->status = WEFT_ERR_CLOSED;
-    fsm_step(&team->core.fsm, TEAM_EV_CLOSE);
+    weft__fsm_step(&team->core.fsm, TEAM_EV_CLOSE);
     return WEFT_IN_PROGRESS;
 }
 
-/* ---- the beginning ------------------------------------------------------------------------------------------------------ */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static bool has_shared_memory(weft_worker_t *worker) {
     return weft__worker_iface(worker, "shm", 3) != NULL;
@@ -407,9 +505,10 @@ static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t
                                    .host = weft__team_host(),
                                    .ranks_per_core = params->ranks_per_core,
                                    .eager = team->eager,
-                                   .slot =
-                                       weft__setting_u64(context, SETTING_COLL_SLOT) / SEGMENT_LINE * SEGMENT_LINE,
+                                   .slot = weft__setting_u64(context, SETTING_COLL_SLOT) /
+                                           SEGMENT_LINE * SEGMENT_LINE,
                                    .choices = team->choices.hash ^ team->segment_bytes};
+    record.flags = (uint16_t)(LDBL_MANT_DIG * MEMBER_LONG_DOUBLE);
     describe_cores(&record);
     size_t len = sizeof record.address;
     weft_status_t st = weft_worker_address(team->worker, record.address, &len);
@@ -419,7 +518,8 @@ static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t
         record.flags |= MEMBER_MAPS;
     }
     if (team->rank == 0 && record.flags & MEMBER_MAPS &&
-        weft__team_segment_create(team, team->size, record.slot, record.nonce, &team->segment) == WEFT_OK) {
+        weft__team_segment_create(team, team->size, record.slot, record.nonce, &team->segment) ==
+            WEFT_OK) {
         record.flags |= MEMBER_SEGMENT;
         record.pid = (uint32_t)getpid();
         record.fd = (uint32_t)team->segment->fd;
@@ -428,12 +528,14 @@ static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t
     return WEFT_OK;
 }
 
-/* Sent unasked is only what every transport of this worker carries in one piece: it is there when its handler runs. */
+/* Sent unasked is only what every transport of this worker carries in one piece: it is there
+ * when its handler runs. */
 static uint64_t one_piece(const weft_worker_t *worker) {
     uint64_t most = UINT64_MAX;
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         const struct iface_attr *attr = &worker->iface[i]->attr;
-        uint64_t head = 8 + COLL_WIRE_BYTES, copied = attr->max_bcopy > head ? attr->max_bcopy - head : 0;
+        uint64_t head = 8 + COLL_WIRE_BYTES,
+                 copied = attr->max_bcopy > head ? attr->max_bcopy - head : 0;
         uint64_t here = attr->max_zcopy > copied ? attr->max_zcopy : copied;
         if (here < most) most = here;
     }
@@ -447,7 +549,13 @@ static weft_status_t take_settings(weft_team_t *team) {
     if (team->eager > most) team->eager = most;
     team->unexpected_most = weft__setting_u64(context, SETTING_COLL_UNEXPECTED);
     team->segment_bytes = weft__setting_u64(context, SETTING_COLL_SEGMENT) / 64 * 64;
-    return weft__choices_parse(team, weft__setting_str(context, SETTING_COLL_ALGORITHMS), &team->choices);
+    weft_status_t st =
+        weft__choices_read(team, weft__setting_str(context, SETTING_COLL_ALGORITHMS),
+                           weft__setting_str(context, SETTING_COLL_TUNING), &team->choices);
+    team->choices.radix = (uint32_t)weft__setting_u64(context, SETTING_COLL_RADIX);
+    team->choices.per_group = (uint32_t)weft__setting_u64(context, SETTING_COLL_PER_HOST);
+    team->choices.hash ^= (uint64_t)team->choices.radix << 48 | team->choices.per_group;
+    return st;
 }
 
 static weft_status_t make_room(weft_team_t *team) {
@@ -461,27 +569,36 @@ static weft_status_t make_room(weft_team_t *team) {
     return WEFT_OK;
 }
 
-static weft_team_t *new_team(struct coll_room *room, const weft_team_params_t *params) {
+static uint64_t time_limit(struct team_registry *room, const weft_team_params_t *params) {
+    uint64_t ms = params->collective_deadline_ms;
+    if (!ms) ms = weft__setting_u64(room->worker->context, SETTING_COLL_TIMEOUT);
+    return ms * NS_PER_MS;
+}
+
+static weft_team_t *new_team(struct team_registry *room, const weft_team_params_t *params) {
     weft_team_t *team = weft__new(room->reactor, weft_team_t);
     if (!team) return NULL;
     team->room = room;
-    team->worker = room->worker;
+    team->worker = team->opener = room->worker;
     team->reactor = room->reactor;
-    team->rank = params->exchange->rank;
-    team->size = params->exchange->size;
-    team->exchange = *params->exchange;
+    if (params->exchange) team->exchange = *params->exchange;
     team->exchanged = WEFT_IN_PROGRESS;
+    team->time_limit = time_limit(room, params);
     team->on_ready = params->on_ready;
     team->arg = params->arg;
     team->deadline.fire = deadline_passed;
     team->exchange_over.run = exchange_over;
     team->connect.run = connect_job;
-    team->tell.run = tell_ready;
+    team->notify.run = notify_ready;
+    team->release.run = look_for_release;
     team->quiet.run = look_for_quiet;
     team->gone.run = gone;
     list_init(&team->of_room);
+    list_init(&team->agreements);
     list_init(&team->active);
     list_init(&team->idle);
+    list_init(&team->streams);
+    list_init(&team->spare_early);
     list_init(&team->early);
     fsm_init(&team->core.fsm, &port, TEAM_EXCHANGE, team->rank);
     return team;
@@ -489,33 +606,97 @@ static weft_team_t *new_team(struct coll_room *room, const weft_team_params_t *p
 
 static weft_status_t start_deadline(weft_team_t *team, uint32_t ms) {
     uint64_t after = ms ? ms : weft__setting_u64(team->worker->context, SETTING_TEAM_TIMEOUT);
-    return weft__timer_start(team->reactor, &team->deadline, weft__now(team->reactor) + after * NS_PER_MS);
+    return weft__timer_start(team->reactor, &team->deadline,
+                             weft__now(team->reactor) + after * NS_PER_MS);
 }
 
-weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t *params, weft_team_t **team_p) {
-    struct coll_room *room;
-    weft_status_t st = weft__coll_room(worker, &room);
-    if (st < 0) return st;
-    weft_team_t *team = new_team(room, params);
-    if (!team) return WEFT_ERR_NO_MEMORY;
-    st = make_room(team);
+static void take_exchange(weft_team_t *team, const weft_exchange_t *exchange) {
+    team->exchange = *exchange;
+    team->rank = exchange->rank;
+    team->size = exchange->size;
+}
+
+/* The exchange begins. After an error the team is as it was. */
+static weft_status_t begin_team(weft_team_t *team, const weft_team_params_t *params) {
+    struct team_registry *room = team->room;
+    weft_status_t st = make_room(team);
     if (st == WEFT_OK) st = take_settings(team);
     if (st == WEFT_OK) st = describe_myself(team, params);
     if (st == WEFT_OK) st = start_deadline(team, params->deadline_ms);
     if (st < 0) goto fail;
     list_append(&room->teams, &team->of_room);
-    st = team->exchange.allgather(team->exchange.arg, worker, team->mine, MEMBER_RECORD_BYTES, team->all,
-                                  exchange_done, team);
+    st = team->exchange.allgather(team->exchange.arg, team->worker, team->mine, MEMBER_RECORD_BYTES,
+                                  team->all, exchange_done, team);
     weft__program_returned(team->reactor);
-    if (st < 0) {
-        list_remove(&team->of_room);
-        goto fail;
-    }
-    *team_p = team;
-    return WEFT_OK;
+    if (st >= 0) return WEFT_OK;
+    list_remove(&team->of_room);
 fail:
     weft__timer_stop(room->reactor, &team->deadline);
     weft__team_segment_close(team->segment);
+    team->segment = NULL;
+    return st;
+}
+
+static weft_status_t free_team(weft_team_t *team, weft_status_t st) {
     talloc_free(team);
     return st;
+}
+
+weft_status_t weft__team_create(weft_worker_t *opener, const weft_team_params_t *params,
+                                weft_team_t **team_p) {
+    struct team_registry *room;
+    weft_status_t st = weft__team_registry(weft__worker_itself(opener), &room);
+    if (st < 0) return st;
+    weft_team_t *team = new_team(room, params);
+    if (!team) return WEFT_ERR_NO_MEMORY;
+    team->opener = opener;
+    take_exchange(team, params->exchange);
+    st = begin_team(team, params);
+    if (st < 0) return free_team(team, st);
+    opener->n_opened_by++;
+    *team_p = team;
+    return WEFT_OK;
+}
+
+/* ---- in associated mode ---------------------------------------------------------------------- */
+
+static void free_stub(struct stub *stub) {
+    weft_team_t *team = stub->object;
+    if (team->worker == weft__stub_worker()) talloc_free(team);
+}
+
+weft_status_t weft__team_stub(weft_worker_t *opener, const weft_team_params_t *params,
+                              weft_team_t **team_p) {
+    struct team_registry *room;
+    struct stub *stub;
+    weft_status_t st = weft__team_registry(weft__worker_itself(opener), &room);
+    weft_team_t *team = st == WEFT_OK ? new_team(room, params) : NULL;
+    if (st < 0 || !team) return st < 0 ? st : WEFT_ERR_NO_MEMORY;
+    st = weft__worker_stub_new(opener, STUB_TEAM, team, params, sizeof *params, &stub);
+    if (st < 0) return free_team(team, st);
+    stub->closing = free_stub;
+    team->opener = opener;
+    team->worker = weft__stub_worker();
+    team->stub = stub;
+    *team_p = team;
+    return WEFT_OK;
+}
+
+weft_status_t weft__team_stub_begin(struct stub *stub, const weft_exchange_t *exchange) {
+    weft_team_t *team = stub->object;
+    team->worker = team->room->worker;
+    take_exchange(team, exchange);
+    weft_status_t st = begin_team(team, stub->params);
+    if (st == WEFT_OK)
+        team->opener->n_opened_by++;
+    else
+        team->worker = weft__stub_worker();
+    return st;
+}
+
+weft_status_t weft__team_stub_close(weft_team_t *team) {
+    struct stub *stub = team->stub;
+    free_stub(stub);
+    weft__worker_stub_gone(stub);
+    return WEFT_OK;
 }

@@ -1,9 +1,9 @@
-/* The team at one member: who the others are, what is in progress, and what they share. */
+/* A team at one member: its members, its collectives in progress, and its shared memory. */
 #ifndef WEFT_COLLECTIVES_TEAM_H
 #define WEFT_COLLECTIVES_TEAM_H
 
-#include <endpoints/list.h>
-#include <endpoints/worker.h>
+#include <base/list.h>
+#include <endpoints/core/worker.h>
 #include <weft/collective.h>
 
 #include "machines.h"
@@ -12,12 +12,12 @@
 #include "select.h"
 #include "wire.h"
 
-/* All teams of one worker: where messages find theirs. */
-struct coll_room {
+/* All teams of one worker. It finds the team of a message. */
+struct team_registry {
     weft_worker_t *worker;
     struct reactor *reactor;
     struct list teams;
-    struct list orphans; /* messages of teams whose exchange has not ended here */
+    struct list orphans; /* messages of teams whose exchange is still in progress here */
     uint32_t n_orphans;
     void (*closed)(weft_worker_t *worker); /* set: the worker waits for the last team */
 };
@@ -25,87 +25,136 @@ struct coll_room {
 struct member {
     struct weft_team *team;
     weft_ep_t *ep; /* NULL: not open */
-    bool up;       /* it has answered */
-    bool gone;     /* closed its side in good order: what it sent has come, and nothing more will */
+    bool up;       /* its endpoint is open */
+    bool gone;     /* it closes in good order, and begins no new message */
+    /* by which its LEAVE came, unanswered while its messages are in flight; 0: none */
+    uint32_t leave_ep;
+    bool released; /* it has answered the LEAVE of this side */
+    bool lost;     /* its endpoint failed, or another member said so in an agreement */
 };
 
-/* The uses of the segment's lines, at this member (oneshot.c). */
+/* The uses of the lines of the segment, at this member (oneshot.c). */
 struct team_lines {
-    uint64_t next;          /* to be given to a collective */
-    uint64_t entered, left; /* those below, in their order */
-    uint64_t told;          /* `left`, as the line said that was written last */
-    uint64_t left_by_all;   /* at least, as far as lines told */
+    uint64_t next;          /* for the next collective */
+    uint64_t entered, left; /* all uses below these, in order */
+    uint64_t notified;      /* `left` in the line that was written last */
+    uint64_t left_by_all;   /* a lower bound, from the lines that were read */
+};
+
+/* Members start, start + stride, …: `size` of them; 0: all. */
+struct coll_set {
+    uint32_t start, stride, size;
+};
+
+/* Collectives that follow one another: all of a team, or those of one tag and one set. */
+struct coll_order {
+    struct list of_team;
+    uint32_t stream;   /* as on the wire */
+    uint32_t next_seq; /* the number of the next one */
+    uint32_t unjoined; /* in a row that did not synchronise the members */
+    uint64_t tag;
+    struct coll_set set;
 };
 
 struct weft_team {
     struct team_core core;
-    struct coll_room *room;
+    struct team_registry *room;
     weft_worker_t *worker;
+    weft_worker_t *opener; /* by whose lease its endpoints are opened; mostly `worker` */
+    struct stub *stub;     /* in associated mode; NULL: not */
+    bool associated;       /* closed by the end of its association only */
     struct reactor *reactor;
     struct list of_room;
 
     uint32_t rank, size, per_core, epoch;
-    uint64_t id;          /* 0: the exchange has not ended */
+    uint64_t id;          /* 0: the exchange is in progress */
     weft_status_t status; /* why it failed */
-    uint32_t blamed;      /* the member to blame for that */
+    uint32_t blamed;      /* the member that caused it */
+    char why[160];        /* what that member did, or did not do; "": only the status is known */
     struct member *member;
-    struct member_record *record; /* what each said in the exchange */
+    struct member_record *record; /* the contribution of each member to the exchange */
     uint32_t n_eps;               /* open or closing */
+    uint32_t n_outstanding;       /* members whose LEAVE is unanswered */
 
     weft_exchange_t exchange;
     uint8_t *mine, *all;     /* its buffers */
     weft_status_t exchanged; /* IN_PROGRESS while it runs */
     struct timer deadline;
-    struct job exchange_over, connect, tell, quiet, gone;
+    struct job exchange_over, connect, notify, release, quiet, gone;
     void (*on_ready)(weft_team_t *, weft_status_t, void *);
     void *arg;
     weft_done_fn closed;
     void *closed_arg;
+    bool splits;  /* a split of it is in progress */
     bool in_call; /* within weft_team_create: fail by job only */
 
+    struct coll_types *types; /* the program's own; NULL: none */
+    bool same_long_double;    /* its format is that of all members */
     struct choices choices;
     struct plans plans;
-    void *spare; /* scratch memory of the last collective, for the next */
+    void *standby; /* scratch memory of the last collective, for the next */
     uint64_t spare_bytes;
     uint64_t eager, segment_bytes, unexpected_most, unexpected_bytes;
-    uint32_t next_seq; /* of collectives over messages */
-    uint32_t unjoined; /* of those, how many in a row let members run ahead */
-    uint64_t next_use; /* of slots of the segment */
+    uint64_t time_limit;     /* of a collective that names none, ns; 0: none */
+    struct coll_order order; /* of collectives over messages, by their calls */
+    struct list streams;     /* of those matched by a tag, or of some members only */
+    uint64_t next_use;       /* the next use of the slots of the segment */
     struct team_lines lines;
+    struct list agreements;  /* the newest first; those whose messages may still come */
+    uint32_t n_agreements;   /* begun here */
     struct list active;      /* collectives, in the order begun */
-    struct list idle;        /* memory for the next ones, */
-    uint32_t n_idle;         /* so many */
-    struct list early;       /* messages of collectives not begun here */
-    struct segment *segment; /* NULL: no memory in common */
-    struct poller poller;    /* looks at it while collectives go through it */
-    uint32_t agreed;         /* the first collective: everybody has the segment */
-    bool all_came;           /* it has ended well */
+    struct list idle;        /* free collectives for reuse */
+    uint32_t n_idle;         /* their number */
+    struct list spare_early; /* memory for such messages */
+    uint32_t n_spare_early;
+    struct list early;       /* messages of collectives that have not begun here */
+    struct segment *segment; /* NULL: there is no shared memory */
+    struct poller poller;    /* polls it while collectives use it */
+    uint32_t agreed;         /* the result of the first collective: all members have the segment */
+    bool all_came;           /* the first collective has succeeded */
 };
 
 /* ---- team.c */
 
-weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t *params, weft_team_t **team_p);
+weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t *params,
+                                weft_team_t **team_p);
 
-/* The first bad news: the team fails with it, and the others are told. */
+/* A team in associated mode. It begins with the exchange that its resource makes. */
+weft_status_t weft__team_stub(weft_worker_t *worker, const weft_team_params_t *params,
+                              weft_team_t **team_p);
+weft_status_t weft__team_stub_begin(struct stub *stub, const weft_exchange_t *exchange);
+weft_status_t weft__team_stub_close(weft_team_t *team);
+
+/* Fails the team with its first error, and notifies the other members. */
 void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed);
-/* A member closed in good order, and all that it sent has come: it is missed only where it is needed. */
+/* A member closes in good order. The team fails if a collective needs it. */
 void weft__team_without(weft_team_t *team, uint32_t rank);
-/* Something ended that a close waits for. */
+/* A member closes in good order, and waits for RELEASE over `ep`, by which its LEAVE came. */
+void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep);
+/* A member has received everything that this side sent. */
+void weft__team_released(weft_team_t *team, uint32_t rank);
+/* Answers members that wait for messages which are no longer in flight. */
+void weft__team_answer(weft_team_t *team);
+/* Continues a close after something that it waits for has ended. */
 void weft__team_settle(weft_team_t *team);
-/* NULL for ranks that are not there; opened on first use. */
+/* The endpoint of a rank, opened on first use. NULL: the rank is not there. */
 weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank);
 weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op);
-/* A status of one endpoint, as the outcome of a collective. */
+/* The status of a collective after an endpoint ended with `status`. */
 weft_status_t weft__team_outcome(weft_status_t status);
-/* Collectives are refused with the team's status, WEFT_ERR_BUSY before it is ready. */
+/* WEFT_OK, WEFT_ERR_BUSY before the team is ready, or the status of the failed team. */
 weft_status_t weft__team_usable(const weft_team_t *team);
 
 /* ---- room.c */
 
-weft_status_t weft__coll_room(weft_worker_t *worker, struct coll_room **room_p);
-/* The team's identity is known: messages that came before are handed to it. */
-void weft__room_adopt(struct coll_room *room, weft_team_t *team);
-void weft__room_forget(struct coll_room *room);
-void weft__room_leave(struct coll_room *room, weft_team_t *team);
+weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **room_p);
+/* The id of the team is known: delivers the messages that came before. */
+void weft__team_registry_adopt(struct team_registry *room, weft_team_t *team);
+void weft__team_registry_forget(struct team_registry *room);
+void weft__team_registry_leave(struct team_registry *room, weft_team_t *team);
+/* Answers a LEAVE over the endpoint by which it came. This side's own endpoint to that member may
+ * have been closed by the other's program. `from`: the rank of this side. */
+void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team, uint32_t epoch,
+                        uint32_t from);
 
 #endif

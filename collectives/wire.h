@@ -1,4 +1,5 @@
-/* What members of a team say to each other: little-endian, packed by hand, read by (pointer, length). */
+/* What members of a team say to each other: little-endian, packed by hand, read by (pointer,
+ * length). */
 #ifndef WEFT_COLLECTIVES_WIRE_H
 #define WEFT_COLLECTIVES_WIRE_H
 
@@ -11,16 +12,32 @@ enum coll_wire_id {
     COLL_WIRE_GO,          /* the receive for a large one is posted: send it */
     COLL_WIRE_NOTICE,      /* the team has failed: `seq` is the member to blame, `tag` the status */
     COLL_WIRE_WAKE,        /* look at the shared segment */
-    COLL_WIRE_LEAVE        /* this member closes in good order: what it said before is all */
+    /* this member closes in good order: what it said before is all; `seq` is the rank of the one
+     * that receives it */
+    COLL_WIRE_LEAVE,
+    COLL_WIRE_RELEASE, /* the answer: all that you sent to this member has arrived */
+    COLL_WIRE_AGREE    /* of agreement number `seq`; `tag` is one of those below */
 };
+enum coll_wire_agree { AGREE_CONTRIBUTE, AGREE_PROPOSE, AGREE_CONFIRM, AGREE_DECIDE };
 
 struct coll_wire {
     uint64_t team;
     uint32_t epoch, seq, tag, from;
+    uint32_t stream; /* 0: ordered by calls; else those of one tag and set of members */
 };
-enum { COLL_WIRE_BYTES = 24 };
+enum { COLL_WIRE_BYTES = 28 };
 void weft__coll_wire_write(uint8_t to[COLL_WIRE_BYTES], const struct coll_wire *v);
 bool weft__coll_wire_read(const void *p, size_t len, struct coll_wire *v);
+
+/* Before the lost members and the blobs of a value that members agree about. */
+struct agree_head {
+    uint64_t flags;
+    uint32_t ballot; /* rank of the coordinator that proposed it, plus one; 0: nobody did */
+    uint32_t blob_len;
+};
+enum { AGREE_HEAD_BYTES = 16 };
+void weft__agree_head_write(uint8_t to[AGREE_HEAD_BYTES], const struct agree_head *v);
+bool weft__agree_head_read(const void *p, size_t len, struct agree_head *v); /* of `len` or more */
 
 /* What each member puts into the exchange that makes a team. */
 struct member_record {
@@ -36,7 +53,8 @@ struct member_record {
 enum {
     MEMBER_RECORD_BYTES = 328,
     MEMBER_MAPS = 1 /* wants shared slots */,
-    MEMBER_SEGMENT = 2 /* offers the segment */
+    MEMBER_SEGMENT = 2 /* offers the segment */,
+    MEMBER_LONG_DOUBLE = 256 /* times the bits of a long double's mantissa */
 };
 void weft__member_write(uint8_t to[MEMBER_RECORD_BYTES], const struct member_record *v);
 bool weft__member_read(const void *p, size_t len, struct member_record *v);

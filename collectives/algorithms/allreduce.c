@@ -1,20 +1,24 @@
 #include <collectives/schedule.h>
+#include <reactor/reactor.h>
 
 static uint64_t bytes_of(const struct coll_shape *shape) {
     return shape->count * shape->width;
 }
 
-/* The lower ranks' part is the left operand, everywhere: then all members compute the same, bit for bit. */
-static uint32_t reduce_with(struct schedule *s, struct coll_ref to, struct coll_ref mine, struct coll_ref theirs,
-                            bool theirs_left, uint64_t len, struct after after) {
+/* The lower ranks' part is the left operand, everywhere: then all members compute the same, bit
+ * for bit. */
+static uint32_t reduce_with(struct schedule *s, struct coll_ref to, struct coll_ref mine,
+                            struct coll_ref theirs, bool theirs_left, uint64_t len,
+                            struct after after) {
     return theirs_left ? weft__add_reduce(s, to, theirs, mine, len, after)
                        : weft__add_reduce(s, to, mine, theirs, len, after);
 }
 
 /*
- * Recursive doubling (Thakur, Rabenseifner & Gropp 2005). Where the size is no power of two, the first ranks work in
- * pairs: the even one hands its part to the odd one and gets the result from it, so that each partner of a later
- * round stands for a run of neighbouring ranks and the order of ranks is kept.
+ * Recursive doubling (Thakur, Rabenseifner & Gropp 2005). Where the size is no power of two, the
+ * first ranks work in pairs: the even one hands its part to the odd one and gets the result from
+ * it, so that each partner of a later round stands for a run of neighbouring ranks and the order of
+ * ranks is kept.
  */
 void weft__build_ALLREDUCE_doubling(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
@@ -39,7 +43,8 @@ void weft__build_ALLREDUCE_doubling(struct schedule *s) {
     for (uint32_t bit = 1; bit < power; bit *= 2, tag++, turn ^= 1) {
         uint32_t other = index ^ bit, peer = other < pairs ? 2 * other + 1 : other + pairs;
         uint32_t sent = weft__add_send(s, peer, tag, mine, bytes, AFTER(ready));
-        uint32_t got = weft__add_recv(s, peer, tag, AT(SCRATCH, turn * bytes), bytes, AFTER(before));
+        uint32_t got =
+            weft__add_recv(s, peer, tag, AT(SCRATCH, turn * bytes), bytes, AFTER(before));
         before = ready;
         ready = reduce_with(s, AT(DST, 0), mine, AT(SCRATCH, turn * bytes), other < index, bytes,
                             AFTER(sent, got, ready));
@@ -50,39 +55,46 @@ void weft__build_ALLREDUCE_doubling(struct schedule *s) {
 }
 
 /*
- * Ring (Patarasuk & Yuan 2009): the vector is cut into one piece a rank; each piece travels once around and gathers
- * contributions, then once more as the result. Every link carries 2 (size - 1) / size of the vector.
+ * Ring (Patarasuk & Yuan 2009): the vector is cut into one piece a rank; each piece travels once
+ * around and gathers contributions, then once more as the result. Every link carries 2 (size - 1) /
+ * size of the vector.
  */
 void weft__build_ALLREDUCE_ring(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
-    uint32_t size = shape->size, rank = shape->rank, next = (rank + 1) % size, before = (rank + size - 1) % size;
+    uint32_t size = shape->size, rank = shape->rank, next = (rank + 1) % size,
+             before = (rank + size - 1) % size;
     uint64_t most = weft__piece(shape->count, shape->width, size, 0).len;
     uint32_t reduced[2] = {0, 0}, ready = 0;
+    uint32_t *sent = weft__alloc(s, size * sizeof *sent, "sent");
+    if (!sent) {
+        s->status = WEFT_ERR_NO_MEMORY;
+        return;
+    }
 
     for (uint32_t i = 0; i + 1 < size; i++) {
         struct piece pass = weft__piece(shape->count, shape->width, size, (rank + size - i) % size);
-        struct piece take = weft__piece(shape->count, shape->width, size, (rank + 2 * size - i - 1) % size);
+        struct piece take =
+            weft__piece(shape->count, shape->width, size, (rank + 2 * size - i - 1) % size);
         uint64_t room = (i % 2) * most;
         struct coll_ref from = i == 0 ? AT(SRC, pass.offset) : AT(DST, pass.offset);
-        weft__add_send(s, next, i, from, pass.len, AFTER(ready));
-        uint32_t got = weft__add_recv(s, before, i, AT(SCRATCH, room), take.len, AFTER(reduced[i % 2]));
-        ready = weft__add_reduce(s, AT(DST, take.offset), AT(SCRATCH, room), AT(SRC, take.offset), take.len,
-                                 AFTER(got));
+        sent[i] = weft__add_send(s, next, i, from, pass.len, AFTER(ready));
+        uint32_t got =
+            weft__add_recv(s, before, i, AT(SCRATCH, room), take.len, AFTER(reduced[i % 2]));
+        ready = weft__add_reduce(s, AT(DST, take.offset), AT(SCRATCH, room), AT(SRC, take.offset),
+                                 take.len, AFTER(got));
         if (ready) reduced[i % 2] = ready; /* an empty piece read nothing */
     }
     s->scratch = 2 * most;
 
-    /* A piece comes back to where it was sent from: not before that send is done. Sends are found by their tag. */
-    uint32_t n_first = s->n_steps, cursor = 0;
+    /* A piece comes back to where it was sent from: not before that send is done. */
     for (uint32_t i = 0; i + 1 < size; i++) {
-        struct piece pass = weft__piece(shape->count, shape->width, size, (rank + 1 + size - i) % size);
+        struct piece pass =
+            weft__piece(shape->count, shape->width, size, (rank + 1 + size - i) % size);
         struct piece take = weft__piece(shape->count, shape->width, size, (rank + size - i) % size);
         weft__add_send(s, next, size + i, AT(DST, pass.offset), pass.len, AFTER(ready));
-        while (cursor < n_first && (s->step[cursor].verb != STEP_SEND || s->step[cursor].tag < i)) cursor++;
-        bool was_sent = cursor < n_first && s->step[cursor].tag == i;
-        ready =
-            weft__add_recv(s, before, size + i, AT(DST, take.offset), take.len, AFTER(was_sent ? cursor + 1 : 0));
+        ready = weft__add_recv(s, before, size + i, AT(DST, take.offset), take.len, AFTER(sent[i]));
     }
+    talloc_free(sent);
 }
 
 /* Everybody gets every contribution and folds them in the order of ranks. For short vectors. */
@@ -91,32 +103,25 @@ void weft__build_ALLREDUCE_fold(struct schedule *s) {
     uint64_t bytes = bytes_of(shape);
     uint32_t own = weft__add_copy(s, AT(SCRATCH, shape->rank * bytes), AT(SRC, 0), bytes, AFTER(0));
     weft__add_gather(s, COLL_SCRATCH, bytes, own);
-    /* In place, DST is the SRC that was copied from; each step of the fold waits for all that came. */
-    uint32_t n_gather = s->n_steps, folded = own;
+    weft__add_gate(s); /* in place, DST is the SRC that was copied from */
+    uint32_t folded = 0;
     struct coll_ref sum = AT(SCRATCH, 0);
     for (uint32_t r = 1; r < shape->size; r++) {
-        uint32_t came[2] = {0, 0};
-        for (uint32_t i = 0; i < n_gather; i++) {
-            const struct step *step = &s->step[i];
-            if (step->verb != STEP_RECV) continue;
-            if (step->to <= r * bytes && r * bytes < step->to + step->len) came[0] = i + 1;
-            if (r == 1 && step->to == 0) came[1] = i + 1;
-        }
-        folded =
-            weft__add_reduce(s, AT(DST, 0), sum, AT(SCRATCH, r * bytes), bytes, AFTER(folded, came[0], came[1]));
+        folded = weft__add_reduce(s, AT(DST, 0), sum, AT(SCRATCH, r * bytes), bytes, AFTER(folded));
         sum = AT(DST, 0);
     }
     s->scratch = shape->size * bytes;
 }
 
 /*
- * Contributions are added along the chain of ranks, a segment at a time, and the result comes back the same way. The order
- * is that of the fold; the cost is the ring's, and twice its delay.
+ * Contributions are added along the chain of ranks, a segment at a time, and the result comes back
+ * the same way. The order is that of the fold; the cost is the ring's, and twice its delay.
  */
 void weft__build_ALLREDUCE_pipeline(struct schedule *s) {
     enum { WINDOW = 4 };
     const struct coll_shape *shape = &s->shape;
-    uint32_t rank = shape->rank, last = shape->size - 1, tag = 0, up_sent = 0, down_sent = 0, reduced[WINDOW] = {0};
+    uint32_t rank = shape->rank, last = shape->size - 1, tag = 0, up_sent = 0, down_sent = 0,
+             reduced[WINDOW] = {0};
     uint64_t bytes = bytes_of(shape), segment = shape->segment - shape->segment % shape->width;
     for (uint64_t at = 0; at < bytes; at += segment, tag += 2) {
         uint64_t len = bytes - at < segment ? bytes - at : segment;
@@ -124,14 +129,138 @@ void weft__build_ALLREDUCE_pipeline(struct schedule *s) {
         if (rank > 0) {
             struct coll_ref room = AT(SCRATCH, slot * segment);
             uint32_t got = weft__add_recv(s, rank - 1, tag, room, len, AFTER(reduced[slot]));
-            ready = reduced[slot] = weft__add_reduce(s, AT(DST, at), room, AT(SRC, at), len, AFTER(got));
+            ready = reduced[slot] =
+                weft__add_reduce(s, AT(DST, at), room, AT(SRC, at), len, AFTER(got));
         }
         if (rank < last) {
             struct coll_ref sum = rank > 0 ? AT(DST, at) : AT(SRC, at);
             up_sent = sent = weft__add_send(s, rank + 1, tag, sum, len, AFTER(ready, up_sent));
             ready = weft__add_recv(s, rank + 1, tag + 1, AT(DST, at), len, AFTER(sent));
         }
-        if (rank > 0) down_sent = weft__add_send(s, rank - 1, tag + 1, AT(DST, at), len, AFTER(ready, down_sent));
+        if (rank > 0)
+            down_sent =
+                weft__add_send(s, rank - 1, tag + 1, AT(DST, at), len, AFTER(ready, down_sent));
     }
     if (rank > 0) s->scratch = WINDOW * segment;
+}
+
+/* ---- reduce-scatter and allgather ------------------------------------------------------------ */
+
+struct half {
+    uint32_t peer, sent;
+    uint64_t keep, keep_len, give, give_len; /* bytes */
+};
+
+/* One round inwards: half of what is held goes to the other, whose half of it is added. */
+static uint32_t halve(struct schedule *s, struct half *h, uint32_t tag, struct coll_ref mine,
+                      bool theirs_left, uint32_t ready) {
+    h->sent = weft__add_send(s, h->peer, tag, (struct coll_ref){mine.buffer, h->give}, h->give_len,
+                             AFTER(ready));
+    uint32_t got = weft__add_recv(s, h->peer, tag, AT(SCRATCH, h->keep), h->keep_len, AFTER(ready));
+    uint32_t done = reduce_with(s, AT(DST, h->keep), (struct coll_ref){mine.buffer, h->keep},
+                                AT(SCRATCH, h->keep), theirs_left, h->keep_len, AFTER(got, ready));
+    return done ? done : ready;
+}
+
+/* Inwards by halving, and outwards the same way, among a power of two of ranks. */
+static uint32_t halve_and_double(struct schedule *s, uint32_t index, uint32_t pairs, uint32_t power,
+                                 struct coll_ref mine, uint32_t ready) {
+    struct half half[32];
+    uint32_t n = 0;
+    uint64_t width = s->shape.width, low = 0, high = s->shape.count;
+    for (uint32_t bit = power / 2; bit > 0; bit /= 2, n++) {
+        uint32_t other = index ^ bit;
+        uint64_t middle = low + (high - low) / 2;
+        bool upper = index & bit;
+        half[n] = (struct half){.peer = other < pairs ? 2 * other + 1 : other + pairs,
+                                .give = (upper ? low : middle) * width,
+                                .give_len = (upper ? middle - low : high - middle) * width};
+        if (upper)
+            low = middle;
+        else
+            high = middle;
+        half[n].keep = low * width;
+        half[n].keep_len = (high - low) * width;
+        ready = halve(s, &half[n], 1 + n, mine, other < index, ready);
+        mine = AT(DST, 0);
+    }
+    for (uint32_t i = n; i-- > 0;) {
+        const struct half *h = &half[i];
+        weft__add_send(s, h->peer, 100 + i, AT(DST, h->keep), h->keep_len, AFTER(ready));
+        uint32_t got = weft__add_recv(s, h->peer, 100 + i, AT(DST, h->give), h->give_len,
+                                      AFTER(h->sent, ready));
+        if (got) ready = got;
+    }
+    return ready;
+}
+
+/* Rabenseifner 2004: as doubling, but each round carries half of the one before. */
+void weft__build_ALLREDUCE_rabenseifner(struct schedule *s) {
+    const struct coll_shape *shape = &s->shape;
+    uint32_t size = shape->size, rank = shape->rank, power = 1, ready = 0;
+    uint64_t bytes = bytes_of(shape);
+    while (2 * power <= size) power *= 2;
+    uint32_t pairs = size - power, last_tag = 200;
+    struct coll_ref mine = AT(SRC, 0);
+    if (rank < 2 * pairs && rank % 2 == 0) {
+        uint32_t sent = weft__add_send(s, rank + 1, 0, AT(SRC, 0), bytes, AFTER(0));
+        weft__add_recv(s, rank + 1, last_tag, AT(DST, 0), bytes, AFTER(sent));
+        return;
+    }
+    if (rank < 2 * pairs) {
+        uint32_t got = weft__add_recv(s, rank - 1, 0, AT(SCRATCH, 0), bytes, AFTER(0));
+        ready = weft__add_reduce(s, AT(DST, 0), AT(SCRATCH, 0), AT(SRC, 0), bytes, AFTER(got));
+        mine = AT(DST, 0);
+    }
+    halve_and_double(s, rank < 2 * pairs ? rank / 2 : rank - pairs, pairs, power, mine, ready);
+    if (rank < 2 * pairs) {
+        weft__add_gate(s);
+        weft__add_send(s, rank - 1, last_tag, AT(DST, 0), bytes, AFTER(0));
+    }
+    s->scratch = bytes;
+}
+
+/* ---- two rings, a tree ----------------------------------------------------------------------- */
+
+/* Half of the vector around each way: both directions of every link are used. */
+void weft__build_ALLREDUCE_biring(struct schedule *s) {
+    uint32_t size = s->shape.size;
+    uint32_t *back = weft__alloc(s, size * sizeof *back, "back");
+    if (!back) {
+        s->status = WEFT_ERR_NO_MEMORY;
+        return;
+    }
+    for (uint32_t r = 0; r < size; r++) back[r] = size - 1 - r;
+    uint64_t scratch = 0;
+    for (uint32_t half = 0; half < 2; half++) {
+        struct piece piece = weft__piece(s->shape.count, s->shape.width, 2, half);
+        struct coll_part part = {.build = weft__build_ALLREDUCE_ring,
+                                 .shape = s->shape,
+                                 .map = half ? back : NULL,
+                                 .number = 1 + half,
+                                 .src = AT(SRC, piece.offset),
+                                 .dst = AT(DST, piece.offset),
+                                 .scratch = scratch};
+        if (half) part.shape.rank = back[s->shape.rank];
+        part.shape.count = piece.len / s->shape.width;
+        weft__add_part(s, &part);
+        scratch = s->scratch;
+    }
+}
+
+/* To one member by a k-nomial tree, and out again. */
+void weft__build_ALLREDUCE_tree(struct schedule *s) {
+    struct coll_part in = {.build = weft__build_REDUCE_knomial,
+                           .shape = s->shape,
+                           .number = 1,
+                           .src = AT(SRC, 0),
+                           .dst = AT(DST, 0)};
+    struct coll_part out = {
+        .build = weft__build_BCAST_knomial, .shape = s->shape, .number = 2, .dst = AT(DST, 0)};
+    in.shape.kind = COLL_REDUCE;
+    out.shape.kind = COLL_BCAST;
+    in.shape.root = out.shape.root = 0;
+    weft__add_part(s, &in);
+    weft__add_gate(s);
+    weft__add_part(s, &out);
 }

@@ -1,0 +1,176 @@
+/*
+ * Two levels: within groups of ranks (those of one host, say), and between one leader of each. Any
+ * algorithm of the fitting collective can be taken for either.
+ */
+#include <collectives/schedule.h>
+#include <reactor/reactor.h>
+
+struct groups {
+    uint32_t *mine, n_mine, place, head; /* this rank's group, it and its leader in that */
+    uint32_t *leader, n_leaders, turn;   /* and its leader among all */
+    uint32_t *first;                     /* of each group, of neighbours only: its first rank */
+    bool leads, rows;                    /* rows: each group's ranks are neighbours */
+};
+
+static void add_leader(const struct coll_shape *shape, struct groups *g, uint32_t rank) {
+    uint32_t group = weft__group_of(shape, rank);
+    for (uint32_t i = g->n_leaders; i-- > 0;)
+        if (weft__group_of(shape, g->leader[i]) == group) {
+            g->rows = g->rows && i + 1 == g->n_leaders;
+            return;
+        }
+    g->first[g->n_leaders] = rank;
+    g->leader[g->n_leaders++] = rank;
+}
+
+/* The root leads its group; the others are led by their first. */
+static void find_leaders(const struct coll_shape *shape, struct groups *g) {
+    uint32_t own = weft__group_of(shape, shape->rank), roots = weft__group_of(shape, shape->root);
+    for (uint32_t r = 0; r < shape->size; r++) {
+        add_leader(shape, g, r);
+        if (weft__group_of(shape, r) != own) continue;
+        if (r == shape->rank) g->place = g->n_mine;
+        if (r == shape->root) g->head = g->n_mine;
+        g->mine[g->n_mine++] = r;
+    }
+    for (uint32_t i = 0; i < g->n_leaders; i++) {
+        uint32_t group = weft__group_of(shape, g->leader[i]);
+        if (group == roots) g->leader[i] = shape->root;
+        if (group == own) g->turn = i;
+    }
+    g->leads = g->place == g->head;
+}
+
+static bool find_groups(struct schedule *s, struct groups *g) {
+    uint32_t *memory = weft__alloc(s, 3 * (size_t)s->shape.size * sizeof *memory, "groups");
+    if (!memory) {
+        s->status = WEFT_ERR_NO_MEMORY;
+        return false;
+    }
+    *g = (struct groups){.mine = memory,
+                         .leader = memory + s->shape.size,
+                         .first = memory + 2 * (size_t)s->shape.size,
+                         .rows = true};
+    find_leaders(&s->shape, g);
+    return true;
+}
+
+static void (*chosen(unsigned id, enum coll_kind kind,
+                     enum coll_algorithm usual))(struct schedule *) {
+    bool fits = id && id <= N_ALGORITHMS && weft__algorithms[id - 1].kind == kind &&
+                id - 1 != ALGORITHM_BCAST_direct; /* keys are of whole buffers */
+    return weft__algorithms[fits ? id - 1 : usual].build;
+}
+
+/* A part within the group, its root the leader. */
+static struct coll_part within(const struct schedule *s, const struct groups *g,
+                               enum coll_kind kind, enum coll_algorithm usual, uint32_t number) {
+    struct coll_part part = {.build = chosen(s->shape.inner, kind, usual),
+                             .shape = s->shape,
+                             .map = g->mine,
+                             .number = number,
+                             .src = AT(SRC, 0),
+                             .dst = AT(DST, 0)};
+    part.shape.kind = kind;
+    part.shape.size = g->n_mine;
+    part.shape.rank = g->place;
+    part.shape.root = g->head;
+    part.shape.group_of = NULL;
+    part.shape.per_group = part.shape.inner = part.shape.outer = 0;
+    return part;
+}
+
+/* A part between leaders; its root is the leader of the root's group. */
+static struct coll_part between(const struct schedule *s, const struct groups *g,
+                                enum coll_kind kind, enum coll_algorithm usual, uint32_t number) {
+    struct coll_part part = within(s, g, kind, usual, number);
+    part.build = chosen(s->shape.outer, kind, usual);
+    part.map = g->leader;
+    part.shape.size = g->n_leaders;
+    part.shape.rank = g->turn;
+    part.shape.root = 0;
+    for (uint32_t i = 0; i < g->n_leaders; i++)
+        if (g->leader[i] == s->shape.root) part.shape.root = i;
+    return part;
+}
+
+static void add_if(struct schedule *s, bool takes_part, const struct coll_part *part) {
+    if (takes_part) weft__add_part(s, part);
+    weft__add_gate(s);
+}
+
+void weft__build_BARRIER_hierarchy(struct schedule *s) {
+    struct groups g;
+    if (!find_groups(s, &g)) return;
+    struct coll_part in = within(s, &g, COLL_FANIN, ALGORITHM_FANIN_knomial, 1),
+                     all = between(s, &g, COLL_BARRIER, ALGORITHM_BARRIER_dissemination, 2),
+                     out = within(s, &g, COLL_FANOUT, ALGORITHM_FANOUT_knomial, 3);
+    add_if(s, true, &in);
+    add_if(s, g.leads, &all);
+    add_if(s, true, &out);
+}
+
+void weft__build_BCAST_hierarchy(struct schedule *s) {
+    struct groups g;
+    if (!find_groups(s, &g)) return;
+    struct coll_part all = between(s, &g, COLL_BCAST, ALGORITHM_BCAST_binomial, 1),
+                     out = within(s, &g, COLL_BCAST, ALGORITHM_BCAST_binomial, 2);
+    add_if(s, g.leads, &all);
+    add_if(s, true, &out);
+}
+
+void weft__build_ALLREDUCE_hierarchy(struct schedule *s) {
+    struct groups g;
+    if (!find_groups(s, &g)) return;
+    struct coll_part in = within(s, &g, COLL_REDUCE, ALGORITHM_REDUCE_knomial, 1),
+                     all = between(s, &g, COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 2),
+                     out = within(s, &g, COLL_BCAST, ALGORITHM_BCAST_binomial, 3);
+    all.src = AT(DST, 0);
+    add_if(s, true, &in);
+    add_if(s, g.leads, &all);
+    add_if(s, true, &out);
+}
+
+/* Leaders other than the root have no DST: their sums are in scratch memory. */
+void weft__build_REDUCE_hierarchy(struct schedule *s) {
+    struct groups g;
+    if (!find_groups(s, &g)) return;
+    struct coll_part in = within(s, &g, COLL_REDUCE, ALGORITHM_REDUCE_knomial, 1),
+                     all = between(s, &g, COLL_REDUCE, ALGORITHM_REDUCE_knomial, 2);
+    uint64_t bytes = s->shape.count * s->shape.width;
+    if (s->shape.rank != s->shape.root) in.dst = AT(SCRATCH, 0);
+    all.src = in.dst;
+    in.scratch = all.scratch = s->scratch = bytes;
+    add_if(s, true, &in);
+    add_if(s, g.leads, &all);
+}
+
+/* Groups of neighbours, whose blocks are a row of DST; others take the ring. */
+void weft__build_ALLGATHER_hierarchy(struct schedule *s) {
+    struct groups g;
+    s->shape.root = 0;
+    if (!find_groups(s, &g)) return;
+    uint32_t size = s->shape.size;
+    uint64_t width = s->shape.width, count = s->shape.count;
+    uint64_t *rows = weft__alloc(s, 2 * (size_t)size * sizeof *rows, "rows");
+    if (!rows || !g.rows) {
+        if (!rows) s->status = WEFT_ERR_NO_MEMORY;
+        weft__build_ALLGATHERV_ring(s);
+        return;
+    }
+    for (uint32_t i = 0; i < g.n_leaders; i++) {
+        uint32_t next = i + 1 < g.n_leaders ? g.first[i + 1] : size;
+        rows[i] = (next - g.first[i]) * count;
+        rows[size + i] = g.first[i] * count;
+    }
+    struct coll_part in = within(s, &g, COLL_GATHER, ALGORITHM_GATHER_knomial, 1),
+                     all = between(s, &g, COLL_ALLGATHERV, ALGORITHM_ALLGATHERV_ring, 2),
+                     out = within(s, &g, COLL_BCAST, ALGORITHM_BCAST_binomial, 3);
+    in.dst = all.src = AT(DST, rows[size + g.turn] * width);
+    all.shape.count = rows[g.turn];
+    all.shape.dst = (struct coll_vector){rows, rows + size};
+    out.shape.count = size * count;
+    add_if(s, true, &in);
+    add_if(s, g.leads, &all);
+    add_if(s, true, &out);
+}

@@ -1,0 +1,73 @@
+/* Prefix reductions: each member gets that of all ranks up to itself, or of those before it. */
+#include <collectives/schedule.h>
+
+static uint64_t bytes_of(const struct coll_shape *shape) {
+    return shape->count * shape->width;
+}
+
+/* From rank to rank, which keeps their order. */
+void weft__build_SCAN_linear(struct schedule *s) {
+    const struct coll_shape *shape = &s->shape;
+    uint32_t rank = shape->rank, ready = 0;
+    uint64_t bytes = bytes_of(shape);
+    if (rank == 0) {
+        ready = weft__add_copy(s, AT(DST, 0), AT(SRC, 0), bytes, AFTER(0));
+    } else {
+        uint32_t got = weft__add_recv(s, rank - 1, 0, AT(SCRATCH, 0), bytes, AFTER(0));
+        ready = weft__add_reduce(s, AT(DST, 0), AT(SCRATCH, 0), AT(SRC, 0), bytes, AFTER(got));
+        s->scratch = bytes;
+    }
+    if (rank + 1 < shape->size) weft__add_send(s, rank + 1, 0, AT(DST, 0), bytes, AFTER(ready));
+}
+
+void weft__build_EXSCAN_linear(struct schedule *s) {
+    const struct coll_shape *shape = &s->shape;
+    uint32_t rank = shape->rank, ready = 0;
+    uint64_t bytes = bytes_of(shape);
+    bool last = rank + 1 == shape->size;
+    if (rank == 0) {
+        weft__add_send(s, 1, 0, AT(SRC, 0), bytes, AFTER(0));
+        return;
+    }
+    uint32_t got = weft__add_recv(s, rank - 1, 0, AT(SCRATCH, 0), bytes, AFTER(0));
+    if (!last) {
+        ready =
+            weft__add_reduce(s, AT(SCRATCH, bytes), AT(SCRATCH, 0), AT(SRC, 0), bytes, AFTER(got));
+        weft__add_send(s, rank + 1, 0, AT(SCRATCH, bytes), bytes, AFTER(ready));
+    }
+    weft__add_copy(s, AT(DST, 0), AT(SCRATCH, 0), bytes, AFTER(got, ready));
+    s->scratch = 2 * bytes;
+}
+
+/*
+ * Recursive doubling (Hillis & Steele 1986): in round k each adds the sum of the 2^k ranks that end
+ * 2^k before it. The sum of all up to here is in scratch memory, that of those before in DST.
+ */
+static void build_doubling(struct schedule *s, bool exclusive) {
+    const struct coll_shape *shape = &s->shape;
+    uint32_t size = shape->size, rank = shape->rank, tag = 0, taken = 0;
+    uint64_t bytes = bytes_of(shape);
+    struct coll_ref sum = AT(SCRATCH, 0), room = AT(SCRATCH, bytes);
+    uint32_t ready = weft__add_copy(s, sum, AT(SRC, 0), bytes, AFTER(0)), first = ready, sent = 0;
+    bool some = false;
+    for (uint32_t far = 1; far < size; far *= 2, tag++) {
+        if (rank + far < size) sent = weft__add_send(s, rank + far, tag, sum, bytes, AFTER(ready));
+        if (rank < far) continue;
+        uint32_t got = weft__add_recv(s, rank - far, tag, room, bytes, AFTER(taken, ready));
+        if (exclusive)
+            taken =
+                some ? weft__add_reduce(s, AT(DST, 0), room, AT(DST, 0), bytes, AFTER(got, taken))
+                     : weft__add_copy(s, AT(DST, 0), room, bytes, AFTER(got, first));
+        ready = weft__add_reduce(s, sum, room, sum, bytes, AFTER(got, ready, sent));
+        some = true;
+    }
+    if (!exclusive) weft__add_copy(s, AT(DST, 0), sum, bytes, AFTER(ready));
+    s->scratch = 2 * bytes;
+}
+
+void weft__build_SCAN_doubling(struct schedule *s) {
+    build_doubling(s, false);
+}
+void weft__build_EXSCAN_doubling(struct schedule *s) {
+    build_doubling(s, true);
+}

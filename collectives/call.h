@@ -1,0 +1,19 @@
+/* From what a program describes to a call that can be begun. */
+#ifndef WEFT_COLLECTIVES_CALL_H
+#define WEFT_COLLECTIVES_CALL_H
+
+#include "collective.h"
+
+/* Checks the description and begins it. */
+weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args, const weft_op_t *op);
+/*
+ * The call that a description asks for, its algorithm chosen. `kept` owns arrays that are made for
+ * it (displacements, packed memory). WEFT_OK and `*nothing_p`: there is nothing to do.
+ */
+weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args, uint32_t flags,
+                                 void *kept, struct coll_call *call, bool *nothing_p);
+
+/* The algorithm that the team chooses for a call. */
+unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call);
+
+#endif

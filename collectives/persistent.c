@@ -1,0 +1,80 @@
+/* Persistent collectives: checked, chosen and built once, started many times. */
+#include <string.h>
+
+#include "call.h"
+#include "select.h"
+#include <endpoints/worker/drive.h>
+
+#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
+
+static weft_status_t make_persistent(weft_team_t *team, const weft_coll_args_t *args,
+                                     uint32_t flags, struct weft_coll *coll) {
+    coll->team = team;
+    coll->collective = weft__new(coll, struct collective);
+    if (!coll->collective) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__coll_resolve(team, args, flags, coll, &coll->call, &coll->nothing);
+    if (st < 0 || coll->nothing) return st;
+    if (coll->call.staging) {
+        weft__staging_drop(coll->call.staging);
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "type: a layout, of a persistent collective");
+    }
+    return coll->call.algorithm < N_ALGORITHMS ? weft__steps_keep(coll) : WEFT_OK;
+}
+
+weft_status_t weft_coll_init_sized(size_t args_size, weft_team_t *team,
+                                   const weft_coll_args_t *args, uint32_t init_flags,
+                                   weft_coll_t **coll_p) {
+    weft_coll_args_t known;
+    if (!team) REFUSE("team", "NULL");
+    if (!coll_p) REFUSE("coll_p", "NULL");
+    if (init_flags & ~(uint32_t)WEFT_COLL_FIXED_ORDER) REFUSE("init_flags", "not known");
+    weft_status_t st = weft__worker_check(team->worker);
+    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, args, args_size);
+    if (st == WEFT_OK) st = weft__team_usable(team);
+    if (st < 0) return st;
+    struct weft_coll *coll = weft__new(team, struct weft_coll);
+    if (!coll) return WEFT_ERR_NO_MEMORY;
+    st = make_persistent(team, &known, init_flags, coll);
+    if (st == WEFT_OK) {
+        *coll_p = coll;
+        return WEFT_OK;
+    }
+    weft__steps_unkeep(coll);
+    talloc_free(coll);
+    return st;
+}
+
+weft_status_t weft_coll_start(weft_coll_t *coll, const weft_op_t *op) {
+    if (!coll) REFUSE("coll", "NULL");
+    weft_status_t st = weft__worker_check(coll->team->worker);
+    if (st == WEFT_OK) st = weft__check_op(op, WEFT_COLL_FIXED_ORDER);
+    if (st == WEFT_OK) st = weft__check_no_layout(op);
+    if (st == WEFT_OK) st = weft__team_usable(coll->team);
+    if (st < 0) return st;
+    if (coll->active) return weft__fail(WEFT_ERR_BUSY, "the collective is under way");
+    return coll->nothing ? WEFT_OK : weft__collective_restart(coll, op);
+}
+
+weft_status_t weft_coll_free(weft_coll_t *coll) {
+    if (!coll) REFUSE("coll", "NULL");
+    weft_status_t st = weft__worker_check(coll->team->worker);
+    if (st < 0) return st;
+    if (coll->active) return weft__fail(WEFT_ERR_BUSY, "the collective is under way");
+    weft__steps_unkeep(coll);
+    talloc_free(coll);
+    return WEFT_OK;
+}
+
+static void note_started(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+weft_status_t weft_coll_start_wait(weft_coll_t *coll) {
+    weft_status_t outcome = WEFT_IN_PROGRESS;
+    if (!coll) REFUSE("coll", "NULL");
+    weft_worker_t *worker = coll->team->worker;
+    weft_status_t st = weft__worker_may_wait(worker);
+    if (st == WEFT_OK)
+        st = weft_coll_start(coll, &(weft_op_t){.done = note_started, .arg = &outcome});
+    return st == WEFT_IN_PROGRESS ? weft__worker_wait_for(worker, &outcome) : st;
+}

@@ -1,0 +1,175 @@
+/*
+ * A team of some members of another, made by two allgathers of that one: the colours and keys of
+ * all, then the record of each, which is the exchange of the new team.
+ */
+#include "team_split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct place {
+    uint32_t colour, key, rank;
+};
+
+struct split {
+    weft_team_t *parent; /* lives while one of its allgathers is in progress */
+    weft_team_params_t params;
+    weft_exchange_t exchange;
+    struct reactor *reactor;
+    struct place mine, *all; /* sorted: the first `size` are the members of the new team */
+    uint32_t of_parent;
+    uint8_t *record, *records; /* of this side, and of all members of the parent */
+    bool cancelled;
+    weft_done_fn done;
+    void *done_arg, *to;
+    struct job notify;
+    weft_status_t status;
+};
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+static void leave_parent(struct split *s) {
+    s->parent->splits = false;
+    weft__free_later(s->reactor, s);
+}
+
+static void notify_split(struct job *job) {
+    struct split *s = list_of(job, struct split, notify);
+    struct reactor *reactor = s->reactor;
+    weft_team_params_t params = s->params;
+    weft__free_later(reactor, s);
+    if (params.on_ready) params.on_ready(NULL, s->status, params.arg);
+    weft__program_returned(reactor);
+}
+
+/* There is no team here. */
+static void end_split(struct split *s, weft_status_t status) {
+    s->parent->splits = false;
+    s->status = status;
+    weft__job_post(s->reactor, &s->notify);
+}
+
+/* The parent refuses collectives of the program meanwhile, since these two come in a row. */
+static weft_status_t gather(struct split *s, const void *src, void *dst, size_t len,
+                            weft_done_fn done) {
+    weft_op_t op = {.done = done, .arg = s};
+    s->parent->splits = false;
+    weft_status_t st = weft_allgather(s->parent, src, dst, len, WEFT_UINT8, &op);
+    s->parent->splits = true;
+    return st;
+}
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+static void recorded(weft_status_t status, void *arg) {
+    struct split *s = arg;
+    if (!s->cancelled) {
+        for (uint32_t i = 0; i < s->exchange.size && status == WEFT_OK; i++)
+            memcpy((uint8_t *)s->to + (size_t)i * MEMBER_RECORD_BYTES,
+                   s->records + (size_t)s->all[i].rank * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES);
+        s->done(status, s->done_arg);
+    }
+    leave_parent(s);
+}
+
+static weft_status_t gather_records(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                                    void *all, weft_done_fn done, void *done_arg) {
+    struct split *s = arg;
+    memcpy(s->record, mine, len);
+    s->to = all;
+    s->done = done;
+    s->done_arg = done_arg;
+    weft_status_t st = gather(s, s->record, s->records, len, recorded);
+    if (st == WEFT_OK) recorded(WEFT_OK, s);
+    return st < 0 ? st : WEFT_OK;
+}
+
+static void cancel_records(void *arg) {
+    ((struct split *)arg)->cancelled = true;
+}
+
+/* This member has no team, and takes part for the others. An empty record is malformed: a team
+ * that counted on this member fails. */
+static void took_part(weft_status_t status, void *arg) {
+    struct split *s = arg;
+    end_split(s, s->status < 0 ? s->status : status);
+}
+
+static void take_part(struct split *s, weft_status_t status) {
+    s->status = status;
+    weft_status_t st = gather(s, s->record, s->records, MEMBER_RECORD_BYTES, took_part);
+    if (st != WEFT_IN_PROGRESS) took_part(st, s);
+}
+
+/* ---- the colours ----------------------------------------------------------------------------- */
+
+static int by_key(const void *x, const void *y) {
+    const struct place *a = x, *b = y;
+    if (a->key != b->key) return a->key < b->key ? -1 : 1;
+    return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+/* Keeps the places of this side's colour, by key, then by rank in the parent. */
+static void find_members(struct split *s) {
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < s->of_parent; r++)
+        if (s->all[r].colour == s->mine.colour) s->all[n++] = s->all[r];
+    qsort(s->all, n, sizeof *s->all, by_key);
+    s->exchange.size = n;
+    for (uint32_t i = 0; i < n; i++)
+        if (s->all[i].rank == s->mine.rank) s->exchange.rank = i;
+}
+
+static void coloured(weft_status_t status, void *arg) {
+    struct split *s = arg;
+    weft_team_t *team;
+    if (status < 0) {
+        end_split(s, status);
+        return;
+    }
+    if (s->mine.colour == WEFT_NO_COLOUR) {
+        take_part(s, WEFT_OK);
+        return;
+    }
+    find_members(s);
+    s->params.exchange = &s->exchange;
+    weft_status_t st = weft__team_create(s->parent->worker, &s->params, &team);
+    if (st < 0) take_part(s, st);
+}
+
+/* ---- its beginning --------------------------------------------------------------------------- */
+
+static struct split *new_split(weft_team_t *parent, const weft_team_params_t *params) {
+    struct split *s = weft__new(parent->reactor, struct split);
+    if (!s) return NULL;
+    s->parent = parent;
+    s->reactor = parent->reactor;
+    s->params = *params;
+    s->of_parent = parent->size;
+    s->exchange =
+        (weft_exchange_t){.allgather = gather_records, .cancel = cancel_records, .arg = s};
+    s->notify.run = notify_split;
+    s->all = weft__alloc(s, parent->size * sizeof *s->all, "places");
+    s->record = weft__alloc(s, MEMBER_RECORD_BYTES, "record");
+    s->records = weft__alloc(s, (size_t)parent->size * MEMBER_RECORD_BYTES, "records");
+    if (s->all && s->record && s->records) return s;
+    talloc_free(s);
+    return NULL;
+}
+
+weft_status_t weft__team_split(weft_team_t *parent, uint32_t colour, uint32_t key,
+                               const weft_team_params_t *params) {
+    weft_status_t st = weft__team_usable(parent);
+    if (st < 0) return st;
+    struct split *s = new_split(parent, params);
+    if (!s) return WEFT_ERR_NO_MEMORY;
+    s->mine = (struct place){colour, key, parent->rank};
+    st = gather(s, &s->mine, s->all, sizeof s->mine, coloured);
+    if (st < 0) {
+        parent->splits = false;
+        talloc_free(s);
+        return st;
+    }
+    if (st == WEFT_OK) coloured(WEFT_OK, s);
+    return WEFT_OK;
+}

@@ -1,0 +1,260 @@
+#include "types.h"
+
+#include <string.h>
+
+#include "call.h"
+
+#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
+
+/* ---- the tables ------------------------------------------------------------------------------ */
+
+static struct coll_types *types_of(weft_team_t *team) {
+    if (!team->types) team->types = weft__new(team, struct coll_types);
+    return team->types;
+}
+
+static const struct coll_type *user_type(const weft_team_t *team, weft_datatype_t type) {
+    uint32_t i = (uint32_t)type - WEFT_DATATYPE_USER;
+    return team->types && i < team->types->n_types ? &team->types->type[i] : NULL;
+}
+
+uint32_t weft__type_width(const weft_team_t *team, weft_datatype_t type) {
+    const struct coll_type *user = user_type(team, type);
+    return user ? user->size : (uint32_t)weft_datatype_size(type);
+}
+
+size_t weft__type_extent(const weft_team_t *team, weft_datatype_t type) {
+    const struct coll_type *user = user_type(team, type);
+    return user ? user->extent : weft_datatype_size(type);
+}
+
+const struct coll_reduction *weft__user_reduction(const weft_team_t *team,
+                                                  weft_reduction_t reduction) {
+    uint32_t i = (uint32_t)reduction - WEFT_REDUCTION_USER;
+    return team->types && i < team->types->n_reductions ? &team->types->reduction[i] : NULL;
+}
+
+enum { TYPES_MOST = 4096, TYPE_BYTES_MOST = 1 << 30 };
+
+static weft_status_t check_layout(const weft_datatype_params_t *params) {
+    const weft_layout_t *layout = params->layout;
+    if (!layout) return WEFT_OK;
+    if (layout->reserved[0] | layout->reserved[1]) REFUSE("params->layout", "reserved fields");
+    if (params->extent == 0) REFUSE("params->extent", "0, with a layout");
+    if (layout->kind == WEFT_LAYOUT_STRIDED) {
+        if (layout->block == 0 || layout->count != params->size / layout->block ||
+            params->size % layout->block)
+            REFUSE("params->layout", "count x block is not size");
+        return WEFT_OK;
+    }
+    if (layout->kind != WEFT_LAYOUT_USER) REFUSE("params->layout", "not a kind of layout");
+    if (!layout->user || !layout->user->pack || !layout->user->unpack)
+        REFUSE("params->layout", "pack or unpack is NULL");
+    return WEFT_OK;
+}
+
+weft_status_t weft_datatype_create(weft_team_t *team, const weft_datatype_params_t *params,
+                                   weft_datatype_t *type_p) {
+    if (!team) REFUSE("team", "NULL");
+    if (!params) REFUSE("params", "NULL");
+    if (!type_p) REFUSE("type_p", "NULL");
+    weft_status_t st = weft__worker_check(team->worker);
+    if (st == WEFT_OK) st = check_layout(params);
+    if (st < 0) return st;
+    if (params->size == 0 || params->size > TYPE_BYTES_MOST) REFUSE("params->size", "out of range");
+    struct coll_types *types = types_of(team);
+    if (!types || types->n_types == TYPES_MOST) return WEFT_ERR_NO_MEMORY;
+    struct coll_type *all =
+        weft__realloc(types, types->type, (types->n_types + 1) * sizeof *all, "types");
+    if (!all) return WEFT_ERR_NO_MEMORY;
+    types->type = all;
+    all[types->n_types] =
+        (struct coll_type){.size = (uint32_t)params->size,
+                           .extent = params->layout ? params->extent : params->size,
+                           .has_layout = params->layout != NULL};
+    if (params->layout) all[types->n_types].layout = *params->layout;
+    *type_p = (weft_datatype_t)(WEFT_DATATYPE_USER + types->n_types++);
+    return WEFT_OK;
+}
+
+weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn reduce, void *arg,
+                                    uint32_t flags, weft_reduction_t *reduction_p) {
+    if (!team) REFUSE("team", "NULL");
+    if (!reduce) REFUSE("reduce", "NULL");
+    if (!reduction_p) REFUSE("reduction_p", "NULL");
+    if (flags & ~(uint32_t)WEFT_REDUCTION_COMMUTES) REFUSE("flags", "not known");
+    weft_status_t st = weft__worker_check(team->worker);
+    if (st < 0) return st;
+    struct coll_types *types = types_of(team);
+    if (!types || types->n_reductions == TYPES_MOST) return WEFT_ERR_NO_MEMORY;
+    struct coll_reduction *all = weft__realloc(
+        types, types->reduction, (types->n_reductions + 1) * sizeof *all, "reductions");
+    if (!all) return WEFT_ERR_NO_MEMORY;
+    types->reduction = all;
+    all[types->n_reductions] = (struct coll_reduction){reduce, arg, flags};
+    *reduction_p = (weft_reduction_t)(WEFT_REDUCTION_USER + types->n_reductions++);
+    return WEFT_OK;
+}
+
+/* ---- packing --------------------------------------------------------------------------------- */
+
+struct coll_staging {
+    struct coll_type type;
+    uint8_t *packed; /* DST's */
+    uint8_t *dst;    /* the program's */
+    uint32_t n_pieces;
+    struct piece piece[]; /* of DST, packed bytes */
+};
+
+/* Elements [first, first + count) of `memory`, from or to their packed form. */
+static weft_status_t move_user(const struct coll_type *type, uint8_t *memory, uint8_t *packed,
+                               size_t count, bool packs) {
+    const weft_pack_ops_t *ops = type->layout.user;
+    void *state = memory;
+    size_t len = count;
+    weft_status_t st = ops->start ? ops->start(memory, count, !packs, &state, &len) : WEFT_OK;
+    if (st < 0) return st;
+    if (ops->start && len != count * type->size)
+        st = weft__fail(WEFT_ERR_INVALID_PARAM, "layout: start gave another length");
+    len = count * type->size;
+    if (st == WEFT_OK)
+        st = packs ? ops->pack(state, 0, packed, len) : ops->unpack(state, 0, packed, len);
+    if (ops->end) ops->end(state);
+    return st;
+}
+
+static void move_strided(const struct coll_type *type, uint8_t *memory, uint8_t *packed,
+                         size_t count, bool packs) {
+    const weft_layout_t *layout = &type->layout;
+    for (size_t i = 0; i < count; i++, memory += type->extent)
+        for (size_t b = 0; b < layout->count; b++, packed += layout->block) {
+            uint8_t *block = memory + b * layout->stride;
+            memcpy(packs ? packed : block, packs ? block : packed, layout->block);
+        }
+}
+
+static weft_status_t move_elements(const struct coll_type *type, uint8_t *memory, uint8_t *packed,
+                                   struct piece piece, bool packs) {
+    uint64_t first = piece.offset / type->size, count = piece.len / type->size;
+    if (count == 0) return WEFT_OK;
+    memory += first * type->extent;
+    packed += piece.offset;
+    if (type->layout.kind == WEFT_LAYOUT_USER) return move_user(type, memory, packed, count, packs);
+    move_strided(type, memory, packed, count, packs);
+    return WEFT_OK;
+}
+
+/* ---- what a call reads and writes ------------------------------------------------------------ */
+
+struct pieces {
+    uint32_t n;
+    bool blocks; /* those of a vector; else one of `count` elements */
+    struct coll_vector v;
+};
+
+static void pieces_of(const struct coll_shape *shape, struct pieces *src, struct pieces *dst) {
+    bool root = shape->rank == shape->root;
+    *src = *dst = (struct pieces){.n = 1};
+    struct pieces from = {shape->size, true, shape->src}, to = {shape->size, true, shape->dst};
+    switch (shape->kind) {
+    case COLL_BCAST: src->n = root; break;
+    case COLL_REDUCE: dst->n = root; break;
+    case COLL_EXSCAN: dst->n = shape->rank > 0; break;
+    case COLL_GATHER:
+    case COLL_GATHERV:
+        to.n = root ? to.n : 0;
+        *dst = to;
+        break;
+    case COLL_SCATTER:
+    case COLL_SCATTERV:
+        from.n = root ? from.n : 0;
+        *src = from;
+        break;
+    case COLL_ALLGATHER:
+    case COLL_ALLGATHERV: *dst = to; break;
+    case COLL_REDUCE_SCATTER:
+    case COLL_REDUCE_SCATTERV: *src = from; break;
+    case COLL_NEIGHBOR_ALLTOALLV:
+        from.n = shape->n_destinations;
+        to.n = shape->n_sources; /* fall through */
+    case COLL_ALLTOALL:
+    case COLL_ALLTOALLV:
+        *src = from;
+        *dst = to;
+        break;
+    default: break;
+    }
+}
+
+static struct piece piece_at(const struct coll_shape *shape, const struct pieces *p, uint32_t i) {
+    return p->blocks ? weft__block(shape, p->v, i) : (struct piece){0, shape->count * shape->width};
+}
+
+static uint64_t packed_bytes(const struct coll_shape *shape, const struct pieces *p) {
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct piece piece = piece_at(shape, p, i);
+        if (piece.offset + piece.len > most) most = piece.offset + piece.len;
+    }
+    return most;
+}
+
+static weft_status_t pack_source(const struct coll_shape *shape, const struct pieces *src,
+                                 const struct coll_staging *staging, const void *from,
+                                 uint8_t *packed) {
+    weft_status_t st = WEFT_OK;
+    for (uint32_t i = 0; i < src->n && st == WEFT_OK; i++)
+        st = move_elements(&staging->type, (uint8_t *)from, packed, piece_at(shape, src, i), true);
+    return st;
+}
+
+/* A bcast's root has no result to unpack. */
+static void note_result(const struct coll_shape *shape, const struct pieces *dst,
+                        struct coll_staging *staging) {
+    bool none = shape->kind == COLL_BCAST && shape->rank == shape->root;
+    staging->n_pieces = none ? 0 : dst->n;
+    for (uint32_t i = 0; i < staging->n_pieces; i++) staging->piece[i] = piece_at(shape, dst, i);
+}
+
+weft_status_t weft__stage(const weft_team_t *team, weft_datatype_t type,
+                          const struct coll_shape *shape, void *kept, struct coll_call *call) {
+    const struct coll_type *user = user_type(team, type);
+    struct pieces src, dst;
+    (void)kept;
+    if (!user || !user->has_layout) return WEFT_OK;
+    pieces_of(shape, &src, &dst);
+    struct coll_staging *staging = weft__realloc(
+        team, NULL, sizeof *staging + dst.n * sizeof staging->piece[0], "struct coll_staging");
+    if (!staging) return WEFT_ERR_NO_MEMORY;
+    bool bcast = shape->kind == COLL_BCAST;
+    staging->type = *user;
+    staging->dst = call->dst;
+    staging->packed = weft__alloc(staging, packed_bytes(shape, &dst) + 1, "packed");
+    uint8_t *packed =
+        bcast ? staging->packed : weft__alloc(staging, packed_bytes(shape, &src) + 1, "packed");
+    weft_status_t st = staging->packed && packed ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+    if (st == WEFT_OK)
+        st = pack_source(shape, &src, staging, bcast ? call->dst : call->src, packed);
+    if (st < 0) {
+        talloc_free(staging);
+        return st;
+    }
+    note_result(shape, &dst, staging);
+    call->src = packed;
+    call->dst = staging->packed;
+    call->in_place = false;
+    call->staging = staging;
+    return WEFT_OK;
+}
+
+void weft__staging_drop(struct coll_staging *staging) {
+    talloc_free(staging);
+}
+
+void weft__staging_end(struct coll_staging *staging, weft_status_t *status_p) {
+    weft_status_t st = WEFT_OK;
+    for (uint32_t i = 0; i < staging->n_pieces && st == WEFT_OK; i++)
+        st = move_elements(&staging->type, staging->dst, staging->packed, staging->piece[i], false);
+    if (st < 0 && *status_p == WEFT_OK) *status_p = st;
+    talloc_free(staging);
+}

@@ -1,0 +1,38 @@
+/* Types and reductions of the program's own, and the packed memory of types with a layout. */
+#ifndef WEFT_COLLECTIVES_TYPES_H
+#define WEFT_COLLECTIVES_TYPES_H
+
+#include "collective.h"
+
+struct coll_type {
+    uint32_t size;
+    size_t extent;
+    bool has_layout;
+    weft_layout_t layout;
+};
+
+struct coll_reduction {
+    weft_reduce_fn reduce;
+    void *arg;
+    uint32_t flags;
+};
+
+/* A team's. */
+struct coll_types {
+    struct coll_type *type;
+    struct coll_reduction *reduction;
+    uint32_t n_types, n_reductions;
+};
+
+/* Bytes of an element on the wire, 0: no such type; and in memory. */
+uint32_t weft__type_width(const weft_team_t *team, weft_datatype_t type);
+size_t weft__type_extent(const weft_team_t *team, weft_datatype_t type);
+/* NULL: it is none of the program's. */
+const struct coll_reduction *weft__user_reduction(const weft_team_t *team,
+                                                  weft_reduction_t reduction);
+
+/* For a type with a layout: packs SRC, and puts packed memory in the place of both buffers. */
+weft_status_t weft__stage(const weft_team_t *team, weft_datatype_t type,
+                          const struct coll_shape *shape, void *kept, struct coll_call *call);
+
+#endif
