@@ -1,0 +1,316 @@
+/* An association from its beginning to its end: the machines of both sides, and their ports. */
+#include <base/context.h>
+#include <collectives/team.h>
+#include <endpoints/core/lease.h>
+#include <endpoints/core/worker.h>
+#include <endpoints/inspect/stats_page.h>
+#include <endpoints/worker/drive.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "resource.h"
+
+static const char *const object_name[] = {"context", "worker", "team", "endpoint", "region"};
+enum { LOOK_NS = 500000 }; /* between two looks whether a consumer has drained */
+
+/* ---- the machines' effects ------------------------------------------------------------------- */
+
+static void detach(struct association *a) {
+    const weft_resource_provider_t *provider = &a->resource->provider;
+    if (a->kind->end && a->begun) a->kind->end(a);
+    while (a->n_acquired > 0) {
+        a->n_acquired--;
+        if (provider->release)
+            provider->release(a->resource, &a->resource->values.value[a->n_acquired],
+                              provider->arg);
+    }
+}
+
+static void start_drain(struct association *a, weft_status_t status, bool abort) {
+    if (a->kind->ends_itself) a->reactor = NULL;
+    if (a->kind->drain && a->type != WEFT_OBJECT_CONTEXT) a->kind->drain(a, status, abort);
+    if (a->type == WEFT_OBJECT_CONTEXT) atomic_store(&a->stub->status, status);
+    if (!a->reactor) return;
+    uint64_t ms = a->drain_ms
+                      ? a->drain_ms
+                      : weft__setting_u64(weft__reactor_context(a->reactor), SETTING_CLOSE_TIMEOUT);
+    uint64_t now = weft__now(a->reactor);
+    /* Both places were reserved. */
+    (void)weft__timer_start(a->reactor, &a->look, now + LOOK_NS);
+    if (!abort) (void)weft__timer_start(a->reactor, &a->deadline, now + ms * NS_PER_MS);
+}
+
+static void notify_done(struct association *a) {
+    weft_done_fn done = a->done;
+    a->done = NULL;
+    a->over = true;
+    if (a->reactor) {
+        weft__timer_release(a->reactor, &a->look);
+        weft__timer_release(a->reactor, &a->deadline);
+    }
+    weft_status_t status = a->core.ended ? WEFT_ERR_RESOURCE_LOST : WEFT_OK;
+    if (a->stub) atomic_store(&a->stub->claim, NULL);
+    if (done) done(status, a->done_arg);
+}
+
+static void consumer_effect(struct fsm *m, unsigned effect) {
+    struct association *a = container_of(m, struct association, core.fsm);
+    switch ((enum association_effect)effect) {
+    case ASSOC_FX_DRAIN: start_drain(a, WEFT_ERR_DISASSOCIATED, false); break;
+    case ASSOC_FX_ABORT: start_drain(a, WEFT_ERR_RESOURCE_LOST, true); break;
+    case ASSOC_FX_DETACH: detach(a); break;
+    case ASSOC_FX_RETURN: weft__fsm_step(&a->grant.fsm, GRANT_EV_RETURNED); break;
+    case ASSOC_FX_NOTIFY_LOST:
+        if (a->on_lost) a->on_lost(a->object, WEFT_ERR_RESOURCE_LOST, a->arg);
+        break;
+    case ASSOC_FX_NOTIFY: notify_done(a); break;
+    case ASSOC_N_EFFECTS: break;
+    }
+}
+
+struct provider_notice {
+    weft_resource_t *resource;
+    weft_resource_event_t event;
+};
+
+static void run_provider_notice(void *arg) {
+    struct provider_notice *notice = arg;
+    const weft_resource_provider_t *provider = &notice->resource->provider;
+    provider->notify(notice->resource, notice->event, provider->arg);
+    talloc_free(notice);
+}
+
+/* On the provider's worker; where none is named, or it is gone, on this thread. */
+static void notify_provider(weft_resource_t *resource, weft_resource_event_t event) {
+    const weft_resource_provider_t *provider = &resource->provider;
+    if (!provider->notify) return;
+    struct provider_notice *notice = weft__new(NULL, struct provider_notice);
+    if (!notice) return;
+    *notice = (struct provider_notice){resource, event};
+    bool posted = provider->worker && !weft__resource_is_lost(resource) &&
+                  weft_worker_post(provider->worker, run_provider_notice, notice) == WEFT_OK;
+    if (!posted) run_provider_notice(notice);
+}
+
+static void provider_effect(struct fsm *m, unsigned effect) {
+    struct association *a = container_of(m, struct association, grant.fsm);
+    switch ((enum grant_effect)effect) {
+    case GRANT_FX_SEND_RECALL: weft__fsm_step(&a->core.fsm, ASSOC_EV_RECALL); break;
+    case GRANT_FX_SEND_LOSE: weft__fsm_step(&a->core.fsm, ASSOC_EV_LOSE); break;
+    case GRANT_FX_ARM: break; /* the consumer's deadline is the same */
+    case GRANT_FX_NOTIFY_TAKEN: notify_provider(a->resource, WEFT_RESOURCE_TAKEN); break;
+    case GRANT_FX_NOTIFY_RETURNED: notify_provider(a->resource, WEFT_RESOURCE_RETURNED); break;
+    case GRANT_N_EFFECTS: break;
+    }
+}
+
+static void machine_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    assert(!"an association reached a state that it cannot");
+}
+
+static const struct fsm_port consumer_port = {&weft__association_machine, consumer_effect,
+                                              machine_fail};
+static const struct fsm_port provider_port = {&weft__grant_machine, provider_effect, machine_fail};
+
+/* The lines of weft-info --live: what the worker's resources are, and who uses them. */
+static void worker_closes(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *));
+static void describe_user(const struct association *a, char *line, size_t size) {
+    const char *user = "";
+    if (a->type == WEFT_OBJECT_WORKER && a->stub) {
+        const weft_worker_t *worker = a->object;
+        user = worker->name ? worker->name : "";
+    }
+    int n = snprintf(line, size, "%s \"%.24s\", %s, user %s %.16s", a->kind->name,
+                     a->resource->name, fsm_state_name(&a->core.fsm), object_name[a->type], user);
+    if (a->lease && n > 0 && (size_t)n < size)
+        snprintf(line + n, size - (size_t)n, ", ids %u to %u", a->lease->am_first,
+                 a->lease->am_first + a->lease->am_count - 1);
+}
+
+void weft__association_show(weft_worker_t *worker) {
+    char line[LIVE_RESOURCE];
+    uint32_t n = 0;
+    if (!worker) return;
+    list_for_each(node, &worker->attachments) {
+        struct worker_attachment *attachment = list_of(node, struct worker_attachment, of_worker);
+        if (attachment->close != worker_closes) continue;
+        describe_user(attachment->object, line, sizeof line);
+        weft__stats_resource(worker, n++, line);
+    }
+    weft__stats_resource(worker, n, NULL);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* Frees an association that is over, once no notice holds it. */
+static void finish(struct association *a) {
+    if (!a->over || atomic_load(&a->notices)) return;
+    void (*worker_closed)(weft_worker_t *) = a->worker_closed;
+    weft_worker_t *worker = a->worker;
+    if (worker && !worker_closed) {
+        weft__worker_detach(worker, a);
+        weft__association_show(worker);
+    }
+    weft__resource_returned(a);
+    talloc_free(a);
+    if (worker_closed) worker_closed(worker);
+}
+
+void weft__association_look(struct association *a) {
+    bool ending = association_is_draining(&a->core.fsm) || association_is_lost(&a->core.fsm);
+    if (!ending || a->over) return;
+    bool works = a->type != WEFT_OBJECT_CONTEXT;
+    if (works && a->kind->drained && !a->kind->drained(a)) return;
+    atomic_fetch_add(&a->notices, 1);
+    weft__fsm_step(&a->core.fsm, ASSOC_EV_DRAINED);
+    atomic_fetch_sub(&a->notices, 1);
+    finish(a);
+}
+
+static void look(struct timer *timer) {
+    struct association *a = list_of(timer, struct association, look);
+    (void)weft__timer_start(a->reactor, timer, weft__now(a->reactor) + LOOK_NS);
+    weft__association_look(a);
+}
+
+static void deadline_passed(struct timer *timer) {
+    struct association *a = list_of(timer, struct association, deadline);
+    weft__fsm_step(&a->core.fsm, ASSOC_EV_EXPIRED);
+    weft__association_look(a);
+}
+
+static void step_notice(struct association *a, enum notice what) {
+    if (!grant_is_granted(&a->grant.fsm)) return;
+    weft__fsm_step(&a->grant.fsm, what == NOTICE_LOSE ? GRANT_EV_DIE : GRANT_EV_WITHDRAW);
+}
+
+struct posted_notice {
+    struct association *a;
+    enum notice what;
+    uint64_t drain_ms;
+};
+
+static void run_notice(void *arg) {
+    struct posted_notice own = *(struct posted_notice *)arg;
+    talloc_free(arg);
+    if (own.what == NOTICE_RECALL && association_is_ready(&own.a->core.fsm))
+        own.a->drain_ms = own.drain_ms;
+    step_notice(own.a, own.what);
+    atomic_fetch_sub(&own.a->notices, 1);
+    if (own.a->over)
+        finish(own.a);
+    else
+        weft__association_look(own.a);
+}
+
+/* The caller has counted the notice. */
+void weft__association_notice(struct association *a, enum notice what, uint64_t drain_ms,
+                              bool here) {
+    struct posted_notice *notice = weft__new(NULL, struct posted_notice);
+    if (!notice) {
+        atomic_fetch_sub(&a->notices, 1);
+        return;
+    }
+    *notice = (struct posted_notice){a, what, drain_ms};
+    if (here || !a->reactor || weft__reactor_call(a->reactor, run_notice, notice) < 0)
+        run_notice(notice);
+}
+
+static weft_status_t check_ends(const struct association *a) {
+    weft_status_t st = a->worker ? weft__worker_check(a->worker) : WEFT_OK;
+    if (st < 0) return st;
+    const weft_worker_t *worker = a->type == WEFT_OBJECT_WORKER ? a->object : NULL;
+    if (worker && !a->kind->plain && worker->n_opened_by)
+        return weft__fail(WEFT_ERR_BUSY, "%u teams or associated objects of the worker are open",
+                          worker->n_opened_by);
+    return WEFT_OK;
+}
+
+weft_status_t weft__association_disassociate(struct association *a, const weft_op_t *op) {
+    if (!association_is_ready(&a->core.fsm)) return WEFT_OK;
+    weft_status_t st = check_ends(a);
+    if (st < 0) return st;
+    a->drain_ms = op ? op->deadline_ms : 0;
+    atomic_fetch_add(&a->notices, 1);
+    weft__fsm_step(&a->core.fsm, ASSOC_EV_DISASSOCIATE);
+    weft__association_show(a->worker);
+    weft__association_look(a);
+    bool over = a->over;
+    if (!over && op) {
+        a->done = op->done;
+        a->done_arg = op->arg;
+        if (op->request_p) *op->request_p = NULL;
+    }
+    atomic_fetch_sub(&a->notices, 1);
+    finish(a);
+    return over ? WEFT_OK : WEFT_IN_PROGRESS;
+}
+
+static void note_status(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *object) {
+    weft_status_t done = WEFT_IN_PROGRESS;
+    if (!resource) return weft__fail(WEFT_ERR_INVALID_PARAM, "resource is NULL");
+    struct association *a = weft__resource_user(resource, object);
+    weft_worker_t *worker = a ? a->worker : NULL;
+    weft_status_t st = worker ? weft__worker_may_wait(worker) : WEFT_OK;
+    struct reactor *r = worker ? worker->reactor : NULL;
+    if (st == WEFT_OK)
+        st = weft_disassociate_resources(resource, object,
+                                         &(weft_op_t){.done = note_status, .arg = &done});
+    while (st == WEFT_IN_PROGRESS && done == WEFT_IN_PROGRESS && r) weft__reactor_wait(r, 100);
+    return st == WEFT_IN_PROGRESS ? done : st;
+}
+
+/* The program destroys an object that is associated. */
+static void object_closing(struct stub *stub) {
+    struct association *a = atomic_load(&stub->claim);
+    if (a) (void)weft_disassociate_resources_wait(a->resource, a->object);
+}
+
+/* The worker that does the work closes: the association loses it. */
+static void worker_closes(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *)) {
+    struct association *a = object;
+    a->worker_closed = closed;
+    atomic_fetch_add(&a->notices, 1);
+    if (!a->kind->plain || !association_is_ready(&a->core.fsm)) {
+        weft__association_notice(a, NOTICE_LOSE, 0, true);
+        return;
+    }
+    weft__fsm_step(&a->core.fsm, ASSOC_EV_DISASSOCIATE); /* it is the consumer that closes */
+    atomic_fetch_sub(&a->notices, 1);
+    weft__association_look(a);
+}
+
+/* ---- places for its timers, and word of the worker's close --------------------------------- */
+
+weft_status_t weft__association_reserve(struct association *a) {
+    if (!a->reactor || a->kind->ends_itself) return WEFT_OK;
+    weft_status_t st = weft__timer_reserve(a->reactor, &a->look);
+    if (st == WEFT_OK) st = weft__timer_reserve(a->reactor, &a->deadline);
+    if (st == WEFT_OK) st = weft__worker_attach(a->worker, a, a, worker_closes);
+    return st;
+}
+
+void weft__association_unreserve(struct association *a) {
+    if (!a->reactor || a->kind->ends_itself) return;
+    weft__timer_release(a->reactor, &a->look);
+    weft__timer_release(a->reactor, &a->deadline);
+    if (a->worker) weft__worker_detach(a->worker, a);
+}
+
+void weft__association_init(struct association *a) {
+    uint32_t kind = (uint32_t)a->resource->kind;
+    a->look.fire = look;
+    a->deadline.fire = deadline_passed;
+    list_init(&a->of_resource);
+    fsm_init(&a->core.fsm, &consumer_port, ASSOC_STUB, kind);
+    fsm_init(&a->grant.fsm, &provider_port, GRANT_FREE, kind);
+}
+
+void weft__association_works(struct association *a) {
+    if (a->stub && a->type == WEFT_OBJECT_WORKER) a->stub->closing = object_closing;
+    weft__association_show(a->worker);
+}

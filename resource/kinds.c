@@ -1,0 +1,349 @@
+/* How an object works with each kind of resource, and how it ends. */
+#include <collectives/team.h>
+#include <endpoints/connect/connect.h>
+#include <endpoints/core/lease.h>
+#include <endpoints/core/worker.h>
+#include <endpoints/memory/memory.h>
+#include <endpoints/worker/associate.h>
+#include <stdio.h>
+
+#include "resource.h"
+
+static bool is_closed(struct association *a) {
+    return a->closed;
+}
+
+static void note_closed(weft_status_t status, void *arg) {
+    ((struct association *)arg)->closed = true;
+}
+
+/* ---- a libev loop: the worker runs on it ----------------------------------------------------- */
+
+static weft_status_t loop_begin(struct association *a) {
+    struct ev_loop *const *loop =
+        weft__association_value(a, WEFT_RES_WORKER_LOOP, sizeof(struct ev_loop *));
+    weft_worker_t *worker = a->object;
+    if (!loop)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has another size", WEFT_RES_WORKER_LOOP);
+    weft_status_t st = weft__worker_on_loop(worker, *loop);
+    if (st < 0) return st;
+    a->worker = worker;
+    a->reactor = worker->reactor;
+    return WEFT_OK;
+}
+
+static void loop_closed(weft_status_t status, void *arg) {
+    struct association *a = arg;
+    weft_worker_t *worker = a->object;
+    a->closed = true;
+    if (association_is_lost(&a->core.fsm))
+        worker->stub->revert(worker->stub, WEFT_ERR_RESOURCE_LOST);
+    weft__association_look(a);
+}
+
+static void loop_drain(struct association *a, weft_status_t status, bool abort) {
+    weft_worker_t *worker = a->worker;
+    a->worker = NULL;
+    if (!worker) return;
+    atomic_store(&worker->stub->status, status);
+    (void)weft_worker_close(worker, &(weft_op_t){.done = loop_closed, .arg = a});
+}
+
+/* ---- another library's worker: this one works by it, within a lease -------------------------- */
+
+static weft_status_t worker_begin(struct association *a) {
+    weft_worker_t *const *handle =
+        weft__association_value(a, WEFT_RES_WORKER_HANDLE, sizeof(weft_worker_t *));
+    weft_worker_t *provider = handle ? weft__worker_itself(*handle) : NULL;
+    if (!provider || provider == a->object)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is no other worker", WEFT_RES_WORKER_HANDLE);
+    weft_status_t st = weft__worker_check(provider);
+    if (st == WEFT_ERR_WRONG_THREAD)
+        return weft__fail_in(WEFT_ERR_NOT_SHAREABLE, "the worker belongs to another thread");
+    if (st < 0) return st;
+    if (!worker_is_open(&provider->core.fsm))
+        return weft__fail(WEFT_ERR_NOT_SHAREABLE, "the worker is closing");
+    st = weft__lease_take(provider, &a->resource->lease, &a->wanted, &a->lease);
+    if (st < 0) return st;
+    st = weft__worker_share(a->object, provider, a->lease);
+    if (st < 0) {
+        a->lease->number = 0;
+        return st;
+    }
+    a->wanted.am_count = a->lease->am_count;
+    a->worker = provider;
+    a->reactor = provider->reactor;
+    return WEFT_OK;
+}
+
+static void worker_drain(struct association *a, weft_status_t status, bool abort) {
+    weft__worker_drain(a->object, a->worker, a->lease, status, abort);
+}
+
+static bool worker_drained(struct association *a) {
+    return weft__worker_undrained(a->worker, a->lease) == 0;
+}
+
+static void worker_end(struct association *a) {
+    weft_worker_t *worker = a->object;
+    if (worker->shared)
+        weft__worker_drain(worker, a->worker, a->lease, WEFT_ERR_NOT_ASSOCIATED, true);
+    weft__worker_unshare(a->worker, a->lease);
+}
+
+/* ---- endpoints: another endpoint beside the first of them, or a team over all ---------------- */
+
+static weft_status_t endpoint_begin(struct association *a) {
+    weft_ep_t *const *ep = weft__association_value(a, WEFT_RES_ENDPOINT_SET, sizeof(weft_ep_t *));
+    if (!ep || !*ep)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has no endpoint", WEFT_RES_ENDPOINT_SET);
+    if ((*ep)->worker != a->worker)
+        return weft__fail(WEFT_ERR_NOT_SHAREABLE, "the endpoint belongs to another worker");
+    weft_status_t st = weft__ep_stub_connect(a->stub, *ep);
+    if (st == WEFT_OK) ((struct weft_ep *)a->object)->associated = true;
+    return st;
+}
+
+static void endpoint_drain(struct association *a, weft_status_t status, bool abort) {
+    struct weft_ep *ep = a->object;
+    if (a->closed) return;
+    if (ep->associated) {
+        ep->associated = false;
+        (void)weft_ep_close(ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = note_closed, .arg = a});
+    }
+    if (!abort) return;
+    if (ep->status == WEFT_OK) ep->status = (int8_t)status;
+    weft__ep_abort(ep);
+}
+
+static void object_end(struct association *a) {
+    if (a->stub) weft__worker_stub_gone(a->stub);
+    a->stub = NULL;
+}
+
+static weft_status_t team_begin(struct association *a) {
+    weft_exchange_t exchange;
+    weft_status_t st = weft__set_exchange(a, &exchange);
+    if (st == WEFT_OK) st = weft__team_stub_begin(a->stub, &exchange);
+    if (st == WEFT_OK) ((weft_team_t *)a->object)->associated = true;
+    return st;
+}
+
+static void team_drain(struct association *a, weft_status_t status, bool abort) {
+    weft_team_t *team = a->object;
+    if (a->closed) return;
+    if (team->associated) {
+        if (abort) weft__team_fail(team, status, team->rank);
+        team->associated = false;
+        (void)weft_team_close(team, &(weft_op_t){.done = note_closed, .arg = a});
+    } else if (abort) {
+        weft__team_fail(team, status, team->rank);
+    }
+}
+
+static weft_status_t endpoints_begin(struct association *a) {
+    return a->type == WEFT_OBJECT_TEAM ? team_begin(a) : endpoint_begin(a);
+}
+
+static void endpoints_drain(struct association *a, weft_status_t status, bool abort) {
+    if (a->type == WEFT_OBJECT_TEAM)
+        team_drain(a, status, abort);
+    else
+        endpoint_drain(a, status, abort);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static weft_status_t segment_begin(struct association *a) {
+    const int *fd = weft__association_value(a, WEFT_RES_MEMORY_FD, sizeof *fd);
+    const uint64_t *len = weft__association_value(a, WEFT_RES_MEMORY_LENGTH, sizeof *len);
+    const uint64_t *offset = weft__association_value(a, WEFT_RES_MEMORY_OFFSET, sizeof *offset);
+    if (!fd || !len || !*len)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the descriptor or length has another size");
+    weft_status_t st = weft__mem_stub_begin(a->stub, NULL, *len, *fd, offset ? *offset : 0);
+    if (st == WEFT_OK) ((weft_mem_t *)a->object)->associated = true;
+    return st;
+}
+
+static weft_status_t region_begin(struct association *a, weft_mem_t *of) {
+    if (of->worker != a->worker)
+        return weft__fail(WEFT_ERR_NOT_SHAREABLE, "the region belongs to another worker");
+    weft__mem_stub_use(a->stub, of);
+    return WEFT_OK;
+}
+
+static weft_status_t memory_begin(struct association *a) {
+    weft_mem_t *const *of = weft__association_value(a, WEFT_RES_MEMORY_HANDLE, sizeof *of);
+    void *const *base = weft__association_value(a, WEFT_RES_MEMORY_BASE, sizeof *base);
+    const uint64_t *len = weft__association_value(a, WEFT_RES_MEMORY_LENGTH, sizeof *len);
+    if (of && *of) return region_begin(a, *of);
+    if (!base || !*base || !len || !*len)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the address or length has another size");
+    weft_status_t st = weft__mem_stub_begin(a->stub, *base, *len, -1, 0);
+    if (st == WEFT_OK) ((weft_mem_t *)a->object)->associated = true;
+    return st;
+}
+
+static void memory_drain(struct association *a, weft_status_t status, bool abort) {
+    weft_mem_t *mem = a->object;
+    if (a->closed) return;
+    if (mem->of) {
+        a->closed = true;
+        weft__mem_stub_leave(a->stub);
+        a->stub = NULL;
+        return;
+    }
+    /* Operations of this side may use it yet: then it is tried again. */
+    mem->associated = false;
+    weft_status_t st = weft_mem_release(mem, &(weft_op_t){.done = note_closed, .arg = a});
+    if (st == WEFT_ERR_BUSY) mem->associated = true;
+    if (st == WEFT_OK) a->closed = true;
+}
+
+static bool memory_drained(struct association *a) {
+    if (!a->closed && ((weft_mem_t *)a->object)->associated)
+        memory_drain(a, WEFT_ERR_DISASSOCIATED, false);
+    return a->closed;
+}
+
+/* ---- a listening socket ---------------------------------------------------------------------- */
+
+static weft_status_t socket_begin(struct association *a) {
+    const int *fd = weft__association_value(a, WEFT_RES_WORKER_SOCKET, sizeof *fd);
+    const weft_listen_params_t *params = a->arg;
+    char uri[32];
+    if (!fd)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has another size", WEFT_RES_WORKER_SOCKET);
+    snprintf(uri, sizeof uri, "tcp://@%d", *fd);
+    weft_status_t st = weft_listen(a->object, uri, params, &a->listener);
+    if (st < 0) return st;
+    a->reactor = a->worker->reactor;
+    a->resource->listener = a->listener;
+    return WEFT_OK;
+}
+
+static void socket_drain(struct association *a, weft_status_t status, bool abort) {
+    weft_listener_close(a->listener);
+    a->listener = a->resource->listener = NULL;
+}
+
+/* ---- a descriptor to watch ------------------------------------------------------------------- */
+
+enum { EVENTS_AT_ONCE = 64 };
+
+/* Until there is nothing, and the library has armed its descriptor. */
+static void make_progress(struct association *a) {
+    for (int i = 0; i < EVENTS_AT_ONCE; i++) {
+        unsigned n = a->events.progress(a->events.arg);
+        if (association_is_draining(&a->core.fsm) || association_is_lost(&a->core.fsm)) return;
+        if (n == 0 && !(a->events.arm && a->events.arm(a->events.arg))) return;
+    }
+    weft__job_post(a->reactor, &a->again);
+}
+
+static void events_ready(struct watch *watch, int events) {
+    make_progress(container_of(watch, struct association, watch));
+}
+static void events_again(struct job *job) {
+    make_progress(container_of(job, struct association, again));
+}
+
+static weft_status_t events_begin(struct association *a) {
+    const weft_events_t *events =
+        weft__association_value(a, WEFT_RES_WORKER_EVENTS, sizeof *events);
+    if (!events || !events->progress || events->fd < 0)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has no descriptor or no function",
+                          WEFT_RES_WORKER_EVENTS);
+    a->events = *events;
+    a->reactor = a->worker->reactor;
+    a->watch.ready = events_ready;
+    a->again.run = events_again;
+    weft_status_t st = weft__watch_start(a->reactor, &a->watch, events->fd, WATCH_READ);
+    if (st == WEFT_OK) weft__job_post(a->reactor, &a->again);
+    return st;
+}
+
+static void events_drain(struct association *a, weft_status_t status, bool abort) {
+    weft__job_drop(a->reactor, &a->again);
+    if (a->watch.events) weft__watch_stop(a->reactor, &a->watch);
+}
+
+static void events_end(struct association *a) {
+    events_drain(a, WEFT_OK, true);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+#define WORKER   (1u << WEFT_OBJECT_WORKER)
+#define TEAM     (1u << WEFT_OBJECT_TEAM)
+#define ENDPOINT (1u << WEFT_OBJECT_ENDPOINT)
+#define MEMORY   (1u << WEFT_OBJECT_MEMORY)
+
+const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS] = {
+    [WEFT_RESOURCE_USER] = {.name = "user"},
+    [WEFT_RESOURCE_LOOP] = {.name = "loop",
+                            .objects = WORKER,
+                            .ends_itself = true,
+                            .mandatory = {WEFT_RES_WORKER_LOOP},
+                            .begin = loop_begin,
+                            .drain = loop_drain,
+                            .drained = is_closed},
+    [WEFT_RESOURCE_WORKER] = {.name = "worker",
+                              .objects = WORKER,
+                              .mandatory = {WEFT_RES_WORKER_HANDLE},
+                              .begin = worker_begin,
+                              .drain = worker_drain,
+                              .drained = worker_drained,
+                              .end = worker_end},
+    [WEFT_RESOURCE_ENDPOINTS] = {.name = "endpoints",
+                                 .objects = ENDPOINT | TEAM,
+                                 .mandatory = {WEFT_RES_ENDPOINT_SET},
+                                 .begin = endpoints_begin,
+                                 .drain = endpoints_drain,
+                                 .drained = is_closed,
+                                 .end = object_end},
+    [WEFT_RESOURCE_TEAM] = {.name = "team",
+                            .objects = TEAM,
+                            .mandatory = {WEFT_RES_TEAM_HANDLE},
+                            .begin = team_begin,
+                            .drain = team_drain,
+                            .drained = is_closed,
+                            .end = object_end},
+    [WEFT_RESOURCE_SEGMENT] = {.name = "segment",
+                               .objects = MEMORY,
+                               .mandatory = {WEFT_RES_MEMORY_FD, WEFT_RES_MEMORY_LENGTH},
+                               .begin = segment_begin,
+                               .drain = memory_drain,
+                               .drained = memory_drained,
+                               .end = object_end},
+    [WEFT_RESOURCE_MEMORY] = {.name = "memory",
+                              .objects = MEMORY,
+                              .mandatory = {WEFT_RES_MEMORY_BASE, WEFT_RES_MEMORY_LENGTH},
+                              .begin = memory_begin,
+                              .drain = memory_drain,
+                              .drained = memory_drained,
+                              .end = object_end},
+    [WEFT_RESOURCE_SOCKET] = {.name = "socket",
+                              .objects = WORKER,
+                              .plain = true,
+                              .mandatory = {WEFT_RES_WORKER_SOCKET},
+                              .begin = socket_begin,
+                              .drain = socket_drain,
+                              .end = NULL},
+    [WEFT_RESOURCE_MPI] = {.name = "mpi",
+                           .objects = TEAM,
+                           .mandatory = {WEFT_RES_TEAM_MPI},
+                           .begin = team_begin,
+                           .drain = team_drain,
+                           .drained = is_closed,
+                           .end = object_end},
+    [WEFT_RESOURCE_EVENTS] = {.name = "events",
+                              .objects = WORKER,
+                              .plain = true,
+                              .mandatory = {WEFT_RES_WORKER_EVENTS},
+                              .begin = events_begin,
+                              .drain = events_drain,
+                              .end = events_end},
+    [WEFT_RESOURCE_VERBS] = {.name = "verbs"},
+    [WEFT_RESOURCE_CUDA] = {.name = "cuda"},
+};

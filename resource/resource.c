@@ -1,0 +1,286 @@
+/* Descriptions: what a provider gives out. */
+#include "resource.h"
+
+#include <endpoints/core/worker.h>
+#include <string.h>
+#include <unistd.h>
+
+#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static weft_status_t copy_value(struct values *values, const weft_resource_value_t *given) {
+    weft_resource_value_t *to = &values->value[values->n];
+    if (!given->key || !*given->key) REFUSE("values.key", "NULL or empty");
+    if (!given->value || !given->len)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the value of %s is empty", given->key);
+    to->key = talloc_strdup(values->value, given->key);
+    to->value = talloc_memdup(values->value, given->value, given->len);
+    to->len = given->len;
+    if (!to->key || !to->value) return WEFT_ERR_NO_MEMORY;
+    values->n++;
+    return WEFT_OK;
+}
+
+weft_status_t weft__values_copy(const void *parent, const weft_resource_value_t *given, size_t n,
+                                struct values *values_p) {
+    *values_p = (struct values){0};
+    if (n && !given) REFUSE("values", "NULL");
+    if (!n) return WEFT_OK;
+    values_p->value = weft__alloc(parent, n * sizeof *values_p->value, "resource values");
+    if (!values_p->value) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = WEFT_OK;
+    for (size_t i = 0; st == WEFT_OK && i < n; i++) st = copy_value(values_p, &given[i]);
+    return st;
+}
+
+const weft_resource_value_t *weft__values_find(const struct values *values, const char *key) {
+    for (size_t i = 0; i < values->n; i++)
+        if (strcmp(values->value[i].key, key) == 0) return &values->value[i];
+    return NULL;
+}
+
+/* ---- describing ------------------------------------------------------------------------------ */
+
+static weft_status_t check_params(const weft_resource_params_t *p) {
+    if ((unsigned)p->kind >= WEFT_N_RESOURCE_KINDS) REFUSE("params->kind", "no kind");
+    if (p->thread_mode > WEFT_THREAD_MULTIPLE) REFUSE("params->thread_mode", "no thread mode");
+    if (p->share > WEFT_SHARE_PART) REFUSE("params->share", "no share mode");
+    if (p->lease.tag_bits > 63 || p->lease.am_first + p->lease.am_count > WEFT_AM_ID_MAX + 1u)
+        REFUSE("params->lease", "out of range");
+    if (p->n_mandatory && !p->mandatory) REFUSE("params->mandatory", "NULL");
+    if (p->abi_version && p->abi_version != WEFT_RESOURCE_ABI)
+        return weft__fail(WEFT_ERR_VERSION_MISMATCH,
+                          "the provider has version %u of the resource's layout, the library %u",
+                          p->abi_version, WEFT_RESOURCE_ABI);
+    return WEFT_OK;
+}
+
+static weft_status_t copy_text(const void *parent, const char *text, char **to) {
+    if (!text) return WEFT_OK;
+    *to = talloc_strdup(parent, text);
+    return *to ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+static weft_status_t copy_mandatory(weft_resource_t *r, const weft_resource_params_t *p) {
+    if (!p->n_mandatory) return WEFT_OK;
+    r->mandatory = weft__alloc(r, p->n_mandatory * sizeof *r->mandatory, "mandatory keys");
+    if (!r->mandatory) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = WEFT_OK;
+    for (; st == WEFT_OK && r->n_mandatory < p->n_mandatory; r->n_mandatory++) {
+        char *key = NULL;
+        st = copy_text(r->mandatory, p->mandatory[r->n_mandatory], &key);
+        r->mandatory[r->n_mandatory] = key ? key : "";
+    }
+    return st;
+}
+
+static weft_status_t fill(weft_resource_t *r, const weft_resource_params_t *p) {
+    const char *name = p->name ? p->name : weft__resource_kinds[p->kind].name;
+    r->kind = p->kind;
+    r->provider = p->provider;
+    r->thread_mode = p->thread_mode;
+    r->share = p->share;
+    r->lease = p->lease;
+    r->owner = pthread_self();
+    r->channel = r->own_fd = -1;
+    pthread_mutex_init(&r->lock, NULL);
+    list_init(&r->users);
+    weft_status_t st = copy_text(r, name, &r->name);
+    if (st == WEFT_OK) st = copy_text(r, p->build_id, &r->build_id);
+    if (st == WEFT_OK) st = copy_mandatory(r, p);
+    return st == WEFT_OK ? weft__values_copy(r, p->values, p->n_values, &r->values) : st;
+}
+
+weft_status_t weft_resource_describe_sized(size_t params_size, const weft_resource_params_t *params,
+                                           weft_resource_t **resource_p) {
+    weft_resource_params_t p;
+    if (!params) REFUSE("params", "NULL");
+    if (!resource_p) REFUSE("resource_p", "NULL");
+    weft_status_t st = weft__params_read(&p, sizeof p, params, params_size);
+    if (st == WEFT_OK) st = check_params(&p);
+    if (st < 0) return st;
+    weft_resource_t *r = weft__new(NULL, weft_resource_t);
+    if (!r) return WEFT_ERR_NO_MEMORY;
+    st = fill(r, &p);
+    if (st < 0)
+        talloc_free(r);
+    else
+        *resource_p = r;
+    return st;
+}
+
+static void free_resource(weft_resource_t *r) {
+    if (r->watcher) weft__watch_stop(r->watcher, &r->watch);
+    if (r->channel >= 0) close(r->channel);
+    if (r->own_fd >= 0) close(r->own_fd);
+    pthread_mutex_destroy(&r->lock);
+    talloc_free(r);
+}
+
+weft_status_t weft_resource_release(weft_resource_t *resource) {
+    if (!resource) REFUSE("resource", "NULL");
+    pthread_mutex_lock(&resource->lock);
+    size_t n = resource->n_users;
+    pthread_mutex_unlock(&resource->lock);
+    if (n)
+        return weft__fail(WEFT_ERR_BUSY, "%zu objects are associated with %s", n, resource->name);
+    if (resource->attached) weft__worker_detach(resource->exporter, resource);
+    if (resource->watched) weft__worker_detach(resource->exporter, &resource->watch);
+    free_resource(resource);
+    return WEFT_OK;
+}
+
+/* ---- the end, from the provider -------------------------------------------------------------- */
+
+/* The users at this moment, each held by a notice that has not run. NULL: none, or no memory. */
+static struct association **hold_users(weft_resource_t *r, size_t *n_p) {
+    struct association **all = weft__alloc(NULL, (r->n_users + 1) * sizeof *all, "users");
+    *n_p = 0;
+    if (!all) return NULL;
+    list_for_each(n, &r->users) {
+        struct association *a = list_of(n, struct association, of_resource);
+        atomic_fetch_add(&a->notices, 1);
+        all[(*n_p)++] = a;
+    }
+    return all;
+}
+
+static void notify_users(weft_resource_t *r, weft_status_t status, enum notice what,
+                         uint64_t drain_ms) {
+    size_t n;
+    pthread_mutex_lock(&r->lock);
+    if (status < 0) r->status = status;
+    struct association **all = hold_users(r, &n);
+    pthread_mutex_unlock(&r->lock);
+    for (size_t i = 0; all && i < n; i++) {
+        weft__association_notice(all[i], what, drain_ms, false);
+    }
+    talloc_free(all);
+}
+
+void weft_resource_lose(weft_resource_t *resource) {
+    if (resource) notify_users(resource, WEFT_ERR_RESOURCE_LOST, NOTICE_LOSE, 0);
+}
+
+static weft_status_t end_all(weft_resource_t *r, weft_status_t status, const weft_op_t *op) {
+    weft_status_t st = weft__check_op(op, 0);
+    if (st == WEFT_OK && op && op->completion)
+        st = weft__fail(WEFT_ERR_UNSUPPORTED, "op->completion is set, and an end has none");
+    if (st < 0) return st;
+    pthread_mutex_lock(&r->lock);
+    bool busy = r->withdrawn != NULL, used = r->n_users > 0;
+    if (!busy && used) {
+        r->withdrawn = op ? op->done : NULL;
+        r->withdrawn_arg = op ? op->arg : NULL;
+    }
+    if (!used && status < 0) r->status = status;
+    pthread_mutex_unlock(&r->lock);
+    if (busy) return weft__fail(WEFT_ERR_BUSY, "%s is being withdrawn already", r->name);
+    if (!used) return WEFT_OK;
+    if (op && op->request_p) *op->request_p = NULL;
+    notify_users(r, status, NOTICE_RECALL, op ? op->deadline_ms : 0);
+    return WEFT_IN_PROGRESS;
+}
+
+weft_status_t weft_resource_withdraw(weft_resource_t *resource, const weft_op_t *op) {
+    if (!resource) REFUSE("resource", "NULL");
+    return end_all(resource, WEFT_ERR_DISASSOCIATED, op);
+}
+
+struct association *weft__resource_user(weft_resource_t *r, const void *object) {
+    struct association *found = NULL;
+    pthread_mutex_lock(&r->lock);
+    list_for_each(n, &r->users) {
+        struct association *a = list_of(n, struct association, of_resource);
+        if (!object || a->object == object) found = a;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return found;
+}
+
+weft_status_t weft_disassociate_resources(weft_resource_t *resource, void *object,
+                                          const weft_op_t *op) {
+    if (!resource) REFUSE("resource", "NULL");
+    if (!object) return end_all(resource, WEFT_OK, op);
+    weft_status_t st = weft__check_op(op, 0);
+    struct association *a = st == WEFT_OK ? weft__resource_user(resource, object) : NULL;
+    return a ? weft__association_disassociate(a, op) : st;
+}
+
+bool weft__resource_is_lost(weft_resource_t *r) {
+    pthread_mutex_lock(&r->lock);
+    bool lost = r->status == WEFT_ERR_RESOURCE_LOST;
+    pthread_mutex_unlock(&r->lock);
+    return lost;
+}
+
+struct withdrawal {
+    weft_done_fn done;
+    void *arg;
+};
+
+static void run_withdrawn(void *arg) {
+    struct withdrawal own = *(struct withdrawal *)arg;
+    talloc_free(arg);
+    own.done(WEFT_OK, own.arg);
+}
+
+/* On the provider's worker; where none is named, on this thread. */
+static void notify_withdrawn(weft_resource_t *r, weft_done_fn done, void *arg) {
+    struct withdrawal *withdrawal = weft__new(NULL, struct withdrawal);
+    if (withdrawal) *withdrawal = (struct withdrawal){done, arg};
+    bool posted = withdrawal && r->provider.worker &&
+                  weft_worker_post(r->provider.worker, run_withdrawn, withdrawal) == WEFT_OK;
+    if (posted) return;
+    talloc_free(withdrawal);
+    done(WEFT_OK, arg);
+}
+
+void weft__resource_returned(struct association *a) {
+    weft_resource_t *r = a->resource;
+    pthread_mutex_lock(&r->lock);
+    list_remove(&a->of_resource);
+    r->n_users--;
+    bool last = r->n_users == 0;
+    weft_done_fn withdrawn = last ? r->withdrawn : NULL;
+    void *arg = r->withdrawn_arg;
+    if (last) r->withdrawn = NULL;
+    pthread_mutex_unlock(&r->lock);
+    if (withdrawn) notify_withdrawn(r, withdrawn, arg);
+}
+
+/* ---- looking at it --------------------------------------------------------------------------- */
+
+weft_status_t weft_resource_info(weft_resource_t *resource, weft_resource_info_t *info_p) {
+    if (!resource || !info_p)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "resource or info_p is NULL");
+    pthread_mutex_lock(&resource->lock);
+    *info_p = (weft_resource_info_t){.name = resource->name,
+                                     .kind = weft__resource_kinds[resource->kind].name,
+                                     .share = resource->share,
+                                     .thread_mode = resource->thread_mode,
+                                     .n_values = resource->values.n,
+                                     .n_users = resource->n_users,
+                                     .status = resource->status};
+    list_for_each(n, &resource->users) {
+        info_p->leased_am += list_of(n, struct association, of_resource)->wanted.am_count;
+    }
+    pthread_mutex_unlock(&resource->lock);
+    return WEFT_OK;
+}
+
+weft_status_t weft_resource_value(weft_resource_t *resource, const char *key, const void **value_p,
+                                  size_t *len_p) {
+    if (!resource || !key || !value_p || !len_p)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "resource, key, value_p or len_p is NULL");
+    const weft_resource_value_t *value = weft__values_find(&resource->values, key);
+    if (!value) return weft__fail(WEFT_ERR_NOT_FOUND, "%s has no value %s", resource->name, key);
+    *value_p = value->value;
+    *len_p = value->len;
+    return WEFT_OK;
+}
+
+weft_listener_t *weft_resource_listener(weft_resource_t *resource) {
+    return resource ? resource->listener : NULL;
+}

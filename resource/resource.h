@@ -1,0 +1,142 @@
+/* Descriptions of resources, and the associations of objects with them. */
+#ifndef WEFT_RESOURCE_RESOURCE_H
+#define WEFT_RESOURCE_RESOURCE_H
+
+#include <base/list.h>
+#include <base/stub.h>
+#include <pthread.h>
+#include <reactor/reactor.h>
+#include <stdatomic.h>
+#include <weft/resource.h>
+
+#include "machines.h"
+
+struct kind;
+struct lease;
+
+/* Copied values; a talloc child of its owner. */
+struct values {
+    weft_resource_value_t *value;
+    size_t n;
+};
+weft_status_t weft__values_copy(const void *parent, const weft_resource_value_t *given, size_t n,
+                                struct values *values_p);
+const weft_resource_value_t *weft__values_find(const struct values *values, const char *key);
+
+/* A talloc root. `lock` guards the list of users and the status. */
+struct weft_resource {
+    weft_resource_kind_t kind;
+    char *name, *build_id;
+    struct values values;
+    const char **mandatory; /* of USER */
+    size_t n_mandatory;
+    weft_resource_provider_t provider;
+    weft_thread_mode_t thread_mode;
+    weft_share_t share;
+    weft_lease_t lease;
+    pthread_t owner;
+    pthread_mutex_t lock;
+    struct list users; /* struct association */
+    size_t n_users;
+    weft_status_t status;   /* OK, DISASSOCIATED (withdrawn), RESOURCE_LOST */
+    weft_done_fn withdrawn; /* of a withdrawal that waits for users */
+    void *withdrawn_arg;
+    weft_worker_t *exporter; /* of an exported object: its worker */
+    bool attached;           /* that worker knows it */
+    bool watched;            /* it knows of `watch`, too */
+    int own_fd;              /* closed with the description; -1: none */
+    int channel;             /* to the other process; -1: none */
+    struct watch watch;      /* of `channel` */
+    struct reactor *watcher;
+    weft_listener_t *listener; /* of SOCKET */
+};
+
+struct association {
+    struct association_core core;
+    struct grant_core grant;
+    weft_resource_t *resource;
+    struct list of_resource;
+    struct stub *stub; /* NULL: the object needs no associated mode */
+    void *object;
+    weft_object_t type;
+    const struct kind *kind;
+    struct values values; /* the consumer's, before the resource's */
+    size_t n_acquired;    /* of the resource's values */
+    weft_lease_t wanted;
+    weft_worker_t *worker; /* that does the work; NULL: none does */
+    struct reactor *reactor;
+    struct timer deadline, look; /* while it drains */
+    uint64_t drain_ms;           /* 0: close.timeout */
+    void (*on_lost)(void *, weft_status_t, void *);
+    void *arg;
+    weft_done_fn done; /* of the disassociation */
+    void *done_arg;
+    void (*worker_closed)(weft_worker_t *); /* the worker waits for this association */
+    atomic_uint notices;                    /* posted to the reactor, and not run yet */
+    bool over;                              /* freed with its last notice */
+
+    /* of the kinds */
+    struct lease *lease;
+    weft_listener_t *listener;
+    weft_events_t events;
+    struct watch watch;
+    struct job again;
+    weft_team_t *team; /* a team's exchange */
+    weft_mpi_t mpi;
+    struct endpoint_set *set;
+    bool begun;  /* the kind has begun */
+    bool closed; /* what was closed has ended */
+};
+
+/* What makes an object work with a resource. A function that a kind does not need is NULL. */
+struct kind {
+    const char *name;
+    unsigned objects;         /* bits of weft_object_t */
+    bool ends_itself;         /* a drain has no deadline of its own, and `look` is called */
+    bool plain;               /* the object is any worker, and may have several of the kind */
+    const char *mandatory[4]; /* the last one is NULL */
+    /* The object works from now on. After an error nothing has changed. */
+    weft_status_t (*begin)(struct association *a);
+    /* Ends it. `abort`: at once, and operations end as RESOURCE_LOST. May be called again. */
+    void (*drain)(struct association *a, weft_status_t status, bool abort);
+    bool (*drained)(struct association *a);
+    void (*end)(struct association *a); /* nothing is used any more */
+};
+extern const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS];
+
+/* association.c: a new one, of `resource`, `type`, `object` and `kind`. */
+void weft__association_init(struct association *a);
+/* Places for its timers, and word of the worker's close; and the same back. */
+weft_status_t weft__association_reserve(struct association *a);
+void weft__association_unreserve(struct association *a);
+/* Its object works. */
+void weft__association_works(struct association *a);
+/* Writes the lines of weft-info --live. */
+void weft__association_show(weft_worker_t *worker);
+
+/* associate.c: a value of the association, of at least `size` bytes; NULL: none. */
+const void *weft__association_value(const struct association *a, const char *key, size_t size);
+
+/* A notice of the provider, carried to the consumer's reactor. */
+enum notice { NOTICE_RECALL, NOTICE_LOSE };
+/* `drain_ms`: the time for a recall; 0: close.timeout. */
+void weft__association_notice(struct association *a, enum notice what, uint64_t drain_ms,
+                              bool here);
+/* Asks again whether it has drained. */
+void weft__association_look(struct association *a);
+weft_status_t weft__association_disassociate(struct association *a, const weft_op_t *op);
+
+/* The association of this object (NULL: of any) that is not over; NULL: none. */
+struct association *weft__resource_user(weft_resource_t *r, const void *object);
+bool weft__resource_is_lost(weft_resource_t *r);
+/* An association ended. */
+void weft__resource_returned(struct association *a);
+
+/* lease.c */
+weft_status_t weft__lease_take(weft_worker_t *provider, const weft_lease_t *whole,
+                               const weft_lease_t *wanted, struct lease **lease_p);
+
+/* team.c: exchanges for a team */
+weft_status_t weft__set_exchange(struct association *a, weft_exchange_t *exchange_p);
+
+#endif

@@ -1,0 +1,243 @@
+/*
+ * Exchanges for a team that is associated: over the endpoints of a set, by a collective of another
+ * team, or by MPI.
+ */
+#include <collectives/team.h>
+#include <dlfcn.h>
+#include <endpoints/core/worker.h>
+#include <endpoints/messages/am.h>
+#include <string.h>
+#include <weft/collective.h>
+
+#include "resource.h"
+
+/* ---- over endpoints -------------------------------------------------------------------------- */
+
+/* The reserved id of the records of an exchange: header {rank, number}, then the record. */
+enum { EXCHANGE_ID = AM_ID_RESERVED + 32, EARLY_MOST = 4096, RECORD_MOST = 4096 };
+
+struct exchange_head {
+    uint32_t rank, number;
+};
+
+/* Of a worker: exchanges in the order they began, and records that came before theirs. */
+struct exchange_registry {
+    struct list sets, early;
+    uint32_t n_early, next_number;
+    weft_worker_t *worker;
+};
+
+struct early_record {
+    struct list of;
+    struct exchange_head head;
+    size_t len;
+    uint8_t bytes[];
+};
+
+struct endpoint_set {
+    struct list of_registry;
+    struct exchange_registry *registry;
+    weft_ep_t **ep;
+    uint32_t rank, size, number, missing;
+    bool *has;
+    uint8_t *all;
+    size_t len;
+    weft_done_fn done;
+    void *arg;
+};
+
+static void take_record(struct endpoint_set *set, uint32_t rank, const void *bytes, size_t len) {
+    if (rank >= set->size || set->has[rank] || len != set->len) return;
+    set->has[rank] = true;
+    memcpy(set->all + (size_t)rank * len, bytes, len);
+    if (--set->missing) return;
+    list_remove(&set->of_registry);
+    set->done(WEFT_OK, set->arg);
+}
+
+static struct endpoint_set *find_set(const struct exchange_registry *registry, uint32_t number) {
+    list_for_each(n, &registry->sets) {
+        struct endpoint_set *set = list_of(n, struct endpoint_set, of_registry);
+        if (set->number == number) return set;
+    }
+    return NULL;
+}
+
+static void on_record(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct exchange_registry *registry = arg;
+    struct exchange_head head;
+    if (am->header_len != sizeof head || !am->data || am->len > RECORD_MOST) return;
+    memcpy(&head, am->header, sizeof head);
+    struct endpoint_set *set = find_set(registry, head.number);
+    if (set) {
+        take_record(set, head.rank, am->data, am->len);
+        return;
+    }
+    struct early_record *early = NULL;
+    if (registry->n_early < EARLY_MOST)
+        early = weft__alloc(registry, sizeof *early + am->len, "early record");
+    if (!early) return;
+    early->head = head;
+    early->len = am->len;
+    memcpy(early->bytes, am->data, am->len);
+    list_append(&registry->early, &early->of);
+    registry->n_early++;
+}
+
+static const char registry_key;
+static void close_registry(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *)) {
+    (void)weft__am_handler_set(worker, EXCHANGE_ID, NULL, NULL);
+    talloc_free(object);
+    closed(worker);
+}
+
+static struct exchange_registry *registry_of(weft_worker_t *worker) {
+    struct exchange_registry *registry = weft__worker_attached(worker, &registry_key);
+    if (registry) return registry;
+    registry = weft__new(worker, struct exchange_registry);
+    if (!registry) return NULL;
+    registry->worker = worker;
+    list_init(&registry->sets);
+    list_init(&registry->early);
+    if (weft__worker_attach(worker, &registry_key, registry, close_registry) < 0) {
+        talloc_free(registry);
+        return NULL;
+    }
+    (void)weft__am_handler_set(worker, EXCHANGE_ID, on_record, registry);
+    return registry;
+}
+
+static void take_early(struct endpoint_set *set) {
+    struct exchange_registry *registry = set->registry;
+    uint32_t number = set->number;
+    list_for_each_safe(n, next, &registry->early) {
+        struct early_record *early = list_of(n, struct early_record, of);
+        if (early->head.number != number) continue;
+        list_remove(&early->of);
+        registry->n_early--;
+        if (set->missing) take_record(set, early->head.rank, early->bytes, early->len);
+        talloc_free(early);
+    }
+}
+
+static weft_status_t send_record(const struct endpoint_set *set, uint32_t rank, const void *mine,
+                                 size_t len) {
+    struct exchange_head head = {set->rank, set->number};
+    weft_iov_t iov = {(void *)(uintptr_t)mine, len};
+    weft_op_t op = {.flags = WEFT_AM_EAGER};
+    return weft__am_send(set->ep[rank], EXCHANGE_ID, &head, sizeof head, &iov, 1, &op);
+}
+
+static weft_status_t set_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                                   void *all, weft_done_fn done, void *done_arg) {
+    struct endpoint_set *set = arg;
+    if (len > RECORD_MOST) return WEFT_ERR_TOO_BIG;
+    set->all = all;
+    set->len = len;
+    set->missing = set->size;
+    set->done = done;
+    set->arg = done_arg;
+    set->number = set->registry->next_number++;
+    memset(set->has, 0, set->size * sizeof *set->has);
+    list_append(&set->registry->sets, &set->of_registry);
+    for (uint32_t r = 0; r < set->size; r++) {
+        weft_status_t st = r == set->rank ? WEFT_OK : send_record(set, r, mine, len);
+        if (st >= 0) continue;
+        list_remove(&set->of_registry);
+        return st;
+    }
+    take_record(set, set->rank, mine, len);
+    if (set->missing) take_early(set);
+    return WEFT_OK;
+}
+
+static void set_cancel(void *arg) {
+    list_remove(&((struct endpoint_set *)arg)->of_registry);
+}
+
+/* The own rank is where there is no endpoint, or as named. */
+static weft_status_t find_rank(const struct association *a, struct endpoint_set *set) {
+    const uint32_t *rank = weft__association_value(a, WEFT_RES_TEAM_RANK, sizeof *rank);
+    set->rank = rank ? *rank : set->size;
+    for (uint32_t r = 0; r < set->size; r++) {
+        if (!set->ep[r] && set->rank == set->size) set->rank = r;
+        if (set->ep[r] && set->ep[r]->worker != a->worker)
+            return weft__fail(WEFT_ERR_NOT_SHAREABLE, "endpoint %u belongs to another worker", r);
+        if (!set->ep[r] && r != set->rank)
+            return weft__fail(WEFT_ERR_INVALID_PARAM, "endpoint %u is NULL", r);
+    }
+    return set->rank < set->size ? WEFT_OK
+                                 : weft__fail(WEFT_ERR_INVALID_PARAM, "the own rank is not named");
+}
+
+static weft_status_t over_endpoints(struct association *a, weft_exchange_t *exchange) {
+    const weft_resource_value_t *value = weft__values_find(&a->values, WEFT_RES_ENDPOINT_SET);
+    if (!value) value = weft__values_find(&a->resource->values, WEFT_RES_ENDPOINT_SET);
+    struct endpoint_set *set = weft__new(a, struct endpoint_set);
+    if (!set) return WEFT_ERR_NO_MEMORY;
+    a->set = set;
+    set->size = (uint32_t)(value->len / sizeof *set->ep);
+    set->ep = talloc_memdup(set, value->value, set->size * sizeof *set->ep);
+    set->has = weft__alloc(set, set->size * sizeof *set->has, "records");
+    set->registry = registry_of(a->worker);
+    list_init(&set->of_registry);
+    if (!set->ep || !set->has || !set->registry) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = find_rank(a, set);
+    *exchange = (weft_exchange_t){set->rank, set->size, set_allgather, set_cancel, set};
+    return st;
+}
+
+/* ---- by another team ------------------------------------------------------------------------- */
+
+static weft_status_t team_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                                    void *all, weft_done_fn done, void *done_arg) {
+    struct association *a = arg;
+    weft_status_t st = weft_allgather(a->team, mine, all, len, WEFT_UINT8,
+                                      &(weft_op_t){.done = done, .arg = done_arg});
+    if (st == WEFT_OK) done(st, done_arg);
+    return st < 0 ? st : WEFT_OK;
+}
+
+static weft_status_t by_team(struct association *a, weft_exchange_t *exchange) {
+    weft_team_t *const *team = weft__association_value(a, WEFT_RES_TEAM_HANDLE, sizeof *team);
+    if (!team || !*team)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is no team", WEFT_RES_TEAM_HANDLE);
+    a->team = *team;
+    if (a->team->worker != a->worker)
+        return weft__fail(WEFT_ERR_NOT_SHAREABLE, "the team belongs to another worker");
+    weft_status_t st = weft__team_usable(a->team);
+    *exchange = (weft_exchange_t){weft_team_rank(a->team), weft_team_size(a->team), team_allgather,
+                                  NULL, a};
+    return st;
+}
+
+/* ---- by MPI ---------------------------------------------------------------------------------- */
+
+static weft_status_t mpi_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                                   void *all, weft_done_fn done, void *done_arg) {
+    const weft_mpi_t *mpi = arg;
+    if (len > INT32_MAX) return WEFT_ERR_TOO_BIG;
+    int error = mpi->allgather(mpi->communicator, mine, (int)len, all);
+    if (error) return weft__fail(WEFT_ERR_IO, "MPI_Allgather returned %d", error);
+    done(WEFT_OK, done_arg);
+    return WEFT_OK;
+}
+
+static weft_status_t by_mpi(struct association *a, weft_exchange_t *exchange) {
+    const weft_mpi_t *mpi = weft__association_value(a, WEFT_RES_TEAM_MPI, sizeof *mpi);
+    int rank = 0, size = 0;
+    if (!mpi || !mpi->rank || !mpi->size || !mpi->allgather)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s lacks a function", WEFT_RES_TEAM_MPI);
+    a->mpi = *mpi;
+    if (mpi->rank(mpi->communicator, &rank) || mpi->size(mpi->communicator, &size) || size < 1 ||
+        rank < 0 || rank >= size)
+        return weft__fail(WEFT_ERR_IO, "MPI does not know the rank or the size");
+    *exchange = (weft_exchange_t){(uint32_t)rank, (uint32_t)size, mpi_allgather, NULL, &a->mpi};
+    return WEFT_OK;
+}
+
+weft_status_t weft__set_exchange(struct association *a, weft_exchange_t *exchange_p) {
+    if (a->kind == &weft__resource_kinds[WEFT_RESOURCE_TEAM]) return by_team(a, exchange_p);
+    if (a->kind == &weft__resource_kinds[WEFT_RESOURCE_MPI]) return by_mpi(a, exchange_p);
+    return over_endpoints(a, exchange_p);
+}
