@@ -1,7 +1,10 @@
-/* The port of the exchange machine: a non-blocking stream socket, watched while a round is waited for. */
+/* The port of the exchange machine: a non-blocking stream socket, watched while a round is
+ * waited for. */
 #include "exchange.h"
+
 #include "wire.h"
-#include <endpoints/worker.h>
+#include <base/compiler.h>
+#include <endpoints/core/worker.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <reactor/reactor.h>
@@ -41,19 +44,20 @@ struct run_client {
     uint8_t out[2 * (RUN_HEADER + RUN_MAX_MINE)];
     size_t out_at, out_end;
 
-    /* The frame that is being read: `in_end` bytes of header, then payload into `sink`, or nowhere. */
+    /* The frame that is being read: `in_end` bytes of header, then payload into `sink`, or
+     * nowhere. */
     uint8_t header[RUN_HEADER], status[4];
     struct run_frame frame;
     size_t in_end, payload_at;
     uint8_t *sink;
 };
 
-static void lose(struct run_client *c, weft_status_t status) {
-    if (c->x.fsm.state != EXCHANGE_BROKEN) c->x.status = status;
-    fsm_step(&c->x.fsm, EXCHANGE_EV_LOST);
+static void lose_exchange(struct run_client *c, weft_status_t status) {
+    if (!exchange_is_broken(&c->x.fsm)) c->x.status = status;
+    weft__fsm_step(&c->x.fsm, EXCHANGE_EV_LOST);
 }
 
-/* ---- writing ----------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void write_some(struct run_client *c) {
     while (c->out_at < c->out_end) {
@@ -61,13 +65,13 @@ static void write_some(struct run_client *c) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (n < 0) {
-            lose(c, WEFT_ERR_PEER_FAILED);
+            lose_exchange(c, WEFT_ERR_PEER_FAILED);
             return;
         }
         c->out_at += (size_t)n;
     }
     c->out_at = c->out_end = 0;
-    if (weft__watch_change(c->reactor, &c->watch, WATCH_READ) < 0) lose(c, WEFT_ERR_IO);
+    if (weft__watch_change(c->reactor, &c->watch, WATCH_READ) < 0) lose_exchange(c, WEFT_ERR_IO);
 }
 
 /* Both buffers together hold one whole frame behind the left-overs of another. */
@@ -85,7 +89,7 @@ static void queue(struct run_client *c, const void *mine, size_t len) {
     c->out_end += RUN_HEADER + len;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static bool right_length(const struct run_client *c) {
     return c->frame.type == RUN_DENIED || c->frame.len == c->len * c->public.size;
@@ -93,22 +97,24 @@ static bool right_length(const struct run_client *c) {
 
 static enum exchange_event classify(const struct run_client *c) {
     if (c->frame.type == RUN_GATHER) return EXCHANGE_EV_STRANGE;
-    return weft__exchange_classify(&c->x, c->frame.round, c->frame.type == RUN_DENIED, right_length(c));
+    return weft__exchange_classify(&c->x, c->frame.round, c->frame.type == RUN_DENIED,
+                                   right_length(c));
 }
 
 /* Says where the payload goes. */
 static void frame_begins(struct run_client *c) {
     c->payload_at = 0;
     enum exchange_event event = classify(c);
-    if (event == EXCHANGE_EV_STRANGE) fsm_step(&c->x.fsm, event);
+    if (event == EXCHANGE_EV_STRANGE) weft__fsm_step(&c->x.fsm, event);
     c->sink = event == EXCHANGE_EV_ANSWER ? c->all : event == EXCHANGE_EV_DENIED ? c->status : NULL;
 }
 
 static void frame_ends(struct run_client *c) {
     enum exchange_event event = classify(c); /* afresh: it may have been cancelled meanwhile */
     c->in_end = 0;
-    if (event == EXCHANGE_EV_DENIED) c->x.status = weft__run_decode_status(c->status, sizeof c->status);
-    fsm_step(&c->x.fsm, event);
+    if (event == EXCHANGE_EV_DENIED)
+        c->x.status = weft__run_decode_status(c->status, sizeof c->status);
+    weft__fsm_step(&c->x.fsm, event);
 }
 
 static bool in_header(const struct run_client *c) {
@@ -117,28 +123,28 @@ static bool in_header(const struct run_client *c) {
 
 /* One read: of the header, or of the payload. > 0: something came. */
 static ssize_t read_piece(struct run_client *c) {
-    uint8_t nowhere[4096];
+    uint8_t discard_buf[4096];
     if (in_header(c)) return recv(c->fd, c->header + c->in_end, RUN_HEADER - c->in_end, 0);
     size_t left = c->frame.len - c->payload_at;
     if (c->sink) return recv(c->fd, c->sink + c->payload_at, left, 0);
-    return recv(c->fd, nowhere, left < sizeof nowhere ? left : sizeof nowhere, 0);
+    return recv(c->fd, discard_buf, left < sizeof discard_buf ? left : sizeof discard_buf, 0);
 }
 
 static void took_header(struct run_client *c, size_t n) {
     c->in_end += n;
     weft_status_t st = weft__run_decode(c->header, c->in_end, &c->frame);
     if (st == WEFT_OK) frame_begins(c);
-    if (st < 0) lose(c, st);
+    if (st < 0) lose_exchange(c, st);
 }
 
 /* Until the socket is empty, or nobody waits any more. */
 static void read_some(struct run_client *c) {
-    while (c->x.fsm.state == EXCHANGE_GATHER) {
+    while (exchange_is_gathering(&c->x.fsm)) {
         ssize_t n = read_piece(c);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (n <= 0) {
-            lose(c, WEFT_ERR_PEER_FAILED);
+            lose_exchange(c, WEFT_ERR_PEER_FAILED);
             return;
         }
         if (in_header(c)) {
@@ -146,13 +152,15 @@ static void read_some(struct run_client *c) {
         } else {
             c->payload_at += (size_t)n;
         }
-        if (c->x.fsm.state == EXCHANGE_GATHER && !in_header(c) && c->payload_at == c->frame.len) frame_ends(c);
+        if (exchange_is_gathering(&c->x.fsm) && !in_header(c) && c->payload_at == c->frame.len)
+            frame_ends(c);
     }
 }
 
-static void ready(struct watch *watch, int events) {
-    struct run_client *c = (struct run_client *)((char *)watch - offsetof(struct run_client, watch));
-    if (events & WATCH_WRITE && c->x.fsm.state == EXCHANGE_GATHER && c->out_at < c->out_end) write_some(c);
+static void ready_exchange(struct watch *watch, int events) {
+    struct run_client *c = container_of(watch, struct run_client, watch);
+    if (events & WATCH_WRITE && exchange_is_gathering(&c->x.fsm) && c->out_at < c->out_end)
+        write_some(c);
     read_some(c);
 
     weft_done_fn due = c->due;
@@ -160,9 +168,9 @@ static void ready(struct watch *watch, int events) {
     if (due) due(c->x.status, c->done_arg); /* may begin the next round */
 }
 
-/* ---- the machine's outputs ----------------------------------------------------------------------------- */
+/* ---- the machine's outputs ------------------------------------------------------------------- */
 
-static weft_status_t begin(struct run_client *c, const struct ask *ask) {
+static weft_status_t begin_exchange(struct run_client *c, const struct ask *ask) {
     c->reactor = ask->reactor;
     c->all = ask->all;
     c->len = ask->len;
@@ -172,16 +180,16 @@ static weft_status_t begin(struct run_client *c, const struct ask *ask) {
     return weft__watch_start(c->reactor, &c->watch, c->fd, WATCH_READ | WATCH_WRITE);
 }
 
-static weft_status_t refuse(const struct run_client *c) {
-    if (c->x.awaited) return weft__fail(WEFT_ERR_BUSY, "an exchange is going on");
+static weft_status_t refuse_exchange(const struct run_client *c) {
+    if (c->x.awaited) return weft__fail(WEFT_ERR_BUSY, "an exchange is in progress");
     return weft__fail(c->x.status, "the connection with weft-run is broken");
 }
 
-static void effect(struct fsm *m, unsigned what) {
+static void effect_exchange(struct fsm *m, unsigned what) {
     struct run_client *c = (struct run_client *)m;
     switch (what) {
-    case EXCHANGE_FX_SEND: c->verdict = begin(c, c->asked); break;
-    case EXCHANGE_FX_REFUSE: c->verdict = refuse(c); break;
+    case EXCHANGE_FX_SEND: c->verdict = begin_exchange(c, c->asked); break;
+    case EXCHANGE_FX_REFUSE: c->verdict = refuse_exchange(c); break;
     case EXCHANGE_FX_DETACH:
         if (c->watch.events) weft__watch_stop(c->reactor, &c->watch);
         c->sink = NULL;
@@ -195,73 +203,81 @@ static void effect(struct fsm *m, unsigned what) {
     }
 }
 
-static void fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+static void fail_exchange(struct fsm *m, unsigned event, enum fsm_verb why) {
     struct run_client *c = (struct run_client *)m;
     (void)why;
-    weft__log(weft__reactor_context(c->reactor), WEFT_LOG_ERROR, "runtime", "weft-run said %s in state %s",
-              m->port->machine->event_name[event], fsm_state_name(m));
+    weft__log(weft__reactor_context(c->reactor), WEFT_LOG_ERROR, "runtime",
+              "weft-run sent an unexpected %s (%s)", m->port->machine->event_name[event],
+              fsm_state_name(m));
     c->x.status = WEFT_ERR_PROTOCOL;
-    fsm_step(m, EXCHANGE_EV_LOST); /* the failed step is over: it moved nothing */
+    weft__fsm_step(m, EXCHANGE_EV_LOST); /* the failed step is over: it moved nothing */
 }
 
-static const struct fsm_port port = {&weft__exchange_machine, effect, fail};
+static const struct fsm_port port = {&weft__exchange_machine, effect_exchange, fail_exchange};
 
-/* ---- the exchange, as a team sees it ------------------------------------------------------------------- */
+/* ---- the exchange, as a team sees it --------------------------------------------------------- */
 
-static weft_status_t check(const struct run_client *c, size_t len) {
-    if (getpid() != c->pid) return weft__fail(WEFT_ERR_FORKED, "the exchange belongs to the parent process");
-    if (len > RUN_MAX_MINE) return weft__fail(WEFT_ERR_TOO_BIG, "len: %zu, at most %d", len, RUN_MAX_MINE);
+static weft_status_t check_exchange(const struct run_client *c, size_t len) {
+    if (getpid() != c->pid)
+        return weft__fail(WEFT_ERR_FORKED, "the exchange belongs to the parent process");
+    if (len > RUN_MAX_MINE)
+        return weft__fail(WEFT_ERR_TOO_BIG, "len: %zu, at most %d", len, RUN_MAX_MINE);
     if (len * c->public.size > RUN_MAX_PAYLOAD)
         return weft__fail(WEFT_ERR_TOO_BIG, "len × size: at most %d", RUN_MAX_PAYLOAD);
-    if (!has_room(c, len)) return weft__fail(WEFT_ERR_BUSY, "cancelled exchanges have not left yet");
+    if (!has_room(c, len))
+        return weft__fail(WEFT_ERR_BUSY, "cancelled exchanges have not been sent yet");
     return WEFT_OK;
 }
 
-static weft_status_t alone(const void *mine, size_t len, void *all, weft_done_fn done, void *done_arg) {
+static weft_status_t alone(const void *mine, size_t len, void *all, weft_done_fn done,
+                           void *done_arg) {
     if (len > 0) memmove(all, mine, len);
     done(WEFT_OK, done_arg);
     return WEFT_OK;
 }
 
-static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
-                               weft_done_fn done, void *done_arg) {
+static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                               void *all, weft_done_fn done, void *done_arg) {
     struct run_client *c = arg;
-    weft_status_t st = check(c, len);
+    weft_status_t st = check_exchange(c, len);
     if (st < 0) return st;
     if (c->public.size == 1) return alone(mine, len, all, done, done_arg);
 
     struct ask ask = {weft__worker_reactor(worker), mine, len, all, done, done_arg};
     c->asked = &ask;
-    fsm_step(&c->x.fsm, EXCHANGE_EV_START);
+    weft__fsm_step(&c->x.fsm, EXCHANGE_EV_START);
     c->asked = NULL;
-    if (c->verdict < 0 && !c->watch.events) fsm_step(&c->x.fsm, EXCHANGE_EV_CANCEL);
+    if (c->verdict < 0 && !c->watch.events) weft__fsm_step(&c->x.fsm, EXCHANGE_EV_CANCEL);
     return c->verdict;
 }
 
-static void cancel(void *arg) {
+static void cancel_exchange(void *arg) {
     struct run_client *c = arg;
     c->due = NULL;
-    fsm_step(&c->x.fsm, EXCHANGE_EV_CANCEL);
+    weft__fsm_step(&c->x.fsm, EXCHANGE_EV_CANCEL);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
-static weft_status_t prepare(int fd) {
+static weft_status_t prepare_exchange(int fd) {
     int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
+        fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return weft__fail(WEFT_ERR_IO, "the descriptor of weft-run: %s", strerror(errno));
     return WEFT_OK;
 }
 
-weft_status_t weft__run_client_create(int fd, uint32_t rank, uint32_t size, struct run_client **client_p) {
-    weft_status_t st = size > 1 ? prepare(fd) : WEFT_OK;
+weft_status_t weft__run_client_create(int fd, uint32_t rank, uint32_t size,
+                                      struct run_client **client_p) {
+    weft_status_t st = size > 1 ? prepare_exchange(fd) : WEFT_OK;
     if (st < 0) return st;
     struct run_client *c = weft__new(NULL, struct run_client);
     if (!c) return WEFT_ERR_NO_MEMORY;
-    c->public = (weft_exchange_t){.rank = rank, .size = size, .allgather = allgather, .cancel = cancel, .arg = c};
+    c->public = (weft_exchange_t){
+        .rank = rank, .size = size, .allgather = allgather, .cancel = cancel_exchange, .arg = c};
     c->fd = fd;
     c->pid = getpid();
-    c->watch.ready = ready;
+    c->watch.ready = ready_exchange;
     fsm_init(&c->x.fsm, &port, EXCHANGE_IDLE, rank);
     *client_p = c;
     return WEFT_OK;
@@ -272,7 +288,7 @@ const weft_exchange_t *weft__run_client_exchange(struct run_client *client) {
 }
 
 void weft__run_client_free(struct run_client *client) {
-    cancel(client);
+    cancel_exchange(client);
     if (client->fd >= 0) close(client->fd);
     talloc_free(client);
 }

@@ -8,6 +8,7 @@
 #include "round.fsm"
 #define FSM_NAME   round
 #define FSM_PREFIX ROUND
+#define FSM_SETS   ROUND_SETS
 #include <fsm/declare.h>
 
 struct round {

@@ -1,4 +1,5 @@
 /* Who this process is, from the environment that weft-run sets. */
+#define _GNU_SOURCE
 #include "exchange.h"
 #include "wire.h"
 #include <errno.h>
@@ -11,14 +12,14 @@
 static struct run_client *client; /* of the process; lives as long as it */
 
 /* A decimal number of the environment, up to `most`. */
-static bool number(const char *name, unsigned long most, uint32_t *value_p) {
-    const char *text = getenv(name);
+static bool number_run(const char *name, unsigned long most, uint32_t *value_p) {
+    const char *text = secure_getenv(name);
     char *end = NULL;
     errno = 0;
     unsigned long value = text && *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
     if (!end || *end || errno || value > most) {
-        weft__log(NULL, WEFT_LOG_ERROR, "runtime", "%s is \"%s\", not a number up to %lu", name, text ? text : "",
-                  most);
+        weft__log(NULL, WEFT_LOG_ERROR, "runtime", "%s is \"%s\", not a number up to %lu", name,
+                  text ? text : "", most);
         return false;
     }
     *value_p = (uint32_t)value;
@@ -30,24 +31,29 @@ static bool is_stream(int fd) {
     socklen_t len = sizeof type;
     bool stream = getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM;
     if (!stream)
-        weft__log(NULL, WEFT_LOG_ERROR, "runtime", "WEFT_RUN_FD is %d, which is no socket of weft-run", fd);
+        weft__log(NULL, WEFT_LOG_ERROR, "runtime",
+                  "WEFT_RUN_FD is %d, which is not a socket of weft-run", fd);
     return stream;
 }
 
 static void read_environment(void) {
     uint32_t fd = 0, rank = 0, size = 1;
-    bool alone = !getenv("WEFT_RUN_FD") && !getenv("WEFT_RUN_RANK") && !getenv("WEFT_RUN_SIZE");
+    bool alone = !secure_getenv("WEFT_RUN_FD") && !secure_getenv("WEFT_RUN_RANK") &&
+                 !secure_getenv("WEFT_RUN_SIZE");
     if (!alone) {
-        if (!number("WEFT_RUN_FD", INT32_MAX, &fd) || !number("WEFT_RUN_SIZE", RUN_MAX_RANKS, &size) ||
-            !number("WEFT_RUN_RANK", RUN_MAX_RANKS, &rank) || !is_stream((int)fd))
+        if (!number_run("WEFT_RUN_FD", INT32_MAX, &fd) ||
+            !number_run("WEFT_RUN_SIZE", RUN_MAX_RANKS, &size) ||
+            !number_run("WEFT_RUN_RANK", RUN_MAX_RANKS, &rank) || !is_stream((int)fd))
             return;
         if (rank >= size) {
-            weft__log(NULL, WEFT_LOG_ERROR, "runtime", "WEFT_RUN_RANK is %u of WEFT_RUN_SIZE %u", rank, size);
+            weft__log(NULL, WEFT_LOG_ERROR, "runtime", "WEFT_RUN_RANK is %u of WEFT_RUN_SIZE %u",
+                      rank, size);
             return;
         }
     }
     weft_status_t st = weft__run_client_create(alone ? -1 : (int)fd, rank, size, &client);
-    if (st < 0) weft__log(NULL, WEFT_LOG_ERROR, "runtime", "no exchange: %s", weft_status_sentence(st));
+    if (st < 0)
+        weft__log(NULL, WEFT_LOG_ERROR, "runtime", "no exchange: %s", weft_status_sentence(st));
 }
 
 const weft_exchange_t *weft_run_exchange(void) {

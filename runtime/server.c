@@ -37,13 +37,14 @@ struct run_server {
     struct rank ranks[];
 };
 
-/* ---- answers ------------------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static bool has_joined(const struct gather *g, uint32_t rank) {
     return g->server->ranks[rank].next > g->number;
 }
 
-static void send_frame(struct gather *g, uint32_t rank, enum run_type type, const void *payload, uint32_t len) {
+static void send_frame(struct gather *g, uint32_t rank, enum run_type type, const void *payload,
+                       uint32_t len) {
     struct run_server *s = g->server;
     struct run_frame frame = {.type = type, .round = g->number, .len = len};
     uint8_t header[RUN_HEADER];
@@ -53,45 +54,47 @@ static void send_frame(struct gather *g, uint32_t rank, enum run_type type, cons
     if (len > 0) s->send(s->arg, rank, payload, len);
 }
 
-static void refuse(struct gather *g, uint32_t rank) {
+static void refuse_member(struct gather *g, uint32_t rank) {
     uint32_t why = (uint32_t)g->round.why;
-    uint8_t bytes[4] = {(uint8_t)why, (uint8_t)(why >> 8), (uint8_t)(why >> 16), (uint8_t)(why >> 24)};
+    uint8_t bytes[4] = {(uint8_t)why, (uint8_t)(why >> 8), (uint8_t)(why >> 16),
+                        (uint8_t)(why >> 24)};
     send_frame(g, rank, RUN_DENIED, bytes, sizeof bytes);
 }
 
-static void effect(struct fsm *m, unsigned what) {
+static void effect_member(struct fsm *m, unsigned what) {
     struct gather *g = (struct gather *)m;
     struct run_server *s = g->server;
     switch (what) {
     case ROUND_FX_KEEP:
-        if (g->len > 0) memcpy(g->all + (size_t)g->joiner * g->len, s->ranks[g->joiner].payload, g->len);
+        if (g->len > 0)
+            memcpy(g->all + (size_t)g->joiner * g->len, s->ranks[g->joiner].payload, g->len);
         break;
     case ROUND_FX_ANSWER:
         for (uint32_t i = 0; i < s->size; i++) send_frame(g, i, RUN_ALL, g->all, g->len * s->size);
         break;
     case ROUND_FX_REFUSE_ALL:
         for (uint32_t i = 0; i < s->size; i++)
-            if (has_joined(g, i)) refuse(g, i);
+            if (has_joined(g, i)) refuse_member(g, i);
         break;
-    case ROUND_FX_REFUSE_ONE: refuse(g, g->joiner); break;
+    case ROUND_FX_REFUSE_ONE: refuse_member(g, g->joiner); break;
     default: break;
     }
 }
 
 /* Only an answered round would say so, and it is forgotten at once. */
-static void fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+static void fail_member(struct fsm *m, unsigned event, enum fsm_verb why) {
     (void)event;
     (void)why;
     ((struct gather *)m)->round.why = WEFT_ERR_INTERNAL;
 }
 
-static const struct fsm_port port = {&weft__round_machine, effect, fail};
+static const struct fsm_port port = {&weft__round_machine, effect_member, fail_member};
 
-/* ---- rounds -------------------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 static bool is_over(const struct gather *g) {
-    if (g->round.fsm.state == ROUND_ANSWERED) return true;
-    if (g->round.fsm.state == ROUND_COLLECT) return false;
+    if (round_is_answered(&g->round.fsm)) return true;
+    if (round_is_collecting(&g->round.fsm)) return false;
     for (uint32_t i = 0; i < g->server->size; i++)
         if (!has_joined(g, i) && !g->server->ranks[i].gone) return false;
     return true;
@@ -116,13 +119,14 @@ static bool someone_is_missing_for_good(const struct gather *g) {
     return false;
 }
 
-static struct gather *find(struct run_server *s, uint32_t number) {
+static struct gather *find_member(struct run_server *s, uint32_t number) {
     struct gather *g = s->rounds;
     while (g && g->number != number) g = g->next;
     return g;
 }
 
-static weft_status_t open_round(struct run_server *s, uint32_t number, uint32_t len, struct gather **round_p) {
+static weft_status_t open_round(struct run_server *s, uint32_t number, uint32_t len,
+                                struct gather **round_p) {
     if (s->n_open == MAX_OPEN) return WEFT_ERR_QUOTA;
     if ((size_t)len * s->size > RUN_MAX_PAYLOAD) return WEFT_ERR_TOO_BIG;
     struct gather *g = weft__new(s, struct gather);
@@ -139,7 +143,8 @@ static weft_status_t open_round(struct run_server *s, uint32_t number, uint32_t 
     g->next = s->rounds;
     s->rounds = g;
     s->n_open++;
-    if (s->n_gone > 0 && someone_is_missing_for_good(g)) fsm_step(&g->round.fsm, ROUND_EV_GONE);
+    if (s->n_gone > 0 && someone_is_missing_for_good(g))
+        weft__fsm_step(&g->round.fsm, ROUND_EV_GONE);
     *round_p = g;
     return WEFT_OK;
 }
@@ -149,19 +154,21 @@ static weft_status_t contribute(struct run_server *s, uint32_t rank) {
     struct rank *from = &s->ranks[rank];
     const struct run_frame *frame = &from->frame;
     if (frame->round != from->next) return WEFT_ERR_PROTOCOL;
-    struct gather *g = find(s, frame->round);
+    struct gather *g = find_member(s, frame->round);
     weft_status_t st = g ? WEFT_OK : open_round(s, frame->round, frame->len, &g);
     if (st < 0) return st;
 
     g->joiner = rank;
     bool last = g->round.n_joined + 1 == s->size;
-    fsm_step(&g->round.fsm, frame->len != g->len ? ROUND_EV_ODD : last ? ROUND_EV_LAST : ROUND_EV_JOIN);
+    weft__fsm_step(&g->round.fsm, frame->len != g->len ? ROUND_EV_ODD
+                                  : last               ? ROUND_EV_LAST
+                                                       : ROUND_EV_JOIN);
     from->next++;
     forget_those_over(s);
     return WEFT_OK;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------------------ */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static weft_status_t took_header(struct run_server *s, struct rank *from) {
     size_t have = from->have < RUN_HEADER ? from->have : RUN_HEADER;
@@ -173,7 +180,8 @@ static weft_status_t took_header(struct run_server *s, struct rank *from) {
 }
 
 /* Takes what belongs to the frame at hand; returns how much that was, or an error. */
-static ssize_t take(struct run_server *s, struct rank *from, const uint8_t *data, size_t len) {
+static ssize_t take_member(struct run_server *s, struct rank *from, const uint8_t *data,
+                           size_t len) {
     bool header = from->have < RUN_HEADER;
     size_t end = header ? RUN_HEADER : RUN_HEADER + from->frame.len;
     size_t n = len < end - from->have ? len : end - from->have;
@@ -193,11 +201,12 @@ static weft_status_t finish_frame(struct run_server *s, uint32_t rank) {
     return st;
 }
 
-weft_status_t weft__run_server_bytes(struct run_server *s, uint32_t rank, const void *data, size_t len) {
+weft_status_t weft__run_server_bytes(struct run_server *s, uint32_t rank, const void *data,
+                                     size_t len) {
     struct rank *from = &s->ranks[rank];
     const uint8_t *at = data;
     while (len > 0 && !from->gone) {
-        ssize_t n = take(s, from, at, len);
+        ssize_t n = take_member(s, from, at, len);
         if (n < 0) return (weft_status_t)n;
         weft_status_t st = finish_frame(s, rank);
         if (st < 0) return st;
@@ -215,7 +224,7 @@ void weft__run_server_gone(struct run_server *s, uint32_t rank) {
     talloc_free(who->payload);
     who->payload = NULL;
     for (struct gather *g = s->rounds; g; g = g->next)
-        if (!has_joined(g, rank)) fsm_step(&g->round.fsm, ROUND_EV_GONE);
+        if (!has_joined(g, rank)) weft__fsm_step(&g->round.fsm, ROUND_EV_GONE);
     forget_those_over(s);
 }
 
@@ -223,8 +232,10 @@ unsigned weft__run_server_open(const struct run_server *s) {
     return s->n_open;
 }
 
-struct run_server *weft__run_server_create(const void *parent, uint32_t size, run_send_fn send, void *arg) {
-    struct run_server *s = weft__alloc(parent, sizeof *s + size * sizeof s->ranks[0], "struct run_server");
+struct run_server *weft__run_server_create(const void *parent, uint32_t size, run_send_fn send,
+                                           void *arg) {
+    struct run_server *s =
+        weft__alloc(parent, sizeof *s + size * sizeof s->ranks[0], "struct run_server");
     if (!s) return NULL;
     s->size = size;
     s->send = send;

@@ -1,4 +1,4 @@
-/* What a process and weft-run say to each other: frames of a 16-byte header and a payload, little-endian. */
+/* The frames between a process and weft-run: a header of 16 bytes and a payload, little-endian. */
 #ifndef WEFT_RUNTIME_WIRE_H
 #define WEFT_RUNTIME_WIRE_H
 
@@ -17,15 +17,15 @@
 enum {
     RUN_HEADER = 16,
     RUN_VERSION = 1,
-    RUN_MAX_MINE = 64 << 10, /* one rank's contribution */
+    RUN_MAX_MINE = 64 << 10, /* the contribution of one rank */
     RUN_MAX_RANKS = 4096,
     RUN_MAX_PAYLOAD = 64 << 20
 };
 
 enum run_type {
-    RUN_GATHER = 1, /* to weft-run: my contribution */
-    RUN_ALL = 2,    /* from it: everybody's, in rank order */
-    RUN_DENIED = 3  /* from it: the round failed; payload is a weft_status_t in 4 bytes */
+    RUN_GATHER = 1, /* to weft-run: the contribution of a rank */
+    RUN_ALL = 2,    /* from weft-run: all contributions, in rank order */
+    RUN_DENIED = 3  /* from weft-run: the round failed; the payload is a weft_status_t in 4 bytes */
 };
 
 struct run_frame {
@@ -33,12 +33,12 @@ struct run_frame {
     uint32_t round, len; /* of the payload that follows the header */
 };
 
-/* WEFT_OK and `*frame_p`; WEFT_IN_PROGRESS when `len` is less than a header and nothing is wrong so far;
- * PROTOCOL, VERSION or TOO_BIG. */
+/* WEFT_OK and `*frame_p`. WEFT_IN_PROGRESS: `len` is less than a header, and the bytes are valid
+ * so far. Errors: PROTOCOL, VERSION, TOO_BIG. */
 weft_status_t weft__run_decode(const void *data, size_t len, struct run_frame *frame_p);
 void weft__run_encode(const struct run_frame *frame, uint8_t header[RUN_HEADER]);
 
-/* The status in the payload of RUN_DENIED: an error in any case. */
+/* The status in the payload of RUN_DENIED. Always an error. */
 weft_status_t weft__run_decode_status(const void *data, size_t len);
 
 #endif

@@ -1,0 +1,204 @@
+/* The public functions of views: what may not be asked is refused here. */
+#include "view.h"
+
+#include <base/check.h>
+#include <base/status.h>
+#include <endpoints/core/worker.h>
+#include <endpoints/worker/drive.h>
+#include <talloc.h>
+#include <weft/weft.h>
+
+#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
+
+/* ---- creation ------------------------------------------------------------------------------ */
+
+/* A context and a worker of its own, if the program gave none. */
+static weft_status_t worker_for(weft_view_params_t *params, weft_context_t **context_p) {
+    *context_p = NULL;
+    if (params->worker) return weft__worker_check(params->worker);
+    weft_status_t st = weft_context_create(NULL, context_p);
+    if (st < 0) return st;
+    st = weft_worker_create(*context_p, NULL, &params->worker);
+    if (st < 0) weft_context_destroy(*context_p);
+    return st;
+}
+
+static void drop_worker(weft_context_t *context, weft_worker_t *worker) {
+    if (!context) return;
+    weft_worker_destroy(worker);
+    weft_context_destroy(context);
+}
+
+static weft_status_t create(const weft_view_params_t *params, weft_view_t **view_p) {
+    const struct view_engine *engine;
+    weft_status_t st = weft__view_engine_of(params, &engine);
+    if (st < 0) return st;
+    weft_view_t *view = weft__view_new(params->worker, NULL);
+    if (!view) return WEFT_ERR_NO_MEMORY;
+    view->on_ready = params->on_ready;
+    view->arg = params->arg;
+    view->finalizers.on_error = params->on_finalizer_error;
+    view->finalizers.error_arg = params->arg;
+    st = engine->start(view, params->worker, params, &view->session);
+    if (st == WEFT_OK) st = weft__view_begin(view, params->deadline_ms);
+    if (st == WEFT_OK)
+        *view_p = view;
+    else
+        weft__view_discard(view);
+    return st;
+}
+
+weft_status_t weft_view_create_sized(size_t params_size, const weft_view_params_t *params,
+                                     weft_view_t **view_p) {
+    weft_view_params_t known = {0};
+    weft_context_t *context;
+    if (!view_p) REFUSE("view_p", "NULL");
+    weft_status_t st =
+        params ? weft__params_read(&known, sizeof known, params, params_size) : WEFT_OK;
+    if (st == WEFT_OK) st = worker_for(&known, &context);
+    if (st < 0) return st;
+    st = create(&known, view_p);
+    if (st == WEFT_OK)
+        (*view_p)->context = context;
+    else
+        drop_worker(context, known.worker);
+    return st;
+}
+
+static weft_status_t until_ready(weft_view_t *view, weft_view_t **view_p) {
+    while (view->status == WEFT_IN_PROGRESS) weft__worker_wait_for(view->worker, &view->status);
+    weft_status_t st = view->status;
+    if (st == WEFT_OK)
+        *view_p = view;
+    else
+        weft_view_release_wait(view);
+    return st;
+}
+
+weft_status_t weft_view_create_wait_sized(size_t params_size, const weft_view_params_t *params,
+                                          weft_view_t **view_p) {
+    weft_view_t *view;
+    if (!view_p) REFUSE("view_p", "NULL");
+    if (params && params->worker) {
+        weft_status_t st = weft__worker_may_wait(params->worker);
+        if (st < 0) return st;
+    }
+    weft_status_t st = weft_view_create_sized(params_size, params, &view);
+    return st < 0 ? st : until_ready(view, view_p);
+}
+
+/* ---- references ---------------------------------------------------------------------------- */
+
+weft_view_t *weft_view_retain(weft_view_t *view) {
+    if (view) view->refs++;
+    return view;
+}
+
+/* Whether the end of this view ends one that has a worker of its own. */
+static bool ends_worker(const weft_view_t *view) {
+    if (view->refs > 1) return false;
+    return view->context || (view->parent && ends_worker(view->parent));
+}
+
+weft_status_t weft_view_release(weft_view_t *view, const weft_op_t *op) {
+    if (!view) return WEFT_OK;
+    weft_status_t st = weft__worker_check(view->worker);
+    if (st == WEFT_OK) st = weft__check_close(op, false);
+    if (st < 0) return st;
+    if (view_is_releasing(&view->core.fsm))
+        return weft__fail(WEFT_ERR_BUSY, "the view is being released");
+    if (ends_worker(view))
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "the view has a worker of its own: use weft_view_release_wait");
+    if (--view->refs > 0) return WEFT_OK;
+    weft__view_end(view, op);
+    return WEFT_IN_PROGRESS;
+}
+
+static void note_release(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+static weft_status_t end_and_wait(weft_view_t *view) {
+    weft_context_t *context = view->context;
+    weft_worker_t *worker = view->worker;
+    weft_view_t *parent = view->parent;
+    weft_status_t outcome = WEFT_IN_PROGRESS;
+    view->parent = NULL; /* released here, because that may end the worker */
+    view->refs = 0;
+    weft__view_end(view, &(weft_op_t){.done = note_release, .arg = &outcome});
+    weft__worker_wait_for(worker, &outcome);
+    weft_status_t above = weft_view_release_wait(parent);
+    drop_worker(context, worker);
+    return outcome == WEFT_OK ? above : outcome;
+}
+
+weft_status_t weft_view_release_wait(weft_view_t *view) {
+    if (!view) return WEFT_OK;
+    weft_status_t st = weft__worker_may_wait(view->worker);
+    if (st < 0) return st;
+    if (view_is_releasing(&view->core.fsm))
+        return weft__fail(WEFT_ERR_BUSY, "the view is being released");
+    if (view->refs > 1) {
+        view->refs--;
+        return WEFT_OK;
+    }
+    return end_and_wait(view);
+}
+
+/* ---- processes ----------------------------------------------------------------------------- */
+
+uint32_t weft_view_size(const weft_view_t *view) {
+    return view ? view->session->exchange.size : 0;
+}
+
+uint32_t weft_view_rank(const weft_view_t *view) {
+    return view ? view->session->exchange.rank : 0;
+}
+
+const char *weft_view_engine(const weft_view_t *view) {
+    if (!view) return "null";
+    return view->parent ? weft_view_engine(view->parent) : view->session->engine->name;
+}
+
+bool weft_view_did_start(const weft_view_t *view) {
+    return view && view->session->started;
+}
+
+weft_worker_t *weft_view_worker(const weft_view_t *view) {
+    return view ? view->worker : NULL;
+}
+
+weft_team_t *weft_view_team(const weft_view_t *view) {
+    return view && view_is_in_use(&view->core.fsm) && view->status == WEFT_OK ? view->team : NULL;
+}
+
+bool weft_view_equal(const weft_view_t *a, const weft_view_t *b) {
+    uint32_t size = weft_view_size(a);
+    if (a == b) return true;
+    if (size != weft_view_size(b)) return false;
+    if (weft__view_usable(a) < 0 || weft__view_usable(b) < 0) return false;
+    for (uint32_t r = 0; r < size; r++)
+        if (a->member[r].process != b->member[r].process) return false;
+    return true;
+}
+
+/* ---- finalizers ---------------------------------------------------------------------------- */
+
+weft_status_t weft_view_push_finalizer(weft_view_t *view, weft_finalizer_fn run, void *arg,
+                                       const weft_finalizer_params_t *params,
+                                       weft_finalizer_t **finalizer_p) {
+    static const weft_finalizer_params_t none;
+    if (!view) REFUSE("view", "NULL");
+    if (!run) REFUSE("run", "NULL");
+    weft_status_t st = weft__worker_check(view->worker);
+    if (st < 0) return st;
+    return weft__finalizers_push(&view->finalizers, view, run, arg, params ? params : &none,
+                                 finalizer_p);
+}
+
+weft_status_t weft_view_remove_finalizer(weft_view_t *view, weft_finalizer_t *finalizer) {
+    if (!view) REFUSE("view", "NULL");
+    weft_status_t st = weft__worker_check(view->worker);
+    return st < 0 ? st : weft__finalizers_remove(&view->finalizers, finalizer);
+}

@@ -1,0 +1,12 @@
+/* What a process has of its host. */
+#ifndef WEFT_RUNTIME_VIEW_HOST_H
+#define WEFT_RUNTIME_VIEW_HOST_H
+
+#include <weft/view.h>
+
+/* Fills the set of this process; keeps `rank`. What the kernel does not say stays 0. */
+void weft__resource_set_measure(weft_resource_set_t *set);
+/* devices.c: its GPUs, RDMA devices and network devices. Needs `host_id`. */
+void weft__devices_measure(weft_resource_set_t *set);
+
+#endif

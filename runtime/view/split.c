@@ -1,0 +1,229 @@
+/*
+ * Parts of a view. The exchange of a part is an allgather of the whole view, of which each part
+ * takes what is its members'. So every member takes part, also one that is in no part.
+ */
+#include "view.h"
+
+#include <base/check.h>
+#include <base/status.h>
+#include <collectives/wire.h>
+#include <endpoints/core/worker.h>
+#include <endpoints/worker/drive.h>
+#include <reactor/reactor.h>
+#include <stdlib.h>
+#include <string.h>
+#include <talloc.h>
+
+#define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
+
+struct choice {
+    uint32_t colour, key;
+};
+
+/* The engine of a part, and before that the split in progress. */
+struct part {
+    struct view_session session;
+    weft_view_t *whole; /* one reference, until the view of the part has its own */
+    weft_view_t *view;  /* NULL: this member is in no part */
+    struct choice mine, *choice;
+    uint32_t *rank; /* in the whole, of each member of the part */
+    uint8_t *all;   /* of the exchange: what every member of the whole said */
+    void *into;     /* what the members of the part said */
+    size_t len;
+    weft_done_fn exchanged;
+    void *exchanged_arg;
+    bool cancelled;
+    void (*on_ready)(weft_view_t *part, weft_status_t status, void *arg);
+    void *arg;
+};
+
+static const struct view_engine part_engine;
+
+/* ---- the exchange of a part ---------------------------------------------------------------- */
+
+static void pick(struct part *part) {
+    for (uint32_t i = 0; i < part->session.exchange.size; i++)
+        memcpy((char *)part->into + i * part->len, part->all + part->rank[i] * part->len,
+               part->len);
+}
+
+static void whole_exchanged(weft_status_t status, void *arg) {
+    struct part *part = arg;
+    if (part->cancelled) return;
+    if (status == WEFT_OK) pick(part);
+    part->exchanged(status, part->exchanged_arg);
+}
+
+static weft_status_t allgather_part(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                                    void *all, weft_done_fn done, void *done_arg) {
+    struct part *part = arg;
+    (void)worker;
+    part->all = weft__alloc(part, len * weft_view_size(part->whole), "exchange of a part");
+    if (!part->all) return WEFT_ERR_NO_MEMORY;
+    part->into = all;
+    part->len = len;
+    part->exchanged = done;
+    part->exchanged_arg = done_arg;
+    weft_status_t st = weft_allgather(part->whole->team, mine, part->all, len, WEFT_UINT8,
+                                      &(weft_op_t){.done = whole_exchanged, .arg = part});
+    if (st == WEFT_OK) whole_exchanged(st, part);
+    return st;
+}
+
+static void cancel_part(void *arg) {
+    ((struct part *)arg)->cancelled = true;
+}
+
+/* ---- who is in it -------------------------------------------------------------------------- */
+
+static bool before(const struct choice *choice, uint32_t a, uint32_t b) {
+    return choice[a].key != choice[b].key ? choice[a].key < choice[b].key : a < b;
+}
+
+/* Insertion by (key, rank): the members of the whole come in the order of their ranks. */
+static void gather_members(struct part *part) {
+    uint32_t n = 0, me = weft_view_rank(part->whole);
+    for (uint32_t r = 0; r < weft_view_size(part->whole); r++) {
+        if (part->choice[r].colour != part->mine.colour) continue;
+        uint32_t at = n++;
+        for (; at > 0 && before(part->choice, r, part->rank[at - 1]); at--)
+            part->rank[at] = part->rank[at - 1];
+        part->rank[at] = r;
+    }
+    part->session.exchange.size = n;
+    for (uint32_t i = 0; i < n; i++)
+        if (part->rank[i] == me) part->session.exchange.rank = i;
+}
+
+/* ---- the split ----------------------------------------------------------------------------- */
+
+static void part_is_over(struct part *part, weft_status_t status) {
+    weft_view_t *whole = part->whole;
+    if (part->on_ready) part->on_ready(NULL, status, part->arg);
+    weft__program_returned(whole->reactor);
+    weft__free_later(whole->reactor, part);
+    weft_view_release(whole, NULL);
+}
+
+static void stood_by(weft_status_t status, void *arg) {
+    part_is_over(arg, status);
+}
+
+/* One that is in no part helps the others' exchange, of records as long as theirs. */
+static weft_status_t stand_by(struct part *part) {
+    size_t len = MEMBER_RECORD_BYTES;
+    uint8_t *room = weft__alloc(part, len * (weft_view_size(part->whole) + 1), "exchange");
+    if (!room) return WEFT_ERR_NO_MEMORY;
+    return weft_allgather(part->whole->team, room, room + len, len, WEFT_UINT8,
+                          &(weft_op_t){.done = stood_by, .arg = part});
+}
+
+static weft_status_t begin_part(struct part *part) {
+    weft_view_t *view = weft__view_new(part->whole->worker, part->whole);
+    if (!view) return WEFT_ERR_NO_MEMORY;
+    part->session.engine = &part_engine;
+    part->session.exchange.allgather = allgather_part;
+    part->session.exchange.cancel = cancel_part;
+    part->session.exchange.arg = part;
+    view->session = &part->session;
+    view->on_ready = part->on_ready;
+    view->arg = part->arg;
+    part->view = view;
+    weft_status_t st = weft__view_begin(view, 0);
+    if (st < 0) {
+        part->view = NULL;
+        view->session = NULL;
+        weft__view_discard(view);
+        return st;
+    }
+    talloc_steal(view, part);
+    weft_view_release(part->whole, NULL); /* the view has its own */
+    return WEFT_OK;
+}
+
+static void choices_known(weft_status_t status, void *arg) {
+    struct part *part = arg;
+    if (status == WEFT_OK) {
+        gather_members(part);
+        status = part->mine.colour == WEFT_NO_COLOUR ? stand_by(part) : begin_part(part);
+        if (status == WEFT_IN_PROGRESS || (status == WEFT_OK && part->view)) return;
+    }
+    part_is_over(part, status);
+}
+
+static void stop_part(struct view_session *session) {
+    (void)session;
+}
+static const struct view_engine part_engine = {"part", NULL, NULL, stop_part};
+
+static struct part *new_part(weft_view_t *view, const weft_view_split_params_t *params) {
+    uint32_t size = weft_view_size(view);
+    struct part *part = weft__new(NULL, struct part);
+    if (!part) return NULL;
+    part->choice = weft__alloc(part, size * sizeof *part->choice, "choices");
+    part->rank = weft__alloc(part, size * sizeof *part->rank, "ranks");
+    if (!part->choice || !part->rank) {
+        talloc_free(part);
+        return NULL;
+    }
+    part->mine = (struct choice){params->colour, params->key};
+    part->on_ready = params->on_ready;
+    part->arg = params->arg;
+    part->whole = weft_view_retain(view);
+    return part;
+}
+
+weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *view,
+                                    const weft_view_split_params_t *params) {
+    weft_view_split_params_t known;
+    if (!view) REFUSE("view", "NULL");
+    if (!params) REFUSE("params", "NULL");
+    weft_status_t st = weft__worker_check(view->worker);
+    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
+    if (st == WEFT_OK) st = weft__view_usable(view);
+    if (st < 0) return st;
+    struct part *part = new_part(view, &known);
+    if (!part) return WEFT_ERR_NO_MEMORY;
+    st = weft_allgather(view->team, &part->mine, part->choice, sizeof part->mine, WEFT_UINT8,
+                        &(weft_op_t){.done = choices_known, .arg = part});
+    if (st == WEFT_OK) choices_known(st, part);
+    if (st >= 0) return WEFT_OK;
+    talloc_free(part);
+    weft_view_release(view, NULL);
+    return st;
+}
+
+/* ---- for programs without a loop of their own ---------------------------------------------- */
+
+struct outcome {
+    weft_view_t *part;
+    weft_status_t status;
+};
+
+static void note_part(weft_view_t *part, weft_status_t status, void *arg) {
+    *(struct outcome *)arg = (struct outcome){part, status};
+}
+
+weft_status_t weft_view_split_wait(weft_view_t *view, uint32_t colour, uint32_t key,
+                                   weft_view_t **part_p) {
+    struct outcome outcome = {NULL, WEFT_IN_PROGRESS};
+    weft_view_split_params_t params = {colour, key, note_part, &outcome};
+    if (!part_p) REFUSE("part_p", "NULL");
+    weft_status_t st = view ? weft__worker_may_wait(view->worker) : WEFT_OK;
+    if (st == WEFT_OK) st = weft_view_split(view, &params);
+    if (st == WEFT_OK) st = weft__worker_wait_for(view->worker, &outcome.status);
+    if (st == WEFT_OK)
+        *part_p = outcome.part;
+    else
+        weft_view_release_wait(outcome.part);
+    return st;
+}
+
+weft_status_t weft_view_split_host_wait(weft_view_t *view, weft_view_t **part_p) {
+    uint32_t first = 0;
+    if (!view) REFUSE("view", "NULL");
+    weft_status_t st = weft__view_usable(view);
+    if (st < 0) return st;
+    while (view->member[first].host != view->me.host) first++;
+    return weft_view_split_wait(view, first, 0, part_p);
+}
