@@ -1,4 +1,4 @@
-/* Active messages: a message that calls a handler at its receiver. */
+/* Active messages: a message calls a handler at its receiver. */
 #ifndef WEFT_AM_H
 #define WEFT_AM_H
 
@@ -8,14 +8,24 @@
 extern "C" {
 #endif
 
-#define WEFT_AM_ID_MAX     1023 /* a program's ids are 0 … 1023 */
-#define WEFT_AM_HEADER_MAX 256  /* bytes of user header that every transport carries */
+#define WEFT_AM_ID_MAX     1023 /* handler ids are 0 … 1023 */
+#define WEFT_AM_HEADER_MAX 256  /* maximum user header, bytes, on every transport */
 
 /*
- * A message in its handler. `header` is valid during the handler only. `data` is all of the payload, valid
- * during the handler unless kept; it is NULL when the payload still waits at the sender (rendezvous, for messages so
- * large that it pays, or beyond "rendezvous.threshold"): take it with weft_am_recv, or return and so refuse it. The
- * sender is not told of that: its send is WEFT_OK. `data` and `header` of no bytes are not NULL.
+ * A message, as its handler gets it. `header` is valid during the handler. `data` is the whole
+ * payload, valid during the handler unless it is kept (weft_am_retain). Both are non-NULL if their
+ * length is 0.
+ *
+ * Over shared memory `data` may lie where its sender can still write. If you do not trust the peer,
+ * copy the data before you check and use it.
+ *
+ * `data` is NULL if the payload still waits at the sender (rendezvous). That is so for messages
+ * large enough to gain from it, and for those above the setting rendezvous.threshold. Fetch the
+ * payload with weft_am_recv.
+ *
+ * A handler that returns without fetching such a payload refuses the message. The sender's
+ * operation then ends as WEFT_ERR_REJECTED. Here the counter "am.refused" grows and the log has a
+ * line (warn). A large message to an id without a handler is refused in the same way.
  */
 typedef struct weft_am {
     const void *header;
@@ -25,56 +35,87 @@ typedef struct weft_am {
     void *internal;
 } weft_am_t;
 
-/* Runs where callbacks do (weft_done_fn). `ep` is this side's endpoint of the pair: reply on it; NULL for a
- * message that was sent with WEFT_AM_NO_REPLY, so look where a peer may do that. May call anything but progress,
- * wait and the _wait forms. */
+/*
+ * A handler. It runs where callbacks run (weft_done_fn). `ep` is this side's endpoint of the pair,
+ * for replies. It is NULL for a message that was sent with WEFT_AM_NO_REPLY, so check it if a peer
+ * may do that. The handler may call everything except progress, wait and the _wait functions.
+ */
 typedef void (*weft_am_fn)(weft_ep_t *ep, weft_am_t *am, void *arg);
 
-/* Sets the worker's handler for `id`, in place of the one before; NULL: none. Messages without one are counted
- * ("am.dropped") and dropped. Errors: INVALID_PARAM, an `id` beyond WEFT_AM_ID_MAX too. */
-WEFT_API weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn, void *arg);
+/*
+ * Sets the worker's handler for `id` and replaces the previous one. NULL removes it. Messages
+ * without a handler are counted ("am.dropped") and dropped. Errors: INVALID_PARAM, also for an `id`
+ * above WEFT_AM_ID_MAX.
+ */
+WEFT_API weft_status_t weft_am_handler_set(weft_worker_t *worker, unsigned id, weft_am_fn fn,
+                                           void *arg);
 
+/* weft_op_t.flags */
 enum {
-    WEFT_AM_EAGER = 1,      /* weft_op_t.flags: send it whole, or refuse as TOO_BIG if no one message holds it */
-    WEFT_AM_RENDEZVOUS = 2, /* leave the payload here until the handler asks for it */
-    /* The handler gets no endpoint, so the peer's half need not be there yet: the message leaves as soon as the
-     * connection stands and nothing of this endpoint waits before it. Whole, as with WEFT_AM_EAGER. */
-    WEFT_AM_NO_REPLY = 4 /* what must go whole does, whatever WEFT_AM_RENDEZVOUS says */
+    /* send the payload with the message; TOO_BIG if one message cannot hold it */
+    WEFT_AM_EAGER = 1,
+    WEFT_AM_RENDEZVOUS = 2, /* keep the payload here until the handler fetches it */
+    /*
+     * The handler gets no endpoint, so the message does not wait for the peer's half of the
+     * endpoint. It leaves as soon as the connection is up and nothing of this endpoint is queued
+     * before it. It is sent as with WEFT_AM_EAGER, even if WEFT_AM_RENDEZVOUS is set.
+     */
+    WEFT_AM_NO_REPLY = 4
 };
 
 /*
- * Sends `header` (copied, up to WEFT_AM_HEADER_MAX bytes) and the bytes of `iov` to handler `id` at the
- * peer. Messages of one endpoint arrive in the order sent. Completion says that `iov`'s memory is free again,
- * not that the handler ran. When the receiver of a large message gives up half way (cancel, deadline), a sender whose memory
- * it was reading is told CANCELLED; one that it had asked for the bytes sends them all the same, and is told OK. What waits
- * here for a peer that does not read has no bound but the program's: it counts those that are IN_PROGRESS, and holds its
- * messages back, or closes. Errors: INVALID_PARAM, TOO_BIG, NO_MEMORY, CLOSED, and the endpoint's own error.
+ * Sends `header` (copied, at most WEFT_AM_HEADER_MAX bytes) and the bytes of `iov` to handler `id`
+ * at the peer. Messages of one endpoint arrive in the order sent.
+ *
+ * Completion: the memory of `iov` is free again. It does not mean that the handler has run.
+ *
+ * A large message also ends as
+ * - REJECTED: the receiver's handler did not fetch the payload;
+ * - CANCELLED: the receiver cancelled its receive, or its deadline passed, while it read the
+ *   sender's memory directly. If it had requested the bytes as messages instead, they are sent and
+ *   the send is OK.
+ *
+ * Queued messages to a peer that does not read are limited by the program only. Count the
+ * operations in progress, and pause or close when there are too many.
+ *
+ * Errors: INVALID_PARAM, TOO_BIG, NO_MEMORY, CLOSED, and the status that the endpoint was lost
+ * with.
  */
-WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
-                                    const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+WEFT_API weft_status_t weft_am_send(weft_ep_t *ep, unsigned id, const void *header,
+                                    size_t header_len, const weft_iov_t *iov, size_t n_iov,
+                                    const weft_op_t *op);
 
 /*
- * Within the handler: receives the payload into `iov`, which is borrowed until completion. WEFT_OK when it was
- * there already. WEFT_ERR_TRUNCATED when `iov` is shorter than the payload (nothing is written); of one that waits at its
- * sender also EXISTS: it was asked for before; CLOSED: the endpoint is lost. It ends as CANCELLED, too, when the sender
- * takes its message back.
+ * Receives the payload into `iov`, which is borrowed until completion. Call it within the handler.
+ * Returns WEFT_OK if the payload was already here.
+ *
+ * Errors: TRUNCATED if `iov` is shorter than the payload (nothing is written). For a payload that
+ * waits at its sender also: EXISTS if it was requested before; CLOSED if the endpoint was lost. It
+ * ends as CANCELLED if the sender withdraws the message.
  */
-WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+WEFT_API weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
+                                    const weft_op_t *op);
 
 /*
- * Within the handler: keeps what `am->data` holds beyond it. On WEFT_OK `*data_p` holds the payload until
- * weft_am_release, by the owner's thread, and at most until the worker is closed. It stays where it is, without a copy, in
- * memory that the library has as much of as it likes: self's own messages, tcp's receive buffers when the payload is an
- * eighth of one ("tcp.buffer") at least, and what a worker's own thread held for the program. It is copied where the
- * peer waits for its place (shm's rings and nodes, rdma's receive buffers), where it is small, and when it is kept a second time.
- * The counter "am.kept_in_place" tells. UNSUPPORTED: the payload still waits at its sender; NO_MEMORY: for the copy.
- * To release NULL is nothing.
+ * Keeps the payload in `am->data` beyond the handler. Call it within the handler. On WEFT_OK,
+ * `*data_p` is valid until weft_am_release, which the owner's thread calls, and at most until the
+ * worker is closed.
+ *
+ * The payload is kept in place, without a copy, where the library owns enough memory of that kind:
+ * messages of the self transport; tcp receive buffers, if the payload is at least an eighth of one
+ * ("tcp.buffer"); and messages that a worker's own thread held for the program. It is copied where
+ * the peer waits for the memory (rings and nodes of shm, receive buffers of rdma), if it is small,
+ * and if it is kept a second time. The counter "am.retained_in_place" counts.
+ *
+ * Errors: UNSUPPORTED if the payload still waits at the sender; NO_MEMORY for the copy. Releasing
+ * NULL has no effect.
  */
-WEFT_API weft_status_t weft_am_keep(weft_am_t *am, const void **data_p);
+WEFT_API weft_status_t weft_am_retain(weft_am_t *am, const void **data_p);
 WEFT_API void weft_am_release(weft_worker_t *worker, const void *data);
 
-WEFT_API weft_status_t weft_am_send_wait(weft_ep_t *ep, unsigned id, const void *header, size_t header_len,
-                                         const weft_iov_t *iov, size_t n_iov);
+/* As weft_am_send, and drives the worker until the operation is complete (weft_ep_flush_wait). */
+WEFT_API weft_status_t weft_am_send_wait(weft_ep_t *ep, unsigned id, const void *header,
+                                         size_t header_len, const weft_iov_t *iov, size_t n_iov);
 
 #ifdef __cplusplus
 }

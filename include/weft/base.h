@@ -1,4 +1,13 @@
-/* What every other header needs: status codes, the operation descriptor, buffers. */
+/*
+ * Definitions that every other header needs: status codes, buffers, operation descriptors.
+ *
+ * Conventions of all headers:
+ * - A function that can fail returns a weft_status_t. Errors are negative.
+ * - Outputs are the last parameters, end in `_p`, and are written on success only.
+ * - Sizes are in bytes and times in milliseconds unless a name or a comment says otherwise.
+ * - Parameter structs grow at their end. Zero-initialise them; a zero field means the default.
+ * - Which thread may call is in weft/worker.h (weft_thread_mode_t).
+ */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H
 
@@ -15,17 +24,17 @@ extern "C" {
 #define WEFT_VERSION_MINOR 1
 #define WEFT_VERSION_PATCH 0
 
-/* The version of the library that is running, as "major.minor.patch". */
+/* Returns the version of the running library, as "major.minor.patch". Any thread. */
 WEFT_API const char *weft_version(void);
 
 /*
- * Every call answers with one of these. Errors are negative; each has a name, a sentence and a hint
+ * The result of a call or of an operation. Each status has a name, a sentence and a hint
  * (weft_status_name, weft_status_sentence, weft_status_hint).
  */
 typedef enum weft_status {
-    WEFT_OK = 0,          /* done; no callback will come */
-    WEFT_IN_PROGRESS = 1, /* accepted; exactly one callback will come, later */
-    WEFT_NO_RESOURCE = 2, /* not now: only transports say this, never a public call */
+    WEFT_OK = 0,          /* complete; no callback follows */
+    WEFT_IN_PROGRESS = 1, /* accepted; exactly one callback follows, after the call has returned */
+    WEFT_NO_RESOURCE = 2, /* internal to transports; no public call returns it */
     WEFT_ERR_INVALID_PARAM = -1,
     WEFT_ERR_NO_MEMORY = -2,
     WEFT_ERR_UNSUPPORTED = -3,
@@ -34,66 +43,99 @@ typedef enum weft_status {
     WEFT_ERR_CANCELLED = -6,
     WEFT_ERR_TIMED_OUT = -7,
     WEFT_ERR_CLOSED = -8,        /* the object was closed on this side */
-    WEFT_ERR_PEER_CLOSED = -9,   /* the peer closed the endpoint, in whichever mode */
+    WEFT_ERR_PEER_CLOSED = -9,   /* the peer closed the endpoint, in either mode */
     WEFT_ERR_PEER_FAILED = -10,  /* the peer died, or its connection broke */
     WEFT_ERR_UNREACHABLE = -11,  /* no transport reaches that address */
-    WEFT_ERR_REFUSED = -12,      /* nobody listens there */
-    WEFT_ERR_REJECTED = -13,     /* the listener said no */
-    WEFT_ERR_PROTOCOL = -14,     /* the peer said what it may not say */
-    WEFT_ERR_VERSION = -15,      /* the peer speaks another version of the wire protocol */
-    WEFT_ERR_TRUNCATED = -16,    /* the message is longer than the buffer given for it */
+    WEFT_ERR_REFUSED = -12,      /* no listener is open at that address */
+    WEFT_ERR_REJECTED = -13,     /* the peer's program refused the connection or the message */
+    WEFT_ERR_PROTOCOL = -14,     /* the peer violated the wire protocol */
+    WEFT_ERR_VERSION = -15,      /* the peer uses another version of the wire protocol */
+    WEFT_ERR_TRUNCATED = -16,    /* the message is longer than its buffer */
     WEFT_ERR_TOO_BIG = -17,      /* beyond a limit of the library or of the configuration */
-    WEFT_ERR_QUOTA = -18,        /* the peer used up what it was granted */
+    WEFT_ERR_QUOTA = -18,        /* the peer exceeded its quota */
     WEFT_ERR_AUTH = -19,         /* the peer could not prove that it holds the key */
     WEFT_ERR_INSECURE = -20,     /* binding there needs a cluster key */
-    WEFT_ERR_FORKED = -21,       /* this process is a fork of the one that made the object */
-    WEFT_ERR_WRONG_THREAD = -22, /* a call from a thread that does not own the worker */
-    WEFT_ERR_IO = -23,           /* a system call failed; the log has its errno */
-    WEFT_ERR_NO_FDS = -24,       /* out of file descriptors */
-    WEFT_ERR_ADDRESS = -25,      /* not an address or key, or not one that this version reads */
-    WEFT_ERR_REVOKED = -26,      /* the key to remote memory was revoked by its owner */
-    WEFT_ERR_INTERNAL = -27,     /* an unreachable cell was reached: a defect of the library */
-    WEFT_ERR_EXISTS = -28,       /* taken already: an address in use, a payload asked for before */
-    WEFT_STATUS_LAST = -28
+    WEFT_ERR_FORKED = -21,       /* the object belongs to the parent of this forked process */
+    WEFT_ERR_WRONG_THREAD = -22, /* the calling thread does not own the worker */
+    WEFT_ERR_IO = -23,           /* a system call failed; the causes and the log name its error */
+    WEFT_ERR_NO_FDS = -24,       /* the process has no more file descriptors */
+    WEFT_ERR_ADDRESS = -25,      /* not an address or key that this version can read */
+    WEFT_ERR_REVOKED = -26,      /* the owner revoked the key to remote memory; a member the team */
+    WEFT_ERR_INTERNAL = -27,     /* a defect of the library: an unreachable state was reached */
+    WEFT_ERR_EXISTS = -28,       /* already taken: an address in use, a payload requested before */
+    WEFT_ERR_NOT_ASSOCIATED = -29,     /* the object waits for a resource (weft/resource.h) */
+    WEFT_ERR_ALREADY_ASSOCIATED = -30, /* the object has its resource already */
+    WEFT_ERR_DISASSOCIATED = -31,      /* the object's resource was given back */
+    WEFT_ERR_RESOURCE_LOST = -32,      /* the provider of the object's resource ended first */
+    WEFT_ERR_NOT_SHAREABLE = -33,      /* the resource cannot be used from here, or by one more */
+    WEFT_ERR_VERSION_MISMATCH = -34,   /* provider and consumer were built against other versions */
+    WEFT_ERR_LEASE_EXHAUSTED = -35,    /* no free range of ids or tags is left to lease */
+    WEFT_STATUS_LAST = -35
 } weft_status_t;
 
-/* Of any number, also one of a later version ("WEFT_ERR_?"); never NULL, and for ever. */
+/*
+ * The texts of a status. Any integer is accepted; an unknown one gives "WEFT_ERR_?". The result is
+ * never NULL and is a static string. Any thread.
+ */
 WEFT_API const char *weft_status_name(weft_status_t status);     /* "WEFT_ERR_TIMED_OUT" */
 WEFT_API const char *weft_status_sentence(weft_status_t status); /* what happened, one sentence */
-WEFT_API const char *weft_status_hint(weft_status_t status);     /* what to try, "" if nothing */
+WEFT_API const char *weft_status_hint(weft_status_t status);     /* what to try, or "" */
 
 /*
- * Writes name, sentence, hint and the chain of causes noted by this thread's last failing call into
- * `buf`, always terminated. Returns the length it would have needed, like snprintf; `buf` may be NULL where `size` is 0. The causes
- * are there as long as `status` is that of the thread's last call that failed.
+ * Writes a description of a failure into `buf`: name, sentence, causes and hint of `status`. The
+ * text is always terminated. `buf` may be NULL if `size` is 0.
+ *
+ * The causes belong to the calling thread, and are those of its last failing call, if that returned
+ * `status`. In a callback that reports an error they are the causes of that error, and of no other:
+ * which peer, at which address, and the error of the system call. A failure whose cause is not
+ * known has none.
+ *
+ * Returns the length of the whole text without its terminator, like snprintf.
  */
 WEFT_API size_t weft_status_describe(weft_status_t status, char *buf, size_t size);
 
-/* A piece of memory. Only the memory pointed to is borrowed by an operation, never the iov array. Bytes at NULL are
- * INVALID_PARAM, here and wherever memory is named; NULL and no bytes are legal. */
+/*
+ * A piece of memory. An operation borrows the memory that `base` points to, and never the array of
+ * pieces. NULL with a length of 0 is legal. NULL with another length is INVALID_PARAM, as for every
+ * other memory parameter.
+ */
 typedef struct weft_iov {
     void *base;
     size_t len;
 } weft_iov_t;
 
-/* An operation that can still be cancelled. Valid until its callback begins; where it counts for a completion, until that makes the
- * program's pointer NULL. */
+/*
+ * An operation that can still be cancelled. The pointer is valid until the operation's callback
+ * begins. If the operation counts for a completion, it is valid until the library sets the
+ * program's pointer to NULL.
+ */
 typedef struct weft_request weft_request_t;
 
-/* Called once, from within the worker's progress or its loop, on its owner's thread; a worker with polled callbacks
- * (weft_worker_start_thread) calls within the program's own progress or wait. */
+/*
+ * The callback of an operation. It is called once, on the thread that owns the worker, from within
+ * the worker's progress or its loop. With polled callbacks (weft_worker_start_thread) it is called
+ * from within the program's own weft_worker_progress or weft_worker_wait.
+ */
 typedef void (*weft_done_fn)(weft_status_t status, void *arg);
 
 /*
- * One callback for several operations: each that names it in its descriptor and is WEFT_IN_PROGRESS adds one to
- * `count`, and takes it away when it ends; `done` comes, once, when that leaves 0, with the first status that was not
- * OK. Operations that are WEFT_OK or refused do not count. The memory is the program's, and must live until `done`. A
- * program that posts over several turns starts with count 1 and takes its own one away by weft_completion_release,
- * which may call `done`. Closes do not count (UNSUPPORTED). Owner's thread only: UNSUPPORTED from another.
+ * One callback for several operations.
  *
- * Nobody is told of the single ends, so the requests of what counts (weft_op_t.request_p) are taken back by the library:
- * `*request_p` becomes NULL when its operation ends, before `done`, and so must live as long as the completion. To cancel
- * what it holds is safe at any moment then, on the owner's thread; NULL is nothing to cancel.
+ * Each operation that names the completion in its descriptor and returns WEFT_IN_PROGRESS adds 1 to
+ * `count`, and subtracts 1 when it ends. `done` is called once, when `count` falls to 0, with the
+ * first status that was not OK. Operations that return WEFT_OK or an error do not count. The
+ * program owns the memory and keeps it until `done`.
+ *
+ * To post operations over several iterations, start with count 1 and call weft_completion_release
+ * at the end. That call may call `done`.
+ *
+ * Individual operations do not report their end, so the library clears their handles:
+ * *op->request_p is set to NULL when its operation ends, before `done`. That pointer must live as
+ * long as the completion. Passing it to weft_request_cancel is therefore safe at any time on the
+ * owner's thread.
+ *
+ * Restrictions: closes do not support it (UNSUPPORTED). Owner's thread only; UNSUPPORTED from
+ * another thread.
  */
 typedef struct weft_completion {
     weft_done_fn done;
@@ -106,39 +148,51 @@ WEFT_API void weft_completion_release(weft_completion_t *completion);
 typedef struct weft_layout weft_layout_t; /* weft/layout.h */
 
 /*
- * How an operation reports. NULL in place of a descriptor means: no callback, no deadline.
+ * How an operation reports its end. NULL in place of a descriptor means no callback and no
+ * deadline.
  *
- * An operation that returns WEFT_OK is done and calls nobody. One that returns WEFT_IN_PROGRESS calls
- * `done` exactly once, later, never inside the call. One that returns an error calls nobody: it was refused, or, a
- * receive whose message or bytes are here already, has ended at once with what its callback would be told (TRUNCATED,
- * or how a stream ends). The descriptor itself is copied before the call returns. Zero-initialise it: it grows into
- * `reserved`, and what is set there is INVALID_PARAM, as is a flag that the operation does not have.
+ * - WEFT_OK: the operation is complete. `done` is not called.
+ * - WEFT_IN_PROGRESS: `done` is called exactly once, later, never inside the call.
+ * - An error: `done` is not called. The operation was refused. A receive whose message or bytes are
+ *   already here may also return the status that its callback would get (TRUNCATED, or the end of a
+ *   stream).
  *
- * What an operation cannot do for its descriptor it refuses, as UNSUPPORTED:
- * - a layout, where no bytes of the program's are moved: flushes, closes, collectives, atomics, what is done to regions,
- *   and pieces (weft_put_pieces), which say their strides themselves;
- * - a completion, of closes;
- * - a deadline, of weft_worker_close and weft_team_close, which "close.timeout" bounds at each of their steps. Of
- *   weft_ep_close it says when the close becomes an abort; the handle is gone all the same.
- * A close cannot be taken back: its *request_p becomes NULL. A revocation, a release or an invalidation that ends early,
- * by cancel or deadline, is done nevertheless; nobody is told when.
+ * The descriptor is copied before the call returns. Zero-initialise it. A reserved field that is
+ * not zero, and a flag that the operation does not define, are INVALID_PARAM.
+ *
+ * An operation refuses what it cannot do for a descriptor, as UNSUPPORTED:
+ * - `layout`, for operations that move no bytes of the program (flushes, closes, collectives,
+ *   atomics, operations on regions), and for weft_put_pieces and weft_get_pieces, whose pieces have
+ *   strides of their own;
+ * - `completion`, for closes;
+ * - `deadline_ms`, for weft_worker_close and weft_team_close. The setting close.timeout limits each
+ *   of their steps. For weft_ep_close it is the time after which the close becomes an abort; the
+ *   handle is gone in either case.
+ *
+ * A close cannot be cancelled: its *request_p is set to NULL. A revocation, release or invalidation
+ * that ends early, by cancel or deadline, is still carried out, without a further report.
  */
 typedef struct weft_op {
-    weft_done_fn done;
+    weft_done_fn done; /* optional; NULL: no callback */
     void *arg;
-    weft_request_t **
-        request_p; /* set when the call returns WEFT_IN_PROGRESS, else it is as it was, or NULL; NULL: not wanted */
-    uint32_t deadline_ms;          /* from now; 0: none. Then the operation ends as WEFT_ERR_TIMED_OUT */
-    uint32_t flags;                /* of the operation's own header; others are INVALID_PARAM */
-    weft_completion_t *completion; /* in place of `done`, which is not called then; NULL: none */
-    const weft_layout_t *layout;   /* of messages, streams, puts and gets (weft/layout.h) */
-    uint64_t reserved[2];          /* zero, else INVALID_PARAM */
+    /* Optional. Set when the call returns WEFT_IN_PROGRESS; otherwise unchanged or NULL. */
+    weft_request_t **request_p;
+    /* from now; then the operation ends as WEFT_ERR_TIMED_OUT. 0: none */
+    uint32_t deadline_ms;
+    uint32_t flags;                /* flags from the operation's own header */
+    weft_completion_t *completion; /* optional; `done` is then not called */
+    /* optional; for messages, streams, puts and gets (weft/layout.h) */
+    const weft_layout_t *layout;
+    uint64_t reserved[2]; /* must be zero */
 } weft_op_t;
 
 /*
- * Asks for an operation's end; NULL: of none. Its callback comes with WEFT_ERR_CANCELLED, or with another status if it was already
- * past recall; either way once, and never inside this call. From any thread, if the worker's mode is MULTIPLE; else
- * nothing happens from another, as in a fork's child.
+ * Requests the cancellation of an operation. NULL is ignored. The operation's callback is called
+ * once, later, with WEFT_ERR_CANCELLED, or with another status if the operation could no longer be
+ * cancelled.
+ *
+ * Any thread if the worker's mode is WEFT_THREAD_MULTIPLE. Otherwise a call from another thread, or
+ * in a forked child, has no effect.
  */
 WEFT_API void weft_request_cancel(weft_request_t *request);
 

@@ -1,4 +1,4 @@
-/* The context: one table of settings, and the root of what belongs to no single worker. */
+/* The context: the configuration, the log, and the parent of all workers. */
 #ifndef WEFT_CONTEXT_H
 #define WEFT_CONTEXT_H
 
@@ -10,7 +10,7 @@ extern "C" {
 
 typedef struct weft_context weft_context_t;
 
-/* One setting, by the name that `weft-info --config` lists ("tcp.bind", "log.level"). */
+/* One setting. `weft-info --config` lists the names ("tcp.bind", "log.level"). */
 typedef struct weft_setting {
     const char *name;
     const char *value;
@@ -25,35 +25,53 @@ typedef enum weft_log_level {
     WEFT_LOG_TRACE
 } weft_log_level_t;
 
-/* Receives whole lines, without a newline, possibly from several threads at once, and from within any call: it calls nothing of the
- * library. `room` and `line` are valid until it returns. */
+/*
+ * Receives the log: one whole line a call, without a newline. It may be called from several threads
+ * at once and from within any call, and must not call the library. `room` (the part of the library)
+ * and `line` are valid until it returns.
+ *
+ * At level info the log has one line for each connection that is made, each lane switch, and each
+ * new lane of an endpoint with failover. At level warn it has one line for each connection that is
+ * lost, with the peer and the cause.
+ */
 typedef void (*weft_log_fn)(weft_log_level_t level, const char *room, const char *line, void *arg);
 
 typedef struct weft_context_params {
-    const weft_setting_t *settings; /* win over the environment, which wins over the file; copied */
+    const weft_setting_t *settings; /* override the environment, which overrides the file; copied */
     size_t n_settings;
-    const char *file; /* NULL: $WEFT_CONFIG, else ~/.config/weft.conf if it is there */
+    const char *file; /* NULL: $WEFT_CONFIG, else ~/.config/weft.conf if it exists */
     weft_log_fn log;  /* NULL: standard error */
     void *log_arg;
+    /*
+     * Not 0: associated mode (weft/resource.h). Workers in associated mode need such a context.
+     * Other workers cannot be created in it (NOT_ASSOCIATED) before a resource is associated with
+     * the context.
+     */
+    int associated;
 } weft_context_params_t;
 
 /*
- * Reads the configuration: defaults, then the file (`name = value` lines, # comments), then the
- * environment (WEFT_TCP_BIND for "tcp.bind"), then `params`. `params` may be NULL. An unknown name is
- * logged as a warning with the nearest known one; a value or a line that does not parse is
- * WEFT_ERR_INVALID_PARAM, and so is a number out of its setting's range (weft_context_setting; weft_status_describe names it), and,
- * of each struct of parameters, a field beyond this version that is not zero; a file
- * that was named and is not there is NOT_FOUND, one that cannot be read IO. A context may be used by several threads;
- * each worker belongs to one.
+ * Creates a context and reads the configuration: the defaults, then the file (lines of `name =
+ * value`, comments with #), then the environment (WEFT_TCP_BIND for "tcp.bind"), then `params`.
+ * `params` may be NULL. An unknown name is logged as a warning, with the nearest known name.
+ *
+ * Several threads may use one context. Each worker belongs to one thread.
+ *
+ * Errors: INVALID_PARAM for a value or line that does not parse, for a number outside its setting's
+ * range (weft_context_setting; weft_status_describe names it), and for a non-zero field of a params
+ * struct that this version does not know; NOT_FOUND if `file` is set and does not exist; IO if it
+ * cannot be read.
  */
-#define weft_context_create(...) weft_context_create_sized(sizeof(weft_context_params_t), __VA_ARGS__)
-WEFT_API weft_status_t weft_context_create_sized(size_t params_size, const weft_context_params_t *params,
+#define weft_context_create(...) \
+    weft_context_create_sized(sizeof(weft_context_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_context_create_sized(size_t params_size,
+                                                 const weft_context_params_t *params,
                                                  weft_context_t **context_p);
 
-/* WEFT_ERR_BUSY while a worker of it lives. */
+/* Destroys a context. Errors: BUSY while it has workers. */
 WEFT_API weft_status_t weft_context_destroy(weft_context_t *context);
 
-/* Where a setting's value came from. */
+/* The source of a setting's value. */
 typedef enum weft_origin {
     WEFT_ORIGIN_DEFAULT,
     WEFT_ORIGIN_FILE,
@@ -62,12 +80,12 @@ typedef enum weft_origin {
 } weft_origin_t;
 
 typedef struct weft_setting_info {
-    const char *name, *value, *unit, *help; /* live as long as the context */
+    const char *name, *value, *unit, *help; /* valid as long as the context */
     weft_origin_t origin;
-    const char *range; /* of a number, as "1..4", "128.." or "..1m"; "": any */
+    const char *range; /* of a number, as "1..4", "128.." or "..1m"; "" if it has no limits */
 } weft_setting_info_t;
 
-/* Setting number `index`, from 0; WEFT_ERR_NOT_FOUND past the last. From any thread. */
+/* Describes setting number `index`, from 0. Any thread. Errors: NOT_FOUND past the last. */
 WEFT_API weft_status_t weft_context_setting(const weft_context_t *context, size_t index,
                                             weft_setting_info_t *info_p);
 

@@ -1,4 +1,4 @@
-/* Endpoints: connecting, listening, closing, and asking what a connection is made of. */
+/* Endpoints: connecting, listening, closing, flushing, and describing a connection. */
 #ifndef WEFT_ENDPOINT_H
 #define WEFT_ENDPOINT_H
 
@@ -10,152 +10,255 @@ extern "C" {
 
 typedef struct weft_listener weft_listener_t;
 
-/* What becomes of an endpoint whose lane dies while its peer may live. An endpoint that a peer opened is as its dialer said. */
+/*
+ * What happens to an endpoint whose lane fails while its peer may be alive. A lane is one
+ * connection of a transport. An endpoint that a peer opened has the mode that its peer chose.
+ */
 typedef enum weft_error_mode {
-    WEFT_ERRORS_PEER = 0, /* it is lost, and on_error says why */
-    WEFT_ERRORS_NONE,     /* the same, but on_error is not called: operations tell */
+    WEFT_ERRORS_PEER = 0, /* the endpoint is lost and on_error is called */
+    WEFT_ERRORS_NONE,     /* the same, but on_error is not called; operations report the loss */
     /*
-     * It survives: the library dials again, and both sides go on behind what the other has taken: messages, streams and what
-     * is one-sided by message arrive exactly once and in order. Operations wait meanwhile, "lanes.patience" at most; only
-     * then, or when the peer is found to be dead or another, the endpoint is lost; one opened by a listener's URI also when its
-     * lane dies and that listener has closed. One-sided operations are native only by lanes that die with their peer, so
-     * none is in doubt. Memory of large sends is back when the peer has taken them, and a flush says that it has. With a
-     * peer whose version cannot, it is as WEFT_ERRORS_PEER.
+     * Failover: the endpoint survives. The library connects again and resends what the peer has not
+     * received. Messages, stream bytes and one-sided operations sent by message arrive exactly once
+     * and in order. Operations wait meanwhile, at most for the setting failover.timeout.
+     *
+     * The endpoint is lost when that time has passed, or when the peer's process is found to have
+     * ended or been replaced. An endpoint connected by a listener's URI is also lost if its lane
+     * fails after that listener was closed.
+     *
+     * One-sided operations are native only over lanes that fail together with their peer, so none
+     * is left in doubt. The memory of a large send is free when the peer has received it; a flush
+     * reports that. If the peer's version does not support failover, the mode is WEFT_ERRORS_PEER.
      */
     WEFT_ERRORS_FAILOVER
 } weft_error_mode_t;
 
 typedef struct weft_ep_params {
-    void (*on_ready)(weft_ep_t *ep, void *arg); /* the peer answered; sends are accepted before that too */
+    /* optional: the peer answered. Sends are accepted before that, too */
+    void (*on_ready)(weft_ep_t *ep, void *arg);
     /*
-     * The endpoint is lost: exactly once, unless it was closed first. Every operation on it has already
-     * completed or will, with that status. The handle stays until weft_ep_close.
+     * Optional: the endpoint is lost. It is called exactly once, unless the endpoint was closed
+     * first. Every operation on the endpoint has completed or will complete, with this status. The
+     * handle stays valid until weft_ep_close.
+     *
+     * In this callback, and in those of the operations that end with the endpoint,
+     * weft_status_describe(status, …) gives the cause of this loss: which peer, at which address,
+     * and the error of the system call. Afterwards weft_ep_describe returns it
+     * (weft_ep_info_t.error).
      */
     void (*on_error)(weft_ep_t *ep, weft_status_t status, void *arg);
     void *arg;
-    uint32_t connect_timeout_ms; /* 0: the setting "connect.timeout" */
+    uint32_t connect_timeout_ms; /* 0: the setting connect.timeout */
     weft_error_mode_t error_mode;
     /*
-     * A peer whose worker says nothing for so long, though asked, is taken for dead, within two thirds more of that time; 250 at
-     * least, else INVALID_PARAM. 0: never, since one that computes, or stands in a debugger, is not: only its process, its
-     * host or its connection can be.
+     * Heartbeat interval. A peer whose worker does not answer for this long is considered dead, at
+     * most two thirds of it later. At least 250, otherwise INVALID_PARAM. 0 disables heartbeats: a
+     * peer that computes or is stopped in a debugger is then never considered dead, only one whose
+     * process, host or connection has failed.
      */
     uint32_t heartbeat_ms;
+    /*
+     * Not 0: associated mode (weft/resource.h). `uri` or `address` must be NULL. Calls return
+     * NOT_ASSOCIATED until endpoints are associated with it.
+     */
+    int associated;
 } weft_ep_params_t;
 
 /*
- * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "rdma://host:port" or "shm://name". The host is numeric,
- * or a name in /etc/hosts; no name server is asked (it would block). The name is one without slashes that begins with no dot,
- * and with "shm.directory" before it of 107 bytes at most. What is none of these is ADDRESS. Returns WEFT_OK with the handle at
- * once; sends queue, in order, until the peer answers; a failure is told by on_error. What is known at once the call itself
- * answers, and makes no endpoint: INVALID_PARAM, ADDRESS, UNSUPPORTED (the worker has no such transport), REFUSED where nobody
- * listens on this host ("shm://name"), CLOSED (the worker is closing), NO_MEMORY and NO_FDS. `params` may be NULL.
+ * Opens an endpoint to a URI: "tcp://host:port", "tcp://[::1]:port", "rdma://host:port" or
+ * "shm://name". `params` may be NULL. The host is numeric or a name in /etc/hosts; name servers are
+ * not queried, because that would block. A shm name has no slash, does not begin with a dot, and
+ * has at most 107 bytes together with its directory.
+ *
+ * Returns WEFT_OK and the handle at once. Sends are queued, in order, until the peer answers. A
+ * later failure is reported by on_error.
+ *
+ * A busy connection may be moved to a faster lane. Between processes of one host and user, tcp://
+ * then continues over shared memory (weft_ep_info_t.connected_by). The setting
+ * lanes.cross_transport = off prevents that.
+ *
+ * Errors, without an endpoint: INVALID_PARAM; ADDRESS if the URI is malformed; UNSUPPORTED if the
+ * worker has not opened that transport; REFUSED if no listener of this user has the shm name (the
+ * causes name the directories searched); CLOSED if the worker is closing; NO_MEMORY; NO_FDS.
  */
 #define weft_connect(...) weft_connect_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
-WEFT_API weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker, const char *uri,
-                                          const weft_ep_params_t *params, weft_ep_t **ep_p);
+WEFT_API weft_status_t weft_connect_sized(size_t params_size, weft_worker_t *worker,
+                                          const char *uri, const weft_ep_params_t *params,
+                                          weft_ep_t **ep_p);
 
-/* The same to a worker's address (weft_worker_address), over the best transport that reaches it. UNREACHABLE: none does. */
+/*
+ * Opens an endpoint to a worker's address (weft_worker_address), over the cheapest transport that
+ * reaches it. Otherwise as weft_connect. Errors: also UNREACHABLE if no transport reaches it.
+ */
 #define weft_connect_address(...) weft_connect_address_sized(sizeof(weft_ep_params_t), __VA_ARGS__)
-WEFT_API weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *worker, const void *address,
-                                                  size_t len, const weft_ep_params_t *params, weft_ep_t **ep_p);
+WEFT_API weft_status_t weft_connect_address_sized(size_t params_size, weft_worker_t *worker,
+                                                  const void *address, size_t len,
+                                                  const weft_ep_params_t *params, weft_ep_t **ep_p);
 
 typedef enum weft_close_mode {
-    WEFT_CLOSE_FLUSH, /* first everything accepted is sent */
-    WEFT_CLOSE_ABORT  /* what is pending ends as WEFT_ERR_CLOSED */
+    WEFT_CLOSE_FLUSH, /* send all accepted operations first */
+    WEFT_CLOSE_ABORT  /* end pending operations as WEFT_ERR_CLOSED */
 } weft_close_mode_t;
 
 /*
- * Closes from any state and from within any callback, the endpoint's own included. The handle is gone when `op->done`
- * begins; until then handlers still get what the peer has sent. WEFT_IN_PROGRESS, or WEFT_ERR_BUSY when it is closing
- * already. A close in good order becomes an abort after op->deadline_ms, or "close.timeout". `op->done` is told OK, or why
- * it did not end in good order: TIMED_OUT, or what the endpoint was lost with before (PEER_CLOSED, too). It is closed all
- * the same. The peer is told PEER_CLOSED in either mode: what an abort cut off does not tell that it was not all, so a
- * stream whose end matters says so in its bytes.
+ * Closes an endpoint, in any state and from any callback, its own included. Returns
+ * WEFT_IN_PROGRESS. The handle is gone when `op->done` begins; until then handlers still receive
+ * what the peer has sent.
+ *
+ * A flushing close becomes an abort after op->deadline_ms, or after the setting close.timeout.
+ * `op->done` gets WEFT_OK, or the reason why the close was not in good order: TIMED_OUT, or the
+ * status that the endpoint was lost with before, PEER_CLOSED included. The endpoint is closed in
+ * every case.
+ *
+ * The peer gets PEER_CLOSED in either mode. It cannot see that an abort discarded data, so mark the
+ * end of a stream in its own bytes if that matters.
+ *
+ * Errors: BUSY if the endpoint is already closing.
  */
 WEFT_API weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op_t *op);
 
 enum {
-    /* weft_op_t.flags: when the peer has performed what is one-sided, called the handlers of active messages (or
-     * keeps them for a program with polled callbacks), and has matched tagged messages or keeps them, and stream
-     * bytes. */
+    /*
+     * weft_op_t.flags of a flush. It completes when the peer has performed one-sided operations,
+     * has called the handlers of active messages (or holds them for polled callbacks), and has
+     * matched or stored tagged messages and stream bytes.
+     */
     WEFT_FLUSH_REMOTE = 1
 };
 
-/* Completes when all that was posted before, messages, stream and one-sided, has left this side's buffers and borrowed memory
- * is free. What is posted behind it is not waited for. With WEFT_FLUSH_REMOTE it also tells what only the target could refuse
- * (weft/rma.h). */
+/*
+ * Completes when all operations posted before it (messages, streams, one-sided) have left this
+ * side's buffers and their borrowed memory is free. Operations posted later are not waited for.
+ * With WEFT_FLUSH_REMOTE it also reports refusals that only the target could find (weft/rma.h).
+ */
 WEFT_API weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op);
 
-/* A pointer of the program's own, for its callbacks. */
+/* A pointer of the program's own, and the endpoint's worker. Any thread. */
 WEFT_API void weft_ep_set_user(weft_ep_t *ep, void *user);
 WEFT_API void *weft_ep_user(const weft_ep_t *ep);
 WEFT_API weft_worker_t *weft_ep_worker(const weft_ep_t *ep);
 
-/* Sets on_error and arg of an endpoint, mostly of one that came from a listener or from a peer; NULL: nobody is told. Nothing
- * once it is closing. */
-WEFT_API void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *), void *arg);
+/*
+ * Sets on_error and arg of an endpoint, usually of one that a listener or a peer opened. NULL
+ * removes the callback. It has no effect once the endpoint is closing.
+ */
+WEFT_API void weft_ep_on_error(weft_ep_t *ep, void (*on_error)(weft_ep_t *, weft_status_t, void *),
+                               void *arg);
 
 typedef struct weft_ep_info {
-    const char *state;       /* of the endpoint's machine */
-    const char *transport;   /* of the lane in use */
-    const char *why;         /* why that one: a sentence, with the alternatives and their costs */
-    char peer[128];          /* the peer's address as text */
-    uint64_t peer_worker;    /* identity of the worker behind it */
-    uint32_t n_lanes;        /* of the link that this endpoint shares, its rails among them */
-    uint32_t n_endpoints;    /* that share the link */
-    uint64_t sent, received; /* messages of this endpoint's link */
-    /* How its keys are used: "mapped", "process_vm", "rdma"; else by message: "message", or why not natively ("the kernel does not
-     * permit process_vm", as in many containers). While there is none, how they will be, as far as this side knows ("by key: …"). */
+    const char *state;     /* state of the endpoint's machine */
+    const char *transport; /* transport of the lane in use */
+    /*
+     * The transport that the endpoint was connected by. It differs from `transport` after a busy
+     * connection was moved to a faster lane on the same host: tcp:// then continues over shm.
+     * lanes.cross_transport = off prevents that.
+     */
+    const char *connected_by;
+    /* why it was connected by that one: a sentence, with alternatives and costs */
+    const char *why;
+    char peer[128]; /* the peer's address as text */
+    /*
+     * Id of the peer's worker, from the connection's handshake. With a key, that worker holds the
+     * key. Holders of one key are not distinguished: each may claim any id.
+     */
+    uint64_t peer_worker;
+    uint32_t n_lanes;        /* lanes of the connection that this endpoint shares, rails included */
+    uint32_t n_endpoints;    /* endpoints that share the connection */
+    uint64_t sent, received; /* messages of the connection */
+    /*
+     * How its keys are used: "mapped", "process_vm" or "rdma". Otherwise "message", or the reason
+     * why not natively ("the kernel does not permit process_vm", as in many containers). Without a
+     * key: how keys will be used, as far as this side knows ("by key: …").
+     */
     const char *one_sided;
-    uint64_t score; /* bytes a second that the link carries, as "lanes.switch" sees it; 0: little, or it is off */
-    int fast;       /* the lane in use is one of those of which there are few */
-    const char *negotiation, *switching; /* states of the link's machines for such lanes; "": it has none yet */
+    /* rate of the connection as lanes.switch measures it, bytes/s; 0: low, or switching is off */
+    uint64_t score;
+    int fast; /* whether the lane in use is a scarce, fast one */
+    /* states of the connection's machines for such lanes; "": none yet */
+    const char *negotiation, *switching;
+    /* why the endpoint was lost, with the peer's address; "" while it is not lost */
+    const char *error;
 } weft_ep_info_t;
 
-/* Fills `*info_p`; its strings live until the worker's next progress. */
+/* Describes an endpoint. The strings are valid until the worker's next progress. */
 WEFT_API weft_status_t weft_ep_describe(weft_ep_t *ep, weft_ep_info_t *info_p);
 
 /*
- * Does the endpoint lead to the worker with that address (weft_worker_address)? WEFT_OK: it does, and the peer has answered;
- * WEFT_IN_PROGRESS: it is on its way there; WEFT_ERR_NOT_FOUND: it leads elsewhere, or has nothing under it any more;
- * WEFT_ERR_ADDRESS: these bytes are no address. A worker of a process that was started again is another one. While an
- * endpoint was opened by a URI, and its peer has not answered, nobody knows where it leads: WEFT_ERR_NOT_FOUND.
- * Whoever connects to an address once more gets an endpoint over the link that is there, whatever lane carries it now, and no
- * new connection; endpoints that are to survive their lane (WEFT_ERRORS_FAILOVER) share links only with their like, and those
- * opened by an address none that came by a listener.
+ * Returns whether the endpoint leads to the worker with that address (weft_worker_address):
+ * - WEFT_OK: yes, and the peer has answered;
+ * - WEFT_IN_PROGRESS: it is being connected to it;
+ * - WEFT_ERR_NOT_FOUND: it leads to another worker, or has no connection. Also for an endpoint
+ *   opened by a URI whose peer has not answered, because its worker is not known yet;
+ * - WEFT_ERR_ADDRESS: the bytes are not an address. The worker of a restarted process is another
+ *   worker.
+ *
+ * A further connect to the same address shares the existing connection, whichever lane it uses.
+ * Endpoints with WEFT_ERRORS_FAILOVER share connections only with each other, and those opened by
+ * an address do not share connections that came through a listener.
  */
 WEFT_API weft_status_t weft_ep_is_connected(const weft_ep_t *ep, const void *address, size_t len);
 
 typedef struct weft_listen_params {
-    void (*on_endpoint)(weft_ep_t *ep, void *arg); /* a peer connected; set its handlers here */
-    /* WEFT_OK accepts; an error rejects, and the peer is told WEFT_ERR_REJECTED. NULL: all are accepted. */
+    /* optional: a peer connected. Set up the endpoint here */
+    void (*on_endpoint)(weft_ep_t *ep, void *arg);
+    /*
+     * Optional: decides about a peer, given its address as text. WEFT_OK accepts. An error rejects,
+     * and the peer gets WEFT_ERR_REJECTED. NULL accepts all.
+     */
     weft_status_t (*on_request)(const char *peer, void *arg);
-    void (*on_error)(weft_ep_t *ep, weft_status_t status, void *arg); /* for the accepted endpoints */
+    /* an accepted endpoint is lost: close it here */
+    void (*on_error)(weft_ep_t *ep, weft_status_t status, void *arg);
     void *arg;
-    int backlog; /* 0: the setting "listen.backlog"; negative: INVALID_PARAM */
+    int backlog; /* 0: the setting listen.backlog; negative: INVALID_PARAM */
+    /*
+     * Not 0: other processes of the same user may listen at the same "tcp://" address at the same
+     * time, if they say so too (SO_REUSEPORT). The kernel spreads new connections over them.
+     * UNSUPPORTED for other transports.
+     */
+    int shared;
 } weft_listen_params_t;
 
 /*
- * Listens at "tcp://host:port" (port 0: any free one; host "*": all interfaces, IPv4 and IPv6), "rdma://host:port" or
- * "shm://name". `params` may be NULL. Over tcp an interface other than loopback, and over rdma any, is
- * WEFT_ERR_INSECURE without a cluster key, unless "tcp.insecure" or "rdma.insecure" is on; EXISTS: somebody listens
- * there; UNSUPPORTED: the worker has no such transport; ADDRESS: as of weft_connect.
+ * Listens at "tcp://host:port" (port 0: any free port; host "*": all interfaces, IPv4 and IPv6),
+ * "rdma://host:port" or "shm://name". `params` may be NULL.
+ *
+ * "tcp://@FD" listens by a TCP socket that is listening already, whose descriptor is the number FD:
+ * one that a process inherited, received, or made itself ("tcp://@3" under systemd's socket
+ * activation). The listener takes a duplicate. Its close leaves the socket listening, so another
+ * process that has it accepts what still waits. INVALID_PARAM if FD is no such socket.
+ *
+ * Accepted endpoints belong to the program. on_endpoint hands each one over, and the program closes
+ * it with weft_ep_close, at the latest in on_error, which is called when the peer has closed or
+ * failed. An endpoint that is not closed stays until its worker is closed.
+ *
+ * Errors: INSECURE without a cluster key, for a tcp interface other than loopback and for every
+ * rdma interface, unless tcp.insecure or rdma.insecure is set; EXISTS if the address is in use;
+ * UNSUPPORTED if the worker has not opened that transport; ADDRESS as of weft_connect.
  */
 #define weft_listen(...) weft_listen_sized(sizeof(weft_listen_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,
-                                         const weft_listen_params_t *params, weft_listener_t **listener_p);
+                                         const weft_listen_params_t *params,
+                                         weft_listener_t **listener_p);
 
-/* Where it listens, as a URI for weft_connect ("tcp://127.0.0.1:40123"). Lives as long as the listener. */
+/*
+ * Returns the listener's address as a URI for weft_connect ("tcp://127.0.0.1:40123"). It is valid
+ * as long as the listener. Any thread.
+ */
 WEFT_API const char *weft_listener_uri(const weft_listener_t *listener);
 
-/* Stops listening; endpoints already accepted go on, those that survive (WEFT_ERRORS_FAILOVER) until their lane dies: nobody is
- * there any more to dial again. The handle is gone when the call returns. */
+/*
+ * Stops listening. The handle is gone when the call returns. Accepted endpoints stay. Those with
+ * WEFT_ERRORS_FAILOVER stay until their lane fails, because their peers can no longer connect
+ * again.
+ */
 WEFT_API void weft_listener_close(weft_listener_t *listener);
 
-/* For programs without a loop of their own: the operation, and progress until it is done. All calls whose names end in _wait
- * but weft_worker_wait are such. From within a callback they are BUSY, and nothing is posted. They have no flags: such a flush is
- * local. */
+/*
+ * The _wait functions, for programs without an event loop: post the operation and drive the worker
+ * until it is complete. This holds for all functions whose names end in _wait except
+ * weft_worker_wait. Within a callback they return BUSY and post nothing. They take no flags, so
+ * this flush is a local one.
+ */
 WEFT_API weft_status_t weft_ep_flush_wait(weft_ep_t *ep);
 WEFT_API weft_status_t weft_ep_close_wait(weft_ep_t *ep, weft_close_mode_t mode);
 

@@ -1,4 +1,7 @@
-/* Memory that peers may read and write: regions, their keys, and what kind of memory a pointer points to. */
+/*
+ * Memory that peers may read and write: regions, their keys, the registration cache, and memory
+ * domains.
+ */
 #ifndef WEFT_MEMORY_H
 #define WEFT_MEMORY_H
 
@@ -9,179 +12,277 @@ extern "C" {
 #endif
 
 typedef struct weft_mem weft_mem_t;   /* a region of this worker */
-typedef struct weft_rkey weft_rkey_t; /* a peer's region, seen from an endpoint */
+typedef struct weft_rkey weft_rkey_t; /* a key to a peer's region, for one endpoint */
 
+/* Rights of peers to a region. */
 enum {
     WEFT_MEM_READ = 1,   /* peers may get */
     WEFT_MEM_WRITE = 2,  /* peers may put */
-    WEFT_MEM_ATOMIC = 4, /* peers may post and fetch atomics */
+    WEFT_MEM_ATOMIC = 4, /* peers may perform atomics */
     WEFT_MEM_ALL = 7,
-    WEFT_MEM_ATOMIC_DEVICE = 8 /* with ATOMIC: a network device performs them, and nobody else */
+    WEFT_MEM_ATOMIC_DEVICE = 8 /* with ATOMIC: only a network device performs them */
 };
 
 /*
- * Who performs a region's atomics is its owner's choice. The processor: they have all sizes and operations, come by every
- * transport, and are atomic with the owner's own atomic instructions. Or, with WEFT_MEM_ATOMIC_DEVICE, the owner's network
- * device, without the owner's processor: that is atomic among what comes through this device alone, so there is no other
- * way then. Such a region has additions and compare-and-swaps of 8 bytes, for peers whose endpoint goes by that device's
- * transport (rdma_rc); any other atomic is refused as UNSUPPORTED. The owner reads the words when it likes, and changes them
- * as peers do, through an endpoint to itself; it may write plainly only while nobody operates on them. The same holds for who
- * maps the region. One memory has regions of one kind only.
+ * The owner of a region chooses what performs its atomics.
+ *
+ * - The processor (default). Atomics have all sizes and operations, arrive over every transport,
+ *   and are atomic with the owner's own atomic instructions.
+ * - The owner's network device (WEFT_MEM_ATOMIC_DEVICE), without the owner's processor. Atomics are
+ *   then atomic only with other operations through this device, so no other way is allowed.
+ *   Additions and compare-and-swaps of 8 bytes are available to peers whose endpoint uses that
+ *   device's transport (rdma_rc). Any other atomic is UNSUPPORTED. The owner, and a process that
+ *   maps the region, may read the words at any time. They change them through an endpoint to the
+ *   owner, or with plain stores while no peer operates on them.
+ *
+ * Regions over the same memory must be of one kind.
  */
 
-/* GPU memory is not there yet: all is HOST. */
-typedef enum weft_mem_type { WEFT_MEMORY_HOST, WEFT_MEMORY_CUDA, WEFT_MEMORY_CUDA_MANAGED } weft_mem_type_t;
+/* All memory is HOST memory. GPU memory is not supported yet. */
+typedef enum weft_mem_type {
+    WEFT_MEMORY_HOST,
+    WEFT_MEMORY_CUDA,
+    WEFT_MEMORY_CUDA_MANAGED
+} weft_mem_type_t;
 
 typedef enum weft_mem_pages {
-    WEFT_PAGES_AUTO, /* transparent huge pages from 2 MiB on, where the kernel gives them */
+    WEFT_PAGES_AUTO, /* transparent huge pages from 2 MiB on, where the kernel provides them */
     WEFT_PAGES_NORMAL,
-    WEFT_PAGES_TRANSPARENT, /* transparent huge pages, whatever the size */
-    WEFT_PAGES_HUGE         /* of the reserved pool; normal ones when it is empty */
+    WEFT_PAGES_TRANSPARENT, /* transparent huge pages for every size */
+    WEFT_PAGES_HUGE         /* from the reserved pool; normal pages when it is empty */
 } weft_mem_pages_t;
 
 typedef struct weft_mem_params {
-    unsigned rights;        /* WEFT_MEM_…; 0: for this side's own operations only */
+    unsigned rights;        /* WEFT_MEM_…; 0: only for this side's own operations */
     weft_mem_pages_t pages; /* of allocated memory */
-    /* Its memory goes away (weft_mem_invalidate, in a later turn): its keys are worth nothing, and it is still to be released. With
-     * polled callbacks (weft_worker_start_thread) it comes within the program's own progress. */
+    /*
+     * Optional: the region's memory was invalidated (weft_mem_invalidate), called in a later turn.
+     * Its keys are no longer valid, and the region must still be released. With polled callbacks
+     * (weft_worker_start_thread) it runs within the program's own progress.
+     */
     void (*on_invalid)(weft_mem_t *mem, void *arg);
     void *arg;
-    /* With WEFT_MEM_READ: a large message sent out of it may be read by its receiver where it lies, without a copy between. The receiver's
-     * library is given the key for it, for reading, so that whoever is sent such a message can read all of the region until it
-     * is revoked or released. With WEFT_MEM_WRITE also: a large message that is received into it may be written there by its sender, a
-     * part of it where it comes out of lent memory, so that both sides copy, and else all of it; the sender's library is given the key
-     * to write to all of the region. A receive that is cancelled, or whose time is over, ends when the sender has written the piece that it
-     * is in the middle of, if it is in one. Of allocated and imported memory, between processes of one host; else it changes nothing. */
-    int lend;
+    /*
+     * Exposes the region for large messages between processes of one host. Allocated and imported
+     * memory only; otherwise it has no effect.
+     *
+     * With WEFT_MEM_READ, a receiver may read a large message directly from the region, without an
+     * intermediate copy. The receiver's library gets a key to read the whole region. Every receiver
+     * of such a message can therefore read all of the region until it is revoked or released.
+     *
+     * With WEFT_MEM_WRITE as well, a sender may write a large message directly into the region. If
+     * the message comes from an exposed region too, both sides copy a part; otherwise the sender
+     * writes all of it. The sender's library gets a key to write the whole region. A receive that
+     * is cancelled, or whose deadline passes, ends after the piece that the sender is writing.
+     *
+     * When a send out of such memory completes, with any status, the program may write to the
+     * memory. A receiver that was stopped may still read it later, if the send ended with its
+     * endpoint (PEER_FAILED, for example by heartbeats). That receiver discards what it read, and
+     * its receive fails.
+     *
+     * A receive into such memory, of an endpoint that is lost or closed while its sender is stopped
+     * in the middle of a piece, waits for that piece until close.timeout. After that the sender,
+     * once it continues, may still write the rest of that piece (128 KiB at most);
+     * weft_mem_release waits until the sender has let go.
+     */
+    int expose;
+    /*
+     * Not 0: associated mode (weft/resource.h), for weft_mem_register with base NULL and len 0.
+     * Calls return NOT_ASSOCIATED until memory is associated with the region.
+     */
+    int associated;
 } weft_mem_params_t;
 
 /*
- * A region of `len` bytes of new, zeroed memory that peers on this host can map (a memfd). Freed by
- * weft_mem_release. A key for reading keeps a peer's library from writing; a process of the same user that means harm it
- * cannot keep from anything. `params` may be NULL. Errors: INVALID_PARAM, NO_MEMORY, NO_FDS, FORKED; UNSUPPORTED: no device of this
- * worker performs atomics (weft_memory_info_t), and the rights ask for one.
+ * Allocates a region of `len` bytes of zeroed memory (a memfd), which peers on this host can map.
+ * weft_mem_release frees it. `params` may be NULL.
+ *
+ * A read-only key keeps a peer's library from writing. It does not protect against a malicious
+ * process of the same user.
+ *
+ * Errors: INVALID_PARAM; NO_MEMORY; NO_FDS; FORKED; UNSUPPORTED if the rights ask for device
+ * atomics and no device of this worker has them (weft_memory_info_t).
  */
 #define weft_mem_alloc(...) weft_mem_alloc_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_mem_alloc_sized(size_t params_size, weft_worker_t *worker, size_t len,
                                             const weft_mem_params_t *params, weft_mem_t **mem_p);
 
-/* The same of memory that the program has; it must stay mapped until the release is done. */
+/*
+ * Registers memory of the program as a region. It must stay mapped until the release has completed.
+ * Errors as of weft_mem_alloc.
+ */
 #define weft_mem_register(...) weft_mem_register_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
-WEFT_API weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker, void *base, size_t len,
+WEFT_API weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
+                                               void *base, size_t len,
                                                const weft_mem_params_t *params, weft_mem_t **mem_p);
 
-/* A memfd's bytes [offset, offset + len) as a region: what weft_mem_export gave to another process. The fd is
- * duplicated. `offset` is a multiple of the page size. */
+/*
+ * Imports bytes [offset, offset + len) of a memfd as a region: the descriptor that weft_mem_export
+ * returned in another process. The descriptor is duplicated. `offset` must be a multiple of the
+ * page size. Errors as of weft_mem_alloc.
+ */
 #define weft_mem_import(...) weft_mem_import_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
-WEFT_API weft_status_t weft_mem_import_sized(size_t params_size, weft_worker_t *worker, int fd, uint64_t offset,
-                                             size_t len, const weft_mem_params_t *params, weft_mem_t **mem_p);
+WEFT_API weft_status_t weft_mem_import_sized(size_t params_size, weft_worker_t *worker, int fd,
+                                             uint64_t offset, size_t len,
+                                             const weft_mem_params_t *params, weft_mem_t **mem_p);
 
-/* A descriptor (the caller's own, CLOEXEC) of a region made by alloc or import, to be sent to another process, and
- * where in it the region begins. UNSUPPORTED for registered memory. */
+/*
+ * Returns a descriptor of an allocated or imported region, to be sent to another process, and the
+ * region's offset in it. The descriptor belongs to the caller and is CLOEXEC. Errors: UNSUPPORTED
+ * for registered memory; NO_FDS.
+ */
 WEFT_API weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_t *offset_p);
 
 /*
- * Ends it. Done when no peer can touch the memory any more: those that have it mapped have let go, or died, and what
- * they asked for by message is over; then allocated memory is unmapped, and the handle is gone. WEFT_OK at once where
- * no peer had it open. A worker that closes releases what is left. A revocation that is under way ends with it. Errors: BUSY
- * while operations of this side use it, or when a release was asked for before (the handle is gone when that is told);
- * INVALID_PARAM of what weft_mem_get gave. Of another thread's pieces that name it, and that the owner has not come to, each
+ * Releases a region. Completion: no peer can access the memory any more. Peers that had it mapped
+ * have unmapped it or died, and their operations by message are complete. Allocated memory is then
+ * unmapped, and the handle is gone. Returns WEFT_OK at once if no peer had the region open.
+ *
+ * A revocation in progress ends with the release. A closing worker releases the remaining regions.
+ * A submission of another thread that names the region, and that the owner has not processed yet,
  * ends as INVALID_PARAM.
+ *
+ * Errors: BUSY while operations of this side use the region, and if a release is in progress (the
+ * handle is gone when that completes); INVALID_PARAM for a registration of weft_mem_get.
  */
 WEFT_API weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op);
 
-/* All keys given out so far are worth nothing from now on, and when it is done nobody is inside any more; the
- * region stays, under a new epoch: pack it anew then (BUSY before). Asked for again meanwhile, it is the same one, and both are
- * told when it is done; with a release that is under way, when the region is gone. A peer that has it mapped hears of that in its
- * worker's progress, and lets go there: until then its operations are performed as before, and a revocation or a release waits. */
+/*
+ * Revokes all keys of the region. They are invalid from now on. Completion: no peer can access the
+ * memory any more. The region stays, with a new epoch; pack a new key then (weft_mem_pack returns
+ * BUSY before).
+ *
+ * A second revocation meanwhile joins the first, and both complete together. During a release it
+ * completes when the region is gone. A peer that has the region mapped unmaps it in its worker's
+ * progress. Until then its operations are still performed, and the revocation or release waits.
+ */
 WEFT_API weft_status_t weft_mem_revoke(weft_mem_t *mem, const weft_op_t *op);
 
-/* Of [offset, offset + len) of the region. What the kernel cannot do is passed over in silence. Errors: INVALID_PARAM; IO: the
- * content of a memfd stays although it is not needed (one that was imported to be read). */
 typedef enum weft_mem_advice {
-    WEFT_ADVISE_WILL_NEED, /* fault it in */
-    WEFT_ADVISE_DONT_NEED, /* its content may go; reads zero afterwards if it was allocated here. Huge pages of the pool stay */
+    WEFT_ADVISE_WILL_NEED, /* fault the pages in */
+    /* discard the content; allocated memory reads as zero. Huge pages of the pool stay */
+    WEFT_ADVISE_DONT_NEED,
     WEFT_ADVISE_HUGE,
     WEFT_ADVISE_SEQUENTIAL,
     WEFT_ADVISE_RANDOM
 } weft_mem_advice_t;
-WEFT_API weft_status_t weft_mem_advise(weft_mem_t *mem, size_t offset, size_t len, weft_mem_advice_t advice);
+/*
+ * Advises the kernel about bytes [offset, offset + len) of the region. Advice that the kernel does
+ * not support is ignored silently. Errors: INVALID_PARAM; IO if the content of a memfd could not be
+ * discarded (one imported read-only).
+ */
+WEFT_API weft_status_t weft_mem_advise(weft_mem_t *mem, size_t offset, size_t len,
+                                       weft_mem_advice_t advice);
 
 typedef struct weft_mem_info {
     void *base;
     size_t len;
     unsigned rights;
     weft_mem_type_t type;
-    int numa_node;    /* -1: not known */
-    size_t page;      /* bytes of the pages that hold it */
-    uint32_t epoch;   /* grows with each revocation */
-    uint32_t n_peers; /* that have it open natively now, once for each key that they have unpacked */
+    int numa_node;    /* -1: unknown */
+    size_t page;      /* page size, bytes */
+    uint32_t epoch;   /* incremented by each revocation */
+    uint32_t n_peers; /* native opens by peers, one for each unpacked key */
 } weft_mem_info_t;
+/* Describes a region. */
 WEFT_API weft_status_t weft_mem_describe(const weft_mem_t *mem, weft_mem_info_t *info_p);
 
-/* What a pointer points to: type, the mapping's base and length, the node. NOT_FOUND where nothing is mapped. */
+/*
+ * Describes the memory at a pointer: type, base and length of its mapping, node. Errors: NOT_FOUND
+ * if nothing is mapped there; IO.
+ */
 WEFT_API weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p);
 
-/* ---- the registration cache: no malloc hooks, so a program that unmaps memory says so ------------------------------ */
+/* ---- the registration cache ---- */
 
 /*
- * A registration of [base, base + len), found or made. Each takes one weft_mem_put back; unused ones stay, the oldest
- * leave beyond "memory.cache_regions" and "memory.cache_bytes". Without WEFT_MEM_ATOMIC_DEVICE (INVALID_PARAM): others
- * may share what is found.
+ * The library installs no malloc hooks. A program that unmaps registered memory calls
+ * weft_mem_invalidate.
+ */
+
+/*
+ * Returns a cached registration of [base, base + len), or makes one. Each needs one weft_mem_put.
+ * Unused registrations stay in the cache; the oldest leave beyond the settings memory.cache_regions
+ * and memory.cache_bytes. Errors: INVALID_PARAM, also for WEFT_MEM_ATOMIC_DEVICE, because
+ * registrations are shared; NO_MEMORY.
  */
 WEFT_API weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsigned rights,
                                     weft_mem_t **mem_p);
 WEFT_API void weft_mem_put(weft_mem_t *mem);
 
-/* The range is about to be unmapped, or was: cached registrations of it are found no more and end when the last user
- * puts them back; their keys are revoked. Other threads: through weft_worker_post. */
+/*
+ * Declares that the range is about to be unmapped, or was unmapped. Cached registrations of it are
+ * not found any more, end with their last weft_mem_put, and their keys are revoked. Other threads
+ * use weft_worker_post.
+ */
 WEFT_API weft_status_t weft_mem_invalidate(weft_worker_t *worker, const void *base, size_t len,
                                            const weft_op_t *op);
 
-/* ---- keys ------------------------------------------------------------------------------------------------------------ */
+/* ---- keys ---- */
 
-/* The key as bytes for peers, for every transport they may come by. `*len_p`: room in, length out; TRUNCATED when
- * it does not fit (WEFT_RKEY_MAX always does). Whoever holds these bytes and reaches the worker has the region's
- * rights. */
+/*
+ * Writes the region's key as bytes for peers, for every transport that they may use. `*len_p` holds
+ * the size of `buf` and receives the length. A process that holds these bytes and reaches the
+ * worker has the region's rights.
+ *
+ * Errors: TRUNCATED if `buf` is too small (WEFT_RKEY_MAX bytes always suffice); INVALID_PARAM
+ * without rights; BUSY during a revocation; REVOKED if the memory was invalidated.
+ */
 #define WEFT_RKEY_MAX 256
 WEFT_API weft_status_t weft_mem_pack(const weft_mem_t *mem, void *buf, size_t *len_p);
 
 /*
- * Reads a key for use through `ep`. ADDRESS: not a key, not of this version, or of another worker than the endpoint's
- * peer (once that is known; an operation finds out otherwise). It ends with weft_rkey_release, also after its
- * endpoint.
+ * Reads a key for use with `ep`. Release it with weft_rkey_release, also after its endpoint is
+ * closed. Operations in progress, those of other threads included, are not affected by the release.
+ *
+ * Errors: ADDRESS if the bytes are not a key, are of another version, or belong to another worker
+ * than the endpoint's peer. If the peer is not known yet, a later operation returns UNREACHABLE
+ * instead.
  */
-WEFT_API weft_status_t weft_rkey_unpack(weft_ep_t *ep, const void *key, size_t len, weft_rkey_t **rkey_p);
-WEFT_API void weft_rkey_release(weft_rkey_t *rkey); /* operations under way go on, other threads' among them */
+WEFT_API weft_status_t weft_rkey_unpack(weft_ep_t *ep, const void *key, size_t len,
+                                        weft_rkey_t **rkey_p);
+WEFT_API void weft_rkey_release(weft_rkey_t *rkey);
 
-/* Where `remote` is in this process, when the region is mapped here: plain loads and stores reach it until the owner
- * revokes it, which this worker's progress notices. UNSUPPORTED: not mapped, or its endpoint is not ready (on_ready); BUSY: it
- * is being opened, ask again after progress. */
+/*
+ * Returns the address of `remote` in this process, if the region is mapped here. Plain loads and
+ * stores are allowed until the owner revokes the key, which this worker's progress detects.
+ *
+ * Errors: UNSUPPORTED if it is not mapped, or if the endpoint is not ready (on_ready); BUSY while
+ * it is being opened: try again after progress.
+ */
 WEFT_API weft_status_t weft_rkey_pointer(weft_rkey_t *rkey, uint64_t remote, void **at_p);
 
 typedef struct weft_rkey_info {
-    uint64_t base, len; /* in the owner */
+    uint64_t base, len; /* in the owner's address space */
     unsigned rights;
-    weft_status_t status; /* OK; or REVOKED and its like: what operations end with */
-    /* How: "mapped", "process_vm", "rdma", "message", "refused". Of atomics also "rdma, message" (what the device has not,
-     * its owner does), and "awaited" (of WEFT_MEM_ATOMIC_DEVICE: until the device's own key is here). */
+    weft_status_t status; /* OK; or the status that operations end with, such as REVOKED */
+    /*
+     * How operations are performed: "mapped", "process_vm", "rdma", "message" or "refused". For
+     * atomics also "rdma, message" (the device performs those that it supports) and "awaited"
+     * (WEFT_MEM_ATOMIC_DEVICE, before the device's key is here).
+     */
     const char *put, *get, *atomic;
 } weft_rkey_info_t;
+/* Describes a key. */
 WEFT_API weft_status_t weft_rkey_describe(const weft_rkey_t *rkey, weft_rkey_info_t *info_p);
 
-/* ---- what there is ----------------------------------------------------------------------------------------------- */
+/* ---- memory domains ---- */
 
-/* A memory domain: the host's own memory at index 0, then one for each transport that can register. Estimates, as
- * calibrated where there is a measurement (weft-info prints them). */
+/*
+ * A memory domain: the host's memory at index 0, then one for each transport that can register
+ * memory. The values are estimates, calibrated where a measurement exists (weft-info prints them).
+ */
 typedef struct weft_memory_info {
     const char *name, *device;
-    double bandwidth, latency_ns, overhead_ns; /* of one-sided access; bytes per second */
+    double bandwidth, latency_ns, overhead_ns; /* of one-sided access; bandwidth in bytes/s */
     int numa_node;                             /* -1: any */
-    double register_ns;                        /* cost of a registration; 0: none, or not known */
+    double register_ns;                        /* cost of a registration; 0: none, or unknown */
     unsigned can_alloc : 1, can_register : 1, can_map : 1, can_export : 1;
-    unsigned device_atomics : 1; /* WEFT_MEM_ATOMIC_DEVICE: its device performs them */
+    unsigned device_atomics : 1; /* its device performs atomics (WEFT_MEM_ATOMIC_DEVICE) */
 } weft_memory_info_t;
-WEFT_API weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index, weft_memory_info_t *info_p);
+/* Describes domain number `index`, from 0. Errors: NOT_FOUND past the last. */
+WEFT_API weft_status_t weft_worker_memory(weft_worker_t *worker, size_t index,
+                                          weft_memory_info_t *info_p);
 
 #ifdef __cplusplus
 }

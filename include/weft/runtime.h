@@ -1,4 +1,4 @@
-/* Processes started by weft-run: who they are, and how they find each other. */
+/* Processes started by weft-run: their ranks, and the exchange between them. */
 #ifndef WEFT_RUNTIME_H
 #define WEFT_RUNTIME_H
 
@@ -9,8 +9,10 @@ extern "C" {
 #endif
 
 /*
- * The exchange served by weft-run, one per process, made on first call from the environment that weft-run
- * sets. A process started alone gets a team of one. NULL when the environment is broken (see the log).
+ * Returns the exchange that weft-run serves, for weft_team_create. There is one per process,
+ * created by the first call from the environment that weft-run sets. A process that was started
+ * without weft-run gets an exchange of one member. NULL if the environment is malformed; the log
+ * says why.
  */
 WEFT_API const weft_exchange_t *weft_run_exchange(void);
 

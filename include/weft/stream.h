@@ -1,4 +1,4 @@
-/* Streams: ordered bytes between the two sides of an endpoint, without messages' borders. */
+/* Streams: ordered bytes between the two sides of an endpoint, without message boundaries. */
 #ifndef WEFT_STREAM_H
 #define WEFT_STREAM_H
 
@@ -9,45 +9,58 @@ extern "C" {
 #endif
 
 /*
- * Adds the bytes of `iov` to the endpoint's stream. Completion says that the memory is free again. Beyond the peer's
- * "stream.window" of bytes that it has not consumed, sends wait (a share of that, where it has many endpoints: weft/tag.h).
- * Not ordered with messages. A send that ends early (cancel, deadline, a layout that refuses) may have added a first
- * part of its bytes; those behind it are not affected.
+ * Appends the bytes of `iov` to the endpoint's stream. Completion: the memory of `iov` is free
+ * again.
+ *
+ * Sends wait while the peer has not consumed its setting stream.window (or a share of it, if it has
+ * many endpoints: weft/tag.h). Streams are not ordered with messages. A send that ends early
+ * (cancel, deadline, a layout that failed) may have appended a first part of its bytes; later sends
+ * are not affected.
  */
-WEFT_API weft_status_t weft_stream_send(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
-
-enum { WEFT_STREAM_WAIT_ALL = 1 }; /* weft_op_t.flags: not before `iov` is full */
-
-/*
- * Receives the next bytes into `iov`; `*len_p` tells how many, 1 at least (0 for an empty iov), before completion,
- * and must live until then. Receives of an endpoint are filled in the order posted. When the peer closes in good
- * order the rest that came is received first; then, and for the part of a WAIT_ALL that never came (`*len_p` says
- * what did), WEFT_ERR_PEER_CLOSED; after a loss likewise, with its status. A cancelled WAIT_ALL keeps what it has,
- * and `*len_p` says so. Our own close ends receives as WEFT_ERR_CLOSED, and throws away what nobody received. A flush
- * does not wait for receives.
- */
-WEFT_API weft_status_t weft_stream_recv(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p,
+WEFT_API weft_status_t weft_stream_send(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
                                         const weft_op_t *op);
 
+enum { WEFT_STREAM_WAIT_ALL = 1 }; /* weft_op_t.flags: complete only when `iov` is full */
+
 /*
- * The next bytes where they are, without a copy: WEFT_OK with `*data_p` and `*len_p`, to be given back by
- * weft_stream_release in any order, until the worker closes; they count as unconsumed until then: what is left of
- * "stream.window" goes on to flow, and nothing does for who holds all of it, which a few pieces may be (each is up to one message
- * of the transport, 256 KiB). No bytes: WEFT_ERR_NOT_FOUND (on_data tells), or what a receive would end with. BUSY while
- * receives are posted. On the worker's thread.
+ * Receives the next bytes into `iov`. `*len_p` is their number, at least 1 (0 for an empty iov). It
+ * is written before completion and must live until then. Receives of an endpoint are filled in the
+ * order posted.
+ *
+ * End of the stream: when the peer closes in good order, the remaining bytes are received first.
+ * Then receives end as PEER_CLOSED, and so does a WAIT_ALL that was filled in part (`*len_p` says
+ * how far). After a loss they end in the same way with its status. A cancelled WAIT_ALL keeps the
+ * bytes that it has (`*len_p`). A close on this side ends receives as CLOSED and discards the bytes
+ * that were not received. Flushes do not wait for receives.
+ */
+WEFT_API weft_status_t weft_stream_recv(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
+                                        size_t *len_p, const weft_op_t *op);
+
+/*
+ * Returns the next bytes in place, without a copy. Give them back with weft_stream_release, in any
+ * order, until the worker closes. Owner's thread.
+ *
+ * Taken bytes count as unconsumed. The peer sends what is left of stream.window, and stops if taken
+ * pieces fill it. A few pieces may do that: each is up to one message of the transport (256 KiB).
+ *
+ * Errors: NOT_FOUND if there are no bytes (weft_stream_on_data notifies); the status that a receive
+ * would end with; BUSY while receives are posted.
  */
 WEFT_API weft_status_t weft_stream_take(weft_ep_t *ep, const void **data_p, size_t *len_p);
 WEFT_API void weft_stream_release(weft_worker_t *worker, const void *data);
 
 /*
- * Called when bytes are here and no receive waits for them, once until some are taken or received; NULL: nobody.
- * Bytes that are here already when it is set are told of too. The end of the stream is told by the endpoint's
- * on_error. Errors: INVALID_PARAM, NO_MEMORY.
+ * Sets a callback for bytes that no receive waits for. It is called once, and again only after some
+ * were taken or received. It also reports bytes that are here when it is set. NULL removes it. The
+ * end of the stream is reported by the endpoint's on_error. Errors: INVALID_PARAM, NO_MEMORY.
  */
-WEFT_API weft_status_t weft_stream_on_data(weft_ep_t *ep, void (*on_data)(weft_ep_t *ep, void *arg), void *arg);
+WEFT_API weft_status_t weft_stream_on_data(weft_ep_t *ep, void (*on_data)(weft_ep_t *ep, void *arg),
+                                           void *arg);
 
+/* As above, and drive the worker until the operation is complete (weft_ep_flush_wait). */
 WEFT_API weft_status_t weft_stream_send_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov);
-WEFT_API weft_status_t weft_stream_recv_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p);
+WEFT_API weft_status_t weft_stream_recv_wait(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
+                                             size_t *len_p);
 
 #ifdef __cplusplus
 }

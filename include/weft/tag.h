@@ -1,4 +1,4 @@
-/* Tagged messages: sends and receives that find each other by a 64-bit tag. */
+/* Tagged messages: sends and receives are matched by a 64-bit tag. */
 #ifndef WEFT_TAG_H
 #define WEFT_TAG_H
 
@@ -9,54 +9,80 @@ extern "C" {
 #endif
 
 typedef struct weft_tag_info {
-    uint64_t tag;  /* the sender's */
-    size_t len;    /* the message's, which may exceed the buffer given */
-    weft_ep_t *ep; /* this side's endpoint it came over; NULL when that is closed by now */
+    uint64_t tag; /* the sender's */
+    size_t len;   /* of the message; it may exceed the buffer */
+    /* this side's endpoint that the message came over; NULL if that is closed by now */
+    weft_ep_t *ep;
 } weft_tag_info_t;
 
 /*
- * Sends the bytes of `iov` under `tag`. Messages of one endpoint match in the order sent. Completion says that `iov`'s memory
- * is free again; CANCELLED: the receiver gave up while it read that (weft_am_send). A message that nobody has asked for yet
- * waits at the receiver within the endpoint's credits, beyond that at the sender. They are the receiver's
- * "tag.unexpected_bytes", or less: what all endpoints between two workers leave there together, streams' unread bytes included,
- * is bounded by its "peer.max_unread", and of many endpoints each has a share (1 KiB at least; by default from the 31st on).
- * Only what closed endpoints left, time and again, can add up to more, and then the endpoint whose message goes beyond is lost
- * (QUOTA). What a peer that is gone has left stays to be received; of all such peers' together the newest "peer.max_unread".
- * Flags: WEFT_AM_RENDEZVOUS, and WEFT_AM_EAGER (weft/am.h), which is a wish here: what one message or the credits do not hold
- * waits at the sender.
+ * Sends the bytes of `iov` under `tag`. Messages of one endpoint match in the order sent.
+ *
+ * Completion: the memory of `iov` is free again. CANCELLED: the receiver gave up while it read that
+ * memory (weft_am_send).
+ *
+ * Flow control: an unexpected message (without a posted receive) waits at the receiver within the
+ * endpoint's credit, and at the sender beyond it. The credit is the receiver's setting
+ * tag.unexpected_bytes, or less: the unexpected messages and unread stream bytes of all endpoints
+ * between two workers are limited by its setting peer.max_unexpected, of which each of many
+ * endpoints has a share (at least 1 KiB; by default from the 31st endpoint on). Only messages left
+ * by endpoints that were closed repeatedly can exceed that limit. The endpoint whose message
+ * exceeds it is lost (QUOTA). Messages of a disconnected peer can still be received; of all such
+ * peers together the newest peer.max_unexpected bytes are kept.
+ *
+ * Flags: WEFT_AM_RENDEZVOUS, and WEFT_AM_EAGER (weft/am.h). WEFT_AM_EAGER is a preference here:
+ * what does not fit into one message or into the credit waits at the sender.
+ *
+ * Errors: INVALID_PARAM, NO_MEMORY, CLOSED, and the status that the endpoint was lost with.
  */
-WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov,
-                                     const weft_op_t *op);
+WEFT_API weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov,
+                                     size_t n_iov, const weft_op_t *op);
 
 /*
- * Receives the first message whose tag equals `tag` in the bits of `mask` (0: any), from any endpoint of the
- * worker, in the order of posting. `*info_p` (may be NULL) is filled before completion and must live until
- * then. A message longer than `iov` completes with WEFT_ERR_TRUNCATED, what fits is written and the rest is lost; the
- * call itself answers so where the message is here already. A receive that has found its message, whose sender then takes it back
- * (cancel, deadline, a layout that refuses), ends as CANCELLED: it may have been written to.
+ * Receives the first message whose tag equals `tag` in the bits set in `mask` (0: any tag), from
+ * any endpoint of the worker. Receives match in the order posted. `info_p` is optional; `*info_p`
+ * is written before completion and must live until then.
+ *
+ * TRUNCATED: the message is longer than `iov`. The bytes that fit are written and the rest is lost.
+ * The call itself returns it if the message is already here. CANCELLED: the receive had matched,
+ * and its sender then withdrew the message (cancel, deadline, a layout that failed); `iov` may have
+ * been written to.
  */
-WEFT_API weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov,
-                                     size_t n_iov, weft_tag_info_t *info_p, const weft_op_t *op);
+WEFT_API weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                                     const weft_iov_t *iov, size_t n_iov, weft_tag_info_t *info_p,
+                                     const weft_op_t *op);
 
-/* A message taken out of matching by weft_tag_take. */
+/* A message that weft_tag_take removed from matching. */
 typedef struct weft_tag_message weft_tag_message_t;
 
-/* Is there such a message? WEFT_OK with `*info_p` (may be NULL), or WEFT_ERR_NOT_FOUND; CLOSED: the worker is closing. */
-WEFT_API weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask, weft_tag_info_t *info_p);
+/*
+ * Looks for an unexpected message without taking it. `info_p` is optional. Errors: NOT_FOUND;
+ * CLOSED if the worker is closing.
+ */
+WEFT_API weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                                      weft_tag_info_t *info_p);
 
-/* The same, and takes it: it matches nobody else and waits for weft_tag_message_recv. */
-WEFT_API weft_status_t weft_tag_take(weft_worker_t *worker, uint64_t tag, uint64_t mask, weft_tag_info_t *info_p,
-                                     weft_tag_message_t **message_p);
+/* As weft_tag_probe, and removes the message from matching. It waits for weft_tag_message_recv. */
+WEFT_API weft_status_t weft_tag_take(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                                     weft_tag_info_t *info_p, weft_tag_message_t **message_p);
 
-/* Receives a taken message; n_iov 0 drops it. The handle is gone when the call returns, also with TRUNCATED, CANCELLED (its
- * sender took it back) or the status of an endpoint that is lost (CLOSED: closed here); it stays where the call was
- * refused: INVALID_PARAM, NO_MEMORY, WRONG_THREAD and their like. */
+/*
+ * Receives a taken message. With n_iov 0 it drops the message.
+ *
+ * The handle is gone when the call returns. That includes TRUNCATED, CANCELLED (the sender withdrew
+ * the message) and the status of a lost endpoint (CLOSED: closed on this side). The handle stays
+ * valid if the call was refused: INVALID_PARAM, NO_MEMORY, WRONG_THREAD, FORKED, UNSUPPORTED.
+ */
 WEFT_API weft_status_t weft_tag_message_recv(weft_worker_t *worker, weft_tag_message_t *message,
-                                             const weft_iov_t *iov, size_t n_iov, const weft_op_t *op);
+                                             const weft_iov_t *iov, size_t n_iov,
+                                             const weft_op_t *op);
 
-WEFT_API weft_status_t weft_tag_send_wait(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, size_t n_iov);
-WEFT_API weft_status_t weft_tag_recv_wait(weft_worker_t *worker, uint64_t tag, uint64_t mask, const weft_iov_t *iov,
-                                          size_t n_iov, weft_tag_info_t *info_p);
+/* As above, and drive the worker until the operation is complete (weft_ep_flush_wait). */
+WEFT_API weft_status_t weft_tag_send_wait(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov,
+                                          size_t n_iov);
+WEFT_API weft_status_t weft_tag_recv_wait(weft_worker_t *worker, uint64_t tag, uint64_t mask,
+                                          const weft_iov_t *iov, size_t n_iov,
+                                          weft_tag_info_t *info_p);
 
 #ifdef __cplusplus
 }

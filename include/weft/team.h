@@ -1,7 +1,8 @@
-/* Teams: a group of workers, numbered, that act together. */
+/* Teams: a numbered group of workers that perform collectives. */
 #ifndef WEFT_TEAM_H
 #define WEFT_TEAM_H
 
+#include <stdbool.h>
 #include <weft/worker.h>
 
 #ifdef __cplusplus
@@ -11,51 +12,205 @@ extern "C" {
 typedef struct weft_team weft_team_t;
 
 /*
- * A way to give every member everybody's bytes before any connection exists. `allgather` starts to collect
- * `len` bytes from each rank into `all` (size × len bytes, in rank order, len equal everywhere) and calls
- * `done` once on the worker's thread, within the call or later. Calls come one at a time, in the same order
- * everywhere. `cancel` (may be NULL) ends one that has not finished: its `done` must not be called after.
+ * An out-of-band exchange: it gives each member the bytes of all members before any connection
+ * exists.
+ *
+ * - allgather: starts to collect `len` bytes of each rank into `all` (size × len bytes in rank
+ *   order; `len` is equal everywhere). Calls `done` once on the worker's thread, within the call or
+ *   later. Calls come one at a time, in the same order on all ranks.
+ * - cancel: optional; ends an unfinished allgather, whose `done` must not be called afterwards.
  */
 typedef struct weft_exchange {
     uint32_t rank, size;
-    weft_status_t (*allgather)(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
-                               weft_done_fn done, void *done_arg);
+    weft_status_t (*allgather)(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                               void *all, weft_done_fn done, void *done_arg);
     void (*cancel)(void *arg);
     void *arg;
 } weft_exchange_t;
 
+/*
+ * Returns the exchange of a team of one member, which asks nobody. It has no state: any worker may
+ * use it, any number of times. Any thread.
+ */
+WEFT_API const weft_exchange_t *weft_self_exchange(void);
+
 typedef struct weft_team_params {
-    const weft_exchange_t *exchange; /* copied; its arg must live until the team is ready or failed */
-    void (*on_ready)(weft_team_t *team, weft_status_t status, void *arg); /* once: OK, or why not */
+    /* copied; its `arg` must live until the team is ready or has failed */
+    const weft_exchange_t *exchange;
+    /* called once, with the outcome */
+    void (*on_ready)(weft_team_t *team, weft_status_t status, void *arg);
     void *arg;
-    uint32_t deadline_ms;    /* for the creation; 0: the setting "team.timeout" */
-    uint32_t ranks_per_core; /* 0: worked out from the members' hosts and cores */
+    uint32_t deadline_ms;    /* for the creation; 0: the setting team.timeout */
+    uint32_t ranks_per_core; /* 0: computed from the members' hosts and cores */
+    /*
+     * Not 0: associated mode (weft/resource.h). `exchange` must be NULL. Calls return
+     * NOT_ASSOCIATED until a resource is associated with the team, which makes its exchange.
+     */
+    int associated;
+    /* for each collective whose descriptor has none; 0: the setting coll.timeout */
+    uint32_t collective_deadline_ms;
 } weft_team_params_t;
 
 /*
- * Creates a team without blocking: WEFT_OK with the handle, then on_ready. After a failed creation the handle still needs
- * weft_team_close. on_ready is told OK; TIMED_OUT; INVALID_PARAM: the members' settings "coll.…" differ; UNSUPPORTED: two members
- * are one worker; PROTOCOL: the exchange brought something else; what the exchange ended with; or why a member is not reached.
+ * Creates a team without blocking. Returns WEFT_OK and the handle; on_ready reports the outcome.
+ * After a failed creation the handle must still be closed (weft_team_close).
+ *
+ * on_ready gets OK; TIMED_OUT; INVALID_PARAM if the members' coll.* settings differ; UNSUPPORTED if
+ * two members are one worker; PROTOCOL if the exchange returned malformed bytes; the error that the
+ * exchange ended with; or the reason why a member cannot be reached.
  */
 #define weft_team_create(...) weft_team_create_sized(sizeof(weft_team_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t *worker,
-                                              const weft_team_params_t *params, weft_team_t **team_p);
+                                              const weft_team_params_t *params,
+                                              weft_team_t **team_p);
 
+enum { WEFT_NO_COLOUR = UINT32_MAX };
+/*
+ * Makes a team of the members of `parent` that give the same colour, ranked by `key`, then by their
+ * rank in the parent. Every member of the parent calls it, in the same order as its collectives. No
+ * other exchange is needed: params->exchange must be NULL.
+ *
+ * Returns WEFT_OK; on_ready reports the outcome, and the handle. Its `team` is NULL, and there is
+ * nothing to close, with the colour WEFT_NO_COLOUR (status OK), or if the split failed before there
+ * was a team. The parent refuses collectives as BUSY until its part of the split is over: wait for
+ * on_ready. It may be closed in the meantime, which fails the split: here at once, at the other
+ * members at the latest by params->deadline_ms.
+ *
+ * Errors of the call: INVALID_PARAM, NO_MEMORY, BUSY, or the status of the failed parent.
+ */
+#define weft_team_split(...) weft_team_split_sized(sizeof(weft_team_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_team_split_sized(size_t params_size, weft_team_t *parent,
+                                             uint32_t colour, uint32_t key,
+                                             const weft_team_params_t *params);
+
+/*
+ * Which members of a team a new one has. Every member of the parent gives the same map.
+ * - LIST: the ranks list[0], list[1], … become ranks 0, 1, … of the new team;
+ * - STRIDED: start, start + stride, …: `n` of them;
+ * - CALLBACK: those for which `contains` is true, in the parent's order; called for this rank only.
+ */
+typedef enum weft_map_kind { WEFT_MAP_LIST, WEFT_MAP_STRIDED, WEFT_MAP_CALLBACK } weft_map_kind_t;
+typedef struct weft_team_map {
+    weft_map_kind_t kind;
+    const uint32_t *list; /* borrowed for the call */
+    uint32_t start, stride, n;
+    bool (*contains)(uint32_t rank, void *arg);
+    void *arg;
+} weft_team_map_t;
+
+/*
+ * Makes a team of the members that `map` names: as weft_team_split, whose contract holds. Members
+ * of the parent that are not in the map call it too, and get NULL.
+ */
+#define weft_team_subset(...) weft_team_subset_sized(sizeof(weft_team_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_team_subset_sized(size_t params_size, weft_team_t *parent,
+                                              const weft_team_map_t *map,
+                                              const weft_team_params_t *params);
+
+/*
+ * Ends the team for all members: collectives in progress end as REVOKED everywhere, later ones are
+ * refused with it, here at once and at the others when they are told. Any member may call it, so
+ * that nobody waits for those who have seen a failure. The handle must still be closed. A team that
+ * has failed already stays as it is (WEFT_OK). Errors: BUSY before the team is ready.
+ */
+WEFT_API weft_status_t weft_team_revoke(weft_team_t *team);
+
+/*
+ * Agrees among the members that are left, also in a team that has failed: a fault-tolerant
+ * allreduce of one word. Members that are left have neither died nor closed the team. Each of them
+ * calls it, in the same order. All that are told OK are told the same *flags_p, the bitwise AND of
+ * what those that are left gave, and the same members as lost: `lost` has a bit for each rank (rank
+ * r is bit r % 64 of word r / 64; (size + 63) / 64 words), and may be NULL. Both are borrowed until
+ * completion.
+ *
+ * Further members may die meanwhile; they may be among the lost or not. It takes three messages a
+ * member, and as many again for each coordinator that dies. Ends as TIMED_OUT after
+ * op->deadline_ms, or else the team's deadline for collectives; as CLOSED by a close of the team;
+ * as PEER_FAILED if the others agreed that this member is lost. `op->request_p` must be NULL.
+ *
+ * Errors of the call: BUSY before the team is ready, or while an agreement is in progress here.
+ */
+WEFT_API weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uint64_t *lost,
+                                       const weft_op_t *op);
+
+/*
+ * Makes a team of the members that are left, in the order of their ranks, by two agreements. Every
+ * member that is left calls it; the team may have failed or been revoked. No exchange is needed:
+ * params->exchange must be NULL. The new team has an identity of its own, so late messages of the
+ * old one do not reach it. `team` must still be closed, after on_ready.
+ *
+ * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close). If
+ * a member dies meanwhile the new team may fail, and shrinking may be tried again.
+ */
+#define weft_team_shrink(...) weft_team_shrink_sized(sizeof(weft_team_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *team,
+                                              const weft_team_params_t *params);
+
+typedef struct weft_team_info {
+    uint32_t rank, size, epoch;
+    weft_status_t status; /* WEFT_IN_PROGRESS before it is ready; an error: the team has failed */
+    uint32_t blamed;      /* the member that caused the failure; UINT32_MAX: none */
+    /*
+     * What happened, as a sentence: "allreduce 12: rank 3 and 2 others did not take part in time".
+     * "": not known. Valid until the team is closed.
+     */
+    const char *why;
+    uint32_t n_hosts, ranks_per_core; /* 0 before the exchange has ended */
+    int shares_memory;                /* all members use one shared segment */
+} weft_team_info_t;
+
+/* Describes the team, as this member sees it. */
+WEFT_API weft_status_t weft_team_describe(weft_team_t *team, weft_team_info_t *info_p);
+
+typedef struct weft_team_member {
+    uint64_t host;          /* equal for members of one host; 0: unknown */
+    uint32_t leader;        /* the lowest rank on its host */
+    uint32_t host_rank;     /* its place among the members of its host */
+    uint32_t ranks_of_host; /* their number */
+    uint32_t cores;         /* that it may run on */
+    const void *address;    /* of its worker, for weft_connect_address; valid as the team */
+    size_t address_len;
+    int left; /* it has closed the team in good order */
+} weft_team_member_t;
+
+/* Describes a member. Errors: INVALID_PARAM; BUSY before the exchange has ended. */
+WEFT_API weft_status_t weft_team_member(weft_team_t *team, uint32_t rank,
+                                        weft_team_member_t *member_p);
+
+/* This member's rank, and the number of members. Any thread. */
 WEFT_API uint32_t weft_team_rank(const weft_team_t *team);
 WEFT_API uint32_t weft_team_size(const weft_team_t *team);
 
-/* This side's endpoint to a member; opened with the team. NULL for a rank that is not there. Each side opens its own, so what a
- * member sends by its own comes over another endpoint here (a handler's, weft_tag_info_t.ep): answer by that, and look for
- * the rank in what was sent. */
+/*
+ * Returns this side's endpoint to a member, opened with the team. NULL for a rank out of range.
+ *
+ * Each side opens its own endpoint. A message that a member sends over its own endpoint therefore
+ * arrives here over another endpoint (the handler's `ep`, weft_tag_info_t.ep). Reply on that one,
+ * and put the rank into the message if the receiver needs it.
+ */
 WEFT_API weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank);
 
-/* Local: members may close at different times. Collectives in progress end as WEFT_ERR_CLOSED. WEFT_IN_PROGRESS, and the
- * handle is gone when `op->done` begins, or BUSY when it is closing already. */
+/*
+ * Closes the team on this side; members may close at different times. Collectives in progress end
+ * as WEFT_ERR_CLOSED here, and fail the team. Without any, the close first waits until the other
+ * members have received what this one sent to them, for close.timeout at most: a collective that
+ * ended well here does not fail there, and the process may exit after the close.
+ * Returns WEFT_IN_PROGRESS, and the handle is gone when `op->done` begins.
+ * Errors: BUSY if it is already closing.
+ */
 WEFT_API weft_status_t weft_team_close(weft_team_t *team, const weft_op_t *op);
 
+/* As above, and drive the worker until the operation is complete (weft_ep_flush_wait). */
 WEFT_API weft_status_t weft_team_create_wait(weft_worker_t *worker, const weft_exchange_t *exchange,
                                              weft_team_t **team_p);
 WEFT_API weft_status_t weft_team_close_wait(weft_team_t *team);
+WEFT_API weft_status_t weft_team_agree_wait(weft_team_t *team, uint64_t *flags_p, uint64_t *lost);
+WEFT_API weft_status_t weft_team_shrink_wait(weft_team_t *team, weft_team_t **team_p);
+/* *team_p is NULL at members that are not in the new team. */
+WEFT_API weft_status_t weft_team_split_wait(weft_team_t *parent, uint32_t colour, uint32_t key,
+                                            weft_team_t **team_p);
+WEFT_API weft_status_t weft_team_subset_wait(weft_team_t *parent, const weft_team_map_t *map,
+                                             weft_team_t **team_p);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* All of the public API. */
+/* The whole public API. */
 #ifndef WEFT_WEFT_H
 #define WEFT_WEFT_H
 #include <weft/am.h>
@@ -8,10 +8,13 @@
 #include <weft/endpoint.h>
 #include <weft/layout.h>
 #include <weft/memory.h>
+#include <weft/resource.h>
 #include <weft/rma.h>
 #include <weft/runtime.h>
 #include <weft/stream.h>
 #include <weft/tag.h>
 #include <weft/team.h>
+#include <weft/view.h>
+#include <weft/view_operations.h>
 #include <weft/worker.h>
 #endif

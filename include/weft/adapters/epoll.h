@@ -1,0 +1,50 @@
+/*
+ * A worker in a loop that is built on epoll, level- or edge-triggered (nginx, HAProxy, Redis).
+ *
+ *     weft_epoll_attach(epoll_fd, worker, &my_mark, EPOLLET);
+ *     …
+ *     if (event.data.ptr == &my_mark) weft_worker_progress(worker, 0);
+ *
+ * One call of weft_worker_progress for each report is enough, with EPOLLET too: what it leaves is
+ * reported anew.
+ */
+#ifndef WEFT_ADAPTERS_EPOLL_H
+#define WEFT_ADAPTERS_EPOLL_H
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <weft/worker.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Adds the descriptor of `worker`, which this thread owns, to `epoll_fd`. `mark` is what
+ * event.data.ptr will be. `how`: 0 or EPOLLET. Returns 0, or -1 with errno set.
+ */
+static inline int weft_epoll_attach(int epoll_fd, weft_worker_t *worker, void *mark, uint32_t how) {
+    struct epoll_event event;
+    int fd = weft_worker_fd(worker);
+    if (fd < 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    event.events = EPOLLIN | how;
+    event.data.ptr = mark;
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+/*
+ * Removes the descriptor: before weft_worker_close or weft_worker_destroy, or within `done` of
+ * weft_worker_close with `fd`, which weft_worker_fd returned before. Reports that the loop has
+ * taken from the kernel already may still name `mark`.
+ */
+static inline int weft_epoll_detach(int epoll_fd, int fd) {
+    return epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,336 @@
+/*
+ * Resources: what one library made and another uses, without a second copy.
+ *
+ * A provider describes a resource (weft_resource_describe). A consumer creates an object in
+ * associated mode, and associates it with the resource later (weft_associate_resources). Until
+ * then every call on the object returns NOT_ASSOCIATED, except that handlers of active messages
+ * may be set. They are kept.
+ *
+ * Parents must be in associated mode, too: a worker needs a context in associated mode; a team, an
+ * endpoint and a region need a worker in associated mode that is associated.
+ *
+ * Threads: the functions that take a resource may be called by any thread, unless they say
+ * otherwise. The consumer's callbacks run on the consumer's worker, the provider's on the
+ * provider's worker (weft_resource_provider_t).
+ */
+#ifndef WEFT_RESOURCE_H
+#define WEFT_RESOURCE_H
+
+#include <weft/memory.h>
+#include <weft/team.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_resource weft_resource_t;
+
+/* The type of an object in associated mode. */
+typedef enum weft_object {
+    WEFT_OBJECT_CONTEXT,
+    WEFT_OBJECT_WORKER,
+    WEFT_OBJECT_TEAM,
+    WEFT_OBJECT_ENDPOINT,
+    WEFT_OBJECT_MEMORY
+} weft_object_t;
+
+/* What a resource is. The keys that a kind needs are mandatory, those in brackets optional. */
+typedef enum weft_resource_kind {
+    /* the program's own: any object; any keys */
+    WEFT_RESOURCE_USER,
+    /* a libev loop, for a worker: WEFT_RES_WORKER_LOOP */
+    WEFT_RESOURCE_LOOP,
+    /* another library's Weft worker, for a worker: WEFT_RES_WORKER_HANDLE */
+    WEFT_RESOURCE_WORKER,
+    /* endpoints in rank order, for a team or an endpoint: WEFT_RES_ENDPOINT_SET,
+       [WEFT_RES_TEAM_RANK] */
+    WEFT_RESOURCE_ENDPOINTS,
+    /* a team, for another team of the same members: WEFT_RES_TEAM_HANDLE */
+    WEFT_RESOURCE_TEAM,
+    /* shared memory, for a region: WEFT_RES_MEMORY_FD and WEFT_RES_MEMORY_LENGTH,
+       [WEFT_RES_MEMORY_OFFSET] */
+    WEFT_RESOURCE_SEGMENT,
+    /* memory of this process, for a region: WEFT_RES_MEMORY_BASE and WEFT_RES_MEMORY_LENGTH,
+       [WEFT_RES_MEMORY_HANDLE]: a region of the same worker, whose key is then reused */
+    WEFT_RESOURCE_MEMORY,
+    /* a listening TCP socket, for a worker: WEFT_RES_WORKER_SOCKET */
+    WEFT_RESOURCE_SOCKET,
+    /* an MPI communicator, for a team: WEFT_RES_TEAM_MPI (weft_mpi_t) */
+    WEFT_RESOURCE_MPI,
+    /* a descriptor to watch and a function to call, as of a UCX worker, for a worker:
+       WEFT_RES_WORKER_EVENTS (weft_events_t) */
+    WEFT_RESOURCE_EVENTS,
+    /* described only: PD, CQ, SRQ and QP of verbs; a CQ's completions come by EVENTS */
+    WEFT_RESOURCE_VERBS,
+    /* described only: a CUDA context and stream */
+    WEFT_RESOURCE_CUDA,
+    WEFT_N_RESOURCE_KINDS
+} weft_resource_kind_t;
+
+/* Keys have the form WEFT_RES_<OBJECT>_<ID>. A program may add its own of any name. */
+#define WEFT_RES_WORKER_LOOP   "WEFT_RES_WORKER_LOOP"   /* struct ev_loop * */
+#define WEFT_RES_WORKER_HANDLE "WEFT_RES_WORKER_HANDLE" /* weft_worker_t * */
+#define WEFT_RES_WORKER_SOCKET "WEFT_RES_WORKER_SOCKET" /* int; stays the provider's */
+#define WEFT_RES_WORKER_EVENTS "WEFT_RES_WORKER_EVENTS" /* weft_events_t */
+#define WEFT_RES_ENDPOINT_SET  "WEFT_RES_ENDPOINT_SET"  /* weft_ep_t *[]; own rank: NULL */
+#define WEFT_RES_TEAM_HANDLE   "WEFT_RES_TEAM_HANDLE"   /* weft_team_t * */
+#define WEFT_RES_TEAM_RANK     "WEFT_RES_TEAM_RANK"     /* uint32_t */
+#define WEFT_RES_TEAM_MPI      "WEFT_RES_TEAM_MPI"      /* weft_mpi_t */
+#define WEFT_RES_MEMORY_FD     "WEFT_RES_MEMORY_FD"     /* int; stays the provider's */
+#define WEFT_RES_MEMORY_OFFSET "WEFT_RES_MEMORY_OFFSET" /* uint64_t, bytes */
+#define WEFT_RES_MEMORY_LENGTH "WEFT_RES_MEMORY_LENGTH" /* uint64_t, bytes */
+#define WEFT_RES_MEMORY_BASE   "WEFT_RES_MEMORY_BASE"   /* void * */
+#define WEFT_RES_MEMORY_HANDLE "WEFT_RES_MEMORY_HANDLE" /* weft_mem_t * */
+
+/* One value. The library copies key and value. */
+typedef struct weft_resource_value {
+    const char *key; /* not empty */
+    const void *value;
+    size_t len; /* bytes, not 0 */
+} weft_resource_value_t;
+
+/* A descriptor that is readable while there is work, and the function that does the work. */
+typedef struct weft_events {
+    int fd;
+    /* Called on the worker's thread when `fd` is readable. Returns how many events it handled. */
+    unsigned (*progress)(void *arg);
+    /*
+     * Optional: called when `progress` found nothing, before the worker sleeps. Not 0: there is
+     * more to do, and `progress` is called again (UCX: ucp_worker_arm returned BUSY).
+     */
+    int (*arm)(void *arg);
+    void *arg;
+} weft_events_t;
+
+/*
+ * An MPI communicator by the functions that are needed of it, so that Weft is linked with no MPI.
+ * `communicator` is passed back to them. weft_mpi_load fills it in for MPI_COMM_WORLD.
+ */
+typedef struct weft_mpi {
+    void *communicator;
+    int (*rank)(void *communicator, int *rank_p); /* they return 0 on success */
+    int (*size)(void *communicator, int *size_p);
+    /* `len` bytes of each rank into `all`, in rank order; blocks */
+    int (*allgather)(void *communicator, const void *mine, int len, void *all);
+} weft_mpi_t;
+
+/*
+ * A range of ids of active messages and of tags, so that two libraries on one worker never meet.
+ * The library that holds the lease uses ids 0 … am_count - 1, and tags below 2^tag_bits. They are
+ * mapped into the range on their way out and back on their way in. Both ends of a conversation need
+ * the same range, so programs that associate in the same order everywhere may leave the firsts 0.
+ */
+typedef struct weft_lease {
+    unsigned am_first, am_count;
+    uint64_t tag_first; /* a multiple of 2^tag_bits */
+    unsigned tag_bits;  /* at most 63 */
+} weft_lease_t;
+
+typedef enum weft_share {
+    WEFT_SHARE_WHOLE, /* one user at a time */
+    WEFT_SHARE_PART   /* any number of users, each of a part */
+} weft_share_t;
+
+typedef enum weft_resource_event {
+    WEFT_RESOURCE_TAKEN,   /* an object was associated */
+    WEFT_RESOURCE_RETURNED /* an object has drained and uses nothing of the resource any more */
+} weft_resource_event_t;
+
+/*
+ * The provider's functions; each is optional. They run on the thread that associates or
+ * disassociates, except `notify`, which runs on `worker` if that is set.
+ */
+typedef struct weft_resource_provider {
+    /* Called for each value in order. An error undoes the association as a whole. */
+    weft_status_t (*acquire)(weft_resource_t *resource, const weft_resource_value_t *value,
+                             void *arg);
+    /* Called for each value that was acquired, in reverse order. */
+    void (*release)(weft_resource_t *resource, const weft_resource_value_t *value, void *arg);
+    void (*notify)(weft_resource_t *resource, weft_resource_event_t event, void *arg);
+    weft_worker_t *worker;
+    void *arg;
+} weft_resource_provider_t;
+
+/* The version of the layout of this header's structs. */
+#define WEFT_RESOURCE_ABI 1
+
+typedef struct weft_resource_params {
+    weft_resource_kind_t kind;
+    const char *name; /* for the log and weft-info; NULL: the kind's name */
+    const weft_resource_value_t *values;
+    size_t n_values;
+    /* keys that must be there besides those of the kind */
+    const char *const *mandatory;
+    size_t n_mandatory;
+    weft_resource_provider_t provider;
+    uint32_t abi_version; /* 0: WEFT_RESOURCE_ABI of the running library */
+    const char *build_id; /* NULL: not compared */
+    /* SINGLE: only the thread that describes it may associate objects with it */
+    weft_thread_mode_t thread_mode;
+    weft_share_t share;
+    /* of WEFT_RESOURCE_WORKER: what may be leased; am_count 0: ids 512 … 1023, tags from 2^63 on */
+    weft_lease_t lease;
+} weft_resource_params_t;
+
+/*
+ * Describes a resource. All of `params` is copied. The caller keeps what the values point to alive
+ * until it has withdrawn the resource.
+ *
+ * Errors: INVALID_PARAM (the causes name the argument); VERSION_MISMATCH; NO_MEMORY.
+ */
+#define weft_resource_describe(...) \
+    weft_resource_describe_sized(sizeof(weft_resource_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_resource_describe_sized(size_t params_size,
+                                                    const weft_resource_params_t *params,
+                                                    weft_resource_t **resource_p);
+
+/*
+ * Frees the description. Errors: BUSY while an object is associated with it; withdraw it first.
+ */
+WEFT_API weft_status_t weft_resource_release(weft_resource_t *resource);
+
+/*
+ * Takes the resource back. Each user drains, for op->deadline_ms at most (0: close.timeout of each
+ * user). The users that are left then lose it (weft_resource_lose). New associations are refused
+ * from now on (NOT_SHAREABLE). Completion, on the provider's worker if one is named: no object uses
+ * the resource. Returns WEFT_OK if none does.
+ */
+WEFT_API weft_status_t weft_resource_withdraw(weft_resource_t *resource, const weft_op_t *op);
+
+/*
+ * Declares that the resource does not work any more. The operations of its users end as
+ * RESOURCE_LOST, each once, and on_lost is called. A worker that closes, and another process that
+ * ends, lose what they provide.
+ */
+WEFT_API void weft_resource_lose(weft_resource_t *resource);
+
+typedef struct weft_associate_params {
+    weft_resource_t *resource;
+    /* The consumer's own values. They come before the provider's of the same key; copied. */
+    const weft_resource_value_t *values;
+    size_t n_values;
+    /* of WEFT_RESOURCE_WORKER: am_count 0: 64 ids, tag_bits 0: 48 bits; firsts 0: any free range */
+    weft_lease_t lease;
+    uint32_t abi_version; /* WEFT_RESOURCE_ABI of the consumer's header; 0: not compared */
+    const char *build_id; /* compared if both sides have one */
+    /* Optional: the object lost its resource. Calls on it return RESOURCE_LOST. */
+    void (*on_lost)(void *object, weft_status_t status, void *arg);
+    void *arg;
+} weft_associate_params_t;
+
+/*
+ * Associates an object in associated mode with a resource: the object works from now on. If any
+ * value is refused, nothing is attached. Of several threads that associate one object at once, one
+ * succeeds. A team becomes ready later (its on_ready).
+ *
+ * A context takes a resource of any kind: its values are held, and can be read. SOCKET and EVENTS
+ * are for any worker, in associated mode or not, and for several of them at once. Of a SOCKET,
+ * `params->arg` is a weft_listen_params_t, or NULL.
+ *
+ * Owner's thread of the worker, for endpoints, teams and regions.
+ *
+ * Errors: INVALID_PARAM if `object` is not in associated mode, or a mandatory value is missing (the
+ * causes name it); ALREADY_ASSOCIATED; NOT_SHAREABLE; VERSION_MISMATCH; LEASE_EXHAUSTED;
+ * UNSUPPORTED if the kind does not fit the object; and what the provider's `acquire` returned.
+ */
+#define weft_associate_resources(...) \
+    weft_associate_resources_sized(sizeof(weft_associate_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_context_t *context,
+                                                      weft_object_t type,
+                                                      const weft_associate_params_t *params,
+                                                      void *object);
+
+/*
+ * Ends the association of `object` with the resource; NULL: of all its objects. New operations on
+ * the object return DISASSOCIATED. Each operation under way ends once, with its own result, or as
+ * RESOURCE_LOST after op->deadline_ms (0: close.timeout). Then the provider is notified, and
+ * op->done is called, on the consumer's worker.
+ *
+ * Of a worker: its endpoints are closed, and its listeners and regions too; their handles are gone
+ * when op->done begins. Handlers of active messages stay for the next association. BUSY while a
+ * team of it is open. An endpoint, a team or a region is closed, and its handle is gone.
+ *
+ * A second call while the first drains, or after it, is harmless: it returns WEFT_OK without a
+ * callback. Owner's thread of the worker.
+ */
+WEFT_API weft_status_t weft_disassociate_resources(weft_resource_t *resource, void *object,
+                                                   const weft_op_t *op);
+
+/* As above, and drives the provider's or the consumer's worker until it is complete. */
+WEFT_API weft_status_t weft_disassociate_resources_wait(weft_resource_t *resource, void *object);
+
+/* The lease of a worker that is associated with another worker. Errors: NOT_FOUND. */
+WEFT_API weft_status_t weft_worker_lease(weft_worker_t *worker, weft_lease_t *lease_p);
+
+/* ---- what Weft made, given out ---- */
+
+/*
+ * Describes an object of Weft as a resource: a worker, a team, an endpoint or a region. `kind` is
+ * WEFT_RESOURCE_LOOP for the program's loop that a worker runs on (UNSUPPORTED for a worker with a
+ * loop of its own), and otherwise the kind of the object's type. Of
+ * `params` (may be NULL) name, provider, share, thread_mode and lease are used. When the object's
+ * worker closes, the resource is lost. Owner's thread.
+ */
+#define weft_resource_export(...) \
+    weft_resource_export_sized(sizeof(weft_resource_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_resource_export_sized(size_t params_size, weft_object_t type,
+                                                  void *object, weft_resource_kind_t kind,
+                                                  const weft_resource_params_t *params,
+                                                  weft_resource_t **resource_p);
+
+/*
+ * Gives a resource with a descriptor (SEGMENT, SOCKET, or the exported region of
+ * WEFT_OBJECT_MEMORY) to another process, over a connected socket of AF_UNIX. The importer loses
+ * the resource when the last descriptor of this end is closed: at the latest when this process
+ * ends. Both functions send and receive one message, and block for it.
+ *
+ * weft_resource_receive takes `socket` over, and watches it on `worker`. Errors: UNSUPPORTED for
+ * another kind; IO; PROTOCOL if the bytes are no resource; VERSION_MISMATCH.
+ */
+WEFT_API weft_status_t weft_resource_send(weft_resource_t *resource, int socket);
+WEFT_API weft_status_t weft_resource_receive(weft_worker_t *worker, int socket,
+                                             weft_resource_t **resource_p);
+
+/* ---- looking at them ---- */
+
+typedef struct weft_resource_info {
+    const char *name, *kind; /* valid as long as the resource */
+    weft_share_t share;
+    weft_thread_mode_t thread_mode;
+    size_t n_values, n_users;
+    unsigned leased_am;   /* ids of active messages that its users hold */
+    weft_status_t status; /* OK, DISASSOCIATED once it is withdrawn, RESOURCE_LOST */
+} weft_resource_info_t;
+WEFT_API weft_status_t weft_resource_info(weft_resource_t *resource, weft_resource_info_t *info_p);
+
+/* A value of a resource by its key: the address of the copy. Errors: NOT_FOUND. */
+WEFT_API weft_status_t weft_resource_value(weft_resource_t *resource, const char *key,
+                                           const void **value_p, size_t *len_p);
+
+/* The state of an object's association ("READY"); "STUB" for one that never had any. */
+WEFT_API const char *weft_association_state(weft_context_t *context, weft_object_t type,
+                                            const void *object);
+
+/*
+ * The listener of an associated SOCKET (weft_listener_uri). NULL: none. The library closes it with
+ * the association.
+ */
+WEFT_API weft_listener_t *weft_resource_listener(weft_resource_t *resource);
+
+/*
+ * Loads MPI's functions from the libraries of this process, or from `library` ("libmpi.so.40";
+ * NULL: only this process), for MPI_COMM_WORLD. MPI must be initialised. Errors: UNSUPPORTED.
+ */
+WEFT_API weft_status_t weft_mpi_load(const char *library, weft_mpi_t *mpi_p);
+
+/*
+ * Fills in the events of a UCX worker (ucp_worker_h) whose context has UCP_FEATURE_WAKEUP, by the
+ * functions of `library` ("libucp.so.0"; NULL: this process). Errors: UNSUPPORTED.
+ */
+WEFT_API weft_status_t weft_ucx_events(const char *library, void *ucp_worker,
+                                       weft_events_t *events_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

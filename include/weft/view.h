@@ -1,0 +1,210 @@
+/*
+ * The runtime view: the processes of a program, the hardware that each of them has, and what is to
+ * be ended before the program ends. A program of one process and one that a launcher started on
+ * many machines use it in the same way.
+ *
+ * A view is reference-counted. NULL is the null view: it has no processes, and every function
+ * accepts it.
+ */
+#ifndef WEFT_VIEW_H
+#define WEFT_VIEW_H
+
+#include <stdbool.h>
+#include <weft/collective.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_view weft_view_t;
+
+/*
+ * What brings the processes together:
+ *
+ * - "weft-run": the processes that weft-run started.
+ * - "mpi": a communicator of Open MPI or MPICH, which is loaded at run time. MPI is initialized if
+ *   nothing has done so, and finalized after the last view that needs it (weft_view_did_start).
+ * - "store": rank 0 serves the exchange at a TCP address that all know (params->store). Also used
+ *   for the tasks of a Slurm step.
+ * - "single": this process alone.
+ */
+typedef struct weft_view_params {
+    /* the worker that the view uses; NULL: it creates a context and a worker of its own */
+    weft_worker_t *worker;
+    /*
+     * NULL: "mpi" if `mpi_comm` is set, if MPI is initialized in this process or if its launcher
+     * started this process; else "weft-run", "store" or "single", the first whose environment is
+     * there.
+     */
+    const char *engine;
+    int *argc; /* optional: for MPI's initialization */
+    char ***argv;
+    const void *mpi_comm; /* optional: address of an MPI_Comm; it is duplicated */
+    /*
+     * "host:port" of the store; NULL: the environment's WEFT_STORE. Ranks come from `rank` and
+     * `size`; with size 0 from WEFT_RANK and WEFT_SIZE, else from Slurm's variables. Keep the port
+     * from strangers: ranks are believed.
+     */
+    const char *store;
+    uint32_t rank, size;
+    uint32_t deadline_ms; /* for the creation; 0: the setting team.timeout */
+    /* called once, with the outcome */
+    void (*on_ready)(weft_view_t *view, weft_status_t status, void *arg);
+    /* optional: a finalizer ended with an error or exceeded its deadline */
+    void (*on_finalizer_error)(const char *name, weft_status_t status, void *arg);
+    void *arg;
+} weft_view_params_t;
+
+/*
+ * Creates a view with one reference. Returns WEFT_OK and the handle; on_ready reports the outcome.
+ * After a failed creation the view must still be released. `params` may be NULL. MPI's own
+ * initialization blocks within the call.
+ *
+ * Errors: INVALID_PARAM; NOT_FOUND if the engine's library or environment is not there; UNSUPPORTED
+ * for an unknown engine; what weft_team_create reports.
+ */
+#define weft_view_create(...) weft_view_create_sized(sizeof(weft_view_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_view_create_sized(size_t params_size, const weft_view_params_t *params,
+                                              weft_view_t **view_p);
+/* As above, and drives the worker until the view is ready. After an error there is no view. */
+#define weft_view_create_wait(...) \
+    weft_view_create_wait_sized(sizeof(weft_view_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_view_create_wait_sized(size_t params_size,
+                                                   const weft_view_params_t *params,
+                                                   weft_view_t **view_p);
+
+/* Adds a reference, and returns the view. */
+WEFT_API weft_view_t *weft_view_retain(weft_view_t *view);
+
+/*
+ * Removes a reference. WEFT_OK if others are left, or for the null view. The last one returns
+ * WEFT_IN_PROGRESS: the finalizers run, then the team is closed, then the engine ends, then
+ * `op->done` is called with the first error of a finalizer, and the handle is gone.
+ *
+ * Errors: UNSUPPORTED for the last reference of a view with a worker of its own, which only
+ * weft_view_release_wait can end; BUSY if it is being released.
+ */
+WEFT_API weft_status_t weft_view_release(weft_view_t *view, const weft_op_t *op);
+/* As above, and drives the worker until the view is gone. Not within a callback. */
+WEFT_API weft_status_t weft_view_release_wait(weft_view_t *view);
+
+/* ---- processes ---- */
+
+WEFT_API uint32_t weft_view_size(const weft_view_t *view);      /* 0: null */
+WEFT_API uint32_t weft_view_rank(const weft_view_t *view);      /* of this process; 0 if null */
+WEFT_API const char *weft_view_engine(const weft_view_t *view); /* "null" if null */
+/* Whether the library started the engine (MPI), and so ends it. */
+WEFT_API bool weft_view_did_start(const weft_view_t *view);
+/* Whether both are views of the same processes in the same order. */
+WEFT_API bool weft_view_equal(const weft_view_t *a, const weft_view_t *b);
+WEFT_API weft_worker_t *weft_view_worker(const weft_view_t *view); /* NULL if null */
+WEFT_API weft_team_t *weft_view_team(const weft_view_t *view);     /* NULL before it is ready */
+
+/*
+ * Creates a view of the members that give the same colour, in the order of (key, rank). Every
+ * member of `view` calls it, at the same place among its collectives. A member that gives
+ * WEFT_NO_COLOUR takes part and gets NULL, the null view; its on_ready is called with NULL.
+ *
+ * The new view holds a reference of `view`, and uses its worker and its engine.
+ */
+#define WEFT_NO_COLOUR UINT32_MAX
+typedef struct weft_view_split_params {
+    uint32_t colour, key;
+    void (*on_ready)(weft_view_t *part, weft_status_t status, void *arg);
+    void *arg;
+} weft_view_split_params_t;
+#define weft_view_split(...) weft_view_split_sized(sizeof(weft_view_split_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *view,
+                                             const weft_view_split_params_t *params);
+WEFT_API weft_status_t weft_view_split_wait(weft_view_t *view, uint32_t colour, uint32_t key,
+                                            weft_view_t **part_p);
+/* A part for each host: its members are the processes that share a host with this one. */
+WEFT_API weft_status_t weft_view_split_host_wait(weft_view_t *view, weft_view_t **part_p);
+
+/* ---- finalizers ---- */
+
+typedef struct weft_finalizer weft_finalizer_t;
+
+/*
+ * Ends something before the view's engine ends. Returns WEFT_OK or an error; or WEFT_IN_PROGRESS,
+ * and then calls weft_finalizer_complete once, on the worker's thread. It may push others, which
+ * run next. It may use the view.
+ */
+typedef weft_status_t (*weft_finalizer_fn)(weft_finalizer_t *finalizer, void *arg);
+
+typedef struct weft_finalizer_params {
+    const char *name;     /* for errors; copied */
+    uint32_t deadline_ms; /* of one that is in progress; 0: 10 s. Then the next one runs */
+} weft_finalizer_params_t;
+
+/*
+ * Pushes a finalizer. They run in the reverse order when the last reference of the view is
+ * released, each once: it is popped, then called. `params` and `finalizer_p` may be NULL.
+ *
+ * exit() and signals do not run them: MPI's and the kernel's own teardown does the rest. A program
+ * that wants them calls weft_view_release_wait first, from its own handler of SIGTERM's event.
+ *
+ * Errors: NO_MEMORY; CLOSED after the last one has run.
+ */
+WEFT_API weft_status_t weft_view_push_finalizer(weft_view_t *view, weft_finalizer_fn run, void *arg,
+                                                const weft_finalizer_params_t *params,
+                                                weft_finalizer_t **finalizer_p);
+/* Takes one back that has not been called. Errors: NOT_FOUND. */
+WEFT_API weft_status_t weft_view_remove_finalizer(weft_view_t *view, weft_finalizer_t *finalizer);
+/* Ends a finalizer that returned WEFT_IN_PROGRESS. A call after its deadline has no effect. */
+WEFT_API void weft_finalizer_complete(weft_finalizer_t *finalizer, weft_status_t status);
+
+/* ---- resource sets ---- */
+
+enum { WEFT_MAX_CPUS = 1024, WEFT_MAX_DEVICES = 16 };
+
+typedef struct weft_device_info {
+    char name[32];     /* "eth0", "mlx5_0", "NVIDIA H200" */
+    char address[48];  /* of a network device: its first address; "" if it has none */
+    uint64_t memory;   /* of a GPU, bytes */
+    uint64_t id;       /* tells it from others of its kind, on all hosts */
+    int32_t numa_node; /* -1: unknown */
+} weft_device_info_t;
+
+/* The hardware of one process. Sizes are in bytes. */
+typedef struct weft_resource_set {
+    uint32_t rank;
+    int32_t pid;
+    uint64_t process_id; /* tells the process from all others, on all hosts and before it */
+    char host[64];
+    uint64_t host_id;                  /* equal for processes of one boot of one host; 0: unknown */
+    uint64_t cpus[WEFT_MAX_CPUS / 64]; /* that it may run on, a bit each */
+    uint32_t n_cpus, n_cores;          /* of those; hardware threads, and cores */
+    uint32_t n_numa_nodes;             /* that those belong to */
+    uint64_t ram_total;                /* of the host, or the limit of its control group */
+    uint64_t ram_free, ram_used;       /* as the owner measured them last; `used` by it */
+    uint64_t ram_id;                   /* equal for processes that share it */
+    uint32_t n_gpus, n_rdma_devices, n_network_devices;
+    weft_device_info_t gpu[WEFT_MAX_DEVICES], rdma_device[WEFT_MAX_DEVICES],
+        network_device[WEFT_MAX_DEVICES];
+} weft_resource_set_t;
+
+/*
+ * Returns a member's resource set. It is fetched from its owner by the first call and kept as long
+ * as the view. `refresh`: fetch it anew. The owner measures it when the view is created and in
+ * weft_view_mine. It needs to make no call for a fetch, only progress.
+ *
+ * Errors: INVALID_PARAM for a rank out of range; BUSY before the view is ready; PEER_FAILED, or
+ * REVOKED after the owner has released its view.
+ */
+WEFT_API weft_status_t weft_view_at_wait(weft_view_t *view, uint32_t rank, bool refresh,
+                                         const weft_resource_set_t **set_p);
+/* This process's own set, measured by the call; NULL for the null view. */
+WEFT_API const weft_resource_set_t *weft_view_mine(weft_view_t *view);
+/* Whether the set is that of a member, whatever view it came from. */
+WEFT_API bool weft_view_has(const weft_view_t *view, const weft_resource_set_t *set);
+/* The number of members that share what `set` has: its RAM, or GPU number `gpu`. Fetches all. */
+WEFT_API weft_status_t weft_view_count_ram_wait(weft_view_t *view, const weft_resource_set_t *set,
+                                                uint32_t *count_p);
+WEFT_API weft_status_t weft_view_count_gpu_wait(weft_view_t *view, const weft_resource_set_t *set,
+                                                uint32_t gpu, uint32_t *count_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

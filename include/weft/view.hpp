@@ -1,0 +1,405 @@
+/*
+ * The runtime view for C++17, in one header: values, containers and functions in place of handles,
+ * lengths and callbacks. Everything blocks, as the _wait functions of weft/view.h do. Errors are
+ * thrown as weft::error.
+ *
+ * An object of any type is sent that weft::serializer knows: trivially copyable types, std::string,
+ * vectors of such, and types for which a program specializes it.
+ */
+#ifndef WEFT_VIEW_HPP
+#define WEFT_VIEW_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#include <weft/logger.h>
+#include <weft/view_operations.h>
+
+namespace weft {
+
+/* What a call of the library returned, with its cause as text. */
+class error : public std::runtime_error {
+  public:
+    error(weft_status_t status, const std::string &what)
+        : std::runtime_error(what), status_(status) {}
+    weft_status_t status() const noexcept { return status_; }
+
+  private:
+    weft_status_t status_;
+};
+
+inline void check(weft_status_t status) {
+    char text[512];
+    if (status >= 0) return;
+    weft_status_describe(status, text, sizeof text);
+    throw error(status, text);
+}
+
+/* ---- objects as bytes ---- */
+
+/* `pack` appends the bytes of an object; `unpack` makes the object of all of `bytes`, or throws. */
+template <class T, class = void> struct serializer {
+    static_assert(std::is_trivially_copyable<T>::value,
+                  "specialize weft::serializer for this type");
+    static void pack(const T &object, std::string &bytes) {
+        bytes.append(reinterpret_cast<const char *>(&object), sizeof object);
+    }
+    static T unpack(const char *bytes, std::size_t len) {
+        T object;
+        if (len != sizeof object) throw error(WEFT_ERR_PROTOCOL, "an object has another size");
+        std::memcpy(&object, bytes, len);
+        return object;
+    }
+};
+
+template <> struct serializer<std::string> {
+    static void pack(const std::string &object, std::string &bytes) { bytes += object; }
+    static std::string unpack(const char *bytes, std::size_t len) {
+        return std::string(bytes, len);
+    }
+};
+
+/* Elements in a row. */
+template <class T>
+struct serializer<std::vector<T>, std::enable_if_t<std::is_trivially_copyable<T>::value>> {
+    static void pack(const std::vector<T> &object, std::string &bytes) {
+        if (!object.empty())
+            bytes.append(reinterpret_cast<const char *>(object.data()), object.size() * sizeof(T));
+    }
+    static std::vector<T> unpack(const char *bytes, std::size_t len) {
+        if (len % sizeof(T)) throw error(WEFT_ERR_PROTOCOL, "a vector has half an element");
+        std::vector<T> object(len / sizeof(T));
+        if (len) std::memcpy(object.data(), bytes, len);
+        return object;
+    }
+};
+
+/* Other elements: the length of each, then its bytes. */
+template <class T>
+struct serializer<std::vector<T>, std::enable_if_t<!std::is_trivially_copyable<T>::value>> {
+    static void pack(const std::vector<T> &object, std::string &bytes) {
+        for (const T &element : object) {
+            std::string part;
+            serializer<T>::pack(element, part);
+            serializer<std::uint64_t>::pack(part.size(), bytes);
+            bytes += part;
+        }
+    }
+    static std::vector<T> unpack(const char *bytes, std::size_t len) {
+        std::vector<T> object;
+        for (std::size_t at = 0; at < len;) {
+            if (len - at < 8) throw error(WEFT_ERR_PROTOCOL, "a vector is cut off");
+            std::uint64_t part = serializer<std::uint64_t>::unpack(bytes + at, 8);
+            at += 8;
+            if (part > len - at) throw error(WEFT_ERR_PROTOCOL, "a vector is cut off");
+            object.push_back(serializer<T>::unpack(bytes + at, part));
+            at += part;
+        }
+        return object;
+    }
+};
+
+/* ---- reductions ---- */
+
+namespace detail {
+
+template <class T> constexpr weft_datatype_t datatype_of() {
+    static_assert(std::is_arithmetic<T>::value, "reductions are on numbers");
+    if constexpr (std::is_same<T, float>::value)
+        return WEFT_FLOAT32;
+    else if constexpr (std::is_same<T, double>::value)
+        return WEFT_FLOAT64;
+    else if constexpr (std::is_same<T, long double>::value)
+        return WEFT_LONG_DOUBLE;
+    else if constexpr (std::is_signed<T>::value)
+        return sizeof(T) == 1   ? WEFT_INT8
+               : sizeof(T) == 2 ? WEFT_INT16
+               : sizeof(T) == 4 ? WEFT_INT32
+                                : WEFT_INT64;
+    else
+        return sizeof(T) == 1   ? WEFT_UINT8
+               : sizeof(T) == 2 ? WEFT_UINT16
+               : sizeof(T) == 4 ? WEFT_UINT32
+                                : WEFT_UINT64;
+}
+
+/* The operation of std:: that a reduction stands for. */
+template <class Op> struct reduction;
+template <class T> struct reduction<std::plus<T>> {
+    static constexpr weft_reduction_t value = WEFT_SUM;
+};
+template <class T> struct reduction<std::multiplies<T>> {
+    static constexpr weft_reduction_t value = WEFT_PROD;
+};
+template <class T> struct reduction<std::bit_and<T>> {
+    static constexpr weft_reduction_t value = WEFT_BAND;
+};
+template <class T> struct reduction<std::bit_or<T>> {
+    static constexpr weft_reduction_t value = WEFT_BOR;
+};
+template <class T> struct reduction<std::bit_xor<T>> {
+    static constexpr weft_reduction_t value = WEFT_BXOR;
+};
+template <class T> struct reduction<std::logical_and<T>> {
+    static constexpr weft_reduction_t value = WEFT_LAND;
+};
+template <class T> struct reduction<std::logical_or<T>> {
+    static constexpr weft_reduction_t value = WEFT_LOR;
+};
+
+/* A view and its reference. */
+inline std::shared_ptr<weft_view_t> own(weft_view_t *view) {
+    return std::shared_ptr<weft_view_t>(view, [](weft_view_t *v) { weft_view_release_wait(v); });
+}
+
+template <class T>
+std::vector<T> gather_at(weft_view_t *view, const weft_resource_set_t *at, const T &object) {
+    std::string bytes;
+    weft_blocks_t *blocks = nullptr;
+    serializer<T>::pack(object, bytes);
+    check(weft_view_gatherv_wait(view, at, bytes.data(), bytes.size(), &blocks));
+    std::unique_ptr<weft_blocks_t, void (*)(weft_blocks_t *)> owner(blocks, weft_blocks_free);
+    std::vector<T> all;
+    for (std::uint32_t r = 0; blocks && r < blocks->n; r++)
+        all.push_back(
+            serializer<T>::unpack(static_cast<const char *>(blocks->data[r]), blocks->len[r]));
+    return all;
+}
+
+template <class T>
+void reduce_at(weft_view_t *view, const weft_resource_set_t *at, const std::vector<T> &from,
+               std::vector<T> &to, weft_reduction_t reduction) {
+    to.resize(from.size());
+    check(weft_view_reduce_wait(view, at, from.data(), to.data(), from.size(), datatype_of<T>(),
+                                reduction));
+}
+
+} // namespace detail
+
+/* MIN and MAX have no function of the standard library. */
+template <class T> struct minimum {};
+template <class T> struct maximum {};
+namespace detail {
+template <class T> struct reduction<minimum<T>> {
+    static constexpr weft_reduction_t value = WEFT_MIN;
+};
+template <class T> struct reduction<maximum<T>> {
+    static constexpr weft_reduction_t value = WEFT_MAX;
+};
+} // namespace detail
+
+/* ---- the memory of a process, where results go and come from ---- */
+
+/* Results are empty at every process but the owner of the memory. */
+class ram {
+  public:
+    ram(std::shared_ptr<weft_view_t> view, const weft_resource_set_t *set)
+        : view_(std::move(view)), set_(set) {}
+    std::uint64_t total_space() const { return set_->ram_total; }
+    std::uint64_t free_space() const { return set_->ram_free; }
+    std::uint64_t used_space() const { return set_->ram_used; }
+    /* The same memory, and not only as much. */
+    friend bool operator==(const ram &a, const ram &b) { return a.set_->ram_id == b.set_->ram_id; }
+    friend bool operator!=(const ram &a, const ram &b) { return !(a == b); }
+
+    template <class T> std::optional<std::vector<T>> gather(const T &object) const {
+        std::vector<T> all = detail::gather_at(view_.get(), set_, object);
+        if (!is_here()) return std::nullopt;
+        return all;
+    }
+    template <class T, class Op>
+    std::optional<std::vector<T>> reduce(const std::vector<T> &from, Op) const {
+        std::vector<T> to;
+        detail::reduce_at(view_.get(), set_, from, to, detail::reduction<Op>::value);
+        if (!is_here()) return std::nullopt;
+        return to;
+    }
+    template <class T, class Op> std::optional<T> reduce(const T &from, Op op) const {
+        auto to = reduce(std::vector<T>{from}, op);
+        return to ? std::optional<T>(to->front()) : std::nullopt;
+    }
+    /* `parts` is the owner's: an object for each rank, of one trivially copyable type. */
+    template <class T> T scatter(const std::vector<T> &parts) const {
+        static_assert(std::is_trivially_copyable<T>::value, "scatter takes plain objects");
+        T part;
+        if (is_here() && parts.size() != weft_view_size(view_.get()))
+            throw error(WEFT_ERR_INVALID_PARAM, "scatter needs an object for each process");
+        check(weft_view_scatter_wait(view_.get(), set_, parts.data(), sizeof part, &part));
+        return part;
+    }
+    /* Returns the owner's object. */
+    template <class T> T bcast(const T &object) const {
+        std::string bytes;
+        if (is_here()) serializer<T>::pack(object, bytes);
+        std::uint64_t len = bytes.size();
+        check(weft_view_bcast_wait(view_.get(), set_, &len, sizeof len));
+        bytes.resize(len);
+        check(weft_view_bcast_wait(view_.get(), set_, &bytes[0], len));
+        return serializer<T>::unpack(bytes.data(), len);
+    }
+
+  private:
+    bool is_here() const { return set_->rank == weft_view_rank(view_.get()); }
+    std::shared_ptr<weft_view_t> view_;
+    const weft_resource_set_t *set_;
+};
+
+/* What one process has. It keeps its view alive. */
+class resource_set {
+  public:
+    resource_set(std::shared_ptr<weft_view_t> view, const weft_resource_set_t *set)
+        : view_(std::move(view)), set_(set) {}
+    std::uint32_t rank() const { return set_->rank; }
+    std::string host() const { return set_->host; }
+    bool is_mine() const { return set_->process_id == weft_view_mine(view_.get())->process_id; }
+    /* Operations on the memory of my_resource_set() are refused: every process has another. */
+    weft::ram ram() const { return weft::ram(view_, set_); }
+    const weft_resource_set_t &c_set() const { return *set_; }
+    friend bool operator==(const resource_set &a, const resource_set &b) {
+        return a.set_->process_id == b.set_->process_id;
+    }
+    friend bool operator!=(const resource_set &a, const resource_set &b) { return !(a == b); }
+
+  private:
+    std::shared_ptr<weft_view_t> view_;
+    const weft_resource_set_t *set_;
+};
+
+/* ---- the view ---- */
+
+class runtime_view;
+runtime_view get_runtime();
+
+/*
+ * Copies share one view. The last one runs the callbacks, and ends what the view started. A callback
+ * that holds a copy of its own view would keep it for ever.
+ */
+class runtime_view {
+  public:
+    /* Of this program's processes, whatever launched them. */
+    runtime_view() : runtime_view(weft_view_params_t()) {}
+    runtime_view(int &argc, char **&argv) : runtime_view(with_arguments(argc, argv)) {}
+    explicit runtime_view(const weft_view_params_t &params) {
+        weft_view_t *view = nullptr;
+        check(weft_view_create_wait(&params, &view));
+        view_ = detail::own(view);
+    }
+    /* The null view, of no process. */
+    explicit runtime_view(std::nullptr_t) {}
+
+    std::uint32_t size() const { return weft_view_size(view_.get()); }
+    std::uint32_t rank() const { return weft_view_rank(view_.get()); }
+    bool null() const { return !view_; }
+    bool did_i_start() const { return weft_view_did_start(view_.get()); }
+    std::string engine() const { return weft_view_engine(view_.get()); }
+    /* Throws std::out_of_range. */
+    resource_set at(std::uint32_t rank) const {
+        const weft_resource_set_t *set = nullptr;
+        if (rank >= size()) throw std::out_of_range("rank " + std::to_string(rank));
+        check(weft_view_at_wait(view_.get(), rank, false, &set));
+        return resource_set(view_, set);
+    }
+    bool has_me() const { return !null(); }
+    resource_set my_resource_set() const {
+        if (null()) throw std::out_of_range("the null view has no processes");
+        return resource_set(view_, weft_view_mine(view_.get()));
+    }
+    /* The number of processes that share this memory. */
+    std::uint32_t count(const resource_set &set) const {
+        std::uint32_t n = 0;
+        check(weft_view_count_ram_wait(view_.get(), &set.c_set(), &n));
+        return n;
+    }
+
+    /* ---- all to all ---- */
+
+    void barrier() const { check(weft_view_barrier_wait(view_.get())); }
+    template <class T> std::vector<T> gather(const T &object) const {
+        return detail::gather_at(view_.get(), nullptr, object);
+    }
+    template <class T, class Op> std::vector<T> reduce(const std::vector<T> &from, Op) const {
+        std::vector<T> to;
+        detail::reduce_at(view_.get(), nullptr, from, to, detail::reduction<Op>::value);
+        return to;
+    }
+    template <class T, class Op> T reduce(const T &from, Op op) const {
+        return reduce(std::vector<T>{from}, op).front();
+    }
+    /* An object for each process; returns one of each. */
+    template <class T> std::vector<T> alltoall(const std::vector<T> &parts) const {
+        static_assert(std::is_trivially_copyable<T>::value, "alltoall takes plain objects");
+        if (parts.size() != size())
+            throw error(WEFT_ERR_INVALID_PARAM, "alltoall needs an object for each process");
+        std::vector<T> got(parts.size());
+        check(weft_view_alltoall_wait(view_.get(), parts.data(), sizeof(T), got.data()));
+        return got;
+    }
+
+    /* ---- the end ---- */
+
+    /* Called before the view's engine ends, the last one first. What it throws is reported as
+     * WEFT_ERR_INTERNAL, and the next one is called all the same. */
+    void stack_callback(std::function<void()> callback) const {
+        auto kept = std::make_unique<std::function<void()>>(std::move(callback));
+        check(weft_view_push_finalizer(view_.get(), call, kept.get(), nullptr, nullptr));
+        kept.release();
+    }
+    /* Ends this reference. Throws the first error of a callback, if it was the last. */
+    void reset() {
+        weft_view_t *view = view_.get();
+        if (!view) return;
+        weft_view_retain(view);
+        view_.reset();
+        check(weft_view_release_wait(view));
+    }
+
+    weft_view_t *c_view() const { return view_.get(); }
+    void swap(runtime_view &other) noexcept { view_.swap(other.view_); }
+    friend bool operator==(const runtime_view &a, const runtime_view &b) {
+        return weft_view_equal(a.view_.get(), b.view_.get());
+    }
+    friend bool operator!=(const runtime_view &a, const runtime_view &b) { return !(a == b); }
+
+  private:
+    static weft_view_params_t with_arguments(int &argc, char **&argv) {
+        weft_view_params_t params = weft_view_params_t();
+        params.argc = &argc;
+        params.argv = &argv;
+        return params;
+    }
+    static weft_status_t call(weft_finalizer_t *, void *arg) {
+        std::unique_ptr<std::function<void()>> callback(static_cast<std::function<void()> *>(arg));
+        try {
+            (*callback)();
+        } catch (...) {
+            return WEFT_ERR_INTERNAL;
+        }
+        return WEFT_OK;
+    }
+    explicit runtime_view(std::shared_ptr<weft_view_t> view) : view_(std::move(view)) {}
+    friend runtime_view get_runtime();
+    std::shared_ptr<weft_view_t> view_;
+};
+
+/*
+ * The view of the program. The first call makes it; it is the same for all while somebody holds it,
+ * and ends with the last one who does. For one thread.
+ */
+inline runtime_view get_runtime() {
+    static std::weak_ptr<weft_view_t> shared;
+    if (auto view = shared.lock()) return runtime_view(std::move(view));
+    runtime_view made;
+    shared = made.view_;
+    return made;
+}
+
+} // namespace weft
+#endif
