@@ -1,0 +1,37 @@
+"""`pip install .` here: the extension and the library inside of it are built by tools/build of the tree around this folder.
+
+Needs what tools/build needs (`tools/setup demo`), and the headers of Python. WEFT_BUILD names a folder of an earlier build.
+"""
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+class Build(build_ext):
+    def build_extension(self, ext):
+        out = os.environ.get("WEFT_BUILD") or os.path.join(os.path.abspath(self.build_temp), "weft")
+        environ = {**os.environ, "PYTHON": sys.executable}
+        subprocess.run([os.path.join(ROOT, "tools/build"), "--out", out, "python"], check=True, env=environ)
+        [built] = glob.glob(os.path.join(out, "python/weft/_core*.so"))
+        target = self.get_ext_fullpath(ext.name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copyfile(built, target)
+
+
+setup(
+    packages=["weft"] + ["weft." + name for name in ("benchmarks", "compat") if os.path.isdir(os.path.join(HERE, "weft", name))],
+    package_data={"weft": ["py.typed", "*.pyi"]},
+    ext_modules=[Extension("weft._core", sorted(glob.glob("src/*.c")), py_limited_api=not FREE_THREADED)],
+    cmdclass={"build_ext": Build},
+    options={} if FREE_THREADED else {"bdist_wheel": {"py_limited_api": "cp311"}},
+)

@@ -1,0 +1,94 @@
+/* The memory of an operation: one object with the buffer protocol, or a list of them. */
+#include "core.h"
+
+static int get(struct state *state, Py_buffer *view, PyObject **stand_in_p, PyObject *object,
+               bool writes) {
+    int writable = writes ? PyBUF_WRITABLE : 0;
+    if (!PyObject_CheckBuffer(object)) {
+        object = PyObject_CallFunctionObjArgs(state->find_buffer, object,
+                                              writes ? Py_True : Py_False, NULL);
+        if (!object) return -1;
+        *stand_in_p = object;
+    }
+    if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE | writable) == 0) return 0;
+    /* Perhaps only because it is not contiguous. */
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    if (PyObject_GetBuffer(object, view, PyBUF_STRIDES | writable) == 0) {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(trace);
+        return 0;
+    }
+    PyErr_Clear();
+    PyErr_Restore(type, value, trace);
+    return -1;
+}
+
+static int borrow_many(struct state *state, struct buffers *b, PyObject *list, bool writes) {
+    PyObject *items = PySequence_Tuple(list);
+    if (!items) return -1;
+    Py_ssize_t n = PyTuple_Size(items);
+    b->many = calloc(n + 1, sizeof *b->many);
+    b->iovs = calloc(n + 1, sizeof *b->iovs);
+    b->stand_in = items;
+    if (!b->many || !b->iovs) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (; b->n < n; b->n++) {
+        Py_buffer *view = &b->many[b->n];
+        PyObject *item = PyTuple_GetItem(items, b->n), *found = NULL;
+        if (!PyObject_CheckBuffer(item)) {
+            item = found = PyObject_CallFunctionObjArgs(state->find_buffer, item,
+                                                        writes ? Py_True : Py_False, NULL);
+            if (!found) return -1;
+        }
+        int failed = PyObject_GetBuffer(item, view, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE);
+        Py_XDECREF(found);
+        if (failed) return -1;
+        b->iovs[b->n] = (weft_iov_t){view->len ? view->buf : NULL, view->len};
+        b->total += view->len;
+    }
+    return 0;
+}
+
+/* On failure there is nothing to give back. */
+int weft__py_borrow(struct state *state, struct buffers *b, PyObject *object, bool writes) {
+    memset(b, 0, sizeof *b);
+    if (PyList_Check(object) || PyTuple_Check(object)) {
+        if (borrow_many(state, b, object, writes) == 0) return 0;
+        weft__py_give_back(b);
+        return -1;
+    }
+    if (object == Py_None) {
+        b->iovs = &b->iov;
+        return 0;
+    }
+    if (get(state, &b->one, &b->stand_in, object, writes) < 0) {
+        Py_CLEAR(b->stand_in);
+        return -1;
+    }
+    b->n = 1;
+    b->total = b->one.len;
+    b->iov = (weft_iov_t){b->one.len ? b->one.buf : NULL, b->one.len};
+    b->iovs = &b->iov;
+    if (b->one.strides && !PyBuffer_IsContiguous(&b->one, 'C') && weft__py_plan(b) < 0) {
+        weft__py_give_back(b);
+        return -1;
+    }
+    return 0;
+}
+
+void weft__py_give_back(struct buffers *b) {
+    if (b->many) {
+        for (Py_ssize_t i = 0; i < b->n; i++) PyBuffer_Release(&b->many[i]);
+        free(b->many);
+    } else if (b->n) {
+        PyBuffer_Release(&b->one);
+    }
+    if (b->iovs != &b->iov) free(b->iovs);
+    weft__py_walk_free(b->walk);
+    Py_CLEAR(b->stand_in);
+    b->many = NULL, b->iovs = NULL, b->walk = NULL, b->n = 0;
+}

@@ -1,0 +1,163 @@
+/* Connecting and listening. */
+#include "core.h"
+
+struct listener {
+    PyObject_HEAD weft_listener_t *handle; /* NULL: closed */
+    struct worker *worker;
+    struct child child;
+    PyObject *on_endpoint, *on_request;
+};
+
+/* ---- connecting ---- */
+
+static PyObject *worker_connect(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"to", "timeout_ms", "error_mode", "heartbeat_ms", NULL};
+    struct worker *w = (struct worker *)self;
+    PyObject *to;
+    unsigned timeout_ms = 0, heartbeat_ms = 0;
+    int mode = WEFT_ERRORS_PEER;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|IiI", names, &to, &timeout_ms, &mode,
+                                     &heartbeat_ms) ||
+        weft__py_open(w) < 0) {
+        return NULL;
+    }
+    weft_ep_params_t params = {.on_ready = weft__py_on_ready,
+                               .on_error = weft__py_on_lost,
+                               .arg = w,
+                               .connect_timeout_ms = timeout_ms,
+                               .error_mode = mode,
+                               .heartbeat_ms = heartbeat_ms};
+    weft_ep_t *ep;
+    weft_status_t status;
+    if (PyBytes_Check(to)) {
+        status =
+            weft_connect_address(w->handle, PyBytes_AsString(to), PyBytes_Size(to), &params, &ep);
+    } else {
+        const char *uri = PyUnicode_AsUTF8AndSize(to, NULL);
+        if (!uri) return NULL;
+        status = weft_connect(w->handle, uri, &params, &ep);
+    }
+    if (status < 0) return weft__py_raise(w->state, status);
+    PyObject *made = weft__py_ep_new(w, ep);
+    if (!made) weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
+    return made;
+}
+
+/* ---- listening ---- */
+
+static void on_endpoint(weft_ep_t *ep, void *arg) {
+    struct listener *l = arg;
+    weft_ep_on_error(ep, weft__py_on_lost, l->worker);
+    weft__py_call_endpoint(l->worker, ep, l->on_endpoint);
+}
+
+static weft_status_t on_request(const char *peer, void *arg) {
+    struct listener *l = arg;
+    PyThreadState *was;
+    if (!weft__py_enter(l->worker, &was)) return WEFT_ERR_REJECTED;
+    PyObject *said = PyObject_CallFunction(l->on_request, "s", peer);
+    int accepts = said ? PyObject_IsTrue(said) : 0;
+    if (!said || accepts < 0) PyErr_WriteUnraisable(l->on_request);
+    Py_XDECREF(said);
+    weft__py_leave(l->worker, was);
+    return accepts > 0 ? WEFT_OK : WEFT_ERR_REJECTED;
+}
+
+static PyObject *worker_listen(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"uri", "on_endpoint", "on_request", "backlog", NULL};
+    struct worker *w = (struct worker *)self;
+    PyObject *fn, *decides = Py_None;
+    const char *uri;
+    int backlog = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|Oi", names, &uri, &fn, &decides, &backlog) ||
+        weft__py_open(w) < 0) {
+        return NULL;
+    }
+    struct listener *l = (struct listener *)PyType_GenericAlloc(w->state->listener, 0);
+    if (!l) return NULL;
+    l->worker = (struct worker *)Py_NewRef(self);
+    l->on_endpoint = Py_NewRef(fn);
+    l->on_request = decides == Py_None ? NULL : Py_NewRef(decides);
+    weft_listen_params_t params = {.on_endpoint = on_endpoint,
+                                   .on_request = l->on_request ? on_request : NULL,
+                                   .arg = l,
+                                   .backlog = backlog};
+    weft_status_t status = weft_listen(w->handle, uri, &params, &l->handle);
+    if (status < 0) {
+        Py_DECREF((PyObject *)l);
+        return weft__py_raise(w->state, status);
+    }
+    weft__py_adopt(w, &l->child, (void **)&l->handle);
+    return (PyObject *)l;
+}
+
+PyMethodDef weft__py_connect_methods[] = {
+    {"post_connect", (PyCFunction)(void (*)(void))worker_connect, METH_VARARGS | METH_KEYWORDS,
+     "post_connect(to, timeout_ms=0, error_mode=0, heartbeat_ms=0) -> Endpoint: to a URI (str) or "
+     "to a worker's address (bytes). Its _ready() or _lost(error) is called."},
+    {"post_listen", (PyCFunction)(void (*)(void))worker_listen, METH_VARARGS | METH_KEYWORDS,
+     "post_listen(uri, on_endpoint, on_request=None, backlog=0) -> Listener"},
+    {NULL, NULL, 0, NULL}};
+
+/* ---- the listener ---- */
+
+static PyObject *listener_close(PyObject *self, PyObject *unused) {
+    struct listener *l = (struct listener *)self;
+    if (l->handle) weft_listener_close(l->handle);
+    l->handle = NULL;
+    weft__py_disown(&l->child);
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_uri(PyObject *self, void *unused) {
+    struct listener *l = (struct listener *)self;
+    if (!l->handle) return weft__py_raise(l->worker->state, WEFT_ERR_CLOSED);
+    return PyUnicode_FromString(weft_listener_uri(l->handle));
+}
+
+static PyObject *get_closed(PyObject *self, void *unused) {
+    return PyBool_FromLong(!((struct listener *)self)->handle);
+}
+
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+    struct listener *l = (struct listener *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(l->worker);
+    Py_VISIT(l->on_endpoint);
+    Py_VISIT(l->on_request);
+    return 0;
+}
+
+static int clear(PyObject *self) {
+    struct listener *l = (struct listener *)self;
+    if (l->handle && !l->worker->dead) weft_listener_close(l->handle);
+    l->handle = NULL;
+    weft__py_disown(&l->child);
+    Py_CLEAR(l->on_endpoint);
+    Py_CLEAR(l->on_request);
+    return 0;
+}
+
+static void dealloc(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    clear(self);
+    Py_XDECREF((PyObject *)((struct listener *)self)->worker);
+    weft__py_free(self);
+}
+
+static PyMethodDef methods[] = {
+    {"close", listener_close, METH_NOARGS, "Stops listening. Accepted endpoints stay."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef members[] = {
+    {"uri", get_uri, NULL, "the address for peers, as tcp://127.0.0.1:40123", NULL},
+    {"closed", get_closed, NULL, "whether it has stopped listening", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc}, {Py_tp_traverse, traverse},
+                              {Py_tp_clear, clear},     {Py_tp_methods, methods},
+                              {Py_tp_getset, members},  {0, NULL}};
+
+PyType_Spec weft__py_listener_spec = {
+    "weft._core.Listener", sizeof(struct listener), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

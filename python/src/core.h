@@ -1,0 +1,164 @@
+/*
+ * What the files of the extension share: the objects, and how an operation is posted and reported.
+ *
+ * An object belongs to its worker's thread, as in C. Callbacks of the library only mark requests as
+ * complete; weft__py_deliver then reports all of a wake-up to Python at once.
+ */
+#ifndef WEFT_PYTHON_CORE_H
+#define WEFT_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weft/weft.h>
+
+struct state {
+    PyTypeObject *context, *worker, *ep, *listener, *request, *message, *taken, *block, *memory,
+        *rkey, *team, *view;
+    PyObject *make_error;  /* (status, text) -> exception */
+    PyObject *find_buffer; /* (object, writable) -> an object with the buffer protocol */
+    PyObject *set_result, *set_exception, *done, *ready, *lost, *gone; /* interned names */
+};
+
+/* A library object that ends with its worker: then *handle is NULL. */
+struct child {
+    struct child *next, **prev;
+    void **handle;
+};
+
+struct worker {
+    PyObject_HEAD weft_worker_t *handle; /* NULL: closed */
+    struct state *state;
+    PyObject *context;
+    PyObject *ep_type;     /* of endpoints; a subclass of Endpoint */
+    PyObject *on_endpoint; /* of endpoints that peers open by this worker's address */
+    struct handler *handlers;
+    struct child *children;
+    struct request *first, **last; /* complete, and not reported yet */
+    struct request *spare;
+    PyThreadState *unlocked; /* while the library runs without the interpreter's lock */
+    size_t exports;          /* buffers of regions that Python refers to */
+    bool unlock;             /* progress releases the interpreter's lock */
+    bool dead;               /* no callback enters Python any more */
+    bool was_closed;
+};
+
+struct ep {
+    PyObject_HEAD weft_ep_t *handle; /* NULL: closed */
+    struct worker *worker;
+    struct child child;
+    struct team *team; /* whose endpoint it is: it ends with the team */
+};
+
+/* The memory that an operation borrows. */
+struct buffers {
+    Py_buffer one, *many; /* `many` if there are several */
+    PyObject *stand_in;   /* the object whose buffer is used in place of the program's */
+    Py_ssize_t n;
+    size_t total;       /* bytes */
+    weft_iov_t iov;     /* of one buffer */
+    weft_iov_t *iovs;   /* of several, or &iov */
+    weft_layout_t plan; /* kind 0: contiguous */
+    struct walk *walk;
+};
+
+/* What an operation gives when it ended well. */
+enum result {
+    GIVES_NONE,
+    GIVES_LENGTH, /* int: bytes */
+    GIVES_TAGGED, /* (bytes, tag) */
+    GIVES_OLD_32, /* int: the word before the atomic */
+    GIVES_OLD_64, /* the same */
+    GIVES_KEPT,   /* the object in `keep` */
+    GIVES_AGREED, /* (int: flags, bytes: a bit for each rank that is lost) */
+};
+
+struct request {
+    PyObject_HEAD struct worker *worker;
+    weft_request_t *handle; /* NULL: it cannot be cancelled */
+    struct request *next;
+    weft_status_t status; /* WEFT_IN_PROGRESS until the end */
+    enum result gives;
+    bool reported;
+    char *why; /* of a failure */
+    struct buffers buffers;
+    PyObject *keep;                        /* lives as long as the operation */
+    void (*over)(struct request *request); /* called with the end, without the interpreter's lock */
+    PyObject *future;                      /* set_result or set_exception is called */
+    weft_tag_info_t info;
+    size_t len;
+    uint64_t old;
+};
+
+/* ---- module.c ---- */
+struct state *weft__py_state(PyTypeObject *type);
+void weft__py_free(PyObject *self); /* the last step of a dealloc */
+
+/* ---- errors.c ---- */
+char *weft__py_describe(weft_status_t status); /* malloc'ed; NULL without memory */
+PyObject *weft__py_exception(struct state *state, weft_status_t status, const char *why);
+/* Raises the exception of a status; returns NULL. */
+void *weft__py_raise(struct state *state, weft_status_t status);
+/* None, or raises. */
+PyObject *weft__py_checked(struct state *state, weft_status_t status);
+
+/* ---- buffers.c, strided.c ---- */
+int weft__py_borrow(struct state *state, struct buffers *buffers, PyObject *object, bool writes);
+void weft__py_give_back(struct buffers *buffers);
+/* Sets `plan` (and `walk`) of one buffer that is not contiguous. */
+int weft__py_plan(struct buffers *buffers);
+void weft__py_walk_free(struct walk *walk);
+/* Copies a buffer's bytes, in the order of its elements. */
+void weft__py_gather(const struct buffers *buffers, char *to);
+
+/* ---- request.c ---- */
+struct request *weft__py_request(struct worker *worker, enum result gives);
+weft_op_t weft__py_op(struct request *request, unsigned long deadline_ms, uint32_t flags);
+/* Takes the request: its result, itself while it is in progress, or NULL and an exception. */
+PyObject *weft__py_posted(struct request *request, weft_status_t status);
+void weft__py_dropped(struct request *request); /* it was not posted */
+void weft__py_done(weft_status_t status, void *request);
+Py_ssize_t weft__py_deliver(struct worker *worker);
+
+/* ---- context.c ---- */
+weft_context_t *weft__py_context_handle(PyObject *context);
+
+/* ---- worker.c ---- */
+bool weft__py_enter(struct worker *worker, PyThreadState **was_p);
+void weft__py_leave(struct worker *worker, PyThreadState *was);
+void weft__py_adopt(struct worker *worker, struct child *child, void **handle);
+void weft__py_disown(struct child *child);
+int weft__py_open(struct worker *worker); /* 0, or -1 and ClosedError */
+
+/* ---- endpoint.c ---- */
+PyObject *weft__py_ep_new(struct worker *worker, weft_ep_t *handle);
+PyObject *weft__py_ep_of(weft_ep_t *handle); /* a new reference, or None */
+void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *fn);
+void weft__py_on_ready(weft_ep_t *handle, void *worker);
+void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *worker);
+int weft__py_ep_open(struct ep *ep);
+
+/* The methods of a type lie in the files of their subjects. */
+extern PyMethodDef weft__py_connect_methods[]; /* of workers */
+extern PyMethodDef weft__py_tag_methods[], weft__py_tag_worker_methods[];
+extern PyMethodDef weft__py_am_methods[], weft__py_am_worker_methods[];
+extern PyMethodDef weft__py_stream_methods[];
+extern PyMethodDef weft__py_rma_methods[], weft__py_memory_methods[];
+extern PyMethodDef weft__py_inspect_methods[], weft__py_team_methods[], weft__py_view_methods[];
+extern PyType_Spec weft__py_context_spec, weft__py_worker_spec, weft__py_ep_spec,
+    weft__py_listener_spec, weft__py_request_spec, weft__py_message_spec, weft__py_taken_spec,
+    weft__py_block_spec, weft__py_memory_spec, weft__py_rkey_spec, weft__py_team_spec,
+    weft__py_view_spec;
+int weft__py_am_traverse(struct worker *worker, visitproc visit, void *arg);
+void weft__py_am_clear(struct worker *worker);
+
+/* ---- block.c, dlpack.c ---- */
+PyObject *weft__py_block_new(struct state *state, size_t len);
+PyObject *weft__py_dlpack(PyObject *owner, PyObject *args, PyObject *kwargs);
+PyObject *weft__py_dlpack_device(PyObject *self, PyObject *unused);
+PyObject *weft__py_from_dlpack(PyObject *module, PyObject *args);
+PyObject *weft__py_block_around(PyObject *module, PyObject *args, PyObject *kwargs);
+
+#endif

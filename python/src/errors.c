@@ -1,0 +1,28 @@
+/* Statuses as exceptions. The classes are Python's (weft/errors.py). */
+#include "core.h"
+
+char *weft__py_describe(weft_status_t status) {
+    size_t len = weft_status_describe(status, NULL, 0);
+    char *text = malloc(len + 1);
+    if (text) weft_status_describe(status, text, len + 1);
+    return text;
+}
+
+PyObject *weft__py_exception(struct state *state, weft_status_t status, const char *why) {
+    return PyObject_CallFunction(state->make_error, "is", (int)status,
+                                 why ? why : weft_status_sentence(status));
+}
+
+void *weft__py_raise(struct state *state, weft_status_t status) {
+    char *why = weft__py_describe(status);
+    PyObject *exception = weft__py_exception(state, status, why);
+    free(why);
+    if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_XDECREF(exception);
+    return NULL;
+}
+
+PyObject *weft__py_checked(struct state *state, weft_status_t status) {
+    if (status < 0) return weft__py_raise(state, status);
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,77 @@
+/* What a worker says about itself: counters, transports, costs. */
+#include "core.h"
+
+static PyObject *worker_counters(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    PyObject *dict = weft__py_open(w) < 0 ? NULL : PyDict_New();
+    const char *name;
+    uint64_t value;
+    for (size_t i = 0; dict && weft_worker_counter(w->handle, i, &name, &value) == WEFT_OK; i++) {
+        PyObject *number = PyLong_FromUnsignedLongLong(value);
+        if (!number || PyDict_SetItemString(dict, name, number) < 0) Py_CLEAR(dict);
+        Py_XDECREF(number);
+    }
+    return dict;
+}
+
+static PyObject *capabilities_of(uint64_t bits) {
+    PyObject *list = PyList_New(0);
+    const char *name;
+    for (unsigned bit = 0; list && (name = weft_capability_name(bit)); bit++) {
+        if (!(bits >> bit & 1)) continue;
+        PyObject *text = PyUnicode_FromString(name);
+        if (!text || PyList_Append(list, text) < 0) Py_CLEAR(list);
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
+static PyObject *worker_transports(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    PyObject *list = weft__py_open(w) < 0 ? NULL : PyList_New(0);
+    weft_transport_info_t info;
+    for (size_t i = 0; list && weft_worker_transport(w->handle, i, &info) == WEFT_OK; i++) {
+        PyObject *row = Py_BuildValue(
+            "{sssssdsdsdsdsnsnsnsnsisN}", "name", info.name, "device",
+            info.device ? info.device : "", "latency_ns", info.latency_ns, "bandwidth",
+            info.bandwidth, "overhead_ns", info.overhead_ns, "message_rate", info.message_rate,
+            "max_short", (Py_ssize_t)info.max_short, "max_bcopy", (Py_ssize_t)info.max_bcopy,
+            "max_zcopy", (Py_ssize_t)info.max_zcopy, "max_iov", (Py_ssize_t)info.max_iov,
+            "numa_node", info.numa_node, "capabilities", capabilities_of(info.capabilities));
+        if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyObject *worker_calibration(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    PyObject *list = weft__py_open(w) < 0 ? NULL : PyList_New(0);
+    weft_calibration_info_t info;
+    for (size_t i = 0; list && weft_worker_calibration(w->handle, i, &info) == WEFT_OK; i++) {
+        PyObject *row = Py_BuildValue("{sssssssdss}", "name", info.name, "unit", info.unit, "help",
+                                      info.help, "value", info.value, "origin", info.origin);
+        if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyObject *worker_trace(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    if (weft__py_open(w) < 0) return NULL;
+    size_t size = weft_worker_trace(w->handle, NULL, 0) + 1;
+    char *text = malloc(size);
+    if (!text) return PyErr_NoMemory();
+    weft_worker_trace(w->handle, text, size);
+    PyObject *said = PyUnicode_DecodeUTF8(text, strnlen(text, size), "replace");
+    free(text);
+    return said;
+}
+
+PyMethodDef weft__py_inspect_methods[] = {
+    {"counters", worker_counters, METH_NOARGS, "A dict of all counters, by name."},
+    {"transports", worker_transports, METH_NOARGS, "The open transports, a dict each."},
+    {"calibration", worker_calibration, METH_NOARGS, "Costs of this machine, a dict each."},
+    {"trace", worker_trace, METH_NOARGS, "The last steps of the worker's machines, as text."},
+    {NULL, NULL, 0, NULL}};

@@ -1,0 +1,217 @@
+/* Regions that peers may read and write, and keys to peers' regions. */
+#include "core.h"
+
+struct memory {
+    PyObject_HEAD weft_mem_t *handle; /* NULL: released */
+    struct worker *worker;
+    struct child child;
+    Py_buffer view; /* of registered memory; obj NULL: allocated */
+    weft_mem_info_t info;
+    size_t exports;
+};
+
+static PyObject *made(struct worker *w, struct memory *m, weft_status_t status) {
+    if (status == WEFT_OK) status = weft_mem_describe(m->handle, &m->info);
+    if (status == WEFT_OK) {
+        weft__py_adopt(w, &m->child, (void **)&m->handle);
+        return (PyObject *)m;
+    }
+    if (m->view.obj) PyBuffer_Release(&m->view);
+    m->handle = NULL;
+    Py_DECREF((PyObject *)m);
+    return weft__py_raise(w->state, status);
+}
+
+static struct memory *allocate(struct worker *w) {
+    struct memory *m = (struct memory *)PyType_GenericAlloc(w->state->memory, 0);
+    if (m) m->worker = (struct worker *)Py_NewRef((PyObject *)w);
+    return m;
+}
+
+static PyObject *worker_alloc(PyObject *self, PyObject *args) {
+    struct worker *w = (struct worker *)self;
+    Py_ssize_t len;
+    unsigned rights = WEFT_MEM_ALL;
+    int expose = 0;
+    if (!PyArg_ParseTuple(args, "n|Ip", &len, &rights, &expose) || weft__py_open(w) < 0) {
+        return NULL;
+    }
+    weft_mem_params_t params = {.rights = rights, .expose = expose};
+    struct memory *m = allocate(w);
+    return m ? made(w, m, weft_mem_alloc(w->handle, len, &params, &m->handle)) : NULL;
+}
+
+static PyObject *worker_register(PyObject *self, PyObject *args) {
+    struct worker *w = (struct worker *)self;
+    PyObject *object;
+    unsigned rights = WEFT_MEM_ALL;
+    if (!PyArg_ParseTuple(args, "O|I", &object, &rights) || weft__py_open(w) < 0) return NULL;
+    bool writes = rights & (WEFT_MEM_WRITE | WEFT_MEM_ATOMIC);
+    weft_mem_params_t params = {.rights = rights};
+    struct memory *m = allocate(w);
+    if (!m) return NULL;
+    if (PyObject_GetBuffer(object, &m->view, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) {
+        m->view.obj = NULL;
+        Py_DECREF((PyObject *)m);
+        return NULL;
+    }
+    return made(w, m, weft_mem_register(w->handle, m->view.buf, m->view.len, &params, &m->handle));
+}
+
+/* ---- the end of a region ---- */
+
+/* What outlives the object: memory stays as it is until no peer can reach it. */
+struct ending {
+    struct worker *worker;
+    Py_buffer view;
+};
+
+static void ended(weft_status_t status, void *arg) {
+    struct ending *ending = arg;
+    PyThreadState *was;
+    if (weft__py_enter(ending->worker, &was)) {
+        PyBuffer_Release(&ending->view);
+        weft__py_leave(ending->worker, was);
+    } else { /* within the end of the worker, which is without the lock */
+        PyGILState_STATE lock = PyGILState_Ensure();
+        PyBuffer_Release(&ending->view);
+        PyGILState_Release(lock);
+    }
+    free(ending);
+}
+
+static void release_unreferenced(struct memory *m) {
+    struct ending *ending = m->view.obj ? malloc(sizeof *ending) : NULL;
+    if (ending) *ending = (struct ending){m->worker, m->view};
+    weft_op_t op = {.done = ending ? ended : NULL, .arg = ending};
+    weft_status_t status = weft_mem_release(m->handle, &op);
+    if (status == WEFT_IN_PROGRESS) return;
+    free(ending);
+    if (status == WEFT_OK && m->view.obj) PyBuffer_Release(&m->view);
+}
+
+static void released(struct request *request) {
+    struct memory *m = (struct memory *)request->keep;
+    m->handle = NULL;
+}
+
+/* The program's buffer goes with the object, once the request that keeps it is over. */
+static PyObject *memory_release(PyObject *self, PyObject *unused) {
+    struct memory *m = (struct memory *)self;
+    if (!m->handle) Py_RETURN_NONE;
+    if (m->exports) {
+        PyErr_SetString(PyExc_BufferError, "arrays or views of this memory are still in use");
+        return NULL;
+    }
+    struct request *r = weft__py_request(m->worker, GIVES_NONE);
+    if (!r) return NULL;
+    r->keep = Py_NewRef(self);
+    r->over = released;
+    weft_op_t op = weft__py_op(r, 0, 0);
+    weft_status_t status = weft_mem_release(m->handle, &op);
+    if (status < 0) r->over = NULL;
+    return weft__py_posted(r, status);
+}
+
+static PyObject *memory_revoke(PyObject *self, PyObject *unused) {
+    struct memory *m = (struct memory *)self;
+    if (!m->handle) return weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+    struct request *r = weft__py_request(m->worker, GIVES_NONE);
+    if (!r) return NULL;
+    r->keep = Py_NewRef(self);
+    weft_op_t op = weft__py_op(r, 0, 0);
+    return weft__py_posted(r, weft_mem_revoke(m->handle, &op));
+}
+
+static void dealloc(PyObject *self) {
+    struct memory *m = (struct memory *)self;
+    weft__py_disown(&m->child);
+    if (m->handle && !m->worker->dead) {
+        release_unreferenced(m);
+    } else if (m->view.obj) {
+        PyBuffer_Release(&m->view);
+    }
+    Py_XDECREF((PyObject *)m->worker);
+    weft__py_free(self);
+}
+
+/* ---- the region ---- */
+
+static PyObject *memory_key(PyObject *self, PyObject *unused) {
+    struct memory *m = (struct memory *)self;
+    char key[WEFT_RKEY_MAX];
+    size_t len = sizeof key;
+    if (!m->handle) return weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+    weft_status_t status = weft_mem_pack(m->handle, key, &len);
+    return status < 0 ? weft__py_raise(m->worker->state, status)
+                      : PyBytes_FromStringAndSize(key, len);
+}
+
+static PyObject *memory_describe(PyObject *self, PyObject *unused) {
+    struct memory *m = (struct memory *)self;
+    if (!m->handle) return weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+    weft_status_t status = weft_mem_describe(m->handle, &m->info);
+    if (status < 0) return weft__py_raise(m->worker->state, status);
+    return Py_BuildValue("{sKsnsIsisnsIsI}", "base", (unsigned long long)(uintptr_t)m->info.base,
+                         "len", (Py_ssize_t)m->info.len, "rights", m->info.rights, "numa_node",
+                         m->info.numa_node, "page", (Py_ssize_t)m->info.page, "epoch",
+                         m->info.epoch, "n_peers", m->info.n_peers);
+}
+
+static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
+    struct memory *m = (struct memory *)self;
+    if (!m->handle) {
+        weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+        return -1;
+    }
+    int readonly = m->view.obj && m->view.readonly;
+    if (PyBuffer_FillInfo(view, self, m->info.base, m->info.len, readonly, flags) < 0) return -1;
+    m->exports++;
+    m->worker->exports++;
+    return 0;
+}
+
+static void release_buffer(PyObject *self, Py_buffer *view) {
+    struct memory *m = (struct memory *)self;
+    m->exports--;
+    m->worker->exports--;
+}
+
+static Py_ssize_t length(PyObject *self) {
+    return ((struct memory *)self)->info.len;
+}
+
+static PyObject *get_address(PyObject *self, void *unused) {
+    return PyLong_FromVoidPtr(((struct memory *)self)->info.base);
+}
+
+static PyMethodDef methods[] = {
+    {"key", memory_key, METH_NOARGS, "The key for peers, as bytes."},
+    {"describe", memory_describe, METH_NOARGS, "A dict: base, len, rights, epoch, n_peers, …"},
+    {"post_release", memory_release, METH_NOARGS, "Ends the region; peers lose it first."},
+    {"post_revoke", memory_revoke, METH_NOARGS, "Makes all keys useless."},
+    {"__dlpack__", (PyCFunction)(void (*)(void))weft__py_dlpack, METH_VARARGS | METH_KEYWORDS,
+     "A DLPack capsule of this memory."},
+    {"__dlpack_device__", weft__py_dlpack_device, METH_NOARGS, "(1, 0): the host."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef members[] = {{"address", get_address, NULL, "of the first byte", NULL},
+                                {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc},
+                              {Py_tp_methods, methods},
+                              {Py_tp_getset, members},
+                              {Py_mp_length, length},
+                              {Py_bf_getbuffer, get_buffer},
+                              {Py_bf_releasebuffer, release_buffer},
+                              {0, NULL}};
+
+PyType_Spec weft__py_memory_spec = {"weft._core.Memory", sizeof(struct memory), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+PyMethodDef weft__py_memory_methods[] = {
+    {"alloc", worker_alloc, METH_VARARGS,
+     "alloc(len, rights=7, expose=False) -> Memory: zeroed memory that peers on this host can map"},
+    {"register", worker_register, METH_VARARGS,
+     "register(buffer, rights=7) -> Memory: the program's memory as a region"},
+    {NULL, NULL, 0, NULL}};

@@ -1,0 +1,242 @@
+/*
+ * Requests: operations in progress. The library's callback marks one as complete, and
+ * weft__py_deliver reports all that one wake-up completed.
+ */
+#include "core.h"
+
+static PyObject *value_of(struct request *r) {
+    switch (r->gives) {
+    case GIVES_LENGTH: return PyLong_FromSize_t(r->len);
+    case GIVES_TAGGED:
+        return Py_BuildValue("(nK)", (Py_ssize_t)r->info.len, (unsigned long long)r->info.tag);
+    case GIVES_OLD_32: return PyLong_FromUnsignedLong((uint32_t)r->old);
+    case GIVES_OLD_64: return PyLong_FromUnsignedLongLong(r->old);
+    case GIVES_AGREED: return Py_BuildValue("(KO)", (unsigned long long)r->old, r->keep);
+    case GIVES_KEPT: return Py_NewRef(r->keep);
+    case GIVES_NONE: break;
+    }
+    Py_RETURN_NONE;
+}
+
+/* A fetched word of 4 bytes lies at the beginning of `old`. */
+static void settle_old(struct request *r) {
+    uint32_t word;
+    if (r->gives != GIVES_OLD_32) return;
+    memcpy(&word, &r->old, sizeof word);
+    r->old = word;
+}
+
+struct request *weft__py_request(struct worker *worker, enum result gives) {
+    struct request *r = worker->spare;
+    worker->spare = NULL;
+    if (!r) {
+        r = (struct request *)PyType_GenericAlloc(worker->state->request, 0);
+        if (!r) return NULL;
+    }
+    r->worker = (struct worker *)Py_NewRef((PyObject *)worker);
+    r->gives = gives;
+    r->status = WEFT_IN_PROGRESS;
+    return r;
+}
+
+weft_op_t weft__py_op(struct request *r, unsigned long deadline_ms, uint32_t flags) {
+    return (weft_op_t){.done = weft__py_done,
+                       .arg = r,
+                       .request_p = &r->handle,
+                       .deadline_ms = deadline_ms,
+                       .flags = flags,
+                       .layout = r->buffers.plan.kind ? &r->buffers.plan : NULL};
+}
+
+/* One that nobody else has seen serves the next operation; meanwhile it holds no reference. */
+void weft__py_dropped(struct request *r) {
+    struct worker *worker = r->worker;
+    weft__py_give_back(&r->buffers);
+    Py_CLEAR(r->keep);
+    if (worker->spare || worker->dead) {
+        Py_DECREF((PyObject *)r);
+        return;
+    }
+    r->handle = NULL, r->over = NULL, r->len = 0, r->old = 0;
+    r->buffers.plan.kind = 0;
+    memset(&r->info, 0, sizeof r->info);
+    worker->spare = r;
+    r->worker = NULL;
+    Py_DECREF((PyObject *)worker);
+}
+
+PyObject *weft__py_posted(struct request *r, weft_status_t status) {
+    if (status == WEFT_IN_PROGRESS) {
+        Py_INCREF((PyObject *)r); /* the library's */
+        /* What ended within the call is reported as all else is: by the next turn. */
+        if (r->status != WEFT_IN_PROGRESS) weft_worker_wake(r->worker->handle);
+        return (PyObject *)r;
+    }
+    PyObject *value = NULL;
+    if (status == WEFT_OK) {
+        if (r->over) r->over(r);
+        settle_old(r);
+        value = value_of(r);
+    } else {
+        weft__py_raise(r->worker->state, status);
+    }
+    weft__py_dropped(r);
+    return value;
+}
+
+/* Without the interpreter's lock. */
+void weft__py_done(weft_status_t status, void *arg) {
+    struct request *r = arg;
+    struct worker *worker = r->worker;
+    if (status < 0) r->why = weft__py_describe(status);
+    r->status = status;
+    r->handle = NULL;
+    if (r->over) r->over(r);
+    r->next = NULL;
+    *worker->last = r;
+    worker->last = &r->next;
+}
+
+static void resolve(struct request *r, PyObject *future) {
+    struct state *state = r->worker->state;
+    PyObject *was_done = PyObject_CallMethodObjArgs(future, state->done, NULL), *value,
+             *said = NULL;
+    bool skip = was_done == Py_True;
+    Py_XDECREF(was_done);
+    if (skip) return;
+    if (r->status < 0) {
+        value = weft__py_exception(state, r->status, r->why);
+        if (value) said = PyObject_CallMethodObjArgs(future, state->set_exception, value, NULL);
+    } else {
+        value = value_of(r);
+        if (value) said = PyObject_CallMethodObjArgs(future, state->set_result, value, NULL);
+    }
+    if (!said) PyErr_WriteUnraisable(future);
+    Py_XDECREF(said);
+    Py_XDECREF(value);
+}
+
+Py_ssize_t weft__py_deliver(struct worker *worker) {
+    Py_ssize_t n = 0;
+    if (!worker->handle && !worker->was_closed && !worker->dead) {
+        worker->was_closed = true;
+        PyObject *said = PyObject_CallMethodObjArgs((PyObject *)worker, worker->state->gone, NULL);
+        if (!said) PyErr_WriteUnraisable((PyObject *)worker);
+        Py_XDECREF(said);
+    }
+    while (worker->first) {
+        struct request *r = worker->first;
+        worker->first = r->next;
+        if (!worker->first) worker->last = &worker->first;
+        r->next = NULL;
+        weft__py_give_back(&r->buffers);
+        if (r->gives != GIVES_KEPT && r->gives != GIVES_AGREED) Py_CLEAR(r->keep);
+        settle_old(r);
+        r->reported = true;
+        PyObject *future = r->future;
+        r->future = NULL;
+        if (future) resolve(r, future);
+        Py_XDECREF(future);
+        Py_DECREF((PyObject *)r);
+        n++;
+    }
+    return n;
+}
+
+/* ---- the type ---- */
+
+static PyObject *request_cancel(PyObject *self, PyObject *unused) {
+    struct request *r = (struct request *)self;
+    if (r->handle && r->worker->handle) weft_request_cancel(r->handle);
+    Py_RETURN_NONE;
+}
+
+static PyObject *request_result(PyObject *self, PyObject *unused) {
+    struct request *r = (struct request *)self;
+    struct state *state = r->worker->state;
+    if (!r->reported) return weft__py_raise(state, WEFT_ERR_BUSY);
+    if (r->status >= 0) return value_of(r);
+    PyObject *exception = weft__py_exception(state, r->status, r->why);
+    if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_XDECREF(exception);
+    return NULL;
+}
+
+static PyObject *get_done(PyObject *self, void *unused) {
+    return PyBool_FromLong(((struct request *)self)->reported);
+}
+
+static PyObject *get_worker(PyObject *self, void *unused) {
+    return Py_NewRef((PyObject *)((struct request *)self)->worker);
+}
+
+static PyObject *get_status(PyObject *self, void *unused) {
+    return PyLong_FromLong(((struct request *)self)->status);
+}
+
+static PyObject *get_future(PyObject *self, void *unused) {
+    PyObject *future = ((struct request *)self)->future;
+    return Py_NewRef(future ? future : Py_None);
+}
+
+static int set_future(PyObject *self, PyObject *future, void *unused) {
+    struct request *r = (struct request *)self;
+    PyObject *old = r->future;
+    r->future = future == Py_None || !future ? NULL : Py_NewRef(future);
+    Py_XDECREF(old);
+    if (r->reported && r->future) { /* too late to be called back */
+        future = r->future;
+        r->future = NULL;
+        resolve(r, future);
+        Py_DECREF(future);
+    }
+    return 0;
+}
+
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+    struct request *r = (struct request *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(r->worker);
+    Py_VISIT(r->keep);
+    Py_VISIT(r->future);
+    return 0;
+}
+
+static int clear(PyObject *self) {
+    struct request *r = (struct request *)self;
+    Py_CLEAR(r->keep);
+    Py_CLEAR(r->future);
+    return 0;
+}
+
+static void dealloc(PyObject *self) {
+    struct request *r = (struct request *)self;
+    PyObject_GC_UnTrack(self);
+    weft__py_give_back(&r->buffers);
+    clear(self);
+    free(r->why);
+    Py_XDECREF((PyObject *)r->worker);
+    weft__py_free(self);
+}
+
+static PyMethodDef methods[] = {
+    {"cancel", request_cancel, METH_NOARGS,
+     "Requests the cancellation; the operation then ends as any other, once."},
+    {"result", request_result, METH_NOARGS,
+     "The operation's result, or raises its error. BusyError while it is in progress."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef members[] = {
+    {"done", get_done, NULL, "whether the operation has ended", NULL},
+    {"worker", get_worker, NULL, "the worker that it belongs to", NULL},
+    {"status", get_status, NULL, "1 while in progress, 0, or the negative status", NULL},
+    {"future", get_future, set_future, "gets set_result or set_exception at the end", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc}, {Py_tp_traverse, traverse},
+                              {Py_tp_clear, clear},     {Py_tp_methods, methods},
+                              {Py_tp_getset, members},  {0, NULL}};
+
+PyType_Spec weft__py_request_spec = {
+    "weft._core.Request", sizeof(struct request), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

@@ -1,0 +1,312 @@
+/* Teams and collectives. */
+#include "team.h"
+
+/* ---- making a team ---- */
+
+/* A program's own exchange: fn(mine, finish), where finish(all) ends one allgather. */
+struct exchange {
+    struct worker *worker;
+    PyObject *fn;
+    void *all;
+    size_t len;
+    weft_done_fn done; /* NULL: none is under way */
+    void *done_arg;
+};
+
+static PyObject *finish(PyObject *capsule, PyObject *all) {
+    struct exchange *x = PyCapsule_GetPointer(capsule, "weft.exchange");
+    weft_done_fn done = x ? x->done : NULL;
+    if (!x) return NULL;
+    if (!done) Py_RETURN_NONE;
+    bool whole = PyBytes_Check(all) && (size_t)PyBytes_Size(all) == x->len;
+    if (whole) memcpy(x->all, PyBytes_AsString(all), x->len);
+    x->done = NULL;
+    done(whole ? WEFT_OK : WEFT_ERR_PROTOCOL, x->done_arg);
+    /* What that completed outside of a turn is reported by the next one. */
+    if (x->worker->handle) weft_worker_wake(x->worker->handle);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef finish_method = {"finish", finish, METH_O, "finish(bytes of all ranks)"};
+
+static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                               void *all, weft_done_fn done, void *done_arg) {
+    struct exchange *x = PyCapsule_GetPointer(arg, "weft.exchange");
+    const weft_exchange_t *described = PyCapsule_GetContext(arg);
+    PyThreadState *was;
+    if (!weft__py_enter(x->worker, &was)) return WEFT_ERR_CLOSED;
+    x->all = all, x->len = len * described->size, x->done = done, x->done_arg = done_arg;
+    PyObject *end = PyCFunction_New(&finish_method, arg);
+    PyObject *bytes = PyBytes_FromStringAndSize(mine, len), *said = NULL;
+    if (end && bytes) said = PyObject_CallFunctionObjArgs(x->fn, bytes, end, NULL);
+    if (!said) {
+        PyErr_WriteUnraisable(x->fn);
+        x->done = NULL;
+    }
+    Py_XDECREF(end);
+    Py_XDECREF(bytes);
+    weft__py_leave(x->worker, was);
+    if (!said) return WEFT_ERR_IO;
+    Py_DECREF(said);
+    return WEFT_OK;
+}
+
+static void cancel(void *arg) {
+    struct exchange *x = PyCapsule_GetPointer(arg, "weft.exchange");
+    x->done = NULL;
+}
+
+static void exchange_gone(PyObject *capsule) {
+    struct exchange *x = PyCapsule_GetPointer(capsule, "weft.exchange");
+    Py_XDECREF(x->fn);
+    free(PyCapsule_GetContext(capsule));
+    free(x);
+}
+
+/* A capsule that the exchange lives in; its context is what the library sees. */
+static PyObject *exchange_of(struct worker *w, unsigned rank, unsigned size, PyObject *fn) {
+    struct exchange *x = calloc(1, sizeof *x);
+    weft_exchange_t *described = calloc(1, sizeof *described);
+    PyObject *capsule = x && described ? PyCapsule_New(x, "weft.exchange", exchange_gone) : NULL;
+    if (!capsule) {
+        free(x);
+        free(described);
+        return PyErr_NoMemory();
+    }
+    x->worker = w;
+    x->fn = Py_NewRef(fn);
+    *described = (weft_exchange_t){
+        .rank = rank, .size = size, .allgather = allgather, .cancel = cancel, .arg = capsule};
+    PyCapsule_SetContext(capsule, described);
+    return capsule;
+}
+
+static void on_ready(weft_team_t *handle, weft_status_t status, void *arg) {
+    weft__py_done(status, arg);
+}
+
+struct team *weft__py_team_new(struct worker *w) {
+    struct team *t = (struct team *)PyType_GenericAlloc(w->state->team, 0);
+    if (t) t->worker = (struct worker *)Py_NewRef((PyObject *)w);
+    return t;
+}
+
+/* The request that gives the object when it is ready; the object is the request's. */
+struct request *weft__py_awaited(struct worker *w, PyObject *made) {
+    struct request *r = made ? weft__py_request(w, GIVES_KEPT) : NULL;
+    if (!r) {
+        Py_XDECREF(made);
+        return NULL;
+    }
+    r->keep = made;
+    return r;
+}
+
+static PyObject *worker_team(PyObject *self, PyObject *args) {
+    struct worker *w = (struct worker *)self;
+    PyObject *how, *capsule = NULL;
+    unsigned deadline_ms = 0, collective_deadline_ms = 0, rank, size;
+    PyObject *fn;
+    if (!PyArg_ParseTuple(args, "O|II", &how, &deadline_ms, &collective_deadline_ms) ||
+        weft__py_open(w) < 0) {
+        return NULL;
+    }
+    const weft_exchange_t *exchange = how == Py_None ? weft_self_exchange() : weft_run_exchange();
+    if (PyTuple_Check(how)) {
+        if (!PyArg_ParseTuple(how, "IIO", &rank, &size, &fn)) return NULL;
+        capsule = exchange_of(w, rank, size, fn);
+        if (!capsule) return NULL;
+        exchange = PyCapsule_GetContext(capsule);
+    }
+    if (!exchange) return weft__py_raise(w->state, WEFT_ERR_INVALID_PARAM);
+    struct team *t = weft__py_team_new(w);
+    struct request *r = weft__py_awaited(w, (PyObject *)t);
+    if (!r) {
+        Py_XDECREF(capsule);
+        return NULL;
+    }
+    t->exchange = capsule;
+    weft_team_params_t params = {.exchange = exchange,
+                                 .on_ready = on_ready,
+                                 .arg = r,
+                                 .deadline_ms = deadline_ms,
+                                 .collective_deadline_ms = collective_deadline_ms};
+    weft_status_t status = weft_team_create(w->handle, &params, &t->handle);
+    if (status < 0) return weft__py_posted(r, status);
+    weft__py_adopt(w, &t->child, (void **)&t->handle);
+    return weft__py_posted(r, WEFT_IN_PROGRESS);
+}
+
+PyMethodDef weft__py_team_methods[] = {
+    {"post_team", worker_team, METH_VARARGS,
+     "post_team(exchange, deadline_ms=0, collective_deadline_ms=0) -> Request that gives a Team. "
+     "exchange: True (weft-run's), None (this process alone), or (rank, size, fn)"},
+    {NULL, NULL, 0, NULL}};
+
+/* ---- the team ---- */
+
+int weft__py_team_open(struct team *t) {
+    if (t->handle) return 0;
+    weft__py_raise(t->worker->state, WEFT_ERR_CLOSED);
+    return -1;
+}
+
+static void closed(struct request *request) {
+    ((struct team *)request->keep)->handle = NULL;
+}
+
+static PyObject *team_close(PyObject *self, PyObject *unused) {
+    struct team *t = (struct team *)self;
+    if (!t->handle || t->borrowed) Py_RETURN_NONE;
+    struct request *r = weft__py_request(t->worker, GIVES_NONE);
+    if (!r) return NULL;
+    r->keep = Py_NewRef(self);
+    r->over = closed;
+    weft_op_t op = weft__py_op(r, 0, 0);
+    weft_status_t status = weft_team_close(t->handle, &op);
+    if (status < 0) r->over = NULL;
+    return weft__py_posted(r, status);
+}
+
+static void on_split(weft_team_t *handle, weft_status_t status, void *arg) {
+    struct request *r = arg;
+    struct team *t = (struct team *)r->keep;
+    t->handle = handle;
+    if (handle) weft__py_adopt(r->worker, &t->child, (void **)&t->handle);
+    weft__py_done(status, r);
+}
+
+static PyObject *team_split(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    unsigned colour, key, deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "II|I", &colour, &key, &deadline_ms) || weft__py_team_open(t) < 0) {
+        return NULL;
+    }
+    struct request *r = weft__py_awaited(t->worker, (PyObject *)weft__py_team_new(t->worker));
+    if (!r) return NULL;
+    weft_team_params_t params = {.on_ready = on_split, .arg = r, .deadline_ms = deadline_ms};
+    weft_status_t status = weft_team_split(t->handle, colour, key, &params);
+    return weft__py_posted(r, status < 0 ? status : WEFT_IN_PROGRESS);
+}
+
+/* ---- after a failure ---- */
+
+static PyObject *team_shrink(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    unsigned deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "|I", &deadline_ms) || weft__py_team_open(t) < 0) return NULL;
+    struct request *r = weft__py_awaited(t->worker, (PyObject *)weft__py_team_new(t->worker));
+    if (!r) return NULL;
+    weft_team_params_t params = {.on_ready = on_split, .arg = r, .deadline_ms = deadline_ms};
+    weft_status_t status = weft_team_shrink(t->handle, &params);
+    return weft__py_posted(r, status < 0 ? status : WEFT_IN_PROGRESS);
+}
+
+static PyObject *team_agree(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    unsigned long long flags;
+    unsigned long deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "K|k", &flags, &deadline_ms) || weft__py_team_open(t) < 0) {
+        return NULL;
+    }
+    size_t words = (weft_team_size(t->handle) + 63) / 64;
+    PyObject *lost = PyBytes_FromStringAndSize(NULL, words * sizeof(uint64_t));
+    struct request *r = weft__py_awaited(t->worker, lost);
+    if (!r) return NULL;
+    r->gives = GIVES_AGREED;
+    r->old = flags;
+    weft_op_t op = weft__py_op(r, deadline_ms, 0);
+    op.request_p = NULL;
+    /* Nobody else sees the bytes object before the operation has ended. */
+    uint64_t *bits = (uint64_t *)PyBytes_AsString(lost);
+    return weft__py_posted(r, weft_team_agree(t->handle, &r->old, bits, &op));
+}
+
+static PyObject *team_revoke(PyObject *self, PyObject *unused) {
+    struct team *t = (struct team *)self;
+    if (weft__py_team_open(t) < 0) return NULL;
+    return weft__py_checked(t->worker->state, weft_team_revoke(t->handle));
+}
+
+static PyObject *team_describe(PyObject *self, PyObject *unused) {
+    struct team *t = (struct team *)self;
+    weft_team_info_t info;
+    if (weft__py_team_open(t) < 0) return NULL;
+    weft_status_t status = weft_team_describe(t->handle, &info);
+    if (status < 0) return weft__py_raise(t->worker->state, status);
+    return Py_BuildValue("{sIsIsIsisIsssIsIsi}", "rank", info.rank, "size", info.size, "epoch",
+                         info.epoch, "status", (int)info.status, "blamed", info.blamed, "why",
+                         info.why ? info.why : "", "n_hosts", info.n_hosts, "ranks_per_core",
+                         info.ranks_per_core, "shares_memory", info.shares_memory);
+}
+
+/* ---- members ---- */
+
+/* A further object of the same endpoint takes the place of the earlier one in callbacks. */
+static PyObject *team_endpoint(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    unsigned rank;
+    if (!PyArg_ParseTuple(args, "I", &rank) || weft__py_team_open(t) < 0) return NULL;
+    weft_ep_t *handle = weft_team_ep(t->handle, rank);
+    if (!handle) return weft__py_raise(t->worker->state, WEFT_ERR_INVALID_PARAM);
+    PyObject *ep = weft__py_ep_new(t->worker, handle);
+    if (ep) ((struct ep *)ep)->team = (struct team *)Py_NewRef(self);
+    return ep;
+}
+
+static PyObject *get_rank(PyObject *self, void *unused) {
+    struct team *t = (struct team *)self;
+    if (weft__py_team_open(t) < 0) return NULL;
+    return PyLong_FromUnsignedLong(weft_team_rank(t->handle));
+}
+
+static PyObject *get_size(PyObject *self, void *unused) {
+    struct team *t = (struct team *)self;
+    if (weft__py_team_open(t) < 0) return NULL;
+    return PyLong_FromUnsignedLong(weft_team_size(t->handle));
+}
+
+static PyObject *get_closed(PyObject *self, void *unused) {
+    return PyBool_FromLong(!((struct team *)self)->handle);
+}
+
+static PyObject *get_worker(PyObject *self, void *unused) {
+    return Py_NewRef((PyObject *)((struct team *)self)->worker);
+}
+
+static void dealloc(PyObject *self) {
+    struct team *t = (struct team *)self;
+    weft__py_disown(&t->child);
+    if (t->handle && !t->borrowed && !t->worker->dead) weft_team_close(t->handle, NULL);
+    Py_XDECREF(t->exchange);
+    Py_XDECREF((PyObject *)t->worker);
+    weft__py_free(self);
+}
+
+static PyMethodDef methods[] = {
+    {"post_close", team_close, METH_NOARGS, "Closes the team on this side."},
+    {"post_split", team_split, METH_VARARGS,
+     "post_split(colour, key, deadline_ms=0) -> Request that gives a Team"},
+    {"post_shrink", team_shrink, METH_VARARGS,
+     "post_shrink(deadline_ms=0) -> Request that gives a Team of the members that are left"},
+    {"post_agree", team_agree, METH_VARARGS,
+     "post_agree(flags, deadline_ms=0) -> (flags of all ANDed, bits of lost ranks), or a Request"},
+    {"revoke", team_revoke, METH_NOARGS, "Ends the team for all members."},
+    {"describe", team_describe, METH_NOARGS, "A dict: status, blamed, why, n_hosts and more."},
+    {"endpoint", team_endpoint, METH_VARARGS,
+     "endpoint(rank) -> Endpoint to a member; it ends with the team"},
+    {"post", weft__py_coll, METH_VARARGS, "A collective (weft/teams.py)."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef members[] = {
+    {"rank", get_rank, NULL, "this member's", NULL},
+    {"size", get_size, NULL, "the number of members", NULL},
+    {"closed", get_closed, NULL, "whether there is no team any more, or none was made", NULL},
+    {"worker", get_worker, NULL, "the team's worker", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, dealloc}, {Py_tp_methods, methods}, {Py_tp_getset, members}, {0, NULL}};
+
+PyType_Spec weft__py_team_spec = {"weft._core.Team", sizeof(struct team), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

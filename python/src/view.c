@@ -1,0 +1,247 @@
+/* The runtime view: processes, their hardware, finalizers. */
+#include "team.h"
+
+struct view {
+    PyObject_HEAD weft_view_t *handle; /* NULL: released, or the null view */
+    struct worker *worker;
+    struct child child;
+    struct team *team;
+};
+
+static struct view *view_new(struct worker *w) {
+    struct view *v = (struct view *)PyType_GenericAlloc(w->state->view, 0);
+    if (!v) return NULL;
+    v->worker = (struct worker *)Py_NewRef((PyObject *)w);
+    v->team = weft__py_team_new(w);
+    if (v->team) {
+        v->team->borrowed = true;
+        return v;
+    }
+    Py_DECREF((PyObject *)v);
+    return NULL;
+}
+
+/* Without the interpreter's lock. */
+static void on_ready(weft_view_t *handle, weft_status_t status, void *arg) {
+    struct request *r = arg;
+    struct view *v = (struct view *)r->keep;
+    v->handle = handle;
+    if (handle && !v->child.prev) weft__py_adopt(r->worker, &v->child, (void **)&v->handle);
+    if (handle && status == WEFT_OK) {
+        v->team->handle = weft_view_team(handle);
+        weft__py_adopt(r->worker, &v->team->child, (void **)&v->team->handle);
+    }
+    weft__py_done(status, r);
+}
+
+static PyObject *worker_view(PyObject *self, PyObject *args) {
+    struct worker *w = (struct worker *)self;
+    weft_view_params_t params = {.on_ready = on_ready};
+    if (!PyArg_ParseTuple(args, "|zzIII", &params.engine, &params.store, &params.rank, &params.size,
+                          &params.deadline_ms) ||
+        weft__py_open(w) < 0) {
+        return NULL;
+    }
+    struct view *v = view_new(w);
+    struct request *r = weft__py_awaited(w, (PyObject *)v);
+    if (!r) return NULL;
+    params.worker = w->handle;
+    params.arg = r;
+    weft_view_t *handle;
+    weft_status_t status = weft_view_create(&params, &handle);
+    if (status == WEFT_OK && !v->handle) {
+        v->handle = handle;
+        weft__py_adopt(w, &v->child, (void **)&v->handle);
+    }
+    return weft__py_posted(r, status < 0 ? status : WEFT_IN_PROGRESS);
+}
+
+PyMethodDef weft__py_view_methods[] = {
+    {"post_view", worker_view, METH_VARARGS,
+     "post_view(engine=None, store=None, rank=0, size=0, deadline_ms=0) -> Request: a View"},
+    {NULL, NULL, 0, NULL}};
+
+/* ---- its end ---- */
+
+static void view_gone(struct view *v) {
+    v->handle = NULL;
+    if (v->team) v->team->handle = NULL;
+}
+
+static void released(struct request *request) {
+    view_gone((struct view *)request->keep);
+}
+
+static PyObject *view_release(PyObject *self, PyObject *unused) {
+    struct view *v = (struct view *)self;
+    if (!v->handle) Py_RETURN_NONE;
+    struct request *r = weft__py_request(v->worker, GIVES_NONE);
+    if (!r) return NULL;
+    r->keep = Py_NewRef(self);
+    r->over = released;
+    weft_op_t op = weft__py_op(r, 0, 0);
+    weft_status_t status = weft_view_release(v->handle, &op);
+    if (status < 0) r->over = NULL;
+    return weft__py_posted(r, status);
+}
+
+static void dealloc(PyObject *self) {
+    struct view *v = (struct view *)self;
+    weft__py_disown(&v->child);
+    if (v->handle && !v->worker->dead) weft_view_release(v->handle, NULL);
+    view_gone(v);
+    Py_XDECREF((PyObject *)v->team);
+    Py_XDECREF((PyObject *)v->worker);
+    weft__py_free(self);
+}
+
+/* ---- finalizers ---- */
+
+struct finalizer {
+    struct worker *worker;
+    PyObject *fn;
+};
+
+static weft_status_t run(weft_finalizer_t *unused, void *arg) {
+    struct finalizer *f = arg;
+    PyThreadState *was;
+    if (!weft__py_enter(f->worker, &was)) return WEFT_ERR_CANCELLED;
+    PyObject *said = PyObject_CallFunctionObjArgs(f->fn, NULL);
+    if (!said) PyErr_WriteUnraisable(f->fn);
+    weft_status_t status = said ? WEFT_OK : WEFT_ERR_CANCELLED;
+    Py_XDECREF(said);
+    Py_DECREF(f->fn);
+    weft__py_leave(f->worker, was);
+    free(f);
+    return status;
+}
+
+static PyObject *view_push(PyObject *self, PyObject *args) {
+    struct view *v = (struct view *)self;
+    PyObject *fn;
+    weft_finalizer_params_t params = {0};
+    if (!PyArg_ParseTuple(args, "O|zI", &fn, &params.name, &params.deadline_ms)) return NULL;
+    if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    struct finalizer *f = malloc(sizeof *f);
+    if (!f) return PyErr_NoMemory();
+    *f = (struct finalizer){v->worker, Py_NewRef(fn)};
+    weft_status_t status = weft_view_push_finalizer(v->handle, run, f, &params, NULL);
+    if (status == WEFT_OK) Py_RETURN_NONE;
+    Py_DECREF(f->fn);
+    free(f);
+    return weft__py_raise(v->worker->state, status);
+}
+
+/* ---- processes and resource sets ---- */
+
+static PyObject *devices_of(const weft_device_info_t *devices, uint32_t n) {
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < n; i++) {
+        PyObject *row = Py_BuildValue(
+            "{sssssKsKsi}", "name", devices[i].name, "address", devices[i].address, "memory",
+            (unsigned long long)devices[i].memory, "id", (unsigned long long)devices[i].id,
+            "numa_node", (int)devices[i].numa_node);
+        if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyObject *cpus_of(const weft_resource_set_t *set) {
+    PyObject *list = PyList_New(0);
+    for (long cpu = 0; list && cpu < WEFT_MAX_CPUS; cpu++) {
+        if (!(set->cpus[cpu / 64] >> (cpu % 64) & 1)) continue;
+        PyObject *number = PyLong_FromLong(cpu);
+        if (!number || PyList_Append(list, number) < 0) Py_CLEAR(list);
+        Py_XDECREF(number);
+    }
+    return list;
+}
+
+static PyObject *dict_of(const weft_resource_set_t *s) {
+    if (!s) Py_RETURN_NONE;
+    return Py_BuildValue(
+        "{sIsisKsssKsNsIsIsIsKsKsKsKsNsNsN}", "rank", s->rank, "pid", (int)s->pid, "process_id",
+        (unsigned long long)s->process_id, "host", s->host, "host_id",
+        (unsigned long long)s->host_id, "cpus", cpus_of(s), "n_cpus", s->n_cpus, "n_cores",
+        s->n_cores, "n_numa_nodes", s->n_numa_nodes, "ram_total", (unsigned long long)s->ram_total,
+        "ram_free", (unsigned long long)s->ram_free, "ram_used", (unsigned long long)s->ram_used,
+        "ram_id", (unsigned long long)s->ram_id, "gpus", devices_of(s->gpu, s->n_gpus),
+        "rdma_devices", devices_of(s->rdma_device, s->n_rdma_devices), "network_devices",
+        devices_of(s->network_device, s->n_network_devices));
+}
+
+static PyObject *view_at(PyObject *self, PyObject *args) {
+    struct view *v = (struct view *)self;
+    unsigned rank;
+    int refresh = 0;
+    const weft_resource_set_t *set = NULL;
+    if (!PyArg_ParseTuple(args, "I|p", &rank, &refresh)) return NULL;
+    if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    v->worker->unlocked = PyEval_SaveThread();
+    weft_status_t status = weft_view_at_wait(v->handle, rank, refresh, &set);
+    PyEval_RestoreThread(v->worker->unlocked);
+    v->worker->unlocked = NULL;
+    weft__py_deliver(v->worker);
+    return status < 0 ? weft__py_raise(v->worker->state, status) : dict_of(set);
+}
+
+static PyObject *view_mine(PyObject *self, PyObject *unused) {
+    return dict_of(weft_view_mine(((struct view *)self)->handle));
+}
+
+static PyObject *view_split(PyObject *self, PyObject *args) {
+    struct view *v = (struct view *)self;
+    weft_view_split_params_t params = {.on_ready = on_ready};
+    if (!PyArg_ParseTuple(args, "II", &params.colour, &params.key)) return NULL;
+    if (!v->handle) return weft__py_raise(v->worker->state, WEFT_ERR_CLOSED);
+    struct request *r = weft__py_awaited(v->worker, (PyObject *)view_new(v->worker));
+    if (!r) return NULL;
+    params.arg = r;
+    weft_status_t status = weft_view_split(v->handle, &params);
+    return weft__py_posted(r, status < 0 ? status : WEFT_IN_PROGRESS);
+}
+
+static PyObject *get_rank(PyObject *self, void *unused) {
+    return PyLong_FromUnsignedLong(weft_view_rank(((struct view *)self)->handle));
+}
+
+static PyObject *get_size(PyObject *self, void *unused) {
+    return PyLong_FromUnsignedLong(weft_view_size(((struct view *)self)->handle));
+}
+
+static PyObject *get_engine(PyObject *self, void *unused) {
+    return PyUnicode_FromString(weft_view_engine(((struct view *)self)->handle));
+}
+
+static PyObject *get_team(PyObject *self, void *unused) {
+    return Py_NewRef((PyObject *)((struct view *)self)->team);
+}
+
+static PyObject *get_worker(PyObject *self, void *unused) {
+    return Py_NewRef((PyObject *)((struct view *)self)->worker);
+}
+
+static PyMethodDef methods[] = {
+    {"post_release", view_release, METH_NOARGS, "Runs finalizers, and ends the view."},
+    {"post_split", view_split, METH_VARARGS, "post_split(colour, key) -> Request: a View"},
+    {"push_finalizer", view_push, METH_VARARGS,
+     "push_finalizer(fn, name=None, deadline_ms=0): fn() is called before the view ends; the last "
+     "pushed is the first."},
+    {"at", view_at, METH_VARARGS,
+     "at(rank, refresh=False) -> dict: a member's hardware. Drives the worker until it is here."},
+    {"mine", view_mine, METH_NOARGS, "This process's hardware, measured now."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef members[] = {{"rank", get_rank, NULL, "of this process", NULL},
+                                {"size", get_size, NULL, "processes; 0 of the null view", NULL},
+                                {"engine", get_engine, NULL, "what brought them together", NULL},
+                                {"team", get_team, NULL, "for collectives", NULL},
+                                {"worker", get_worker, NULL, "the view's worker", NULL},
+                                {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, dealloc}, {Py_tp_methods, methods}, {Py_tp_getset, members}, {0, NULL}};
+
+PyType_Spec weft__py_view_spec = {"weft._core.View", sizeof(struct view), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

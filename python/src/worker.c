@@ -1,0 +1,308 @@
+/* The worker: its life, and how it is driven. */
+#include "core.h"
+
+#include <errno.h>
+#include <poll.h>
+
+/* ---- callbacks into Python ---- */
+
+/* Whether a callback may run Python; it then ends with weft__py_leave. */
+bool weft__py_enter(struct worker *worker, PyThreadState **was_p) {
+    if (worker->dead) return false;
+    *was_p = worker->unlocked;
+    worker->unlocked = NULL;
+    if (*was_p) PyEval_RestoreThread(*was_p);
+    return true;
+}
+
+void weft__py_leave(struct worker *worker, PyThreadState *was) {
+    if (was) worker->unlocked = PyEval_SaveThread();
+}
+
+/* ---- what ends with the worker ---- */
+
+void weft__py_adopt(struct worker *worker, struct child *child, void **handle) {
+    *child = (struct child){worker->children, &worker->children, handle};
+    if (child->next) child->next->prev = &child->next;
+    worker->children = child;
+}
+
+void weft__py_disown(struct child *child) {
+    if (!child->prev) return;
+    *child->prev = child->next;
+    if (child->next) child->next->prev = child->prev;
+    child->prev = NULL;
+}
+
+static void ended(struct worker *worker) {
+    worker->handle = NULL;
+    while (worker->children) {
+        struct child *child = worker->children;
+        *child->handle = NULL;
+        weft__py_disown(child);
+    }
+}
+
+static void closed(struct request *request) {
+    ended(request->worker);
+}
+
+int weft__py_open(struct worker *worker) {
+    if (worker->handle) return 0;
+    weft__py_raise(worker->state, WEFT_ERR_CLOSED);
+    return -1;
+}
+
+/* ---- life ---- */
+
+static void on_endpoint(weft_ep_t *ep, void *arg) {
+    struct worker *worker = arg;
+    weft__py_call_endpoint(worker, ep, worker->on_endpoint);
+}
+
+static struct worker *allocate(PyTypeObject *type, struct state *state) {
+    struct worker *self = (struct worker *)PyType_GenericAlloc(type, 0);
+    if (!self) return NULL;
+    self->state = state;
+    self->last = &self->first;
+    self->ep_type = Py_NewRef((PyObject *)state->ep);
+    return self;
+}
+
+static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"context", "transports", "name", "unlock", NULL};
+    struct state *state = weft__py_state(type);
+    PyObject *context;
+    weft_worker_params_t params = {.on_endpoint = on_endpoint, .on_error = weft__py_on_lost};
+    int unlock = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|zzp", names, state->context, &context,
+                                     &params.transports, &params.name, &unlock)) {
+        return NULL;
+    }
+    struct worker *self = allocate(type, state);
+    if (!self) return NULL;
+    self->unlock = unlock;
+    self->context = Py_NewRef(context);
+    params.arg = self;
+    weft_status_t status =
+        weft_worker_create(weft__py_context_handle(context), &params, &self->handle);
+    if (status == WEFT_OK) return (PyObject *)self;
+    Py_DECREF((PyObject *)self);
+    return weft__py_raise(state, status);
+}
+
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+    struct worker *w = (struct worker *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(w->context);
+    Py_VISIT(w->ep_type);
+    Py_VISIT(w->on_endpoint);
+    return weft__py_am_traverse(w, visit, arg);
+}
+
+static int clear(PyObject *self) {
+    struct worker *w = (struct worker *)self;
+    weft__py_am_clear(w);
+    Py_CLEAR(w->on_endpoint);
+    return 0;
+}
+
+/* No operation is in progress: each of them holds the worker. */
+static void destroy(struct worker *w) {
+    weft_worker_t *handle = w->handle;
+    bool others = w->dead;
+    w->dead = true;
+    ended(w);
+    if (!handle || others) return;
+    Py_BEGIN_ALLOW_THREADS weft_worker_destroy(handle);
+    Py_END_ALLOW_THREADS
+}
+
+static void dealloc(PyObject *self) {
+    struct worker *w = (struct worker *)self;
+    PyObject_GC_UnTrack(self);
+    destroy(w);
+    clear(self);
+    Py_XDECREF((PyObject *)w->spare);
+    Py_CLEAR(w->ep_type);
+    Py_CLEAR(w->context);
+    weft__py_free(self);
+}
+
+/* ---- driving ---- */
+
+static int progress(struct worker *w, unsigned budget) {
+    if (!w->unlock) return weft_worker_progress(w->handle, budget);
+    w->unlocked = PyEval_SaveThread();
+    int n = weft_worker_progress(w->handle, budget);
+    PyEval_RestoreThread(w->unlocked);
+    w->unlocked = NULL;
+    return n;
+}
+
+static PyObject *worker_progress(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
+    struct worker *w = (struct worker *)self;
+    unsigned long budget = n_args > 0 ? PyLong_AsUnsignedLong(args[0]) : 0;
+    if (PyErr_Occurred() || weft__py_open(w) < 0) return NULL;
+    int n = progress(w, budget);
+    Py_ssize_t reported = weft__py_deliver(w);
+    if (n < 0) return weft__py_raise(w->state, n);
+    return PyLong_FromSsize_t(n > reported ? n : reported);
+}
+
+/* Sleeps on the descriptor rather than in weft_worker_wait, which signals do not end. */
+static int sleep_on(struct worker *w, int fd, int timeout_ms) {
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    int n;
+    Py_BEGIN_ALLOW_THREADS n = poll(&ready, 1, timeout_ms);
+    Py_END_ALLOW_THREADS return n;
+}
+
+static PyObject *worker_wait(PyObject *self, PyObject *args) {
+    struct worker *w = (struct worker *)self;
+    int timeout_ms = -1;
+    if (!PyArg_ParseTuple(args, "|i", &timeout_ms) || weft__py_open(w) < 0) return NULL;
+    int fd = weft_worker_fd(w->handle);
+    if (fd < 0) return weft__py_raise(w->state, fd);
+    uint64_t end = weft_worker_now(w->handle) + (uint64_t)timeout_ms * 1000000;
+    /* A wake before the wait ends it, too; the first turn would take it for nothing. */
+    bool slept = poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) > 0;
+    for (;; slept = true) {
+        int n = progress(w, 0);
+        Py_ssize_t reported = weft__py_deliver(w);
+        if (n < 0) return weft__py_raise(w->state, n);
+        if (n || reported || slept || !w->handle) Py_RETURN_TRUE;
+        uint64_t now = weft_worker_now(w->handle);
+        int left = timeout_ms < 0 ? -1 : now >= end ? 0 : (int)((end - now + 999999) / 1000000);
+        while ((n = sleep_on(w, fd, left)) < 0) {
+            if (errno != EINTR) return PyErr_SetFromErrno(PyExc_OSError);
+            if (PyErr_CheckSignals() < 0) return NULL;
+        }
+        if (n == 0) Py_RETURN_FALSE;
+    }
+}
+
+static PyObject *worker_fd(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    if (weft__py_open(w) < 0) return NULL;
+    int fd = weft_worker_fd(w->handle);
+    return fd < 0 ? weft__py_raise(w->state, fd) : PyLong_FromLong(fd);
+}
+
+static PyObject *worker_wake(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    if (w->handle) weft_worker_wake(w->handle);
+    Py_RETURN_NONE;
+}
+
+static PyObject *worker_address(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    char address[256];
+    size_t len = sizeof address;
+    if (weft__py_open(w) < 0) return NULL;
+    weft_status_t status = weft_worker_address(w->handle, address, &len);
+    return status < 0 ? weft__py_raise(w->state, status) : PyBytes_FromStringAndSize(address, len);
+}
+
+static PyObject *worker_close(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    if (weft__py_open(w) < 0) return NULL;
+    if (w->exports) {
+        PyErr_SetString(PyExc_BufferError, "arrays or views of its regions are still in use");
+        return NULL;
+    }
+    struct request *r = weft__py_request(w, GIVES_NONE);
+    if (!r) return NULL;
+    r->over = closed;
+    weft_op_t op = weft__py_op(r, 0, 0);
+    return weft__py_posted(r, weft_worker_close(w->handle, &op));
+}
+
+/* The process ends: nothing of the worker is looked at any more. */
+static PyObject *worker_abandon(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    w->dead = true;
+    Py_RETURN_NONE;
+}
+
+static PyObject *worker_post_flush(PyObject *self, PyObject *args) {
+    struct worker *w = (struct worker *)self;
+    unsigned long deadline_ms = 0, flags = 0;
+    if (!PyArg_ParseTuple(args, "|kk", &deadline_ms, &flags) || weft__py_open(w) < 0) return NULL;
+    struct request *r = weft__py_request(w, GIVES_NONE);
+    if (!r) return NULL;
+    weft_op_t op = weft__py_op(r, deadline_ms, flags);
+    return weft__py_posted(r, weft_worker_flush(w->handle, &op));
+}
+
+static PyObject *worker_fence(PyObject *self, PyObject *unused) {
+    struct worker *w = (struct worker *)self;
+    if (weft__py_open(w) < 0) return NULL;
+    return weft__py_checked(w->state, weft_worker_fence(w->handle));
+}
+
+static PyObject *get_ep_type(PyObject *self, void *unused) {
+    return Py_NewRef(((struct worker *)self)->ep_type);
+}
+
+static int set_ep_type(PyObject *self, PyObject *type, void *unused) {
+    struct worker *w = (struct worker *)self;
+    if (!type || !PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, w->state->ep)) {
+        PyErr_SetString(PyExc_TypeError, "a subclass of Endpoint");
+        return -1;
+    }
+    Py_DECREF(w->ep_type);
+    w->ep_type = Py_NewRef(type);
+    return 0;
+}
+
+static PyObject *get_on_endpoint(PyObject *self, void *unused) {
+    PyObject *fn = ((struct worker *)self)->on_endpoint;
+    return Py_NewRef(fn ? fn : Py_None);
+}
+
+static int set_on_endpoint(PyObject *self, PyObject *fn, void *unused) {
+    struct worker *w = (struct worker *)self;
+    PyObject *old = w->on_endpoint;
+    w->on_endpoint = !fn || fn == Py_None ? NULL : Py_NewRef(fn);
+    Py_XDECREF(old);
+    return 0;
+}
+
+static PyObject *get_closed(PyObject *self, void *unused) {
+    return PyBool_FromLong(!((struct worker *)self)->handle);
+}
+
+static PyMethodDef methods[] = {
+    {"progress", (PyCFunction)(void (*)(void))worker_progress, METH_FASTCALL,
+     "progress(budget=0) -> int: handles events, reports completions, and returns their number."},
+    {"wait", worker_wait, METH_VARARGS,
+     "wait(timeout_ms=-1) -> bool: sleeps until an event was handled; False after the timeout."},
+    {"fd", worker_fd, METH_NOARGS,
+     "The descriptor that is readable while there is work. Never read or close it."},
+    {"wake", worker_wake, METH_NOARGS, "Ends a wait. Any thread."},
+    {"address", worker_address, METH_NOARGS, "The worker's address, as bytes for other processes."},
+    {"post_close", worker_close, METH_NOARGS, "Closes the worker and all that belongs to it."},
+    {"abandon", worker_abandon, METH_NOARGS, "No callback runs, and nothing is closed, any more."},
+    {"post_flush", worker_post_flush, METH_VARARGS, "post_flush(deadline_ms=0, flags=0)"},
+    {"fence", worker_fence, METH_NOARGS, "Orders one-sided operations of all endpoints."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef members[] = {
+    {"endpoint_type", get_ep_type, set_ep_type, "the class of new endpoints", NULL},
+    {"on_endpoint", get_on_endpoint, set_on_endpoint,
+     "called with each endpoint that a peer opens by this worker's address", NULL},
+    {"closed", get_closed, NULL, "whether the worker is gone", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_new, new},
+                              {Py_tp_dealloc, dealloc},
+                              {Py_tp_traverse, traverse},
+                              {Py_tp_clear, clear},
+                              {Py_tp_methods, methods},
+                              {Py_tp_getset, members},
+                              {0, NULL}};
+
+PyType_Spec weft__py_worker_spec = {"weft._core.Worker", sizeof(struct worker), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+                                    slots};

@@ -1,0 +1,96 @@
+"""Who drives a worker: an asyncio loop (uvloop too), trio, or the program itself. A driver makes futures and waits for them.
+
+No driver has a thread or a task. Each watches the worker's descriptor, or sleeps in Worker.wait.
+"""
+from __future__ import annotations
+
+import sys
+import types
+
+from . import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from typing import Any, Generator
+
+
+def running_loop() -> Any:
+    """The asyncio loop that runs in this thread, or None. What was not imported does not run."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio._get_running_loop() if asyncio is not None else None
+
+
+class AsyncioDriver:
+    """One `add_reader`: when the descriptor is readable, Worker.progress is called, a function in C."""
+
+    def __init__(self, worker: _core.Worker, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future = loop.create_future
+        self._fd = worker.fd()
+        loop.add_reader(self._fd, worker.progress)
+
+    def stop(self) -> None:
+        if not self.loop.is_closed():
+            self.loop.remove_reader(self._fd)
+
+    async def settle(self, future: Any) -> None:
+        """Waits for a future that is about to end, whatever is cancelled meanwhile; a second cancellation ends the wait."""
+        import asyncio
+
+        await asyncio.wait([future])
+
+
+class PollFuture:
+    """Done when somebody sets it; whoever awaits it drives the worker (Worker.run)."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        return self._set
+
+    def set_result(self, value: Any) -> None:
+        self._set, self._value = True, value
+
+    def set_exception(self, error: BaseException) -> None:
+        self._set, self._error = True, error
+
+    def __await__(self) -> Generator[None, None, Any]:
+        while not self._set:
+            yield
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class PollDriver:
+    """No loop: Worker.run drives the worker until its coroutine has ended."""
+
+    loop = None
+    future = PollFuture
+
+    def stop(self) -> None:
+        pass
+
+    async def settle(self, future: PollFuture) -> None:
+        while not future.done():
+            await _turn()
+
+
+@types.coroutine
+def _turn() -> Generator[None, None, None]:
+    yield
+
+
+def in_trio() -> bool:
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,432 @@
+"""Endpoint and Listener: messages of one peer, awaitable.
+
+Messages between two Python programs carry the receiver's number of the endpoint in the upper half of their tag. Each side
+sends its number to the other when the endpoint opens (HELLO). Peers in C use send_tag, Worker.recv and their own handlers.
+"""
+from __future__ import annotations
+
+import struct
+from collections import deque
+
+from . import _core, errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, AsyncIterator, Callable, Iterable
+
+    from ._worker import Worker
+
+# Handler ids that the binding keeps for itself.
+HELLO, AM_QUEUED, FRAMES = 1023, 1022, 1021
+_ALIGNMENT = 64
+_PADDING = bytes(_ALIGNMENT)
+
+
+def tag_number(tag: Any) -> int:
+    """A tag as 32 bits: an int that fits is itself; a str, bytes or another int is hashed, equally in every process."""
+    if isinstance(tag, int) and 0 <= tag <= 0xFFFFFFFF:
+        return tag
+    import hashlib
+
+    data = tag if isinstance(tag, bytes) else repr(tag).encode()
+    return int.from_bytes(hashlib.blake2b(data, digest_size=4).digest(), "little")
+
+
+class Endpoint(_core.Endpoint):
+    """One side of a connection between two workers. It comes from Worker.connect or from a Listener.
+
+    Buffers are objects with the buffer protocol, arrays (contiguous or strided), or a list of contiguous ones. An operation
+    borrows them until its await is over. `deadline` is in seconds; after it the operation ends as TimedOutError.
+    """
+
+    _error: BaseException | None = None
+    _is_ready = False
+    _number = 0
+    _peer_number = 0
+    _closing: Any = None
+    _transport: Any = None
+    on_close: Callable[["Endpoint", BaseException | None], Any] | None = None
+
+    def _join(self) -> None:
+        self._waiters: list[Any] = []
+        self._receives: set[_core.Request] = set()
+        self._queues: dict[int, deque[Any]] = {AM_QUEUED: deque(), FRAMES: deque()}
+
+    def _begin(self) -> None:
+        self._number = self.worker._number()
+        self._join()
+        self.am_send(None, HELLO, struct.pack("<I", self._number))
+
+    # ---- events ----
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
+
+    def _ready(self) -> None:
+        self._is_ready = True
+        self._wake()
+
+    def _lost(self, error: BaseException) -> None:
+        self._error = error
+        for request in list(self._receives):
+            request.cancel()
+        self._ended(error)
+
+    def _ended(self, error: BaseException | None) -> None:
+        self._wake()
+        self.worker._by_address.discard(self)
+        if self._transport is not None:
+            self._transport._lost(error)
+        if self.on_close is not None:
+            from ._worker import start
+
+            callback, self.on_close = self.on_close, None
+            start(callback, self, error)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Waits until a condition holds that an event makes true; raises what the endpoint was lost with."""
+        while not holds():
+            if self._error is not None:
+                raise self._error
+            if self.closed or self._closing is not None:
+                raise errors.ClosedError("the endpoint is closed")
+            future = self.worker._drive().future()
+            self._waiters.append(future)
+            await future
+
+    async def ready(self) -> None:
+        """Waits until the peer has answered."""
+        await self._until(lambda: self._is_ready or self._peer_number != 0)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the endpoint is neither closed nor lost."""
+        return not self.closed and self._error is None and self._closing is None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the endpoint was lost with."""
+        return self._error
+
+    @property
+    def uid(self) -> int:
+        """This side's number of the endpoint, unique in its worker."""
+        return self._number
+
+    # ---- tagged messages ----
+
+    async def send(self, buffer: Any, tag: Any = 0, *, deadline: float | None = None) -> None:
+        """Sends a message for the peer's `recv` with the same tag, in order. Afterwards the buffer is free again."""
+        if not self._peer_number:
+            if not self._number:
+                raise errors.UnsupportedError("an endpoint of a team: use send_tag")
+            await self._until(lambda: self._peer_number != 0)
+        request = self.tag_send(buffer, self._peer_number << 32 | (tag if tag.__class__ is int and 0 <= tag < 0x100000000
+                                                                   else tag_number(tag)),
+                                0 if deadline is None else _milliseconds(deadline))
+        if request is not None:
+            await self.worker.complete(request)
+
+    async def recv(self, buffer: Any, tag: Any = 0, *, deadline: float | None = None) -> int:
+        """Receives the peer's next message with this tag, and returns its length in bytes.
+
+        Errors: TruncatedError if it is longer than the buffer; what the endpoint was lost with, once all that the peer
+        had sent is received.
+        """
+        if not self._number:
+            raise errors.ClosedError("the endpoint is not open")
+        request = self.worker.tag_recv(buffer, self._number << 32 | tag_number(tag), 0xFFFFFFFFFFFFFFFF,
+                                       0 if deadline is None else _milliseconds(deadline))
+        if request.__class__ is tuple:
+            return request[0]
+        if self._error is not None or self._closing is not None:
+            request.cancel()
+        self._receives.add(request)
+        # As Worker.complete, without a coroutine more: this is the path of every message that is waited for.
+        driver = self.worker._drive()
+        request.future = future = driver.future()
+        try:
+            return (await future)[0]
+        except errors.CancelledError:
+            if self._error is not None:
+                raise self._error from None
+            if not self.alive:
+                raise errors.ClosedError("the endpoint is closed") from None
+            raise
+        except BaseException as error:
+            if not request.done:
+                await self.worker._give_up(request, driver, error)
+            raise
+        finally:
+            self._receives.discard(request)
+
+    def tag_probe(self, tag: Any = 0, *, remove: bool = False) -> Any:
+        """Looks for a message that no recv waits for: its length and tag (_core), or with `remove` a TakenMessage for
+        recv_taken. None if there is none."""
+        number = self._number << 32 | tag_number(tag)
+        return (self.worker.tag_take if remove else self.worker.tag_probe)(number, 0xFFFFFFFFFFFFFFFF)
+
+    async def recv_taken(self, message: _core.TakenMessage, buffer: Any = None, *, deadline: float | None = None) -> Any:
+        """Receives a message that tag_probe removed: into `buffer`, or into a new Block. Returns the buffer."""
+        if buffer is None:
+            buffer = _core.Block(message.len)
+        request = message.post_recv(buffer, _milliseconds(deadline))
+        if isinstance(request, _core.Request):
+            await self.worker.complete(request)
+        return buffer
+
+    async def send_tag(self, buffer: Any, tag: int, *, deadline: float | None = None) -> None:
+        """Sends under exactly this tag of 64 bits, for Worker.recv or a peer in C. Tags below 2**32 are free."""
+        request = self.tag_send(buffer, tag, _milliseconds(deadline))
+        if request is not None:
+            await self.worker.complete(request)
+
+    # ---- active messages ----
+
+    async def am(self, id: int, buffer: Any = None, header: bytes = b"", *, deadline: float | None = None) -> None:
+        """Sends an active message to the peer's handler `id` (Worker.am_handler), 0 … 1020."""
+        request = self.am_send(buffer, id, header, _milliseconds(deadline))
+        if request is not None:
+            await self.worker.complete(request)
+
+    async def am_post(self, buffer: Any, *, deadline: float | None = None) -> None:
+        """Sends a message for the peer's am_recv. The receiver allocates."""
+        await self.am(AM_QUEUED, buffer, deadline=deadline)
+
+    async def am_recv(self) -> Any:
+        """The peer's next message of am_post, in memory that the worker's allocator made (a Block by default)."""
+        return await self._next(AM_QUEUED)
+
+    async def _next(self, id: int) -> Any:
+        queue = self._queues[id]
+        if not queue:
+            await self._until(lambda: bool(queue))
+        item = queue.popleft()
+        if isinstance(item, _core.Request):
+            if item.done:
+                return item.result()
+            return await self.worker.complete(item)
+        return item
+
+    # ---- several buffers as one message ----
+
+    async def send_frames(self, frames: Iterable[Any], *, deadline: float | None = None) -> int:
+        """Sends any number of buffers as one message for recv_frames. Returns the bytes sent, without copying them."""
+        pieces: list[Any] = []
+        lengths: list[int] = []
+        for frame in frames:
+            view = memoryview(frame)
+            if not view.c_contiguous:
+                view = memoryview(_core.pack(frame))
+            lengths.append(view.nbytes)
+            pieces.append(view)
+            pieces.append(_PADDING[: -view.nbytes % _ALIGNMENT])
+        table = struct.pack("<%dQ" % len(lengths), *lengths)
+        body = [table, _PADDING[: -len(table) % _ALIGNMENT], *pieces]
+        request = self.am_send(body, FRAMES, struct.pack("<Q", len(lengths)), _milliseconds(deadline))
+        if request is not None:
+            await self.worker.complete(request)
+        return sum(lengths)
+
+    async def recv_frames(self) -> list[memoryview]:
+        """The buffers of the peer's next send_frames: parts of one block of memory, each aligned to 64 bytes."""
+        count, block = await self._next_frames()
+        view = memoryview(block)
+        at = 8 * count
+        lengths = struct.unpack("<%dQ" % count, view[:at])
+        at += -at % _ALIGNMENT
+        frames = []
+        for length in lengths:
+            if at + length > view.nbytes:
+                raise errors.ProtocolError("frames are longer than their message")
+            frames.append(view[at:at + length])
+            at += length + -length % _ALIGNMENT
+        return frames
+
+    async def _next_frames(self) -> tuple[int, Any]:
+        queue = self._queues[FRAMES]
+        if not queue:
+            await self._until(lambda: bool(queue))
+        count, item = queue.popleft()
+        if isinstance(item, _core.Request):
+            item = item.result() if item.done else await self.worker.complete(item)
+        if 8 * count > len(item):
+            raise errors.ProtocolError("frames are longer than their message")
+        return count, item
+
+    async def send_obj(self, value: Any, *, deadline: float | None = None) -> None:
+        """Sends any object that pickle can; large buffers in it are not copied."""
+        import pickle
+
+        buffers: list[pickle.PickleBuffer] = []
+        data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        await self.send_frames([data, *(buffer.raw() for buffer in buffers)], deadline=deadline)
+
+    async def recv_obj(self) -> Any:
+        """The object of the peer's next send_obj. Only from peers that you trust: pickle runs code."""
+        import pickle
+
+        frames = await self.recv_frames()
+        return pickle.loads(frames[0], buffers=frames[1:])
+
+    # ---- streams ----
+
+    async def stream_send(self, buffer: Any, *, deadline: float | None = None) -> None:
+        """Appends bytes to the endpoint's stream."""
+        request = self.post_stream_send(buffer, _milliseconds(deadline))
+        if request is not None:
+            await self.worker.complete(request)
+
+    async def stream_recv(self, buffer: Any, *, all: bool = False, deadline: float | None = None) -> int:
+        """Receives the next bytes, at least one, or with `all` as many as the buffer holds. Returns their number.
+
+        Errors: PeerClosedError at the end of the stream.
+        """
+        request = self.post_stream_recv(buffer, all, _milliseconds(deadline))
+        if isinstance(request, _core.Request):
+            return await self.worker.complete(request)
+        return request
+
+    def _stream_data(self) -> None:
+        if self._transport is not None:
+            self._transport._read()
+
+    # ---- flush, and the end ----
+
+    async def flush(self, *, remote: bool = True, deadline: float | None = None) -> None:
+        """Waits until all earlier operations are performed at the peer (remote), or have left this side's buffers."""
+        request = self.post_flush(_milliseconds(deadline), _core.FLUSH_REMOTE if remote else 0)
+        if request is not None:
+            await self.worker.complete(request)
+
+    def _close(self, abort: bool, deadline: float | None) -> Any:
+        if self.closed or self._closing is not None:
+            return None
+        request = self.post_close(abort, _milliseconds(deadline))
+        self._closing = request
+        for receive in list(self._receives):
+            receive.cancel()
+        self._ended(self._error)
+        return request
+
+    async def close(self, *, deadline: float | None = None) -> None:
+        """Sends what was accepted, then closes. The peer's operations end as PeerClosedError. It may be called in every
+        state and several times. Errors: TimedOutError if the deadline passed; it is closed all the same."""
+        request = self._close(False, deadline)
+        if request is None:
+            return
+        try:
+            await self.worker.complete(request)
+        except errors.TimedOutError:
+            raise
+        except errors.WeftError:
+            pass
+
+    def abort(self) -> None:
+        """Closes at once and discards what was not sent. Needs no loop."""
+        self._close(True, None)
+
+    async def __aenter__(self) -> "Endpoint":
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        await self.close()
+
+
+def _milliseconds(seconds: float | None) -> int:
+    from ._worker import milliseconds
+
+    return milliseconds(seconds)
+
+
+# ---- handlers of the binding's own messages: they run within progress ----
+
+
+def on_hello(ep: Any, message: _core.Message) -> None:
+    if ep is not None and len(message.header) == 4:
+        ep._peer_number = struct.unpack("<I", message.header)[0]
+        ep._wake()
+
+
+def on_queued(ep: Any, message: _core.Message) -> None:
+    if ep is None:
+        return
+    allocate = ep.worker._allocators.get("host", _core.Block)
+    ep._queues[AM_QUEUED].append(message.post_recv(allocate(message.len)))
+    ep._wake()
+
+
+def on_frames(ep: Any, message: _core.Message) -> None:
+    if ep is None or len(message.header) != 8:
+        return
+    count = struct.unpack("<Q", message.header)[0]
+    ep._queues[FRAMES].append((count, message.post_recv(_core.Block(message.len))))
+    ep._wake()
+
+
+class Listener:
+    """Accepts endpoints until it is closed. `uri`, `host` and `port` say where."""
+
+    def __init__(self, worker: "Worker", handler: Callable[[Endpoint], Any] | None) -> None:
+        self._worker = worker
+        self._handler = handler
+        self._waiting: deque[Endpoint] = deque()
+        self._waiters: list[Any] = []
+        self._core: Any = None
+
+    def _accepted(self, ep: Endpoint) -> None:
+        ep._begin()
+        if self._handler is not None:
+            from ._worker import start
+
+            start(self._handler, ep)
+            return
+        self._waiting.append(ep)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
+
+    async def accept(self) -> Endpoint:
+        """The next endpoint. Errors: ClosedError when the listener is closed."""
+        while not self._waiting:
+            if self.closed:
+                raise errors.ClosedError("the listener is closed")
+            future = self._worker._drive().future()
+            self._waiters.append(future)
+            await future
+        return self._waiting.popleft()
+
+    async def __aiter__(self) -> AsyncIterator[Endpoint]:
+        while True:
+            try:
+                yield await self.accept()
+            except errors.ClosedError:
+                return
+
+    @property
+    def uri(self) -> str:
+        return self._core.uri
+
+    @property
+    def host(self) -> str:
+        return self.uri.split("//", 1)[1].rsplit(":", 1)[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.uri.rsplit(":", 1)[1])
+
+    @property
+    def closed(self) -> bool:
+        return self._core is None or self._core.closed
+
+    def close(self) -> None:
+        """Stops listening. Accepted endpoints stay."""
+        self._core.close()
+        self._wake()

@@ -1,0 +1,276 @@
+"""Context and Worker: the library's, with awaitable operations."""
+from __future__ import annotations
+
+import atexit
+import math
+import types
+import weakref
+
+from . import _core, _drivers, errors
+from ._endpoint import AM_QUEUED, FRAMES, HELLO, Endpoint, Listener, on_frames, on_hello, on_queued
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Coroutine, Mapping, TypeVar
+
+    T = TypeVar("T")
+
+ALL_TAGS = 0xFFFFFFFFFFFFFFFF
+
+_open_workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
+
+
+@atexit.register
+def _abandon() -> None:
+    # The interpreter must not wait for peers: what is open ends with the process.
+    for worker in list(_open_workers):
+        worker.abandon()
+
+
+def milliseconds(seconds: float | None) -> int:
+    """A deadline in seconds from now, as the library takes it: 0 for none, at least 1 ms otherwise."""
+    if seconds is None:
+        return 0
+    return max(1, math.ceil(seconds * 1000))
+
+
+class Context(_core.Context):
+    """Settings (`weft-info --config` lists them), and the parent of workers.
+
+    settings: a dict of strings, {"log.level": "info"}; they override the environment, which overrides the file.
+    """
+
+
+class Worker(_core.Worker):
+    """One thread's connections and operations. Made and used by one thread; another thread has a worker of its own.
+
+    It is driven by the asyncio loop (or trio) that runs when its first operation waits, by one watched descriptor. Without
+    a loop, `run(coroutine)` drives it, or `progress()` and `wait()`.
+
+    settings: for a Context of its own, if `context` is not given. transports: "shm,tcp". unlock: progress releases the
+    interpreter's lock, for programs whose other threads compute while large messages are copied.
+    """
+
+    _driver: Any = None
+    _next_number = 1
+    _by_address: set[Endpoint]
+    _on_endpoint: Callable[[Endpoint], Any] | None = None
+    _allocators: dict[str, Callable[[int], Any]]
+
+    def __new__(cls, context: Context | None = None, *, settings: Mapping[str, str] | None = None,
+                transports: str | None = None, name: str | None = None, unlock: bool = False) -> "Worker":
+        self = super().__new__(cls, context or Context(dict(settings or {})), transports, name, unlock)
+        self.endpoint_type = Endpoint
+        self._by_address = set()
+        self._allocators = {}
+        self.on_endpoint = self._accepted
+        self.am_handler(HELLO, on_hello)
+        self.am_handler(AM_QUEUED, on_queued)
+        self.am_handler(FRAMES, on_frames)
+        _open_workers.add(self)
+        self._be_driven()
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    # ---- waiting ----
+
+    def _drive(self) -> Any:
+        """The driver of whoever calls; a worker changes its loop only when the old one is closed or another one runs."""
+        loop = _drivers.running_loop()
+        driver = self._driver
+        if driver is not None and driver.loop is loop and (loop is not None or not _drivers.in_trio()):
+            return driver
+        if loop is not None:
+            new: Any = _drivers.AsyncioDriver
+            new = new(self, loop)
+        elif _drivers.in_trio():
+            from . import trio
+
+            if isinstance(driver, trio.TrioDriver) and driver.is_current():
+                return driver
+            new = trio.TrioDriver(self)
+        else:
+            new = _drivers.PollDriver()
+        if driver is not None:
+            driver.stop()
+        self._driver = new
+        return new
+
+    def _be_driven(self) -> None:
+        """From now on by the loop that runs: peers may come before this worker waits for anything."""
+        if _drivers.running_loop() is not None:
+            self._drive()
+
+    async def complete(self, request: _core.Request) -> Any:
+        """Waits for a request, and gives its result. Cancelling the wait cancels the operation: when the cancellation
+        goes on, the operation has ended and its memory is free."""
+        driver = self._drive()
+        request.future = future = driver.future()
+        try:
+            return await future
+        except BaseException as error:
+            if not request.done:
+                await self._give_up(request, driver, error)
+            raise
+
+    async def _give_up(self, request: _core.Request, driver: Any, error: BaseException) -> None:
+        """Cancels an operation whose wait was cancelled, and waits until it has ended and its memory is free."""
+        if isinstance(error, GeneratorExit):  # nothing can be waited for any more
+            request.cancel()
+            return
+        request.future = ended = driver.future()
+        request.cancel()
+        await driver.settle(ended)
+        if ended.done() and hasattr(ended, "exception"):
+            ended.exception()  # seen
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Drives the worker until the coroutine has ended: for programs without an event loop."""
+        try:
+            while True:
+                coroutine.send(None)
+                self.wait()
+        except StopIteration as end:
+            return end.value
+        finally:
+            coroutine.close()
+
+    def _gone(self) -> None:
+        if self._driver is not None:
+            self._driver.stop()
+            self._driver = None
+        _open_workers.discard(self)
+
+    # ---- connecting ----
+
+    def _number(self) -> int:
+        self._next_number = self._next_number % 0xFFFFFFFF + 1
+        return self._next_number
+
+    async def connect(self, to: str | bytes | tuple[str, int], *, deadline: float | None = None, failover: bool = False,
+                      heartbeat: float | None = None) -> Endpoint:
+        """Connects to a URI ("tcp://127.0.0.1:7000", "shm://name"), a pair (host, port), or a worker's address (bytes),
+        and waits until the peer has answered.
+
+        deadline: seconds. failover: the endpoint survives the loss of its connection. heartbeat: seconds (at least 0.25)
+        after which a peer that is not driven counts as dead.
+        Errors: AddressError, UnsupportedError, RefusedError, UnreachableError, TimedOutError, RejectedError.
+        """
+        ep = self.connect_now(to, deadline=deadline, failover=failover, heartbeat=heartbeat)
+        try:
+            await ep.ready()
+        except BaseException:
+            ep.abort()
+            raise
+        return ep
+
+    def connect_now(self, to: str | bytes | tuple[str, int], *, deadline: float | None = None, failover: bool = False,
+                    heartbeat: float | None = None) -> Endpoint:
+        """As connect, without waiting: sends are queued until the peer answers; Endpoint.ready waits."""
+        if isinstance(to, tuple):
+            to = uri_of(*to)
+        ep = self.post_connect(to, milliseconds(deadline), 2 if failover else 0, milliseconds(heartbeat))
+        ep._begin()
+        self._be_driven()
+        return ep
+
+    def listen(self, handler: Callable[[Endpoint], Any] | None = None, *, host: str = "127.0.0.1", port: int = 0,
+               uri: str | None = None, backlog: int = 0, accepts: Callable[[str], bool] | None = None) -> Listener:
+        """Listens at host and port (0: any free one; `Listener.port` says which), or at a URI.
+
+        handler: called with each new Endpoint; a coroutine function becomes a task of the running asyncio loop. Without it
+        use `Listener.accept`. accepts: decides by the peer's address. An endpoint that nobody refers to is closed.
+        Errors: ExistsError if the address is in use; InsecureError for an interface other than loopback without a key.
+        """
+        listener = Listener(self, handler)
+        listener._core = self.post_listen(uri or uri_of(host, port), listener._accepted, accepts, backlog)
+        self._be_driven()
+        return listener
+
+    def on_connect(self, handler: Callable[[Endpoint], Any] | None) -> None:
+        """Sets what is called with each endpoint that a peer opens by this worker's address. Without a handler they are
+        kept until they are lost."""
+        self._on_endpoint = handler
+
+    def _accepted(self, ep: Endpoint) -> None:
+        ep._begin()
+        if self._on_endpoint is not None:
+            start(self._on_endpoint, ep)
+        else:
+            self._by_address.add(ep)
+
+    def address(self) -> bytes:
+        """This worker's address: bytes for `connect` of another process, which needs no listener here."""
+        self._be_driven()
+        return super().address()
+
+    # ---- messages of any endpoint ----
+
+    async def recv(self, buffer: Any, tag: int, mask: int = ALL_TAGS, *, deadline: float | None = None) -> tuple[int, int]:
+        """Receives the first message whose tag equals `tag` in the bits of `mask`, from any endpoint: (bytes, tag).
+
+        For messages sent by Endpoint.send_tag. Errors: TruncatedError if the message is longer than the buffer.
+        """
+        request = self.tag_recv(buffer, tag, mask, milliseconds(deadline))
+        return request if isinstance(request, tuple) else await self.complete(request)
+
+    def register_am_allocator(self, allocate: Callable[[int], Any], kind: str = "host") -> None:
+        """Sets what makes the memory of Endpoint.am_recv: allocate(bytes) -> a writable buffer. kind: "host"."""
+        if kind != "host":
+            raise errors.UnsupportedError("memory of a GPU: not supported yet")
+        self._allocators[kind] = allocate
+
+    async def flush(self, *, remote: bool = True, deadline: float | None = None) -> None:
+        """Waits until all operations of all endpoints are performed at their targets (remote), or have left this side."""
+        request = self.post_flush(milliseconds(deadline), _core.FLUSH_REMOTE if remote else 0)
+        if request is not None:
+            await self.complete(request)
+
+    # ---- the end ----
+
+    async def close(self) -> None:
+        """Closes listeners and endpoints, then the worker. Operations in progress end as ClosedError."""
+        if self.closed:
+            return
+        driver = self._drive()
+        request = self.post_close()
+        if request is not None and not request.done:
+            request.future = future = driver.future()
+            await future
+
+    def destroy(self) -> None:
+        """As close, for programs without an event loop."""
+        if not self.closed:
+            request = self.post_close()
+            while request is not None and not request.done:
+                self.wait()
+
+    async def __aenter__(self) -> "Worker":
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        await self.close()
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.destroy()
+
+
+def uri_of(host: str, port: int) -> str:
+    return "tcp://[%s]:%d" % (host, port) if ":" in host else "tcp://%s:%d" % (host, port)
+
+
+_tasks: set[Any] = set()
+
+
+def start(handler: Callable[..., Any], *args: Any) -> None:
+    """Calls a handler; a coroutine that it returns becomes a task of the running loop."""
+    made = handler(*args)
+    if isinstance(made, types.CoroutineType):
+        task = _drivers.running_loop().create_task(made)
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)

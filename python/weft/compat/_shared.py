@@ -1,0 +1,264 @@
+"""What both interfaces have: one worker a thread, their Endpoint and Listener over Weft's, their exceptions."""
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+import threading
+from typing import Any, Callable, Iterator, Mapping
+
+from .. import _core, errors
+from .._endpoint import Endpoint as WeftEndpoint
+from .._worker import Context, Worker
+
+_UNTAGGED = 0xFFFFFFFF  # of messages without a tag
+_thread = threading.local()
+
+
+class Address(bytes):
+    """A worker's address: bytes, so it is pickled and compared as they are."""
+
+    @property
+    def address(self) -> int:
+        return hash(self)
+
+    @property
+    def length(self) -> int:
+        return len(self)
+
+
+def worker() -> Worker:
+    """This thread's worker, made by the first call."""
+    made = getattr(_thread, "worker", None)
+    if made is None or made.closed:
+        made = init()
+    return made
+
+
+def init(options: dict[str, str] | None = None, env_takes_precedence: bool = False) -> Worker:
+    """Makes this thread's worker. Options are settings of Weft; those of UCX (TLS, RNDV_THRESH, …) have no meaning here and
+    are left out, as are those that the environment sets if that takes precedence."""
+    if getattr(_thread, "worker", None) is not None and not _thread.worker.closed:
+        raise RuntimeError("already initialized: reset() first")
+    known = {row["name"] for row in Context({"log.level": "none"}).settings()}
+    settings = {name: value for name, value in (options or {}).items() if name in known}
+    if env_takes_precedence:
+        settings = {name: value for name, value in settings.items()
+                    if "WEFT_" + name.upper().replace(".", "_") not in os.environ}
+    _thread.context = Context(settings)
+    _thread.worker = Worker(_thread.context, name="compat")
+    return _thread.worker
+
+
+def reset() -> None:
+    """Closes this thread's worker with all endpoints and listeners of it."""
+    made = getattr(_thread, "worker", None)
+    _thread.worker = None
+    if made is not None and not made.closed:
+        made.destroy()
+
+
+def get_config() -> dict[str, str]:
+    worker()
+    return {row["name"]: row["value"] for row in _thread.context.settings()}
+
+
+def get_worker_address() -> Address:
+    return Address(worker().address())
+
+
+def get_address(ifname: str | None = None) -> str:
+    """The IPv4 address of a network interface; without a name, the one that leads out of the host."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        if ifname is not None:
+            packed = struct.pack("256s", ifname.encode()[:15])
+            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), 0x8915, packed)[20:24])  # SIOCGIFADDR
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+            return probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+
+
+def progress() -> int:
+    return worker().progress()
+
+
+@contextlib.contextmanager
+def translated(classes: Mapping[Any, type[Exception]], other: type[Exception]) -> Iterator[None]:
+    """Weft's errors as those of the interface."""
+    try:
+        yield
+    except errors.WeftError as error:
+        for mine, theirs in classes.items():
+            if isinstance(error, mine):
+                raise theirs(str(error)) from error
+        raise other(str(error)) from error
+
+
+class EndpointBase:
+    """Their Endpoint: the methods that both have."""
+
+    _translated: Callable[[], Any]
+
+    def __init__(self, ep: WeftEndpoint) -> None:
+        self._ep = ep
+        self._received = 0
+        self._close_after: int | None = None
+
+    @property
+    def uid(self) -> int:
+        return self._ep.uid
+
+    def _tag(self, tag: Any) -> Any:
+        return _UNTAGGED if tag is None else tag
+
+    async def send(self, buffer: Any, tag: Any = None, force_tag: bool = False) -> None:
+        """Sends a buffer. A forced tag is sent as it is, for `recv(buffer, tag)` of the peer's module."""
+        with self._translated():
+            if force_tag:
+                await self._ep.send_tag(buffer, tag)
+            else:
+                await self._ep.send(buffer, self._tag(tag))
+
+    async def recv(self, buffer: Any, tag: Any = None, force_tag: bool = False) -> int:
+        """Receives into a buffer, and returns the length in bytes."""
+        with self._translated():
+            if force_tag:
+                length = (await self._ep.worker.recv(buffer, tag))[0]
+            else:
+                length = await self._ep.recv(buffer, self._tag(tag))
+        await self._count()
+        return length
+
+    async def _count(self) -> None:
+        self._received += 1
+        if self._close_after is not None and self._received >= self._close_after:
+            self._close_after = None
+            await self.close()
+
+    def close_after_n_recv(self, n: int, count_from_ep_creation: bool = False) -> None:
+        """Closes the endpoint after n receives from now on, or from its begin."""
+        target = n if count_from_ep_creation else self._received + n
+        if target < self._received:
+            raise errors.InvalidParamError("more were received already")
+        if self._close_after is not None:
+            raise RuntimeError("close_after_n_recv was called already")
+        self._close_after = target
+        if target == self._received:
+            self.abort()
+
+    async def am_send(self, buffer: Any) -> None:
+        with self._translated():
+            await self._ep.am_post(buffer)
+
+    async def am_recv(self) -> Any:
+        with self._translated():
+            got = await self._ep.am_recv()
+        await self._count()
+        return got
+
+    async def send_obj(self, obj: Any, tag: Any = None) -> None:
+        """Sends a buffer whose length the receiver does not know."""
+        length = memoryview(obj).nbytes
+        await self.send(array.array("Q", [length]), tag)
+        await self.send(obj, tag)
+
+    async def recv_obj(self, tag: Any = None, allocator: Callable[[int], Any] = bytearray) -> Any:
+        """Receives what send_obj sent, into allocator(bytes)."""
+        length = array.array("Q", [0])
+        await self.recv(length, tag)
+        got = allocator(length[0])
+        await self.recv(got, tag)
+        return got
+
+    async def close(self) -> None:
+        with self._translated():
+            await self._ep.close()
+
+    def abort(self) -> None:
+        self._ep.abort()
+
+    def get_ucp_endpoint(self) -> WeftEndpoint:
+        """Weft's endpoint behind this one."""
+        return self._ep
+
+    get_ucp_worker = property(lambda self: self._ep.worker)
+
+    def describe(self) -> dict[str, Any]:
+        return self._ep.describe()
+
+
+class ListenerBase:
+    """Their Listener. `ip` and `port` say where."""
+
+    def __init__(self, listener: Any) -> None:
+        self._listener = listener
+
+    @property
+    def ip(self) -> str:
+        return self._listener.host
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def listen(make: Callable[[WeftEndpoint], Any], callback: Callable[[Any], Any], port: int | None) -> Any:
+    """Listens on all interfaces if a key or the settings allow it, else on loopback."""
+
+    async def accepted(ep: WeftEndpoint) -> None:
+        said = callback(make(ep))
+        if asyncio.iscoroutine(said):
+            await said
+
+    made = worker()
+    try:
+        return made.listen(accepted, host="*", port=port or 0)
+    except errors.InsecureError:
+        return made.listen(accepted, host="127.0.0.1", port=port or 0)
+
+
+async def connect(to: Any, timeout: float | None = None) -> WeftEndpoint:
+    return await worker().connect(to, deadline=timeout)
+
+
+async def recv(buffer: Any, tag: int) -> int:
+    """Receives on the worker: what any peer sent with this tag, forced."""
+    return (await worker().recv(buffer, tag))[0]
+
+
+def context_info() -> str:
+    return "\n".join("%s=%s" % pair for pair in sorted(get_config().items()))
+
+
+def worker_info() -> str:
+    return "\n".join("%s %s" % (row["name"], " ".join(row["capabilities"])) for row in worker().transports())
+
+
+def active_transports() -> list[str]:
+    return [row["name"] for row in worker().transports()]
+
+
+def version() -> tuple[int, int, int]:
+    major, minor, patch = _core.version.split(".")
+    return int(major), int(minor), int(patch)
+
+
+def absent(module: str, names: dict[str, str]) -> Callable[[str], Any]:
+    """The module's __getattr__: a name that is not there says why."""
+
+    def getattr_of(name: str) -> Any:
+        if name in names:
+            raise NotImplementedError("%s.%s is not there: %s" % (module, name, names[name]))
+        raise AttributeError("module %r has no attribute %r" % (module, name))
+
+    return getattr_of

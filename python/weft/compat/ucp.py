@@ -1,0 +1,143 @@
+"""The asynchronous interface of UCX-Py over Weft: `import weft.compat.ucp as ucp`.
+
+Differences: options and environment variables of UCX have no meaning; memory of GPUs is not supported; there is no progress
+mode, and no progress task; a worker belongs to its thread, so `reset` closes this thread's. A listener is on all interfaces
+only if a cluster key or the setting tcp.insecure allows it, else on loopback.
+"""
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from .. import errors
+from . import _shared
+from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
+                      get_config, get_worker_address, progress, reset, version as get_ucx_version,
+                      worker as get_ucp_worker, worker_info as get_ucp_worker_info)
+
+
+class UCXError(Exception):
+    """The base of all errors."""
+
+
+class UCXConnectionReset(UCXError):
+    """The peer closed the endpoint, or died."""
+
+
+class UCXCloseError(UCXError):
+    """This side closed the endpoint."""
+
+
+class UCXCanceled(UCXError):
+    """The operation was cancelled."""
+
+
+class UCXMsgTruncated(UCXError):
+    """The message is longer than its buffer."""
+
+
+class UCXNotConnected(UCXError):
+    """The peer does not answer at that address."""
+
+
+class UCXUnreachable(UCXError):
+    """No transport reaches that address."""
+
+
+class UCXConfigError(UCXError):
+    """A setting is refused."""
+
+
+class UCXWarning(UserWarning):
+    pass
+
+
+_CLASSES = {errors.PeerClosedError: UCXConnectionReset, errors.PeerFailedError: UCXConnectionReset,
+            errors.ClosedError: UCXCloseError, errors.CancelledError: UCXCanceled, errors.TruncatedError: UCXMsgTruncated,
+            errors.RefusedError: UCXNotConnected, errors.TimedOutError: UCXNotConnected,
+            errors.UnreachableError: UCXUnreachable}
+
+
+def _translated() -> Any:
+    return _shared.translated(_CLASSES, UCXError)
+
+
+class Endpoint(_shared.EndpointBase):
+    _translated = staticmethod(_translated)
+
+    def closed(self) -> bool:
+        return not self._ep.alive
+
+    def set_close_callback(self, callback: Callable[[], Any]) -> None:
+        """callback() is called when the endpoint is closed, by either side."""
+        self._ep.on_close = lambda ep, error: callback()
+
+    async def flush(self) -> None:
+        with _translated():
+            await self._ep.flush()
+
+    def cuda_support(self) -> bool:
+        return False
+
+    def ucx_info(self) -> str:
+        return "\n".join("%s: %s" % pair for pair in self._ep.describe().items())
+
+
+class Listener(_shared.ListenerBase):
+    def closed(self) -> bool:
+        return self._listener.closed
+
+
+def init(options: dict[str, str] | None = None, env_takes_precedence: bool = False,
+         blocking_progress_mode: bool | None = None) -> None:
+    with _translated():
+        _shared.init(options, env_takes_precedence)
+
+
+def create_listener(callback_func: Callable[[Endpoint], Any], port: int | None = None,
+                    endpoint_error_handling: bool = True) -> Listener:
+    with _translated():
+        return Listener(_shared.listen(Endpoint, callback_func, port))
+
+
+async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: bool = True) -> Endpoint:
+    with _translated():
+        return Endpoint(await _shared.connect((ip_address, port)))
+
+
+async def create_endpoint_from_worker_address(address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
+    with _translated():
+        return Endpoint(await _shared.connect(bytes(address)))
+
+
+def get_ucx_address_from_buffer(buffer: Any) -> _shared.Address:
+    return _shared.Address(bytes(buffer))
+
+
+async def recv(buffer: Any, tag: int) -> int:
+    with _translated():
+        return await _shared.recv(buffer, tag)
+
+
+def register_am_allocator(allocator: Callable[[int], Any], allocator_type: str) -> None:
+    """allocator_type: "host". "cuda" is UCXError."""
+    with _translated():
+        get_ucp_worker().register_am_allocator(allocator, allocator_type)
+
+
+async def flush() -> None:
+    with _translated():
+        await get_ucp_worker().flush()
+
+
+def fence() -> None:
+    with _translated():
+        get_ucp_worker().fence()
+
+
+def continuous_ucx_progress(event_loop: Any = None) -> None:
+    """Nothing to do: the loop's own reader drives the worker."""
+
+
+__getattr__ = _shared.absent(__name__, {"_libs": "the core interface; weft.rma has remote memory",
+                                        "core": "import weft.compat.ucp itself",
+                                        "get_default_options": "settings of UCX have no meaning here"})

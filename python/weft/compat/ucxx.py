@@ -1,0 +1,155 @@
+"""The asynchronous interface of ucxx over Weft: `import weft.compat.ucxx as ucxx`.
+
+Differences: options and environment variables of UCX have no meaning; memory of GPUs is not supported; progress modes,
+delayed submission and Python futures are accepted and ignored, because there is no thread and no task; a worker belongs to
+its thread. A listener is on all interfaces only if a cluster key or the setting tcp.insecure allows it, else on loopback.
+"""
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Callable
+
+from .. import _core, errors
+from . import _shared
+from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
+                      get_config, get_worker_address, progress, reset, version as get_ucx_version,
+                      worker as get_ucp_worker, worker as get_ucxx_worker, worker_info as get_ucp_worker_info)
+
+
+class UCXXError(Exception):
+    """The base of all errors."""
+
+
+def _class(name: str, *mine: type[BaseException]) -> type[Exception]:
+    made = type(name, (UCXXError,), {"__module__": __name__})
+    _CLASSES.update({each: made for each in mine})
+    return made
+
+
+_CLASSES: dict[type[BaseException], type[Exception]] = {}
+UCXXConnectionResetError = _class("UCXXConnectionResetError", errors.PeerClosedError, errors.PeerFailedError)
+UCXXCanceledError = _class("UCXXCanceledError", errors.CancelledError, errors.ClosedError)
+UCXXMessageTruncatedError = _class("UCXXMessageTruncatedError", errors.TruncatedError)
+UCXXNotConnectedError = _class("UCXXNotConnectedError", errors.RefusedError)
+UCXXTimedOutError = _class("UCXXTimedOutError", errors.TimedOutError)
+UCXXUnreachableError = _class("UCXXUnreachableError", errors.UnreachableError)
+UCXXInvalidParamError = _class("UCXXInvalidParamError", errors.InvalidParamError)
+UCXXInvalidAddrError = _class("UCXXInvalidAddrError", errors.AddressError)
+UCXXNoMemoryError = _class("UCXXNoMemoryError", errors.NoMemoryError)
+UCXXBusyError = _class("UCXXBusyError", errors.BusyError, errors.ExistsError)
+UCXXUnsupportedError = _class("UCXXUnsupportedError", errors.UnsupportedError)
+UCXXRejectedError = _class("UCXXRejectedError", errors.RejectedError)
+exceptions = SimpleNamespace(UCXXError=UCXXError, **{cls.__name__: cls for cls in _CLASSES.values()})
+
+
+def _translated() -> Any:
+    return _shared.translated(_CLASSES, UCXXError)
+
+
+class Endpoint(_shared.EndpointBase):
+    _translated = staticmethod(_translated)
+
+    @property
+    def alive(self) -> bool:
+        return self._ep.alive
+
+    @property
+    def closed(self) -> bool:
+        return not self._ep.alive
+
+    async def close(self, period: int = 10**10, max_attempts: int = 1) -> None:
+        """Closes after what was sent; `period` is in ns, and an abort follows after all attempts."""
+        with _translated():
+            try:
+                await self._ep.close(deadline=period * max_attempts / 1e9)
+            except errors.TimedOutError:
+                pass
+
+    def abort(self, period: int = 10**10, max_attempts: int = 1) -> None:
+        self._ep.abort()
+
+    def set_close_callback(self, cb_func: Callable[..., Any], cb_args: tuple[Any, ...] | None = None,
+                           cb_kwargs: dict[str, Any] | None = None) -> None:
+        """cb_func(*cb_args, **cb_kwargs) is called when the endpoint is closed, by either side."""
+        self._ep.on_close = lambda ep, error: cb_func(*(cb_args or ()), **(cb_kwargs or {}))
+
+    async def send_multi(self, buffers: Any, tag: Any = None, force_tag: bool = False) -> None:
+        """Sends a list of buffers as one message."""
+        if tag is not None or force_tag:
+            raise NotImplementedError("send_multi with a tag")
+        with _translated():
+            await self._ep.send_frames(buffers)
+
+    async def recv_multi(self, tag: Any = None, force_tag: bool = False) -> list[memoryview]:
+        """The buffers of the peer's next send_multi, in memory that is made here."""
+        if tag is not None or force_tag:
+            raise NotImplementedError("recv_multi with a tag")
+        with _translated():
+            return await self._ep.recv_frames()
+
+    def tag_probe(self, tag: Any = None, force_tag: bool = False, remove: bool = False) -> Any:
+        """What waits under the tag: an object with `matched`, `length`, and `handle` (remove) for recv_with_handle."""
+        with _translated():
+            if force_tag:
+                worker = self._ep.worker
+                found = (worker.tag_take if remove else worker.tag_probe)(tag, 0xFFFFFFFFFFFFFFFF)
+            else:
+                found = self._ep.tag_probe(self._tag(tag), remove=remove)
+        if found is None:
+            return SimpleNamespace(matched=False, length=0, handle=None)
+        taken = isinstance(found, _core.TakenMessage)
+        return SimpleNamespace(matched=True, length=found.len if taken else found[0], handle=found if taken else None)
+
+    async def recv_with_handle(self, buffer: Any, probed: Any) -> int:
+        """Receives a message that tag_probe removed."""
+        with _translated():
+            await self._ep.recv_taken(probed.handle, buffer)
+        return probed.length
+
+
+class Listener(_shared.ListenerBase):
+    @property
+    def closed(self) -> bool:
+        return self._listener.closed
+
+
+def init(options: dict[str, str] | None = None, env_takes_precedence: bool = False, progress_mode: str | None = None,
+         enable_delayed_submission: bool | None = None, enable_python_future: bool | None = None,
+         connect_timeout: float | None = None) -> None:
+    with _translated():
+        _shared.init(options, env_takes_precedence)
+
+
+def create_listener(callback_func: Callable[[Endpoint], Any], port: int | None = None, endpoint_error_handling: bool = True,
+                    connect_timeout: float = 5.0) -> Listener:
+    with _translated():
+        return Listener(_shared.listen(Endpoint, callback_func, port))
+
+
+async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: bool = True,
+                          connect_timeout: float = 5.0) -> Endpoint:
+    with _translated():
+        return Endpoint(await _shared.connect((ip_address, port), connect_timeout))
+
+
+async def create_endpoint_from_worker_address(address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
+    with _translated():
+        return Endpoint(await _shared.connect(bytes(address)))
+
+
+def get_ucx_address_from_buffer(buffer: Any) -> _shared.Address:
+    return _shared.Address(bytes(buffer))
+
+
+async def recv(buffer: Any, tag: int) -> int:
+    with _translated():
+        return await _shared.recv(buffer, tag)
+
+
+def stop_notifier_thread() -> None:
+    """Nothing to stop: there is no thread."""
+
+
+__getattr__ = _shared.absent(__name__, {"_lib": "the core interface", "core": "import weft.compat.ucxx itself",
+                                        "types": "the core interface", "testing": "tools of ucxx's own tests",
+                                        "register_am_allocator": "neither has ucxx; weft.Worker has it"})

@@ -1,0 +1,139 @@
+"""One-sided access to a peer's memory: Remote, and RemoteIO as a file over it.
+
+The owner makes a region, `worker.alloc(4096)` or `worker.register(array)`, and sends `region.key()` (bytes) to others. The
+region is memory as any other: memoryview(region), numpy.frombuffer(region).
+"""
+from __future__ import annotations
+
+import io
+
+from . import _core, errors
+from ._endpoint import Endpoint, _milliseconds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+READ, WRITE, ATOMIC, ALL = 1, 2, 4, 7
+_WHAT = {"add": 0, "and": 1, "or": 2, "xor": 3, "swap": 4, "cswap": 5}
+_ALL_BITS = 0xFFFFFFFFFFFFFFFF
+
+
+class Remote:
+    """A peer's region, by its key, over one endpoint. Offsets are bytes from the region's begin."""
+
+    def __init__(self, ep: Endpoint, key: bytes) -> None:
+        """Errors: AddressError if the bytes are not a key, or not of this endpoint's peer."""
+        self.ep = ep
+        self._key = ep.unpack_key(key)
+
+    def __len__(self) -> int:
+        return self._key.len
+
+    def describe(self) -> dict[str, Any]:
+        return self._key.describe()
+
+    async def put(self, buffer: Any, offset: int = 0, *, remote: bool = False, deadline: float | None = None) -> None:
+        """Writes the buffer to the region. Afterwards the buffer is free; with `remote` the target has it, too.
+
+        Errors: InvalidParamError out of range or without the right; RevokedError; UnreachableError.
+        """
+        request = self.ep.post_put(buffer, self._key.base + offset, self._key, _milliseconds(deadline),
+                                   _core.RMA_REMOTE if remote else 0)
+        if request is not None:
+            await self.ep.worker.complete(request)
+
+    async def get(self, buffer: Any, offset: int = 0, *, deadline: float | None = None) -> None:
+        """Reads the region into the buffer, all of it. Errors as of put."""
+        request = self.ep.post_get(buffer, self._key.base + offset, self._key, _milliseconds(deadline))
+        if request is not None:
+            await self.ep.worker.complete(request)
+
+    async def atomic(self, what: str, operand: int, offset: int = 0, *, compare: int = 0, size: int = 8,
+                     fetch: bool = True, deadline: float | None = None) -> int | None:
+        """An atomic operation on the word of 4 or 8 bytes at `offset`: "add", "and", "or", "xor", "swap", or "cswap", which
+        stores the operand if the word equals `compare`. Gives the word before it; without `fetch` None."""
+        if what not in _WHAT:
+            raise errors.InvalidParamError("no atomic operation %r" % what)
+        result = self.ep.post_atomic(_WHAT[what], size, operand & _ALL_BITS, compare & _ALL_BITS, fetch,
+                                     self._key.base + offset, self._key, _milliseconds(deadline))
+        if isinstance(result, _core.Request):
+            return await self.ep.worker.complete(result)
+        return result
+
+    async def flush(self, *, deadline: float | None = None) -> None:
+        """Waits until the target has performed all earlier operations."""
+        await self.ep.flush(deadline=deadline)
+
+
+class RemoteIO(io.RawIOBase):
+    """A peer's region as a file of fixed size: read, readinto, write, seek, tell, flush. Each call drives the worker until
+    it is complete, so it is for programs, and parts of programs, without an event loop."""
+
+    def __init__(self, ep: Endpoint, key: bytes) -> None:
+        self._remote = Remote(ep, key)
+        self._at = 0
+
+    def _finish(self, request: Any) -> None:
+        while isinstance(request, _core.Request) and not request.done:
+            self._remote.ep.worker.wait()
+        if isinstance(request, _core.Request):
+            request.result()
+
+    def _part(self, buffer: Any) -> memoryview:
+        view = memoryview(buffer).cast("B")
+        return view[:max(0, len(self._remote) - self._at)]
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._part(buffer)
+        key = self._remote._key
+        if len(part):
+            self._finish(self._remote.ep.post_get(part, key.base + self._at, key))
+        self._at += len(part)
+        return len(part)
+
+    def write(self, buffer: Any) -> int:
+        part = self._part(buffer)
+        key = self._remote._key
+        if len(part):
+            self._finish(self._remote.ep.post_put(part, key.base + self._at, key))
+        self._at += len(part)
+        return len(part)
+
+    def flush(self) -> None:
+        super().flush()
+        if self._remote.ep.alive:
+            self._finish(self._remote.ep.post_flush(0, _core.FLUSH_REMOTE))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._remote)}[whence]
+        if base + offset < 0:
+            raise ValueError("a position before the region")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+async def release(region: _core.Memory) -> None:
+    """Ends a region: afterwards no peer can reach its memory. BufferError while views of it are in use."""
+    request = region.post_release()
+    if request is not None:
+        await request.worker.complete(request)
+
+
+async def revoke(region: _core.Memory) -> None:
+    """Makes all keys of the region useless: afterwards no peer can reach it by them. `region.key()` then gives a new one."""
+    request = region.post_revoke()
+    if request is not None:
+        await request.worker.complete(request)

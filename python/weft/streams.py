@@ -1,0 +1,134 @@
+"""An endpoint's stream as asyncio's StreamReader and StreamWriter: `reader, writer = await open_stream(ep)`.
+
+The transport reads while the reader has room, and stops the peer by the stream's window when it has none.
+"""
+from __future__ import annotations
+
+import asyncio
+import functools
+
+from . import errors
+from ._endpoint import Endpoint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_HIGH, _LOW = 256 << 10, 64 << 10
+
+
+class EndpointTransport(asyncio.Transport):
+    """An asyncio transport over the stream of an endpoint, which closes with it."""
+
+    def __init__(self, ep: Endpoint, protocol: Any, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__({"peername": ep.describe()["peer"], "endpoint": ep})
+        self._ep, self._protocol, self._loop = ep, protocol, loop
+        self._is_reading, self._is_closing, self._is_over = True, False, False
+        self._unsent = 0
+        self._writes_paused = False
+        ep._transport = self
+        loop.call_soon(protocol.connection_made, self)
+        loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        if not self._is_over and not self._ep.closed:
+            self._ep.stream_watch(True)
+            self._read()
+
+    # ---- reading ----
+
+    def _read(self) -> None:
+        while self._is_reading and not self._is_over and not self._ep.closed:
+            try:
+                data = self._ep.stream_take()
+            except errors.WeftError as error:
+                self._finish(error)
+                return
+            if data is None:
+                return
+            self._protocol.data_received(data)
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+        self._loop.call_soon(self._read)
+
+    def is_reading(self) -> bool:
+        return self._is_reading
+
+    # ---- writing ----
+
+    def write(self, data: Any) -> None:
+        if self._is_closing or self._is_over:
+            return
+        try:
+            request = self._ep.post_stream_send(data if isinstance(data, bytes) else bytes(data))
+        except errors.WeftError as error:
+            self._finish(error)
+            return
+        if request is not None:
+            self._unsent += len(data)
+            request.future = done = self._loop.create_future()
+            done.add_done_callback(functools.partial(self._sent, len(data)))
+            if self._unsent > _HIGH and not self._writes_paused:
+                self._writes_paused = True
+                self._protocol.pause_writing()
+
+    def _sent(self, size: int, future: Any) -> None:
+        self._unsent -= size
+        error = future.exception()
+        if error is not None:
+            self._finish(error)
+        elif self._writes_paused and self._unsent <= _LOW:
+            self._writes_paused = False
+            self._protocol.resume_writing()
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return self._unsent
+
+    # ---- the end ----
+
+    def _lost(self, error: BaseException | None) -> None:
+        self._read()  # what came before the end
+        self._finish(error)
+
+    def _finish(self, error: BaseException | None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        if isinstance(error, errors.PeerClosedError):
+            self._protocol.eof_received()
+            error = None
+        if isinstance(error, errors.ClosedError):
+            error = None
+        if self._writes_paused:
+            self._protocol.resume_writing()
+        self._loop.call_soon(self._protocol.connection_lost, error)
+        if not self._ep.closed and self._ep._closing is None:
+            self._ep._close(False, None)
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._is_over
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._finish(None)
+
+    def abort(self) -> None:
+        self._is_closing = True
+        self._ep.abort()
+        self._finish(None)
+
+
+async def open_stream(ep: Endpoint, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The endpoint's stream as a pair of asyncio's. Closing the writer closes the endpoint, after what was written."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=limit, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport = EndpointTransport(ep, protocol, loop)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

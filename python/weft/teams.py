@@ -1,0 +1,365 @@
+"""Teams and collectives on arrays.
+
+    team = await weft.teams.create(worker)          # the processes that weft-run, or `python -m weft.run`, started
+    total = await team.allreduce(numpy.arange(8.0))
+
+Arrays are contiguous buffers of one element type, which is found by their format: numpy arrays, memoryviews, array.array.
+Without `out`, a result is made of what `src` is: numpy in, numpy out; else a memoryview of that format.
+All members call the same collectives in the same order. After an error the team has failed, and refuses further ones.
+"""
+from __future__ import annotations
+
+import array
+import pickle
+
+from . import _arrays, _core, errors
+from ._worker import milliseconds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Sequence
+
+    from ._endpoint import Endpoint
+    from ._worker import Worker
+
+_KINDS = ("barrier", "bcast", "allreduce", "allgather", "fanin", "fanout", "gather", "gatherv", "scatter", "scatterv", "reduce",
+          "reduce_scatter", "reduce_scatterv", "allgatherv", "alltoall", "alltoallv", "scan", "exscan")
+_KIND = {name: number for number, name in enumerate(_KINDS)}
+_REDUCTION = {name: number for number, name in enumerate(
+    ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor", "minloc", "maxloc", "avg"))}
+# By name, as numpy has them, too: for formats that say less than they should (bfloat16 is seen as uint16).
+DATATYPES = {"int8": 0, "int16": 1, "int32": 2, "int64": 3, "uint8": 4, "uint16": 5, "uint32": 6, "uint64": 7, "float16": 8,
+             "bfloat16": 9, "float32": 10, "float64": 11, "longdouble": 12, "complex64": 13, "complex128": 14}
+_SIGNED, _UNSIGNED = {1: 0, 2: 1, 4: 2, 8: 3}, {1: 4, 2: 5, 4: 6, 8: 7}
+_FLOATS = {"e": 8, "f": 10, "d": 11, "g": 12, "Zf": 13, "Zd": 14}
+FIXED_ORDER = 1
+NO_COLOUR = 0xFFFFFFFF
+_ALL_FLAGS = 0xFFFFFFFFFFFFFFFF
+
+
+def _type_of(view: memoryview, dtype: str | None) -> int:
+    if dtype is not None:
+        return DATATYPES[dtype]
+    format = view.format.lstrip("@=<")
+    if format in _FLOATS:
+        return _FLOATS[format]
+    if format and format in "bhilqn":
+        return _SIGNED[view.itemsize]
+    if format and format in "BHILQN?c":
+        return _UNSIGNED[view.itemsize]
+    raise errors.UnsupportedError("no element type for the format %r" % view.format)
+
+
+def _view(array: Any, writes: bool = False) -> memoryview:
+    try:
+        view = memoryview(array)
+    except TypeError:
+        view = memoryview(_arrays.find_buffer(array, writes))
+    if not view.c_contiguous:
+        raise errors.InvalidParamError("collectives need contiguous arrays")
+    return view
+
+
+def _like(source: Any, view: memoryview, count: int, whole: bool) -> Any:
+    """A new array of `count` elements of the source's type; `whole`: of its shape."""
+    if type(source).__module__ == "numpy":
+        import numpy
+
+        return numpy.empty_like(source) if whole else numpy.empty(count, source.dtype)
+    block: Any = memoryview(_core.Block(count * view.itemsize))
+    return block.cast(view.format.lstrip("@=<")) if view.format.lstrip("@=<") in "bBhHiIlLqQnNfd?c" else block
+
+
+class Team:
+    """A numbered group of workers. `rank` is this member's, `size` the number of members."""
+
+    def __init__(self, core: _core.Team) -> None:
+        self._core = core
+        self.rank: int = core.rank
+        self.size: int = core.size
+        self._endpoints: dict[int, Endpoint] = {}
+
+    async def _post(self, kind: str, src: Any, dst: Any, count: int, type: int, *, op: str = "sum", root: int = 0,
+                    counts: Any = (None, None, None, None), in_place: bool = False, deadline: float | None = None,
+                    flags: int = 0) -> None:
+        self._one_each(*counts)
+        counts = tuple(None if numbers is None else tuple(int(number) for number in numbers) for numbers in counts)
+        request = self._core.post(_KIND[kind], type, _REDUCTION[op], root, src, dst, count, counts, in_place,
+                                  milliseconds(deadline), flags)
+        if request is not None:
+            await self._core.worker.complete(request)
+
+    def _one_each(self, *lists: Sequence[int] | None) -> None:
+        if any(numbers is not None and len(numbers) != self.size for numbers in lists):
+            raise errors.InvalidParamError("counts and displacements have an element for each member")
+
+    @staticmethod
+    def _hold(view: memoryview | None, wanted: int, what: str) -> None:
+        """Whether an array is as large as the collective will read or write."""
+        have = 0 if view is None else view.nbytes // view.itemsize
+        if have < wanted:
+            raise errors.InvalidParamError("%s has %d elements, and %d are needed" % (what, have, wanted))
+
+    # ---- without data ----
+
+    async def barrier(self, *, deadline: float | None = None) -> None:
+        """Ends when every member has called it."""
+        await self._post("barrier", None, None, 0, 0, deadline=deadline)
+
+    async def fanin(self, root: int = 0, *, deadline: float | None = None) -> None:
+        """Ends at the root when every member has called it."""
+        await self._post("fanin", None, None, 0, 0, root=root, deadline=deadline)
+
+    async def fanout(self, root: int = 0, *, deadline: float | None = None) -> None:
+        """Ends when the root has called it."""
+        await self._post("fanout", None, None, 0, 0, root=root, deadline=deadline)
+
+    # ---- the same on all members ----
+
+    async def bcast(self, array: Any, root: int = 0, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+        """Copies the root's array into every member's, which has its type and size."""
+        view = _view(array, True)
+        await self._post("bcast", None, view, view.nbytes // view.itemsize, _type_of(view, dtype), root=root, deadline=deadline)
+        return array
+
+    async def _same(self, kind: str, src: Any, out: Any, op: str, dtype: str | None, deadline: float | None, flags: int = 0,
+                    root: int = 0, keeps: bool = True) -> Any:
+        """`out` has the elements of `src`; the two may be one array."""
+        view = _view(src)
+        count = view.nbytes // view.itemsize
+        if keeps and out is None:
+            out = _like(src, view, count, True)
+        to = _view(out, True) if keeps else None
+        if keeps:
+            self._hold(to, count, "out")
+        await self._post(kind, view, to, count, _type_of(view, dtype), op=op, root=root, in_place=keeps and out is src,
+                         deadline=deadline, flags=flags)
+        return out if keeps else None
+
+    async def allreduce(self, src: Any, out: Any = None, op: str = "sum", *, fixed_order: bool = False, dtype: str | None = None,
+                        deadline: float | None = None) -> Any:
+        """Reduces all members' arrays, element by element. `out` may be `src`. op: "sum", "prod", "min", "max", "band", "bor",
+        "bxor", "land", "lor", "lxor", "avg". fixed_order: floating-point results are bit-identical for every algorithm."""
+        return await self._same("allreduce", src, out, op, dtype, deadline, FIXED_ORDER if fixed_order else 0)
+
+    async def reduce(self, src: Any, out: Any = None, op: str = "sum", root: int = 0, *, dtype: str | None = None,
+                     deadline: float | None = None) -> Any:
+        """As allreduce, at the root only; None elsewhere."""
+        return await self._same("reduce", src, out, op, dtype, deadline, root=root, keeps=self.rank == root)
+
+    async def scan(self, src: Any, out: Any = None, op: str = "sum", *, dtype: str | None = None,
+                   deadline: float | None = None) -> Any:
+        """Reduces the arrays of ranks 0 up to this one."""
+        return await self._same("scan", src, out, op, dtype, deadline)
+
+    async def exscan(self, src: Any, out: Any = None, op: str = "sum", *, dtype: str | None = None,
+                     deadline: float | None = None) -> Any:
+        """Reduces the arrays of the ranks below this one. Rank 0's `out` stays as it was; without `out` it is undefined."""
+        return await self._same("exscan", src, out, op, dtype, deadline)
+
+    # ---- a part for each member ----
+
+    async def _parts(self, kind: str, src: Any, out: Any, n_src: int, n_out: int, dtype: str | None, deadline: float | None,
+                     op: str = "sum", root: int = 0, keeps: bool = True) -> Any:
+        """src has n_src × count elements and out n_out × count, where count is of one part."""
+        view = _view(src)
+        total = view.nbytes // view.itemsize
+        if total % n_src:
+            raise errors.InvalidParamError("%d elements are not %d equal parts" % (total, n_src))
+        count = total // n_src
+        if keeps and out is None:
+            out = _like(src, view, count * n_out, False)
+        to = _view(out, True) if keeps else None
+        if keeps:
+            self._hold(to, count * n_out, "out")
+        await self._post(kind, view, to, count, _type_of(view, dtype), op=op, root=root, deadline=deadline)
+        return out if keeps else None
+
+    async def allgather(self, src: Any, out: Any = None, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+        """All members' arrays, in the order of ranks: size × the elements of `src`."""
+        return await self._parts("allgather", src, out, 1, self.size, dtype, deadline)
+
+    async def gather(self, src: Any, out: Any = None, root: int = 0, *, dtype: str | None = None,
+                     deadline: float | None = None) -> Any:
+        """As allgather, at the root only; None elsewhere."""
+        return await self._parts("gather", src, out, 1, self.size, dtype, deadline, root=root, keeps=self.rank == root)
+
+    async def alltoall(self, src: Any, out: Any = None, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+        """The r-th of the equal parts of `src` goes to rank r."""
+        return await self._parts("alltoall", src, out, self.size, self.size, dtype, deadline)
+
+    async def reduce_scatter(self, src: Any, out: Any = None, op: str = "sum", *, dtype: str | None = None,
+                             deadline: float | None = None) -> Any:
+        """Reduces all arrays; rank r gets the r-th of the equal parts of the result."""
+        return await self._parts("reduce_scatter", src, out, self.size, 1, dtype, deadline, op=op)
+
+    async def scatter(self, src: Any, out: Any, root: int = 0, *, dtype: str | None = None,
+                      deadline: float | None = None) -> Any:
+        """Rank r gets the r-th part of the root's `src` in `out`, which is as large as a part. `src` is used at the root only."""
+        to = _view(out, True)
+        count = to.nbytes // to.itemsize
+        view = _view(src) if self.rank == root else None
+        if self.rank == root:
+            self._hold(view, count * self.size, "src")
+        await self._post("scatter", view, to, count, _type_of(to, dtype), root=root, deadline=deadline)
+        return out
+
+    # ---- parts of different sizes: counts and displacements in elements ----
+
+    async def allgatherv(self, src: Any, counts: Sequence[int], out: Any = None, displs: Sequence[int] | None = None, *,
+                         dtype: str | None = None, deadline: float | None = None) -> Any:
+        """counts[r] elements of rank r, at displs[r] of `out`, or in a row. Counts are equal on all members."""
+        self._one_each(counts, displs)
+        view = _view(src)
+        self._hold(view, counts[self.rank], "src")
+        if out is None:
+            out = _like(src, view, _extent(counts, displs), False)
+        to = _view(out, True)
+        self._hold(to, _extent(counts, displs), "out")
+        await self._post("allgatherv", view, to, counts[self.rank], _type_of(view, dtype), counts=(None, None, counts, displs),
+                         deadline=deadline)
+        return out
+
+    async def gatherv(self, src: Any, counts: Sequence[int], out: Any = None, displs: Sequence[int] | None = None,
+                      root: int = 0, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+        """As allgatherv, at the root only; None elsewhere. `counts` is read at the root, where it is what each rank sends."""
+        view = _view(src)
+        at_root = self.rank == root
+        if at_root and out is None:
+            out = _like(src, view, _extent(counts, displs), False)
+        to = _view(out, True) if at_root else None
+        if at_root:
+            self._hold(to, _extent(counts, displs), "out")
+        await self._post("gatherv", view, to, view.nbytes // view.itemsize, _type_of(view, dtype), root=root,
+                         counts=(None, None, counts if at_root else None, displs if at_root else None), deadline=deadline)
+        return out if at_root else None
+
+    async def scatterv(self, src: Any, counts: Sequence[int] | None, out: Any, displs: Sequence[int] | None = None,
+                       root: int = 0, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+        """Rank r gets counts[r] elements of the root's `src` in `out`, which is that large. src, counts: at the root."""
+        to = _view(out, True)
+        at_root = self.rank == root
+        view = _view(src) if at_root else None
+        if at_root:
+            self._hold(view, _extent(counts or (), displs), "src")
+        await self._post("scatterv", view, to, to.nbytes // to.itemsize, _type_of(to, dtype), root=root,
+                         counts=(counts if at_root else None, displs if at_root else None, None, None), deadline=deadline)
+        return out
+
+    async def reduce_scatterv(self, src: Any, counts: Sequence[int], out: Any = None, op: str = "sum", *,
+                              dtype: str | None = None, deadline: float | None = None) -> Any:
+        """Reduces all arrays; rank r gets counts[r] elements of the result, in a row. Counts are equal on all members."""
+        self._one_each(counts)
+        view = _view(src)
+        self._hold(view, sum(counts), "src")
+        if out is None:
+            out = _like(src, view, counts[self.rank], False)
+        to = _view(out, True)
+        self._hold(to, counts[self.rank], "out")
+        await self._post("reduce_scatterv", view, to, 0, _type_of(view, dtype), op=op, counts=(counts, None, None, None),
+                         deadline=deadline)
+        return out
+
+    async def alltoallv(self, src: Any, src_counts: Sequence[int], dst_counts: Sequence[int], out: Any = None, *,
+                        src_displs: Sequence[int] | None = None, dst_displs: Sequence[int] | None = None,
+                        dtype: str | None = None, deadline: float | None = None) -> Any:
+        """src_counts[r] elements go to rank r, and dst_counts[r] come from it."""
+        view = _view(src)
+        self._hold(view, _extent(src_counts, src_displs), "src")
+        if out is None:
+            out = _like(src, view, _extent(dst_counts, dst_displs), False)
+        to = _view(out, True)
+        self._hold(to, _extent(dst_counts, dst_displs), "out")
+        await self._post("alltoallv", view, to, 0, _type_of(view, dtype), counts=(src_counts, src_displs, dst_counts, dst_displs),
+                         deadline=deadline)
+        return out
+
+    # ---- objects ----
+
+    async def bcast_obj(self, value: Any = None, root: int = 0, *, deadline: float | None = None) -> Any:
+        """The root's object, on every member: anything that pickle can."""
+        data = pickle.dumps(value, protocol=5) if self.rank == root else b""
+        size = array.array("Q", [len(data)])
+        await self.bcast(size, root, deadline=deadline)
+        buffer = bytearray(data) if self.rank == root else bytearray(size[0])
+        await self.bcast(buffer, root, deadline=deadline)
+        return value if self.rank == root else pickle.loads(buffer)
+
+    async def allgather_obj(self, value: Any, *, deadline: float | None = None) -> list[Any]:
+        """All members' objects, in the order of ranks."""
+        data = pickle.dumps(value, protocol=5)
+        sizes = list(await self.allgather(array.array("Q", [len(data)]), deadline=deadline))
+        everything = memoryview(await self.allgatherv(data, sizes, deadline=deadline))
+        starts = [sum(sizes[:rank]) for rank in range(self.size)]
+        return [pickle.loads(everything[at:at + size]) for at, size in zip(starts, sizes)]
+
+    # ---- after a failure ----
+
+    async def agree(self, flags: int = _ALL_FLAGS, *, deadline: float | None = None) -> tuple[int, list[int]]:
+        """Agrees among the members that are left, also in a team that has failed: (the flags of all, ANDed; the ranks that are
+        lost). All that are left call it."""
+        request = self._core.post_agree(flags, milliseconds(deadline))
+        agreed, bits = request if isinstance(request, tuple) else await self._core.worker.complete(request)
+        words = memoryview(bits).cast("Q")
+        return agreed, [rank for rank in range(self.size) if words[rank // 64] >> rank % 64 & 1]
+
+    async def shrink(self, *, deadline: float | None = None) -> Team:
+        """A team of the members that are left, in the order of their ranks; all that are left call it. This one must still be
+        closed."""
+        return Team(await self._core.worker.complete(self._core.post_shrink(milliseconds(deadline))))
+
+    def revoke(self) -> None:
+        """Ends the team for all members: their collectives fail."""
+        self._core.revoke()
+
+    def describe(self) -> dict[str, Any]:
+        """A dict: status, blamed, why, epoch, n_hosts, ranks_per_core, shares_memory."""
+        return self._core.describe()
+
+    # ---- members, parts of the team, and the end ----
+
+    def endpoint(self, rank: int) -> Endpoint:
+        """This side's endpoint to a member, for send_tag, am, streams and remote memory. What the member receives of it comes
+        over an endpoint of its own: receive with Worker.recv. It ends with the team. Errors: InvalidParamError."""
+        ep = self._endpoints.get(rank)
+        if ep is None:
+            ep = self._endpoints[rank] = self._core.endpoint(rank)
+            ep._join()
+        return ep
+
+    async def split(self, colour: int | None, key: int = 0, *, deadline: float | None = None) -> Team | None:
+        """A team of the members that give one colour, ranked by key. None: this member takes part and gets no team."""
+        request = self._core.post_split(NO_COLOUR if colour is None else colour, key, milliseconds(deadline))
+        made = await self._core.worker.complete(request)
+        return None if made.closed else Team(made)
+
+    async def close(self) -> None:
+        """Closes the team on this side. A view's team ends with its view."""
+        request = self._core.post_close()
+        if request is not None:
+            await self._core.worker.complete(request)
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+
+def _extent(counts: Sequence[int], displs: Sequence[int] | None) -> int:
+    """The elements that blocks reach over."""
+    if displs is None:
+        return sum(counts)
+    return max((at + count for at, count in zip(displs, counts) if count), default=0)
+
+
+async def create(worker: Worker, exchange: Any = "run", *, deadline: float | None = None,
+                 collective_deadline: float | None = None) -> Team:
+    """Makes a team.
+
+    exchange: "run" (the processes that weft-run started; one process without it), "self" (this worker alone), or
+    (rank, size, fn): fn(mine, finish) collects the bytes `mine` of all ranks and calls finish(all of them in rank order).
+    collective_deadline: seconds that each collective may take (0: the setting coll.timeout).
+    Errors: TimedOutError; what a member cannot be reached with.
+    """
+    how: Any = {"run": True, "self": None}[exchange] if isinstance(exchange, str) else exchange
+    made = await worker.complete(worker.post_team(how, milliseconds(deadline), milliseconds(collective_deadline)))
+    return Team(made)

@@ -1,0 +1,124 @@
+"""Workers under trio, by its own interface: a Worker finds it by itself when an operation waits in a trio task.
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(weft.trio.drive, worker)     # one task that watches the worker's descriptor
+        ep = await worker.connect(("127.0.0.1", 7000))
+        …
+        nursery.cancel_scope.cancel()
+
+trio has no callback for a readable descriptor, so a task waits for it. Only the waiting is there: each wake-up is one call
+of Worker.progress. A worker without `drive` moves only while one of its operations is waited for.
+"""
+from __future__ import annotations
+
+import trio
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Generator
+
+    from ._worker import Worker
+
+
+class TrioFuture:
+    """Ends once; tasks wait for it."""
+
+    def __init__(self, driver: TrioDriver) -> None:
+        self._driver = driver
+        self._ended = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._event = trio.Event()
+
+    def done(self) -> bool:
+        return self._ended
+
+    def set_result(self, value: Any) -> None:
+        self._ended, self._value = True, value
+        self._event.set()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._ended, self._error = True, error
+        self._event.set()
+
+    async def _wait(self) -> Any:
+        await self._driver.until(self._event)
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._wait().__await__()
+
+
+class TrioDriver:
+    """A worker in a run of trio. One task at a time watches the descriptor: `drive`, or a task that waits for a future."""
+
+    loop = None
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._fd = worker.fd()
+        self._token = trio.lowlevel.current_trio_token()
+        self._is_watched = False
+        self._next = trio.Event()  # set when nobody watches any more
+
+    def is_current(self) -> bool:
+        return trio.lowlevel.current_trio_token() is self._token
+
+    def future(self) -> TrioFuture:
+        return TrioFuture(self)
+
+    def stop(self) -> None:
+        trio.lowlevel.notify_closing(self._fd)
+
+    async def settle(self, future: TrioFuture) -> None:
+        with trio.CancelScope(shield=True):
+            await self.until(future._event)
+
+    async def until(self, event: trio.Event) -> None:
+        """Waits for an event, and watches the descriptor meanwhile if nobody else does."""
+        while not event.is_set():
+            if self._is_watched:
+                await self._first_of(event, self._next)
+            else:
+                await self._watch(event)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def _first_of(self, one: trio.Event, other: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def wait(event: trio.Event) -> None:
+                await event.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait, one)
+            nursery.start_soon(wait, other)
+
+    async def _watch(self, event: trio.Event) -> None:
+        self._is_watched = True
+        try:
+            while not event.is_set() and not self._worker.closed:
+                try:
+                    await trio.lowlevel.wait_readable(self._fd)
+                except trio.ClosedResourceError:
+                    return
+                if not self._worker.closed:
+                    self._worker.progress()
+        finally:
+            self._is_watched = False
+            watchers, self._next = self._next, trio.Event()
+            watchers.set()
+
+
+async def drive(worker: Worker) -> None:
+    """Drives the worker until the task is cancelled or the worker is closed, so that peers are served while no task waits
+    for an operation of it."""
+    driver = worker._drive()
+    await driver.until(trio.Event() if not worker.closed else _set())
+
+
+def _set() -> trio.Event:
+    event = trio.Event()
+    event.set()
+    return event

@@ -1,0 +1,70 @@
+"""The runtime view: the processes of a program, the hardware of each, and what is to be ended before the program ends.
+
+    async with await weft.view.open(worker) as view:
+        print(view.rank, view.size, view.at(0)["host"])
+        await view.team.barrier()
+"""
+from __future__ import annotations
+
+from . import _core
+from ._worker import milliseconds
+from .teams import NO_COLOUR, Team
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ._worker import Worker
+
+
+class View:
+    """rank, size; engine: "weft-run", "mpi", "store", "single", or "null"; team: for collectives (None of the null view)."""
+
+    def __init__(self, core: _core.View) -> None:
+        self._core = core
+        self.rank: int = core.rank
+        self.size: int = core.size
+        self.engine: str = core.engine
+        self.team = None if core.team.closed else Team(core.team)
+
+    def mine(self) -> dict[str, Any]:
+        """This process's hardware, measured now: host, pid, cpus, n_cores, ram_total, ram_free, ram_used (bytes), gpus,
+        rdma_devices, network_devices, and more."""
+        return self._core.mine()
+
+    def at(self, rank: int, refresh: bool = False) -> dict[str, Any]:
+        """A member's hardware, as of `mine`. The first call for a rank drives the worker until it is here."""
+        return self._core.at(rank, refresh)
+
+    def push_finalizer(self, fn: Callable[[], Any], name: str | None = None) -> None:
+        """fn() is called before the view ends; the last pushed is the first. It does not run at exit() or by a signal."""
+        self._core.push_finalizer(fn, name)
+
+    async def split(self, colour: int | None, key: int = 0) -> View:
+        """A view of the members that give one colour, ordered by key. None takes part and gets the null view."""
+        request = self._core.post_split(NO_COLOUR if colour is None else colour, key)
+        return View(await self._core.worker.complete(request))
+
+    async def release(self) -> None:
+        """Runs the finalizers, closes the team, and ends the view."""
+        request = self._core.post_release()
+        if request is not None:
+            await self._core.worker.complete(request)
+
+    async def __aenter__(self) -> View:
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        await self.release()
+
+
+async def open(worker: Worker, engine: str | None = None, *, store: str | None = None, rank: int = 0, size: int = 0,
+               deadline: float | None = None) -> View:
+    """Makes the view of this process on a worker.
+
+    engine: None finds it. store: "host:port" where rank 0 serves the exchange (or WEFT_STORE); rank and size: of this
+    process, with a store (size 0: WEFT_RANK and WEFT_SIZE, or Slurm's).
+    Errors: NotFoundError if the engine is not there; TimedOutError.
+    """
+    request = worker.post_view(engine, store, rank, size, milliseconds(deadline))
+    return View(await worker.complete(request))
