@@ -1,4 +1,5 @@
-/* A test is a function; a file of them is a program. `TEST(name)` declares, `CHECK` ends the test when it fails. */
+/* A test is a function; a file of them is a program. `TEST(name)` declares, `CHECK` ends the
+ * test when it fails. */
 #ifndef WEFT_TESTS_HARNESS_H
 #define WEFT_TESTS_HARNESS_H
 
@@ -34,14 +35,15 @@ static int test_result; /* 0 ok, 1 failed, 2 skipped */
             longjmp(test_out, 1);                               \
         }                                                       \
     } while (0)
-#define CHECK_EQ(a, b)                                                                                    \
-    do {                                                                                                  \
-        long long check_a = (long long)(a), check_b = (long long)(b);                                     \
-        if (check_a != check_b) {                                                                         \
-            printf("  %s:%d: %s is %lld, not %s (%lld)\n", __FILE__, __LINE__, #a, check_a, #b, check_b); \
-            test_result = 1;                                                                              \
-            longjmp(test_out, 1);                                                                         \
-        }                                                                                                 \
+#define CHECK_EQ(a, b)                                                                          \
+    do {                                                                                        \
+        long long check_a = (long long)(a), check_b = (long long)(b);                           \
+        if (check_a != check_b) {                                                               \
+            printf("  %s:%d: %s is %lld, not %s (%lld)\n", __FILE__, __LINE__, #a, check_a, #b, \
+                   check_b);                                                                    \
+            test_result = 1;                                                                    \
+            longjmp(test_out, 1);                                                               \
+        }                                                                                       \
     } while (0)
 /* The reason must stand in tests/skips.txt. */
 #define SKIP(reason)                       \
@@ -51,7 +53,8 @@ static int test_result; /* 0 ok, 1 failed, 2 skipped */
         longjmp(test_out, 1);              \
     } while (0)
 
-/* Runs all tests, or those whose names contain argv[1]. A line per test: "ok NAME", "not ok NAME", "skip NAME". */
+/* Runs all tests, or those whose names contain argv[1]. A line per test: "ok NAME", "not ok
+ * NAME", "skip NAME". */
 int main(int argc, char **argv) {
     volatile int failed = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);

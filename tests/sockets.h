@@ -16,7 +16,8 @@ static inline int connected(int *fd, int most) {
         struct sockaddr_storage at = {0};
         socklen_t len = sizeof at;
         int one = atoi(e->d_name);
-        if (getpeername(one, (struct sockaddr *)&at, &len) == 0 && at.ss_family == AF_INET) fd[n++] = one;
+        if (getpeername(one, (struct sockaddr *)&at, &len) == 0 && at.ss_family == AF_INET)
+            fd[n++] = one;
     }
     closedir(dir);
     return n;
@@ -24,9 +25,9 @@ static inline int connected(int *fd, int most) {
 
 /* As if the kernel had lost it: with a reset, or with an end that nobody announced. */
 static inline void kill_socket(int fd, bool reset) {
-    struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    struct sockaddr noop = {.sa_family = AF_UNSPEC};
     if (reset)
-        connect(fd, &nobody, sizeof nobody);
+        connect(fd, &noop, sizeof noop);
     else
         shutdown(fd, SHUT_RDWR);
 }

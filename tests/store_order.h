@@ -1,15 +1,15 @@
 /*
- * Total store order (x86), for models of what processors do to memory they share: each processor's stores wait in a FIFO buffer that
- * only itself reads through, and reach memory at any later moment. All states that a model comes to are kept, in the order in which
- * they were found.
+ * Total store order (x86), for models of what processors do to memory they share: each processor's
+ * stores wait in a FIFO buffer that only itself reads through, and reach memory at any later
+ * moment. All states that a model comes to are kept, in the order in which they were found.
  *
- * To be defined before: N_VARIABLES, N_PROCESSORS; BUFFER, how many stores wait at most; ROOM, for so many states; OWN_STATE, the
- * fields of a state that are the model's own, of bytes alone.
+ * To be defined before: N_VARIABLES, N_PROCESSORS; BUFFER, how many stores wait at most; ROOM, for
+ * so many states; OWN_STATE, the fields of a state that are the model's own, of bytes alone.
  */
 #ifndef WEFT_TESTS_STORE_ORDER_H
 #define WEFT_TESTS_STORE_ORDER_H
 
-#include <reactor/hash.h>
+#include <base/hash.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

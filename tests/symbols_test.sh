@@ -12,6 +12,38 @@ verdict $? talloc_is_linked_dynamically
 ! dynamic | grep -q 'NEEDED.*stdc++'
 verdict $? no_cxx_runtime_is_needed
 
+! dynamic | grep -qE 'NEEDED.*(ibverbs|rdmacm)'
+verdict $? rdma_is_loaded_on_demand_only
+
+# What libraries that are loaded by dlopen share for this is some 1,600 bytes for all of them.
+tls=$(readelf --program-headers --wide "$library" | awk '$1 == "TLS" { print $6 }')
+echo "  thread-local storage: $((${tls:-0})) bytes"
+[ $((${tls:-0})) -le 64 ]
+verdict $? static_thread_local_storage_is_64_bytes_at_most
+
+# A thread that called the library ends after the library was unloaded. A sanitizer's own library cannot be loaded so late.
+[ -n "${WEFT_TEST_SANITIZER:-}" ] || timeout 20 python3 - "$library" <<'PY'
+import _ctypes, ctypes, os, sys, threading
+library = ctypes.CDLL(os.path.realpath(sys.argv[1]))
+failed, unloaded = threading.Event(), threading.Event()
+def fail():
+    text = ctypes.create_string_buffer(500)
+    status = library.weft_mem_detect(None, None)
+    library.weft_status_describe(status, text, ctypes.c_size_t(500))
+    assert b"info_p is NULL" in text.value, text.value
+    failed.set()
+    unloaded.wait()
+thread = threading.Thread(target=fail)
+thread.start()
+failed.wait(10)
+_ctypes.dlclose(library._handle)
+mapped = "libweft" in open("/proc/self/maps").read()
+unloaded.set()
+thread.join()
+assert not mapped
+PY
+verdict $? a_thread_may_outlive_the_library_where_no_sanitizer_is
+
 # Its own code would be LGPL code inside the library.
 ! nm "$library" | grep -qE ' [Tt] _?talloc_(free|named_const)$'
 verdict $? no_talloc_code_is_inside

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Counts single test cases: tally.py SKIPS EVENTS, where EVENTS is what `bazel test --build_event_json_file` wrote.
+"""Counts single test cases: tally.py SKIPS EVENTS, where EVENTS is what `bazel test --build_event_json_file` wrote, or
+tally.py --log SKIPS LOG, where LOG is the output of tests.
 
 Prints what failed, then one line "PASSED FAILED SKIPPED". A case is a line "ok NAME", "not ok NAME" or "skip NAME" in a
 test's log. A test that ends badly without saying "not ok", one that says nothing at all and one that cannot be built
@@ -91,10 +92,15 @@ def count_events(tally, path):
 
 
 def main():
-    reasons, paths = read_reasons(sys.argv[1]), sys.argv[2:]
-    tally = Tally(reasons)
+    is_log = sys.argv[1] == "--log"
+    skips, *paths = sys.argv[2 if is_log else 1 :]
+    tally = Tally(read_reasons(skips))
     for path in paths:
-        count_events(tally, path)
+        if is_log:
+            with open(path, errors="replace") as file:
+                tally.log("plain", file.read(), True)
+        else:
+            count_events(tally, path)
     for failure in tally.failures:
         print("not ok", failure)
     print(tally.passed, len(tally.failures), tally.skipped)

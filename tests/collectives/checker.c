@@ -5,19 +5,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A symbol is a leaf (left < 0: the contribution of rank ~left to element `right`) or the reduction of two. */
+/* A symbol is a leaf (left < 0: the contribution of rank ~left to element `right`) or the
+ * reduction of two. */
 struct symbol {
     int32_t left, right;
 };
 
 struct member {
     struct schedule *schedule;
-    int32_t *memory; /* a symbol an element: DST, then SCRATCH, then SRC unless in place */
+    struct coll_shape shape; /* with its vectors */
+    int32_t *memory;         /* a symbol an element: DST, then SCRATCH, then SRC unless in place */
     uint64_t base[N_COLL_BUFFERS], len[N_COLL_BUFFERS];
     uint32_t *waits;     /* of each step: for so many others */
     uint32_t *mate_step; /* of each send and receive: its other side */
     bool *ready;
-    uint64_t *heard; /* of each step: the ranks known to have begun when it is done */
+    uint64_t *received; /* of each step: the ranks known to have begun when it is done */
 };
 
 struct proof {
@@ -42,10 +44,11 @@ static bool refute(struct proof *p, const char *format, ...) {
     return false;
 }
 
-/* ---- symbols: equal trees are one symbol ------------------------------------------------------------------------- */
+/* ---- symbols: equal trees are one symbol ----------------------------------------------------- */
 
 static uint32_t hash_pair(uint64_t a, uint64_t b) {
-    uint64_t h = (a + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u ^ (b + 0x94d049bb133111ebu) * 0xd6e8feb86659fd93u;
+    uint64_t h = (a + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u ^
+                 (b + 0x94d049bb133111ebu) * 0xd6e8feb86659fd93u;
     return (uint32_t)(h ^ h >> 32);
 }
 
@@ -56,7 +59,8 @@ static bool grow_symbols(struct proof *p) {
     if (!p->symbol || !p->bucket) return false;
     memset(p->bucket, 0, 2 * room * sizeof *p->bucket);
     for (uint32_t i = 0; i < p->n_symbols; i++) {
-        uint32_t at = hash_pair((uint32_t)p->symbol[i].left, (uint32_t)p->symbol[i].right) & (2 * room - 1);
+        uint32_t at =
+            hash_pair((uint32_t)p->symbol[i].left, (uint32_t)p->symbol[i].right) & (2 * room - 1);
         while (p->bucket[at]) at = (at + 1) & (2 * room - 1);
         p->bucket[at] = (int32_t)i + 1;
     }
@@ -80,37 +84,192 @@ static int32_t leaf(struct proof *p, uint32_t rank, uint64_t element) {
     return symbol(p, ~(int32_t)rank, (int32_t)element);
 }
 
-/* ---- setting up -------------------------------------------------------------------------------------------------- */
+/* ---- setting up ------------------------------------------------------------------------------ */
 
 enum { NOTHING = -1 };
 
+static uint64_t extent(const struct coll_shape *shape, struct coll_vector v, uint32_t n) {
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct piece block = weft__block(shape, v, i);
+        if (block.offset + block.len > most) most = block.offset + block.len;
+    }
+    return most / shape->width;
+}
+
 static uint64_t dst_elements(const struct coll_shape *shape) {
-    if (shape->kind == COLL_BARRIER) return 0;
-    return shape->kind == COLL_ALLGATHER ? shape->size * shape->count : shape->count;
+    bool root = shape->rank == shape->root;
+    switch (shape->kind) {
+    case COLL_BARRIER:
+    case COLL_FANIN:
+    case COLL_FANOUT: return 0;
+    case COLL_REDUCE: return root ? shape->count : 0;
+    case COLL_GATHER:
+    case COLL_GATHERV: return root ? extent(shape, shape->dst, shape->size) : 0;
+    case COLL_ALLGATHER:
+    case COLL_ALLGATHERV:
+    case COLL_ALLTOALL:
+    case COLL_ALLTOALLV: return extent(shape, shape->dst, shape->size);
+    case COLL_NEIGHBOR_ALLTOALLV: return extent(shape, shape->dst, shape->n_sources);
+    default: return shape->count;
+    }
 }
 
 static uint64_t src_elements(const struct coll_shape *shape) {
-    return shape->kind == COLL_ALLREDUCE || shape->kind == COLL_ALLGATHER ? shape->count : 0;
+    switch (shape->kind) {
+    case COLL_BARRIER:
+    case COLL_FANIN:
+    case COLL_FANOUT:
+    case COLL_BCAST: return 0;
+    case COLL_SCATTER:
+    case COLL_SCATTERV:
+        return shape->rank == shape->root ? extent(shape, shape->src, shape->size) : 0;
+    case COLL_REDUCE_SCATTER:
+    case COLL_REDUCE_SCATTERV:
+    case COLL_ALLTOALL:
+    case COLL_ALLTOALLV: return extent(shape, shape->src, shape->size);
+    case COLL_NEIGHBOR_ALLTOALLV: return extent(shape, shape->src, shape->n_destinations);
+    default: return shape->count;
+    }
 }
 
-static void lay_out(struct member *m, const struct check *check, uint32_t rank) {
-    const struct coll_shape *shape = &check->shape;
+/* ---- the v-forms' blocks: unequal, some empty, with gaps ------------------------------------- */
+
+static uint64_t some_count(const struct check *check, uint32_t from, uint32_t to) {
+    if (check->shape.kind == COLL_ALLTOALLV)
+        return check->in_place ? (from + to + check->shape.count) % 4
+                               : (from * 3 + to * 5 + check->shape.count) % 4;
+    return (from * 7 + check->shape.count) % 5;
+}
+
+static bool make_vector(struct proof *p, struct coll_vector *v, uint32_t n, uint64_t gap,
+                        uint32_t rank, bool rank_sends) {
+    uint64_t *at = weft__alloc(p->member, (2 * (size_t)n + 1) * sizeof *at, "vector"), sum = gap;
+    if (!at) return refute(p, "no memory");
+    for (uint32_t i = 0; i < n; i++) {
+        at[i] = rank_sends ? some_count(p->check, rank, i) : some_count(p->check, i, rank);
+        at[n + i] = sum;
+        sum += at[i] + gap;
+    }
+    *v = (struct coll_vector){at, at + n};
+    return true;
+}
+
+/* To the next twice, to another, and to itself. */
+enum { EDGES = 4 };
+static uint32_t edge(uint32_t size, uint32_t from, uint32_t k) {
+    const uint32_t to[EDGES] = {(from + 1) % size, (from * 3 + 2) % size, (from + 1) % size, from};
+    return to[k];
+}
+
+static bool make_graph(struct proof *p, struct coll_shape *shape) {
+    uint32_t size = shape->size, n = 0;
+    uint32_t *at = weft__alloc(p->member, (EDGES * (size_t)size + EDGES) * sizeof *at, "graph");
+    uint64_t *count = weft__alloc(p->member, 4 * (EDGES * (size_t)size) * sizeof *count, "edges");
+    if (!at || !count) return refute(p, "no memory");
+    shape->destination = at;
+    shape->source = at + EDGES;
+    shape->n_destinations = EDGES;
+    uint64_t *out = count, *in = count + 2 * EDGES, sent = 1, came = 0,
+             most = EDGES * (uint64_t)size;
+    for (uint32_t k = 0; k < EDGES; k++) {
+        at[k] = edge(size, shape->rank, k);
+        out[k] = (shape->rank + k) % 3;
+        out[EDGES + k] = sent;
+        sent += out[k] + 1;
+    }
+    for (uint32_t r = 0; r < size; r++)
+        for (uint32_t k = 0; k < EDGES; k++) {
+            if (edge(size, r, k) != shape->rank) continue;
+            at[EDGES + n] = r;
+            in[n] = (r + k) % 3;
+            in[most + n++] = came;
+            came += (r + k) % 3;
+        }
+    shape->n_sources = n;
+    shape->src = (struct coll_vector){out, out + EDGES};
+    shape->dst = (struct coll_vector){in, in + most};
+    return true;
+}
+
+static bool make_shape(struct proof *p, uint32_t rank) {
+    struct coll_shape *shape = &p->member[rank].shape;
+    bool made = true, root = rank == p->check->shape.root;
+    *shape = p->check->shape;
+    shape->rank = rank;
+    shape->in_place = p->check->in_place;
+    switch (shape->kind) {
+    case COLL_GATHERV:
+    case COLL_ALLGATHERV:
+        if (root || shape->kind == COLL_ALLGATHERV)
+            made = make_vector(p, &shape->dst, shape->size, 1, rank, false);
+        shape->count = some_count(p->check, rank, 0);
+        break;
+    case COLL_SCATTERV:
+        if (root) made = make_vector(p, &shape->src, shape->size, 1, 0, false);
+        shape->count = some_count(p->check, rank, 0);
+        break;
+    case COLL_REDUCE_SCATTERV:
+        made = make_vector(p, &shape->src, shape->size, 0, 0, false);
+        shape->count = some_count(p->check, rank, 0);
+        break;
+    case COLL_ALLTOALLV:
+        made = make_vector(p, &shape->src, shape->size, 1, rank, true) &&
+               make_vector(p, &shape->dst, shape->size, p->check->in_place ? 1 : 2, rank, false);
+        break;
+    case COLL_NEIGHBOR_ALLTOALLV: return make_graph(p, shape);
+    default: break;
+    }
+    return made;
+}
+
+static void lay_out(struct member *m, const struct check *check) {
+    const struct coll_shape *shape = &m->shape;
     m->len[COLL_DST] = dst_elements(shape);
     m->len[COLL_SRC] = src_elements(shape);
     m->len[COLL_SCRATCH] = (m->schedule->scratch + shape->width - 1) / shape->width;
     m->base[COLL_SCRATCH] = m->len[COLL_DST];
     m->base[COLL_SRC] = m->base[COLL_SCRATCH] + m->len[COLL_SCRATCH];
-    if (check->in_place) m->base[COLL_SRC] = shape->kind == COLL_ALLGATHER ? rank * shape->count : 0;
+    if (!check->in_place) return;
+    switch (shape->kind) {
+    case COLL_ALLREDUCE:
+    case COLL_SCAN:
+    case COLL_EXSCAN:
+    case COLL_ALLTOALL:
+    case COLL_ALLTOALLV: m->base[COLL_SRC] = 0; break;
+    case COLL_REDUCE:
+        if (shape->rank == shape->root) m->base[COLL_SRC] = 0;
+        break;
+    case COLL_GATHER:
+    case COLL_GATHERV:
+        if (shape->rank != shape->root) break;
+        /* fall through */
+    case COLL_ALLGATHER:
+    case COLL_ALLGATHERV:
+        m->base[COLL_SRC] = weft__dst_block(shape, shape->rank).offset / shape->width;
+        break;
+    case COLL_SCATTER:
+    case COLL_SCATTERV:
+        if (shape->rank != shape->root) break;
+        /* fall through */
+    case COLL_REDUCE_SCATTER:
+    case COLL_REDUCE_SCATTERV:
+        m->base[COLL_DST] =
+            m->base[COLL_SRC] + weft__src_block(shape, shape->rank).offset / shape->width;
+        break;
+    default: break;
+    }
 }
 
 static bool fill(struct proof *p, uint32_t rank) {
-    const struct coll_shape *shape = &p->check->shape;
+    const struct coll_shape *shape = &p->member[rank].shape;
     struct member *m = &p->member[rank];
     uint64_t total = m->len[COLL_DST] + m->len[COLL_SCRATCH] + m->len[COLL_SRC];
     m->memory = weft__alloc(p->member, (total + 1) * sizeof *m->memory, "memory");
     if (!m->memory) return refute(p, "no memory");
     for (uint64_t i = 0; i < total; i++) m->memory[i] = NOTHING;
-    for (uint64_t i = 0; i < m->len[COLL_SRC]; i++) m->memory[m->base[COLL_SRC] + i] = leaf(p, rank, i);
+    for (uint64_t i = 0; i < m->len[COLL_SRC]; i++)
+        m->memory[m->base[COLL_SRC] + i] = leaf(p, rank, i);
     if (shape->kind == COLL_BCAST && rank == shape->root)
         for (uint64_t i = 0; i < shape->count; i++) m->memory[i] = leaf(p, rank, i);
     return true;
@@ -118,29 +277,30 @@ static bool fill(struct proof *p, uint32_t rank) {
 
 static bool build(struct proof *p, uint32_t rank) {
     struct member *m = &p->member[rank];
-    struct coll_shape shape = p->check->shape;
-    shape.rank = rank;
-    void (*by)(struct schedule *) = p->check->build ? p->check->build : weft__algorithms[p->check->algorithm].build;
-    weft_status_t status = weft__schedule_build_by(p->member, by, &shape, &m->schedule);
+    if (!make_shape(p, rank)) return false;
+    void (*by)(struct schedule *) =
+        p->check->build ? p->check->build : weft__algorithms[p->check->algorithm].build;
+    weft_status_t status = weft__schedule_build_by(p->member, by, &m->shape, &m->schedule);
     if (status < 0) return refute(p, "rank %u: not built: %d", rank, status);
     uint32_t n = m->schedule->n_steps;
     p->n_steps += n;
-    lay_out(m, p->check, rank);
+    lay_out(m, p->check);
     m->waits = weft__alloc(p->member, (n + 1) * sizeof *m->waits, "waits");
     m->mate_step = weft__alloc(p->member, (n + 1) * sizeof *m->mate_step, "mates");
     m->ready = weft__alloc(p->member, n + 1, "ready");
-    m->heard = weft__alloc(p->member, (n * (uint64_t)p->words + 1) * 8, "heard");
-    if (!m->waits || !m->mate_step || !m->ready || !m->heard) return refute(p, "no memory");
+    m->received = weft__alloc(p->member, (n * (uint64_t)p->words + 1) * 8, "heard");
+    if (!m->waits || !m->mate_step || !m->ready || !m->received) return refute(p, "no memory");
     return fill(p, rank);
 }
 
-/* ---- every send has its receive -------------------------------------------------------------------------------- */
+/* ---- every send has its receive -------------------------------------------------------------- */
 
 struct wire {
     uint32_t from, to, tag, step; /* step + 1 of the sender; 0: free */
 };
 
-static struct wire *find_wire(struct wire *table, uint32_t mask, uint32_t from, uint32_t to, uint32_t tag) {
+static struct wire *find_wire(struct wire *table, uint32_t mask, uint32_t from, uint32_t to,
+                              uint32_t tag) {
     uint32_t at = hash_pair((uint64_t)from << 32 | to, tag) & mask;
     while (table[at].step && (table[at].from != from || table[at].to != to || table[at].tag != tag))
         at = (at + 1) & mask;
@@ -155,7 +315,8 @@ static bool enter_sends(struct proof *p, struct wire *table, uint32_t mask, uint
         if (step->peer >= s->shape.size || step->peer == rank)
             return refute(p, "rank %u step %u sends to rank %u", rank, i + 1, step->peer);
         struct wire *w = find_wire(table, mask, rank, step->peer, step->tag);
-        if (w->step) return refute(p, "rank %u sends tag %u to rank %u twice", rank, step->tag, step->peer);
+        if (w->step)
+            return refute(p, "rank %u sends tag %u to rank %u twice", rank, step->tag, step->peer);
         *w = (struct wire){rank, step->peer, step->tag, i + 1};
     }
     return true;
@@ -167,10 +328,13 @@ static bool match_receives(struct proof *p, struct wire *table, uint32_t mask, u
         const struct step *step = &m->schedule->step[i];
         if (step->verb != STEP_RECV) continue;
         struct wire *w = find_wire(table, mask, step->peer, rank, step->tag);
-        if (!w->step) return refute(p, "rank %u awaits tag %u from rank %u in vain", rank, step->tag, step->peer);
+        if (!w->step)
+            return refute(p, "rank %u awaits tag %u from rank %u in vain", rank, step->tag,
+                          step->peer);
         struct member *peer = &p->member[step->peer];
         if (peer->mate_step[w->step - 1])
-            return refute(p, "rank %u receives tag %u of rank %u twice", rank, step->tag, step->peer);
+            return refute(p, "rank %u receives tag %u of rank %u twice", rank, step->tag,
+                          step->peer);
         if (peer->schedule->step[w->step - 1].len != step->len)
             return refute(p, "rank %u step %u: the message is of another length", rank, i + 1);
         peer->mate_step[w->step - 1] = i + 1;
@@ -202,7 +366,7 @@ static bool match(struct proof *p) {
     return true;
 }
 
-/* ---- what steps touch ------------------------------------------------------------------------------------------ */
+/* ---- what steps touch ------------------------------------------------------------------------ */
 
 struct touch {
     uint64_t first, end; /* elements of the member's memory */
@@ -210,15 +374,17 @@ struct touch {
     bool writes;
 };
 
-static bool touch(struct proof *p, uint32_t rank, uint32_t step, unsigned buffer, uint64_t offset, bool writes,
-                  struct touch *touch_p) {
+static bool touch(struct proof *p, uint32_t rank, uint32_t step, unsigned buffer, uint64_t offset,
+                  bool writes, struct touch *touch_p) {
     const struct member *m = &p->member[rank];
     uint32_t width = p->check->shape.width;
     uint64_t len = m->schedule->step[step].len;
-    if (offset % width || len % width) return refute(p, "rank %u step %u splits an element", rank, step + 1);
+    if (offset % width || len % width)
+        return refute(p, "rank %u step %u splits an element", rank, step + 1);
     if ((offset + len) / width > m->len[buffer])
         return refute(p, "rank %u step %u reaches beyond its buffer", rank, step + 1);
-    if (writes && buffer == COLL_SRC) return refute(p, "rank %u step %u writes to the source", rank, step + 1);
+    if (writes && buffer == COLL_SRC)
+        return refute(p, "rank %u step %u writes to the source", rank, step + 1);
     uint64_t first = m->base[buffer] + offset / width;
     *touch_p = (struct touch){first, first + len / width, step, writes};
     return true;
@@ -229,9 +395,13 @@ static int touches(struct proof *p, uint32_t rank, uint32_t index, struct touch 
     const struct step *step = &p->member[rank].schedule->step[index];
     int n = 0;
     if (step->len == 0) return 0;
-    if (step->verb != STEP_SEND && !touch(p, rank, index, step->to_buffer, step->to, true, &t[n++])) return -1;
-    if (step->verb != STEP_RECV && !touch(p, rank, index, step->left_buffer, step->left, false, &t[n++])) return -1;
-    if (step->verb == STEP_REDUCE && !touch(p, rank, index, step->right_buffer, step->right, false, &t[n++]))
+    bool writes = step->verb != STEP_SEND && step->verb != STEP_PUT;
+    if (writes && !touch(p, rank, index, step->to_buffer, step->to, true, &t[n++])) return -1;
+    if (step->verb != STEP_RECV &&
+        !touch(p, rank, index, step->left_buffer, step->left, false, &t[n++]))
+        return -1;
+    if (step->verb == STEP_REDUCE &&
+        !touch(p, rank, index, step->right_buffer, step->right, false, &t[n++]))
         return -1;
     return n;
 }
@@ -241,16 +411,18 @@ static int by_place(const void *a, const void *b) {
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Two steps that touch the same place, one of them writing, must be ordered: one is among what the other waits for. */
-static bool ordered(struct proof *p, uint32_t rank, const struct touch *t, uint32_t n, const uint64_t *past,
-                    uint32_t words) {
+/* Two steps that touch the same place, one of them writing, must be ordered: one is among what
+ * the other waits for. */
+static bool ordered(struct proof *p, uint32_t rank, const struct touch *t, uint32_t n,
+                    const uint64_t *past, uint32_t words) {
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = i + 1; k < n && t[k].first < t[i].end; k++) {
             uint32_t a = t[i].step, b = t[k].step;
             if (a == b || !(t[i].writes || t[k].writes)) continue;
             if (past[a * (uint64_t)words + b / 64] >> b % 64 & 1) continue;
             if (past[b * (uint64_t)words + a / 64] >> a % 64 & 1) continue;
-            return refute(p, "rank %u: steps %u and %u touch the same bytes in no order", rank, a + 1, b + 1);
+            return refute(p, "rank %u: steps %u and %u touch the same bytes in no order", rank,
+                          a + 1, b + 1);
         }
     return true;
 }
@@ -281,14 +453,14 @@ static bool prove_order(struct proof *p, uint32_t rank) {
     return right;
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
-static void add_heard(struct proof *p, uint64_t *to, const uint64_t *from) {
+static void add_received(struct proof *p, uint64_t *to, const uint64_t *from) {
     for (uint32_t w = 0; w < p->words; w++) to[w] |= from[w];
 }
 
-static uint64_t *heard_of(struct proof *p, uint32_t rank, uint32_t step) {
-    return p->member[rank].heard + (uint64_t)step * p->words;
+static uint64_t *received_of(struct proof *p, uint32_t rank, uint32_t step) {
+    return p->member[rank].received + (uint64_t)step * p->words;
 }
 
 static void make_ready(struct proof *p, uint32_t rank, uint32_t step) {
@@ -296,16 +468,18 @@ static void make_ready(struct proof *p, uint32_t rank, uint32_t step) {
 }
 
 /* Done: what waited for it alone is ready. */
-static void finish(struct proof *p, uint32_t rank, uint32_t step, const uint32_t *first, const uint32_t *next) {
+static void finish(struct proof *p, uint32_t rank, uint32_t step, const uint32_t *first,
+                   const uint32_t *next) {
     p->n_done++;
     for (uint32_t edge = first[step]; edge; edge = next[edge - 1]) {
         uint32_t later = (edge - 1) / 3;
-        if (p->words) add_heard(p, heard_of(p, rank, later), heard_of(p, rank, step));
+        if (p->words) add_received(p, received_of(p, rank, later), received_of(p, rank, step));
         if (--p->member[rank].waits[later] == 0) make_ready(p, rank, later);
     }
 }
 
-/* Successors of every step of every member, as chains through (step, which of its three dependencies). */
+/* Successors of every step of every member, as chains through (step, which of its three
+ * dependencies). */
 struct edges {
     uint32_t *first, *next;
 };
@@ -351,16 +525,22 @@ static void transfer(struct proof *p, uint32_t from, const struct step *send, ui
             send->len / p->check->shape.width * sizeof(int32_t));
 }
 
-/* A send and its receive are done together, once both are ready: as if nothing in between could hold a message. */
+/* A send and its receive are done together, once both are ready: as if nothing in between could
+ * hold a message. */
 static bool take_step(struct proof *p, uint32_t rank, uint32_t index, struct edges *edges) {
     struct member *m = &p->member[rank];
     const struct step *step = &m->schedule->step[index];
-    if (p->words) heard_of(p, rank, index)[rank / 64] |= UINT64_C(1) << rank % 64;
+    if (p->words) received_of(p, rank, index)[rank / 64] |= UINT64_C(1) << rank % 64;
     if (step->verb == STEP_REDUCE || step->verb == STEP_COPY) {
         if (step->verb == STEP_COPY)
             transfer(p, rank, step, rank, step);
         else if (!reduce_symbols(p, rank, step))
             return false;
+        finish(p, rank, index, edges[rank].first, edges[rank].next);
+        return true;
+    }
+    if (step->verb == STEP_PUT) {
+        transfer(p, rank, step, step->peer, step);
         finish(p, rank, index, edges[rank].first, edges[rank].next);
         return true;
     }
@@ -370,8 +550,9 @@ static bool take_step(struct proof *p, uint32_t rank, uint32_t index, struct edg
     bool sends = step->verb == STEP_SEND;
     uint32_t from = sends ? rank : peer, send = sends ? index : mate, to = sends ? peer : rank;
     uint32_t recv = sends ? mate : index;
-    transfer(p, from, &p->member[from].schedule->step[send], to, &p->member[to].schedule->step[recv]);
-    if (p->words) add_heard(p, heard_of(p, to, recv), heard_of(p, from, send));
+    transfer(p, from, &p->member[from].schedule->step[send], to,
+             &p->member[to].schedule->step[recv]);
+    if (p->words) add_received(p, received_of(p, to, recv), received_of(p, from, send));
     finish(p, from, send, edges[from].first, edges[from].next);
     finish(p, to, recv, edges[to].first, edges[to].next);
     return true;
@@ -380,7 +561,8 @@ static bool take_step(struct proof *p, uint32_t rank, uint32_t index, struct edg
 static bool name_stuck(struct proof *p) {
     for (uint32_t r = 0; r < p->check->shape.size; r++)
         for (uint32_t i = 0; i < p->member[r].schedule->n_steps; i++)
-            if (p->member[r].waits[i]) return refute(p, "deadlock: rank %u never gets to step %u", r, i + 1);
+            if (p->member[r].waits[i])
+                return refute(p, "deadlock: rank %u never gets to step %u", r, i + 1);
     return refute(p, "deadlock: %u of %u steps are done", p->n_done, p->n_steps);
 }
 
@@ -401,10 +583,11 @@ static bool run(struct proof *p) {
     return p->n_done == p->n_steps || name_stuck(p);
 }
 
-/* ---- the result -------------------------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
-/* Leaves of a tree, from the left, must be this element's contributions: of all ranks, each once. */
-static bool each_once(struct proof *p, int32_t root, uint64_t element) {
+/* Leaves of a tree, from the left, must be this element's contributions: of the first `n` ranks,
+ * each once. */
+static bool each_once(struct proof *p, int32_t root, uint64_t element, uint32_t ranks) {
     uint32_t size = p->check->shape.size, n = 0, depth = 0;
     int32_t *stack = weft__alloc(p->member, (size + 1) * sizeof *stack, "stack");
     bool *seen = weft__alloc(p->member, size, "seen"), right = stack && seen;
@@ -417,52 +600,135 @@ static bool each_once(struct proof *p, int32_t root, uint64_t element) {
             continue;
         }
         uint32_t rank = (uint32_t)~s->left;
-        right = (uint64_t)s->right == element && !seen[rank] && ++n;
+        right = (uint64_t)s->right == element && rank < ranks && !seen[rank] && ++n;
         seen[rank] = true;
     }
     talloc_free(stack);
     talloc_free(seen);
-    return right && n == size;
+    return right && n == ranks;
 }
 
-static int32_t folded(struct proof *p, uint64_t element) {
+static int32_t folded(struct proof *p, uint64_t element, uint32_t ranks) {
     int32_t sum = leaf(p, 0, element);
-    for (uint32_t r = 1; r < p->check->shape.size; r++) sum = symbol(p, sum, leaf(p, r, element));
+    for (uint32_t r = 1; r < ranks; r++) sum = symbol(p, sum, leaf(p, r, element));
     return sum;
 }
 
-/* The symbol that every member must have for an element of DST; -1 with a reason when there is none. */
-static int32_t expected(struct proof *p, uint64_t element) {
-    const struct coll_shape *shape = &p->check->shape;
-    int32_t first = p->member[0].memory[element];
+/* What stands there is a reduction of the first `n` ranks' contributions. */
+static int32_t reduced(struct proof *p, int32_t got, uint64_t element, uint32_t n) {
+    if (weft__algorithms[p->check->algorithm].fixed_order) return folded(p, element, n);
+    return got != NOTHING && each_once(p, got, element, n) ? got : NOTHING;
+}
+
+enum { ANYTHING = -2 };
+
+/* What an element of a DST of blocks must be: the block's number, and the place within it. */
+static bool find_block(const struct coll_shape *shape, uint32_t n, uint64_t element,
+                       uint32_t *block_p, uint64_t *place_p) {
+    if (!shape->dst.count) {
+        *block_p = (uint32_t)(element / shape->count);
+        *place_p = element % shape->count;
+        return true;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct piece block = weft__dst_block(shape, i);
+        uint64_t first = block.offset / shape->width;
+        if (element < first || element >= first + block.len / shape->width) continue;
+        *block_p = i;
+        *place_p = element - first;
+        return true;
+    }
+    return false;
+}
+
+static uint32_t times_before(const uint32_t *list, uint32_t index) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < index; i++) n += list[i] == list[index];
+    return n;
+}
+
+static int32_t expected_edge(struct proof *p, uint32_t rank, uint32_t i, uint64_t place) {
+    const struct coll_shape *shape = &p->member[rank].shape;
+    const struct coll_shape *from = &p->member[shape->source[i]].shape;
+    uint32_t k = times_before(shape->source, i);
+    for (uint32_t d = 0; d < from->n_destinations; d++)
+        if (from->destination[d] == rank && times_before(from->destination, d) == k)
+            return leaf(p, shape->source[i],
+                        weft__src_block(from, d).offset / shape->width + place);
+    return NOTHING;
+}
+
+static int32_t expected_block(struct proof *p, uint32_t rank, uint64_t element) {
+    const struct coll_shape *shape = &p->member[rank].shape;
+    bool edges = shape->kind == COLL_NEIGHBOR_ALLTOALLV;
+    uint32_t block = 0;
+    uint64_t place = 0;
+    if (!find_block(shape, edges ? shape->n_sources : shape->size, element, &block, &place))
+        return p->check->in_place ? ANYTHING : NOTHING; /* a gap */
+    if (edges) return expected_edge(p, rank, block, place);
+    if (shape->kind == COLL_ALLTOALL || shape->kind == COLL_ALLTOALLV)
+        place += weft__src_block(&p->member[block].shape, rank).offset / shape->width;
+    return leaf(p, block, place);
+}
+
+/* The symbol that a member must have for an element of DST. */
+static int32_t expected(struct proof *p, uint32_t rank, uint64_t element) {
+    const struct coll_shape *shape = &p->member[rank].shape;
+    const struct member *m = &p->member[rank], *first = &p->member[0];
+    int32_t got = m->memory[m->base[COLL_DST] + element];
+    uint64_t of_root = weft__src_block(&p->member[shape->root].shape, rank).offset / shape->width;
+    uint64_t of_mine = weft__src_block(shape, rank).offset / shape->width;
     switch (shape->kind) {
     case COLL_BCAST: return leaf(p, shape->root, element);
-    case COLL_ALLGATHER: return leaf(p, (uint32_t)(element / shape->count), element % shape->count);
-    case COLL_ALLREDUCE:
-        if (weft__algorithms[p->check->algorithm].fixed_order) return folded(p, element);
-        return first != NOTHING && each_once(p, first, element) ? first : NOTHING;
-    default: return NOTHING;
+    case COLL_SCATTER:
+    case COLL_SCATTERV: return leaf(p, shape->root, of_root + element);
+    case COLL_ALLREDUCE: /* the same tree everywhere */
+        if (rank == 0) return reduced(p, got, element, shape->size);
+        return first->memory[first->base[COLL_DST] + element];
+    case COLL_REDUCE: return reduced(p, got, element, shape->size);
+    case COLL_REDUCE_SCATTER:
+    case COLL_REDUCE_SCATTERV: return reduced(p, got, of_mine + element, shape->size);
+    case COLL_SCAN: return reduced(p, got, element, rank + 1);
+    case COLL_EXSCAN: return rank ? reduced(p, got, element, rank) : ANYTHING;
+    default: return expected_block(p, rank, element);
     }
 }
 
+static bool has_blocks(enum coll_kind kind) {
+    return kind == COLL_GATHERV || kind == COLL_ALLGATHERV || kind == COLL_ALLTOALLV ||
+           kind == COLL_NEIGHBOR_ALLTOALLV;
+}
+
 static bool prove_result(struct proof *p) {
-    for (uint64_t i = 0; i < dst_elements(&p->check->shape); i++) {
-        int32_t want = expected(p, i);
-        if (want == NOTHING)
-            return refute(p, "element %llu lacks a contribution or has it twice", (unsigned long long)i);
-        for (uint32_t r = 0; r < p->check->shape.size; r++)
-            if (p->member[r].memory[i] != want)
-                return refute(p, "rank %u has another result in element %llu", r, (unsigned long long)i);
+    for (uint32_t r = 0; r < p->check->shape.size; r++) {
+        const struct member *m = &p->member[r];
+        for (uint64_t i = 0; i < m->len[COLL_DST]; i++) {
+            int32_t got = m->memory[m->base[COLL_DST] + i], want = expected(p, r, i);
+            bool gap = want == NOTHING && got == NOTHING && has_blocks(m->shape.kind);
+            if (want == ANYTHING || gap || (want == got && want != NOTHING)) continue;
+            if (want == NOTHING)
+                return refute(p, "rank %u: element %llu lacks a contribution or has it twice", r,
+                              (unsigned long long)i);
+            return refute(p, "rank %u has another result in element %llu", r,
+                          (unsigned long long)i);
+        }
     }
     return true;
+}
+
+/* Who must have begun before a member ends. */
+static bool must_have_begun(const struct check *check, uint32_t rank, uint32_t other) {
+    if (check->shape.joined || check->shape.kind == COLL_BARRIER) return true;
+    if (check->shape.kind == COLL_FANIN) return rank == check->shape.root;
+    return check->shape.kind == COLL_FANOUT && other == check->shape.root;
 }
 
 static bool prove_joined(struct proof *p, uint32_t rank) {
     uint32_t size = p->check->shape.size;
     for (uint32_t r = 0; r < size; r++) {
-        bool known = r == rank;
+        bool known = r == rank || !must_have_begun(p->check, rank, r);
         for (uint32_t i = 0; i < p->member[rank].schedule->n_steps && !known; i++)
-            known = heard_of(p, rank, i)[r / 64] >> r % 64 & 1;
+            known = received_of(p, rank, i)[r / 64] >> r % 64 & 1;
         if (!known) return refute(p, "rank %u may end before rank %u has begun", rank, r);
     }
     return true;
@@ -483,7 +749,9 @@ static bool prove(struct proof *p) {
 
 bool weft__schedule_check(const struct check *check, char *why, size_t size) {
     struct proof p = {.check = check, .why = why, .why_size = size};
-    if (check->shape.kind == COLL_BARRIER || check->shape.joined) p.words = (check->shape.size + 63) / 64;
+    enum coll_kind kind = check->shape.kind;
+    if (kind == COLL_BARRIER || kind == COLL_FANIN || kind == COLL_FANOUT || check->shape.joined)
+        p.words = (check->shape.size + 63) / 64;
     p.member = weft__alloc(NULL, check->shape.size * sizeof *p.member, "members");
     if (!p.member) return refute(&p, "no memory");
     bool right = prove(&p);

@@ -12,8 +12,8 @@ static int32_t in[MOST_RANKS][70000], out[MOST_RANKS][70000];
 static void allreduce_right(struct crew *c, size_t count, bool in_place) {
     for (uint32_t r = 0; r < c->size; r++)
         for (size_t i = 0; i < count; i++) in[r][i] = (int32_t)(r * 1000 + i * 7), out[r][i] = -1;
-    EVERYBODY(c,
-              weft_allreduce(me->team, in[r], in_place ? in[r] : out[r], count, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+    EVERYBODY(c, weft_allreduce(me->team, in[r], in_place ? in[r] : out[r], count, WEFT_INT32,
+                                WEFT_SUM, OP_OF(me)));
     uint32_t n = c->size;
     for (uint32_t r = 0; r < n; r++) {
         CHECK_EQ(c->rank[r].outcome, WEFT_OK);
@@ -42,8 +42,8 @@ static void allgather_right(struct crew *c, size_t count, bool in_place) {
             in[r][i] = (int32_t)(r * 100 + i);
             if (in_place) out[r][r * count + i] = in[r][i];
         }
-    EVERYBODY(
-        c, weft_allgather(me->team, in_place ? &out[r][r * count] : in[r], out[r], count, WEFT_INT32, OP_OF(me)));
+    EVERYBODY(c, weft_allgather(me->team, in_place ? &out[r][r * count] : in[r], out[r], count,
+                                WEFT_INT32, OP_OF(me)));
     for (uint32_t r = 0; r < c->size; r++) {
         CHECK_EQ(c->rank[r].outcome, WEFT_OK);
         for (size_t i = 0; i < count * c->size; i++)
@@ -94,9 +94,32 @@ static void algorithms_right(const char *transports, const char *choices) {
 
 TEST(every_algorithm_over_messages) {
     algorithms_right("self,shm", "barrier=tree,bcast=chain,allreduce=ring,allgather=neighbours");
-    algorithms_right("self,shm", "barrier=dissemination,bcast=binomial,allreduce=doubling,allgather=bruck");
+    algorithms_right("self,shm",
+                     "barrier=dissemination,bcast=binomial,allreduce=doubling,allgather=bruck");
     algorithms_right("self,shm", "allreduce:-4k=fold,allreduce=pipeline");
-    algorithms_right("self,tcp", "barrier=tree,bcast=chain,allreduce=pipeline,allgather=neighbours");
+    algorithms_right("self,tcp",
+                     "barrier=tree,bcast=chain,allreduce=pipeline,allgather=neighbours");
+}
+
+TEST(members_put_straight_into_the_memory_of_others) {
+    algorithms_right("self,shm", "bcast=direct,allgather=direct");
+    algorithms_right("self,tcp", "bcast=direct,allgather=direct");
+    struct crew c;
+    crew_up(&c, 3, "self,shm", "coll.algorithms", "alltoall=direct");
+    for (int in_place = 0; in_place < 2; in_place++) {
+        for (uint32_t r = 0; r < 3; r++)
+            for (uint32_t i = 0; i < 30000; i++) in[r][i] = (int32_t)(r * 100000 + i);
+        EVERYBODY(&c, weft_alltoall(me->team, in_place ? WEFT_IN_PLACE : in[r],
+                                    in_place ? in[r] : out[r], 10000, WEFT_INT32, OP_OF(me)));
+        for (uint32_t r = 0; r < 3; r++)
+            for (uint32_t i = 0; i < 30000; i++) {
+                int32_t got = in_place ? in[r][i] : out[r][i];
+                if (got != (int32_t)(i / 10000 * 100000 + r * 10000 + i % 10000))
+                    CHECK_EQ(got, i / 10000 * 100000 + r * 10000 + i % 10000);
+            }
+    }
+    CHECK(counter_sum(&c, "coll.messages") > 0);
+    crew_down(&c);
 }
 
 TEST(large_messages_wait_for_their_receive) {
@@ -148,7 +171,8 @@ static void note_outcome(weft_status_t status, void *arg) {
     *(weft_status_t *)arg = status;
 }
 
-/* One begins them all at once, the others one after the other, in their turns: its lines are full long before theirs. */
+/* One begins them all at once, the others one after the other, in their turns: its lines are
+ * full long before theirs. */
 TEST(who_runs_ahead_waits_for_the_lines_of_those_behind) {
     enum { RANKS = 3, OPS = 23 };
     struct crew c;
@@ -156,14 +180,17 @@ TEST(who_runs_ahead_waits_for_the_lines_of_those_behind) {
     weft_status_t outcome[RANKS][OPS];
     for (unsigned ahead = 0; ahead < RANKS; ahead++) {
         crew_up(&c, RANKS, "self,shm", "coll.algorithms", by_lines);
-        for (int begun[RANKS] = {0}, turn = 0, over = 0; over < RANKS * OPS && turn < 1000000; turn++) {
+        for (int begun[RANKS] = {0}, turn = 0, over = 0; over < RANKS * OPS && turn < 1000000;
+             turn++) {
             for (unsigned r = 0; r < RANKS; r++) {
-                if (begun[r] == OPS || (r != ahead && begun[r] > 0 && outcome[r][begun[r] - 1] > 0)) continue;
+                if (begun[r] == OPS || (r != ahead && begun[r] > 0 && outcome[r][begun[r] - 1] > 0))
+                    continue;
                 int i = begun[r]++;
                 mine[r][i] = (uint64_t)i << 8 | r;
                 outcome[r][i] = WEFT_IN_PROGRESS;
-                weft_status_t st = weft_allreduce(c.rank[r].team, &mine[r][i], &sum[r][i], 1, WEFT_UINT64, WEFT_SUM,
-                                                  &(weft_op_t){.done = note_outcome, .arg = &outcome[r][i]});
+                weft_status_t st = weft_allreduce(
+                    c.rank[r].team, &mine[r][i], &sum[r][i], 1, WEFT_UINT64, WEFT_SUM,
+                    &(weft_op_t){.done = note_outcome, .arg = &outcome[r][i]});
                 if (st != WEFT_IN_PROGRESS) outcome[r][i] = st;
             }
             crew_turn(&c);
@@ -180,7 +207,7 @@ TEST(who_runs_ahead_waits_for_the_lines_of_those_behind) {
     }
 }
 
-/* ---- types and operations --------------------------------------------------------------------------------------------- */
+/* ---- types and operations -------------------------------------------------------------------- */
 
 TEST(types_and_operations_reach_the_reduction) {
     struct crew c;
@@ -188,13 +215,15 @@ TEST(types_and_operations_reach_the_reduction) {
     uint8_t bytes[3][9], result[3][9];
     for (uint32_t r = 0; r < 3; r++)
         for (int i = 0; i < 9; i++) bytes[r][i] = (uint8_t)(1 << r | i << 4);
-    EVERYBODY(&c, weft_allreduce(me->team, bytes[r], result[r], 9, WEFT_UINT8, WEFT_BOR, OP_OF(me)));
+    EVERYBODY(&c,
+              weft_allreduce(me->team, bytes[r], result[r], 9, WEFT_UINT8, WEFT_BOR, OP_OF(me)));
     for (uint32_t r = 0; r < 3; r++)
         for (int i = 0; i < 9; i++) CHECK_EQ(result[r][i], (uint8_t)(7 | i << 4));
     double values[3][5], best[3][5];
     for (uint32_t r = 0; r < 3; r++)
         for (int i = 0; i < 5; i++) values[r][i] = (i + 1) * (r == 1 ? -2.5 : 1.5);
-    EVERYBODY(&c, weft_allreduce(me->team, values[r], best[r], 5, WEFT_FLOAT64, WEFT_MIN, OP_OF(me)));
+    EVERYBODY(&c,
+              weft_allreduce(me->team, values[r], best[r], 5, WEFT_FLOAT64, WEFT_MIN, OP_OF(me)));
     for (uint32_t r = 0; r < 3; r++)
         for (int i = 0; i < 5; i++) CHECK(best[r][i] == (i + 1) * -2.5);
     CHECK_EQ(weft_allreduce(c.rank[0].team, values[0], best[0], 5, WEFT_FLOAT64, WEFT_BAND, NULL),
@@ -202,8 +231,10 @@ TEST(types_and_operations_reach_the_reduction) {
     crew_down(&c);
 }
 
-/* Sums that depend on their order; with the flag, any algorithm gives the bits of the fold by rank. */
-static void fixed_order_with(const char *setting, const char *value, size_t count, const char *transports) {
+/* Sums that depend on their order; with the flag, any algorithm gives the bits of the fold by
+ * rank. */
+static void fixed_order_with(const char *setting, const char *value, size_t count,
+                             const char *transports) {
     enum { RANKS = 5 };
     static float part[RANKS][20000], sum[RANKS][20000];
     struct crew c;
@@ -211,8 +242,9 @@ static void fixed_order_with(const char *setting, const char *value, size_t coun
     for (uint32_t r = 0; r < RANKS; r++)
         for (size_t i = 0; i < count; i++)
             part[r][i] = (r == 1 ? 1e8f : r == 3 ? -1e8f : 0.3f) * (float)(i % 13 + 1);
-    EVERYBODY(&c, weft_allreduce(me->team, part[r], sum[r], count, WEFT_FLOAT32, WEFT_SUM,
-                                 &(weft_op_t){.done = on_outcome, .arg = me, .flags = WEFT_COLL_FIXED_ORDER}));
+    EVERYBODY(&c, weft_allreduce(
+                      me->team, part[r], sum[r], count, WEFT_FLOAT32, WEFT_SUM,
+                      &(weft_op_t){.done = on_outcome, .arg = me, .flags = WEFT_COLL_FIXED_ORDER}));
     for (uint32_t r = 0; r < RANKS; r++)
         for (size_t i = 0; i < count; i++) {
             volatile float want = part[0][i];
@@ -230,7 +262,7 @@ TEST(fixed_order_gives_the_same_bits_whatever_the_algorithm) {
     fixed_order_with(NULL, NULL, 500, "self,tcp");
 }
 
-/* ---- several at a time -------------------------------------------------------------------------------------------------- */
+/* ---- several at a time ----------------------------------------------------------------------- */
 
 enum { MANY = 40 };
 static void many_at_once(const char *transports, const char *setting, const char *value) {
@@ -244,10 +276,11 @@ static void many_at_once(const char *transports, const char *setting, const char
     for (uint32_t r = 0; r < 4; r++) {
         expect_outcome(&c.rank[r]);
         for (int i = 0; i < MANY; i++) {
-            weft_status_t st = i % 3 == 2 ? weft_bcast(c.rank[r].team, &value_of[r][i], 1, WEFT_INT64,
-                                                       (uint32_t)i % 4, OP_OF(&c.rank[r]))
-                                          : weft_allreduce(c.rank[r].team, &value_of[r][i], &sum[r][i], 1,
-                                                           WEFT_INT64, WEFT_SUM, OP_OF(&c.rank[r]));
+            weft_status_t st = i % 3 == 2
+                                   ? weft_bcast(c.rank[r].team, &value_of[r][i], 1, WEFT_INT64,
+                                                (uint32_t)i % 4, OP_OF(&c.rank[r]))
+                                   : weft_allreduce(c.rank[r].team, &value_of[r][i], &sum[r][i], 1,
+                                                    WEFT_INT64, WEFT_SUM, OP_OF(&c.rank[r]));
             CHECK(st >= 0);
             if (st == WEFT_OK) done[r]++;
         }
@@ -276,7 +309,8 @@ TEST(a_root_that_broadcasts_without_end_is_held_back) {
     expect_outcome(&c.rank[0]);
     int now = 0, later = 0;
     for (int i = 0; i < 1000; i++) {
-        weft_status_t st = weft_bcast(c.rank[0].team, &in[0][i], 1, WEFT_INT32, 0, OP_OF(&c.rank[0]));
+        weft_status_t st =
+            weft_bcast(c.rank[0].team, &in[0][i], 1, WEFT_INT32, 0, OP_OF(&c.rank[0]));
         CHECK(st >= 0);
         if (st == WEFT_OK)
             now++;
@@ -287,7 +321,8 @@ TEST(a_root_that_broadcasts_without_end_is_held_back) {
     CHECK(later >= 1000 / 32);
     expect_outcome(&c.rank[1]);
     for (int i = 0; i < 1000; i++) {
-        weft_status_t st = weft_bcast(c.rank[1].team, &in[1][i], 1, WEFT_INT32, 0, OP_OF(&c.rank[1]));
+        weft_status_t st =
+            weft_bcast(c.rank[1].team, &in[1][i], 1, WEFT_INT32, 0, OP_OF(&c.rank[1]));
         CHECK(st >= 0);
         if (st == WEFT_OK) c.rank[1].outcome_calls++;
     }
@@ -308,12 +343,12 @@ TEST(two_teams_of_the_same_workers_do_not_mix) {
         for (uint32_t r = 0; r < 3; r++) in[r][0] = (int32_t)r, in[r][100] = (int32_t)(10 * r);
         for (uint32_t r = 0; r < 3; r++) expect_outcome(&a.rank[r]), expect_outcome(&b.rank[r]);
         for (uint32_t r = 0; r < 3; r++) {
-            posted(&b.rank[r], weft_allreduce(b.rank[r].team, &in[r][100], &out[r][100], 1, WEFT_INT32, WEFT_SUM,
-                                              OP_OF(&b.rank[r])));
-            posted(&a.rank[r],
-                   weft_allreduce(a.rank[r].team, in[r], out[r], 1, WEFT_INT32, WEFT_MAX, OP_OF(&a.rank[r])));
+            posted(&b.rank[r], weft_allreduce(b.rank[r].team, &in[r][100], &out[r][100], 1,
+                                              WEFT_INT32, WEFT_SUM, OP_OF(&b.rank[r])));
+            posted(&a.rank[r], weft_allreduce(a.rank[r].team, in[r], out[r], 1, WEFT_INT32,
+                                              WEFT_MAX, OP_OF(&a.rank[r])));
         }
-        UNTIL(&a, all_told(&a) && all_told(&b));
+        UNTIL(&a, all_notified(&a) && all_notified(&b));
         for (uint32_t r = 0; r < 3; r++) CHECK(out[r][0] == 2 && out[r][100] == 30);
     }
     crew_close_teams(&b);
@@ -321,7 +356,7 @@ TEST(two_teams_of_the_same_workers_do_not_mix) {
     crew_down(&a);
 }
 
-/* ---- what may not be asked ---------------------------------------------------------------------------------------------- */
+/* ---- what may not be asked ------------------------------------------------------------------- */
 
 TEST(wrong_arguments_are_named) {
     struct crew c;
@@ -336,13 +371,14 @@ TEST(wrong_arguments_are_named) {
     CHECK_EQ(weft_bcast(team, NULL, 1, WEFT_INT32, 0, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_bcast(team, &x, 1, (weft_datatype_t)77, 0, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_allreduce(team, &x, NULL, 1, WEFT_INT32, WEFT_SUM, NULL), WEFT_ERR_INVALID_PARAM);
-    CHECK_EQ(weft_allreduce(team, &x, &x, 1, WEFT_INT32, (weft_reduction_t)9, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_allreduce(team, &x, &x, 1, WEFT_INT32, (weft_reduction_t)99, NULL),
+             WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_allgather(team, NULL, &x, 1, WEFT_INT32, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_allgather(team, &x, &x, SIZE_MAX / 2, WEFT_INT32, NULL), WEFT_ERR_TOO_BIG);
     CHECK_EQ(weft_bcast(team, NULL, 0, WEFT_INT32, 0, NULL), WEFT_OK);
     weft_team_t *none;
     CHECK_EQ(weft_team_create(c.rank[0].worker, NULL, &none), WEFT_ERR_INVALID_PARAM);
-    weft_exchange_t bad = c.board.exchange[0];
+    weft_exchange_t bad = c.copy_ctl.exchange[0];
     bad.rank = 2;
     CHECK_EQ(weft_team_create(c.rank[0].worker, &(weft_team_params_t){.exchange = &bad}, &none),
              WEFT_ERR_INVALID_PARAM);
@@ -355,15 +391,22 @@ TEST(wrong_arguments_are_named) {
 }
 
 TEST(a_setting_that_does_not_parse_is_refused) {
-    static const char *const bad[] = {
-        "x", "bcast", "bcast=", "bcast=ring", "allreduce:8k=ring", "bcast=chain,", "bcast:5-2=chain"};
+    static const char *const bad[] = {"x",
+                                      "bcast",
+                                      "bcast=",
+                                      "bcast=ring",
+                                      "allreduce:8k=ring",
+                                      "bcast=chain,",
+                                      "bcast:5-2=chain"};
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct crew c;
         weft_setting_t one = {"coll.algorithms", bad[i]};
         weft_team_t *team;
         crew_workers(&c, 1, "self", &one, 1);
-        board_make(&c.board, 1);
-        CHECK_EQ(weft_team_create(c.rank[0].worker, &(weft_team_params_t){.exchange = &c.board.exchange[0]}, &team),
+        copy_ctl_make(&c.copy_ctl, 1);
+        CHECK_EQ(weft_team_create(c.rank[0].worker,
+                                  &(weft_team_params_t){.exchange = &c.copy_ctl.exchange[0]},
+                                  &team),
                  WEFT_ERR_INVALID_PARAM);
         crew_down(&c);
     }

@@ -1,20 +1,24 @@
-/* Memory runs out at any one allocation of a team's life: an error where it hurts, no crash, nothing left behind. */
+/* Memory runs out at any one allocation of a team's life: an error where it hurts, no crash,
+ * nothing left behind. */
 #include "team.h"
 #include <reactor/reactor.h>
 
-/* A team is made, works and is closed, with the k-th allocation failing. True when it was not reached. */
+/* A team is made, works and is closed, with the k-th allocation failing. True when it was not
+ * reached. */
 static bool life_with_failure_at(uint64_t k, const char *setting, const char *value) {
     struct crew c;
     weft_setting_t one = {setting, value};
     static int32_t in[2][3000], out[2][3000];
     crew_workers(&c, 2, "self,shm", &one, setting != NULL);
-    board_make(&c.board, 2);
+    copy_ctl_make(&c.copy_ctl, 2);
     weft__alloc_fail_at(k);
     for (uint32_t r = 0; r < 2; r++) {
         struct rank *rank = &c.rank[r];
         rank->ready = WEFT_IN_PROGRESS;
-        weft_team_params_t params = {
-            .exchange = &c.board.exchange[r], .on_ready = on_team_ready, .arg = rank, .deadline_ms = 40};
+        weft_team_params_t params = {.exchange = &c.copy_ctl.exchange[r],
+                                     .on_ready = on_team_ready,
+                                     .arg = rank,
+                                     .deadline_ms = 40};
         if (weft_team_create(rank->worker, &params, &rank->team) < 0) rank->team = NULL;
     }
     UNTIL(&c, all_ready(&c));
@@ -24,10 +28,11 @@ static bool life_with_failure_at(uint64_t k, const char *setting, const char *va
         weft_op_t op = {.done = on_outcome, .arg = rank, .deadline_ms = 40};
         if (!rank->team) continue;
         in[r][0] = (int32_t)r + 1;
-        weft_status_t st = weft_allreduce(rank->team, in[r], out[r], 3000, WEFT_INT32, WEFT_SUM, &op);
+        weft_status_t st =
+            weft_allreduce(rank->team, in[r], out[r], 3000, WEFT_INT32, WEFT_SUM, &op);
         if (st != WEFT_IN_PROGRESS) on_outcome(st, rank);
     }
-    UNTIL(&c, all_told(&c));
+    UNTIL(&c, all_notified(&c));
     for (uint32_t r = 0; r < 2; r++) {
         if (!c.rank[r].team) continue;
         CHECK_EQ(c.rank[r].ready_calls, 1);
@@ -38,7 +43,8 @@ static bool life_with_failure_at(uint64_t k, const char *setting, const char *va
     bool whole = weft__alloc_fail_at(0) < k;
     for (uint32_t r = 0; whole && r < 2; r++) {
         CHECK(c.rank[r].team);
-        /* On a slow machine the deadline, which is short for those that fail, may cut a life that lacked nothing. */
+        /* On a slow machine the deadline, which is short for those that fail, may cut a life
+         * that lacked nothing. */
         if (c.rank[r].outcome == WEFT_ERR_TIMED_OUT)
             whole = false;
         else

@@ -1,20 +1,21 @@
-/* The shipped machines of teams and collectives, explored: every order of events within the bounds. */
+/* The shipped machines of teams and collectives, explored: every order of events within the
+ * bounds. */
 #include <collectives/machines.h>
-#include <fsm/explorer.h>
+#include <fsm/explore/explorer.h>
 #include <tests/harness.h>
 #include <tests/model.h>
 
 #define IN(state) (1u << (state))
 
-/* ---- collective ------------------------------------------------------------------------------------------------------- */
+/* ---- collective ------------------------------------------------------------------------------ */
 
 static bool is_done(const struct explore_world *w) {
     return w->peer[0]->state == COLL_DONE;
 }
 
 static const char *settled_once(const struct explore_world *w) {
-    if (explore_told(w, 0, COLL_FX_SETTLE) > 1) return "its outcome is told once";
-    if ((w->peer[0]->state == COLL_DONE) != (explore_told(w, 0, COLL_FX_LEAVE) == 1))
+    if (explore_notified(w, 0, COLL_FX_SETTLE) > 1) return "its outcome is told once";
+    if ((w->peer[0]->state == COLL_DONE) != (explore_notified(w, 0, COLL_FX_LEAVE) == 1))
         return "done is out of the list";
     return NULL;
 }
@@ -22,15 +23,17 @@ static const char *settled_once(const struct explore_world *w) {
 TEST(a_collective_settles_once_whatever_stops_it) {
     static const struct explore_effect effects[COLL_N_EFFECTS] = {
         [COLL_FX_RECALL] = {EXPLORE_ARM, COLL_EV_RETURNED},
-        [COLL_FX_SETTLE] = {EXPLORE_TELL, 0},
-        [COLL_FX_LEAVE] = {EXPLORE_TELL, 0},
+        [COLL_FX_SETTLE] = {EXPLORE_NOTIFY, 0},
+        [COLL_FX_LEAVE] = {EXPLORE_NOTIFY, 0},
     };
     static const struct explore_local locals[] = {
         {.event = COLL_EV_FINISH, .budget = 1, .states = IN(COLL_RUNNING)},
-        {.event = COLL_EV_STOP, .budget = 3, .states = IN(COLL_RUNNING) | IN(COLL_DRAINING) | IN(COLL_SETTLED)},
+        {.event = COLL_EV_STOP,
+         .budget = 3,
+         .states = IN(COLL_RUNNING) | IN(COLL_DRAINING) | IN(COLL_SETTLED)},
         {.event = COLL_EV_RETURNED, .budget = 3, .states = IN(COLL_RUNNING)},
         {.event = COLL_EV_RETURNED, .armed = true},
-        {.event = COLL_EV_TOLD, .budget = 1, .states = IN(COLL_SETTLED)},
+        {.event = COLL_EV_NOTIFIED, .budget = 1, .states = IN(COLL_SETTLED)},
     };
     static const struct explore_role role = {.machine = &weft__collective_machine,
                                              .size = sizeof(struct collective_core),
@@ -38,19 +41,68 @@ TEST(a_collective_settles_once_whatever_stops_it) {
                                              .locals = locals,
                                              .n_locals = sizeof locals / sizeof *locals,
                                              .effects = effects};
-    static const struct explore_model model = {
-        .name = "collective", .role = {&role}, .n_peers = 1, .invariant = settled_once, .agreed = is_done};
+    static const struct explore_model model = {.name = "collective",
+                                               .role = {&role},
+                                               .n_peers = 1,
+                                               .invariant = settled_once,
+                                               .agreed = is_done};
     CHECK(model_holds(&model));
 }
 
-/* ---- team ------------------------------------------------------------------------------------------------------------- */
+/* ---- agreement ------------------------------------------------------------------------------- */
+
+static bool agreement_is_told(const struct explore_world *w) {
+    return w->peer[0]->state == AGREE_OVER;
+}
+
+static const char *agreement_told_once(const struct explore_world *w) {
+    uint32_t told = explore_notified(w, 0, AGREE_FX_NOTIFY);
+    uint32_t announced = explore_notified(w, 0, AGREE_FX_ANNOUNCE);
+    if (told > 1 || announced > 1) return "an agreement ends once";
+    if ((w->peer[0]->state == AGREE_OVER) != (told == 1)) return "over is reported";
+    if (announced && !explore_notified(w, 0, AGREE_FX_PROPOSE))
+        return "only what was proposed is announced";
+    return NULL;
+}
+
+/* Proposals and decisions of others come at any time, and so does the end of this side. */
+TEST(an_agreement_ends_once_whoever_decides) {
+    static const struct explore_effect effects[AGREE_N_EFFECTS] = {
+        [AGREE_FX_PROPOSE] = {EXPLORE_NOTIFY, 0},
+        [AGREE_FX_CONFIRM] = {EXPLORE_NOTIFY, 0},
+        [AGREE_FX_ANNOUNCE] = {EXPLORE_NOTIFY, 0},
+        [AGREE_FX_NOTIFY] = {EXPLORE_NOTIFY, 0},
+    };
+    static const struct explore_local locals[] = {
+        {.event = AGREE_EV_COLLECTED, .budget = 1, .states = IN(AGREE_OPEN) | IN(AGREE_HELD)},
+        {.event = AGREE_EV_CONFIRMED, .budget = 1, .states = IN(AGREE_PROPOSED)},
+        {.event = AGREE_EV_PROPOSAL, .budget = 3, .states = ~0u},
+        {.event = AGREE_EV_DECISION, .budget = 2, .states = ~0u},
+        {.event = AGREE_EV_STOP, .budget = 2, .states = ~0u},
+    };
+    static const struct explore_role role = {.machine = &weft__agreement_machine,
+                                             .size = sizeof(struct agreement_core),
+                                             .start = AGREE_OPEN,
+                                             .locals = locals,
+                                             .n_locals = sizeof locals / sizeof *locals,
+                                             .effects = effects};
+    static const struct explore_model model = {.name = "agreement",
+                                               .role = {&role},
+                                               .n_peers = 1,
+                                               .invariant = agreement_told_once,
+                                               .agreed = agreement_is_told};
+    CHECK(model_holds(&model));
+}
+
+/* ---- team ------------------------------------------------------------------------------------ */
 
 static const struct explore_effect team_effects[TEAM_N_EFFECTS] = {
     [TEAM_FX_CONNECT] = {EXPLORE_ARM, TEAM_EV_AGREED},
-    [TEAM_FX_TELL] = {EXPLORE_TELL, 0},
+    [TEAM_FX_NOTIFY] = {EXPLORE_NOTIFY, 0},
     [TEAM_FX_WARN] = {EXPLORE_SEND, TEAM_EV_NOTICE},
+    [TEAM_FX_AWAIT] = {EXPLORE_ARM, TEAM_EV_RELEASED},
     [TEAM_FX_CLOSE_ALL] = {EXPLORE_ARM, TEAM_EV_QUIET},
-    [TEAM_FX_GONE] = {EXPLORE_TELL, 0},
+    [TEAM_FX_GONE] = {EXPLORE_NOTIFY, 0},
 };
 
 static bool agreeing(const struct explore_world *w, unsigned peer) {
@@ -59,10 +111,13 @@ static bool agreeing(const struct explore_world *w, unsigned peer) {
 
 static const struct explore_local team_locals[] = {
     /* An exchange without a cancel ends even when nobody wants it any more. */
-    {.event = TEAM_EV_EXCHANGED, .budget = 1, .states = IN(TEAM_EXCHANGE) | IN(TEAM_FAILED) | IN(TEAM_CLOSING)},
+    {.event = TEAM_EV_EXCHANGED,
+     .budget = 1,
+     .states = IN(TEAM_EXCHANGE) | IN(TEAM_FAILED) | IN(TEAM_CLOSING)},
     {.event = TEAM_EV_AGREED, .armed = true, .when = agreeing},
     {.event = TEAM_EV_FAIL, .budget = 2, .states = ~IN(TEAM_CLOSED)},
     {.event = TEAM_EV_CLOSE, .budget = 1, .states = IN(TEAM_READY) | IN(TEAM_FAILED)},
+    {.event = TEAM_EV_RELEASED, .armed = true, .states = IN(TEAM_LEAVING) | IN(TEAM_CLOSING)},
     {.event = TEAM_EV_QUIET, .armed = true},
 };
 static const struct explore_role team_role = {.machine = &weft__team_machine,
@@ -73,36 +128,37 @@ static const struct explore_role team_role = {.machine = &weft__team_machine,
                                               .effects = team_effects};
 
 /* Until a member knows the team's identity, notices wait in its room. */
-static bool hear_notice(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+static bool recv_notice(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
     *event_p = msg->event;
     return to->state != TEAM_EXCHANGE;
 }
 
-static const char *told_once(const struct explore_world *w) {
+static const char *notified_once(const struct explore_world *w) {
     for (unsigned i = 0; i < w->n_peers; i++) {
         if (w->hostile >> i & 1 || w->out >> i & 1) continue;
-        unsigned told = explore_told(w, i, TEAM_FX_TELL), state = w->peer[i]->state;
-        if (told > 1) return "on_ready comes once";
-        if (told == 0 && state >= TEAM_READY) return "ready, failed and closed are told";
-        if (explore_told(w, i, TEAM_FX_GONE) != (state == TEAM_CLOSED)) return "closed is gone";
+        unsigned notified = explore_notified(w, i, TEAM_FX_NOTIFY), state = w->peer[i]->state;
+        if (notified > 1) return "on_ready comes once";
+        if (notified == 0 && state >= TEAM_READY) return "ready, failed and closed are told";
+        if (explore_notified(w, i, TEAM_FX_GONE) != (state == TEAM_CLOSED)) return "closed is gone";
     }
     return NULL;
 }
 
 static bool all_gone(const struct explore_world *w) {
     for (unsigned i = 0; i < w->n_peers; i++)
-        if (!(w->hostile >> i & 1) && !(w->out >> i & 1) && w->peer[i]->state != TEAM_CLOSED) return false;
+        if (!(w->hostile >> i & 1) && !(w->out >> i & 1) && w->peer[i]->state != TEAM_CLOSED)
+            return false;
     return true;
 }
 
-TEST(members_of_a_team_hear_of_it_once_and_can_always_close) {
+TEST(members_of_a_team_recv_of_it_once_and_can_always_close) {
     static const struct explore_model model = {.name = "team",
                                                .role = {&team_role, &team_role, &team_role},
                                                .n_peers = 3,
                                                .equal_peers = true,
                                                .channel = {.soup = true},
-                                               .hear = hear_notice,
-                                               .invariant = told_once,
+                                               .recv_msg = recv_notice,
+                                               .invariant = notified_once,
                                                .agreed = all_gone};
     CHECK(model_holds(&model));
 }
@@ -113,7 +169,126 @@ TEST(a_hostile_member_ends_nothing_but_the_team) {
                                                .n_peers = 2,
                                                .hostile = 2,
                                                .channel = {.soup = true},
-                                               .invariant = told_once,
+                                               .invariant = notified_once,
                                                .agreed = all_gone};
     CHECK(model_holds(&model));
+}
+
+/* ---- a member leaves as soon as it has its result -------------------------------------------- */
+
+/* Messages that are no events of the machine's: the data of the last collective, and the two of
+ * a close in good order. They may overtake each other, as over several connections. */
+enum { LAST_DATA = TEAM_EV_EXCHANGED, LAST_LEAVE = TEAM_EV_AGREED, LAST_RELEASE = TEAM_EV_CLOSE };
+
+struct leaver {
+    struct team_core core;
+    uint8_t has, gone, outstanding, released; /* bits of members */
+};
+
+static struct leaver *leaver(const struct explore_world *w, unsigned peer) {
+    return (struct leaver *)w->peer[peer];
+}
+static uint8_t the_others(const struct explore_world *w, unsigned peer) {
+    return (uint8_t)(((1u << w->n_peers) - 1) & ~(1u << peer));
+}
+
+/* It has begun the last collective: what it sends is under way. */
+static void send_data(struct explore_world *w, unsigned peer) {
+    for (uint8_t r = 0; r < w->n_peers; r++)
+        if (r != peer)
+            explore_send(
+                &(struct explore_message){.from = (uint8_t)peer, .to = r, .event = LAST_DATA});
+}
+static bool has_result(const struct explore_world *w, unsigned peer) {
+    return leaver(w, peer)->has == the_others(w, peer);
+}
+static bool is_released(const struct explore_world *w, unsigned peer) {
+    const struct leaver *m = leaver(w, peer);
+    return (m->gone | m->released) == the_others(w, peer);
+}
+/* Its process ends. Its data that has not arrived is lost; the rest went before the end of its
+ * endpoints, which is answered. */
+static void cut(struct explore_world *w, unsigned peer) {
+    unsigned kept = 0, n = w->n_messages;
+    for (unsigned i = 0; i < n; i++)
+        if (w->message[i].from != peer || w->message[i].event != LAST_DATA)
+            w->message[kept++] = w->message[i];
+    memset(&w->message[kept], 0, (n - kept) * sizeof *w->message);
+    w->n_messages = kept;
+}
+
+static bool send_leave_to(const struct fsm *from, unsigned effect, struct explore_message *msg) {
+    return !(((const struct leaver *)from)->gone >> msg->to & 1);
+}
+
+static bool recv_leaver(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+    struct leaver *m = (struct leaver *)to;
+    uint8_t from = (uint8_t)(1u << msg->from);
+    if (msg->event == LAST_RELEASE) m->released |= from;
+    if (msg->event == LAST_DATA) m->has |= from;
+    if (msg->event == LAST_LEAVE) m->gone |= from, m->outstanding |= from;
+    if (m->outstanding & m->has & from) {
+        m->outstanding &= (uint8_t)~from;
+        explore_send(
+            &(struct explore_message){.from = msg->to, .to = msg->from, .event = LAST_RELEASE});
+    }
+    return false;
+}
+
+static const char *all_end_well(const struct explore_world *w) {
+    for (unsigned i = 0; i < w->n_peers; i++) {
+        unsigned state = w->peer[i]->state;
+        if (state == TEAM_FAILED) return "a close in good order fails nobody";
+        if (state >= TEAM_LEAVING && !has_result(w, i))
+            return "a member that leaves has its result";
+        if (explore_notified(w, i, TEAM_FX_GONE) != (state == TEAM_CLOSED)) return "closed is gone";
+    }
+    return NULL;
+}
+
+static const struct explore_effect leaver_effects[TEAM_N_EFFECTS] = {
+    [TEAM_FX_CONNECT] = {EXPLORE_ARM, TEAM_EV_AGREED},
+    [TEAM_FX_NOTIFY] = {EXPLORE_NOTIFY, 0},
+    [TEAM_FX_LEAVE] = {EXPLORE_SEND, LAST_LEAVE},
+    [TEAM_FX_AWAIT] = {EXPLORE_ARM, TEAM_EV_RELEASED},
+    [TEAM_FX_CLOSE_ALL] = {EXPLORE_ARM, TEAM_EV_QUIET},
+    [TEAM_FX_GONE] = {EXPLORE_NOTIFY, 0},
+};
+
+static struct explore_local leaver_locals[] = {
+    {.event = TEAM_EV_EXCHANGED, .budget = 1},
+    {.event = TEAM_EV_AGREED, .armed = true, .after = send_data},
+    {.event = TEAM_EV_CLOSE, .budget = 1, .states = IN(TEAM_READY), .when = has_result},
+    {.event = TEAM_EV_RELEASED, .armed = true, .when = is_released},
+    {.event = TEAM_EV_QUIET, .armed = true, .after = cut},
+};
+static const struct explore_role leaver_role = {.machine = &weft__team_machine,
+                                                .size = sizeof(struct leaver),
+                                                .start = TEAM_EXCHANGE,
+                                                .locals = leaver_locals,
+                                                .n_locals =
+                                                    sizeof leaver_locals / sizeof *leaver_locals,
+                                                .effects = leaver_effects};
+static const struct explore_model leaving = {.name = "the last collective",
+                                             .role = {&leaver_role, &leaver_role, &leaver_role},
+                                             .n_peers = 3,
+                                             .channel = {.reorder = true},
+                                             .send_msg = send_leave_to,
+                                             .recv_msg = recv_leaver,
+                                             .invariant = all_end_well,
+                                             .agreed = all_gone};
+
+TEST(a_member_leaves_as_soon_as_it_may_and_the_others_have_their_result) {
+    CHECK(model_holds(&leaving));
+}
+
+/* The model can see: a member that closes without the others' answers takes with it what they
+ * still need. */
+TEST(a_member_that_awaits_no_answer_is_found) {
+    static struct explore_result result;
+    leaver_locals[3].when = NULL;
+    CHECK(!explore(&leaving, &result));
+    leaver_locals[3].when = is_released;
+    CHECK(strcmp(result.why, "no agreed state can be reached any more") == 0);
+    printf("  %s\n", result.trace);
 }

@@ -17,6 +17,7 @@ struct page {
     uint64_t number[RANKS_MOST], by_lines[RANKS_MOST];
 };
 
+static const char *rails = "1"; /* the setting link.rails of all members */
 static const char by_lines[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot";
 
 struct process {
@@ -29,8 +30,8 @@ struct process {
 };
 
 /* Waits in place: the others are processes of their own, and this one has nothing else to do. */
-static weft_status_t page_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
-                                    weft_done_fn done, void *done_arg) {
+static weft_status_t page_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                                    void *all, weft_done_fn done, void *done_arg) {
     struct process *p = arg;
     memcpy(p->page->record[p->rank], mine, len);
     atomic_fetch_add(&p->page->arrived, 1);
@@ -42,10 +43,12 @@ static weft_status_t page_allgather(void *arg, weft_worker_t *worker, const void
 
 static void set_up(struct process *p, const char *transports) {
     weft_exchange_t exchange = {p->rank, p->size, page_allgather, NULL, p};
-    weft_setting_t settings[] = {{"coll.algorithms", p->algorithms}};
-    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &p->context) < 0)
+    weft_setting_t settings[] = {{"coll.algorithms", p->algorithms}, {"link.rails", rails}};
+    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2},
+                            &p->context) < 0)
         _exit(10);
-    if (weft_worker_create(p->context, &(weft_worker_params_t){.transports = transports}, &p->worker) < 0)
+    if (weft_worker_create(p->context, &(weft_worker_params_t){.transports = transports},
+                           &p->worker) < 0)
         _exit(11);
     p->page->ready[p->rank] = weft_team_create_wait(p->worker, &exchange, &p->team);
     if (p->page->ready[p->rank] < 0) _exit(12);
@@ -57,10 +60,12 @@ static void tear_down(struct process *p) {
     if (weft_context_destroy(p->context) < 0) _exit(21);
 }
 
-/* Runs `body` in `size` processes; returns how many did not exit with 0. `killed` is the rank to kill at its word. */
+/* Runs `body` in `size` processes; returns how many did not exit with 0. `killed` is the rank to
+ * kill at its word. */
 static int run_all_by(const char *algorithms, uint32_t size, const char *transports,
                       void (*body)(struct process *p), struct page **page_p) {
-    struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct page *page =
+        mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int failed = 0;
     CHECK(page != MAP_FAILED);
     *page_p = page;
@@ -84,11 +89,12 @@ static int run_all_by(const char *algorithms, uint32_t size, const char *transpo
     return failed;
 }
 
-static int run_all(uint32_t size, const char *transports, void (*body)(struct process *p), struct page **page_p) {
+static int run_all(uint32_t size, const char *transports, void (*body)(struct process *p),
+                   struct page **page_p) {
     return run_all_by("", size, transports, body, page_p);
 }
 
-/* ---- work ---------------------------------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 static void sums(struct process *p) {
     for (int i = 0; i < 300; i++) {
@@ -115,7 +121,8 @@ TEST(processes_work_together_through_the_segment) {
     struct page *page;
     for (uint32_t size = 2; size <= 4; size++) {
         CHECK_EQ(run_all(size, "self,shm", sums, &page), 0);
-        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->number[r] + page->by_lines[r], 300 + 300 + 2 * 19);
+        for (uint32_t r = 0; r < size; r++)
+            CHECK_EQ(page->number[r] + page->by_lines[r], 300 + 300 + 2 * 19);
         munmap(page, sizeof *page);
     }
 }
@@ -143,7 +150,66 @@ TEST(processes_work_together_over_tcp) {
     munmap(page, sizeof *page);
 }
 
-/* ---- death ---------------------------------------------------------------------------------------------------------- */
+/* ---- a member leaves as soon as it has its result -------------------------------------------- */
+
+static void reduce_much(struct process *p) {
+    enum { N = 100000 };
+    int64_t *mine = calloc(N, 8), *sum = calloc(N, 8), n = p->size;
+    for (int i = 0; i < N; i++) mine[i] = p->rank + i;
+    if (weft_allreduce_wait(p->team, mine, sum, N, WEFT_INT64, WEFT_SUM) < 0) _exit(50);
+    for (int i = 0; i < N; i++)
+        if (sum[i] != n * (n - 1) / 2 + n * i) _exit(51);
+    free(mine);
+    free(sum);
+}
+
+static void gather_much(struct process *p) {
+    enum { N = 100000 };
+    int64_t *mine = calloc(N, 8), *all = calloc((size_t)N * p->size, 8);
+    for (int i = 0; i < N; i++) mine[i] = p->rank + i;
+    if (weft_allgather_wait(p->team, mine, all, N, WEFT_INT64) < 0) _exit(52);
+    for (int64_t r = 0; r < p->size; r++)
+        for (int i = 0; i < N; i++)
+            if (all[r * N + i] != r + i) _exit(53);
+    free(mine);
+    free(all);
+}
+
+static void reduce_and_exit(struct process *p) {
+    reduce_much(p);
+    if (weft_team_close_wait(p->team) < 0) _exit(54);
+    _exit(0);
+}
+static void gather_and_exit(struct process *p) {
+    gather_much(p);
+    if (weft_team_close_wait(p->team) < 0) _exit(55);
+    _exit(0);
+}
+
+static void last_one_ends_well(const char *transports, const char *n_rails) {
+    static void (*const bodies[])(struct process *) = {reduce_much, gather_much, reduce_and_exit,
+                                                       gather_and_exit};
+    struct page *page;
+    rails = n_rails;
+    for (unsigned i = 0; i < sizeof bodies / sizeof *bodies; i++)
+        for (uint32_t size = 2; size <= 4; size++) {
+            CHECK_EQ(run_all(size, transports, bodies[i], &page), 0);
+            munmap(page, sizeof *page);
+        }
+    rails = "1";
+}
+
+TEST(the_last_collective_ends_well_at_all_though_members_leave_over_tcp) {
+    last_one_ends_well("self,tcp", "1");
+}
+TEST(the_last_collective_ends_well_at_all_though_members_leave_over_rails) {
+    last_one_ends_well("self,tcp", "4");
+}
+TEST(the_last_collective_ends_well_at_all_though_members_leave_over_shm) {
+    last_one_ends_well("self,shm", "1");
+}
+
+/* ---- death ----------------------------------------------------------------------------------- */
 
 static void die_in_the_middle(struct process *p) {
     enum { VICTIM = 1, AT = 57 };
@@ -177,7 +243,11 @@ static void be_killed_anywhere(struct process *p) {
     weft_status_t st = WEFT_OK;
     static int32_t many[5000];
     size_t n = *p->algorithms ? 12 : 5000; /* what fits in a line */
+    /* A death before everybody's team is ready would fail the creation of a member that is late.
+     * Nobody hears of it before they all are here. */
+    atomic_fetch_add(&p->page->alive, 1);
     if (p->rank == 2) {
+        while (atomic_load(&p->page->alive) < p->size) sched_yield();
         pid_t self = getpid();
         if (fork() == 0) {
             usleep(3000 + (unsigned)(self % 7) * 1000);
@@ -190,7 +260,7 @@ static void be_killed_anywhere(struct process *p) {
     atomic_fetch_add(&p->page->through, 1);
 }
 
-TEST(a_member_killed_at_any_instruction_wedges_nobody) {
+TEST(a_member_killed_at_any_instruction_wedges_no_one) {
     for (int i = 0; i < 10; i++) {
         struct page *page;
         CHECK_EQ(run_all_by(i % 2 ? by_lines : "", 3, "self,shm", be_killed_anywhere, &page), 0);
@@ -199,7 +269,7 @@ TEST(a_member_killed_at_any_instruction_wedges_nobody) {
     }
 }
 
-/* ---- sleep ---------------------------------------------------------------------------------------------------------- */
+/* ---- sleep ----------------------------------------------------------------------------------- */
 
 static uint64_t cpu_ns(void) {
     struct timespec t;
@@ -233,7 +303,8 @@ static void begin_many(struct process *p) {
         for (int i = 0; i < MANY; i++) {
             mine[i] = (uint64_t)i << 8 | p->rank;
             weft_op_t op = {.done = count_one, .arg = &n_done};
-            weft_status_t st = weft_allreduce(p->team, &mine[i], &sum[i], 1, WEFT_UINT64, WEFT_SUM, &op);
+            weft_status_t st =
+                weft_allreduce(p->team, &mine[i], &sum[i], 1, WEFT_UINT64, WEFT_SUM, &op);
             if (st == WEFT_OK) n_done++;
             if (st < 0) _exit(61);
         }
@@ -260,4 +331,36 @@ TEST(members_sleep_while_they_wait_and_are_woken) {
         for (uint32_t r = 0; r < 3; r++) CHECK(page->number[r] < 60000000); /* of 300 ms */
         munmap(page, sizeof *page);
     }
+}
+
+/* ---- going on without those that were killed ------------------------------------------------- */
+
+/* Rank 1, and in the next round the new rank 0, is killed in the middle of allreduces. All that are
+ * left agree about who is lost, make a new team, and have the same sum. */
+static void shrink_twice(struct process *p) {
+    for (uint32_t round = 0; round < 2; round++) {
+        weft_team_t *smaller = NULL;
+        int32_t one = 1, sum = 0;
+        uint64_t flags = ~0ull, lost = 0;
+        uint32_t victim = 1 - round, size = weft_team_size(p->team);
+        for (int i = 0;; i++) {
+            if (weft_team_rank(p->team) == victim && i == 20) raise(SIGKILL);
+            if (weft_allreduce_wait(p->team, &one, &sum, 1, WEFT_INT32, WEFT_SUM) < 0) break;
+        }
+        weft_team_revoke(p->team);
+        if (weft_team_agree_wait(p->team, &flags, &lost) < 0) _exit(30);
+        if (lost != 1u << victim || flags != ~0ull) _exit(31);
+        if (weft_team_shrink_wait(p->team, &smaller) < 0) _exit(32);
+        if (weft_team_size(smaller) != size - 1) _exit(33);
+        if (weft_team_close_wait(p->team) < 0) _exit(34);
+        p->team = smaller;
+        if (weft_allreduce_wait(p->team, &one, &sum, 1, WEFT_INT32, WEFT_SUM) < 0) _exit(35);
+        if (sum != (int32_t)size - 1) _exit(36);
+    }
+}
+
+TEST(those_that_are_left_go_on_when_others_are_killed) {
+    struct page *page;
+    CHECK_EQ(run_all_by("", 5, "self,shm", shrink_twice, &page), 0);
+    CHECK_EQ(run_all_by("", 5, "self,tcp", shrink_twice, &page), 0);
 }

@@ -1,4 +1,5 @@
-/* Every algorithm is proved for every team size to 128, and for samples beyond, by running all ranks on symbols. */
+/* Every algorithm is proved for every team size to 128, and for samples beyond, by running all
+ * ranks on symbols. */
 #include "checker.h"
 #include <tests/harness.h>
 
@@ -12,10 +13,12 @@ static bool proved(struct check check) {
 }
 
 static struct check of(enum coll_algorithm algorithm, uint32_t size, uint64_t count) {
-    return (struct check){
-        .algorithm = algorithm,
-        .shape = {
-            .kind = weft__algorithms[algorithm].kind, .size = size, .count = count, .width = 4, .segment = 12}};
+    return (struct check){.algorithm = algorithm,
+                          .shape = {.kind = weft__algorithms[algorithm].kind,
+                                    .size = size,
+                                    .count = count,
+                                    .width = 4,
+                                    .segment = 12}};
 }
 
 static void prove_to_128(enum coll_algorithm algorithm, const uint64_t *counts, unsigned n_counts) {
@@ -28,7 +31,8 @@ static void prove_to_128(enum coll_algorithm algorithm, const uint64_t *counts, 
         }
 }
 
-static void prove_samples(enum coll_algorithm algorithm, const uint32_t *sizes, unsigned n, uint64_t count) {
+static void prove_samples(enum coll_algorithm algorithm, const uint32_t *sizes, unsigned n,
+                          uint64_t count) {
     for (unsigned i = 0; i < n; i++) {
         struct check check = of(algorithm, sizes[i], count);
         check.every = sizes[i] / 16 + 1;
@@ -48,15 +52,15 @@ TEST(barriers_hold_everybody_until_all_have_come) {
 }
 
 TEST(bcasts_bring_the_roots_bytes_from_any_root) {
-    for (enum coll_algorithm a = ALGORITHM_BCAST_binomial; a <= ALGORITHM_BCAST_chain; a++) {
+    for (unsigned a = ALGORITHM_BCAST_binomial; a <= ALGORITHM_BCAST_chain; a++) {
         for (uint32_t size = 1; size <= 128; size++)
             for (uint32_t root = 0; root < size; root += size < 20 ? 1 : 1 + size / 5)
                 for (uint64_t count = 1; count < 12; count += 5) {
-                    struct check check = of(a, size, count);
+                    struct check check = of((enum coll_algorithm)a, size, count);
                     check.shape.root = root;
                     CHECK(proved(check));
                 }
-        prove_samples(a, beyond, N_OF(beyond), 4);
+        prove_samples((enum coll_algorithm)a, beyond, N_OF(beyond), 4);
     }
 }
 
@@ -77,7 +81,7 @@ TEST(allreduce_doubling_reduces_each_contribution_once) {
 }
 
 TEST(allreduce_ring_reduces_each_contribution_once) {
-    prove_to_128(ALGORITHM_ALLREDUCE_ring, (uint64_t[]){1, 131}, 2);
+    prove_to_128(ALGORITHM_ALLREDUCE_ring, (uint64_t[]){1, 40, 131}, 3);
     prove_samples(ALGORITHM_ALLREDUCE_ring, some, N_OF(some), 300);
 }
 
@@ -92,7 +96,8 @@ TEST(allreduce_pipeline_keeps_the_order_of_ranks) {
 }
 
 TEST(allgathers_put_every_block_in_its_place) {
-    for (enum coll_algorithm a = ALGORITHM_ALLGATHER_bruck; a <= ALGORITHM_ALLGATHER_neighbours; a++) {
+    for (enum coll_algorithm a = ALGORITHM_ALLGATHER_bruck; a <= ALGORITHM_ALLGATHER_neighbours;
+         a++) {
         prove_to_128(a, (uint64_t[]){1, 3}, 2);
         prove_samples(a, some, N_OF(some), 1);
     }
@@ -100,21 +105,134 @@ TEST(allgathers_put_every_block_in_its_place) {
     prove_samples(ALGORITHM_ALLGATHER_bruck, large, N_OF(large), 1);
 }
 
-/* ---- the checker itself: a proof that cannot fail proves nothing ---------------------------------------------------- */
+/* ---- all the others: every kind the same way ----------------------------------------------- */
 
-static enum coll_algorithm spoilt;
+static bool is_rooted(enum coll_kind kind) {
+    return kind == COLL_BCAST || kind == COLL_FANIN || kind == COLL_FANOUT || kind == COLL_GATHER ||
+           kind == COLL_GATHERV || kind == COLL_SCATTER || kind == COLL_SCATTERV ||
+           kind == COLL_REDUCE;
+}
+
+/* With some root, some radix and some groups: other ones for every size. */
+static void prove_one(enum coll_algorithm a, uint32_t size, uint32_t root, uint64_t count) {
+    struct check check = of(a, size, count);
+    check.shape.root = is_rooted(check.shape.kind) ? root % size : 0;
+    check.shape.radix = size % 5;
+    check.shape.per_group = size % 7;
+    check.every = size > 32 ? size / 3 : size / 8 + 1;
+    bool can = check.shape.kind != COLL_NEIGHBOR_ALLTOALLV && check.shape.kind != COLL_BCAST;
+    if (size > 32) check.in_place = can && size % 2; /* the one or the other */
+    CHECK(proved(check));
+    check.in_place = can;
+    if (check.in_place && size <= 32) CHECK(proved(check));
+}
+
+/* Vectors that are cut into pieces are longer than the team, for some sizes. */
+static uint64_t some_count(enum coll_kind kind, uint32_t size) {
+    bool cut = kind == COLL_ALLREDUCE || kind == COLL_BCAST;
+    if (cut && size % 8 == 0) return 2 * size + 3;
+    return size > 32 ? 1 : size % 4 + 1;
+}
+
+/* Exchanges of all with all have as many steps as messages: every fifth size beyond 64. */
+static uint32_t large_step(enum coll_kind kind, uint32_t size) {
+    return kind >= COLL_ALLGATHERV && kind <= COLL_ALLTOALLV && size > 64 ? 5 : 1;
+}
+
+static void prove_all(enum coll_kind first, enum coll_kind last) {
+    for (unsigned a = 0; a < N_ALGORITHMS; a++) {
+        enum coll_kind kind = weft__algorithms[a].kind;
+        if (kind < first || kind > last) continue;
+        for (uint32_t size = 1; size <= 128; size += large_step(kind, size))
+            prove_one((enum coll_algorithm)a, size, size * 5 / 3, some_count(kind, size));
+        for (uint32_t size = 2; size <= 17; size++)
+            for (uint32_t root = 0; root < (is_rooted(kind) ? size : 1); root++)
+                for (uint64_t count = 0; count < 4; count++)
+                    prove_one((enum coll_algorithm)a, size, root, count);
+    }
+}
+
+TEST(every_algorithm_of_the_first_kinds_is_right_for_1_to_128_ranks) {
+    prove_all(COLL_BARRIER, COLL_ALLGATHER);
+}
+TEST(every_fanin_gather_and_scatter_is_right_for_1_to_128_ranks) {
+    prove_all(COLL_FANIN, COLL_SCATTERV);
+}
+TEST(every_reduction_is_right_for_1_to_128_ranks) {
+    prove_all(COLL_REDUCE, COLL_REDUCE_SCATTERV);
+}
+TEST(every_exchange_is_right_for_1_to_64_ranks_and_samples_to_128) {
+    prove_all(COLL_ALLGATHERV, COLL_ALLTOALLV);
+}
+TEST(every_scan_and_neighbour_exchange_is_right_for_1_to_128_ranks) {
+    prove_all(COLL_SCAN, COLL_NEIGHBOR_ALLTOALLV);
+}
+
+TEST(trees_and_scans_are_right_for_thousands_of_ranks) {
+    static const uint32_t sizes[] = {4096, 1025};
+    static const enum coll_algorithm tree[] = {
+        ALGORITHM_BARRIER_knomial,       ALGORITHM_BARRIER_hierarchy,
+        ALGORITHM_BCAST_knomial,         ALGORITHM_BCAST_double_tree,
+        ALGORITHM_BCAST_hierarchy,       ALGORITHM_ALLREDUCE_rabenseifner,
+        ALGORITHM_ALLREDUCE_tree,        ALGORITHM_ALLREDUCE_hierarchy,
+        ALGORITHM_GATHER_knomial,        ALGORITHM_SCATTER_knomial,
+        ALGORITHM_REDUCE_knomial,        ALGORITHM_REDUCE_chain,
+        ALGORITHM_REDUCE_hierarchy,      ALGORITHM_SCAN_doubling,
+        ALGORITHM_EXSCAN_doubling,       ALGORITHM_NEIGHBOR_ALLTOALLV_linear,
+        ALGORITHM_REDUCE_SCATTER_halving};
+    for (unsigned i = 0; i < N_OF(tree); i++)
+        for (unsigned k = 0; k < N_OF(sizes); k++) {
+            bool much = tree[i] == ALGORITHM_REDUCE_SCATTER_halving;
+            if (much ? k == 0 : i % 2 != k) continue; /* one size of each */
+            struct check check = of(tree[i], sizes[k], 2);
+            check.every = sizes[k] / 8;
+            check.shape.per_group = 16;
+            CHECK(proved(check));
+        }
+}
+
+/* Any algorithm within the groups, any between them; groups that are no neighbours, too. */
+TEST(a_hierarchy_is_of_any_two) {
+    uint32_t group[40];
+    for (uint32_t r = 0; r < 40; r++) group[r] = r * r % 7;
+    for (unsigned in = 0; in < N_ALGORITHMS; in++)
+        for (unsigned out = 0; out < N_ALGORITHMS; out++)
+            for (uint32_t size = 12; size < 40; size += 13) {
+                enum coll_kind kind = weft__algorithms[out].kind;
+                enum coll_algorithm a = kind == COLL_BCAST       ? ALGORITHM_BCAST_hierarchy
+                                        : kind == COLL_REDUCE    ? ALGORITHM_REDUCE_hierarchy
+                                        : kind == COLL_ALLREDUCE ? ALGORITHM_ALLREDUCE_hierarchy
+                                        : kind == COLL_BARRIER   ? ALGORITHM_BARRIER_hierarchy
+                                                                 : ALGORITHM_ALLGATHER_hierarchy;
+                if (weft__algorithms[in].kind > COLL_REDUCE || kind > COLL_ALLGATHERV) continue;
+                struct check check = of(a, size, 3);
+                check.shape.inner = in + 1;
+                check.shape.outer = out + 1;
+                check.shape.root = is_rooted(check.shape.kind) ? size / 2 : 0;
+                if (size == 25)
+                    check.shape.per_group = 4;
+                else
+                    check.shape.group_of = group;
+                CHECK(proved(check));
+            }
+}
+
+/* ---- the checker itself: a proof that cannot fail proves nothing ----------------------------- */
+
+static enum coll_algorithm poisoned;
 static void (*spoil)(struct schedule *s);
-static void build_spoilt(struct schedule *s) {
-    weft__algorithms[spoilt].build(s);
+static void build_poisoned(struct schedule *s) {
+    weft__algorithms[poisoned].build(s);
     spoil(s);
 }
 
 /* One change to an algorithm's schedules, and a word of what the checker must say to it. */
-static bool refuted(enum coll_algorithm algorithm, void (*how)(struct schedule *), const char *reason) {
+static bool refuted(enum coll_algorithm algorithm, void (*how)(struct schedule *),
+                    const char *reason) {
     struct check check = of(algorithm, 5, 11);
     char why[160] = "nothing";
-    check.build = build_spoilt;
-    spoilt = algorithm;
+    check.build = build_poisoned;
+    poisoned = algorithm;
     spoil = how;
     if (!weft__schedule_check(&check, why, sizeof why) && strstr(why, reason)) return true;
     printf("  refuted by: %s\n", why);
@@ -128,6 +246,12 @@ static struct step *first_of(struct schedule *s, enum step_verb verb) {
 }
 static void drop_dependency(struct schedule *s) {
     if (s->shape.rank == 2) first_of(s, STEP_REDUCE)->after[0] = 0;
+}
+/* Each receive into scratch goes ahead while a reduction may still read there. */
+static void receive_into_what_is_reduced(struct schedule *s) {
+    for (uint32_t i = 0; i < s->n_steps; i++)
+        if (s->step[i].verb == STEP_RECV && s->step[i].to_buffer == COLL_SCRATCH)
+            s->step[i].after[0] = 0;
 }
 static void swap_operands(struct schedule *s) {
     if (s->shape.rank != 3) return;
@@ -171,6 +295,7 @@ static void wait_for_the_answer(struct schedule *s) {
 
 TEST(the_checker_refutes_what_is_wrong) {
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, drop_dependency, "in no order"));
+    CHECK(refuted(ALGORITHM_ALLREDUCE_ring, receive_into_what_is_reduced, "in no order"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, own_twice, "lacks a contribution or has it twice"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, wrong_tag, "in vain"));
     CHECK(refuted(ALGORITHM_ALLREDUCE_ring, shorter, "another length"));

@@ -25,7 +25,9 @@ TEST(what_one_process_makes_another_opens) {
     CHECK_EQ(weft__team_segment_create(NULL, 4, 8192, 99, &mine), WEFT_OK);
     pid_t maker = getpid(), child = fork();
     if (child == 0) {
-        if (weft__team_segment_open(NULL, 4, 8192, 99, (uint32_t)maker, (uint32_t)mine->fd, &theirs) < 0) _exit(1);
+        if (weft__team_segment_open(NULL, 4, 8192, 99, (uint32_t)maker, (uint32_t)mine->fd,
+                                    &theirs) < 0)
+            _exit(1);
         memcpy(segment_slot(theirs, 3, 4), "published", 10);
         atomic_store(&theirs->head->channel[3].published, 7);
         _exit(0);
@@ -63,7 +65,7 @@ TEST(a_signal_while_it_is_made_does_no_harm) {
     weft__team_segment_close(mine);
 }
 
-TEST(nobody_can_shrink_it_under_the_others) {
+TEST(no_one_can_shrink_it_under_the_others) {
     struct segment *mine;
     CHECK_EQ(weft__team_segment_create(NULL, 2, 64, 1, &mine), WEFT_OK);
     CHECK(ftruncate(mine->fd, 0) < 0);

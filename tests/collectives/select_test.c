@@ -1,7 +1,9 @@
 /* Which algorithm is taken for what. */
 #include <collectives/select.h>
+#include <stdlib.h>
 #include <talloc.h>
 #include <tests/harness.h>
+#include <unistd.h>
 
 static unsigned ask(const char *text, struct question question) {
     void *root = talloc_new(NULL);
@@ -36,7 +38,8 @@ TEST(every_question_has_an_answer_of_its_kind) {
                         CHECK(q.slots);
                     else
                         CHECK(weft__algorithms[got].kind == q.kind);
-                    if (got < N_ALGORITHMS && q.fixed_order) CHECK(weft__algorithms[got].fixed_order);
+                    if (got < N_ALGORITHMS && q.fixed_order)
+                        CHECK(weft__algorithms[got].fixed_order);
                 }
 }
 
@@ -57,7 +60,8 @@ TEST(the_setting_comes_before_the_table) {
     CHECK_EQ(ask("allreduce:9-=ring", q), ALGORITHM_SLOTS);
     CHECK_EQ(ask("allreduce:-8=ring", q), ALGORITHM_ALLREDUCE_ring);
     CHECK_EQ(ask("allreduce@5-=ring", q), ALGORITHM_SLOTS);
-    CHECK_EQ(ask("bcast=chain,allreduce@2-4:0-1k=doubling,allreduce=ring", q), ALGORITHM_ALLREDUCE_doubling);
+    CHECK_EQ(ask("bcast=chain,allreduce@2-4:0-1k=doubling,allreduce=ring", q),
+             ALGORITHM_ALLREDUCE_doubling);
     q.bytes = 1025;
     CHECK_EQ(ask("allreduce@2-4:0-1k=doubling,allreduce=ring", q), ALGORITHM_ALLREDUCE_ring);
     q.fixed_order = true;
@@ -70,7 +74,28 @@ TEST(a_kilobyte_is_1024_bytes_and_a_megabyte_its_square) {
     CHECK_EQ(ask("barrier:1k-=tree", of(COLL_BARRIER, 1024, 2)), ALGORITHM_BARRIER_tree);
     CHECK_EQ(ask("barrier:1k-=tree", of(COLL_BARRIER, 1023, 2)), ALGORITHM_BARRIER_dissemination);
     CHECK_EQ(ask("barrier:1m-=tree", of(COLL_BARRIER, 1 << 20, 2)), ALGORITHM_BARRIER_tree);
-    CHECK_EQ(ask("barrier:1m-=tree", of(COLL_BARRIER, (1 << 20) - 1, 2)), ALGORITHM_BARRIER_dissemination);
+    CHECK_EQ(ask("barrier:1m-=tree", of(COLL_BARRIER, (1 << 20) - 1, 2)),
+             ALGORITHM_BARRIER_dissemination);
+}
+
+TEST(a_file_of_choices_comes_after_the_setting) {
+    char name[] = "/tmp/weft-choices-XXXXXX";
+    int fd = mkstemp(name);
+    static const char lines[] = "# measured\nbarrier=tree, \n\n  allreduce:-1k=ring # short\n";
+    CHECK_EQ(write(fd, lines, sizeof lines - 1), sizeof lines - 1);
+    close(fd);
+    void *root = talloc_new(NULL);
+    struct choices choices;
+    CHECK_EQ(weft__choices_read(root, "allreduce:-8=doubling", name, &choices), WEFT_OK);
+    struct question q = of(COLL_ALLREDUCE, 8, 4);
+    CHECK_EQ(weft__choose(&choices, &q), ALGORITHM_ALLREDUCE_doubling);
+    q.bytes = 9;
+    CHECK_EQ(weft__choose(&choices, &q), ALGORITHM_ALLREDUCE_ring);
+    q = of(COLL_BARRIER, 0, 4);
+    CHECK_EQ(weft__choose(&choices, &q), ALGORITHM_BARRIER_tree);
+    CHECK_EQ(weft__choices_read(root, "", "/nowhere", &choices), WEFT_ERR_IO);
+    unlink(name);
+    talloc_free(root);
 }
 
 TEST(nonsense_is_refused_and_nothing_is_read_beyond_its_end) {

@@ -1,6 +1,8 @@
-/* Teams in virtual time, over a network that loses, delays, splits and dies as it is told; every run replays from its seed. */
+/* Teams in virtual time, over a network that loses, delays, splits and dies as it is told; every
+ * run replays from its seed. */
 #include "team.h"
-#include <endpoints/worker.h>
+#include <endpoints/core/worker.h>
+#include <endpoints/worker/drive.h>
 #include <transports/sim/sim.h>
 
 struct world {
@@ -14,13 +16,14 @@ struct world {
     do {                                                               \
         uint64_t run_end = weft__clock_now((w)->clock) + 60000000000u; \
         while (!(cond) && weft__clock_now((w)->clock) < run_end) {     \
-            board_pump(&(w)->crew.board);                              \
+            copy_ctl_pump(&(w)->crew.copy_ctl);                        \
             if (!weft__clock_turn((w)->clock)) break;                  \
         }                                                              \
         CHECK(cond);                                                   \
     } while (0)
 
-static void world_up(struct world *w, uint32_t size, uint64_t seed, const struct sim_profile *profile) {
+static void world_up(struct world *w, uint32_t size, uint64_t seed,
+                     const struct sim_profile *profile) {
     struct crew *c = &w->crew;
     memset(w, 0, sizeof *w);
     c->size = size;
@@ -31,24 +34,26 @@ static void world_up(struct world *w, uint32_t size, uint64_t seed, const struct
     weft__sim_use(w->fabric);
     for (uint32_t r = 0; r < size; r++) {
         struct reactor *reactor;
-        CHECK_EQ(weft__reactor_create(
-                     c->context, &(struct reactor_params){.virtual_clock = w->clock, .seed = seed * 100 + r + 1},
-                     &reactor),
+        CHECK_EQ(weft__reactor_create(c->context,
+                                      &(struct reactor_params){.virtual_clock = w->clock,
+                                                               .seed = seed * 100 + r + 1},
+                                      &reactor),
                  WEFT_OK);
-        CHECK_EQ(
-            weft__worker_create_on(reactor, &(weft_worker_params_t){.transports = "self,sim"}, &c->rank[r].worker),
-            WEFT_OK);
+        CHECK_EQ(weft__worker_create_on(reactor, &(weft_worker_params_t){.transports = "self,sim"},
+                                        &c->rank[r].worker),
+                 WEFT_OK);
         c->rank[r].crew = c;
     }
     crew_begin_teams(c, 20000);
-    RUN_UNTIL(w, all_ready(c) && c->board.told == size);
+    RUN_UNTIL(w, all_ready(c) && c->copy_ctl.notified == size);
 }
 
 static void world_down(struct world *w) {
     struct crew *c = &w->crew;
     for (uint32_t r = 0; r < c->size; r++) {
         weft_op_t op = {.done = on_worker_closed, .arg = &c->rank[r]};
-        if (c->rank[r].worker) CHECK_EQ(weft_worker_close(c->rank[r].worker, &op), WEFT_IN_PROGRESS);
+        if (c->rank[r].worker)
+            CHECK_EQ(weft_worker_close(c->rank[r].worker, &op), WEFT_IN_PROGRESS);
     }
     RUN_UNTIL(w, no_workers(c));
     weft__sim_use(NULL);
@@ -58,7 +63,8 @@ static void world_down(struct world *w) {
 
 static int64_t in[MOST_RANKS][3000], out[MOST_RANKS][3000];
 
-static uint64_t work(uint64_t seed, uint32_t size, const struct sim_profile *profile, uint32_t loss) {
+static uint64_t work(uint64_t seed, uint32_t size, const struct sim_profile *profile,
+                     uint32_t loss) {
     struct world w;
     world_up(&w, size, seed, profile);
     for (uint32_t r = 0; r < size; r++) CHECK_EQ(w.crew.rank[r].ready, WEFT_OK);
@@ -71,12 +77,13 @@ static uint64_t work(uint64_t seed, uint32_t size, const struct sim_profile *pro
             for (size_t i = 0; i < count; i++) in[r][i] = (int64_t)(r * 10 + i);
         }
         for (uint32_t r = 0; r < size; r++)
-            posted(&w.crew.rank[r], weft_allreduce(w.crew.rank[r].team, in[r], out[r], count, WEFT_INT64, WEFT_SUM,
-                                                   OP_OF(&w.crew.rank[r])));
-        RUN_UNTIL(&w, all_told(&w.crew));
+            posted(&w.crew.rank[r], weft_allreduce(w.crew.rank[r].team, in[r], out[r], count,
+                                                   WEFT_INT64, WEFT_SUM, OP_OF(&w.crew.rank[r])));
+        RUN_UNTIL(&w, all_notified(&w.crew));
         for (uint32_t r = 0; r < size; r++) {
             CHECK_EQ(w.crew.rank[r].outcome, WEFT_OK);
-            for (size_t i = 0; i < count; i++) CHECK(out[r][i] == (int64_t)(size * (size - 1) / 2 * 10 + size * i));
+            for (size_t i = 0; i < count; i++)
+                CHECK(out[r][i] == (int64_t)(size * (size - 1) / 2 * 10 + size * i));
         }
     }
     uint64_t hash = weft__sim_trace_hash(w.fabric);
@@ -90,7 +97,8 @@ TEST(allreduce_over_a_reliable_network_for_seeds_and_sizes) {
 }
 
 TEST(allreduce_over_datagrams_of_which_a_tenth_is_lost_repeated_and_reordered) {
-    for (uint64_t seed = 1; seed <= 6; seed++) work(seed, 2 + (uint32_t)seed % 4, &weft__sim_datagram, 100000);
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        work(seed, 2 + (uint32_t)seed % 4, &weft__sim_datagram, 100000);
 }
 
 TEST(a_run_replays_from_its_seed) {
@@ -99,20 +107,184 @@ TEST(a_run_replays_from_its_seed) {
     CHECK(once != work(43, 4, &weft__sim_datagram, 50000));
 }
 
+/* ---- a member leaves as soon as it has its result -------------------------------------------- */
+
+static void close_those_that_are_through(struct crew *c) {
+    for (uint32_t r = 0; r < c->size; r++) {
+        struct rank *rank = &c->rank[r];
+        if (!rank->team || !rank->outcome_calls || rank->closed) continue;
+        weft_op_t op = {.done = on_closed, .arg = rank};
+        CHECK_EQ(weft_team_close(rank->team, &op), WEFT_IN_PROGRESS);
+        rank->team = NULL;
+    }
+}
+static bool all_teams_closed(const struct crew *c) {
+    for (uint32_t r = 0; r < c->size; r++)
+        if (!c->rank[r].closed) return false;
+    return true;
+}
+
+static weft_status_t last_collective(struct rank *rank, unsigned kind, size_t count) {
+    uint32_t r = (uint32_t)(rank - rank->crew->rank);
+    static int64_t all[MOST_RANKS][MOST_RANKS * 3000];
+    if (kind == 0) return weft_barrier(rank->team, OP_OF(rank));
+    if (kind == 1) return weft_bcast(rank->team, in[r], count, WEFT_INT64, 0, OP_OF(rank));
+    if (kind == 2) return weft_allgather(rank->team, in[r], all[r], count, WEFT_INT64, OP_OF(rank));
+    return weft_allreduce(rank->team, in[r], out[r], count, WEFT_INT64, WEFT_SUM, OP_OF(rank));
+}
+
+static void leave_at_once(uint64_t seed, const struct sim_profile *profile, uint32_t loss) {
+    struct world w;
+    uint32_t size = 2 + (uint32_t)seed % 5;
+    world_up(&w, size, seed, profile);
+    struct sim_profile *p = weft__sim_profile(w.fabric);
+    p->loss = p->duplicate = p->reorder = loss;
+    p->reorder_ns = 50000;
+    for (uint32_t r = 0; r < size; r++)
+        expect_outcome(&w.crew.rank[r]), w.crew.rank[r].closed = false;
+    for (uint32_t r = 0; r < size; r++)
+        posted(&w.crew.rank[r],
+               last_collective(&w.crew.rank[r], (unsigned)(seed / 5 % 4), seed % 2 ? 3000 : 10));
+    RUN_UNTIL(&w, (close_those_that_are_through(&w.crew), all_teams_closed(&w.crew)));
+    for (uint32_t r = 0; r < size; r++) CHECK_EQ(w.crew.rank[r].outcome, WEFT_OK);
+    p->loss = p->duplicate = p->reorder = 0;
+    world_down(&w);
+}
+
+TEST(the_last_collective_ends_well_at_all_though_members_leave_at_once) {
+    for (uint64_t seed = 1; seed <= 120; seed++) leave_at_once(seed, &weft__sim_reliable, 0);
+}
+TEST(the_last_collective_ends_well_at_all_though_members_leave_and_datagrams_are_lost) {
+    for (uint64_t seed = 1; seed <= 60; seed++) leave_at_once(seed, &weft__sim_datagram, 50000);
+}
+
+/* ---- every collective ------------------------------------------------------------------------ */
+
+enum { EACH = 40, SIZE = 5 };
+
+/* One of each kind, with blocks of EACH elements: what a member has of it. */
+static weft_status_t any_collective(struct rank *rank, weft_coll_kind_t kind, const weft_op_t *op) {
+    static uint64_t counts[SIZE];
+    static uint32_t others[2];
+    static weft_neighbors_t ring = {others, others, 2, 2};
+    uint32_t r = (uint32_t)(rank - rank->crew->rank);
+    for (uint32_t i = 0; i < SIZE; i++) counts[i] = EACH;
+    others[0] = (r + 1) % SIZE;
+    others[1] = (r + SIZE - 1) % SIZE;
+    weft_coll_args_t args = {.kind = kind,
+                             .src = in[r],
+                             .dst = kind == WEFT_COLL_BCAST ? in[r] : out[r],
+                             .count = EACH,
+                             .type = WEFT_INT64,
+                             .root = 2,
+                             .src_counts = counts,
+                             .dst_counts = counts,
+                             .graph = &ring};
+    return weft_coll(rank->team, &args, op);
+}
+
+/* Element `i` of what rank `r` gives is 1000 r + i. */
+static int64_t right_result(weft_coll_kind_t kind, uint32_t r, uint32_t i) {
+    int64_t all = 1000 * SIZE * (SIZE - 1) / 2, upto = 1000 * (int64_t)r * (r + 1) / 2;
+    switch (kind) {
+    case WEFT_COLL_SCATTER:
+    case WEFT_COLL_SCATTERV: return 2000 + r * EACH + i;
+    case WEFT_COLL_ALLREDUCE:
+    case WEFT_COLL_REDUCE: return all + SIZE * i;
+    case WEFT_COLL_REDUCE_SCATTER:
+    case WEFT_COLL_REDUCE_SCATTERV: return all + SIZE * (r * EACH + i);
+    case WEFT_COLL_SCAN: return upto + (r + 1) * i;
+    case WEFT_COLL_EXSCAN: return upto - 1000 * r + r * i;
+    case WEFT_COLL_ALLTOALL:
+    case WEFT_COLL_ALLTOALLV: return r * EACH + i;
+    case WEFT_COLL_NEIGHBOR_ALLTOALLV: {
+        /* the next one's block for the one before it */
+        return 1000 * ((r + 1) % SIZE) + EACH + i;
+    }
+    default: return i; /* rank 0's block is the first */
+    }
+}
+
+static bool has_result(weft_coll_kind_t kind, uint32_t r) {
+    bool rooted = kind == WEFT_COLL_GATHER || kind == WEFT_COLL_GATHERV || kind == WEFT_COLL_REDUCE;
+    bool none = kind == WEFT_COLL_BARRIER || kind == WEFT_COLL_FANIN || kind == WEFT_COLL_FANOUT ||
+                (kind == WEFT_COLL_EXSCAN && r == 0);
+    return rooted ? r == 2 : !none;
+}
+
+static void begin_any(struct world *w, weft_coll_kind_t kind, uint32_t deadline_ms) {
+    for (uint32_t r = 0; r < SIZE; r++) {
+        expect_outcome(&w->crew.rank[r]);
+        for (uint32_t i = 0; i < SIZE * EACH; i++) in[r][i] = 1000 * (int64_t)r + i;
+    }
+    for (uint32_t r = 0; r < SIZE; r++) {
+        struct rank *rank = &w->crew.rank[r];
+        weft_op_t op = {.done = on_outcome, .arg = rank, .deadline_ms = deadline_ms};
+        posted(rank, any_collective(rank, kind, &op));
+    }
+}
+
+TEST(every_collective_has_its_result_though_datagrams_are_lost_and_late) {
+    struct world w;
+    world_up(&w, SIZE, 7, &weft__sim_datagram);
+    struct sim_profile *p = weft__sim_profile(w.fabric);
+    p->loss = p->duplicate = p->reorder = 100000;
+    p->reorder_ns = 50000;
+    for (int kind = 0; kind < WEFT_N_COLL_KINDS; kind++) {
+        begin_any(&w, (weft_coll_kind_t)kind, 0);
+        RUN_UNTIL(&w, all_notified(&w.crew));
+        for (uint32_t r = 0; r < SIZE; r++) {
+            CHECK_EQ(w.crew.rank[r].outcome, WEFT_OK);
+            const int64_t *got = kind == WEFT_COLL_BCAST ? in[r] : out[r];
+            for (uint32_t i = 0; i < EACH && has_result((weft_coll_kind_t)kind, r); i++)
+                CHECK_EQ(got[i], kind == WEFT_COLL_BCAST
+                                     ? 2000 + i
+                                     : right_result((weft_coll_kind_t)kind, r, i));
+        }
+    }
+    p->loss = p->duplicate = p->reorder = 0;
+    world_down(&w);
+}
+
+TEST(a_death_in_any_collective_is_one_outcome_for_each_survivor) {
+    for (int kind = 0; kind < WEFT_N_COLL_KINDS; kind++)
+        for (uint64_t moment = 0; moment < 6; moment++) {
+            struct world w;
+            uint32_t dead = (uint32_t)(kind + (int)moment) % SIZE;
+            world_up(&w, SIZE, (uint64_t)kind * 10 + moment + 1, &weft__sim_reliable);
+            begin_any(&w, (weft_coll_kind_t)kind, 2000);
+            uint64_t until = weft__clock_now(w.clock) + moment * 1500;
+            while (weft__clock_now(w.clock) < until && weft__clock_turn(w.clock)) continue;
+            weft__sim_crash(w.fabric, dead);
+            w.crew.rank[dead].outcome_calls += w.crew.rank[dead].outcome_calls == 0;
+            RUN_UNTIL(&w, all_notified(&w.crew));
+            for (uint32_t r = 0; r < SIZE; r++) {
+                weft_status_t outcome = w.crew.rank[r].outcome;
+                if (r == dead) continue;
+                CHECK_EQ(w.crew.rank[r].outcome_calls, 1);
+                CHECK(outcome == WEFT_OK || outcome == WEFT_ERR_PEER_FAILED);
+            }
+            weft__sim_heal_all(w.fabric);
+            world_down(&w);
+        }
+}
+
 /* Everybody begins; then `harm` at some time; every survivor hears once. */
-static void harmed(uint64_t seed, void (*harm)(struct world *w), weft_status_t expected, uint64_t after_ns) {
+static void harmed(uint64_t seed, void (*harm)(struct world *w), weft_status_t expected,
+                   uint64_t after_ns) {
     struct world w;
     world_up(&w, 5, seed, &weft__sim_reliable);
     for (uint32_t r = 0; r < 5; r++) expect_outcome(&w.crew.rank[r]);
     for (uint32_t r = 0; r < 5; r++)
         posted(&w.crew.rank[r],
-               weft_allreduce(w.crew.rank[r].team, in[r], out[r], 3000, WEFT_INT64, WEFT_SUM,
-                              &(weft_op_t){.done = on_outcome, .arg = &w.crew.rank[r], .deadline_ms = 2000}));
+               weft_allreduce(
+                   w.crew.rank[r].team, in[r], out[r], 3000, WEFT_INT64, WEFT_SUM,
+                   &(weft_op_t){.done = on_outcome, .arg = &w.crew.rank[r], .deadline_ms = 2000}));
     uint64_t until = weft__clock_now(w.clock) + after_ns;
     while (weft__clock_now(w.clock) < until && weft__clock_turn(w.clock)) continue;
     harm(&w);
-    RUN_UNTIL(&w, w.crew.rank[0].outcome_calls && w.crew.rank[1].outcome_calls && w.crew.rank[2].outcome_calls &&
-                      w.crew.rank[3].outcome_calls);
+    RUN_UNTIL(&w, w.crew.rank[0].outcome_calls && w.crew.rank[1].outcome_calls &&
+                      w.crew.rank[2].outcome_calls && w.crew.rank[3].outcome_calls);
     for (uint32_t r = 0; r < 4; r++) {
         CHECK_EQ(w.crew.rank[r].outcome_calls, 1);
         if (w.crew.rank[r].outcome != WEFT_OK) CHECK_EQ(w.crew.rank[r].outcome, expected);
@@ -128,22 +300,23 @@ static void cut_last(struct world *w) {
     for (unsigned r = 0; r < 4; r++) weft__sim_partition(w->fabric, r, 4);
 }
 
-TEST(a_death_at_any_moment_of_an_allreduce_is_heard_once_by_everybody) {
+TEST(a_death_at_any_moment_of_an_allreduce_is_received_once_by_everybody) {
     for (uint64_t i = 0; i < 25; i++) harmed(i + 1, crash_last, WEFT_ERR_PEER_FAILED, i * 3000);
 }
 
 TEST(a_partition_ends_by_the_deadline) {
     struct world w;
     world_up(&w, 5, 3, &weft__sim_reliable);
-    weft__sim_profile(w.fabric)->patience_ns = 50000000000u; /* no lane gives up before the deadline */
+    weft__sim_profile(w.fabric)->spin_ns = 50000000000u; /* no lane gives up before the deadline */
     cut_last(&w);
     for (uint32_t r = 0; r < 5; r++) expect_outcome(&w.crew.rank[r]);
     uint64_t begin = weft__clock_now(w.clock);
     for (uint32_t r = 0; r < 5; r++)
         posted(&w.crew.rank[r],
-               weft_barrier(w.crew.rank[r].team,
-                            &(weft_op_t){.done = on_outcome, .arg = &w.crew.rank[r], .deadline_ms = 500}));
-    RUN_UNTIL(&w, all_told(&w.crew));
+               weft_barrier(
+                   w.crew.rank[r].team,
+                   &(weft_op_t){.done = on_outcome, .arg = &w.crew.rank[r], .deadline_ms = 500}));
+    RUN_UNTIL(&w, all_notified(&w.crew));
     CHECK(weft__clock_now(w.clock) - begin < 600000000u);
     for (uint32_t r = 0; r < 5; r++) {
         CHECK_EQ(w.crew.rank[r].outcome, WEFT_ERR_TIMED_OUT);

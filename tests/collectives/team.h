@@ -8,13 +8,14 @@
 #include <time.h>
 #include <weft/weft.h>
 
-enum { MOST_RANKS = 16 };
+enum { MOST_RANKS = 17 };
 
-/* The exchange: each rank's bytes wait until all are there; then everybody's `done` is called from pump(). */
-struct board {
-    uint32_t size, arrived, told;
-    struct board_seat {
-        struct board *board;
+/* The exchange: each rank's bytes wait until all are there; then everybody's `done` is called
+ * from pump(). */
+struct copy_ctl {
+    uint32_t size, arrived, notified;
+    struct copy_ctl_seat {
+        struct copy_ctl *copy_ctl;
         const void *mine;
         void *all;
         size_t len;
@@ -37,7 +38,7 @@ struct rank {
 struct crew {
     weft_context_t *context;
     uint32_t size;
-    struct board board;
+    struct copy_ctl copy_ctl;
     struct rank rank[MOST_RANKS];
 };
 
@@ -47,38 +48,41 @@ static inline double now_s(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static inline weft_status_t board_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
-                                            void *all, weft_done_fn done, void *done_arg) {
-    struct board_seat *seat = arg;
-    *seat = (struct board_seat){seat->board, mine, all, len, done, done_arg, false};
-    seat->board->arrived++;
+static inline weft_status_t copy_ctl_allgather(void *arg, weft_worker_t *worker, const void *mine,
+                                               size_t len, void *all, weft_done_fn done,
+                                               void *done_arg) {
+    struct copy_ctl_seat *seat = arg;
+    *seat = (struct copy_ctl_seat){seat->copy_ctl, mine, all, len, done, done_arg, false};
+    seat->copy_ctl->arrived++;
     return WEFT_IN_PROGRESS;
 }
 
-static inline void board_cancel(void *arg) {
-    ((struct board_seat *)arg)->cancelled = true;
+static inline void copy_ctl_cancel(void *arg) {
+    ((struct copy_ctl_seat *)arg)->cancelled = true;
 }
 
-static inline void board_make(struct board *b, uint32_t size) {
+static inline void copy_ctl_make(struct copy_ctl *b, uint32_t size) {
     memset(b, 0, sizeof *b);
     b->size = size;
     for (uint32_t r = 0; r < size; r++) {
-        b->seat[r].board = b;
-        b->exchange[r] = (weft_exchange_t){r, size, board_allgather, board_cancel, &b->seat[r]};
+        b->seat[r].copy_ctl = b;
+        b->exchange[r] =
+            (weft_exchange_t){r, size, copy_ctl_allgather, copy_ctl_cancel, &b->seat[r]};
     }
 }
 
 /* One rank's exchange ends a call, so that some members are ahead of others. */
-static inline void board_pump(struct board *b) {
-    if (b->arrived < b->size || b->told == b->size) return;
-    struct board_seat *seat = &b->seat[b->told++];
+static inline void copy_ctl_pump(struct copy_ctl *b) {
+    if (b->arrived < b->size || b->notified == b->size) return;
+    struct copy_ctl_seat *seat = &b->seat[b->notified++];
     if (seat->cancelled) return;
-    for (uint32_t r = 0; r < b->size; r++) memcpy((char *)seat->all + r * seat->len, b->seat[r].mine, seat->len);
+    for (uint32_t r = 0; r < b->size; r++)
+        memcpy((char *)seat->all + r * seat->len, b->seat[r].mine, seat->len);
     seat->done(WEFT_OK, seat->arg);
 }
 
 static inline void crew_turn(struct crew *c) {
-    board_pump(&c->board);
+    copy_ctl_pump(&c->copy_ctl);
     for (uint32_t r = 0; r < c->size; r++)
         if (c->rank[r].worker) weft_worker_progress(c->rank[r].worker, 0);
 }
@@ -108,24 +112,25 @@ static inline void crew_workers(struct crew *c, uint32_t size, const char *trans
     memset(c, 0, sizeof *c);
     c->size = size;
     CHECK_EQ(
-        weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = n_settings}, &c->context),
+        weft_context_create(
+            &(weft_context_params_t){.settings = settings, .n_settings = n_settings}, &c->context),
         WEFT_OK);
     for (uint32_t r = 0; r < size; r++) {
         c->rank[r].crew = c;
-        CHECK_EQ(
-            weft_worker_create(c->context, &(weft_worker_params_t){.transports = transports}, &c->rank[r].worker),
-            WEFT_OK);
+        CHECK_EQ(weft_worker_create(c->context, &(weft_worker_params_t){.transports = transports},
+                                    &c->rank[r].worker),
+                 WEFT_OK);
     }
 }
 
 static inline void crew_begin_teams(struct crew *c, uint32_t deadline_ms) {
-    board_make(&c->board, c->size);
+    copy_ctl_make(&c->copy_ctl, c->size);
     for (uint32_t r = 0; r < c->size; r++) {
         struct rank *rank = &c->rank[r];
         rank->ready = WEFT_IN_PROGRESS;
         rank->ready_calls = 0;
         CHECK_EQ(weft_team_create(rank->worker,
-                                  &(weft_team_params_t){.exchange = &c->board.exchange[r],
+                                  &(weft_team_params_t){.exchange = &c->copy_ctl.exchange[r],
                                                         .on_ready = on_team_ready,
                                                         .arg = rank,
                                                         .deadline_ms = deadline_ms},
@@ -144,8 +149,8 @@ static inline void crew_teams(struct crew *c) {
     }
 }
 
-static inline void crew_up(struct crew *c, uint32_t size, const char *transports, const char *setting,
-                           const char *value) {
+static inline void crew_up(struct crew *c, uint32_t size, const char *transports,
+                           const char *setting, const char *value) {
     weft_setting_t one = {setting, value};
     crew_workers(c, size, transports, &one, setting != NULL);
     crew_teams(c);
@@ -171,13 +176,14 @@ static inline void expect_outcome(struct rank *r) {
     r->outcome = WEFT_IN_PROGRESS;
     r->outcome_calls = 0;
 }
-static inline bool all_told(struct crew *c) {
+static inline bool all_notified(struct crew *c) {
     for (uint32_t r = 0; r < c->size; r++)
         if (c->rank[r].team && !c->rank[r].outcome_calls) return false;
     return true;
 }
 
-/* Runs `call`, which may use `r` (the rank's number) and `me`, at every rank, and waits for all outcomes. */
+/* Runs `call`, which may use `r` (the rank's number) and `me`, at every rank, and waits for all
+ * outcomes. */
 #define EVERYBODY(crew, call)                                                         \
     do {                                                                              \
         for (uint32_t r = 0; r < (crew)->size; r++) expect_outcome(&(crew)->rank[r]); \
@@ -185,7 +191,7 @@ static inline bool all_told(struct crew *c) {
             struct rank *me = &(crew)->rank[r];                                       \
             posted(me, (call));                                                       \
         }                                                                             \
-        UNTIL(crew, all_told(crew));                                                  \
+        UNTIL(crew, all_notified(crew));                                              \
     } while (0)
 
 static inline void on_closed(weft_status_t status, void *arg) {
@@ -200,8 +206,9 @@ static inline void crew_close_teams(struct crew *c) {
     for (uint32_t r = 0; r < c->size; r++) {
         c->rank[r].closed = false;
         if (!c->rank[r].team) continue;
-        CHECK_EQ(weft_team_close(c->rank[r].team, &(weft_op_t){.done = on_closed, .arg = &c->rank[r]}),
-                 WEFT_IN_PROGRESS);
+        CHECK_EQ(
+            weft_team_close(c->rank[r].team, &(weft_op_t){.done = on_closed, .arg = &c->rank[r]}),
+            WEFT_IN_PROGRESS);
     }
     UNTIL(c, all_closed(c));
     for (uint32_t r = 0; r < c->size; r++) c->rank[r].team = NULL;
@@ -219,7 +226,8 @@ static inline void crew_down(struct crew *c) {
     crew_close_teams(c);
     for (uint32_t r = 0; r < c->size; r++) {
         weft_op_t op = {.done = on_worker_closed, .arg = &c->rank[r]};
-        if (c->rank[r].worker) CHECK_EQ(weft_worker_close(c->rank[r].worker, &op), WEFT_IN_PROGRESS);
+        if (c->rank[r].worker)
+            CHECK_EQ(weft_worker_close(c->rank[r].worker, &op), WEFT_IN_PROGRESS);
     }
     UNTIL(c, no_workers(c));
     CHECK_EQ(weft_context_destroy(c->context), WEFT_OK);

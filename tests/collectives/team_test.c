@@ -5,7 +5,7 @@
 
 static int32_t in[MOST_RANKS], out[MOST_RANKS];
 
-/* ---- the beginning -------------------------------------------------------------------------------------------------- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 TEST(a_team_is_not_ready_within_the_call_and_refuses_until_it_is) {
     struct crew c;
@@ -18,23 +18,23 @@ TEST(a_team_is_not_ready_within_the_call_and_refuses_until_it_is) {
     crew_down(&c);
 }
 
-TEST(a_creation_that_nobody_joins_ends_by_its_deadline) {
+TEST(a_creation_that_no_one_joins_ends_by_its_deadline) {
     struct crew c;
     crew_workers(&c, 2, "self,shm", NULL, 0);
-    board_make(&c.board, 2);
+    copy_ctl_make(&c.copy_ctl, 2);
     c.rank[0].ready = WEFT_IN_PROGRESS;
+    double start = now_s();
     CHECK_EQ(weft_team_create(c.rank[0].worker,
-                              &(weft_team_params_t){.exchange = &c.board.exchange[0],
+                              &(weft_team_params_t){.exchange = &c.copy_ctl.exchange[0],
                                                     .on_ready = on_team_ready,
                                                     .arg = &c.rank[0],
                                                     .deadline_ms = 50},
                               &c.rank[0].team),
              WEFT_OK);
-    double start = now_s();
     UNTIL(&c, c.rank[0].ready != WEFT_IN_PROGRESS);
     CHECK_EQ(c.rank[0].ready, WEFT_ERR_TIMED_OUT);
     CHECK(now_s() - start > 0.045 && now_s() - start < 2);
-    CHECK(c.board.seat[0].cancelled);
+    CHECK(c.copy_ctl.seat[0].cancelled);
     CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_TIMED_OUT);
     crew_down(&c);
     CHECK_EQ(c.rank[0].ready_calls, 1);
@@ -45,7 +45,7 @@ TEST(a_member_that_dies_between_exchange_and_agreement_fails_the_creation) {
         struct crew c;
         crew_workers(&c, 3, "self,shm", NULL, 0);
         crew_begin_teams(&c, 400);
-        while (c.board.told < 3) crew_turn(&c);
+        while (c.copy_ctl.notified < 3) crew_turn(&c);
         for (int i = 0; i < turns; i++) crew_turn(&c);
         weft_worker_destroy(c.rank[2].worker);
         c.rank[2].worker = NULL;
@@ -62,18 +62,18 @@ TEST(a_member_that_dies_between_exchange_and_agreement_fails_the_creation) {
     }
 }
 
-static weft_status_t refuse(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
-                            weft_done_fn done, void *done_arg) {
+static weft_status_t refuse(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                            void *all, weft_done_fn done, void *done_arg) {
     return WEFT_ERR_IO;
 }
-static weft_status_t garbage(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
-                             weft_done_fn done, void *done_arg) {
+static weft_status_t garbage(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                             void *all, weft_done_fn done, void *done_arg) {
     memset(all, 0xa5, 2 * len);
     done(WEFT_OK, done_arg);
     return WEFT_OK;
 }
-static weft_status_t fails(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
-                           weft_done_fn done, void *done_arg) {
+static weft_status_t fails(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                           void *all, weft_done_fn done, void *done_arg) {
     done(WEFT_ERR_IO, done_arg);
     return WEFT_IN_PROGRESS;
 }
@@ -82,7 +82,8 @@ TEST(an_exchange_that_fails_fails_the_team) {
     struct crew c;
     crew_workers(&c, 1, "self,shm", NULL, 0);
     weft_exchange_t exchange = {0, 2, refuse, NULL, NULL};
-    weft_team_params_t params = {.exchange = &exchange, .on_ready = on_team_ready, .arg = &c.rank[0]};
+    weft_team_params_t params = {
+        .exchange = &exchange, .on_ready = on_team_ready, .arg = &c.rank[0]};
     CHECK_EQ(weft_team_create(c.rank[0].worker, &params, &c.rank[0].team), WEFT_ERR_IO);
     c.rank[0].team = NULL;
     exchange.allgather = garbage;
@@ -100,11 +101,12 @@ TEST(an_exchange_that_fails_fails_the_team) {
     CHECK_EQ(c.rank[0].ready_calls, 2);
 }
 
-TEST(closing_during_the_exchange_is_told_once_to_everybody) {
+TEST(closing_during_the_exchange_is_notified_once_to_everybody) {
     struct crew c;
     crew_workers(&c, 2, "self,shm", NULL, 0);
     crew_begin_teams(&c, 0);
-    CHECK_EQ(weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
+             WEFT_IN_PROGRESS);
     CHECK_EQ(weft_team_close(c.rank[0].team, NULL), WEFT_ERR_BUSY);
     CHECK(!c.rank[0].closed);
     UNTIL(&c, c.rank[0].closed);
@@ -123,8 +125,11 @@ TEST(members_with_other_settings_do_not_form_a_team) {
     weft_context_t *second;
     crew_workers(&c, 2, "self,shm", NULL, 0);
     weft_worker_destroy(c.rank[1].worker);
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = &other, .n_settings = 1}, &second), WEFT_OK);
-    CHECK_EQ(weft_worker_create(second, &(weft_worker_params_t){.transports = "self,shm"}, &c.rank[1].worker),
+    CHECK_EQ(
+        weft_context_create(&(weft_context_params_t){.settings = &other, .n_settings = 1}, &second),
+        WEFT_OK);
+    CHECK_EQ(weft_worker_create(second, &(weft_worker_params_t){.transports = "self,shm"},
+                                &c.rank[1].worker),
              WEFT_OK);
     crew_begin_teams(&c, 0);
     UNTIL(&c, all_ready(&c));
@@ -137,7 +142,7 @@ TEST(members_with_other_settings_do_not_form_a_team) {
     crew_down(&c);
 }
 
-/* ---- cancel and deadline ---------------------------------------------------------------------------------------------- */
+/* ---- cancel and deadline --------------------------------------------------------------------- */
 
 static const char *const ways[][3] = {
     {"self,shm", NULL, NULL}, {"self,shm", "coll.slot", "0"}, {"self,tcp", NULL, NULL}};
@@ -185,9 +190,10 @@ TEST(a_small_one_through_the_segment_is_cancelled_as_well) {
     weft_request_t *request = NULL;
     crew_up(&c, 3, "self,shm", NULL, NULL);
     for (uint32_t r = 0; r < 3; r++) expect_outcome(&c.rank[r]);
-    CHECK_EQ(weft_allreduce(c.rank[0].team, &in[0], &out[0], 1, WEFT_INT32, WEFT_SUM,
-                            &(weft_op_t){.done = on_outcome, .arg = &c.rank[0], .request_p = &request}),
-             WEFT_IN_PROGRESS);
+    CHECK_EQ(
+        weft_allreduce(c.rank[0].team, &in[0], &out[0], 1, WEFT_INT32, WEFT_SUM,
+                       &(weft_op_t){.done = on_outcome, .arg = &c.rank[0], .request_p = &request}),
+        WEFT_IN_PROGRESS);
     CHECK_EQ(weft_barrier(c.rank[1].team, OP_OF(&c.rank[1])), WEFT_IN_PROGRESS);
     weft_request_cancel(request);
     all_end_with(&c, 2, WEFT_ERR_CANCELLED);
@@ -207,7 +213,7 @@ TEST(a_collective_ends_by_its_deadline_at_every_member) {
     }
 }
 
-/* ---- members that go ---------------------------------------------------------------------------------------------------- */
+/* ---- members that go ------------------------------------------------------------------------- */
 
 TEST(a_member_that_closes_in_the_middle_fails_the_others) {
     for (unsigned i = 0; i < 3; i++) {
@@ -215,8 +221,9 @@ TEST(a_member_that_closes_in_the_middle_fails_the_others) {
         weft_request_t *request = NULL;
         crew_up(&c, 4, ways[i][0], ways[i][1], ways[i][2]);
         begin_without_last(&c, &request, 0);
-        CHECK_EQ(weft_team_close(c.rank[1].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[1]}),
-                 WEFT_IN_PROGRESS);
+        CHECK_EQ(
+            weft_team_close(c.rank[1].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[1]}),
+            WEFT_IN_PROGRESS);
         UNTIL(&c, c.rank[1].closed);
         CHECK_EQ(c.rank[1].outcome, WEFT_ERR_CLOSED);
         c.rank[1].team = NULL;
@@ -233,8 +240,9 @@ TEST(a_member_that_never_comes_because_it_closed_is_missed) {
         weft_request_t *request = NULL;
         crew_up(&c, 3, ways[i][0], ways[i][1], ways[i][2]);
         begin_without_last(&c, &request, 0);
-        CHECK_EQ(weft_team_close(c.rank[2].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[2]}),
-                 WEFT_IN_PROGRESS);
+        CHECK_EQ(
+            weft_team_close(c.rank[2].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[2]}),
+            WEFT_IN_PROGRESS);
         UNTIL(&c, c.rank[2].closed);
         c.rank[2].team = NULL;
         all_end_with(&c, 2, WEFT_ERR_PEER_FAILED);
@@ -250,13 +258,15 @@ TEST(members_that_are_through_may_close_before_the_others) {
         for (uint32_t r = 0; r < 3; r++) in[r] = r == 0 ? 4711 : 0, expect_outcome(&c.rank[r]);
         posted(&c.rank[0], weft_bcast(c.rank[0].team, &in[0], 1, WEFT_INT32, 0, OP_OF(&c.rank[0])));
         UNTIL(&c, c.rank[0].outcome_calls);
-        CHECK_EQ(weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
-                 WEFT_IN_PROGRESS);
+        CHECK_EQ(
+            weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
+            WEFT_IN_PROGRESS);
         UNTIL(&c, c.rank[0].closed);
         c.rank[0].team = NULL;
         for (int k = 0; k < 20; k++) crew_turn(&c);
         for (uint32_t r = 1; r < 3; r++)
-            posted(&c.rank[r], weft_bcast(c.rank[r].team, &in[r], 1, WEFT_INT32, 0, OP_OF(&c.rank[r])));
+            posted(&c.rank[r],
+                   weft_bcast(c.rank[r].team, &in[r], 1, WEFT_INT32, 0, OP_OF(&c.rank[r])));
         UNTIL(&c, c.rank[1].outcome_calls && c.rank[2].outcome_calls);
         for (uint32_t r = 1; r < 3; r++) {
             CHECK_EQ(c.rank[r].outcome, WEFT_OK);
@@ -270,6 +280,35 @@ TEST(members_that_are_through_may_close_before_the_others) {
         for (uint32_t r = 1; r < 3; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_PEER_FAILED);
         crew_down(&c);
     }
+}
+
+static weft_ep_t *accepted;
+static void keep_accepted(weft_ep_t *ep, void *arg) {
+    accepted = ep;
+}
+
+/* The answer to LEAVE goes the way by which LEAVE came: rank 1 has no endpoint of its own to rank
+ * 0 any more. */
+TEST(a_close_is_answered_although_the_program_closed_the_others_endpoint) {
+    struct crew c;
+    weft_setting_t slow = {"close.timeout", "60s"};
+    crew_workers(&c, 2, "self,shm", &slow, 1);
+    weft_worker_destroy(c.rank[0].worker);
+    CHECK_EQ(weft_worker_create(
+                 c.context,
+                 &(weft_worker_params_t){.transports = "self,shm", .on_endpoint = keep_accepted},
+                 &c.rank[0].worker),
+             WEFT_OK);
+    crew_teams(&c);
+    CHECK(accepted != NULL);
+    CHECK_EQ(weft_ep_close(accepted, WEFT_CLOSE_ABORT, NULL), WEFT_IN_PROGRESS);
+    for (int k = 0; k < 100; k++) crew_turn(&c);
+    c.rank[0].closed = false;
+    CHECK_EQ(weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
+             WEFT_IN_PROGRESS);
+    UNTIL(&c, c.rank[0].closed);
+    c.rank[0].team = NULL;
+    crew_down(&c);
 }
 
 TEST(closing_the_worker_closes_its_teams) {
@@ -290,7 +329,8 @@ TEST(closing_the_worker_closes_its_teams) {
 static weft_team_t *closing_team;
 static void close_from_callback(weft_status_t status, void *arg) {
     on_outcome(status, arg);
-    CHECK_EQ(weft_team_close(closing_team, &(weft_op_t){.done = on_closed, .arg = arg}), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_team_close(closing_team, &(weft_op_t){.done = on_closed, .arg = arg}),
+             WEFT_IN_PROGRESS);
 }
 
 TEST(a_team_may_be_closed_from_its_own_callback) {
@@ -299,11 +339,188 @@ TEST(a_team_may_be_closed_from_its_own_callback) {
     closing_team = c.rank[0].team;
     expect_outcome(&c.rank[0]);
     expect_outcome(&c.rank[1]);
-    CHECK_EQ(weft_barrier(c.rank[0].team, &(weft_op_t){.done = close_from_callback, .arg = &c.rank[0]}),
-             WEFT_IN_PROGRESS);
+    CHECK_EQ(
+        weft_barrier(c.rank[0].team, &(weft_op_t){.done = close_from_callback, .arg = &c.rank[0]}),
+        WEFT_IN_PROGRESS);
     posted(&c.rank[1], weft_barrier(c.rank[1].team, OP_OF(&c.rank[1])));
     UNTIL(&c, c.rank[0].closed && c.rank[1].outcome_calls);
     CHECK_EQ(c.rank[1].outcome, WEFT_OK);
     c.rank[0].team = NULL;
     crew_down(&c);
+}
+
+/* ---- the deadline of a team ------------------------------------------------------------------ */
+
+TEST(a_collective_without_a_deadline_has_its_teams) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        weft_request_t *request = NULL;
+        weft_setting_t settings[] = {{"coll.timeout", "200ms"}, {ways[i][1], ways[i][2]}};
+        crew_workers(&c, 3, ways[i][0], settings, ways[i][1] ? 2 : 1);
+        crew_teams(&c);
+        begin_without_last(&c, &request, 0);
+        all_end_with(&c, 2, WEFT_ERR_TIMED_OUT);
+        UNTIL(&c, weft_barrier(c.rank[2].team, NULL) == WEFT_ERR_TIMED_OUT);
+        crew_down(&c);
+    }
+}
+
+TEST(a_team_names_its_own_deadline) {
+    struct crew c;
+    crew_workers(&c, 2, "self,shm", NULL, 0);
+    copy_ctl_make(&c.copy_ctl, 2);
+    for (uint32_t r = 0; r < 2; r++) {
+        c.rank[r].ready = WEFT_IN_PROGRESS;
+        weft_team_params_t params = {.exchange = &c.copy_ctl.exchange[r],
+                                     .on_ready = on_team_ready,
+                                     .arg = &c.rank[r],
+                                     .collective_deadline_ms = r == 0 ? 100 : 0};
+        CHECK_EQ(weft_team_create(c.rank[r].worker, &params, &c.rank[r].team), WEFT_OK);
+    }
+    UNTIL(&c, all_ready(&c));
+    expect_outcome(&c.rank[0]);
+    posted(&c.rank[0], weft_barrier(c.rank[0].team, OP_OF(&c.rank[0])));
+    UNTIL(&c, c.rank[0].outcome_calls);
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_TIMED_OUT);
+    UNTIL(&c, weft_barrier(c.rank[1].team, NULL) == WEFT_ERR_TIMED_OUT);
+    crew_down(&c);
+}
+
+/* The deadline of a collective that is over must not end what follows it. */
+TEST(the_deadline_of_a_collective_ends_with_it) {
+    struct crew c;
+    crew_up(&c, 2, "self,shm", "coll.timeout", "400ms");
+    double start = now_s();
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    while (now_s() - start < 0.5) crew_turn(&c);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    crew_down(&c);
+}
+
+/* ---- many teams ------------------------------------------------------------------------------ */
+
+TEST(a_team_of_one_asks_nobody) {
+    struct crew c;
+    crew_workers(&c, 1, "self,shm", NULL, 0);
+    weft_team_t *team;
+    CHECK_EQ(weft_team_create_wait(c.rank[0].worker, weft_self_exchange(), &team), WEFT_OK);
+    CHECK_EQ(weft_team_size(team), 1);
+    CHECK_EQ(weft_team_rank(team), 0);
+    int32_t x = 42, sum = 0;
+    CHECK_EQ(weft_allreduce_wait(team, &x, &sum, 1, WEFT_INT32, WEFT_SUM), WEFT_OK);
+    CHECK_EQ(sum, 42);
+    CHECK_EQ(weft_team_close_wait(team), WEFT_OK);
+    crew_down(&c);
+}
+
+TEST(a_thousand_teams_are_made_and_closed) {
+    struct crew c;
+    crew_workers(&c, 2, "self,shm", NULL, 0);
+    for (int i = 0; i < 1000; i++) {
+        crew_teams(&c);
+        for (uint32_t r = 0; r < 2; r++) in[r] = i + (int32_t)r;
+        EVERYBODY(&c,
+                  weft_allreduce(me->team, &in[r], &out[r], 1, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+        for (uint32_t r = 0; r < 2; r++) CHECK_EQ(out[r], 2 * i + 1);
+        crew_close_teams(&c);
+    }
+    crew_down(&c);
+}
+
+/* ---- splits ---------------------------------------------------------------------------------- */
+
+struct part {
+    weft_team_t *team;
+    weft_status_t status;
+    int calls;
+};
+
+static void on_part(weft_team_t *team, weft_status_t status, void *arg) {
+    struct part *part = arg;
+    part->team = team;
+    part->status = status;
+    part->calls++;
+}
+
+static weft_status_t split(struct rank *r, uint32_t colour, uint32_t key, uint32_t deadline_ms,
+                           struct part *part) {
+    *part = (struct part){.status = WEFT_IN_PROGRESS};
+    return weft_team_split(
+        r->team, colour, key,
+        &(weft_team_params_t){.on_ready = on_part, .arg = part, .deadline_ms = deadline_ms});
+}
+
+static bool all_split(const struct part *part, uint32_t n) {
+    for (uint32_t r = 0; r < n; r++)
+        if (!part[r].calls) return false;
+    return true;
+}
+
+static void close_part(struct crew *c, struct part *part) {
+    struct rank r = {.closed = false};
+    CHECK_EQ(weft_team_close(part->team, &(weft_op_t){.done = on_closed, .arg = &r}),
+             WEFT_IN_PROGRESS);
+    UNTIL(c, r.closed);
+}
+
+/* Rank 4 stays outside; the others go by parity, in descending order. */
+TEST(a_split_makes_teams_by_colour_in_the_order_of_keys) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        struct part part[5];
+        crew_up(&c, 5, ways[i][0], ways[i][1], ways[i][2]);
+        for (uint32_t r = 0; r < 5; r++)
+            CHECK_EQ(split(&c.rank[r], r == 4 ? WEFT_NO_COLOUR : r % 2, 10 - r, 0, &part[r]),
+                     WEFT_OK);
+        for (uint32_t r = 0; r < 5; r++) CHECK_EQ(part[r].calls, 0);
+        CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_BUSY);
+        UNTIL(&c, all_split(part, 5));
+        for (uint32_t r = 0; r < 5; r++) CHECK_EQ(part[r].status, WEFT_OK);
+        CHECK(part[4].team == NULL);
+        for (uint32_t r = 0; r < 4; r++) {
+            CHECK_EQ(weft_team_size(part[r].team), 2);
+            CHECK_EQ(weft_team_rank(part[r].team), r < 2);
+            in[r] = 1 << r;
+            expect_outcome(&c.rank[r]);
+        }
+        for (uint32_t r = 0; r < 4; r++)
+            posted(&c.rank[r], weft_allreduce(part[r].team, &in[r], &out[r], 1, WEFT_INT32,
+                                              WEFT_SUM, OP_OF(&c.rank[r])));
+        for (uint32_t r = 0; r < 4; r++) {
+            UNTIL(&c, c.rank[r].outcome_calls);
+            CHECK_EQ(out[r], r % 2 ? 10 : 5);
+        }
+        EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+        for (uint32_t r = 0; r < 5; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        for (uint32_t r = 0; r < 4; r++) close_part(&c, &part[r]);
+        crew_down(&c);
+    }
+}
+
+/* Members that have all records already wait for the one that closed until their deadline. */
+TEST(a_split_ends_at_every_member_though_one_closes_the_parent) {
+    for (int turns = 0; turns < 12; turns++) {
+        struct crew c;
+        struct part part[3];
+        crew_up(&c, 3, "self,shm", "coll.slot", "0");
+        for (uint32_t r = 0; r < 3; r++) CHECK_EQ(split(&c.rank[r], 0, 0, 400, &part[r]), WEFT_OK);
+        for (int i = 0; i < turns; i++) crew_turn(&c);
+        for (uint32_t r = 0; r < 3; r++) c.rank[r].closed = false;
+        CHECK_EQ(
+            weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
+            WEFT_IN_PROGRESS);
+        UNTIL(&c, c.rank[0].closed && part[0].calls);
+        c.rank[0].team = NULL;
+        if (part[0].team) close_part(&c, &part[0]);
+        UNTIL(&c, all_split(part, 3));
+        for (uint32_t r = 0; r < 3; r++) {
+            CHECK_EQ(part[r].calls, 1);
+            CHECK(part[r].status != WEFT_IN_PROGRESS);
+        }
+        for (uint32_t r = 1; r < 3; r++)
+            if (part[r].team) close_part(&c, &part[r]);
+        crew_down(&c);
+    }
 }

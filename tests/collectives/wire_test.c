@@ -3,7 +3,7 @@
 #include <tests/harness.h>
 
 TEST(a_header_comes_out_as_it_went_in) {
-    struct coll_wire in = {0x1122334455667788u, 9, 0xffffffffu, 1u << 30, 4095}, out;
+    struct coll_wire in = {0x1122334455667788u, 9, 0xffffffffu, 1u << 30, 4095, 77}, out;
     uint8_t bytes[COLL_WIRE_BYTES];
     weft__coll_wire_write(bytes, &in);
     CHECK_EQ(bytes[0], 0x88);
@@ -42,9 +42,10 @@ TEST(a_record_comes_out_as_it_went_in) {
     weft__member_write(bytes, &in);
     CHECK_EQ(bytes[MEMBER_RECORD_BYTES], 0x5a);
     CHECK(weft__member_read(bytes, MEMBER_RECORD_BYTES, &out));
-    CHECK(out.address_len == 200 && out.flags == 3 && out.nonce == 77 && out.host == 5 && out.cores == 2 &&
-          out.core == 9);
-    CHECK(out.ranks_per_core == 9 && out.pid == 123 && out.fd == 7 && out.eager == 4096 && out.slot == 8192);
+    CHECK(out.address_len == 200 && out.flags == 3 && out.nonce == 77 && out.host == 5 &&
+          out.cores == 2 && out.core == 9);
+    CHECK(out.ranks_per_core == 9 && out.pid == 123 && out.fd == 7 && out.eager == 4096 &&
+          out.slot == 8192);
     CHECK(out.choices == 42 && memcmp(in.address, out.address, sizeof in.address) == 0);
 }
 
@@ -59,7 +60,8 @@ TEST(no_flipped_bit_makes_an_address_longer_than_its_room) {
         else
             CHECK(bit < 8 * 6);
     }
-    for (size_t len = 0; len < MEMBER_RECORD_BYTES; len++) CHECK(!weft__member_read(bytes, len, &out));
+    for (size_t len = 0; len < MEMBER_RECORD_BYTES; len++)
+        CHECK(!weft__member_read(bytes, len, &out));
 }
 
 TEST(all_inputs_of_up_to_three_bytes_are_refused) {
@@ -68,6 +70,17 @@ TEST(all_inputs_of_up_to_three_bytes_are_refused) {
     for (uint32_t v = 0; v < 1 << 24; v++) {
         uint8_t bytes[3] = {(uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16)};
         for (size_t len = 0; len <= 3; len++)
-            CHECK(!weft__coll_wire_read(bytes, len, &header) && !weft__member_read(bytes, len, &record));
+            CHECK(!weft__coll_wire_read(bytes, len, &header) &&
+                  !weft__member_read(bytes, len, &record));
     }
+}
+
+TEST(the_head_of_a_value_comes_back_as_it_was) {
+    uint8_t bytes[AGREE_HEAD_BYTES];
+    struct agree_head v = {0x0123456789abcdefull, 7, 328}, back;
+    weft__agree_head_write(bytes, &v);
+    CHECK(weft__agree_head_read(bytes, sizeof bytes, &back));
+    CHECK(back.flags == v.flags && back.ballot == v.ballot && back.blob_len == v.blob_len);
+    CHECK_EQ(bytes[0], 0xef);
+    CHECK(!weft__agree_head_read(bytes, sizeof bytes - 1, &back));
 }

@@ -1,4 +1,7 @@
-/* A server that answers with what it was sent, and a client to ask it, in one process over loopback TCP. */
+/*
+ * A server that answers with what it was sent, and a client to ask it, in one process over loopback
+ * TCP.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <weft/weft.h>
@@ -17,7 +20,7 @@ static void on_answered(weft_status_t status, void *data) {
 static void on_ask(weft_ep_t *ep, weft_am_t *am, void *arg) {
     (void)arg;
     const void *data;
-    if (weft_am_keep(am, &data) < 0) return;
+    if (weft_am_retain(am, &data) < 0) return;
     weft_iov_t iov = {(void *)data, am->len};
     weft_op_t op = {.done = on_answered, .arg = (void *)data};
     weft_status_t st = weft_am_send(ep, ANSWER, NULL, 0, &iov, 1, &op);

@@ -5,17 +5,26 @@ examples=$bin/examples
 
 test_echo_on_libev() {
     got=$(timeout 20 "$examples/echo-libev")
-    has output "$got" '^answer: is anybody there'
+    has output "$got" '^answer: 64 bytes, as they were sent'
 }
 
-test_echo_on_libev_serves_another_process() {
-    timeout 20 "$examples/echo-libev" serve tcp://127.0.0.1:0 >"$scratch/server" &
-    wait_for grep -q '^listening at' "$scratch/server"
-    uri=$(sed -n 's/^listening at //p' "$scratch/server")
-    for i in 1 2 3; do
-        has output "$(timeout 20 "$examples/echo-libev" call "$uri")" '^answer: is anybody there'
+test_echo_on_libev_serves_messages_of_any_size() {
+    for transport in tcp://127.0.0.1:0 shm://echo-$$; do
+        rm -f "$scratch/server"
+        timeout 60 "$examples/echo-libev" serve $transport >"$scratch/server" &
+        server=$!
+        wait_for grep -q '^listening at' "$scratch/server"
+        uri=$(sed -n 's/^listening at //p' "$scratch/server")
+        for bytes in 8 1000 65536 262144 524288 1000000 67108864; do
+            has "$bytes bytes" "$(timeout 30 "$examples/echo-libev" call "$uri" $bytes)" "^answer: $bytes bytes, as they were sent"
+        done
+        kill $server
     done
-    kill $!
+}
+
+test_shrink() {
+    said=$(timeout 60 "$examples/shrink")
+    expect members "$(grep -c 'of 3 now, and the sum is 3$' <<<"$said")" 3
 }
 
 test_echo_in_libuv() {
@@ -71,6 +80,20 @@ test_allreduce() {
 
 test_farm() {
     has farm "$("$bin/tools/weft-run" -n 4 --timeout 20 "$examples/farm")" '^\[0\] 1000 squares by 3 processes, 0 wrong'
+}
+
+test_shared_worker() {
+    local got
+    got=$(timeout 20 "$examples/shared-worker")
+    has before "$got" '^the library asks: WEFT_ERR_NOT_ASSOCIATED'
+    has lease "$got" '^its ids 0 … 63 are 512 … 575 of the worker'
+    has messages "$got" '^the program got 1, the library 2'
+    has after "$got" '^the library asks: WEFT_ERR_DISASSOCIATED'
+}
+
+# Completions where there is a device (the emulated machine), and the reason where there is none.
+test_own_verbs() {
+    has verbs "$(timeout 60 "$examples/own-verbs")" '^a completion: Work Request Flushed Error|^no RDMA device|^built without RDMA'
 }
 
 test_each_is_under_100_lines() {

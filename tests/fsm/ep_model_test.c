@@ -1,16 +1,17 @@
 /*
- * An endpoint that connects and the halves that its peer makes for it, over links that keep order and may break.
- * A dials; B is the half behind the first link, C the one behind the second, when the first was hung up too early.
+ * An endpoint that connects and the halves that its peer makes for it, over links that keep order
+ * and may break. A dials; B is the half behind the first link, C the one behind the second, when
+ * the first was hung up too early.
  */
 #include "tests/harness.h"
 #include "tests/model.h"
 
 #include "shipped.h"
 
-#include <endpoints/machines.h>
-#include <fsm/explorer.h>
+#include <endpoints/core/machines.h>
+#include <fsm/explore/explorer.h>
 
-enum { A, B, C, NOBODY };
+enum { A, B, C, NOOP };
 enum { OPEN = EP_EV_CONNECT }; /* on the wire; no event of the machine's: it makes a half */
 #define IN(state) (1u << EP_##state)
 
@@ -65,14 +66,30 @@ static void closing(struct explore_world *w, unsigned peer) {
 }
 
 /* What either half does. Every user closes what failed. */
-#define EITHER_HALF                                                                                            \
-    {.event = EP_EV_CLOSE, .states = MAY_CLOSE, .when = may_close, .before = closing, .rescue = true},         \
-        {.event = EP_EV_ABORT, .states = MAY_CLOSE, .when = may_close, .before = closing, .rescue = true},     \
-        {.event = EP_EV_ABORT, .states = ~IN(IDLE), .before = closing, .rescue = true}, /* the worker's end */ \
-        {.event = EP_EV_CLOSE, .states = IN(LOST), .when = may_close, .before = closing},                      \
-        {.event = EP_EV_DRAINED, .armed = true},                                                               \
-        {.event = EP_EV_GONE, .states = HAS_LINK, .when = has_link, .before = lose_link, .rescue = true}, {    \
-        .event = EP_EV_GONE, .states = HAS_LINK, .when = other_lost_it, .before = lose_link                    \
+#define EITHER_HALF                                                                         \
+    {.event = EP_EV_CLOSE,                                                                  \
+     .states = MAY_CLOSE,                                                                   \
+     .when = may_close,                                                                     \
+     .before = closing,                                                                     \
+     .rescue = true},                                                                       \
+        {.event = EP_EV_ABORT,                                                              \
+         .states = MAY_CLOSE,                                                               \
+         .when = may_close,                                                                 \
+         .before = closing,                                                                 \
+         .rescue = true},                                                                   \
+        {.event = EP_EV_ABORT,                                                              \
+         .states = ~IN(IDLE),                                                               \
+         .before = closing,                                                                 \
+         .rescue = true}, /* the worker's end */                                            \
+        {.event = EP_EV_CLOSE, .states = IN(LOST), .when = may_close, .before = closing},   \
+        {.event = EP_EV_DRAINED, .armed = true},                                            \
+        {.event = EP_EV_GONE,                                                               \
+         .states = HAS_LINK,                                                                \
+         .when = has_link,                                                                  \
+         .before = lose_link,                                                               \
+         .rescue = true},                                                                   \
+    {                                                                                       \
+        .event = EP_EV_GONE, .states = HAS_LINK, .when = other_lost_it, .before = lose_link \
     }
 #define MAY_CLOSE ~(IN(IDLE) | IN(CLOSED) | IN(DRAIN))
 #define HAS_LINK  ~(IN(IDLE) | IN(CLOSED))
@@ -87,7 +104,9 @@ static const struct explore_local locals[] = {
      .when = may_redial,
      .before = redial,
      .rescue = true},
-    {.event = EP_EV_TIMEOUT, .states = IN(WAIT) | IN(OPENING) | IN(DRAIN) | IN(LOST), .rescue = true},
+    {.event = EP_EV_TIMEOUT,
+     .states = IN(WAIT) | IN(OPENING) | IN(DRAIN) | IN(LOST),
+     .rescue = true},
 };
 /* The peer's half is made by OPEN, and has no dial of its own to repeat. */
 static const struct explore_local half_locals[] = {
@@ -100,25 +119,26 @@ static const struct explore_effect effects[EP_N_EFFECTS] = {
     [EP_FX_SEND_ACCEPT] = {EXPLORE_SEND, EP_EV_ACCEPT},
     [EP_FX_SEND_CLOSE] = {EXPLORE_SEND, EP_EV_FIN},
     [EP_FX_WATCH] = {EXPLORE_ARM, EP_EV_DRAINED},
-    [EP_FX_TELL_READY] = {EXPLORE_TELL, 0},
-    [EP_FX_TELL_ENDPOINT] = {EXPLORE_TELL, 0},
-    [EP_FX_TELL_ERROR] = {EXPLORE_TELL, 0},
-    [EP_FX_GO] = {EXPLORE_TELL, 0},
-    [EP_FX_END] = {EXPLORE_TELL, 0},
+    [EP_FX_NOTIFY_READY] = {EXPLORE_NOTIFY, 0},
+    [EP_FX_NOTIFY_ENDPOINT] = {EXPLORE_NOTIFY, 0},
+    [EP_FX_NOTIFY_ERROR] = {EXPLORE_NOTIFY, 0},
+    [EP_FX_GO] = {EXPLORE_NOTIFY, 0},
+    [EP_FX_END] = {EXPLORE_NOTIFY, 0},
 };
 
 /* send_one: without a link nothing is said. */
-static bool say(const struct fsm *from, unsigned effect, struct explore_message *msg) {
+static bool send_msg(const struct fsm *from, unsigned effect, struct explore_message *msg) {
     const struct side *s = (const struct side *)from;
     return msg->to == s->other && !s->gone;
 }
 
 static void answer(const struct explore_message *msg, uint8_t event) {
-    explore_say(&(struct explore_message){.from = msg->to, .to = msg->from, .event = event});
+    explore_send(&(struct explore_message){.from = msg->to, .to = msg->from, .event = event});
 }
 
 /* weft__ep_on_open, _accept, _reject, _close: a handle that is gone is not found by its id. */
-static bool hear_as(struct fsm *to, const struct explore_message *msg, unsigned *event_p, bool admit) {
+static bool recv_as(struct fsm *to, const struct explore_message *msg, unsigned *event_p,
+                    bool admit) {
     struct side *s = (struct side *)to;
     bool found = to->state != EP_IDLE && to->state != EP_CLOSED;
     if (msg->from != s->other) return false; /* of a link that is no more */
@@ -146,11 +166,11 @@ static bool hear_as(struct fsm *to, const struct explore_message *msg, unsigned 
     default: return found;
     }
 }
-static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
-    return hear_as(to, msg, event_p, true);
+static bool recv_msg(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+    return recv_as(to, msg, event_p, true);
 }
-static bool hear_and_reject(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
-    return hear_as(to, msg, event_p, false);
+static bool recv_and_reject(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+    return recv_as(to, msg, event_p, false);
 }
 
 /* Over the link that there is: any message, and an OPEN. */
@@ -163,14 +183,17 @@ static bool lie(const struct fsm *to, unsigned choice, struct explore_message *m
 static const char *invariant(const struct explore_world *w) {
     for (unsigned i = A; i <= C; i++) {
         const struct side *s = side_of(w, i);
-        unsigned state = s->core.fsm.state, ready = explore_told(w, i, EP_FX_TELL_READY);
-        unsigned made = explore_told(w, i, EP_FX_TELL_ENDPOINT), end = explore_told(w, i, EP_FX_END);
+        unsigned state = s->core.fsm.state, ready = explore_notified(w, i, EP_FX_NOTIFY_READY);
+        unsigned made = explore_notified(w, i, EP_FX_NOTIFY_ENDPOINT),
+                 end = explore_notified(w, i, EP_FX_END);
         if (w->hostile >> i & 1) continue;
-        if (ready > 1 || made > 1 || explore_told(w, i, EP_FX_TELL_ERROR) > 1) return "each is told once";
+        if (ready > 1 || made > 1 || explore_notified(w, i, EP_FX_NOTIFY_ERROR) > 1)
+            return "each is told once";
         if ((i == A ? made : ready) > 0) return "told what the other side is told";
         if (end != (state == EP_CLOSED)) return "CLOSED if and only if the close was told, once";
-        if (state == EP_READY && !explore_told(w, i, EP_FX_GO)) return "READY implies that sends go";
-        if (explore_told(w, i, EP_FX_GO) > 1) return "sends begin to go once";
+        if (state == EP_READY && !explore_notified(w, i, EP_FX_GO))
+            return "READY implies that sends go";
+        if (explore_notified(w, i, EP_FX_GO) > 1) return "sends begin to go once";
         if (state == EP_READY && s->core.peer == 0) return "READY without a peer";
         if ((state == EP_DRAIN || state == EP_CLOSED) && s->core.peer && s->gone)
             return "a peer behind a lost link";
@@ -185,7 +208,8 @@ static bool rests(const struct explore_world *w, unsigned i) {
 }
 static bool agreed(const struct explore_world *w) {
     unsigned other = side_of(w, A)->other;
-    bool up = w->peer[A]->state == EP_READY && w->peer[other]->state == EP_READY && rests(w, B + C - other);
+    bool up = w->peer[A]->state == EP_READY && w->peer[other]->state == EP_READY &&
+              rests(w, B + C - other);
     for (unsigned i = 0; i < w->n_messages; i++)
         if (has_link(w, w->message[i].to)) return false;
     return (up || (rests(w, A) && rests(w, B) && rests(w, C)));
@@ -211,20 +235,20 @@ static const struct explore_model model = {.name = "ep",
                                            .n_peers = 3,
                                            .channel = {.room = 8},
                                            .payload = 1,
-                                           .say = say,
-                                           .hear = hear,
+                                           .send_msg = send_msg,
+                                           .recv_msg = recv_msg,
                                            .listens = has_link,
                                            .invariant = invariant,
                                            .agreed = agreed};
 
 TEST(open_and_close_agree) {
-    fsm_coverage_reset();
+    weft__fsm_coverage_reset();
     CHECK(model_holds(&model));
 }
 
 TEST(a_rejected_open_agrees) {
     struct explore_model rejecting = model;
-    rejecting.hear = hear_and_reject;
+    rejecting.recv_msg = recv_and_reject;
     CHECK(model_holds(&rejecting));
 }
 
@@ -245,16 +269,18 @@ TEST(every_cell_is_reached_or_has_a_reason) {
     CHECK_EQ(explore_unreached(&weft__ep_machine, stdout), 0);
 }
 
-static bool hear_and_keep_silent(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+static bool recv_and_keep_silent(struct fsm *to, const struct explore_message *msg,
+                                 unsigned *event_p) {
     if (msg->event == EP_EV_ACCEPT && to->state == EP_CLOSED) return false;
-    return hear(to, msg, event_p);
+    return recv_msg(to, msg, event_p);
 }
 
-/* The model can see: if nobody answers an ACCEPT for a handle that is gone, the peer's half waits for ever. */
-TEST(an_accept_that_nobody_answers_is_found) {
+/* The model can see: if nobody answers an ACCEPT for a handle that is gone, the peer's half
+ * waits for ever. */
+TEST(an_accept_that_no_one_answers_is_found) {
     struct explore_model silent = model;
     struct explore_result result;
-    silent.hear = hear_and_keep_silent;
+    silent.recv_msg = recv_and_keep_silent;
     CHECK(!explore(&silent, &result));
     CHECK(strcmp(result.why, "no agreed state can be reached any more") == 0);
     printf("  %s\n", result.trace);

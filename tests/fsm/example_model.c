@@ -23,7 +23,7 @@ static const struct explore_local locals[] = {
     {.event = EXAMPLE_EV_LOST, .when = other_is_lost, .after = lose_it},
 };
 
-static bool all_is_heard(const struct explore_world *w, unsigned peer) {
+static bool all_is_received(const struct explore_world *w, unsigned peer) {
     return w->n_messages == 0;
 }
 
@@ -34,7 +34,9 @@ static const struct explore_local queue_locals[] = {
      .states = 1 << EXAMPLE_IDLE | 1 << EXAMPLE_READY | 1 << EXAMPLE_CLOSED,
      .before = open_it},
     {.event = EXAMPLE_EV_CLOSE, .rescue = true},
-    {.event = EXAMPLE_EV_TIMEOUT, .states = 1 << EXAMPLE_DIAL | 1 << EXAMPLE_DRAIN, .when = all_is_heard},
+    {.event = EXAMPLE_EV_TIMEOUT,
+     .states = 1 << EXAMPLE_DIAL | 1 << EXAMPLE_DRAIN,
+     .when = all_is_received},
     {.event = EXAMPLE_EV_LOST, .rescue = true, .after = lose_it},
     {.event = EXAMPLE_EV_LOST, .when = other_is_lost, .after = lose_it},
 };
@@ -44,35 +46,45 @@ static const struct explore_effect effects[EXAMPLE_N_EFFECTS] = {
     [EXAMPLE_FX_SEND_WELCOME] = {EXPLORE_SEND, EXAMPLE_EV_WELCOME},
     [EXAMPLE_FX_SEND_FIN] = {EXPLORE_SEND, EXAMPLE_EV_FIN},
     [EXAMPLE_FX_SEND_GONE] = {EXPLORE_SEND, EXAMPLE_EV_GONE},
-    [EXAMPLE_FX_TELL_UP] = {EXPLORE_TELL, 0},
-    [EXAMPLE_FX_TELL_DOWN] = {EXPLORE_TELL, 0},
+    [EXAMPLE_FX_NOTIFY_UP] = {EXPLORE_NOTIFY, 0},
+    [EXAMPLE_FX_NOTIFY_DOWN] = {EXPLORE_NOTIFY, 0},
 };
 
 static const char *invariant(const struct explore_world *w) {
     for (unsigned i = 0; i < w->n_peers; i++) {
         const struct example *e = (const struct example *)w->peer[i];
-        unsigned down = explore_told(w, i, EXAMPLE_FX_TELL_DOWN), up = explore_told(w, i, EXAMPLE_FX_TELL_UP);
+        unsigned down = explore_notified(w, i, EXAMPLE_FX_NOTIFY_DOWN),
+                 up = explore_notified(w, i, EXAMPLE_FX_NOTIFY_UP);
         if (w->hostile >> i & 1) continue;
-        if (down != (e->fsm.state == EXAMPLE_CLOSED)) return "CLOSED if and only if the user was told down, once";
-        if (e->opened && e->fsm.state == EXAMPLE_READY && !up) return "opened and READY implies told up";
+        if (down != (e->fsm.state == EXAMPLE_CLOSED))
+            return "CLOSED if and only if the user was told down, once";
+        if (e->opened && e->fsm.state == EXAMPLE_READY && !up)
+            return "opened and READY implies told up";
         if (up > 1) return "told up once";
     }
     return NULL;
 }
 
 /* `told` counts effects, and `opened` is OPEN_USED in what spin sees. */
-const char example_invariant[] =
-    "(told[0 * N_EFFECTS + FX_TELL_DOWN] == (state[0] == CLOSED)) && (told[1 * N_EFFECTS + FX_TELL_DOWN] == "
-    "(state[1] == "
-    "CLOSED)) && told[0 * N_EFFECTS + FX_TELL_UP] < 2 && told[1 * N_EFFECTS + FX_TELL_UP] < 2 && (!used_OPEN[0] || "
-    "state[0] != READY || told[0 * N_EFFECTS + FX_TELL_UP]) && (!used_OPEN[1] || state[1] != READY || told[1 * "
-    "N_EFFECTS "
-    "+ FX_TELL_UP])";
+const char example_invariant[] = "(notified[0 * N_EFFECTS + FX_NOTIFY_DOWN] == (state[0] == "
+                                 "CLOSED)) && (notified[1 * N_EFFECTS + "
+                                 "FX_NOTIFY_DOWN] == "
+                                 "(state[1] == "
+                                 "CLOSED)) && notified[0 * N_EFFECTS + FX_NOTIFY_UP] < 2 && "
+                                 "notified[1 * N_EFFECTS + FX_NOTIFY_UP] < 2 && "
+                                 "(!used_OPEN[0] || "
+                                 "state[0] != READY || notified[0 * N_EFFECTS + FX_NOTIFY_UP]) && "
+                                 "(!used_OPEN[1] || state[1] != READY || "
+                                 "notified[1 * "
+                                 "N_EFFECTS "
+                                 "+ FX_NOTIFY_UP])";
 
-/* Both are up, or neither is and neither waits: one who closed before the other began is a stable end too. */
+/* Both are up, or neither is and neither waits: one who closed before the other began is a
+ * stable end too. */
 static bool agreed(const struct explore_world *w) {
     unsigned a = w->peer[0]->state, b = w->peer[1]->state;
-    bool a_rests = a == EXAMPLE_IDLE || a == EXAMPLE_CLOSED, b_rests = b == EXAMPLE_IDLE || b == EXAMPLE_CLOSED;
+    bool a_rests = a == EXAMPLE_IDLE || a == EXAMPLE_CLOSED,
+         b_rests = b == EXAMPLE_IDLE || b == EXAMPLE_CLOSED;
     return (a == EXAMPLE_READY && b == EXAMPLE_READY) || (a_rests && b_rests);
 }
 

@@ -4,7 +4,7 @@
 
 #include "machine_example.h"
 
-#include <fsm/explorer.h>
+#include <fsm/explore/explorer.h>
 
 /* A model of `machine`, which is weft__example_machine or a defective copy. */
 struct example_model {

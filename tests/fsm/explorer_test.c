@@ -32,7 +32,8 @@ static bool holds(const struct explore_model *model) {
 static bool is_refuted(const struct fsm_machine *draft, const char *why, const char *trace) {
     example_model(&e, draft);
     bool ok = explore(&e.model, &result);
-    if (ok || strcmp(result.why, why) != 0 || strcmp(result.trace, trace) != 0) explore_print(&result, stdout);
+    if (ok || strcmp(result.why, why) != 0 || strcmp(result.trace, trace) != 0)
+        explore_print(&result, stdout);
     return !ok && strcmp(result.why, why) == 0 && strcmp(result.trace, trace) == 0;
 }
 
@@ -44,7 +45,7 @@ TEST(the_example_holds_in_a_channel_that_loses_repeats_and_reorders) {
 
 /* With honest and with hostile peers; only these say what may not be said. */
 TEST(every_cell_of_the_example_is_reached_or_has_a_reason) {
-    fsm_coverage_reset();
+    weft__fsm_coverage_reset();
     example_model(&e, &weft__example_machine);
     CHECK(holds(&e.model));
     CHECK_EQ(explore_unreached(&weft__example_machine, stdout), 2);
@@ -93,25 +94,29 @@ TEST(a_hostile_peer_breaks_no_invariant) {
     CHECK(holds(&e.model));
 }
 
-TEST(draft_one_says_gone_to_one_who_dials) {
-    const struct fsm_machine *draft = with_cell(EXAMPLE_EV_GONE, EXAMPLE_DIAL, (struct fsm_cell){FSM_BUG, 0, 0});
-    CHECK(is_refuted(draft, "example: GONE in DIAL is a bug that is reached", "A:OPEN B:CLOSE B:HELLO A:GONE"));
+TEST(draft_one_sends_gone_to_one_who_dials) {
+    const struct fsm_machine *draft =
+        with_cell(EXAMPLE_EV_GONE, EXAMPLE_DIAL, (struct fsm_cell){FSM_BUG, 0, 0});
+    CHECK(is_refuted(draft, "example: GONE in DIAL is a bug that is reached",
+                     "A:OPEN B:CLOSE B:HELLO A:GONE"));
 }
 
-TEST(draft_two_forgets_to_tell_up) {
+TEST(draft_two_forgets_to_notify_up) {
     struct fsm_cell cell = {FSM_DO, EXAMPLE_READY, action("welcome")};
     const struct fsm_machine *draft = with_cell(EXAMPLE_EV_HELLO, EXAMPLE_DIAL, cell);
     CHECK(is_refuted(draft, "broken: opened and READY implies told up", "A:OPEN B:OPEN A:HELLO"));
 }
 
 TEST(an_honest_peer_may_not_be_called_a_violator) {
-    const struct fsm_machine *draft = with_cell(EXAMPLE_EV_HELLO, EXAMPLE_READY, (struct fsm_cell){FSM_VIOL, 0, 0});
-    CHECK(is_refuted(draft, "example: HELLO in READY is a violation among honest peers", "A:OPEN B:HELLO B:HELLO"));
+    const struct fsm_machine *draft =
+        with_cell(EXAMPLE_EV_HELLO, EXAMPLE_READY, (struct fsm_cell){FSM_VIOL, 0, 0});
+    CHECK(is_refuted(draft, "example: HELLO in READY is a violation among honest peers",
+                     "A:OPEN B:HELLO B:HELLO"));
 }
 
-TEST(a_close_that_nobody_answers_is_stuck) {
-    struct fsm_machine *draft = (struct fsm_machine *)(uintptr_t)with_cell(EXAMPLE_EV_HELLO, EXAMPLE_CLOSED,
-                                                                           (struct fsm_cell){FSM_SKIP, 0, 0});
+TEST(a_close_that_no_one_answers_is_stuck) {
+    struct fsm_machine *draft = (struct fsm_machine *)(uintptr_t)with_cell(
+        EXAMPLE_EV_HELLO, EXAMPLE_CLOSED, (struct fsm_cell){FSM_SKIP, 0, 0});
     example_model(&e, draft);
     /* Without LOST and time, nobody helps the one who dialled. */
     static const struct explore_local users[] = {
@@ -125,10 +130,12 @@ TEST(a_close_that_nobody_answers_is_stuck) {
 }
 
 TEST(a_dead_cell_is_asserted) {
-    static const struct fsm_dead dead[] = {{EXAMPLE_EV_FIN, EXAMPLE_IDLE, "nobody closes what is not open"}};
+    static const struct fsm_dead dead[] = {
+        {EXAMPLE_EV_FIN, EXAMPLE_IDLE, "nobody closes what is not open"}};
     struct fsm_machine claims = weft__example_machine;
     claims.dead = dead, claims.n_dead = 1;
-    CHECK(is_refuted(&claims, "example: FIN came to a dead cell (\"nobody closes what is not open\")",
+    CHECK(is_refuted(&claims,
+                     "example: FIN came to a dead cell (\"nobody closes what is not open\")",
                      "A:OPEN A:CLOSE B:FIN"));
 }
 
@@ -163,12 +170,14 @@ TEST(what_was_not_finished_is_not_called_good) {
     CHECK(!result.complete);
 }
 
-/* Of all tables that differ from the example's in one cell, most are refuted: the invariants mean something. */
+/* Of all tables that differ from the example's in one cell, most are refuted: the invariants
+ * mean something. */
 TEST(most_single_cell_defects_are_refuted) {
     unsigned mutants = 0, refuted = 0;
     for (unsigned event = 0; event < EXAMPLE_N_EVENTS; event++)
         for (unsigned state = 0; state < EXAMPLE_N_STATES; state++) {
-            const struct fsm_cell *now = &weft__example_machine.cells[event * EXAMPLE_N_STATES + state];
+            const struct fsm_cell *now =
+                &weft__example_machine.cells[event * EXAMPLE_N_STATES + state];
             if (now->verb != FSM_DO) continue;
             example_model(&e, with_cell(event, state, (struct fsm_cell){FSM_SKIP, 0, 0}));
             mutants++;

@@ -1,21 +1,22 @@
 /*
- * Two workers, A and B, with three lanes between them: one that A dials, one that B dials, and one more that either dials
- * when it has no link that it could use (any more). Lanes die at any time. The rules by which links of one worker meet are
- * those of endpoints/link*.c: weft__link_rival, meet_rival, yield_to_spare. A has the smaller id.
+ * Two workers, A and B, with three lanes between them: one that A dials, one that B dials, and one
+ * more that either dials when it has no link that it could use (any more). Lanes die at any time.
+ * The rules by which links of one worker meet are those of endpoints/link*.c: weft__link_duplicate,
+ * meet_duplicate, yield_to_standby. A has the smaller id.
  *
- * There is no TIMEOUT here: it does what LOST does, and nobody may have to wait for it. Agreement must be reachable by what
- * the two owe each other alone.
+ * There is no TIMEOUT here: it does what LOST does, and nobody may have to wait for it. Agreement
+ * must be reachable by what the two owe each other alone.
  */
 #include "tests/harness.h"
 
 #include "shipped.h"
 
-#include <endpoints/machines.h>
-#include <fsm/explorer.h>
+#include <endpoints/core/machines.h>
+#include <fsm/explore/explorer.h>
 
 enum { A, B, N_LINKS = 6 };
 #define IN(state) (1u << LINK_##state)
-#define JOINABLE  (IN(DIALING) | IN(GREETING) | IN(UP))
+#define JOINABLE  (IN(DIALING) | IN(HANDSHAKE) | IN(UP))
 
 static unsigned third_dialer;
 
@@ -36,7 +37,8 @@ static bool is_in(const struct explore_world *w, unsigned link, unsigned states)
 /* Another link of the same worker in one of these states, or N_LINKS. */
 static unsigned beside(const struct explore_world *w, unsigned link, unsigned states) {
     unsigned i = 0;
-    while (i < N_LINKS && (i == link || worker_of(i) != worker_of(link) || !is_in(w, i, states))) i++;
+    while (i < N_LINKS && (i == link || worker_of(i) != worker_of(link) || !is_in(w, i, states)))
+        i++;
     return i;
 }
 
@@ -55,9 +57,10 @@ static bool dials(const struct explore_world *w, unsigned link) {
 }
 
 static bool spares_yield = true; /* the rule; without it the model must find something */
-static void yield_to_spare(struct explore_world *w, unsigned link) {
-    unsigned spare = beside(w, link, IN(SPARE));
-    if (spares_yield && is_in(w, link, JOINABLE) && spare < N_LINKS) fsm_step(w->peer[spare], LINK_EV_ADOPT);
+static void yield_to_standby(struct explore_world *w, unsigned link) {
+    unsigned standby = beside(w, link, IN(SPARE));
+    if (spares_yield && is_in(w, link, JOINABLE) && standby < N_LINKS)
+        weft__fsm_step(w->peer[standby], LINK_EV_ADOPT);
 }
 
 static bool listens(const struct explore_world *w, unsigned link) {
@@ -71,46 +74,46 @@ static void forget(struct explore_world *w, unsigned link) {
 
 static const struct explore_local locals[] = {
     {.event = LINK_EV_DIAL, .states = IN(IDLE), .when = may_dial, .rescue = true},
-    {.event = LINK_EV_GUEST, .states = IN(IDLE), .when = is_dialed_to},
+    {.event = LINK_EV_ACCEPTED, .states = IN(IDLE), .when = is_dialed_to},
     {.event = LINK_EV_LANE_UP, .states = IN(DIALING) | IN(CLOSING), .when = dials},
     {.event = LINK_EV_LANE_CLOSED, .states = IN(CLOSING), .after = forget},
     {.event = LINK_EV_LOST,
      .states = ~(IN(IDLE) | IN(CLOSING) | IN(CLOSED)),
-     .before = yield_to_spare,
+     .before = yield_to_standby,
      .rescue = true},
     {.event = LINK_EV_UNUSED,
      .states = ~(IN(IDLE) | IN(CLOSING) | IN(CLOSED)),
      .when = dials,
-     .before = yield_to_spare,
+     .before = yield_to_standby,
      .rescue = true},
 };
 
 /* A lane that is closed is read to its end, and lost, at the other side. */
 static const struct explore_effect effects[LINK_N_EFFECTS] = {
     [LINK_FX_SEND_HELLO] = {EXPLORE_SEND, LINK_EV_HELLO},
-    [LINK_FX_TELL_UP] = {EXPLORE_TELL, 0},
+    [LINK_FX_NOTIFY_UP] = {EXPLORE_NOTIFY, 0},
     [LINK_FX_LANE_FLUSH] = {EXPLORE_SEND, LINK_EV_LOST},
     [LINK_FX_LANE_ABORT] = {EXPLORE_SEND, LINK_EV_LOST},
-    [LINK_FX_END] = {EXPLORE_TELL, 0},
+    [LINK_FX_END] = {EXPLORE_NOTIFY, 0},
 };
 
-static bool say(const struct fsm *from, unsigned effect, struct explore_message *msg) {
+static bool send_msg(const struct fsm *from, unsigned effect, struct explore_message *msg) {
     return msg->to == across(msg->from) && !is_in(explore_now(), msg->to, IN(CLOSED));
 }
 
-/* hello_from_guest and meet_rival. */
-static unsigned hello_from_guest(struct explore_world *w, unsigned guest) {
-    unsigned rival = beside(w, guest, JOINABLE);
-    if (rival == N_LINKS) return LINK_EV_HELLO;
-    if (worker_of(guest) == A || is_in(w, rival, IN(UP))) return LINK_EV_HELLO_LOSES;
-    fsm_step(w->peer[rival], LINK_EV_SUPERSEDED);
+/* hello_from_dialer and meet_duplicate. */
+static unsigned hello_from_dialer(struct explore_world *w, unsigned accepted) {
+    unsigned duplicate = beside(w, accepted, JOINABLE);
+    if (duplicate == N_LINKS) return LINK_EV_HELLO;
+    if (worker_of(accepted) == A || is_in(w, duplicate, IN(UP))) return LINK_EV_HELLO_LOSES;
+    weft__fsm_step(w->peer[duplicate], LINK_EV_SUPERSEDED);
     return LINK_EV_HELLO_WINS;
 }
 
-static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+static bool recv_msg(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
     struct explore_world *w = explore_now();
-    if (msg->event == LINK_EV_LOST) yield_to_spare(w, to->id);
-    if (msg->event == LINK_EV_HELLO && !is_dialed(to->id)) *event_p = hello_from_guest(w, to->id);
+    if (msg->event == LINK_EV_LOST) yield_to_standby(w, to->id);
+    if (msg->event == LINK_EV_HELLO && !is_dialed(to->id)) *event_p = hello_from_dialer(w, to->id);
     return true;
 }
 
@@ -119,7 +122,8 @@ static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *ev
 static const char *invariant(const struct explore_world *w) {
     unsigned joinable[2] = {0, 0}, spares[2] = {0, 0};
     for (unsigned i = 0; i < N_LINKS; i++) {
-        if (explore_told(w, i, LINK_FX_TELL_UP) > 1 || explore_told(w, i, LINK_FX_END) > 1)
+        if (explore_notified(w, i, LINK_FX_NOTIFY_UP) > 1 ||
+            explore_notified(w, i, LINK_FX_END) > 1)
             return "each is told once";
         joinable[worker_of(i)] += is_in(w, i, JOINABLE);
         spares[worker_of(i)] += is_in(w, i, IN(SPARE));
@@ -151,8 +155,8 @@ static const struct explore_model model = {.name = "links",
                                            .n_peers = N_LINKS,
                                            .channel = {.room = 14},
                                            .max_states = 3000000,
-                                           .say = say,
-                                           .hear = hear,
+                                           .send_msg = send_msg,
+                                           .recv_msg = recv_msg,
                                            .listens = listens,
                                            .invariant = invariant,
                                            .agreed = agreed};

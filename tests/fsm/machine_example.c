@@ -12,10 +12,10 @@ static void example_act_welcome(struct fsm *m) {
 }
 static void example_act_accept(struct fsm *m) {
     fsm_effect(m, EXAMPLE_FX_SEND_WELCOME);
-    fsm_effect(m, EXAMPLE_FX_TELL_UP);
+    fsm_effect(m, EXAMPLE_FX_NOTIFY_UP);
 }
 static void example_act_up(struct fsm *m) {
-    fsm_effect(m, EXAMPLE_FX_TELL_UP);
+    fsm_effect(m, EXAMPLE_FX_NOTIFY_UP);
 }
 static void example_act_fin(struct fsm *m) {
     fsm_effect(m, EXAMPLE_FX_SEND_FIN);
@@ -25,8 +25,8 @@ static void example_act_gone(struct fsm *m) {
 }
 static void example_act_yield(struct fsm *m) {
     fsm_effect(m, EXAMPLE_FX_SEND_GONE);
-    fsm_effect(m, EXAMPLE_FX_TELL_DOWN);
+    fsm_effect(m, EXAMPLE_FX_NOTIFY_DOWN);
 }
 static void example_act_down(struct fsm *m) {
-    fsm_effect(m, EXAMPLE_FX_TELL_DOWN);
+    fsm_effect(m, EXAMPLE_FX_NOTIFY_DOWN);
 }

@@ -2,8 +2,8 @@
 #ifndef WEFT_TESTS_FSM_NEGOTIATE_EFFECTS_H
 #define WEFT_TESTS_FSM_NEGOTIATE_EFFECTS_H
 
-#include <endpoints/negotiate.h>
-#include <fsm/explorer.h>
+#include <endpoints/lanes/negotiate.h>
+#include <fsm/explore/explorer.h>
 
 static const struct explore_effect negotiate_effects[NEGOTIATE_N_EFFECTS] = {
     [NEGOTIATE_FX_SEND_ASK] = {EXPLORE_SEND, NEGOTIATE_EV_ASK_FITS},
@@ -12,7 +12,7 @@ static const struct explore_effect negotiate_effects[NEGOTIATE_N_EFFECTS] = {
     [NEGOTIATE_FX_SEND_CANCEL] = {EXPLORE_SEND, NEGOTIATE_EV_CANCEL},
     [NEGOTIATE_FX_SEND_BACK] = {EXPLORE_SEND, NEGOTIATE_EV_BACK},
     [NEGOTIATE_FX_WAIT] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
-    [NEGOTIATE_FX_RESIDE] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
+    [NEGOTIATE_FX_MIN_HOLD] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
     [NEGOTIATE_FX_REST] = {EXPLORE_ARM, NEGOTIATE_EV_TIMEOUT},
     [NEGOTIATE_FX_NO_TIMEOUT] = {EXPLORE_DISARM, NEGOTIATE_EV_TIMEOUT},
 };

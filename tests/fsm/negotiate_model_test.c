@@ -1,7 +1,7 @@
 /*
- * Negotiation, explored: two sides that may both ask, any number of times that a rest allows, with every answer; whose other lane
- * comes, fails or dies at any moment; and that go back. Words of one direction come in order; what the lanes tell is
- * at no fixed distance from them.
+ * Negotiation, explored: two sides that may both ask, any number of times that a rest allows, with
+ * every answer; whose other lane comes, fails or dies at any moment; and that go back. Words of one
+ * direction come in order; what the lanes tell is at no fixed distance from them.
  */
 #include "tests/harness.h"
 
@@ -11,7 +11,8 @@
 enum { A, B };
 #define IN(state) (1u << NEGOTIATE_##state)
 
-/* What the peer of this side will make of its next question; the model decides it when it is asked. */
+/* What the peer of this side will make of its next question; the model decides it when it is
+ * asked. */
 enum fate { FITS, ROOM, NO, CLAIMED, UNREACHABLE };
 
 struct end {
@@ -73,7 +74,7 @@ static bool has_lane(const struct explore_world *w, unsigned peer) {
     return is_in(w, peer, IN(MOVING) | IN(FAST) | IN(LEAVING));
 }
 /* The dialer greets; the one who granted answers, and then the dialer knows. */
-static bool greets(const struct explore_world *w, unsigned peer) {
+static bool handshakes(const struct explore_world *w, unsigned peer) {
     if (is_hostile(w, !peer)) return true;
     if (is_in(w, peer, IN(EXPECT))) return is_in(w, !peer, IN(DIALING)) && same_question(w, peer);
     return has_lane(w, !peer) && end_of(w, !peer)->lane == end_of(w, peer)->n.epoch;
@@ -84,7 +85,8 @@ static void note_lane(struct explore_world *w, unsigned peer) {
 static bool on_same_lane(const struct explore_world *w, unsigned peer) {
     return has_lane(w, !peer) && end_of(w, peer)->lane == end_of(w, !peer)->lane;
 }
-/* The other one has it too, and its traffic has moved as well; or, back, it has gone as far, or is gone already. */
+/* The other one has it too, and its traffic has moved as well; or, back, it has gone as far, or
+ * is gone already. */
 static bool moves(const struct explore_world *w, unsigned peer) {
     if (is_hostile(w, !peer)) return true;
     if (is_in(w, peer, IN(MOVING))) return on_same_lane(w, peer);
@@ -98,18 +100,30 @@ static bool other_is_over(const struct explore_world *w, unsigned peer) {
 }
 
 #define WITH_LANE (IN(MOVING) | IN(FAST) | IN(LEAVING))
-#define ASKS(ev, how) \
-    { .event = NEGOTIATE_EV_##ev, .states = IN(BASE), .when = may_ask, .before = how, .rescue = true }
-#define TALK                                                                                                    \
-    ASKS(WANT, fits), ASKS(WANT, room), ASKS(WANT, no), ASKS(WANT, unreachable), ASKS(WANT_ROOM, claimed),      \
-        {.event = NEGOTIATE_EV_FREED, .states = IN(ASKED) | IN(CLAIM) | IN(ROOM), .when = waits_for_place},     \
-        {.event = NEGOTIATE_EV_TIMEOUT, .armed = true},                                                         \
-        {.event = NEGOTIATE_EV_DEMOTE, .states = ~(IN(OVER) | IN(FAST)), .budget = 1, .rescue = true},          \
-        {.event = NEGOTIATE_EV_DEMOTE, .states = IN(FAST), .when = is_settled, .rescue = true},                 \
-        {.event = NEGOTIATE_EV_JOINED, .states = IN(DIALING) | IN(EXPECT), .when = greets, .after = note_lane}, \
-        {.event = NEGOTIATE_EV_FAILED, .states = IN(DIALING) | IN(EXPECT)},                                     \
-        {.event = NEGOTIATE_EV_SWITCHED, .states = IN(MOVING) | IN(LEAVING), .when = moves}, {                  \
-        .event = NEGOTIATE_EV_LOST, .states = WITH_LANE, .when = other_lost_it                                  \
+#define ASKS(ev, how)                                                                   \
+    {                                                                                   \
+        .event = NEGOTIATE_EV_##ev, .states = IN(BASE), .when = may_ask, .before = how, \
+        .rescue = true                                                                  \
+    }
+#define TALK                                                                                    \
+    ASKS(WANT, fits), ASKS(WANT, room), ASKS(WANT, no), ASKS(WANT, unreachable),                \
+        ASKS(WANT_ROOM, claimed),                                                               \
+        {.event = NEGOTIATE_EV_FREED,                                                           \
+         .states = IN(ASKED) | IN(CLAIM) | IN(ROOM),                                            \
+         .when = waits_for_place},                                                              \
+        {.event = NEGOTIATE_EV_TIMEOUT, .armed = true},                                         \
+        {.event = NEGOTIATE_EV_DEMOTE,                                                          \
+         .states = ~(IN(OVER) | IN(FAST)),                                                      \
+         .budget = 1,                                                                           \
+         .rescue = true},                                                                       \
+        {.event = NEGOTIATE_EV_DEMOTE, .states = IN(FAST), .when = is_settled, .rescue = true}, \
+        {.event = NEGOTIATE_EV_JOINED,                                                          \
+         .states = IN(DIALING) | IN(EXPECT),                                                    \
+         .when = handshakes,                                                                    \
+         .after = note_lane},                                                                   \
+        {.event = NEGOTIATE_EV_FAILED, .states = IN(DIALING) | IN(EXPECT)},                     \
+        {.event = NEGOTIATE_EV_SWITCHED, .states = IN(MOVING) | IN(LEAVING), .when = moves}, {  \
+        .event = NEGOTIATE_EV_LOST, .states = WITH_LANE, .when = other_lost_it                  \
     }
 #define LOSE \
     { .event = NEGOTIATE_EV_LOST, .states = WITH_LANE, .rescue = true }
@@ -117,50 +131,54 @@ static bool other_is_over(const struct explore_world *w, unsigned peer) {
     {.event = NEGOTIATE_EV_CLOSE, .states = ~IN(OVER), .budget = 1, .rescue = true}, { \
         .event = NEGOTIATE_EV_CLOSE, .states = ~IN(OVER), .when = other_is_over        \
     }
-static const struct explore_local talk[] = {TALK}, talk_and_lose[] = {TALK, LOSE}, all[] = {TALK, LOSE, END};
+static const struct explore_local talk[] = {TALK}, talk_and_lose[] = {TALK, LOSE},
+                                  all[] = {TALK, LOSE, END};
 
 /* ---- what they say */
 
-static bool say(const struct fsm *from, unsigned effect, struct explore_message *msg) {
+static bool send_msg(const struct fsm *from, unsigned effect, struct explore_message *msg) {
     const struct end *e = (const struct end *)from;
     struct word word = {.epoch = e->n.epoch, .fate = effect == NEGOTIATE_FX_SEND_ASK ? e->fate : 0};
     memcpy(msg->payload, &word, sizeof word);
     return true;
 }
 
-static enum negotiate_worth worth_of(const struct negotiation *n, unsigned event, const struct word *word) {
+static enum epoch_check check_of(const struct negotiation *n, unsigned event,
+                                 const struct word *word) {
     bool question = event <= NEGOTIATE_EV_ASK_NO && event >= NEGOTIATE_EV_ASK_FITS;
-    return question ? weft__negotiate_question(n, word->epoch) : weft__negotiate_word(n, word->epoch);
+    return question ? weft__negotiate_question(n, word->epoch)
+                    : weft__negotiate_word(n, word->epoch);
 }
 
-static unsigned question_heard(struct fsm *to, const struct word *word) {
+static unsigned question_received(struct fsm *to, const struct word *word) {
     static const unsigned fate[] = {[FITS] = NEGOTIATE_EV_ASK_FITS,
                                     [ROOM] = NEGOTIATE_EV_ASK_ROOM,
                                     [NO] = NEGOTIATE_EV_ASK_NO,
                                     [CLAIMED] = NEGOTIATE_EV_ASK_FITS,
                                     [UNREACHABLE] = NEGOTIATE_EV_ASK_FITS};
-    if (to->state == NEGOTIATE_ASKED) fsm_step(to, NEGOTIATE_EV_YIELD);
+    if (to->state == NEGOTIATE_ASKED) weft__fsm_step(to, NEGOTIATE_EV_YIELD);
     ((struct end *)to)->n.epoch = word->epoch;
     if ((WITH_LANE | IN(DIALING)) >> to->state & 1) return NEGOTIATE_EV_ASK_NO;
     return fate[word->fate];
 }
 
-static unsigned grant_heard(const struct end *to) {
+static unsigned grant_received(const struct end *to) {
     if (to->n.fsm.state != NEGOTIATE_ASKED) return NEGOTIATE_EV_GRANT;
     if (to->fate == UNREACHABLE) return NEGOTIATE_EV_GRANT_NO;
     return to->n.place == PLACE_HELD ? NEGOTIATE_EV_GRANT : NEGOTIATE_EV_GRANT_ROOM;
 }
 
-static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+static bool recv_msg(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
     struct end *e = (struct end *)to;
     struct word word;
     memcpy(&word, msg->payload, sizeof word);
     if (to->state == NEGOTIATE_OVER) return false;
-    enum negotiate_worth worth = worth_of(&e->n, msg->event, &word);
-    if (worth == WORTH_A_VIOLATION && !explore_now()->hostile) wrong = "an honest word is taken for a violation";
-    if (worth != WORTH_HEARING) return false;
-    if (msg->event == NEGOTIATE_EV_ASK_FITS) *event_p = question_heard(to, &word);
-    if (msg->event == NEGOTIATE_EV_GRANT) *event_p = grant_heard(e);
+    enum epoch_check verdict = check_of(&e->n, msg->event, &word);
+    if (verdict == EPOCH_INVALID && !explore_now()->hostile)
+        wrong = "an honest word is taken for a violation";
+    if (verdict != EPOCH_CURRENT) return false;
+    if (msg->event == NEGOTIATE_EV_ASK_FITS) *event_p = question_received(to, &word);
+    if (msg->event == NEGOTIATE_EV_GRANT) *event_p = grant_received(e);
     return true;
 }
 
@@ -168,11 +186,13 @@ static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *ev
 
 static const char *invariant(const struct explore_world *w) {
     if (wrong && !w->hostile) return wrong;
-    if (!w->hostile && is_in(w, A, IN(FAST)) && is_in(w, B, IN(FAST)) && end_of(w, A)->lane != end_of(w, B)->lane)
+    if (!w->hostile && is_in(w, A, IN(FAST)) && is_in(w, B, IN(FAST)) &&
+        end_of(w, A)->lane != end_of(w, B)->lane)
         return "two other lanes";
     for (unsigned i = 0; i < 2; i++) {
         if (is_hostile(w, i)) continue;
-        if (is_in(w, i, IN(FAST)) && !w->hostile && is_in(w, !i, IN(EXPECT) | IN(DIALING)) && same_question(w, i))
+        if (is_in(w, i, IN(FAST)) && !w->hostile && is_in(w, !i, IN(EXPECT) | IN(DIALING)) &&
+            same_question(w, i))
             return "arrived before the other one set out";
         if (has_lane(w, i) && end_of(w, i)->n.place != PLACE_HELD) return "a lane without a place";
     }
@@ -181,9 +201,11 @@ static const char *invariant(const struct explore_world *w) {
 
 static bool agreed(const struct explore_world *w) {
     if (w->n_messages > 0) return false;
-    if (is_in(w, A, IN(OVER)) || is_in(w, B, IN(OVER))) return is_in(w, A, IN(OVER)) && is_in(w, B, IN(OVER));
+    if (is_in(w, A, IN(OVER)) || is_in(w, B, IN(OVER)))
+        return is_in(w, A, IN(OVER)) && is_in(w, B, IN(OVER));
     if (is_in(w, A, IN(FAST)))
-        return is_in(w, B, IN(FAST)) && end_of(w, A)->lane == end_of(w, B)->lane && same_question(w, A);
+        return is_in(w, B, IN(FAST)) && end_of(w, A)->lane == end_of(w, B)->lane &&
+               same_question(w, A);
     return is_in(w, A, IN(BASE)) && is_in(w, B, IN(BASE)) && same_question(w, A);
 }
 
@@ -210,8 +232,8 @@ static bool explored(const struct explore_role *role, uint32_t epochs) {
                                         .payload = sizeof(struct word),
                                         .channel = {.room = 10},
                                         .max_states = 8000000,
-                                        .say = say,
-                                        .hear = hear,
+                                        .send_msg = send_msg,
+                                        .recv_msg = recv_msg,
                                         .invariant = invariant,
                                         .agreed = agreed};
     last_epoch = epochs;
@@ -219,7 +241,7 @@ static bool explored(const struct explore_role *role, uint32_t epochs) {
 }
 
 TEST(both_sides_end_with_the_same_lane_whoever_asks) {
-    fsm_coverage_reset();
+    weft__fsm_coverage_reset();
     CHECK(links_shipped("negotiate", "negotiate_machine.c"));
     CHECK(explored(&talks, 3));
 }
@@ -232,9 +254,11 @@ TEST(a_link_that_ends_takes_its_negotiation_with_it) {
     CHECK(explored(&ends, 2));
 }
 
-/* ---- no circle of questions and denials: a side that was denied rests first, and longer each time ---------------------- */
+/* ---- no circle of questions and denials: a side that was denied rests first, and longer each
+ * time */
 
-/* Asks for ever, is denied for ever, and rests twice: the explorer would never end if a question needed no rest before it. */
+/* Asks for ever, is denied for ever, and rests twice: the explorer would never end if a question
+ * needed no rest before it. */
 static const struct explore_local stubborn[] = {
     {.event = NEGOTIATE_EV_WANT, .states = IN(BASE), .before = no},
     {.event = NEGOTIATE_EV_TIMEOUT, .armed = true, .states = IN(REST), .budget = 2},
@@ -254,8 +278,8 @@ TEST(denials_and_questions_go_in_no_circle_without_rests) {
                                         .n_peers = 2,
                                         .payload = sizeof(struct word),
                                         .channel = {.room = 10},
-                                        .say = say,
-                                        .hear = hear,
+                                        .send_msg = send_msg,
+                                        .recv_msg = recv_msg,
                                         .invariant = refused_as_often_as_rested};
     CHECK(holds(&model));
 }
@@ -273,7 +297,7 @@ TEST(rests_grow_with_each_refusal_up_to_the_longest) {
     CHECK_EQ(weft__negotiate_rest(&(struct negotiation){0}, 500, 60000), 500);
 }
 
-/* ---- a peer that says anything ------------------------------------------------------------------------------------------ */
+/* ---- a peer that says anything --------------------------------------------------------------- */
 
 static const struct explore_local under_attack[] = {TALK, LOSE};
 static const struct explore_role victim = ROLE(under_attack);
@@ -302,8 +326,8 @@ TEST(a_hostile_peer_gets_no_lane_without_a_place) {
                                         .payload = sizeof(struct word),
                                         .channel = {.room = 1},
                                         .max_states = 4000000,
-                                        .say = say,
-                                        .hear = hear,
+                                        .send_msg = send_msg,
+                                        .recv_msg = recv_msg,
                                         .lie = lie,
                                         .listens = few_epochs,
                                         .invariant = invariant};

@@ -1,14 +1,15 @@
 /*
- * Resending, explored: two windows send three frames each over a channel that reorders, loses two and repeats one, and
- * whose timers may fire too early once. The numbers of A pass the end of their range.
+ * Resending, explored: two windows send three frames each over a channel that reorders, loses two
+ * and repeats one, and whose timers may fire too early once. The numbers of A pass the end of their
+ * range.
  */
 #include "tests/harness.h"
 #include "tests/model.h"
 
 #include "shipped.h"
 
-#include <endpoints/window.h>
-#include <fsm/explorer.h>
+#include <fsm/explore/explorer.h>
+#include <transports/reliable/window.h>
 
 enum { A, B };
 static const uint32_t first[] = {UINT32_MAX - 1, 5};
@@ -40,8 +41,9 @@ static bool all_is_quiet(const struct explore_world *w, unsigned peer) {
 }
 
 /* A budget, and the states for it: all but STOPPED, or, for a budget of 0, none. */
-#define AT_MOST(times) \
-    .budget = (times) ? (times) : 1, .states = (times) ? ~(UINT32_C(1) << WINDOW_STOPPED) : UINT32_C(1) << 31
+#define AT_MOST(times)               \
+    .budget = (times) ? (times) : 1, \
+    .states = (times) ? ~(UINT32_C(1) << WINDOW_STOPPED) : UINT32_C(1) << 31
 #define LOCALS(frames, early)                                                            \
     {                                                                                    \
         {.event = WINDOW_EV_SEND, AT_MOST(frames), .before = one_more, .rescue = true},  \
@@ -70,7 +72,7 @@ static const struct explore_effect effects[WINDOW_N_EFFECTS] = {
 /* ---- what is on the way: a frame's number, or what is expected and held */
 
 /* Of equal acknowledgements on the way one is enough: the second would say nothing. */
-static bool is_said(const struct explore_message *msg) {
+static bool is_sent(const struct explore_message *msg) {
     const struct explore_world *w = explore_now();
     for (unsigned i = 0; i < w->n_messages; i++)
         if (w->message[i].event == msg->event && w->message[i].to == msg->to &&
@@ -79,7 +81,7 @@ static bool is_said(const struct explore_message *msg) {
     return false;
 }
 
-static bool say(const struct fsm *from, unsigned effect, struct explore_message *msg) {
+static bool send_msg(const struct fsm *from, unsigned effect, struct explore_message *msg) {
     const struct window *w = (const struct window *)from;
     struct payload p = {.number = w->out};
     if (effect == WINDOW_FX_ASK)
@@ -87,10 +89,10 @@ static bool say(const struct fsm *from, unsigned effect, struct explore_message 
     else if (effect != WINDOW_FX_SEND)
         p = (struct payload){.number = w->expected, .held = (uint32_t)w->held};
     memcpy(msg->payload, &p, sizeof p);
-    return effect == WINDOW_FX_SEND || !is_said(msg);
+    return effect == WINDOW_FX_SEND || !is_sent(msg);
 }
 
-static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+static bool recv_msg(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
     struct window *w = (struct window *)to;
     struct payload p;
     memcpy(&p, msg->payload, sizeof p);
@@ -99,7 +101,8 @@ static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *ev
         return true;
     }
     *event_p = weft__window_ack(w, p.number, p.held);
-    if (*event_p == WINDOW_EV_ACK_OLD) w->acked = 0, w->sack = 0; /* its arguments: nobody reads them */
+    /* its arguments: nobody reads them */
+    if (*event_p == WINDOW_EV_ACK_OLD) w->acked = 0, w->sack = 0;
     return true;
 }
 
@@ -119,35 +122,38 @@ static const char *invariant(const struct explore_world *w) {
 }
 
 static bool settled(const struct window *from, const struct window *to) {
-    return from->fsm.state == WINDOW_QUIET && from->una == from->end && to->expected == from->end && !to->held;
+    return from->fsm.state == WINDOW_QUIET && from->una == from->end && to->expected == from->end &&
+           !to->held;
 }
 
 static bool agreed(const struct explore_world *w) {
     return settled(window_of(w, A), window_of(w, B)) && settled(window_of(w, B), window_of(w, A));
 }
 
-static void explored(const struct explore_role *a, const struct explore_role *b, struct explore_channel channel) {
+static void explored(const struct explore_role *a, const struct explore_role *b,
+                     struct explore_channel channel) {
     const struct explore_model model = {.name = "resend",
                                         .role = {a, b},
                                         .n_peers = 2,
                                         .channel = channel,
                                         .payload = sizeof(struct payload),
                                         .max_states = 1500000,
-                                        .say = say,
-                                        .hear = hear,
+                                        .send_msg = send_msg,
+                                        .recv_msg = recv_msg,
                                         .invariant = invariant,
                                         .agreed = agreed};
     CHECK(model_holds(&model));
 }
 
-#define ROLE(list, n)                                                                                           \
-    {                                                                                                           \
-        .machine = &weft__window_machine, .size = sizeof(struct window), .start = WINDOW_QUIET, .locals = list, \
-        .n_locals = n, .effects = effects, .init = init                                                         \
+#define ROLE(list, n)                                                                           \
+    {                                                                                           \
+        .machine = &weft__window_machine, .size = sizeof(struct window), .start = WINDOW_QUIET, \
+        .locals = list, .n_locals = n, .effects = effects, .init = init                         \
     }
 
-static void explored_between(const struct explore_local *a, unsigned n_a, const struct explore_local *b,
-                             unsigned n_b, struct explore_channel channel) {
+static void explored_between(const struct explore_local *a, unsigned n_a,
+                             const struct explore_local *b, unsigned n_b,
+                             struct explore_channel channel) {
     const struct explore_role role_a = ROLE(a, n_a), role_b = ROLE(b, n_b);
     explored(&role_a, &role_b, channel);
 }
@@ -155,8 +161,9 @@ static void explored_between(const struct explore_local *a, unsigned n_a, const 
 TEST(three_frames_each_way_with_two_losses_and_a_repeat) {
     static const struct explore_local three[] = LOCALS(3, 0);
     CHECK(links_shipped("window", "window.c"));
-    explored_between(three, 3, three, 3,
-                     (struct explore_channel){.reorder = true, .losses = 2, .repeats = 1, .room = 6});
+    explored_between(
+        three, 3, three, 3,
+        (struct explore_channel){.reorder = true, .losses = 2, .repeats = 1, .room = 6});
 }
 
 TEST(three_frames_each_way_in_order_of_sending) {
@@ -166,14 +173,16 @@ TEST(three_frames_each_way_in_order_of_sending) {
 
 TEST(three_frames_one_way_and_a_timer_that_fires_too_early) {
     static const struct explore_local three[] = LOCALS(3, 1), none[] = LOCALS(0, 0);
-    explored_between(three, 3, none, 3, (struct explore_channel){.reorder = true, .losses = 2, .repeats = 1});
+    explored_between(three, 3, none, 3,
+                     (struct explore_channel){.reorder = true, .losses = 2, .repeats = 1});
 }
 
-TEST(a_side_that_hears_nothing_asks_and_comes_to_rest_when_it_is_answered) {
+TEST(a_side_that_receives_nothing_asks_and_comes_to_rest_when_it_is_answered) {
     static const struct explore_local one[] = LOCALS_THAT_ASK(1), none[] = LOCALS_THAT_ASK(0);
     explored_between(one, 4, one, 4, (struct explore_channel){.losses = 1, .repeats = 1});
-    explored_between(one, 4, none, 4,
-                     (struct explore_channel){.reorder = true, .losses = 2, .repeats = 1, .room = 5});
+    explored_between(
+        one, 4, none, 4,
+        (struct explore_channel){.reorder = true, .losses = 2, .repeats = 1, .room = 5});
 }
 
 /* ---- a peer that says anything: the window stays in its bounds, or stops */
@@ -215,8 +224,8 @@ static void hostile(const struct explore_local *does, unsigned n) {
                                         .hostile = 1 << B,
                                         .payload = sizeof(struct payload),
                                         .channel = {.room = 1},
-                                        .say = say,
-                                        .hear = hear,
+                                        .send_msg = send_msg,
+                                        .recv_msg = recv_msg,
                                         .listens = few_came,
                                         .lie = lie,
                                         .invariant = within_bounds};

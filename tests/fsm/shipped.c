@@ -13,7 +13,8 @@ static bool walk(void (*each)(const char *symbol, const char *source, void *arg)
     if (!in) return false;
     while (fgets(line, sizeof line, in)) {
         bool defined = !strstr(line, " UND ");
-        if (sscanf(line, "%*s %*s %*s %39s %*s %*s %*s %399s", kind, name) != 2 || !defined) continue;
+        if (sscanf(line, "%*s %*s %*s %39s %*s %*s %*s %399s", kind, name) != 2 || !defined)
+            continue;
         if (strcmp(kind, "FILE") == 0)
             snprintf(source, sizeof source, "%s", name);
         else

@@ -7,7 +7,8 @@
 /* How many symbols have this name. */
 unsigned symbols_named(const char *name);
 
-/* True when this program has one table of `machine` only, and it was compiled from `source` ("machines.c"). */
+/* True when this program has one table of `machine` only, and it was compiled from `source`
+ * ("machines.c"). */
 bool links_shipped(const char *machine, const char *source);
 
 #endif

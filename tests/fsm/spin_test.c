@@ -1,4 +1,5 @@
-/* spin is an independent witness: it visits as many states of the same tables, and finds the same fault. */
+/* spin is an independent witness: it visits as many states of the same tables, and finds the
+ * same fault. */
 #include "tests/harness.h"
 
 #include "example_model.h"
@@ -6,7 +7,9 @@
 static struct example_model e;
 
 static const struct explore_local plain_locals[] = {
-    {.event = EXAMPLE_EV_OPEN, .budget = 1, .states = 1 << EXAMPLE_IDLE | 1 << EXAMPLE_READY | 1 << EXAMPLE_CLOSED},
+    {.event = EXAMPLE_EV_OPEN,
+     .budget = 1,
+     .states = 1 << EXAMPLE_IDLE | 1 << EXAMPLE_READY | 1 << EXAMPLE_CLOSED},
     {.event = EXAMPLE_EV_CLOSE},
     {.event = EXAMPLE_EV_TIMEOUT, .states = 1 << EXAMPLE_DIAL | 1 << EXAMPLE_DRAIN},
     {.event = EXAMPLE_EV_LOST},
@@ -28,12 +31,13 @@ static bool spin(unsigned *states_p, unsigned *errors_p) {
     if (!mkdtemp(folder)) return false;
     snprintf(path, sizeof path, "%s/model.pml", folder);
     FILE *out = fopen(path, "w");
-    if (!out || !explore_promela(&e.model, example_invariant, out) || fclose(out) != 0) return false;
-    snprintf(
-        command, sizeof command,
-        "cd %s && spin -a model.pml >spin.log 2>&1 && gcc -w -DSAFETY -DNOREDUCE -o pan pan.c >gcc.log 2>&1 && "
-        "./pan -E -m100000 -w18; cat spin.log gcc.log >&2; rm -rf %s",
-        folder, folder);
+    if (!out || !weft__explore_promela(&e.model, example_invariant, out) || fclose(out) != 0)
+        return false;
+    snprintf(command, sizeof command,
+             "cd %s && spin -a model.pml >spin.log 2>&1 && gcc -w -DSAFETY -DNOREDUCE -o pan pan.c "
+             ">gcc.log 2>&1 && "
+             "./pan -E -m100000 -w18; cat spin.log gcc.log >&2; rm -rf %s",
+             folder, folder);
     FILE *in = popen(command, "r");
     if (!in) return false;
     while (fgets(line, sizeof line, in)) {
@@ -54,7 +58,7 @@ TEST(spin_visits_the_same_states_and_finds_no_fault) {
     CHECK_EQ(states, result.states);
 }
 
-TEST(spin_refutes_the_draft_that_forgets_to_tell_up) {
+TEST(spin_refutes_the_draft_that_forgets_to_notify_up) {
     struct fsm_machine draft = weft__example_machine;
     struct fsm_cell cells[EXAMPLE_N_EVENTS * EXAMPLE_N_STATES];
     unsigned states, errors;

@@ -1,6 +1,6 @@
 /*
- * Why the words of a switch wait with their lane: the marker of the way back, by a fast lane, overtakes the one of the way there.
- * One direction, explored by two drafts of the rules.
+ * Why the words of a switch wait with their lane: the marker of the way back, by a fast lane,
+ * overtakes the one of the way there. One direction, explored by two drafts of the rules.
  */
 #include "tests/harness.h"
 
@@ -23,14 +23,15 @@ static uint8_t pop(struct queue *q) {
     return word;
 }
 
-/* One direction, by drafts of the rules. The first had markers that are read when they come; what decides is that a word
- * waits with its lane, and that nobody goes back before the peer has come. */
+/* One direction, by drafts of the rules. The first had markers that are read when they come;
+ * what decides is that a word waits with its lane, and that nobody goes back before the peer has
+ * come. */
 struct draft {
     bool words_wait;
     bool waits_for_drained;
 };
 struct way {
-    uint8_t out, in, sent, seen, moves, owed; /* owed: DRAINED not heard */
+    uint8_t out, in, sent, seen, moves, outstanding; /* owed: DRAINED not heard */
     struct queue lane[2], held[2];
     uint8_t order_broken;
 };
@@ -45,7 +46,7 @@ static void read_lane(struct way *w, const struct draft *d, unsigned lane, uint8
         push(&w->held[lane], word);
     } else if (is_word) {
         w->in = (uint8_t)!lane;
-        w->owed = 0;
+        w->outstanding = 0;
         read_held(w, d);
     } else {
         w->order_broken |= (word & 15) != w->seen++;
@@ -64,9 +65,9 @@ static const char *refuted(const struct draft *d, unsigned *n_p) {
                 read_lane(&w, d, m, pop(&w.lane[m]));
             } else if (m == 2 && w.sent < 3) {
                 push(&w.lane[w.out], WORD(DATA, w.sent++));
-            } else if (m == 3 && w.moves < 3 && !(w.owed && d->waits_for_drained)) {
+            } else if (m == 3 && w.moves < 3 && !(w.outstanding && d->waits_for_drained)) {
                 push(&w.lane[w.out], WORD(END, 0));
-                w.out ^= 1, w.owed = 1, w.moves++;
+                w.out ^= 1, w.outstanding = 1, w.moves++;
             } else {
                 continue;
             }
@@ -88,6 +89,7 @@ TEST(a_marker_that_overtakes_another_is_what_the_naive_draft_dies_of) {
     printf("  markers read as they come: %s, after %u states\n", why ? why : "nothing", n);
     CHECK(why);
     why = refuted(&(struct draft){.words_wait = true, .waits_for_drained = true}, &n);
-    printf("  words wait with their lane: %s, %u states\n", why ? why : "all delivered in order", n);
+    printf("  words wait with their lane: %s, %u states\n", why ? why : "all delivered in order",
+           n);
     CHECK(!why);
 }

@@ -1,24 +1,28 @@
 /*
- * Two workers whose link gets a second lane, and moves its traffic there and back, to exhaustion: the shipped table and actions,
- * between lanes that are queues. The port below does what endpoints/switch.c does. Messages of both sides are numbered; what
- * must hold is that they are delivered in order, once, and all, unless the link is lost at both sides. The base lane may be one
- * that survives its connections: then it is the shipped machine of that, too, and connections are what dies.
+ * Two workers whose link gets a second lane, and moves its traffic there and back, to exhaustion:
+ * the shipped table and actions, between lanes that are queues. The port below does what
+ * endpoints/lanes/switch.c does. Messages of both sides are numbered; what must hold is that they
+ * are delivered in order, once, and all, unless the link is lost at both sides. The base lane may
+ * be one that survives its connections: then it is the shipped machine of that, too, and
+ * connections are what dies.
  *
- * Every move takes something away (a message on its way, one to be sent, a wish, a fault), so the graph has no circle,
- * and "everything comes to an agreed rest" is that each state without a move is one.
+ * Every move takes something away (a message on its way, one to be sent, a wish, a fault), so the
+ * graph has no circle, and "everything comes to an agreed rest" is that each state without a move
+ * is one.
  */
 #include "tests/harness.h"
 
 #include "shipped.h"
 
-#include <endpoints/resume.h>
-#include <endpoints/switch_core.h>
-#include <fsm/explorer.h>
+#include <endpoints/failover/resume.h>
+#include <endpoints/lanes/switch_core.h>
+#include <fsm/explore/explorer.h>
 #include <stdbool.h>
 
 enum { QUEUE = 12, HELD = 10 };
 enum word { DATA = 1, END, DRAINED, HELLO, BYE, RESET, RESUME, RESUMED };
-/* BYE: closed in good order; RESET: dead; RESUME, RESUMED: by a new connection under lane 0, where that survives them */
+/* BYE: closed in good order; RESET: dead; RESUME, RESUMED: by a new connection under lane 0,
+ * where that survives them */
 #define WORD(kind, value) ((uint8_t)((kind) << 4 | (value)))
 
 struct queue {
@@ -81,7 +85,8 @@ static uint8_t pop(struct queue *q) {
     return word;
 }
 
-/* ---- lane 0, where it survives: the shipped machine of that (resume.fsm) between connections that are queues */
+/* ---- lane 0, where it survives: the shipped machine of that (resume.fsm) between connections
+ * that are queues */
 
 static unsigned side_of_link(const struct fsm *m) {
     return m == &now.side[1].link.fsm;
@@ -96,13 +101,14 @@ static void on_link_effect(struct fsm *m, unsigned effect) {
     case RESUME_FX_TRANSMIT:
     case RESUME_FX_RESEND: by_connection(i, s->log.at[s->link.out]); break;
     case RESUME_FX_AGAIN: s->due = i == 0; break;
-    case RESUME_FX_SAY_RESUME: by_connection(i, WORD(RESUME, s->link.delivered)); break;
-    case RESUME_FX_SAY_RESUMED: by_connection(i, WORD(RESUMED, s->link.delivered)); break;
+    case RESUME_FX_SEND_RESUME: by_connection(i, WORD(RESUME, s->link.delivered)); break;
+    case RESUME_FX_SEND_RESUMED: by_connection(i, WORD(RESUMED, s->link.delivered)); break;
     default: break;
     }
 }
 static void on_link_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
-    broken = why == FSM_BUG ? "a BUG cell of the link that survives" : "an honest peer violates what survives";
+    broken = why == FSM_BUG ? "a BUG cell of the link that survives"
+                            : "an honest peer violates what survives";
 }
 static const struct fsm_port link_port = {&weft__resume_machine, on_link_effect, on_link_fail};
 
@@ -118,7 +124,7 @@ static void keep(unsigned from, uint8_t word) {
     }
     push(&now.side[from].log, word);
     if (r->fsm.state == RESUME_STEADY)
-        fsm_step(&r->fsm, RESUME_EV_SEND);
+        weft__fsm_step(&r->fsm, RESUME_EV_SEND);
     else
         resume_count_sent(r);
 }
@@ -133,7 +139,7 @@ static bool by_link(unsigned i, uint8_t word) {
         event = weft__resume_asked(r, now.side[!i].link.epoch, word & 15);
     }
     if (word >> 4 == RESUMED) event = weft__resume_answered(r, word & 15);
-    fsm_step(&r->fsm, event);
+    weft__fsm_step(&r->fsm, event);
     return event == RESUME_EV_MESSAGE;
 }
 
@@ -150,7 +156,8 @@ static bool notice(unsigned i) {
     struct side *s = &now.side[i];
     if (!s->cut) return false;
     s->cut = 0;
-    fsm_step(&s->link.fsm, s->link.fsm.state == RESUME_STEADY ? RESUME_EV_LOST : RESUME_EV_MISSED);
+    weft__fsm_step(&s->link.fsm,
+                   s->link.fsm.state == RESUME_STEADY ? RESUME_EV_LOST : RESUME_EV_MISSED);
     return true;
 }
 static bool dial_again(void) {
@@ -158,18 +165,19 @@ static bool dial_again(void) {
     unsigned state = s->link.fsm.state;
     if (state == RESUME_ADRIFT && s->due) {
         s->due = 0;
-        memset(&now.way[0][0], 0, sizeof now.way[0][0]); /* what comes by the one before is not heard */
+        /* what comes by the one before is not heard */
+        memset(&now.way[0][0], 0, sizeof now.way[0][0]);
         memset(&now.way[1][0], 0, sizeof now.way[1][0]);
-        fsm_step(&s->link.fsm, RESUME_EV_DUE);
+        weft__fsm_step(&s->link.fsm, RESUME_EV_DUE);
         return true;
     }
     if (state != RESUME_DIALING || s->cut) return false;
-    fsm_step(&s->link.fsm, RESUME_EV_LANE_UP);
+    weft__fsm_step(&s->link.fsm, RESUME_EV_LANE_UP);
     return true;
 }
 
 /* A liar hears nothing: it says whatever it likes, whenever it likes. */
-static void say(unsigned from, unsigned lane, uint8_t word) {
+static void send_msg(unsigned from, unsigned lane, uint8_t word) {
     if (now.side[from].mute[lane] || is_hostile) return;
     if (survives && lane == 0)
         keep(from, word);
@@ -180,7 +188,7 @@ static void say(unsigned from, unsigned lane, uint8_t word) {
 static void run(unsigned i);
 static void step(unsigned i, unsigned event) {
     if (now.side[i].over) return;
-    fsm_step(&now.side[i].core.fsm, event);
+    weft__switch_step(&now.side[i].core, event);
     run(i);
 }
 
@@ -188,9 +196,9 @@ static void step(unsigned i, unsigned event) {
 static void leave(unsigned i, enum word last) {
     struct side *s = &now.side[i];
     if (s->over) return;
-    fsm_step(&s->core.fsm, SWITCH_EV_CLOSE);
+    weft__switch_step(&s->core, SWITCH_EV_CLOSE);
     for (unsigned lane = 0; lane < 2; lane++) {
-        say(i, lane, WORD(last, 0));
+        send_msg(i, lane, WORD(last, 0));
         s->mute[lane] = 1;
     }
     memset(&s->held, 0, sizeof s->held);
@@ -199,14 +207,15 @@ static void leave(unsigned i, enum word last) {
     todo[i] = 0;
 }
 
-static void heard(unsigned i, unsigned lane, uint8_t word) {
+static void received(unsigned i, unsigned lane, uint8_t word) {
     struct side *s = &now.side[i];
     unsigned value = word & 15;
     if (s->over) return;
     if (word >> 4 == DATA) {
         if (value != s->seen++) broken = "out of order";
     } else if (word >> 4 == END) {
-        step(i, s->taking ? SWITCH_EV_END_WRONG : weft__switch_end_is(&s->core, (uint8_t)lane, value));
+        step(i,
+             s->taking ? SWITCH_EV_END_WRONG : weft__switch_end_is(&s->core, (uint8_t)lane, value));
     } else {
         step(i, weft__switch_drained_is(&s->core, value));
     }
@@ -215,14 +224,14 @@ static void heard(unsigned i, unsigned lane, uint8_t word) {
 static void take(unsigned i) {
     struct side *s = &now.side[i];
     s->taking = 1;
-    while (s->held.n && !s->over) heard(i, s->core.in, pop(&s->held));
+    while (s->held.n && !s->over) received(i, s->core.in, pop(&s->held));
     s->taking = 0;
-    if (!s->over) say(i, s->core.out, WORD(DRAINED, s->core.epoch_in));
+    if (!s->over) send_msg(i, s->core.out, WORD(DRAINED, s->core.epoch_in));
 }
 
 static void part(unsigned i) {
     unsigned left = now.side[i].core.out ^ 1;
-    if (!now.side[i].mute[left]) say(i, left, WORD(BYE, 0));
+    if (!now.side[i].mute[left]) send_msg(i, left, WORD(BYE, 0));
     now.side[i].mute[left] = 1;
 }
 
@@ -233,13 +242,13 @@ static void run(unsigned i) {
         todo[i] &= todo[i] - 1;
         switch (effect) {
         case SWITCH_FX_TAKE: take(i); break;
-        case SWITCH_FX_HUSH: s->quiet = 1; break;
+        case SWITCH_FX_QUIESCE: s->quiet = 1; break;
         case SWITCH_FX_MARK: s->full = 1; break;
         case SWITCH_FX_RESUME: s->quiet = s->full = 0; break;
         case SWITCH_FX_MUTE: s->full = 0; break;
         case SWITCH_FX_PART: part(i); break;
         case SWITCH_FX_HANG_UP: /* the guest is not told here: it is a lane that dies */
-            say(i, s->core.out ^ 1, WORD(RESET, 0));
+            send_msg(i, s->core.out ^ 1, WORD(RESET, 0));
             s->mute[s->core.out ^ 1] = 1;
             break;
         case SWITCH_FX_LOSE: leave(i, RESET); break;
@@ -284,11 +293,12 @@ static void lane_ends(unsigned i, unsigned lane, bool parted) {
 static void comes(unsigned i, unsigned lane, uint8_t word) {
     struct side *s = &now.side[i];
     if (survives && lane == 0 && !by_link(i, word)) return;
-    if (s->mute[lane] || s->over || (is_hostile && i == 1)) return; /* it does not listen there (any more) */
+    /* it does not listen there (any more) */
+    if (s->mute[lane] || s->over || (is_hostile && i == 1)) return;
     if (word >> 4 == BYE || word >> 4 == RESET) {
         lane_ends(i, lane, word >> 4 == BYE);
     } else if (word >> 4 == HELLO) {
-        if (state_of(i) == SWITCH_EXPECTING) say(i, lane, WORD(HELLO, 0));
+        if (state_of(i) == SWITCH_EXPECTING) send_msg(i, lane, WORD(HELLO, 0));
         if (state_of(i) == SWITCH_EXPECTING || state_of(i) == SWITCH_DIALING) join(i);
     } else if (lane != s->core.in || s->taking) {
         if (s->held.n == HELD)
@@ -296,7 +306,7 @@ static void comes(unsigned i, unsigned lane, uint8_t word) {
         else
             s->held.at[s->held.n++] = word;
     } else {
-        heard(i, lane, word);
+        received(i, lane, word);
     }
 }
 
@@ -326,22 +336,23 @@ static bool is_alone(unsigned i) {
 }
 
 static bool promote(unsigned dialer) {
-    unsigned guest = !dialer, other = now.side[0].core.out ^ 1;
+    unsigned accepted = !dialer, other = now.side[0].core.out ^ 1;
     if (now.moves == budget.moves || !is_alone(0) || !is_alone(1)) return false;
     if (!is_hostile && (now.side[1].core.out ^ 1) != other) return false;
     now.moves++;
     for (unsigned i = 0; i < 2; i++) /* what is left of the lane before is heard by nobody */
         memset(&now.way[i][other], 0, sizeof now.way[i][other]);
     now.side[0].mute[other] = now.side[1].mute[other] = 0;
-    if (!(is_hostile && guest == 1)) step(guest, SWITCH_EV_EXPECT);
+    if (!(is_hostile && accepted == 1)) step(accepted, SWITCH_EV_EXPECT);
     if (!(is_hostile && dialer == 1)) step(dialer, SWITCH_EV_DIAL);
-    say(dialer, other, WORD(HELLO, 0));
+    send_msg(dialer, other, WORD(HELLO, 0));
     return true;
 }
 
 static bool go_back(unsigned i) {
     const struct switch_core *c = &now.side[i].core;
-    if (!can_move(i) || now.moves == budget.moves || state_of(i) != SWITCH_BESIDE || c->out == c->base)
+    if (!can_move(i) || now.moves == budget.moves || state_of(i) != SWITCH_BESIDE ||
+        c->out == c->base)
         return false;
     now.moves++;
     step(i, SWITCH_EV_MOVE);
@@ -369,14 +380,14 @@ static bool cancel(void) {
     step(0, SWITCH_EV_CANCEL);
     if (late) return false;
     now.faults++;
-    if (!now.side[0].mute[other]) say(0, other, WORD(RESET, 0));
+    if (!now.side[0].mute[other]) send_msg(0, other, WORD(RESET, 0));
     now.side[0].mute[other] = 1;
     return true;
 }
 
 static bool lie(unsigned n) {
     const struct switch_core *c = &now.side[0].core;
-    const uint8_t said[LIES / 2] = {WORD(END, c->epoch_in + 1),
+    const uint8_t sent[LIES / 2] = {WORD(END, c->epoch_in + 1),
                                     WORD(END, c->epoch_in + 2),
                                     WORD(DRAINED, c->epoch_out),
                                     WORD(DRAINED, c->epoch_out + 1),
@@ -384,9 +395,10 @@ static bool lie(unsigned n) {
                                     WORD(BYE, 0),
                                     WORD(RESET, 0)};
     unsigned lane = n % 2;
-    if (!is_hostile || now.lies == budget.lies || now.side[0].over || !is_there(0, lane)) return false;
+    if (!is_hostile || now.lies == budget.lies || now.side[0].over || !is_there(0, lane))
+        return false;
     now.lies++;
-    comes(0, lane, said[n / 2]);
+    comes(0, lane, sent[n / 2]);
     return true;
 }
 
@@ -397,8 +409,9 @@ static bool move(unsigned n) {
         if (now.way[n / 2][i].n == 0) return false;
         comes(n / 2, i, pop(&now.way[n / 2][i]));
     } else if (n < QUIET) {
-        if (!can_move(i) || s->sent == budget.data || s->full || state_of(i) == SWITCH_LEFT) return false;
-        say(i, s->core.out, WORD(DATA, s->sent++));
+        if (!can_move(i) || s->sent == budget.data || s->full || state_of(i) == SWITCH_LEFT)
+            return false;
+        send_msg(i, s->core.out, WORD(DATA, s->sent++));
     } else if (n < ROOM) {
         if (!can_move(i) || s->quiet != 1) return false;
         s->quiet = 0;
@@ -406,7 +419,7 @@ static bool move(unsigned n) {
     } else if (n < PROMOTE) {
         if (!can_move(i) || !s->full) return false;
         s->full = 0;
-        say(i, s->core.out, WORD(END, s->core.epoch_out + 1));
+        send_msg(i, s->core.out, WORD(END, s->core.epoch_out + 1));
         step(i, SWITCH_EV_MARKED);
     } else if (n < BACK) {
         return promote(i);
@@ -441,7 +454,8 @@ static const char *rest(void) {
         return "what was sent before a close was lost";
     if (a->over) return NULL;
     if (a->core.fsm.state != b->core.fsm.state) return "they rest in different states";
-    if (a->core.fsm.state != SWITCH_ALONE && a->core.fsm.state != SWITCH_BESIDE) return "a switch never ends";
+    if (a->core.fsm.state != SWITCH_ALONE && a->core.fsm.state != SWITCH_BESIDE)
+        return "a switch never ends";
     if (a->core.epoch_in != a->core.epoch_out || a->core.epoch_in != b->core.epoch_in)
         return "they are not in one epoch";
     if (a->held.n || b->held.n) return "something is held for good";
@@ -481,7 +495,8 @@ static void forget(void) {
     for (unsigned i = 0; i < 2; i++) {
         struct side *s = &now.side[i];
         for (unsigned lane = 0; lane < 2; lane++)
-            if (s->mute[lane] && !(survives && lane == 0)) memset(&now.way[i][lane], 0, sizeof now.way[i][lane]);
+            if (s->mute[lane] && !(survives && lane == 0))
+                memset(&now.way[i][lane], 0, sizeof now.way[i][lane]);
         if (!s->over) continue;
         s->core.epoch_out = s->core.epoch_in = 0;
         s->core.out = s->core.in = s->core.base = 0;
@@ -506,14 +521,15 @@ static void add(struct front *next, uint32_t from, unsigned how) {
 }
 
 static void print_way(uint32_t at, unsigned last) {
-    static const char *const name[] = {"a<0",     "a<1",      "b<0",      "b<1",     "a:send",   "b:send",
-                                       "a:quiet", "b:quiet",  "a:room",   "b:room",  "a:dial",   "b:dial",
-                                       "a:back",  "b:back",   "fail 0",   "fail 1",  "a:cancel", "a:close",
-                                       "a:bye",   "a:notice", "b:notice", "a:redial"};
+    static const char *const name[] = {
+        "a<0",      "a<1",     "b<0",    "b<1",      "a:send",   "b:send",  "a:quiet", "b:quiet",
+        "a:room",   "b:room",  "a:dial", "b:dial",   "a:back",   "b:back",  "fail 0",  "fail 1",
+        "a:cancel", "a:close", "a:bye",  "a:notice", "b:notice", "a:redial"};
     unsigned way[200], n = 0;
     for (way[n++] = last; at && n < 200; at = parent[at]) way[n++] = by[at];
     printf("  %s:", broken);
-    while (n--) printf(way[n] < LIE ? " %s" : " lie%.0s%u", way[n] < LIE ? name[way[n]] : "", way[n]);
+    while (n--)
+        printf(way[n] < LIE ? " %s" : " lie%.0s%u", way[n] < LIE ? name[way[n]] : "", way[n]);
     printf("\n");
 }
 
@@ -561,7 +577,8 @@ static bool explored(const char *what, struct budget most) {
         next = (struct front){.at = done.at, .room = done.room};
         for (uint32_t i = 0; i < front.n && !broken; i++) visit(&front.at[i], number++, &next);
     }
-    printf("  %s: %u states, %u of rest%s\n", what, n_states, rests, n_states == MOST ? ", not all" : "");
+    printf("  %s: %u states, %u of rest%s\n", what, n_states, rests,
+           n_states == MOST ? ", not all" : "");
     bool ok = !broken && n_states < MOST;
     free(visited);
     free(parent);
@@ -572,20 +589,20 @@ static bool explored(const char *what, struct budget most) {
 }
 
 TEST(both_directions_move_there_and_back_and_there) {
-    fsm_coverage(true);
+    weft__fsm_coverage(true);
     is_hostile = false;
     CHECK(explored("3 messages each way, 3 switches", (struct budget){.data = 3, .moves = 3}));
 }
 
 TEST(lanes_die_and_links_close_at_any_moment) {
-    fsm_coverage(true);
+    weft__fsm_coverage(true);
     is_hostile = false;
     CHECK(explored("3 messages each way, 3 switches, 2 faults, a close",
                    (struct budget){.data = 3, .moves = 3, .faults = 2, .closes = 1}));
 }
 
 static bool survived(const char *what, struct budget most) {
-    fsm_coverage(true);
+    weft__fsm_coverage(true);
     is_hostile = false;
     survives = true;
     bool ok = explored(what, most);
@@ -600,25 +617,26 @@ TEST(connections_under_a_lane_that_survives_die_at_any_moment) {
 }
 TEST(words_that_die_with_their_connection_are_found) {
     words_die = true;
-    bool ok = survived("words of their connection", (struct budget){.data = 1, .moves = 1, .faults = 1});
+    bool ok =
+        survived("words of their connection", (struct budget){.data = 1, .moves = 1, .faults = 1});
     words_die = false;
     CHECK(!ok);
 }
 
-TEST(a_hostile_peer_says_anything) {
-    fsm_coverage(true);
+TEST(a_hostile_peer_sends_anything) {
+    weft__fsm_coverage(true);
     is_hostile = true;
     CHECK(explored("a hostile peer, 6 lies",
                    (struct budget){.data = 1, .moves = 2, .faults = 1, .closes = 1, .lies = 6}));
 }
 
 TEST(nothing_is_done_after_the_end) {
-    for (unsigned event = SWITCH_EV_END_AWAY; event < SWITCH_N_EVENTS; event++) {
-        if (event >= SWITCH_EV_OTHER_LOST && event <= SWITCH_EV_OUT_CLOSED) continue;
+    for (unsigned event = SWITCH_EV_END; event < SWITCH_N_EVENTS; event++) {
+        if (event >= SWITCH_EV_DONE_AWAY && event <= SWITCH_EV_OUT_CLOSED) continue;
         weft__switch_init(&now.side[0].core, &port, 0);
-        fsm_step(&now.side[0].core.fsm, SWITCH_EV_CLOSE);
-        fsm_step(&now.side[0].core.fsm, event);
-        fsm_step(&now.side[0].core.fsm, SWITCH_EV_CANCEL);
+        weft__switch_step(&now.side[0].core, SWITCH_EV_CLOSE);
+        weft__switch_step(&now.side[0].core, event);
+        weft__switch_step(&now.side[0].core, SWITCH_EV_CANCEL);
         CHECK_EQ(now.side[0].core.fsm.state, SWITCH_OVER);
         CHECK_EQ(todo[0], 0);
     }
@@ -631,4 +649,6 @@ TEST(the_explored_table_is_the_shipped_one) {
 /* After the explorations above. */
 TEST(every_other_cell_is_reached_or_has_a_reason) {
     CHECK_EQ(explore_unreached(&weft__switch_machine, stdout), 0);
+    CHECK_EQ(explore_unreached(&weft__switch_out_machine, stdout), 0);
+    CHECK_EQ(explore_unreached(&weft__switch_in_machine, stdout), 0);
 }

@@ -7,23 +7,25 @@ failed=0
 
 base='#define T_STATES(S)           S(A) S(B) S(C)
 #define T_EVENTS(LOCAL, PEER) LOCAL(GO) PEER(COME) LOCAL(STOP)
-#define T_EFFECTS(F)          F(TELL)
-#define T_ACTIONS(X)          X(tell) X(halt)
+#define T_EFFECTS(F)          F(NOTIFY)
+#define T_ACTIONS(X)          X(notify) X(halt)
 #define T_TABLE(COLS, ROW) \
 COLS(      A,            B,            C) \
-ROW(GO,    DO(tell, B),  SKIP,         BUG) \
+ROW(GO, DO(notify, B),SKIP, BUG) \
 ROW(COME,  VIOL,         DO(none, C),  SKIP) \
 ROW(STOP,  SKIP,         HOLD,         DO(halt, A))
-#define T_DEAD(D)             D(GO, C, "no way")
+#define T_DEAD(D)             D(GO, C, "no way") D(STOP, (A, B), "none")
+#define T_SETS(P)             P(is_a, A) P(is_late, B, C)
 '
 rest='#define FSM_NAME t
 #define FSM_PREFIX T
+#define FSM_SETS T_SETS
 #include <fsm/declare.h>
 #define FSM_NAME t
 #define FSM_PREFIX T
 #include <fsm/define.h>
-static void t_act_tell(struct fsm *m) { fsm_effect(m, T_FX_TELL); }
-static void t_act_halt(struct fsm *m) { fsm_effect(m, T_FX_TELL); }
+static void t_act_notify(struct fsm *m) { fsm_effect(m, T_FX_NOTIFY); }
+static void t_act_halt(struct fsm *m) { fsm_effect(m, T_FX_NOTIFY); }
 '
 
 # compiles COMPILER SOURCE: with the warnings of the project's own build.
@@ -60,13 +62,19 @@ case_of a_row_instead_of_another_does_not 1 's/^ROW\(STOP/ROW(COME/' 'redeclar|r
 case_of an_unknown_event_does_not 1 's/^ROW\(COME/ROW(LEAVE/' 'T_EV_LEAVE'
 case_of an_unknown_state_does_not 1 's/DO\(none, C\)/DO(none, D)/' 'T_D'
 case_of an_unknown_action_does_not 1 's/DO\(none, C\)/DO(jump, C)/' 'T_ACT_jump'
-case_of swapped_columns_do_not 1 's/^COLS\( *A, *B/COLS(B, A/' 'stands where the states say'
+case_of swapped_columns_do_not 1 's/^COLS\( *A, *B/COLS(B, A/' 'has the place of the state'
 case_of a_missing_column_does_not 1 's/^(COLS.*), *C\)/\1)/' 'one column per state|T_COLUMN_C'
 case_of an_unused_action_does_not 1 's/DO\(halt, A\)/SKIP/' 'every action is used'
 case_of a_seventeenth_event_that_is_held_does_not 1 's/LOCAL\(STOP\)/LOCAL(E3) LOCAL(E4) LOCAL(E5) LOCAL(E6) LOCAL(E7) LOCAL(E8) LOCAL(E9) LOCAL(E10) LOCAL(E11) LOCAL(E12) LOCAL(E13) LOCAL(E14) LOCAL(E15) LOCAL(E16) LOCAL(STOP)/' 'the first 16 events can be held'
 case_of an_undefined_action_does_not 1 's/X\(halt\)/X(halt) X(jump)/; s/DO\(halt, A\)/DO(jump, A)/' 'jump|every action is used'
 case_of a_bug_for_a_peer_does_not 1 's/^ROW\(COME,  VIOL/ROW(COME, BUG/' 'BUG is for local events'
-case_of a_violation_of_ones_own_does_not 1 's/^(ROW\(GO,.*)SKIP/\1VIOL/' 'VIOL is for what a peer says'
+case_of a_violation_of_ones_own_does_not 1 's/^(ROW\(GO,.*)SKIP/\1VIOL/' 'VIOL is for events of a peer'
 case_of a_reason_for_no_cell_does_not 1 's/D\(GO, C/D(GO, X/' 'T_X'
 case_of a_repeated_reason_does_not 1 's/D\(GO, C, "no way"\)/D(GO, C, "no way") D(GO, C, "no")/' 'redeclar|redefinition'
+case_of a_reason_in_a_set_for_no_cell_does_not 1 's/\(A, B\), "none"/(A, X), "none"/' 'T_X'
+case_of a_reason_repeated_by_a_set_does_not 1 's/\(A, B\), "none"/(A, B, A), "none"/' 'redeclar|redefinition'
+case_of a_set_with_an_unknown_state_does_not 1 's/is_late, B, C/is_late, B, X/' 'T_X'
+case_of a_repeated_set_does_not 1 's/P\(is_a, A\)/P(is_late, A)/' 'redefinition'
+case_of an_empty_set_does_not 1 's/P\(is_a, A\)/P(is_a)/' 'error'
+case_of a_machine_without_sets_compiles 0 's/^#define T_SETS.*/#define T_SETS(P)/' ''
 exit $failed

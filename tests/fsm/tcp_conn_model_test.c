@@ -1,10 +1,11 @@
-/* A dialer and an acceptor of the tcp transport, joined by a stream that keeps order and may break. */
+/* A dialer and an acceptor of the tcp transport, joined by a stream that keeps order and may
+ * break. */
 #include "tests/harness.h"
 #include "tests/model.h"
 
 #include "shipped.h"
 
-#include <fsm/explorer.h>
+#include <fsm/explore/explorer.h>
 #include <transports/tcp/tcp_conn.h>
 
 enum { DIALER, ACCEPTOR };
@@ -31,49 +32,65 @@ static bool listens(const struct explore_world *w, unsigned peer) {
 static const struct explore_local locals[] = {
     {.event = TCP_CONN_EV_NEXT, .budget = 1, .states = IN(DIAL)},
     {.event = TCP_CONN_EV_CONNECTED, .states = IN(DIAL)},
+    {.event = TCP_CONN_EV_LATE,
+     .budget = 1,
+     .when = other_has_released,
+     .states = IN(AWAIT),
+     .after = cut},
     {.event = TCP_CONN_EV_SENT, .states = IN(OPEN) | IN(DRAIN) | IN(LAST)},
     {.event = TCP_CONN_EV_TIMEOUT, .armed = true, .at_start = true, .rescue = true},
-    {.event = TCP_CONN_EV_FLUSH, .budget = 2, .states = ~(IN(GREET) | IN(PROVE)), .rescue = true},
+    {.event = TCP_CONN_EV_FLUSH,
+     .budget = 2,
+     .states = ~(IN(HANDSHAKE) | IN(PROVE)),
+     .rescue = true},
     {.event = TCP_CONN_EV_ABORT, .budget = 2, .rescue = true},
     {.event = TCP_CONN_EV_BROKEN, .budget = 2, .after = cut, .rescue = true},
-    {.event = TCP_CONN_EV_BROKEN, .when = other_has_released, .states = ~(IN(DOWN) | IN(CLOSED)), .after = cut},
+    {.event = TCP_CONN_EV_BROKEN,
+     .when = other_has_released,
+     .states = ~(IN(DOWN) | IN(CLOSED)),
+     .after = cut},
 };
 
-/* Releasing closes the socket: the peer reads the end. PART says goodbye if it can; that it may fail is BROKEN's. */
+/* Releasing closes the socket: the peer reads the end. PART says goodbye if it can; that it may
+ * fail is BROKEN's. */
 static const struct explore_effect effects[TCP_CONN_N_EFFECTS] = {
-    [TCP_CONN_FX_SAY_HELLO] = {EXPLORE_SEND, TCP_CONN_EV_HELLO},
-    [TCP_CONN_FX_SAY_CHALLENGE] = {EXPLORE_SEND, TCP_CONN_EV_CHALLENGE},
-    [TCP_CONN_FX_SAY_PROOF] = {EXPLORE_SEND, TCP_CONN_EV_PROOF},
-    [TCP_CONN_FX_SAY_GOODBYE] = {EXPLORE_SEND, TCP_CONN_EV_GOODBYE},
+    [TCP_CONN_FX_SEND_HELLO] = {EXPLORE_SEND, TCP_CONN_EV_HELLO},
+    [TCP_CONN_FX_SEND_CHALLENGE] = {EXPLORE_SEND, TCP_CONN_EV_CHALLENGE},
+    [TCP_CONN_FX_SEND_PROOF] = {EXPLORE_SEND, TCP_CONN_EV_PROOF},
+    [TCP_CONN_FX_SEND_GOODBYE] = {EXPLORE_SEND, TCP_CONN_EV_GOODBYE},
     [TCP_CONN_FX_PART] = {EXPLORE_SEND, TCP_CONN_EV_GOODBYE},
-    [TCP_CONN_FX_SAY_END] = {EXPLORE_SEND, TCP_CONN_EV_END},
+    [TCP_CONN_FX_SEND_END] = {EXPLORE_SEND, TCP_CONN_EV_END},
     [TCP_CONN_FX_RELEASE] = {EXPLORE_SEND, TCP_CONN_EV_END},
     [TCP_CONN_FX_ARM_CLOSE] = {EXPLORE_ARM, TCP_CONN_EV_TIMEOUT},
     [TCP_CONN_FX_DISARM] = {EXPLORE_DISARM, TCP_CONN_EV_TIMEOUT},
-    [TCP_CONN_FX_TELL_UP] = {EXPLORE_TELL, 0},
-    [TCP_CONN_FX_TELL_ACCEPTED] = {EXPLORE_TELL, 0},
-    [TCP_CONN_FX_TELL_DOWN] = {EXPLORE_TELL, 0},
-    [TCP_CONN_FX_TELL_CLOSED] = {EXPLORE_TELL, 0},
+    [TCP_CONN_FX_NOTIFY_UP] = {EXPLORE_NOTIFY, 0},
+    [TCP_CONN_FX_NOTIFY_ACCEPTED] = {EXPLORE_NOTIFY, 0},
+    [TCP_CONN_FX_NOTIFY_DOWN] = {EXPLORE_NOTIFY, 0},
+    [TCP_CONN_FX_NOTIFY_CLOSED] = {EXPLORE_NOTIFY, 0},
 };
 
 static const char *invariant(const struct explore_world *w) {
     for (unsigned i = 0; i < 2; i++) {
         const struct fsm *m = w->peer[i];
-        unsigned up = explore_told(w, i, i == DIALER ? TCP_CONN_FX_TELL_UP : TCP_CONN_FX_TELL_ACCEPTED);
-        unsigned down = explore_told(w, i, TCP_CONN_FX_TELL_DOWN),
-                 closed = explore_told(w, i, TCP_CONN_FX_TELL_CLOSED);
+        unsigned up = explore_notified(
+            w, i, i == DIALER ? TCP_CONN_FX_NOTIFY_UP : TCP_CONN_FX_NOTIFY_ACCEPTED);
+        unsigned down = explore_notified(w, i, TCP_CONN_FX_NOTIFY_DOWN),
+                 closed = explore_notified(w, i, TCP_CONN_FX_NOTIFY_CLOSED);
         if (w->hostile >> i & 1) continue;
         if (up > 1 || down > 1 || closed > 1) return "each is told once";
-        if (explore_told(w, i, i == DIALER ? TCP_CONN_FX_TELL_ACCEPTED : TCP_CONN_FX_TELL_UP))
+        if (explore_notified(w, i,
+                             i == DIALER ? TCP_CONN_FX_NOTIFY_ACCEPTED : TCP_CONN_FX_NOTIFY_UP))
             return "told the other's";
-        if (closed != (m->state == TCP_CONN_CLOSED)) return "CLOSED if and only if the owner was told, once";
-        if (down && m->state != TCP_CONN_DOWN && m->state != TCP_CONN_CLOSED) return "down is the end";
+        if (closed != (m->state == TCP_CONN_CLOSED))
+            return "CLOSED if and only if the owner was told, once";
+        if (down && m->state != TCP_CONN_DOWN && m->state != TCP_CONN_CLOSED)
+            return "down is the end";
         if (m->state == TCP_CONN_OPEN && !up) return "OPEN implies that the owner was told";
         if (i == ACCEPTOR && down && !up) return "an acceptor that nobody knows is told down";
     }
     /* The key is proved before anything is believed. */
-    if (!w->hostile && explore_told(w, ACCEPTOR, TCP_CONN_FX_TELL_ACCEPTED) &&
-        !explore_told(w, DIALER, TCP_CONN_FX_TELL_UP))
+    if (!w->hostile && explore_notified(w, ACCEPTOR, TCP_CONN_FX_NOTIFY_ACCEPTED) &&
+        !explore_notified(w, DIALER, TCP_CONN_FX_NOTIFY_UP))
         return "the acceptor is up before the dialer";
     return NULL;
 }
@@ -82,16 +99,18 @@ static bool rests(const struct fsm *m) {
     return has_released(m);
 }
 static bool agreed(const struct explore_world *w) {
-    bool open = w->peer[0]->state == TCP_CONN_OPEN && w->peer[1]->state == TCP_CONN_OPEN && w->n_messages == 0;
+    bool open = w->peer[0]->state == TCP_CONN_OPEN && w->peer[1]->state == TCP_CONN_OPEN &&
+                w->n_messages == 0;
     return open || (rests(w->peer[0]) && rests(w->peer[1]));
 }
 
-#define ROLE(state)                                                                                     \
-    {                                                                                                   \
-        .machine = &weft__tcp_conn_machine, .size = sizeof(struct tcp_conn), .start = TCP_CONN_##state, \
-        EXPLORE_LOCALS_OF(locals), .effects = effects, .after_violation = 1 + TCP_CONN_EV_BROKEN        \
+#define ROLE(state)                                                               \
+    {                                                                             \
+        .machine = &weft__tcp_conn_machine, .size = sizeof(struct tcp_conn),      \
+        .start = TCP_CONN_##state, EXPLORE_LOCALS_OF(locals), .effects = effects, \
+        .after_violation = 1 + TCP_CONN_EV_BROKEN                                 \
     }
-static const struct explore_role dialer = ROLE(DIAL), acceptor = ROLE(GREET);
+static const struct explore_role dialer = ROLE(DIAL), acceptor = ROLE(HANDSHAKE);
 
 static const struct explore_model model = {.name = "tcp_conn",
                                            .role = {&dialer, &acceptor},
@@ -103,7 +122,7 @@ static const struct explore_model model = {.name = "tcp_conn",
                                            .agreed = agreed};
 
 TEST(dialer_and_acceptor_agree) {
-    fsm_coverage_reset();
+    weft__fsm_coverage_reset();
     CHECK(model_holds(&model));
 }
 
@@ -116,7 +135,8 @@ TEST(a_hostile_acceptor_breaks_nothing) {
 
 TEST(a_hostile_dialer_breaks_nothing) {
     struct explore_model hostile = model;
-    hostile.hostile = 1 << DIALER, hostile.agreed = NULL, hostile.listens = NULL; /* even what would not be read */
+    /* even what would not be read */
+    hostile.hostile = 1 << DIALER, hostile.agreed = NULL, hostile.listens = NULL;
     CHECK(model_holds(&hostile));
 }
 

@@ -1,7 +1,7 @@
 /* All decoders of the endpoints on the same bytes; the first byte is data like the others. */
 #include "fuzz.h"
-#include <endpoints/connect.h>
-#include <endpoints/wire.h>
+#include <endpoints/connect/connect.h>
+#include <endpoints/wire/wire.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wire_cts cts;
@@ -22,8 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wire_atomic atomic;
     struct wire_rma_done done;
     struct wire_flush flush;
-    struct wire_lend lend;
-    struct wire_help help;
+    struct wire_expose expose;
+    struct wire_put_req put_req;
     struct address address;
     (void)weft__wire_read_cts(data, size, &cts);
     (void)weft__wire_read_fin(data, size, &fin);
@@ -48,9 +48,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     (void)weft__wire_read_rma_done(data, size, &done);
     (void)weft__wire_read_flush(data, size, &flush);
     (void)weft__wire_read_flushed(data, size, &fin);
-    if (weft__wire_read_lend(data, size, &lend) && lend.len)
-        if (((const uint8_t *)lend.key)[lend.len - 1] == 0x7f && data[0] == 0xff) return 0;
-    (void)weft__wire_read_help(data, size, &help);
+    if (weft__wire_read_expose(data, size, &expose) && expose.len)
+        if (((const uint8_t *)expose.key)[expose.len - 1] == 0x7f && data[0] == 0xff) return 0;
+    (void)weft__wire_read_put_req(data, size, &put_req);
     (void)weft__address_read(data, size, &address);
     return 0;
 }

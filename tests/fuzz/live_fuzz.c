@@ -1,19 +1,20 @@
 /* A page that another process shows: any bytes, copied and decoded as weft-info does. */
 #include "fuzz.h"
-#include <endpoints/live.h>
+#include <endpoints/inspect/stats_page.h>
 
 /* All that can be asked of it, read to its last byte. */
 static size_t read_all(const void *bytes, size_t len) {
-    struct live_view view;
-    struct live_row row;
+    struct stats_view view;
+    struct stats_row row;
     const char *name;
     uint64_t value;
     size_t n = 0;
-    if (!weft__live_read(bytes, len, &view)) return 0;
-    for (uint32_t i = 0; i < 1000 && weft__live_counter(&view, i, &name, &value); i++) n += strlen(name) + value;
-    for (uint32_t i = 0; i < 1000 && weft__live_row(&view, i, &row); i++)
-        n += strlen(row.transport) + strlen(row.link) + strlen(row.negotiation) + strlen(row.switching) +
-             strlen(row.where);
+    if (!weft__stats_read(bytes, len, &view)) return 0;
+    for (uint32_t i = 0; i < 1000 && weft__stats_counter(&view, i, &name, &value); i++)
+        n += strlen(name) + value;
+    for (uint32_t i = 0; i < 1000 && weft__stats_row(&view, i, &row); i++)
+        n += strlen(row.transport) + strlen(row.link) + strlen(row.negotiation) +
+             strlen(row.switching) + strlen(row.where);
     return n;
 }
 
@@ -28,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         memcpy((char *)page + 8, head, sizeof head);
     }
     volatile size_t n = read_all(page, words);
-    if (weft__live_copy(page, words, copy)) n = read_all(copy, words);
+    if (weft__stats_copy(page, words, copy)) n = read_all(copy, words);
     (void)n;
     free(page);
     free(copy);

@@ -1,4 +1,5 @@
-/* The exchange's decoder: any bytes are answered, and what is accepted is what its encoder would have written. */
+/* The exchange's decoder: any bytes are answered, and what is accepted is what its encoder would
+ * have written. */
 #include "fuzz.h"
 #include <runtime/wire.h>
 

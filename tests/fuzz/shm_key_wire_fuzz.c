@@ -1,14 +1,15 @@
 /* What a shm peer may say of one-sided access, and what stands in a packed key. */
 #include "fuzz.h"
 #include <transports/region.h>
-#include <transports/shm/key_wire.h>
+#include <transports/shm/wire/key_wire.h>
 
 static void word(const uint8_t *p, size_t len) {
     struct shm_key_word w;
     if (weft__shm_key_decode(p, len, &w) != WEFT_OK) return;
     insist(weft__shm_is_key_word(p, len));
     if (w.kind == SHM_WANT) {
-        insist(w.want.rights && rights_are_known(w.want.rights) && w.want.ways && w.want.ways <= SHM_WAYS);
+        insist(w.want.rights && rights_are_known(w.want.rights) && w.want.ways &&
+               w.want.ways <= SHM_WAYS);
         insist(w.want.base + w.want.len >= w.want.base && w.want.serial == w.serial);
     }
     if (w.kind == SHM_GRANT) {

@@ -1,6 +1,7 @@
-/* What may stand in a mailbox and in the nodes of those who write to it: whatever is handed out lies within their memory. */
+/* What may stand in a mailbox and in the nodes of those who write to it: whatever is handed out
+ * lies within their memory. */
 #include "fuzz.h"
-#include <transports/shm/mailbox.h>
+#include <transports/shm/queues/mailbox.h>
 
 enum { SENDERS = 3, NEAR = 2, NODES = 8, ROOM = 4, BLOCKS = 4096, STAGING = 8192, HEAD = 24 };
 enum { NEAR_SIZE = NEAR * sizeof(struct mail_near) + sizeof(struct mail_node) };
@@ -26,14 +27,15 @@ static int within(const uint8_t *at, size_t len, const void *memory, size_t size
     return at >= begin && at + len <= begin + size;
 }
 
-static void look_at(const struct post *post, const struct mail_letter *letter, uint32_t number) {
+static void poll_at(const struct post *post, const struct mail_desc *desc, uint32_t number) {
     struct mail_message m;
-    insist(letter->slot < SENDERS);
-    const struct pool *pool = post->pool[letter->slot];
-    if (mail_read(letter->node, number, &post->views[letter->slot], &m) < 0) return;
+    insist(desc->slot < SENDERS);
+    const struct pool *pool = post->pool[desc->slot];
+    if (mail_read(desc->node, number, &post->views[desc->slot], &m) < 0) return;
     insist(m.id < MAIL_IDS);
-    insist(within(m.data, m.len, post->near[letter->slot], NEAR_SIZE) ||
-           within(m.data, m.len, pool->nodes, sizeof pool->nodes) || within(m.data, m.len, pool->blocks, BLOCKS) ||
+    insist(within(m.data, m.len, post->near[desc->slot], NEAR_SIZE) ||
+           within(m.data, m.len, pool->nodes, sizeof pool->nodes) ||
+           within(m.data, m.len, pool->blocks, BLOCKS) ||
            within(m.data, m.len, pool->staging, STAGING));
 }
 
@@ -44,13 +46,15 @@ static void *memory_new(size_t size) {
     return memory;
 }
 
-/* The input: the head word, and for each node its name of the next, its word and its first 8 bytes. */
+/* The input: the head word, and for each node its name of the next, its word and its first 8
+ * bytes. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct mail_shape shape = {
-        NODES, NEAR, offsetof(struct pool, blocks), offsetof(struct pool, staging), BLOCKS, STAGING};
+        NODES,  NEAR,   offsetof(struct pool, blocks), offsetof(struct pool, staging),
+        BLOCKS, STAGING};
     struct post post;
-    struct mail_letter letters[ROOM];
-    struct mail_rx rx = {.letters = letters, .room = ROOM, .view = view_of, .arg = &post};
+    struct mail_desc descs[ROOM];
+    struct mail_rx rx = {.descs = descs, .room = ROOM, .view = view_of, .arg = &post};
     uint64_t newest = 0;
     if (size < sizeof newest) return 0;
     memcpy(&newest, data, sizeof newest);
@@ -65,8 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (weft__mail_take(&rx, newest, SENDERS * NODES) > 0) {
         uint32_t read = 0;
         for (; mail_next(&rx) > 0; read++) {
-            const struct mail_letter letter = rx.letters[--rx.n];
-            look_at(&post, &letter, read % 4);
+            const struct mail_desc desc = rx.descs[--rx.n];
+            poll_at(&post, &desc, read % 4);
             if (read == 2) post.near[0][0].next = newest; /* it changes while it is read */
         }
         insist(read <= SENDERS * NODES);

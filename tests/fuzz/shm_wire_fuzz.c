@@ -1,8 +1,9 @@
-/* What a shm peer may say on the socket, what its address may hold, and what may stand in its ring. */
+/* What a shm peer may say on the socket, what its address may hold, and what may stand in its
+ * ring. */
 #include "fuzz.h"
-#include <transports/shm/hall.h>
-#include <transports/shm/ring.h>
-#include <transports/shm/wire.h>
+#include <transports/shm/queues/ring.h>
+#include <transports/shm/queues/slot_table.h>
+#include <transports/shm/wire/wire.h>
 
 static void word(const uint8_t *p, size_t len) {
     enum shm_kind kind;
@@ -11,9 +12,10 @@ static void word(const uint8_t *p, size_t len) {
     if (weft__shm_decode(p, len, &kind, &hello, &status) != WEFT_OK) return;
     if (kind == SHM_NO) insist(status < 0 && status >= WEFT_STATUS_LAST);
     if (kind != SHM_HELLO && kind != SHM_WELCOME) return;
-    bool ring = hello.n_slots >= 16 && (hello.n_slots & (hello.n_slots - 1)) == 0 && hello.n_slots <= SHM_MAX_SLOTS;
+    bool ring = hello.n_slots >= 16 && (hello.n_slots & (hello.n_slots - 1)) == 0 &&
+                hello.n_slots <= SHM_MAX_SLOTS;
     insist(ring || (hello.n_slots == 0 && hello.payload_size == 0));
-    insist(hello.place < HALL_PLACES);
+    insist(hello.place < SLOT_TABLE_PLACES);
     insist(hello.n_nodes >= 16 && hello.n_nodes <= SHM_MAX_NODES && hello.n_blocks >= 1 &&
            hello.n_blocks <= SHM_MAX_BLOCKS);
     insist(hello.n_slots == 0 || hello.payload_size >= 4096);
@@ -43,10 +45,11 @@ static void ring(const uint8_t *p, size_t len) {
     for (int n = 0; n < 2 * SLOTS && ring_next(&rx, &m) > 0; n++) {
         const uint8_t *at = m.data, *slot = (const uint8_t *)slots;
         insist(m.id < RING_IDS);
-        insist((m.data == rx.pair && m.len <= RING_PAIR) || (at >= slot && at + m.len <= slot + sizeof slots) ||
+        insist((m.data == rx.pair && m.len <= RING_PAIR) ||
+               (at >= slot && at + m.len <= slot + sizeof slots) ||
                (at >= payload && at + m.len <= payload + PAYLOAD) ||
                (at >= staging && at + m.len <= staging + STAGING));
-        if (ring_done(&rx)) ring_tell(&rx);
+        if (ring_done(&rx)) ring_notify(&rx);
     }
 }
 

@@ -6,12 +6,14 @@ _Thread_local int depth;
 static void close_something(void) {
     struct end *end = any_end();
     if (!may(MAY_CLOSE) || !end || percent(60)) return;
-    end_close(end, percent(50) ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT, percent(80) ? 0 : 1 + below(20));
+    end_close(end, percent(50) ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT,
+              percent(80) ? 0 : 1 + below(20));
 }
 
 static void close_a_worker(void) {
     struct node *node = any_node();
-    if (may(MAY_CLOSE) && depth == 0 && node && owns(node) && node->drive == DRIVE_MAIN && percent(3))
+    if (may(MAY_CLOSE) && depth == 0 && node && owns(node) && node->drive == DRIVE_MAIN &&
+        percent(3))
         node_close(node);
 }
 
@@ -28,9 +30,11 @@ static void look(void) {
     char text[300];
     weft_status_describe((weft_status_t)(1 - (int)below(31)), text, below(sizeof text));
     if (!end || !owns(end->node)) return;
-    if (weft_ep_describe(end->ep, &info) < 0 && end_is_safe(end)) wrong("an endpoint does not say what it is");
+    if (weft_ep_describe(end->ep, &info) < 0 && end_is_safe(end))
+        wrong("an endpoint does not say what it is");
     (void)weft_ep_rma_attributes(end->ep, NULL, &attributes);
-    if (weft_ep_user(end->ep) != end || weft_ep_worker(end->ep) != end->node->worker) wrong("whose is it?");
+    if (weft_ep_user(end->ep) != end || weft_ep_worker(end->ep) != end->node->worker)
+        wrong("whose is it?");
     if (!end->other || !end->ready || !end->other->ready || !end_is_safe(end)) return;
     weft_status_t st = weft_ep_is_connected(end->ep, end->to->address, end->to->address_len);
     if (st < 0) wrong("an endpoint is not connected: %s", weft_status_name(st));
@@ -59,7 +63,7 @@ static const struct {
     {3, field_act},      {5, grip_act},       {24, rma},
     {5, flush_or_fence}, {3, give_back},      {2, look},
     {3, post},           {2, groups_release}, {2, wait_form},
-    {12, team_act},
+    {3, tag_chase},      {12, team_act},
 };
 
 static void cancel(void) {

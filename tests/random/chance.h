@@ -1,6 +1,7 @@
 /*
- * Chance that can be replayed: what a step or a callback draws follows from the seed and from what it is about, and not from
- * when it comes. So a run differs from its repetition by no more than real time makes of it.
+ * Chance that can be replayed: what a step or a callback draws follows from the seed and from what
+ * it is about, and not from when it comes. So a run differs from its repetition by no more than
+ * real time makes of it.
  */
 #ifndef WEFT_TESTS_RANDOM_CHANCE_H
 #define WEFT_TESTS_RANDOM_CHANCE_H

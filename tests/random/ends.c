@@ -15,8 +15,10 @@ bool end_lives(const struct end *end) {
 /* Nobody gave it a cause to be lost. */
 bool end_is_safe(const struct end *end) {
     if (!end_lives(end) || end->hurried || (end->to && end->to->closing)) return false;
-    if (!end->other && !end->dialed && world->has_teams) return false;           /* it may be a team's */
-    if (!end->other) return !(world->may & (MAY_CANCEL | MAY_CLOSE | MAY_KILL)); /* nobody knows what it does */
+    /* it may be a team's */
+    if (!end->other && !end->dialed && world->has_teams) return false;
+    /* nobody knows what it does */
+    if (!end->other) return !(world->may & (MAY_CANCEL | MAY_CLOSE | MAY_KILL));
     return end_lives(end->other) && !end->other->hurried;
 }
 
@@ -43,7 +45,7 @@ void end_met(struct end *end, struct end *other) {
     end->hurried |= other->hurried;
 }
 
-/* ---- lost ------------------------------------------------------------------------------------------------------------ */
+/* ---- lost ------------------------------------------------------------------------------------ */
 
 void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
     struct end *end = end_of(ep);
@@ -70,12 +72,13 @@ static void on_ready(weft_ep_t *ep, void *arg) {
     RETURNS;
 }
 
-/* ---- begun ----------------------------------------------------------------------------------------------------------- */
+/* ---- begun ----------------------------------------------------------------------------------- */
 
 /* The thread that owns its worker, or another where that may be. */
 static unsigned author_of(const struct node *node) {
-    if (!(world->may & MAY_THREAD) || world->settling || node->mode != WEFT_THREAD_MULTIPLE) return node->owner;
-    static const unsigned others[] = {MAIN, STRANGER, STRANGER};
+    if (!(world->may & MAY_THREAD) || world->settling || node->mode != WEFT_THREAD_MULTIPLE)
+        return node->owner;
+    static const unsigned others[] = {MAIN, UNVERIFIED, UNVERIFIED};
     return percent(40) ? node->owner : others[below(3)];
 }
 
@@ -104,16 +107,16 @@ void on_endpoint(weft_ep_t *ep, void *arg) {
     RETURNS;
 }
 
-static const char *const nowhere[] = {
+static const char *const discard_buf[] = {
     "",           "tcp://",   "tcp://127.0.0.1:1", "shm://nobody",         "shm:///../../x",
     "tcp://[::1", "self://x", "foo://bar",         "tcp://127.0.0.1:99999"};
 
 /* By its address, by where it listens, or to nobody. */
-static weft_status_t connect_to(struct node *node, struct node *to, const weft_ep_params_t *params, bool *nobody_p,
-                                const weft_listener_t **by_p, weft_ep_t **ep_p) {
-    *nobody_p = may(MAY_ERR) && percent(20);
+static weft_status_t connect_to(struct node *node, struct node *to, const weft_ep_params_t *params,
+                                bool *noop_p, const weft_listener_t **by_p, weft_ep_t **ep_p) {
+    *noop_p = may(MAY_ERR) && percent(20);
     *by_p = NULL;
-    if (*nobody_p) return weft_connect(node->worker, nowhere[below(9)], params, ep_p);
+    if (*noop_p) return weft_connect(node->worker, discard_buf[below(9)], params, ep_p);
     if (to->listener && to->owner == here && percent(50)) {
         *by_p = to->listener;
         return weft_connect(node->worker, weft_listener_uri(to->listener), params, ep_p);
@@ -125,7 +128,7 @@ void dial(void) {
     struct node *node = any_node(), *to = &world->node[below(NODES)];
     weft_ep_t *ep;
     const weft_listener_t *by;
-    bool nobody;
+    bool noop;
     if (!node || !owns(node) || world->n_ends >= ENDS / 3 || to->closing) return;
     if (!strcmp(world->transports, "self")) to = node;
     if (to == node && !strstr(world->transports, "self") && percent(80)) return;
@@ -134,24 +137,24 @@ void dial(void) {
                                .connect_timeout_ms = may(MAY_CANCEL) && percent(5) ? 1 : 0,
                                .error_mode = percent(25) ? WEFT_ERRORS_FAILOVER : WEFT_ERRORS_PEER,
                                .heartbeat_ms = world->may == 0 || percent(90) ? 0 : 5000};
-    weft_status_t st = connect_to(node, to, &params, &nobody, &by, &ep);
+    weft_status_t st = connect_to(node, to, &params, &noop, &by, &ep);
     trace("node %u dials node %u%s: %s", node->n, to->n,
-          nobody ? ", or nobody"
-          : by   ? " where it listens"
-                 : "",
+          noop ? ", or nobody"
+          : by ? " where it listens"
+               : "",
           weft_status_name(st));
-    if (st < 0 && !nobody && !world->may) wrong("dialing fails: %s", weft_status_name(st));
+    if (st < 0 && !noop && !world->may) wrong("dialing fails: %s", weft_status_name(st));
     if (st < 0) return;
     struct end *end = end_new(node, ep);
     end->dialed = true;
     end->to = to;
     end->by = by;
     end->survives = params.error_mode == WEFT_ERRORS_FAILOVER;
-    end->hurried = nobody || params.connect_timeout_ms;
+    end->hurried = noop || params.connect_timeout_ms;
     send_who(end);
 }
 
-/* ---- closed ---------------------------------------------------------------------------------------------------------- */
+/* ---- closed ---------------------------------------------------------------------------------- */
 
 static void closed(weft_status_t status, void *arg) {
     struct end *end = arg;
@@ -167,7 +170,8 @@ static void closed(weft_status_t status, void *arg) {
 
 void end_close(struct end *end, weft_close_mode_t mode, uint32_t deadline_ms) {
     weft_op_t op = {.done = closed, .arg = end, .deadline_ms = deadline_ms};
-    if (end->using || end->node->closing || end->state == END_CLOSING || end->state == END_CLOSED) return;
+    if (end->using || end->node->closing || end->state == END_CLOSING || end->state == END_CLOSED)
+        return;
     weft_status_t st = weft_ep_close(end->ep, mode, &op);
     trace("close end %u, mode %d: %s", end->n, mode, weft_status_name(st));
     if (st != WEFT_IN_PROGRESS) wrong("a close answers %s", weft_status_name(st));
@@ -175,15 +179,16 @@ void end_close(struct end *end, weft_close_mode_t mode, uint32_t deadline_ms) {
     world->waiting++;
 }
 
-/* ---- listeners ------------------------------------------------------------------------------------------------------- */
+/* ---- listeners ------------------------------------------------------------------------------- */
 
 static weft_status_t on_request(const char *peer, void *arg) {
     return WEFT_OK;
 }
 
 /*
- * Endpoints that were accepted go on, but an endpoint that was opened by a URI is dialed again by that URI: once nobody listens
- * there, it is lost with its lane, for "three tries in a row found nobody listening" (docs/switching.md), whoever lives there.
+ * Endpoints that were accepted go on, but an endpoint that was opened by a URI is dialed again by
+ * that URI: once nobody listens there, it is lost with its lane, for "three tries in a row found
+ * nobody listening" (docs/switching.md), whoever lives there.
  */
 static void listen_no_more(struct node *node) {
     for (struct end *end = world->end; end < world->end + world->n_ends; end++) {
@@ -207,9 +212,11 @@ void listen_or_not(void) {
         listen_no_more(node);
         return;
     }
-    bool tcp = strstr(world->transports, "tcp") && (percent(50) || !strstr(world->transports, "shm"));
+    bool tcp =
+        strstr(world->transports, "tcp") && (percent(50) || !strstr(world->transports, "shm"));
     if (!tcp && !strstr(world->transports, "shm")) return;
-    snprintf(uri, sizeof uri, tcp ? "tcp://127.0.0.1:0" : "shm://random%d.%u", (int)getpid(), node->n);
+    snprintf(uri, sizeof uri, tcp ? "tcp://127.0.0.1:0" : "shm://random%d.%u", (int)getpid(),
+             node->n);
     weft_listen_params_t params = {.on_endpoint = on_endpoint,
                                    .on_error = on_error,
                                    .arg = node,

@@ -38,15 +38,24 @@ static void err_with(struct grip *g) {
     weft_ep_t *ep = g->end->ep;
     uint64_t there = (uint64_t)(uintptr_t)g->field->base + g->at;
     switch (below(6)) {
-    case 0: return refused("a put beyond", weft_put(ep, here_8, 16, there + PLOT * (PLOTS + 1) - 8, g->rkey, &op));
+    case 0:
+        return refused("a put beyond",
+                       weft_put(ep, here_8, 16, there + PLOT * (PLOTS + 1) - 8, g->rkey, &op));
     case 1:
-        return refused("a get before",
-                       weft_get(ep, here_8, 16, (uint64_t)(uintptr_t)g->field->base - 8, g->rkey, &op));
-    case 2: return refused("an odd word", weft_atomic_post(ep, WEFT_ATOMIC_ADD, 8, 0, there + 4, g->rkey, &op));
-    case 3: return refused("an odd size", weft_atomic_post(ep, WEFT_ATOMIC_ADD, 3, 0, there, g->rkey, &op));
+        return refused(
+            "a get before",
+            weft_get(ep, here_8, 16, (uint64_t)(uintptr_t)g->field->base - 8, g->rkey, &op));
+    case 2:
+        return refused("an odd word",
+                       weft_atomic_post(ep, WEFT_ATOMIC_ADD, 8, 0, there + 4, g->rkey, &op));
+    case 3:
+        return refused("an odd size",
+                       weft_atomic_post(ep, WEFT_ATOMIC_ADD, 3, 0, there, g->rkey, &op));
     case 4:
-        return refused("a swap that is posted", weft_atomic_post(ep, WEFT_ATOMIC_CSWAP, 8, 0, there, g->rkey, &op));
-    default: return refused("a get of all", weft_get(ep, here_8, SIZE_MAX - 64, there, g->rkey, &op));
+        return refused("a swap that is posted",
+                       weft_atomic_post(ep, WEFT_ATOMIC_CSWAP, 8, 0, there, g->rkey, &op));
+    default:
+        return refused("a get of all", weft_get(ep, here_8, SIZE_MAX - 64, there, g->rkey, &op));
     }
 }
 

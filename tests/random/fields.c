@@ -1,16 +1,18 @@
-/* Regions and keys to them: each key has a plot that nobody else touches, and an image of what has to be there. */
+/* Regions and keys to them: each key has a plot that nobody else touches, and an image of what
+ * has to be there. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "world.h"
 
-/* ---- regions --------------------------------------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------- */
 
 enum { FIELD = FIELD_HEAD + PLOTS * PLOT };
 
 /* What another process would be given. */
-static weft_status_t import(struct node *node, const weft_mem_params_t *params, weft_mem_t **mem_p) {
+static weft_status_t import(struct node *node, const weft_mem_params_t *params,
+                            weft_mem_t **mem_p) {
     weft_mem_t *first;
     uint64_t offset;
     int fd;
@@ -49,10 +51,13 @@ static void field_new(struct node *node) {
     while (f < world->field + FIELDS && f->node) f++;
     if (f == world->field + FIELDS) return;
     f->node = node;
-    weft_mem_params_t params = {
-        .rights = WEFT_MEM_ALL, .pages = (weft_mem_pages_t)below(4), .on_invalid = on_invalid, .arg = f};
+    weft_mem_params_t params = {.rights = WEFT_MEM_ALL,
+                                .pages = (weft_mem_pages_t)below(4),
+                                .on_invalid = on_invalid,
+                                .arg = f};
     weft_status_t st = make(f, &params);
-    if (st < 0 || weft_mem_describe(f->mem, &info) < 0) wrong("no region: %s", weft_status_name(st));
+    if (st < 0 || weft_mem_describe(f->mem, &info) < 0)
+        wrong("no region: %s", weft_status_name(st));
     if (info.len < FIELD || (f->own && info.base != f->own)) wrong("a region is another one");
     f->base = info.base;
     f->key_len = sizeof f->key;
@@ -61,7 +66,7 @@ static void field_new(struct node *node) {
     trace("node %u has region %zu", node->n, f - world->field);
 }
 
-/* ---- revoked, released ----------------------------------------------------------------------------------------------- */
+/* ---- revoked, released ----------------------------------------------------------------------- */
 
 static void revoked(weft_status_t status, void *arg) {
     CALLED(12);
@@ -111,12 +116,13 @@ void field_act(void) {
         field_new(node);
 }
 
-/* ---- keys ------------------------------------------------------------------------------------------------------------ */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static struct field *field_for(const struct end *end) {
     for (int i = 0; i < 12; i++) {
         struct field *f = &world->field[below(FIELDS)];
-        if (f->node && f->node == end->to && f->key_len && !f->harmed && f->n_plots < PLOTS) return f;
+        if (f->node && f->node == end->to && f->key_len && !f->harmed && f->n_plots < PLOTS)
+            return f;
     }
     return NULL;
 }
@@ -140,7 +146,8 @@ static void grip_new(void) {
 
 void grip_act(void) {
     struct grip *g = &world->grip[below(GRIPS)];
-    if (percent(20) && g->rkey && g->end->author == here && owns(g->end->node) && !g->end->node->closing) {
+    if (percent(20) && g->rkey && g->end->author == here && owns(g->end->node) &&
+        !g->end->node->closing) {
         weft_rkey_t *rkey = g->rkey;
         g->rkey = NULL; /* operations under way go on */
         weft_rkey_release(rkey);
@@ -149,7 +156,7 @@ void grip_act(void) {
     }
 }
 
-/* ---- what is there --------------------------------------------------------------------------------------------------- */
+/* ---- what is there --------------------------------------------------------------------------- */
 
 void grip_tear(struct grip *g, struct stretch s) {
     enum { MOST = sizeof g->torn / sizeof *g->torn };
@@ -161,7 +168,8 @@ void grip_tear(struct grip *g, struct stretch s) {
 
 bool grip_knows(const struct grip *g, struct stretch s) {
     bool knows = !g->lost;
-    for (uint32_t i = 0; i < g->n_torn; i++) knows &= g->torn[i].to <= s.from || s.to <= g->torn[i].from;
+    for (uint32_t i = 0; i < g->n_torn; i++)
+        knows &= g->torn[i].to <= s.from || s.to <= g->torn[i].from;
     return knows;
 }
 
@@ -208,7 +216,8 @@ void fields_check(void) {
         if (!f->base || is_gone(f)) continue;
         memcpy(&sum, f->base, sizeof sum);
         if (sum < f->added_surely || sum > f->added_surely + f->added_maybe)
-            wrong("%llu was added, not %llu", (unsigned long long)sum, (unsigned long long)f->added_surely);
+            wrong("%llu was added, not %llu", (unsigned long long)sum,
+                  (unsigned long long)f->added_surely);
     }
 }
 

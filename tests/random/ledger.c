@@ -1,11 +1,13 @@
-/* The ledger: each operation is told once, never within its call, and does not fail without a cause. */
+/* The ledger: each operation is told once, never within its call, and does not fail without a
+ * cause. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "world.h"
 
-static const char *const kind_name[] = {"am",  "am recv", "tag",   "tag recv", "stream", "stream recv", "put",
-                                        "get", "post",    "fetch", "flush",    "close",  "collective"};
+static const char *const kind_name[] = {"am",          "am recv", "tag",       "tag recv", "stream",
+                                        "stream recv", "put",     "get",       "post",     "fetch",
+                                        "flush",       "close",   "collective"};
 
 struct asked *ask(enum asked_kind kind, struct node *node, struct end *end) {
     struct asked *a = calloc(1, sizeof *a);
@@ -21,7 +23,7 @@ struct asked *ask(enum asked_kind kind, struct node *node, struct end *end) {
     return a;
 }
 
-/* ---- why it may fail ------------------------------------------------------------------------------------------------ */
+/* ---- why it may fail ------------------------------------------------------------------------- */
 
 static bool has_deadline(const struct asked *a) {
     return a->op_p && a->op.deadline_ms && a->op.deadline_ms != UINT32_MAX;
@@ -29,7 +31,8 @@ static bool has_deadline(const struct asked *a) {
 
 bool ask_is_safe(const struct asked *a) {
     return !a->cancelled && !has_deadline(a) && !a->shape.refused && !a->wrong &&
-           !(a->end && !end_is_safe(a->end)) && !a->node->closing && !(a->grip && a->grip->field->harmed);
+           !(a->end && !end_is_safe(a->end)) && !a->node->closing &&
+           !(a->grip && a->grip->field->harmed);
 }
 
 static bool has_cause(const struct asked *a, weft_status_t status) {
@@ -47,6 +50,8 @@ static bool has_cause(const struct asked *a, weft_status_t status) {
     case WEFT_ERR_TIMED_OUT:
         if (has_deadline(a)) return true;
         break;
+    case WEFT_ERR_REJECTED:
+        return a->kind == ASKED_AM && a->message < MESSAGES && world->message[a->message].declined;
     case WEFT_ERR_TRUNCATED: return a->kind == ASKED_TAG_RECV || a->kind == ASKED_AM_RECV;
     /* What ended early is answered all the same, and its answer takes a place. */
     case WEFT_ERR_QUOTA:
@@ -59,14 +64,15 @@ static bool has_cause(const struct asked *a, weft_status_t status) {
     default: break;
     }
     /* A message may be taken back, or its endpoint may end, before all of it came. */
-    if (a->kind == ASKED_TAG_RECV && world->may & (MAY_CANCEL | MAY_REFUSE | MAY_CLOSE | MAY_KILL)) return true;
+    if (a->kind == ASKED_TAG_RECV && world->may & (MAY_CANCEL | MAY_REFUSE | MAY_CLOSE | MAY_KILL))
+        return true;
     if (a->shape.refused && status == SHAPE_REFUSES) return true;
     if (a->message < MESSAGES && !ask_is_safe(world->message[a->message].sender))
         return true; /* it was taken back */
     return !ask_is_safe(a) || world->ending;
 }
 
-/* ---- told ---------------------------------------------------------------------------------------------------------------- */
+/* ---- told ------------------------------------------------------------------------------------ */
 
 static void ended(struct asked *a, weft_status_t status, bool justly) {
     trace("%s %u ends: %s", kind_name[a->kind], a->n, weft_status_name(status));
@@ -75,10 +81,11 @@ static void ended(struct asked *a, weft_status_t status, bool justly) {
     a->posting = false;
     if (status > 0) wrong("%s %u ended as %d", kind_name[a->kind], a->n, status);
     if (status < 0 && !justly && !has_cause(a, status))
-        wrong("%s %u ended as %s without a cause", kind_name[a->kind], a->n, weft_status_name(status));
+        wrong("%s %u ended as %s without a cause", kind_name[a->kind], a->n,
+              weft_status_name(status));
     if (a->shape.starts != a->shape.ends)
-        wrong("%s %u: a type's state was begun %d times and ended %d times", kind_name[a->kind], a->n,
-              a->shape.starts, a->shape.ends);
+        wrong("%s %u: a type's state was begun %d times and ended %d times", kind_name[a->kind],
+              a->n, a->shape.starts, a->shape.ends);
     if (a->then) a->then(a);
     if (!a->keeps) shape_end(&a->shape);
     free(a->expected);
@@ -86,11 +93,12 @@ static void ended(struct asked *a, weft_status_t status, bool justly) {
     world->n_done++;
 }
 
-static void told(struct asked *a, weft_status_t status, bool justly) {
-    if (a->told++) wrong("%s %u was told twice", kind_name[a->kind], a->n);
+static void notified(struct asked *a, weft_status_t status, bool justly) {
+    if (a->notified++) wrong("%s %u was told twice", kind_name[a->kind], a->n);
     if (a->posting && pthread_equal(a->poster, pthread_self()))
         wrong("%s %u was told within its call", kind_name[a->kind], a->n);
-    if (!a->posting && !a->accepted) wrong("%s %u was told although it was over", kind_name[a->kind], a->n);
+    if (!a->posting && !a->accepted)
+        wrong("%s %u was told although it was over", kind_name[a->kind], a->n);
     if (a->end && a->end->state == END_CLOSED && !a->group)
         wrong("%s %u was told after its endpoint's close", kind_name[a->kind], a->n);
     ended(a, status, justly);
@@ -99,7 +107,7 @@ static void told(struct asked *a, weft_status_t status, bool justly) {
 static void done(weft_status_t status, void *arg) {
     struct asked *a = arg;
     CALLED((uint64_t)a->n << 8 | 1);
-    told(a, status, false);
+    notified(a, status, false);
     act_within();
     RETURNS;
 }
@@ -111,13 +119,14 @@ static void group_done(weft_status_t status, void *arg) {
     bool justly = status == WEFT_OK;
     if (g->held) wrong("a completion is told, and the program holds it");
     for (uint32_t i = 0; i < g->n; i++) justly |= has_cause(g->asked[i], status);
-    if (!justly) wrong("one of %u operations ended as %s without a cause", g->n, weft_status_name(status));
-    for (uint32_t i = 0; i < g->n; i++) told(g->asked[i], status, true);
+    if (!justly)
+        wrong("one of %u operations ended as %s without a cause", g->n, weft_status_name(status));
+    for (uint32_t i = 0; i < g->n; i++) notified(g->asked[i], status, true);
     g->n = 0;
     RETURNS;
 }
 
-/* ---- asked --------------------------------------------------------------------------------------------------------------- */
+/* ---- asked ----------------------------------------------------------------------------------- */
 
 static struct group *group_now(void) {
     struct group *g = world->group;
@@ -147,8 +156,9 @@ void groups_release(void) {
     }
 }
 
-static bool borrows_only(const struct asked *a) {
-    return a->kind == ASKED_AM || a->kind == ASKED_TAG || a->kind == ASKED_STREAM || a->kind == ASKED_PUT;
+static bool zcopies_only(const struct asked *a) {
+    return a->kind == ASKED_AM || a->kind == ASKED_TAG || a->kind == ASKED_STREAM ||
+           a->kind == ASKED_PUT;
 }
 
 /* Nobody else is to wait for it. */
@@ -160,7 +170,7 @@ const weft_op_t *ask_op(struct asked *a, uint32_t flags) {
     a->op = (weft_op_t){.done = done, .arg = a, .flags = flags};
     a->op_p = &a->op;
     if (a->shape.kind >= SHAPE_STRIDED) a->op.layout = &a->shape.layout;
-    if (!a->op.layout && !flags && borrows_only(a) && percent(5)) return a->op_p = NULL;
+    if (!a->op.layout && !flags && zcopies_only(a) && percent(5)) return a->op_p = NULL;
     if (percent(80)) a->op.request_p = &a->request;
     if (may(MAY_CANCEL) && percent(10))
         a->op.deadline_ms = percent(50) ? 1 : 1 + below(20);
@@ -184,17 +194,19 @@ void ask_begin(struct asked *a) {
 void ask_answered(struct asked *a, weft_status_t status) {
     lock();
     if (a->end) a->end->using --;
-    trace("%s %u of node %u end %d, %zu bytes%s, message %u, serial %llu: %s", kind_name[a->kind], a->n, a->node->n,
-          a->end ? (int)a->end->n : -1, a->shape.len, a->op_p ? "" : ", untold", a->message,
-          (unsigned long long)a->serial, weft_status_name(status));
+    trace("%s %u of node %u end %d, %zu bytes%s, message %u, serial %llu: %s", kind_name[a->kind],
+          a->n, a->node->n, a->end ? (int)a->end->n : -1, a->shape.len, a->op_p ? "" : ", untold",
+          a->message, (unsigned long long)a->serial, weft_status_name(status));
     if (status < 0 && world_traces) {
         char why[400];
         weft_status_describe(status, why, sizeof why);
         trace("%s", why);
     }
-    if (status > WEFT_IN_PROGRESS || status < WEFT_STATUS_LAST) wrong("%s answers %d", kind_name[a->kind], status);
-    if (a->told && status != WEFT_IN_PROGRESS) wrong("%s %u is over, and was told", kind_name[a->kind], a->n);
-    if (a->told) return;
+    if (status > WEFT_IN_PROGRESS || status < WEFT_STATUS_LAST)
+        wrong("%s answers %d", kind_name[a->kind], status);
+    if (a->notified && status != WEFT_IN_PROGRESS)
+        wrong("%s %u is over, and was told", kind_name[a->kind], a->n);
+    if (a->notified) return;
     a->accepted = status == WEFT_IN_PROGRESS;
     a->posting = false;
     if (a->accepted) return;
@@ -206,7 +218,7 @@ void ask_cancel(void) {
     uint32_t n = below(30);
     struct asked *found = NULL;
     for (struct asked *a = world->asked; a && n; a = a->next)
-        if (a->request && a->accepted && !a->told && may_post(a->node) && !a->node->gone &&
+        if (a->request && a->accepted && !a->notified && may_post(a->node) && !a->node->gone &&
             (!a->group || here == a->node->owner))
             found = a, n--;
     if (!found) return;
@@ -214,15 +226,16 @@ void ask_cancel(void) {
     found->cancelled = true;
     if (found->member) found->member->circle->cancelled = true;
     weft_request_cancel(found->request);
-    if (found->told && here == found->node->owner) wrong("a cancel told its operation");
+    if (found->notified && here == found->node->owner) wrong("a cancel told its operation");
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 void ledger_end(void) {
     for (struct asked *a = world->asked, *next; a; a = next) {
         next = a->next;
-        if (a->accepted && !a->told && a->op_p) wrong("%s %u was never told", kind_name[a->kind], a->n);
+        if (a->accepted && !a->notified && a->op_p)
+            wrong("%s %u was never told", kind_name[a->kind], a->n);
         if (!a->shape.room) shape_end(&a->shape); /* what was lent went with its worker */
         free(a->expected);
         free(a);

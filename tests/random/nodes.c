@@ -8,7 +8,7 @@
 #include "../sockets.h"
 #include "world.h"
 
-/* ---- threads --------------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 _Thread_local unsigned here;
 
@@ -28,9 +28,11 @@ static void start_thread(struct node *node) {
     node->drive = percent(60) ? DRIVE_THREAD : DRIVE_POLLED;
     node->owner = node->drive == DRIVE_THREAD ? OF_NODES + node->n : THREADS;
     node->was_polled |= node->drive == DRIVE_POLLED;
-    params.callbacks = node->drive == DRIVE_POLLED ? WEFT_CALLBACKS_POLLED : WEFT_CALLBACKS_ON_THREAD;
+    params.callbacks =
+        node->drive == DRIVE_POLLED ? WEFT_CALLBACKS_POLLED : WEFT_CALLBACKS_ON_THREAD;
     weft_status_t st = weft_worker_start_thread(node->worker, &params);
-    trace("node %u is driven by %s", node->n, node->drive == DRIVE_THREAD ? "a thread" : "a thread, and polled");
+    trace("node %u is driven by %s", node->n,
+          node->drive == DRIVE_THREAD ? "a thread" : "a thread, and polled");
     if (st < 0) wrong("no thread: %s", weft_status_name(st));
 }
 
@@ -42,7 +44,7 @@ struct node *any_node(void) {
     return NULL;
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static void limit_add(size_t size) {
     if (size && size < LARGEST && world->n_limits < LIMITS) world->limit[world->n_limits++] = size;
@@ -68,25 +70,32 @@ size_t a_size(void) {
         size_t size = world->limit[below(world->n_limits)] + 8 - below(17);
         return size < LARGEST ? size : 0;
     }
-    return below(limit[which < 50 ? 0 : which < 75 ? 1 : which < 90 ? 2 : which < 97 ? 3 : which < 99 ? 4 : 5]);
+    return below(limit[which < 50   ? 0
+                       : which < 75 ? 1
+                       : which < 90 ? 2
+                       : which < 97 ? 3
+                       : which < 99 ? 4
+                                    : 5]);
 }
 
-/* ---- lent memory ----------------------------------------------------------------------------------------------------- */
+/* ---- lent memory ----------------------------------------------------------------------------- */
 
 struct room *room_of(struct node *node) {
     uint32_t i = below(2);
-    struct room *room = &node->lent[i];
+    struct room *room = &node->in_flight[i];
     if (percent(70)) return NULL;
     if (room->base || !owns(node) || node->closing) return room->base ? room : NULL;
     weft_mem_info_t info;
-    weft_mem_params_t params = {.rights = percent(70) ? WEFT_MEM_ALL : WEFT_MEM_READ, .lend = percent(85)};
-    weft_status_t st = weft_mem_alloc(node->worker, 2 * LARGEST, &params, &node->lent_mem[i]);
-    if (st < 0 || weft_mem_describe(node->lent_mem[i], &info) < 0) wrong("no memory: %s", weft_status_name(st));
+    weft_mem_params_t params = {.rights = percent(70) ? WEFT_MEM_ALL : WEFT_MEM_READ,
+                                .expose = percent(85)};
+    weft_status_t st = weft_mem_alloc(node->worker, 2 * LARGEST, &params, &node->in_flight_mem[i]);
+    if (st < 0 || weft_mem_describe(node->in_flight_mem[i], &info) < 0)
+        wrong("no memory: %s", weft_status_name(st));
     *room = (struct room){.base = info.base, .len = info.len};
     return room;
 }
 
-/* ---- begin ----------------------------------------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
 static void node_begin(struct node *node) {
     bool threads = world->may & MAY_THREAD;
@@ -137,10 +146,10 @@ void nodes_begin(void) {
         {"link.rails", percent(80) ? "1" : "2"},
         {"link.linger", percent(50) ? "200ms" : "1ms"},
         {"lanes.tick", quick ? "1ms" : "100ms"},
-        {"lanes.floor", quick ? "1" : "4m"},
-        {"lanes.residence", quick ? "2ms" : "2s"},
-        {"lanes.rest", quick ? "2ms" : "500ms"},
-        {"lanes.patience", "1s"},
+        {"lanes.min_rate", quick ? "1" : "4m"},
+        {"lanes.min_hold", quick ? "2ms" : "2s"},
+        {"lanes.backoff", quick ? "2ms" : "500ms"},
+        {"failover.timeout", "1s"},
         {"team.timeout", world->may & MAY_CLOSE ? "2s" : "20s"},
         {"coll.slot", percent(60)   ? "8k"
                       : percent(50) ? "64"
@@ -148,16 +157,19 @@ void nodes_begin(void) {
         {"coll.eager", percent(60) ? "16k" : "256"},
         {"coll.segment", percent(60) ? "64k" : "4k"},
     };
-    weft_context_params_t params = {
-        .settings = settings, .n_settings = sizeof settings / sizeof *settings, .file = "/dev/null", .log = on_log};
+    weft_context_params_t params = {.settings = settings,
+                                    .n_settings = sizeof settings / sizeof *settings,
+                                    .file = "/dev/null",
+                                    .log = on_log};
     weft_status_t st = weft_context_create(&params, &world->context);
     if (st < 0) wrong("no context: %s", weft_status_name(st));
     for (struct node *node = world->node; node < world->node + NODES; node++) node_begin(node);
     for (struct node *node = world->node; node < world->node + NODES; node++)
-        if (world->may & MAY_THREAD && node->mode == WEFT_THREAD_MULTIPLE && percent(70)) start_thread(node);
+        if (world->may & MAY_THREAD && node->mode == WEFT_THREAD_MULTIPLE && percent(70))
+            start_thread(node);
 }
 
-/* ---- what breaks ----------------------------------------------------------------------------------------------------- */
+/* ---- what breaks ----------------------------------------------------------------------------- */
 
 /* One end of a connection of this process. What survives is not harmed by it, once it is there. */
 void kill_a_socket(void) {
@@ -171,7 +183,7 @@ void kill_a_socket(void) {
     if (kill_one(below(1 << 16))) trace("a socket dies");
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* What belongs to the worker is gone with it. */
 static void gone(weft_status_t status, void *arg) {
@@ -188,10 +200,11 @@ static void gone(weft_status_t status, void *arg) {
         end->ep = NULL;
     }
     for (struct asked *a = world->asked; a; a = a->next) {
-        if (a->node == node && a->accepted && a->op_p && !a->group && !a->told)
+        if (a->node == node && a->accepted && a->op_p && !a->group && !a->notified)
             wrong("operation %u survives its worker", a->n);
         if (a->node != node || !a->shape.room) continue;
-        a->shape.block = NULL; /* who shares a completion may be told later, and finds nothing to look at */
+        /* who shares a completion may be told later, and finds nothing to look at */
+        a->shape.block = NULL;
         a->then = NULL;
     }
     teams_gone(node);
@@ -206,5 +219,6 @@ void node_close(struct node *node) {
     weft_status_t st = weft_worker_close(node->worker, &(weft_op_t){.done = gone, .arg = node});
     if (st != WEFT_IN_PROGRESS) wrong("a worker does not close: %s", weft_status_name(st));
     if (weft_worker_close(node->worker, NULL) != WEFT_ERR_BUSY) wrong("a worker closes twice");
-    if (weft_context_destroy(world->context) != WEFT_ERR_BUSY) wrong("a context is gone before its workers");
+    if (weft_context_destroy(world->context) != WEFT_ERR_BUSY)
+        wrong("a context is gone before its workers");
 }

@@ -1,4 +1,5 @@
-/* Puts, gets, atomics, pieces, fences and flushes: in their own place and nowhere else, each addition once. */
+/* Puts, gets, atomics, pieces, fences and flushes: in their own place and nowhere else, each
+ * addition once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@ static bool meet(struct stretch a, struct stretch b) {
 /* Is anything under way that must not meet it? What stands before a fence may. */
 static bool in_the_way(const struct asked *a) {
     for (const struct asked *b = world->asked; b; b = b->next) {
-        if (b == a || b->grip != a->grip || b->performed || b->fenced || !(a->writes || b->writes)) continue;
+        if (b == a || b->grip != a->grip || b->performed || b->fenced || !(a->writes || b->writes))
+            continue;
         for (uint32_t i = 0; i < a->n_stretches; i++)
             for (uint32_t j = 0; j < b->n_stretches; j++)
                 if (meet(a->stretch[i], b->stretch[j])) return true;
@@ -36,7 +38,7 @@ static bool sees_the_target(void) {
     return !(world->may & MAY_THREAD) || world->settling;
 }
 
-/* ---- told ---------------------------------------------------------------------------------------------------------------- */
+/* ---- told ------------------------------------------------------------------------------------ */
 
 static void wrote(struct asked *a) {
     a->performed = a->status < 0 || a->remote;
@@ -51,7 +53,8 @@ static void wrote(struct asked *a) {
 /* Something that may have failed, and was not told yet, was to write there before it. */
 static bool is_doubtful(const struct asked *a) {
     for (const struct asked *b = a->next; b; b = b->next)
-        for (uint32_t i = 0; b->grip == a->grip && b->writes && !ask_is_safe(b) && i < b->n_stretches; i++)
+        for (uint32_t i = 0;
+             b->grip == a->grip && b->writes && !ask_is_safe(b) && i < b->n_stretches; i++)
             for (uint32_t j = 0; j < a->n_stretches; j++)
                 if (meet(a->stretch[j], b->stretch[i])) return true;
     return false;
@@ -61,16 +64,18 @@ static void got(struct asked *a) {
     a->performed = true;
     bool known = a->status == WEFT_OK && a->expected && !is_doubtful(a);
     for (uint32_t i = 0; i < a->n_stretches; i++) known &= grip_knows(a->grip, a->stretch[i]);
-    if (known && !shape_holds(&a->shape, a->expected, a->shape.len)) wrong("get %u brings other bytes", a->n);
+    if (known && !shape_holds(&a->shape, a->expected, a->shape.len))
+        wrong("get %u brings other bytes", a->n);
     if (known) world->n_checked += a->shape.len;
 }
 
-/* ---- puts and gets --------------------------------------------------------------------------------------------------- */
+/* ---- puts and gets --------------------------------------------------------------------------- */
 
 static struct grip *any_grip(void) {
     for (int i = 0; i < 10; i++) {
         struct grip *g = &world->grip[below(GRIPS)];
-        if (g->rkey && end_lives(g->end) && g->end->author == here && may_post(g->end->node)) return g;
+        if (g->rkey && end_lives(g->end) && g->end->author == here && may_post(g->end->node))
+            return g;
     }
     return NULL;
 }
@@ -140,7 +145,8 @@ static uint32_t flags_of(const struct asked *a) {
 static void put_or_get(struct grip *g) {
     struct asked *a = ask_of(g, percent(60) ? ASKED_PUT : ASKED_GET);
     size_t len = a_size() % (PLOT / (percent(80) ? 8 : 1) - PLOT_WORDS);
-    struct shape_wants wants = {.room = room_of(a->node), .layouts = true, .one = true, .refuses = may(MAY_REFUSE)};
+    struct shape_wants wants = {
+        .room = room_of(a->node), .layouts = true, .one = true, .refuses = may(MAY_REFUSE)};
     shape_draw(&a->shape, len, wants);
     place(a, len);
     if (!has_way(a)) return give_up(a);
@@ -154,11 +160,11 @@ static void put_or_get(struct grip *g) {
         ASK(a, weft_get(a->end->ep, buf.base, buf.len, remote, g->rkey, a->op_p));
 }
 
-/* ---- scattered, gathered --------------------------------------------------------------------------------------------- */
+/* ---- scattered, gathered --------------------------------------------------------------------- */
 
 static weft_mem_t *mem_of(const struct asked *a) {
     for (int i = 0; a->shape.room && i < 2; i++)
-        if (a->shape.room == &a->node->lent[i]) return a->node->lent_mem[i];
+        if (a->shape.room == &a->node->in_flight[i]) return a->node->in_flight_mem[i];
     return NULL;
 }
 
@@ -167,11 +173,13 @@ static size_t locals_of(const struct asked *a, weft_local_t *local) {
     const struct shape *s = &a->shape;
     weft_mem_t *mem = percent(50) ? mem_of(a) : NULL;
     if (s->kind == SHAPE_STRIDED) {
-        local[0] = (weft_local_t){s->block, s->layout.block, s->layout.stride, s->layout.count, mem};
+        local[0] =
+            (weft_local_t){s->block, s->layout.block, s->layout.stride, s->layout.count, mem};
         return 1;
     }
     for (size_t i = 0; i < s->n_iov; i++)
-        local[i] = (weft_local_t){s->iov[i].base, s->iov[i].len, 0, below(2), s->iov[i].len ? mem : NULL};
+        local[i] =
+            (weft_local_t){s->iov[i].base, s->iov[i].len, 0, below(2), s->iov[i].len ? mem : NULL};
     return s->n_iov;
 }
 
@@ -183,8 +191,8 @@ static size_t remotes_of(struct asked *a, weft_remote_t *remote, size_t *n_p) {
         size_t block = 1 + below(percent(70) ? 200 : 4000), gap = percent(40) ? 0 : below(100),
                count = 1 + below(4);
         at += below(50);
-        remote[i] = (weft_remote_t){(uint64_t)(uintptr_t)a->grip->field->base + a->grip->at + at, block,
-                                    block + gap, count, a->grip->rkey};
+        remote[i] = (weft_remote_t){(uint64_t)(uintptr_t)a->grip->field->base + a->grip->at + at,
+                                    block, block + gap, count, a->grip->rkey};
         for (size_t k = 0; k < count; k++, at += block + gap)
             a->stretch[a->n_stretches++] = (struct stretch){at, at + block};
         len += block * count;
@@ -198,7 +206,8 @@ static void pieces(struct grip *g) {
     weft_remote_t remote[3];
     size_t n_local, n_remote = 1, len;
     bool scattered_there = percent(50);
-    struct shape_wants wants = {.room = room_of(a->node), .one = scattered_there, .layouts = !scattered_there};
+    struct shape_wants wants = {
+        .room = room_of(a->node), .one = scattered_there, .layouts = !scattered_there};
     if (scattered_there) {
         len = remotes_of(a, remote, &n_remote);
     } else {
@@ -215,10 +224,11 @@ static void pieces(struct grip *g) {
     imagine(a);
     ask_op(a, flags_of(a));
     a->op.layout = NULL;
-    ASK(a, (a->writes ? weft_put_pieces : weft_get_pieces)(a->end->ep, local, n_local, remote, n_remote, a->op_p));
+    ASK(a, (a->writes ? weft_put_pieces : weft_get_pieces)(a->end->ep, local, n_local, remote,
+                                                           n_remote, a->op_p));
 }
 
-/* ---- atomics --------------------------------------------------------------------------------------------------------- */
+/* ---- atomics --------------------------------------------------------------------------------- */
 
 static uint64_t applied(weft_atomic_t what, uint64_t old, uint64_t operand, uint64_t compare) {
     switch (what) {
@@ -253,12 +263,12 @@ static void post_many(struct grip *g) {
     else
         g->bits ^= operand;
     ask_op(a, flags_of(a));
-    ASK(a, weft_atomic_post(g->end->ep, sum ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_XOR, 8, operand, remote, g->rkey,
-                            a->op_p));
+    ASK(a, weft_atomic_post(g->end->ep, sum ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_XOR, 8, operand, remote,
+                            g->rkey, a->op_p));
 }
 
 /* One at a time, with the value that has to be there before it. */
-static void word_told(struct asked *a) {
+static void word_notified(struct asked *a) {
     struct grip *g = a->grip;
     bool half = a->word == 3, known = half ? !g->half_torn : !g->word_torn;
     a->performed = true;
@@ -281,7 +291,7 @@ static void one_at_a_time(struct grip *g) {
     uint64_t operand = chance() & mask, compare = percent(60) ? old : chance() & mask;
     uint64_t result = applied(what, old, operand, compare) & mask;
     a->word = half ? 3 : 2;
-    a->then = word_told;
+    a->then = word_notified;
     a->old_expected = old;
     a->remote = !fetch;
     if (half)
@@ -290,14 +300,15 @@ static void one_at_a_time(struct grip *g) {
         g->word_busy = true, g->word = result;
     ask_op(a, flags_of(a));
     if (fetch)
-        ASK(a, weft_atomic_fetch(g->end->ep, what, size, operand, compare, &a->old, word_at(g, a->word), g->rkey,
-                                 a->op_p));
+        ASK(a, weft_atomic_fetch(g->end->ep, what, size, operand, compare, &a->old,
+                                 word_at(g, a->word), g->rkey, a->op_p));
     else
-        ASK(a, weft_atomic_post(g->end->ep, what, size, operand, word_at(g, a->word), g->rkey, a->op_p));
+        ASK(a, weft_atomic_post(g->end->ep, what, size, operand, word_at(g, a->word), g->rkey,
+                                a->op_p));
 }
 
 /* All who have a key add to the region's first word, and none sees what another saw. */
-static void common_told(struct asked *a) {
+static void common_notified(struct asked *a) {
     struct field *f = a->grip->field;
     a->performed = true;
     if (a->status < 0) {
@@ -310,10 +321,10 @@ static void common_told(struct asked *a) {
 }
 static void common(struct grip *g) {
     struct asked *a = ask_of(g, ASKED_FETCH);
-    a->then = common_told;
+    a->then = common_notified;
     ask_op(a, 0);
-    ASK(a, weft_atomic_fetch(g->end->ep, WEFT_ATOMIC_ADD, 8, 1, 0, &a->old, (uint64_t)(uintptr_t)g->field->base,
-                             g->rkey, a->op_p));
+    ASK(a, weft_atomic_fetch(g->end->ep, WEFT_ATOMIC_ADD, 8, 1, 0, &a->old,
+                             (uint64_t)(uintptr_t)g->field->base, g->rkey, a->op_p));
 }
 
 /* What was not performed before its endpoint's end may have been lost with it. */
@@ -343,9 +354,9 @@ void rma(void) {
         common(g);
 }
 
-/* ---- flushes --------------------------------------------------------------------------------------------------------- */
+/* ---- flushes --------------------------------------------------------------------------------- */
 
-static bool borrows(const struct asked *a) {
+static bool zcopies(const struct asked *a) {
     return a->kind == ASKED_AM || a->kind == ASKED_TAG || a->kind == ASKED_STREAM ||
            (a->kind >= ASKED_PUT && a->kind <= ASKED_FETCH);
 }
@@ -353,8 +364,8 @@ static bool borrows(const struct asked *a) {
 /* All of this end that was posted before is over; and with `remote` it is where it was to be. */
 static void flushed_end(const struct asked *flush, const struct end *end, bool remote) {
     for (struct asked *a = flush->next; a; a = a->next) {
-        if (a->end != end || !borrows(a) || a->posting) continue;
-        if (a->accepted && a->op_p && !a->group && !a->told)
+        if (a->end != end || !zcopies(a) || a->posting) continue;
+        if (a->accepted && a->op_p && !a->group && !a->notified)
             wrong("flush %u is done, and operation %u before it is not", flush->n, a->n);
         if (!remote || a->status < 0) continue;
         if (a->grip) a->performed = true;
@@ -413,5 +424,6 @@ void flush_or_fence(void) {
     struct node *node = any_node();
     uint32_t which = below(10);
     if (which < 7 && end) end_flush(end, which < 4);
-    if (which >= 7 && node && !(world->may & MAY_THREAD)) (which < 9 ? worker_flush : worker_fence)(node);
+    if (which >= 7 && node && !(world->may & MAY_THREAD))
+        (which < 9 ? worker_flush : worker_fence)(node);
 }

@@ -1,12 +1,13 @@
 /*
- * Random programs over the public interface and the real transports, each from a seed. In the ordinary run they are the
- * same few each time. More of them, for as long as one likes, and one of them again:
+ * Random programs over the public interface and the real transports, each from a seed. In the
+ * ordinary run they are the same few each time. More of them, for as long as one likes, and one of
+ * them again:
  *
  *     WEFT_RANDOM_SEED=1000 WEFT_RANDOM_SECONDS=3600 programs_test [TEST]
  *     WEFT_RANDOM_SEED=1234 WEFT_RANDOM_TRACE=1 programs_test TEST
  *
- * A seed says what is done, and in which order it is asked; the kernel and other threads say when the rest comes. So a
- * failure of one seed may take a few runs to come again.
+ * A seed says what is done, and in which order it is asked; the kernel and other threads say when
+ * the rest comes. So a failure of one seed may take a few runs to come again.
  */
 #include "../harness.h"
 
@@ -30,7 +31,8 @@ static uint64_t number_of(const char *name, uint64_t otherwise) {
 }
 
 static struct progress *shared_progress(void) {
-    void *memory = mmap(NULL, sizeof(struct progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, sizeof(struct progress), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) abort();
     return memory;
 }
@@ -40,7 +42,8 @@ static unsigned may_of(uint64_t seed, unsigned always, unsigned perhaps) {
     return always | (perhaps & (unsigned)chance_mix(seed));
 }
 
-static void run_some(struct progress *p, uint64_t end, double late, unsigned always, unsigned perhaps) {
+static void run_some(struct progress *p, uint64_t end, double late, unsigned always,
+                     unsigned perhaps) {
     struct verdict verdict;
     for (; p->seed < end && (p->runs == 0 || now() < late); p->seed++, p->runs++) {
         alarm(A_HANG_S);
@@ -51,7 +54,8 @@ static void run_some(struct progress *p, uint64_t end, double late, unsigned alw
 }
 
 /* A crash or a hang is a finding, and not an end: another process goes on behind it. */
-static bool run_apart(struct progress *p, uint64_t end, double late, unsigned always, unsigned perhaps) {
+static bool run_apart(struct progress *p, uint64_t end, double late, unsigned always,
+                      unsigned perhaps) {
     int status;
     fflush(stdout);
     pid_t child = fork();
@@ -62,7 +66,8 @@ static bool run_apart(struct progress *p, uint64_t end, double late, unsigned al
     }
     if (waitpid(child, &status, 0) < 0) abort();
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-    if (WIFSIGNALED(status)) printf("  %s\n", WTERMSIG(status) == SIGALRM ? "hung" : strsignal(WTERMSIG(status)));
+    if (WIFSIGNALED(status))
+        printf("  %s\n", WTERMSIG(status) == SIGALRM ? "hung" : strsignal(WTERMSIG(status)));
     return false;
 }
 
@@ -84,13 +89,14 @@ static void programs(const char *test, uint64_t n, unsigned always, unsigned per
     double begun = now(), late = seconds ? begun + (double)seconds : 1e18;
     while (p->seed < end && now() < late && failed < 20) {
         if (run_apart(p, end, late, always, perhaps)) break;
-        printf("  seed %llu failed; again: WEFT_RANDOM_SEED=%llu %s %s\n", (unsigned long long)p->seed,
-               (unsigned long long)p->seed, path, test);
+        printf("  seed %llu failed; again: WEFT_RANDOM_SEED=%llu %s %s\n",
+               (unsigned long long)p->seed, (unsigned long long)p->seed, path, test);
         p->seed++;
         failed++;
     }
-    printf("  %llu programs: %llu operations, %.1f MB compared, %.1f s\n", (unsigned long long)p->runs,
-           (unsigned long long)p->asked, (double)p->checked / 1e6, now() - begun);
+    printf("  %llu programs: %llu operations, %.1f MB compared, %.1f s\n",
+           (unsigned long long)p->runs, (unsigned long long)p->asked, (double)p->checked / 1e6,
+           now() - begun);
     munmap(p, sizeof *p);
     CHECK_EQ(failed, 0);
 }
@@ -103,8 +109,8 @@ static void programs(const char *test, uint64_t n, unsigned always, unsigned per
 enum { MAY_ANYTHING = MAY_ALL & ~MAY_THREAD };
 
 PROGRAMS(what_is_sent_comes_once_and_in_order, 60, 0, 0)
-PROGRAMS(what_is_closed_or_revoked_is_told_once, 40, MAY_CLOSE, MAY_REVOKE | MAY_ERR)
+PROGRAMS(what_is_closed_or_revoked_is_notified_once, 40, MAY_CLOSE, MAY_REVOKE | MAY_ERR)
 PROGRAMS(what_survives_its_socket_loses_nothing, 40, MAY_KILL, 0)
-PROGRAMS(what_is_cancelled_or_refused_is_told_once, 40, MAY_CANCEL, MAY_REFUSE | MAY_ERR)
+PROGRAMS(what_is_cancelled_or_refused_is_notified_once, 40, MAY_CANCEL, MAY_REFUSE | MAY_ERR)
 PROGRAMS(what_is_sent_by_threads_comes_once, 30, MAY_THREAD, 0)
 PROGRAMS(anything_may_be_asked_in_any_order, 60, 0, MAY_ANYTHING)

@@ -5,7 +5,7 @@
 
 #include "chance.h"
 
-enum { PERIOD = 65521, CLEAR = 0xc7, SPOILT = 0xdb };
+enum { PERIOD = 65521, CLEAR = 0xc7, POISONED = 0xdb };
 
 /* ---- bytes */
 
@@ -52,7 +52,7 @@ static void block_take(struct shape *s, struct room *room, size_t span) {
 
 void shape_end(struct shape *s) {
     if (!s->block) return;
-    memset(s->block, SPOILT, s->span);
+    memset(s->block, POISONED, s->span);
     if (s->room)
         room_give(s->room, s->block);
     else
@@ -62,7 +62,8 @@ void shape_end(struct shape *s) {
 
 /* ---- a type of the program's own */
 
-static weft_status_t packed_start(void *object, size_t count, int receives, void **state_p, size_t *len_p) {
+static weft_status_t packed_start(void *object, size_t count, int receives, void **state_p,
+                                  size_t *len_p) {
     struct shape *s = object;
     if (count != 7) abort();
     if (s->refuses_start) {
@@ -88,7 +89,8 @@ static weft_status_t packed_moves(struct shape *s, size_t offset, size_t len) {
 static weft_status_t packed_pack(void *state, size_t offset, void *to, size_t len) {
     struct shape *s = state;
     weft_status_t st = packed_moves(s, offset, len);
-    for (size_t i = 0; st == WEFT_OK && i < len; i++) ((uint8_t *)to)[i] = s->block[s->len - 1 - offset - i];
+    for (size_t i = 0; st == WEFT_OK && i < len; i++)
+        ((uint8_t *)to)[i] = s->block[s->len - 1 - offset - i];
     return st;
 }
 static weft_status_t packed_unpack(void *state, size_t offset, const void *from, size_t len) {
@@ -113,7 +115,8 @@ static void draw_pieced(struct shape *s, struct room *room) {
     s->n_iov = 2 + below(SHAPE_PIECES - 1);
     cut[0] = 0;
     cut[s->n_iov] = s->len;
-    for (size_t i = 1; i < s->n_iov; i++) cut[i] = cut[i - 1] + below(s->len - cut[i - 1] + 1) / (1 + below(4));
+    for (size_t i = 1; i < s->n_iov; i++)
+        cut[i] = cut[i - 1] + below(s->len - cut[i - 1] + 1) / (1 + below(4));
     for (size_t i = 0; i < s->n_iov; i++) gap[i] = percent(50) ? 0 : below(40);
     for (size_t i = 0; i < s->n_iov; i++) at += gap[i] + cut[i + 1] - cut[i];
     block_take(s, room, at);
@@ -139,7 +142,8 @@ static void draw_strided(struct shape *s, struct room *room) {
 }
 
 static void draw_packed(struct shape *s, struct room *room, bool refuses) {
-    static const weft_pack_ops_t with_state = {packed_start, packed_pack, packed_unpack, packed_end};
+    static const weft_pack_ops_t with_state = {packed_start, packed_pack, packed_unpack,
+                                               packed_end};
     static const weft_pack_ops_t without = {NULL, packed_pack, packed_unpack, NULL};
     s->layout.kind = WEFT_LAYOUT_USER;
     s->layout.user = percent(70) ? &with_state : &without;
@@ -153,7 +157,10 @@ static void draw_packed(struct shape *s, struct room *room, bool refuses) {
 void shape_draw(struct shape *s, size_t len, struct shape_wants wants) {
     *s = (struct shape){.len = len, .refuse_at = SIZE_MAX};
     uint32_t which = below(100);
-    s->kind = which < 55 ? SHAPE_PLAIN : which < 75 ? SHAPE_PIECED : which < 88 ? SHAPE_STRIDED : SHAPE_PACKED;
+    s->kind = which < 55   ? SHAPE_PLAIN
+              : which < 75 ? SHAPE_PIECED
+              : which < 88 ? SHAPE_STRIDED
+                           : SHAPE_PACKED;
     if (s->kind > SHAPE_PIECED && (!wants.layouts || len == 0)) s->kind = SHAPE_PLAIN;
     if (s->kind == SHAPE_PIECED && wants.one) s->kind = SHAPE_PLAIN;
     switch (s->kind) {
@@ -188,6 +195,12 @@ void shape_fill(struct shape *s, const uint8_t *from) {
 
 void shape_clear(struct shape *s) {
     memset(s->block, CLEAR, s->span);
+}
+
+bool shape_begun(const struct shape *s) {
+    for (size_t i = 0; s->block && i < s->span && i < 4096; i++)
+        if (s->block[i] != CLEAR) return true;
+    return false;
 }
 
 bool shape_holds(const struct shape *s, const uint8_t *from, size_t len) {

@@ -1,4 +1,5 @@
-/* Streams: the same bytes in the same order, by whatever pieces they are sent, received or taken. */
+/* Streams: the same bytes in the same order, by whatever pieces they are sent, received or
+ * taken. */
 #include <string.h>
 
 #include "world.h"
@@ -9,7 +10,8 @@ static uint64_t name_of(const struct end *from) {
 
 static void send(struct end *end, size_t len) {
     struct asked *a = ask(ASKED_STREAM, end->node, end);
-    struct shape_wants wants = {.room = room_of(end->node), .layouts = true, .refuses = may(MAY_REFUSE)};
+    struct shape_wants wants = {
+        .room = room_of(end->node), .layouts = true, .refuses = may(MAY_REFUSE)};
     shape_draw(&a->shape, len, wants);
     shape_fill(&a->shape, bytes_of(name_of(end), end->out));
     end->out += a->shape.len;
@@ -22,34 +24,41 @@ void stream_send(void) {
     if (end) send(end, a_size());
 }
 
-/* Of a send that ended early a first part may have been sent; then nobody knows where what follows belongs. */
+/* Of a send that ended early a first part may have been sent; then nobody knows where what
+ * follows belongs. */
 bool stream_is_known(struct end *from) {
     for (struct asked *a = world->asked; a && !from->unsure; a = a->next)
-        if (a->kind == ASKED_STREAM && a->end == from && (a->status < 0 || !ask_is_safe(a))) from->unsure = true;
+        if (a->kind == ASKED_STREAM && a->end == from && (a->status < 0 || !ask_is_safe(a)))
+            from->unsure = true;
     return !from->unsure;
 }
 
-static bool calm_enough(const struct end *end) {
+static bool quiesced_enough(const struct end *end) {
     return !world->may || (end->other && end_is_safe(end));
 }
 
-/* ---- received -------------------------------------------------------------------------------------------------------- */
+/* ---- received -------------------------------------------------------------------------------- */
 
-/* Bytes are looked at in the order in which the receives were posted: one that ends at once may be told before others. */
+/* Bytes are looked at in the order in which the receives were posted: one that ends at once may
+ * be told before others. */
 static void received(struct asked *last) {
     struct end *end = last->end;
     while (end->recv_first && ask_is_over(end->recv_first)) {
         struct asked *a = end->recv_first;
         end->recv_first = a->next_recv;
-        if (a->got > a->shape.len) wrong("a stream's receive of %zu bytes has %zu", a->shape.len, a->got);
-        if (a->shape.refused && end->other) end->other->unsure = true; /* who knows how much it took */
+        if (a->got > a->shape.len)
+            wrong("a stream's receive of %zu bytes has %zu", a->shape.len, a->got);
+        /* who knows how much it took */
+        if (a->shape.refused && end->other) end->other->unsure = true;
         if (a->status == WEFT_OK && a->wait_all && a->got != a->shape.len)
             wrong("a receive of all %zu bytes has %zu", a->shape.len, a->got);
-        if (a->status == WEFT_OK && a->shape.len && !a->got) wrong("a stream's receive has nothing");
-        if (calm_enough(end) && end->other && stream_is_known(end->other)) {
+        if (a->status == WEFT_OK && a->shape.len && !a->got)
+            wrong("a stream's receive has nothing");
+        if (quiesced_enough(end) && end->other && stream_is_known(end->other)) {
             if (end->in + a->got > end->other->out) wrong("a stream has more bytes than were sent");
             if (!shape_holds(&a->shape, bytes_of(name_of(end->other), end->in), a->got))
-                wrong("the stream to end %u has other bytes from %llu on", end->n, (unsigned long long)end->in);
+                wrong("the stream to end %u has other bytes from %llu on", end->n,
+                      (unsigned long long)end->in);
         }
         end->in += a->got;
         world->n_checked += a->got;
@@ -62,7 +71,8 @@ static void receive(struct end *end, size_t len, bool all) {
     a->then = received;
     a->keeps = true;
     a->wait_all = all;
-    struct shape_wants wants = {.room = room_of(end->node), .layouts = true, .refuses = may(MAY_REFUSE)};
+    struct shape_wants wants = {
+        .room = room_of(end->node), .layouts = true, .refuses = may(MAY_REFUSE)};
     shape_draw(&a->shape, len, wants);
     shape_clear(&a->shape);
     if (end->recv_first)
@@ -79,7 +89,7 @@ void stream_recv(void) {
     if (end && end->other) receive(end, a_size(), percent(30));
 }
 
-/* ---- taken where they are -------------------------------------------------------------------------------------------- */
+/* ---- taken where they are -------------------------------------------------------------------- */
 
 static void give_back(struct end *end, uint32_t i) {
     const void *data = end->taken[i];
@@ -98,9 +108,10 @@ static bool take(struct end *end) {
     trace("end %u takes %zu bytes of its stream", end->n, len);
     if (len == 0) wrong("no bytes were taken");
     end->taken[end->n_taken++] = data;
-    if (end->other && calm_enough(end) && stream_is_known(end->other) &&
+    if (end->other && quiesced_enough(end) && stream_is_known(end->other) &&
         memcmp(data, bytes_of(name_of(end->other), end->in), len) != 0)
-        wrong("the stream to end %u has other bytes from %llu on", end->n, (unsigned long long)end->in);
+        wrong("the stream to end %u has other bytes from %llu on", end->n,
+              (unsigned long long)end->in);
     end->in += len;
     world->n_checked += len;
     return true;
@@ -130,7 +141,7 @@ void stream_listen(void) {
     if (st < 0 && end_is_safe(end)) wrong("on_data: %s", weft_status_name(st));
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static size_t at_most_the_largest(uint64_t n) {
     return n < LARGEST ? (size_t)n : LARGEST;

@@ -1,4 +1,5 @@
-/* Teams: their members ask the same in the same order, each when it comes to it, and all see what all put in. */
+/* Teams: their members ask the same in the same order, each when it comes to it, and all see
+ * what all put in. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ static bool is_over(const struct member *m) {
     return m->closing || m->node->closing;
 }
 
-/* ---- why one may fail ------------------------------------------------------------------------------------------------ */
+/* ---- why one may fail ------------------------------------------------------------------------ */
 
 /* Nobody gave it a cause to. */
 static bool is_safe(const struct circle *c) {
@@ -32,10 +33,10 @@ bool turn_may_end(const struct asked *a, weft_status_t status) {
     }
 }
 
-/* ---- the exchange: who has come waits until all have, or one never will ------------------------------------------------ */
+/* ---- the exchange: who has come waits until all have, or one never will ---------------------- */
 
-static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len, void *all,
-                               weft_done_fn done, void *done_arg) {
+static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                               void *all, weft_done_fn done, void *done_arg) {
     struct member *m = arg;
     if (m->waits) wrong("an exchange is asked twice at once");
     m->waits = true;
@@ -55,10 +56,12 @@ static void cancel(void *arg) {
 
 static void exchange(struct circle *c) {
     bool all = true, never = false;
-    for (uint32_t r = 0; r < c->size; r++) all &= c->member[r].waits, never |= is_over(&c->member[r]);
+    for (uint32_t r = 0; r < c->size; r++)
+        all &= c->member[r].waits, never |= is_over(&c->member[r]);
     for (uint32_t r = 0; all && r < c->size; r++)
         for (uint32_t k = 0; k < c->size; k++)
-            memcpy((char *)c->member[r].all + k * c->member[r].len, c->member[k].mine, c->member[k].len);
+            memcpy((char *)c->member[r].all + k * c->member[r].len, c->member[k].mine,
+                   c->member[k].len);
     for (uint32_t r = 0; (all || never) && r < c->size; r++) {
         struct member *m = &c->member[r];
         if (!m->waits) continue;
@@ -67,18 +70,21 @@ static void exchange(struct circle *c) {
     }
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void on_ready(weft_team_t *team, weft_status_t status, void *arg) {
     struct member *m = arg;
     CALLED((uint64_t)(m->circle - world->circle) << 16 | rank_of(m) << 8 | 15);
-    trace("node %u's team %zu is ready: %s", m->node->n, m->circle - world->circle, weft_status_name(status));
+    trace("node %u's team %zu is ready: %s", m->node->n, m->circle - world->circle,
+          weft_status_name(status));
     if (m->ready != WEFT_IN_PROGRESS) wrong("a team is ready twice");
     if (status == WEFT_ERR_TIMED_OUT && world->may & MAY_CLOSE)
         m->circle->closed = m->circle->hurried =
             true; /* "team.timeout" is short there, and the machine may be slow */
-    if (status < 0 && is_safe(m->circle)) wrong("a team is not ready: %s", weft_status_name(status));
-    if (status == WEFT_OK && (weft_team_rank(team) != rank_of(m) || weft_team_size(team) != m->circle->size))
+    if (status < 0 && is_safe(m->circle))
+        wrong("a team is not ready: %s", weft_status_name(status));
+    if (status == WEFT_OK &&
+        (weft_team_rank(team) != rank_of(m) || weft_team_size(team) != m->circle->size))
         wrong("a team's member is another");
     m->ready = status;
     act_within();
@@ -86,12 +92,16 @@ static void on_ready(weft_team_t *team, weft_status_t status, void *arg) {
 }
 
 static void make(struct member *m) {
-    weft_exchange_t by = {
-        .rank = rank_of(m), .size = m->circle->size, .allgather = allgather, .cancel = cancel, .arg = m};
+    weft_exchange_t by = {.rank = rank_of(m),
+                          .size = m->circle->size,
+                          .allgather = allgather,
+                          .cancel = cancel,
+                          .arg = m};
     weft_team_params_t params = {
         .exchange = &by, .on_ready = on_ready, .arg = m, .ranks_per_core = m->circle->per_core};
     weft_status_t st = weft_team_create(m->node->worker, &params, &m->team);
-    trace("node %u makes team %zu: %s", m->node->n, m->circle - world->circle, weft_status_name(st));
+    trace("node %u makes team %zu: %s", m->node->n, m->circle - world->circle,
+          weft_status_name(st));
     if (st != WEFT_OK) wrong("no team: %s", weft_status_name(st));
     m->made = true;
 }
@@ -108,7 +118,8 @@ static void closed(weft_status_t status, void *arg) {
 
 static void team_close(struct member *m) {
     weft_status_t st = weft_team_close(m->team, &(weft_op_t){.done = closed, .arg = m});
-    trace("node %u closes team %zu: %s", m->node->n, m->circle - world->circle, weft_status_name(st));
+    trace("node %u closes team %zu: %s", m->node->n, m->circle - world->circle,
+          weft_status_name(st));
     if (st != WEFT_IN_PROGRESS) wrong("a team's close answers %s", weft_status_name(st));
     if (weft_team_close(m->team, NULL) != WEFT_ERR_BUSY) wrong("a team closes twice");
     m->closing = m->circle->closed = true;
@@ -120,11 +131,11 @@ static void circle_new(struct circle *c) {
     c->size = percent(80) ? NODES : 1 + below(NODES);
     c->per_core = below(3);
     for (uint32_t r = 0; r < c->size; r++)
-        c->member[r] =
-            (struct member){.circle = c, .node = &world->node[(first + r) % NODES], .ready = WEFT_IN_PROGRESS};
+        c->member[r] = (struct member){
+            .circle = c, .node = &world->node[(first + r) % NODES], .ready = WEFT_IN_PROGRESS};
 }
 
-/* ---- what members put in: numbers so small that every type has room for what becomes of them ----------------------------- */
+/* ---- what members put in: numbers so small that every type has room for what becomes of them */
 
 static uint32_t part(const struct turn *t, uint32_t rank, size_t i) {
     return (uint32_t)(chance_mix(t->name + rank * 104729 + i * 31) % 4);
@@ -174,25 +185,27 @@ static size_t bytes_out(const struct circle *c, const struct turn *t) {
 
 /* What everybody has to see. */
 static void fill_expected(const struct circle *c, const struct turn *t, uint8_t *to) {
-    for (size_t i = 0; t->kind == TURN_BCAST && i < t->count; i++) put_value(t, to, i, part(t, t->root, i));
-    for (size_t i = 0; t->kind == TURN_ALLREDUCE && i < t->count; i++) put_value(t, to, i, reduced(c, t, i));
+    for (size_t i = 0; t->kind == TURN_BCAST && i < t->count; i++)
+        put_value(t, to, i, part(t, t->root, i));
+    for (size_t i = 0; t->kind == TURN_ALLREDUCE && i < t->count; i++)
+        put_value(t, to, i, reduced(c, t, i));
     for (uint32_t r = 0; t->kind == TURN_ALLGATHER && r < c->size; r++)
         for (size_t i = 0; i < t->count; i++) put_value(t, to, r * t->count + i, part(t, r, i));
 }
 
-/* ---- asked ------------------------------------------------------------------------------------------------------------- */
+/* ---- asked ----------------------------------------------------------------------------------- */
 
 static void turn_new(struct circle *c) {
     struct turn *t = &c->turn[c->n_turns++];
     *t = (struct turn){.kind = (enum turn_kind)below(TURN_KINDS),
                        .name = chance(),
                        .root = below(c->size),
-                       .type = (weft_datatype_t)below(WEFT_N_DATATYPES),
+                       .type = (weft_datatype_t)below(WEFT_FLOAT64 + 1),
                        .count = below(percent(60)   ? 50
                                       : percent(80) ? 5000
                                                     : 100000)};
     t->flags = t->kind == TURN_ALLREDUCE && percent(30) ? WEFT_COLL_FIXED_ORDER : 0;
-    t->reduction = (weft_reduction_t)below(t->type < WEFT_FLOAT16 ? WEFT_N_REDUCTIONS : WEFT_BAND);
+    t->reduction = (weft_reduction_t)below(t->type < WEFT_FLOAT16 ? WEFT_BXOR + 1 : WEFT_BAND);
 }
 
 /* Nobody sees what was not put in yet. */
@@ -231,9 +244,11 @@ static weft_status_t call(struct asked *a) {
     switch (t->kind) {
     case TURN_BARRIER: return weft_barrier(team, a->op_p);
     case TURN_BCAST: return weft_bcast(team, a->out, t->count, t->type, t->root, a->op_p);
-    case TURN_ALLREDUCE: return weft_allreduce(team, a->in, a->out, t->count, t->type, t->reduction, a->op_p);
+    case TURN_ALLREDUCE:
+        return weft_allreduce(team, a->in, a->out, t->count, t->type, t->reduction, a->op_p);
     default:
-        return weft_allgather(team, a->in == a->out ? a->out + own : a->in, a->out, t->count, t->type, a->op_p);
+        return weft_allgather(team, a->in == a->out ? a->out + own : a->in, a->out, t->count,
+                              t->type, a->op_p);
     }
 }
 
@@ -247,7 +262,8 @@ static void lay_out(struct asked *a) {
     a->in = in_place ? a->out : malloc(t->count * weft_datatype_size(t->type) + 1);
     if (!a->in || !a->out) abort();
     memset(a->out, 0x5a, len);
-    uint8_t *from = a->in + (in_place && t->kind == TURN_ALLGATHER ? len / a->member->circle->size * rank : 0);
+    uint8_t *from =
+        a->in + (in_place && t->kind == TURN_ALLGATHER ? len / a->member->circle->size * rank : 0);
     for (size_t i = 0; i < t->count; i++)
         if (t->kind != TURN_BCAST || rank == t->root) put_value(t, from, i, part(t, rank, i));
 }
@@ -265,7 +281,8 @@ static void take_turn(struct member *m) {
     c->hurried |= a->op.deadline_ms && a->op.deadline_ms != UINT32_MAX;
     ASK(a, call(a));
     if (failed && a->status != failed)
-        wrong("a team that failed as %s answers %s", weft_status_name(failed), weft_status_name(a->status));
+        wrong("a team that failed as %s answers %s", weft_status_name(failed),
+              weft_status_name(a->status));
 }
 
 void team_act(void) {
@@ -287,7 +304,7 @@ void teams_exchange(void) {
     for (struct circle *c = world->circle; c < world->circle + CIRCLES; c++) exchange(c);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* Who is behind catches up. */
 void teams_drain(void) {
@@ -303,7 +320,8 @@ bool teams_rest(void) {
     bool rest = true;
     for (const struct circle *c = world->circle; c < world->circle + CIRCLES; c++)
         for (const struct member *m = c->member; m < c->member + c->size; m++)
-            rest &= is_over(m) || m->ready < 0 || m->failed || (m->ready == WEFT_OK && m->next == c->n_turns);
+            rest &= is_over(m) || m->ready < 0 || m->failed ||
+                    (m->ready == WEFT_OK && m->next == c->n_turns);
     return rest;
 }
 

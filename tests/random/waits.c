@@ -4,8 +4,9 @@
 #include "world.h"
 
 /* Its peer is itself, or has a thread of its own. */
-static bool needs_nobody(const struct end *end) {
-    return end->ready && end_is_safe(end) && end->other && owns(end->node) && end->node->drive == DRIVE_MAIN &&
+static bool needs_no_one(const struct end *end) {
+    return end->ready && end_is_safe(end) && end->other && owns(end->node) &&
+           end->node->drive == DRIVE_MAIN &&
            (end->to == end->node || end->to->drive == DRIVE_THREAD);
 }
 
@@ -18,7 +19,7 @@ static bool is_idle(const struct end *end) {
 static struct end *an_end(void) {
     for (int i = 0; i < 10; i++) {
         struct end *end = any_end();
-        if (end && needs_nobody(end) && is_idle(end)) return end;
+        if (end && needs_no_one(end) && is_idle(end)) return end;
     }
     return NULL;
 }
@@ -29,7 +30,8 @@ static struct grip *grip_of(const struct end *end) {
     return NULL;
 }
 
-/* A put, and then a get of the same bytes behind a fence; and an addition of nothing, which fetches. */
+/* A put, and then a get of the same bytes behind a fence; and an addition of nothing, which
+ * fetches. */
 static void put_get_fetch(struct end *end, struct grip *g) {
     struct asked *put = ask(ASKED_PUT, end->node, end), *get = ask(ASKED_GET, end->node, end),
                  *fetch = ask(ASKED_FETCH, end->node, end);
@@ -46,8 +48,8 @@ static void put_get_fetch(struct end *end, struct grip *g) {
     if (st >= 0 && get->status == WEFT_OK && put->status == WEFT_OK && memcmp(in, out, len) != 0)
         wrong("a get that waits brings other bytes than the put before it put");
     if (end_lives(end) && g->rkey)
-        ASK(fetch, weft_atomic_fetch_wait(end->ep, WEFT_ATOMIC_ADD, 8, 0, 0, &fetch->old, there + PLOT - PLOT_WORDS,
-                                          g->rkey));
+        ASK(fetch, weft_atomic_fetch_wait(end->ep, WEFT_ATOMIC_ADD, 8, 0, 0, &fetch->old,
+                                          there + PLOT - PLOT_WORDS, g->rkey));
     get->performed = fetch->performed = true;
 }
 
@@ -58,15 +60,17 @@ static void flush(struct end *end) {
 
 /* Nothing else waits for the stream's room there, nor for its bytes, nor has some of them taken. */
 static void stream(struct end *end) {
-    if (end->other->author != here || !owns(end->other->node) || end->other->recv_first || end->other->n_taken ||
-        end->other->in != end->out)
+    if (end->other->author != here || !owns(end->other->node) || end->other->recv_first ||
+        end->other->n_taken || end->other->in != end->out)
         return;
     struct asked *a = ask(ASKED_STREAM, end->node, end);
     size_t len = 1 + below(1000);
     uint64_t at = end->out;
     end->out += len;
-    ASK(a, weft_stream_send_wait(
-               end->ep, &(weft_iov_t){(void *)(uintptr_t)bytes_of(UINT64_C(0x5000000) + end->n, at), len}, 1));
+    ASK(a,
+        weft_stream_send_wait(
+            end->ep,
+            &(weft_iov_t){(void *)(uintptr_t)bytes_of(UINT64_C(0x5000000) + end->n, at), len}, 1));
 }
 
 void wait_form(void) {

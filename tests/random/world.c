@@ -1,4 +1,5 @@
-/* A run: it begins, a program does what comes to its mind, all comes to rest, is looked at, and ends with nothing left. */
+/* A run: it begins, a program does what comes to its mind, all comes to rest, is looked at, and
+ * ends with nothing left. */
 #include "world.h"
 
 #include <dirent.h>
@@ -21,8 +22,8 @@ double now(void) {
 void wrong(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    printf("  seed %llu, a program that may 0x%x over %s: ", (unsigned long long)world->seed, world->may,
-           world->transports);
+    printf("  seed %llu, a program that may 0x%x over %s: ", (unsigned long long)world->seed,
+           world->may, world->transports);
     vprintf(format, args);
     printf("\n");
     fflush(stdout);
@@ -39,7 +40,7 @@ void trace(const char *format, ...) {
     va_end(args);
 }
 
-/* ---- the lock -------------------------------------------------------------------------------------------------------- */
+/* ---- the lock -------------------------------------------------------------------------------- */
 
 static pthread_mutex_t everything;
 static __attribute__((constructor)) void lock_begin(void) {
@@ -56,7 +57,7 @@ void unlock(void) {
     pthread_mutex_unlock(&everything);
 }
 
-/* ---- its steps ------------------------------------------------------------------------------------------------------- */
+/* ---- its steps ------------------------------------------------------------------------------- */
 
 static void drive(struct node *node) {
     unlock();
@@ -72,9 +73,11 @@ static void drive_all(void) {
         if (node->worker && node->drive != DRIVE_THREAD) drive(node);
 }
 
-/* Where a socket dies, a member whose own connection stands may wait for ever for one that lost its own: not yet. */
+/* Where a socket dies, a member whose own connection stands may wait for ever for one that lost
+ * its own: not yet. */
 static bool draws_teams(void) {
-    return !(world->may & (MAY_THREAD | MAY_KILL)) && strcmp(world->transports, "self") && percent(35);
+    return !(world->may & (MAY_THREAD | MAY_KILL)) && strcmp(world->transports, "self") &&
+           percent(35);
 }
 
 static void steps(uint32_t n) {
@@ -91,9 +94,9 @@ static void steps(uint32_t n) {
     }
 }
 
-static void *stranger(void *arg) {
+static void *unverified(void *arg) {
     uint32_t n = *(uint32_t *)arg;
-    here = STRANGER;
+    here = UNVERIFIED;
     for (uint32_t i = 0; i < n; i++) {
         lock();
         chance_of(world->seed, (uint64_t)i << 8 | 0xfe);
@@ -132,7 +135,7 @@ static void chaos(void) {
     uint32_t n = 60 + below(500);
     pthread_t thread;
     bool threads = world->may & MAY_THREAD;
-    if (threads && pthread_create(&thread, NULL, stranger, &n) != 0) abort();
+    if (threads && pthread_create(&thread, NULL, unverified, &n) != 0) abort();
     steps(n);
     unlock();
     if (threads) pthread_join(thread, NULL);
@@ -142,12 +145,13 @@ static void chaos(void) {
     take_over();
 }
 
-/* ---- rest ------------------------------------------------------------------------------------------------------------ */
+/* ---- rest ------------------------------------------------------------------------------------ */
 
 /* Receives may wait for what never comes. */
 static const struct asked *under_way(void) {
     for (const struct asked *a = world->asked; a; a = a->next)
-        if (a->op_p && a->accepted && !a->told && a->kind != ASKED_TAG_RECV && a->kind != ASKED_STREAM_RECV)
+        if (a->op_p && a->accepted && !a->notified && a->kind != ASKED_TAG_RECV &&
+            a->kind != ASKED_STREAM_RECV)
             return a;
     return NULL;
 }
@@ -165,7 +169,9 @@ static void drain(void) {
 static const struct message *missing(void) {
     for (uint32_t i = 0; i < world->n_messages; i++) {
         const struct message *m = &world->message[i];
-        if (message_is_due(m) && !(m->delivered) && (m->kind == ASKED_AM || !(world->may & ~MAY_THREAD))) return m;
+        if (message_is_due(m) && !(m->delivered) &&
+            (m->kind == ASKED_AM || !(world->may & ~MAY_THREAD)))
+            return m;
     }
     return NULL;
 }
@@ -173,8 +179,8 @@ static const struct message *missing(void) {
 static bool streams_rest(void) {
     for (uint32_t i = 0; i < world->n_ends; i++) {
         struct end *end = &world->end[i];
-        if (end->other && end_is_safe(end) && end_is_safe(end->other) && end->other->in < end->out &&
-            stream_is_known(end))
+        if (end->other && end_is_safe(end) && end_is_safe(end->other) &&
+            end->other->in < end->out && stream_is_known(end))
             return false;
     }
     return true;
@@ -186,7 +192,9 @@ static void rest(void) {
     for (int quiet = 0; quiet < 3 && now() < late;) {
         drive_all();
         drain();
-        quiet = under_way() || missing() || !streams_rest() || !teams_rest() || world->waiting ? 0 : quiet + 1;
+        quiet = under_way() || missing() || !streams_rest() || !teams_rest() || world->waiting
+                    ? 0
+                    : quiet + 1;
         if (quiet != 3 || flushed) continue;
         for (uint32_t i = 0; i < world->n_ends; i++)
             if (end_lives(&world->end[i])) end_flush(&world->end[i], true);
@@ -216,7 +224,8 @@ static bool all_gone(void) {
 static void end(void) {
     double late = now() + 30;
     for (uint32_t i = 0; i < world->n_ends; i++)
-        if (percent(30)) end_close(&world->end[i], percent(50) ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT, 0);
+        if (percent(30))
+            end_close(&world->end[i], percent(50) ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT, 0);
     for (uint32_t i = below(4); i > 0; i--) drive_all();
     world->ending = true;
     for (struct node *node = world->node; node < world->node + NODES; node++)
@@ -227,7 +236,7 @@ static void end(void) {
     if (st < 0) wrong("the context does not end: %s", weft_status_name(st));
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static int descriptors(void) {
     DIR *dir = opendir("/proc/self/fd");
@@ -237,10 +246,12 @@ static int descriptors(void) {
     return n;
 }
 
-static const char *const transports[] = {"self", "shm", "tcp", "self,shm,tcp", "self,tcp", "self,shm", "shm,tcp"};
+static const char *const transports[] = {"self",     "shm",      "tcp",    "self,shm,tcp",
+                                         "self,tcp", "self,shm", "shm,tcp"};
 
 void world_run(uint64_t seed, unsigned may, struct verdict *verdict) {
-    if (!(may & MAY_THREAD)) talloc_enable_null_tracking(); /* what has no parent is for all threads together */
+    /* what has no parent is for all threads together */
+    if (!(may & MAY_THREAD)) talloc_enable_null_tracking();
     size_t blocks = talloc_total_blocks(NULL);
     int fds = descriptors();
     lock();

@@ -1,6 +1,7 @@
 /*
- * One run of a random program: a few workers of one process, what they have of each other, and a ledger of all that was
- * asked and of all that has to come of it. The files of this folder share it.
+ * One run of a random program: a few workers of one process, what they have of each other, and a
+ * ledger of all that was asked and of all that has to come of it. The files of this folder share
+ * it.
  */
 #ifndef WEFT_TESTS_RANDOM_WORLD_H
 #define WEFT_TESTS_RANDOM_WORLD_H
@@ -20,7 +21,7 @@ enum {
     CIRCLES = 3,
     TURNS = 24,
     MESSAGES = 6000,
-    LENT = 6,
+    IN_FLIGHT = 6,
     LIMITS = 64,
     THREADS = 2 + NODES
 };
@@ -41,7 +42,7 @@ struct node;
 struct end;
 struct grip;
 
-/* ---- the ledger ------------------------------------------------------------------------------------------------ */
+/* ---- the ledger ------------------------------------------------------------------------------ */
 
 enum asked_kind {
     ASKED_AM,
@@ -76,7 +77,7 @@ struct asked {
     weft_request_t *request;
     struct group *group; /* it is told with others */
     weft_status_t status;
-    int told;
+    int notified;
     bool posting, accepted, cancelled, wrong,
         keeps; /* wrong: it was called as nobody may; keeps: its memory, longer */
     pthread_t poster;
@@ -114,7 +115,8 @@ struct group {
 };
 
 struct asked *ask(enum asked_kind kind, struct node *node, struct end *end);
-/* The descriptor; some have none, a deadline, or a completion that they share. `flags`: of them, any. */
+/* The descriptor; some have none, a deadline, or a completion that they share. `flags`: of them,
+ * any. */
 const weft_op_t *ask_op(struct asked *asked, uint32_t flags);
 /* `call` is made without the lock: asked->status is what came of it so far. */
 #define ASK(asked, call)                    \
@@ -127,14 +129,14 @@ void ask_begin(struct asked *asked);
 void ask_answered(struct asked *asked, weft_status_t status);
 void ask_cancel(void); /* one of those under way */
 static inline bool ask_is_over(const struct asked *a) {
-    return a->told || (!a->accepted && !a->posting);
+    return a->notified || (!a->accepted && !a->posting);
 }
 /* Nobody gave it a cause to end as anything but OK. */
 bool ask_is_safe(const struct asked *a);
 void groups_release(void);
 void ledger_end(void); /* all was told */
 
-/* ---- what there is ----------------------------------------------------------------------------------------------- */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 /* A message that was sent, active or tagged. Its number travels in its header, or in its tag. */
 struct message {
@@ -143,7 +145,9 @@ struct message {
     enum asked_kind kind;
     uint32_t len, header_len, class;
     bool no_reply, arrived, delivered, unsure; /* unsure: it may have been lost, rightly */
-    uint64_t taken_by, mask;                   /* a tagged one: the receive's serial and mask */
+    /* its handler did not take the payload: its send is REJECTED */
+    bool declined;
+    uint64_t taken_by, mask; /* a tagged one: the receive's serial and mask */
 };
 
 enum end_state { END_NONE, END_OPEN, END_LOST, END_CLOSING, END_CLOSED };
@@ -156,14 +160,17 @@ struct end {
     weft_ep_t *ep;
     enum end_state state;
     bool dialed, ready, hurried;
-    bool survives;                        /* its lane's death: it is dialed again, and somebody listens there */
-    const weft_listener_t *by;            /* whose URI it was dialed by, while that listens */
-    unsigned author;                      /* the thread that posts on it */
-    int using;                            /* calls under way */
-    uint32_t last_am;                     /* 1 + the number of the last that arrived from the other side */
-    uint64_t out, in;                     /* bytes of the stream, sent and received */
-    bool unsure;                          /* a send of it ended early */
-    struct asked *recv_first, *recv_last; /* receives of the stream whose bytes were not looked at */
+    /* its lane's death: it is dialed again, and somebody listens there */
+    bool survives;
+    const weft_listener_t *by; /* whose URI it was dialed by, while that listens */
+    unsigned author;           /* the thread that posts on it */
+    int using;                 /* calls under way */
+    /* 1 + the number of the last that arrived from the other side */
+    uint32_t last_am;
+    uint64_t out, in; /* bytes of the stream, sent and received */
+    bool unsure;      /* a send of it ended early */
+    /* receives of the stream whose bytes were not looked at */
+    struct asked *recv_first, *recv_last;
     const void *taken[4];
     uint32_t n_taken;
 };
@@ -215,8 +222,9 @@ struct member {
     struct node *node;
     weft_team_t *team;
     bool made, closing, gone, waits;
-    weft_status_t ready, failed; /* IN_PROGRESS: not told; failed: of the first collective that did */
-    uint32_t next;               /* turn */
+    /* IN_PROGRESS: not told; failed: of the first collective that did */
+    weft_status_t ready, failed;
+    uint32_t next; /* turn */
     const void *mine;
     void *all, *done_arg;
     size_t len;
@@ -242,8 +250,8 @@ struct node {
     uint8_t address[512];
     size_t address_len;
     weft_listener_t *listener;
-    struct room lent[2];
-    weft_mem_t *lent_mem[2];
+    struct room in_flight[2];
+    weft_mem_t *in_flight_mem[2];
     const void *kept[4];
     uint64_t kept_name[4];
     size_t kept_len[4];
@@ -282,12 +290,12 @@ extern bool world_traces;
 __attribute__((format(printf, 1, 2), noreturn)) void wrong(const char *format, ...);
 __attribute__((format(printf, 1, 2))) void trace(const char *format, ...);
 
-/* Everything here is used under one lock. It may be taken again by who has it; calls that wait, and those that hand over, are made
- * without it, unless in a callback. */
+/* Everything here is used under one lock. It may be taken again by who has it; calls that wait,
+ * and those that hand over, are made without it, unless in a callback. */
 void lock(void);
 void unlock(void);
 /* The calling thread: 0 is the program's, 1 the one that owns no worker, 2 + n that of node n. */
-enum { MAIN, STRANGER, OF_NODES };
+enum { MAIN, UNVERIFIED, OF_NODES };
 extern _Thread_local unsigned here;
 extern _Thread_local int depth; /* of callbacks that act */
 bool owns(const struct node *node);
@@ -332,11 +340,13 @@ void am_begin(struct node *node);
 void am_send(void);
 void am_give_back(struct node *node, bool all);
 void send_who(struct end *end);
-struct message *message_new(struct end *from, enum asked_kind kind, uint32_t len, struct asked *sender);
+struct message *message_new(struct end *from, enum asked_kind kind, uint32_t len,
+                            struct asked *sender);
 bool message_is_due(const struct message *m); /* it has to arrive, or has arrived */
 void messages_end(void);
 void tag_send(void);
 void tag_recv(void);
+void tag_chase(void);
 void tag_take(void);
 void tags_drain(struct node *node);
 void tags_end(void);

@@ -1,6 +1,6 @@
 /*
- * Who looks asks no completion channel, and who sleeps does: counted for so many messages, whatever time they take. Calls of the C
- * library that libibverbs makes for it pass through here.
+ * Who looks asks no completion channel, and who sleeps does: counted for so many messages, whatever
+ * time they take. Calls of the C library that libibverbs makes for it pass through here.
  */
 #include "bed.h"
 
@@ -12,7 +12,8 @@
 
 enum { WARM = 20, MESSAGES = 100 };
 
-/* Reads of completion channels; and commands to a device, by which its queues are asked to tell. Its doorbells are writes. */
+/* Reads of completion channels; and commands to a device, by which its queues are asked to tell.
+ * Its doorbells are writes. */
 static struct asked { long reads, commands; } asked;
 
 static bool is_file_of(int fd, const char *what) {
@@ -41,7 +42,7 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
     return (int)syscall(SYS_ioctl, fd, request, arg);
 }
 
-/* ---- one at a time, there and back ------------------------------------------------------------------------------ */
+/* ---- one at a time, there and back ----------------------------------------------------------- */
 
 static int answered;
 static void on_question(weft_ep_t *ep, weft_am_t *am, void *arg) {
@@ -56,7 +57,7 @@ static void look(struct two *t) {
 }
 
 /* Both are armed by a progress that finds nothing. */
-static void sleep_until_told(struct two *t) {
+static void sleep_until_notified(struct two *t) {
     struct pollfd fds[] = {{.fd = weft_worker_fd(t->a), .events = POLLIN},
                            {.fd = weft_worker_fd(t->b), .events = POLLIN}};
     while (weft_worker_progress(t->a, 0) + weft_worker_progress(t->b, 0) > 0) continue;
@@ -64,7 +65,7 @@ static void sleep_until_told(struct two *t) {
 }
 
 static struct asked ask(struct two *t, int n, void (*turn)(struct two *t)) {
-    double end = two_now() + test_patience(20);
+    double end = two_now() + test_spin(20);
     asked = (struct asked){0};
     answered = 0;
     for (int i = 1; i <= n; i++) {
@@ -75,27 +76,29 @@ static struct asked ask(struct two *t, int n, void (*turn)(struct two *t)) {
     return asked;
 }
 
-static void nobody_asks_but_who_sleeps(const char *transport) {
+static void no_one_asks_but_who_sleeps(const char *transport) {
     struct bed b;
     bed_up(&b, transport, "rxe1", (weft_setting_t){0});
     CHECK_EQ(weft_am_handler_set(b.t.b, 1, on_question, NULL), 0);
     CHECK_EQ(weft_am_handler_set(b.t.a, 2, on_answer, NULL), 0);
     ask(&b.t, WARM, look);
     struct asked polled = ask(&b.t, MESSAGES, look);
-    CHECK(weft_worker_fd(b.t.a) >= 0 && weft_worker_fd(b.t.b) >= 0); /* from now on they are armed */
-    struct asked asleep = ask(&b.t, MESSAGES, sleep_until_told);
-    printf(
-        "  %s: in %d round trips %ld reads of channels and %ld commands by who looks, %ld and %ld by who sleeps\n",
-        transport, MESSAGES, polled.reads, polled.commands, asleep.reads, asleep.commands);
+    /* from now on they are armed */
+    CHECK(weft_worker_fd(b.t.a) >= 0 && weft_worker_fd(b.t.b) >= 0);
+    struct asked asleep = ask(&b.t, MESSAGES, sleep_until_notified);
+    printf("  %s: in %d round trips %ld reads of channels and %ld commands by who looks, %ld and "
+           "%ld by who sleeps\n",
+           transport, MESSAGES, polled.reads, polled.commands, asleep.reads, asleep.commands);
     bed_down(&b);
     CHECK_EQ(polled.reads, 0);
     CHECK_EQ(polled.commands, 0);
-    CHECK(asleep.reads >= MESSAGES && asleep.commands >= MESSAGES); /* so such calls are seen here */
+    /* so such calls are seen here */
+    CHECK(asleep.reads >= MESSAGES && asleep.commands >= MESSAGES);
 }
 
 TEST(rdma_rc_polled_messages_ask_no_completion_channel) {
-    nobody_asks_but_who_sleeps("rdma_rc");
+    no_one_asks_but_who_sleeps("rdma_rc");
 }
 TEST(rdma_ud_polled_messages_ask_no_completion_channel) {
-    nobody_asks_but_who_sleeps("rdma_ud");
+    no_one_asks_but_who_sleeps("rdma_ud");
 }

@@ -1,9 +1,10 @@
-/* Two workers of one process at the two ends of the bed's wire (tools/rdma-vm), and the commands that spoil it. */
+/* Two workers of one process at the two ends of the bed's wire (tools/rdma-vm), and the commands
+ * that spoil it. */
 #ifndef WEFT_TESTS_RDMA_BED_H
 #define WEFT_TESTS_RDMA_BED_H
 
-#include "../endpoints/two.h"
 #include <stdarg.h>
+#include <tests/support/worker_pair.h>
 
 /* Each end has a context of its own, since it has a device of its own. */
 struct bed {
@@ -13,7 +14,8 @@ struct bed {
 
 /* The bed's two devices are here, and no others are meddled with. */
 static inline bool bed_is_here(void) {
-    return access("/sys/class/infiniband/rxe0", F_OK) == 0 && access("/sys/class/infiniband/rxe1", F_OK) == 0;
+    return access("/sys/class/infiniband/rxe0", F_OK) == 0 &&
+           access("/sys/class/infiniband/rxe1", F_OK) == 0;
 }
 #define WANTS_THE_BED()                                  \
     do {                                                 \
@@ -32,8 +34,9 @@ static inline bool bed_run(const char *format, ...) {
     return status == 0;
 }
 
-static inline weft_worker_t *bed_worker(struct two *t, weft_context_t **context_p, const char *transport,
-                                        const char *device, weft_setting_t more) {
+static inline weft_worker_t *bed_worker(struct two *t, weft_context_t **context_p,
+                                        const char *transport, const char *device,
+                                        weft_setting_t more) {
     weft_setting_t settings[] = {{"rdma.device", device}, {"rdma.insecure", "yes"}, more};
     weft_context_params_t params = {.settings = settings, .n_settings = more.name ? 3 : 2};
     weft_worker_t *worker = NULL;
@@ -49,7 +52,8 @@ static inline weft_worker_t *bed_worker(struct two *t, weft_context_t **context_
 }
 
 /* a at rxe0 dialed b at `device_b`. */
-static inline void bed_up(struct bed *b, const char *transport, const char *device_b, weft_setting_t more) {
+static inline void bed_up(struct bed *b, const char *transport, const char *device_b,
+                          weft_setting_t more) {
     WANTS_THE_BED();
     memset(b, 0, sizeof *b);
     b->t.a = bed_worker(&b->t, &b->t.context, transport, "rxe0", more);
@@ -64,11 +68,11 @@ static inline void bed_down(struct bed *b) {
 }
 
 /* Until `cond`, for so many seconds; a turn in between. */
-#define BED_UNTIL(t, seconds, cond)                          \
-    do {                                                     \
-        double bed_end = two_now() + test_patience(seconds); \
-        while (!(cond) && two_now() < bed_end) two_turn(t);  \
-        CHECK(cond);                                         \
+#define BED_UNTIL(t, seconds, cond)                         \
+    do {                                                    \
+        double bed_end = two_now() + test_spin(seconds);    \
+        while (!(cond) && two_now() < bed_end) two_turn(t); \
+        CHECK(cond);                                        \
     } while (0)
 
 #endif

@@ -1,4 +1,5 @@
-/* A thousand endpoints of one process over datagrams, to one peer and to several; and two workers that share a device. */
+/* A thousand endpoints of one process over datagrams, to one peer and to several; and two
+ * workers that share a device. */
 #include "bed.h"
 
 enum { ENDPOINTS = 1000, MOST_PEERS = 8 };
@@ -8,7 +9,7 @@ struct many {
     weft_context_t *context;
     weft_worker_t *peer[MOST_PEERS];
     weft_ep_t *ep[ENDPOINTS];
-    int n_peers, heard[ENDPOINTS], answered[ENDPOINTS], total, closed;
+    int n_peers, received[ENDPOINTS], answered[ENDPOINTS], total, closed;
 };
 
 static void many_turn(struct many *m) {
@@ -17,16 +18,16 @@ static void many_turn(struct many *m) {
 }
 #define MANY_UNTIL(m, cond)                                     \
     do {                                                        \
-        double many_end = two_now() + test_patience(10);        \
+        double many_end = two_now() + test_spin(10);            \
         while (!(cond) && two_now() < many_end) many_turn((m)); \
         CHECK(cond);                                            \
     } while (0)
 
-static void on_said(weft_ep_t *ep, weft_am_t *am, void *arg) {
+static void on_sent(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct many *m = arg;
     int i;
     memcpy(&i, am->header, sizeof i);
-    m->heard[i]++;
+    m->received[i]++;
     weft_am_send(ep, 2, &i, sizeof i, NULL, 0, NULL);
 }
 /* On the endpoint that asked, and on no other. */
@@ -41,13 +42,13 @@ static void on_closed(weft_status_t status, void *arg) {
     ((struct many *)arg)->closed += status == WEFT_OK;
 }
 
-static void say_on_all(struct many *m, int round) {
+static void send_on_all(struct many *m, int round) {
     for (int i = 0; i < ENDPOINTS; i++) {
         CHECK(weft_am_send(m->ep[i], 1, &i, sizeof i, NULL, 0, NULL) >= 0);
         if (i % 16 == 0) many_turn(m);
     }
     MANY_UNTIL(m, m->total == ENDPOINTS * round);
-    for (int i = 0; i < ENDPOINTS; i++) CHECK(m->heard[i] == round && m->answered[i] == round);
+    for (int i = 0; i < ENDPOINTS; i++) CHECK(m->received[i] == round && m->answered[i] == round);
 }
 
 static void thousand(int n_peers) {
@@ -60,24 +61,31 @@ static void thousand(int n_peers) {
     char address[MOST_PEERS][256];
     size_t len[MOST_PEERS];
     weft_setting_t settings[] = {{"rdma.device", "rxe1"}};
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &m.context), 0);
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1},
+                                 &m.context),
+             0);
     for (int i = 0; i < n_peers; i++) {
-        weft_worker_params_t params = {.transports = "rdma_ud", .on_endpoint = two_on_endpoint, .arg = &m.t};
+        weft_worker_params_t params = {
+            .transports = "rdma_ud", .on_endpoint = two_on_endpoint, .arg = &m.t};
         CHECK_EQ(weft_worker_create(m.context, &params, &m.peer[i]), 0);
-        CHECK_EQ(weft_am_handler_set(m.peer[i], 1, on_said, &m), 0);
+        CHECK_EQ(weft_am_handler_set(m.peer[i], 1, on_sent, &m), 0);
         len[i] = sizeof address[i];
         CHECK_EQ(weft_worker_address(m.peer[i], address[i], &len[i]), 0);
     }
     weft_ep_params_t params = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &m.t};
     for (int i = 0; i < ENDPOINTS; i++)
-        CHECK_EQ(weft_connect_address(m.t.a, address[i % n_peers], len[i % n_peers], &params, &m.ep[i]), 0);
+        CHECK_EQ(
+            weft_connect_address(m.t.a, address[i % n_peers], len[i % n_peers], &params, &m.ep[i]),
+            0);
     double begin = two_now();
     MANY_UNTIL(&m, m.t.ready == ENDPOINTS);
     CHECK_EQ(m.t.endpoints, ENDPOINTS);
-    for (int round = 1; round <= 3; round++) say_on_all(&m, round);
-    printf("  %d endpoints to %d peers: ready and 3 rounds in %.1f s\n", ENDPOINTS, n_peers, two_now() - begin);
+    for (int round = 1; round <= 3; round++) send_on_all(&m, round);
+    printf("  %d endpoints to %d peers: ready and 3 rounds in %.1f s\n", ENDPOINTS, n_peers,
+           two_now() - begin);
     for (int i = 0; i < ENDPOINTS; i++)
-        CHECK(weft_ep_close(m.ep[i], WEFT_CLOSE_FLUSH, &(weft_op_t){.done = on_closed, .arg = &m}) >= 0);
+        CHECK(weft_ep_close(m.ep[i], WEFT_CLOSE_FLUSH,
+                            &(weft_op_t){.done = on_closed, .arg = &m}) >= 0);
     MANY_UNTIL(&m, m.closed == ENDPOINTS);
     CHECK_EQ(m.t.errors, 0);
     weft_worker_destroy(m.t.a);

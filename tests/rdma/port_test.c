@@ -1,21 +1,22 @@
-/* The wire between two devices is cut under traffic: what was posted fails, and when it is whole again both serve as before. */
+/* The wire between two devices is cut under traffic: what was posted fails, and when it is whole
+ * again both serve as before. */
 #include "bed.h"
 
 static bool port(int end, const char *what) {
     return bed_run("tests/rdma/port %d %s", end, what);
 }
 
-static int said;
-static void on_said(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    said++;
+static int sent;
+static void on_sent(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    sent++;
 }
 
 /* One more message from here to there. */
 static void speak(struct two *t) {
-    CHECK_EQ(weft_am_handler_set(t->b, 1, on_said, NULL), 0);
-    said = 0;
+    CHECK_EQ(weft_am_handler_set(t->b, 1, on_sent, NULL), 0);
+    sent = 0;
     CHECK(weft_am_send(t->ep, 1, NULL, 0, &(weft_iov_t){"message", 8}, 1, NULL) >= 0);
-    UNTIL(t, said == 1);
+    UNTIL(t, sent == 1);
 }
 
 /* Until it is there: the device has to tell that it is back, and a program would try again, too. */
@@ -23,7 +24,7 @@ static void dial_again(struct two *t, const char *uri) {
     weft_ep_params_t params = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = t};
     char address[256];
     size_t len = sizeof address;
-    double end = two_now() + test_patience(10);
+    double end = two_now() + test_spin(10);
     CHECK_EQ(weft_worker_address(t->b, address, &len), 0);
     t->ready = 0;
     while (!t->ready && two_now() < end) {
@@ -38,14 +39,16 @@ static void dial_again(struct two *t, const char *uri) {
     speak(t);
 }
 
-/* b says nothing, so that it learns of nothing: a queue pair that nobody uses lives on, whatever the wire does. */
+/* b says nothing, so that it learns of nothing: a queue pair that nobody uses lives on, whatever
+ * the wire does. */
 static void cut_while_sending(struct two *t) {
     struct tally large = {0}, small = {0};
     static char big[300000];
     int n = 0;
-    CHECK_EQ(weft_tag_send(t->ep, 1, &(weft_iov_t){big, sizeof big}, 1, OP(&large)), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(t->ep, 1, &(weft_iov_t){big, sizeof big}, 1, OP(&large)),
+             WEFT_IN_PROGRESS);
     CHECK(port(1, "down"));
-    double end = two_now() + test_patience(10);
+    double end = two_now() + test_spin(10);
     while (!t->errors && two_now() < end) {
         weft_status_t st = weft_am_send(t->ep, 1, NULL, 0, &(weft_iov_t){big, 5000}, 1, OP(&small));
         n += st == WEFT_IN_PROGRESS;
@@ -63,7 +66,8 @@ static void cut_while_sending(struct two *t) {
 static void cut(const char *transport, bool listens) {
     struct bed b;
     weft_listener_t *listener = NULL;
-    weft_listen_params_t params = {.on_endpoint = two_on_endpoint, .on_error = two_on_back_error, .arg = &b.t};
+    weft_listen_params_t params = {
+        .on_endpoint = two_on_endpoint, .on_error = two_on_back_error, .arg = &b.t};
     bed_up(&b, transport, "rxe1", (weft_setting_t){0});
     if (listens) CHECK_EQ(weft_listen(b.t.b, "rdma://10.77.0.2:7077", &params, &listener), 0);
     speak(&b.t);

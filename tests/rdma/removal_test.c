@@ -1,4 +1,5 @@
-/* A device is deleted under traffic: what was under way ends once, nobody waits, and the device that is added again serves. */
+/* A device is deleted under traffic: what was under way ends once, nobody waits, and the device
+ * that is added again serves. */
 #include "bed.h"
 
 static int echoed;
@@ -32,7 +33,8 @@ static void delete_device(struct two *t) {
 
 static void add_device(void) {
     CHECK(bed_run("rdma link add rxe0 type rxe netdev v0"));
-    CHECK(bed_run("for i in $(seq 100); do ibv_devinfo -d rxe0 2>/dev/null | grep -q PORT_ACTIVE && exit 0; sleep "
+    CHECK(bed_run("for i in $(seq 100); do ibv_devinfo -d rxe0 2>/dev/null | grep -q PORT_ACTIVE "
+                  "&& exit 0; sleep "
                   "0.1; done; exit 1"));
 }
 
@@ -44,10 +46,11 @@ static void remove_under_traffic(const char *transport, const char *device_b) {
     bed_up(&b, transport, device_b, (weft_setting_t){0});
     echo_some(&b.t, 50);
     for (int i = 0; i < 4; i++)
-        n_large += weft_tag_send(b.t.ep, 1, &(weft_iov_t){big, sizeof big}, 1, OP(&large)) == WEFT_IN_PROGRESS;
+        n_large += weft_tag_send(b.t.ep, 1, &(weft_iov_t){big, sizeof big}, 1, OP(&large)) ==
+                   WEFT_IN_PROGRESS;
     CHECK_EQ(n_large, 4);
     begin_to_delete();
-    double end = two_now() + test_patience(10);
+    double end = two_now() + test_spin(10);
     while (!b.t.errors && two_now() < end) {
         weft_status_t st = weft_am_send(b.t.ep, 1, NULL, 0, &(weft_iov_t){big, 300}, 1, OP(&small));
         n_small += st == WEFT_IN_PROGRESS;
@@ -59,7 +62,8 @@ static void remove_under_traffic(const char *transport, const char *device_b) {
            weft_status_name(b.t.back_error));
     UNTIL(&b.t, large.calls == n_large && small.calls == n_small);
     CHECK(large.status < 0);
-    BED_UNTIL(&b.t, 10, access("/tmp/deleted", F_OK) == 0); /* though both workers are still there */
+    /* though both workers are still there */
+    BED_UNTIL(&b.t, 10, access("/tmp/deleted", F_OK) == 0);
     CHECK(weft_am_send(b.t.ep, 1, NULL, 0, NULL, 0, NULL) < 0);
     bed_down(&b);
     CHECK_EQ(b.t.errors + b.t.back_errors, 2);
@@ -101,7 +105,8 @@ static void lose_device_for_a_while(struct two *t) {
     add_device();
 }
 
-/* One whose device went is dialed, at the address that it has now, and dials; a worker need not be opened again. */
+/* One whose device went is dialed, at the address that it has now, and dials; a worker need not
+ * be opened again. */
 TEST(rdma_ud_a_worker_serves_again_when_its_device_is_back) {
     struct bed b;
     bed_up(&b, "rdma_ud", "rxe1", (weft_setting_t){0});
@@ -116,17 +121,22 @@ TEST(rdma_ud_a_worker_serves_again_when_its_device_is_back) {
     bed_down(&b);
 }
 
-/* It dials again by its own device as soon as that is back: what was sent meanwhile arrives, and so does all that was sent before. */
+/* It dials again by its own device as soon as that is back: what was sent meanwhile arrives, and
+ * so does all that was sent before. */
 TEST(rdma_ud_an_endpoint_that_survives_its_lanes_survives_its_device) {
     struct bed b;
     WANTS_THE_BED();
     memset(&b, 0, sizeof b);
-    b.t.a = bed_worker(&b.t, &b.t.context, "rdma_ud", "rxe0", (weft_setting_t){"lanes.patience", "60s"});
-    b.t.b = bed_worker(&b.t, &b.context_b, "rdma_ud", "rxe1", (weft_setting_t){"lanes.patience", "60s"});
+    b.t.a = bed_worker(&b.t, &b.t.context, "rdma_ud", "rxe0",
+                       (weft_setting_t){"failover.timeout", "60s"});
+    b.t.b = bed_worker(&b.t, &b.context_b, "rdma_ud", "rxe1",
+                       (weft_setting_t){"failover.timeout", "60s"});
     char address[256];
     size_t len = sizeof address;
-    weft_ep_params_t dial = {
-        .on_ready = two_on_ready, .on_error = two_on_error, .arg = &b.t, .error_mode = WEFT_ERRORS_FAILOVER};
+    weft_ep_params_t dial = {.on_ready = two_on_ready,
+                             .on_error = two_on_error,
+                             .arg = &b.t,
+                             .error_mode = WEFT_ERRORS_FAILOVER};
     CHECK_EQ(weft_worker_address(b.t.b, address, &len), 0);
     CHECK_EQ(weft_connect_address(b.t.a, address, len, &dial, &b.t.ep), 0);
     UNTIL(&b.t, b.t.ready && b.t.back);
@@ -149,7 +159,8 @@ TEST(rdma_rc_a_listener_serves_again_when_its_device_is_back) {
     memset(&b, 0, sizeof b);
     b.t.a = bed_worker(&b.t, &b.t.context, "rdma_rc", "rxe1", (weft_setting_t){0});
     b.t.b = bed_worker(&b.t, &b.context_b, "rdma_rc", "rxe0", (weft_setting_t){0});
-    weft_listen_params_t listen = {.on_endpoint = two_on_endpoint, .on_error = two_on_back_error, .arg = &b.t};
+    weft_listen_params_t listen = {
+        .on_endpoint = two_on_endpoint, .on_error = two_on_back_error, .arg = &b.t};
     weft_ep_params_t dial = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &b.t};
     CHECK_EQ(weft_listen(b.t.b, "rdma://10.77.0.1:7077", &listen, &listener), 0);
     CHECK_EQ(weft_connect(b.t.a, weft_listener_uri(listener), &dial, &b.t.ep), 0);
@@ -159,7 +170,7 @@ TEST(rdma_rc_a_listener_serves_again_when_its_device_is_back) {
     BED_UNTIL(&b.t, 10, b.t.errors == 1 && b.t.back_errors == 1);
     add_device();
     bool serves = false;
-    for (double till = two_now() + test_patience(10); !serves && two_now() < till;) {
+    for (double till = two_now() + test_spin(10); !serves && two_now() < till;) {
         b.t.ready = b.t.errors = 0;
         CHECK_EQ(weft_connect(b.t.a, "rdma://10.77.0.1:7077", &dial, &b.t.ep), 0);
         BED_UNTIL(&b.t, 10, b.t.ready || b.t.errors);

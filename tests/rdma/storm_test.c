@@ -17,7 +17,8 @@ static void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct storm *s = arg;
     uint32_t i;
     memcpy(&i, am->header, sizeof i);
-    if (i != s->next || am->len != length_of(i) || memcmp(am->data, sent + i % 256, am->len)) s->wrong++;
+    if (i != s->next || am->len != length_of(i) || memcmp(am->data, sent + i % 256, am->len))
+        s->wrong++;
     s->next = i + 1;
 }
 
@@ -40,7 +41,8 @@ static void storm(const char *transport, uint32_t messages, const char *weather)
                 uint32_t *i = &accepted[end], most = end ? messages / 10 : messages;
                 if (*i == most || waiting - (uint32_t)ended.calls > 200) break;
                 weft_iov_t iov = {sent + *i % 256, length_of(*i)};
-                weft_status_t st = weft_am_send(end ? b.t.back : b.t.ep, 1, i, sizeof *i, &iov, 1, OP(&ended));
+                weft_status_t st =
+                    weft_am_send(end ? b.t.back : b.t.ep, 1, i, sizeof *i, &iov, 1, OP(&ended));
                 CHECK(st >= 0);
                 waiting += st == WEFT_IN_PROGRESS;
                 ++*i;
@@ -49,7 +51,7 @@ static void storm(const char *transport, uint32_t messages, const char *weather)
         if (there.next + back.next != seen) moved = two_now();
         seen = there.next + back.next;
         CHECK(b.t.errors + b.t.back_errors == 0);
-        CHECK(two_now() - moved < test_patience(10));
+        CHECK(two_now() - moved < test_spin(10));
     }
     printf("  %s, %s: %u messages in %.1f s\n", transport, weather, messages, two_now() - begin);
     CHECK_EQ(there.wrong + back.wrong, 0);

@@ -1,7 +1,8 @@
-/* Links begin on rdma's datagrams, and those that carry much get a queue pair, as long as there are some. */
+/* Links begin on rdma's datagrams, and those that carry much get a queue pair, as long as there
+ * are some. */
 #include "bed.h"
 
-#include <endpoints/negotiate_local.h>
+#include <endpoints/lanes/negotiate_local.h>
 
 enum { PEERS = 3 };
 
@@ -17,7 +18,7 @@ static weft_worker_t *hub;
 static weft_context_t *context;
 static unsigned over;
 
-static void hears(weft_ep_t *ep, weft_am_t *am, void *arg) {
+static void receives(weft_ep_t *ep, weft_am_t *am, void *arg) {
     uint64_t words[2];
     memcpy(words, am->header, sizeof words);
     peer[words[0]].wrong += words[1] != peer[words[0]].seen;
@@ -47,11 +48,11 @@ static void turn(void) {
     for (uint32_t i = 0; hub && hub->lanes && i < hub->n_ifaces; i++)
         over += hub->lanes->held[i] > hub->lanes->capacity[i];
 }
-#define UNTIL_THAT(cond)                                  \
-    do {                                                  \
-        double until_end = two_now() + test_patience(10); \
-        while (!(cond) && two_now() < until_end) turn();  \
-        CHECK(cond);                                      \
+#define UNTIL_THAT(cond)                                 \
+    do {                                                 \
+        double until_end = two_now() + test_spin(10);    \
+        while (!(cond) && two_now() < until_end) turn(); \
+        CHECK(cond);                                     \
     } while (0)
 
 static const char *lane_of(const struct peer *p) {
@@ -67,20 +68,22 @@ static uint32_t room_on(const char *transport) {
 static void begin(const char *queue_pairs) {
     char address[256];
     size_t len = sizeof address;
-    const weft_setting_t settings[] = {{"lanes.switch", "on"},      {"lanes.tick", "5ms"},
-                                       {"lanes.rest", "10ms"},      {"lanes.floor", "64k"},
-                                       {"lanes.residence", "20ms"}, {"lanes.rest_most", "100ms"},
-                                       {"lanes.switches", "1000"},  {"rdma.queue_pairs", queue_pairs},
-                                       {"rdma.insecure", "yes"}};
+    const weft_setting_t settings[] = {
+        {"lanes.switch", "on"},     {"lanes.tick", "5ms"},
+        {"lanes.backoff", "10ms"},  {"lanes.min_rate", "64k"},
+        {"lanes.min_hold", "20ms"}, {"lanes.backoff_max", "100ms"},
+        {"lanes.switches", "1000"}, {"rdma.queue_pairs", queue_pairs},
+        {"rdma.insecure", "yes"}};
     memset(peer, 0, sizeof peer);
     over = 0;
     CHECK_EQ(weft_context_create(
-                 &(weft_context_params_t){.settings = settings, .n_settings = sizeof settings / sizeof settings[0]},
+                 &(weft_context_params_t){.settings = settings,
+                                          .n_settings = sizeof settings / sizeof settings[0]},
                  &context),
              0);
     weft_worker_params_t params = {.transports = "rdma_ud,rdma_rc"};
     CHECK_EQ(weft_worker_create(context, &params, &hub), 0);
-    CHECK_EQ(weft_am_handler_set(hub, 1, hears, NULL), 0);
+    CHECK_EQ(weft_am_handler_set(hub, 1, receives, NULL), 0);
     CHECK_EQ(weft_worker_address(hub, address, &len), 0);
     for (int i = 0; i < PEERS; i++) {
         struct peer *p = &peer[i];
@@ -103,7 +106,8 @@ static void end(void) {
         CHECK(p->wrong == 0 && p->errors == 0);
     }
     for (int i = 0; i < PEERS; i++)
-        CHECK(weft_worker_close(peer[i].worker, &(weft_op_t){.done = closed, .arg = &peer[i].worker}) >= 0);
+        CHECK(weft_worker_close(peer[i].worker,
+                                &(weft_op_t){.done = closed, .arg = &peer[i].worker}) >= 0);
     CHECK(weft_worker_close(hub, &(weft_op_t){.done = closed, .arg = &hub}) >= 0);
     UNTIL_THAT(!hub && !peer[0].worker && !peer[1].worker && !peer[2].worker);
     CHECK_EQ(over, 0);
@@ -132,7 +136,8 @@ TEST(as_many_links_get_queue_pairs_as_there_are) {
     UNTIL_THAT(hub->lanes->held_in_all == 2);
     uint64_t before[PEERS];
     for (int i = 0; i < PEERS; i++) before[i] = peer[i].seen;
-    UNTIL_THAT(peer[0].seen > before[0] + 200 && peer[1].seen > before[1] + 200 && peer[2].seen > before[2] + 200);
+    UNTIL_THAT(peer[0].seen > before[0] + 200 && peer[1].seen > before[1] + 200 &&
+               peer[2].seen > before[2] + 200);
     CHECK(hub->lanes->held_in_all <= 2);
     end();
 }

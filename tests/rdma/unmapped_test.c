@@ -5,7 +5,8 @@
 
 enum { BIG = 1 << 20 };
 
-/* What is mapped anew at the address of what was sent from before is sent as it is now: no registration outlives its memory. */
+/* What is mapped anew at the address of what was sent from before is sent as it is now: no
+ * registration outlives its memory. */
 static void remapped(const char *transport) {
     struct bed b;
     char *out = NULL;
@@ -19,7 +20,8 @@ static void remapped(const char *transport) {
         out = at;
         pattern(out, BIG, round);
         memset(in, 0, BIG);
-        weft_status_t r = weft_tag_recv(b.t.b, 5, UINT64_MAX, &(weft_iov_t){in, BIG}, 1, NULL, OP(&received));
+        weft_status_t r =
+            weft_tag_recv(b.t.b, 5, UINT64_MAX, &(weft_iov_t){in, BIG}, 1, NULL, OP(&received));
         weft_status_t s = weft_tag_send(b.t.ep, 5, &(weft_iov_t){out, BIG}, 1, OP(&sent));
         CHECK(r >= 0 && s >= 0);
         UNTIL(&b.t, (r == WEFT_OK || received.calls) && (s == WEFT_OK || sent.calls));
@@ -31,15 +33,16 @@ static void remapped(const char *transport) {
     bed_down(&b);
     free(in);
 }
-TEST(rdma_rc_sends_from_memory_that_is_mapped_anew) {
+TEST(rdma_rc_sends_from_memory_that_is_mapped_again) {
     remapped("rdma_rc");
 }
-TEST(rdma_ud_sends_from_memory_that_is_mapped_anew) {
+TEST(rdma_ud_sends_from_memory_that_is_mapped_again) {
     remapped("rdma_ud");
 }
 
-/* A registered region is unmapped by its owner, against the rules: peers may write, to nowhere; nothing fails or leaks. */
-TEST(rdma_rc_a_region_that_is_unmapped_harms_nobody) {
+/* A registered region is unmapped by its owner, against the rules: peers may write, to nowhere;
+ * nothing fails or leaks. */
+TEST(rdma_rc_a_region_that_is_unmapped_harms_no_one) {
     struct bed b;
     struct tally put = {0}, again = {0};
     char key[WEFT_RKEY_MAX];
@@ -50,7 +53,9 @@ TEST(rdma_rc_a_region_that_is_unmapped_harms_nobody) {
     char *out = malloc(BIG);
     char *region = mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(region != MAP_FAILED);
-    CHECK_EQ(weft_mem_register(b.t.b, region, BIG, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &mem), 0);
+    CHECK_EQ(
+        weft_mem_register(b.t.b, region, BIG, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &mem),
+        0);
     CHECK_EQ(weft_mem_pack(mem, key, &len), 0);
     CHECK_EQ(weft_rkey_unpack(b.t.ep, key, len, &rkey), 0);
     pattern(out, BIG, 7);

@@ -1,14 +1,16 @@
 /*
- * The arming protocol under total store order (x86): each processor's stores wait in a FIFO buffer that only itself
- * reads through, and reach memory at any later moment; a fence, and an atomic exchange, wait until it is empty.
- * All interleavings of one writer and one reader are walked, breadth first.
+ * The arming protocol under total store order (x86): each processor's stores wait in a FIFO buffer
+ * that only itself reads through, and reach memory at any later moment; a fence, and an atomic
+ * exchange, wait until it is empty. All interleavings of one writer and one reader are walked,
+ * breadth first.
  *
  *   writer, MESSAGES times: message++; [fence]; if (exchange(armed, 0)) signal++
  *   reader, for ever:       take all messages; armed = 1; [fence]; if (message != taken) { armed = 0; start over }
  *                           else sleep until signal != 0; signal = 0; armed = 0; start over
  *
- * A wakeup is lost when the reader sleeps, no signal is there, the writer is through, and a message was not taken.
- * The exchange of the writer is a load in the second form, as in the worker's own `woken` and `armed` (wakeup.c).
+ * A wakeup is lost when the reader sleeps, no signal is there, the writer is through, and a message
+ * was not taken. The exchange of the writer is a load in the second form, as in the worker's own
+ * `woken` and `armed` (wakeup.c).
  */
 #include <stdint.h>
 #include <tests/harness.h>
@@ -62,7 +64,9 @@ static bool step_reader(struct state *s, const struct protocol *protocol) {
         if (protocol->reader_fence && s->n_stored[READER]) return false;
         *at = 3;
         return true;
-    case 3: *at = protocol->reader_looks_again && load(s, READER, MESSAGE) != s->taken ? 5 : ASLEEP; return true;
+    case 3:
+        *at = protocol->reader_looks_again && load(s, READER, MESSAGE) != s->taken ? 5 : ASLEEP;
+        return true;
     case ASLEEP:
         if (!s->signal) return false;
         s->signal = 0, *at = 5;

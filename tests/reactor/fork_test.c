@@ -18,7 +18,7 @@ static void *work_on(void *arg) {
 
 /* None of them may wait for a thread that did not come with it: `check` says 0. */
 static void children_end(void (*what)(void), int (*check)(void)) {
-    enum { CHILDREN = 300, PATIENCE = 20, THREADS = 2 };
+    enum { CHILDREN = 300, SPIN = 20, THREADS = 2 };
     pthread_t others[THREADS];
     int late = 0;
     over = false;
@@ -27,7 +27,7 @@ static void children_end(void (*what)(void), int (*check)(void)) {
     for (int i = 0; i < CHILDREN && !late; i++) {
         pid_t pid = fork();
         if (pid == 0) {
-            alarm(PATIENCE);
+            alarm(SPIN);
             work();
             _exit(check());
         }
@@ -54,15 +54,15 @@ TEST(a_child_waits_for_no_thread_that_did_not_come_with_it) {
     CHECK_EQ(weft__fork_generation(), parent);
 }
 
-static void nowhere(weft_log_level_t level, const char *room, const char *line, void *arg) {}
-static void say(void) {
+static void discard_buf(weft_log_level_t level, const char *room, const char *line, void *arg) {}
+static void send_msg(void) {
     weft__log_limited(context, WEFT_LOG_WARN, "room", "a line");
 }
 static int nothing_is_wrong(void) {
     return 0;
 }
 TEST(a_child_logs_while_threads_of_its_parent_do) {
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.log = nowhere}, &context), 0);
-    children_end(say, nothing_is_wrong);
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.log = discard_buf}, &context), 0);
+    children_end(send_msg, nothing_is_wrong);
     CHECK_EQ(weft_context_destroy(context), 0);
 }

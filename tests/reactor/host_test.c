@@ -1,7 +1,7 @@
 /* This host, and what names it. */
 #include "../harness.h"
-#include <reactor/hash.h>
-#include <reactor/host.h>
+#include <base/hash.h>
+#include <base/host.h>
 
 TEST(hashes_are_those_of_fnv_1a) {
     CHECK(hash_more(HASH_BEGIN, "", 0) == UINT64_C(0xcbf29ce484222325));

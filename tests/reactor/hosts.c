@@ -14,13 +14,14 @@ void host_progress(struct host *host) {
 static void open_plain(struct host *host) {}
 static void close_plain(struct host *host) {}
 
-/* ---- poll, select ---------------------------------------------------------------------------------------- */
+/* ---- poll, select ---------------------------------------------------------------------------- */
 
 static void step_poll(struct host *host, int timeout_ms) {
     struct pollfd fd = {weft__reactor_fd(host->r), POLLIN, 0};
     if (poll(&fd, 1, timeout_ms) > 0) host_progress(host);
 }
-const struct host host_poll = {.name = "poll", .open = open_plain, .step = step_poll, .close = close_plain};
+const struct host host_poll = {
+    .name = "poll", .open = open_plain, .step = step_poll, .close = close_plain};
 
 static void step_select(struct host *host, int timeout_ms) {
     int fd = weft__reactor_fd(host->r);
@@ -30,9 +31,10 @@ static void step_select(struct host *host, int timeout_ms) {
     struct timeval timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
     if (select(fd + 1, &set, NULL, NULL, &timeout) > 0) host_progress(host);
 }
-const struct host host_select = {.name = "select", .open = open_plain, .step = step_select, .close = close_plain};
+const struct host host_select = {
+    .name = "select", .open = open_plain, .step = step_select, .close = close_plain};
 
-/* ---- epoll: level, edge, nested ---------------------------------------------------------------------------- */
+/* ---- epoll: level, edge, nested -------------------------------------------------------------- */
 
 static int epoll_over(int fd, uint32_t events) {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -61,13 +63,14 @@ static void close_epoll(struct host *host) {
     close(host->fd);
     if (host->inner_fd) close(host->inner_fd);
 }
-const struct host host_epoll = {.name = "epoll", .open = open_epoll, .step = step_epoll, .close = close_epoll};
+const struct host host_epoll = {
+    .name = "epoll", .open = open_epoll, .step = step_epoll, .close = close_epoll};
 const struct host host_epoll_edge = {
     .name = "epoll, edge-triggered", .open = open_edge, .step = step_epoll, .close = close_epoll};
 const struct host host_epoll_nested = {
     .name = "epoll, nested", .open = open_nested, .step = step_epoll, .close = close_epoll};
 
-/* ---- libev: a watcher on the fd, and the worker in the loop itself ------------------------------------------- */
+/* ---- libev: a watcher on the fd, and the worker in the loop itself --------------------------- */
 
 static void on_fd(struct ev_loop *loop, ev_io *w, int revents) {
     host_progress(w->data);
@@ -95,7 +98,8 @@ static void close_ev(struct host *host) {
     ev_loop_destroy(host->loop);
     free(host->watcher);
 }
-const struct host host_ev_io = {.name = "libev, ev_io", .open = open_ev_io, .step = step_ev, .close = close_ev};
+const struct host host_ev_io = {
+    .name = "libev, ev_io", .open = open_ev_io, .step = step_ev, .close = close_ev};
 
 static struct ev_loop *native_loop(struct host *host) {
     return host->loop = ev_loop_new(0);
@@ -106,5 +110,8 @@ static void step_native(struct host *host, int timeout_ms) {
     step_ev(host, timeout_ms);
     host->reports++;
 }
-const struct host host_ev_native = {
-    .name = "libev, native", .open = open_plain, .step = step_native, .close = close_ev, .native = native_loop};
+const struct host host_ev_native = {.name = "libev, native",
+                                    .open = open_plain,
+                                    .step = step_native,
+                                    .close = close_ev,
+                                    .native = native_loop};

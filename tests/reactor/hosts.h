@@ -1,6 +1,7 @@
 /*
- * Hosts: loops of other kinds that a worker lives in. A test of waking up is written once, in scenarios.c, and
- * run in each of them. None has a safety timer: a step that ends by its timeout has lost a wakeup.
+ * Hosts: loops of other kinds that a worker lives in. A test of waking up is written once, in
+ * scenarios.c, and run in each of them. None has a safety timer: a step that ends by its timeout
+ * has lost a wakeup.
  */
 #ifndef WEFT_TESTS_REACTOR_HOSTS_H
 #define WEFT_TESTS_REACTOR_HOSTS_H
@@ -9,11 +10,14 @@
 
 struct host {
     const char *name;
-    void (*open)(struct host *host);                 /* watches weft__reactor_fd(r), or is the loop itself */
-    void (*step)(struct host *host, int timeout_ms); /* sleeps once, and calls progress if the fd was reported */
+    /* watches weft__reactor_fd(r), or is the loop itself */
+    void (*open)(struct host *host);
+    /* sleeps once, and calls progress if the fd was reported */
+    void (*step)(struct host *host, int timeout_ms);
     void (*close)(struct host *host);
-    struct ev_loop *(*native)(struct host *host); /* the loop to create the reactor in; NULL: through the fd */
-    int report_ms;                                /* a report may be under way for so long */
+    /* the loop to create the reactor in; NULL: through the fd */
+    struct ev_loop *(*native)(struct host *host);
+    int report_ms; /* a report may be under way for so long */
 
     struct reactor *r;
     unsigned budget;
@@ -23,8 +27,8 @@ struct host {
     void *watcher;
 };
 
-extern const struct host host_poll, host_select, host_epoll, host_epoll_edge, host_epoll_nested, host_ev_io,
-    host_ev_native;
+extern const struct host host_poll, host_select, host_epoll, host_epoll_edge, host_epoll_nested,
+    host_ev_io, host_ev_native;
 
 /* What a host calls when the fd was reported. */
 void host_progress(struct host *host);

@@ -1,7 +1,7 @@
 /* The wakeup contract, promise by promise, in any host. */
+#include <base/counters.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <reactor/counters.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,14 +13,16 @@
 
 #include "hosts.h"
 
-enum { PATIENCE_MS = 5000, RACE_MESSAGES = 100000 };
+enum { SPIN_MS = 5000, RACE_MESSAGES = 100000 };
 
 static weft_context_t *context;
 
 static void open_host(struct host *host, const struct host *kind) {
     *host = *kind;
-    struct reactor_params params = {.loop = kind->native ? kind->native(host) : NULL, .max_fds = 256};
-    if (weft_context_create(NULL, &context) || weft__reactor_create(context, &params, &host->r)) abort();
+    struct reactor_params params = {.loop = kind->native ? kind->native(host) : NULL,
+                                    .max_fds = 256};
+    if (weft_context_create(NULL, &context) || weft__reactor_create(context, &params, &host->r))
+        abort();
     host->open(host);
 }
 
@@ -46,30 +48,31 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* True when `*counter` reached `value` without a lost wakeup: no single sleep may take the host's patience. */
+/* True when `*counter` reached `value` without a lost wakeup: no single sleep may take the
+ * host's patience. */
 static bool steps_until(struct host *host, const volatile int *counter, int value) {
     while (*counter < value) {
         uint64_t begin = now_ns();
-        host->step(host, PATIENCE_MS);
-        if (now_ns() - begin >= (PATIENCE_MS - 100) * 1000000ull) return *counter >= value;
+        host->step(host, SPIN_MS);
+        if (now_ns() - begin >= (SPIN_MS - 100) * 1000000ull) return *counter >= value;
     }
     return true;
 }
 
-/* ---- a pipe that is read one byte at a time -------------------------------------------------------------- */
+/* ---- a pipe that is read one byte at a time -------------------------------------------------- */
 
 struct pipe_watch {
     struct watch watch;
     struct reactor *r;
     int out;
-    volatile int told;
+    volatile int notified;
     bool stop;
 };
 
 static void read_one(struct watch *watch, int events) {
     struct pipe_watch *p = (struct pipe_watch *)watch;
     char byte;
-    if (read(watch->fd, &byte, 1) == 1) p->told++;
+    if (read(watch->fd, &byte, 1) == 1) p->notified++;
     if (!p->stop) return;
     weft__watch_stop(p->r, watch);
     close(watch->fd);
@@ -110,16 +113,18 @@ static const char *one_event_wakes(const struct host *kind) {
     start_pipe(&p);
     settle(&host);
     put_bytes(p.out, 1);
-    bool before = steps_until(&host, &p.told, 1);
+    bool before = steps_until(&host, &p.notified, 1);
     pthread_create(&thread, NULL, write_soon, &p);
-    bool asleep = steps_until(&host, &p.told, 2);
+    bool asleep = steps_until(&host, &p.notified, 2);
     pthread_join(thread, NULL);
     close_pipe(&p);
-    return close_host(&host, !before ? "an event before the sleep" : !asleep ? "an event during the sleep" : NULL);
+    return close_host(&host, !before   ? "an event before the sleep"
+                             : !asleep ? "an event during the sleep"
+                                       : NULL);
 }
 
 /* Level or edge: what a handler leaves in its fd is told again. */
-static const char *half_read_fd_is_told_again(const struct host *kind) {
+static const char *half_read_fd_is_notified_again(const struct host *kind) {
     struct host host;
     struct pipe_watch p;
     open_host(&host, kind);
@@ -127,7 +132,7 @@ static const char *half_read_fd_is_told_again(const struct host *kind) {
     start_pipe(&p);
     settle(&host);
     put_bytes(p.out, 100);
-    bool all = steps_until(&host, &p.told, 100);
+    bool all = steps_until(&host, &p.notified, 100);
     close_pipe(&p);
     return close_host(&host, all ? NULL : "bytes were left");
 }
@@ -140,13 +145,13 @@ static const char *watch_started_outside_on_a_ready_fd_wakes(const struct host *
     settle(&host);
     put_bytes(p.out, 1);
     start_pipe(&p);
-    bool woke = steps_until(&host, &p.told, 1);
+    bool woke = steps_until(&host, &p.notified, 1);
     weft__watch_change(host.r, &p.watch, 0);
     put_bytes(p.out, 1);
     settle(&host);
-    bool silent = p.told == 1;
+    bool silent = p.notified == 1;
     weft__watch_change(host.r, &p.watch, WATCH_READ);
-    bool again = steps_until(&host, &p.told, 2);
+    bool again = steps_until(&host, &p.notified, 2);
     close_pipe(&p);
     return close_host(&host, !woke     ? "not told"
                              : !silent ? "told while stopped"
@@ -183,13 +188,14 @@ static const char *watch_may_be_stopped_and_closed_in_its_callback(const struct 
         settle(&host);
         p.stop = true;
         put_bytes(p.out, 1);
-        if (!steps_until(&host, &p.told, 1)) return close_host(&host, "a new fd of an old number was not told");
+        if (!steps_until(&host, &p.notified, 1))
+            return close_host(&host, "a new fd of an old number was not told");
         close_pipe(&p);
     }
     return close_host(&host, NULL);
 }
 
-/* ---- jobs and timers --------------------------------------------------------------------------------------- */
+/* ---- jobs and timers ------------------------------------------------------------------------- */
 
 struct counted_job {
     struct job job;
@@ -206,7 +212,8 @@ static const char *work_left_outside_a_turn_wakes(const struct host *kind) {
     open_host(&host, kind);
     settle(&host);
     weft__job_post(host.r, &job.job);
-    return close_host(&host, steps_until(&host, &count, 1) ? NULL : "a job posted outside of a turn");
+    return close_host(&host,
+                      steps_until(&host, &count, 1) ? NULL : "a job posted outside of a turn");
 }
 
 /* With an edge host, too, each of a thousand turns of one event brings the next. */
@@ -251,7 +258,7 @@ static const char *timer_alone_wakes(const struct host *kind) {
     return close_host(&host, woke ? NULL : "a timer expired unseen");
 }
 
-/* ---- wakes ------------------------------------------------------------------------------------------------- */
+/* ---- wakes ----------------------------------------------------------------------------------- */
 
 static void *call_soon(void *arg);
 struct elsewhere {
@@ -291,13 +298,14 @@ static const char *idle_worker_is_silent(const struct host *kind) {
     uint64_t wakeups = weft__count(host.r)->wakeups;
     unsigned reports = host.reports;
     host.step(&host, 300);
-    bool silent = host.native ? weft__count(host.r)->wakeups <= wakeups + 2 && host.reports == reports + 1
-                              : host.reports == reports;
+    bool silent = host.native
+                      ? weft__count(host.r)->wakeups <= wakeups + 2 && host.reports == reports + 1
+                      : host.reports == reports;
     close_pipe(&p);
     return close_host(&host, silent ? NULL : "woken for nothing");
 }
 
-/* ---- the race: messages in shared memory, armed and signalled, with delays in every window ------------------ */
+/* ---- the race: messages in shared memory, armed and signalled, with delays in every window */
 
 struct mailbox {
     struct poller poller;
@@ -365,8 +373,9 @@ static void *send_messages(void *arg) {
 static const char *message_in_the_race_window_is_not_lost(const struct host *kind) {
     struct host host;
     pthread_t thread;
-    struct mailbox m = {.poller = {.poll = poll_mailbox, .arm = arm_mailbox, .disarm = disarm_mailbox},
-                        .watch.ready = drain_event_fd};
+    struct mailbox m = {
+        .poller = {.poll = poll_mailbox, .arm = arm_mailbox, .disarm = disarm_mailbox},
+        .watch.ready = drain_event_fd};
     open_host(&host, kind);
     m.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     weft__poller_add(host.r, &m.poller);
@@ -382,7 +391,8 @@ static const char *message_in_the_race_window_is_not_lost(const struct host *kin
     return close_host(&host, NULL);
 }
 
-/* The same for what the reactor itself offers to other threads; only its own arming stands between. */
+/* The same for what the reactor itself offers to other threads; only its own arming stands
+ * between. */
 enum { RACE_CALLS = 20000 };
 struct call_race {
     struct reactor *r;
@@ -410,7 +420,8 @@ static void *post_calls(void *arg) {
 static const char *call_in_the_race_window_is_not_lost(const struct host *kind) {
     struct host host;
     pthread_t thread;
-    struct mailbox slow = {.poller = {.poll = poll_mailbox, .arm = arm_mailbox, .disarm = disarm_mailbox}};
+    struct mailbox slow = {
+        .poller = {.poll = poll_mailbox, .arm = arm_mailbox, .disarm = disarm_mailbox}};
     open_host(&host, kind);
     weft__poller_add(host.r, &slow.poller); /* never has anything, but makes arming take its time */
     settle(&host);
@@ -427,7 +438,7 @@ const struct scenario scenarios[] = {
 #define S(name) \
     { #name, name }
     S(one_event_wakes),
-    S(half_read_fd_is_told_again),
+    S(half_read_fd_is_notified_again),
     S(watch_started_outside_on_a_ready_fd_wakes),
     S(hang_up_of_a_stopped_fd_is_silent),
     S(watch_may_be_stopped_and_closed_in_its_callback),
@@ -447,7 +458,8 @@ bool scenarios_pass(const struct host *kind) {
     for (const struct scenario *s = scenarios; s->name; s++) {
         uint64_t begin = now_ns();
         const char *wrong = s->run(kind);
-        if (getenv("TEST_TIMES")) printf("    %6.3f s  %s\n", (double)(now_ns() - begin) / 1e9, s->name);
+        if (getenv("TEST_TIMES"))
+            printf("    %6.3f s  %s\n", (double)(now_ns() - begin) / 1e9, s->name);
         if (wrong) printf("    %s: %s: %s\n", kind->name, s->name, wrong);
         pass &= !wrong;
     }

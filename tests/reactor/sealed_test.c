@@ -1,8 +1,8 @@
 /* Memory for other processes: what it promises them, and us. */
 #include "../harness.h"
+#include <base/sealed.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <reactor/sealed.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 

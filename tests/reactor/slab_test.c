@@ -1,4 +1,5 @@
-/* Objects from slabs: zeroed, apart from each other, kept while a callback may look at them, gone with their parent. */
+/* Objects from slabs: zeroed, apart from each other, kept while a callback may look at them,
+ * gone with their parent. */
 #include "../harness.h"
 
 #include <reactor/slab.h>
@@ -61,12 +62,12 @@ TEST(the_first_object_takes_no_memory_for_others) {
     close_fixture(&f);
 }
 
-TEST(a_buried_object_stays_until_the_turn_is_over_and_comes_back) {
+TEST(a_freed_later_object_stays_until_the_turn_is_over_and_comes_back) {
     struct fixture f;
     open_fixture(&f);
     unsigned char *object = weft__slab_take(&f.slab), *other;
     memset(object, 0x77, SIZE);
-    weft__slab_bury(&f.slab, object);
+    weft__slab_free_later(&f.slab, object);
     CHECK(is_filled(object, 0x77, SIZE - sizeof(void *)));
     other = weft__slab_take(&f.slab);
     CHECK(other != object);
@@ -76,20 +77,21 @@ TEST(a_buried_object_stays_until_the_turn_is_over_and_comes_back) {
     bool came_back = false;
     for (int i = 0; i < MANY && !came_back; i++) came_back = weft__slab_take(&f.slab) == object;
     (void)came_back;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__clang__) /* a sanitizer keeps what is freed for a while */
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__clang__) /* a sanitizer keeps what is freed for a while */
     CHECK(came_back);
 #endif
     close_fixture(&f);
 }
 
-TEST(what_was_buried_goes_with_the_parent_too) {
+TEST(what_was_freed_later_goes_with_the_parent_too) {
     struct fixture f;
     open_fixture(&f);
-    for (int i = 0; i < MANY; i++) weft__slab_bury(&f.slab, weft__slab_take(&f.slab));
+    for (int i = 0; i < MANY; i++) weft__slab_free_later(&f.slab, weft__slab_take(&f.slab));
     close_fixture(&f);
 }
 
-TEST(a_slab_out_of_memory_says_so) {
+TEST(a_slab_out_of_memory_sends_so) {
     struct fixture f;
     open_fixture(&f);
     weft__alloc_fail_at(1);

@@ -10,7 +10,8 @@ TEST(every_status_has_a_name_and_a_sentence) {
         CHECK(!strncmp(weft_status_name(status), i < 0 ? "WEFT_ERR_" : "WEFT_", i < 0 ? 9 : 5));
         CHECK(strlen(weft_status_sentence(status)) > 10);
         CHECK(weft_status_hint(status));
-        for (int j = 2; j > i; j--) CHECK(strcmp(weft_status_name(status), weft_status_name((weft_status_t)j)));
+        for (int j = 2; j > i; j--)
+            CHECK(strcmp(weft_status_name(status), weft_status_name((weft_status_t)j)));
     }
     CHECK(!strcmp(weft_status_name(WEFT_ERR_TIMED_OUT), "WEFT_ERR_TIMED_OUT"));
     CHECK(!strcmp(weft_status_name(WEFT_ERR_EXISTS), "WEFT_ERR_EXISTS"));
@@ -18,20 +19,20 @@ TEST(every_status_has_a_name_and_a_sentence) {
     CHECK(!strcmp(weft_status_name((weft_status_t)3), "WEFT_ERR_?"));
 }
 
-TEST(description_tells_the_causes_outermost_first) {
+TEST(description_notifies_the_causes_outermost_first) {
     char text[1024];
     CHECK_EQ(weft__fail(WEFT_ERR_REFUSED, "connect: errno %d", 111), WEFT_ERR_REFUSED);
     CHECK_EQ(weft__fail_in(WEFT_ERR_REFUSED, "connecting to %s", "tcp://a:1"), WEFT_ERR_REFUSED);
     size_t len = weft_status_describe(WEFT_ERR_REFUSED, text, sizeof text);
     CHECK_EQ(len, strlen(text));
-    CHECK(!strncmp(text, "WEFT_ERR_REFUSED: Nobody listens", 32));
+    CHECK(!strncmp(text, "WEFT_ERR_REFUSED: No listener is open", 37));
     const char *outer = strstr(text, "because: connecting to tcp://a:1"),
                *inner = strstr(text, "because: connect: errno 111");
     CHECK(outer && inner && outer < inner);
     CHECK(strstr(text, "hint: "));
 }
 
-TEST(causes_of_another_status_are_not_told) {
+TEST(causes_of_another_status_are_not_notified) {
     char text[1024];
     weft__fail(WEFT_ERR_REFUSED, "the first");
     weft_status_describe(WEFT_ERR_TIMED_OUT, text, sizeof text);
@@ -81,7 +82,7 @@ TEST(version_is_of_three_numbers) {
     CHECK_EQ(a, WEFT_VERSION_MAJOR);
 }
 
-TEST(what_ran_out_is_told_by_errno_wherever_it_was_met) {
+TEST(what_ran_out_is_notified_by_errno_wherever_it_was_met) {
     CHECK_EQ(weft__errno_status(EMFILE), WEFT_ERR_NO_FDS);
     CHECK_EQ(weft__errno_status(ENFILE), WEFT_ERR_NO_FDS);
     CHECK_EQ(weft__errno_status(ENOMEM), WEFT_ERR_NO_MEMORY);

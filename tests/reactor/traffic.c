@@ -1,6 +1,7 @@
 #include "traffic.h"
 #include "../network.h"
-#include <endpoints/worker.h>
+#include <endpoints/core/worker.h>
+#include <endpoints/worker/drive.h>
 #include <ev.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
-enum { PING = 1, PONG = 2, PATIENCE_S = 5, MESSAGES = 100000 };
+enum { PING = 1, PONG = 2, SPIN_S = 5, MESSAGES = 100000 };
 
 static double now(void) {
     struct timespec t;
@@ -30,14 +31,15 @@ static void on_ready(weft_ep_t *ep, void *arg) {
     ready = 1;
 }
 
-/* Between an answer and the next question lie 0 to 40 µs: the peer is anywhere between its callback and its sleep. */
+/* Between an answer and the next question lie 0 to 40 µs: the peer is anywhere between its
+ * callback and its sleep. */
 static void dawdle(unsigned *seed) {
     double until = now() + rand_r(seed) % 40 * 1e-6;
     while (now() < until) continue;
 }
 
 static int poll_until(weft_worker_t *worker, const int *counter, int value) {
-    double end = now() + test_patience(PATIENCE_S);
+    double end = now() + test_spin(SPIN_S);
     while (*counter < value && now() < end) weft_worker_progress(worker, 0);
     return *counter >= value;
 }
@@ -51,9 +53,12 @@ static void ask(int from, const char *transport, int messages) {
     unsigned seed = 1;
     ssize_t len = read(from, address, sizeof address);
     weft_worker_params_t params = {.transports = transport};
-    if (len <= 0 || weft_context_create(NULL, &context) || weft_worker_create(context, &params, &worker)) _exit(2);
+    if (len <= 0 || weft_context_create(NULL, &context) ||
+        weft_worker_create(context, &params, &worker))
+        _exit(2);
     weft_am_handler_set(worker, PONG, on_pong, NULL);
-    if (weft_connect_address(worker, address, (size_t)len, &(weft_ep_params_t){.on_ready = on_ready}, &ep))
+    if (weft_connect_address(worker, address, (size_t)len,
+                             &(weft_ep_params_t){.on_ready = on_ready}, &ep))
         _exit(3);
     if (!poll_until(worker, &ready, 1)) _exit(4);
     for (int i = 0; i < messages; i++) {
@@ -77,7 +82,8 @@ static weft_context_t *context;
 static weft_worker_t *worker;
 
 static const char *open_worker(struct host *host, const char *transport) {
-    struct reactor_params params = {.loop = host->native ? host->native(host) : NULL, .max_fds = 256};
+    struct reactor_params params = {.loop = host->native ? host->native(host) : NULL,
+                                    .max_fds = 256};
     weft_worker_params_t worker_params = {.transports = transport};
     if (weft_context_create(NULL, &context) || weft__reactor_create(context, &params, &host->r))
         return "no reactor";
@@ -95,11 +101,11 @@ static const char *close_worker(struct host *host, const char *verdict) {
 }
 
 static const char *steps_until(struct host *host, int value) {
-    double patience = test_patience(PATIENCE_S);
+    double spin = test_spin(SPIN_S);
     while (pings < value) {
         double begin = now();
-        host->step(host, (int)(patience * 1e3));
-        if (now() - begin > patience - 0.1 && pings < value) return "a message did not wake the host";
+        host->step(host, (int)(spin * 1e3));
+        if (now() - begin > spin - 0.1 && pings < value) return "a message did not wake the host";
     }
     return NULL;
 }
@@ -115,7 +121,8 @@ static const char *traffic_to_self(const struct host *kind, int messages) {
     ready = 0;
     if (weft_worker_address(worker, address, &len)) return close_worker(&host, "no address");
     weft_ep_params_t params = {.on_ready = on_ready};
-    if (weft_connect_address(worker, address, len, &params, &ep)) return close_worker(&host, "no endpoint");
+    if (weft_connect_address(worker, address, len, &params, &ep))
+        return close_worker(&host, "no endpoint");
     for (int i = 0; i < messages && !verdict; i++) {
         if (weft_am_send(ep, PING, NULL, 0, NULL, 0, NULL) < 0) verdict = "not sent";
         if (!verdict) verdict = steps_until(&host, i + 1);
@@ -161,8 +168,8 @@ bool traffic_passes(const struct host *kind) {
     for (int i = 0; i < n; i++) {
         double begin = now();
         const char *wrong = traffic(kind, transports[i], messages);
-        printf("  %s, %s: %d messages in %.1f s%s%s\n", kind->name, transports[i], messages, now() - begin,
-               wrong ? ": " : "", wrong ? wrong : "");
+        printf("  %s, %s: %d messages in %.1f s%s%s\n", kind->name, transports[i], messages,
+               now() - begin, wrong ? ": " : "", wrong ? wrong : "");
         passed = passed && !wrong;
     }
     return passed;

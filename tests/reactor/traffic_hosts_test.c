@@ -1,4 +1,5 @@
-/* 10^5 messages wake a worker in every host that the C library and libev provide, over every transport. */
+/* 10^5 messages wake a worker in every host that the C library and libev provide, over every
+ * transport. */
 #include "traffic.h"
 #include <tests/harness.h>
 

@@ -1,6 +1,6 @@
 /* Run queue, timers, pollers, watches, the dead list and posted calls, driven by progress. */
+#include <base/counters.h>
 #include <pthread.h>
-#include <reactor/counters.h>
 #include <reactor/reactor.h>
 #include <tests/harness.h>
 #include <time.h>
@@ -19,7 +19,7 @@ static void close_reactor(struct reactor *r) {
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
 }
 
-/* ---- run queue ----------------------------------------------------------------------------------------- */
+/* ---- run queue ------------------------------------------------------------------------------- */
 
 static char order[64];
 static unsigned n_order;
@@ -127,7 +127,7 @@ TEST(progress_within_a_callback_is_refused) {
     close_reactor(r);
 }
 
-/* ---- timers -------------------------------------------------------------------------------------------- */
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 struct numbered_timer {
     struct timer timer;
@@ -148,7 +148,8 @@ TEST(timers_fire_by_time_then_by_order_set) {
     uint64_t past = weft__now(r) - 1000000;
     n_fired = 0;
     for (int i = 0; i < 1000; i++) {
-        timers[i] = (struct numbered_timer){{.fire = note_fired}, r, i, past + (unsigned)rand_r(&seed) % 50};
+        timers[i] = (struct numbered_timer){
+            {.fire = note_fired}, r, i, past + (unsigned)rand_r(&seed) % 50};
         CHECK_EQ(weft__timer_start(r, &timers[i].timer, timers[i].at), WEFT_OK);
         CHECK_EQ(weft__timer_at(r, &timers[i].timer), timers[i].at);
     }
@@ -162,10 +163,62 @@ TEST(timers_fire_by_time_then_by_order_set) {
     CHECK_EQ(n_fired, 666);
     for (int i = 1; i < n_fired; i++) {
         CHECK(timers[fired[i - 1]].at <= timers[fired[i]].at);
-        if (timers[fired[i - 1]].at == timers[fired[i]].at && fired[i - 1] % 6 != 1 && fired[i] % 6 != 1)
+        if (timers[fired[i - 1]].at == timers[fired[i]].at && fired[i - 1] % 6 != 1 &&
+            fired[i] % 6 != 1)
             CHECK(fired[i - 1] < fired[i]);
     }
     for (int i = 0; i < 1000; i++) CHECK(!weft__timer_running(&timers[i].timer));
+    close_reactor(r);
+}
+
+static unsigned n_restarts;
+TEST(a_reserved_timer_starts_without_memory) {
+    enum { N = 5000 };
+    struct reactor *r = open_reactor();
+    struct numbered_timer *timers = calloc(N, sizeof *timers),
+                          more = {{.fire = note_fired}, r, 0, 0};
+    uint64_t far = weft__now(r) + 60000000000u;
+    for (int i = 0; i < N; i++) {
+        timers[i] = (struct numbered_timer){{.fire = note_fired}, r, i, far};
+        CHECK_EQ(weft__timer_reserve(r, &timers[i].timer), WEFT_OK);
+        CHECK_EQ(weft__timer_reserve(r, &timers[i].timer), WEFT_OK); /* once is enough */
+        CHECK(!weft__timer_running(&timers[i].timer));
+    }
+    weft__alloc_fail_run(1, 1000);
+    for (int round = 0; round < 2; round++) { /* stopping keeps the reservation */
+        for (int i = 0; i < N; i++) CHECK_EQ(weft__timer_start(r, &timers[i].timer, far), WEFT_OK);
+        for (int i = 0; i < N; i++) weft__timer_stop(r, &timers[i].timer);
+    }
+    unsigned others = 0;
+    static struct timer plain[4 * N]; /* what is not reserved gets no place of a reserved one */
+    while (others < 4 * N && weft__timer_start(r, &plain[others], far) == WEFT_OK) others++;
+    CHECK(others < 4 * N);
+    for (int i = 0; i < N; i++) CHECK_EQ(weft__timer_start(r, &timers[i].timer, far), WEFT_OK);
+    for (int i = 0; i < N; i++) weft__timer_release(r, &timers[i].timer);
+    for (int i = 0; i < N; i++) CHECK(!weft__timer_running(&timers[i].timer));
+    CHECK_EQ(weft__timer_start(r, &more.timer, far), WEFT_OK); /* what was released is free again */
+    weft__alloc_fail_run(0, 0);
+    weft__timer_release(r, &more.timer);
+    for (unsigned i = 0; i < others; i++) weft__timer_stop(r, &plain[i]);
+    close_reactor(r);
+    free(timers);
+}
+
+static void restart_in_the_past(struct timer *timer) {
+    struct numbered_timer *t = (struct numbered_timer *)timer;
+    n_restarts++;
+    CHECK_EQ(weft__timer_start(t->r, timer, t->at), WEFT_OK);
+}
+
+TEST(timer_that_restarts_itself_in_the_past_does_not_hold_the_turn) {
+    struct reactor *r = open_reactor();
+    struct numbered_timer t = {
+        .timer.fire = restart_in_the_past, .r = r, .at = weft__now(r) - 1000000};
+    n_restarts = 0;
+    CHECK_EQ(weft__timer_start(r, &t.timer, t.at), WEFT_OK);
+    CHECK_EQ(weft__reactor_progress(r, 100), 1);
+    CHECK_EQ(n_restarts, 1);
+    weft__timer_stop(r, &t.timer);
     close_reactor(r);
 }
 
@@ -182,7 +235,7 @@ TEST(timer_fires_no_earlier_than_asked) {
     close_reactor(r);
 }
 
-/* ---- pollers ------------------------------------------------------------------------------------------- */
+/* ---- pollers --------------------------------------------------------------------------------- */
 
 struct fake_poller {
     struct poller poller;
@@ -205,7 +258,8 @@ static int poll_fake(struct poller *poller, unsigned budget) {
 TEST(poller_may_remove_itself_or_the_next) {
     struct reactor *r = open_reactor();
     struct fake_poller a = {.poller.poll = poll_fake, .r = r, .remove_self = true},
-                       b = {.poller.poll = poll_fake, .r = r}, c = {.poller.poll = poll_fake, .r = r};
+                       b = {.poller.poll = poll_fake, .r = r},
+                       c = {.poller.poll = poll_fake, .r = r};
     a.remove = &b;
     weft__poller_add(r, &a.poller);
     weft__poller_add(r, &b.poller);
@@ -278,18 +332,18 @@ TEST(poller_that_handles_more_than_the_budget_does_not_lift_it) {
     close_reactor(r);
 }
 
-/* ---- watches ------------------------------------------------------------------------------------------- */
+/* ---- watches --------------------------------------------------------------------------------- */
 
 struct pipe_watch {
     struct watch watch;
     struct reactor *r;
-    int in, out, told, stop;
+    int in, out, notified, stop;
 };
 
 static void read_one(struct watch *watch, int events) {
     struct pipe_watch *p = (struct pipe_watch *)watch;
     char byte;
-    p->told++;
+    p->notified++;
     if (read(watch->fd, &byte, 1) != 1) abort();
     if (p->stop) weft__watch_stop(p->r, watch);
 }
@@ -307,7 +361,7 @@ static void close_pipe(struct pipe_watch *p) {
     close(p->out);
 }
 
-TEST(watch_tells_until_read_and_not_after_stop) {
+TEST(watch_notifies_until_read_and_not_after_stop) {
     struct reactor *r = open_reactor();
     struct pipe_watch p;
     open_pipe(&p, r);
@@ -319,7 +373,7 @@ TEST(watch_tells_until_read_and_not_after_stop) {
     p.stop = 1;
     CHECK_EQ(weft__reactor_progress(r, 0), 1);
     CHECK_EQ(weft__reactor_progress(r, 0), 0);
-    CHECK_EQ(p.told, 4);
+    CHECK_EQ(p.notified, 4);
     close_pipe(&p);
     close_reactor(r);
 }
@@ -384,7 +438,7 @@ TEST(watch_on_a_closed_fd_is_refused) {
     close_reactor(r);
 }
 
-/* ---- posted calls -------------------------------------------------------------------------------------- */
+/* ---- posted calls ---------------------------------------------------------------------------- */
 
 static _Atomic int calls_in_order = 1;
 static int last_call;
@@ -413,10 +467,11 @@ TEST(posted_calls_run_in_order_and_end_a_wait) {
 
 static void call_many(struct reactor *r, int n) {
     last_call = 0;
-    for (intptr_t i = 1; i <= n; i++) CHECK_EQ(weft__reactor_call(r, count_call, (void *)i), WEFT_OK);
+    for (intptr_t i = 1; i <= n; i++)
+        CHECK_EQ(weft__reactor_call(r, count_call, (void *)i), WEFT_OK);
 }
 
-TEST(posted_calls_run_many_to_a_turn_and_hold_up_nobody) {
+TEST(posted_calls_run_many_to_a_turn_and_hold_up_no_one) {
     struct reactor *r = open_reactor();
     struct named_job a = {.job.run = run_named, .r = r, .name = 'a', .again = true};
     n_order = 0;
@@ -471,37 +526,38 @@ TEST(wake_before_a_wait_ends_it) {
     close_reactor(r);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-static char buried_order[8];
+static char freed_later_order[8];
 static int note_burial(char *object) {
-    strncat(buried_order, object, 1);
+    strncat(freed_later_order, object, 1);
     return 0;
 }
 
-static void bury_both(struct job *job) {
+static void free_later_both(struct job *job) {
     struct reactor *r = ((struct named_job *)job)->r;
     char *parent = weft__alloc(r, 2, "parent"), *child = weft__alloc(parent, 2, "child");
     parent[0] = 'p', child[0] = 'c';
     talloc_set_destructor(parent, note_burial);
     talloc_set_destructor(child, note_burial);
-    weft__bury(r, child);
-    weft__bury(r, parent);
-    strcat(buried_order, ".");
+    weft__free_later(r, child);
+    weft__free_later(r, parent);
+    strcat(freed_later_order, ".");
 }
 
-TEST(buried_objects_go_at_the_end_of_the_turn_in_order) {
+TEST(freed_later_objects_go_at_the_end_of_the_turn_in_order) {
     struct reactor *r = open_reactor();
-    struct named_job job = {.job.run = bury_both, .r = r, .name = 'a'};
+    struct named_job job = {.job.run = free_later_both, .r = r, .name = 'a'};
     weft__job_post(r, &job.job);
     weft__reactor_progress(r, 0);
-    CHECK(!strcmp(buried_order, ".cp"));
+    CHECK(!strcmp(freed_later_order, ".cp"));
     close_reactor(r);
 }
 
 TEST(allocation_fails_on_demand) {
     weft__alloc_fail_at(2);
-    void *a = weft__alloc(NULL, 8, "a"), *b = weft__alloc(NULL, 8, "b"), *c = weft__alloc(NULL, 8, "c");
+    void *a = weft__alloc(NULL, 8, "a"), *b = weft__alloc(NULL, 8, "b"),
+         *c = weft__alloc(NULL, 8, "c");
     CHECK(a && !b && c);
     CHECK_EQ(weft__alloc_fail_at(0), 3);
     talloc_free(a);
@@ -550,7 +606,7 @@ TEST(reactor_may_be_destroyed_within_its_turn) {
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
 }
 
-/* ---- what a hot turn costs ------------------------------------------------------------------------------ */
+/* ---- what a hot turn costs ------------------------------------------------------------------- */
 
 TEST(polled_worker_with_memory_alone_makes_no_system_call_and_no_allocation) {
     struct reactor *r = open_reactor();
@@ -558,7 +614,7 @@ TEST(polled_worker_with_memory_alone_makes_no_system_call_and_no_allocation) {
     weft__poller_add(r, &poller.poller);
     uint64_t allocations = weft__count(r)->allocations;
     for (int i = 0; i < 100000; i++) weft__reactor_progress(r, 1);
-    CHECK_EQ(weft__count(r)->kernel_looks, 0);
+    CHECK_EQ(weft__count(r)->kernel_polls, 0);
     CHECK_EQ(weft__count(r)->allocations, allocations);
     CHECK_EQ(weft__count(r)->sleeps, 0);
     weft__poller_remove(r, &poller.poller);

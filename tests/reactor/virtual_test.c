@@ -1,5 +1,6 @@
-/* Virtual time: it moves only when nobody has anything to do, and a run is a function of its seed. */
-#include <reactor/counters.h>
+/* Virtual time: it moves only when nobody has anything to do, and a run is a function of its
+ * seed. */
+#include <base/counters.h>
 #include <reactor/virtual.h>
 #include <tests/harness.h>
 
@@ -27,7 +28,8 @@ struct world {
 };
 
 static void note(struct actor *a, uint64_t what) {
-    a->world->hash = (a->world->hash ^ (what + (uint64_t)a->number * 97 + weft__now(a->r))) * 1099511628211u;
+    a->world->hash =
+        (a->world->hash ^ (what + (uint64_t)a->number * 97 + weft__now(a->r))) * 1099511628211u;
     a->world->events++;
 }
 
@@ -55,9 +57,10 @@ static void open_world(struct world *world, uint64_t seed) {
     for (int i = 0; i < ACTORS; i++) {
         struct actor *a = &world->actors[i];
         *a = (struct actor){.world = world, .number = 100 + i, .left = 200, .job.run = run};
-        CHECK_EQ(
-            weft__reactor_create(world->context, &(struct reactor_params){.virtual_clock = world->clock}, &a->r),
-            WEFT_OK);
+        CHECK_EQ(weft__reactor_create(world->context,
+                                      &(struct reactor_params){.virtual_clock = world->clock},
+                                      &a->r),
+                 WEFT_OK);
         for (int t = 0; t < 3; t++) {
             a->timers[t] = (struct actor_timer){.timer.fire = fire, .actor = a};
             weft__timer_start(a->r, &a->timers[t].timer, weft__now(a->r) + 10);
@@ -119,7 +122,8 @@ TEST(run_ends_when_it_holds_or_the_time_is_up) {
     CHECK_EQ(weft__clock_now(world.clock), begin + 1000);
     while (weft__clock_turn(world.clock))
         ;
-    CHECK(!weft__clock_run(world.clock, never, NULL, 5000000)); /* nothing is left: it passes all the same */
+    /* nothing is left: it passes all the same */
+    CHECK(!weft__clock_run(world.clock, never, NULL, 5000000));
     CHECK(weft__clock_now(world.clock) >= begin + 5000000);
     CHECK(!weft__clock_turn(world.clock));
     close_world(&world);
@@ -150,7 +154,9 @@ TEST(reactor_may_leave_in_the_midst_of_a_turn) {
     CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
     struct reactor_clock *clock = weft__clock_create(NULL, 1);
     for (int i = 0; i < 3; i++)
-        CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){.virtual_clock = clock}, &r[i]), WEFT_OK);
+        CHECK_EQ(
+            weft__reactor_create(context, &(struct reactor_params){.virtual_clock = clock}, &r[i]),
+            WEFT_OK);
     for (int i = 0; i < 2; i++) { /* the next one, then itself */
         struct job job = {.run = destroy_victim};
         victim = i == 0 ? r[1] : r[0];

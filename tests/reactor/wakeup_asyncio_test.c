@@ -1,7 +1,7 @@
 /*
- * Every promise of the wakeup contract inside Python's asyncio. The interpreter is a process of its own that
- * inherits the worker's fd: its loop's add_reader callback says so through a pipe and waits until progress was made
- * here, as a binding's callback would make it there.
+ * Every promise of the wakeup contract inside Python's asyncio. The interpreter is a process of its
+ * own that inherits the worker's fd: its loop's add_reader callback says so through a pipe and
+ * waits until progress was made here, as a binding's callback would make it there.
  */
 #include "hosts.h"
 #include "traffic.h"
@@ -22,7 +22,8 @@ static const char script[] = "import asyncio, os, sys\n"
                              "        if not os.read(3, 1): loop.stop()\n"
                              "    except OSError: loop.stop()\n" /* the test ended meanwhile */
                              "loop.add_reader(4, ready)\n"
-                             "loop.add_reader(3, loop.stop)\n" /* between reports only the end is to be read */
+                             /* between reports only the end is to be read */
+                             "loop.add_reader(3, loop.stop)\n"
                              "os.write(3, b'u')\n"
                              "loop.run_forever()\n";
 
@@ -69,8 +70,11 @@ static void close_asyncio(struct host *host) {
     free(python);
 }
 
-static const struct host host_asyncio = {
-    .name = "asyncio", .open = open_asyncio, .step = step_asyncio, .close = close_asyncio, .report_ms = 30};
+static const struct host host_asyncio = {.name = "asyncio",
+                                         .open = open_asyncio,
+                                         .step = step_asyncio,
+                                         .close = close_asyncio,
+                                         .report_ms = 30};
 
 TEST(wakes_asyncio) {
     CHECK(scenarios_pass(&host_asyncio));

@@ -43,7 +43,8 @@ static void close_glib(struct host *host) {
     free(glib);
 }
 
-static const struct host host_glib = {.name = "GLib", .open = open_glib, .step = step_glib, .close = close_glib};
+static const struct host host_glib = {
+    .name = "GLib", .open = open_glib, .step = step_glib, .close = close_glib};
 
 TEST(wakes_glib) {
     CHECK(scenarios_pass(&host_glib));

@@ -1,9 +1,10 @@
-/* What the wakeup contract promises beyond the matrix of hosts: silence, storms, forks, threads, neighbours. */
+/* What the wakeup contract promises beyond the matrix of hosts: silence, storms, forks, threads,
+ * neighbours. */
+#include <base/counters.h>
 #include <ev.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <reactor/counters.h>
 #include <reactor/reactor.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -19,7 +20,9 @@ static weft_context_t *context;
 static struct reactor *open_reactor(struct ev_loop *loop) {
     struct reactor *r = NULL;
     if (!context) CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
-    CHECK_EQ(weft__reactor_create(context, &(struct reactor_params){.loop = loop, .max_fds = 256}, &r), WEFT_OK);
+    CHECK_EQ(
+        weft__reactor_create(context, &(struct reactor_params){.loop = loop, .max_fds = 256}, &r),
+        WEFT_OK);
     return r;
 }
 
@@ -44,7 +47,7 @@ static double cpu_seconds(void) {
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-/* ---- silence ------------------------------------------------------------------------------------------- */
+/* ---- silence --------------------------------------------------------------------------------- */
 
 static void ignore(struct watch *watch, int events) {}
 static void ignore_timer(struct timer *timer) {}
@@ -59,7 +62,8 @@ TEST(idle_3_seconds_no_wakeup_and_no_cpu) {
     weft__reactor_fd(r);
     weft__timer_start(r, &stopped, weft__now(r) + 2000000000);
     settle(r);
-    weft__timer_stop(r, &stopped); /* a timer that is gone wakes nobody once the worker has had a turn */
+    /* a timer that is gone wakes nobody once the worker has had a turn */
+    weft__timer_stop(r, &stopped);
     weft__reactor_progress(r, 0);
     settle(r);
     uint64_t turns = weft__count(r)->turns;
@@ -72,30 +76,30 @@ TEST(idle_3_seconds_no_wakeup_and_no_cpu) {
     close(fds[0]), close(fds[1]);
 }
 
-static unsigned n_told;
+static unsigned n_notified;
 static void note(struct watch *watch, int events) {
-    n_told++;
+    n_notified++;
 }
 
 /* Also one that was written, and told, before somebody took the fd. */
-TEST(an_eventfd_that_nobody_reads_is_told_once_for_each_time_it_was_written) {
+TEST(an_eventfd_that_no_one_reads_is_notified_once_for_each_time_it_was_written) {
     struct reactor *r = open_reactor(NULL);
-    struct watch watch = {.ready = note, .told_once = true};
+    struct watch watch = {.ready = note, .notified_once = true};
     int fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
-    n_told = 0;
+    n_notified = 0;
     CHECK_EQ(weft__watch_start(r, &watch, fd, WATCH_READ), WEFT_OK);
-    CHECK(!weft__reactor_tells_once(r));
+    CHECK(!weft__reactor_notifies_once(r));
     weft__reactor_fd(r);
-    CHECK(weft__reactor_tells_once(r));
+    CHECK(weft__reactor_notifies_once(r));
     for (unsigned i = 1; i <= 3; i++) {
         CHECK(readable(r, 0));
         settle(r);
-        CHECK_EQ(n_told, i);
+        CHECK_EQ(n_notified, i);
         CHECK_EQ(eventfd_write(fd, 1), 0);
     }
     weft__watch_stop(r, &watch);
     settle(r);
-    CHECK_EQ(n_told, 3);
+    CHECK_EQ(n_notified, 3);
     close_reactor(r);
     close(fd);
 }
@@ -104,10 +108,10 @@ TEST(wait_sleeps_without_cpu) {
     struct reactor *r = open_reactor(NULL);
     weft__reactor_wait(r, 1);
     double cpu = cpu_seconds();
-    uint64_t looks = weft__count(r)->kernel_looks;
+    uint64_t looks = weft__count(r)->kernel_polls;
     CHECK_EQ(weft__reactor_wait(r, 500), WEFT_ERR_TIMED_OUT);
     CHECK(cpu_seconds() - cpu < 0.01);
-    CHECK(weft__count(r)->kernel_looks - looks < 200);
+    CHECK(weft__count(r)->kernel_polls - looks < 200);
     close_reactor(r);
 }
 
@@ -141,7 +145,8 @@ TEST(worker_that_is_only_polled_never_arms) {
     close_reactor(r);
 }
 
-/* A completion that a call outside of progress came upon, so that no signal follows: the last look finds it. */
+/* A completion that a call outside of progress came upon, so that no signal follows: the last
+ * look finds it. */
 TEST(last_look_finds_what_came_before_arming) {
     struct reactor *r = open_reactor(NULL);
     struct counted_poller p = {{.poll = poll_counted, .arm = arm_counted}, 0, 0};
@@ -158,7 +163,7 @@ TEST(last_look_finds_what_came_before_arming) {
     close_reactor(r);
 }
 
-/* ---- storms of wakes ------------------------------------------------------------------------------------- */
+/* ---- storms of wakes ------------------------------------------------------------------------- */
 
 enum { STORM = 250000, STORM_THREADS = 3 };
 static struct reactor *stormed;
@@ -210,7 +215,7 @@ TEST(wake_ends_a_sleeping_wait) {
     close_reactor(r);
 }
 
-/* ---- spin, then sleep: nothing is lost at the boundary ------------------------------------------------------ */
+/* ---- spin, then sleep: nothing is lost at the boundary --------------------------------------- */
 
 enum { BOUNDARY_CALLS = 20000 };
 static atomic_int calls_done;
@@ -231,7 +236,8 @@ static void *call_at_the_boundary(void *arg) {
     return NULL;
 }
 
-/* A poller that takes its time, so that calls also come between the turn's look at them and the arming. */
+/* A poller that takes its time, so that calls also come between the turn's look at them and the
+ * arming. */
 static int poll_slowly(struct poller *poller, unsigned budget) {
     for (volatile int i = 300; i; i--)
         ;
@@ -248,19 +254,20 @@ TEST(call_at_the_end_of_the_spin_is_not_lost) {
     while (atomic_load(&calls_done) < BOUNDARY_CALLS) {
         uint64_t begin = weft__now(r);
         CHECK_EQ(weft__reactor_wait(r, 5000), WEFT_OK);
-        CHECK(weft__now(r) - begin < 4900000000u); /* the look that follows a timeout would find it */
+        /* the look that follows a timeout would find it */
+        CHECK(weft__now(r) - begin < 4900000000u);
     }
     pthread_join(thread, NULL);
     weft__poller_remove(r, &slow);
     close_reactor(r);
 }
 
-/* ---- forks and threads --------------------------------------------------------------------------------------- */
+/* ---- forks and threads ----------------------------------------------------------------------- */
 
-static volatile int told;
-static void read_and_tell(struct watch *watch, int events) {
+static volatile int notified;
+static void read_and_notify(struct watch *watch, int events) {
     char byte;
-    if (read(watch->fd, &byte, 1) == 1) told++;
+    if (read(watch->fd, &byte, 1) == 1) notified++;
 }
 
 static int child_of_fork(struct reactor *r) {
@@ -279,7 +286,7 @@ static int child_of_fork(struct reactor *r) {
 
 TEST(child_of_a_fork_is_refused_and_steals_nothing) {
     struct reactor *r = open_reactor(NULL);
-    struct watch watch = {.ready = read_and_tell};
+    struct watch watch = {.ready = read_and_notify};
     int fds[2], status;
     CHECK_EQ(pipe(fds), 0);
     weft__watch_start(r, &watch, fds[0], WATCH_READ);
@@ -294,9 +301,9 @@ TEST(child_of_a_fork_is_refused_and_steals_nothing) {
     CHECK_EQ(weft__reactor_fd(r), fd);
     CHECK_EQ(write(fds[1], "x", 1), 1);
     CHECK(readable(r, 1000));
-    told = 0;
+    notified = 0;
     weft__reactor_progress(r, 0);
-    CHECK_EQ(told, 1);
+    CHECK_EQ(notified, 1);
     weft__watch_stop(r, &watch);
     close_reactor(r);
     close(fds[0]), close(fds[1]);
@@ -306,7 +313,8 @@ static void end_loop(struct ev_loop *loop, ev_timer *w, int revents) {
     ev_break(loop, EVBREAK_ALL);
 }
 
-/* A child that goes on with a copy of the host's loop finds our watchers in it: they must keep still. */
+/* A child that goes on with a copy of the host's loop finds our watchers in it: they must keep
+ * still. */
 static int child_in_the_hosts_loop(struct reactor *r, struct ev_loop *loop) {
     ev_timer timer;
     ev_loop_fork(loop);
@@ -315,17 +323,17 @@ static int child_in_the_hosts_loop(struct reactor *r, struct ev_loop *loop) {
     ev_timer_start(loop, &timer);
     uint64_t turns = weft__count(r)->turns;
     ev_run(loop, 0);
-    return told || weft__count(r)->turns != turns ||
+    return notified || weft__count(r)->turns != turns ||
            ev_iteration(loop) > 100; /* nor spin on what it may not read */
 }
 
 TEST(child_that_runs_the_hosts_loop_steals_nothing) {
     struct ev_loop *loop = ev_loop_new(0);
     struct reactor *r = open_reactor(loop);
-    struct watch watch = {.ready = read_and_tell};
+    struct watch watch = {.ready = read_and_notify};
     int fds[2], status;
     CHECK_EQ(pipe(fds), 0);
-    told = 0;
+    notified = 0;
     weft__watch_start(r, &watch, fds[0], WATCH_READ);
     ev_run(loop, EVRUN_NOWAIT);
     CHECK(!readable(r, 0));
@@ -339,7 +347,7 @@ TEST(child_that_runs_the_hosts_loop_steals_nothing) {
         CHECK_EQ(write(fds[1], "x", 1), 1); /* from now on there is this to steal, too */
     }
     ev_run(loop, EVRUN_NOWAIT);
-    CHECK_EQ(told, 1);
+    CHECK_EQ(notified, 1);
     weft__watch_stop(r, &watch);
     close_reactor(r);
     ev_loop_destroy(loop);
@@ -371,7 +379,7 @@ TEST(other_threads_are_refused_unless_serialized) {
     close_reactor(r);
 }
 
-/* ---- the host's loop -------------------------------------------------------------------------------------- */
+/* ---- the host's loop ------------------------------------------------------------------------- */
 
 TEST(hosts_loop_ends_when_only_the_worker_is_left) {
     struct ev_loop *loop = ev_loop_new(0);
@@ -382,12 +390,12 @@ TEST(hosts_loop_ends_when_only_the_worker_is_left) {
     ev_loop_destroy(loop);
 }
 
-struct doomed {
+struct destroying {
     struct job job;
     struct reactor *r;
 };
 static void destroy_reactor(struct job *job) {
-    weft__reactor_destroy(((struct doomed *)job)->r);
+    weft__reactor_destroy(((struct destroying *)job)->r);
 }
 
 struct relay {
@@ -427,20 +435,21 @@ TEST(hosts_loop_sleeps_although_somebody_has_the_fd_too) {
 
 TEST(worker_may_end_within_the_hosts_loop) {
     struct ev_loop *loop = ev_loop_new(0);
-    struct doomed doomed = {.job.run = destroy_reactor, .r = open_reactor(loop)};
-    weft__job_post(doomed.r, &doomed.job);
+    struct destroying destroying = {.job.run = destroy_reactor, .r = open_reactor(loop)};
+    weft__job_post(destroying.r, &destroying.job);
     ev_run(loop, 0);
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
     context = NULL;
     ev_loop_destroy(loop);
 }
 
-/* The fd's number is the host's now: a watcher left under it would be called, out of memory that was freed. */
+/* The fd's number is the host's now: a watcher left under it would be called, out of memory that
+ * was freed. */
 TEST(hosts_loop_keeps_nothing_of_a_worker_that_ended) {
     struct ev_loop *loop = ev_loop_new(0);
     struct reactor *r = open_reactor(loop);
     ev_timer timer;
-    CHECK_EQ(weft__cold_open(r), WEFT_OK);
+    CHECK_EQ(weft__aux_watch_open(r), WEFT_OK);
     ev_run(loop, EVRUN_NOWAIT);
     close_reactor(r);
     ev_timer_init(&timer, break_loop, 5., 0.);
@@ -461,18 +470,18 @@ static void on_hosts_own(struct ev_loop *loop, ev_timer *w, int revents) {
 TEST(wait_in_a_hosts_loop_runs_none_of_the_hosts_callbacks) {
     struct ev_loop *loop = ev_loop_new(0);
     struct reactor *r = open_reactor(loop);
-    struct watch watch = {.ready = read_and_tell};
+    struct watch watch = {.ready = read_and_notify};
     ev_timer timer;
     int fds[2];
     CHECK_EQ(pipe(fds), 0);
-    told = hosts_own = 0;
+    notified = hosts_own = 0;
     ev_timer_init(&timer, on_hosts_own, 0., 0.);
     ev_timer_start(loop, &timer);
     weft__watch_start(r, &watch, fds[0], WATCH_READ);
     CHECK_EQ(weft__reactor_wait(r, 20), WEFT_ERR_TIMED_OUT);
     CHECK_EQ(write(fds[1], "x", 1), 1);
     CHECK_EQ(weft__reactor_wait(r, 2000), WEFT_OK);
-    CHECK_EQ(told, 1);
+    CHECK_EQ(notified, 1);
     CHECK_EQ(hosts_own, 0);
     ev_timer_stop(loop, &timer);
     weft__watch_stop(r, &watch);
@@ -481,7 +490,7 @@ TEST(wait_in_a_hosts_loop_runs_none_of_the_hosts_callbacks) {
     close(fds[0]), close(fds[1]);
 }
 
-/* ---- neighbours -------------------------------------------------------------------------------------------- */
+/* ---- neighbours ------------------------------------------------------------------------------ */
 
 struct flood {
     struct job job;
@@ -498,7 +507,7 @@ static void flood_again(struct job *job) {
 TEST(flooded_worker_does_not_delay_its_neighbour) {
     struct reactor *busy = open_reactor(NULL), *quiet = open_reactor(NULL);
     struct flood floods[8];
-    struct watch watch = {.ready = read_and_tell};
+    struct watch watch = {.ready = read_and_notify};
     int fds[2];
     CHECK_EQ(pipe(fds), 0);
     weft__watch_start(quiet, &watch, fds[0], WATCH_READ);
@@ -506,11 +515,12 @@ TEST(flooded_worker_does_not_delay_its_neighbour) {
         floods[i] = (struct flood){.job.run = flood_again, .r = busy};
         weft__job_post(busy, &floods[i].job);
     }
-    struct pollfd both[2] = {{weft__reactor_fd(busy), POLLIN, 0}, {weft__reactor_fd(quiet), POLLIN, 0}};
-    told = 0;
+    struct pollfd both[2] = {{weft__reactor_fd(busy), POLLIN, 0},
+                             {weft__reactor_fd(quiet), POLLIN, 0}};
+    notified = 0;
     for (int message = 1; message <= 200; message++) {
         CHECK_EQ(write(fds[1], "x", 1), 1);
-        for (int turns = 0; told < message; turns++) {
+        for (int turns = 0; notified < message; turns++) {
             CHECK(turns < 2);
             CHECK(poll(both, 2, 1000) > 0);
             if (both[0].revents) weft__reactor_progress(busy, 4);
@@ -571,7 +581,7 @@ TEST(a_worker_waits_as_before_when_its_fd_is_taken) {
 
 /* ---- apart: while another thread drives the worker */
 
-static bool tells(int fd) {
+static bool notifies(int fd) {
     return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 1;
 }
 static void put(int fd) {
@@ -594,7 +604,9 @@ static void apart_open(struct apart *a) {
     for (int i = 0; i < 3; i++) a->watches[i].ready = take;
 }
 static void apart_start(struct apart *a, int i) {
-    CHECK_EQ(weft__watch_start(a->r, &a->watches[i], eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), WATCH_READ), WEFT_OK);
+    CHECK_EQ(
+        weft__watch_start(a->r, &a->watches[i], eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), WATCH_READ),
+        WEFT_OK);
 }
 static void apart_close(struct apart *a) {
     for (int i = 0; i < 3; i++) {
@@ -607,20 +619,20 @@ static void apart_close(struct apart *a) {
 }
 
 /* What `tell` does makes it readable, and the reactor sleeps when that is handled. */
-static void all_is_told(struct apart *a, int watches) {
+static void all_is_notified(struct apart *a, int watches) {
     struct timer timer = {.fire = ignore_timer};
     for (int i = 0; i < watches; i++) {
-        CHECK(!tells(a->fd));
+        CHECK(!notifies(a->fd));
         put(a->watches[i].fd);
-        CHECK(tells(a->fd));
-        while (tells(a->fd)) CHECK(weft__reactor_progress(a->r, 0) >= 0);
+        CHECK(notifies(a->fd));
+        while (notifies(a->fd)) CHECK(weft__reactor_progress(a->r, 0) >= 0);
     }
     weft__reactor_wake(a->r);
-    CHECK(tells(a->fd));
-    while (tells(a->fd)) CHECK(weft__reactor_progress(a->r, 0) >= 0);
+    CHECK(notifies(a->fd));
+    while (notifies(a->fd)) CHECK(weft__reactor_progress(a->r, 0) >= 0);
     weft__timer_start(a->r, &timer, weft__now(a->r));
-    CHECK(tells(a->fd));
-    while (tells(a->fd)) CHECK(weft__reactor_progress(a->r, 0) >= 0);
+    CHECK(notifies(a->fd));
+    while (notifies(a->fd)) CHECK(weft__reactor_progress(a->r, 0) >= 0);
     CHECK(!weft__timer_running(&timer));
 }
 
@@ -640,61 +652,61 @@ static void apart_and_joined(bool taken_before) {
     apart_open(&a);
     apart_start(&a, 0);
     if (taken_before) a.fd = weft__reactor_fd(a.r);
-    CHECK_EQ(weft__reactor_part(a.r, a.news), WEFT_OK);
+    CHECK_EQ(weft__reactor_detach(a.r, a.news), WEFT_OK);
     if (!taken_before) a.fd = weft__reactor_fd(a.r);
     CHECK_EQ(weft__reactor_fd(a.r), a.fd);
     apart_start(&a, 1);
     apart_waits(&a, 2);
     put(a.watches[0].fd);
-    CHECK(!tells(a.fd));
+    CHECK(!notifies(a.fd));
     put(a.news);
-    CHECK(tells(a.fd));
+    CHECK(notifies(a.fd));
     CHECK_EQ(weft__reactor_wait(a.r, 5000), WEFT_OK);
-    CHECK_EQ(weft__reactor_join(a.r, a.news), WEFT_OK);
-    CHECK(!tells(a.fd)); /* not of the news */
+    CHECK_EQ(weft__reactor_attach(a.r, a.news), WEFT_OK);
+    CHECK(!notifies(a.fd)); /* not of the news */
     CHECK_EQ(weft__reactor_fd(a.r), a.fd);
     CHECK_EQ(epolls(), 1);
     apart_start(&a, 2);
-    all_is_told(&a, 3);
+    all_is_notified(&a, 3);
     apart_waits(&a, 3);
     apart_close(&a);
 }
 
-TEST(apart_the_fd_tells_of_the_news_alone_and_joined_of_all_again) {
+TEST(apart_the_fd_notifies_of_the_news_alone_and_joined_of_all_again) {
     apart_and_joined(true);
 }
 TEST(the_fd_may_first_be_asked_for_while_it_is_apart) {
     apart_and_joined(false);
 }
 
-TEST(a_reactor_whose_fd_nobody_asked_for_has_none_when_it_is_joined) {
+TEST(a_reactor_whose_fd_no_one_asked_for_has_none_when_it_is_joined) {
     struct apart a;
     apart_open(&a);
     apart_start(&a, 0);
     CHECK_EQ(epolls(), 1);
-    CHECK_EQ(weft__reactor_part(a.r, a.news), WEFT_OK);
+    CHECK_EQ(weft__reactor_detach(a.r, a.news), WEFT_OK);
     apart_waits(&a, 1);
-    CHECK_EQ(weft__reactor_join(a.r, a.news), WEFT_OK);
+    CHECK_EQ(weft__reactor_attach(a.r, a.news), WEFT_OK);
     CHECK_EQ(epolls(), 1);
     CHECK(!weft__reactor_has_fd(a.r));
     apart_waits(&a, 1);
     apart_close(&a);
 }
 
-TEST(apart_without_news_the_fd_tells_of_nothing) {
+TEST(apart_without_news_the_fd_notifies_of_nothing) {
     struct apart a;
     apart_open(&a);
     apart_start(&a, 0);
     a.fd = weft__reactor_fd(a.r);
-    CHECK_EQ(weft__reactor_part(a.r, -1), WEFT_OK);
+    CHECK_EQ(weft__reactor_detach(a.r, -1), WEFT_OK);
     put(a.watches[0].fd);
     put(a.news);
     weft__reactor_wake(a.r);
-    CHECK(!tells(a.fd));
+    CHECK(!notifies(a.fd));
     CHECK_EQ(weft__reactor_wait(a.r, 5000), WEFT_OK);
-    CHECK_EQ(weft__reactor_join(a.r, -1), WEFT_OK);
+    CHECK_EQ(weft__reactor_attach(a.r, -1), WEFT_OK);
     CHECK_EQ(weft__reactor_fd(a.r), a.fd);
-    all_is_told(&a, 1);
+    all_is_notified(&a, 1);
     apart_close(&a);
 }
 
@@ -704,29 +716,29 @@ TEST(what_could_not_be_parted_or_joined_stays_as_it_was) {
     apart_open(&a);
     apart_start(&a, 0);
     apart_start(&a, 1);
-    CHECK_EQ(weft__reactor_part(a.r, 999), WEFT_ERR_IO);
+    CHECK_EQ(weft__reactor_detach(a.r, 999), WEFT_ERR_IO);
     CHECK(!weft__reactor_has_fd(a.r));
     apart_waits(&a, 2);
     a.fd = weft__reactor_fd(a.r);
-    CHECK_EQ(weft__reactor_part(a.r, 999), WEFT_ERR_IO);
+    CHECK_EQ(weft__reactor_detach(a.r, 999), WEFT_ERR_IO);
     CHECK_EQ(weft__reactor_fd(a.r), a.fd);
     CHECK_EQ(epolls(), 1);
-    all_is_told(&a, 2);
+    all_is_notified(&a, 2);
 
-    CHECK_EQ(weft__reactor_part(a.r, a.news), WEFT_OK);
+    CHECK_EQ(weft__reactor_detach(a.r, a.news), WEFT_OK);
     int keep = dup(a.watches[1].fd);
     close(a.watches[1].fd);
-    CHECK_EQ(weft__reactor_join(a.r, a.news), WEFT_ERR_IO);
+    CHECK_EQ(weft__reactor_attach(a.r, a.news), WEFT_ERR_IO);
     CHECK_EQ(weft__reactor_fd(a.r), a.fd);
-    CHECK(!tells(a.fd));
+    CHECK(!notifies(a.fd));
     put(a.news);
-    CHECK(tells(a.fd));
+    CHECK(notifies(a.fd));
     apart_waits(&a, 1);
     CHECK_EQ(dup2(keep, a.watches[1].fd), a.watches[1].fd);
     close(keep);
-    CHECK_EQ(weft__reactor_join(a.r, a.news), WEFT_OK);
+    CHECK_EQ(weft__reactor_attach(a.r, a.news), WEFT_OK);
     CHECK_EQ(weft__reactor_fd(a.r), a.fd);
-    all_is_told(&a, 2);
+    all_is_notified(&a, 2);
     apart_close(&a);
 }
 

@@ -28,13 +28,15 @@ static void step_uv(struct host *host, int timeout_ms) {
     struct uv_host *uv = host->watcher;
     uv_update_time(&uv->loop);
     uint64_t ms = timeout_ms > 0 ? (uint64_t)timeout_ms : 1;
-    /* uv_run fires what is due already, and sleeps after it: a timer of one shot would then be gone. */
+    /* uv_run fires what is due already, and sleeps after it: a timer of one shot would then be
+     * gone. */
     uv_timer_start(&uv->timer, on_timeout, ms, ms);
     uv_run(&uv->loop, UV_RUN_ONCE);
     uv_timer_stop(&uv->timer);
 }
 
-/* The reactor, and its fd with it, is gone before the loop: uv_poll must be told by then at the latest. */
+/* The reactor, and its fd with it, is gone before the loop: uv_poll must be told by then at the
+ * latest. */
 static void close_uv(struct host *host) {
     struct uv_host *uv = host->watcher;
     uv_close((uv_handle_t *)&uv->poll, NULL);
@@ -44,7 +46,8 @@ static void close_uv(struct host *host) {
     free(uv);
 }
 
-static const struct host host_uv = {.name = "libuv", .open = open_uv, .step = step_uv, .close = close_uv};
+static const struct host host_uv = {
+    .name = "libuv", .open = open_uv, .step = step_uv, .close = close_uv};
 
 TEST(wakes_libuv) {
     CHECK(scenarios_pass(&host_uv));

@@ -1,4 +1,5 @@
-/* Processes' side of the exchange: several in one process, each over a socket to a server that the test pumps. */
+/* Processes' side of the exchange: several in one process, each over a socket to a server that
+ * the test pumps. */
 #include "../harness.h"
 #include <runtime/exchange.h>
 #include <runtime/server.h>
@@ -195,7 +196,7 @@ TEST(the_loss_of_weft_run_fails_the_round_and_refuses_the_next) {
     tear_down();
 }
 
-static void say(uint32_t rank, enum run_type type, uint32_t round, uint32_t len) {
+static void send_msg(uint32_t rank, enum run_type type, uint32_t round, uint32_t len) {
     struct run_frame frame = {type, round, len};
     uint8_t header[RUN_HEADER], zeros[256] = {0};
     weft__run_encode(&frame, header);
@@ -203,7 +204,7 @@ static void say(uint32_t rank, enum run_type type, uint32_t round, uint32_t len)
     to_rank(NULL, rank, zeros, len);
 }
 
-TEST(what_weft_run_may_not_say_breaks_the_exchange_only) {
+TEST(what_weft_run_may_not_send_breaks_the_exchange_only) {
     static const struct {
         enum run_type type;
         uint32_t round, len;
@@ -215,7 +216,7 @@ TEST(what_weft_run_may_not_say_breaks_the_exchange_only) {
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         set_up();
         CHECK_EQ(gather(0, "........"), WEFT_OK);
-        say(0, lies[i].type, lies[i].round, lies[i].len);
+        send_msg(0, lies[i].type, lies[i].round, lies[i].len);
         turn(5);
         CHECK_EQ(w.status[0], WEFT_ERR_PROTOCOL);
         CHECK_EQ(w.calls[0], 1);

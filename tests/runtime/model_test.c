@@ -1,11 +1,12 @@
-/* The shipped machines of the exchange against each other: two or three ranks, and one round at the side that serves. */
+/* The shipped machines of the exchange against each other: two or three ranks, and one round at
+ * the side that serves. */
 #include "../harness.h"
 #include "../model.h"
-#include <fsm/explorer.h>
+#include <fsm/explore/explorer.h>
 #include <runtime/exchange.h>
 #include <runtime/round.h>
 
-enum { NOBODY = 99 };
+enum { NOOP = 99 };
 static unsigned ranks, server_id; /* the server comes after the ranks */
 
 /* The server's part of the joint state: the round, and what the server knows besides. */
@@ -18,7 +19,7 @@ struct served {
 static bool odd_lengths; /* rank 1 contributes another length */
 
 /* What is said: payload[0] is the round, payload[1] whether the length is another. */
-static bool say(const struct fsm *from, unsigned effect, struct explore_message *msg) {
+static bool send_msg(const struct fsm *from, unsigned effect, struct explore_message *msg) {
     if (from->id != server_id) {
         msg->payload[0] = (uint8_t)((const struct exchange *)from)->round;
         msg->payload[1] = odd_lengths && from->id == 1;
@@ -31,7 +32,8 @@ static bool say(const struct fsm *from, unsigned effect, struct explore_message 
     return true;
 }
 
-static bool server_hears(struct served *s, const struct explore_message *msg, unsigned *event_p) {
+static bool server_receives(struct served *s, const struct explore_message *msg,
+                            unsigned *event_p) {
     if (msg->payload[0] != 1) return false;       /* another round is another machine */
     if (s->joined >> msg->from & 1) return false; /* a round out of order: that rank is hung up */
     bool last = s->round.n_joined + 1 == ranks;
@@ -42,8 +44,8 @@ static bool server_hears(struct served *s, const struct explore_message *msg, un
     return true;
 }
 
-static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
-    if (to->id == server_id) return server_hears((struct served *)to, msg, event_p);
+static bool recv_msg(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+    if (to->id == server_id) return server_receives((struct served *)to, msg, event_p);
     struct exchange *x = (struct exchange *)to;
     if (to->state != EXCHANGE_GATHER) return false; /* nothing is read then */
     bool denied = msg->event == EXCHANGE_EV_DENIED;
@@ -84,8 +86,8 @@ static bool someone_is_gone(const struct explore_world *w, unsigned peer) {
     return false;
 }
 
-static void nobody_joins(struct explore_world *w, unsigned peer) {
-    ((struct served *)w->peer[peer])->joiner = NOBODY;
+static void no_one_joins(struct explore_world *w, unsigned peer) {
+    ((struct served *)w->peer[peer])->joiner = NOOP;
 }
 
 static const struct explore_local client_locals[] = {
@@ -106,11 +108,12 @@ static const struct explore_local client_locals[] = {
 };
 static const struct explore_effect client_effects[EXCHANGE_N_EFFECTS] = {
     [EXCHANGE_FX_SEND] = {EXPLORE_SEND, ROUND_EV_JOIN},
-    [EXCHANGE_FX_DONE] = {EXPLORE_TELL, 0},
-    [EXCHANGE_FX_HANG_UP] = {EXPLORE_TELL, 0},
+    [EXCHANGE_FX_DONE] = {EXPLORE_NOTIFY, 0},
+    [EXCHANGE_FX_HANG_UP] = {EXPLORE_NOTIFY, 0},
 };
-static const struct explore_role client = {&weft__exchange_machine,     sizeof(struct exchange), EXCHANGE_IDLE,
-                                           EXPLORE_LIST(client_locals), client_effects,          NULL,
+static const struct explore_role client = {&weft__exchange_machine, sizeof(struct exchange),
+                                           EXCHANGE_IDLE,           EXPLORE_LIST(client_locals),
+                                           client_effects,          NULL,
                                            1 + EXCHANGE_EV_LOST};
 
 /* Of three there are too many states, unless each begins one round and cancels nothing. */
@@ -123,21 +126,22 @@ static const struct explore_local brief_locals[] = {
      .before = lost_because,
      .after = hung_up_before_it_was_sent},
 };
-static const struct explore_role brief_client = {&weft__exchange_machine,    sizeof(struct exchange), EXCHANGE_IDLE,
-                                                 EXPLORE_LIST(brief_locals), client_effects,          NULL,
-                                                 1 + EXCHANGE_EV_LOST};
+static const struct explore_role brief_client = {
+    &weft__exchange_machine,    sizeof(struct exchange), EXCHANGE_IDLE,
+    EXPLORE_LIST(brief_locals), client_effects,          NULL,
+    1 + EXCHANGE_EV_LOST};
 
 static const struct explore_local server_locals[] = {
     {.event = ROUND_EV_GONE,
      .budget = 1,
      .states = 1 << ROUND_COLLECT,
      .when = someone_is_gone,
-     .before = nobody_joins},
+     .before = no_one_joins},
     {.event = ROUND_EV_GONE,
      .budget = 1,
      .states = 1 << ROUND_REFUSED,
      .when = someone_is_gone,
-     .before = nobody_joins},
+     .before = no_one_joins},
 };
 static const struct explore_effect server_effects[ROUND_N_EFFECTS] = {
     [ROUND_FX_ANSWER] = {EXPLORE_SEND, EXCHANGE_EV_ANSWER},
@@ -156,9 +160,9 @@ static const char *invariant(const struct explore_world *w) {
     for (unsigned i = 0; i < ranks; i++) {
         const struct exchange *x = (const struct exchange *)w->peer[i];
         if (w->hostile >> i & 1) continue;
-        unsigned done = explore_told(w, i, EXCHANGE_FX_DONE);
+        unsigned done = explore_notified(w, i, EXCHANGE_FX_DONE);
         if (done > x->round) return "a round is reported once at most";
-        if (explore_told(w, i, EXCHANGE_FX_HANG_UP) != (x->fsm.state == EXCHANGE_BROKEN))
+        if (explore_notified(w, i, EXCHANGE_FX_HANG_UP) != (x->fsm.state == EXCHANGE_BROKEN))
             return "hung up if and only if broken";
     }
     return NULL;
@@ -174,14 +178,15 @@ static bool agreed(const struct explore_world *w) {
 static struct explore_model model(unsigned n) {
     const struct explore_role *rank = n == 2 ? &client : &brief_client;
     ranks = server_id = n;
-    struct explore_model m = {.name = "exchange",
-                              .role = {rank, rank, n == 2 ? &server : rank, n == 2 ? NULL : &server},
-                              .n_peers = ranks + 1,
-                              .say = say,
-                              .hear = hear,
-                              .lie = lie,
-                              .invariant = invariant,
-                              .agreed = agreed};
+    struct explore_model m = {
+        .name = "exchange",
+        .role = {rank, rank, n == 2 ? &server : rank, n == 2 ? NULL : &server},
+        .n_peers = ranks + 1,
+        .send_msg = send_msg,
+        .recv_msg = recv_msg,
+        .lie = lie,
+        .invariant = invariant,
+        .agreed = agreed};
     return m;
 }
 
@@ -222,8 +227,8 @@ TEST(a_hostile_rank_cannot_wedge_the_round) {
 
 TEST(every_cell_is_reached_or_has_a_reason) {
     struct explore_model m = model(2);
-    fsm_coverage_reset();
-    fsm_coverage(true);
+    weft__fsm_coverage_reset();
+    weft__fsm_coverage(true);
     for (int run = 0; run < 4; run++) {
         odd_lengths = run % 2;
         m = model(run < 2 ? 2 : 3);

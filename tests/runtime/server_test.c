@@ -24,7 +24,8 @@ static struct run_server *serve(uint32_t size) {
 }
 
 /* In two pieces, cut at `cut`. */
-static weft_status_t say_cut(struct run_server *s, uint32_t rank, uint32_t round, const char *text, size_t cut) {
+static weft_status_t send_cut(struct run_server *s, uint32_t rank, uint32_t round, const char *text,
+                              size_t cut) {
     struct run_frame frame = {RUN_GATHER, round, (uint32_t)strlen(text)};
     uint8_t bytes[256];
     weft__run_encode(&frame, bytes);
@@ -35,8 +36,9 @@ static weft_status_t say_cut(struct run_server *s, uint32_t rank, uint32_t round
     return st < 0 ? st : weft__run_server_bytes(s, rank, bytes + cut, len - cut);
 }
 
-static weft_status_t say(struct run_server *s, uint32_t rank, uint32_t round, const char *text) {
-    return say_cut(s, rank, round, text, 0);
+static weft_status_t send_msg(struct run_server *s, uint32_t rank, uint32_t round,
+                              const char *text) {
+    return send_cut(s, rank, round, text, 0);
 }
 
 /* The rank's next letter: its type, its round, its payload; 0 when there is none. */
@@ -73,10 +75,10 @@ static void check_denied(uint32_t rank, uint32_t round, weft_status_t why) {
 
 TEST(everybody_gets_everybodys_bytes_in_rank_order) {
     struct run_server *s = serve(3);
-    CHECK_EQ(say(s, 2, 1, "cc"), WEFT_OK);
-    CHECK_EQ(say(s, 0, 1, "aa"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 2, 1, "cc"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 0, 1, "aa"), WEFT_OK);
     CHECK_EQ(mail[0].len + mail[2].len, 0);
-    CHECK_EQ(say(s, 1, 1, "bb"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 1, 1, "bb"), WEFT_OK);
     for (uint32_t i = 0; i < 3; i++) check_all(i, 1, "aabbcc");
     CHECK_EQ(weft__run_server_open(s), 0);
     talloc_free(s);
@@ -85,8 +87,8 @@ TEST(everybody_gets_everybodys_bytes_in_rank_order) {
 TEST(bytes_may_come_cut_anywhere) {
     for (size_t cut = 0; cut <= RUN_HEADER + 2; cut++) {
         struct run_server *s = serve(2);
-        CHECK_EQ(say_cut(s, 0, 1, "aa", cut), WEFT_OK);
-        CHECK_EQ(say_cut(s, 1, 1, "bb", cut), WEFT_OK);
+        CHECK_EQ(send_cut(s, 0, 1, "aa", cut), WEFT_OK);
+        CHECK_EQ(send_cut(s, 1, 1, "bb", cut), WEFT_OK);
         check_all(0, 1, "aabb");
         talloc_free(s);
     }
@@ -94,11 +96,11 @@ TEST(bytes_may_come_cut_anywhere) {
 
 TEST(a_rank_that_cancelled_runs_ahead) {
     struct run_server *s = serve(2);
-    CHECK_EQ(say(s, 0, 1, "a1"), WEFT_OK);
-    CHECK_EQ(say(s, 0, 2, "a2"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 0, 1, "a1"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 0, 2, "a2"), WEFT_OK);
     CHECK_EQ(weft__run_server_open(s), 2);
-    CHECK_EQ(say(s, 1, 1, "b1"), WEFT_OK);
-    CHECK_EQ(say(s, 1, 2, "b2"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 1, 1, "b1"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 1, 2, "b2"), WEFT_OK);
     check_all(0, 1, "a1b1");
     check_all(0, 2, "a2b2");
     CHECK_EQ(weft__run_server_open(s), 0);
@@ -109,7 +111,7 @@ TEST(running_ahead_has_an_end) {
     struct run_server *s = serve(2);
     weft_status_t st = WEFT_OK;
     uint32_t round = 0;
-    while (st == WEFT_OK && round < 1000) st = say(s, 0, ++round, "a");
+    while (st == WEFT_OK && round < 1000) st = send_msg(s, 0, ++round, "a");
     CHECK_EQ(st, WEFT_ERR_QUOTA);
     CHECK_EQ(round, 17);
     talloc_free(s);
@@ -117,23 +119,23 @@ TEST(running_ahead_has_an_end) {
 
 TEST(who_waits_for_a_dead_rank_is_refused) {
     struct run_server *s = serve(3);
-    CHECK_EQ(say(s, 0, 1, "a"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 0, 1, "a"), WEFT_OK);
     weft__run_server_gone(s, 2);
     check_denied(0, 1, WEFT_ERR_PEER_FAILED);
-    CHECK_EQ(say(s, 1, 1, "b"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 1, 1, "b"), WEFT_OK);
     check_denied(1, 1, WEFT_ERR_PEER_FAILED);
     CHECK_EQ(weft__run_server_open(s), 0);
-    CHECK_EQ(say(s, 1, 2, "b"), WEFT_OK); /* and so are rounds that begin later */
+    CHECK_EQ(send_msg(s, 1, 2, "b"), WEFT_OK); /* and so are rounds that begin later */
     check_denied(1, 2, WEFT_ERR_PEER_FAILED);
     CHECK_EQ(mail[0].len, 0);
     talloc_free(s);
 }
 
-TEST(a_rank_that_leaves_after_its_contribution_hinders_nobody) {
+TEST(a_rank_that_leaves_after_its_contribution_hinders_no_one) {
     struct run_server *s = serve(2);
-    CHECK_EQ(say(s, 0, 1, "a"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 0, 1, "a"), WEFT_OK);
     weft__run_server_gone(s, 0);
-    CHECK_EQ(say(s, 1, 1, "b"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 1, 1, "b"), WEFT_OK);
     check_all(1, 1, "ab");
     CHECK_EQ(mail[0].len, 0);
     talloc_free(s);
@@ -141,9 +143,9 @@ TEST(a_rank_that_leaves_after_its_contribution_hinders_nobody) {
 
 TEST(contributions_of_different_lengths_are_refused_to_all) {
     struct run_server *s = serve(3);
-    CHECK_EQ(say(s, 0, 1, "a"), WEFT_OK);
-    CHECK_EQ(say(s, 1, 1, "bb"), WEFT_OK);
-    CHECK_EQ(say(s, 2, 1, "c"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 0, 1, "a"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 1, 1, "bb"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 2, 1, "c"), WEFT_OK);
     for (uint32_t i = 0; i < 3; i++) check_denied(i, 1, WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft__run_server_open(s), 0);
     talloc_free(s);
@@ -151,9 +153,9 @@ TEST(contributions_of_different_lengths_are_refused_to_all) {
 
 TEST(a_round_out_of_order_ends_only_its_rank) {
     struct run_server *s = serve(2);
-    CHECK_EQ(say(s, 0, 2, "a"), WEFT_ERR_PROTOCOL);
-    CHECK_EQ(say(s, 1, 1, "b"), WEFT_OK);
-    CHECK_EQ(say(s, 1, 1, "b"), WEFT_ERR_PROTOCOL); /* the same twice */
+    CHECK_EQ(send_msg(s, 0, 2, "a"), WEFT_ERR_PROTOCOL);
+    CHECK_EQ(send_msg(s, 1, 1, "b"), WEFT_OK);
+    CHECK_EQ(send_msg(s, 1, 1, "b"), WEFT_ERR_PROTOCOL); /* the same twice */
     talloc_free(s);
 }
 
@@ -162,7 +164,8 @@ TEST(junk_is_named_and_leaks_nothing) {
     uint8_t junk[64];
     uint32_t seed = 7;
     for (int round = 0; round < 2000; round++) {
-        for (size_t i = 0; i < sizeof junk; i++) junk[i] = (uint8_t)((seed = seed * 1664525u + 1013904223u) >> 24);
+        for (size_t i = 0; i < sizeof junk; i++)
+            junk[i] = (uint8_t)((seed = seed * 1664525u + 1013904223u) >> 24);
         if (round % 2) memcpy(junk, "WRUN\1", 5);
         struct run_server *other = weft__run_server_create(s, 2, deliver, NULL);
         weft_status_t st = weft__run_server_bytes(other, 0, junk, sizeof junk);

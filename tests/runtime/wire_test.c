@@ -23,10 +23,12 @@ TEST(every_truncation_asks_for_more) {
     uint8_t header[RUN_HEADER];
     struct run_frame frame;
     encode(header, RUN_GATHER, 1, 8);
-    for (size_t len = 0; len < RUN_HEADER; len++) CHECK_EQ(weft__run_decode(header, len, &frame), WEFT_IN_PROGRESS);
+    for (size_t len = 0; len < RUN_HEADER; len++)
+        CHECK_EQ(weft__run_decode(header, len, &frame), WEFT_IN_PROGRESS);
 }
 
-/* A flipped bit makes an error, or another frame that is as long as it says: never more than the limit. */
+/* A flipped bit makes an error, or another frame that is as long as it says: never more than the
+ * limit. */
 TEST(every_flipped_bit_is_answered) {
     int accepted = 0;
     for (unsigned bit = 0; bit < 8 * RUN_HEADER; bit++) {
@@ -50,7 +52,8 @@ TEST(all_inputs_of_up_to_three_bytes_are_answered) {
     for (uint32_t v = 0; v < 1 << 24; v++) {
         uint8_t bytes[3] = {(uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16)};
         size_t len = v < 1 << 8 ? 1 : v < 1 << 16 ? 2 : 3;
-        weft_status_t expected = memcmp(bytes, "WRUN", len) == 0 ? WEFT_IN_PROGRESS : WEFT_ERR_PROTOCOL;
+        weft_status_t expected =
+            memcmp(bytes, "WRUN", len) == 0 ? WEFT_IN_PROGRESS : WEFT_ERR_PROTOCOL;
         if (weft__run_decode(bytes, len, &frame) != expected) CHECK_EQ(v, -1);
     }
 }
@@ -64,7 +67,8 @@ TEST(another_version_is_named) {
 }
 
 TEST(a_refusal_is_an_error_in_any_case) {
-    static const uint8_t ok[4] = {0}, peer_failed[4] = {0xf6, 0xff, 0xff, 0xff}, unknown[4] = {0, 0, 0, 0x80};
+    static const uint8_t ok[4] = {0}, peer_failed[4] = {0xf6, 0xff, 0xff, 0xff},
+                         unknown[4] = {0, 0, 0, 0x80};
     CHECK_EQ(weft__run_decode_status(peer_failed, 4), WEFT_ERR_PEER_FAILED);
     CHECK_EQ(weft__run_decode_status(ok, 4), WEFT_ERR_PROTOCOL);
     CHECK_EQ(weft__run_decode_status(unknown, 4), WEFT_ERR_PROTOCOL);

@@ -1,4 +1,5 @@
-/* Bugs that the simulation found, as it minimised them: what is left of each seed (tools/sim --seed S --minimise). */
+/* Bugs that the simulation found, as it minimised them: what is left of each seed (tools/sim
+ * --seed S --minimise). */
 #include "../harness.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ static void expect_good(const struct plan *plan) {
 #define ITEMS(list) .item = (list), .n_items = sizeof(list) / sizeof *(list)
 #define LANES                                        \
     {"lanes.switch", "on"}, {"lanes.tick", "1ms"}, { \
-        "lanes.floor", "1m"                          \
+        "lanes.min_rate", "1m"                       \
     }
 
 /* Nobody's word of the way back could be sent, and the end of the lane passed it. */
@@ -24,19 +25,20 @@ TEST(a_link_goes_back_to_its_base_lane_although_the_word_comes_behind_the_end) {
         {11006786, PLAN_STREAM, 0, 1, 8, 0, 12}, {19852887, PLAN_PAUSE, 3, 2, 2, 23820184, 62},
         {30316381, PLAN_GET, 1, 0, 30, 2, 41},   {32689820, PLAN_AM, 0, 1, 8, 3, 55},
     };
-    expect_good(&(struct plan){.seed = 2376,
-                               .n_workers = 4,
-                               .network = PLAN_DATAGRAM,
-                               .scarce = 1,
-                               .depth = 128,
-                               .chaos_ns = 93577924,
-                               .setting = {{"window.bytes", "64k"}, LANES, {"lanes.residence", "2ms"}},
-                               .n_settings = 5,
-                               ITEMS(items)});
+    expect_good(
+        &(struct plan){.seed = 2376,
+                       .n_workers = 4,
+                       .network = PLAN_DATAGRAM,
+                       .scarce = 1,
+                       .depth = 128,
+                       .chaos_ns = 93577924,
+                       .setting = {{"window.bytes", "64k"}, LANES, {"lanes.min_hold", "2ms"}},
+                       .n_settings = 5,
+                       ITEMS(items)});
 }
 
 /* Words about another lane were lost with the lane that said them. */
-TEST(a_lane_dies_while_another_is_negotiated_and_nobody_is_blamed) {
+TEST(a_lane_dies_while_another_is_negotiated_and_no_one_is_blamed) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 1, 1, 0, 0, 2},         {64492, PLAN_PAUSE, 1, 0, 0, 8047406, 76},
         {593220, PLAN_AM, 1, 0, 36, 2, 11},    {3538185, PLAN_PAUSE, 1, 0, 0, 21482597, 77},
@@ -73,7 +75,8 @@ TEST(an_idle_link_gives_its_lane_back_although_its_tracker_slept) {
 
 /* Links that survive tell where they run. */
 TEST(a_run_is_the_same_whatever_process_it_is_in) {
-    static struct plan_item items[] = {{0, PLAN_DIAL, 0, 0, 1, 0, 1}, {1000000, PLAN_AM, 0, 0, 8, 2, 2}};
+    static struct plan_item items[] = {{0, PLAN_DIAL, 0, 0, 1, 0, 1},
+                                       {1000000, PLAN_AM, 0, 0, 8, 2, 2}};
     struct plan plan = {.seed = 700,
                         .n_workers = 2,
                         .network = PLAN_RELIABLE,
@@ -128,12 +131,13 @@ TEST(a_question_that_there_was_no_memory_for_was_asked_all_the_same) {
                                            {"stream.window", "4k"},
                                            {"window.bytes", "64k"},
                                            LANES,
-                                           {"lanes.rest", "2ms"}},
+                                           {"lanes.backoff", "2ms"}},
                                .n_settings = 7,
                                ITEMS(items)});
 }
 
-/* A link had moved on, the acknowledgement of its last words by the old lane was lost, and so was a flush. */
+/* A link had moved on, the acknowledgement of its last words by the old lane was lost, and so
+ * was a flush. */
 TEST(a_flush_outlives_the_lane_that_its_link_leaves) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 0, 0, 1, 0, 1},
@@ -176,13 +180,14 @@ TEST(a_flush_outlives_the_lane_that_its_link_leaves) {
                                .setting = {{"stream.window", "64k"},
                                            {"lanes.switch", "on"},
                                            {"lanes.tick", "1ms"},
-                                           {"lanes.floor", "8m"},
-                                           {"lanes.residence", "10ms"}},
+                                           {"lanes.min_rate", "8m"},
+                                           {"lanes.min_hold", "10ms"}},
                                .n_settings = 5,
                                ITEMS(items)});
 }
 
-/* All was acknowledged before the lane gave back what it had been lent; who waited for room was not asked again. */
+/* All was acknowledged before the lane gave back what it had been lent; who waited for room was
+ * not asked again. */
 TEST(memory_that_comes_back_late_makes_room_for_who_waits) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 2, 3, 0, 0, 3},
@@ -195,7 +200,7 @@ TEST(memory_that_comes_back_late_makes_room_for_who_waits) {
                                .survive = 1,
                                .depth = 128,
                                .chaos_ns = 21524459,
-                               .setting = {{"lanes.retain", "64k"}},
+                               .setting = {{"failover.retain_bytes", "64k"}},
                                .n_settings = 1,
                                ITEMS(items)});
 }
@@ -233,8 +238,8 @@ TEST(a_switch_that_there_is_no_memory_for_ends_its_link) {
                                            {"window.bytes", "64k"},
                                            {"link.rails", "2"},
                                            LANES,
-                                           {"lanes.residence", "10ms"},
-                                           {"lanes.rest", "2ms"}},
+                                           {"lanes.min_hold", "10ms"},
+                                           {"lanes.backoff", "2ms"}},
                                .n_settings = 8,
                                ITEMS(items)});
 }
@@ -248,16 +253,17 @@ TEST(a_peer_that_keeps_to_its_window_is_served) {
         {871146, PLAN_FLUSH, 1, 0, 1, 3, 11}, {989173, PLAN_ADD, 1, 0, 208, 0, 45},
         {1276106, PLAN_AM, 1, 1, 3, 2, 37},
     };
-    expect_good(&(struct plan){.seed = 2205931,
-                               .n_workers = 2,
-                               .network = PLAN_RELIABLE,
-                               .scarce = 1,
-                               .survive = 1,
-                               .depth = 128,
-                               .chaos_ns = 1399169,
-                               .setting = {{"rma.max_served", "128"}, {"lanes.retain", "64k"}},
-                               .n_settings = 2,
-                               ITEMS(items)});
+    expect_good(
+        &(struct plan){.seed = 2205931,
+                       .n_workers = 2,
+                       .network = PLAN_RELIABLE,
+                       .scarce = 1,
+                       .survive = 1,
+                       .depth = 128,
+                       .chaos_ns = 1399169,
+                       .setting = {{"rma.max_served", "128"}, {"failover.retain_bytes", "64k"}},
+                       .n_settings = 2,
+                       ITEMS(items)});
 }
 
 /* The lane came in the turn in which time ran out. */
@@ -272,19 +278,20 @@ TEST(a_lane_that_comes_at_the_last_moment_has_come) {
                                .n_workers = 5,
                                .network = PLAN_RELIABLE,
                                .scarce = 2,
-                               .beat_ms = 250,
+                               .heartbeat_ms = 250,
                                .depth = 128,
                                .chaos_ns = 4983179,
                                .setting = {{"rendezvous.threshold", "8k"},
                                            {"lanes.switch", "on"},
                                            {"lanes.tick", "1ms"},
-                                           {"lanes.floor", "8m"},
-                                           {"lanes.answer", "2ms"}},
+                                           {"lanes.min_rate", "8m"},
+                                           {"lanes.reply_timeout", "2ms"}},
                                .n_settings = 5,
                                ITEMS(items)});
 }
 
-/* The peer had lost the lane and said so while this side stood still: both were heard in one turn. */
+/* The peer had lost the lane and said so while this side stood still: both were heard in one
+ * turn. */
 TEST(a_lane_that_is_called_off_when_it_has_come_is_lost_in_its_turn) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 4, 1, 3, 0, 5},
@@ -304,7 +311,8 @@ TEST(a_lane_that_is_called_off_when_it_has_come_is_lost_in_its_turn) {
                                ITEMS(items)});
 }
 
-/* The peer closed the lane that both had left while a flush still counted it, and then the flush's other half came. */
+/* The peer closed the lane that both had left while a flush still counted it, and then the
+ * flush's other half came. */
 TEST(a_flush_of_two_lanes_survives_the_one_that_both_have_left) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 3, 0, 2, 0, 4},
@@ -326,7 +334,7 @@ TEST(a_flush_of_two_lanes_survives_the_one_that_both_have_left) {
                                .setting = {{"rendezvous.threshold", "1k"},
                                            {"lanes.switch", "on"},
                                            {"lanes.tick", "1ms"},
-                                           {"lanes.residence", "2ms"}},
+                                           {"lanes.min_hold", "2ms"}},
                                .n_settings = 4,
                                ITEMS(items)});
 }
@@ -353,12 +361,13 @@ TEST(a_flush_that_counted_a_lane_long_left_survives_it) {
                                .setting = {{"lanes.switch", "on"},
                                            {"lanes.tick", "1ms"},
                                            {"lanes.decay", "50"},
-                                           {"lanes.residence", "10ms"}},
+                                           {"lanes.min_hold", "10ms"}},
                                .n_settings = 4,
                                ITEMS(items)});
 }
 
-/* The target counted answers that had arrived and whose acknowledgement had not; who had them asked for the next. */
+/* The target counted answers that had arrived and whose acknowledgement had not; who had them
+ * asked for the next. */
 TEST(an_answer_that_came_makes_room_for_the_next_question) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 13, 0, 1, 0, 14},       {5321665, PLAN_DIAL, 3, 1, 0, 0, 4},
@@ -372,5 +381,26 @@ TEST(an_answer_that_came_makes_room_for_the_next_question) {
                                .chaos_ns = 42882662,
                                .setting = {{"window.bytes", "64k"}, {"rma.max_served", "128"}},
                                .n_settings = 2,
+                               ITEMS(items)});
+}
+
+/* The link that was closing named its second lane, which was freed before it, and a failed
+ * control message asked who the peer was. */
+TEST(a_link_that_closes_names_no_lane_that_is_freed) {
+    static struct plan_item items[] = {
+        {0, PLAN_DIAL, 0, 1, 2, 0, 1},        {1877830, PLAN_CLOSE, 0, 1, 1, 1, 8},
+        {1883488, PLAN_DIAL, 0, 1, 2, 0, 9},  {2101188, PLAN_STRIKE, 0, 1, 3, 12, 66},
+        {2101188, PLAN_TAKE, 0, 1, 1, 0, 67}, {2101189, PLAN_TAG, 0, 0, 1, 3, 68},
+    };
+    expect_good(&(struct plan){.seed = 327,
+                               .n_workers = 3,
+                               .network = PLAN_RELIABLE,
+                               .scarce = 1,
+                               .hurried = 20,
+                               .heartbeat_ms = 250,
+                               .depth = 8,
+                               .chaos_ns = 5616783,
+                               .setting = {{"tag.unexpected_bytes", "64k"}, LANES},
+                               .n_settings = 4,
                                ITEMS(items)});
 }

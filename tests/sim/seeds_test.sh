@@ -13,7 +13,7 @@ test_a_seed_prints_its_trace_hash() {
     if [ "$($sim --hash 77)" = "$($sim --hash 78)" ]; then expect hashes equal different; fi
 }
 
-test_a_trace_tells_what_happened() {
+test_a_trace_notifies_what_happened() {
     $sim --seed 77 --trace >"$scratch/out"
     grep -q 'dials worker' "$scratch/out" || expect trace "$(head -3 "$scratch/out")" 'a dial'
 }

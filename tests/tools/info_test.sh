@@ -32,7 +32,7 @@ assert {"self", "shm", "tcp"} <= set(protocols), protocols.keys()
 for name, rows in protocols.items():
     at = 0
     for row in rows:
-        if row["lent"] or row["lent_to"]:
+        if row["lent"] or row["exposed_to"]:
             assert at is None and row["to"] is None and row["from"] > 8192, (name, row)
             continue
         assert row["from"] == at and row["to_ns"] >= row["from_ns"] > 0, (name, row)
@@ -41,6 +41,20 @@ for name, rows in protocols.items():
 PY
     WEFT_CALIBRATION=off $info --protocols tcp >"$scratch/protocols"
     expect 'tables' "$(grep -c '^protocols of' "$scratch/protocols")" 1
+}
+
+# Libraries that do not load stand in for a machine without them.
+test_without_the_libraries_of_rdma_all_else_works() {
+    mkdir "$scratch/broken"
+    : >"$scratch/broken/libibverbs.so.1"
+    export LD_LIBRARY_PATH=$scratch/broken WEFT_TRANSPORTS=self,tcp,rdma_rc,rdma_ud WEFT_CALIBRATION=off
+    $info --json >"$scratch/without.json"
+    python3 - "$scratch/without.json" <<'PY'
+import json, sys
+info = json.load(open(sys.argv[1]))
+assert "rdma" not in info
+assert {t["name"] for t in info["transports"]} == {"self", "tcp"}, info["transports"]
+PY
 }
 
 # listen URI: a peer there, until the test ends; prints where
@@ -76,7 +90,7 @@ PY
     done
 }
 
-test_an_address_where_nobody_listens_is_told() {
+test_an_address_where_noop_listens_is_notified() {
     export WEFT_CALIBRATION=off WEFT_SHM_DIRECTORY=$scratch
     for uri in tcp://127.0.0.1:1 shm://nobody none://1; do
         expect "$uri" "$(exit_code timeout 20 $info --protocols $uri)" 1
@@ -110,11 +124,41 @@ test_people_can_read_it() {
     has text "$got" '^worker.spin .*default'
 }
 
+test_the_view_lists_every_process() {
+    $bin/tools/weft-run -n 3 --plain $info --view --json >"$scratch/view.json"
+    python3 - "$scratch/view.json" <<'PY'
+import json, os, sys
+view = json.load(open(sys.argv[1]))
+assert view["engine"] == "weft-run", view
+sets = view["processes"]
+assert [s["rank"] for s in sets] == [0, 1, 2], sets
+assert len({s["pid"] for s in sets}) == 3 and {s["host"] for s in sets} == {os.uname().nodename}, sets
+for s in sets:
+    assert s["cpus"] == len(os.sched_getaffinity(0)) and 1 <= s["cores"] <= s["cpus"], s
+    assert 0 < s["ram_used"] < s["ram_total"] and any(d["name"] for d in s["network"]), s
+PY
+    $info --view >"$scratch/view.txt"
+    grep -q '^engine single, 1 processes' "$scratch/view.txt"
+    grep -q "^rank 0 on $(uname -n), process" "$scratch/view.txt"
+    expect code "$(exit_code $info --view --config)" 2
+}
+
 test_counters_are_listed() {
     has counters "$($info --counters)" '^am\.sent$'
 }
 
-test_a_wrong_option_is_told() {
+test_a_new_key_is_random_private_and_replaces_nothing() {
+    $info --new-key "$scratch/key"
+    expect size "$(stat -c '%s %a' "$scratch/key")" '32 600'
+    before=$(sha256sum <"$scratch/key")
+    expect code "$(exit_code $info --new-key "$scratch/key")" 1
+    expect bytes "$(sha256sum <"$scratch/key")" "$before"
+    $info --new-key "$scratch/other"
+    [ "$(sha256sum <"$scratch/other")" != "$before" ]
+    expect 'no place' "$(exit_code $info --new-key "$scratch/none/key")" 1
+}
+
+test_a_wrong_option_is_notified() {
     expect code "$(exit_code $info --no-such-option)" 2
     expect code "$(exit_code $info surplus)" 2
 }

@@ -61,7 +61,7 @@ test_a_stopped_process_is_looked_at_too() {
     expect state "$(of $listener 'r["link"]')" UP
 }
 
-test_who_has_no_worker_is_told_so() {
+test_a_process_without_a_worker_is_reported() {
     sleep 60 &
     local pid=$!
     expect code "$(exit_code $info --live $pid)" 1
@@ -73,12 +73,61 @@ test_who_has_no_worker_is_told_so() {
 }
 
 test_a_worker_may_refuse() {
-    export WEFT_WORKER_LIVE=off
+    export WEFT_WORKER_STATS_PAGE=off
     $cat listen tcp://127.0.0.1:0 </dev/null >/dev/null 2>"$scratch/told" &
     local pid=$!
     wait_for grep -q '^listening at' "$scratch/told"
     expect code "$(exit_code $info --live $pid)" 1
     kill $pid
+}
+
+# A process that shows a FIFO under the name of a page: to open it for reading would wait for a writer for ever.
+test_a_fifo_that_is_named_as_a_page_is_not_opened() {
+    unshare -m true 2>/dev/null || skip "no mount namespaces here"
+    mkdir "$scratch/mount"
+    unshare -m bash -c '
+        mount -t tmpfs none "$0" && mkfifo "$0/memfd:weft-live" && exec 8<>"$0/memfd:weft-live" 7<"$0/memfd:weft-live" 8>&- && umount -l "$0" &&
+        exec sleep 60' "$scratch/mount" &
+    fake=$!
+    trap 'kill $fake 2>/dev/null' EXIT
+    wait_for is_named $fake /memfd:weft-live
+    expect code "$(exit_code timeout 8 $info --live $fake)" 1
+}
+
+is_named() {
+    [ "$(readlink "/proc/$1/fd/7")" = "$2" ]
+}
+
+# A process that shows a page of its own making, with escape sequences in every text.
+test_what_a_page_sends_is_printed_as_plain_characters() {
+    begin tcp://127.0.0.1:0
+    kill -STOP $caller
+    cat >"$scratch/page.py" <<'END'
+import ctypes, fcntl, glob, os, struct, sys, time
+pid = int(sys.argv[1])
+link = [f for f in glob.glob(f"/proc/{pid}/fd/*") if os.readlink(f).startswith("/memfd:weft-live")][0]
+page = bytearray(open(link, "rb").read())
+assert struct.unpack_from("<i", page, 24)[0] == pid
+struct.pack_into("<i", page, 24, os.getpid())
+for text in b"self,", b"tcp.", b"127.0.0.1:":
+    assert text in page, text
+    page = bytearray(bytes(page).replace(text, b"\x1b]0;" + b"\x9b" * (len(text) - 4)))
+fd = ctypes.CDLL(None).memfd_create(b"weft-live", 2)
+os.write(fd, page)
+fcntl.fcntl(fd, 1033, 2)  # F_ADD_SEALS, F_SEAL_SHRINK
+print("ready", flush=True)
+time.sleep(60)
+END
+    python3 "$scratch/page.py" $caller >"$scratch/ready" &
+    fake=$!
+    trap 'kill -CONT $listener $caller 2>/dev/null; kill $fake $listener $caller $holder 2>/dev/null' EXIT
+    wait_for grep -q ready "$scratch/ready"
+    text=$($info --live $fake)
+    has text "$text" "^process $fake, worker "
+    has text "$text" '[?]]0;'
+    expect 'control characters' "$(printf %s "$text" | LC_ALL=C tr -d '\n\040-\176' | wc -c)" 0
+    text=$($info --live $fake --json)
+    expect 'control characters of JSON' "$(printf %s "$text" | LC_ALL=C tr -d '\n\040-\176' | wc -c)" 0
 }
 
 run_tests

@@ -81,7 +81,7 @@ TEST(a_table_grows_and_forgets_nothing) {
     table_close(&t);
 }
 
-/* ---- the job's machine, without processes ---------------------------------------------------------------------- */
+/* ---- the job's machine, without processes ---------------------------------------------------- */
 
 static int effects[JOB_N_EFFECTS], bugs;
 static void effect(struct fsm *m, unsigned what) {
@@ -106,11 +106,11 @@ static struct job new_job(void) {
 
 TEST(the_first_reason_is_the_exit_code) {
     struct job job = new_job();
-    fsm_step(&job.fsm, JOB_EV_FAILED);
+    weft__fsm_step(&job.fsm, JOB_EV_FAILED);
     job.reason = 143;
-    fsm_step(&job.fsm, JOB_EV_FAILED);
-    fsm_step(&job.fsm, JOB_EV_TIMEOUT);
-    fsm_step(&job.fsm, JOB_EV_LAST);
+    weft__fsm_step(&job.fsm, JOB_EV_FAILED);
+    weft__fsm_step(&job.fsm, JOB_EV_TIMEOUT);
+    weft__fsm_step(&job.fsm, JOB_EV_LAST);
     CHECK_EQ(job.code, 7);
     CHECK_EQ(job.fsm.state, JOB_OVER);
     CHECK_EQ(effects[JOB_FX_TERMINATE], 1);
@@ -121,24 +121,26 @@ TEST(the_first_reason_is_the_exit_code) {
 TEST(a_second_interrupt_does_not_wait) {
     struct job job = new_job();
     job.reason = 130;
-    fsm_step(&job.fsm, JOB_EV_STOP);
+    weft__fsm_step(&job.fsm, JOB_EV_STOP);
     CHECK_EQ(effects[JOB_FX_KILL], 0);
-    fsm_step(&job.fsm, JOB_EV_STOP);
+    weft__fsm_step(&job.fsm, JOB_EV_STOP);
     CHECK_EQ(effects[JOB_FX_KILL], 1);
-    fsm_step(&job.fsm, JOB_EV_GRACE);
+    weft__fsm_step(&job.fsm, JOB_EV_GRACE);
     CHECK_EQ(effects[JOB_FX_KILL], 1);
-    fsm_step(&job.fsm, JOB_EV_LAST);
+    weft__fsm_step(&job.fsm, JOB_EV_LAST);
     CHECK_EQ(job.code, 130);
 }
 
-/* Every sequence of events to depth six that the port can bring about: once LAST was said, nothing fails any more. */
+/* Every sequence of events to depth six that the port can bring about: once LAST was said,
+ * nothing fails any more. */
 static void walk(struct job job, int depth) {
     for (unsigned event = 0; depth > 0 && event < JOB_N_EVENTS; event++) {
-        bool possible = job.fsm.state != JOB_OVER || (event != JOB_EV_FAILED && event != JOB_EV_LAST);
+        bool possible =
+            job.fsm.state != JOB_OVER || (event != JOB_EV_FAILED && event != JOB_EV_LAST);
         if (event == JOB_EV_GRACE && job.fsm.state == JOB_RUNNING) possible = false;
         if (!possible) continue;
         struct job next = job;
-        fsm_step(&next.fsm, event);
+        weft__fsm_step(&next.fsm, event);
         CHECK_EQ(bugs, 0);
         CHECK((next.code != 0) == (next.code == 7 || next.code == JOB_CODE_TIMEOUT));
         walk(next, depth - 1);

@@ -103,7 +103,7 @@ test_processes_find_each_other() {
     done
 }
 
-test_a_broken_environment_is_told() {
+test_a_broken_environment_is_notified() {
     for broken in WEFT_RUN_RANK=1 'WEFT_RUN_FD=0 WEFT_RUN_RANK=0 WEFT_RUN_SIZE=2' \
         'WEFT_RUN_FD=x WEFT_RUN_RANK=0 WEFT_RUN_SIZE=2' 'WEFT_RUN_FD=3 WEFT_RUN_RANK=2 WEFT_RUN_SIZE=2'; do
         code=0

@@ -57,7 +57,7 @@ test_it_starts_its_own_processes() {
     has output "$(timeout 60 "$count" -n 2 "$text")" 'by 2 processes'
 }
 
-test_a_missing_file_is_told() {
+test_a_missing_file_is_notified() {
     code=0
     timeout 60 "$count" "$text/no-such" >/dev/null 2>"$scratch/err" || code=$?
     expect code $code 1

@@ -1,16 +1,18 @@
 /*
- * What transport.h promises, for every transport: a new one gets all of it by one line in SUBJECTS. The promises are in
- * conformance_*_test.c, by subject; those of one-sided operations are in rma_forms_test.c and rma_keys_test.c.
+ * What transport.h promises, for every transport: a new one gets all of it by one line in SUBJECTS.
+ * The promises are in conformance_*_test.c, by subject; those of one-sided operations are in
+ * rma_forms_test.c and rma_keys_test.c.
  *
- * Message number i carries [i, 8 bytes][bytes of a fixed pattern from i on], whatever its form, so that a receiver can
- * check order and content without a copy of what was sent.
+ * Message number i carries [i, 8 bytes][bytes of a fixed pattern from i on], whatever its form, so
+ * that a receiver can check order and content without a copy of what was sent.
  */
 #ifndef WEFT_TESTS_TRANSPORTS_CONFORMANCE_H
 #define WEFT_TESTS_TRANSPORTS_CONFORMANCE_H
 
 #include "counted.h"
+#include "null_transport.h"
 #include "pair.h"
-#include <endpoints/window_lane.h>
+#include <transports/reliable/window_lane.h>
 #include <transports/sim/sim.h>
 
 struct subject {
@@ -27,6 +29,7 @@ struct subject {
 #endif
 /* S(name, how its pair is made) */
 #define SUBJECTS(S)           \
+    S(null, PAIR_ONE_REACTOR) \
     S(self, PAIR_ONE_REACTOR) \
     S(shm, 0)                 \
     S(shm_mailbox, 0)         \
@@ -40,12 +43,14 @@ struct subject {
 static const weft_setting_t no_rings = {"shm.rings", "0"};
 /* The wire is this machine's own. */
 static const weft_setting_t insecure = {"rdma.insecure", "yes"};
-static inline weft_status_t open_shm(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+static inline weft_status_t open_shm(struct reactor *r, const struct iface_params *params,
+                                     struct iface **iface_p) {
     return weft__transport_shm.open(r, params, iface_p);
 }
 static const struct transport weft__transport_shm_mailbox = {.name = "shm", .open = open_shm};
 
-/* Two that are not in the register: the endpoints' window around datagrams, over a fair network and over a bad one. */
+/* Two that are not in the register: the endpoints' window around datagrams, over a fair network
+ * and over a bad one. */
 static inline weft_status_t open_window(struct reactor *r, const struct iface_params *params,
                                         struct iface **iface_p) {
     return weft__window_iface_open(r, &weft__transport_sim, params, iface_p);
@@ -59,7 +64,8 @@ static inline weft_status_t open_rdma_ud(struct reactor *r, const struct iface_p
                                          struct iface **iface_p) {
     return weft__window_iface_open(r, &weft__transport_rdma_ud, params, iface_p);
 }
-static const struct transport weft__transport_rdma_ud_window = {.name = "rdma_ud", .open = open_rdma_ud};
+static const struct transport weft__transport_rdma_ud_window = {.name = "rdma_ud",
+                                                                .open = open_rdma_ud};
 #endif
 
 static struct sim_profile network;
@@ -97,8 +103,9 @@ static inline bool is_short(enum form form) {
 struct spec {
     uint64_t number;
     enum form form;
-    size_t len;                /* after the number */
-    size_t header_len, pieces; /* zcopy: of `len`, in the header (without the number); pieces of the rest */
+    size_t len; /* after the number */
+    /* zcopy: of `len`, in the header (without the number); pieces of the rest */
+    size_t header_len, pieces;
 };
 
 struct pack_arg {
@@ -112,7 +119,8 @@ static inline size_t pack(void *to, void *arg) {
     return 8 + p->len;
 }
 
-static inline weft_status_t zcopy(struct lane *lane, const struct spec *s, struct completion *completion) {
+static inline weft_status_t zcopy(struct lane *lane, const struct spec *s,
+                                  struct completion *completion) {
     uint8_t header[4096];
     weft_iov_t iov[64];
     const uint8_t *bytes = bytes_of(s->number);
@@ -124,8 +132,8 @@ static inline weft_status_t zcopy(struct lane *lane, const struct spec *s, struc
         size_t len = i == n - 1 ? rest - i * step : step;
         iov[i] = (weft_iov_t){(void *)(bytes + i * step), len};
     }
-    weft_status_t st =
-        lane->ops->am_zcopy(lane, (uint8_t)(s->number % 32), header, 8 + s->header_len, iov, n, completion);
+    weft_status_t st = lane->ops->am_zcopy(lane, (uint8_t)(s->number % 32), header,
+                                           8 + s->header_len, iov, n, completion);
     memset(header, 0xee, sizeof header); /* header and iov array were copied */
     memset(iov, 0xee, sizeof iov);
     return st;
@@ -141,7 +149,8 @@ static inline weft_status_t short_to(struct lane *lane, uint8_t id, const struct
     return lane->ops->am_short_to(lane, id, s->number, to, bytes + sizeof to, s->len - sizeof to);
 }
 
-static inline weft_status_t post(struct lane *lane, const struct spec *s, struct completion *completion) {
+static inline weft_status_t post(struct lane *lane, const struct spec *s,
+                                 struct completion *completion) {
     uint8_t id = (uint8_t)(s->number % 32);
     switch (s->form) {
     case SHORT: return lane->ops->am_short(lane, id, s->number, bytes_of(s->number), s->len);
@@ -212,8 +221,11 @@ static inline struct spec mixed_spec(const struct stream *s, uint64_t number) {
     const struct iface_attr *a = &s->from->pair->iface_a->attr;
     uint64_t x = (number + 1) * 0x9e3779b97f4a7c15u;
     enum form form = (enum form)((x >> 32) % N_FORMS);
-    size_t most = is_short(form) ? a->max_short : form == BCOPY ? a->max_bcopy - 8 : a->max_zcopy / 4;
-    size_t len = (x >> 40) % 4 == 0 ? (x >> 8) % (most + 1) : (x >> 8) % (most < 200 ? most + 1 : 200);
+    size_t most = is_short(form)  ? a->max_short
+                  : form == BCOPY ? a->max_bcopy - 8
+                                  : a->max_zcopy / 4;
+    size_t len =
+        (x >> 40) % 4 == 0 ? (x >> 8) % (most + 1) : (x >> 8) % (most < 200 ? most + 1 : 200);
     return (struct spec){number, form, len, form == ZCOPY ? len % 300 < len ? len % 300 : 0 : 0,
                          1 + x % a->max_iov};
 }
@@ -232,8 +244,10 @@ static inline void begin(struct pair *p, const struct transport *transport, unsi
     pattern_make();
     choose_network(transport);
     pair_clock_made = make_network;
-    const weft_setting_t *setting = strncmp(transport->name, "rdma", 4) == 0 ? &insecure : &no_rings;
-    pair_open_with(p, transport, flags, setting, setting == &insecure || transport == &weft__transport_shm_mailbox);
+    const weft_setting_t *setting =
+        strncmp(transport->name, "rdma", 4) == 0 ? &insecure : &no_rings;
+    pair_open_with(p, transport, flags, setting,
+                   setting == &insecure || transport == &weft__transport_shm_mailbox);
 }
 static inline void open_pair(struct pair *p, const struct subject *s) {
     begin(p, s->transport, s->flags);
@@ -264,7 +278,8 @@ static inline void one(struct pair *p, struct spec spec) {
     pair_forget(&p->b);
 }
 
-/* A file of promises lists them in CASES(C, s), each as C(s, promise), and ends with SUBJECTS(TESTS_OF). */
+/* A file of promises lists them in CASES(C, s), each as C(s, promise), and ends with
+ * SUBJECTS(TESTS_OF). */
 #define TEST_OF(s, promise)    \
     TEST(s##_##promise) {      \
         promise(&subject_##s); \

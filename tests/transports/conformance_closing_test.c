@@ -103,7 +103,8 @@ static void a_handler_may_close_its_lane(const struct subject *s) {
         int arrived = 0;
         p.b.on_message = close_and_count;
         p.b.arg = &arrived;
-        for (int i = 0; i < 5; i++) CHECK_EQ(post(p.a.lane, &(struct spec){flush, SHORT, 20, 0, 0}, NULL), WEFT_OK);
+        for (int i = 0; i < 5; i++)
+            CHECK_EQ(post(p.a.lane, &(struct spec){flush, SHORT, 20, 0, 0}, NULL), WEFT_OK);
         CHECK(pair_until(&p, p.b.n_closed == 1 && p.a.n_down == 1));
         CHECK_EQ(arrived, 1); /* a closed lane hears nothing */
         CHECK(closed_by_peer(p.a.down));
@@ -112,34 +113,35 @@ static void a_handler_may_close_its_lane(const struct subject *s) {
 }
 
 /* Every third message is heard by others, which hand the next one back. */
-static int heard_by_others;
-static void other_hears(struct lane *lane, const void *data, size_t len) {
+static int received_by_others;
+static void other_receives(struct lane *lane, unsigned id, const void *data, size_t len) {
     struct end *end = lane->owner;
-    heard_by_others++;
-    lane->ops->hear(lane, NULL);
+    received_by_others++;
+    lane->ops->recv_msg(lane, NULL);
     check_in_order(end, (uint8_t)(((struct expect *)end->arg)->next % 32), data, len);
 }
-static const lane_am_fn others[LANE_AM_IDS] = {[0 ... LANE_AM_IDS - 1] = other_hears};
+static const lane_am_fn others[LANE_AM_IDS] = {[0 ... LANE_AM_IDS - 1] = other_receives};
 static void hand_over(struct end *end, uint8_t id, const void *data, size_t len) {
     struct expect *e = end->arg;
     check_in_order(end, id, data, len);
-    if (e->next % 3 == 2) end->lane->ops->hear(end->lane, others);
+    if (e->next % 3 == 2) end->lane->ops->recv_msg(end->lane, others);
 }
-static void other_handlers_hear_the_next_message(const struct subject *s) {
+static void other_handlers_recv_the_next_message(const struct subject *s) {
     struct pair p;
     open_pair(&p, s);
     struct expect e = {.len = 20};
     p.b.on_message = hand_over;
     p.b.arg = &e;
-    heard_by_others = 0;
+    received_by_others = 0;
     for (uint64_t i = 0; i < 90; i++) {
         weft_status_t st;
-        while ((st = post(p.a.lane, &(struct spec){i, SHORT, 20, 0, 0}, NULL)) == WEFT_NO_RESOURCE) pair_turn(&p);
+        while ((st = post(p.a.lane, &(struct spec){i, SHORT, 20, 0, 0}, NULL)) == WEFT_NO_RESOURCE)
+            pair_turn(&p);
         CHECK_EQ(st, WEFT_OK);
     }
     CHECK(pair_until(&p, e.next == 90));
     CHECK_EQ(e.wrong, 0);
-    CHECK_EQ(heard_by_others, 30);
+    CHECK_EQ(received_by_others, 30);
     pair_close(&p);
 }
 
@@ -152,7 +154,8 @@ static void a_lane_may_be_closed_before_it_is_up(const struct subject *s) {
         CHECK_EQ(p.a.n_closed, 0);
         CHECK(pair_until(&p, p.a.n_closed == 1));
         pair_turns(&p, 50);
-        CHECK(pair_until(&p, p.b.n_down == p.b.n_open)); /* it saw nothing, or a lane that came and went */
+        /* it saw nothing, or a lane that came and went */
+        CHECK(pair_until(&p, p.b.n_down == p.b.n_open));
         CHECK_EQ(p.a.n_down, 0);
         pair_close(&p);
     }
@@ -165,7 +168,7 @@ static void a_lane_may_be_closed_before_it_is_up(const struct subject *s) {
     C(s, pending_is_the_owners_again_when_the_peer_closed) \
     C(s, both_may_close_at_once)                           \
     C(s, a_handler_may_close_its_lane)                     \
-    C(s, other_handlers_hear_the_next_message)             \
+    C(s, other_handlers_recv_the_next_message)             \
     C(s, a_lane_may_be_closed_before_it_is_up)
 
 SUBJECTS(TESTS_OF)

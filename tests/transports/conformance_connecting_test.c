@@ -39,10 +39,13 @@ static void a_name_is_listened_at_by_one(const struct subject *s) {
     const char *door = pair_where(s->transport);
     struct tl_listener *first = NULL, *second = NULL;
     struct iface *b = p.iface_b;
-    CHECK_EQ(b->ops->listen(b, strcmp(door, "pair") == 0 ? "door" : door, 4, NULL, &first), WEFT_OK);
+    CHECK_EQ(b->ops->listen(b, strcmp(door, "pair") == 0 ? "door" : door,
+                            &(struct listen_how){.backlog = 4}, NULL, &first),
+             WEFT_OK);
     char where[128];
     snprintf(where, sizeof where, "%s", strstr(b->ops->listener_uri(first), "://") + 3);
-    CHECK_EQ(b->ops->listen(b, where, 4, NULL, &second), WEFT_ERR_EXISTS);
+    CHECK_EQ(b->ops->listen(b, where, &(struct listen_how){.backlog = 4}, NULL, &second),
+             WEFT_ERR_EXISTS);
     b->ops->listener_close(first);
     pair_turns(&p, 2);
 
@@ -57,7 +60,8 @@ static void a_name_is_listened_at_by_one(const struct subject *s) {
     }
     CHECK_EQ(st, WEFT_ERR_REFUSED);
     CHECK_EQ(p.a.n_open, 0);
-    CHECK_EQ(b->ops->listen(b, where, 4, NULL, &first), WEFT_OK); /* the name is free again */
+    CHECK_EQ(b->ops->listen(b, where, &(struct listen_how){.backlog = 4}, NULL, &first),
+             WEFT_OK); /* the name is free again */
     b->ops->listener_close(first);
     pair_close(&p);
 }
@@ -92,7 +96,8 @@ static void many_lanes_do_not_mix(const struct subject *s) {
     for (int round = 0; round < 3; round++)
         for (int i = 0; i < MANY; i++) {
             CHECK_EQ(post(a[i].lane, &(struct spec){(uint64_t)i, SHORT, 20, 0, 0}, NULL), WEFT_OK);
-            CHECK_EQ(post(b[i].lane, &(struct spec){(uint64_t)i + 1000, BCOPY, 500, 0, 0}, NULL), WEFT_OK);
+            CHECK_EQ(post(b[i].lane, &(struct spec){(uint64_t)i + 1000, BCOPY, 500, 0, 0}, NULL),
+                     WEFT_OK);
         }
     for (int i = 0; i < MANY; i++) {
         CHECK(pair_until(&p, a[i].n_messages == 3 && b[i].n_messages == 3));

@@ -1,4 +1,5 @@
-/* Large payloads go where their owner says (CAP_LAND): whole, in their turn, and with one last word whatever ends them. */
+/* Large payloads go where their owner says (CAP_PLACE): whole, in their turn, and with one last
+ * word whatever ends them. */
 #include "conformance.h"
 
 enum { EDGE = 64, EACH = 40, TRIES = 50 };
@@ -6,19 +7,21 @@ enum { EDGE = 64, EACH = 40, TRIES = 50 };
 /* One landing at a time: where it goes, and what became of it. */
 static uint8_t target[EDGE + LARGEST + EDGE], whole[8 + LARGEST];
 static struct {
-    struct end *end; /* who is told */
-    uint8_t id, head[LAND_HEAD];
+    struct end *end;          /* who is told */
+    uint32_t placement, last; /* the id of the one under way; the last id that was given */
+    uint8_t id, head[PLACE_HEAD];
     size_t skip, len;
-    bool under_way, no_more;
-    int asked, landed, ended, overran;
+    bool under_way, no_ext;
+    int asked, placed, ended, overran;
     weft_status_t why;
     int ends_before; /* of its lane, when it was told */
 } now;
 
-static void landed(struct lane *lane, void *arg, weft_status_t status) {
+static void placed(struct lane *lane, uint32_t placement, weft_status_t status) {
     size_t rest = now.len - now.skip;
-    for (size_t i = 0; i < EDGE; i++) now.overran += target[i] != 0xee || target[EDGE + rest + i] != 0xee;
-    now.overran += arg != &now || !now.under_way;
+    for (size_t i = 0; i < EDGE; i++)
+        now.overran += target[i] != 0xee || target[EDGE + rest + i] != 0xee;
+    now.overran += placement != now.placement || !now.under_way;
     now.under_way = false;
     now.ends_before = now.end->n_down + now.end->n_closed;
     now.why = status;
@@ -27,40 +30,45 @@ static void landed(struct lane *lane, void *arg, weft_status_t status) {
         ((struct expect *)now.end->arg)->next++; /* it is lost, those behind it are not */
         return;
     }
-    now.landed++;
+    now.placed++;
     memcpy(whole, now.head, now.skip);
     memcpy(whole + now.skip, target + EDGE, rest);
     now.end->on_message(now.end, now.id, whole, now.len);
 }
 
-/* By turns refused, wrong by a byte, and in one to LAND_IOV pieces of odd sizes. */
-static bool land(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len, struct landing *to) {
+/* By turns refused, wrong by a byte, and in one to PLACE_IOV pieces of odd sizes. */
+static bool place(struct lane *lane, uint8_t id, const void *head, size_t head_len, size_t len,
+                  struct placement *to) {
     unsigned way = (unsigned)now.asked++ % 10;
-    now.overran += head_len != LAND_HEAD || len < LAND_HEAD + LAND_LEAST || len > sizeof whole || now.under_way;
-    if (way == 3 || now.no_more) return false;
+    now.overran += head_len != PLACE_HEAD || len < PLACE_HEAD + PLACE_LEAST || len > sizeof whole ||
+                   now.under_way;
+    if (way == 3 || now.no_ext) return false;
     memset(target, 0xee, sizeof target);
     memcpy(now.head, head, head_len);
     now.id = id;
     now.skip = way * 7;
     now.len = len;
-    *to = (struct landing){.skip = now.skip, .n_iov = 1 + way % LAND_IOV, .landed = landed, .arg = &now};
+    *to = (struct placement){.id = ++now.last, .skip = now.skip, .n_iov = 1 + way % PLACE_IOV};
     uint8_t *at = target + EDGE, *end = at + (len - now.skip);
     for (size_t i = 0; i < to->n_iov; i++) {
-        size_t n = i + 1 < to->n_iov ? i * 1237 % (LAND_LEAST / LAND_IOV) : (size_t)(end - at) - (way == 5);
+        size_t n = i + 1 < to->n_iov ? i * 1237 % (PLACE_LEAST / PLACE_IOV)
+                                     : (size_t)(end - at) - (way == 5);
         to->iov[i] = (weft_iov_t){at, n};
         at += n;
     }
     now.under_way = way != 5;
+    now.placement = to->id;
     return true;
 }
 
-static struct iface_up up_with_land;
-static void open_landing(struct pair *p, const struct subject *s, struct expect *e) {
+static struct iface_up up_with_place;
+static void open_placement(struct pair *p, const struct subject *s, struct expect *e) {
     open_pair(p, s);
-    up_with_land = *p->iface_b->up;
-    if (p->iface_b->attr.caps & CAP_LAND) {
-        up_with_land.land = land;
-        p->iface_b->up = &up_with_land;
+    up_with_place = *p->iface_b->up;
+    if (p->iface_b->attr.caps & CAP_PLACE) {
+        up_with_place.place = place;
+        up_with_place.placed = placed;
+        p->iface_b->up = &up_with_place;
     }
     memset(&now, 0, sizeof now);
     now.end = &p->b;
@@ -69,10 +77,10 @@ static void open_landing(struct pair *p, const struct subject *s, struct expect 
     *e = (struct expect){.len = (size_t)-1};
 }
 
-static void what_lands_is_whole_and_in_its_turn(const struct subject *s) {
+static void what_places_is_whole_and_in_its_turn(const struct subject *s) {
     struct pair p;
     struct expect e;
-    open_landing(&p, s, &e);
+    open_placement(&p, s, &e);
     struct stream large = {.from = &p.a, .spec = zcopy_spec, .until = 30};
     stream_start(&large);
     CHECK(pair_until(&p, e.next == large.until));
@@ -81,15 +89,16 @@ static void what_lands_is_whole_and_in_its_turn(const struct subject *s) {
     CHECK(pair_until(&p, e.next == mixed.until));
     CHECK_EQ(e.wrong, 0);
     CHECK_EQ(large.failed | mixed.failed, WEFT_OK);
-    CHECK(now.landed > 0 || !(p.iface_b->attr.caps & CAP_LAND));
+    CHECK(now.placed > 0 || !(p.iface_b->attr.caps & CAP_PLACE));
     CHECK_EQ(now.overran + now.ended, 0);
     pair_close(&p);
 }
 
-/* Sends large messages until the landing of one has begun and not ended; false: this transport lands none. */
+/* Sends large messages until the landing of one has begun and not ended; false: this transport
+ * lands none. */
 static bool catch_one(struct pair *p, struct expect *e, struct stream *large) {
     *large = (struct stream){.from = &p->a, .spec = zcopy_spec};
-    if (!(p->iface_b->attr.caps & CAP_LAND)) return false;
+    if (!(p->iface_b->attr.caps & CAP_PLACE)) return false;
     for (int i = 0; i < TRIES; i++) {
         large->until += EACH;
         stream_start(large);
@@ -106,24 +115,24 @@ static void all_sent(struct pair *p, struct stream *large) {
     CHECK(pair_until(p, large->zcopied.calls == 1));
 }
 
-static void one_that_is_stopped_writes_no_byte_more_and_is_told_once(const struct subject *s) {
+static void one_that_is_stopped_writes_no_byte_more_and_is_notified_once(const struct subject *s) {
     static uint8_t shadow[sizeof target];
     struct pair p;
     struct expect e;
     struct stream large;
-    open_landing(&p, s, &e);
+    open_placement(&p, s, &e);
     if (catch_one(&p, &e, &large)) {
-        p.b.lane->ops->land_stop(p.b.lane, target); /* somebody else's */
+        p.b.lane->ops->place_stop(p.b.lane, now.last + 1); /* another's */
         CHECK(now.under_way);
-        now.no_more = true;
-        p.b.lane->ops->land_stop(p.b.lane, &now);
+        now.no_ext = true;
+        p.b.lane->ops->place_stop(p.b.lane, now.placement);
         CHECK_EQ(now.ended, 0); /* never within the call */
         memcpy(shadow, target, sizeof target);
         CHECK(pair_until(&p, e.next == large.until));
         CHECK_EQ(now.ended, 1);
         CHECK_EQ(now.why, WEFT_ERR_CANCELLED);
         CHECK_EQ(memcmp(shadow, target, sizeof target), 0);
-        p.b.lane->ops->land_stop(p.b.lane, &now); /* it is over */
+        p.b.lane->ops->place_stop(p.b.lane, now.placement); /* it is over */
         pair_turns(&p, 3);
         CHECK_EQ(now.ended, 1);
         all_sent(&p, &large);
@@ -138,12 +147,12 @@ static void ends(const struct subject *s, enum by by) {
     struct pair p;
     struct expect e;
     struct stream large;
-    open_landing(&p, s, &e);
+    open_placement(&p, s, &e);
     if (catch_one(&p, &e, &large)) {
         struct end *ending = by == PEER_ABORTS ? &p.a : &p.b;
         ending->lane->ops->close(ending->lane, by == OWNER_CLOSES);
         CHECK_EQ(now.ended, 0);
-        now.no_more = true;
+        now.no_ext = true;
         memcpy(shadow, target, sizeof target);
         CHECK(pair_until(&p, !now.under_way));
         CHECK_EQ(now.ends_before, 0);
@@ -164,14 +173,14 @@ static void one_ends_when_its_owner_closes_the_lane(const struct subject *s) {
 static void one_ends_when_its_owner_aborts_the_lane(const struct subject *s) {
     ends(s, OWNER_ABORTS);
 }
-static void one_ends_before_its_owner_hears_that_the_peer_is_gone(const struct subject *s) {
+static void one_ends_before_its_owner_receives_that_the_peer_is_gone(const struct subject *s) {
     ends(s, PEER_ABORTS);
 }
 
-#define CASES(C, s)                                                \
-    C(s, what_lands_is_whole_and_in_its_turn)                      \
-    C(s, one_that_is_stopped_writes_no_byte_more_and_is_told_once) \
-    C(s, one_ends_when_its_owner_closes_the_lane)                  \
-    C(s, one_ends_when_its_owner_aborts_the_lane)                  \
-    C(s, one_ends_before_its_owner_hears_that_the_peer_is_gone)
+#define CASES(C, s)                                                    \
+    C(s, what_places_is_whole_and_in_its_turn)                         \
+    C(s, one_that_is_stopped_writes_no_byte_more_and_is_notified_once) \
+    C(s, one_ends_when_its_owner_closes_the_lane)                      \
+    C(s, one_ends_when_its_owner_aborts_the_lane)                      \
+    C(s, one_ends_before_its_owner_receives_that_the_peer_is_gone)
 SUBJECTS(TESTS_OF)

@@ -17,7 +17,8 @@ static void no_memory_fails_only_the_call(const struct subject *s) {
             struct counted c = counted(1);
             enum form form = (enum form)(i % N_FORMS);
             struct spec spec = {i, form, is_short(form) ? 20 : 5000, 0, 1};
-            if (post(p.a.lane, &spec, &c.completion) == WEFT_IN_PROGRESS) CHECK(pair_until(&p, c.calls == 1));
+            if (post(p.a.lane, &spec, &c.completion) == WEFT_IN_PROGRESS)
+                CHECK(pair_until(&p, c.calls == 1));
         }
         if (p.a.lane) {
             p.a.lane->ops->close(p.a.lane, true);

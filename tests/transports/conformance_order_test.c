@@ -1,4 +1,5 @@
-/* Messages keep their order across forms and through a full lane, and a flush says when they have left. */
+/* Messages keep their order across forms and through a full lane, and a flush says when they
+ * have left. */
 #include "conformance.h"
 
 static void order_holds_across_forms(const struct subject *s) {
@@ -19,7 +20,8 @@ static void order_holds_across_forms(const struct subject *s) {
 }
 
 /* Three streams wait in one lane: each gets its turn only when those before it are through. */
-static void exhaust(const struct subject *subject, struct spec (*spec)(const struct stream *, uint64_t), size_t len,
+static void exhaust(const struct subject *subject,
+                    struct spec (*spec)(const struct stream *, uint64_t), size_t len,
                     uint64_t each) {
     struct pair p;
     open_pair(&p, subject);
@@ -43,9 +45,9 @@ static void exhaust(const struct subject *subject, struct spec (*spec)(const str
     CHECK(pair_until(&p, e.next == more[1].until));
     CHECK_EQ(e.wrong, 0);
     CHECK_EQ(first.failed | more[0].failed | more[1].failed, 0);
-    CHECK(pair_until(
-        &p,
-        first.zcopied.completion.count + more[0].zcopied.completion.count + more[1].zcopied.completion.count == 3));
+    CHECK(pair_until(&p, first.zcopied.completion.count + more[0].zcopied.completion.count +
+                                 more[1].zcopied.completion.count ==
+                             3));
     pair_close(&p);
 }
 static void short_exhaustion_keeps_order(const struct subject *s) {
@@ -103,7 +105,7 @@ static void before_it_is_up_a_lane_has_no_resource(const struct subject *s) {
     pair_close(&p);
 }
 
-static void flush_says_when_all_has_left(const struct subject *s) {
+static void flush_sends_when_all_has_left(const struct subject *s) {
     struct pair p;
     open_pair(&p, s);
     struct counted all = counted(1), flushed = counted(1);
@@ -112,7 +114,8 @@ static void flush_says_when_all_has_left(const struct subject *s) {
         CHECK(pair_until(&p, flushed.calls == 1));
         flushed = counted(1);
     }
-    CHECK_EQ(p.a.lane->ops->flush(p.a.lane, &flushed.completion), WEFT_OK); /* nothing is under way */
+    /* nothing is under way */
+    CHECK_EQ(p.a.lane->ops->flush(p.a.lane, &flushed.completion), WEFT_OK);
     for (uint64_t i = 0; i < 5; i++) {
         struct spec z = {i, ZCOPY, 20000, 0, 1};
         all.completion.count++;
@@ -139,6 +142,6 @@ static void flush_says_when_all_has_left(const struct subject *s) {
     C(s, zcopy_exhaustion_keeps_order)           \
     C(s, what_was_removed_is_not_retried)        \
     C(s, before_it_is_up_a_lane_has_no_resource) \
-    C(s, flush_says_when_all_has_left)
+    C(s, flush_sends_when_all_has_left)
 
 SUBJECTS(TESTS_OF)

@@ -1,4 +1,5 @@
-/* A lane that is paused brings nothing until it is resumed, and then everything in its order; its sender waits meanwhile. */
+/* A lane that is paused brings nothing until it is resumed, and then everything in its order;
+ * its sender waits meanwhile. */
 #include "conformance.h"
 
 #ifdef WEFT_HAVE_RDMA
@@ -10,6 +11,7 @@
 #endif
 /* Those that can. In virtual time a pause is longer than any patience. */
 #define PAUSABLE(S)           \
+    S(null, PAIR_ONE_REACTOR) \
     S(self, PAIR_ONE_REACTOR) \
     S(shm, 0)                 \
     S(shm_mailbox, 0)         \
@@ -69,7 +71,8 @@ static void order_holds_however_often(const struct subject *s) {
         struct pair p;
         open_pair(&p, s);
         struct expect e = {.len = (size_t)-1};
-        struct stream stream = {.from = &p.a, .spec = mixed_spec, .until = pause_at < 10 ? 300 : 2000};
+        struct stream stream = {
+            .from = &p.a, .spec = mixed_spec, .until = pause_at < 10 ? 300 : 2000};
         p.b.on_message = check_and_pause;
         p.b.arg = &e;
         stream_start(&stream);
@@ -85,7 +88,7 @@ static void order_holds_however_often(const struct subject *s) {
 }
 
 /* What it sent before is heard, although nobody resumes a lane whose end is known. */
-static void a_peer_that_goes_is_heard_out(const struct subject *s) {
+static void a_peer_that_goes_is_received_out(const struct subject *s) {
     for (int flush = 0; flush < 2; flush++) {
         struct pair p;
         open_pair(&p, s);
@@ -167,7 +170,8 @@ static void close_and_look(struct end *end, uint8_t id, const void *data, size_t
     if (++c->n == 1) end->lane->ops->close(end->lane, c->flush);
     for (int i = 0; i < 1000; i++) {
         weft__reactor_progress(p->reactor_a, 0);
-        if (p->a.lane) (void)p->a.lane->ops->am_short(p->a.lane, 5, 0xeeee, bytes_of(5000), WEFT_SHORT_MIN);
+        if (p->a.lane)
+            (void)p->a.lane->ops->am_short(p->a.lane, 5, 0xeeee, bytes_of(5000), WEFT_SHORT_MIN);
     }
     CHECK(memcmp(data, before, len) == 0);
 }
@@ -212,7 +216,7 @@ static void without_memory_it_goes_on(const struct subject *s) {
 #define CASES(C, s)                                \
     C(s, its_sender_waits)                         \
     C(s, order_holds_however_often)                \
-    C(s, a_peer_that_goes_is_heard_out)            \
+    C(s, a_peer_that_goes_is_received_out)         \
     C(s, it_goes_on_to_send)                       \
     C(s, it_may_be_closed)                         \
     C(s, a_handler_that_closes_it_has_its_message) \

@@ -15,8 +15,8 @@ static inline void fabric_make(struct reactor_clock *clock) {
 }
 
 /* `transport`: sim, or one around it. */
-static inline void fabric_open(struct pair *p, const struct transport *transport, const weft_setting_t *settings,
-                               size_t n) {
+static inline void fabric_open(struct pair *p, const struct transport *transport,
+                               const weft_setting_t *settings, size_t n) {
     pair_clock_made = fabric_make;
     pair_open_with(p, transport, PAIR_VIRTUAL, settings, n);
 }
@@ -34,8 +34,8 @@ static inline void fabric_lanes(struct pair *p, struct apart *at) {
     CHECK_EQ(p->iface_b->ops->lane_create(p->iface_b, &p->b.lane), WEFT_OK);
     p->a.lane->owner = &p->a;
     p->b.lane->owner = &p->b;
-    CHECK_EQ(p->a.lane->ops->address(p->a.lane, at->a, &at->len_a), WEFT_OK);
-    CHECK_EQ(p->b.lane->ops->address(p->b.lane, at->b, &at->len_b), WEFT_OK);
+    CHECK_EQ(p->a.lane->ops->conn->address(p->a.lane, at->a, &at->len_a), WEFT_OK);
+    CHECK_EQ(p->b.lane->ops->conn->address(p->b.lane, at->b, &at->len_b), WEFT_OK);
 }
 
 #endif

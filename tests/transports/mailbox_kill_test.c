@@ -1,7 +1,8 @@
 /*
- * A producer is killed between every two instructions of sending: through the mailbox, and through a ring, to a receiver
- * that polls, and to one that sleeps. Each time another producer goes on with the same receiver, what the dead one had sent arrives
- * whole and once, and nothing that it had not finished arrives.
+ * A producer is killed between every two instructions of sending: through the mailbox, and through
+ * a ring, to a receiver that polls, and to one that sleeps. Each time another producer goes on with
+ * the same receiver, what the dead one had sent arrives whole and once, and nothing that it had not
+ * finished arrives.
  */
 #include "pair.h"
 #include <poll.h>
@@ -10,11 +11,12 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
-#include <transports/shm/shm.h>
+#include <transports/shm/lane/shm.h>
 
-/* As many as a shelf has nodes: the next send finds them passed, and so takes the same instructions each time. */
+/* As many as a shelf has nodes: the next send finds them passed, and so takes the same
+ * instructions each time. */
 enum {
-    BEFORE = HALL_NODES,
+    BEFORE = SLOT_TABLE_NODES,
     SHORT_LEN = 20,
     BCOPY_LEN = 300,
     ZCOPY_LEN = 500,
@@ -22,15 +24,16 @@ enum {
     INSTRUCTIONS = 60000
 };
 
-/* Under a sanitizer most instructions are its own, seven for each of ours, and how long all take goes with their square. */
+/* Under a sanitizer most instructions are its own, seven for each of ours, and how long all take
+ * goes with their square. */
 #ifdef __SANITIZE_ADDRESS__
 enum { EACH = 7 };
 #else
 enum { EACH = 1 };
 #endif
 
-/* Of a large message most instructions are one copy, the same again and again: of what lies between those near the begin and near
- * the end some do. */
+/* Of a large message most instructions are one copy, the same again and again: of what lies
+ * between those near the begin and near the end some do. */
 enum { NEAR = 150, APART = 210 * EACH * EACH };
 
 enum form { SHORT, BCOPY, ZCOPY, STAGED, N_FORMS };
@@ -63,7 +66,8 @@ static weft_status_t send(struct lane *lane, enum form form, uint64_t number) {
     weft_iov_t halves[] = {{message + 8, len / 2}, {message + 8 + len / 2, len - len / 2}};
     if (form == SHORT) return lane->ops->am_short(lane, SHORT, number, message + 8, len);
     if (form == BCOPY) return lane->ops->am_bcopy(lane, BCOPY, pack, NULL);
-    return lane->ops->am_zcopy(lane, (uint8_t)form, message, 8, halves, 2, NULL); /* copied within the call */
+    /* copied within the call */
+    return lane->ops->am_zcopy(lane, (uint8_t)form, message, 8, halves, 2, NULL);
 }
 
 static weft_status_t post(struct lane *lane, enum form form, uint64_t number) {
@@ -81,15 +85,17 @@ static bool is_whole(const struct pair_message *m, enum form form, uint64_t numb
     return found == number;
 }
 
-/* ---- the victim ---------------------------------------------------------------------------------------------- */
+/* ---- the victim ------------------------------------------------------------------------------ */
 
 static _Noreturn void victim(const char *directory, enum form form, struct page *page) {
     struct pair p = {.transport = &weft__transport_shm};
     struct lane *lane = NULL;
-    weft_setting_t settings[] = {{"shm.directory", directory}, {"shm.copy", "staged"}, {"lanes.switch", "off"}};
+    weft_setting_t settings[] = {
+        {"shm.directory", directory}, {"shm.copy", "staged"}, {"lanes.switch", "off"}};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     p.a.pair = &p;
-    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3}, &p.context) < 0)
+    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3},
+                            &p.context) < 0)
         _exit(3);
     if (weft__reactor_create(p.context, &(struct reactor_params){0}, &p.reactor_a) < 0) _exit(3);
     p.reactor_b = p.reactor_a;
@@ -100,7 +106,8 @@ static _Noreturn void victim(const char *directory, enum form form, struct page 
     for (uint64_t i = 0; i < BEFORE; i++)
         if (post(lane, form, i) != WEFT_OK) _exit(3);
     prepare(BEFORE);
-    if (write(-1, "", 0) == 0) _exit(3); /* now the loader has found it, and is not stepped through */
+    /* now the loader has found it, and is not stepped through */
+    if (write(-1, "", 0) == 0) _exit(3);
     ptrace(PTRACE_TRACEME, 0, NULL, NULL);
     raise(SIGSTOP);
     send(lane, form, BEFORE);
@@ -108,7 +115,8 @@ static _Noreturn void victim(const char *directory, enum form form, struct page 
     for (;;) pause();
 }
 
-/* Lets the victim take `n` instructions, or as many as it takes to get through. How many it took. */
+/* Lets the victim take `n` instructions, or as many as it takes to get through. How many it
+ * took. */
 static unsigned step(pid_t pid, unsigned n, const struct page *page) {
     unsigned taken = 0;
     for (int status; taken < n && !page->through; taken++) {
@@ -118,7 +126,7 @@ static unsigned step(pid_t pid, unsigned n, const struct page *page) {
     return taken;
 }
 
-/* ---- the others ------------------------------------------------------------------------------------------------ */
+/* ---- the others ------------------------------------------------------------------------------ */
 
 struct scene {
     struct pair p; /* a is the producer that lives, b the receiver */
@@ -135,7 +143,8 @@ static bool readable(int fd, int ms) {
 
 /* Turns of the receiver: as it likes, or only when its fd says so. */
 static void receiver_turn(struct scene *s, int ms) {
-    if (!s->asleep || readable(weft__reactor_fd(s->p.reactor_b), ms)) weft__reactor_progress(s->p.reactor_b, 0);
+    if (!s->asleep || readable(weft__reactor_fd(s->p.reactor_b), ms))
+        weft__reactor_progress(s->p.reactor_b, 0);
 }
 
 /* A message each way between those that live. */
@@ -148,7 +157,8 @@ static void exchange(struct scene *s) {
     CHECK_EQ(s->p.b.n_messages, at_b + 1);
     CHECK(is_whole(&s->p.b.messages[at_b], s->form, number));
     CHECK_EQ(post(s->p.b.lane, s->form, number), WEFT_OK);
-    while (s->p.a.n_messages == at_a && pair_seconds() < give_up) weft__reactor_progress(s->p.reactor_a, 0);
+    while (s->p.a.n_messages == at_a && pair_seconds() < give_up)
+        weft__reactor_progress(s->p.reactor_a, 0);
     CHECK_EQ(s->p.a.n_messages, at_a + 1);
     pair_forget(&s->p.a);
     pair_forget(&s->p.b);
@@ -184,7 +194,8 @@ static unsigned kill_after(struct scene *s, unsigned n) {
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
     exchange(s); /* and when it is dead */
-    for (double give_up = pair_seconds() + 3; !s->v.n_down && pair_seconds() < give_up;) receiver_turn(s, 2000);
+    for (double give_up = pair_seconds() + 3; !s->v.n_down && pair_seconds() < give_up;)
+        receiver_turn(s, 2000);
     CHECK_EQ(s->v.down, WEFT_ERR_PEER_FAILED);
     CHECK(s->v.n_messages == BEFORE || s->v.n_messages == BEFORE + 1);
     if (through) CHECK_EQ(s->v.n_messages, BEFORE + 1);

@@ -1,7 +1,8 @@
 /*
- * The mailbox under total store order (x86): each processor's stores wait in a FIFO buffer that only itself reads
- * through, and reach memory at any later moment; an exchange, a compare-and-swap and a fence wait until it is empty. All
- * interleavings of two producers, each with one node that it uses again and again, and one receiver are walked, breadth first.
+ * The mailbox under total store order (x86): each processor's stores wait in a FIFO buffer that
+ * only itself reads through, and reach memory at any later moment; an exchange, a compare-and-swap
+ * and a fence wait until it is empty. All interleavings of two producers, each with one node that
+ * it uses again and again, and one receiver are walked, breadth first.
  *
  *   producer, MESSAGES times:  wait until consumed == sent;  number = ++sent;
  *                              before = newest;  do next = before  while (!cas(newest, before, mine));
@@ -9,9 +10,9 @@
  *   receiver, for ever:        if (newest) { chain = exchange(newest, 0);  read it, oldest first;  consumed++ of each }
  *                              else { armed = ++sleeps;  fence;  if (!newest) sleep until signal, signal = 0;  armed = 0 }
  *
- * A producer that is stopped for ever at any instruction is one that is not scheduled any more, so what must hold, must in
- * every state: what is read is the next of its producer; and a receiver that sleeps unsignalled has read all that was sent by
- * those who are through with their sending.
+ * A producer that is stopped for ever at any instruction is one that is not scheduled any more, so
+ * what must hold, must in every state: what is read is the next of its producer; and a receiver
+ * that sleeps unsignalled has read all that was sent by those who are through with their sending.
  */
 #include <stdint.h>
 #include <tests/harness.h>
@@ -35,9 +36,9 @@ enum { RECEIVER = PRODUCERS, N_PROCESSORS };
 #include <tests/store_order.h>
 
 struct protocol {
-    bool stores_only; /* publishes by a plain store, not by compare-and-swap */
-    bool tells_first; /* tells a node consumed before it has read it */
-    bool takes_armed; /* takes `armed` away, and signals then */
+    bool stores_only;    /* publishes by a plain store, not by compare-and-swap */
+    bool notifies_first; /* tells a node consumed before it has read it */
+    bool takes_armed;    /* takes `armed` away, and signals then */
     bool no_fence, no_last_look;
 };
 
@@ -107,7 +108,7 @@ static bool step_receiver(struct state *s, const struct protocol *protocol) {
             *at = 0;
             return true;
         }
-        if (protocol->tells_first) {
+        if (protocol->notifies_first) {
             if (!store(s, RECEIVER, CONSUMED + p, (uint8_t)(s->seen[p] + 1))) return false;
             *at = 9;
             return true;
@@ -140,7 +141,8 @@ static bool step_receiver(struct state *s, const struct protocol *protocol) {
     }
 }
 
-/* Of those who are through with their sending something lies there, and nobody will wake the receiver. */
+/* Of those who are through with their sending something lies there, and nobody will wake the
+ * receiver. */
 static bool wedged(const struct state *s) {
     if (s->at[RECEIVER] != ASLEEP || s->n_stored[RECEIVER] || s->signal) return false;
     for (int p = 0; p < PRODUCERS; p++)
@@ -184,8 +186,8 @@ TEST(in_order_once_and_awake_whoever_stops_wherever) {
 TEST(a_plain_store_in_place_of_the_swap_loses_messages) {
     CHECK(fault_of((struct protocol){.stores_only = true}));
 }
-TEST(telling_before_reading_reads_what_was_written_over) {
-    CHECK_FAULT("wrong", .tells_first = true);
+TEST(notifying_before_reading_reads_what_was_written_over) {
+    CHECK_FAULT("wrong", .notifies_first = true);
 }
 TEST(who_takes_armed_before_it_signals_wedges_others_when_it_stops) {
     CHECK_FAULT("wedged", .takes_armed = true);

@@ -1,4 +1,5 @@
-/* The mailbox by itself, in plain memory: order, back-pressure, lies; and between processes, every byte. */
+/* The mailbox by itself, in plain memory: order, back-pressure, lies; and between processes,
+ * every byte. */
 #include "../harness.h"
 #include <sched.h>
 #include <signal.h>
@@ -6,7 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <transports/shm/mailbox.h>
+#include <transports/shm/queues/mailbox.h>
 
 enum { SENDERS = 8, NODES = 64, BLOCKS = 4, ROOM = 16 };
 
@@ -14,7 +15,7 @@ enum { SENDERS = 8, NODES = 64, BLOCKS = 4, ROOM = 16 };
 struct sender {
     struct mail_node nodes[NODES];
     uint8_t blocks[BLOCKS * 64];
-    struct mail_control told; /* written by the receiver */
+    struct mail_control notified; /* written by the receiver */
 };
 
 struct post {
@@ -32,7 +33,7 @@ struct out {
 struct in {
     struct mail_shape shape;
     struct mail_view views[SENDERS];
-    struct mail_letter letters[ROOM];
+    struct mail_desc descs[ROOM];
     struct mail_rx rx;
     uint32_t consumed[SENDERS];
 };
@@ -50,16 +51,20 @@ static void out_open(struct out *o, struct post *post, unsigned slot) {
                                  .next_block = o->next_block,
                                  .node = {MAIL_NONE, 0, NODES, NODES},
                                  .block = {MAIL_NONE, 0, BLOCKS, BLOCKS}};
-    o->tx = (struct mail_tx){
-        .first = MAIL_NONE, .slot = slot, .limit = MAIL_WINDOW, .newest = &post->newest, .theirs = &s->told};
+    o->tx = (struct mail_tx){.first = MAIL_NONE,
+                             .slot = slot,
+                             .limit = MAIL_WINDOW,
+                             .newest = &post->newest,
+                             .theirs = &s->notified};
 }
 
 static void in_open(struct in *i, struct post *post) {
     memset(i, 0, sizeof *i);
     size_t blocks = offsetof(struct sender, blocks) - offsetof(struct sender, nodes);
     i->shape = (struct mail_shape){NODES, 0, blocks, blocks, BLOCKS * 64, BLOCKS * 64};
-    for (unsigned s = 0; s < SENDERS; s++) i->views[s] = (struct mail_view){post->sender[s].nodes, NULL, &i->shape};
-    i->rx = (struct mail_rx){.letters = i->letters, .room = ROOM, .view = view_of, .arg = i};
+    for (unsigned s = 0; s < SENDERS; s++)
+        i->views[s] = (struct mail_view){post->sender[s].nodes, NULL, &i->shape};
+    i->rx = (struct mail_rx){.descs = i->descs, .room = ROOM, .view = view_of, .arg = i};
 }
 
 static int no_chunks;
@@ -81,13 +86,13 @@ static int get(struct in *i, struct post *post, uint32_t *slot_p, struct mail_me
     int got = mail_next(&i->rx);
     if (got == 0) got = weft__mail_take(&i->rx, atomic_exchange(&post->newest, 0), SENDERS * NODES);
     if (got <= 0) return got;
-    struct mail_letter letter = i->rx.letters[--i->rx.n];
-    *slot_p = letter.slot;
-    return mail_read(letter.node, i->consumed[letter.slot], &i->views[letter.slot], m);
+    struct mail_desc desc = i->rx.descs[--i->rx.n];
+    *slot_p = desc.slot;
+    return mail_read(desc.node, i->consumed[desc.slot], &i->views[desc.slot], m);
 }
 
 static void pass(struct in *i, struct post *post, uint32_t slot) {
-    atomic_store(&post->sender[slot].told.consumed, ++i->consumed[slot]);
+    atomic_store(&post->sender[slot].notified.consumed, ++i->consumed[slot]);
 }
 
 static struct post *plain(struct out *out, struct in *in) {
@@ -127,7 +132,7 @@ TEST(each_senders_messages_arrive_in_its_order) {
     }
 }
 
-TEST(no_more_is_under_way_than_the_window_and_what_is_told_comes_back) {
+TEST(no_more_is_under_way_than_the_window_and_what_is_notified_comes_back) {
     static struct out out[SENDERS];
     static struct in in;
     struct post *post = plain(out, &in);
@@ -143,9 +148,9 @@ TEST(no_more_is_under_way_than_the_window_and_what_is_told_comes_back) {
     CHECK_EQ(refresh(&out[0]), MAIL_MOVED);
     CHECK_EQ(mail_under_way(&out[0].tx), n - 5);
     CHECK(!mail_blocked(&out[0].tx, &out[0].pool));
-    atomic_store(&post->sender[0].told.consumed, n + 1); /* more than was sent */
+    atomic_store(&post->sender[0].notified.consumed, n + 1); /* more than was sent */
     CHECK_EQ(refresh(&out[0]), MAIL_LIES);
-    atomic_store(&post->sender[0].told.consumed, 3); /* or less than before */
+    atomic_store(&post->sender[0].notified.consumed, 3); /* or less than before */
     CHECK_EQ(refresh(&out[0]), MAIL_LIES);
 }
 
@@ -182,7 +187,7 @@ TEST(numbers_wrap) {
     out[1].tx.sent = out[1].tx.returned = start;
     out[1].tx.limit = start + MAIL_WINDOW;
     in.consumed[1] = start;
-    post->sender[1].told.consumed = start;
+    post->sender[1].notified.consumed = start;
     for (uint32_t i = 0; i < 400; i++) {
         CHECK(!mail_blocked(&out[1].tx, &out[1].pool));
         put(&out[1], &i, 4);
@@ -193,19 +198,19 @@ TEST(numbers_wrap) {
     }
 }
 
-TEST(nothing_is_sent_before_the_receiver_says_open) {
+TEST(nothing_is_sent_before_the_receiver_sends_open) {
     static struct out out[SENDERS];
     static struct in in;
     struct post *post = plain(out, &in);
     out[2].tx.limit = 0;
     CHECK(mail_blocked(&out[2].tx, &out[2].pool));
     CHECK_EQ(refresh(&out[2]), MAIL_SAME);
-    post->sender[2].told.open = 1;
+    post->sender[2].notified.open = 1;
     CHECK_EQ(refresh(&out[2]), MAIL_MOVED);
     CHECK(!mail_blocked(&out[2].tx, &out[2].pool));
 }
 
-/* ---- lies -------------------------------------------------------------------------------------------------------- */
+/* ---- lies ------------------------------------------------------------------------------------ */
 
 static struct post *three(struct out *out, struct in *in) {
     struct post *post = plain(out, in);
@@ -213,7 +218,7 @@ static struct post *three(struct out *out, struct in *in) {
     return post;
 }
 
-TEST(a_chain_that_leads_astray_is_told_and_not_followed) {
+TEST(a_chain_that_leads_astray_is_notified_and_not_followed) {
     static struct out out[SENDERS];
     static struct in in;
     struct mail_message m = {0};
@@ -255,7 +260,7 @@ TEST(a_chain_that_changes_is_noticed) {
     CHECK(mail_all_read(&in.rx));
 }
 
-TEST(lies_about_a_message_are_told_and_never_followed) {
+TEST(lies_about_a_message_are_notified_and_never_followed) {
     static struct out out[SENDERS];
     static struct in in;
     static const struct {
@@ -281,7 +286,8 @@ TEST(lies_about_a_message_are_told_and_never_followed) {
         struct mail_node *node = &post->sender[0].nodes[0];
         uint32_t slot;
         memcpy(node->data, &lies[i].place, sizeof lies[i].place);
-        node->word = mail_word(lies[i].number, (enum mail_kind)lies[i].kind, (uint8_t)lies[i].id, lies[i].len);
+        node->word = mail_word(lies[i].number, (enum mail_kind)lies[i].kind, (uint8_t)lies[i].id,
+                               lies[i].len);
         CHECK_EQ(get(&in, post, &slot, &m), MAIL_LIES);
         CHECK_EQ(slot, 0);
         CHECK_EQ(get(&in, post, &slot, &m), 1); /* the others' are not touched by it */
@@ -289,12 +295,13 @@ TEST(lies_about_a_message_are_told_and_never_followed) {
     }
 }
 
-/* ---- between processes --------------------------------------------------------------------------------------------- */
+/* ---- between processes ----------------------------------------------------------------------- */
 
 enum { STREAM = 40000 };
 
 static uint64_t mix(uint64_t x) {
-    x ^= x >> 33, x *= UINT64_C(0xff51afd7ed558ccd), x ^= x >> 33, x *= UINT64_C(0xc4ceb9fe1a85ec53);
+    x ^= x >> 33, x *= UINT64_C(0xff51afd7ed558ccd), x ^= x >> 33,
+        x *= UINT64_C(0xc4ceb9fe1a85ec53);
     return x ^ x >> 33;
 }
 
@@ -304,7 +311,8 @@ static _Noreturn void produce(struct post *post, unsigned slot) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     out_open(&out, post, slot);
     for (uint64_t i = 0; i < STREAM;) {
-        if (mail_blocked(&out.tx, &out.pool) && (refresh(&out) != MAIL_MOVED || mail_blocked(&out.tx, &out.pool))) {
+        if (mail_blocked(&out.tx, &out.pool) &&
+            (refresh(&out) != MAIL_MOVED || mail_blocked(&out.tx, &out.pool))) {
             sched_yield();
             continue;
         }
@@ -321,7 +329,8 @@ static _Noreturn void produce(struct post *post, unsigned slot) {
 
 TEST(eight_processes_at_once_lose_and_mix_nothing) {
     static struct in in;
-    struct post *post = mmap(NULL, sizeof *post, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct post *post =
+        mmap(NULL, sizeof *post, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(post != MAP_FAILED);
     in_open(&in, post);
     pid_t pids[SENDERS];

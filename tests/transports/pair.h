@@ -23,7 +23,8 @@
 enum {
     PAIR_ONE_REACTOR = 1, /* both ends belong to one worker (self) */
     PAIR_VIRTUAL = 2,     /* virtual time (sim) */
-    PAIR_BY_URI = 4       /* pair_connect listens at `uri` and dials it, in place of the iface address */
+    /* pair_connect listens at `uri` and dials it, in place of the iface address */
+    PAIR_BY_URI = 4
 };
 
 struct pair_message {
@@ -48,7 +49,8 @@ struct end {
 struct pair {
     const struct transport *transport;
     unsigned flags;
-    const char *uri; /* after "scheme://" for PAIR_BY_URI; NULL: "pair" or, for tcp, "127.0.0.1:0" */
+    /* after "scheme://" for PAIR_BY_URI; NULL: "pair" or, for tcp, "127.0.0.1:0" */
+    const char *uri;
     weft_context_t *context;
     struct reactor_clock *clock;
     struct reactor *reactor_a, *reactor_b; /* equal with PAIR_ONE_REACTOR */
@@ -79,16 +81,10 @@ static void pair_forget(struct end *end) {
     end->n_messages = end->room = 0;
 }
 
-static void pair_arrived(struct lane *lane, uint8_t id, const void *data, size_t len) {
+static void pair_arrived(struct lane *lane, unsigned id, const void *data, size_t len) {
     struct end *end = lane->owner;
-    (end->on_message ? end->on_message : pair_keep)(end, id, data, len);
+    (end->on_message ? end->on_message : pair_keep)(end, (uint8_t)id, data, len);
 }
-
-#define PAIR_AM(id)                                                             \
-    static void pair_am_##id(struct lane *lane, const void *data, size_t len) { \
-        pair_arrived(lane, id, data, len);                                      \
-    }
-LANE_EACH_AM_ID(PAIR_AM)
 
 static void pair_accepted(struct lane *lane, void *listen_arg) {
     struct pair *p = lane->iface->owner;
@@ -112,12 +108,11 @@ static void pair_closed(struct lane *lane) {
     end->lane = NULL;
 }
 
-#define PAIR_AM_NAME(id) pair_am_##id,
-static const struct iface_up pair_told = {.am = {LANE_EACH_AM_ID(PAIR_AM_NAME)},
-                                          .accepted = pair_accepted,
-                                          .up = pair_up,
-                                          .down = pair_down,
-                                          .closed = pair_closed};
+static const struct iface_up pair_notified = {.am = {[0 ... LANE_AM_IDS - 1] = pair_arrived},
+                                              .accepted = pair_accepted,
+                                              .up = pair_up,
+                                              .down = pair_down,
+                                              .closed = pair_closed};
 
 /* A device, in hardware or in software. */
 static inline bool pair_has_rdma(void) {
@@ -128,7 +123,7 @@ static inline bool pair_has_rdma(void) {
     return any;
 }
 
-/* ---- driving ------------------------------------------------------------------------------------------- */
+/* ---- driving --------------------------------------------------------------------------------- */
 
 static double pair_seconds(void) {
     struct timespec t;
@@ -150,7 +145,7 @@ static inline void pair_turn(struct pair *p) {
 /* Drives both until `cond` holds; its value. */
 #define pair_until(p, cond)                                                        \
     ({                                                                             \
-        double pair_end_ = pair_seconds() + test_patience(5);                      \
+        double pair_end_ = pair_seconds() + test_spin(5);                          \
         bool pair_held_;                                                           \
         while (!(pair_held_ = (cond)) && pair_seconds() < pair_end_) pair_turn(p); \
         pair_held_;                                                                \
@@ -160,10 +155,12 @@ static inline void pair_turns(struct pair *p, int n) {
     while (n-- > 0) pair_turn(p);
 }
 
-/* ---- opening and closing --------------------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
-static inline weft_status_t pair_iface(struct pair *p, struct reactor *r, uint64_t id, struct iface **iface_p) {
-    return p->transport->open(r, &(struct iface_params){.up = &pair_told, .owner = p, .worker_id = id}, iface_p);
+static inline weft_status_t pair_iface(struct pair *p, struct reactor *r, uint64_t id,
+                                       struct iface **iface_p) {
+    return p->transport->open(
+        r, &(struct iface_params){.up = &pair_notified, .owner = p, .worker_id = id}, iface_p);
 }
 
 static inline void pair_open_with(struct pair *p, const struct transport *transport, unsigned flags,
@@ -175,7 +172,8 @@ static inline void pair_open_with(struct pair *p, const struct transport *transp
     p->next_accepted = &p->b;
     strcpy(p->directory, "/tmp/weft-test-XXXXXX");
     CHECK(mkdtemp(p->directory));
-    /* A transport by itself: nobody above earns lanes of the scarce kind, so the first to come have them. */
+    /* A transport by itself: nobody above earns lanes of the scarce kind, so the first to come
+     * have them. */
     weft_setting_t all[16] = {{"shm.directory", p->directory}, {"lanes.switch", "off"}};
     for (size_t i = 0; i < n_settings; i++) all[2 + i] = settings[i];
     weft_context_params_t context = {.settings = all, .n_settings = 2 + n_settings};
@@ -201,7 +199,8 @@ static inline const char *pair_where(const struct transport *transport) {
     return strcmp(transport->name, "rdma_rc") == 0 ? "*:0" : "pair";
 }
 
-/* Dials b's iface from a's; does not wait. The lane is `dialed`'s, the accepted one will be `accepted`'s. */
+/* Dials b's iface from a's; does not wait. The lane is `dialed`'s, the accepted one will be
+ * `accepted`'s. */
 static inline weft_status_t pair_dial(struct pair *p, struct end *dialed, struct end *accepted) {
     struct lane *lane = NULL;
     weft_status_t st;
@@ -210,7 +209,9 @@ static inline weft_status_t pair_dial(struct pair *p, struct end *dialed, struct
     if (p->flags & PAIR_BY_URI) {
         const char *where = p->uri ? p->uri : pair_where(p->transport);
         if (!p->listener)
-            CHECK_EQ(p->iface_b->ops->listen(p->iface_b, where, 16, &p->listener, &p->listener), WEFT_OK);
+            CHECK_EQ(p->iface_b->ops->listen(p->iface_b, where, &(struct listen_how){.backlog = 16},
+                                             &p->listener, &p->listener),
+                     WEFT_OK);
         const char *uri = strstr(p->iface_b->ops->listener_uri(p->listener), "://");
         CHECK(uri);
         st = p->iface_a->ops->connect_uri(p->iface_a, uri + 3, &lane);

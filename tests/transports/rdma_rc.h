@@ -1,10 +1,11 @@
-/* A pair by connected queue pairs, whose user has a home of its own. Wants a device: tools/rdma-vm has two. */
+/* A pair by connected queue pairs, whose user has a home of its own. Wants a device:
+ * tools/rdma-vm has two. */
 #ifndef WEFT_TESTS_TRANSPORTS_RDMA_RC_H
 #define WEFT_TESTS_TRANSPORTS_RDMA_RC_H
 
 #include "counted.h"
 #include "pair.h"
-#include <transports/rdma/rc.h>
+#include <transports/rdma/rc/rc.h>
 
 #define WANTS_A_DEVICE() \
     if (!pair_has_rdma()) SKIP("no RDMA device here")
@@ -16,7 +17,7 @@ static inline struct rc_iface *raw_b(struct pair *p) {
     return (struct rc_iface *)p->iface_b;
 }
 
-static inline weft_status_t say(struct end *end, uint64_t number) {
+static inline weft_status_t send_msg(struct end *end, uint64_t number) {
     return end->lane->ops->am_short(end->lane, 3, number, NULL, 0);
 }
 

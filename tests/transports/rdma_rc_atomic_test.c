@@ -1,12 +1,13 @@
 /*
- * Atomics that the target's device performs, one lane at a time: what they do, what they must not, and that more of them than devices
- * take at once wait their turn. Wants a device: tools/rdma-vm has two. Many peers at one word: tests/rdma/atomic_test.c.
+ * Atomics that the target's device performs, one lane at a time: what they do, what they must not,
+ * and that more of them than devices take at once wait their turn. Wants a device: tools/rdma-vm
+ * has two. Many peers at one word: tests/rdma/atomic_test.c.
  */
 #include "pair.h"
 
 #ifdef WEFT_HAVE_RDMA
 #include "rma_target.h"
-#include <transports/rdma/rc.h>
+#include <transports/rdma/rc/rc.h>
 
 enum { OF_DEVICE = WEFT_MEM_ALL | WEFT_MEM_ATOMIC_DEVICE, LEN = 2 * TARGET_PAGE };
 
@@ -19,7 +20,7 @@ struct world {
     struct lane_key *key;
 };
 
-static weft_status_t say(struct end *end) {
+static weft_status_t send_msg(struct end *end) {
     return end->lane->ops->am_short(end->lane, 3, 1, NULL, 0);
 }
 
@@ -37,9 +38,10 @@ static void begin_as(struct world *w, unsigned rights, enum rc_atomics has) {
     CHECK_EQ(pair_dial(&w->p, &w->other_a, &w->other_b), WEFT_OK);
     CHECK(pair_until(&w->p, w->other_a.n_open == 1 && w->other_b.n_open == 1));
     target_open(&w->t, LEN, rights, true);
-    CHECK_EQ(w->p.iface_b->ops->mem_register(w->p.iface_b, &w->t.region, &w->mem), WEFT_OK);
-    size_t len = w->p.iface_b->ops->key_pack(w->mem, packed);
-    CHECK_EQ(w->p.a.lane->ops->key_open(w->p.a.lane, &w->t.remote, packed, len, &w->key), WEFT_OK);
+    CHECK_EQ(w->p.iface_b->ops->mem->mem_register(w->p.iface_b, &w->t.region, &w->mem), WEFT_OK);
+    size_t len = w->p.iface_b->ops->mem->key_pack(w->mem, packed);
+    CHECK_EQ(w->p.a.lane->ops->rma->key_open(w->p.a.lane, &w->t.remote, packed, len, &w->key),
+             WEFT_OK);
     CHECK(w->key->awaited);
     CHECK(pair_until(&w->p, w->key->status == WEFT_OK));
     CHECK(!w->key->awaited);
@@ -64,9 +66,9 @@ static void end(struct world *w) {
     calls = 0;
     pair_end_close(&w->p.a, false);
     pair_end_close(&w->p.b, false);
-    if (w->mem && w->p.iface_b->ops->mem_revoke(w->mem, &completion) == WEFT_IN_PROGRESS)
+    if (w->mem && w->p.iface_b->ops->mem->mem_revoke(w->mem, &completion) == WEFT_IN_PROGRESS)
         CHECK(pair_until(&w->p, calls == 1));
-    CHECK_EQ(say(&w->other_a), WEFT_OK);
+    CHECK_EQ(send_msg(&w->other_a), WEFT_OK);
     CHECK(pair_until(&w->p, w->other_b.n_messages == 1));
     CHECK(w->other_a.n_down == 0 && w->other_b.n_down == 0);
     CHECK(target_is_as_it_should(&w->t));
@@ -76,16 +78,16 @@ static void end(struct world *w) {
     target_close(&w->t);
 }
 
-static weft_status_t fetch(struct world *w, enum rma_atomic what, uint64_t operand, uint64_t compare, void *old_p,
-                           size_t offset) {
+static weft_status_t fetch(struct world *w, enum rma_atomic what, uint64_t operand,
+                           uint64_t compare, void *old_p, size_t offset) {
     struct lane *lane = w->p.a.lane;
     completion.status = WEFT_OK;
-    return lane->ops->atomic_fetch(lane, what, 8, operand, compare, old_p, target_at(&w->t, offset), w->key,
-                                   &completion);
+    return lane->ops->rma->atomic_fetch(lane, what, 8, operand, compare, old_p,
+                                        target_at(&w->t, offset), w->key, &completion);
 }
 static weft_status_t post(struct world *w, uint64_t operand, size_t offset) {
     struct lane *lane = w->p.a.lane;
-    return lane->ops->atomic_post(lane, RMA_ADD, 8, operand, target_at(&w->t, offset), w->key);
+    return lane->ops->rma->atomic_post(lane, RMA_ADD, 8, operand, target_at(&w->t, offset), w->key);
 }
 static void flush(struct world *w) {
     struct lane *lane = w->p.a.lane;
@@ -113,7 +115,8 @@ TEST(a_device_adds_compares_and_swaps_and_touches_no_neighbour) {
     for (int round = 0; round < 300; round++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         size_t offset = round % 7 ? (x >> 20) % (LEN / 8) * 8 : round % 2 ? LEN - 8 : 0;
-        uint64_t got[3] = {1, 2, 3}, old = word(&w, offset), operand = x * 3, compare = x & 1 ? old : old ^ x;
+        uint64_t got[3] = {1, 2, 3}, old = word(&w, offset), operand = x * 3,
+                 compare = x & 1 ? old : old ^ x;
         enum rma_atomic what = round % 3 == 0 ? RMA_CSWAP : RMA_ADD;
         if (what == RMA_ADD) set_word(&w, offset, old + operand);
         if (what == RMA_CSWAP && compare == old) set_word(&w, offset, operand);
@@ -141,12 +144,13 @@ TEST(what_devices_have_not_is_refused_and_changes_nothing) {
         for (size_t size = 4; size <= 8; size += 4) {
             bool has = size == 8 && (what == RMA_ADD || what == RMA_CSWAP);
             if (!has)
-                CHECK_EQ(
-                    lane->ops->atomic_fetch(lane, what, size, 1, 1, &old, target_at(&w.t, 0), w.key, &completion),
-                    WEFT_ERR_UNSUPPORTED);
-            if (!has || what == RMA_CSWAP)
-                CHECK_EQ(lane->ops->atomic_post(lane, what, size, 1, target_at(&w.t, 0), w.key),
+                CHECK_EQ(lane->ops->rma->atomic_fetch(lane, what, size, 1, 1, &old,
+                                                      target_at(&w.t, 0), w.key, &completion),
                          WEFT_ERR_UNSUPPORTED);
+            if (!has || what == RMA_CSWAP)
+                CHECK_EQ(
+                    lane->ops->rma->atomic_post(lane, what, size, 1, target_at(&w.t, 0), w.key),
+                    WEFT_ERR_UNSUPPORTED);
         }
     flush(&w);
     CHECK_EQ(old, 7);
@@ -154,7 +158,8 @@ TEST(what_devices_have_not_is_refused_and_changes_nothing) {
     end(&w);
 }
 
-/* As many as the lane takes, of which the device has so many under way (max_rd_atomic), each old value once. */
+/* As many as the lane takes, of which the device has so many under way (max_rd_atomic), each old
+ * value once. */
 TEST(more_than_a_device_takes_at_once_wait_their_turn) {
     static struct world w;
     static uint64_t old[RC_DEPTH];
@@ -189,13 +194,15 @@ TEST(more_than_a_device_takes_at_once_wait_their_turn) {
 static struct ibv_qp_attr state_of(struct end *end) {
     struct ibv_qp_attr attr = {0};
     struct ibv_qp_init_attr init;
-    CHECK_EQ(
-        ibv_query_qp(rc_lane(end->lane)->qp, &attr, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init), 0);
+    CHECK_EQ(ibv_query_qp(rc_lane(end->lane)->qp, &attr,
+                          IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init),
+             0);
     return attr;
 }
 
-/* Devices of two sizes: who would send more at once than the other one takes would lose the queue pair. */
-TEST(the_smaller_of_two_devices_says_how_many_are_under_way) {
+/* Devices of two sizes: who would send more at once than the other one takes would lose the
+ * queue pair. */
+TEST(the_smaller_of_two_devices_sends_how_many_are_under_way) {
     const weft_setting_t insecure = {"rdma.insecure", "yes"};
     if (!pair_has_rdma()) SKIP("no RDMA device here");
     for (int small = 0; small < 2; small++)
@@ -211,10 +218,12 @@ TEST(the_smaller_of_two_devices_says_how_many_are_under_way) {
                     struct iface *iface = i ? p.iface_b : p.iface_a;
                     CHECK_EQ(iface->ops->lane_create(iface, &ends[i]->lane), WEFT_OK);
                     ends[i]->lane->owner = ends[i];
-                    CHECK_EQ(ends[i]->lane->ops->address(ends[i]->lane, address[i], &len), WEFT_OK);
+                    CHECK_EQ(ends[i]->lane->ops->conn->address(ends[i]->lane, address[i], &len),
+                             WEFT_OK);
                 }
                 for (int i = 0; i < 2; i++)
-                    CHECK_EQ(ends[i]->lane->ops->connect(ends[i]->lane, address[!i], len), WEFT_OK);
+                    CHECK_EQ(ends[i]->lane->ops->conn->connect(ends[i]->lane, address[!i], len),
+                             WEFT_OK);
                 CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
             } else {
                 pair_connect(&p);
@@ -233,12 +242,13 @@ TEST(puts_and_posted_atomics_are_performed_in_their_order) {
     struct lane *lane = w.p.a.lane;
     for (uint64_t round = 1; round < 30; round++) {
         uint64_t value = round << 32, got = 0;
-        CHECK_EQ(lane->ops->put_short(lane, &value, 8, target_at(&w.t, 8), w.key), WEFT_OK);
+        CHECK_EQ(lane->ops->rma->put_short(lane, &value, 8, target_at(&w.t, 8), w.key), WEFT_OK);
         CHECK_EQ(post(&w, 5, 8), WEFT_OK);
         calls = 0, last = WEFT_OK;
         CHECK_EQ(fetch(&w, RMA_ADD, 1, 0, &got, 8), WEFT_IN_PROGRESS);
-        CHECK_EQ(lane->ops->fence(lane), WEFT_OK);
-        CHECK_EQ(lane->ops->put_short(lane, &got, 8, target_at(&w.t, 16), w.key), WEFT_OK); /* what it was before */
+        CHECK_EQ(lane->ops->rma->fence(lane), WEFT_OK);
+        CHECK_EQ(lane->ops->rma->put_short(lane, &got, 8, target_at(&w.t, 16), w.key),
+                 WEFT_OK); /* what it was before */
         CHECK(pair_until(&w.p, calls == 1));
         CHECK_EQ(got, value + 5);
         set_word(&w, 8, value + 6);
@@ -250,19 +260,20 @@ TEST(puts_and_posted_atomics_are_performed_in_their_order) {
     end(&w);
 }
 
-/* ---- what nobody grants: our side is passed by, and the owner's device is asked ---------------------------------------- */
+/* ---- what nobody grants: our side is passed by, and the owner's device is asked -------------- */
 
 static void ask_raw(struct world *w, uint64_t at, uint32_t rkey) {
     struct rc_lane *lane = rc_lane(w->p.a.lane);
-    struct rd_block *block = rd_pool_take(&rc_iface_of(lane)->words, NULL);
+    struct rd_block *block = weft__rd_pool_take(&rc_iface_of(lane)->words, NULL);
     CHECK(block);
     struct ibv_sge sge = {(uintptr_t)block->bytes, 8, block->lkey};
     struct ibv_send_wr wr = {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sg_list = &sge, .num_sge = 1};
     wr.wr.atomic.remote_addr = at;
     wr.wr.atomic.compare_add = 0x0101010101010101;
     wr.wr.atomic.rkey = rkey;
-    rc_post(lane, &wr, &(struct rc_work){.what = RC_PLAIN}, true);
-    CHECK(pair_until(&w->p, w->p.a.n_down == 1 && w->p.b.n_down == 1)); /* both ends of it, and nobody else */
+    weft__rc_post(lane, &wr, &(struct rc_work){.what = RC_PLAIN}, true);
+    /* both ends of it, and nobody else */
+    CHECK(pair_until(&w->p, w->p.a.n_down == 1 && w->p.b.n_down == 1));
     CHECK(w->p.a.down < 0);
     CHECK(target_is_as_it_should(&w->t));
 }
@@ -318,7 +329,7 @@ TEST(what_was_taken_back_is_changed_no_more) {
     CHECK_EQ(post(&w, 1, 0), WEFT_OK); /* this one came before */
     set_word(&w, 0, word(&w, 0) + 1);
     calls = 0;
-    CHECK_EQ(w.p.iface_b->ops->mem_revoke(w.mem, &completion), WEFT_IN_PROGRESS);
+    CHECK_EQ(w.p.iface_b->ops->mem->mem_revoke(w.mem, &completion), WEFT_IN_PROGRESS);
     w.mem = NULL;
     CHECK(pair_until(&w.p, calls == 1));
     CHECK(target_is_as_it_should(&w.t));
@@ -333,7 +344,8 @@ TEST(where_the_device_and_the_processor_are_atomic_together_it_needs_no_word) {
     uint64_t old = 0;
     if (!pair_has_rdma()) SKIP("no RDMA device here");
     begin_as(&w, WEFT_MEM_ALL, RC_ATOMICS_GLOBAL);
-    CHECK_EQ(w.key->caps, CAP_PUT | CAP_GET | CAP_ATOMIC_DEVICE); /* the rest by message, all of it atomic */
+    /* the rest by message, all of it atomic */
+    CHECK_EQ(w.key->caps, CAP_PUT | CAP_GET | CAP_ATOMIC_DEVICE);
     calls = 0, last = WEFT_OK;
     CHECK_EQ(fetch(&w, RMA_ADD, 9, 0, &old, 8), WEFT_IN_PROGRESS);
     CHECK(pair_until(&w.p, calls == 1));

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-/* ---- who may connect ---------------------------------------------------------------------------------------------- */
+/* ---- who may connect ------------------------------------------------------------------------- */
 
 TEST(a_worker_that_holds_the_users_key_is_let_in) {
     struct pair p;
@@ -19,16 +19,17 @@ TEST(a_worker_that_holds_the_users_key_is_let_in) {
     CHECK(stat(path, &s) == 0 && (s.st_mode & 0777) == 0600);
     CHECK(rc_lane(p.a.lane)->hello.flags == RC_FLAG_KEYED && rc_lane(p.b.lane)->acceptor);
     CHECK(memcmp(rc_lane(p.a.lane)->hello.nonce, rc_lane(p.a.lane)->answer.nonce, RC_NONCE) != 0);
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
     end_of(&p);
 }
 
-/* What rdmacm says may be lost, and comes again after 4 s: the acceptor is as patient as the dialer, not as one that listens over tcp. */
+/* What rdmacm says may be lost, and comes again after 4 s: the acceptor is as patient as the
+ * dialer, not as one that listens over tcp. */
 TEST(an_acceptor_waits_as_long_as_a_dialer) {
     struct pair p;
     WANTS_A_DEVICE();
-    begin_with(&p, &(weft_setting_t){"tcp.greeting_timeout", "1ms"}, 1);
+    begin_with(&p, &(weft_setting_t){"tcp.handshake_timeout", "1ms"}, 1);
     pair_connect(&p);
     end_of(&p);
 }
@@ -38,7 +39,7 @@ TEST(with_another_key_a_worker_is_not_taken_for_ours) {
     struct pair p;
     WANTS_A_DEVICE();
     begin_with(&p, NULL, 0);
-    CHECK_EQ(rc_trust_ready(raw_b(&p)), WEFT_OK);
+    CHECK_EQ(weft__rc_trust_ready(raw_b(&p)), WEFT_OK);
     raw_b(&p)->key.bytes[31] ^= 1;
     CHECK_EQ(pair_dial(&p, &p.a, &p.b), WEFT_OK);
     CHECK(pair_until(&p, p.a.n_down == 1));
@@ -49,8 +50,9 @@ TEST(with_another_key_a_worker_is_not_taken_for_ours) {
     end_of(&p);
 }
 
-/* A dialer that would rather not look is found out by its own proof; until then the acceptor's owner hears of nobody. */
-TEST(without_a_proof_nobody_is_let_in) {
+/* A dialer that would rather not look is found out by its own proof; until then the acceptor's
+ * owner hears of nobody. */
+TEST(without_a_proof_no_one_is_let_in) {
     struct pair p;
     WANTS_A_DEVICE();
     for (int byte = 0; byte < RC_PROOF; byte += RC_PROOF - 1) {
@@ -107,11 +109,13 @@ TEST(to_listen_where_anybody_comes_wants_a_key_for_it) {
     char path[96];
     WANTS_A_DEVICE();
     begin_with(&p, NULL, 0);
-    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "*:0", 4, NULL, &listener), WEFT_ERR_INSECURE);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "*:0", &(struct listen_how){.backlog = 4}, NULL,
+                                    &listener),
+             WEFT_ERR_INSECURE);
     end_of(&p);
     strcpy(path, "/tmp/weft-rc-key-XXXXXX");
     int fd = mkstemp(path);
-    CHECK(fd >= 0 && write(fd, "the cluster's own key, long", 27) == 27);
+    CHECK(fd >= 0 && write(fd, "the cluster's own key, long enough", 34) == 34);
     close(fd);
     const weft_setting_t keyed = {"tcp.key_file", path};
     for (int i = 0; i < 2; i++) {
@@ -124,53 +128,54 @@ TEST(to_listen_where_anybody_comes_wants_a_key_for_it) {
     CHECK_EQ(unlink(path), 0);
 }
 
-/* ---- bytes that nobody would send ---------------------------------------------------------------------------------- */
+/* ---- bytes that nobody would send ------------------------------------------------------------ */
 
-struct stranger {
+struct unverified {
     struct rdma_event_channel *channel;
     struct rdma_cm_id *id;
-    int heard; /* the last event; -1: none yet */
+    int received; /* the last event; -1: none yet */
 };
 
-static void stranger_hears(struct stranger *s) {
+static void unverified_receives(struct unverified *s) {
     struct rdma_cm_event *event;
     while (rdma_get_cm_event(s->channel, &event) == 0) {
-        s->heard = (int)event->event;
+        s->received = (int)event->event;
         rdma_ack_cm_event(event);
     }
 }
 
 /* Somebody at b's place, by rdmacm alone, who says these bytes. */
-static void knock(struct pair *p, const uint8_t *said, uint8_t len, uint32_t qp_num) {
-    struct stranger s = {.channel = rdma_create_event_channel(), .heard = -1};
+static void knock(struct pair *p, const uint8_t *sent, uint8_t len, uint32_t qp_num) {
+    struct unverified s = {.channel = rdma_create_event_channel(), .received = -1};
     union rd_sockaddr to = raw_b(p)->own->at;
     CHECK(s.channel && fcntl(s.channel->fd, F_SETFL, O_NONBLOCK) == 0);
     CHECK_EQ(rdma_create_id(s.channel, &s.id, NULL, RDMA_PS_TCP), 0);
     CHECK_EQ(rdma_resolve_addr(s.id, NULL, &to.any, 2000), 0);
-    CHECK(pair_until(p, (stranger_hears(&s), s.heard == RDMA_CM_EVENT_ADDR_RESOLVED)));
+    CHECK(pair_until(p, (unverified_receives(&s), s.received == RDMA_CM_EVENT_ADDR_RESOLVED)));
     CHECK_EQ(rdma_resolve_route(s.id, 2000), 0);
-    CHECK(pair_until(p, (stranger_hears(&s), s.heard == RDMA_CM_EVENT_ROUTE_RESOLVED)));
-    struct rdma_conn_param param = {.private_data = said, .private_data_len = len, .qp_num = qp_num};
+    CHECK(pair_until(p, (unverified_receives(&s), s.received == RDMA_CM_EVENT_ROUTE_RESOLVED)));
+    struct rdma_conn_param param = {
+        .private_data = sent, .private_data_len = len, .qp_num = qp_num};
     CHECK_EQ(rdma_connect(s.id, &param), 0);
-    CHECK(pair_until(p, (stranger_hears(&s), s.heard > RDMA_CM_EVENT_ROUTE_RESOLVED)));
+    CHECK(pair_until(p, (unverified_receives(&s), s.received > RDMA_CM_EVENT_ROUTE_RESOLVED)));
     rdma_destroy_id(s.id);
     rdma_destroy_event_channel(s.channel);
-    CHECK(s.heard == RDMA_CM_EVENT_REJECTED || s.heard == RDMA_CM_EVENT_CONNECT_RESPONSE);
+    CHECK(s.received == RDMA_CM_EVENT_REJECTED || s.received == RDMA_CM_EVENT_CONNECT_RESPONSE);
 }
 
-TEST(noise_connects_nobody_and_leaves_nothing) {
+TEST(noise_connects_no_one_and_leaves_nothing) {
     struct pair p;
     uint8_t address[96], good[RC_HELLO_SIZE], bytes[RC_HELLO_SIZE];
     size_t len = sizeof address;
     uint64_t x = 88172645463325252u;
-    char patience[16];
+    char spin[16];
     WANTS_A_DEVICE();
-    snprintf(patience, sizeof patience, "%dms", (int)(1e3 * test_patience(2)));
-    begin_with(&p, &(weft_setting_t){"connect.timeout", patience}, 1);
+    snprintf(spin, sizeof spin, "%dms", (int)(1e3 * test_spin(2)));
+    begin_with(&p, &(weft_setting_t){"connect.timeout", spin}, 1);
     CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
     struct rc_hello hello = {.worker = 1, .buffer = raw_b(&p)->buffer, .flags = RC_FLAG_KEYED};
     memcpy(hello.token, raw_b(&p)->token, RC_TOKEN);
-    rc_hello_encode(&hello, good);
+    weft__rc_hello_encode(&hello, good);
     for (uint8_t cut = 0; cut < 56; cut += 11) knock(&p, good, cut, 0);
     for (int n = 0; n < 12; n++) {
         memcpy(bytes, good, sizeof good);

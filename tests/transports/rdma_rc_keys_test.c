@@ -20,10 +20,11 @@ static void keyed_open(struct keyed *k) {
     CHECK_EQ(pair_dial(&k->p, &k->other_a, &k->other_b), WEFT_OK);
     CHECK(pair_until(&k->p, k->other_a.n_open == 1 && k->other_b.n_open == 1));
     target_open(&k->t, 2 * TARGET_PAGE, WEFT_MEM_ALL, true);
-    CHECK_EQ(k->p.iface_b->ops->mem_register(k->p.iface_b, &k->t.region, &k->mem), WEFT_OK);
+    CHECK_EQ(k->p.iface_b->ops->mem->mem_register(k->p.iface_b, &k->t.region, &k->mem), WEFT_OK);
     uint8_t packed[MD_KEY_MAX];
-    size_t len = k->p.iface_b->ops->key_pack(k->mem, packed);
-    CHECK_EQ(k->p.a.lane->ops->key_open(k->p.a.lane, &k->t.remote, packed, len, &k->key), WEFT_OK);
+    size_t len = k->p.iface_b->ops->mem->key_pack(k->mem, packed);
+    CHECK_EQ(k->p.a.lane->ops->rma->key_open(k->p.a.lane, &k->t.remote, packed, len, &k->key),
+             WEFT_OK);
     CHECK(pair_until(&k->p, k->key->status == WEFT_OK));
 }
 
@@ -31,9 +32,9 @@ static void keyed_close(struct keyed *k) {
     struct counted c = counted(1);
     pair_end_close(&k->p.a, false);
     pair_end_close(&k->p.b, false);
-    if (k->mem && k->p.iface_b->ops->mem_revoke(k->mem, &c.completion) == WEFT_IN_PROGRESS)
+    if (k->mem && k->p.iface_b->ops->mem->mem_revoke(k->mem, &c.completion) == WEFT_IN_PROGRESS)
         CHECK(pair_until(&k->p, c.calls == 1));
-    CHECK_EQ(say(&k->other_a, 5), WEFT_OK); /* the other lane never noticed */
+    CHECK_EQ(send_msg(&k->other_a, 5), WEFT_OK); /* the other lane never noticed */
     CHECK(pair_until(&k->p, k->other_b.n_messages == 1));
     CHECK(k->other_a.n_down == 0 && k->other_b.n_down == 0);
     CHECK(target_is_as_it_should(&k->t));
@@ -54,7 +55,7 @@ static void write_raw(struct end *by, uint64_t at, uint32_t rkey, size_t len) {
                              .num_sge = 1,
                              .send_flags = IBV_SEND_INLINE,
                              .wr.rdma = {.remote_addr = at, .rkey = rkey}};
-    rc_post(lane, &wr, &(struct rc_work){.what = RC_PLAIN}, true);
+    weft__rc_post(lane, &wr, &(struct rc_work){.what = RC_PLAIN}, true);
 }
 
 static uint32_t rkey_of(const struct keyed *k) {
@@ -102,7 +103,7 @@ TEST(a_key_that_was_taken_back_ends_the_lane_that_still_uses_it) {
     WANTS_A_DEVICE();
     keyed_open(&k);
     uint32_t rkey = rkey_of(&k);
-    CHECK_EQ(k.p.iface_b->ops->mem_revoke(k.mem, &c.completion), WEFT_IN_PROGRESS);
+    CHECK_EQ(k.p.iface_b->ops->mem->mem_revoke(k.mem, &c.completion), WEFT_IN_PROGRESS);
     k.mem = NULL;
     CHECK(pair_until(&k.p, c.calls == 1));
     write_raw(&k.p.a, k.t.remote.base, rkey, 100);
@@ -132,7 +133,7 @@ TEST(a_key_serves_on_the_connection_alone_on_which_it_came) {
     k.other_b.lane->owner = &k.other_b;
     CHECK(pair_until(&k.p, k.p.a.n_down == 1 && k.p.b.n_down == 1));
     CHECK_EQ(k.p.a.down, WEFT_ERR_REVOKED);
-    k.other_a.lane->ops->key_close(k.key);
+    k.other_a.lane->ops->rma->key_close(k.key);
     keyed_close(&k);
 }
 

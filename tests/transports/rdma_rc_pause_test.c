@@ -1,4 +1,5 @@
-/* Connected queue pairs that are paused, beyond what all transports promise: what a peer may send meanwhile, and what becomes of it. */
+/* Connected queue pairs that are paused, beyond what all transports promise: what a peer may
+ * send meanwhile, and what becomes of it. */
 #include "../harness.h"
 
 #ifdef WEFT_HAVE_RDMA
@@ -8,20 +9,22 @@
 static uint64_t send_until_it_waits(struct pair *p, struct end *from) {
     uint64_t n = 0;
     for (int still = 0; still < 200; still++, pair_turns(p, 1))
-        for (; say(from, n) == WEFT_OK; n++) still = 0;
+        for (; send_msg(from, n) == WEFT_OK; n++) still = 0;
     return n;
 }
 
 static void in_order(const struct end *end, size_t n) {
     CHECK_EQ(end->n_messages, n);
-    for (uint64_t i = 0; i < end->n_messages; i++) CHECK_EQ(memcmp(end->messages[i].data, &i, sizeof i), 0);
+    for (uint64_t i = 0; i < end->n_messages; i++)
+        CHECK_EQ(memcmp(end->messages[i].data, &i, sizeof i), 0);
 }
 
 static weft_status_t pause_end(struct end *end, bool on) {
     return end->lane->ops->pause(end->lane, on);
 }
 
-/* They have one completion queue and one queue of receives, which has room for a quarter of what three peers may send. */
+/* They have one completion queue and one queue of receives, which has room for a quarter of what
+ * three peers may send. */
 TEST(others_are_served_while_three_wait) {
     struct pair p;
     static struct end a[4], b[4];
@@ -37,7 +40,7 @@ TEST(others_are_served_while_three_wait) {
         CHECK_EQ(send_until_it_waits(&p, &a[i]), RC_CREDITS);
     }
     for (uint64_t i = 0; i < 1000; i++) {
-        while (say(&a[3], i) == WEFT_NO_RESOURCE) pair_turn(&p);
+        while (send_msg(&a[3], i) == WEFT_NO_RESOURCE) pair_turn(&p);
         CHECK(b[0].n_messages + b[1].n_messages + b[2].n_messages == 0);
     }
     CHECK(pair_until(&p, b[3].n_messages == 1000));
@@ -67,7 +70,8 @@ TEST(what_waits_is_bounded_in_bytes) {
     uint64_t n = 0;
     CHECK_EQ(pause_end(&p.b, true), WEFT_OK);
     for (int still = 0; still < 200; still++, pair_turns(&p, 1)) {
-        while (p.a.lane->ops->am_zcopy(p.a.lane, 3, &n, sizeof n, &iov, 1, &c.completion) == WEFT_IN_PROGRESS) {
+        while (p.a.lane->ops->am_zcopy(p.a.lane, 3, &n, sizeof n, &iov, 1, &c.completion) ==
+               WEFT_IN_PROGRESS) {
             c.completion.count++;
             n++;
             still = 0;
@@ -102,14 +106,14 @@ TEST(one_that_gives_more_credit_than_there_is_is_lost) {
     WANTS_A_DEVICE();
     begin_with(&p, &insecure, 1);
     pair_connect(&p);
-    CHECK(rc_post_word(rc_lane(p.a.lane), RC_CREDIT, NULL, 0, false, RC_PLAIN));
+    CHECK(weft__rc_post_word(rc_lane(p.a.lane), RC_CREDIT, NULL, 0, false, RC_PLAIN));
     CHECK(pair_until(&p, p.b.n_down == 1));
     CHECK_EQ(p.b.down, WEFT_ERR_PROTOCOL);
     end_of(&p);
 }
 
 /* What came before its end is heard, and then its end. */
-TEST(a_paused_lane_that_is_lost_is_heard_out) {
+TEST(a_paused_lane_that_is_lost_is_received_out) {
     struct pair p;
     WANTS_A_DEVICE();
     begin_with(&p, &insecure, 1);
@@ -117,7 +121,7 @@ TEST(a_paused_lane_that_is_lost_is_heard_out) {
     CHECK_EQ(pause_end(&p.b, true), WEFT_OK);
     uint64_t n = send_until_it_waits(&p, &p.a);
     CHECK_EQ(p.b.n_messages, 0);
-    rc_lane_break(rc_lane(p.b.lane), WEFT_ERR_PEER_FAILED);
+    weft__rc_lane_break(rc_lane(p.b.lane), WEFT_ERR_PEER_FAILED);
     CHECK(pair_until(&p, p.a.n_down == 1 && p.b.n_down == 1));
     CHECK_EQ(p.b.down, WEFT_ERR_PEER_FAILED);
     in_order(&p.b, n);
@@ -131,7 +135,7 @@ TEST(nothing_is_left_out_of_what_waits) {
     begin_with(&p, &insecure, 1);
     pair_connect(&p);
     CHECK_EQ(pause_end(&p.b, true), WEFT_OK);
-    for (uint64_t i = 0; i < 20; i++) CHECK_EQ(say(&p.a, i), WEFT_OK);
+    for (uint64_t i = 0; i < 20; i++) CHECK_EQ(send_msg(&p.a, i), WEFT_OK);
     weft__alloc_fail_at(10);
     CHECK(pair_until(&p, p.b.n_down == 1));
     weft__alloc_fail_at(0);

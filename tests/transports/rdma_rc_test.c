@@ -1,15 +1,16 @@
-/* Connected queue pairs of rdma beyond what all transports promise: what they cost, and what the device says. */
+/* Connected queue pairs of rdma beyond what all transports promise: what they cost, and what the
+ * device says. */
 #include "../harness.h"
 
 #ifdef WEFT_HAVE_RDMA
 #include "rdma_rc.h"
 
-/* ---- what it costs ----------------------------------------------------------------------------------------------------- */
+/* ---- what it costs --------------------------------------------------------------------------- */
 
 /* As much as a lane takes; how much that was. */
 static uint64_t fill_up(struct pair *p) {
     uint64_t n = 0;
-    while (say(&p->a, n) == WEFT_OK) n++;
+    while (send_msg(&p->a, n) == WEFT_OK) n++;
     return n;
 }
 
@@ -27,7 +28,8 @@ TEST(short_messages_go_within_their_requests_and_one_in_sixteen_is_completed) {
     WANTS_A_DEVICE();
     begin_with(&p, &insecure, 1);
     pair_connect(&p);
-    CHECK(pair_until(&p, rc_lane(p.a.lane)->posted == rc_lane(p.a.lane)->done)); /* what connecting took */
+    /* what connecting took */
+    CHECK(pair_until(&p, rc_lane(p.a.lane)->posted == rc_lane(p.a.lane)->done));
     CHECK(raw_a(&p)->max_inline >= RC_INLINE);
     uint64_t before = weft__count(p.reactor_a)->rdma_completions;
     CHECK_EQ(raw_a(&p)->send.n, 0); /* registered memory was not needed, and is not made */
@@ -59,9 +61,11 @@ TEST(short_messages_go_by_a_device_that_takes_nothing_within_a_request) {
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t n = fill_up(&p);
         all_there(&p, n);
-        CHECK(pair_until(&p, p.a.lane->ops->am_short(p.a.lane, 4, 7, bytes, sizeof bytes - 8) == WEFT_OK));
+        CHECK(pair_until(&p, p.a.lane->ops->am_short(p.a.lane, 4, 7, bytes, sizeof bytes - 8) ==
+                                 WEFT_OK));
         CHECK(pair_until(&p, p.b.n_messages == n + 1));
-        CHECK(p.b.messages[n].len == sizeof bytes && !memcmp(p.b.messages[n].data + 8, bytes, sizeof bytes - 8));
+        CHECK(p.b.messages[n].len == sizeof bytes &&
+              !memcmp(p.b.messages[n].data + 8, bytes, sizeof bytes - 8));
         pair_forget(&p.b);
         CHECK(raw_a(&p)->send.n > 0 && raw_a(&p)->send.n <= 2 * RC_DEPTH);
     }
@@ -69,15 +73,16 @@ TEST(short_messages_go_by_a_device_that_takes_nothing_within_a_request) {
 }
 
 /* The marker of a flush asks for the completion of all before it. */
-TEST(a_flush_hears_of_what_nobody_asked_a_completion_for) {
+TEST(a_flush_asks_for_the_completion_of_all_before_it) {
     struct pair p;
     struct counted c = counted(1);
     WANTS_A_DEVICE();
     begin_with(&p, &insecure, 1);
     pair_connect(&p);
-    CHECK(pair_until(&p, rc_lane(p.a.lane)->posted == rc_lane(p.a.lane)->done)); /* what connecting took */
+    /* what connecting took */
+    CHECK(pair_until(&p, rc_lane(p.a.lane)->posted == rc_lane(p.a.lane)->done));
     uint64_t before = weft__count(p.reactor_a)->rdma_completions;
-    for (uint64_t i = 0; i < 3; i++) CHECK_EQ(say(&p.a, i), WEFT_OK);
+    for (uint64_t i = 0; i < 3; i++) CHECK_EQ(send_msg(&p.a, i), WEFT_OK);
     all_there(&p, 3);
     CHECK_EQ(weft__count(p.reactor_a)->rdma_completions, before);
     CHECK_EQ(p.a.lane->ops->flush(p.a.lane, &c.completion), WEFT_IN_PROGRESS);
@@ -99,7 +104,8 @@ static long hardware_counter(const char *name) {
     return value;
 }
 
-/* b does not look, and has room for sixteen: the hardware asks a to wait, for as long as it takes. */
+/* b does not look, and has room for sixteen: the hardware asks a to wait, for as long as it
+ * takes. */
 TEST(who_has_no_receives_left_is_waited_for) {
     struct pair p;
     WANTS_A_DEVICE();
@@ -110,7 +116,7 @@ TEST(who_has_no_receives_left_is_waited_for) {
     uint64_t n = fill_up(&p);
     CHECK(n > 2 * 16);
     bool waits = before < 0;
-    for (double until = pair_seconds() + test_patience(2); !waits && pair_seconds() < until;) {
+    for (double until = pair_seconds() + test_spin(2); !waits && pair_seconds() < until;) {
         weft__reactor_progress(p.reactor_a, 0);
         waits = hardware_counter("send_rnr_err") > before;
     }
@@ -129,7 +135,7 @@ TEST(what_was_accepted_leaves_before_a_lane_closes) {
     uint64_t n = fill_up(&p);
     p.a.lane->ops->close(p.a.lane, true);
     CHECK_EQ(rc_lane(p.a.lane)->machine.fsm.state, RC_QP_SQD);
-    CHECK(say(&p.a, n) < 0);
+    CHECK(send_msg(&p.a, n) < 0);
     CHECK(pair_until(&p, p.a.n_closed == 1));
     all_there(&p, n);
     CHECK(pair_until(&p, p.b.n_down == 1));
@@ -138,7 +144,7 @@ TEST(what_was_accepted_leaves_before_a_lane_closes) {
     end_of(&p);
 }
 
-TEST(as_many_queue_pairs_as_were_configured_are_said_to_be_scarce) {
+TEST(as_many_queue_pairs_as_were_configured_are_sent_to_be_scarce) {
     struct pair p;
     static struct end a[3], b[3];
     WANTS_A_DEVICE();
@@ -160,15 +166,17 @@ TEST(as_many_queue_pairs_as_were_configured_are_said_to_be_scarce) {
     end_of(&p);
 }
 
-/* ---- what the device says ------------------------------------------------------------------------------------------------ */
+/* ---- what the device says -------------------------------------------------------------------- */
 
 static void fatal(struct end *end) {
     struct rc_iface *iface = rc_iface_of(rc_lane(end->lane));
-    struct ibv_async_event event = {.element.qp = rc_lane(end->lane)->qp, .event_type = IBV_EVENT_QP_FATAL};
+    struct ibv_async_event event = {.element.qp = rc_lane(end->lane)->qp,
+                                    .event_type = IBV_EVENT_QP_FATAL};
     iface->user.event(&iface->user, &event);
 }
 
-/* Software never says so of a queue pair: here the word alone is forged, and once the queue pair is broken indeed. */
+/* Software never says so of a queue pair: here the word alone is forged, and once the queue pair
+ * is broken indeed. */
 TEST(a_queue_pair_that_is_lost_ends_its_lane_alone) {
     struct pair p;
     static struct end other_a, other_b;
@@ -187,10 +195,10 @@ TEST(a_queue_pair_that_is_lost_ends_its_lane_alone) {
             CHECK_EQ(ibv_modify_qp(rc_lane(p.a.lane)->qp, &attr, IBV_QP_STATE), 0);
         CHECK_EQ(p.a.n_down, 0); /* never inside of it */
         if (how == 1) CHECK_EQ(p.a.lane->ops->flush(p.a.lane, &c.completion), WEFT_OK);
-        if (how == 1) CHECK_EQ(say(&p.a, 1), WEFT_OK);
-        for (uint64_t i = 0; how == 1 && i < RC_SIGNAL; i++) (void)say(&p.a, i);
+        if (how == 1) CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
+        for (uint64_t i = 0; how == 1 && i < RC_SIGNAL; i++) (void)send_msg(&p.a, i);
         CHECK(pair_until(&p, p.a.n_down == 1 && p.b.n_down == 1));
-        CHECK_EQ(say(&other_a, 5), WEFT_OK);
+        CHECK_EQ(send_msg(&other_a, 5), WEFT_OK);
         CHECK(pair_until(&p, other_b.n_messages == 1));
         CHECK(other_a.n_down + other_b.n_down == 0);
         pair_end_close(&other_a, true);
@@ -201,7 +209,7 @@ TEST(a_queue_pair_that_is_lost_ends_its_lane_alone) {
 
 /* The other words that software never says: forged as well. */
 static void forge(struct rc_iface *iface, struct ibv_async_event event) {
-    rd_device_says(iface->device, &event);
+    weft__rd_device_reports(iface->device, &event);
 }
 
 TEST(where_a_device_has_a_last_word_its_queue_pair_waits_for_it) {
@@ -212,9 +220,11 @@ TEST(where_a_device_has_a_last_word_its_queue_pair_waits_for_it) {
     raw_a(&p)->software = false;
     pair_connect(&p);
     struct rc_lane *lane = rc_lane(p.a.lane);
-    struct ibv_async_event last = {.element.qp = lane->qp, .event_type = IBV_EVENT_QP_LAST_WQE_REACHED};
+    struct ibv_async_event last = {.element.qp = lane->qp,
+                                   .event_type = IBV_EVENT_QP_LAST_WQE_REACHED};
     lane->lane.ops->close(&lane->lane, true);
-    CHECK(pair_until(&p, lane->machine.fsm.state == RC_QP_SPENT && lane->marked && lane->posted == lane->done));
+    CHECK(pair_until(&p, lane->machine.fsm.state == RC_QP_SPENT && lane->marked &&
+                             lane->posted == lane->done));
     pair_turns(&p, 100);
     CHECK(p.a.n_closed == 0 && lane->qp);
     forge(raw_a(&p), last);
@@ -224,7 +234,8 @@ TEST(where_a_device_has_a_last_word_its_queue_pair_waits_for_it) {
 }
 
 /* Two lanes of a's, on which it has the last word of `event`; then a new one. */
-static void all_lanes_end(struct ibv_async_event (*event)(const struct rc_iface *iface), weft_status_t why) {
+static void all_lanes_end(struct ibv_async_event (*event)(const struct rc_iface *iface),
+                          weft_status_t why) {
     struct pair p;
     static struct end a[2], b[2];
     struct counted c = counted(1);
@@ -235,16 +246,16 @@ static void all_lanes_end(struct ibv_async_event (*event)(const struct rc_iface 
         CHECK_EQ(pair_dial(&p, &a[i], &b[i]), WEFT_OK);
         CHECK(pair_until(&p, a[i].n_open == 1 && b[i].n_open == 1));
     }
-    CHECK_EQ(say(&a[0], 1), WEFT_OK);
+    CHECK_EQ(send_msg(&a[0], 1), WEFT_OK);
     CHECK_EQ(a[0].lane->ops->flush(a[0].lane, &c.completion), WEFT_IN_PROGRESS);
     forge(raw_a(&p), event(raw_a(&p)));
     CHECK(a[0].n_down + a[1].n_down == 0 && c.calls == 0); /* never inside of it */
     CHECK(pair_until(&p, a[0].n_down == 1 && a[1].n_down == 1 && c.calls == 1));
     CHECK(a[0].down == why && a[1].down == why);
-    CHECK(say(&a[0], 2) < 0);
+    CHECK(send_msg(&a[0], 2) < 0);
     CHECK(pair_until(&p, b[0].n_down == 1 && b[1].n_down == 1));
     pair_connect(&p); /* with new queues */
-    CHECK_EQ(say(&p.a, 3), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 3), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
     for (int i = 0; i < 2; i++) pair_end_close(&a[i], true), pair_end_close(&b[i], true);
     end_of(&p);
@@ -253,25 +264,26 @@ static void all_lanes_end(struct ibv_async_event (*event)(const struct rc_iface 
 static struct ibv_async_event cq_err(const struct rc_iface *iface) {
     return (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
 }
-TEST(a_completion_queue_that_is_lost_ends_all_its_lanes_and_is_made_anew) {
+TEST(a_completion_queue_that_is_lost_ends_all_its_lanes_and_is_made_again) {
     all_lanes_end(cq_err, WEFT_ERR_IO);
 }
 
 static struct ibv_async_event device_fatal(const struct rc_iface *iface) {
     return (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL};
 }
-TEST(a_device_that_fails_ends_all_lanes_and_is_opened_anew) {
+TEST(a_device_that_fails_ends_all_lanes_and_is_opened_again) {
     all_lanes_end(device_fatal, WEFT_ERR_PEER_FAILED);
 }
 
-/* An acceptor that leaves at once, before its rdmacm knows of the dialer: a refusal, which comes too late to be one. */
+/* An acceptor that leaves at once, before its rdmacm knows of the dialer: a refusal, which comes
+ * too late to be one. */
 TEST(a_refusal_of_a_connection_that_stands_is_its_end_and_no_violation) {
     struct pair p;
     WANTS_A_DEVICE();
     begin_with(&p, &insecure, 1);
     pair_connect(&p);
     struct rdma_cm_event event = {.event = RDMA_CM_EVENT_REJECTED, .status = 28};
-    CHECK_EQ(say(&p.b, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.b, 1), WEFT_OK);
     rc_lane(p.a.lane)->cm.event(&rc_lane(p.a.lane)->cm, &event);
     CHECK(pair_until(&p, p.a.n_down == 1));
     CHECK_EQ(p.a.down, WEFT_ERR_PEER_FAILED);
@@ -291,7 +303,7 @@ TEST(a_port_that_is_down_ends_what_is_sent) {
     begin_with(&p, at_rxe0, 2);
     pair_connect(&p);
     CHECK_EQ(system("tests/rdma/port 0 down"), 0);
-    for (uint64_t i = 0; i < RC_SIGNAL; i++) (void)say(&p.a, i);
+    for (uint64_t i = 0; i < RC_SIGNAL; i++) (void)send_msg(&p.a, i);
     bool down = pair_until(&p, p.a.n_down == 1);
     CHECK_EQ(system("tests/rdma/port 0 up"), 0);
     CHECK(down);

@@ -1,9 +1,10 @@
-/* Datagrams of rdma as they are, without the window that makes them reliable. Wants a device: tools/rdma-vm has two. */
+/* Datagrams of rdma as they are, without the window that makes them reliable. Wants a device:
+ * tools/rdma-vm has two. */
 #include "pair.h"
 
 #ifdef WEFT_HAVE_RDMA
-#include <endpoints/window_local.h>
-#include <transports/rdma/ud.h>
+#include <transports/rdma/ud/ud.h>
+#include <transports/reliable/window_local.h>
 
 #define WANTS_A_DEVICE() \
     if (!pair_has_rdma()) SKIP("no RDMA device here")
@@ -36,7 +37,7 @@ static void begin(struct pair *p) {
     CHECK_EQ(p->b.n_open, 0);
 }
 
-static weft_status_t say(struct end *end, uint64_t number) {
+static weft_status_t send_msg(struct end *end, uint64_t number) {
     return end->lane->ops->am_short(end->lane, 3, number, NULL, 0);
 }
 static uint64_t number(const struct end *end, size_t i) {
@@ -65,7 +66,8 @@ TEST(what_is_sent_arrives_as_it_was) {
     struct pair p;
     WANTS_A_DEVICE();
     begin(&p);
-    const size_t most = p.iface_a->attr.max_bcopy, len[] = {0, 1, 7, 100, 168, 169, 192, 500, most - 1, most};
+    const size_t most = p.iface_a->attr.max_bcopy,
+                 len[] = {0, 1, 7, 100, 168, 169, 192, 500, most - 1, most};
     for (size_t i = 0; i < sizeof len / sizeof *len; i++) {
         struct filling f = {len[i], (uint8_t)(i + 1)};
         struct end *from = i % 3 == 2 ? &p.b : &p.a, *to = i % 3 == 2 ? &p.a : &p.b;
@@ -90,11 +92,11 @@ TEST(a_full_queue_has_no_resource_and_takes_up_again) {
     CHECK_EQ(pair_dial(&p, &p.a, &p.b), WEFT_OK);
     CHECK(pair_until(&p, p.a.n_open == 1));
     uint64_t sent = 0;
-    while (say(&p.a, sent) == WEFT_OK) sent++;
+    while (send_msg(&p.a, sent) == WEFT_OK) sent++;
     CHECK_EQ(sent, 16);
     CHECK_EQ(weft__count(p.reactor_a)->rdma_ud_full, 1);
     CHECK(weft__count(p.reactor_a)->rdma_ud_signals <= 16 / 4); /* and not one a datagram */
-    CHECK(pair_until(&p, say(&p.a, 16) == WEFT_OK));
+    CHECK(pair_until(&p, send_msg(&p.a, 16) == WEFT_OK));
     CHECK(pair_until(&p, p.b.n_messages == 17));
     for (size_t i = 0; i < 17; i++) CHECK_EQ(number(&p.b, i), i);
     pair_close(&p);
@@ -104,14 +106,14 @@ static int flushes;
 static void flushed(struct completion *completion, weft_status_t status) {
     flushes += status == WEFT_OK;
 }
-TEST(a_flush_asks_for_the_completion_that_nobody_asked_for) {
+TEST(a_flush_asks_for_the_completion_that_no_one_asked_for) {
     struct pair p;
     struct completion completion = {flushed, 1, WEFT_OK};
     WANTS_A_DEVICE();
     begin(&p);
     flushes = 0;
     CHECK_EQ(p.a.lane->ops->flush(p.a.lane, &completion), WEFT_OK);
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
     CHECK_EQ(weft__count(p.reactor_a)->rdma_ud_signals, 0);
     CHECK_EQ(p.a.lane->ops->flush(p.a.lane, &completion), WEFT_IN_PROGRESS);
     CHECK_EQ(flushes, 0);
@@ -123,18 +125,18 @@ TEST(a_flush_asks_for_the_completion_that_nobody_asked_for) {
     pair_close(&p);
 }
 
-/* ---- who may speak ------------------------------------------------------------------------------------------------ */
+/* ---- who may speak --------------------------------------------------------------------------- */
 
 TEST(with_another_key_nothing_reaches) {
     struct pair p;
     WANTS_A_DEVICE();
     begin(&p);
     lane_a(&p)->qkey ^= 1;
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
     wait_a_while(&p);
     CHECK(p.b.n_open == 0 && weft__count(p.reactor_b)->rdma_ud_dropped == 0);
     lane_a(&p)->qkey ^= 1;
-    CHECK_EQ(say(&p.a, 2), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 2), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
     CHECK_EQ(number(&p.b, 0), 2);
     pair_close(&p);
@@ -150,41 +152,42 @@ TEST(keys_tokens_and_numbers_differ_from_one_interface_to_the_next) {
     pair_close(&p);
 }
 
-TEST(without_the_token_a_stranger_remains_unknown) {
+TEST(without_the_token_a_unverified_remains_unknown) {
     struct pair p;
     WANTS_A_DEVICE();
     begin(&p);
     lane_a(&p)->token ^= 1;
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
     CHECK(pair_until(&p, weft__count(p.reactor_b)->rdma_ud_dropped == 1));
     CHECK_EQ(p.b.n_open, 0);
     lane_a(&p)->token ^= 1;
-    CHECK_EQ(say(&p.a, 2), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 2), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
     pair_close(&p);
 }
 
 enum { FEW = 4, MANY = 10 };
-TEST(strangers_are_few_until_they_show_that_they_hear) {
+TEST(unverified_are_few_until_they_show_that_they_recv) {
     struct pair p;
     static struct end end[MANY];
     WANTS_A_DEVICE();
-    const weft_setting_t few = {"rdma.ud_strangers", "4"};
+    const weft_setting_t few = {"rdma.ud_unverified", "4"};
     begin_with(&p, &few, 1);
     memset(end, 0, sizeof end);
     for (int i = 0; i < MANY; i++) {
         CHECK_EQ(pair_dial(&p, &end[i], &p.b), WEFT_OK);
         CHECK(pair_until(&p, end[i].n_open == 1));
-        CHECK_EQ(say(&end[i], (uint64_t)i), WEFT_OK);
-        CHECK(pair_until(&p, p.b.n_messages + weft__count(p.reactor_b)->rdma_ud_dropped == (uint64_t)i + 1));
+        CHECK_EQ(send_msg(&end[i], (uint64_t)i), WEFT_OK);
+        CHECK(pair_until(&p, p.b.n_messages + weft__count(p.reactor_b)->rdma_ud_dropped ==
+                                 (uint64_t)i + 1));
     }
     CHECK_EQ(p.b.n_open, FEW);
-    CHECK_EQ(raw_b(&p)->n_strangers, FEW);
-    CHECK_EQ(say(&p.b, 100), WEFT_OK); /* to the last that was let in */
+    CHECK_EQ(raw_b(&p)->n_unverified, FEW);
+    CHECK_EQ(send_msg(&p.b, 100), WEFT_OK); /* to the last that was let in */
     CHECK(pair_until(&p, end[FEW - 1].n_messages == 1));
-    CHECK_EQ(say(&end[FEW - 1], 101), WEFT_OK);
-    CHECK(pair_until(&p, raw_b(&p)->n_strangers == FEW - 1));
-    CHECK_EQ(say(&end[FEW], 102), WEFT_OK); /* there is a place now */
+    CHECK_EQ(send_msg(&end[FEW - 1], 101), WEFT_OK);
+    CHECK(pair_until(&p, raw_b(&p)->n_unverified == FEW - 1));
+    CHECK_EQ(send_msg(&end[FEW], 102), WEFT_OK); /* there is a place now */
     CHECK(pair_until(&p, p.b.n_open == FEW + 1));
     for (int i = 0; i < MANY; i++) pair_end_close(&end[i], true);
     pair_close(&p);
@@ -194,27 +197,28 @@ TEST(a_datagram_for_an_earlier_lane_makes_a_new_one) {
     struct pair p;
     WANTS_A_DEVICE();
     begin(&p);
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
-    CHECK_EQ(say(&p.b, 2), WEFT_OK);
+    CHECK_EQ(send_msg(&p.b, 2), WEFT_OK);
     CHECK(pair_until(&p, p.a.n_messages == 1));
     uint32_t before = lane_a(&p)->node.remote;
     CHECK(before != 0);
     pair_end_close(&p.b, true);
-    CHECK_EQ(say(&p.a, 3), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 3), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_open == 2 && p.b.n_messages == 1));
     CHECK_EQ(number(&p.b, 0), 3);
-    CHECK_EQ(say(&p.b, 4), WEFT_OK);
+    CHECK_EQ(send_msg(&p.b, 4), WEFT_OK);
     CHECK(pair_until(&p, p.a.n_messages == 2));
     CHECK(lane_a(&p)->node.remote != before); /* it has learned who answers now */
     CHECK_EQ(p.a.n_down, 0);
     pair_close(&p);
 }
 
-/* ---- bytes that nobody would send ---------------------------------------------------------------------------------- */
+/* ---- bytes that nobody would send ------------------------------------------------------------ */
 
 /* By a queue pair that is used for nothing else, past all that would make a frame of it. */
-static void throw(struct ud_iface * by, struct ud_path *at, struct ud_iface *to, const void *bytes, size_t len) {
+static void throw(struct ud_iface * by, struct ud_path *at, struct ud_iface *to, const void *bytes,
+                  size_t len) {
     struct ibv_sge sge = {(uintptr_t)bytes, (uint32_t)len, 0};
     struct ibv_send_wr wr = {.wr_id = UINT64_MAX, /* of no epoch */
                              .sg_list = &sge,
@@ -234,19 +238,20 @@ TEST(noise_is_dropped_and_counted) {
     struct ud_path *path = NULL;
     WANTS_A_DEVICE();
     begin(&p);
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
     CHECK_EQ(pair_iface(&p, p.reactor_a, 0xc3, &third), WEFT_OK);
     struct ud_iface *by = (struct ud_iface *)third;
-    CHECK_EQ(ud_path_hold(&by->paths, &raw_b(&p)->device->place, 0, &path), WEFT_OK);
+    CHECK_EQ(weft__ud_path_hold(&by->paths, &raw_b(&p)->device->place, 0, &path), WEFT_OK);
     uint8_t good[UD_HEAD_MOST], bytes[UD_HEAD_MOST + 8];
-    ud_frame_encode(&(struct ud_frame){.kind = UD_GREETING,
-                                       .id = 3,
-                                       .from = 5,
-                                       .qkey = 9,
-                                       .token = raw_b(&p)->token ^ 1, /* else it would be let in */
-                                       .mine = 7},
-                    good);
+    weft__ud_frame_encode(&(struct ud_frame){.kind = UD_HANDSHAKE,
+                                             .id = 3,
+                                             .from = 5,
+                                             .qkey = 9,
+                                             /* else it would be let in */
+                                             .token = raw_b(&p)->token ^ 1,
+                                             .mine = 7},
+                          good);
     uint64_t thrown = 0, x = 88172645463325252u;
     for (size_t cut = 0; cut <= sizeof good; cut++, thrown++) throw(by, path, raw_b(&p), good, cut);
     for (size_t bit = 0; bit < 8 * 16; bit++, thrown++) { /* all but the token */
@@ -256,7 +261,8 @@ TEST(noise_is_dropped_and_counted) {
         pair_turn(&p);
     }
     for (int n = 0; n < 500; n++, thrown++) {
-        for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)((x = x * 6364136223846793005u + 1) >> 56);
+        for (size_t i = 0; i < sizeof bytes; i++)
+            bytes[i] = (uint8_t)((x = x * 6364136223846793005u + 1) >> 56);
         if (n & 1) bytes[0] = UD_VERSION, bytes[1] = UD_MESSAGE, bytes[3] = 0;
         throw(by, path, raw_b(&p), bytes, sizeof bytes);
         pair_turn(&p);
@@ -264,14 +270,14 @@ TEST(noise_is_dropped_and_counted) {
     CHECK(pair_until(&p, weft__count(p.reactor_b)->rdma_ud_dropped == thrown));
     CHECK(p.b.n_open == 1 && p.b.n_messages == 1);
     CHECK_EQ(weft__count(p.reactor_b)->rdma_ud_resets, 0);
-    CHECK_EQ(say(&p.a, 2), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 2), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 2));
-    ud_path_drop(&by->paths, path, 0);
+    weft__ud_path_drop(&by->paths, path, 0);
     third->ops->close(third);
     pair_close(&p);
 }
 
-/* ---- resources ------------------------------------------------------------------------------------------------------- */
+/* ---- resources ------------------------------------------------------------------------------- */
 
 TEST(address_handles_are_shared_and_bounded) {
     struct pair p;
@@ -286,7 +292,7 @@ TEST(address_handles_are_shared_and_bounded) {
     uint8_t bytes[UD_ADDRESS];
     other.place.gid[15] ^= 3; /* 10.77.0.2 of the bed */
     struct lane *lane = NULL;
-    ud_address_encode(&other, bytes);
+    weft__ud_address_encode(&other, bytes);
     CHECK_EQ(p.iface_a->ops->connect(p.iface_a, bytes, sizeof bytes, &lane), WEFT_ERR_QUOTA);
     for (int i = 0; i < 5; i++) pair_end_close(&end[i], false);
     weft_status_t st = p.iface_a->ops->connect(p.iface_a, bytes, sizeof bytes, &lane);
@@ -300,9 +306,10 @@ TEST(address_handles_are_shared_and_bounded) {
     pair_close(&p);
 }
 
-/* ---- a window around it --------------------------------------------------------------------------------------------- */
+/* ---- a window around it ---------------------------------------------------------------------- */
 
-static weft_status_t open_window(struct reactor *r, const struct iface_params *params, struct iface **iface_p) {
+static weft_status_t open_window(struct reactor *r, const struct iface_params *params,
+                                 struct iface **iface_p) {
     return weft__window_iface_open(r, &weft__transport_rdma_ud, params, iface_p);
 }
 static const struct transport windowed = {.name = "rdma_ud", .open = open_window};
@@ -340,7 +347,7 @@ TEST(a_queue_pair_that_breaks_is_raised_again_and_nothing_is_lost) {
     double give_up = pair_seconds() + 30;
     while (next < ALL && pair_seconds() < give_up) {
         if (next / EACH >= ruined) ruin(below(ruined++ % 2 ? p.iface_a : p.iface_b));
-        while (sent < ALL && sent < next + EACH && say(&p.a, sent) == WEFT_OK) sent++;
+        while (sent < ALL && sent < next + EACH && send_msg(&p.a, sent) == WEFT_OK) sent++;
         pair_turn(&p);
     }
     CHECK_EQ(next, ALL);
@@ -367,7 +374,7 @@ TEST(a_thousand_lanes_of_one_queue_pair_do_not_mix) {
     }
     CHECK_EQ(below(p.iface_a)->paths.n, 1);
     for (int round = 0; round < 3; round++)
-        for (int i = 0; i < THOUSAND; i++) CHECK_EQ(say(&a[i], (uint64_t)i), WEFT_OK);
+        for (int i = 0; i < THOUSAND; i++) CHECK_EQ(send_msg(&a[i], (uint64_t)i), WEFT_OK);
     CHECK(pair_until(&p, b.n_messages == 3 * THOUSAND));
     for (size_t i = 0; i < b.n_messages; i++) next[number(&b, i)]++;
     for (int i = 0; i < THOUSAND; i++) CHECK_EQ(next[i], 3);
@@ -384,7 +391,7 @@ TEST(a_thousand_lanes_of_one_queue_pair_do_not_mix) {
     pair_close(&p);
 }
 
-/* ---- what the device does ------------------------------------------------------------------------------------------- */
+/* ---- what the device does -------------------------------------------------------------------- */
 
 /* Which is the first to be found when it was taken away and made again? */
 static const weft_setting_t first = {"rdma.device", "rxe0"};
@@ -406,7 +413,7 @@ TEST(a_port_that_goes_down_takes_the_lanes_and_comes_back_with_none) {
     CHECK(pair_until(&p, below(p.iface_b)->fsm.state == UD_QP_RUNNING));
     p.a.n_open = p.b.n_open = 0;
     pair_connect(&p);
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
     pair_close(&p);
 }
@@ -418,7 +425,8 @@ TEST(an_address_that_comes_back_elsewhere_is_found_and_nothing_is_lost) {
     WANTS_A_DEVICE();
     WANTS_THE_BED();
     CHECK_EQ(system("ip address del 10.77.0.1/24 dev v0; " /* else it would be preferred */
-                    "while grep -qs 0a4d:0001 /sys/class/infiniband/rxe0/ports/1/gids/?; do sleep 0.1; done"),
+                    "while grep -qs 0a4d:0001 /sys/class/infiniband/rxe0/ports/1/gids/?; do sleep "
+                    "0.1; done"),
              0);
     pair_open_with(&p, &windowed, 0, &first, 1);
     pair_connect(&p);
@@ -430,18 +438,18 @@ TEST(an_address_that_comes_back_elsewhere_is_found_and_nothing_is_lost) {
     CHECK_EQ(system("ip address del fd77::1/64 dev v0; tests/rdma/port 0 up"), 0);
     CHECK(!v4);
     CHECK(pair_until(&p, a->device->gid_index != before));
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1 && a->fsm.state == UD_QP_RUNNING));
     CHECK_EQ(a->paths.gid_index, a->device->gid_index);
     CHECK_EQ(lane_path(&p)->gid_index, a->device->gid_index);
-    CHECK_EQ(ud_path_hold(&a->paths, &other, 0, &path), WEFT_OK);
-    ud_path_drop(&a->paths, path, 0);
+    CHECK_EQ(weft__ud_path_hold(&a->paths, &other, 0, &path), WEFT_OK);
+    weft__ud_path_drop(&a->paths, path, 0);
     CHECK_EQ(p.a.n_down + p.b.n_down, 0);
     pair_close(&p);
 }
 
 /* a connects to b again, by what b's address is now. */
-static void serves_anew(struct pair *p) {
+static void serves_again(struct pair *p) {
     uint8_t address[96];
     size_t len = sizeof address;
     CHECK_EQ(p->iface_a->ops->address(p->iface_a, address, &len), WEFT_OK);
@@ -451,7 +459,7 @@ static void serves_anew(struct pair *p) {
     pair_forget(&p->b);
     p->a.n_open = p->b.n_open = 0;
     pair_connect(p);
-    CHECK_EQ(say(&p->a, 3), WEFT_OK);
+    CHECK_EQ(send_msg(&p->a, 3), WEFT_OK);
     CHECK(pair_until(p, p->b.n_messages == 1));
     CHECK_EQ(number(&p->b, 0), 3);
 }
@@ -467,37 +475,38 @@ static void ends_all_lanes(struct ibv_async_event (*event)(struct ud_iface *ifac
     pair_connect(&p);
     CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
     CHECK_EQ(p.iface_a->ops->address(p.iface_a, before, &of_a), WEFT_OK);
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
-    struct ibv_async_event said = event(below(p.iface_a));
-    rd_device_says(below(p.iface_a)->device, &said);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
+    struct ibv_async_event sent = event(below(p.iface_a));
+    weft__rd_device_reports(below(p.iface_a)->device, &sent);
     CHECK_EQ(p.a.n_down, 0); /* never inside of it */
     CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
     CHECK(pair_until(&p, p.a.n_down == 1));
     CHECK_EQ(p.a.down, WEFT_ERR_IO);
     CHECK_EQ(below(p.iface_a)->fsm.state, UD_QP_DEAD);
-    CHECK(say(&p.a, 2) < 0);
+    CHECK(send_msg(&p.a, 2) < 0);
     CHECK_EQ(p.b.n_down, 0);
-    serves_anew(&p);
+    serves_again(&p);
     CHECK_EQ(p.iface_a->ops->address(p.iface_a, after, &of_a), WEFT_OK);
-    CHECK(memcmp(before, after, of_a) != 0); /* who knows it as it was does not reach what is there now */
+    /* who knows it as it was does not reach what is there now */
+    CHECK(memcmp(before, after, of_a) != 0);
     pair_close(&p);
 }
 
 static struct ibv_async_event cq_err(struct ud_iface *iface) {
     return (struct ibv_async_event){.element.cq = iface->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
 }
-TEST(a_completion_queue_that_is_lost_takes_all_lanes_and_is_made_anew) {
+TEST(a_completion_queue_that_is_lost_takes_all_lanes_and_is_made_again) {
     ends_all_lanes(cq_err);
 }
 
 static struct ibv_async_event device_fatal(struct ud_iface *iface) {
     return (struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL};
 }
-TEST(a_device_that_fails_takes_all_lanes_and_is_opened_anew) {
+TEST(a_device_that_fails_takes_all_lanes_and_is_opened_again) {
     ends_all_lanes(device_fatal);
 }
 
-TEST(a_device_that_is_taken_away_takes_everything_and_blocks_nobody) {
+TEST(a_device_that_is_taken_away_takes_everything_and_blocks_no_one) {
     struct pair p;
     uint8_t address[96];
     size_t len = sizeof address;
@@ -505,7 +514,7 @@ TEST(a_device_that_is_taken_away_takes_everything_and_blocks_nobody) {
     WANTS_THE_BED();
     pair_open_with(&p, &windowed, 0, &first, 1);
     pair_connect(&p);
-    CHECK_EQ(say(&p.a, 1), WEFT_OK);
+    CHECK_EQ(send_msg(&p.a, 1), WEFT_OK);
     CHECK(pair_until(&p, p.b.n_messages == 1));
     CHECK_EQ(p.iface_b->ops->address(p.iface_b, address, &len), WEFT_OK);
     CHECK_EQ(system("(rdma link delete rxe0; echo $? >/tmp/rdma_ud_deleted) &"), 0);
@@ -514,11 +523,12 @@ TEST(a_device_that_is_taken_away_takes_everything_and_blocks_nobody) {
     struct lane *lane = NULL;
     CHECK_EQ(p.iface_a->ops->connect(p.iface_a, address, len, &lane), WEFT_ERR_UNREACHABLE);
     CHECK_EQ(p.iface_a->ops->address(p.iface_a, address, &len), WEFT_ERR_UNREACHABLE);
-    CHECK(say(&p.a, 2) < 0);
+    CHECK(send_msg(&p.a, 2) < 0);
     CHECK_EQ(system("rm /tmp/rdma_ud_deleted; rdma link add rxe0 type rxe netdev v0"), 0);
-    CHECK(pair_until(&p, p.iface_a->ops->address(p.iface_a, address, &len) == WEFT_OK)); /* there it is again */
+    /* there it is again */
+    CHECK(pair_until(&p, p.iface_a->ops->address(p.iface_a, address, &len) == WEFT_OK));
     CHECK(pair_until(&p, p.iface_b->ops->address(p.iface_b, address, &len) == WEFT_OK));
-    serves_anew(&p);
+    serves_again(&p);
     pair_close(&p);
     pair_open_with(&p, &windowed, 0, &first, 1); /* and for others */
     pair_connect(&p);

@@ -1,7 +1,7 @@
 /*
- * What transport.h promises of one-sided operations, for every transport that has them: SUBJECTS. The promises are in
- * rma_forms_test.c and rma_keys_test.c. The target's memory is compared, guards included, with a shadow after every
- * operation.
+ * What transport.h promises of one-sided operations, for every transport that has them: SUBJECTS.
+ * The promises are in rma_forms_test.c and rma_keys_test.c. The target's memory is compared, guards
+ * included, with a shadow after every operation.
  */
 #ifndef WEFT_TESTS_TRANSPORTS_RMA_H
 #define WEFT_TESTS_TRANSPORTS_RMA_H
@@ -43,16 +43,16 @@ struct world {
 
 static inline void register_target(struct world *w) {
     struct iface *b = w->p.iface_b;
-    CHECK_EQ(b->ops->mem_register(b, &w->t.region, &w->mem), WEFT_OK);
+    CHECK_EQ(b->ops->mem->mem_register(b, &w->t.region, &w->mem), WEFT_OK);
     CHECK_EQ(w->mem->n_open, 0);
-    w->packed_len = b->ops->key_pack(w->mem, w->packed);
+    w->packed_len = b->ops->mem->key_pack(w->mem, w->packed);
     CHECK(w->packed_len <= MD_KEY_MAX);
 }
 
 static inline struct lane_key *ask(struct world *w, const struct remote_region *remote) {
     struct lane *lane = w->p.a.lane;
     struct lane_key *key = NULL;
-    CHECK_EQ(lane->ops->key_open(lane, remote, w->packed, w->packed_len, &key), WEFT_OK);
+    CHECK_EQ(lane->ops->rma->key_open(lane, remote, w->packed, w->packed_len, &key), WEFT_OK);
     CHECK(key && key->lane == lane);
     return key;
 }
@@ -66,8 +66,8 @@ static inline bool is_rdma(const struct subject *s) {
     return strncmp(s->transport->name, "rdma", 4) == 0;
 }
 
-static inline void begin_with(struct world *w, const struct subject *s, size_t len, unsigned rights, bool shadow,
-                              const char *max_grants) {
+static inline void begin_with(struct world *w, const struct subject *s, size_t len, unsigned rights,
+                              bool shadow, const char *max_grants) {
     memset(w, 0, sizeof *w);
     if (is_rdma(s) && !pair_has_rdma()) SKIP("no RDMA device here");
     weft_setting_t settings[] = {
@@ -88,7 +88,7 @@ static inline void begin(struct world *w, const struct subject *s) {
 static inline void take_back(struct world *w) {
     struct counted c = counted(1);
     struct iface *b = w->p.iface_b;
-    weft_status_t st = b->ops->mem_revoke(w->mem, &c.completion);
+    weft_status_t st = b->ops->mem->mem_revoke(w->mem, &c.completion);
     CHECK_EQ(c.calls, 0);
     CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
     if (st == WEFT_IN_PROGRESS) CHECK(pair_until(&w->p, c.calls == 1));
@@ -98,7 +98,7 @@ static inline void take_back(struct world *w) {
 
 static inline void end(struct world *w) {
     if (w->t.shadow) CHECK(target_is_as_it_should(&w->t));
-    if (w->key) w->key->lane->ops->key_close(w->key);
+    if (w->key) w->key->lane->ops->rma->key_close(w->key);
     if (w->mem) take_back(w);
     pair_close(&w->p);
     target_close(&w->t);
@@ -147,50 +147,62 @@ static inline weft_status_t performed(struct world *w, weft_status_t st) {
     return finish(w, &c, lane->ops->flush(lane, &c.completion));
 }
 
-static inline weft_status_t put(struct world *w, enum form form, uint8_t *from, size_t len, size_t offset) {
+static inline weft_status_t put(struct world *w, enum form form, uint8_t *from, size_t len,
+                                size_t offset) {
     struct lane *lane = w->p.a.lane;
     struct counted c = counted(1);
     uint64_t remote = target_at(&w->t, offset);
     struct rma_piece piece = {from, len, 0, 1, NULL};
     switch (form) {
-    case SHORT: return performed(w, lane->ops->put_short(lane, from, len, remote, w->key));
+    case SHORT: return performed(w, lane->ops->rma->put_short(lane, from, len, remote, w->key));
     case BCOPY:
-        return performed(w, lane->ops->put_bcopy(lane, len, pack, &(struct bytes){from, len}, remote, w->key));
+        return performed(w, lane->ops->rma->put_bcopy(lane, len, pack, &(struct bytes){from, len},
+                                                      remote, w->key));
     default:
-        return performed(w, finish(w, &c, lane->ops->put_zcopy(lane, &piece, 1, remote, w->key, &c.completion)));
+        return performed(
+            w, finish(w, &c,
+                      lane->ops->rma->put_zcopy(lane, &piece, 1, remote, w->key, &c.completion)));
     }
 }
-static inline weft_status_t get(struct world *w, enum form form, uint8_t *to, size_t len, size_t offset) {
+static inline weft_status_t get(struct world *w, enum form form, uint8_t *to, size_t len,
+                                size_t offset) {
     struct lane *lane = w->p.a.lane;
     struct counted c = counted(1);
     uint64_t remote = target_at(&w->t, offset);
     struct rma_piece piece = {to, len, 0, 1, NULL};
     struct bytes bytes = {to, len};
-    return finish(w, &c,
-                  form == BCOPY ? lane->ops->get_bcopy(lane, len, unpack, &bytes, remote, w->key, &c.completion)
-                                : lane->ops->get_zcopy(lane, &piece, 1, remote, w->key, &c.completion));
+    return finish(
+        w, &c,
+        form == BCOPY
+            ? lane->ops->rma->get_bcopy(lane, len, unpack, &bytes, remote, w->key, &c.completion)
+            : lane->ops->rma->get_zcopy(lane, &piece, 1, remote, w->key, &c.completion));
 }
 
-static inline void put_checked(struct world *w, enum form form, size_t lead, size_t len, size_t offset) {
+static inline void put_checked(struct world *w, enum form form, size_t lead, size_t len,
+                               size_t offset) {
     memcpy(target_shadow(&w->t, offset), source + lead, len);
     CHECK_EQ(put(w, form, source + lead, len, offset), WEFT_OK);
     CHECK(target_is_as_it_should(&w->t));
 }
-static inline void get_checked(struct world *w, enum form form, size_t lead, size_t len, size_t offset) {
+static inline void get_checked(struct world *w, enum form form, size_t lead, size_t len,
+                               size_t offset) {
     memset(sink, 0xa5, sizeof sink);
     CHECK_EQ(get(w, form, sink + lead, len, offset), WEFT_OK);
     CHECK_EQ(memcmp(sink + lead, target_shadow(&w->t, offset), len), 0);
     for (size_t i = 0; i < lead; i++) CHECK_EQ(sink[i], 0xa5);
-    for (size_t i = lead + len; i < lead + len + 16 && i < sizeof sink; i++) CHECK_EQ(sink[i], 0xa5);
+    for (size_t i = lead + len; i < lead + len + 16 && i < sizeof sink; i++)
+        CHECK_EQ(sink[i], 0xa5);
 }
 
-/* A file of promises lists them in CASES(C, s), each as C(s, promise), and says SUBJECTS(TESTS_OF). */
+/* A file of promises lists them in CASES(C, s), each as C(s, promise), and says
+ * SUBJECTS(TESTS_OF). */
 #define TEST_OF(s, promise)    \
     TEST(s##_##promise) {      \
         promise(&subject_##s); \
     }
-#define TESTS_OF(s, transport, flags, way, rings, caps)                                                \
-    static const struct subject subject_##s = {&weft__transport_##transport, flags, way, rings, caps}; \
+#define TESTS_OF(s, transport, flags, way, rings, caps)                                         \
+    static const struct subject subject_##s = {&weft__transport_##transport, flags, way, rings, \
+                                               caps};                                           \
     CASES(TEST_OF, s)
 
 #endif

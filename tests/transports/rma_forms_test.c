@@ -1,9 +1,11 @@
 /* Puts, gets and atomics of every form and size do what they say, and touch nothing else. */
 #include "rma.h"
 
-/* Of every length around each power and each limit; at the region's begin and end, and unaligned on either side. */
+/* Of every length around each power and each limit; at the region's begin and end, and unaligned
+ * on either side. */
 static void around(struct world *w, size_t limit,
-                   void (*checked)(struct world *, enum form, size_t, size_t, size_t), enum form form) {
+                   void (*checked)(struct world *, enum form, size_t, size_t, size_t),
+                   enum form form) {
     size_t near[] = {0, 1, 4, 8, 16, 32, 64, 256, 1024, 4096, 8192, 65536, 262144, 1 << 20};
     size_t last = SIZE_MAX;
     for (size_t i = 0; i < sizeof near / sizeof *near; i++)
@@ -49,11 +51,14 @@ static void what_is_too_big_is_refused(const struct subject *s) {
     CHECK_EQ(put(&w, ZCOPY, source, attr->max_put_zcopy + 1, 0), WEFT_ERR_TOO_BIG);
     CHECK_EQ(get(&w, BCOPY, sink, attr->max_get_bcopy + 1, 0), WEFT_ERR_TOO_BIG);
     CHECK_EQ(get(&w, ZCOPY, sink, attr->max_get_zcopy + 1, 0), WEFT_ERR_TOO_BIG);
-    CHECK_EQ(lane->ops->put_zcopy(lane, wraps, 2, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
-    CHECK_EQ(lane->ops->get_zcopy(lane, &product, 1, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
-    CHECK_EQ(lane->ops->put_zcopy(lane, sum, 2, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
-    CHECK_EQ(lane->ops->put_zcopy(lane, many, attr->max_iov + 1, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
-    CHECK_EQ(lane->ops->put_zcopy(lane, many, attr->max_iov, at, w.key, &c.completion), WEFT_OK);
+    CHECK_EQ(lane->ops->rma->put_zcopy(lane, wraps, 2, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
+    CHECK_EQ(lane->ops->rma->get_zcopy(lane, &product, 1, at, w.key, &c.completion),
+             WEFT_ERR_TOO_BIG);
+    CHECK_EQ(lane->ops->rma->put_zcopy(lane, sum, 2, at, w.key, &c.completion), WEFT_ERR_TOO_BIG);
+    CHECK_EQ(lane->ops->rma->put_zcopy(lane, many, attr->max_iov + 1, at, w.key, &c.completion),
+             WEFT_ERR_TOO_BIG);
+    CHECK_EQ(lane->ops->rma->put_zcopy(lane, many, attr->max_iov, at, w.key, &c.completion),
+             WEFT_OK);
     CHECK_EQ(c.calls, 0);
     end(&w);
 }
@@ -61,15 +66,17 @@ static void what_is_too_big_is_refused(const struct subject *s) {
 static void nothing_may_be_at_null(const struct subject *s) {
     struct world w;
     begin(&w, s);
-    for (enum form form = SHORT; form <= ZCOPY; form++) CHECK_EQ(put(&w, form, source, 0, 0), WEFT_OK);
+    for (enum form form = SHORT; form <= ZCOPY; form++)
+        CHECK_EQ(put(&w, form, source, 0, 0), WEFT_OK);
     struct lane *lane = w.p.a.lane;
     struct counted c = counted(1);
-    struct rma_piece nothing[3] = {{NULL, 0, 0, 1, NULL}, {NULL, 0, 9, 1000, NULL}, {NULL, 8, 8, 0, NULL}};
+    struct rma_piece nothing[3] = {
+        {NULL, 0, 0, 1, NULL}, {NULL, 0, 9, 1000, NULL}, {NULL, 8, 8, 0, NULL}};
     uint64_t at = target_at(&w.t, w.t.region.len);
-    CHECK_EQ(lane->ops->put_short(lane, NULL, 0, at, w.key), WEFT_OK);
-    CHECK_EQ(lane->ops->put_zcopy(lane, nothing, 3, at, w.key, &c.completion), WEFT_OK);
-    CHECK_EQ(lane->ops->get_zcopy(lane, nothing, 3, at, w.key, &c.completion), WEFT_OK);
-    CHECK_EQ(lane->ops->put_zcopy(lane, NULL, 0, at, w.key, &c.completion), WEFT_OK);
+    CHECK_EQ(lane->ops->rma->put_short(lane, NULL, 0, at, w.key), WEFT_OK);
+    CHECK_EQ(lane->ops->rma->put_zcopy(lane, nothing, 3, at, w.key, &c.completion), WEFT_OK);
+    CHECK_EQ(lane->ops->rma->get_zcopy(lane, nothing, 3, at, w.key, &c.completion), WEFT_OK);
+    CHECK_EQ(lane->ops->rma->put_zcopy(lane, NULL, 0, at, w.key, &c.completion), WEFT_OK);
     CHECK_EQ(c.calls, 0);
     end(&w);
 }
@@ -79,9 +86,11 @@ static size_t plan(uint32_t *x, uint8_t *base, struct rma_piece *pieces, size_t 
     size_t total = 0, from = 0;
     for (size_t i = 0; i < n; i++) {
         *x = *x * 1664525 + 1013904223;
-        size_t len = *x >> 8 & 1 ? *x >> 20 & 15 : *x >> 18 & 2047, count = 1 + (*x >> 28) * (len < 16 ? 30 : 1);
+        size_t len = *x >> 8 & 1 ? *x >> 20 & 15 : *x >> 18 & 2047,
+               count = 1 + (*x >> 28) * (len < 16 ? 30 : 1);
         size_t stride = len + (*x >> 12 & 63);
-        pieces[i] = (struct rma_piece){base + from, len, count == 1 ? 0xdeadbeef : stride, count, NULL};
+        pieces[i] =
+            (struct rma_piece){base + from, len, count == 1 ? 0xdeadbeef : stride, count, NULL};
         from += stride * count;
         total += len * count;
     }
@@ -110,7 +119,8 @@ static void pieces_with_strides_keep_their_order(const struct subject *s) {
         size_t n = 1 + (x >> 9) % w.p.iface_a->attr.max_iov, total = plan(&x, source, pieces, n);
         size_t offset = x % (w.t.region.len - total);
         walk(target_shadow(&w.t, offset), pieces, n, true);
-        weft_status_t st = lane->ops->put_zcopy(lane, pieces, n, target_at(&w.t, offset), w.key, &c.completion);
+        weft_status_t st = lane->ops->rma->put_zcopy(lane, pieces, n, target_at(&w.t, offset),
+                                                     w.key, &c.completion);
         CHECK_EQ(performed(&w, finish(&w, &c, st)), WEFT_OK);
         CHECK(target_is_as_it_should(&w.t));
         total = plan(&x, sink, pieces, n);
@@ -120,9 +130,10 @@ static void pieces_with_strides_keep_their_order(const struct subject *s) {
         memcpy(want, sink, sizeof sink);
         memset(sink, 0x5a, sizeof sink);
         c = counted(1);
-        CHECK_EQ(
-            finish(&w, &c, lane->ops->get_zcopy(lane, pieces, n, target_at(&w.t, offset), w.key, &c.completion)),
-            WEFT_OK);
+        CHECK_EQ(finish(&w, &c,
+                        lane->ops->rma->get_zcopy(lane, pieces, n, target_at(&w.t, offset), w.key,
+                                                  &c.completion)),
+                 WEFT_OK);
         CHECK_EQ(memcmp(sink, want, sizeof sink), 0);
     }
     end(&w);
@@ -166,7 +177,8 @@ static void beyond_four_gigabytes_is_reached(const struct subject *s) {
         CHECK_EQ(memcmp(sink, there, 9000), 0);
     }
     char *base = w.t.region.base;
-    for (int i = 0; i < 4; i++) CHECK_EQ(base[9000 + (size_t)i * (1 << 30)], 0); /* and nowhere else */
+    /* and nowhere else */
+    for (int i = 0; i < 4; i++) CHECK_EQ(base[9000 + (size_t)i * (1 << 30)], 0);
     end(&w);
 }
 
@@ -181,7 +193,7 @@ static uint64_t after(enum rma_atomic op, uint64_t old, uint64_t operand, uint64
     }
 }
 
-static void atomics_do_what_they_say(const struct subject *s) {
+static void atomics_do_what_they_send(const struct subject *s) {
     struct world w;
     begin(&w, s);
     struct lane *lane = w.p.a.lane;
@@ -200,20 +212,22 @@ static void atomics_do_what_they_say(const struct subject *s) {
         uint64_t now = after(op, old, operand, compare & mask) & mask;
         memcpy(target_shadow(&w.t, offset), &now, size);
         if (op != RMA_CSWAP && x & 1) {
-            CHECK_EQ(lane->ops->atomic_post(lane, op, size, operand, remote, w.key), WEFT_OK);
+            CHECK_EQ(lane->ops->rma->atomic_post(lane, op, size, operand, remote, w.key), WEFT_OK);
         } else {
             CHECK_EQ(finish(&w, &c,
-                            lane->ops->atomic_fetch(lane, op, size, operand, compare, &got, remote, w.key,
-                                                    &c.completion)),
+                            lane->ops->rma->atomic_fetch(lane, op, size, operand, compare, &got,
+                                                         remote, w.key, &c.completion)),
                      WEFT_OK);
             CHECK_EQ(got & mask, old);
             CHECK_EQ(got & ~mask, ~mask); /* no byte beyond its size */
         }
         CHECK_EQ(memcmp((char *)w.t.region.base + offset, &now, size), 0);
     }
-    if (serves) CHECK(lane->ops->atomic_post(lane, RMA_CSWAP, 8, 1, target_at(&w.t, 0), w.key) < 0);
-    if (serves) CHECK(lane->ops->atomic_post(lane, RMA_ADD, 2, 1, target_at(&w.t, 0), w.key) < 0);
-    CHECK_EQ(lane->ops->fence(lane), WEFT_OK);
+    if (serves)
+        CHECK(lane->ops->rma->atomic_post(lane, RMA_CSWAP, 8, 1, target_at(&w.t, 0), w.key) < 0);
+    if (serves)
+        CHECK(lane->ops->rma->atomic_post(lane, RMA_ADD, 2, 1, target_at(&w.t, 0), w.key) < 0);
+    CHECK_EQ(lane->ops->rma->fence(lane), WEFT_OK);
     CHECK_EQ(lane->ops->flush(lane, NULL), WEFT_OK);
     end(&w);
 }
@@ -225,6 +239,6 @@ static void atomics_do_what_they_say(const struct subject *s) {
     C(s, pieces_with_strides_keep_their_order) \
     C(s, what_overlaps_moves)                  \
     C(s, beyond_four_gigabytes_is_reached)     \
-    C(s, atomics_do_what_they_say)
+    C(s, atomics_do_what_they_send)
 
 SUBJECTS(TESTS_OF)

@@ -1,8 +1,8 @@
 /* Whom a key lets in and what it serves; its end, by revocation, by closing and with its lane. */
 #include "rma.h"
-#include <transports/shm/shm.h>
+#include <transports/shm/lane/shm.h>
 
-/* ---- who may ------------------------------------------------------------------------------------------------------------ */
+/* ---- who may --------------------------------------------------------------------------------- */
 
 static void a_key_serves_its_rights_only(const struct subject *s) {
     for (unsigned rights = 1; rights <= WEFT_MEM_ALL; rights++) {
@@ -27,7 +27,7 @@ static void refused(struct world *w, const struct remote_region *remote, weft_st
     CHECK_EQ(key->status, why);
     CHECK_EQ(key->caps, 0);
     CHECK(!key->local);
-    key->lane->ops->key_close(key);
+    key->lane->ops->rma->key_close(key);
     CHECK_EQ(w->mem->n_open, 0);
 }
 
@@ -80,10 +80,11 @@ TEST(no_range_wraps) {
                  {0, UINT64_MAX, 1, UINT64_MAX - 1, true},
                  {0, UINT64_MAX, 1, UINT64_MAX, false}};
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
-        CHECK_EQ(region_covers(cases[i].base, cases[i].len, cases[i].at, cases[i].n), cases[i].covered);
+        CHECK_EQ(region_covers(cases[i].base, cases[i].len, cases[i].at, cases[i].n),
+                 cases[i].covered);
 }
 
-/* ---- taking it back ---------------------------------------------------------------------------------------------------- */
+/* ---- taking it back -------------------------------------------------------------------------- */
 
 static void what_is_revoked_cannot_be_touched(const struct subject *s) {
     struct world w;
@@ -93,7 +94,7 @@ static void what_is_revoked_cannot_be_touched(const struct subject *s) {
     struct iface *b = w.p.iface_b;
     struct lane_key *second = open_key(&w);
     CHECK_EQ(w.mem->n_open, 2);
-    weft_status_t st = b->ops->mem_revoke(w.mem, &c.completion);
+    weft_status_t st = b->ops->mem->mem_revoke(w.mem, &c.completion);
     w.mem = NULL;
     CHECK_EQ(c.calls, 0); /* not inside the call */
     if (st == WEFT_IN_PROGRESS) CHECK(pair_until(&w.p, c.calls == 1));
@@ -103,19 +104,20 @@ static void what_is_revoked_cannot_be_touched(const struct subject *s) {
     CHECK_EQ(w.key->caps, 0);
     CHECK(!w.key->local);
     unsigned char resident;
-    if (was && was != w.t.region.base) CHECK_EQ(mincore(was, TARGET_PAGE, &resident), -1); /* nothing is there */
-    second->lane->ops->key_close(second);
+    /* nothing is there */
+    if (was && was != w.t.region.base) CHECK_EQ(mincore(was, TARGET_PAGE, &resident), -1);
+    second->lane->ops->rma->key_close(second);
     struct lane_key *again = ask(&w, &w.t.remote);
     CHECK(pair_until(&w.p, again->status == WEFT_ERR_REVOKED));
-    again->lane->ops->key_close(again);
+    again->lane->ops->rma->key_close(again);
     pair_turns(&w.p, 5);
     CHECK(c.calls <= 1);
     w.t.region.epoch = w.t.remote.epoch = 4; /* under a new epoch it may be had again */
     register_target(&w);
     again = open_key(&w);
-    again->lane->ops->key_close(again);
+    again->lane->ops->rma->key_close(again);
     CHECK(pair_until(&w.p, w.mem->n_open == 0));
-    CHECK_EQ(b->ops->mem_revoke(w.mem, &c.completion), WEFT_OK); /* nobody has it open */
+    CHECK_EQ(b->ops->mem->mem_revoke(w.mem, &c.completion), WEFT_OK); /* nobody has it open */
     w.mem = NULL;
     end(&w);
 }
@@ -129,11 +131,12 @@ static void keys_may_be_closed_at_any_time(const struct subject *s) {
             struct lane_key *keys[40];
             struct counted c = counted(1);
             for (int i = 0; i < 40; i++) keys[i] = ask(&w, &w.t.remote);
-            for (int i = 0; i < turns; i++) weft__reactor_progress(i % 2 ? w.p.reactor_a : w.p.reactor_b, 1);
+            for (int i = 0; i < turns; i++)
+                weft__reactor_progress(i % 2 ? w.p.reactor_a : w.p.reactor_b, 1);
             weft_status_t st = WEFT_OK;
-            if (revoked == 1) st = w.p.iface_b->ops->mem_revoke(w.mem, &c.completion);
-            for (int i = 0; i < 40; i++) w.p.a.lane->ops->key_close(keys[(i * 7) % 40]);
-            if (revoked == 2) st = w.p.iface_b->ops->mem_revoke(w.mem, &c.completion);
+            if (revoked == 1) st = w.p.iface_b->ops->mem->mem_revoke(w.mem, &c.completion);
+            for (int i = 0; i < 40; i++) w.p.a.lane->ops->rma->key_close(keys[(i * 7) % 40]);
+            if (revoked == 2) st = w.p.iface_b->ops->mem->mem_revoke(w.mem, &c.completion);
             if (revoked) w.mem = NULL;
             if (st == WEFT_IN_PROGRESS) CHECK(pair_until(&w.p, c.calls == 1));
             if (!revoked) CHECK(pair_until(&w.p, w.mem->n_open == 0));
@@ -152,28 +155,30 @@ static void a_peer_holds_no_more_than_its_quota(const struct subject *s) {
     int open = 0, refused = 0;
     for (int i = 0; i < N; i++) keys[i] = ask(&w, &w.t.remote);
     for (int i = 0; i < N; i++) {
-        CHECK(pair_until(&w.p, keys[i]->status == WEFT_OK || strcmp(keys[i]->how, "asked for") != 0));
+        CHECK(
+            pair_until(&w.p, keys[i]->status == WEFT_OK || strcmp(keys[i]->how, "asked for") != 0));
         open += keys[i]->status == WEFT_OK;
-        refused += keys[i]->status == WEFT_NO_RESOURCE && strcmp(keys[i]->how, "WEFT_ERR_QUOTA") == 0;
+        refused +=
+            keys[i]->status == WEFT_NO_RESOURCE && strcmp(keys[i]->how, "WEFT_ERR_QUOTA") == 0;
     }
     bool bounded = w.p.reactor_a != w.p.reactor_b; /* self needs no bound */
     CHECK_EQ(open, bounded ? MOST : N);
     CHECK_EQ(refused, N - open);
-    for (int i = 0; i < N; i++) keys[i]->lane->ops->key_close(keys[i]);
+    for (int i = 0; i < N; i++) keys[i]->lane->ops->rma->key_close(keys[i]);
     CHECK(pair_until(&w.p, w.mem->n_open == 0));
     w.key = open_key(&w); /* there is room again */
     CHECK_EQ(put(&w, SHORT, source, 0, 0), WEFT_OK);
     end(&w);
 }
 
-/* ---- the end of a lane ------------------------------------------------------------------------------------------------- */
+/* ---- the end of a lane ----------------------------------------------------------------------- */
 
 static void a_revocation_outlives_no_lane(const struct subject *s) {
     for (int who = 0; who < 4; who++) {
         struct world w;
         begin(&w, s);
         struct counted c = counted(1);
-        weft_status_t st = w.p.iface_b->ops->mem_revoke(w.mem, &c.completion);
+        weft_status_t st = w.p.iface_b->ops->mem->mem_revoke(w.mem, &c.completion);
         w.mem = NULL;
         struct lane *lane = who & 1 ? w.p.b.lane : w.p.a.lane;
         lane->ops->close(lane, who & 2);
@@ -197,9 +202,9 @@ static void keys_end_with_their_lane(const struct subject *s) {
     CHECK_EQ(w.key->status, w.p.a.down);
     CHECK(!w.key->local);
     CHECK_EQ(w.mem->n_open, 0);
-    CHECK(lane->ops->put_short(lane, source, 8, target_at(&w.t, 0), w.key) < 0);
+    CHECK(lane->ops->rma->put_short(lane, source, 8, target_at(&w.t, 0), w.key) < 0);
     struct lane_key *late = NULL;
-    CHECK(lane->ops->key_open(lane, &w.t.remote, w.packed, w.packed_len, &late) < 0);
+    CHECK(lane->ops->rma->key_open(lane, &w.t.remote, w.packed, w.packed_len, &late) < 0);
     CHECK(!late);
     end(&w);
 }
@@ -213,7 +218,7 @@ static void before_it_is_up_a_lane_opens_no_key(const struct subject *s) {
     CHECK_EQ(pair_dial(&w.p, &w.p.a, &w.p.b), WEFT_OK);
     target_open(&w.t, TARGET_LEN, WEFT_MEM_ALL, true);
     struct lane *lane = w.p.a.lane;
-    CHECK_EQ(lane->ops->key_open(lane, &w.t.remote, "", 0, &key), WEFT_NO_RESOURCE);
+    CHECK_EQ(lane->ops->rma->key_open(lane, &w.t.remote, "", 0, &key), WEFT_NO_RESOURCE);
     CHECK(!key);
     CHECK(pair_until(&w.p, w.p.a.n_open == 1 && w.p.b.n_open == 1));
     pair_close(&w.p);
@@ -228,17 +233,19 @@ static void no_memory_fails_only_the_key(const struct subject *s) {
         struct lane *lane = w.p.a.lane;
         struct lane_key *key = NULL;
         weft__alloc_fail_at(k);
-        weft_status_t st = lane->ops->key_open(lane, &w.t.remote, w.packed, w.packed_len, &key);
+        weft_status_t st =
+            lane->ops->rma->key_open(lane, &w.t.remote, w.packed, w.packed_len, &key);
         CHECK(st == WEFT_OK || st == WEFT_ERR_NO_MEMORY);
         if (st == WEFT_OK)
-            CHECK(pair_until(&w.p, key->status == WEFT_OK || strcmp(key->how, "WEFT_ERR_NO_MEMORY") == 0));
+            CHECK(pair_until(&w.p, key->status == WEFT_OK ||
+                                       strcmp(key->how, "WEFT_ERR_NO_MEMORY") == 0));
         if (st == WEFT_OK && key->status == WEFT_OK && s->caps == (CAP_PUT | CAP_GET)) {
             w.key = key;
             st = put(&w, BCOPY, target_shadow(&w.t, 0), 10, 0); /* the same as is there */
             CHECK(st == WEFT_OK || st == WEFT_ERR_NO_MEMORY);
         }
         made = weft__alloc_fail_at(0);
-        if (key) lane->ops->key_close(key);
+        if (key) lane->ops->rma->key_close(key);
         w.key = NULL;
         CHECK_EQ(w.p.a.n_down + w.p.b.n_down, 0);
         w.key = open_key(&w);
@@ -259,7 +266,7 @@ static void no_memory_fails_only_the_key(const struct subject *s) {
 
 SUBJECTS(TESTS_OF)
 
-/* ---- where neither way is open, messages serve: the key stays without, and says why --------------------------------- */
+/* ---- where neither way is open, messages serve: the key stays without, and says why ---------- */
 
 static void waits_without(struct world *w, const char *why) {
     struct lane_key *key = ask(w, &w->t.remote);
@@ -267,19 +274,20 @@ static void waits_without(struct world *w, const char *why) {
     CHECK_EQ(key->status, WEFT_NO_RESOURCE);
     CHECK_EQ(key->caps, 0);
     CHECK(strcmp(key->how, why) == 0);
-    key->lane->ops->key_close(key);
+    key->lane->ops->rma->key_close(key);
     CHECK_EQ(w->p.a.n_down + w->p.b.n_down, 0);
     end(w);
 }
 
-TEST(a_key_that_the_kernel_forbids_says_so) {
+TEST(a_key_that_the_kernel_forbids_sends_so) {
     struct world w;
     begin_with(&w, &subject_shm_vm, TARGET_LEN, WEFT_MEM_ALL, true, "128");
-    shm_process((struct shm_lane *)w.p.a.lane)->probe ^= 1; /* what is read there is not what the greeting named */
+    /* what is read there is not what the greeting named */
+    shm_process((struct shm_lane *)w.p.a.lane)->probe ^= 1;
     waits_without(&w, "the kernel does not permit process_vm");
 }
 
-TEST(a_key_that_the_configuration_forbids_says_so) {
+TEST(a_key_that_the_configuration_forbids_sends_so) {
     struct world w;
     static const struct subject message = {&weft__transport_shm, 0, "message", "64", 0};
     begin_with(&w, &message, TARGET_LEN, WEFT_MEM_ALL, true, "128");
@@ -293,15 +301,18 @@ TEST(an_answer_that_meets_a_closing_lane_is_no_violation) {
         struct world w;
         begin_with(&w, &subject_shm, TARGET_LEN, WEFT_MEM_ALL, true, "3");
         for (int i = 0; i < 5; i++) ask(&w, &w.t.remote);
-        for (int i = 0; w.mem->n_open < 3 && i < 1000; i++) weft__reactor_progress(w.p.reactor_b, 0);
+        for (int i = 0; w.mem->n_open < 3 && i < 1000; i++)
+            weft__reactor_progress(w.p.reactor_b, 0);
         CHECK_EQ(w.mem->n_open, 3);
         struct counted c = counted(1);
-        if (revoked) CHECK_EQ(w.p.iface_b->ops->mem_revoke(w.mem, &c.completion), WEFT_IN_PROGRESS);
+        if (revoked)
+            CHECK_EQ(w.p.iface_b->ops->mem->mem_revoke(w.mem, &c.completion), WEFT_IN_PROGRESS);
         if (revoked) w.mem = NULL;
         w.p.a.lane->ops->close(w.p.a.lane, true);
         CHECK(pair_until(&w.p, w.p.a.n_closed == 1 && w.p.b.n_down == 1));
         CHECK_EQ(w.p.b.down, WEFT_ERR_PEER_CLOSED);
-        CHECK_EQ(weft__count(w.p.reactor_a)->violations + weft__count(w.p.reactor_b)->violations, 0);
+        CHECK_EQ(weft__count(w.p.reactor_a)->violations + weft__count(w.p.reactor_b)->violations,
+                 0);
         if (revoked) CHECK_EQ(c.calls, 1);
         end(&w);
     }

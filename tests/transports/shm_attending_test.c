@@ -1,7 +1,8 @@
-/* Which rings a worker looks at without being called: those that are busy, and few of the others. */
+/* Which rings a worker looks at without being called: those that are busy, and few of the
+ * others. */
 #include "pair.h"
-#include <endpoints/worker.h>
-#include <transports/shm/shm.h>
+#include <endpoints/core/worker.h>
+#include <transports/shm/lane/shm.h>
 #include <weft/weft.h>
 
 enum { CLIENTS = 24, HELLO = 1, ADDRESS = 512 };
@@ -10,11 +11,11 @@ static struct served {
     weft_context_t *context;
     weft_worker_t *server, *clients[CLIENTS];
     weft_ep_t *eps[CLIENTS];
-    unsigned n_heard;
+    unsigned n_received;
 } s;
 
 static void on_hello(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    s.n_heard++;
+    s.n_received++;
 }
 
 static const struct shm_iface *server_iface(void) {
@@ -32,7 +33,8 @@ static void open_all(void) {
     char address[ADDRESS];
     size_t len = sizeof address;
     s = (struct served){0};
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3}, &s.context),
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3},
+                                 &s.context),
              WEFT_OK);
     CHECK_EQ(weft_worker_create(s.context, NULL, &s.server), WEFT_OK);
     CHECK_EQ(weft_am_handler_set(s.server, HELLO, on_hello, NULL), WEFT_OK);
@@ -51,29 +53,30 @@ static void close_all(void) {
 }
 
 /* Each client says hello so many times. */
-static void greet(unsigned times) {
-    for (unsigned heard = s.n_heard; times; times--) {
-        for (unsigned i = 0; i < CLIENTS; i++) CHECK(weft_am_send(s.eps[i], HELLO, NULL, 0, NULL, 0, NULL) >= 0);
-        for (heard += CLIENTS; s.n_heard < heard;) turn();
+static void handshake(unsigned times) {
+    for (unsigned received = s.n_received; times; times--) {
+        for (unsigned i = 0; i < CLIENTS; i++)
+            CHECK(weft_am_send(s.eps[i], HELLO, NULL, 0, NULL, 0, NULL) >= 0);
+        for (received += CLIENTS; s.n_received < received;) turn();
     }
 }
 
 TEST(busy_rings_are_attended_and_few_of_those_that_are_idle) {
     open_all();
-    greet(2 * SHM_STREAK);
-    CHECK_EQ(server_iface()->n_rings, CLIENTS);
-    bool fenced = server_iface()->fenced; /* without, none can be */
-    CHECK_EQ(server_iface()->n_attended, fenced ? CLIENTS : 0);
+    handshake(2 * SHM_STREAK);
+    CHECK_EQ(server_iface()->rings.n, CLIENTS);
+    bool fenced = server_iface()->wakeup.fenced; /* without, none can be */
+    CHECK_EQ(server_iface()->rings.n_attended, fenced ? CLIENTS : 0);
     for (unsigned i = 0; i < 2 * SHM_IDLE; i++) weft_worker_progress(s.server, 0);
-    CHECK_EQ(server_iface()->n_attended, fenced ? SHM_IDLERS : 0);
-    CHECK_EQ(server_iface()->n_active, server_iface()->n_attended);
-    greet(2); /* the others ring */
-    greet(2 * SHM_STREAK);
-    CHECK_EQ(server_iface()->n_attended, fenced ? CLIENTS : 0);
+    CHECK_EQ(server_iface()->rings.n_attended, fenced ? SHM_IDLERS : 0);
+    CHECK_EQ(server_iface()->rings.n_active, server_iface()->rings.n_attended);
+    handshake(2); /* the others ring */
+    handshake(2 * SHM_STREAK);
+    CHECK_EQ(server_iface()->rings.n_attended, fenced ? CLIENTS : 0);
     close_all();
 }
 
-/* ---- lanes by themselves ---------------------------------------------------------------------------------------------- */
+/* ---- lanes by themselves --------------------------------------------------------------------- */
 
 static const struct shm_iface *dialer(const struct pair *p) {
     return (const struct shm_iface *)p->iface_a;
@@ -94,13 +97,13 @@ TEST(a_ring_that_is_closed_leaves_its_place_though_its_peer_hangs) {
             CHECK_EQ(b[i].lane->ops->am_short(b[i].lane, 1, n, "", 0), WEFT_OK);
             pair_turn(&p);
         }
-    CHECK_EQ(dialer(&p)->n_attended, dialer(&p)->fenced ? RINGS : 0);
+    CHECK_EQ(dialer(&p)->rings.n_attended, dialer(&p)->wakeup.fenced ? RINGS : 0);
     a[0].lane->ops->close(a[0].lane, true);
     for (int i = 0; i < 10; i++) weft__reactor_progress(p.reactor_a, 0);
     CHECK_EQ(a[0].n_closed, 0);
-    CHECK_EQ(dialer(&p)->n_rings, RINGS - 1);
-    CHECK_EQ(dialer(&p)->n_attended, dialer(&p)->fenced ? RINGS - 1 : 0);
-    CHECK_EQ(dialer(&p)->n_active, dialer(&p)->n_attended);
+    CHECK_EQ(dialer(&p)->rings.n, RINGS - 1);
+    CHECK_EQ(dialer(&p)->rings.n_attended, dialer(&p)->wakeup.fenced ? RINGS - 1 : 0);
+    CHECK_EQ(dialer(&p)->rings.n_active, dialer(&p)->rings.n_attended);
     CHECK(pair_until(&p, a[0].n_closed == 1));
     for (unsigned i = 0; i < RINGS; i++) {
         pair_end_close(&a[i], true);

@@ -1,4 +1,5 @@
-/* What a peer of ours may do wrong, by mistake or on purpose: only its own lane, or its own attempt, ends. */
+/* What a peer of ours may do wrong, by mistake or on purpose: only its own lane, or its own
+ * attempt, ends. */
 #include "pair.h"
 #include "shm_say.h"
 #include <errno.h>
@@ -8,9 +9,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <transports/shm/shm.h>
+#include <transports/shm/lane/shm.h>
 
-/* ---- decoders ---------------------------------------------------------------------------------------------------------- */
+/* ---- decoders -------------------------------------------------------------------------------- */
 
 static struct shm_hello a_hello(void) {
     return (struct shm_hello){.head = {SHM_MAGIC, SHM_VERSION, SHM_HELLO, 0},
@@ -32,7 +33,8 @@ static weft_status_t decode(const void *data, size_t len) {
     weft_status_t st = weft__shm_decode(exact, len, &kind, &hello, &status);
     free(exact);
     if (st == WEFT_OK && (kind == SHM_HELLO || kind == SHM_WELCOME)) {
-        CHECK(hello.n_slots >= 16 && hello.n_slots <= SHM_MAX_SLOTS && (hello.n_slots & (hello.n_slots - 1)) == 0);
+        CHECK(hello.n_slots >= 16 && hello.n_slots <= SHM_MAX_SLOTS &&
+              (hello.n_slots & (hello.n_slots - 1)) == 0);
         CHECK(hello.payload_size >= 4096 && hello.payload_size <= SHM_MAX_PAYLOAD);
         CHECK(hello.staging_size > 0 && hello.staging_size <= SHM_MAX_STAGING);
     }
@@ -45,12 +47,14 @@ TEST(a_message_is_read_at_its_own_length_only) {
     uint8_t longer[sizeof hello + 1] = {0};
     memcpy(longer, &hello, sizeof hello);
     CHECK_EQ(decode(&hello, sizeof hello), WEFT_OK);
-    for (size_t len = 0; len < sizeof hello; len++) CHECK_EQ(decode(&hello, len), WEFT_ERR_PROTOCOL);
+    for (size_t len = 0; len < sizeof hello; len++)
+        CHECK_EQ(decode(&hello, len), WEFT_ERR_PROTOCOL);
     CHECK_EQ(decode(longer, sizeof longer), WEFT_ERR_PROTOCOL);
     for (int kind = SHM_NO; kind < 256; kind++) {
         struct shm_no no = {{SHM_MAGIC, SHM_VERSION, (uint8_t)kind, 0}, WEFT_ERR_VERSION};
         for (size_t len = 0; len <= sizeof no; len++) {
-            bool fits = kind == SHM_NO ? len == sizeof no : kind <= SHM_QUIT && len == sizeof no.head;
+            bool fits =
+                kind == SHM_NO ? len == sizeof no : kind <= SHM_QUIT && len == sizeof no.head;
             CHECK_EQ(decode(&no, len), fits ? WEFT_OK : WEFT_ERR_PROTOCOL);
         }
     }
@@ -81,7 +85,12 @@ TEST(no_short_input_is_a_message_or_an_address) {
 }
 
 TEST(an_address_is_read_back_and_its_truncations_are_not) {
-    struct shm_address a = {.version = SHM_VERSION, .uid = 7, .pid = 8, .worker_id = 9, .directory = "/tmp/x"}, b;
+    struct shm_address a = {.version = SHM_VERSION,
+                            .uid = 7,
+                            .pid = 8,
+                            .worker_id = 9,
+                            .directory = "/tmp/x"},
+                       b;
     uint8_t buf[96];
     size_t len = weft__shm_address_encode(&a, buf, sizeof buf);
     CHECK(len > 0);
@@ -106,7 +115,7 @@ TEST(an_address_is_read_back_and_its_truncations_are_not) {
     CHECK_EQ(weft__shm_address_decode(buf, len, &b), WEFT_ERR_ADDRESS);
 }
 
-/* ---- at the door ----------------------------------------------------------------------------------------------------------- */
+/* ---- at the door ----------------------------------------------------------------------------- */
 
 static int knock(struct pair *p) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -118,15 +127,15 @@ static int knock(struct pair *p) {
 
 /* What the listener answers before it hangs up: the status of its NO, or 0. */
 static weft_status_t answer(struct pair *p, int fd) {
-    weft_status_t told = WEFT_OK;
+    weft_status_t notified = WEFT_OK;
     for (;;) {
         struct shm_no no;
         ssize_t n = -1;
         CHECK(pair_until(p, (n = recv(fd, &no, sizeof no, MSG_DONTWAIT)) >= 0 || errno != EAGAIN));
-        if (n <= 0) return told;
+        if (n <= 0) return notified;
         CHECK_EQ(n, sizeof no);
         CHECK_EQ(no.head.kind, SHM_NO);
-        told = (weft_status_t)no.status;
+        notified = (weft_status_t)no.status;
     }
 }
 
@@ -139,7 +148,8 @@ static int sealed(size_t size) {
 
 /* A door with a good lane behind it, which must go on working. */
 static void open_door(struct pair *p) {
-    pair_open_with(p, &weft__transport_shm, PAIR_BY_URI, (weft_setting_t[]){{"connect.timeout", "300ms"}}, 1);
+    pair_open_with(p, &weft__transport_shm, PAIR_BY_URI,
+                   (weft_setting_t[]){{"connect.timeout", "300ms"}}, 1);
     pair_connect(p);
 }
 static void close_door(struct pair *p, int fds_before) {
@@ -154,44 +164,46 @@ static void close_door(struct pair *p, int fds_before) {
     pair_close(p);
 }
 
-TEST(junk_at_the_door_is_told_why_and_turned_away) {
+TEST(junk_at_the_door_is_notified_why_and_turned_away) {
     struct pair p;
     open_door(&p);
     int before = n_fds();
     struct shm_hello hello = a_hello();
     for (size_t len = 1; len < sizeof hello; len += 5) {
         int fd = knock(&p);
-        say_on(fd, &hello, len, NULL, 0);
+        send_on(fd, &hello, len, NULL, 0);
         CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
         close(fd);
     }
     struct shm_hello other = hello;
     other.head.version++;
     int fd = knock(&p);
-    say_on(fd, &other, sizeof other, NULL, 0);
+    send_on(fd, &other, sizeof other, NULL, 0);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_VERSION);
     close(fd);
     fd = knock(&p);
-    say_on(fd, &(struct shm_head){SHM_MAGIC, SHM_VERSION, SHM_BYE, 0}, sizeof(struct shm_head), NULL, 0);
+    send_on(fd, &(struct shm_head){SHM_MAGIC, SHM_VERSION, SHM_BYE, 0}, sizeof(struct shm_head),
+            NULL, 0);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
     close(fd);
     other = hello;
     other.target = 12345;
     int fds[SHM_N_FDS] = {0, 1, 2, 0, 0};
     fd = knock(&p);
-    say_on(fd, &other, sizeof other, fds, SHM_N_FDS);
+    send_on(fd, &other, sizeof other, fds, SHM_N_FDS);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_REFUSED);
     close(fd);
     close_door(&p, before);
 }
 
-TEST(memory_that_is_not_what_it_says_is_not_mapped) {
+TEST(memory_that_is_not_what_it_sends_is_not_mapped) {
     struct pair p;
     open_door(&p);
     int before = n_fds();
     struct shm_hello hello = a_hello();
     size_t ring = SHM_CONTROL + 256 * RING_LINE + 65536;
-    int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING), null = open("/dev/null", O_RDWR);
+    int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING),
+        null = open("/dev/null", O_RDWR);
     CHECK_EQ(ftruncate(unsealed, (off_t)ring), 0);
     size_t pool = pool_size(64, 4, 1 << 20);
     enum {
@@ -201,9 +213,10 @@ TEST(memory_that_is_not_what_it_says_is_not_mapped) {
         NULLS = SMALL + 1 + MAPPED,
         COUNTS = NULLS + SHM_N_FDS + 1
     };
-    int good[SHM_N_FDS] = {sealed(HALL_BELLS_SIZE), sealed(HALL_SHELVES_SIZE), sealed(pool), eventfd(0, 0),
-                           sealed(ring)};
-    int small[SHM_N_FDS] = {sealed(HALL_BELLS_SIZE - 1), sealed(HALL_SHELVES_SIZE - 1), sealed(pool - 1), -1,
+    int good[SHM_N_FDS] = {sealed(SLOT_TABLE_DOORBELLS_SIZE), sealed(SLOT_TABLE_TX_SLOTS_SIZE),
+                           sealed(pool), eventfd(0, 0), sealed(ring)};
+    int small[SHM_N_FDS] = {sealed(SLOT_TABLE_DOORBELLS_SIZE - 1),
+                            sealed(SLOT_TABLE_TX_SLOTS_SIZE - 1), sealed(pool - 1), -1,
                             sealed(ring - 1)};
     static const int mapped[MAPPED] = {0, 1, 2, RING};
     for (int bad = 0; bad < COUNTS; bad++) {
@@ -218,13 +231,13 @@ TEST(memory_that_is_not_what_it_says_is_not_mapped) {
             fds[mapped[bad - SMALL - 1]] = null;
         else
             n = bad - NULLS == SHM_N_FDS ? SHM_N_FDS + 1 : bad - NULLS; /* too few, or too many */
-        say_on(fd, &hello, sizeof hello, fds, n);
+        send_on(fd, &hello, sizeof hello, fds, n);
         CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
         close(fd);
     }
     hello.lane = DOORBELL_LANES;
     int fd = knock(&p);
-    say_on(fd, &hello, sizeof hello, good, SHM_N_FDS);
+    send_on(fd, &hello, sizeof hello, good, SHM_N_FDS);
     CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
     close(fd);
     for (int i = 0; i < SHM_N_FDS; i++) close(good[i]);
@@ -246,12 +259,13 @@ TEST(who_is_to_be_woken_by_anything_but_an_eventfd_is_refused) {
     close(sockets[0]);
     const int bad[] = {ends[1], sockets[1], open("/dev/null", O_RDWR | O_CLOEXEC), sealed(8),
                        epoll_create1(EPOLL_CLOEXEC)};
-    int good[SHM_N_FDS] = {sealed(HALL_BELLS_SIZE), sealed(HALL_SHELVES_SIZE), sealed(pool_size(64, 4, 1 << 20)),
-                           -1, sealed(SHM_CONTROL + 256 * RING_LINE + 65536)};
+    int good[SHM_N_FDS] = {sealed(SLOT_TABLE_DOORBELLS_SIZE), sealed(SLOT_TABLE_TX_SLOTS_SIZE),
+                           sealed(pool_size(64, 4, 1 << 20)), -1,
+                           sealed(SHM_CONTROL + 256 * RING_LINE + 65536)};
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         int fd = knock(&p);
         good[SHM_FD_EVENT] = bad[i];
-        say_on(fd, &hello, sizeof hello, good, SHM_N_FDS);
+        send_on(fd, &hello, sizeof hello, good, SHM_N_FDS);
         CHECK_EQ(answer(&p, fd), WEFT_ERR_PROTOCOL);
         close(fd);
         close(bad[i]);
@@ -261,14 +275,14 @@ TEST(who_is_to_be_woken_by_anything_but_an_eventfd_is_refused) {
     close_door(&p, before);
 }
 
-TEST(who_says_nothing_is_dropped_in_time_and_who_leaves_at_once) {
+TEST(who_sends_nothing_is_dropped_in_time_and_who_leaves_at_once) {
     struct pair p;
     open_door(&p);
     int before = n_fds();
+    double began = pair_seconds();
     int gone = knock(&p), silent = knock(&p);
     close(gone);
     pair_turns(&p, 5);
-    double began = pair_seconds();
     CHECK_EQ(answer(&p, silent), WEFT_OK);
     CHECK(pair_seconds() - began > 0.1 && pair_seconds() - began < 2);
     close(silent);
@@ -283,8 +297,11 @@ TEST(a_directory_that_others_may_enter_is_refused) {
     struct tl_listener *listener;
     uint8_t address[96];
     size_t len = sizeof address;
-    pair_open_with(&p, &weft__transport_shm, 0, (weft_setting_t[]){{"shm.directory", open_directory}}, 1);
-    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "name", 1, NULL, &listener), WEFT_ERR_INSECURE);
+    pair_open_with(&p, &weft__transport_shm, 0,
+                   (weft_setting_t[]){{"shm.directory", open_directory}}, 1);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "name", &(struct listen_how){.backlog = 1}, NULL,
+                                    &listener),
+             WEFT_ERR_INSECURE);
     CHECK_EQ(p.iface_a->ops->address(p.iface_a, address, &len), WEFT_ERR_INSECURE);
     pair_close(&p);
     CHECK_EQ(rmdir(open_directory), 0);
@@ -299,19 +316,24 @@ TEST(a_name_is_a_name) {
     pair_open(&p, &weft__transport_shm, 0);
     static const char *const bad[] = {"", ".", "..", "../x", "a/b", ".hidden"};
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK_EQ(p.iface_a->ops->listen(p.iface_a, bad[i], 1, NULL, &listener), WEFT_ERR_ADDRESS);
-    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, name, 1, NULL, &listener), WEFT_ERR_ADDRESS);
+        CHECK_EQ(p.iface_a->ops->listen(p.iface_a, bad[i], &(struct listen_how){.backlog = 1}, NULL,
+                                        &listener),
+                 WEFT_ERR_ADDRESS);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, name, &(struct listen_how){.backlog = 1}, NULL,
+                                    &listener),
+             WEFT_ERR_ADDRESS);
     pair_close(&p);
 }
 
-/* ---- within ------------------------------------------------------------------------------------------------------------------- */
+/* ---- within ---------------------------------------------------------------------------------- */
 
 static uint64_t touched;
 static void touch(struct end *end, uint8_t id, const void *data, size_t len) {
     for (size_t i = 0; i < len; i++) touched += ((const uint8_t *)data)[i];
 }
 
-/* Its own segment is all that a peer can write: whatever it writes there ends its lane, or is a message. */
+/* Its own segment is all that a peer can write: whatever it writes there ends its lane, or is a
+ * message. */
 TEST(a_peer_that_scribbles_ends_its_own_lane_only) {
     uint64_t x = 88172645463325252u;
     unsigned ended = 0;
@@ -327,13 +349,17 @@ TEST(a_peer_that_scribbles_ends_its_own_lane_only) {
         uint64_t *slots = (uint64_t *)shm_ring(bad)->tx.slots;
         for (unsigned i = 0; i < 256 * 8; i++) {
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-            slots[i] = i % 8 == 7 ? (uint64_t)(i / 8 + 1) << 32 | (x & (round % 2 ? 0xffffffff : 0x003f031f)) : x;
-            if (round % 3 == 0 && i % 8 == 0) slots[i] &= 0x00007fff00003fff; /* places that might exist */
+            slots[i] = i % 8 == 7 ? (uint64_t)(i / 8 + 1) << 32 |
+                                        (x & (round % 2 ? 0xffffffff : 0x003f031f))
+                                  : x;
+            /* places that might exist */
+            if (round % 3 == 0 && i % 8 == 0) slots[i] &= 0x00007fff00003fff;
         }
         if (round % 4 == 0) atomic_store(&shm_ring(bad)->ours->tail, x);
         if (round % 5 == 0) atomic_store(&shm_ring(bad)->ours->wants, (uint32_t)x);
-        for (unsigned i = 0; round % 7 == 0 && i < DOORBELL_LANES; i++) doorbell_ring(shm_bell(bad), i);
-        doorbell_ring(shm_bell(bad), bad->mail.tx.slot);
+        for (unsigned i = 0; round % 7 == 0 && i < DOORBELL_LANES; i++)
+            doorbell_ring(shm_doorbell(bad), i);
+        doorbell_ring(shm_doorbell(bad), bad->mail.tx.slot);
         for (int turn = 0; turn < 20 && !p.b.n_down; turn++) {
             pair_turn(&p);
             /* and what the peer says is passed is looked at when b is out of space */
@@ -358,7 +384,8 @@ TEST(the_peers_memory_cannot_be_written) {
     pair_connect(&p);
     struct shm_lane *lane = (struct shm_lane *)p.b.lane;
     const struct segment *shown[] = {&shm_ring(lane)->peers, &shm_process(lane)->pool->segment,
-                                     &shm_process(lane)->shelves->segment};
-    for (int i = 0; i < 3; i++) CHECK_EQ(mprotect(shown[i]->at, shown[i]->size, PROT_READ | PROT_WRITE), -1);
+                                     &shm_process(lane)->tx_slots->segment};
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(mprotect(shown[i]->at, shown[i]->size, PROT_READ | PROT_WRITE), -1);
     pair_close(&p);
 }

@@ -1,12 +1,13 @@
-/* Our own descriptors, or our memory, run out: what needs them fails or waits, and no peer is blamed for it. */
+/* Our own descriptors, or our memory, run out: what needs them fails or waits, and no peer is
+ * blamed for it. */
 #include "pair.h"
 #include "rma_target.h"
+#include <base/counters.h>
 #include <errno.h>
-#include <reactor/counters.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <transports/shm/shm.h>
+#include <transports/shm/lane/shm.h>
 
 /* So many may be opened from now on. */
 static void leave_descriptors(int n) {
@@ -41,9 +42,9 @@ TEST(a_key_whose_memory_cannot_be_had_goes_by_messages_and_its_lane_lives) {
     pair_open(&p, &weft__transport_shm, 0);
     pair_connect(&p);
     target_open(&t, TARGET_PAGE, WEFT_MEM_ALL, true);
-    CHECK_EQ(p.iface_b->ops->mem_register(p.iface_b, &t.region, &mem), WEFT_OK);
-    size_t len = p.iface_b->ops->key_pack(mem, packed);
-    CHECK_EQ(p.a.lane->ops->key_open(p.a.lane, &t.remote, packed, len, &keys[0]), WEFT_OK);
+    CHECK_EQ(p.iface_b->ops->mem->mem_register(p.iface_b, &t.region, &mem), WEFT_OK);
+    size_t len = p.iface_b->ops->mem->key_pack(mem, packed);
+    CHECK_EQ(p.a.lane->ops->rma->key_open(p.a.lane, &t.remote, packed, len, &keys[0]), WEFT_OK);
     leave_descriptors(0);
     bool answered = pair_until(&p, strcmp(keys[0]->how, "asked for") != 0 || p.a.n_down);
     give_back_descriptors();
@@ -51,7 +52,7 @@ TEST(a_key_whose_memory_cannot_be_had_goes_by_messages_and_its_lane_lives) {
     CHECK_EQ(p.a.n_down, 0);
     CHECK_EQ(keys[0]->status, WEFT_NO_RESOURCE); /* messages will do */
     CHECK_EQ(strcmp(keys[0]->how, weft_status_name(WEFT_ERR_NO_FDS)), 0);
-    CHECK_EQ(p.a.lane->ops->key_open(p.a.lane, &t.remote, packed, len, &keys[1]), WEFT_OK);
+    CHECK_EQ(p.a.lane->ops->rma->key_open(p.a.lane, &t.remote, packed, len, &keys[1]), WEFT_OK);
     CHECK(pair_until(&p, keys[1]->status == WEFT_OK && keys[1]->local));
     CHECK_EQ(violations(&p), 0);
     pair_close(&p);
@@ -62,10 +63,11 @@ static void b_turns(struct pair *p, const struct end *b) {
     for (int i = 0; i < 20 && !b->n_open; i++) weft__reactor_progress(p->reactor_b, 0);
 }
 
-/* With some of what a greeting needs, but never all. Both sides are told, the one that has too few by its log. */
-TEST(a_greeting_without_room_for_its_descriptors_is_refused_for_want_of_them) {
+/* With some of what a greeting needs, but never all. Both sides are told, the one that has too
+ * few by its log. */
+TEST(a_handshake_without_room_for_its_descriptors_is_refused_for_want_of_them) {
     struct pair p;
-    char told[4096] = "";
+    char notified[4096] = "";
     int log = memfd_create("log", MFD_CLOEXEC), standard_error = dup(STDERR_FILENO);
     pair_open(&p, &weft__transport_shm, 0);
     CHECK(dup2(log, STDERR_FILENO) >= 0);
@@ -81,7 +83,8 @@ TEST(a_greeting_without_room_for_its_descriptors_is_refused_for_want_of_them) {
         pair_end_close(&a, true);
     }
     CHECK(dup2(standard_error, STDERR_FILENO) >= 0);
-    CHECK(pread(log, told, sizeof told - 1, 0) > 0 && strstr(told, "a peer was turned away: WEFT_ERR_NO_FDS"));
+    CHECK(pread(log, notified, sizeof notified - 1, 0) > 0 &&
+          strstr(notified, "refused a connection: WEFT_ERR_NO_FDS"));
     close(standard_error);
     close(log);
     CHECK_EQ(violations(&p), 0);
@@ -110,7 +113,7 @@ TEST(an_answer_without_room_for_its_descriptors_fails_for_want_of_them) {
     pair_close(&p);
 }
 
-/* ---- timers --------------------------------------------------------------------------------------------------------- */
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 enum { TIMERS = 128 };
 
@@ -135,7 +138,8 @@ static void give_back_timers(struct reactor *r, struct timer timers[TIMERS]) {
 static void close_without_a_timer(bool by_mail, bool flush) {
     struct pair p;
     struct timer timers[TIMERS] = {0};
-    pair_open_with(&p, &weft__transport_shm, 0, (weft_setting_t[]){{"shm.rings", by_mail ? "0" : "8"}}, 1);
+    pair_open_with(&p, &weft__transport_shm, 0,
+                   (weft_setting_t[]){{"shm.rings", by_mail ? "0" : "8"}}, 1);
     pair_connect(&p);
     take_all_timers(p.reactor_a, timers);
     p.a.lane->ops->close(p.a.lane, flush);
@@ -171,8 +175,10 @@ TEST(a_listener_without_descriptors_and_timers_accepts_when_there_are_some) {
 static bool epoll_is_full;
 
 /* The library's calls come here, too. */
-__attribute__((visibility("default"))) int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event) {
-    if (!epoll_is_full || op == EPOLL_CTL_DEL) return (int)syscall(SYS_epoll_ctl, epoll, op, fd, event);
+__attribute__((visibility("default"))) int epoll_ctl(int epoll, int op, int fd,
+                                                     struct epoll_event *event) {
+    if (!epoll_is_full || op == EPOLL_CTL_DEL)
+        return (int)syscall(SYS_epoll_ctl, epoll, op, fd, event);
     errno = ENOMEM;
     return -1;
 }

@@ -1,11 +1,12 @@
-/* What a peer may say of one-sided access, by mistake or on purpose: nothing is touched, and only its own lane ends. */
+/* What a peer may say of one-sided access, by mistake or on purpose: nothing is touched, and
+ * only its own lane ends. */
 #include "pair.h"
 #include "rma_target.h"
 #include "shm_say.h"
 #include <errno.h>
-#include <transports/shm/key.h>
+#include <transports/shm/rma/key.h>
 
-/* ---- the decoder ------------------------------------------------------------------------------------------------------- */
+/* ---- the decoder ----------------------------------------------------------------------------- */
 
 static struct shm_head head_of(uint8_t kind) {
     return (struct shm_head){SHM_MAGIC, SHM_VERSION, kind, 0};
@@ -32,7 +33,8 @@ static weft_status_t decode(const void *data, size_t len, struct shm_key_word *w
         CHECK(word->want.ways && word->want.ways <= SHM_WAYS);
         CHECK(word->want.base + word->want.len >= word->want.base);
     }
-    if (word->kind == SHM_GRANT) CHECK(word->grant.way == SHM_WAY_MAP || word->grant.way == SHM_WAY_VM);
+    if (word->kind == SHM_GRANT)
+        CHECK(word->grant.way == SHM_WAY_MAP || word->grant.way == SHM_WAY_VM);
     if (word->kind == SHM_GRANT) CHECK_EQ(word->grant.offset % SHM_PAGE, 0);
     if (word->kind == SHM_DENY) CHECK(word->status < 0 && word->status >= WEFT_STATUS_LAST);
     return st;
@@ -57,7 +59,8 @@ TEST(a_word_is_read_at_its_own_length_only) {
                 u.grant = (struct shm_grant_word){.serial = 9, .way = SHM_WAY_MAP, .offset = 8192};
             u.want.head = head_of((uint8_t)kind);
             CHECK_EQ(weft__shm_is_key_word(u.bytes, len), ours && len >= sizeof(struct shm_head));
-            CHECK_EQ(decode(&u, len, &word), ours && len == size[kind] ? WEFT_OK : WEFT_ERR_PROTOCOL);
+            CHECK_EQ(decode(&u, len, &word),
+                     ours && len == size[kind] ? WEFT_OK : WEFT_ERR_PROTOCOL);
             if (ours && len == size[kind]) CHECK_EQ(word.serial, 9);
         }
 }
@@ -100,9 +103,10 @@ TEST(no_short_input_is_a_word_or_a_key) {
     }
 }
 
-/* ---- on a lane ------------------------------------------------------------------------------------------------------------ */
+/* ---- on a lane ------------------------------------------------------------------------------- */
 
-/* a and b have a lane on which somebody lies, and another one that must go on; b owns the target. */
+/* a and b have a lane on which somebody lies, and another one that must go on; b owns the
+ * target. */
 struct world {
     struct pair p;
     struct end good_a, good_b;
@@ -114,18 +118,21 @@ struct world {
 
 static void begin(struct world *w) {
     memset(w, 0, sizeof *w);
-    pair_open_with(&w->p, &weft__transport_shm, 0, (weft_setting_t[]){{"close.timeout", "300ms"}}, 1);
+    pair_open_with(&w->p, &weft__transport_shm, 0, (weft_setting_t[]){{"close.timeout", "300ms"}},
+                   1);
     pair_connect(&w->p);
     CHECK_EQ(pair_dial(&w->p, &w->good_a, &w->good_b), WEFT_OK);
     CHECK(pair_until(&w->p, w->good_a.n_open && w->good_b.n_open));
     target_open(&w->t, 3 * TARGET_PAGE, WEFT_MEM_ALL, true);
-    CHECK_EQ(w->p.iface_b->ops->mem_register(w->p.iface_b, &w->t.region, &w->mem), WEFT_OK);
-    w->p.iface_b->ops->key_pack(w->mem, w->packed);
+    CHECK_EQ(w->p.iface_b->ops->mem->mem_register(w->p.iface_b, &w->t.region, &w->mem), WEFT_OK);
+    w->p.iface_b->ops->mem->key_pack(w->mem, w->packed);
     w->fds = n_fds();
 }
 static struct lane_key *ask(struct world *w, struct end *end) {
     struct lane_key *key = NULL;
-    CHECK_EQ(end->lane->ops->key_open(end->lane, &w->t.remote, w->packed, sizeof w->packed, &key), WEFT_OK);
+    CHECK_EQ(
+        end->lane->ops->rma->key_open(end->lane, &w->t.remote, w->packed, sizeof w->packed, &key),
+        WEFT_OK);
     return key;
 }
 static void end(struct world *w) {
@@ -142,16 +149,17 @@ static void end(struct world *w) {
 static int socket_of(const struct end *end) {
     return ((struct shm_lane *)end->lane)->watch.fd;
 }
-static void say(const struct end *from, const void *data, size_t len, const int *fds, int n) {
-    say_on(socket_of(from), data, len, fds, n);
+static void send_msg(const struct end *from, const void *data, size_t len, const int *fds, int n) {
+    send_on(socket_of(from), data, len, fds, n);
 }
-static void say_serial(const struct end *from, uint8_t kind, uint32_t serial) {
-    say(from, &(struct shm_serial){head_of(kind), serial, 0}, sizeof(struct shm_serial), NULL, 0);
+static void send_serial(const struct end *from, uint8_t kind, uint32_t serial) {
+    send_msg(from, &(struct shm_serial){head_of(kind), serial, 0}, sizeof(struct shm_serial), NULL,
+             0);
 }
-static void say_grant(const struct end *from, uint32_t serial, uint32_t way, uint64_t offset, const int *fds,
-                      int n) {
+static void send_grant(const struct end *from, uint32_t serial, uint32_t way, uint64_t offset,
+                       const int *fds, int n) {
     struct shm_grant_word grant = {head_of(SHM_GRANT), serial, way, offset};
-    say(from, &grant, sizeof grant, fds, n);
+    send_msg(from, &grant, sizeof grant, fds, n);
 }
 static struct lane_key *held(struct world *w) {
     struct lane_key *key = ask(w, &w->p.a);
@@ -168,11 +176,11 @@ TEST(an_importer_that_breaks_the_rules_ends_its_own_lane) {
         if (what == 5) want.base = w.t.remote.base, want.len = w.t.remote.len;
         if (what == 5) memcpy(want.token, w.t.remote.token, 16);
         switch (what) {
-        case 0: say_serial(&w.p.a, SHM_DROP, 1); break;
-        case 1: say_serial(&w.p.a, SHM_REVOKE, 1); break;
-        case 2: say_serial(&w.p.a, SHM_DROP, 2); break;
-        case 3: say_grant(&w.p.a, 5, SHM_WAY_VM, 0, NULL, 0); break;
-        default: say(&w.p.a, &want, sizeof want, NULL, 0); break; /* the serial is taken */
+        case 0: send_serial(&w.p.a, SHM_DROP, 1); break;
+        case 1: send_serial(&w.p.a, SHM_REVOKE, 1); break;
+        case 2: send_serial(&w.p.a, SHM_DROP, 2); break;
+        case 3: send_grant(&w.p.a, 5, SHM_WAY_VM, 0, NULL, 0); break;
+        default: send_msg(&w.p.a, &want, sizeof want, NULL, 0); break; /* the serial is taken */
         }
         CHECK(pair_until(&w.p, w.p.b.n_down == 1));
         CHECK_EQ(w.p.b.down, WEFT_ERR_PROTOCOL);
@@ -189,12 +197,12 @@ TEST(an_owner_that_breaks_the_rules_ends_its_own_lane) {
         char *was = key->local;
         struct shm_deny deny = {head_of(SHM_DENY), 1, WEFT_ERR_REVOKED};
         switch (what) {
-        case 0: say_serial(&w.p.b, SHM_REVOKE, 2); break; /* of a key that was never asked for */
-        case 1: say_grant(&w.p.b, 1, SHM_WAY_MAP, 0, &w.t.fd, 1); break;
-        case 2: say_grant(&w.p.b, 9, SHM_WAY_VM, 0, NULL, 0); break;
-        case 3: say(&w.p.b, &deny, sizeof deny, NULL, 0); break;
-        case 4: say(&w.p.b, &deny, sizeof deny - 1, NULL, 0); break;
-        default: say_serial(&w.p.b, SHM_DROP, 1); break;
+        case 0: send_serial(&w.p.b, SHM_REVOKE, 2); break; /* of a key that was never asked for */
+        case 1: send_grant(&w.p.b, 1, SHM_WAY_MAP, 0, &w.t.fd, 1); break;
+        case 2: send_grant(&w.p.b, 9, SHM_WAY_VM, 0, NULL, 0); break;
+        case 3: send_msg(&w.p.b, &deny, sizeof deny, NULL, 0); break;
+        case 4: send_msg(&w.p.b, &deny, sizeof deny - 1, NULL, 0); break;
+        default: send_serial(&w.p.b, SHM_DROP, 1); break;
         }
         CHECK(pair_until(&w.p, w.p.a.n_down == 1));
         CHECK_EQ(w.p.a.down, WEFT_ERR_PROTOCOL);
@@ -216,7 +224,8 @@ static int memory(size_t size, int seals) {
 /* b answers before its transport does. */
 TEST(memory_that_could_end_in_a_fault_is_not_mapped) {
     size_t len = 3 * TARGET_PAGE;
-    int short_of_it = memory(len - 1, F_SEAL_SHRINK), unsealed = memory(len, 0), good = memory(len, F_SEAL_SHRINK);
+    int short_of_it = memory(len - 1, F_SEAL_SHRINK), unsealed = memory(len, 0),
+        good = memory(len, F_SEAL_SHRINK);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC), both[2] = {good, good};
     struct {
         uint64_t offset;
@@ -235,7 +244,7 @@ TEST(memory_that_could_end_in_a_fault_is_not_mapped) {
         struct world w;
         begin(&w);
         struct lane_key *key = ask(&w, &w.p.a);
-        say_grant(&w.p.b, 1, SHM_WAY_MAP, cases[i].offset, cases[i].fds, cases[i].n);
+        send_grant(&w.p.b, 1, SHM_WAY_MAP, cases[i].offset, cases[i].fds, cases[i].n);
         double give_up = pair_seconds() + 2;
         while (strcmp(key->how, "asked for") == 0 && !w.p.a.n_down && pair_seconds() < give_up)
             weft__reactor_progress(w.p.reactor_a, 0);
@@ -258,7 +267,7 @@ TEST(a_way_that_was_not_asked_for_is_not_taken) {
     begin(&w);
     weft__shm_key_encode(SHM_WAY_MAP, w.packed);
     struct lane_key *key = ask(&w, &w.p.a);
-    say_grant(&w.p.b, 1, SHM_WAY_VM, 0, NULL, 0);
+    send_grant(&w.p.b, 1, SHM_WAY_VM, 0, NULL, 0);
     double give_up = pair_seconds() + 2;
     while (!w.p.a.n_down && key->status != WEFT_OK && pair_seconds() < give_up)
         weft__reactor_progress(w.p.reactor_a, 0);
@@ -274,13 +283,15 @@ static void ask_without_reading(bool good) {
     begin(&w);
     unsigned asked = 0;
     int least = 1;
-    if (good) CHECK_EQ(setsockopt(socket_of(&w.p.b), SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
+    if (good)
+        CHECK_EQ(setsockopt(socket_of(&w.p.b), SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
     while (!w.p.b.n_down && asked < (good ? 100 : 100000)) {
         struct shm_want want = a_want(++asked);
         if (good) want.base = w.t.remote.base;
         if (good) want.len = w.t.remote.len;
         if (good) memcpy(want.token, w.t.remote.token, sizeof want.token);
-        if (send(socket_of(&w.p.a), &want, sizeof want, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) CHECK(errno == EAGAIN);
+        if (send(socket_of(&w.p.a), &want, sizeof want, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+            CHECK(errno == EAGAIN);
         for (int i = 0; i < (good ? 100 : 1); i++) weft__reactor_progress(w.p.reactor_b, 0);
     }
     CHECK_EQ(w.p.b.n_down, 1);
@@ -306,14 +317,15 @@ TEST(words_wait_for_room_and_are_not_lost) {
     CHECK(((struct shm_lane *)w.p.a.lane)->more->keys->words.first); /* some wait */
     for (int i = 0; i < N; i++) CHECK(pair_until(&w.p, keys[i]->status == WEFT_OK));
     CHECK_EQ(setsockopt(socket_of(&w.p.b), SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
-    for (int i = 0; i < N; i += 3) keys[i]->lane->ops->key_close(keys[i]); /* and some pass each other */
+    /* and some pass each other */
+    for (int i = 0; i < N; i += 3) keys[i]->lane->ops->rma->key_close(keys[i]);
     struct completion c = {.done = NULL, .count = 2};
-    CHECK_EQ(w.p.iface_b->ops->mem_revoke(w.mem, &c), WEFT_IN_PROGRESS);
+    CHECK_EQ(w.p.iface_b->ops->mem->mem_revoke(w.mem, &c), WEFT_IN_PROGRESS);
     CHECK(((struct shm_lane *)w.p.b.lane)->more->keys->words.first);
     CHECK(pair_until(&w.p, c.count == 1));
     for (int i = 0; i < N; i++)
         if (i % 3) CHECK_EQ(keys[i]->status, WEFT_ERR_REVOKED);
     CHECK_EQ(w.p.a.n_down + w.p.b.n_down, 0);
-    CHECK_EQ(w.p.iface_b->ops->mem_register(w.p.iface_b, &w.t.region, &w.mem), WEFT_OK);
+    CHECK_EQ(w.p.iface_b->ops->mem->mem_register(w.p.iface_b, &w.t.region, &w.mem), WEFT_OK);
     end(&w);
 }

@@ -1,8 +1,9 @@
-/* A key and its grant over a socket in order that breaks at any moment, and each against a peer that says anything. */
+/* A key and its grant over a socket in order that breaks at any moment, and each against a peer
+ * that says anything. */
 #include "../harness.h"
 #include "../model.h"
-#include <fsm/explorer.h>
-#include <transports/shm/key.h>
+#include <fsm/explore/explorer.h>
+#include <transports/shm/rma/key.h>
 
 enum { IMPORTER, OWNER };
 #define KEY(s)   (1u << SHM_KEY_##s)
@@ -13,12 +14,12 @@ static bool key_is_good, memory_is_usable; /* what the importer has, and what th
 static bool is_in(const struct explore_world *w, unsigned peer, unsigned states) {
     return states >> w->peer[peer]->state & 1;
 }
-static bool hears_lies(const struct explore_world *w, unsigned peer) {
+static bool receives_lies(const struct explore_world *w, unsigned peer) {
     return w->hostile >> !peer & 1;
 }
 /* The importer closes its end of the socket when its lane is down; by then it has let go. */
 static bool importer_closed_socket(const struct explore_world *w, unsigned peer) {
-    return hears_lies(w, OWNER) || explore_told(w, IMPORTER, SHM_KEY_FX_DOWN) ||
+    return receives_lies(w, OWNER) || explore_notified(w, IMPORTER, SHM_KEY_FX_DOWN) ||
            (is_in(w, IMPORTER, KEY(GONE)) && w->n_messages == 0);
 }
 static void lane_ends(struct explore_world *w, unsigned peer) {
@@ -27,7 +28,9 @@ static void lane_ends(struct explore_world *w, unsigned peer) {
 
 static const struct explore_local importer_locals[] = {
     {.event = SHM_KEY_EV_ASK, .states = KEY(WAITING)},
-    {.event = SHM_KEY_EV_CLOSE, .budget = 1, .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(REFUSED)},
+    {.event = SHM_KEY_EV_CLOSE,
+     .budget = 1,
+     .states = KEY(WAITING) | KEY(ASKED) | KEY(HELD) | KEY(REFUSED)},
     {.event = SHM_KEY_EV_LOST,
      .budget = 1,
      .rescue = true,
@@ -36,36 +39,42 @@ static const struct explore_local importer_locals[] = {
 };
 static const struct explore_local owner_locals[] = {
     {.event = SHM_GRANT_EV_REVOKE, .budget = 1, .rescue = true, .states = GRANT(GRANTED)},
-    {.event = SHM_GRANT_EV_PARTED, .states = GRANT(GRANTED) | GRANT(REVOKING), .when = importer_closed_socket},
+    {.event = SHM_GRANT_EV_PARTED,
+     .states = GRANT(GRANTED) | GRANT(REVOKING),
+     .when = importer_closed_socket},
 };
 
 /* On the channel each message is named by what the hearer makes of it. */
 static const struct explore_effect importer_effects[SHM_KEY_N_EFFECTS] = {
     [SHM_KEY_FX_SEND_WANT] = {EXPLORE_SEND, SHM_GRANT_EV_GOOD},
     [SHM_KEY_FX_SEND_DROP] = {EXPLORE_SEND, SHM_GRANT_EV_DROP},
-    [SHM_KEY_FX_SERVE] = {EXPLORE_TELL, 0},
-    [SHM_KEY_FX_UNMAP] = {EXPLORE_TELL, 0},
-    [SHM_KEY_FX_DOWN] = {EXPLORE_TELL, 0},
-    [SHM_KEY_FX_FREE] = {EXPLORE_TELL, 0},
-    [SHM_KEY_FX_REFUSE] = {EXPLORE_TELL, 0},
+    [SHM_KEY_FX_SERVE] = {EXPLORE_NOTIFY, 0},
+    [SHM_KEY_FX_UNMAP] = {EXPLORE_NOTIFY, 0},
+    [SHM_KEY_FX_DOWN] = {EXPLORE_NOTIFY, 0},
+    [SHM_KEY_FX_FREE] = {EXPLORE_NOTIFY, 0},
+    [SHM_KEY_FX_REFUSE] = {EXPLORE_NOTIFY, 0},
 };
 static const struct explore_effect owner_effects[SHM_GRANT_N_EFFECTS] = {
     [SHM_GRANT_FX_SEND_GRANT] = {EXPLORE_SEND, SHM_KEY_EV_GRANT},
     [SHM_GRANT_FX_SEND_DENY] = {EXPLORE_SEND, SHM_KEY_EV_DENY},
     [SHM_GRANT_FX_SEND_REVOKE] = {EXPLORE_SEND, SHM_KEY_EV_REVOKE},
-    [SHM_GRANT_FX_END] = {EXPLORE_TELL, 0},
+    [SHM_GRANT_FX_END] = {EXPLORE_NOTIFY, 0},
 };
 
-/* As the transport does: a look at what came names the event; what names no key or grant that is there reaches no machine. */
-static bool hear(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
+/* As the transport does: a look at what came names the event; what names no key or grant that is
+ * there reaches no machine. */
+static bool recv_msg(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
     *event_p = msg->event;
     if (to->port->machine == &weft__shm_key_machine) {
-        bool looked_at = to->state == SHM_KEY_ASKED || to->state == SHM_KEY_LEAVING;
-        if (msg->event == SHM_KEY_EV_GRANT && looked_at && !memory_is_usable) *event_p = SHM_KEY_EV_USELESS;
+        bool polled_at = to->state == SHM_KEY_ASKED || to->state == SHM_KEY_LEAVING;
+        if (msg->event == SHM_KEY_EV_GRANT && polled_at && !memory_is_usable)
+            *event_p = SHM_KEY_EV_USELESS;
         return to->state != SHM_KEY_GONE;
     }
-    if (msg->event == SHM_GRANT_EV_GOOD && to->state == SHM_GRANT_NEW && !key_is_good) *event_p = SHM_GRANT_EV_BAD;
-    return to->state != SHM_GRANT_ENDED && (to->state != SHM_GRANT_NEW || msg->event != SHM_GRANT_EV_DROP);
+    if (msg->event == SHM_GRANT_EV_GOOD && to->state == SHM_GRANT_NEW && !key_is_good)
+        *event_p = SHM_GRANT_EV_BAD;
+    return to->state != SHM_GRANT_ENDED &&
+           (to->state != SHM_GRANT_NEW || msg->event != SHM_GRANT_EV_DROP);
 }
 
 static bool lie(const struct fsm *to, unsigned choice, struct explore_message *msg) {
@@ -92,9 +101,10 @@ static const struct explore_role owner = {.machine = &weft__shm_grant_machine,
 
 static const char *invariant(const struct explore_world *w) {
     bool ended = is_in(w, OWNER, GRANT(ENDED));
-    if (!(w->hostile & 1 << OWNER) && ended != (explore_told(w, OWNER, SHM_GRANT_FX_END) == 1))
+    if (!(w->hostile & 1 << OWNER) && ended != (explore_notified(w, OWNER, SHM_GRANT_FX_END) == 1))
         return "ENDED if and only if it was told, once";
-    if (!(w->hostile & 1 << IMPORTER) && explore_told(w, IMPORTER, SHM_KEY_FX_FREE) > 1) return "freed once";
+    if (!(w->hostile & 1 << IMPORTER) && explore_notified(w, IMPORTER, SHM_KEY_FX_FREE) > 1)
+        return "freed once";
     if (w->hostile) return NULL;
     if (is_in(w, IMPORTER, KEY(HELD)) && ended) return "what is held was not given up by its owner";
     if (is_in(w, IMPORTER, KEY(HELD)) && !is_in(w, OWNER, GRANT(GRANTED) | GRANT(REVOKING)))
@@ -104,9 +114,11 @@ static const char *invariant(const struct explore_world *w) {
 
 static bool agreed(const struct explore_world *w) {
     if (w->hostile & 1 << OWNER) return is_in(w, IMPORTER, KEY(GONE) | KEY(REFUSED) | KEY(HELD));
-    if (w->hostile & 1 << IMPORTER) return is_in(w, OWNER, GRANT(ENDED) | GRANT(GRANTED) | GRANT(NEW));
+    if (w->hostile & 1 << IMPORTER)
+        return is_in(w, OWNER, GRANT(ENDED) | GRANT(GRANTED) | GRANT(NEW));
     if (is_in(w, IMPORTER, KEY(HELD))) return is_in(w, OWNER, GRANT(GRANTED)) && w->n_messages == 0;
-    return is_in(w, IMPORTER, KEY(REFUSED) | KEY(GONE)) && is_in(w, OWNER, GRANT(ENDED) | GRANT(NEW));
+    return is_in(w, IMPORTER, KEY(REFUSED) | KEY(GONE)) &&
+           is_in(w, OWNER, GRANT(ENDED) | GRANT(NEW));
 }
 
 static void holds(uint8_t hostile) {
@@ -115,7 +127,7 @@ static void holds(uint8_t hostile) {
                                   .n_peers = 2,
                                   .hostile = hostile,
                                   .channel = {.capacity = 8},
-                                  .hear = hear,
+                                  .recv_msg = recv_msg,
                                   .lie = lie,
                                   .invariant = invariant,
                                   .agreed = agreed};
@@ -140,12 +152,12 @@ TEST(an_owner_that_lies_reaches_no_bug) {
 }
 
 TEST(every_cell_is_reached_or_has_a_reason) {
-    fsm_coverage_reset();
-    bool before = fsm_coverage(true);
+    weft__fsm_coverage_reset();
+    bool before = weft__fsm_coverage(true);
     holds_for_all(0);
     holds_for_all(1 << IMPORTER);
     holds_for_all(1 << OWNER);
-    fsm_coverage(before);
+    weft__fsm_coverage(before);
     CHECK_EQ(explore_unreached(&weft__shm_key_machine, stdout), 0);
     CHECK_EQ(explore_unreached(&weft__shm_grant_machine, stdout), 0);
 }

@@ -1,4 +1,5 @@
-/* Links by the mailbox to several workers of another process: what they hold while they are quiet, and the end of that process. */
+/* Links by the mailbox to several workers of another process: what they hold while they are
+ * quiet, and the end of that process. */
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/prctl.h>
@@ -26,15 +27,17 @@ static weft_worker_t *worker_new(weft_context_t **context_p) {
     static weft_setting_t settings[] = {{"transports", "shm"}, {"close.timeout", "20ms"}};
     weft_worker_t *worker = NULL;
     if (!*context_p)
-        CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2}, context_p),
+        CHECK_EQ(weft_context_create(
+                     &(weft_context_params_t){.settings = settings, .n_settings = 2}, context_p),
                  WEFT_OK);
     CHECK_EQ(weft_worker_create(*context_p, NULL, &worker), WEFT_OK);
     CHECK_EQ(weft_am_handler_set(worker, HELLO, on_hello, NULL), WEFT_OK);
     return worker;
 }
 
-/* The peer: tells its addresses, and the child's number, which keeps its sockets; ends by a signal only. */
-static void live(int tell) {
+/* The peer: tells its addresses, and the child's number, which keeps its sockets; ends by a
+ * signal only. */
+static void live(int notify) {
     weft_context_t *context = NULL;
     weft_worker_t *workers[WORKERS];
     char address[ADDRESS];
@@ -44,16 +47,16 @@ static void live(int tell) {
         workers[i] = worker_new(&context);
         CHECK_EQ(weft_worker_address(workers[i], address + sizeof len, &len), WEFT_OK);
         memcpy(address, &len, sizeof len);
-        CHECK_EQ(write(tell, address, sizeof address), ADDRESS);
+        CHECK_EQ(write(notify, address, sizeof address), ADDRESS);
     }
     for (uint64_t turns = 0;; turns++) {
         for (int i = 0; i < WORKERS; i++) weft_worker_progress(workers[i], 0);
         char go;
-        if (turns % 64 || recv(tell, &go, 1, MSG_DONTWAIT) != 1) continue;
+        if (turns % 64 || recv(notify, &go, 1, MSG_DONTWAIT) != 1) continue;
         pid_t child = fork();
         if (child == 0)
             for (;;) pause();
-        CHECK_EQ(write(tell, &child, sizeof child), (ssize_t)sizeof child);
+        CHECK_EQ(write(notify, &child, sizeof child), (ssize_t)sizeof child);
     }
 }
 
@@ -71,7 +74,8 @@ static unsigned pidfds(void) {
 }
 
 static void turn_until(weft_worker_t *worker, const unsigned *count) {
-    for (time_t end = time(NULL) + 30; *count < WORKERS && time(NULL) < end;) weft_worker_progress(worker, 0);
+    for (time_t end = time(NULL) + 30; *count < WORKERS && time(NULL) < end;)
+        weft_worker_progress(worker, 0);
 }
 
 struct links {
@@ -98,7 +102,8 @@ static void links_open(struct links *l) {
         size_t len;
         CHECK_EQ(recv(l->socket, address, sizeof address, MSG_WAITALL), ADDRESS);
         memcpy(&len, address, sizeof len);
-        CHECK_EQ(weft_connect_address(l->worker, address + sizeof len, len, NULL, &l->eps[i]), WEFT_OK);
+        CHECK_EQ(weft_connect_address(l->worker, address + sizeof len, len, NULL, &l->eps[i]),
+                 WEFT_OK);
         weft_ep_on_error(l->eps[i], on_lost, NULL);
         CHECK(weft_am_send(l->eps[i], HELLO, NULL, 0, NULL, 0, NULL) >= 0);
         CHECK_EQ(weft_ep_flush(l->eps[i], &(weft_op_t){.done = on_flushed}), WEFT_IN_PROGRESS);
@@ -111,14 +116,15 @@ static void links_close(struct links *l) {
     kill(l->pid, SIGKILL);
     waitpid(l->pid, NULL, 0);
     for (int i = 0; i < WORKERS; i++) weft_ep_close(l->eps[i], WEFT_CLOSE_ABORT, NULL);
-    for (time_t end = time(NULL) + 30; pidfds() && time(NULL) < end;) weft_worker_progress(l->worker, 0);
+    for (time_t end = time(NULL) + 30; pidfds() && time(NULL) < end;)
+        weft_worker_progress(l->worker, 0);
     CHECK_EQ(pidfds(), 0);
     weft_worker_destroy(l->worker);
     CHECK_EQ(weft_context_destroy(l->context), WEFT_OK);
     close(l->socket);
 }
 
-TEST(lanes_to_one_process_share_what_tells_its_death) {
+TEST(lanes_to_one_process_share_what_notifies_its_death) {
     struct links l;
     pid_t keeper;
     links_open(&l);
@@ -140,7 +146,8 @@ static unsigned resident_kb(const char *name, const char *rights) {
     FILE *f = fopen("/proc/self/smaps", "r");
     CHECK(f);
     while (f && fgets(line, sizeof line, f)) {
-        if (strstr(line, "-s ") || strstr(line, "-p ")) here = strstr(line, name) && strstr(line, rights);
+        if (strstr(line, "-s ") || strstr(line, "-p "))
+            here = strstr(line, name) && strstr(line, rights);
         if (here && sscanf(line, "Rss: %u kB", &kb) == 1) total += kb;
     }
     if (f) fclose(f);
@@ -151,7 +158,7 @@ TEST(quiet_links_to_workers_of_one_process_touch_the_same_pages) {
     struct links l;
     links_open(&l);
     CHECK_EQ(resident_kb("weft-pool", " r--s "), 0);
-    CHECK_EQ(resident_kb("weft-shelves", " r--s "), 4);
+    CHECK_EQ(resident_kb("weft-tx-slots", " r--s "), 4);
     links_close(&l);
 }
 
@@ -165,7 +172,8 @@ static unsigned mapped(const char *name, const char *rights) {
     return n;
 }
 
-/* One worker dials the others, of which each could map its pool. It maps theirs, of which one, as it could be, in common. */
+/* One worker dials the others, of which each could map its pool. It maps theirs, of which one,
+ * as it could be, in common. */
 TEST(a_pool_is_mapped_once_for_all_workers_that_its_own_has_dialed) {
     weft_context_t *context = NULL;
     weft_worker_t *workers[WORKERS + 1];

@@ -5,9 +5,9 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <transports/shm/shm.h>
+#include <transports/shm/lane/shm.h>
 
-/* ---- the name ---------------------------------------------------------------------------------------------------------- */
+/* ---- the name -------------------------------------------------------------------------------- */
 
 static void (*before_unlink)(const char *path);
 
@@ -43,15 +43,19 @@ __attribute__((visibility("default"))) int flock(int fd, int operation) {
     return st;
 }
 
-TEST(a_child_that_is_forked_while_a_name_is_taken_keeps_nobody_from_another) {
+TEST(a_child_that_is_forked_while_a_name_is_taken_keeps_no_one_from_another) {
     struct pair p;
     struct tl_listener *first, *second;
     pair_open(&p, &weft__transport_shm, 0);
     forks = true;
-    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "first", 4, NULL, &first), WEFT_OK);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "first", &(struct listen_how){.backlog = 4}, NULL,
+                                    &first),
+             WEFT_OK);
     forks = false;
     CHECK(inherited >= 0);
-    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "second", 4, NULL, &second), WEFT_OK);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "second", &(struct listen_how){.backlog = 4}, NULL,
+                                    &second),
+             WEFT_OK);
     close(inherited);
     p.iface_a->ops->listener_close(first);
     p.iface_b->ops->listener_close(second);
@@ -64,13 +68,17 @@ TEST(a_name_whose_listener_has_no_time_to_accept_is_taken_all_the_same) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     int waiting[4];
     pair_open(&p, &weft__transport_shm, 0);
-    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "name", 1, NULL, &first), WEFT_OK);
+    CHECK_EQ(
+        p.iface_a->ops->listen(p.iface_a, "name", &(struct listen_how){.backlog = 1}, NULL, &first),
+        WEFT_OK);
     snprintf(to.sun_path, sizeof to.sun_path, "%s/name", p.directory);
     for (int i = 0; i < 4; i++) {
         waiting[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         (void)connect(waiting[i], (struct sockaddr *)&to, sizeof to);
     }
-    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "name", 1, NULL, &second), WEFT_ERR_EXISTS);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "name", &(struct listen_how){.backlog = 1}, NULL,
+                                    &second),
+             WEFT_ERR_EXISTS);
     for (int i = 0; i < 4; i++) close(waiting[i]);
     p.iface_a->ops->listener_close(first);
     pair_close(&p);
@@ -81,7 +89,9 @@ TEST(a_name_that_another_has_taken_over_is_not_taken_from_it) {
     struct pair p;
     char path[108];
     pair_open(&p, &weft__transport_shm, 0);
-    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "name", 4, NULL, &p.listener), WEFT_OK);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "name", &(struct listen_how){.backlog = 4}, NULL,
+                                    &p.listener),
+             WEFT_OK);
     snprintf(path, sizeof path, "%s/name", p.directory);
     before_unlink = take_the_name;
     p.iface_b->ops->listener_close(p.listener);

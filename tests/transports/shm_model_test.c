@@ -1,8 +1,9 @@
-/* Both ends of an attachment over a socket that breaks at any moment, and each against a peer that says anything. */
+/* Both ends of an attachment over a socket that breaks at any moment, and each against a peer
+ * that says anything. */
 #include "../harness.h"
 #include "../model.h"
-#include <fsm/explorer.h>
-#include <transports/shm/shm.h>
+#include <fsm/explore/explorer.h>
+#include <transports/shm/attach/attach.h>
 
 enum { DIALER, ACCEPTOR };
 #define IN(s) (1u << SHM_ATTACH_##s)
@@ -13,22 +14,22 @@ static unsigned state_of(const struct explore_world *w, unsigned peer) {
 static bool is_in(const struct explore_world *w, unsigned peer, unsigned states) {
     return states >> state_of(w, peer) & 1;
 }
-static bool hears_lies(const struct explore_world *w, unsigned peer) {
+static bool receives_lies(const struct explore_world *w, unsigned peer) {
     return w->hostile >> !peer & 1;
 }
 
 /* The socket is read in these states only. */
 static bool listens(const struct explore_world *w, unsigned peer) {
-    return is_in(w, peer, IN(DIALING) | IN(GREETING) | IN(UP) | IN(CLOSING));
+    return is_in(w, peer, IN(DIALING) | IN(HANDSHAKE) | IN(UP) | IN(CLOSING));
 }
 static bool was_called(const struct explore_world *w, unsigned peer) {
-    return hears_lies(w, peer) || !is_in(w, DIALER, IN(NEW));
+    return receives_lies(w, peer) || !is_in(w, DIALER, IN(NEW));
 }
 /* The other side closed its socket, and all that it said has been read. */
 static bool hung_up(const struct explore_world *w, unsigned peer) {
     for (unsigned i = 0; i < w->n_messages; i++)
         if (w->message[i].to == peer) return false;
-    return hears_lies(w, peer) || is_in(w, !peer, IN(DOWN) | IN(CLOSED));
+    return receives_lies(w, peer) || is_in(w, !peer, IN(DOWN) | IN(CLOSED));
 }
 static void break_socket(struct explore_world *w, unsigned peer) {
     explore_drop(w, peer, true);
@@ -52,12 +53,14 @@ static const struct explore_local dialer_locals[] = {
 #define KNOWN (IN(UP) | IN(DRAINING) | IN(DOWN) | IN(CLOSING) | IN(CLOSED))
 static const struct explore_local acceptor_locals[] = {
     {.event = SHM_ATTACH_EV_ACCEPTED, .budget = 1, .states = IN(NEW), .when = was_called},
-    {.event = SHM_ATTACH_EV_FAILED, .rescue = true, .states = IN(GREETING) | IN(UP) | IN(DRAINING) | IN(CLOSING)},
-    {.event = SHM_ATTACH_EV_TIMEOUT, .states = IN(GREETING) | IN(CLOSING)},
-    {.event = SHM_ATTACH_EV_LOST, .states = IN(GREETING) | IN(UP) | IN(CLOSING), .when = hung_up},
+    {.event = SHM_ATTACH_EV_FAILED,
+     .rescue = true,
+     .states = IN(HANDSHAKE) | IN(UP) | IN(DRAINING) | IN(CLOSING)},
+    {.event = SHM_ATTACH_EV_TIMEOUT, .states = IN(HANDSHAKE) | IN(CLOSING)},
+    {.event = SHM_ATTACH_EV_LOST, .states = IN(HANDSHAKE) | IN(UP) | IN(CLOSING), .when = hung_up},
     {.event = SHM_ATTACH_EV_LOST,
      .rescue = true,
-     .states = IN(GREETING) | IN(UP) | IN(CLOSING),
+     .states = IN(HANDSHAKE) | IN(UP) | IN(CLOSING),
      .before = break_socket},
     {.event = SHM_ATTACH_EV_EMPTY, .states = IN(DRAINING)},
     {.event = SHM_ATTACH_EV_CLOSE, .states = KNOWN},
@@ -70,11 +73,11 @@ static const struct explore_effect effects[SHM_ATTACH_N_EFFECTS] = {
     [SHM_ATTACH_FX_SEND_NO] = {EXPLORE_SEND, SHM_ATTACH_EV_NO},
     [SHM_ATTACH_FX_SEND_BYE] = {EXPLORE_SEND, SHM_ATTACH_EV_BYE},
     [SHM_ATTACH_FX_SEND_QUIT] = {EXPLORE_SEND, SHM_ATTACH_EV_QUIT},
-    [SHM_ATTACH_FX_TELL_UP] = {EXPLORE_TELL, 0},
-    [SHM_ATTACH_FX_TELL_ACCEPTED] = {EXPLORE_TELL, 0},
-    [SHM_ATTACH_FX_TELL_DOWN] = {EXPLORE_TELL, 0},
-    [SHM_ATTACH_FX_FINISH] = {EXPLORE_TELL, 0},
-    [SHM_ATTACH_FX_FORGET] = {EXPLORE_TELL, 0},
+    [SHM_ATTACH_FX_NOTIFY_UP] = {EXPLORE_NOTIFY, 0},
+    [SHM_ATTACH_FX_NOTIFY_ACCEPTED] = {EXPLORE_NOTIFY, 0},
+    [SHM_ATTACH_FX_NOTIFY_DOWN] = {EXPLORE_NOTIFY, 0},
+    [SHM_ATTACH_FX_FINISH] = {EXPLORE_NOTIFY, 0},
+    [SHM_ATTACH_FX_FORGET] = {EXPLORE_NOTIFY, 0},
 };
 
 #define ROLE(side)                                                                 \
@@ -90,19 +93,21 @@ ROLE(acceptor)
 static const char *invariant(const struct explore_world *w) {
     for (unsigned i = 0; i < 2; i++) {
         if (w->hostile >> i & 1) continue;
-        unsigned known = explore_told(w, i, SHM_ATTACH_FX_TELL_ACCEPTED),
-                 down = explore_told(w, i, SHM_ATTACH_FX_TELL_DOWN);
-        unsigned finished = explore_told(w, i, SHM_ATTACH_FX_FINISH),
-                 forgotten = explore_told(w, i, SHM_ATTACH_FX_FORGET);
+        unsigned known = explore_notified(w, i, SHM_ATTACH_FX_NOTIFY_ACCEPTED),
+                 down = explore_notified(w, i, SHM_ATTACH_FX_NOTIFY_DOWN);
+        unsigned finished = explore_notified(w, i, SHM_ATTACH_FX_FINISH),
+                 forgotten = explore_notified(w, i, SHM_ATTACH_FX_FORGET);
         bool closed = state_of(w, i) == SHM_ATTACH_CLOSED;
-        if (explore_told(w, i, SHM_ATTACH_FX_TELL_UP) > 1 || known > 1) return "told up once";
+        if (explore_notified(w, i, SHM_ATTACH_FX_NOTIFY_UP) > 1 || known > 1) return "told up once";
         if (down > 1) return "told down once";
-        if (finished + forgotten != closed) return "CLOSED if and only if it was finished or forgotten, once";
+        if (finished + forgotten != closed)
+            return "CLOSED if and only if it was finished or forgotten, once";
         if (forgotten && known) return "whom the owner knows is not forgotten";
-        if (i == ACCEPTOR && (finished || down) && !known) return "an owner hears of no lane that it was not given";
+        if (i == ACCEPTOR && (finished || down) && !known)
+            return "an owner hears of no lane that it was not given";
     }
-    if (!w->hostile && explore_told(w, DIALER, SHM_ATTACH_FX_TELL_UP) &&
-        !explore_told(w, ACCEPTOR, SHM_ATTACH_FX_TELL_ACCEPTED))
+    if (!w->hostile && explore_notified(w, DIALER, SHM_ATTACH_FX_NOTIFY_UP) &&
+        !explore_notified(w, ACCEPTOR, SHM_ATTACH_FX_NOTIFY_ACCEPTED))
         return "up only after the other side accepted";
     return NULL;
 }
@@ -136,11 +141,11 @@ TEST(a_hostile_dialer_reaches_no_bug) {
 }
 
 TEST(every_cell_is_reached_or_has_a_reason) {
-    fsm_coverage_reset();
-    bool before = fsm_coverage(true);
+    weft__fsm_coverage_reset();
+    bool before = weft__fsm_coverage(true);
     holds(0);
     holds(1 << ACCEPTOR);
     holds(1 << DIALER);
-    fsm_coverage(before);
+    weft__fsm_coverage(before);
     CHECK_EQ(explore_unreached(&weft__shm_attach_machine, stdout), 0);
 }

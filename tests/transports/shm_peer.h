@@ -1,4 +1,5 @@
-/* A second process at the other end of a shm lane: forked before anything was opened, driven by a function. */
+/* A second process at the other end of a shm lane: forked before anything was opened, driven by
+ * a function. */
 #ifndef WEFT_TESTS_TRANSPORTS_SHM_PEER_H
 #define WEFT_TESTS_TRANSPORTS_SHM_PEER_H
 
@@ -16,14 +17,16 @@ struct peer {
 };
 
 /* Opens this process's half only. */
-static inline void half_open(struct pair *p, const char *directory, uint64_t worker_id, const char *close_timeout) {
+static inline void half_open(struct pair *p, const char *directory, uint64_t worker_id,
+                             const char *close_timeout) {
     memset(p, 0, sizeof *p);
     p->transport = &weft__transport_shm;
     p->a.pair = p;
     p->next_accepted = &p->a;
     weft_setting_t settings[] = {
         {"shm.directory", directory}, {"close.timeout", close_timeout}, {"lanes.switch", "off"}};
-    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3}, &p->context),
+    CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 3},
+                                 &p->context),
              WEFT_OK);
     CHECK_EQ(weft__reactor_create(p->context, &(struct reactor_params){0}, &p->reactor_a), WEFT_OK);
     p->reactor_b = p->reactor_a;
@@ -41,8 +44,10 @@ static inline void half_close(struct pair *p) {
     CHECK_EQ(weft_context_destroy(p->context), WEFT_OK);
 }
 
-/* The child listens as "peer", accepts one lane and runs `work`; this process has dialled it when the call returns. */
-static inline void peer_open(struct peer *peer, void (*work)(struct pair *p, void *arg), void *arg) {
+/* The child listens as "peer", accepts one lane and runs `work`; this process has dialled it
+ * when the call returns. */
+static inline void peer_open(struct peer *peer, void (*work)(struct pair *p, void *arg),
+                             void *arg) {
     memset(peer, 0, sizeof *peer);
     strcpy(peer->directory, "/tmp/weft-test-XXXXXX");
     CHECK(mkdtemp(peer->directory));
@@ -53,7 +58,9 @@ static inline void peer_open(struct peer *peer, void (*work)(struct pair *p, voi
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         struct pair p;
         half_open(&p, peer->directory, 0xc1, "1s");
-        if (p.iface_a->ops->listen(p.iface_a, "peer", 8, NULL, &p.listener) != WEFT_OK) _exit(3);
+        if (p.iface_a->ops->listen(p.iface_a, "peer", &(struct listen_how){.backlog = 8}, NULL,
+                                   &p.listener) != WEFT_OK)
+            _exit(3);
         while (!p.a.n_open) pair_turn(&p);
         work(&p, arg);
         _exit(0);
@@ -61,7 +68,8 @@ static inline void peer_open(struct peer *peer, void (*work)(struct pair *p, voi
     half_open(&peer->p, peer->directory, 0xd2, "300ms");
     struct lane *lane = NULL;
     double give_up = pair_seconds() + 5;
-    while (peer->p.iface_a->ops->connect_uri(peer->p.iface_a, "peer", &lane) != WEFT_OK && pair_seconds() < give_up)
+    while (peer->p.iface_a->ops->connect_uri(peer->p.iface_a, "peer", &lane) != WEFT_OK &&
+           pair_seconds() < give_up)
         usleep(500);
     CHECK(lane);
     lane->owner = &peer->p.a;

@@ -1,10 +1,11 @@
-/* The shm transport between two processes: death, sleep, and the window between the last look and the sleep. The tests
- * themselves: shm_process_test.c runs them by rings, shm_mailbox_process_test.c by the mailbox. */
+/* The shm transport between two processes: death, sleep, and the window between the last look
+ * and the sleep. The tests themselves: shm_process_test.c runs them by rings,
+ * shm_mailbox_process_test.c by the mailbox. */
 #ifndef WEFT_TESTS_TRANSPORTS_SHM_PROCESS_H
 #define WEFT_TESTS_TRANSPORTS_SHM_PROCESS_H
 
 #include "shm_peer.h"
-#include <reactor/counters.h>
+#include <base/counters.h>
 #include <sched.h>
 
 static bool readable(int fd, int ms) {
@@ -23,7 +24,7 @@ static uint64_t number_of(const void *data) {
     return n;
 }
 
-/* ---- death -------------------------------------------------------------------------------------------------------------- */
+/* ---- death ----------------------------------------------------------------------------------- */
 
 static void count(struct end *end, uint8_t id, const void *data, size_t len) {
     ++*(uint64_t *)end->arg;
@@ -69,7 +70,8 @@ TEST(killed_in_the_middle_of_traffic_the_peer_is_reported_and_nothing_hangs) {
             struct completion c = {no_done, 1, WEFT_OK};
             a->lane->ops->am_short(a->lane, 1, 1, "x", 1);
             a->lane->ops->am_bcopy(a->lane, 2, pack, NULL);
-            a->lane->ops->am_zcopy(a->lane, 3, "12345678", 8, &(weft_iov_t){large, sizeof large}, 1, &c);
+            a->lane->ops->am_zcopy(a->lane, 3, "12345678", 8, &(weft_iov_t){large, sizeof large}, 1,
+                                   &c);
             weft__reactor_progress(peer.p.reactor_a, 0);
         }
         CHECK_EQ(a->n_down, 1);
@@ -148,15 +150,17 @@ TEST(the_name_of_a_dead_listener_can_be_taken) {
     peer_open(&peer, stop, NULL);
     waitpid(peer.pid, NULL, WUNTRACED);
     struct iface *iface = peer.p.iface_a;
-    CHECK_EQ(iface->ops->listen(iface, "peer", 4, NULL, &listener), WEFT_ERR_EXISTS);
+    CHECK_EQ(iface->ops->listen(iface, "peer", &(struct listen_how){.backlog = 4}, NULL, &listener),
+             WEFT_ERR_EXISTS);
     kill(peer.pid, SIGKILL);
     waitpid(peer.pid, NULL, 0);
-    CHECK_EQ(iface->ops->listen(iface, "peer", 4, NULL, &listener), WEFT_OK);
+    CHECK_EQ(iface->ops->listen(iface, "peer", &(struct listen_how){.backlog = 4}, NULL, &listener),
+             WEFT_OK);
     iface->ops->listener_close(listener);
     peer_close(&peer);
 }
 
-/* ---- the window ---------------------------------------------------------------------------------------------------------- */
+/* ---- the window ------------------------------------------------------------------------------ */
 
 static void echo_last(struct end *end, uint8_t id, const void *data, size_t len) {
     if (id != 2) return;
@@ -180,8 +184,8 @@ static void echoed(struct end *end, uint8_t id, const void *data, size_t len) {
     ((struct echo *)end->arg)->last = number_of(data);
 }
 
-/* One message at a time: a wakeup that is lost is not made good by the next. The pauses sweep the window; bursts make
- * the ring attended, so that going to sleep takes the barrier. */
+/* One message at a time: a wakeup that is lost is not made good by the next. The pauses sweep
+ * the window; bursts make the ring attended, so that going to sleep takes the barrier. */
 TEST(a_hundred_thousand_messages_race_through_the_arm_window) {
     struct peer peer;
     struct echo e = {0};
@@ -212,7 +216,8 @@ TEST(a_hundred_thousand_messages_race_through_the_arm_window) {
         spin_us(x >> 16 & 31);
     }
     printf("  %llu messages, %llu of them one by one, %llu signals\n", (unsigned long long)sent,
-           (unsigned long long)number, (unsigned long long)weft__count(peer.p.reactor_a)->shm_signals);
+           (unsigned long long)number,
+           (unsigned long long)weft__count(peer.p.reactor_a)->shm_signals);
     CHECK(weft__count(peer.p.reactor_a)->shm_signals > 100);
     peer_close(&peer);
 }

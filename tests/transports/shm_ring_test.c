@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
-#include <transports/shm/doorbell.h>
-#include <transports/shm/ring.h>
+#include <transports/shm/memory/doorbell.h>
+#include <transports/shm/queues/ring.h>
 
 enum { SLOTS = 16, PAYLOAD = 4096, STAGING = 8192 };
 
@@ -12,7 +12,7 @@ struct both {
     struct ring_slot slots[SLOTS];
     uint8_t payload[PAYLOAD], staging[STAGING];
     _Atomic uint64_t tail;
-    struct ring_loan loans[SLOTS];
+    struct ring_claim exposures[SLOTS];
     struct ring_tx tx;
     struct ring_rx rx;
     int chunks_back, last_chunk;
@@ -30,13 +30,13 @@ static int refresh(struct both *r) {
 static struct both *make(void) {
     static _Alignas(64) struct both r;
     memset(&r, 0, sizeof r);
-    ring_tx_init(&r.tx, r.slots, SLOTS, r.payload, PAYLOAD, r.loans, &r.tail);
+    ring_tx_init(&r.tx, r.slots, SLOTS, r.payload, PAYLOAD, r.exposures, &r.tail);
     ring_rx_init(&r.rx, r.slots, SLOTS, r.payload, PAYLOAD, r.staging, STAGING, &r.tail);
     return &r;
 }
 
 static void take(struct both *r) {
-    if (ring_done(&r->rx)) ring_tell(&r->rx);
+    if (ring_done(&r->rx)) ring_notify(&r->rx);
 }
 
 TEST(a_small_message_of_every_length_arrives) {
@@ -66,7 +66,8 @@ TEST(a_message_of_two_slots_of_every_length_arrives) {
             struct ring_message m = {0};
             CHECK(ring_has_pair(&r->tx));
             ring_put_pair(&r->tx, (uint8_t)(len % 32), bytes, len);
-            if (len % 3 == 0) ring_put_short(&r->tx, 1, len, "", 0); /* a pair begins anywhere, and may wrap */
+            /* a pair begins anywhere, and may wrap */
+            if (len % 3 == 0) ring_put_short(&r->tx, 1, len, "", 0);
             CHECK_EQ(ring_next(&r->rx, &m), 1);
             CHECK_EQ(m.len, len);
             CHECK_EQ(m.id, len % 32);
@@ -86,7 +87,7 @@ TEST(a_pair_needs_two_slots) {
     CHECK(!ring_has_pair(&r->tx));
 }
 
-TEST(a_full_ring_takes_no_more_until_told) {
+TEST(a_full_ring_takes_no_more_until_notified) {
     struct both *r = make();
     for (int i = 0; i < SLOTS; i++) {
         CHECK(!ring_full(&r->tx));
@@ -132,6 +133,40 @@ TEST(payload_wraps_and_is_given_back_in_order) {
     }
 }
 
+static bool put_quarter(struct both *r) {
+    uint8_t *room = ring_payload_room(&r->tx, PAYLOAD / 4);
+    if (room) ring_put_payload(&r->tx, 1, room, PAYLOAD / 4);
+    return room != NULL;
+}
+static void pass_one(struct both *r) {
+    struct ring_message m = {0};
+    CHECK_EQ(ring_next(&r->rx, &m), 1);
+    ring_done(&r->rx);
+    ring_notify(&r->rx);
+    CHECK_EQ(refresh(r), RING_MOVED);
+}
+
+TEST(payload_that_was_not_passed_is_not_given_out) {
+    struct both *r = make();
+    for (int i = 0; i < 4; i++) CHECK(put_quarter(r));
+    CHECK(!put_quarter(r));
+    for (int i = 0; i < 6; i++) {
+        pass_one(r);
+        CHECK(put_quarter(r));
+        CHECK(!put_quarter(r));
+    }
+}
+
+/* The stretch before the end is too short for it, and what lies at the front was not passed
+ * behind its first quarter. */
+TEST(a_message_that_wraps_needs_room_at_the_front) {
+    struct both *r = make();
+    for (int i = 0; i < 3; i++) CHECK(put_quarter(r));
+    pass_one(r);
+    CHECK(!ring_payload_room(&r->tx, PAYLOAD / 4 + 1));
+    CHECK(ring_payload_room(&r->tx, PAYLOAD / 4));
+}
+
 TEST(a_chunk_comes_back_when_its_message_was_passed) {
     struct both *r = make();
     ring_put_staged(&r->tx, 1, 5, 100, 1000);
@@ -153,10 +188,11 @@ TEST(the_sequence_wraps_at_32_bits) {
     r->tx.head = r->rx.next = start;
     r->tx.at = &r->slots[start % SLOTS];
     r->rx.at = &r->slots[start % SLOTS];
-    r->rx.tell_at = start + r->rx.batch;
+    r->rx.notify_at = start + r->rx.batch;
     r->tail = start;
     r->tx.limit = start + SLOTS;
-    for (uint64_t i = start - SLOTS; i < start; i++) r->slots[i % SLOTS].word = ring_word(i, RING_IN_SLOT, 1, 8);
+    for (uint64_t i = start - SLOTS; i < start; i++)
+        r->slots[i % SLOTS].word = ring_word(i, RING_IN_SLOT, 1, 8);
     for (uint64_t i = 0; i < 64; i++) {
         struct ring_message m = {0};
         ring_put_short(&r->tx, 1, i, "", 0);
@@ -168,9 +204,9 @@ TEST(the_sequence_wraps_at_32_bits) {
     }
 }
 
-/* ---- a peer that scribbles ------------------------------------------------------------------------------------------ */
+/* ---- a peer that scribbles ------------------------------------------------------------------- */
 
-TEST(lies_about_a_message_are_told_and_never_followed) {
+TEST(lies_about_a_message_are_notified_and_never_followed) {
     static const struct {
         enum ring_kind kind;
         unsigned id, len;
@@ -250,9 +286,10 @@ TEST(random_memory_never_leads_outside) {
     }
 }
 
-/* ---- two threads ---------------------------------------------------------------------------------------------------------- */
+/* ---- two threads ----------------------------------------------------------------------------- */
 
-/* So many, or what goes in so many seconds: where others want the cores, each slot-full waits for its turn. */
+/* So many, or what goes in so many seconds: where others want the cores, each slot-full waits
+ * for its turn. */
 enum { STREAM = 300000, SECONDS = 5 };
 static _Atomic uint64_t n_sent;
 static void *producer(void *arg) {
@@ -299,8 +336,8 @@ TEST(between_two_threads_nothing_is_lost_or_torn) {
         if (i % 5 == 0)
             wrong += m.len != 64 + i % 900 || at[0] != (uint8_t)i || at[m.len - 1] != (uint8_t)i;
         else if (i % 5 == 1)
-            wrong +=
-                m.len != 57 + i % 56 || at[0] != (uint8_t)i || at[56] != (uint8_t)i || at[m.len - 1] != (uint8_t)i;
+            wrong += m.len != 57 + i % 56 || at[0] != (uint8_t)i || at[56] != (uint8_t)i ||
+                     at[m.len - 1] != (uint8_t)i;
         else
             wrong += m.len != 8 + i % 4 || *(const uint64_t *)m.data != i;
         take(r);
@@ -310,7 +347,7 @@ TEST(between_two_threads_nothing_is_lost_or_torn) {
     CHECK_EQ(wrong, 0);
 }
 
-/* ---- the doorbell ----------------------------------------------------------------------------------------------------------- */
+/* ---- the doorbell ---------------------------------------------------------------------------- */
 
 static int looked[DOORBELL_BITS];
 static void look(void *arg, unsigned bit) {
@@ -318,30 +355,31 @@ static void look(void *arg, unsigned bit) {
 }
 
 TEST(each_bit_that_lanes_ring_is_looked_at_once) {
-    static struct doorbell bell;
-    memset(&bell, 0, sizeof bell);
+    static struct doorbell doorbell;
+    memset(&doorbell, 0, sizeof doorbell);
     memset(looked, 0, sizeof looked);
     for (unsigned i = 3; i < DOORBELL_LANES; i += 32) {
-        CHECK(!doorbell_ring(&bell, i));
-        CHECK(!doorbell_ring(&bell, i));
+        CHECK(!doorbell_ring(&doorbell, i));
+        CHECK(!doorbell_ring(&doorbell, i));
     }
-    CHECK(doorbell_rang(&bell));
-    doorbell_answer(&bell, look, NULL);
-    CHECK(!doorbell_rang(&bell));
+    CHECK(doorbell_rang(&doorbell));
+    doorbell_answer(&doorbell, look, NULL);
+    CHECK(!doorbell_rang(&doorbell));
     for (unsigned i = 0; i < DOORBELL_BITS; i++) CHECK_EQ(looked[i], i % 32 == 3);
-    doorbell_answer(&bell, look, NULL);
+    doorbell_answer(&doorbell, look, NULL);
     CHECK_EQ(looked[3], 1);
 }
 
 TEST(one_of_many_signals_a_sleeper) {
-    static struct doorbell bell;
-    memset(&bell, 0, sizeof bell);
-    bell.armed = 1;
-    CHECK_EQ(doorbell_ring(&bell, 1), 1);
-    CHECK_EQ(doorbell_ring(&bell, 2), 1); /* the first may have been stopped before it signalled */
-    doorbell_signalled(&bell, 1);
-    CHECK_EQ(doorbell_ring(&bell, 1), 0);
-    bell.armed = 2;
-    doorbell_signalled(&bell, 1); /* the second, late */
-    CHECK_EQ(doorbell_ring(&bell, 3), 2);
+    static struct doorbell doorbell;
+    memset(&doorbell, 0, sizeof doorbell);
+    doorbell.armed = 1;
+    CHECK_EQ(doorbell_ring(&doorbell, 1), 1);
+    /* the first may have been stopped before it signalled */
+    CHECK_EQ(doorbell_ring(&doorbell, 2), 1);
+    doorbell_signalled(&doorbell, 1);
+    CHECK_EQ(doorbell_ring(&doorbell, 1), 0);
+    doorbell.armed = 2;
+    doorbell_signalled(&doorbell, 1); /* the second, late */
+    CHECK_EQ(doorbell_ring(&doorbell, 3), 2);
 }

@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-enum { SAY_FDS = 16 };
+enum { SEND_FDS = 16 };
 
-static inline void say_on(int socket, const void *data, size_t len, const int *fds, int n) {
-    char control[CMSG_SPACE(SAY_FDS * sizeof(int))] = {0};
+static inline void send_on(int socket, const void *data, size_t len, const int *fds, int n) {
+    char control[CMSG_SPACE(SEND_FDS * sizeof(int))] = {0};
     struct iovec iov = {(void *)(uintptr_t)data, len};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
     if (n) {

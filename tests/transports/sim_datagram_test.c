@@ -1,4 +1,5 @@
-/* The simulated network as one of datagrams: each fault happens at its rate, and a seed replays a run. */
+/* The simulated network as one of datagrams: each fault happens at its rate, and a seed replays
+ * a run. */
 #include "fabric.h"
 
 static void begin(struct pair *p) {

@@ -75,7 +75,7 @@ TEST(exhaustion_makes_the_sender_wait_and_loses_nothing) {
     pair_close(&p);
 }
 
-TEST(a_full_lane_says_no_resource_until_something_arrives) {
+TEST(a_full_lane_sends_no_resource_until_something_arrives) {
     struct pair p;
     begin(&p, 5);
     pair_connect(&p);
@@ -105,7 +105,7 @@ TEST(a_partition_that_heals_delays_and_loses_nothing) {
     pair_close(&p);
 }
 
-TEST(a_partition_beyond_patience_breaks_the_lane_that_sends) {
+TEST(a_partition_beyond_spin_breaks_the_lane_that_sends) {
     struct pair p;
     begin(&p, 7);
     pair_connect(&p);
@@ -121,7 +121,7 @@ TEST(a_partition_beyond_patience_breaks_the_lane_that_sends) {
     pair_close(&p);
 }
 
-TEST(a_node_that_dies_is_told_to_its_peers) {
+TEST(a_node_that_dies_is_notified_to_its_peers) {
     struct pair p;
     begin(&p, 8);
     pair_connect(&p);
@@ -141,7 +141,7 @@ static void stepped(struct completion *completion, weft_status_t status) {
     step_status = status;
 }
 
-TEST(borrowed_memory_comes_back_when_a_lane_is_killed) {
+TEST(zcopied_memory_comes_back_when_a_lane_is_killed) {
     struct pair p;
     char data[5000] = "x";
     weft_iov_t iov = {data, sizeof data};
@@ -149,7 +149,8 @@ TEST(borrowed_memory_comes_back_when_a_lane_is_killed) {
     steps = 0;
     begin(&p, 9);
     pair_connect(&p);
-    CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, 1, "header", 6, &iov, 1, &completion), WEFT_IN_PROGRESS);
+    CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, 1, "header", 6, &iov, 1, &completion),
+             WEFT_IN_PROGRESS);
     weft__sim_kill(p.a.lane);
     CHECK_EQ(p.a.n_down, 0);
     CHECK_EQ(steps, 0);
@@ -161,7 +162,7 @@ TEST(borrowed_memory_comes_back_when_a_lane_is_killed) {
     pair_close(&p);
 }
 
-TEST(zcopy_reads_borrowed_memory_on_delivery) {
+TEST(zcopy_reads_zcopied_memory_on_delivery) {
     struct pair p;
     char data[5000] = "before";
     weft_iov_t iov = {data, sizeof data};
@@ -169,7 +170,8 @@ TEST(zcopy_reads_borrowed_memory_on_delivery) {
     steps = 0;
     begin(&p, 10);
     pair_connect(&p);
-    CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, 1, "header", 6, &iov, 1, &completion), WEFT_IN_PROGRESS);
+    CHECK_EQ(p.a.lane->ops->am_zcopy(p.a.lane, 1, "header", 6, &iov, 1, &completion),
+             WEFT_IN_PROGRESS);
     strcpy(data, "after"); /* what a program must not do shows */
     CHECK(pair_until(&p, steps == 1));
     CHECK_EQ(step_status, WEFT_OK);
@@ -211,12 +213,12 @@ TEST(lanes_that_know_each_other_connect_in_any_order) {
         begin(&p, 13);
         fabric_lanes(&p, &at);
         CHECK_EQ(send_number(p.a.lane, 1), WEFT_NO_RESOURCE);
-        CHECK_EQ(p.a.lane->ops->connect(p.a.lane, at.b, at.len_b), WEFT_OK);
+        CHECK_EQ(p.a.lane->ops->conn->connect(p.a.lane, at.b, at.len_b), WEFT_OK);
         if (apart) {
             weft__clock_run(p.clock, NULL, NULL, 1000000);
             CHECK_EQ(p.a.n_open + p.b.n_open, 0);
         }
-        CHECK_EQ(p.b.lane->ops->connect(p.b.lane, at.a, at.len_a), WEFT_OK);
+        CHECK_EQ(p.b.lane->ops->conn->connect(p.b.lane, at.a, at.len_a), WEFT_OK);
         CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
         CHECK_EQ(send_number(p.a.lane, 0), WEFT_OK);
         CHECK_EQ(send_number(p.b.lane, 0), WEFT_OK);
@@ -225,7 +227,7 @@ TEST(lanes_that_know_each_other_connect_in_any_order) {
     }
 }
 
-TEST(nobody_listens_is_refused_and_a_listener_is_told_its_argument) {
+TEST(a_connection_without_a_listener_is_refused_and_a_listener_gets_its_argument) {
     struct pair p;
     begin(&p, 14);
     CHECK_EQ(p.iface_a->ops->connect_uri(p.iface_a, "17", &p.a.lane), WEFT_OK);
@@ -246,7 +248,9 @@ TEST(nobody_listens_is_refused_and_a_listener_is_told_its_argument) {
 TEST(a_listener_that_closes_meanwhile_refuses) {
     struct pair p;
     begin(&p, 15);
-    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "0", 1, NULL, &p.listener), WEFT_OK);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "0", &(struct listen_how){.backlog = 1}, NULL,
+                                    &p.listener),
+             WEFT_OK);
     const char *where = p.iface_b->ops->listener_uri(p.listener) + strlen("sim://");
     CHECK_EQ(p.iface_a->ops->connect_uri(p.iface_a, where, &p.a.lane), WEFT_OK);
     p.a.lane->owner = &p.a;

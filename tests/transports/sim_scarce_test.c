@@ -67,11 +67,12 @@ TEST(capacity_that_is_withdrawn_breaks_what_is_beyond) {
     pair_close(&p);
 }
 
-TEST(a_lane_fails_at_its_time_and_the_other_end_hears_of_it_later) {
+TEST(a_lane_fails_at_its_time_and_the_other_end_receives_of_it_later) {
     struct pair p;
     begin(&p, 0);
     pair_connect(&p);
-    CHECK(weft__sim_nth_lane(fabric, weft__sim_node(p.iface_a), weft__sim_node(p.iface_b), 0) == p.a.lane);
+    CHECK(weft__sim_nth_lane(fabric, weft__sim_node(p.iface_a), weft__sim_node(p.iface_b), 0) ==
+          p.a.lane);
     CHECK(!weft__sim_nth_lane(fabric, weft__sim_node(p.iface_a), weft__sim_node(p.iface_b), 1));
     CHECK_EQ(weft__sim_fail(p.a.lane, 1000000, 5000000), WEFT_OK);
     weft__clock_run(p.clock, NULL, NULL, 900000);
@@ -79,7 +80,8 @@ TEST(a_lane_fails_at_its_time_and_the_other_end_hears_of_it_later) {
     weft__clock_run(p.clock, NULL, NULL, 200000);
     CHECK_EQ(p.a.n_down, 1);
     CHECK_EQ(p.b.n_down, 0);
-    CHECK_EQ(p.b.lane->ops->am_short(p.b.lane, 1, 1, NULL, 0), WEFT_OK); /* lost, as in a socket's buffer */
+    /* lost, as in a socket's buffer */
+    CHECK_EQ(p.b.lane->ops->am_short(p.b.lane, 1, 1, NULL, 0), WEFT_OK);
     weft__clock_run(p.clock, NULL, NULL, 5000000);
     CHECK_EQ(p.b.n_down, 1);
     CHECK_EQ(p.a.n_messages, 0);

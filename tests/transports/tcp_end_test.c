@@ -1,9 +1,10 @@
-/* How connections end: goodbye, death, abort, silence, no descriptors. Each operation completes once. */
+/* How connections end: goodbye, death, abort, silence, no descriptors. Each operation completes
+ * once. */
 #define _GNU_SOURCE
 #include "counted.h"
 #include "pair.h"
+#include <base/counters.h>
 #include <fcntl.h>
-#include <reactor/counters.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -13,27 +14,29 @@ static weft_status_t send8(struct end *end, uint64_t value) {
     return end->lane->ops->am_short(end->lane, 3, value, NULL, 0);
 }
 
-/* Borrows until the socket takes no more: the last ones are in progress. Returns how many were accepted. */
+/* Borrows until the socket takes no more: the last ones are in progress. Returns how many were
+ * accepted. */
 enum { MANY = 256, BIG = 256 * 1024 };
 static uint8_t big[BIG];
 static int fill(struct end *end, struct counted *done) {
     weft_iov_t iov = {big, BIG};
     for (int i = 0; i < MANY; i++) {
         done[i] = counted(1);
-        weft_status_t st = end->lane->ops->am_zcopy(end->lane, 1, NULL, 0, &iov, 1, &done[i].completion);
+        weft_status_t st =
+            end->lane->ops->am_zcopy(end->lane, 1, NULL, 0, &iov, 1, &done[i].completion);
         if (st == WEFT_NO_RESOURCE) return i;
         CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
         if (st == WEFT_OK) done[i].calls = 1;
     }
     return MANY;
 }
-static int told(const struct counted *done, int n, weft_status_t status) {
+static int notified(const struct counted *done, int n, weft_status_t status) {
     int count = 0;
     for (int i = 0; i < n; i++) count += done[i].calls == 1 && done[i].status == status;
     return count;
 }
 
-TEST(a_close_in_good_order_is_told_as_such) {
+TEST(a_close_in_good_order_is_notified_as_such) {
     struct pair p;
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
@@ -46,7 +49,7 @@ TEST(a_close_in_good_order_is_told_as_such) {
     pair_close(&p);
 }
 
-TEST(an_abort_says_goodbye_too_when_it_can) {
+TEST(an_abort_sends_goodbye_too_when_it_can) {
     struct pair p;
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
@@ -88,7 +91,7 @@ TEST(close_while_dialing_ends_quietly) {
         }
 }
 
-TEST(an_iface_closes_over_connections_nobody_was_told_of) {
+TEST(an_iface_closes_over_connections_that_were_not_reported) {
     struct pair p;
     for (int turns = 0; turns < 6; turns++) {
         pair_open(&p, &weft__transport_tcp, 0);
@@ -113,7 +116,7 @@ TEST(a_flush_completes_what_was_sent_before) {
     weft__reactor_progress(p.reactor_a, 0);
     CHECK_EQ(flushed.calls, 0); /* the peer reads nothing yet */
     CHECK(pair_until(&p, flushed.calls == 1));
-    CHECK_EQ(told(done, n, WEFT_OK), n);
+    CHECK_EQ(notified(done, n, WEFT_OK), n);
     CHECK(pair_until(&p, p.b.n_messages == (size_t)n));
     pair_close(&p);
 }
@@ -142,7 +145,8 @@ TEST(what_waits_is_retried_in_order_when_there_is_space) {
     CHECK(n < MANY);
     while (send8(&p.a, 0) == WEFT_OK) n++;
     for (int i = 0; i < 8; i++) {
-        w[i] = (struct waiting){.pending.retry = send_waiting, .end = &p.a, .value = (uint64_t)i + 1};
+        w[i] =
+            (struct waiting){.pending.retry = send_waiting, .end = &p.a, .value = (uint64_t)i + 1};
         p.a.lane->ops->pending_add(p.a.lane, &w[i].pending);
     }
     p.a.lane->ops->pending_remove(p.a.lane, &w[5].pending);
@@ -171,7 +175,8 @@ TEST(what_waits_while_dialing_is_sent_when_up) {
     pair_close(&p);
 }
 
-/* The far end in a process of its own, so that it can be killed. It accepts, reads nothing, and waits. */
+/* The far end in a process of its own, so that it can be killed. It accepts, reads nothing, and
+ * waits. */
 static pid_t far_end(int *uri_fd) {
     int fds[2];
     CHECK_EQ(pipe(fds), 0);
@@ -180,7 +185,9 @@ static pid_t far_end(int *uri_fd) {
         struct pair p;
         pair_open(&p, &weft__transport_tcp, PAIR_BY_URI);
         struct tl_listener *l;
-        if (p.iface_b->ops->listen(p.iface_b, "127.0.0.1:0", 16, NULL, &l) != WEFT_OK) _exit(1);
+        if (p.iface_b->ops->listen(p.iface_b, "127.0.0.1:0", &(struct listen_how){.backlog = 16},
+                                   NULL, &l) != WEFT_OK)
+            _exit(1);
         const char *uri = p.iface_b->ops->listener_uri(l);
         if (write(fds[1], uri, strlen(uri) + 1) < 0) _exit(1);
         while (p.b.n_open == 0) weft__reactor_progress(p.reactor_b, 0);
@@ -208,7 +215,7 @@ TEST(a_killed_peer_fails_everything_once) {
     pair_turns(&p, 50);
     int n = fill(&p.a, done);
     CHECK(n < MANY);
-    int before = told(done, n, WEFT_OK);
+    int before = notified(done, n, WEFT_OK);
     CHECK(before < n);
     struct waiting w = {.pending.retry = send_waiting, .end = &p.a};
     lane->ops->pending_add(lane, &w.pending);
@@ -216,8 +223,8 @@ TEST(a_killed_peer_fails_everything_once) {
     waitpid(pid, NULL, 0);
     CHECK(pair_until(&p, p.a.n_down == 1));
     CHECK_EQ(p.a.down, WEFT_ERR_PEER_FAILED);
-    CHECK_EQ(told(done, n, WEFT_OK) + told(done, n, WEFT_ERR_PEER_FAILED), n);
-    CHECK(told(done, n, WEFT_ERR_PEER_FAILED) > 0);
+    CHECK_EQ(notified(done, n, WEFT_OK) + notified(done, n, WEFT_ERR_PEER_FAILED), n);
+    CHECK(notified(done, n, WEFT_ERR_PEER_FAILED) > 0);
     CHECK_EQ(w.tries, 0);
     CHECK_EQ(send8(&p.a, 1), WEFT_ERR_PEER_FAILED);
     pair_turns(&p, 10);
@@ -225,7 +232,7 @@ TEST(a_killed_peer_fails_everything_once) {
     pair_close(&p);
 }
 
-TEST(an_abort_ends_what_is_borrowed) {
+TEST(an_abort_ends_what_is_zcopied) {
     struct pair p;
     static struct counted done[MANY];
     pair_open(&p, &weft__transport_tcp, 0);
@@ -233,10 +240,10 @@ TEST(an_abort_ends_what_is_borrowed) {
     int n = fill(&p.a, done);
     CHECK(n < MANY);
     p.a.lane->ops->close(p.a.lane, false);
-    CHECK_EQ(told(done, n, WEFT_ERR_CLOSED), 0); /* not inside the call */
+    CHECK_EQ(notified(done, n, WEFT_ERR_CLOSED), 0); /* not inside the call */
     CHECK(pair_until(&p, p.a.n_closed == 1));
-    CHECK_EQ(told(done, n, WEFT_OK) + told(done, n, WEFT_ERR_CLOSED), n);
-    CHECK(told(done, n, WEFT_ERR_CLOSED) > 0);
+    CHECK_EQ(notified(done, n, WEFT_OK) + notified(done, n, WEFT_ERR_CLOSED), n);
+    CHECK(notified(done, n, WEFT_ERR_CLOSED) > 0);
     CHECK(pair_until(&p, p.b.n_down == 1));
     CHECK_EQ(p.b.down, WEFT_ERR_PEER_FAILED); /* in the middle of a frame nothing can be said */
     pair_close(&p);
@@ -258,8 +265,8 @@ TEST(a_flushing_close_waits_for_a_slow_reader_and_not_for_ever) {
             if (reads) weft__reactor_progress(p.reactor_b, 0);
         }
         CHECK_EQ(p.a.n_closed, 1);
-        CHECK_EQ(told(done, n, reads ? WEFT_OK : WEFT_ERR_TIMED_OUT) > 0, 1);
-        CHECK_EQ(told(done, n, WEFT_OK) + told(done, n, WEFT_ERR_TIMED_OUT), n);
+        CHECK_EQ(notified(done, n, reads ? WEFT_OK : WEFT_ERR_TIMED_OUT) > 0, 1);
+        CHECK_EQ(notified(done, n, WEFT_OK) + notified(done, n, WEFT_ERR_TIMED_OUT), n);
         CHECK(pair_until(&p, p.b.n_down == 1));
         CHECK_EQ(p.b.down, reads ? WEFT_ERR_PEER_CLOSED : WEFT_ERR_PEER_FAILED);
         if (reads) CHECK_EQ(p.b.n_messages, n);
@@ -303,11 +310,13 @@ TEST(replies_of_one_turn_leave_in_one_write) {
     uint64_t before = weft__count(p.reactor_b)->tcp_writes;
     CHECK(pair_until(&p, p.a.n_messages == 500));
     CHECK_EQ(reply_lane_sent, 500);
-    CHECK(weft__count(p.reactor_b)->tcp_writes - before <= 2); /* the socket may have handed them over in two */
+    /* the socket may have handed them over in two */
+    CHECK(weft__count(p.reactor_b)->tcp_writes - before <= 2);
     pair_close(&p);
 }
 
-/* A budget smaller than what has come, and comes meanwhile: the rest is handed over in the next turns, nothing is lost. */
+/* A budget smaller than what has come, and comes meanwhile: the rest is handed over in the next
+ * turns, nothing is lost. */
 TEST(a_budget_leaves_frames_for_later_turns) {
     enum { BUDGET = 3, CHUNK = 256 };
     struct pair p;
@@ -321,16 +330,17 @@ TEST(a_budget_leaves_frames_for_later_turns) {
         for (uint64_t i = 0; i < 1000 && turns <= 2; i++) CHECK_EQ(send8(&p.a, i), WEFT_OK);
         weft__reactor_progress(p.reactor_a, 0);
         if (turns == 2) usleep(2000); /* so that the kernel is asked, too */
-        weft__reactor_look(p.reactor_b);
+        weft__reactor_poll_soon(p.reactor_b);
         weft__reactor_progress(p.reactor_b, BUDGET);
-        /* The poll counts frames, and the queue jobs: what was left, what the kernel told of, and what that leaves. */
+        /* The poll counts frames, and the queue jobs: what was left, what the kernel told of,
+         * and what that leaves. */
         CHECK(p.b.n_messages - before <= (size_t)BUDGET * CHUNK);
     }
     CHECK_EQ(p.b.n_messages, 2001);
     pair_close(&p);
 }
 
-TEST(without_descriptors_a_caller_is_told_and_the_listener_lives) {
+TEST(without_descriptors_a_caller_is_notified_and_the_listener_lives) {
     struct pair p;
     struct rlimit old, low;
     pair_open(&p, &weft__transport_tcp, 0);

@@ -1,8 +1,11 @@
-/* The key: made once, read by its owner alone, and enough for two of one user to know each other. */
+/* The key: made once, read by its owner alone, and enough for two of one user to know each
+ * other. */
 #define _GNU_SOURCE
 #include "pair.h"
 #include <fcntl.h>
 #include <ftw.h>
+#include <openssl/evp.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <transports/tcp/key.h>
@@ -41,7 +44,7 @@ static void write_file(const char *path, const void *bytes, size_t len, mode_t m
 }
 
 static weft_status_t load(struct trust_key *key_p) {
-    return trust_key_load(context, insecure, key_p);
+    return weft__trust_key_load(context, insecure, key_p);
 }
 
 TEST(the_users_key_is_made_once_and_private) {
@@ -51,7 +54,7 @@ TEST(the_users_key_is_made_once_and_private) {
     set_up("", "no");
     CHECK_EQ(load(&first), WEFT_OK);
     CHECK_EQ(first.trust, TRUST_USER);
-    CHECK_EQ(trust_key_path(context, path, sizeof path), WEFT_OK);
+    CHECK_EQ(weft__trust_key_path(context, path, sizeof path), WEFT_OK);
     CHECK(strncmp(path, home, strlen(home)) == 0 && strstr(path, "/.config/weft/key"));
     CHECK(stat(path, &s) == 0 && s.st_size == 32 && (s.st_mode & 0777) == 0600);
     CHECK_EQ(load(&second), WEFT_OK);
@@ -91,15 +94,15 @@ TEST(a_key_others_may_read_is_refused) {
     snprintf(path, sizeof path, "%s/key", home);
     static const mode_t loose[] = {0640, 0604, 0620, 0602, 0610, 0666, 0644};
     for (size_t i = 0; i < sizeof loose / sizeof *loose; i++) {
-        write_file(path, "0123456789abcdef", 16, loose[i]);
+        write_file(path, "0123456789abcdef0123456789abcdef", 32, loose[i]);
         last_log[0] = 0;
-        CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
+        CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_ERR_AUTH);
         CHECK(i >= 5 || strstr(last_log, "chmod 600")); /* the log is rate-limited */
     }
-    write_file(path, "0123456789abcdef", 16, 0600);
-    CHECK_EQ(trust_key_read(context, path, key), WEFT_OK);
-    write_file(path, "0123456789abcdef", 16, 0400);
-    CHECK_EQ(trust_key_read(context, path, key), WEFT_OK);
+    write_file(path, "0123456789abcdef0123456789abcdef", 32, 0600);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_OK);
+    write_file(path, "0123456789abcdef0123456789abcdef", 32, 0400);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_OK);
     tear_down();
 }
 
@@ -109,17 +112,55 @@ TEST(a_file_that_is_no_key_is_refused) {
     char path[128];
     set_up("", "no");
     snprintf(path, sizeof path, "%s/key", home);
-    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_ERR_NOT_FOUND);
     write_file(path, "", 0, 0600);
-    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
-    write_file(path, "0123456789abcde", 15, 0600);
-    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_ERR_AUTH);
+    write_file(path, "0123456789abcdef0123456789abcde", 31, 0600);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_ERR_AUTH);
     write_file(path, long_one, sizeof long_one, 0600);
-    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_ERR_AUTH);
     CHECK_EQ(unlink(path), 0);
     CHECK_EQ(mkfifo(path, 0600), 0); /* and reading it would wait for ever */
-    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
-    CHECK_EQ(trust_key_read(context, home, key), WEFT_ERR_AUTH); /* a directory */
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_ERR_AUTH);
+    CHECK_EQ(weft__trust_key_read(context, home, key), WEFT_ERR_AUTH); /* a directory */
+    tear_down();
+}
+
+TEST(a_key_that_is_easily_guessed_is_refused) {
+    static const char *const poor[] = {"correct horse battery", "00000000000000000000000000000000",
+                                       "passwordpasswordpasswordpassword",
+                                       "1234567890123456789012345678901234567890"};
+    uint8_t key[TRUST_KEY];
+    char path[128];
+    set_up("", "no");
+    snprintf(path, sizeof path, "%s/key", home);
+    for (size_t i = 0; i < sizeof poor / sizeof *poor; i++) {
+        write_file(path, poor[i], strlen(poor[i]), 0600);
+        CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_ERR_AUTH);
+    }
+    tear_down();
+}
+
+/* Text is no more than what its author thought of: a digest of it is not what the proofs are
+ * made with. */
+TEST(text_becomes_a_key_by_scrypt) {
+    static const char text[] = "the cluster's own key, long enough";
+    uint8_t key[TRUST_KEY], again[TRUST_KEY], digest[TRUST_KEY], binary[64];
+    unsigned size = sizeof digest;
+    char path[128];
+    set_up("", "no");
+    snprintf(path, sizeof path, "%s/key", home);
+    write_file(path, text, strlen(text), 0600);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_OK);
+    CHECK_EQ(weft__trust_key_read(context, path, again), WEFT_OK);
+    CHECK(memcmp(key, again, sizeof key) == 0);
+    CHECK(EVP_Digest(text, strlen(text), digest, &size, EVP_sha256(), NULL));
+    CHECK(memcmp(key, digest, sizeof key) != 0);
+    for (unsigned i = 0; i < sizeof binary; i++) binary[i] = (uint8_t)(i * 37);
+    write_file(path, binary, sizeof binary, 0600);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_OK);
+    CHECK(EVP_Digest(binary, sizeof binary, digest, &size, EVP_sha256(), NULL));
+    CHECK(memcmp(key, digest, sizeof key) == 0);
     tear_down();
 }
 
@@ -129,25 +170,30 @@ TEST(another_users_key_is_refused) {
     if (geteuid() != 0) SKIP("needs root to give a file away");
     set_up("", "no");
     snprintf(path, sizeof path, "%s/key", home);
-    write_file(path, "0123456789abcdef", 16, 0600);
+    write_file(path, "0123456789abcdef0123456789abcdef", 32, 0600);
     CHECK_EQ(chown(path, 12345, 12345), 0);
-    CHECK_EQ(trust_key_read(context, path, key), WEFT_ERR_AUTH);
+    CHECK_EQ(weft__trust_key_read(context, path, key), WEFT_ERR_AUTH);
     tear_down();
 }
 
+/* The same for all processes of a user, whatever their environment: the home that the system
+ * knows, then fixed places. */
 TEST(without_a_home_the_key_finds_another_place) {
-    char path[512], run[128];
+    char path[512], run[128], expected[512];
     set_up("", "no");
+    const struct passwd *user = getpwuid(geteuid());
+    if (!user || access(user->pw_dir, W_OK) < 0) SKIP("needs a home directory");
     snprintf(run, sizeof run, "%s/run", home);
     CHECK_EQ(mkdir(run, 0700), 0);
+    snprintf(expected, sizeof expected, "%s/.config/weft/key", user->pw_dir);
     setenv("HOME", "/nonexistent", 1);
     setenv("XDG_RUNTIME_DIR", run, 1);
-    CHECK_EQ(trust_key_path(context, path, sizeof path), WEFT_OK);
-    CHECK(strncmp(path, run, strlen(run)) == 0);
+    CHECK_EQ(weft__trust_key_path(context, path, sizeof path), WEFT_OK);
+    CHECK(strcmp(path, expected) == 0);
     unsetenv("XDG_RUNTIME_DIR");
     unsetenv("HOME");
-    CHECK_EQ(trust_key_path(context, path, sizeof path), WEFT_OK);
-    CHECK(strncmp(path, "/tmp/weft-", 10) == 0);
+    CHECK_EQ(weft__trust_key_path(context, path, sizeof path), WEFT_OK);
+    CHECK(strcmp(path, expected) == 0);
     tear_down();
 }
 
@@ -159,7 +205,7 @@ TEST(a_directory_that_others_may_write_is_passed_over) {
     strcat(config, "/weft");
     CHECK_EQ(mkdir(config, 0700), 0);
     CHECK_EQ(chmod(config, 0777), 0);
-    CHECK_EQ(trust_key_path(context, path, sizeof path), WEFT_OK);
+    CHECK_EQ(weft__trust_key_path(context, path, sizeof path), WEFT_OK);
     CHECK(strncmp(path, home, strlen(home)) != 0);
     tear_down();
 }
@@ -169,7 +215,7 @@ TEST(the_cluster_key_wins_and_insecure_has_none) {
     char path[64];
     strcpy(path, "/tmp/weft-cluster-XXXXXX");
     int fd = mkstemp(path);
-    CHECK(fd >= 0 && write(fd, "the cluster's own key, long", 27) == 27);
+    CHECK(fd >= 0 && write(fd, "the cluster's own key, long enough", 34) == 34);
     close(fd);
     set_up(path, "yes");
     CHECK_EQ(load(&key), WEFT_OK);
@@ -185,29 +231,32 @@ TEST(the_cluster_key_wins_and_insecure_has_none) {
     tear_down();
 }
 
-TEST(a_proof_depends_on_key_role_and_every_byte_said) {
+TEST(a_proof_depends_on_key_role_and_every_byte_sent) {
     struct trust_key key = {.trust = TRUST_USER};
-    uint8_t hello[TCP_HELLO_SIZE] = {0}, challenge[TCP_CHALLENGE_SIZE] = {0}, proof[TCP_PROOF], other[TCP_PROOF];
-    CHECK_EQ(tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, proof), WEFT_OK);
-    CHECK_EQ(tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, other), WEFT_OK);
-    CHECK(trust_proof_equal(proof, other));
-    CHECK_EQ(tcp_prove(&key, TCP_ROLE_ACCEPTOR, hello, challenge, other), WEFT_OK);
-    CHECK(!trust_proof_equal(proof, other));
+    uint8_t hello[TCP_HELLO_SIZE] = {0}, challenge[TCP_CHALLENGE_SIZE] = {0}, proof[TCP_PROOF],
+            other[TCP_PROOF];
+    CHECK_EQ(weft__tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, proof), WEFT_OK);
+    CHECK_EQ(weft__tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, other), WEFT_OK);
+    CHECK(weft__trust_proof_equal(proof, other));
+    CHECK_EQ(weft__tcp_prove(&key, TCP_ROLE_ACCEPTOR, hello, challenge, other), WEFT_OK);
+    CHECK(!weft__trust_proof_equal(proof, other));
     for (size_t i = 0; i < sizeof hello + sizeof challenge + TRUST_KEY; i++) {
         bool counts =
-            i < sizeof hello + 64 || i >= sizeof hello + sizeof challenge; /* not the acceptor's own proof */
-        uint8_t *byte = i < sizeof hello                      ? &hello[i]
-                        : i < sizeof hello + sizeof challenge ? &challenge[i - sizeof hello]
-                                                              : &key.bytes[i - sizeof hello - sizeof challenge];
+            /* not the acceptor's own proof */
+            i < sizeof hello + 64 || i >= sizeof hello + sizeof challenge;
+        uint8_t *byte = i < sizeof hello ? &hello[i]
+                        : i < sizeof hello + sizeof challenge
+                            ? &challenge[i - sizeof hello]
+                            : &key.bytes[i - sizeof hello - sizeof challenge];
         *byte ^= 1;
-        CHECK_EQ(tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, other), WEFT_OK);
-        CHECK_EQ(!trust_proof_equal(proof, other), counts);
+        CHECK_EQ(weft__tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, other), WEFT_OK);
+        CHECK_EQ(!weft__trust_proof_equal(proof, other), counts);
         *byte ^= 1;
     }
     for (size_t i = 0; i < TCP_PROOF; i++) {
         memcpy(other, proof, TCP_PROOF);
         other[i] ^= 0x80;
-        CHECK(!trust_proof_equal(proof, other));
+        CHECK(!weft__trust_proof_equal(proof, other));
     }
 }
 
@@ -218,7 +267,8 @@ TEST(workers_without_a_usable_key_do_not_connect) {
     char path[64];
     strcpy(path, "/tmp/weft-loose-XXXXXX");
     int fd = mkstemp(path);
-    CHECK(fd >= 0 && write(fd, "the cluster's own key, long", 27) == 27 && fchmod(fd, 0644) == 0);
+    CHECK(fd >= 0 && write(fd, "the cluster's own key, long enough", 34) == 34 &&
+          fchmod(fd, 0644) == 0);
     close(fd);
     weft_setting_t settings[] = {{"tcp.key_file", path}};
     pair_open_with(&p, &weft__transport_tcp, 0, settings, 1);

@@ -1,10 +1,11 @@
-/* What is tcp's own: gathering, big frames, IPv6, names, ports, and the ends that a connection can come to. */
+/* What is tcp's own: gathering, big frames, IPv6, names, ports, and the ends that a connection
+ * can come to. */
 #define _GNU_SOURCE
 #include "counted.h"
 #include "pair.h"
+#include <base/counters.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <reactor/counters.h>
 #include <transports/tcp/tcp.h>
 
 static weft_status_t send8(struct end *end, uint64_t value) {
@@ -37,7 +38,8 @@ TEST(many_copied_bytes_of_one_turn_leave_in_one_write) {
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
     uint64_t before = weft__count(p.reactor_a)->tcp_writes;
-    for (uint64_t i = 0; i < N; i++) CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 3, i, data, PIECE), WEFT_OK);
+    for (uint64_t i = 0; i < N; i++)
+        CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 3, i, data, PIECE), WEFT_OK);
     CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before);
     CHECK(pair_until(&p, p.b.n_messages == N));
     CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);
@@ -53,7 +55,8 @@ TEST(every_length_arrives_whole) {
     size_t n = 0;
     for (size_t len = 0; len < 20000; len += len < 64 ? 1 : 977, n++) {
         weft_status_t st;
-        while ((st = p.a.lane->ops->am_short(p.a.lane, n % 32, n, data, len)) == WEFT_NO_RESOURCE) pair_turn(&p);
+        while ((st = p.a.lane->ops->am_short(p.a.lane, n % 32, n, data, len)) == WEFT_NO_RESOURCE)
+            pair_turn(&p);
         CHECK_EQ(st, WEFT_OK);
     }
     CHECK(pair_until(&p, p.b.n_messages == n));
@@ -67,7 +70,7 @@ TEST(every_length_arrives_whole) {
     pair_close(&p);
 }
 
-TEST(borrowed_memory_leaves_between_copied_messages) {
+TEST(zcopied_memory_leaves_between_copied_messages) {
     enum { BIG = 256 * 1024, ROUNDS = 40 };
     struct pair p;
     static uint8_t data[BIG];
@@ -77,13 +80,16 @@ TEST(borrowed_memory_leaves_between_copied_messages) {
     pair_connect(&p);
     for (size_t i = 0; i < BIG; i++) data[i] = (uint8_t)(i * 31 >> 3);
     for (uint64_t i = 0; i < ROUNDS; i++) {
-        weft_iov_t iov[3] = {{data, 5000 + i}, {NULL, 0}, {data + 5000 + i, BIG - 5000 - i - i % 9}};
+        weft_iov_t iov[3] = {
+            {data, 5000 + i}, {NULL, 0}, {data + 5000 + i, BIG - 5000 - i - i % 9}};
         struct lane *l = p.a.lane;
         weft_status_t st;
         while ((st = send8(&p.a, i)) == WEFT_NO_RESOURCE) pair_turn(&p);
         CHECK_EQ(st, WEFT_OK);
         done[i] = counted(1);
-        while ((st = l->ops->am_zcopy(l, 5, &i, 8, iov, 3, &done[i].completion)) == WEFT_NO_RESOURCE) pair_turn(&p);
+        while ((st = l->ops->am_zcopy(l, 5, &i, 8, iov, 3, &done[i].completion)) ==
+               WEFT_NO_RESOURCE)
+            pair_turn(&p);
         CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
         CHECK_EQ(done[i].calls, 0);
         if (st == WEFT_OK) done[i].calls = 1; /* nobody will call */
@@ -111,8 +117,8 @@ static void add_to(struct lane_run *run, unsigned id, unsigned value, size_t len
     run->n++;
 }
 
-/* Of some KiB each: a run is begun for each of them, and all share a completion. Pieces that were written in the meantime are done with,
- * where nobody need be called for it. */
+/* Of some KiB each: a run is begun for each of them, and all share a completion. Pieces that
+ * were written in the meantime are done with, where nobody need be called for it. */
 TEST(pieces_that_share_a_completion_wait_for_no_turn) {
     enum { EACH = 2048, N = 200 };
     struct pair p;
@@ -123,9 +129,11 @@ TEST(pieces_that_share_a_completion_wait_for_no_turn) {
     for (unsigned i = 0; i < N; i++) {
         struct lane_run run = {.end = bytes[i]};
         done.completion.count++;
-        CHECK_EQ(p.a.lane->ops->am_run(p.a.lane, &run, EACH / 2, sizeof bytes[i], &done.completion), WEFT_OK);
+        CHECK_EQ(p.a.lane->ops->buffer->am_run(p.a.lane, &run, EACH / 2, sizeof bytes[i],
+                                               &done.completion),
+                 WEFT_OK);
         add_to(&run, 5, i, EACH - i % 3);
-        CHECK_EQ(p.a.lane->ops->am_run(p.a.lane, NULL, 0, 0, NULL), WEFT_OK);
+        CHECK_EQ(p.a.lane->ops->buffer->am_run(p.a.lane, NULL, 0, 0, NULL), WEFT_OK);
         CHECK(!run.limit);
     }
     CHECK(pair_until(&p, p.b.n_messages == N));
@@ -139,12 +147,13 @@ TEST(pieces_that_share_a_completion_wait_for_no_turn) {
     pair_close(&p);
 }
 
-/* What a run brings, and what is sent otherwise, comes in the order sent, whichever of them ends the run. */
+/* What a run brings, and what is sent otherwise, comes in the order sent, whichever of them ends
+ * the run. */
 TEST(what_is_added_to_a_run_keeps_its_place_among_others) {
     enum { ROUNDS = 40 };
     struct pair p;
     static char bytes[ROUNDS * 64], big[5000];
-    struct counted done = counted(1), lent = counted(1);
+    struct counted done = counted(1), in_flight = counted(1);
     struct lane_run run = {.end = bytes};
     unsigned n = 0;
     pair_open(&p, &weft__transport_tcp, 0);
@@ -152,8 +161,9 @@ TEST(what_is_added_to_a_run_keeps_its_place_among_others) {
     for (unsigned i = 0; i < ROUNDS; i++) {
         if (!run.limit) {
             done.completion.count++;
-            CHECK_EQ(p.a.lane->ops->am_run(p.a.lane, &run, 24, (size_t)(bytes + sizeof bytes - run.end),
-                                           &done.completion),
+            CHECK_EQ(p.a.lane->ops->buffer->am_run(p.a.lane, &run, 24,
+                                                   (size_t)(bytes + sizeof bytes - run.end),
+                                                   &done.completion),
                      WEFT_OK);
         }
         add_to(&run, 5, n++, 9);
@@ -163,15 +173,17 @@ TEST(what_is_added_to_a_run_keeps_its_place_among_others) {
         weft_iov_t iov = {big, sizeof big};
         switch (i % 5) {
         case 0:
-            CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 5, UINT64_C(0x0101010101010101) * n, NULL, 0), WEFT_OK);
+            CHECK_EQ(
+                p.a.lane->ops->am_short(p.a.lane, 5, UINT64_C(0x0101010101010101) * n, NULL, 0),
+                WEFT_OK);
             break;
         case 1: pair_turns(&p, 3); break;
         case 2:
-            lent.completion.count++;
-            st = p.a.lane->ops->am_zcopy(p.a.lane, 5, NULL, 0, &iov, 1, &lent.completion);
+            in_flight.completion.count++;
+            st = p.a.lane->ops->am_zcopy(p.a.lane, 5, NULL, 0, &iov, 1, &in_flight.completion);
             CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
-            if (st == WEFT_OK) lent.completion.count--;
-            CHECK(pair_until(&p, lent.completion.count == 1)); /* its memory is ours again */
+            if (st == WEFT_OK) in_flight.completion.count--;
+            CHECK(pair_until(&p, in_flight.completion.count == 1)); /* its memory is ours again */
             break;
         default: break;
         }
@@ -191,7 +203,8 @@ TEST(a_run_ends_with_its_lane) {
     struct lane_run run = {.end = bytes};
     pair_open(&p, &weft__transport_tcp, 0);
     pair_connect(&p);
-    CHECK_EQ(p.a.lane->ops->am_run(p.a.lane, &run, 24, sizeof bytes, &done.completion), WEFT_OK);
+    CHECK_EQ(p.a.lane->ops->buffer->am_run(p.a.lane, &run, 24, sizeof bytes, &done.completion),
+             WEFT_OK);
     add_to(&run, 5, 1, 9);
     p.a.lane->ops->close(p.a.lane, false);
     CHECK(pair_until(&p, done.calls == 1));
@@ -207,20 +220,21 @@ struct sender {
     struct counted done[4];
     uint64_t before, after; /* writes */
 };
-static void send_lent(struct sender *s) {
+static void send_in_flight(struct sender *s) {
     s->before = weft__count(s->pair->reactor_a)->tcp_writes;
     for (int i = 0; i < 4; i++) {
         s->done[i] = counted(1);
-        CHECK_EQ(s->pair->a.lane->ops->am_zcopy(s->pair->a.lane, 5, NULL, 0, &s->iov, 1, &s->done[i].completion),
+        CHECK_EQ(s->pair->a.lane->ops->am_zcopy(s->pair->a.lane, 5, NULL, 0, &s->iov, 1,
+                                                &s->done[i].completion),
                  WEFT_IN_PROGRESS);
     }
     s->after = weft__count(s->pair->reactor_a)->tcp_writes;
 }
 static void send_in_turn(struct job *job) {
-    send_lent((struct sender *)job);
+    send_in_flight((struct sender *)job);
 }
 
-TEST(lent_memory_of_one_turn_is_gathered_and_out_of_turn_it_leaves_at_once) {
+TEST(in_flight_memory_of_one_turn_is_gathered_and_out_of_turn_it_leaves_at_once) {
     enum { EACH = 100 * 1000 };
     struct pair p;
     static uint8_t data[EACH];
@@ -235,7 +249,8 @@ TEST(lent_memory_of_one_turn_is_gathered_and_out_of_turn_it_leaves_at_once) {
 
     uint64_t before = weft__count(p.reactor_a)->tcp_writes;
     s.done[0] = counted(1);
-    weft_status_t st = p.a.lane->ops->am_zcopy(p.a.lane, 5, NULL, 0, &s.iov, 1, &s.done[0].completion);
+    weft_status_t st =
+        p.a.lane->ops->am_zcopy(p.a.lane, 5, NULL, 0, &s.iov, 1, &s.done[0].completion);
     CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS); /* as the socket has room */
     CHECK_EQ(weft__count(p.reactor_a)->tcp_writes, before + 1);
     CHECK(pair_until(&p, p.b.n_messages == 5));
@@ -276,8 +291,9 @@ TEST(a_connection_within_the_host_has_a_short_queue) {
     pair_close(&p);
 }
 
-/* Between two turns the first piece that is worth a write of its own leaves at once, and those behind it together. */
-TEST(borrowed_memory_of_the_time_between_two_turns_leaves_in_two_writes) {
+/* Between two turns the first piece that is worth a write of its own leaves at once, and those
+ * behind it together. */
+TEST(zcopied_memory_of_the_time_between_two_turns_leaves_in_two_writes) {
     enum { PIECE = 64 * 1024, N = 8 };
     struct pair p;
     static uint8_t data[PIECE];
@@ -350,8 +366,8 @@ TEST(an_idle_connection_holds_no_buffer) {
     CHECK(pair_until(&p, p.b.n_messages == 1));
     pair_turns(&p, 5);
     struct tcp_lane *a = tcp_lane(p.a.lane), *b = tcp_lane(p.b.lane);
-    CHECK(!a->out.sheet && !a->in.buffer && !a->hands);
-    CHECK(!b->out.sheet && !b->in.buffer && !b->hands);
+    CHECK(!a->out.iov_batch && !a->in.buffer && !a->hands);
+    CHECK(!b->out.iov_batch && !b->in.buffer && !b->hands);
     CHECK(sizeof *b <= 512); /* and nothing hangs on it */
     pair_close(&p);
 }
@@ -382,7 +398,8 @@ TEST(a_quiet_socket_is_left_to_its_watch) {
     uint64_t before = weft__count(p.reactor_b)->tcp_reads;
     for (int i = 0; i < TCP_SLACKEN; i++) weft__reactor_progress(p.reactor_b, 0);
     CHECK(weft__count(p.reactor_b)->tcp_reads >= before + TCP_SLACKEN - TCP_PASSES);
-    for (int i = 0; i < (TCP_SLACKEN << TCP_QUIET / TCP_SLACKEN); i++) weft__reactor_progress(p.reactor_b, 0);
+    for (int i = 0; i < (TCP_SLACKEN << TCP_QUIET / TCP_SLACKEN); i++)
+        weft__reactor_progress(p.reactor_b, 0);
     CHECK_EQ(tcp_lane(p.b.lane)->in.hot, -1);
     CHECK(weft__count(p.reactor_b)->tcp_reads <= before + TCP_QUIET);
     before = weft__count(p.reactor_b)->tcp_reads;
@@ -393,7 +410,8 @@ TEST(a_quiet_socket_is_left_to_its_watch) {
     pair_close(&p);
 }
 
-/* More of them than one job delivers, all with one read: no news from the socket will call for the rest. */
+/* More of them than one job delivers, all with one read: no news from the socket will call for
+ * the rest. */
 TEST(frames_that_a_job_leaves_in_the_buffer_come_before_the_worker_sleeps) {
     enum { N = 1000 };
     struct pair p;
@@ -412,11 +430,11 @@ TEST(frames_that_a_job_leaves_in_the_buffer_come_before_the_worker_sleeps) {
     pair_close(&p);
 }
 
-/* ---- places ------------------------------------------------------------------------------------------------ */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static bool have_ipv6(void) {
     union tcp_sockaddr a;
-    tcp_host_numeric("::1", 0, &a);
+    weft__tcp_host_numeric("::1", 0, &a);
     int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool have = fd >= 0 && bind(fd, &a.any, sizeof a.v6) == 0;
     close(fd);
@@ -458,9 +476,16 @@ TEST(beyond_loopback_needs_a_key_or_the_word_insecure) {
     struct tl_listener *l;
     weft_setting_t settings[] = {{"tcp.insecure", "yes"}};
     pair_open(&p, &weft__transport_tcp, 0);
-    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "*:0", 16, NULL, &l), WEFT_ERR_INSECURE);
-    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "0.0.0.0:0", 16, NULL, &l), WEFT_ERR_INSECURE);
-    if (have_ipv6()) CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "[::]:0", 16, NULL, &l), WEFT_ERR_INSECURE);
+    CHECK_EQ(
+        p.iface_a->ops->listen(p.iface_a, "*:0", &(struct listen_how){.backlog = 16}, NULL, &l),
+        WEFT_ERR_INSECURE);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "0.0.0.0:0", &(struct listen_how){.backlog = 16},
+                                    NULL, &l),
+             WEFT_ERR_INSECURE);
+    if (have_ipv6())
+        CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "[::]:0", &(struct listen_how){.backlog = 16},
+                                        NULL, &l),
+                 WEFT_ERR_INSECURE);
     pair_close(&p);
     pair_open_with(&p, &weft__transport_tcp, PAIR_BY_URI, settings, 1);
     one_message_at(&p, "*:0");
@@ -476,7 +501,7 @@ TEST(any_interface_serves_both_families) {
     if (!have_ipv6()) SKIP("no IPv6 here");
     pair_open_with(&p, &weft__transport_tcp, PAIR_BY_URI, settings, 1);
     one_message_at(&p, "*:0");
-    snprintf(where, sizeof where, "127.0.0.1:%u", tcp_sockaddr_port(&p.listener->at));
+    snprintf(where, sizeof where, "127.0.0.1:%u", weft__tcp_sockaddr_port(&p.listener->at));
     p.next_accepted = &second;
     second.pair = &p;
     CHECK_EQ(p.iface_a->ops->connect_uri(p.iface_a, where, &lane), WEFT_OK);
@@ -494,31 +519,42 @@ TEST(the_next_address_of_a_name_is_tried) {
     struct lane *lane;
     char where[64];
     pair_open(&p, &weft__transport_tcp, PAIR_BY_URI);
-    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "127.0.0.1:0", 16, NULL, &p.listener), WEFT_OK);
-    snprintf(where, sizeof where, "localhost:%u", tcp_sockaddr_port(&p.listener->at));
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "127.0.0.1:0", &(struct listen_how){.backlog = 16},
+                                    NULL, &p.listener),
+             WEFT_OK);
+    snprintf(where, sizeof where, "localhost:%u", weft__tcp_sockaddr_port(&p.listener->at));
     CHECK_EQ(p.iface_a->ops->connect_uri(p.iface_a, where, &lane), WEFT_OK);
     p.a.lane = lane;
     lane->owner = &p.a;
-    struct tcp_hands *h = tcp_lane(lane)->hands; /* whatever the hosts file says, this one comes first */
+    /* whatever the hosts file says, this one comes first */
+    struct tcp_hands *h = tcp_lane(lane)->hands;
     h->candidate[1] = h->candidate[0];
-    tcp_host_numeric("127.0.0.1", 1, &h->candidate[0]);
+    weft__tcp_host_numeric("127.0.0.1", 1, &h->candidate[0]);
     h->n_candidates = 2;
-    tcp_dial(tcp_lane(lane));
+    weft__tcp_dial(tcp_lane(lane));
     CHECK(pair_until(&p, p.a.n_open == 1 && p.b.n_open == 1));
     pair_close(&p);
 }
 
-TEST(a_port_in_use_is_told) {
+TEST(a_port_in_use_is_notified) {
     struct pair p;
     struct tl_listener *first, *second;
     pair_open(&p, &weft__transport_tcp, 0);
-    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "127.0.0.1:0", 16, NULL, &first), WEFT_OK);
+    CHECK_EQ(p.iface_a->ops->listen(p.iface_a, "127.0.0.1:0", &(struct listen_how){.backlog = 16},
+                                    NULL, &first),
+             WEFT_OK);
     const char *uri = p.iface_a->ops->listener_uri(first);
     CHECK(strncmp(uri, "tcp://127.0.0.1:", 16) == 0 && atoi(uri + 16) > 0);
-    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, uri + 6, 16, NULL, &second), WEFT_ERR_EXISTS);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, uri + 6, &(struct listen_how){.backlog = 16}, NULL,
+                                    &second),
+             WEFT_ERR_EXISTS);
     p.iface_a->ops->listener_close(first);
-    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "127.0.0.1", 16, NULL, &second), WEFT_ERR_ADDRESS);
-    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "no-such-host.invalid:1", 16, NULL, &second), WEFT_ERR_ADDRESS);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "127.0.0.1", &(struct listen_how){.backlog = 16},
+                                    NULL, &second),
+             WEFT_ERR_ADDRESS);
+    CHECK_EQ(p.iface_b->ops->listen(p.iface_b, "no-such-host.invalid:1",
+                                    &(struct listen_how){.backlog = 16}, NULL, &second),
+             WEFT_ERR_ADDRESS);
     pair_close(&p);
 }
 
@@ -537,7 +573,7 @@ static weft_status_t fate_of(struct pair *p, const char *where) {
     return end.down;
 }
 
-TEST(nobody_there_is_refused) {
+TEST(no_one_there_is_refused) {
     struct pair p;
     pair_open(&p, &weft__transport_tcp, 0);
     CHECK_EQ(fate_of(&p, "127.0.0.1:1"), WEFT_ERR_REFUSED);

@@ -11,8 +11,8 @@ static void worked(struct lane *lane, uint64_t n) {
 }
 
 static void make_network(struct reactor_clock *clock) {
-    weft__sim_use(
-        weft__sim_create(clock, 1, &(struct sim_profile){.reliable = true, .latency_ns = 1000, .depth = 1000}));
+    weft__sim_use(weft__sim_create(
+        clock, 1, &(struct sim_profile){.reliable = true, .latency_ns = 1000, .depth = 1000}));
 }
 
 static struct iface_up up;
@@ -57,7 +57,7 @@ static void send_all(struct pair *p, char form, size_t len, size_t n) {
 }
 
 /* What may not be told yet: a ring, a window, or a turn of messages. */
-static void all_is_told(const struct transport *transport, const char *rings) {
+static void all_is_notified(const struct transport *transport, const char *rings) {
     static const struct {
         char form;
         size_t len, n;
@@ -76,15 +76,15 @@ static void all_is_told(const struct transport *transport, const char *rings) {
     }
 }
 
-TEST(a_ring_tells) {
-    all_is_told(&weft__transport_shm, "64");
+TEST(a_ring_notifies) {
+    all_is_notified(&weft__transport_shm, "64");
 }
-TEST(a_mailbox_tells) {
-    all_is_told(&weft__transport_shm, "0");
+TEST(a_mailbox_notifies) {
+    all_is_notified(&weft__transport_shm, "0");
 }
-TEST(tcp_tells) {
-    all_is_told(&weft__transport_tcp, "0");
+TEST(tcp_notifies) {
+    all_is_notified(&weft__transport_tcp, "0");
 }
-TEST(a_simulated_lane_tells) {
-    all_is_told(&weft__transport_sim, "0");
+TEST(a_simulated_lane_notifies) {
+    all_is_notified(&weft__transport_sim, "0");
 }

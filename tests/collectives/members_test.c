@@ -1,0 +1,334 @@
+/* What a program asks about a team, teams of members that it names, and what follows a failure. */
+#include "team.h"
+
+static const char *const ways[][3] = {
+    {"self,shm", NULL, NULL}, {"self,shm", "coll.slot", "0"}, {"self,tcp", NULL, NULL}};
+
+/* ---- what is asked about teams --------------------------------------------------------------- */
+
+TEST(a_team_describes_itself_and_its_members) {
+    struct crew c;
+    weft_team_info_t info;
+    weft_team_member_t member;
+    const char *name;
+    char address[256];
+    size_t len = sizeof address;
+    crew_workers(&c, 3, "self,shm", NULL, 0);
+    crew_begin_teams(&c, 0);
+    CHECK_EQ(weft_team_describe(c.rank[0].team, &info), WEFT_OK);
+    CHECK_EQ(info.status, WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_team_member(c.rank[0].team, 1, &member), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_team_algorithm(c.rank[0].team, WEFT_COLL_BARRIER, 0, 0, &name), WEFT_ERR_BUSY);
+    UNTIL(&c, all_ready(&c));
+    for (uint32_t r = 0; r < 3; r++) {
+        CHECK_EQ(weft_team_describe(c.rank[r].team, &info), WEFT_OK);
+        CHECK(info.rank == r && info.size == 3 && info.status == WEFT_OK);
+        CHECK(info.n_hosts == 1 && info.ranks_per_core >= 1 && info.shares_memory);
+        CHECK(info.blamed == UINT32_MAX && !info.why[0]);
+    }
+    CHECK_EQ(weft_team_member(c.rank[0].team, 2, &member), WEFT_OK);
+    CHECK(member.leader == 0 && member.host_rank == 2 && member.ranks_of_host == 3);
+    CHECK(member.cores >= 1 && member.host && !member.left);
+    CHECK_EQ(weft_worker_address(c.rank[2].worker, address, &len), WEFT_OK);
+    CHECK(member.address_len == len && memcmp(member.address, address, len) == 0);
+    CHECK_EQ(weft_team_member(c.rank[0].team, 3, &member), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_algorithm(c.rank[0].team, WEFT_COLL_ALLREDUCE, 1 << 20, 0, &name), WEFT_OK);
+    CHECK(name && strlen(name) > 2);
+    CHECK_EQ(weft_team_algorithm(c.rank[0].team, WEFT_N_COLL_KINDS, 8, 0, &name),
+             WEFT_ERR_INVALID_PARAM);
+    crew_down(&c);
+}
+
+TEST(who_is_late_is_named) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        weft_team_info_t info;
+        char text[512];
+        crew_up(&c, 3, ways[i][0], ways[i][1], ways[i][2]);
+        for (uint32_t r = 0; r < 2; r++) {
+            weft_op_t op = {.done = on_outcome, .arg = &c.rank[r], .deadline_ms = 50};
+            expect_outcome(&c.rank[r]);
+            posted(&c.rank[r], weft_barrier(c.rank[r].team, &op));
+        }
+        UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
+        bool named = false;
+        for (uint32_t r = 0; r < 2; r++) {
+            if (c.rank[r].outcome != WEFT_ERR_TIMED_OUT) continue; /* told by the other one */
+            CHECK_EQ(weft_team_describe(c.rank[r].team, &info), WEFT_OK);
+            CHECK(!info.why[0] || strstr(info.why, "barrier"));
+            named |= strstr(info.why, "rank 2") && strstr(info.why, "did not take part in time");
+            CHECK_EQ(weft_barrier(c.rank[r].team, NULL), WEFT_ERR_TIMED_OUT);
+            weft_status_describe(WEFT_ERR_TIMED_OUT, text, sizeof text);
+            CHECK(strstr(text, info.why) != NULL);
+        }
+        CHECK(named);
+        CHECK(weft_worker_count(c.rank[0].worker, "coll.stragglers") +
+                  weft_worker_count(c.rank[1].worker, "coll.stragglers") >=
+              1);
+        crew_down(&c);
+    }
+}
+
+TEST(a_revoked_team_ends_for_everybody) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        weft_team_info_t info;
+        crew_up(&c, 3, ways[i][0], ways[i][1], ways[i][2]);
+        for (uint32_t r = 0; r < 2; r++) {
+            expect_outcome(&c.rank[r]);
+            posted(&c.rank[r], weft_barrier(c.rank[r].team, OP_OF(&c.rank[r])));
+        }
+        CHECK_EQ(weft_team_revoke(c.rank[2].team), WEFT_OK);
+        CHECK_EQ(weft_team_revoke(c.rank[2].team), WEFT_OK);
+        UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
+        for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_REVOKED);
+        for (uint32_t r = 0; r < 3; r++) {
+            CHECK_EQ(weft_barrier(c.rank[r].team, NULL), WEFT_ERR_REVOKED);
+            CHECK_EQ(weft_team_describe(c.rank[r].team, &info), WEFT_OK);
+            CHECK(info.status == WEFT_ERR_REVOKED && info.blamed == 2);
+        }
+        crew_down(&c);
+    }
+}
+
+TEST(a_team_that_is_not_ready_is_not_revoked) {
+    struct crew c;
+    crew_workers(&c, 2, "self,shm", NULL, 0);
+    crew_begin_teams(&c, 0);
+    CHECK_EQ(weft_team_revoke(c.rank[0].team), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_team_revoke(NULL), WEFT_ERR_INVALID_PARAM);
+    UNTIL(&c, all_ready(&c));
+    crew_down(&c);
+}
+
+/* ---- members that the program names ---------------------------------------------------------- */
+
+static bool is_even(uint32_t rank, void *arg) {
+    return rank % 2 == 0;
+}
+
+static weft_team_t *part_of[MOST_RANKS];
+static void on_part(weft_team_t *team, weft_status_t status, void *arg) {
+    struct rank *r = arg;
+    part_of[r - r->crew->rank] = team;
+    on_outcome(status, r);
+}
+
+/* Which rank of the parent has which rank in the part; UINT32_MAX: none. */
+static void subset_is(const weft_team_map_t *map, const uint32_t expected[5]) {
+    struct crew c;
+    crew_up(&c, 5, "self,shm", NULL, NULL);
+    for (uint32_t r = 0; r < 5; r++) {
+        weft_team_params_t params = {.on_ready = on_part, .arg = &c.rank[r]};
+        expect_outcome(&c.rank[r]);
+        CHECK_EQ(weft_team_subset(c.rank[r].team, map, &params), WEFT_OK);
+    }
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 5; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        CHECK_EQ(part_of[r] == NULL, expected[r] == UINT32_MAX);
+        if (part_of[r]) CHECK_EQ(weft_team_rank(part_of[r]), expected[r]);
+    }
+    for (uint32_t r = 0; r < 5; r++)
+        if (part_of[r]) CHECK_EQ(weft_team_close(part_of[r], NULL), WEFT_IN_PROGRESS);
+    for (int k = 0; k < 200; k++) crew_turn(&c);
+    crew_down(&c);
+}
+
+TEST(a_subset_is_a_list_a_stride_or_what_a_callback_says) {
+    enum { NO = UINT32_MAX };
+    static const uint32_t list[] = {4, 1, 2};
+    subset_is(&(weft_team_map_t){.kind = WEFT_MAP_LIST, .list = list, .n = 3},
+              (uint32_t[]){NO, 1, 2, NO, 0});
+    subset_is(&(weft_team_map_t){.kind = WEFT_MAP_STRIDED, .start = 1, .stride = 3, .n = 2},
+              (uint32_t[]){NO, 0, NO, NO, 1});
+    subset_is(&(weft_team_map_t){.kind = WEFT_MAP_CALLBACK, .contains = is_even},
+              (uint32_t[]){0, NO, 1, NO, 2});
+}
+
+TEST(a_map_that_names_no_members_is_refused) {
+    static const uint32_t twice[] = {1, 1}, beyond[] = {0, 9};
+    const weft_team_map_t bad[] = {
+        {.kind = WEFT_MAP_LIST, .list = twice, .n = 2},
+        {.kind = WEFT_MAP_LIST, .list = beyond, .n = 2},
+        {.kind = WEFT_MAP_LIST},
+        {.kind = WEFT_MAP_STRIDED, .start = 1, .stride = 1, .n = 2},
+        {.kind = WEFT_MAP_STRIDED, .n = 1},
+        {.kind = WEFT_MAP_CALLBACK},
+        {.kind = (weft_map_kind_t)9},
+    };
+    struct crew c;
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_EQ(weft_team_subset(c.rank[0].team, &bad[i], NULL), WEFT_ERR_INVALID_PARAM);
+    crew_down(&c);
+}
+
+TEST(a_process_alone_waits_for_its_parts) {
+    struct crew c;
+    weft_team_t *whole = NULL, *part = NULL;
+    crew_workers(&c, 1, "self", NULL, 0);
+    CHECK_EQ(weft_team_create_wait(c.rank[0].worker, weft_self_exchange(), &whole), WEFT_OK);
+    CHECK_EQ(weft_team_split_wait(whole, 7, 0, &part), WEFT_OK);
+    CHECK(part && weft_team_size(part) == 1);
+    CHECK_EQ(weft_team_close_wait(part), WEFT_OK);
+    weft_team_map_t none = {.kind = WEFT_MAP_CALLBACK, .contains = is_even};
+    CHECK_EQ(weft_team_subset_wait(whole, &none, &part), WEFT_OK);
+    CHECK_EQ(weft_team_close_wait(part), WEFT_OK);
+    CHECK_EQ(weft_team_split_wait(whole, WEFT_NO_COLOUR, 0, &part), WEFT_OK);
+    CHECK(part == NULL);
+    CHECK_EQ(weft_team_split_wait(whole, 0, 0, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_close_wait(whole), WEFT_OK);
+    crew_down(&c);
+}
+
+/* ---- agreeing, and going on without those that are lost -------------------------------------- */
+
+static struct { uint64_t flags, lost[1]; } word[MOST_RANKS];
+
+static void agree(struct crew *c, uint32_t r, uint64_t flags, uint32_t deadline_ms) {
+    word[r].flags = flags;
+    expect_outcome(&c->rank[r]);
+    posted(&c->rank[r],
+           weft_team_agree(
+               c->rank[r].team, &word[r].flags, word[r].lost,
+               &(weft_op_t){.done = on_outcome, .arg = &c->rank[r], .deadline_ms = deadline_ms}));
+}
+
+/* The worker goes at once, without a word of its program. */
+static void vanish(struct crew *c, uint32_t r) {
+    weft_worker_destroy(c->rank[r].worker);
+    c->rank[r].worker = NULL;
+    c->rank[r].team = NULL;
+}
+
+TEST(all_members_agree_on_a_word) {
+    for (unsigned i = 0; i < 3; i++) {
+        struct crew c;
+        crew_up(&c, 5, ways[i][0], ways[i][1], ways[i][2]);
+        for (int again = 0; again < 5; again++) {
+            for (uint32_t r = 0; r < 5; r++) {
+                for (int k = 0; k < again; k++) crew_turn(&c);
+                agree(&c, r, ~(1ull << (r + 3 * (unsigned)again)), 0);
+            }
+            UNTIL(&c, all_notified(&c));
+            for (uint32_t r = 0; r < 5; r++) {
+                CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+                CHECK(word[r].flags == ~(0x1full << 3 * again) && word[r].lost[0] == 0);
+            }
+        }
+        crew_down(&c);
+    }
+}
+
+/* `dies` goes after so many turns of the agreement, or before it (turns < 0). */
+static void agree_without(uint32_t dies, int turns) {
+    struct crew c;
+    uint64_t flags = 0, lost = 0;
+    bool first = true;
+    crew_up(&c, 4, "self,shm", "coll.slot", "0");
+    if (turns < 0) vanish(&c, dies);
+    for (uint32_t r = 0; r < 4; r++)
+        if (c.rank[r].team) agree(&c, r, 0xf0 | 1u << r, 0);
+    for (int k = 0; k < turns; k++) crew_turn(&c);
+    if (turns >= 0) vanish(&c, dies);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 4; r++) {
+        if (r == dies) continue;
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        if (first) flags = word[r].flags, lost = word[r].lost[0];
+        first = false;
+        CHECK(word[r].flags == flags && word[r].lost[0] == lost);
+    }
+    CHECK_EQ(flags, 0xf0);
+    CHECK(lost == 0 || lost == 1u << dies);
+    if (turns < 0) CHECK_EQ(lost, 1u << dies);
+    crew_down(&c);
+}
+
+/* A crew under a sanitizer takes seconds to come up: there, every member is lost once, each at
+ * another time. */
+#ifdef __SANITIZE_ADDRESS__
+enum { TIMES_APART = 4, LARGE_CREW = 9 };
+#else
+enum { TIMES_APART = 1, LARGE_CREW = 17 };
+#endif
+
+TEST(those_that_are_left_agree_whoever_is_lost_and_whenever) {
+    for (int dies = 0; dies < 4; dies++)
+        for (int turns = dies % TIMES_APART - 1; turns < 12; turns += TIMES_APART)
+            agree_without((uint32_t)dies, turns);
+}
+
+TEST(an_agreement_that_a_member_does_not_join_ends_by_its_deadline) {
+    struct crew c;
+    crew_up(&c, 3, "self,shm", NULL, NULL);
+    agree(&c, 0, 1, 50);
+    agree(&c, 2, 1, 50);
+    CHECK_EQ(weft_team_agree(c.rank[0].team, &word[0].flags, NULL, NULL), WEFT_ERR_BUSY);
+    UNTIL(&c, c.rank[0].outcome_calls && c.rank[2].outcome_calls);
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(c.rank[2].outcome, WEFT_ERR_TIMED_OUT);
+    crew_down(&c);
+}
+
+TEST(a_close_ends_an_agreement) {
+    struct crew c;
+    weft_team_params_t with_exchange = {.exchange = weft_self_exchange()};
+    crew_up(&c, 2, "self,shm", NULL, NULL);
+    CHECK_EQ(weft_team_agree(NULL, &word[0].flags, NULL, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_agree(c.rank[0].team, NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_shrink(c.rank[0].team, &with_exchange), WEFT_ERR_INVALID_PARAM);
+    agree(&c, 0, 1, 0);
+    crew_close_teams(&c);
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_CLOSED);
+    crew_down(&c);
+}
+
+/* Members of the old team that are left make a new one, and it works. */
+static void shrink_without(const char *transports, uint32_t size, uint32_t dies, bool revoked) {
+    struct crew c;
+    weft_team_t *old[MOST_RANKS];
+    static int32_t one[MOST_RANKS], sum[MOST_RANKS];
+    crew_up(&c, size, transports, NULL, NULL);
+    vanish(&c, dies);
+    if (revoked) CHECK_EQ(weft_team_revoke(c.rank[(dies + 1) % size].team), WEFT_OK);
+    for (uint32_t r = 0; r < size; r++) {
+        if (r == dies) continue;
+        weft_team_params_t params = {.on_ready = on_part, .arg = &c.rank[r]};
+        old[r] = c.rank[r].team;
+        expect_outcome(&c.rank[r]);
+        CHECK_EQ(weft_team_shrink(old[r], &params), WEFT_OK);
+    }
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < size; r++) {
+        if (r == dies) continue;
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        CHECK_EQ(weft_team_size(part_of[r]), size - 1);
+        CHECK_EQ(weft_team_rank(part_of[r]), r - (r > dies));
+    }
+    crew_close_teams(&c);
+    for (uint32_t r = 0; r < size; r++) {
+        if (r == dies) continue;
+        c.rank[r].team = part_of[r];
+        one[r] = 1;
+        expect_outcome(&c.rank[r]);
+        posted(&c.rank[r], weft_allreduce(part_of[r], &one[r], &sum[r], 1, WEFT_INT32, WEFT_SUM,
+                                          OP_OF(&c.rank[r])));
+    }
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < size; r++)
+        if (r != dies) CHECK(c.rank[r].outcome == WEFT_OK && sum[r] == (int32_t)size - 1);
+    crew_down(&c);
+}
+
+TEST(those_that_are_left_make_a_new_team) {
+    for (uint32_t dies = 0; dies < 3; dies++)
+        for (int revoked = 0; revoked < 2; revoked++) {
+            shrink_without("self,shm", 3, dies, revoked);
+            shrink_without("self,tcp", 4, dies, revoked);
+        }
+    shrink_without("self,shm", LARGE_CREW, 0,
+                   false);                   /* 17: records longer than what is sent unasked */
+    shrink_without("self,shm", 2, 1, false); /* one is left */
+}

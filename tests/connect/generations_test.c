@@ -1,0 +1,128 @@
+/* One address, and two generations of a server: who connects while the old one goes is let in. */
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <tests/support/worker_pair.h>
+#include <unistd.h>
+
+enum { CLIENTS = 20 };
+
+struct generations {
+    struct two t; /* b is the old server */
+    weft_worker_t *next, *client[CLIENTS];
+    weft_listener_t *old_listener, *next_listener;
+    int at_old, at_next;
+};
+
+static void on_old(weft_ep_t *ep, void *arg) {
+    ((struct generations *)arg)->at_old++;
+}
+static void on_next(weft_ep_t *ep, void *arg) {
+    ((struct generations *)arg)->at_next++;
+}
+
+static void servers(struct generations *g) {
+    weft_setting_t settings[] = {{"close.timeout", "50ms"}, {"log.level", "none"}};
+    memset(g, 0, sizeof *g);
+    two_workers(&g->t, "tcp", settings, 2);
+    weft_worker_params_t params = {.transports = "tcp"};
+    CHECK_EQ(weft_worker_create(g->t.context, &params, &g->next), WEFT_OK);
+}
+
+static void turn(struct generations *g) {
+    two_turn(&g->t);
+    weft_worker_progress(g->next, 0);
+    for (int i = 0; i < CLIENTS; i++)
+        if (g->client[i]) weft_worker_progress(g->client[i], 0);
+}
+
+/* The old listener closes after `turns` turns, when some have connected and some have not. */
+static void handed_over(struct generations *g, int turns) {
+    char uri[160];
+    weft_ep_params_t ours = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &g->t};
+    snprintf(uri, sizeof uri, "%s", weft_listener_uri(g->old_listener));
+    CHECK(!strcmp(uri, weft_listener_uri(g->next_listener)));
+    for (int i = 0; i < CLIENTS; i++) {
+        weft_ep_t *ep;
+        weft_worker_params_t params = {.transports = "tcp"};
+        CHECK_EQ(weft_worker_create(g->t.context, &params, &g->client[i]), WEFT_OK);
+        CHECK_EQ(weft_connect(g->client[i], uri, &ours, &ep), WEFT_OK);
+        if (i == turns) weft_listener_close(g->old_listener);
+        turn(g);
+    }
+    double end = two_now() + test_spin(20);
+    while (g->t.ready + g->t.errors < CLIENTS && two_now() < end) turn(g);
+    if (g->t.errors) printf("  %s\n", weft_status_name(g->t.error));
+    CHECK_EQ(g->t.errors, 0);
+    CHECK_EQ(g->t.ready, CLIENTS);
+    CHECK(g->at_next >= CLIENTS - turns - 1);
+    for (int i = 0; i < CLIENTS; i++) weft_worker_destroy(g->client[i]);
+    weft_worker_destroy(g->next);
+    two_down(&g->t);
+}
+
+TEST(listeners_of_two_processes_share_an_address) {
+    for (int turns = 0; turns < CLIENTS; turns += 3) {
+        struct generations g;
+        char uri[160];
+        servers(&g);
+        weft_listen_params_t old = {.on_endpoint = on_old, .arg = &g, .shared = 1};
+        weft_listen_params_t next = {.on_endpoint = on_next, .arg = &g, .shared = 1};
+        CHECK_EQ(weft_listen(g.t.b, "tcp://127.0.0.1:0", &old, &g.old_listener), WEFT_OK);
+        snprintf(uri, sizeof uri, "%s", weft_listener_uri(g.old_listener));
+        CHECK_EQ(weft_listen(g.next, uri, &next, &g.next_listener), WEFT_OK);
+        handed_over(&g, turns);
+    }
+}
+
+static int listening_socket(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 128) == 0);
+    return fd;
+}
+
+TEST(an_inherited_socket_goes_from_one_generation_to_the_next) {
+    for (int turns = 0; turns < CLIENTS; turns += 3) {
+        struct generations g;
+        char uri[32];
+        int fd = listening_socket();
+        servers(&g);
+        weft_listen_params_t old = {.on_endpoint = on_old, .arg = &g};
+        weft_listen_params_t next = {.on_endpoint = on_next, .arg = &g};
+        snprintf(uri, sizeof uri, "tcp://@%d", fd);
+        CHECK_EQ(weft_listen(g.t.b, uri, &old, &g.old_listener), WEFT_OK);
+        CHECK_EQ(weft_listen(g.next, uri, &next, &g.next_listener), WEFT_OK);
+        handed_over(&g, turns);
+        close(fd);
+    }
+}
+
+TEST(what_cannot_be_shared_is_refused) {
+    struct generations g;
+    weft_listener_t *listener;
+    char uri[32];
+    int fds[2];
+    weft_listen_params_t shared = {.shared = 1};
+    servers(&g);
+    CHECK_EQ(weft_listen(g.t.b, "tcp://127.0.0.1:0", &shared, &listener), WEFT_OK);
+    CHECK_EQ(weft_listen(g.next, weft_listener_uri(listener), NULL, &listener), WEFT_ERR_EXISTS);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    snprintf(uri, sizeof uri, "tcp://@%d", fds[0]);
+    CHECK_EQ(weft_listen(g.t.b, uri, NULL, &listener), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_listen(g.t.b, "tcp://@9999", NULL, &listener), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_listen(g.t.b, "tcp://@x", NULL, &listener), WEFT_ERR_ADDRESS);
+    close(fds[0]);
+    close(fds[1]);
+    weft_worker_destroy(g.next);
+    two_down(&g.t);
+}
+
+TEST(shared_memory_has_one_listener_a_name) {
+    struct two t;
+    weft_listener_t *listener;
+    weft_setting_t quiet = {"log.level", "none"};
+    two_workers(&t, "shm", &quiet, 1);
+    CHECK_EQ(weft_listen(t.b, "shm://generation", &(weft_listen_params_t){.shared = 1}, &listener),
+             WEFT_ERR_UNSUPPORTED);
+    two_down(&t);
+}

@@ -1,0 +1,148 @@
+/* What a peer may leave unread is told to it in shares, whose sum is the bound: who keeps to
+ * them loses nothing, however many endpoints it opens. */
+#include <tests/support/worker_pair.h>
+
+#include <endpoints/core/quota.h>
+
+enum { WHOLE = 1 << 20 };
+
+/* In millionths of a whole share, that of the n-th. */
+static uint64_t share(uint32_t whole, uint32_t n) {
+    return WHOLE >> weft__quota_shift(whole, n);
+}
+
+TEST(the_shares_of_however_many_endpoints_are_within_the_bound) {
+    static const uint32_t most[] = {1, 2, 3, 7, 30, 31, 64, 1000};
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
+        uint64_t sum = 0, last = WHOLE;
+        for (uint32_t n = 1; n <= 200000 && n <= most[i] << QUOTA_KINDS; n++) {
+            uint64_t one = share(most[i], n);
+            CHECK(one <= last && one > 0);
+            if (n <= most[i]) CHECK_EQ(one, WHOLE);
+            sum += last = one;
+            CHECK(sum <= (uint64_t)2 * most[i] * WHOLE);
+        }
+    }
+}
+
+TEST(by_default_the_least_shares_of_100000_endpoints_are_within_the_bound) {
+    enum { TAGGED = 16 << 20, STREAMED = 1 << 20, BOUND = 1 << 30 };
+    uint32_t whole = BOUND / 2 / (TAGGED + STREAMED);
+    uint64_t sum = 0;
+    for (uint32_t n = 1; n <= 100000; n++) {
+        uint8_t quota_shift = weft__quota_shift(whole, n);
+        sum += weft__quota_of(TAGGED, quota_shift) + weft__quota_of(STREAMED, quota_shift);
+    }
+    CHECK(sum <= BOUND);
+}
+
+TEST(shares_given_while_endpoints_come_and_go_are_within_the_bound) {
+    enum { WHOLE_SHARES = 5, MOST = 3000 };
+    static uint64_t given[MOST];
+    uint32_t n = 0, random = 7;
+    uint64_t sum = 0;
+    for (unsigned step = 0; step < 1000000; step++) {
+        random = random * 1664525 + 1013904223;
+        /* in waves */
+        bool grows = step / 5000 % 2 == 0 ? (random >> 8) % 8 : (random >> 8) % 8 == 0;
+        if (n == 0 || (grows && n < MOST)) {
+            sum += given[n] = share(WHOLE_SHARES, n + 1);
+            n++;
+        } else {
+            uint32_t gone = (random >> 12) % n;
+            sum -= given[gone];
+            given[gone] = given[--n];
+        }
+        CHECK(sum <= 2 * WHOLE_SHARES * WHOLE);
+    }
+}
+
+TEST(the_least_share_lets_something_through) {
+    CHECK_EQ(weft__quota_of(16 << 20, 0), 16 << 20);
+    CHECK_EQ(weft__quota_of(16 << 20, weft__quota_shift(30, UINT32_MAX)), QUOTA_LEAST);
+    CHECK_EQ(weft__quota_of(500, 19), 500);
+    CHECK_EQ(weft__quota_of(0, 19), 0);
+}
+
+/* ---- an honest peer */
+
+enum { ENDPOINTS = 60, MESSAGES = 12, MESSAGE = 6000, STREAM = 90000 };
+static struct peer {
+    weft_ep_t *ep, *back;
+    struct tally sent, streamed, got, read;
+    char stream[STREAM];
+} peer[ENDPOINTS];
+
+static void opens(struct two *t, struct peer *one) {
+    t->back = NULL;
+    two_dial(t);
+    UNTIL(t, t->back);
+    one->ep = t->ep;
+    one->back = t->back;
+}
+
+static void leaves(struct peer *one, uint64_t tag) {
+    static char bytes[STREAM];
+    pattern(bytes, sizeof bytes, 1);
+    for (int i = 0; i < MESSAGES; i++) {
+        weft_status_t st =
+            weft_tag_send(one->ep, tag, &(weft_iov_t){bytes, MESSAGE}, 1, OP(&one->sent));
+        if (st == WEFT_OK) one->sent.calls++;
+        CHECK(st >= 0);
+    }
+    weft_status_t st =
+        weft_stream_send(one->ep, &(weft_iov_t){bytes, STREAM}, 1, OP(&one->streamed));
+    if (st == WEFT_OK) one->streamed.calls++;
+    CHECK(st >= 0);
+}
+
+static void takes(struct two *t, struct peer *one, uint64_t tag) {
+    char bytes[MESSAGE], same[STREAM];
+    pattern(same, sizeof same, 1);
+    for (int i = 0; i < MESSAGES; i++) {
+        struct tally got = {0};
+        memset(bytes, 0, sizeof bytes);
+        weft_status_t st = weft_tag_recv(two_b(t), tag, UINT64_MAX, &(weft_iov_t){bytes, MESSAGE},
+                                         1, NULL, OP(&got));
+        CHECK(st >= 0);
+        if (st == WEFT_IN_PROGRESS) UNTIL(t, got.calls);
+        CHECK(got.status == WEFT_OK && memcmp(bytes, same, MESSAGE) == 0);
+    }
+    weft_op_t all = {.done = tally, .arg = &one->read, .flags = WEFT_STREAM_WAIT_ALL};
+    size_t len = 0;
+    weft_status_t st =
+        weft_stream_recv(one->back, &(weft_iov_t){one->stream, STREAM}, 1, &len, &all);
+    CHECK(st >= 0);
+    if (st == WEFT_IN_PROGRESS) UNTIL(t, one->read.calls);
+    CHECK(len == STREAM && memcmp(one->stream, same, STREAM) == 0);
+}
+
+TEST_EACH(a_peer_with_many_endpoints_full_of_unread_bytes_loses_none) {
+    weft_setting_t little[] = {
+        {"tag.unexpected_bytes", "64k"}, {"stream.window", "64k"}, {"peer.max_unexpected", "1m"}};
+    struct two t;
+    two_workers(&t, transport, little, 3);
+    memset(peer, 0, sizeof peer);
+    for (int i = 0; i < ENDPOINTS; i++) opens(&t, &peer[i]);
+    for (int i = 0; i < ENDPOINTS; i++) leaves(&peer[i], (uint64_t)i);
+    for (int i = 0; i < 2000; i++) two_turn(&t);
+    for (int i = 0; i < ENDPOINTS; i++) takes(&t, &peer[i], (uint64_t)i);
+    for (int i = 0; i < ENDPOINTS; i++)
+        UNTIL(&t, peer[i].sent.calls == MESSAGES && peer[i].streamed.calls);
+    CHECK_EQ(t.errors + t.back_errors, 0);
+    two_down(&t);
+}
+
+/* The least that there may be: whoever wants nothing kept gets what it asks for. */
+TEST_EACH(with_next_to_no_room_messages_and_streams_go_one_by_one) {
+    weft_setting_t none[] = {{"tag.unexpected_bytes", "64"}, {"stream.window", "1"}};
+    struct two t;
+    two_workers(&t, transport, none, 2);
+    memset(peer, 0, sizeof peer);
+    opens(&t, &peer[0]);
+    leaves(&peer[0], 7);
+    takes(&t, &peer[0], 7);
+    UNTIL(&t, peer[0].sent.calls == MESSAGES && peer[0].streamed.calls);
+    CHECK_EQ(t.errors + t.back_errors, 0);
+    two_down(&t);
+}

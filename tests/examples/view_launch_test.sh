@@ -1,0 +1,53 @@
+#!/bin/bash
+# A program on the view runs unchanged under every launcher that is here.
+. tests/check.sh
+view=$bin/examples/view
+libevent=libevent_core-2.1.so.7:libevent_pthreads-2.1.so.7
+
+test_alone() {
+    has alone "$(timeout 30 "$view")" 'engine single, 1 processes, sum 1$'
+    has "the end" "$(timeout 30 "$view")" 'the view ends$'
+}
+
+test_under_weft_run() {
+    has together "$(timeout 60 "$bin/tools/weft-run" -n 4 "$view")" 'engine weft-run, 4 processes, sum 10$'
+}
+
+test_many_under_weft_run() {
+    has together "$(timeout 120 "$bin/tools/weft-run" -n 64 "$view")" '64 processes share rank 0.s memory$'
+}
+
+# Open MPI 4 needs its libevent before libev (docs/view.md).
+test_under_mpirun_of_openmpi() {
+    command -v mpirun.openmpi >/dev/null || skip "no Open MPI here"
+    said=$(timeout 120 mpirun.openmpi --allow-run-as-root --oversubscribe -x LD_PRELOAD=$libevent -n 3 "$view" 2>&1)
+    has together "$said" 'engine mpi \(started\), 3 processes, sum 6$'
+}
+
+test_openmpi_without_its_libevent_is_refused() {
+    command -v mpirun.openmpi >/dev/null || skip "no Open MPI here"
+    said=$(timeout 120 mpirun.openmpi --allow-run-as-root -n 1 "$view" 2>&1) || true
+    has "the hint" "$said" 'LD_PRELOAD=libevent_core'
+}
+
+test_under_mpirun_of_mpich() {
+    command -v mpirun.mpich >/dev/null || skip "no MPICH here"
+    has together "$(timeout 120 mpirun.mpich -n 3 "$view" 2>&1)" 'engine mpi \(started\), 3 processes, sum 6$'
+}
+
+# ---- the same in C++
+
+test_gather_in_cpp_alone() {
+    has alone "$(timeout 30 "$bin/examples/view-gather")" '^a 1, the longest 1$'
+}
+
+test_gather_in_cpp_under_weft_run() {
+    has together "$(timeout 60 "$bin/tools/weft-run" -n 4 "$bin/examples/view-gather")" 'a bb ccc dddd 10, the longest 4$'
+}
+
+test_callbacks_in_cpp_end_the_other_library_first() {
+    expect order "$(timeout 30 "$bin/examples/view-finalize" | tr '\n' ';')" \
+        'the view is in use;the last one is called first;the other library ends;'
+}
+
+run_tests

@@ -1,0 +1,71 @@
+/* The lane around one that a sender has gone to: its flush is of both lanes, whatever each has
+ * room for. */
+#include <tests/support/worker_pair.h>
+
+#include <endpoints/core/worker.h>
+#include <endpoints/lanes/switch_local.h>
+
+struct fake {
+    struct lane lane;
+    weft_status_t answer;
+    struct completion *asked; /* steps later */
+};
+static weft_status_t fake_flush(struct lane *lane, struct completion *completion) {
+    struct fake *f = (struct fake *)lane;
+    f->asked = f->answer == WEFT_IN_PROGRESS ? completion : NULL;
+    return f->answer;
+}
+static const struct lane_ops fake_ops = {.flush = fake_flush};
+
+static int n_notified;
+static weft_status_t notified_with;
+static void notified(struct completion *completion, weft_status_t status) {
+    n_notified++;
+    notified_with = status;
+}
+
+/* What a flush answers, or is told in the end. */
+static weft_status_t both(struct two *t, weft_status_t old, weft_status_t raw) {
+    struct lane *lane = t->ep->link->lane;
+    struct fake a = {*lane, old, NULL}, b = {*lane, raw, NULL};
+    struct completion done = {.done = notified, .count = 1};
+    struct bound bound;
+    a.lane.ops = b.lane.ops = &fake_ops;
+    weft__bound_init(&bound, t->ep->link, &b.lane, &a.lane);
+    n_notified = 0;
+    weft_status_t st = bound.lane.ops->flush(&bound.lane, &done);
+    CHECK_EQ(n_notified, 0);
+    if (st != WEFT_IN_PROGRESS) {
+        CHECK_EQ(done.count, 1);
+        return st;
+    }
+    if (a.asked) completion_step(a.asked, WEFT_OK);
+    CHECK_EQ(n_notified, !b.asked);
+    if (b.asked) completion_step(b.asked, WEFT_OK);
+    CHECK_EQ(n_notified, 1);
+    return notified_with;
+}
+
+TEST(a_flush_between_two_lanes_is_done_when_both_are) {
+    struct two t;
+    two_up(&t, "tcp");
+    CHECK_EQ(both(&t, WEFT_OK, WEFT_OK), WEFT_OK);
+    CHECK_EQ(both(&t, WEFT_IN_PROGRESS, WEFT_IN_PROGRESS), WEFT_OK);
+    CHECK_EQ(both(&t, WEFT_IN_PROGRESS, WEFT_OK), WEFT_OK);
+    CHECK_EQ(both(&t, WEFT_OK, WEFT_IN_PROGRESS), WEFT_OK);
+    CHECK_EQ(both(&t, WEFT_ERR_NO_MEMORY, WEFT_OK), WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(both(&t, WEFT_IN_PROGRESS, WEFT_ERR_NO_MEMORY), WEFT_ERR_NO_MEMORY);
+    two_down(&t);
+}
+
+/* The old one has room when the peer has read it to its end; of the other one is asked again
+ * (weft__switch_has_left). */
+TEST(a_flush_between_two_lanes_waits_for_one_without_room) {
+    struct two t;
+    two_up(&t, "tcp");
+    CHECK_EQ(both(&t, WEFT_NO_RESOURCE, WEFT_OK), WEFT_NO_RESOURCE);
+    CHECK_EQ(both(&t, WEFT_NO_RESOURCE, WEFT_IN_PROGRESS), WEFT_NO_RESOURCE);
+    CHECK_EQ(both(&t, WEFT_OK, WEFT_NO_RESOURCE), WEFT_NO_RESOURCE);
+    CHECK_EQ(both(&t, WEFT_IN_PROGRESS, WEFT_NO_RESOURCE), WEFT_ERR_CANCELLED);
+    two_down(&t);
+}

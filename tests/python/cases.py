@@ -1,0 +1,60 @@
+"""Runs test_*.py of this folder by unittest, and prints "ok NAME", "not ok NAME" or "skip NAME" for each case.
+
+cases.py [PART…]: those whose names contain one of the parts. A case that hangs is ended with the stacks of all threads.
+"""
+import faulthandler
+import os
+import sys
+import unittest
+
+SECONDS = 60
+
+
+class Lines(unittest.TestResult):
+    def startTest(self, test):
+        super().startTest(test)
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
+
+    def stopTest(self, test):
+        faulthandler.cancel_dump_traceback_later()
+        super().stopTest(test)
+
+    def line(self, word, test):
+        print(word, test.id(), flush=True)
+
+    def addSuccess(self, test):
+        self.line("ok", test)
+
+    def failed(self, test, error):
+        print("  " + self._exc_info_to_string(error, test).replace("\n", "\n  "))
+        self.failures.append((test, ""))
+        self.line("not ok", test)
+
+    def addFailure(self, test, error):
+        self.failed(test, error)
+
+    def addError(self, test, error):
+        self.failed(test, error)
+
+    def addSkip(self, test, reason):
+        print("  skipped:", reason)
+        self.line("skip", test)
+
+
+def cases(suite):
+    for item in suite:
+        if isinstance(item, unittest.TestSuite):
+            yield from cases(item)
+        else:
+            yield item
+
+
+# Processes that a test starts may import this file again.
+if __name__ == "__main__":
+    here = os.path.dirname(os.path.abspath(__file__))
+    parts = sys.argv[1:]
+    found = [case for case in cases(unittest.defaultTestLoader.discover(here))
+             if not parts or any(part in case.id() for part in parts)]
+    result = Lines()
+    unittest.TestSuite(found).run(result)
+    sys.exit(1 if result.failures or not found else 0)

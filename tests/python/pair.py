@@ -1,0 +1,32 @@
+"""What tests share: a case as a coroutine with two connected endpoints, and time limits."""
+import asyncio
+import contextlib
+import unittest
+
+import weft
+
+
+class Case(unittest.IsolatedAsyncioTestCase):
+    """Each test runs on a loop of its own. What the loop's exception handler gets fails the test."""
+
+    async def asyncSetUp(self):
+        self.complaints = []
+        asyncio.get_running_loop().slow_callback_duration = 10  # of debug mode; other tests run beside
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: self.complaints.append(context))
+
+    async def asyncTearDown(self):
+        self.assertEqual(self.complaints, [])
+
+
+@contextlib.asynccontextmanager
+async def pair(transports=None, settings=None, scheme="tcp"):
+    """Two workers and their endpoints: (client, server)."""
+    settings = {"log.level": "error", **(settings or {})}
+    async with weft.Worker(settings=settings, transports=transports) as one:
+        async with weft.Worker(settings=settings, transports=transports) as two:
+            with contextlib.closing(one.listen(uri="shm://pair" if scheme == "shm" else None)) as listener:
+                client = await two.connect(listener.uri)
+                server = await listener.accept()
+            yield client, server
+            await client.close()
+            await server.close()

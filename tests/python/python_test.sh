@@ -1,0 +1,21 @@
+#!/bin/bash
+# The package for Python, by Debian's interpreter: tests/python/test_*.py, each case a line.
+. tests/check.sh
+
+package=$PWD/python
+[ -e "$package/weft/_core.abi3.so" ] || package=$PWD/out/plain/python
+python=${PYTHON:-/usr/bin/python3}
+if ! [ -e "$package/weft/_core.abi3.so" ]; then
+    echo "  skipped: no headers of Python here"
+    echo "skip python"
+    exit 0
+fi
+export PYTHONPATH=$package:$PWD/tests/python PYTHONDONTWRITEBYTECODE=1 WEFT_CALIBRATION=off
+export WEFT_SHM_DIRECTORY=$scratch TMPDIR=$scratch
+PATH=$(cd "$bin/tools" 2>/dev/null && pwd):$PATH
+# The interpreter itself is built without a sanitizer.
+if [ "${WEFT_TEST_SANITIZER:-}" = asan ]; then
+    LD_PRELOAD=$(cc -print-file-name=libasan.so):$(cc -print-file-name=libubsan.so)
+    export LD_PRELOAD ASAN_OPTIONS=detect_leaks=0
+fi
+timeout 240 "$python" tests/python/cases.py "$@"

@@ -1,0 +1,174 @@
+"""Arrays as buffers: the buffer protocol, DLPack both ways, __array_interface__, strides."""
+import asyncio
+import gc
+import itertools
+import random
+import unittest
+import weakref
+
+import weft
+from pair import Case, pair
+from weft import _core
+from weft._arrays import from_array_interface, from_dlpack
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+
+class OnlyInterface:
+    """An array that offers __array_interface__ alone."""
+
+    def __init__(self, array):
+        self.array, self.__array_interface__ = array, array.__array_interface__
+
+
+class OnlyDlpack:
+    """An array that offers DLPack alone, as made before versions."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class Blocks(unittest.TestCase):
+    def test_a_block_is_memory_that_dlpack_gives_and_takes(self):
+        block = weft.Block(100)
+        with memoryview(block) as view:
+            view[:3] = b"abc"
+        self.assertEqual(block.__dlpack_device__(), (1, 0))
+        for keywords in ({}, {"max_version": (1, 1)}, {"stream": None, "copy": False}):
+            capsule = block.__dlpack__(**keywords)
+            address, shape, strides, format, itemsize, readonly, owner = _core.from_dlpack(capsule)
+            self.assertEqual((address, shape, strides, format, itemsize, readonly),
+                             (block.address, (100,), (1,), "B", 1, False))
+            with self.assertRaises(BufferError):
+                _core.from_dlpack(capsule)  # used
+        with self.assertRaises(BufferError):
+            block.__dlpack__(copy=True)
+        with self.assertRaises(ValueError):
+            weft.Block(-1)
+
+    def test_the_owner_lives_as_long_as_what_was_taken(self):
+        block = weft.Block(16)
+        taken = from_dlpack(block)
+        address = block.address
+        del block
+        gc.collect()
+        again = [weft.Block(16) for _ in range(50)]
+        self.assertNotIn(address, [one.address for one in again])
+        self.assertEqual(taken.address, address)
+        unused = taken.__dlpack__()
+        del unused, taken
+
+    def test_memory_of_a_gpu_and_no_memory_are_refused(self):
+        class Gpu:
+            __cuda_array_interface__ = {"shape": (1,), "typestr": "|u1", "data": (4096, False), "version": 3}
+
+        with self.assertRaises(weft.UnsupportedError):
+            _core.pack(Gpu())
+        with self.assertRaises(TypeError):
+            _core.pack(object())
+
+
+@unittest.skipIf(numpy is None, "no numpy here")
+class Numpy(Case):
+    def shapes(self, seed):
+        """Arrays of many shapes, strides and types, with what they hold."""
+        draw = random.Random(seed)
+        for _ in range(150):
+            shape = tuple(draw.choice((0, 1, 2, 3, 7)) for _ in range(draw.randint(0, 4)))
+            dtype = draw.choice(("u1", "i2", "f4", "c16", "S3", "M8[s]"))
+            base = numpy.arange(int(numpy.prod(shape)) or 1).astype(dtype if dtype[0] not in "SM" else "i8")
+            base = base.astype(dtype)[:int(numpy.prod(shape))].reshape(shape)
+            big = numpy.zeros(tuple(2 * n + 1 for n in shape), dtype)
+            cut = big[tuple(slice(draw.randint(0, 1), None, draw.choice((1, 2)))
+                            for _ in shape) + (...,)][tuple(slice(0, n) for n in shape) + (...,)]
+            cut[...] = base
+            yield numpy.transpose(cut, draw.sample(range(cut.ndim), cut.ndim))
+            yield cut[::-1] if cut.ndim else cut
+
+    def test_a_strided_array_is_packed_in_the_order_of_its_elements(self):
+        for array in itertools.chain(self.shapes(1), self.shapes(2)):
+            if array.dtype.kind == "M":
+                array = array.view("i8")
+            self.assertEqual(_core.pack(array), array.tobytes(), (array.shape, array.strides))
+        self.assertEqual(_core.pack(numpy.broadcast_to(numpy.arange(3, dtype="u1"), (2, 3))), b"\0\1\2\0\1\2")
+
+    async def test_a_strided_array_arrives_in_another(self):
+        async with pair() as (client, server):
+            for array in self.shapes(3):
+                if array.dtype.kind == "M":
+                    continue
+                room = numpy.zeros(array.shape[::-1] + (2,), array.dtype)[..., 0].transpose()
+                await client.send(array)
+                self.assertEqual(await server.recv(room), array.nbytes)
+                self.assertTrue((room == array).all(), (array.shape, array.strides))
+
+    async def test_a_large_strided_array_arrives(self):
+        async with pair() as (client, server):
+            array = numpy.arange(1 << 21, dtype="i4").reshape(1 << 10, 1 << 11)
+            room = numpy.zeros((1 << 10, 1 << 10), "i4")
+            for source in (array[:, ::2], array[:, 1 << 10:][::-1], array.T[:1 << 10, :]):
+                room[...] = 0
+                await asyncio.gather(client.send(source), server.recv(room))
+                self.assertTrue((room == source).all())
+
+    async def test_received_memory_is_an_array_that_keeps_it_alive(self):
+        async with pair() as (client, server):
+            await client.am_post(numpy.arange(1000, dtype="f8"))
+            block = await server.am_recv()
+            arrays = [numpy.frombuffer(block, "f8"), numpy.from_dlpack(block).view("f8"),
+                      numpy.asarray(memoryview(block)).view("f8")]
+            del block
+            gc.collect()
+            for array in arrays:
+                self.assertEqual(array.sum(), 999 * 500)
+                self.assertEqual(array.ctypes.data % 64, 0)
+
+    async def test_objects_with_arrays_arrive_without_a_copy_of_them(self):
+        async with pair() as (client, server):
+            value = {"x": numpy.arange(1 << 18), "y": [numpy.eye(3, dtype="f4"), "text"]}
+            _, got = await asyncio.gather(client.send_obj(value), server.recv_obj())
+            self.assertTrue((got["x"] == value["x"]).all() and (got["y"][0] == value["y"][0]).all())
+            self.assertFalse(got["x"].flags.owndata)
+
+    async def test_an_object_that_offers_one_protocol_alone_is_enough(self):
+        async with pair() as (client, server):
+            array = numpy.arange(24, dtype="i4").reshape(4, 6)
+            for source in (OnlyInterface(array), OnlyDlpack(array), OnlyInterface(array[::2, ::3]), OnlyDlpack(array.T)):
+                room = numpy.zeros_like(source.array, order="C")
+                await client.send(source)
+                await server.recv(OnlyInterface(room) if isinstance(source, OnlyInterface) else OnlyDlpack(room))
+                self.assertTrue((room == source.array).all())
+
+    def test_read_only_memory_is_not_written_and_not_given_without_a_version(self):
+        fixed = numpy.arange(3)
+        fixed.flags.writeable = False
+        block = from_array_interface(OnlyInterface(fixed))
+        self.assertTrue(memoryview(block).readonly)
+        with self.assertRaises(BufferError):
+            block.__dlpack__()
+        self.assertTrue(_core.from_dlpack(block.__dlpack__(max_version=(1, 0)))[5])
+
+    def test_a_region_is_an_array(self):
+        with weft.Worker() as worker:
+            region = worker.alloc(4096)
+            array = numpy.frombuffer(region, "u4")
+            array[:] = 7
+            self.assertEqual(bytes(memoryview(region)[:4]), b"\7\0\0\0")
+            self.assertEqual(numpy.from_dlpack(region)[4], 7)
+            with self.assertRaises(BufferError):
+                region.post_release()
+            del array
+            gc.collect()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,163 @@
+"""Programs written for UCX-Py and ucxx, as they are but for the import."""
+import array
+import asyncio
+import pickle
+import unittest
+
+import weft.compat.ucp as ucp
+import weft.compat.ucxx as ucxx
+from pair import Case
+
+
+class Compat(Case):
+    def tearDown(self):
+        ucp.reset()
+
+
+async def connected(module):
+    """A client's and a server's endpoint of a module, and the listener."""
+    accepted = asyncio.Queue()
+
+    async def server(ep):
+        await accepted.put(ep)
+
+    listener = module.create_listener(server)
+    ep = await module.create_endpoint("127.0.0.1", listener.port)
+    return ep, await accepted.get(), listener
+
+
+class Ucp(Compat):
+    async def test_the_echo_of_the_documentation(self):
+        ended = asyncio.get_running_loop().create_future()
+
+        async def server(ep):
+            arr = bytearray(10000)
+            await ep.recv(arr)
+            await ep.send(arr)
+            await ep.close()
+            lf.close()
+            ended.set_result(None)
+
+        lf = ucp.create_listener(server)
+        ep = await ucp.create_endpoint("127.0.0.1", port=lf.port)
+        msg = bytearray(b"m") * 10000
+        await ep.send(msg)
+        resp = bytearray(10000)
+        await ep.recv(resp)
+        self.assertEqual(msg, resp)
+        await ep.close()
+        await ended
+        self.assertTrue(lf.closed() and ep.closed())
+
+    async def test_tags_objects_and_active_messages(self):
+        client, server, listener = await connected(ucp)
+        await client.send(b"two", tag="b")
+        await client.send(b"one", tag="a")
+        got = bytearray(3)
+        await server.recv(got, tag="a")
+        self.assertEqual(got, b"one")
+        await server.recv(got, tag="b")
+        await client.send_obj(array.array("d", [1.5, 2.5]))
+        self.assertEqual(await server.recv_obj(), array.array("d", [1.5, 2.5]).tobytes())
+        ucp.register_am_allocator(bytearray, "host")
+        await client.am_send(b"active")
+        self.assertEqual(await server.am_recv(), bytearray(b"active"))
+        with self.assertRaises(ucp.UCXError):
+            ucp.register_am_allocator(bytearray, "cuda")
+        await client.flush()
+        await ucp.flush()
+        ucp.fence()
+        self.assertFalse(client.cuda_support())
+        self.assertIn("transport", client.ucx_info())
+
+    async def test_worker_addresses_and_forced_tags(self):
+        address = ucp.get_ucx_address_from_buffer(pickle.loads(pickle.dumps(ucp.get_worker_address())))
+        ep = await ucp.create_endpoint_from_worker_address(address)
+        await ep.send(b"forced", tag=77, force_tag=True)
+        got = bytearray(6)
+        self.assertEqual(await ucp.recv(got, tag=77), 6)
+        self.assertEqual(got, b"forced")
+
+    async def test_errors_are_theirs(self):
+        with self.assertRaises(ucp.UCXNotConnected):
+            await ucp.create_endpoint("127.0.0.1", 1)
+        client, server, _ = await connected(ucp)
+        await client.send(b"long message")
+        with self.assertRaises(ucp.UCXMsgTruncated):
+            await server.recv(bytearray(1))
+        closed = []
+        server.set_close_callback(lambda: closed.append(1))
+        waits = asyncio.ensure_future(server.recv(bytearray(1)))
+        await asyncio.sleep(0)
+        await client.close()
+        with self.assertRaises(ucp.UCXConnectionReset):
+            await waits
+        self.assertEqual(closed, [1])
+        with self.assertRaises(ucp.UCXCloseError):
+            await client.send(b"x")
+
+    async def test_an_endpoint_closes_after_so_many_receives(self):
+        client, server, _ = await connected(ucp)
+        server.close_after_n_recv(2)
+        for _ in range(2):
+            await client.send(b"x")
+            await server.recv(bytearray(1))
+        self.assertTrue(server.closed())
+
+    async def test_init_reset_and_information(self):
+        ucp.init({"TLS": "tcp", "log.level": "none"}, blocking_progress_mode=True)
+        with self.assertRaises(RuntimeError):
+            ucp.init()
+        self.assertEqual(ucp.get_config()["log.level"], "none")
+        self.assertIn("tcp", ucp.get_active_transports())
+        self.assertIn("tcp", ucp.get_ucp_worker_info())
+        self.assertIn("log.level=none", ucp.get_ucp_context_info())
+        self.assertEqual(len(ucp.get_ucx_version()), 3)
+        self.assertGreaterEqual(ucp.progress(), 0)
+        self.assertRegex(ucp.get_address("lo"), r"^127\.")
+        ucp.reset()
+        ucp.init()
+
+    def test_what_is_not_there_says_so(self):
+        with self.assertRaisesRegex(NotImplementedError, "core interface"):
+            ucp._libs
+        with self.assertRaises(NotImplementedError):
+            ucxx._lib
+        with self.assertRaises(AttributeError):
+            ucp.nothing
+
+
+class Ucxx(Compat):
+    async def test_many_buffers_probe_and_handles(self):
+        client, server, listener = await connected(ucxx)
+        await client.send_multi([b"a", b"", b"c" * 1000])
+        self.assertEqual([bytes(part) for part in await server.recv_multi()], [b"a", b"", b"c" * 1000])
+        self.assertFalse(server.tag_probe(4).matched)
+        await client.send(b"probed", tag=4)
+        await client.get_ucp_endpoint().flush()
+        self.assertEqual(server.tag_probe(4).length, 6)
+        probed = server.tag_probe(4, remove=True)
+        got = bytearray(6)
+        self.assertEqual(await server.recv_with_handle(got, probed), 6)
+        self.assertEqual(got, b"probed")
+        with self.assertRaises(NotImplementedError):
+            await client.send_multi([b"x"], tag=1)
+        self.assertTrue(client.alive and not client.closed and not listener.closed)
+        ended = []
+        server.set_close_callback(lambda *args, **kwargs: ended.append((args, kwargs)), (1,), {"k": 2})
+        await client.close()
+        with self.assertRaises(ucxx.exceptions.UCXXConnectionResetError):
+            await server.recv(bytearray(1))
+        self.assertEqual(ended, [((1,), {"k": 2})])
+
+    async def test_options_of_progress_are_accepted(self):
+        ucxx.init(progress_mode="thread", enable_delayed_submission=True, enable_python_future=True, connect_timeout=2)
+        client, server, _ = await connected(ucxx)
+        await client.send_obj(b"object")
+        self.assertEqual(await server.recv_obj(), b"object")
+        client.abort()
+        ucxx.stop_notifier_thread()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,114 @@
+"""weft:// for Dask's `distributed`: comms by Dask's own interface, and a cluster of processes."""
+import asyncio
+import importlib.metadata
+import os
+import signal
+import unittest
+
+try:
+    import distributed
+    from distributed.comm import connect, listen
+    from distributed.comm.core import CommClosedError
+    from distributed.comm.registry import backends
+except ImportError:
+    distributed = None
+else:
+    from weft.dask import WeftBackend
+
+    backends["weft"] = WeftBackend()
+
+
+async def pair(address="weft://127.0.0.1"):
+    accepted = asyncio.Queue()
+    async with listen(address, accepted.put) as listener:
+        comm = await connect(listener.contact_address)
+    return comm, await accepted.get()
+
+
+@unittest.skipIf(distributed is None, "no distributed here")
+class Comms(unittest.IsolatedAsyncioTestCase):
+    async def test_messages_arrive_with_their_arrays(self):
+        a, b = await pair()
+        data = bytes(range(256)) * 20000
+        await a.write({"op": "put", "data": distributed.protocol.to_serialize(data), "n": [1, 2]})
+        got = await b.read()
+        self.assertEqual((got["op"], got["n"], bytes(got["data"])), ("put", (1, 2), data))
+        await a.close()
+        with self.assertRaises(CommClosedError):
+            await b.read()
+        self.assertTrue(a.closed() and b.closed())
+        await b.close()
+
+    async def test_addresses_are_real_and_each_others(self):
+        a, b = await pair()
+        self.assertEqual((a.peer_address, a.local_address), (b.local_address, b.peer_address))
+        self.assertTrue(a.local_address.startswith("weft://127.0.0.1:") and a.same_host)
+        self.assertIn(a.local_address, repr(b))
+        a.abort()
+        b.abort()
+        self.assertIn("closed", repr(a))
+
+    async def test_a_read_in_progress_ends_when_either_side_closes(self):
+        for side in (0, 1):
+            comms = await pair()
+            reads = [asyncio.ensure_future(comm.read()) for comm in comms]
+            await asyncio.sleep(0)
+            await comms[side].close()
+            for read in reads:
+                with self.assertRaises(CommClosedError):
+                    await read
+            for comm in comms:
+                with self.assertRaises(CommClosedError):
+                    await comm.write({})
+                comm.abort()
+
+    async def test_nobody_listens(self):
+        with self.assertRaises(OSError):
+            await connect("weft://127.0.0.1:1", timeout=0.2)
+
+    async def test_a_hundred_listeners_have_an_address_each(self):
+        listeners = [await listen("weft://127.0.0.1", print) for _ in range(100)]
+        self.assertEqual(len({listener.contact_address for listener in listeners}), 100)
+        for listener in listeners:
+            listener.stop()
+
+    async def test_what_needs_encryption_is_refused(self):
+        with self.assertRaises(RuntimeError):
+            await listen("weft://127.0.0.1", print, require_encryption=True)
+
+    async def test_a_cancelled_read_aborts(self):
+        a, b = await pair()
+        read = asyncio.ensure_future(a.read())
+        await asyncio.sleep(0)
+        read.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await read
+        self.assertTrue(a.closed())
+        with self.assertRaises(CommClosedError):
+            await b.read()
+        b.abort()
+
+
+# Processes of a cluster know the scheme by the entry point, which is there once the package is installed.
+installed = importlib.metadata.entry_points(group="distributed.comm.backends", name="weft")
+
+
+@unittest.skipIf(distributed is None or not installed, "no distributed here")
+class Clusters(unittest.IsolatedAsyncioTestCase):
+    async def test_processes_compute_and_a_killed_one_is_replaced(self):
+        async with distributed.LocalCluster(n_workers=2, threads_per_worker=1, protocol="weft", asynchronous=True,
+                                            dashboard_address=None, host="127.0.0.1") as cluster:
+            async with distributed.Client(cluster, asynchronous=True) as client:
+                self.assertTrue(cluster.scheduler_address.startswith("weft://127.0.0.1:"))
+                futures = client.map(lambda i: bytes([i % 251]) * 100000, range(40))
+                total = client.submit(lambda parts: sum(map(sum, parts)), futures)
+                self.assertEqual(await total, sum(i % 251 * 100000 for i in range(40)))
+                pids = await client.run(os.getpid)
+                self.assertEqual(len(set(pids.values())), 2)
+                os.kill(next(iter(pids.values())), signal.SIGKILL)
+                again = client.map(lambda i: -i, range(100), pure=False)
+                self.assertEqual(sum(await client.gather(again)), -sum(range(100)))
+
+
+if __name__ == "__main__":
+    unittest.main()

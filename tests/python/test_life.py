@@ -1,0 +1,370 @@
+"""Connecting, closing, cancelling, errors, and what is left afterwards."""
+import asyncio
+import gc
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import time
+import unittest
+import weakref
+
+import weft
+from pair import Case, pair
+
+
+class Connecting(Case):
+    async def test_by_host_and_port_by_uri_and_by_address(self):
+        async with weft.Worker() as one, weft.Worker() as two:
+            listener = one.listen()
+            self.assertEqual(listener.host, "127.0.0.1")
+            self.assertGreater(listener.port, 0)
+            accepted = []
+            one.on_connect(accepted.append)
+            for to in ((listener.host, listener.port), listener.uri, pickle.loads(pickle.dumps(one.address()))):
+                ep = await two.connect(to)
+                await ep.send(b"x")
+                self.assertTrue(ep.alive)
+            self.assertEqual(len(accepted), 1)
+            self.assertTrue(ep.is_connected(one.address()))
+
+    async def test_the_peer_of_an_address_answers_over_its_own_endpoint(self):
+        async with weft.Worker() as one, weft.Worker() as two:
+            there = asyncio.get_running_loop().create_future()
+            one.on_connect(there.set_result)
+            ep = await two.connect(one.address())
+            other = await there
+            got = bytearray(4)
+            await other.send(b"pong")
+            await ep.recv(got)
+            self.assertEqual(got, b"pong")
+
+    async def test_a_coroutine_is_called_for_each_endpoint(self):
+        async def echo(ep):
+            got = bytearray(8)
+            await ep.send(memoryview(got)[:await ep.recv(got)])
+
+        async with weft.Worker() as one, weft.Worker() as two:
+            listener = one.listen(echo)
+            for _ in range(3):
+                ep = await two.connect(listener.uri)
+                got = bytearray(8)
+                await ep.send(b"echo")
+                self.assertEqual(await ep.recv(got), 4)
+
+    async def test_nobody_listens(self):
+        async with weft.Worker(settings={"log.level": "none"}) as worker:
+            with self.assertRaises(weft.RefusedError) as caught:
+                await worker.connect(("127.0.0.1", 1))
+            self.assertIsInstance(caught.exception, ConnectionRefusedError)
+            self.assertEqual(caught.exception.name, "WEFT_ERR_REFUSED")
+            self.assertIn("127.0.0.1:1", str(caught.exception))
+            with self.assertRaises(weft.AddressError):
+                await worker.connect("no uri")
+
+    async def test_a_listener_refuses_and_its_address_is_taken(self):
+        async with weft.Worker(settings={"log.level": "none"}) as one, weft.Worker(settings={"log.level": "none"}) as two:
+            asked = []
+            listener = one.listen(accepts=lambda peer: asked.append(peer))
+            with self.assertRaises(weft.RejectedError):
+                await two.connect(listener.uri)
+            self.assertIn("127.0.0.1", asked[0])
+            with self.assertRaises(weft.ExistsError):
+                two.listen(port=listener.port)
+            listener.close()
+            with self.assertRaises(weft.ClosedError):
+                await listener.accept()
+
+    async def test_describe_says_how(self):
+        async with pair() as (client, server):
+            info = client.describe()
+            self.assertEqual(info["connected_by"], "tcp")
+            self.assertTrue(info["why"] and info["peer"])
+
+
+class Ending(Case):
+    async def test_the_peers_receive_ends_when_the_endpoint_is_closed(self):
+        async with pair() as (client, server):
+            waits = asyncio.ensure_future(server.recv(bytearray(1)))
+            await asyncio.sleep(0)
+            await client.close()
+            with self.assertRaises(weft.PeerClosedError):
+                await waits
+            self.assertFalse(server.alive)
+            with self.assertRaises(weft.PeerClosedError):
+                await server.recv(bytearray(1))
+
+    async def test_what_was_sent_before_the_close_is_still_received(self):
+        async with pair() as (client, server):
+            lost = asyncio.get_running_loop().create_future()
+            server.on_close = lambda ep, error: lost.set_result(error)
+            await client.send(b"last", 2)
+            await client.close()
+            self.assertIsInstance(await lost, weft.PeerClosedError)
+            got = bytearray(4)
+            self.assertEqual(await server.recv(got, 2), 4)
+
+    async def test_own_operations_end_when_the_endpoint_is_closed_or_aborted(self):
+        for abort in (False, True):
+            async with pair() as (client, server):
+                waits = asyncio.ensure_future(client.recv(bytearray(1)))
+                await asyncio.sleep(0)
+                client.abort() if abort else await client.close()
+                with self.assertRaises(weft.ClosedError):
+                    await waits
+                with self.assertRaises(weft.ClosedError):
+                    await client.send(b"x")
+                await client.close()
+
+    async def test_cancelling_a_task_cancels_its_operation(self):
+        async with pair() as (client, server):
+            got = bytearray(4)
+            waits = asyncio.ensure_future(server.recv(got, 1))
+            await asyncio.sleep(0)
+            waits.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await waits
+            got.extend(b"free")  # nobody holds the buffer any more
+            await client.send(b"next", 1)
+            again = bytearray(4)
+            await server.recv(again, 1)
+            self.assertEqual((bytes(again), bytes(got)), (b"next", b"\0\0\0\0free"))
+
+    async def test_a_deadline_ends_an_operation(self):
+        async with pair() as (client, server):
+            with self.assertRaises(TimeoutError) as caught:
+                await server.recv(bytearray(1), deadline=0.02)
+            self.assertIsInstance(caught.exception, weft.TimedOutError)
+            await client.send(b"x")
+            self.assertEqual(await server.recv(bytearray(1), deadline=10), 1)
+
+    async def test_a_worker_that_closes_ends_everything_of_it(self):
+        async with weft.Worker() as one:
+            two = weft.Worker()
+            listener = one.listen()
+            ep = await two.connect(listener.uri)
+            waits = asyncio.ensure_future(ep.recv(bytearray(1)))
+            await asyncio.sleep(0)
+            await two.close()
+            with self.assertRaises(weft.ClosedError):
+                await waits
+            self.assertTrue(ep.closed and two.closed)
+            for call in (two.fd, two.address, two.progress, ep.describe):
+                with self.assertRaises(weft.ClosedError):
+                    call()
+            await two.close()
+
+    async def test_endpoints_that_nobody_refers_to_are_closed(self):
+        async with weft.Worker() as one, weft.Worker() as two:
+            listener = one.listen()
+            ep = await two.connect(listener.uri)
+            server = await listener.accept()
+            waits = asyncio.ensure_future(server.recv(bytearray(1)))
+            del ep
+            gc.collect()
+            with self.assertRaises(weft.PeerClosedError):
+                await waits
+
+    async def test_a_killed_peer_is_noticed_at_once(self):
+        child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True)
+        uri = child.stdout.readline().strip()
+        async with weft.Worker(settings={"log.level": "none"}) as worker:
+            ep = await worker.connect(uri)
+            waits = asyncio.ensure_future(ep.recv(bytearray(1)))
+            await asyncio.sleep(0)
+            began = time.monotonic()
+            os.kill(child.pid, signal.SIGKILL)
+            with self.assertRaises(weft.PeerFailedError):
+                await waits
+            self.assertLess(time.monotonic() - began, 2)
+        child.communicate()
+
+    async def test_a_process_that_leaves_without_closing_ends_at_once(self):
+        async with weft.Worker(settings={"log.level": "none"}) as worker:
+            listener = worker.listen()
+            child = await asyncio.create_subprocess_exec(sys.executable, "-c", LEAVES, listener.uri)
+            ep = await listener.accept()
+            with self.assertRaises(ConnectionError):
+                await ep.recv(bytearray(1))
+            self.assertEqual(await child.wait(), 0)
+
+
+CHILD = """
+import asyncio, weft
+async def main():
+    worker = weft.Worker(settings={"log.level": "none"})
+    listener = worker.listen()
+    print(listener.uri, flush=True)
+    ep = await listener.accept()
+    await ep.recv(bytearray(1))
+asyncio.run(main())
+"""
+LEAVES = """
+import asyncio, sys, time, weft
+async def main():
+    global worker, ep
+    worker = weft.Worker(settings={"log.level": "none"})
+    ep = await worker.connect(sys.argv[1])
+    asyncio.ensure_future(ep.recv(bytearray(1)))
+    await asyncio.sleep(0)
+asyncio.run(main())
+"""
+
+
+class Plain(unittest.TestCase):
+    """Without asyncio."""
+
+    def test_a_coroutine_is_driven_without_a_loop(self):
+        with weft.Worker() as one, weft.Worker() as two:
+            listener = one.listen()
+            ep = two.connect_now(listener.uri)
+            got = bytearray(5)
+
+            async def send():
+                await ep.send(b"hello")
+
+            async def receive():
+                server = await listener.accept()
+                await server.recv(got)
+
+            # Two workers on one thread: each is driven while the other has to answer.
+            receiver, sender = receive(), send()
+            drive([(sender, two), (receiver, one)])
+            self.assertEqual(got, b"hello")
+
+    def test_the_descriptor_is_readable_while_there_is_work_and_only_then(self):
+        with weft.Worker() as one, weft.Worker() as two:
+            listener = one.listen()
+            seen = []
+            listener._handler = seen.append
+            ep = two.connect_now(listener.uri)
+            while not (seen and ep._is_ready and ep._peer_number):
+                for fd in select.select([one.fd(), two.fd()], [], [])[0]:
+                    (one if fd == one.fd() else two).progress()
+            while one.progress() + two.progress():
+                pass
+            self.assertEqual(select.select([one.fd(), two.fd()], [], [], 0)[0], [])
+
+    def test_a_signal_ends_a_wait(self):
+        class Alarm(Exception):
+            pass
+
+        def handler(number, frame):
+            raise Alarm
+
+        with weft.Worker() as worker:
+            old = signal.signal(signal.SIGALRM, handler)
+            try:
+                began = time.monotonic()
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
+                with self.assertRaises(Alarm):
+                    worker.wait(20000)
+                self.assertLess(time.monotonic() - began, 10)
+            finally:
+                signal.signal(signal.SIGALRM, old)
+            self.assertFalse(worker.wait(1))
+            worker.wake()
+            self.assertTrue(worker.wait(20000))
+
+    def test_another_thread_may_not_use_the_worker(self):
+        import threading
+
+        with weft.Worker() as worker:
+            said = []
+
+            def use():
+                try:
+                    worker.address()
+                except weft.WrongThreadError as error:
+                    said.append(error)
+
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+            self.assertEqual(len(said), 1)
+
+    def test_threads_each_with_a_loop_and_a_worker(self):
+        import threading
+
+        uris, done = [], []
+        there = threading.Barrier(2, timeout=30)
+
+        async def serve():
+            async with weft.Worker(unlock=True) as worker:
+                listener = worker.listen()
+                uris.append(listener.uri)
+                there.wait()
+                ep = await listener.accept()
+                got = bytearray(1 << 20)
+                for _ in range(20):
+                    await ep.recv(got)
+                    await ep.send(got)
+                done.append(1)
+
+        async def ask():
+            there.wait()
+            async with weft.Worker(unlock=True) as worker:
+                ep = await worker.connect(uris[0])
+                data, got = bytes(range(256)) * 4096, bytearray(1 << 20)
+                for _ in range(20):
+                    await ep.send(data)
+                    await ep.recv(got)
+                assert got == data
+                done.append(2)
+
+        threads = [threading.Thread(target=asyncio.run, args=(each(),)) for each in (serve, ask)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sorted(done), [1, 2])
+
+    def test_nothing_is_left_after_a_hundred_lives(self):
+        async def life():
+            async with pair() as (client, server):
+                await client.send(b"x" * 100)
+                await server.recv(bytearray(100))
+                return weakref.ref(client), weakref.ref(client.worker)
+
+        for _ in range(5):
+            asyncio.run(life())
+        gc.collect()
+        before, fds = len(gc.get_objects()), len(os.listdir("/proc/self/fd"))
+        for _ in range(100):
+            refs = asyncio.run(life())
+        gc.collect()
+        self.assertEqual([ref() for ref in refs], [None, None])
+        self.assertLess(len(gc.get_objects()) - before, 200)
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), fds)
+
+    def test_settings_are_listed_and_checked(self):
+        context = weft.Context({"log.level": "info"})
+        rows = {row["name"]: row for row in context.settings()}
+        self.assertEqual((rows["log.level"]["value"], rows["log.level"]["origin"]), ("info", "params"))
+        with self.assertRaises(weft.InvalidParamError):
+            weft.Context({"link.rails": "77"})
+
+    def test_each_status_has_its_class(self):
+        names = {"TimedOutError": TimeoutError, "PeerFailedError": ConnectionResetError, "NoMemoryError": MemoryError}
+        for name, also in names.items():
+            self.assertTrue(issubclass(getattr(weft, name), (weft.WeftError,)) and issubclass(getattr(weft, name), also))
+        self.assertEqual(len(weft.errors.__all__), 1 + 35)
+
+
+def drive(pairs):
+    left = list(pairs)
+    while left:
+        for item in list(left):
+            coroutine, worker = item
+            try:
+                coroutine.send(None)
+            except StopIteration:
+                left.remove(item)
+            for _, other in pairs:
+                other.progress()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,118 @@
+"""Other loops than asyncio's own, and the benchmark as a program."""
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import weft
+
+try:
+    import trio
+except ImportError:
+    trio = None
+try:
+    import uvloop
+except ImportError:
+    uvloop = None
+
+
+async def conversation(one, two):
+    """A message each way, by coroutines of weft alone."""
+    listener = one.listen()
+    ep = two.connect_now(listener.uri)
+    server = await listener.accept()
+    await ep.send(b"question", 1)
+    got = bytearray(8)
+    await server.recv(got, 1)
+    await server.send_frames([got, bytes(1 << 20)])
+    frames = await ep.recv_frames()
+    try:
+        await ep.recv(got, 9, deadline=0.01)
+    except TimeoutError:
+        return bytes(frames[0]), len(frames[1])
+
+
+@unittest.skipIf(trio is None, "no trio here")
+class Trio(unittest.TestCase):
+    def test_a_conversation_by_whoever_waits(self):
+        async def main():
+            one, two = weft.Worker(), weft.Worker()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(drive, one)
+                nursery.start_soon(drive, two)
+                self.assertEqual(await conversation(one, two), (b"question", 1 << 20))
+                nursery.cancel_scope.cancel()
+            await two.close()
+            await one.close()
+
+        from weft.trio import drive
+
+        trio.run(main)
+
+    def test_cancelling_a_scope_cancels_the_operation(self):
+        async def main():
+            from weft.trio import drive
+
+            one, two = weft.Worker(), weft.Worker()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(drive, one)
+                nursery.start_soon(drive, two)
+                listener = one.listen()
+                ep = await two.connect(listener.uri)
+                server = await listener.accept()
+                got = bytearray(4)
+                with trio.move_on_after(0.01) as scope:
+                    await server.recv(got)
+                self.assertTrue(scope.cancelled_caught)
+                got.extend(b"free")
+                await ep.send(b"next")
+                self.assertEqual(await server.recv(got), 4)
+                nursery.cancel_scope.cancel()
+            await one.close()
+            await two.close()
+
+        trio.run(main)
+
+
+@unittest.skipIf(uvloop is None, "no uvloop here")
+class Uvloop(unittest.TestCase):
+    def test_a_conversation(self):
+        async def main():
+            async with weft.Worker() as one, weft.Worker() as two:
+                return await conversation(one, two)
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            self.assertEqual(runner.run(main()), (b"question", 1 << 20))
+
+
+class Loops(unittest.TestCase):
+    def test_a_worker_goes_from_one_loop_to_the_next(self):
+        one, two = weft.Worker(), weft.Worker()
+        for _ in range(3):
+            self.assertEqual(asyncio.run(conversation(one, two)), (b"question", 1 << 20))
+        one.destroy()
+        two.destroy()
+
+
+class Benchmark(unittest.TestCase):
+    def test_it_measures_every_backend(self):
+        with tempfile.TemporaryDirectory() as folder:
+            svg = os.path.join(folder, "plot.svg")
+            for backend in ("weft", "polled", "streams"):
+                for over in ("tcp", "shm"):
+                    said = subprocess.run([sys.executable, "-m", "weft.benchmarks.send_recv", "--backend", backend, "--over", over,
+                                           "--sizes", "8,70000", "--seconds", "0.002", "--json", "-", "--svg", svg],
+                                          capture_output=True, text=True, timeout=50)
+                    self.assertEqual(said.returncode, 0, said.stderr)
+                    rows = json.loads(said.stdout)["rows"]
+                    self.assertEqual([row["size"] for row in rows], [8, 70000])
+                    self.assertTrue(all(0 < row["median_us"] <= row["p99_us"] for row in rows), rows)
+                    xml.etree.ElementTree.parse(svg)
+
+
+if __name__ == "__main__":
+    unittest.main()

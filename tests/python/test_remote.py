@@ -1,0 +1,154 @@
+"""One-sided operations, and streams as asyncio's."""
+import asyncio
+import os
+import pickle
+import struct
+import unittest
+
+import weft
+from pair import Case, pair
+from weft.rma import Remote, RemoteIO, release, revoke
+from weft.streams import open_stream
+
+
+class OneSided(Case):
+    async def test_put_get_and_atomics_on_allocated_and_registered_memory(self):
+        for scheme in ("tcp", "shm"):
+            async with pair(scheme=scheme) as (client, server):
+                backing = bytearray(4096)
+                for region in (server.worker.alloc(4096), server.worker.register(backing)):
+                    remote = Remote(client, pickle.loads(pickle.dumps(region.key())))
+                    self.assertEqual(len(remote), 4096)
+                    await remote.put(b"written", 100)
+                    await remote.flush()
+                    with memoryview(region) as view:
+                        self.assertEqual(bytes(view[100:107]), b"written")
+                    got = bytearray(7)
+                    await remote.get(got, 100)
+                    self.assertEqual(got, b"written")
+                    self.assertEqual(await remote.atomic("add", 5, 8), 0)
+                    self.assertEqual(await remote.atomic("add", -2, 8), 5)
+                    self.assertEqual(await remote.atomic("cswap", 9, 8, compare=3), 3)
+                    self.assertEqual(await remote.atomic("swap", 1 << 31, 8, size=4), 9)
+                    self.assertIsNone(await remote.atomic("xor", 1, 8, fetch=False))
+                    await remote.flush()
+                    await remote.get(word := bytearray(8), 8)
+                    self.assertEqual(struct.unpack("<Q", word)[0], 1 << 31 | 1)
+                    del remote
+                    await release(region)
+                self.assertEqual(backing[100:107], b"written")
+
+    async def test_large_transfers_and_strided_ones_are_whole(self):
+        async with pair() as (client, server):
+            region = server.worker.alloc(8 << 20)
+            remote = Remote(client, region.key())
+            data = os.urandom(8 << 20)
+            await remote.put(data, remote=True)
+            got = bytearray(16 << 20)
+            await remote.get(memoryview(got)[::2])
+            self.assertTrue(got[::2] == data)
+
+    async def test_a_range_or_a_right_that_is_not_there_is_refused(self):
+        async with pair() as (client, server):
+            region = server.worker.alloc(64, weft.rma.READ)
+            remote = Remote(client, region.key())
+            with self.assertRaises(weft.InvalidParamError):
+                await remote.get(bytearray(65))
+            with self.assertRaises(weft.InvalidParamError):
+                await remote.put(b"x")
+            with self.assertRaises(weft.AddressError):
+                Remote(client, b"no key")
+
+    async def test_a_revoked_key_is_useless_and_a_new_one_works(self):
+        async with pair() as (client, server):
+            region = server.worker.alloc(64)
+            remote = Remote(client, region.key())
+            await remote.put(b"x", remote=True)
+            await revoke(region)
+            with self.assertRaises(weft.RevokedError):
+                await remote.get(bytearray(1))
+                await remote.flush()
+            await Remote(client, region.key()).get(got := bytearray(1))
+            self.assertEqual(got, b"x")
+
+    async def test_memory_in_use_is_not_released_under_its_views(self):
+        async with pair() as (client, server):
+            region = server.worker.alloc(64)
+            view = memoryview(region)
+            with self.assertRaises(BufferError):
+                await release(region)
+            with self.assertRaises(BufferError):
+                await server.worker.close()
+            view.release()
+            await release(region)
+            with self.assertRaises(weft.ClosedError):
+                memoryview(region)
+
+    async def test_registered_memory_is_held_until_no_peer_has_it(self):
+        async with pair() as (client, server):
+            backing = bytearray(64)
+            region = server.worker.register(backing)
+            remote = Remote(client, region.key())
+            await remote.put(b"x", remote=True)
+            del region  # released by its last reference
+            with self.assertRaises(weft.WeftError):
+                await remote.get(bytearray(1))
+                await remote.flush()
+            await client.flush()
+            backing.extend(b"free")
+
+    async def test_a_region_is_a_file(self):
+        async with pair(scheme="shm") as (client, server):
+            region = server.worker.alloc(1000)
+            file = RemoteIO(client, region.key())
+            await client.flush()
+            self.assertEqual(file.write(b"0123456789"), 10)
+            self.assertEqual(file.seek(-5, os.SEEK_CUR), 5)
+            self.assertEqual(file.read(3), b"567")
+            file.seek(0, os.SEEK_END)
+            self.assertEqual((file.tell(), file.read(1), file.write(b"x")), (1000, b"", 0))
+
+
+class Streams(Case):
+    async def test_reader_and_writer_carry_bytes_both_ways_and_end(self):
+        async with pair() as (client, server):
+            (reader, writer), (far_reader, far_writer) = await open_stream(client), await open_stream(server)
+            writer.write(b"line one\nline two\n")
+            self.assertEqual(await far_reader.readline(), b"line one\n")
+            far_writer.write(b"answer")
+            self.assertEqual(await reader.readexactly(6), b"answer")
+            writer.close()
+            self.assertEqual(await far_reader.read(), b"line two\n")
+            await writer.wait_closed()
+            far_writer.close()
+
+    async def test_a_slow_reader_stops_the_writer(self):
+        async with pair(settings={"stream.window": "64k"}) as (client, server):
+            (_, writer), (reader, _) = await open_stream(client), await open_stream(server)
+            total = 8 << 20
+            most = 0
+
+            async def write():
+                nonlocal most
+                for _ in range(total >> 16):
+                    writer.write(bytes(1 << 16))
+                    most = max(most, writer.transport.get_write_buffer_size())
+                    await writer.drain()
+
+            writing = asyncio.ensure_future(write())
+            got = 0
+            while got < total:
+                got += len(await reader.read(1 << 16))
+            await writing
+            self.assertGreater(most, 0)
+            self.assertLessEqual(most, 512 << 10)
+
+    async def test_the_end_of_the_peer_ends_the_reader(self):
+        async with pair() as (client, server):
+            reader, writer = await open_stream(client)
+            server.abort()
+            self.assertEqual(await reader.read(), b"")
+
+
+if __name__ == "__main__":
+    unittest.main()

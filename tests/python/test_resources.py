@@ -1,0 +1,173 @@
+"""What operations leave behind, forked children, idle workers, many endpoints, and a cancellation at every await."""
+import asyncio
+import gc
+import os
+import select
+import subprocess
+import sys
+import time
+import tracemalloc
+import unittest
+
+import weft
+from pair import Case, pair
+from weft.rma import Remote
+
+
+class Left(Case):
+    async def test_operations_leave_no_reference_to_their_buffers(self):
+        async with pair() as (client, server):
+            region = server.worker.alloc(1 << 16)
+            remote = Remote(client, region.key())
+            data, got = bytes(5000), bytearray(5000)
+
+            async def each_kind():
+                await asyncio.gather(client.send(data), server.recv(got))
+                await client.am_post(data)
+                await server.am_recv()
+                await client.send_frames([data, data])
+                await server.recv_frames()
+                await client.stream_send(data)
+                await server.stream_recv(got, all=True)
+                await remote.put(data)
+                await remote.get(got)
+                await client.flush()
+                waits = asyncio.ensure_future(server.recv(got, 5))
+                await asyncio.sleep(0)
+                waits.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await waits
+                with self.assertRaises(weft.TruncatedError):
+                    await client.send(data, 6)
+                    await server.recv(bytearray(1), 6)
+                with self.assertRaises(TypeError):
+                    await client.send(7)
+
+            for _ in range(20):
+                await each_kind()
+            gc.collect()
+            refs = sys.getrefcount(data), sys.getrefcount(got), sys.getrefcount(client), sys.getrefcount(client.worker)
+            tracemalloc.start()
+            before = tracemalloc.get_traced_memory()[0]
+            objects = len(gc.get_objects())
+            for _ in range(200):
+                await each_kind()
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - before
+            tracemalloc.stop()
+            self.assertEqual((sys.getrefcount(data), sys.getrefcount(got), sys.getrefcount(client),
+                              sys.getrefcount(client.worker)), refs)
+            self.assertLess(grown, 50000)
+            self.assertLess(len(gc.get_objects()) - objects, 100)
+            del remote
+
+    async def test_a_forked_child_is_refused_and_its_parent_goes_on(self):
+        async with pair() as (client, server):
+            child = os.fork()
+            if child == 0:
+                try:
+                    client.worker.address()
+                except weft.ForkedError:
+                    os._exit(0)
+                os._exit(1)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            await client.send(b"x")
+            self.assertEqual(await server.recv(bytearray(1)), 1)
+
+    async def test_an_interpreter_with_all_open_ends_at_once(self):
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN, stdout=subprocess.PIPE)
+        said = await child.stdout.read()
+        ended = time.monotonic()
+        self.assertEqual(await child.wait(), 0)
+        self.assertLess(ended - float(said), 1)
+
+    async def test_workers_with_five_hundred_endpoints_fall_silent(self):
+        async with weft.Worker(settings={"log.level": "error"}) as one, weft.Worker(settings={"log.level": "error"}) as two:
+            listener = one.listen()
+            mine = await asyncio.gather(*(two.connect(listener.uri, deadline=30) for _ in range(500)))
+            theirs = [await listener.accept() for _ in range(500)]
+            await asyncio.gather(*(ep.send(ep.uid.to_bytes(4, "little")) for ep in mine))
+            got = bytearray(4)
+            seen = set()
+            for ep in theirs:
+                await ep.recv(got)
+                seen.add(bytes(got))
+            self.assertEqual(len(seen), 500)
+            wakeups = 0
+            while ready := select.select([one.fd(), two.fd()], [], [], 0.5)[0]:
+                for worker in (one, two):
+                    if worker.fd() in ready:
+                        worker.progress()
+                wakeups += 1
+            self.assertLess(wakeups, 1000)
+
+
+OPEN = """
+import asyncio, time, weft
+async def main():
+    global one, two, ep, server, region
+    one, two = weft.Worker(), weft.Worker()
+    listener = one.listen()
+    ep = await two.connect(listener.uri)
+    server = await listener.accept()
+    region = one.alloc(1 << 20)
+    asyncio.ensure_future(ep.recv(bytearray(1)))
+    await asyncio.sleep(0)
+asyncio.run(main())
+print(time.monotonic(), flush=True)
+"""
+
+
+class Cancelled(Case):
+    async def test_every_await_may_be_cancelled_and_all_goes_on(self):
+        async with pair() as (client, server):
+            listener = server.worker.listen()
+            got = bytearray(8)
+            waits = {"recv": lambda: server.recv(got, 1), "worker": lambda: server.worker.recv(got, 12345),
+                     "am_recv": server.am_recv, "recv_frames": server.recv_frames, "recv_obj": server.recv_obj,
+                     "stream_recv": lambda: server.stream_recv(got), "accept": listener.accept}
+            for name, wait in waits.items():
+                for turns in range(3):
+                    task = asyncio.ensure_future(wait())
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    with self.assertRaises(asyncio.CancelledError, msg=name):
+                        await task
+            await client.send(b"1", 1)
+            self.assertEqual(await waits["recv"](), 1)
+            await client.am_post(b"2")
+            self.assertEqual(bytes(await waits["am_recv"]()), b"2")
+            await client.send_obj([3])
+            self.assertEqual(await waits["recv_obj"](), [3])
+            await client.stream_send(b"4")
+            self.assertEqual(await waits["stream_recv"](), 1)
+
+    async def test_a_cancelled_connect_leaves_nothing(self):
+        async with weft.Worker() as one, weft.Worker() as two:
+            listener = one.listen()
+            for turns in range(4):
+                task = asyncio.ensure_future(two.connect(listener.uri))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+            ep = await two.connect(listener.uri)
+            await ep.send(b"x")
+
+    async def test_a_large_send_that_is_cancelled_ends_for_both(self):
+        async with pair() as (client, server):
+            data = bytes(32 << 20)
+            sends = asyncio.ensure_future(client.send(data, 1))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            sends.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await sends
+            await client.send(b"after", 2)
+            self.assertEqual(await server.recv(bytearray(5), 2), 5)
+
+
+if __name__ == "__main__":
+    unittest.main()

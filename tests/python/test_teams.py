@@ -1,0 +1,308 @@
+"""Teams, collectives, and the view: members are threads with a loop each, or processes."""
+import array
+import asyncio
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+import unittest
+
+import weft
+from weft import teams, view
+from weft.info import info
+from weft.run import command, find_program
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+
+class Exchange:
+    """The bytes of all threads, for each of them."""
+
+    def __init__(self, size):
+        self.size, self.rounds, self.lock = size, {}, threading.Lock()
+
+    def member(self, rank):
+        counter = iter(range(1000))
+
+        def collect(mine, finish):
+            number, loop = next(counter), asyncio.get_running_loop()
+            with self.lock:
+                parts = self.rounds.setdefault(number, {})
+                parts[rank] = (mine, loop, finish)
+                if len(parts) < self.size:
+                    return
+                everything = b"".join(parts[r][0] for r in range(self.size))
+            for _, other, end in parts.values():
+                other.call_soon_threadsafe(end, everything)
+
+        return rank, self.size, collect
+
+
+def run_members(size, body):
+    """Runs body(team, worker) on threads. A member that fails is the test's failure."""
+    exchange, failures = Exchange(size), []
+
+    async def member(rank):
+        async with weft.Worker(settings={"log.level": "error"}) as worker:
+            team = await teams.create(worker, exchange.member(rank), deadline=30)
+            await body(team, worker)
+            await team.close()
+
+    def run(rank):
+        try:
+            asyncio.run(member(rank))
+        except BaseException as error:
+            failures.append((rank, error))
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0][1]
+
+
+class Collectives(unittest.TestCase):
+    def test_collectives_of_buffers(self):
+        async def body(team, worker):
+            rank, size = team.rank, team.size
+            await team.barrier(deadline=20)
+            mine = array.array("q", [rank, 10 * rank])
+            self.assertEqual(list(await team.allreduce(mine)), [3, 30])
+            self.assertEqual(list(await team.allreduce(mine, op="max")), [2, 20])
+            self.assertEqual(list(await team.scan(mine)), [sum(range(rank + 1)), 10 * sum(range(rank + 1))])
+            self.assertEqual(list(await team.allgather(mine)), [0, 0, 1, 10, 2, 20])
+            got = await team.gather(mine, root=1)
+            self.assertEqual(got and list(got), [0, 0, 1, 10, 2, 20] if rank == 1 else None)
+            got = await team.reduce(mine, root=2)
+            self.assertEqual(got and list(got), [3, 30] if rank == 2 else None)
+            part = array.array("i", [0, 0])
+            await team.scatter(array.array("i", range(6)) if rank == 0 else None, part)
+            self.assertEqual(list(part), [2 * rank, 2 * rank + 1])
+            self.assertEqual(list(await team.alltoall(array.array("i", [10 * rank + r for r in range(3)]))),
+                             [10 * r + rank for r in range(3)])
+            self.assertEqual(list(await team.reduce_scatter(array.array("i", range(6)))), [3 * (2 * rank), 3 * (2 * rank + 1)])
+            text = bytearray(b"root!" if rank == 2 else 5)
+            self.assertEqual(await team.bcast(text, 2), b"root!")
+            both = array.array("d", [rank])
+            self.assertIs(await team.allreduce(both, both), both)
+            self.assertEqual(both[0], 3.0)
+            await team.fanin()
+            await team.fanout()
+
+        run_members(3, body)
+
+    def test_parts_of_different_sizes(self):
+        async def body(team, worker):
+            rank = team.rank
+            counts = [1, 2, 3]
+            mine = array.array("i", [rank] * counts[rank])
+            self.assertEqual(list(await team.allgatherv(mine, counts)), [0, 1, 1, 2, 2, 2])
+            got = await team.gatherv(mine, counts, displs=[5, 3, 0], root=1, out=array.array("i", [9] * 6) if rank == 1 else None)
+            self.assertEqual(got and list(got), [2, 2, 2, 1, 1, 0] if rank == 1 else None)
+            part = array.array("i", [0] * counts[rank])
+            await team.scatterv(array.array("i", range(6)) if rank == 0 else None, counts, part)
+            self.assertEqual(list(part), list(range(sum(counts[:rank]), sum(counts[:rank + 1]))))
+            self.assertEqual(list(await team.reduce_scatterv(array.array("i", range(6)), counts)),
+                             [3 * i for i in range(sum(counts[:rank]), sum(counts[:rank + 1]))])
+            out = await team.alltoallv(array.array("i", [rank] * 6), counts, [rank + 1] * 3)
+            self.assertEqual(list(out), [r for r in range(3) for _ in range(rank + 1)])
+
+        run_members(3, body)
+
+    def test_what_does_not_fit_is_refused_before_it_is_sent(self):
+        async def body(team, worker):
+            for call in (team.allreduce(array.array("i", [1, 2]), array.array("i", [0])),
+                         team.alltoall(array.array("i", [1])), team.allgatherv(array.array("i", [1]), [1]),
+                         team.scatter(array.array("i", [1]), array.array("i", [0]), team.rank)):
+                with self.assertRaises(weft.InvalidParamError):
+                    await call
+            with self.assertRaises((weft.UnsupportedError, ValueError)):
+                await team.allreduce(array.array("u", "ab"))
+            await team.barrier()
+
+        run_members(2, body)
+
+    def test_objects_go_to_all_members(self):
+        async def body(team, worker):
+            self.assertEqual(await team.bcast_obj({"from": team.rank, "n": list(range(1000))} if team.rank == 1 else None, 1),
+                             {"from": 1, "n": list(range(1000))})
+            self.assertEqual(await team.allgather_obj("x" * team.rank), ["", "x", "xx"])
+
+        run_members(3, body)
+
+    def test_those_that_are_left_agree_and_go_on(self):
+        async def body(team, worker):
+            self.assertEqual((team.describe()["size"], team.describe()["status"]), (3, 0))
+            if team.rank == 1:
+                await team.barrier(deadline=20)
+                await worker.close()
+                return
+            with self.assertRaises(weft.WeftError):
+                while True:
+                    await team.barrier(deadline=20)
+            flags, lost = await team.agree(0b110 if team.rank == 0 else 0b011, deadline=20)
+            self.assertEqual((flags, lost), (0b010, [1]))
+            self.assertLess(team.describe()["status"], 0)
+            left = await team.shrink(deadline=20)
+            self.assertEqual((left.size, left.rank), (2, team.rank // 2))
+            self.assertEqual(list(await left.allgather(array.array("B", [team.rank]))), [0, 2])
+            await left.close()
+
+        run_members(3, body)
+
+    def test_a_team_that_is_revoked_ends_for_all(self):
+        async def body(team, worker):
+            with self.assertRaises(weft.RevokedError):
+                await team.barrier(deadline=20)
+                if team.rank == 0:
+                    team.revoke()
+                await team.barrier(deadline=20)
+
+        run_members(2, body)
+
+    def test_members_send_to_each_other(self):
+        async def body(team, worker):
+            other = team.endpoint(1 - team.rank)
+            self.assertIs(team.endpoint(1 - team.rank), other)
+            await other.send_tag(b"from %d" % team.rank, 7)
+            got = bytearray(6)
+            self.assertEqual(await worker.recv(got, 7), (6, 7))
+            self.assertEqual(got, b"from %d" % (1 - team.rank))
+            with self.assertRaises(weft.UnsupportedError):
+                await other.send(b"x")
+            with self.assertRaises(weft.UnsupportedError):
+                await other.close()
+            with self.assertRaises(weft.InvalidParamError):
+                team.endpoint(2)
+            await other.flush()
+            await team.barrier()
+            await team.close()
+            self.assertTrue(other.closed)
+            with self.assertRaises(weft.ClosedError):
+                other.describe()
+
+        run_members(2, body)
+
+    def test_a_split_gives_teams_and_none(self):
+        async def body(team, worker):
+            part = await team.split(None if team.rank == 2 else 5, key=9 - team.rank)
+            if team.rank == 2:
+                self.assertIsNone(part)
+                return
+            self.assertEqual((part.size, part.rank), (2, 1 - team.rank))
+            self.assertEqual(list(await part.allgather(array.array("B", [team.rank]))), [1, 0])
+            await part.close()
+
+        run_members(3, body)
+
+    def test_a_deadline_of_a_collective_passes(self):
+        late = threading.Event()
+
+        async def body(team, worker):
+            if team.rank == 0:
+                with self.assertRaises(weft.WeftError):
+                    await team.barrier(deadline=0.1)
+                late.set()
+            else:
+                await asyncio.get_running_loop().run_in_executor(None, late.wait)
+                with self.assertRaises(weft.WeftError):
+                    await team.barrier(deadline=20)
+
+        run_members(2, body)
+
+    @unittest.skipIf(numpy is None, "no numpy here")
+    def test_numpy_in_numpy_out(self):
+        async def body(team, worker):
+            for dtype in ("i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "g"):
+                mine = numpy.arange(12, dtype=dtype).reshape(3, 4) + team.rank
+                total = await team.allreduce(mine)
+                self.assertEqual((type(total), total.dtype, total.shape), (numpy.ndarray, mine.dtype, mine.shape))
+                self.assertTrue((total == 2 * numpy.arange(12, dtype=dtype).reshape(3, 4) + 1).all(), dtype)
+            gathered = await team.allgather(numpy.full(2, team.rank, "f4"))
+            self.assertEqual(gathered.tolist(), [0, 0, 1, 1])
+            average = await team.allreduce(numpy.array([1.0, 2.0]) * (team.rank + 1), op="avg")
+            self.assertEqual(average.tolist(), [1.5, 3.0])
+            with self.assertRaises(weft.InvalidParamError):
+                await team.allreduce(numpy.zeros((4, 4))[:, ::2])
+            empty = await team.allreduce(numpy.zeros(0))
+            self.assertEqual(empty.shape, (0,))
+
+        run_members(2, body)
+
+
+SCRIPT = """
+import array, asyncio, json, os, weft
+from weft import view
+
+async def main():
+    async with weft.Worker() as worker:
+        order = []
+        async with await view.open(worker, deadline=30) as v:
+            v.push_finalizer(lambda: order.append("first"))
+            v.push_finalizer(lambda: order.append("second"))
+            total = await v.team.allreduce(array.array("q", [v.rank + 1]))
+            part = await v.split(v.rank % 2)
+            pids = [v.at(rank)["pid"] for rank in range(v.size)]
+            sizes = (part.size, part.rank, part.engine)
+            await v.team.barrier()
+            await part.release()
+            mine = v.mine()
+        # one write is one line
+        os.write(1, (json.dumps([v.rank, v.size, v.engine, total[0], pids[v.rank] == os.getpid() == mine["pid"], sizes[0],
+                                 order, len(mine["cpus"]) == mine["n_cpus"]]) + "\\n").encode())
+asyncio.run(main())
+"""
+
+
+class Views(unittest.TestCase):
+    def test_a_view_of_one_process(self):
+        async def body():
+            async with weft.Worker() as worker:
+                async with await view.open(worker, "single") as one:
+                    self.assertEqual((one.rank, one.size, one.engine), (0, 1, "single"))
+                    self.assertEqual(one.at(0)["pid"], os.getpid())
+                    null = await one.split(None)
+                    self.assertEqual((null.size, null.engine, null.team), (0, "null", None))
+                with self.assertRaises(weft.UnsupportedError):
+                    await view.open(worker, "no such engine")
+
+        asyncio.run(body())
+
+    def test_processes_of_weft_run_act_together(self):
+        if not find_program():
+            self.skipTest("no weft-run here")
+        script = os.path.join(os.environ.get("TMPDIR", "/tmp"), "weft-%d-test.py" % os.getpid())
+        with open(script, "w") as file:
+            file.write(SCRIPT)
+        self.addCleanup(os.remove, script)
+        done = subprocess.run([sys.executable, "-m", "weft.run", "-n", "4", "--plain", script], capture_output=True, text=True,
+                              timeout=50)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = sorted(json.loads(line) for line in done.stdout.splitlines())
+        self.assertEqual(rows, [[rank, 4, "weft-run", 10, True, 2, ["second", "first"], True] for rank in range(4)])
+
+    def test_the_interpreter_stands_before_the_script(self):
+        self.assertEqual(command(["-n", "4", "a.py", "-x"], "py"), ["-n", "4", "py", "a.py", "-x"])
+        self.assertEqual(command(["-m", "mod"], "py"), ["py", "-m", "mod"])
+
+
+class Info(unittest.TestCase):
+    def test_info_names_transports_and_settings(self):
+        found = info()
+        self.assertLessEqual({"self", "shm", "tcp"}, {row["name"] for row in found["transports"]})
+        said = subprocess.run([sys.executable, "-m", "weft.info", "--json"], capture_output=True, text=True, check=True)
+        self.assertEqual(json.loads(said.stdout)["version"], weft.__version__)
+        with weft.Worker() as worker:
+            self.assertIn("am.sent", worker.counters())
+            self.assertIsInstance(worker.trace(), str)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,426 @@
+/* Kinds of resources that make endpoints, teams and regions work, and sockets and descriptors. */
+#include "shared.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int handled;
+static void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    handled++;
+}
+
+TEST(an_endpoint_works_over_the_connection_of_another) {
+    struct sharing s;
+    share_up(&s, "shm");
+    share_dial(&s);
+    handled = 0;
+    CHECK_EQ(weft_am_handler_set(s.library[1], 3, on_message, NULL), 0);
+    CHECK(weft_am_send(s.ep, 3, NULL, 0, &(weft_iov_t){"x", 1}, 1, NULL) >= 0);
+    UNTIL(&s.two, handled == 1);
+    weft_ep_t *ep, *set[1] = {s.ep};
+    CHECK_EQ(weft_connect(s.library[0], NULL, &(weft_ep_params_t){.associated = 1}, &ep), 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_ENDPOINT_SET, set);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_ENDPOINTS, &value, 1);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_ENDPOINT, resource, ep), 0);
+    CHECK(weft_am_send(ep, 3, NULL, 0, &(weft_iov_t){"x", 1}, 1, NULL) >= 0);
+    UNTIL(&s.two, handled == 2);
+    weft_ep_info_t info;
+    CHECK_EQ(weft_ep_describe(ep, &info), 0);
+    CHECK_EQ(info.n_endpoints, 2); /* one connection */
+    CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_FLUSH, NULL), WEFT_ERR_BUSY);
+    struct tally done = {0};
+    CHECK_EQ(weft_disassociate_resources(resource, ep, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&s.two, done.calls);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    share_down(&s);
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+static weft_mem_t *stub_region(weft_worker_t *worker) {
+    weft_mem_t *mem;
+    weft_mem_params_t params = {.rights = WEFT_MEM_ALL, .associated = 1};
+    CHECK_EQ(weft_mem_register(worker, NULL, 0, &params, &mem), 0);
+    return mem;
+}
+
+/* The first worker's library writes into the region by its key. */
+static void write_by_key(struct sharing *s, weft_mem_t *mem, uint64_t at, const char *text) {
+    char key[WEFT_RKEY_MAX];
+    size_t len = sizeof key;
+    weft_rkey_t *rkey;
+    struct tally put = {0};
+    CHECK_EQ(weft_mem_pack(mem, key, &len), 0);
+    CHECK_EQ(weft_rkey_unpack(s->ep, key, len, &rkey), 0);
+    weft_status_t st = weft_put(s->ep, text, strlen(text) + 1, at, rkey, OP(&put));
+    CHECK(st >= 0);
+    UNTIL(&s->two, st == WEFT_OK || put.calls);
+    struct tally flushed = {0};
+    weft_op_t flush = {.done = tally, .arg = &flushed, .flags = WEFT_FLUSH_REMOTE};
+    st = weft_ep_flush(s->ep, &flush);
+    UNTIL(&s->two, st == WEFT_OK || flushed.calls);
+    weft_rkey_release(rkey);
+}
+
+static void end_region(struct sharing *s, weft_resource_t *resource, weft_mem_t *mem) {
+    struct tally done = {0};
+    CHECK_EQ(weft_mem_release(mem, NULL), WEFT_ERR_BUSY);
+    weft_status_t st = weft_disassociate_resources(resource, mem, OP(&done));
+    CHECK(st >= 0);
+    UNTIL(&s->two, st == WEFT_OK || done.calls);
+    CHECK_EQ(weft_resource_release(resource), 0);
+}
+
+TEST(a_region_is_a_chunk_of_a_shared_segment) {
+    struct sharing s;
+    share_up(&s, "shm");
+    share_dial(&s);
+    long page = sysconf(_SC_PAGESIZE);
+    int fd = memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK_EQ(ftruncate(fd, 4 * page), 0);
+    CHECK_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    char *whole = mmap(NULL, 4 * (size_t)page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    uint64_t len = (uint64_t)page, offset = 2 * (uint64_t)page;
+    weft_resource_value_t values[] = {VALUE(WEFT_RES_MEMORY_FD, fd),
+                                      VALUE(WEFT_RES_MEMORY_LENGTH, len),
+                                      VALUE(WEFT_RES_MEMORY_OFFSET, offset)};
+    weft_resource_t *resource = describe(WEFT_RESOURCE_SEGMENT, values, 3);
+    weft_mem_t *mem = stub_region(s.library[1]);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_MEMORY, resource, mem), 0);
+    weft_mem_info_t info;
+    CHECK_EQ(weft_mem_describe(mem, &info), 0);
+    CHECK_EQ(info.len, len);
+    write_by_key(&s, mem, (uint64_t)(uintptr_t)info.base + 8, "chunk");
+    CHECK(strcmp(whole + offset + 8, "chunk") == 0); /* no second copy */
+    end_region(&s, resource, mem);
+    munmap(whole, 4 * (size_t)page);
+    close(fd);
+    share_down(&s);
+}
+
+TEST(a_region_is_memory_of_the_program) {
+    struct sharing s;
+    static char memory[4096];
+    char *base = memory;
+    uint64_t len = sizeof memory;
+    share_up(&s, "tcp");
+    share_dial(&s);
+    weft_resource_value_t values[] = {VALUE(WEFT_RES_MEMORY_BASE, base),
+                                      VALUE(WEFT_RES_MEMORY_LENGTH, len)};
+    weft_resource_t *resource = describe(WEFT_RESOURCE_MEMORY, values, 2);
+    weft_mem_t *mem = stub_region(s.library[1]);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_MEMORY, resource, mem), 0);
+    write_by_key(&s, mem, (uint64_t)(uintptr_t)base + 16, "here");
+    CHECK(strcmp(memory + 16, "here") == 0);
+    end_region(&s, resource, mem);
+    share_down(&s);
+}
+
+TEST(a_region_that_is_registered_elsewhere_lends_its_key) {
+    struct sharing s;
+    static char memory[4096];
+    char *base = memory, mine[WEFT_RKEY_MAX], theirs[WEFT_RKEY_MAX];
+    uint64_t len = sizeof memory;
+    size_t mine_len = sizeof mine, theirs_len = sizeof theirs;
+    weft_mem_t *registered;
+    share_up(&s, "tcp");
+    share_dial(&s);
+    CHECK_EQ(weft_mem_register(two_b(&s.two), memory, sizeof memory,
+                               &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &registered),
+             0);
+    weft_resource_value_t values[] = {VALUE(WEFT_RES_MEMORY_BASE, base),
+                                      VALUE(WEFT_RES_MEMORY_LENGTH, len),
+                                      VALUE(WEFT_RES_MEMORY_HANDLE, registered)};
+    weft_resource_t *resource = describe(WEFT_RESOURCE_MEMORY, values, 3);
+    weft_mem_t *mem = stub_region(s.library[1]);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_MEMORY, resource, mem), 0);
+    CHECK_EQ(weft_mem_pack(mem, mine, &mine_len), 0);
+    CHECK_EQ(weft_mem_pack(registered, theirs, &theirs_len), 0);
+    CHECK(mine_len == theirs_len && memcmp(mine, theirs, mine_len) == 0);
+    write_by_key(&s, mem, (uint64_t)(uintptr_t)base, "shared");
+    CHECK_EQ(weft_mem_release(registered, NULL), WEFT_ERR_BUSY);
+    end_region(&s, resource, mem);
+    CHECK_EQ(weft_mem_release(registered, NULL), 0);
+    share_down(&s);
+}
+
+/* ---- teams ----------------------------------------------------------------------------------- */
+
+struct team_pair {
+    weft_team_t *team[2];
+    int ready[2];
+    weft_status_t status[2];
+};
+
+static struct team_pair *pair_of;
+static void on_ready(weft_team_t *team, weft_status_t status, void *arg) {
+    int rank = (int)(intptr_t)arg;
+    pair_of->ready[rank]++;
+    pair_of->status[rank] = status;
+}
+
+static void stub_teams(struct sharing *s, struct team_pair *p) {
+    memset(p, 0, sizeof *p);
+    pair_of = p;
+    for (int i = 0; i < 2; i++) {
+        weft_team_params_t params = {
+            .on_ready = on_ready, .arg = (void *)(intptr_t)i, .associated = 1};
+        CHECK_EQ(weft_team_create(s->library[i], &params, &p->team[i]), 0);
+        CHECK_EQ(weft_barrier(p->team[i], NULL), WEFT_ERR_NOT_ASSOCIATED);
+    }
+}
+
+static void sum_over(struct sharing *s, struct team_pair *p) {
+    double in[2] = {1, 2}, out[2] = {0, 0};
+    struct tally done = {0};
+    UNTIL(&s->two, p->ready[0] && p->ready[1]);
+    CHECK_EQ(p->status[0], 0);
+    CHECK_EQ(p->status[1], 0);
+    for (int i = 0; i < 2; i++)
+        CHECK(weft_allreduce(p->team[i], &in[i], &out[i], 1, WEFT_FLOAT64, WEFT_SUM, OP(&done)) >=
+              0);
+    UNTIL(&s->two, out[0] == 3 && out[1] == 3);
+    for (int i = 0; i < 20; i++) two_turn(&s->two);
+}
+
+static void end_teams(struct sharing *s, struct team_pair *p, weft_resource_t **resource) {
+    struct tally done = {0};
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weft_disassociate_resources_wait(s->resource[i], s->library[i]), WEFT_ERR_BUSY);
+        CHECK_EQ(weft_team_close(p->team[i], NULL), WEFT_ERR_BUSY);
+        CHECK_EQ(weft_disassociate_resources(resource[i], p->team[i], OP(&done)), WEFT_IN_PROGRESS);
+    }
+    UNTIL(&s->two, done.calls == 2);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_resource_release(resource[i]), 0);
+}
+
+TEST(a_second_team_works_over_endpoints_that_exist) {
+    struct sharing s;
+    struct team_pair p;
+    weft_ep_t *set[2][2] = {{NULL, NULL}, {NULL, NULL}};
+    weft_resource_t *resource[2];
+    share_up(&s, "shm");
+    for (int i = 0; i < 2; i++) {
+        char address[256];
+        size_t len = sizeof address;
+        CHECK_EQ(weft_worker_address(s.library[!i], address, &len), 0);
+        CHECK_EQ(weft_connect_address(s.library[i], address, len, NULL, &set[i][!i]), 0);
+    }
+    stub_teams(&s, &p);
+    for (int i = 0; i < 2; i++) {
+        weft_resource_value_t value = {WEFT_RES_ENDPOINT_SET, set[i], sizeof set[i]};
+        resource[i] = describe(WEFT_RESOURCE_ENDPOINTS, &value, 1);
+        CHECK_EQ(associate(s.context, WEFT_OBJECT_TEAM, resource[i], p.team[i]), 0);
+    }
+    sum_over(&s, &p);
+    weft_ep_info_t info;
+    CHECK_EQ(weft_ep_describe(set[0][1], &info), 0);
+    CHECK(info.n_endpoints >= 2); /* the team's endpoint shares the connection */
+    end_teams(&s, &p, resource);
+    share_down(&s);
+}
+
+/* MPI's functions, of a world with one rank. */
+struct double_mpi {
+    int rank;
+};
+static int mpi_rank(void *c, int *rank_p) {
+    *rank_p = ((struct double_mpi *)c)->rank;
+    return 0;
+}
+static int mpi_size(void *c, int *size_p) {
+    *size_p = 1;
+    return 0;
+}
+static int mpi_allgather(void *c, const void *mine, int len, void *all) {
+    memcpy(all, mine, (size_t)len);
+    return 0;
+}
+
+TEST(a_team_has_ranks_and_exchange_of_mpi) {
+    struct sharing s;
+    struct team_pair p;
+    struct double_mpi world = {0};
+    weft_mpi_t mpi = {&world, mpi_rank, mpi_size, mpi_allgather};
+    weft_resource_value_t value = VALUE(WEFT_RES_TEAM_MPI, mpi);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_MPI, &value, 1);
+    share_up(&s, "self");
+    stub_teams(&s, &p);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_TEAM, resource, p.team[0]), 0);
+    UNTIL(&s.two, p.ready[0]);
+    CHECK_EQ(p.status[0], 0);
+    CHECK_EQ(weft_team_size(p.team[0]), 1);
+    struct tally done = {0};
+    CHECK_EQ(weft_disassociate_resources(resource, p.team[0], OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&s.two, done.calls);
+    CHECK_EQ(weft_team_close(p.team[1], NULL), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    share_down(&s);
+}
+
+/* ---- sockets and descriptors ----------------------------------------------------------------- */
+
+static void on_endpoint(weft_ep_t *ep, void *arg) {
+    ++*(int *)arg;
+}
+
+TEST(a_listening_socket_of_the_program_is_adopted_and_given_back) {
+    struct two t;
+    int accepted = 0, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 8) == 0);
+    getsockname(fd, (struct sockaddr *)&at, &len);
+    two_workers(&t, "tcp", NULL, 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_SOCKET, fd);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_SOCKET, &value, 1);
+    weft_listen_params_t listen_params = {.on_endpoint = on_endpoint, .arg = &accepted};
+    weft_associate_params_t params = {.resource = resource, .arg = &listen_params};
+    CHECK_EQ(weft_associate_resources(t.context, WEFT_OBJECT_WORKER, &params, t.b), 0);
+    CHECK_EQ(weft_connect(t.a, weft_listener_uri(weft_resource_listener(resource)), NULL, &t.ep),
+             0);
+    UNTIL(&t, accepted == 1);
+    struct tally done = {0};
+    weft_status_t st = weft_disassociate_resources(resource, t.b, OP(&done));
+    CHECK_EQ(st, 0);
+    int listening = 0;
+    len = sizeof listening;
+    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len);
+    CHECK_EQ(listening, 1); /* it is the program's again */
+    CHECK_EQ(weft_resource_release(resource), 0);
+    close(fd);
+    two_down(&t);
+}
+
+struct engine {
+    int fd, left, calls, armed;
+};
+static unsigned engine_progress(void *arg) {
+    struct engine *e = arg;
+    uint64_t n;
+    e->calls++;
+    if (e->left == 0) return 0;
+    if (--e->left == 0 && read(e->fd, &n, sizeof n) < 0) return 0;
+    return 1;
+}
+static int engine_arm(void *arg) {
+    struct engine *e = arg;
+    e->armed++;
+    return e->left > 0;
+}
+
+TEST(another_library_makes_progress_by_its_descriptor_in_the_workers_loop) {
+    struct two t;
+    struct engine engine = {.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    weft_events_t events = {engine.fd, engine_progress, engine_arm, &engine};
+    two_workers(&t, "self", NULL, 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
+    UNTIL(&t, engine.armed);
+    for (int i = 0; i < 100; i++) two_turn(&t);
+    int idle = engine.calls;
+    for (int i = 0; i < 1000; i++) two_turn(&t);
+    CHECK_EQ(engine.calls, idle); /* nothing to do: it is not called */
+    engine.left = 200;
+    CHECK_EQ(eventfd_write(engine.fd, 1), 0);
+    UNTIL(&t, engine.left == 0);
+    CHECK_EQ(weft_disassociate_resources(resource, t.a, NULL), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    close(engine.fd);
+    two_down(&t);
+}
+
+/* ---- UCX, if it is there --------------------------------------------------------------------- */
+
+/* What of UCX's interface is used, as version 1.13 declares it. */
+struct ucx {
+    int8_t (*init)(unsigned, unsigned, const void *, const void *, void **);
+    int8_t (*worker_create)(void *, const void *, void **);
+    int8_t (*get_address)(void *, void **, size_t *);
+    void (*release_address)(void *, void *);
+    int8_t (*ep_create)(void *, const void *, void **);
+    void *(*send)(void *, const void *, size_t, uint64_t, uint64_t, void (*)(void *, int8_t));
+    void *(*recv)(void *, void *, size_t, uint64_t, uint64_t, uint64_t,
+                  void (*)(void *, int8_t, void *));
+    void (*free)(void *);
+    void (*worker_destroy)(void *);
+    void (*cleanup)(void *);
+    void *context, *worker, *ep;
+};
+enum { UCX_FEATURES = 1, UCX_TAG = 1, UCX_WAKEUP = 16, UCX_ADDRESS = 1, UCX_BYTES = 8 };
+
+static int ucx_received;
+static void ucx_sent(void *request, int8_t status) {}
+static void ucx_got(void *request, int8_t status, void *info) {
+    ucx_received++;
+}
+
+#define FIND(field, name) (*(void **)&u->field = dlsym(library, name))
+static bool ucx_load(struct ucx *u) {
+    void *library = dlopen("libucp.so.0", RTLD_NOW | RTLD_GLOBAL);
+    return library && FIND(init, "ucp_init_version") && FIND(worker_create, "ucp_worker_create") &&
+           FIND(get_address, "ucp_worker_get_address") && FIND(ep_create, "ucp_ep_create") &&
+           FIND(release_address, "ucp_worker_release_address") && FIND(send, "ucp_tag_send_nb") &&
+           FIND(recv, "ucp_tag_recv_nb") && FIND(free, "ucp_request_free") &&
+           FIND(worker_destroy, "ucp_worker_destroy") && FIND(cleanup, "ucp_cleanup");
+}
+
+static void ucx_up(struct ucx *u) {
+    uint64_t params[64] = {UCX_FEATURES, UCX_TAG | UCX_WAKEUP}, worker_params[64] = {0};
+    uint64_t ep_params[64] = {UCX_ADDRESS};
+    void *address;
+    size_t len;
+    setenv("UCX_TLS", "self,tcp", 1);
+    CHECK_EQ(u->init(1, 13, params, NULL, &u->context), 0);
+    CHECK_EQ(u->worker_create(u->context, worker_params, &u->worker), 0);
+    CHECK_EQ(u->get_address(u->worker, &address, &len), 0);
+    ep_params[1] = (uintptr_t)address;
+    CHECK_EQ(u->ep_create(u->worker, ep_params, &u->ep), 0);
+    u->release_address(u->worker, address);
+}
+
+TEST(a_ucx_worker_makes_progress_in_the_workers_loop) {
+    struct two t;
+    struct ucx ucx = {0};
+    weft_events_t events;
+    char in[8] = "";
+    if (!ucx_load(&ucx)) SKIP("libucp.so.0 is not installed");
+    ucx_received = 0;
+    two_workers(&t, "self", NULL, 0);
+    ucx_up(&ucx);
+    CHECK_EQ(weft_ucx_events("libucp.so.0", ucx.worker, &events), 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_EVENTS, &value, 1);
+    CHECK_EQ(associate(t.context, WEFT_OBJECT_WORKER, resource, t.a), 0);
+    for (int i = 0; i < 100; i++) two_turn(&t);
+    void *request = ucx.recv(ucx.worker, in, 8, UCX_BYTES, 7, ~0ull, ucx_got);
+    void *sent = ucx.send(ucx.ep, "by ucx", 7, UCX_BYTES, 7, ucx_sent);
+    UNTIL(&t, ucx_received == 1); /* only Weft's worker is driven */
+    CHECK(strcmp(in, "by ucx") == 0);
+    ucx.free(request);
+    if (sent) ucx.free(sent);
+    CHECK_EQ(weft_disassociate_resources(resource, t.a, NULL), 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    ucx.worker_destroy(ucx.worker);
+    ucx.cleanup(ucx.context);
+    two_down(&t);
+}
+
+TEST(a_kind_that_does_not_fit_is_refused) {
+    struct sharing s;
+    share_up(&s, "self");
+    weft_resource_t *verbs = describe(WEFT_RESOURCE_VERBS, NULL, 0);
+    weft_worker_t *worker = stub_worker(s.context);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_WORKER, verbs, worker), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_CONTEXT, verbs, s.context), 0); /* described */
+    CHECK_EQ(weft_disassociate_resources(verbs, s.context, NULL), 0);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_resource_release(verbs), 0);
+    share_down(&s);
+}

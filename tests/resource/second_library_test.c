@@ -1,0 +1,260 @@
+/* A program and a second library on the same two workers, with the same ids and tags. */
+#include "second_library/second.h"
+#include "shared.h"
+
+enum { ID = 1, TAG = 1, MARK = 0xf1257, IN_FLIGHT = 1024 };
+/* From each of the four to its peer: two hundred and fifty thousand; under a sanitizer too. */
+enum { NUMBERS = 250000 };
+
+struct number {
+    uint32_t mark, value;
+};
+
+/* The program's side at one worker. */
+struct program {
+    weft_worker_t *worker;
+    weft_ep_t *ep;
+    uint32_t sent, even, odd, wrong;
+    size_t received;
+    struct number in, out[IN_FLIGHT];
+    size_t in_flight;
+};
+
+static void take(struct program *p, const struct number *n, uint32_t *expected) {
+    if (n->mark != MARK || n->value != *expected) p->wrong++;
+    *expected += 2;
+    p->received++;
+}
+static void on_number(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct program *p = arg;
+    take(p, am->data, &p->even);
+}
+static void on_tagged(weft_status_t status, void *arg);
+static void receive(struct program *p) {
+    weft_iov_t iov = {&p->in, sizeof p->in};
+    weft_op_t op = {.done = on_tagged, .arg = p};
+    while (weft_tag_recv(p->worker, TAG, ~0ull, &iov, 1, NULL, &op) == WEFT_OK)
+        take(p, &p->in, &p->odd);
+}
+static void on_tagged(weft_status_t status, void *arg) {
+    struct program *p = arg;
+    if (status != WEFT_OK) return;
+    take(p, &p->in, &p->odd);
+    receive(p);
+}
+static void on_sent(weft_status_t status, void *arg) {
+    struct program *p = arg;
+    p->in_flight--;
+    p->wrong += status < 0;
+}
+static void send_number(struct program *p) {
+    struct number *n = &p->out[p->sent % IN_FLIGHT];
+    weft_iov_t iov = {n, sizeof *n};
+    weft_op_t op = {.done = on_sent, .arg = p};
+    if (p->in_flight == IN_FLIGHT) return;
+    *n = (struct number){MARK, p->sent};
+    weft_status_t st = n->value & 1 ? weft_tag_send(p->ep, TAG, &iov, 1, &op)
+                                    : weft_am_send(p->ep, ID, NULL, 0, &iov, 1, &op);
+    CHECK(st >= 0);
+    p->in_flight += st == WEFT_IN_PROGRESS;
+    p->sent++;
+}
+
+struct world {
+    struct two two;
+    struct program program[2];
+    struct second *second[2];
+    weft_resource_t *resource[2];
+};
+
+static void dial(struct world *w) {
+    char address[256];
+    for (int i = 0; i < 2; i++) {
+        size_t len = sizeof address;
+        CHECK_EQ(weft_worker_address(w->program[!i].worker, address, &len), 0);
+        CHECK_EQ(weft_connect_address(w->program[i].worker, address, len, NULL, &w->program[i].ep),
+                 0);
+        len = sizeof address;
+        CHECK_EQ(second_address(w->second[!i], address, &len), 0);
+        CHECK_EQ(second_connect(w->second[i], address, len), 0);
+    }
+}
+
+static void world_up(struct world *w) {
+    memset(w, 0, sizeof *w);
+    two_workers(&w->two, "shm", NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        struct program *p = &w->program[i];
+        p->worker = i ? w->two.b : w->two.a;
+        p->odd = 1;
+        CHECK_EQ(weft_am_handler_set(p->worker, ID, on_number, p), 0);
+        receive(p);
+        w->resource[i] = worker_resource(p->worker);
+        CHECK_EQ(second_open(w->resource[i], NULL, &w->second[i]), 0);
+    }
+    dial(w);
+}
+
+static void world_down(struct world *w) {
+    for (int i = 0; i < 2; i++) {
+        second_close(w->second[i]);
+        CHECK_EQ(weft_resource_release(w->resource[i]), 0);
+    }
+    two_down(&w->two);
+}
+
+/* Both send to each other at once, a few numbers a turn. */
+TEST(a_million_messages_of_two_libraries_never_meet) {
+    struct world w;
+    world_up(&w);
+    size_t n = 0;
+    while (n < 4 * (size_t)NUMBERS) {
+        n = 0;
+        for (int i = 0; i < 2; i++) {
+            for (int k = 0; k < 32 && w.program[i].sent < NUMBERS; k++) send_number(&w.program[i]);
+            for (int k = 0; k < 32 && second_sent(w.second[i]) < NUMBERS; k++) {
+                weft_status_t st = second_send(w.second[i]);
+                CHECK(st == WEFT_OK || st == WEFT_ERR_BUSY);
+            }
+            n += w.program[i].received + second_received(w.second[i]);
+            CHECK(!w.program[i].wrong && second_received(w.second[i]) != SIZE_MAX);
+        }
+        two_turn(&w.two);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(w.program[i].received, NUMBERS);
+        CHECK_EQ(second_received(w.second[i]), NUMBERS);
+    }
+    world_down(&w);
+}
+
+/* ---- memory and team ------------------------------------------------------------------------- */
+
+TEST(the_library_uses_memory_of_the_program) {
+    struct world w;
+    weft_mem_t *mem, *theirs;
+    weft_mem_info_t mine, info;
+    weft_resource_t *resource;
+    world_up(&w);
+    CHECK_EQ(weft_mem_alloc(w.two.a, 8192, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &mem), 0);
+    CHECK_EQ(weft_mem_describe(mem, &mine), 0);
+    CHECK_EQ(weft_resource_export(WEFT_OBJECT_MEMORY, mem, WEFT_RESOURCE_MEMORY, NULL, &resource),
+             0);
+    CHECK_EQ(second_use_region(w.second[0], resource, &theirs), 0);
+    CHECK_EQ(weft_mem_describe(theirs, &info), 0);
+    CHECK(info.base == mine.base && info.len == mine.len);
+    CHECK(second_return(w.second[0], resource, theirs) >= 0);
+    weft_resource_info_t about = {.n_users = 1};
+    UNTIL(&w.two, weft_resource_info(resource, &about) == 0 && about.n_users == 0);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_mem_release(mem, NULL), 0);
+    world_down(&w);
+}
+
+/* An exchange between two ranks of this process. */
+struct seats {
+    const void *mine[2];
+    void *all[2];
+    weft_done_fn done[2];
+    void *arg[2];
+    size_t len;
+} seats;
+static weft_status_t seats_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                                     void *all, weft_done_fn done, void *done_arg) {
+    int rank = arg != NULL;
+    seats.mine[rank] = mine, seats.all[rank] = all, seats.len = len;
+    seats.done[rank] = done, seats.arg[rank] = done_arg;
+    for (int i = 0; seats.mine[0] && seats.mine[1] && i < 2; i++) {
+        for (int r = 0; r < 2; r++) memcpy((char *)seats.all[i] + r * len, seats.mine[r], len);
+        seats.done[i](WEFT_OK, seats.arg[i]);
+    }
+    return WEFT_IN_PROGRESS;
+}
+static void on_ready(weft_team_t *team, weft_status_t status, void *arg) {
+    *(int *)arg += status == WEFT_OK;
+}
+
+TEST(the_library_has_a_team_over_the_programs_team) {
+    struct world w;
+    weft_team_t *team[2], *theirs[2];
+    weft_resource_t *resource[2];
+    int ready = 0;
+    world_up(&w);
+    memset(&seats, 0, sizeof seats);
+    for (int i = 0; i < 2; i++) {
+        weft_exchange_t exchange = {(uint32_t)i, 2, seats_allgather, NULL, i ? &seats : NULL};
+        weft_team_params_t params = {.exchange = &exchange, .on_ready = on_ready, .arg = &ready};
+        CHECK_EQ(weft_team_create(w.program[i].worker, &params, &team[i]), 0);
+    }
+    UNTIL(&w.two, ready == 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(
+            weft_resource_export(WEFT_OBJECT_TEAM, team[i], WEFT_RESOURCE_TEAM, NULL, &resource[i]),
+            0);
+        CHECK_EQ(second_use_team(w.second[i], resource[i], &theirs[i]), 0);
+    }
+    UNTIL(&w.two, second_team_is_ready(w.second[0]) && second_team_is_ready(w.second[1]));
+    uint32_t in[2] = {5, 7}, sum[2] = {0, 0}, their_sum[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        CHECK(weft_allreduce(team[i], &in[i], &sum[i], 1, WEFT_UINT32, WEFT_SUM, NULL) >= 0);
+        CHECK(weft_allreduce(theirs[i], &sum[i], &their_sum[i], 0, WEFT_UINT32, WEFT_SUM, NULL) >=
+              0);
+        CHECK(weft_allreduce(theirs[i], &in[i], &their_sum[i], 1, WEFT_UINT32, WEFT_MAX, NULL) >=
+              0);
+    }
+    UNTIL(&w.two, sum[0] == 12 && sum[1] == 12 && their_sum[0] == 7 && their_sum[1] == 7);
+    for (int i = 0; i < 200; i++) two_turn(&w.two);
+    for (int i = 0; i < 2; i++) CHECK(second_return(w.second[i], resource[i], theirs[i]) >= 0);
+    weft_resource_info_t a = {.n_users = 1}, b = {.n_users = 1};
+    UNTIL(&w.two, weft_resource_info(resource[0], &a) == 0 &&
+                      weft_resource_info(resource[1], &b) == 0 && a.n_users + b.n_users == 0);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_resource_release(resource[i]), 0);
+    struct tally closed = {0};
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_team_close(team[i], OP(&closed)), WEFT_IN_PROGRESS);
+    UNTIL(&w.two, closed.calls == 2);
+    world_down(&w);
+}
+
+/* The other direction: the library has a worker, and the program uses it. */
+TEST(the_program_uses_a_worker_of_the_library) {
+    struct world w;
+    struct second *second;
+    weft_resource_t *given, *own;
+    world_up(&w);
+    weft_worker_t *librarys;
+    CHECK_EQ(
+        weft_worker_create(w.two.context, &(weft_worker_params_t){.transports = "shm"}, &librarys),
+        0);
+    given = worker_resource(librarys);
+    CHECK_EQ(second_open(given, librarys, &second), 0);
+    CHECK_EQ(second_export(second, &own), 0);
+    weft_context_t *context = associated_context();
+    weft_worker_t *programs = stub_worker(context);
+    struct program p = {.worker = programs, .odd = 1};
+    CHECK_EQ(weft_am_handler_set(programs, ID, on_number, &p), 0);
+    CHECK_EQ(associate(context, WEFT_OBJECT_WORKER, own, programs), 0);
+    receive(&p);
+    char address[256];
+    size_t len = sizeof address;
+    CHECK_EQ(weft_worker_address(programs, address, &len), 0);
+    CHECK_EQ(weft_connect_address(programs, address, len, NULL, &p.ep), 0);
+    CHECK_EQ(second_connect(second, address, len), 0);
+    for (int i = 0; i < 1000; i++) {
+        send_number(&p);
+        CHECK_EQ(second_send(second), 0);
+        weft_worker_progress(librarys, 0);
+    }
+    double end = two_now() + test_spin(20);
+    while (p.received < 1000 || second_received(second) < 1000) {
+        weft_worker_progress(librarys, 0);
+        CHECK(two_now() < end);
+    }
+    CHECK_EQ(p.wrong, 0);
+    weft_worker_destroy(programs);
+    CHECK_EQ(weft_resource_release(own), 0);
+    CHECK_EQ(weft_context_destroy(context), 0);
+    second_close(second);
+    CHECK_EQ(weft_resource_release(given), 0);
+    weft_worker_destroy(librarys);
+    world_down(&w);
+}

@@ -1,0 +1,118 @@
+/* Provider and consumer on threads of their own: each is notified on its own worker. */
+#include "shared.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct consumer {
+    pthread_t thread;
+    weft_resource_t *resource;
+    atomic_int ready, lost, stop;
+    pthread_t lost_on;
+};
+
+static unsigned no_progress(void *arg) {
+    return 0;
+}
+
+static void on_lost(void *object, weft_status_t status, void *arg) {
+    struct consumer *c = arg;
+    c->lost_on = pthread_self();
+    atomic_store(&c->lost, status == WEFT_ERR_RESOURCE_LOST ? 1 : 2);
+}
+
+static void *consume(void *arg) {
+    struct consumer *c = arg;
+    weft_context_t *context;
+    weft_worker_t *worker;
+    if (weft_context_create(NULL, &context) ||
+        weft_worker_create(context, &(weft_worker_params_t){.transports = "self"}, &worker))
+        return arg;
+    weft_associate_params_t params = {.resource = c->resource, .on_lost = on_lost, .arg = c};
+    if (weft_associate_resources(context, WEFT_OBJECT_WORKER, &params, worker)) return arg;
+    atomic_store(&c->ready, 1);
+    while (!atomic_load(&c->stop)) weft_worker_wait(worker, 1);
+    weft_worker_destroy(worker);
+    weft_context_destroy(context);
+    return NULL;
+}
+
+static atomic_int returned, withdrawn;
+static pthread_t returned_on, withdrawn_on;
+static void notify(weft_resource_t *resource, weft_resource_event_t event, void *arg) {
+    if (event != WEFT_RESOURCE_RETURNED) return;
+    returned_on = pthread_self();
+    atomic_fetch_add(&returned, 1);
+}
+static void on_withdrawn(weft_status_t status, void *arg) {
+    withdrawn_on = pthread_self();
+    atomic_fetch_add(&withdrawn, 1);
+}
+
+/* A descriptor that a consumer on another thread watches. */
+static void up(struct two *t, struct consumer *c, int *fd_p) {
+    weft_resource_value_t value;
+    weft_events_t events = {.progress = no_progress};
+    memset(c, 0, sizeof *c);
+    atomic_store(&returned, 0);
+    atomic_store(&withdrawn, 0);
+    two_workers(t, "self", NULL, 0);
+    events.fd = *fd_p = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    value = VALUE(WEFT_RES_WORKER_EVENTS, events);
+    weft_resource_params_t params = {.kind = WEFT_RESOURCE_EVENTS,
+                                     .values = &value,
+                                     .n_values = 1,
+                                     .thread_mode = WEFT_THREAD_MULTIPLE,
+                                     .provider = {.notify = notify, .worker = t->a}};
+    CHECK_EQ(weft_resource_describe(&params, &c->resource), 0);
+    CHECK_EQ(pthread_create(&c->thread, NULL, consume, c), 0);
+    UNTIL(t, atomic_load(&c->ready));
+}
+
+static void down(struct two *t, struct consumer *c, int fd) {
+    void *failed;
+    atomic_store(&c->stop, 1);
+    pthread_join(c->thread, &failed);
+    CHECK(!failed);
+    for (int i = 0; i < 10; i++) two_turn(t);
+    CHECK_EQ(weft_resource_release(c->resource), 0);
+    close(fd);
+    two_down(t);
+}
+
+TEST(a_withdrawal_is_completed_on_the_providers_thread) {
+    struct two t;
+    struct consumer c;
+    int fd;
+    up(&t, &c, &fd);
+    CHECK_EQ(weft_resource_withdraw(c.resource, &(weft_op_t){.done = on_withdrawn}),
+             WEFT_IN_PROGRESS);
+    UNTIL(&t, atomic_load(&withdrawn) && atomic_load(&returned));
+    CHECK(pthread_equal(withdrawn_on, pthread_self()));
+    CHECK(pthread_equal(returned_on, pthread_self()));
+    CHECK_EQ(atomic_load(&c.lost), 0);
+    down(&t, &c, fd);
+}
+
+TEST(a_loss_is_notified_on_the_consumers_thread) {
+    struct two t;
+    struct consumer c;
+    int fd;
+    up(&t, &c, &fd);
+    weft_resource_lose(c.resource);
+    UNTIL(&t, atomic_load(&c.lost));
+    CHECK_EQ(atomic_load(&c.lost), 1);
+    CHECK(pthread_equal(c.lost_on, c.thread));
+    down(&t, &c, fd);
+}
+
+TEST(a_consumer_that_ends_first_returns_what_it_uses) {
+    struct two t;
+    struct consumer c;
+    int fd;
+    up(&t, &c, &fd);
+    down(&t, &c, fd);
+    CHECK_EQ(atomic_load(&returned), 1);
+}

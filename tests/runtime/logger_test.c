@@ -1,0 +1,94 @@
+/* Loggers: who writes, what is dropped, and that lines are whole. */
+#include "../harness.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <weft/logger.h>
+
+static char heard[256];
+
+static void hear(weft_log_level_t level, const char *room, const char *line, void *arg) {
+    (void)arg;
+    snprintf(heard, sizeof heard, "%d %s %s", (int)level, room, line);
+}
+
+TEST(a_function_receives_each_line) {
+    weft_logger_t *logger;
+    weft_logger_params_t params = {.sink = WEFT_LOGGER_FN, .fn = hear, .name = "unit"};
+    CHECK_EQ(weft_logger_create(NULL, &params, &logger), WEFT_OK);
+    weft_logger_write(logger, WEFT_LOG_WARN, "%d of %d", 1, 2);
+    CHECK_EQ(strcmp(heard, "2 unit 1 of 2"), 0);
+    weft_logger_destroy(logger);
+}
+
+TEST(what_is_less_important_is_dropped) {
+    weft_logger_t *logger;
+    weft_logger_params_t params = {.sink = WEFT_LOGGER_FN, .fn = hear, .level = WEFT_LOG_WARN};
+    CHECK_EQ(weft_logger_create(NULL, &params, &logger), WEFT_OK);
+    heard[0] = 0;
+    weft_logger_write(logger, WEFT_LOG_INFO, "not this");
+    CHECK_EQ(heard[0], 0);
+    CHECK(!weft_logger_writes(logger, WEFT_LOG_INFO));
+    CHECK(weft_logger_writes(logger, WEFT_LOG_ERROR));
+    weft_logger_destroy(logger);
+}
+
+TEST(a_null_logger_writes_nothing) {
+    weft_logger_t *logger;
+    weft_logger_params_t params = {.scope = WEFT_LOGGER_NULL, .sink = WEFT_LOGGER_FN, .fn = hear};
+    CHECK_EQ(weft_logger_create(NULL, &params, &logger), WEFT_OK);
+    heard[0] = 0;
+    weft_logger_write(logger, WEFT_LOG_ERROR, "nor this");
+    weft_logger_write(NULL, WEFT_LOG_ERROR, "nor this");
+    CHECK_EQ(heard[0], 0);
+    weft_logger_destroy(logger);
+    weft_logger_destroy(NULL);
+}
+
+enum { WRITERS = 4, LINES = 200, LONG = 3000 };
+
+static void write_lines(const char *path, int writer) {
+    char text[LONG + 1];
+    weft_logger_t *logger;
+    weft_logger_params_t params = {
+        .scope = WEFT_LOGGER_PROCESS, .sink = WEFT_LOGGER_FILE, .path = path, .name = "w"};
+    memset(text, 'a' + writer, LONG);
+    text[LONG] = 0;
+    if (weft_logger_create(NULL, &params, &logger) < 0) _exit(1);
+    for (int i = 0; i < LINES; i++) weft_logger_write(logger, WEFT_LOG_ERROR, "%s", text);
+    weft_logger_destroy(logger);
+    _exit(0);
+}
+
+TEST(lines_of_several_processes_in_one_file_are_whole) {
+    char path[] = "/tmp/weft-logger-XXXXXX", line[LONG + 64];
+    int fd = mkstemp(path), n = 0;
+    CHECK(fd >= 0);
+    for (int w = 0; w < WRITERS; w++)
+        if (fork() == 0) write_lines(path, w);
+    for (int w = 0; w < WRITERS; w++) {
+        int status;
+        wait(&status);
+        CHECK_EQ(status, 0);
+    }
+    FILE *file = fdopen(fd, "r");
+    for (; fgets(line, sizeof line, file); n++) {
+        const char *text = strstr(line, ": ") + 2;
+        CHECK_EQ(strspn(text, (char[]){text[0], 0}), LONG);
+        CHECK_EQ(text[LONG], '\n');
+    }
+    CHECK_EQ(n, WRITERS * LINES);
+    fclose(file);
+    unlink(path);
+}
+
+TEST(errors_of_a_logger_are_named) {
+    weft_logger_t *logger;
+    weft_logger_params_t none = {.sink = WEFT_LOGGER_FILE};
+    weft_logger_params_t nowhere = {.sink = WEFT_LOGGER_FILE, .path = "/nowhere/at/all"};
+    CHECK_EQ(weft_logger_create(NULL, &none, &logger), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_logger_create(NULL, &nowhere, &logger), WEFT_ERR_IO);
+    CHECK_EQ(weft_logger_create(NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
+}

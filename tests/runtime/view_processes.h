@@ -1,0 +1,58 @@
+/* Views of one process, and of several that are forked and meet at a store on loopback. */
+#ifndef WEFT_TESTS_RUNTIME_VIEW_PROCESSES_H
+#define WEFT_TESTS_RUNTIME_VIEW_PROCESSES_H
+
+#include "../harness.h"
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <weft/weft.h>
+
+static inline weft_view_t *view_of_one(void) {
+    weft_view_t *view = NULL;
+    CHECK_EQ(weft_view_create_wait(&(weft_view_params_t){.engine = "single"}, &view), WEFT_OK);
+    return view;
+}
+
+/* A port that was free a moment ago. */
+static inline void store_address(char text[64]) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    CHECK_EQ(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    CHECK_EQ(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    snprintf(text, 64, "127.0.0.1:%u", ntohs(at.sin_port));
+    close(fd);
+}
+
+static inline weft_view_t *join(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = NULL;
+    weft_view_params_t params = {
+        .engine = "store", .store = store, .rank = rank, .size = size, .deadline_ms = 60000};
+    CHECK_EQ(weft_view_create_wait(&params, &view), WEFT_OK);
+    return view;
+}
+
+/* Runs `body` in `size` processes, each a rank; every one of them has to end well. */
+static inline void in_processes(uint32_t size,
+                                void (*body)(const char *store, uint32_t rank, uint32_t n)) {
+    char store[64];
+    store_address(store);
+    fflush(stdout);
+    for (uint32_t rank = 0; rank < size; rank++) {
+        if (fork() > 0) continue;
+        body(store, rank, size);
+        fflush(stdout);
+        _exit(test_result == 1);
+    }
+    for (uint32_t rank = 0; rank < size; rank++) {
+        int status;
+        wait(&status);
+        CHECK_EQ(status, 0);
+    }
+}
+
+#endif

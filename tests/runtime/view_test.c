@@ -1,0 +1,230 @@
+/* Views: engines, references, equality, parts, resource sets. Processes are forked and meet at a
+ * store on loopback. */
+#include "view_processes.h"
+#include <sched.h>
+#include <sys/mman.h>
+
+/* ---- one process --------------------------------------------------------------------------- */
+
+TEST(the_null_view_has_no_processes) {
+    const weft_resource_set_t *set;
+    CHECK_EQ(weft_view_size(NULL), 0);
+    CHECK_EQ(strcmp(weft_view_engine(NULL), "null"), 0);
+    CHECK(!weft_view_did_start(NULL));
+    CHECK(weft_view_team(NULL) == NULL);
+    CHECK(weft_view_worker(NULL) == NULL);
+    CHECK(weft_view_mine(NULL) == NULL);
+    CHECK(weft_view_equal(NULL, NULL));
+    CHECK_EQ(weft_view_at_wait(NULL, 0, false, &set), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_view_release_wait(NULL), WEFT_OK);
+    CHECK(weft_view_retain(NULL) == NULL);
+}
+
+TEST(a_process_without_a_launcher_is_a_view_of_one) {
+    weft_view_t *view = view_of_one();
+    CHECK_EQ(weft_view_size(view), 1);
+    CHECK_EQ(weft_view_rank(view), 0);
+    CHECK_EQ(strcmp(weft_view_engine(view), "single"), 0);
+    CHECK(!weft_view_did_start(view));
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_rank_out_of_range_is_refused) {
+    weft_view_t *view = view_of_one();
+    const weft_resource_set_t *set = NULL;
+    CHECK_EQ(weft_view_at_wait(view, 1, false, &set), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_view_at_wait(view, 0, false, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_view_at_wait(view, 0, false, &set), WEFT_OK);
+    CHECK(weft_view_has(view, set));
+    weft_view_release_wait(view);
+}
+
+TEST(views_of_the_same_processes_are_equal) {
+    weft_view_t *a = view_of_one(), *b = view_of_one();
+    CHECK(weft_view_equal(a, b));
+    CHECK(!weft_view_equal(a, NULL));
+    CHECK(weft_view_has(a, weft_view_mine(b)));
+    weft_view_release_wait(a);
+    weft_view_release_wait(b);
+}
+
+TEST(a_set_describes_this_process) {
+    weft_view_t *view = view_of_one();
+    const weft_resource_set_t *set = weft_view_mine(view);
+    cpu_set_t cpus;
+    char host[64] = "";
+    sched_getaffinity(0, sizeof cpus, &cpus);
+    gethostname(host, sizeof host - 1);
+    CHECK_EQ(set->pid, getpid());
+    CHECK_EQ(strcmp(set->host, host), 0);
+    CHECK_EQ(set->n_cpus, (uint32_t)CPU_COUNT(&cpus));
+    CHECK(set->n_cores >= 1 && set->n_cores <= set->n_cpus);
+    CHECK(set->n_numa_nodes >= 1);
+    CHECK(set->ram_total > 0 && set->ram_free <= set->ram_total);
+    CHECK(set->ram_used > 0 && set->ram_used <= set->ram_total);
+    weft_view_release_wait(view);
+}
+
+TEST(cores_that_a_process_may_not_use_are_not_its) {
+    cpu_set_t before, one;
+    sched_getaffinity(0, sizeof before, &before);
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    weft_view_t *view = view_of_one();
+    CHECK_EQ(weft_view_mine(view)->n_cpus, 1);
+    CHECK_EQ(weft_view_mine(view)->n_cores, 1);
+    weft_view_release_wait(view);
+    sched_setaffinity(0, sizeof before, &before);
+}
+
+TEST(the_programs_worker_stays_when_the_view_ends) {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_view_t *view = NULL;
+    CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
+    CHECK_EQ(weft_worker_create(context, NULL, &worker), WEFT_OK);
+    weft_view_params_t params = {.worker = worker, .engine = "single"};
+    CHECK_EQ(weft_view_create_wait(&params, &view), WEFT_OK);
+    CHECK(weft_view_worker(view) == worker);
+    CHECK_EQ(weft_view_release(view, NULL), WEFT_IN_PROGRESS);
+    while (weft_worker_progress(worker, 0) > 0) continue;
+    CHECK_EQ(weft_view_create_wait(&params, &view), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+TEST(what_only_a_wait_can_end_says_so) {
+    weft_view_t *view = view_of_one();
+    CHECK_EQ(weft_view_release(view, NULL), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(an_engine_that_is_not_there_is_named) {
+    weft_view_t *view = NULL;
+    CHECK_EQ(weft_view_create_wait(&(weft_view_params_t){.engine = "none"}, &view),
+             WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_view_create_wait(&(weft_view_params_t){.engine = "weft-run"}, &view),
+             WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(weft_view_create_wait(&(weft_view_params_t){.engine = "store"}, &view),
+             WEFT_ERR_NOT_FOUND);
+    weft_view_params_t bad = {.engine = "store", .store = "nowhere", .size = 1};
+    CHECK_EQ(weft_view_create_wait(&bad, &view), WEFT_ERR_INVALID_PARAM);
+}
+
+/* ---- several ------------------------------------------------------------------------------- */
+
+static void meet(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size);
+    uint32_t sum = 0, mine = rank + 1;
+    CHECK_EQ(weft_view_size(view), size);
+    CHECK_EQ(weft_view_rank(view), rank);
+    CHECK_EQ(weft_allreduce_wait(weft_view_team(view), &mine, &sum, 1, WEFT_UINT32, WEFT_SUM),
+             WEFT_OK);
+    CHECK_EQ(sum, size * (size + 1) / 2);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(processes_meet_at_a_store) {
+    in_processes(4, meet);
+}
+
+static void look_at_all(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size);
+    const weft_resource_set_t *set;
+    uint32_t sharers = 0;
+    for (uint32_t r = 0; r < size; r++) {
+        CHECK_EQ(weft_view_at_wait(view, r, false, &set), WEFT_OK);
+        CHECK_EQ(set->rank, r);
+        CHECK(weft_view_has(view, set));
+        CHECK_EQ(set->pid == getpid(), r == rank);
+        CHECK_EQ(set->host_id, weft_view_mine(view)->host_id);
+    }
+    CHECK_EQ(weft_view_count_ram_wait(view, set, &sharers), WEFT_OK);
+    CHECK_EQ(sharers, size);
+    CHECK_EQ(weft_view_count_gpu_wait(view, set, set->n_gpus, &sharers), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(each_sees_the_sets_of_all_and_counts_sharers) {
+    in_processes(3, look_at_all);
+}
+
+static void split_it(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size), *part = NULL, *host = NULL;
+    bool out = rank == size - 1;
+    uint32_t key = size - rank; /* the reverse order */
+    CHECK_EQ(weft_view_split_wait(view, out ? WEFT_NO_COLOUR : rank % 2, key, &part), WEFT_OK);
+    CHECK_EQ(part == NULL, out);
+    if (part) {
+        uint32_t n = weft_view_size(part), sum = 0, mine = rank;
+        CHECK_EQ(n, 2);
+        CHECK_EQ(weft_view_rank(part), rank < 2 ? 1 : 0);
+        CHECK_EQ(weft_allreduce_wait(weft_view_team(part), &mine, &sum, 1, WEFT_UINT32, WEFT_SUM),
+                 WEFT_OK);
+        CHECK_EQ(sum, rank % 2 ? 1 + 3 : 0 + 2);
+        CHECK(!weft_view_equal(part, view));
+        CHECK(weft_view_has(view, weft_view_mine(part)));
+    }
+    CHECK_EQ(weft_view_split_host_wait(view, &host), WEFT_OK);
+    CHECK_EQ(weft_view_size(host), size);
+    CHECK(weft_view_equal(host, view));
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK); /* the parts keep it */
+    CHECK_EQ(weft_view_release_wait(host), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(part), WEFT_OK);
+}
+
+TEST(a_view_is_split_by_colour_and_key_and_by_host) {
+    in_processes(5, split_it);
+}
+
+static void two_views(const char *store, uint32_t rank, uint32_t size) {
+    char second[64], port[64];
+    snprintf(port, sizeof port, "%s", strrchr(store, ':') + 1);
+    weft_view_t *a = join(store, rank, size), *b = NULL;
+    if (rank == 0) store_address(second);
+    CHECK_EQ(weft_bcast_wait(weft_view_team(a), second, sizeof second, WEFT_UINT8, 0), WEFT_OK);
+    b = join(second, rank, size);
+    CHECK(weft_view_equal(a, b));
+    CHECK_EQ(weft_view_release_wait(rank % 2 ? a : b), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(rank % 2 ? b : a), WEFT_OK);
+}
+
+TEST(two_views_of_the_same_processes_end_in_any_order) {
+    in_processes(2, two_views);
+}
+
+static _Atomic uint32_t *n_there; /* of the processes of the test */
+
+static void die_before_the_others(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size);
+    const weft_resource_set_t *set;
+    ++*n_there;
+    while (rank == 1 && *n_there < size) sched_yield();
+    if (rank == 1) _exit(0);
+    weft_status_t st = weft_barrier_wait(weft_view_team(view));
+    CHECK(st == WEFT_ERR_PEER_FAILED || st == WEFT_ERR_PEER_CLOSED);
+    CHECK(weft_view_at_wait(view, 1, true, &set) < 0);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK); /* its finalizers had no error */
+}
+
+TEST(a_death_fails_operations_and_hinders_no_release) {
+    n_there =
+        mmap(NULL, sizeof *n_there, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    in_processes(3, die_before_the_others);
+}
+
+TEST(a_creation_without_the_others_ends_by_its_deadline) {
+    char store[64];
+    weft_view_t *view = NULL;
+    store_address(store);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        weft_view_params_t params = {
+            .engine = "store", .store = store, .rank = rank, .size = 2, .deadline_ms = 50};
+        CHECK_EQ(weft_view_create_wait(&params, &view), WEFT_ERR_TIMED_OUT);
+    }
+}

@@ -1,0 +1,29 @@
+#!/bin/bash
+# schedule, weft-info --collectives and weft-perf --tune: what they print and write is what the library takes.
+. tests/check.sh
+schedule=$bin/tools/schedule info=$bin/tools/weft-info perf=$bin/tools/weft-perf
+
+test_every_algorithm_has_its_steps_printed() {
+    $schedule --list >"$scratch/list"
+    while read -r collective algorithm _; do
+        has "$collective $algorithm" "$($schedule --collective $collective --algorithm $algorithm --ranks 5)" '^rank 4'
+    done <"$scratch/list"
+    expect "an unknown one" "$($schedule --collective allreduce --algorithm no 2>/dev/null || echo $?)" 2
+}
+
+test_the_picture_is_what_is_drawn() {
+    $schedule --collective allreduce --algorithm ring --ranks 8 --count 64 --svg | cmp - docs/allreduce-ring.svg
+}
+
+test_the_choice_is_shown_with_the_settings() {
+    has info "$(WEFT_COLL_ALGORITHMS=allreduce:-100=ring $info --collectives)" '0 to 100 *ring  \(by the settings\)'
+    expect nonsense "$(WEFT_COLL_ALGORITHMS=nonsense $info --collectives 2>/dev/null || echo $?)" 1
+}
+
+test_what_is_measured_can_be_read() {
+    timeout 100 $perf --tune "$scratch/tuned" --test barrier --ranks 2 --seconds 0.001
+    has tuned "$(cat "$scratch/tuned")" '^barrier@2-2:-='
+    has info "$(WEFT_COLL_TUNING=$scratch/tuned $info --collectives)" 'by the settings'
+}
+
+run_tests
