@@ -1,6 +1,7 @@
 /*
- * Keeps the first two cores from halting, by a spinner of the lowest class on each, until it is ended: an idle virtual
- * core is given away by the host and comes back elsewhere. Anything else that is runnable has the core at once.
+ * Keeps the first two cores from halting, by a spinner of the lowest class on each, until it is
+ * ended: an idle virtual core is given away by the host and comes back elsewhere. Anything else
+ * that is runnable has the core at once.
  */
 #define _GNU_SOURCE
 #include "cores.h"

@@ -1,4 +1,7 @@
-/* What the bench's programs share: the two cores they use, a clock, an order of figures, memory that a fork sees. */
+/*
+ * What the bench's programs share: the two cores they use, a clock, an order of figures, memory
+ * that a fork sees.
+ */
 #ifndef WEFT_BENCH_CORES_H
 #define WEFT_BENCH_CORES_H
 
@@ -37,7 +40,8 @@ static inline void pin(int place) {
 }
 
 static inline void *shared_memory(size_t size) {
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    void *p =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (p == MAP_FAILED) {
         perror("mmap");
         exit(1);

@@ -1,6 +1,7 @@
 /*
- * Which instructions callgrind counts, said by the program itself: those of one kind of work at a time, after some rounds to
- * warm up. Each kind's figures come in a profile of its own. Without valgrind's headers, or outside of it, nothing happens.
+ * Lets the program itself choose the instructions that callgrind counts: those of one kind of work
+ * at a time, after some rounds to warm up. Each kind's figures come in a profile of its own.
+ * Without valgrind's headers, or outside of it, nothing happens.
  */
 #ifndef WEFT_BENCH_COUNTING_H
 #define WEFT_BENCH_COUNTING_H
@@ -27,7 +28,8 @@ static enum counted counted;
     } while (0)
 
 /* `rounds` rounds, of which that kind is counted. */
-static inline void count_rounds(const char *name, enum counted kind, void (*round)(void), int rounds) {
+static inline void count_rounds(const char *name, enum counted kind, void (*round)(void),
+                                int rounds) {
     counted = kind;
     CALLGRIND_ZERO_STATS;
     while (rounds-- > 0) round();

@@ -1,7 +1,8 @@
 /*
- * How long traffic stands still when a connection is killed under an endpoint that survives it: two workers in one process, turned one
- * after the other, messages of 32 bytes without a pause over tcp on loopback. Both ends of the connection are reset; the time is that from
- * the reset to the first message that comes by the next one.
+ * How long traffic stands still when a connection is killed under an endpoint that survives it: two
+ * workers in one process, turned one after the other, messages of 32 bytes without a pause over tcp
+ * on loopback. Both ends of the connection are reset; the time is that from the reset to the first
+ * message that comes by the next one.
  *
  *     failover [KILLS]
  */
@@ -45,8 +46,8 @@ static void on_error(weft_ep_t *lost, weft_status_t status, void *arg) {
 
 static void turn(void) {
     static char bytes[BYTES];
-    while (sent - came < WINDOW &&
-           weft_am_send(ep, 1, &sent, sizeof sent, &(weft_iov_t){bytes, sizeof bytes}, 1, NULL) >= 0)
+    while (sent - came < WINDOW && weft_am_send(ep, 1, &sent, sizeof sent,
+                                                &(weft_iov_t){bytes, sizeof bytes}, 1, NULL) >= 0)
         sent++;
     weft_worker_progress(a, 0);
     weft_worker_progress(b, 0);
@@ -54,19 +55,22 @@ static void turn(void) {
 
 /* Connected sockets of this process: both ends of the one connection. */
 static void kill_both(void) {
-    struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    struct sockaddr noop = {.sa_family = AF_UNSPEC};
     DIR *dir = opendir("/proc/self/fd");
     for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
         struct sockaddr_storage at = {0};
         socklen_t len = sizeof at;
         int fd = atoi(e->d_name);
         if (getpeername(fd, (struct sockaddr *)&at, &len) == 0 && at.ss_family == AF_INET)
-            (void)connect(fd, &nobody, sizeof nobody);
+            (void)connect(fd, &noop, sizeof noop);
     }
     if (dir) closedir(dir);
 }
 
-/* Of the messages that were under way, some may have been read already: the link has to have gone on, too. */
+/*
+ * Of the messages that were under way, some may have been read already: the link has to have gone
+ * on, too.
+ */
 static double one_kill(void) {
     uint64_t resumed = weft_worker_count(b, "lanes.resumed");
     kill_both();
@@ -91,7 +95,9 @@ int main(int argc, char **argv) {
     must(weft_worker_create(context, &(weft_worker_params_t){.transports = "tcp"}, &a), "worker");
     must(weft_worker_create(context, &(weft_worker_params_t){.transports = "tcp"}, &b), "worker");
     must(weft_am_handler_set(b, 1, on_message, NULL), "handler");
-    must(weft_listen(b, "tcp://127.0.0.1:0", &(weft_listen_params_t){.on_error = on_error}, &listener), "listen");
+    must(weft_listen(b, "tcp://127.0.0.1:0", &(weft_listen_params_t){.on_error = on_error},
+                     &listener),
+         "listen");
     weft_ep_params_t params = {.on_error = on_error, .error_mode = WEFT_ERRORS_FAILOVER};
     must(weft_connect(a, weft_listener_uri(listener), &params, &ep), "connect");
     for (int i = 0; i < kills; i++) {
@@ -100,9 +106,9 @@ int main(int argc, char **argv) {
     }
     while (came < sent) turn();
     qsort(took, (size_t)kills, sizeof *took, by_size);
-    printf(
-        "%d kills, us until traffic moves: median %.0f, p90 %.0f, p99 %.0f, most %.0f; %llu messages, %llu wrong\n",
-        kills, took[kills / 2], took[kills * 9 / 10], took[kills * 99 / 100], took[kills - 1],
-        (unsigned long long)sent, (unsigned long long)wrong);
+    printf("%d kills, us until traffic moves: median %.0f, p90 %.0f, p99 %.0f, most %.0f; %llu "
+           "messages, %llu wrong\n",
+           kills, took[kills / 2], took[kills * 9 / 10], took[kills * 99 / 100], took[kills - 1],
+           (unsigned long long)sent, (unsigned long long)wrong);
     return wrong != 0;
 }

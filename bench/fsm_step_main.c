@@ -1,13 +1,14 @@
 /*
- * fsm-step: what one step of a machine costs, in ns: the median over rounds of a step whose action counts, with a
- * trace (as a worker keeps it) and without. A dependent chain: each step needs the state that the one before left.
+ * fsm-step: what one step of a machine costs, in ns: the median over rounds of a step whose action
+ * counts, with a trace (as a worker keeps it) and without. A dependent chain: each step needs the
+ * state that the one before left.
  */
 #include "cores.h"
 #include <fsm/fsm.h>
 
 #define PING_STATES(S)           S(A) S(B) S(C) S(D)
 #define PING_EVENTS(LOCAL, PEER) LOCAL(GO) PEER(BACK)
-#define PING_EFFECTS(F)          F(TELL)
+#define PING_EFFECTS(F)          F(NOTIFY)
 #define PING_ACTIONS(X)          X(count)
 /* clang-format off */
 #define PING_TABLE(COLS, ROW) \
@@ -48,7 +49,7 @@ static double median_step(void) {
     for (unsigned i = 0; i < STEPS; i++) event[i] = (i * 2654435761u >> 20) & 1;
     for (unsigned r = 0; r < ROUNDS; r++) {
         double before = now_ns();
-        for (unsigned i = 0; i < STEPS; i++) fsm_step(&p.fsm, event[i]);
+        for (unsigned i = 0; i < STEPS; i++) weft__fsm_step(&p.fsm, event[i]);
         round[r] = (now_ns() - before) / STEPS;
     }
     if (p.count != (unsigned long)ROUNDS * STEPS) abort();

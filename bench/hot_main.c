@@ -1,12 +1,14 @@
 /*
- * Many endpoints of one worker, and few lanes that are fast: the two loads by which the design of UCX's dynamic transport selection was
- * judged, between two pinned processes. Every link begins over tcp; with switching on, `slots` of them may move to a shared-memory ring.
+ * Many endpoints of one worker, and few lanes that are fast: the two loads by which the design of
+ * UCX's dynamic transport selection was judged, between two pinned processes. Every link begins
+ * over tcp; with switching on, `slots` of them may move to a shared-memory ring.
  *
- *     hot few  [SECONDS [LINKS [SLOTS [RUNS]]]]   `slots` links exchange requests without a pause, the others one now and then
- *     hot all  [SECONDS [LINKS [SLOTS [RUNS]]]]   all do alike: nothing should go to and fro
+ *     hot few  [SECONDS [LINKS [SLOTS [RUNS]]]]   `slots` links are busy, the others are not
+ *     hot all  [SECONDS [LINKS [SLOTS [RUNS]]]]   all are alike: no link should oscillate
  *
- * Each runs with switching on and off in turn. Printed, for both: requests answered per second, answers that were wrong or out of
- * their order; and for the first: after how many ticks all busy links had moved, and how many others ever did.
+ * Each runs with switching on and off in turn. Printed, for both: requests answered per second,
+ * answers that were wrong or out of their order; and for the first: after how many ticks all busy
+ * links had moved, and how many others ever did.
  */
 #define _GNU_SOURCE
 #include "cores.h"
@@ -50,27 +52,30 @@ static weft_worker_t *open_worker(const struct load *load) {
     static weft_context_t *context;
     char slots[16];
     snprintf(slots, sizeof slots, "%u", load->slots);
-    const weft_setting_t settings[] = {
-        {"lanes.switch", load->on ? "on" : "off"}, {"lanes.capacity", slots}, {"shm.staging", "64k"}};
-    const weft_context_params_t params = {.settings = settings, .n_settings = sizeof settings / sizeof *settings};
+    const weft_setting_t settings[] = {{"lanes.switch", load->on ? "on" : "off"},
+                                       {"lanes.capacity", slots},
+                                       {"shm.staging", "64k"}};
+    const weft_context_params_t params = {.settings = settings,
+                                          .n_settings = sizeof settings / sizeof *settings};
     if (!context) must(weft_context_create(&params, &context), "context");
     weft_worker_t *worker;
-    must(weft_worker_create(context, &(weft_worker_params_t){.transports = "tcp,shm"}, &worker), "worker");
+    must(weft_worker_create(context, &(weft_worker_params_t){.transports = "tcp,shm"}, &worker),
+         "worker");
     return worker;
 }
 
-/* ---- the side that answers: a worker for each link ---------------------------------------------------------------------- */
+/* ---- the side that answers: a worker for each link ------------------------------------------- */
 
 /* What a send may borrow until its answer is there: `number` is the request's, of that link. */
 struct message {
     uint64_t link, number;
     char rest[BYTES - 16];
 };
-static struct message lent[MOST][WINDOW];
+static struct message in_flight[MOST][WINDOW];
 
 static void answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     const struct message *m = am->data;
-    struct message *own = &lent[m->link % MOST][m->number % WINDOW];
+    struct message *own = &in_flight[m->link % MOST][m->number % WINDOW];
     *own = *m;
     weft_iov_t iov = {own, sizeof *own};
     must(weft_am_send(ep, ANSWER, NULL, 0, &iov, 1, NULL), "answer");
@@ -99,7 +104,7 @@ static void serve(const struct load *load, struct shared *shared) {
     }
 }
 
-/* ---- the side that asks ---------------------------------------------------------------------------------------------------- */
+/* ---- the side that asks ---------------------------------------------------------------------- */
 
 struct link {
     weft_ep_t *ep;
@@ -112,13 +117,14 @@ static uint64_t answers, wrong;
 static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct link *link = weft_ep_user(ep);
     const struct message *m = am->data;
-    wrong += am->len != sizeof *m || m->number != link->answered || m->link != (uint64_t)(link - links);
+    wrong +=
+        am->len != sizeof *m || m->number != link->answered || m->link != (uint64_t)(link - links);
     link->answered++;
     answers++;
 }
 
 static void ask(struct link *link) {
-    struct message *m = &lent[link - links][link->asked % WINDOW];
+    struct message *m = &in_flight[link - links][link->asked % WINDOW];
     m->link = (uint64_t)(link - links);
     m->number = link->asked++;
     weft_iov_t iov = {m, sizeof *m};
@@ -132,7 +138,8 @@ static void on_error(weft_ep_t *ep, weft_status_t status, void *arg) {
 static void connect_all(weft_worker_t *worker, const struct load *load, struct shared *shared) {
     for (unsigned i = 0; i < load->links; i++) {
         while (shared->listening <= i) usleep(1000);
-        must(weft_connect(worker, shared->uri[i], &(weft_ep_params_t){.on_error = on_error}, &links[i].ep),
+        must(weft_connect(worker, shared->uri[i], &(weft_ep_params_t){.on_error = on_error},
+                          &links[i].ep),
              "connect");
         weft_ep_set_user(links[i].ep, &links[i]);
         ask(&links[i]);
@@ -173,7 +180,8 @@ static void now_and_then(const struct load *load) {
 static struct outcome drive(weft_worker_t *worker, const struct load *load) {
     struct outcome o = {0};
     uint64_t half = 0;
-    double begin = now_ns(), end = begin + load->seconds * 1e9, middle = begin + load->seconds * 5e8;
+    double begin = now_ns(), end = begin + load->seconds * 1e9,
+           middle = begin + load->seconds * 5e8;
     double next_tick = begin + TICK_MS * 1e6, next_idle = begin, counted = 0;
     for (unsigned tick = 1; now_ns() < end;) {
         for (int i = 0; i < 32; i++) turn(worker, load);
@@ -224,8 +232,9 @@ static struct outcome run(const struct load *load) {
 }
 
 static void print(const struct load *load, const struct outcome *o) {
-    printf("  %-3s %11.0f/s  %llu wrong  %llu switches, longest pause %.0f us", load->on ? "on" : "off",
-           o->per_second, (unsigned long long)o->wrong, (unsigned long long)o->switches, o->pause_max_us);
+    printf("  %-3s %11.0f/s  %llu wrong  %llu switches, longest pause %.0f us",
+           load->on ? "on" : "off", o->per_second, (unsigned long long)o->wrong,
+           (unsigned long long)o->switches, o->pause_max_us);
     if (load->on && !load->all)
         printf("  all %u after %u ticks, %u others", load->slots, o->ticks_to_all, o->others);
     printf("\n");
@@ -243,8 +252,8 @@ int main(int argc, char **argv) {
     load.links = argc > 3 ? (unsigned)atoi(argv[3]) : load.all ? 32 : 200;
     load.slots = argc > 4 ? (unsigned)atoi(argv[4]) : 8;
     int runs = argc > 5 ? atoi(argv[5]) : 5;
-    if (load.links > MOST || load.slots == 0 || load.slots > load.links || load.seconds <= 0 || runs < 1 ||
-        runs > MOST_RUNS) {
+    if (load.links > MOST || load.slots == 0 || load.slots > load.links || load.seconds <= 0 ||
+        runs < 1 || runs > MOST_RUNS) {
         fprintf(stderr, "hot: at most %d links, and no more slots than links\n", MOST);
         return 2;
     }
@@ -258,6 +267,7 @@ int main(int argc, char **argv) {
         ratio[i] = on.per_second / off.per_second;
     }
     sort_figures(ratio, (size_t)runs);
-    printf("on / off: %.3g (median of %d, %.3g to %.3g)\n", ratio[runs / 2], runs, ratio[0], ratio[runs - 1]);
+    printf("on / off: %.3g (median of %d, %.3g to %.3g)\n", ratio[runs / 2], runs, ratio[0],
+           ratio[runs - 1]);
     return 0;
 }

@@ -1,16 +1,18 @@
 /*
- * How long traffic stands still when a connection dies that its endpoint survives: two processes talk over tcp, each on a core of its
- * own, and a third one kills their socket again and again, from outside.
+ * How long traffic stands still when a connection dies that its endpoint survives: two processes
+ * talk over tcp, each on a core of its own, and a third one kills their socket again and again,
+ * from outside.
  *
  *     killed [KILLS [ask|stream|sleep|death]]
  *
  *     ask     one request at a time; from the kill until the next answer
  *     stream  messages one way without a pause; from the kill until the next message arrives
  *     sleep   as ask, but both sides sleep until something comes
- *     death   not the socket: the process that dialed, by SIGKILL; until the other one is told, which sleeps
+ *     death   SIGKILL of the dialing process; until its sleeping peer is notified
  *
- * Sockets are killed by turns: the dialer's with a reset, the other side's with an end that nobody announced, and by the kernel's
- * SOCK_DESTROY (what `ss -K` says; root only). Printed, in ms: median, 99th percentile, and the longest.
+ * Sockets are killed by turns: the dialer's with a reset, the other side's with an unannounced
+ * end, and by the kernel's SOCK_DESTROY (what `ss -K` says; root only). Printed, in ms:
+ * median, 99th percentile, and the longest.
  */
 #define _GNU_SOURCE
 #include "cores.h"
@@ -30,7 +32,15 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
-enum { ASK = 1, ANSWER = 2, STREAM = 3, BYTES = 64, UNSENT = 256, MOST_FDS = 64, MOST_KILLS = 100000 };
+enum {
+    ASK = 1,
+    ANSWER = 2,
+    STREAM = 3,
+    BYTES = 64,
+    UNSENT = 256,
+    MOST_FDS = 64,
+    MOST_KILLS = 100000
+};
 enum load { LOAD_ASK, LOAD_STREAM, LOAD_SLEEP, LOAD_DEATH };
 static const char *const load_name[] = {"ask", "stream", "sleep", "death"};
 enum how { HOW_RESET, HOW_END, HOW_DESTROY, HOW_N };
@@ -77,7 +87,7 @@ static void turn(void) {
         weft_worker_progress(worker, 0);
 }
 
-/* ---- the two that talk ----------------------------------------------------------------------------------------- */
+/* ---- the two that talk ----------------------------------------------------------------------- */
 
 static uint64_t times_resumed(void) {
     static size_t at;
@@ -146,7 +156,8 @@ static void stream(weft_ep_t *ep) {
     static uint64_t number;
     weft_iov_t iov = {bytes, sizeof bytes};
     for (int i = 0; i < 16 && unsent < UNSENT; i++, number++) {
-        weft_status_t st = weft_am_send(ep, STREAM, &number, sizeof number, &iov, 1, &(weft_op_t){.done = sent});
+        weft_status_t st =
+            weft_am_send(ep, STREAM, &number, sizeof number, &iov, 1, &(weft_op_t){.done = sent});
         must(st, "send");
         unsent += st == WEFT_IN_PROGRESS;
     }
@@ -159,11 +170,12 @@ static void talk(void) {
     must(weft_am_handler_set(worker, ANSWER, on_answer, NULL), "handler");
     while (!shared->ready) usleep(1000);
     weft_ep_params_t params = {.on_error = on_error, .error_mode = WEFT_ERRORS_FAILOVER};
-    must(weft_connect_address(worker, shared->address, shared->address_len, &params, &ep), "connect");
+    must(weft_connect_address(worker, shared->address, shared->address_len, &params, &ep),
+         "connect");
     for (;;) (load == LOAD_STREAM ? stream : ask)(ep);
 }
 
-/* ---- the one that kills ------------------------------------------------------------------------------------------ */
+/* ---- the one that kills ---------------------------------------------------------------------- */
 
 /* A copy of that process's connected socket; -1: it has none now. */
 static int socket_of(int pidfd) {
@@ -172,7 +184,8 @@ static int socket_of(int pidfd) {
         socklen_t len = sizeof at;
         int mine = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
         if (mine < 0) continue;
-        if (getpeername(mine, (struct sockaddr *)&at, &len) == 0 && at.ss_family == AF_INET) return mine;
+        if (getpeername(mine, (struct sockaddr *)&at, &len) == 0 && at.ss_family == AF_INET)
+            return mine;
         close(mine);
     }
     return -1;
@@ -187,7 +200,9 @@ static struct request destroy_request(int fd) {
     struct sockaddr_in self, peer;
     socklen_t self_len = sizeof self, peer_len = sizeof peer;
     struct request r = {
-        .head = {.nlmsg_len = sizeof r, .nlmsg_type = SOCK_DESTROY, .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK},
+        .head = {.nlmsg_len = sizeof r,
+                 .nlmsg_type = SOCK_DESTROY,
+                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK},
         .body = {.sdiag_family = AF_INET, .sdiag_protocol = IPPROTO_TCP, .idiag_states = ~0u}};
     getsockname(fd, (struct sockaddr *)&self, &self_len);
     getpeername(fd, (struct sockaddr *)&peer, &peer_len);
@@ -207,18 +222,18 @@ static bool destroy(const struct request *r) {
     memset(&answer, 0xff, sizeof answer);
     int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
     if (fd < 0) return false;
-    bool ok = send(fd, r, sizeof *r, 0) == sizeof *r && recv(fd, &answer, sizeof answer, 0) == sizeof answer &&
-              answer.body.error == 0;
+    bool ok = send(fd, r, sizeof *r, 0) == sizeof *r &&
+              recv(fd, &answer, sizeof answer, 0) == sizeof answer && answer.body.error == 0;
     close(fd);
     return ok;
 }
 
 /* When it was killed; 0: it was not. */
 static double kill_socket(int fd, enum how how) {
-    struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    struct sockaddr noop = {.sa_family = AF_UNSPEC};
     struct request request = destroy_request(fd);
     double now = now_ns();
-    bool killed = how == HOW_RESET ? connect(fd, &nobody, sizeof nobody) == 0
+    bool killed = how == HOW_RESET ? connect(fd, &noop, sizeof noop) == 0
                   : how == HOW_END ? shutdown(fd, SHUT_RDWR) == 0
                                    : destroy(&request);
     close(fd);
@@ -245,8 +260,8 @@ static double one_kill(int talker, int server, enum how how) {
 static void print(const char *how, double *ms, unsigned n) {
     if (n == 0) return;
     sort_figures(ms, n);
-    printf("  %-6s %-7s %5u kills  p50 %7.3f  p99 %7.3f  max %7.3f ms\n", load_name[load], how, n, ms[n / 2],
-           ms[(n * 99 + 99) / 100 - 1], ms[n - 1]);
+    printf("  %-6s %-7s %5u kills  p50 %7.3f  p99 %7.3f  max %7.3f ms\n", load_name[load], how, n,
+           ms[n / 2], ms[(n * 99 + 99) / 100 - 1], ms[n - 1]);
 }
 
 static void run_deaths(unsigned kills) {
@@ -282,7 +297,8 @@ static void run(unsigned kills) {
     if (server == 0) serve();
     pid_t talker = fork();
     if (talker == 0) talk();
-    int server_fd = (int)syscall(SYS_pidfd_open, server, 0), talker_fd = (int)syscall(SYS_pidfd_open, talker, 0);
+    int server_fd = (int)syscall(SYS_pidfd_open, server, 0),
+        talker_fd = (int)syscall(SYS_pidfd_open, talker, 0);
     while (!shared->begun) usleep(1000);
     unsigned n_how = geteuid() == 0 ? HOW_N : HOW_DESTROY;
     for (unsigned i = 0; i < kills; i++) {
@@ -292,7 +308,8 @@ static void run(unsigned kills) {
     }
     for (unsigned how = 0; how < n_how; how++) print(how_name[how], ms[how], n[how]);
     print("all", all, kills);
-    if (shared->wrong) printf("  %llu messages were not in order\n", (unsigned long long)shared->wrong);
+    if (shared->wrong)
+        printf("  %llu messages were not in order\n", (unsigned long long)shared->wrong);
     kill(server, SIGKILL);
     kill(talker, SIGKILL);
     close(server_fd);

@@ -1,7 +1,7 @@
 /*
- * A server written by hand on libev, the way it is usually done: a watcher for each connection, which reads what there is and
- * writes it back. It has one core; the clients, on the other one, have one request of 64 bytes under way each. Prints name TAB
- * requests a second TAB unit.
+ * A server written by hand on libev, the way it is usually done: a watcher for each connection,
+ * which reads what there is and writes it back. It has one core; the clients, on the other one,
+ * have one request of 64 bytes under way each. Prints name TAB requests a second TAB unit.
  *
  *     libev_echo tcp|unix [CLIENTS [SECONDS]]
  */
@@ -49,17 +49,19 @@ static int listen_at(struct place *place) {
         place->address.un.sun_family = AF_UNIX; /* and an abstract name that the kernel chooses */
         place->len = sizeof(sa_family_t);
     } else {
-        place->address.in = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        place->address.in =
+            (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         place->len = sizeof place->address.in;
     }
     int fd = socket(place->address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, &place->address.any, place->len) < 0 || listen(fd, MOST_CLIENTS) < 0) die("listen");
+    if (fd < 0 || bind(fd, &place->address.any, place->len) < 0 || listen(fd, MOST_CLIENTS) < 0)
+        die("listen");
     place->len = sizeof place->address;
     getsockname(fd, &place->address.any, &place->len);
     return fd;
 }
 
-/* ---- the server -------------------------------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------ */
 
 static void on_readable(struct ev_loop *loop, ev_io *watcher, int events) {
     static char bytes[1 << 16];
@@ -100,7 +102,7 @@ static _Noreturn void serve(struct place *place, int fd) {
     _exit(1);
 }
 
-/* ---- the clients ---------------------------------------------------------------------------------------------------- */
+/* ---- the clients ----------------------------------------------------------------------------- */
 
 struct client {
     int fd;

@@ -1,7 +1,8 @@
 /*
- * How far apart are the two cores just now? On a virtual machine the host moves them: siblings of one core (some 30 ns
- * for a cache line's way), sharing a cache (60), or not (250), and every figure between processes follows. Prints the
- * least time of one way among several short runs, ns.
+ * Measures the present distance of the two cores. On a virtual machine the host moves them:
+ * siblings of one core (some 30 ns for a cache line's way), sharing a cache (60), or not (250), and
+ * every figure between processes follows. Prints the least time of one way among several short
+ * runs, ns.
  */
 #define _GNU_SOURCE
 #include "cores.h"

@@ -1,7 +1,8 @@
 /*
- * What the machine itself can do, with nothing in between: the figures that Weft is compared with. Each prints
- * name TAB value TAB unit, twice: half round trips between two pinned processes by their average, and by the median of short
- * batches, in which what other programs do to a shared machine is not.
+ * What the machine itself can do, with nothing in between: the figures that Weft is compared with.
+ * Each prints name TAB value TAB unit, twice: half round trips between two pinned processes by
+ * their average, and by the median of short batches, in which what other programs do to a shared
+ * machine is not.
  *
  *     raw ring | tcp_spin | tcp_epoll | unix_spin | eventfd_epoll  [SECONDS [SIZE]]
  *
@@ -29,7 +30,7 @@ static void die(const char *what) {
     exit(1);
 }
 
-/* ---- a way to send 8 bytes and to await 8 bytes, for each side ------------------------------------------------- */
+/* ---- a way to send 8 bytes and to await 8 bytes, for each side ------------------------------- */
 
 enum { SLOTS = 64 };
 struct slot {
@@ -101,7 +102,7 @@ static uint64_t eventfd_receive(struct side *s) {
     return value;
 }
 
-/* ---- connecting the sides ------------------------------------------------------------------------------------------ */
+/* ---- connecting the sides -------------------------------------------------------------------- */
 
 static int epoll_on(int fd) {
     int epoll = epoll_create1(0);
@@ -118,7 +119,8 @@ static void connect_rings(struct side sides[2]) {
 
 static void connect_fds(struct side sides[2], const int fds[2], bool spin) {
     for (int i = 0; i < 2; i++)
-        sides[i] = (struct side){.to = fds[i], .from = fds[i], .epoll = epoll_on(fds[i]), .spin = spin};
+        sides[i] =
+            (struct side){.to = fds[i], .from = fds[i], .epoll = epoll_on(fds[i]), .spin = spin};
 }
 
 static void connect_tcp(struct side sides[2], bool spin) {
@@ -147,7 +149,7 @@ static void connect_eventfds(struct side sides[2]) {
         sides[i] = (struct side){.to = fds[1 - i], .from = fds[i], .epoll = epoll_on(fds[i])};
 }
 
-/* ---- the ping-pong --------------------------------------------------------------------------------------------------- */
+/* ---- the ping-pong --------------------------------------------------------------------------- */
 
 typedef void (*send_fn)(struct side *, uint64_t);
 typedef uint64_t (*receive_fn)(struct side *);
@@ -173,8 +175,8 @@ static double median(double *values, size_t n) {
     return values[n / 2];
 }
 
-static void ping_pong(const char *name, struct side sides[2], send_fn send_one, receive_fn receive_one,
-                      double seconds) {
+static void ping_pong(const char *name, struct side sides[2], send_fn send_one,
+                      receive_fn receive_one, double seconds) {
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -211,7 +213,8 @@ int main(int argc, char **argv) {
     } else if (strcmp(what, "tcp_spin") == 0 || strcmp(what, "tcp_epoll") == 0) {
         bool spin = strcmp(what, "tcp_spin") == 0;
         connect_tcp(sides, spin);
-        ping_pong(spin ? "raw tcp" : "raw tcp + epoll", sides, stream_send, stream_receive, seconds);
+        ping_pong(spin ? "raw tcp" : "raw tcp + epoll", sides, stream_send, stream_receive,
+                  seconds);
     } else if (strcmp(what, "unix_spin") == 0) {
         connect_unix(sides);
         ping_pong("raw unix", sides, stream_send, stream_receive, seconds);
@@ -219,7 +222,8 @@ int main(int argc, char **argv) {
         connect_eventfds(sides);
         ping_pong("raw eventfd + epoll", sides, eventfd_send, eventfd_receive, seconds);
     } else {
-        fprintf(stderr, "raw ring | tcp_spin | tcp_epoll | unix_spin | eventfd_epoll  [SECONDS [SIZE]]\n");
+        fprintf(stderr,
+                "raw ring | tcp_spin | tcp_epoll | unix_spin | eventfd_epoll  [SECONDS [SIZE]]\n");
         return 2;
     }
     return 0;

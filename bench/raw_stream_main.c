@@ -1,12 +1,13 @@
 /*
- * One way, as fast as the machine goes, with nothing in between: the figures that Weft's rates and bandwidths are held
- * against. Prints name TAB value TAB unit; between two pinned processes, the whole of what was sent has been taken.
+ * One way, as fast as the machine goes, with nothing in between: the figures that Weft's rates and
+ * bandwidths are held against. Prints name TAB value TAB unit; between two pinned processes, the
+ * whole of what was sent has been taken.
  *
  *     raw_stream ring | pipe | halves | tcp | copy  [SECONDS [SIZE]]
  *
- * ring: 8 B messages through a shared ring, a slot each. pipe: messages of SIZE copied into shared memory and out of it. halves:
- * messages of SIZE in shared memory, of which each process copies a half. tcp: a busy loopback connection. copy: memory to
- * memory, one process.
+ * ring: 8 B messages through a shared ring, a slot each. pipe: messages of SIZE copied into shared
+ * memory and out of it. halves: messages of SIZE in shared memory, of which each process copies a
+ * half. tcp: a busy loopback connection. copy: memory to memory, one process.
  */
 #define _GNU_SOURCE
 #include "cores.h"
@@ -27,11 +28,15 @@ static void die(const char *what) {
     exit(1);
 }
 
-/* From the beginning of a page, as the library's and its peers' are measured: where a copy goes to the first 31 bytes behind its
- * source's place in the page, the string instruction takes twenty times as long on some processors. */
+/*
+ * From the beginning of a page, as the library's and its peers' are measured: where a copy goes to
+ * the first 31 bytes behind its source's place in the page, the string instruction takes twenty
+ * times as long on some processors.
+ */
 static char *bytes_of(size_t size) {
     char *p = NULL;
-    if (posix_memalign((void **)&p, (size_t)sysconf(_SC_PAGESIZE), size) != 0) die("posix_memalign");
+    if (posix_memalign((void **)&p, (size_t)sysconf(_SC_PAGESIZE), size) != 0)
+        die("posix_memalign");
     memset(p, 1, size);
     return p;
 }
@@ -55,7 +60,7 @@ static void end(pid_t child) {
     waitpid(child, NULL, 0);
 }
 
-/* ---- messages of 8 B ----------------------------------------------------------------------------------------------- */
+/* ---- messages of 8 B ------------------------------------------------------------------------- */
 
 enum { RING_SLOTS = 1024, TAKEN_EACH = 128, BURST = 4096 };
 struct slot {
@@ -67,7 +72,7 @@ struct ring {
     struct slot slots[RING_SLOTS];
 };
 
-/* The receiver calls somebody for each. */
+/* The receiver calls a function for each message. */
 static uint64_t sum;
 static void add(uint64_t payload) {
     sum += payload;
@@ -81,7 +86,8 @@ static void take_messages(void *arg) {
         while (atomic_load_explicit(&slot->sequence, memory_order_acquire) != n + 1) {
         }
         handler(slot->payload);
-        if ((n + 1) % TAKEN_EACH == 0) atomic_store_explicit(&ring->taken, n + 1, memory_order_release);
+        if ((n + 1) % TAKEN_EACH == 0)
+            atomic_store_explicit(&ring->taken, n + 1, memory_order_release);
     }
 }
 
@@ -92,7 +98,8 @@ static void ring_rate(double seconds) {
     double begin = now_ns(), end_at = begin + seconds * 1e9;
     while (now_ns() < end_at) {
         for (int i = 0; i < BURST; i++, n++) {
-            while (n - taken >= RING_SLOTS) taken = atomic_load_explicit(&ring->taken, memory_order_acquire);
+            while (n - taken >= RING_SLOTS)
+                taken = atomic_load_explicit(&ring->taken, memory_order_acquire);
             struct slot *slot = &ring->slots[n % RING_SLOTS];
             slot->payload = n;
             atomic_store_explicit(&slot->sequence, n + 1, memory_order_release);
@@ -104,7 +111,7 @@ static void ring_rate(double seconds) {
     end(child);
 }
 
-/* ---- copied twice --------------------------------------------------------------------------------------------------- */
+/* ---- copied twice ---------------------------------------------------------------------------- */
 
 enum { PIPE_SLOTS = 4 };
 static const size_t largest_slot = 1 << 20;
@@ -148,7 +155,7 @@ static void pipe_bandwidth(double seconds, size_t size) {
     end(child);
 }
 
-/* ---- copied once, by both ------------------------------------------------------------------------------------------- */
+/* ---- copied once, by both -------------------------------------------------------------------- */
 
 struct halves {
     _Alignas(64) _Atomic uint64_t begun;
@@ -182,7 +189,7 @@ static void halves_bandwidth(double seconds, size_t size) {
     end(child);
 }
 
-/* ---- a connection ----------------------------------------------------------------------------------------------------- */
+/* ---- a connection ---------------------------------------------------------------------------- */
 
 enum { TCP_READ = 1 << 20 };
 struct connection {

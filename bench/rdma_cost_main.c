@@ -1,7 +1,7 @@
 /*
- * rdma_cost TRANSPORT: messages of 8 bytes over RDMA between two workers of one process, at the two devices of tools/rdma-vm, for
- * callgrind to count (bench/rdma_count runs it). There is a pause before each look, so that nobody looks in vain; looks in vain all
- * the same are told at the end.
+ * rdma_cost TRANSPORT: messages of 8 bytes over RDMA between two workers of one process, at the two
+ * devices of tools/rdma-vm, for callgrind to count (bench/rdma_count runs it). There is a pause
+ * before each look, so that few looks are in vain; the number of these is printed at the end.
  */
 #include "counting.h"
 
@@ -53,9 +53,10 @@ static void open_end(struct end *end, const char *transport, const char *device)
                                        {"rdma.insecure", "yes"},
                                        {"calibration", "off"},
                                        {"connect.timeout", "600s"},
-                                       {"tcp.greeting_timeout", "600s"}};
+                                       {"tcp.handshake_timeout", "600s"}};
     weft_worker_params_t params = {.transports = transport, .on_endpoint = on_endpoint};
-    weft_context_params_t how = {.settings = settings, .n_settings = sizeof settings / sizeof *settings};
+    weft_context_params_t how = {.settings = settings,
+                                 .n_settings = sizeof settings / sizeof *settings};
     must(weft_context_create(&how, &end->context), "no context");
     must(weft_worker_create(end->context, &params, &end->worker), "no worker");
     weft_am_handler_set(end->worker, ID, on_am, NULL);
@@ -68,7 +69,8 @@ static void open_both(const char *transport) {
     open_end(&b, transport, "rxe1");
     must(weft_worker_address(b.worker, address, &len), "no address");
     must(weft_connect_address(a.worker, address, len,
-                              &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error}, &a.ep),
+                              &(weft_ep_params_t){.on_ready = on_ready, .on_error = on_error},
+                              &a.ep),
          "no endpoint");
     while (!ready || !b.ep) weft_worker_progress(a.worker, 0), weft_worker_progress(b.worker, 0);
 }
@@ -80,12 +82,12 @@ static void close_both(void) {
     weft_context_destroy(b.context);
 }
 
-/* What is under way arrives meanwhile, by the kernel alone. */
+/* Messages under way arrive during the sleep, by the kernel alone. */
 static void rest(void) {
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000}, NULL);
 }
 
-/* ---- what is counted ---------------------------------------------------------------------------------------------- */
+/* ---- what is counted ------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) void send_side(weft_ep_t *ep, int n) {
     weft_iov_t iov = {"8 bytes", 8};
@@ -102,7 +104,7 @@ static __attribute__((noinline)) void settle_side(weft_worker_t *worker) {
     weft_worker_progress(worker, 0);
 }
 
-/* ---- the course of it ---------------------------------------------------------------------------------------------- */
+/* ---- the course of it ------------------------------------------------------------------------ */
 
 static void one_way(struct end *from, struct end *to, int n) {
     long end = received + n;

@@ -1,7 +1,8 @@
 /*
- * What it costs to survive connections, while none dies: two processes over tcp, each on a core of its own, with one endpoint that
- * does (WEFT_ERRORS_FAILOVER) and one that does not (WEFT_ERRORS_PEER). Both do the same in turns, a few milliseconds each;
- * printed are the medians of each, and the median of the ratios of neighbours.
+ * What it costs to survive connections, while none dies: two processes over tcp, each on a core of
+ * its own, with one endpoint that does (WEFT_ERRORS_FAILOVER) and one that does not
+ * (WEFT_ERRORS_PEER). Both do the same in turns, a few milliseconds each; printed are the medians
+ * of each, and the median of the ratios of neighbours.
  *
  *     retain_cost [ROUNDS [lat|rate|mid|large]]
  *
@@ -58,11 +59,12 @@ static weft_worker_t *open_worker(int core) {
     pin(core);
     memset(bytes, 1, sizeof bytes);
     must(weft_context_create(&(weft_context_params_t){0}, &context), "context");
-    must(weft_worker_create(context, &(weft_worker_params_t){.transports = "tcp"}, &worker), "worker");
+    must(weft_worker_create(context, &(weft_worker_params_t){.transports = "tcp"}, &worker),
+         "worker");
     return worker;
 }
 
-/* ---- the side that takes ----------------------------------------------------------------------------------------- */
+/* ---- the side that takes --------------------------------------------------------------------- */
 
 static void answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     must(weft_am_send(ep, ANSWER, NULL, 0, NULL, 0, NULL), "answer");
@@ -89,7 +91,7 @@ static void serve(void) {
     for (;;) weft_worker_progress(worker, 0);
 }
 
-/* ---- the side that sends ------------------------------------------------------------------------------------------- */
+/* ---- the side that sends --------------------------------------------------------------------- */
 
 static weft_worker_t *worker;
 static unsigned unsent;
@@ -106,8 +108,8 @@ static void sent(weft_status_t status, void *arg) {
 static void send_one(const struct work *w, weft_ep_t *ep, bool last) {
     char header = last;
     weft_iov_t iov = {bytes, w->size};
-    weft_status_t st = weft_am_send(ep, w->answered ? ASK : TAKE, w->answered ? NULL : &header, !w->answered, &iov,
-                                    1, &(weft_op_t){.done = sent});
+    weft_status_t st = weft_am_send(ep, w->answered ? ASK : TAKE, w->answered ? NULL : &header,
+                                    !w->answered, &iov, 1, &(weft_op_t){.done = sent});
     must(st, "send");
     unsent += st == WEFT_IN_PROGRESS;
 }
@@ -147,10 +149,10 @@ static void run(const struct work *w, weft_ep_t *const *ep, int rounds) {
     double *all[] = {ns[0], ns[1], ratio};
     for (int i = 0; i < 3; i++) sort_figures(all[i], (size_t)rounds);
     int at = rounds / 2;
-    printf(
-        "  %-5s  peer %8.3f %-4s  failover %8.3f %-4s  time of it %.3f (median of %d, half of them %.3f to %.3f)\n",
-        w->name, in_units(w, ns[0][at]), w->unit, in_units(w, ns[1][at]), w->unit, ratio[at], rounds,
-        ratio[rounds / 4], ratio[rounds * 3 / 4]);
+    printf("  %-5s  peer %8.3f %-4s  failover %8.3f %-4s  time of it %.3f (median of %d, half of "
+           "them %.3f to %.3f)\n",
+           w->name, in_units(w, ns[0][at]), w->unit, in_units(w, ns[1][at]), w->unit, ratio[at],
+           rounds, ratio[rounds / 4], ratio[rounds * 3 / 4]);
 }
 
 int main(int argc, char **argv) {
@@ -169,7 +171,8 @@ int main(int argc, char **argv) {
     for (int mode = 0; mode < MODES; mode++) {
         weft_ep_params_t params = {.on_error = on_error,
                                    .error_mode = mode ? WEFT_ERRORS_FAILOVER : WEFT_ERRORS_PEER};
-        must(weft_connect_address(worker, shared->address, shared->address_len, &params, &ep[mode]), "connect");
+        must(weft_connect_address(worker, shared->address, shared->address_len, &params, &ep[mode]),
+             "connect");
     }
     for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
         if (argc > 2 && strcmp(argv[2], works[i].name) != 0) continue;

@@ -1,6 +1,7 @@
 /*
- * One-sided operations of the shm transport beside plain memory access, in one run between two forked and pinned processes:
- * what its promises cost. Rounds alternate, since the machine moves its cores about; each figure is the best and the median.
+ * One-sided operations of the shm transport beside plain memory access, in one run between two
+ * forked and pinned processes: what its promises cost. Rounds alternate, since the machine moves
+ * its cores about; each figure is the best and the median.
  *
  *     rma_raw [ROUNDS [WHAT]]        WHAT: print only the median of that figure, as a number
  */
@@ -14,7 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <transports/registry.h>
-#include <transports/shm/key_wire.h>
+#include <transports/shm/wire/key_wire.h>
 #include <unistd.h>
 #include <weft/memory.h>
 
@@ -26,16 +27,17 @@ static void need(int ok, const char *what) {
     exit(1);
 }
 
-/* ---- the two sides: each owns one region and has a key to the other's ---------------------------------------------- */
+/* ---- the two sides: each owns one region and has a key to the other's ------------------------ */
 
 static struct reactor *reactor;
 static struct iface *iface;
 static struct lane *lane;
 static struct lane_key *key;
 static struct region regions[2];
-static volatile uint64_t *mine, *theirs; /* theirs: at its place before the fork, for the plain access */
+/* `theirs`: its address before the fork, for the plain access. */
+static volatile uint64_t *mine, *theirs;
 
-static void arrived(struct lane *l, const void *data, size_t len) {}
+static void arrived(struct lane *l, unsigned id, const void *data, size_t len) {}
 static void accepted(struct lane *l, void *arg) {
     lane = l;
 }
@@ -46,12 +48,13 @@ static void down(struct lane *l, weft_status_t status) {
     exit(0);
 }
 static void closed(struct lane *l) {}
-static struct iface_up told = {.accepted = accepted, .up = up, .down = down, .closed = closed};
+static struct iface_up notified = {.accepted = accepted, .up = up, .down = down, .closed = closed};
 
 static void make_region(int i) {
     struct region *r = &regions[i];
     int fd = memfd_create("rma-raw", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    need(fd >= 0 && ftruncate(fd, LEN) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0, "no memory");
+    need(fd >= 0 && ftruncate(fd, LEN) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0,
+         "no memory");
     *r = (struct region){NULL, LEN, WEFT_MEM_ALL, 1, 1, {(uint8_t)i}, fd, 0};
     r->base = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     need(r->base != MAP_FAILED, "no memory");
@@ -61,37 +64,47 @@ static void make_region(int i) {
 static void open_side(int child, const char *directory) {
     weft_context_t *context;
     weft_setting_t settings[] = {{"shm.directory", directory}};
-    struct iface_params params = {.up = &told, .worker_id = 1 + (uint64_t)child};
+    struct iface_params params = {.up = &notified, .worker_id = 1 + (uint64_t)child};
     struct tl_listener *listener;
     struct lane *dialed;
     struct md_mem *mem;
     uint8_t packed[SHM_KEY_LEN];
-    for (int i = 0; i < LANE_AM_IDS; i++) told.am[i] = arrived;
-    need(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &context) == WEFT_OK,
+    for (int i = 0; i < LANE_AM_IDS; i++) notified.am[i] = arrived;
+    need(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1},
+                             &context) == WEFT_OK,
          "no context");
-    need(weft__reactor_create(context, &(struct reactor_params){0}, &reactor) == WEFT_OK, "no reactor");
+    need(weft__reactor_create(context, &(struct reactor_params){0}, &reactor) == WEFT_OK,
+         "no reactor");
     need(weft__transport_shm.open(reactor, &params, &iface) == WEFT_OK, "no shm");
-    need(iface->ops->mem_register(iface, &regions[child], &mem) == WEFT_OK, "not registered");
-    if (child) need(iface->ops->listen(iface, "rma", 4, NULL, &listener) == WEFT_OK, "cannot listen");
+    need(iface->ops->mem->mem_register(iface, &regions[child], &mem) == WEFT_OK, "not registered");
+    if (child)
+        need(iface->ops->listen(iface, "rma", &(struct listen_how){.backlog = 4}, NULL,
+                                &listener) == WEFT_OK,
+             "cannot listen");
     while (!child && iface->ops->connect_uri(iface, "rma", &dialed) != WEFT_OK) usleep(1000);
     while (!lane) weft__reactor_progress(reactor, 0);
     const struct region *r = &regions[!child];
-    struct remote_region remote = {(uint64_t)(uintptr_t)r->base, LEN, r->rights, r->id, r->epoch, {0}};
+    struct remote_region remote = {
+        (uint64_t)(uintptr_t)r->base, LEN, r->rights, r->id, r->epoch, {0}};
     memcpy(remote.token, r->token, sizeof remote.token);
     weft__shm_key_encode(SHM_WAYS, packed);
-    need(lane->ops->key_open(lane, &remote, packed, sizeof packed, &key) == WEFT_OK, "no key");
+    need(lane->ops->rma->key_open(lane, &remote, packed, sizeof packed, &key) == WEFT_OK, "no key");
     mine = regions[child].base;
     theirs = r->base;
     const uint64_t ready = 1;
     while (mine[512] == 0 || key->status != WEFT_OK) {
         weft__reactor_progress(reactor, 0);
-        if (key->status == WEFT_OK) lane->ops->put_short(lane, &ready, 8, remote.base + 4096, key);
+        if (key->status == WEFT_OK)
+            lane->ops->rma->put_short(lane, &ready, 8, remote.base + 4096, key);
     }
 }
 
-/* ---- what is measured ------------------------------------------------------------------------------------------------- */
+/* ---- what is measured ------------------------------------------------------------------------ */
 
-/* Each word is written by one side and read by the other; numbers go on growing from round to round. */
+/*
+ * Each word is written by one side and read by the other; numbers go on growing from round to
+ * round.
+ */
 static uint64_t number;
 
 static double ping(int child, int plain) {
@@ -105,7 +118,7 @@ static double ping(int child, int plain) {
         if (plain)
             *theirs = number;
         else
-            lane->ops->put_short(lane, &number, 8, remote, key);
+            lane->ops->rma->put_short(lane, &number, 8, remote, key);
         if (!child)
             while (*mine != number) {
             }
@@ -129,7 +142,7 @@ static double gets(int plain) {
         if (plain)
             word = theirs[1024];
         else
-            lane->ops->get_zcopy(lane, &piece, 1, remote, key, NULL);
+            lane->ops->rma->get_zcopy(lane, &piece, 1, remote, key, NULL);
         sum += word;
     }
     return (now_ns() - t0) / OPS;
@@ -142,7 +155,7 @@ static double adds(int plain) {
         if (plain)
             old = __atomic_fetch_add(&theirs[2048], 1, __ATOMIC_SEQ_CST);
         else
-            lane->ops->atomic_fetch(lane, RMA_ADD, 8, 1, 0, &old, remote, key, NULL);
+            lane->ops->rma->atomic_fetch(lane, RMA_ADD, 8, 1, 0, &old, remote, key, NULL);
         sum += old;
     }
     return (now_ns() - t0) / OPS;
@@ -156,7 +169,7 @@ static double stream(size_t size, int plain) {
         if (plain)
             memcpy((void *)theirs, source, size);
         else
-            lane->ops->put_zcopy(lane, &piece, 1, key->region.base, key, NULL);
+            lane->ops->rma->put_zcopy(lane, &piece, 1, key->region.base, key, NULL);
         __asm__ volatile("" ::: "memory");
     }
     return BYTES / (now_ns() - t0);
@@ -182,7 +195,9 @@ static void measure(int child, double *to) {
     to[1] = ping(child, 0);
     for (int i = 2; !child && i < FIGURES; i++) {
         int plain = i % 2 == 0;
-        to[i] = i < 4 ? gets(plain) : i < 6 ? adds(plain) : stream(i < 8 ? 64 << 10 : 1 << 20, plain);
+        to[i] = i < 4   ? gets(plain)
+                : i < 6 ? adds(plain)
+                        : stream(i < 8 ? 64 << 10 : 1 << 20, plain);
     }
     wait_turn(child);
 }
@@ -215,7 +230,9 @@ int main(int argc, char **argv) {
         sort_figures(v, (size_t)rounds);
         double best = v[figure[i].larger_is_better ? rounds - 1 : 0], median = v[rounds / 2];
         if (wanted == i) printf("%.3f\n", median);
-        if (wanted < 0) printf("%-10s best %8.1f  median %8.1f %s\n", figure[i].name, best, median, figure[i].unit);
+        if (wanted < 0)
+            printf("%-10s best %8.1f  median %8.1f %s\n", figure[i].name, best, median,
+                   figure[i].unit);
     }
     return 0;
 }

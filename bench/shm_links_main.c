@@ -1,6 +1,7 @@
 /*
- * shm_links [LINKS] [RINGS]: lanes of one worker to so many others. Prints what one costs in processor time, in memory of
- * its own and in pages of others that it maps, and what a look at all of them costs while they are quiet, beside a look at one.
+ * shm_links [LINKS] [RINGS]: lanes of one worker to LINKS others. Prints what one costs in
+ * processor time, in memory of its own and in pages of others that it maps, and what a look at all
+ * of them costs while they are quiet, beside a look at one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ enum { MOST = 4096, ADDRESS = 96, LOOKS = 20000, BURSTS = 500, AT_ONCE = 16 };
 
 static unsigned n_up, n_got;
 
-static void on_am(struct lane *lane, const void *data, size_t len) {
+static void on_am(struct lane *lane, unsigned id, const void *data, size_t len) {
     n_got++;
 }
 static void on_accepted(struct lane *lane, void *arg) {}
@@ -27,7 +28,8 @@ static void on_down(struct lane *lane, weft_status_t status) {
 }
 static void on_closed(struct lane *lane) {}
 
-static struct iface_up told = {.accepted = on_accepted, .up = on_up, .down = on_down, .closed = on_closed};
+static struct iface_up notified = {
+    .accepted = on_accepted, .up = on_up, .down = on_down, .closed = on_closed};
 
 static void die(const char *what) {
     fprintf(stderr, "shm_links: %s\n", what);
@@ -37,7 +39,8 @@ static void die(const char *what) {
 static struct iface *open_worker(weft_context_t *context, uint64_t id, struct reactor **r_p) {
     struct iface *iface = NULL;
     if (weft__reactor_create(context, &(struct reactor_params){.max_fds = 64}, r_p) < 0 ||
-        weft__transport_shm.open(*r_p, &(struct iface_params){.up = &told, .worker_id = id}, &iface) < 0)
+        weft__transport_shm.open(*r_p, &(struct iface_params){.up = &notified, .worker_id = id},
+                                 &iface) < 0)
         die("no worker");
     return iface;
 }
@@ -85,12 +88,15 @@ static void turn(struct reactor *r, struct reactor **others, unsigned n) {
     for (unsigned i = 0; i < n; i++) weft__reactor_progress(others[i], 0);
 }
 
-/* Both ends in this process, so that nobody waits for the scheduler: processor time of one link. */
+/*
+ * Both ends in this process, so that neither waits for the scheduler: processor time of one link.
+ */
 static void time_links(weft_context_t *context, unsigned n) {
     struct reactor *r, **theirs = calloc(n, sizeof *theirs);
     struct iface *iface = open_worker(context, 1, &r);
     struct address *addresses = calloc(n, sizeof *addresses);
-    for (unsigned i = 0; i < n; i++) addresses[i] = address_of(open_worker(context, 0x1000 + i, &theirs[i]));
+    for (unsigned i = 0; i < n; i++)
+        addresses[i] = address_of(open_worker(context, 0x1000 + i, &theirs[i]));
     double began = cpu();
     for (unsigned first = 0; first < n; first += AT_ONCE) {
         struct lane *lanes[AT_ONCE];
@@ -103,8 +109,9 @@ static void time_links(weft_context_t *context, unsigned n) {
         for (unsigned i = 0; i < some; i++) send_first(lanes[i], r);
         while (n_got < first + some) turn(r, theirs + first, some);
     }
-    printf("%u links, each with a first message: %.1f us of processor time each, both sides together\n", n,
-           (cpu() - began) * 1e6 / n);
+    printf("%u links, each with a first message: %.1f us of processor time each, both sides "
+           "together\n",
+           n, (cpu() - began) * 1e6 / n);
     fflush(stdout);
     _exit(0);
 }
@@ -134,7 +141,10 @@ static double look_ns(struct reactor *r) {
     return best;
 }
 
-/* The other ends in a process of their own: what a link takes here, and what a look costs while all are quiet. */
+/*
+ * The other ends in a process of their own: what a link takes here, and what a look costs while all
+ * are quiet.
+ */
 static void weigh_links(weft_context_t *context, unsigned n, int to, int from) {
     static struct address addresses[MOST];
     struct reactor *r;
@@ -150,13 +160,15 @@ static void weigh_links(weft_context_t *context, unsigned n, int to, int from) {
             anon = status_kb("RssAnon");
             shared = status_kb("RssShmem");
         }
-        if (iface->ops->connect(iface, addresses[i].bytes, addresses[i].len, &lane) < 0) die("no lane");
+        if (iface->ops->connect(iface, addresses[i].bytes, addresses[i].len, &lane) < 0)
+            die("no lane");
         if (write(to, &i, sizeof i) < 0) die("it is gone");
         while (n_up <= i) weft__reactor_progress(r, 0);
         send_first(lane, r);
         if (read(from, &done, sizeof done) != sizeof done) die("it is gone");
     }
-    printf("%u links: %.0f B each, and %.0f B of the others' pages mapped; a look at one %.1f ns, at all %.1f ns\n",
+    printf("%u links: %.0f B each, and %.0f B of the others' pages mapped; a look at one %.1f ns, "
+           "at all %.1f ns\n",
            n, (double)(status_kb("RssAnon") - anon) * 1024 / (n - 1),
            (double)(status_kb("RssShmem") - shared) * 1024 / (n - 1), one, look_ns(r));
 }
@@ -171,9 +183,10 @@ int main(int argc, char **argv) {
     getrlimit(RLIMIT_NOFILE, &fds);
     fds.rlim_cur = fds.rlim_max;
     setrlimit(RLIMIT_NOFILE, &fds);
-    for (unsigned i = 0; i < LANE_AM_IDS; i++) told.am[i] = on_am;
+    for (unsigned i = 0; i < LANE_AM_IDS; i++) notified.am[i] = on_am;
     if (pipe(to) < 0 || pipe(from) < 0) die("no pipe");
-    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2}, &context) < 0)
+    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2},
+                            &context) < 0)
         die("no context");
     pid_t pid = fork();
     if (pid == 0) time_links(context, n);

@@ -1,6 +1,7 @@
 /*
- * The shm transport beside a bare ring, in one run between two forked and pinned processes: what its promises cost.
- * Rounds alternate, since the machine moves its cores about; each figure is the best and the median of its rounds.
+ * The shm transport beside a bare ring, in one run between two forked and pinned processes: what
+ * its promises cost. Rounds alternate, since the machine moves its cores about; each figure is the
+ * best and the median of its rounds.
  *
  *     shm_raw [ROUNDS [QUIET]]        QUIET: lanes that stand open between the two and say nothing
  */
@@ -23,7 +24,7 @@ static void need(int ok, const char *what) {
     exit(1);
 }
 
-/* ---- the bare ring ----------------------------------------------------------------------------------------------- */
+/* ---- the bare ring --------------------------------------------------------------------------- */
 
 struct bare_slot {
     uint8_t data[48];
@@ -67,12 +68,13 @@ static inline int bare_poll(struct bare *b) {
         struct bare_slot *s = &b->rx->slot[b->next % BARE_SLOTS];
         if (atomic_load_explicit(&s->seq, memory_order_acquire) != b->next + 1) break;
         bare_handlers[s->id & 255](b, s->data, s->len);
-        if ((++b->next & 63) == 0) atomic_store_explicit(&b->rx->tail, b->next, memory_order_release);
+        if ((++b->next & 63) == 0)
+            atomic_store_explicit(&b->rx->tail, b->next, memory_order_release);
     }
     return n;
 }
 
-/* ---- the transport ------------------------------------------------------------------------------------------------ */
+/* ---- the transport --------------------------------------------------------------------------- */
 
 static struct reactor *reactor;
 static struct iface *iface;
@@ -80,12 +82,12 @@ static struct lane *lane;
 static uint64_t got, got_bytes;
 static int opened;
 
-static void arrived(struct lane *l, const void *data, size_t len) {
+static void arrived(struct lane *l, unsigned id, const void *data, size_t len) {
     got++;
     sum += *(const uint64_t *)data;
 }
 static uint8_t sink[512 * 1024];
-static void arrived_large(struct lane *l, const void *data, size_t len) {
+static void arrived_large(struct lane *l, unsigned id, const void *data, size_t len) {
     memcpy(sink, data, len);
     got++;
     got_bytes += len;
@@ -103,7 +105,7 @@ static void down(struct lane *l, weft_status_t status) {
 static void closed(struct lane *l) {
     lane = NULL;
 }
-static struct iface_up told = {.accepted = accepted, .up = up, .down = down, .closed = closed};
+static struct iface_up notified = {.accepted = accepted, .up = up, .down = down, .closed = closed};
 
 static int progress(void) {
     return weft__reactor_progress(reactor, 0);
@@ -113,14 +115,17 @@ static int progress(void) {
 static void open_lanes(int child, int quiet) {
     if (child) {
         struct tl_listener *listener;
-        need(iface->ops->listen(iface, "bench", 64, NULL, &listener) == WEFT_OK, "cannot listen");
+        need(iface->ops->listen(iface, "bench", &(struct listen_how){.backlog = 64}, NULL,
+                                &listener) == WEFT_OK,
+             "cannot listen");
         while (opened <= quiet) progress();
         iface->ops->listener_close(listener);
         return;
     }
     for (int i = 0; i <= quiet; i++) {
         weft_status_t st;
-        while ((st = iface->ops->connect_uri(iface, "bench", &lane)) == WEFT_ERR_REFUSED) usleep(1000);
+        while ((st = iface->ops->connect_uri(iface, "bench", &lane)) == WEFT_ERR_REFUSED)
+            usleep(1000);
         need(st == WEFT_OK, "cannot connect");
         while (opened <= i) progress();
     }
@@ -129,12 +134,14 @@ static void open_lanes(int child, int quiet) {
 static void open_side(int child, const char *directory, int quiet) {
     weft_context_t *context;
     weft_setting_t settings[] = {{"shm.directory", directory}};
-    need(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1}, &context) == WEFT_OK,
+    need(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 1},
+                             &context) == WEFT_OK,
          "no context");
-    need(weft__reactor_create(context, &(struct reactor_params){0}, &reactor) == WEFT_OK, "no reactor");
-    for (int i = 0; i < LANE_AM_IDS; i++) told.am[i] = arrived;
-    told.am[1] = arrived_large;
-    struct iface_params params = {.up = &told, .worker_id = 1 + (uint64_t)child};
+    need(weft__reactor_create(context, &(struct reactor_params){0}, &reactor) == WEFT_OK,
+         "no reactor");
+    for (int i = 0; i < LANE_AM_IDS; i++) notified.am[i] = arrived;
+    notified.am[1] = arrived_large;
+    struct iface_params params = {.up = &notified, .worker_id = 1 + (uint64_t)child};
     need(weft__transport_shm.open(reactor, &params, &iface) == WEFT_OK, "no shm");
     open_lanes(child, quiet);
 }
@@ -143,7 +150,7 @@ static inline int shm_send(uint64_t value) {
     return lane->ops->am_short(lane, 7, value, NULL, 0) == WEFT_OK;
 }
 
-/* ---- what is measured ----------------------------------------------------------------------------------------------- */
+/* ---- what is measured ------------------------------------------------------------------------ */
 
 static double ping_bare(struct bare *b, int child) {
     double t0 = now_ns();
@@ -216,9 +223,10 @@ static double bandwidth(size_t size, int child) {
     return (double)(n * size) / (now_ns() - t0);
 }
 
-static void tell(const char *name, double *v, int n, const char *unit, int smaller_is_better) {
+static void notify(const char *name, double *v, int n, const char *unit, int smaller_is_better) {
     sort_figures(v, (size_t)n);
-    printf("%-22s best %8.1f  median %8.1f %s\n", name, v[smaller_is_better ? 0 : n - 1], v[n / 2], unit);
+    printf("%-22s best %8.1f  median %8.1f %s\n", name, v[smaller_is_better ? 0 : n - 1], v[n / 2],
+           unit);
 }
 
 int main(int argc, char **argv) {
@@ -245,14 +253,14 @@ int main(int argc, char **argv) {
     if (child) _exit(0);
     waitpid(-1, NULL, 0);
     rmdir(directory);
-    tell("bare ring half rtt", figures[0], rounds, "ns", 1);
-    tell("shm half rtt", figures[1], rounds, "ns", 1);
-    tell("bare ring rate", figures[2], rounds, "M messages/s", 0);
-    tell("shm rate", figures[3], rounds, "M messages/s", 0);
+    notify("bare ring half rtt", figures[0], rounds, "ns", 1);
+    notify("shm half rtt", figures[1], rounds, "ns", 1);
+    notify("bare ring rate", figures[2], rounds, "M messages/s", 0);
+    notify("shm rate", figures[3], rounds, "M messages/s", 0);
     for (int s = 0; s < 5; s++) {
         char name[40];
         snprintf(name, sizeof name, "shm %zu B one way", sizes[s]);
-        tell(name, figures[4 + s], rounds, "GB/s", 0);
+        notify(name, figures[4 + s], rounds, "GB/s", 0);
     }
     return 0;
 }

@@ -1,16 +1,17 @@
 /*
- * The tcp transport beside a bare spinning socket, in one run: two processes pinned to two cores, rounds of both kinds in
- * turn. Prints the median and the best of the rounds: half round trip of 8 bytes, messages of 8 bytes, a stream of 1 MiB messages.
+ * The tcp transport beside a bare spinning socket, in one run: two processes pinned to two cores,
+ * rounds of both kinds in turn. Prints the median and the best of the rounds: half round trip of 8
+ * bytes, messages of 8 bytes, a stream of 1 MiB messages.
  *
  *     tcp_raw [ROUNDS]
  */
 #define _GNU_SOURCE
 #include "cores.h"
 #include <arpa/inet.h>
+#include <base/counters.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <reactor/counters.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -19,7 +20,14 @@
 #include <transports/registry.h>
 #include <unistd.h>
 
-enum { PINGS = 3000, BURST = 512, MESSAGES = 400000, STREAM = 400, MIB = 1 << 20, PIECE = 256 * 1024 };
+enum {
+    PINGS = 3000,
+    BURST = 512,
+    MESSAGES = 400000,
+    STREAM = 400,
+    MIB = 1 << 20,
+    PIECE = 256 * 1024
+};
 enum { AM_PING, AM_COUNT, AM_PIECE };
 
 /* What both processes see: which round is on, and how far the far end has come. */
@@ -29,7 +37,7 @@ struct shared {
 };
 static struct shared *shared;
 
-/* ---- the bare socket -------------------------------------------------------------------------------------- */
+/* ---- the bare socket ------------------------------------------------------------------------- */
 
 static void spin_read(int fd, void *to, size_t len) {
     for (size_t have = 0; have < len;) {
@@ -90,27 +98,27 @@ static double raw_stream(int fd) {
     return (double)STREAM * MIB / (now_ns() - begin);
 }
 
-/* ---- weft ---------------------------------------------------------------------------------------------------- */
+/* ---- weft ------------------------------------------------------------------------------------ */
 
 static struct lane *lane;
 static uint64_t answers, wanted;
 static int up;
 
-static void on_ping_far(struct lane *l, const void *data, size_t len) {
+static void on_ping_far(struct lane *l, unsigned id, const void *data, size_t len) {
     l->ops->am_short(l, AM_PING, 1, NULL, 0);
 }
-static void on_ping_near(struct lane *l, const void *data, size_t len) {
+static void on_ping_near(struct lane *l, unsigned id, const void *data, size_t len) {
     answers++;
 }
 static uint64_t counted;
-static void on_count(struct lane *l, const void *data, size_t len) {
+static void on_count(struct lane *l, unsigned id, const void *data, size_t len) {
     counted++;
 }
-static void on_piece(struct lane *l, const void *data, size_t len) {
+static void on_piece(struct lane *l, unsigned id, const void *data, size_t len) {
     memcpy(buffer + counted % 4 * PIECE, data, len); /* where the user wants it */
     counted++;
 }
-static void none(struct lane *l, const void *data, size_t len) {}
+static void none(struct lane *l, unsigned id, const void *data, size_t len) {}
 static void on_accepted(struct lane *l, void *arg) {
     lane = l, up = 1;
 }
@@ -122,19 +130,22 @@ static void on_down(struct lane *l, weft_status_t status) {
 }
 static void on_closed(struct lane *l) {}
 
-static struct iface_up told = {.accepted = on_accepted, .up = on_up, .down = on_down, .closed = on_closed};
+static struct iface_up notified = {
+    .accepted = on_accepted, .up = on_up, .down = on_down, .closed = on_closed};
 
 static struct reactor *r;
 static struct iface *weft_open(lane_am_fn on_ping) {
     weft_context_t *context;
     struct iface *iface;
-    for (int i = 0; i < LANE_AM_IDS; i++) told.am[i] = none;
-    told.am[AM_PING] = on_ping;
-    told.am[AM_COUNT] = on_count;
-    told.am[AM_PIECE] = on_piece;
+    for (int i = 0; i < LANE_AM_IDS; i++) notified.am[i] = none;
+    notified.am[AM_PING] = on_ping;
+    notified.am[AM_COUNT] = on_count;
+    notified.am[AM_PIECE] = on_piece;
     if (weft_context_create(NULL, &context) < 0) exit(1);
     if (weft__reactor_create(context, &(struct reactor_params){0}, &r) < 0) exit(1);
-    if (weft__transport_tcp.open(r, &(struct iface_params){.up = &told, .worker_id = 1}, &iface) < 0) exit(1);
+    if (weft__transport_tcp.open(r, &(struct iface_params){.up = &notified, .worker_id = 1},
+                                 &iface) < 0)
+        exit(1);
     return iface;
 }
 
@@ -174,20 +185,22 @@ static double weft_stream(void) {
     for (int i = 0; i < STREAM * 4; i++) {
         weft_iov_t iov = {buffer + i % 4 * PIECE, PIECE};
         done[i] = (struct completion){.done = step, .count = 1};
-        while (lane->ops->am_zcopy(lane, AM_PIECE, NULL, 0, &iov, 1, &done[i]) == WEFT_NO_RESOURCE) turn();
+        while (lane->ops->am_zcopy(lane, AM_PIECE, NULL, 0, &iov, 1, &done[i]) == WEFT_NO_RESOURCE)
+            turn();
     }
     while (atomic_load(&shared->counted) - before < STREAM * 4) turn();
     return (double)STREAM * MIB / (now_ns() - begin);
 }
 
-/* ---- the two processes ---------------------------------------------------------------------------------------- */
+/* ---- the two processes ----------------------------------------------------------------------- */
 
 static void far_end(int listener, int rounds) {
     struct tl_listener *l;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     pin(1);
     struct iface *iface = weft_open(on_ping_far);
-    if (iface->ops->listen(iface, "127.0.0.1:0", 4, NULL, &l) < 0) exit(1);
+    if (iface->ops->listen(iface, "127.0.0.1:0", &(struct listen_how){.backlog = 4}, NULL, &l) < 0)
+        exit(1);
     atomic_store(&shared->port, atoi(strrchr(iface->ops->listener_uri(l), ':') + 1));
     int fd = raw_pair_far(listener);
     while (!up) turn();
@@ -242,9 +255,10 @@ int main(int argc, char **argv) {
     printf("half round trip, 8 B   raw  %6.0f ns                 %6.0f ns\n", v[0][mid], v[0][0]);
     printf("                       weft %6.0f ns  ratio %.3f    %6.0f ns  ratio %.3f\n", v[1][mid],
            v[1][mid] / v[0][mid], v[1][0], v[1][0] / v[0][0]);
-    printf("messages, 8 B          weft %6.2f M/s                %6.2f M/s, %.0f in a write\n", v[2][mid],
-           v[2][last], per_write);
-    printf("stream, 1 MiB          raw  %6.2f GB/s               %6.2f GB/s\n", v[3][mid], v[3][last]);
+    printf("messages, 8 B          weft %6.2f M/s                %6.2f M/s, %.0f in a write\n",
+           v[2][mid], v[2][last], per_write);
+    printf("stream, 1 MiB          raw  %6.2f GB/s               %6.2f GB/s\n", v[3][mid],
+           v[3][last]);
     printf("                       weft %6.2f GB/s ratio %.3f   %6.2f GB/s ratio %.3f\n", v[4][mid],
            v[4][mid] / v[3][mid], v[4][last], v[4][last] / v[3][last]);
     kill(pid, SIGKILL);

@@ -1,12 +1,14 @@
 /*
- * usage_cost: what tracking use costs a short message, by a ring, by the mailbox and over tcp: two pairs of workers in one
- * process, one with "lanes.switch" on (and no lane to be won) and one without, send bursts in turns; the median of a pair's
- * rounds, and of the differences between two rounds that follow each other. Blocks allocated meanwhile, and the tracker's memory.
+ * usage_cost: what tracking use costs a short message, by a ring, by the mailbox and over tcp: two
+ * pairs of workers in one process, one with "lanes.switch" on (and no lane to be won) and one
+ * without, send bursts in turns; the median of a pair's rounds, and of the differences between two
+ * rounds that follow each other. Blocks allocated during them, and the tracker's memory.
  *
- * usage_cost WAY on|off BURSTS: so many, and nothing else: for a tool that counts instructions. WAY: ring, mailbox, tcp.
+ * usage_cost WAY on|off BURSTS: so many, and nothing else: for a tool that counts instructions.
+ * WAY: ring, mailbox, tcp.
  */
 #include "cores.h"
-#include <endpoints/usage.h>
+#include <endpoints/lanes/usage.h>
 #include <string.h>
 #include <talloc.h>
 #include <weft/weft.h>
@@ -48,12 +50,15 @@ static void open_pair(struct pair *p, const struct way *way, bool on) {
     char address[256];
     size_t len = sizeof address;
     *p = (struct pair){0};
-    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 4}, &p->context) < 0 ||
-        weft_worker_create(p->context, &params, &p->a) < 0 || weft_worker_create(p->context, &params, &p->b) < 0 ||
+    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 4},
+                            &p->context) < 0 ||
+        weft_worker_create(p->context, &params, &p->a) < 0 ||
+        weft_worker_create(p->context, &params, &p->b) < 0 ||
         weft_worker_address(p->b, address, &len) < 0)
         die("no workers");
     weft_am_handler_set(p->b, 1, on_am, NULL);
-    if (weft_connect_address(p->a, address, len, &(weft_ep_params_t){.on_ready = on_ready, .arg = p}, &p->ep) < 0)
+    if (weft_connect_address(p->a, address, len,
+                             &(weft_ep_params_t){.on_ready = on_ready, .arg = p}, &p->ep) < 0)
         die("no endpoint");
     while (!p->ready) weft_worker_progress(p->a, 0), weft_worker_progress(p->b, 0);
 }
@@ -101,7 +106,8 @@ static void measure(const struct way *way) {
         more[r] = on[r] - off[r];
     }
     allocations = weft_worker_count(with.a, "worker.allocations") - allocations;
-    printf("  \"%s\": {\"off_ns\": %.2f, \"on_ns\": %.2f, \"difference_ns\": %.2f, \"allocations\": %llu},\n",
+    printf("  \"%s\": {\"off_ns\": %.2f, \"on_ns\": %.2f, \"difference_ns\": %.2f, "
+           "\"allocations\": %llu},\n",
            way->name, median(off), median(on), median(more), (unsigned long long)allocations);
     close_pair(&without);
     close_pair(&with);
@@ -137,6 +143,7 @@ int main(int argc, char **argv) {
     if (argc == 4) return count_only(argv[1], argv[2], argv[3]);
     printf("{\n");
     for (int i = 0; i < WAYS; i++) measure(&ways[i]);
-    printf("  \"tracker_bytes\": {\"of_10\": %zu, \"of_100000\": %zu}\n}\n", memory(10), memory(100000));
+    printf("  \"tracker_bytes\": {\"of_10\": %zu, \"of_100000\": %zu}\n}\n", memory(10),
+           memory(100000));
     return 0;
 }

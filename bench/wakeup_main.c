@@ -1,13 +1,14 @@
 /*
- * What it costs to be woken. Two threads on two cores, both asleep between messages, pass a counter to and fro
- * through shared memory and signal it through an eventfd:
+ * What it costs to be woken. Two threads on two cores, both asleep between messages, pass a counter
+ * to and fro through shared memory and signal it through an eventfd:
  *
  *   raw     epoll_wait, read the eventfd
  *   wait    a worker in weft_worker_wait that does not spin
  *   fd      a host's epoll over the worker's fd, then progress
  *   native  a worker in a host's libev loop
  *
- * and beside it, what a polled turn costs beyond the poller that it looks at. Medians of half round trips.
+ * and beside it, what a polled turn costs beyond the poller that it looks at. Medians of half round
+ * trips.
  */
 #define _GNU_SOURCE
 #include "cores.h"
@@ -36,7 +37,8 @@ struct side {
 static void send_to(struct side *side) {
     uint64_t one = 1;
     atomic_fetch_add(&side->sent, 1);
-    if (atomic_exchange(&side->armed, 0) && write(side->event_fd, &one, sizeof one) != sizeof one) abort();
+    if (atomic_exchange(&side->armed, 0) && write(side->event_fd, &one, sizeof one) != sizeof one)
+        abort();
 }
 
 static int poll_side(struct poller *poller, unsigned budget) {
@@ -64,7 +66,7 @@ static void drain_watch(struct watch *watch, int events) {
     drain(watch->fd);
 }
 
-/* ---- the four ways to sleep until there is something new ------------------------------------------------- */
+/* ---- the four ways to sleep until there is something new ------------------------------------- */
 
 static void sleep_raw(struct side *side) {
     struct epoll_event event;
@@ -105,7 +107,8 @@ static void open_side(struct side *side, const struct way *way) {
     int fd = side->event_fd;
     if (way->sleep != sleep_raw) {
         if (way->sleep == sleep_native) side->loop = ev_loop_new(0);
-        if (weft__reactor_create(context, &(struct reactor_params){.loop = side->loop, .max_fds = 64}, &side->r))
+        if (weft__reactor_create(
+                context, &(struct reactor_params){.loop = side->loop, .max_fds = 64}, &side->r))
             abort();
         side->poller = (struct poller){.poll = poll_side, .arm = arm_side, .disarm = disarm_side};
         side->watch.ready = drain_watch;
@@ -128,7 +131,7 @@ static void close_side(struct side *side) {
     close(side->epoll_fd);
 }
 
-/* ---- ping and pong ----------------------------------------------------------------------------------------- */
+/* ---- ping and pong --------------------------------------------------------------------------- */
 
 static const struct way *chosen;
 static struct side sides[2];
@@ -170,7 +173,7 @@ static double median_of(const struct way *way) {
     return took[WARM + (ROUNDS - WARM) / 2];
 }
 
-/* ---- a turn that finds nothing ------------------------------------------------------------------------------ */
+/* ---- a turn that finds nothing --------------------------------------------------------------- */
 
 /* The best of many short runs: what the machine's other users take is not ours. */
 static double best_of(int (*fn)(void *, unsigned), void *arg) {
@@ -205,14 +208,16 @@ static double turn_costs(double *poller_p) {
 
 int main(void) {
     weft_setting_t no_spin = {"worker.spin", "0"};
-    if (weft_context_create(&(weft_context_params_t){.settings = &no_spin, .n_settings = 1}, &context)) return 1;
+    if (weft_context_create(&(weft_context_params_t){.settings = &no_spin, .n_settings = 1},
+                            &context))
+        return 1;
     double poller, turn = turn_costs(&poller), raw = 0;
     printf("{\"test\": \"turn\", \"poller_ns\": %.2f, \"turn_ns\": %.2f}\n", poller, turn);
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
         double ns = median_of(&ways[i]);
         if (i == 0) raw = ns;
-        printf("{\"test\": \"wakeup\", \"way\": \"%s\", \"p50_us\": %.3f, \"ratio\": %.2f}\n", ways[i].name,
-               ns / 1e3, ns / raw);
+        printf("{\"test\": \"wakeup\", \"way\": \"%s\", \"p50_us\": %.3f, \"ratio\": %.2f}\n",
+               ways[i].name, ns / 1e3, ns / raw);
     }
     return weft_context_destroy(context) != WEFT_OK;
 }

@@ -1,12 +1,13 @@
 /*
- * The race between arming and sending, for as long as one likes: `wakeup-soak [MESSAGES]`, ten million unless told.
- * Another process writes a word of shared memory and signals only when the worker says that it sleeps; delays in
- * each window make all orders of the two sides' steps happen. The host is an edge-triggered epoll over the worker's
- * fd: the least forgiving. A sleep of ten seconds is a lost wakeup.
+ * The race between arming and sending, for as long as one likes: `wakeup-soak [MESSAGES]`, ten
+ * million unless told. Another process writes a word of shared memory and signals only when the
+ * worker says that it sleeps; delays in each window make all orders of the two sides' steps happen.
+ * The host is an edge-triggered epoll over the worker's fd: the least forgiving. A sleep of ten
+ * seconds is a lost wakeup.
  */
 #define _GNU_SOURCE
 #include "cores.h"
-#include <reactor/counters.h>
+#include <base/counters.h>
 #include <reactor/reactor.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -16,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 10000, REPORT_EVERY = 1000000 };
+enum { SPIN_MS = 10000, REPORT_EVERY = 1000000 };
 
 struct shared {
     _Alignas(64) atomic_long sent;
@@ -75,7 +76,8 @@ static _Noreturn void send_all(struct shared *shared, int event_fd, long message
         atomic_store_explicit(&shared->sent, i, memory_order_release);
         atomic_thread_fence(memory_order_seq_cst);
         uint64_t one = 1;
-        if (atomic_exchange(&shared->armed, 0) && write(event_fd, &one, sizeof one) != sizeof one) _exit(1);
+        if (atomic_exchange(&shared->armed, 0) && write(event_fd, &one, sizeof one) != sizeof one)
+            _exit(1);
     }
     _exit(0);
 }
@@ -85,7 +87,7 @@ static int receive_all(struct reactor *r, struct mailbox *m, long messages) {
     struct epoll_event event = {EPOLLIN | EPOLLET, {.fd = fd}};
     if (fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event)) return 1;
     for (long report = REPORT_EVERY; m->seen < messages;) {
-        int n = epoll_wait(epoll_fd, &event, 1, PATIENCE_MS);
+        int n = epoll_wait(epoll_fd, &event, 1, SPIN_MS);
         if (n == 0) {
             printf("lost after %ld messages\n", m->seen);
             return 1;
@@ -102,16 +104,18 @@ static int receive_all(struct reactor *r, struct mailbox *m, long messages) {
 
 int main(int argc, char **argv) {
     long messages = argc > 1 ? atol(argv[1]) : 10000000;
-    struct mailbox m = {.poller = {.poll = poll_mailbox, .arm = arm_mailbox, .disarm = disarm_mailbox},
-                        .watch.ready = drain,
-                        .shared = shared_memory(sizeof(struct shared)),
-                        .seed = 1};
+    struct mailbox m = {
+        .poller = {.poll = poll_mailbox, .arm = arm_mailbox, .disarm = disarm_mailbox},
+        .watch.ready = drain,
+        .shared = shared_memory(sizeof(struct shared)),
+        .seed = 1};
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pid_t sender = fork();
     if (sender == 0) send_all(m.shared, event_fd, messages);
     weft_context_t *context;
     struct reactor *r;
-    if (weft_context_create(NULL, &context) || weft__reactor_create(context, &(struct reactor_params){0}, &r))
+    if (weft_context_create(NULL, &context) ||
+        weft__reactor_create(context, &(struct reactor_params){0}, &r))
         return 1;
     weft__poller_add(r, &m.poller);
     if (weft__watch_start(r, &m.watch, event_fd, WATCH_READ)) return 1;
@@ -120,7 +124,8 @@ int main(int argc, char **argv) {
     if (failed) kill(sender, SIGKILL);
     waitpid(sender, NULL, 0);
     if (!failed)
-        printf("{\"test\": \"wakeup_soak\", \"messages\": %ld, \"sleeps\": %lu, \"lost\": 0, \"seconds\": %.1f}\n",
+        printf("{\"test\": \"wakeup_soak\", \"messages\": %ld, \"sleeps\": %lu, \"lost\": 0, "
+               "\"seconds\": %.1f}\n",
                messages, (unsigned long)weft__count(r)->wakeups, (now_ns() - begin) / 1e9);
     weft__watch_stop(r, &m.watch);
     weft__poller_remove(r, &m.poller);

@@ -1,4 +1,4 @@
-/* The mean of what every process holds: `weft-run -n 4 allreduce`. Started alone it is a team of one. */
+/* The mean of the values of all processes: `weft-run -n 4 allreduce`. Alone it is a team of 1. */
 #include <stdio.h>
 #include <weft/weft.h>
 
@@ -21,7 +21,8 @@ static int mean_of_all(weft_team_t *team) {
     int wrong = 0;
     for (int i = 0; i < N; i++) wrong += x[i] != size * (size - 1) / 2 + size * i;
     if (rank == 0)
-        printf("%d numbers of %g processes: mean of the first %g, %d wrong\n", N, size, x[0] / size, wrong);
+        printf("%d numbers of %g processes: mean of the first %g, %d wrong\n", N, size, x[0] / size,
+               wrong);
     return wrong > 0;
 }
 

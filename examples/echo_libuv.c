@@ -1,15 +1,15 @@
 /*
- * The same echo inside libuv: Weft keeps a loop of its own behind one descriptor, and libuv watches that.
- * Client and server live in this process; an idle worker costs nothing, and a uv_poll is all there is to it.
+ * The same echo inside libuv, which watches one descriptor of each worker by a uv_poll. Client and
+ * server live in this process.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 #include <weft/weft.h>
 
 enum { QUESTION = 1, ANSWER = 2, BUDGET = 64 };
 static const char question[] = "is anybody there?";
-static weft_worker_t *server;
 static int failures = 1; /* until the answer is right */
 
 static int must(weft_status_t status, const char *what) {
@@ -21,7 +21,7 @@ static int must(weft_status_t status, const char *what) {
     return 0;
 }
 
-/* ---- a worker in libuv --------------------------------------------------------------------------------- */
+/* ---- a worker in libuv ----------------------------------------------------------------------- */
 
 /* What is left beyond the budget makes the descriptor readable again. */
 static void on_readable(uv_poll_t *poll, int status, int events) {
@@ -39,21 +39,25 @@ static weft_worker_t *worker_in_uv(weft_context_t *context, uv_poll_t *poll) {
     return worker;
 }
 
-/* ---- echo ------------------------------------------------------------------------------------------------ */
+/* ---- echo ------------------------------------------------------------------------------------ */
 
-static void on_answered(weft_status_t status, void *data) {
-    weft_am_release(server, data);
+static void on_answered(weft_status_t status, void *bytes) {
+    free(bytes);
 }
 
-/* The payload goes back as it is, so it is kept until it has left. */
+/* This echo takes what fits into one message; examples/echo_libev.c echoes messages of any size. */
 static void on_question(weft_ep_t *ep, weft_am_t *am, void *arg) {
-    const void *data;
-    if (weft_am_keep(am, &data) < 0) return; /* a large one waits at its sender; returning refuses it */
-    weft_iov_t iov = {(void *)data, am->len};
-    weft_op_t op = {.done = on_answered, .arg = (void *)data};
+    if (!am->data) return; /* the sender of a large payload now gets WEFT_ERR_REJECTED */
+    weft_iov_t iov = {malloc(am->len + 1), am->len};
+    if (!iov.base || weft_am_recv(am, &iov, 1, NULL)) return free(iov.base);
+    weft_op_t op = {.done = on_answered, .arg = iov.base};
     weft_status_t st = weft_am_send(ep, ANSWER, NULL, 0, &iov, 1, &op);
-    if (st != WEFT_IN_PROGRESS) on_answered(st, (void *)data);
+    if (st != WEFT_IN_PROGRESS) on_answered(st, iov.base);
     must(st, "answer");
+}
+/* Accepted endpoints belong to the server, which closes each one when its client is gone. */
+static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
 }
 
 static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
@@ -73,18 +77,19 @@ int main(void) {
     weft_ep_t *ep = NULL;
     if (!must(weft_context_create(NULL, &context), "context")) return 1;
     weft_worker_t *client = worker_in_uv(context, &polls[0]);
-    server = worker_in_uv(context, &polls[1]);
+    weft_worker_t *server = worker_in_uv(context, &polls[1]);
     if (!server || !client) return 1;
 
     must(weft_am_handler_set(server, QUESTION, on_question, NULL), "handler");
     must(weft_am_handler_set(client, ANSWER, on_answer, NULL), "handler");
-    if (!must(weft_listen(server, "tcp://127.0.0.1:0", NULL, &listener), "listen")) return 1;
+    weft_listen_params_t accepted = {.on_error = on_client_lost};
+    if (!must(weft_listen(server, "tcp://127.0.0.1:0", &accepted, &listener), "listen")) return 1;
     const char *uri = weft_listener_uri(listener);
     printf("listening at %s\n", uri);
-    if (!must(weft_connect(client, uri, &(weft_ep_params_t){.on_error = on_lost}, &ep), uri)) return 1;
+    weft_ep_params_t lost = {.on_error = on_lost};
+    if (!must(weft_connect(client, uri, &lost, &ep), uri)) return 1;
     weft_iov_t iov = {(void *)question, sizeof question};
     must(weft_am_send(ep, QUESTION, NULL, 0, &iov, 1, NULL), "send");
-
     uv_run(uv_default_loop(), UV_RUN_DEFAULT);
     for (int i = 0; i < 2; i++) uv_poll_stop(&polls[i]);
     weft_worker_destroy(client);

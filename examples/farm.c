@@ -1,9 +1,10 @@
-/* A farm by tags: the first process hands out numbers, whoever is free gets the next. `weft-run -n 4 farm` */
+/* A farm by tags: the first process sends numbers to idle processes. `weft-run -n 4 farm` */
 #include <stdio.h>
 #include <stdlib.h>
 #include <weft/weft.h>
 
-enum { JOB = 1, RESULT = 2, KIND = 0xff, JOBS = 1000 }; /* a tag is a kind, and above it the number of the job */
+/* A tag is a kind, and above it the number of the job. */
+enum { JOB = 1, RESULT = 2, KIND = 0xff, JOBS = 1000 };
 static weft_worker_t *worker;
 
 static void must(weft_status_t status, const char *what) {
@@ -20,12 +21,13 @@ static void give(weft_ep_t *ep, unsigned long job) {
     must(weft_tag_send_wait(ep, JOB | (uint64_t)job << 8, &iov, 1), "job");
 }
 
-/* Results come from anybody, in any order: the mask asks for the kind alone. */
+/* Results come from any process, in any order: the mask selects the kind alone. */
 static int farmer(weft_team_t *team) {
     unsigned long next = 0, square, wrong = 0;
     weft_iov_t iov = {&square, sizeof square};
     weft_tag_info_t info;
-    for (uint32_t rank = 1; rank < weft_team_size(team); rank++) give(weft_team_ep(team, rank), next++);
+    for (uint32_t rank = 1; rank < weft_team_size(team); rank++)
+        give(weft_team_ep(team, rank), next++);
     for (unsigned done = 0; done < JOBS; done++) {
         must(weft_tag_recv_wait(worker, RESULT, KIND, &iov, 1, &info), "result");
         wrong += square != (info.tag >> 8) * (info.tag >> 8);
@@ -42,7 +44,8 @@ static void hand(weft_team_t *team) {
         must(weft_tag_recv_wait(worker, JOB, KIND, &in, 1, &info), "job");
         if (info.len == 0) return;
         square = job * job;
-        must(weft_tag_send_wait(weft_team_ep(team, 0), RESULT | (uint64_t)job << 8, &out, 1), "result");
+        must(weft_tag_send_wait(weft_team_ep(team, 0), RESULT | (uint64_t)job << 8, &out, 1),
+             "result");
     }
 }
 

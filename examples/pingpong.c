@@ -1,4 +1,4 @@
-/* A ping-pong of two processes that poll: the parent serves, the child calls. `pingpong [ROUNDS] [URI]` */
+/* Two processes that poll: the parent serves, the child calls. `pingpong [ROUNDS] [URI]` */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,15 +39,15 @@ static void on_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
     must(status, "connection");
 }
 
-static int serve(int tell, const char *uri) {
+static int serve(int notify, const char *uri) {
     weft_context_t *context;
     weft_listener_t *listener;
     weft_worker_t *worker = new_worker(&context);
     must(weft_am_handler_set(worker, PING, on_ping, NULL), "handler");
     must(weft_am_handler_set(worker, DONE, on_done, NULL), "handler");
     must(weft_listen(worker, uri, NULL, &listener), uri);
-    dprintf(tell, "%s\n", weft_listener_uri(listener));
-    close(tell);
+    dprintf(notify, "%s\n", weft_listener_uri(listener));
+    close(notify);
     while (!over) weft_worker_progress(worker, 0);
     weft_worker_destroy(worker);
     weft_context_destroy(context);
@@ -78,18 +78,18 @@ static int call(const char *uri, unsigned long rounds) {
 int main(int argc, char **argv) {
     unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 10000;
     char uri[256] = "";
-    int told[2], status = 1;
-    if (pipe(told) < 0) return 1;
+    int notified[2], status = 1;
+    if (pipe(notified) < 0) return 1;
     pid_t child = fork(); /* before anything of Weft's is made: it belongs to one process */
     if (child == 0) {
-        close(told[1]);
-        FILE *from = fdopen(told[0], "r");
+        close(notified[1]);
+        FILE *from = fdopen(notified[0], "r");
         if (!from || !fgets(uri, sizeof uri, from)) return 1;
         uri[strcspn(uri, "\n")] = 0;
         return call(uri, rounds);
     }
-    close(told[0]);
-    if (child < 0 || serve(told[1], argc > 2 ? argv[2] : "shm://pingpong") != 0) return 1;
+    close(notified[0]);
+    if (child < 0 || serve(notified[1], argc > 2 ? argv[2] : "shm://pingpong") != 0) return 1;
     waitpid(child, &status, 0);
     return status != 0;
 }

@@ -1,8 +1,8 @@
 /*
- * Bytes from here to there, with Weft's streams: what comes in at one side's standard input goes out at the other's.
+ * Copies the standard input of one process to the standard output of another, by a stream.
  *
- *     stream-cat listen tcp://127.0.0.1:0       tells its URI on standard error, and ends with its peer
- *     stream-cat tcp://127.0.0.1:40123          ends with its input, when all of it has been sent
+ *     stream-cat listen tcp://127.0.0.1:0   prints its URI on standard error, ends with its peer
+ *     stream-cat tcp://127.0.0.1:40123      ends with its input, when all of it has been sent
  */
 #include <poll.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void must(weft_status_t st, const char *what) {
     exit(1);
 }
 
-/* Straight from the memory where the bytes are. The peer sends no more than "stream.window" before they are released. */
+/* Written in place. The peer sends at most "stream.window" bytes before they are released. */
 static void on_data(weft_ep_t *ep, void *arg) {
     const void *data;
     size_t len;
@@ -45,12 +45,10 @@ static void on_end(weft_ep_t *ep, weft_status_t st, void *arg) {
     status = st != WEFT_ERR_PEER_CLOSED;
     closed = 1;
 }
-
 static void on_peer(weft_ep_t *ep, void *arg) {
     peer = ep;
     must(weft_stream_on_data(ep, on_data, NULL), "stream");
 }
-
 static void on_closed(weft_status_t st, void *arg) {
     must(st, "close");
     closed = 1;
@@ -70,7 +68,8 @@ static void read_input(void) {
         return;
     }
     input_over = 1;
-    if (calling) must(weft_ep_close(peer, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = on_closed}), "close");
+    if (calling)
+        must(weft_ep_close(peer, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = on_closed}), "close");
 }
 
 int main(int argc, char **argv) {
@@ -85,7 +84,8 @@ int main(int argc, char **argv) {
         must(weft_connect(worker, argv[1], &params, &peer), argv[1]);
     } else {
         weft_listen_params_t params = {.on_endpoint = on_peer, .on_error = on_end};
-        must(weft_listen(worker, argc > 2 ? argv[2] : "tcp://127.0.0.1:0", &params, &listener), "listen");
+        const char *uri = argc > 2 ? argv[2] : "tcp://127.0.0.1:0";
+        must(weft_listen(worker, uri, &params, &listener), uri);
         fprintf(stderr, "listening at %s\n", weft_listener_uri(listener));
     }
     while (weft_worker_progress(worker, 0), !closed) {

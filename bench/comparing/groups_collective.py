@@ -1,25 +1,40 @@
-"""Allreduce between two processes, beside Open MPI and gloo."""
+"""Collectives, beside Open MPI, MPICH and gloo, each in its best setting."""
 
-from .group import Group
-from .samples import gloo, mpi, weft
+from .group import Goal, Group
+from .samples import gloo, mpi_collective, weft
+
+SIZES = {"8": 8, "1k": 1 << 10, "64k": 1 << 16, "1m": 1 << 20}
+OPERATIONS = ("allreduce", "bcast", "allgather", "alltoall", "reduce_scatter", "gather", "scatter", "reduce")
 
 
-def over_tcp(here, size):
-    members = {"weft": weft(here, "allreduce", "tcp", "p50_us", size=size)}
-    if here.gloo:
-        members["gloo"] = gloo(here, "async", size)
-        members["gloo busy"] = gloo(here, "busy", size)
-    if here.mpi:
-        members["open mpi"] = mpi(here, "self,tcp", "mpi allreduce", size)
-    return members
+def members(here, operation, size, ranks, transport="auto"):
+    """Polling where each rank has a core of its own; else as weft_worker_wait does."""
+    mode = "poll" if ranks <= 2 else "wait"
+    all_of = {"weft": weft(here, operation, transport, "p50_us", mode=mode, size=size, extra=("--ranks", str(ranks)))}
+    for library in here.mpis:
+        over = "tcp" if transport == "tcp" else "shm"
+        all_of[library.name] = mpi_collective(library, operation, size, ranks, over)
+    if operation == "allreduce" and here.gloo and ranks == 2 and transport == "tcp":
+        all_of["gloo"] = gloo(here, "async", size)
+        all_of["gloo busy"] = gloo(here, "busy", size)
+    return all_of
+
+
+def group(here, operation, title, size, ranks, transport="auto", factor=1.0):
+    all_of = members(here, operation, size, ranks, transport)
+    peers = [name for name in all_of if name != "weft"]
+    return Group(f"{operation}{title}, {ranks} processes" + (", tcp loopback" if transport == "tcp" else ""), "us", all_of,
+                 [Goal(factor, *peers)] if peers else [])
 
 
 def groups(here):
-    local = {"weft": weft(here, "allreduce", "auto", "p50_us")}
-    if here.mpi:
-        local["open mpi"] = mpi(here, "self,vader", "mpi allreduce")
-    return {
-        "allreduce": Group("allreduce of 8 B, two processes", "us", local),
-        "allreduce_tcp": Group("allreduce of 8 B, two processes, tcp loopback", "us", over_tcp(here, 8)),
-        "allreduce_tcp_64k": Group("allreduce of 64 KiB, two processes, tcp loopback", "us", over_tcp(here, 65536)),
-    }
+    known = {}
+    for ranks in (2, 4, 8):
+        known[f"barrier_{ranks}"] = group(here, "barrier", "", 8, ranks, factor=0.7)
+        for operation in OPERATIONS:
+            for title, size in SIZES.items():
+                known[f"{operation}_{title}_{ranks}"] = group(here, operation, f" of {title} B", size, ranks, factor=0.7)
+    for ranks in (2, 4):
+        for title in ("8", "64k", "1m"):
+            known[f"allreduce_tcp_{title}_{ranks}"] = group(here, "allreduce", f" of {title} B", SIZES[title], ranks, "tcp", 0.8)
+    return known

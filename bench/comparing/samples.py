@@ -8,7 +8,7 @@ import time
 
 ADDRESS_SPACE = range(20000, 30000)
 run_seconds = 0.3  # of one sample; --quick makes it shorter
-by_median = False  # --median: latencies as they are while nobody else runs, on a machine where others do
+by_median = False  # --median: medians within a sample, which other load disturbs less
 
 
 def cores():
@@ -125,6 +125,10 @@ def ucx_endpoints(release, tls, line, count, links=None, scale=1):
 def mpi(here, btl, line, size=8):
     return lambda: tabbed(["mpirun", "--allow-run-as-root", "-n", "2", "--bind-to", "core", "--mca", "pml", "ob1", "--mca",
                            "btl", btl, here.mpi, str(size), str(run_seconds)], line)()
+
+
+def mpi_collective(library, operation, size, ranks, over="shm"):
+    return lambda: tabbed([*library.command(ranks, over), library.collectives, operation, str(size), str(run_seconds)])()
 
 
 def gloo(here, mode, size):

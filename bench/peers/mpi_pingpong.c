@@ -13,28 +13,19 @@ static double round_trips(int rank, char *buf, int size, long n) {
     return MPI_Wtime() - begin;
 }
 
-static double reductions(float *x, float *y, int count, long n) {
-    double begin = MPI_Wtime();
-    for (long i = 0; i < n; i++) MPI_Allreduce(x, y, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    return MPI_Wtime() - begin;
-}
-
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-/* Of batches of some 5 µs, seconds each; of 16 reductions at least, as one may find its peer ahead. Rank 0 says how many. */
-static double median_of(int rank, double seconds, double each, char *a, char *b, int size, int reduce) {
+/* Of batches of some 5 µs, seconds each. Rank 0 says how many. */
+static double median_of(int rank, double seconds, double each, char *buf, int size) {
     long plan[2] = {each < 5e-6 ? (long)(5e-6 / each) : 1, 0};
-    if (reduce && plan[0] < 16) plan[0] = 16;
     plan[1] = (long)(seconds / each / (double)plan[0]) + 1;
     MPI_Bcast(plan, 2, MPI_LONG, 0, MPI_COMM_WORLD);
     double *took = malloc((size_t)plan[1] * sizeof *took);
     for (long i = 0; i < plan[1]; i++)
-        took[i] =
-            (reduce ? reductions((float *)a, (float *)b, size / 4, plan[0]) : round_trips(rank, a, size, plan[0])) /
-            (double)plan[0];
+        took[i] = round_trips(rank, buf, size, plan[0]) / (double)plan[0];
     qsort(took, (size_t)plan[1], sizeof *took, by_size);
     double median = took[plan[1] / 2];
     free(took);
@@ -46,14 +37,11 @@ int main(int argc, char **argv) {
     double seconds = argc > 2 ? atof(argv[2]) : 0.3;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    char *a = calloc(1, (size_t)size + 8), *b = calloc(1, (size_t)size + 8);
+    char *buf = calloc(1, (size_t)size + 8);
 
-    double each = round_trips(rank, a, size, 1000) / 1000;
-    double half = median_of(rank, seconds, each, a, b, size, 0);
+    double each = round_trips(rank, buf, size, 1000) / 1000;
+    double half = median_of(rank, seconds, each, buf, size);
     if (rank == 0) printf("mpi am\t%.5g\tus\n", half * 1e6 / 2);
-    each = reductions((float *)a, (float *)b, size / 4, 1000) / 1000;
-    double whole = median_of(rank, seconds, each, a, b, size, 1);
-    if (rank == 0) printf("mpi allreduce\t%.5g\tus\n", whole * 1e6);
     MPI_Finalize();
     return 0;
 }

@@ -1,10 +1,12 @@
 /*
- * UCX's endpoints: how fast they open with a first message each, what memory and descriptors they take on either side, and
- * what a look costs while they are quiet. Over the transports that UCX_TLS says.
+ * UCX's endpoints: how fast they open with a first message each, what memory and descriptors they
+ * take on either side, and what a look costs while they are quiet. Over the transports that UCX_TLS
+ * says.
  *
  *     ucx_endpoints COUNT [LINKS]
  *
- * COUNT endpoints lead to one worker of another process; with LINKS, to as many workers there. Prints name TAB value TAB unit.
+ * COUNT endpoints lead to one worker of another process; with LINKS, to as many workers there.
+ * Prints name TAB value TAB unit.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -27,13 +29,13 @@ struct address {
     char bytes[MOST_ADDRESS];
 };
 /* What the two processes tell each other. */
-struct board {
+struct copy_ctl {
     volatile int ready, done;
     volatile long received;
     double bytes, fds; /* of the side that answers, for all */
     struct address addresses[];
 };
-static struct board *board;
+static struct copy_ctl *copy_ctl;
 
 static void die(const char *what, ucs_status_t status) {
     fprintf(stderr, "ucx_endpoints: %s: %s\n", what, ucs_status_string(status));
@@ -81,7 +83,8 @@ static void look_once(void) {
 }
 
 static ucp_context_h make_context(void) {
-    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                           .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
     ucp_config_t *config;
     ucp_context_h context;
     must(ucp_config_read(NULL, NULL, &config), "configuration");
@@ -90,25 +93,27 @@ static ucp_context_h make_context(void) {
     return context;
 }
 
-static ucs_status_t on_first(void *arg, const void *header, size_t header_len, void *data, size_t len,
-                             const ucp_am_recv_param_t *param) {
+static ucs_status_t on_first(void *arg, const void *header, size_t header_len, void *data,
+                             size_t len, const ucp_am_recv_param_t *param) {
     (void)arg, (void)header, (void)header_len, (void)data, (void)len, (void)param;
-    board->received++;
+    copy_ctl->received++;
     return UCS_OK;
 }
 
 static ucp_worker_h make_worker(ucp_context_h context) {
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SINGLE};
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB, .id = FIRST, .cb = on_first};
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                                                    UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = FIRST,
+                                      .cb = on_first};
     ucp_worker_h worker;
     must(ucp_worker_create(context, &params, &worker), "worker");
     must(ucp_worker_set_am_recv_handler(worker, &handler), "handler");
     return worker;
 }
 
-/* ---- answering ---------------------------------------------------------------------------------------------------------- */
+/* ---- answering ------------------------------------------------------------------------------- */
 
 static void publish(ucp_worker_h worker, struct address *to) {
     ucp_address_t *address;
@@ -141,8 +146,8 @@ static void serve(ucp_worker_h *workers, long n) {
     }
     look_once();
     double bytes = resident(), fds = descriptors();
-    board->ready = 1;
-    while (!board->done) {
+    copy_ctl->ready = 1;
+    while (!copy_ctl->done) {
         if (n == 1) {
             ucp_worker_progress(workers[0]);
             continue;
@@ -150,9 +155,9 @@ static void serve(ucp_worker_h *workers, long n) {
         int n_ready = epoll_wait(epoll, ready, READY_AT_ONCE, 0);
         for (int i = 0; i < n_ready; i++) arm(workers[ready[i].data.u64]);
     }
-    board->bytes = resident() - bytes;
-    board->fds = descriptors() - fds;
-    board->ready = 2;
+    copy_ctl->bytes = resident() - bytes;
+    copy_ctl->fds = descriptors() - fds;
+    copy_ctl->ready = 2;
 }
 
 static void answer(long links) {
@@ -162,13 +167,13 @@ static void answer(long links) {
     if (!workers) exit(1);
     for (long i = 0; i < links; i++) {
         workers[i] = make_worker(context);
-        publish(workers[i], &board->addresses[i]);
+        publish(workers[i], &copy_ctl->addresses[i]);
     }
     serve(workers, links);
     _exit(0);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 static void complete(ucp_worker_h worker, void *request) {
     if (!request) return;
@@ -178,7 +183,8 @@ static void complete(ucp_worker_h worker, void *request) {
     ucp_request_free(request);
 }
 
-static void open_all(ucp_worker_h worker, ucp_ep_h *eps, const struct address *addresses, long n, long links) {
+static void open_all(ucp_worker_h worker, ucp_ep_h *eps, const struct address *addresses, long n,
+                     long links) {
     ucp_request_param_t param = {0};
     for (long i = 0; i < n; i++) {
         ucp_ep_params_t ep = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
@@ -186,9 +192,10 @@ static void open_all(ucp_worker_h worker, ucp_ep_h *eps, const struct address *a
         must(ucp_ep_create(worker, &ep, &eps[i]), "endpoint");
         ucp_worker_progress(worker);
     }
-    for (long i = 0; i < n; i++) complete(worker, ucp_am_send_nbx(eps[i], FIRST, NULL, 0, "12345678", 8, &param));
+    for (long i = 0; i < n; i++)
+        complete(worker, ucp_am_send_nbx(eps[i], FIRST, NULL, 0, "12345678", 8, &param));
     for (long i = 0; i < n; i++) complete(worker, ucp_ep_flush_nbx(eps[i], &param));
-    while (board->received < n) ucp_worker_progress(worker);
+    while (copy_ctl->received < n) ucp_worker_progress(worker);
 }
 
 static void ask(long n, long links) {
@@ -197,27 +204,31 @@ static void ask(long n, long links) {
     ucp_ep_h *eps = malloc((size_t)n * sizeof(ucp_ep_h)), first;
     if (!eps) exit(1);
     memset(eps, 1, (size_t)n * sizeof(ucp_ep_h));
-    while (!board->ready) {
+    while (!copy_ctl->ready) {
     }
-    /* The connection as such is not what an endpoint costs, nor what the first of many brings with it what a link does. */
-    open_all(worker, &first, board->addresses + (links > 1 ? links : 0), 1, 1);
-    board->received = 0;
+    /*
+     * The connection as such is not what an endpoint costs, nor what the first of many brings with
+     * it what a link does.
+     */
+    open_all(worker, &first, copy_ctl->addresses + (links > 1 ? links : 0), 1, 1);
+    copy_ctl->received = 0;
     look_once();
     double bytes = resident(), fds = descriptors(), begin = now_s();
-    open_all(worker, eps, board->addresses, n, links);
+    open_all(worker, eps, copy_ctl->addresses, n, links);
     double wall = now_s() - begin;
     bytes = resident() - bytes;
     fds = descriptors() - fds;
     begin = now_s();
     for (int i = 0; i < LOOKS; i++) ucp_worker_progress(worker);
     double look = (now_s() - begin) / LOOKS;
-    board->done = 1;
-    while (board->ready != 2) {
+    copy_ctl->done = 1;
+    while (copy_ctl->ready != 2) {
     }
     printf(
-        "per_s\t%.6g\t1/s\nbytes\t%.6g\tB\npeer_bytes\t%.6g\tB\nfds\t%.4g\t-\npeer_fds\t%.4g\t-\nlook\t%.5g\tus\n",
-        (double)n / wall, bytes / (double)n, board->bytes / (double)n, fds / (double)n, board->fds / (double)n,
-        look * 1e6);
+        "per_s\t%.6g\t1/"
+        "s\nbytes\t%.6g\tB\npeer_bytes\t%.6g\tB\nfds\t%.4g\t-\npeer_fds\t%.4g\t-\nlook\t%.5g\tus\n",
+        (double)n / wall, bytes / (double)n, copy_ctl->bytes / (double)n, fds / (double)n,
+        copy_ctl->fds / (double)n, look * 1e6);
     fflush(stdout);
 }
 
@@ -232,9 +243,9 @@ int main(int argc, char **argv) {
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
     long targets = links > 1 ? links + 1 : 1; /* one for the link that is there before */
-    board = mmap(NULL, sizeof *board + (size_t)targets * sizeof(struct address), PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED) return 1;
+    copy_ctl = mmap(NULL, sizeof *copy_ctl + (size_t)targets * sizeof(struct address),
+                    PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (copy_ctl == MAP_FAILED) return 1;
     pid_t child = fork();
     if (child == 0) answer(targets);
     ask(n, links);

@@ -1,5 +1,6 @@
 /*
- * The same as bench/rdma_cost_main.c by UCX, over the transports that UCX_TLS says. bench/rdma_count builds and runs it.
+ * The same as bench/rdma_cost_main.c by UCX, over the transports that UCX_TLS says.
+ * bench/rdma_count builds and runs it.
  */
 #include "../counting.h"
 
@@ -39,8 +40,10 @@ static void open_end(struct end *end, const char *device) {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
     ucp_worker_params_t how = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                .thread_mode = UCS_THREAD_MODE_SINGLE};
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB, .id = ID, .cb = on_am};
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                                                    UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = ID,
+                                      .cb = on_am};
     ucp_config_t *config;
     must(ucp_config_read(NULL, NULL, &config), "configuration");
     must(ucp_config_modify(config, "NET_DEVICES", device), "device");
@@ -77,12 +80,12 @@ static void open_both(void) {
     complete(ucp_ep_flush_nbx(b.ep, &param));
 }
 
-/* What is under way arrives meanwhile, by the kernel alone. */
+/* Messages under way arrive during the sleep, by the kernel alone. */
 static void rest(void) {
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000}, NULL);
 }
 
-/* ---- what is counted ---------------------------------------------------------------------------------------------- */
+/* ---- what is counted ------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) void send_side(ucp_ep_h ep, int n) {
     static const ucp_request_param_t param;
@@ -102,7 +105,7 @@ static __attribute__((noinline)) void settle_side(ucp_worker_h worker) {
     ucp_worker_progress(worker);
 }
 
-/* ---- the course of it ---------------------------------------------------------------------------------------------- */
+/* ---- the course of it ------------------------------------------------------------------------ */
 
 static void one_way(struct end *from, struct end *to, int n) {
     long end = received + n;

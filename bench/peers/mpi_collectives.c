@@ -1,0 +1,118 @@
+/*
+ * An MPI library's collectives back to back:
+ *     mpirun -n RANKS mpi_collectives OPERATION BYTES SECONDS
+ *
+ * BYTES are those of one rank's contribution: of what it sends to each other rank, for alltoall,
+ * and of what each rank receives, for reduce_scatter and scatter. Roots rotate, so that no rank
+ * runs ahead. Prints the median of batches of at least 16 operations, in µs.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct buffers {
+    char *in, *out; /* `ranks` times `bytes` each */
+    int bytes, ranks;
+};
+
+typedef void (*operation_fn)(const struct buffers *b, int root);
+
+static void barrier(const struct buffers *b, int root) {
+    (void)b, (void)root;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void bcast(const struct buffers *b, int root) {
+    MPI_Bcast(b->in, b->bytes, MPI_CHAR, root, MPI_COMM_WORLD);
+}
+
+static void allreduce(const struct buffers *b, int root) {
+    (void)root;
+    MPI_Allreduce(b->in, b->out, b->bytes / 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void reduce(const struct buffers *b, int root) {
+    MPI_Reduce(b->in, b->out, b->bytes / 4, MPI_FLOAT, MPI_SUM, root, MPI_COMM_WORLD);
+}
+
+static void reduce_scatter(const struct buffers *b, int root) {
+    (void)root;
+    MPI_Reduce_scatter_block(b->in, b->out, b->bytes / 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void allgather(const struct buffers *b, int root) {
+    (void)root;
+    MPI_Allgather(b->in, b->bytes, MPI_CHAR, b->out, b->bytes, MPI_CHAR, MPI_COMM_WORLD);
+}
+
+static void alltoall(const struct buffers *b, int root) {
+    (void)root;
+    MPI_Alltoall(b->in, b->bytes, MPI_CHAR, b->out, b->bytes, MPI_CHAR, MPI_COMM_WORLD);
+}
+
+static void gather(const struct buffers *b, int root) {
+    MPI_Gather(b->in, b->bytes, MPI_CHAR, b->out, b->bytes, MPI_CHAR, root, MPI_COMM_WORLD);
+}
+
+static void scatter(const struct buffers *b, int root) {
+    MPI_Scatter(b->in, b->bytes, MPI_CHAR, b->out, b->bytes, MPI_CHAR, root, MPI_COMM_WORLD);
+}
+
+static const struct operation {
+    const char *name;
+    operation_fn run;
+} operations[] = {
+    {"barrier", barrier}, {"bcast", bcast},       {"allreduce", allreduce},
+    {"reduce", reduce},   {"gather", gather},     {"reduce_scatter", reduce_scatter},
+    {"scatter", scatter}, {"alltoall", alltoall}, {"allgather", allgather},
+};
+
+static operation_fn operation_of(const char *name) {
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        if (strcmp(operations[i].name, name) == 0) return operations[i].run;
+    fprintf(stderr, "mpi_collectives: no operation %s\n", name);
+    exit(2);
+}
+
+static double seconds_of(operation_fn run, const struct buffers *b, long n) {
+    double begin = MPI_Wtime();
+    for (long i = 0; i < n; i++) run(b, (int)(i % b->ranks));
+    return MPI_Wtime() - begin;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Rank 0 decides how many batches of how many operations. */
+static double median_of(operation_fn run, const struct buffers *b, double limit_s) {
+    long warm = b->bytes > 1 << 18 ? 4 : 100;
+    double each = seconds_of(run, b, warm) / (double)warm;
+    long plan[2] = {each < 5e-6 ? (long)(5e-6 / each) : 1, 0};
+    if (plan[0] < 16) plan[0] = 16;
+    plan[1] = (long)(limit_s / each / (double)plan[0]) + 1;
+    MPI_Bcast(plan, 2, MPI_LONG, 0, MPI_COMM_WORLD);
+    double *took = malloc((size_t)plan[1] * sizeof *took);
+    for (long i = 0; i < plan[1]; i++) took[i] = seconds_of(run, b, plan[0]) / (double)plan[0];
+    qsort(took, (size_t)plan[1], sizeof *took, by_size);
+    double median = took[plan[1] / 2];
+    free(took);
+    return median;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4) return fprintf(stderr, "mpi_collectives OPERATION BYTES SECONDS\n"), 2;
+    struct buffers b = {.bytes = atoi(argv[2])};
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &b.ranks);
+    size_t most = (size_t)b.bytes * (size_t)b.ranks + 64;
+    b.in = calloc(1, most), b.out = calloc(1, most);
+    double median = median_of(operation_of(argv[1]), &b, atof(argv[3]));
+    if (rank == 0) printf("mpi %s\t%.5g\tus\n", argv[1], median * 1e6);
+    MPI_Finalize();
+    return 0;
+}
