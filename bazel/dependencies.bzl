@@ -22,13 +22,18 @@ def _archives():
 SYSTEM_LIBRARIES = {
     "weft_ev": dict(variable = "WEFT_EV_PATH", header = "ev.h", libs = ["ev"], package = "libev-dev"),
     "weft_talloc": dict(variable = "WEFT_TALLOC_PATH", pc = "talloc", header = "talloc.h", libs = ["talloc"], package = "libtalloc-dev"),
-    "weft_ibverbs": dict(variable = "WEFT_IBVERBS_PATH", pc = "libibverbs", header = "infiniband/verbs.h", libs = ["ibverbs"], package = "libibverbs-dev"),
-    "weft_rdmacm": dict(variable = "WEFT_RDMACM_PATH", pc = "librdmacm", header = "rdma/rdma_cma.h", libs = ["rdmacm"], package = "librdmacm-dev"),
+    # Headers only: the transports load these when RDMA is first used.
+    "weft_ibverbs": dict(variable = "WEFT_IBVERBS_PATH", pc = "libibverbs", header = "infiniband/verbs.h", libs = [], package = "libibverbs-dev"),
+    "weft_rdmacm": dict(variable = "WEFT_RDMACM_PATH", pc = "librdmacm", header = "rdma/rdma_cma.h", libs = [], package = "librdmacm-dev"),
     # Headers only: the driver is loaded when the first device buffer appears, never linked.
     "weft_cuda": dict(variable = "WEFT_CUDA_PATH", header = "cuda.h", libs = [], package = "nvidia-cuda-dev"),
     "weft_openssl": dict(variable = "WEFT_OPENSSL_PATH", pc = "libcrypto", header = "openssl/evp.h", libs = ["crypto"], package = "libssl-dev"),
+    # Headers only: an extension takes the rest from the interpreter that loads it.
+    "weft_python": dict(variable = "WEFT_PYTHON_PATH", pc = "python3", header = "Python.h", libs = [], package = "python3-dev"),
     "weft_uv": dict(variable = "WEFT_UV_PATH", pc = "libuv", header = "uv.h", libs = ["uv"], package = "libuv1-dev"),
     "weft_glib": dict(variable = "WEFT_GLIB_PATH", pc = "glib-2.0", header = "glib.h", libs = ["glib-2.0"], package = "libglib2.0-dev"),
+    "weft_systemd": dict(variable = "WEFT_SYSTEMD_PATH", pc = "libsystemd", header = "systemd/sd-event.h", libs = ["systemd"], package = "libsystemd-dev"),
+    "weft_event": dict(variable = "WEFT_EVENT_PATH", pc = "libevent_core", header = "event2/event.h", libs = ["event_core"], package = "libevent-dev"),
 }
 
 def weft_dependencies():

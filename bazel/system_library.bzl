@@ -55,7 +55,7 @@ def _search(ctx):
         return [folder + "/include"], links + ["-l" + lib for lib in ctx.attr.libs]
     cflags, links = _pkg_config(ctx, "--cflags-only-I"), _pkg_config(ctx, "--libs")
     if cflags != None and links != None:
-        return [flag[2:] for flag in cflags], links
+        return [flag[2:] for flag in cflags], links if ctx.attr.libs else []
     if _compiler_sees(ctx, ctx.attr.header):
         return [], ["-l" + lib for lib in ctx.attr.libs]
     return None
@@ -89,7 +89,7 @@ def _system_library_impl(ctx):
         linkopts = repr(linkopts),
     ))
 
-_VARIABLES = ["WEFT_%s_PATH" % lib for lib in ["EV", "TALLOC", "IBVERBS", "RDMACM", "CUDA", "OPENSSL", "UV", "GLIB"]]
+_VARIABLES = ["WEFT_%s_PATH" % lib for lib in ["EV", "TALLOC", "IBVERBS", "RDMACM", "CUDA", "OPENSSL", "UV", "GLIB", "SYSTEMD", "EVENT", "PYTHON"]]
 
 system_library = repository_rule(
     implementation = _system_library_impl,
@@ -98,7 +98,7 @@ system_library = repository_rule(
         "variable": attr.string(mandatory = True, doc = "the environment variable that overrides the place"),
         "header": attr.string(mandatory = True),
         "pc": attr.string(doc = "its name for pkg-config, where it has one (libev has none in Debian)"),
-        "libs": attr.string_list(),
+        "libs": attr.string_list(doc = "to link with; none: its headers only"),
         "package": attr.string(mandatory = True, doc = "Debian's package, for the complaint"),
     },
     environ = _VARIABLES + ["CC", "PATH", "PKG_CONFIG_PATH"],

@@ -23,7 +23,7 @@ COPTS = [
 })
 
 # In order: a room may use those before it.
-_ROOMS = ["fsm", "reactor", "transports", "endpoints", "collectives", "runtime"]
+_ROOMS = ["fsm", "base", "reactor", "transports", "endpoints", "collectives", "resource", "runtime"]
 _OUTSIDE = ["//:__pkg__", "//bench:__subpackages__", "//examples:__pkg__", "//tests:__subpackages__", "//tools:__pkg__"]
 _TABLES = ["**/*.def", "**/*.fsm", "**/*.inc"]
 
@@ -63,7 +63,7 @@ def room(name, deps = []):
 def transport(name, deps = [], flag = None):
     """One transport: no room and no other transport may name it. With a flag it is left out of a build without that."""
     need = select({flag: [], "//conditions:default": ["//bazel:left_out"]}) if flag else []
-    _library(name, _OUTSIDE, ["//fsm", "//reactor", "//transports"] + deps, target_compatible_with = need)
+    _library(name, _OUTSIDE, ["//fsm", "//base", "//reactor", "//transports"] + deps, target_compatible_with = need)
 
 def program(name, srcs, deps = [], data = []):
     cc_binary(
@@ -78,6 +78,8 @@ def program(name, srcs, deps = [], data = []):
 
 def programs(suffix, names = {}, deps = {}):
     """Each *SUFFIX.c of the folder is a program, `weft_run_main.c` is `weft-run`; other *.c are shared by all.
+
+    So is each *SUFFIX.cpp, in C++17 and by the public headers alone.
 
     Args:
       suffix: "_main", or "" where every file is a program.
@@ -102,6 +104,18 @@ def programs(suffix, names = {}, deps = {}):
         name = names.get(main, main[:-len(suffix + ".c")].replace("_", "-"))
         program(name, [main], [":shared"] + deps.get(name, []))
         built.append(name)
+    for main in native.glob(["*%s.cpp" % suffix], allow_empty = True):
+        name = main[:-len(suffix + ".cpp")].replace("_", "-")
+        cc_binary(
+            name = name,
+            srcs = [main],
+            copts = ["-std=c++17"],
+            linkopts = ["-lstdc++"],
+            linkstatic = True,
+            visibility = ["//visibility:public"],
+            deps = ["//:weft"],
+        )
+        built.append(name)
     native.filegroup(
         name = "programs",
         srcs = built,
@@ -112,7 +126,7 @@ def programs(suffix, names = {}, deps = {}):
 def _tags(name, lists):
     return [tag for tag, names in lists.items() if name in names or name.split("/")[0] in names]
 
-def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], threads = []):
+def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], once = [], threads = []):
     """One test program for each <room>/*_test.c, linked with the whole library, named "room/file_test".
 
     Other *.c of such a folder (scenarios, a checker) are linked to all of its tests. A *_test.sh or
@@ -124,9 +138,11 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], th
       data: files that single tests read besides the tree's text, by name.
       exclusive: tests that measure time and want no other test beside them.
       modes: tests that pass in builds of one thread mode (//:threads) too, and are run there.
+      once: slow tests, and those that prove a table and run no code of the library: a run of all stages has them in its
+        first build alone, without a sanitizer.
       threads: tests, or whole folders, with more than one thread: those that ThreadSanitizer can tell about.
     """
-    tags = {"exclusive": exclusive, "modes": modes, "threads": threads}
+    tags = {"exclusive": exclusive, "modes": modes, "once": once, "threads": threads}
     sources = native.glob(["*/*_test.c"], allow_empty = True)
     scripts = native.glob(["*_test.sh", "*/*_test.sh", "*_test.py", "*/*_test.py"], allow_empty = True)
     folders = {path.split("/")[0]: True for path in sources}
@@ -135,6 +151,7 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], th
         testonly = True,
         hdrs = native.glob(["*.h", "*/*.h"], allow_empty = True),
         textual_hdrs = native.glob(_TABLES, allow_empty = True),
+        visibility = ["//tests:__subpackages__"],
         deps = ["//:inside"],
     )
     for folder in folders:
@@ -157,7 +174,8 @@ def tests(programs_of = [], deps = {}, data = {}, exclusive = [], modes = [], th
             linkopts = ["-lm"],
             linkstatic = True,
             tags = _tags(name, tags),
-            deps = [folder + "/shared"] + deps.get(name, []),
+            # first, since libev exports names of libevent
+            deps = deps.get(name, []) + [folder + "/shared"],
         )
     for script in scripts:
         folder, name = script.split("/")[0], script[:script.rindex(".")]

@@ -1,9 +1,9 @@
 /*
- * fsm-pictures [DIRECTORY]: writes every machine of the library into docs/fsm (or DIRECTORY): NAME.txt, NAME.dot and,
- * by Graphviz, NAME.svg. Run it after a table has changed; a test compares.
+ * fsm-pictures [DIRECTORY]: writes every machine of the library into docs/fsm (or DIRECTORY):
+ * NAME.txt, NAME.dot and, by Graphviz, NAME.svg. Run it after a table has changed; a test compares.
  */
 #include <errno.h>
-#include <fsm/print.h>
+#include <fsm/explore/print.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 static const char *directory = "docs/fsm";
 
-static int fail(const char *what, int code) {
+static int fail_fsm_pictures(const char *what, int code) {
     fprintf(stderr, "fsm-pictures: %s: %s\n", what, strerror(code));
     return -1;
 }
@@ -23,9 +23,9 @@ static int write_as(const struct fsm_machine *m, const char *ending,
     char path[512];
     snprintf(path, sizeof path, "%s/%s.%s", directory, m->name, ending);
     FILE *out = fopen(path, "w");
-    if (!out) return fail(path, errno);
+    if (!out) return fail_fsm_pictures(path, errno);
     print(m, out);
-    return fclose(out) == 0 ? 0 : fail(path, errno);
+    return fclose(out) == 0 ? 0 : fail_fsm_pictures(path, errno);
 }
 
 static int draw(const struct fsm_machine *m) {
@@ -35,16 +35,17 @@ static int draw(const struct fsm_machine *m) {
     char *args[] = {"dot", "-Tsvg", "-o", to, from, NULL};
     pid_t child;
     int status, code = posix_spawnp(&child, "dot", NULL, NULL, args, environ);
-    if (code) return fail("dot", code);
-    if (waitpid(child, &status, 0) < 0) return fail("dot", errno);
-    return status == 0 ? 0 : fail(from, EIO);
+    if (code) return fail_fsm_pictures("dot", code);
+    if (waitpid(child, &status, 0) < 0) return fail_fsm_pictures("dot", errno);
+    return status == 0 ? 0 : fail_fsm_pictures(from, EIO);
 }
 
 int main(int argc, char **argv) {
     unsigned n;
     int failed = 0;
     if (argc > 1) directory = argv[1];
-    for (const struct fsm_machine *const *p = fsm_machines(&n); n--; p++)
-        failed |= write_as(*p, "txt", fsm_print_text) || write_as(*p, "dot", fsm_print_dot) || draw(*p);
+    for (const struct fsm_machine *const *p = weft__fsm_machines(&n); n--; p++)
+        failed |= write_as(*p, "txt", weft__fsm_print_text) ||
+                  write_as(*p, "dot", weft__fsm_print_dot) || draw(*p);
     return failed != 0;
 }

@@ -4,27 +4,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <transports/trust.h>
+#include <unistd.h>
 #include <weft/weft.h>
 
+#include "info/collectives.h"
 #include "info/devices.h"
 #include "info/live.h"
 #include "info/protocols.h"
+#include "info/view.h"
 #include "json/json.h"
 
 static const char usage[] =
     "weft-info [--transports] [--config] [--build] [--counters] [--json]\n"
     "weft-info --protocols [TRANSPORT | URI …] [--json]\n"
     "weft-info --live PID [--json]\n"
+    "weft-info --collectives\n"
+    "weft-info --view [--json]\n"
+    "weft-info --new-key FILE\n"
     "\n"
-    "  --transports  those that a worker opens, with capabilities, limits and costs; RDMA devices, with\n"
+    "  --transports  those that a worker opens, with capabilities, limits and costs; RDMA devices, "
+    "with\n"
     "                ports and addresses\n"
     "  --config      every setting, its value, and where that came from\n"
     "  --build       version and compiler\n"
     "  --counters    what a worker counts\n"
     "  --protocols   by which way messages of which sizes go, what that costs, and what it is\n"
-    "                estimated from; of a peer that listens at the URI: by the lane that leads there\n"
-    "  --live PID    the workers of a running process of yours: their links, with lanes, machines and\n"
+    "                estimated from; of a peer that listens at the URI: by the lane that leads "
+    "there\n"
+    "  --collectives which algorithm each collective takes, by the bytes of each member\n"
+    "  --view        the processes of the program and what each has; under weft-run: of all\n"
+    "  --live PID    the workers of a running process of yours: their links, with lanes, machines "
+    "and\n"
     "                scores, and what they counted; they do not notice\n"
+    "  --new-key     makes a key of 32 random bytes, for tcp.key_file; the file must not be there "
+    "yet\n"
     "  --json        as one JSON object\n"
     "Without a choice: the first three.\n";
 
@@ -46,7 +60,8 @@ enum { TRANSPORTS = 1, CONFIG = 2, BUILD = 4, COUNTERS = 8, PROTOCOLS = 16 };
 #define RDMA "no"
 #endif
 
-static const char *const build[][2] = {{"compiler", COMPILER}, {"invariants", CHECKS}, {"rdma", RDMA}};
+static const char *const build[][2] = {
+    {"compiler", COMPILER}, {"invariants", CHECKS}, {"rdma", RDMA}};
 enum { N_BUILD = sizeof build / sizeof build[0] };
 
 static int must(weft_status_t status, const char *what) {
@@ -62,7 +77,7 @@ static const char *origin_name(weft_origin_t origin) {
     return (size_t)origin < sizeof names / sizeof names[0] ? names[origin] : "?";
 }
 
-/* ---- for people ------------------------------------------------------------------------------------------ */
+/* ---- for people ------------------------------------------------------------------------------ */
 
 static void print_capabilities(uint64_t capabilities) {
     printf("  capabilities ");
@@ -76,11 +91,12 @@ static void print_transports(weft_worker_t *worker) {
     for (size_t i = 0; weft_worker_transport(worker, i, &t) == WEFT_OK; i++) {
         printf("transport %s", t.name);
         if (t.device && *t.device) printf(" on %s", t.device);
-        printf("\n  latency       %.0f ns, bandwidth %.2f GB/s, overhead %.0f ns, %.1f M messages/s (estimates, "
+        printf("\n  latency       %.0f ns, bandwidth %.2f GB/s, overhead %.0f ns, %.1f M "
+               "messages/s (estimates, "
                "for choosing)\n",
                t.latency_ns, t.bandwidth / 1e9, t.overhead_ns, t.message_rate / 1e6);
-        printf("  limits        short %zu, bcopy %zu, zcopy %zu bytes of at most %zu pieces\n", t.max_short,
-               t.max_bcopy, t.max_zcopy, t.max_iov);
+        printf("  limits        short %zu, bcopy %zu, zcopy %zu bytes of at most %zu pieces\n",
+               t.max_short, t.max_bcopy, t.max_zcopy, t.max_iov);
         print_capabilities(t.capabilities);
     }
 }
@@ -90,7 +106,8 @@ static void print_config(weft_context_t *context) {
     for (size_t i = 0; weft_context_setting(context, i, &s) == WEFT_OK; i++) {
         char value[64];
         size_t len = strlen(s.value);
-        bool bare = len > 0 && s.value[len - 1] >= '0' && s.value[len - 1] <= '9'; /* "250ms" names its unit */
+        /* "250ms" names its unit. */
+        bool bare = len > 0 && s.value[len - 1] >= '0' && s.value[len - 1] <= '9';
         snprintf(value, sizeof value, "%s %s", s.value, bare && s.unit ? s.unit : "");
         printf("%-22s %-22s %-12s %s", s.name, value, origin_name(s.origin), s.help);
         if (*s.range) printf(" (%s)", s.range);
@@ -107,10 +124,11 @@ static void print_build(void) {
 static void print_counters(weft_worker_t *worker) {
     const char *name;
     uint64_t value;
-    for (size_t i = 0; weft_worker_counter(worker, i, &name, &value) == WEFT_OK; i++) printf("%s\n", name);
+    for (size_t i = 0; weft_worker_counter(worker, i, &name, &value) == WEFT_OK; i++)
+        printf("%s\n", name);
 }
 
-/* ---- for programs ----------------------------------------------------------------------------------------- */
+/* ---- for programs ---------------------------------------------------------------------------- */
 
 /* ,"key": unless it is the object's first */
 static void key(const char *name, int *first) {
@@ -125,7 +143,7 @@ static void text(const char *name, const char *value, int *first) {
     json_text(stdout, value);
 }
 
-static void number(const char *name, double value, int *first) {
+static void number_info(const char *name, double value, int *first) {
     key(name, first);
     json_number(stdout, value, 12);
 }
@@ -135,15 +153,15 @@ static void json_transport(const weft_transport_info_t *t) {
     putchar('{');
     text("name", t->name, &first);
     text("device", t->device, &first);
-    number("latency_ns", t->latency_ns, &first);
-    number("bandwidth", t->bandwidth, &first);
-    number("overhead_ns", t->overhead_ns, &first);
-    number("message_rate", t->message_rate, &first);
-    number("max_short", (double)t->max_short, &first);
-    number("max_bcopy", (double)t->max_bcopy, &first);
-    number("max_zcopy", (double)t->max_zcopy, &first);
-    number("max_iov", (double)t->max_iov, &first);
-    number("numa_node", t->numa_node, &first);
+    number_info("latency_ns", t->latency_ns, &first);
+    number_info("bandwidth", t->bandwidth, &first);
+    number_info("overhead_ns", t->overhead_ns, &first);
+    number_info("message_rate", t->message_rate, &first);
+    number_info("max_short", (double)t->max_short, &first);
+    number_info("max_bcopy", (double)t->max_bcopy, &first);
+    number_info("max_zcopy", (double)t->max_zcopy, &first);
+    number_info("max_iov", (double)t->max_iov, &first);
+    number_info("numa_node", t->numa_node, &first);
     key("capabilities", &first);
     putchar('[');
     for (unsigned bit = 0; weft_capability_name(bit); bit++) {
@@ -189,7 +207,8 @@ static void json_counters(weft_worker_t *worker) {
 }
 
 /* False: a peer that was named is not there. */
-static int json_all(weft_context_t *context, weft_worker_t *worker, int what, char *const *names, int n_names) {
+static int json_all(weft_context_t *context, weft_worker_t *worker, int what, char *const *names,
+                    int n_names) {
     int first = 1, first_build = 0, found = 1;
     putchar('{');
     if (what & BUILD) {
@@ -242,19 +261,25 @@ static void print_all(weft_context_t *context, weft_worker_t *worker, int what) 
     if (what & COUNTERS) print_counters(worker);
 }
 
+static int new_key(const char *path) {
+    if (access(path, F_OK) == 0) {
+        fprintf(stderr, "weft-info: %s is there already\n", path);
+        return 0;
+    }
+    return must(weft__trust_key_make(NULL, path), "new key");
+}
+
 int main(int argc, char **argv) {
-    static const struct option options[] = {{"transports", no_argument, NULL, 't'},
-                                            {"config", no_argument, NULL, 'c'},
-                                            {"build", no_argument, NULL, 'b'},
-                                            {"counters", no_argument, NULL, 'n'},
-                                            {"protocols", no_argument, NULL, 'p'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"live", required_argument, NULL, 'l'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"transports", no_argument, NULL, 't'},  {"config", no_argument, NULL, 'c'},
+        {"build", no_argument, NULL, 'b'},       {"counters", no_argument, NULL, 'n'},
+        {"protocols", no_argument, NULL, 'p'},   {"json", no_argument, NULL, 'j'},
+        {"collectives", no_argument, NULL, 'o'}, {"live", required_argument, NULL, 'l'},
+        {"view", no_argument, NULL, 'v'},        {"new-key", required_argument, NULL, 'k'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
     weft_context_t *context;
     weft_worker_t *worker;
-    int what = 0, json = 0, found = 1, live = 0, c;
+    int what = 0, json = 0, found = 1, live = 0, view = 0, c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
         case 't': what |= TRANSPORTS; break;
@@ -267,6 +292,9 @@ int main(int argc, char **argv) {
             if ((live = atoi(optarg)) > 0) break;
             fprintf(stderr, "weft-info: %s: no process\n", optarg);
             return 2;
+        case 'v': view = 1; break;
+        case 'o': return info_collectives() ? 0 : 1;
+        case 'k': return new_key(optarg) ? 0 : 1;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs("Try weft-info --help.\n", stderr); return 2;
         }
@@ -275,11 +303,13 @@ int main(int argc, char **argv) {
         fprintf(stderr, "weft-info: %s: not understood\nTry weft-info --help.\n", argv[optind]);
         return 2;
     }
-    if (live && what) {
-        fputs("weft-info: --live goes alone\nTry weft-info --help.\n", stderr);
+    if ((live || view) && (what || (live && view))) {
+        fprintf(stderr, "weft-info: %s goes alone\nTry weft-info --help.\n",
+                live ? "--live" : "--view");
         return 2;
     }
     if (live) return info_live(live, json) ? 0 : 1;
+    if (view) return info_view(&argc, &argv, json) ? 0 : 1;
     if (!what) what = TRANSPORTS | CONFIG | BUILD;
     if (!must(weft_context_create(NULL, &context), "context")) return 1;
     if (!must(weft_worker_create(context, NULL, &worker), "worker")) return 1;

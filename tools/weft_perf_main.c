@@ -10,38 +10,56 @@
 #include "run/job.h"
 
 static const char usage[] =
-    "weft-perf --test TEST [--size N|LO-HI] [--transport NAME] [--mode poll|sleep|wait] [--ranks N]\n"
-    "          [--count N] [--links N] [--seconds S] [--json] [--plot FILE.svg] [--listen URI | --connect URI]\n"
+    "weft-perf --test TEST [--size N|LO-HI] [--transport NAME] [--mode poll|sleep|wait] [--ranks "
+    "N]\n"
+    "          [--count N] [--links N] [--seconds S] [--json] [--plot FILE.svg] [--listen URI | "
+    "--connect URI]\n"
     "          [--core N] [--window N] [--memory lent|own|sent|received] [--fresh]\n"
     "\n"
     "TEST, between two workers:\n"
     "  am_lat am_rate am_bw tag_lat tag_rate tag_bw stream_bw        messages and streams\n"
     "  put_lat put_bw get_lat get_bw atomic_lat atomic_rate          the other side's memory\n"
     "  wait_lat                                                      am_lat in the mode wait\n"
-    "  connect_rate ep_memory poll_cost                              --count endpoints (5000) to one worker, or "
+    "  connect_rate ep_memory poll_cost                              --count endpoints (5000) to "
+    "one worker, or "
     "to\n"
     "                                                                --links workers\n"
-    "  server idle                                                   one worker and --count clients (64)\n"
-    "and in a team of --ranks: allreduce barrier bcast allgather.\n"
+    "  server idle                                                   one worker and --count "
+    "clients (64)\n"
+    "and in a team of --ranks: allreduce barrier bcast allgather reduce gather scatter alltoall\n"
+    "reduce_scatter.\n"
     "\n"
-    "Sizes are in bytes (8, 4k, 1m), a range is swept by doubling. The latencies of am_lat, tag_lat, put_lat and\n"
-    "wait_lat are half round trips, those of get_lat and atomic_lat whole operations. Modes: look all the time, "
+    "weft-perf --tune FILE [--test TEST] [--ranks N] [--seconds S]\n"
+    "  measures every algorithm of these here, and writes the choices; the setting coll.tuning "
+    "names "
+    "the file.\n"
+    "\n"
+    "Sizes are in bytes (8, 4k, 1m), a range is swept by doubling. The latencies of am_lat, "
+    "tag_lat, put_lat and\n"
+    "wait_lat are half round trips, those of get_lat and atomic_lat whole operations. Modes: look "
+    "all the time, "
     "sleep\n"
-    "at once, or wait as weft_worker_wait does, looking for a short while. Both sides are started here, on two "
+    "at once, or wait as weft_worker_wait does, looking for a short while. Both sides are started "
+    "here, on two "
     "cores;\n"
-    "with --listen and --connect they run apart: the one that listens needs no other option than its mode and "
+    "with --listen and --connect they run apart: the one that listens needs no other option than "
+    "its mode and "
     "ends\n"
-    "with its first client. --plot draws the sweep. NAME: auto, self, shm, tcp, rdma_rc or rdma_ud. Rates and\n"
-    "bandwidths keep --window operations (64) under way. Messages come out of memory that the library allocated "
-    "and\nlends to the peer, and go into such memory, unless --memory says that it is this program's own, or that "
+    "with its first client. --plot draws the sweep. NAME: auto, self, shm, tcp, rdma_rc or "
+    "rdma_ud. Rates and\n"
+    "bandwidths keep --window operations (64) under way. Messages come out of memory that the "
+    "library allocated "
+    "and\nlends to the peer, and go into such memory, unless --memory says that it is this "
+    "program's own, or that "
     "only "
-    "what\nis sent or received is lent; it stays as it is, unless --fresh has each message written before it is "
+    "what\nis sent or received is lent; it stays as it is, unless --fresh has each message written "
+    "before it is "
     "sent.\n";
 
 enum { BAD_USAGE = 2, MAX_RESULTS = 64 };
 static const size_t largest_size = 1u << 30;
 
-/* ---- options -------------------------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static bool parse_size(const char *text, char end, size_t *size_p, const char **rest_p) {
     char *at;
@@ -128,7 +146,8 @@ static bool may_be_written(const char *file) {
 static bool take_option(int c, const char *value, struct perf_options *o) {
     static const char *const memories[] = {"lent", "own", "sent", "received", NULL};
     static const unsigned uses[] = {PERF_SENT | PERF_RECEIVED, 0, PERF_SENT, PERF_RECEIVED};
-    static const char *const transports[] = {"auto", "self", "shm", "tcp", "rdma_rc", "rdma_ud", NULL};
+    static const char *const transports[] = {"auto",    "self",    "shm", "tcp",
+                                             "rdma_rc", "rdma_ud", NULL};
     double number = 0;
     int which = 0;
     bool ok = true;
@@ -142,7 +161,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
     case 'm':
         ok = one_of(value, perf_mode_names, &which);
         o->mode = (enum perf_mode)which;
-        o->mode_said = true;
+        o->mode_set = true;
         break;
     case 'n': ok = parse_count(value, 4096, &o->ranks); break;
     case 'N': ok = parse_count(value, 1e7, &o->count); break;
@@ -155,10 +174,11 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
     case 'w': ok = parse_count(value, PERF_WINDOW, &o->window); break;
     case 'M':
         ok = one_of(value, memories, &which);
-        o->lent = uses[which];
+        o->exposed = uses[which];
         break;
     case 'F': o->fresh = true; break;
     case 'j': o->json = true; break;
+    case 'T': o->tune = value; break;
     case 'p':
         ok = may_be_written(value);
         o->plot = value;
@@ -187,7 +207,8 @@ static bool settle_test(struct perf_options *o) {
     if (kind->flags & PERF_TEAM && (o->listen || o->connect))
         wrong = "a collective needs a team: --ranks, or weft-run";
     if (kind->flags & PERF_POLLED && o->mode != MODE_POLL) wrong = "this test polls";
-    if (kind->flags & PERF_WAITING && o->mode_said && o->mode != MODE_WAIT) wrong = "this test waits: --mode wait";
+    if (kind->flags & PERF_WAITING && o->mode_set && o->mode != MODE_WAIT)
+        wrong = "this test waits: --mode wait";
     if (kind->flags & PERF_WORDS && (o->size_lo < 4 || o->size_hi > 8 || o->size_lo % 4 != 0))
         wrong = "atomics are of 4 or 8 bytes";
     if (kind->flags & PERF_NONEMPTY && o->size_lo == 0) wrong = "sizes begin at 1";
@@ -198,7 +219,8 @@ static bool settle_test(struct perf_options *o) {
 }
 
 static bool settle_sides(const struct perf_options *o) {
-    if (o->listen && o->connect) fputs("weft-perf: --listen is one side, --connect the other\n", stderr);
+    if (o->listen && o->connect)
+        fputs("weft-perf: --listen is one side, --connect the other\n", stderr);
     return !o->listen || !o->connect;
 }
 
@@ -219,6 +241,7 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                             {"window", required_argument, NULL, 'w'},
                                             {"memory", required_argument, NULL, 'M'},
                                             {"fresh", no_argument, NULL, 'F'},
+                                            {"tune", required_argument, NULL, 'T'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     int c, which = 0;
@@ -229,28 +252,29 @@ static bool take_options(int argc, char **argv, struct perf_options *o) {
                                .seconds = 1,
                                .core = -1,
                                .window = PERF_WINDOW,
-                               .lent = PERF_SENT | PERF_RECEIVED};
+                               .exposed = PERF_SENT | PERF_RECEIVED};
     while ((c = getopt_long(argc, argv, "h", options, &which)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);
             exit(0);
         }
         if (take_option(c, optarg, o)) continue;
-        if (optarg) fprintf(stderr, "weft-perf: --%s %s: %s\n", options[which].name, optarg, taken_by(c));
+        if (optarg)
+            fprintf(stderr, "weft-perf: --%s %s: %s\n", options[which].name, optarg, taken_by(c));
         return false;
     }
     if (optind < argc) {
         fprintf(stderr, "weft-perf: %s is not understood\n", argv[optind]);
         return false;
     }
-    if (o->test == N_TESTS && !o->listen) {
+    if (o->test == N_TESTS && !o->listen && !o->tune) {
         fputs("weft-perf: --test is missing\n", stderr);
         return false;
     }
     return settle_test(o) && settle_ranks(o) && settle_sides(o);
 }
 
-/* ---- one process -------------------------------------------------------------------------------------------- */
+/* ---- one process ----------------------------------------------------------------------------- */
 
 /* Rank by rank over the cores that we may use. */
 static void pin(struct perf *p, uint32_t place) {
@@ -259,7 +283,7 @@ static void pin(struct perf *p, uint32_t place) {
     if (sched_getaffinity(0, sizeof allowed, &allowed) < 0) return;
     int n = CPU_COUNT(&allowed);
     if (n < 1) return;
-    p->crowded = p->size > (uint32_t)n;
+    p->oversubscribed = p->size > (uint32_t)n;
     for (int core = 0; wanted < 0 && core < CPU_SETSIZE; core++)
         if (CPU_ISSET(core, &allowed) && seen++ == (int)(place % (uint32_t)n)) wanted = core;
     CPU_ZERO(&chosen);
@@ -273,21 +297,27 @@ static void open_worker(struct perf *p) {
     weft_setting_t settings[2];
     size_t n = 0;
     const char *uri = p->options.connect;
-    /* Who names a place by its transport measures that one, and no faster lane that the link may earn. */
+    /*
+     * Who names a place by its transport measures that one, and no faster lane that the link may
+     * earn.
+     */
     if (uri && strncmp(uri, "tcp://", 6) == 0 && strcmp(p->options.transport, "auto") == 0)
         p->options.transport = "tcp";
     snprintf(transports, sizeof transports, "self,%s", p->options.transport);
     if (strcmp(p->options.transport, "self") == 0) strcpy(transports, "self");
-    if (strcmp(p->options.transport, "auto") != 0) settings[n++] = (weft_setting_t){"transports", transports};
+    if (strcmp(p->options.transport, "auto") != 0)
+        settings[n++] = (weft_setting_t){"transports", transports};
     if (p->options.mode == MODE_SLEEP) settings[n++] = (weft_setting_t){"worker.spin", "0"};
     weft_context_params_t params = {.settings = settings, .n_settings = n};
     perf_must(weft_context_create(&params, &p->context), "context");
     perf_must(weft_worker_create(p->context, NULL, &p->worker), "worker");
     perf_prepare(p);
 
-    size_t in = p->options.size_hi * (p->options.test == TEST_ALLGATHER ? p->size : 1) + sizeof(float);
-    p->out = perf_memory(p, PERF_SENT, p->options.size_hi + sizeof(float));
-    p->in = perf_memory(p, PERF_RECEIVED, in);
+    enum perf_test test = p->options.test;
+    bool blocks = test < N_TESTS && perf_tests[test].flags & PERF_BLOCKS;
+    size_t len = p->options.size_hi * (blocks ? p->size : 1) + sizeof(float);
+    p->out = perf_memory(p, PERF_SENT, len);
+    p->in = perf_memory(p, PERF_RECEIVED, len);
 }
 
 static void close_worker(struct perf *p) {
@@ -304,7 +334,7 @@ static const char *transport_of(struct perf *p) {
     return name;
 }
 
-static void sweep(struct perf *p) {
+static void sweep_perf(struct perf *p) {
     const struct perf_options *o = &p->options;
     struct perf_result results[MAX_RESULTS];
     bool speaks = p->rank == 0;
@@ -312,8 +342,8 @@ static void sweep(struct perf *p) {
     if (speaks && !o->json) perf_print_header(stdout);
     for (; size <= o->size_hi && n < MAX_RESULTS; size = size ? 2 * size : 1, n++) {
         struct perf_result *r = &results[n];
-        *r =
-            (struct perf_result){.test = o->test, .size = size, .mode = perf_mode_names[o->mode], .ranks = p->size};
+        *r = (struct perf_result){
+            .test = o->test, .size = size, .mode = perf_mode_names[o->mode], .ranks = p->size};
         perf_tests[o->test].family->measure(p, size, r);
         r->transport = transport_of(p);
         if (speaks && o->json) perf_print_json(stdout, r);
@@ -332,7 +362,7 @@ static void run_in_team(struct perf *p, const weft_exchange_t *exchange) {
     perf_must(weft_team_create_wait(p->worker, exchange, &p->team), "team");
     if (p->size > 1) p->ep = weft_team_ep(p->team, p->rank == 0 ? 1 : 0);
     if (collective || p->rank == 0)
-        sweep(p);
+        sweep_perf(p);
     else if (p->rank == 1)
         perf_serve(p);
     if (!collective && p->rank == 0) perf_bye(p);
@@ -349,7 +379,7 @@ static void run_to_self(struct perf *p) {
     open_worker(p);
     perf_must(weft_worker_address(p->worker, address, &len), "address");
     perf_must(weft_connect_address(p->worker, address, len, NULL, &p->ep), "connect");
-    sweep(p);
+    sweep_perf(p);
     perf_must(weft_ep_close_wait(p->ep, WEFT_CLOSE_FLUSH), "close");
     close_worker(p);
 }
@@ -373,7 +403,7 @@ static void run_connected(struct perf *p) {
     open_worker(p);
     weft_ep_params_t params = {.on_error = perf_lost};
     perf_must(weft_connect(p->worker, p->options.connect, &params, &p->ep), p->options.connect);
-    sweep(p);
+    sweep_perf(p);
     perf_bye(p);
     weft_status_t st = weft_ep_close_wait(p->ep, WEFT_CLOSE_FLUSH);
     if (st != WEFT_ERR_PEER_CLOSED) perf_must(st, "close"); /* the other side may be the first */
@@ -387,6 +417,7 @@ int main(int argc, char **argv) {
         return BAD_USAGE;
     }
     bool self = strcmp(p.options.transport, "self") == 0;
+    if (p.options.tune) return perf_tune(&p.options);
     if (p.options.listen) {
         run_listening(&p);
     } else if (p.options.connect) {

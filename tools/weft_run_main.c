@@ -10,8 +10,10 @@
 static const char usage[] =
     "weft-run -n N [--timeout SECONDS] [--plain] [--] PROGRAM [ARGUMENTS…]\n"
     "\n"
-    "Starts N processes of PROGRAM on this machine. Each finds its siblings by weft_run_exchange().\n"
-    "Output is forwarded line by line with the rank in front: [3] hello. When one fails, the others\n"
+    "Starts N processes of PROGRAM on this machine. Each finds its siblings by "
+    "weft_run_exchange().\n"
+    "Output is forwarded line by line with the rank in front: [3] hello. When one fails, the "
+    "others\n"
     "are ended (SIGTERM, after 2 s SIGKILL). The exit code is that of the first failure: its own,\n"
     "128 + the signal that ended it, 124 after the timeout, 127 when PROGRAM is not found.\n"
     "\n"
@@ -22,13 +24,13 @@ static const char usage[] =
 
 enum { BAD_USAGE = 2 };
 
-static int refuse(const char *what, const char *value) {
+static int refuse_run(const char *what, const char *value) {
     fprintf(stderr, "weft-run: %s: %s\nTry weft-run --help.\n", what, value);
     return BAD_USAGE;
 }
 
 /* The whole of `text` as a number in range. */
-static int number(const char *text, double least, double most, double *value_p) {
+static int number_run(const char *text, double least, double most, double *value_p) {
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end || !(value >= least && value <= most)) return 0;
@@ -48,17 +50,18 @@ int main(int argc, char **argv) {
     while ((c = getopt_long(argc, argv, "+n:h", options, NULL)) != -1) {
         switch (c) {
         case 'n':
-            if (!number(optarg, 1, RUN_MAX_RANKS, &n) || n != (uint32_t)n) return refuse("-n", optarg);
+            if (!number_run(optarg, 1, RUN_MAX_RANKS, &n) || n != (uint32_t)n)
+                return refuse_run("-n", optarg);
             break;
         case 't':
-            if (!number(optarg, 0.001, 1e9, &timeout)) return refuse("--timeout", optarg);
+            if (!number_run(optarg, 0.001, 1e9, &timeout)) return refuse_run("--timeout", optarg);
             break;
         case 'p': params.plain = true; break;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs("Try weft-run --help.\n", stderr); return BAD_USAGE;
         }
     }
-    if (optind == argc) return refuse("no program", "nothing to start");
+    if (optind == argc) return refuse_run("no program", "nothing to start");
     params.n = (uint32_t)n;
     params.timeout_s = timeout;
     params.file = argv[optind];

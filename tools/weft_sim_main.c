@@ -1,4 +1,7 @@
-/* sim: the real library in a simulated network and in virtual time, from seeds. tools/sim builds and runs it. */
+/*
+ * sim: the real library in a simulated network and in virtual time, from seeds. tools/sim builds
+ * and runs it.
+ */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,64 +12,73 @@
 #include "simulate/apart.h"
 
 static const char usage[] =
-    "sim [--seeds N] [--from S] [--jobs N]\n"
-    "sim --seed S [--trace] [--minimise] [--plant NAME]\n"
-    "sim --mutants[=NAME] [--sample] [--limit N] | --mesh [--workers N] | --endpoints N\n"
+    "sim [--seeds N] [--from S] [--jobs N] [--first]\n"
+    "sim --seed S [--trace] [--minimise]\n"
+    "sim --mesh [--workers N] | --endpoints N\n"
+    "tools/sim --mutants [--sample N] [NAME...]\n"
     "\n"
-    "Runs workers of the real library over a simulated network, in virtual time: traffic of all kinds, and faults, "
+    "Runs workers of the real library over a simulated network, in virtual time: traffic of all "
+    "kinds, and faults, "
     "drawn\n"
-    "from a seed; then all is healed, everything has to come to rest, and what was promised is checked.\n"
+    "from a seed; then all is healed, everything has to come to rest, and what was promised is "
+    "checked.\n"
     "\n"
-    "      --seeds N      so many small worlds (default 1000), from --from (default 1) on, in --jobs processes "
+    "      --seeds N      so many small worlds (default 1000), from --from (default 1) on, in "
+    "--jobs processes "
     "(default\n"
-    "                     2); each hundredth once more in another process, which must see the same\n"
-    "      --seed S       one of them, with its trace hash; --trace prints what happens, --minimise leaves out "
+    "                     2); each hundredth once more in another process, which must see the "
+    "same\n"
+    "      --seed S       one of them, with its trace hash; --trace prints what happens, "
+    "--minimise leaves out "
     "what can be\n"
     "                     left out and prints the rest as C for tests/sim/regressions_test.c\n"
-    "      --plant NAME   with that bug in it\n"
-    "      --mutants      each planted bug has to be found within --limit seeds (default 10000); --sample: a "
-    "quarter of them\n"
+    "      --first        in one process, until the first that fails\n"
+    "      --mutants      each fault of tests/mutants that a simulation is to find, or each one "
+    "named, is planted "
+    "in "
+    "a copy\n"
+    "                     and has to be found; --sample N: so many of them\n"
     "      --mesh         --workers N workers (default 64), all with all, 15 fast lanes each\n"
     "      --endpoints N  one run with so many endpoints\n"
     "  -h, --help         this text\n";
 
-struct wish {
-    uint64_t seeds, from, seed, limit, workers, endpoints, hash;
+struct opts {
+    uint64_t seeds, from, seed, workers, endpoints, hash;
     unsigned jobs;
-    const char *mutant;
-    bool one, trace, minimise, mutants, sample, mesh, many, only_hash;
+    bool one, trace, minimise, first, mesh, many, only_hash;
 };
 
-static void say(const char *what, const struct verdict *verdict) {
+static void send_msg(const char *what, const struct verdict *verdict) {
     printf("%s: %s%s; trace hash %016" PRIx64 "; %" PRIu64 " operations, %" PRIu64
-           " packets, %.3f s of virtual time; lanes: %" PRIu64 " promoted, %" PRIu64 " demoted, %" PRIu64
-           " switches\n",
-           what, verdict->failed ? "failed: " : "ok", verdict->what, verdict->hash, verdict->asked, verdict->events,
-           (double)verdict->virtual_ns / 1e9, verdict->promoted, verdict->demoted, verdict->switches);
+           " packets, %.3f s of virtual time; lanes: %" PRIu64 " promoted, %" PRIu64
+           " demoted, %" PRIu64 " switches\n",
+           what, verdict->failed ? "failed: " : "ok", verdict->what, verdict->hash, verdict->asked,
+           verdict->events, (double)verdict->virtual_ns / 1e9, verdict->promoted, verdict->demoted,
+           verdict->switches);
 }
 
-static int run_plan(const struct wish *wish, struct plan *plan, const char *name) {
+static int run_plan(const struct opts *opts, struct plan *plan, const char *name) {
     struct verdict verdict;
-    if (wish->trace || wish->mesh || wish->many)
-        world_run(plan, &verdict, wish->trace ? stdout : NULL);
+    if (opts->trace || opts->mesh || opts->many)
+        world_run(plan, &verdict, opts->trace ? stdout : NULL);
     else
         apart_run(plan, &verdict);
-    say(name, &verdict);
-    if (verdict.failed && wish->minimise) {
+    send_msg(name, &verdict);
+    if (verdict.failed && opts->minimise) {
         minimise(plan, &verdict, stderr);
         plan_print(plan, stdout);
-        say("what is left of it", &verdict);
+        send_msg("what is left of it", &verdict);
     }
     plan_free(plan);
     return verdict.failed;
 }
 
-static int run_one(const struct wish *wish) {
+static int run_one(const struct opts *opts) {
     struct plan plan;
     char name[32];
-    snprintf(name, sizeof name, "seed %" PRIu64, wish->seed);
-    plan_draw(&plan, wish->seed);
-    return run_plan(wish, &plan, name);
+    snprintf(name, sizeof name, "seed %" PRIu64, opts->seed);
+    plan_draw(&plan, opts->seed);
+    return run_plan(opts, &plan, name);
 }
 
 static int run_hash(uint64_t seed) {
@@ -79,59 +91,59 @@ static int run_hash(uint64_t seed) {
     return verdict.failed;
 }
 
-static int run_large(const struct wish *wish) {
+static int run_large(const struct opts *opts) {
     struct plan plan;
-    if (wish->mesh)
-        plan_mesh(&plan, wish->from, (uint32_t)wish->workers, 15, 4);
+    if (opts->mesh)
+        plan_mesh(&plan, opts->from, (uint32_t)opts->workers, 15, 4);
     else
-        plan_endpoints(&plan, wish->from, (uint32_t)wish->endpoints);
-    return run_plan(wish, &plan, wish->mesh ? "mesh" : "endpoints");
+        plan_endpoints(&plan, opts->from, (uint32_t)opts->endpoints);
+    return run_plan(opts, &plan, opts->mesh ? "mesh" : "endpoints");
 }
 
-static bool read_options(int argc, char **argv, struct wish *wish) {
-    static const struct option options[] = {
-        {"seeds", required_argument, NULL, 'n'},   {"from", required_argument, NULL, 'f'},
-        {"jobs", required_argument, NULL, 'j'},    {"seed", required_argument, NULL, 's'},
-        {"trace", no_argument, NULL, 't'},         {"minimise", no_argument, NULL, 'm'},
-        {"mutants", optional_argument, NULL, 'u'}, {"sample", no_argument, NULL, 'p'},
-        {"limit", required_argument, NULL, 'l'},   {"mesh", no_argument, NULL, 'e'},
-        {"workers", required_argument, NULL, 'w'}, {"endpoints", required_argument, NULL, 'c'},
-        {"hash", required_argument, NULL, 'x'},    {"plant", required_argument, NULL, 'b'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
+static bool read_options(int argc, char **argv, struct opts *opts) {
+    static const struct option options[] = {{"seeds", required_argument, NULL, 'n'},
+                                            {"from", required_argument, NULL, 'f'},
+                                            {"jobs", required_argument, NULL, 'j'},
+                                            {"seed", required_argument, NULL, 's'},
+                                            {"trace", no_argument, NULL, 't'},
+                                            {"minimise", no_argument, NULL, 'm'},
+                                            {"first", no_argument, NULL, 'i'},
+                                            {"mesh", no_argument, NULL, 'e'},
+                                            {"workers", required_argument, NULL, 'w'},
+                                            {"endpoints", required_argument, NULL, 'c'},
+                                            {"hash", required_argument, NULL, 'x'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     int c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         uint64_t number = optarg ? strtoull(optarg, NULL, 10) : 0;
         switch (c) {
-        case 'n': wish->seeds = number; break;
-        case 'f': wish->from = number; break;
-        case 'j': wish->jobs = (unsigned)number; break;
-        case 's': wish->seed = number, wish->one = true; break;
-        case 't': wish->trace = true; break;
-        case 'm': wish->minimise = true; break;
-        case 'u': wish->mutants = true, wish->mutant = optarg; break;
-        case 'p': wish->sample = true; break;
-        case 'l': wish->limit = number; break;
-        case 'e': wish->mesh = true; break;
-        case 'w': wish->workers = number; break;
-        case 'c': wish->endpoints = number, wish->many = true; break;
-        case 'x': wish->seed = number, wish->only_hash = true; break;
-        case 'b':
-            if (!mutants_plant(optarg)) return false;
-            break;
+        case 'n': opts->seeds = number; break;
+        case 'f': opts->from = number; break;
+        case 'j': opts->jobs = (unsigned)number; break;
+        case 's': opts->seed = number, opts->one = true; break;
+        case 't': opts->trace = true; break;
+        case 'm': opts->minimise = true; break;
+        case 'i': opts->first = true; break;
+        case 'e': opts->mesh = true; break;
+        case 'w': opts->workers = number; break;
+        case 'c': opts->endpoints = number, opts->many = true; break;
+        case 'x': opts->seed = number, opts->only_hash = true; break;
         default: return false;
         }
     }
-    return optind == argc && wish->jobs > 0 && wish->workers > 1 && wish->workers <= PLAN_WORKERS;
+    return optind == argc && opts->jobs > 0 && opts->workers > 1 && opts->workers <= PLAN_WORKERS;
 }
 
 int main(int argc, char **argv) {
-    struct wish wish = {.seeds = 1000, .from = 1, .jobs = 2, .limit = 10000, .workers = 64};
+    struct opts opts = {.seeds = 1000, .from = 1, .jobs = 2, .workers = 64};
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return fputs(usage, stdout) < 0;
-    if (!read_options(argc, argv, &wish)) return fputs("Try sim --help.\n", stderr), 2;
-    if (wish.only_hash) return run_hash(wish.seed);
-    if (wish.one) return run_one(&wish);
-    if (wish.mutants) return mutants_run(wish.mutant, wish.limit, wish.jobs, wish.sample) > 0;
-    if (wish.mesh || wish.many) return run_large(&wish);
-    return batch_run(&(struct batch){.from = wish.from, .n = wish.seeds, .jobs = wish.jobs}) > 0;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return fputs(usage, stdout) < 0;
+    if (!read_options(argc, argv, &opts)) return fputs("Try sim --help.\n", stderr), 2;
+    if (opts.only_hash) return run_hash(opts.seed);
+    if (opts.one) return run_one(&opts);
+    if (opts.first) return find_first(opts.from, opts.seeds);
+    if (opts.mesh || opts.many) return run_large(&opts);
+    return batch_run(&(struct batch){.from = opts.from, .n = opts.seeds, .jobs = opts.jobs}) > 0;
 }

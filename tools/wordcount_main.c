@@ -1,7 +1,8 @@
 /*
- * wordcount: several processes count the words of real text together. Each reads its share of the files and sends
- * counts, in batches, to the process that owns the word's hash; they agree on totals and gather the top 20.
- * Rank 0 then counts everything again, plainly and alone, and compares.
+ * wordcount: several processes count the words of real text together. Each reads its share of the
+ * files and sends counts, in batches, to the process that owns the word's hash; they agree on
+ * totals and gather the top 20. Rank 0 then counts everything again, plainly and alone, and
+ * compares.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -19,8 +20,10 @@
 static const char usage[] =
     "weft-run -n N wordcount [--transport shm|tcp|rdma_rc|rdma_ud] [FILES…]\n"
     "\n"
-    "Counts the words of FILES (folders stand for all files in them) with N processes, and checks the result\n"
-    "against a plain serial count: the exit code is 1 when they differ. Without FILES: the licenses and copyright\n"
+    "Counts the words of FILES (folders stand for all files in them) with N processes, and checks "
+    "the result\n"
+    "against a plain serial count: the exit code is 1 when they differ. Without FILES: the "
+    "licenses and copyright\n"
     "notices of this system.\n"
     "\n"
     "  -n, --ranks N          start N processes itself, where weft-run did not\n"
@@ -74,13 +77,14 @@ static void must(weft_status_t status, const char *what) {
     if (status < 0) die(what, status);
 }
 
-/* ---- receiving ----------------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 /* False when the bytes are no batch. */
 static bool take_counts(struct table *t, const uint8_t *p, size_t left) {
     while (left > 0) {
         if (left < 5 || p[4] == 0 || p[4] > WORD_MAX || left < 5u + p[4]) return false;
-        uint32_t count = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        uint32_t count =
+            (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
         const char *word = (const char *)p + 5;
         if (!table_add(t, word, p[4], word_hash(word, p[4]), count)) return false;
         left -= 5u + p[4];
@@ -98,20 +102,21 @@ static void on_counts(weft_ep_t *ep, weft_am_t *am, void *arg) {
 
 static void on_progress(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct app *app = arg;
-    uint64_t said[2], done = 0; /* rank, bytes */
+    uint64_t sent[2], done = 0; /* rank, bytes */
     (void)ep;
-    if (am->header_len != sizeof said) return;
-    memcpy(said, am->header, sizeof said);
-    if (said[0] >= app->size) return;
-    app->read_by[said[0]] = said[1];
+    if (am->header_len != sizeof sent) return;
+    memcpy(sent, am->header, sizeof sent);
+    if (sent[0] >= app->size) return;
+    app->read_by[sent[0]] = sent[1];
     for (uint32_t i = 0; i < app->size; i++) done += app->read_by[i];
     bar_draw(&app->bar, weft_worker_now(app->worker), done, app->files.bytes);
 }
 
-/* ---- sending ------------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void wait_for_something(struct app *app) {
-    if (weft_worker_wait(app->worker, STUCK_MS) == WEFT_ERR_TIMED_OUT) die("nothing happens", WEFT_ERR_TIMED_OUT);
+    if (weft_worker_wait(app->worker, STUCK_MS) == WEFT_ERR_TIMED_OUT)
+        die("nothing happens", WEFT_ERR_TIMED_OUT);
     if (app->failed) die("counting", WEFT_ERR_INTERNAL);
 }
 
@@ -158,16 +163,18 @@ static void send_combined(struct app *app) {
     table_clear(&app->combined);
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void on_word(const char *word, size_t len, void *arg) {
     struct app *app = arg;
-    if (!table_add(&app->combined, word, len, word_hash(word, len), 1)) die("counting", WEFT_ERR_NO_MEMORY);
+    if (!table_add(&app->combined, word, len, word_hash(word, len), 1))
+        die("counting", WEFT_ERR_NO_MEMORY);
 }
 
-static void tell_progress(struct app *app) {
-    uint64_t said[2] = {app->rank, app->read_by[app->rank]};
-    must(weft_am_send(app->outlets[0].ep, AM_PROGRESS, said, sizeof said, NULL, 0, NULL), "progress");
+static void notify_progress(struct app *app) {
+    uint64_t sent[2] = {app->rank, app->read_by[app->rank]};
+    must(weft_am_send(app->outlets[0].ep, AM_PROGRESS, sent, sizeof sent, NULL, 0, NULL),
+         "progress");
 }
 
 static void read_file(struct app *app, const struct text_file *file) {
@@ -193,14 +200,14 @@ static void read_file(struct app *app, const struct text_file *file) {
 }
 
 static void read_share(struct app *app) {
-    uint64_t told_at = 0;
+    uint64_t notified_at = 0;
     for (size_t i = 0; i < app->files.n; i++) {
         if (app->files.list[i].rank != app->rank) continue;
         read_file(app, &app->files.list[i]);
         uint64_t now = weft_worker_now(app->worker);
-        if (now - told_at < 50000000) continue;
-        told_at = now;
-        tell_progress(app);
+        if (now - notified_at < 50000000) continue;
+        notified_at = now;
+        notify_progress(app);
     }
     if (app->corrupt == (int)app->rank) on_word("and", 3, app);
     send_combined(app);
@@ -209,19 +216,20 @@ static void read_share(struct app *app) {
 
 /* Everybody learns how many batches were sent to it, and waits for them. */
 static void receive_rest(struct app *app) {
-    weft_status_t st =
-        weft_allreduce_wait(app->team, app->batches_to, app->batches_to, app->size, WEFT_UINT64, WEFT_SUM);
+    weft_status_t st = weft_allreduce_wait(app->team, app->batches_to, app->batches_to, app->size,
+                                           WEFT_UINT64, WEFT_SUM);
     must(st, "allreduce");
     while (app->batches_here < app->batches_to[app->rank]) wait_for_something(app);
 }
 
-/* ---- totals ---------------------------------------------------------------------------------------------- */
+/* ---- totals ---------------------------------------------------------------------------------- */
 
-static const char *const traffic_names[][3] = {{"self", "self.messages", "self.bytes"},
-                                               {"shm", "shm.messages_out", "shm.bytes_out"},
-                                               {"tcp", "tcp.messages_out", "tcp.bytes_out"},
-                                               {"rdma_rc", "rdma.messages_out", "rdma.bytes_out"},
-                                               {"rdma_ud", "rdma_ud.messages_out", "rdma_ud.bytes_out"}};
+static const char *const traffic_names[][3] = {
+    {"self", "self.messages", "self.bytes"},
+    {"shm", "shm.messages_out", "shm.bytes_out"},
+    {"tcp", "tcp.messages_out", "tcp.bytes_out"},
+    {"rdma_rc", "rdma.messages_out", "rdma.bytes_out"},
+    {"rdma_ud", "rdma_ud.messages_out", "rdma_ud.bytes_out"}};
 enum { N_TRAFFIC = sizeof traffic_names / sizeof traffic_names[0] };
 
 struct totals {
@@ -238,7 +246,8 @@ static struct totals own_totals(const struct app *app) {
         sum.fingerprint += word_fingerprint(c->hash, c->count);
     }
     for (int i = 0; i < N_TRAFFIC; i++)
-        for (int j = 0; j < 2; j++) sum.traffic[i][j] = weft_worker_count(app->worker, traffic_names[i][1 + j]);
+        for (int j = 0; j < 2; j++)
+            sum.traffic[i][j] = weft_worker_count(app->worker, traffic_names[i][1 + j]);
     return sum;
 }
 
@@ -253,22 +262,26 @@ static void agree(struct app *app, struct totals *totals_p, struct result *resul
     table_top(&app->owned, mine, TOP);
     must(weft_allgather_wait(app->team, mine, all, sizeof mine, WEFT_UINT8), "allgather");
     qsort(all, (size_t)app->size * TOP, sizeof all[0], count_compare);
-    *result_p = (struct result){.words = sum.words, .distinct = sum.distinct, .fingerprint = sum.fingerprint};
+    *result_p = (struct result){
+        .words = sum.words, .distinct = sum.distinct, .fingerprint = sum.fingerprint};
     while (result_p->n_top < TOP && all[result_p->n_top].len > 0) result_p->n_top++;
     memcpy(result_p->top, all, result_p->n_top * sizeof all[0]);
     free(all);
 }
 
-static void print(const struct app *app, const struct result *r, const struct totals *t, double seconds) {
+static void print(const struct app *app, const struct result *r, const struct totals *t,
+                  double seconds) {
     printf("%3s  %-20s %12s\n", "", "word", "count");
     for (size_t i = 0; i < r->n_top; i++)
-        printf("%3zu  %-20.*s %12" PRIu64 "\n", i + 1, r->top[i].len, r->top[i].word, r->top[i].count);
-    printf("%" PRIu64 " words, %" PRIu64 " different, in %zu files (%.1f MB), by %u processes in %.3f s\n",
+        printf("%3zu  %-20.*s %12" PRIu64 "\n", i + 1, r->top[i].len, r->top[i].word,
+               r->top[i].count);
+    printf("%" PRIu64 " words, %" PRIu64
+           " different, in %zu files (%.1f MB), by %u processes in %.3f s\n",
            r->words, r->distinct, app->files.n, (double)app->files.bytes / 1e6, app->size, seconds);
     for (int i = 0; i < N_TRAFFIC; i++)
         if (t->traffic[i][0] > 0)
-            printf("%s: %" PRIu64 " messages, %" PRIu64 " bytes\n", traffic_names[i][0], t->traffic[i][0],
-                   t->traffic[i][1]);
+            printf("%s: %" PRIu64 " messages, %" PRIu64 " bytes\n", traffic_names[i][0],
+                   t->traffic[i][0], t->traffic[i][1]);
 }
 
 static bool verify(struct app *app, const struct result *result) {
@@ -280,7 +293,7 @@ static bool verify(struct app *app, const struct result *result) {
     return equal;
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void open_all(struct app *app, const weft_exchange_t *exchange, const char *transport) {
     char transports[64];
@@ -297,8 +310,8 @@ static void open_all(struct app *app, const weft_exchange_t *exchange, const cha
     app->outlets = calloc(app->size, sizeof app->outlets[0]);
     app->batches_to = calloc(app->size, sizeof app->batches_to[0]);
     app->read_by = calloc(app->size, sizeof app->read_by[0]);
-    if (!app->outlets || !app->batches_to || !app->read_by || !table_open(&app->combined, 4 * COMBINED_WORDS) ||
-        !table_open(&app->owned, 4096))
+    if (!app->outlets || !app->batches_to || !app->read_by ||
+        !table_open(&app->combined, 4 * COMBINED_WORDS) || !table_open(&app->owned, 4096))
         die("tables", WEFT_ERR_NO_MEMORY);
     must(weft_team_create_wait(app->worker, exchange, &app->team), "team");
     for (uint32_t i = 0; i < app->size; i++) app->outlets[i].ep = weft_team_ep(app->team, i);
@@ -317,7 +330,7 @@ static void close_all(struct app *app) {
     free(app->read_by);
 }
 
-static int run(struct app *app, char **names, size_t n_names, const char *transport) {
+static int run_wordcount(struct app *app, char **names, size_t n_names, const char *transport) {
     const weft_exchange_t *exchange = weft_run_exchange();
     if (!exchange || !files_find(&app->files, names, n_names, exchange->size)) return 1;
     open_all(app, exchange, transport);
@@ -368,5 +381,5 @@ int main(int argc, char **argv) {
         struct job_params job = {"wordcount", (uint32_t)ranks, "/proc/self/exe", argv, 0, true};
         return job_run(&job);
     }
-    return run(&app, argv + optind, (size_t)(argc - optind), transport);
+    return run_wordcount(&app, argv + optind, (size_t)(argc - optind), transport);
 }

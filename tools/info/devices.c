@@ -3,13 +3,13 @@
 #ifdef WEFT_HAVE_RDMA
 #include <inttypes.h>
 #include <stdio.h>
-#include <transports/rdma/list.h>
+#include <transports/rdma/verbs/list.h>
 
 #include "../json/json.h"
 
 struct rd_list *info_devices_of(weft_context_t *context) {
     struct rd_list *list;
-    return rd_list(context, &list) == WEFT_OK && list->n ? list : NULL;
+    return weft__rd_list(context, &list) == WEFT_OK && list->n ? list : NULL;
 }
 
 /* ---- for people */
@@ -25,8 +25,8 @@ static void print_gid(const struct rd_listed_gid *gid) {
 }
 
 static void print_port(const struct rd_listed_port *port) {
-    printf("  port %-8u %s, %s, MTU %u of %u", port->number, port->state, port->link, port->active_mtu,
-           port->max_mtu);
+    printf("  port %-8u %s, %s, MTU %u of %u", port->number, port->state, port->link,
+           port->active_mtu, port->max_mtu);
     if (port->bits_per_second > 0) printf(", %.1f Gbit/s", port->bits_per_second / 1e9);
     if (port->lid) printf(", LID %u", port->lid);
     printf("\n");
@@ -35,11 +35,14 @@ static void print_port(const struct rd_listed_port *port) {
 
 static void print_device(const struct rd_listed_device *device) {
     printf("RDMA device %s%s\n", device->name, device->software ? ", in software" : "");
-    printf("  made by       vendor %#" PRIx32 ", part %" PRIu32 ", firmware %s, GUID %016" PRIx64 "\n",
-           device->vendor, device->part, device->firmware[0] ? device->firmware : "unknown", device->guid);
-    printf("  limits        queue pairs %" PRIu32 ", shared receive queues %" PRIu32 ", regions %" PRIu32
-           ", memory windows %s, atomics %s\n",
-           device->queue_pairs, device->shared_queues, device->regions, yes(device->windows), device->atomics);
+    printf("  made by       vendor %#" PRIx32 ", part %" PRIu32 ", firmware %s, GUID %016" PRIx64
+           "\n",
+           device->vendor, device->part, device->firmware[0] ? device->firmware : "unknown",
+           device->guid);
+    printf("  limits        queue pairs %" PRIu32 ", shared receive queues %" PRIu32
+           ", regions %" PRIu32 ", memory windows %s, atomics %s\n",
+           device->queue_pairs, device->shared_queues, device->regions, yes(device->windows),
+           device->atomics);
     for (unsigned i = 0; i < device->n_ports; i++) print_port(&device->port[i]);
 }
 
@@ -67,8 +70,8 @@ static void json_port(const struct rd_listed_port *port) {
     putchar('{');
     json_word("state", port->state);
     json_word("link_layer", port->link);
-    printf("\"number\":%u,\"active_mtu\":%u,\"max_mtu\":%u,\"lid\":%u,\"bits_per_second\":", port->number,
-           port->active_mtu, port->max_mtu, port->lid);
+    printf("\"number\":%u,\"active_mtu\":%u,\"max_mtu\":%u,\"lid\":%u,\"bits_per_second\":",
+           port->number, port->active_mtu, port->max_mtu, port->lid);
     json_number(stdout, port->bits_per_second, 12);
     printf(",\"gids\":[");
     for (size_t i = 0; i < port->n_gids; i++) {
@@ -83,11 +86,12 @@ static void json_device(const struct rd_listed_device *device) {
     json_word("name", device->name);
     json_word("firmware", device->firmware);
     json_word("atomics", device->atomics);
-    printf("\"guid\":\"%016" PRIx64 "\",\"vendor\":%" PRIu32 ",\"part\":%" PRIu32, device->guid, device->vendor,
-           device->part);
+    printf("\"guid\":\"%016" PRIx64 "\",\"vendor\":%" PRIu32 ",\"part\":%" PRIu32, device->guid,
+           device->vendor, device->part);
     printf(",\"software\":%s,\"memory_windows\":%s", device->software ? "true" : "false",
            device->windows ? "true" : "false");
-    printf(",\"queue_pairs\":%" PRIu32 ",\"shared_receive_queues\":%" PRIu32 ",\"regions\":%" PRIu32 ",\"ports\":[",
+    printf(",\"queue_pairs\":%" PRIu32 ",\"shared_receive_queues\":%" PRIu32 ",\"regions\":%" PRIu32
+           ",\"ports\":[",
            device->queue_pairs, device->shared_queues, device->regions);
     for (unsigned i = 0; i < device->n_ports; i++) {
         if (i > 0) putchar(',');

@@ -1,4 +1,6 @@
-/* weft-info --transports: the RDMA devices of this machine, whether or not a transport uses them. */
+/*
+ * weft-info --transports: the RDMA devices of this machine, whether or not a transport uses them.
+ */
 #ifndef WEFT_TOOLS_INFO_DEVICES_H
 #define WEFT_TOOLS_INFO_DEVICES_H
 

@@ -1,8 +1,9 @@
+#define _GNU_SOURCE
 #include "live.h"
 
 #include <ctype.h>
 #include <dirent.h>
-#include <endpoints/live.h>
+#include <endpoints/inspect/stats_page.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,7 +27,8 @@ static int own_pid(int pid) {
     FILE *f = fopen(path, "re");
     if (!f) return own;
     while (fgets(line, sizeof line, f))
-        if (strncmp(line, "NSpid:", 6) == 0) own = atoi(strrchr(line, '\t') ? strrchr(line, '\t') + 1 : line + 6);
+        if (strncmp(line, "NSpid:", 6) == 0)
+            own = atoi(strrchr(line, '\t') ? strrchr(line, '\t') + 1 : line + 6);
     fclose(f);
     return own;
 }
@@ -38,21 +40,45 @@ static int is_sealed(int fd, struct stat *st) {
            st->st_size <= LIVE_MOST;
 }
 
+static int is_memory(int fd, int memory) {
+    struct stat st, own;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fstat(memory, &own) == 0 &&
+           st.st_dev == own.st_dev;
+}
+
+/*
+ * The name says what the process likes, and it may put another file in its place at any time: a
+ * FIFO, a device or a terminal must not be opened for reading. O_PATH opens nothing; what it found
+ * is opened when it is a memfd.
+ */
+static int open_page(int dir, const char *name) {
+    char found[64];
+    int fd = -1, path = openat(dir, name, O_PATH | O_CLOEXEC),
+        memory = memfd_create("weft-info", MFD_CLOEXEC);
+    snprintf(found, sizeof found, "/proc/self/fd/%d", path);
+    if (path >= 0 && memory >= 0 && is_memory(path, memory))
+        fd = open(found, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (memory >= 0) close(memory);
+    if (path >= 0) close(path);
+    return fd;
+}
+
 /* A copy of the page behind /proc/PID/fd/NAME, to be freed; NULL: it is none. */
-static void *copy_page(int dir, const char *name, struct live_view *view) {
+static void *copy_page(int dir, const char *name, struct stats_view *view) {
     char target[64];
     struct stat st;
     ssize_t n = readlinkat(dir, name, target, sizeof target - 1);
-    if (n < 0 || strncmp(target, "/memfd:" LIVE_NAME, strlen("/memfd:" LIVE_NAME)) != 0) return NULL;
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    if (n < 0 || strncmp(target, "/memfd:" LIVE_NAME, strlen("/memfd:" LIVE_NAME)) != 0)
+        return NULL;
+    int fd = open_page(dir, name);
     if (fd < 0) return NULL;
     void *page = MAP_FAILED, *copy = NULL;
     if (is_sealed(fd, &st)) page = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (page == MAP_FAILED) return NULL;
     copy = calloc(1, (size_t)st.st_size);
-    if (copy &&
-        !(weft__live_copy(page, (size_t)st.st_size, copy) && weft__live_read(copy, (size_t)st.st_size, view))) {
+    if (copy && !(weft__stats_copy(page, (size_t)st.st_size, copy) &&
+                  weft__stats_read(copy, (size_t)st.st_size, view))) {
         free(copy);
         copy = NULL;
     }
@@ -64,7 +90,8 @@ static void *copy_page(int dir, const char *name, struct live_view *view) {
 
 static void plain(const char *text, size_t size, int width) {
     int n = 0;
-    for (; (size_t)n < size && text[n]; n++) putchar(isprint((unsigned char)text[n]) ? text[n] : '?');
+    for (; (size_t)n < size && text[n]; n++)
+        putchar(isprint((unsigned char)text[n]) ? text[n] : '?');
     while (n++ < width) putchar(' ');
 }
 
@@ -75,7 +102,7 @@ static double seconds_ago(uint64_t then) {
     return ago > 0 ? ago : 0;
 }
 
-static void print_row(const struct live_row *row) {
+static void print_row(const struct stats_row *row) {
     char lane[LIVE_STRING + 8];
     snprintf(lane, sizeof lane, "%s%s", row->transport, row->flags & LIVE_SCARCE ? " (fast)" : "");
     printf("  %016" PRIx64 " ", row->peer);
@@ -83,19 +110,21 @@ static void print_row(const struct live_row *row) {
     plain(row->link, LIVE_STRING, 10);
     plain(*row->negotiation ? row->negotiation : "-", LIVE_STRING, 10);
     plain(*row->switching ? row->switching : "-", LIVE_STRING, 10);
-    printf("%11" PRIu64 " %11" PRIu64 " %11" PRIu64 " %5u  %6.1f s ago  ", row->score, row->sent, row->received,
-           atomic_load_explicit(&row->n_endpoints, memory_order_relaxed), seconds_ago(row->written));
+    printf("%11" PRIu64 " %11" PRIu64 " %11" PRIu64 " %5u  %6.1f s ago  ", row->score, row->sent,
+           row->received, atomic_load_explicit(&row->n_endpoints, memory_order_relaxed),
+           seconds_ago(row->written));
     plain(row->where, LIVE_WHERE, 0);
     puts(row->flags & LIVE_TORN ? "  (was being written)" : "");
 }
 
-static void print_links(const struct live_view *view) {
-    struct live_row row;
+static void print_links(const struct stats_view *view) {
+    struct stats_row row;
     uint32_t shown = 0;
-    for (uint32_t i = 0; weft__live_row(view, i, &row); i++) {
+    for (uint32_t i = 0; weft__stats_row(view, i, &row); i++) {
         if (!(row.flags & LIVE_USED)) continue;
         if (shown++ == 0)
-            printf("  peer             lane         link      negotiates switches      score B/s        sent    "
+            printf("  peer             lane         link      negotiates switches      score B/s   "
+                   "     sent    "
                    "received  "
                    "ends        as of        where\n");
         print_row(&row);
@@ -104,10 +133,10 @@ static void print_links(const struct live_view *view) {
     if (all > shown) printf("  and %u links more\n", all - shown);
 }
 
-static void print_counters(const struct live_view *view) {
+static void print_counters(const struct stats_view *view) {
     const char *name;
     uint64_t value;
-    for (uint32_t i = 0; weft__live_counter(view, i, &name, &value); i++) {
+    for (uint32_t i = 0; weft__stats_counter(view, i, &name, &value); i++) {
         if (value == 0) continue;
         printf("  ");
         plain(name, strlen(name), 24);
@@ -115,8 +144,16 @@ static void print_counters(const struct live_view *view) {
     }
 }
 
-static void print_page(const struct live_view *view, int pid) {
-    const struct live_head *h = view->head;
+static void print_resources(const struct stats_head *h) {
+    for (int i = 0; i < LIVE_RESOURCES && *h->resource[i]; i++) {
+        printf("  resource: ");
+        plain(h->resource[i], LIVE_RESOURCE, 0);
+        puts("");
+    }
+}
+
+static void print_page(const struct stats_view *view, int pid) {
+    const struct stats_head *h = view->head;
     printf("process %d, worker %016" PRIx64 " ", pid, h->worker);
     plain(h->name, sizeof h->name, 0);
     printf("%sover ", *h->name ? ", " : "");
@@ -124,6 +161,7 @@ static void print_page(const struct live_view *view, int pid) {
     printf(": %u link%s", h->n_links, h->n_links == 1 ? "" : "s");
     if (h->capacity) printf(", %u of %u places for fast lanes taken", h->n_promoted, h->capacity);
     puts("");
+    print_resources(h);
     print_links(view);
     print_counters(view);
 }
@@ -131,7 +169,7 @@ static void print_page(const struct live_view *view, int pid) {
 /* ---- for programs */
 
 static void json_name(const char *name) {
-    char copy[LIVE_WHERE + 1];
+    char copy[LIVE_RESOURCE + 1];
     snprintf(copy, sizeof copy, "%s", name);
     for (char *c = copy; *c; c++)
         if (*c & 0x80) *c = '?'; /* what is no UTF-8 is no JSON */
@@ -145,14 +183,16 @@ static void json_field(const char *name, const char *text, size_t size) {
     json_name(copy);
 }
 
-static void json_row(const struct live_row *row) {
-    printf("{\"peer\":\"%016" PRIx64 "\",\"score\":%" PRIu64 ",\"sent\":%" PRIu64 ",\"received\":%" PRIu64
-           ",\"endpoints\":%u,\"lanes\":%u,\"age_s\":%.3f",
+static void json_row(const struct stats_row *row) {
+    printf("{\"peer\":\"%016" PRIx64 "\",\"score\":%" PRIu64 ",\"sent\":%" PRIu64
+           ",\"received\":%" PRIu64 ",\"endpoints\":%u,\"lanes\":%u,\"age_s\":%.3f",
            row->peer, row->score, row->sent, row->received,
-           atomic_load_explicit(&row->n_endpoints, memory_order_relaxed), row->n_lanes, seconds_ago(row->written));
-    printf(",\"dialed\":%s,\"promoted\":%s,\"fast\":%s,\"torn\":%s", row->flags & LIVE_DIALED ? "true" : "false",
-           row->flags & LIVE_PROMOTED ? "true" : "false", row->flags & LIVE_SCARCE ? "true" : "false",
-           row->flags & LIVE_TORN ? "true" : "false");
+           atomic_load_explicit(&row->n_endpoints, memory_order_relaxed), row->n_lanes,
+           seconds_ago(row->written));
+    printf(",\"dialed\":%s,\"promoted\":%s,\"fast\":%s,\"torn\":%s",
+           row->flags & LIVE_DIALED ? "true" : "false",
+           row->flags & LIVE_PROMOTED ? "true" : "false",
+           row->flags & LIVE_SCARCE ? "true" : "false", row->flags & LIVE_TORN ? "true" : "false");
     json_field("transport", row->transport, LIVE_STRING);
     json_field("link", row->link, LIVE_STRING);
     json_field("negotiation", row->negotiation, LIVE_STRING);
@@ -161,23 +201,30 @@ static void json_row(const struct live_row *row) {
     putchar('}');
 }
 
-static void json_page(const struct live_view *view, int pid) {
-    const struct live_head *h = view->head;
-    struct live_row row;
+static void json_page(const struct stats_view *view, int pid) {
+    const struct stats_head *h = view->head;
+    struct stats_row row;
     const char *name;
     uint64_t value;
-    printf("{\"pid\":%d,\"worker\":\"%016" PRIx64 "\",\"links\":%u,\"promoted\":%u,\"capacity\":%u", pid, h->worker,
-           h->n_links, h->n_promoted, h->capacity);
+    printf("{\"pid\":%d,\"worker\":\"%016" PRIx64 "\",\"links\":%u,\"promoted\":%u,\"capacity\":%u",
+           pid, h->worker, h->n_links, h->n_promoted, h->capacity);
     json_field("name", h->name, sizeof h->name);
     json_field("transports", h->transports, sizeof h->transports);
-    printf(",\"counters\":{");
-    for (uint32_t i = 0; weft__live_counter(view, i, &name, &value); i++) {
+    printf(",\"resources\":[");
+    for (int i = 0; i < LIVE_RESOURCES && *h->resource[i]; i++) {
+        char line[LIVE_RESOURCE + 1] = "";
+        memcpy(line, h->resource[i], LIVE_RESOURCE);
+        if (i) putchar(',');
+        json_name(line);
+    }
+    printf("],\"counters\":{");
+    for (uint32_t i = 0; weft__stats_counter(view, i, &name, &value); i++) {
         if (i) putchar(',');
         json_name(name);
         printf(":%" PRIu64, value);
     }
     printf("},\"rows\":[");
-    for (uint32_t i = 0, shown = 0; weft__live_row(view, i, &row); i++) {
+    for (uint32_t i = 0, shown = 0; weft__stats_row(view, i, &row); i++) {
         if (!(row.flags & LIVE_USED)) continue;
         if (shown++) putchar(',');
         json_row(&row);
@@ -198,7 +245,7 @@ int info_live(int pid, int json) {
     int found = 0, own = own_pid(pid);
     if (json) printf("{\"live\":[");
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        struct live_view view;
+        struct stats_view view;
         void *copy = copy_page(dirfd(dir), entry->d_name, &view);
         if (!copy) continue;
         if (view.head->pid == own) { /* else a fork's, which shows its parent's */

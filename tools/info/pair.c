@@ -35,13 +35,14 @@ static int complain(const char *uri, weft_status_t status) {
 }
 
 /* Its strings are those of the worker's, which is not driven before they are printed. */
-static weft_status_t look(weft_worker_t *worker, weft_ep_t *ep, struct info_pair *pair) {
+static weft_status_t poll_pair(weft_worker_t *worker, weft_ep_t *ep, struct info_pair *pair) {
     weft_status_t st = weft_ep_describe(ep, &pair->ep);
     if (st == WEFT_OK) pair->transport = transport_named(worker, pair->ep.transport);
     return st;
 }
 
-int info_pair(weft_worker_t *worker, const char *uri, void (*tell)(weft_worker_t *, const struct info_pair *)) {
+int info_pair(weft_worker_t *worker, const char *uri,
+              void (*notify)(weft_worker_t *, const struct info_pair *)) {
     struct dial dial = {0};
     struct info_pair pair = {.uri = uri};
     weft_ep_params_t params = {.on_ready = on_ready, .on_error = on_error, .arg = &dial};
@@ -49,12 +50,13 @@ int info_pair(weft_worker_t *worker, const char *uri, void (*tell)(weft_worker_t
     weft_status_t st = weft_connect(worker, uri, &params, &ep);
     if (st < 0) return complain(uri, st);
     while (!dial.ready && dial.lost == WEFT_OK) weft_worker_wait(worker, -1);
-    st = dial.ready ? look(worker, ep, &pair) : dial.lost;
+    st = dial.ready ? poll_pair(worker, ep, &pair) : dial.lost;
     if (st == WEFT_OK)
-        tell(worker, &pair);
+        notify(worker, &pair);
     else
         (void)complain(uri, st);
-    if (weft_ep_close(ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = on_gone, .arg = &dial}) == WEFT_IN_PROGRESS)
+    if (weft_ep_close(ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = on_gone, .arg = &dial}) ==
+        WEFT_IN_PROGRESS)
         while (!dial.gone) weft_worker_wait(worker, -1);
     return st == WEFT_OK;
 }

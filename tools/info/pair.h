@@ -10,7 +10,11 @@ struct info_pair {
     size_t transport; /* of its lane: weft_worker_transport, weft_worker_protocol */
 };
 
-/* Connects, tells, and closes again. False, with the reason on stderr: nobody answered there. */
-int info_pair(weft_worker_t *worker, const char *uri, void (*tell)(weft_worker_t *, const struct info_pair *));
+/*
+ * Connects, reports, and closes again. Returns false if no worker answered there, with the reason
+ * on stderr.
+ */
+int info_pair(weft_worker_t *worker, const char *uri,
+              void (*notify)(weft_worker_t *, const struct info_pair *));
 
 #endif

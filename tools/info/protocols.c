@@ -18,28 +18,32 @@ static void print_row(const weft_protocol_info_t *p) {
     char from[24], to[24];
     print_size(from, sizeof from, p->from);
     print_size(to, sizeof to, p->to);
-    printf("  %9s %s %-9s %-18s %10.2f to %10.2f us %7.2f GB/s  ", from, p->to == SIZE_MAX ? "and" : "to ", to,
-           p->name, p->from_ns / 1e3, p->to_ns / 1e3, p->bandwidth / 1e9);
+    printf("  %9s %s %-9s %-18s %10.2f to %10.2f us %7.2f GB/s  ", from,
+           p->to == SIZE_MAX ? "and" : "to ", to, p->name, p->from_ns / 1e3, p->to_ns / 1e3,
+           p->bandwidth / 1e9);
     if (p->other)
         printf("next best for the last: %s, %.2f us", p->other, p->other_ns / 1e3);
     else
         printf("the only way");
     printf("%s%s\n", p->forced ? " (begins where rendezvous.threshold says)" : "",
-           p->lent      ? " (of messages out of lent memory)"
-           : p->lent_to ? " (of messages that are offered, into memory lent for writing)"
-                        : "");
+           p->exposed      ? " (of messages out of lent memory)"
+           : p->exposed_to ? " (of messages that are offered, into memory lent for writing)"
+                           : "");
 }
 
 static const char *has(const weft_transport_info_t *t, const char *capability) {
     for (unsigned bit = 0; weft_capability_name(bit); bit++)
-        if (strcmp(weft_capability_name(bit), capability) == 0) return t->capabilities >> bit & 1 ? "yes" : "no";
+        if (strcmp(weft_capability_name(bit), capability) == 0)
+            return t->capabilities >> bit & 1 ? "yes" : "no";
     return "no";
 }
 
 static void print_transport(weft_worker_t *worker, size_t index, const weft_transport_info_t *t) {
     weft_protocol_info_t p;
-    printf("protocols of %s (overhead %.0f ns, latency %.0f ns, bandwidth %.2f GB/s, land %s, bulk get %s)\n",
-           t->name, t->overhead_ns, t->latency_ns, t->bandwidth / 1e9, has(t, "land"), has(t, "bulk_get"));
+    printf("protocols of %s (overhead %.0f ns, latency %.0f ns, bandwidth %.2f GB/s, land %s, bulk "
+           "get %s)\n",
+           t->name, t->overhead_ns, t->latency_ns, t->bandwidth / 1e9, has(t, "place"),
+           has(t, "bulk_get"));
     for (size_t i = 0; weft_worker_protocol(worker, index, i, &p) == WEFT_OK; i++) print_row(&p);
 }
 
@@ -65,12 +69,13 @@ static int print_named(weft_worker_t *worker, const char *name) {
 
 static void print_pair(weft_worker_t *worker, const struct info_pair *pair) {
     weft_transport_info_t t;
-    printf("%s: by %s to %s, worker %016llx; %u %s, the one in use %s\n", pair->uri, pair->ep.transport,
-           pair->ep.peer, (unsigned long long)pair->ep.peer_worker, pair->ep.n_lanes,
-           pair->ep.n_lanes == 1 ? "lane" : "lanes",
+    printf("%s: by %s to %s, worker %016llx; %u %s, the one in use %s\n", pair->uri,
+           pair->ep.transport, pair->ep.peer, (unsigned long long)pair->ep.peer_worker,
+           pair->ep.n_lanes, pair->ep.n_lanes == 1 ? "lane" : "lanes",
            pair->ep.fast ? "of those of which there are few" : "of those that scale");
     printf("the peer's memory: %s\n", pair->ep.one_sided);
-    if (weft_worker_transport(worker, pair->transport, &t) == WEFT_OK) print_transport(worker, pair->transport, &t);
+    if (weft_worker_transport(worker, pair->transport, &t) == WEFT_OK)
+        print_transport(worker, pair->transport, &t);
 }
 
 static int is_uri(const char *name) {
@@ -82,7 +87,8 @@ int info_protocols(weft_worker_t *worker, char *const *names, int n_names) {
     print_calibration(worker);
     if (n_names == 0) return print_named(worker, NULL);
     for (int i = 0; i < n_names; i++)
-        found &= is_uri(names[i]) ? info_pair(worker, names[i], print_pair) : print_named(worker, names[i]);
+        found &= is_uri(names[i]) ? info_pair(worker, names[i], print_pair)
+                                  : print_named(worker, names[i]);
     return found;
 }
 
@@ -94,9 +100,10 @@ static void json_row(const weft_protocol_info_t *p) {
         printf("null");
     else
         printf("%zu", p->to);
-    printf(",\"from_ns\":%.0f,\"to_ns\":%.0f,\"bandwidth\":%.0f,\"forced\":%s,\"lent\":%s,\"lent_to\":%s}",
-           p->from_ns, p->to_ns, p->bandwidth, p->forced ? "true" : "false", p->lent ? "true" : "false",
-           p->lent_to ? "true" : "false");
+    printf(",\"from_ns\":%.0f,\"to_ns\":%.0f,\"bandwidth\":%.0f,\"forced\":%s,\"lent\":%s,"
+           "\"exposed_to\":%s}",
+           p->from_ns, p->to_ns, p->bandwidth, p->forced ? "true" : "false",
+           p->exposed ? "true" : "false", p->exposed_to ? "true" : "false");
 }
 
 static void json_rows(weft_worker_t *worker, size_t transport) {
@@ -130,7 +137,8 @@ static void json_pair(weft_worker_t *worker, const struct info_pair *pair) {
         fputs(texts[i][0], stdout);
         json_text(stdout, texts[i][1]);
     }
-    printf(",\"lanes\":%u,\"fast\":%s,\"protocols\":", pair->ep.n_lanes, pair->ep.fast ? "true" : "false");
+    printf(",\"lanes\":%u,\"fast\":%s,\"protocols\":", pair->ep.n_lanes,
+           pair->ep.fast ? "true" : "false");
     json_rows(worker, pair->transport);
     putchar('}');
 }

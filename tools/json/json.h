@@ -1,6 +1,6 @@
 /* JSON, written to a stream as it comes. */
-#ifndef WEFT_TOOLS_JSON_H
-#define WEFT_TOOLS_JSON_H
+#ifndef WEFT_TOOLS_JSON_JSON_H
+#define WEFT_TOOLS_JSON_JSON_H
 
 #include <stdint.h>
 #include <stdio.h>

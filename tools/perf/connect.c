@@ -1,6 +1,7 @@
 /*
- * Many endpoints to one worker, or to as many workers as --links says: how fast they open, each with a first message, what
- * memory and descriptors they take on either side, and what a look costs while they are quiet.
+ * Many endpoints to one worker, or to as many workers as --links says: how fast they open, each
+ * with a first message, what memory and descriptors they take on either side, and what a look costs
+ * while they are quiet.
  */
 #include "perf.h"
 #include <dirent.h>
@@ -10,8 +11,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* No more openings under way than that, and one where memory is measured: what waits takes memory too, which is not an
- * endpoint's. */
+/*
+ * No more openings under way than that, and one where memory is measured: what waits takes memory
+ * too, which is not an endpoint's.
+ */
 enum { OPENING = 64, TURN_AFTER = 16, WARM = 2000 };
 enum { COUNT = 5000, MOST_TARGETS = 16384, READY_AT_ONCE = 64, LOOKS = 1000 };
 
@@ -36,7 +39,10 @@ static struct holdings look_around(void) {
     return h;
 }
 
-/* Before anything is opened. The first look takes pages of the C library for itself, so the second counts. */
+/*
+ * Before anything is opened. The first look takes pages of the C library for itself, so the second
+ * counts.
+ */
 static struct holdings look_before(void) {
     look_around();
     return look_around();
@@ -44,7 +50,8 @@ static struct holdings look_before(void) {
 
 static struct holdings per(struct holdings before, uint64_t n) {
     struct holdings now = look_around();
-    return (struct holdings){(now.bytes - before.bytes) / (double)n, (now.fds - before.fds) / (double)n};
+    return (struct holdings){(now.bytes - before.bytes) / (double)n,
+                             (now.fds - before.fds) / (double)n};
 }
 
 /* A worker has some descriptors of its own, and a thousand of them more than the usual limit. */
@@ -55,7 +62,7 @@ static void allow_many_fds(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* ---- answering: the workers that endpoints lead to ------------------------------------------------------------ */
+/* ---- answering: the workers that endpoints lead to ------------------------------------------- */
 
 static struct targets {
     struct perf *p;
@@ -71,13 +78,13 @@ static void on_gone(weft_ep_t *ep, weft_status_t status, void *arg) {
     weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
 }
 
-static void maybe_tell(struct targets *t) {
+static void maybe_notify(struct targets *t) {
     if (t->received < t->expected) return;
     t->expected = UINT64_MAX;
     perf_answer(t->p, &(struct perf_answer){.count = t->received});
 }
 
-static void tell_holdings(const struct targets *t) {
+static void notify_holdings(const struct targets *t) {
     struct perf_answer answer = {.n_bytes = sizeof(struct holdings)};
     struct holdings h = per(t->before, t->received);
     memcpy(answer.bytes, &h, sizeof h);
@@ -89,7 +96,7 @@ static void on_first(weft_ep_t *ep, weft_am_t *am, void *arg) {
     (void)am;
     weft_ep_on_error(ep, on_gone, NULL);
     t->received++;
-    maybe_tell(t);
+    maybe_notify(t);
 }
 
 static void open_target(struct targets *t, uint64_t i) {
@@ -132,7 +139,7 @@ static void drive_targets(struct perf *p) {
     for (int i = 0; i < n; i++) weft_worker_progress(t->workers[ready[i].data.u64], 0);
 }
 
-static void tell_address(struct perf *p, weft_worker_t *worker) {
+static void notify_address(struct perf *p, weft_worker_t *worker) {
     struct perf_answer answer = {0};
     size_t len = sizeof answer.bytes;
     perf_must(weft_worker_address(worker, answer.bytes, &len), "address");
@@ -140,22 +147,22 @@ static void tell_address(struct perf *p, weft_worker_t *worker) {
     perf_answer(p, &answer);
 }
 
-static void begin(struct perf *p, const struct perf_order *order) {
+static void begin_connection(struct perf *p, const struct perf_order *order) {
     targets = (struct targets){.p = p, .expected = UINT64_MAX};
     if (order->links > 0) {
         open_targets(&targets, order->links);
         p->mode = MODE_POLL; /* p->worker is not the only one to look after */
     }
     targets.before = look_before();
-    tell_address(p, p->worker);
+    notify_address(p, p->worker);
 }
 
 /* The address of one worker, or the holdings, or nothing more: then they go. */
-static void more(struct perf *p, const struct perf_order *order) {
+static void more_connection(struct perf *p, const struct perf_order *order) {
     if (order->count < targets.n) {
-        tell_address(p, targets.workers[order->count]);
+        notify_address(p, targets.workers[order->count]);
     } else if (order->count == MORE_HOLDINGS) {
-        tell_holdings(&targets);
+        notify_holdings(&targets);
     } else {
         if (targets.workers) close_targets(&targets);
         perf_answer(p, &(struct perf_answer){0});
@@ -165,10 +172,10 @@ static void more(struct perf *p, const struct perf_order *order) {
 static void end(struct perf *p, const struct perf_order *order) {
     (void)p;
     targets.expected = order->count;
-    maybe_tell(&targets);
+    maybe_notify(&targets);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 static uint64_t in_progress;
 
@@ -183,10 +190,14 @@ static void started(weft_status_t status, const char *what) {
     in_progress += status == WEFT_IN_PROGRESS;
 }
 
-/* The link by which both sides talk may earn another lane, which is no endpoint's and no quiet peer's. Let it have that before. */
+/*
+ * The link by which both sides talk may earn another lane, which is no endpoint's and no quiet
+ * peer's. Let it have that before.
+ */
 static void warm(struct perf *p, enum perf_command command) {
     uint64_t end = perf_now() + (uint64_t)(p->options.seconds / 5 * 1e9);
-    for (unsigned n = 0; n < WARM || perf_now() < end; n++) perf_ask(p, &(struct perf_order){.command = command});
+    for (unsigned n = 0; n < WARM || perf_now() < end; n++)
+        perf_ask(p, &(struct perf_order){.command = command});
 }
 
 struct address {
@@ -199,7 +210,8 @@ static struct address *ask_addresses(struct perf *p, uint64_t n_targets) {
     if (!all) perf_die("addresses", WEFT_ERR_NO_MEMORY);
     const struct perf_answer *answer = perf_ask(p, &(struct perf_order){.command = PERF_BEGIN});
     for (uint64_t i = 0; i < n_targets; i++) {
-        if (p->options.links > 0) answer = perf_ask(p, &(struct perf_order){.command = PERF_MORE, .count = i});
+        if (p->options.links > 0)
+            answer = perf_ask(p, &(struct perf_order){.command = PERF_MORE, .count = i});
         all[i].len = answer->n_bytes;
         memcpy(all[i].bytes, answer->bytes, answer->n_bytes);
     }
@@ -210,13 +222,14 @@ static void open_one(struct perf *p, const struct address *address, weft_ep_t **
     uint64_t payload = 0;
     weft_op_t op = {.done = on_done};
     perf_must(weft_connect_address(p->worker, address->bytes, address->len, NULL, ep_p), "connect");
-    perf_must(weft_am_send(*ep_p, AM_FIRST, &payload, sizeof payload, NULL, 0, NULL), "first message");
+    perf_must(weft_am_send(*ep_p, AM_FIRST, &payload, sizeof payload, NULL, 0, NULL),
+              "first message");
     started(weft_ep_flush(*ep_p, &op), "flush");
 }
 
 /* Until the other side has every first message. */
-static void open_all(struct perf *p, const struct address *addresses, uint64_t n_targets, weft_ep_t **eps,
-                     uint64_t n) {
+static void open_all(struct perf *p, const struct address *addresses, uint64_t n_targets,
+                     weft_ep_t **eps, uint64_t n) {
     uint64_t most = p->options.test == TEST_EP_MEMORY ? 1 : OPENING;
     for (uint64_t i = 0; i < n; i++) {
         open_one(p, &addresses[i % n_targets], &eps[i]);
@@ -224,7 +237,8 @@ static void open_all(struct perf *p, const struct address *addresses, uint64_t n
         while (in_progress >= most) perf_turn(p);
     }
     while (in_progress > 0) perf_turn(p);
-    const struct perf_answer *answer = perf_ask(p, &(struct perf_order){.command = PERF_END, .count = n});
+    const struct perf_answer *answer =
+        perf_ask(p, &(struct perf_order){.command = PERF_END, .count = n});
     if (answer->count != n) perf_die("first messages are missing", WEFT_ERR_INTERNAL);
 }
 
@@ -256,8 +270,8 @@ static uint64_t look_in_vain(struct perf *p) {
     return n;
 }
 
-static void tell(struct perf_result *r, uint64_t n, uint64_t n_targets, double wall, struct holdings mine,
-                 struct holdings theirs) {
+static void notify_connection(struct perf_result *r, uint64_t n, uint64_t n_targets, double wall,
+                              struct holdings mine, struct holdings theirs) {
     perf_note(r, "endpoints", (double)n);
     perf_note(r, "links", (double)n_targets);
     perf_note(r, "per_s", (double)n / wall);
@@ -274,15 +288,15 @@ static void measure_looks(struct perf *p, struct perf_result *r) {
     perf_fill(p, 1, (double)(perf_now() - at) / 1e9, perf_cpu_s() - cpu, n, r);
 }
 
-static void open_and_measure(struct perf *p, const struct address *addresses, uint64_t n_targets, weft_ep_t **eps,
-                             uint64_t n, struct perf_result *r) {
+static void open_and_measure(struct perf *p, const struct address *addresses, uint64_t n_targets,
+                             weft_ep_t **eps, uint64_t n, struct perf_result *r) {
     struct holdings before = look_before();
     double cpu = perf_cpu_s();
     uint64_t at = perf_now();
     open_all(p, addresses, n_targets, eps, n);
     double wall = (double)(perf_now() - at) / 1e9, spent = perf_cpu_s() - cpu;
     struct holdings mine = per(before, n);
-    tell(r, n, n_targets, wall, mine, ask_holdings(p));
+    notify_connection(r, n, n_targets, wall, mine, ask_holdings(p));
     histogram_clear(&p->histogram);
     if (p->options.test == TEST_POLL_COST) {
         measure_looks(p, r);
@@ -292,9 +306,11 @@ static void open_and_measure(struct perf *p, const struct address *addresses, ui
     perf_fill(p, 1, wall, spent, n, r);
 }
 
-static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
+static void measure_connection(struct perf *p, size_t size, struct perf_result *result_p) {
     const struct perf_options *o = &p->options;
-    uint64_t n_targets = o->links ? o->links : 1, n = o->count ? o->count : o->links ? o->links : COUNT;
+    uint64_t n_targets = o->links ? o->links : 1, n = o->count   ? o->count
+                                                      : o->links ? o->links
+                                                                 : COUNT;
     weft_ep_t **eps = malloc(n * sizeof *eps);
     if (!eps) perf_die("endpoints", WEFT_ERR_NO_MEMORY);
     (void)size;
@@ -309,11 +325,15 @@ static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
     free(eps);
 }
 
-static void prepare(struct perf *p) {
+static void prepare_connection(struct perf *p) {
     targets.expected = UINT64_MAX;
     perf_must(weft_am_handler_set(p->worker, AM_FIRST, on_first, &targets), "handler");
 }
 
 extern const struct perf_family perf_connect;
-const struct perf_family perf_connect = {
-    .prepare = prepare, .measure = measure, .begin = begin, .more = more, .end = end, .turn = drive_targets};
+const struct perf_family perf_connect = {.prepare = prepare_connection,
+                                         .measure = measure_connection,
+                                         .begin = begin_connection,
+                                         .more = more_connection,
+                                         .end = end,
+                                         .turn = drive_targets};

@@ -1,6 +1,6 @@
 /*
- * Two workers, one of which asks. The other one carries out orders, and is told the test and the size with each: so one
- * that was started with --listen needs no options.
+ * Two workers, one of which asks. The other one carries out orders, and gets the test and the size
+ * with each: so one that was started with --listen needs no options.
  */
 #include "perf.h"
 #include <string.h>
@@ -16,9 +16,9 @@ static size_t answer_len(const struct perf_answer *answer) {
     return offsetof(struct perf_answer, bytes) + answer->n_bytes;
 }
 
-/* ---- carrying out ------------------------------------------------------------------------------------------- */
+/* ---- carrying out ---------------------------------------------------------------------------- */
 
-static void begin(struct perf *p, const struct perf_order *order) {
+static void begin_control(struct perf *p, const struct perf_order *order) {
     const struct perf_kind *kind = &perf_tests[order->test];
     p->turn = kind->family->turn;
     p->serving = kind->family;
@@ -34,7 +34,7 @@ static void on_control(weft_ep_t *ep, weft_am_t *am, void *arg) {
     if (order.test >= N_TESTS || am->len != order_len(&order)) return;
     p->asker = ep;
     switch (order.command) {
-    case PERF_BEGIN: begin(p, &order); break;
+    case PERF_BEGIN: begin_control(p, &order); break;
     case PERF_MORE:
         if (p->serving && p->serving->more) p->serving->more(p, &order);
         break;
@@ -48,19 +48,22 @@ static void on_control(weft_ep_t *ep, weft_am_t *am, void *arg) {
 
 void perf_answer(struct perf *p, const struct perf_answer *answer) {
     weft_iov_t iov = {(void *)answer, answer_len(answer)};
-    perf_must(weft_am_send(p->asker, AM_ANSWER, NULL, 0, &iov, 1, &(weft_op_t){.flags = WEFT_AM_EAGER}), "answer");
+    perf_must(
+        weft_am_send(p->asker, AM_ANSWER, NULL, 0, &iov, 1, &(weft_op_t){.flags = WEFT_AM_EAGER}),
+        "answer");
 }
 
 void perf_serve(struct perf *p) {
     while (!p->leaving) perf_turn(p);
 }
 
-/* ---- asking --------------------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     (void)ep;
     (void)arg;
-    if (!am->data || am->len > sizeof answered || am->len < offsetof(struct perf_answer, bytes)) return;
+    if (!am->data || am->len > sizeof answered || am->len < offsetof(struct perf_answer, bytes))
+        return;
     memcpy(&answered, am->data, am->len);
     n_answers++;
 }
@@ -69,7 +72,9 @@ static void order(struct perf *p, struct perf_order *order) {
     weft_iov_t iov = {order, order_len(order)};
     order->test = p->options.test;
     order->links = p->options.links;
-    perf_must(weft_am_send(p->ep, AM_CONTROL, NULL, 0, &iov, 1, &(weft_op_t){.flags = WEFT_AM_EAGER}), "order");
+    perf_must(
+        weft_am_send(p->ep, AM_CONTROL, NULL, 0, &iov, 1, &(weft_op_t){.flags = WEFT_AM_EAGER}),
+        "order");
 }
 
 const struct perf_answer *perf_ask(struct perf *p, struct perf_order *what) {

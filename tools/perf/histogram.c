@@ -5,7 +5,10 @@ void histogram_clear(struct histogram *h) {
     memset(h, 0, sizeof *h);
 }
 
-/* Values below 64 units have a slot each; above, the six bits behind the leading one choose the step. */
+/*
+ * Values below 64 units have a slot each; above, the six bits behind the leading one choose the
+ * step.
+ */
 static unsigned slot_of(double ns) {
     double units = ns * HISTOGRAM_STEPS;
     uint64_t v = units < 0 ? 0 : units > 1e18 ? (uint64_t)1e18 : (uint64_t)units;

@@ -1,6 +1,6 @@
 /* Times in a log-linear histogram: 64 steps to each doubling, so a percentile is right to 1.6 %. */
-#ifndef WEFT_TOOLS_HISTOGRAM_H
-#define WEFT_TOOLS_HISTOGRAM_H
+#ifndef WEFT_TOOLS_PERF_HISTOGRAM_H
+#define WEFT_TOOLS_PERF_HISTOGRAM_H
 
 #include <stdint.h>
 

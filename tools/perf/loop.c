@@ -7,7 +7,8 @@ uint64_t perf_batch(double ns_each) {
 }
 
 /* Batches for `seconds`, into the histogram; returns how many operations that were. */
-static uint64_t run_for(struct perf *p, const struct perf_loop *loop, double seconds, uint64_t batch) {
+static uint64_t run_for(struct perf *p, const struct perf_loop *loop, double seconds,
+                        uint64_t batch) {
     uint64_t n = 0, at = perf_now(), end = at + (uint64_t)(seconds * 1e9);
     while (at < end) {
         loop->ops(p, batch);
@@ -19,7 +20,8 @@ static uint64_t run_for(struct perf *p, const struct perf_loop *loop, double sec
     return n;
 }
 
-void perf_loop(struct perf *p, size_t size, const struct perf_loop *loop, struct perf_result *result_p) {
+void perf_loop(struct perf *p, size_t size, const struct perf_loop *loop,
+               struct perf_result *result_p) {
     histogram_clear(&p->histogram);
     uint64_t warm = run_for(p, loop, p->options.seconds / 5, 1);
     uint64_t batch = perf_batch(histogram_mean(&p->histogram));
@@ -34,10 +36,12 @@ void perf_loop(struct perf *p, size_t size, const struct perf_loop *loop, struct
     uint64_t got = perf_ask(p, &order)->count; /* streams end when the last has arrived */
     double wall = (double)(perf_now() - begin) / 1e9;
     if (got != warm + n) perf_die("operations are missing", WEFT_ERR_INTERNAL);
-    perf_fill(p, perf_tests[p->options.test].flags & PERF_HALVED ? 0.5 : 1, wall, perf_cpu_s() - cpu, n, result_p);
+    perf_fill(p, perf_tests[p->options.test].flags & PERF_HALVED ? 0.5 : 1, wall,
+              perf_cpu_s() - cpu, n, result_p);
 }
 
-void perf_fill(const struct perf *p, double scale, double wall_s, double cpu_s, uint64_t n, struct perf_result *r) {
+void perf_fill(const struct perf *p, double scale, double wall_s, double cpu_s, uint64_t n,
+               struct perf_result *r) {
     r->p50_us = scale * histogram_percentile(&p->histogram, 0.50) / 1e3;
     r->p99_us = scale * histogram_percentile(&p->histogram, 0.99) / 1e3;
     r->avg_us = scale * wall_s * 1e6 / (double)n;

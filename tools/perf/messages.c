@@ -35,7 +35,7 @@ static const weft_iov_t *written(const struct perf *p, const weft_iov_t *iov) {
     return iov;
 }
 
-/* ---- answering -------------------------------------------------------------------------------------------- */
+/* ---- answering ------------------------------------------------------------------------------- */
 
 static void cancel_all(struct responder *r) {
     for (int i = 0; i < PERF_WINDOW; i++) {
@@ -66,9 +66,10 @@ static void reply(struct responder *r) {
 static void on_tag(weft_status_t status, void *arg);
 
 /* Posts one receive again and again while messages are there already. */
-static void post(struct responder *r, struct receive *rx) {
+static void post_messages(struct responder *r, struct receive *rx) {
     weft_status_t st;
-    while ((st = weft_tag_recv(r->p->worker, TAG_PING, UINT64_MAX, &r->iov, 1, NULL, &rx->op)) == WEFT_OK) {
+    while ((st = weft_tag_recv(r->p->worker, TAG_PING, UINT64_MAX, &r->iov, 1, NULL, &rx->op)) ==
+           WEFT_OK) {
         r->received++;
         if (r->echo) reply(r);
     }
@@ -85,12 +86,12 @@ static void on_tag(weft_status_t status, void *arg) {
         perf_must(status, "receive");
         r->received++;
         if (r->echo) reply(r);
-        if (r->received < r->expected) post(r, rx);
+        if (r->received < r->expected) post_messages(r, rx);
     }
     if (r->received >= r->expected) maybe_finish(r);
 }
 
-static void begin(struct perf *p, const struct perf_order *order) {
+static void begin_messages(struct perf *p, const struct perf_order *order) {
     struct responder *r = &responder;
     if (order->size > MAX_SIZE) perf_die("size", WEFT_ERR_TOO_BIG);
     r->p = p;
@@ -104,12 +105,12 @@ static void begin(struct perf *p, const struct perf_order *order) {
     for (int i = 0; i < n; i++) {
         struct receive *rx = &r->receives[i];
         rx->op = (weft_op_t){.done = on_tag, .arg = rx, .request_p = &rx->request};
-        post(r, rx);
+        post_messages(r, rx);
     }
     perf_answer(p, &(struct perf_answer){0});
 }
 
-static void end(struct perf *p, const struct perf_order *order) {
+static void end_messages(struct perf *p, const struct perf_order *order) {
     (void)p;
     responder.expected = order->count;
     maybe_finish(&responder);
@@ -141,7 +142,7 @@ static void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
     if (st == WEFT_OK) took(r);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 static void on_pong_payload(weft_status_t status, void *arg) {
     (void)arg;
@@ -220,7 +221,7 @@ static struct perf_loop loop_of(const struct perf_options *options) {
     }
 }
 
-static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
+static void measure_messages(struct perf *p, size_t size, struct perf_result *result_p) {
     struct perf_loop loop = loop_of(&p->options);
     out = (weft_iov_t){p->out, size};
     in = (weft_iov_t){p->in, size};
@@ -229,7 +230,7 @@ static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
     while (in_progress > 0) perf_turn(p);
 }
 
-static void prepare(struct perf *p) {
+static void prepare_messages(struct perf *p) {
     responder.expected = UINT64_MAX;
     perf_must(weft_am_handler_set(p->worker, AM_PING, on_message, &responder), "handler");
     perf_must(weft_am_handler_set(p->worker, AM_STREAM, on_message, &responder), "handler");
@@ -237,4 +238,7 @@ static void prepare(struct perf *p) {
 }
 
 extern const struct perf_family perf_messages;
-const struct perf_family perf_messages = {.prepare = prepare, .measure = measure, .begin = begin, .end = end};
+const struct perf_family perf_messages = {.prepare = prepare_messages,
+                                          .measure = measure_messages,
+                                          .begin = begin_messages,
+                                          .end = end_messages};

@@ -6,7 +6,7 @@
 #include "perf.h"
 #include <string.h>
 
-static const uint64_t map_patience_ns = 100000000;
+static const uint64_t map_spin_ns = 100000000;
 
 /* A key as it crosses: where the region is, then the packed key. */
 struct key {
@@ -14,7 +14,7 @@ struct key {
     uint8_t packed[WEFT_RKEY_MAX];
 };
 
-/* One side's region, and what it knows of the other one's. */
+/* One side's region, and its keys to the other side's region. */
 static struct side {
     weft_mem_t *mem;
     uint8_t *own;
@@ -39,12 +39,14 @@ static void on_answered(weft_status_t status, void *arg) {
 }
 static const weft_op_t asked = {.done = on_asked}, put_back = {.done = on_answered};
 
-/* ---- regions and keys ------------------------------------------------------------------------------------- */
+/* ---- regions and keys ------------------------------------------------------------------------ */
 
 static void open_region(struct perf *p, struct side *side, size_t size) {
     weft_mem_info_t info;
     size_t room = size > sizeof(uint64_t) ? size : sizeof(uint64_t);
-    perf_must(weft_mem_alloc(p->worker, room, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &side->mem), "region");
+    perf_must(
+        weft_mem_alloc(p->worker, room, &(weft_mem_params_t){.rights = WEFT_MEM_ALL}, &side->mem),
+        "region");
     perf_must(weft_mem_describe(side->mem, &info), "region");
     memset(info.base, 0, room);
     side->own = info.base;
@@ -65,7 +67,8 @@ static void read_key(struct side *side, weft_ep_t *ep, const uint8_t *bytes, siz
     struct key key;
     if (len < offsetof(struct key, packed) || len > sizeof key) perf_die("key", WEFT_ERR_PROTOCOL);
     memcpy(&key, bytes, len);
-    perf_must(weft_rkey_unpack(ep, key.packed, len - offsetof(struct key, packed), &side->rkey), "key");
+    perf_must(weft_rkey_unpack(ep, key.packed, len - offsetof(struct key, packed), &side->rkey),
+              "key");
     side->remote = key.base;
 }
 
@@ -84,12 +87,12 @@ static void let_go(struct side *side) {
 /* Where it can be mapped, operations before that take another way. */
 static void wait_for_mapping(struct perf *p, struct side *side) {
     void *at;
-    uint64_t end = perf_now() + map_patience_ns;
+    uint64_t end = perf_now() + map_spin_ns;
     while (perf_now() < end && weft_rkey_pointer(side->rkey, side->remote, &at) == WEFT_ERR_BUSY)
         weft_worker_progress(p->worker, 0);
 }
 
-/* ---- put_lat ---------------------------------------------------------------------------------------------- */
+/* ---- put_lat --------------------------------------------------------------------------------- */
 
 /* The last byte tells that all came: puts write upwards. */
 static bool has_come(const struct side *side) {
@@ -112,13 +115,13 @@ static void put_round_trips(struct perf *p, uint64_t n) {
 }
 
 /* What came goes back from where it is. */
-static void look(struct perf *p) {
+static void poll_onesided(struct perf *p) {
     if (!answering.echo || !has_come(&answering) || answering.in_progress > 0) return;
     put_turn(p->asker, &answering, answering.own, &put_back);
     answering.awaited++;
 }
 
-/* ---- the others ------------------------------------------------------------------------------------------- */
+/* ---- the others ------------------------------------------------------------------------------ */
 
 /* Goes on when at most `most` operations are under way. */
 static inline void posted(struct perf *p, weft_status_t st, uint64_t most) {
@@ -130,33 +133,38 @@ static inline void posted(struct perf *p, weft_status_t st, uint64_t most) {
 
 static void put_many(struct perf *p, uint64_t n) {
     for (; n > 0; n--)
-        posted(p, weft_put(p->ep, p->out, asking.size, asking.remote, asking.rkey, &asked), p->options.window - 1);
+        posted(p, weft_put(p->ep, p->out, asking.size, asking.remote, asking.rkey, &asked),
+               p->options.window - 1);
 }
 
 static void get_each(struct perf *p, uint64_t n) {
-    for (; n > 0; n--) posted(p, weft_get(p->ep, p->in, asking.size, asking.remote, asking.rkey, &asked), 0);
+    for (; n > 0; n--)
+        posted(p, weft_get(p->ep, p->in, asking.size, asking.remote, asking.rkey, &asked), 0);
 }
 
 static void get_many(struct perf *p, uint64_t n) {
     for (; n > 0; n--)
-        posted(p, weft_get(p->ep, p->in, asking.size, asking.remote, asking.rkey, &asked), p->options.window - 1);
+        posted(p, weft_get(p->ep, p->in, asking.size, asking.remote, asking.rkey, &asked),
+               p->options.window - 1);
 }
 
 static void fetch_each(struct perf *p, uint64_t n) {
     for (; n > 0; n--)
-        posted(
-            p,
-            weft_atomic_fetch(p->ep, WEFT_ATOMIC_ADD, asking.size, 1, 0, &old, asking.remote, asking.rkey, &asked),
-            0);
+        posted(p,
+               weft_atomic_fetch(p->ep, WEFT_ATOMIC_ADD, asking.size, 1, 0, &old, asking.remote,
+                                 asking.rkey, &asked),
+               0);
 }
 
 static void add_many(struct perf *p, uint64_t n) {
     for (; n > 0; n--)
-        posted(p, weft_atomic_post(p->ep, WEFT_ATOMIC_ADD, asking.size, 1, asking.remote, asking.rkey, &asked),
+        posted(p,
+               weft_atomic_post(p->ep, WEFT_ATOMIC_ADD, asking.size, 1, asking.remote, asking.rkey,
+                                &asked),
                p->options.window - 1);
 }
 
-/* ---- one measurement -------------------------------------------------------------------------------------- */
+/* ---- one measurement ------------------------------------------------------------------------- */
 
 static struct perf_loop loop_of(const struct perf_options *options) {
     uint64_t window = options->window;
@@ -171,12 +179,12 @@ static struct perf_loop loop_of(const struct perf_options *options) {
 }
 
 /* What was posted counts when it is performed. */
-static void flush(struct perf *p) {
+static void flush_onesided(struct perf *p) {
     weft_op_t op = {.done = on_asked, .flags = WEFT_FLUSH_REMOTE};
     posted(p, weft_ep_flush(p->ep, &op), 0);
 }
 
-static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
+static void measure_onesided(struct perf *p, size_t size, struct perf_result *result_p) {
     struct perf_loop loop = loop_of(&p->options);
     struct perf_order order = {.command = PERF_BEGIN, .size = size};
     weft_rkey_info_t info;
@@ -186,14 +194,14 @@ static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
     const struct perf_answer *answer = perf_ask(p, &order);
     read_key(&asking, p->ep, answer->bytes, answer->n_bytes);
     wait_for_mapping(p, &asking);
-    loop.finish = flush;
+    loop.finish = flush_onesided;
     perf_loop(p, size, &loop, result_p);
     if (weft_rkey_describe(asking.rkey, &info) == WEFT_OK)
         perf_note(result_p, "mapped", strcmp(info.put, "mapped") == 0);
     let_go(&asking);
 }
 
-static void begin(struct perf *p, const struct perf_order *order) {
+static void begin_onesided(struct perf *p, const struct perf_order *order) {
     struct perf_answer answer = {0};
     if (order->size == 0) perf_die("size 0", WEFT_ERR_INVALID_PARAM);
     open_region(p, &answering, order->size);
@@ -218,4 +226,5 @@ static void end(struct perf *p, const struct perf_order *order) {
 }
 
 extern const struct perf_family perf_onesided;
-const struct perf_family perf_onesided = {.measure = measure, .begin = begin, .end = end, .turn = look};
+const struct perf_family perf_onesided = {
+    .measure = measure_onesided, .begin = begin_onesided, .end = end, .turn = poll_onesided};

@@ -1,6 +1,6 @@
 /* weft-perf: what all of its files share. */
-#ifndef WEFT_TOOLS_PERF_H
-#define WEFT_TOOLS_PERF_H
+#ifndef WEFT_TOOLS_PERF_PERF_H
+#define WEFT_TOOLS_PERF_PERF_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,22 +25,25 @@ enum { /* of a test: see tests.def */
        PERF_WORDS = 8,
        PERF_SIZELESS = 16,
        PERF_TEAM = 32,
-       PERF_NONEMPTY = 64
+       PERF_NONEMPTY = 64,
+       PERF_BLOCKS = 128
 };
 
 struct perf;
 struct perf_order;
 struct perf_result;
 
-/* Tests of one kind. One side measures; the other one is told by orders what to do. What is NULL is not needed. */
+/*
+ * Tests of one kind. One side measures; the other one carries out orders. A NULL entry is not
+ * needed.
+ */
 struct perf_family {
     void (*prepare)(struct perf *p); /* both sides, before peers connect */
     void (*measure)(struct perf *p, size_t size, struct perf_result *result_p);
     void (*begin)(struct perf *p, const struct perf_order *order);
     void (*more)(struct perf *p, const struct perf_order *order);
-    void (*end)(struct perf *p,
-                const struct perf_order *order); /* owes an answer when all that was sent has come */
-    void (*turn)(struct perf *p);                /* the side that answers, after each look */
+    void (*end)(struct perf *p, const struct perf_order *order); /* replies */
+    void (*turn)(struct perf *p);                                /* of the side that replies */
 };
 
 struct perf_kind {
@@ -67,16 +70,16 @@ struct perf_options {
     size_t size_lo, size_hi; /* swept by doubling */
     const char *transport;   /* auto, or one of self, shm, tcp, rdma_rc, rdma_ud */
     enum perf_mode mode;
-    bool mode_said;
+    bool mode_set;
     uint32_t ranks;
     uint32_t count, links; /* endpoints or clients, and workers they lead to; 0: not said */
     double seconds;        /* measured, for each size */
     bool json;
-    const char *plot, *listen, *connect;
-    int core;        /* -1: by rank */
-    unsigned lent;   /* PERF_SENT | PERF_RECEIVED: what comes out of the library's memory, or goes into it */
-    bool fresh;      /* each message is written before it is sent */
-    uint32_t window; /* operations under way in streams */
+    const char *plot, *listen, *connect, *tune;
+    int core;         /* -1: by rank */
+    unsigned exposed; /* PERF_SENT | PERF_RECEIVED: from, or into, the library's memory */
+    bool fresh;       /* each message is written before it is sent */
+    uint32_t window;  /* operations under way in streams */
 };
 
 /* One process's part. */
@@ -88,7 +91,7 @@ struct perf {
     weft_ep_t *ep;     /* to the peer of tests between two */
     uint32_t rank, size;
     enum perf_mode mode; /* of the test that runs */
-    bool crowded;        /* more processes than cores: yield between looks */
+    bool oversubscribed; /* more processes than cores: yield between looks */
     void *out, *in;      /* size_hi bytes each, and more for collectives */
     struct histogram histogram;
 
@@ -118,8 +121,11 @@ static inline void perf_must(weft_status_t status, const char *what) {
 /* on_error of a connection that has to last. */
 void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg);
 
-/* New memory for what is sent or received, unless --memory says otherwise of the worker's and lent to its peers: other programs that
- * measure this have theirs of their library, too. It stays. */
+/*
+ * New memory for what is sent or received, unless --memory says otherwise in a region of the worker
+ * that is exposed to its peers: other programs that measure this have theirs of their library, too.
+ * It stays.
+ */
 void *perf_memory(struct perf *p, enum perf_use use, size_t size);
 /* The same, kept for the next test, until that needs more of it. */
 struct perf_room {
@@ -131,14 +137,27 @@ void *perf_room(struct perf *p, enum perf_use use, struct perf_room *room, size_
 /* One look, or one sleep, by the mode. */
 void perf_turn(struct perf *p);
 
+/* tune.c: of all collectives, or of the one that is the test. The exit status. */
+int perf_tune(const struct perf_options *o);
+
 /* The clock, ns, and the processor time of this process. */
 uint64_t perf_now(void);
 double perf_cpu_s(void);
 
-/* ---- the conversation of the two sides (control.c) ---------------------------------------------------------- */
+/* ---- the conversation of the two sides (control.c) ------------------------------------------- */
 
 enum { PERF_BYTES = 512 }; /* that an order or an answer can bring along */
-enum { AM_CONTROL = 1, AM_ANSWER, AM_PING, AM_PONG, AM_STREAM, AM_FIRST, AM_HELLO, AM_REQUEST, AM_REPLY };
+enum {
+    AM_CONTROL = 1,
+    AM_ANSWER,
+    AM_PING,
+    AM_PONG,
+    AM_STREAM,
+    AM_FIRST,
+    AM_HELLO,
+    AM_REQUEST,
+    AM_REPLY
+};
 
 enum perf_command { PERF_BEGIN = 1, PERF_MORE, PERF_END, PERF_BYE };
 struct perf_order {
@@ -157,29 +176,40 @@ struct perf_answer {
 
 void perf_control_prepare(struct perf *p);
 void perf_prepare(struct perf *p); /* that, and every family's own part */
-/* Gives an order and waits for the answer, which lives until the next. The test and its counts are filled in. */
+/*
+ * Gives an order and waits for the answer, which lives until the next. The test and its counts are
+ * filled in.
+ */
 const struct perf_answer *perf_ask(struct perf *p, struct perf_order *order);
 void perf_answer(struct perf *p, const struct perf_answer *answer);
 void perf_serve(struct perf *p); /* carries out orders until told to leave */
 void perf_bye(struct perf *p);
 
-/* ---- what tests have in common (loop.c) ---------------------------------------------------------------------- */
+/* ---- what tests have in common (loop.c) ------------------------------------------------------ */
 
 struct perf_loop {
-    void (*ops)(struct perf *p, uint64_t n); /* `n` operations, of which the last may still be under way */
+    void (*ops)(struct perf *p, uint64_t n); /* `n` operations; the last may be in flight */
     uint64_t least_batch;
-    void (*finish)(struct perf *p); /* waits for them, within the time measured; NULL: END's answer says enough */
+    void (*finish)(struct perf *p); /* waits for them, within the measured time, or NULL */
 };
-/* Some operations to warm up, then batches into the histogram, then END's answer, which must count them all. */
-void perf_loop(struct perf *p, size_t size, const struct perf_loop *loop, struct perf_result *result_p);
+/*
+ * Some operations to warm up, then batches into the histogram, then END's answer, which must count
+ * them all.
+ */
+void perf_loop(struct perf *p, size_t size, const struct perf_loop *loop,
+               struct perf_result *result_p);
 /* How many operations to time at once: reading the clock costs some 30 ns, which must not count. */
 uint64_t perf_batch(double ns_each);
 
-/* Percentiles and rates from the histogram. `scale`: operations' times are multiplied by it (½ for round trips). */
-void perf_fill(const struct perf *p, double scale, double wall_s, double cpu_s, uint64_t n, struct perf_result *r);
+/*
+ * Percentiles and rates from the histogram. `scale`: operations' times are multiplied by it (½ for
+ * round trips).
+ */
+void perf_fill(const struct perf *p, double scale, double wall_s, double cpu_s, uint64_t n,
+               struct perf_result *r);
 void perf_note(struct perf_result *r, const char *key, double value);
 
-/* ---- telling ---------------------------------------------------------------------------------------------------- */
+/* ---- telling --------------------------------------------------------------------------------- */
 
 void perf_print_json(FILE *to, const struct perf_result *r);
 void perf_print_header(FILE *to);

@@ -28,15 +28,16 @@ void perf_print_json(FILE *to, const struct perf_result *r) {
 }
 
 void perf_print_header(FILE *to) {
-    fprintf(to, "%-12s %10s %-6s %-5s %5s %10s %10s %10s %10s %10s %6s\n", "test", "size", "over", "mode", "ranks",
-            "p50 us", "p99 us", "avg us", "Mmsg/s", "GB/s", "cpu %");
+    fprintf(to, "%-12s %10s %-6s %-5s %5s %10s %10s %10s %10s %10s %6s\n", "test", "size", "over",
+            "mode", "ranks", "p50 us", "p99 us", "avg us", "Mmsg/s", "GB/s", "cpu %");
 }
 
 void perf_print_row(FILE *to, const struct perf_result *r) {
-    fprintf(to, "%-12s %10zu %-6s %-5s %5u %10.3f %10.3f %10.3f %10.4g %10.4g %6.0f", perf_tests[r->test].name,
-            r->size, r->transport, r->mode, r->ranks, r->p50_us, r->p99_us, r->avg_us, r->mmsg_s, r->gb_s,
-            r->cpu_pct);
-    for (size_t i = 0; i < r->n_notes; i++) fprintf(to, "  %s %.5g", r->notes[i].key, r->notes[i].value);
+    fprintf(to, "%-12s %10zu %-6s %-5s %5u %10.3f %10.3f %10.3f %10.4g %10.4g %6.0f",
+            perf_tests[r->test].name, r->size, r->transport, r->mode, r->ranks, r->p50_us,
+            r->p99_us, r->avg_us, r->mmsg_s, r->gb_s, r->cpu_pct);
+    for (size_t i = 0; i < r->n_notes; i++)
+        fprintf(to, "  %s %.5g", r->notes[i].key, r->notes[i].value);
     fputc('\n', to);
     fflush(to);
 }

@@ -1,6 +1,7 @@
 /*
- * One worker answers the requests of many clients, each a worker of its own with one request under way; they share a
- * process, and in the modes that sleep a loop. The test idle keeps them all quiet, and tells what that costs.
+ * One worker answers the requests of many clients, each a worker of its own with one request under
+ * way; they share a process, and in the modes that sleep a loop. The test idle keeps them all
+ * quiet, and tells what that costs.
  */
 #include "perf.h"
 #include <ev.h>
@@ -13,7 +14,7 @@ enum { CLIENTS = 64, TURNS_BETWEEN_CLOCKS = 16 };
 /* Seconds until as many links have the lanes that they earn. */
 #define SETTLED 0.4
 
-/* ---- answering -------------------------------------------------------------------------------------------- */
+/* ---- answering ------------------------------------------------------------------------------- */
 
 static struct served {
     uint64_t requests;
@@ -30,7 +31,8 @@ static void on_gone(weft_ep_t *ep, weft_status_t status, void *arg) {
 static void on_request(weft_ep_t *ep, weft_am_t *am, void *arg) {
     weft_iov_t iov = {(void *)am->data, am->len};
     (void)arg;
-    perf_must(weft_am_send(ep, AM_REPLY, NULL, 0, &iov, 1, &(weft_op_t){.flags = WEFT_AM_EAGER}), "reply");
+    perf_must(weft_am_send(ep, AM_REPLY, NULL, 0, &iov, 1, &(weft_op_t){.flags = WEFT_AM_EAGER}),
+              "reply");
     served.requests++;
 }
 
@@ -40,7 +42,7 @@ static void on_first(weft_ep_t *ep, weft_am_t *am, void *arg) {
     on_request(ep, am, arg);
 }
 
-static void begin(struct perf *p, const struct perf_order *order) {
+static void begin_member(struct perf *p, const struct perf_order *order) {
     struct perf_answer answer = {0};
     size_t len = sizeof answer.bytes;
     (void)order;
@@ -49,21 +51,22 @@ static void begin(struct perf *p, const struct perf_order *order) {
     perf_answer(p, &answer);
 }
 
-static void more(struct perf *p, const struct perf_order *order) {
+static void more_member(struct perf *p, const struct perf_order *order) {
     (void)order;
     served = (struct served){0, perf_cpu_s(), perf_now()};
     perf_answer(p, &(struct perf_answer){0});
 }
 
 static void end(struct perf *p, const struct perf_order *order) {
-    double wall = (double)(perf_now() - served.at) / 1e9, pct = 100 * (perf_cpu_s() - served.cpu) / wall;
+    double wall = (double)(perf_now() - served.at) / 1e9,
+           pct = 100 * (perf_cpu_s() - served.cpu) / wall;
     struct perf_answer answer = {.count = served.requests, .n_bytes = sizeof pct};
     (void)order;
     memcpy(answer.bytes, &pct, sizeof pct);
     perf_answer(p, &answer);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 struct client {
     weft_worker_t *worker;
@@ -76,15 +79,17 @@ static struct clients {
     struct ev_loop *loop; /* NULL: each is polled */
     weft_iov_t request;
     uint64_t replies, under_way;
-    uint64_t asked_at; /* by the first of them, whose times are told */
+    uint64_t asked_at; /* by the first of them, whose times are reported */
     bool stopping;
 } clients;
 
-static void ask(struct client *c, unsigned id) {
+static void ask_member(struct client *c, unsigned id) {
     struct clients *all = &clients;
     if (c == all->all) all->asked_at = perf_now();
     all->under_way++;
-    perf_must(weft_am_send(c->ep, id, NULL, 0, &all->request, 1, &(weft_op_t){.flags = WEFT_AM_EAGER}), "request");
+    perf_must(
+        weft_am_send(c->ep, id, NULL, 0, &all->request, 1, &(weft_op_t){.flags = WEFT_AM_EAGER}),
+        "request");
 }
 
 static void on_reply(weft_ep_t *ep, weft_am_t *am, void *arg) {
@@ -95,7 +100,7 @@ static void on_reply(weft_ep_t *ep, weft_am_t *am, void *arg) {
     all->under_way--;
     all->replies++;
     if (c == all->all) histogram_add(&all->p->histogram, (double)(perf_now() - all->asked_at), 1);
-    if (!all->stopping) ask(c, AM_REQUEST);
+    if (!all->stopping) ask_member(c, AM_REQUEST);
 }
 
 static void drive(struct clients *all) {
@@ -107,7 +112,7 @@ static void drive(struct clients *all) {
 }
 
 /* What is under way comes, and nothing more is asked. */
-static void settle(struct clients *all) {
+static void settle_member(struct clients *all) {
     all->stopping = true;
     while (all->under_way > 0) drive(all);
     all->stopping = false;
@@ -123,9 +128,9 @@ static void open_clients(struct clients *all, const void *address, size_t len) {
         perf_must(weft_worker_create(all->p->context, &params, &c->worker), "client");
         perf_must(weft_am_handler_set(c->worker, AM_REPLY, on_reply, c), "handler");
         perf_must(weft_connect_address(c->worker, address, len, &watched, &c->ep), "connect");
-        ask(c, AM_HELLO); /* the first answer says that the connection is there */
+        ask_member(c, AM_HELLO); /* the first answer says that the connection is there */
     }
-    settle(all);
+    settle_member(all);
 }
 
 static void close_clients(struct clients *all) {
@@ -141,7 +146,7 @@ static void on_time(struct ev_loop *loop, ev_timer *timer, int events) {
     ev_break(loop, EVBREAK_ALL);
 }
 
-/* Nobody says anything. */
+/* No client sends anything. */
 static void stay_idle(struct clients *all, double seconds) {
     ev_timer timer;
     ev_timer_init(&timer, on_time, seconds, 0);
@@ -153,17 +158,17 @@ static void stay_idle(struct clients *all, double seconds) {
 
 static void keep_busy(struct clients *all, double seconds) {
     uint64_t end = perf_now() + (uint64_t)(seconds * 1e9);
-    for (uint32_t i = 0; i < all->n; i++) ask(&all->all[i], AM_REQUEST);
+    for (uint32_t i = 0; i < all->n; i++) ask_member(&all->all[i], AM_REQUEST);
     while (perf_now() < end)
         for (int i = 0; i < TURNS_BETWEEN_CLOCKS; i++) drive(all);
 }
 
-static void run(struct clients *all, double seconds) {
+static void run_member(struct clients *all, double seconds) {
     if (all->p->options.test == TEST_IDLE)
         stay_idle(all, seconds);
     else
         keep_busy(all, seconds);
-    settle(all);
+    settle_member(all);
 }
 
 /* Between MORE and END, the server's own account of which comes with the answer. */
@@ -174,7 +179,7 @@ static void measure_once(struct perf *p, struct clients *all, struct perf_result
     all->replies = 0;
     double cpu = perf_cpu_s();
     uint64_t at = perf_now();
-    run(all, p->options.seconds);
+    run_member(all, p->options.seconds);
     double wall = (double)(perf_now() - at) / 1e9;
     cpu = perf_cpu_s() - cpu;
     const struct perf_answer *answer = perf_ask(p, &(struct perf_order){.command = PERF_END});
@@ -186,22 +191,27 @@ static void measure_once(struct perf *p, struct clients *all, struct perf_result
     perf_note(r, "server_cpu_pct", server_pct);
 }
 
-static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
+static void measure_member(struct perf *p, size_t size, struct perf_result *result_p) {
     struct clients *all = &clients;
-    *all = (struct clients){.p = p, .n = p->options.count ? p->options.count : CLIENTS, .request = {p->out, size}};
+    *all = (struct clients){
+        .p = p, .n = p->options.count ? p->options.count : CLIENTS, .request = {p->out, size}};
     if (p->mode != MODE_POLL) all->loop = ev_loop_new(EVFLAG_AUTO);
-    const struct perf_answer *answer = perf_ask(p, &(struct perf_order){.command = PERF_BEGIN, .size = size});
+    const struct perf_answer *answer =
+        perf_ask(p, &(struct perf_order){.command = PERF_BEGIN, .size = size});
     open_clients(all, answer->bytes, answer->n_bytes);
-    if (p->options.test == TEST_SERVER) run(all, fmax(p->options.seconds / 5, SETTLED));
+    if (p->options.test == TEST_SERVER) run_member(all, fmax(p->options.seconds / 5, SETTLED));
     measure_once(p, all, result_p);
     close_clients(all);
 }
 
-static void prepare(struct perf *p) {
+static void prepare_member(struct perf *p) {
     perf_must(weft_am_handler_set(p->worker, AM_REQUEST, on_request, p), "handler");
     perf_must(weft_am_handler_set(p->worker, AM_HELLO, on_first, p), "handler");
 }
 
 extern const struct perf_family perf_server;
-const struct perf_family perf_server = {
-    .prepare = prepare, .measure = measure, .begin = begin, .more = more, .end = end};
+const struct perf_family perf_server = {.prepare = prepare_member,
+                                        .measure = measure_member,
+                                        .begin = begin_member,
+                                        .more = more_member,
+                                        .end = end};

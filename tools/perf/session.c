@@ -22,14 +22,15 @@ void perf_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
 
 static void *own_memory(size_t size) {
     void *base = NULL;
-    if (posix_memalign(&base, (size_t)sysconf(_SC_PAGESIZE), size) != 0) perf_die("memory", WEFT_ERR_NO_MEMORY);
+    if (posix_memalign(&base, (size_t)sysconf(_SC_PAGESIZE), size) != 0)
+        perf_die("memory", WEFT_ERR_NO_MEMORY);
     return base;
 }
 
-static void *lent_memory(struct perf *p, size_t size) {
+static void *exposed_memory(struct perf *p, size_t size) {
     weft_mem_t *mem;
     weft_mem_info_t info;
-    weft_mem_params_t params = {.rights = WEFT_MEM_READ | WEFT_MEM_WRITE, .lend = 1};
+    weft_mem_params_t params = {.rights = WEFT_MEM_READ | WEFT_MEM_WRITE, .expose = 1};
     perf_must(weft_mem_alloc(p->worker, size, &params, &mem), "memory");
     perf_must(weft_mem_describe(mem, &info), "memory");
     return info.base;
@@ -37,7 +38,7 @@ static void *lent_memory(struct perf *p, size_t size) {
 
 /* Written once: untouched memory is one page of zeros, which no program sends. */
 void *perf_memory(struct perf *p, enum perf_use use, size_t size) {
-    return memset(p->options.lent & use ? lent_memory(p, size) : own_memory(size), 1, size);
+    return memset(p->options.exposed & use ? exposed_memory(p, size) : own_memory(size), 1, size);
 }
 
 void *perf_room(struct perf *p, enum perf_use use, struct perf_room *room, size_t size) {
@@ -48,7 +49,7 @@ void *perf_room(struct perf *p, enum perf_use use, struct perf_room *room, size_
 void perf_turn(struct perf *p) {
     if (p->mode != MODE_POLL)
         weft_worker_wait(p->worker, -1);
-    else if (weft_worker_progress(p->worker, 0) == 0 && p->crowded)
+    else if (weft_worker_progress(p->worker, 0) == 0 && p->oversubscribed)
         sched_yield();
     if (p->turn) p->turn(p);
 }

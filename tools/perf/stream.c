@@ -1,4 +1,7 @@
-/* Bytes one way through an endpoint's stream: sends of a size, and receives of the same size that need not match them. */
+/*
+ * Bytes one way through an endpoint's stream: sends of a size, and receives of the same size that
+ * need not match them.
+ */
 #include "perf.h"
 #include <string.h>
 
@@ -22,7 +25,7 @@ static struct perf_room room; /* for its bytes */
 static weft_iov_t out;
 static uint64_t in_progress;
 
-/* ---- answering -------------------------------------------------------------------------------------------- */
+/* ---- answering ------------------------------------------------------------------------------- */
 
 static void maybe_finish(struct responder *r) {
     if (r->received < r->expected) return;
@@ -39,11 +42,12 @@ static void maybe_finish(struct responder *r) {
 static void on_bytes(weft_status_t status, void *arg);
 
 /* Posts one receive again and again while bytes are there already. */
-static void post(struct responder *r, struct receive *rx) {
+static void post_stream(struct responder *r, struct receive *rx) {
     weft_iov_t iov = {r->buffer, r->size};
     weft_op_t op = {.done = on_bytes, .arg = rx, .request_p = &rx->request};
     weft_status_t st;
-    while ((st = weft_stream_recv(r->ep, &iov, 1, &rx->len, &op)) == WEFT_OK) r->received += rx->len;
+    while ((st = weft_stream_recv(r->ep, &iov, 1, &rx->len, &op)) == WEFT_OK)
+        r->received += rx->len;
     perf_must(st, "receive");
     r->n_posted++;
 }
@@ -56,27 +60,27 @@ static void on_bytes(weft_status_t status, void *arg) {
     if (status != WEFT_ERR_CANCELLED) {
         perf_must(status, "receive");
         r->received += rx->len;
-        if (r->received < r->expected) post(r, rx);
+        if (r->received < r->expected) post_stream(r, rx);
     }
     maybe_finish(r);
 }
 
-static void begin(struct perf *p, const struct perf_order *order) {
+static void begin_stream(struct perf *p, const struct perf_order *order) {
     struct responder *r = &responder;
     if (order->size == 0) perf_die("size 0", WEFT_ERR_INVALID_PARAM);
     *r = (struct responder){.p = p, .ep = p->asker, .size = order->size, .expected = UINT64_MAX};
     r->buffer = perf_room(p, PERF_RECEIVED, &room, r->size);
-    for (int i = 0; i < RECEIVES; i++) post(r, &r->receives[i]);
+    for (int i = 0; i < RECEIVES; i++) post_stream(r, &r->receives[i]);
     perf_answer(p, &(struct perf_answer){0});
 }
 
-static void end(struct perf *p, const struct perf_order *order) {
+static void end_stream(struct perf *p, const struct perf_order *order) {
     (void)p;
     responder.expected = order->count * responder.size;
     maybe_finish(&responder);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 static void on_sent(weft_status_t status, void *arg) {
     (void)arg;
@@ -95,7 +99,7 @@ static void send_many(struct perf *p, uint64_t n) {
     }
 }
 
-static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
+static void measure_stream(struct perf *p, size_t size, struct perf_result *result_p) {
     const struct perf_loop loop = {send_many, p->options.window, NULL};
     if (size == 0) perf_die("size 0", WEFT_ERR_INVALID_PARAM);
     out = (weft_iov_t){p->out, size};
@@ -105,4 +109,5 @@ static void measure(struct perf *p, size_t size, struct perf_result *result_p) {
 }
 
 extern const struct perf_family perf_stream;
-const struct perf_family perf_stream = {.measure = measure, .begin = begin, .end = end};
+const struct perf_family perf_stream = {
+    .measure = measure_stream, .begin = begin_stream, .end = end_stream};

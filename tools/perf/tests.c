@@ -1,8 +1,8 @@
 /* All tests, by number. */
 #include "perf.h"
 
-extern const struct perf_family perf_messages, perf_onesided, perf_stream, perf_connect, perf_server,
-    perf_collectives;
+extern const struct perf_family perf_messages, perf_onesided, perf_stream, perf_connect,
+    perf_server, perf_collectives;
 
 const struct perf_kind perf_tests[N_TESTS] = {
 #define TEST(id, name, family, shown, flags) {name, &perf_##family, PERF_##shown, flags},

@@ -38,7 +38,7 @@ struct running {
     uint32_t n_left;
 };
 
-/* ---- one process ---------------------------------------------------------------------------------------- */
+/* ---- one process ----------------------------------------------------------------------------- */
 
 /* This side's and the child's end of what connects them; -1: none. */
 struct ends {
@@ -78,7 +78,8 @@ static void set_input(uint32_t rank) {
     if (null > 0) dup2(null, 0);
 }
 
-static _Noreturn void become(const struct job_params *params, uint32_t rank, const struct ends *e, pid_t parent) {
+static _Noreturn void become(const struct job_params *params, uint32_t rank, const struct ends *e,
+                             pid_t parent) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(JOB_CODE_NOT_RUN); /* it died before the line above */
@@ -98,14 +99,14 @@ static _Noreturn void become(const struct job_params *params, uint32_t rank, con
     _exit(errno == ENOENT ? JOB_CODE_NOT_FOUND : JOB_CODE_NOT_RUN);
 }
 
-static void tell(const struct running *r, const struct process *p, int status) {
+static void notify_job(const struct running *r, const struct process *p, int status) {
     const char *others = r->n_left > 0 ? "; ending the others" : "";
     if (WIFSIGNALED(status))
-        fprintf(stderr, "%s: rank %u (pid %d) was ended by signal %d (%s)%s\n", r->params->tool, p->rank,
-                p->watcher.rpid, WTERMSIG(status), strsignal(WTERMSIG(status)), others);
+        fprintf(stderr, "%s: rank %u (pid %d) was ended by signal %d (%s)%s\n", r->params->tool,
+                p->rank, p->watcher.rpid, WTERMSIG(status), strsignal(WTERMSIG(status)), others);
     else
-        fprintf(stderr, "%s: rank %u (pid %d) exited with %d%s\n", r->params->tool, p->rank, p->watcher.rpid,
-                WEXITSTATUS(status), others);
+        fprintf(stderr, "%s: rank %u (pid %d) exited with %d%s\n", r->params->tool, p->rank,
+                p->watcher.rpid, WEXITSTATUS(status), others);
 }
 
 static void on_exit_of(struct ev_loop *loop, ev_child *watcher, int events) {
@@ -117,14 +118,14 @@ static void on_exit_of(struct ev_loop *loop, ev_child *watcher, int events) {
     p->pid = 0;
     r->n_left--;
     if (status != 0) {
-        if (r->job.fsm.state == JOB_RUNNING) tell(r, p, status);
+        if (job_is_running(&r->job.fsm)) notify_job(r, p, status);
         r->job.reason = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-        fsm_step(&r->job.fsm, JOB_EV_FAILED);
+        weft__fsm_step(&r->job.fsm, JOB_EV_FAILED);
     }
-    if (r->n_left == 0) fsm_step(&r->job.fsm, JOB_EV_LAST);
+    if (r->n_left == 0) weft__fsm_step(&r->job.fsm, JOB_EV_LAST);
 }
 
-static bool start(struct running *r, uint32_t rank) {
+static bool start_job(struct running *r, uint32_t rank) {
     struct ends ends;
     if (!open_ends(&ends, r->params->plain)) return false;
     pid_t parent = getpid(), pid = fork();
@@ -134,7 +135,7 @@ static bool start(struct running *r, uint32_t rank) {
         close_ends(&ends, 0);
         return false;
     }
-    setpgid(pid, pid); /* both do: whoever comes first */
+    setpgid(pid, pid); /* parent and child both call it: either may run first */
 
     struct process *p = &r->processes[rank];
     *p = (struct process){.running = r, .rank = rank, .pid = pid};
@@ -153,9 +154,9 @@ static void signal_all(const struct running *r, int signo) {
         if (r->processes[i].pid > 0) kill(-r->processes[i].pid, signo);
 }
 
-/* ---- the machine ----------------------------------------------------------------------------------------- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
-static void effect(struct fsm *m, unsigned what) {
+static void effect_job(struct fsm *m, unsigned what) {
     struct running *r = (struct running *)m;
     switch (what) {
     case JOB_FX_TERMINATE: signal_all(r, SIGTERM); break;
@@ -166,43 +167,45 @@ static void effect(struct fsm *m, unsigned what) {
     }
 }
 
-static void fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+static void fail_job(struct fsm *m, unsigned event, enum fsm_verb why) {
     (void)why;
-    fprintf(stderr, "weft-run: %s in state %s\n", m->port->machine->event_name[event], fsm_state_name(m));
+    fprintf(stderr, "weft-run: %s in state %s\n", m->port->machine->event_name[event],
+            fsm_state_name(m));
     abort();
 }
 
-static const struct fsm_port port = {&weft__job_machine, effect, fail};
+static const struct fsm_port port = {&weft__job_machine, effect_job, fail_job};
 
 static void on_stop(struct ev_loop *loop, ev_signal *watcher, int events) {
     struct running *r = watcher->data;
     (void)loop;
     (void)events;
     r->job.reason = 128 + watcher->signum;
-    fsm_step(&r->job.fsm, JOB_EV_STOP);
+    weft__fsm_step(&r->job.fsm, JOB_EV_STOP);
 }
 
 static void on_timeout(struct ev_loop *loop, ev_timer *timer, int events) {
     struct running *r = timer->data;
     (void)loop;
     (void)events;
-    fprintf(stderr, "%s: %g seconds have passed; ending the job\n", r->params->tool, r->params->timeout_s);
-    fsm_step(&r->job.fsm, JOB_EV_TIMEOUT);
+    fprintf(stderr, "%s: %g seconds have passed; ending the job\n", r->params->tool,
+            r->params->timeout_s);
+    weft__fsm_step(&r->job.fsm, JOB_EV_TIMEOUT);
 }
 
 static void on_grace(struct ev_loop *loop, ev_timer *timer, int events) {
     (void)loop;
     (void)events;
-    fsm_step(&((struct running *)timer->data)->job.fsm, JOB_EV_GRACE);
+    weft__fsm_step(&((struct running *)timer->data)->job.fsm, JOB_EV_GRACE);
 }
 
 static void on_broken(struct outputs *o) {
     struct running *r = (struct running *)((char *)o - offsetof(struct running, outputs));
     r->job.reason = 128 + SIGPIPE;
-    fsm_step(&r->job.fsm, JOB_EV_STOP);
+    weft__fsm_step(&r->job.fsm, JOB_EV_STOP);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void watch_signals_and_time(struct running *r) {
     for (int i = 0; i < N_STOP_SIGNALS; i++) {
@@ -225,11 +228,11 @@ static void unwatch(struct running *r) {
 
 static void start_all(struct running *r) {
     for (uint32_t i = 0; i < r->params->n; i++) {
-        if (start(r, i)) continue;
+        if (start_job(r, i)) continue;
         fprintf(stderr, "%s: cannot start rank %u: %s\n", r->params->tool, i, strerror(errno));
         r->job.reason = JOB_CODE_NOT_RUN;
-        fsm_step(&r->job.fsm, JOB_EV_FAILED);
-        if (r->n_left == 0) fsm_step(&r->job.fsm, JOB_EV_LAST);
+        weft__fsm_step(&r->job.fsm, JOB_EV_FAILED);
+        if (r->n_left == 0) weft__fsm_step(&r->job.fsm, JOB_EV_LAST);
         return;
     }
 }

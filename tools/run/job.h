@@ -1,4 +1,6 @@
-/* Processes of one job on this machine: started together, ended together, served with an exchange. */
+/*
+ * Processes of one job on this machine: started together, ended together, served with an exchange.
+ */
 #ifndef WEFT_TOOLS_RUN_JOB_H
 #define WEFT_TOOLS_RUN_JOB_H
 
@@ -9,6 +11,7 @@
 #include "job.fsm"
 #define FSM_NAME   job
 #define FSM_PREFIX JOB
+#define FSM_SETS   JOB_SETS
 #include <fsm/declare.h>
 
 /* The machine's data. */
@@ -29,7 +32,10 @@ struct job_params {
     bool plain;        /* the processes write to our own output, unprefixed */
 };
 
-/* Runs it to its end. The exit code: 0, or that of the first failure (128 + signal, 124 on a timeout). */
+/*
+ * Runs it to its end. The exit code: 0, or that of the first failure (128 + signal, 124 on a
+ * timeout).
+ */
 int job_run(const struct job_params *params);
 
 #endif

@@ -12,22 +12,22 @@ static void job_invariants(const struct fsm *m) {
 #define FSM_INVARIANTS job_invariants
 #include <fsm/define.h>
 
-static void end(struct fsm *m, int code) {
+static void end_job_machine(struct fsm *m, int code) {
     ((struct job *)m)->code = code;
     fsm_effect(m, JOB_FX_TERMINATE);
     fsm_effect(m, JOB_FX_ARM_GRACE);
 }
 
 static void job_act_fail(struct fsm *m) {
-    end(m, ((struct job *)m)->reason);
+    end_job_machine(m, ((struct job *)m)->reason);
 }
 
 static void job_act_stop(struct fsm *m) {
-    end(m, ((struct job *)m)->reason);
+    end_job_machine(m, ((struct job *)m)->reason);
 }
 
 static void job_act_time_out(struct fsm *m) {
-    end(m, JOB_CODE_TIMEOUT);
+    end_job_machine(m, JOB_CODE_TIMEOUT);
 }
 
 static void job_act_kill(struct fsm *m) {

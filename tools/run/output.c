@@ -9,7 +9,7 @@
 /* A pipe that polls writable takes so much without blocking (PIPE_BUF), and so does a terminal. */
 enum { PIECE = 4096, HIGH_WATER = 1 << 20 };
 
-/* ---- sinks -------------------------------------------------------------------------------------------- */
+/* ---- sinks ----------------------------------------------------------------------------------- */
 
 static void set_paused(struct outputs *o, bool paused) {
     if (o->paused == paused) return;
@@ -52,7 +52,7 @@ static void on_writable(struct ev_loop *loop, ev_io *watcher, int events) {
     if (sink->len < HIGH_WATER / 2) set_paused(sink->outputs, false);
 }
 
-static void put(struct sink *sink, const char *bytes, size_t len) {
+static void put_output(struct sink *sink, const char *bytes, size_t len) {
     if (sink->broken) return;
     if (sink->len + len > sink->room) {
         size_t room = 2 * (sink->len + len);
@@ -67,15 +67,15 @@ static void put(struct sink *sink, const char *bytes, size_t len) {
     if (sink->len > HIGH_WATER) set_paused(sink->outputs, true);
 }
 
-/* ---- sources ------------------------------------------------------------------------------------------ */
+/* ---- sources --------------------------------------------------------------------------------- */
 
 /* A line, or a piece of one that is longer than the buffer or lacks its end: it gets one. */
 static void forward(struct source *s, size_t len) {
     char prefix[16];
     int n = snprintf(prefix, sizeof prefix, "[%u] ", s->rank);
-    put(s->sink, prefix, (size_t)n);
-    put(s->sink, s->line, len);
-    if (s->line[len - 1] != '\n') put(s->sink, "\n", 1);
+    put_output(s->sink, prefix, (size_t)n);
+    put_output(s->sink, s->line, len);
+    if (s->line[len - 1] != '\n') put_output(s->sink, "\n", 1);
     s->len -= len;
     memmove(s->line, s->line + len, s->len);
 }
@@ -119,9 +119,10 @@ static void on_readable(struct ev_loop *loop, ev_io *watcher, int events) {
     read_piece(watcher->data);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
-bool outputs_open(struct outputs *o, struct ev_loop *loop, uint32_t n_ranks, void (*broken)(struct outputs *)) {
+bool outputs_open(struct outputs *o, struct ev_loop *loop, uint32_t n_ranks,
+                  void (*broken)(struct outputs *)) {
     *o = (struct outputs){.loop = loop, .n = n_ranks, .broken = broken};
     o->sources = calloc(2 * n_ranks, sizeof o->sources[0]);
     for (int i = 0; i < 2; i++) {
@@ -154,7 +155,7 @@ void outputs_close(struct outputs *o) {
     }
     for (int i = 0; i < 2; i++) {
         struct sink *sink = &o->sinks[i];
-        while (sink->len > 0 && !sink->broken) write_piece(sink); /* the job is over: blocking is right now */
+        while (sink->len > 0 && !sink->broken) write_piece(sink); /* the job is over: may block */
         ev_io_stop(o->loop, &sink->watcher);
         free(sink->bytes);
     }

@@ -9,13 +9,16 @@
 
 struct outputs;
 
-/* Where lines go: written when the descriptor takes them, so that a slow reader never stops the loop. */
+/*
+ * Where lines go: written when the descriptor takes them, so that a slow reader never stops the
+ * loop.
+ */
 struct sink {
     ev_io watcher;
     struct outputs *outputs;
     char *bytes;
     size_t len, room;
-    bool broken; /* nobody reads any more */
+    bool broken; /* the reader is gone */
 };
 
 /* One stream of one process. */
@@ -39,8 +42,11 @@ struct outputs {
 };
 
 /* False when memory runs out. */
-bool outputs_open(struct outputs *o, struct ev_loop *loop, uint32_t n_ranks, void (*broken)(struct outputs *));
-/* Forwards `fd`, the read end of a pipe that it owns from now on, to our descriptor `to` (1 or 2). */
+bool outputs_open(struct outputs *o, struct ev_loop *loop, uint32_t n_ranks,
+                  void (*broken)(struct outputs *));
+/*
+ * Forwards `fd`, the read end of a pipe that it owns from now on, to our descriptor `to` (1 or 2).
+ */
 void outputs_forward(struct outputs *o, uint32_t rank, int to, int fd);
 /* Takes what the pipes still hold, writes everything and closes. */
 void outputs_close(struct outputs *o);

@@ -36,7 +36,7 @@ static void hang_up(struct line *l) {
 }
 
 /* A broken socket is noticed by the reader. */
-static void flush(struct line *l) {
+static void flush_child(struct line *l) {
     while (l->at < l->len) {
         ssize_t n = send(l->fd, l->bytes + l->at, l->len - l->at, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
@@ -52,7 +52,7 @@ static void flush(struct line *l) {
 static void on_writable(struct ev_loop *loop, ev_io *watcher, int events) {
     (void)loop;
     (void)events;
-    flush(watcher->data);
+    flush_child(watcher->data);
 }
 
 static void send_bytes(void *arg, uint32_t rank, const void *data, size_t len) {
@@ -85,7 +85,8 @@ static void on_readable(struct ev_loop *loop, ev_io *watcher, int events) {
     if (n <= 0) return hang_up(l);
     weft_status_t st = weft__run_server_bytes(l->serving->server, l->rank, bytes, (size_t)n);
     if (st == WEFT_OK) return;
-    fprintf(stderr, "%s: the exchange of rank %u: %s\n", l->serving->tool, l->rank, weft_status_sentence(st));
+    fprintf(stderr, "%s: the exchange of rank %u: %s\n", l->serving->tool, l->rank,
+            weft_status_sentence(st));
     hang_up(l);
 }
 

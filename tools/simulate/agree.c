@@ -1,27 +1,31 @@
-/* What two sides of a link mean by it: the same lane, the same epoch; and no worker more scarce lanes than it may have. */
-#include <endpoints/negotiate_local.h>
-#include <endpoints/retain.h>
-#include <endpoints/switch_local.h>
-#include <endpoints/window_local.h>
+/*
+ * What two sides of a link mean by it: the same lane, the same epoch; and no worker more scarce
+ * lanes than it may have.
+ */
+#include <endpoints/failover/retain.h>
+#include <endpoints/lanes/negotiate_local.h>
+#include <endpoints/lanes/switch_local.h>
 #include <string.h>
+#include <transports/reliable/window_local.h>
 
 #include "world.h"
 
-/* ---- lanes: as the network knows them, without what stands around or before them ------------------------------------- */
+/* ---- lanes: as the network knows them, without what stands around or before them ------------- */
 
 static const struct lane *bare_lane(const struct half *half) {
     const struct link *link = half->ep ? half->ep->link : NULL;
     const struct lane *lane = link ? link->lane : NULL;
     if (lane && link->more->switching && lane == &link->more->switching->bound.lane)
         lane = link->more->switching->bound.raw;
-    if (lane && link->more->retain && lane == &link->more->retain->lane) lane = link->more->retain->raw;
+    if (lane && link->more->retain && lane == &link->more->retain->lane)
+        lane = link->more->retain->raw;
     return lane;
 }
 
 static const struct window_lane *window_of(const struct half *half) {
     const struct lane *lane = bare_lane(half);
-    bool windowed =
-        lane && half->node->world->plan->network == PLAN_DATAGRAM && !strcmp(lane->iface->transport->name, "sim");
+    bool windowed = lane && half->node->world->plan->network == PLAN_DATAGRAM &&
+                    !strcmp(lane->iface->transport->name, "sim");
     return windowed ? (const struct window_lane *)lane : NULL;
 }
 
@@ -40,10 +44,10 @@ static uint32_t epoch(const struct half *half, bool in) {
 }
 
 static bool is_moving(const struct half *half) {
-    const struct bargain *b = half->ep && half->ep->link ? half->ep->link->more->bargain : NULL;
+    const struct lane_negotiation *b =
+        half->ep && half->ep->link ? half->ep->link->more->lane_negotiation : NULL;
     const struct switching *s = half->ep && half->ep->link ? half->ep->link->more->switching : NULL;
-    bool quiet = !b || b->n.fsm.state == NEGOTIATE_BASE || b->n.fsm.state == NEGOTIATE_FAST ||
-                 b->n.fsm.state == NEGOTIATE_REST;
+    bool quiet = !b || negotiate_is_at_rest(&b->n.fsm);
     return !quiet || (s && (s->core.epoch_in != s->core.epoch_out || s->hold.bytes));
 }
 
@@ -58,7 +62,7 @@ static const char *agree_not(const struct connection *c) {
     return NULL;
 }
 
-/* ---- at every event ------------------------------------------------------------------------------------------------------ */
+/* ---- at every event -------------------------------------------------------------------------- */
 
 static void check_epoch(struct half *half) {
     struct world *w = half->connection->world;
@@ -66,16 +70,16 @@ static void check_epoch(struct half *half) {
     for (int in = 0; in < 2; in++) {
         uint32_t now = epoch(half, in);
         if (half->seen_link == half->ep->link && now < half->seen_epoch[in] && now)
-            world_fail(w, "the epoch of %u went back from %u to %u", half->connection->serial, half->seen_epoch[in],
-                       now);
+            world_fail(w, "the epoch of %u went back from %u to %u", half->connection->serial,
+                       half->seen_epoch[in], now);
         half->seen_epoch[in] = now;
     }
     half->seen_link = half->ep->link;
 }
 
 static bool talk(const struct window_lane *a, const struct window_lane *b) {
-    return a->conn.fsm.state == CONN_UP && b->conn.fsm.state == CONN_UP && a->conn.peer_tag == b->conn.my_tag &&
-           b->conn.peer_tag == a->conn.my_tag;
+    return conn_is_up(&a->conn.fsm) && conn_is_up(&b->conn.fsm) &&
+           a->conn.peer_tag == b->conn.my_tag && b->conn.peer_tag == a->conn.my_tag;
 }
 
 /* What a window takes for arrived did arrive: the others would go again too late, or never. */
@@ -113,8 +117,8 @@ static void check_places(struct node *node) {
                        lanes->capacity[i]);
     }
     if (held != lanes->held_in_all || held > lanes->capacity_in_all)
-        world_fail(node->world, "worker %u counts %u places, and holds %u of %u", node->index, lanes->held_in_all,
-                   held, lanes->capacity_in_all);
+        world_fail(node->world, "worker %u counts %u places, and holds %u of %u", node->index,
+                   lanes->held_in_all, held, lanes->capacity_in_all);
 }
 
 void agree_watch(struct world *w) {
@@ -126,7 +130,7 @@ void agree_watch(struct world *w) {
         }
 }
 
-/* ---- at rest -------------------------------------------------------------------------------------------------------------- */
+/* ---- at rest --------------------------------------------------------------------------------- */
 
 bool agree_all(struct world *w) {
     for (uint32_t i = 0; i < w->n_pairs; i++)
@@ -151,19 +155,25 @@ uint64_t agree_count(const struct world *w, const char *counter) {
     return n;
 }
 
-/* A link whose own lane died goes on with the scarce one for as long as it lives, and its place is counted. */
+/*
+ * A link whose own lane died goes on with the scarce one for as long as it lives, and its place is
+ * counted.
+ */
 static uint32_t settled_on_scarce(struct world *w, const struct weft_worker *worker) {
     uint32_t n = 0;
     for (const struct list *at = worker->links.next; at != &worker->links; at = at->next) {
         const struct link *link = list_of(at, struct link, of_worker);
-        bool stays = link->more->bargain && link->more->bargain->stays;
+        bool stays = link->more->lane_negotiation && link->more->lane_negotiation->stays;
         if (link->lanes[0]->scarce && !stays) world_fail(w, "a link's scarce lane has no place");
         n += stays;
     }
     return n;
 }
 
-/* When nobody has sent anything for long, nobody has another scarce lane, and every other place is free. */
+/*
+ * When no link has sent anything for long, no link has another scarce lane, and every other slot is
+ * free.
+ */
 void agree_idle(struct world *w) {
     for (uint32_t i = 0; i < w->plan->n_workers; i++) {
         const struct node *node = w->node[i];
@@ -171,7 +181,7 @@ void agree_idle(struct world *w) {
         if (!lanes) continue;
         uint32_t settled = settled_on_scarce(w, node->worker);
         if (lanes->held_in_all != settled || scarce_of(node) > settled)
-            world_fail(w, "worker %u is idle, and holds %u places and %u scarce lanes", i, lanes->held_in_all,
-                       scarce_of(node));
+            world_fail(w, "worker %u is idle, and holds %u places and %u scarce lanes", i,
+                       lanes->held_in_all, scarce_of(node));
     }
 }

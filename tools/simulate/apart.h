@@ -14,8 +14,10 @@ const char *apart_end(int wait_status);
 /* From now on this process may work so long. */
 void apart_alarm(unsigned seconds);
 
-/* batch.c: seeds, in several processes; each hundredth is run once more, by another process at other addresses. Returns how
- * many failed, and prints them and the rate. */
+/*
+ * batch.c: seeds, in several processes; each hundredth is run once more, by another process at
+ * other addresses. Returns how many failed, and prints them and the rate.
+ */
 struct batch {
     uint64_t from, n;
     unsigned jobs;
@@ -28,8 +30,7 @@ uint64_t batch_hash_elsewhere(uint64_t seed);
 /* minimise.c: leaves out what can be left out, as long as the run fails in the same way. */
 void minimise(struct plan *plan, struct verdict *verdict, FILE *progress);
 
-/* mutants.c: each planted bug has to be found within `limit` seeds. Returns how many were not. */
-int mutants_run(const char *only, uint64_t limit, unsigned jobs, bool sample);
-bool mutants_plant(const char *name); /* for all runs from now on; false: there is no such one */
+/* find.c: runs seeds in their order until one fails, and prints that one. True: one failed. */
+bool find_first(uint64_t from, uint64_t n);
 
 #endif

@@ -1,4 +1,7 @@
-/* Memory at one fixed address: what goes over the wire is the same in every process, whatever the kernel's mood. */
+/*
+ * Memory at one fixed address: what goes over the wire is the same in every process, whatever the
+ * kernel's mood.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,11 +12,11 @@ enum { CLASSES = 32, SMALLEST = 6 };
 static const uintptr_t BASE = UINT64_C(0x200000000000);
 static const size_t ROOM = UINT64_C(4) << 30;
 
-struct spare {
-    struct spare *next;
+struct standby {
+    struct standby *next;
 };
 static uint8_t *base, *at;
-static struct spare *spare[CLASSES];
+static struct standby *standby[CLASSES];
 uint8_t arena_pattern[2 * PATTERN];
 
 static void open_arena(void) {
@@ -30,10 +33,10 @@ static void open_arena(void) {
 void arena_begin(void) {
     if (!base) open_arena();
     at = base;
-    memset(spare, 0, sizeof spare);
+    memset(standby, 0, sizeof standby);
 }
 
-static uint8_t *more(size_t len) {
+static uint8_t *more_arena(size_t len) {
     uint8_t *mine = at;
     at += (len + 63) & ~(size_t)63;
     if (at > base + ROOM) abort();
@@ -41,7 +44,7 @@ static uint8_t *more(size_t len) {
 }
 
 void *arena_alloc(size_t len) {
-    return memset(more(len), 0, len);
+    return memset(more_arena(len), 0, len);
 }
 
 static unsigned class_of(size_t len) {
@@ -52,18 +55,18 @@ static unsigned class_of(size_t len) {
 
 uint8_t *arena_take(size_t len) {
     unsigned class = class_of(len);
-    struct spare *mine = spare[class];
-    if (!mine) return more((size_t)1 << class);
-    spare[class] = mine->next;
+    struct standby *mine = standby[class];
+    if (!mine) return more_arena((size_t)1 << class);
+    standby[class] = mine->next;
     return (uint8_t *)mine;
 }
 
 void arena_give(uint8_t *buf, size_t len, size_t sent) {
     unsigned class = class_of(len);
     if (sent) memset(buf, 0xdd, sent);
-    struct spare *mine = (struct spare *)buf;
-    mine->next = spare[class];
-    spare[class] = mine;
+    struct standby *mine = (struct standby *)buf;
+    mine->next = standby[class];
+    standby[class] = mine;
 }
 
 const uint8_t *pattern_of(const struct half *from, enum asked_kind kind, uint64_t n) {

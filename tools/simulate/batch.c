@@ -49,7 +49,8 @@ static void run_one(uint64_t seed, struct tally *tally) {
     plan_free(&plan);
     if (!verdict.failed && seed % TWICE == 0) {
         verdict.failed = batch_hash_elsewhere(seed) != verdict.hash;
-        if (verdict.failed) snprintf(verdict.what, sizeof verdict.what, "another process runs it otherwise");
+        if (verdict.failed)
+            snprintf(verdict.what, sizeof verdict.what, "another process runs it otherwise");
         tally->twice++;
     }
     if (verdict.failed) printf("seed %" PRIu64 " failed: %s\n", seed, verdict.what);
@@ -61,12 +62,14 @@ static void run_one(uint64_t seed, struct tally *tally) {
     tally->runs++;
 }
 
-static pid_t begin(const struct batch *batch, unsigned job, uint64_t from, struct tally *tally) {
+static pid_t begin_batch(const struct batch *batch, unsigned job, uint64_t from,
+                         struct tally *tally) {
     fflush(stdout);
     pid_t child = fork();
     if (child < 0) abort();
     if (child) return child;
-    for (uint64_t seed = from; seed < batch->from + batch->n; seed += batch->jobs) run_one(seed, tally);
+    for (uint64_t seed = from; seed < batch->from + batch->n; seed += batch->jobs)
+        run_one(seed, tally);
     _exit(0);
 }
 
@@ -77,13 +80,14 @@ static double seconds(void) {
 }
 
 /* A process that ended before its time is followed by another, behind the seed that it died of. */
-static bool follow(const struct batch *batch, unsigned job, pid_t *child, struct tally *tally, int status) {
+static bool follow(const struct batch *batch, unsigned job, pid_t *child, struct tally *tally,
+                   int status) {
     const char *how = apart_end(status);
     if (!how[0]) return false;
     printf("seed %" PRIu64 " failed: %s\n", tally->seed, how);
     tally->failed++;
     tally->runs++;
-    *child = begin(batch, job, tally->seed + batch->jobs, tally);
+    *child = begin_batch(batch, job, tally->seed + batch->jobs, tally);
     return true;
 }
 
@@ -92,7 +96,8 @@ uint64_t batch_run(const struct batch *batch) {
     pid_t child[JOBS];
     double began = seconds();
     unsigned jobs = batch->jobs < JOBS ? batch->jobs : JOBS, left = jobs;
-    for (unsigned i = 0; i < jobs; i++) child[i] = begin(batch, i, batch->from + i, &tally[i]);
+    for (unsigned i = 0; i < jobs; i++)
+        child[i] = begin_batch(batch, i, batch->from + i, &tally[i]);
     while (left) {
         int status;
         pid_t gone = wait(&status);

@@ -1,6 +1,7 @@
 /*
- * Chance that can be replayed in parts: each decision is drawn by (seed, site, actor, n), the n-th question of that kind by
- * that actor, and no draw moves another. So an operation or a fault may be taken out of a run, and the rest stays.
+ * Chance that can be replayed in parts: each decision is drawn by (seed, site, actor, n), the n-th
+ * question of that kind by that actor, and no draw moves another. So an operation or a fault may be
+ * taken out of a run, and the rest stays.
  */
 #ifndef WEFT_TOOLS_SIMULATE_DRAW_H
 #define WEFT_TOOLS_SIMULATE_DRAW_H
@@ -22,11 +23,13 @@ enum draw_site {
 
 uint64_t draw(uint64_t seed, enum draw_site site, uint64_t actor, uint64_t n);
 
-static inline uint64_t draw_below(uint64_t seed, enum draw_site site, uint64_t actor, uint64_t n, uint64_t limit) {
+static inline uint64_t draw_below(uint64_t seed, enum draw_site site, uint64_t actor, uint64_t n,
+                                  uint64_t limit) {
     return draw(seed, site, actor, n) % limit;
 }
 /* `percent` of a hundred say yes. */
-static inline bool draw_chance(uint64_t seed, enum draw_site site, uint64_t actor, uint64_t n, unsigned percent) {
+static inline bool draw_chance(uint64_t seed, enum draw_site site, uint64_t actor, uint64_t n,
+                               unsigned percent) {
     return draw_below(seed, site, actor, n, 100) < percent;
 }
 

@@ -50,15 +50,20 @@ static void uncut(struct world *w, uint64_t a, uint64_t b) {
 }
 
 static bool is_up(const struct half *half) {
-    return half_lives(half) && half->ep->link && half->ep->link->core.fsm.state == LINK_UP;
+    return half_lives(half) && half->ep->link && link_is_up(&half->ep->link->core.fsm);
 }
 
-/* Before both sides have greeted, or while one of them leaves, there is nothing that could be gone on with. */
+/*
+ * Before both sides have greeted, or while one of them leaves, there is nothing that could be gone
+ * on with.
+ */
 static bool all_up(const struct world *w, const struct node *a, const struct node *b) {
     for (uint32_t i = 0; i < w->n_connections; i++) {
         const struct half *half = w->connection[i]->half;
-        bool meant = (half[0].node == a && half[1].node == b) || (half[0].node == b && half[1].node == a);
-        bool over = half[0].state == HALF_CLOSED && (half[1].state == HALF_CLOSED || half[1].state == HALF_NONE);
+        bool meant =
+            (half[0].node == a && half[1].node == b) || (half[0].node == b && half[1].node == a);
+        bool over = half[0].state == HALF_CLOSED &&
+                    (half[1].state == HALF_CLOSED || half[1].state == HALF_NONE);
         if (meant && !over && !(is_up(&half[0]) && is_up(&half[1]))) return false;
     }
     return true;
@@ -68,7 +73,8 @@ static void kill_lane(struct world *w, const struct plan_item *item) {
     const struct node *a = w->node[item->a], *b = w->node[item->b];
     for (int i = 0; i < 2; i++) {
         struct lane *lane =
-            w->fabric[i] ? weft__sim_nth_lane(w->fabric[i], a->number[i], b->number[i], item->n) : NULL;
+            w->fabric[i] ? weft__sim_nth_lane(w->fabric[i], a->number[i], b->number[i], item->n)
+                         : NULL;
         if (!lane) continue;
         w->harmed |= !all_up(w, a, b);
         world_trace(w, "lane %u from worker %u to worker %u breaks", item->n, item->a, item->b);
@@ -117,6 +123,7 @@ void fault_apply(struct world *w, const struct plan_item *item) {
         w->starved = true;
         weft__alloc_fail_run(item->arg, 1 + (uint64_t)item->b);
         break;
+    case PLAN_STRIKE: strike_begin(w, item); break;
     default: set_rate(w, item);
     }
 }

@@ -1,10 +1,14 @@
-/* The ledger: each operation is told once, before its endpoint's close is, and never fails without a cause. */
+/*
+ * The ledger: each operation completes once, before the close of its endpoint completes, and never
+ * fails without a cause.
+ */
 #include <string.h>
 
 #include "world.h"
 
-static const char *const kind_name[] = {"am",  "am taken", "tag", "take",  "stream", "stream take",
-                                        "put", "get",      "add", "fetch", "flush",  "close"};
+static const char *const kind_name[] = {"am",          "am taken", "tag",        "take", "stream",
+                                        "stream take", "put",      "get",        "add",  "fetch",
+                                        "flush",       "close",    "landing put"};
 
 static uint32_t deadline_of(struct half *half, enum asked_kind kind) {
     const struct connection *c = half->connection;
@@ -52,9 +56,14 @@ static void pending_drop(struct asked *asked) {
     asked->world->n_waiting -= asked->waits;
 }
 
-/* What ended early is answered all the same, and its answer has a place there that another would have had. */
+/*
+ * What ended early is answered all the same, and its answer has a place there that another would
+ * have had.
+ */
 static bool may_find_no_place(const struct asked *asked) {
-    return asked->world->plan_cancels && asked->kind >= ASKED_PUT && asked->kind <= ASKED_FETCH;
+    bool one_sided =
+        (asked->kind >= ASKED_PUT && asked->kind <= ASKED_FETCH) || asked->kind == ASKED_PLACE;
+    return asked->world->plan_cancels && one_sided;
 }
 
 static bool cause(const struct asked *asked, weft_status_t status) {
@@ -65,6 +74,7 @@ static bool cause(const struct asked *asked, weft_status_t status) {
     if (status == WEFT_ERR_QUOTA && may_find_no_place(asked)) return true;
     if (status == WEFT_ERR_TRUNCATED && asked->kind == ASKED_TAKE) return true;
     if (asked->from_peer && w->plan_cancels) return true;
+    if (status == WEFT_ERR_REVOKED && asked->kind == ASKED_PLACE) return w->plan_cancels;
     return w->closing || !asked->half || half_may_fail(asked->half);
 }
 
@@ -75,16 +85,19 @@ static void ended(struct asked *asked, weft_status_t status) {
     asked->request = NULL;
     asked->n_done++;
     world_note(w, (uint64_t)asked->kind << 40 | (uint64_t)(uint8_t)status << 32 | asked->n);
-    world_trace(w, "%s %u of %u.%d ends: %s", kind_name[asked->kind], asked->n, half ? half->connection->serial : 0,
+    world_trace(w, "%s %u of %u.%d ends: %s", kind_name[asked->kind], asked->n,
+                half ? half->connection->serial : 0,
                 half ? (int)(half - half->connection->half) : 0, weft_status_name(status));
     if (status < 0 && !cause(asked, status))
-        world_fail(w, "%s %u of %u.%d ended as %s without a cause", kind_name[asked->kind], asked->n,
-                   half->connection->serial, (int)(half - half->connection->half), weft_status_name(status));
+        world_fail(w, "%s %u of %u.%d ended as %s without a cause", kind_name[asked->kind],
+                   asked->n, half->connection->serial, (int)(half - half->connection->half),
+                   weft_status_name(status));
     if (asked->then) asked->then(asked);
     if (asked->keeps) return;
-    bool lends = asked->kind == ASKED_AM || asked->kind == ASKED_TAG || asked->kind == ASKED_STREAM ||
-                 asked->kind == ASKED_PUT;
-    if (asked->buf) arena_give(asked->buf, asked->len, lends ? asked->len : 0);
+    bool exposes = asked->kind == ASKED_AM || asked->kind == ASKED_TAG ||
+                   asked->kind == ASKED_STREAM || asked->kind == ASKED_PUT ||
+                   asked->kind == ASKED_PLACE;
+    if (asked->buf) arena_give(asked->buf, asked->len, exposes ? asked->len : 0);
     asked->buf = NULL;
 }
 
@@ -97,12 +110,13 @@ static void done(weft_status_t status, void *arg) {
         return;
     }
     if (!asked->pending_link) {
-        world_fail(w, "%s %u was told within its call, or although it was refused", kind_name[asked->kind],
-                   asked->n);
+        world_fail(w, "%s %u was told within its call, or although it was refused",
+                   kind_name[asked->kind], asked->n);
         return;
     }
     if (half && half->state == HALF_CLOSED && asked->kind != ASKED_TAKE)
-        world_fail(w, "%s %u was told after its endpoint's close", kind_name[asked->kind], asked->n);
+        world_fail(w, "%s %u was told after its endpoint's close", kind_name[asked->kind],
+                   asked->n);
     if (status == WEFT_ERR_TIMED_OUT && world_now(w) < asked->at + asked->deadline_ms * NS_PER_MS)
         world_fail(w, "%s %u ended before its deadline", kind_name[asked->kind], asked->n);
     pending_drop(asked);
@@ -110,7 +124,10 @@ static void done(weft_status_t status, void *arg) {
 }
 
 weft_op_t ask_op(struct asked *asked) {
-    return (weft_op_t){.done = done, .arg = asked, .request_p = &asked->request, .deadline_ms = asked->deadline_ms};
+    return (weft_op_t){.done = done,
+                       .arg = asked,
+                       .request_p = &asked->request,
+                       .deadline_ms = asked->deadline_ms};
 }
 
 void ask_answered(struct asked *asked, weft_status_t status) {

@@ -1,4 +1,7 @@
-/* Delta debugging (Zeller and Hildebrandt, IEEE Transactions on Software Engineering 28(2), 2002), over the items of a plan. */
+/*
+ * Delta debugging (Zeller and Hildebrandt, IEEE Transactions on Software Engineering 28(2), 2002),
+ * over the items of a plan.
+ */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +58,8 @@ static bool simpler(struct plan *plan, const struct verdict *verdict) {
     }
     for (uint32_t i = 0; i < plan->n_settings; i++) {
         struct plan less = *plan;
-        memmove(&less.setting[i], &less.setting[i + 1], (less.n_settings - i - 1) * sizeof less.setting[0]);
+        memmove(&less.setting[i], &less.setting[i + 1],
+                (less.n_settings - i - 1) * sizeof less.setting[0]);
         less.n_settings--;
         if (!still_fails(&less, verdict)) continue;
         *plan = less;
@@ -69,7 +73,8 @@ void minimise(struct plan *plan, struct verdict *verdict, FILE *progress) {
     bool again = true;
     while (again) {
         again = false;
-        for (uint32_t size = (plan->n_items + 1) / 2; size > 0; size = size == 1 ? 0 : (size + 1) / 2)
+        for (uint32_t size = (plan->n_items + 1) / 2; size > 0;
+             size = size == 1 ? 0 : (size + 1) / 2)
             for (uint32_t from = 0; from < plan->n_items;) {
                 uint32_t n = from + size > plan->n_items ? plan->n_items - from : size;
                 if (leave_out(plan, from, n, verdict))

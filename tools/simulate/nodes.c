@@ -1,13 +1,17 @@
-/* Workers: their birth, their memory that peers write to, and their end in good order or without a word. */
+/*
+ * Workers: their birth, their memory that peers write to, and their end in good order or without a
+ * word.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "world.h"
+#include <endpoints/worker/drive.h>
 
 enum { COUNTERS = 64, MIN_SLOTS = 8, PRISTINE = 0xa5 };
 
-/* ---- the region: guard, counters, guard, bytes to read, guard, slots with a guard behind each ---------------------- */
+/* ---- the region: guard, counters, guard, bytes to read, guard, slots with a guard behind each  */
 
 static uint32_t offset_static(void) {
     return GUARD + COUNTERS + GUARD;
@@ -46,7 +50,8 @@ static void region_begin(struct node *node) {
     node->fetched_room = 4096;
     node->fetched = arena_alloc(node->fetched_room);
     weft_mem_params_t params = {.rights = WEFT_MEM_ALL};
-    weft_status_t st = weft_mem_register(node->worker, node->region, node->region_len, &params, &node->mem);
+    weft_status_t st =
+        weft_mem_register(node->worker, node->region, node->region_len, &params, &node->mem);
     if (st == WEFT_OK) st = weft_mem_pack(node->mem, node->key, &key_len);
     if (st < 0) world_fail(w, "no region: %s", weft_status_name(st));
     node->key_len = key_len;
@@ -62,9 +67,11 @@ static void put_check(struct node *node, const struct half *half, uint8_t *expec
         memcpy(expected + from, half->put_image, SLOT);
 }
 
-static void check_count(struct node *node, const char *of_what, uint64_t count, uint64_t least, uint64_t most) {
+static void check_count(struct node *node, const char *of_what, uint64_t count, uint64_t least,
+                        uint64_t most) {
     if (count < least || count > most)
-        world_fail(node->world, "worker %u counts %" PRIu64 " %s, and %" PRIu64 " to %" PRIu64 " were made",
+        world_fail(node->world,
+                   "worker %u counts %" PRIu64 " %s, and %" PRIu64 " to %" PRIu64 " were made",
                    node->index, count, of_what, least, most);
 }
 
@@ -82,18 +89,19 @@ void node_check(struct node *node) {
         }
     for (uint32_t i = 0; i < node->region_len; i++)
         if (expected[i] != node->region[i]) {
-            world_fail(w, "byte %u of worker %u's region is %02x, not %02x", i, node->index, node->region[i],
-                       expected[i]);
+            world_fail(w, "byte %u of worker %u's region is %02x, not %02x", i, node->index,
+                       node->region[i], expected[i]);
             break;
         }
     free(expected);
     memcpy(count, node->region + GUARD, sizeof count);
-    check_count(node, "additions", count[0], node->added_surely, node->added_surely + node->added_maybe);
+    check_count(node, "additions", count[0], node->added_surely,
+                node->added_surely + node->added_maybe);
     check_count(node, "fetched additions", count[1], node->fetched_surely,
                 node->fetched_surely + node->fetched_maybe);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void on_endpoint(weft_ep_t *ep, void *arg) {
     weft_ep_set_user(ep, NULL); /* until it says who it is */
@@ -129,8 +137,8 @@ void node_begin(struct world *w, uint32_t index) {
                                    .on_endpoint = on_endpoint,
                                    .on_error = on_error,
                                    .arg = node};
-    weft_status_t st =
-        weft__reactor_create(w->context, &(struct reactor_params){.virtual_clock = w->clock}, &node->reactor);
+    weft_status_t st = weft__reactor_create(
+        w->context, &(struct reactor_params){.virtual_clock = w->clock}, &node->reactor);
     if (st == WEFT_OK) st = weft__worker_create_on(node->reactor, &params, &node->worker);
     if (st == WEFT_OK) st = weft_am_handler_set(node->worker, AM_WHO, on_who, node);
     if (st == WEFT_OK) st = weft_am_handler_set(node->worker, AM_DATA, on_message, node);
@@ -155,7 +163,8 @@ void node_close(struct node *node) {
     if (node->closing || !node->worker) return;
     node->closing = true;
     weft_status_t st = weft_worker_close(node->worker, &(weft_op_t){.done = closed, .arg = node});
-    if (st != WEFT_IN_PROGRESS) world_fail(node->world, "a worker's close: %s", weft_status_name(st));
+    if (st != WEFT_IN_PROGRESS)
+        world_fail(node->world, "a worker's close: %s", weft_status_name(st));
 }
 
 void node_crash(struct node *node) {

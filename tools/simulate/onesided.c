@@ -1,4 +1,7 @@
-/* Puts, gets and additions: told when performed, in their own place and nowhere else, each addition once. */
+/*
+ * Puts, gets and additions: told when performed, in their own place and nowhere else, each addition
+ * once.
+ */
 #include <string.h>
 
 #include "world.h"
@@ -24,7 +27,8 @@ static void ask_put(struct half *half) {
     uint32_t n = ++half->n_puts;
     uint32_t actor = half->connection->serial * 2 + (uint32_t)(half - half->connection->half);
     uint32_t from = (uint32_t)draw_below(w->plan->seed, DRAW_SIZE, actor, 3 * (uint64_t)n, SLOT);
-    uint32_t len = 1 + (uint32_t)draw_below(w->plan->seed, DRAW_SIZE, actor, 3 * (uint64_t)n + 1, SLOT - from);
+    uint32_t len =
+        1 + (uint32_t)draw_below(w->plan->seed, DRAW_SIZE, actor, 3 * (uint64_t)n + 1, SLOT - from);
     struct asked *asked = ask(w, half, ASKED_PUT, len);
     if (n == 1) memset(half->put_image, 0xa5, sizeof half->put_image);
     half->puts_left--;
@@ -41,14 +45,17 @@ static void ask_put(struct half *half) {
 
 void post_put(struct half *half, uint32_t n) {
     const struct node *to = half->other->node;
-    if (!half->rkey || node_slot(to, half->slot) + SLOT > (uint64_t)(uintptr_t)to->region + to->region_len) return;
+    if (!half->rkey ||
+        node_slot(to, half->slot) + SLOT > (uint64_t)(uintptr_t)to->region + to->region_len)
+        return;
     half->puts_left += n;
     if (!half->put_pending && half->puts_left) ask_put(half);
 }
 
 static void got(struct asked *asked) {
     const struct world *w = asked->world;
-    if (asked->status == WEFT_OK && memcmp(asked->buf, (const uint8_t *)(uintptr_t)asked->old, asked->len) != 0)
+    if (asked->status == WEFT_OK &&
+        memcmp(asked->buf, (const uint8_t *)(uintptr_t)asked->old, asked->len) != 0)
         world_fail(asked->world, "a get of %u bytes has others", asked->len);
     (void)w;
 }
@@ -57,7 +64,8 @@ void post_get(struct half *half, uint32_t item, uint32_t i) {
     struct world *w = half->connection->world;
     if (!half->rkey) return;
     uint32_t from = (uint32_t)draw_below(w->plan->seed, DRAW_SIZE, item, 2 * i, STATIC);
-    uint32_t len = 1 + (uint32_t)draw_below(w->plan->seed, DRAW_SIZE, item, 2 * i + 1, STATIC - from);
+    uint32_t len =
+        1 + (uint32_t)draw_below(w->plan->seed, DRAW_SIZE, item, 2 * i + 1, STATIC - from);
     struct asked *asked = ask(w, half, ASKED_GET, len);
     memset(asked->buf, 0, len);
     asked->old = node_static(half->other->node) + from;
@@ -66,7 +74,7 @@ void post_get(struct half *half, uint32_t item, uint32_t i) {
     ask_answered(asked, weft_get(half->ep, asked->buf, len, asked->old, half->rkey, &op));
 }
 
-/* ---- additions of 1 to the worker's two counters -------------------------------------------------------------------------- */
+/* ---- additions of 1 to the worker's two counters --------------------------------------------- */
 
 static void added(struct asked *asked) {
     struct node *to = asked->half->other->node;
@@ -82,11 +90,11 @@ void post_add(struct half *half) {
     asked->then = added;
     weft_op_t op = ask_op(asked);
     op.flags = WEFT_RMA_REMOTE;
-    ask_answered(asked, weft_atomic_post(half->ep, WEFT_ATOMIC_ADD, 8, 1, node_counter(half->other->node, 0),
-                                         half->rkey, &op));
+    ask_answered(asked, weft_atomic_post(half->ep, WEFT_ATOMIC_ADD, 8, 1,
+                                         node_counter(half->other->node, 0), half->rkey, &op));
 }
 
-/* Nobody else saw that value. */
+/* No other fetch saw that value. */
 static void fetched(struct asked *asked) {
     struct node *to = asked->half->other->node;
     if (asked->status != WEFT_OK) {

@@ -38,15 +38,21 @@ void plan_free(struct plan *plan) {
 }
 
 bool plan_item_is_fault(const struct plan_item *item) {
-    return item->kind >= PLAN_LOSS;
+    return item->kind >= PLAN_LOSS && item->kind != PLAN_PLACE;
 }
 
-/* Shorter cuts and pauses than a fifth of any patience (world.c sets those) are to be survived by everybody. */
+/*
+ * Shorter cuts and pauses than a fifth of any patience (world.c sets those) are to be survived by
+ * everybody.
+ */
 bool plan_item_harms(const struct plan *plan, const struct plan_item *item) {
     enum { A_FIFTH = 60000000 };
     switch (item->kind) {
     case PLAN_KILL:
-        return !plan->survive || plan->scarce || plan->two_ways; /* a lane that was earned takes its link along */
+        /* A lane that was earned takes its link along. */
+        return !plan->survive || plan->scarce || plan->two_ways;
+    case PLAN_STRIKE:
+        return (item->n & STRIKE_KILL) && (!plan->survive || plan->scarce || plan->two_ways);
     case PLAN_WITHDRAW: return !plan->survive;
     case PLAN_CRASH:
     case PLAN_NO_MEMORY: return true;
@@ -61,18 +67,20 @@ void plan_print(const struct plan *plan, FILE *to) {
     fprintf(to, "static struct plan_item items[] = {\n");
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct plan_item *at = &plan->item[i];
-        fprintf(to, "    {%" PRIu64 ", PLAN_%s, %u, %u, %u, %" PRIu64 ", %u},\n", at->at, plan_kind_name[at->kind],
-                at->a, at->b, at->n, at->arg, at->id);
+        fprintf(to, "    {%" PRIu64 ", PLAN_%s, %u, %u, %u, %" PRIu64 ", %u},\n", at->at,
+                plan_kind_name[at->kind], at->a, at->b, at->n, at->arg, at->id);
     }
     fprintf(to,
             "};\nstatic const struct plan plan = {.seed = %" PRIu64
             ", .n_workers = %u, .network = %s, .scarce = %u, .two_ways = %d, .survive = %d,\n"
-            "                                .hurried = %u, .beat_ms = %u, .depth = %u, .chaos_ns = %" PRIu64
-            ", .setting = {",
-            plan->seed, plan->n_workers, network[plan->network], plan->scarce, plan->two_ways, plan->survive,
-            plan->hurried, plan->beat_ms, plan->depth, plan->chaos_ns);
+            "                                .hurried = %u, .heartbeat_ms = %u, .depth = %u, "
+            ".chaos_ns = %" PRIu64 ", .setting = {",
+            plan->seed, plan->n_workers, network[plan->network], plan->scarce, plan->two_ways,
+            plan->survive, plan->hurried, plan->heartbeat_ms, plan->depth, plan->chaos_ns);
     for (uint32_t i = 0; i < plan->n_settings; i++)
         fprintf(to, "%s{\"%s\", \"%s\"}", i ? ", " : "", plan->setting[i][0], plan->setting[i][1]);
-    fprintf(to, "},\n                                .n_settings = %u, .item = items, .n_items = %u};\n",
-            plan->n_settings, plan->n_items);
+    fprintf(
+        to,
+        "},\n                                .n_settings = %u, .item = items, .n_items = %u};\n",
+        plan->n_settings, plan->n_items);
 }

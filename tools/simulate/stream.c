@@ -1,4 +1,7 @@
-/* Streams: the same bytes, by whatever pieces. One half of the receivers takes them where they are, the other posts receives. */
+/*
+ * Streams: the same bytes, by whatever pieces. One half of the receivers takes them where they are,
+ * the other posts receives.
+ */
 #include <string.h>
 
 #include "world.h"
@@ -20,10 +23,11 @@ static void stream_check(struct half *half, const uint8_t *data, size_t len) {
     world_note(w, half->stream_got);
 }
 
-/* ---- taken in place --------------------------------------------------------------------------------------------------- */
+/* ---- taken in place -------------------------------------------------------------------------- */
 
 void stream_give_back(struct half *half) {
-    while (half->n_lent && half->node->worker) weft_stream_release(half->node->worker, half->lent[--half->n_lent]);
+    while (half->n_in_flight && half->node->worker)
+        weft_stream_release(half->node->worker, half->in_flight[--half->n_in_flight]);
 }
 
 static void on_data(weft_ep_t *ep, void *arg) {
@@ -31,26 +35,32 @@ static void on_data(weft_ep_t *ep, void *arg) {
     const void *data;
     size_t len;
     while (half->ep && weft_stream_take(half->ep, &data, &len) == WEFT_OK) {
-        if (half->n_lent == sizeof half->lent / sizeof *half->lent) stream_give_back(half);
-        half->lent[half->n_lent++] = data;
+        if (half->n_in_flight == sizeof half->in_flight / sizeof *half->in_flight)
+            stream_give_back(half);
+        half->in_flight[half->n_in_flight++] = data;
         stream_check(half, data, len);
     }
     /* Mostly at once; else with the next ones. */
     const struct connection *c = half->connection;
-    if (c->world->healing || draw_chance(c->world->plan->seed, DRAW_PROGRAM, c->serial, half->stream_got, 70))
+    if (c->world->healing ||
+        draw_chance(c->world->plan->seed, DRAW_PROGRAM, c->serial, half->stream_got, 70))
         stream_give_back(half);
 }
 
-/* ---- received ------------------------------------------------------------------------------------------------------------ */
+/* ---- received -------------------------------------------------------------------------------- */
 
 static bool receives(const struct half *half) {
     const struct connection *c = half->connection;
-    return draw_chance(c->world->plan->seed, DRAW_PROGRAM, c->serial, (uint64_t)(half - c->half), 50);
+    return draw_chance(c->world->plan->seed, DRAW_PROGRAM, c->serial, (uint64_t)(half - c->half),
+                       50);
 }
 
 static void want(struct half *half);
 
-/* Bytes are looked at in the order in which the receives were posted: one that ends at once may be told before others. */
+/*
+ * Bytes are looked at in the order in which the receives were posted: one that ends at once may be
+ * told before others.
+ */
 static void taken(struct asked *asked) {
     struct half *half = asked->half;
     while (half->stream_first && half->stream_first->status != WEFT_IN_PROGRESS) {
@@ -81,14 +91,16 @@ static void want(struct half *half) {
     while (half_lives(half) && half->stream_got + half->stream_posted < half->other->stream_sent) {
         uint64_t left = half->other->stream_sent - half->stream_got - half->stream_posted;
         uint64_t at = half->stream_got + half->stream_posted;
-        uint64_t len = 1 + draw_below(w->plan->seed, DRAW_PROGRAM, half->connection->serial, at, 20000);
+        uint64_t len =
+            1 + draw_below(w->plan->seed, DRAW_PROGRAM, half->connection->serial, at, 20000);
         struct asked *asked = ask(w, half, ASKED_STREAM_TAKE, (uint32_t)(len < left ? len : left));
         asked->mark = draw_chance(w->plan->seed, DRAW_PROGRAM, half->connection->serial, ~at, 50);
         asked->then = taken;
         take_later(half, asked);
         weft_op_t op = ask_op(asked);
         op.flags = asked->mark ? WEFT_STREAM_WAIT_ALL : 0;
-        ask_answered(asked, weft_stream_recv(half->ep, &(weft_iov_t){asked->buf, asked->len}, 1, &asked->got, &op));
+        ask_answered(asked, weft_stream_recv(half->ep, &(weft_iov_t){asked->buf, asked->len}, 1,
+                                             &asked->got, &op));
         if (asked->status < 0) break;
     }
 }
@@ -108,7 +120,7 @@ void stream_take_rest(struct half *half) {
     on_data(half->ep, half);
 }
 
-/* ---- sending --------------------------------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void sent(struct asked *asked) {
     if (asked->status != WEFT_OK) asked->half->stream_unsure = true;

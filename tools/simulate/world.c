@@ -7,8 +7,8 @@
 #include <string.h>
 
 enum { LATER = 4096 };
-#define BOUND_NS \
-    UINT64_C(40000000000) /* above connect.timeout, window.patience and close.timeout together, twice */
+/* More than twice the sum of connect.timeout, window.give_up and close.timeout. */
+#define BOUND_NS UINT64_C(40000000000)
 
 static struct world the_world; /* one at a time */
 static struct later {
@@ -40,10 +40,10 @@ void world_note(struct world *w, uint64_t value) {
     w->hash = draw(w->hash, DRAW_WORLD, value, world_now(w));
 }
 
-/* ---- time --------------------------------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
-void world_later(struct world *w, uint64_t ns, void (*fn)(struct world *w, uint64_t a, uint64_t b), uint64_t a,
-                 uint64_t b) {
+void world_later(struct world *w, uint64_t ns, void (*fn)(struct world *w, uint64_t a, uint64_t b),
+                 uint64_t a, uint64_t b) {
     if (n_later == LATER) abort();
     later[n_later++] = (struct later){world_now(w) + ns, a, b, fn};
 }
@@ -72,7 +72,7 @@ struct watch_out {
     uint64_t now, turns;
 };
 
-static bool stop(void *arg) {
+static bool stop_world(void *arg) {
     enum { STANDSTILL = 2000000 };
     struct watch_out *out = arg;
     uint64_t now = weft__clock_now(out->w->clock);
@@ -88,17 +88,19 @@ static bool stop(void *arg) {
 /* True when it holds before the time. */
 static bool run_until(struct world *w, bool (*until)(struct world *w), uint64_t ns) {
     struct watch_out out = {.w = w, .until = until};
-    bool ran = weft__clock_run(w->clock, stop, &out, ns); /* false, too, when the last worker has left */
+    /* False, too, when the last worker has left. */
+    bool ran = weft__clock_run(w->clock, stop_world, &out, ns);
     return !w->failed[0] && (ran || (until && until(w)));
 }
 
-/* ---- chaos --------------------------------------------------------------------------------------------------------------- */
+/* ---- chaos ----------------------------------------------------------------------------------- */
 
-static void cancel(struct half *half, uint32_t n) {
+static void cancel_world(struct half *half, uint32_t n) {
     for (struct asked *asked = half->asked; asked && n; asked = asked->next_of_half) {
         if (!asked->request || asked->cancelled) continue;
         asked->cancelled = true;
-        world_trace(half->connection->world, "operation %u of kind %d is cancelled", asked->n, (int)asked->kind);
+        world_trace(half->connection->world, "operation %u of kind %d is cancelled", asked->n,
+                    (int)asked->kind);
         weft_request_cancel(asked->request);
         n--;
     }
@@ -113,6 +115,7 @@ static void post_one(struct half *half, const struct plan_item *op, uint32_t i) 
     case PLAN_GET: post_get(half, op->id, i); break;
     case PLAN_ADD: post_add(half); break;
     case PLAN_FETCH: post_fetch(half); break;
+    case PLAN_PLACE: post_placement_put(half, op->id, i); break;
     default: break;
     }
 }
@@ -123,7 +126,7 @@ static void operate(struct world *w, const struct plan_item *op) {
     switch (op->kind) {
     case PLAN_PUT: post_put(half, op->n); return;
     case PLAN_FLUSH: post_flush(half, false); return;
-    case PLAN_CANCEL: cancel(half, op->n); return;
+    case PLAN_CANCEL: cancel_world(half, op->n); return;
     case PLAN_CLOSE: half_close(half, op->arg ? WEFT_CLOSE_ABORT : WEFT_CLOSE_FLUSH); return;
     default:
         for (uint32_t i = 0; i < op->n && half_lives(half); i++) post_one(half, op, i);
@@ -131,8 +134,8 @@ static void operate(struct world *w, const struct plan_item *op) {
 }
 
 static void apply(struct world *w, const struct plan_item *item) {
-    world_trace(w, "%s a=%u b=%u n=%u arg=%" PRIu64 " (id %u)", plan_kind_name[item->kind], item->a, item->b,
-                item->n, item->arg, item->id);
+    world_trace(w, "%s a=%u b=%u n=%u arg=%" PRIu64 " (id %u)", plan_kind_name[item->kind], item->a,
+                item->b, item->n, item->arg, item->id);
     if (item->kind == PLAN_DIAL)
         pair_dial(w, item->a);
     else if (plan_item_is_fault(item))
@@ -160,7 +163,7 @@ static void chaos(struct world *w) {
     if (!w->failed[0]) run_to(w, w->plan->chaos_ns);
 }
 
-/* ---- healing --------------------------------------------------------------------------------------------------------------- */
+/* ---- healing --------------------------------------------------------------------------------- */
 
 static struct connection *of_pair(const struct world *w, uint32_t i) {
     return w->pair[i].n_dials ? w->pair[i].now : NULL;
@@ -178,8 +181,11 @@ static bool all_met(struct world *w) {
     return true;
 }
 
-/* A last word each way; all that was sent is asked for; and a remote flush by whoever still thinks he is connected. */
-static void finish(struct half *half) {
+/*
+ * A last word each way; all that was sent is asked for; and a remote flush on each endpoint that is
+ * still connected.
+ */
+static void finish_world(struct half *half) {
     enum { LAST = UINT32_MAX };
     if (!half_lives(half) || half->finishing) return;
     half->finishing = true;
@@ -189,7 +195,8 @@ static void finish(struct half *half) {
 }
 
 static void take_rest(struct half *half) {
-    while (half_lives(half) && half->n_takes < half->other->tag.n + half->n_takes_lost) post_take(half);
+    while (half_lives(half) && half->n_takes < half->other->tag.n + half->n_takes_lost)
+        post_take(half);
     if (half_lives(half)) stream_take_rest(half);
 }
 
@@ -197,7 +204,7 @@ static bool nothing_waits(struct world *w) {
     return w->n_waiting == 0;
 }
 
-/* Everything that can still be told is told; what has no peer any more notices that now. */
+/* Runs until every due callback has run. An endpoint without a peer fails by then. */
 static bool settled(struct world *w) {
     bool all = true;
     for (uint32_t i = 0; i < w->n_connections; i++)
@@ -213,11 +220,12 @@ static bool is_whole(const struct connection *c) {
     return half_lives(&c->half[0]) && half_lives(&c->half[1]);
 }
 
-static void say_what_waits(struct world *w) {
+static void send_what_waits(struct world *w) {
     for (const struct asked *asked = w->pending; asked; asked = asked->next_pending)
         if (asked->waits) {
-            world_fail(w, "operation %u of kind %d on %u.%d, posted at %.3f ms, never ended", asked->n,
-                       (int)asked->kind, asked->half ? asked->half->connection->serial : 0,
+            world_fail(w, "operation %u of kind %d on %u.%d, posted at %.3f ms, never ended",
+                       asked->n, (int)asked->kind,
+                       asked->half ? asked->half->connection->serial : 0,
                        asked->half ? (int)(asked->half - asked->half->connection->half) : 0,
                        (double)asked->at / 1e6);
             return;
@@ -241,23 +249,26 @@ static bool round_of_healing(struct world *w) {
         return false;
     }
     for (uint32_t i = 0; i < w->n_connections; i++)
-        for (int side = 0; side < 2; side++) finish(&w->connection[i]->half[side]);
+        for (int side = 0; side < 2; side++) finish_world(&w->connection[i]->half[side]);
     for (uint64_t ns = 1000000; !w->failed[0] && !settled(w) && world_now(w) < until; ns += ns / 2)
         if (!w->n_waiting || !run_until(w, nothing_waits, ns)) run_until(w, NULL, 1000000);
-    if (!w->failed[0] && !settled(w)) say_what_waits(w);
+    if (!w->failed[0] && !settled(w)) send_what_waits(w);
     if (w->failed[0]) return false;
     for (uint32_t i = 0; i < w->n_pairs; i++)
         if (of_pair(w, i) && !is_whole(of_pair(w, i))) return false;
     return true;
 }
 
-/* Nobody sends any more: what is on the move arrives, what is scarce is given back, and then nothing moves. */
-static void rest(struct world *w) {
+/*
+ * No side sends any more: messages under way arrive, what is scarce is given back, and then nothing
+ * moves.
+ */
+static void backoff_world(struct world *w) {
     const uint64_t while_ns = UINT64_C(3000000000);
     run_until(w, agree_all, BOUND_NS);
     agree_or_fail(w);
     if (w->plan->scarce || w->plan->two_ways) {
-        run_until(w, NULL, BOUND_NS); /* whoever was left alone on a lane that never greeted hangs up */
+        run_until(w, NULL, BOUND_NS); /* lanes without a handshake are closed */
         uint64_t switches = agree_count(w, "link.switches");
         run_until(w, NULL, while_ns);
         if (agree_count(w, "link.switches") != switches) world_fail(w, "idle links go to and fro");
@@ -271,11 +282,11 @@ static void heal(struct world *w) {
     enum { ROUNDS = 4 };
     faults_heal(w);
     for (int round = 0; round < ROUNDS && !w->failed[0]; round++)
-        if (round_of_healing(w)) return rest(w);
+        if (round_of_healing(w)) return backoff_world(w);
     world_fail(w, "there is a pair that does not heal");
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static bool all_gone(struct world *w) {
     for (; w->to_go; w->to_go = w->to_go->next)
@@ -289,7 +300,7 @@ static void close_all(struct world *w) {
             for (int side = 0; side < 2; side++)
                 if (half_lives(&w->connection[i]->half[side]))
                     half_close(&w->connection[i]->half[side], WEFT_CLOSE_FLUSH);
-        if (!run_until(w, nothing_waits, BOUND_NS)) say_what_waits(w);
+        if (!run_until(w, nothing_waits, BOUND_NS)) send_what_waits(w);
     }
     w->closing = true;
     w->promoted = agree_count(w, "lanes.promoted");
@@ -298,10 +309,11 @@ static void close_all(struct world *w) {
     for (struct node *node = w->nodes; node; node = node->next) node_close(node);
     w->to_go = w->nodes;
     if (!w->failed[0] && !run_until(w, all_gone, BOUND_NS)) world_fail(w, "a worker does not end");
-    if (!w->failed[0] && w->n_pending) world_fail(w, "%" PRIu64 " operations never ended", w->n_pending);
+    if (!w->failed[0] && w->n_pending)
+        world_fail(w, "%" PRIu64 " operations never ended", w->n_pending);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------------ */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 /* What a library says of itself as an error is one. */
 static void on_log(weft_log_level_t level, const char *room, const char *line, void *arg) {
@@ -312,7 +324,8 @@ static void on_log(weft_log_level_t level, const char *room, const char *line, v
 
 static weft_status_t open_networks(struct world *w) {
     const struct plan *plan = w->plan;
-    struct sim_profile is = plan->network == PLAN_DATAGRAM ? weft__sim_datagram : weft__sim_reliable;
+    struct sim_profile is =
+        plan->network == PLAN_DATAGRAM ? weft__sim_datagram : weft__sim_reliable;
     is.depth = plan->depth;
     is.scarce = plan->scarce;
     is.scarce_latency_ns = is.latency_ns / 4;
@@ -320,19 +333,26 @@ static weft_status_t open_networks(struct world *w) {
     if (!w->fabric[0]) return WEFT_ERR_NO_MEMORY;
     weft__sim_use(w->fabric[0]);
     weft__sim_use_fast(NULL);
+    strikes_watch(w);
     if (!plan->two_ways) return WEFT_OK;
     is = weft__sim_reliable;
     is.latency_ns /= 4;
     w->fabric[1] = weft__sim_create(w->clock, ~plan->seed, &is);
     weft__sim_use_fast(w->fabric[1]);
-    return w->fabric[1] ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+    if (!w->fabric[1]) return WEFT_ERR_NO_MEMORY;
+    strikes_watch(w);
+    return WEFT_OK;
 }
 
-static weft_status_t begin(struct world *w) {
-    enum { FIXED = 4 }; /* lanes are switched where a plan says so, so that those of before stay what they were */
-    weft_setting_t settings[FIXED + PLAN_SETTINGS] = {
-        {"calibration", "off"}, {"log.level", "warn"}, {"link.linger", "20ms"}, {"lanes.switch", "off"}};
-    weft_context_params_t params = {.settings = settings, .file = "/dev/null", .log = on_log, .log_arg = w};
+static weft_status_t begin_world(struct world *w) {
+    /* Lanes are switched only where a plan says so, which keeps older seeds as they were. */
+    enum { FIXED = 4 };
+    weft_setting_t settings[FIXED + PLAN_SETTINGS] = {{"calibration", "off"},
+                                                      {"log.level", "warn"},
+                                                      {"link.linger", "20ms"},
+                                                      {"lanes.switch", "off"}};
+    weft_context_params_t params = {
+        .settings = settings, .file = "/dev/null", .log = on_log, .log_arg = w};
     for (uint32_t i = 0; i < w->plan->n_settings; i++)
         settings[FIXED + i] = (weft_setting_t){w->plan->setting[i][0], w->plan->setting[i][1]};
     params.n_settings = FIXED + w->plan->n_settings;
@@ -347,7 +367,7 @@ static void begin_pairs(struct world *w) {
     w->plan_cancels = w->plan->hurried > 0;
     for (uint32_t i = 0; i < w->plan->n_items; i++) {
         const struct plan_item *item = &w->plan->item[i];
-        w->plan_cancels |= item->kind == PLAN_CANCEL;
+        w->plan_cancels |= item->kind == PLAN_CANCEL || item->kind == PLAN_STRIKE;
         if (item->kind == PLAN_DIAL && item->a >= w->n_pairs) w->n_pairs = item->a + 1;
     }
     w->pair = arena_alloc((w->n_pairs + 1) * sizeof *w->pair);
@@ -364,13 +384,14 @@ void connections_add(struct world *w, struct connection *c) {
     if (w->n_connections == w->connection_room) {
         w->connection_room = w->connection_room ? 2 * w->connection_room : 64;
         struct connection **more = arena_alloc(w->connection_room * sizeof(struct connection *));
-        if (w->n_connections) memcpy(more, w->connection, w->n_connections * sizeof(struct connection *));
+        if (w->n_connections)
+            memcpy(more, w->connection, w->n_connections * sizeof(struct connection *));
         w->connection = more;
     }
     w->connection[w->n_connections++] = c;
 }
 
-static void end(struct world *w, size_t blocks) {
+static void end_world(struct world *w, size_t blocks) {
     run_until(w, NULL, 1000000);
     talloc_free(w->clock);
     w->clock = NULL;
@@ -390,7 +411,7 @@ void world_run(const struct plan *plan, struct verdict *verdict, FILE *trace) {
     arena_begin();
     w->plan = plan;
     w->trace = trace;
-    if (begin(w) < 0) world_fail(w, "the world does not begin");
+    if (begin_world(w) < 0) world_fail(w, "the world does not begin");
     if (!w->failed[0]) begin_pairs(w);
     if (!w->failed[0]) chaos(w);
     if (!w->failed[0]) heal(w);
@@ -406,7 +427,7 @@ void world_run(const struct plan *plan, struct verdict *verdict, FILE *trace) {
     verdict->promoted = w->promoted;
     verdict->demoted = w->demoted;
     verdict->switches = w->switches;
-    if (!w->failed[0]) end(w, blocks);
+    if (!w->failed[0]) end_world(w, blocks);
     weft__alloc_fail_at(0);
     talloc_disable_null_tracking();
     verdict->hash = w->hash;

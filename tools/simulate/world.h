@@ -1,11 +1,12 @@
 /*
- * One run: workers of the real library over the simulated network, in virtual time, the traffic between them, and a ledger
- * of all that was asked and all that came of it. The files of this folder share it.
+ * One run: workers of the real library over the simulated network, in virtual time, the traffic
+ * between them, and a ledger of all that was asked and all that came of it. The files of this
+ * folder share it.
  */
 #ifndef WEFT_TOOLS_SIMULATE_WORLD_H
 #define WEFT_TOOLS_SIMULATE_WORLD_H
 
-#include <endpoints/worker.h>
+#include <endpoints/core/worker.h>
 #include <reactor/virtual.h>
 #include <stdbool.h>
 #include <transports/sim/sim.h>
@@ -17,7 +18,7 @@
 struct world;
 struct half;
 
-/* ---- the ledger: every operation that was posted --------------------------------------------------------------- */
+/* ---- the ledger: every operation that was posted --------------------------------------------- */
 
 enum asked_kind {
     ASKED_AM,
@@ -31,7 +32,8 @@ enum asked_kind {
     ASKED_ADD,
     ASKED_FETCH,
     ASKED_FLUSH,
-    ASKED_CLOSE
+    ASKED_CLOSE,
+    ASKED_PLACE
 };
 
 struct asked {
@@ -40,9 +42,10 @@ struct asked {
     enum asked_kind kind;
     uint32_t n, n_done; /* which of its kind; how often it was told (once) */
     weft_status_t status;
-    bool waits;                        /* its end comes without anybody's help */
-    bool cancelled, posted, from_peer; /* posted: it was accepted; from_peer: the other side may take it back */
-    uint32_t deadline_ms;              /* 0: none */
+    bool waits; /* its end comes without anybody's help */
+    /* posted: it was accepted; from_peer: the other side may withdraw it. */
+    bool cancelled, posted, from_peer;
+    uint32_t deadline_ms; /* 0: none */
     weft_request_t *request;
     uint8_t *buf;
     uint32_t len;
@@ -51,8 +54,10 @@ struct asked {
     size_t got;
     uint64_t old;
     void (*then)(struct asked *asked); /* what the kind does with its end */
+    struct target *target;             /* LAND: where it goes (landing_puts.c) */
     struct asked *next_of_half, *next_pending, **pending_link;
     struct asked *next_take; /* of the stream, in the order posted */
+    uint32_t block, stride;  /* of its memory; 0: it is in one piece */
     bool keeps;              /* its bytes are looked at later than its end */
 };
 
@@ -63,16 +68,19 @@ weft_op_t ask_op(struct asked *asked);
 static inline bool may_end_early(const struct asked *asked) {
     return asked->cancelled || asked->deadline_ms;
 }
-/* What the call answered: an end at once, an end to come, or a refusal, which only what is lost may give. */
+/*
+ * What the call answered: an end at once, an end to come, or a refusal, which only what is lost may
+ * give.
+ */
 void ask_answered(struct asked *asked, weft_status_t status);
 
-/* ---- the two sides of a connection ------------------------------------------------------------------------------ */
+/* ---- the two sides of a connection ----------------------------------------------------------- */
 
 /* A message that was sent. */
 struct message {
     struct asked *asked;
     uint32_t len;
-    bool announced, delivered; /* its handler ran; all its bytes were there, or its receiver took its word back */
+    bool announced, delivered; /* its handler ran; it is complete, or its receive was withdrawn */
 };
 struct messages {
     struct message *list;
@@ -96,10 +104,10 @@ struct half {
     bool stream_unsure;                              /* a send of it ended early */
     struct asked *stream_first, **stream_last;       /* receives whose bytes were not looked at */
     bool listens;                                    /* to the stream's bytes */
-    const void *lent[4];                             /* of the stream's, given back later */
+    const void *in_flight[4];                        /* of the stream's, given back later */
     uint32_t n_flushed;                              /* messages that a remote flush told of */
     uint32_t n_asked;                                /* operations of any kind */
-    uint32_t n_lent, n_takes, n_takes_lost;
+    uint32_t n_in_flight, n_takes, n_takes_lost;
     /* lost: those that ended without a message */ /* receives of tagged messages */
     const void *seen_link;                         /* and its epochs, out and in */
     uint32_t seen_epoch[2];
@@ -119,6 +127,14 @@ struct connection {
     struct half half[2];
 };
 
+/* What shall happen to the payload that lands next at a worker (strikes.c). */
+struct strike {
+    uint32_t what;      /* of the plan's bits; 0: nothing */
+    uint64_t byte;      /* of the payload, as far as there are that many */
+    uint32_t placement; /* that was chosen; 0: none yet */
+    size_t begin, due;  /* of the message: its first byte that lands; the byte that is struck */
+};
+
 /* A worker, for as long as it lives. */
 struct node {
     struct world *world;
@@ -135,6 +151,7 @@ struct node {
     uint64_t added_surely, added_maybe, fetched_surely, fetched_maybe;
     uint8_t *fetched; /* which old values were seen */
     uint32_t fetched_room;
+    struct strike strike;
     struct node *next; /* all there ever were */
 };
 
@@ -165,6 +182,7 @@ struct world {
     bool starved;      /* an allocation failed */
     bool plan_cancels; /* operations, or gives them deadlines */
     uint64_t promoted, demoted, switches;
+    uint64_t n_struck;
     uint32_t n_cut[PLAN_WORKERS][PLAN_WORKERS];
     char failed[512]; /* the first that was wrong; "" */
 };
@@ -176,7 +194,10 @@ struct verdict {
     uint64_t promoted, demoted, switches; /* of lanes, by those who live at the end */
 };
 
-/* Runs it; `trace` gets every event as a line (NULL: nobody). After a failure what is left of the world is left. */
+/*
+ * Runs it; `trace` gets every event as a line (NULL: no trace). After a failure what is left of the
+ * world is left.
+ */
 void world_run(const struct plan *plan, struct verdict *verdict, FILE *trace);
 
 __attribute__((format(printf, 2, 3))) void world_fail(struct world *w, const char *format, ...);
@@ -190,7 +211,10 @@ static inline uint64_t world_now(const struct world *w) {
 void arena_begin(void);
 void *arena_alloc(size_t len);   /* zeroed; gone with the next begin */
 uint8_t *arena_take(size_t len); /* for an operation */
-/* Whoever still reads the first `sent` bytes sees them change; whoever still writes, writes into what others use. */
+/*
+ * A late reader of the first `sent` bytes sees them change; a late writer writes into
+ * what others use.
+ */
 void arena_give(uint8_t *buf, size_t len, size_t sent);
 enum { PATTERN = 1 << 20 };
 extern uint8_t arena_pattern[2 * PATTERN];
@@ -242,9 +266,17 @@ void faults_cut_again(struct world *w);
 void fault_apply(struct world *w, const struct plan_item *item);
 void faults_heal(struct world *w);
 
+/* landing_puts.c */
+void post_placement_put(struct half *half, uint32_t item, uint32_t i);
+void target_revoke(struct world *w, weft_mem_t *mem);
+
+/* strikes.c */
+void strike_begin(struct world *w, const struct plan_item *item);
+void strikes_watch(struct world *w); /* its networks */
+
 /* world.c */
-void world_later(struct world *w, uint64_t ns, void (*fn)(struct world *w, uint64_t a, uint64_t b), uint64_t a,
-                 uint64_t b);
+void world_later(struct world *w, uint64_t ns, void (*fn)(struct world *w, uint64_t a, uint64_t b),
+                 uint64_t a, uint64_t b);
 void world_later_all(struct world *w);
 
 /* check.c */
@@ -254,9 +286,11 @@ void check_end(struct world *w); /* nothing is left */
 
 /* agree.c */
 void agree_watch(struct world *w); /* what holds at any time */
-bool agree_all(struct world *w);   /* both sides of each pair are at rest, on the same lane, in the same epoch */
+bool agree_all(struct world *w);   /* each pair is at rest, on one lane and in one epoch */
 void agree_or_fail(struct world *w);
-void agree_idle(struct world *w);                                 /* nothing is held when nothing is used */
+
+/* Idle links hold no scarce lane. */
+void agree_idle(struct world *w);
 uint64_t agree_count(const struct world *w, const char *counter); /* of all workers */
 
 #endif

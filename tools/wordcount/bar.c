@@ -10,7 +10,8 @@ static const uint64_t pause_ns = 40000000;
 
 void bar_open(struct bar *bar) {
     *bar = (struct bar){.fd = -1};
-    if (isatty(2) || getenv("WEFT_RUN_TERMINAL")) bar->fd = open("/dev/tty", O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (isatty(2) || getenv("WEFT_RUN_TERMINAL"))
+        bar->fd = open("/dev/tty", O_WRONLY | O_CLOEXEC | O_NOCTTY);
 }
 
 void bar_draw(struct bar *bar, uint64_t now_ns, uint64_t done, uint64_t all) {

@@ -1,6 +1,6 @@
 /* A progress bar, where there is a terminal. */
-#ifndef WEFT_TOOLS_BAR_H
-#define WEFT_TOOLS_BAR_H
+#ifndef WEFT_TOOLS_WORDCOUNT_BAR_H
+#define WEFT_TOOLS_WORDCOUNT_BAR_H
 
 #include <stdint.h>
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool add(struct files *f, const char *path, uint64_t size) {
+static bool add_files(struct files *f, const char *path, uint64_t size) {
     if (f->n == f->room) {
         size_t room = f->room ? 2 * f->room : 256;
         struct text_file *more = realloc(f->list, room * sizeof f->list[0]);
@@ -21,8 +21,9 @@ static bool add(struct files *f, const char *path, uint64_t size) {
 }
 
 /* Of the documents of a system only the copyright files are taken: the rest is often compressed. */
-static bool wanted(const FTSENT *entry, bool copyright_only) {
-    return entry->fts_info == FTS_F && (!copyright_only || strcmp(entry->fts_name, "copyright") == 0);
+static bool wanted_files(const FTSENT *entry, bool copyright_only) {
+    return entry->fts_info == FTS_F &&
+           (!copyright_only || strcmp(entry->fts_name, "copyright") == 0);
 }
 
 static bool walk(struct files *f, const char *name, bool copyright_only) {
@@ -30,7 +31,8 @@ static bool walk(struct files *f, const char *name, bool copyright_only) {
     FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
     bool ok = tree != NULL;
     for (FTSENT *entry; ok && (entry = fts_read(tree));)
-        if (wanted(entry, copyright_only)) ok = add(f, entry->fts_path, (uint64_t)entry->fts_statp->st_size);
+        if (wanted_files(entry, copyright_only))
+            ok = add_files(f, entry->fts_path, (uint64_t)entry->fts_statp->st_size);
     if (tree) fts_close(tree);
     return ok;
 }
@@ -74,8 +76,9 @@ static bool find_named(struct files *f, char **names, size_t n) {
 
 bool files_find(struct files *f, char **names, size_t n, uint32_t n_ranks) {
     *f = (struct files){0};
-    bool found = n > 0 ? find_named(f, names, n)
-                       : walk(f, "/usr/share/common-licenses", false) && walk(f, "/usr/share/doc", true);
+    bool found =
+        n > 0 ? find_named(f, names, n)
+              : walk(f, "/usr/share/common-licenses", false) && walk(f, "/usr/share/doc", true);
     if (found && f->n == 0) fprintf(stderr, "wordcount: no files to count\n");
     return found && f->n > 0 && share_out(f, n_ranks);
 }

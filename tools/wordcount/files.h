@@ -1,6 +1,6 @@
 /* Which files there are to count, in an order that is the same for every process. */
-#ifndef WEFT_TOOLS_FILES_H
-#define WEFT_TOOLS_FILES_H
+#ifndef WEFT_TOOLS_WORDCOUNT_FILES_H
+#define WEFT_TOOLS_WORDCOUNT_FILES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,8 +18,10 @@ struct files {
     uint64_t bytes;
 };
 
-/* `names` are files and folders; a folder stands for all regular files in it, at any depth. n 0: the default. False
- * after a message. */
+/*
+ * `names` are files and folders; a folder stands for all regular files in it, at any depth. n 0:
+ * the default. False after a message.
+ */
 bool files_find(struct files *files, char **names, size_t n, uint32_t n_ranks);
 void files_close(struct files *files);
 

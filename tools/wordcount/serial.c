@@ -25,8 +25,11 @@ static uint64_t key_of(const char *word, size_t len) {
     return key;
 }
 
-/* `word` lies in the scanner; its copy takes the place of the text it was made of, which is never shorter. */
-static void keep(const char *word, size_t len, void *arg) {
+/*
+ * `word` lies in the scanner; its copy takes the place of the text it was made of, which is never
+ * shorter.
+ */
+static void keep_word(const char *word, size_t len, void *arg) {
     struct heap *h = arg;
     if (h->n == h->room) {
         size_t room = h->room ? 2 * h->room : 1 << 16;
@@ -52,7 +55,7 @@ static int by_spelling(const void *a, const void *b) {
 
 static bool read_file(struct heap *h, const struct text_file *file) {
     char piece[65536];
-    struct scanner scanner = {.found = keep, .arg = h};
+    struct scanner scanner = {.found = keep_word, .arg = h};
     uint64_t left = file->size; /* a file that grows is counted as it was found */
     FILE *from = fopen(file->path, "rb");
     size_t n = 1;
@@ -70,7 +73,8 @@ static bool read_file(struct heap *h, const struct text_file *file) {
 
 static void tally(const struct heap *h, struct result *r) {
     for (size_t begin = 0, end; begin < h->n; begin = end) {
-        for (end = begin + 1; end < h->n && by_spelling(&h->refs[begin], &h->refs[end]) == 0;) end++;
+        for (end = begin + 1; end < h->n && by_spelling(&h->refs[begin], &h->refs[end]) == 0;)
+            end++;
         struct count c = {.count = end - begin, .len = h->refs[begin].len};
         memcpy(c.word, h->refs[begin].word, c.len);
         c.hash = word_hash(c.word, c.len);
@@ -102,7 +106,8 @@ bool serial_count(const struct files *files, struct result *result_p) {
 }
 
 static bool same(const char *what, uint64_t a, uint64_t b) {
-    if (a != b) fprintf(stderr, "wordcount: %s: %" PRIu64 ", but serially %" PRIu64 "\n", what, a, b);
+    if (a != b)
+        fprintf(stderr, "wordcount: %s: %" PRIu64 ", but serially %" PRIu64 "\n", what, a, b);
     return a == b;
 }
 

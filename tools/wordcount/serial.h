@@ -1,6 +1,9 @@
-/* The plain count in one process, in another way: all words in one array, sorted, equal ones counted. */
-#ifndef WEFT_TOOLS_SERIAL_H
-#define WEFT_TOOLS_SERIAL_H
+/*
+ * The plain count in one process, in another way: all words in one array, sorted, equal ones
+ * counted.
+ */
+#ifndef WEFT_TOOLS_WORDCOUNT_SERIAL_H
+#define WEFT_TOOLS_WORDCOUNT_SERIAL_H
 
 #include "files.h"
 #include "words.h"

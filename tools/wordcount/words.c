@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- words -------------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
-static int letter(unsigned char c) {
+static int desc(unsigned char c) {
     if (c >= 'A' && c <= 'Z') return c + ('a' - 'A');
     return (c >= 'a' && c <= 'z') || c >= 0x80 ? c : 0;
 }
@@ -16,13 +16,15 @@ void scanner_end(struct scanner *s) {
 
 void scanner_feed(struct scanner *s, const char *text, size_t len) {
     for (size_t i = 0; i < len; i++) {
-        int c = letter((unsigned char)text[i]);
+        int c = desc((unsigned char)text[i]);
         if (!c || s->len == WORD_MAX) scanner_end(s);
         if (c) s->word[s->len++] = (char)c;
     }
 }
 
-/* FNV-1a, its bits mixed once more, since owners are told by the upper half and slots by the lower. */
+/*
+ * FNV-1a, its bits mixed once more, since owners are told by the upper half and slots by the lower.
+ */
 uint64_t word_hash(const char *word, size_t len) {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < len; i++) h = (h ^ (unsigned char)word[i]) * 0x100000001b3u;
@@ -38,7 +40,7 @@ uint64_t word_fingerprint(uint64_t hash, uint64_t count) {
     return x ^ x >> 29;
 }
 
-/* ---- the table ---------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 bool table_open(struct table *t, size_t n_slots) {
     *t = (struct table){.slots = calloc(n_slots, sizeof t->slots[0]), .n_slots = n_slots};
@@ -58,11 +60,12 @@ static struct count *slot_of(const struct table *t, const char *word, size_t len
     for (size_t i = hash;; i++) {
         struct count *slot = &t->slots[i & (t->n_slots - 1)];
         if (slot->len == 0) return slot;
-        if (slot->hash == hash && slot->len == len && memcmp(slot->word, word, len) == 0) return slot;
+        if (slot->hash == hash && slot->len == len && memcmp(slot->word, word, len) == 0)
+            return slot;
     }
 }
 
-static bool grow(struct table *t) {
+static bool grow_words(struct table *t) {
     struct table wide;
     if (!table_open(&wide, 2 * t->n_slots)) return false;
     for (size_t i = 0; i < t->n_slots; i++) {
@@ -79,7 +82,7 @@ bool table_add(struct table *t, const char *word, size_t len, uint64_t hash, uin
     struct count *slot = slot_of(t, word, len, hash);
     if (slot->len == 0) {
         if (2 * t->n >= t->n_slots) {
-            if (!grow(t)) return false;
+            if (!grow_words(t)) return false;
             slot = slot_of(t, word, len, hash);
         }
         slot->hash = hash;

@@ -1,12 +1,15 @@
 /* What a word is, and a table that counts them. */
-#ifndef WEFT_TOOLS_WORDS_H
-#define WEFT_TOOLS_WORDS_H
+#ifndef WEFT_TOOLS_WORDCOUNT_WORDS_H
+#define WEFT_TOOLS_WORDCOUNT_WORDS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* A run of ASCII letters and of bytes beyond ASCII, in lower case; a longer run is cut into several words. */
+/*
+ * A run of ASCII letters and of bytes beyond ASCII, in lower case; a longer run is cut into several
+ * words.
+ */
 enum { WORD_MAX = 55 };
 
 typedef void (*word_fn)(const char *word, size_t len, void *arg);

@@ -1,0 +1,13 @@
+/* weft-info --view: the processes of a program, and the machines that they have. */
+#ifndef WEFT_TOOLS_INFO_VIEW_H
+#define WEFT_TOOLS_INFO_VIEW_H
+
+#include <stdbool.h>
+
+/*
+ * Every process of the program calls it; rank 0 prints. Returns false after an error, with the
+ * reason on stderr.
+ */
+bool info_view(int *argc, char ***argv, bool json);
+
+#endif

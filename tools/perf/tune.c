@@ -1,0 +1,88 @@
+/* weft-perf --tune: measures every algorithm of every collective here, and writes the best ones. */
+#include <collectives/select.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+enum { SIZES_MOST = 32, COMMAND_MOST = 4400 };
+
+struct best {
+    size_t size;
+    double us;
+    const char *algorithm;
+};
+
+/* What one algorithm takes for each size; smaller figures are kept. */
+static void measure_one(const char *command, const char *algorithm, struct best *best,
+                        unsigned *n_p) {
+    char line[1024];
+    unsigned n = 0;
+    FILE *in = popen(command, "re");
+    while (in && fgets(line, sizeof line, in) && n < SIZES_MOST) {
+        const char *size = strstr(line, "\"size\":"), *us = strstr(line, "\"p50_us\":");
+        if (!size || !us) continue;
+        struct best one = {strtoull(size + 7, NULL, 10), strtod(us + 9, NULL), algorithm};
+        if (n >= *n_p)
+            best[(*n_p)++] = one;
+        else if (one.us < best[n].us)
+            best[n] = one;
+        n++;
+    }
+    if (in) pclose(in);
+}
+
+/* Sizes between two that were measured take the smaller one's. */
+static void write_rows(FILE *out, const char *kind, uint32_t ranks, const struct best *best,
+                       unsigned n) {
+    for (unsigned i = 0, from = 0; i < n; i++) {
+        if (i + 1 < n && !strcmp(best[i + 1].algorithm, best[i].algorithm)) continue;
+        fprintf(out, "%s@%u-%u:", kind, ranks, ranks);
+        if (from > 0) fprintf(out, "%zu", best[from].size);
+        fputc('-', out);
+        if (i + 1 < n) fprintf(out, "%zu", best[i + 1].size - 1);
+        fprintf(out, "=%s # %.2f us\n", best[i].algorithm, best[i].us);
+        from = i + 1;
+    }
+}
+
+static bool tune_one(FILE *out, const char *exe, enum coll_kind kind,
+                     const struct perf_options *o) {
+    struct best best[SIZES_MOST];
+    unsigned n = 0;
+    const char *name = weft__coll_name(kind), *sizes = kind == COLL_BARRIER ? "" : "--size 8-1m";
+    uint32_t ranks = o->ranks ? o->ranks : 2;
+    for (unsigned a = 0; a <= ALGORITHM_ONESHOT; a++) {
+        char command[COMMAND_MOST];
+        if (a < N_ALGORITHMS && weft__algorithms[a].kind != kind) continue;
+        const char *algorithm = weft__algorithm_name(a);
+        snprintf(command, sizeof command,
+                 "WEFT_COLL_TUNING= WEFT_COLL_ALGORITHMS=%s=%s '%s' --test %s --ranks %u "
+                 "--seconds %g %s --json 2>/dev/null",
+                 name, algorithm, exe, name, ranks, o->seconds, sizes);
+        measure_one(command, algorithm, best, &n);
+    }
+    if (n > 0) write_rows(out, name, ranks, best, n);
+    fflush(out);
+    return n > 0;
+}
+
+int perf_tune(const struct perf_options *o) {
+    static const enum coll_kind kinds[] = {COLL_BARRIER,   COLL_BCAST,    COLL_ALLREDUCE,
+                                           COLL_REDUCE,    COLL_GATHER,   COLL_SCATTER,
+                                           COLL_ALLGATHER, COLL_ALLTOALL, COLL_REDUCE_SCATTER};
+    char exe[4096];
+    ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    FILE *out = fopen(o->tune, "we");
+    bool all = out && len > 0;
+    if (len > 0) exe[len] = 0;
+    if (all) fputs("# weft-perf --tune: the setting coll.tuning names this file\n", out);
+    for (unsigned i = 0; all && i < sizeof kinds / sizeof *kinds; i++)
+        if (o->test == N_TESTS || !strcmp(perf_tests[o->test].name, weft__coll_name(kinds[i])))
+            all = tune_one(out, exe, kinds[i], o);
+    if (out && fclose(out) != 0) all = false;
+    if (!all) fprintf(stderr, "weft-perf: --tune %s: not everything was measured\n", o->tune);
+    return all ? 0 : 1;
+}
