@@ -1,6 +1,7 @@
 /* Huge pages, of the pool and transparent ones, where the machine has them, and what stands in
  * for them where it has none. */
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <tests/support/rma_peers.h>
 
 #define POOL        "/proc/sys/vm/nr_hugepages"
