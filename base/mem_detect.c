@@ -1,5 +1,7 @@
 /* What a pointer points to, from the kernel's list of mappings. The memory itself is not
  * touched. */
+#include "mem_detect.h"
+
 #include "alloc.h"
 #include "status.h"
 #include <errno.h>
@@ -147,9 +149,8 @@ static int node_of(uintptr_t at) {
                : -1;
 }
 
-weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p) {
+weft_status_t weft__mem_detect_host(const void *at, weft_mem_info_t *info_p) {
     struct mapping mapping = {0};
-    if (!info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "info_p is NULL");
     weft_status_t st = find_mapping((uintptr_t)at, &mapping);
     if (st < 0) return st;
     *info_p = (weft_mem_info_t){.type = WEFT_MEMORY_HOST,

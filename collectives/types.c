@@ -1,4 +1,5 @@
 #include "types.h"
+#include <transports/cuda/memory.h>
 
 #include <string.h>
 
@@ -133,12 +134,24 @@ static void move_strided(const struct coll_type *type, uint8_t *memory, uint8_t 
         }
 }
 
+/* Elements without a layout are staged if they lie on a device. */
+static weft_status_t move_plain(uint8_t *memory, uint8_t *packed, size_t len, bool packs) {
+    struct cuda_memory found;
+    if (!weft__cuda_find(memory, &found) || found.managed) {
+        memcpy(packs ? packed : memory, packs ? memory : packed, len);
+        return WEFT_OK;
+    }
+    return packs ? weft__cuda_read(found.context, packed, memory, len)
+                 : weft__cuda_write(found.context, memory, packed, len);
+}
+
 static weft_status_t move_elements(const struct coll_type *type, uint8_t *memory, uint8_t *packed,
                                    struct piece piece, bool packs) {
     uint64_t first = piece.offset / type->size, count = piece.len / type->size;
     if (count == 0) return WEFT_OK;
     memory += first * type->extent;
     packed += piece.offset;
+    if (!type->has_layout) return move_plain(memory, packed, count * type->size, packs);
     if (type->layout.kind == WEFT_LAYOUT_USER) return move_user(type, memory, packed, count, packs);
     move_strided(type, memory, packed, count, packs);
     return WEFT_OK;
@@ -221,13 +234,18 @@ weft_status_t weft__stage(const weft_team_t *team, weft_datatype_t type,
     const struct coll_type *user = user_type(team, type);
     struct pieces src, dst;
     (void)kept;
-    if (!user || !user->has_layout) return WEFT_OK;
+    bool laid_out = user && user->has_layout;
+    bool on_device = weft__is_device_memory(call->src) || weft__is_device_memory(call->dst);
+    if (!laid_out && !on_device) return WEFT_OK;
+    if (laid_out && on_device && user->layout.kind == WEFT_LAYOUT_STRIDED)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "a strided type in device memory");
     pieces_of(shape, &src, &dst);
     struct coll_staging *staging = weft__realloc(
         team, NULL, sizeof *staging + dst.n * sizeof staging->piece[0], "struct coll_staging");
     if (!staging) return WEFT_ERR_NO_MEMORY;
     bool bcast = shape->kind == COLL_BCAST;
-    staging->type = *user;
+    staging->type =
+        laid_out ? *user : (struct coll_type){.size = call->width, .extent = call->width};
     staging->dst = call->dst;
     staging->packed = weft__alloc(staging, packed_bytes(shape, &dst) + 1, "packed");
     uint8_t *packed =

@@ -17,7 +17,7 @@ REGISTRY = "transports/registry.c"
 OUTSIDE = ["bench", "examples", "python", "tests", "tools"]
 # Inner rooms from the bottom up; "" stands for the files that lie in the folder itself. A tuple: neither uses the other.
 INNER = {
-    "transports": ["", "reliable"],
+    "transports": ["", ("reliable", "cuda")],
     "endpoints": ["wire", "protocol", "core", "memory", "transfer", "messages", "rma", "failover", "lanes", "connect",
                   "threads", "inspect", "worker"],
     "transports/shm": ["wire", "memory", "queues", "lane", "rma", "attach", ""],
@@ -49,7 +49,7 @@ def sources(root):
 def transport_of(path):
     """The transport that a path lies in, or None: a folder of transports/ that is no inner room of it."""
     parts = path.split("/")
-    inside = parts[0] == "transports" and len(parts) > 2 and parts[1] not in INNER["transports"]
+    inside = parts[0] == "transports" and len(parts) > 2 and parts[1] not in INNER["transports"][1]
     return parts[1] if inside else None
 
 

@@ -32,7 +32,7 @@ static const struct fsm_port memory_port = {&weft__memory_machine, memory_effect
 
 /* A transport that cannot is done without: its peers send messages. */
 static void make_known(weft_mem_t *mem) {
-    if (!mem->region.rights || mem->invalid) return;
+    if (!mem->region.rights || mem->invalid || mem->on_device) return;
     for (uint32_t i = 0; i < mem->worker->n_ifaces; i++) {
         struct iface *iface = mem->worker->iface[i];
         mem->md[i] = NULL;
@@ -171,6 +171,20 @@ static void mem_describe_new(weft_mem_t *mem, void *base, size_t len, unsigned r
     mem->region.fd_offset = mem->pages.offset;
 }
 
+static void find_device(weft_mem_t *mem) {
+    struct cuda_memory found;
+    if (mem->pages.map || !weft__cuda_find(mem->region.base, &found) || found.managed) return;
+    mem->on_device = true;
+    mem->context = found.context;
+}
+
+weft_status_t weft__mem_write(const weft_mem_t *mem, uint64_t at, const void *from, size_t len) {
+    void *to = (void *)(uintptr_t)at;
+    if (mem->on_device) return weft__cuda_write(mem->context, to, from, len);
+    memcpy(to, from, len);
+    return WEFT_OK;
+}
+
 /* Makes a region in zeroed memory. */
 static weft_status_t mem_begin(weft_mem_t *mem, struct weft_worker *worker, void *base, size_t len,
                                const weft_mem_params_t *params, const struct pages *pages) {
@@ -178,6 +192,7 @@ static weft_status_t mem_begin(weft_mem_t *mem, struct weft_worker *worker, void
     if (st < 0) return st;
     mem->worker = worker;
     mem_describe_new(mem, base, len, params->rights, pages);
+    find_device(mem);
     new_token(mem);
     st = params->expose ? expose_region(worker, mem) : WEFT_OK;
     if (st < 0) {
@@ -413,6 +428,7 @@ weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
                           "worker: the parent was not created in associated mode");
     st = check_range(base, len);
     if (st < 0) return st;
+    weft__cuda_notice();
     return mem_new(worker, base, len, &own, NULL, mem_p);
 }
 
@@ -483,6 +499,8 @@ weft_status_t weft_mem_advise(weft_mem_t *mem, size_t offset, size_t len,
     weft_status_t st = check_region(mem);
     if (st < 0) return st;
     if (st == WEFT_OK && mem->of) mem = mem->of;
+    if (mem->on_device)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "the kernel takes no advice on device memory");
     if (!region_covers(0, mem->region.len, offset, len))
         return weft__fail(WEFT_ERR_INVALID_PARAM,
                           "%zu bytes at offset %zu exceed the region of %zu bytes", len, offset,
@@ -545,6 +563,7 @@ weft_status_t weft_mem_get(weft_worker_t *worker, void *base, size_t len, unsign
         *mem_p = mem;
         return WEFT_OK;
     }
+    weft__cuda_notice();
     st = mem_new(worker, base, len, &own, NULL, &mem);
     if (st < 0) return st;
     mem->cached = (struct cached){.base = begin, .end = begin + len, .rights = rights};

@@ -5,6 +5,7 @@
 #ifndef WEFT_ENDPOINTS_MEMORY_MEMORY_H
 #define WEFT_ENDPOINTS_MEMORY_MEMORY_H
 
+#include <transports/cuda/memory.h>
 #include <transports/transport.h>
 #include <weft/memory.h>
 
@@ -30,6 +31,8 @@ struct weft_mem {
     uint32_t serving;             /* operations of peers that use it */
     uint32_t users;               /* local operations; for a cached region, its holders */
     struct pages pages;           /* allocated or imported */
+    bool on_device;               /* the host cannot access it: peers reach it by messages */
+    cuda_context context;         /* of device memory */
     struct cached cached;         /* base 0, end 0: not in the cache */
     struct cached exposed;        /* in memory.exposed, if it is exposed */
     struct weft_mem *of;          /* associated with another region, whose key it has */
@@ -95,6 +98,9 @@ weft_status_t weft__mem_stub_begin(struct stub *stub, void *base, size_t len, in
 /* The same, as another name of region `of`; and the end of that. */
 void weft__mem_stub_use(struct stub *stub, weft_mem_t *of);
 void weft__mem_stub_leave(struct stub *stub);
+
+/* Writes to the region, which covers [at, at + len). IO: the device failed. */
+weft_status_t weft__mem_write(const weft_mem_t *mem, uint64_t at, const void *from, size_t len);
 
 /* A peer's operation uses the region beyond this call. */
 static inline void weft__mem_serve(weft_mem_t *mem) {

@@ -138,7 +138,9 @@ static NOINLINE weft_status_t submit_args(struct weft_ep *ep, const struct am_ar
 
 static inline weft_status_t send_args(struct weft_ep *ep, const struct am_args *args) {
     const weft_op_t *op = args->op;
-    if (op && weft__op_is_extended(op, AM_FLAGS)) return submit_args(ep, args);
+    if ((op && weft__op_is_extended(op, AM_FLAGS)) ||
+        weft__iov_is_of_device(args->iov, args->n_iov))
+        return submit_args(ep, args);
     struct link *link = ep->link;
     uint32_t flags = op ? op->flags : 0;
     size_t len = 0;
@@ -189,7 +191,7 @@ am_send_ready(struct weft_ep *ep, unsigned id, const void *header, size_t header
               const weft_iov_t *iov, size_t n_iov, const weft_op_t *op) {
     struct lane *lane = ep->link->tx;
     if (header_len || !weft__iov_is_plain(iov, n_iov) || iov->len > ep->link->max_quick ||
-        (op && weft__op_is_extended(op, 0)))
+        (op && weft__op_is_extended(op, 0)) || weft__is_device_memory(iov->base))
         return am_send_general(ep, id, header, header_len, iov, n_iov, op);
     uint64_t word = wire_am_word(ep->core.peer, 0, id);
     weft_status_t st = lane->ops->am_short(lane, WIRE_AM, word, iov->base, iov->len);
@@ -399,14 +401,14 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
         return weft__fail(WEFT_ERR_INVALID_PARAM,
                           "am is NULL, or not one that a handler was given");
     struct am_recv_desc *arrival = am->internal;
-    bool laid_out = op && op->layout;
+    bool laid_out = op && op->layout, on_device = weft__call_is_of_device(iov, n_iov, op);
     size_t room = am->len;
     weft_status_t st = weft__worker_check(arrival->worker);
     if (st == WEFT_OK) st = weft__check_op(op, 0);
     if (st == WEFT_OK && !laid_out) st = weft__iov_measure(iov, n_iov, &room);
     if (st < 0) return st;
     if (room < am->len) return too_short(room, am->len);
-    if (!laid_out && !arrival->offer) {
+    if (!laid_out && !on_device && !arrival->offer) {
         weft__iov_scatter(iov, n_iov, 0, am->data, am->len);
         return WEFT_OK;
     }

@@ -158,8 +158,8 @@ static weft_status_t send_at_once(struct weft_ep *ep, const weft_iov_t *iov, siz
 weft_status_t weft__stream_send_ready(struct weft_ep *ep, const weft_iov_t *iov, size_t n_iov,
                                       const weft_op_t *op) {
     struct weft_request *req;
-    weft_status_t st =
-        op && weft__op_is_extended(op, 0) ? WEFT_NO_RESOURCE : send_at_once(ep, iov, n_iov);
+    bool later = (op && weft__op_is_extended(op, 0)) || weft__iov_is_of_device(iov, n_iov);
+    weft_status_t st = later ? WEFT_NO_RESOURCE : send_at_once(ep, iov, n_iov);
     if (st != WEFT_NO_RESOURCE) return st;
     st = send_request(ep, iov, n_iov, op, &req);
     if (st < 0) return st;

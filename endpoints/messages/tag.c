@@ -157,7 +157,8 @@ static __attribute__((noinline)) weft_status_t tag_submit(struct weft_ep *ep, ui
 static __attribute__((noinline)) weft_status_t tag_send_general(struct weft_ep *ep, uint64_t tag,
                                                                 const weft_iov_t *iov, size_t n_iov,
                                                                 const weft_op_t *op) {
-    if (op && weft__op_is_extended(op, TAG_FLAGS)) return tag_submit(ep, tag, iov, n_iov, op);
+    if ((op && weft__op_is_extended(op, TAG_FLAGS)) || weft__iov_is_of_device(iov, n_iov))
+        return tag_submit(ep, tag, iov, n_iov, op);
     size_t len = 0;
     weft_status_t st = weft__iov_measure(iov, n_iov, &len);
     if (st < 0) return st;
@@ -184,7 +185,8 @@ weft_status_t weft__tag_send_ready(struct weft_ep *ep, uint64_t tag, const weft_
     struct link *link = ep->link;
     struct lane *lane = link->tx;
     const uint32_t to = ep->core.peer;
-    size_t len = weft__iov_is_plain(iov, n_iov) ? iov->len : SIZE_MAX;
+    size_t len =
+        weft__iov_is_plain(iov, n_iov) && !weft__is_device_memory(iov->base) ? iov->len : SIZE_MAX;
     if (len > QUICK_MAX || sizeof to + len > link->max_quick ||
         ep->credit < (int64_t)len + MESSAGE_COST || (op && weft__op_is_extended(op, 0)))
         return tag_send_general(ep, tag, iov, n_iov, op);
@@ -589,8 +591,9 @@ static __attribute__((noinline)) weft_status_t recv_slow(weft_worker_t *worker, 
     static const weft_op_t no_op;
     if (!op) op = &no_op;
     if (worker && weft__reactor_mine(worker->reactor)) exclude_leases(worker, &tag, &mask);
-    bool plain = worker && weft__iov_is_plain(iov, n_iov) && weft__op_is_plain(op) &&
-                 weft__reactor_mine(worker->reactor) && worker_is_open(&worker->core.fsm);
+    bool plain = worker && weft__iov_is_plain(iov, n_iov) && !weft__is_device_memory(iov->base) &&
+                 weft__op_is_plain(op) && weft__reactor_mine(worker->reactor) &&
+                 worker_is_open(&worker->core.fsm);
     const struct tag_receive r = {tag, mask, iov, n_iov, info_p};
     if (!plain || weft__match_unexpected(&worker->match, tag, mask))
         return recv_general(worker, &r, op);
@@ -608,6 +611,7 @@ weft_status_t weft_tag_recv(weft_worker_t *worker, uint64_t tag, uint64_t mask,
     if (UNLIKELY(n_iov != 1 || !worker_is_open(&worker->core.fsm))) goto slow;
     if (UNLIKELY(!iov || !iov->base || worker->match.slow & (MATCH_UNEXPECTED | MATCH_LEASED)))
         goto slow;
+    if (UNLIKELY(weft__cuda_active)) goto slow;
     struct weft_request *req = weft__plain_spare(worker);
     if (UNLIKELY(!req)) goto slow;
     return post_plain(worker, req, &(struct tag_receive){tag, mask, iov, n_iov, info_p}, op);

@@ -6,6 +6,7 @@
 #include <transports/region.h>
 
 #include <endpoints/core/submit.h>
+#include <endpoints/transfer/device_memory.h>
 
 /* ---- which way */
 
@@ -76,6 +77,23 @@ static weft_status_t move_laid_out(weft_ep_t *ep, struct rma_op *op, void *base,
     return op->packed && st != WEFT_IN_PROGRESS ? weft__rma_unpack(op->packed, st) : st;
 }
 
+/* Device memory has a layout of the library's; a program's own functions see to it themselves. */
+static weft_status_t move_on_device(weft_ep_t *ep, struct rma_op *op, void *buf, size_t len,
+                                    const weft_op_t *how) {
+    weft_op_t own = how ? *how : (weft_op_t){0};
+    weft_layout_t layout;
+    weft_iov_t object;
+    weft_status_t st =
+        weft__device_layout(ep->worker, own.layout, &(weft_iov_t){buf, len}, 1, &layout, &object);
+    if (st < 0) return st;
+    own.layout = &layout;
+    return move_laid_out(ep, op, object.base, object.len, &own);
+}
+
+static bool is_on_device(const void *buf, const weft_layout_t *layout) {
+    return weft__is_device_memory(buf) && !(layout && layout->kind == WEFT_LAYOUT_USER);
+}
+
 static __attribute__((noinline)) weft_status_t move(weft_ep_t *ep, enum rma_what what,
                                                     const void *buf, size_t len, uint64_t remote,
                                                     weft_rkey_t *rkey, const weft_op_t *how) {
@@ -86,6 +104,8 @@ static __attribute__((noinline)) weft_status_t move(weft_ep_t *ep, enum rma_what
         return weft__post(ep->worker, ep, what == RMA_PUT ? put_posted : get_posted, &args, how);
     }
     struct rma_op op = {.what = what, .rkey = rkey, .remote = remote};
+    if (st == WEFT_OK && is_on_device(buf, layout))
+        return move_on_device(ep, &op, (void *)(uintptr_t)buf, len, how);
     if (st == WEFT_OK && layout) return move_laid_out(ep, &op, (void *)(uintptr_t)buf, len, how);
     if (st == WEFT_OK)
         st = weft__rkey_check(rkey, remote, len, what == RMA_PUT ? WEFT_MEM_WRITE : WEFT_MEM_READ);
@@ -116,7 +136,7 @@ static inline bool is_special(const weft_op_t *op) {
 weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remote,
                        weft_rkey_t *rkey, const weft_op_t *op) {
     if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_PUT) || len > rkey->max_short || !buf ||
-        is_special(op))
+        is_special(op) || weft__is_device_memory(buf))
         return put_slowly(ep, buf, len, remote, rkey, op);
     struct lane_key *key = rkey->key;
     char *to = key->local + (remote - rkey->region.base);
@@ -130,7 +150,7 @@ weft_status_t weft_put(weft_ep_t *ep, const void *buf, size_t len, uint64_t remo
 weft_status_t weft_get(weft_ep_t *ep, void *buf, size_t len, uint64_t remote, weft_rkey_t *rkey,
                        const weft_op_t *op) {
     if (!weft__rma_is_mapped(ep, rkey, remote, len, CAP_GET) || len > rkey->max_short || !buf ||
-        is_special(op))
+        is_special(op) || weft__is_device_memory(buf))
         return get_slowly(ep, buf, len, remote, rkey, op);
     const char *from = rkey->key->local + (remote - rkey->region.base);
     ep->worker->count->rma_native++;

@@ -9,6 +9,7 @@
 
 #include "rma.h"
 #include <endpoints/core/worker.h>
+#include <endpoints/transfer/layout.h>
 #include <endpoints/transfer/placement.h>
 #include <endpoints/transfer/rendezvous.h>
 
@@ -100,7 +101,7 @@ void weft__on_put(struct lane *lane, unsigned id, const void *data, size_t len) 
     size_t n = len - WIRE_PUT_HEAD;
     weft_status_t st = weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, put.address, n, &mem);
     if (st == WEFT_OK && n)
-        memcpy((void *)(uintptr_t)put.address, (const char *)data + WIRE_PUT_HEAD, n);
+        st = weft__mem_write(mem, put.address, (const char *)data + WIRE_PUT_HEAD, n);
     put_ended(ep, put.request, put.flags, st);
 }
 
@@ -131,7 +132,8 @@ bool weft__place_put(struct lane *lane, const void *head, size_t head_len, size_
     struct weft_ep *ep = weft__ep_of_lane(lane, put.ep);
     if (!ep || !ep_is_connected(&ep->core.fsm)) return false;
     size_t n = len - WIRE_PUT_HEAD;
-    if (weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, put.address, n, &mem) < 0)
+    if (weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, put.address, n, &mem) < 0 ||
+        mem->on_device)
         return false;
     of->kind = &put_kind;
     of->mem = mem;
@@ -194,7 +196,11 @@ static weft_status_t serve_later(struct weft_ep *ep, weft_mem_t *mem, const stru
     struct weft_request *req = weft__request_new(ep->worker, &served_kind);
     if (!req) return WEFT_ERR_NO_MEMORY;
     weft_iov_t iov = {(void *)(uintptr_t)get->address, get->len};
-    (void)weft__request_iov(req, &iov, 1);
+    weft_status_t st = weft__request_memory(req, &iov, 1, NULL, false);
+    if (st < 0) {
+        weft__request_discard(req);
+        return st;
+    }
     req->peer_id = get->to;
     req->rma.mem = mem;
     list_append(&mem->served, &req->rma.of_mem);
@@ -207,7 +213,7 @@ static weft_status_t serve_later(struct weft_ep *ep, weft_mem_t *mem, const stru
 
 static weft_status_t serve_served(struct weft_ep *ep, weft_mem_t *mem, const struct wire_get *get) {
     struct lane *tx = ep->link->tx;
-    if (WIRE_DATA_HEAD + get->len > weft__link_iface(ep->link)->attr.max_bcopy)
+    if (mem->on_device || WIRE_DATA_HEAD + get->len > weft__link_iface(ep->link)->attr.max_bcopy)
         return serve_later(ep, mem, get);
     struct reply reply = {{.to = get->to}, (const void *)(uintptr_t)get->address, get->len};
     weft_status_t st = tx->ops->am_bcopy(tx, WIRE_DATA, pack_reply, &reply);
@@ -241,6 +247,7 @@ static weft_status_t perform(struct weft_ep *ep, const struct wire_atomic *a, ui
     weft_status_t st =
         weft__mem_admit(ep->worker, &a->key, WEFT_MEM_ATOMIC, a->address, a->size, &mem);
     if (st < 0) return st;
+    if (mem->on_device) return WEFT_ERR_UNSUPPORTED;
     void *at = (void *)(uintptr_t)a->address;
     *old_p = a->size == 8 ? atomic_fetch64((enum rma_atomic)a->what, at, a->operand, a->compare)
                           : atomic_fetch32((enum rma_atomic)a->what, at, a->operand, a->compare);

@@ -8,6 +8,7 @@
 
 #include <weft/layout.h>
 
+#include "device_memory.h"
 #include "rendezvous.h"
 
 /* Checks the kind and the reserved fields. */
@@ -28,9 +29,12 @@ weft_status_t weft__layout_start(const weft_pack_ops_t *user, void *object, size
 weft_status_t weft__layout_set(struct weft_request *req, const weft_layout_t *layout,
                                const weft_iov_t *iov, size_t n_iov, bool receives);
 
-/* Sets the memory of the call: its layout, or its iov. */
+/* Sets the memory of the call: its layout, or its iov. A program's own functions see to device
+ * memory themselves. */
 static inline weft_status_t weft__request_memory(struct weft_request *req, const weft_iov_t *iov,
                                                  size_t n_iov, const weft_op_t *op, bool receives) {
+    if (weft__call_is_of_device(iov, n_iov, op))
+        return weft__request_device_memory(req, iov, n_iov, op ? op->layout : NULL, receives);
     if (__builtin_expect(op && op->layout, 0))
         return weft__layout_set(req, op->layout, iov, n_iov, receives);
     return weft__request_iov(req, iov, n_iov);

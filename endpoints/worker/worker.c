@@ -25,6 +25,7 @@
 #include <endpoints/transfer/rails.h>
 #include <endpoints/transfer/rendezvous.h>
 #include <endpoints/transfer/split_copy.h>
+#include <transports/cuda/driver.h>
 #include <transports/reliable/window_lane.h>
 
 /* ---- the machine: the end, bottom up */
@@ -373,6 +374,7 @@ weft_status_t weft_worker_create_sized(size_t params_size, weft_context_t *conte
                           WEFT_THREADS_FIXED);
 #endif
 
+    weft__cuda_notice();
     if (p.associated) return weft__worker_stub(context, &p, worker_p);
     st = weft__context_usable(context);
     if (st < 0) return st;

@@ -1,0 +1,161 @@
+#include "device_memory.h"
+
+#include "layout.h"
+#include <endpoints/core/worker.h>
+
+struct device_piece {
+    char *base;
+    size_t len;
+    bool on_host;
+    cuda_context context;
+};
+
+/* Pieces in a row; or one piece's blocks at a stride. */
+struct device_memory {
+    size_t block, stride; /* block 0: no stride */
+    size_t n;
+    struct device_piece piece[];
+};
+
+bool weft__device_holds_any(const weft_iov_t *iov, size_t n_iov) {
+    for (size_t i = 0; iov && i < n_iov; i++)
+        if (weft__cuda_is_device(iov[i].base)) return true;
+    return false;
+}
+
+/* ---- copies */
+
+enum direction { TO_HOST, TO_DEVICE };
+
+static weft_status_t copy_line(const struct device_piece *piece, size_t offset, char *host,
+                               size_t len, enum direction to) {
+    char *at = piece->base + offset;
+    if (!piece->on_host)
+        return to == TO_HOST ? weft__cuda_read(piece->context, host, at, len)
+                             : weft__cuda_write(piece->context, at, host, len);
+    memcpy(to == TO_HOST ? host : at, to == TO_HOST ? at : host, len);
+    return WEFT_OK;
+}
+
+static weft_status_t copy_pieces(const struct device_memory *memory, size_t offset, char *host,
+                                 size_t len, enum direction to) {
+    weft_status_t st = WEFT_OK;
+    for (size_t i = 0; i < memory->n && len && st == WEFT_OK; i++) {
+        const struct device_piece *piece = &memory->piece[i];
+        if (offset >= piece->len) {
+            offset -= piece->len;
+            continue;
+        }
+        size_t n = piece->len - offset < len ? piece->len - offset : len;
+        st = copy_line(piece, offset, host, n, to);
+        host += n;
+        len -= n;
+        offset = 0;
+    }
+    return st;
+}
+
+static weft_status_t copy_rows(const struct device_memory *memory, size_t row, char *host,
+                               size_t rows, enum direction to) {
+    const struct device_piece *piece = &memory->piece[0];
+    const struct cuda_blocks blocks = {.device = piece->base + row * memory->stride,
+                                       .host = host,
+                                       .width = memory->block,
+                                       .pitch = memory->stride,
+                                       .rows = rows};
+    return to == TO_HOST ? weft__cuda_read_blocks(piece->context, &blocks)
+                         : weft__cuda_write_blocks(piece->context, &blocks);
+}
+
+/* Whole blocks together; a part of a block before and after them. */
+static weft_status_t copy_strided(const struct device_memory *memory, size_t offset, char *host,
+                                  size_t len, enum direction to) {
+    weft_status_t st = WEFT_OK;
+    while (len && st == WEFT_OK) {
+        size_t row = offset / memory->block, within = offset % memory->block;
+        size_t rows = within ? 0 : len / memory->block, n = rows * memory->block;
+        if (rows) {
+            st = copy_rows(memory, row, host, rows, to);
+        } else {
+            n = memory->block - within < len ? memory->block - within : len;
+            st = copy_line(&memory->piece[0], row * memory->stride + within, host, n, to);
+        }
+        host += n;
+        offset += n;
+        len -= n;
+    }
+    return st;
+}
+
+static weft_status_t copy(const struct device_memory *memory, size_t offset, char *host, size_t len,
+                          enum direction to) {
+    return memory->block ? copy_strided(memory, offset, host, len, to)
+                         : copy_pieces(memory, offset, host, len, to);
+}
+
+static weft_status_t pack(void *state, size_t offset, void *to, size_t len) {
+    return copy(state, offset, to, len, TO_HOST);
+}
+static weft_status_t unpack(void *state, size_t offset, const void *from, size_t len) {
+    return copy(state, offset, (char *)(uintptr_t)from, len, TO_DEVICE);
+}
+static void end(void *state) {
+    talloc_free(state);
+}
+static const weft_pack_ops_t device_ops = {.pack = pack, .unpack = unpack, .end = end};
+
+/* ---- as a layout */
+
+/* The length in bytes, which is the layout's packed length. */
+static weft_status_t measure(const weft_layout_t *given, const weft_iov_t *iov, size_t n_iov,
+                             size_t *len_p) {
+    if (!given) return weft__iov_measure(iov, n_iov, len_p);
+    if (n_iov != 1)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "n_iov is %zu; a layout needs exactly 1", n_iov);
+    weft_status_t st = weft__layout_check(given);
+    return st < 0 ? st : weft__layout_measure(given, "base of the layout", iov->base, len_p);
+}
+
+static struct device_piece piece_of(const weft_iov_t *iov) {
+    struct cuda_memory found;
+    bool on_device = weft__cuda_find(iov->base, &found) && !found.managed;
+    return (struct device_piece){.base = iov->base,
+                                 .len = iov->len,
+                                 .on_host = !on_device,
+                                 .context = on_device ? found.context : NULL};
+}
+
+weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_t *given,
+                                  const weft_iov_t *iov, size_t n_iov, weft_layout_t *layout_p,
+                                  weft_iov_t *object_p) {
+    size_t len = 0;
+    weft_status_t st = measure(given, iov, n_iov, &len);
+    if (st < 0) return st;
+    struct device_memory *memory = weft__alloc(
+        worker, sizeof *memory + n_iov * sizeof *memory->piece, "pieces of device memory");
+    if (!memory) return WEFT_ERR_NO_MEMORY;
+    *memory = (struct device_memory){.n = n_iov};
+    for (size_t i = 0; i < n_iov; i++) memory->piece[i] = piece_of(&iov[i]);
+    if (given && weft__layout_is_dense(given))
+        memory->piece[0].len = len;
+    else if (given)
+        memory->block = given->block, memory->stride = given->stride;
+    *layout_p = (weft_layout_t){.kind = WEFT_LAYOUT_USER, .user = &device_ops};
+    *object_p = (weft_iov_t){memory, len};
+    return WEFT_OK;
+}
+
+void weft__device_layout_free(const weft_iov_t *object) {
+    talloc_free(object->base);
+}
+
+weft_status_t weft__request_device_memory(struct weft_request *req, const weft_iov_t *iov,
+                                          size_t n_iov, const weft_layout_t *given, bool receives) {
+    weft_layout_t layout;
+    weft_iov_t object;
+    weft_status_t st = weft__device_layout(req->worker, given, iov, n_iov, &layout, &object);
+    if (st < 0) return st;
+    st = weft__layout_set(req, &layout, &object, 1, receives);
+    if (st < 0) weft__device_layout_free(&object);
+    return st;
+}

@@ -1,0 +1,43 @@
+/*
+ * Operations on device memory (CUDA). The host cannot access it, so such an operation has a layout
+ * of the library's own, whose pack and unpack copy between device and host. Every protocol and
+ * transport that serves layouts therefore serves device memory.
+ */
+#ifndef WEFT_ENDPOINTS_TRANSFER_DEVICE_MEMORY_H
+#define WEFT_ENDPOINTS_TRANSFER_DEVICE_MEMORY_H
+
+#include <transports/cuda/memory.h>
+#include <weft/layout.h>
+
+struct weft_worker;
+struct weft_request;
+
+/* True if a piece lies on a device. */
+bool weft__device_holds_any(const weft_iov_t *iov, size_t n_iov);
+static inline bool weft__iov_is_of_device(const weft_iov_t *iov, size_t n_iov) {
+    return __builtin_expect(weft__cuda_active, 0) && weft__device_holds_any(iov, n_iov);
+}
+
+/* True if the library has to see to it: a layout of the program's own functions does so itself. */
+static inline bool weft__call_is_of_device(const weft_iov_t *iov, size_t n_iov,
+                                           const weft_op_t *op) {
+    return __builtin_expect(weft__cuda_active, 0) &&
+           !(op && op->layout && op->layout->kind == WEFT_LAYOUT_USER) &&
+           weft__device_holds_any(iov, op && op->layout && n_iov > 1 ? 1 : n_iov);
+}
+
+/*
+ * The memory of an operation as a layout: `*layout_p`, whose object is `*object_p` (one weft_iov_t).
+ * `given` is the program's layout, STRIDED or NULL. The object is freed by the layout's `end`.
+ * Errors: NO_MEMORY; INVALID_PARAM of a bad iov.
+ */
+weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_t *given,
+                                  const weft_iov_t *iov, size_t n_iov, weft_layout_t *layout_p,
+                                  weft_iov_t *object_p);
+void weft__device_layout_free(const weft_iov_t *object);
+
+/* As weft__request_memory, of memory on a device. */
+weft_status_t weft__request_device_memory(struct weft_request *req, const weft_iov_t *iov,
+                                          size_t n_iov, const weft_layout_t *given, bool receives);
+
+#endif

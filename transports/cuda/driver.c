@@ -1,0 +1,49 @@
+#include "driver.h"
+
+#include <base/status.h>
+#include <dlfcn.h>
+#include <pthread.h>
+
+bool weft__cuda_active;
+
+static struct cuda_driver driver;
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+/* False: a driver that lacks one of these functions is not used. */
+static bool find_functions(void *library) {
+#define CUDA_CALL(field, symbol, parameters)                   \
+    *(void **)(void *)&driver.field = dlsym(library, #symbol); \
+    if (!driver.field) return false;
+#include "driver.def"
+#undef CUDA_CALL
+    return true;
+}
+
+/* The handle is kept: the driver stays in the process for as long as Weft may call it. */
+static void load(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (!library) return;
+    if (find_functions(library))
+        __atomic_store_n(&weft__cuda_active, true, __ATOMIC_RELEASE);
+    else
+        dlclose(library);
+}
+
+void weft__cuda_notice(void) {
+    if (__atomic_load_n(&weft__cuda_active, __ATOMIC_ACQUIRE)) return;
+    pthread_mutex_lock(&loading);
+    if (!weft__cuda_active) load();
+    pthread_mutex_unlock(&loading);
+}
+
+const struct cuda_driver *weft__cuda_driver(void) {
+    return __atomic_load_n(&weft__cuda_active, __ATOMIC_ACQUIRE) ? &driver : NULL;
+}
+
+weft_status_t weft__cuda_status(cuda_result result, const char *what) {
+    const char *name = NULL;
+    if (result == 0) return WEFT_OK;
+    if (driver.error_name(result, &name) != 0 || !name) name = "an unknown error";
+    weft_status_t st = result == CUDA_OUT_OF_MEMORY ? WEFT_ERR_NO_MEMORY : WEFT_ERR_IO;
+    return weft__fail(st, "%s: %s (%u) of the CUDA driver", what, name, result);
+}

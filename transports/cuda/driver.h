@@ -1,0 +1,67 @@
+/*
+ * The CUDA driver, libcuda.so.1, by dlopen. A program that has device memory has loaded the
+ * driver; Weft never loads it first, never initialises it and never creates a context.
+ *
+ * The types have the layout of those in cuda.h; tests/cuda/prototypes_test.sh checks that.
+ */
+#ifndef WEFT_TRANSPORTS_CUDA_DRIVER_H
+#define WEFT_TRANSPORTS_CUDA_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <weft/base.h>
+
+typedef unsigned cuda_result; /* CUresult: 0 is success */
+typedef unsigned cuda_attribute;
+typedef int cuda_device;
+typedef unsigned long long cuda_pointer;
+typedef struct CUctx_st *cuda_context;
+typedef struct CUstream_st *cuda_stream;
+
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NON_BLOCKING = 1 };
+enum cuda_memory_kind { CUDA_KIND_HOST = 1, CUDA_KIND_DEVICE = 2 };
+enum {
+    CUDA_POINTER_CONTEXT = 1,
+    CUDA_POINTER_KIND = 2,
+    CUDA_POINTER_MANAGED = 8,
+    CUDA_POINTER_DEVICE = 9,
+    CUDA_POINTER_RANGE_BEGIN = 11,
+    CUDA_POINTER_RANGE_LEN = 12
+};
+
+/* A copy of `rows` blocks of `width` bytes, with the names of cuda.h. */
+struct CUDA_MEMCPY2D_st {
+    size_t srcXInBytes, srcY;
+    unsigned srcMemoryType;
+    const void *srcHost;
+    cuda_pointer srcDevice;
+    void *srcArray;
+    size_t srcPitch, dstXInBytes, dstY;
+    unsigned dstMemoryType;
+    void *dstHost;
+    cuda_pointer dstDevice;
+    void *dstArray;
+    size_t dstPitch, WidthInBytes, Height;
+};
+
+struct cuda_driver {
+#define CUDA_CALL(field, symbol, parameters) cuda_result(*field) parameters;
+#include "driver.def"
+#undef CUDA_CALL
+};
+
+/* True from the first weft__cuda_notice that found the driver in the process. It never becomes
+ * false again. */
+extern bool weft__cuda_active;
+
+/* Looks for the driver in this process. Cheap when it was found before, a dlopen when not. Called
+ * where a worker is created and where memory is registered or detected. Any thread. */
+void weft__cuda_notice(void);
+
+/* NULL: the driver is not loaded. Any thread. */
+const struct cuda_driver *weft__cuda_driver(void);
+
+/* OK, NO_MEMORY, or IO; the cause names `what` and the driver's error. */
+weft_status_t weft__cuda_status(cuda_result result, const char *what);
+
+#endif
