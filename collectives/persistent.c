@@ -16,7 +16,8 @@ static weft_status_t make_persistent(weft_team_t *team, const weft_coll_args_t *
     if (st < 0 || coll->nothing) return st;
     if (coll->call.staging) {
         weft__staging_drop(coll->call.staging);
-        return weft__fail(WEFT_ERR_UNSUPPORTED, "type: a layout, of a persistent collective");
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "a type with a layout, or device memory, of a persistent collective");
     }
     return coll->call.algorithm < N_ALGORITHMS ? weft__steps_keep(coll) : WEFT_OK;
 }

@@ -27,7 +27,8 @@ static inline bool weft__call_is_of_device(const weft_iov_t *iov, size_t n_iov,
 }
 
 /*
- * The memory of an operation as a layout: `*layout_p`, whose object is `*object_p` (one weft_iov_t).
+ * The memory of an operation as a layout: `*layout_p`, whose object is `*object_p` (one
+ * weft_iov_t).
  * `given` is the program's layout, STRIDED or NULL. The object is freed by the layout's `end`.
  * Errors: NO_MEMORY; INVALID_PARAM of a bad iov.
  */

@@ -38,7 +38,11 @@ enum {
  * Regions over the same memory must be of one kind.
  */
 
-/* All memory is HOST memory. GPU memory is not supported yet. */
+/*
+ * CUDA: device memory, which the host cannot access. Messages, streams, puts, gets and collectives
+ * take pointers to it as they take others (docs/cuda.md). HOST includes host memory that is pinned
+ * or registered with the driver.
+ */
 typedef enum weft_mem_type {
     WEFT_MEMORY_HOST,
     WEFT_MEMORY_CUDA,
@@ -109,7 +113,8 @@ WEFT_API weft_status_t weft_mem_alloc_sized(size_t params_size, weft_worker_t *w
 
 /*
  * Registers memory of the program as a region. It must stay mapped until the release has completed.
- * Errors as of weft_mem_alloc.
+ * A region of device memory is accessed by its owner only: operations of peers are messages, and
+ * atomics are UNSUPPORTED. Errors as of weft_mem_alloc.
  */
 #define weft_mem_register(...) weft_mem_register_sized(sizeof(weft_mem_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
@@ -169,7 +174,7 @@ typedef enum weft_mem_advice {
 /*
  * Advises the kernel about bytes [offset, offset + len) of the region. Advice that the kernel does
  * not support is ignored silently. Errors: INVALID_PARAM; IO if the content of a memfd could not be
- * discarded (one imported read-only).
+ * discarded (one imported read-only); UNSUPPORTED for device memory.
  */
 WEFT_API weft_status_t weft_mem_advise(weft_mem_t *mem, size_t offset, size_t len,
                                        weft_mem_advice_t advice);
@@ -188,8 +193,8 @@ typedef struct weft_mem_info {
 WEFT_API weft_status_t weft_mem_describe(const weft_mem_t *mem, weft_mem_info_t *info_p);
 
 /*
- * Describes the memory at a pointer: type, base and length of its mapping, node. Errors: NOT_FOUND
- * if nothing is mapped there; IO.
+ * Describes the memory at a pointer: type, base and length of its mapping (of its allocation, on a
+ * device), node. `page` is 0 on a device. Errors: NOT_FOUND if nothing is mapped there; IO.
  */
 WEFT_API weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p);
 

@@ -14,14 +14,9 @@ unsigned double_depth(void);
 /* Device memory, or managed memory. NULL: none left. */
 void *double_alloc(void *context, size_t len, bool managed);
 void double_free(void *device);
-/* Where the host reads and writes what lies at a device address. */
-char *double_alias(const void *device);
+void double_write(void *device, const void *from, size_t len);
+void double_read(void *to, const void *device, size_t len);
 
-struct double_counts {
-    unsigned copies, streams, pushes, pops;
-    size_t bytes;
-};
-extern struct double_counts double_counts;
 extern unsigned double_fail_copy; /* the number of copies until one fails; 0: none does */
 
 #endif

@@ -171,7 +171,7 @@ static bool ask_while(struct asked *a, const char *when, size_t len, weft_mem_pa
     return true;
 }
 
-/* Where the kernel gives a mapping of the test's own huge pages, it gives them to the region, too. */
+/* Where the kernel gives huge pages to a mapping of the test's own, the region gets them, too. */
 static void look_for_transparent(weft_mem_pages_t pages) {
     struct asked a;
     int given = 0;

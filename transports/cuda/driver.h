@@ -13,7 +13,6 @@
 
 typedef unsigned cuda_result; /* CUresult: 0 is success */
 typedef unsigned cuda_attribute;
-typedef int cuda_device;
 typedef unsigned long long cuda_pointer;
 typedef struct CUctx_st *cuda_context;
 typedef struct CUstream_st *cuda_stream;

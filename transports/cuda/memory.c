@@ -68,12 +68,15 @@ static weft_status_t stream_for(const struct cuda_driver *driver, cuda_context c
     return st;
 }
 
-/* Its context was destroyed, or the stream with it: a later context at the same address gets a
- * new one. */
-static void forget_stream(cuda_context context) {
+/* Its context may have been destroyed, and another created at the same address: the next copy gets
+ * a new stream. */
+static void drop_stream(const struct cuda_driver *driver, cuda_context context) {
     pthread_mutex_lock(&streams_mutex);
     struct stream_of_context *found = find_stream(context);
-    if (found) *found = streams[--n_streams];
+    if (found) {
+        (void)driver->stream_destroy(found->stream);
+        *found = streams[--n_streams];
+    }
     pthread_mutex_unlock(&streams_mutex);
 }
 
@@ -90,7 +93,7 @@ static weft_status_t copy_in_context(const struct cuda_driver *driver, cuda_cont
     st = weft__cuda_status(copy(driver, args, stream), "could not copy device memory");
     if (st == WEFT_OK)
         st = weft__cuda_status(driver->stream_wait(stream), "a copy of device memory failed");
-    if (st < 0) forget_stream(context);
+    if (st < 0) drop_stream(driver, context);
     return st;
 }
 

@@ -8,7 +8,6 @@
 #include <tests/cuda/driver_double.h>
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -34,16 +33,17 @@ struct allocation {
     struct context *context;
 };
 static struct allocation allocation[MOST];
-static struct context *stack[MOST_DEPTH];
+static struct context contexts[MOST], *stack[MOST_DEPTH];
+static char streams[MOST];
+static unsigned n_contexts, n_streams;
 static unsigned depth;
 
 /* ---- for tests ------------------------------------------------------------------------------- */
 
-struct double_counts double_counts;
 unsigned double_fail_copy;
 
 void *double_context_create(void) {
-    return calloc(1, sizeof(struct context));
+    return &contexts[n_contexts++ % MOST];
 }
 void double_context_destroy(void *context) {
     ((struct context *)context)->destroyed = true;
@@ -60,9 +60,16 @@ static struct allocation *find(pointer at) {
     return NULL;
 }
 
-char *double_alias(const void *device) {
-    struct allocation *a = find((pointer)(uintptr_t)device);
-    return a ? a->alias + ((const char *)device - a->device) : NULL;
+/* Where the double reads and writes what lies at a device address. */
+static char *alias_of(pointer at) {
+    const struct allocation *a = find(at);
+    return a ? a->alias + (at - (pointer)(uintptr_t)a->device) : NULL;
+}
+void double_write(void *device, const void *from, size_t len) {
+    memcpy(alias_of((pointer)(uintptr_t)device), from, len);
+}
+void double_read(void *to, const void *device, size_t len) {
+    memcpy(to, alias_of((pointer)(uintptr_t)device), len);
 }
 
 void *double_alloc(void *context, size_t len, bool managed) {
@@ -101,28 +108,14 @@ result cuGetErrorName(result error, const char **name) {
                                      : "CUDA_ERROR_INVALID_VALUE";
     return SUCCESS;
 }
-result cuDeviceGetCount(int *count) {
-    *count = 1;
-    return SUCCESS;
-}
-result cuDeviceGetName(char *name, int len, int device) {
-    strncpy(name, "Double", (size_t)len);
-    return device == 0 ? SUCCESS : INVALID_VALUE;
-}
-result cuDeviceTotalMem_v2(size_t *bytes, int device) {
-    *bytes = (size_t)1 << 30;
-    return device == 0 ? SUCCESS : INVALID_VALUE;
-}
 result cuCtxPushCurrent_v2(struct context *context) {
     if (context->destroyed || depth == MOST_DEPTH) return INVALID_CONTEXT;
     stack[depth++] = context;
-    double_counts.pushes++;
     return SUCCESS;
 }
 result cuCtxPopCurrent_v2(struct context **context) {
     if (depth == 0) return INVALID_CONTEXT;
     *context = stack[--depth];
-    double_counts.pops++;
     return SUCCESS;
 }
 
@@ -145,9 +138,11 @@ result cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
 
 result cuStreamCreate(void **stream, unsigned flags) {
     if (depth == 0 || flags != 1) return INVALID_CONTEXT;
-    *stream = calloc(1, 1);
-    double_counts.streams++;
+    *stream = &streams[n_streams++ % MOST];
     return SUCCESS;
+}
+result cuStreamDestroy_v2(void *stream) {
+    return depth ? SUCCESS : INVALID_CONTEXT;
 }
 result cuStreamSynchronize(void *stream) {
     return SUCCESS;
@@ -159,14 +154,8 @@ static result begin_copy(pointer device, size_t len) {
     if (!a || device - (pointer)(uintptr_t)a->device + len > a->len) return INVALID_VALUE;
     if (depth == 0 || stack[depth - 1] != a->context) return INVALID_CONTEXT;
     if (double_fail_copy && --double_fail_copy == 0) return LAUNCH_FAILED;
-    double_counts.copies++;
-    double_counts.bytes += len;
     return SUCCESS;
 }
-static char *alias_of(pointer device) {
-    return double_alias((const void *)(uintptr_t)device);
-}
-
 result cuMemcpyDtoHAsync_v2(void *to, pointer from, size_t len, void *stream) {
     result r = begin_copy(from, len);
     if (r == SUCCESS) memcpy(to, alias_of(from), len);

@@ -1,0 +1,137 @@
+/*
+ * Device memory for tests: of the double of the CUDA driver (driver_double/), or with
+ * WEFT_TEST_CUDA=driver of the driver and its first GPU. Either is loaded as a program with device
+ * memory would have loaded it: before it creates a worker.
+ */
+#ifndef WEFT_TESTS_CUDA_DEVICE_H
+#define WEFT_TESTS_CUDA_DEVICE_H
+
+#include <dlfcn.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <tests/cuda/driver_double.h>
+#include <tests/harness.h>
+#include <unistd.h>
+
+static struct {
+    void *context;
+    void *(*alloc)(void *context, size_t len, bool managed);
+    void (*release)(void *device);
+    void (*write)(void *device, const void *from, size_t len);
+    void (*read)(void *to, const void *device, size_t len);
+    unsigned (*depth)(void);
+    /* NULL with the driver */
+    void *(*context_create)(void);
+    void (*context_destroy)(void *context);
+    unsigned *fail_copy;
+} gpu;
+
+static void *gpu_symbol(void *library, const char *name) {
+    void *found = dlsym(library, name);
+    CHECK(found != NULL);
+    return found;
+}
+
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+static struct {
+    unsigned (*init)(unsigned flags);
+    unsigned (*retain)(void **context, int device);
+    unsigned (*set)(void *context);
+    unsigned (*get)(void **context);
+    unsigned (*alloc)(unsigned long long *at, size_t len);
+    unsigned (*alloc_managed)(unsigned long long *at, size_t len, unsigned flags);
+    unsigned (*release)(unsigned long long at);
+    unsigned (*write)(unsigned long long to, const void *from, size_t len);
+    unsigned (*read)(void *to, unsigned long long from, size_t len);
+} gpu_driver;
+
+static unsigned long long gpu_address(const void *device) {
+    return (unsigned long long)(uintptr_t)device;
+}
+static void *gpu_driver_alloc(void *context, size_t len, bool managed) {
+    enum { GLOBAL = 1 };
+    unsigned long long at = 0;
+    CHECK_EQ(managed ? gpu_driver.alloc_managed(&at, len, GLOBAL) : gpu_driver.alloc(&at, len), 0);
+    return (void *)(uintptr_t)at;
+}
+static void gpu_driver_release(void *device) {
+    CHECK_EQ(gpu_driver.release(gpu_address(device)), 0);
+}
+static void gpu_driver_write(void *device, const void *from, size_t len) {
+    CHECK_EQ(gpu_driver.write(gpu_address(device), from, len), 0);
+}
+static void gpu_driver_read(void *to, const void *device, size_t len) {
+    CHECK_EQ(gpu_driver.read(to, gpu_address(device), len), 0);
+}
+/* 0: the context that the test made current is current again. */
+static unsigned gpu_driver_depth(void) {
+    void *current = NULL;
+    return gpu_driver.get(&current) != 0 || current != gpu.context;
+}
+
+static inline void gpu_load_driver(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    CHECK(library != NULL);
+    *(void **)&gpu_driver.init = gpu_symbol(library, "cuInit");
+    *(void **)&gpu_driver.retain = gpu_symbol(library, "cuDevicePrimaryCtxRetain");
+    *(void **)&gpu_driver.set = gpu_symbol(library, "cuCtxSetCurrent");
+    *(void **)&gpu_driver.get = gpu_symbol(library, "cuCtxGetCurrent");
+    *(void **)&gpu_driver.alloc = gpu_symbol(library, "cuMemAlloc_v2");
+    *(void **)&gpu_driver.alloc_managed = gpu_symbol(library, "cuMemAllocManaged");
+    *(void **)&gpu_driver.release = gpu_symbol(library, "cuMemFree_v2");
+    *(void **)&gpu_driver.write = gpu_symbol(library, "cuMemcpyHtoD_v2");
+    *(void **)&gpu_driver.read = gpu_symbol(library, "cuMemcpyDtoH_v2");
+    CHECK_EQ(gpu_driver.init(0), 0);
+    CHECK_EQ(gpu_driver.retain(&gpu.context, 0), 0);
+    CHECK_EQ(gpu_driver.set(gpu.context), 0);
+    gpu.alloc = gpu_driver_alloc;
+    gpu.release = gpu_driver_release;
+    gpu.write = gpu_driver_write;
+    gpu.read = gpu_driver_read;
+    gpu.depth = gpu_driver_depth;
+}
+
+/* ---- the double ------------------------------------------------------------------------------ */
+
+static inline void gpu_load_double(void) {
+    char program[PATH_MAX] = "", path[PATH_MAX + 64];
+    CHECK(readlink("/proc/self/exe", program, sizeof program - 1) > 0);
+    snprintf(path, sizeof path, "%s/driver_double/libcuda.so.1", dirname(program));
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    CHECK(library != NULL);
+    *(void **)&gpu.alloc = gpu_symbol(library, "double_alloc");
+    *(void **)&gpu.release = gpu_symbol(library, "double_free");
+    *(void **)&gpu.write = gpu_symbol(library, "double_write");
+    *(void **)&gpu.read = gpu_symbol(library, "double_read");
+    *(void **)&gpu.depth = gpu_symbol(library, "double_depth");
+    *(void **)&gpu.context_create = gpu_symbol(library, "double_context_create");
+    *(void **)&gpu.context_destroy = gpu_symbol(library, "double_context_destroy");
+    gpu.fail_copy = gpu_symbol(library, "double_fail_copy");
+    gpu.context = gpu.context_create();
+}
+
+static inline void gpu_load(void) {
+    const char *which = getenv("WEFT_TEST_CUDA");
+    if (gpu.context) return;
+    if (which && strcmp(which, "driver") == 0)
+        gpu_load_driver();
+    else
+        gpu_load_double();
+}
+
+static inline char *gpu_alloc(size_t len) {
+    gpu_load();
+    char *device = gpu.alloc(gpu.context, len, false);
+    CHECK(device != NULL);
+    return device;
+}
+
+/* Weft left the caller's current context as it was. */
+static inline bool gpu_context_is_as_before(void) {
+    return gpu.depth() == 0;
+}
+
+#endif

@@ -1,0 +1,149 @@
+/* Collectives whose buffers lie on a device, over a double of the driver whose memory the host
+ * cannot touch. Members may mix device and host memory. */
+#include <tests/collectives/team.h>
+#include <tests/cuda/device.h>
+
+enum { RANKS = 3, MOST_COUNT = 20000 };
+static const char *const ways[][3] = {
+    {"self,shm", NULL, NULL}, {"self,shm", "coll.slot", "0"}, {"self,tcp", NULL, NULL}};
+static const size_t counts[] = {1, 100, MOST_COUNT};
+
+static int32_t host[RANKS][RANKS * MOST_COUNT], result[RANKS * MOST_COUNT];
+static int32_t *src[RANKS], *dst[RANKS];
+
+static int32_t value(uint32_t rank, size_t i) {
+    return (int32_t)(1000000 * (rank + 1) + i);
+}
+
+/* The last member's buffers lie on the host, the others' on the device. */
+static bool on_device(uint32_t rank) {
+    return rank + 1 < RANKS;
+}
+
+static void buffers_up(void) {
+    size_t bytes = sizeof host[0];
+    gpu_load();
+    for (uint32_t r = 0; r < RANKS; r++) {
+        src[r] = on_device(r) ? (int32_t *)(void *)gpu_alloc(bytes) : malloc(bytes);
+        dst[r] = on_device(r) ? (int32_t *)(void *)gpu_alloc(bytes) : malloc(bytes);
+        for (size_t i = 0; i < RANKS * MOST_COUNT; i++) host[r][i] = value(r, i);
+        if (on_device(r))
+            gpu.write(src[r], host[r], bytes);
+        else
+            memcpy(src[r], host[r], bytes);
+    }
+}
+static void buffers_down(void) {
+    for (uint32_t r = 0; r < RANKS; r++) {
+        if (on_device(r)) gpu.release(src[r]), gpu.release(dst[r]);
+        if (!on_device(r)) free(src[r]), free(dst[r]);
+    }
+}
+
+/* What lies in DST of that member. */
+static const int32_t *result_of(uint32_t rank, size_t n) {
+    if (!on_device(rank)) return dst[rank];
+    gpu.read(result, dst[rank], n * sizeof *result);
+    return result;
+}
+
+static void all_ended_well(const struct crew *c) {
+    for (uint32_t r = 0; r < RANKS; r++) CHECK_EQ(c->rank[r].outcome, WEFT_OK);
+}
+
+static void reduces(struct crew *c, size_t n) {
+    EVERYBODY(c, weft_allreduce(me->team, src[r], dst[r], n, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+    all_ended_well(c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        const int32_t *got = result_of(r, n);
+        for (size_t i = 0; i < n; i++) CHECK_EQ(got[i], value(0, i) + value(1, i) + value(2, i));
+    }
+}
+
+static void gathers(struct crew *c, size_t n) {
+    EVERYBODY(c, weft_allgather(me->team, src[r], dst[r], n, WEFT_INT32, OP_OF(me)));
+    all_ended_well(c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        const int32_t *got = result_of(r, RANKS * n);
+        for (size_t i = 0; i < RANKS * n; i++) CHECK_EQ(got[i], value((uint32_t)(i / n), i % n));
+    }
+}
+
+static void exchanges(struct crew *c, size_t n) {
+    EVERYBODY(c, weft_alltoall(me->team, src[r], dst[r], n, WEFT_INT32, OP_OF(me)));
+    all_ended_well(c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        const int32_t *got = result_of(r, RANKS * n);
+        for (size_t i = 0; i < RANKS * n; i++)
+            CHECK_EQ(got[i], value((uint32_t)(i / n), r * n + i % n));
+    }
+}
+
+static void scatters(struct crew *c, size_t n) {
+    EVERYBODY(c, weft_reduce_scatter(me->team, src[r], dst[r], n, WEFT_INT32, WEFT_MAX, OP_OF(me)));
+    all_ended_well(c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        const int32_t *got = result_of(r, n);
+        for (size_t i = 0; i < n; i++) CHECK_EQ(got[i], value(RANKS - 1, r * n + i));
+    }
+}
+
+static void broadcasts(struct crew *c, size_t n) {
+    EVERYBODY(c, weft_bcast(me->team, r == 1 ? src[r] : dst[r], n, WEFT_INT32, 1, OP_OF(me)));
+    all_ended_well(c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        if (r == 1) continue;
+        const int32_t *got = result_of(r, n);
+        for (size_t i = 0; i < n; i++) CHECK_EQ(got[i], value(1, i));
+    }
+}
+
+TEST(collectives_take_device_memory) {
+    for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct crew c;
+        buffers_up();
+        crew_up(&c, RANKS, ways[i][0], ways[i][1], ways[i][2]);
+        for (unsigned k = 0; k < sizeof counts / sizeof *counts; k++) {
+            reduces(&c, counts[k]);
+            gathers(&c, counts[k]);
+            exchanges(&c, counts[k]);
+            scatters(&c, counts[k]);
+            broadcasts(&c, counts[k]);
+        }
+        CHECK(gpu_context_is_as_before());
+        crew_down(&c);
+        buffers_down();
+    }
+}
+
+TEST(a_persistent_collective_of_device_memory_is_refused) {
+    struct crew c;
+    weft_coll_t *coll;
+    buffers_up();
+    crew_up(&c, RANKS, "self,shm", NULL, NULL);
+    weft_coll_args_t args = {.kind = WEFT_COLL_ALLREDUCE,
+                             .src = src[0],
+                             .dst = dst[0],
+                             .count = 10,
+                             .type = WEFT_INT32,
+                             .reduction = WEFT_SUM};
+    CHECK_EQ(weft_coll_init(c.rank[0].team, &args, 0, &coll), WEFT_ERR_UNSUPPORTED);
+    crew_down(&c);
+    buffers_down();
+}
+
+/* A copy that fails ends the collective at that member, and no other memory is touched. */
+TEST(a_copy_that_fails_ends_the_collective) {
+    struct crew c;
+    gpu_load();
+    if (!gpu.fail_copy) SKIP("only the double of the CUDA driver fails at will");
+    buffers_up();
+    crew_up(&c, RANKS, "self,shm", NULL, NULL);
+    *gpu.fail_copy = 1;
+    expect_outcome(&c.rank[0]);
+    CHECK_EQ(weft_allreduce(c.rank[0].team, src[0], dst[0], 10, WEFT_INT32, WEFT_SUM, NULL),
+             WEFT_ERR_IO);
+    reduces(&c, 100);
+    crew_down(&c);
+    buffers_down();
+}

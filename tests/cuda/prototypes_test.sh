@@ -1,0 +1,57 @@
+#!/bin/bash
+# What transports/cuda/driver.def and driver.h declare is what cuda.h declares, where there is one.
+set -uo pipefail
+name=the_declarations_are_those_of_cuda_h
+for folder in "${WEFT_CUDA_PATH:-/usr}/include" /usr/local/cuda/include; do
+    [ -e "$folder/cuda.h" ] && found=$folder && break
+done
+if [ -z "${found:-}" ]; then
+    echo "  skipped: no headers of CUDA here"
+    echo "skip $name"
+    exit 0
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+{
+    cat <<'C'
+#define __CUDA_API_VERSION_INTERNAL /* the names of cuda.h with their versions */
+#include <cuda.h>
+#define CUDA_MEMCPY2D_st WEFT_MEMCPY2D
+#include <transports/cuda/driver.h>
+#define SAME(type, own) _Static_assert(__builtin_types_compatible_p(type, own), #type)
+SAME(CUdeviceptr, cuda_pointer);
+SAME(CUcontext, cuda_context);
+SAME(CUstream, cuda_stream);
+_Static_assert(sizeof(CUresult) == sizeof(cuda_result), "CUresult");
+_Static_assert(sizeof(CUpointer_attribute) == sizeof(cuda_attribute), "CUpointer_attribute");
+_Static_assert(CUDA_ERROR_OUT_OF_MEMORY == CUDA_OUT_OF_MEMORY, "error");
+_Static_assert(CU_STREAM_NON_BLOCKING == CUDA_NON_BLOCKING, "flag");
+_Static_assert(CU_MEMORYTYPE_HOST == CUDA_KIND_HOST, "kind");
+_Static_assert(CU_MEMORYTYPE_DEVICE == CUDA_KIND_DEVICE, "kind");
+_Static_assert(CU_POINTER_ATTRIBUTE_CONTEXT == CUDA_POINTER_CONTEXT, "attribute");
+_Static_assert(CU_POINTER_ATTRIBUTE_MEMORY_TYPE == CUDA_POINTER_KIND, "attribute");
+_Static_assert(CU_POINTER_ATTRIBUTE_IS_MANAGED == CUDA_POINTER_MANAGED, "attribute");
+_Static_assert(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL == CUDA_POINTER_DEVICE, "attribute");
+_Static_assert(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR == CUDA_POINTER_RANGE_BEGIN, "attribute");
+_Static_assert(CU_POINTER_ATTRIBUTE_RANGE_SIZE == CUDA_POINTER_RANGE_LEN, "attribute");
+typedef struct WEFT_MEMCPY2D own_blocks;
+_Static_assert(sizeof(CUDA_MEMCPY2D) == sizeof(own_blocks), "size");
+#define MEMBER(name) _Static_assert(offsetof(CUDA_MEMCPY2D, name) == offsetof(own_blocks, name), #name);
+MEMBER(srcXInBytes) MEMBER(srcY) MEMBER(srcMemoryType) MEMBER(srcHost) MEMBER(srcDevice) MEMBER(srcArray) MEMBER(srcPitch)
+MEMBER(dstXInBytes) MEMBER(dstY) MEMBER(dstMemoryType) MEMBER(dstHost) MEMBER(dstDevice) MEMBER(dstArray) MEMBER(dstPitch)
+MEMBER(WidthInBytes) MEMBER(Height)
+/* From here on the driver's own types stand behind the names of driver.def. */
+#define cuda_result CUresult
+#define cuda_attribute CUpointer_attribute
+#undef CUDA_MEMCPY2D_st
+#define CUDA_CALL(field, symbol, parameters) \
+    _Static_assert(__builtin_types_compatible_p(CUresult CUDAAPI parameters, __typeof__(symbol)), #symbol);
+#include <transports/cuda/driver.def>
+C
+} >"$scratch/prototypes.c"
+if "${CC:-cc}" -std=gnu11 -fsyntax-only -I. -Iinclude -isystem "$found" "$scratch/prototypes.c"; then
+    echo "ok $name"
+else
+    echo "not ok $name"
+    exit 1
+fi
