@@ -494,6 +494,9 @@ struct iface_ops {
     /* `how->shared` only with attr.shares_listeners. */
     weft_status_t (*listen)(struct iface *iface, const char *where, const struct listen_how *how,
                             void *listen_arg, struct tl_listener **listener_p);
+    /* A connected socket of the program is let in as if the listener had accepted it; the listener
+     * has a duplicate. Optional. */
+    weft_status_t (*listener_adopt)(struct tl_listener *listener, int fd);
     const char *(*listener_uri)(const struct tl_listener *listener);
     void (*listener_close)(struct tl_listener *listener);
     /* CAP_CONNECT_TO_LANE */

@@ -132,6 +132,12 @@ weft_status_t weft__uri_read(struct weft_worker *worker, const char *uri, struct
     return WEFT_OK;
 }
 
+/* "tcp://@FD": its number names another socket later, so it is dialed once and not shared. */
+static bool names_descriptor(const char *uri) {
+    const char *colon = strstr(uri, "://");
+    return colon && colon[3] == '@';
+}
+
 static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
                                  const struct ep_start *start, struct link **link_p) {
     struct iface *iface = NULL;
@@ -140,7 +146,8 @@ static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
     weft_status_t st = weft__uri_read(worker, uri, &iface, &where);
     if (st < 0) return st;
     struct link_opts opts = opts_of(start, iface);
-    *link_p = weft__link_to_uri(worker, uri, opts);
+    bool once = names_descriptor(uri);
+    *link_p = once ? NULL : weft__link_to_uri(worker, uri, opts);
     if (*link_p) return WEFT_OK;
     if (!iface->ops->connect_uri)
         return weft__fail(WEFT_ERR_UNSUPPORTED,
@@ -148,6 +155,7 @@ static weft_status_t link_to_uri(struct weft_worker *worker, const char *uri,
     st = iface->ops->connect_uri(iface, where, &lane);
     if (st < 0) return st;
     st = weft__link_dial(worker, lane, 0, uri, "the URI names it", link_p);
+    if (st == WEFT_OK && once) weft__link_forget_uri(*link_p);
     return st == WEFT_OK ? make_opts(*link_p, opts, NULL, 0) : st;
 }
 
@@ -181,7 +189,7 @@ static weft_status_t keep_start(struct weft_ep *ep, const void *to, size_t len,
     ep->start = weft__alloc(ep->worker, sizeof *ep->start + room, "endpoint's start");
     if (!ep->start) return WEFT_ERR_NO_MEMORY;
     ep->start->notified = params->on_ready;
-    ep->start->redial = dial_connection;
+    ep->start->redial = len == 0 && names_descriptor(to) ? NULL : dial_connection;
     ep->start->arg = params->arg;
     ep->start->dial_len = len;
     ep->start->mode = params->error_mode;

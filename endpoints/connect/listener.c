@@ -61,6 +61,15 @@ free_listener:
     return st;
 }
 
+weft_status_t weft_listener_adopt(weft_listener_t *listener, int fd) {
+    if (!listener) return weft__fail(WEFT_ERR_INVALID_PARAM, "listener is NULL");
+    weft_status_t st = weft__worker_check(listener->worker);
+    if (st < 0) return st;
+    if (!listener->iface->ops->listener_adopt)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "the listener's transport adopts no sockets");
+    return listener->iface->ops->listener_adopt(listener->tl, fd);
+}
+
 const char *weft_listener_uri(const weft_listener_t *listener) {
     return listener->iface->ops->listener_uri(listener->tl);
 }

@@ -142,6 +142,8 @@ struct link_opts {
  * may join. NULL: none. */
 struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *iface,
                                 uint64_t peer, struct link_opts opts);
+/* The link is not shared by later endpoints to its URI. */
+void weft__link_forget_uri(struct link *link);
 struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, struct link_opts opts);
 
 /* Makes a link that dials. The link owns `lane`, also when this fails. */

@@ -46,6 +46,11 @@ struct link *weft__link_to_peer(struct weft_worker *worker, const struct iface *
     return NULL;
 }
 
+void weft__link_forget_uri(struct link *link) {
+    talloc_free(link->uri);
+    link->uri = NULL;
+}
+
 struct link *weft__link_to_uri(struct weft_worker *worker, const char *uri, struct link_opts opts) {
     struct link *link;
     list_for_each_entry(link, &worker->links, of_worker) {

@@ -70,6 +70,12 @@ typedef struct weft_ep_params {
  * not queried, because that would block. A shm name has no slash, does not begin with a dot, and
  * has at most 107 bytes together with its directory.
  *
+ * "tcp://@FD" connects over a TCP socket that is connected already, whose descriptor is the number
+ * FD: one that the program connected itself (through a proxy, or bound to an interface), inherited
+ * or received. Its other end is accepted by a listener, or given to one (weft_listener_adopt). The
+ * library has a duplicate. Keep FD open, and do not use it, until on_ready or on_error; close it
+ * then. INVALID_PARAM if FD is no such socket.
+ *
  * Returns WEFT_OK and the handle at once. Sends are queued, in order, until the peer answers. A
  * later failure is reported by on_error.
  *
@@ -239,6 +245,17 @@ typedef struct weft_listen_params {
 WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *worker, const char *uri,
                                          const weft_listen_params_t *params,
                                          weft_listener_t **listener_p);
+
+/*
+ * Hands a connected TCP socket to a "tcp://" listener, as if it had accepted it: for programs that
+ * accept connections themselves and give some to Weft before any byte was read. The listener takes a
+ * duplicate; close `fd` after the call. The peer connects by weft_connect, and has the same
+ * handshake, time limit and proof of the key as others.
+ *
+ * Errors: INVALID_PARAM if `fd` is no connected TCP socket; UNSUPPORTED for a listener of another
+ * transport; NO_FDS.
+ */
+WEFT_API weft_status_t weft_listener_adopt(weft_listener_t *listener, int fd);
 
 /*
  * Returns the listener's address as a URI for weft_connect ("tcp://127.0.0.1:40123"). It is valid

@@ -3,6 +3,7 @@
 #include "tcp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,23 @@
 weft_status_t weft__tcp_socket(int family, int *fd_p) {
     int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return weft__fail(weft__errno_status(errno), "socket: %s", strerror(errno));
+    weft__fork_closes(fd, true);
+    *fd_p = fd;
+    return WEFT_OK;
+}
+
+weft_status_t weft__tcp_socket_given(int given, int *fd_p, union tcp_sockaddr *peer) {
+    socklen_t len = sizeof *peer, size = sizeof(int);
+    int type = 0;
+    *peer = (union tcp_sockaddr){0};
+    if (getsockopt(given, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_STREAM ||
+        getpeername(given, &peer->any, &len) < 0 ||
+        (peer->any.sa_family != AF_INET && peer->any.sa_family != AF_INET6))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "descriptor %d is no connected TCP socket",
+                          given);
+    int fd = fcntl(given, F_DUPFD_CLOEXEC, 1);
+    if (fd < 0) return weft__fail(weft__errno_status(errno), "dup: %s", strerror(errno));
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     weft__fork_closes(fd, true);
     *fd_p = fd;
     return WEFT_OK;
@@ -77,8 +95,19 @@ void weft__tcp_dial_failed(struct tcp_lane *lane) {
                                         : TCP_CONN_EV_BROKEN);
 }
 
+/* A socket of the program's is connected once; there is no second try. */
+static weft_status_t begin_given(struct tcp_lane *lane) {
+    errno = ENOTCONN;
+    if (lane->hands->given < 0) return WEFT_ERR_PEER_FAILED;
+    lane->watch.fd = lane->hands->given;
+    lane->hands->given = -1;
+    weft__tcp_socket_tune(lane->watch.fd, weft__tcp_context(lane));
+    return weft__tcp_lane_watch(lane, WATCH_WRITE);
+}
+
 static weft_status_t begin_dial(struct tcp_lane *lane) {
     const union tcp_sockaddr *from = &lane->hands->from;
+    if (lane->hands->given) return begin_given(lane);
     weft_status_t st = weft__tcp_socket(lane->peer.any.sa_family, &lane->watch.fd);
     if (st < 0) return st;
     weft__tcp_socket_tune(lane->watch.fd, weft__tcp_context(lane));
@@ -124,6 +153,26 @@ weft_status_t weft__tcp_connect(struct tcp_iface *iface, const union tcp_sockadd
     lane->hands->n_candidates = n;
     lane->hands->target = target;
     if (from) lane->hands->from = *from;
+    weft__tcp_dial(lane);
+    *lane_p = &lane->lane;
+    return WEFT_OK;
+}
+
+weft_status_t weft__tcp_connect_by(struct tcp_iface *iface, int given, struct lane **lane_p) {
+    struct tcp_lane *lane;
+    union tcp_sockaddr peer;
+    int fd;
+    weft_status_t st = weft__tcp_socket_given(given, &fd, &peer);
+    if (st < 0) return st;
+    st = weft__tcp_iface_key(iface);
+    if (st == WEFT_OK) st = weft__tcp_lane_new(iface, false, &lane);
+    if (st < 0) {
+        weft__tcp_socket_close(fd);
+        return st;
+    }
+    lane->hands->candidate[0] = peer;
+    lane->hands->n_candidates = 1;
+    lane->hands->given = fd;
     weft__tcp_dial(lane);
     *lane_p = &lane->lane;
     return WEFT_OK;

@@ -30,8 +30,23 @@ weft_status_t weft__tcp_iface_key(struct tcp_iface *iface) {
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
+/* "@FD": a socket of the program. */
+static weft_status_t read_descriptor(const char *text, int *fd_p) {
+    char *end;
+    long given = strtol(text + 1, &end, 10);
+    if (end == text + 1 || *end || given < 0 || given > INT_MAX)
+        return weft__fail(WEFT_ERR_ADDRESS, "\"%s\" names no descriptor", text);
+    *fd_p = (int)given;
+    return WEFT_OK;
+}
+
 static weft_status_t connect_uri(struct iface *i, const char *text, struct lane **lane_p) {
     struct tcp_where where;
+    int given;
+    if (*text == '@') {
+        weft_status_t found = read_descriptor(text, &given);
+        return found < 0 ? found : weft__tcp_connect_by(tcp_iface(i), given, lane_p);
+    }
     union tcp_sockaddr to[TCP_MAX_SOCKADDRS];
     size_t n = TCP_MAX_SOCKADDRS;
     weft_status_t st = weft__tcp_where_parse(text, strlen(text), &where);
@@ -45,12 +60,10 @@ static weft_status_t connect_uri(struct iface *i, const char *text, struct lane 
 static weft_status_t listen_uri(struct iface *i, const char *text, const struct listen_how *how,
                                 void *arg, struct tl_listener **listener_p) {
     struct tcp_where where;
+    int given;
     if (*text == '@') {
-        char *end;
-        long given = strtol(text + 1, &end, 10);
-        if (end == text + 1 || *end || given < 0 || given > INT_MAX)
-            return weft__fail(WEFT_ERR_ADDRESS, "\"%s\" names no descriptor", text);
-        return weft__tcp_adopt(tcp_iface(i), (int)given, arg, listener_p);
+        weft_status_t found = read_descriptor(text, &given);
+        return found < 0 ? found : weft__tcp_adopt(tcp_iface(i), given, arg, listener_p);
     }
     weft_status_t st = weft__tcp_where_parse(text, strlen(text), &where);
     return st < 0 ? st : weft__tcp_listen(tcp_iface(i), &where, how, arg, listener_p);
@@ -84,6 +97,7 @@ static const struct iface_ops ops = {.address = weft__tcp_own_address,
                                      .connect_nth = weft__tcp_connect_nth,
                                      .connect_uri = connect_uri,
                                      .listen = listen_uri,
+                                     .listener_adopt = weft__tcp_let_in,
                                      .listener_uri = listener_uri,
                                      .listener_close = weft__tcp_listener_close,
                                      .close = iface_close};

@@ -51,12 +51,12 @@ static void let_in(struct tl_listener *l, int fd, const union tcp_sockaddr *peer
     struct tcp_iface *iface = l->iface;
     struct tcp_lane *lane;
     make_place(iface);
+    weft__fork_closes(fd, true);
     if (weft__tcp_lane_new(iface, true, &lane) < 0) {
         weft__tcp_send_refusal(fd, WEFT_ERR_NO_MEMORY);
-        close(fd);
+        weft__tcp_socket_close(fd);
         return;
     }
-    weft__fork_closes(fd, true);
     lane->watch.fd = fd;
     lane->listener = l;
     lane->peer = *peer;
@@ -68,6 +68,14 @@ static void let_in(struct tl_listener *l, int fd, const union tcp_sockaddr *peer
         weft__tcp_send_refusal(fd, WEFT_ERR_NO_MEMORY);
         weft__tcp_lane_abandon(lane);
     }
+}
+
+weft_status_t weft__tcp_let_in(struct tl_listener *l, int given) {
+    union tcp_sockaddr peer;
+    int fd;
+    weft_status_t st = weft__tcp_socket_given(given, &fd, &peer);
+    if (st == WEFT_OK) let_in(l, fd, &peer);
+    return st;
 }
 
 static void go_on(struct timer *timer) {

@@ -154,6 +154,7 @@ struct tcp_hands {
     /* where the first try leaves this host; family 0: wherever the kernel says */
     union tcp_sockaddr from;
     uint64_t target; /* the worker that is addressed; 0: any listener */
+    int given;       /* a connected socket takes the place of dialing; -1: taken; 0: none */
     uint8_t hello[TCP_HELLO_SIZE], challenge[TCP_CHALLENGE_SIZE]; /* as they were on the wire */
     /* ours, computed where it can still fail */
     uint8_t proof[TCP_PROOF];
@@ -294,8 +295,13 @@ weft_status_t weft__tcp_connect_nth(struct iface *iface, const void *bytes, size
 weft_status_t weft__tcp_connect(struct tcp_iface *iface, const union tcp_sockaddr *to, size_t n,
                                 const union tcp_sockaddr *from, uint64_t target,
                                 struct lane **lane_p);
+/* A lane over a duplicate of a TCP socket that is connected already, to a listener. */
+weft_status_t weft__tcp_connect_by(struct tcp_iface *iface, int given, struct lane **lane_p);
 void weft__tcp_dial(struct tcp_lane *lane);
 void weft__tcp_dial_failed(struct tcp_lane *lane);
+/* A duplicate of a connected TCP socket of the program, and its peer. INVALID_PARAM: another
+ * descriptor. */
+weft_status_t weft__tcp_socket_given(int given, int *fd_p, union tcp_sockaddr *peer);
 /* closed by weft__tcp_socket_close, and by a fork's child */
 weft_status_t weft__tcp_socket(int family, int *fd_p);
 void weft__tcp_socket_close(int fd); /* of -1 nothing */
@@ -365,6 +371,8 @@ void weft__tcp_alive_watch(
     struct tcp_lane *lane); /* bytes were written: its timer runs until they are acknowledged */
 
 /* listener.c */
+/* A duplicate of a connected socket, let in as if the listener had accepted it. */
+weft_status_t weft__tcp_let_in(struct tl_listener *l, int given);
 /* On a duplicate of a socket that listens already. */
 weft_status_t weft__tcp_adopt(struct tcp_iface *iface, int given, void *arg,
                               struct tl_listener **listener_p);
