@@ -6,6 +6,7 @@
 #include <weft/collective.h>
 #include <weft/context.h>
 #include <weft/endpoint.h>
+#include <weft/graph.h>
 #include <weft/layout.h>
 #include <weft/memory.h>
 #include <weft/resource.h>

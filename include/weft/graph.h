@@ -1,0 +1,132 @@
+/* Task graphs: functions that run on the threads of this process when their inputs are there. */
+#ifndef WEFT_GRAPH_H
+#define WEFT_GRAPH_H
+
+#include <weft/worker.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * A graph has threads of its own. A task names earlier tasks as its inputs, so a graph has no
+ * cycles. When all inputs of a task are done, one thread calls its function. Idle threads take
+ * tasks of busy ones (work stealing) and sleep when there are none.
+ *
+ * Unless stated otherwise, functions are called from one thread at a time, not while the graph
+ * runs (BUSY), and not by a task. A graph and its threads do not survive a fork (FORKED).
+ */
+typedef struct weft_graph weft_graph_t;
+
+typedef uint32_t weft_task_t; /* tasks are numbered from 0 in the order of weft_graph_add */
+#define WEFT_NO_TASK UINT32_MAX
+
+/* What a task's function is given. */
+typedef struct weft_task_call {
+    void *arg; /* of weft_task_params_t */
+    /* the results of the inputs, in the order of weft_task_params_t.inputs, by reference */
+    const void *const *inputs;
+    const size_t *input_lens;
+    uint32_t n_inputs;
+    void *result;      /* result_size bytes, aligned to 16; NULL if that is 0 */
+    size_t result_len; /* set it if the result is shorter than result_size */
+    uint32_t thread;   /* 0: the caller of weft_graph_run_wait; 1 … n_threads: the graph's own */
+} weft_task_call_t;
+
+/* WEFT_OK, or an error (< 0), which ends the graph unless the task has retries left. */
+typedef weft_status_t (*weft_task_fn)(weft_task_call_t *call);
+
+typedef struct weft_graph_params {
+    uint32_t
+        n_threads; /* of the graph's own; 0: one less than the processors it may use, 1 at least */
+    int pin;       /* not 0: thread i is bound to the i-th processor that the caller may use */
+    int trace;     /* not 0: note when and where each task ran */
+    /*
+     * Optional. `done` of `total` tasks have ended. Called on any thread of the graph, by one at a
+     * time, with growing numbers; the last call has done == total.
+     */
+    void (*on_progress)(uint32_t done, uint32_t total, void *arg);
+    void *arg;
+} weft_graph_params_t;
+
+/* Creates a graph without tasks, and its threads. `params` may be NULL. Errors: INVALID_PARAM;
+ * NO_MEMORY, also if a thread cannot be created. */
+#define weft_graph_create(...) weft_graph_create_sized(sizeof(weft_graph_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_graph_create_sized(size_t params_size,
+                                               const weft_graph_params_t *params,
+                                               weft_graph_t **graph_p);
+
+/* Cancels, waits until no task runs, and frees the graph with all results. NULL is ignored. A run's
+ * `done` that has not been called yet is called later. */
+WEFT_API void weft_graph_destroy(weft_graph_t *graph);
+
+typedef struct weft_task_params {
+    weft_task_fn fn;
+    const char *function; /* if fn is NULL: a name given to weft_graph_register */
+    void *arg;
+    const weft_task_t *inputs; /* copied */
+    uint32_t n_inputs;
+    size_t result_size; /* bytes */
+    const char *name;   /* optional, copied: for errors and traces */
+    uint32_t retries;   /* a pure task: after an error it is called again, at most so often */
+    int on_cpu;         /* not 0: only the thread that is bound to processor `cpu` runs it */
+    int cpu;
+} weft_task_params_t;
+
+/*
+ * Adds a task. Errors: INVALID_PARAM, also for an input that is not an earlier task; NOT_FOUND if no
+ * function has that name, or no thread is bound to that processor; NO_MEMORY; BUSY.
+ */
+#define weft_graph_add(graph, params, task_p) \
+    weft_graph_add_sized(sizeof(weft_task_params_t), graph, params, task_p)
+WEFT_API weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,
+                                            const weft_task_params_t *params, weft_task_t *task_p);
+
+/* Gives a function a name, in this process. The text is not copied. Any thread. Errors:
+ * INVALID_PARAM; EXISTS if the name has another function; NO_MEMORY. */
+WEFT_API weft_status_t weft_graph_register(const char *name, weft_task_fn fn);
+
+/*
+ * Runs all tasks, each once. A graph can run again; results are overwritten then. `done` is called
+ * once: in the turn of `worker`, or on a thread of the graph if that is NULL. On the latter it must
+ * not destroy the graph. Its status: OK; the error of the first task that failed; CANCELLED. After
+ * an error the tasks that have not begun are skipped.
+ *
+ * Returns WEFT_IN_PROGRESS. Errors: INVALID_PARAM; BUSY; NO_MEMORY; FORKED.
+ */
+WEFT_API weft_status_t weft_graph_run(weft_graph_t *graph, weft_worker_t *worker, weft_done_fn done,
+                                      void *arg);
+
+/* The same, and the calling thread runs tasks, too, until all have ended. Returns that status. */
+WEFT_API weft_status_t weft_graph_run_wait(weft_graph_t *graph);
+
+/* Skips the tasks that have not begun; the run ends as CANCELLED. Any thread, and tasks. */
+WEFT_API void weft_graph_cancel(weft_graph_t *graph);
+
+/* The result of a task that is done: valid until the next run. Errors: INVALID_PARAM; BUSY;
+ * NOT_FOUND if it has not run, has failed or was skipped. */
+WEFT_API weft_status_t weft_graph_result(weft_graph_t *graph, weft_task_t task, const void **data_p,
+                                         size_t *len_p);
+
+/* The task that ended the last run, with its name (NULL: none) and status. WEFT_NO_TASK: none did. */
+WEFT_API weft_task_t weft_graph_failed(const weft_graph_t *graph, const char **name_p,
+                                       weft_status_t *status_p);
+
+/*
+ * Writes the last run as a trace in JSON, which Perfetto and Chrome read: one row a thread. Errors:
+ * UNSUPPORTED without weft_graph_params_t.trace; BUSY; IO.
+ */
+WEFT_API weft_status_t weft_graph_write_trace(const weft_graph_t *graph, const char *path);
+
+/*
+ * The chain of tasks of the last run whose times, added up, are the largest: no number of threads
+ * makes the graph faster than `*ns_p`. `*n_p` holds the room in `tasks` and receives the number.
+ * Errors: TRUNCATED if there are more; UNSUPPORTED without a trace; BUSY.
+ */
+WEFT_API weft_status_t weft_graph_critical_path(const weft_graph_t *graph, weft_task_t *tasks,
+                                                uint32_t *n_p, uint64_t *ns_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,191 @@
+/*
+ * The threads of a graph. A thread takes, in this order: the task that it was left with, one that
+ * only it may run, one of its own deque, one of another's. It sleeps when there is none.
+ *
+ * No wake-up is lost: who pushes a task looks at `n_sleeping` afterwards, and who goes to sleep
+ * looks at all deques after it has counted itself there.
+ */
+#define _GNU_SOURCE
+#include "graph.h"
+
+#include <base/alloc.h>
+#include <base/status.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+
+/* ---- tasks to run ---------------------------------------------------------------------------- */
+
+static struct task *take_own(struct graph_thread *t) {
+    if (!atomic_load(&t->own)) return NULL;
+    pthread_mutex_lock(&t->own_mutex);
+    struct task *task = atomic_load(&t->own);
+    if (task) atomic_store(&t->own, task->next);
+    pthread_mutex_unlock(&t->own_mutex);
+    return task;
+}
+
+static struct task *steal(struct graph_thread *t) {
+    weft_graph_t *graph = t->graph;
+    for (uint32_t i = 0; i < graph->n_threads; i++) {
+        struct graph_thread *victim = &graph->thread[(t->victim + i) % graph->n_threads];
+        struct task *task = victim == t ? NULL : deque_steal(&victim->deque);
+        if (!task) continue;
+        t->victim = victim->index;
+        return task;
+    }
+    return NULL;
+}
+
+static struct task *take(struct graph_thread *t) {
+    struct task *task = t->next;
+    t->next = NULL;
+    if (!task) task = take_own(t);
+    if (!task) task = deque_pop(&t->deque);
+    return task ? task : steal(t);
+}
+
+static bool anything_for(struct graph_thread *t) {
+    if (atomic_load(&t->own)) return true;
+    for (uint32_t i = 0; i < t->graph->n_threads; i++)
+        if (!deque_is_empty(&t->graph->thread[i].deque)) return true;
+    return false;
+}
+
+void weft__crew_give(weft_graph_t *graph, struct task *task) {
+    struct graph_thread *to = weft__crew_on_cpu(graph, task->params.cpu);
+    pthread_mutex_lock(&to->own_mutex);
+    task->next = atomic_load(&to->own);
+    atomic_store(&to->own, task);
+    pthread_mutex_unlock(&to->own_mutex);
+    weft__crew_wake(graph, graph->n_threads); /* the one that may run it is among them */
+}
+
+struct graph_thread *weft__crew_on_cpu(weft_graph_t *graph, int cpu) {
+    for (uint32_t i = 1; i < graph->n_threads; i++)
+        if (graph->thread[i].cpu == cpu) return &graph->thread[i];
+    return NULL;
+}
+
+/* ---- sleep ----------------------------------------------------------------------------------- */
+
+void weft__crew_wake(weft_graph_t *graph, uint32_t n) {
+    if (n == 0 || atomic_load(&graph->n_sleeping) == 0) return;
+    pthread_mutex_lock(&graph->mutex);
+    if (n == 1)
+        pthread_cond_signal(&graph->wake);
+    else
+        pthread_cond_broadcast(&graph->wake);
+    pthread_mutex_unlock(&graph->mutex);
+}
+
+/* `helps`: it is the caller's thread, which leaves when the run has ended. */
+static void sleep_until_woken(struct graph_thread *t, bool helps) {
+    weft_graph_t *graph = t->graph;
+    pthread_mutex_lock(&graph->mutex);
+    atomic_fetch_add(&graph->n_sleeping, 1);
+    bool over = helps ? !atomic_load(&graph->running) : atomic_load(&graph->ends);
+    if (!over && !anything_for(t)) pthread_cond_wait(&graph->wake, &graph->mutex);
+    atomic_fetch_sub(&graph->n_sleeping, 1);
+    pthread_mutex_unlock(&graph->mutex);
+}
+
+/* Pushed tasks are for others: the thread itself goes on with `next`. */
+static void run_one(struct graph_thread *t, struct task *task) {
+    t->n_pushed = 0;
+    weft__task_run(task, t);
+    weft__crew_wake(t->graph, t->n_pushed);
+}
+
+void weft__crew_help(weft_graph_t *graph) {
+    struct graph_thread *t = &graph->thread[0];
+    while (atomic_load(&graph->running)) {
+        struct task *task = take(t);
+        if (task)
+            run_one(t, task);
+        else
+            sleep_until_woken(t, true);
+    }
+}
+
+static void *thread_main(void *arg) {
+    struct graph_thread *t = arg;
+    while (!atomic_load(&t->graph->ends)) {
+        struct task *task = take(t);
+        if (task)
+            run_one(t, task);
+        else
+            sleep_until_woken(t, false);
+    }
+    return NULL;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int nth_cpu(const cpu_set_t *cpus, uint32_t n) {
+    int count = CPU_COUNT(cpus);
+    int left = count > 0 ? (int)(n % (uint32_t)count) : 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, cpus) && left-- == 0) return cpu;
+    return -1;
+}
+
+static int create_thread(struct graph_thread *t) {
+    pthread_attr_t attr;
+    cpu_set_t one;
+    pthread_attr_init(&attr);
+    if (t->cpu >= 0) {
+        CPU_ZERO(&one);
+        CPU_SET(t->cpu, &one);
+        pthread_attr_setaffinity_np(&attr, sizeof one, &one);
+    }
+    int error = pthread_create(&t->thread, &attr, thread_main, t);
+    pthread_attr_destroy(&attr);
+    return error;
+}
+
+/* Signals are the program's: none is delivered to these threads. */
+weft_status_t weft__crew_start(weft_graph_t *graph) {
+    cpu_set_t cpus;
+    sigset_t all, before;
+    int error = 0;
+    CPU_ZERO(&cpus);
+    (void)sched_getaffinity(0, sizeof cpus, &cpus);
+    uint32_t n_cpus = (uint32_t)CPU_COUNT(&cpus);
+    uint32_t own = graph->params.n_threads ? graph->params.n_threads : n_cpus > 1 ? n_cpus - 1 : 1;
+    size_t bytes = (own + 1) * sizeof *graph->thread;
+    /* cache lines of its own for each deque, which talloc does not give */
+    graph->thread = aligned_alloc(_Alignof(struct graph_thread), bytes);
+    if (!graph->thread) return WEFT_ERR_NO_MEMORY;
+    memset(graph->thread, 0, bytes);
+    graph->n_threads = own + 1;
+    for (uint32_t i = 0; i <= own; i++) {
+        struct graph_thread *t = &graph->thread[i];
+        t->graph = graph;
+        t->index = i;
+        t->cpu = graph->params.pin && i > 0 ? nth_cpu(&cpus, i - 1) : -1;
+        pthread_mutex_init(&t->own_mutex, NULL);
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (uint32_t i = 1; i <= own && !error; i++) {
+        error = create_thread(&graph->thread[i]);
+        graph->n_started += !error;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error ? weft__fail(WEFT_ERR_NO_MEMORY, "could not create a thread: %s", strerror(error))
+                 : WEFT_OK;
+}
+
+void weft__crew_end(weft_graph_t *graph) {
+    if (!graph->thread) return;
+    pthread_mutex_lock(&graph->mutex);
+    atomic_store(&graph->ends, true);
+    pthread_cond_broadcast(&graph->wake);
+    pthread_mutex_unlock(&graph->mutex);
+    for (uint32_t i = 1; i <= graph->n_started; i++) pthread_join(graph->thread[i].thread, NULL);
+    for (uint32_t i = 0; i < graph->n_threads; i++)
+        pthread_mutex_destroy(&graph->thread[i].own_mutex);
+    free(graph->thread);
+}

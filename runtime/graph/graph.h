@@ -1,0 +1,98 @@
+/*
+ * The internals of task graphs: tasks (task.c), the threads that run them (crew.c), the program's
+ * calls (graph.c) and what is known of a run afterwards (trace.c).
+ */
+#ifndef WEFT_RUNTIME_GRAPH_GRAPH_H
+#define WEFT_RUNTIME_GRAPH_GRAPH_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <weft/graph.h>
+
+#include "deque.h"
+#include "machines.h"
+
+struct graph_thread;
+
+struct task {
+    struct task_core core;
+    weft_graph_t *graph;
+    struct graph_thread *by; /* the thread that steps it */
+    atomic_uint missing;     /* inputs that have not ended */
+    uint32_t id, n_inputs, tries;
+    struct task *next; /* in a thread's `own` */
+    weft_task_params_t params;
+    const void **input; /* the results of its inputs, and their lengths when it is called */
+    size_t *input_len;
+    void *result;
+    size_t result_len;
+    uint64_t begun, ended; /* ns; with a trace */
+    uint32_t thread;
+};
+
+/* Index 0 is the caller of weft_graph_run_wait. */
+struct graph_thread {
+    struct deque deque;
+    weft_graph_t *graph;
+    struct task *next; /* runs after the current one, and nobody steals it */
+    uint32_t index, n_pushed;
+    uint32_t victim; /* where it looks first for something to steal */
+    int cpu;         /* that it is bound to; -1: none */
+    pthread_mutex_t own_mutex;
+    struct task *_Atomic own; /* tasks that only this thread may run */
+    pthread_t thread;
+};
+
+struct weft_graph {
+    weft_graph_params_t params;
+    struct task **task;
+    uint32_t n_tasks, room;
+    /* task i's successors: successor[first[i]] … successor[first[i + 1] - 1] */
+    uint32_t *first, *successor;
+    bool sealed; /* these are up to date, and the deques are large enough */
+
+    struct graph_thread *thread;
+    uint32_t n_threads; /* with the caller's */
+    uint32_t n_started;
+    int pid;
+
+    pthread_mutex_t mutex; /* of `wake` and of what sleepers look at */
+    pthread_cond_t wake;
+    atomic_uint n_sleeping;
+    atomic_uint n_ended, n_left; /* tasks: n_left falls after progress was reported */
+    atomic_bool running, ends;
+    atomic_int stop; /* a weft_status_t: not OK: tasks are skipped */
+    atomic_uint failed;
+
+    struct graph_notice *notice; /* of the run's end; NULL: nobody is notified */
+
+    pthread_mutex_t progress_mutex;
+    uint32_t reported;
+};
+
+uint64_t weft__graph_now(void);
+
+/* task.c */
+extern const struct fsm_port weft__task_port;
+/* Runs or skips it on that thread. */
+void weft__task_run(struct task *task, struct graph_thread *by);
+/* A task without inputs is ready; the thread pushes it. */
+void weft__task_begin(struct task *task, struct graph_thread *by);
+
+/* crew.c */
+weft_status_t weft__crew_start(weft_graph_t *graph);
+void weft__crew_end(weft_graph_t *graph);
+/* Runs tasks on the calling thread until the graph has ended. */
+void weft__crew_help(weft_graph_t *graph);
+/* Wakes at most `n` threads. */
+void weft__crew_wake(weft_graph_t *graph, uint32_t n);
+/* A task that only the thread bound to its processor may run. */
+void weft__crew_give(weft_graph_t *graph, struct task *task);
+struct graph_thread *weft__crew_on_cpu(weft_graph_t *graph, int cpu);
+
+/* graph.c */
+/* A task has ended; the last one ends the run. */
+void weft__graph_task_ended(weft_graph_t *graph);
+
+#endif

@@ -1,0 +1,99 @@
+/* A task: what its machine's effects do. */
+#include "graph.h"
+
+#include <base/status.h>
+
+static void queue_task(struct task *task) {
+    struct graph_thread *by = task->by;
+    if (task->params.on_cpu) {
+        weft__crew_give(task->graph, task);
+    } else if (!by->next) {
+        by->next = task;
+    } else {
+        deque_push(&by->deque, task);
+        by->n_pushed++;
+    }
+}
+
+/* The results of its inputs are complete: their threads released this task by `missing`. */
+static weft_status_t call_function(struct task *task, weft_task_call_t *call) {
+    for (uint32_t i = 0; i < task->n_inputs; i++)
+        task->input_len[i] = task->graph->task[task->params.inputs[i]]->result_len;
+    call->inputs = task->input;
+    call->input_lens = task->input_len;
+    return task->params.fn(call);
+}
+
+static void call_task(struct task *task) {
+    weft_graph_t *graph = task->graph;
+    weft_task_call_t call = {.arg = task->params.arg,
+                             .n_inputs = task->n_inputs,
+                             .result = task->result,
+                             .result_len = task->params.result_size,
+                             .thread = task->by->index};
+    if (graph->params.trace) task->begun = weft__graph_now();
+    weft_status_t st = call_function(task, &call);
+    if (graph->params.trace) task->ended = weft__graph_now();
+    task->thread = task->by->index;
+    task->result_len =
+        call.result_len < task->params.result_size ? call.result_len : task->params.result_size;
+    if (st >= 0) {
+        weft__fsm_step(&task->core.fsm, TASK_EV_RETURNED);
+        return;
+    }
+    if (task->tries < task->params.retries && atomic_load(&graph->stop) == WEFT_OK) {
+        task->tries++;
+        weft__fsm_step(&task->core.fsm, TASK_EV_AGAIN);
+        return;
+    }
+    unsigned none = WEFT_NO_TASK;
+    int ok = WEFT_OK;
+    if (atomic_compare_exchange_strong(&graph->stop, &ok, st))
+        atomic_compare_exchange_strong(&graph->failed, &none, task->id);
+    weft__fsm_step(&task->core.fsm, TASK_EV_ERROR);
+}
+
+static void release_task(struct task *task) {
+    weft_graph_t *graph = task->graph;
+    for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++) {
+        struct task *successor = graph->task[graph->successor[i]];
+        if (atomic_fetch_sub(&successor->missing, 1) != 1) continue;
+        successor->by = task->by;
+        weft__fsm_step(&successor->core.fsm, TASK_EV_INPUTS);
+    }
+    weft__graph_task_ended(graph);
+}
+
+static void task_effect(struct fsm *m, unsigned effect) {
+    struct task *task = (struct task *)m;
+    switch ((enum task_effect)effect) {
+    case TASK_FX_QUEUE: queue_task(task); break;
+    case TASK_FX_RELEASE: release_task(task); break;
+    case TASK_N_EFFECTS: break;
+    }
+}
+
+/* No thread steps a task that is not its own: an event that does not fit is a defect. */
+static void task_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct task *task = (struct task *)m;
+    int ok = WEFT_OK;
+    (void)event, (void)why;
+    (void)atomic_compare_exchange_strong(&task->graph->stop, &ok, WEFT_ERR_INTERNAL);
+}
+
+const struct fsm_port weft__task_port = {&weft__task_machine, task_effect, task_fail};
+
+void weft__task_run(struct task *task, struct graph_thread *by) {
+    task->by = by;
+    if (atomic_load(&task->graph->stop) != WEFT_OK) {
+        weft__fsm_step(&task->core.fsm, TASK_EV_SKIP);
+        return;
+    }
+    weft__fsm_step(&task->core.fsm, TASK_EV_TAKE);
+    call_task(task);
+}
+
+void weft__task_begin(struct task *task, struct graph_thread *by) {
+    task->by = by;
+    weft__fsm_step(&task->core.fsm, TASK_EV_INPUTS);
+}

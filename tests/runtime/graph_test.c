@@ -1,0 +1,377 @@
+/* Task graphs: order, results, errors, retries, cancel, threads, traces. */
+#define _GNU_SOURCE
+#include "../harness.h"
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <weft/weft.h>
+
+static weft_graph_t *graph_of(uint32_t n_threads) {
+    weft_graph_t *graph = NULL;
+    CHECK_EQ(weft_graph_create(&(weft_graph_params_t){.n_threads = n_threads, .trace = 1}, &graph),
+             WEFT_OK);
+    return graph;
+}
+
+/* The sum of its inputs, and `arg`. */
+static weft_status_t add(weft_task_call_t *call) {
+    uint64_t sum = (uintptr_t)call->arg;
+    for (uint32_t i = 0; i < call->n_inputs; i++) {
+        if (call->input_lens[i] != sizeof sum) return WEFT_ERR_INTERNAL;
+        sum += *(const uint64_t *)call->inputs[i];
+    }
+    *(uint64_t *)call->result = sum;
+    return WEFT_OK;
+}
+
+static weft_task_t add_task(weft_graph_t *graph, uint64_t value, const weft_task_t *inputs,
+                            uint32_t n) {
+    weft_task_t task;
+    weft_task_params_t params = {.fn = add,
+                                 .arg = (void *)(uintptr_t)value,
+                                 .inputs = inputs,
+                                 .n_inputs = n,
+                                 .result_size = sizeof(uint64_t)};
+    CHECK_EQ(weft_graph_add(graph, &params, &task), WEFT_OK);
+    return task;
+}
+
+static uint64_t result_of(weft_graph_t *graph, weft_task_t task) {
+    const void *data = NULL;
+    size_t len = 0;
+    CHECK_EQ(weft_graph_result(graph, task, &data, &len), WEFT_OK);
+    CHECK_EQ(len, sizeof(uint64_t));
+    return *(const uint64_t *)data;
+}
+
+TEST(results_go_by_reference_through_a_diamond) {
+    weft_graph_t *graph = graph_of(2);
+    weft_task_t a = add_task(graph, 1, NULL, 0), b = add_task(graph, 2, &a, 1),
+                c = add_task(graph, 3, &a, 1), d = add_task(graph, 4, (weft_task_t[]){b, c, b}, 3);
+    for (int run = 0; run < 100; run++) {
+        CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+        CHECK_EQ(result_of(graph, d), 4 + 3 + 4 + 3);
+    }
+    weft_graph_destroy(graph);
+}
+
+TEST(a_graph_without_tasks_is_done) {
+    weft_graph_t *graph = graph_of(1);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    weft_graph_destroy(graph);
+    weft_graph_destroy(NULL);
+}
+
+static atomic_uint n_calls;
+static weft_status_t count_call(weft_task_call_t *call) {
+    atomic_fetch_add(&n_calls, 1);
+    return WEFT_OK;
+}
+
+TEST(each_of_many_tasks_is_called_once) {
+    enum { N = 100000 };
+    weft_graph_t *graph = graph_of(3);
+    atomic_store(&n_calls, 0);
+    for (int i = 0; i < N; i++)
+        CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = count_call}, NULL), WEFT_OK);
+    for (unsigned run = 1; run <= 3; run++) {
+        CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+        CHECK_EQ(atomic_load(&n_calls), run * N);
+    }
+    weft_graph_destroy(graph);
+}
+
+/* A task's inputs are drawn at random from those before it. */
+TEST(random_graphs_give_what_a_serial_run_gives) {
+    enum { N = 400, MOST_INPUTS = 6 };
+    static uint64_t expected[N];
+    uint32_t seed = 1;
+    for (unsigned round = 0; round < 60; round++) {
+        weft_graph_t *graph = graph_of(1 + round % 4);
+        for (uint32_t i = 0; i < N; i++) {
+            weft_task_t inputs[MOST_INPUTS];
+            uint32_t n = 0;
+            expected[i] = i % 5;
+            for (uint32_t k = 0; i > 0 && k < MOST_INPUTS; k++) {
+                seed = seed * 1664525 + 1013904223;
+                if (seed >> 16 & 1) continue;
+                inputs[n] = (seed >> 17) % i;
+                expected[i] += expected[inputs[n++]];
+            }
+            add_task(graph, i % 5, inputs, n);
+        }
+        for (int run = 0; run < 3; run++) {
+            CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+            for (uint32_t i = 0; i < N; i++) CHECK_EQ(result_of(graph, i), expected[i]);
+        }
+        weft_graph_destroy(graph);
+    }
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static weft_status_t fail_first(weft_task_call_t *call) {
+    atomic_uint *left = call->arg;
+    if (atomic_load(left) == 0) return WEFT_OK;
+    atomic_fetch_sub(left, 1);
+    return WEFT_ERR_TRUNCATED;
+}
+
+TEST(an_error_ends_the_graph_and_names_the_task) {
+    const char *name;
+    const void *data;
+    size_t len;
+    weft_status_t status;
+    weft_task_t bad, after;
+    atomic_uint left = 1;
+    weft_graph_t *graph = graph_of(2);
+    weft_task_t first = add_task(graph, 1, NULL, 0);
+    weft_task_params_t params = {
+        .fn = fail_first, .arg = &left, .inputs = &first, .n_inputs = 1, .name = "the \"bad\" one"};
+    CHECK_EQ(weft_graph_add(graph, &params, &bad), WEFT_OK);
+    after = add_task(graph, 1, (weft_task_t[]){first, first}, 2);
+    weft_task_params_t last = {
+        .fn = count_call, .inputs = (weft_task_t[]){bad, after}, .n_inputs = 2};
+    weft_task_t end;
+    CHECK_EQ(weft_graph_add(graph, &last, &end), WEFT_OK);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_ERR_TRUNCATED);
+    CHECK_EQ(weft_graph_failed(graph, &name, &status), bad);
+    CHECK(name && strcmp(name, "the \"bad\" one") == 0 && status == WEFT_ERR_TRUNCATED);
+    CHECK_EQ(weft_graph_result(graph, end, &data, &len), WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(weft_graph_result(graph, bad, &data, &len), WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK); /* it fails once */
+    CHECK_EQ(weft_graph_failed(graph, &name, &status), WEFT_NO_TASK);
+    CHECK(!name && status == WEFT_OK);
+    weft_graph_destroy(graph);
+}
+
+TEST(a_pure_task_is_called_again) {
+    for (unsigned errors = 0; errors < 4; errors++) {
+        atomic_uint left = errors;
+        weft_graph_t *graph = graph_of(2);
+        weft_task_params_t params = {.fn = fail_first, .arg = &left, .retries = 2};
+        CHECK_EQ(weft_graph_add(graph, &params, NULL), WEFT_OK);
+        CHECK_EQ(weft_graph_run_wait(graph), errors <= 2 ? WEFT_OK : WEFT_ERR_TRUNCATED);
+        weft_graph_destroy(graph);
+    }
+}
+
+static weft_graph_t *to_cancel;
+static weft_status_t cancel_graph(weft_task_call_t *call) {
+    weft_graph_cancel(to_cancel);
+    return WEFT_OK;
+}
+
+TEST(a_cancel_skips_what_has_not_begun) {
+    weft_task_t first, second;
+    const void *data;
+    size_t len;
+    weft_graph_t *graph = to_cancel = graph_of(2);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = cancel_graph}, &first), WEFT_OK);
+    second = 1;
+    weft_task_params_t after = {.fn = count_call, .inputs = &first, .n_inputs = 1};
+    CHECK_EQ(weft_graph_add(graph, &after, &second), WEFT_OK);
+    atomic_store(&n_calls, 0);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_ERR_CANCELLED);
+    CHECK_EQ(atomic_load(&n_calls), 0);
+    CHECK_EQ(weft_graph_failed(graph, NULL, NULL), WEFT_NO_TASK);
+    CHECK_EQ(weft_graph_result(graph, first, &data, &len), WEFT_OK);
+    CHECK_EQ(weft_graph_result(graph, second, &data, &len), WEFT_ERR_NOT_FOUND);
+    weft_graph_cancel(graph); /* no effect */
+    weft_graph_destroy(graph);
+}
+
+TEST(wrong_calls_are_refused) {
+    weft_graph_t *graph = graph_of(1), *other;
+    weft_task_t early = 0, bad[] = {7};
+    uint64_t ns;
+    uint32_t n = 0;
+    const void *data;
+    size_t len;
+    CHECK_EQ(weft_graph_create(NULL, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_create(&(weft_graph_params_t){.n_threads = 1u << 20}, &other),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){0}, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.function = "unknown"}, NULL),
+             WEFT_ERR_NOT_FOUND);
+    weft_task_params_t cycle = {.fn = add, .inputs = &early, .n_inputs = 1};
+    CHECK_EQ(weft_graph_add(graph, &cycle, NULL), WEFT_ERR_INVALID_PARAM);
+    weft_task_params_t beyond = {.fn = add, .inputs = bad, .n_inputs = 1};
+    CHECK_EQ(weft_graph_add(graph, &beyond, NULL), WEFT_ERR_INVALID_PARAM);
+    weft_task_params_t unbound = {.fn = add, .on_cpu = 1, .cpu = 0};
+    CHECK_EQ(weft_graph_add(graph, &unbound, NULL), WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(weft_graph_result(graph, 0, &data, &len), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_run(graph, NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_write_trace(graph, "/nowhere/trace"), WEFT_ERR_IO);
+    CHECK_EQ(weft_graph_create(NULL, &other), WEFT_OK);
+    CHECK_EQ(weft_graph_write_trace(other, "/dev/null"), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_graph_critical_path(other, NULL, &n, &ns), WEFT_ERR_UNSUPPORTED);
+    weft_graph_destroy(other);
+    weft_graph_destroy(graph);
+}
+
+TEST(functions_have_names) {
+    weft_graph_t *graph = graph_of(1);
+    CHECK_EQ(weft_graph_register("graph_test.count", count_call), WEFT_OK);
+    CHECK_EQ(weft_graph_register("graph_test.count", count_call), WEFT_OK);
+    CHECK_EQ(weft_graph_register("graph_test.count", add), WEFT_ERR_EXISTS);
+    CHECK_EQ(weft_graph_register(NULL, add), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.function = "graph_test.count"}, NULL),
+             WEFT_OK);
+    atomic_store(&n_calls, 0);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    CHECK_EQ(atomic_load(&n_calls), 1);
+    weft_graph_destroy(graph);
+}
+
+/* ---- asynchronously -------------------------------------------------------------------------- */
+
+struct end {
+    atomic_int calls;
+    weft_status_t status;
+};
+static void on_done(weft_status_t status, void *arg) {
+    struct end *end = arg;
+    end->status = status;
+    atomic_fetch_add(&end->calls, 1);
+}
+
+static weft_status_t sleep_a_little(weft_task_call_t *call) {
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    return WEFT_OK;
+}
+
+TEST(the_end_is_reported_in_the_turn_of_a_worker) {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    struct end end = {0};
+    CHECK_EQ(weft_context_create(NULL, &context), WEFT_OK);
+    CHECK_EQ(weft_worker_create(context, &(weft_worker_params_t){.transports = "self"}, &worker),
+             WEFT_OK);
+    weft_graph_t *graph = graph_of(1);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = sleep_a_little}, NULL), WEFT_OK);
+    for (int run = 1; run <= 5; run++) {
+        CHECK_EQ(weft_graph_run(graph, worker, on_done, &end), WEFT_IN_PROGRESS);
+        if (atomic_load(&end.calls) < run) CHECK_EQ(atomic_load(&end.calls), run - 1);
+        while (atomic_load(&end.calls) < run) weft_worker_wait(worker, 100);
+        CHECK_EQ(end.status, WEFT_OK);
+    }
+    weft_graph_destroy(graph);
+    weft_worker_destroy(worker);
+    CHECK_EQ(weft_context_destroy(context), WEFT_OK);
+}
+
+TEST(a_graph_that_runs_is_busy_and_its_destruction_waits) {
+    struct end end = {0};
+    weft_graph_t *graph = graph_of(1);
+    weft_task_t task = WEFT_NO_TASK;
+    for (int i = 0; i < 100; i++) {
+        weft_task_params_t params = {.fn = sleep_a_little, .inputs = &task, .n_inputs = i > 0};
+        CHECK_EQ(weft_graph_add(graph, &params, &task), WEFT_OK);
+    }
+    CHECK_EQ(weft_graph_run(graph, NULL, on_done, &end), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_graph_run(graph, NULL, on_done, &end), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_ERR_BUSY);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = add}, NULL), WEFT_ERR_BUSY);
+    weft_graph_destroy(graph);
+    CHECK_EQ(atomic_load(&end.calls), 1);
+    CHECK_EQ(end.status, WEFT_ERR_CANCELLED);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static weft_status_t note_cpu(weft_task_call_t *call) {
+    *(int *)call->result = sched_getcpu();
+    return call->thread > 0 ? WEFT_OK : WEFT_ERR_WRONG_THREAD;
+}
+
+TEST(a_task_runs_on_the_processor_that_it_names) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CHECK_EQ(sched_getaffinity(0, sizeof cpus, &cpus), 0);
+    weft_graph_t *graph = NULL;
+    weft_graph_params_t pinned = {.n_threads = (uint32_t)CPU_COUNT(&cpus), .pin = 1};
+    CHECK_EQ(weft_graph_create(&pinned, &graph), WEFT_OK);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        weft_task_t task;
+        weft_task_params_t params = {
+            .fn = note_cpu, .result_size = sizeof(int), .on_cpu = 1, .cpu = cpu};
+        weft_status_t st = weft_graph_add(graph, &params, &task);
+        CHECK_EQ(st, CPU_ISSET(cpu, &cpus) ? WEFT_OK : WEFT_ERR_NOT_FOUND);
+        if (st < 0) continue;
+        CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+        const void *data;
+        size_t len;
+        CHECK_EQ(weft_graph_result(graph, task, &data, &len), WEFT_OK);
+        CHECK_EQ(*(const int *)data, cpu);
+    }
+    weft_graph_destroy(graph);
+}
+
+struct progress {
+    uint32_t last, total, calls;
+    bool fell;
+};
+static void on_progress(uint32_t done, uint32_t total, void *arg) {
+    struct progress *p = arg;
+    p->fell |= done <= p->last;
+    p->last = done;
+    p->total = total;
+    p->calls++;
+}
+
+TEST(progress_grows_and_ends_with_all) {
+    enum { N = 5000 };
+    struct progress p = {0};
+    weft_graph_t *graph = NULL;
+    weft_graph_params_t params = {.n_threads = 3, .on_progress = on_progress, .arg = &p};
+    CHECK_EQ(weft_graph_create(&params, &graph), WEFT_OK);
+    for (int i = 0; i < N; i++)
+        CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = count_call}, NULL), WEFT_OK);
+    for (int run = 0; run < 5; run++) {
+        p = (struct progress){0};
+        CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+        CHECK(!p.fell && p.last == N && p.total == N && p.calls >= 1);
+    }
+    weft_graph_destroy(graph);
+}
+
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+TEST(the_longest_chain_is_found) {
+    weft_graph_t *graph = graph_of(2);
+    weft_task_t slow, quick, end, path[3];
+    uint64_t ns = 0;
+    uint32_t n = 3, one = 1;
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = count_call}, &quick), WEFT_OK);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = sleep_a_little}, &slow), WEFT_OK);
+    weft_task_params_t last = {
+        .fn = count_call, .inputs = (weft_task_t[]){quick, slow}, .n_inputs = 2};
+    CHECK_EQ(weft_graph_add(graph, &last, &end), WEFT_OK);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    CHECK_EQ(weft_graph_critical_path(graph, path, &n, &ns), WEFT_OK);
+    CHECK(n == 2 && path[0] == slow && path[1] == end && ns >= 5000000);
+    CHECK_EQ(weft_graph_critical_path(graph, path, &one, &ns), WEFT_ERR_TRUNCATED);
+    CHECK_EQ(one, 2);
+    weft_graph_destroy(graph);
+}
+
+TEST(a_trace_names_each_task_that_ran) {
+    char path[] = "/tmp/weft-trace-XXXXXX", text[4096] = "";
+    int fd = mkstemp(path);
+    weft_graph_t *graph = graph_of(1);
+    weft_task_params_t named = {.fn = count_call, .name = "a \"quoted\"\tname"};
+    CHECK_EQ(weft_graph_add(graph, &named, NULL), WEFT_OK);
+    CHECK_EQ(weft_graph_add(graph, &(weft_task_params_t){.fn = count_call}, NULL), WEFT_OK);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    CHECK_EQ(weft_graph_write_trace(graph, path), WEFT_OK);
+    CHECK(read(fd, text, sizeof text - 1) > 0);
+    CHECK(strstr(text, "\"a \\\"quoted\\\"\\u0009name\"") && strstr(text, "\"task 1\""));
+    CHECK(strstr(text, "{\"traceEvents\":[") == text && strstr(text, "]}\n"));
+    close(fd);
+    unlink(path);
+    weft_graph_destroy(graph);
+}
