@@ -1,5 +1,5 @@
-/* graph: what a task of a graph costs. Prints ns a task for 100,000 empty tasks, and for the steps of a
- * pipeline of three stages that is run again and again; medians of 21 runs. */
+/* graph: what a task of a graph costs. Prints ns a task for 100,000 empty tasks, and for the steps
+ * of a pipeline of three stages that is run again and again; medians of 21 runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

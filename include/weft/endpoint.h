@@ -248,8 +248,8 @@ WEFT_API weft_status_t weft_listen_sized(size_t params_size, weft_worker_t *work
 
 /*
  * Hands a connected TCP socket to a "tcp://" listener, as if it had accepted it: for programs that
- * accept connections themselves and give some to Weft before any byte was read. The listener takes a
- * duplicate; close `fd` after the call. The peer connects by weft_connect, and has the same
+ * accept connections themselves and give some to Weft before any byte was read. The listener takes
+ * a duplicate; close `fd` after the call. The peer connects by weft_connect, and has the same
  * handshake, time limit and proof of the key as others.
  *
  * Errors: INVALID_PARAM if `fd` is no connected TCP socket; UNSUPPORTED for a listener of another

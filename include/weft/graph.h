@@ -74,8 +74,8 @@ typedef struct weft_task_params {
 } weft_task_params_t;
 
 /*
- * Adds a task. Errors: INVALID_PARAM, also for an input that is not an earlier task; NOT_FOUND if no
- * function has that name, or no thread is bound to that processor; NO_MEMORY; BUSY.
+ * Adds a task. Errors: INVALID_PARAM, also for an input that is not an earlier task; NOT_FOUND if
+ * no function has that name, or no thread is bound to that processor; NO_MEMORY; BUSY.
  */
 #define weft_graph_add(graph, params, task_p) \
     weft_graph_add_sized(sizeof(weft_task_params_t), graph, params, task_p)
@@ -108,7 +108,7 @@ WEFT_API void weft_graph_cancel(weft_graph_t *graph);
 WEFT_API weft_status_t weft_graph_result(weft_graph_t *graph, weft_task_t task, const void **data_p,
                                          size_t *len_p);
 
-/* The task that ended the last run, with its name (NULL: none) and status. WEFT_NO_TASK: none did. */
+/* The task that ended the last run, with its name (NULL: none) and status. WEFT_NO_TASK: none. */
 WEFT_API weft_task_t weft_graph_failed(const weft_graph_t *graph, const char **name_p,
                                        weft_status_t *status_p);
 

@@ -27,6 +27,20 @@ test_shrink() {
     expect members "$(grep -c 'of 3 now, and the sum is 3$' <<<"$said")" 3
 }
 
+test_graph_cholesky() {
+    has result "$(timeout 60 "$examples/graph-cholesky" "$scratch/trace")" '^largest error .*, longest chain [0-9]+ tasks$'
+    python3 -c 'import json, sys; sys.exit(len(json.load(open(sys.argv[1]))["traceEvents"]) != 120)' "$scratch/trace" ||
+        fail "the trace has not all tasks"
+}
+
+test_graph_words() {
+    expect words "$(timeout 60 "$examples/graph-words")" $'3 the\n2 is\n2 warp'
+    tr 'a-z' 'A-Z' <README.md >"$scratch/text"
+    expect first "$(timeout 60 "$examples/graph-words" "$scratch/text" | head -1)" \
+        "$(tr -s ' \n\t' '\n' <"$scratch/text" | grep . | LC_ALL=C sort | uniq -c | sort -s -k1,1nr | head -1 | sed 's/^ *//')"
+    has exception "$(timeout 60 "$examples/graph-words" "$examples/graph-words" 2>&1)" '^graph-words: this is no text$'
+}
+
 test_echo_in_libuv() {
     has output "$(timeout 20 "$examples/echo-libuv")" '^answer: is anybody there'
 }
