@@ -14,6 +14,7 @@
 #include <tests/cuda/driver_double.h>
 #include <tests/harness.h>
 #include <unistd.h>
+#include <weft/memory.h>
 
 static struct {
     void *context;
@@ -115,11 +116,13 @@ static inline void gpu_load_double(void) {
 
 static inline void gpu_load(void) {
     const char *which = getenv("WEFT_TEST_CUDA");
+    weft_mem_info_t info;
     if (gpu.context) return;
     if (which && strcmp(which, "driver") == 0)
         gpu_load_driver();
     else
         gpu_load_double();
+    CHECK_EQ(weft_mem_detect(&info, &info), WEFT_OK); /* the library looks for the driver */
 }
 
 static inline char *gpu_alloc(size_t len) {

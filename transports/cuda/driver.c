@@ -3,6 +3,8 @@
 #include <base/status.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 bool weft__cuda_active;
 
@@ -29,11 +31,39 @@ static void load(void) {
         dlclose(library);
 }
 
-void weft__cuda_notice(void) {
-    if (__atomic_load_n(&weft__cuda_active, __ATOMIC_ACQUIRE)) return;
+/* No thread is in the loader when a process forks: its child could not load anything. */
+static void lock_loading(void) {
     pthread_mutex_lock(&loading);
-    if (!weft__cuda_active) load();
+}
+static void unlock_loading(void) {
     pthread_mutex_unlock(&loading);
+}
+static void guard_forks(void) {
+    pthread_atfork(lock_loading, unlock_loading, unlock_loading);
+}
+
+void weft__cuda_look(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (__atomic_load_n(&weft__cuda_active, __ATOMIC_ACQUIRE)) return;
+    pthread_once(&once, guard_forks);
+    lock_loading();
+    if (!weft__cuda_active) load();
+    unlock_loading();
+}
+
+/* Natively, and in the Linux of Windows. */
+static bool has_device(void) {
+    return access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
+}
+
+void weft__cuda_notice(void) {
+    static atomic_int known; /* 1: there is a device; -1: there is none */
+    int is = atomic_load_explicit(&known, memory_order_relaxed);
+    if (is == 0) {
+        is = has_device() ? 1 : -1;
+        atomic_store_explicit(&known, is, memory_order_relaxed);
+    }
+    if (is > 0) weft__cuda_look();
 }
 
 const struct cuda_driver *weft__cuda_driver(void) {

@@ -49,12 +49,12 @@ struct cuda_driver {
 #undef CUDA_CALL
 };
 
-/* True from the first weft__cuda_notice that found the driver in the process. It never becomes
- * false again. */
+/* True from the first look that found the driver in the process. It never becomes false again. */
 extern bool weft__cuda_active;
 
-/* Looks for the driver in this process. Cheap when it was found before, a dlopen when not. Called
- * where a worker is created and where memory is registered or detected. Any thread. */
+/* Looks for the driver in this process, by dlopen until it is found. Any thread. */
+void weft__cuda_look(void);
+/* The same, where the machine has a device of NVIDIA; costs nothing where it has none. */
 void weft__cuda_notice(void);
 
 /* NULL: the driver is not loaded. Any thread. */
