@@ -14,7 +14,7 @@ import sys
 ROOMS = ["fsm", "base", "reactor", "transports", "endpoints", "collectives", "resource", "runtime"]
 # The one file that names the transports, so that no other has to.
 REGISTRY = "transports/registry.c"
-OUTSIDE = ["bench", "examples", "python", "tests", "tools"]
+OUTSIDE = ["bench", "examples", "integrations", "python", "tests", "tools"]
 # Inner rooms from the bottom up; "" stands for the files that lie in the folder itself. A tuple: neither uses the other.
 INNER = {
     "transports": ["", ("reliable", "cuda")],

@@ -79,6 +79,17 @@ examples: $(OUT)/examples/$(call dashed,$(patsubst examples/%.cpp,%,$(1)))
 endef
 $(foreach main,$(if $(shell command -v $(CXX)),$(wildcard examples/*.cpp)),$(eval $(call example_cpp,$(main))))
 
+# ---- integrations: by the public headers alone
+
+REDIS := $(OUT)/integrations/redis
+$(REDIS)/weft_redis.so: $(call objects,integrations/redis/module.c integrations/redis/leases.c) $(OUT)/libweft.a
+	@mkdir -p $(@D)
+	$(CC) -shared $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(WHOLE) $(LIBS)
+$(REDIS)/weft-redis-cli: $(call objects,integrations/redis/cli_main.c integrations/redis/weft_redis.c) $(OUT)/libweft.a
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(WHOLE) $(LIBS)
+programs: $(REDIS)/weft_redis.so $(REDIS)/weft-redis-cli
+
 # ---- tests: tests/messages/am_test.c is $(OUT)/tests/messages/am_test, with the other C files of its folder
 
 # What a test in a host's loop needs, by the last word of its name; without it the test is not built.

@@ -1,0 +1,126 @@
+/*
+ * weft-redis-cli URI COMMAND…: requests by Weft to a redis-server with the module.
+ *   get KEY | set KEY VALUE | del KEY    as redis-cli
+ *   read KEY [SECONDS]   leases the value and reads it one-sidedly, until the key has changed
+ *   traffic SECONDS      sets and gets, and checks every value; prints how many
+ *   latency COUNT        round trips of a get of 3 bytes; prints the median in µs
+ */
+#include "weft_redis.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char usage[] = "weft-redis-cli URI get|set|del|read|traffic|latency ARGUMENT…\n";
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int say(weft_status_t status) {
+    puts(weft_status_name(status));
+    return status < 0;
+}
+
+static int get(weft_redis_t *redis, const char *key) {
+    static char value[16 << 20];
+    size_t len = sizeof value;
+    weft_status_t st = weft_redis_get_wait(redis, key, strlen(key), value, &len);
+    if (st < 0) return say(st);
+    printf("%.*s\n", (int)len, value);
+    return 0;
+}
+
+/* Each value that is read is printed; the end of the lease is, too. */
+static int read_leased(weft_redis_t *redis, const char *key, double seconds) {
+    weft_redis_lease_t *lease;
+    char value[256], last[256] = "";
+    weft_status_t st = weft_redis_lease_wait(redis, key, strlen(key), &lease);
+    if (st < 0) return say(st);
+    size_t len = weft_redis_lease_len(lease) < 255 ? weft_redis_lease_len(lease) : 255;
+    double end = now() + seconds;
+    do {
+        memset(value, 0, sizeof value);
+        st = weft_redis_lease_read_wait(lease, value, len);
+        if (st == WEFT_OK && strcmp(value, last) != 0) puts(value), fflush(stdout);
+        strcpy(last, value);
+    } while (st == WEFT_OK && now() < end);
+    weft_redis_lease_release(lease);
+    return st < 0 ? say(st) : 0;
+}
+
+static int traffic(weft_redis_t *redis, double seconds) {
+    static char value[100000], got[sizeof value];
+    char key[32];
+    uint64_t n = 0;
+    double end = now() + seconds;
+    while (now() < end) {
+        size_t len = n % 10 == 0 ? sizeof value : n % 1000, room = sizeof got;
+        snprintf(key, sizeof key, "traffic%" PRIu64, n % 50);
+        memset(value, (int)('a' + n % 26), len);
+        weft_status_t st = weft_redis_set_wait(redis, key, strlen(key), value, len);
+        if (st == WEFT_OK) st = weft_redis_get_wait(redis, key, strlen(key), got, &room);
+        if (st < 0) return say(st);
+        if (room != len || memcmp(value, got, len) != 0) return puts("another value"), 1;
+        n++;
+    }
+    printf("%" PRIu64 " values\n", n);
+    return 0;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int latency(weft_redis_t *redis, size_t count) {
+    double *us = calloc(count, sizeof *us);
+    char value[8];
+    weft_status_t st = weft_redis_set_wait(redis, "latency", 7, "abc", 3);
+    for (size_t i = 0; us && st == WEFT_OK && i < count; i++) {
+        size_t len = sizeof value;
+        double begin = now();
+        st = weft_redis_get_wait(redis, "latency", 7, value, &len);
+        us[i] = (now() - begin) * 1e6;
+    }
+    if (!us || st < 0) return free(us), say(st);
+    qsort(us, count, sizeof *us, by_size);
+    printf("%.1f us\n", us[count / 2]);
+    free(us);
+    return 0;
+}
+
+static int run(weft_redis_t *redis, int argc, char **argv) {
+    const char *what = argv[2];
+    if (argc == 4 && strcmp(what, "get") == 0) return get(redis, argv[3]);
+    if (argc == 5 && strcmp(what, "set") == 0)
+        return say(weft_redis_set_wait(redis, argv[3], strlen(argv[3]), argv[4], strlen(argv[4])));
+    if (argc == 4 && strcmp(what, "del") == 0)
+        return say(weft_redis_delete_wait(redis, argv[3], strlen(argv[3])));
+    if (argc >= 4 && strcmp(what, "read") == 0)
+        return read_leased(redis, argv[3], argc > 4 ? atof(argv[4]) : 0);
+    if (argc == 4 && strcmp(what, "traffic") == 0) return traffic(redis, atof(argv[3]));
+    if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "latency") == 0)
+        return latency(redis, (size_t)atoi(argv[3]));
+    return fputs(usage, stderr), 2;
+}
+
+int main(int argc, char **argv) {
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_redis_t *redis;
+    if (argc < 4) return fputs(usage, stderr), 2;
+    weft_status_t st = weft_context_create(NULL, &context);
+    if (st == WEFT_OK) st = weft_worker_create(context, NULL, &worker);
+    if (st == WEFT_OK) st = weft_redis_connect(worker, argv[1], &redis);
+    if (st < 0) return say(st);
+    int code = run(redis, argc, argv);
+    weft_redis_close(redis);
+    weft_worker_destroy(worker);
+    (void)weft_context_destroy(context);
+    return code;
+}

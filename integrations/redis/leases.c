@@ -1,0 +1,122 @@
+#include "leases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 1024, MOST = 4096 };
+
+struct lease {
+    struct lease *next;          /* of its bucket */
+    struct lease *older, *newer; /* of all */
+    weft_mem_t *mem;
+    size_t key_len;
+    char key[];
+};
+
+struct leases {
+    weft_worker_t *worker;
+    struct lease *bucket[BUCKETS];
+    struct lease *oldest, *newest;
+    unsigned n;
+    unsigned long long ended;
+};
+
+/* FNV-1a. */
+static struct lease **bucket_of(struct leases *leases, const void *key, size_t len) {
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ ((const unsigned char *)key)[i]) * 1099511628211u;
+    return &leases->bucket[hash % BUCKETS];
+}
+
+static struct lease **find(struct leases *leases, const void *key, size_t len) {
+    struct lease **at = bucket_of(leases, key, len);
+    while (*at && ((*at)->key_len != len || memcmp((*at)->key, key, len) != 0)) at = &(*at)->next;
+    return at;
+}
+
+/* Its keys are invalid at once; the region goes when the last client has let go. */
+static void end_lease(struct leases *leases, struct lease **at) {
+    struct lease *lease = *at;
+    *at = lease->next;
+    if (lease->older)
+        lease->older->newer = lease->newer;
+    else
+        leases->oldest = lease->newer;
+    if (lease->newer)
+        lease->newer->older = lease->older;
+    else
+        leases->newest = lease->older;
+    leases->n--;
+    leases->ended++;
+    (void)weft_mem_release(lease->mem, NULL);
+    free(lease);
+}
+
+static weft_status_t add(struct leases *leases, const void *key, size_t key_len, const void *value,
+                         size_t len, weft_mem_t **mem_p) {
+    weft_mem_info_t info;
+    struct lease *lease = calloc(1, sizeof *lease + key_len);
+    if (!lease) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft_mem_alloc(leases->worker, len,
+                                      &(weft_mem_params_t){.rights = WEFT_MEM_READ}, &lease->mem);
+    if (st == WEFT_OK) st = weft_mem_describe(lease->mem, &info);
+    if (st < 0) {
+        free(lease);
+        return st;
+    }
+    memcpy(info.base, value, len);
+    memcpy(lease->key, key, key_len);
+    lease->key_len = key_len;
+    struct lease **at = bucket_of(leases, key, key_len);
+    lease->next = *at;
+    *at = lease;
+    lease->older = leases->newest;
+    if (lease->older)
+        lease->older->newer = lease;
+    else
+        leases->oldest = lease;
+    leases->newest = lease;
+    leases->n++;
+    *mem_p = lease->mem;
+    return WEFT_OK;
+}
+
+weft_status_t leases_give(struct leases *leases, const void *key, size_t key_len, const void *value,
+                          size_t len, uint64_t *address_p, void *packed, size_t *packed_len_p) {
+    weft_mem_info_t info;
+    struct lease *known = *find(leases, key, key_len);
+    weft_mem_t *mem = known ? known->mem : NULL;
+    weft_status_t st = known ? WEFT_OK : add(leases, key, key_len, value, len, &mem);
+    if (st == WEFT_OK) st = weft_mem_describe(mem, &info);
+    if (st == WEFT_OK) st = weft_mem_pack(mem, packed, packed_len_p);
+    if (st < 0) return st;
+    *address_p = (uint64_t)(uintptr_t)info.base;
+    while (leases->n > MOST) leases_end(leases, leases->oldest->key, leases->oldest->key_len);
+    return WEFT_OK;
+}
+
+void leases_end(struct leases *leases, const void *key, size_t key_len) {
+    struct lease **at = find(leases, key, key_len);
+    if (*at) end_lease(leases, at);
+}
+
+struct leases *leases_create(weft_worker_t *worker) {
+    struct leases *leases = calloc(1, sizeof *leases);
+    if (leases) leases->worker = worker;
+    return leases;
+}
+
+void leases_free(struct leases *leases) {
+    if (!leases) return;
+    while (leases->oldest)
+        end_lease(leases, find(leases, leases->oldest->key, leases->oldest->key_len));
+    free(leases);
+}
+
+unsigned leases_count(const struct leases *leases) {
+    return leases ? leases->n : 0;
+}
+unsigned long long leases_ended(const struct leases *leases) {
+    return leases ? leases->ended : 0;
+}

@@ -1,0 +1,340 @@
+/*
+ * The module: a worker in the server's event loop, which serves GET, SET, DEL and leases to Weft's
+ * clients. Commands go through the server's own calls, so that expiry, replication and persistence
+ * are the server's.
+ *
+ * Arguments: the URI to listen at ("tcp://127.0.0.1:6400", "shm://redis"), then settings of Weft
+ * as name=value.
+ */
+#include "redis_module.h"
+
+#include "leases.h"
+#include "protocol.h"
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <weft/weft.h>
+
+enum { SETTINGS_MOST = 16, CLOSE_MS = 20 };
+
+#define REDIS_POINTER(type, name, parameters) static type(*name) parameters;
+REDIS_FUNCTIONS(REDIS_POINTER)
+
+static struct {
+    struct redis_context *ctx;
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_listener_t *listener;
+    int fd; /* -1: the server does not watch the worker */
+    struct leases *leases;
+    bool closing;
+    unsigned long long requests;
+    char transports[32], uri[160], settings[SETTINGS_MOST][2][128];
+} module = {.fd = -1};
+
+/* ---- replies --------------------------------------------------------------------------------- */
+
+/* A value that is being sent, with its copy. */
+struct sending {
+    char *value;
+};
+
+static void on_sent(weft_status_t status, void *arg) {
+    struct sending *sending = arg;
+    free(sending->value);
+    free(sending);
+}
+
+static void reply_status(weft_ep_t *ep, uint32_t number, weft_status_t status);
+
+/* A client that is gone gets no reply; its endpoint's on_error closes it. */
+static void reply(weft_ep_t *ep, const struct redis_reply *head, const void *value, size_t len) {
+    struct sending *sending = calloc(1, sizeof *sending);
+    char *copy = len ? malloc(len) : NULL;
+    if (!sending || (len && !copy)) {
+        free(sending);
+        free(copy);
+        if (len) reply_status(ep, head->number, WEFT_ERR_NO_MEMORY);
+        return;
+    }
+    if (len) memcpy(copy, value, len);
+    sending->value = copy;
+    weft_op_t op = {.done = on_sent, .arg = sending};
+    weft_status_t st = weft_am_send(ep, REDIS_REPLY_ID, head, sizeof *head,
+                                    &(weft_iov_t){copy, len}, len ? 1 : 0, &op);
+    if (st != WEFT_IN_PROGRESS) on_sent(st, sending);
+}
+
+static void reply_status(weft_ep_t *ep, uint32_t number, weft_status_t status) {
+    reply(ep, &(struct redis_reply){.number = number, .status = status}, NULL, 0);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* The value of a key, of a reply that the caller frees. NULL: no such key, or no string. */
+static const char *get_value(const char *key, size_t key_len, struct redis_call_reply **reply_p,
+                             size_t *len_p) {
+    *reply_p = Call(module.ctx, "GET", "b", key, key_len);
+    if (!*reply_p || CallReplyType(*reply_p) != REDIS_REPLY_STRING) return NULL;
+    return CallReplyStringPtr(*reply_p, len_p);
+}
+
+static void serve_get(weft_ep_t *ep, const struct redis_request *head, const char *key) {
+    struct redis_call_reply *found = NULL;
+    size_t len = 0;
+    const char *value = get_value(key, head->key_len, &found, &len);
+    if (value)
+        reply(ep, &(struct redis_reply){.number = head->number, .len = len}, value, len);
+    else
+        reply_status(ep, head->number, WEFT_ERR_NOT_FOUND);
+    if (found) FreeCallReply(found);
+}
+
+/* Out of memory, read-only replica: the server refuses. */
+static weft_status_t outcome(struct redis_call_reply *result) {
+    if (!result) return WEFT_ERR_REJECTED;
+    int type = CallReplyType(result);
+    weft_status_t st = type == REDIS_REPLY_ERROR ? WEFT_ERR_REJECTED : WEFT_OK;
+    if (type == REDIS_REPLY_INTEGER && CallReplyInteger(result) == 0) st = WEFT_ERR_NOT_FOUND;
+    FreeCallReply(result);
+    return st;
+}
+
+static void serve_lease(weft_ep_t *ep, const struct redis_request *head, const char *key) {
+    struct redis_call_reply *found = NULL;
+    struct redis_reply answer = {.number = head->number};
+    char packed[WEFT_RKEY_MAX];
+    size_t len = 0, packed_len = sizeof packed;
+    const char *value = get_value(key, head->key_len, &found, &len);
+    answer.status = WEFT_ERR_NOT_FOUND;
+    answer.len = len;
+    if (value && len == 0) answer.status = WEFT_OK;
+    if (value && len)
+        answer.status = leases_give(module.leases, key, head->key_len, value, len, &answer.address,
+                                    packed, &packed_len);
+    reply(ep, &answer, packed, answer.address ? packed_len : 0);
+    if (found) FreeCallReply(found);
+}
+
+/* `bytes` are the key and the value. A request that is malformed is refused. */
+static void serve(weft_ep_t *ep, const struct redis_request *head, const char *bytes, size_t len) {
+    module.requests++;
+    if (head->version != REDIS_VERSION) {
+        reply_status(ep, head->number, WEFT_ERR_VERSION);
+        return;
+    }
+    size_t key_len = head->key_len;
+    if (key_len > len || key_len > REDIS_KEY_MOST || len - key_len > REDIS_VALUE_MOST ||
+        head->what >= REDIS_N_WHAT || (head->what != REDIS_SET && len != key_len)) {
+        reply_status(ep, head->number, WEFT_ERR_PROTOCOL);
+        return;
+    }
+    switch ((enum redis_what)head->what) {
+    case REDIS_GET: serve_get(ep, head, bytes); break;
+    case REDIS_SET:
+        reply_status(ep, head->number,
+                     outcome(Call(module.ctx, "SET", "!bb", bytes, key_len, bytes + key_len,
+                                  len - key_len)));
+        break;
+    case REDIS_DELETE:
+        reply_status(ep, head->number, outcome(Call(module.ctx, "DEL", "!b", bytes, key_len)));
+        break;
+    case REDIS_LEASE: serve_lease(ep, head, bytes); break;
+    case REDIS_N_WHAT: break;
+    }
+}
+
+/* A payload that is being fetched; the client may be gone when it is here. */
+struct large {
+    weft_ep_t *ep;
+    struct redis_request head;
+    struct large *next;
+    size_t len;
+    char bytes[];
+};
+static struct large *larges;
+
+static void on_fetched(weft_status_t status, void *arg) {
+    struct large *large = arg, **at = &larges;
+    while (*at != large) at = &(*at)->next;
+    *at = large->next;
+    if (status < 0 && large->ep) reply_status(large->ep, large->head.number, status);
+    if (status == WEFT_OK && large->ep) serve(large->ep, &large->head, large->bytes, large->len);
+    free(large);
+}
+
+static void on_request(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct redis_request head;
+    if (!ep || am->header_len != sizeof head) return;
+    memcpy(&head, am->header, sizeof head);
+    if (am->data) {
+        serve(ep, &head, am->data, am->len);
+        return;
+    }
+    bool fits = am->len <= (size_t)REDIS_KEY_MOST + REDIS_VALUE_MOST;
+    struct large *large = fits ? malloc(sizeof *large + am->len) : NULL;
+    if (!large) { /* the payload is refused */
+        reply_status(ep, head.number, fits ? WEFT_ERR_NO_MEMORY : WEFT_ERR_TOO_BIG);
+        return;
+    }
+    *large = (struct large){.ep = ep, .head = head, .next = larges, .len = am->len};
+    larges = large;
+    weft_op_t op = {.done = on_fetched, .arg = large};
+    weft_status_t st = weft_am_recv(am, &(weft_iov_t){large->bytes, am->len}, 1, &op);
+    if (st != WEFT_IN_PROGRESS) on_fetched(st, large);
+}
+
+static void on_client_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    for (struct large *large = larges; large; large = large->next)
+        if (large->ep == ep) large->ep = NULL;
+    (void)weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL);
+}
+
+/* ---- the server's events --------------------------------------------------------------------- */
+
+static void on_readable(int fd, void *user, int mask) {
+    weft_worker_progress(module.worker, 0);
+}
+
+static int on_key_event(struct redis_context *ctx, int type, const char *event,
+                        struct redis_string *key) {
+    size_t len;
+    const char *text = StringPtrLen(key, &len);
+    if (module.leases) leases_end(module.leases, text, len);
+    return REDIS_OK;
+}
+
+static int info_command(struct redis_context *ctx, struct redis_string **argv, int argc) {
+    char text[512];
+    snprintf(text, sizeof text, "listener:%s requests:%llu leases:%u leases_ended:%llu",
+             module.listener ? weft_listener_uri(module.listener) : "closed", module.requests,
+             leases_count(module.leases), leases_ended(module.leases));
+    return ReplyWithCString(ctx, text);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void on_closed(weft_status_t status, void *arg) {
+    module.worker = NULL;
+}
+
+/* The server is not kept for longer than CLOSE_MS; what is left goes on in its loop. */
+static bool close_worker(void) {
+    if (module.worker && !module.closing) {
+        weft_op_t op = {.done = on_closed};
+        module.closing = true;
+        module.listener = NULL; /* ends with its worker */
+        leases_free(module.leases);
+        module.leases = NULL;
+        if (weft_worker_close(module.worker, &op) < 0) module.worker = NULL;
+    }
+    for (int i = 0; i < CLOSE_MS && module.worker; i++) {
+        weft_worker_progress(module.worker, 0);
+        if (module.worker) (void)poll(&(struct pollfd){module.fd, POLLIN, 0}, 1, 1);
+    }
+    if (module.worker) return false;
+    if (module.fd >= 0) (void)EventLoopDel(module.fd, REDIS_READABLE);
+    module.fd = -1;
+    if (module.context) (void)weft_context_destroy(module.context);
+    module.context = NULL;
+    if (module.ctx) FreeThreadSafeContext(module.ctx);
+    module.ctx = NULL;
+    return true;
+}
+
+static weft_status_t open_worker(size_t n_settings) {
+    weft_setting_t settings[SETTINGS_MOST];
+    for (size_t i = 0; i < n_settings; i++)
+        settings[i] = (weft_setting_t){module.settings[i][0], module.settings[i][1]};
+    weft_context_params_t params = {.settings = settings, .n_settings = n_settings};
+    weft_listen_params_t listening = {.on_error = on_client_lost};
+    weft_status_t st = weft_context_create(&params, &module.context);
+    if (st == WEFT_OK)
+        st = weft_worker_create(module.context,
+                                &(weft_worker_params_t){.transports = module.transports},
+                                &module.worker);
+    if (st == WEFT_OK) st = weft_am_handler_set(module.worker, REDIS_REQUEST_ID, on_request, NULL);
+    if (st == WEFT_OK) st = weft_listen(module.worker, module.uri, &listening, &module.listener);
+    if (st == WEFT_OK) module.leases = leases_create(module.worker);
+    if (st == WEFT_OK && !module.leases) st = WEFT_ERR_NO_MEMORY;
+    if (st == WEFT_OK) module.fd = weft_worker_fd(module.worker);
+    return st == WEFT_OK && module.fd < 0 ? (weft_status_t)module.fd : st;
+}
+
+static bool find_functions(struct redis_context *ctx) {
+    int (*get)(const char *name, void **function);
+    *(void **)&get = *(void **)ctx; /* the interface's first word */
+#define REDIS_FIND(type, name, parameters) \
+    if (get("RedisModule_" #name, (void **)&name) != REDIS_OK) return false;
+    REDIS_FUNCTIONS(REDIS_FIND)
+    return true;
+}
+
+/* A URI's transport is its scheme; tcp moves to shared memory where both are on one host. */
+static bool read_arguments(struct redis_string **argv, int argc, size_t *n_settings_p) {
+    size_t len, n = 0;
+    if (argc < 1) return false;
+    const char *uri = StringPtrLen(argv[0], &len);
+    const char *colon = memchr(uri, ':', len);
+    if (!colon || len >= sizeof module.uri) return false;
+    memcpy(module.uri, uri, len);
+    bool is_tcp = colon - uri == 3 && memcmp(uri, "tcp", 3) == 0;
+    snprintf(module.transports, sizeof module.transports, is_tcp ? "tcp,shm" : "%.*s",
+             (int)(colon - uri), uri);
+    for (int i = 1; i < argc; i++) {
+        const char *setting = StringPtrLen(argv[i], &len);
+        const char *is = memchr(setting, '=', len);
+        if (!is || n == SETTINGS_MOST || len >= sizeof module.settings[n][0]) return false;
+        snprintf(module.settings[n][0], sizeof module.settings[n][0], "%.*s", (int)(is - setting),
+                 setting);
+        snprintf(module.settings[n][1], sizeof module.settings[n][1], "%.*s",
+                 (int)(setting + len - is - 1), is + 1);
+        n++;
+    }
+    *n_settings_p = n;
+    return true;
+}
+
+__attribute__((visibility("default"))) int RedisModule_OnLoad(struct redis_context *ctx,
+                                                              struct redis_string **argv, int argc);
+int RedisModule_OnLoad(struct redis_context *ctx, struct redis_string **argv, int argc) {
+    enum {
+        CHANGES =
+            REDIS_NOTIFY_GENERIC | REDIS_NOTIFY_STRING | REDIS_NOTIFY_EXPIRED | REDIS_NOTIFY_EVICTED
+    };
+    char why[512];
+    size_t n_settings = 0;
+    if (!find_functions(ctx)) return REDIS_ERR;
+    if (IsModuleNameBusy("weft")) return REDIS_ERR;
+    (void)SetModuleAttribs(ctx, "weft", 1, REDIS_API_VERSION);
+    if (!read_arguments(argv, argc, &n_settings)) {
+        Log(ctx, "warning", "weft: arguments are: URI [setting=value ...]");
+        return REDIS_ERR;
+    }
+    weft_status_t st = open_worker(n_settings);
+    if (st < 0) {
+        weft_status_describe(st, why, sizeof why);
+        Log(ctx, "warning", "weft: %s", why);
+        (void)close_worker();
+        return REDIS_ERR;
+    }
+    module.ctx = GetDetachedThreadSafeContext(ctx);
+    if (CreateCommand(ctx, "weft.info", info_command, "readonly", 0, 0, 0) != REDIS_OK ||
+        SubscribeToKeyspaceEvents(ctx, CHANGES, on_key_event) != REDIS_OK ||
+        EventLoopAdd(module.fd, REDIS_READABLE, on_readable, NULL) != REDIS_OK) {
+        (void)close_worker();
+        return REDIS_ERR;
+    }
+    Log(ctx, "notice", "weft: listening at %s", weft_listener_uri(module.listener));
+    weft_worker_progress(module.worker, 0);
+    return REDIS_OK;
+}
+
+/* Refused while clients keep the worker from closing; it goes on closing, and the next try works. */
+__attribute__((visibility("default"))) int RedisModule_OnUnload(struct redis_context *ctx);
+int RedisModule_OnUnload(struct redis_context *ctx) {
+    return close_worker() ? REDIS_OK : REDIS_ERR;
+}

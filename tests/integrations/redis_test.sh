@@ -1,0 +1,136 @@
+#!/bin/bash
+# The module for redis-server: each case starts a server of its own, in a folder of its own.
+. tests/check.sh
+built=$bin/integrations/redis
+[ -e "$built/weft_redis.so" ] || built=integrations/redis
+
+# A server with the module that listens at a shm name, by which all cases are told apart.
+begin() {
+    server_program=$(command -v redis-server || echo /usr/bin/redis-check-rdb) # the same program, by its name
+    command -v redis-cli >/dev/null && [ -e "$server_program" ] || skip "redis-server is not installed"
+    [ -e "$built/weft_redis.so" ] || skip "the Redis module is not built"
+    ln -sf "$server_program" "$scratch/redis-server"
+    # loaded by its address: a sandbox shows it as a link
+    cp -L "$built/weft_redis.so" "$scratch/weft_redis.so"
+    folder=$(mktemp -d "$scratch/serverXXXX")
+    uri=${1:-shm://redis-test-$$-$BASHPID}
+    "$scratch/redis-server" --port 0 --unixsocket "$folder/socket" --dir "$folder" --save '' --enable-module-command yes \
+        --loadmodule "$scratch/weft_redis.so" "$uri" close.timeout=200ms >"$folder/log" 2>&1 &
+    server=$!
+    trap 'kill -9 $server 2>/dev/null || true' EXIT
+    wait_for redis ping >/dev/null || { tail -5 "$folder/log" && return 1; }
+    [ "$uri" != tcp://127.0.0.1:0 ] || uri=$(redis weft.info | sed 's/.*listener:\([^ ]*\).*/\1/')
+}
+redis() { redis-cli -s "$folder/socket" "$@"; }
+weft() { timeout 30 "$built/weft-redis-cli" "$uri" "$@"; }
+
+test_both_sides_see_each_others_values() {
+    begin "$1"
+    expect set "$(redis set a hello)" OK
+    expect get "$(weft get a)" hello
+    expect set "$(weft set b 'a value')" WEFT_OK
+    expect get "$(redis get b)" 'a value'
+    expect del "$(weft del b)" WEFT_OK
+    expect gone "$(redis exists b)" 0
+    expect none "$(weft get b || true)" WEFT_ERR_NOT_FOUND
+    expect none "$(weft del b || true)" WEFT_ERR_NOT_FOUND
+    expect list "$(redis rpush l 1)" 1
+    expect "no string" "$(weft get l || true)" WEFT_ERR_NOT_FOUND
+    expect empty "$(redis set e '')" OK
+    expect empty "$(weft get e)" ''
+    has info "$(redis weft.info)" 'requests:7 leases:0'
+}
+test_both_sides_over_tcp() { test_both_sides_see_each_others_values tcp://127.0.0.1:0; }
+
+test_values_of_all_sizes_cross() {
+    begin tcp://127.0.0.1:0
+    has traffic "$(weft traffic 1)" '^[0-9]+ values$'
+    begin
+    has traffic "$(weft traffic 1)" '^[0-9]+ values$'
+}
+
+test_a_lease_ends_when_its_key_changes() {
+    begin
+    redis set a first >/dev/null
+    weft read a 20 >"$scratch/read" &
+    reader=$!
+    wait_for grep -q first "$scratch/read"
+    has leases "$(redis weft.info)" 'leases:1'
+    redis set a second >/dev/null
+    wait $reader && fail "the lease lives"
+    expect read "$(cat "$scratch/read")" $'first\nWEFT_ERR_REVOKED'
+    expect again "$(weft read a)" second
+    redis pexpire a 1 >/dev/null
+    sleep 0.1
+    expect expired "$(weft read a || true)" WEFT_ERR_NOT_FOUND
+    has leases "$(redis weft.info)" 'leases:0'
+}
+
+test_a_fork_that_saves_leaves_the_clients_alone() {
+    begin
+    redis debug populate 100000 >/dev/null 2>&1 || true
+    weft traffic 2 >"$scratch/traffic" &
+    client=$!
+    for i in 1 2 3; do
+        has save "$(redis bgsave)" 'started|in progress'
+        sleep 0.3
+    done
+    wait $client || fail "$(cat "$scratch/traffic")"
+    wait_for grep -q 'Background saving terminated with success' "$folder/log"
+}
+
+test_clients_that_are_killed_leave_nothing() {
+    begin
+    for i in 1 2 3; do
+        weft traffic 20 >/dev/null 2>&1 &
+        client=$!
+        sleep 0.2
+        kill -9 $client $(pgrep -P $client) 2>/dev/null || true
+        wait $client 2>/dev/null || true
+    done
+    expect get "$(redis set a 1)$(weft get a)" OK1
+}
+
+test_the_module_is_unloaded_under_traffic() {
+    begin
+    weft traffic 20 >"$scratch/traffic" 2>&1 &
+    client=$!
+    wait_for eval 'redis weft.info | grep -qE "requests:[1-9][0-9]+"'
+    wait_for eval 'redis module unload weft | grep -q OK'
+    wait $client && fail "the client goes on"
+    has client "$(cat "$scratch/traffic")" 'WEFT_ERR_PEER_(CLOSED|FAILED)|WEFT_ERR_CLOSED'
+    expect ping "$(redis ping)" PONG
+    expect loaded "$(redis module load "$scratch/weft_redis.so" "$uri")" OK
+    expect set "$(weft set a again)" WEFT_OK
+}
+
+test_a_shutdown_ends_the_clients() {
+    begin
+    weft traffic 20 >"$scratch/traffic" 2>&1 &
+    client=$!
+    wait_for eval 'redis weft.info | grep -qE "requests:[1-9][0-9]+"'
+    redis shutdown nosave >/dev/null 2>&1 || true
+    wait $client && fail "the client goes on"
+    has client "$(cat "$scratch/traffic")" 'WEFT_ERR_PEER_(CLOSED|FAILED)|WEFT_ERR_CLOSED'
+}
+
+test_an_idle_module_uses_no_processor() {
+    begin
+    weft get a >/dev/null || true
+    sleep 0.3
+    before=$(awk '{ print $14 + $15 }' /proc/$server/stat)
+    sleep 2
+    after=$(awk '{ print $14 + $15 }' /proc/$server/stat)
+    [ $((after - before)) -le 4 ] || fail "$((after - before)) ticks in two seconds"
+}
+
+test_wrong_arguments_are_refused() {
+    begin
+    expect unload "$(redis module unload weft)" OK
+    has none "$(redis module load "$scratch/weft_redis.so" 2>&1)" ERR
+    has uri "$(redis module load "$scratch/weft_redis.so" nonsense 2>&1)" ERR
+    has setting "$(redis module load "$scratch/weft_redis.so" "$uri" no-setting 2>&1)" ERR
+    expect right "$(redis module load "$scratch/weft_redis.so" "$uri")" OK
+}
+
+run_tests
