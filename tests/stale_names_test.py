@@ -4,9 +4,8 @@ import os
 import re
 import sys
 
-ROOMS = ["base", "bench", "collectives", "docs", "endpoints", "examples", "fsm", "include", "reactor", "resource",
-         "runtime", "tests",
-         "tools", "transports"]
+ROOMS = ["base", "bench", "collectives", "docs", "endpoints", "examples", "fsm", "include", "integrations", "reactor",
+         "resource", "runtime", "tests", "tools", "transports"]
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|(/\*.*?\*/|//[^\n]*)', re.S)
 FILE = re.compile(r"(?<![\w/.<$*-])((?:[a-z_0-9]+/)*[a-z][a-z_0-9]*\.(?:c|h|fsm|def))\b(?!\w)")
 SETTING = re.compile(r'(?:SETTING|COUNTER)\(\w+, "([^"]+)"')
@@ -44,7 +43,7 @@ def is_there(name, files):
 
 def is_beyond(name, path):
     """Whether a name may be of a file that this copy of the tree lacks (Bazel's copy has no tests, programs or examples)."""
-    return name.startswith(("tests/", "tools/", "bench/", "examples/")) or ("/" not in name and path.endswith(".md"))
+    return name.startswith(("tests/", "tools/", "bench/", "examples/", "integrations/")) or ("/" not in name and path.endswith(".md"))
 
 
 def stale(text, files, settings, path="", whole=True):
