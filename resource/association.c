@@ -114,14 +114,27 @@ static const struct fsm_port provider_port = {&weft__grant_machine, provider_eff
 
 /* The lines of weft-info --live: what the worker's resources are, and who uses them. */
 static void worker_closes(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *));
+/* "": the program described it. */
+static void describe_provider(const weft_resource_t *resource, char *from, size_t size) {
+    const weft_worker_t *exporter = resource->exporter;
+    *from = 0;
+    if (resource->channel >= 0)
+        snprintf(from, size, ", from another process");
+    else if (exporter)
+        snprintf(from, size, ", from worker %.12s", exporter->name ? exporter->name : "");
+}
+
 static void describe_user(const struct association *a, char *line, size_t size) {
     const char *user = "";
+    char from[32];
     if (a->type == WEFT_OBJECT_WORKER && a->stub) {
         const weft_worker_t *worker = a->object;
         user = worker->name ? worker->name : "";
     }
-    int n = snprintf(line, size, "%s \"%.24s\", %s, user %s %.16s", a->kind->name,
-                     a->resource->name, fsm_state_name(&a->core.fsm), object_name[a->type], user);
+    describe_provider(a->resource, from, sizeof from);
+    int n =
+        snprintf(line, size, "%s \"%.24s\", %s%s, user %s %.16s", a->kind->name, a->resource->name,
+                 fsm_state_name(&a->core.fsm), from, object_name[a->type], user);
     if (a->lease && n > 0 && (size_t)n < size)
         snprintf(line + n, size - (size_t)n, ", ids %u to %u", a->lease->am_first,
                  a->lease->am_first + a->lease->am_count - 1);

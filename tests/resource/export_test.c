@@ -181,6 +181,9 @@ TEST(a_segment_of_another_process_is_used_until_its_owner_is_killed) {
     CHECK_EQ(weft_associate_resources(s.context, WEFT_OBJECT_MEMORY, &params, mem), 0);
     CHECK_EQ(weft_mem_describe(mem, &info), 0);
     CHECK(strcmp(info.base, "of the owner") == 0);
+    const struct stats_head *head = *(struct stats_head *const *)s.two.a->live;
+    CHECK(strstr(head->resource[0], "from another process") ||
+          strstr(head->resource[1], "from another process"));
     CHECK_EQ(lost, 0);
     kill(owner, SIGKILL);
     UNTIL(&s.two, lost == 1);
