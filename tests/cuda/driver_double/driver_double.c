@@ -108,6 +108,31 @@ result cuGetErrorName(result error, const char **name) {
                                      : "CUDA_ERROR_INVALID_VALUE";
     return SUCCESS;
 }
+/* What a program calls: the primary context is the first one. */
+result cuInit(unsigned flags) {
+    return SUCCESS;
+}
+result cuDevicePrimaryCtxRetain(void **context, int device) {
+    *context = &contexts[0];
+    return device == 0 ? SUCCESS : INVALID_VALUE;
+}
+result cuCtxSetCurrent(struct context *context) {
+    stack[0] = context;
+    depth = 1;
+    return SUCCESS;
+}
+result cuMemAlloc_v2(pointer *at, size_t len) {
+    *at = depth ? (pointer)(uintptr_t)double_alloc(stack[depth - 1], len, false) : 0;
+    return *at ? SUCCESS : OUT_OF_MEMORY;
+}
+result cuMemcpyHtoD_v2(pointer to, const void *from, size_t len) {
+    double_write((void *)(uintptr_t)to, from, len);
+    return SUCCESS;
+}
+result cuMemcpyDtoH_v2(void *to, pointer from, size_t len) {
+    double_read(to, (const void *)(uintptr_t)from, len);
+    return SUCCESS;
+}
 result cuCtxPushCurrent_v2(struct context *context) {
     if (context->destroyed || depth == MOST_DEPTH) return INVALID_CONTEXT;
     stack[depth++] = context;
