@@ -27,6 +27,17 @@ static int connected_to(const char *uri) {
     return fd;
 }
 
+/* A socket of the program's own, and its URI. */
+static int listening_at(char uri[64]) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(fd, (struct sockaddr *)&at, len) == 0 && listen(fd, 4) == 0);
+    CHECK_EQ(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    snprintf(uri, 64, "tcp://127.0.0.1:%d", ntohs(at.sin_port));
+    return fd;
+}
+
 static void dial_by(struct given *g, int fd) {
     char uri[32];
     weft_ep_params_t params = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &g->t};
@@ -59,14 +70,9 @@ TEST(an_endpoint_uses_a_socket_that_is_connected_already) {
 /* The program accepts at a socket of its own, and hands the connection to the listener. */
 TEST(a_listener_adopts_a_connection_that_the_program_accepted) {
     struct given g;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
     char own[64];
     up(&g);
-    int door = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(door, (struct sockaddr *)&at, len) == 0 && listen(door, 4) == 0);
-    CHECK_EQ(getsockname(door, (struct sockaddr *)&at, &len), 0);
-    snprintf(own, sizeof own, "tcp://127.0.0.1:%d", ntohs(at.sin_port));
+    int door = listening_at(own);
     weft_ep_params_t params = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = &g.t};
     CHECK_EQ(weft_connect(g.t.a, own, &params, &g.t.ep), WEFT_OK);
     int fd = accept(door, NULL, NULL);
@@ -100,14 +106,9 @@ TEST(two_sockets_with_one_number_are_two_connections) {
 
 TEST(a_given_socket_whose_peer_is_gone_is_not_dialed_again) {
     struct given g;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
     char own[64];
     up(&g);
-    int door = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(door, (struct sockaddr *)&at, len) == 0 && listen(door, 4) == 0);
-    CHECK_EQ(getsockname(door, (struct sockaddr *)&at, &len), 0);
-    snprintf(own, sizeof own, "tcp://127.0.0.1:%d", ntohs(at.sin_port));
+    int door = listening_at(own);
     int fd = connected_to(own), other = accept(door, NULL, NULL);
     dial_by(&g, fd);
     two_turn(&g.t);

@@ -16,6 +16,15 @@ weft_status_t weft__tcp_socket(int family, int *fd_p) {
     return WEFT_OK;
 }
 
+weft_status_t weft__tcp_socket_dup(int given, int *fd_p) {
+    int fd = fcntl(given, F_DUPFD_CLOEXEC, 1);
+    if (fd < 0) return weft__fail(weft__errno_status(errno), "dup: %s", strerror(errno));
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    weft__fork_closes(fd, true);
+    *fd_p = fd;
+    return WEFT_OK;
+}
+
 weft_status_t weft__tcp_socket_given(int given, int *fd_p, union tcp_sockaddr *peer) {
     socklen_t len = sizeof *peer, size = sizeof(int);
     int type = 0;
@@ -25,12 +34,7 @@ weft_status_t weft__tcp_socket_given(int given, int *fd_p, union tcp_sockaddr *p
         (peer->any.sa_family != AF_INET && peer->any.sa_family != AF_INET6))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "descriptor %d is no connected TCP socket",
                           given);
-    int fd = fcntl(given, F_DUPFD_CLOEXEC, 1);
-    if (fd < 0) return weft__fail(weft__errno_status(errno), "dup: %s", strerror(errno));
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    weft__fork_closes(fd, true);
-    *fd_p = fd;
-    return WEFT_OK;
+    return weft__tcp_socket_dup(given, fd_p);
 }
 
 void weft__tcp_socket_close(int fd) {

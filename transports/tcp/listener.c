@@ -220,12 +220,7 @@ static weft_status_t adopt_socket(int given, union tcp_sockaddr *at, int *fd_p) 
         (at->any.sa_family != AF_INET && at->any.sa_family != AF_INET6))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "descriptor %d is no listening TCP socket",
                           given);
-    int fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) return weft__fail(weft__errno_status(errno), "dup: %s", strerror(errno));
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    weft__fork_closes(fd, true);
-    *fd_p = fd;
-    return WEFT_OK;
+    return weft__tcp_socket_dup(given, fd_p);
 }
 
 weft_status_t weft__tcp_adopt(struct tcp_iface *iface, int given, void *arg,

@@ -299,6 +299,8 @@ weft_status_t weft__tcp_connect(struct tcp_iface *iface, const union tcp_sockadd
 weft_status_t weft__tcp_connect_by(struct tcp_iface *iface, int given, struct lane **lane_p);
 void weft__tcp_dial(struct tcp_lane *lane);
 void weft__tcp_dial_failed(struct tcp_lane *lane);
+/* A duplicate that does not block, 1 or more. */
+weft_status_t weft__tcp_socket_dup(int given, int *fd_p);
 /* A duplicate of a connected TCP socket of the program, and its peer. INVALID_PARAM: another
  * descriptor. */
 weft_status_t weft__tcp_socket_given(int given, int *fd_p, union tcp_sockaddr *peer);
