@@ -45,6 +45,15 @@ exit_code() {
     echo $code
 }
 
+# The folder of the double of the CUDA driver, as Bazel, or the stage plain, built it.
+cuda_double() {
+    local folder
+    for folder in "$bin/tests/cuda/driver_double" ../tests/cuda/driver_double; do
+        [ ! -e "$folder/libcuda.so.1" ] || { realpath "$folder" && return; }
+    done
+    fail "the double of the CUDA driver is not built"
+}
+
 run_tests() {
     local name code failed=0
     for name in $(declare -F | sed -n 's/^declare -f test_//p'); do

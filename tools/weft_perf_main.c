@@ -14,7 +14,7 @@ static const char usage[] =
     "N]\n"
     "          [--count N] [--links N] [--seconds S] [--json] [--plot FILE.svg] [--listen URI | "
     "--connect URI]\n"
-    "          [--core N] [--window N] [--memory lent|own|sent|received] [--fresh]\n"
+    "          [--core N] [--window N] [--memory MEMORY] [--fresh]\n"
     "\n"
     "TEST, between two workers:\n"
     "  am_lat am_rate am_bw tag_lat tag_rate tag_bw stream_bw        messages and streams\n"
@@ -52,7 +52,9 @@ static const char usage[] =
     "and\nlends to the peer, and go into such memory, unless --memory says that it is this "
     "program's own, or that "
     "only "
-    "what\nis sent or received is lent; it stays as it is, unless --fresh has each message written "
+    "what\nis sent or received is lent: lent, own, sent, received. It is the driver's with cuda "
+    "(on the "
+    "first GPU),\nmanaged and pinned. It stays as it is, unless --fresh has each message written "
     "before it is "
     "sent.\n";
 
@@ -130,7 +132,7 @@ static const char *taken_by(int c) {
     case 'L': return "1 to 16384";
     case 'd': return "0.001 to 3600";
     case 'w': return "1 to 64";
-    case 'M': return "lent, own, sent or received";
+    case 'M': return "lent, own, sent, received, cuda, managed or pinned";
     case 'p': return strerror(errno);
     default: return "not understood";
     }
@@ -144,8 +146,12 @@ static bool may_be_written(const char *file) {
 
 /* False: such an option, or such a value, there is not. */
 static bool take_option(int c, const char *value, struct perf_options *o) {
-    static const char *const memories[] = {"lent", "own", "sent", "received", NULL};
-    static const unsigned uses[] = {PERF_SENT | PERF_RECEIVED, 0, PERF_SENT, PERF_RECEIVED};
+    static const char *const memories[] = {"lent", "own",     "sent",   "received",
+                                           "cuda", "managed", "pinned", NULL};
+    static const unsigned uses[] = {
+        PERF_SENT | PERF_RECEIVED, 0, PERF_SENT, PERF_RECEIVED, 0, 0, 0};
+    static const enum perf_cuda cuda[] = {
+        [4] = PERF_CUDA_DEVICE, [5] = PERF_CUDA_MANAGED, [6] = PERF_CUDA_PINNED};
     static const char *const transports[] = {"auto",    "self",    "shm", "tcp",
                                              "rdma_rc", "rdma_ud", NULL};
     double number = 0;
@@ -175,6 +181,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
     case 'M':
         ok = one_of(value, memories, &which);
         o->exposed = uses[which];
+        o->cuda = cuda[which];
         break;
     case 'F': o->fresh = true; break;
     case 'j': o->json = true; break;
@@ -211,6 +218,8 @@ static bool settle_test(struct perf_options *o) {
         wrong = "this test waits: --mode wait";
     if (kind->flags & PERF_WORDS && (o->size_lo < 4 || o->size_hi > 8 || o->size_lo % 4 != 0))
         wrong = "atomics are of 4 or 8 bytes";
+    if (o->cuda == PERF_CUDA_DEVICE && (o->fresh || o->test == TEST_PUT_LAT))
+        wrong = "the processor writes what is sent: memory of the host only";
     if (kind->flags & PERF_NONEMPTY && o->size_lo == 0) wrong = "sizes begin at 1";
     if (kind->flags & PERF_WAITING) o->mode = MODE_WAIT;
     if (kind->flags & PERF_SIZELESS) o->size_lo = o->size_hi = 0;

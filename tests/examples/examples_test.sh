@@ -44,7 +44,7 @@ test_graph_words() {
 # With the double of the driver, which lies beside the tests.
 test_gpu_pingpong() {
     has none "$(timeout 20 "$examples/gpu-pingpong")" '^(no GPU here|device memory, .* the same bytes)$'
-    for double in "$bin"/tests/cuda/driver_double tests/cuda/driver_double; do [ ! -e "$double/libcuda.so.1" ] || break; done
+    double=$(cuda_double)
     for bytes in 8 5000 1048576; do
         has device "$(LD_LIBRARY_PATH=$double timeout 60 "$examples/gpu-pingpong" $bytes)" \
             "^device memory, $bytes bytes, .* us a round trip, the same bytes$"

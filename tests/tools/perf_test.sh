@@ -51,7 +51,21 @@ test_messages_out_of_either_memory() {
         done
     done
     expect 'a memory that is none' "$($perf --test am_lat --memory some 2>&1 | head -1)" \
-        "weft-perf: --memory some: lent, own, sent or received"
+        "weft-perf: --memory some: lent, own, sent, received, cuda, managed or pinned"
+}
+
+# With the double of the CUDA driver, whose device memory faults when the host touches it.
+test_messages_out_of_memory_of_the_cuda_driver() {
+    local double kind test
+    double=$(cuda_double)
+    for kind in cuda managed pinned; do
+        for test in am_lat tag_bw stream_bw put_bw get_lat allreduce; do
+            LD_LIBRARY_PATH=$double timeout 60 $perf --test $test --size 8k --seconds 0.02 --memory $kind --json >"$scratch/rows"
+            check_json "$scratch/rows" $test auto poll 8192
+        done
+    done
+    expect fresh "$($perf --test am_lat --memory cuda --fresh 2>&1 | head -1)" \
+        "weft-perf: am_lat: the processor writes what is sent: memory of the host only"
 }
 
 test_the_other_sides_memory() {

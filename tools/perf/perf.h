@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <weft/weft.h>
 
+#include "cuda.h"
 #include "histogram.h"
 
 enum perf_test {
@@ -76,10 +77,11 @@ struct perf_options {
     double seconds;        /* measured, for each size */
     bool json;
     const char *plot, *listen, *connect, *tune;
-    int core;         /* -1: by rank */
-    unsigned exposed; /* PERF_SENT | PERF_RECEIVED: from, or into, the library's memory */
-    bool fresh;       /* each message is written before it is sent */
-    uint32_t window;  /* operations under way in streams */
+    int core;            /* -1: by rank */
+    unsigned exposed;    /* PERF_SENT | PERF_RECEIVED: from, or into, the library's memory */
+    enum perf_cuda cuda; /* not NONE: memory of that kind, and `exposed` is 0 */
+    bool fresh;          /* each message is written before it is sent */
+    uint32_t window;     /* operations under way in streams */
 };
 
 /* One process's part. */

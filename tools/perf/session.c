@@ -38,6 +38,7 @@ static void *exposed_memory(struct perf *p, size_t size) {
 
 /* Written once: untouched memory is one page of zeros, which no program sends. */
 void *perf_memory(struct perf *p, enum perf_use use, size_t size) {
+    if (p->options.cuda) return perf_cuda_memory(p->options.cuda, size);
     return memset(p->options.exposed & use ? exposed_memory(p, size) : own_memory(size), 1, size);
 }
 

@@ -8,6 +8,7 @@
 #include <tests/cuda/driver_double.h>
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -124,6 +125,18 @@ result cuCtxSetCurrent(struct context *context) {
 result cuMemAlloc_v2(pointer *at, size_t len) {
     *at = depth ? (pointer)(uintptr_t)double_alloc(stack[depth - 1], len, false) : 0;
     return *at ? SUCCESS : OUT_OF_MEMORY;
+}
+result cuMemAllocManaged(pointer *at, size_t len, unsigned flags) {
+    *at = depth ? (pointer)(uintptr_t)double_alloc(stack[depth - 1], len, true) : 0;
+    return *at ? SUCCESS : OUT_OF_MEMORY;
+}
+result cuMemAllocHost_v2(void **at, size_t len) {
+    *at = aligned_alloc(4096, (len + 4095) / 4096 * 4096);
+    return *at ? SUCCESS : OUT_OF_MEMORY;
+}
+result cuMemsetD8_v2(pointer at, unsigned char byte, size_t len) {
+    memset(alias_of(at), byte, len);
+    return SUCCESS;
 }
 result cuMemcpyHtoD_v2(pointer to, const void *from, size_t len) {
     double_write((void *)(uintptr_t)to, from, len);
