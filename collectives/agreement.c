@@ -66,11 +66,15 @@ static size_t write_value(const struct agreement *a, uint8_t *to, const struct v
     return AGREE_HEAD_BYTES + n + len;
 }
 
-/* A contribution: our part, and what is held here, if anything is. */
+/* A contribution: our part, whom this side has lost, and what is held here, if anything is. */
 static size_t write_contribution(const struct agreement *a, uint8_t *to) {
     uint8_t *mine = a->blobs + (size_t)a->team->rank * a->blob_len;
     struct value own = {a->call.flags, 0, a->value.lost, mine};
     size_t len = write_value(a, to, &own, false);
+    uint8_t *lost = to + AGREE_HEAD_BYTES;
+    memset(lost, 0, bits_of(a->team));
+    for (uint32_t r = 0; r < a->team->size; r++)
+        if (a->team->member[r].lost) set_bit(lost, r);
     return a->value.ballot ? len + write_value(a, to + len, &a->value, true) : len;
 }
 
@@ -102,16 +106,28 @@ static bool all_have(const struct agreement *a, const uint8_t *bits) {
     return true;
 }
 
-/* The coordinator's step, or a word to the coordinator. */
-static void go_on(struct agreement *a) {
-    uint32_t coordinator = coordinator_of(a->team);
-    if (!a->begun || agreement_is_over(&a->core.fsm)) return;
-    if (coordinator != a->team->rank) {
-        if (a->contributed_to == coordinator + 1) return;
+/* An endpoint to each member that the coordinator waits for: its loss ends the wait. */
+static void watch_members(const struct agreement *a) {
+    for (uint32_t r = 0; r < a->team->size; r++)
+        if (r != a->team->rank && is_left(a->team, r) && !agreement_has(a->came, r))
+            weft__team_ep(a->team, r);
+}
+
+/* To the next one, if the coordinator turns out to be lost. */
+static void contribute(struct agreement *a, uint32_t coordinator) {
+    while (coordinator != a->team->rank && a->contributed_to != coordinator + 1) {
         a->contributed_to = coordinator + 1;
         send_to(a, coordinator, AGREE_CONTRIBUTE);
-        return;
+        coordinator = coordinator_of(a->team);
     }
+}
+
+/* The coordinator's step, or a word to the coordinator. */
+static void go_on(struct agreement *a) {
+    if (!a->begun || agreement_is_over(&a->core.fsm)) return;
+    contribute(a, coordinator_of(a->team));
+    if (coordinator_of(a->team) != a->team->rank) return;
+    if (agreement_collects(&a->core.fsm)) watch_members(a);
     if (agreement_collects(&a->core.fsm) && all_have(a, a->came))
         weft__fsm_step(&a->core.fsm, AGREE_EV_COLLECTED);
     if (agreement_has_proposed(&a->core.fsm) && all_have(a, a->held))
@@ -334,6 +350,7 @@ static bool contributed(struct agreement *a, uint32_t from, const uint8_t *p, co
         send_to(a, from, AGREE_DECIDE);
         return true;
     }
+    learn_lost(a, own.lost);
     add_contribution(a, from, own.flags, own.blobs);
     return true;
 }

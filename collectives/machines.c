@@ -40,9 +40,9 @@ static void team_act_fail_early(struct fsm *m) {
     notify_machine(m);
 }
 
-/* Who warned us warned the others as well. */
+/* Who warned us may not know the others that this side talks with. */
 static void team_act_warned(struct fsm *m) {
-    fsm_effect(m, TEAM_FX_STOP_ALL);
+    team_act_fail(m);
 }
 static void team_act_warned_early(struct fsm *m) {
     team_act_warned(m);

@@ -38,7 +38,7 @@ struct orphan {
 static void adopt_later(struct team_registry *room, unsigned id, const struct coll_wire *wire,
                         weft_am_t *am) {
     struct orphan *orphan = NULL;
-    if (id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && in_exchange(room) &&
+    if (id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && id != COLL_WIRE_LEFT && in_exchange(room) &&
         room->n_orphans < ORPHANS_MOST && am->len <= ORPHAN_BYTES_MOST)
         orphan = weft__new(room, struct orphan);
     if (!orphan) {
@@ -102,13 +102,35 @@ void weft__team_registry_forget(struct team_registry *room) {
     room->n_orphans = 0;
 }
 
+/* ---- answers over the endpoint by which a message came --------------------------------------- */
+
+static void answer(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
+                   const struct coll_wire *wire) {
+    uint8_t header[COLL_WIRE_BYTES];
+    weft__coll_wire_write(header, wire);
+    weft__count(room->reactor)->coll_messages++;
+    weft__am_send(ep, id, header, sizeof header, NULL, 0, NULL);
+}
+
 void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team, uint32_t epoch,
                         uint32_t from) {
-    struct coll_wire wire = {.team = team, .epoch = epoch, .from = from};
-    uint8_t header[COLL_WIRE_BYTES];
-    weft__coll_wire_write(header, &wire);
-    weft__count(room->reactor)->coll_messages++;
-    weft__am_send(ep, COLL_WIRE_RELEASE, header, sizeof header, NULL, 0, NULL);
+    answer(room, ep, COLL_WIRE_RELEASE,
+           &(struct coll_wire){.team = team, .epoch = epoch, .from = from});
+}
+
+/* A member that had no endpoint to this one asks for what cannot be any more. */
+static bool answer_departed(struct team_registry *room, weft_ep_t *ep, unsigned id,
+                            const struct coll_wire *wire) {
+    if (id != COLL_WIRE_DATA && id != COLL_WIRE_GO && id != COLL_WIRE_AGREE) return false;
+    for (uint32_t i = 0; i < DEPARTED_KEPT; i++) {
+        const struct departed *it = &room->departed[i];
+        if (it->team != wire->team || it->epoch != wire->epoch || !it->team) continue;
+        answer(room, ep, COLL_WIRE_LEAVE,
+               &(struct coll_wire){
+                   .team = it->team, .epoch = it->epoch, .from = it->rank, .seq = wire->from});
+        return true;
+    }
+    return false;
 }
 
 /* ---- handlers -------------------------------------------------------------------------------- */
@@ -121,7 +143,7 @@ static void on_message(struct team_registry *room, unsigned id, weft_ep_t *ep, w
     }
     weft_team_t *team = find_team(room, wire.team);
     if (!team) {
-        adopt_later(room, id, &wire, am);
+        if (!answer_departed(room, ep, id, &wire)) adopt_later(room, id, &wire, am);
         return;
     }
     /* Stale, or said in another's name: it concerns nobody here. */
@@ -132,7 +154,9 @@ static void on_message(struct team_registry *room, unsigned id, weft_ep_t *ep, w
     if (id == COLL_WIRE_NOTICE)
         notice(team, wire.tag, wire.seq);
     else if (id == COLL_WIRE_LEAVE)
-        weft__team_left(team, wire.from, ep);
+        weft__team_left(team, wire.from, ep, am->data, am->len);
+    else if (id == COLL_WIRE_LEFT)
+        weft__team_left_elsewhere(team, wire.seq, am->data, am->len);
     else if (id == COLL_WIRE_RELEASE)
         weft__team_released(team, wire.from);
     else if (id == COLL_WIRE_AGREE)
@@ -164,6 +188,9 @@ static void on_release(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_agree(weft_ep_t *ep, weft_am_t *am, void *arg) {
     on_message(arg, COLL_WIRE_AGREE, ep, am);
 }
+static void on_left(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    on_message(arg, COLL_WIRE_LEFT, ep, am);
+}
 /* That it came is all: this turn looks at the segment. */
 static void on_wake(weft_ep_t *ep, weft_am_t *am, void *arg) {}
 
@@ -177,6 +204,7 @@ static void set_handlers(weft_worker_t *worker, struct team_registry *room) {
     weft__am_handler_set(worker, COLL_WIRE_LEAVE, room ? on_leave : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_RELEASE, room ? on_release : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_AGREE, room ? on_agree : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_LEFT, room ? on_left : NULL, room);
 }
 
 static void last_team_left(struct team_registry *room) {
@@ -190,6 +218,9 @@ static void last_team_left(struct team_registry *room) {
 
 void weft__team_registry_leave(struct team_registry *room, weft_team_t *team) {
     list_remove(&team->of_room);
+    if (team->id)
+        room->departed[room->n_departed++ % DEPARTED_KEPT] =
+            (struct departed){team->id, team->epoch, team->rank};
     if (room->closed && list_empty(&room->teams)) last_team_left(room);
 }
 

@@ -442,6 +442,15 @@ static weft_status_t prepare_step(struct collective *c) {
 }
 
 /* Both plans: the one that is taken usually, and the one that joins the members. */
+/* The endpoints that a plan sends over. */
+static void open_peers(struct weft_coll *kept, const struct plan *plan) {
+    for (uint32_t i = 0; i < plan->schedule->n_steps; i++) {
+        const struct step *step = &plan->schedule->step[i];
+        bool meets = step->verb == STEP_SEND || step->verb == STEP_RECV || step->verb == STEP_PUT;
+        if (meets) weft__team_ep(kept->team, coll_member(&kept->call, step->peer));
+    }
+}
+
 weft_status_t weft__steps_keep(struct weft_coll *kept) {
     weft_status_t st = weft__collective_order(kept->team, &kept->call, &kept->order);
     bool two = !weft__coll_joins(kept->call.kind);
@@ -450,6 +459,7 @@ weft_status_t weft__steps_keep(struct weft_coll *kept) {
         st = get_plan(kept->team, &kept->call, i, &kept->plan[i]);
         if (st == WEFT_OK && kept->plan[i]->schedule->n_steps > n)
             n = kept->plan[i]->schedule->n_steps;
+        if (st == WEFT_OK) open_peers(kept, kept->plan[i]);
     }
     if (st < 0) return st;
     weft__early_reserve(kept->team, n);

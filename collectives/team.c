@@ -1,7 +1,8 @@
 /*
- * The team's life: an exchange of addresses, endpoints to everybody, a first collective in which
- * all agree that they are there (and whether they share memory); then work; then an end that waits
- * for all that it started.
+ * The team's life: an exchange of addresses, a first collective in which all agree that they are
+ * there (and whether they share memory); then work; then an end that waits for all that it started.
+ * Endpoints are opened on first use. Those of the first collective connect all members, directly or
+ * by others; what each has to know goes along them, from member to member.
  */
 #define _GNU_SOURCE
 #include "team.h"
@@ -99,6 +100,13 @@ static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
 
 /* ---- leaving in good order ------------------------------------------------------------------- */
 
+static size_t told_bytes(const weft_team_t *team) {
+    return (team->size + 7) / 8;
+}
+static bool is_told(const uint8_t *told, uint32_t rank) {
+    return told[rank / 8] >> rank % 8 & 1;
+}
+
 static void release_member(weft_team_t *team, struct member *member) {
     weft_ep_t *ep = weft__idmap_find(&team->worker->eps, member->leave_ep);
     member->leave_ep = 0;
@@ -114,6 +122,36 @@ void weft__team_answer(weft_team_t *team) {
     }
 }
 
+static void copy_sent(weft_status_t status, void *copy) {
+    talloc_free(copy);
+}
+
+/* With the bits of the members that hear of it from the one that leaves. */
+static void send_told(weft_team_t *team, enum coll_wire_id id, uint32_t to, uint32_t leaves,
+                      const uint8_t *told) {
+    uint8_t *copy = weft__alloc(team->room, told_bytes(team), "told");
+    if (!copy) return; /* a member that is not told waits for its deadline */
+    memcpy(copy, told, told_bytes(team));
+    weft_op_t op = {.done = copy_sent, .arg = copy, .flags = WEFT_AM_EAGER};
+    weft_status_t st = weft__coll_send(team, id, to, leaves, 0, copy, told_bytes(team), &op);
+    if (st != WEFT_IN_PROGRESS) copy_sent(st, copy);
+}
+
+/* To members that this side talks with: they may have no endpoint to the one that has left. */
+static void pass_on(weft_team_t *team, uint32_t rank, const uint8_t *told) {
+    for (uint32_t r = 0; r < team->size; r++)
+        if (r != team->rank && !is_told(told, r) && team->member[r].ep && !team->member[r].gone)
+            send_told(team, COLL_WIRE_LEFT, r, rank, told);
+}
+
+void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *told, size_t len) {
+    bool valid = rank < team->size && rank != team->rank && told && len == told_bytes(team);
+    /* Its own word comes, behind all that it said. */
+    if (!valid || is_told(told, team->rank) || team->member[rank].gone) return;
+    weft__team_without(team, rank);
+    if (team_is_ready(&team->core.fsm)) pass_on(team, rank, told);
+}
+
 void weft__team_without(weft_team_t *team, uint32_t rank) {
     team->member[rank].gone = true;
     weft__collectives_without(team, rank);
@@ -121,12 +159,15 @@ void weft__team_without(weft_team_t *team, uint32_t rank) {
     weft__team_settle(team);
 }
 
-void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep) {
+void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *told,
+                     size_t len) {
     struct member *member = &team->member[rank];
     if (!member->leave_ep) team->n_outstanding++;
     member->leave_ep = ep->id;
     weft__team_without(team, rank);
     weft__team_answer(team);
+    if (told && len == told_bytes(team) && team_is_ready(&team->core.fsm))
+        pass_on(team, rank, told);
 }
 
 void weft__team_released(weft_team_t *team, uint32_t rank) {
@@ -175,14 +216,25 @@ static weft_status_t open_ep(weft_team_t *team, uint32_t rank) {
 
 weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank) {
     if (rank >= team->size || !team->id) return NULL;
-    if (!team->member[rank].ep && team_is_in_service(&team->core.fsm)) open_ep(team, rank);
-    return team->member[rank].ep;
+    struct member *member = &team->member[rank];
+    if (!member->ep && !member->lost && team_is_open(&team->core.fsm)) {
+        weft_status_t st = open_ep(team, rank);
+        if (st < 0) {
+            member->lost = weft__team_outcome(st) == WEFT_ERR_PEER_FAILED;
+            weft__log(team->worker->context, WEFT_LOG_INFO, "collectives",
+                      "rank %u cannot be reached: %s", rank, weft_status_name(st));
+        }
+    }
+    return member->ep;
 }
 
 /* Everybody's own endpoint to this member stays open without this word, for it is not the one
  * that is closed here. */
 static void send_leave(weft_team_t *team) {
     if (!team->id) return;
+    uint8_t *told = weft__alloc(team, told_bytes(team), "told");
+    for (uint32_t r = 0; told && r < team->size; r++)
+        if (r == team->rank || team->member[r].ep) told[r / 8] |= (uint8_t)(1 << r % 8);
     for (uint32_t r = 0; r < team->size; r++) {
         struct member *member = &team->member[r];
         if (r == team->rank) continue;
@@ -190,9 +242,12 @@ static void send_leave(weft_team_t *team) {
          * nothing. */
         if (member->leave_ep)
             release_member(team, member);
+        else if (member->ep && !member->gone && told)
+            send_told(team, COLL_WIRE_LEAVE, r, r, told);
         else if (member->ep && !member->gone)
             weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, NULL, 0, NULL);
     }
+    talloc_free(told);
 }
 
 static void close_eps(weft_team_t *team) {
@@ -333,7 +388,7 @@ static bool same_long_double(const weft_team_t *team) {
     return true;
 }
 
-static weft_status_t connect_all(weft_team_t *team) {
+static weft_status_t begin_members(weft_team_t *team) {
     weft_status_t st = check_records(team);
     if (st < 0) return st;
     for (uint32_t r = 0; r < team->size; r++)
@@ -342,11 +397,6 @@ static weft_status_t connect_all(weft_team_t *team) {
     team->same_long_double = same_long_double(team);
     team->id = identity(team);
     share_memory(team);
-    for (uint32_t r = 0; r < team->size; r++) {
-        if (r == team->rank) continue; /* one's own is opened when somebody asks for it */
-        st = open_ep(team, r);
-        if (st < 0) return st;
-    }
     weft__team_registry_adopt(team->room, team);
     return team->status < 0 ? team->status : agree(team);
 }
@@ -397,7 +447,7 @@ static const struct fsm_port port = {&weft__team_machine, on_effect, on_fail};
 static void connect_job(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, connect);
     if (team->status < 0) return; /* failed or closed in the meantime */
-    weft_status_t st = connect_all(team);
+    weft_status_t st = begin_members(team);
     weft__team_registry_forget(team->room);
     if (st < 0) weft__team_fail(team, st, team->rank);
 }

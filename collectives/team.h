@@ -12,6 +12,13 @@
 #include "select.h"
 #include "wire.h"
 
+/* A team that was closed here in good order. */
+struct departed {
+    uint64_t team; /* 0: none */
+    uint32_t epoch, rank;
+};
+enum { DEPARTED_KEPT = 256 };
+
 /* All teams of one worker. It finds the team of a message. */
 struct team_registry {
     weft_worker_t *worker;
@@ -19,6 +26,8 @@ struct team_registry {
     struct list teams;
     struct list orphans; /* messages of teams whose exchange is still in progress here */
     uint32_t n_orphans;
+    struct departed departed[DEPARTED_KEPT]; /* the latest ones, whose members may still ask */
+    uint32_t n_departed;                     /* so far */
     void (*closed)(weft_worker_t *worker); /* set: the worker waits for the last team */
 };
 
@@ -129,8 +138,14 @@ weft_status_t weft__team_stub_close(weft_team_t *team);
 void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed);
 /* A member closes in good order. The team fails if a collective needs it. */
 void weft__team_without(weft_team_t *team, uint32_t rank);
-/* A member closes in good order, and waits for RELEASE over `ep`, by which its LEAVE came. */
-void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep);
+/*
+ * A member closes in good order, and waits for RELEASE over `ep`, by which its LEAVE came. `told`
+ * are `len` bytes of bits: the members that it has told itself.
+ */
+void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *told,
+                     size_t len);
+/* The same, passed on by another member. */
+void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *told, size_t len);
 /* A member has received everything that this side sent. */
 void weft__team_released(weft_team_t *team, uint32_t rank);
 /* Answers members that wait for messages which are no longer in flight. */

@@ -13,10 +13,11 @@ enum coll_wire_id {
     COLL_WIRE_NOTICE,      /* the team has failed: `seq` is the member to blame, `tag` the status */
     COLL_WIRE_WAKE,        /* look at the shared segment */
     /* this member closes in good order: what it said before is all; `seq` is the rank of the one
-     * that receives it */
+     * that receives it; the payload has a bit for each member that is told so by it */
     COLL_WIRE_LEAVE,
     COLL_WIRE_RELEASE, /* the answer: all that you sent to this member has arrived */
-    COLL_WIRE_AGREE    /* of agreement number `seq`; `tag` is one of those below */
+    COLL_WIRE_AGREE,   /* of agreement number `seq`; `tag` is one of those below */
+    COLL_WIRE_LEFT     /* the LEAVE of member `seq`, passed on to those that it has not told */
 };
 enum coll_wire_agree { AGREE_CONTRIBUTE, AGREE_PROPOSE, AGREE_CONFIRM, AGREE_DECIDE };
 

@@ -182,7 +182,9 @@ WEFT_API uint32_t weft_team_rank(const weft_team_t *team);
 WEFT_API uint32_t weft_team_size(const weft_team_t *team);
 
 /*
- * Returns this side's endpoint to a member, opened with the team. NULL for a rank out of range.
+ * Returns this side's endpoint to a member. It is opened by the first use, this call or a message
+ * of the team. NULL for a rank out of range, a member that cannot be reached, a team that is
+ * closing, and before the exchange has ended.
  *
  * Each side opens its own endpoint. A message that a member sends over its own endpoint therefore
  * arrives here over another endpoint (the handler's `ep`, weft_tag_info_t.ep). Reply on that one,
