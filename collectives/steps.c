@@ -442,12 +442,15 @@ static weft_status_t prepare_step(struct collective *c) {
 }
 
 /* Both plans: the one that is taken usually, and the one that joins the members. */
-/* The endpoints that a plan sends over. */
+/* A first message to each member that a plan sends to: what a transport takes for it is taken
+ * now. */
 static void open_peers(struct weft_coll *kept, const struct plan *plan) {
     for (uint32_t i = 0; i < plan->schedule->n_steps; i++) {
         const struct step *step = &plan->schedule->step[i];
         bool meets = step->verb == STEP_SEND || step->verb == STEP_RECV || step->verb == STEP_PUT;
-        if (meets) weft__team_ep(kept->team, coll_member(&kept->call, step->peer));
+        uint32_t rank = meets ? coll_member(&kept->call, step->peer) : kept->team->rank;
+        if (rank != kept->team->rank && !kept->team->member[rank].ep)
+            weft__coll_send(kept->team, COLL_WIRE_WAKE, rank, 0, 0, NULL, 0, NULL);
     }
 }
 

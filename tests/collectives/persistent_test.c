@@ -14,7 +14,7 @@ static void free_all(struct crew *c, weft_coll_t **coll) {
     for (uint32_t r = 0; r < c->size; r++) CHECK_EQ(weft_coll_free(coll[r]), WEFT_OK);
 }
 
-/* Forty starts: of those that go one way only, some join the members. */
+/* Eighty starts: of those that go one way only, some join the members. */
 static void many_starts(const char *transports, const char *setting, const char *value,
                         weft_coll_kind_t kind) {
     struct crew c;
@@ -29,9 +29,10 @@ static void many_starts(const char *transports, const char *setting, const char 
                                  .root = 1};
         CHECK_EQ(weft_coll_init(c.rank[r].team, &args, 0, &coll[r]), WEFT_OK);
     }
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 80; i++) {
         for (uint32_t r = 0; r < 4; r++) in[r][499] = (int32_t)(i * 10 + (int)r);
-        if (i == 3) weft__alloc_fail_at(UINT64_MAX); /* counts */
+        /* Counts; the first one that joins the members, which meets others, is over. */
+        if (i == 40) weft__alloc_fail_at(UINT64_MAX);
         start_all(&c, coll);
         for (uint32_t r = 0; r < 4; r++)
             CHECK_EQ(kind == WEFT_COLL_BCAST                 ? in[r][499]
