@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "collective.h"
+#include "joining.h"
 #include "team_split.h"
 
 #define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
@@ -26,7 +27,7 @@ weft_status_t weft_team_create_sized(size_t params_size, weft_worker_t *worker,
     if (known.exchange->size == 0) REFUSE("params->exchange->size", "0");
     if (known.exchange->rank >= known.exchange->size)
         REFUSE("params->exchange->rank", "not below size");
-    return weft__team_create(worker, &known, team_p);
+    return weft__team_create(worker, &known, 0, team_p);
 }
 
 weft_status_t weft_team_split_sized(size_t params_size, weft_team_t *parent, uint32_t colour,
@@ -39,6 +40,56 @@ weft_status_t weft_team_split_sized(size_t params_size, weft_team_t *parent, uin
     if (known.exchange) REFUSE("params->exchange", "not NULL");
     return weft__team_split(parent, colour, key, &known);
 }
+
+/* ---- teams that grow ------------------------------------------------------------------------- */
+
+weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *len_p) {
+    uint8_t address[INVITATION_ADDRESS_MOST], head[INVITATION_HEAD];
+    if (!team) REFUSE("team", "NULL");
+    if (!buf || !len_p) REFUSE("buf, len_p", "NULL");
+    weft_status_t st = weft__worker_check(team->worker);
+    if (st == WEFT_OK) st = weft__team_usable(team);
+    if (st < 0) return st;
+    size_t room = *len_p, len = sizeof address;
+    st = weft_worker_address(team->worker, address, &len);
+    if (st < 0) return st;
+    *len_p = sizeof head + len;
+    if (room < *len_p)
+        return weft__fail(WEFT_ERR_TRUNCATED, "the invitation takes %zu bytes", *len_p);
+    weft__invitation_write(
+        head, &(struct coll_invitation){.team = team->id, .epoch = team->epoch});
+    memcpy(buf, head, sizeof head);
+    memcpy((uint8_t *)buf + sizeof head, address, len);
+    return WEFT_OK;
+}
+
+weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *team, uint32_t inviter,
+                                   uint32_t n, const weft_team_params_t *params) {
+    weft_team_params_t known;
+    if (!team) REFUSE("team", "NULL");
+    weft_status_t st = weft__worker_check(team->worker);
+    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
+    if (st < 0) return st;
+    if (known.exchange) REFUSE("params->exchange", "not NULL");
+    if (inviter >= team->size) REFUSE("inviter", "not below the team's size");
+    if (n == 0 || n > GUESTS_MOST) REFUSE("n", "0, or more than 4096");
+    return weft__team_grow(team, inviter, n, &known);
+}
+
+weft_status_t weft_team_join_sized(size_t params_size, weft_worker_t *worker,
+                                   const void *invitation, size_t len,
+                                   const weft_team_params_t *params) {
+    weft_team_params_t known;
+    if (!worker) REFUSE("worker", "NULL");
+    if (!invitation) REFUSE("invitation", "NULL");
+    weft_status_t st = weft__worker_check(weft__worker_itself(worker));
+    if (st == WEFT_OK) st = weft__params_read(&known, sizeof known, params, params_size);
+    if (st < 0) return st;
+    if (known.exchange) REFUSE("params->exchange", "not NULL");
+    return weft__team_join(worker, invitation, len, &known);
+}
+
+/* ---- what is asked, and the end -------------------------------------------------------------- */
 
 uint32_t weft_team_rank(const weft_team_t *team) {
     return team ? team->rank : 0;

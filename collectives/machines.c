@@ -108,3 +108,47 @@ static void agreement_act_decide(struct fsm *m) {
     fsm_effect(m, AGREE_FX_ANNOUNCE);
     agreement_act_over(m);
 }
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+#define FSM_NAME   join
+#define FSM_PREFIX JOIN
+#include <fsm/define.h>
+
+static void join_act_make(struct fsm *m) {
+    fsm_effect(m, JOIN_FX_MAKE);
+}
+static void join_act_give(struct fsm *m) {
+    fsm_effect(m, JOIN_FX_GIVE);
+    fsm_effect(m, JOIN_FX_CLOSE);
+}
+static void join_act_refused(struct fsm *m) {
+    fsm_effect(m, JOIN_FX_FAIL);
+    fsm_effect(m, JOIN_FX_CLOSE);
+}
+static void join_act_give_up(struct fsm *m) {
+    fsm_effect(m, JOIN_FX_FORGET);
+    join_act_refused(m);
+}
+
+#define FSM_NAME   guest
+#define FSM_PREFIX GUEST
+#include <fsm/define.h>
+
+static void guest_act_welcome(struct fsm *m) {
+    fsm_effect(m, GUEST_FX_WELCOME);
+}
+static void guest_act_count(struct fsm *m) {
+    fsm_effect(m, GUEST_FX_COUNT);
+}
+static void guest_act_leave(struct fsm *m) {
+    fsm_effect(m, GUEST_FX_CLOSE);
+}
+static void guest_act_lost(struct fsm *m) {
+    fsm_effect(m, GUEST_FX_LOST);
+    guest_act_leave(m);
+}
+static void guest_act_answer(struct fsm *m) {
+    fsm_effect(m, GUEST_FX_ANSWER);
+    guest_act_leave(m);
+}

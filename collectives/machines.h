@@ -36,4 +36,24 @@ struct agreement_core {
     uint32_t notified; /* how often the outcome was reported */
 };
 
+#include "join.fsm"
+#define FSM_NAME   join
+#define FSM_PREFIX JOIN
+#define FSM_SETS   JOIN_SETS
+#include <fsm/declare.h>
+
+struct join_core {
+    struct fsm fsm;
+};
+
+#include "guest.fsm"
+#define FSM_NAME   guest
+#define FSM_PREFIX GUEST
+#define FSM_SETS   GUEST_SETS
+#include <fsm/declare.h>
+
+struct guest_core {
+    struct fsm fsm;
+};
+
 #endif

@@ -42,6 +42,7 @@ weft_status_t weft_team_describe(weft_team_t *team, weft_team_info_t *info_p) {
         info.n_hosts = count_hosts(team);
         info.ranks_per_core = team->per_core;
         info.shares_memory = team->segment != NULL;
+        for (uint32_t r = 0; r < team->size; r++) info.n_endpoints += team->member[r].ep != NULL;
     }
     *info_p = info;
     return WEFT_OK;

@@ -1,8 +1,10 @@
 /* The teams of one worker, and the messages that find them. */
 #include <base/counters.h>
+#include <string.h>
 
 #include "agreement.h"
 #include "collective.h"
+#include "joining.h"
 #include <endpoints/messages/am.h>
 
 static const char room_key;
@@ -104,18 +106,28 @@ void weft__team_registry_forget(struct team_registry *room) {
 
 /* ---- answers over the endpoint by which a message came --------------------------------------- */
 
-static void answer(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
-                   const struct coll_wire *wire) {
+static void copy_sent(weft_status_t status, void *copy) {
+    talloc_free(copy);
+}
+
+void weft__coll_say(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
+                    const struct coll_wire *wire, const void *bytes, size_t len) {
     uint8_t header[COLL_WIRE_BYTES];
+    void *copy = len ? weft__alloc(room->reactor, len, "payload") : NULL;
+    if (len && !copy) return; /* who waits for it has a deadline */
+    if (copy) memcpy(copy, bytes, len);
+    weft_iov_t iov = {copy, len};
+    weft_op_t op = {.done = copy_sent, .arg = copy};
     weft__coll_wire_write(header, wire);
     weft__count(room->reactor)->coll_messages++;
-    weft__am_send(ep, id, header, sizeof header, NULL, 0, NULL);
+    weft_status_t st = weft__am_send(ep, id, header, sizeof header, &iov, len > 0, &op);
+    if (st != WEFT_IN_PROGRESS) copy_sent(st, copy);
 }
 
 void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team, uint32_t epoch,
                         uint32_t from) {
-    answer(room, ep, COLL_WIRE_RELEASE,
-           &(struct coll_wire){.team = team, .epoch = epoch, .from = from});
+    struct coll_wire wire = {.team = team, .epoch = epoch, .from = from};
+    weft__coll_say(room, ep, COLL_WIRE_RELEASE, &wire, NULL, 0);
 }
 
 /* A member that had no endpoint to this one asks for what cannot be any more. */
@@ -125,9 +137,9 @@ static bool answer_departed(struct team_registry *room, weft_ep_t *ep, unsigned 
     for (uint32_t i = 0; i < DEPARTED_KEPT; i++) {
         const struct departed *it = &room->departed[i];
         if (it->team != wire->team || it->epoch != wire->epoch || !it->team) continue;
-        answer(room, ep, COLL_WIRE_LEAVE,
-               &(struct coll_wire){
-                   .team = it->team, .epoch = it->epoch, .from = it->rank, .seq = wire->from});
+        struct coll_wire left = {
+            .team = it->team, .epoch = it->epoch, .from = it->rank, .seq = wire->from};
+        weft__coll_say(room, ep, COLL_WIRE_LEAVE, &left, NULL, 0);
         return true;
     }
     return false;
@@ -191,6 +203,38 @@ static void on_agree(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void on_left(weft_ep_t *ep, weft_am_t *am, void *arg) {
     on_message(arg, COLL_WIRE_LEFT, ep, am);
 }
+/* ---- handlers of those that join, and of the member that invited them ------------------------ */
+
+static void to_member(struct team_registry *room, unsigned id, weft_ep_t *ep, weft_am_t *am) {
+    struct coll_wire wire;
+    if (weft__coll_wire_read(am->header, am->header_len, &wire))
+        weft__grow_message(room, id, &wire, ep, am);
+    else
+        weft__count(room->reactor)->violations++;
+}
+static void to_join(struct team_registry *room, unsigned id, weft_am_t *am) {
+    struct coll_wire wire;
+    if (weft__coll_wire_read(am->header, am->header_len, &wire))
+        weft__join_message(room, id, &wire, am);
+    else
+        weft__count(room->reactor)->violations++;
+}
+static void on_join(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    to_member(arg, COLL_WIRE_JOIN, ep, am);
+}
+static void on_record(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    to_member(arg, COLL_WIRE_RECORD, ep, am);
+}
+static void on_forget(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    to_member(arg, COLL_WIRE_FORGET, ep, am);
+}
+static void on_welcome(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    to_join(arg, COLL_WIRE_WELCOME, am);
+}
+static void on_records(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    to_join(arg, COLL_WIRE_RECORDS, am);
+}
+
 /* That it came is all: this turn looks at the segment. */
 static void on_wake(weft_ep_t *ep, weft_am_t *am, void *arg) {}
 
@@ -205,6 +249,11 @@ static void set_handlers(weft_worker_t *worker, struct team_registry *room) {
     weft__am_handler_set(worker, COLL_WIRE_RELEASE, room ? on_release : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_AGREE, room ? on_agree : NULL, room);
     weft__am_handler_set(worker, COLL_WIRE_LEFT, room ? on_left : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_JOIN, room ? on_join : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_WELCOME, room ? on_welcome : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_RECORD, room ? on_record : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_RECORDS, room ? on_records : NULL, room);
+    weft__am_handler_set(worker, COLL_WIRE_FORGET, room ? on_forget : NULL, room);
 }
 
 static void last_team_left(struct team_registry *room) {
@@ -221,7 +270,12 @@ void weft__team_registry_leave(struct team_registry *room, weft_team_t *team) {
     if (team->id)
         room->departed[room->n_departed++ % DEPARTED_KEPT] =
             (struct departed){team->id, team->epoch, team->rank};
-    if (room->closed && list_empty(&room->teams)) last_team_left(room);
+    weft__team_registry_settle(room);
+}
+
+void weft__team_registry_settle(struct team_registry *room) {
+    if (room->closed && list_empty(&room->teams) && list_empty(&room->joins))
+        last_team_left(room);
 }
 
 static void close_room(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *worker)) {
@@ -230,7 +284,8 @@ static void close_room(weft_worker_t *worker, void *object, void (*closed)(weft_
     list_for_each_safe(at, next, &room->teams) {
         weft__team_close(list_of(at, weft_team_t, of_room), NULL); /* BUSY: closing already */
     }
-    if (list_empty(&room->teams)) last_team_left(room);
+    weft__joins_stop(room);
+    weft__team_registry_settle(room);
 }
 
 weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **room_p) {
@@ -242,6 +297,7 @@ weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **
         room->worker = worker;
         room->reactor = reactor;
         list_init(&room->teams);
+        list_init(&room->joins);
         list_init(&room->orphans);
         weft_status_t st = weft__worker_attach(worker, &room_key, room, close_room);
         if (st < 0) {

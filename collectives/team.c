@@ -16,6 +16,7 @@
 
 #include "agreement.h"
 #include "collective.h"
+#include "joining.h"
 
 /* ---- outcomes -------------------------------------------------------------------------------- */
 
@@ -38,8 +39,16 @@ weft_status_t weft__team_usable(const weft_team_t *team) {
         return weft__fail(team->status, "the team failed because of rank %u%s%s", team->blamed,
                           team->why[0] ? ": " : "", team->why);
     if (!team_is_ready(&team->core.fsm)) return weft__fail(WEFT_ERR_BUSY, "the team is not ready");
-    if (team->splits) return weft__fail(WEFT_ERR_BUSY, "a split of the team is in progress");
+    if (team->is_parent) return weft__fail(WEFT_ERR_BUSY, "another team is being made of this one");
     return WEFT_OK;
+}
+
+weft_status_t weft__team_inner(weft_team_t *team, const weft_coll_args_t *args,
+                               const weft_op_t *op) {
+    team->is_parent = false;
+    weft_status_t st = weft_coll(team, args, op);
+    team->is_parent = true;
+    return st;
 }
 
 void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed) {
@@ -122,19 +131,12 @@ void weft__team_answer(weft_team_t *team) {
     }
 }
 
-static void copy_sent(weft_status_t status, void *copy) {
-    talloc_free(copy);
-}
-
 /* With the bits of the members that hear of it from the one that leaves. */
 static void send_told(weft_team_t *team, enum coll_wire_id id, uint32_t to, uint32_t leaves,
                       const uint8_t *told) {
-    uint8_t *copy = weft__alloc(team->room, told_bytes(team), "told");
-    if (!copy) return; /* a member that is not told waits for its deadline */
-    memcpy(copy, told, told_bytes(team));
-    weft_op_t op = {.done = copy_sent, .arg = copy, .flags = WEFT_AM_EAGER};
-    weft_status_t st = weft__coll_send(team, id, to, leaves, 0, copy, told_bytes(team), &op);
-    if (st != WEFT_IN_PROGRESS) copy_sent(st, copy);
+    struct coll_wire wire = {
+        .team = team->id, .epoch = team->epoch, .seq = leaves, .from = team->rank};
+    weft__coll_say(team->room, team->member[to].ep, id, &wire, told, told_bytes(team));
 }
 
 /* To members that this side talks with: they may have no endpoint to the one that has left. */
@@ -418,7 +420,10 @@ static void on_effect(struct fsm *m, unsigned effect) {
             team->exchanged = team->status;
         }
         break;
-    case TEAM_FX_STOP_ALL: stop_all(team); break;
+    case TEAM_FX_STOP_ALL:
+        stop_all(team);
+        weft__grow_stop(team);
+        break;
     case TEAM_FX_WARN: warn_all(team); break;
     case TEAM_FX_LEAVE: send_leave(team); break;
     case TEAM_FX_AWAIT: await_release(team); break;
@@ -426,6 +431,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
         weft__timer_stop(team->reactor, &team->deadline);
         weft__agreements_stop(team, WEFT_ERR_CLOSED);
         weft__shared_unwatch(team);
+        weft__grow_stop(team);
         close_eps(team);
         weft__team_settle(team);
         break;
@@ -648,6 +654,7 @@ static weft_team_t *new_team(struct team_registry *room, const weft_team_params_
     list_init(&team->active);
     list_init(&team->idle);
     list_init(&team->streams);
+    list_init(&team->guests);
     list_init(&team->spare_early);
     list_init(&team->early);
     fsm_init(&team->core.fsm, &port, TEAM_EXCHANGE, team->rank);
@@ -693,13 +700,14 @@ static weft_status_t free_team(weft_team_t *team, weft_status_t st) {
 }
 
 weft_status_t weft__team_create(weft_worker_t *opener, const weft_team_params_t *params,
-                                weft_team_t **team_p) {
+                                uint32_t epoch, weft_team_t **team_p) {
     struct team_registry *room;
     weft_status_t st = weft__team_registry(weft__worker_itself(opener), &room);
     if (st < 0) return st;
     weft_team_t *team = new_team(room, params);
     if (!team) return WEFT_ERR_NO_MEMORY;
     team->opener = opener;
+    team->epoch = epoch;
     take_exchange(team, params->exchange);
     st = begin_team(team, params);
     if (st < 0) return free_team(team, st);

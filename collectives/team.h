@@ -24,6 +24,7 @@ struct team_registry {
     weft_worker_t *worker;
     struct reactor *reactor;
     struct list teams;
+    struct list joins;   /* of workers that join a team */
     struct list orphans; /* messages of teams whose exchange is still in progress here */
     uint32_t n_orphans;
     struct departed departed[DEPARTED_KEPT]; /* the latest ones, whose members may still ask */
@@ -94,8 +95,10 @@ struct weft_team {
     void *arg;
     weft_done_fn closed;
     void *closed_arg;
-    bool splits;  /* a split of it is in progress */
-    bool in_call; /* within weft_team_create: fail by job only */
+    bool is_parent; /* a team is being made of it, by collectives of its own */
+    struct team_grow *growing; /* at the inviter, while the team grows */
+    struct list guests;        /* workers that ask to join by this member */
+    uint32_t n_guests;
 
     struct coll_types *types; /* the program's own; NULL: none */
     bool same_long_double;    /* its format is that of all members */
@@ -125,8 +128,12 @@ struct weft_team {
 
 /* ---- team.c */
 
+/* `epoch`: 0, or one more than that of the team whose members it continues. */
 weft_status_t weft__team_create(weft_worker_t *worker, const weft_team_params_t *params,
-                                weft_team_t **team_p);
+                                uint32_t epoch, weft_team_t **team_p);
+/* A collective of the team's own, while another team is made of it. */
+weft_status_t weft__team_inner(weft_team_t *team, const weft_coll_args_t *args,
+                               const weft_op_t *op);
 
 /* A team in associated mode. It begins with the exchange that its resource makes. */
 weft_status_t weft__team_stub(weft_worker_t *worker, const weft_team_params_t *params,
@@ -167,6 +174,11 @@ weft_status_t weft__team_registry(weft_worker_t *worker, struct team_registry **
 void weft__team_registry_adopt(struct team_registry *room, weft_team_t *team);
 void weft__team_registry_forget(struct team_registry *room);
 void weft__team_registry_leave(struct team_registry *room, weft_team_t *team);
+/* A worker that closes goes on when the last team, and the last that joins, is gone. */
+void weft__team_registry_settle(struct team_registry *room);
+/* A message that is no step of a collective; its payload is copied. */
+void weft__coll_say(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
+                    const struct coll_wire *wire, const void *bytes, size_t len);
 /* Answers a LEAVE over the endpoint by which it came. This side's own endpoint to that member may
  * have been closed by the other's program. `from`: the rank of this side. */
 void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team, uint32_t epoch,

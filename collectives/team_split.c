@@ -29,7 +29,7 @@ struct split {
 /* ---- its end --------------------------------------------------------------------------------- */
 
 static void leave_parent(struct split *s) {
-    s->parent->splits = false;
+    s->parent->is_parent = false;
     weft__free_later(s->reactor, s);
 }
 
@@ -44,19 +44,17 @@ static void notify_split(struct job *job) {
 
 /* There is no team here. */
 static void end_split(struct split *s, weft_status_t status) {
-    s->parent->splits = false;
+    s->parent->is_parent = false;
     s->status = status;
     weft__job_post(s->reactor, &s->notify);
 }
 
-/* The parent refuses collectives of the program meanwhile, since these two come in a row. */
 static weft_status_t gather(struct split *s, const void *src, void *dst, size_t len,
                             weft_done_fn done) {
+    weft_coll_args_t args = {
+        .kind = WEFT_COLL_ALLGATHER, .type = WEFT_UINT8, .src = src, .dst = dst, .count = len};
     weft_op_t op = {.done = done, .arg = s};
-    s->parent->splits = false;
-    weft_status_t st = weft_allgather(s->parent, src, dst, len, WEFT_UINT8, &op);
-    s->parent->splits = true;
-    return st;
+    return weft__team_inner(s->parent, &args, &op);
 }
 
 /* ---- the records ----------------------------------------------------------------------------- */
@@ -133,7 +131,7 @@ static void coloured(weft_status_t status, void *arg) {
     }
     find_members(s);
     s->params.exchange = &s->exchange;
-    weft_status_t st = weft__team_create(s->parent->worker, &s->params, &team);
+    weft_status_t st = weft__team_create(s->parent->worker, &s->params, 0, &team);
     if (st < 0) take_part(s, st);
 }
 
@@ -166,7 +164,7 @@ weft_status_t weft__team_split(weft_team_t *parent, uint32_t colour, uint32_t ke
     s->mine = (struct place){colour, key, parent->rank};
     st = gather(s, &s->mine, s->all, sizeof s->mine, coloured);
     if (st < 0) {
-        parent->splits = false;
+        parent->is_parent = false;
         talloc_free(s);
         return st;
     }

@@ -49,6 +49,26 @@ weft_status_t weft_team_create_wait(weft_worker_t *worker, const weft_exchange_t
     return st < 0 ? st : wait_for_team(worker, &made, team_p);
 }
 
+weft_status_t weft_team_grow_wait(weft_team_t *team, uint32_t inviter, uint32_t n,
+                                  weft_team_t **team_p) {
+    struct made made = {NULL, WEFT_IN_PROGRESS};
+    weft_team_params_t params = {.on_ready = note_made, .arg = &made};
+    if (!team_p) REFUSE("team_p", "NULL");
+    weft_status_t st = may_wait(team);
+    if (st == WEFT_OK) st = weft_team_grow(team, inviter, n, &params);
+    return st < 0 ? st : wait_for_team(team->worker, &made, team_p);
+}
+
+weft_status_t weft_team_join_wait(weft_worker_t *worker, const void *invitation, size_t len,
+                                  weft_team_t **team_p) {
+    struct made made = {NULL, WEFT_IN_PROGRESS};
+    weft_team_params_t params = {.on_ready = note_made, .arg = &made};
+    if (!team_p) REFUSE("team_p", "NULL");
+    weft_status_t st = worker ? weft__worker_may_wait(worker) : WEFT_OK;
+    if (st == WEFT_OK) st = weft_team_join(worker, invitation, len, &params);
+    return st < 0 ? st : wait_for_team(worker, &made, team_p);
+}
+
 weft_status_t weft_team_split_wait(weft_team_t *parent, uint32_t colour, uint32_t key,
                                    weft_team_t **team_p) {
     struct made made = {NULL, WEFT_IN_PROGRESS};

@@ -52,6 +52,25 @@ bool weft__agree_head_read(const void *p, size_t len, struct agree_head *v) {
     return true;
 }
 
+enum { INVITATION_MAGIC = 0x31495457 /* "WTI1" */ };
+
+void weft__invitation_write(uint8_t to[INVITATION_HEAD], const struct coll_invitation *v) {
+    to = put_wire(to, INVITATION_MAGIC, 4);
+    to = put_wire(to, v->team, 8);
+    put_wire(to, v->epoch, 4);
+}
+
+bool weft__invitation_read(const void *p, size_t len, struct coll_invitation *v) {
+    const uint8_t *at = p;
+    if (len <= INVITATION_HEAD || len > INVITATION_HEAD + INVITATION_ADDRESS_MOST) return false;
+    if (get_wire(&at, 4) != INVITATION_MAGIC) return false;
+    v->team = get_wire(&at, 8);
+    v->epoch = (uint32_t)get_wire(&at, 4);
+    v->address = at;
+    v->address_len = len - INVITATION_HEAD;
+    return true;
+}
+
 void weft__member_write(uint8_t to[MEMBER_RECORD_BYTES], const struct member_record *v) {
     uint8_t *at = put_wire(to, MEMBER_MAGIC, 4);
     at = put_wire(at, v->address_len, 2);

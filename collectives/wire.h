@@ -17,7 +17,13 @@ enum coll_wire_id {
     COLL_WIRE_LEAVE,
     COLL_WIRE_RELEASE, /* the answer: all that you sent to this member has arrived */
     COLL_WIRE_AGREE,   /* of agreement number `seq`; `tag` is one of those below */
-    COLL_WIRE_LEFT     /* the LEAVE of member `seq`, passed on to those that it has not told */
+    COLL_WIRE_LEFT,    /* the LEAVE of member `seq`, passed on to those that it has not told */
+    /* A worker that joins to the member that invited it, `seq` its number, and the answers. */
+    COLL_WIRE_JOIN,    /* its address; it asks for a rank when the team grows */
+    COLL_WIRE_WELCOME, /* `tag` 0, `from` the rank, `stream` the new size; else `tag` is the status */
+    COLL_WIRE_RECORD,  /* its record */
+    COLL_WIRE_RECORDS, /* those of all members; or `tag` is the status */
+    COLL_WIRE_FORGET   /* it does not join */
 };
 enum coll_wire_agree { AGREE_CONTRIBUTE, AGREE_PROPOSE, AGREE_CONFIRM, AGREE_DECIDE };
 
@@ -39,6 +45,18 @@ struct agree_head {
 enum { AGREE_HEAD_BYTES = 16 };
 void weft__agree_head_write(uint8_t to[AGREE_HEAD_BYTES], const struct agree_head *v);
 bool weft__agree_head_read(const void *p, size_t len, struct agree_head *v); /* of `len` or more */
+
+/* What a program carries to a worker that is to join a team. */
+enum { INVITATION_HEAD = 16, INVITATION_ADDRESS_MOST = 256 };
+struct coll_invitation {
+    uint64_t team;
+    uint32_t epoch;
+    const uint8_t *address; /* of the member's worker; within the bytes */
+    size_t address_len;
+};
+void weft__invitation_write(uint8_t to[INVITATION_HEAD], const struct coll_invitation *v);
+bool weft__invitation_read(const void *p, size_t len, struct coll_invitation *v);
+enum { JOIN_MEMBERS_MOST = 1 << 20, GUESTS_MOST = 4096 };
 
 /* What each member puts into the exchange that makes a team. */
 struct member_record {

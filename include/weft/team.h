@@ -146,8 +146,49 @@ WEFT_API weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uin
 WEFT_API weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *team,
                                               const weft_team_params_t *params);
 
+/*
+ * Writes an invitation: bytes with which a worker in any process joins the team at this member
+ * (weft_team_join). The program carries them there. *len_p is the room in `buf`, then the length;
+ * WEFT_TEAM_INVITATION_MAX is enough. An invitation serves any number of workers, as long as the
+ * team is open here. Whoever has it may join: guard it as an address with a right.
+ * Errors: BUSY before the team is ready; the status of a failed team; TRUNCATED.
+ */
+enum { WEFT_TEAM_INVITATION_MAX = 272 };
+WEFT_API weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *len_p);
+
+/*
+ * Makes a team of the members of `team`, whose ranks stay as they are, and of `n` workers (1 to
+ * 4,096) that join by an invitation of rank `inviter`; they get the next ranks in the order in which
+ * they came there. Every member calls it, in the same order as its collectives, with equal
+ * arguments; the workers may come before or after that. params->exchange must be NULL.
+ *
+ * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close).
+ * `team` refuses collectives as BUSY meanwhile. It is usable afterwards, also if no worker came, and
+ * must still be closed. The new team has an identity and an epoch of its own, so late messages of
+ * the old one do not reach it. TIMED_OUT: not enough workers came by params->deadline_ms.
+ * PEER_FAILED: one of them was lost, or gave up.
+ */
+#define weft_team_grow(...) weft_team_grow_sized(sizeof(weft_team_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *team,
+                                            uint32_t inviter, uint32_t n,
+                                            const weft_team_params_t *params);
+
+/*
+ * Asks to join a team, with an invitation (copied). The worker waits until the team grows.
+ *
+ * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close). It
+ * gets what weft_team_create reports; CLOSED if the team is not there any more; QUOTA if 4,096
+ * workers wait at that member; TIMED_OUT if the team has not grown by params->deadline_ms.
+ * Errors of the call: ADDRESS if the bytes are no invitation, and those of weft_connect_address.
+ */
+#define weft_team_join(...) weft_team_join_sized(sizeof(weft_team_params_t), __VA_ARGS__)
+WEFT_API weft_status_t weft_team_join_sized(size_t params_size, weft_worker_t *worker,
+                                            const void *invitation, size_t len,
+                                            const weft_team_params_t *params);
+
 typedef struct weft_team_info {
-    uint32_t rank, size, epoch;
+    uint32_t rank, size;
+    uint32_t epoch; /* one more than that of the team that it was made of by shrinking or growing */
     weft_status_t status; /* WEFT_IN_PROGRESS before it is ready; an error: the team has failed */
     uint32_t blamed;      /* the member that caused the failure; UINT32_MAX: none */
     /*
@@ -157,6 +198,7 @@ typedef struct weft_team_info {
     const char *why;
     uint32_t n_hosts, ranks_per_core; /* 0 before the exchange has ended */
     int shares_memory;                /* all members use one shared segment */
+    uint32_t n_endpoints;             /* that this member has opened to others, on first use */
 } weft_team_info_t;
 
 /* Describes the team, as this member sees it. */
@@ -207,6 +249,10 @@ WEFT_API weft_status_t weft_team_create_wait(weft_worker_t *worker, const weft_e
                                              weft_team_t **team_p);
 WEFT_API weft_status_t weft_team_close_wait(weft_team_t *team);
 WEFT_API weft_status_t weft_team_agree_wait(weft_team_t *team, uint64_t *flags_p, uint64_t *lost);
+WEFT_API weft_status_t weft_team_grow_wait(weft_team_t *team, uint32_t inviter, uint32_t n,
+                                           weft_team_t **team_p);
+WEFT_API weft_status_t weft_team_join_wait(weft_worker_t *worker, const void *invitation,
+                                           size_t len, weft_team_t **team_p);
 WEFT_API weft_status_t weft_team_shrink_wait(weft_team_t *team, weft_team_t **team_p);
 /* *team_p is NULL at members that are not in the new team. */
 WEFT_API weft_status_t weft_team_split_wait(weft_team_t *parent, uint32_t colour, uint32_t key,

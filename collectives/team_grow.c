@@ -1,0 +1,383 @@
+/*
+ * A team that grows. One member, the inviter, has the workers that ask to join as its guests
+ * (guest.fsm). The exchange of the new team is, at the old members: an allgather of their records,
+ * then a bcast of the inviter's, which has those of the guests. The inviter sends the guests all.
+ */
+#include <base/counters.h>
+#include <string.h>
+
+#include "collective.h"
+#include "joining.h"
+
+struct guest {
+    struct guest_core core;
+    struct list of_team;
+    weft_team_t *team;
+    weft_ep_t *ep;
+    uint32_t number;
+    uint32_t place; /* among those that are taken */
+    uint8_t *record;
+};
+
+/* What the inviter tells all: a status, then the records of the guests. */
+enum { VERDICT_BYTES = 8 };
+
+struct team_grow {
+    weft_team_t *old; /* lives while one of its collectives, or this, is in progress */
+    struct reactor *reactor;
+    weft_team_params_t params;
+    weft_exchange_t exchange;
+    uint32_t inviter, n; /* guests that it takes */
+    uint32_t n_taken, n_ready;
+    bool gathered, told; /* the old members' records are there; the guests' are on their way */
+    bool alone;          /* there is no new team here, and this side takes part for the others */
+    bool cancelled;
+    weft_status_t status; /* of the inviter's part; and of a new team that could not be made */
+    uint8_t *record, *records, *verdict;
+    uint8_t *to;
+    weft_done_fn done;
+    void *done_arg;
+    struct job notify;
+};
+
+/* ---- guests ---------------------------------------------------------------------------------- */
+
+static void say(const struct guest *guest, enum coll_wire_id id, weft_status_t status,
+                const void *bytes, size_t len) {
+    weft_team_t *team = guest->team;
+    struct coll_wire wire = {.team = team->id,
+                             .epoch = team->epoch,
+                             .seq = guest->number,
+                             .tag = (uint32_t)status};
+    if (id == COLL_WIRE_WELCOME && status == WEFT_OK) {
+        wire.from = team->size + guest->place;
+        wire.stream = team->growing->exchange.size;
+    }
+    weft__coll_say(team->room, guest->ep, id, &wire, bytes, len);
+}
+
+static void guest_closed(weft_status_t status, void *arg) {
+    struct guest *guest = arg;
+    weft_team_t *team = guest->team;
+    team->n_eps--;
+    weft__free_later(team->reactor, guest);
+    weft__team_settle(team);
+}
+
+static void close_guest(struct guest *guest) {
+    weft_op_t op = {.done = guest_closed, .arg = guest};
+    list_remove(&guest->of_team);
+    guest->team->n_guests--;
+    if (weft_ep_close(guest->ep, WEFT_CLOSE_FLUSH, &op) != WEFT_IN_PROGRESS)
+        guest_closed(WEFT_OK, guest);
+}
+
+static void go_on(struct team_grow *g);
+
+static void answer_guest(struct guest *guest) {
+    const struct team_grow *g = guest->team->growing;
+    if (!guest->record || !g) /* it waited in vain */
+        say(guest, COLL_WIRE_WELCOME, WEFT_ERR_CLOSED, NULL, 0);
+    else if (g->status < 0)
+        say(guest, COLL_WIRE_RECORDS, g->status, NULL, 0);
+    else
+        say(guest, COLL_WIRE_RECORDS, WEFT_OK, g->records,
+            (size_t)g->exchange.size * MEMBER_RECORD_BYTES);
+}
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct guest *guest = list_of(m, struct guest, core.fsm);
+    struct team_grow *g = guest->team->growing;
+    switch ((enum guest_effect)effect) {
+    case GUEST_FX_WELCOME: say(guest, COLL_WIRE_WELCOME, WEFT_OK, NULL, 0); break;
+    case GUEST_FX_COUNT:
+        g->n_ready++;
+        go_on(g);
+        break;
+    case GUEST_FX_LOST:
+        if (g->status == WEFT_OK && !g->told)
+            g->status = weft__fail(WEFT_ERR_PEER_FAILED, "a worker that joins was lost");
+        go_on(g);
+        break;
+    case GUEST_FX_ANSWER: answer_guest(guest); break;
+    case GUEST_FX_CLOSE: close_guest(guest); break;
+    case GUEST_N_EFFECTS: break;
+    }
+}
+
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct guest *guest = list_of(m, struct guest, core.fsm);
+    weft__log(guest->team->worker->context, WEFT_LOG_WARN, "collectives", "guest: %s in %s",
+              weft__guest_machine.event_name[event], fsm_state_name(m));
+    if (why == FSM_VIOL) weft__count(guest->team->reactor)->violations++;
+}
+
+static const struct fsm_port port = {&weft__guest_machine, on_effect, on_fail};
+
+static void guest_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    weft__fsm_step(&((struct guest *)arg)->core.fsm, GUEST_EV_GONE);
+}
+
+/* Takes those that wait, in the order in which they came. */
+static void take_guests(struct team_grow *g) {
+    list_for_each_safe(at, next, &g->old->guests) {
+        struct guest *guest = list_of(at, struct guest, of_team);
+        if (g->n_taken == g->n || g->told) return;
+        if (!guest_is_waiting(&guest->core.fsm)) continue;
+        guest->place = g->n_taken++;
+        guest->record = g->verdict + VERDICT_BYTES + (size_t)guest->place * MEMBER_RECORD_BYTES;
+        weft__fsm_step(&guest->core.fsm, GUEST_EV_TAKE);
+    }
+}
+
+void weft__grow_stop(weft_team_t *team) {
+    struct team_grow *g = team->growing;
+    list_for_each_safe(at, next, &team->guests) {
+        struct guest *guest = list_of(at, struct guest, of_team);
+        if (!guest_is_taken(&guest->core.fsm)) weft__fsm_step(&guest->core.fsm, GUEST_EV_END);
+    }
+    if (!g || g->told) return;
+    if (g->status == WEFT_OK) g->status = team->status;
+    go_on(g);
+}
+
+/* ---- the end of growing ---------------------------------------------------------------------- */
+
+static void release_guests(struct team_grow *g) {
+    list_for_each_safe(at, next, &g->old->guests) {
+        struct guest *guest = list_of(at, struct guest, of_team);
+        if (guest_is_taken(&guest->core.fsm)) weft__fsm_step(&guest->core.fsm, GUEST_EV_END);
+    }
+}
+
+static void notify_grow(struct job *job) {
+    struct team_grow *g = list_of(job, struct team_grow, notify);
+    weft_team_params_t params = g->params;
+    struct reactor *reactor = g->reactor;
+    weft_status_t status = g->status;
+    weft__free_later(reactor, g);
+    if (params.on_ready) params.on_ready(NULL, status, params.arg);
+    weft__program_returned(reactor);
+}
+
+static void end_grow(struct team_grow *g, weft_status_t status) {
+    weft_team_t *old = g->old;
+    if (status < 0) g->status = status;
+    release_guests(g);
+    old->is_parent = false;
+    old->growing = NULL;
+    if (g->alone) {
+        weft__job_post(g->reactor, &g->notify);
+    } else {
+        if (!g->cancelled && status == WEFT_OK)
+            memcpy(g->to, g->records, (size_t)g->exchange.size * MEMBER_RECORD_BYTES);
+        if (!g->cancelled) g->done(status, g->done_arg);
+        weft__free_later(g->reactor, g);
+    }
+    weft__team_settle(old);
+}
+
+/* ---- what the old members say to each other -------------------------------------------------- */
+
+/* The records of the guests, or why there are none. */
+static void verdict_told(weft_status_t status, void *arg) {
+    struct team_grow *g = arg;
+    uint32_t wire;
+    memcpy(&wire, g->verdict, sizeof wire);
+    if (status == WEFT_OK && wire) {
+        int32_t value = (int32_t)wire;
+        bool known = value < 0 && value >= WEFT_STATUS_LAST;
+        status = known ? (weft_status_t)value : WEFT_ERR_PROTOCOL;
+        if (g->old->rank != g->inviter)
+            weft__fail(status, "rank %u has no workers that join", g->inviter);
+    }
+    if (status == WEFT_OK)
+        memcpy(g->records + (size_t)g->old->size * MEMBER_RECORD_BYTES, g->verdict + VERDICT_BYTES,
+               (size_t)g->n * MEMBER_RECORD_BYTES);
+    end_grow(g, status);
+}
+
+static void tell_verdict(struct team_grow *g) {
+    uint32_t wire = (uint32_t)g->status;
+    weft_coll_args_t args = {.kind = WEFT_COLL_BCAST,
+                             .type = WEFT_UINT8,
+                             .root = g->inviter,
+                             .dst = g->verdict,
+                             .count = VERDICT_BYTES + (size_t)g->n * MEMBER_RECORD_BYTES};
+    g->told = true;
+    if (g->old->rank == g->inviter) memcpy(g->verdict, &wire, sizeof wire);
+    weft_op_t op = {.done = verdict_told, .arg = g};
+    weft_status_t st = weft__team_inner(g->old, &args, &op);
+    if (st != WEFT_IN_PROGRESS) verdict_told(st, g);
+}
+
+/* The inviter waits for its guests, or for the reason that there are not enough. */
+static void go_on(struct team_grow *g) {
+    if (!g->gathered || g->told) return;
+    if (g->old->status < 0)
+        end_grow(g, g->old->status);
+    else if (g->n_ready == g->n || g->status < 0)
+        tell_verdict(g);
+}
+
+static void records_gathered(weft_status_t status, void *arg) {
+    struct team_grow *g = arg;
+    g->gathered = true;
+    if (status < 0)
+        end_grow(g, status);
+    else if (g->old->rank == g->inviter)
+        go_on(g);
+    else
+        tell_verdict(g);
+}
+
+static weft_status_t gather_records(struct team_grow *g) {
+    weft_coll_args_t args = {.kind = WEFT_COLL_ALLGATHER,
+                             .type = WEFT_UINT8,
+                             .src = g->record,
+                             .dst = g->records,
+                             .count = MEMBER_RECORD_BYTES};
+    weft_op_t op = {.done = records_gathered, .arg = g};
+    weft_status_t st = weft__team_inner(g->old, &args, &op);
+    if (st == WEFT_OK) records_gathered(WEFT_OK, g);
+    return st < 0 ? st : WEFT_OK;
+}
+
+static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const void *mine,
+                                      size_t len, void *all, weft_done_fn done, void *done_arg) {
+    struct team_grow *g = arg;
+    memcpy(g->record, mine, len);
+    g->to = all;
+    g->done = done;
+    g->done_arg = done_arg;
+    return gather_records(g);
+}
+
+/* The new team ends here. The old members wait for the inviter, and are told. */
+static void cancel_exchange(void *arg) {
+    struct team_grow *g = arg;
+    g->cancelled = true;
+    if (g->old->rank != g->inviter || g->told) return;
+    if (g->status == WEFT_OK) g->status = WEFT_ERR_TIMED_OUT;
+    go_on(g);
+}
+
+/* An empty record is malformed: a team that counted on this member fails. */
+static void take_part_alone(struct team_grow *g, weft_status_t status) {
+    g->alone = true;
+    g->status = status;
+    weft_status_t st = gather_records(g);
+    if (st < 0) end_grow(g, st);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static weft_team_t *find_growing(struct team_registry *room, const struct coll_wire *wire) {
+    list_for_each(at, &room->teams) {
+        weft_team_t *team = list_of(at, weft_team_t, of_room);
+        if (team->id == wire->team && team->epoch == wire->epoch) return team;
+    }
+    return NULL;
+}
+
+static struct guest *find_guest(weft_team_t *team, uint32_t number) {
+    list_for_each(at, &team->guests) {
+        struct guest *guest = list_of(at, struct guest, of_team);
+        if (guest->number == number) return guest;
+    }
+    return NULL;
+}
+
+static weft_status_t add_guest(weft_team_t *team, const struct coll_wire *wire,
+                               const weft_am_t *am) {
+    weft_ep_params_t params = {.on_error = guest_lost};
+    if (team->status < 0 || !team_is_open(&team->core.fsm)) return WEFT_ERR_CLOSED;
+    if (!am->data || team->n_guests == GUESTS_MOST) return WEFT_ERR_QUOTA;
+    struct guest *guest = weft__new(team, struct guest);
+    if (!guest) return WEFT_ERR_NO_MEMORY;
+    guest->team = team;
+    guest->number = wire->seq;
+    params.arg = guest;
+    weft_status_t st = weft_connect_address(team->opener, am->data, am->len, &params, &guest->ep);
+    if (st < 0) {
+        talloc_free(guest);
+        return st;
+    }
+    team->n_eps++;
+    team->n_guests++;
+    fsm_init(&guest->core.fsm, &port, GUEST_WAITING, wire->seq);
+    list_append(&team->guests, &guest->of_team);
+    if (team->growing) take_guests(team->growing);
+    return WEFT_OK;
+}
+
+static void asked(struct team_registry *room, const struct coll_wire *wire, weft_ep_t *ep,
+                  const weft_am_t *am) {
+    weft_team_t *team = find_growing(room, wire);
+    weft_status_t st = team ? add_guest(team, wire, am) : WEFT_ERR_CLOSED;
+    if (st == WEFT_OK) return;
+    struct coll_wire no = *wire;
+    no.tag = (uint32_t)st;
+    weft__coll_say(room, ep, COLL_WIRE_WELCOME, &no, NULL, 0);
+}
+
+void weft__grow_message(struct team_registry *room, unsigned id, const struct coll_wire *wire,
+                        weft_ep_t *ep, weft_am_t *am) {
+    if (id == COLL_WIRE_JOIN) {
+        asked(room, wire, ep, am);
+        return;
+    }
+    weft_team_t *team = find_growing(room, wire);
+    struct guest *guest = team ? find_guest(team, wire->seq) : NULL;
+    if (!guest) {
+        weft__count(room->reactor)->coll_dropped++;
+    } else if (id == COLL_WIRE_FORGET) {
+        weft__fsm_step(&guest->core.fsm, GUEST_EV_GONE);
+    } else {
+        bool valid = am->data && am->len == MEMBER_RECORD_BYTES && guest->record;
+        if (valid) memcpy(guest->record, am->data, am->len);
+        weft__fsm_step(&guest->core.fsm, valid ? GUEST_EV_RECORD : GUEST_EV_GONE);
+    }
+}
+
+/* ---- its beginning --------------------------------------------------------------------------- */
+
+static struct team_grow *new_grow(weft_team_t *old, uint32_t n, const weft_team_params_t *params) {
+    struct team_grow *g = weft__new(old->reactor, struct team_grow);
+    if (!g) return NULL;
+    g->old = old;
+    g->reactor = old->reactor;
+    g->params = *params;
+    g->n = n;
+    g->exchange = (weft_exchange_t){.rank = old->rank,
+                                    .size = old->size + n,
+                                    .allgather = exchange_records,
+                                    .cancel = cancel_exchange,
+                                    .arg = g};
+    g->params.exchange = &g->exchange;
+    g->notify.run = notify_grow;
+    g->record = weft__alloc(g, MEMBER_RECORD_BYTES, "record");
+    g->records = weft__alloc(g, (size_t)g->exchange.size * MEMBER_RECORD_BYTES, "records");
+    g->verdict = weft__alloc(g, VERDICT_BYTES + (size_t)n * MEMBER_RECORD_BYTES, "verdict");
+    if (g->record && g->records && g->verdict) return g;
+    talloc_free(g);
+    return NULL;
+}
+
+weft_status_t weft__team_grow(weft_team_t *old, uint32_t inviter, uint32_t n,
+                              const weft_team_params_t *params) {
+    weft_team_t *team;
+    weft_status_t st = weft__team_usable(old);
+    if (st < 0) return st;
+    struct team_grow *g = new_grow(old, n, params);
+    if (!g) return WEFT_ERR_NO_MEMORY;
+    g->inviter = inviter;
+    old->is_parent = true;
+    if (old->rank == inviter) {
+        old->growing = g;
+        take_guests(g);
+    }
+    st = weft__team_create(old->opener, &g->params, old->epoch + 1, &team);
+    if (st < 0) take_part_alone(g, st);
+    return WEFT_OK;
+}

@@ -1,0 +1,295 @@
+/*
+ * A worker joins a team (join.fsm): by the address in an invitation it asks a member, and the
+ * exchange of its new team is what that member sends it.
+ */
+#include <base/counters.h>
+#include <string.h>
+
+#include "collective.h"
+#include "joining.h"
+
+struct join {
+    struct join_core core;
+    struct list of_room;
+    struct team_registry *room;
+    weft_worker_t *opener; /* by whose lease the endpoints are opened */
+    weft_ep_t *ep;         /* NULL: closed */
+    uint64_t team;         /* that grows */
+    uint32_t epoch, number;
+    weft_team_params_t params;
+    weft_exchange_t exchange;
+    bool made;               /* the new team is there: it reports the outcome */
+    bool exchanging;         /* its exchange waits */
+    weft_status_t status;    /* why there is no team */
+    uint8_t *records, *to;   /* of all members, as they come, and for the exchange */
+    uint32_t n_receiving;    /* of such messages */
+    weft_done_fn done;
+    void *done_arg;
+    struct timer deadline;
+    struct job make, notify;
+};
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+static void free_if_over(struct join *join) {
+    struct team_registry *room = join->room;
+    if (!join_is_over(&join->core.fsm) || join->ep || join->n_receiving ||
+        weft__job_queued(&join->make) || weft__job_queued(&join->notify))
+        return;
+    list_remove(&join->of_room);
+    weft__free_later(room->reactor, join);
+    weft__team_registry_settle(room);
+}
+
+static void ep_closed(weft_status_t status, void *arg) {
+    struct join *join = arg;
+    join->ep = NULL;
+    free_if_over(join);
+}
+
+static void close_ep(struct join *join) {
+    weft_op_t op = {.done = ep_closed, .arg = join};
+    if (weft_ep_close(join->ep, WEFT_CLOSE_FLUSH, &op) != WEFT_IN_PROGRESS) join->ep = NULL;
+}
+
+/* There is no team: whoever asked for it is told. */
+static void notify_join(struct job *job) {
+    struct join *join = list_of(job, struct join, notify);
+    if (join->params.on_ready) join->params.on_ready(NULL, join->status, join->params.arg);
+    weft__program_returned(join->room->reactor);
+    free_if_over(join);
+}
+
+static void end_exchange(struct join *join, weft_status_t status) {
+    if (!join->exchanging) return;
+    join->exchanging = false;
+    join->done(status, join->done_arg);
+}
+
+static void stop_join(struct join *join, weft_status_t status) {
+    if (!join_is_over(&join->core.fsm)) join->status = status;
+    weft__fsm_step(&join->core.fsm, JOIN_EV_STOP);
+}
+
+static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    stop_join(arg, status);
+}
+
+static void deadline_passed(struct timer *timer) {
+    struct join *join = list_of(timer, struct join, deadline);
+    weft__fail(WEFT_ERR_TIMED_OUT, "the team that this worker joins has not grown in time");
+    stop_join(join, WEFT_ERR_TIMED_OUT);
+}
+
+void weft__joins_stop(struct team_registry *room) {
+    list_for_each_safe(at, next, &room->joins) {
+        stop_join(list_of(at, struct join, of_room), WEFT_ERR_CLOSED);
+    }
+}
+
+/* ---- the new team ---------------------------------------------------------------------------- */
+
+static void say(struct join *join, enum coll_wire_id id, const void *bytes, size_t len) {
+    struct coll_wire wire = {.team = join->team, .epoch = join->epoch, .seq = join->number};
+    weft__coll_say(join->room, join->ep, id, &wire, bytes, len);
+}
+
+static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const void *mine,
+                                      size_t len, void *all, weft_done_fn done, void *done_arg) {
+    struct join *join = arg;
+    join->to = all;
+    join->done = done;
+    join->done_arg = done_arg;
+    join->exchanging = true;
+    say(join, COLL_WIRE_RECORD, mine, len);
+    return WEFT_OK;
+}
+
+/* The team has failed or is closed. */
+static void cancel_exchange(void *arg) {
+    struct join *join = arg;
+    join->exchanging = false;
+    stop_join(join, WEFT_ERR_CANCELLED);
+}
+
+static void make_team(struct job *job) {
+    struct join *join = list_of(job, struct join, make);
+    weft_team_t *team;
+    if (join_is_over(&join->core.fsm)) {
+        free_if_over(join);
+        return;
+    }
+    join->exchange.allgather = exchange_records;
+    join->exchange.cancel = cancel_exchange;
+    join->exchange.arg = join;
+    join->params.exchange = &join->exchange;
+    join->made = true;
+    weft_status_t st = weft__team_create(join->opener, &join->params, join->epoch + 1, &team);
+    if (st == WEFT_OK) return;
+    join->made = false;
+    stop_join(join, st);
+}
+
+/* ---- its machine ----------------------------------------------------------------------------- */
+
+static void on_effect(struct fsm *m, unsigned effect) {
+    struct join *join = list_of(m, struct join, core.fsm);
+    switch ((enum join_effect)effect) {
+    case JOIN_FX_MAKE:
+        weft__timer_stop(join->room->reactor, &join->deadline);
+        weft__job_post(join->room->reactor, &join->make);
+        break;
+    case JOIN_FX_GIVE:
+        if (join->exchanging)
+            memcpy(join->to, join->records, (size_t)join->exchange.size * MEMBER_RECORD_BYTES);
+        end_exchange(join, WEFT_OK);
+        break;
+    case JOIN_FX_FAIL:
+        weft__timer_stop(join->room->reactor, &join->deadline);
+        if (join->made)
+            end_exchange(join, join->status);
+        else
+            weft__job_post(join->room->reactor, &join->notify);
+        break;
+    case JOIN_FX_FORGET: say(join, COLL_WIRE_FORGET, NULL, 0); break;
+    case JOIN_FX_CLOSE: close_ep(join); break;
+    case JOIN_N_EFFECTS: break;
+    }
+}
+
+static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
+    struct join *join = list_of(m, struct join, core.fsm);
+    weft__log(join->room->worker->context, WEFT_LOG_WARN, "collectives", "joining: %s in %s",
+              weft__join_machine.event_name[event], fsm_state_name(m));
+    if (why == FSM_VIOL) weft__count(join->room->reactor)->violations++;
+}
+
+static const struct fsm_port port = {&weft__join_machine, on_effect, on_fail};
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static struct join *find_join(struct team_registry *room, const struct coll_wire *wire) {
+    list_for_each(at, &room->joins) {
+        struct join *join = list_of(at, struct join, of_room);
+        if (join->number == wire->seq && join->team == wire->team && join->epoch == wire->epoch)
+            return join;
+    }
+    return NULL;
+}
+
+/* A status as it is on the wire. */
+static weft_status_t refusal(uint32_t status) {
+    int32_t value = (int32_t)status;
+    bool known = value < 0 && value >= WEFT_STATUS_LAST;
+    return known ? (weft_status_t)value : WEFT_ERR_PROTOCOL;
+}
+
+static void refused(struct join *join, weft_status_t status) {
+    if (!join_is_over(&join->core.fsm))
+        join->status = weft__fail(status, "the member that invited this worker refuses it");
+    weft__fsm_step(&join->core.fsm, JOIN_EV_REFUSAL);
+}
+
+/* `from` is the new rank, `stream` the new size. */
+static void welcomed(struct join *join, const struct coll_wire *wire) {
+    uint32_t size = wire->stream;
+    if (wire->tag || wire->from >= size || size > JOIN_MEMBERS_MOST) {
+        refused(join, wire->tag ? refusal(wire->tag) : WEFT_ERR_PROTOCOL);
+        return;
+    }
+    if (!join_has_asked(&join->core.fsm)) return;
+    join->records = weft__alloc(join, (size_t)size * MEMBER_RECORD_BYTES, "records");
+    join->exchange.rank = wire->from;
+    join->exchange.size = size;
+    if (join->records)
+        weft__fsm_step(&join->core.fsm, JOIN_EV_WELCOME);
+    else
+        stop_join(join, WEFT_ERR_NO_MEMORY);
+}
+
+static void received(weft_status_t status, void *arg) {
+    struct join *join = arg;
+    join->n_receiving--;
+    if (status < 0)
+        stop_join(join, status);
+    else
+        weft__fsm_step(&join->core.fsm, JOIN_EV_RECORDS);
+    free_if_over(join);
+}
+
+static void take_records(struct join *join, const struct coll_wire *wire, weft_am_t *am) {
+    size_t len = (size_t)join->exchange.size * MEMBER_RECORD_BYTES;
+    if (wire->tag || !join->records || join->n_receiving || am->len != len) {
+        refused(join, wire->tag ? refusal(wire->tag) : WEFT_ERR_PROTOCOL);
+        return;
+    }
+    weft_iov_t iov = {join->records, len};
+    join->n_receiving++;
+    if (am->data) memcpy(join->records, am->data, len);
+    weft_status_t st = am->data ? WEFT_OK
+                                : weft_am_recv(am, &iov, 1,
+                                               &(weft_op_t){.done = received, .arg = join});
+    if (st != WEFT_IN_PROGRESS) received(st, join);
+}
+
+void weft__join_message(struct team_registry *room, unsigned id, const struct coll_wire *wire,
+                        weft_am_t *am) {
+    struct join *join = find_join(room, wire);
+    if (!join)
+        weft__count(room->reactor)->coll_dropped++;
+    else if (id == COLL_WIRE_WELCOME)
+        welcomed(join, wire);
+    else
+        take_records(join, wire, am);
+}
+
+/* ---- its beginning --------------------------------------------------------------------------- */
+
+static weft_status_t ask(struct join *join, const struct coll_invitation *invitation) {
+    struct team_registry *room = join->room;
+    weft_ep_params_t params = {.on_error = ep_lost, .arg = join};
+    uint8_t address[INVITATION_ADDRESS_MOST];
+    size_t len = sizeof address;
+    uint64_t ms = join->params.deadline_ms;
+    if (!ms) ms = weft__setting_u64(room->worker->context, SETTING_TEAM_TIMEOUT);
+    weft_status_t st = weft_worker_address(room->worker, address, &len);
+    if (st == WEFT_OK)
+        st = weft__timer_start(room->reactor, &join->deadline,
+                               weft__now(room->reactor) + ms * NS_PER_MS);
+    if (st == WEFT_OK)
+        st = weft_connect_address(join->opener, invitation->address, invitation->address_len,
+                                  &params, &join->ep);
+    if (st < 0) return st;
+    say(join, COLL_WIRE_JOIN, address, len);
+    return WEFT_OK;
+}
+
+weft_status_t weft__team_join(weft_worker_t *opener, const void *bytes, size_t len,
+                              const weft_team_params_t *params) {
+    struct team_registry *room;
+    struct coll_invitation invitation;
+    if (!weft__invitation_read(bytes, len, &invitation))
+        return weft__fail(WEFT_ERR_ADDRESS, "invitation: the bytes are none");
+    weft_status_t st = weft__team_registry(weft__worker_itself(opener), &room);
+    if (st < 0) return st;
+    struct join *join = weft__new(room->reactor, struct join);
+    if (!join) return WEFT_ERR_NO_MEMORY;
+    join->room = room;
+    join->opener = opener;
+    join->team = invitation.team;
+    join->epoch = invitation.epoch;
+    join->number = (uint32_t)weft__random(room->reactor);
+    join->params = *params;
+    join->deadline.fire = deadline_passed;
+    join->make.run = make_team;
+    join->notify.run = notify_join;
+    fsm_init(&join->core.fsm, &port, JOIN_ASKING, join->number);
+    list_append(&room->joins, &join->of_room);
+    st = ask(join, &invitation);
+    if (st < 0) {
+        weft__timer_stop(room->reactor, &join->deadline);
+        list_remove(&join->of_room);
+        talloc_free(join);
+    }
+    return st;
+}

@@ -1,0 +1,255 @@
+/* Teams whose endpoints are opened on first use, and teams that grow. */
+#include "team.h"
+
+static weft_team_t *grown[MOST_RANKS];
+
+static void on_grown(weft_team_t *team, weft_status_t status, void *arg) {
+    struct rank *r = arg;
+    grown[r - r->crew->rank] = team;
+    on_outcome(status, r);
+}
+
+static weft_team_params_t params_of(struct rank *r, uint32_t deadline_ms) {
+    return (weft_team_params_t){.on_ready = on_grown, .arg = r, .deadline_ms = deadline_ms};
+}
+
+/* Workers 0 to `size` - 1 are in a team; the others are not. */
+static void team_of(struct crew *c, uint32_t size, uint32_t workers, const char *transports) {
+    crew_workers(c, workers, transports, NULL, 0);
+    c->size = size;
+    crew_teams(c);
+    c->size = workers;
+    for (uint32_t r = 0; r < workers; r++) expect_outcome(&c->rank[r]);
+}
+
+static void invite(struct crew *c, uint32_t rank, uint8_t *bytes, size_t *len_p) {
+    *len_p = WEFT_TEAM_INVITATION_MAX;
+    CHECK_EQ(weft_team_invite(c->rank[rank].team, bytes, len_p), WEFT_OK);
+}
+
+static void join_as(struct crew *c, uint32_t r, const uint8_t *bytes, size_t len, uint32_t ms) {
+    weft_team_params_t params = params_of(&c->rank[r], ms);
+    CHECK_EQ(weft_team_join(c->rank[r].worker, bytes, len, &params), WEFT_OK);
+}
+
+static void grow_by(struct crew *c, uint32_t r, uint32_t inviter, uint32_t n, uint32_t ms) {
+    weft_team_params_t params = params_of(&c->rank[r], ms);
+    CHECK_EQ(weft_team_grow(c->rank[r].team, inviter, n, &params), WEFT_OK);
+}
+
+static bool these_told(struct crew *c, uint32_t from, uint32_t to) {
+    for (uint32_t r = from; r < to; r++)
+        if (!c->rank[r].outcome_calls) return false;
+    return true;
+}
+
+/* The new teams take the places of the old ones, which are closed. */
+static void move_in(struct crew *c, uint32_t size) {
+    crew_close_teams(c);
+    for (uint32_t r = 0; r < size; r++) c->rank[r].team = grown[r];
+}
+
+static void sum_ranks(struct crew *c) {
+    static int32_t mine[MOST_RANKS], sum[MOST_RANKS];
+    for (uint32_t r = 0; r < c->size; r++) mine[r] = (int32_t)weft_team_rank(c->rank[r].team);
+    EVERYBODY(c,
+              weft_allreduce(me->team, &mine[r], &sum[r], 1, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+    for (uint32_t r = 0; r < c->size; r++)
+        CHECK(c->rank[r].outcome == WEFT_OK && sum[r] == (int32_t)(c->size * (c->size - 1) / 2));
+}
+
+/* `first`: the workers ask before the team grows; else after a while. */
+static void grow(const char *transports, uint32_t size, uint32_t n, uint32_t inviter, bool first) {
+    struct crew c;
+    uint8_t bytes[WEFT_TEAM_INVITATION_MAX];
+    size_t len;
+    weft_team_info_t info;
+    team_of(&c, size, size + n, transports);
+    invite(&c, inviter, bytes, &len);
+    for (uint32_t k = 0; k < 2; k++) {
+        for (uint32_t r = size; r < size + n && first == (k == 0); r++) {
+            join_as(&c, r, bytes, len, 0);
+            for (int i = 0; i < 5; i++) crew_turn(&c);
+        }
+        for (uint32_t r = 0; r < size && first == (k == 1); r++) {
+            grow_by(&c, r, inviter, n, 0);
+            if (r % 2) crew_turn(&c);
+        }
+        for (int i = 0; i < 100; i++) crew_turn(&c);
+        CHECK(!these_told(&c, 0, 1) || k == 1);
+    }
+    UNTIL(&c, all_notified(&c) && these_told(&c, 0, size + n));
+    for (uint32_t r = 0; r < size + n; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        CHECK_EQ(weft_team_describe(grown[r], &info), WEFT_OK);
+        CHECK(info.size == size + n && info.epoch == 1 && (r >= size || info.rank == r));
+    }
+    move_in(&c, size + n);
+    sum_ranks(&c);
+    crew_down(&c);
+}
+
+TEST(a_team_grows_by_workers_that_join) {
+    grow("self,shm", 1, 1, 0, false);
+    grow("self,shm", 3, 2, 1, true);
+    grow("self,shm", 3, 2, 0, false);
+    grow("self,tcp", 2, 3, 1, true);
+    grow("self,tcp", 4, 1, 3, false);
+    grow("self,shm", 2, 15, 0, true); /* records longer than what is sent unasked */
+}
+
+TEST(a_team_grows_again_and_those_that_joined_invite) {
+    struct crew c;
+    uint8_t bytes[WEFT_TEAM_INVITATION_MAX];
+    size_t len;
+    weft_team_info_t info;
+    team_of(&c, 1, 4, "self,shm");
+    for (uint32_t size = 1; size < 4; size++) {
+        invite(&c, size - 1, bytes, &len);
+        for (uint32_t r = 0; r <= size; r++) expect_outcome(&c.rank[r]);
+        join_as(&c, size, bytes, len, 0);
+        for (uint32_t r = 0; r < size; r++) grow_by(&c, r, size - 1, 1, 0);
+        UNTIL(&c, these_told(&c, 0, size + 1));
+        move_in(&c, size + 1);
+        CHECK_EQ(weft_team_describe(grown[0], &info), WEFT_OK);
+        CHECK_EQ(info.epoch, size);
+    }
+    sum_ranks(&c);
+    crew_down(&c);
+}
+
+TEST(a_team_that_nobody_joins_goes_on) {
+    struct crew c;
+    team_of(&c, 3, 3, "self,shm");
+    for (uint32_t r = 0; r < 3; r++) grow_by(&c, r, 1, 2, 100);
+    CHECK_EQ(weft_barrier(c.rank[0].team, NULL), WEFT_ERR_BUSY);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 3; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_ERR_TIMED_OUT);
+        if (grown[r]) weft_team_close(grown[r], NULL);
+    }
+    for (int i = 0; i < 1000; i++) crew_turn(&c);
+    sum_ranks(&c);
+    crew_down(&c);
+}
+
+static void leave_worker(struct crew *c, uint32_t r) {
+    weft_op_t op = {.done = on_worker_closed, .arg = &c->rank[r]};
+    CHECK_EQ(weft_worker_close(c->rank[r].worker, &op), WEFT_IN_PROGRESS);
+}
+
+/* One of two workers goes after so many turns; the team and the other one are told. */
+static void join_without(int turns) {
+    struct crew c;
+    uint8_t bytes[WEFT_TEAM_INVITATION_MAX];
+    size_t len;
+    team_of(&c, 2, 4, "self,shm");
+    invite(&c, 0, bytes, &len);
+    for (uint32_t r = 2; r < 4; r++) join_as(&c, r, bytes, len, 600);
+    for (uint32_t r = 0; r < 2; r++) grow_by(&c, r, 0, 2, 600);
+    for (int k = 0; k < turns; k++) crew_turn(&c);
+    leave_worker(&c, 3);
+    UNTIL(&c, these_told(&c, 0, 4));
+    for (uint32_t r = 0; r < 3; r++) {
+        CHECK(c.rank[r].outcome < 0 || turns > 5);
+        if (grown[r]) weft_team_close(grown[r], NULL);
+        grown[r] = NULL;
+    }
+    UNTIL(&c, !c.rank[3].worker);
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].outcome_calls, 1);
+    c.size = 2;
+    if (weft_barrier(c.rank[0].team, NULL) >= 0) CHECK(weft_barrier(c.rank[1].team, NULL) >= 0);
+    c.size = 4;
+    crew_down(&c);
+}
+
+TEST(a_worker_that_goes_while_it_joins_hangs_nobody) {
+    for (int turns = 0; turns < 12; turns++) join_without(turns);
+}
+
+TEST(an_invitation_to_a_team_that_is_closed_is_refused) {
+    struct crew c;
+    uint8_t bytes[WEFT_TEAM_INVITATION_MAX];
+    size_t len;
+    weft_team_params_t with_exchange = {.exchange = weft_self_exchange()};
+    team_of(&c, 2, 4, "self,shm");
+    invite(&c, 1, bytes, &len);
+    join_as(&c, 2, bytes, len, 0); /* waits, and is told */
+    for (int i = 0; i < 100; i++) crew_turn(&c);
+    CHECK_EQ(weft_team_join(c.rank[3].worker, bytes, len, &with_exchange),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_grow(c.rank[0].team, 2, 1, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_grow(c.rank[0].team, 0, 0, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_join(c.rank[3].worker, "nonsense", 8, NULL), WEFT_ERR_ADDRESS);
+    size_t small = 8;
+    CHECK_EQ(weft_team_invite(c.rank[0].team, bytes, &small), WEFT_ERR_TRUNCATED);
+    CHECK_EQ(small, len);
+    crew_close_teams(&c);
+    UNTIL(&c, these_told(&c, 2, 3));
+    CHECK_EQ(c.rank[2].outcome, WEFT_ERR_CLOSED);
+    join_as(&c, 3, bytes, len, 0);
+    UNTIL(&c, these_told(&c, 3, 4));
+    CHECK_EQ(c.rank[3].outcome, WEFT_ERR_CLOSED);
+    CHECK(!grown[2] && !grown[3]);
+    crew_down(&c);
+}
+
+TEST(a_join_that_waits_in_vain_ends_by_its_deadline_or_with_its_worker) {
+    struct crew c;
+    uint8_t bytes[WEFT_TEAM_INVITATION_MAX];
+    size_t len;
+    team_of(&c, 1, 3, "self,shm");
+    invite(&c, 0, bytes, &len);
+    join_as(&c, 1, bytes, len, 50);
+    join_as(&c, 2, bytes, len, 0);
+    UNTIL(&c, these_told(&c, 1, 2));
+    CHECK_EQ(c.rank[1].outcome, WEFT_ERR_TIMED_OUT);
+    CHECK(!c.rank[2].outcome_calls);
+    leave_worker(&c, 2);
+    UNTIL(&c, !c.rank[2].worker);
+    CHECK_EQ(c.rank[2].outcome, WEFT_ERR_CLOSED);
+    crew_down(&c);
+}
+
+/* ---- endpoints on first use ------------------------------------------------------------------ */
+
+static uint32_t endpoints_of(weft_team_t *team) {
+    weft_team_info_t info;
+    CHECK_EQ(weft_team_describe(team, &info), WEFT_OK);
+    return info.n_endpoints;
+}
+
+TEST(a_team_connects_those_only_that_talk) {
+    struct crew c;
+    crew_up(&c, 16, "self,shm", NULL, NULL);
+    for (uint32_t r = 0; r < 16; r++)
+        CHECK_EQ(endpoints_of(c.rank[r].team), 4); /* partners at 1, 2, 4 and 8 */
+    CHECK(weft_team_ep(c.rank[0].team, 5) != NULL);
+    CHECK_EQ(endpoints_of(c.rank[0].team), 5);
+    crew_down(&c);
+}
+
+/* Two that never talked with the one that leaves need it, one by sending, one by receiving. */
+TEST(a_member_that_left_is_known_to_those_it_never_talked_with) {
+    struct crew c;
+    int32_t value = 7;
+    crew_up(&c, 16, "self,shm", "coll.slot", "0");
+    CHECK_EQ(weft_team_close(c.rank[0].team,
+                             &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
+             WEFT_IN_PROGRESS);
+    UNTIL(&c, c.rank[0].closed);
+    c.rank[0].team = NULL;
+    weft_coll_args_t args = {.kind = WEFT_COLL_BCAST,
+                             .type = WEFT_INT32,
+                             .dst = &value,
+                             .count = 1,
+                             .flags = WEFT_COLL_TAGGED,
+                             .tag = 1,
+                             .members = {.start = 0, .stride = 5, .size = 2}};
+    expect_outcome(&c.rank[5]);
+    posted(&c.rank[5], weft_coll(c.rank[5].team, &args, OP_OF(&c.rank[5])));
+    UNTIL(&c, c.rank[5].outcome_calls == 1);
+    CHECK_EQ(c.rank[5].outcome, WEFT_ERR_PEER_FAILED);
+    for (uint32_t r = 1; r < 16; r++) c.rank[r].outcome_calls = 1;
+    crew_down(&c);
+}
