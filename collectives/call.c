@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "safe.h"
 #include "types.h"
 
 #define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
@@ -306,20 +307,28 @@ weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args
     return st;
 }
 
+static weft_status_t start_call(weft_team_t *team, const struct coll_call *call,
+                                const weft_op_t *op) {
+    struct safe *safe;
+    if (!is_safe(op)) return weft__collective_start(team, call, op, NULL);
+    weft_status_t st = weft__safe_new(team, op, &safe, &op);
+    return st < 0 ? st : weft__safe_begun(safe, weft__collective_start(team, call, op, NULL));
+}
+
 weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args,
                               const weft_op_t *op) {
     struct coll_call call;
     bool nothing = false;
     if (!team) REFUSE("team", "NULL");
     weft_status_t st = weft__worker_check(team->worker);
-    if (st == WEFT_OK) st = weft__check_op(op, WEFT_COLL_FIXED_ORDER);
+    if (st == WEFT_OK) st = weft__check_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
     if (st == WEFT_OK) st = weft__check_no_layout(op);
     if (st < 0) return st;
     void *kept = args->src_counts || args->dst_counts ? talloc_new(NULL) : NULL;
     st = weft__coll_resolve(team, args, op ? op->flags : 0, kept, &call, &nothing);
     if (st == WEFT_OK) st = weft__team_usable(team);
     if (st == WEFT_OK && !nothing) {
-        st = weft__collective_start(team, &call, op, NULL);
+        st = start_call(team, &call, op);
         if (st < 0 && call.staging) weft__staging_drop(call.staging);
     }
     talloc_free(kept);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "call.h"
+#include "safe.h"
 #include "select.h"
 #include <endpoints/worker/drive.h>
 
@@ -48,12 +49,16 @@ weft_status_t weft_coll_init_sized(size_t args_size, weft_team_t *team,
 weft_status_t weft_coll_start(weft_coll_t *coll, const weft_op_t *op) {
     if (!coll) REFUSE("coll", "NULL");
     weft_status_t st = weft__worker_check(coll->team->worker);
-    if (st == WEFT_OK) st = weft__check_op(op, WEFT_COLL_FIXED_ORDER);
+    if (st == WEFT_OK) st = weft__check_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
     if (st == WEFT_OK) st = weft__check_no_layout(op);
     if (st == WEFT_OK) st = weft__team_usable(coll->team);
     if (st < 0) return st;
     if (coll->active) return weft__fail(WEFT_ERR_BUSY, "the collective is under way");
-    return coll->nothing ? WEFT_OK : weft__collective_restart(coll, op);
+    if (coll->nothing) return WEFT_OK;
+    struct safe *safe;
+    if (!is_safe(op)) return weft__collective_restart(coll, op);
+    st = weft__safe_new(coll->team, op, &safe, &op);
+    return st < 0 ? st : weft__safe_begun(safe, weft__collective_restart(coll, op));
 }
 
 weft_status_t weft_coll_free(weft_coll_t *coll) {

@@ -112,6 +112,7 @@ struct weft_team {
     struct list streams;     /* of those matched by a tag, or of some members only */
     uint64_t next_use;       /* the next use of the slots of the segment */
     struct team_lines lines;
+    bool is_safe;            /* a collective with WEFT_COLL_SAFE is in progress */
     struct list agreements;  /* the newest first; those whose messages may still come */
     uint32_t n_agreements;   /* begun here */
     struct list active;      /* collectives, in the order begun */

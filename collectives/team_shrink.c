@@ -38,6 +38,8 @@ weft_status_t weft_team_agree(weft_team_t *team, uint64_t *flags_p, uint64_t *lo
     if (op && op->request_p) REFUSE("op->request_p", "an agreement is not cancelled");
     weft_status_t st = weft__worker_check(team->worker);
     if (st < 0) return st;
+    if (team->is_safe)
+        return weft__fail(WEFT_ERR_BUSY, "a collective with WEFT_COLL_SAFE is in progress");
     struct asked_word *q = weft__new(team, struct asked_word);
     if (!q) return WEFT_ERR_NO_MEMORY;
     *q = (struct asked_word){.team = team, .flags_p = flags_p, .lost = lost};

@@ -113,7 +113,16 @@ WEFT_API size_t weft_datatype_size(weft_datatype_t type);
 
 enum {
     /* weft_op_t.flags: floating-point results are bit-identical for every algorithm */
-    WEFT_COLL_FIXED_ORDER = 1
+    WEFT_COLL_FIXED_ORDER = 1,
+    /*
+     * It ends with an agreement (weft_team_agree): all members that are left get one outcome. If a
+     * member dies in it, either all get OK, and have their result, or all get the same error, which
+     * fails the team. It costs three more messages a member. `op->request_p` must be NULL, and one
+     * is in progress at a time (BUSY). A member that closes the team, or whose deadline for the
+     * agreement passes, or that the others have lost, may get another outcome: CLOSED, TIMED_OUT,
+     * PEER_FAILED. With a count of 0 nothing is agreed on.
+     */
+    WEFT_COLL_SAFE = 2
 };
 
 /*

@@ -203,13 +203,6 @@ static void mortal_crew_up(struct crew *c, uint32_t size, const char *transports
     crew_teams(c);
 }
 
-/* The worker goes at once, without a word of its program. */
-static void vanish(struct crew *c, uint32_t r) {
-    weft_worker_destroy(c->rank[r].worker);
-    c->rank[r].worker = NULL;
-    c->rank[r].team = NULL;
-}
-
 TEST(all_members_agree_on_a_word) {
     for (unsigned i = 0; i < 3; i++) {
         struct crew c;

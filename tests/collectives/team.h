@@ -213,6 +213,13 @@ static inline void crew_close_teams(struct crew *c) {
     UNTIL(c, all_closed(c));
     for (uint32_t r = 0; r < c->size; r++) c->rank[r].team = NULL;
 }
+/* The member dies: its worker is gone with its connections, and says nothing more. */
+static inline void vanish(struct crew *c, uint32_t r) {
+    weft_worker_destroy(c->rank[r].worker);
+    c->rank[r].worker = NULL;
+    c->rank[r].team = NULL;
+}
+
 static inline void on_worker_closed(weft_status_t status, void *arg) {
     ((struct rank *)arg)->worker = NULL;
 }
