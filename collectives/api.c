@@ -56,8 +56,7 @@ weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *len_p) {
     *len_p = sizeof head + len;
     if (room < *len_p)
         return weft__fail(WEFT_ERR_TRUNCATED, "the invitation takes %zu bytes", *len_p);
-    weft__invitation_write(
-        head, &(struct coll_invitation){.team = team->id, .epoch = team->epoch});
+    weft__invitation_write(head, &(struct coll_invitation){.team = team->id, .epoch = team->epoch});
     memcpy(buf, head, sizeof head);
     memcpy((uint8_t *)buf + sizeof head, address, len);
     return WEFT_OK;

@@ -283,6 +283,8 @@ unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call
                                 .fixed_order = call->fixed_order,
                                 .slots = weft__slots_can_take(team, call),
                                 .oneshot = weft__oneshot_can_take(team, call),
+                                .by_host = team->n_hosts > 1 && team->n_hosts < team->size &&
+                                           !call->set.size,
                                 .memory = call->memory};
     return weft__choose(&team->choices, &question);
 }

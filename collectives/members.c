@@ -9,23 +9,6 @@
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-/* Members of a host whose identity is not known (0) are hosts of their own. */
-static bool same_host(const weft_team_t *team, uint32_t a, uint32_t b) {
-    return a == b || (team->record[a].host && team->record[a].host == team->record[b].host);
-}
-
-static uint32_t first_on_host(const weft_team_t *team, uint32_t rank) {
-    uint32_t r = 0;
-    while (!same_host(team, r, rank)) r++;
-    return r;
-}
-
-static uint32_t count_hosts(const weft_team_t *team) {
-    uint32_t n = 0;
-    for (uint32_t r = 0; r < team->size; r++) n += first_on_host(team, r) == r;
-    return n;
-}
-
 weft_status_t weft_team_describe(weft_team_t *team, weft_team_info_t *info_p) {
     weft_team_info_t info = {0};
     if (!team) REFUSE("team", "NULL");
@@ -39,7 +22,7 @@ weft_status_t weft_team_describe(weft_team_t *team, weft_team_info_t *info_p) {
     info.blamed = team->status < 0 ? team->blamed : UINT32_MAX;
     info.why = team->why;
     if (team->id) {
-        info.n_hosts = count_hosts(team);
+        info.n_hosts = team->n_hosts;
         info.ranks_per_core = team->per_core;
         info.shares_memory = team->segment != NULL;
         for (uint32_t r = 0; r < team->size; r++) info.n_endpoints += team->member[r].ep != NULL;
@@ -57,10 +40,11 @@ weft_status_t weft_team_member(weft_team_t *team, uint32_t rank, weft_team_membe
     if (rank >= team->size) REFUSE("rank", "not below the team's size");
     if (!team->id) return weft__fail(WEFT_ERR_BUSY, "the team's exchange is in progress");
     member.host = team->record[rank].host;
-    member.leader = first_on_host(team, rank);
+    member.leader = team->host_of[rank];
     for (uint32_t r = 0; r < team->size; r++) {
-        member.ranks_of_host += same_host(team, r, rank);
-        member.host_rank += r < rank && same_host(team, r, rank);
+        bool same = team->host_of[r] == team->host_of[rank];
+        member.ranks_of_host += same;
+        member.host_rank += r < rank && same;
     }
     member.cores = team->record[rank].cores;
     member.address = team->record[rank].address;

@@ -40,8 +40,8 @@ struct orphan {
 static void adopt_later(struct team_registry *room, unsigned id, const struct coll_wire *wire,
                         weft_am_t *am) {
     struct orphan *orphan = NULL;
-    if (id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && id != COLL_WIRE_LEFT && in_exchange(room) &&
-        room->n_orphans < ORPHANS_MOST && am->len <= ORPHAN_BYTES_MOST)
+    if (id != COLL_WIRE_LEAVE && id != COLL_WIRE_RELEASE && id != COLL_WIRE_LEFT &&
+        in_exchange(room) && room->n_orphans < ORPHANS_MOST && am->len <= ORPHAN_BYTES_MOST)
         orphan = weft__new(room, struct orphan);
     if (!orphan) {
         weft__count(room->reactor)->coll_dropped++;
@@ -274,8 +274,7 @@ void weft__team_registry_leave(struct team_registry *room, weft_team_t *team) {
 }
 
 void weft__team_registry_settle(struct team_registry *room) {
-    if (room->closed && list_empty(&room->teams) && list_empty(&room->joins))
-        last_team_left(room);
+    if (room->closed && list_empty(&room->teams) && list_empty(&room->joins)) last_team_left(room);
 }
 
 static void close_room(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *worker)) {

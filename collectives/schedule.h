@@ -161,13 +161,17 @@ struct schedule {
     A(ALLGATHER, direct, false)         \
     A(FANIN, knomial, false)            \
     A(FANIN, linear, false)             \
+    A(FANIN, hierarchy, false)          \
     A(FANOUT, knomial, false)           \
     A(FANOUT, linear, false)            \
+    A(FANOUT, hierarchy, false)         \
     A(GATHER, knomial, false)           \
     A(GATHER, linear, false)            \
+    A(GATHER, hierarchy, false)         \
     A(GATHERV, linear, false)           \
     A(SCATTER, knomial, false)          \
     A(SCATTER, linear, false)           \
+    A(SCATTER, hierarchy, false)        \
     A(SCATTERV, linear, false)          \
     A(REDUCE, knomial, false)           \
     A(REDUCE, linear, true)             \
@@ -177,6 +181,7 @@ struct schedule {
     A(REDUCE_SCATTER, ring, false)      \
     A(REDUCE_SCATTER, pairwise, false)  \
     A(REDUCE_SCATTER, fold, true)       \
+    A(REDUCE_SCATTER, hierarchy, false) \
     A(REDUCE_SCATTERV, halving, false)  \
     A(REDUCE_SCATTERV, ring, false)     \
     A(REDUCE_SCATTERV, pairwise, false) \

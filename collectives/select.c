@@ -74,6 +74,24 @@ static const struct choice built_in[] = {
      COLL_HOST},
 };
 
+/*
+ * Before those, where some of several hosts have several ranks. Between hosts a message is dear, so
+ * one leader of each takes part in it. These rows are not measured.
+ */
+static const struct choice between_hosts[] = {
+    {COLL_BARRIER, ALGORITHM_BARRIER_hierarchy, 0, ALL, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_FANIN, ALGORITHM_FANIN_hierarchy, 0, ALL, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_FANOUT, ALGORITHM_FANOUT_hierarchy, 0, ALL, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_BCAST, ALGORITHM_BCAST_hierarchy, 0, 256 << 10, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE, ALGORITHM_REDUCE_hierarchy, 0, 256 << 10, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_hierarchy, 0, 64 << 10, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLGATHER, ALGORITHM_ALLGATHER_hierarchy, 0, 64 << 10, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_GATHER, ALGORITHM_GATHER_hierarchy, 0, 8 << 10, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCATTER, ALGORITHM_SCATTER_hierarchy, 0, 8 << 10, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_hierarchy, 0, 4 << 10, 3, ANY, 0, ANY,
+     COLL_HOST},
+};
+
 static bool fits_choice(const struct choice *c, const struct question *q) {
     if (c->kind != q->kind || c->memory != q->memory || q->bytes < c->least_bytes ||
         q->bytes > c->most_bytes)
@@ -102,6 +120,8 @@ unsigned weft__choose_why(const struct choices *choices, const struct question *
     for (uint32_t i = 0; i < choices->n_rows; i++)
         if (fits_choice(&choices->row[i], question)) return choices->row[i].algorithm;
     *chosen_p = false;
+    for (size_t i = 0; question->by_host && i < sizeof between_hosts / sizeof *between_hosts; i++)
+        if (fits_choice(&between_hosts[i], question)) return between_hosts[i].algorithm;
     for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++)
         if (fits_choice(&built_in[i], question)) return built_in[i].algorithm;
     /* the last of its kind fits all: the test of this asks for every kind */

@@ -44,6 +44,7 @@ struct question {
     uint64_t bytes; /* of one rank's contribution */
     uint32_t ranks, per_core;
     bool fixed_order, slots, oneshot; /* these can be had */
+    bool by_host;                     /* groups of ranks by host can be had */
     enum coll_memory memory;
 };
 unsigned weft__choose(const struct choices *choices, const struct question *question);

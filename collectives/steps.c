@@ -359,6 +359,11 @@ static void give_scratch_back(struct collective *c) {
     talloc_free(surplus);
 }
 
+/* The setting coll.per_host comes first. */
+static bool groups_by_host(const weft_team_t *team, const struct coll_call *call) {
+    return team->n_hosts > 1 && !team->choices.per_group && !call->set.size;
+}
+
 struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_call *call) {
     return (struct coll_shape){.kind = call->kind,
                                .size = coll_size(team, call),
@@ -371,6 +376,7 @@ struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_ca
                                .in_place = call->in_place,
                                .memory = call->memory,
                                .radix = team->choices.radix,
+                               .group_of = groups_by_host(team, call) ? team->host_of : NULL,
                                .per_group = team->choices.per_group,
                                .src = call->src_blocks,
                                .dst = call->dst_blocks,

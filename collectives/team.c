@@ -302,6 +302,18 @@ static uint64_t identity(const weft_team_t *team) {
     return h ? h : 1;
 }
 
+/* Members of a host whose identity is not known (0) are hosts of their own. */
+static void find_hosts(weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size; r++) {
+        uint32_t first = 0;
+        while (first < r &&
+               !(team->record[r].host && team->record[first].host == team->record[r].host))
+            first++;
+        team->host_of[r] = first;
+        team->n_hosts += first == r;
+    }
+}
+
 static bool is_first_of_host(const weft_team_t *team, uint32_t rank) {
     for (uint32_t r = 0; r < rank; r++)
         if (team->record[r].host == team->record[rank].host) return false;
@@ -396,6 +408,7 @@ static weft_status_t begin_members(weft_team_t *team) {
     for (uint32_t r = 0; r < team->size; r++)
         if (team->record[r].eager < team->eager) team->eager = team->record[r].eager;
     team->per_core = most_per_core(team);
+    find_hosts(team);
     team->same_long_double = same_long_double(team);
     team->id = identity(team);
     share_memory(team);
@@ -618,9 +631,11 @@ static weft_status_t make_room(weft_team_t *team) {
     size_t size = team->size;
     team->member = weft__alloc(team, size * sizeof *team->member, "members");
     team->record = weft__alloc(team, size * sizeof *team->record, "records");
+    team->host_of = weft__alloc(team, size * sizeof *team->host_of, "hosts");
     team->mine = weft__alloc(team, MEMBER_RECORD_BYTES, "mine");
     team->all = weft__alloc(team, size * MEMBER_RECORD_BYTES, "all");
-    if (!team->member || !team->record || !team->mine || !team->all) return WEFT_ERR_NO_MEMORY;
+    if (!team->member || !team->record || !team->host_of || !team->mine || !team->all)
+        return WEFT_ERR_NO_MEMORY;
     for (uint32_t r = 0; r < size; r++) team->member[r].team = team;
     return WEFT_OK;
 }

@@ -29,7 +29,7 @@ struct team_registry {
     uint32_t n_orphans;
     struct departed departed[DEPARTED_KEPT]; /* the latest ones, whose members may still ask */
     uint32_t n_departed;                     /* so far */
-    void (*closed)(weft_worker_t *worker); /* set: the worker waits for the last team */
+    void (*closed)(weft_worker_t *worker);   /* set: the worker waits for the last team */
 };
 
 struct member {
@@ -83,8 +83,10 @@ struct weft_team {
     char why[160];        /* what that member did, or did not do; "": only the status is known */
     struct member *member;
     struct member_record *record; /* the contribution of each member to the exchange */
-    uint32_t n_eps;               /* open or closing */
-    uint32_t n_outstanding;       /* members whose LEAVE is unanswered */
+    uint32_t *host_of;            /* of each member: the lowest rank on its host */
+    uint32_t n_hosts;
+    uint32_t n_eps;         /* open or closing */
+    uint32_t n_outstanding; /* members whose LEAVE is unanswered */
 
     weft_exchange_t exchange;
     uint8_t *mine, *all;     /* its buffers */
@@ -95,7 +97,7 @@ struct weft_team {
     void *arg;
     weft_done_fn closed;
     void *closed_arg;
-    bool is_parent; /* a team is being made of it, by collectives of its own */
+    bool is_parent;            /* a team is being made of it, by collectives of its own */
     struct team_grow *growing; /* at the inviter, while the team grows */
     struct list guests;        /* workers that ask to join by this member */
     uint32_t n_guests;

@@ -45,10 +45,8 @@ struct team_grow {
 static void say(const struct guest *guest, enum coll_wire_id id, weft_status_t status,
                 const void *bytes, size_t len) {
     weft_team_t *team = guest->team;
-    struct coll_wire wire = {.team = team->id,
-                             .epoch = team->epoch,
-                             .seq = guest->number,
-                             .tag = (uint32_t)status};
+    struct coll_wire wire = {
+        .team = team->id, .epoch = team->epoch, .seq = guest->number, .tag = (uint32_t)status};
     if (id == COLL_WIRE_WELCOME && status == WEFT_OK) {
         wire.from = team->size + guest->place;
         wire.stream = team->growing->exchange.size;

@@ -18,11 +18,11 @@ struct join {
     uint32_t epoch, number;
     weft_team_params_t params;
     weft_exchange_t exchange;
-    bool made;               /* the new team is there: it reports the outcome */
-    bool exchanging;         /* its exchange waits */
-    weft_status_t status;    /* why there is no team */
-    uint8_t *records, *to;   /* of all members, as they come, and for the exchange */
-    uint32_t n_receiving;    /* of such messages */
+    bool made;             /* the new team is there: it reports the outcome */
+    bool exchanging;       /* its exchange waits */
+    weft_status_t status;  /* why there is no team */
+    uint8_t *records, *to; /* of all members, as they come, and for the exchange */
+    uint32_t n_receiving;  /* of such messages */
     weft_done_fn done;
     void *done_arg;
     struct timer deadline;
@@ -226,9 +226,8 @@ static void take_records(struct join *join, const struct coll_wire *wire, weft_a
     weft_iov_t iov = {join->records, len};
     join->n_receiving++;
     if (am->data) memcpy(join->records, am->data, len);
-    weft_status_t st = am->data ? WEFT_OK
-                                : weft_am_recv(am, &iov, 1,
-                                               &(weft_op_t){.done = received, .arg = join});
+    weft_status_t st =
+        am->data ? WEFT_OK : weft_am_recv(am, &iov, 1, &(weft_op_t){.done = received, .arg = join});
     if (st != WEFT_IN_PROGRESS) received(st, join);
 }
 

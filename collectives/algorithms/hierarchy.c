@@ -145,31 +145,125 @@ void weft__build_REDUCE_hierarchy(struct schedule *s) {
     add_if(s, g.leads, &all);
 }
 
-/* Groups of neighbours, whose blocks are a row of DST; others take the ring. */
+void weft__build_FANIN_hierarchy(struct schedule *s) {
+    struct groups g;
+    if (!find_groups(s, &g)) return;
+    struct coll_part in = within(s, &g, COLL_FANIN, ALGORITHM_FANIN_knomial, 1),
+                     all = between(s, &g, COLL_FANIN, ALGORITHM_FANIN_knomial, 2);
+    add_if(s, true, &in);
+    add_if(s, g.leads, &all);
+}
+
+void weft__build_FANOUT_hierarchy(struct schedule *s) {
+    struct groups g;
+    if (!find_groups(s, &g)) return;
+    struct coll_part all = between(s, &g, COLL_FANOUT, ALGORITHM_FANOUT_knomial, 1),
+                     out = within(s, &g, COLL_FANOUT, ALGORITHM_FANOUT_knomial, 2);
+    add_if(s, g.leads, &all);
+    add_if(s, true, &out);
+}
+
+/* ---- groups of neighbours, whose blocks are a row of the whole vector ------------------------ */
+
+/* The rows of all groups: counts, then offsets, in elements. NULL: groups are no neighbours, or
+ * memory is short (then the schedule's status says so). */
+static uint64_t *rows_of(struct schedule *s, const struct groups *g) {
+    uint32_t size = s->shape.size;
+    uint64_t count = s->shape.count;
+    if (!g->rows) return NULL;
+    uint64_t *rows = weft__alloc(s, 2 * (size_t)size * sizeof *rows, "rows");
+    if (!rows) s->status = WEFT_ERR_NO_MEMORY;
+    for (uint32_t i = 0; rows && i < g->n_leaders; i++) {
+        uint32_t next = i + 1 < g->n_leaders ? g->first[i + 1] : size;
+        rows[i] = (next - g->first[i]) * count;
+        rows[size + i] = g->first[i] * count;
+    }
+    return rows;
+}
+
+/* A group's row comes together in its leader's scratch memory, the root's in DST itself. */
+void weft__build_GATHER_hierarchy(struct schedule *s) {
+    struct groups g;
+    if (!find_groups(s, &g)) return;
+    uint64_t *rows = rows_of(s, &g), width = s->shape.width;
+    if (!rows) {
+        weft__build_GATHER_knomial(s);
+        return;
+    }
+    uint64_t row = rows[g.turn] * width;
+    bool root = s->shape.rank == s->shape.root;
+    struct coll_part in = within(s, &g, COLL_GATHER, ALGORITHM_GATHER_knomial, 1),
+                     all = between(s, &g, COLL_GATHERV, ALGORITHM_GATHERV_linear, 2);
+    in.dst = root ? AT(DST, rows[s->shape.size + g.turn] * width) : AT(SCRATCH, 0);
+    all.src = in.dst;
+    in.scratch = all.scratch = s->scratch = root || !g.leads ? 0 : row;
+    all.shape.count = rows[g.turn];
+    all.shape.dst = (struct coll_vector){rows, rows + s->shape.size};
+    add_if(s, true, &in);
+    add_if(s, g.leads, &all);
+}
+
+void weft__build_SCATTER_hierarchy(struct schedule *s) {
+    struct groups g;
+    if (!find_groups(s, &g)) return;
+    uint64_t *rows = rows_of(s, &g), width = s->shape.width;
+    if (!rows) {
+        weft__build_SCATTER_knomial(s);
+        return;
+    }
+    struct coll_part all = between(s, &g, COLL_SCATTERV, ALGORITHM_SCATTERV_linear, 1),
+                     out = within(s, &g, COLL_SCATTER, ALGORITHM_SCATTER_knomial, 2);
+    all.dst = out.src = AT(SCRATCH, 0);
+    all.scratch = out.scratch = s->scratch = g.leads ? rows[g.turn] * width : 0;
+    all.shape.count = rows[g.turn];
+    all.shape.src = (struct coll_vector){rows, rows + s->shape.size};
+    add_if(s, g.leads, &all);
+    add_if(s, true, &out);
+}
+
+/* Leaders have the sums of their groups, then their row of the sum of all, in scratch memory. */
+void weft__build_REDUCE_SCATTER_hierarchy(struct schedule *s) {
+    struct groups g;
+    s->shape.root = 0;
+    if (!find_groups(s, &g)) return;
+    uint64_t *rows = rows_of(s, &g), width = s->shape.width;
+    if (!rows) {
+        weft__build_REDUCE_SCATTER_ring(s);
+        return;
+    }
+    uint64_t whole = g.leads ? s->shape.size * s->shape.count * width : 0;
+    uint64_t row = g.leads ? rows[g.turn] * width : 0;
+    struct coll_part in = within(s, &g, COLL_REDUCE, ALGORITHM_REDUCE_knomial, 1),
+                     all = between(s, &g, COLL_REDUCE_SCATTERV, ALGORITHM_REDUCE_SCATTERV_ring, 2),
+                     out = within(s, &g, COLL_SCATTER, ALGORITHM_SCATTER_knomial, 3);
+    in.dst = all.src = AT(SCRATCH, 0);
+    all.dst = out.src = AT(SCRATCH, whole);
+    in.scratch = all.scratch = out.scratch = s->scratch = whole + row;
+    in.shape.count = s->shape.size * s->shape.count;
+    all.shape.count = rows[g.turn];
+    all.shape.src = (struct coll_vector){rows, rows + s->shape.size};
+    add_if(s, true, &in);
+    add_if(s, g.leads, &all);
+    add_if(s, true, &out);
+}
+
+/* Groups that are no neighbours take the ring. */
 void weft__build_ALLGATHER_hierarchy(struct schedule *s) {
     struct groups g;
     s->shape.root = 0;
     if (!find_groups(s, &g)) return;
-    uint32_t size = s->shape.size;
-    uint64_t width = s->shape.width, count = s->shape.count;
-    uint64_t *rows = weft__alloc(s, 2 * (size_t)size * sizeof *rows, "rows");
-    if (!rows || !g.rows) {
-        if (!rows) s->status = WEFT_ERR_NO_MEMORY;
+    uint64_t *rows = rows_of(s, &g);
+    if (!rows) {
         weft__build_ALLGATHERV_ring(s);
         return;
-    }
-    for (uint32_t i = 0; i < g.n_leaders; i++) {
-        uint32_t next = i + 1 < g.n_leaders ? g.first[i + 1] : size;
-        rows[i] = (next - g.first[i]) * count;
-        rows[size + i] = g.first[i] * count;
     }
     struct coll_part in = within(s, &g, COLL_GATHER, ALGORITHM_GATHER_knomial, 1),
                      all = between(s, &g, COLL_ALLGATHERV, ALGORITHM_ALLGATHERV_ring, 2),
                      out = within(s, &g, COLL_BCAST, ALGORITHM_BCAST_binomial, 3);
-    in.dst = all.src = AT(DST, rows[size + g.turn] * width);
+    in.dst = all.src = AT(DST, rows[s->shape.size + g.turn] * s->shape.width);
     all.shape.count = rows[g.turn];
-    all.shape.dst = (struct coll_vector){rows, rows + size};
-    out.shape.count = size * count;
+    all.shape.dst = (struct coll_vector){rows, rows + s->shape.size};
+    out.shape.count = s->shape.size * s->shape.count;
     add_if(s, true, &in);
     add_if(s, g.leads, &all);
     add_if(s, true, &out);

@@ -169,9 +169,8 @@ WEFT_API weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *le
  * PEER_FAILED: one of them was lost, or gave up.
  */
 #define weft_team_grow(...) weft_team_grow_sized(sizeof(weft_team_params_t), __VA_ARGS__)
-WEFT_API weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *team,
-                                            uint32_t inviter, uint32_t n,
-                                            const weft_team_params_t *params);
+WEFT_API weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *team, uint32_t inviter,
+                                            uint32_t n, const weft_team_params_t *params);
 
 /*
  * Asks to join a team, with an invitation (copied). The worker waits until the team grows.

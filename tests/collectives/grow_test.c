@@ -52,8 +52,7 @@ static void move_in(struct crew *c, uint32_t size) {
 static void sum_ranks(struct crew *c) {
     static int32_t mine[MOST_RANKS], sum[MOST_RANKS];
     for (uint32_t r = 0; r < c->size; r++) mine[r] = (int32_t)weft_team_rank(c->rank[r].team);
-    EVERYBODY(c,
-              weft_allreduce(me->team, &mine[r], &sum[r], 1, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+    EVERYBODY(c, weft_allreduce(me->team, &mine[r], &sum[r], 1, WEFT_INT32, WEFT_SUM, OP_OF(me)));
     for (uint32_t r = 0; r < c->size; r++)
         CHECK(c->rank[r].outcome == WEFT_OK && sum[r] == (int32_t)(c->size * (c->size - 1) / 2));
 }
@@ -176,8 +175,7 @@ TEST(an_invitation_to_a_team_that_is_closed_is_refused) {
     invite(&c, 1, bytes, &len);
     join_as(&c, 2, bytes, len, 0); /* waits, and is told */
     for (int i = 0; i < 100; i++) crew_turn(&c);
-    CHECK_EQ(weft_team_join(c.rank[3].worker, bytes, len, &with_exchange),
-             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_team_join(c.rank[3].worker, bytes, len, &with_exchange), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_team_grow(c.rank[0].team, 2, 1, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_team_grow(c.rank[0].team, 0, 0, NULL), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_team_join(c.rank[3].worker, "nonsense", 8, NULL), WEFT_ERR_ADDRESS);
@@ -234,8 +232,7 @@ TEST(a_member_that_left_is_known_to_those_it_never_talked_with) {
     struct crew c;
     int32_t value = 7;
     crew_up(&c, 16, "self,shm", "coll.slot", "0");
-    CHECK_EQ(weft_team_close(c.rank[0].team,
-                             &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
+    CHECK_EQ(weft_team_close(c.rank[0].team, &(weft_op_t){.done = on_closed, .arg = &c.rank[0]}),
              WEFT_IN_PROGRESS);
     UNTIL(&c, c.rank[0].closed);
     c.rank[0].team = NULL;

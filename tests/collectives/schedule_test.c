@@ -192,6 +192,20 @@ TEST(trees_and_scans_are_right_for_thousands_of_ranks) {
 }
 
 /* Any algorithm within the groups, any between them; groups that are no neighbours, too. */
+/* The hierarchy whose leaders do a collective of this kind, plus one. */
+static const enum coll_algorithm between_leaders[N_COLL_KINDS] = {
+    [COLL_BARRIER] = ALGORITHM_BARRIER_hierarchy + 1,
+    [COLL_FANIN] = ALGORITHM_FANIN_hierarchy + 1,
+    [COLL_FANOUT] = ALGORITHM_FANOUT_hierarchy + 1,
+    [COLL_BCAST] = ALGORITHM_BCAST_hierarchy + 1,
+    [COLL_REDUCE] = ALGORITHM_REDUCE_hierarchy + 1,
+    [COLL_ALLREDUCE] = ALGORITHM_ALLREDUCE_hierarchy + 1,
+    [COLL_GATHERV] = ALGORITHM_GATHER_hierarchy + 1,
+    [COLL_SCATTERV] = ALGORITHM_SCATTER_hierarchy + 1,
+    [COLL_REDUCE_SCATTERV] = ALGORITHM_REDUCE_SCATTER_hierarchy + 1,
+    [COLL_ALLGATHERV] = ALGORITHM_ALLGATHER_hierarchy + 1,
+};
+
 TEST(a_hierarchy_is_of_any_two) {
     uint32_t group[40];
     for (uint32_t r = 0; r < 40; r++) group[r] = r * r % 7;
@@ -199,12 +213,8 @@ TEST(a_hierarchy_is_of_any_two) {
         for (unsigned out = 0; out < N_ALGORITHMS; out++)
             for (uint32_t size = 12; size < 40; size += 13) {
                 enum coll_kind kind = weft__algorithms[out].kind;
-                enum coll_algorithm a = kind == COLL_BCAST       ? ALGORITHM_BCAST_hierarchy
-                                        : kind == COLL_REDUCE    ? ALGORITHM_REDUCE_hierarchy
-                                        : kind == COLL_ALLREDUCE ? ALGORITHM_ALLREDUCE_hierarchy
-                                        : kind == COLL_BARRIER   ? ALGORITHM_BARRIER_hierarchy
-                                                                 : ALGORITHM_ALLGATHER_hierarchy;
-                if (weft__algorithms[in].kind > COLL_REDUCE || kind > COLL_ALLGATHERV) continue;
+                if (weft__algorithms[in].kind > COLL_REDUCE || !between_leaders[kind]) continue;
+                enum coll_algorithm a = between_leaders[kind] - 1;
                 struct check check = of(a, size, 3);
                 check.shape.inner = in + 1;
                 check.shape.outer = out + 1;
