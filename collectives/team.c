@@ -11,6 +11,7 @@
 #include <base/hash.h>
 #include <float.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -555,8 +556,9 @@ weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op) {
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-static bool has_shared_memory(weft_worker_t *worker) {
-    return weft__worker_iface(worker, "shm", 3) != NULL;
+static bool has_shared_memory(weft_worker_t *worker, const char *transports) {
+    const struct iface *shm = weft__worker_iface(worker, "shm", 3);
+    return shm && weft__iface_is_named(shm, transports);
 }
 
 static void describe_cores(struct member_record *record) {
@@ -580,10 +582,11 @@ static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t
     record.flags = (uint16_t)(LDBL_MANT_DIG * MEMBER_LONG_DOUBLE);
     describe_cores(&record);
     size_t len = sizeof record.address;
-    weft_status_t st = weft_worker_address(team->worker, record.address, &len);
+    weft_status_t st =
+        weft__worker_address_by(team->worker, params->transports, record.address, &len);
     if (st < 0) return st;
     record.address_len = (uint16_t)len;
-    if (record.slot && team->size > 1 && has_shared_memory(team->worker)) {
+    if (record.slot && team->size > 1 && has_shared_memory(team->worker, params->transports)) {
         record.flags |= MEMBER_MAPS;
     }
     if (team->rank == 0 && record.flags & MEMBER_MAPS &&
@@ -597,11 +600,12 @@ static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t
     return WEFT_OK;
 }
 
-/* Sent unasked is only what every transport of this worker carries in one piece: it is there
- * when its handler runs. */
-static uint64_t one_piece(const weft_worker_t *worker) {
+/* Sent unasked is only what every transport of the team carries in one piece: it is there when its
+ * handler runs. */
+static uint64_t one_piece(const weft_worker_t *worker, const char *transports) {
     uint64_t most = UINT64_MAX;
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
+        if (!weft__iface_is_named(worker->iface[i], transports)) continue;
         const struct iface_attr *attr = &worker->iface[i]->attr;
         uint64_t head = 8 + COLL_WIRE_BYTES,
                  copied = attr->max_bcopy > head ? attr->max_bcopy - head : 0;
@@ -611,16 +615,29 @@ static uint64_t one_piece(const weft_worker_t *worker) {
     return most;
 }
 
-static weft_status_t take_settings(weft_team_t *team) {
+/* The team's own choices, then those of the settings. */
+static weft_status_t read_choices(weft_team_t *team, const char *own) {
     weft_context_t *context = team->worker->context;
-    uint64_t most = one_piece(team->worker);
+    const char *text = weft__setting_str(context, SETTING_COLL_ALGORITHMS);
+    const char *file = weft__setting_str(context, SETTING_COLL_TUNING);
+    if (!own || !*own) return weft__choices_read(team, text, file, &team->choices);
+    size_t room = strlen(own) + strlen(text) + 2;
+    char *both = weft__alloc(team, room, "choices");
+    if (!both) return WEFT_ERR_NO_MEMORY;
+    snprintf(both, room, *text ? "%s,%s" : "%s", own, text);
+    weft_status_t st = weft__choices_read(team, both, file, &team->choices);
+    talloc_free(both);
+    return st;
+}
+
+static weft_status_t take_settings(weft_team_t *team, const weft_team_params_t *params) {
+    weft_context_t *context = team->worker->context;
+    uint64_t most = one_piece(team->worker, params->transports);
     team->eager = weft__setting_u64(context, SETTING_COLL_EAGER);
     if (team->eager > most) team->eager = most;
     team->unexpected_most = weft__setting_u64(context, SETTING_COLL_UNEXPECTED);
     team->segment_bytes = weft__setting_u64(context, SETTING_COLL_SEGMENT) / 64 * 64;
-    weft_status_t st =
-        weft__choices_read(team, weft__setting_str(context, SETTING_COLL_ALGORITHMS),
-                           weft__setting_str(context, SETTING_COLL_TUNING), &team->choices);
+    weft_status_t st = read_choices(team, params->algorithms);
     team->choices.radix = (uint32_t)weft__setting_u64(context, SETTING_COLL_RADIX);
     team->choices.per_group = (uint32_t)weft__setting_u64(context, SETTING_COLL_PER_HOST);
     team->choices.hash ^= (uint64_t)team->choices.radix << 48 | team->choices.per_group;
@@ -692,7 +709,7 @@ static void take_exchange(weft_team_t *team, const weft_exchange_t *exchange) {
 static weft_status_t begin_team(weft_team_t *team, const weft_team_params_t *params) {
     struct team_registry *room = team->room;
     weft_status_t st = make_room(team);
-    if (st == WEFT_OK) st = take_settings(team);
+    if (st == WEFT_OK) st = take_settings(team, params);
     if (st == WEFT_OK) st = describe_myself(team, params);
     if (st == WEFT_OK) st = start_deadline(team, params->deadline_ms);
     if (st < 0) goto fail;

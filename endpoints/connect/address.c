@@ -61,6 +61,11 @@ static size_t room_behind(const uint8_t *at, const uint8_t *end, size_t head) {
 }
 
 weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_p) {
+    return weft__worker_address_by(worker, NULL, buf, len_p);
+}
+
+weft_status_t weft__worker_address_by(weft_worker_t *worker, const char *transports, void *buf,
+                                      size_t *len_p) {
     uint8_t out[ADDRESS_MAX], *at = out + ADDRESS_HEAD;
     if (!worker || !buf || !len_p)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "worker, buf or len_p is NULL");
@@ -75,6 +80,7 @@ weft_status_t weft_worker_address(weft_worker_t *worker, void *buf, size_t *len_
     for (unsigned i = 0; i < 8; i++) out[4 + i] = (uint8_t)(worker->id >> 8 * i);
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         struct iface *iface = worker->iface[i];
+        if (!weft__iface_is_named(iface, transports)) continue;
         size_t name_len = strlen(iface->transport->name);
         size_t room = room_behind(at, out + sizeof out, name_len + 2);
         st = room ? iface->ops->address(iface, at + name_len + 2, &room)

@@ -22,6 +22,17 @@ struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t
     return NULL;
 }
 
+bool weft__iface_is_named(const struct iface *iface, const char *transports) {
+    const char *own = iface->transport->name;
+    for (const char *at = transports; at && *at;) {
+        size_t len = strcspn(at, ", ");
+        if (strlen(own) == len && memcmp(own, at, len) == 0) return true;
+        at += len;
+        at += strspn(at, ", ");
+    }
+    return !transports;
+}
+
 struct iface *weft__worker_scheme(weft_worker_t *worker, const char *scheme, size_t len) {
     for (uint32_t i = 0; i < worker->n_ifaces; i++) {
         const struct transport *transport = worker->iface[i]->transport;

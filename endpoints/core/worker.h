@@ -173,6 +173,11 @@ void weft__worker_detach(weft_worker_t *worker, const void *key);
 
 /* The transport of that name, open in this worker, or NULL. */
 struct iface *weft__worker_iface(weft_worker_t *worker, const char *name, size_t name_len);
+/* Is its transport in the list, by commas? All are in NULL. */
+bool weft__iface_is_named(const struct iface *iface, const char *transports);
+/* connect/address.c: as weft_worker_address, with those transports only. */
+weft_status_t weft__worker_address_by(weft_worker_t *worker, const char *transports, void *buf,
+                                      size_t *len_p);
 /* The one that URIs of this scheme lead to. */
 struct iface *weft__worker_scheme(weft_worker_t *worker, const char *scheme, size_t len);
 

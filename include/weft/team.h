@@ -49,13 +49,26 @@ typedef struct weft_team_params {
     int associated;
     /* for each collective whose descriptor has none; 0: the setting coll.timeout */
     uint32_t collective_deadline_ms;
+    /*
+     * Choices of the team's own, as in the setting coll.algorithms, before those of the settings;
+     * equal on all members. NULL: none. Borrowed until on_ready.
+     */
+    const char *algorithms;
+    /*
+     * Transports of the team's endpoints, by commas, of those that the worker has opened; NULL: all
+     * of them. Without "shm" the team has no shared segment. Borrowed until on_ready. A connection
+     * that the worker has to that member already may be used if its transport is in the list; one
+     * may move to a faster lane later, unless the setting lanes.cross_transport is off.
+     */
+    const char *transports;
 } weft_team_params_t;
 
 /*
  * Creates a team without blocking. Returns WEFT_OK and the handle; on_ready reports the outcome.
  * After a failed creation the handle must still be closed (weft_team_close).
  *
- * on_ready gets OK; TIMED_OUT; INVALID_PARAM if the members' coll.* settings differ; UNSUPPORTED if
+ * on_ready gets OK; TIMED_OUT; INVALID_PARAM if the members' coll.* settings, or the team's own
+ * `algorithms`, differ; UNSUPPORTED if
  * two members are one worker; PROTOCOL if the exchange returned malformed bytes; the error that the
  * exchange ended with; or the reason why a member cannot be reached.
  */

@@ -69,6 +69,68 @@ TEST(who_is_late_is_named) {
     }
 }
 
+/* Two teams of the same workers, with choices and transports of their own. */
+TEST(a_team_has_algorithms_and_transports_of_its_own) {
+    struct crew c;
+    weft_team_t *own[3];
+    weft_team_info_t info;
+    const char *name;
+    crew_up(&c, 3, "self,shm,tcp", NULL, NULL);
+    for (uint32_t r = 0; r < 3; r++) own[r] = c.rank[r].team;
+    copy_ctl_make(&c.copy_ctl, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        weft_team_params_t params = {.exchange = &c.copy_ctl.exchange[r],
+                                     .on_ready = on_team_ready,
+                                     .arg = &c.rank[r],
+                                     .algorithms = "barrier:=tree,allreduce:0-1k=ring",
+                                     .transports = "self,tcp"};
+        c.rank[r].ready = WEFT_IN_PROGRESS;
+        CHECK_EQ(weft_team_create(c.rank[r].worker, &params, &c.rank[r].team), WEFT_OK);
+    }
+    UNTIL(&c, all_ready(&c));
+    for (uint32_t r = 0; r < 3; r++) {
+        weft_ep_info_t ep;
+        CHECK_EQ(c.rank[r].ready, WEFT_OK);
+        CHECK_EQ(weft_team_describe(c.rank[r].team, &info), WEFT_OK);
+        CHECK(!info.shares_memory);
+        CHECK_EQ(weft_ep_describe(weft_team_ep(c.rank[r].team, (r + 1) % 3), &ep), WEFT_OK);
+        CHECK(strcmp(ep.transport, "tcp") == 0);
+        CHECK_EQ(weft_team_describe(own[r], &info), WEFT_OK);
+        CHECK(info.shares_memory);
+    }
+    CHECK_EQ(weft_team_algorithm(c.rank[0].team, WEFT_COLL_BARRIER, 0, 0, &name), WEFT_OK);
+    CHECK(strcmp(name, "tree") == 0);
+    CHECK_EQ(weft_team_algorithm(c.rank[0].team, WEFT_COLL_ALLREDUCE, 8, 0, &name), WEFT_OK);
+    CHECK(strcmp(name, "ring") == 0);
+    CHECK_EQ(weft_team_algorithm(own[0], WEFT_COLL_BARRIER, 0, 0, &name), WEFT_OK);
+    CHECK(strcmp(name, "tree") != 0);
+    EVERYBODY(&c, weft_barrier(me->team, OP_OF(me)));
+    for (uint32_t r = 0; r < 3; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    crew_close_teams(&c);
+    for (uint32_t r = 0; r < 3; r++) c.rank[r].team = own[r];
+    crew_down(&c);
+}
+
+TEST(choices_that_differ_or_cannot_be_read_are_refused) {
+    struct crew c;
+    weft_team_t *team;
+    crew_workers(&c, 2, "self,shm", NULL, 0);
+    copy_ctl_make(&c.copy_ctl, 2);
+    weft_team_params_t params = {.exchange = &c.copy_ctl.exchange[0], .algorithms = "nonsense"};
+    CHECK_EQ(weft_team_create(c.rank[0].worker, &params, &team), WEFT_ERR_INVALID_PARAM);
+    for (uint32_t r = 0; r < 2; r++) {
+        params = (weft_team_params_t){.exchange = &c.copy_ctl.exchange[r],
+                                      .on_ready = on_team_ready,
+                                      .arg = &c.rank[r],
+                                      .algorithms = r ? "barrier:=tree" : NULL};
+        c.rank[r].ready = WEFT_IN_PROGRESS;
+        CHECK_EQ(weft_team_create(c.rank[r].worker, &params, &c.rank[r].team), WEFT_OK);
+    }
+    UNTIL(&c, all_ready(&c));
+    for (uint32_t r = 0; r < 2; r++) CHECK_EQ(c.rank[r].ready, WEFT_ERR_INVALID_PARAM);
+    crew_down(&c);
+}
+
 TEST(a_revoked_team_ends_for_everybody) {
     for (unsigned i = 0; i < 3; i++) {
         struct crew c;
