@@ -2,8 +2,6 @@
 
 #include <base/counters.h>
 #include <base/hash.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- its memory: one that went through the segment serves the next collective -------------- */
@@ -34,7 +32,7 @@ static bool serves_again(struct collective *c) {
 
 static void release_collective(struct collective *c) {
     list_remove(&c->of_team);
-    weft__timer_release(c->team->reactor, &c->deadline);
+    weft__late_end(c);
     if (c->plan) weft__steps_release(c);
     c->plan = NULL;
 }
@@ -108,29 +106,11 @@ void weft__collective_stop(struct collective *c) {
 
 /* ---- the user's side of it ------------------------------------------------------------------- */
 
-/* Notes in the team whom a collective waits for at its deadline: "allreduce 7: rank 3 and 2 others
- * did not take part in time". */
-static void note_stragglers(struct collective *c) {
-    weft_team_t *team = c->team;
-    uint64_t number = c->plan ? c->seq : c->first_use;
-    uint32_t first = UINT32_MAX, n = 0;
-    char others[48] = "";
-    for (uint32_t r = 0; r < team->size; r++) {
-        if (r == team->rank || !c->engine->needs(c, r)) continue;
-        if (n++ == 0) first = r;
-    }
-    weft__count(team->reactor)->coll_stragglers += n;
-    if (n == 0 || team->why[0]) return;
-    if (n > 1) snprintf(others, sizeof others, " and %u other%s", n - 1, n > 2 ? "s" : "");
-    snprintf(team->why, sizeof team->why, "%s %" PRIu64 ": rank %u%s did not take part in time",
-             weft__coll_name(c->call.kind), number, first, others);
-}
-
 /* Cancelled, or past its deadline. The others cannot finish it without this member: the whole
  * team fails. */
 static void withdrawn(struct weft_request *req) {
     struct collective *c = (struct collective *)(uintptr_t)req->recv.remote;
-    if (req->status == WEFT_ERR_TIMED_OUT) note_stragglers(c);
+    if (req->status == WEFT_ERR_TIMED_OUT) weft__late_name(c);
     weft__team_fail(c->team, req->status, c->team->rank);
 }
 
@@ -149,32 +129,6 @@ static weft_status_t accept_call(struct collective *c, const weft_op_t *op) {
     req->in_flight.count = 1;
     c->request = req;
     return WEFT_OK;
-}
-
-/* ---- the team's deadline ------------------------------------------------------------------- */
-
-static void team_deadline_passed(struct timer *timer) {
-    struct collective *c = list_of(timer, struct collective, deadline);
-    weft_team_t *team = c->team;
-    note_stragglers(c);
-    weft__team_fail(team, WEFT_ERR_TIMED_OUT, team->rank);
-}
-
-/* The team's own collective has the deadline of its creation. */
-static bool has_team_deadline(const struct collective *c, const weft_op_t *op) {
-    return c->team->time_limit && !c->over && !(op && op->deadline_ms);
-}
-
-static weft_status_t reserve_deadline(struct collective *c, const weft_op_t *op) {
-    c->deadline.fire = team_deadline_passed;
-    return has_team_deadline(c, op) ? weft__timer_reserve(c->team->reactor, &c->deadline) : WEFT_OK;
-}
-
-/* Cannot fail: its place is reserved. One that is done within the call never reads the clock. */
-static void start_deadline(struct collective *c) {
-    struct reactor *reactor = c->team->reactor;
-    if (c->deadline.reserved)
-        weft__timer_start(reactor, &c->deadline, weft__now(reactor) + c->team->time_limit);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -223,7 +177,7 @@ static weft_status_t begin(weft_team_t *team, struct collective *c, const weft_o
     list_init(&c->of_team);
     fsm_init(&c->core.fsm, &port, COLL_RUNNING, (uint32_t)team->id);
     weft_status_t st = accept_call(c, op);
-    if (st == WEFT_OK) st = reserve_deadline(c, op);
+    if (st == WEFT_OK) st = weft__late_reserve(c, op);
     if (st == WEFT_OK) st = c->engine->prepare(c);
     if (st < 0) {
         abandon(c);
@@ -233,7 +187,7 @@ static weft_status_t begin(weft_team_t *team, struct collective *c, const weft_o
     if (c->kept) c->kept->active = true;
     list_append(&team->active, &c->of_team);
     if (c->engine->advance(c) && !c->over) return end_at_once(c);
-    start_deadline(c);
+    weft__late_begin(c);
     if (c->engine->may_move) weft__shared_watch(team);
     if (c->plan && c->status == WEFT_OK && c->n_left == 0) weft__collective_finish(c);
     for (uint32_t r = 0; r < team->size && c->status == WEFT_OK; r++)

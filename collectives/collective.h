@@ -102,7 +102,10 @@ struct collective {
     weft_status_t status;
     uint32_t n_in_flight; /* sends and receives in flight */
     struct job notify, returned;
-    struct timer deadline; /* the team's, where the call names none */
+    struct timer deadline; /* notes who is late; then the team's, where the call names none */
+    uint64_t begun;        /* when, in ns; 0: it was over within the call */
+    bool has_limit;        /* the team's deadline is its own */
+    bool noted;            /* who is late is shown */
 
     /* Over messages. */
     uint32_t seq, n_left;
@@ -164,6 +167,16 @@ weft_status_t weft__early_new(weft_team_t *team, unsigned id, const struct coll_
 void weft__early_drop(weft_worker_t *worker, struct early *early);
 /* So many can be kept without an allocation (or nearly so many: memory may be short). */
 void weft__early_reserve(weft_team_t *team, uint32_t n);
+
+/* ---- late.c: members that are late, and the team's deadline */
+
+weft_status_t weft__late_reserve(struct collective *c, const weft_op_t *op);
+/* It was not over within its call. */
+void weft__late_begin(struct collective *c);
+/* It is off the team's list. */
+void weft__late_end(struct collective *c);
+/* Its deadline has passed: names those that it waits for in the team's `why`. */
+void weft__late_name(struct collective *c);
 
 /* ---- steps.c: over messages */
 

@@ -115,6 +115,13 @@ void weft__stats_resource(struct weft_worker *worker, uint32_t index, const char
         text(worker->live->head->resource[index], LIVE_RESOURCE, line);
 }
 
+void weft__stats_late(struct weft_worker *worker, uint32_t index, uint64_t since,
+                      const char *line) {
+    if (!worker->live || index >= LIVE_LATE) return;
+    worker->live->head->late_since[index] = since;
+    text(worker->live->head->late[index], LIVE_RESOURCE, line);
+}
+
 /* All links have gone. Later counts are not in the page. */
 void weft__stats_end(struct weft_worker *worker) {
     struct live *live = worker->live;

@@ -19,14 +19,15 @@
 #define LIVE_NAME  "weft-live"
 #define LIVE_MAGIC "weftlive"
 enum {
-    LIVE_VERSION = 2,
+    LIVE_VERSION = 3,
     LIVE_LINKS = 64,     /* rows: promoted links and those with most traffic come first */
     LIVE_NUMBER = 4096,  /* the most counters, and the most rows, that a reader accepts */
     LIVE_MOST = 1 << 20, /* the most bytes that a reader maps */
     LIVE_STRING = 16,
     LIVE_WHERE = 64,
     LIVE_RESOURCES = 16, /* associations with rows */
-    LIVE_RESOURCE = 96
+    LIVE_RESOURCE = 96,
+    LIVE_LATE = 8 /* collectives with lines */
 };
 
 /* Offsets count from the start. Numbers have the byte order of the machine. `version` grows with
@@ -45,6 +46,10 @@ struct stats_head {
     char name[32], transports[64];
     /* what is associated with this worker, a line each, as text; "": no more */
     char resource[LIVE_RESOURCES][LIVE_RESOURCE];
+    /* collectives that wait for late members: since when, in ns of CLOCK_MONOTONIC, and a line
+     * each; "": no more */
+    uint64_t late_since[LIVE_LATE];
+    char late[LIVE_LATE][LIVE_RESOURCE];
 };
 
 enum {
@@ -112,6 +117,8 @@ void weft__stats_transports(struct weft_worker *worker);
 void weft__stats_end(struct weft_worker *worker);
 /* Line `index` of what is associated with the worker; NULL: no more. */
 void weft__stats_resource(struct weft_worker *worker, uint32_t index, const char *line);
+/* Line `index` of the collectives that wait for late members; NULL: no more. */
+void weft__stats_late(struct weft_worker *worker, uint32_t index, uint64_t since, const char *line);
 /* Writes the row of a link whose state changed. */
 void weft__stats_note(struct link *link);
 /* Writes new scores of the tracked links. */

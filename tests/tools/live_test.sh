@@ -55,6 +55,28 @@ test_it_does_not_notice() {
     expect wakeups "$(of $listener 'w["counters"]["worker.wakeups"] <= w["counters"]["worker.sleeps"]')" True
 }
 
+# Two of three members wait in a collective for the one that is stopped.
+test_who_is_late_in_a_collective_is_shown() {
+    $bin/tools/weft-perf --test allreduce --ranks 3 --seconds 60 --mode sleep >/dev/null 2>&1 &
+    perf=$!
+    trap 'pkill -KILL -P $perf; kill -KILL $perf 2>/dev/null' EXIT
+    wait_for has_three $perf
+    members=($(pgrep -P $perf))
+    wait_for counts ${members[0]}
+    kill -STOP ${members[2]}
+    wait_for is_late ${members[0]}
+    wait_for is_late ${members[1]}
+    text=$($info --live ${members[0]})
+    has text "$text" '^  collective: team [0-9a-f]{8}, rank [0-2]: allreduce [0-9]+ waits for rank [0-2], for [0-9.]+ s'
+    kill -CONT ${members[2]}
+    wait_for is_on_time ${members[0]}
+}
+
+has_three() { [ "$(pgrep -c -P $1)" = 3 ]; }
+counts() { [ "$(of $1 'w["counters"]["coll.started"] > 100' 2>/dev/null)" = True ]; }
+is_late() { [ "$(of $1 'len(w["late"]) == 1 and w["late"][0]["age_s"] >= 1')" = True ]; }
+is_on_time() { [ "$(of $1 'len(w["late"])')" = 0 ]; }
+
 test_a_stopped_process_is_looked_at_too() {
     begin tcp://127.0.0.1:0
     kill -STOP $listener

@@ -152,6 +152,14 @@ static void print_resources(const struct stats_head *h) {
     }
 }
 
+static void print_late(const struct stats_head *h) {
+    for (int i = 0; i < LIVE_LATE && *h->late[i]; i++) {
+        printf("  collective: ");
+        plain(h->late[i], LIVE_RESOURCE, 0);
+        printf(", for %.1f s\n", seconds_ago(h->late_since[i]));
+    }
+}
+
 static void print_page(const struct stats_view *view, int pid) {
     const struct stats_head *h = view->head;
     printf("process %d, worker %016" PRIx64 " ", pid, h->worker);
@@ -162,6 +170,7 @@ static void print_page(const struct stats_view *view, int pid) {
     if (h->capacity) printf(", %u of %u places for fast lanes taken", h->n_promoted, h->capacity);
     puts("");
     print_resources(h);
+    print_late(h);
     print_links(view);
     print_counters(view);
 }
@@ -216,6 +225,14 @@ static void json_page(const struct stats_view *view, int pid) {
         memcpy(line, h->resource[i], LIVE_RESOURCE);
         if (i) putchar(',');
         json_name(line);
+    }
+    printf("],\"late\":[");
+    for (int i = 0; i < LIVE_LATE && *h->late[i]; i++) {
+        char line[LIVE_RESOURCE + 1] = "";
+        memcpy(line, h->late[i], LIVE_RESOURCE);
+        printf("%s{\"age_s\":%.3f,\"collective\":", i ? "," : "", seconds_ago(h->late_since[i]));
+        json_name(line);
+        putchar('}');
     }
     printf("],\"counters\":{");
     for (uint32_t i = 0; weft__stats_counter(view, i, &name, &value); i++) {

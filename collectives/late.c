@@ -1,0 +1,112 @@
+/*
+ * Members that are late in a collective: named in the status of a timeout, and shown by weft-info
+ * --live after a second. One timer does both.
+ */
+#include <base/counters.h>
+#include <endpoints/inspect/stats_page.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "collective.h"
+
+struct stragglers {
+    uint32_t first, n;
+    char others[48]; /* " and 2 others" */
+};
+
+static struct stragglers find_stragglers(const struct collective *c) {
+    const weft_team_t *team = c->team;
+    struct stragglers late = {.first = UINT32_MAX};
+    for (uint32_t r = 0; r < team->size; r++) {
+        if (r == team->rank || !c->engine->needs(c, r)) continue;
+        if (late.n++ == 0) late.first = r;
+    }
+    if (late.n > 1)
+        snprintf(late.others, sizeof late.others, " and %u other%s", late.n - 1,
+                 late.n > 2 ? "s" : "");
+    return late;
+}
+
+static uint64_t number_of(const struct collective *c) {
+    return c->plan ? c->seq : c->first_use;
+}
+
+/* Notes in the team whom a collective waits for at its deadline: "allreduce 7: rank 3 and 2 others
+ * did not take part in time; this member has for 2.1 s". */
+void weft__late_name(struct collective *c) {
+    weft_team_t *team = c->team;
+    struct stragglers late = find_stragglers(c);
+    double waited = (double)(weft__now(team->reactor) - c->begun) / 1e9;
+    weft__count(team->reactor)->coll_stragglers += late.n;
+    if (late.n == 0 || team->why[0]) return;
+    snprintf(team->why, sizeof team->why,
+             "%s %" PRIu64 ": rank %u%s did not take part in time; this member has for %.1f s",
+             weft__coll_name(c->call.kind), number_of(c), late.first, late.others,
+             c->begun ? waited : 0.0);
+}
+
+/* The lines of weft-info --live: collectives of all teams of the worker that are late. */
+static void show_late(struct team_registry *room) {
+    char line[LIVE_RESOURCE];
+    uint32_t n = 0;
+    list_for_each(at, &room->teams) {
+        weft_team_t *team = list_of(at, weft_team_t, of_room);
+        list_for_each(of, &team->active) {
+            struct collective *c = list_of(of, struct collective, of_team);
+            struct stragglers late = c->noted ? find_stragglers(c) : (struct stragglers){0};
+            if (late.n == 0) continue;
+            snprintf(line, sizeof line, "team %08x, rank %u: %s %" PRIu64 " waits for rank %u%s",
+                     (uint32_t)team->id, team->rank, weft__coll_name(c->call.kind), number_of(c),
+                     late.first, late.others);
+            weft__stats_late(room->worker, n++, c->begun, line);
+        }
+    }
+    weft__stats_late(room->worker, n, 0, NULL);
+}
+
+/* ---- the timer ------------------------------------------------------------------------------- */
+
+enum { LATE_AFTER_S = 1 };
+
+static uint64_t end_of(const struct collective *c) {
+    return c->has_limit ? c->begun + c->team->time_limit : UINT64_MAX;
+}
+
+/* Cannot fail: its place is reserved. */
+static void start_timer(struct collective *c, uint64_t at) {
+    weft__timer_start(c->team->reactor, &c->deadline, at);
+}
+
+static void timer_fired(struct timer *timer) {
+    struct collective *c = list_of(timer, struct collective, deadline);
+    weft_team_t *team = c->team;
+    if (weft__now(team->reactor) >= end_of(c)) {
+        weft__late_name(c);
+        weft__team_fail(team, WEFT_ERR_TIMED_OUT, team->rank);
+        return;
+    }
+    c->noted = true;
+    show_late(team->room);
+    if (c->has_limit) start_timer(c, end_of(c));
+}
+
+/* The team's own collective has the deadline of its creation. */
+weft_status_t weft__late_reserve(struct collective *c, const weft_op_t *op) {
+    c->deadline.fire = timer_fired;
+    if (c->over) return WEFT_OK;
+    c->has_limit = c->team->time_limit && !(op && op->deadline_ms);
+    return weft__timer_reserve(c->team->reactor, &c->deadline);
+}
+
+/* One that is done within the call never reads the clock. */
+void weft__late_begin(struct collective *c) {
+    c->begun = weft__now(c->team->reactor);
+    if (!c->deadline.reserved) return;
+    uint64_t late = c->begun + (uint64_t)LATE_AFTER_S * 1000 * NS_PER_MS;
+    start_timer(c, late < end_of(c) ? late : end_of(c));
+}
+
+void weft__late_end(struct collective *c) {
+    if (c->noted) show_late(c->team->room);
+    weft__timer_release(c->team->reactor, &c->deadline);
+}
