@@ -1,98 +1,9 @@
-/* Teams of processes: real members, some of which die. The exchange is a shared page. */
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <tests/harness.h>
+/* Teams of processes: real members, some of which die. */
+#include "processes.h"
+
 #include <time.h>
-#include <weft/weft.h>
 
-enum { RANKS_MOST = 16, RECORD_MOST = 1024 };
-
-struct page {
-    _Atomic uint32_t arrived, alive, through, go;
-    uint8_t record[RANKS_MOST][RECORD_MOST];
-    weft_status_t ready[RANKS_MOST], outcome[RANKS_MOST];
-    uint64_t number[RANKS_MOST], by_lines[RANKS_MOST];
-};
-
-static const char *rails = "1"; /* the setting link.rails of all members */
-static const char by_lines[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot";
-
-struct process {
-    struct page *page;
-    const char *algorithms;
-    uint32_t rank, size;
-    weft_context_t *context;
-    weft_worker_t *worker;
-    weft_team_t *team;
-};
-
-/* Waits in place: the others are processes of their own, and this one has nothing else to do. */
-static weft_status_t page_allgather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
-                                    void *all, weft_done_fn done, void *done_arg) {
-    struct process *p = arg;
-    memcpy(p->page->record[p->rank], mine, len);
-    atomic_fetch_add(&p->page->arrived, 1);
-    while (atomic_load(&p->page->arrived) < p->size) sched_yield();
-    for (uint32_t r = 0; r < p->size; r++) memcpy((char *)all + r * len, p->page->record[r], len);
-    done(WEFT_OK, done_arg);
-    return WEFT_OK;
-}
-
-static void set_up(struct process *p, const char *transports) {
-    weft_exchange_t exchange = {p->rank, p->size, page_allgather, NULL, p};
-    weft_setting_t settings[] = {{"coll.algorithms", p->algorithms}, {"link.rails", rails}};
-    if (weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 2},
-                            &p->context) < 0)
-        _exit(10);
-    if (weft_worker_create(p->context, &(weft_worker_params_t){.transports = transports},
-                           &p->worker) < 0)
-        _exit(11);
-    p->page->ready[p->rank] = weft_team_create_wait(p->worker, &exchange, &p->team);
-    if (p->page->ready[p->rank] < 0) _exit(12);
-}
-
-static void tear_down(struct process *p) {
-    if (weft_team_close_wait(p->team) < 0) _exit(20);
-    weft_worker_destroy(p->worker);
-    if (weft_context_destroy(p->context) < 0) _exit(21);
-}
-
-/* Runs `body` in `size` processes; returns how many did not exit with 0. `killed` is the rank to
- * kill at its word. */
-static int run_all_by(const char *algorithms, uint32_t size, const char *transports,
-                      void (*body)(struct process *p), struct page **page_p) {
-    struct page *page =
-        mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int failed = 0;
-    CHECK(page != MAP_FAILED);
-    *page_p = page;
-    fflush(stdout);
-    for (uint32_t r = 0; r < size; r++) {
-        if (fork()) continue;
-        struct process p = {.page = page, .algorithms = algorithms, .rank = r, .size = size};
-        alarm(30);
-        set_up(&p, transports);
-        body(&p);
-        tear_down(&p);
-        _exit(0);
-    }
-    for (uint32_t r = 0; r < size; r++) {
-        int status;
-        CHECK(wait(&status) > 0);
-        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) continue;
-        if (status != 0) printf("  a member ended with %#x\n", status);
-        failed += status != 0;
-    }
-    return failed;
-}
-
-static int run_all(uint32_t size, const char *transports, void (*body)(struct process *p),
-                   struct page **page_p) {
-    return run_all_by("", size, transports, body, page_p);
-}
+static const char by_lines_only[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot";
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
@@ -114,7 +25,7 @@ static void sums(struct process *p) {
         }
     }
     p->page->number[p->rank] = weft_worker_count(p->worker, "coll.slots");
-    p->page->by_lines[p->rank] = weft_worker_count(p->worker, "coll.oneshot");
+    p->page->lines[p->rank] = weft_worker_count(p->worker, "coll.oneshot");
 }
 
 TEST(processes_work_together_through_the_segment) {
@@ -122,7 +33,7 @@ TEST(processes_work_together_through_the_segment) {
     for (uint32_t size = 2; size <= 4; size++) {
         CHECK_EQ(run_all(size, "self,shm", sums, &page), 0);
         for (uint32_t r = 0; r < size; r++)
-            CHECK_EQ(page->number[r] + page->by_lines[r], 300 + 300 + 2 * 19);
+            CHECK_EQ(page->number[r] + page->lines[r], 300 + 300 + 2 * 19);
         munmap(page, sizeof *page);
     }
 }
@@ -130,8 +41,8 @@ TEST(processes_work_together_through_the_segment) {
 TEST(processes_work_together_by_a_line_of_each) {
     struct page *page;
     for (uint32_t size = 2; size <= 4; size++) {
-        CHECK_EQ(run_all_by(by_lines, size, "self,shm", sums, &page), 0);
-        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->by_lines[r], 300 + 2 * 19);
+        CHECK_EQ(run_all_by(by_lines_only, size, "self,shm", sums, &page), 0);
+        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->lines[r], 300 + 2 * 19);
         munmap(page, sizeof *page);
     }
 }
@@ -140,7 +51,7 @@ TEST(sixteen_processes_on_few_cores_get_along) {
     struct page *page;
     CHECK_EQ(run_all(16, "self,shm", sums, &page), 0);
     munmap(page, sizeof *page);
-    CHECK_EQ(run_all_by(by_lines, 16, "self,shm", sums, &page), 0);
+    CHECK_EQ(run_all_by(by_lines_only, 16, "self,shm", sums, &page), 0);
     munmap(page, sizeof *page);
 }
 
@@ -190,13 +101,13 @@ static void last_one_ends_well(const char *transports, const char *n_rails) {
     static void (*const bodies[])(struct process *) = {reduce_much, gather_much, reduce_and_exit,
                                                        gather_and_exit};
     struct page *page;
-    rails = n_rails;
+    process_rails = n_rails;
     for (unsigned i = 0; i < sizeof bodies / sizeof *bodies; i++)
         for (uint32_t size = 2; size <= 4; size++) {
             CHECK_EQ(run_all(size, transports, bodies[i], &page), 0);
             munmap(page, sizeof *page);
         }
-    rails = "1";
+    process_rails = "1";
 }
 
 TEST(the_last_collective_ends_well_at_all_though_members_leave_over_tcp) {
@@ -263,7 +174,8 @@ static void be_killed_anywhere(struct process *p) {
 TEST(a_member_killed_at_any_instruction_wedges_no_one) {
     for (int i = 0; i < 10; i++) {
         struct page *page;
-        CHECK_EQ(run_all_by(i % 2 ? by_lines : "", 3, "self,shm", be_killed_anywhere, &page), 0);
+        CHECK_EQ(run_all_by(i % 2 ? by_lines_only : "", 3, "self,shm", be_killed_anywhere, &page),
+                 0);
         CHECK_EQ(atomic_load(&page->through), 2);
         munmap(page, sizeof *page);
     }
@@ -318,14 +230,14 @@ static void begin_many(struct process *p) {
 TEST(members_sleep_over_lines_that_are_full_and_are_woken) {
     struct page *page;
     for (uint32_t size = 2; size <= 4; size++) {
-        CHECK_EQ(run_all_by(by_lines, size, "self,shm", begin_many, &page), 0);
+        CHECK_EQ(run_all_by(by_lines_only, size, "self,shm", begin_many, &page), 0);
         munmap(page, sizeof *page);
     }
 }
 
 TEST(members_sleep_while_they_wait_and_are_woken) {
     struct page *page;
-    const char *ways[] = {"", by_lines};
+    const char *ways[] = {"", by_lines_only};
     for (int way = 0; way < 2; way++) {
         CHECK_EQ(run_all_by(ways[way], 3, "self,shm", wait_for_the_last, &page), 0);
         for (uint32_t r = 0; r < 3; r++) CHECK(page->number[r] < 60000000); /* of 300 ms */

@@ -1,16 +1,9 @@
 /* Rails to the several addresses of a peer: on loopback, and over pairs of interfaces between
  * two network namespaces. */
 #define _GNU_SOURCE
+#include <tests/support/nets.h>
 #include <tests/support/rails.h>
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <linux/if_link.h>
-#include <linux/rtnetlink.h>
-#include <linux/veth.h>
-#include <net/if.h>
-#include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <transports/tcp/tcp.h>
 
@@ -108,73 +101,6 @@ TEST(a_place_that_stopped_listening_is_gone_round) {
 
 /* ---- two network namespaces with two pairs of interfaces between them */
 
-struct request {
-    struct nlmsghdr head;
-    struct ifinfomsg link;
-    char room[512];
-};
-
-static struct rtattr *put(struct request *q, unsigned short type, const void *data, size_t len) {
-    struct rtattr *a = (struct rtattr *)(void *)((char *)q + NLMSG_ALIGN(q->head.nlmsg_len));
-    a->rta_type = type;
-    a->rta_len = (unsigned short)RTA_LENGTH(len);
-    if (len) memcpy(RTA_DATA(a), data, len);
-    q->head.nlmsg_len = (uint32_t)(NLMSG_ALIGN(q->head.nlmsg_len) + RTA_ALIGN(a->rta_len));
-    return a;
-}
-static void ends(struct request *q, struct rtattr *a) {
-    a->rta_len = (unsigned short)((char *)q + q->head.nlmsg_len - (char *)a);
-}
-
-/* A pair of interfaces, one of them in the namespace `peer_ns`: `ip link add A type veth peer
- * name B netns FD`. */
-static void add_pair(const char *name, const char *peer, int peer_ns) {
-    const struct ifinfomsg none = {0};
-    struct request q = {
-        .head = {.nlmsg_len = NLMSG_LENGTH(sizeof none),
-                 .nlmsg_type = RTM_NEWLINK,
-                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK}};
-    put(&q, IFLA_IFNAME, name, strlen(name) + 1);
-    struct rtattr *info = put(&q, IFLA_LINKINFO, NULL, 0);
-    put(&q, IFLA_INFO_KIND, "veth", 5);
-    struct rtattr *data = put(&q, IFLA_INFO_DATA, NULL, 0);
-    struct rtattr *other = put(&q, VETH_INFO_PEER, &none, sizeof none);
-    put(&q, IFLA_IFNAME, peer, strlen(peer) + 1);
-    put(&q, IFLA_NET_NS_FD, &peer_ns, sizeof peer_ns);
-    ends(&q, other);
-    ends(&q, data);
-    ends(&q, info);
-    char answer[1024] = {0};
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-    CHECK(fd >= 0 && send(fd, &q, q.head.nlmsg_len, 0) > 0 &&
-          recv(fd, answer, sizeof answer, 0) > 0);
-    const struct nlmsghdr *h = (const struct nlmsghdr *)(void *)answer;
-    CHECK_EQ(h->nlmsg_type, NLMSG_ERROR);
-    CHECK_EQ(((const struct nlmsgerr *)NLMSG_DATA(h))->error, 0);
-    close(fd);
-}
-
-/* Its address, in a net of 256, and up. */
-static void set_up(const char *name, const char *ip) {
-    struct ifreq q = {0};
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    memcpy(q.ifr_name, name, strlen(name) + 1);
-    inet_pton(AF_INET, ip, &at.sin_addr);
-    memcpy(&q.ifr_addr, &at, sizeof at);
-    CHECK_EQ(ioctl(fd, SIOCSIFADDR, &q), 0);
-    inet_pton(AF_INET, "255.255.255.0", &at.sin_addr);
-    memcpy(&q.ifr_netmask, &at, sizeof at);
-    CHECK_EQ(ioctl(fd, SIOCSIFNETMASK, &q), 0);
-    q.ifr_flags = IFF_UP | IFF_RUNNING;
-    CHECK_EQ(ioctl(fd, SIOCSIFFLAGS, &q), 0);
-    close(fd);
-}
-
-static int here(void) {
-    return open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-}
-
 static uint64_t bytes_out(const char *name) {
     char line[512];
     unsigned long long n = 0;
@@ -198,13 +124,13 @@ static void over_two_nets(int a_ns, int b_ns) {
     char address[256];
     size_t len = sizeof address;
     CHECK_EQ(setns(a_ns, CLONE_NEWNET), 0);
-    add_pair("weft_a1", "weft_b1", b_ns);
-    add_pair("weft_a2", "weft_b2", b_ns);
-    set_up("weft_a1", "10.77.1.1");
-    set_up("weft_a2", "10.77.2.1");
+    net_add_pair("weft_a1", "weft_b1", b_ns);
+    net_add_pair("weft_a2", "weft_b2", b_ns);
+    net_set_up("weft_a1", "10.77.1.1");
+    net_set_up("weft_a2", "10.77.2.1");
     CHECK_EQ(setns(b_ns, CLONE_NEWNET), 0);
-    set_up("weft_b1", "10.77.1.2");
-    set_up("weft_b2", "10.77.2.2");
+    net_set_up("weft_b1", "10.77.1.2");
+    net_set_up("weft_b2", "10.77.2.2");
     CHECK_EQ(weft_context_create(&(weft_context_params_t){.settings = settings, .n_settings = 4},
                                  &there),
              0);
@@ -243,9 +169,9 @@ TEST(rails_go_by_an_interface_each) {
     pid_t child = fork();
     if (child == 0) {
         if (unshare(CLONE_NEWNET) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0) _exit(2);
-        int a = here();
+        int a = net_here();
         if (unshare(CLONE_NEWNET) < 0) _exit(2);
-        int b = here();
+        int b = net_here();
         test_result = 0;
         if (setjmp(test_out) == 0) over_two_nets(a, b);
         fflush(stdout);
