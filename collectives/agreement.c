@@ -24,9 +24,10 @@ struct agreement {
     struct list of_team;
     weft_team_t *team;
     uint32_t seq, blob_len;
-    bool begun;              /* this member takes part; else messages came before its call */
-    bool decided;            /* `value` is the decision */
-    uint32_t contributed_to; /* rank of the coordinator that has our contribution, plus one */
+    bool begun;             /* this member takes part; else messages came before its call */
+    bool decided;           /* `value` is the decision */
+    bool announced;         /* by this side, to all */
+    uint32_t notified_rank; /* rank of the coordinator that has our word, plus one */
     uint8_t *came, *held;
     uint64_t flags;       /* of those that contributed */
     uint8_t *blobs;       /* of those that contributed */
@@ -113,19 +114,40 @@ static void watch_members(const struct agreement *a) {
             weft__team_ep(a->team, r);
 }
 
-/* To the next one, if the coordinator turns out to be lost. */
-static void contribute(struct agreement *a, uint32_t coordinator) {
-    while (coordinator != a->team->rank && a->contributed_to != coordinator + 1) {
-        a->contributed_to = coordinator + 1;
-        send_to(a, coordinator, AGREE_CONTRIBUTE);
+/* Our part, or the decision; to the next one, if the coordinator turns out to be lost. */
+static void notify_coordinator(struct agreement *a) {
+    uint32_t coordinator = coordinator_of(a->team);
+    while (coordinator != a->team->rank && a->notified_rank != coordinator + 1) {
+        a->notified_rank = coordinator + 1;
+        send_to(a, coordinator, a->decided ? AGREE_DECIDE : AGREE_CONTRIBUTE);
         coordinator = coordinator_of(a->team);
     }
 }
 
+/* Also to those that the others have excluded: they may still hear it. */
+static void announce(struct agreement *a) {
+    a->decided = a->announced = true;
+    for (uint32_t r = 0; r < a->team->size; r++)
+        if (r != a->team->rank) send_to(a, r, AGREE_DECIDE);
+}
+
+/* A coordinator that died may have told its decision to some only. One that left told all. */
+static void pass_on_decision(struct agreement *a) {
+    uint32_t coordinator = coordinator_of(a->team), lost = 0;
+    for (uint32_t r = 0; r < coordinator; r++) lost += a->team->member[r].lost;
+    if (!a->decided || lost == 0) return;
+    notify_coordinator(a);
+    if (coordinator == a->team->rank && !a->announced) announce(a);
+}
+
 /* The coordinator's step, or a word to the coordinator. */
 static void go_on(struct agreement *a) {
-    if (!a->begun || agreement_is_over(&a->core.fsm)) return;
-    contribute(a, coordinator_of(a->team));
+    if (agreement_is_over(&a->core.fsm)) {
+        pass_on_decision(a);
+        return;
+    }
+    if (!a->begun) return;
+    notify_coordinator(a);
     if (coordinator_of(a->team) != a->team->rank) return;
     if (agreement_collects(&a->core.fsm)) watch_members(a);
     if (agreement_collects(&a->core.fsm) && all_have(a, a->came))
@@ -156,11 +178,9 @@ static void make_proposal(struct agreement *a) {
     set_bit(a->held, a->team->rank);
 }
 
-/* Also to those that the others have excluded: they may still hear it. */
-static void send_all(struct agreement *a, enum coll_wire_agree kind) {
+static void propose(struct agreement *a) {
     for (uint32_t r = 0; r < a->team->size; r++)
-        if (r != a->team->rank && (kind == AGREE_DECIDE || is_left(a->team, r)))
-            send_to(a, r, kind);
+        if (r != a->team->rank && is_left(a->team, r)) send_to(a, r, AGREE_PROPOSE);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {
@@ -168,13 +188,10 @@ static void on_effect(struct fsm *m, unsigned effect) {
     switch ((enum agreement_effect)effect) {
     case AGREE_FX_PROPOSE:
         make_proposal(a);
-        send_all(a, AGREE_PROPOSE);
+        propose(a);
         break;
     case AGREE_FX_CONFIRM: send_to(a, a->value.ballot - 1, AGREE_CONFIRM); break;
-    case AGREE_FX_ANNOUNCE:
-        a->decided = true;
-        send_all(a, AGREE_DECIDE);
-        break;
+    case AGREE_FX_ANNOUNCE: announce(a); break;
     case AGREE_FX_NOTIFY:
         weft__timer_stop(a->team->reactor, &a->deadline);
         if (a->begun) weft__job_post(a->team->reactor, &a->notify);
@@ -365,6 +382,7 @@ static bool handle_message(struct agreement *a, const struct coll_wire *wire, co
     }
     if (wire->tag > AGREE_DECIDE || !read_value(a, p, p + len, true, &v) || !v.ballot) return false;
     if (wire->tag == AGREE_PROPOSE) {
+        if (a->decided) send_to(a, wire->from, AGREE_DECIDE);
         if (v.ballot != wire->from + 1 || !is_left(a->team, wire->from)) return true;
         if (agreement_has_proposed(&a->core.fsm) || agreement_is_over(&a->core.fsm)) return true;
         learn_lost(a, v.lost);

@@ -71,7 +71,7 @@ weft_status_t weft_team_grow_sized(size_t params_size, weft_team_t *team, uint32
     if (st < 0) return st;
     if (known.exchange) REFUSE("params->exchange", "not NULL");
     if (inviter >= team->size) REFUSE("inviter", "not below the team's size");
-    if (n == 0 || n > GUESTS_MOST) REFUSE("n", "0, or more than 4096");
+    if (n == 0 || n > JOINERS_MOST) REFUSE("n", "0, or more than 4096");
     return weft__team_grow(team, inviter, n, &known);
 }
 

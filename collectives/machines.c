@@ -131,24 +131,24 @@ static void join_act_give_up(struct fsm *m) {
     join_act_refused(m);
 }
 
-#define FSM_NAME   guest
-#define FSM_PREFIX GUEST
+#define FSM_NAME   joiner
+#define FSM_PREFIX JOINER
 #include <fsm/define.h>
 
-static void guest_act_welcome(struct fsm *m) {
-    fsm_effect(m, GUEST_FX_WELCOME);
+static void joiner_act_welcome(struct fsm *m) {
+    fsm_effect(m, JOINER_FX_WELCOME);
 }
-static void guest_act_count(struct fsm *m) {
-    fsm_effect(m, GUEST_FX_COUNT);
+static void joiner_act_count(struct fsm *m) {
+    fsm_effect(m, JOINER_FX_COUNT);
 }
-static void guest_act_leave(struct fsm *m) {
-    fsm_effect(m, GUEST_FX_CLOSE);
+static void joiner_act_leave(struct fsm *m) {
+    fsm_effect(m, JOINER_FX_CLOSE);
 }
-static void guest_act_lost(struct fsm *m) {
-    fsm_effect(m, GUEST_FX_LOST);
-    guest_act_leave(m);
+static void joiner_act_lost(struct fsm *m) {
+    fsm_effect(m, JOINER_FX_LOST);
+    joiner_act_leave(m);
 }
-static void guest_act_answer(struct fsm *m) {
-    fsm_effect(m, GUEST_FX_ANSWER);
-    guest_act_leave(m);
+static void joiner_act_answer(struct fsm *m) {
+    fsm_effect(m, JOINER_FX_ANSWER);
+    joiner_act_leave(m);
 }

@@ -46,13 +46,13 @@ struct join_core {
     struct fsm fsm;
 };
 
-#include "guest.fsm"
-#define FSM_NAME   guest
-#define FSM_PREFIX GUEST
-#define FSM_SETS   GUEST_SETS
+#include "joiner.fsm"
+#define FSM_NAME   joiner
+#define FSM_PREFIX JOINER
+#define FSM_SETS   JOINER_SETS
 #include <fsm/declare.h>
 
-struct guest_core {
+struct joiner_core {
     struct fsm fsm;
 };
 

@@ -110,8 +110,8 @@ static void copy_sent(weft_status_t status, void *copy) {
     talloc_free(copy);
 }
 
-void weft__coll_say(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
-                    const struct coll_wire *wire, const void *bytes, size_t len) {
+void weft__coll_send_copy(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
+                          const struct coll_wire *wire, const void *bytes, size_t len) {
     uint8_t header[COLL_WIRE_BYTES];
     void *copy = len ? weft__alloc(room->reactor, len, "payload") : NULL;
     if (len && !copy) return; /* who waits for it has a deadline */
@@ -127,7 +127,7 @@ void weft__coll_say(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id
 void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team, uint32_t epoch,
                         uint32_t from) {
     struct coll_wire wire = {.team = team, .epoch = epoch, .from = from};
-    weft__coll_say(room, ep, COLL_WIRE_RELEASE, &wire, NULL, 0);
+    weft__coll_send_copy(room, ep, COLL_WIRE_RELEASE, &wire, NULL, 0);
 }
 
 /* A member that had no endpoint to this one asks for what cannot be any more. */
@@ -139,7 +139,7 @@ static bool answer_departed(struct team_registry *room, weft_ep_t *ep, unsigned 
         if (it->team != wire->team || it->epoch != wire->epoch || !it->team) continue;
         struct coll_wire left = {
             .team = it->team, .epoch = it->epoch, .from = it->rank, .seq = wire->from};
-        weft__coll_say(room, ep, COLL_WIRE_LEAVE, &left, NULL, 0);
+        weft__coll_send_copy(room, ep, COLL_WIRE_LEAVE, &left, NULL, 0);
         return true;
     }
     return false;

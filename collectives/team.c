@@ -70,7 +70,7 @@ static void stop_all(weft_team_t *team) {
     }
 }
 
-/* What the others are told: a member that closed in the middle of something has failed, for
+/* What the others hear: a member that closed in the middle of something has failed, for
  * them. */
 static void warn_all(weft_team_t *team) {
     weft_status_t status = team->status == WEFT_ERR_CLOSED ? WEFT_ERR_PEER_FAILED : team->status;
@@ -110,11 +110,11 @@ static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
 
 /* ---- leaving in good order ------------------------------------------------------------------- */
 
-static size_t told_bytes(const weft_team_t *team) {
+static size_t notified_bytes(const weft_team_t *team) {
     return (team->size + 7) / 8;
 }
-static bool is_told(const uint8_t *told, uint32_t rank) {
-    return told[rank / 8] >> rank % 8 & 1;
+static bool is_notified(const uint8_t *notified, uint32_t rank) {
+    return notified[rank / 8] >> rank % 8 & 1;
 }
 
 static void release_member(weft_team_t *team, struct member *member) {
@@ -133,26 +133,29 @@ void weft__team_answer(weft_team_t *team) {
 }
 
 /* With the bits of the members that hear of it from the one that leaves. */
-static void send_told(weft_team_t *team, enum coll_wire_id id, uint32_t to, uint32_t leaves,
-                      const uint8_t *told) {
+static void send_notified(weft_team_t *team, enum coll_wire_id id, uint32_t to, uint32_t leaves,
+                          const uint8_t *notified) {
     struct coll_wire wire = {
         .team = team->id, .epoch = team->epoch, .seq = leaves, .from = team->rank};
-    weft__coll_say(team->room, team->member[to].ep, id, &wire, told, told_bytes(team));
+    weft__coll_send_copy(team->room, team->member[to].ep, id, &wire, notified,
+                         notified_bytes(team));
 }
 
 /* To members that this side talks with: they may have no endpoint to the one that has left. */
-static void pass_on(weft_team_t *team, uint32_t rank, const uint8_t *told) {
+static void pass_on(weft_team_t *team, uint32_t rank, const uint8_t *notified) {
     for (uint32_t r = 0; r < team->size; r++)
-        if (r != team->rank && !is_told(told, r) && team->member[r].ep && !team->member[r].gone)
-            send_told(team, COLL_WIRE_LEFT, r, rank, told);
+        if (r != team->rank && !is_notified(notified, r) && team->member[r].ep &&
+            !team->member[r].gone)
+            send_notified(team, COLL_WIRE_LEFT, r, rank, notified);
 }
 
-void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *told, size_t len) {
-    bool valid = rank < team->size && rank != team->rank && told && len == told_bytes(team);
+void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *notified,
+                               size_t len) {
+    bool valid = rank < team->size && rank != team->rank && notified && len == notified_bytes(team);
     /* Its own word comes, behind all that it said. */
-    if (!valid || is_told(told, team->rank) || team->member[rank].gone) return;
+    if (!valid || is_notified(notified, team->rank) || team->member[rank].gone) return;
     weft__team_without(team, rank);
-    if (team_is_ready(&team->core.fsm)) pass_on(team, rank, told);
+    if (team_is_ready(&team->core.fsm)) pass_on(team, rank, notified);
 }
 
 void weft__team_without(weft_team_t *team, uint32_t rank) {
@@ -162,15 +165,15 @@ void weft__team_without(weft_team_t *team, uint32_t rank) {
     weft__team_settle(team);
 }
 
-void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *told,
+void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *notified,
                      size_t len) {
     struct member *member = &team->member[rank];
     if (!member->leave_ep) team->n_outstanding++;
     member->leave_ep = ep->id;
     weft__team_without(team, rank);
     weft__team_answer(team);
-    if (told && len == told_bytes(team) && team_is_ready(&team->core.fsm))
-        pass_on(team, rank, told);
+    if (notified && len == notified_bytes(team) && team_is_ready(&team->core.fsm))
+        pass_on(team, rank, notified);
 }
 
 void weft__team_released(weft_team_t *team, uint32_t rank) {
@@ -235,9 +238,9 @@ weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank) {
  * that is closed here. */
 static void send_leave(weft_team_t *team) {
     if (!team->id) return;
-    uint8_t *told = weft__alloc(team, told_bytes(team), "told");
-    for (uint32_t r = 0; told && r < team->size; r++)
-        if (r == team->rank || team->member[r].ep) told[r / 8] |= (uint8_t)(1 << r % 8);
+    uint8_t *notified = weft__alloc(team, notified_bytes(team), "notified");
+    for (uint32_t r = 0; notified && r < team->size; r++)
+        if (r == team->rank || team->member[r].ep) notified[r / 8] |= (uint8_t)(1 << r % 8);
     for (uint32_t r = 0; r < team->size; r++) {
         struct member *member = &team->member[r];
         if (r == team->rank) continue;
@@ -245,12 +248,12 @@ static void send_leave(weft_team_t *team) {
          * nothing. */
         if (member->leave_ep)
             release_member(team, member);
-        else if (member->ep && !member->gone && told)
-            send_told(team, COLL_WIRE_LEAVE, r, r, told);
+        else if (member->ep && !member->gone && notified)
+            send_notified(team, COLL_WIRE_LEAVE, r, r, notified);
         else if (member->ep && !member->gone)
             weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, NULL, 0, NULL);
     }
-    talloc_free(told);
+    talloc_free(notified);
 }
 
 static void close_eps(weft_team_t *team) {
@@ -686,7 +689,7 @@ static weft_team_t *new_team(struct team_registry *room, const weft_team_params_
     list_init(&team->active);
     list_init(&team->idle);
     list_init(&team->streams);
-    list_init(&team->guests);
+    list_init(&team->joiners);
     list_init(&team->spare_early);
     list_init(&team->early);
     fsm_init(&team->core.fsm, &port, TEAM_EXCHANGE, team->rank);

@@ -99,8 +99,8 @@ struct weft_team {
     void *closed_arg;
     bool is_parent;            /* a team is being made of it, by collectives of its own */
     struct team_grow *growing; /* at the inviter, while the team grows */
-    struct list guests;        /* workers that ask to join by this member */
-    uint32_t n_guests;
+    struct list joiners;       /* workers that ask to join by this member */
+    uint32_t n_joiners;
 
     struct coll_types *types; /* the program's own; NULL: none */
     bool same_long_double;    /* its format is that of all members */
@@ -149,13 +149,14 @@ void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed);
 /* A member closes in good order. The team fails if a collective needs it. */
 void weft__team_without(weft_team_t *team, uint32_t rank);
 /*
- * A member closes in good order, and waits for RELEASE over `ep`, by which its LEAVE came. `told`
- * are `len` bytes of bits: the members that it has told itself.
+ * A member closes in good order, and waits for RELEASE over `ep`, by which its LEAVE came.
+ * `notified` are `len` bytes of bits: the members that it has told itself.
  */
-void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *told,
+void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *notified,
                      size_t len);
 /* The same, passed on by another member. */
-void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *told, size_t len);
+void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *notified,
+                               size_t len);
 /* A member has received everything that this side sent. */
 void weft__team_released(weft_team_t *team, uint32_t rank);
 /* Answers members that wait for messages which are no longer in flight. */
@@ -180,8 +181,8 @@ void weft__team_registry_leave(struct team_registry *room, weft_team_t *team);
 /* A worker that closes goes on when the last team, and the last that joins, is gone. */
 void weft__team_registry_settle(struct team_registry *room);
 /* A message that is no step of a collective; its payload is copied. */
-void weft__coll_say(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
-                    const struct coll_wire *wire, const void *bytes, size_t len);
+void weft__coll_send_copy(struct team_registry *room, weft_ep_t *ep, enum coll_wire_id id,
+                          const struct coll_wire *wire, const void *bytes, size_t len);
 /* Answers a LEAVE over the endpoint by which it came. This side's own endpoint to that member may
  * have been closed by the other's program. `from`: the rank of this side. */
 void weft__team_release(struct team_registry *room, weft_ep_t *ep, uint64_t team, uint32_t epoch,

@@ -1,7 +1,7 @@
 /*
- * A team that grows. One member, the inviter, has the workers that ask to join as its guests
- * (guest.fsm). The exchange of the new team is, at the old members: an allgather of their records,
- * then a bcast of the inviter's, which has those of the guests. The inviter sends the guests all.
+ * A team that grows. One member, the inviter, has the workers that ask to join as its joiners
+ * (joiner.fsm). The exchange of the new team is, at the old members: an allgather of their records,
+ * then a bcast of the inviter's, which has those of the joiners. The inviter sends the joiners all.
  */
 #include <base/counters.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "collective.h"
 #include "joining.h"
 
-struct guest {
-    struct guest_core core;
+struct joiner {
+    struct joiner_core core;
     struct list of_team;
     weft_team_t *team;
     weft_ep_t *ep;
@@ -19,7 +19,7 @@ struct guest {
     uint8_t *record;
 };
 
-/* What the inviter tells all: a status, then the records of the guests. */
+/* What the inviter tells all: a status, then the records of the joiners. */
 enum { VERDICT_BYTES = 8 };
 
 struct team_grow {
@@ -27,9 +27,9 @@ struct team_grow {
     struct reactor *reactor;
     weft_team_params_t params;
     weft_exchange_t exchange;
-    uint32_t inviter, n; /* guests that it takes */
+    uint32_t inviter, n; /* joiners that it takes */
     uint32_t n_taken, n_ready;
-    bool gathered, told; /* the old members' records are there; the guests' are on their way */
+    bool gathered, sent; /* the old members' records are there; the joiners' are on their way */
     bool alone;          /* there is no new team here, and this side takes part for the others */
     bool cancelled;
     weft_status_t status; /* of the inviter's part; and of a new team that could not be made */
@@ -40,111 +40,111 @@ struct team_grow {
     struct job notify;
 };
 
-/* ---- guests ---------------------------------------------------------------------------------- */
+/* ---- joiners --------------------------------------------------------------------------------- */
 
-static void say(const struct guest *guest, enum coll_wire_id id, weft_status_t status,
-                const void *bytes, size_t len) {
-    weft_team_t *team = guest->team;
+static void send_to_joiner(const struct joiner *joiner, enum coll_wire_id id, weft_status_t status,
+                           const void *bytes, size_t len) {
+    weft_team_t *team = joiner->team;
     struct coll_wire wire = {
-        .team = team->id, .epoch = team->epoch, .seq = guest->number, .tag = (uint32_t)status};
+        .team = team->id, .epoch = team->epoch, .seq = joiner->number, .tag = (uint32_t)status};
     if (id == COLL_WIRE_WELCOME && status == WEFT_OK) {
-        wire.from = team->size + guest->place;
+        wire.from = team->size + joiner->place;
         wire.stream = team->growing->exchange.size;
     }
-    weft__coll_say(team->room, guest->ep, id, &wire, bytes, len);
+    weft__coll_send_copy(team->room, joiner->ep, id, &wire, bytes, len);
 }
 
-static void guest_closed(weft_status_t status, void *arg) {
-    struct guest *guest = arg;
-    weft_team_t *team = guest->team;
+static void joiner_closed(weft_status_t status, void *arg) {
+    struct joiner *joiner = arg;
+    weft_team_t *team = joiner->team;
     team->n_eps--;
-    weft__free_later(team->reactor, guest);
+    weft__free_later(team->reactor, joiner);
     weft__team_settle(team);
 }
 
-static void close_guest(struct guest *guest) {
-    weft_op_t op = {.done = guest_closed, .arg = guest};
-    list_remove(&guest->of_team);
-    guest->team->n_guests--;
-    if (weft_ep_close(guest->ep, WEFT_CLOSE_FLUSH, &op) != WEFT_IN_PROGRESS)
-        guest_closed(WEFT_OK, guest);
+static void close_joiner(struct joiner *joiner) {
+    weft_op_t op = {.done = joiner_closed, .arg = joiner};
+    list_remove(&joiner->of_team);
+    joiner->team->n_joiners--;
+    if (weft_ep_close(joiner->ep, WEFT_CLOSE_FLUSH, &op) != WEFT_IN_PROGRESS)
+        joiner_closed(WEFT_OK, joiner);
 }
 
 static void go_on(struct team_grow *g);
 
-static void answer_guest(struct guest *guest) {
-    const struct team_grow *g = guest->team->growing;
-    if (!guest->record || !g) /* it waited in vain */
-        say(guest, COLL_WIRE_WELCOME, WEFT_ERR_CLOSED, NULL, 0);
+static void answer_joiner(struct joiner *joiner) {
+    const struct team_grow *g = joiner->team->growing;
+    if (!joiner->record || !g) /* it waited in vain */
+        send_to_joiner(joiner, COLL_WIRE_WELCOME, WEFT_ERR_CLOSED, NULL, 0);
     else if (g->status < 0)
-        say(guest, COLL_WIRE_RECORDS, g->status, NULL, 0);
+        send_to_joiner(joiner, COLL_WIRE_RECORDS, g->status, NULL, 0);
     else
-        say(guest, COLL_WIRE_RECORDS, WEFT_OK, g->records,
-            (size_t)g->exchange.size * MEMBER_RECORD_BYTES);
+        send_to_joiner(joiner, COLL_WIRE_RECORDS, WEFT_OK, g->records,
+                       (size_t)g->exchange.size * MEMBER_RECORD_BYTES);
 }
 
 static void on_effect(struct fsm *m, unsigned effect) {
-    struct guest *guest = list_of(m, struct guest, core.fsm);
-    struct team_grow *g = guest->team->growing;
-    switch ((enum guest_effect)effect) {
-    case GUEST_FX_WELCOME: say(guest, COLL_WIRE_WELCOME, WEFT_OK, NULL, 0); break;
-    case GUEST_FX_COUNT:
+    struct joiner *joiner = list_of(m, struct joiner, core.fsm);
+    struct team_grow *g = joiner->team->growing;
+    switch ((enum joiner_effect)effect) {
+    case JOINER_FX_WELCOME: send_to_joiner(joiner, COLL_WIRE_WELCOME, WEFT_OK, NULL, 0); break;
+    case JOINER_FX_COUNT:
         g->n_ready++;
         go_on(g);
         break;
-    case GUEST_FX_LOST:
-        if (g->status == WEFT_OK && !g->told)
+    case JOINER_FX_LOST:
+        if (g->status == WEFT_OK && !g->sent)
             g->status = weft__fail(WEFT_ERR_PEER_FAILED, "a worker that joins was lost");
         go_on(g);
         break;
-    case GUEST_FX_ANSWER: answer_guest(guest); break;
-    case GUEST_FX_CLOSE: close_guest(guest); break;
-    case GUEST_N_EFFECTS: break;
+    case JOINER_FX_ANSWER: answer_joiner(joiner); break;
+    case JOINER_FX_CLOSE: close_joiner(joiner); break;
+    case JOINER_N_EFFECTS: break;
     }
 }
 
 static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
-    struct guest *guest = list_of(m, struct guest, core.fsm);
-    weft__log(guest->team->worker->context, WEFT_LOG_WARN, "collectives", "guest: %s in %s",
-              weft__guest_machine.event_name[event], fsm_state_name(m));
-    if (why == FSM_VIOL) weft__count(guest->team->reactor)->violations++;
+    struct joiner *joiner = list_of(m, struct joiner, core.fsm);
+    weft__log(joiner->team->worker->context, WEFT_LOG_WARN, "collectives", "joiner: %s in %s",
+              weft__joiner_machine.event_name[event], fsm_state_name(m));
+    if (why == FSM_VIOL) weft__count(joiner->team->reactor)->violations++;
 }
 
-static const struct fsm_port port = {&weft__guest_machine, on_effect, on_fail};
+static const struct fsm_port port = {&weft__joiner_machine, on_effect, on_fail};
 
-static void guest_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
-    weft__fsm_step(&((struct guest *)arg)->core.fsm, GUEST_EV_GONE);
+static void joiner_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    weft__fsm_step(&((struct joiner *)arg)->core.fsm, JOINER_EV_GONE);
 }
 
 /* Takes those that wait, in the order in which they came. */
-static void take_guests(struct team_grow *g) {
-    list_for_each_safe(at, next, &g->old->guests) {
-        struct guest *guest = list_of(at, struct guest, of_team);
-        if (g->n_taken == g->n || g->told) return;
-        if (!guest_is_waiting(&guest->core.fsm)) continue;
-        guest->place = g->n_taken++;
-        guest->record = g->verdict + VERDICT_BYTES + (size_t)guest->place * MEMBER_RECORD_BYTES;
-        weft__fsm_step(&guest->core.fsm, GUEST_EV_TAKE);
+static void take_joiners(struct team_grow *g) {
+    list_for_each_safe(at, next, &g->old->joiners) {
+        struct joiner *joiner = list_of(at, struct joiner, of_team);
+        if (g->n_taken == g->n || g->sent) return;
+        if (!joiner_is_waiting(&joiner->core.fsm)) continue;
+        joiner->place = g->n_taken++;
+        joiner->record = g->verdict + VERDICT_BYTES + (size_t)joiner->place * MEMBER_RECORD_BYTES;
+        weft__fsm_step(&joiner->core.fsm, JOINER_EV_TAKE);
     }
 }
 
 void weft__grow_stop(weft_team_t *team) {
     struct team_grow *g = team->growing;
-    list_for_each_safe(at, next, &team->guests) {
-        struct guest *guest = list_of(at, struct guest, of_team);
-        if (!guest_is_taken(&guest->core.fsm)) weft__fsm_step(&guest->core.fsm, GUEST_EV_END);
+    list_for_each_safe(at, next, &team->joiners) {
+        struct joiner *joiner = list_of(at, struct joiner, of_team);
+        if (!joiner_is_taken(&joiner->core.fsm)) weft__fsm_step(&joiner->core.fsm, JOINER_EV_END);
     }
-    if (!g || g->told) return;
+    if (!g || g->sent) return;
     if (g->status == WEFT_OK) g->status = team->status;
     go_on(g);
 }
 
 /* ---- the end of growing ---------------------------------------------------------------------- */
 
-static void release_guests(struct team_grow *g) {
-    list_for_each_safe(at, next, &g->old->guests) {
-        struct guest *guest = list_of(at, struct guest, of_team);
-        if (guest_is_taken(&guest->core.fsm)) weft__fsm_step(&guest->core.fsm, GUEST_EV_END);
+static void release_joiners(struct team_grow *g) {
+    list_for_each_safe(at, next, &g->old->joiners) {
+        struct joiner *joiner = list_of(at, struct joiner, of_team);
+        if (joiner_is_taken(&joiner->core.fsm)) weft__fsm_step(&joiner->core.fsm, JOINER_EV_END);
     }
 }
 
@@ -161,7 +161,7 @@ static void notify_grow(struct job *job) {
 static void end_grow(struct team_grow *g, weft_status_t status) {
     weft_team_t *old = g->old;
     if (status < 0) g->status = status;
-    release_guests(g);
+    release_joiners(g);
     old->is_parent = false;
     old->growing = NULL;
     if (g->alone) {
@@ -177,8 +177,8 @@ static void end_grow(struct team_grow *g, weft_status_t status) {
 
 /* ---- what the old members say to each other -------------------------------------------------- */
 
-/* The records of the guests, or why there are none. */
-static void verdict_told(weft_status_t status, void *arg) {
+/* The records of the joiners, or why there are none. */
+static void verdict_received(weft_status_t status, void *arg) {
     struct team_grow *g = arg;
     uint32_t wire;
     memcpy(&wire, g->verdict, sizeof wire);
@@ -195,27 +195,27 @@ static void verdict_told(weft_status_t status, void *arg) {
     end_grow(g, status);
 }
 
-static void tell_verdict(struct team_grow *g) {
+static void send_verdict(struct team_grow *g) {
     uint32_t wire = (uint32_t)g->status;
     weft_coll_args_t args = {.kind = WEFT_COLL_BCAST,
                              .type = WEFT_UINT8,
                              .root = g->inviter,
                              .dst = g->verdict,
                              .count = VERDICT_BYTES + (size_t)g->n * MEMBER_RECORD_BYTES};
-    g->told = true;
+    g->sent = true;
     if (g->old->rank == g->inviter) memcpy(g->verdict, &wire, sizeof wire);
-    weft_op_t op = {.done = verdict_told, .arg = g};
+    weft_op_t op = {.done = verdict_received, .arg = g};
     weft_status_t st = weft__team_inner(g->old, &args, &op);
-    if (st != WEFT_IN_PROGRESS) verdict_told(st, g);
+    if (st != WEFT_IN_PROGRESS) verdict_received(st, g);
 }
 
-/* The inviter waits for its guests, or for the reason that there are not enough. */
+/* The inviter waits for its joiners, or for the reason that there are not enough. */
 static void go_on(struct team_grow *g) {
-    if (!g->gathered || g->told) return;
+    if (!g->gathered || g->sent) return;
     if (g->old->status < 0)
         end_grow(g, g->old->status);
     else if (g->n_ready == g->n || g->status < 0)
-        tell_verdict(g);
+        send_verdict(g);
 }
 
 static void records_gathered(weft_status_t status, void *arg) {
@@ -226,7 +226,7 @@ static void records_gathered(weft_status_t status, void *arg) {
     else if (g->old->rank == g->inviter)
         go_on(g);
     else
-        tell_verdict(g);
+        send_verdict(g);
 }
 
 static weft_status_t gather_records(struct team_grow *g) {
@@ -255,7 +255,7 @@ static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const vo
 static void cancel_exchange(void *arg) {
     struct team_grow *g = arg;
     g->cancelled = true;
-    if (g->old->rank != g->inviter || g->told) return;
+    if (g->old->rank != g->inviter || g->sent) return;
     if (g->status == WEFT_OK) g->status = WEFT_ERR_TIMED_OUT;
     go_on(g);
 }
@@ -278,45 +278,45 @@ static weft_team_t *find_growing(struct team_registry *room, const struct coll_w
     return NULL;
 }
 
-static struct guest *find_guest(weft_team_t *team, uint32_t number) {
-    list_for_each(at, &team->guests) {
-        struct guest *guest = list_of(at, struct guest, of_team);
-        if (guest->number == number) return guest;
+static struct joiner *find_joiner(weft_team_t *team, uint32_t number) {
+    list_for_each(at, &team->joiners) {
+        struct joiner *joiner = list_of(at, struct joiner, of_team);
+        if (joiner->number == number) return joiner;
     }
     return NULL;
 }
 
-static weft_status_t add_guest(weft_team_t *team, const struct coll_wire *wire,
-                               const weft_am_t *am) {
-    weft_ep_params_t params = {.on_error = guest_lost};
+static weft_status_t add_joiner(weft_team_t *team, const struct coll_wire *wire,
+                                const weft_am_t *am) {
+    weft_ep_params_t params = {.on_error = joiner_lost};
     if (team->status < 0 || !team_is_open(&team->core.fsm)) return WEFT_ERR_CLOSED;
-    if (!am->data || team->n_guests == GUESTS_MOST) return WEFT_ERR_QUOTA;
-    struct guest *guest = weft__new(team, struct guest);
-    if (!guest) return WEFT_ERR_NO_MEMORY;
-    guest->team = team;
-    guest->number = wire->seq;
-    params.arg = guest;
-    weft_status_t st = weft_connect_address(team->opener, am->data, am->len, &params, &guest->ep);
+    if (!am->data || team->n_joiners == JOINERS_MOST) return WEFT_ERR_QUOTA;
+    struct joiner *joiner = weft__new(team, struct joiner);
+    if (!joiner) return WEFT_ERR_NO_MEMORY;
+    joiner->team = team;
+    joiner->number = wire->seq;
+    params.arg = joiner;
+    weft_status_t st = weft_connect_address(team->opener, am->data, am->len, &params, &joiner->ep);
     if (st < 0) {
-        talloc_free(guest);
+        talloc_free(joiner);
         return st;
     }
     team->n_eps++;
-    team->n_guests++;
-    fsm_init(&guest->core.fsm, &port, GUEST_WAITING, wire->seq);
-    list_append(&team->guests, &guest->of_team);
-    if (team->growing) take_guests(team->growing);
+    team->n_joiners++;
+    fsm_init(&joiner->core.fsm, &port, JOINER_WAITING, wire->seq);
+    list_append(&team->joiners, &joiner->of_team);
+    if (team->growing) take_joiners(team->growing);
     return WEFT_OK;
 }
 
 static void asked(struct team_registry *room, const struct coll_wire *wire, weft_ep_t *ep,
                   const weft_am_t *am) {
     weft_team_t *team = find_growing(room, wire);
-    weft_status_t st = team ? add_guest(team, wire, am) : WEFT_ERR_CLOSED;
+    weft_status_t st = team ? add_joiner(team, wire, am) : WEFT_ERR_CLOSED;
     if (st == WEFT_OK) return;
     struct coll_wire no = *wire;
     no.tag = (uint32_t)st;
-    weft__coll_say(room, ep, COLL_WIRE_WELCOME, &no, NULL, 0);
+    weft__coll_send_copy(room, ep, COLL_WIRE_WELCOME, &no, NULL, 0);
 }
 
 void weft__grow_message(struct team_registry *room, unsigned id, const struct coll_wire *wire,
@@ -326,15 +326,15 @@ void weft__grow_message(struct team_registry *room, unsigned id, const struct co
         return;
     }
     weft_team_t *team = find_growing(room, wire);
-    struct guest *guest = team ? find_guest(team, wire->seq) : NULL;
-    if (!guest) {
+    struct joiner *joiner = team ? find_joiner(team, wire->seq) : NULL;
+    if (!joiner) {
         weft__count(room->reactor)->coll_dropped++;
     } else if (id == COLL_WIRE_FORGET) {
-        weft__fsm_step(&guest->core.fsm, GUEST_EV_GONE);
+        weft__fsm_step(&joiner->core.fsm, JOINER_EV_GONE);
     } else {
-        bool valid = am->data && am->len == MEMBER_RECORD_BYTES && guest->record;
-        if (valid) memcpy(guest->record, am->data, am->len);
-        weft__fsm_step(&guest->core.fsm, valid ? GUEST_EV_RECORD : GUEST_EV_GONE);
+        bool valid = am->data && am->len == MEMBER_RECORD_BYTES && joiner->record;
+        if (valid) memcpy(joiner->record, am->data, am->len);
+        weft__fsm_step(&joiner->core.fsm, valid ? JOINER_EV_RECORD : JOINER_EV_GONE);
     }
 }
 
@@ -373,7 +373,7 @@ weft_status_t weft__team_grow(weft_team_t *old, uint32_t inviter, uint32_t n,
     old->is_parent = true;
     if (old->rank == inviter) {
         old->growing = g;
-        take_guests(g);
+        take_joiners(g);
     }
     st = weft__team_create(old->opener, &g->params, old->epoch + 1, &team);
     if (st < 0) take_part_alone(g, st);

@@ -89,9 +89,9 @@ void weft__joins_stop(struct team_registry *room) {
 
 /* ---- the new team ---------------------------------------------------------------------------- */
 
-static void say(struct join *join, enum coll_wire_id id, const void *bytes, size_t len) {
+static void send_to_member(struct join *join, enum coll_wire_id id, const void *bytes, size_t len) {
     struct coll_wire wire = {.team = join->team, .epoch = join->epoch, .seq = join->number};
-    weft__coll_say(join->room, join->ep, id, &wire, bytes, len);
+    weft__coll_send_copy(join->room, join->ep, id, &wire, bytes, len);
 }
 
 static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const void *mine,
@@ -101,7 +101,7 @@ static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const vo
     join->done = done;
     join->done_arg = done_arg;
     join->exchanging = true;
-    say(join, COLL_WIRE_RECORD, mine, len);
+    send_to_member(join, COLL_WIRE_RECORD, mine, len);
     return WEFT_OK;
 }
 
@@ -151,7 +151,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
         else
             weft__job_post(join->room->reactor, &join->notify);
         break;
-    case JOIN_FX_FORGET: say(join, COLL_WIRE_FORGET, NULL, 0); break;
+    case JOIN_FX_FORGET: send_to_member(join, COLL_WIRE_FORGET, NULL, 0); break;
     case JOIN_FX_CLOSE: close_ep(join); break;
     case JOIN_N_EFFECTS: break;
     }
@@ -259,7 +259,7 @@ static weft_status_t ask(struct join *join, const struct coll_invitation *invita
         st = weft_connect_address(join->opener, invitation->address, invitation->address_len,
                                   &params, &join->ep);
     if (st < 0) return st;
-    say(join, COLL_WIRE_JOIN, address, len);
+    send_to_member(join, COLL_WIRE_JOIN, address, len);
     return WEFT_OK;
 }
 

@@ -20,7 +20,7 @@ enum coll_wire_id {
     COLL_WIRE_LEFT,    /* the LEAVE of member `seq`, passed on to those that it has not told */
     /* A worker that joins to the member that invited it, `seq` its number, and the answers. */
     COLL_WIRE_JOIN,    /* its address; it asks for a rank when the team grows */
-    COLL_WIRE_WELCOME, /* `tag` 0, `from` the rank, `stream` the new size; else `tag` is the status */
+    COLL_WIRE_WELCOME, /* `tag` 0: `from` is the rank, `stream` the new size; else the status */
     COLL_WIRE_RECORD,  /* its record */
     COLL_WIRE_RECORDS, /* those of all members; or `tag` is the status */
     COLL_WIRE_FORGET   /* it does not join */
@@ -56,7 +56,7 @@ struct coll_invitation {
 };
 void weft__invitation_write(uint8_t to[INVITATION_HEAD], const struct coll_invitation *v);
 bool weft__invitation_read(const void *p, size_t len, struct coll_invitation *v);
-enum { JOIN_MEMBERS_MOST = 1 << 20, GUESTS_MOST = 4096 };
+enum { JOIN_MEMBERS_MOST = 1 << 20, JOINERS_MOST = 4096 };
 
 /* What each member puts into the exchange that makes a team. */
 struct member_record {

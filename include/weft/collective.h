@@ -307,8 +307,8 @@ WEFT_API weft_status_t weft_coll_sized(size_t args_size, weft_team_t *team,
  * A persistent collective: described once, started any number of times, one at a time. All memory
  * is taken and the algorithm is chosen by weft_coll_init and the first start; further starts
  * allocate nothing, but for what a transport takes for its first messages to a member. Buffers are
- * borrowed from a start to its end. WEFT_COLL_FIXED_ORDER is said in `init_flags`; in `op->flags` it
- * is not looked at.
+ * borrowed from a start to its end. WEFT_COLL_FIXED_ORDER is said in `init_flags`; in `op->flags`
+ * it is not looked at.
  *
  * Starts stand in the order of the team's collectives (or in that of their tag). Two handles may be
  * under way at a time. BUSY: this one is. Types with a layout are UNSUPPORTED.

@@ -171,14 +171,14 @@ WEFT_API weft_status_t weft_team_invite(weft_team_t *team, void *buf, size_t *le
 
 /*
  * Makes a team of the members of `team`, whose ranks stay as they are, and of `n` workers (1 to
- * 4,096) that join by an invitation of rank `inviter`; they get the next ranks in the order in which
- * they came there. Every member calls it, in the same order as its collectives, with equal
+ * 4,096) that join by an invitation of rank `inviter`; they get the next ranks, in the order in
+ * which they came there. Every member calls it, in the same order as its collectives, with equal
  * arguments; the workers may come before or after that. params->exchange must be NULL.
  *
  * Returns WEFT_OK; on_ready reports the outcome, and the handle (NULL: there is none to close).
- * `team` refuses collectives as BUSY meanwhile. It is usable afterwards, also if no worker came, and
- * must still be closed. The new team has an identity and an epoch of its own, so late messages of
- * the old one do not reach it. TIMED_OUT: not enough workers came by params->deadline_ms.
+ * `team` refuses collectives as BUSY meanwhile. It is usable afterwards, also if no worker came,
+ * and must still be closed. The new team has an identity and an epoch of its own, so late messages
+ * of the old one do not reach it. TIMED_OUT: not enough workers came by params->deadline_ms.
  * PEER_FAILED: one of them was lost, or gave up.
  */
 #define weft_team_grow(...) weft_team_grow_sized(sizeof(weft_team_params_t), __VA_ARGS__)

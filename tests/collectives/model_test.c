@@ -94,6 +94,89 @@ TEST(an_agreement_ends_once_whoever_decides) {
     CHECK(model_holds(&model));
 }
 
+/* ---- joining, and the member that invites ---------------------------------------------------- */
+
+static bool join_is_told(const struct explore_world *w) {
+    return w->peer[0]->state == JOIN_OVER;
+}
+
+static const char *join_told_once(const struct explore_world *w) {
+    uint32_t given = explore_notified(w, 0, JOIN_FX_GIVE),
+             failed = explore_notified(w, 0, JOIN_FX_FAIL);
+    bool over = w->peer[0]->state == JOIN_OVER;
+    if (given + failed != over) return "a join ends once, with a team or without";
+    if (explore_notified(w, 0, JOIN_FX_CLOSE) != over) return "its endpoint is closed once";
+    if (given && !explore_notified(w, 0, JOIN_FX_MAKE))
+        return "records are for a team that is made";
+    return NULL;
+}
+
+TEST(a_join_ends_once_whatever_the_member_says) {
+    static const struct explore_effect effects[JOIN_N_EFFECTS] = {
+        [JOIN_FX_MAKE] = {EXPLORE_NOTIFY, 0},  [JOIN_FX_GIVE] = {EXPLORE_NOTIFY, 0},
+        [JOIN_FX_FAIL] = {EXPLORE_NOTIFY, 0},  [JOIN_FX_FORGET] = {EXPLORE_NOTIFY, 0},
+        [JOIN_FX_CLOSE] = {EXPLORE_NOTIFY, 0},
+    };
+    static const struct explore_local locals[] = {
+        {.event = JOIN_EV_WELCOME, .budget = 2, .states = ~0u},
+        {.event = JOIN_EV_REFUSAL, .budget = 2, .states = ~0u},
+        {.event = JOIN_EV_RECORDS, .budget = 2, .states = ~IN(JOIN_ASKING)},
+        {.event = JOIN_EV_STOP, .budget = 2, .states = ~0u},
+    };
+    static const struct explore_role role = {.machine = &weft__join_machine,
+                                             .size = sizeof(struct join_core),
+                                             .start = JOIN_ASKING,
+                                             .locals = locals,
+                                             .n_locals = sizeof locals / sizeof *locals,
+                                             .effects = effects};
+    static const struct explore_model model = {.name = "join",
+                                               .role = {&role},
+                                               .n_peers = 1,
+                                               .invariant = join_told_once,
+                                               .agreed = join_is_told};
+    CHECK(model_holds(&model));
+}
+
+static bool joiner_has_gone(const struct explore_world *w) {
+    return w->peer[0]->state == JOINER_OVER;
+}
+
+static const char *joiner_closed_once(const struct explore_world *w) {
+    bool over = w->peer[0]->state == JOINER_OVER;
+    if (explore_notified(w, 0, JOINER_FX_CLOSE) != over) return "a joiner is let go once";
+    if (explore_notified(w, 0, JOINER_FX_ANSWER) + explore_notified(w, 0, JOINER_FX_LOST) > 1)
+        return "it is lost, or answered";
+    if (explore_notified(w, 0, JOINER_FX_COUNT) > explore_notified(w, 0, JOINER_FX_WELCOME))
+        return "only one that has a rank is counted";
+    return NULL;
+}
+
+TEST(a_joiner_is_let_go_once_whatever_it_says) {
+    static const struct explore_effect effects[JOINER_N_EFFECTS] = {
+        [JOINER_FX_WELCOME] = {EXPLORE_NOTIFY, 0}, [JOINER_FX_COUNT] = {EXPLORE_NOTIFY, 0},
+        [JOINER_FX_LOST] = {EXPLORE_NOTIFY, 0},    [JOINER_FX_ANSWER] = {EXPLORE_NOTIFY, 0},
+        [JOINER_FX_CLOSE] = {EXPLORE_NOTIFY, 0},
+    };
+    static const struct explore_local locals[] = {
+        {.event = JOINER_EV_TAKE, .budget = 1, .states = IN(JOINER_WAITING)},
+        {.event = JOINER_EV_END, .budget = 1, .states = ~IN(JOINER_OVER)},
+        {.event = JOINER_EV_RECORD, .budget = 2, .states = ~IN(JOINER_WAITING)},
+        {.event = JOINER_EV_GONE, .budget = 2, .states = ~0u},
+    };
+    static const struct explore_role role = {.machine = &weft__joiner_machine,
+                                             .size = sizeof(struct joiner_core),
+                                             .start = JOINER_WAITING,
+                                             .locals = locals,
+                                             .n_locals = sizeof locals / sizeof *locals,
+                                             .effects = effects};
+    static const struct explore_model model = {.name = "joiner",
+                                               .role = {&role},
+                                               .n_peers = 1,
+                                               .invariant = joiner_closed_once,
+                                               .agreed = joiner_has_gone};
+    CHECK(model_holds(&model));
+}
+
 /* ---- team ------------------------------------------------------------------------------------ */
 
 static const struct explore_effect team_effects[TEAM_N_EFFECTS] = {

@@ -1,0 +1,32 @@
+#!/bin/bash
+# spin searches every run of the agreement among three members, two of which may die; it refutes
+# what leaves out a part of it.
+. tests/check.sh
+command -v spin >/dev/null || skip spin is not installed
+model=$(realpath tests/collectives/agreement.pml)
+
+# verify FLAG…: prints what the verifier says
+verify() {
+    (cd "$scratch" && rm -rf run && mkdir run && cd run && spin "$@" -a "$model" &&
+        gcc -w -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m1000000 -w24)
+}
+
+test_all_that_are_left_decide_the_same_and_nobody_waits_for_ever() {
+    said=$(verify -DDEATHS=2)
+    has verifier "$said" 'errors: 0'
+    if grep -q 'Search not completed' <<<"$said"; then fail "$said"; fi
+}
+
+test_a_value_that_is_held_is_proposed_again() {
+    has verifier "$(verify -DFORGET_HELD)" 'assertion violated .*chosen'
+}
+
+test_a_decision_waits_for_all_that_are_left() {
+    has verifier "$(verify -DHASTY)" 'errors: 1'
+}
+
+test_whoever_has_a_decision_passes_it_on() {
+    has verifier "$(verify -DFORGET_OTHERS)" 'assertion violated .*decided'
+}
+
+run_tests
