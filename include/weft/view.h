@@ -24,6 +24,8 @@ typedef struct weft_view weft_view_t;
  * - "weft-run": the processes that weft-run started.
  * - "mpi": a communicator of Open MPI or MPICH, which is loaded at run time. MPI is initialized if
  *   nothing has done so, and finalized after the last view that needs it (weft_view_did_start).
+ * - "pmix": PMIx, as prterun, mpirun of Open MPI or srun --mpi=pmix offer it to each process. Its
+ *   client library is loaded at run time. One view of a process uses it at a time.
  * - "store": rank 0 serves the exchange at a TCP address that all know (params->store). Also used
  *   for the tasks of a Slurm step.
  * - "single": this process alone.
@@ -33,8 +35,8 @@ typedef struct weft_view_params {
     weft_worker_t *worker;
     /*
      * NULL: "mpi" if `mpi_comm` is set, if MPI is initialized in this process or if its launcher
-     * started this process; else "weft-run", "store" or "single", the first whose environment is
-     * there.
+     * started this process; else "weft-run", "pmix", "store" or "single", the first whose
+     * environment is there.
      */
     const char *engine;
     int *argc; /* optional: for MPI's initialization */

@@ -68,8 +68,8 @@ const struct view_engine weft__view_run = {"weft-run", run_present, start_run, s
 
 weft_status_t weft__view_engine_of(const weft_view_params_t *params,
                                    const struct view_engine **engine_p) {
-    static const struct view_engine *const engines[] = {&weft__view_mpi, &weft__view_run,
-                                                        &weft__view_store, &weft__view_single};
+    static const struct view_engine *const engines[] = {
+        &weft__view_mpi, &weft__view_run, &weft__view_pmix, &weft__view_store, &weft__view_single};
     for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
         const struct view_engine *engine = engines[i];
         if (params->engine ? strcmp(params->engine, engine->name) != 0 : !engine->present(params))

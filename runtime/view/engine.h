@@ -27,7 +27,8 @@ struct view_engine {
     void (*stop)(struct view_session *session);
 };
 
-extern const struct view_engine weft__view_single, weft__view_run, weft__view_mpi, weft__view_store;
+extern const struct view_engine weft__view_single, weft__view_run, weft__view_mpi, weft__view_pmix,
+    weft__view_store;
 
 /* By name, or by what is present. WEFT_ERR_UNSUPPORTED for an unknown name. */
 weft_status_t weft__view_engine_of(const weft_view_params_t *params,

@@ -30,6 +30,22 @@ test_openmpi_without_its_libevent_is_refused() {
     has "the hint" "$said" 'LD_PRELOAD=libevent_core'
 }
 
+# What mpirun offers to a program that does not use MPI.
+test_under_pmix() {
+    command -v mpirun.openmpi >/dev/null || skip "no Open MPI here"
+    [ -e /usr/lib/x86_64-linux-gnu/libpmix.so.2 ] || skip "no PMIx here"
+    said=$(timeout 120 mpirun.openmpi --allow-run-as-root --oversubscribe -n 3 env -u OMPI_COMM_WORLD_SIZE "$view" 2>&1)
+    has together "$said" 'engine pmix \(started\), 3 processes, sum 6$'
+}
+
+test_a_process_that_dies_under_pmix_ends_the_others() {
+    command -v mpirun.openmpi >/dev/null || skip "no Open MPI here"
+    [ -e /usr/lib/x86_64-linux-gnu/libpmix.so.2 ] || skip "no PMIx here"
+    timeout 60 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 env -u OMPI_COMM_WORLD_SIZE \
+        sh -c '[ "$PMIX_RANK" = 1 ] && exit 3; exec '"$view" >/dev/null 2>&1 && fail "it ended well"
+    [ $? != 124 ] || fail "it hung"
+}
+
 test_under_mpirun_of_mpich() {
     command -v mpirun.mpich >/dev/null || skip "no MPICH here"
     has together "$(timeout 120 mpirun.mpich -n 3 "$view" 2>&1)" 'engine mpi \(started\), 3 processes, sum 6$'
