@@ -20,7 +20,7 @@ static const char usage[] =
     "weft-info --protocols [TRANSPORT | URI …] [--json]\n"
     "weft-info --live PID [--json]\n"
     "weft-info --collectives\n"
-    "weft-info --view [--json]\n"
+    "weft-info --view [--json | --svg]\n"
     "weft-info --new-key FILE\n"
     "\n"
     "  --transports  those that a worker opens, with capabilities, limits and costs; RDMA devices, "
@@ -40,6 +40,7 @@ static const char usage[] =
     "  --new-key     makes a key of 32 random bytes, for tcp.key_file; the file must not be there "
     "yet\n"
     "  --json        as one JSON object\n"
+    "  --svg         the machines of --view as a picture\n"
     "Without a choice: the first three.\n";
 
 enum { TRANSPORTS = 1, CONFIG = 2, BUILD = 4, COUNTERS = 8, PROTOCOLS = 16 };
@@ -270,16 +271,22 @@ static int new_key(const char *path) {
 }
 
 int main(int argc, char **argv) {
-    static const struct option options[] = {
-        {"transports", no_argument, NULL, 't'},  {"config", no_argument, NULL, 'c'},
-        {"build", no_argument, NULL, 'b'},       {"counters", no_argument, NULL, 'n'},
-        {"protocols", no_argument, NULL, 'p'},   {"json", no_argument, NULL, 'j'},
-        {"collectives", no_argument, NULL, 'o'}, {"live", required_argument, NULL, 'l'},
-        {"view", no_argument, NULL, 'v'},        {"new-key", required_argument, NULL, 'k'},
-        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"transports", no_argument, NULL, 't'},
+                                            {"config", no_argument, NULL, 'c'},
+                                            {"build", no_argument, NULL, 'b'},
+                                            {"counters", no_argument, NULL, 'n'},
+                                            {"protocols", no_argument, NULL, 'p'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"collectives", no_argument, NULL, 'o'},
+                                            {"live", required_argument, NULL, 'l'},
+                                            {"view", no_argument, NULL, 'v'},
+                                            {"new-key", required_argument, NULL, 'k'},
+                                            {"svg", no_argument, NULL, 's'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     weft_context_t *context;
     weft_worker_t *worker;
-    int what = 0, json = 0, found = 1, live = 0, view = 0, c;
+    int what = 0, json = 0, found = 1, live = 0, view = 0, svg = 0, c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
         case 't': what |= TRANSPORTS; break;
@@ -288,6 +295,7 @@ int main(int argc, char **argv) {
         case 'n': what |= COUNTERS; break;
         case 'p': what |= PROTOCOLS; break;
         case 'j': json = 1; break;
+        case 's': svg = 1; break;
         case 'l':
             if ((live = atoi(optarg)) > 0) break;
             fprintf(stderr, "weft-info: %s: no process\n", optarg);
@@ -303,13 +311,17 @@ int main(int argc, char **argv) {
         fprintf(stderr, "weft-info: %s: not understood\nTry weft-info --help.\n", argv[optind]);
         return 2;
     }
+    if (svg && (!view || json)) {
+        fprintf(stderr, "weft-info: --svg is for --view\nTry weft-info --help.\n");
+        return 2;
+    }
     if ((live || view) && (what || (live && view))) {
         fprintf(stderr, "weft-info: %s goes alone\nTry weft-info --help.\n",
                 live ? "--live" : "--view");
         return 2;
     }
     if (live) return info_live(live, json) ? 0 : 1;
-    if (view) return info_view(&argc, &argv, json) ? 0 : 1;
+    if (view) return info_view(&argc, &argv, svg ? INFO_SVG : json ? INFO_JSON : INFO_TEXT) ? 0 : 1;
     if (!what) what = TRANSPORTS | CONFIG | BUILD;
     if (!must(weft_context_create(NULL, &context), "context")) return 1;
     if (!must(weft_worker_create(context, NULL, &worker), "worker")) return 1;

@@ -18,10 +18,11 @@
 #include "wordcount/words.h"
 
 static const char usage[] =
-    "weft-run -n N wordcount [--transport shm|tcp|rdma_rc|rdma_ud] [FILES…]\n"
+    "wordcount [-n N] [--transport shm|tcp|rdma_rc|rdma_ud] [FILES…]\n"
     "\n"
-    "Counts the words of FILES (folders stand for all files in them) with N processes, and checks "
-    "the result\n"
+    "Counts the words of FILES (folders stand for all files in them) with the processes that a "
+    "launcher\n"
+    "started (weft-run, mpirun, prterun, …), and checks the result\n"
     "against a plain serial count: the exit code is 1 when they differ. Without FILES: the "
     "licenses and copyright\n"
     "notices of this system.\n"
@@ -49,8 +50,8 @@ struct outlet {
 };
 
 struct app {
-    weft_context_t *context;
-    weft_worker_t *worker;
+    weft_view_t *view;
+    weft_worker_t *worker; /* the view's, and its team */
     weft_team_t *team;
     uint32_t rank, size;
     int corrupt; /* rank, or -1 */
@@ -295,33 +296,31 @@ static bool verify(struct app *app, const struct result *result) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void open_all(struct app *app, const weft_exchange_t *exchange, const char *transport) {
+/* The view's worker takes its transports from the setting. */
+static void open_all(struct app *app, weft_view_params_t *params, const char *transport) {
     char transports[64];
     snprintf(transports, sizeof transports, "self,%s", transport ? transport : "");
-    weft_setting_t setting = {"transports", transports};
-    weft_context_params_t params = {.settings = &setting, .n_settings = transport ? 1 : 0};
-    must(weft_context_create(&params, &app->context), "context");
-    must(weft_worker_create(app->context, NULL, &app->worker), "worker");
+    if (transport) setenv("WEFT_TRANSPORTS", transports, 1);
+    must(weft_view_create_wait(params, &app->view), "view");
+    app->worker = weft_view_worker(app->view);
+    app->team = weft_view_team(app->view);
     must(weft_am_handler_set(app->worker, AM_COUNTS, on_counts, app), "handler");
     must(weft_am_handler_set(app->worker, AM_PROGRESS, on_progress, app), "handler");
 
-    app->size = exchange->size;
-    app->rank = exchange->rank;
+    app->size = weft_view_size(app->view);
+    app->rank = weft_view_rank(app->view);
     app->outlets = calloc(app->size, sizeof app->outlets[0]);
     app->batches_to = calloc(app->size, sizeof app->batches_to[0]);
     app->read_by = calloc(app->size, sizeof app->read_by[0]);
     if (!app->outlets || !app->batches_to || !app->read_by ||
         !table_open(&app->combined, 4 * COMBINED_WORDS) || !table_open(&app->owned, 4096))
         die("tables", WEFT_ERR_NO_MEMORY);
-    must(weft_team_create_wait(app->worker, exchange, &app->team), "team");
     for (uint32_t i = 0; i < app->size; i++) app->outlets[i].ep = weft_team_ep(app->team, i);
 }
 
 static void close_all(struct app *app) {
     must(weft_barrier_wait(app->team), "barrier");
-    must(weft_team_close_wait(app->team), "close");
-    weft_worker_destroy(app->worker);
-    weft_context_destroy(app->context);
+    must(weft_view_release_wait(app->view), "release");
     table_close(&app->combined);
     table_close(&app->owned);
     files_close(&app->files);
@@ -330,10 +329,10 @@ static void close_all(struct app *app) {
     free(app->read_by);
 }
 
-static int run_wordcount(struct app *app, char **names, size_t n_names, const char *transport) {
-    const weft_exchange_t *exchange = weft_run_exchange();
-    if (!exchange || !files_find(&app->files, names, n_names, exchange->size)) return 1;
-    open_all(app, exchange, transport);
+static int run_wordcount(struct app *app, char **names, size_t n_names, weft_view_params_t *params,
+                         const char *transport) {
+    open_all(app, params, transport);
+    if (!files_find(&app->files, names, n_names, app->size)) exit(1);
     app->bar.fd = -1;
     if (app->rank == 0) bar_open(&app->bar);
 
@@ -381,5 +380,6 @@ int main(int argc, char **argv) {
         struct job_params job = {"wordcount", (uint32_t)ranks, "/proc/self/exe", argv, 0, true};
         return job_run(&job);
     }
-    return run_wordcount(&app, argv + optind, (size_t)(argc - optind), transport);
+    weft_view_params_t params = {.argc = &argc, .argv = &argv};
+    return run_wordcount(&app, argv + optind, (size_t)(argc - optind), &params, transport);
 }

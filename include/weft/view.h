@@ -120,8 +120,15 @@ WEFT_API weft_status_t weft_view_split_sized(size_t params_size, weft_view_t *vi
                                              const weft_view_split_params_t *params);
 WEFT_API weft_status_t weft_view_split_wait(weft_view_t *view, uint32_t colour, uint32_t key,
                                             weft_view_t **part_p);
-/* A part for each host: its members are the processes that share a host with this one. */
-WEFT_API weft_status_t weft_view_split_host_wait(weft_view_t *view, weft_view_t **part_p);
+/*
+ * Creates a part for each host, for each NUMA node of a host (that of the first processor that a
+ * process may run on), or for each GPU (the first that a process sees): its members are the
+ * processes that share it with this one, in the order of their ranks. Every member calls it. A
+ * process without a GPU gets NULL, the null view, with WEFT_BY_GPU.
+ */
+typedef enum weft_partition { WEFT_BY_HOST, WEFT_BY_NUMA_NODE, WEFT_BY_GPU } weft_partition_t;
+WEFT_API weft_status_t weft_view_partition_wait(weft_view_t *view, weft_partition_t by,
+                                                weft_view_t **part_p);
 
 /* ---- finalizers ---- */
 
@@ -178,6 +185,7 @@ typedef struct weft_resource_set {
     uint64_t cpus[WEFT_MAX_CPUS / 64]; /* that it may run on, a bit each */
     uint32_t n_cpus, n_cores;          /* of those; hardware threads, and cores */
     uint32_t n_numa_nodes;             /* that those belong to */
+    int32_t numa_node;                 /* the first of them; -1: unknown */
     uint64_t ram_total;                /* of the host, or the limit of its control group */
     uint64_t ram_free, ram_used;       /* as the owner measured them last; `used` by it */
     uint64_t ram_id;                   /* equal for processes that share it */

@@ -64,14 +64,15 @@ static bool node_has(const weft_resource_set_t *set, unsigned node) {
     return false;
 }
 
-static uint32_t count_nodes(const weft_resource_set_t *set) {
+static uint32_t count_nodes(weft_resource_set_t *set) {
     enum { MOST_NODES = 256 };
     char path[64];
     uint32_t n = 0;
     for (unsigned node = 0; node < MOST_NODES; node++) {
         snprintf(path, sizeof path, "/sys/devices/system/node/node%u", node);
         if (access(path, F_OK) != 0) break;
-        n += node_has(set, node);
+        bool has = node_has(set, node);
+        if (has && n++ == 0) set->numa_node = (int32_t)node;
     }
     return n ? n : 1;
 }
@@ -84,6 +85,7 @@ static void measure_cpus(weft_resource_set_t *set) {
         if (CPU_ISSET(cpu, &cpus)) set->cpus[cpu / 64] |= UINT64_C(1) << cpu % 64;
     set->n_cpus = (uint32_t)CPU_COUNT(&cpus);
     set->n_cores = count_cores(set);
+    set->numa_node = -1;
     set->n_numa_nodes = count_nodes(set);
 }
 

@@ -5,6 +5,7 @@
 #include "view.h"
 
 #include <base/check.h>
+#include <base/hash.h>
 #include <base/status.h>
 #include <collectives/wire.h>
 #include <endpoints/core/worker.h>
@@ -219,11 +220,29 @@ weft_status_t weft_view_split_wait(weft_view_t *view, uint32_t colour, uint32_t 
     return st;
 }
 
-weft_status_t weft_view_split_host_wait(weft_view_t *view, weft_view_t **part_p) {
-    uint32_t first = 0;
+/* ---- by what processes share ----------------------------------------------------------------- */
+
+/* Equal for those that share it; 0: this process has none. */
+static uint64_t shared_id(const weft_resource_set_t *set, weft_partition_t by) {
+    if (by == WEFT_BY_GPU) return set->n_gpus ? set->gpu[0].id : 0;
+    uint64_t id = hash_more(HASH_BEGIN, &set->host_id, sizeof set->host_id);
+    return by == WEFT_BY_HOST ? id : hash_more(id, &set->numa_node, sizeof set->numa_node);
+}
+
+weft_status_t weft_view_partition_wait(weft_view_t *view, weft_partition_t by,
+                                       weft_view_t **part_p) {
     if (!view) REFUSE("view", "NULL");
+    if (!part_p) REFUSE("part_p", "NULL");
+    if ((unsigned)by > WEFT_BY_GPU) REFUSE("by", "unknown");
     weft_status_t st = weft__view_usable(view);
     if (st < 0) return st;
-    while (view->member[first].host != view->me.host) first++;
-    return weft_view_split_wait(view, first, 0, part_p);
+    uint64_t mine = shared_id(weft_view_mine(view), by);
+    uint64_t *all = weft__alloc(view, weft_view_size(view) * sizeof *all, "what is shared");
+    if (!all) return WEFT_ERR_NO_MEMORY;
+    uint32_t first = 0;
+    st = weft_allgather_wait(view->team, &mine, all, 1, WEFT_UINT64);
+    while (st == WEFT_OK && all[first] != mine) first++;
+    talloc_free(all);
+    if (st < 0) return st;
+    return weft_view_split_wait(view, mine ? first : WEFT_NO_COLOUR, 0, part_p);
 }

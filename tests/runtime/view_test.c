@@ -170,7 +170,14 @@ static void split_it(const char *store, uint32_t rank, uint32_t size) {
         CHECK(!weft_view_equal(part, view));
         CHECK(weft_view_has(view, weft_view_mine(part)));
     }
-    CHECK_EQ(weft_view_split_host_wait(view, &host), WEFT_OK);
+    CHECK_EQ(weft_view_partition_wait(view, WEFT_BY_GPU, &host), WEFT_OK);
+    CHECK_EQ(host == NULL, weft_view_mine(view)->n_gpus == 0);
+    CHECK_EQ(weft_view_release_wait(host), WEFT_OK);
+    CHECK_EQ(weft_view_partition_wait(view, WEFT_BY_NUMA_NODE, &host), WEFT_OK);
+    CHECK(weft_view_size(host) >= 1 && weft_view_size(host) <= size);
+    CHECK(weft_view_has(host, weft_view_mine(view)));
+    CHECK_EQ(weft_view_release_wait(host), WEFT_OK);
+    CHECK_EQ(weft_view_partition_wait(view, WEFT_BY_HOST, &host), WEFT_OK);
     CHECK_EQ(weft_view_size(host), size);
     CHECK(weft_view_equal(host, view));
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK); /* the parts keep it */

@@ -140,7 +140,26 @@ PY
     $info --view >"$scratch/view.txt"
     grep -q '^engine single, 1 processes' "$scratch/view.txt"
     grep -q "^rank 0 on $(uname -n), process" "$scratch/view.txt"
+    grep -q "^host $(uname -n): memory" "$scratch/view.txt"
+    grep -qE '^  \+- NUMA node -?[0-9]+: ranks 0$' "$scratch/view.txt"
     expect code "$(exit_code $info --view --config)" 2
+}
+
+test_the_machines_are_drawn() {
+    $bin/tools/weft-run -n 9 --plain $info --view --svg >"$scratch/view.svg"
+    python3 - "$scratch/view.svg" <<'PY'
+import os, sys, xml.etree.ElementTree as tree
+of = "{http://www.w3.org/2000/svg}"
+root = tree.parse(sys.argv[1]).getroot()
+boxes = [r.get("class") for r in root.iter(of + "rect")]
+assert boxes.count("host") == 1 and boxes.count("rank") == 9 and boxes.count("node") >= 1, boxes
+texts = [t.text for t in root.iter(of + "text")]
+assert [t for t in texts if t.isdigit()] == [str(r) for r in range(9)], texts
+assert any(os.uname().nodename in t for t in texts), texts
+high = float(root.get("height"))
+assert all(float(r.get("y")) + float(r.get("height")) <= high for r in root.iter(of + "rect"))
+PY
+    expect code "$(exit_code $info --svg)" 2
 }
 
 test_counters_are_listed() {

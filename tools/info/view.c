@@ -3,9 +3,11 @@
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <weft/weft.h>
 
 #include "../json/json.h"
+#include "view_drawing.h"
 
 static bool well(weft_status_t status, const char *what) {
     char text[512];
@@ -52,9 +54,9 @@ static void json_devices(const char *kind, const weft_device_info_t *devices, ui
 static void json_set(const weft_resource_set_t *set) {
     printf("%s{\"rank\":%" PRIu32 ",\"host\":", set->rank > 0 ? "," : "", set->rank);
     json_text(stdout, set->host);
-    printf(",\"pid\":%" PRId32 ",\"cpus\":%" PRIu32 ",\"cores\":%" PRIu32
-           ",\"numa_nodes\":%" PRIu32,
-           set->pid, set->n_cpus, set->n_cores, set->n_numa_nodes);
+    printf(",\"pid\":%" PRId32 ",\"cpus\":%" PRIu32 ",\"cores\":%" PRIu32 ",\"numa_nodes\":%" PRIu32
+           ",\"numa_node\":%" PRId32,
+           set->pid, set->n_cpus, set->n_cores, set->n_numa_nodes, set->numa_node);
     printf(",\"ram_total\":%" PRIu64 ",\"ram_free\":%" PRIu64 ",\"ram_used\":%" PRIu64,
            set->ram_total, set->ram_free, set->ram_used);
     json_devices("gpus", set->gpu, set->n_gpus);
@@ -75,22 +77,34 @@ static void begin(weft_view_t *view, bool json) {
     fputs(",\"processes\":[", stdout);
 }
 
-static bool print_sets(weft_view_t *view, bool json) {
-    const weft_resource_set_t *set;
-    begin(view, json);
-    for (uint32_t rank = 0; rank < weft_view_size(view); rank++) {
-        if (!well(weft_view_at_wait(view, rank, false, &set), "resource set")) return false;
-        (json ? json_set : print_set)(set);
+static void print_sets(weft_view_t *view, const weft_resource_set_t *const *set,
+                       enum info_format format) {
+    uint32_t n = weft_view_size(view);
+    if (format == INFO_SVG) {
+        info_draw_svg(set, n);
+        return;
     }
-    if (json) puts("]}");
-    return true;
+    begin(view, format == INFO_JSON);
+    if (format == INFO_TEXT) info_draw_text(set, n);
+    for (uint32_t r = 0; r < n; r++) (format == INFO_JSON ? json_set : print_set)(set[r]);
+    if (format == INFO_JSON) puts("]}");
 }
 
-bool info_view(int *argc, char ***argv, bool json) {
+static bool fetch_and_print(weft_view_t *view, enum info_format format) {
+    const weft_resource_set_t **set = calloc(weft_view_size(view), sizeof *set);
+    bool fetched = set != NULL;
+    for (uint32_t r = 0; r < weft_view_size(view) && fetched; r++)
+        fetched = well(weft_view_at_wait(view, r, false, &set[r]), "resource set");
+    if (fetched) print_sets(view, set, format);
+    free(set);
+    return fetched;
+}
+
+bool info_view(int *argc, char ***argv, enum info_format format) {
     weft_view_t *view;
     weft_view_params_t params = {.argc = argc, .argv = argv};
     if (!well(weft_view_create_wait(&params, &view), "view")) return false;
-    bool printed = weft_view_rank(view) > 0 || print_sets(view, json);
+    bool printed = weft_view_rank(view) > 0 || fetch_and_print(view, format);
     bool ended = well(weft_barrier_wait(weft_view_team(view)), "barrier");
     return well(weft_view_release_wait(view), "release") && printed && ended;
 }

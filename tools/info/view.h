@@ -8,6 +8,7 @@
  * Every process of the program calls it; rank 0 prints. Returns false after an error, with the
  * reason on stderr.
  */
-bool info_view(int *argc, char ***argv, bool json);
+enum info_format { INFO_TEXT, INFO_JSON, INFO_SVG };
+bool info_view(int *argc, char ***argv, enum info_format format);
 
 #endif
