@@ -10,7 +10,7 @@
 enum { HOSTS = 4, PER_HOST = 4, RANKS = HOSTS * PER_HOST, COUNT = 600 };
 
 /* Neighbouring ranks share a host, or ranks go round. */
-static bool round_robin;
+static bool round_robin, over_store;
 
 /* Where sockets of shared memory are, on each host in a file system of its own. */
 static char sockets[] = "/tmp/weft-hosts-XXXXXX";
@@ -96,6 +96,29 @@ static void split_by_host(weft_team_t *team, uint32_t rank) {
     MUST(sum == PER_HOST && weft_team_close_wait(own) == WEFT_OK, 74);
 }
 
+/* A view whose processes know only rank 0's address. */
+static void be_in_view(weft_worker_t *worker, uint32_t rank) {
+    weft_view_t *view, *part;
+    uint32_t sharers;
+    const weft_resource_set_t *set;
+    weft_view_params_t params = {.worker = worker,
+                                 .engine = "store",
+                                 .store = "10.88.1.2:7411",
+                                 .rank = rank,
+                                 .size = RANKS};
+    MUST(weft_view_create_wait(&params, &view) == WEFT_OK, 80);
+    MUST(weft_view_size(view) == RANKS && weft_view_rank(view) == rank, 81);
+    MUST(weft_view_at_wait(view, (rank + 5) % RANKS, false, &set) == WEFT_OK, 82);
+    MUST(set->rank == (rank + 5) % RANKS && set->n_network_devices >= 1, 83);
+    MUST(weft_view_count_ram_wait(view, weft_view_mine(view), &sharers) == WEFT_OK, 84);
+    MUST(sharers == PER_HOST || sharers == RANKS, 85); /* one kernel: the boot id is the same */
+    MUST(weft_view_partition_wait(view, WEFT_BY_HOST, &part) == WEFT_OK, 86);
+    MUST(weft_view_size(part) == sharers, 87);
+    MUST(weft_view_release_wait(part) == WEFT_OK, 88);
+    MUST(weft_barrier_wait(weft_view_team(view)) == WEFT_OK, 89);
+    MUST(weft_view_release_wait(view) == WEFT_OK, 90);
+}
+
 static void be_member(struct page *page, uint32_t rank) {
     struct process p = {.page = page, .rank = rank, .size = RANKS};
     char address[32];
@@ -110,6 +133,7 @@ static void be_member(struct page *page, uint32_t rank) {
     MUST(weft_worker_create(p.context, &(weft_worker_params_t){.transports = "self,shm,tcp"},
                             &p.worker) == WEFT_OK,
          31);
+    if (over_store) be_in_view(p.worker, rank);
     MUST(weft_team_create_wait(p.worker, &exchange, &p.team) == WEFT_OK, 32);
     work(p.team, rank);
     split_by_host(p.team, rank);
@@ -221,6 +245,11 @@ static void on_four_hosts(bool in_turn) {
 
 TEST(sixteen_members_work_together_on_four_hosts) {
     on_four_hosts(false);
+}
+TEST(sixteen_processes_on_four_hosts_meet_at_a_store) {
+    over_store = true;
+    on_four_hosts(false);
+    over_store = false;
 }
 TEST(and_so_they_do_where_ranks_go_round_the_hosts) {
     on_four_hosts(true);
