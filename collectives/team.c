@@ -356,6 +356,12 @@ static uint32_t most_per_core(const weft_team_t *team) {
     return most;
 }
 
+/*
+ * A slot of this size stays in the cache between two cores that work at once. Ranks that share a
+ * core change places once a slot, which is dearer, so theirs are as large as the setting says.
+ */
+enum { SLOT_OF_A_CORE = 8 << 10 };
+
 /* All on one host, all willing, and the first of them has made it. */
 static void share_memory(weft_team_t *team) {
     const struct member_record *first = &team->record[0];
@@ -372,6 +378,8 @@ static void share_memory(weft_team_t *team) {
             weft__log(team->worker->context, WEFT_LOG_INFO, "collectives", "no shared segment: %s",
                       weft_status_name(st));
     }
+    if (team->segment && team->per_core == 1 && team->segment->slot > SLOT_OF_A_CORE)
+        team->segment->slot = SLOT_OF_A_CORE;
 }
 
 /* ---- the first collective: does everybody have the segment? ---------------------------------- */
