@@ -154,7 +154,7 @@ static weft_status_t find_size(struct pmix_session *s) {
                                             .cancel = cancel_pmix,
                                             .arg = s};
     free(value);
-    return good ? WEFT_OK : weft__fail(WEFT_ERR_PROTOCOL, "PMIx tells no size of the job");
+    return good ? WEFT_OK : weft__fail(WEFT_ERR_PROTOCOL, "PMIx has no size of the job");
 }
 
 static weft_status_t enter(struct pmix_session *s) {

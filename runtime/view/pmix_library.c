@@ -10,8 +10,8 @@ bool weft__pmix_present(void) {
 }
 
 /*
- * It stays loaded: it has a thread of its own. DEEPBIND, because libev defines functions of libevent,
- * which it would call in place of those of its own libevent.
+ * It stays loaded: it has a thread of its own. DEEPBIND, because libev defines functions of
+ * libevent, which it would call in place of those of its own libevent.
  */
 static void *open_library(void) {
     void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL | RTLD_DEEPBIND);

@@ -18,7 +18,7 @@ static bool is_on(const weft_resource_set_t *set, const weft_resource_set_t *hos
     return set->host_id == host->host_id && set->numa_node == node;
 }
 
-/* The nodes of the host that ranks are on, from the lowest: the one after `node`; INT32_MAX: none. */
+/* Of the host's nodes that ranks are on: the one after `node`; INT32_MAX: none. */
 static int32_t next_node(const weft_resource_set_t *const *set, uint32_t n,
                          const weft_resource_set_t *host, int32_t node) {
     int32_t next = INT32_MAX;

@@ -1,0 +1,239 @@
+/*
+ * Teams of processes of one host:
+ *
+ *     teams killed [KILLS]    SIGKILL of one of four members in a collective with WEFT_COLL_SAFE:
+ *                             until all others have their outcome, and whether it is one for all
+ *     teams made [RANKS [TIMES]]  how long a team takes to be made, and a split of it in two
+ *     teams late              the processor time of a member that waits 10 s for a late one
+ *
+ * Over shared memory. Times in ms: median, 99th percentile, longest.
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <weft/weft.h>
+
+enum { MEMBERS = 4, RANKS_MOST = 64, RECORD_MOST = 1024, TIMES_MOST = 10000 };
+
+struct page {
+    _Atomic uint32_t arrived, rounds[RANKS_MOST];
+    uint8_t record[RANKS_MOST][RECORD_MOST];
+    weft_status_t outcome[RANKS_MOST];
+    double at[RANKS_MOST], split[RANKS_MOST];
+};
+static struct page *page;
+static double sample[2][TIMES_MOST];
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void must(weft_status_t status, const char *what) {
+    if (status >= 0) return;
+    fprintf(stderr, "%s: %s\n", what, weft_status_name(status));
+    _exit(1);
+}
+
+static int by_size(const void *a, const void *b) {
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+static void print(const char *what, double *ms, int n) {
+    qsort(ms, (size_t)n, sizeof *ms, by_size);
+    printf("%-34s %8.3f %8.3f %8.3f ms, of %d\n", what, ms[n / 2], ms[n * 99 / 100], ms[n - 1], n);
+}
+
+/* ---- a member -------------------------------------------------------------------------------- */
+
+struct member {
+    uint32_t rank, size;
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_team_t *team;
+};
+
+static weft_status_t gather(void *arg, weft_worker_t *worker, const void *mine, size_t len,
+                            void *all, weft_done_fn done, void *done_arg) {
+    const struct member *m = arg;
+    (void)worker;
+    memcpy(page->record[m->rank], mine, len);
+    atomic_fetch_add(&page->arrived, 1);
+    while (atomic_load(&page->arrived) < m->size) sched_yield();
+    for (uint32_t r = 0; r < m->size; r++) memcpy((char *)all + r * len, page->record[r], len);
+    done(WEFT_OK, done_arg);
+    return WEFT_OK;
+}
+
+/* Returns how long the team took, once all members were there. */
+static double join_team(struct member *m) {
+    weft_exchange_t exchange = {.rank = m->rank, .size = m->size, .allgather = gather, .arg = m};
+    const weft_setting_t quiet = {"log.level", "none"};
+    weft_context_params_t settings = {.settings = &quiet, .n_settings = 1};
+    must(weft_context_create(&settings, &m->context), "context");
+    weft_worker_params_t params = {.transports = "self,shm"};
+    must(weft_worker_create(m->context, &params, &m->worker), "worker");
+    atomic_fetch_add(&page->rounds[0], 1);
+    while (atomic_load(&page->rounds[0]) < m->size) sched_yield();
+    double begin = now_ms();
+    must(weft_team_create_wait(m->worker, &exchange, &m->team), "team");
+    return now_ms() - begin;
+}
+
+static void leave(struct member *m) {
+    must(weft_team_close_wait(m->team), "close");
+    weft_worker_destroy(m->worker);
+    weft_context_destroy(m->context);
+    _exit(0);
+}
+
+static void begin_members(uint32_t size, pid_t *pid, void (*run)(struct member *m)) {
+    memset(page, 0, sizeof *page);
+    for (uint32_t r = 0; r < size; r++) {
+        struct member m = {.rank = r, .size = size};
+        if ((pid[r] = fork()) == 0) run(&m);
+    }
+}
+
+static void end_members(uint32_t size) {
+    int status;
+    for (uint32_t r = 0; r < size; r++) {
+        if (wait(&status) < 0 || (WIFEXITED(status) && WEXITSTATUS(status) != 0)) exit(1);
+    }
+}
+
+/* ---- killed ---------------------------------------------------------------------------------- */
+
+static void note(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+static weft_status_t sum_safely(struct member *m) {
+    uint64_t mine[64] = {0}, sum[64];
+    weft_status_t outcome = WEFT_IN_PROGRESS;
+    weft_op_t op = {.done = note, .arg = &outcome, .flags = WEFT_COLL_SAFE};
+    weft_status_t st = weft_allreduce(m->team, mine, sum, 64, WEFT_UINT64, WEFT_SUM, &op);
+    if (st != WEFT_IN_PROGRESS) return st;
+    while (outcome == WEFT_IN_PROGRESS) weft_worker_wait(m->worker, 1000);
+    return outcome;
+}
+
+static void sum_until_killed(struct member *m) {
+    weft_status_t status = WEFT_OK;
+    join_team(m);
+    atomic_store(&page->arrived, 0);
+    while (status == WEFT_OK) {
+        status = sum_safely(m);
+        if (status == WEFT_OK) atomic_fetch_add(&page->rounds[m->rank], 1);
+    }
+    page->outcome[m->rank] = status;
+    page->at[m->rank] = now_ms();
+    weft_team_close_wait(m->team);
+    _exit(0);
+}
+
+static int killed(int kills) {
+    int same = 0;
+    for (int k = 0; k < kills; k++) {
+        pid_t pid[MEMBERS];
+        uint32_t dies = (uint32_t)k % MEMBERS, witness = (dies + 1) % MEMBERS;
+        begin_members(MEMBERS, pid, sum_until_killed);
+        while (atomic_load(&page->rounds[dies]) < 8) usleep(100);
+        usleep((unsigned)(k * 37 % 400));
+        double begin = now_ms(), last = 0;
+        kill(pid[dies], SIGKILL);
+        end_members(MEMBERS);
+        bool one = true;
+        for (uint32_t r = 0; r < MEMBERS; r++) {
+            if (r == dies) continue;
+            if (page->at[r] - begin > last) last = page->at[r] - begin;
+            one = one && page->outcome[r] == page->outcome[witness];
+            /* as many that ended well: rank 0 counted its beginning, too */
+            one = one && page->rounds[r] + (witness == 0) * MEMBERS ==
+                             page->rounds[witness] + (r == 0) * MEMBERS;
+        }
+        sample[0][k] = last;
+        same += one;
+    }
+    print("SIGKILL to the last outcome", sample[0], kills);
+    printf("one outcome for all: %d of %d\n", same, kills);
+    return same == kills ? 0 : 1;
+}
+
+/* ---- made ------------------------------------------------------------------------------------ */
+
+static void be_made(struct member *m) {
+    weft_team_t *half;
+    page->at[m->rank] = join_team(m);
+    must(weft_barrier_wait(m->team), "barrier");
+    double begin = now_ms();
+    must(weft_team_split_wait(m->team, m->rank % 2, m->rank, &half), "split");
+    page->split[m->rank] = now_ms() - begin;
+    must(weft_team_close_wait(half), "close of a half");
+    leave(m);
+}
+
+static int made(uint32_t ranks, int times) {
+    for (int k = 0; k < times; k++) {
+        pid_t pid[RANKS_MOST];
+        begin_members(ranks, pid, be_made);
+        end_members(ranks);
+        for (uint32_t r = 0; r < ranks; r++) {
+            if (page->at[r] > sample[0][k]) sample[0][k] = page->at[r];
+            if (page->split[r] > sample[1][k]) sample[1][k] = page->split[r];
+        }
+    }
+    print("team made, the last member", sample[0], times);
+    print("split in two, the last member", sample[1], times);
+    return 0;
+}
+
+/* ---- late ------------------------------------------------------------------------------------ */
+
+static double processor_ms(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
+}
+
+static void wait_for_late(struct member *m) {
+    join_team(m);
+    must(weft_barrier_wait(m->team), "barrier");
+    if (m->rank == 1) sleep(10);
+    double begin = processor_ms();
+    must(weft_barrier_wait(m->team), "barrier");
+    page->at[m->rank] = processor_ms() - begin;
+    leave(m);
+}
+
+static int late(void) {
+    pid_t pid[2];
+    begin_members(2, pid, wait_for_late);
+    end_members(2);
+    printf("waiting 10 s: %.3f ms of processor time\n", page->at[0]);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    int first = argc > 2 ? atoi(argv[2]) : 0, second = argc > 3 ? atoi(argv[3]) : 0;
+    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED || first > TIMES_MOST || second > TIMES_MOST) return 1;
+    if (strcmp(what, "killed") == 0) return killed(first ? first : 200);
+    if (strcmp(what, "late") == 0) return late();
+    if (strcmp(what, "made") == 0 && first <= RANKS_MOST)
+        return made(first ? (uint32_t)first : 16, second ? second : 50);
+    fputs("teams killed [KILLS] | made [RANKS [TIMES]] | late\n", stderr);
+    return 2;
+}
