@@ -1,0 +1,211 @@
+/*
+ * Teams made of others, agreements and safe collectives in virtual time: datagrams are lost, and a
+ * member dies at each moment. Every member that lives hears once, and what has to be one outcome is.
+ */
+#include "sim_world.h"
+
+enum { SIZE = 5, MOMENTS = 24, MOMENT_NS = 4000, DEADLINE_MS = 2000 };
+
+static weft_team_t *made[MOST_RANKS];
+static uint64_t word[MOST_RANKS], lost[MOST_RANKS][1], mine[MOST_RANKS], sum[MOST_RANKS];
+
+static void on_made(weft_team_t *team, weft_status_t status, void *arg) {
+    struct rank *rank = arg;
+    made[rank - rank->crew->rank] = team;
+    on_outcome(status, rank);
+}
+
+/* ---- what members do ------------------------------------------------------------------------- */
+
+static weft_status_t do_split(struct rank *rank, uint32_t r) {
+    weft_team_params_t params = {.on_ready = on_made, .arg = rank, .deadline_ms = DEADLINE_MS};
+    weft_status_t st = weft_team_split(rank->team, r % 2, 0, &params);
+    return st < 0 ? st : WEFT_IN_PROGRESS;
+}
+
+static weft_status_t do_shrink(struct rank *rank, uint32_t r) {
+    weft_team_params_t params = {.on_ready = on_made, .arg = rank, .deadline_ms = DEADLINE_MS};
+    (void)r;
+    weft_status_t st = weft_team_shrink(rank->team, &params);
+    return st < 0 ? st : WEFT_IN_PROGRESS;
+}
+
+static weft_status_t do_agree(struct rank *rank, uint32_t r) {
+    weft_op_t op = {.done = on_outcome, .arg = rank, .deadline_ms = DEADLINE_MS};
+    word[r] = ~(1ull << r);
+    return weft_team_agree(rank->team, &word[r], lost[r], &op);
+}
+
+static weft_status_t do_safely(struct rank *rank, uint32_t r) {
+    weft_op_t op = {
+        .done = on_outcome, .arg = rank, .flags = WEFT_COLL_SAFE, .deadline_ms = DEADLINE_MS};
+    mine[r] = 1ull << r;
+    sum[r] = 0;
+    return weft_allreduce(rank->team, &mine[r], &sum[r], 1, WEFT_UINT64, WEFT_SUM, &op);
+}
+
+typedef weft_status_t (*work_fn)(struct rank *rank, uint32_t r);
+
+static void begin_all(struct world *w, work_fn work) {
+    memset(made, 0, sizeof made);
+    for (uint32_t r = 0; r < SIZE; r++) expect_outcome(&w->crew.rank[r]);
+    for (uint32_t r = 0; r < SIZE; r++) posted(&w->crew.rank[r], work(&w->crew.rank[r], r));
+}
+
+/* ---- while datagrams are lost ---------------------------------------------------------------- */
+
+static void lossy(struct world *w, uint32_t loss) {
+    struct sim_profile *p = weft__sim_profile(w->fabric);
+    p->loss = p->duplicate = p->reorder = loss;
+    p->reorder_ns = 50000;
+}
+
+static void with_loss(work_fn work) {
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        struct world w;
+        world_up(&w, SIZE, seed, &weft__sim_datagram);
+        lossy(&w, 80000);
+        begin_all(&w, work);
+        RUN_UNTIL(&w, all_notified(&w.crew));
+        for (uint32_t r = 0; r < SIZE; r++) {
+            CHECK_EQ(w.crew.rank[r].outcome, WEFT_OK);
+            if (work == do_agree) CHECK(word[r] == ~0x1full && lost[r][0] == 0);
+            if (work == do_safely) CHECK_EQ(sum[r], 0x1f);
+            if (work == do_split) CHECK_EQ(weft_team_size(made[r]), r % 2 ? 2 : 3);
+            if (work == do_shrink) CHECK_EQ(weft_team_size(made[r]), SIZE);
+        }
+        lossy(&w, 0);
+        world_down(&w);
+    }
+}
+
+TEST(teams_are_split_and_shrunk_though_datagrams_are_lost) {
+    with_loss(do_split);
+    with_loss(do_shrink);
+}
+TEST(members_agree_though_datagrams_are_lost) {
+    with_loss(do_agree);
+    with_loss(do_safely);
+}
+
+/* ---- while one dies -------------------------------------------------------------------------- */
+
+static void check_survivors(const struct world *w, work_fn work, uint32_t dead) {
+    uint32_t witness = dead == 0;
+    for (uint32_t r = 0; r < SIZE; r++) {
+        const struct rank *rank = &w->crew.rank[r];
+        if (r == dead) continue;
+        CHECK_EQ(rank->outcome_calls, 1);
+        bool known = rank->outcome == WEFT_OK || rank->outcome == WEFT_ERR_PEER_FAILED ||
+                     rank->outcome == WEFT_ERR_PROTOCOL || rank->outcome == WEFT_ERR_TIMED_OUT;
+        CHECK(known);
+        if (work != do_agree && work != do_safely) continue;
+        CHECK_EQ(rank->outcome, w->crew.rank[witness].outcome);
+        if (work == do_agree) CHECK_EQ(rank->outcome, WEFT_OK);
+        if (work == do_agree)
+            CHECK(word[r] == word[witness] && lost[r][0] == lost[witness][0] &&
+                  (lost[r][0] & ~(1ull << dead)) == 0);
+        if (work == do_safely && rank->outcome == WEFT_OK) CHECK_EQ(sum[r], 0x1f);
+    }
+}
+
+static void with_death(work_fn work) {
+    for (uint32_t dead = 0; dead < SIZE; dead++)
+        for (uint64_t moment = 0; moment < MOMENTS; moment++) {
+            struct world w;
+            world_up(&w, SIZE, dead * 100 + moment + 1, &weft__sim_reliable);
+            begin_all(&w, work);
+            uint64_t until = weft__clock_now(w.clock) + moment * MOMENT_NS;
+            while (weft__clock_now(w.clock) < until && weft__clock_turn(w.clock)) continue;
+            weft__sim_crash(w.fabric, dead);
+            w.crew.rank[dead].outcome_calls += w.crew.rank[dead].outcome_calls == 0;
+            RUN_UNTIL(&w, all_notified(&w.crew));
+            check_survivors(&w, work, dead);
+            weft__sim_heal_all(w.fabric);
+            world_down(&w);
+        }
+}
+
+TEST(a_death_at_any_moment_of_a_split_hangs_nobody) {
+    with_death(do_split);
+}
+TEST(a_death_at_any_moment_of_a_shrink_hangs_nobody) {
+    with_death(do_shrink);
+}
+TEST(a_death_at_any_moment_of_an_agreement_leaves_one_value) {
+    with_death(do_agree);
+}
+TEST(a_death_at_any_moment_of_a_safe_collective_leaves_one_outcome) {
+    with_death(do_safely);
+}
+
+/* ---- growing --------------------------------------------------------------------------------- */
+
+/* Three members and two workers that join. */
+static void begin_growing(struct world *w) {
+    uint8_t invitation[WEFT_TEAM_INVITATION_MAX];
+    size_t len = sizeof invitation;
+    memset(made, 0, sizeof made);
+    CHECK_EQ(weft_team_invite(w->crew.rank[1].team, invitation, &len), WEFT_OK);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        struct rank *rank = &w->crew.rank[r];
+        weft_team_params_t params = {.on_ready = on_made, .arg = rank, .deadline_ms = DEADLINE_MS};
+        expect_outcome(rank);
+        weft_status_t st = r < 3 ? weft_team_grow(rank->team, 1, 2, &params)
+                                 : weft_team_join(rank->worker, invitation, len, &params);
+        CHECK_EQ(st, WEFT_OK);
+    }
+}
+
+static void three_and_two(struct world *w, uint64_t seed, const struct sim_profile *profile) {
+    world_up(w, SIZE, seed, profile);
+    copy_ctl_make(&w->crew.copy_ctl, 3);
+    for (uint32_t r = 0; r < SIZE; r++) CHECK_EQ(weft_team_close(w->crew.rank[r].team, NULL), 1);
+    for (uint32_t r = 0; r < 3; r++) {
+        struct rank *rank = &w->crew.rank[r];
+        rank->ready = WEFT_IN_PROGRESS;
+        weft_team_params_t params = {
+            .exchange = &w->crew.copy_ctl.exchange[r], .on_ready = on_team_ready, .arg = rank};
+        CHECK_EQ(weft_team_create(rank->worker, &params, &rank->team), WEFT_OK);
+    }
+    w->crew.rank[3].team = w->crew.rank[4].team = NULL;
+    RUN_UNTIL(w, all_ready(&w->crew));
+}
+
+static bool all_heard(const struct crew *c) {
+    for (uint32_t r = 0; r < SIZE; r++)
+        if (!c->rank[r].outcome_calls) return false;
+    return true;
+}
+
+TEST(a_team_grows_though_datagrams_are_lost) {
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        struct world w;
+        three_and_two(&w, seed, &weft__sim_datagram);
+        lossy(&w, 80000);
+        begin_growing(&w);
+        RUN_UNTIL(&w, all_heard(&w.crew));
+        for (uint32_t r = 0; r < SIZE; r++)
+            CHECK(w.crew.rank[r].outcome == WEFT_OK && weft_team_size(made[r]) == SIZE);
+        lossy(&w, 0);
+        world_down(&w);
+    }
+}
+
+TEST(a_death_at_any_moment_of_growing_hangs_nobody) {
+    for (uint32_t dead = 0; dead < SIZE; dead++)
+        for (uint64_t moment = 0; moment < MOMENTS; moment++) {
+            struct world w;
+            three_and_two(&w, dead * 100 + moment + 1, &weft__sim_reliable);
+            begin_growing(&w);
+            uint64_t until = weft__clock_now(w.clock) + moment * MOMENT_NS;
+            while (weft__clock_now(w.clock) < until && weft__clock_turn(w.clock)) continue;
+            weft__sim_crash(w.fabric, dead);
+            w.crew.rank[dead].outcome_calls += w.crew.rank[dead].outcome_calls == 0;
+            RUN_UNTIL(&w, all_heard(&w.crew));
+            for (uint32_t r = 0; r < SIZE; r++)
+                if (r != dead) CHECK_EQ(w.crew.rank[r].outcome_calls, 1);
+            weft__sim_heal_all(w.fabric);
+            world_down(&w);
+        }
+}
