@@ -259,7 +259,7 @@ static struct agreement *find(weft_team_t *team, uint32_t seq) {
 static void forget_old(weft_team_t *team, uint32_t seq) {
     list_for_each_safe(at, next, &team->agreements) {
         struct agreement *a = list_of(at, struct agreement, of_team);
-        if (a->seq + KEPT > seq || (a->begun && a->call.done)) continue;
+        if ((int32_t)(seq - a->seq) < KEPT || (a->begun && a->call.done)) continue;
         list_remove(&a->of_team);
         weft__free_later(team->reactor, a);
     }
