@@ -70,6 +70,13 @@ static void stop_all(weft_team_t *team) {
     }
 }
 
+static void notify_watches(weft_team_t *team) {
+    list_for_each_safe(at, next, &team->watches) {
+        struct team_watch *watch = list_of(at, struct team_watch, of_team);
+        watch->failed(watch);
+    }
+}
+
 /* What the others hear: a member that closed in the middle of something has failed, for
  * them. */
 static void warn_all(weft_team_t *team) {
@@ -448,6 +455,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case TEAM_FX_STOP_ALL:
         stop_all(team);
         weft__grow_stop(team);
+        notify_watches(team);
         break;
     case TEAM_FX_WARN: warn_all(team); break;
     case TEAM_FX_LEAVE: send_leave(team); break;
@@ -698,6 +706,7 @@ static weft_team_t *new_team(struct team_registry *room, const weft_team_params_
     list_init(&team->idle);
     list_init(&team->streams);
     list_init(&team->joiners);
+    list_init(&team->watches);
     list_init(&team->spare_early);
     list_init(&team->early);
     fsm_init(&team->core.fsm, &port, TEAM_EXCHANGE, team->rank);

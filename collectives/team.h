@@ -32,6 +32,12 @@ struct team_registry {
     void (*closed)(weft_worker_t *worker);   /* set: the worker waits for the last team */
 };
 
+/* Of those that depend on the team, and hear when it fails. */
+struct team_watch {
+    struct list of_team;
+    void (*failed)(struct team_watch *watch);
+};
+
 struct member {
     struct weft_team *team;
     weft_ep_t *ep; /* NULL: not open */
@@ -98,6 +104,8 @@ struct weft_team {
     weft_done_fn closed;
     void *closed_arg;
     bool is_parent;            /* a team is being made of it, by collectives of its own */
+    struct list watches;
+    uint32_t n_graphs; /* over the team, so far (runtime/graph) */
     struct team_grow *growing; /* at the inviter, while the team grows */
     struct list joiners;       /* workers that ask to join by this member */
     uint32_t n_joiners;

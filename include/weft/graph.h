@@ -2,7 +2,7 @@
 #ifndef WEFT_GRAPH_H
 #define WEFT_GRAPH_H
 
-#include <weft/worker.h>
+#include <weft/team.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,6 +47,14 @@ typedef struct weft_graph_params {
      */
     void (*on_progress)(uint32_t done, uint32_t total, void *arg);
     void *arg;
+    /*
+     * Not NULL: a graph over the members of the team. Every member creates it, in the same order as
+     * its collectives, adds the same tasks and starts its runs. A task is run by one member; its
+     * result goes to those that have successors of it. A run ends with one outcome for all members:
+     * that of a task that failed anywhere, or of a member that was lost. Functions are called on the
+     * thread of the team's worker, which has to make progress. The team must outlive the graph.
+     */
+    weft_team_t *team;
 } weft_graph_params_t;
 
 /* Creates a graph without tasks, and its threads. `params` may be NULL. Errors: INVALID_PARAM;
@@ -71,6 +79,10 @@ typedef struct weft_task_params {
     uint32_t retries;   /* a pure task: after an error it is called again, at most so often */
     int on_cpu;         /* not 0: only the thread that is bound to processor `cpu` runs it */
     int cpu;
+    /* With a team: not 0: the member that runs it. Else the one that makes the largest input; without
+     * inputs, the task's number modulo the size of the team. */
+    int on_rank;
+    uint32_t rank;
 } weft_task_params_t;
 
 /*
@@ -97,14 +109,16 @@ WEFT_API weft_status_t weft_graph_register(const char *name, weft_task_fn fn);
 WEFT_API weft_status_t weft_graph_run(weft_graph_t *graph, weft_worker_t *worker, weft_done_fn done,
                                       void *arg);
 
-/* The same, and the calling thread runs tasks, too, until all have ended. Returns that status. */
+/* The same, and the calling thread runs tasks, too, until all have ended; with a team it drives the
+ * worker, and runs none. Returns that status. */
 WEFT_API weft_status_t weft_graph_run_wait(weft_graph_t *graph);
 
 /* Skips the tasks that have not begun; the run ends as CANCELLED. Any thread, and tasks. */
 WEFT_API void weft_graph_cancel(weft_graph_t *graph);
 
 /* The result of a task that is done: valid until the next run. Errors: INVALID_PARAM; BUSY;
- * NOT_FOUND if it has not run, has failed or was skipped. */
+ * NOT_FOUND if it has not run here, has failed or was skipped. With a team, results are at the
+ * member that runs the task, and at those that have successors of it. */
 WEFT_API weft_status_t weft_graph_result(weft_graph_t *graph, weft_task_t task, const void **data_p,
                                          size_t *len_p);
 

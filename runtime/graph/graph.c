@@ -1,9 +1,11 @@
 /* The program's calls: tasks are added, the graph runs and ends. */
 #include "graph.h"
+#include "ranks.h"
 
 #include <base/alloc.h>
 #include <base/check.h>
 #include <base/status.h>
+#include <endpoints/worker/drive.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -74,7 +76,8 @@ weft_status_t weft_graph_create_sized(size_t params_size, const weft_graph_param
     pthread_mutex_init(&graph->mutex, NULL);
     pthread_mutex_init(&graph->progress_mutex, NULL);
     pthread_cond_init(&graph->wake, NULL);
-    st = weft__crew_start(graph);
+    if (known.team) st = weft__graph_ranks_open(graph);
+    if (st == WEFT_OK) st = weft__crew_start(graph);
     if (st < 0) {
         weft_graph_destroy(graph);
         return st;
@@ -86,13 +89,16 @@ weft_status_t weft_graph_create_sized(size_t params_size, const weft_graph_param
 /* Its threads go on until no task is left, so that a task never loses its graph. */
 static void wait_until_idle(weft_graph_t *graph) {
     weft_graph_cancel(graph);
-    weft__crew_help(graph);
+    if (!graph->ranks) weft__crew_help(graph);
+    while (atomic_load(&graph->running))
+        if (weft_worker_wait(weft__graph_worker(graph), 100) == WEFT_ERR_BUSY) return;
 }
 
 void weft_graph_destroy(weft_graph_t *graph) {
     if (!graph || graph->pid != getpid()) return;
     if (graph->thread) wait_until_idle(graph);
     weft__crew_end(graph);
+    weft__graph_ranks_close(graph);
     pthread_mutex_destroy(&graph->mutex);
     pthread_mutex_destroy(&graph->progress_mutex);
     pthread_cond_destroy(&graph->wake);
@@ -179,6 +185,11 @@ weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,
     }
     task->graph = graph;
     task->id = graph->n_tasks;
+    st = weft__graph_ranks_place(graph, task);
+    if (st < 0) {
+        talloc_free(task);
+        return st;
+    }
     fsm_init(&task->core.fsm, &weft__task_port, TASK_WAITING, task->id + 1);
     graph->task[graph->n_tasks++] = task;
     graph->sealed = false;
@@ -250,11 +261,12 @@ static void reset_tasks(weft_graph_t *graph) {
 }
 
 /* Returns how many tasks were pushed. The caller's deque holds them, and any thread may steal. */
-static uint32_t push_first_tasks(weft_graph_t *graph) {
+uint32_t weft__graph_push_first(weft_graph_t *graph) {
     struct graph_thread *t = &graph->thread[0];
     t->n_pushed = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++)
-        if (graph->task[i]->n_inputs == 0) weft__task_begin(graph->task[i], t);
+        if (graph->task[i]->n_inputs == 0 && weft__graph_is_own(graph, graph->task[i]))
+            weft__task_begin(graph->task[i], t);
     if (t->next) {
         deque_push(&t->deque, t->next);
         t->next = NULL;
@@ -285,12 +297,12 @@ static void report_progress(weft_graph_t *graph, uint32_t done, bool last) {
         return; /* another thread reports just now; a later number says more */
     if (done > graph->reported) {
         graph->reported = done;
-        graph->params.on_progress(done, graph->n_tasks, graph->params.arg);
+        graph->params.on_progress(done, graph->n_own, graph->params.arg);
     }
     pthread_mutex_unlock(&graph->progress_mutex);
 }
 
-static void end_run(weft_graph_t *graph) {
+void weft__graph_end_run(weft_graph_t *graph) {
     struct graph_notice *notice = graph->notice;
     graph->notice = NULL;
     if (notice) notice->status = (weft_status_t)atomic_load(&graph->stop);
@@ -305,8 +317,35 @@ static void end_run(weft_graph_t *graph) {
 
 void weft__graph_task_ended(weft_graph_t *graph) {
     uint32_t ended = atomic_fetch_add(&graph->n_ended, 1) + 1;
-    report_progress(graph, ended, ended == graph->n_tasks);
-    if (atomic_fetch_sub(&graph->n_left, 1) == 1) end_run(graph);
+    report_progress(graph, ended, ended == graph->n_own);
+    weft__graph_left(graph);
+}
+
+void weft__graph_left(weft_graph_t *graph) {
+    if (atomic_fetch_sub(&graph->n_left, 1) != 1) return;
+    if (graph->ranks)
+        weft__graph_ranks_over(graph);
+    else
+        weft__graph_end_run(graph);
+}
+
+void weft__graph_stop(weft_graph_t *graph, weft_status_t status, weft_task_t task) {
+    unsigned none = WEFT_NO_TASK;
+    int ok = WEFT_OK;
+    if (!atomic_compare_exchange_strong(&graph->stop, &ok, status)) return;
+    atomic_compare_exchange_strong(&graph->failed, &none, task);
+    if (graph->ranks) weft__graph_ranks_stop(graph);
+}
+
+/* What this member runs, and waits for. */
+static uint32_t count_tasks(weft_graph_t *graph) {
+    uint32_t awaited = 0;
+    graph->n_own = 0;
+    for (uint32_t i = 0; i < graph->n_tasks; i++) {
+        graph->n_own += weft__graph_is_own(graph, graph->task[i]);
+        awaited += weft__graph_awaits(graph, graph->task[i]);
+    }
+    return graph->n_own + awaited;
 }
 
 /* Returns in *n_first_p how many tasks can begin at once. */
@@ -321,9 +360,15 @@ static weft_status_t begin_run(weft_graph_t *graph, struct graph_notice *notice,
     atomic_store(&graph->failed, WEFT_NO_TASK);
     reset_tasks(graph);
     atomic_store(&graph->n_ended, 0);
-    atomic_store(&graph->n_left, graph->n_tasks);
-    atomic_store(&graph->running, graph->n_tasks > 0);
-    *n_first_p = push_first_tasks(graph);
+    atomic_store(&graph->n_left, count_tasks(graph) + (graph->ranks != NULL));
+    atomic_store(&graph->running, graph->n_tasks > 0 || graph->ranks);
+    *n_first_p = 0;
+    if (graph->ranks) {
+        st = weft__graph_ranks_begin(graph);
+        if (st < 0) atomic_store(&graph->running, false);
+        return st;
+    }
+    *n_first_p = weft__graph_push_first(graph);
     return WEFT_OK;
 }
 
@@ -339,15 +384,29 @@ weft_status_t weft_graph_run(weft_graph_t *graph, weft_worker_t *worker, weft_do
         free(notice);
         return st;
     }
-    if (graph->n_tasks == 0)
-        end_run(graph);
+    if (graph->n_tasks == 0 && !graph->ranks)
+        weft__graph_end_run(graph);
     else
         weft__crew_wake(graph, n);
     return WEFT_IN_PROGRESS;
 }
 
+static void note_end(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+/* The caller drives the worker, and runs no tasks. */
+static weft_status_t run_among_ranks(weft_graph_t *graph) {
+    weft_status_t outcome = WEFT_IN_PROGRESS;
+    weft_worker_t *worker = weft__graph_worker(graph);
+    weft_status_t st = weft__worker_may_wait(worker);
+    if (st == WEFT_OK) st = weft_graph_run(graph, worker, note_end, &outcome);
+    return st < 0 ? st : weft__worker_wait_for(worker, &outcome);
+}
+
 weft_status_t weft_graph_run_wait(weft_graph_t *graph) {
     uint32_t n;
+    if (graph && graph->ranks) return run_among_ranks(graph);
     weft_status_t st = begin_run(graph, NULL, &n);
     if (st < 0) return st;
     weft__crew_wake(graph, n > 1 ? n - 1 : 0);
@@ -356,9 +415,8 @@ weft_status_t weft_graph_run_wait(weft_graph_t *graph) {
 }
 
 void weft_graph_cancel(weft_graph_t *graph) {
-    int ok = WEFT_OK;
     if (graph && atomic_load(&graph->running))
-        (void)atomic_compare_exchange_strong(&graph->stop, &ok, WEFT_ERR_CANCELLED);
+        weft__graph_stop(graph, WEFT_ERR_CANCELLED, WEFT_NO_TASK);
 }
 
 weft_status_t weft_graph_result(weft_graph_t *graph, weft_task_t task, const void **data_p,

@@ -18,10 +18,11 @@ struct graph_thread;
 struct task {
     struct task_core core;
     weft_graph_t *graph;
-    struct graph_thread *by; /* the thread that steps it */
-    atomic_uint missing;     /* inputs that have not ended */
-    uint32_t id, n_inputs, tries;
-    struct task *next; /* in a thread's `own` */
+    struct graph_thread *by;            /* the thread that steps it */
+    atomic_uint missing;                /* inputs that have not ended */
+    uint32_t id, n_inputs, tries, rank; /* rank: whose it is */
+    bool arrives;                       /* another member's result is being received */
+    struct task *next;                  /* in a thread's `own` */
     weft_task_params_t params;
     const void **input; /* the results of its inputs, and their lengths when it is called */
     size_t *input_len;
@@ -65,6 +66,8 @@ struct weft_graph {
     atomic_int stop; /* a weft_status_t: not OK: tasks are skipped */
     atomic_uint failed;
 
+    struct graph_ranks *ranks;   /* over a team; NULL: of this process alone */
+    uint32_t n_own;              /* tasks that are run here */
     struct graph_notice *notice; /* of the run's end; NULL: nobody is notified */
 
     pthread_mutex_t progress_mutex;
@@ -92,6 +95,14 @@ void weft__crew_give(weft_graph_t *graph, struct task *task);
 struct graph_thread *weft__crew_on_cpu(weft_graph_t *graph, int cpu);
 
 /* graph.c */
+/* Something that the run waits for is over: the last one ends it. */
+void weft__graph_left(weft_graph_t *graph);
+/* The tasks without inputs are ready. Returns how many threads may be woken. */
+uint32_t weft__graph_push_first(weft_graph_t *graph);
+/* All members, if there are several, have ended it. */
+void weft__graph_end_run(weft_graph_t *graph);
+/* The run stops, for the first reason. */
+void weft__graph_stop(weft_graph_t *graph, weft_status_t status, weft_task_t task);
 /* A task has ended; the last one ends the run. */
 void weft__graph_task_ended(weft_graph_t *graph);
 

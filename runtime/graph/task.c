@@ -1,5 +1,6 @@
 /* A task: what its machine's effects do. */
 #include "graph.h"
+#include "ranks.h"
 
 #include <base/status.h>
 
@@ -46,22 +47,25 @@ static void call_task(struct task *task) {
         weft__fsm_step(&task->core.fsm, TASK_EV_AGAIN);
         return;
     }
-    unsigned none = WEFT_NO_TASK;
-    int ok = WEFT_OK;
-    if (atomic_compare_exchange_strong(&graph->stop, &ok, st))
-        atomic_compare_exchange_strong(&graph->failed, &none, task->id);
+    weft__graph_stop(graph, st, task->id);
     weft__fsm_step(&task->core.fsm, TASK_EV_ERROR);
 }
 
 static void release_task(struct task *task) {
     weft_graph_t *graph = task->graph;
+    bool own = weft__graph_is_own(graph, task);
+    if (own && task_is_done(&task->core.fsm)) weft__graph_ranks_done(task);
     for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++) {
         struct task *successor = graph->task[graph->successor[i]];
+        if (!weft__graph_is_own(graph, successor)) continue;
         if (atomic_fetch_sub(&successor->missing, 1) != 1) continue;
         successor->by = task->by;
         weft__fsm_step(&successor->core.fsm, TASK_EV_INPUTS);
     }
-    weft__graph_task_ended(graph);
+    if (own)
+        weft__graph_task_ended(graph);
+    else
+        weft__graph_left(graph);
 }
 
 static void task_effect(struct fsm *m, unsigned effect) {
