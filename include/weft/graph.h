@@ -89,8 +89,7 @@ typedef struct weft_task_params {
  * Adds a task. Errors: INVALID_PARAM, also for an input that is not an earlier task; NOT_FOUND if
  * no function has that name, or no thread is bound to that processor; NO_MEMORY; BUSY.
  */
-#define weft_graph_add(graph, params, task_p) \
-    weft_graph_add_sized(sizeof(weft_task_params_t), graph, params, task_p)
+#define weft_graph_add(...) weft_graph_add_sized(sizeof(weft_task_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,
                                             const weft_task_params_t *params, weft_task_t *task_p);
 

@@ -27,6 +27,11 @@ test_shrink() {
     expect members "$(grep -c 'of 3 now, and the sum is 3$' <<<"$said")" 3
 }
 
+test_graph_ranks() {
+    has alone "$(timeout 60 "$examples/graph-ranks")" '^pi is 3\.1415926536, by 1 processes$'
+    has together "$(timeout 60 "$bin/tools/weft-run" -n 3 "$examples/graph-ranks")" 'pi is 3\.1415926536, by 3 processes$'
+}
+
 test_graph_cholesky() {
     has result "$(timeout 60 "$examples/graph-cholesky" "$scratch/trace")" '^largest error .*, longest chain [0-9]+ tasks$'
     python3 -c 'import json, sys; sys.exit(len(json.load(open(sys.argv[1]))["traceEvents"]) != 120)' "$scratch/trace" ||
