@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,7 +32,8 @@ weft_status_t weft__trust_prove(const struct trust_key *key, const char label[16
     memcpy(all, label, 16);
     memcpy(all + 16, sent, len);
     int key_len = key->trust == TRUST_ANYONE ? 0 : TRUST_KEY;
-    if (HMAC(EVP_sha256(), key->bytes, key_len, all, 16 + len, proof, &size)) return WEFT_OK;
+    const void *bytes = key_len ? (const void *)key->bytes : "";
+    if (HMAC(EVP_sha256(), bytes, key_len, all, 16 + len, proof, &size)) return WEFT_OK;
     return weft__fail(WEFT_ERR_NO_MEMORY, "could not compute a proof");
 }
 
@@ -213,21 +215,40 @@ static weft_status_t user_key(weft_context_t *context, uint8_t key_p[TRUST_KEY],
     return st == WEFT_OK ? weft__trust_key_read(context, path, key_p) : st;
 }
 
+/* A kernel that does not wipe it leaves a child what it had before. */
+static uint8_t *secret_page(void) {
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return NULL;
+    (void)madvise(page, size, MADV_WIPEONFORK);
+    (void)madvise(page, size, MADV_DONTDUMP);
+    return page;
+}
+
+void weft__trust_key_end(struct trust_key *key) {
+    if (!key->bytes) return;
+    OPENSSL_cleanse(key->bytes, TRUST_KEY);
+    munmap(key->bytes, (size_t)sysconf(_SC_PAGESIZE));
+    key->bytes = NULL;
+}
+
 weft_status_t weft__trust_key_load(weft_context_t *context, bool insecure,
                                    struct trust_key *key_p) {
     const char *file = weft__setting_str(context, SETTING_TCP_KEY_FILE);
-    struct trust_key key = {.trust = TRUST_USER};
+    struct trust_key key = {.trust = file && *file ? TRUST_CLUSTER
+                                     : insecure    ? TRUST_ANYONE
+                                                   : TRUST_USER};
     weft_status_t st = WEFT_OK;
-    if (file && *file) {
-        key.trust = TRUST_CLUSTER;
+    if (key.trust != TRUST_ANYONE && !(key.bytes = secret_page())) return WEFT_ERR_NO_MEMORY;
+    if (key.trust == TRUST_CLUSTER) {
         st = weft__trust_key_read(context, file, key.bytes);
         snprintf(key.from, sizeof key.from, "%s", file);
-    } else if (insecure) {
-        key.trust = TRUST_ANYONE;
-    } else {
+    } else if (key.trust == TRUST_USER) {
         st = user_key(context, key.bytes, key.from);
     }
-    if (st == WEFT_OK) *key_p = key;
-    OPENSSL_cleanse(&key, sizeof key);
+    if (st == WEFT_OK)
+        *key_p = key;
+    else
+        weft__trust_key_end(&key);
     return st;
 }

@@ -27,7 +27,9 @@ enum trust {
 
 struct trust_key {
     enum trust trust;
-    uint8_t bytes[TRUST_KEY];
+    /* TRUST_KEY bytes in a page of its own, which a forked child and a core file have not; NULL:
+     * TRUST_ANYONE */
+    uint8_t *bytes;
     char from[TRUST_FROM]; /* the file, for error texts; "" without one */
 };
 
@@ -35,6 +37,8 @@ struct trust_key {
  * WEFT_ERR_AUTH: another user owns or may read the file. WEFT_ERR_IO: it cannot be read or
  * created. Logs both errors. */
 weft_status_t weft__trust_key_load(weft_context_t *context, bool insecure, struct trust_key *key_p);
+/* Wipes it. */
+void weft__trust_key_end(struct trust_key *key);
 
 /* What weft__trust_key_load is made of. `path` names the file: 32 to 4096 bytes, 12 different
  * ones among them, or WEFT_ERR_AUTH. Text becomes a key by scrypt (some 40 ms), anything else by

@@ -129,7 +129,10 @@ static void shake_hands(struct victim *v, int fd, bool right_key) {
     struct trust_key key = v->iface->key;
     bare_send(fd, hello, hello_bytes(hello));
     CHECK(bare_read(v, fd, challenge, TCP_CHALLENGE_SIZE));
-    if (!right_key) key.bytes[31] ^= 1;
+    uint8_t wrong[TRUST_KEY];
+    memcpy(wrong, key.bytes, TRUST_KEY);
+    wrong[31] ^= 1;
+    if (!right_key) key.bytes = wrong;
     size_t len = tcp_raw_proof(&key, hello, challenge, proof);
     CHECK_EQ(len, TCP_PROOF_SIZE);
     bare_send(fd, proof, len);

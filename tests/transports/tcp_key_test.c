@@ -64,6 +64,23 @@ TEST(the_users_key_is_made_once_and_private) {
     tear_down();
 }
 
+/* The page that has it is wiped in a child, and when the key ends. */
+TEST(a_forked_child_does_not_have_the_key) {
+    static const uint8_t none[TRUST_KEY];
+    struct trust_key key;
+    set_up("", "no");
+    CHECK_EQ(load(&key), WEFT_OK);
+    CHECK(memcmp(key.bytes, none, TRUST_KEY) != 0);
+    pid_t child = fork();
+    if (child == 0) _exit(memcmp(key.bytes, none, TRUST_KEY) != 0);
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    weft__trust_key_end(&key);
+    CHECK(key.bytes == NULL);
+    weft__trust_key_end(&key);
+    tear_down();
+}
+
 /* Each of many that start at the same time makes a key; the first one wins, and all read that. */
 TEST(processes_that_start_together_get_the_same_key) {
     enum { N = 8 };
@@ -232,7 +249,8 @@ TEST(the_cluster_key_wins_and_insecure_has_none) {
 }
 
 TEST(a_proof_depends_on_key_role_and_every_byte_sent) {
-    struct trust_key key = {.trust = TRUST_USER};
+    uint8_t bytes[TRUST_KEY] = {0};
+    struct trust_key key = {.trust = TRUST_USER, .bytes = bytes};
     uint8_t hello[TCP_HELLO_SIZE] = {0}, challenge[TCP_CHALLENGE_SIZE] = {0}, proof[TCP_PROOF],
             other[TCP_PROOF];
     CHECK_EQ(weft__tcp_prove(&key, TCP_ROLE_DIALER, hello, challenge, proof), WEFT_OK);

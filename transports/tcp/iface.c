@@ -87,7 +87,7 @@ static void iface_close(struct iface *i) {
     weft__slab_end(&iface->lane_slab);
     weft__poller_remove(i->reactor, &iface->poller);
     if (iface->reserve_fd >= 0) close(iface->reserve_fd);
-    explicit_bzero(&iface->key, sizeof iface->key);
+    weft__trust_key_end(&iface->key);
     weft__free_later(i->reactor, iface);
 }
 

@@ -12,7 +12,7 @@ weft_status_t weft__rc_trust_open(struct rc_iface *iface) {
 }
 
 void weft__rc_trust_close(struct rc_iface *iface) {
-    explicit_bzero(&iface->key, sizeof iface->key);
+    weft__trust_key_end(&iface->key);
     explicit_bzero(iface->token, sizeof iface->token);
 }
 
