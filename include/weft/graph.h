@@ -51,8 +51,8 @@ typedef struct weft_graph_params {
      * Not NULL: a graph over the members of the team. Every member creates it, in the same order as
      * its collectives, adds the same tasks and starts its runs. A task is run by one member; its
      * result goes to those that have successors of it. A run ends with one outcome for all members:
-     * that of a task that failed anywhere, or of a member that was lost. Functions are called on the
-     * thread of the team's worker, which has to make progress. The team must outlive the graph.
+     * that of a task that failed anywhere, or of a member that was lost. Functions of this header are
+     * called on the thread of the team's worker, which has to make progress. The team must outlive the graph.
      */
     weft_team_t *team;
 } weft_graph_params_t;
@@ -79,8 +79,10 @@ typedef struct weft_task_params {
     uint32_t retries;   /* a pure task: after an error it is called again, at most so often */
     int on_cpu;         /* not 0: only the thread that is bound to processor `cpu` runs it */
     int cpu;
-    /* With a team: not 0: the member that runs it. Else the one that makes the largest input; without
-     * inputs, the task's number modulo the size of the team. */
+    /*
+     * With a team, not 0: the member that runs it. Else it is the one that makes the largest input;
+     * without inputs, the task's number modulo the size of the team.
+     */
     int on_rank;
     uint32_t rank;
 } weft_task_params_t;

@@ -1,6 +1,6 @@
 /*
- * Graphs over the members of a team. Each member adds the same tasks and runs its own. The result of
- * a task goes to the members that have successors of it.
+ * Graphs over the members of a team. Each member adds the same tasks and runs its own. The result
+ * of a task goes to the members that have successors of it.
  */
 #ifndef WEFT_RUNTIME_GRAPH_RANKS_H
 #define WEFT_RUNTIME_GRAPH_RANKS_H
@@ -16,7 +16,7 @@ weft_worker_t *weft__graph_worker(const weft_graph_t *graph);
 weft_status_t weft__graph_ranks_place(weft_graph_t *graph, struct task *task);
 /* The run begins when all members have begun it. */
 weft_status_t weft__graph_ranks_begin(weft_graph_t *graph);
-/* A task of this member is done: its result is sent. Any thread, before the task counts as ended. */
+/* A task of this member is done: its result is sent. Any thread, before the task has ended. */
 void weft__graph_ranks_done(struct task *task);
 /* The run stops: the others are told. Any thread. */
 void weft__graph_ranks_stop(weft_graph_t *graph);

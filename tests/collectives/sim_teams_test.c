@@ -1,6 +1,7 @@
 /*
  * Teams made of others, agreements and safe collectives in virtual time: datagrams are lost, and a
- * member dies at each moment. Every member that lives hears once, and what has to be one outcome is.
+ * member dies at each moment. Every member that lives hears once, and what has to be one outcome is
+ * one.
  */
 #include "sim_world.h"
 
