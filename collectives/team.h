@@ -103,9 +103,9 @@ struct weft_team {
     void *arg;
     weft_done_fn closed;
     void *closed_arg;
-    bool is_parent;            /* a team is being made of it, by collectives of its own */
+    bool is_parent; /* a team is being made of it, by collectives of its own */
     struct list watches;
-    uint32_t n_graphs; /* over the team, so far (runtime/graph) */
+    uint32_t n_graphs;         /* over the team, so far (runtime/graph) */
     struct team_grow *growing; /* at the inviter, while the team grows */
     struct list joiners;       /* workers that ask to join by this member */
     uint32_t n_joiners;

@@ -51,8 +51,9 @@ typedef struct weft_graph_params {
      * Not NULL: a graph over the members of the team. Every member creates it, in the same order as
      * its collectives, adds the same tasks and starts its runs. A task is run by one member; its
      * result goes to those that have successors of it. A run ends with one outcome for all members:
-     * that of a task that failed anywhere, or of a member that was lost. Functions of this header are
-     * called on the thread of the team's worker, which has to make progress. The team must outlive the graph.
+     * that of a task that failed anywhere, or of a member that was lost. Functions of this header
+     * are called on the thread of the team's worker, which has to make progress. The team must
+     * outlive the graph.
      */
     weft_team_t *team;
 } weft_graph_params_t;
