@@ -51,6 +51,15 @@ test_under_mpirun_of_mpich() {
     has together "$(timeout 120 mpirun.mpich -n 3 "$view" 2>&1)" 'engine mpi \(started\), 3 processes, sum 6$'
 }
 
+# The job of tools/demo knows no launcher: the view does.
+test_wordcount_under_mpirun_of_mpich() {
+    command -v mpirun.mpich >/dev/null || skip "no MPICH here"
+    seq 3000 | sed 's/.*/tick tock &/' >"$scratch/text"
+    said=$(timeout 120 mpirun.mpich -n 3 "$bin/tools/wordcount" "$scratch/text" 2>&1)
+    has output "$said" 'by 3 processes'
+    has check "$said" '^check: equal to a serial count'
+}
+
 # ---- the same in C++
 
 test_gather_in_cpp_alone() {

@@ -45,14 +45,6 @@ test_the_transport_is_the_one_asked_for() {
     done
 }
 
-# The program knows no launcher: the view does.
-test_it_runs_unchanged_under_mpirun() {
-    command -v mpirun.mpich >/dev/null || skip "no MPICH here"
-    got=$(timeout 120 mpirun.mpich -n 3 "$count" "$text" 2>&1)
-    has output "$got" 'by 3 processes'
-    has check "$got" '^check: equal to a serial count'
-}
-
 test_a_miscount_is_found() {
     code=0
     count_with 3 --corrupt 1 >"$scratch/out" 2>"$scratch/err" || code=$?
