@@ -18,14 +18,20 @@ weft_status_t weft__fail_null(const char *name, size_t len);
 static inline weft_status_t weft__check_memory(const char *name, const void *base, size_t len) {
     return __builtin_expect(base || !len, 1) ? WEFT_OK : weft__fail_null(name, len);
 }
-/* … and what a descriptor has beyond what the operation knows, flags and reserved fields: later
- * versions may give it a meaning. */
+/* … and what a descriptor has beyond what the operation knows: a stream, flags, and reserved
+ * fields, to which later versions may give a meaning. */
 static inline uint64_t weft__op_reserved(const weft_op_t *op, uint64_t and_this) {
-    return and_this | op->reserved[0] | op->reserved[1];
+    return and_this | (uintptr_t)op->stream | op->reserved[0];
 }
 weft_status_t weft__fail_op(const weft_op_t *op, uint32_t flags);
 static inline weft_status_t weft__check_op(const weft_op_t *op, uint32_t flags) {
     return __builtin_expect(op && weft__op_reserved(op, op->flags & ~flags), 0)
+               ? weft__fail_op(op, flags)
+               : WEFT_OK;
+}
+/* The same of an operation that takes a stream: the caller sees to it. */
+static inline weft_status_t weft__check_streamed_op(const weft_op_t *op, uint32_t flags) {
+    return __builtin_expect(op && (op->reserved[0] | (op->flags & ~flags)), 0)
                ? weft__fail_op(op, flags)
                : WEFT_OK;
 }

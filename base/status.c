@@ -184,8 +184,9 @@ weft_status_t weft__fail_null(const char *name, size_t len) {
 }
 
 weft_status_t weft__fail_op(const weft_op_t *op, uint32_t flags) {
-    if (weft__op_reserved(op, 0))
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "op->reserved is not zero");
+    if (op->reserved[0]) return weft__fail(WEFT_ERR_INVALID_PARAM, "op->reserved is not zero");
+    if (op->stream)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "op->stream is set, and this operation takes none");
     return weft__fail(WEFT_ERR_INVALID_PARAM,
                       "op->flags has flags that this operation does not know: %#x",
                       op->flags & ~flags);

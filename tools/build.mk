@@ -111,9 +111,9 @@ $(foreach source,$(TESTS),$(eval $(call test,$(source))))
 
 # A double of the CUDA driver, which tests load.
 CUDA_DOUBLE := $(OUT)/tests/cuda/driver_double/libcuda.so.1
-$(CUDA_DOUBLE): tests/cuda/driver_double/driver_double.c tests/cuda/driver_double.h $(FLAGS)
+$(CUDA_DOUBLE): $(wildcard tests/cuda/driver_double/*.[ch]) tests/cuda/driver_double.h $(FLAGS)
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -shared -fPIC -I. $(CFLAGS) $(LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $<
+	$(CC) -std=gnu11 -shared -fPIC -I. $(CFLAGS) $(LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $(filter %.c,$^) -lpthread
 tests: $(CUDA_DOUBLE)
 
 # ---- the package for Python: $(OUT)/python, where PYTHONPATH points; the library is inside of its extension

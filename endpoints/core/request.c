@@ -311,6 +311,6 @@ void weft_request_cancel(weft_request_t *request) {
         weft__request_stop(request, WEFT_ERR_CANCELLED);
     else if (*request->stands_for)
         weft__request_stop(*request->stands_for, WEFT_ERR_CANCELLED);
-    else
-        request->status = WEFT_ERR_CANCELLED; /* cancelled before the owner posted it */
+    else /* cancelled before the owner posted it */
+        weft__post_stop(request, WEFT_ERR_CANCELLED);
 }

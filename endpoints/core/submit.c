@@ -6,7 +6,9 @@
  */
 #include "submit.h"
 
+#include <base/status.h>
 #include <stdatomic.h>
+#include <transports/cuda/stream_gate.h>
 #include <weft/layout.h>
 
 #include "endpoint.h"
@@ -30,6 +32,10 @@ struct posted {
     struct weft_request handle; /* the program's handle, which stands for `request` */
     weft_request_t *request;
     weft_status_t ended; /* while its callback is held */
+
+    struct cuda_gate *gate; /* of op.stream, until the operation has ended; NULL: no stream */
+    struct timer deadline;  /* of the wait for the stream */
+    uint64_t ends_at;       /* ns; 0: the deadline counts from the beginning */
 };
 
 /* ---- spare blocks */
@@ -91,10 +97,21 @@ void weft__submit_end(struct weft_worker *worker) {
 
 /* ---- the owner's side */
 
+/* The work behind the operation goes on before the program hears of its end. */
+static void open_gate(struct posted *p) {
+    if (p->gate) weft__cuda_gate_open(p->gate);
+    p->gate = NULL;
+}
+
 static void notify_submission(struct posted *p, weft_status_t status) {
     weft_done_fn done = p->op.done;
     void *arg = p->op.arg;
     struct reactor *r = p->worker->reactor;
+    open_gate(p);
+    if (p->handle.completion) {
+        weft__request_counted(status, &p->handle);
+        done = NULL;
+    }
     give_back(p);
     if (done) done(status, arg);
     weft__program_returned(r);
@@ -103,7 +120,8 @@ static void notify_submission(struct posted *p, weft_status_t status) {
 /* For a submission that completed within the call that posted it. */
 static void notify_when_there(struct posted *p, weft_status_t status) {
     struct weft_worker *worker = p->worker;
-    if (worker->callbacks.deliverable == NOTICE_ALL || !p->op.done) {
+    open_gate(p);
+    if (worker->callbacks.deliverable == NOTICE_ALL || !(p->op.done || p->op.completion)) {
         notify_submission(p, status);
         return;
     }
@@ -134,14 +152,30 @@ static weft_status_t post_submission(struct posted *p, const weft_op_t *op) {
     return p->fn(p->ep ? (void *)ep : p->worker, &p->args, op);
 }
 
+/* What is left of its deadline, in ms from now; 0: none. */
+static uint32_t deadline_left(struct posted *p) {
+    uint64_t now = p->ends_at ? weft__now(p->worker->reactor) : 0;
+    if (!p->ends_at) return p->op.deadline_ms;
+    return p->ends_at > now + NS_PER_MS ? (uint32_t)((p->ends_at - now) / NS_PER_MS) : 1;
+}
+
+/* The descriptor of the call on the owner's thread. */
+static weft_op_t op_of(struct posted *p) {
+    weft_op_t op = p->op;
+    if (!op.request_p && !p->gate) return op;
+    op.done = ended;
+    op.arg = p;
+    op.request_p = &p->request;
+    op.completion = NULL;
+    op.stream = NULL;
+    op.deadline_ms = deadline_left(p);
+    return op;
+}
+
 static void run_submission(struct remote *remote) {
     struct posted *p = (struct posted *)remote;
-    weft_op_t op = p->op;
-    if (op.request_p) {
-        op.done = ended;
-        op.arg = p;
-        op.request_p = &p->request;
-    }
+    if (p->gate) weft__timer_release(p->worker->reactor, &p->deadline);
+    weft_op_t op = op_of(p);
     weft__causes_clear(); /* the call below notes causes of this failure */
     weft_status_t st = p->handle.status < 0 ? p->handle.status : post_submission(p, &op);
     if (st != WEFT_IN_PROGRESS)
@@ -179,12 +213,72 @@ static void copy_op(struct posted *p, const weft_op_t *op) {
     p->handle.worker = p->worker;
     p->handle.stands_for = &p->request;
     p->handle.status = WEFT_OK;
+    p->handle.completion = p->op.completion;
+    p->handle.named_p = p->op.request_p;
+    p->gate = NULL;
+    p->ends_at = 0;
     if (p->op.request_p) *p->op.request_p = &p->handle;
+}
+
+/* ---- with a stream */
+
+/* On the driver's thread. */
+static void stream_reached(void *posted) {
+    struct posted *p = posted;
+    weft__reactor_submit(p->worker->reactor, &p->remote);
+}
+
+void weft__post_stop(struct weft_request *handle, weft_status_t status) {
+    struct posted *p = list_of(handle, struct posted, handle);
+    handle->status = status;
+    if (p->gate && weft__cuda_gate_leave(p->gate)) stream_reached(p);
+}
+
+static void stream_is_late(struct timer *timer) {
+    weft__post_stop(&list_of(timer, struct posted, deadline)->handle, WEFT_ERR_TIMED_OUT);
+}
+
+static weft_status_t limit_wait(struct posted *p) {
+    struct reactor *r = p->worker->reactor;
+    if (!p->op.deadline_ms || !weft__reactor_mine(r)) return WEFT_OK;
+    p->ends_at = weft__now(r) + p->op.deadline_ms * NS_PER_MS;
+    p->deadline.fire = stream_is_late;
+    return weft__timer_start(r, &p->deadline, p->ends_at);
+}
+
+/* The stream may get there before this returns. */
+static weft_status_t post_behind_stream(struct posted *p) {
+    weft_completion_t *completion = p->op.completion;
+    weft_request_t **named_p = p->op.request_p;
+    struct reactor *r = p->worker->reactor;
+    weft_status_t st = weft__cuda_gate_new(p->op.stream, p->worker, stream_reached, p, &p->gate);
+    if (st == WEFT_OK) st = limit_wait(p);
+    if (completion) completion->count++;
+    if (st < 0 && p->gate) weft__cuda_gate_free(p->gate);
+    if (st == WEFT_OK) st = weft__cuda_gate_place(p->gate);
+    if (st == WEFT_OK) return WEFT_IN_PROGRESS;
+    p->gate = NULL;
+    if (completion) completion->count--;
+    if (named_p) *named_p = NULL;
+    if (p->ends_at) weft__timer_release(r, &p->deadline);
+    give_back(p);
+    return st;
+}
+
+/* A receive of the worker, or what endpoints do that are there: all of it is refused now. */
+static void worker_is_closing(void *posted) {
+    struct posted *p = posted;
+    p->handle.status = WEFT_ERR_CLOSED;
+    stream_reached(p);
+}
+
+void weft__posts_close(struct weft_worker *worker) {
+    weft__cuda_gates_leave(worker, worker_is_closing);
 }
 
 weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, submit_fn fn,
                          const struct submit_args *args, const weft_op_t *op) {
-    if (op && op->completion)
+    if (op && op->completion && !weft__reactor_mine(worker->reactor))
         return weft__fail(WEFT_ERR_UNSUPPORTED,
                           "op->completion may be used on the worker's thread only");
     struct posted *p = take_spare(worker);
@@ -201,6 +295,7 @@ weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, submit_fn fn,
         return st;
     }
     copy_op(p, op);
+    if (p->op.stream) return post_behind_stream(p);
     weft__reactor_submit(worker->reactor, &p->remote);
     return WEFT_IN_PROGRESS;
 }

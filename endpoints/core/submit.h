@@ -24,9 +24,24 @@ typedef weft_status_t (*submit_fn)(void *object, const struct submit_args *args,
 
 /* Callable by any thread. Returns WEFT_IN_PROGRESS or NO_MEMORY. The owner thread calls `fn`, in
  * the order of each thread's submissions, and passes every result to op->done. `ep` may be NULL
- * for an operation of the worker. If the endpoint has gone, the result is WEFT_ERR_CLOSED. */
+ * for an operation of the worker. If the endpoint has gone, the result is WEFT_ERR_CLOSED. With
+ * op->stream it is called when the stream has got there; also UNSUPPORTED and IO, then. */
 weft_status_t weft__post(weft_worker_t *worker, weft_ep_t *ep, submit_fn fn,
                          const struct submit_args *args, const weft_op_t *op);
+
+/* Who calls an operation: WEFT_OK for the owner thread, which goes on; IN_PROGRESS for another
+ * thread, or with a stream: weft__post it. */
+static inline weft_status_t weft__call_enter(const struct weft_worker *worker,
+                                             const weft_op_t *op) {
+    weft_status_t st = weft__worker_enter(worker);
+    return __builtin_expect(st == WEFT_OK && op && op->stream, 0) ? WEFT_IN_PROGRESS : st;
+}
+
+/* The program's handle of a submission that waits for its stream: it ends, soon. Nothing for one
+ * that has begun. Owner's thread. */
+void weft__post_stop(struct weft_request *handle, weft_status_t status);
+/* The worker closes: what waits for streams ends. */
+void weft__posts_close(struct weft_worker *worker);
 
 /* weft_request_cancel on a thread that does not own the worker. */
 void weft__post_cancel(struct weft_request *req);

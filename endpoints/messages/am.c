@@ -157,10 +157,15 @@ static inline weft_status_t send_args(struct weft_ep *ep, const struct am_args *
     return submit_args(ep, args);
 }
 
+static NOINLINE weft_status_t am_send_elsewhere(weft_ep_t *ep, unsigned id, const void *header,
+                                                size_t header_len, const weft_iov_t *iov,
+                                                size_t n_iov, const weft_op_t *op);
+
 /* A READY endpoint, any message. */
 static NOINLINE weft_status_t am_send_general(struct weft_ep *ep, unsigned id, const void *header,
                                               size_t header_len, const weft_iov_t *iov,
                                               size_t n_iov, const weft_op_t *op) {
+    if (op && op->stream) return am_send_elsewhere(ep, id, header, header_len, iov, n_iov, op);
     return send_args(ep, &(struct am_args){id, header_len, header, iov, n_iov, op});
 }
 
@@ -175,6 +180,7 @@ weft_status_t weft__am_send_wait(struct weft_ep *ep, unsigned id, const void *he
                                  size_t header_len, const weft_iov_t *iov, size_t n_iov,
                                  const weft_op_t *op) {
     struct am_args args = {id, header_len, header, iov, n_iov, op};
+    if (op && op->stream) return am_send_elsewhere(ep, id, header, header_len, iov, n_iov, op);
     bool up = ep->link && link_is_up(&ep->link->core.fsm) && list_empty(&ep->queue);
     if (op && op->flags & WEFT_AM_NO_REPLY && up)
         return am_send_general(ep, id, header, header_len, iov, n_iov, op);
@@ -210,13 +216,14 @@ static weft_status_t am_send_posted(void *ep, const struct submit_args *args, co
                          args->n_iov, op);
 }
 
-/* The calling thread does not own the worker, or the process was forked. */
+/* The calling thread does not own the worker, or the process was forked, or a stream comes
+ * first. */
 static NOINLINE weft_status_t am_send_elsewhere(weft_ep_t *ep, unsigned id, const void *header,
                                                 size_t header_len, const weft_iov_t *iov,
                                                 size_t n_iov, const weft_op_t *op) {
     struct submit_args args = {
         .word = {id}, .iov = iov, .n_iov = n_iov, .bytes = header, .n_bytes = header_len};
-    weft_status_t st = weft__worker_enter(ep->worker);
+    weft_status_t st = weft__call_enter(ep->worker, op);
     if (st == WEFT_OK) return ep->ops->am_send(ep, id, header, header_len, iov, n_iov, op);
     return st == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, am_send_posted, &args, op) : st;
 }

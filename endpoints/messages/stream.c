@@ -174,7 +174,7 @@ static weft_status_t send_posted(void *ep, const struct submit_args *args, const
 weft_status_t weft_stream_send(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov,
                                const weft_op_t *op) {
     if (!ep) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep is NULL");
-    weft_status_t st = weft__worker_enter(ep->worker);
+    weft_status_t st = weft__call_enter(ep->worker, op);
     if (st == WEFT_IN_PROGRESS) {
         struct submit_args args = {.iov = iov, .n_iov = n_iov};
         return weft__post(ep->worker, ep, send_posted, &args, op);

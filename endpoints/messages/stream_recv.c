@@ -225,7 +225,7 @@ static weft_status_t recv_posted(void *ep, const struct submit_args *args, const
 weft_status_t weft_stream_recv(weft_ep_t *ep, const weft_iov_t *iov, size_t n_iov, size_t *len_p,
                                const weft_op_t *op) {
     if (!ep || !len_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or len_p is NULL");
-    weft_status_t st = weft__worker_enter(ep->worker);
+    weft_status_t st = weft__call_enter(ep->worker, op);
     if (st == WEFT_IN_PROGRESS) {
         struct submit_args args = {
             .word = {(uint64_t)(uintptr_t)len_p}, .iov = iov, .n_iov = n_iov};

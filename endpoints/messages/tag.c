@@ -135,9 +135,15 @@ static weft_status_t tag_request(struct weft_ep *ep, uint64_t tag, const weft_io
     return WEFT_OK;
 }
 
+static __attribute__((noinline)) weft_status_t tag_send_elsewhere(weft_ep_t *ep, uint64_t tag,
+                                                                  const weft_iov_t *iov,
+                                                                  size_t n_iov,
+                                                                  const weft_op_t *op);
+
 weft_status_t weft__tag_send_wait(struct weft_ep *ep, uint64_t tag, const weft_iov_t *iov,
                                   size_t n_iov, const weft_op_t *op) {
     struct weft_request *req;
+    if (op && op->stream) return tag_send_elsewhere(ep, tag, iov, n_iov, op);
     weft_status_t st = tag_request(ep, tag, iov, n_iov, op, &req);
     if (st < 0) return st;
     weft__request_queue(req, &ep->queue);
@@ -157,6 +163,7 @@ static __attribute__((noinline)) weft_status_t tag_submit(struct weft_ep *ep, ui
 static __attribute__((noinline)) weft_status_t tag_send_general(struct weft_ep *ep, uint64_t tag,
                                                                 const weft_iov_t *iov, size_t n_iov,
                                                                 const weft_op_t *op) {
+    if (op && op->stream) return tag_send_elsewhere(ep, tag, iov, n_iov, op);
     if ((op && weft__op_is_extended(op, TAG_FLAGS)) || weft__iov_is_of_device(iov, n_iov))
         return tag_submit(ep, tag, iov, n_iov, op);
     size_t len = 0;
@@ -202,13 +209,13 @@ static weft_status_t tag_send_posted(void *ep, const struct submit_args *args,
     return weft_tag_send(ep, args->word[0], args->iov, args->n_iov, op);
 }
 
-/* The caller is not the owner's thread, or not its process. */
+/* The caller is not the owner's thread, or not its process, or a stream comes first. */
 static __attribute__((noinline)) weft_status_t tag_send_elsewhere(weft_ep_t *ep, uint64_t tag,
                                                                   const weft_iov_t *iov,
                                                                   size_t n_iov,
                                                                   const weft_op_t *op) {
     struct submit_args args = {.word = {tag}, .iov = iov, .n_iov = n_iov};
-    weft_status_t st = weft__worker_enter(ep->worker);
+    weft_status_t st = weft__call_enter(ep->worker, op);
     if (st == WEFT_OK) return ep->ops->tag_send(ep, tag, iov, n_iov, op);
     return st == WEFT_IN_PROGRESS ? weft__post(ep->worker, ep, tag_send_posted, &args, op) : st;
 }
@@ -551,7 +558,7 @@ recv_general(weft_worker_t *worker, const struct tag_receive *r, const weft_op_t
     struct weft_request *req;
     if (worker && worker->shared)
         return weft__leased_tag_recv(worker, r->tag, r->mask, r->iov, r->n_iov, r->info_p, op);
-    if (worker && weft__worker_enter(worker) == WEFT_IN_PROGRESS) {
+    if (worker && weft__call_enter(worker, op) == WEFT_IN_PROGRESS) {
         struct submit_args args = {
             .word = {r->tag, r->mask, (uintptr_t)r->info_p}, .iov = r->iov, .n_iov = r->n_iov};
         return weft__post(worker, NULL, tag_recv_posted, &args, op);

@@ -23,9 +23,9 @@ static weft_status_t check_atomic(const weft_ep_t *ep, const struct rma_op *op,
     if (op->remote % op->size)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%#llx is not aligned",
                           (unsigned long long)op->remote);
-    weft_status_t st = weft__check_op(how, WEFT_RMA_REMOTE);
+    weft_status_t st = weft__check_streamed_op(how, WEFT_RMA_REMOTE);
     if (st == WEFT_OK) st = weft__check_no_layout(how);
-    return st < 0 ? st : weft__worker_enter(ep->worker);
+    return st < 0 ? st : weft__call_enter(ep->worker, how);
 }
 
 static weft_status_t post_posted(void *ep, const struct submit_args *args, const weft_op_t *op) {

@@ -49,11 +49,11 @@ static weft_status_t check_rma(const weft_ep_t *ep, const void *buf, size_t len,
                                const weft_rkey_t *rkey, const weft_op_t *op) {
     if (!ep || !rkey) return weft__fail(WEFT_ERR_INVALID_PARAM, "ep or rkey is NULL");
     weft_status_t st = weft__check_memory("buf", buf, len);
-    if (st == WEFT_OK) st = weft__check_op(op, WEFT_RMA_REMOTE);
+    if (st == WEFT_OK) st = weft__check_streamed_op(op, WEFT_RMA_REMOTE);
     if (st < 0) return st;
     if (rkey->ep != ep)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the key was unpacked for another endpoint");
-    return weft__worker_enter(ep->worker);
+    return weft__call_enter(ep->worker, op);
 }
 
 static weft_status_t put_posted(void *ep, const struct submit_args *args, const weft_op_t *op) {

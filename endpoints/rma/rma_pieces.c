@@ -315,13 +315,13 @@ static weft_status_t move_checked(weft_ep_t *ep, struct pieces *p, const weft_op
                           "op->layout is set; pieces have strides of their own");
     if (p->n_local > MOST || p->n_remote > MOST)
         return weft__fail(WEFT_ERR_TOO_BIG, "more than %d pieces", MOST);
-    weft_status_t st = weft__check_op(op, WEFT_RMA_REMOTE);
+    weft_status_t st = weft__check_streamed_op(op, WEFT_RMA_REMOTE);
     if (st == WEFT_OK) st = weft__check_memory("local", p->local, p->n_local);
     if (st == WEFT_OK) st = weft__check_memory("remote", p->remote, p->n_remote);
     for (size_t i = 0; st == WEFT_OK && i < p->n_local; i++)
         if (weft__is_device_memory(p->local[i].base))
             st = weft__fail(WEFT_ERR_UNSUPPORTED, "local[%zu] is in device memory", i);
-    if (st == WEFT_OK) st = weft__worker_enter(ep->worker);
+    if (st == WEFT_OK) st = weft__call_enter(ep->worker, op);
     if (st == WEFT_IN_PROGRESS) return elsewhere_piece(ep, p, op);
     return st < 0 ? st : move(ep, p, op);
 }

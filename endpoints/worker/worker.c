@@ -41,6 +41,7 @@ static void attachment_closed(struct weft_worker *worker) {
 
 static void close_attachments(struct weft_worker *worker) {
     struct list *node;
+    weft__posts_close(worker);
     while ((node = list_pop(&worker->attachments)) != NULL) {
         struct worker_attachment *attachment = list_of(node, struct worker_attachment, of_worker);
         attachment->close(worker, attachment->object, attachment_closed);
@@ -101,6 +102,7 @@ static void drop_messages(struct match *m, struct list *queue) {
 
 /* The memory is freed after this turn; the callback of the program comes last. */
 static void end_worker(struct weft_worker *worker) {
+    weft__posts_close(worker);
     weft__reactor_finish_remotes(worker->reactor); /* refuses submissions of other threads */
     weft__submit_end(worker);
     weft__thread_end(worker);

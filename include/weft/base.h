@@ -169,6 +169,21 @@ typedef struct weft_layout weft_layout_t; /* weft/layout.h */
  *   of their steps. For weft_ep_close it is the time after which the close becomes an abort; the
  *   handle is gone in either case.
  *
+ * With a `stream` the operation takes its turn among the work of that CUDA stream:
+ * - It begins when the work that is on the stream now has ended. Its place among the messages of an
+ *   endpoint is that of its beginning, so operations of one stream keep their order.
+ * - Work that the program adds to the stream after the call waits until the operation has ended, by
+ *   an error or a cancel too. The stream waits, and no thread does.
+ * - The call returns WEFT_IN_PROGRESS, and `done` is called as ever. A worker that is not driven
+ *   does not begin the operation.
+ * The stream must be alive until the call has returned, and its context until `done`. A deadline
+ * counts from the call, or, if another thread than the worker's posts the operation, from its
+ * beginning. CU_STREAM_LEGACY and CU_STREAM_PER_THREAD name the default streams, since NULL is no
+ * stream. Errors: UNSUPPORTED if the process has not loaded the CUDA driver, if the driver lacks
+ * stream memory operations, if the stream is being captured, and for operations that take no
+ * stream: flushes, closes, weft_am_recv, operations on regions and resources, collectives. IO,
+ * with the driver's error.
+ *
  * A close cannot be cancelled: its *request_p is set to NULL. A revocation, release or invalidation
  * that ends early, by cancel or deadline, is still carried out, without a further report.
  */
@@ -183,7 +198,9 @@ typedef struct weft_op {
     weft_completion_t *completion; /* optional; `done` is then not called */
     /* optional; for messages, streams, puts and gets (weft/layout.h) */
     const weft_layout_t *layout;
-    uint64_t reserved[2]; /* must be zero */
+    /* optional: a CUstream (cudaStream_t) that the operation takes its turn in; see above */
+    void *stream;
+    uint64_t reserved[1]; /* must be zero */
 } weft_op_t;
 
 /*

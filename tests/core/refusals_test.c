@@ -258,12 +258,11 @@ static const weft_layout_t odd_layouts[] = {
     {.kind = WEFT_LAYOUT_STRIDED, .block = 4, .stride = 8, .count = 2, .reserved = {1}},
     {.kind = WEFT_LAYOUT_STRIDED, .block = 8, .stride = 8, .count = 1, .reserved = {0, 1}},
     {.kind = WEFT_LAYOUT_STRIDED, .reserved = {0, UINT64_C(1) << 63}}};
-static const weft_op_t odd_ops[] = {
-    {.done = tally, .arg = &never, .reserved = {1}},
-    {.done = tally, .arg = &never, .reserved = {0, UINT64_C(1) << 63}},
-    {.layout = &odd_layouts[0]},
-    {.layout = &odd_layouts[1]},
-    {.layout = &odd_layouts[2]}};
+static const weft_op_t odd_ops[] = {{.done = tally, .arg = &never, .reserved = {1}},
+                                    {.done = tally, .arg = &never, .reserved = {UINT64_C(1) << 63}},
+                                    {.layout = &odd_layouts[0]},
+                                    {.layout = &odd_layouts[1]},
+                                    {.layout = &odd_layouts[2]}};
 enum { N_ODD = sizeof odd_ops / sizeof *odd_ops, N_ODD_OPS = 2 };
 
 static void refuse_reserved(weft_ep_t *ep, weft_worker_t *worker) {
@@ -301,6 +300,29 @@ TEST_EACH(reserved_fields_that_are_set_are_refused) {
     CHECK_EQ(weft_bcast(team, bytes, 0, WEFT_INT8, 0, &odd_ops[1]), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_team_close(team, &odd_ops[0]), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_team_close_wait(team), 0);
+    CHECK_EQ(never.calls, 0);
+    two_down(&t);
+}
+
+/* No driver is loaded, so nothing is asked of what it names. */
+TEST_EACH(a_stream_is_refused_without_the_driver) {
+    struct two t;
+    two_workers(&t, transport, NULL, 0);
+    never.calls = 0;
+    two_dial(&t);
+    const weft_iov_t iov = {bytes, 8};
+    const weft_op_t op = {.done = tally, .arg = &never, .stream = &t};
+    size_t len;
+    for (int ready = 0; ready < 2; ready++) {
+        CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &iov, 1, &op), WEFT_ERR_UNSUPPORTED);
+        CHECK_EQ(weft_tag_send(t.ep, 1, &iov, 1, &op), WEFT_ERR_UNSUPPORTED);
+        CHECK_EQ(weft_tag_recv(t.a, 1, 0, &iov, 1, NULL, &op), WEFT_ERR_UNSUPPORTED);
+        CHECK_EQ(weft_stream_send(t.ep, &iov, 1, &op), WEFT_ERR_UNSUPPORTED);
+        CHECK_EQ(weft_stream_recv(t.ep, &iov, 1, &len, &op), WEFT_ERR_UNSUPPORTED);
+        CHECK_EQ(weft_worker_flush(t.a, &op), WEFT_ERR_UNSUPPORTED);
+        CHECK_EQ(weft_worker_close(t.a, &op), WEFT_ERR_UNSUPPORTED);
+        UNTIL(&t, t.ready && t.back);
+    }
     CHECK_EQ(never.calls, 0);
     two_down(&t);
 }

@@ -26,13 +26,32 @@ static struct {
     /* NULL with the driver */
     void *(*context_create)(void);
     void (*context_destroy)(void *context);
-    unsigned *fail_copy;
+    void (*context_break)(void *context);
+    void (*hold)(bool hold);
+    unsigned *fail_copy, *fail_alloc, *copies, *asked, *opened, *copy_delay_us;
+    bool *fail_late, *capturing;
+    /* of either */
+    unsigned (*stream_create)(void **stream, unsigned flags);
+    unsigned (*stream_destroy)(void *stream);
+    unsigned (*stream_wait)(void *stream);
+    unsigned (*host_call)(void *stream, void (*fn)(void *arg), void *arg);
+    unsigned (*copy)(unsigned long long to, unsigned long long from, size_t len, void *stream);
+    unsigned (*set_current)(void *context);
 } gpu;
 
 static void *gpu_symbol(void *library, const char *name) {
     void *found = dlsym(library, name);
     CHECK(found != NULL);
     return found;
+}
+
+static void gpu_find_calls(void *library) {
+    *(void **)&gpu.stream_create = gpu_symbol(library, "cuStreamCreate");
+    *(void **)&gpu.stream_destroy = gpu_symbol(library, "cuStreamDestroy_v2");
+    *(void **)&gpu.stream_wait = gpu_symbol(library, "cuStreamSynchronize");
+    *(void **)&gpu.host_call = gpu_symbol(library, "cuLaunchHostFunc");
+    *(void **)&gpu.copy = gpu_symbol(library, "cuMemcpyAsync");
+    *(void **)&gpu.set_current = gpu_symbol(library, "cuCtxSetCurrent");
 }
 
 /* ---- the driver ------------------------------------------------------------------------------ */
@@ -93,6 +112,7 @@ static inline void gpu_load_driver(void) {
     gpu.write = gpu_driver_write;
     gpu.read = gpu_driver_read;
     gpu.depth = gpu_driver_depth;
+    gpu_find_calls(library);
 }
 
 /* ---- the double ------------------------------------------------------------------------------ */
@@ -110,7 +130,17 @@ static inline void gpu_load_double(void) {
     *(void **)&gpu.depth = gpu_symbol(library, "double_depth");
     *(void **)&gpu.context_create = gpu_symbol(library, "double_context_create");
     *(void **)&gpu.context_destroy = gpu_symbol(library, "double_context_destroy");
+    *(void **)&gpu.context_break = gpu_symbol(library, "double_context_break");
+    *(void **)&gpu.hold = gpu_symbol(library, "double_hold");
     gpu.fail_copy = gpu_symbol(library, "double_fail_copy");
+    gpu.fail_alloc = gpu_symbol(library, "double_fail_alloc");
+    gpu.fail_late = gpu_symbol(library, "double_fail_late");
+    gpu.capturing = gpu_symbol(library, "double_capturing");
+    gpu.copies = gpu_symbol(library, "double_copies");
+    gpu.asked = gpu_symbol(library, "double_asked");
+    gpu.opened = gpu_symbol(library, "double_opened");
+    gpu.copy_delay_us = gpu_symbol(library, "double_copy_delay_us");
+    gpu_find_calls(library);
     gpu.context = gpu.context_create();
 }
 
@@ -130,6 +160,36 @@ static inline char *gpu_alloc(size_t len) {
     char *device = gpu.alloc(gpu.context, len, false);
     CHECK(device != NULL);
     return device;
+}
+
+/* A stream of the program's, in its context. */
+static inline void *gpu_stream(void) {
+    enum { NON_BLOCKING = 1 };
+    void *stream = NULL;
+    gpu_load();
+    unsigned depth = gpu.depth();
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(gpu.context), 0);
+    CHECK_EQ(gpu.stream_create(&stream, NON_BLOCKING), 0);
+    if (gpu.context_create && depth == 0) CHECK_EQ(gpu.set_current(NULL), 0);
+    return stream;
+}
+
+/* Work of a stream that ends when `*go` is set. */
+static void gpu_wait_for(void *go) {
+    while (!__atomic_load_n((int *)go, __ATOMIC_ACQUIRE)) usleep(100);
+}
+static inline void gpu_block(void *stream, int *go) {
+    *go = 0;
+    CHECK_EQ(gpu.host_call(stream, gpu_wait_for, go), 0);
+}
+static inline void gpu_unblock(int *go) {
+    __atomic_store_n(go, 1, __ATOMIC_RELEASE);
+}
+/* A copy in the stream, which needs the context. */
+static inline void gpu_copy(void *to, const void *from, size_t len, void *stream) {
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(gpu.context), 0);
+    CHECK_EQ(gpu.copy((uintptr_t)to, (uintptr_t)from, len, stream), 0);
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(NULL), 0);
 }
 
 /* Weft left the caller's current context as it was. */

@@ -6,17 +6,32 @@
 #include <stddef.h>
 
 void *double_context_create(void);
+void *double_context_create_on(int device);
 /* Copies of its memory fail from now on. */
 void double_context_destroy(void *context);
-/* Contexts that are pushed now. */
+/* It has a sticky error: all calls return it, and no host function is called. */
+void double_context_break(void *context);
+/* Contexts that are pushed now, in this thread. */
 unsigned double_depth(void);
 
 /* Device memory, or managed memory. NULL: none left. */
 void *double_alloc(void *context, size_t len, bool managed);
+/* Waits for all streams, as the driver does. */
 void double_free(void *device);
 void double_write(void *device, const void *from, size_t len);
 void double_read(void *to, const void *device, size_t len);
 
-extern unsigned double_fail_copy; /* the number of copies until one fails; 0: none does */
+/* Streams run nothing while they are held. */
+void double_hold(bool hold);
+
+/* The number of copies until one fails, in its call, or (late) in its stream, where it breaks its
+ * context; of allocations (pinned memory, streams, events, handles that are opened) until one
+ * fails. 0: none does. */
+extern unsigned double_fail_copy, double_fail_alloc;
+extern bool double_fail_late;
+extern bool double_capturing; /* each stream is being captured */
+extern unsigned double_copy_delay_us, double_devices;
+/* Streams that there are; copies so far; pointers asked about; handles that are open. */
+extern unsigned double_streams, double_copies, double_asked, double_opened;
 
 #endif

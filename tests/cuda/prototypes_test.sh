@@ -22,7 +22,9 @@ trap 'rm -rf "$scratch"' EXIT
 SAME(CUdeviceptr, cuda_pointer);
 SAME(CUcontext, cuda_context);
 SAME(CUstream, cuda_stream);
+SAME(CUhostFn, cuda_host_fn);
 _Static_assert(sizeof(CUresult) == sizeof(cuda_result), "CUresult");
+_Static_assert(sizeof(CUstreamCaptureStatus) == sizeof(cuda_capture), "CUstreamCaptureStatus");
 _Static_assert(sizeof(CUpointer_attribute) == sizeof(cuda_attribute), "CUpointer_attribute");
 _Static_assert(CUDA_ERROR_OUT_OF_MEMORY == CUDA_OUT_OF_MEMORY, "error");
 _Static_assert(CU_STREAM_NON_BLOCKING == CUDA_NON_BLOCKING, "flag");
@@ -43,6 +45,7 @@ MEMBER(WidthInBytes) MEMBER(Height)
 /* From here on the driver's own types stand behind the names of driver.def. */
 #define cuda_result CUresult
 #define cuda_attribute CUpointer_attribute
+#define cuda_capture CUstreamCaptureStatus
 #undef CUDA_MEMCPY2D_st
 #define CUDA_CALL(field, symbol, parameters) \
     _Static_assert(__builtin_types_compatible_p(CUresult CUDAAPI parameters, __typeof__(symbol)), #symbol);

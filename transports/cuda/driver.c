@@ -16,6 +16,8 @@ static bool find_functions(void *library) {
 #define CUDA_CALL(field, symbol, parameters)                   \
     *(void **)(void *)&driver.field = dlsym(library, #symbol); \
     if (!driver.field) return false;
+#define CUDA_OPTIONAL(field, symbol, parameters) \
+    *(void **)(void *)&driver.field = dlsym(library, #symbol);
 #include "driver.def"
 #undef CUDA_CALL
     return true;

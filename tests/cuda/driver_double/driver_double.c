@@ -1,56 +1,55 @@
 /*
- * A double of libcuda.so.1. Device memory is a mapping that the host may not touch, so that a stray
- * access faults; the driver's own calls go through a second mapping of the same pages. Calls are
- * counted, and one of them can be made to fail. It has the functions that Weft calls and those that
- * tests need to make memory.
+ * The double: contexts, memory, and what a pointer points to. It has the functions that Weft calls
+ * and those that tests need to make memory.
  */
 #define _GNU_SOURCE
-#include <tests/cuda/driver_double.h>
+#include "double.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-typedef unsigned result;
-typedef unsigned long long pointer;
-enum {
-    SUCCESS = 0,
-    INVALID_VALUE = 1,
-    OUT_OF_MEMORY = 2,
-    INVALID_CONTEXT = 201,
-    LAUNCH_FAILED = 719
-};
-enum { KIND_HOST = 1, KIND_DEVICE = 2, MOST = 64, MOST_DEPTH = 16 };
-
-struct context {
-    bool destroyed;
-};
-struct allocation {
-    char *device, *alias;
-    size_t len;
-    bool managed;
-    struct context *context;
-};
 static struct allocation allocation[MOST];
-static struct context contexts[MOST], *stack[MOST_DEPTH];
-static char streams[MOST];
-static unsigned n_contexts, n_streams;
-static unsigned depth;
+static struct context contexts[MOST];
+static __thread struct context *stack[MOST_DEPTH];
+static __thread unsigned depth;
+static unsigned n_contexts;
+static unsigned long long n_buffers;
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- for tests ------------------------------------------------------------------------------- */
 
-unsigned double_fail_copy;
+unsigned double_fail_copy, double_fail_alloc, double_devices = 2;
 
 void *double_context_create(void) {
-    return &contexts[n_contexts++ % MOST];
+    return double_context_create_on(0);
+}
+void *double_context_create_on(int device) {
+    struct context *context = &contexts[n_contexts++ % MOST];
+    *context = (struct context){.device = device};
+    return context;
 }
 void double_context_destroy(void *context) {
     ((struct context *)context)->destroyed = true;
 }
+void double_context_break(void *context) {
+    ((struct context *)context)->error = LAUNCH_FAILED;
+}
 unsigned double_depth(void) {
     return depth;
+}
+
+bool double_is_out_of_memory(void) {
+    return double_fail_alloc && --double_fail_alloc == 0;
+}
+
+struct context *double_current(void) {
+    return depth ? stack[depth - 1] : NULL;
+}
+result double_usable(const struct context *context) {
+    if (!context) return INVALID_CONTEXT;
+    return context->destroyed ? CONTEXT_IS_DESTROYED : context->error;
 }
 
 static struct allocation *find(pointer at) {
@@ -61,40 +60,71 @@ static struct allocation *find(pointer at) {
     return NULL;
 }
 
-/* Where the double reads and writes what lies at a device address. */
-static char *alias_of(pointer at) {
-    const struct allocation *a = find(at);
-    return a ? a->alias + (at - (pointer)(uintptr_t)a->device) : NULL;
+struct allocation *double_find(pointer at) {
+    pthread_mutex_lock(&table);
+    struct allocation *found = find(at);
+    pthread_mutex_unlock(&table);
+    return found;
+}
+
+char *double_alias(pointer at, size_t len) {
+    const struct allocation *a = double_find(at);
+    if (!a) return (char *)(uintptr_t)at; /* of the host */
+    size_t offset = at - (pointer)(uintptr_t)a->device;
+    return len <= a->len - offset ? a->alias + offset : NULL;
 }
 void double_write(void *device, const void *from, size_t len) {
-    memcpy(alias_of((pointer)(uintptr_t)device), from, len);
+    memcpy(double_alias((pointer)(uintptr_t)device, len), from, len);
 }
 void double_read(void *to, const void *device, size_t len) {
-    memcpy(to, alias_of((pointer)(uintptr_t)device), len);
+    memcpy(to, double_alias((pointer)(uintptr_t)device, len), len);
+}
+
+static struct allocation *new_allocation(struct allocation made) {
+    pthread_mutex_lock(&table);
+    struct allocation *a = NULL;
+    for (int i = 0; i < MOST && !a; i++)
+        if (!allocation[i].len) a = &allocation[i];
+    made.buffer_id = ++n_buffers;
+    if (a) *a = made;
+    pthread_mutex_unlock(&table);
+    return a;
+}
+
+struct allocation *double_map(struct context *context, int fd, size_t len, bool managed) {
+    int access = managed ? PROT_READ | PROT_WRITE : PROT_NONE;
+    char *device = mmap(NULL, len, access, MAP_SHARED, fd, 0);
+    char *alias = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (device == MAP_FAILED || alias == MAP_FAILED) return NULL;
+    return new_allocation((struct allocation){.device = device,
+                                              .alias = alias,
+                                              .len = len,
+                                              .managed = managed,
+                                              .context = context,
+                                              .fd = fd});
+}
+
+void double_unmap(struct allocation *a) {
+    pthread_mutex_lock(&table);
+    struct allocation was = *a;
+    memset(a, 0, sizeof *a);
+    pthread_mutex_unlock(&table);
+    munmap(was.device, was.len);
+    munmap(was.alias, was.len);
+    close(was.fd);
 }
 
 void *double_alloc(void *context, size_t len, bool managed) {
-    for (int i = 0; i < MOST; i++) {
-        struct allocation *a = &allocation[i];
-        if (a->len) continue;
-        int fd = memfd_create("device", MFD_CLOEXEC);
-        if (fd < 0 || ftruncate(fd, (off_t)len) != 0) return NULL;
-        int access = managed ? PROT_READ | PROT_WRITE : PROT_NONE;
-        a->device = mmap(NULL, len, access, MAP_SHARED, fd, 0);
-        a->alias = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        close(fd);
-        a->len = len;
-        a->managed = managed;
-        a->context = context;
-        return a->device;
-    }
-    return NULL;
+    int fd = memfd_create("device", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)len) != 0) return NULL;
+    struct allocation *a = double_map(context, fd, len, managed);
+    if (!a) close(fd);
+    return a ? a->device : NULL;
 }
 void double_free(void *device) {
-    struct allocation *a = find((pointer)(uintptr_t)device);
-    munmap(a->device, a->len);
-    munmap(a->alias, a->len);
-    memset(a, 0, sizeof *a);
+    double_wait_all();
+    struct allocation *a = double_find((pointer)(uintptr_t)device);
+    if (a) double_unmap(a);
 }
 
 /* ---- the driver's functions ------------------------------------------------------------------ */
@@ -103,51 +133,84 @@ void double_free(void *device) {
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 result cuGetErrorName(result error, const char **name) {
-    *name = error == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
-            : error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
-            : error == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
-                                     : "CUDA_ERROR_INVALID_VALUE";
+    switch (error) {
+    case OUT_OF_MEMORY: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+    case INVALID_CONTEXT: *name = "CUDA_ERROR_INVALID_CONTEXT"; break;
+    case INVALID_HANDLE: *name = "CUDA_ERROR_INVALID_HANDLE"; break;
+    case NOT_READY: *name = "CUDA_ERROR_NOT_READY"; break;
+    case CONTEXT_IS_DESTROYED: *name = "CUDA_ERROR_CONTEXT_IS_DESTROYED"; break;
+    case LAUNCH_FAILED: *name = "CUDA_ERROR_LAUNCH_FAILED"; break;
+    case NOT_SUPPORTED: *name = "CUDA_ERROR_NOT_SUPPORTED"; break;
+    default: *name = "CUDA_ERROR_INVALID_VALUE";
+    }
     return SUCCESS;
 }
-/* What a program calls: the primary context is the first one. */
+
 result cuInit(unsigned flags) {
     return SUCCESS;
 }
+result cuDriverGetVersion(int *version) {
+    *version = 13000;
+    return SUCCESS;
+}
+result cuDeviceGetCount(int *n) {
+    *n = (int)double_devices;
+    return SUCCESS;
+}
+result cuDeviceGet(int *device, int ordinal) {
+    *device = ordinal;
+    return ordinal >= 0 && (unsigned)ordinal < double_devices ? SUCCESS : INVALID_VALUE;
+}
+result cuDeviceGetName(char *name, int size, int device) {
+    strncpy(name, "a double", (size_t)size);
+    return SUCCESS;
+}
+result cuDeviceTotalMem_v2(size_t *bytes, int device) {
+    *bytes = (size_t)1 << 34;
+    return SUCCESS;
+}
+result cuDeviceGetPCIBusId(char *id, int size, int device) {
+    strncpy(id, device ? "0000:02:00.0" : "0000:01:00.0", (size_t)size);
+    return SUCCESS;
+}
+result cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
+    memset(uuid, 7, 16);
+    uuid[0] = (unsigned char)device;
+    return SUCCESS;
+}
+result cuDeviceGetAttribute(int *value, unsigned attribute, int device) {
+    *value = 1;
+    return SUCCESS;
+}
+result cuDeviceCanAccessPeer(int *can, int device, int peer) {
+    *can = device != peer;
+    return SUCCESS;
+}
+result cuCtxEnablePeerAccess(struct context *peer, unsigned flags) {
+    return double_usable(peer);
+}
+
+/* What a program calls: the primary context of the first device is the first one. */
 result cuDevicePrimaryCtxRetain(void **context, int device) {
-    *context = &contexts[0];
-    return device == 0 ? SUCCESS : INVALID_VALUE;
+    *context = &contexts[device];
+    contexts[device].device = device;
+    return device >= 0 && (unsigned)device < double_devices ? SUCCESS : INVALID_VALUE;
 }
 result cuCtxSetCurrent(struct context *context) {
     stack[0] = context;
-    depth = 1;
+    depth = context ? 1 : 0;
     return SUCCESS;
 }
-result cuMemAlloc_v2(pointer *at, size_t len) {
-    *at = depth ? (pointer)(uintptr_t)double_alloc(stack[depth - 1], len, false) : 0;
-    return *at ? SUCCESS : OUT_OF_MEMORY;
-}
-result cuMemAllocManaged(pointer *at, size_t len, unsigned flags) {
-    *at = depth ? (pointer)(uintptr_t)double_alloc(stack[depth - 1], len, true) : 0;
-    return *at ? SUCCESS : OUT_OF_MEMORY;
-}
-result cuMemAllocHost_v2(void **at, size_t len) {
-    *at = aligned_alloc(4096, (len + 4095) / 4096 * 4096);
-    return *at ? SUCCESS : OUT_OF_MEMORY;
-}
-result cuMemsetD8_v2(pointer at, unsigned char byte, size_t len) {
-    memset(alias_of(at), byte, len);
+result cuCtxGetCurrent(struct context **context) {
+    *context = double_current();
     return SUCCESS;
 }
-result cuMemcpyHtoD_v2(pointer to, const void *from, size_t len) {
-    double_write((void *)(uintptr_t)to, from, len);
-    return SUCCESS;
-}
-result cuMemcpyDtoH_v2(void *to, pointer from, size_t len) {
-    double_read(to, (const void *)(uintptr_t)from, len);
-    return SUCCESS;
+result cuCtxGetDevice(int *device) {
+    *device = depth ? double_current()->device : -1;
+    return depth ? SUCCESS : INVALID_CONTEXT;
 }
 result cuCtxPushCurrent_v2(struct context *context) {
-    if (context->destroyed || depth == MOST_DEPTH) return INVALID_CONTEXT;
+    if (!context || context->destroyed || depth == MOST_DEPTH) return INVALID_CONTEXT;
     stack[depth++] = context;
     return SUCCESS;
 }
@@ -157,77 +220,102 @@ result cuCtxPopCurrent_v2(struct context **context) {
     return SUCCESS;
 }
 
+static result alloc_here(pointer *at, size_t len, bool managed) {
+    result r = double_usable(double_current());
+    if (r != SUCCESS) return r;
+    *at = (pointer)(uintptr_t)double_alloc(double_current(), len, managed);
+    return *at ? SUCCESS : OUT_OF_MEMORY;
+}
+result cuMemAlloc_v2(pointer *at, size_t len) {
+    return alloc_here(at, len, false);
+}
+result cuMemAllocManaged(pointer *at, size_t len, unsigned flags) {
+    return alloc_here(at, len, true);
+}
+result cuMemFree_v2(pointer at) {
+    if (!double_find(at)) return INVALID_VALUE;
+    double_free((void *)(uintptr_t)at);
+    return SUCCESS;
+}
+
+/* ---- memory of the host */
+
+static result pin(void *at, size_t len, bool registered) {
+    pointer address = (pointer)(uintptr_t)at;
+    if (double_find(address)) return ALREADY_REGISTERED;
+    struct allocation made = {.device = at,
+                              .alias = at,
+                              .len = len,
+                              .host = true,
+                              .registered = registered,
+                              .context = double_current(),
+                              .fd = -1};
+    return new_allocation(made) ? SUCCESS : OUT_OF_MEMORY;
+}
+static result unpin(void *at, bool registered) {
+    struct allocation *a = double_find((pointer)(uintptr_t)at);
+    if (!a || !a->host || a->registered != registered) return INVALID_VALUE;
+    double_wait_all();
+    pthread_mutex_lock(&table);
+    memset(a, 0, sizeof *a);
+    pthread_mutex_unlock(&table);
+    return SUCCESS;
+}
+result cuMemHostRegister_v2(void *at, size_t len, unsigned flags) {
+    result r = double_usable(double_current());
+    if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
+    return r == SUCCESS ? pin(at, len, true) : r;
+}
+result cuMemHostUnregister(void *at) {
+    return unpin(at, true);
+}
+result cuMemHostGetDevicePointer_v2(pointer *device, void *host, unsigned flags) {
+    *device = (pointer)(uintptr_t)host;
+    return double_find(*device) ? SUCCESS : INVALID_VALUE;
+}
+result cuMemHostAlloc(void **at, size_t len, unsigned flags) {
+    result r = double_usable(double_current());
+    if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
+    if (r != SUCCESS) return r;
+    *at = aligned_alloc(4096, (len + 4095) / 4096 * 4096);
+    return *at ? pin(*at, len, false) : OUT_OF_MEMORY;
+}
+result cuMemAllocHost_v2(void **at, size_t len) {
+    return cuMemHostAlloc(at, len, 0);
+}
+result cuMemFreeHost(void *at) {
+    result r = unpin(at, false);
+    if (r == SUCCESS) free(at);
+    return r;
+}
+
+/* ---- what a pointer points to */
+
+static result attribute_of(const struct allocation *a, unsigned attribute, void *value) {
+    switch (attribute) {
+    case 1: *(struct context **)value = a ? a->context : NULL; break;
+    case 2: *(unsigned *)value = !a ? 0 : a->host ? KIND_HOST : KIND_DEVICE; break;
+    case 6: *(unsigned *)value = 1; break; /* SYNC_MEMOPS */
+    case 7: *(unsigned long long *)value = a ? a->buffer_id : 0; break;
+    case 8: *(unsigned *)value = a && a->managed; break;
+    case 9: *(int *)value = a && a->context ? a->context->device : -2; break;
+    case 10: *(unsigned *)value = a && !a->host && !a->managed && !a->opened; break;
+    case 11: *(char **)value = a ? a->device : NULL; break;
+    case 12: *(size_t *)value = a ? a->len : 0; break;
+    default: return INVALID_VALUE;
+    }
+    return SUCCESS;
+}
 /* Unknown pointers have the kind 0, and the call succeeds, as in the driver. */
 result cuPointerGetAttributes(unsigned count, unsigned *attributes, void **values, pointer at) {
-    const struct allocation *a = find(at);
-    for (unsigned i = 0; i < count; i++) {
-        switch (attributes[i]) {
-        case 1: *(struct context **)values[i] = a ? a->context : NULL; break;
-        case 2: *(unsigned *)values[i] = a ? KIND_DEVICE : 0; break;
-        case 8: *(unsigned *)values[i] = a && a->managed; break;
-        case 9: *(int *)values[i] = a ? 0 : -2; break;
-        case 11: *(char **)values[i] = a ? a->device : NULL; break;
-        case 12: *(size_t *)values[i] = a ? a->len : 0; break;
-        default: return INVALID_VALUE;
-        }
-    }
-    return SUCCESS;
-}
-
-result cuStreamCreate(void **stream, unsigned flags) {
-    if (depth == 0 || flags != 1) return INVALID_CONTEXT;
-    *stream = &streams[n_streams++ % MOST];
-    return SUCCESS;
-}
-result cuStreamDestroy_v2(void *stream) {
-    return depth ? SUCCESS : INVALID_CONTEXT;
-}
-result cuStreamSynchronize(void *stream) {
-    return SUCCESS;
-}
-
-/* A copy of memory of another context than the current one fails, as does a planted one. */
-static result begin_copy(pointer device, size_t len) {
-    const struct allocation *a = find(device);
-    if (!a || device - (pointer)(uintptr_t)a->device + len > a->len) return INVALID_VALUE;
-    if (depth == 0 || stack[depth - 1] != a->context) return INVALID_CONTEXT;
-    if (double_fail_copy && --double_fail_copy == 0) return LAUNCH_FAILED;
-    return SUCCESS;
-}
-result cuMemcpyDtoHAsync_v2(void *to, pointer from, size_t len, void *stream) {
-    result r = begin_copy(from, len);
-    if (r == SUCCESS) memcpy(to, alias_of(from), len);
+    const struct allocation *a = double_find(at);
+    result r = SUCCESS;
+    for (unsigned i = 0; i < count && r == SUCCESS; i++)
+        r = attribute_of(a, attributes[i], values[i]);
+    double_asked++;
     return r;
 }
-result cuMemcpyHtoDAsync_v2(pointer to, const void *from, size_t len, void *stream) {
-    result r = begin_copy(to, len);
-    if (r == SUCCESS) memcpy(alias_of(to), from, len);
-    return r;
-}
-
-struct blocks {
-    size_t src_x, src_y;
-    unsigned src_kind;
-    const char *src_host;
-    pointer src_device;
-    void *src_array;
-    size_t src_pitch, dst_x, dst_y;
-    unsigned dst_kind;
-    char *dst_host;
-    pointer dst_device;
-    void *dst_array;
-    size_t dst_pitch, width, rows;
-};
-result cuMemcpy2DAsync_v2(const struct blocks *b, void *stream) {
-    bool in = b->dst_kind == KIND_DEVICE;
-    pointer device = in ? b->dst_device : b->src_device;
-    size_t pitch = in ? b->dst_pitch : b->src_pitch;
-    if (b->width > b->src_pitch || b->width > b->dst_pitch) return INVALID_VALUE;
-    result r = begin_copy(device, b->rows ? (b->rows - 1) * pitch + b->width : 0);
-    for (size_t i = 0; r == SUCCESS && i < b->rows; i++) {
-        char *to = in ? alias_of(device) + i * pitch : b->dst_host + i * b->dst_pitch;
-        const char *from = in ? b->src_host + i * b->src_pitch : alias_of(device) + i * pitch;
-        memcpy(to, from, b->width);
-    }
-    return r;
+result cuPointerGetAttribute(void *value, unsigned attribute, pointer at) {
+    const struct allocation *a = double_find(at);
+    return a ? attribute_of(a, attribute, value) : INVALID_VALUE;
 }

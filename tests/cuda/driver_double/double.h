@@ -1,0 +1,78 @@
+/*
+ * The inside of the double of libcuda.so.1.
+ *
+ * Device memory is a mapping that the host may not touch, so that a stray access faults; the
+ * double's own copies go through a second mapping of the same pages (the alias). A stream is a
+ * thread that runs its entries in order. Contexts may be destroyed, and may have a sticky error:
+ * from then on each call of theirs returns it, and host functions are not called, as in the driver.
+ */
+#ifndef WEFT_TESTS_CUDA_DOUBLE_H
+#define WEFT_TESTS_CUDA_DOUBLE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tests/cuda/driver_double.h>
+
+typedef unsigned result;
+typedef unsigned long long pointer;
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    INVALID_CONTEXT = 201,
+    ALREADY_MAPPED = 208,
+    INVALID_HANDLE = 400,
+    NOT_READY = 600,
+    CONTEXT_IS_DESTROYED = 709,
+    ALREADY_REGISTERED = 712,
+    LAUNCH_FAILED = 719,
+    NOT_SUPPORTED = 801
+};
+enum { KIND_HOST = 1, KIND_DEVICE = 2, MOST = 256, MOST_DEPTH = 16 };
+
+struct context {
+    int device;
+    bool destroyed;
+    result error; /* sticky */
+};
+
+/* Of device memory, of managed memory, and of a peer's memory that was opened; or (host) of memory
+ * of the host that is pinned. */
+struct allocation {
+    char *device, *alias;
+    size_t len;
+    bool managed, host, registered, opened;
+    struct context *context;
+    unsigned long long buffer_id;
+    int fd;
+};
+
+/* The context that is current in this thread; NULL: none. */
+struct context *double_current(void);
+/* SUCCESS; or what a call in this context returns. */
+result double_usable(const struct context *context);
+/* The next allocation, of whatever kind, is to fail (double_fail_alloc). */
+bool double_is_out_of_memory(void);
+
+/* Locks the table of allocations. */
+struct allocation *double_find(pointer at);
+/* Where the double reads and writes `len` bytes at an address of the device, or of the host. NULL:
+ * an address of the device that has not so many. */
+char *double_alias(pointer at, size_t len);
+struct allocation *double_map(struct context *context, int fd, size_t len, bool managed);
+void double_unmap(struct allocation *a);
+
+/* Puts an entry into a stream (NULL: the current context's default stream). `run` is called in the
+ * stream's thread; `arg` is freed after it. What it returns, if not SUCCESS, becomes the sticky
+ * error of the stream's context. */
+result double_enqueue(void *stream, result (*run)(void *arg), void *arg);
+/* Waits until the stream has run what is in it now. */
+result double_wait(void *stream);
+/* The same of all streams. */
+void double_wait_all(void);
+/* What a copy is to return (double_fail_copy). */
+result double_copy_begins(void);
+
+#endif

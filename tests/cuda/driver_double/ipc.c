@@ -1,0 +1,59 @@
+/* Memory of a device that other processes open: its file, by the exporter's table in /proc. */
+#define _GNU_SOURCE
+#include "double.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct handle {
+    uint32_t magic;
+    int pid, fd, device;
+    uint64_t len;
+    char rest[40];
+};
+_Static_assert(sizeof(struct handle) == 64, "as CUipcMemHandle");
+enum { MAGIC = 0x1dc0b1e };
+
+unsigned double_opened; /* handles that are open now */
+
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+result cuIpcGetMemHandle(struct handle *handle, pointer at) {
+    const struct allocation *a = double_find(at);
+    if (!a || a->host || a->managed || a->opened) return INVALID_VALUE;
+    *handle = (struct handle){
+        .magic = MAGIC, .pid = getpid(), .fd = a->fd, .device = a->context->device, .len = a->len};
+    return SUCCESS;
+}
+
+/* The driver refuses handles of this process, of one that has ended, and one that is open here. */
+result cuIpcOpenMemHandle_v2(pointer *at, struct handle handle, unsigned flags) {
+    char path[64];
+    result r = double_usable(double_current());
+    if (r != SUCCESS) return r;
+    if (handle.magic != MAGIC) return INVALID_VALUE;
+    if (handle.pid == getpid()) return INVALID_CONTEXT;
+    if (double_is_out_of_memory()) return OUT_OF_MEMORY;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return INVALID_VALUE;
+    struct allocation *a = double_map(double_current(), fd, handle.len, false);
+    if (!a) {
+        close(fd);
+        return OUT_OF_MEMORY;
+    }
+    a->opened = true;
+    double_opened++;
+    *at = (pointer)(uintptr_t)a->device;
+    return SUCCESS;
+}
+result cuIpcCloseMemHandle(pointer at) {
+    struct allocation *a = double_find(at);
+    if (!a || !a->opened) return INVALID_VALUE;
+    double_wait_all();
+    double_unmap(a);
+    double_opened--;
+    return SUCCESS;
+}

@@ -1,0 +1,397 @@
+/* Streams of the double: threads that run entries in order; events; copies. */
+#define _GNU_SOURCE
+#include "double.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct entry {
+    struct entry *next;
+    result (*run)(void *arg);
+    void *arg;
+};
+struct stream {
+    struct context *context;
+    struct entry *first, **last;
+    unsigned long long added, done;
+    bool ends;
+    pthread_t thread;
+    pthread_cond_t more, less;
+    struct stream *all;
+};
+struct event {
+    struct event *all;
+    unsigned long long added, done; /* times that it was recorded; and that a stream got there */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct stream *streams, *ended;
+static struct event *events;
+static bool held;
+
+bool double_capturing;
+unsigned double_streams, double_copies, double_asked;
+
+void double_hold(bool hold) {
+    pthread_mutex_lock(&lock);
+    held = hold;
+    for (struct stream *s = streams; s; s = s->all) pthread_cond_broadcast(&s->more);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Entries of a broken context are not run. */
+static void run_entry(struct stream *s, struct entry *e) {
+    result r = double_usable(s->context);
+    if (r == SUCCESS) r = e->run(e->arg);
+    if (r != SUCCESS && !s->context->destroyed && s->context->error == SUCCESS)
+        s->context->error = r;
+}
+
+static void *stream_main(void *arg) {
+    struct stream *s = arg;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while ((held || !s->first) && !(s->ends && !s->first)) pthread_cond_wait(&s->more, &lock);
+        struct entry *e = s->first;
+        if (!e) break;
+        pthread_mutex_unlock(&lock);
+        run_entry(s, e);
+        pthread_mutex_lock(&lock);
+        s->first = e->next;
+        if (!s->first) s->last = &s->first;
+        s->done++;
+        pthread_cond_broadcast(&s->less);
+        free(e->arg);
+        free(e);
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static struct stream *new_stream(struct context *context) {
+    struct stream *s = calloc(1, sizeof *s);
+    s->context = context;
+    s->last = &s->first;
+    pthread_cond_init(&s->more, NULL);
+    pthread_cond_init(&s->less, NULL);
+    pthread_mutex_lock(&lock);
+    s->all = streams;
+    streams = s;
+    double_streams++;
+    pthread_mutex_unlock(&lock);
+    pthread_create(&s->thread, NULL, stream_main, s);
+    return s;
+}
+
+/* The two names of the default stream, and no name, are one stream of the context. */
+static struct stream *stream_of(void *handle) {
+    static struct stream *standard[MOST];
+    static unsigned n;
+    if ((uintptr_t)handle > 2) return handle;
+    struct context *context = double_current();
+    for (unsigned i = 0; i < n; i++)
+        if (standard[i]->context == context) return standard[i];
+    return context && n < MOST ? standard[n++] = new_stream(context) : NULL;
+}
+
+result double_enqueue(void *handle, result (*run)(void *arg), void *arg) {
+    struct stream *s = stream_of(handle);
+    result r = s ? double_usable(s->context) : INVALID_CONTEXT;
+    struct entry *e = r == SUCCESS ? calloc(1, sizeof *e) : NULL;
+    if (!e) {
+        free(arg);
+        return r;
+    }
+    *e = (struct entry){.run = run, .arg = arg};
+    pthread_mutex_lock(&lock);
+    *s->last = e;
+    s->last = &e->next;
+    s->added++;
+    pthread_cond_broadcast(&s->more);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+static result wait_stream(struct stream *s) {
+    pthread_mutex_lock(&lock);
+    unsigned long long until = s->added;
+    while (s->done < until) pthread_cond_wait(&s->less, &lock);
+    pthread_mutex_unlock(&lock);
+    return double_usable(s->context);
+}
+result double_wait(void *handle) {
+    struct stream *s = stream_of(handle);
+    return s ? wait_stream(s) : INVALID_CONTEXT;
+}
+void double_wait_all(void) {
+    for (struct stream *s = streams; s; s = s->all) (void)wait_stream(s);
+}
+
+result double_copy_begins(void) {
+    __atomic_fetch_add(&double_copies, 1, __ATOMIC_RELAXED);
+    return double_fail_copy && --double_fail_copy == 0 ? LAUNCH_FAILED : SUCCESS;
+}
+
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+/* ---- streams */
+
+result cuStreamCreate(void **stream, unsigned flags) {
+    result r = double_usable(double_current());
+    if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
+    if (r != SUCCESS) return r;
+    *stream = new_stream(double_current());
+    return SUCCESS;
+}
+/* What is in it is run before; the memory stays, as tests are short. */
+result cuStreamDestroy_v2(struct stream *s) {
+    pthread_mutex_lock(&lock);
+    s->ends = true;
+    double_streams--;
+    pthread_cond_broadcast(&s->more);
+    for (struct stream **at = &streams; *at; at = &(*at)->all)
+        if (*at == s) {
+            *at = s->all;
+            s->all = ended;
+            ended = s;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    pthread_detach(s->thread);
+    return double_usable(s->context);
+}
+result cuStreamSynchronize(void *stream) {
+    return double_wait(stream);
+}
+result cuStreamQuery(void *stream) {
+    struct stream *s = stream_of(stream);
+    result r = s ? double_usable(s->context) : INVALID_CONTEXT;
+    if (r != SUCCESS) return r;
+    pthread_mutex_lock(&lock);
+    bool is_done = s->done == s->added;
+    pthread_mutex_unlock(&lock);
+    return is_done ? SUCCESS : NOT_READY;
+}
+result cuStreamGetCtx(void *stream, struct context **context) {
+    struct stream *s = stream_of(stream);
+    *context = s ? s->context : NULL;
+    return s ? double_usable(s->context) : INVALID_CONTEXT;
+}
+result cuStreamIsCapturing(void *stream, unsigned *status) {
+    *status = double_capturing;
+    return SUCCESS;
+}
+
+struct host_call {
+    void (*fn)(void *arg);
+    void *arg;
+};
+static result run_host_call(void *arg) {
+    const struct host_call *call = arg;
+    call->fn(call->arg);
+    return SUCCESS;
+}
+result cuLaunchHostFunc(void *stream, void (*fn)(void *arg), void *arg) {
+    struct host_call *call = malloc(sizeof *call);
+    *call = (struct host_call){fn, arg};
+    return double_enqueue(stream, run_host_call, call);
+}
+
+/* ---- words of memory */
+
+struct value {
+    uint32_t *at, value;
+    struct context *context;
+};
+static result run_wait(void *arg) {
+    const struct value *v = arg;
+    while ((int32_t)(__atomic_load_n(v->at, __ATOMIC_ACQUIRE) - v->value) < 0 &&
+           double_usable(v->context) == SUCCESS)
+        usleep(50);
+    return SUCCESS;
+}
+static result run_write(void *arg) {
+    const struct value *v = arg;
+    __atomic_store_n(v->at, v->value, __ATOMIC_RELEASE);
+    return SUCCESS;
+}
+static result add_value(void *stream, result (*run)(void *arg), pointer at, uint32_t value) {
+    struct stream *s = stream_of(stream);
+    struct value *v = malloc(sizeof *v);
+    *v = (struct value){(uint32_t *)(void *)double_alias(at, 4), value, s ? s->context : NULL};
+    if (double_find(at) && v->at) return double_enqueue(stream, run, v);
+    free(v);
+    return INVALID_VALUE;
+}
+result cuStreamWaitValue32_v2(void *stream, pointer at, uint32_t value, unsigned flags) {
+    return flags == 0 ? add_value(stream, run_wait, at, value) : NOT_SUPPORTED;
+}
+result cuStreamWriteValue32_v2(void *stream, pointer at, uint32_t value, unsigned flags) {
+    return add_value(stream, run_write, at, value);
+}
+
+/* ---- events */
+
+result cuEventCreate(struct event **event, unsigned flags) {
+    result r = double_usable(double_current());
+    if (r == SUCCESS && double_is_out_of_memory()) r = OUT_OF_MEMORY;
+    if (r != SUCCESS) return r;
+    *event = calloc(1, sizeof **event);
+    pthread_mutex_lock(&lock);
+    (*event)->all = events;
+    events = *event;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+result cuEventDestroy_v2(struct event *event) {
+    return SUCCESS; /* the memory stays: a stream may still have it */
+}
+struct at_event {
+    struct event *event;
+    unsigned long long number;
+    struct context *context;
+};
+static result run_record(void *arg) {
+    const struct at_event *at = arg;
+    pthread_mutex_lock(&lock);
+    if (at->event->done < at->number) at->event->done = at->number;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+static result run_await(void *arg) {
+    const struct at_event *at = arg;
+    pthread_mutex_lock(&lock);
+    while (at->event->done < at->number) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+static result add_event(void *stream, struct event *event, result (*run)(void *arg)) {
+    struct at_event *at = malloc(sizeof *at);
+    pthread_mutex_lock(&lock);
+    if (run == run_record) event->added++;
+    *at = (struct at_event){.event = event, .number = event->added};
+    pthread_mutex_unlock(&lock);
+    return double_enqueue(stream, run, at);
+}
+result cuEventRecord(struct event *event, void *stream) {
+    return add_event(stream, event, run_record);
+}
+result cuStreamWaitEvent(void *stream, struct event *event, unsigned flags) {
+    return add_event(stream, event, run_await);
+}
+result cuEventQuery(const struct event *event) {
+    pthread_mutex_lock(&lock);
+    bool is_done = event->done == event->added;
+    pthread_mutex_unlock(&lock);
+    return is_done ? SUCCESS : NOT_READY;
+}
+
+/* ---- copies */
+
+struct copy {
+    char *to;
+    const char *from;
+    size_t to_pitch, from_pitch, width, rows;
+    result result;
+};
+static result run_copy(void *arg) {
+    const struct copy *c = arg;
+    if (double_copy_delay_us) usleep(double_copy_delay_us);
+    for (size_t i = 0; c->result == SUCCESS && i < c->rows; i++)
+        memcpy(c->to + i * c->to_pitch, c->from + i * c->from_pitch, c->width);
+    return c->result;
+}
+
+unsigned double_copy_delay_us;
+bool double_fail_late;
+
+/* Memory of a device belongs to the current context, or was opened there. */
+static bool is_reachable(pointer at) {
+    const struct allocation *a = double_find(at);
+    return !a || a->host || a->managed || a->context == double_current();
+}
+
+/* A copy that is to fail does so in the call, or (double_fail_late) in its stream. */
+static result add_copy(pointer to, pointer from, struct copy copy, void *stream) {
+    size_t to_len = copy.rows ? (copy.rows - 1) * copy.to_pitch + copy.width : 0,
+           from_len = copy.rows ? (copy.rows - 1) * copy.from_pitch + copy.width : 0;
+    result r = double_usable(double_current());
+    if (r != SUCCESS) return r;
+    if (!is_reachable(to) && !is_reachable(from)) return INVALID_CONTEXT;
+    copy.to = double_alias(to, to_len);
+    copy.from = double_alias(from, from_len);
+    if (!copy.to || !copy.from) return INVALID_VALUE;
+    copy.result = double_copy_begins();
+    if (copy.result != SUCCESS && !double_fail_late) return copy.result;
+    struct copy *own = malloc(sizeof *own);
+    *own = copy;
+    return double_enqueue(stream, run_copy, own);
+}
+static result add_line(pointer to, pointer from, size_t len, void *stream) {
+    return add_copy(to, from,
+                    (struct copy){.to_pitch = len, .from_pitch = len, .width = len, .rows = 1},
+                    stream);
+}
+static pointer address(const void *at) {
+    return (pointer)(uintptr_t)at;
+}
+/* Of device memory, which tests may ask for by mistake. */
+static bool is_device(pointer at) {
+    const struct allocation *a = double_find(at);
+    return a && !a->host;
+}
+
+result cuMemcpyDtoHAsync_v2(void *to, pointer from, size_t len, void *stream) {
+    return is_device(from) ? add_line(address(to), from, len, stream) : INVALID_VALUE;
+}
+result cuMemcpyHtoDAsync_v2(pointer to, const void *from, size_t len, void *stream) {
+    return is_device(to) ? add_line(to, address(from), len, stream) : INVALID_VALUE;
+}
+result cuMemcpyDtoDAsync_v2(pointer to, pointer from, size_t len, void *stream) {
+    return is_device(to) && is_device(from) ? add_line(to, from, len, stream) : INVALID_VALUE;
+}
+result cuMemcpyAsync(pointer to, pointer from, size_t len, void *stream) {
+    return add_line(to, from, len, stream);
+}
+result cuMemsetD8_v2(pointer at, unsigned char byte, size_t len) {
+    char *alias = double_alias(at, len);
+    if (!alias) return INVALID_VALUE;
+    memset(alias, byte, len);
+    return SUCCESS;
+}
+result cuMemcpyHtoD_v2(pointer to, const void *from, size_t len) {
+    double_write((void *)(uintptr_t)to, from, len);
+    return SUCCESS;
+}
+result cuMemcpyDtoH_v2(void *to, pointer from, size_t len) {
+    double_read(to, (const void *)(uintptr_t)from, len);
+    return SUCCESS;
+}
+
+struct blocks {
+    size_t src_x, src_y;
+    unsigned src_kind;
+    const char *src_host;
+    pointer src_device;
+    void *src_array;
+    size_t src_pitch, dst_x, dst_y;
+    unsigned dst_kind;
+    char *dst_host;
+    pointer dst_device;
+    void *dst_array;
+    size_t dst_pitch, width, rows;
+};
+result cuMemcpy2DAsync_v2(const struct blocks *b, void *stream) {
+    pointer to = b->dst_kind == KIND_DEVICE ? b->dst_device : address(b->dst_host);
+    pointer from = b->src_kind == KIND_DEVICE ? b->src_device : address(b->src_host);
+    if (b->width > b->src_pitch || b->width > b->dst_pitch) return INVALID_VALUE;
+    return add_copy(to, from,
+                    (struct copy){.to_pitch = b->dst_pitch,
+                                  .from_pitch = b->src_pitch,
+                                  .width = b->width,
+                                  .rows = b->rows},
+                    stream);
+}

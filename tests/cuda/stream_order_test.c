@@ -1,0 +1,276 @@
+/* Operations that take their turn in a CUDA stream of the program (weft_op_t.stream). */
+#include <tests/cuda/device.h>
+#include <tests/support/rma_peers.h>
+
+enum { LEN = 100000 };
+static char first[LEN], second[LEN], got[LEN];
+
+#define OF_STREAM(stream_, tally_p) \
+    (&(weft_op_t){.done = tally, .arg = (tally_p), .stream = (stream_)})
+
+static void some_turns(struct two *t) {
+    for (int i = 0; i < 30; i++) two_turn(t);
+}
+
+/* The work that is on the stream when it is posted comes first. */
+TEST_EACH(a_send_begins_when_the_work_before_it_has_ended) {
+    struct two t;
+    struct tally sent = {0}, received = {0};
+    int go;
+    two_up(&t, transport);
+    char *device = gpu_alloc(LEN);
+    void *stream = gpu_stream();
+    pattern(first, LEN, 1);
+    pattern(second, LEN, 2);
+    gpu.write(device, first, LEN);
+    gpu_block(stream, &go);
+    gpu_copy(device, second, LEN, stream);
+    CHECK(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){got, LEN}, 1, NULL, OP(&received)) ==
+          WEFT_IN_PROGRESS);
+    CHECK(weft_tag_send(t.ep, 1, &(weft_iov_t){device, LEN}, 1, OF_STREAM(stream, &sent)) ==
+          WEFT_IN_PROGRESS);
+    some_turns(&t);
+    CHECK(sent.calls == 0 && received.calls == 0);
+    gpu_unblock(&go);
+    UNTIL(&t, sent.calls && received.calls);
+    CHECK(sent.status == WEFT_OK && received.status == WEFT_OK);
+    CHECK(memcmp(got, second, LEN) == 0);
+    CHECK(gpu_context_is_as_before());
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    gpu.release(device);
+    two_down(&t);
+}
+
+/* Work that is added after the call sees what the operation received. */
+TEST_EACH(later_work_waits_for_a_receive) {
+    struct two t;
+    struct tally sent = {0}, received = {0};
+    two_up(&t, transport);
+    char *device = gpu_alloc(LEN);
+    void *stream = gpu_stream();
+    pattern(first, LEN, 3);
+    memset(got, 0, LEN);
+    CHECK(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){device, LEN}, 1, NULL,
+                        OF_STREAM(stream, &received)) == WEFT_IN_PROGRESS);
+    gpu_copy(got, device, LEN, stream);
+    some_turns(&t);
+    CHECK(received.calls == 0);
+    weft_status_t st = weft_tag_send(t.ep, 1, &(weft_iov_t){first, LEN}, 1, OP(&sent));
+    UNTIL(&t, received.calls && (st == WEFT_OK || sent.calls));
+    CHECK_EQ(received.status, WEFT_OK);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK(memcmp(got, first, LEN) == 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    gpu.release(device);
+    two_down(&t);
+}
+
+/* A hundred messages of one stream, which no thread waits for in between. */
+TEST_EACH(operations_of_a_stream_keep_their_order) {
+    enum { N = 100 };
+    struct two t;
+    struct tally sent = {0};
+    static uint32_t in[N];
+    int go;
+    two_up(&t, transport);
+    uint32_t *device = (uint32_t *)(void *)gpu_alloc(sizeof *device);
+    void *stream = gpu_stream();
+    static uint32_t numbers[N];
+    gpu_block(stream, &go);
+    for (uint32_t i = 0; i < N; i++) {
+        numbers[i] = i + 1;
+        gpu_copy(device, &numbers[i], sizeof *device, stream);
+        CHECK(weft_tag_send(t.ep, 5, &(weft_iov_t){device, sizeof *device}, 1,
+                            OF_STREAM(stream, &sent)) == WEFT_IN_PROGRESS);
+    }
+    gpu_unblock(&go);
+    for (uint32_t i = 0; i < N; i++) {
+        struct tally received = {0};
+        weft_status_t st = weft_tag_recv(two_b(&t), 5, ~0ull, &(weft_iov_t){&in[i], sizeof in[i]},
+                                         1, NULL, OP(&received));
+        UNTIL(&t, st == WEFT_OK || received.calls);
+        CHECK_EQ(in[i], i + 1);
+    }
+    UNTIL(&t, sent.calls == N);
+    CHECK_EQ(sent.status, WEFT_OK);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    gpu.release((char *)device);
+    two_down(&t);
+}
+
+static void on_am(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    ++*(int *)arg;
+}
+
+/* Each kind of operation that moves bytes. */
+TEST_WAYS(active_messages_streams_puts_gets_and_atomics_take_a_stream) {
+    struct rma r;
+    struct tally t[6] = {{0}};
+    int go, handled = 0;
+    uint64_t old = 1;
+    size_t n = 0;
+    char byte = 0;
+    gpu_load();
+    rma_up(&r, transport, messages, 4096, WEFT_MEM_ALL, NULL, 0);
+    CHECK_EQ(weft_am_handler_set(two_b(&r.t), 3, on_am, &handled), 0);
+    void *stream = gpu_stream();
+    gpu_block(stream, &go);
+    memset(r.target, 0, 4096);
+    memset(got, 7, 64);
+    weft_ep_t *ep = r.t.ep;
+    weft_status_t st[] = {
+        weft_put(ep, got, 64, rma_at(&r, 64), r.rkey, OF_STREAM(stream, &t[0])),
+        weft_get(ep, got + 64, 8, rma_at(&r, 8), r.rkey, OF_STREAM(stream, &t[1])),
+        weft_atomic_fetch(ep, WEFT_ATOMIC_ADD, 8, 5, 0, &old, rma_at(&r, 0), r.rkey,
+                          OF_STREAM(stream, &t[2])),
+        weft_am_send(ep, 3, "h", 1, &(weft_iov_t){got, 8}, 1, OF_STREAM(stream, &t[3])),
+        weft_stream_send(ep, &(weft_iov_t){got, 1}, 1, OF_STREAM(stream, &t[4])),
+        weft_stream_recv(r.t.back, &(weft_iov_t){&byte, 1}, 1, &n, OF_STREAM(stream, &t[5])),
+    };
+    some_turns(&r.t);
+    for (int i = 0; i < 6; i++) CHECK(st[i] == WEFT_IN_PROGRESS && t[i].calls == 0);
+    CHECK(r.target[64] == 0 && old == 1 && !handled && n == 0);
+    gpu_unblock(&go);
+    for (int i = 0; i < 6; i++) {
+        UNTIL(&r.t, t[i].calls == 1);
+        CHECK_EQ(t[i].status, WEFT_OK);
+    }
+    UNTIL(&r.t, r.target[64] == 7 && handled);
+    CHECK(old == 0 && n == 1 && byte == 7);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    rma_down(&r);
+}
+
+/* Whatever ends an operation, its stream goes on. */
+TEST_EACH(an_operation_that_ends_early_releases_its_stream) {
+    struct two t;
+    struct tally done[3] = {{0}};
+    weft_request_t *request = NULL;
+    int go;
+    two_up(&t, transport);
+    void *stream = gpu_stream();
+    weft_iov_t to = {got, 8};
+    gpu_block(stream, &go);
+    weft_op_t cancelled = {.done = tally, .arg = &done[0], .request_p = &request, .stream = stream};
+    weft_op_t late = {.done = tally, .arg = &done[1], .deadline_ms = 5, .stream = stream};
+    CHECK_EQ(weft_tag_recv(two_b(&t), 1, ~0ull, &to, 1, NULL, &cancelled), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_recv(two_b(&t), 2, ~0ull, &to, 1, NULL, &late), WEFT_IN_PROGRESS);
+    weft_request_cancel(request);
+    UNTIL(&t, done[0].calls && done[1].calls);
+    CHECK(done[0].status == WEFT_ERR_CANCELLED && done[1].status == WEFT_ERR_TIMED_OUT);
+    gpu_unblock(&go);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    /* one that has begun, and waits for its message */
+    late.arg = &done[2];
+    CHECK_EQ(weft_tag_recv(two_b(&t), 3, ~0ull, &to, 1, NULL, &late), WEFT_IN_PROGRESS);
+    UNTIL(&t, done[2].calls);
+    CHECK_EQ(done[2].status, WEFT_ERR_TIMED_OUT);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK(done[0].calls == 1 && done[1].calls == 1 && done[2].calls == 1);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    two_down(&t);
+}
+
+TEST_EACH(closing_a_worker_ends_what_waits_for_a_stream) {
+    struct two t;
+    struct tally done = {0};
+    int go;
+    two_up(&t, transport);
+    void *stream = gpu_stream();
+    gpu_block(stream, &go);
+    CHECK_EQ(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){got, 8}, 1, NULL,
+                           OF_STREAM(stream, &done)),
+             WEFT_IN_PROGRESS);
+    two_down(&t);
+    CHECK_EQ(done.calls, 1);
+    CHECK_EQ(done.status, WEFT_ERR_CLOSED);
+    gpu_unblock(&go);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+}
+
+static void count_down(weft_status_t status, void *arg) {
+    tally(status, arg);
+}
+
+TEST(a_completion_counts_operations_of_streams) {
+    struct two t;
+    struct tally done = {0};
+    static char in[2][8];
+    two_up(&t, "self");
+    void *stream = gpu_stream();
+    weft_completion_t both = {.done = count_down, .arg = &done, .count = 1};
+    weft_op_t op = {.completion = &both, .stream = stream};
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){in[i], 8}, 1, NULL, &op),
+                 WEFT_IN_PROGRESS);
+    CHECK_EQ(both.count, 3);
+    weft_completion_release(&both);
+    for (int i = 0; i < 2; i++)
+        CHECK(weft_tag_send(t.ep, 1, &(weft_iov_t){"12345678", 8}, 1, NULL) >= 0);
+    UNTIL(&t, done.calls);
+    CHECK_EQ(done.status, WEFT_OK);
+    CHECK(memcmp(in[1], "12345678", 8) == 0);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    two_down(&t);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+TEST(an_operation_that_takes_no_stream_refuses_one) {
+    struct two t;
+    two_up(&t, "self");
+    void *stream = gpu_stream();
+    weft_op_t op = {.stream = stream};
+    CHECK_EQ(weft_ep_flush(t.ep, &op), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    two_down(&t);
+}
+
+TEST(a_stream_that_is_being_captured_is_refused) {
+    struct two t;
+    gpu_load();
+    if (!gpu.capturing) SKIP("only the double of the CUDA driver fails at will");
+    two_up(&t, "self");
+    void *stream = gpu_stream();
+    weft_op_t op = {.stream = stream};
+    *gpu.capturing = true;
+    weft_status_t st = weft_tag_send(t.ep, 1, &(weft_iov_t){got, 8}, 1, &op);
+    *gpu.capturing = false;
+    CHECK_EQ(st, WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+    two_down(&t);
+}
+
+/* The words that streams wait for are made for the first operation of a context. */
+TEST(without_memory_for_its_word_an_operation_is_refused) {
+    struct two t;
+    struct tally done = {0};
+    gpu_load();
+    if (!gpu.context_create) SKIP("only the double of the CUDA driver fails at will");
+    two_up(&t, "self");
+    void *stream = NULL, *context = gpu.context_create();
+    CHECK_EQ(gpu.set_current(context), 0);
+    CHECK_EQ(gpu.stream_create(&stream, 1), 0);
+    CHECK_EQ(gpu.set_current(NULL), 0);
+    *gpu.fail_alloc = 1;
+    CHECK_EQ(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){got, 8}, 1, NULL,
+                           OF_STREAM(stream, &done)),
+             WEFT_ERR_NO_MEMORY);
+    CHECK_EQ(*gpu.fail_alloc, 0);
+    CHECK_EQ(weft_tag_recv(two_b(&t), 1, ~0ull, &(weft_iov_t){got, 8}, 1, NULL,
+                           OF_STREAM(stream, &done)),
+             WEFT_IN_PROGRESS);
+    CHECK(weft_tag_send(t.ep, 1, &(weft_iov_t){first, 8}, 1, NULL) >= 0);
+    UNTIL(&t, done.calls);
+    gpu.context_destroy(context);
+    CHECK_EQ(weft_tag_send(t.ep, 1, &(weft_iov_t){got, 8}, 1, OF_STREAM(stream, &done)),
+             WEFT_ERR_IO);
+    CHECK(gpu_context_is_as_before());
+    two_down(&t);
+}

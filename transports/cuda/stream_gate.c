@@ -1,0 +1,255 @@
+#include "stream_gate.h"
+
+#include <base/alloc.h>
+#include <base/list.h>
+#include <base/status.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+/* ---- words that streams wait for */
+
+enum {
+    WORDS = 64, /* registered together, for one context */
+    LINE = 64,  /* one word a cache line */
+    MOST_WORDS = 64,
+    FOR_ALL_CONTEXTS = 1, /* of cuMemHostRegister: portable, and mapped for the device */
+    FOR_THE_DEVICE = 2,
+    AT_LEAST = 0 /* of cuStreamWaitValue32: until the word has the value, or is beyond it */
+};
+
+/* The host's memory is registered, not the driver's: it stays when its context is destroyed. A word
+ * only grows, so a stream that is late at an earlier gate of the word passes it. */
+static struct words {
+    cuda_context context;
+    char *at;
+    cuda_pointer device;
+    uint64_t taken;
+    uint32_t value[WORDS];
+} words[MOST_WORDS];
+static unsigned n_words;
+
+struct cuda_gate {
+    struct list of_all;
+    const void *owner;
+    void (*reached)(void *arg);
+    void *arg;
+    cuda_context context;
+    cuda_stream stream;
+    char *at;
+    cuda_pointer device;
+    uint32_t value;
+    bool is_reached, is_open;
+    bool is_passed; /* the driver will not name it again */
+};
+
+/* Of all below. The driver's thread takes it in `reached`. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct list gates = {&gates, &gates};
+
+/* One of its words is free; or (any) there is one of this context at all. */
+static struct words *find_words(cuda_context context, bool any) {
+    for (unsigned i = 0; i < n_words; i++)
+        if (words[i].context == context && (any || words[i].taken != UINT64_MAX)) return &words[i];
+    return NULL;
+}
+
+/* The context is current. No lock is held here: the driver may wait for its thread, which takes the
+ * lock in `reached`. */
+static weft_status_t make_words(const struct cuda_driver *driver, cuda_context context,
+                                struct words *made_p) {
+    struct words made = {.context = context};
+    made.at = mmap(NULL, WORDS * LINE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made.at == MAP_FAILED) return weft__fail(WEFT_ERR_NO_MEMORY, "words of streams");
+    weft_status_t st = weft__cuda_status(
+        driver->host_register(made.at, WORDS * LINE, FOR_ALL_CONTEXTS | FOR_THE_DEVICE),
+        "could not register words of streams");
+    if (st == WEFT_OK)
+        st = weft__cuda_status(driver->host_device_pointer(&made.device, made.at, 0),
+                               "words of streams are not mapped");
+    if (st < 0)
+        munmap(made.at, WORDS * LINE);
+    else
+        *made_p = made;
+    return st;
+}
+
+/* Another context may have its address by now. The memory stays: a stream may still read it. */
+static void drop_words(cuda_context context) {
+    for (struct words *w; (w = find_words(context, true)) != NULL;) *w = words[--n_words];
+}
+
+static bool take_word(struct cuda_gate *gate) {
+    struct words *w = find_words(gate->context, false);
+    if (!w) return false;
+    unsigned n = (unsigned)__builtin_ctzll(~w->taken);
+    w->taken |= UINT64_C(1) << n;
+    gate->at = w->at + n * LINE;
+    gate->device = w->device + n * LINE;
+    gate->value = ++w->value[n];
+    list_append(&gates, &gate->of_all);
+    return true;
+}
+
+static void give_word(const struct cuda_gate *gate) {
+    for (unsigned i = 0; i < n_words; i++) {
+        struct words *w = &words[i];
+        if (gate->at >= w->at && gate->at < w->at + WORDS * LINE)
+            w->taken &= ~(UINT64_C(1) << (unsigned)((gate->at - w->at) / LINE));
+    }
+}
+
+/* ---- a gate's life */
+
+static weft_status_t check_stream(const struct cuda_driver *driver, cuda_stream stream) {
+    cuda_capture capture = 0;
+    if (!driver || !driver->host_call || !driver->stream_wait_value || !driver->host_register)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          driver ? "op->stream: the CUDA driver has no stream memory operations"
+                                 : "op->stream: the CUDA driver is not loaded");
+    weft_status_t st = weft__cuda_status(driver->stream_is_capturing(stream, &capture),
+                                         "op->stream: not a stream");
+    if (st == WEFT_OK && capture)
+        st = weft__fail(WEFT_ERR_UNSUPPORTED, "op->stream is being captured");
+    return st;
+}
+
+/* Its context is current. */
+static weft_status_t begin_gate(const struct cuda_driver *driver, struct cuda_gate *gate) {
+    struct words made;
+    pthread_mutex_lock(&mutex);
+    bool taken = take_word(gate);
+    pthread_mutex_unlock(&mutex);
+    if (taken) return WEFT_OK;
+    weft_status_t st = make_words(driver, gate->context, &made);
+    if (st < 0) return st;
+    pthread_mutex_lock(&mutex);
+    if (n_words < MOST_WORDS) words[n_words++] = made;
+    taken = take_word(gate);
+    pthread_mutex_unlock(&mutex);
+    if (taken) return WEFT_OK;
+    return weft__fail(WEFT_ERR_QUOTA, "more than %d operations of streams are under way",
+                      MOST_WORDS * WORDS);
+}
+
+static weft_status_t enter_context(const struct cuda_driver *driver, struct cuda_gate *gate) {
+    weft_status_t st = weft__cuda_status(driver->stream_context(gate->stream, &gate->context),
+                                         "op->stream has no context");
+    return st < 0 ? st
+                  : weft__cuda_status(driver->context_push(gate->context),
+                                      "could not enter the stream's context");
+}
+
+weft_status_t weft__cuda_gate_new(void *stream, void *owner, void (*reached)(void *arg), void *arg,
+                                  struct cuda_gate **gate_p) {
+    weft__cuda_notice();
+    const struct cuda_driver *driver = weft__cuda_driver();
+    cuda_context popped;
+    weft_status_t st = check_stream(driver, stream);
+    if (st < 0) return st;
+    struct cuda_gate *gate = weft__new(NULL, struct cuda_gate);
+    if (!gate) return WEFT_ERR_NO_MEMORY;
+    gate->stream = stream;
+    gate->owner = owner;
+    gate->reached = reached;
+    gate->arg = arg;
+    list_init(&gate->of_all);
+    st = enter_context(driver, gate);
+    if (st == WEFT_OK) {
+        st = begin_gate(driver, gate);
+        (void)driver->context_pop(&popped);
+    }
+    if (st < 0)
+        talloc_free(gate);
+    else
+        *gate_p = gate;
+    return st;
+}
+
+/* With the lock held. */
+static void end_gate(struct cuda_gate *gate) {
+    give_word(gate);
+    list_remove(&gate->of_all);
+    talloc_free(gate);
+}
+
+void weft__cuda_gate_free(struct cuda_gate *gate) {
+    pthread_mutex_lock(&mutex);
+    __atomic_store_n((uint32_t *)(void *)gate->at, gate->value, __ATOMIC_RELEASE);
+    end_gate(gate);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void gate_reached(void *arg) {
+    struct cuda_gate *gate = arg;
+    pthread_mutex_lock(&mutex);
+    gate->is_passed = true;
+    if (!gate->is_reached) {
+        gate->is_reached = true;
+        gate->reached(gate->arg);
+    } else if (gate->is_open) {
+        end_gate(gate);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+/* The wait goes behind the call: later work waits even while the call is yet to come. */
+static weft_status_t place(const struct cuda_driver *driver, struct cuda_gate *gate) {
+    weft_status_t st = weft__cuda_status(driver->host_call(gate->stream, gate_reached, gate),
+                                         "could not add an operation to op->stream");
+    if (st < 0) {
+        weft__cuda_gate_free(gate);
+        return st;
+    }
+    cuda_result r = driver->stream_wait_value(gate->stream, gate->device, gate->value, AT_LEAST);
+    if (r == 0) return WEFT_OK;
+    st = weft__cuda_status(r, "op->stream cannot wait for an operation");
+    pthread_mutex_lock(&mutex);
+    drop_words(gate->context);
+    pthread_mutex_unlock(&mutex);
+    if (!weft__cuda_gate_leave(gate)) return WEFT_OK; /* it began: nothing is held back */
+    weft__cuda_gate_open(gate);
+    return st;
+}
+
+weft_status_t weft__cuda_gate_place(struct cuda_gate *gate) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    cuda_context popped;
+    weft_status_t st =
+        weft__cuda_status(driver->context_push(gate->context), "the stream's context is gone");
+    if (st < 0) {
+        weft__cuda_gate_free(gate);
+        return st;
+    }
+    st = place(driver, gate);
+    (void)driver->context_pop(&popped);
+    return st;
+}
+
+bool weft__cuda_gate_leave(struct cuda_gate *gate) {
+    pthread_mutex_lock(&mutex);
+    bool leaves = !gate->is_reached;
+    gate->is_reached = true;
+    pthread_mutex_unlock(&mutex);
+    return leaves;
+}
+
+/* Where an error keeps the driver from calling `gate_reached`, the gate's few bytes stay. */
+void weft__cuda_gate_open(struct cuda_gate *gate) {
+    pthread_mutex_lock(&mutex);
+    __atomic_store_n((uint32_t *)(void *)gate->at, gate->value, __ATOMIC_RELEASE);
+    gate->is_open = true;
+    if (gate->is_passed) end_gate(gate);
+    pthread_mutex_unlock(&mutex);
+}
+
+void weft__cuda_gates_leave(const void *owner, void (*fn)(void *arg)) {
+    pthread_mutex_lock(&mutex);
+    for (struct list *n = gates.next; n != &gates; n = n->next) {
+        struct cuda_gate *gate = list_of(n, struct cuda_gate, of_all);
+        if (gate->owner != owner || gate->is_reached) continue;
+        gate->is_reached = true;
+        fn(gate->arg);
+    }
+    pthread_mutex_unlock(&mutex);
+}

@@ -1,0 +1,35 @@
+/*
+ * A gate in a CUDA stream of the program: an operation that takes its turn among the stream's work.
+ *
+ * When the stream gets there, the driver's thread calls `reached`. Later work of the stream waits,
+ * in the stream, until the gate is opened: for a word in registered memory, which the opener
+ * writes. So no thread waits, and nothing is polled.
+ */
+#ifndef WEFT_TRANSPORTS_CUDA_STREAM_GATE_H
+#define WEFT_TRANSPORTS_CUDA_STREAM_GATE_H
+
+#include "driver.h"
+
+struct cuda_gate;
+
+/*
+ * Makes a gate that is not in its stream yet. `owner` is any pointer (weft__cuda_gates_leave).
+ * `reached` is called once, with locks held: it only submits. Any thread.
+ * Errors: UNSUPPORTED: no driver, no stream memory operations, or the stream is being captured;
+ * NO_MEMORY; QUOTA: too many gates are closed; IO.
+ */
+weft_status_t weft__cuda_gate_new(void *stream, void *owner, void (*reached)(void *arg), void *arg,
+                                  struct cuda_gate **gate_p);
+/* For one that is not in its stream. */
+void weft__cuda_gate_free(struct cuda_gate *gate);
+/* Puts it into its stream. `reached` may be called before this returns. IO: the gate is gone. */
+weft_status_t weft__cuda_gate_place(struct cuda_gate *gate);
+
+/* True: `reached` has not been called, and will not be. Any thread. */
+bool weft__cuda_gate_leave(struct cuda_gate *gate);
+/* Later work of the stream may run. The gate is gone for its owner, who was reached or has left. */
+void weft__cuda_gate_open(struct cuda_gate *gate);
+/* Leaves all gates of an owner, and calls `fn` with the `arg` of each, with locks held. */
+void weft__cuda_gates_leave(const void *owner, void (*fn)(void *arg));
+
+#endif
