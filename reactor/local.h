@@ -43,6 +43,7 @@ struct reactor_kernel {
     unsigned turns_to_poll; /* until the time stamp counter is read, to see whether a poll is due */
     uint64_t polled_at;     /* ticks */
     uint64_t ticks_to_poll; /* between two polls of the kernel */
+    unsigned passed_over;   /* reports in a row for which a level-triggered host's kernel waited */
 };
 
 /* xthread.c: what other threads submitted, in the order in which it runs. */
@@ -83,6 +84,7 @@ struct reactor {
         uint64_t slow;
     };
     bool in_turn, found_by_poll, kicked, watch_ran;
+    bool fd_level;       /* the host's watch is level-triggered: what is left is reported again */
     bool woken_by_hand;  /* this turn began with a wake */
     bool event_fd_used;  /* another thread may have written it */
     bool busy_once_more; /* the last turn in a host's loop found something */

@@ -65,6 +65,7 @@ struct ev_loop *weft__reactor_loop(const struct reactor *r);
 /* The four ways to drive it: see weft/worker.h, whose functions call these. */
 int weft__reactor_progress(struct reactor *r, unsigned budget);
 int weft__reactor_fd(struct reactor *r);
+int weft__reactor_fd_level(struct reactor *r);
 void weft__reactor_wake(struct reactor *r); /* any thread, signal handler */
 weft_status_t weft__reactor_wait(struct reactor *r, int timeout_ms);
 weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *arg); /* any thread */

@@ -10,7 +10,7 @@
 #include "local.h"
 #include <limits.h>
 
-enum { TURNS_TO_TICKS = 16, DISTANCE = 16384, MAX_DISTANCE = 64 * DISTANCE };
+enum { TURNS_TO_TICKS = 16, DISTANCE = 16384, MAX_DISTANCE = 64 * DISTANCE, REPORTS_TO_KERNEL = 8 };
 
 static __attribute__((noinline)) bool enough_time_went_by(struct reactor *r) {
     if (!r->pollers) {
@@ -35,6 +35,14 @@ static inline bool ticks_are_due(struct reactor *r) {
 
 bool weft__turn_kernel_is_due(struct reactor *r) {
     return UNLIKELY(ticks_are_due(r)) && enough_time_went_by(r);
+}
+
+/* A level-triggered host reports again whatever is ready, so a report that memory or a hot socket
+ * explains need not ask the kernel for more; but not many in a row, or the other sockets starve. */
+static bool kernel_can_wait(struct reactor *r, unsigned found) {
+    bool waits = r->fd_level && found && ++r->kernel.passed_over < REPORTS_TO_KERNEL;
+    if (!waits) r->kernel.passed_over = 0;
+    return waits;
 }
 
 /* The worker's own eventfd counts as a watch only after a thread may have written it. */
@@ -133,6 +141,7 @@ static inline unsigned left_of(unsigned budget, unsigned n) {
 /* What follows the look at memory, which found `n`. */
 static __attribute__((noinline)) int finish(struct reactor *r, unsigned budget, unsigned n,
                                             enum look look) {
+    if (look == POLL_KERNEL && kernel_can_wait(r, n)) look = POLL_TIMERS;
     if (look != POLL_MEMORY) n += look_at_kernel(r, left_of(budget, n), look);
     if (r->jobs.n) n += weft__jobs_run(r, left_of(budget, n));
     if (r->watch_answered) n += run_answers(r, left_of(budget, n));

@@ -257,7 +257,7 @@ static void end_silence(struct reactor *r) {
  */
 void weft__wakeup_settle(struct reactor *r) {
     if (r->outer.silent) end_silence(r);
-    if (r->watch_ran) weft__loop_poll(r);
+    if (r->watch_ran && !r->fd_level) weft__loop_poll(r);
     r->watch_ran = false;
     if (r->behind || turn_has_work(r) || !weft__wakeup_arm(r)) signal_fd(r);
 }
@@ -269,7 +269,7 @@ static void take_fd(struct reactor *r) {
     if (!r->in_turn && !wakeup_is_armed(r)) weft__wakeup_settle(r);
 }
 
-int weft__reactor_fd(struct reactor *r) {
+static int descriptor(struct reactor *r) {
     if (r->virtual.clock)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "a worker in virtual time has no file descriptor");
     if (r->outer.apart_fd >= 0) {
@@ -281,6 +281,17 @@ int weft__reactor_fd(struct reactor *r) {
     if (st < 0) return st;
     take_fd(r);
     return r->outer.fd;
+}
+
+int weft__reactor_fd(struct reactor *r) {
+    r->fd_level = false;
+    return descriptor(r);
+}
+
+int weft__reactor_fd_level(struct reactor *r) {
+    int fd = descriptor(r);
+    r->fd_level = fd >= 0;
+    return fd;
 }
 
 /* ---- apart ----------------------------------------------------------------------------------- */

@@ -449,13 +449,21 @@ int weft_worker_progress(weft_worker_t *worker, unsigned budget) {
     return weft__reactor_progress(worker->reactor, budget);
 }
 
-int weft_worker_fd(weft_worker_t *worker) {
+static int worker_fd(weft_worker_t *worker, int (*fd_of)(struct reactor *r)) {
     if (!worker) return weft__fail(WEFT_ERR_INVALID_PARAM, "worker is NULL");
     worker = weft__worker_itself(worker);
     weft_status_t st =
         worker->driver.has_thread ? check_driven(worker) : weft__worker_check(worker);
     if (st < 0) return (int)st;
-    return worker->driver.has_thread ? weft__thread_fd(worker) : weft__reactor_fd(worker->reactor);
+    return worker->driver.has_thread ? weft__thread_fd(worker) : fd_of(worker->reactor);
+}
+
+int weft_worker_fd(weft_worker_t *worker) {
+    return worker_fd(worker, weft__reactor_fd);
+}
+
+int weft_worker_fd_level(weft_worker_t *worker) {
+    return worker_fd(worker, weft__reactor_fd_level);
 }
 
 void weft_worker_wake(weft_worker_t *worker) {

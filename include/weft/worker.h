@@ -135,6 +135,15 @@ WEFT_API int weft_worker_progress(weft_worker_t *worker, unsigned budget);
  */
 WEFT_API int weft_worker_fd(weft_worker_t *worker);
 
+/*
+ * The same descriptor, for a program that watches it level-triggered only: poll, select, epoll
+ * without EPOLLET, and every loop of weft/adapters/. A report then takes a system call less, since
+ * what one weft_worker_progress leaves in a socket is reported again by itself. The last call of
+ * the two functions decides; weft_worker_fd serves edge-triggered hosts, too. A worker with a
+ * thread of its own makes no difference between the two.
+ */
+WEFT_API int weft_worker_fd_level(weft_worker_t *worker);
+
 /* Makes the worker's descriptor readable, or ends its wait. Any thread, and signal handlers. */
 WEFT_API void weft_worker_wake(weft_worker_t *worker);
 

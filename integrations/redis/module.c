@@ -260,7 +260,7 @@ static weft_status_t open_worker(size_t n_settings) {
     if (st == WEFT_OK) st = weft_listen(module.worker, module.uri, &listening, &module.listener);
     if (st == WEFT_OK) module.leases = leases_create(module.worker);
     if (st == WEFT_OK && !module.leases) st = WEFT_ERR_NO_MEMORY;
-    if (st == WEFT_OK) module.fd = weft_worker_fd(module.worker);
+    if (st == WEFT_OK) module.fd = weft_worker_fd_level(module.worker);
     return st == WEFT_OK && module.fd < 0 ? (weft_status_t)module.fd : st;
 }
 

@@ -46,6 +46,9 @@ static int epoll_over(int fd, uint32_t events) {
 static void open_epoll(struct host *host) {
     host->fd = epoll_over(weft__reactor_fd(host->r), EPOLLIN);
 }
+static void open_level(struct host *host) {
+    host->fd = epoll_over(weft__reactor_fd_level(host->r), EPOLLIN);
+}
 static void open_edge(struct host *host) {
     host->fd = epoll_over(weft__reactor_fd(host->r), EPOLLIN | EPOLLET);
 }
@@ -65,6 +68,10 @@ static void close_epoll(struct host *host) {
 }
 const struct host host_epoll = {
     .name = "epoll", .open = open_epoll, .step = step_epoll, .close = close_epoll};
+const struct host host_epoll_level = {.name = "epoll, level-triggered only",
+                                      .open = open_level,
+                                      .step = step_epoll,
+                                      .close = close_epoll};
 const struct host host_epoll_edge = {
     .name = "epoll, edge-triggered", .open = open_edge, .step = step_epoll, .close = close_epoll};
 const struct host host_epoll_nested = {

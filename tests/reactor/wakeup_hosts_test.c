@@ -11,6 +11,9 @@ TEST(wakes_select) {
 TEST(wakes_epoll) {
     CHECK(scenarios_pass(&host_epoll));
 }
+TEST(wakes_level_triggered_epoll) {
+    CHECK(scenarios_pass(&host_epoll_level));
+}
 TEST(wakes_edge_triggered_epoll) {
     CHECK(scenarios_pass(&host_epoll_edge));
 }

@@ -535,6 +535,44 @@ TEST(flooded_worker_does_not_delay_its_neighbour) {
     close(fds[0]), close(fds[1]);
 }
 
+static int find_one(struct poller *poller, unsigned budget) {
+    return 1;
+}
+static bool never_quiet(struct poller *poller) {
+    return false;
+}
+static void disarm_nothing(struct poller *poller) {}
+
+/* What memory brings explains a report, so most of them take no epoll_wait of the worker's own. */
+TEST(level_triggered_reports_rarely_ask_the_kernel_twice_and_starve_no_socket) {
+    struct reactor *r = open_reactor(NULL);
+    struct poller busy = {.poll = find_one, .arm = never_quiet, .disarm = disarm_nothing};
+    struct watch watch = {.ready = read_and_notify};
+    int fds[2];
+    CHECK_EQ(pipe(fds), 0);
+    weft__watch_start(r, &watch, fds[0], WATCH_READ);
+    weft__poller_add(r, &busy);
+    struct pollfd fd = {weft__reactor_fd_level(r), POLLIN, 0};
+    uint64_t asked = weft__count(r)->kernel_polls;
+    for (int i = 0; i < 80; i++) {
+        CHECK_EQ(poll(&fd, 1, 1000), 1);
+        weft__reactor_progress(r, 4);
+    }
+    CHECK(weft__count(r)->kernel_polls - asked <= 12);
+    notified = 0;
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    for (int i = 0; i < 8; i++) weft__reactor_progress(r, 4);
+    CHECK_EQ(notified, 1);
+    asked = weft__count(r)->kernel_polls;
+    CHECK_EQ(weft__reactor_fd(r), fd.fd); /* it serves edge-triggered hosts again */
+    for (int i = 0; i < 8; i++) weft__reactor_progress(r, 4);
+    CHECK(weft__count(r)->kernel_polls - asked >= 8);
+    weft__poller_remove(r, &busy);
+    weft__watch_stop(r, &watch);
+    close_reactor(r);
+    close(fds[0]), close(fds[1]);
+}
+
 static unsigned epolls(void) {
     char path[64], to[64];
     unsigned n = 0;

@@ -25,7 +25,7 @@ extern "C" {
  */
 static inline int weft_epoll_attach(int epoll_fd, weft_worker_t *worker, void *mark, uint32_t how) {
     struct epoll_event event;
-    int fd = weft_worker_fd(worker);
+    int fd = how & EPOLLET ? weft_worker_fd(worker) : weft_worker_fd_level(worker);
     if (fd < 0) {
         errno = EINVAL;
         return -1;

@@ -31,7 +31,7 @@ static inline void weft_event_readable(evutil_socket_t fd, short events, void *w
  * weft_event_detach frees, or NULL: no memory, or the worker has no descriptor.
  */
 static inline struct event *weft_event_attach(struct event_base *base, weft_worker_t *worker) {
-    int fd = weft_worker_fd(worker);
+    int fd = weft_worker_fd_level(worker);
     struct event *watch =
         fd < 0 ? NULL : event_new(base, fd, EV_READ | EV_PERSIST, weft_event_readable, worker);
     if (watch && event_add(watch, NULL) < 0) {

@@ -40,7 +40,7 @@ static inline gboolean weft_glib_dispatch(GSource *source, GSourceFunc fn, gpoin
  */
 static inline GSource *weft_glib_attach(GMainContext *context, weft_worker_t *worker) {
     static GSourceFuncs functions = {NULL, weft_glib_check, weft_glib_dispatch, NULL, NULL, NULL};
-    int fd = weft_worker_fd(worker);
+    int fd = weft_worker_fd_level(worker);
     GSource *source;
     if (fd < 0) return NULL;
     source = g_source_new(&functions, sizeof(weft_glib_t));

@@ -39,7 +39,7 @@ static inline void weft_uv_readable(uv_poll_t *poll, int status, int events) {
  * valid until `detached` is called. Returns 0 or an error of libuv (a negative errno).
  */
 static inline int weft_uv_attach(weft_uv_t *host, uv_loop_t *loop, weft_worker_t *worker) {
-    int fd = weft_worker_fd(worker), st;
+    int fd = weft_worker_fd_level(worker), st;
     host->worker = worker;
     host->budget = 0;
     host->detached = NULL;
