@@ -4,6 +4,7 @@
  *   read KEY [SECONDS]   leases the value and reads it one-sidedly, until the key has changed
  *   traffic SECONDS      sets and gets, and checks every value; prints how many
  *   latency COUNT        round trips of a get of 3 bytes; prints the median in µs
+ *   batch COUNT          gets of 3 bytes, 16 at a time, COUNT times; prints gets a second
  */
 #include "weft_redis.h"
 
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-static const char usage[] = "weft-redis-cli URI get|set|del|read|traffic|latency ARGUMENT…\n";
+static const char usage[] = "weft-redis-cli URI get|set|del|read|traffic|latency|batch ARGUMENT…\n";
 
 static double now(void) {
     struct timespec t;
@@ -94,7 +95,35 @@ static int latency(weft_redis_t *redis, size_t count) {
     return 0;
 }
 
-static int run(weft_redis_t *redis, int argc, char **argv) {
+enum { BATCH = 16 };
+
+struct batch {
+    unsigned left, wrong;
+};
+
+static void on_got(weft_status_t status, const void *data, size_t len, void *arg) {
+    struct batch *batch = arg;
+    batch->left--;
+    batch->wrong += status != WEFT_OK || len != 3 || memcmp(data, "abc", 3) != 0;
+}
+
+static int batches(weft_redis_t *redis, weft_worker_t *worker, size_t count) {
+    struct batch batch = {0};
+    weft_status_t st = weft_redis_set_wait(redis, "latency", 7, "abc", 3);
+    double begin = now();
+    for (size_t i = 0; st >= 0 && i < count; i++) {
+        for (int k = 0; st >= 0 && k < BATCH; k++) {
+            st = weft_redis_get(redis, "latency", 7, on_got, &batch);
+            if (st >= 0) batch.left++;
+        }
+        while (batch.left) (void)weft_worker_wait(worker, -1);
+    }
+    if (st < 0 || batch.wrong) return say(st < 0 ? st : WEFT_ERR_REJECTED);
+    printf("%.0f a second\n", (double)count * BATCH / (now() - begin));
+    return 0;
+}
+
+static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv) {
     const char *what = argv[2];
     if (argc == 4 && strcmp(what, "get") == 0) return get(redis, argv[3]);
     if (argc == 5 && strcmp(what, "set") == 0)
@@ -106,6 +135,8 @@ static int run(weft_redis_t *redis, int argc, char **argv) {
     if (argc == 4 && strcmp(what, "traffic") == 0) return traffic(redis, atof(argv[3]));
     if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "latency") == 0)
         return latency(redis, (size_t)atoi(argv[3]));
+    if (argc == 4 && atoi(argv[3]) > 0 && strcmp(what, "batch") == 0)
+        return batches(redis, worker, (size_t)atoi(argv[3]));
     return fputs(usage, stderr), 2;
 }
 
@@ -118,7 +149,7 @@ int main(int argc, char **argv) {
     if (st == WEFT_OK) st = weft_worker_create(context, NULL, &worker);
     if (st == WEFT_OK) st = weft_redis_connect(worker, argv[1], &redis);
     if (st < 0) return say(st);
-    int code = run(redis, argc, argv);
+    int code = run(redis, worker, argc, argv);
     weft_redis_close(redis);
     weft_worker_destroy(worker);
     (void)weft_context_destroy(context);

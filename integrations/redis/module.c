@@ -37,39 +37,43 @@ static struct {
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* A value that is being sent, with its copy. */
-struct sending {
-    char *value;
-};
-
-static void on_sent(weft_status_t status, void *arg) {
-    struct sending *sending = arg;
-    free(sending->value);
-    free(sending);
+/* The value lies in the reply of the server's own call, which lives until the bytes have left. */
+static void on_value_sent(weft_status_t status, void *found) {
+    FreeCallReply(found);
 }
 
-static void reply_status(weft_ep_t *ep, uint32_t number, weft_status_t status);
-
 /* A client that is gone gets no reply; its endpoint's on_error closes it. */
-static void reply(weft_ep_t *ep, const struct redis_reply *head, const void *value, size_t len) {
-    struct sending *sending = calloc(1, sizeof *sending);
-    char *copy = len ? malloc(len) : NULL;
-    if (!sending || (len && !copy)) {
-        free(sending);
-        free(copy);
-        if (len) reply_status(ep, head->number, WEFT_ERR_NO_MEMORY);
-        return;
-    }
-    if (len) memcpy(copy, value, len);
-    sending->value = copy;
-    weft_op_t op = {.done = on_sent, .arg = sending};
-    weft_status_t st = weft_am_send(ep, REDIS_REPLY_ID, head, sizeof *head,
-                                    &(weft_iov_t){copy, len}, len ? 1 : 0, &op);
-    if (st != WEFT_IN_PROGRESS) on_sent(st, sending);
+static void reply_value(weft_ep_t *ep, const struct redis_reply *head, const char *value,
+                        struct redis_call_reply *found) {
+    weft_op_t op = {.done = on_value_sent, .arg = found};
+    weft_iov_t piece = {(void *)value, head->len};
+    weft_status_t st =
+        weft_am_send(ep, REDIS_REPLY_ID, head, sizeof *head, &piece, head->len ? 1 : 0, &op);
+    if (st != WEFT_IN_PROGRESS) FreeCallReply(found);
 }
 
 static void reply_status(weft_ep_t *ep, uint32_t number, weft_status_t status) {
-    reply(ep, &(struct redis_reply){.number = number, .status = status}, NULL, 0);
+    const struct redis_reply head = {.number = number, .status = status};
+    (void)weft_am_send(ep, REDIS_REPLY_ID, &head, sizeof head, NULL, 0, NULL);
+}
+
+static void on_key_sent(weft_status_t status, void *copy) {
+    free(copy);
+}
+
+/* The remote key of a lease, which is short. */
+static void reply_lease(weft_ep_t *ep, const struct redis_reply *head, const char *packed,
+                        size_t len) {
+    char *copy = malloc(len);
+    if (!copy) {
+        reply_status(ep, head->number, WEFT_ERR_NO_MEMORY);
+        return;
+    }
+    memcpy(copy, packed, len);
+    weft_op_t op = {.done = on_key_sent, .arg = copy};
+    weft_status_t st =
+        weft_am_send(ep, REDIS_REPLY_ID, head, sizeof *head, &(weft_iov_t){copy, len}, 1, &op);
+    if (st != WEFT_IN_PROGRESS) free(copy);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -86,10 +90,11 @@ static void serve_get(weft_ep_t *ep, const struct redis_request *head, const cha
     struct redis_call_reply *found = NULL;
     size_t len = 0;
     const char *value = get_value(key, head->key_len, &found, &len);
-    if (value)
-        reply(ep, &(struct redis_reply){.number = head->number, .len = len}, value, len);
-    else
-        reply_status(ep, head->number, WEFT_ERR_NOT_FOUND);
+    if (value) {
+        reply_value(ep, &(struct redis_reply){.number = head->number, .len = len}, value, found);
+        return;
+    }
+    reply_status(ep, head->number, WEFT_ERR_NOT_FOUND);
     if (found) FreeCallReply(found);
 }
 
@@ -115,8 +120,11 @@ static void serve_lease(weft_ep_t *ep, const struct redis_request *head, const c
     if (value && len)
         answer.status = leases_give(module.leases, key, head->key_len, value, len, &answer.address,
                                     packed, &packed_len);
-    reply(ep, &answer, packed, answer.address ? packed_len : 0);
     if (found) FreeCallReply(found);
+    if (answer.address)
+        reply_lease(ep, &answer, packed, packed_len);
+    else
+        (void)weft_am_send(ep, REDIS_REPLY_ID, &answer, sizeof answer, NULL, 0, NULL);
 }
 
 /* `bytes` are the key and the value. A request that is malformed is refused. */

@@ -19,7 +19,7 @@ struct request {
 struct weft_redis {
     weft_worker_t *worker;
     weft_ep_t *ep;
-    struct request *requests;
+    struct request *requests, **requests_end; /* oldest first: replies come in that order */
     uint32_t last_number;
     weft_status_t lost; /* OK while the server is there */
     struct large *large;
@@ -47,6 +47,7 @@ static struct request *take_request(weft_redis_t *redis, uint32_t number) {
         struct request *found = *at;
         if (found->number != number) continue;
         *at = found->next;
+        if (redis->requests_end == &found->next) redis->requests_end = at;
         return found;
     }
     return NULL;
@@ -62,6 +63,7 @@ static void end_all(weft_redis_t *redis, weft_status_t status) {
     while (redis->requests) {
         struct request *first = redis->requests;
         redis->requests = first->next;
+        if (!first->next) redis->requests_end = &redis->requests;
         answer(first, status, NULL, 0);
     }
 }
@@ -103,8 +105,8 @@ static weft_status_t post(weft_redis_t *redis, enum redis_what what, const void 
         return st;
     }
     request->sent = st == WEFT_OK;
-    request->next = redis->requests;
-    redis->requests = request;
+    *redis->requests_end = request;
+    redis->requests_end = &request->next;
     return WEFT_IN_PROGRESS;
 }
 
@@ -179,6 +181,7 @@ weft_status_t weft_redis_connect(weft_worker_t *worker, const char *uri, weft_re
     weft_redis_t *redis = calloc(1, sizeof *redis);
     if (!redis) return WEFT_ERR_NO_MEMORY;
     redis->worker = worker;
+    redis->requests_end = &redis->requests;
     weft_ep_params_t params = {.on_error = on_lost, .arg = redis};
     weft_status_t st = weft_am_handler_set(worker, REDIS_REPLY_ID, on_reply, redis);
     if (st == WEFT_OK) st = weft_connect(worker, uri, &params, &redis->ep);

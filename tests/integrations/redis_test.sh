@@ -42,6 +42,12 @@ test_both_sides_see_each_others_values() {
 }
 test_both_sides_over_tcp() { test_both_sides_see_each_others_values tcp://127.0.0.1:0; }
 
+test_a_batch_of_requests_is_answered_in_full() {
+    begin tcp://127.0.0.1:0
+    has batch "$(weft batch 50)" '^[0-9]+ a second$'
+    has info "$(redis weft.info)" 'requests:801 '
+}
+
 test_values_of_all_sizes_cross() {
     begin tcp://127.0.0.1:0
     has traffic "$(weft traffic 1)" '^[0-9]+ values$'
