@@ -35,15 +35,15 @@ def _sources():
         visibility = ["//visibility:public"],
     )
 
-def _library(name, visibility, deps, target_compatible_with = []):
+def _library(name, visibility, deps, target_compatible_with = [], srcs = [], textual = []):
     cc_library(
         name = name,
-        srcs = native.glob(["**/*.c"], exclude = ["**/*_main.c"], allow_empty = True),
+        srcs = native.glob(["**/*.c"], exclude = ["**/*_main.c"], allow_empty = True) + srcs,
         hdrs = native.glob(["**/*.h"], allow_empty = True),
         copts = COPTS,
         linkstatic = True,
         target_compatible_with = target_compatible_with,
-        textual_hdrs = native.glob(_TABLES, allow_empty = True),
+        textual_hdrs = native.glob(_TABLES, allow_empty = True) + textual,
         visibility = visibility,
         deps = ["//:headers"] + deps,
         # Machines and transports register by tables, and libweft.so is made of these.
@@ -51,13 +51,15 @@ def _library(name, visibility, deps, target_compatible_with = []):
     )
     _sources()
 
-def room(name, deps = []):
-    """All of a folder as one library, seen only by itself and the rooms below it."""
+def room(name, deps = [], srcs = [], textual = []):
+    """All of a folder as one library, seen only by itself and the rooms below it; with generated `srcs`."""
     below = _ROOMS[_ROOMS.index(name):]
     _library(
         name,
         ["//%s:__subpackages__" % other for other in below] + _OUTSIDE,
         ["//" + other for other in _ROOMS[:_ROOMS.index(name)]] + deps,
+        srcs = srcs,
+        textual = textual,
     )
 
 def transport(name, deps = [], flag = None):

@@ -7,6 +7,7 @@ CXX ?= c++
 CFLAGS ?= -O2 -g
 LDFLAGS ?=
 THREADS ?= any
+NVCC ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 RDMA ?= $(shell pkg-config --exists libibverbs librdmacm 2>/dev/null && echo yes)
 
 ROOMS := fsm base reactor transports endpoints collectives resource runtime
@@ -36,10 +37,18 @@ shared_in = $(filter-out $(foreach end,$(2),%$(end).c),$(shell find $(1) -name '
 
 # ---- the library
 
+# The kernels for device memory, as an array; empty without a CUDA compiler.
+CUDA_IMAGE := $(OUT)/obj/transports/cuda/kernels/image
+$(CUDA_IMAGE).c: tools/cuda_image $(wildcard transports/cuda/kernels/*) base/half.h
+	@mkdir -p $(@D)
+	tools/cuda_image $@ '$(NVCC)'
+$(CUDA_IMAGE).o: $(CUDA_IMAGE).c $(FLAGS)
+	$(COMPILE) -c $< -o $@
+
 lib: $(OUT)/libweft.so
-$(OUT)/libweft.a: $(call objects,$(LIBRARY))
+$(OUT)/libweft.a: $(call objects,$(LIBRARY)) $(CUDA_IMAGE).o
 	@rm -f $@; ar crs $@ $^
-$(OUT)/libweft.so: $(call objects,$(LIBRARY)) weft.map
+$(OUT)/libweft.so: $(call objects,$(LIBRARY)) $(CUDA_IMAGE).o weft.map
 	$(CC) -shared $(CFLAGS) $(LDFLAGS) -Wl,-soname,libweft.so.0 -Wl,--version-script=weft.map -Wl,--no-undefined -o $@ $(filter %.o,$^) $(LIBS)
 WHOLE = -Wl,--whole-archive $(OUT)/libweft.a -Wl,--no-whole-archive
 
@@ -109,11 +118,15 @@ tests: $(patsubst %.c,$(OUT)/%,$(1))
 endef
 $(foreach source,$(TESTS),$(eval $(call test,$(source))))
 
-# A double of the CUDA driver, which tests load.
+# A double of the CUDA driver, which tests load. With a C++ compiler it runs the kernels, on the processor.
 CUDA_DOUBLE := $(OUT)/tests/cuda/driver_double/libcuda.so.1
-$(CUDA_DOUBLE): $(wildcard tests/cuda/driver_double/*.[ch]) tests/cuda/driver_double.h $(FLAGS)
+CUDA_ON_HOST := $(if $(shell command -v $(CXX)),$(OUT)/tests/cuda/driver_double/kernels.o)
+$(OUT)/tests/cuda/driver_double/kernels.o: tests/cuda/driver_double/kernels.cpp tests/cuda/driver_double.h tests/cuda/driver_double/double.h $(wildcard transports/cuda/kernels/*) base/half.h $(FLAGS)
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -shared -fPIC -I. $(CFLAGS) $(LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $(filter %.c,$^) -lpthread
+	$(CXX) -std=gnu++17 -fPIC -I. $(CFLAGS) -ffp-contract=off -Wno-unknown-pragmas -c $< -o $@
+$(CUDA_DOUBLE): $(wildcard tests/cuda/driver_double/*.[ch]) tests/cuda/driver_double.h $(CUDA_ON_HOST) $(FLAGS)
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -shared -fPIC -I. $(CFLAGS) $(LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $(filter %.c,$^) $(CUDA_ON_HOST) -lpthread
 tests: $(CUDA_DOUBLE)
 
 # ---- the package for Python: $(OUT)/python, where PYTHONPATH points; the library is inside of its extension

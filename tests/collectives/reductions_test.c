@@ -1,6 +1,6 @@
 /* Every type and operation against an oracle that computes one element at a time, from the
  * type's definition. */
-#include <collectives/half.h>
+#include <base/half.h>
 #include <collectives/reductions.h>
 #include <math.h>
 #include <tests/harness.h>

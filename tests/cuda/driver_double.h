@@ -28,6 +28,7 @@ void double_hold(bool hold);
  * context; of allocations (pinned memory, streams, events, handles that are opened) until one
  * fails. 0: none does. */
 extern unsigned double_fail_copy, double_fail_alloc;
+extern unsigned double_fail_launch; /* the same of kernels */
 extern bool double_fail_late;
 extern bool double_capturing; /* each stream is being captured */
 extern unsigned double_copy_delay_us, double_devices;

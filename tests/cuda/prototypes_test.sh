@@ -23,9 +23,14 @@ SAME(CUdeviceptr, cuda_pointer);
 SAME(CUcontext, cuda_context);
 SAME(CUstream, cuda_stream);
 SAME(CUhostFn, cuda_host_fn);
+SAME(CUmodule, cuda_module);
+SAME(CUfunction, cuda_function);
 _Static_assert(sizeof(CUresult) == sizeof(cuda_result), "CUresult");
 _Static_assert(sizeof(CUstreamCaptureStatus) == sizeof(cuda_capture), "CUstreamCaptureStatus");
 _Static_assert(sizeof(CUpointer_attribute) == sizeof(cuda_attribute), "CUpointer_attribute");
+_Static_assert(sizeof(CUdevice_attribute) == sizeof(cuda_device_attribute), "CUdevice_attribute");
+_Static_assert(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT == CUDA_DEVICE_MULTIPROCESSORS, "attribute");
+_Static_assert(CUDA_ERROR_NOT_READY == CUDA_NOT_READY, "error");
 _Static_assert(CUDA_ERROR_OUT_OF_MEMORY == CUDA_OUT_OF_MEMORY, "error");
 _Static_assert(CU_STREAM_NON_BLOCKING == CUDA_NON_BLOCKING, "flag");
 _Static_assert(CU_MEMORYTYPE_HOST == CUDA_KIND_HOST, "kind");
@@ -46,6 +51,7 @@ MEMBER(WidthInBytes) MEMBER(Height)
 #define cuda_result CUresult
 #define cuda_attribute CUpointer_attribute
 #define cuda_capture CUstreamCaptureStatus
+#define cuda_device_attribute CUdevice_attribute
 #undef CUDA_MEMCPY2D_st
 #define CUDA_CALL(field, symbol, parameters) \
     _Static_assert(__builtin_types_compatible_p(CUresult CUDAAPI parameters, __typeof__(symbol)), #symbol);

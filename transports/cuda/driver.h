@@ -18,8 +18,12 @@ typedef void (*cuda_host_fn)(void *arg);
 typedef unsigned long long cuda_pointer;
 typedef struct CUctx_st *cuda_context;
 typedef struct CUstream_st *cuda_stream;
+typedef struct CUmod_st *cuda_module;
+typedef struct CUfunc_st *cuda_function;
+typedef unsigned cuda_device_attribute;
 
-enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NON_BLOCKING = 1 };
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600, CUDA_NON_BLOCKING = 1 };
+enum { CUDA_DEVICE_MULTIPROCESSORS = 16 };
 enum cuda_memory_kind { CUDA_KIND_HOST = 1, CUDA_KIND_DEVICE = 2 };
 enum {
     CUDA_POINTER_CONTEXT = 1,

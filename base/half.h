@@ -1,27 +1,34 @@
-/* Half-precision values to float and back, without branches, so that loops over them vectorise. */
-#ifndef WEFT_COLLECTIVES_HALF_H
-#define WEFT_COLLECTIVES_HALF_H
+/*
+ * Half-precision values to float and back, without branches, so that loops over them vectorise.
+ * HALF_FUNCTION: how they are declared, for a compiler that has other processors to compile for.
+ */
+#ifndef WEFT_BASE_HALF_H
+#define WEFT_BASE_HALF_H
 
 #include <stdint.h>
 #include <string.h>
 
-static inline float float_of_bits(uint32_t bits) {
+#ifndef HALF_FUNCTION
+#define HALF_FUNCTION static inline
+#endif
+
+HALF_FUNCTION float float_of_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline uint32_t bits_of_float(float value) {
+HALF_FUNCTION uint32_t bits_of_float(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline float float_of_bfloat16(uint16_t half) {
+HALF_FUNCTION float float_of_bfloat16(uint16_t half) {
     return float_of_bits((uint32_t)half << 16);
 }
 
-static inline uint16_t bfloat16_of_float(float value) {
+HALF_FUNCTION uint16_t bfloat16_of_float(float value) {
     uint32_t bits = bits_of_float(value);
     uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     uint32_t quiet = bits >> 16 | 0x40; /* rounding could carry a NaN into infinity */
@@ -29,7 +36,7 @@ static inline uint16_t bfloat16_of_float(float value) {
 }
 
 /* The exponent is re-based by a multiplication, which brings subnormal values out right as well. */
-static inline float float_of_float16(uint16_t half) {
+HALF_FUNCTION float float_of_float16(uint16_t half) {
     uint32_t magnitude = half & 0x7fff;
     uint32_t bits = bits_of_float(float_of_bits(magnitude << 13) * 0x1p112f);
     bits |= magnitude >= 0x7c00 ? 0x7f800000u : 0u; /* infinity or NaN */
@@ -38,7 +45,7 @@ static inline float float_of_float16(uint16_t half) {
 
 /* After Giesen's float_to_half_fast3_rtne: the addition to 0.5 lets the FPU round subnormal
  * results. */
-static inline uint16_t float16_of_float(float value) {
+HALF_FUNCTION uint16_t float16_of_float(float value) {
     uint32_t bits = bits_of_float(value), sign = bits & 0x80000000, magnitude = bits ^ sign;
     uint32_t subnormal = bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t normal = (magnitude + 0xc8000fffu + (magnitude >> 13 & 1)) >> 13;

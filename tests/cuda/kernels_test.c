@@ -1,0 +1,233 @@
+/* The kernels for device memory against the processor's reductions, bit by bit; with the double of
+ * the driver it is their build for the host that runs. */
+#include <collectives/reductions.h>
+#include <math.h>
+#include <tests/cuda/device.h>
+#include <transports/cuda/kernels.h>
+#include <transports/cuda/memory.h>
+
+enum { MOST_BYTES = 3 * 5000 * 16, MOST_OPERANDS = 8 };
+static unsigned char host[MOST_OPERANDS][MOST_BYTES], expected[MOST_BYTES], got[MOST_BYTES];
+
+static uint64_t seed = 7;
+static uint64_t next_random(void) {
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    return seed ^= seed << 17;
+}
+
+static void wait_for_work(void) {
+    weft_status_t st;
+    while ((st = weft__cuda_queue_state(gpu.context)) == WEFT_IN_PROGRESS) continue;
+    CHECK_EQ(st, WEFT_OK);
+}
+
+static bool there_are_kernels(void) {
+    gpu_load();
+    return weft__cuda_queue_open(gpu.context) != WEFT_ERR_UNSUPPORTED;
+}
+
+/* Values among which there are equal ones, zeros of both signs, NaN and infinity. */
+static void fill(unsigned char *at, weft_datatype_t type, size_t count) {
+    size_t width = weft_datatype_size(type);
+    for (size_t i = 0; i < count * width; i++) at[i] = (unsigned char)next_random();
+    for (size_t i = 0; i < count; i++) {
+        uint64_t r = next_random() % 8;
+        if (type == WEFT_FLOAT32_INT32 || type == WEFT_INT32_INT32 || type == WEFT_FLOAT64_INT32 ||
+            type == WEFT_INT64_INT32)
+            memset(at + i * width, 0, width);
+        if (type == WEFT_FLOAT32_INT32)
+            memcpy(at + i * width, &(weft_float32_int32_t){(float)r, (int32_t)(r * 5 % 7)}, width);
+        if (type == WEFT_INT32_INT32)
+            memcpy(at + i * width, &(weft_int32_int32_t){(int32_t)r, (int32_t)(r * 5 % 7)}, width);
+        if (type == WEFT_FLOAT64_INT32) {
+            weft_float64_int32_t v;
+            memset(&v, 0, sizeof v);
+            v.value = r ? (double)r : NAN;
+            v.index = (int32_t)next_random() % 5;
+            memcpy(at + i * width, &v, width);
+        }
+        if (type == WEFT_INT64_INT32) {
+            weft_int64_int32_t v;
+            memset(&v, 0, sizeof v);
+            v.value = (int64_t)r;
+            v.index = (int32_t)next_random() % 5;
+            memcpy(at + i * width, &v, width);
+        }
+    }
+}
+
+static bool is_nan_at(const unsigned char *at, weft_datatype_t type) {
+    float f;
+    double d;
+    uint16_t h;
+    switch (type) {
+    case WEFT_FLOAT16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7c00;
+    case WEFT_BFLOAT16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7f80;
+    case WEFT_FLOAT32: memcpy(&f, at, sizeof f); return isnan(f);
+    case WEFT_FLOAT64: memcpy(&d, at, sizeof d); return isnan(d);
+    default: return false;
+    }
+}
+
+/* Equal bit by bit; of a NaN only that it is one. */
+static bool same_elements(const unsigned char *a, const unsigned char *b, weft_datatype_t type,
+                          size_t count) {
+    size_t width = weft_datatype_size(type), each = width;
+    weft_datatype_t part = type;
+    if (type == WEFT_COMPLEX_FLOAT32) each = 4, part = WEFT_FLOAT32;
+    if (type == WEFT_COMPLEX_FLOAT64) each = 8, part = WEFT_FLOAT64;
+    size_t used = type == WEFT_FLOAT64_INT32 || type == WEFT_INT64_INT32 ? 12 : each; /* padding */
+    for (size_t i = 0; i < count * width; i += each)
+        if (memcmp(a + i, b + i, used) != 0 && !(is_nan_at(a + i, part) && is_nan_at(b + i, part)))
+            return false;
+    return true;
+}
+
+/* The fold of the processor, from the left. */
+static void fold(weft_datatype_t type, weft_reduction_t reduction, unsigned n, size_t count) {
+    reduce_fn reduce = weft__reduction(type, reduction);
+    size_t bytes = count * weft_datatype_size(type);
+    memcpy(expected, host[0], bytes);
+    for (unsigned k = 1; k < n; k++) reduce(expected, expected, host[k], count);
+    if (reduction == WEFT_AVG) weft__scale(type)(expected, count, n);
+}
+
+struct shape {
+    unsigned n;
+    size_t count;
+    unsigned to_shift, from_shift; /* bytes from a boundary of 16 */
+    bool in_place;
+};
+
+static void reduces(weft_datatype_t type, weft_reduction_t reduction, const struct shape *s,
+                    char *device) {
+    size_t bytes = s->count * weft_datatype_size(type), room = MOST_BYTES + 64;
+    struct reduce_arguments args = {.count = s->count,
+                                    .n = s->n,
+                                    .reduction = reduction,
+                                    .divisor = reduction == WEFT_AVG ? s->n : 0,
+                                    .rounds = true};
+    for (unsigned k = 0; k < s->n; k++) {
+        char *at = device + (k + 1) * room + s->from_shift;
+        fill(host[k], type, s->count);
+        gpu.write(at, host[k], bytes);
+        args.from[k] = (uintptr_t)at;
+    }
+    char *to = s->in_place ? device + s->n * room + s->from_shift : device + s->to_shift;
+    args.to = (uintptr_t)to;
+    fold(type, reduction, s->n, s->count);
+    CHECK_EQ(weft__cuda_reduce(gpu.context, type, &args), WEFT_OK);
+    wait_for_work();
+    gpu.read(got, to, bytes);
+    bool same = same_elements(got, expected, type, s->count);
+    if (!same) printf("  type %d, reduction %d, shape of %u\n", (int)type, (int)reduction, s->n);
+    CHECK(same);
+}
+
+static const struct shape shapes[] = {
+    {2, 1, 0, 0, false},    {2, 4999, 0, 0, false},  {3, 1000, 0, 0, true}, {8, 333, 8, 8, false},
+    {2, 1000, 0, 4, false}, {2, 1001, 12, 4, false}, {2, 500, 1, 3, false}, {1, 77, 16, 0, false},
+};
+
+TEST(every_kernel_gives_what_the_processor_gives) {
+    if (!there_are_kernels()) SKIP("the library has no kernels");
+    char *device = gpu_alloc((MOST_OPERANDS + 1) * (MOST_BYTES + 64));
+    unsigned kernels = 0;
+    for (int type = 0; type < WEFT_N_DATATYPES; type++)
+        for (int reduction = 0; reduction < WEFT_N_REDUCTIONS; reduction++) {
+            bool known = weft__reduction(type, reduction) != NULL && type != WEFT_LONG_DOUBLE;
+            CHECK_EQ(weft__cuda_reduces((unsigned)type, (unsigned)reduction), known);
+            kernels += known;
+            for (size_t i = 0; known && i < sizeof shapes / sizeof *shapes; i++)
+                reduces(type, reduction, &shapes[i], device);
+        }
+    CHECK_EQ(kernels, 8 * 10 + 4 * 5 + 2 * 3 + 4 * 2);
+    CHECK(gpu_context_is_as_before());
+    gpu.release(device);
+}
+
+/* Without `rounds` a sum of halves is rounded once: 1 + 2^-11 + 2^-11 is above 1 then. */
+TEST(halves_are_summed_in_float32) {
+    static const struct {
+        weft_datatype_t type;
+        uint16_t one, tiny, above;
+    } halves[] = {{WEFT_FLOAT16, 0x3c00, 0x1000, 0x3c01}, {WEFT_BFLOAT16, 0x3f80, 0x3b80, 0x3f81}};
+    if (!there_are_kernels()) SKIP("the library has no kernels");
+    char *device = gpu_alloc(1024);
+    for (unsigned i = 0; i < 2; i++) {
+        struct reduce_arguments args = {.to = (uintptr_t)device, .count = 1, .n = 3};
+        uint16_t value[3] = {halves[i].one, halves[i].tiny, halves[i].tiny}, sum = 0;
+        for (unsigned k = 0; k < 3; k++) args.from[k] = (uintptr_t)device + 64 * (k + 1);
+        for (unsigned k = 0; k < 3; k++) gpu.write(device + 64 * (k + 1), &value[k], 2);
+        for (args.rounds = 0; args.rounds < 2; args.rounds++) {
+            CHECK_EQ(weft__cuda_reduce(gpu.context, halves[i].type, &args), WEFT_OK);
+            wait_for_work();
+            gpu.read(&sum, device, 2);
+            CHECK_EQ(sum, args.rounds ? halves[i].one : halves[i].above);
+        }
+    }
+    gpu.release(device);
+}
+
+/* ---- packing --------------------------------------------------------------------------------- */
+
+static void packs(const struct pack_arguments *shape, char *packed, char *laid_out) {
+    struct pack_arguments args = *shape;
+    size_t all = shape->count * shape->rows * shape->block;
+    size_t reach = shape->count * shape->extent + shape->rows * shape->stride;
+    for (size_t i = 0; i < reach; i++) host[0][i] = (unsigned char)next_random();
+    unsigned char *at = expected;
+    for (size_t e = 0; e < shape->count; e++)
+        for (size_t r = 0; r < shape->rows; r++, at += shape->block)
+            memcpy(at, host[0] + e * shape->extent + r * shape->stride, shape->block);
+    gpu.write(laid_out, host[0], reach);
+    args.packed = (uintptr_t)packed;
+    args.laid_out = (uintptr_t)laid_out;
+    CHECK_EQ(weft__cuda_pack(gpu.context, &args), WEFT_OK);
+    wait_for_work();
+    gpu.read(got, packed, all);
+    CHECK(memcmp(got, expected, all) == 0);
+    memset(host[1], 0xee, reach);
+    gpu.write(laid_out, host[1], reach);
+    args.unpacks = 1;
+    CHECK_EQ(weft__cuda_pack(gpu.context, &args), WEFT_OK);
+    wait_for_work();
+    gpu.read(got, laid_out, reach);
+    for (size_t e = 0; e < shape->count; e++)
+        for (size_t r = 0; r < shape->rows; r++)
+            memcpy(host[1] + e * shape->extent + r * shape->stride,
+                   host[0] + e * shape->extent + r * shape->stride, shape->block);
+    CHECK(memcmp(got, host[1], reach) == 0);
+}
+
+TEST(strided_blocks_are_packed_and_unpacked) {
+    static const struct pack_arguments args[] = {
+        {.count = 1, .extent = 0, .rows = 100, .stride = 64, .block = 32},
+        {.count = 10, .extent = 400, .rows = 7, .stride = 24, .block = 8},
+        {.count = 5, .extent = 100, .rows = 3, .stride = 20, .block = 12},
+        {.count = 9, .extent = 30, .rows = 3, .stride = 8, .block = 6},
+        {.count = 4, .extent = 77, .rows = 5, .stride = 13, .block = 3},
+    };
+    if (!there_are_kernels()) SKIP("the library has no kernels");
+    char *packed = gpu_alloc(MOST_BYTES), *laid_out = gpu_alloc(MOST_BYTES);
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++)
+        for (unsigned shift = 0; shift < 3; shift++) packs(&args[i], packed + shift, laid_out);
+    gpu.release(packed);
+    gpu.release(laid_out);
+}
+
+/* ---- what goes wrong ------------------------------------------------------------------------- */
+
+TEST(an_access_outside_of_an_allocation_is_an_error) {
+    if (!there_are_kernels()) SKIP("the library has no kernels");
+    if (!gpu.fail_copy) SKIP("an illegal access ends the context of the driver");
+    char *device = gpu_alloc(4096);
+    struct reduce_arguments args = {.to = (uintptr_t)device, .count = 1025, .n = 1};
+    args.from[0] = args.to;
+    CHECK_EQ(weft__cuda_reduce(gpu.context, WEFT_INT32, &args), WEFT_ERR_IO);
+    args.count = 1024;
+    CHECK_EQ(weft__cuda_reduce(gpu.context, WEFT_INT32, &args), WEFT_OK);
+    CHECK(gpu_context_is_as_before());
+    gpu.release(device);
+}

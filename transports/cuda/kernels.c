@@ -1,0 +1,211 @@
+#include "kernels.h"
+
+#include <base/status.h>
+#include <pthread.h>
+#include <string.h>
+
+/* ---- what a context has ---------------------------------------------------------------------- */
+
+enum {
+    MOST_QUEUES = 32,
+    PACK_KERNEL = KERNEL_N_TYPES,
+    N_KERNELS,
+    THREADS = 256,
+    BLOCKS_PER_SM = 8
+};
+
+static const char *const kernel_name[N_KERNELS] = {
+#define KERNEL_NAME(number, name, class) [number] = "weft_reduce_" #name,
+    REDUCE_KERNELS(KERNEL_NAME)
+#undef KERNEL_NAME
+        [PACK_KERNEL] = "weft_pack",
+};
+
+struct queue {
+    cuda_context context;
+    cuda_stream stream;
+    cuda_function kernel[N_KERNELS];
+    unsigned most_blocks;
+};
+static struct queue queues[MOST_QUEUES];
+static unsigned n_queues;
+static pthread_mutex_t queues_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static bool driver_has_all(const struct cuda_driver *driver) {
+    return driver->module_load && driver->module_function && driver->launch &&
+           driver->context_device && driver->device_attribute && driver->stream_query &&
+           driver->copy_within;
+}
+
+static weft_status_t load_kernels(const struct cuda_driver *driver, struct queue *queue) {
+    cuda_module module;
+    if (driver->module_load(&module, weft__cuda_image) != 0)
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "no kernels for this device");
+    for (unsigned i = 0; i < N_KERNELS; i++)
+        if (kernel_name[i] &&
+            driver->module_function(&queue->kernel[i], module, kernel_name[i]) != 0)
+            return weft__fail(WEFT_ERR_UNSUPPORTED, "no kernel %s", kernel_name[i]);
+    return WEFT_OK;
+}
+
+/* The context is current. */
+static weft_status_t make_queue(const struct cuda_driver *driver, struct queue *queue) {
+    int device = 0, processors = 1;
+    (void)driver->context_device(&device);
+    (void)driver->device_attribute(&processors, CUDA_DEVICE_MULTIPROCESSORS, device);
+    queue->most_blocks = (unsigned)(processors < 1 ? 1 : processors) * BLOCKS_PER_SM;
+    weft_status_t st = load_kernels(driver, queue);
+    if (st < 0) return st;
+    return weft__cuda_status(driver->stream_create(&queue->stream, CUDA_NON_BLOCKING),
+                             "could not create a stream");
+}
+
+static struct queue *find_queue(cuda_context context) {
+    for (unsigned i = 0; i < n_queues; i++)
+        if (queues[i].context == context) return &queues[i];
+    return NULL;
+}
+
+static weft_status_t take_queue(const struct cuda_driver *driver, cuda_context context,
+                                struct queue *queue_p) {
+    weft_status_t st = WEFT_OK;
+    pthread_mutex_lock(&queues_mutex);
+    struct queue *found = find_queue(context);
+    if (!found && n_queues < MOST_QUEUES) {
+        struct queue queue = {.context = context};
+        st = make_queue(driver, &queue);
+        if (st == WEFT_OK) *(found = &queues[n_queues++]) = queue;
+    }
+    if (found) *queue_p = *found;
+    pthread_mutex_unlock(&queues_mutex);
+    if (st == WEFT_OK && !found)
+        st = weft__fail(WEFT_ERR_UNSUPPORTED, "more than %d contexts", MOST_QUEUES);
+    return st;
+}
+
+void weft__cuda_queue_drop(cuda_context context) {
+    pthread_mutex_lock(&queues_mutex);
+    struct queue *found = find_queue(context);
+    if (found) *found = queues[--n_queues];
+    pthread_mutex_unlock(&queues_mutex);
+}
+
+/* ---- within a context ------------------------------------------------------------------------ */
+
+typedef weft_status_t (*queue_fn)(const struct cuda_driver *driver, const struct queue *queue,
+                                  void *arg);
+
+static weft_status_t in_context(cuda_context context, bool needs_queue, queue_fn fn, void *arg) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    struct queue queue = {0};
+    cuda_context popped;
+    if (!driver || !context) return weft__fail(WEFT_ERR_UNSUPPORTED, "no context of CUDA");
+    if (!driver_has_all(driver))
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "the CUDA driver is too old");
+    weft_status_t st =
+        weft__cuda_status(driver->context_push(context), "could not enter the memory's context");
+    if (st < 0) return st;
+    if (needs_queue) st = take_queue(driver, context, &queue);
+    if (st == WEFT_OK) st = fn(driver, &queue, arg);
+    (void)driver->context_pop(&popped);
+    return st;
+}
+
+static weft_status_t only_open(const struct cuda_driver *driver, const struct queue *queue,
+                               void *arg) {
+    (void)driver, (void)queue, (void)arg;
+    return WEFT_OK;
+}
+weft_status_t weft__cuda_queue_open(cuda_context context) {
+    return in_context(context, true, only_open, NULL);
+}
+
+struct launch {
+    unsigned kernel;
+    uint64_t threads; /* that have something to do */
+    const void *args;
+};
+static weft_status_t launch(const struct cuda_driver *driver, const struct queue *queue,
+                            void *arg) {
+    const struct launch *l = arg;
+    uint64_t blocks = l->threads / THREADS + 1;
+    if (blocks > queue->most_blocks) blocks = queue->most_blocks;
+    void *args[] = {(void *)(uintptr_t)l->args};
+    cuda_result r = driver->launch(queue->kernel[l->kernel], (unsigned)blocks, 1, 1, THREADS, 1, 1,
+                                   0, queue->stream, args, NULL);
+    return weft__cuda_status(r, "could not start a kernel");
+}
+
+bool weft__cuda_reduces(unsigned type, unsigned reduction) {
+    enum { FLOAT16 = 8, FLOAT64 = 11, COMPLEX64 = 14 };
+    if (type >= KERNEL_N_TYPES || !kernel_name[type]) return false;
+    bool sum = reduction == KERNEL_SUM || reduction == KERNEL_PROD;
+    if (type < FLOAT16) return reduction <= KERNEL_LXOR;
+    if (type <= FLOAT64) return reduction <= KERNEL_MAX || reduction == KERNEL_AVG;
+    if (type <= COMPLEX64) return sum || reduction == KERNEL_AVG;
+    return reduction == KERNEL_MINLOC || reduction == KERNEL_MAXLOC;
+}
+
+weft_status_t weft__cuda_reduce(cuda_context context, unsigned type,
+                                const struct reduce_arguments *args) {
+    if (args->n == 0 || args->n > KERNEL_MOST_INPUTS || !weft__cuda_reduces(type, args->reduction))
+        return weft__fail(WEFT_ERR_UNSUPPORTED, "no such kernel");
+    if (args->count == 0) return WEFT_OK;
+    struct launch l = {type, args->count, args};
+    return in_context(context, true, launch, &l);
+}
+
+weft_status_t weft__cuda_pack(cuda_context context, const struct pack_arguments *args) {
+    struct launch l = {PACK_KERNEL, args->count * args->rows * args->block, args};
+    return l.threads ? in_context(context, true, launch, &l) : WEFT_OK;
+}
+
+struct span {
+    uint64_t to, from;
+    size_t len;
+};
+static weft_status_t copy(const struct cuda_driver *driver, const struct queue *queue, void *arg) {
+    const struct span *s = arg;
+    return weft__cuda_status(driver->copy_within(s->to, s->from, s->len, queue->stream),
+                             "could not copy device memory");
+}
+weft_status_t weft__cuda_copy(cuda_context context, uint64_t to, uint64_t from, size_t len) {
+    struct span s = {to, from, len};
+    return len && to != from ? in_context(context, true, copy, &s) : WEFT_OK;
+}
+
+static weft_status_t ask(const struct cuda_driver *driver, const struct queue *queue, void *arg) {
+    (void)arg;
+    cuda_result r = driver->stream_query(queue->stream);
+    if (r == CUDA_NOT_READY) return WEFT_IN_PROGRESS;
+    return weft__cuda_status(r, "work on a device failed");
+}
+weft_status_t weft__cuda_queue_state(cuda_context context) {
+    return in_context(context, true, ask, NULL);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static weft_status_t alloc(const struct cuda_driver *driver, const struct queue *queue, void *arg) {
+    struct span *s = arg;
+    (void)queue;
+    cuda_pointer at = 0;
+    weft_status_t st = weft__cuda_status(driver->memory_alloc(&at, s->len), "no device memory");
+    s->to = at;
+    return st;
+}
+weft_status_t weft__cuda_alloc(cuda_context context, size_t len, uint64_t *at_p) {
+    struct span s = {.len = len};
+    weft_status_t st = in_context(context, false, alloc, &s);
+    if (st == WEFT_OK) *at_p = s.to;
+    return st;
+}
+
+static weft_status_t release(const struct cuda_driver *driver, const struct queue *queue,
+                             void *arg) {
+    (void)queue;
+    return weft__cuda_status(driver->memory_free(*(uint64_t *)arg), "could not free device memory");
+}
+void weft__cuda_free(cuda_context context, uint64_t at) {
+    (void)in_context(context, false, release, &at);
+}
