@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <talloc.h>
 
-/* Zeroed, below `parent`; NULL when memory (or a test's patience) runs out. */
+/* Zeroed, below `parent`; NULL when memory runs out, or a test lets it fail. */
 #define weft__new(parent, type) ((type *)weft__alloc((parent), sizeof(type), #type))
 void *weft__alloc(const void *parent, size_t size, const char *name);
 /* new bytes not zeroed */

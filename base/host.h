@@ -1,4 +1,4 @@
-/* What tells this host, and this boot of it, from others. */
+/* The identity of this host and of this boot of it. */
 #ifndef WEFT_BASE_HOST_H
 #define WEFT_BASE_HOST_H
 

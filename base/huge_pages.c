@@ -46,7 +46,7 @@ weft_status_t weft__pages_alloc(size_t len, weft_mem_pages_t kind, struct pages 
     weft_status_t st = alloc_of(len, normal_page(), 0, pages_p);
     if (st < 0) return st;
     if (kind == WEFT_PAGES_TRANSPARENT || (kind == WEFT_PAGES_AUTO && len >= HUGE))
-        (void)madvise(pages_p->map, pages_p->map_len, MADV_HUGEPAGE); /* a wish */
+        (void)madvise(pages_p->map, pages_p->map_len, MADV_HUGEPAGE); /* advice */
     return WEFT_OK;
 }
 
@@ -96,7 +96,7 @@ void weft__pages_free(struct pages *pages) {
     *pages = (struct pages){.fd = -1};
 }
 
-/* ---- advice: a wish, except that what is not needed must be gone where it was allocated here */
+/* ---- advice only, but what is not needed must be gone where it was allocated here */
 
 /* The whole pages around a range, or within it. */
 static int advise(char *at, size_t len, int advice, bool within) {

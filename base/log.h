@@ -8,7 +8,7 @@
 void weft__log(weft_context_t *context, weft_log_level_t level, const char *room,
                const char *format, ...) __attribute__((format(printf, 4, 5)));
 bool weft__log_wants(const weft_context_t *context, weft_log_level_t level);
-/* As weft__log, at most ten lines a second from this place in the code (told apart by its
+/* As weft__log, at most ten lines a second from this place in the code (distinguished by its
  * format). */
 void weft__log_limited(weft_context_t *context, weft_log_level_t level, const char *room,
                        const char *format, ...) __attribute__((format(printf, 4, 5)));

@@ -13,7 +13,7 @@ weft_status_t weft__fail(weft_status_t status, const char *format, ...)
 /* The status that says what errno does: of sockets, descriptors and memory; IO: of anything
  * else. */
 weft_status_t weft__errno_status(int error);
-/* Adds to what the call below has noted: "connecting to tcp://…". Starts anew if that was about
+/* Adds to what the call below has noted: "connecting to tcp://…". Starts again if that was about
  * another status. */
 weft_status_t weft__fail_in(weft_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -22,7 +22,7 @@ void weft__causes_clear(void);
 /* The causes of `status` in one line, outermost first, joined by ": ". Returns false, and writes
  * "", where there are none. */
 bool weft__causes_line(weft_status_t status, char *buf, size_t size);
-/* What weft_status_describe tells, in one line of the log. */
+/* The text of weft_status_describe, as one line of the log. */
 enum { STATUS_LINE = 896 };
 void weft__status_line(weft_status_t status, char line[STATUS_LINE]);
 

@@ -25,7 +25,7 @@ struct stub {
     void *params;          /* what the object was created with; a talloc child */
     _Atomic(void *) claim; /* the association; NULL: free to be associated */
     atomic_int status;     /* a weft_status_t: what calls on the object return; OK: it works */
-    /* The association hears that the program closes the object; NULL: no association. */
+    /* Notifies the association that the program closes the object; NULL: no association. */
     void (*closing)(struct stub *stub);
     /* The object goes back to its state without a resource: calls return `status`. */
     void (*revert)(struct stub *stub, weft_status_t status);

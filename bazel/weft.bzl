@@ -27,11 +27,11 @@ _ROOMS = ["fsm", "base", "reactor", "transports", "endpoints", "collectives", "r
 _OUTSIDE = ["//:__pkg__", "//bench:__subpackages__", "//examples:__pkg__", "//tests:__subpackages__", "//tools:__pkg__"]
 _TABLES = ["**/*.def", "**/*.fsm", "**/*.inc"]
 
-def _sources():
+def sources():
     """What tests read as text: the check of includes, pictures, tables."""
     native.filegroup(
         name = "sources",
-        srcs = native.glob(["**"], exclude = ["BUILD.bazel"], allow_empty = True),
+        srcs = native.glob(["**"], exclude = ["BUILD.bazel", "**/__pycache__/**"], allow_empty = True),
         visibility = ["//visibility:public"],
     )
 
@@ -49,7 +49,7 @@ def _library(name, visibility, deps, target_compatible_with = [], srcs = [], tex
         # Machines and transports register by tables, and libweft.so is made of these.
         alwayslink = True,
     )
-    _sources()
+    sources()
 
 def room(name, deps = [], srcs = [], textual = []):
     """All of a folder as one library, seen only by itself and the rooms below it; with generated `srcs`."""
@@ -123,7 +123,7 @@ def programs(suffix, names = {}, deps = {}):
         srcs = built,
         visibility = ["//visibility:public"],
     )
-    _sources()
+    sources()
 
 def _tags(name, lists):
     return [tag for tag, names in lists.items() if name in names or name.split("/")[0] in names]

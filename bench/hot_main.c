@@ -170,7 +170,7 @@ static void turn(weft_worker_t *worker, const struct load *load) {
     weft_worker_progress(worker, 0);
 }
 
-/* One of those that are mostly idle. */
+/* One of those that are usually idle. */
 static void now_and_then(const struct load *load) {
     static unsigned next;
     struct link *link = &links[load->slots + next++ % (load->links - load->slots)];

@@ -99,7 +99,7 @@ static __attribute__((noinline)) void receive_side(weft_worker_t *worker, long e
         if (weft_worker_progress(worker, 0) == 0) in_vain++;
 }
 
-/* The sender hears that its messages have left. */
+/* The sender learns that its messages have left. */
 static __attribute__((noinline)) void settle_side(weft_worker_t *worker) {
     weft_worker_progress(worker, 0);
 }

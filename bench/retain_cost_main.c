@@ -7,7 +7,7 @@
  *     retain_cost [ROUNDS [lat|rate|mid|large]]
  *
  *     lat    half round trip of 8 bytes, us         mid    messages of 4 KiB one way, copied, GB/s
- *     rate   messages of 8 bytes one way, M/s       large  messages of 1 MiB one way, lent, GB/s
+ *     rate   messages of 8 bytes one way, M/s       large  messages of 1 MiB one way, exposed, GB/s
  */
 #define _GNU_SOURCE
 #include "cores.h"

@@ -1,6 +1,6 @@
 /*
  * The race between arming and sending, for as long as one likes: `wakeup-soak [MESSAGES]`, ten
- * million unless told. Another process writes a word of shared memory and signals only when the
+ * million by default. Another process writes a word of shared memory and signals only when the
  * worker says that it sleeps; delays in each window make all orders of the two sides' steps happen.
  * The host is an edge-triggered epoll over the worker's fd: the least forgiving. A sleep of ten
  * seconds is a lost wakeup.

@@ -1,9 +1,9 @@
 /*
  * Agreement by a coordinator that may die. All that a later coordinator needs to know is what the
  * members that are left hold: a value is decided only when all of them hold it. So if one member
- * was told a decision, every later coordinator finds that value among the contributions. It
+ * received a decision, every later coordinator finds that value among the contributions. It
  * proposes it again. Of several values that are held the one of the latest coordinator counts. It
- * rests on this: a member whose endpoint is lost is lost, and whoever learns that passes it on.
+ * rests on this: a member whose endpoint is lost is lost, and a member that learns it passes it on.
  */
 #include "agreement.h"
 
@@ -15,7 +15,7 @@
 
 struct value {
     uint64_t flags;
-    uint32_t ballot; /* rank of its coordinator, plus one; 0: nobody proposed it */
+    uint32_t ballot; /* rank of its coordinator, plus one; 0: no proposal */
     uint8_t *lost, *blobs;
 };
 
@@ -124,14 +124,14 @@ static void notify_coordinator(struct agreement *a) {
     }
 }
 
-/* Also to those that the others have excluded: they may still hear it. */
+/* Also to those that the others have excluded: they may still receive it. */
 static void announce(struct agreement *a) {
     a->decided = a->announced = true;
     for (uint32_t r = 0; r < a->team->size; r++)
         if (r != a->team->rank) send_to(a, r, AGREE_DECIDE);
 }
 
-/* A coordinator that died may have told its decision to some only. One that left told all. */
+/* A coordinator that died may have sent its decision to some only. One that left sent it to all. */
 static void pass_on_decision(struct agreement *a) {
     uint32_t coordinator = coordinator_of(a->team), lost = 0;
     for (uint32_t r = 0; r < coordinator; r++) lost += a->team->member[r].lost;
@@ -246,7 +246,7 @@ bool weft__agreements_busy(const weft_team_t *team) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-enum { KEPT = 2 }; /* whoever is in the next one but one has the decision */
+enum { KEPT = 2 }; /* a member that is two agreements on has the decision */
 
 static struct agreement *find(weft_team_t *team, uint32_t seq) {
     list_for_each(at, &team->agreements) {

@@ -117,7 +117,8 @@ static void withdrawn(struct weft_request *req) {
 static const struct request_kind collective_kind = {
     .name = "collective", .flags = WEFT_COLL_FIXED_ORDER, .withdraw = withdrawn};
 
-/* Its memory is lent from the first moment on: a stop must wait until no transport may touch it. */
+/* Transports may use its memory from the first moment on: a stop must wait until no transport may
+ * touch it. */
 static weft_status_t accept_call(struct collective *c, const weft_op_t *op) {
     if (!op) return WEFT_OK;
     struct weft_request *req = weft__request_new(c->team->worker, &collective_kind);

@@ -64,7 +64,7 @@ enum step_state { STEP_WAITS, STEP_POSTED, STEP_ASKED, STEP_IN_FLIGHT, STEP_DONE
 struct early {
     struct list of;
     uint32_t id, seq, tag, from, stream;
-    weft_team_t *pool; /* whose spare memory it is; NULL: nobody's */
+    weft_team_t *pool; /* whose spare memory it is; NULL: no team's */
     const void *data;
     size_t len;
 };
@@ -96,7 +96,7 @@ struct collective {
     struct list of_team;
     struct coll_call call;
     const struct coll_engine *engine;
-    /* the user's; NULL: nobody waits, or it is the team's own */
+    /* the user's; NULL: no waiter, or it is the team's own */
     struct weft_request *request;
     void (*over)(weft_team_t *, weft_status_t); /* the team's own */
     weft_status_t status;
@@ -207,7 +207,7 @@ bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *cal
 bool weft__shared_over(const struct collective *c);
 void weft__shared_watch(weft_team_t *team);
 void weft__shared_unwatch(weft_team_t *team);
-/* Whoever sleeps hears that something was published. */
+/* Wakes the members that sleep: something was published. */
 void weft__shared_wake(weft_team_t *team);
 /* The same where a fence has followed that already. */
 void weft__shared_wake_seen(weft_team_t *team);

@@ -12,7 +12,7 @@
 /* JOIN, RECORD and FORGET of a worker. */
 void weft__grow_message(struct team_registry *room, unsigned id, const struct coll_wire *wire,
                         weft_ep_t *ep, weft_am_t *am);
-/* The team has failed, or closes: those that wait for their place are told. */
+/* The team has failed, or closes: those that wait for their place are notified. */
 void weft__grow_stop(weft_team_t *team);
 weft_status_t weft__team_grow(weft_team_t *team, uint32_t inviter, uint32_t n,
                               const weft_team_params_t *params);

@@ -4,7 +4,7 @@
 
 /* ---- team ------------------------------------------------------------------------------------ */
 
-/* Whoever made the team hears of it once; before that it is neither ready, nor failed, nor
+/* The creator of the team is notified once; before that it is neither ready, nor failed, nor
  * closed. */
 static void team_invariants(const struct fsm *m) {
     const struct team_core *team = (const struct team_core *)m;

@@ -1,14 +1,14 @@
 /*
  * The smallest collectives, where every member has a core of its own: each writes one line, its
  * part and a number, reads everybody's, and does the work itself. So a line crosses once from each
- * to each, and nobody waits for somebody who has waited for another. All fold in the order of
+ * to each, and no member waits for one that has waited for another. All fold in the order of
  * ranks, so that all have the same result, bit by bit.
  *
- * A member writes a channel's line anew when all are through with what it says. Each line tells how
- * many uses its writer had left; members who go on one by one learn that in passing. Who runs ahead
- * until its channels are full looks at the others' counts, and may sleep over it. Then it has left
- * what it has entered, so those it waits for have entered as much and left less: whose own channels
- * are full wakes others when it leaves, and nobody else need.
+ * A member writes a channel's line again when all are through with what it says. Each line states
+ * how many uses its writer had left; members who go on one by one learn that in passing. Who runs
+ * ahead until its channels are full looks at the others' counts, and may sleep over it. Then it has
+ * left what it has entered, so those it waits for have entered as much and left less: whose own
+ * channels are full wakes others when it leaves, and no other needs to.
  */
 #include <base/counters.h>
 #include <string.h>
@@ -69,8 +69,8 @@ static void write_line(struct collective *c) {
     c->entered = 1;
 }
 
-/* Of those who enter, the one whose fence is last sees all the lines: somebody wakes whoever
- * sleeps. */
+/* Of those who enter, the one whose fence is last sees all the lines: one of them wakes a member
+ * that sleeps. */
 static void enter_line(struct collective *c) {
     write_line(c);
     atomic_thread_fence(memory_order_seq_cst);
@@ -95,7 +95,7 @@ static void gather_line(const struct collective *c) {
         memcpy(dst + r * bytes, segment_line(c->team->segment, c->first_use, r)->part, bytes);
 }
 
-/* What the lines of this use tell. */
+/* What the lines of this use contain. */
 static void learn_who_left(const struct collective *c) {
     struct team_lines *lines = &c->team->lines;
     uint64_t least = UINT64_MAX;

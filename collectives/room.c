@@ -93,7 +93,7 @@ void weft__team_registry_adopt(struct team_registry *room, weft_team_t *team) {
     }
 }
 
-/* Nobody's any more. */
+/* It has no owner any more. */
 void weft__team_registry_forget(struct team_registry *room) {
     if (in_exchange(room)) return;
     struct list *at;
@@ -158,7 +158,7 @@ static void on_message(struct team_registry *room, unsigned id, weft_ep_t *ep, w
         if (!answer_departed(room, ep, id, &wire)) adopt_later(room, id, &wire, am);
         return;
     }
-    /* Stale, or said in another's name: it concerns nobody here. */
+    /* Stale, or sent in another's name: ignored. */
     if (wire.epoch != team->epoch || wire.from >= team->size || wire.from == team->rank) {
         weft__count(room->reactor)->coll_dropped++;
         return;

@@ -57,7 +57,7 @@ static void agreed(weft_status_t status, uint64_t word, const uint8_t *lost, con
     end_safe(safe, status);
 }
 
-/* This member's outcome is known; one that closes its team agrees with nobody. */
+/* This member's outcome is known; one that closes its team takes part in no agreement. */
 static weft_status_t agree(struct safe *safe, weft_status_t status) {
     struct agreement_call call = {.flags = status < 0 ? ~(1ull << -(int)status) : UINT64_MAX,
                                   .deadline_ms = safe->op.deadline_ms,

@@ -170,7 +170,7 @@ static void join(struct schedule *s, uint32_t *open, uint32_t n) {
     s->gated = s->gate - 1;
 }
 
-/* Those that nobody waits for yet, joined. */
+/* Joins those that no step waits for yet. */
 void weft__add_gate(struct schedule *s) {
     uint32_t n = s->n_steps - s->gated, kept = 0;
     if (n == 0 || s->status < 0) return;

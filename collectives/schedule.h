@@ -1,7 +1,7 @@
 /*
  * A collective as a schedule: what one rank sends, receives, reduces and copies, and what must be
  * done before what. It is a pure function of (algorithm, shape), so that a test can run all ranks'
- * schedules without a network (tests/collectives/checker.h). Whoever runs one may take its steps in
+ * schedules without a network (tests/collectives/checker.h). The runner may take its steps in
  * any order that keeps `after`.
  */
 #ifndef WEFT_COLLECTIVES_SCHEDULE_H
@@ -217,7 +217,7 @@ extern const struct algorithm weft__algorithms[N_ALGORITHMS];
 
 /* Its name in settings and texts. */
 const char *weft__coll_name(enum coll_kind kind);
-/* Nobody ends it before all have begun it. */
+/* No member ends it before all have begun it. */
 bool weft__coll_joins(enum coll_kind kind);
 
 /* A talloc child of `parent`. WEFT_ERR_NO_MEMORY, WEFT_ERR_TOO_BIG. */

@@ -2,10 +2,10 @@
  * Memory that all members of a team on one host have mapped: a few channels, each with a place for
  * every member and one for the result (slots.c), and with a line for every member (oneshot.c). Use
  * number n takes channel n % SEGMENT_CHANNELS, slots and lines each counting their own; what is
- * counted only ever grows, so that nothing is reset and nobody can be a lap behind unnoticed.
+ * counted only ever grows, so that nothing is reset and no member can be a lap behind unnoticed.
  *
- * It is a memfd, opened by the others through /proc: nothing is left behind whoever dies when, no
- * other user can open it, its size is sealed and its pages are reserved, so that no access can
+ * It is a memfd, opened by the others through /proc: nothing is left behind by a death at any time,
+ * no other user can open it, its size is sealed and its pages are reserved, so that no access can
  * fail.
  */
 #ifndef WEFT_COLLECTIVES_SEGMENT_H

@@ -21,7 +21,7 @@ void weft__shared_wake_seen(weft_team_t *team) {
     }
 }
 
-/* The other half of arm(): what was published is seen by whoever we do not see asleep. */
+/* The other half of arm(): a member that we do not see asleep sees what was published. */
 void weft__shared_wake(weft_team_t *team) {
     atomic_thread_fence(memory_order_seq_cst);
     weft__shared_wake_seen(team);

@@ -1,6 +1,6 @@
 /*
  * Collectives through memory that all members have mapped: each puts its part into its slot and
- * adds to one counter; whoever comes last does the work for all and publishes; the others look, or
+ * adds to one counter; the last one does the work for all and publishes; the others poll, or
  * sleep and are woken once. When ranks outnumber cores the cost of a collective is its dependent
  * wakeups, and here there is one.
  */
@@ -15,7 +15,7 @@ enum deposit { NOTHING, OWN, ROW, ROOTS };
 static const struct slot_use {
     bool known, cut, blocks; /* blocks: one for each member */
     enum deposit deposit;
-    bool folds; /* whoever comes last reduces all */
+    bool folds; /* the last member reduces all */
 } uses[N_COLL_KINDS] = {
     [COLL_BARRIER] = {true, false, false, NOTHING, false},
     [COLL_FANIN] = {true, false, false, NOTHING, false},
@@ -107,7 +107,7 @@ static void publish(struct collective *c, const struct part *p) {
     weft__shared_wake(c->team);
 }
 
-/* In the order of ranks, whoever does it: the result does not depend on who came last. */
+/* In the order of ranks, whichever member does it: the result does not depend on who came last. */
 static void fold(struct collective *c, const struct part *p) {
     const struct segment *s = c->team->segment;
     uint8_t *result = result_of(c, p);

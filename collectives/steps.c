@@ -121,7 +121,7 @@ static void send_step(struct collective *c, uint32_t i) {
     }
 }
 
-/* A large message waits for its receive, so that nobody has to store it. */
+/* A large message waits for its receive, so that no member has to store it. */
 static void begin_send(struct collective *c, uint32_t i) {
     bool asked = c->step[i].state == STEP_ASKED || step_of(c, i)->len <= c->team->eager;
     if (asked)

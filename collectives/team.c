@@ -77,7 +77,7 @@ static void notify_watches(weft_team_t *team) {
     }
 }
 
-/* What the others hear: a member that closed in the middle of something has failed, for
+/* What the others receive: a member that closed in the middle of something has failed, for
  * them. */
 static void warn_all(weft_team_t *team) {
     weft_status_t status = team->status == WEFT_ERR_CLOSED ? WEFT_ERR_PEER_FAILED : team->status;
@@ -139,7 +139,7 @@ void weft__team_answer(weft_team_t *team) {
     }
 }
 
-/* With the bits of the members that hear of it from the one that leaves. */
+/* With the bits of the members that learn of it from the one that leaves. */
 static void send_notified(weft_team_t *team, enum coll_wire_id id, uint32_t to, uint32_t leaves,
                           const uint8_t *notified) {
     struct coll_wire wire = {

@@ -32,7 +32,7 @@ struct team_registry {
     void (*closed)(weft_worker_t *worker);   /* set: the worker waits for the last team */
 };
 
-/* Of those that depend on the team, and hear when it fails. */
+/* Of those that depend on the team, and are notified when it fails. */
 struct team_watch {
     struct list of_team;
     void (*failed)(struct team_watch *watch);
@@ -76,7 +76,7 @@ struct weft_team {
     struct team_core core;
     struct team_registry *room;
     weft_worker_t *worker;
-    weft_worker_t *opener; /* by whose lease its endpoints are opened; mostly `worker` */
+    weft_worker_t *opener; /* by whose lease its endpoints are opened; usually `worker` */
     struct stub *stub;     /* in associated mode; NULL: not */
     bool associated;       /* closed by the end of its association only */
     struct reactor *reactor;
@@ -158,7 +158,7 @@ void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed);
 void weft__team_without(weft_team_t *team, uint32_t rank);
 /*
  * A member closes in good order, and waits for RELEASE over `ep`, by which its LEAVE came.
- * `notified` are `len` bytes of bits: the members that it has told itself.
+ * `notified` are `len` bytes of bits: the members that it has notified itself.
  */
 void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *notified,
                      size_t len);

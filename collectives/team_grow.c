@@ -19,7 +19,7 @@ struct joiner {
     uint8_t *record;
 };
 
-/* What the inviter tells all: a status, then the records of the joiners. */
+/* What the inviter sends to all: a status, then the records of the joiners. */
 enum { VERDICT_BYTES = 8 };
 
 struct team_grow {
@@ -251,7 +251,7 @@ static weft_status_t exchange_records(void *arg, weft_worker_t *worker, const vo
     return gather_records(g);
 }
 
-/* The new team ends here. The old members wait for the inviter, and are told. */
+/* The new team ends here. The old members wait for the inviter, and are notified. */
 static void cancel_exchange(void *arg) {
     struct team_grow *g = arg;
     g->cancelled = true;

@@ -52,7 +52,7 @@ static void close_ep(struct join *join) {
     if (weft_ep_close(join->ep, WEFT_CLOSE_FLUSH, &op) != WEFT_IN_PROGRESS) join->ep = NULL;
 }
 
-/* There is no team: whoever asked for it is told. */
+/* There is no team: the member that asked for it is notified. */
 static void notify_join(struct job *job) {
     struct join *join = list_of(job, struct join, notify);
     if (join->params.on_ready) join->params.on_ready(NULL, join->status, join->params.arg);

@@ -13,11 +13,11 @@ enum coll_wire_id {
     COLL_WIRE_NOTICE,      /* the team has failed: `seq` is the member to blame, `tag` the status */
     COLL_WIRE_WAKE,        /* look at the shared segment */
     /* this member closes in good order: what it said before is all; `seq` is the rank of the one
-     * that receives it; the payload has a bit for each member that is told so by it */
+     * that receives it; the payload has a bit for each member that learns it by this message */
     COLL_WIRE_LEAVE,
     COLL_WIRE_RELEASE, /* the answer: all that you sent to this member has arrived */
     COLL_WIRE_AGREE,   /* of agreement number `seq`; `tag` is one of those below */
-    COLL_WIRE_LEFT,    /* the LEAVE of member `seq`, passed on to those that it has not told */
+    COLL_WIRE_LEFT,    /* the LEAVE of member `seq`, passed on to those that it has not notified */
     /* A worker that joins to the member that invited it, `seq` its number, and the answers. */
     COLL_WIRE_JOIN,    /* its address; it asks for a rank when the team grows */
     COLL_WIRE_WELCOME, /* `tag` 0: `from` is the rank, `stream` the new size; else the status */
@@ -39,7 +39,7 @@ bool weft__coll_wire_read(const void *p, size_t len, struct coll_wire *v);
 /* Before the lost members and the blobs of a value that members agree about. */
 struct agree_head {
     uint64_t flags;
-    uint32_t ballot; /* rank of the coordinator that proposed it, plus one; 0: nobody did */
+    uint32_t ballot; /* rank of the coordinator that proposed it, plus one; 0: no proposal */
     uint32_t blob_len;
 };
 enum { AGREE_HEAD_BYTES = 16 };

@@ -29,7 +29,7 @@ static weft_status_t integrate(weft_task_call_t *call) {
     return WEFT_OK;
 }
 
-/* The results of its inputs lie here, whoever made them. */
+/* The results of its inputs lie here, whichever rank made them. */
 static weft_status_t add(weft_task_call_t *call) {
     *(double *)call->result = *(const double *)call->inputs[0] + *(const double *)call->inputs[1];
     return WEFT_OK;

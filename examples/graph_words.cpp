@@ -1,5 +1,6 @@
-/* graph-words [FILE]: counts the words of a file, or of a built-in text, as a task graph: a task for each
- * part of the text, then pairs of counts are merged until one is left. Prints the most frequent words. */
+/* graph-words [FILE]: counts the words of a file, or of a built-in text, as a task graph: a task
+ * for each part of the text, then pairs of counts are merged until one is left. Prints the most
+ * frequent words. */
 #include <algorithm>
 #include <fstream>
 #include <iostream>

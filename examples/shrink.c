@@ -32,7 +32,7 @@ static void member(const char *store, uint32_t rank) {
     for (int i = 0; add_up(team) == SIZE; i++)
         if (rank == VICTIM && i == 100) raise(SIGKILL);
 
-    /* Those that still wait in a collective hear of it; then all that are left are in shrink. */
+    /* Those that still wait in a collective learn of it; then all that are left are in shrink. */
     must(weft_team_revoke(team), "revoke");
     must(weft_team_shrink_wait(team, &smaller), "shrink");
     int32_t sum = add_up(smaller);

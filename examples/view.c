@@ -15,7 +15,7 @@ static void must(weft_status_t status, const char *what) {
     exit(1);
 }
 
-static weft_status_t say_goodbye(weft_finalizer_t *finalizer, void *logger) {
+static weft_status_t print_goodbye(weft_finalizer_t *finalizer, void *logger) {
     (void)finalizer;
     weft_logger_write(logger, WEFT_LOG_INFO, "the view ends");
     return WEFT_OK;
@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
     weft_logger_t *logger;
     must(weft_view_create_wait(&(weft_view_params_t){.argc = &argc, .argv = &argv}, &view), "view");
     must(weft_logger_create(view, NULL, &logger), "logger");
-    must(weft_view_push_finalizer(view, say_goodbye, logger, NULL, NULL), "finalizer");
+    must(weft_view_push_finalizer(view, print_goodbye, logger, NULL, NULL), "finalizer");
 
     uint64_t mine = weft_view_rank(view) + 1, sum;
     weft_team_t *team = weft_view_team(view);

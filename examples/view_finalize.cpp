@@ -1,5 +1,5 @@
 /*
- * Another library ends before the runtime view ends what it started (MPI, if nobody else did), in
+ * Another library ends before the runtime view ends what it started (MPI, if no library had), in
  * C++.
  */
 #include <iostream>

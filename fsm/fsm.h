@@ -6,7 +6,7 @@
  * struct that begins with `struct fsm` and holds everything that a transition depends on; the
  * explorer copies and hashes that struct and runs the shipped table and actions.
  *
- * An action changes the plain data and asks for effects (send this, tell that) through
+ * An action changes the plain data and asks for effects (send, notify) through
  * `fsm_effect`: the machine's port carries them out. A product's port does so for real; the
  * explorer's writes them down.
  */
@@ -81,7 +81,7 @@ static inline void fsm_init(struct fsm *m, const struct fsm_port *port, uint8_t 
     assert(port->machine->starts >> state & 1);
     *m = (struct fsm){.port = port, .id = id, .state = state};
 }
-/* One that ended begins anew, as what it was. */
+/* One that ended begins again, as what it was. */
 static inline void fsm_again(struct fsm *m, uint8_t state) {
     assert(m->port->machine->starts >> state & 1 && !m->held);
     m->state = state;

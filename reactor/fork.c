@@ -1,8 +1,8 @@
 /*
- * Fork. The kernel wipes one page in a child (MADV_WIPEONFORK), so that one load tells a child from
- * its parent. A child that makes a context of its own begins a new generation, and objects of its
- * parent stay refused. There is no lock: a child could inherit it from a thread that the child
- * lacks.
+ * Fork. The kernel wipes one page in a child (MADV_WIPEONFORK), so that one load distinguishes a
+ * child from its parent. A child that makes a context of its own begins a new generation, and
+ * objects of its parent stay refused. There is no lock: a child could inherit it from a thread that
+ * the child lacks.
  *
  * The child's copies of sockets would keep listeners and connections open after the parent closes
  * them. So an atfork handler closes them in the child. A child of a system call that bypasses the C

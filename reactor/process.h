@@ -14,10 +14,10 @@ struct process {
     uint64_t host; /* where pids mean the same, as weft__host_id says; 0: not known */
     uint32_t pid;
     bool watched;
-    bool known; /* its end will be told, or is ours as well */
+    bool known; /* its end will be reported, or is ours as well */
 };
 
-/* What a worker tells of its own process. In a simulation it has none: a run is the same in
+/* What a worker reports about its own process. In a simulation it has none: a run is the same in
  * every process, on every host. */
 void weft__process_own(const struct reactor *reactor, uint64_t *host_p, uint32_t *pid_p);
 /* False: it has ended. `ended` is called once, from the reactor. */

@@ -72,7 +72,7 @@ weft_status_t weft__reactor_call(struct reactor *r, void (*fn)(void *), void *ar
 /*
  * A thread that is not the program's is to drive it: from now on the worker's fd is readable as
  * `news_fd` is (-1: never), and any thread may ask for it. When that fails nothing has changed.
- * Joined, by the owner, it tells again of all there is to do; when that fails it stays apart, and
+ * When the owner joins it, it reports again all there is to do; when that fails it stays apart, and
  * the owner tries again.
  */
 weft_status_t weft__reactor_detach(struct reactor *r, int news_fd);
@@ -126,7 +126,7 @@ static inline bool weft__gate_is_own_thread(const struct reactor_gate *gate) {
 #endif
 }
 /* True for the owner's thread in the owner's process: every public call asks this first, and
- * mostly no more. */
+ * usually no more. */
 static inline bool weft__reactor_mine(const struct reactor *r) {
     const struct reactor_gate *gate = (const struct reactor_gate *)r;
     return weft__gate_is_own_thread(gate) && *gate->fork_mark == gate->fork_generation;
@@ -210,7 +210,7 @@ struct watch {
     void (*ready)(struct watch *watch, int events);
     int fd;
     uint8_t events; /* watched now, by libev and the outer epoll; 0: stopped */
-    uint8_t got;    /* the reactor's: what the kernel told and `ready` has not seen */
+    uint8_t got;    /* the reactor's: what the kernel reported and `ready` has not seen */
     /* an eventfd: the worker's fd reports each write once, whether it was read or not */
     bool notified_once;
     struct watch_state *state; /* the reactor's */
@@ -220,8 +220,8 @@ weft_status_t weft__watch_start(struct reactor *r, struct watch *watch, int fd, 
 weft_status_t weft__watch_change(struct reactor *r, struct watch *watch, int events);
 void weft__watch_stop(struct reactor *r, struct watch *watch); /* before the fd is closed */
 
-/* The same for an fd that seldom has anything to tell, of which there may be thousands: cheap to
- * keep, and told a system call later (aux_watch.c). */
+/* The same for an fd that rarely becomes ready, of which there may be thousands: cheap to
+ * keep, and reported a system call later (aux_watch.c). */
 struct aux_watch {
     void (*ready)(struct aux_watch *watch, int events); /* within a turn */
     int fd;
@@ -230,7 +230,7 @@ struct aux_watch {
 /* reserves memory for one more slow watch; not in virtual time */
 weft_status_t weft__aux_watch_open(struct reactor *r);
 /* Starts one that has `ready` and `fd`, or changes it; 0 events are those of one that is
- * stopped, and may be told yet. */
+ * stopped, and may be reported yet. */
 weft_status_t weft__aux_watch_start(struct reactor *r, struct aux_watch *watch, int events);
 void weft__aux_watch_stop(struct reactor *r,
                           struct aux_watch *watch); /* before the fd is closed, or the watch goes */

@@ -14,8 +14,8 @@
  * fd. Once such a loop has called progress, the fd is an epoll in front of the outer one, which can
  * be silenced by one call.
  *
- * While a thread drives the worker, that fd is apart: it tells what the program is to know, and the
- * thread sleeps on something else.
+ * While a thread drives the worker, that fd is apart: it reports what the program is to know, and
+ * the thread sleeps on something else.
  */
 #include "local.h"
 #include <errno.h>
@@ -252,7 +252,7 @@ static void end_silence(struct reactor *r) {
 
 /*
  * An edge-triggered host needs a new edge for what is left: in the queue, beyond the budget, or in
- * an fd that its handler did not empty. So the eventfd is written anew, even when it is readable
+ * an fd that its handler did not empty. So the eventfd is written again, even when it is readable
  * already.
  */
 void weft__wakeup_settle(struct reactor *r) {
@@ -262,7 +262,7 @@ void weft__wakeup_settle(struct reactor *r) {
     if (r->behind || turn_has_work(r) || !weft__wakeup_arm(r)) signal_fd(r);
 }
 
-/* From now on nothing but the outer epoll is asked: each fd in two would be told twice. */
+/* From now on nothing but the outer epoll is asked: an fd in both would be reported twice. */
 static void take_fd(struct reactor *r) {
     r->fd_taken = true;
     if (r->ev.is_ours) weft__loop_close(r);

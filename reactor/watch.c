@@ -1,5 +1,5 @@
 /*
- * Watches. One function, `set`, tells both libev and the outer epoll what is wanted, so that they
+ * Watches. One function, `set`, sets in both libev and the outer epoll what is wanted, so that they
  * never differ. What they report is noted, and the handler runs from the queue. One watch per fd: a
  * second wants a dup(2).
  */

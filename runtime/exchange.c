@@ -137,7 +137,7 @@ static void took_header(struct run_client *c, size_t n) {
     if (st < 0) lose_exchange(c, st);
 }
 
-/* Until the socket is empty, or nobody waits any more. */
+/* Until the socket is empty, or no rank waits any more. */
 static void read_some(struct run_client *c) {
     while (exchange_is_gathering(&c->x.fsm)) {
         ssize_t n = read_piece(c);

@@ -24,7 +24,7 @@ static void round_act_answer(struct fsm *m) {
     fsm_effect(m, ROUND_FX_ANSWER);
 }
 
-/* Those who joined are told; who comes later is told then. */
+/* Those who joined are notified; a later joiner is notified then. */
 static void round_act_odd(struct fsm *m) {
     ((struct round *)m)->why = WEFT_ERR_INVALID_PARAM;
     fsm_effect(m, ROUND_FX_REFUSE_ALL);

@@ -23,7 +23,7 @@ static inline int connected(int *fd, int most) {
     return n;
 }
 
-/* As if the kernel had lost it: with a reset, or with an end that nobody announced. */
+/* As if the kernel had lost it: with a reset, or with an unannounced end. */
 static inline void kill_socket(int fd, bool reset) {
     struct sockaddr noop = {.sa_family = AF_UNSPEC};
     if (reset)

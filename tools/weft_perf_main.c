@@ -49,10 +49,11 @@ static const char usage[] =
     "rdma_ud. Rates and\n"
     "bandwidths keep --window operations (64) under way. Messages come out of memory that the "
     "library allocated "
-    "and\nlends to the peer, and go into such memory, unless --memory says that it is this "
+    "and\nexposes to the peer, and go into such memory, unless --memory makes it this "
     "program's own, or that "
     "only "
-    "what\nis sent or received is lent: lent, own, sent, received. It is the driver's with cuda "
+    "what\nis sent or received is exposed: exposed, own, sent, received. It is the driver's with "
+    "cuda "
     "(on the "
     "first GPU),\nmanaged and pinned. It stays as it is, unless --fresh has each message written "
     "before it is "
@@ -132,7 +133,7 @@ static const char *taken_by(int c) {
     case 'L': return "1 to 16384";
     case 'd': return "0.001 to 3600";
     case 'w': return "1 to 64";
-    case 'M': return "lent, own, sent, received, cuda, managed or pinned";
+    case 'M': return "exposed, own, sent, received, cuda, managed or pinned";
     case 'p': return strerror(errno);
     default: return "not understood";
     }
@@ -146,8 +147,8 @@ static bool may_be_written(const char *file) {
 
 /* False: such an option, or such a value, there is not. */
 static bool take_option(int c, const char *value, struct perf_options *o) {
-    static const char *const memories[] = {"lent", "own",     "sent",   "received",
-                                           "cuda", "managed", "pinned", NULL};
+    static const char *const memories[] = {"exposed", "own",     "sent",   "received",
+                                           "cuda",    "managed", "pinned", NULL};
     static const unsigned uses[] = {
         PERF_SENT | PERF_RECEIVED, 0, PERF_SENT, PERF_RECEIVED, 0, 0, 0};
     static const enum perf_cuda cuda[] = {
@@ -197,7 +198,7 @@ static bool take_option(int c, const char *value, struct perf_options *o) {
     return ok;
 }
 
-/* Two, unless told otherwise; the self transport knows one worker only. */
+/* Two by default; the self transport knows one worker only. */
 static bool settle_ranks(struct perf_options *o) {
     bool self = strcmp(o->transport, "self") == 0;
     if (o->ranks == 0) o->ranks = self ? 1 : 2;

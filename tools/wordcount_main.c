@@ -37,7 +37,7 @@ enum { BATCH = 16384, COMBINED_WORDS = 8192, STUCK_MS = 30000 };
 
 /* Counts on their way to the owner of their words: [u32 count, little-endian][u8 length][word] … */
 struct batch {
-    bool in_flight; /* its memory is lent until the send completes */
+    bool in_flight; /* its memory is in use until the send completes */
     size_t len;
     uint8_t bytes[BATCH];
 };

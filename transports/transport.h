@@ -360,7 +360,7 @@ struct lane_rma_ops {
                                   struct lane_key *key, struct completion *completion);
     /* Operations posted later are performed after all operations posted before. */
     weft_status_t (*fence)(struct lane *lane);
-    /* Opens a peer's region. The key's status tells when it can be used. The key ends with
+    /* Opens a peer's region. The key's status says when it can be used. The key ends with
      * key_close or with the lane. After the lane has ended, the key has the lane's status and
      * stays allocated until key_close or until the lane's `closed`. */
     weft_status_t (*key_open)(struct lane *lane, const struct remote_region *region,
@@ -382,7 +382,7 @@ struct lane_conn_ops {
     weft_status_t (*address)(struct lane *lane, void *buf, size_t *len_p);
     weft_status_t (*connect)(struct lane *lane, const void *address, size_t len);
     /* Called within iface_up.accepted and iface_up.up. Returns the worker id in the peer's
-     * greeting, if the peer has proved what this transport asks for; else 0. Optional. */
+     * handshake, if the peer has proved what this transport asks for; else 0. Optional. */
     uint64_t (*peer_id)(const struct lane *lane);
     /* The owner learns by other means when the peer's process ends: the lane need not probe it.
      * Optional. */

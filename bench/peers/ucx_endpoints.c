@@ -28,7 +28,7 @@ struct address {
     size_t len;
     char bytes[MOST_ADDRESS];
 };
-/* What the two processes tell each other. */
+/* What the two processes send each other. */
 struct copy_ctl {
     volatile int ready, done;
     volatile long received;

@@ -100,7 +100,7 @@ static __attribute__((noinline)) void receive_side(ucp_worker_h worker, long end
         if (ucp_worker_progress(worker) == 0) in_vain++;
 }
 
-/* The sender hears that its messages have left. */
+/* The sender learns that its messages have left. */
 static __attribute__((noinline)) void settle_side(ucp_worker_h worker) {
     ucp_worker_progress(worker);
 }

@@ -1,9 +1,9 @@
 #include <collectives/schedule.h>
 
 /*
- * Dissemination (Hensgen, Finkel & Manber 1988): in round k each rank tells the one 2^k further on
- * what it knows, and so knows 2^(k+1) ranks afterwards. Each round waits for the one before, or it
- * would pass on less.
+ * Dissemination (Hensgen, Finkel & Manber 1988): in round k each rank notifies the one 2^k further
+ * on what it knows, and so knows 2^(k+1) ranks afterwards. Each round waits for the one before, or
+ * it would pass on less.
  */
 void weft__add_dissemination(struct schedule *s, uint32_t tag) {
     uint32_t size = s->shape.size, rank = s->shape.rank, received = 0;
@@ -58,7 +58,7 @@ static uint64_t first_level(const struct coll_shape *shape, uint32_t unit) {
     return unit > 1 ? level : 0;
 }
 
-/* Each tells its parent when all below it have told. */
+/* Each notifies its parent when all below it have notified it. */
 void weft__build_FANIN_knomial(struct schedule *s) {
     const struct coll_shape *shape = &s->shape;
     uint32_t place = place_of(shape), radix = weft__radix(shape), received = 0;

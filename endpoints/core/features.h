@@ -50,7 +50,7 @@ struct features {
     const struct ep_ops *leased_wait, *leased_ready; /* of endpoints that hold a lease */
     /* Callbacks are held until the program asks for them. */
     void (*callbacks_pending)(struct weft_worker *worker);
-    /* The usage tracker has scored the links anew. */
+    /* The usage tracker has scored the links again. */
     void (*scores_changed)(struct weft_worker *worker);
     void (*handshake)(struct link *link); /* Sends HELLO. */
     /* Dials another lane in place of one that broke before HELLO. */

@@ -1,7 +1,7 @@
 /*
  * The limit of a peer's unexpected data: "peer.max_unexpected" for all endpoints of a link
- * together, of which OPEN or ACCEPT tells each its own share, so that a peer that keeps to what it
- * was told never meets the bound.
+ * together, of which OPEN or ACCEPT gives each its own share, so that a peer that keeps to what it
+ * received never meets the bound.
  *
  * A whole share is "tag.unexpected_bytes" and "stream.window". Half of the bound is for the first F
  * endpoints, whole. Beyond, the one that has F 2^j others beside it, or more, but less than twice

@@ -7,7 +7,7 @@
 /* ns after the end of its process until a peer is lost: what it said before has come by then. */
 #define PROCESS_WATCHED_LAST NS_PER_MS
 
-/* Its lane would not tell. Those beside a link's own one live and die with that. */
+/* Its lane would not report it. Those beside a link's own one live and die with that. */
 static bool is_watched(const struct link *link) {
     const struct lane *lane = link->lanes[0];
     return !link->more->main && !(lane->iface->attr.caps & CAP_PEER_DEATH);
@@ -43,7 +43,7 @@ void weft__watch_process_lane(const struct link *link, struct lane *raw) {
     if (in && in->process.known && HAS_OP(raw->ops, conn, watched)) raw->ops->conn->watched(raw);
 }
 
-/* Without the memory for it the lane's own patience has to do. */
+/* Without memory for it only the lane's own timeout finds the end. */
 static void watch(struct link *link, const struct lane_process *notified) {
     struct reactor *reactor = link->worker->reactor;
     struct process_watch *in =

@@ -83,7 +83,7 @@ static void take_fresh(struct retain *r, struct lane *fresh, const lane_am_fn *r
     r->fresh = fresh;
 }
 
-/* The guest's link ends here; its lane goes on. */
+/* The accepted link ends here; its lane goes on. */
 static void take_accepted(struct retain *r) {
     struct link *accepted = r->accepted;
     struct lane *lane = accepted->lane;
@@ -111,7 +111,7 @@ static void dial_resume(struct retain *r) {
     later(r);
 }
 
-/* The first lane, once more: the link greets by it as by any that it dialed. */
+/* The first lane, once more: the link sends its handshake over it as over any that it dialed. */
 static void dial_again(struct timer *timer) {
     struct retain *r = list_of(timer, struct retain, due);
     struct lane *lane;
@@ -142,7 +142,7 @@ static void log_resumed(const struct link *link) {
                       "worker %016" PRIx64 ": has a new lane to %s", link->worker->id, peer);
 }
 
-/* Behind the greeting, which is the last that was said on the lane, comes what is sent again. */
+/* Behind the handshake, which is the last message of the lane so far, comes what is sent again. */
 static void adopt_resume(struct retain *r) {
     struct link *link = r->link;
     weft__timer_stop(reactor_of(r), &r->due);
@@ -155,7 +155,7 @@ static void adopt_resume(struct retain *r) {
     r->back_off = r->refused = 0;
     r->lost = WEFT_OK;
     r->missed = r->asked = r->raw_full = false;
-    r->ack_due = r->ask_due = false; /* the greeting says it */
+    r->ack_due = r->ask_due = false; /* the handshake carries both */
     r->unacked_cost = r->notify_at = 0;
     assert(!r->log.last || !r->log.last->run.limit); /* the lane before it took all, or lost it */
     weft__retain_rewind(r);
@@ -205,7 +205,7 @@ static void arm_resume(struct retain *r) {
     r->link->worker->count->lanes_lost++;
     log_lane_lost(r, ms);
     weft__reactor_poll_soon(
-        reactor); /* who spins over a hot lane asks seldom for the time, and for new connections */
+        reactor); /* a worker that polls a hot lane rarely reads the clock or accepts connections */
     bool lives = weft__process_watch(reactor, &r->process);
     if (lives &&
         weft__timer_start(reactor, &r->spin, weft__now(reactor) + ms * NS_PER_MS) == WEFT_OK)
@@ -308,7 +308,7 @@ static const struct fsm_port port = {&weft__resume_machine, on_effect, on_fail};
 /* No lane is left, and no lane holds memory of ours: the link gets its last event. */
 static void finish_resume(struct retain *r) {
     weft_status_t st = r->link->status < 0 ? r->link->status : WEFT_ERR_CLOSED;
-    if (!weft__retain_let_all_go(r, st)) return; /* the loans that come back see to it */
+    if (!weft__retain_let_all_go(r, st)) return; /* the exposures that come back free it */
     r->over = false;
     weft__link_lane_closed(&r->lane);
 }
@@ -451,7 +451,7 @@ void weft__retain_free(struct link *link) {
     weft__free_later(reactor, r);
 }
 
-/* Its lanes tell what becomes of them where their owner keeps it. */
+/* Its lanes report to their owner what becomes of them. */
 void weft__retain_follow(struct link *link, struct lane *lane, struct link *next) {
     struct retain *r = link->more->retain;
     if (!r || lane != &r->lane) return;
@@ -462,7 +462,7 @@ void weft__retain_follow(struct link *link, struct lane *lane, struct link *next
     if (r->fresh) r->fresh->owner = next;
 }
 
-/* ---- what transports tell -------------------------------------------------------------------- */
+/* ---- what transports report ------------------------------------------------------------------ */
 
 static struct retain *retain_of(const struct lane *lane) {
     const struct link *link = lane->owner;
@@ -499,8 +499,8 @@ static void fresh_down(struct retain *r, weft_status_t status) {
     step_resume(r, r->fails ? RESUME_EV_GIVE_UP : RESUME_EV_MISSED);
 }
 
-/* The lane broke before the peer's greeting. Who dialed has nothing to go on with, and nothing
- * to lose: it begins again, until the greeting is overdue, or the peer's process has ended. */
+/* The lane broke before the peer's handshake. Who dialed has nothing to go on with, and nothing
+ * to lose: it begins again, until the handshake is overdue, or the peer's process has ended. */
 static bool broke_early(struct retain *r, weft_status_t status) {
     struct link *link = r->link;
     if (!link->dialed) return false;
@@ -510,7 +510,7 @@ static bool broke_early(struct retain *r, weft_status_t status) {
         return true;
     }
     bool broke = status == WEFT_ERR_PEER_FAILED || status == WEFT_ERR_IO;
-    /* a greeting of ours that waits for room would come twice */
+    /* a handshake of ours that waits for room would come twice */
     bool sent = link->tx == link->lane;
     if (!broke || !sent) return false;
     weft__fsm_step(&link->core.fsm, LINK_EV_AGAIN);
@@ -569,7 +569,7 @@ static bool same_ticket(const uint8_t *a, const uint8_t *b) {
     return differ == 0;
 }
 
-/* The peer's greeting has no support for failover: the lane is an ordinary one. */
+/* The peer's handshake has no support for failover: the lane is an ordinary one. */
 static void undo(struct link *link) {
     struct retain *r = link->more->retain;
     link->lanes[0] = link->lane = r->raw;
@@ -621,7 +621,7 @@ static struct retain *wanted_resume(const struct link *accepted, const struct wi
     return NULL;
 }
 
-/* It hears our own greeting and no more, and no link notices. */
+/* It receives our own handshake and no more, and no link notices. */
 static void turn_away(struct link *accepted, const char *reason) {
     weft__log_limited(accepted->worker->context, WEFT_LOG_INFO, "endpoints",
                       "a connection that resumes another %s", reason);
@@ -629,8 +629,8 @@ static void turn_away(struct link *accepted, const char *reason) {
     weft__fsm_step(&accepted->core.fsm, LINK_EV_HELLO_STALE);
 }
 
-/* The machine takes the guest's lane, or it does not: the link may be about to end, or the guest
- * comes late. */
+/* The machine takes the accepted link's lane, or it does not: either link may be about to end, or
+ * the accepted one comes late. */
 void weft__retain_accepted(struct link *accepted, const struct wire_hello *hello) {
     struct retain *r = wanted_resume(accepted, hello);
     if (!r) {

@@ -38,7 +38,7 @@ enum resume_event weft__resume_answered(struct resume *r, uint64_t count);
 enum resume_event weft__resume_acked(struct resume *r, uint64_t count);
 /* The peer closed the lane in use. LOST: the peer abandoned a try whose RESUME came late.
  * GIVE_UP: the peer closed the link. A dialer sends a message on each lane that it adopts, which
- * tells the two apart. */
+ * distinguishes the two. */
 enum resume_event weft__resume_closed(const struct resume *r);
 
 /* The cells SEND and MESSAGE of STEADY, without a step of the machine for each message. */

@@ -16,7 +16,7 @@ static struct reactor *reactor_of(const struct retain *r) {
     return r->link->worker->reactor;
 }
 
-/* A greeting belongs to the lane that carries it. */
+/* A handshake belongs to the lane that carries it. */
 static bool is_word(uint8_t id) {
     return id == WIRE_HELLO;
 }
@@ -135,8 +135,8 @@ static void came_back(struct completion *below, weft_status_t status) {
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* A lane that is about to tell that it is down takes nothing, and neither do we until it has
- * told. */
+/* A lane that is about to report `down` takes nothing, and neither do we until it has
+ * reported it. */
 static weft_status_t refused(struct retain *r, weft_status_t st) {
     if (st == WEFT_ERR_TOO_BIG || st == WEFT_ERR_NO_MEMORY || st == WEFT_ERR_INVALID_PARAM)
         return st;
@@ -152,7 +152,7 @@ static inline void add_retained(struct retain *r, struct retain_block *b, size_t
     resume_count_sent(&r->core);
 }
 
-/* The lane takes what it was told of, and sends from there on what is added, of that size at
+/* The lane takes the run that it was given, and sends from there on what is added, of that size at
  * first. */
 static NOINLINE weft_status_t begin_run(struct retain *r, size_t size) {
     struct retained *m;
@@ -374,7 +374,7 @@ static bool send_msg(struct retain *r, enum lane_kind kind, uint64_t count) {
     return weft__lane_send_ctrl(r->raw, &m) == WEFT_OK;
 }
 
-/* The next is landing already: one acknowledgement for both, unless many bytes wait for it. */
+/* The next is being placed already: one acknowledgement for both, unless many bytes wait for it. */
 static bool ack_can_wait(const struct retain *r) {
     return r->placement && r->unacked_cost < RETAIN_ACK_PLACEMENT;
 }

@@ -44,9 +44,9 @@ struct retain_block {
     size_t size, begin;     /* [begin, run.end) is in use */
     /* what a lane sends from here; `limit` is NULL while none would see what is added */
     struct lane_run run;
-    /* of its bytes, one step for each loan; one more until the log has done with it */
+    /* of its bytes, one step for each exposure; one more until the log has done with it */
     struct completion in_flight;
-    struct retain_log *log; /* for `lent` */
+    struct retain_log *log; /* for `in_flight` */
     _Alignas(16) uint8_t bytes[];
 };
 
@@ -138,7 +138,7 @@ static inline struct retained *retain_log_first(const struct retain_log *log) {
 }
 void weft__retain_log_drop(struct retain_log *log, size_t size, size_t cost, uint64_t number);
 /* The first block at once, unseen, if all of its messages are among the first `acked`, and
- * nothing in it is to be told of. */
+ * nothing in it is to be reported. */
 bool weft__retain_log_drop_block(struct retain_log *log, uint64_t acked, uint64_t number);
 /* At the end, when no message is left. False: a lane still has some of it; `came_home` follows. */
 bool weft__retain_log_let_go(struct retain_log *log);

@@ -7,7 +7,7 @@
 #include <endpoints/core/op_group.h>
 #include <endpoints/core/worker.h>
 
-/* The handle is the program's until all who waited for it have been told. */
+/* The handle is the program's until all who waited for it have been notified. */
 static void free_reported(weft_mem_t *mem) {
     if (mem->untold == 0) weft__free_later(mem->worker->reactor, mem);
 }
@@ -449,7 +449,7 @@ static weft_status_t check_region(const weft_mem_t *mem) {
     weft_status_t st = weft__worker_check(mem->worker);
     if (st < 0) return st;
     if (mem->of) return check_region(mem->of);
-    /* Who asked for its release is about to be told. */
+    /* Who asked for its release is about to be notified. */
     return memory_is_gone(&mem->core.fsm)
                ? weft__fail(WEFT_ERR_BUSY, "the region is being released")
                : WEFT_OK;

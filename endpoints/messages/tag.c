@@ -424,9 +424,9 @@ static __attribute__((noinline)) void on_tag_slow(struct lane *lane, unsigned id
     weft__request_take(req, take_whole(req, bytes, len)); /* and the program may do anything */
 }
 
-/* Mostly its receive is the first for that tag, and plain, and the program may be told at once:
- * this is asked first, and then all is done without another question. The program comes last, so
- * that nothing is kept while it is called. */
+/* Usually its receive is the first for that tag, and plain, and the program may be notified at
+ * once: this is asked first, and then all is done without another question. The program comes last,
+ * so that nothing is kept while it is called. */
 void weft__on_tag(struct lane *lane, unsigned id, const void *data, size_t len) {
     struct wire_tag head;
     if (UNLIKELY(len < sizeof head)) goto slow;

@@ -23,7 +23,7 @@ static inline bool weft__tag_has_parts(const struct link *link, size_t len) {
 }
 /* Sends the next fragments; called by `advance`. */
 weft_status_t weft__tag_send_parts(struct weft_request *req, struct lane *lane);
-/* The send ends. If it is incomplete, tells the peer that no more will come. */
+/* The send ends. If it is incomplete, notifies the peer that no more will come. */
 void weft__tag_end_parts(struct weft_request *req);
 
 void weft__on_tag_begin(struct lane *lane, unsigned id, const void *data, size_t len);

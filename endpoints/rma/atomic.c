@@ -65,7 +65,7 @@ static struct rma_op op_of(enum rma_what what, weft_atomic_t atomic, size_t size
                            .size = size > 8 ? UINT8_MAX : (uint8_t)size};
 }
 
-/* Of a region that is not mapped: mostly the message can go at once. */
+/* Of a region that is not mapped: usually the message can go at once. */
 static inline bool may_be_plain(const weft_ep_t *ep, const weft_rkey_t *rkey, weft_atomic_t what,
                                 size_t size, uint64_t remote, const void *old_p) {
     return ep && rkey && old_p && rkey->ep == ep && weft__reactor_mine(ep->worker->reactor) &&

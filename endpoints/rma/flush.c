@@ -65,8 +65,8 @@ static void lane_flushed(struct weft_request *lane_half, weft_status_t status) {
 }
 
 /*
- * A lane cannot forget a completion, and a flush lends no memory that it would have to wait for: so
- * the lane has a request of its own, which stays when the flush ends early.
+ * A lane cannot forget a completion, and a flush has no memory in use that it would have to wait
+ * for: so the lane has a request of its own, which stays when the flush ends early.
  */
 static const struct request_kind lane_kind = {.name = "lane flush", .returned = lane_flushed};
 

@@ -2,7 +2,7 @@
  * Places that stay taken. An operation that ends early (deadline, cancel) is over for the program,
  * but its target still holds a place for the answer, and would refuse others if this side took it
  * for free. The place is free when the answer has come to its end, or the endpoint leaves the link:
- * then the peer was told, and holds nothing for it either.
+ * then the peer was notified, and holds nothing for it either.
  */
 #include "rma.h"
 #include <endpoints/core/link.h>

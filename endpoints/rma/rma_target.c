@@ -303,7 +303,7 @@ static void evict_served(struct weft_request *req) {
         return;
     }
     weft__wire_rma_done(&m, (struct wire_rma_done){req->peer_id, WEFT_ERR_REVOKED, 0});
-    req->peer_id = 0; /* told by this */
+    req->peer_id = 0; /* reported by this */
     leave_window(req);
     weft__request_stop(req, WEFT_ERR_REVOKED);
     weft__link_control(req->ep->link, &m);

@@ -4,10 +4,10 @@
 #include <endpoints/memory/rkey.h>
 
 enum {
-    NOTIFIED = 8, /* regions of which a link knows that it told the peer */
+    NOTIFIED = 8, /* regions that a link knows it has announced to the peer */
     /* messages that the peer could not read in place, after which it is notified again */
     AGAIN = 64,
-    HELD = 16 /* keys that an endpoint holds of the peer's loans; beyond, the oldest goes */
+    HELD = 16 /* keys that an endpoint holds of the peer's exposures; beyond, the oldest goes */
 };
 
 /* The records of a link whose messages came from exposed memory. */
@@ -16,7 +16,7 @@ struct exposures {
     struct exposure {
         uint32_t region, epoch; /* epoch 0: none */
         unsigned right;
-        uint32_t asked; /* messages since it was first told */
+        uint32_t asked; /* messages since it was first announced */
     } notified[NOTIFIED];
 };
 
@@ -46,7 +46,7 @@ _Static_assert(sizeof(uint32_t) + RKEY_HEAD + 2 + 16 + MD_KEY_MAX <=
                "a key for one transport, whose name has 16 bytes at most, fits a message");
 
 /* It never waits: a request may be on its way to the lane just now, and nothing is lost when a
- * later message tells. */
+ * later message announces it. */
 static void notify_exposure(struct weft_ep *ep, const weft_mem_t *mem, const struct iface *iface,
                             unsigned right) {
     struct exposures *exposures = exposures_of(ep->link);
@@ -86,13 +86,13 @@ static bool is_same(const struct weft_rkey *rkey, const struct remote_region *re
            rkey->region.rights == region->rights;
 }
 
-/* It may be granted now, since its owner tells it again. */
+/* It may be granted now, since its owner announces it again. */
 static bool is_over(const struct weft_rkey *rkey, const struct remote_region *region) {
     return weft__rkey_status(rkey) < 0 || (is_same(rkey, region) && rkey->key->refused);
 }
 
-/* Lets go of loans that are over, and of the oldest where there are too many. False: this one is
- * held, or asked for. */
+/* Lets go of exposures that are over, and of the oldest where there are too many. False: this one
+ * is held, or asked for. */
 static bool make_room(struct weft_ep *ep, const struct remote_region *region) {
     struct weft_rkey *oldest = NULL;
     unsigned n = 0;

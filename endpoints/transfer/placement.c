@@ -28,7 +28,7 @@ static void data_ended(const struct placement_record *of, weft_status_t status) 
     }
     req->in_flight.count--;
     if (status < 0 || !weft__rail_ranges_all_came(req))
-        return; /* a lane that is lost: the endpoint is about to hear of it */
+        return; /* a lane that is lost: the endpoint is about to learn of it */
     weft__rail_ranges_report(req);
     weft__request_finish(req, WEFT_OK);
 }
@@ -127,7 +127,7 @@ static void end_placement(struct weft_worker *worker, struct placement_record *o
     was.kind->ended(&was, status);
 }
 
-/* A landing that ended with its lane (weft__placement_lost) is not found any more. */
+/* A placement that ended with its lane (weft__placement_lost) is not found any more. */
 void weft__placed(struct lane *lane, uint32_t id, weft_status_t status) {
     struct weft_worker *worker = lane->iface->owner;
     struct placement_record *of = weft__idmap_find(&worker->placements.by_id, id);

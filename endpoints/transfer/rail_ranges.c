@@ -6,7 +6,7 @@
 struct range {
     struct lane *lane;
     uint32_t number;       /* of the rail */
-    uint32_t placement_id; /* of the landing under way; 0: none */
+    uint32_t placement_id; /* of the placement under way; 0: none */
     size_t begin, end;
     size_t placement; /* bytes after `end` that the lane is writing there; 0: none */
     uint64_t last;    /* when those before `end` were here */
@@ -118,7 +118,7 @@ void weft__rail_ranges_placed(struct weft_request *req, const struct lane *lane,
         own_came(req, lane->owner, n);
 }
 
-/* A lane with a landing under way has not said its last word. The link's own is at its end when
+/* A lane with a placement under way has not said its last word. The link's own is at its end when
  * the endpoint has no link. */
 void weft__rail_ranges_stop(struct weft_request *req) {
     struct link *link = req->ep ? req->ep->link : NULL;

@@ -24,7 +24,7 @@ void weft__rail_ranges_placed(struct weft_request *req, const struct lane *lane,
 void weft__rail_ranges_stop(struct weft_request *req);
 
 bool weft__rail_ranges_all_came(const struct weft_request *req);
-/* All bytes arrived. If several lanes brought them, tells the sender the rate of each. */
+/* All bytes arrived. If several lanes brought them, sends the sender the rate of each. */
 void weft__rail_ranges_report(const struct weft_request *req);
 
 #endif

@@ -6,7 +6,7 @@
 #include "rendezvous.h"
 #include <endpoints/core/worker.h>
 
-/* What WIRE_RAIL says: 0: may I have one (dialer), or no (its answer); else a number: greet with
+/* WIRE_RAIL: 0: may I have one (dialer), or no (its answer); else a number: send HELLO with
  * it, or that rail is gone. */
 static const uint32_t rail_gone = UINT32_C(1) << 31;
 
@@ -14,10 +14,11 @@ static const uint32_t rail_gone = UINT32_C(1) << 31;
 struct rails {
     struct link *rail[RAILS_MAX - 1];
     uint32_t n;
-    uint32_t asked;                  /* dialed: rails asked for, at most once each */
-    uint32_t dialed;                 /* of those */
-    uint32_t granted[RAILS_MAX - 1]; /* accepted: numbers that a greeting may show, once; 0: none */
-    uint32_t messages;               /* that were split */
+    uint32_t asked;  /* dialed: rails asked for, at most once each */
+    uint32_t dialed; /* of those */
+    uint32_t
+        granted[RAILS_MAX - 1]; /* accepted: numbers that a handshake may show, once; 0: none */
+    uint32_t messages;          /* that were split */
     /* a rail that was left out did better: the next message looks again */
     bool look;
     void *address; /* that the link's lane was dialed to; NULL: by URI */
@@ -279,7 +280,7 @@ static void part_done(weft_status_t status, void *arg) {
     completion_step(&part->other->in_flight, status);
 }
 
-/* A request like any other, in the rail's queue; it holds one of the whole's loans until it is
+/* A request like any other, in the rail's queue; it holds one of the whole's exposures until it is
  * done. */
 static bool give_part(struct link *rail, struct weft_request *whole, size_t base, size_t len) {
     struct weft_request *part = weft__request_new(whole->worker, &part_kind);
@@ -368,7 +369,7 @@ void weft__rails_notify_rate(struct link *link, uint32_t number, size_t bytes, u
 }
 
 /* Of a rail that is left out only the last time counts. When that was better, the next share
- * will be larger, and tell more. */
+ * will be larger, and measure better. */
 static void note_rate(struct link *link, struct link *of, uint64_t bytes_per_second) {
     double now = (double)bytes_per_second / 1e9, old = of->more->rate;
     of->more->rate_last = (float)now;

@@ -39,7 +39,7 @@ void weft__rail_up(struct link *rail);
 /* The link ends. Closes its rails, or removes it from its main link if it is a rail. */
 void weft__rails_end(struct link *link, bool abort);
 
-/* Tells the sender the rate of one lane: a rail's number, or 0 for the link's own lane. */
+/* Sends the sender the rate of one lane: a rail's number, or 0 for the link's own lane. */
 void weft__rails_notify_rate(struct link *link, uint32_t number, size_t bytes, uint64_t ns);
 
 void weft__on_rail_rate(struct lane *lane, unsigned id, const void *data, size_t len);

@@ -16,7 +16,7 @@
 enum lane_kind {
     /* negotiate.h: whether */
     LANE_ASK = 1, /* may this link have a lane of that transport? */
-    LANE_GRANT,   /* yes: dial here, and greet with this number */
+    LANE_GRANT,   /* yes: dial here, and send HELLO with this number */
     LANE_DENY,    /* no, and not again for a while */
     LANE_CANCEL,  /* nothing comes of it, or that lane is lost: forget it */
     LANE_BACK,    /* back to the lane that the link began with */

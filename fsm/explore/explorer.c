@@ -139,7 +139,7 @@ static void step_state(struct exploration *x, unsigned peer, unsigned event) {
     x->event = event;
     x->dead = dead_reason(m, event);
     if (x->dead) x->culprit = peer, x->broken_event = event;
-    /* else `hear` has met a fault in another machine */
+    /* else `receive` has met a fault in another machine */
     if (x->broken == FSM_NO_CELL) weft__fsm_step(m, event);
     if (x->broken != FSM_VIOL || !w->hostile) return;
     x->broken = FSM_NO_CELL, x->dead = NULL;

@@ -11,18 +11,22 @@
  * reported.
  *
  *     static const struct explore_effect effects[FOO_N_EFFECTS] = {
- *         [FOO_FX_SEND_HELLO] = {EXPLORE_SEND, FOO_EV_HELLO},   the peer hears HELLO, sooner, later, twice or never
- *         [FOO_FX_ARM_TIMER] = {EXPLORE_ARM, FOO_EV_TIMEOUT},   from now on TIMEOUT may happen here, once
+ *         [FOO_FX_SEND_HELLO] = {EXPLORE_SEND, FOO_EV_HELLO},   the peer gets HELLO, sooner, later,
+ * twice or never
+ *         [FOO_FX_ARM_TIMER] = {EXPLORE_ARM, FOO_EV_TIMEOUT},   from now on TIMEOUT may happen
+ * here, once
  *         [FOO_FX_NOTIFY_UP] = {EXPLORE_NOTIFY, 0},                 counted: explore_notified()
  *     };
  *     static const struct explore_local locals[] = {
- *         {.event = FOO_EV_OPEN, .budget = 1},                           the user opens at most once
+ *         {.event = FOO_EV_OPEN, .budget = 1},                           the user opens at most
+ * once
  *         {.event = FOO_EV_TIMEOUT, .armed = true},
  *     };
- *     static const struct explore_role peer = {.machine = &weft__foo_machine, .size = sizeof(struct foo),
+ *     static const struct explore_role peer = {.machine = &weft__foo_machine, .size = sizeof(struct
+ * foo),
  *         .start = FOO_IDLE, EXPLORE_LOCALS_OF(locals), .effects = effects};
  *     static const char *invariant(const struct explore_world *w) {
- *         return explore_notified(w, 0, FOO_FX_NOTIFY_UP) > 1 ? "told up once" : NULL;
+ *         return explore_notified(w, 0, FOO_FX_NOTIFY_UP) > 1 ? "notified up once" : NULL;
  *     }
  *     static const struct explore_model model = {
  *         .name = "foo", .role = {&peer, &peer}, .n_peers = 2, .equal_peers = true,
@@ -69,7 +73,7 @@ static inline unsigned explore_notified(const struct explore_world *w, unsigned 
 /* Takes every message to (or, with `from`, also from) this peer out of the channel: its lane is
  * cut. */
 void explore_drop(struct explore_world *w, unsigned peer, bool from);
-/* Within `hear`, `before` and `after`: a message that no effect of the machine's says, or
+/* Within `receive`, `before` and `after`: a message that no effect of the machine's says, or
  * another state's. */
 void explore_send(const struct explore_message *msg);
 struct explore_world *explore_now(void);
@@ -143,7 +147,7 @@ struct explore_model {
     bool (*recv_msg)(struct fsm *to, const struct explore_message *msg, unsigned *event_p);
     /* False: what comes to this peer waits, lies too. NULL: all listen always. */
     bool (*listens)(const struct explore_world *w, unsigned peer);
-    /* Payload number `choice` of a lie; false: there are no more. NULL: `hear` is not asked, the
+    /* Payload number `choice` of a lie; false: there are no more. NULL: `receive` is not asked, the
      * event comes as it is. */
     bool (*lie)(const struct fsm *to, unsigned choice, struct explore_message *msg);
 

@@ -29,8 +29,8 @@ typedef struct weft_exchange {
 } weft_exchange_t;
 
 /*
- * Returns the exchange of a team of one member, which asks nobody. It has no state: any worker may
- * use it, any number of times. Any thread.
+ * Returns the exchange of a team of one member, which sends nothing. It has no state: any worker
+ * may use it, any number of times. Any thread.
  */
 WEFT_API const weft_exchange_t *weft_self_exchange(void);
 
@@ -122,16 +122,16 @@ WEFT_API weft_status_t weft_team_subset_sized(size_t params_size, weft_team_t *p
 
 /*
  * Ends the team for all members: collectives in progress end as REVOKED everywhere, later ones are
- * refused with it, here at once and at the others when they are told. Any member may call it, so
- * that nobody waits for those who have seen a failure. The handle must still be closed. A team that
- * has failed already stays as it is (WEFT_OK). Errors: BUSY before the team is ready.
+ * refused with it, here at once and at the others when they are notified. Any member may call it,
+ * so that no member waits for one that has seen a failure. The handle must still be closed. A team
+ * that has failed already stays as it is (WEFT_OK). Errors: BUSY before the team is ready.
  */
 WEFT_API weft_status_t weft_team_revoke(weft_team_t *team);
 
 /*
  * Agrees among the members that are left, also in a team that has failed: a fault-tolerant
  * allreduce of one word. Members that are left have neither died nor closed the team. Each of them
- * calls it, in the same order. All that are told OK are told the same *flags_p, the bitwise AND of
+ * calls it, in the same order. All members that get OK get the same *flags_p, the bitwise AND of
  * what those that are left gave, and the same members as lost: `lost` has a bit for each rank (rank
  * r is bit r % 64 of word r / 64; (size + 63) / 64 words), and may be NULL. Both are borrowed until
  * completion.
@@ -163,7 +163,7 @@ WEFT_API weft_status_t weft_team_shrink_sized(size_t params_size, weft_team_t *t
  * Writes an invitation: bytes with which a worker in any process joins the team at this member
  * (weft_team_join). The program carries them there. *len_p is the room in `buf`, then the length;
  * WEFT_TEAM_INVITATION_MAX is enough. An invitation serves any number of workers, as long as the
- * team is open here. Whoever has it may join: guard it as an address with a right.
+ * team is open here. Any holder may join: guard it as a capability.
  * Errors: BUSY before the team is ready; the status of a failed team; TRUNCATED.
  */
 enum { WEFT_TEAM_INVITATION_MAX = 272 };

@@ -45,7 +45,7 @@ typedef struct weft_view_params {
     /*
      * "host:port" of the store; NULL: the environment's WEFT_STORE. Ranks come from `rank` and
      * `size`; with size 0 from WEFT_RANK and WEFT_SIZE, else from Slurm's variables. Keep the port
-     * from strangers: ranks are believed.
+     * from unverified peers: ranks are believed.
      */
     const char *store;
     uint32_t rank, size;
@@ -171,7 +171,7 @@ typedef struct weft_device_info {
     char name[32];     /* "eth0", "mlx5_0", "NVIDIA H200" */
     char address[48];  /* of a network device: its first address; "" if it has none */
     uint64_t memory;   /* of a GPU, bytes */
-    uint64_t id;       /* tells it from others of its kind, on all hosts */
+    uint64_t id;       /* unique among its kind, on all hosts */
     int32_t numa_node; /* -1: unknown */
 } weft_device_info_t;
 
@@ -179,7 +179,7 @@ typedef struct weft_device_info {
 typedef struct weft_resource_set {
     uint32_t rank;
     int32_t pid;
-    uint64_t process_id; /* tells the process from all others, on all hosts and before it */
+    uint64_t process_id; /* unique among processes, on all hosts and before it */
     char host[64];
     uint64_t host_id;                  /* equal for processes of one boot of one host; 0: unknown */
     uint64_t cpus[WEFT_MAX_CPUS / 64]; /* that it may run on, a bit each */
@@ -196,7 +196,7 @@ typedef struct weft_resource_set {
 
 /*
  * Returns a member's resource set. It is fetched from its owner by the first call and kept as long
- * as the view. `refresh`: fetch it anew. The owner measures it when the view is created and in
+ * as the view. `refresh`: fetch it again. The owner measures it when the view is created and in
  * weft_view_mine. It needs to make no call for a fetch, only progress.
  *
  * Errors: INVALID_PARAM for a rank out of range; BUSY before the view is ready; PEER_FAILED, or

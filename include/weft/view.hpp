@@ -279,8 +279,8 @@ class runtime_view;
 runtime_view get_runtime();
 
 /*
- * Copies share one view. The last one runs the callbacks, and ends what the view started. A callback
- * that holds a copy of its own view would keep it for ever.
+ * Copies share one view. The last one runs the callbacks, and ends what the view started. A
+ * callback that holds a copy of its own view would keep it for ever.
  */
 class runtime_view {
   public:
@@ -390,8 +390,8 @@ class runtime_view {
 };
 
 /*
- * The view of the program. The first call makes it; it is the same for all while somebody holds it,
- * and ends with the last one who does. For one thread.
+ * The view of the program. The first call makes it, and later calls return the same one. It ends
+ * with its last copy. For one thread.
  */
 inline runtime_view get_runtime() {
     static std::weak_ptr<weft_view_t> shared;

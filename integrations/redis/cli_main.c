@@ -22,7 +22,7 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int say(weft_status_t status) {
+static int print_status(weft_status_t status) {
     puts(weft_status_name(status));
     return status < 0;
 }
@@ -31,7 +31,7 @@ static int get(weft_redis_t *redis, const char *key) {
     static char value[16 << 20];
     size_t len = sizeof value;
     weft_status_t st = weft_redis_get_wait(redis, key, strlen(key), value, &len);
-    if (st < 0) return say(st);
+    if (st < 0) return print_status(st);
     printf("%.*s\n", (int)len, value);
     return 0;
 }
@@ -41,7 +41,7 @@ static int read_leased(weft_redis_t *redis, const char *key, double seconds) {
     weft_redis_lease_t *lease;
     char value[256], last[256] = "";
     weft_status_t st = weft_redis_lease_wait(redis, key, strlen(key), &lease);
-    if (st < 0) return say(st);
+    if (st < 0) return print_status(st);
     size_t len = weft_redis_lease_len(lease) < 255 ? weft_redis_lease_len(lease) : 255;
     double end = now() + seconds;
     do {
@@ -51,7 +51,7 @@ static int read_leased(weft_redis_t *redis, const char *key, double seconds) {
         strcpy(last, value);
     } while (st == WEFT_OK && now() < end);
     weft_redis_lease_release(lease);
-    return st < 0 ? say(st) : 0;
+    return st < 0 ? print_status(st) : 0;
 }
 
 static int traffic(weft_redis_t *redis, double seconds) {
@@ -65,7 +65,7 @@ static int traffic(weft_redis_t *redis, double seconds) {
         memset(value, (int)('a' + n % 26), len);
         weft_status_t st = weft_redis_set_wait(redis, key, strlen(key), value, len);
         if (st == WEFT_OK) st = weft_redis_get_wait(redis, key, strlen(key), got, &room);
-        if (st < 0) return say(st);
+        if (st < 0) return print_status(st);
         if (room != len || memcmp(value, got, len) != 0) return puts("another value"), 1;
         n++;
     }
@@ -88,7 +88,7 @@ static int latency(weft_redis_t *redis, size_t count) {
         st = weft_redis_get_wait(redis, "latency", 7, value, &len);
         us[i] = (now() - begin) * 1e6;
     }
-    if (!us || st < 0) return free(us), say(st);
+    if (!us || st < 0) return free(us), print_status(st);
     qsort(us, count, sizeof *us, by_size);
     printf("%.1f us\n", us[count / 2]);
     free(us);
@@ -118,7 +118,7 @@ static int batches(weft_redis_t *redis, weft_worker_t *worker, size_t count) {
         }
         while (batch.left) (void)weft_worker_wait(worker, -1);
     }
-    if (st < 0 || batch.wrong) return say(st < 0 ? st : WEFT_ERR_REJECTED);
+    if (st < 0 || batch.wrong) return print_status(st < 0 ? st : WEFT_ERR_REJECTED);
     printf("%.0f a second\n", (double)count * BATCH / (now() - begin));
     return 0;
 }
@@ -127,9 +127,9 @@ static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv
     const char *what = argv[2];
     if (argc == 4 && strcmp(what, "get") == 0) return get(redis, argv[3]);
     if (argc == 5 && strcmp(what, "set") == 0)
-        return say(weft_redis_set_wait(redis, argv[3], strlen(argv[3]), argv[4], strlen(argv[4])));
+        return print_status(weft_redis_set_wait(redis, argv[3], strlen(argv[3]), argv[4], strlen(argv[4])));
     if (argc == 4 && strcmp(what, "del") == 0)
-        return say(weft_redis_delete_wait(redis, argv[3], strlen(argv[3])));
+        return print_status(weft_redis_delete_wait(redis, argv[3], strlen(argv[3])));
     if (argc >= 4 && strcmp(what, "read") == 0)
         return read_leased(redis, argv[3], argc > 4 ? atof(argv[4]) : 0);
     if (argc == 4 && strcmp(what, "traffic") == 0) return traffic(redis, atof(argv[3]));
@@ -148,7 +148,7 @@ int main(int argc, char **argv) {
     weft_status_t st = weft_context_create(NULL, &context);
     if (st == WEFT_OK) st = weft_worker_create(context, NULL, &worker);
     if (st == WEFT_OK) st = weft_redis_connect(worker, argv[1], &redis);
-    if (st < 0) return say(st);
+    if (st < 0) return print_status(st);
     int code = run(redis, worker, argc, argv);
     weft_redis_close(redis);
     weft_worker_destroy(worker);

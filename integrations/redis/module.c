@@ -341,7 +341,7 @@ int RedisModule_OnLoad(struct redis_context *ctx, struct redis_string **argv, in
     return REDIS_OK;
 }
 
-/* Refused while clients keep the worker from closing; it goes on closing, and the next try works. */
+/* Refused while clients keep the worker from closing. It goes on closing: the next try works. */
 __attribute__((visibility("default"))) int RedisModule_OnUnload(struct redis_context *ctx);
 int RedisModule_OnUnload(struct redis_context *ctx) {
     return close_worker() ? REDIS_OK : REDIS_ERR;

@@ -71,7 +71,7 @@ static void end_all(weft_redis_t *redis, weft_status_t status) {
 static void on_sent(weft_status_t status, void *arg) {
     struct request *request = arg;
     request->sent = true;
-    free_request(request); /* a failed send is told by the endpoint's on_error */
+    free_request(request); /* the endpoint's on_error reports a failed send */
 }
 
 static weft_status_t post(weft_redis_t *redis, enum redis_what what, const void *key,

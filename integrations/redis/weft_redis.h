@@ -49,8 +49,8 @@ weft_status_t weft_redis_delete_wait(weft_redis_t *redis, const void *key, size_
 /*
  * A lease of a value lets the client read it one-sidedly, without the server's processor where the
  * transport can. The lease ends when the key changes, expires or is deleted, and when the server
- * needs the place: a read then ends as REVOKED, and the client leases anew. A read that is under way
- * at the change may still return the old value.
+ * needs the place: a read then ends as REVOKED, and the client leases again. A read that is under
+ * way at the change may still return the old value.
  */
 weft_status_t weft_redis_lease_wait(weft_redis_t *redis, const void *key, size_t key_len,
                                     weft_redis_lease_t **lease_p);

@@ -33,11 +33,11 @@ static void on_am(weft_ep_t *handle, weft_am_t *am, void *arg) {
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
     PyObject *fn = Py_NewRef(handler->fn), *ep = weft__py_ep_of(handle);
-    PyObject *message = message_of(worker, am), *said = NULL;
-    if (message) said = PyObject_CallFunctionObjArgs(fn, ep, message, NULL);
-    if (!said) PyErr_WriteUnraisable(fn);
+    PyObject *message = message_of(worker, am), *result = NULL;
+    if (message) result = PyObject_CallFunctionObjArgs(fn, ep, message, NULL);
+    if (!result) PyErr_WriteUnraisable(fn);
     if (message) ((struct message *)message)->am = NULL;
-    Py_XDECREF(said);
+    Py_XDECREF(result);
     Py_XDECREF(message);
     Py_DECREF(ep);
     Py_DECREF(fn);
@@ -96,7 +96,7 @@ static PyObject *ep_am_send(PyObject *self, PyObject *const *args, Py_ssize_t n)
     }
     struct request *r = weft__py_request(ep->worker, GIVES_NONE);
     if (!r) return NULL;
-    if (weft__py_borrow(ep->worker->state, &r->buffers, args[0], false) < 0) {
+    if (weft__py_hold_buffer(ep->worker->state, &r->buffers, args[0], false) < 0) {
         weft__py_dropped(r);
         return NULL;
     }
@@ -115,7 +115,7 @@ static PyObject *message_recv(PyObject *self, PyObject *args) {
     if (!m->am) return weft__py_raise(m->worker->state, WEFT_ERR_NOT_FOUND);
     struct request *r = weft__py_request(m->worker, GIVES_KEPT);
     if (!r) return NULL;
-    if (weft__py_borrow(m->worker->state, &r->buffers, buffer, true) < 0) {
+    if (weft__py_hold_buffer(m->worker->state, &r->buffers, buffer, true) < 0) {
         weft__py_dropped(r);
         return NULL;
     }

@@ -25,7 +25,7 @@ static int get(struct state *state, Py_buffer *view, PyObject **stand_in_p, PyOb
     return -1;
 }
 
-static int borrow_many(struct state *state, struct buffers *b, PyObject *list, bool writes) {
+static int hold_buffers(struct state *state, struct buffers *b, PyObject *list, bool writes) {
     PyObject *items = PySequence_Tuple(list);
     if (!items) return -1;
     Py_ssize_t n = PyTuple_Size(items);
@@ -54,10 +54,10 @@ static int borrow_many(struct state *state, struct buffers *b, PyObject *list, b
 }
 
 /* On failure there is nothing to give back. */
-int weft__py_borrow(struct state *state, struct buffers *b, PyObject *object, bool writes) {
+int weft__py_hold_buffer(struct state *state, struct buffers *b, PyObject *object, bool writes) {
     memset(b, 0, sizeof *b);
     if (PyList_Check(object) || PyTuple_Check(object)) {
-        if (borrow_many(state, b, object, writes) == 0) return 0;
+        if (hold_buffers(state, b, object, writes) == 0) return 0;
         weft__py_give_back(b);
         return -1;
     }

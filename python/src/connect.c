@@ -55,10 +55,10 @@ static weft_status_t on_request(const char *peer, void *arg) {
     struct listener *l = arg;
     PyThreadState *was;
     if (!weft__py_enter(l->worker, &was)) return WEFT_ERR_REJECTED;
-    PyObject *said = PyObject_CallFunction(l->on_request, "s", peer);
-    int accepts = said ? PyObject_IsTrue(said) : 0;
-    if (!said || accepts < 0) PyErr_WriteUnraisable(l->on_request);
-    Py_XDECREF(said);
+    PyObject *result = PyObject_CallFunction(l->on_request, "s", peer);
+    int accepts = result ? PyObject_IsTrue(result) : 0;
+    if (!result || accepts < 0) PyErr_WriteUnraisable(l->on_request);
+    Py_XDECREF(result);
     weft__py_leave(l->worker, was);
     return accepts > 0 ? WEFT_OK : WEFT_ERR_REJECTED;
 }

@@ -105,7 +105,8 @@ void *weft__py_raise(struct state *state, weft_status_t status);
 PyObject *weft__py_checked(struct state *state, weft_status_t status);
 
 /* ---- buffers.c, strided.c ---- */
-int weft__py_borrow(struct state *state, struct buffers *buffers, PyObject *object, bool writes);
+int weft__py_hold_buffer(struct state *state, struct buffers *buffers, PyObject *object,
+                         bool writes);
 void weft__py_give_back(struct buffers *buffers);
 /* Sets `plan` (and `walk`) of one buffer that is not contiguous. */
 int weft__py_plan(struct buffers *buffers);

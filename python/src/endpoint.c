@@ -12,17 +12,17 @@ void weft__py_on_ready(weft_ep_t *handle, void *arg) {
     struct worker *worker = arg;
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
-    PyObject *ep = weft__py_ep_of(handle), *said = NULL;
+    PyObject *ep = weft__py_ep_of(handle), *result = NULL;
     if (ep != Py_None) {
-        said = PyObject_CallMethodObjArgs(ep, worker->state->ready, NULL);
-        if (!said) PyErr_WriteUnraisable(ep);
+        result = PyObject_CallMethodObjArgs(ep, worker->state->ready, NULL);
+        if (!result) PyErr_WriteUnraisable(ep);
     }
-    Py_XDECREF(said);
+    Py_XDECREF(result);
     Py_DECREF(ep);
     weft__py_leave(worker, was);
 }
 
-/* An endpoint that no object stands for is nobody's: it ends here. */
+/* An endpoint without an object has no owner: it ends here. */
 void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *arg) {
     struct worker *worker = arg;
     PyThreadState *was;
@@ -32,11 +32,11 @@ void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *arg) {
     }
     char *why = weft__py_describe(status);
     if (!weft__py_enter(worker, &was)) return;
-    PyObject *ep = weft__py_ep_of(handle), *said = NULL;
+    PyObject *ep = weft__py_ep_of(handle), *result = NULL;
     PyObject *exception = weft__py_exception(worker->state, status, why);
-    if (exception) said = PyObject_CallMethodObjArgs(ep, worker->state->lost, exception, NULL);
-    if (!said) PyErr_WriteUnraisable(ep);
-    Py_XDECREF(said);
+    if (exception) result = PyObject_CallMethodObjArgs(ep, worker->state->lost, exception, NULL);
+    if (!result) PyErr_WriteUnraisable(ep);
+    Py_XDECREF(result);
     Py_XDECREF(exception);
     Py_DECREF(ep);
     weft__py_leave(worker, was);
@@ -47,10 +47,10 @@ void weft__py_on_lost(weft_ep_t *handle, weft_status_t status, void *arg) {
 void weft__py_call_endpoint(struct worker *worker, weft_ep_t *handle, PyObject *fn) {
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
-    PyObject *ep = weft__py_ep_new(worker, handle), *said = NULL;
-    if (ep && fn) said = PyObject_CallFunctionObjArgs(fn, ep, NULL);
+    PyObject *ep = weft__py_ep_new(worker, handle), *result = NULL;
+    if (ep && fn) result = PyObject_CallFunctionObjArgs(fn, ep, NULL);
     if (PyErr_Occurred()) PyErr_WriteUnraisable(fn);
-    Py_XDECREF(said);
+    Py_XDECREF(result);
     Py_XDECREF(ep);
     weft__py_leave(worker, was);
 }

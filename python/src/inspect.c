@@ -64,9 +64,9 @@ static PyObject *worker_trace(PyObject *self, PyObject *unused) {
     char *text = malloc(size);
     if (!text) return PyErr_NoMemory();
     weft_worker_trace(w->handle, text, size);
-    PyObject *said = PyUnicode_DecodeUTF8(text, strnlen(text, size), "replace");
+    PyObject *result = PyUnicode_DecodeUTF8(text, strnlen(text, size), "replace");
     free(text);
-    return said;
+    return result;
 }
 
 PyMethodDef weft__py_inspect_methods[] = {

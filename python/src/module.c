@@ -126,7 +126,7 @@ static PyObject *pack(PyObject *module, PyObject *args) {
     PyObject *object;
     struct buffers buffers;
     if (!PyArg_ParseTuple(args, "O", &object)) return NULL;
-    if (weft__py_borrow(state, &buffers, object, false) < 0) return NULL;
+    if (weft__py_hold_buffer(state, &buffers, object, false) < 0) return NULL;
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, buffers.total);
     if (bytes) weft__py_gather(&buffers, PyBytes_AsString(bytes));
     weft__py_give_back(&buffers);

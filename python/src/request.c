@@ -48,7 +48,7 @@ weft_op_t weft__py_op(struct request *r, unsigned long deadline_ms, uint32_t fla
                        .layout = r->buffers.plan.kind ? &r->buffers.plan : NULL};
 }
 
-/* One that nobody else has seen serves the next operation; meanwhile it holds no reference. */
+/* One that has no other reference serves the next operation; meanwhile it holds no reference. */
 void weft__py_dropped(struct request *r) {
     struct worker *worker = r->worker;
     weft__py_give_back(&r->buffers);
@@ -100,19 +100,19 @@ void weft__py_done(weft_status_t status, void *arg) {
 static void resolve(struct request *r, PyObject *future) {
     struct state *state = r->worker->state;
     PyObject *was_done = PyObject_CallMethodObjArgs(future, state->done, NULL), *value,
-             *said = NULL;
+             *result = NULL;
     bool skip = was_done == Py_True;
     Py_XDECREF(was_done);
     if (skip) return;
     if (r->status < 0) {
         value = weft__py_exception(state, r->status, r->why);
-        if (value) said = PyObject_CallMethodObjArgs(future, state->set_exception, value, NULL);
+        if (value) result = PyObject_CallMethodObjArgs(future, state->set_exception, value, NULL);
     } else {
         value = value_of(r);
-        if (value) said = PyObject_CallMethodObjArgs(future, state->set_result, value, NULL);
+        if (value) result = PyObject_CallMethodObjArgs(future, state->set_result, value, NULL);
     }
-    if (!said) PyErr_WriteUnraisable(future);
-    Py_XDECREF(said);
+    if (!result) PyErr_WriteUnraisable(future);
+    Py_XDECREF(result);
     Py_XDECREF(value);
 }
 
@@ -120,9 +120,10 @@ Py_ssize_t weft__py_deliver(struct worker *worker) {
     Py_ssize_t n = 0;
     if (!worker->handle && !worker->was_closed && !worker->dead) {
         worker->was_closed = true;
-        PyObject *said = PyObject_CallMethodObjArgs((PyObject *)worker, worker->state->gone, NULL);
-        if (!said) PyErr_WriteUnraisable((PyObject *)worker);
-        Py_XDECREF(said);
+        PyObject *result =
+            PyObject_CallMethodObjArgs((PyObject *)worker, worker->state->gone, NULL);
+        if (!result) PyErr_WriteUnraisable((PyObject *)worker);
+        Py_XDECREF(result);
     }
     while (worker->first) {
         struct request *r = worker->first;

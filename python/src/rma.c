@@ -92,7 +92,7 @@ static PyObject *put_or_get(PyObject *self, PyObject *args, bool get) {
     }
     struct request *r = begin(ep, k, GIVES_NONE);
     if (!r) return NULL;
-    if (weft__py_borrow(state, &r->buffers, buffer, get) < 0) {
+    if (weft__py_hold_buffer(state, &r->buffers, buffer, get) < 0) {
         weft__py_dropped(r);
         return NULL;
     }

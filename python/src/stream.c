@@ -10,7 +10,7 @@ static PyObject *ep_stream_send(PyObject *self, PyObject *args) {
     }
     struct request *r = weft__py_request(ep->worker, GIVES_NONE);
     if (!r) return NULL;
-    if (weft__py_borrow(ep->worker->state, &r->buffers, buffer, false) < 0) {
+    if (weft__py_hold_buffer(ep->worker->state, &r->buffers, buffer, false) < 0) {
         weft__py_dropped(r);
         return NULL;
     }
@@ -28,7 +28,7 @@ static PyObject *ep_stream_recv(PyObject *self, PyObject *args) {
     }
     struct request *r = weft__py_request(ep->worker, GIVES_LENGTH);
     if (!r) return NULL;
-    if (weft__py_borrow(ep->worker->state, &r->buffers, buffer, true) < 0) {
+    if (weft__py_hold_buffer(ep->worker->state, &r->buffers, buffer, true) < 0) {
         weft__py_dropped(r);
         return NULL;
     }
@@ -55,12 +55,12 @@ static void on_data(weft_ep_t *handle, void *arg) {
     struct worker *worker = arg;
     PyThreadState *was;
     if (!weft__py_enter(worker, &was)) return;
-    PyObject *ep = weft__py_ep_of(handle), *said = NULL;
+    PyObject *ep = weft__py_ep_of(handle), *result = NULL;
     if (ep != Py_None) {
-        said = PyObject_CallMethod(ep, "_stream_data", NULL);
-        if (!said) PyErr_WriteUnraisable(ep);
+        result = PyObject_CallMethod(ep, "_stream_data", NULL);
+        if (!result) PyErr_WriteUnraisable(ep);
     }
-    Py_XDECREF(said);
+    Py_XDECREF(result);
     Py_DECREF(ep);
     weft__py_leave(worker, was);
 }

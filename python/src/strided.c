@@ -5,7 +5,7 @@ struct dimension {
     Py_ssize_t count, stride;
 };
 
-/* Blocks of `block` bytes in the order of the array's elements. The outermost dimension is first. */
+/* Blocks of `block` bytes in the order of the array's elements, the outermost dimension first. */
 struct walk {
     char *base;
     size_t block, total;

@@ -23,7 +23,7 @@ static PyObject *ep_tag_send(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (op_arguments(args, n, 2, &deadline, &flags) < 0) return NULL;
     struct request *r = weft__py_request(ep->worker, GIVES_NONE);
     if (!r) return NULL;
-    if (weft__py_borrow(ep->worker->state, &r->buffers, args[0], false) < 0) {
+    if (weft__py_hold_buffer(ep->worker->state, &r->buffers, args[0], false) < 0) {
         weft__py_dropped(r);
         return NULL;
     }
@@ -40,7 +40,7 @@ static PyObject *worker_tag_recv(PyObject *self, PyObject *const *args, Py_ssize
     if (op_arguments(args, n, 3, &deadline, &flags) < 0) return NULL;
     struct request *r = weft__py_request(w, GIVES_TAGGED);
     if (!r) return NULL;
-    if (weft__py_borrow(w->state, &r->buffers, args[0], true) < 0) {
+    if (weft__py_hold_buffer(w->state, &r->buffers, args[0], true) < 0) {
         weft__py_dropped(r);
         return NULL;
     }
@@ -102,7 +102,7 @@ static PyObject *taken_recv(PyObject *self, PyObject *args) {
     if (!t->handle) return weft__py_raise(t->worker->state, WEFT_ERR_NOT_FOUND);
     struct request *r = weft__py_request(t->worker, GIVES_LENGTH);
     if (!r) return NULL;
-    if (weft__py_borrow(t->worker->state, &r->buffers, buffer, true) < 0) {
+    if (weft__py_hold_buffer(t->worker->state, &r->buffers, buffer, true) < 0) {
         weft__py_dropped(r);
         return NULL;
     }

@@ -37,17 +37,17 @@ static weft_status_t allgather(void *arg, weft_worker_t *worker, const void *min
     if (!weft__py_enter(x->worker, &was)) return WEFT_ERR_CLOSED;
     x->all = all, x->len = len * described->size, x->done = done, x->done_arg = done_arg;
     PyObject *end = PyCFunction_New(&finish_method, arg);
-    PyObject *bytes = PyBytes_FromStringAndSize(mine, len), *said = NULL;
-    if (end && bytes) said = PyObject_CallFunctionObjArgs(x->fn, bytes, end, NULL);
-    if (!said) {
+    PyObject *bytes = PyBytes_FromStringAndSize(mine, len), *result = NULL;
+    if (end && bytes) result = PyObject_CallFunctionObjArgs(x->fn, bytes, end, NULL);
+    if (!result) {
         PyErr_WriteUnraisable(x->fn);
         x->done = NULL;
     }
     Py_XDECREF(end);
     Py_XDECREF(bytes);
     weft__py_leave(x->worker, was);
-    if (!said) return WEFT_ERR_IO;
-    Py_DECREF(said);
+    if (!result) return WEFT_ERR_IO;
+    Py_DECREF(result);
     return WEFT_OK;
 }
 
@@ -217,7 +217,7 @@ static PyObject *team_agree(PyObject *self, PyObject *args) {
     r->old = flags;
     weft_op_t op = weft__py_op(r, deadline_ms, 0);
     op.request_p = NULL;
-    /* Nobody else sees the bytes object before the operation has ended. */
+    /* No other code sees the bytes object before the operation has ended. */
     uint64_t *bits = (uint64_t *)PyBytes_AsString(lost);
     return weft__py_posted(r, weft_team_agree(t->handle, &r->old, bits, &op));
 }

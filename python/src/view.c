@@ -106,10 +106,10 @@ static weft_status_t run(weft_finalizer_t *unused, void *arg) {
     struct finalizer *f = arg;
     PyThreadState *was;
     if (!weft__py_enter(f->worker, &was)) return WEFT_ERR_CANCELLED;
-    PyObject *said = PyObject_CallFunctionObjArgs(f->fn, NULL);
-    if (!said) PyErr_WriteUnraisable(f->fn);
-    weft_status_t status = said ? WEFT_OK : WEFT_ERR_CANCELLED;
-    Py_XDECREF(said);
+    PyObject *result = PyObject_CallFunctionObjArgs(f->fn, NULL);
+    if (!result) PyErr_WriteUnraisable(f->fn);
+    weft_status_t status = result ? WEFT_OK : WEFT_ERR_CANCELLED;
+    Py_XDECREF(result);
     Py_DECREF(f->fn);
     weft__py_leave(f->worker, was);
     free(f);

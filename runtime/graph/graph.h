@@ -36,7 +36,7 @@ struct task {
 struct graph_thread {
     struct deque deque;
     weft_graph_t *graph;
-    struct task *next; /* runs after the current one, and nobody steals it */
+    struct task *next; /* runs after the current one, and no thread steals it */
     uint32_t index, n_pushed;
     uint32_t victim; /* where it looks first for something to steal */
     int cpu;         /* that it is bound to; -1: none */
@@ -68,7 +68,7 @@ struct weft_graph {
 
     struct graph_ranks *ranks;   /* over a team; NULL: of this process alone */
     uint32_t n_own;              /* tasks that are run here */
-    struct graph_notice *notice; /* of the run's end; NULL: nobody is notified */
+    struct graph_notice *notice; /* of the run's end; NULL: none */
 
     pthread_mutex_t progress_mutex;
     uint32_t reported;

@@ -18,7 +18,7 @@ weft_status_t weft__graph_ranks_place(weft_graph_t *graph, struct task *task);
 weft_status_t weft__graph_ranks_begin(weft_graph_t *graph);
 /* A task of this member is done: its result is sent. Any thread, before the task has ended. */
 void weft__graph_ranks_done(struct task *task);
-/* The run stops: the others are told. Any thread. */
+/* The run stops: the others are notified. Any thread. */
 void weft__graph_ranks_stop(weft_graph_t *graph);
 /* Nothing is left to do at this member. Any thread. */
 void weft__graph_ranks_over(weft_graph_t *graph);

@@ -17,7 +17,7 @@ static void copy_name(weft_device_info_t *device, const char *name) {
     snprintf(device->name, sizeof device->name, "%.31s", name);
 }
 
-/* A name that is told apart by its host. */
+/* A name that its host makes distinct. */
 static uint64_t id_on(const weft_resource_set_t *set, const char *name) {
     return hash_more(hash_more(HASH_BEGIN, &set->host_id, sizeof set->host_id), name, strlen(name));
 }

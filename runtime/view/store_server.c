@@ -96,7 +96,7 @@ static void to_rank(void *arg, uint32_t rank, const void *data, size_t len) {
     struct store_line *line = server->line[rank];
     if (!line) return;
     uint8_t *out = weft__realloc(line, line->out, line->out_end + len, "out");
-    if (!out) return; /* the rank's deadline tells it */
+    if (!out) return; /* the rank's deadline reports it */
     line->out = out;
     memcpy(out + line->out_end, data, len);
     line->out_end += len;

@@ -8,9 +8,9 @@
 #include <weft/memory.h>
 #include <weft/rma.h>
 
-/* What each member tells all others when the team is there. */
+/* What each member sends to all others when the team is there. */
 struct view_member {
-    uint64_t process; /* tells the process from all others, on all hosts */
+    uint64_t process; /* unique among processes, on all hosts */
     uint64_t host;    /* 0: unknown */
     uint64_t remote;  /* address of its resource set */
     uint32_t key_len;

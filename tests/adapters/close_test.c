@@ -25,7 +25,7 @@ static void open_worker(void) {
 }
 
 /* The client connects, says so, and is stopped by its parent. */
-static pid_t start_client(int uri_from, int tells) {
+static pid_t start_client(int uri_from, int notifies) {
     pid_t pid = fork();
     if (pid != 0) return pid;
     char uri[200];
@@ -34,7 +34,7 @@ static pid_t start_client(int uri_from, int tells) {
     if (read(uri_from, uri, sizeof uri) <= 0) _exit(1);
     open_worker();
     if (weft_connect(worker, uri, NULL, &ep) < 0 || weft_ep_flush_wait(ep) < 0) _exit(2);
-    if (write(tells, "", 1) != 1) _exit(3);
+    if (write(notifies, "", 1) != 1) _exit(3);
     for (;;) weft_worker_wait(worker, -1);
 }
 
@@ -44,15 +44,15 @@ static void on_closed(weft_status_t status, void *arg) {
 }
 
 static void close_beside_a_stopped_client(const char *where) {
-    int uri[2], told[2];
+    int uri[2], notified[2];
     weft_listener_t *listener;
-    CHECK(pipe(uri) == 0 && pipe(told) == 0);
-    pid_t client = start_client(uri[0], told[1]);
+    CHECK(pipe(uri) == 0 && pipe(notified) == 0);
+    pid_t client = start_client(uri[0], notified[1]);
     open_worker();
     CHECK_EQ(weft_listen(worker, where, NULL, &listener), WEFT_OK);
     CHECK_EQ(write(uri[1], weft_listener_uri(listener), strlen(weft_listener_uri(listener)) + 1),
              (ssize_t)strlen(weft_listener_uri(listener)) + 1);
-    struct pollfd ready = {told[0], POLLIN, 0};
+    struct pollfd ready = {notified[0], POLLIN, 0};
     while (poll(&ready, 1, 1) == 0) weft_worker_progress(worker, 0);
     kill(client, SIGSTOP);
     is_closed = false;
@@ -74,7 +74,7 @@ static void close_beside_a_stopped_client(const char *where) {
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
     kill(client, SIGKILL);
     waitpid(client, NULL, 0);
-    close(uri[0]), close(uri[1]), close(told[0]), close(told[1]);
+    close(uri[0]), close(uri[1]), close(notified[0]), close(notified[1]);
 }
 
 TEST(a_close_that_waits_for_a_peer_leaves_the_loop_running_tcp) {

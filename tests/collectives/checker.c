@@ -288,7 +288,7 @@ static bool build(struct proof *p, uint32_t rank) {
     m->waits = weft__alloc(p->member, (n + 1) * sizeof *m->waits, "waits");
     m->mate_step = weft__alloc(p->member, (n + 1) * sizeof *m->mate_step, "mates");
     m->ready = weft__alloc(p->member, n + 1, "ready");
-    m->received = weft__alloc(p->member, (n * (uint64_t)p->words + 1) * 8, "heard");
+    m->received = weft__alloc(p->member, (n * (uint64_t)p->words + 1) * 8, "received");
     if (!m->waits || !m->mate_step || !m->ready || !m->received) return refute(p, "no memory");
     return fill(p, rank);
 }
@@ -347,7 +347,7 @@ static bool all_matched(struct proof *p, uint32_t rank) {
     struct member *m = &p->member[rank];
     for (uint32_t i = 0; i < m->schedule->n_steps; i++)
         if (m->schedule->step[i].verb == STEP_SEND && !m->mate_step[i])
-            return refute(p, "rank %u step %u is a send that nobody receives", rank, i + 1);
+            return refute(p, "rank %u step %u is a send without a receive", rank, i + 1);
     return true;
 }
 

@@ -8,7 +8,7 @@
  * bytes are ordered by their dependencies (hence the result is the same in whatever order messages
  * come); what may only be read is not written; the result is right in every element: each
  * contribution once, the same tree of operations at every member, and in fixed-order algorithms the
- * fold by rank from the left; and where that was asked for, nobody ends before all have begun.
+ * fold by rank from the left; and where that was asked for, no rank ends before all have begun.
  */
 #ifndef WEFT_TESTS_COLLECTIVES_CHECKER_H
 #define WEFT_TESTS_COLLECTIVES_CHECKER_H
@@ -24,7 +24,7 @@ struct check {
     uint32_t every; /* ordering is proved for each `every`-th rank; 0 means 1 */
 };
 
-/* True when all of it holds; otherwise `why` tells the first thing that does not. */
+/* True when all of it holds; otherwise `why` names the first thing that does not. */
 bool weft__schedule_check(const struct check *check, char *why, size_t size);
 
 #endif

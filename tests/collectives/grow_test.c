@@ -37,7 +37,7 @@ static void grow_by(struct crew *c, uint32_t r, uint32_t inviter, uint32_t n, ui
     CHECK_EQ(weft_team_grow(c->rank[r].team, inviter, n, &params), WEFT_OK);
 }
 
-static bool these_told(struct crew *c, uint32_t from, uint32_t to) {
+static bool these_notified(struct crew *c, uint32_t from, uint32_t to) {
     for (uint32_t r = from; r < to; r++)
         if (!c->rank[r].outcome_calls) return false;
     return true;
@@ -75,9 +75,9 @@ static void grow(const char *transports, uint32_t size, uint32_t n, uint32_t inv
             if (r % 2) crew_turn(&c);
         }
         for (int i = 0; i < 100; i++) crew_turn(&c);
-        CHECK(!these_told(&c, 0, 1) || k == 1);
+        CHECK(!these_notified(&c, 0, 1) || k == 1);
     }
-    UNTIL(&c, all_notified(&c) && these_told(&c, 0, size + n));
+    UNTIL(&c, all_notified(&c) && these_notified(&c, 0, size + n));
     for (uint32_t r = 0; r < size + n; r++) {
         CHECK_EQ(c.rank[r].outcome, WEFT_OK);
         CHECK_EQ(weft_team_describe(grown[r], &info), WEFT_OK);
@@ -108,7 +108,7 @@ TEST(a_team_grows_again_and_those_that_joined_invite) {
         for (uint32_t r = 0; r <= size; r++) expect_outcome(&c.rank[r]);
         join_as(&c, size, bytes, len, 0);
         for (uint32_t r = 0; r < size; r++) grow_by(&c, r, size - 1, 1, 0);
-        UNTIL(&c, these_told(&c, 0, size + 1));
+        UNTIL(&c, these_notified(&c, 0, size + 1));
         move_in(&c, size + 1);
         CHECK_EQ(weft_team_describe(grown[0], &info), WEFT_OK);
         CHECK_EQ(info.epoch, size);
@@ -117,7 +117,7 @@ TEST(a_team_grows_again_and_those_that_joined_invite) {
     crew_down(&c);
 }
 
-TEST(a_team_that_nobody_joins_goes_on) {
+TEST(a_team_without_joiners_goes_on) {
     struct crew c;
     team_of(&c, 3, 3, "self,shm");
     for (uint32_t r = 0; r < 3; r++) grow_by(&c, r, 1, 2, 100);
@@ -137,7 +137,7 @@ static void leave_worker(struct crew *c, uint32_t r) {
     CHECK_EQ(weft_worker_close(c->rank[r].worker, &op), WEFT_IN_PROGRESS);
 }
 
-/* One of two workers goes after so many turns; the team and the other one are told. */
+/* One of two workers goes after so many turns; the team and the other one are notified. */
 static void join_without(int turns) {
     struct crew c;
     uint8_t bytes[WEFT_TEAM_INVITATION_MAX];
@@ -148,7 +148,7 @@ static void join_without(int turns) {
     for (uint32_t r = 0; r < 2; r++) grow_by(&c, r, 0, 2, 600);
     for (int k = 0; k < turns; k++) crew_turn(&c);
     leave_worker(&c, 3);
-    UNTIL(&c, these_told(&c, 0, 4));
+    UNTIL(&c, these_notified(&c, 0, 4));
     for (uint32_t r = 0; r < 3; r++) {
         CHECK(c.rank[r].outcome < 0 || turns > 5);
         if (grown[r]) weft_team_close(grown[r], NULL);
@@ -162,7 +162,7 @@ static void join_without(int turns) {
     crew_down(&c);
 }
 
-TEST(a_worker_that_goes_while_it_joins_hangs_nobody) {
+TEST(a_worker_that_goes_while_it_joins_hangs_no_member) {
     for (int turns = 0; turns < 12; turns++) join_without(turns);
 }
 
@@ -173,7 +173,7 @@ TEST(an_invitation_to_a_team_that_is_closed_is_refused) {
     weft_team_params_t with_exchange = {.exchange = weft_self_exchange()};
     team_of(&c, 2, 4, "self,shm");
     invite(&c, 1, bytes, &len);
-    join_as(&c, 2, bytes, len, 0); /* waits, and is told */
+    join_as(&c, 2, bytes, len, 0); /* waits, and is notified */
     for (int i = 0; i < 100; i++) crew_turn(&c);
     CHECK_EQ(weft_team_join(c.rank[3].worker, bytes, len, &with_exchange), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_team_grow(c.rank[0].team, 2, 1, NULL), WEFT_ERR_INVALID_PARAM);
@@ -183,10 +183,10 @@ TEST(an_invitation_to_a_team_that_is_closed_is_refused) {
     CHECK_EQ(weft_team_invite(c.rank[0].team, bytes, &small), WEFT_ERR_TRUNCATED);
     CHECK_EQ(small, len);
     crew_close_teams(&c);
-    UNTIL(&c, these_told(&c, 2, 3));
+    UNTIL(&c, these_notified(&c, 2, 3));
     CHECK_EQ(c.rank[2].outcome, WEFT_ERR_CLOSED);
     join_as(&c, 3, bytes, len, 0);
-    UNTIL(&c, these_told(&c, 3, 4));
+    UNTIL(&c, these_notified(&c, 3, 4));
     CHECK_EQ(c.rank[3].outcome, WEFT_ERR_CLOSED);
     CHECK(!grown[2] && !grown[3]);
     crew_down(&c);
@@ -200,7 +200,7 @@ TEST(a_join_that_waits_in_vain_ends_by_its_deadline_or_with_its_worker) {
     invite(&c, 0, bytes, &len);
     join_as(&c, 1, bytes, len, 50);
     join_as(&c, 2, bytes, len, 0);
-    UNTIL(&c, these_told(&c, 1, 2));
+    UNTIL(&c, these_notified(&c, 1, 2));
     CHECK_EQ(c.rank[1].outcome, WEFT_ERR_TIMED_OUT);
     CHECK(!c.rank[2].outcome_calls);
     leave_worker(&c, 2);

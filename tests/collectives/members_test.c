@@ -53,7 +53,7 @@ TEST(who_is_late_is_named) {
         UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
         bool named = false;
         for (uint32_t r = 0; r < 2; r++) {
-            if (c.rank[r].outcome != WEFT_ERR_TIMED_OUT) continue; /* told by the other one */
+            if (c.rank[r].outcome != WEFT_ERR_TIMED_OUT) continue; /* the other one reports it */
             CHECK_EQ(weft_team_describe(c.rank[r].team, &info), WEFT_OK);
             CHECK(!info.why[0] || strstr(info.why, "barrier"));
             named |= strstr(info.why, "rank 2") && strstr(info.why, "did not take part in time");
@@ -197,7 +197,7 @@ static void subset_is(const weft_team_map_t *map, const uint32_t expected[5]) {
     crew_down(&c);
 }
 
-TEST(a_subset_is_a_list_a_stride_or_what_a_callback_says) {
+TEST(a_subset_is_a_list_a_stride_or_given_by_a_callback) {
     enum { NO = UINT32_MAX };
     static const uint32_t list[] = {4, 1, 2};
     subset_is(&(weft_team_map_t){.kind = WEFT_MAP_LIST, .list = list, .n = 3},
@@ -309,7 +309,7 @@ static void agree_without(uint32_t dies, int turns) {
     crew_down(&c);
 }
 
-TEST(those_that_are_left_agree_whoever_is_lost_and_whenever) {
+TEST(those_that_are_left_agree_whichever_is_lost_and_whenever) {
     for (uint32_t dies = 0; dies < 4; dies++)
         for (int turns = -1; turns < 12; turns++) agree_without(dies, turns);
 }

@@ -14,7 +14,7 @@ static bool is_done(const struct explore_world *w) {
 }
 
 static const char *settled_once(const struct explore_world *w) {
-    if (explore_notified(w, 0, COLL_FX_SETTLE) > 1) return "its outcome is told once";
+    if (explore_notified(w, 0, COLL_FX_SETTLE) > 1) return "its outcome is notified once";
     if ((w->peer[0]->state == COLL_DONE) != (explore_notified(w, 0, COLL_FX_LEAVE) == 1))
         return "done is out of the list";
     return NULL;
@@ -51,22 +51,22 @@ TEST(a_collective_settles_once_whatever_stops_it) {
 
 /* ---- agreement ------------------------------------------------------------------------------- */
 
-static bool agreement_is_told(const struct explore_world *w) {
+static bool agreement_is_notified(const struct explore_world *w) {
     return w->peer[0]->state == AGREE_OVER;
 }
 
-static const char *agreement_told_once(const struct explore_world *w) {
-    uint32_t told = explore_notified(w, 0, AGREE_FX_NOTIFY);
+static const char *agreement_notified_once(const struct explore_world *w) {
+    uint32_t notified = explore_notified(w, 0, AGREE_FX_NOTIFY);
     uint32_t announced = explore_notified(w, 0, AGREE_FX_ANNOUNCE);
-    if (told > 1 || announced > 1) return "an agreement ends once";
-    if ((w->peer[0]->state == AGREE_OVER) != (told == 1)) return "over is reported";
+    if (notified > 1 || announced > 1) return "an agreement ends once";
+    if ((w->peer[0]->state == AGREE_OVER) != (notified == 1)) return "over is reported";
     if (announced && !explore_notified(w, 0, AGREE_FX_PROPOSE))
         return "only what was proposed is announced";
     return NULL;
 }
 
 /* Proposals and decisions of others come at any time, and so does the end of this side. */
-TEST(an_agreement_ends_once_whoever_decides) {
+TEST(an_agreement_ends_once_whichever_decides) {
     static const struct explore_effect effects[AGREE_N_EFFECTS] = {
         [AGREE_FX_PROPOSE] = {EXPLORE_NOTIFY, 0},
         [AGREE_FX_CONFIRM] = {EXPLORE_NOTIFY, 0},
@@ -89,18 +89,18 @@ TEST(an_agreement_ends_once_whoever_decides) {
     static const struct explore_model model = {.name = "agreement",
                                                .role = {&role},
                                                .n_peers = 1,
-                                               .invariant = agreement_told_once,
-                                               .agreed = agreement_is_told};
+                                               .invariant = agreement_notified_once,
+                                               .agreed = agreement_is_notified};
     CHECK(model_holds(&model));
 }
 
 /* ---- joining, and the member that invites ---------------------------------------------------- */
 
-static bool join_is_told(const struct explore_world *w) {
+static bool join_is_notified(const struct explore_world *w) {
     return w->peer[0]->state == JOIN_OVER;
 }
 
-static const char *join_told_once(const struct explore_world *w) {
+static const char *join_notified_once(const struct explore_world *w) {
     uint32_t given = explore_notified(w, 0, JOIN_FX_GIVE),
              failed = explore_notified(w, 0, JOIN_FX_FAIL);
     bool over = w->peer[0]->state == JOIN_OVER;
@@ -111,7 +111,7 @@ static const char *join_told_once(const struct explore_world *w) {
     return NULL;
 }
 
-TEST(a_join_ends_once_whatever_the_member_says) {
+TEST(a_join_ends_once_whatever_the_member_sends) {
     static const struct explore_effect effects[JOIN_N_EFFECTS] = {
         [JOIN_FX_MAKE] = {EXPLORE_NOTIFY, 0},  [JOIN_FX_GIVE] = {EXPLORE_NOTIFY, 0},
         [JOIN_FX_FAIL] = {EXPLORE_NOTIFY, 0},  [JOIN_FX_FORGET] = {EXPLORE_NOTIFY, 0},
@@ -132,8 +132,8 @@ TEST(a_join_ends_once_whatever_the_member_says) {
     static const struct explore_model model = {.name = "join",
                                                .role = {&role},
                                                .n_peers = 1,
-                                               .invariant = join_told_once,
-                                               .agreed = join_is_told};
+                                               .invariant = join_notified_once,
+                                               .agreed = join_is_notified};
     CHECK(model_holds(&model));
 }
 
@@ -151,7 +151,7 @@ static const char *joiner_closed_once(const struct explore_world *w) {
     return NULL;
 }
 
-TEST(a_joiner_is_let_go_once_whatever_it_says) {
+TEST(a_joiner_is_let_go_once_whatever_it_sends) {
     static const struct explore_effect effects[JOINER_N_EFFECTS] = {
         [JOINER_FX_WELCOME] = {EXPLORE_NOTIFY, 0}, [JOINER_FX_COUNT] = {EXPLORE_NOTIFY, 0},
         [JOINER_FX_LOST] = {EXPLORE_NOTIFY, 0},    [JOINER_FX_ANSWER] = {EXPLORE_NOTIFY, 0},
@@ -193,7 +193,7 @@ static bool agreeing(const struct explore_world *w, unsigned peer) {
 }
 
 static const struct explore_local team_locals[] = {
-    /* An exchange without a cancel ends even when nobody wants it any more. */
+    /* An exchange without a cancel ends even when its owner wants it no more. */
     {.event = TEAM_EV_EXCHANGED,
      .budget = 1,
      .states = IN(TEAM_EXCHANGE) | IN(TEAM_FAILED) | IN(TEAM_CLOSING)},
@@ -221,7 +221,7 @@ static const char *notified_once(const struct explore_world *w) {
         if (w->hostile >> i & 1 || w->out >> i & 1) continue;
         unsigned notified = explore_notified(w, i, TEAM_FX_NOTIFY), state = w->peer[i]->state;
         if (notified > 1) return "on_ready comes once";
-        if (notified == 0 && state >= TEAM_READY) return "ready, failed and closed are told";
+        if (notified == 0 && state >= TEAM_READY) return "ready, failed and closed are notified";
         if (explore_notified(w, i, TEAM_FX_GONE) != (state == TEAM_CLOSED)) return "closed is gone";
     }
     return NULL;
@@ -321,7 +321,7 @@ static bool recv_leaver(struct fsm *to, const struct explore_message *msg, unsig
 static const char *all_end_well(const struct explore_world *w) {
     for (unsigned i = 0; i < w->n_peers; i++) {
         unsigned state = w->peer[i]->state;
-        if (state == TEAM_FAILED) return "a close in good order fails nobody";
+        if (state == TEAM_FAILED) return "a close in good order fails no member";
         if (state >= TEAM_LEAVING && !has_result(w, i))
             return "a member that leaves has its result";
         if (explore_notified(w, i, TEAM_FX_GONE) != (state == TEAM_CLOSED)) return "closed is gone";

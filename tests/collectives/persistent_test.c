@@ -53,7 +53,7 @@ TEST(starts_after_the_first_allocate_nothing) {
     many_starts("self,tcp", NULL, NULL, WEFT_COLL_BCAST);
 }
 
-TEST(several_handles_are_under_way_together_and_none_twice) {
+TEST(many_handles_are_under_way_together_and_none_twice) {
     struct crew c;
     weft_coll_t *a[2], *b[2];
     crew_up(&c, 2, "self,shm", "coll.slot", "0");

@@ -155,7 +155,7 @@ static void be_killed_anywhere(struct process *p) {
     static int32_t many[5000];
     size_t n = *p->algorithms ? 12 : 5000; /* what fits in a line */
     /* A death before everybody's team is ready would fail the creation of a member that is late.
-     * Nobody hears of it before they all are here. */
+     * No member learns of it before they all are here. */
     atomic_fetch_add(&p->page->alive, 1);
     if (p->rank == 2) {
         while (atomic_load(&p->page->alive) < p->size) sched_yield();
@@ -221,7 +221,7 @@ static void begin_many(struct process *p) {
             if (st < 0) _exit(61);
         }
         while (n_done < MANY)
-            if (weft_worker_wait(p->worker, 2000) < 0) _exit(62); /* nobody woke it */
+            if (weft_worker_wait(p->worker, 2000) < 0) _exit(62); /* no wake-up came */
         for (int i = 0; i < MANY; i++)
             if (sum[i] != p->size * ((uint64_t)i << 8) + p->size * (p->size - 1) / 2) _exit(63);
     }

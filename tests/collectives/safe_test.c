@@ -59,7 +59,7 @@ TEST(a_persistent_collective_is_started_safely) {
     crew_down(&c);
 }
 
-/* Whoever goes, and whenever: either all that are left have the result, or none. */
+/* Whichever member leaves, and whenever: either all that are left have the result, or none. */
 static void lose(const char *const way[3], uint32_t dies, int turns) {
     struct crew c;
     weft_setting_t settings[] = {{"close.timeout", "20"}, {way[1], way[2]}};
@@ -87,7 +87,7 @@ static void lose(const char *const way[3], uint32_t dies, int turns) {
     crew_down(&c);
 }
 
-TEST(all_that_are_left_have_one_outcome_whoever_is_lost_and_whenever) {
+TEST(all_that_are_left_have_one_outcome_whichever_is_lost_and_whenever) {
     for (unsigned i = 0; i < 3; i++)
         for (uint32_t dies = 0; dies < 4; dies++)
             for (int turns = 0; turns < 10; turns++) lose(ways[i], dies, turns);

@@ -276,7 +276,7 @@ static const uint8_t *result_at(const struct sample *s, uint32_t r, weft_coll_ar
     return m->from + m->src.displs[r] * s->width;
 }
 
-static void say(const struct sample *s, uint32_t r, const char *setting) {
+static void print_outcome(const struct sample *s, uint32_t r, const char *setting) {
     printf(
         "  %s, %u ranks, root %u, %zu elements of type %d, reduction %d, flags %u%s%s, at rank %u, "
         "%s\n",
@@ -299,12 +299,12 @@ static void try(struct crew *c, const struct sample *s, const char *setting) {
         struct memory *m = &memory[r];
         bool untouched = s->kind == COLL_EXSCAN && r == 0;
         bool gap = s->in_place && s->gaps && is_v(s->kind);
-        if (c->rank[r].outcome != WEFT_OK) say(s, r, setting);
+        if (c->rank[r].outcome != WEFT_OK) print_outcome(s, r, setting);
         CHECK_EQ(c->rank[r].outcome, WEFT_OK);
         bool looks = m->has_dst && s->kind != COLL_BARRIER && s->kind != COLL_FANIN &&
                      s->kind != COLL_FANOUT && !untouched && !gap;
         if (looks && memcmp(got[r], m->want, m->dst.elements * s->width) != 0) {
-            say(s, r, setting);
+            print_outcome(s, r, setting);
             CHECK(!"the result is another");
         }
         free(m->from);

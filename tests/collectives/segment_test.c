@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* The memory that a team shares: opened by those it is meant for, and by nobody else. */
+/* The memory that a team shares: opened by those it is meant for, and by no others. */
 #include <collectives/segment.h>
 #include <errno.h>
 #include <fcntl.h>

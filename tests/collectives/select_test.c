@@ -93,7 +93,7 @@ TEST(a_file_of_choices_comes_after_the_setting) {
     CHECK_EQ(weft__choose(&choices, &q), ALGORITHM_ALLREDUCE_ring);
     q = of(COLL_BARRIER, 0, 4);
     CHECK_EQ(weft__choose(&choices, &q), ALGORITHM_BARRIER_tree);
-    CHECK_EQ(weft__choices_read(root, "", "/nowhere", &choices), WEFT_ERR_IO);
+    CHECK_EQ(weft__choices_read(root, "", "/no-such-file", &choices), WEFT_ERR_IO);
     unlink(name);
     talloc_free(root);
 }

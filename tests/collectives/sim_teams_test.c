@@ -1,7 +1,7 @@
 /*
  * Teams made of others, agreements and safe collectives in virtual time: datagrams are lost, and a
- * member dies at each moment. Every member that lives hears once, and what has to be one outcome is
- * one.
+ * member dies at each moment. Every member that lives is notified once, and what has to be one
+ * outcome is one.
  */
 #include "sim_world.h"
 
@@ -127,10 +127,10 @@ static void with_death(work_fn work) {
         }
 }
 
-TEST(a_death_at_any_moment_of_a_split_hangs_nobody) {
+TEST(a_death_at_any_moment_of_a_split_hangs_no_member) {
     with_death(do_split);
 }
-TEST(a_death_at_any_moment_of_a_shrink_hangs_nobody) {
+TEST(a_death_at_any_moment_of_a_shrink_hangs_no_member) {
     with_death(do_shrink);
 }
 TEST(a_death_at_any_moment_of_an_agreement_leaves_one_value) {
@@ -173,7 +173,7 @@ static void three_and_two(struct world *w, uint64_t seed, const struct sim_profi
     RUN_UNTIL(w, all_ready(&w->crew));
 }
 
-static bool all_heard(const struct crew *c) {
+static bool all_were_notified(const struct crew *c) {
     for (uint32_t r = 0; r < SIZE; r++)
         if (!c->rank[r].outcome_calls) return false;
     return true;
@@ -185,7 +185,7 @@ TEST(a_team_grows_though_datagrams_are_lost) {
         three_and_two(&w, seed, &weft__sim_datagram);
         lossy(&w, 80000);
         begin_growing(&w);
-        RUN_UNTIL(&w, all_heard(&w.crew));
+        RUN_UNTIL(&w, all_were_notified(&w.crew));
         for (uint32_t r = 0; r < SIZE; r++)
             CHECK(w.crew.rank[r].outcome == WEFT_OK && weft_team_size(made[r]) == SIZE);
         lossy(&w, 0);
@@ -193,7 +193,7 @@ TEST(a_team_grows_though_datagrams_are_lost) {
     }
 }
 
-TEST(a_death_at_any_moment_of_growing_hangs_nobody) {
+TEST(a_death_at_any_moment_of_growing_hangs_no_member) {
     for (uint32_t dead = 0; dead < SIZE; dead++)
         for (uint64_t moment = 0; moment < MOMENTS; moment++) {
             struct world w;
@@ -203,7 +203,7 @@ TEST(a_death_at_any_moment_of_growing_hangs_nobody) {
             while (weft__clock_now(w.clock) < until && weft__clock_turn(w.clock)) continue;
             weft__sim_crash(w.fabric, dead);
             w.crew.rank[dead].outcome_calls += w.crew.rank[dead].outcome_calls == 0;
-            RUN_UNTIL(&w, all_heard(&w.crew));
+            RUN_UNTIL(&w, all_were_notified(&w.crew));
             for (uint32_t r = 0; r < SIZE; r++)
                 if (r != dead) CHECK_EQ(w.crew.rank[r].outcome_calls, 1);
             weft__sim_heal_all(w.fabric);

@@ -1,4 +1,4 @@
-/* Teams in virtual time, over a network that loses, delays, splits and dies as it is told; every
+/* Teams in virtual time, over a network that loses, delays, splits and fails on command; every
  * run replays from its seed. */
 #include "sim_world.h"
 
@@ -210,7 +210,7 @@ TEST(a_death_in_any_collective_is_one_outcome_for_each_survivor) {
         }
 }
 
-/* Everybody begins; then `harm` at some time; every survivor hears once. */
+/* Everybody begins; then `harm` at some time; every survivor is notified once. */
 static void harmed(uint64_t seed, void (*harm)(struct world *w), weft_status_t expected,
                    uint64_t after_ns) {
     struct world w;

@@ -1,4 +1,4 @@
-/* Teams in virtual time, over a network that does what it is told. */
+/* Teams in virtual time, over a network that fails on command. */
 #ifndef WEFT_TESTS_COLLECTIVES_SIM_WORLD_H
 #define WEFT_TESTS_COLLECTIVES_SIM_WORLD_H
 

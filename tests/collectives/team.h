@@ -30,7 +30,7 @@ struct rank {
     struct crew *crew;
     weft_worker_t *worker;
     weft_team_t *team;
-    weft_status_t ready, outcome; /* WEFT_IN_PROGRESS until told */
+    weft_status_t ready, outcome; /* WEFT_IN_PROGRESS until notified */
     int ready_calls, outcome_calls;
     bool closed;
 };

@@ -1,4 +1,4 @@
-/* The life of a team: how it begins, what ends it, and that everybody hears of it once. */
+/* The life of a team: how it begins, what ends it, and that every member learns of it once. */
 #include "team.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -401,7 +401,7 @@ TEST(the_deadline_of_a_collective_ends_with_it) {
 
 /* ---- many teams ------------------------------------------------------------------------------ */
 
-TEST(a_team_of_one_asks_nobody) {
+TEST(a_team_of_one_sends_nothing) {
     struct crew c;
     crew_workers(&c, 1, "self,shm", NULL, 0);
     weft_team_t *team;

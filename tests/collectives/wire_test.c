@@ -1,4 +1,4 @@
-/* What members say to each other, read from bytes that nobody trusts. */
+/* Messages of members, decoded from bytes that are not trusted. */
 #include <collectives/wire.h>
 #include <tests/harness.h>
 

@@ -58,7 +58,7 @@ TEST(a_link_dialed_by_uri_is_joined_by_address) {
 
 static const weft_setting_t settings[] = {{"lanes.switch", "on"}, {"lanes.min_rate", "1000g"}};
 
-/* From tcp to shared memory and back: whoever comes meanwhile joins it, by either. */
+/* From tcp to shared memory and back: a peer that comes meanwhile joins it, by either. */
 TEST(a_link_is_joined_whatever_lane_it_is_on) {
     struct pair p;
     pair_begin(&p, "shm,tcp", settings, 2, NULL, 0);

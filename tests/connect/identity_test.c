@@ -1,4 +1,4 @@
-/* A link has one name: the worker id that its lane's handshake gave. A greeting in another
+/* A link has one name: the worker id that its lane's handshake gave. A handshake in another
  * worker's name is refused. */
 #include <tests/support/raw_peer.h>
 
@@ -40,7 +40,7 @@ static void came(weft_ep_t *ep, weft_am_t *am, void *arg) {
     ++*(int *)arg;
 }
 
-/* The peer that claims to be the third worker hears nothing of what is sent to that one by its
+/* The peer that claims to be the third worker receives nothing that is sent to that one by its
  * address. */
 TEST_WIRES(what_is_sent_to_an_address_reaches_the_worker_of_that_address) {
     char address[256];

@@ -8,7 +8,7 @@ static void workers(struct two *t, const char *transport, const char *name, cons
 
 static char long_name[6 + 200 + 1] = "shm://";
 
-/* As addresses that are none; who listens and who connects hear the same. */
+/* Malformed addresses; listening and connecting give the same error. */
 TEST(places_that_are_none_are_refused_by_name) {
     static const char *const bad[] = {"",
                                       "tcp://",
@@ -126,7 +126,7 @@ static void knock(const char *transport, const char *uri, bool at_request) {
     CHECK_EQ(weft_connect(t.a, where, &ours, &ep[1]), 0);
     UNTIL(&t, t.ready + t.errors == 2);
     CHECK(!door);
-    if (at_request) { /* nobody is at home any more */
+    if (at_request) { /* the listener is gone */
         CHECK_EQ(t.errors, 2);
         CHECK_EQ(t.endpoints, 100);
     } else {
@@ -149,7 +149,8 @@ TEST(a_listener_closes_within_on_request_shm) {
     knock("shm", "shm://door-b", true);
 }
 
-/* Whatever the reason here, the peer is told that it was rejected; and who it is was told here. */
+/* Whatever the reason here, the peer learns that it was rejected; the callback here named the
+ * peer. */
 static weft_status_t reason;
 static char visitor[128];
 static weft_status_t judge(const char *peer, void *arg) {
@@ -265,8 +266,8 @@ TEST(a_link_by_uri_is_no_duplicate) {
         CHECK_EQ(weft_listen(t.b, "tcp://127.0.0.1:0", NULL, &listener), 0);
         CHECK_EQ(weft_worker_address(t.a, address, &len), 0);
         CHECK_EQ(weft_connect(t.a, weft_listener_uri(listener), &ours, &ab), 0);
-        /* At B the guest of A's is not known yet when B dials; at A the link may be up when B's
-         * guest greets. */
+        /* B does not know A's accepted link yet when it dials; A's link may be up when B's
+         * accepted link sends its handshake. */
         for (int i = 0; i < turns; i++) weft_worker_progress(i % 2 ? t.b : t.a, 0);
         CHECK_EQ(weft_connect_address(t.b, address, len, &ours, &ba), 0);
         UNTIL(&t, t.ready + t.errors == 2);

@@ -1,6 +1,6 @@
 /*
  * A container whose kernel forbids process_vm_readv and _writev, as the default profiles of
- * container runtimes do: it is found out, told, and done without.
+ * container runtimes do: it is detected, reported, and done without.
  */
 #include <tests/support/rma_peers.h>
 

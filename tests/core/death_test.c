@@ -41,7 +41,7 @@ static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     answers++;
 }
 
-/* Busy: messages wait at this side. Else nobody owes anybody anything, and no lane would notice
+/* Busy: messages wait at this side. Else neither side waits for the other, and no lane would notice
  * by itself. */
 static void kill_peer(const char *transport, bool busy) {
     struct child child;

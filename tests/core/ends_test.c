@@ -26,7 +26,7 @@ struct meeting {
     /* the one watched; the endpoint's close; the other side's operation */
     struct tally op, closed, theirs;
     weft_request_t *request;
-    char *memory, *other; /* what the operation borrows; what the other side does */
+    char *memory, *other; /* what the operation uses; what the other side does */
     size_t len;
     bool returned; /* the operation ended at once */
     int arrived, spoiled;
@@ -152,7 +152,7 @@ static bool documented(const struct meeting *m) {
     weft_status_t st = m->op.status;
     /* past recall */
     if (st == WEFT_OK) return true;
-    /* nobody listens */
+    /* no listener */
     if (m->kind == UNCONNECTED && m->way == PEER_GONE && st == WEFT_ERR_REFUSED) return true;
     switch (m->way) {
     case CANCEL: return st == WEFT_ERR_CANCELLED;
@@ -197,7 +197,7 @@ static void meet(const char *transport, enum kind kind, enum way way, weft_setti
         int before = m.op.calls;
         end(&m);
         if (m.t.a && way != DEADLINE) CHECK_EQ(m.op.calls, before); /* never inside the call */
-        /* First this side alone: a peer that stands still holds up nobody but what it may be
+        /* First this side alone: a peer that stands still holds up nothing but what it may be
          * touching. */
         double limit = two_now() + 0.3;
         if (m.t.a && must_end(&m))

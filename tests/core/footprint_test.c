@@ -98,7 +98,7 @@ static size_t of_an_endpoint(const char *transport) {
     return each;
 }
 
-/* Not more than `most`. The figure is in the log, for whoever changes it. */
+/* Not more than `most`. The figure is in the log, for a change of it. */
 #define HOLDS(what, most)                          \
     do {                                           \
         size_t bytes = (what);                     \

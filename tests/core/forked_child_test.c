@@ -95,7 +95,7 @@ static void fork_here(void) {
                     strstr(line, "a callback forked returned");
     bool whole = sum_at_rest() == sum;
     if (!notified || !whole)
-        printf("  status %#x; said \"%s\"; what is shared is %s\n", status, line,
+        printf("  status %#x; printed \"%s\"; what is shared is %s\n", status, line,
                whole ? "as it was" : "changed");
     if (notified && whole)
         n_forked++;
@@ -306,7 +306,7 @@ static void visit(const char *transport, const weft_listen_params_t *params, wef
     weft_ep_t *ep;
     struct tally closed = {0};
     char uri[64] = "tcp://127.0.0.1:0";
-    if (strcmp(transport, "shm") == 0) snprintf(uri, sizeof uri, "shm://stray%d", (int)getpid());
+    if (strcmp(transport, "shm") == 0) snprintf(uri, sizeof uri, "shm://forked%d", (int)getpid());
     up(&t, transport);
     CHECK_EQ(weft_listen(two_b(&t), uri, params, &listener), 0);
     due = true;

@@ -10,7 +10,7 @@ static struct raw raw;
 
 /* ---- what ends the link */
 
-/* After the greeting, or before it, these bytes cost the speaker its lane. */
+/* After the handshake, or before it, these bytes cost the speaker its lane. */
 static void costs_the_lane(const char *transport, bool handshake, uint8_t id, const void *bytes,
                            size_t len) {
     raw_dial(&raw, transport);
@@ -41,7 +41,7 @@ TEST_WIRES(a_second_handshake_ends_the_link) {
     weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID});
     costs_the_lane(transport, true, m.id, m.bytes, m.len);
     weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = 0});
-    costs_the_lane(transport, false, m.id, m.bytes, m.len); /* nobody's name */
+    costs_the_lane(transport, false, m.id, m.bytes, m.len); /* an unused id */
     costs_the_lane(transport, false, m.id, m.bytes, m.len - 1);
     raw_close(&raw);
 }
@@ -434,7 +434,7 @@ TEST_WIRES(an_offer_is_taken_once_and_in_bounds) {
     raw_close(&raw);
 }
 
-/* ---- memory that is lent by a liar */
+/* ---- memory that is exposed by a liar */
 
 static void key_of(struct wire_message *m, uint32_t ep, uint64_t worker, uint32_t region) {
     uint8_t key[WEFT_RKEY_MAX];
@@ -446,7 +446,7 @@ static void key_of(struct wire_message *m, uint32_t ep, uint64_t worker, uint32_
     weft__wire_expose(m, (struct wire_expose){ep, key, weft__rkey_write(key, &packed)});
 }
 
-TEST_WIRES(a_key_that_is_none_or_somebody_elses_ends_the_link) {
+TEST_WIRES(a_key_that_is_none_or_of_another_link_ends_the_link) {
     struct wire_message m;
     raw_open(&raw, transport, NULL, 0);
     fresh(transport);
@@ -486,7 +486,7 @@ TEST_WIRES(keys_that_are_in_flight_without_end_are_held_in_bounds) {
     raw_close(&raw);
 }
 
-/* ---- somebody who asks for help with what it reads (split_copy.h) */
+/* ---- a peer that asks for help with what it reads (split_copy.h) */
 
 static struct wire_rts offer_of_victim(const char *bytes, size_t len, struct tally *sent) {
     struct wire_rts rts = {0};
@@ -508,7 +508,7 @@ TEST_WIRES(put_req_that_no_one_can_give_costs_nothing) {
     raw_open(&raw, transport, &reads, 1);
     fresh(transport);
     struct wire_rts rts = offer_of_victim(big, sizeof big, &sent);
-    /* of no message; into memory that nobody has granted; told though nobody waits */
+    /* of no message; into memory that was not granted; reported without a waiter */
     weft__wire_put_req(&m, (struct wire_put_req){
                                .request = 0x00500003, .token = 1, .address = 4096, .len = 70000});
     costs_nothing(&m);
@@ -557,7 +557,7 @@ TEST(put_req_beyond_a_message_or_by_words_that_are_none_is_a_breach) {
     raw_close(&raw);
 }
 
-/* ---- somebody who asks for a message to be written where nobody may write (split_copy.h) */
+/* ---- a peer that asks for a message to be written where writing is not granted (split_copy.h) */
 
 static bool receives_gone(uint32_t to) {
     struct wire_one one;
@@ -577,7 +577,7 @@ TEST_WIRES(what_cannot_be_written_is_notified_to_be_gone_and_may_be_asked_for) {
     raw_open(&raw, transport, &pieces, 1);
     fresh(transport);
     struct wire_rts rts = offer_of_victim(big, sizeof big, &sent);
-    /* of no message; where nobody has granted anything; with a length that wraps */
+    /* of no message; without any grant; with a length that wraps */
     struct wire_put_req put_req = {
         .request = 0x00500003, .to = 71, .token = 1, .address = 4096, .len = 70000};
     weft__wire_put_req(&m, put_req);
@@ -675,11 +675,11 @@ TEST_WIRES(a_lying_host_costs_the_endpoint_that_dialed) {
     struct wire_message m;
     struct wire_open open = {0};
     raw_open(&raw, transport, NULL, 0);
-    be_dialed(transport); /* accepted before the greeting */
+    be_dialed(transport); /* accepted before the handshake */
     weft__wire_accept(&m, (struct wire_accept){.ep = 1 << 20 | 1, .from = 9});
     CHECK(send_message(&raw, &m));
     costs_the_dialer(transport, WEFT_ERR_PROTOCOL);
-    be_dialed(transport); /* somebody else */
+    be_dialed(transport); /* another peer */
     weft__wire_hello(&m, (struct wire_hello){.version = WIRE_VERSION, .worker = RAW_ID + 1});
     CHECK(send_message(&raw, &m));
     costs_the_dialer(transport, WEFT_ERR_UNREACHABLE);

@@ -1,4 +1,4 @@
-/* A loop that the program runs within a callback: the worker's fd is silent there, and tells of
+/* A loop that the program runs within a callback: the worker's fd is silent there, and reports
  * what is left afterwards. */
 #include <tests/support/worker_pair.h>
 
@@ -67,7 +67,7 @@ static void inner_loop(const char *transport) {
         SERVE(&t, inner == round);
         CHECK(silent);
         CHECK(spins <= 1);             /* the call that finds out */
-        SERVE(&t, came == 40 * round); /* what came meanwhile is told of */
+        SERVE(&t, came == 40 * round); /* what came meanwhile is reported */
         CHECK_EQ(weft_worker_fd(t.b), fd_of_b);
     }
     two_down(&t);
@@ -79,7 +79,7 @@ TEST(an_inner_loop_does_not_spin_shm) {
     inner_loop("shm");
 }
 
-/* An edge-triggered host hears of what is left, too, and then sleeps. */
+/* An edge-triggered host learns of what is left, too, and then sleeps. */
 TEST(an_edge_triggered_host_is_woken_for_what_an_inner_loop_left) {
     struct two t;
     struct epoll_event event = {.events = EPOLLIN | EPOLLET};

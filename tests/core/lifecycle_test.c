@@ -1,4 +1,4 @@
-/* Endpoints come and go in every order, and each tells its story once. */
+/* Endpoints come and go in every order, and each reports its end once. */
 #include <tests/support/worker_pair.h>
 
 static int closed_calls;
@@ -220,7 +220,7 @@ static void listen_and_connect(const char *transport, const char *uri) {
     snprintf(other, sizeof other, "%s", weft_listener_uri(listener));
     weft_listener_close(listener);
     weft_listener_close(grumpy);
-    /* Those accepted go on; new links find nobody. */
+    /* Those accepted go on; new links find no listener. */
     CHECK(weft_am_send(ep[0], 1, NULL, 0, NULL, 0, NULL) >= 0);
     UNTIL(&t, received == 4);
     two_down(&t);

@@ -32,7 +32,7 @@ struct table {
     pthread_mutex_t lock;
     unsigned n_received, n_poisoned; /* active messages at b */
     unsigned n_cancelled;
-    weft_request_t *waiting; /* to be cancelled by whoever comes next */
+    weft_request_t *waiting; /* to be cancelled by the next thread */
 };
 
 struct player {
@@ -56,7 +56,7 @@ static void on_received(weft_ep_t *ep, weft_am_t *am, void *arg) {
 static void lock(struct table *table) {
     pthread_mutex_lock(&table->lock);
 }
-/* A turn of both workers, by whoever has the lock. */
+/* A turn of both workers, by the thread that has the lock. */
 static void unlock(struct table *table) {
     two_turn(&table->r.t);
     pthread_mutex_unlock(&table->lock);
@@ -177,7 +177,7 @@ static void on_cancelled(weft_status_t status, void *arg) {
     table->n_cancelled += status == WEFT_ERR_CANCELLED;
 }
 
-/* A receive that nobody sends to waits for the next thread to cancel it. */
+/* A receive without a send waits for the next thread to cancel it. */
 static void play_cancel(struct player *p) {
     struct table *table = p->table;
     weft_op_t op = {.done = on_cancelled, .arg = table, .request_p = &table->waiting};

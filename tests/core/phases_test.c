@@ -79,7 +79,7 @@ static void die_after(const char *transport, bool child_sends, int turns) {
     post(&s, !child_sends, &first);
     while (!first.calls && two_now() < end) side_turn(&s);
     CHECK_EQ(first.status, WEFT_OK);
-    /* whoever sent it knows no more than that it has left */
+    /* its sender knows no more than that it has left */
     CHECK(weft_tag_send(s.ep, 2, NULL, 0, NULL) >= 0);
     bool posted = may_post(&s, !child_sends, &second);
     while (!s.errors && two_now() < end) side_turn(&s);

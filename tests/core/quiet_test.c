@@ -1,4 +1,4 @@
-/* A hot endpoint over shared memory asks nobody for anything: no system call and no allocation a
+/* A hot endpoint over shared memory needs nothing: no system call and no allocation a
  * message. */
 #include <tests/support/worker_pair.h>
 

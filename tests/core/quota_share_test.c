@@ -1,5 +1,5 @@
-/* What a peer may leave unread is told to it in shares, whose sum is the bound: who keeps to
- * them loses nothing, however many endpoints it opens. */
+/* The limit of unread bytes is sent to a peer in shares, whose sum is the bound: a peer that keeps
+ * to them loses nothing, however many endpoints it opens. */
 #include <tests/support/worker_pair.h>
 
 #include <endpoints/core/quota.h>
@@ -133,7 +133,7 @@ TEST_EACH(a_peer_with_many_endpoints_full_of_unread_bytes_loses_none) {
     two_down(&t);
 }
 
-/* The least that there may be: whoever wants nothing kept gets what it asks for. */
+/* The least that there may be: a worker that wants nothing kept gets what it asks for. */
 TEST_EACH(with_next_to_no_room_messages_and_streams_go_one_by_one) {
     weft_setting_t none[] = {{"tag.unexpected_bytes", "64"}, {"stream.window", "1"}};
     struct two t;

@@ -1,4 +1,4 @@
-/* What one peer may open is bounded; beyond, it alone is refused, and nobody else notices. */
+/* What one peer may open is bounded; beyond, it alone is refused, and no other peer notices. */
 #include <tests/support/worker_pair.h>
 
 static weft_status_t lost[8];
@@ -98,7 +98,7 @@ TEST(a_peer_dials_so_many_links_and_no_more) {
     }
     CHECK(n_ready[0] && n_ready[1] && !n_ready[2] && lost[2] < 0);
     CHECK(lost[0] == WEFT_OK && lost[1] == WEFT_OK);
-    dial(c, t.b, 3); /* somebody else gets in */
+    dial(c, t.b, 3); /* another peer gets in */
     UNTIL(&t, (weft_worker_progress(c, 0), n_ready[3] || lost[3]));
     CHECK_EQ(lost[3], WEFT_OK);
     weft_worker_destroy(c);

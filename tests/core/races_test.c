@@ -1,4 +1,4 @@
-/* Ends that meet other ends: what was decided stays decided, and what is owed is paid. */
+/* Ends that meet other ends: what was decided stays decided, and what is outstanding completes. */
 #include <tests/support/worker_pair.h>
 
 #include <endpoints/core/worker.h>
@@ -120,7 +120,7 @@ TEST_EACH(a_close_ends_at_its_deadline_before_the_connection) {
     two_down(&t);
 }
 
-/* The peer answers who does not wait any more: its half is not to be there for nobody. */
+/* The peer answers a dialer that no longer waits: the peer's half must not stay. */
 TEST_EACH(who_gives_up_connecting_leaves_no_half) {
     struct two t;
     char address[256];
@@ -142,7 +142,7 @@ TEST_EACH(who_gives_up_connecting_leaves_no_half) {
     two_down(&t);
 }
 
-/* Whenever it looks, its time for the greeting is over, and what came meanwhile buys time: the
+/* Whenever it looks, its time for the handshake is over, and what came meanwhile buys time: the
  * proof, with the first words behind. */
 TEST(an_acceptor_that_is_always_late_receives_the_first_words) {
     weft_setting_t little[] = {{"tcp.handshake_timeout", "10ms"}};
@@ -173,12 +173,12 @@ TEST(a_cut_receive_is_not_called_truncated) {
     CHECK_EQ(weft_tag_send(t.ep, 4, &(weft_iov_t){big, sizeof big}, 1, OP(&sent)),
              WEFT_IN_PROGRESS);
     for (int i = 0; i < 200 && !got.calls; i++) weft_worker_progress(t.a, 0);
-    for (int i = 0; i < 20; i++) weft_worker_progress(t.b, 0); /* it asks, and nobody answers */
+    for (int i = 0; i < 20; i++) weft_worker_progress(t.b, 0); /* it asks, and no answer comes */
     CHECK_EQ(got.calls, 0);
     weft_request_cancel(request);
     UNTIL(&t, got.calls == 1 && sent.calls == 1);
     CHECK_EQ(got.status, WEFT_ERR_CANCELLED);
-    CHECK_EQ(sent.status, WEFT_OK); /* it sends what it was asked for, to nobody */
+    CHECK_EQ(sent.status, WEFT_OK); /* it sends what it was asked for, to a dead peer */
     two_down(&t);
 }
 

@@ -1,12 +1,12 @@
 /* What a call may not be given is refused by the call, in whatever state the endpoint is, and
- * calls nobody. */
+ * runs no callback. */
 #include <tests/support/rma_peers.h>
 
 #include <weft/collective.h>
 
 static char bytes[100];
 
-/* Nobody is told of what was refused. */
+/* No callback reports what was refused. */
 static struct tally never;
 
 static void refuse_null(weft_ep_t *ep, weft_worker_t *worker) {

@@ -116,7 +116,8 @@ static void estate_up(struct estate *e, const char *transport, const char *uri,
     requests_up(e);
 }
 
-/* What was under way before ends as if nobody had tried, and all else can still be done. */
+/* What was under way before ends as if there had been no attempt, and all else can still be
+ * done. */
 static void estate_is_whole(struct estate *e) {
     struct two *t = &e->t;
     struct tally got = {0}, met = {0}, put = {0}, flushed = {0}, gone = {0};

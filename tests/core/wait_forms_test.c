@@ -32,7 +32,7 @@ TEST(noop_is_no_one_to_wait_for) {
     for (int i = 0; i < FORMS; i++) CHECK_EQ(form(i, NULL, NULL, 0, NULL), WEFT_ERR_INVALID_PARAM);
 }
 
-/* ---- a worker's own: what it sends, it hears */
+/* ---- a worker's own: it receives what it sends */
 
 static weft_rkey_t *key;
 static uint64_t word_at;

@@ -36,7 +36,7 @@ static bool ended(weft_status_t st, const struct tally *t) {
 
 /* ---- what a pointer points to ---------------------------------------------------------------- */
 
-TEST(memory_is_told_apart) {
+TEST(kinds_of_memory_are_distinguished) {
     weft_mem_info_t info;
     char host;
     char *device = gpu_alloc(1000), *managed = gpu.alloc(gpu.context, 5000, true);

@@ -90,7 +90,7 @@ TEST(a_fetching_add_is_applied_once_and_its_answer_is_its_own) {
     end(&w);
 }
 
-/* Nobody answers these: the count is all that tells. */
+/* These have no answer: only the count shows them. */
 static void post(struct word *w) {
     weft_op_t op = {.done = tally, .arg = &ignored};
     if (w->asked - *w->value > 64) return;
@@ -109,7 +109,8 @@ TEST(an_add_that_no_one_answers_is_applied_once) {
     end(&w);
 }
 
-/* A put, and behind a fence the add that tells of it: whoever sees the count sees the bytes. */
+/* A put, and behind a fence the add that reports it: a reader that sees the count sees the
+ * bytes. */
 static void put_and_notify(struct word *w) {
     static char bytes[BYTES];
     if (w->asked != w->answered || *w->value != w->asked) return;

@@ -1,11 +1,11 @@
-/* Endpoints that survive connections, and a peer whose process dies: nobody waits for one that
- * cannot come. */
+/* Endpoints that survive connections, and a peer whose process dies: no operation waits for one
+ * that cannot come. */
 #include <tests/support/kill_child.h>
 
 #include <signal.h>
 #include <sys/wait.h>
 
-/* Longer than a test may take: only the end of the process can be what is told. */
+/* Longer than a test may take: only the end of the process can be reported. */
 static const weft_setting_t patient[] = {{"failover.timeout", "600s"}};
 
 static weft_worker_t *open_worker(struct two *t) {

@@ -43,7 +43,7 @@ TEST(endpoints_of_other_modes_share_no_link) {
         CHECK_EQ(info.n_endpoints, 2);
     }
     kill_all();
-    /* of the two that share a link one is not told */
+    /* of the two that share a link one is not notified */
     UNTIL(&t, t.errors == 1 && t.back_errors == 2);
     CHECK_EQ(t.error, WEFT_ERR_PEER_FAILED);
     CHECK_EQ(weft_am_send(ep[2], 1, NULL, 0, NULL, 0, NULL), WEFT_ERR_PEER_FAILED);
@@ -73,7 +73,7 @@ TEST(where_lanes_die_with_their_peer_only_there_is_nothing_to_survive) {
     two_down(&t);
 }
 
-/* ---- patience -------------------------------------------------------------------------------- */
+/* ---- timeouts ------------------------------------------------------------------------------- */
 
 TEST(a_dialer_whose_peer_does_not_answer_gives_up_in_time) {
     struct two t;
@@ -119,7 +119,7 @@ TEST(what_waits_can_be_cancelled_and_has_a_deadline) {
     CHECK_EQ(weft_am_handler_set(t.b, 1, on_am, NULL), 0);
     came = 0;
     kill_all();
-    drive(t.a, 0.01); /* it knows, and greets a peer that does not look */
+    drive(t.a, 0.01); /* it knows, and sends HELLO to a peer that does not read */
     CHECK_EQ(weft_am_send(t.ep, 1, NULL, 0, &iov, 1,
                           &(weft_op_t){.done = tally, .arg = &cancelled, .request_p = &req}),
              WEFT_IN_PROGRESS);

@@ -1,5 +1,5 @@
-/* Connections that die while they greet for the first time: endpoints that survive their
- * connection do not notice, others are told. */
+/* Connections that die during their first handshake: endpoints that survive their
+ * connection do not notice, others are notified. */
 #include <tests/support/kill_child.h>
 
 #include <endpoints/core/worker.h>
@@ -59,7 +59,7 @@ TEST(so_are_many_in_a_row) {
     CHECK(dies_after(1, 10));
 }
 
-/* Nobody is there any more: that is said, and not waited for. */
+/* The peer is gone: that is reported at once, without a timeout. */
 TEST(a_peer_that_went_meanwhile_is_not_dialed_for_ever) {
     struct two t;
     two_workers(&t, "tcp", NULL, 0);

@@ -143,7 +143,7 @@ TEST(a_resume_that_comes_late_with_the_end_of_its_lane_behind_it_is_a_lost_try) 
     }
 }
 
-/* A dialer that uses the lane acknowledges by it; then its end is the link's, and nobody waits
+/* A dialer that uses the lane acknowledges by it; then its end is the link's, and no side waits
  * for another. */
 TEST(a_goodbye_by_a_lane_that_was_resumed_and_used_ends_the_link) {
     struct wire_message m;

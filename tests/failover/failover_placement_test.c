@@ -9,7 +9,7 @@
 
 enum { KILLS = 8 };
 
-/* A message is sent, and some of it has landed, when a connection dies. */
+/* A message is sent, and some of it is placed, when a connection dies. */
 static void half_way(struct two *t, struct receive *r, struct tally *sent, size_t pieces) {
     sent->calls = 0;
     post(t, r, pieces, 0, sent);

@@ -196,7 +196,7 @@ TEST(sim_ways_that_stall_lose_nothing_seeds_1_to_300) {
 }
 
 /* One way stalls for longer than a try may take, so many steps after the loss: before the dial,
- * before the greeting, before the answer. */
+ * before the handshake, before the answer. */
 static void stalls_after(unsigned from, int steps) {
     struct world w;
     uint64_t random = 1;

@@ -1,4 +1,4 @@
-/* Heartbeats, which an endpoint must wish for: a worker that nobody drives is dead to it, and to
+/* Heartbeats, which an endpoint must ask for: a worker that is not driven is dead to it, and to
  * no other. */
 #include <endpoints/wire/lane_ctrl.h>
 

@@ -1,4 +1,4 @@
-/* The log of messages that are not acknowledged: what a lane was lent of it stays as it is until
+/* The log of messages that are not acknowledged: what a lane uses of it stays as it is until
  * the lane has done with it. */
 #include <tests/harness.h>
 

@@ -1,7 +1,7 @@
 /*
- * Two windows that greet, and part, over a channel that holds every word ever said: each may come
- * at any time, any number of times, or never. A raw lane that is gone answers as the transport's
- * next one would: it does not know the peer.
+ * Two windows that connect and disconnect over a channel that holds every message ever sent: each
+ * may come at any time, any number of times, or never. A raw lane that is gone answers as the
+ * transport's next one would: it does not know the peer.
  */
 #include "tests/harness.h"
 #include "tests/model.h"
@@ -135,7 +135,7 @@ static bool all_is_quiet(const struct explore_world *w, unsigned peer) {
     {.event = CONN_EV_RAW_UP, .budget = 1, .states = IN(NEW)}, \
     {.event = CONN_EV_CLOSE, .budget = 1, .states = OWNED & ~(IN(DOWN) | IN(EXPELLED)), .rescue = true}, \
     {.event = CONN_EV_ABORT, .budget = 1, .states = OWNED & ~(IN(DOWN) | IN(EXPELLED)), .rescue = true}, EITHER(timely, fault)}
-/* Its raw lane comes with the first frame, and nobody closes it who has not heard of it. */
+/* Its raw lane comes with the first frame, and only a side that knows of it closes it. */
 #define ACCEPTOR(timely, fault) { \
     {.event = CONN_EV_ACCEPTED, .budget = 1, .states = IN(NEW)}, \
     {.event = CONN_EV_CLOSE, .budget = 1, .states = IN(UP) | IN(FINISH) | IN(RESET), .rescue = true}, \
@@ -175,12 +175,13 @@ static const char *one_side(const struct explore_world *w, unsigned peer) {
     const struct window_conn *c = &side_of(w, peer)->conn;
     unsigned last_words = explore_notified(w, peer, CONN_FX_NOTIFY_CLOSED) +
                           explore_notified(w, peer, CONN_FX_FORGET);
-    if (opened(w, peer) > 1) return "told open twice";
-    if (explore_notified(w, peer, CONN_FX_NOTIFY_DOWN) > 1) return "told down twice";
+    if (opened(w, peer) > 1) return "notified open twice";
+    if (explore_notified(w, peer, CONN_FX_NOTIFY_DOWN) > 1) return "notified down twice";
     if (last_words != (c->fsm.state == CONN_CLOSED)) return "one last word, at the end";
-    if (is_in(w, peer, IN(UP) | IN(FINISH)) && !opened(w, peer)) return "open, and nobody was told";
+    if (is_in(w, peer, IN(UP) | IN(FINISH)) && !opened(w, peer))
+        return "open, and no notification came";
     if (is_in(w, peer, IN(UP) | IN(FINISH)) && c->peer_tag != 2u - peer)
-        return "open to a stranger";
+        return "open to an unverified peer";
     if (explore_notified(w, peer, CONN_FX_FORGET) && opened(w, peer))
         return "hid what the owner knows";
     return NULL;
@@ -278,8 +279,9 @@ static bool lie(const struct fsm *to, unsigned choice, struct explore_message *m
 
 static const char *sane(const struct explore_world *w) {
     const struct window_conn *c = &side_of(w, A)->conn;
-    if (opened(w, A) > 1 || explore_notified(w, A, CONN_FX_NOTIFY_DOWN) > 1) return "told twice";
-    if (is_in(w, A, IN(UP)) && !c->peer_tag) return "open to nobody";
+    if (opened(w, A) > 1 || explore_notified(w, A, CONN_FX_NOTIFY_DOWN) > 1)
+        return "notified twice";
+    if (is_in(w, A, IN(UP)) && !c->peer_tag) return "open to no peer";
     return NULL;
 }
 

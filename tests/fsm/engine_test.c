@@ -182,7 +182,7 @@ TEST(cells_are_counted_while_coverage_is_on) {
 TEST(machines_enter_the_register_by_themselves) {
     CHECK(weft__fsm_machine_by_name("door") == &weft__door_machine);
     CHECK(weft__fsm_machine_by_name("example") == &weft__example_machine);
-    CHECK(weft__fsm_machine_by_name("nobody") == NULL);
+    CHECK(weft__fsm_machine_by_name("no actor") == NULL);
     CHECK_EQ(weft__door_machine.from_peer, 1 << DOOR_EV_LOCK | 1 << DOOR_EV_CALL);
 }
 

@@ -188,16 +188,17 @@ static const char *invariant(const struct explore_world *w) {
                  end = explore_notified(w, i, EP_FX_END);
         if (w->hostile >> i & 1) continue;
         if (ready > 1 || made > 1 || explore_notified(w, i, EP_FX_NOTIFY_ERROR) > 1)
-            return "each is told once";
-        if ((i == A ? made : ready) > 0) return "told what the other side is told";
-        if (end != (state == EP_CLOSED)) return "CLOSED if and only if the close was told, once";
+            return "each is notified once";
+        if ((i == A ? made : ready) > 0) return "notified what the other side is notified";
+        if (end != (state == EP_CLOSED))
+            return "CLOSED if and only if the close was notified, once";
         if (state == EP_READY && !explore_notified(w, i, EP_FX_GO))
             return "READY implies that sends go";
         if (explore_notified(w, i, EP_FX_GO) > 1) return "sends begin to go once";
         if (state == EP_READY && s->core.peer == 0) return "READY without a peer";
         if ((state == EP_DRAIN || state == EP_CLOSED) && s->core.peer && s->gone)
             return "a peer behind a lost link";
-        if (state == EP_CLOSED && !s->closing) return "closed, and nobody asked";
+        if (state == EP_CLOSED && !s->closing) return "closed, and not asked to";
     }
     return NULL;
 }
@@ -275,7 +276,7 @@ static bool recv_and_keep_silent(struct fsm *to, const struct explore_message *m
     return recv_msg(to, msg, event_p);
 }
 
-/* The model can see: if nobody answers an ACCEPT for a handle that is gone, the peer's half
+/* The model can see: if an ACCEPT is not answered for a handle that is gone, the peer's half
  * waits for ever. */
 TEST(an_accept_that_no_one_answers_is_found) {
     struct explore_model silent = model;

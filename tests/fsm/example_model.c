@@ -57,15 +57,15 @@ static const char *invariant(const struct explore_world *w) {
                  up = explore_notified(w, i, EXAMPLE_FX_NOTIFY_UP);
         if (w->hostile >> i & 1) continue;
         if (down != (e->fsm.state == EXAMPLE_CLOSED))
-            return "CLOSED if and only if the user was told down, once";
+            return "CLOSED if and only if the user was notified down, once";
         if (e->opened && e->fsm.state == EXAMPLE_READY && !up)
-            return "opened and READY implies told up";
-        if (up > 1) return "told up once";
+            return "opened and READY implies notified up";
+        if (up > 1) return "notified up once";
     }
     return NULL;
 }
 
-/* `told` counts effects, and `opened` is OPEN_USED in what spin sees. */
+/* `notified` counts effects, and `opened` is OPEN_USED in what spin sees. */
 const char example_invariant[] = "(notified[0 * N_EFFECTS + FX_NOTIFY_DOWN] == (state[0] == "
                                  "CLOSED)) && (notified[1 * N_EFFECTS + "
                                  "FX_NOTIFY_DOWN] == "

@@ -104,7 +104,8 @@ TEST(draft_one_sends_gone_to_one_who_dials) {
 TEST(draft_two_forgets_to_notify_up) {
     struct fsm_cell cell = {FSM_DO, EXAMPLE_READY, action("welcome")};
     const struct fsm_machine *draft = with_cell(EXAMPLE_EV_HELLO, EXAMPLE_DIAL, cell);
-    CHECK(is_refuted(draft, "broken: opened and READY implies told up", "A:OPEN B:OPEN A:HELLO"));
+    CHECK(
+        is_refuted(draft, "broken: opened and READY implies notified up", "A:OPEN B:OPEN A:HELLO"));
 }
 
 TEST(an_honest_peer_may_not_be_called_a_violator) {
@@ -118,7 +119,7 @@ TEST(a_close_that_no_one_answers_is_stuck) {
     struct fsm_machine *draft = (struct fsm_machine *)(uintptr_t)with_cell(
         EXAMPLE_EV_HELLO, EXAMPLE_CLOSED, (struct fsm_cell){FSM_SKIP, 0, 0});
     example_model(&e, draft);
-    /* Without LOST and time, nobody helps the one who dialled. */
+    /* Without LOST and time, nothing helps the dialer. */
     static const struct explore_local users[] = {
         {.event = EXAMPLE_EV_OPEN, .budget = 1, .states = 1 << EXAMPLE_IDLE},
         {.event = EXAMPLE_EV_CLOSE, .budget = 1, .states = 1 << EXAMPLE_IDLE}};
@@ -131,11 +132,10 @@ TEST(a_close_that_no_one_answers_is_stuck) {
 
 TEST(a_dead_cell_is_asserted) {
     static const struct fsm_dead dead[] = {
-        {EXAMPLE_EV_FIN, EXAMPLE_IDLE, "nobody closes what is not open"}};
+        {EXAMPLE_EV_FIN, EXAMPLE_IDLE, "only what is open is closed"}};
     struct fsm_machine claims = weft__example_machine;
     claims.dead = dead, claims.n_dead = 1;
-    CHECK(is_refuted(&claims,
-                     "example: FIN came to a dead cell (\"nobody closes what is not open\")",
+    CHECK(is_refuted(&claims, "example: FIN came to a dead cell (\"only what is open is closed\")",
                      "A:OPEN A:CLOSE B:FIN"));
 }
 

@@ -95,7 +95,7 @@ static unsigned hello_from_dialer(struct explore_world *w, unsigned accepted) {
 static bool recv_msg(struct fsm *to, const struct explore_message *msg, unsigned *event_p) {
     struct explore_world *w = explore_now();
     if (msg->event == LINK_EV_LOST) yield_to_standby(w, to->id);
-    if (msg->payload[0] == 1) return true; /* it says that it is somebody else */
+    if (msg->payload[0] == 1) return true; /* it claims to be another worker */
     if (msg->event != LINK_EV_HELLO || is_dialed(to->id)) return true;
     bool resumes = msg->payload[0] && to->state == LINK_AWAIT;
     if (resumes)
@@ -122,12 +122,13 @@ static const char *invariant(const struct explore_world *w) {
                  end = explore_notified(w, i, LINK_FX_END);
         if (w->hostile >> i & 1) continue;
         up[i / 2] += is_in(w, i, IN(UP));
-        if (notified > 1 || end > 1) return "each is told once";
-        if (is_in(w, i, IN(UP)) && !notified) return "UP implies that endpoints were told";
+        if (notified > 1 || end > 1) return "each is notified once";
+        if (is_in(w, i, IN(UP)) && !notified) return "UP implies that endpoints were notified";
         if (end != is_in(w, i, IN(CLOSED))) return "CLOSED if and only if the link was forgotten";
         if (is_dialed(i) && is_in(w, i, IN(SPARE) | IN(AWAIT)))
-            return "a dialed link plays the guest";
-        if (!is_dialed(i) && is_in(w, i, IN(DIALING) | IN(HANDSHAKE))) return "a guest dials";
+            return "a dialed link acts as an accepted one";
+        if (!is_dialed(i) && is_in(w, i, IN(DIALING) | IN(HANDSHAKE)))
+            return "an accepted link dials";
     }
     return !w->hostile && (up[0] > 1 || up[1] > 1) ? "two links are up between the same two workers"
                                                    : NULL;
@@ -182,7 +183,7 @@ TEST(another_hostile_worker_breaks_nothing) {
 }
 
 /* ---- a link that is to outlive its lanes, whose first one breaks before it greeted, and the
- * guests of both lanes */
+ * accepted links of both lanes */
 
 enum { DIALER, FIRST_ACCEPTED, SECOND_ACCEPTED };
 
@@ -225,7 +226,8 @@ static const struct explore_effect effects_again[LINK_N_EFFECTS] = {
     [LINK_FX_END] = {EXPLORE_NOTIFY, 0},
 };
 
-/* What was said by the lane that broke may come to the guest still; the dialer has left it. */
+/* What was said by the lane that broke may come to the accepted link still; the dialer has left
+ * it. */
 static bool send_by_lane(const struct fsm *from, unsigned effect, struct explore_message *msg) {
     unsigned accepted = accepted_in_use(explore_now());
     return from->id == DIALER ? msg->to == accepted : msg->to == DIALER && from->id == accepted;
@@ -236,12 +238,12 @@ static bool recv_by_lane(struct fsm *to, const struct explore_message *msg, unsi
 
 static const char *notified_once(const struct explore_world *w) {
     for (unsigned i = 0; i < 3; i++) {
-        if (explore_notified(w, i, LINK_FX_NOTIFY_UP) > 1) return "told up twice";
+        if (explore_notified(w, i, LINK_FX_NOTIFY_UP) > 1) return "notified up twice";
         if (explore_notified(w, i, LINK_FX_END) != is_in(w, i, IN(CLOSED)))
             return "CLOSED if and only if it was forgotten";
     }
     bool lone = is_in(w, DIALER, IN(UP)) && is_in(w, accepted_in_use(w), IN(IDLE) | IN(AWAIT));
-    return lone ? "up, and nobody has greeted" : NULL;
+    return lone ? "up without a handshake" : NULL;
 }
 
 static bool agreed_by_lane(const struct explore_world *w) {

@@ -4,8 +4,8 @@
  * The rules by which links of one worker meet are those of endpoints/link*.c: weft__link_duplicate,
  * meet_duplicate, yield_to_standby. A has the smaller id.
  *
- * There is no TIMEOUT here: it does what LOST does, and nobody may have to wait for it. Agreement
- * must be reachable by what the two owe each other alone.
+ * There is no TIMEOUT here: it does what LOST does, and no progress may depend on it. Agreement
+ * must be reachable by the outstanding messages of the two alone.
  */
 #include "tests/harness.h"
 
@@ -20,7 +20,8 @@ enum { A, B, N_LINKS = 6 };
 
 static unsigned third_dialer;
 
-/* Links 2n and 2n + 1 are the ends of lane n: who dialed, and the guest at the other worker. */
+/* Links 2n and 2n + 1 are the ends of lane n: who dialed, and the accepted link at the other
+ * worker. */
 static bool is_dialed(unsigned link) {
     return link % 2 == 0;
 }
@@ -124,7 +125,7 @@ static const char *invariant(const struct explore_world *w) {
     for (unsigned i = 0; i < N_LINKS; i++) {
         if (explore_notified(w, i, LINK_FX_NOTIFY_UP) > 1 ||
             explore_notified(w, i, LINK_FX_END) > 1)
-            return "each is told once";
+            return "each is notified once";
         joinable[worker_of(i)] += is_in(w, i, JOINABLE);
         spares[worker_of(i)] += is_in(w, i, IN(SPARE));
     }

@@ -10,7 +10,7 @@
 struct example {
     struct fsm fsm;
     uint8_t opened; /* by its user */
-    uint8_t lost;   /* the peer is told by its kernel, sooner or later */
+    uint8_t lost;   /* the peer's kernel reports it, sooner or later */
 };
 
 #endif

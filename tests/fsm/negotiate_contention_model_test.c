@@ -1,7 +1,7 @@
 /*
  * Three workers, a link between each two, and one place for a scarce lane at each: six machines.
  * The links' scores differ, and the better replaces the weaker. No worker ever has more lanes than
- * places, whoever asks first, and all comes to rest.
+ * slots, whichever side asks first, and all comes to rest.
  */
 #include "tests/harness.h"
 

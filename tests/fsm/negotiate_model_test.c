@@ -1,7 +1,7 @@
 /*
  * Negotiation, explored: two sides that may both ask, any number of times that a rest allows, with
  * every answer; whose other lane comes, fails or dies at any moment; and that go back. Words of one
- * direction come in order; what the lanes tell is at no fixed distance from them.
+ * direction come in order; reports of the lanes are at no fixed distance from them.
  */
 #include "tests/harness.h"
 
@@ -65,7 +65,7 @@ static bool is_settled(const struct explore_world *w, unsigned peer) {
     return end_of(w, peer)->n.settled;
 }
 
-/* ---- the other lane: there from the dialer's greeting on, at each side when that side knows */
+/* ---- the other lane: there from the dialer's handshake on, at each side when that side knows */
 
 static bool same_question(const struct explore_world *w, unsigned peer) {
     return end_of(w, peer)->n.epoch == end_of(w, !peer)->n.epoch;
@@ -73,7 +73,7 @@ static bool same_question(const struct explore_world *w, unsigned peer) {
 static bool has_lane(const struct explore_world *w, unsigned peer) {
     return is_in(w, peer, IN(MOVING) | IN(FAST) | IN(LEAVING));
 }
-/* The dialer greets; the one who granted answers, and then the dialer knows. */
+/* The dialer sends HELLO; the granter answers, and then the dialer knows. */
 static bool handshakes(const struct explore_world *w, unsigned peer) {
     if (is_hostile(w, !peer)) return true;
     if (is_in(w, peer, IN(EXPECT))) return is_in(w, !peer, IN(DIALING)) && same_question(w, peer);
@@ -240,7 +240,7 @@ static bool explored(const struct explore_role *role, uint32_t epochs) {
     return holds(&model);
 }
 
-TEST(both_sides_end_with_the_same_lane_whoever_asks) {
+TEST(both_sides_end_with_the_same_lane_whichever_asks) {
     weft__fsm_coverage_reset();
     CHECK(links_shipped("negotiate", "negotiate_machine.c"));
     CHECK(explored(&talks, 3));

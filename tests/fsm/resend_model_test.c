@@ -51,7 +51,7 @@ static bool all_is_quiet(const struct explore_world *w, unsigned peer) {
             {.event = WINDOW_EV_TIMEOUT, .armed = true, AT_MOST(early), .rescue = true}, \
     }
 
-/* With one more event at the end: nothing was heard for long. */
+/* With one more event at the end: nothing was received for long. */
 #define LOCALS_THAT_ASK(frames)                                                         \
     {                                                                                   \
         {.event = WINDOW_EV_SEND, AT_MOST(frames), .before = one_more, .rescue = true}, \
@@ -101,7 +101,7 @@ static bool recv_msg(struct fsm *to, const struct explore_message *msg, unsigned
         return true;
     }
     *event_p = weft__window_ack(w, p.number, p.held);
-    /* its arguments: nobody reads them */
+    /* its arguments: unused */
     if (*event_p == WINDOW_EV_ACK_OLD) w->acked = 0, w->sack = 0;
     return true;
 }

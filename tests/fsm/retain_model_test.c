@@ -1,6 +1,6 @@
 /*
  * A link that outlives its lanes, explored: a dialer and the other side send three messages each,
- * lanes die twice under either of them, and the other side may crash and come back as somebody
+ * lanes die twice under either of them, and the other side may crash and come back as another
  * else. Each message is delivered once and in order, or the link is lost to both.
  */
 #include "tests/harness.h"
@@ -14,11 +14,11 @@
 enum { DIALER, OTHER };
 #define IN(state) (1u << RESUME_##state)
 
-/* Lanes are told apart by the try that made them; the first is of none. */
+/* Lanes are distinguished by the try that made them; the first is of none. */
 struct payload {
     uint8_t lane, number; /* of a message; or what has come */
 };
-static const char *fault; /* found while something is heard */
+static const char *fault; /* found while something is received */
 
 static struct resume *of(const struct explore_world *w, unsigned peer) {
     return (struct resume *)w->peer[peer];
@@ -34,7 +34,7 @@ static void lane_dies(struct explore_world *w, unsigned peer) {
     explore_drop(w, peer, false);
 }
 
-/* The same, but a greeting on a new lane may still arrive. */
+/* The same, but a handshake on a new lane may still arrive. */
 static void lane_in_use_dies(struct explore_world *w, unsigned peer) {
     const uint32_t lane = of(w, peer)->epoch;
     unsigned n = 0;
@@ -127,7 +127,7 @@ static void send_ack(struct explore_world *w, unsigned peer) {
         }                                                                                          \
     }
 
-/* Nobody gives up: there is no failover timeout, and nobody crashes. */
+/* Neither side gives up: there is no failover timeout, and no crash. */
 #define SENDS(messages, deaths)                                               \
     {.event = RESUME_EV_SEND, AT_MOST(messages, IN(STEADY)), .rescue = true}, \
         {.event = RESUME_EV_LOST,                                             \
@@ -183,7 +183,8 @@ static bool send_msg(const struct fsm *from, unsigned effect, struct explore_mes
     return effect == RESUME_FX_SEND_RESUME || effect == RESUME_FX_DROP_TRY || listened_to;
 }
 
-/* A greeting comes on a new lane, to whoever is there; one that knows no such link says so. */
+/* A handshake comes on a new lane, to the worker that is there; one that knows no such link says
+ * so. */
 static bool recv_resume(struct resume *r, const struct payload *p, unsigned *event_p) {
     if (r->fsm.state == RESUME_OVER) {
         const struct explore_message no = {
@@ -228,7 +229,7 @@ static const char *invariant(const struct explore_world *w) {
     if (fault) return fault;
     for (unsigned i = 0; i < 2; i++)
         if (explore_notified(w, i, RESUME_FX_FAIL) != is_in(w, i, IN(OVER)))
-            return "lost, and told once, are the same";
+            return "lost, and notified once, are the same";
     if (both) why = one_way(of(w, DIALER), of(w, OTHER));
     return both && !why ? one_way(of(w, OTHER), of(w, DIALER)) : why;
 }
@@ -326,7 +327,7 @@ static const char *within_bounds(const struct explore_world *w) {
     const struct resume *r = of(w, honest_one);
     if (r->acked > r->sent) return "forgot what was never sent";
     if (explore_notified(w, honest_one, RESUME_FX_FAIL) != is_in(w, honest_one, IN(OVER)))
-        return "lost, and told once";
+        return "lost, and notified once";
     return NULL;
 }
 static bool few_came(const struct explore_world *w, unsigned peer) {

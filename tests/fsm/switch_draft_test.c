@@ -23,15 +23,15 @@ static uint8_t pop(struct queue *q) {
     return word;
 }
 
-/* One direction, by drafts of the rules. The first had markers that are read when they come;
- * what decides is that a word waits with its lane, and that nobody goes back before the peer has
+/* One direction, by drafts of the rules. The first had markers that are read when they come; what
+ * decides is that a word waits with its lane, and that neither side goes back before the peer has
  * come. */
 struct draft {
     bool words_wait;
     bool waits_for_drained;
 };
 struct way {
-    uint8_t out, in, sent, seen, moves, outstanding; /* owed: DRAINED not heard */
+    uint8_t out, in, sent, seen, moves, outstanding; /* outstanding: DRAINED not received */
     struct queue lane[2], held[2];
     uint8_t order_broken;
 };

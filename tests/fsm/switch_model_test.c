@@ -6,9 +6,9 @@
  * be one that survives its connections: then it is the shipped machine of that, too, and
  * connections are what dies.
  *
- * Every move takes something away (a message on its way, one to be sent, a wish, a fault), so the
- * graph has no circle, and "everything comes to an agreed rest" is that each state without a move
- * is one.
+ * Every move takes something away (a message on its way, one to be sent, a request, a fault), so
+ * the graph has no circle, and "everything comes to an agreed rest" is that each state without a
+ * move is one.
  */
 #include "tests/harness.h"
 
@@ -34,7 +34,7 @@ struct side {
     uint8_t sent, seen; /* data */
     uint8_t quiet;      /* 1: operations of the lane are under way; 2: they have ended */
     uint8_t full;       /* 1: END waits for room */
-    uint8_t mute[2];    /* of a lane: this side has closed it, or heard of its end */
+    uint8_t mute[2];    /* of a lane: this side has closed it, or learned of its end */
     uint8_t over;       /* the link is lost, or violated, here */
     uint8_t taking;
     struct resume link; /* where lane 0 survives: its machine, all that was said by it, … */
@@ -165,7 +165,7 @@ static bool dial_again(void) {
     unsigned state = s->link.fsm.state;
     if (state == RESUME_ADRIFT && s->due) {
         s->due = 0;
-        /* what comes by the one before is not heard */
+        /* what comes by the one before is dropped */
         memset(&now.way[0][0], 0, sizeof now.way[0][0]);
         memset(&now.way[1][0], 0, sizeof now.way[1][0]);
         weft__fsm_step(&s->link.fsm, RESUME_EV_DUE);
@@ -176,7 +176,7 @@ static bool dial_again(void) {
     return true;
 }
 
-/* A liar hears nothing: it says whatever it likes, whenever it likes. */
+/* A liar receives nothing: it sends anything at any time. */
 static void send_msg(unsigned from, unsigned lane, uint8_t word) {
     if (now.side[from].mute[lane] || is_hostile) return;
     if (survives && lane == 0)
@@ -247,7 +247,7 @@ static void run(unsigned i) {
         case SWITCH_FX_RESUME: s->quiet = s->full = 0; break;
         case SWITCH_FX_MUTE: s->full = 0; break;
         case SWITCH_FX_PART: part(i); break;
-        case SWITCH_FX_HANG_UP: /* the guest is not told here: it is a lane that dies */
+        case SWITCH_FX_HANG_UP: /* the accepted link learns of it by its lane's death */
             send_msg(i, s->core.out ^ 1, WORD(RESET, 0));
             s->mute[s->core.out ^ 1] = 1;
             break;
@@ -273,7 +273,7 @@ static void join(unsigned i) {
     step(i, SWITCH_EV_JOINED);
 }
 
-/* A lane's end is heard behind what it brought. */
+/* A lane's end is received behind what it brought. */
 static void lane_ends(unsigned i, unsigned lane, bool parted) {
     struct side *s = &now.side[i];
     if (s->mute[lane]) return;
@@ -283,7 +283,7 @@ static void lane_ends(unsigned i, unsigned lane, bool parted) {
         return;
     }
     if (state_of(i) == SWITCH_EXPECTING &&
-        lane != s->core.out) { /* the guest came, or whoever negotiates gives up */
+        lane != s->core.out) { /* the accepted link came, or the negotiation gives up */
         step(i, parted ? SWITCH_EV_CANCEL : SWITCH_EV_FAILED);
         return;
     }
@@ -340,7 +340,7 @@ static bool promote(unsigned dialer) {
     if (now.moves == budget.moves || !is_alone(0) || !is_alone(1)) return false;
     if (!is_hostile && (now.side[1].core.out ^ 1) != other) return false;
     now.moves++;
-    for (unsigned i = 0; i < 2; i++) /* what is left of the lane before is heard by nobody */
+    for (unsigned i = 0; i < 2; i++) /* what is left of the lane before is dropped */
         memset(&now.way[i][other], 0, sizeof now.way[i][other]);
     now.side[0].mute[other] = now.side[1].mute[other] = 0;
     if (!(is_hostile && accepted == 1)) step(accepted, SWITCH_EV_EXPECT);
@@ -359,7 +359,7 @@ static bool go_back(unsigned i) {
     return true;
 }
 
-/* What it had on its way is gone; both hear of it. */
+/* What it had on its way is gone; both learn of it. */
 static bool fail(unsigned lane) {
     if (survives) return lane == 0 && cut();
     bool there = is_there(0, lane) || (!is_hostile && is_there(1, lane));
@@ -372,7 +372,7 @@ static bool fail(unsigned lane) {
     return true;
 }
 
-/* Whoever negotiates may change its mind at any time; too late it is to no avail. */
+/* The negotiation may change its mind at any time; too late it has no effect. */
 static bool cancel(void) {
     unsigned state = state_of(0), other = now.side[0].core.out ^ 1;
     bool late = state != SWITCH_EXPECTING && state != SWITCH_DIALING;
@@ -449,7 +449,7 @@ static const char *rest(void) {
     if (is_hostile) return NULL;
     if (a->over != b->over) return "one side lost the link, and the other did not";
     if (survives && (a->link.fsm.state != RESUME_STEADY || b->link.fsm.state != RESUME_STEADY))
-        return "no connection, and nobody dials";
+        return "no connection, and none is dialed";
     if (now.flushed && (!now.faults || survives) && b->seen != a->sent)
         return "what was sent before a close was lost";
     if (a->over) return NULL;
@@ -490,7 +490,7 @@ static uint64_t fingerprint(const void *p, size_t len) {
 }
 _Static_assert(sizeof(struct world) % sizeof(uint64_t) == 0, "read by words");
 
-/* What nobody will look at any more makes no difference. */
+/* State that is never read again makes no difference. */
 static void forget(void) {
     for (unsigned i = 0; i < 2; i++) {
         struct side *s = &now.side[i];

@@ -77,16 +77,16 @@ static const char *invariant(const struct explore_world *w) {
         unsigned down = explore_notified(w, i, TCP_CONN_FX_NOTIFY_DOWN),
                  closed = explore_notified(w, i, TCP_CONN_FX_NOTIFY_CLOSED);
         if (w->hostile >> i & 1) continue;
-        if (up > 1 || down > 1 || closed > 1) return "each is told once";
+        if (up > 1 || down > 1 || closed > 1) return "each is notified once";
         if (explore_notified(w, i,
                              i == DIALER ? TCP_CONN_FX_NOTIFY_ACCEPTED : TCP_CONN_FX_NOTIFY_UP))
-            return "told the other's";
+            return "notified the other's";
         if (closed != (m->state == TCP_CONN_CLOSED))
-            return "CLOSED if and only if the owner was told, once";
+            return "CLOSED if and only if the owner was notified, once";
         if (down && m->state != TCP_CONN_DOWN && m->state != TCP_CONN_CLOSED)
             return "down is the end";
-        if (m->state == TCP_CONN_OPEN && !up) return "OPEN implies that the owner was told";
-        if (i == ACCEPTOR && down && !up) return "an acceptor that nobody knows is told down";
+        if (m->state == TCP_CONN_OPEN && !up) return "OPEN implies that the owner was notified";
+        if (i == ACCEPTOR && down && !up) return "an acceptor that no owner knows is notified down";
     }
     /* The key is proved before anything is believed. */
     if (!w->hostile && explore_notified(w, ACCEPTOR, TCP_CONN_FX_NOTIFY_ACCEPTED) &&

@@ -1,5 +1,5 @@
 /* What peers of rdma_rc may say while they connect and about keys, what its addresses hold, and
- * where it is told to listen: any bytes are answered, and what is accepted is what its encoder
+ * where the handshake says: any bytes are answered, and what is accepted is what its encoder
  * would have written. */
 #include "fuzz.h"
 

@@ -4,7 +4,7 @@
 #include <transports/tcp/name.h>
 #include <transports/tcp/wire.h>
 
-/* As a connection does it: a greeting as far as it goes, then frames. */
+/* As a connection does it: a handshake as far as it goes, then frames. */
 static void stream(const uint8_t *p, size_t len) {
     struct tcp_handshake g;
     size_t size;

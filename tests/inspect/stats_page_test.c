@@ -50,7 +50,7 @@ static void look(struct seen *s, const weft_worker_t *worker) {
     s->len = (size_t)st.st_size;
     s->page = mmap(NULL, s->len, PROT_READ, MAP_SHARED, own, 0);
     CHECK(s->page != MAP_FAILED);
-    /* Nobody else writes to it, and it never shrinks. */
+    /* No other process writes to it, and it never shrinks. */
     CHECK(mmap(NULL, s->len, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) == MAP_FAILED);
     CHECK(fcntl(own, F_GET_SEALS) & F_SEAL_SHRINK);
     int writer = open(path, O_RDWR | O_CLOEXEC);
@@ -265,7 +265,7 @@ static void *write_rows(void *arg) {
         for (volatile int i = 0; i < 100; i++) continue;
         atomic_store_explicit((_Atomic uint64_t *)&written->peer, n, memory_order_relaxed);
         atomic_store_explicit(&written->sequence, written->sequence + 1, memory_order_release);
-        /* rows are written seldom, and yet it is often enough */
+        /* rows are written rarely, and yet it is often enough */
         for (volatile int i = 0; i < 500; i++) continue;
     }
     return NULL;

@@ -105,7 +105,7 @@ static void leave(weft_worker_t **worker_p, unsigned turns) {
     for (unsigned i = 0; i < turns && *worker_p; i++) (void)weft_worker_progress(*worker_p, 0);
 }
 
-/* A worker that goes closes the lane in use and the one at home; the other side may hear of
+/* A worker that goes closes the lane in use and the one at home; the other side may learn of
  * either first. */
 static void ends_while_away(weft_worker_t **first, weft_worker_t **second, unsigned turns) {
     open_pair("shm,tcp");

@@ -51,7 +51,7 @@ static uint32_t held(void) {
 
 /* ---- an older peer */
 
-/* Is a peer that greets so asked, when much is sent to it? */
+/* Is a peer with this HELLO asked, when much is sent to it? */
 static bool is_asked(uint16_t flags) {
     char bytes[64] = "";
     raw_open(&raw, "shm", on, sizeof on / sizeof *on);

@@ -24,7 +24,7 @@ static void notified(struct completion *completion, weft_status_t status) {
     notified_with = status;
 }
 
-/* What a flush answers, or is told in the end. */
+/* What a flush returns, or its completion in the end. */
 static weft_status_t both(struct two *t, weft_status_t old, weft_status_t raw) {
     struct lane *lane = t->ep->link->lane;
     struct fake a = {*lane, old, NULL}, b = {*lane, raw, NULL};

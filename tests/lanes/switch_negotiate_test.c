@@ -47,8 +47,8 @@ TEST(traffic_of_one_way_keeps_its_lane_as_long_as_it_flows) {
     hub_close(&hub);
 }
 
-/* ---- both want one: nobody asks before the test says so, and then both do in one turn, before
- * either hears the other */
+/* ---- both want one: neither asks before the test says so, and then both do in one turn, before
+ * either receives from the other */
 
 static struct usage_hooks own_hooks;
 static bool asking;
@@ -75,7 +75,7 @@ static void tick_with(struct link *link) {
     weft__usage_min_score(usage, link, 0);
     weft__tracking_wake(link->worker);
 }
-/* Nothing is heard between the two. */
+/* Nothing is received between the two. */
 static void both_ask(struct spoke *s) {
     HUB_UNTIL(&hub, spoke_state(s) <= NEGOTIATE_BASE && hub_state(s) <= NEGOTIATE_BASE);
     asking = true;
@@ -153,7 +153,7 @@ static bool goes_by(const struct spoke *s, const char *transport) {
     return strcmp(spoke_link(s)->lane->iface->transport->name, transport) == 0;
 }
 
-/* A factor that nobody beats: whoever came first stays, and the others ask ever more seldom. */
+/* A factor that no link reaches: the first one stays, and the others ask ever more rarely. */
 TEST(who_is_denied_asks_ever_more_slow) {
     static const weft_setting_t one[] = {{"lanes.capacity", "1"},
                                          {"lanes.factor", "100000"},
@@ -199,7 +199,7 @@ TEST(a_link_that_carries_far_more_replaces_the_weakest) {
     hub_close(&hub);
 }
 
-TEST(a_link_keeps_its_lane_for_its_time_whoever_wants_it) {
+TEST(a_link_keeps_its_lane_for_its_time_whichever_wants_it) {
     static const weft_setting_t one[] = {
         {"lanes.capacity", "1"}, {"lanes.min_rate", "4k"}, {"lanes.min_hold", "60s"}};
     hub_open(&hub, 2, one, 3);
@@ -283,7 +283,7 @@ TEST(the_other_endpoint_may_close_while_its_link_is_in_any_state) {
     }
 }
 
-/* ---- out of memory: the link goes on as it was, or is lost by name; nobody hangs, and no place
+/* ---- out of memory: the link goes on as it was, or is lost with its cause; nothing$
  * is kept */
 
 static bool survives_failure_at(uint64_t k) {

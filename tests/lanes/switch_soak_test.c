@@ -1,6 +1,6 @@
 /*
  * Two processes whose link goes to and fro between tcp and shared memory while both send all kinds
- * of traffic: whatever comes is compared with what it must be, generated anew by its receiver.
+ * of traffic: whatever comes is compared with what it must be, generated again by its receiver.
  * Nothing is lost, nothing comes twice, the order is kept.
  *
  * 1,000 switches of both directions; more, and figures, with WEFT_TEST_SWITCHES=100000.

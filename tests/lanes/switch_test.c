@@ -200,7 +200,7 @@ TEST(a_way_back_that_is_promised_is_gone) {
     for (unsigned n = 1; n < 48; n++) back_at(n, (int)(n / 2 % 2), n / 4 * 25000);
 }
 
-/* Whoever closes, whatever is under way, both workers come to their end. */
+/* Whichever side closes, whatever is under way, both workers come to their end. */
 static void closed_at(uint64_t seed, unsigned what, uint64_t at) {
     struct pair p;
     struct sim_profile is = two_kinds(false);
@@ -267,7 +267,7 @@ static bool send_number(struct pair *p, uint64_t n) {
     return weft_am_send(p->flow[0].ep, 4, &n, sizeof n, NULL, 0, NULL) >= 0;
 }
 
-/* Whoever is done closes, its process ends, and its peer has all that was sent, by whichever
+/* A side that is done closes, its process ends, and its peer has all that was sent, by whichever
  * lane. */
 static void leaves_at(uint64_t seed, int dialer, uint64_t at) {
     struct pair p;
@@ -293,7 +293,7 @@ static bool has_crossed(struct pair *p, int side) {
            link_of(p, side)->more->switching->core.way_out.state == SWITCH_OUT_SENT;
 }
 
-/* The one who stays hears of the end of the lane that it has gone to before it has read the
+/* The one who stays learns of the end of the lane that it has gone to before it has read the
  * other. */
 TEST(who_leaves_by_two_lanes_is_read_on_both) {
     struct pair p;

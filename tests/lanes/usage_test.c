@@ -13,7 +13,7 @@ static uint64_t rnd(void) {
     return seed >> 33;
 }
 
-/* What the hooks are told, of each key. */
+/* What the hooks reported, for each key. */
 static char key[KEYS];
 static struct {
     bool promoted, barred, refused;
@@ -76,8 +76,8 @@ static void carry(struct usage *u, size_t i, uint64_t rate) {
     weft__usage_touch(u, &key[i], 0, rate / 10);
 }
 
-/* `n_hot` links of `n`, each told of `hot_touches` times a tick with 64 messages; each other one
- * that sends in this tick of a single message. All in an order drawn anew. */
+/* `n_hot` links of `n`, each touched `hot_touches` times a tick with 64 messages; each other one
+ * that sends in this tick of a single message. All in an order drawn again. */
 static void mixed_tick(struct usage *u, size_t n, const size_t *hot, size_t n_hot,
                        unsigned hot_touches, unsigned idle_percent) {
     static size_t order[KEYS];
@@ -147,7 +147,7 @@ TEST(links_that_send_now_and_then_get_no_place_even_if_some_are_free) {
     talloc_free(u);
 }
 
-/* Ten minutes of equal links, each told of 30 ± 15 times a tick. */
+/* Ten minutes of equal links, each touched 30 ± 15 times a tick. */
 TEST(all_to_all_of_32_links_with_8_places_does_not_cycle) {
     struct usage *u = begin((struct usage_params){.capacity = 8});
     for (int t = 0; t < 6000; t++) {
@@ -356,7 +356,7 @@ TEST(where_places_are_free_a_link_that_carried_enough_does_not_wait_for_the_tick
     weft__usage_early(u);
     CHECK_EQ(promotions, 0);
     CHECK_EQ(weft__usage_touch(u, &key[1], 0, 1), USAGE_EARLY);
-    CHECK_EQ(weft__usage_touch(u, &key[1], 0, 1000000), USAGE_TICK); /* told once */
+    CHECK_EQ(weft__usage_touch(u, &key[1], 0, 1000000), USAGE_TICK); /* reported once */
     CHECK_EQ(promotions, 0);
     weft__usage_early(u);
     CHECK(seen[1].promoted);

@@ -1,4 +1,4 @@
-/* A worker's usage tracker: lanes tell it of their work, its timer runs only while that may
+/* A worker's usage tracker: lanes report their work to it, its timer runs only while that may
  * change anything. */
 #include <tests/support/worker_pair.h>
 
@@ -135,7 +135,7 @@ TEST(a_busy_link_does_not_wait_for_the_tick_while_places_are_free) {
     busy_before_the_tick("tcp");
 }
 
-/* One that only receives sends nothing that could tell, but it is looked at once it is noted. */
+/* One that only receives reports nothing by sending, but it is looked at once it is noted. */
 TEST(a_link_that_was_granted_a_lane_is_kept_by_what_it_receives) {
     struct two t;
     up(&t, "shm", "0");

@@ -9,7 +9,7 @@
 
 enum { LEN = 20000 };
 
-/* What the importer tells of its own region: how to reach it, and its key. */
+/* What the importer sends about its own region: how to reach it, and its key. */
 struct notified {
     uint32_t address_len, key_len;
     uint64_t base;
@@ -122,7 +122,7 @@ TEST(what_is_exported_is_imported_by_another_process_and_served_by_it) {
     CHECK(!strcmp(own + 8, "by the key"));
     weft_rkey_release(rkey);
 
-    /* The memory is who holds it: the exporter's end takes it from nobody. */
+    /* Every holder keeps the memory: the exporter's end takes it from none. */
     CHECK_EQ(weft_mem_release(mem, NULL), 0);
     close(pair[0]);
     CHECK_EQ(waitpid(pid, &status, 0), pid);

@@ -150,7 +150,7 @@ TEST(huge_pages_come_out_of_the_pool_and_stay_while_the_region_does) {
 TEST(normal_pages_stand_in_where_the_pool_is_too_small) {
     struct asked a;
     up(&a);
-    size_t len = ((size_t)free_pages() + 16) * HUGE_PAGE; /* nobody frees so many meanwhile */
+    size_t len = ((size_t)free_pages() + 16) * HUGE_PAGE; /* so many are not freed meanwhile */
     weft_mem_params_t params = {.rights = WEFT_MEM_ALL, .pages = WEFT_PAGES_HUGE};
     CHECK_EQ(weft_mem_alloc(a.r.t.b, len, &params, &a.mem), 0);
     CHECK_EQ(weft_mem_describe(a.mem, &a.info), 0);

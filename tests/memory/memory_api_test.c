@@ -60,7 +60,7 @@ TEST(an_exported_region_is_the_same_memory_where_it_is_imported) {
     CHECK_EQ(weft_mem_alloc(t.a, 20000, &all_rights, &mem), 0);
     CHECK_EQ(weft_mem_export(mem, &fd, &offset), 0);
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
-    CHECK(ftruncate(fd, 0) != 0); /* nobody takes it from under a peer */
+    CHECK(ftruncate(fd, 0) != 0); /* it cannot be taken from under a peer */
     CHECK(fstat(fd, &stat) == 0 && stat.st_size >= 20000);
     CHECK_EQ(weft_mem_import(t.b, fd, offset, 20000, &all_rights, &other), 0);
     CHECK_EQ(weft_mem_import(t.b, fd, offset + 4096, 4096, NULL, &part), 0);
@@ -204,7 +204,7 @@ TEST(a_registration_is_found_again_until_the_memory_goes) {
     CHECK(first == again);
     CHECK_EQ(weft_worker_count(t.a, "memory.cache_hits"), 2);
 
-    /* A program's own registration of it hears of it; the cached ones are found no more. */
+    /* A program's own registration of it reports it; the cached ones are found no more. */
     CHECK_EQ(weft_mem_register(t.a, mine + 10, 20,
                                &(weft_mem_params_t){.rights = 7, .on_invalid = on_invalid}, &own),
              0);
@@ -249,7 +249,7 @@ TEST(an_invalidation_that_is_cancelled_while_its_last_region_ends_is_notified_on
     CHECK_EQ(weft_mem_register(r.t.b, mine, sizeof mine, &all_rights, &mem), 0);
     r.rkey = rma_key(&r, mem);
     UNTIL(&r.t, r.rkey->key->status != WEFT_NO_RESOURCE);
-    /* Both wait for the peer, who is not driven, and the revocation is told first. */
+    /* Both wait for the peer, who is not driven, and the revocation is reported first. */
     weft_op_t revoke = {.done = cancel, .arg = &request},
               op = {.done = tally, .arg = &notified, .request_p = &request};
     weft_status_t st = weft_mem_revoke(mem, &revoke);
@@ -275,7 +275,7 @@ TEST(a_release_that_was_asked_for_is_refused_until_it_is_notified) {
     struct rma r;
     struct tally notified = {0};
     rma_up(&r, "shm", false, 5000, WEFT_MEM_ALL, NULL, 0);
-    /* Both wait for the peer, and are told behind each other. */
+    /* Both wait for the peer, and are reported one after the other. */
     CHECK_EQ(weft_mem_revoke(r.mem, &(weft_op_t){.done = ask_again, .arg = r.mem}),
              WEFT_IN_PROGRESS);
     CHECK_EQ(weft_mem_release(r.mem, OP(&notified)), WEFT_IN_PROGRESS);
@@ -390,7 +390,7 @@ TEST(a_region_that_is_being_released_is_not_released_again) {
     CHECK_EQ(done.calls, 1);
 }
 
-/* No key was given out since: one revocation serves both, and each is told. One behind it is a
+/* No key was given out since: one revocation serves both, and each completes. One behind it is a
  * new one. */
 TEST_WAYS(a_region_that_is_being_revoked_is_revoked_once_and_all_are_notified) {
     struct rma r;
@@ -409,7 +409,7 @@ TEST_WAYS(a_region_that_is_being_revoked_is_revoked_once_and_all_are_notified) {
     }
     CHECK_EQ(weft_mem_describe(r.mem, &r.info), 0);
     CHECK_EQ(r.info.epoch, st == WEFT_OK ? 3 : 2);
-    CHECK_EQ(weft_mem_revoke(r.mem, OP(&third)), WEFT_OK); /* nobody has it open */
+    CHECK_EQ(weft_mem_revoke(r.mem, OP(&third)), WEFT_OK); /* no peer has it open */
     CHECK_EQ(weft_mem_describe(r.mem, &r.info), 0);
     CHECK_EQ(r.info.epoch, st == WEFT_OK ? 4 : 3);
     CHECK_EQ(weft_mem_pack(r.mem, key, &len), 0);
@@ -429,7 +429,7 @@ TEST(a_region_that_is_being_released_is_revoked_with_that) {
     CHECK(released.calls == 1 && revoked.calls == 1);
 }
 
-/* A posted put that only the target could refuse is told by the next remote flush, once. */
+/* The next remote flush reports a posted put that only the target could refuse, once. */
 TEST(a_refusal_is_notified_by_the_next_remote_flush) {
     struct rma r;
     struct tally op = {0};

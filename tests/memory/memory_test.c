@@ -47,7 +47,7 @@ static void live(struct life *l, const char *transport) {
     size_t len = sizeof address;
     weft_worker_params_t params = {.transports = transport, .on_endpoint = on_endpoint};
     weft_op_t op = {.done = done, .arg = l};
-    /* Where the other side ran out of it, or is closed second, nobody answers. */
+    /* Where the other side ran out of it, or is closed second, no answer comes. */
     weft_setting_t soon[] = {{"connect.timeout", "300ms"}, {"close.timeout", "20ms"}};
     if (weft_context_create(&(weft_context_params_t){.settings = soon, .n_settings = 2},
                             &l->context) < 0)

@@ -7,7 +7,7 @@
 
 enum {
     ALONE = 0,
-    /* the smallest id: its word is not the one of zeros, which is for nobody */ BIG = 1 << 24
+    /* the smallest id: its word is not the one of zeros, which has no owner */ BIG = 1 << 24
 };
 
 struct received {
@@ -64,7 +64,7 @@ TEST_EACH(what_fits_no_one_message_is_refused_without_a_reply) {
     free(big);
 }
 
-/* Above the threshold of offers, which worker_pair.h sets at 64 KiB, as below it; and whoever
+/* Above the threshold of offers, which worker_pair.h sets at 64 KiB, as below it; and a sender that
  * asks for both, too. */
 TEST_EACH(what_wants_no_reply_crosses_whole_wherever_eager_does) {
     enum { MOST = 100 << 10 };
@@ -114,7 +114,7 @@ TEST(what_belongs_to_the_library_is_not_received_without_an_endpoint) {
     two_down(&t);
 }
 
-/* Told of an endpoint by its first message, the program wants none of it. */
+/* Notified of an endpoint by its first message, the program wants none of it. */
 static void refuse_it(weft_ep_t *ep, void *arg) {
     ((struct two *)arg)->endpoints++;
     CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_ABORT, NULL), WEFT_IN_PROGRESS);

@@ -93,7 +93,7 @@ TEST_EACH(order_holds_while_the_lane_is_full) {
         CHECK(st >= 0);
         waiting += st == WEFT_IN_PROGRESS;
     }
-    CHECK(waiting > 0); /* nobody read meanwhile: the lane had to run full */
+    CHECK(waiting > 0); /* no reader meanwhile: the lane had to run full */
     UNTIL(&t, in.n == (int)N && c.calls == waiting);
     CHECK_EQ(in.order_errors, 0);
     two_down(&t);
@@ -154,7 +154,7 @@ static uint64_t counted(weft_worker_t *worker, const char *name) {
     return UINT64_MAX;
 }
 
-/* Its sender has its memory again, and is told that nobody took the message; the receiver counts
+/* Its sender has its memory again, and learns that the message was not taken; the receiver counts
  * it. */
 TEST_EACH(a_payload_that_the_handler_does_not_take_is_rejected) {
     struct two t;

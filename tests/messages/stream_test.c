@@ -218,7 +218,7 @@ TEST_EACH(a_receive_takes_what_is_there_and_wait_all_waits) {
     CHECK_EQ(weft_stream_send(t.ep, ONE(out + 22, 11), NULL), WEFT_OK);
     UNTIL(&t, all.calls == 1);
     CHECK(all_len == 20 && are_bytes(in + 50, 3, 20));
-    /* The rest waits for whoever comes. */
+    /* The rest waits for the next receive. */
     size_t len;
     weft_status_t st = weft_stream_recv(t.back, ONE(in, 50), &len, NULL);
     CHECK(st == WEFT_OK && len == 10 && are_bytes(in, 23, 10));
@@ -351,15 +351,15 @@ TEST_EACH(on_data_notifies_once_until_some_are_taken) {
     CHECK_EQ(weft_stream_recv(t.back, ONE(in, 5), &len, NULL), WEFT_OK);
     CHECK_EQ(weft_stream_send(t.ep, ONE(out, 10), NULL), WEFT_OK);
     UNTIL(&t, data_calls == 2);
-    /* Another one is told of what is here. */
+    /* Another one reports what is here. */
     CHECK_EQ(weft_stream_on_data(t.back, on_data_take_all, &total), WEFT_OK);
     UNTIL(&t, total == 35);
     CHECK_EQ(data_calls, 3);
-    /* Taking is enough to be told again. */
+    /* Taking re-arms the notification. */
     CHECK_EQ(weft_stream_send(t.ep, ONE(out, 10), NULL), WEFT_OK);
     UNTIL(&t, total == 45);
     CHECK_EQ(data_calls, 4);
-    /* Nobody is told while a receive waits. */
+    /* No notification comes while a receive waits. */
     CHECK_EQ(weft_stream_recv(t.back, ONE(in, 10), &len, ALL(&c)), WEFT_IN_PROGRESS);
     CHECK_EQ(weft_stream_send(t.ep, ONE(out, 10), NULL), WEFT_OK);
     UNTIL(&t, c.calls == 1);

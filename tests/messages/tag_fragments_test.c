@@ -76,7 +76,7 @@ TEST(parts_fill_the_receive_that_waits) {
     sweep(mailbox, 1, true);
     sweep(one_chunk, 2, true);
 }
-TEST(parts_are_gathered_until_somebody_receives) {
+TEST(parts_are_gathered_until_a_receive_comes) {
     sweep(roomy, 1, false);
     sweep(mailbox, 1, false);
     sweep(one_chunk, 2, false);
@@ -186,7 +186,7 @@ TEST(a_lost_endpoint_ends_what_came_half) {
     CHECK(r.status < 0 && s.status < 0);
     two_down(&t);
     s = (struct tally){0};
-    begin_half(&t, &s, NULL); /* and what nobody waits for */
+    begin_half(&t, &s, NULL); /* and what has no receive */
     weft_ep_close(t.ep, WEFT_CLOSE_ABORT, NULL);
     UNTIL(&t, t.back_errors == 1);
     two_down(&t);

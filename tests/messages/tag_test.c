@@ -321,7 +321,7 @@ TEST_EACH(a_send_that_no_one_receives_can_be_cancelled) {
     two_down(&t);
 }
 
-/* It may be asked for before or after that is known: not as lost, for nobody is. */
+/* It may be asked for before or after that is known: not as lost, for no peer is. */
 /* The receiver may be reading there, whatever made the sender fail. */
 static void fail_with_an_offer(bool closes) {
     struct two t;
@@ -405,7 +405,7 @@ TEST_EACH(credit_that_comes_while_the_lane_is_full_keeps_the_order) {
     two_down(&t);
 }
 
-/* ---- where a receive is told */
+/* ---- where a receive completes */
 
 struct notified {
     char order[16];

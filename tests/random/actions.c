@@ -31,7 +31,7 @@ static void look(void) {
     weft_status_describe((weft_status_t)(1 - (int)below(31)), text, below(sizeof text));
     if (!end || !owns(end->node)) return;
     if (weft_ep_describe(end->ep, &info) < 0 && end_is_safe(end))
-        wrong("an endpoint does not say what it is");
+        wrong("an endpoint does not describe itself");
     (void)weft_ep_rma_attributes(end->ep, NULL, &attributes);
     if (weft_ep_user(end->ep) != end || weft_ep_worker(end->ep) != end->node->worker)
         wrong("whose is it?");

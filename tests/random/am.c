@@ -5,7 +5,7 @@
 
 enum { WHO = IDS + 1 };
 
-/* A message says which it is; the rest of its header is bytes that tell whether it is whole. */
+/* A message says which it is; the rest of its header is bytes that show whether it is whole. */
 struct head {
     uint32_t n, len;
 };
@@ -32,7 +32,7 @@ bool message_is_due(const struct message *m) {
 
 /* ---- sent ------------------------------------------------------------------------------------ */
 
-/* Nobody would ever know who the other side is. */
+/* The other side could never be identified. */
 static void who_ended(struct asked *a) {
     if (a->status < 0) a->end->hurried = true;
 }

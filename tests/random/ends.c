@@ -12,12 +12,12 @@ bool end_lives(const struct end *end) {
     return end->state == END_OPEN && !end->node->closing;
 }
 
-/* Nobody gave it a cause to be lost. */
+/* No operation gave it a cause to be lost. */
 bool end_is_safe(const struct end *end) {
     if (!end_lives(end) || end->hurried || (end->to && end->to->closing)) return false;
     /* it may be a team's */
     if (!end->other && !end->dialed && world->has_teams) return false;
-    /* nobody knows what it does */
+    /* its outcome is unknown */
     if (!end->other) return !(world->may & (MAY_CANCEL | MAY_CLOSE | MAY_KILL));
     return end_lives(end->other) && !end->other->hurried;
 }
@@ -108,10 +108,10 @@ void on_endpoint(weft_ep_t *ep, void *arg) {
 }
 
 static const char *const discard_buf[] = {
-    "",           "tcp://",   "tcp://127.0.0.1:1", "shm://nobody",         "shm:///../../x",
+    "",           "tcp://",   "tcp://127.0.0.1:1", "shm://no-listener",    "shm:///../../x",
     "tcp://[::1", "self://x", "foo://bar",         "tcp://127.0.0.1:99999"};
 
-/* By its address, by where it listens, or to nobody. */
+/* By its address, by where it listens, or to no listener. */
 static weft_status_t connect_to(struct node *node, struct node *to, const weft_ep_params_t *params,
                                 bool *noop_p, const weft_listener_t **by_p, weft_ep_t **ep_p) {
     *noop_p = may(MAY_ERR) && percent(20);
@@ -139,7 +139,7 @@ void dial(void) {
                                .heartbeat_ms = world->may == 0 || percent(90) ? 0 : 5000};
     weft_status_t st = connect_to(node, to, &params, &noop, &by, &ep);
     trace("node %u dials node %u%s: %s", node->n, to->n,
-          noop ? ", or nobody"
+          noop ? ", or no listener"
           : by ? " where it listens"
                : "",
           weft_status_name(st));
@@ -187,8 +187,8 @@ static weft_status_t on_request(const char *peer, void *arg) {
 
 /*
  * Endpoints that were accepted go on, but an endpoint that was opened by a URI is dialed again by
- * that URI: once nobody listens there, it is lost with its lane, for "three tries in a row found
- * nobody listening" (docs/switching.md), whoever lives there.
+ * that URI: once there is no listener, it is lost with its lane after three tries in a row
+ * (docs/switching.md), whichever peer lives there.
  */
 static void listen_no_more(struct node *node) {
     for (struct end *end = world->end; end < world->end + world->n_ends; end++) {

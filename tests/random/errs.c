@@ -1,8 +1,8 @@
-/* Calls that nobody may make: refused, and nobody is told. */
+/* Calls that break a rule: refused, and no callback runs. */
 #include "world.h"
 
 static void never(weft_status_t status, void *arg) {
-    wrong("an operation that was refused is told");
+    wrong("an operation that was refused is reported");
 }
 
 static void refused(const char *what, weft_status_t status) {

@@ -1,4 +1,4 @@
-/* Regions and keys to them: each key has a plot that nobody else touches, and an image of what
+/* Regions and keys to them: each key has a plot that no other touches, and an image of what
  * has to be there. */
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static weft_status_t make(struct field *f, const weft_mem_params_t *params) {
 static void on_invalid(weft_mem_t *mem, void *arg) {
     struct field *f = arg;
     CALLED((uint64_t)(f - world->field) << 8 | 11);
-    if (!f->harmed) wrong("a region is invalid, and nobody said so");
+    if (!f->harmed) wrong("a region is invalid, without a reason");
     RETURNS;
 }
 
@@ -173,7 +173,7 @@ bool grip_knows(const struct grip *g, struct stretch s) {
     return knows;
 }
 
-/* Nobody keeps it for others any more. */
+/* It is not kept for others any more. */
 static bool is_gone(const struct field *f) {
     return f->gone || f->harmed || f->node->closing;
 }

@@ -1,4 +1,4 @@
-/* The ledger: each operation is told once, never within its call, and does not fail without a
+/* The ledger: each operation completes once, never within its call, and does not fail without a
  * cause. */
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static bool has_cause(const struct asked *a, weft_status_t status) {
     return !ask_is_safe(a) || world->ending;
 }
 
-/* ---- told ------------------------------------------------------------------------------------ */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static void ended(struct asked *a, weft_status_t status, bool justly) {
     trace("%s %u ends: %s", kind_name[a->kind], a->n, weft_status_name(status));
@@ -94,13 +94,13 @@ static void ended(struct asked *a, weft_status_t status, bool justly) {
 }
 
 static void notified(struct asked *a, weft_status_t status, bool justly) {
-    if (a->notified++) wrong("%s %u was told twice", kind_name[a->kind], a->n);
+    if (a->notified++) wrong("%s %u was reported twice", kind_name[a->kind], a->n);
     if (a->posting && pthread_equal(a->poster, pthread_self()))
-        wrong("%s %u was told within its call", kind_name[a->kind], a->n);
+        wrong("%s %u was reported within its call", kind_name[a->kind], a->n);
     if (!a->posting && !a->accepted)
-        wrong("%s %u was told although it was over", kind_name[a->kind], a->n);
+        wrong("%s %u was reported although it was over", kind_name[a->kind], a->n);
     if (a->end && a->end->state == END_CLOSED && !a->group)
-        wrong("%s %u was told after its endpoint's close", kind_name[a->kind], a->n);
+        wrong("%s %u was reported after its endpoint's close", kind_name[a->kind], a->n);
     ended(a, status, justly);
 }
 
@@ -112,12 +112,12 @@ static void done(weft_status_t status, void *arg) {
     RETURNS;
 }
 
-/* Who of them failed nobody knows. */
+/* Which of them failed is unknown. */
 static void group_done(weft_status_t status, void *arg) {
     struct group *g = arg;
     CALLED((uint64_t)g->asked[0]->n << 8 | 2);
     bool justly = status == WEFT_OK;
-    if (g->held) wrong("a completion is told, and the program holds it");
+    if (g->held) wrong("a completion is reported, and the program holds it");
     for (uint32_t i = 0; i < g->n; i++) justly |= has_cause(g->asked[i], status);
     if (!justly)
         wrong("one of %u operations ended as %s without a cause", g->n, weft_status_name(status));
@@ -146,7 +146,7 @@ static void group_leave(struct asked *a) {
     a->group = NULL;
 }
 
-/* Where nobody is in it, nobody is told. */
+/* A collective without members notifies none. */
 void groups_release(void) {
     if (here != MAIN) return;
     for (struct group *g = world->group; g; g = g->next) {
@@ -161,7 +161,7 @@ static bool zcopies_only(const struct asked *a) {
            a->kind == ASKED_PUT;
 }
 
-/* Nobody else is to wait for it. */
+/* No other operation is to wait for it. */
 static bool may_wait_for_ever(const struct asked *a) {
     return a->kind == ASKED_TAG_RECV || a->kind == ASKED_STREAM_RECV;
 }
@@ -205,7 +205,7 @@ void ask_answered(struct asked *a, weft_status_t status) {
     if (status > WEFT_IN_PROGRESS || status < WEFT_STATUS_LAST)
         wrong("%s answers %d", kind_name[a->kind], status);
     if (a->notified && status != WEFT_IN_PROGRESS)
-        wrong("%s %u is over, and was told", kind_name[a->kind], a->n);
+        wrong("%s %u is over, and was reported", kind_name[a->kind], a->n);
     if (a->notified) return;
     a->accepted = status == WEFT_IN_PROGRESS;
     a->posting = false;
@@ -226,7 +226,7 @@ void ask_cancel(void) {
     found->cancelled = true;
     if (found->member) found->member->circle->cancelled = true;
     weft_request_cancel(found->request);
-    if (found->notified && here == found->node->owner) wrong("a cancel told its operation");
+    if (found->notified && here == found->node->owner) wrong("a cancel reported its operation");
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -235,14 +235,14 @@ void ledger_end(void) {
     for (struct asked *a = world->asked, *next; a; a = next) {
         next = a->next;
         if (a->accepted && !a->notified && a->op_p)
-            wrong("%s %u was never told", kind_name[a->kind], a->n);
-        if (!a->shape.room) shape_end(&a->shape); /* what was lent went with its worker */
+            wrong("%s %u was never reported", kind_name[a->kind], a->n);
+        if (!a->shape.room) shape_end(&a->shape); /* what was exposed went with its worker */
         free(a->expected);
         free(a);
     }
     for (struct group *g = world->group, *next; g; g = next) {
         next = g->next;
-        if (g->n) wrong("a completion was never told");
+        if (g->n) wrong("a completion was never reported");
         free(g);
     }
 }

@@ -1,4 +1,4 @@
-/* Workers: with which settings, on which thread, what memory they lend, and their end. */
+/* Workers: with which settings, on which thread, what memory they expose, and their end. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <stdlib.h>
@@ -62,7 +62,8 @@ void limits_find(struct node *node) {
     }
 }
 
-/* Mostly small; sometimes just about a size at which the library goes another way; seldom large. */
+/* Usually small; sometimes just about a size at which the library goes another way; rarely
+ * large. */
 size_t a_size(void) {
     static const size_t limit[] = {41, 600, 10000, 70000, 300000, LARGEST};
     uint32_t which = below(100);
@@ -78,7 +79,7 @@ size_t a_size(void) {
                                     : 5]);
 }
 
-/* ---- lent memory ----------------------------------------------------------------------------- */
+/* ---- exposed memory -------------------------------------------------------------------------- */
 
 struct room *room_of(struct node *node) {
     uint32_t i = below(2);
@@ -203,7 +204,8 @@ static void gone(weft_status_t status, void *arg) {
         if (a->node == node && a->accepted && a->op_p && !a->group && !a->notified)
             wrong("operation %u survives its worker", a->n);
         if (a->node != node || !a->shape.room) continue;
-        /* who shares a completion may be told later, and finds nothing to look at */
+        /* an operation that shares a completion may be reported later, and has nothing to look
+         * at */
         a->shape.block = NULL;
         a->then = NULL;
     }

@@ -26,7 +26,7 @@ static void fenced(struct end *end) {
         if (a->grip && a->end == end) a->fenced = true;
 }
 
-/* Nobody else writes there after it. */
+/* No other operation writes there after it. */
 static bool is_newest(const struct asked *a, struct stretch s) {
     for (const struct asked *b = world->asked; b != a; b = b->next)
         for (uint32_t j = 0; b->grip == a->grip && b->writes && j < b->n_stretches; j++)
@@ -38,7 +38,7 @@ static bool sees_the_target(void) {
     return !(world->may & MAY_THREAD) || world->settling;
 }
 
-/* ---- told ------------------------------------------------------------------------------------ */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static void wrote(struct asked *a) {
     a->performed = a->status < 0 || a->remote;
@@ -50,7 +50,7 @@ static void wrote(struct asked *a) {
     }
 }
 
-/* Something that may have failed, and was not told yet, was to write there before it. */
+/* Something that may have failed, and was not reported yet, was to write there before it. */
 static bool is_doubtful(const struct asked *a) {
     for (const struct asked *b = a->next; b; b = b->next)
         for (uint32_t i = 0;

@@ -19,7 +19,7 @@
 
 enum { A_HANG_S = 150 };
 
-/* What a process that runs programs tells the one that made it. */
+/* What a process that runs programs reports to its parent. */
 struct progress {
     uint64_t seed; /* under way */
     uint64_t runs, asked, checked;

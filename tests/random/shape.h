@@ -11,7 +11,7 @@ enum { LARGEST = 1400000, SHAPE_PIECES = 8 };
 /* Bytes from `at` on of everything that is called `name`: LARGEST of them may be read. */
 const uint8_t *bytes_of(uint64_t name, uint64_t at);
 
-/* Where blocks come from: a piece of a region that its worker lends, or of nowhere in
+/* Where blocks come from: a piece of a region that its worker exposes, or of nowhere in
  * particular. */
 struct room {
     uint8_t *base;
@@ -57,7 +57,7 @@ void shape_clear(struct shape *shape); /* for a receive: all of it is known */
 bool shape_holds(const struct shape *shape, const uint8_t *bytes, size_t len);
 /* Some of its first bytes have changed since shape_clear. */
 bool shape_begun(const struct shape *shape);
-/* Nobody reads or writes it any more: it is spoilt, and given back. */
+/* No operation uses it any more: it is poisoned, and given back. */
 void shape_end(struct shape *shape);
 
 #endif

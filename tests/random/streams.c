@@ -24,7 +24,7 @@ void stream_send(void) {
     if (end) send(end, a_size());
 }
 
-/* Of a send that ended early a first part may have been sent; then nobody knows where what
+/* Of a send that ended early a first part may have been sent; then it is unknown where what
  * follows belongs. */
 bool stream_is_known(struct end *from) {
     for (struct asked *a = world->asked; a && !from->unsure; a = a->next)
@@ -40,7 +40,7 @@ static bool quiesced_enough(const struct end *end) {
 /* ---- received -------------------------------------------------------------------------------- */
 
 /* Bytes are looked at in the order in which the receives were posted: one that ends at once may
- * be told before others. */
+ * be reported before others. */
 static void received(struct asked *last) {
     struct end *end = last->end;
     while (end->recv_first && ask_is_over(end->recv_first)) {
@@ -97,13 +97,14 @@ static void give_back(struct end *end, uint32_t i) {
     weft_stream_release(end->node->worker, data);
 }
 
-/* A receive that has its bytes, and was not told yet, is before it. */
+/* A receive that has its bytes, and was not reported yet, is before it. */
 static bool take(struct end *end) {
     const void *data;
     size_t len;
     if (end->recv_first) return false;
     weft_status_t st = weft_stream_take(end->ep, &data, &len);
-    if (st == WEFT_ERR_BUSY) wrong("nobody receives, and a stream's bytes are not to be taken");
+    if (st == WEFT_ERR_BUSY)
+        wrong("no receive is posted, and a stream's bytes are not to be taken");
     if (st != WEFT_OK) return false;
     trace("end %u takes %zu bytes of its stream", end->n, len);
     if (len == 0) wrong("no bytes were taken");

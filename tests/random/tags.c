@@ -202,7 +202,7 @@ static bool take(struct node *node, uint64_t tag, uint64_t mask) {
     weft_status_t st = weft_tag_take(node->worker, tag, mask, &info, &node->message);
     if (st != WEFT_OK && st != WEFT_ERR_NOT_FOUND) wrong("take: %s", weft_status_name(st));
     if (st != before)
-        wrong("probe says %s, and take %s", weft_status_name(before), weft_status_name(st));
+        wrong("probe returns %s, and take %s", weft_status_name(before), weft_status_name(st));
     if (st != WEFT_OK) return false;
     struct message *m = notified_of(node, &info);
     if (probed.tag != info.tag || m->arrived)
@@ -230,7 +230,7 @@ void tags_drain(struct node *node) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Whoever took message `b` could have had `a`, which was sent before it: somebody had taken that
+/* The taker of message `b` could have had `a`, which was sent before it: a receive had taken that
  * already. */
 static void check_order(uint32_t a, uint32_t b) {
     const struct message *m = &world->message[a], *n = &world->message[b];

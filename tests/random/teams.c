@@ -15,7 +15,7 @@ static bool is_over(const struct member *m) {
 
 /* ---- why one may fail ------------------------------------------------------------------------ */
 
-/* Nobody gave it a cause to. */
+/* No operation gave it a cause to. */
 static bool is_safe(const struct circle *c) {
     bool safe = !world->killed && !world->ending && !c->cancelled && !c->hurried && !c->closed;
     for (uint32_t r = 0; r < c->size; r++) safe &= !is_over(&c->member[r]);
@@ -208,7 +208,7 @@ static void turn_new(struct circle *c) {
     t->reduction = (weft_reduction_t)below(t->type < WEFT_FLOAT16 ? WEFT_BXOR + 1 : WEFT_BAND);
 }
 
-/* Nobody sees what was not put in yet. */
+/* What was not put in yet is seen by none. */
 static void check_called(const struct circle *c, const struct turn *t) {
     uint32_t all = (1u << c->size) - 1, needed = t->kind == TURN_BCAST ? 1u << t->root : all;
     if (t->kind != TURN_BARRIER && t->count == 0) return;

@@ -1,4 +1,4 @@
-/* The forms that wait: by who owns the worker, where nobody else need be driven for them. */
+/* The forms that wait: by who owns the worker, where no other worker has to be driven for them. */
 #include <string.h>
 
 #include "world.h"

@@ -26,7 +26,7 @@ enum {
     THREADS = 2 + NODES
 };
 
-/* What a program may do besides what is calm: each takes away something that can be relied upon. */
+/* What a program may do besides what is safe: each takes away something that can be relied upon. */
 enum may {
     MAY_CANCEL = 1,  /* operations, or give them deadlines */
     MAY_CLOSE = 2,   /* endpoints, listeners and workers, with all that is under way */
@@ -73,13 +73,13 @@ struct asked {
     struct node *node;
     struct end *end; /* NULL: of the worker */
     weft_op_t op;
-    const weft_op_t *op_p; /* &op, or NULL: nobody is told */
+    const weft_op_t *op_p; /* &op, or NULL: no callback */
     weft_request_t *request;
-    struct group *group; /* it is told with others */
+    struct group *group; /* it is reported with others */
     weft_status_t status;
     int notified;
     bool posting, accepted, cancelled, wrong,
-        keeps; /* wrong: it was called as nobody may; keeps: its memory, longer */
+        keeps; /* wrong: the call breaks a rule; keeps: its memory, longer */
     pthread_t poster;
     bool dropped;                      /* the message is refused, and not received */
     void (*then)(struct asked *asked); /* what its kind does with its end */
@@ -131,10 +131,10 @@ void ask_cancel(void); /* one of those under way */
 static inline bool ask_is_over(const struct asked *a) {
     return a->notified || (!a->accepted && !a->posting);
 }
-/* Nobody gave it a cause to end as anything but OK. */
+/* No operation gave it a cause to end as anything but OK. */
 bool ask_is_safe(const struct asked *a);
 void groups_release(void);
-void ledger_end(void); /* all was told */
+void ledger_end(void); /* all was reported */
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
@@ -160,7 +160,7 @@ struct end {
     weft_ep_t *ep;
     enum end_state state;
     bool dialed, ready, hurried;
-    /* its lane's death: it is dialed again, and somebody listens there */
+    /* its lane's death: it is dialed again, and a listener is there */
     bool survives;
     const weft_listener_t *by; /* whose URI it was dialed by, while that listens */
     unsigned author;           /* the thread that posts on it */
@@ -189,14 +189,14 @@ struct field {
     uint8_t seen[1024]; /* old values of the common counter */
 };
 
-/* A key, and the plot of its region that nobody else touches. */
+/* A key, and the plot of its region that no other touches. */
 struct grip {
     struct field *field;
     struct end *end;
     weft_rkey_t *rkey;
     size_t at; /* of the plot, in the region */
     uint8_t *image;
-    struct stretch torn[32]; /* nobody knows what is there */
+    struct stretch torn[32]; /* unknown contents */
     uint32_t n_torn;
     bool lost; /* nothing of it is known */
     uint64_t sum, bits, word;
@@ -222,7 +222,7 @@ struct member {
     struct node *node;
     weft_team_t *team;
     bool made, closing, gone, waits;
-    /* IN_PROGRESS: not told; failed: of the first collective that did */
+    /* IN_PROGRESS: not reported; failed: of the first collective that did */
     weft_status_t ready, failed;
     uint32_t next; /* turn */
     const void *mine;
@@ -317,14 +317,14 @@ static inline bool may(enum may what) {
 void nodes_begin(void);
 void node_close(struct node *node);
 struct node *any_node(void);
-struct room *room_of(struct node *node); /* of memory that it lends; or NULL */
+struct room *room_of(struct node *node); /* of memory that it exposes; or NULL */
 void limits_find(struct node *node);
 size_t a_size(void);
 void kill_a_socket(void);
 
 /* ends.c */
 void dial(void);
-struct end *end_of(weft_ep_t *ep); /* NULL: it is nobody's (any more) */
+struct end *end_of(weft_ep_t *ep); /* NULL: it has no owner (any more) */
 struct end *any_end(void);         /* that this thread may post on; or NULL */
 bool end_is_safe(const struct end *end);
 bool end_lives(const struct end *end);

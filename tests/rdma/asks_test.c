@@ -12,7 +12,7 @@
 
 enum { WARM = 20, MESSAGES = 100 };
 
-/* Reads of completion channels; and commands to a device, by which its queues are asked to tell.
+/* Reads of completion channels; and commands to a device, by which its queues are asked to notify.
  * Its doorbells are writes. */
 static struct asked { long reads, commands; } asked;
 

@@ -1,7 +1,7 @@
 /*
  * Lanes of rdma that die under traffic of all kinds: endpoints that survive that do not notice, and
  * nothing is lost or comes twice. Queue pairs are broken; of datagrams the wire loses all for
- * longer than their window's patience.
+ * longer than their window's give-up time.
  */
 #include "bed.h"
 

@@ -12,7 +12,7 @@ static void on_arrived(weft_ep_t *ep, weft_am_t *am, void *arg) {
     ((struct accepted *)arg)->arrived++;
 }
 
-/* The one too many is told so; the others are not disturbed. */
+/* The one too many gets the error; the others are not disturbed. */
 TEST(rdma_rc_the_queue_pair_too_many_is_refused) {
     weft_setting_t two_only = {"rdma.queue_pairs", "2"};
     WANTS_THE_BED();

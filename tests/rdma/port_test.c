@@ -19,7 +19,8 @@ static void speak(struct two *t) {
     UNTIL(t, sent == 1);
 }
 
-/* Until it is there: the device has to tell that it is back, and a program would try again, too. */
+/* Until it is there: the device has to report that it is back, and a program would try again,
+ * too. */
 static void dial_again(struct two *t, const char *uri) {
     weft_ep_params_t params = {.on_ready = two_on_ready, .on_error = two_on_error, .arg = t};
     char address[256];
@@ -39,7 +40,7 @@ static void dial_again(struct two *t, const char *uri) {
     speak(t);
 }
 
-/* b says nothing, so that it learns of nothing: a queue pair that nobody uses lives on, whatever
+/* b says nothing, so that it learns of nothing: an unused queue pair lives on, whatever
  * the wire does. */
 static void cut_while_sending(struct two *t) {
     struct tally large = {0}, small = {0};
@@ -56,7 +57,7 @@ static void cut_while_sending(struct two *t) {
         if (st < 0) break;
     }
     CHECK(port(1, "up")); /* before any check, for the tests that follow */
-    printf("  told %s\n", weft_status_name(t->error));
+    printf("  reported %s\n", weft_status_name(t->error));
     CHECK_EQ(t->errors, 1);
     CHECK(t->error == WEFT_ERR_PEER_FAILED || t->error == WEFT_ERR_IO);
     UNTIL(t, large.calls == 1 && small.calls == n);

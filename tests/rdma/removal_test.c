@@ -1,4 +1,4 @@
-/* A device is deleted under traffic: what was under way ends once, nobody waits, and the device
+/* A device is deleted under traffic: what was under way ends once, nothing hangs, and the device
  * that is added again serves. */
 #include "bed.h"
 
@@ -58,7 +58,7 @@ static void remove_under_traffic(const char *transport, const char *device_b) {
         two_turn(&b.t);
     }
     BED_UNTIL(&b.t, 10, b.t.errors == 1 && b.t.back_errors == 1);
-    printf("  %s: told %s here, %s there\n", transport, weft_status_name(b.t.error),
+    printf("  %s: reported %s here, %s there\n", transport, weft_status_name(b.t.error),
            weft_status_name(b.t.back_error));
     UNTIL(&b.t, large.calls == n_large && small.calls == n_small);
     CHECK(large.status < 0);
@@ -151,7 +151,7 @@ TEST(rdma_ud_an_endpoint_that_survives_its_lanes_survives_its_device) {
     bed_down(&b);
 }
 
-/* Nobody dials meanwhile, and nobody tells: it is the listener itself that looks for its device. */
+/* No dial and no event comes meanwhile: the listener itself looks for its device. */
 TEST(rdma_rc_a_listener_serves_again_when_its_device_is_back) {
     struct bed b;
     weft_listener_t *listener;

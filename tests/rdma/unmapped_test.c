@@ -5,7 +5,7 @@
 
 enum { BIG = 1 << 20 };
 
-/* What is mapped anew at the address of what was sent from before is sent as it is now: no
+/* Memory that is mapped again at an address that was sent from before is sent as it is now: no
  * registration outlives its memory. */
 static void remapped(const char *transport) {
     struct bed b;

@@ -1,4 +1,4 @@
-/* Watches of what seldom has anything to tell. */
+/* Watches of what rarely becomes ready. */
 #include <poll.h>
 #include <reactor/reactor.h>
 #include <stdio.h>
@@ -143,7 +143,7 @@ TEST(one_that_is_stopped_or_waits_for_nothing_is_not_received) {
 }
 
 /* The first that is called stops all others, and they are gone: none of those that the kernel
- * told of with it is called. */
+ * reported with it is called. */
 static void recv_alone(struct aux_watch *watch, int events) {
     ((struct ear *)watch)->received++;
     for (int i = 0; i < MANY; i++) {

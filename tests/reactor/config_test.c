@@ -41,7 +41,7 @@ static weft_setting_info_t info_of(const char *name) {
     return (weft_setting_info_t){.value = "?"};
 }
 
-/* What whoever runs the tests has set is not what they are about. */
+/* The environment of the caller must not matter here. */
 static void forget_environment(void) {
     char name[128];
     for (char **at = environ; *at;) {
@@ -141,7 +141,7 @@ static bool is_sent_to_be_out_of_range(const char *name, const char *value) {
     return strstr(text, what) != NULL;
 }
 
-/* The one error, whoever set it. */
+/* The one error, whichever call set it. */
 TEST(numbers_out_of_range_are_refused_with_name_value_and_range) {
     static const weft_setting_t out[] = {{"link.rails", "0"},
                                          {"link.rails", "99"},

@@ -26,7 +26,7 @@ static void open_host(struct host *host, const struct host *kind) {
     host->open(host);
 }
 
-/* Until the host has nothing more to tell. */
+/* Until the host has nothing more to report. */
 static void settle(struct host *host) {
     for (unsigned before = host->reports + 1; before != host->reports && !host->native;) {
         before = host->reports;
@@ -49,7 +49,7 @@ static uint64_t now_ns(void) {
 }
 
 /* True when `*counter` reached `value` without a lost wakeup: no single sleep may take the
- * host's patience. */
+ * host's timeout. */
 static bool steps_until(struct host *host, const volatile int *counter, int value) {
     while (*counter < value) {
         uint64_t begin = now_ns();
@@ -123,7 +123,7 @@ static const char *one_event_wakes(const struct host *kind) {
                                        : NULL);
 }
 
-/* Level or edge: what a handler leaves in its fd is told again. */
+/* Level or edge: what a handler leaves in its fd is reported again. */
 static const char *half_read_fd_is_notified_again(const struct host *kind) {
     struct host host;
     struct pipe_watch p;
@@ -153,9 +153,9 @@ static const char *watch_started_outside_on_a_ready_fd_wakes(const struct host *
     weft__watch_change(host.r, &p.watch, WATCH_READ);
     bool again = steps_until(&host, &p.notified, 2);
     close_pipe(&p);
-    return close_host(&host, !woke     ? "not told"
-                             : !silent ? "told while stopped"
-                             : !again  ? "not told again"
+    return close_host(&host, !woke     ? "not reported"
+                             : !silent ? "reported while stopped"
+                             : !again  ? "not reported again"
                                        : NULL);
 }
 
@@ -189,7 +189,7 @@ static const char *watch_may_be_stopped_and_closed_in_its_callback(const struct 
         p.stop = true;
         put_bytes(p.out, 1);
         if (!steps_until(&host, &p.notified, 1))
-            return close_host(&host, "a new fd of an old number was not told");
+            return close_host(&host, "a new fd of an old number was not reported");
         close_pipe(&p);
     }
     return close_host(&host, NULL);

@@ -1,4 +1,4 @@
-/* Virtual time: it moves only when nobody has anything to do, and a run is a function of its
+/* Virtual time: it moves only when nothing is left to do, and a run is a function of its
  * seed. */
 #include <base/counters.h>
 #include <reactor/virtual.h>

@@ -62,7 +62,7 @@ TEST(idle_3_seconds_no_wakeup_and_no_cpu) {
     weft__reactor_fd(r);
     weft__timer_start(r, &stopped, weft__now(r) + 2000000000);
     settle(r);
-    /* a timer that is gone wakes nobody once the worker has had a turn */
+    /* a timer that is gone wakes no thread once the worker has had a turn */
     weft__timer_stop(r, &stopped);
     weft__reactor_progress(r, 0);
     settle(r);
@@ -81,7 +81,7 @@ static void note(struct watch *watch, int events) {
     n_notified++;
 }
 
-/* Also one that was written, and told, before somebody took the fd. */
+/* Also one that was written, and reported, before the fd was taken. */
 TEST(an_eventfd_that_no_one_reads_is_notified_once_for_each_time_it_was_written) {
     struct reactor *r = open_reactor(NULL);
     struct watch watch = {.ready = note, .notified_once = true};
@@ -137,7 +137,7 @@ TEST(worker_that_is_only_polled_never_arms) {
     weft__poller_add(r, &p.poller);
     for (int i = 0; i < 1000; i++) weft__reactor_progress(r, 0);
     CHECK_EQ(p.armed, 0);
-    weft__reactor_fd(r); /* now somebody may sleep */
+    weft__reactor_fd(r); /* now a host may sleep */
     CHECK_EQ(p.armed, 1);
     weft__reactor_progress(r, 0);
     CHECK_EQ(p.armed, 2);
@@ -337,7 +337,7 @@ TEST(child_that_runs_the_hosts_loop_steals_nothing) {
     weft__watch_start(r, &watch, fds[0], WATCH_READ);
     ev_run(loop, EVRUN_NOWAIT);
     CHECK(!readable(r, 0));
-    weft__reactor_wake(r); /* written to the eventfd, since somebody may sleep on the fd */
+    weft__reactor_wake(r); /* written to the eventfd, since a host may sleep on the fd */
     for (int i = 0; i < 2; i++) {
         pid_t pid = fork();
         if (pid == 0) _exit(child_in_the_hosts_loop(r, loop));
@@ -358,7 +358,7 @@ static void *check_elsewhere(void *arg) {
     return (void *)(intptr_t)weft__reactor_check(arg);
 }
 
-/* A build of one thread mode asks nobody. */
+/* A build of one thread mode checks nothing. */
 #ifdef WEFT_THREADS_FIXED
 enum { ANSWER_ELSEWHERE = WEFT_OK };
 #else
@@ -412,7 +412,7 @@ static void break_loop(struct ev_loop *loop, ev_timer *w, int revents) {
     ev_break(loop, EVBREAK_ALL);
 }
 
-TEST(hosts_loop_sleeps_although_somebody_has_the_fd_too) {
+TEST(hosts_loop_sleeps_although_the_fd_is_watched_elsewhere_too) {
     struct ev_loop *loop = ev_loop_new(0);
     struct reactor *r = open_reactor(loop);
     struct relay relay = {.job.run = run_relay, .r = r};
@@ -656,7 +656,7 @@ static void apart_close(struct apart *a) {
     close(a->news);
 }
 
-/* What `tell` does makes it readable, and the reactor sleeps when that is handled. */
+/* What `notify` does makes it readable, and the reactor sleeps when that is handled. */
 static void all_is_notified(struct apart *a, int watches) {
     struct timer timer = {.fire = ignore_timer};
     for (int i = 0; i < watches; i++) {

@@ -35,7 +35,7 @@ static void step_uv(struct host *host, int timeout_ms) {
     uv_timer_stop(&uv->timer);
 }
 
-/* The reactor, and its fd with it, is gone before the loop: uv_poll must be told by then at the
+/* The reactor, and its fd with it, is gone before the loop: uv_poll must be stopped by then at the
  * latest. */
 static void close_uv(struct host *host) {
     struct uv_host *uv = host->watcher;

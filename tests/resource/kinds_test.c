@@ -121,7 +121,7 @@ TEST(a_region_is_memory_of_the_program) {
     share_down(&s);
 }
 
-TEST(a_region_that_is_registered_elsewhere_lends_its_key) {
+TEST(a_region_that_is_registered_elsewhere_gives_its_key) {
     struct sharing s;
     static char memory[4096];
     char *base = memory, mine[WEFT_RKEY_MAX], theirs[WEFT_RKEY_MAX];

@@ -92,8 +92,8 @@ static bool all_over(const struct explore_world *w) {
     unsigned state = w->peer[CONSUMER]->state;
     bool undone = state == ASSOC_STUB;
     bool ended = state == ASSOC_DISASSOCIATED || state == ASSOC_LOST;
-    bool told = explore_notified(w, CONSUMER, ASSOC_FX_NOTIFY) == 1;
-    return undone || (ended && told);
+    bool notified = explore_notified(w, CONSUMER, ASSOC_FX_NOTIFY) == 1;
+    return undone || (ended && notified);
 }
 
 static const struct explore_model model = {.name = "association",

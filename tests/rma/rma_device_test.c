@@ -118,7 +118,7 @@ TEST_WAYS(what_waited_for_the_endpoint_is_refused_when_it_is_there) {
     rma_down(&r);
 }
 
-/* The region's key packed, with nobody who has it open: the test has a word in it, or in the
+/* The region's key packed, with no peer that has it open: the test has a word in it, or in the
  * region, to change. */
 static size_t repack(struct rma *r, const char *transport, bool messages, char *key) {
     size_t len = WEFT_RKEY_MAX;

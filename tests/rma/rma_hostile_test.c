@@ -1,6 +1,6 @@
 /*
  * One-sided operations of a peer that lies about its key, its range and its rights: not a byte of
- * the region changes, nothing of it is told, the peer hears a refusal, and the honest peer of the
+ * the region changes, no callback runs, the peer receives a refusal, and the honest peer of the
  * same worker does not notice.
  */
 #include <tests/support/raw_peer.h>
@@ -44,7 +44,7 @@ static uint64_t at(int64_t offset) {
     return (uint64_t)(uintptr_t)region + (uint64_t)offset;
 }
 
-/* The answer to ASKED, once it was heard: RMA_DONE's status, or OK for DATA. */
+/* The answer to ASKED, once it was received: RMA_DONE's status, or OK for DATA. */
 static weft_status_t answered(void) {
     for (unsigned i = 0; i < raw.n_received && i < RECEIVED; i++) {
         struct wire_rma_done done;
@@ -127,8 +127,8 @@ static void all_refused(struct wire_key key, uint64_t address, size_t len, weft_
     CHECK_EQ(put(key, address, len < ROOM ? len : ROOM, ASKED), status);
     CHECK_EQ(get(key, address, len), status);
     CHECK_EQ(atomic(key, address & ~UINT64_C(7), WEFT_ATOMIC_ADD, 8, true), status);
-    CHECK_EQ(put(key, address, len < ROOM ? len : ROOM, 0), WEFT_OK); /* nobody waits … */
-    /* … so the next flush is told, once */
+    CHECK_EQ(put(key, address, len < ROOM ? len : ROOM, 0), WEFT_OK); /* without a waiter … */
+    /* … so the next flush reports it, once */
     CHECK_EQ(flushed(), status);
     CHECK_EQ(flushed(), WEFT_OK);
     CHECK(untouched());
@@ -221,7 +221,7 @@ TEST_WIRES(a_revoked_key_is_check_nothing_and_a_released_region_too) {
     end();
 }
 
-/* Words that no decoder takes, and answers to questions that nobody asked. */
+/* Words that no decoder takes, and answers without a request. */
 TEST_WIRES(what_does_not_read_ends_the_link_of_who_sent_it) {
     struct wire_message m;
     begin(transport, WEFT_MEM_ALL, NULL, 0);

@@ -13,7 +13,7 @@ struct notified {
     char address[256], key[WEFT_RKEY_MAX];
 };
 
-/* Serves its region, and stops to do so for good once it was told to by a first byte that is not
+/* Serves its region, and stops to do so for good once a first byte says so that is not
  * 0: in the turn after, since the answer that it was written may leave only then. */
 static void child(const char *transport, bool deaf, int out) {
     weft_context_t *context;
@@ -90,7 +90,7 @@ static weft_status_t begin(enum kind kind, weft_ep_t *ep, uint64_t base, weft_rk
     }
 }
 
-/* Each of these comes in milliseconds where nobody else wants the cores; only a hang takes so
+/* Each of these comes in milliseconds where no other process wants the cores; only a hang takes so
  * long. */
 #define COMES(cond, drive)                            \
     do {                                              \

@@ -1,7 +1,7 @@
 /*
  * Processes are killed at atomics and pieces, by every way. The target goes on serving another;
- * each atomic of the dead one was performed wholly or not at all, those that it was told of were,
- * and nothing lies where it did not write.
+ * each atomic of the dead one was performed wholly or not at all, those that were reported to it
+ * were, and nothing lies where it did not write.
  */
 #include <tests/support/worker_pair.h>
 
@@ -148,7 +148,7 @@ static void scene_up(struct scene *s, enum way way) {
 static void scene_down(struct scene *s) {
     struct tally released = {0};
     weft_status_t st = weft_mem_release(s->mem, OP(&released));
-    if (st == WEFT_IN_PROGRESS) UNTIL(&s->t, released.calls); /* nobody who is dead holds it */
+    if (st == WEFT_IN_PROGRESS) UNTIL(&s->t, released.calls); /* a dead peer does not hold it */
     two_down(&s->t);
     munmap(s->victim, 2 * sizeof *s->victim);
     free(s->registered);
@@ -163,7 +163,7 @@ static uint64_t word_at(const struct scene *s, size_t at) {
     return __atomic_load_n((uint64_t *)(s->target + at), __ATOMIC_ACQUIRE);
 }
 
-/* As many additions as were begun, or fewer by those that nobody was told of. */
+/* As many additions as were begun, or fewer by those that were not reported. */
 static void check_counted(uint64_t word, const struct sent *sent) {
     CHECK_EQ(word >> 32, word & UINT32_MAX);
     CHECK((word & UINT32_MAX) >= sent->done && (word & UINT32_MAX) <= sent->begun);

@@ -138,7 +138,7 @@ TEST_WAYS(a_layout_beyond_the_region_changes_nothing) {
     rma_down(&r);
 }
 
-/* Whoever ends it, `end` comes before the callback. */
+/* Whichever side ends it, `end` comes before the callback. */
 static struct form under_way;
 static int ended_before;
 static void on_end(weft_status_t status, void *arg) {

@@ -1,4 +1,4 @@
-/* One-sided operations by a transport that has no room for the flush which tells of their end. */
+/* One-sided operations by a transport that has no room for the flush which reports their end. */
 #include <tests/support/rma_peers.h>
 
 #include <endpoints/rma/rma.h>

@@ -128,7 +128,8 @@ TEST_EACH(an_endpoint_that_closes_gives_its_places_back) {
     rma_down(&r);
 }
 
-/* Some of what is refused may be with the lane still: who is told may ask for as much as before. */
+/* Some of what is refused may be with the lane still: a peer that is notified may ask for as much
+ * as before. */
 TEST(gets_that_are_refused_half_way_leave_their_places) {
     enum { GETS = 2, LARGE = 48 << 20 };
     static char into[GETS][LARGE];

@@ -34,7 +34,7 @@ struct way {
 static const struct way ways[] = {
     {"shm", "mapped"}, {"shm", "message"}, {"tcp", "auto"}, {"shm", "vm"}};
 
-/* A child's endpoint and key to the region that it is told of. */
+/* A child's endpoint and key to the region that it is given. */
 struct accepted {
     weft_worker_t *worker;
     weft_ep_t *ep;
@@ -258,7 +258,7 @@ TEST(a_region_under_traffic_is_released_when_the_last_who_could_touch_it_is_gone
     struct tally gone = {0};
     int bad = 0;
     host_open(&h, PROCESSES, move_until_refused);
-    memset(h.memory, 77, 64); /* where nobody puts anything */
+    memset(h.memory, 77, 64); /* where no put writes */
     SERVE(&h, report->busy == PROCESSES);
     for (unsigned i = 5; i < PROCESSES; i++) {
         kill(h.pid[i], SIGKILL);

@@ -3,12 +3,12 @@
 #include <string.h>
 #include <weft/weft.h>
 
-static char said[64];
+static char log[64];
 static int value;
 
-static weft_status_t say(weft_finalizer_t *finalizer, void *arg) {
+static weft_status_t append(weft_finalizer_t *finalizer, void *arg) {
     (void)finalizer;
-    strcat(said, arg);
+    strcat(log, arg);
     return WEFT_OK;
 }
 
@@ -16,18 +16,18 @@ static weft_view_t *view_of_one(const weft_view_params_t *params) {
     weft_view_params_t alone = params ? *params : (weft_view_params_t){0};
     weft_view_t *view = NULL;
     alone.engine = "single";
-    said[0] = 0;
+    log[0] = 0;
     CHECK_EQ(weft_view_create_wait(&alone, &view), WEFT_OK);
     return view;
 }
 
 TEST(the_last_pushed_runs_first) {
     weft_view_t *view = view_of_one(NULL);
-    CHECK_EQ(weft_view_push_finalizer(view, say, "a", NULL, NULL), WEFT_OK);
-    CHECK_EQ(weft_view_push_finalizer(view, say, "b", NULL, NULL), WEFT_OK);
-    CHECK_EQ(weft_view_push_finalizer(view, say, "c", NULL, NULL), WEFT_OK);
+    CHECK_EQ(weft_view_push_finalizer(view, append, "a", NULL, NULL), WEFT_OK);
+    CHECK_EQ(weft_view_push_finalizer(view, append, "b", NULL, NULL), WEFT_OK);
+    CHECK_EQ(weft_view_push_finalizer(view, append, "c", NULL, NULL), WEFT_OK);
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
-    CHECK_EQ(strcmp(said, "cba"), 0);
+    CHECK_EQ(strcmp(log, "cba"), 0);
 }
 
 static weft_status_t set_one(weft_finalizer_t *finalizer, void *arg) {
@@ -57,50 +57,50 @@ TEST(one_times_two_plus_one_is_three) {
 
 TEST(only_the_last_reference_runs_them) {
     weft_view_t *view = view_of_one(NULL), *copy = weft_view_retain(view);
-    weft_view_push_finalizer(view, say, "a", NULL, NULL);
+    weft_view_push_finalizer(view, append, "a", NULL, NULL);
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
-    CHECK_EQ(said[0], 0);
+    CHECK_EQ(log[0], 0);
     CHECK_EQ(weft_view_release_wait(copy), WEFT_OK);
-    CHECK_EQ(strcmp(said, "a"), 0);
+    CHECK_EQ(strcmp(log, "a"), 0);
 }
 
 TEST(one_that_is_taken_back_does_not_run) {
     weft_view_t *view = view_of_one(NULL);
     weft_finalizer_t *finalizer;
-    weft_view_push_finalizer(view, say, "a", NULL, NULL);
-    weft_view_push_finalizer(view, say, "b", NULL, &finalizer);
+    weft_view_push_finalizer(view, append, "a", NULL, NULL);
+    weft_view_push_finalizer(view, append, "b", NULL, &finalizer);
     CHECK_EQ(weft_view_remove_finalizer(view, finalizer), WEFT_OK);
     weft_view_release_wait(view);
-    CHECK_EQ(strcmp(said, "a"), 0);
+    CHECK_EQ(strcmp(log, "a"), 0);
 }
 
 static weft_status_t push_more(weft_finalizer_t *finalizer, void *arg) {
     weft_view_t *view = arg;
     (void)finalizer;
-    strcat(said, "p");
-    CHECK_EQ(weft_view_push_finalizer(view, say, "n", NULL, NULL), WEFT_OK);
+    strcat(log, "p");
+    CHECK_EQ(weft_view_push_finalizer(view, append, "n", NULL, NULL), WEFT_OK);
     return WEFT_OK;
 }
 
 TEST(one_may_push_another_which_runs_next) {
     weft_view_t *view = view_of_one(NULL);
-    weft_view_push_finalizer(view, say, "o", NULL, NULL);
+    weft_view_push_finalizer(view, append, "o", NULL, NULL);
     weft_view_push_finalizer(view, push_more, view, NULL, NULL);
     weft_view_release_wait(view);
-    CHECK_EQ(strcmp(said, "pno"), 0);
+    CHECK_EQ(strcmp(log, "pno"), 0);
 }
 
 static weft_finalizer_t *pending;
 
 static void complete(void *arg) {
     (void)arg;
-    strcat(said, "!");
+    strcat(log, "!");
     weft_finalizer_complete(pending, WEFT_OK);
 }
 
 static weft_status_t take_time(weft_finalizer_t *finalizer, void *arg) {
     pending = finalizer;
-    strcat(said, "t");
+    strcat(log, "t");
     CHECK_EQ(weft_worker_post(weft_view_worker(arg), complete, NULL), WEFT_OK);
     return WEFT_IN_PROGRESS;
 }
@@ -113,10 +113,10 @@ static weft_status_t complete_at_once(weft_finalizer_t *finalizer, void *arg) {
 
 TEST(the_next_one_waits_for_one_that_takes_time) {
     weft_view_t *view = view_of_one(NULL);
-    weft_view_push_finalizer(view, say, "a", NULL, NULL);
+    weft_view_push_finalizer(view, append, "a", NULL, NULL);
     weft_view_push_finalizer(view, take_time, view, NULL, NULL);
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
-    CHECK_EQ(strcmp(said, "t!a"), 0);
+    CHECK_EQ(strcmp(log, "t!a"), 0);
 }
 
 static weft_status_t fail_io(weft_finalizer_t *finalizer, void *arg) {
@@ -131,19 +131,19 @@ static weft_status_t never(weft_finalizer_t *finalizer, void *arg) {
 
 static void on_error(const char *name, weft_status_t status, void *arg) {
     (void)arg;
-    strcat(said, name);
-    strcat(said, status == WEFT_ERR_TIMED_OUT ? "-late " : "-failed ");
+    strcat(log, name);
+    strcat(log, status == WEFT_ERR_TIMED_OUT ? "-late " : "-failed ");
 }
 
 TEST(errors_are_collected_and_the_first_is_reported) {
     weft_view_t *view = view_of_one(&(weft_view_params_t){.on_finalizer_error = on_error});
-    weft_view_push_finalizer(view, say, "end", NULL, NULL);
+    weft_view_push_finalizer(view, append, "end", NULL, NULL);
     weft_view_push_finalizer(view, never, NULL, &(weft_finalizer_params_t){"n", 1}, NULL);
     weft_view_push_finalizer(view, complete_at_once, NULL, &(weft_finalizer_params_t){.name = "c"},
                              NULL);
     weft_view_push_finalizer(view, fail_io, NULL, &(weft_finalizer_params_t){.name = "f"}, NULL);
     CHECK_EQ(weft_view_release_wait(view), WEFT_ERR_IO);
-    CHECK_EQ(strcmp(said, "f-failed c-failed n-late end"), 0);
+    CHECK_EQ(strcmp(log, "f-failed c-failed n-late end"), 0);
 }
 
 static weft_status_t use_view(weft_finalizer_t *finalizer, void *arg) {

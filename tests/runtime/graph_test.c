@@ -205,7 +205,7 @@ TEST(wrong_calls_are_refused) {
     CHECK_EQ(weft_graph_add(graph, &unbound, NULL), WEFT_ERR_NOT_FOUND);
     CHECK_EQ(weft_graph_result(graph, 0, &data, &len), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_graph_run(graph, NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
-    CHECK_EQ(weft_graph_write_trace(graph, "/nowhere/trace"), WEFT_ERR_IO);
+    CHECK_EQ(weft_graph_write_trace(graph, "/no-such-folder/trace"), WEFT_ERR_IO);
     CHECK_EQ(weft_graph_create(NULL, &other), WEFT_OK);
     CHECK_EQ(weft_graph_write_trace(other, "/dev/null"), WEFT_ERR_UNSUPPORTED);
     CHECK_EQ(weft_graph_critical_path(other, NULL, &n, &ns), WEFT_ERR_UNSUPPORTED);

@@ -7,29 +7,29 @@
 #include <unistd.h>
 #include <weft/logger.h>
 
-static char heard[256];
+static char collected[256];
 
-static void hear(weft_log_level_t level, const char *room, const char *line, void *arg) {
+static void collect(weft_log_level_t level, const char *room, const char *line, void *arg) {
     (void)arg;
-    snprintf(heard, sizeof heard, "%d %s %s", (int)level, room, line);
+    snprintf(collected, sizeof collected, "%d %s %s", (int)level, room, line);
 }
 
 TEST(a_function_receives_each_line) {
     weft_logger_t *logger;
-    weft_logger_params_t params = {.sink = WEFT_LOGGER_FN, .fn = hear, .name = "unit"};
+    weft_logger_params_t params = {.sink = WEFT_LOGGER_FN, .fn = collect, .name = "unit"};
     CHECK_EQ(weft_logger_create(NULL, &params, &logger), WEFT_OK);
     weft_logger_write(logger, WEFT_LOG_WARN, "%d of %d", 1, 2);
-    CHECK_EQ(strcmp(heard, "2 unit 1 of 2"), 0);
+    CHECK_EQ(strcmp(collected, "2 unit 1 of 2"), 0);
     weft_logger_destroy(logger);
 }
 
 TEST(what_is_less_important_is_dropped) {
     weft_logger_t *logger;
-    weft_logger_params_t params = {.sink = WEFT_LOGGER_FN, .fn = hear, .level = WEFT_LOG_WARN};
+    weft_logger_params_t params = {.sink = WEFT_LOGGER_FN, .fn = collect, .level = WEFT_LOG_WARN};
     CHECK_EQ(weft_logger_create(NULL, &params, &logger), WEFT_OK);
-    heard[0] = 0;
+    collected[0] = 0;
     weft_logger_write(logger, WEFT_LOG_INFO, "not this");
-    CHECK_EQ(heard[0], 0);
+    CHECK_EQ(collected[0], 0);
     CHECK(!weft_logger_writes(logger, WEFT_LOG_INFO));
     CHECK(weft_logger_writes(logger, WEFT_LOG_ERROR));
     weft_logger_destroy(logger);
@@ -37,12 +37,13 @@ TEST(what_is_less_important_is_dropped) {
 
 TEST(a_null_logger_writes_nothing) {
     weft_logger_t *logger;
-    weft_logger_params_t params = {.scope = WEFT_LOGGER_NULL, .sink = WEFT_LOGGER_FN, .fn = hear};
+    weft_logger_params_t params = {
+        .scope = WEFT_LOGGER_NULL, .sink = WEFT_LOGGER_FN, .fn = collect};
     CHECK_EQ(weft_logger_create(NULL, &params, &logger), WEFT_OK);
-    heard[0] = 0;
+    collected[0] = 0;
     weft_logger_write(logger, WEFT_LOG_ERROR, "nor this");
     weft_logger_write(NULL, WEFT_LOG_ERROR, "nor this");
-    CHECK_EQ(heard[0], 0);
+    CHECK_EQ(collected[0], 0);
     weft_logger_destroy(logger);
     weft_logger_destroy(NULL);
 }
@@ -62,7 +63,7 @@ static void write_lines(const char *path, int writer) {
     _exit(0);
 }
 
-TEST(lines_of_several_processes_in_one_file_are_whole) {
+TEST(lines_of_many_processes_in_one_file_are_whole) {
     char path[] = "/tmp/weft-logger-XXXXXX", line[LONG + 64];
     int fd = mkstemp(path), n = 0;
     CHECK(fd >= 0);
@@ -87,8 +88,8 @@ TEST(lines_of_several_processes_in_one_file_are_whole) {
 TEST(errors_of_a_logger_are_named) {
     weft_logger_t *logger;
     weft_logger_params_t none = {.sink = WEFT_LOGGER_FILE};
-    weft_logger_params_t nowhere = {.sink = WEFT_LOGGER_FILE, .path = "/nowhere/at/all"};
+    weft_logger_params_t no_file = {.sink = WEFT_LOGGER_FILE, .path = "/no-such-folder/file"};
     CHECK_EQ(weft_logger_create(NULL, &none, &logger), WEFT_ERR_INVALID_PARAM);
-    CHECK_EQ(weft_logger_create(NULL, &nowhere, &logger), WEFT_ERR_IO);
+    CHECK_EQ(weft_logger_create(NULL, &no_file, &logger), WEFT_ERR_IO);
     CHECK_EQ(weft_logger_create(NULL, NULL, NULL), WEFT_ERR_INVALID_PARAM);
 }

@@ -12,7 +12,7 @@ static unsigned ranks, server_id; /* the server comes after the ranks */
 /* The server's part of the joint state: the round, and what the server knows besides. */
 struct served {
     struct round round;
-    uint8_t joined, joiner; /* bits; the rank that is being heard */
+    uint8_t joined, joiner; /* bits; the rank whose message is read */
     uint8_t odd;            /* the length of the first contribution */
 };
 
@@ -168,7 +168,7 @@ static const char *invariant(const struct explore_world *w) {
     return NULL;
 }
 
-/* Nobody waits for round 1. Later rounds are other machines of the server. */
+/* No rank waits for round 1. Later rounds are other machines of the server. */
 static bool agreed(const struct explore_world *w) {
     for (unsigned i = 0; i < ranks; i++)
         if (((const struct exchange *)w->peer[i])->awaited == 1) return false;
@@ -190,7 +190,7 @@ static struct explore_model model(unsigned n) {
     return m;
 }
 
-TEST(a_round_ends_for_everyone_whoever_cancels_or_dies) {
+TEST(a_round_ends_for_everyone_whichever_cancels_or_dies) {
     struct explore_model m = model(2);
     odd_lengths = false;
     CHECK(model_holds(&m));

@@ -41,7 +41,7 @@ static weft_status_t send_msg(struct run_server *s, uint32_t rank, uint32_t roun
     return send_cut(s, rank, round, text, 0);
 }
 
-/* The rank's next letter: its type, its round, its payload; 0 when there is none. */
+/* The rank's next message: its type, its round, its payload; 0 when there is none. */
 static int read_mail(uint32_t rank, uint32_t *round_p, char payload[256], weft_status_t *status_p) {
     struct run_frame frame;
     if (mail[rank].len == 0) return 0;

@@ -82,7 +82,7 @@ static const struct explore_role view_role = {.machine = &weft__view_machine,
                                               EXPLORE_LOCALS_OF(view_locals),
                                               .effects = view_effects};
 
-static const char *told_once(const struct explore_world *w) {
+static const char *notified_once(const struct explore_world *w) {
     unsigned state = w->peer[0]->state;
     if (explore_notified(w, 0, VIEW_FX_NOTIFY) > 1) return "on_ready comes once";
     if ((state == VIEW_GONE) != (explore_notified(w, 0, VIEW_FX_STOP) == 1))
@@ -98,7 +98,7 @@ TEST(a_view_can_always_be_released) {
     static const struct explore_model model = {.name = "view",
                                                .role = {&view_role},
                                                .n_peers = 1,
-                                               .invariant = told_once,
+                                               .invariant = notified_once,
                                                .agreed = view_gone};
     CHECK(model_holds(&model));
 }

@@ -97,7 +97,7 @@ TEST(the_programs_worker_stays_when_the_view_ends) {
     CHECK_EQ(weft_context_destroy(context), WEFT_OK);
 }
 
-TEST(what_only_a_wait_can_end_says_so) {
+TEST(what_only_a_wait_can_end_reports_so) {
     weft_view_t *view = view_of_one();
     CHECK_EQ(weft_view_release(view, NULL), WEFT_ERR_UNSUPPORTED);
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
@@ -111,7 +111,7 @@ TEST(an_engine_that_is_not_there_is_named) {
              WEFT_ERR_NOT_FOUND);
     CHECK_EQ(weft_view_create_wait(&(weft_view_params_t){.engine = "store"}, &view),
              WEFT_ERR_NOT_FOUND);
-    weft_view_params_t bad = {.engine = "store", .store = "nowhere", .size = 1};
+    weft_view_params_t bad = {.engine = "store", .store = "no-such-engine", .size = 1};
     CHECK_EQ(weft_view_create_wait(&bad, &view), WEFT_ERR_INVALID_PARAM);
 }
 

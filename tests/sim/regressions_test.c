@@ -18,7 +18,7 @@ static void expect_good(const struct plan *plan) {
         "lanes.min_rate", "1m"                       \
     }
 
-/* Nobody's word of the way back could be sent, and the end of the lane passed it. */
+/* BACK could not be sent, and the end of the lane passed it. */
 TEST(a_link_goes_back_to_its_base_lane_although_the_word_comes_behind_the_end) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 0, 2, 3, 0, 1},           {0, PLAN_DIAL, 1, 0, 3, 0, 2},
@@ -73,7 +73,7 @@ TEST(an_idle_link_gives_its_lane_back_although_its_tracker_slept) {
                                ITEMS(items)});
 }
 
-/* Links that survive tell where they run. */
+/* Links that survive report where they run. */
 TEST(a_run_is_the_same_whatever_process_it_is_in) {
     static struct plan_item items[] = {{0, PLAN_DIAL, 0, 0, 1, 0, 1},
                                        {1000000, PLAN_AM, 0, 0, 8, 2, 2}};
@@ -107,7 +107,7 @@ TEST(a_link_whose_base_lane_died_has_a_place_for_its_scarce_one) {
                                ITEMS(items)});
 }
 
-/* There was no memory to bargain with, and the epoch of the question was forgotten. */
+/* There was no memory for the negotiation, and the epoch of the request was forgotten. */
 TEST(a_question_that_there_was_no_memory_for_was_asked_all_the_same) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 2, 0, 1, 0, 3},
@@ -186,8 +186,8 @@ TEST(a_flush_outlives_the_lane_that_its_link_leaves) {
                                ITEMS(items)});
 }
 
-/* All was acknowledged before the lane gave back what it had been lent; who waited for room was
- * not asked again. */
+/* All was acknowledged before the lane gave back the memory in flight; a sender that waited for
+ * room was not asked again. */
 TEST(memory_that_comes_back_late_makes_room_for_who_waits) {
     static struct plan_item items[] = {
         {0, PLAN_DIAL, 2, 3, 0, 0, 3},
@@ -290,7 +290,7 @@ TEST(a_lane_that_comes_at_the_last_moment_has_come) {
                                ITEMS(items)});
 }
 
-/* The peer had lost the lane and said so while this side stood still: both were heard in one
+/* The peer had lost the lane and said so while this side stood still: both came in one
  * turn. */
 TEST(a_lane_that_is_called_off_when_it_has_come_is_lost_in_its_turn) {
     static struct plan_item items[] = {

@@ -1,4 +1,4 @@
-/* A pair of workers of one process, one of which lends memory to the other. */
+/* A pair of workers of one process, one of which exposes memory to the other. */
 #ifndef WEFT_TESTS_SUPPORT_EXPOSED_H
 #define WEFT_TESTS_SUPPORT_EXPOSED_H
 

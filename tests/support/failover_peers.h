@@ -1,4 +1,4 @@
-/* Traffic of all kinds between two workers, both ways at once: each message tells its place, and
+/* Traffic of all kinds between two workers, both ways at once: each message carries its place, and
  * what arrives is compared. */
 #ifndef WEFT_TESTS_SUPPORT_FAILOVER_PEERS_H
 #define WEFT_TESTS_SUPPORT_FAILOVER_PEERS_H

@@ -1,5 +1,5 @@
 /* A hub and peers, each a worker of its own, whose links begin on tcp and may have lanes of shm.
- * Streams of numbers flow as told. */
+ * Streams of numbers flow as the test asks. */
 #ifndef WEFT_TESTS_SUPPORT_LANE_NEGOTIATION_H
 #define WEFT_TESTS_SUPPORT_LANE_NEGOTIATION_H
 

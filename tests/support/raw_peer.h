@@ -209,7 +209,7 @@ static inline void raw_open(struct raw *r, const char *transport, const weft_set
     CHECK_EQ(transport_named(transport)->open(r->reactor, &iface, &r->iface), 0);
 }
 
-/* The honest pair still works, and has heard of nothing; whether the raw peer listens or not. */
+/* The honest pair still works, and noticed nothing, whether the raw peer reads or not. */
 static inline void honest_is_well(struct raw *r) {
     int before = r->echoed;
     CHECK(weft_am_send(r->t.ep, 1, NULL, 0, NULL, 0, NULL) >= 0);

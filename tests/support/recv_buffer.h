@@ -1,4 +1,4 @@
-/* A pair of workers of one process: one sends, of memory that it may lend, and the other lends
+/* A pair of workers of one process: one sends, of memory that it may expose, and the other exposes
  * what it receives into. */
 #ifndef WEFT_TESTS_SUPPORT_RECV_BUFFER_H
 #define WEFT_TESTS_SUPPORT_RECV_BUFFER_H
@@ -120,7 +120,7 @@ static inline struct split take_piece(struct into_pair *p, int *piece_p) {
 /* ---- how one ends early */
 
 /* Who ends it, and after how many turns of both. The receiver's memory is its own when it was
- * told. */
+ * reported it. */
 static inline void cancel_after(struct into_pair *p, int turns, bool sender) {
     struct tally sent = {0}, received = {0}, again = {0};
     weft_request_t *send = NULL, *receive = NULL;

@@ -143,7 +143,7 @@ static inline void tally(weft_status_t status, void *arg) {
     }                                        \
     static void name(const char *transport)
 
-/* Bytes that tell where they belong. */
+/* Bytes that show where they belong. */
 static inline void pattern(void *to, size_t len, unsigned seed) {
     unsigned char *p = to;
     for (size_t i = 0; i < len; i++)

@@ -39,7 +39,7 @@ static void on_c_endpoint(weft_ep_t *ep, void *arg) {
 }
 
 static weft_error_mode_t errors_mode; /* of c's endpoint */
-static unsigned heartbeat_ms;         /* not 0: b dials c, and wants to hear from it so often */
+static unsigned heartbeat_ms;         /* not 0: b dials c, with this heartbeat */
 
 static void c_dials(struct flood *f) {
     char address[256];
@@ -255,7 +255,8 @@ TEST(a_flood_goes_on_when_the_thread_ends_tcp) {
     stopped_while_one_waits(test_network(), "0");
 }
 
-/* With what it was kept waiting for: what was taken is in its order, and then its end is told. */
+/* With what it was kept waiting for: what was taken is in its order, and then its end is
+ * reported. */
 static void gone_while_it_waits(const char *transport, const char *rings) {
     struct flood f;
     flood_make(&f, transport, rings);
@@ -342,7 +343,7 @@ TEST(one_that_floods_is_not_dead_tcp) {
     asked_whether_it_lives(test_network(), "0");
 }
 
-/* The target is: whoever waits hears of it. */
+/* The target is lost: the waiter learns of it. */
 static void target_gone(const char *transport, const char *rings) {
     struct flood f;
     flood_make(&f, transport, rings);

@@ -60,7 +60,7 @@ TEST(polled_callbacks_come_to_the_programs_thread_alone_tcp) {
     polled_callbacks("tcp");
 }
 
-/* Numbered by this side, whoever hands them over. */
+/* Numbered by this side, whichever thread hands them over. */
 static unsigned n_answers;
 static void answer(struct pair *p) {
     CHECK(weft_am_send(p->to_a, ID, &n_answers, sizeof n_answers, NULL, 0, NULL) >= 0);
@@ -327,7 +327,7 @@ TEST(polled_news_of_memory_that_went_come_to_the_programs_thread) {
             UNTIL_PAIR(&p, posted.calls);
             CHECK(pthread_equal(done_on, p.main));
         }
-        /* Untold yet, the region may go: then nobody is told of it. */
+        /* The region may go before the report: then no report comes. */
         CHECK_EQ(weft_worker_stop_thread(p.b), 0);
         CHECK_EQ(weft_mem_release(mem, NULL), WEFT_OK);
         drive(&p);
@@ -377,7 +377,7 @@ static void on_taken_back(weft_ep_t *ep, weft_am_t *am, void *arg) {
     ((struct pair *)arg)->arrived++;
 }
 
-/* Its sender has its memory again: nobody reads there, and takes for a message what it is used
+/* Its sender has its memory again: no reader there takes for a message what it is used
  * for now. */
 static void an_offer_is_taken_back(const char *copy) {
     struct pair p;
@@ -433,7 +433,7 @@ TEST(beyond_what_may_be_held_the_thread_takes_nothing_more) {
     pair_end(&p);
 }
 
-/* That one waits for nobody: the program does not come any more. */
+/* That one does not wait: the program does not come any more. */
 TEST(beyond_what_may_be_held_a_thread_that_has_the_callbacks_notifies_all) {
     struct pair p;
     weft_setting_t most = {"thread.max_pending_bytes", "4k"};
@@ -456,7 +456,7 @@ TEST(beyond_what_may_be_held_a_thread_that_has_the_callbacks_notifies_all) {
     pair_end(&p);
 }
 
-/* Messages, completions and word of endpoints alike, in their order; the fd tells that there are
+/* Messages, completions and word of endpoints alike, in their order; the fd shows that there are
  * more. */
 TEST(polled_callbacks_keep_to_the_budget) {
     struct pair p;
@@ -494,9 +494,9 @@ TEST(polled_callbacks_keep_to_the_budget) {
     pair_end(&p);
 }
 
-/* ---- one fd, whoever drives the worker */
+/* ---- one fd, whichever thread drives the worker */
 
-/* A host that asked once, and hears of changes alone. */
+/* A host that asked once, and learns of changes alone. */
 struct edge_host {
     int fd, epoll;
 };
@@ -545,7 +545,8 @@ static void one_fd(const char *transport, bool before) {
         send_some(&p, &sent);
         notified_of(&host, &p, (int)sent);
         fall_silent(&host, &p);
-        send_some(&p, &sent); /* held by one, and told by the next or by the program's own turns */
+        send_some(&p,
+                  &sent); /* held by one, and reported by the next or by the program's own turns */
         CHECK_EQ(weft_worker_stop_thread(p.b), 0);
         if (i % 2) CHECK_EQ(weft_worker_start_thread(p.b, &polled), 0);
         CHECK_EQ(weft_worker_fd(p.b), host.fd);
@@ -555,7 +556,7 @@ static void one_fd(const char *transport, bool before) {
         send_some(&p, &sent);
         notified_of(&host, &p, (int)sent);
         CHECK_EQ(weft_worker_fd(p.b), host.fd);
-        /* what came for the program's turns is told by the thread's */
+        /* the thread's turns report what came for the program's */
         if (i == 2) send_some(&p, &sent);
     }
     notified_of(&host, &p, (int)sent);
@@ -577,7 +578,7 @@ TEST(the_fd_that_was_first_asked_for_of_a_thread_stays_when_that_has_ended_tcp) 
     one_fd("tcp", false);
 }
 
-/* Whoever watches it would otherwise be called again and again, and refused. */
+/* A watcher of it would otherwise be called again and again, and refused. */
 TEST(the_fd_is_silent_while_a_thread_has_the_callbacks) {
     struct pair p;
     struct edge_host host;
@@ -588,7 +589,7 @@ TEST(the_fd_is_silent_while_a_thread_has_the_callbacks) {
     watch_b(&host, &p);
     for (int i = 0; i < 4; i++) {
         fall_silent(&host, &p);
-        if (i % 2) { /* with news of the one before, which it tells now */
+        if (i % 2) { /* with news of the one before, which it reports now */
             CHECK_EQ(weft_worker_start_thread(p.b, &polled), 0);
             send_some(&p, &sent);
             CHECK_EQ(weft_worker_stop_thread(p.b), 0);
@@ -621,11 +622,11 @@ __attribute__((visibility("default"))) ssize_t write(int fd, const void *bytes, 
     return syscall(SYS_write, fd, bytes, len);
 }
 
-/* The sleeping thread is woken first, and then the program is told. */
+/* The sleeping thread is woken first, and then the program is notified. */
 static void *wake_slowly(void *arg) {
     writes_to_stall = 2;
     weft_worker_wake(arg);
-    if (writes_to_stall) sem_post(&stalled); /* it was up, and the program was told at once */
+    if (writes_to_stall) sem_post(&stalled); /* it was up, and the program was notified at once */
     return NULL;
 }
 
@@ -697,7 +698,7 @@ TEST(a_thread_that_could_not_begin_leaves_the_fd_as_it_is) {
     pair_end(&p);
 }
 
-/* The fd was asked for first while the thread was there, and needs a descriptor more to tell of
+/* The fd was asked for first while the thread was there, and needs a descriptor more to report
  * timers. */
 TEST(a_thread_that_could_not_end_goes_on) {
     struct pair p;
@@ -745,7 +746,7 @@ TEST(what_is_held_when_a_thread_ends_waits_for_the_program_when_another_begins) 
     pair_end(&p);
 }
 
-/* ---- a wait ends with what it has told of, whatever that is */
+/* ---- a wait ends with what it has reported, whatever that is */
 
 static void on_piece(weft_ep_t *ep, void *arg) {
     const void *data;

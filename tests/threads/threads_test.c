@@ -202,7 +202,7 @@ TEST(a_cancel_is_received_although_one_of_the_operation_before_is_under_way) {
     pair_end(&p);
 }
 
-/* A handle that is in use again and again has a large serial number when somebody first asks. */
+/* A handle that is in use again and again has a large serial number at the first query. */
 TEST(a_cancel_is_received_however_many_operations_had_the_handle_before) {
     static const unsigned before[] = {0, INT_MAX, UINT_MAX / 4 * 3, UINT_MAX};
     struct pair p;
@@ -250,7 +250,7 @@ TEST(an_endpoint_that_is_gone_when_the_owner_comes_to_it_answers_closed) {
     pair_make(&p, "shm", NULL, 0);
     posted = (struct tally){0};
     struct elsewhere e = {.fn = send_on_b, .p = &p};
-    /* Nobody drives b while the other thread submits; then b closes the endpoint first. */
+    /* b is not driven while the other thread submits; then b closes the endpoint first. */
     struct tally closed = {0};
     CHECK_EQ(weft_ep_close(p.to_a, WEFT_CLOSE_ABORT, OP(&closed)), WEFT_IN_PROGRESS);
     CHECK_EQ(pthread_create(&thread, NULL, run_elsewhere, &e), 0);
@@ -351,7 +351,7 @@ TEST(a_thread_answers_while_the_program_never_calls_tcp) {
     echo_by_thread("tcp");
 }
 
-/* A signal that nobody took would end each of its sleeps at once. */
+/* A signal that was not taken would end each of its sleeps at once. */
 TEST(a_thread_that_was_woken_sleeps_again) {
     struct pair p;
     pair_make(&p, "shm", &(weft_setting_t){"worker.spin", "0"}, 1);

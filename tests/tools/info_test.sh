@@ -32,7 +32,7 @@ assert {"self", "shm", "tcp"} <= set(protocols), protocols.keys()
 for name, rows in protocols.items():
     at = 0
     for row in rows:
-        if row["lent"] or row["exposed_to"]:
+        if row["exposed"] or row["exposed_to"]:
             assert at is None and row["to"] is None and row["from"] > 8192, (name, row)
             continue
         assert row["from"] == at and row["to_ns"] >= row["from_ns"] > 0, (name, row)

@@ -51,7 +51,7 @@ test_messages_out_of_either_memory() {
         done
     done
     expect 'a memory that is none' "$($perf --test am_lat --memory some 2>&1 | head -1)" \
-        "weft-perf: --memory some: lent, own, sent, received, cuda, managed or pinned"
+        "weft-perf: --memory some: exposed, own, sent, received, cuda, managed or pinned"
 }
 
 # With the double of the CUDA driver, whose device memory faults when the host touches it.

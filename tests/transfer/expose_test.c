@@ -1,4 +1,4 @@
-/* Memory that is lent: large messages out of it are read where they lie, by those who have it
+/* Exposed memory: large messages out of it are read where they lie, by those who have it
  * mapped, and only then. */
 #include <tests/support/exposed.h>
 #include <tests/support/one_worker.h>
@@ -102,7 +102,7 @@ TEST(registered_memory_is_in_flight_in_vain) {
     free(own);
 }
 
-/* From the size on that is told. */
+/* From the size on that the peer announces. */
 TEST(in_flight_memory_is_read_from_the_size_on_that_is_printed) {
     struct exposure_pair p;
     weft_protocol_info_t row = {0};
@@ -207,8 +207,8 @@ TEST(a_receive_of_pieces_or_too_short_takes_what_fits) {
     pair_down(&p);
 }
 
-/* Whoever ends it, and however far it is, both sides are told once, and the next message is
- * whole. */
+/* Whichever side ends it, and however far it is, both sides are notified once, and the next message
+ * is whole. */
 static void cancel_after(struct exposure_pair *p, int turns, bool sender) {
     struct tally sent = {0}, received = {0}, again = {0};
     weft_request_t *send = NULL, *receive = NULL;
@@ -245,7 +245,7 @@ TEST(a_read_may_be_cancelled_by_either_side_at_any_time) {
     pair_down(&p);
 }
 
-/* ---- how a loan ends ------------------------------------------------------------------------- */
+/* ---- how an exposure ends -------------------------------------------------------------------- */
 
 TEST(a_revoked_region_is_read_no_more_and_in_flight_again_under_its_new_epoch) {
     struct exposure_pair p;
@@ -263,7 +263,7 @@ TEST(a_revoked_region_is_read_no_more_and_in_flight_again_under_its_new_epoch) {
 }
 
 /* The program's own key takes the only place until then. With another lane all keys would be
- * opened anew. */
+ * opened again. */
 static void refused_until_there_is_room(const char *setting) {
     struct exposure_pair p;
     weft_rkey_t *rkey;
@@ -350,7 +350,7 @@ TEST(more_regions_than_anybody_remembers_are_in_flight_in_turn) {
     pair_down(&p);
 }
 
-/* Each first message of a region has a key to be told beside it, also where the lane has room
+/* Each first message of a region announces a key beside it, also where the lane has room
  * for the one and not for the other. */
 TEST(keys_are_notified_while_the_lane_is_full_and_every_message_comes_once) {
     setenv("WEFT_RENDEZVOUS_THRESHOLD", "auto", 1);

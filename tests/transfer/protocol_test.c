@@ -298,8 +298,8 @@ static void new_place(char path[64]) {
     unlink(path);
 }
 
-static bool says(const weft_transport_info_t *t, double latency, double overhead,
-                 double bandwidth) {
+static bool has_costs(const weft_transport_info_t *t, double latency, double overhead,
+                      double bandwidth) {
     return t->latency_ns == latency && t->overhead_ns == overhead && t->bandwidth == bandwidth;
 }
 
@@ -316,7 +316,7 @@ TEST(a_transport_is_measured_when_it_is_first_opened_and_sends_what_was_found) {
     with = costs_with("shm,tcp", path);
     CHECK(with.shm_bandwidth == before.shm_bandwidth && with.sockets > 0);
     CHECK(with.tcp_bandwidth > 1e7 && with.tcp_latency > 100 && with.tcp_overhead > 10);
-    CHECK(says(&with.tcp, with.tcp_latency, with.tcp_overhead, with.tcp_bandwidth));
+    CHECK(has_costs(&with.tcp, with.tcp_latency, with.tcp_overhead, with.tcp_bandwidth));
     CHECK(none.shm_bandwidth == 0 && none.tcp_bandwidth == 0);
     unlink(path);
 }
@@ -328,7 +328,7 @@ TEST(what_is_known_of_a_transport_is_not_measured_again) {
     struct costs again = costs_with("shm,tcp", path);
     CHECK(first.sockets > off.sockets && again.sockets == off.sockets);
     CHECK(first.shm_bandwidth == again.shm_bandwidth);
-    CHECK(says(&again.tcp, first.tcp_latency, first.tcp_overhead, first.tcp_bandwidth));
+    CHECK(has_costs(&again.tcp, first.tcp_latency, first.tcp_overhead, first.tcp_bandwidth));
     unlink(path);
 }
 
@@ -343,7 +343,7 @@ TEST(where_nothing_may_be_or_can_be_measured_a_transport_sends_what_is_built_in)
           off.shm.bandwidth > 0);
     CHECK(off.tcp_bandwidth == 0 && off.shm_bandwidth == 0);
     CHECK(cannot.tcp_bandwidth == 0 && cannot.shm_bandwidth > 0);
-    CHECK(says(&cannot.tcp, off.tcp.latency_ns, off.tcp.overhead_ns, off.tcp.bandwidth));
+    CHECK(has_costs(&cannot.tcp, off.tcp.latency_ns, off.tcp.overhead_ns, off.tcp.bandwidth));
     CHECK(costs_with("shm,tcp", path).tcp_bandwidth > 0); /* the next one can */
     unlink(path);
 }

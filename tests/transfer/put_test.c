@@ -1,4 +1,4 @@
-/* Messages out of the program's own memory into lent memory: the sender writes them where they
+/* Messages out of the program's own memory into exposed memory: the sender writes them where they
  * belong, once, and only while it may. */
 #include <tests/support/recv_buffer.h>
 
@@ -118,7 +118,7 @@ TEST(of_a_message_that_is_too_long_the_room_is_written) {
     into_down(&p);
 }
 
-/* For that nobody needs the sender. */
+/* The sender is not needed for that. */
 TEST(what_the_kernel_reads_is_not_written) {
     weft_setting_t reads[] = {{"shm.copy", "vm"}};
     struct into_pair p = {0};
@@ -163,8 +163,8 @@ TEST(active_messages_are_written_as_tagged_ones_are) {
 
 /* ---- one side has no time -------------------------------------------------------------------- */
 
-/* Once it has been asked, the sender alone makes the message; the receiver is told, and looks at
- * nothing before. */
+/* Once it has been asked, the sender alone makes the message; the receiver is notified, and looks
+ * at nothing before. */
 TEST(a_receiver_that_is_away_finds_it_written) {
     struct into_pair p;
     struct tally sent, received;
@@ -260,7 +260,7 @@ TEST(a_cancelled_receive_ends_when_the_piece_is_written_and_not_before) {
     }
     CHECK_EQ(received.calls, 0); /* its memory is not the program's yet */
     CHECK_EQ(split_from_back(&helper), SPLIT_OVER);
-    CHECK(split_wrote(&helper)); /* the receiver is to be told */
+    CHECK(split_wrote(&helper)); /* the receiver is to be notified */
     iface->ops->bulk->put_done(iface);
     for (int i = 0; i < 10; i++) weft_worker_progress(p.l.t.b, 0);
     CHECK(received.calls == 1 && received.status == WEFT_ERR_CANCELLED);
@@ -352,7 +352,7 @@ TEST(either_side_may_cancel_at_any_time) {
     into_down(&p);
 }
 
-/* A sender that ends tells the receiver, who asks, and hears that there is nothing. */
+/* A sender that ends notifies the receiver, which asks, and learns that there is nothing. */
 TEST(a_send_that_is_cancelled_while_it_is_written_ends_its_receive) {
     for (int turns = 2; turns < 12; turns++) {
         struct into_pair p;
@@ -370,7 +370,7 @@ TEST(a_send_that_is_cancelled_while_it_is_written_ends_its_receive) {
         CHECK_EQ(sent.calls, 0);
         weft_request_cancel(send);
         weft_worker_progress(p.l.t.a, 0);
-        CHECK(sent.calls == 1 && sent.status == WEFT_ERR_CANCELLED); /* nobody reads its memory */
+        CHECK(sent.calls == 1 && sent.status == WEFT_ERR_CANCELLED); /* its memory is not read */
         UNTIL(&p.l.t, received.calls);
         CHECK_EQ(received.status, WEFT_ERR_CANCELLED);
         no_more_is_written(&p);

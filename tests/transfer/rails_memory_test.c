@@ -76,7 +76,7 @@ TEST(why_a_place_is_left_out_is_notified_in_one_whole_line) {
     CHECK_EQ(weft_context_destroy(context), 0);
 }
 
-/* 192.0.2.1 is nobody's (RFC 5737), and "no.such" no name: both are left out, and said so. */
+/* 192.0.2.1 has no host (RFC 5737), and "no.such" is no name: both are left out, and logged. */
 TEST(places_that_are_not_there_are_left_out) {
     const weft_setting_t places = {"tcp.rails", "192.0.2.1,no.such,127.0.0.2"};
     struct run r;

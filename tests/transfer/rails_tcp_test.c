@@ -20,7 +20,7 @@ TEST(pieces_on_rails_place_where_they_belong) {
     rail_of(r.two.a, 0)->more->rate = 3;
     uint64_t before = weft_worker_count(two_b(&r.two), "tcp.placed_bytes");
     uint64_t share = share_of_rails(&r, LARGE);
-    CHECK(share > LARGE / 2); /* so the link's own lane cannot have landed as much */
+    CHECK(share > LARGE / 2); /* so the link's own lane cannot have brought as much */
     CHECK(weft_worker_count(two_b(&r.two), "tcp.placed_bytes") - before > LARGE / 2);
     close_run(&r);
 }
@@ -56,7 +56,7 @@ static weft_request_t *begin_placement(struct run *r, uint32_t deadline_ms) {
     return receive;
 }
 
-/* The program has its memory back, so nobody writes there. */
+/* The program has its memory back, so no write goes there. */
 static void nothing_is_written_any_more(struct run *r) {
     CHECK_EQ(r->received, 1);
     memset(r->in, 0x55, LARGE);
@@ -143,7 +143,7 @@ TEST(a_slow_rail_is_left_out_after_two_messages_and_comes_back) {
     for (; share < MESSAGE / 8 && two_now() < until; messages++)
         share = share_of_rails(&r, MESSAGE);
     CHECK(share >= MESSAGE / 8);
-    CHECK(messages >= RAILS_LOOK_AGAIN / 2); /* until then nobody asked it */
+    CHECK(messages >= RAILS_LOOK_AGAIN / 2); /* until then it was not asked */
     close_run(&r);
 }
 

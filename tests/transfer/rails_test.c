@@ -202,8 +202,8 @@ TEST(a_lane_that_no_one_expects_any_more_is_turned_away_and_no_violation) {
     two_down(&t);
 }
 
-/* Whoever is asked for one rail grants one, or none: no peer makes this side dial as often as it
- * likes. */
+/* A side that is asked for one rail grants one, or none: no peer makes this side dial as often as
+ * it likes. */
 TEST(a_rail_is_dialed_for_each_that_was_asked_for_and_no_more) {
     struct run r;
     struct wire_message m;
@@ -282,7 +282,7 @@ TEST(pieces_come_once_and_in_bounds) {
     CHECK(!weft__rail_ranges_may_come(req, &d, 850, 10)); /* more lanes than there are */
     CHECK_EQ(weft__rail_ranges_came(req, &a, 600, 100), 0);
     CHECK(!weft__rail_ranges_all_came(req));
-    CHECK_EQ(weft__rail_ranges_place(req, &b, 800, 50, 7), 0); /* on its way: nobody else's */
+    CHECK_EQ(weft__rail_ranges_place(req, &b, 800, 50, 7), 0); /* on its way: taken */
     CHECK(!weft__rail_ranges_may_come(req, &a, 700, 101) &&
           !weft__rail_ranges_may_come(req, &own, 500, 301));
     CHECK(!weft__rail_ranges_all_came(req));

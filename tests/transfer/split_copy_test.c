@@ -1,4 +1,4 @@
-/* Messages from lent memory into lent memory: both sides copy, each when it has time, and no
+/* Messages from exposed memory into exposed memory: both sides copy, each when it has time, and no
  * byte is missing or anybody else's. */
 #include <tests/support/one_worker.h>
 #include <tests/support/recv_buffer.h>
@@ -261,7 +261,7 @@ static void player_open(struct side *s) {
     s->in = base_of(region_for(s->worker, LEN, RIGHTS, 1));
 }
 
-/* As an event loop does, for which nobody else looks. */
+/* As an event loop does, without another poller. */
 static void doze(const struct side *s) {
     struct pollfd p = {.fd = weft_worker_fd(s->worker), .events = POLLIN};
     CHECK(poll(&p, 1, 20000) == 1);

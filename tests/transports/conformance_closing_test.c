@@ -74,7 +74,7 @@ static void pending_is_the_owners_again_when_the_peer_closed(const struct subjec
     p.b.lane->ops->close(p.b.lane, false);
     CHECK(pair_until(&p, p.a.n_down == 1 && p.b.n_closed == 1));
     int retries = stream.retries;
-    CHECK_EQ(stream.zcopied.completion.count, 1); /* before `down` was told */
+    CHECK_EQ(stream.zcopied.completion.count, 1); /* before `down` was called */
     pair_turns(&p, 20);
     CHECK_EQ(stream.retries, retries);
     pair_close(&p);
@@ -106,13 +106,13 @@ static void a_handler_may_close_its_lane(const struct subject *s) {
         for (int i = 0; i < 5; i++)
             CHECK_EQ(post(p.a.lane, &(struct spec){flush, SHORT, 20, 0, 0}, NULL), WEFT_OK);
         CHECK(pair_until(&p, p.b.n_closed == 1 && p.a.n_down == 1));
-        CHECK_EQ(arrived, 1); /* a closed lane hears nothing */
+        CHECK_EQ(arrived, 1); /* a closed lane receives nothing */
         CHECK(closed_by_peer(p.a.down));
         pair_close(&p);
     }
 }
 
-/* Every third message is heard by others, which hand the next one back. */
+/* Other handlers receive every third message, and hand the next one back. */
 static int received_by_others;
 static void other_receives(struct lane *lane, unsigned id, const void *data, size_t len) {
     struct end *end = lane->owner;

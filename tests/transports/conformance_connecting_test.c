@@ -49,7 +49,7 @@ static void a_name_is_listened_at_by_one(const struct subject *s) {
     b->ops->listener_close(first);
     pair_turns(&p, 2);
 
-    /* Nobody is there: the call says so, or the lane goes down. */
+    /* There is no listener: the call fails, or the lane goes down. */
     struct lane *lane = NULL;
     weft_status_t st = p.iface_a->ops->connect_uri(p.iface_a, where, &lane);
     if (st == WEFT_OK) {

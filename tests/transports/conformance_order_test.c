@@ -110,7 +110,7 @@ static void flush_sends_when_all_has_left(const struct subject *s) {
     open_pair(&p, s);
     struct counted all = counted(1), flushed = counted(1);
     weft_status_t st = p.a.lane->ops->flush(p.a.lane, &flushed.completion);
-    if (st == WEFT_IN_PROGRESS) { /* the transport's own greeting */
+    if (st == WEFT_IN_PROGRESS) { /* the transport's own handshake */
         CHECK(pair_until(&p, flushed.calls == 1));
         flushed = counted(1);
     }

@@ -9,7 +9,7 @@
 #else
 #define RDMA_PAUSABLE(S)
 #endif
-/* Those that can. In virtual time a pause is longer than any patience. */
+/* Those that can. In virtual time a pause is longer than any of their timeouts. */
 #define PAUSABLE(S)           \
     S(null, PAIR_ONE_REACTOR) \
     S(self, PAIR_ONE_REACTOR) \
@@ -87,7 +87,7 @@ static void order_holds_however_often(const struct subject *s) {
     }
 }
 
-/* What it sent before is heard, although nobody resumes a lane whose end is known. */
+/* What it sent before is received, although a lane whose end is known is not resumed. */
 static void a_peer_that_goes_is_received_out(const struct subject *s) {
     for (int flush = 0; flush < 2; flush++) {
         struct pair p;

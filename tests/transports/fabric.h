@@ -21,7 +21,7 @@ static inline void fabric_open(struct pair *p, const struct transport *transport
     pair_open_with(p, transport, PAIR_VIRTUAL, settings, n);
 }
 
-/* Lanes that nobody has dialed, and where they are. */
+/* Lanes that were not dialed, and where they are. */
 struct apart {
     uint8_t a[96], b[96];
     size_t len_a, len_b;

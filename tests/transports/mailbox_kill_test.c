@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <transports/shm/lane/shm.h>
 
-/* As many as a shelf has nodes: the next send finds them passed, and so takes the same
+/* As many as a tx slot has nodes: the next send finds them passed, and so takes the same
  * instructions each time. */
 enum {
     BEFORE = SLOT_TABLE_NODES,

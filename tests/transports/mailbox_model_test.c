@@ -5,10 +5,13 @@
  * it uses again and again, and one receiver are walked, breadth first.
  *
  *   producer, MESSAGES times:  wait until consumed == sent;  number = ++sent;
- *                              before = newest;  do next = before  while (!cas(newest, before, mine));
+ *                              before = newest;  do next = before  while (!cas(newest, before,
+ * mine));
  *                              sleep = armed;  if (sleep) { signal++;  cas(armed, sleep, 0) }
- *   receiver, for ever:        if (newest) { chain = exchange(newest, 0);  read it, oldest first;  consumed++ of each }
- *                              else { armed = ++sleeps;  fence;  if (!newest) sleep until signal, signal = 0;  armed = 0 }
+ *   receiver, for ever:        if (newest) { chain = exchange(newest, 0);  read it, oldest first;
+ * consumed++ of each }
+ *                              else { armed = ++sleeps;  fence;  if (!newest) sleep until signal,
+ * signal = 0;  armed = 0 }
  *
  * A producer that is stopped for ever at any instruction is one that is not scheduled any more, so
  * what must hold, must in every state: what is read is the next of its producer; and a receiver
@@ -37,7 +40,7 @@ enum { RECEIVER = PRODUCERS, N_PROCESSORS };
 
 struct protocol {
     bool stores_only;    /* publishes by a plain store, not by compare-and-swap */
-    bool notifies_first; /* tells a node consumed before it has read it */
+    bool notifies_first; /* reports a node consumed before it has read it */
     bool takes_armed;    /* takes `armed` away, and signals then */
     bool no_fence, no_last_look;
 };
@@ -141,7 +144,7 @@ static bool step_receiver(struct state *s, const struct protocol *protocol) {
     }
 }
 
-/* Of those who are through with their sending something lies there, and nobody will wake the
+/* Of those who are through with their sending something lies there, and no side will wake the
  * receiver. */
 static bool wedged(const struct state *s) {
     if (s->at[RECEIVER] != ASLEEP || s->n_stored[RECEIVER] || s->signal) return false;
@@ -177,7 +180,7 @@ static const char *fault_of(struct protocol protocol) {
         CHECK(fault &&strcmp(fault, what) == 0);                         \
     } while (0)
 
-TEST(in_order_once_and_awake_whoever_stops_wherever) {
+TEST(in_order_once_and_awake_whichever_stops_wherever) {
     const char *fault = fault_of((struct protocol){.no_fence = false});
     printf("  %u states%s%s\n", n_seen, fault ? ": " : "", fault ? fault : "");
     CHECK(!fault);

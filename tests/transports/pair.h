@@ -172,7 +172,7 @@ static inline void pair_open_with(struct pair *p, const struct transport *transp
     p->next_accepted = &p->b;
     strcpy(p->directory, "/tmp/weft-test-XXXXXX");
     CHECK(mkdtemp(p->directory));
-    /* A transport by itself: nobody above earns lanes of the scarce kind, so the first to come
+    /* A transport by itself: no layer above earns lanes of the scarce kind, so the first to come
      * have them. */
     weft_setting_t all[16] = {{"shm.directory", p->directory}, {"lanes.switch", "off"}};
     for (size_t i = 0; i < n_settings; i++) all[2 + i] = settings[i];
@@ -193,7 +193,7 @@ static inline void pair_open(struct pair *p, const struct transport *transport, 
     pair_open_with(p, transport, flags, NULL, 0);
 }
 
-/* A place to listen at that nobody else has. */
+/* A free place to listen at. */
 static inline const char *pair_where(const struct transport *transport) {
     if (strcmp(transport->name, "tcp") == 0) return "127.0.0.1:0";
     return strcmp(transport->name, "rdma_rc") == 0 ? "*:0" : "pair";

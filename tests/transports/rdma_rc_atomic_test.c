@@ -172,7 +172,7 @@ TEST(more_than_a_device_takes_at_once_wait_their_turn) {
     while (fetch(&w, RMA_ADD, 1, 0, &old[n], 64) == WEFT_IN_PROGRESS) n++;
     unsigned at_once = rc_lane(w.p.a.lane)->reads_out;
     CHECK(at_once >= 1 && at_once <= RC_READS && n > 3 * at_once && n < RC_DEPTH);
-    CHECK_EQ(post(&w, 1, 64), WEFT_NO_RESOURCE); /* and the next one is told to wait */
+    CHECK_EQ(post(&w, 1, 64), WEFT_NO_RESOURCE); /* and the next one has to wait */
     CHECK(pair_until(&w.p, calls == (int)n));
     CHECK_EQ(last, WEFT_OK);
     for (unsigned i = 0; i < n; i++) {
@@ -260,7 +260,7 @@ TEST(puts_and_posted_atomics_are_performed_in_their_order) {
     end(&w);
 }
 
-/* ---- what nobody grants: our side is passed by, and the owner's device is asked -------------- */
+/* ---- what was not granted: our side is passed by, and the owner's device is asked ------------ */
 
 static void ask_raw(struct world *w, uint64_t at, uint32_t rkey) {
     struct rc_lane *lane = rc_lane(w->p.a.lane);
@@ -272,7 +272,7 @@ static void ask_raw(struct world *w, uint64_t at, uint32_t rkey) {
     wr.wr.atomic.compare_add = 0x0101010101010101;
     wr.wr.atomic.rkey = rkey;
     weft__rc_post(lane, &wr, &(struct rc_work){.what = RC_PLAIN}, true);
-    /* both ends of it, and nobody else */
+    /* both ends of it, and no others */
     CHECK(pair_until(&w->p, w->p.a.n_down == 1 && w->p.b.n_down == 1));
     CHECK(w->p.a.down < 0);
     CHECK(target_is_as_it_should(&w->t));
@@ -338,7 +338,7 @@ TEST(what_was_taken_back_is_changed_no_more) {
     end(&w);
 }
 
-/* No device in software says so of itself; here the owner is told that its device is one. */
+/* No device in software says so of itself; here the test sets that its device is one. */
 TEST(where_the_device_and_the_processor_are_atomic_together_it_needs_no_word) {
     static struct world w;
     uint64_t old = 0;
@@ -354,7 +354,7 @@ TEST(where_the_device_and_the_processor_are_atomic_together_it_needs_no_word) {
     end(&w);
 }
 
-/* A lane that ends tells of each that was under way, once. */
+/* A lane that ends reports each that was under way, once. */
 TEST(atomics_under_way_end_with_their_lane) {
     static struct world w;
     static uint64_t old[RC_DEPTH];

@@ -1,4 +1,4 @@
-/* Who is let in over connected queue pairs, and what becomes of bytes that nobody would send. */
+/* Who is let in over connected queue pairs, and what becomes of bytes that no peer would send. */
 #include "../harness.h"
 
 #ifdef WEFT_HAVE_RDMA
@@ -51,7 +51,7 @@ TEST(with_another_key_a_worker_is_not_taken_for_ours) {
 }
 
 /* A dialer that would rather not look is found out by its own proof; until then the acceptor's
- * owner hears of nobody. */
+ * owner learns of no peer. */
 TEST(without_a_proof_no_one_is_let_in) {
     struct pair p;
     WANTS_A_DEVICE();
@@ -128,7 +128,7 @@ TEST(to_listen_where_anybody_comes_wants_a_key_for_it) {
     CHECK_EQ(unlink(path), 0);
 }
 
-/* ---- bytes that nobody would send ------------------------------------------------------------ */
+/* ---- bytes that no peer would send ----------------------------------------------------------- */
 
 struct unverified {
     struct rdma_event_channel *channel;
@@ -144,7 +144,7 @@ static void unverified_receives(struct unverified *s) {
     }
 }
 
-/* Somebody at b's place, by rdmacm alone, who says these bytes. */
+/* A peer at b's place, by rdmacm alone, which sends these bytes. */
 static void knock(struct pair *p, const uint8_t *sent, uint8_t len, uint32_t qp_num) {
     struct unverified s = {.channel = rdma_create_event_channel(), .received = -1};
     union rd_sockaddr to = raw_b(p)->own->at;

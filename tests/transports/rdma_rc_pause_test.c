@@ -112,7 +112,7 @@ TEST(one_that_gives_more_credit_than_there_is_is_lost) {
     end_of(&p);
 }
 
-/* What came before its end is heard, and then its end. */
+/* What came before its end is received, and then its end. */
 TEST(a_paused_lane_that_is_lost_is_received_out) {
     struct pair p;
     WANTS_A_DEVICE();
@@ -144,7 +144,7 @@ TEST(nothing_is_left_out_of_what_waits) {
     end_of(&p);
 }
 
-/* With what waits, which nobody hears. */
+/* With what waits, which is not delivered. */
 TEST(a_paused_lane_may_be_closed_or_its_interface) {
     struct pair p;
     WANTS_A_DEVICE();

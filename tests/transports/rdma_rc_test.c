@@ -92,7 +92,7 @@ TEST(a_flush_asks_for_the_completion_of_all_before_it) {
     end_of(&p);
 }
 
-/* What the device counted, where it does ("send_rnr_err": times when it told a peer to wait). */
+/* What the device counted, where it does ("send_rnr_err": times when it let a peer wait). */
 static long hardware_counter(const char *name) {
     char path[160];
     long value = -1;

@@ -8,7 +8,7 @@
 
 #define WANTS_A_DEVICE() \
     if (!pair_has_rdma()) SKIP("no RDMA device here")
-/* What only root may do, and only to what nobody else uses: the bed of tools/rdma-vm. */
+/* What only root may do, and only to what is not used otherwise: the bed of tools/rdma-vm. */
 #define WANTS_THE_BED()                                                       \
     if (access("/machine/status", F_OK) && access("/sys/class/net/v0", F_OK)) \
     SKIP("no RDMA device to take away here")
@@ -214,7 +214,7 @@ TEST(a_datagram_for_an_earlier_lane_makes_a_new_one) {
     pair_close(&p);
 }
 
-/* ---- bytes that nobody would send ------------------------------------------------------------ */
+/* ---- bytes that no peer would send ----------------------------------------------------------- */
 
 /* By a queue pair that is used for nothing else, past all that would make a frame of it. */
 static void throw(struct ud_iface * by, struct ud_path *at, struct ud_iface *to, const void *bytes,

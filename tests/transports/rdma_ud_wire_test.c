@@ -64,7 +64,7 @@ TEST(what_is_no_datagram_is_refused) {
         CHECK(!weft__ud_frame_decode(bytes, UD_HEAD, &back));
         bytes[wrong[i].at] = before;
     }
-    memset(bytes + 8, 0, 4); /* from nobody */
+    memset(bytes + 8, 0, 4); /* without a sender */
     CHECK(!weft__ud_frame_decode(bytes, UD_HEAD, &back));
     f = sample(UD_NOTHING);
     weft__ud_frame_encode(&f, bytes);

@@ -99,7 +99,7 @@ static void what_is_revoked_cannot_be_touched(const struct subject *s) {
     CHECK_EQ(c.calls, 0); /* not inside the call */
     if (st == WEFT_IN_PROGRESS) CHECK(pair_until(&w.p, c.calls == 1));
     CHECK_EQ(c.status, WEFT_OK);
-    CHECK_EQ(w.key->status, WEFT_ERR_REVOKED); /* they let go before the owner heard of it */
+    CHECK_EQ(w.key->status, WEFT_ERR_REVOKED); /* they let go before the owner learned of it */
     CHECK_EQ(second->status, WEFT_ERR_REVOKED);
     CHECK_EQ(w.key->caps, 0);
     CHECK(!w.key->local);
@@ -117,7 +117,7 @@ static void what_is_revoked_cannot_be_touched(const struct subject *s) {
     again = open_key(&w);
     again->lane->ops->rma->key_close(again);
     CHECK(pair_until(&w.p, w.mem->n_open == 0));
-    CHECK_EQ(b->ops->mem->mem_revoke(w.mem, &c.completion), WEFT_OK); /* nobody has it open */
+    CHECK_EQ(b->ops->mem->mem_revoke(w.mem, &c.completion), WEFT_OK); /* no peer has it open */
     w.mem = NULL;
     end(&w);
 }
@@ -282,7 +282,7 @@ static void waits_without(struct world *w, const char *why) {
 TEST(a_key_that_the_kernel_forbids_sends_so) {
     struct world w;
     begin_with(&w, &subject_shm_vm, TARGET_LEN, WEFT_MEM_ALL, true, "128");
-    /* what is read there is not what the greeting named */
+    /* what is read there is not what the handshake named */
     shm_process((struct shm_lane *)w.p.a.lane)->probe ^= 1;
     waits_without(&w, "the kernel does not permit process_vm");
 }

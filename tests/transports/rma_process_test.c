@@ -61,7 +61,7 @@ static bool waits(struct pair *p, const struct counted *c, int ms) {
 
 /* ---- importers that hang, or die ------------------------------------------------------------- */
 
-/* The child holds a key; then it does as it is told, and whatever happens it goes on. */
+/* The child holds a key; then it does as the test says, and goes on whatever happens. */
 static void importer(struct pair *p, void *arg) {
     struct lane_key *key = ask(p);
     while (key->status == WEFT_NO_RESOURCE) pair_turn(p);
@@ -309,7 +309,7 @@ TEST(the_owner_may_die_after_it_granted) {
         CHECK_EQ(ops->rma->put_short(peer.p.a.lane, &word, 8, remote, key), WEFT_OK);
         kill(peer.pid, SIGKILL);
         waitpid(peer.pid, NULL, 0);
-        /* Before this side has heard of it: memory that is mapped stays, and nobody else's is
+        /* Before this side has learned of it: memory that is mapped stays, and no other peer's is
          * touched. */
         weft_status_t mapped = i == 0 ? WEFT_OK : WEFT_ERR_PEER_FAILED;
         struct rma_piece piece = {&word, 8, 0, 1, NULL};
@@ -392,7 +392,7 @@ TEST(a_large_read_of_a_process_that_only_has_the_owners_pid_is_not_believed) {
              WEFT_IN_PROGRESS);
     end_process(peer.pid);
     shm_process(lane)->pid = bystander;
-    weft__shm_bulk_run(&lane->more->bulk_job); /* before this side has heard of it */
+    weft__shm_bulk_run(&lane->more->bulk_job); /* before this side has learned of it */
     CHECK_EQ(read_ended, WEFT_ERR_PEER_FAILED);
     shm_process(lane)->pid = peer.pid;
     end_process(bystander);

@@ -6,11 +6,12 @@
  *   sender:    seen = returned;  wants++;  wanted = 1;  armed = 1;  fence;
  *              if (consumed == returned) sleep until signal
  *   receiver:  MESSAGES times: consumed++;  if (asked) { fence;  answer }
- *              at any time:    if (wanted) { exchange(wanted, 0);  fence;  if (wants is new) { asked at = seen;  answer } }
+ *              at any time:    if (wanted) { exchange(wanted, 0);  fence;  if (wants is new) {
+ * asked at = seen;  answer } }
  *   answer:    asked = consumed == asked at;  if (!asked && armed) signal
  *
  * A sender that sleeps, with no signal, after its receiver has passed a message and has looked at
- * all that it was told, is wedged.
+ * all that it was notified of, is wedged.
  */
 #include <stdint.h>
 #include <tests/harness.h>
@@ -122,7 +123,7 @@ static bool look_at_wanted(struct state *s) {
     return true;
 }
 
-/* The receiver is free, has passed a message, sees no wish, and the sender sleeps unsignalled. */
+/* The receiver is free, has passed a message, sees no request, and the sender sleeps unsignalled. */
 static bool wedged(const struct state *s) {
     bool at_rest = !s->n_stored[SENDER] && !s->n_stored[RECEIVER] && s->at[RECEIVER] == FREE &&
                    !s->memory[WANTED];

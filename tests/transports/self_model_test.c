@@ -38,12 +38,12 @@ static const struct explore_role end = {.machine = &weft__self_lane_machine,
 
 static const char *invariant(const struct explore_world *w) {
     for (unsigned i = 0; i < 2; i++) {
-        if (explore_notified(w, i, SELF_LANE_FX_NOTIFY_OPEN) > 1) return "told open once";
-        if (explore_notified(w, i, SELF_LANE_FX_NOTIFY_DOWN) > 1) return "told down once";
+        if (explore_notified(w, i, SELF_LANE_FX_NOTIFY_OPEN) > 1) return "notified open once";
+        if (explore_notified(w, i, SELF_LANE_FX_NOTIFY_DOWN) > 1) return "notified down once";
         if (explore_notified(w, i, SELF_LANE_FX_SEND_FIN) > 1) return "one FIN";
         if (explore_notified(w, i, SELF_LANE_FX_NOTIFY_CLOSED) !=
             (w->peer[i]->state == SELF_LANE_CLOSED))
-            return "CLOSED if and only if told closed, once";
+            return "CLOSED if and only if notified closed, once";
     }
     return NULL;
 }

@@ -45,7 +45,7 @@ static void open_all(void) {
     }
 }
 
-/* One after the other, so that nobody answers. */
+/* One after the other, so that no answer comes. */
 static void close_all(void) {
     for (unsigned i = 0; i < CLIENTS; i++) weft_worker_destroy(s.clients[i]);
     weft_worker_destroy(s.server);

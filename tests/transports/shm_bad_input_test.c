@@ -1,7 +1,7 @@
 /* What a peer of ours may do wrong, by mistake or on purpose: only its own lane, or its own
  * attempt, ends. */
 #include "pair.h"
-#include "shm_say.h"
+#include "shm_send_raw.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -156,7 +156,7 @@ static void close_door(struct pair *p, int fds_before) {
     size_t before = p->b.n_messages;
     CHECK_EQ(p->a.lane->ops->am_short(p->a.lane, 1, 2, "x", 1), WEFT_OK);
     CHECK(pair_until(p, p->b.n_messages == before + 1));
-    CHECK_EQ(p->b.n_open, 1); /* nobody else came in */
+    CHECK_EQ(p->b.n_open, 1); /* no other peer came in */
     if (fds_before) {
         pair_turns(p, 3);
         CHECK_EQ(n_fds(), fds_before);
@@ -247,7 +247,7 @@ TEST(memory_that_is_not_what_it_sends_is_not_mapped) {
     close_door(&p, before);
 }
 
-/* It is written to: a pipe that nobody reads would end us by a signal. */
+/* It is written to: a pipe without a reader would end us by a signal. */
 TEST(who_is_to_be_woken_by_anything_but_an_eventfd_is_refused) {
     struct pair p;
     open_door(&p);

@@ -108,7 +108,7 @@ TEST(a_helper_takes_no_more_than_there_is_whatever_it_reads) {
     unsigned taken = 0;
     for (int i = 0; i < 20; i++) {
         taken += split_from_back(&helper) >= 0;
-        atomic_store(&words.taken, (uint64_t)7 << 32); /* somebody says that nothing is taken */
+        atomic_store(&words.taken, (uint64_t)7 << 32); /* a peer says that nothing is taken */
     }
     CHECK_EQ(taken, 6);
     atomic_store(&words.taken, (uint64_t)7 << 32 | (uint64_t)UINT16_MAX << 16 | UINT16_MAX);
@@ -122,7 +122,7 @@ enum { ROUNDS = 4000, PIECES = 10 };
 
 struct game {
     _Atomic uint32_t round;    /* that the helper may take part in; 0: the end */
-    _Atomic unsigned notified; /* how often the helper heard that it is waited for */
+    _Atomic unsigned notified; /* how often the helper learned that it is waited for */
     /* by whom each was copied: plain memory, which the words must order */
     char pieces[PIECES];
 };

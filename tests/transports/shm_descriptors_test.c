@@ -63,7 +63,7 @@ static void b_turns(struct pair *p, const struct end *b) {
     for (int i = 0; i < 20 && !b->n_open; i++) weft__reactor_progress(p->reactor_b, 0);
 }
 
-/* With some of what a greeting needs, but never all. Both sides are told, the one that has too
+/* With some of what a handshake needs, but never all. Both sides are notified, the one that has too
  * few by its log. */
 TEST(a_handshake_without_room_for_its_descriptors_is_refused_for_want_of_them) {
     struct pair p;

@@ -1,5 +1,5 @@
 /* The last word of an end that closes finds no room in its socket: it waits for it, and the peer
- * hears it as soon as it reads. */
+ * learns it as soon as it reads. */
 #include "rma.h"
 
 enum { KEYS = 900 }; /* more words than a socket holds */

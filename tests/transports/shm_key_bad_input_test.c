@@ -2,7 +2,7 @@
  * only its own lane ends. */
 #include "pair.h"
 #include "rma_target.h"
-#include "shm_say.h"
+#include "shm_send_raw.h"
 #include <errno.h>
 #include <transports/shm/rma/key.h>
 
@@ -105,7 +105,7 @@ TEST(no_short_input_is_a_word_or_a_key) {
 
 /* ---- on a lane ------------------------------------------------------------------------------- */
 
-/* a and b have a lane on which somebody lies, and another one that must go on; b owns the
+/* a and b have a lane on which a peer lies, and another one that must go on; b owns the
  * target. */
 struct world {
     struct pair p;

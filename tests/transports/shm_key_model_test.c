@@ -102,7 +102,7 @@ static const struct explore_role owner = {.machine = &weft__shm_grant_machine,
 static const char *invariant(const struct explore_world *w) {
     bool ended = is_in(w, OWNER, GRANT(ENDED));
     if (!(w->hostile & 1 << OWNER) && ended != (explore_notified(w, OWNER, SHM_GRANT_FX_END) == 1))
-        return "ENDED if and only if it was told, once";
+        return "ENDED if and only if it was notified, once";
     if (!(w->hostile & 1 << IMPORTER) && explore_notified(w, IMPORTER, SHM_KEY_FX_FREE) > 1)
         return "freed once";
     if (w->hostile) return NULL;

@@ -23,7 +23,7 @@ static void on_flushed(weft_status_t status, void *arg) {
 }
 
 static weft_worker_t *worker_new(weft_context_t **context_p) {
-    /* They end one after the other, and nobody answers. */
+    /* They end one after the other, and no answer comes. */
     static weft_setting_t settings[] = {{"transports", "shm"}, {"close.timeout", "20ms"}};
     weft_worker_t *worker = NULL;
     if (!*context_p)
@@ -35,7 +35,7 @@ static weft_worker_t *worker_new(weft_context_t **context_p) {
     return worker;
 }
 
-/* The peer: tells its addresses, and the child's number, which keeps its sockets; ends by a
+/* The peer: sends its addresses, and the child's number, which keeps its sockets; ends by a
  * signal only. */
 static void live(int notify) {
     weft_context_t *context = NULL;

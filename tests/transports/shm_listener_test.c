@@ -84,7 +84,7 @@ TEST(a_name_whose_listener_has_no_time_to_accept_is_taken_all_the_same) {
     pair_close(&p);
 }
 
-/* Somebody else takes it at the worst moment, or is told that it is taken. */
+/* Another process takes it at the worst moment, or learns that it is taken. */
 TEST(a_name_that_another_has_taken_over_is_not_taken_from_it) {
     struct pair p;
     char path[108];

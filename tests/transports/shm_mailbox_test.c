@@ -108,7 +108,7 @@ TEST(a_sleepers_wake_up_takes_one_look_at_the_kernel) {
     }
     uint64_t signals;
     CHECK_EQ(read(shm_of(p.iface_b)->wakeup.event_fd, &signals, sizeof signals), 8);
-    CHECK(signals >= 10); /* nobody had to read them */
+    CHECK(signals >= 10); /* they need not be read */
     pair_close(&p);
 }
 
@@ -319,7 +319,7 @@ TEST(lanes_that_end_in_the_middle_of_traffic_leave_nothing_behind) {
     pair_close(&p);
 }
 
-/* Its mailbox is not empty yet, so the lane stays as a ghost. The socket would tell of its end
+/* Its mailbox is not empty yet, so the lane stays as a zombie. The socket would report its end
  * with every look. */
 TEST(the_end_of_a_socket_is_received_once) {
     struct pair p;
@@ -473,7 +473,7 @@ TEST(a_lie_to_a_paused_lane_ends_it_alone) {
     }
 }
 
-/* What b's mailbox held is lost, and nobody can tell whose it was: its lanes say so, and no ring
+/* What b's mailbox held is lost, and its owner is unknown: its lanes say so, and no ring
  * notices. */
 TEST(a_lie_in_the_mailbox_ends_its_lanes_and_no_ring) {
     for (int lie = 0; lie < 4; lie++) {

@@ -98,13 +98,14 @@ static const char *invariant(const struct explore_world *w) {
         unsigned finished = explore_notified(w, i, SHM_ATTACH_FX_FINISH),
                  forgotten = explore_notified(w, i, SHM_ATTACH_FX_FORGET);
         bool closed = state_of(w, i) == SHM_ATTACH_CLOSED;
-        if (explore_notified(w, i, SHM_ATTACH_FX_NOTIFY_UP) > 1 || known > 1) return "told up once";
-        if (down > 1) return "told down once";
+        if (explore_notified(w, i, SHM_ATTACH_FX_NOTIFY_UP) > 1 || known > 1)
+            return "notified up once";
+        if (down > 1) return "notified down once";
         if (finished + forgotten != closed)
             return "CLOSED if and only if it was finished or forgotten, once";
         if (forgotten && known) return "whom the owner knows is not forgotten";
         if (i == ACCEPTOR && (finished || down) && !known)
-            return "an owner hears of no lane that it was not given";
+            return "an owner learns of no lane that it was not given";
     }
     if (!w->hostile && explore_notified(w, DIALER, SHM_ATTACH_FX_NOTIFY_UP) &&
         !explore_notified(w, ACCEPTOR, SHM_ATTACH_FX_NOTIFY_ACCEPTED))

@@ -1,4 +1,4 @@
-/* When an answer is looked for, in time that is told. */
+/* When an answer is looked for, in simulated time. */
 #include <tests/harness.h>
 #include <transports/shm/queues/poll_backoff.h>
 
@@ -7,7 +7,7 @@ enum {
     STOLEN = 120 /* later, for a look shortly before */
 };
 
-/* Somebody who sends, and looks for answers. */
+/* A peer that sends, and polls for answers. */
 struct asker {
     struct backoff backoff;
     uint64_t now, sent;

@@ -176,7 +176,7 @@ TEST(a_chunk_comes_back_when_its_message_was_passed) {
     CHECK(m.data == r->staging + 100 && m.len == 1000);
     refresh(r);
     CHECK_EQ(r->chunks_back, 0);
-    take(r); /* told at once: chunks are scarce */
+    take(r); /* reported at once: chunks are scarce */
     CHECK_EQ(refresh(r), RING_MOVED);
     CHECK_EQ(r->chunks_back, 1);
     CHECK_EQ(r->last_chunk, 5);

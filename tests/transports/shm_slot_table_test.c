@@ -25,7 +25,8 @@ TEST(a_place_is_had_again_when_no_peer_can_know_it) {
     CHECK(third.slot_table == first.slot_table && third.index != index);
     weft__slot_table_give(&third, true);
     weft__slot_table_give(&first, true);
-    CHECK(!weft__process_globals_enter()->slot_tables); /* and what was spoilt went with the last */
+    CHECK(
+        !weft__process_globals_enter()->slot_tables); /* and what was poisoned went with the last */
     weft__process_globals_leave();
 }
 

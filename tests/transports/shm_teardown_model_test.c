@@ -1,4 +1,4 @@
-/* Both ends of a lane by the mailbox, from the moment when one has done with it: nobody frees
+/* Both ends of a lane by the mailbox, from the moment when one has done with it: neither side frees
  * what the other may still read. */
 #include <fsm/explore/explorer.h>
 #include <tests/harness.h>

@@ -125,7 +125,7 @@ TEST(a_dead_node_falls_silent) {
     weft__sim_crash(fabric, 1);
     CHECK_EQ(p.a.lane->ops->am_short(p.a.lane, 1, 1, NULL, 0), WEFT_OK);
     weft__clock_run(p.clock, NULL, NULL, 1000000000);
-    CHECK_EQ(p.a.n_down, 0); /* nobody tells */
+    CHECK_EQ(p.a.n_down, 0); /* no report comes */
     CHECK_EQ(p.b.n_open, 0);
     pair_close(&p);
 }

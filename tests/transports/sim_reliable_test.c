@@ -1,4 +1,4 @@
-/* The simulated network as a reliable one: nothing is lost, and it breaks as it is told. */
+/* The simulated network as a reliable one: nothing is lost, and it breaks on command. */
 #include "fabric.h"
 
 static void open_pair(struct pair *p) {

@@ -37,7 +37,7 @@ static void keep_log(weft_log_level_t level, const char *room, const char *line,
     n_logs++;
 }
 
-/* One iface that listens, and what it heard. */
+/* One iface that listens, and what it received. */
 struct victim {
     struct pair p;
     struct tcp_iface *iface;
@@ -158,7 +158,7 @@ static void still_serves(struct victim *v) {
     CHECK_EQ(v->iface->n_handshake, 0);
 }
 
-/* Sends `bytes`; the connection ends, nobody was told of it, and a line says why. */
+/* Sends `bytes`; the connection ends, no callback reports it, and a log line says why. */
 static void refused(struct victim *v, const void *bytes, size_t len, const char *sent) {
     int fd = bare_connect(v), before = n_logs;
     bare_send(fd, bytes, len);
@@ -438,7 +438,7 @@ TEST(a_flood_of_silent_connections_drops_any_of_them_but_those_that_sent_hello) 
     victim_close(&v);
 }
 
-/* They may have all descriptors that there are, but not for as long as a greeting may take. */
+/* They may have all descriptors that there are, but not for as long as a handshake may take. */
 TEST(silent_connections_hold_no_descriptors_for_long) {
     enum { N = 12, ROOM = 4 }; /* the backlog is of 16 */
     struct victim v;

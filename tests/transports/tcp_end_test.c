@@ -332,7 +332,7 @@ TEST(a_budget_leaves_frames_for_later_turns) {
         if (turns == 2) usleep(2000); /* so that the kernel is asked, too */
         weft__reactor_poll_soon(p.reactor_b);
         weft__reactor_progress(p.reactor_b, BUDGET);
-        /* The poll counts frames, and the queue jobs: what was left, what the kernel told of,
+        /* The poll counts frames, and the queue jobs: what was left, what the kernel reported,
          * and what that leaves. */
         CHECK(p.b.n_messages - before <= (size_t)BUDGET * CHUNK);
     }

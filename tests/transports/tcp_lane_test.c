@@ -92,7 +92,7 @@ TEST(zcopied_memory_leaves_between_copied_messages) {
             pair_turn(&p);
         CHECK(st == WEFT_OK || st == WEFT_IN_PROGRESS);
         CHECK_EQ(done[i].calls, 0);
-        if (st == WEFT_OK) done[i].calls = 1; /* nobody will call */
+        if (st == WEFT_OK) done[i].calls = 1; /* no callback will come */
     }
     CHECK(pair_until(&p, p.b.n_messages == 2 * ROUNDS));
     for (int i = 0; i < ROUNDS; i++) n_done += done[i].calls == 1;
@@ -118,7 +118,7 @@ static void add_to(struct lane_run *run, unsigned id, unsigned value, size_t len
 }
 
 /* Of some KiB each: a run is begun for each of them, and all share a completion. Pieces that
- * were written in the meantime are done with, where nobody need be called for it. */
+ * were written in the meantime are done with, where no callback is due. */
 TEST(pieces_that_share_a_completion_wait_for_no_turn) {
     enum { EACH = 2048, N = 200 };
     struct pair p;

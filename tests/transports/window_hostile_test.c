@@ -49,7 +49,7 @@ static uint32_t handshake(struct pair *p) {
     CHECK(pair_until(p, p->a.n_open == 1));
     send_msg(p, (struct window_frame){
                     .kind = WINDOW_HELLO, .my_tag = MY_TAG, .version = WINDOW_VERSION});
-    CHECK_EQ(p->b.n_open, 0); /* a HELLO alone makes nobody */
+    CHECK_EQ(p->b.n_open, 0); /* a HELLO alone makes no lane */
     CHECK(received(p, WINDOW_WELCOME, &f));
     CHECK_EQ(f.tag, MY_TAG);
     uint32_t tag = f.my_tag;

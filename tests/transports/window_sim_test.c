@@ -204,7 +204,7 @@ TEST(a_full_window_makes_the_sender_wait) {
     pair_close(&p);
 }
 
-/* Karn: which of the two was acknowledged, nobody knows. Here it is always the first, of which
+/* Karn: which of the two was acknowledged is unknown. Here it is always the first, of which
  * the time since the second says nothing. */
 TEST(a_frame_that_was_sent_twice_sends_nothing_about_the_way) {
     enum { SLOW_NS = 8 * WINDOW_RTO_MIN };
@@ -289,7 +289,7 @@ TEST(a_dead_peer_is_noticed_although_it_has_outstanding_nothing) {
     pair_close(&p);
 }
 
-/* Its owner would hear of that: the worker is not woken for it. */
+/* Its owner would learn of that: the worker is not woken for it. */
 TEST(a_peer_that_is_watched_is_not_asked) {
     struct pair p;
     fair(7);

@@ -1,4 +1,5 @@
-/* Lanes tell their owner of work: all bytes, in few words, and never with each short message. */
+/* Lanes report their work to their owner: all bytes, in few words, and never with each short
+ * message. */
 #include "pair.h"
 #include <transports/sim/sim.h>
 
@@ -56,7 +57,7 @@ static void send_all(struct pair *p, char form, size_t len, size_t n) {
     pair_turns(p, 10);
 }
 
-/* What may not be told yet: a ring, a window, or a turn of messages. */
+/* What may not be reported yet: a ring, a window, or a turn of messages. */
 static void all_is_notified(const struct transport *transport, const char *rings) {
     static const struct {
         char form;

@@ -1,5 +1,5 @@
-/* Decoders take what a stranger sends: every truncation, every bit flip, everything up to three
- * bytes. */
+/* Decoders take what an unverified peer sends: every truncation, every bit flip, everything up to
+ * three bytes. */
 #include <tests/bytes.h>
 #include <tests/harness.h>
 
@@ -124,7 +124,7 @@ TEST(control_messages_read_as_written_and_survive_mauling) {
     CHECK(memcmp(hello.ticket, resume.ticket, WIRE_TICKET) == 0);
     for (size_t len = 3; len < m.len; len++) CHECK(!weft__wire_read_hello(m.bytes, len, &hello));
     bytes_maul(decode_all, m.bytes, m.len);
-    memset(m.bytes + 16, 0, WIRE_TICKET); /* nobody's */
+    memset(m.bytes + 16, 0, WIRE_TICKET); /* no ticket */
     CHECK(!weft__wire_read_hello(m.bytes, m.len, &hello));
     m.bytes[2] = WIRE_HELLO_RESUME; /* of a link that does not */
     CHECK(!weft__wire_read_hello(m.bytes, m.len, &hello));
@@ -194,7 +194,7 @@ TEST(a_handshake_with_a_ticket_reads_as_written_and_only_whole) {
     for (uint16_t len = 0; len < m.len; len++) CHECK(!weft__wire_read_hello(m.bytes, len, &in));
     bytes_maul(decode_all, m.bytes, m.len);
 
-    memset(m.bytes + 16, 0, WIRE_TICKET); /* nobody's */
+    memset(m.bytes + 16, 0, WIRE_TICKET); /* no ticket */
     CHECK(!weft__wire_read_hello(m.bytes, m.len, &in));
     out.flags = 0; /* one that says more than its flags announce */
     weft__wire_hello(&m, out);
@@ -299,7 +299,7 @@ TEST(offers_read_as_written_and_survive_mauling) {
     bytes_maul(decode_all, bytes, len);
 }
 
-static const struct wire_key key = {7, 9, "fifteen letters"};
+static const struct wire_key key = {7, 9, "fifteen symbols"};
 
 static bool same_key(const struct wire_key *other) {
     return other->region == 7 && other->epoch == 9 &&
@@ -349,7 +349,7 @@ TEST(one_sided_messages_read_as_written_and_survive_mauling) {
           read.size == 8 && read.fetch == 1);
     CHECK(read.operand == 6 && read.compare == 7);
     bytes_maul(decode_all, m.bytes, m.len);
-    atomic.request = 0; /* a value for nobody */
+    atomic.request = 0; /* a value without a request */
     weft__wire_atomic(&m, &atomic);
     CHECK(!weft__wire_read_atomic(m.bytes, m.len, &read));
 
@@ -372,7 +372,7 @@ TEST(one_sided_messages_read_as_written_and_survive_mauling) {
 TEST(keys_read_as_written_and_survive_mauling) {
     unsigned char bytes[WEFT_RKEY_MAX];
     struct rkey_packed out = {.worker = 3,
-                              .region = {4096, 100, WEFT_MEM_READ, 5, 6, "fifteen letters"},
+                              .region = {4096, 100, WEFT_MEM_READ, 5, 6, "fifteen symbols"},
                               .n = 2},
                        in;
     out.entry[0] = (struct rkey_entry){"shm", (const uint8_t *)"abc", 3, 3};

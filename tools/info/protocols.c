@@ -25,9 +25,9 @@ static void print_row(const weft_protocol_info_t *p) {
         printf("next best for the last: %s, %.2f us", p->other, p->other_ns / 1e3);
     else
         printf("the only way");
-    printf("%s%s\n", p->forced ? " (begins where rendezvous.threshold says)" : "",
-           p->exposed      ? " (of messages out of lent memory)"
-           : p->exposed_to ? " (of messages that are offered, into memory lent for writing)"
+    printf("%s%s\n", p->forced ? " (begins at rendezvous.threshold)" : "",
+           p->exposed      ? " (of messages out of exposed memory)"
+           : p->exposed_to ? " (of messages that are offered, into memory exposed for writing)"
                            : "");
 }
 
@@ -100,7 +100,7 @@ static void json_row(const weft_protocol_info_t *p) {
         printf("null");
     else
         printf("%zu", p->to);
-    printf(",\"from_ns\":%.0f,\"to_ns\":%.0f,\"bandwidth\":%.0f,\"forced\":%s,\"lent\":%s,"
+    printf(",\"from_ns\":%.0f,\"to_ns\":%.0f,\"bandwidth\":%.0f,\"forced\":%s,\"exposed\":%s,"
            "\"exposed_to\":%s}",
            p->from_ns, p->to_ns, p->bandwidth, p->forced ? "true" : "false",
            p->exposed ? "true" : "false", p->exposed_to ? "true" : "false");

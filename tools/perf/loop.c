@@ -36,7 +36,7 @@ void perf_loop(struct perf *p, size_t size, const struct perf_loop *loop,
     uint64_t got = perf_ask(p, &order)->count; /* streams end when the last has arrived */
     double wall = (double)(perf_now() - begin) / 1e9;
     if (got != warm + n) perf_die("operations are missing", WEFT_ERR_INTERNAL);
-    perf_fill(p, perf_tests[p->options.test].flags & PERF_HALVED ? 0.5 : 1, wall,
+    perf_fill(p, perf_tests[p->options.test].flags & PERF_HALF_ROUND_TRIP ? 0.5 : 1, wall,
               perf_cpu_s() - cpu, n, result_p);
 }
 

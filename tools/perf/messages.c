@@ -14,7 +14,7 @@ static struct responder {
     struct perf *p;
     struct perf_room in, out;    /* for tags and rendezvous, and for what answers */
     weft_iov_t iov, reply;       /* of them, those of this test */
-    uint64_t received, expected; /* of this test; UINT64_MAX: not yet told */
+    uint64_t received, expected; /* of this test; UINT64_MAX: not yet notified */
     bool tags, echo;
     unsigned n_posted;
     struct receive receives[PERF_WINDOW];
@@ -100,7 +100,7 @@ static void begin_messages(struct perf *p, const struct perf_order *order) {
     r->received = 0;
     r->expected = UINT64_MAX;
     r->tags = is_tagged(order->test);
-    r->echo = perf_tests[order->test].flags & PERF_HALVED;
+    r->echo = perf_tests[order->test].flags & PERF_HALF_ROUND_TRIP;
     int n = !r->tags ? 0 : r->echo ? 1 : PERF_WINDOW;
     for (int i = 0; i < n; i++) {
         struct receive *rx = &r->receives[i];

@@ -94,7 +94,7 @@ static void wait_for_mapping(struct perf *p, struct side *side) {
 
 /* ---- put_lat --------------------------------------------------------------------------------- */
 
-/* The last byte tells that all came: puts write upwards. */
+/* The last byte shows that all came: puts write upwards. */
 static bool has_come(const struct side *side) {
     return __atomic_load_n(&side->own[side->size - 1], __ATOMIC_ACQUIRE) == side->awaited;
 }

@@ -20,7 +20,7 @@ enum perf_test {
 
 enum perf_shown { PERF_LATENCY, PERF_RATE, PERF_BANDWIDTH };
 enum { /* of a test: see tests.def */
-       PERF_HALVED = 1,
+       PERF_HALF_ROUND_TRIP = 1,
        PERF_POLLED = 2,
        PERF_WAITING = 4,
        PERF_WORDS = 8,
@@ -112,7 +112,7 @@ struct perf_result {
     struct perf_note {
         const char *key;
         double value;
-    } notes[8]; /* what only some tests tell */
+    } notes[8]; /* what only some tests report */
     size_t n_notes;
 };
 
@@ -184,7 +184,7 @@ void perf_prepare(struct perf *p); /* that, and every family's own part */
  */
 const struct perf_answer *perf_ask(struct perf *p, struct perf_order *order);
 void perf_answer(struct perf *p, const struct perf_answer *answer);
-void perf_serve(struct perf *p); /* carries out orders until told to leave */
+void perf_serve(struct perf *p); /* carries out orders until the order to leave */
 void perf_bye(struct perf *p);
 
 /* ---- what tests have in common (loop.c) ------------------------------------------------------ */

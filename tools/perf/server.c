@@ -1,7 +1,7 @@
 /*
  * One worker answers the requests of many clients, each a worker of its own with one request under
  * way; they share a process, and in the modes that sleep a loop. The test idle keeps them all
- * quiet, and tells what that costs.
+ * quiet, and reports what that costs.
  */
 #include "perf.h"
 #include <ev.h>

@@ -16,7 +16,7 @@ static struct responder {
     weft_ep_t *ep;
     void *buffer;
     size_t size;
-    uint64_t received, expected; /* bytes; UINT64_MAX: not yet told */
+    uint64_t received, expected; /* bytes; UINT64_MAX: not yet notified */
     unsigned n_posted;
     struct receive receives[RECEIVES];
 } responder;

@@ -12,7 +12,7 @@
 
 enum { JOBS = 64, TWICE = 100, A_HANG_S = 20 };
 
-/* What a process tells the one that made it. */
+/* What a process reports to its parent. */
 struct tally {
     uint64_t seed; /* under way */
     uint64_t runs, failed, events, asked, virtual_ns, twice;

@@ -32,7 +32,7 @@ static void set_rate(struct world *w, const struct plan_item *item) {
     }
 }
 
-/* Numbers of workers that began anew are others: all is cut again as it shall be. */
+/* Numbers of workers that began again are others: all is cut again as it shall be. */
 void faults_cut_again(struct world *w) {
     for (int i = 0; i < 2; i++) {
         if (!w->fabric[i]) continue;

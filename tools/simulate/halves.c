@@ -1,4 +1,4 @@
-/* Endpoints: dialed, heard of, lost and closed, and who may be lost when. */
+/* Endpoints: dialed, accepted, lost and closed, and which may be lost when. */
 #include <string.h>
 
 #include "world.h"
@@ -162,13 +162,13 @@ void on_who(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct world *w = node->world;
     uint32_t serial;
     if (am->header_len != sizeof serial) {
-        world_fail(w, "a connection does not say who it is");
+        world_fail(w, "a connection does not name its peer");
         return;
     }
     memcpy(&serial, am->header, sizeof serial);
     struct half *half = serial < w->n_connections ? &w->connection[serial]->half[1] : NULL;
     if (!half || half->node != node || half->state != HALF_NONE || weft_ep_user(ep)) {
-        world_fail(w, "connection %u says again who it is, or to another worker", serial);
+        world_fail(w, "connection %u names its peer again, or another worker", serial);
         return;
     }
     half_open(half, ep);

@@ -6,9 +6,9 @@
 
 #include "world.h"
 
-static const char *const kind_name[] = {"am",          "am taken", "tag",        "take", "stream",
-                                        "stream take", "put",      "get",        "add",  "fetch",
-                                        "flush",       "close",    "landing put"};
+static const char *const kind_name[] = {"am",          "am taken", "tag",       "take", "stream",
+                                        "stream take", "put",      "get",       "add",  "fetch",
+                                        "flush",       "close",    "placed put"};
 
 static uint32_t deadline_of(struct half *half, enum asked_kind kind) {
     const struct connection *c = half->connection;
@@ -106,16 +106,16 @@ static void done(weft_status_t status, void *arg) {
     struct world *w = asked->world;
     const struct half *half = asked->half;
     if (asked->n_done) {
-        world_fail(w, "%s %u was told twice", kind_name[asked->kind], asked->n);
+        world_fail(w, "%s %u was reported twice", kind_name[asked->kind], asked->n);
         return;
     }
     if (!asked->pending_link) {
-        world_fail(w, "%s %u was told within its call, or although it was refused",
+        world_fail(w, "%s %u was reported within its call, or although it was refused",
                    kind_name[asked->kind], asked->n);
         return;
     }
     if (half && half->state == HALF_CLOSED && asked->kind != ASKED_TAKE)
-        world_fail(w, "%s %u was told after its endpoint's close", kind_name[asked->kind],
+        world_fail(w, "%s %u was reported after its endpoint's close", kind_name[asked->kind],
                    asked->n);
     if (status == WEFT_ERR_TIMED_OUT && world_now(w) < asked->at + asked->deadline_ms * NS_PER_MS)
         world_fail(w, "%s %u ended before its deadline", kind_name[asked->kind], asked->n);

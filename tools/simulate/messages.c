@@ -8,7 +8,7 @@ struct head {
     uint32_t serial, side, n, len;
 };
 
-/* Mostly small; some beyond any eager limit. */
+/* Usually small; some beyond any eager limit. */
 uint32_t size_of(const struct world *w, uint32_t item, uint32_t i, uint64_t class) {
     static const uint32_t limit[] = {41, 600, 10000, 70000};
     uint64_t seed = w->plan->seed;
@@ -132,7 +132,7 @@ void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct half *half = weft_ep_user(ep);
     struct head head;
     if (!half || am->header_len != sizeof head) {
-        if (!w->starved) world_fail(w, "a message came before its connection said who it is");
+        if (!w->starved) world_fail(w, "a message came before its connection named its peer");
         return;
     }
     memcpy(&head, am->header, sizeof head);

@@ -57,7 +57,7 @@ static void region_begin(struct node *node) {
     node->key_len = key_len;
 }
 
-/* What the puts that were told of left in their slots; others of those may have come in part. */
+/* What the puts that were reported left in their slots; others of those may have come in part. */
 static void put_check(struct node *node, const struct half *half, uint8_t *expected) {
     uint32_t from = offset_slot(half->slot);
     if (from + SLOT > node->region_len) return;
@@ -153,12 +153,12 @@ void node_begin(struct world *w, uint32_t index) {
 
 static void closed(weft_status_t status, void *arg) {
     struct node *node = arg;
-    if (!node->worker) world_fail(node->world, "a worker's end was told twice");
+    if (!node->worker) world_fail(node->world, "a worker's end was reported twice");
     node->worker = NULL;
     world_trace(node->world, "worker %u is gone", node->index);
 }
 
-/* Its operations end, and its callbacks come; but nothing that it says is heard any more. */
+/* Its operations end, and its callbacks come; but nothing that it sends is received any more. */
 void node_close(struct node *node) {
     if (node->closing || !node->worker) return;
     node->closing = true;

@@ -1,6 +1,6 @@
 /*
- * Puts, gets and additions: told when performed, in their own place and nowhere else, each addition
- * once.
+ * Puts, gets and additions: reported when performed, in their own place and nowhere else, each
+ * addition once.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@ static void put_done(struct asked *asked) {
     if (asked->status == WEFT_OK) {
         const uint8_t *there = (const uint8_t *)(uintptr_t)asked->old;
         if (memcmp(there, pattern_of(half, ASKED_PUT, asked->n), asked->len) != 0)
-            world_fail(asked->world, "put %u is told of and not there", asked->n);
+            world_fail(asked->world, "put %u is reported and not there", asked->n);
         memcpy(half->put_image + asked->mark, pattern_of(half, ASKED_PUT, asked->n), asked->len);
     } else {
         half->put_unsure = true;

@@ -42,8 +42,8 @@ bool plan_item_is_fault(const struct plan_item *item) {
 }
 
 /*
- * Shorter cuts and pauses than a fifth of any patience (world.c sets those) are to be survived by
- * everybody.
+ * Shorter cuts and pauses than a fifth of any of the timeouts (world.c sets those) are to be
+ * survived by everybody.
  */
 bool plan_item_harms(const struct plan *plan, const struct plan_item *item) {
     enum { A_FIFTH = 60000000 };

@@ -132,7 +132,7 @@ static void draw_rates(struct plan *plan) {
     }
 }
 
-/* A cut or pause is mostly short enough to be survived. */
+/* A cut or pause is usually short enough to be survived. */
 static uint64_t how_long(const struct plan *plan, enum plan_kind kind, uint64_t n) {
     unsigned to = how_much(plan, kind, n, 4) ? 25 : 30;
     return log_uniform(plan->seed, DRAW_SWARM, kind, 1000 + n, 12, to);

@@ -40,7 +40,7 @@ static void on_data(weft_ep_t *ep, void *arg) {
         half->in_flight[half->n_in_flight++] = data;
         stream_check(half, data, len);
     }
-    /* Mostly at once; else with the next ones. */
+    /* Usually at once; else with the next ones. */
     const struct connection *c = half->connection;
     if (c->world->healing ||
         draw_chance(c->world->plan->seed, DRAW_PROGRAM, c->serial, half->stream_got, 70))
@@ -59,7 +59,7 @@ static void want(struct half *half);
 
 /*
  * Bytes are looked at in the order in which the receives were posted: one that ends at once may be
- * told before others.
+ * reported before others.
  */
 static void taken(struct asked *asked) {
     struct half *half = asked->half;

@@ -40,7 +40,7 @@ struct asked {
     struct world *world;
     struct half *half; /* NULL: of a worker */
     enum asked_kind kind;
-    uint32_t n, n_done; /* which of its kind; how often it was told (once) */
+    uint32_t n, n_done; /* which of its kind; how often it was reported (once) */
     weft_status_t status;
     bool waits; /* its end comes without anybody's help */
     /* posted: it was accepted; from_peer: the other side may withdraw it. */
@@ -54,7 +54,7 @@ struct asked {
     size_t got;
     uint64_t old;
     void (*then)(struct asked *asked); /* what the kind does with its end */
-    struct target *target;             /* LAND: where it goes (landing_puts.c) */
+    struct target *target;             /* LAND: where it goes (placed_puts.c) */
     struct asked *next_of_half, *next_pending, **pending_link;
     struct asked *next_take; /* of the stream, in the order posted */
     uint32_t block, stride;  /* of its memory; 0: it is in one piece */
@@ -62,7 +62,7 @@ struct asked {
 };
 
 struct asked *ask(struct world *w, struct half *half, enum asked_kind kind, uint32_t len);
-/* The descriptor that tells it; some have a deadline. */
+/* The descriptor that names it; some have a deadline. */
 weft_op_t ask_op(struct asked *asked);
 /* May it end before it is done, because that was asked for? */
 static inline bool may_end_early(const struct asked *asked) {
@@ -105,7 +105,7 @@ struct half {
     struct asked *stream_first, **stream_last;       /* receives whose bytes were not looked at */
     bool listens;                                    /* to the stream's bytes */
     const void *in_flight[4];                        /* of the stream's, given back later */
-    uint32_t n_flushed;                              /* messages that a remote flush told of */
+    uint32_t n_flushed;                              /* messages that a remote flush reported */
     uint32_t n_asked;                                /* operations of any kind */
     uint32_t n_in_flight, n_takes, n_takes_lost;
     /* lost: those that ended without a message */ /* receives of tagged messages */
@@ -116,7 +116,7 @@ struct half {
     uint32_t n_puts; /* the last that was posted */
     uint32_t puts_left;
     bool put_pending, put_unsure;
-    uint8_t put_image[512]; /* what its slot holds, if all puts were told of */
+    uint8_t put_image[512]; /* what its slot holds, if all reported puts were performed */
     struct asked *asked;    /* all of it, the newest first */
 };
 
@@ -266,7 +266,7 @@ void faults_cut_again(struct world *w);
 void fault_apply(struct world *w, const struct plan_item *item);
 void faults_heal(struct world *w);
 
-/* landing_puts.c */
+/* placed_puts.c */
 void post_placement_put(struct half *half, uint32_t item, uint32_t i);
 void target_revoke(struct world *w, weft_mem_t *mem);
 

@@ -20,7 +20,7 @@ struct result {
 /* False after a message. */
 bool serial_count(const struct files *files, struct result *result_p);
 
-/* Tells on standard error in what they differ; true when in nothing. */
+/* Writes to standard error in what they differ; true when in nothing. */
 bool results_equal(const struct result *a, const struct result *b);
 
 #endif

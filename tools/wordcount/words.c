@@ -23,7 +23,7 @@ void scanner_feed(struct scanner *s, const char *text, size_t len) {
 }
 
 /*
- * FNV-1a, its bits mixed once more, since owners are told by the upper half and slots by the lower.
+ * FNV-1a, its bits mixed once more, since the upper half selects owners and the lower half slots.
  */
 uint64_t word_hash(const char *word, size_t len) {
     uint64_t h = 0xcbf29ce484222325u;

@@ -25,7 +25,7 @@ void scanner_feed(struct scanner *s, const char *text, size_t len);
 void scanner_end(struct scanner *s); /* of a file: so is the last word's */
 
 uint64_t word_hash(const char *word, size_t len);
-/* Adds up, over words in any order, to a number that tells tables apart. */
+/* Adds up, over words in any order, to a number that distinguishes tables. */
 uint64_t word_fingerprint(uint64_t hash, uint64_t count);
 
 struct count {

@@ -27,7 +27,7 @@ void weft__window_message_free(struct window_iface *iface, struct window_message
     *pool = m;
 }
 
-/* ---- what the raw iface tells ---------------------------------------------------------------- */
+/* ---- reports of the raw iface ---------------------------------------------------------------- */
 
 /* A raw lane without owner is one that memory did not suffice for: it is closed as it comes. */
 static void raw_accepted(struct lane *raw, void *listen_arg) {
@@ -146,7 +146,7 @@ static void listener_close(struct tl_listener *listener) {
     talloc_free(l);
 }
 
-/* What is left are lanes that the owner never heard of. */
+/* What is left are lanes that the owner never learned of. */
 static void iface_close(struct iface *i) {
     struct window_iface *iface = (struct window_iface *)i;
     while (iface->lanes) weft__window_lane_free(iface->lanes);

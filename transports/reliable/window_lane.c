@@ -1,4 +1,4 @@
-/* The life of a lane with a window: its machines, its timer, and what it tells its owner. */
+/* The life of a lane with a window: its machines, its timer, and its reports to its owner. */
 #include "window_local.h"
 
 #include <base/compiler.h>
@@ -40,7 +40,7 @@ static void arm_close(struct window_lane *wl) {
     weft__window_expect(wl, wl->close_at);
 }
 
-/* When the peer is to be asked, if nothing is heard of it until then: a little later, so that
+/* When the peer is to be asked, if nothing came from it until then: a little later, so that
  * many lanes that are quiet wake the worker together. */
 static void keep_alive(struct window_lane *wl) {
     uint64_t ns = window_iface(wl)->keep_alive, step = ns / WINDOW_KEEP_STEPS + 1;
@@ -249,7 +249,7 @@ static void fire(struct timer *timer) {
     weft__window_settle(wl);
 }
 
-/* ---- what it tells --------------------------------------------------------------------------- */
+/* ---- reports to the owner -------------------------------------------------------------------- */
 
 static bool outstanding(struct window_lane *wl, enum conn_effect effect) {
     bool is = wl->due >> effect & 1;

@@ -3,7 +3,7 @@
  *
  * Beyond transport.h, the transport below must do two things. A frame that belongs to no lane
  * creates one (`accepted`), so that its sender gets a reply. The interface may be closed while such
- * lanes exist that their owner was never told of; they end silently.
+ * lanes exist that their owner never knew; they end silently.
  */
 #ifndef WEFT_TRANSPORTS_RELIABLE_WINDOW_LANE_H
 #define WEFT_TRANSPORTS_RELIABLE_WINDOW_LANE_H

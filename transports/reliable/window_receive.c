@@ -1,4 +1,4 @@
-/* Frames that come in: told apart, put in their place, delivered once. */
+/* Frames that come in: distinguished, put in their place, delivered once. */
 #include "window_local.h"
 #include <string.h>
 
@@ -111,7 +111,7 @@ static void take_ack(struct window_lane *wl, const struct window_frame *f) {
 /*
  * A paused lane leaves the next frame where it would be if it had come early, and does not
  * acknowledge it. So its peer keeps that one and sends no more than a window behind it, asks by it
- * now and then, and hears from each answer that it is to be patient.
+ * now and then, and each answer makes it wait on.
  */
 static void put_off(struct window_lane *wl, const struct window_frame *f) {
     if (!wl->held[f->seq % WINDOW_FRAMES]) (void)keep_frame(wl, f); /* it comes again */
@@ -172,7 +172,7 @@ void weft__window_take(struct window_lane *wl, const struct window_frame *f) {
 
 void weft__window_ignore(struct window_lane *wl, const struct window_frame *f) {}
 
-/* Its owner hears of the lane before it hears the message. */
+/* Its owner learns of the lane before the message is delivered. */
 void weft__window_prove(struct window_lane *wl, const struct window_frame *f) {
     weft__window_step(wl, CONN_EV_PROOF);
     weft__window_settle(wl);

@@ -131,7 +131,8 @@ weft_status_t weft__window_pump_retry(struct pending *pending) {
     wl->blocked = false;
     weft__window_pump(wl);
     if (!wl->blocked) return WEFT_OK;
-    wl->raw->ops->pending_remove(wl->raw, pending); /* it queued itself anew, and stays the first */
+    wl->raw->ops->pending_remove(wl->raw,
+                                 pending); /* it queued itself again, and stays the first */
     return WEFT_NO_RESOURCE;
 }
 

@@ -6,8 +6,8 @@
  *
  * The highest bit of `kind` says that the sender of the frame is paused: it stores nothing, so
  * frames wait for their acknowledgement. `tag` is the number that the receiver chose for this
- * conversation (as the verification tag of SCTP, RFC 9260, section 8.5). It tells frames of an
- * earlier conversation apart. The first frame is numbered by the tag of its sender.
+ * conversation (as the verification tag of SCTP, RFC 9260, section 8.5). It distinguishes frames of
+ * an earlier conversation apart. The first frame is numbered by the tag of its sender.
  */
 #ifndef WEFT_TRANSPORTS_RELIABLE_WINDOW_WIRE_H
 #define WEFT_TRANSPORTS_RELIABLE_WINDOW_WIRE_H

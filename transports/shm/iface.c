@@ -43,7 +43,7 @@ static void handshake_iface(struct tl_listener *listener, int fd) {
     lane->more->listen_arg = listener->arg;
     weft_status_t st = weft__shm_handshake(lane, fd);
     if (st == WEFT_OK) {
-        weft__shm_read(&lane->watch, WATCH_READ); /* mostly the greeting is there already */
+        weft__shm_read(&lane->watch, WATCH_READ); /* usually the handshake is there already */
         return;
     }
     weft__log_limited(weft__reactor_context(iface->iface.reactor), WEFT_LOG_WARN, "shm",
@@ -59,7 +59,7 @@ static void backoff_iface(struct tl_listener *listener) {
         weft__watch_change(r, &listener->watch, 0);
 }
 
-/* Mostly one connection comes alone. While more come, one event accepts more. */
+/* Usually one connection comes alone. While more come, one event accepts more. */
 static void accept_ready(struct watch *watch, int events) {
     struct tl_listener *listener = container_of(watch, struct tl_listener, watch);
     struct reactor *r = listener->iface->iface.reactor;

@@ -31,7 +31,7 @@ static uint64_t transit(struct sim_lane *lane, uint64_t n) {
     return ns + is->delay_ns;
 }
 
-/* Nobody is there to take it. */
+/* It has no receiver. */
 static void give_up(struct sim_lane *lane, const struct sim_packet *p) {
     bool asked = p->kind == SIM_CONNECT && p->dst == 0;
     weft__sim_lane_post(lane, asked ? SIM_LANE_EV_REFUSED : SIM_LANE_EV_LOST,
@@ -214,7 +214,7 @@ static void place_datagram(struct sim_iface *iface, struct sim_packet *p) {
     weft__sim_packet_free(f, p);
 }
 
-/* A partition holds up a reliable lane; when its patience ends it breaks. */
+/* A partition holds up a reliable lane; after its give-up time it breaks. */
 static void hold_up(struct sim_iface *iface, struct sim_lane *src, struct sim_packet *p) {
     struct sim_fabric *f = iface->fabric;
     uint64_t now = weft__clock_now(f->clock);
@@ -321,7 +321,7 @@ void weft__sim_expect(struct sim_iface *iface) {
         weft__job_post(r, &iface->rearm);
 }
 
-/* The iface closes: what comes to it is lost, and reliable lanes are told. */
+/* The iface closes: what comes to it is lost, and reliable lanes are notified. */
 void weft__sim_arrivals_drop(struct sim_iface *iface) {
     struct sim_fabric *f = iface->fabric;
     while (iface->arriving) {

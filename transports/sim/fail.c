@@ -33,7 +33,7 @@ static weft_status_t fate_start(struct sim_lane *lane, uint64_t ns, uint64_t lat
     return weft__timer_start(r, &lane->fate, weft__now(r) + ns);
 }
 
-/* Out of memory the other end is told now. */
+/* Out of memory the other end is notified now. */
 void weft__sim_fate(struct timer *timer) {
     struct sim_lane *lane = OF_FATE(timer);
     struct sim_lane *other =

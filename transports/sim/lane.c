@@ -1,4 +1,4 @@
-/* The life of a simulated lane: its machine, and what it tells its owner. */
+/* The life of a simulated lane: its machine, and its reports to its owner. */
 #include "local.h"
 #include <stddef.h>
 
@@ -146,7 +146,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 static const struct fsm_port port = {&weft__sim_lane_machine, on_effect, on_fail};
 
-/* ---- what it tells --------------------------------------------------------------------------- */
+/* ---- reports to the owner -------------------------------------------------------------------- */
 
 void weft__sim_announce_up(struct sim_lane *lane) {
     lane->lane.iface->up->up(&lane->lane);

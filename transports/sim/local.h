@@ -39,9 +39,9 @@ enum sim_site {
 };
 
 enum sim_kind {
-    SIM_CONNECT, /* reliable: greets the other end, which is a lane or is still to be made */
+    SIM_CONNECT, /* reliable: connects to the other end, which is a lane or is still to be made */
     SIM_AM,
-    SIM_FLUSH, /* for nobody: its completion says that all before it was delivered */
+    SIM_FLUSH, /* to no lane: its completion says that all before it was delivered */
     SIM_FIN
 };
 
@@ -55,7 +55,7 @@ struct sim_packet {
     uint64_t at, serial;
     uint64_t blocked_at; /* since when a partition holds it up; 0: it does not */
     struct completion *completion;
-    uint32_t src, dst; /* lane ids; dst 0: whoever of that node answers `src` */
+    uint32_t src, dst; /* lane ids; dst 0: the lane of that node that answers `src` */
     uint32_t listener; /* 0: by iface address */
     uint16_t from, to; /* nodes */
     uint16_t n_iov;
@@ -97,7 +97,7 @@ struct sim_lane {
     uint32_t listener; /* dialled: where; accepted: at which */
     uint64_t actor;    /* of its draws */
     uint64_t n_sent, n_tried;
-    /* of n_sent, when the owner was told of it (iface_up.worked); bytes since then */
+    /* of n_sent, when the owner was notified of it (iface_up.worked); bytes since then */
     uint64_t n_notified, carried;
     struct sim_packet *first, **last;             /* reliable: under way */
     struct sim_packet *finished, **finished_last; /* completions are due */
@@ -114,13 +114,13 @@ struct sim_lane {
     void (*take)(struct sim_lane *lane, struct sim_packet *p);
     void *listen_arg;
     weft_status_t why;
-    /* events posted from outside its machine, and what its machine has to tell */
+    /* events posted from outside its machine, and what its machine has to report */
     struct job job;
     uint32_t posted, due; /* bits: events, and effects to be carried out after the step */
     struct timer retry;   /* exhausted, or out of memory for a timer */
     struct timer linger;  /* until a close in good order becomes an end */
-    struct timer fate;    /* until it breaks, as somebody decided */
-    /* how long after that the other end does; NEVER: it is not told */
+    struct timer fate;    /* until it breaks, as was decided */
+    /* how long after that the other end does; NEVER: it does not learn it */
     uint64_t fate_of_other;
     struct sim_packet *fin, *hello; /* made with the lane, so that ending needs no memory */
 };
@@ -199,7 +199,7 @@ void weft__sim_arrivals_drop(struct sim_iface *iface);
 void weft__sim_take(struct sim_lane *lane, struct sim_packet *p);
 void weft__sim_refuse(struct sim_lane *lane, struct sim_packet *p);
 
-/* landing.c */
+/* placement.c */
 bool weft__sim_place(struct sim_lane *lane, struct sim_packet *p); /* true: more of it is to come */
 void weft__sim_placed(struct sim_lane *lane);                      /* all of it is there */
 void weft__sim_place_stop(struct lane *lane, uint32_t id);
@@ -214,7 +214,7 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64
 static inline bool sim_has_room(const struct sim_iface *iface, bool scarce) {
     return !scarce || iface->n_scarce < iface->iface.attr.scarce;
 }
-/* and tells; within its turn only */
+/* and reports; within its turn only */
 void weft__sim_lane_step(struct sim_lane *lane, enum sim_lane_event event);
 void weft__sim_lane_post(struct sim_lane *lane, enum sim_lane_event event, weft_status_t why);
 void weft__sim_retire(struct sim_lane *lane, struct sim_packet *p,

@@ -164,7 +164,7 @@ static void describe_op(struct lane *l, char *buf, size_t size) {
     snprintf(buf, size, "sim node %u", (unsigned)lane->remote_node);
 }
 
-/* It is read on delivery, as what is lent, and grows until then. */
+/* It is read on delivery, as memory in flight, and grows until then. */
 static weft_status_t am_run(struct lane *l, struct lane_run *run, size_t least, size_t most,
                             struct completion *completion) {
     struct sim_lane *lane = (struct sim_lane *)l;

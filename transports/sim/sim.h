@@ -1,10 +1,12 @@
 /*
- * A network in one thread and in virtual time, that fails as it is told. For tests.
+ * A network in one thread and in virtual time, that fails on command. For tests.
  *
  *     clock  = weft__clock_create(NULL, seed);
  *     fabric = weft__sim_create(clock, seed, &weft__sim_datagram);
- *     weft__sim_use(fabric);                 sim ifaces opened by this thread from now on belong to it
- *     weft__sim_use_fast(other);             and those of the transport "simfast", if there shall be two ways, to this
+ *     weft__sim_use(fabric);                 sim ifaces opened by this thread from now on belong to
+ * it
+ *     weft__sim_use_fast(other);             and those of the transport "simfast", if there shall
+ * be two ways, to this
  *     weft__sim_profile(fabric)->loss = 300000;
  *
  * An iface is a node; nodes are numbered from 0 in the order of opening, and a number is used again
@@ -58,7 +60,7 @@ void weft__sim_heal(struct sim_fabric *fabric, unsigned from, unsigned to);
 void weft__sim_partition(struct sim_fabric *fabric, unsigned a, unsigned b); /* both ways */
 void weft__sim_heal_all(struct sim_fabric *fabric);
 /* What a node sends to another from now on arrives in `ns` at the earliest, in order on each
- * lane. Nobody notices, and nothing breaks. A reliable lane that is closed meanwhile recalls
+ * lane. Neither end notices, and nothing breaks. A reliable lane that is closed meanwhile recalls
  * nothing that it had copied: it arrives, and the lane's end behind it. Of a later stall of the
  * same way the later end counts. */
 void weft__sim_stall(struct sim_fabric *fabric, unsigned from, unsigned to, uint64_t ns);
@@ -67,7 +69,7 @@ void weft__sim_stall(struct sim_fabric *fabric, unsigned from, unsigned to, uint
 void weft__sim_crash(struct sim_fabric *fabric, unsigned node);
 /* Both ends of a lane break; the nodes live. */
 void weft__sim_kill(struct lane *lane);
-/* The same in `ns` from now; the other end hears of it `later` ns after this one, and what it
+/* The same in `ns` from now; the other end learns of it `later` ns after this one, and what it
  * sends in between is lost. */
 weft_status_t weft__sim_fail(struct lane *lane, uint64_t ns, uint64_t later);
 /* The nth, from 0, of the lanes that lead from a node to another, the newest first; NULL: there

@@ -98,7 +98,7 @@ static void place_of(const struct tl_listener *l, struct tcp_place *place) {
     place->port = weft__tcp_sockaddr_port(&l->at);
 }
 
-/* Places that do not fit, which only IPv6 can cause, are not told of. */
+/* Places that do not fit, which only IPv6 can cause, are left out. */
 weft_status_t weft__tcp_own_address(struct iface *i, void *buf, size_t *len_p) {
     struct tcp_iface *iface = tcp_iface(i);
     if (*len_p < TCP_ADDRESS_SIZE)

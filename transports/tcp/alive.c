@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 /* LOOKS: in the time after which a silent host is dead. FIRST: the same, of the first, which
- * mostly finds that all was acknowledged, and is the only one. */
+ * usually finds that all was acknowledged, and is the only one. */
 enum { LOOKS = 8, FIRST = 32, LEAST_MS = 10, RTO_MAX_LEAST_MS = 1000 };
 
 #ifndef TCP_RTO_MAX_MS

@@ -84,7 +84,7 @@ static void dial_ready(struct watch *watch, int events) {
     weft__tcp_dial_failed(lane);
 }
 
-/* `why` is that of this address; the last one's is what the owner hears. */
+/* `why` is that of this address; the last one's is reported to the owner. */
 void weft__tcp_dial_failed(struct tcp_lane *lane) {
     char name[TCP_NAME_ROOM];
     weft__tcp_sockaddr_text(&lane->peer, name, sizeof name);

@@ -50,7 +50,7 @@ void weft__tcp_input_discard(struct tcp_lane *lane) {
     weft__tcp_place_end(lane, WEFT_ERR_CLOSED);
 }
 
-/* The buffer itself stays until the read that may be going on in it returns (lend, give_back). */
+/* The buffer itself stays until the read that may be going on in it returns. */
 void weft__tcp_input_drop(struct tcp_lane *lane) {
     lane->lane.handlers = all_thrown_away;
     lane->in.begin = lane->in.end = 0;
@@ -279,7 +279,7 @@ void weft__tcp_input_ready(struct watch *watch, int events) {
     struct tcp_lane *lane = tcp_lane_of_watch(watch);
     if (events & WATCH_WRITE) weft__tcp_output_unblock(lane);
     if (!(events & WATCH_READ) || lane->watch.ready != weft__tcp_input_ready) return;
-    /* its owner hears of the lane first, by its job, and the socket tells again */
+    /* its owner learns of the lane first, by its job, and the socket becomes ready again */
     if (lane->listener) return;
     /* the socket does not report bytes that remain in the buffer */
     if (emptied(lane, 1) && !frames_are_left(&lane->in)) return;
@@ -320,7 +320,7 @@ static void flush_first(struct tcp_iface *iface) {
 }
 
 /* What was sent since the last turn leaves before anything is read. Without hot sockets its job
- * does that, and epoll tells of the others. */
+ * does that, and epoll reports the others. */
 int weft__tcp_poll(struct poller *poller, unsigned budget) {
     struct tcp_iface *iface =
         (struct tcp_iface *)((char *)poller - offsetof(struct tcp_iface, poller));

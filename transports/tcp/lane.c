@@ -55,7 +55,7 @@ static void not_ready(struct watch *watch, int events) {}
 
 /* ---- the port -------------------------------------------------------------------------------- */
 
-/* Everything but what is still to be told. Also for a lane that was released before. */
+/* Everything but the reports that are still due. Also for a lane that was released before. */
 static void release_lane(struct tcp_lane *lane) {
     weft__tcp_hot_leave(lane);
     weft__watch_stop(tcp_reactor(lane), &lane->watch);
@@ -72,7 +72,7 @@ static void release_lane(struct tcp_lane *lane) {
     weft__tcp_place_end(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);
 }
 
-/* The acceptor's greeting is its CHALLENGE, the dialer's its HELLO. Both were decoded before. */
+/* The acceptor's handshake is its CHALLENGE, the dialer's its HELLO. Both were decoded before. */
 static uint64_t handshaken_by(const struct tcp_hands *hands, bool dialed) {
     struct tcp_handshake g = {0};
     size_t size;
@@ -241,7 +241,7 @@ static void free_lane(struct tcp_lane *lane) {
     weft__slab_free_later(&iface->lane_slab, lane);
 }
 
-/* Not in its own name any more: the owner, if it has one, hears of it for the last time. */
+/* The lane is released: the owner, if it has one, gets `closed`, its last callback. */
 static void finish_lane(struct tcp_lane *lane) {
     bool known = lane->listener == NULL;
     weft__tcp_place_report(lane);

@@ -1,7 +1,7 @@
 /*
- * Sending. The lane gathers messages in a buffer (a sheet) and writes it at the end of the turn, or
- * when it is full. Zero-copy memory goes into the same write, in order. Replies from handlers leave
- * when all frames of the read have been delivered. weft__tcp_output_turn and
+ * Sending. The lane gathers messages in a buffer (an I/O batch) and writes it at the end of the
+ * turn, or when it is full. Zero-copy memory goes into the same write, in order. Replies from
+ * handlers leave when all frames of the read have been delivered. weft__tcp_output_turn and
  * weft__tcp_output_notify step the completions, from jobs, polls and watches, never inside a call
  * by the owner.
  */
@@ -14,7 +14,7 @@
 #include <transports/answering.h>
 #include <transports/copy.h>
 
-/* ---- the sheet ------------------------------------------------------------------------------- */
+/* ---- the batch ------------------------------------------------------------------------------- */
 
 /* One piece stays free for a goodbye. */
 static inline bool has_room(const struct tcp_lane *lane, size_t bytes, unsigned pieces) {
@@ -33,7 +33,7 @@ static inline struct tcp_buffer *take_iov_batch(struct tcp_lane *lane,
     return buffer;
 }
 
-/* From the slip to a sheet with room for more; the pieces point into the new one. */
+/* From the small buffer to an I/O batch with room for more; the pieces point into the new one. */
 static bool copy_over(struct tcp_lane *lane) {
     struct tcp_output *out = &lane->out;
     const struct tcp_iov_batch *from = out->iov_batch;
@@ -51,7 +51,7 @@ static bool copy_over(struct tcp_lane *lane) {
     return true;
 }
 
-/* The first of a turn, which mostly stays the only one. */
+/* The first of a turn, which usually stays the only one. */
 static inline bool take_small_buf(struct tcp_lane *lane, size_t bytes) {
     return !lane->out.iov_batch && bytes <= TCP_SMALL_BUF &&
            take_iov_batch(lane, TCP_BUF_SMALL_BUF);
@@ -90,7 +90,7 @@ static void step_quietly(struct tcp_output *out) {
     }
 }
 
-/* Pieces whose completions were told make room for new ones. */
+/* Pieces whose completions have stepped make room for new ones. */
 static void close_ranks(struct tcp_output *out) {
     step_quietly(out);
     uint32_t n = out->end - out->notified, by = out->notified;
@@ -193,7 +193,7 @@ static void advance_output(struct tcp_output *out, size_t n) {
     }
     if (out->first < out->end) return;
     out->open = NULL;
-    /* also when completions are still to be told: they need the pieces, not the bytes */
+    /* also when completions have not stepped yet: they need the pieces, not the bytes */
     out->fill = 0;
     if (out->notified == out->end) out->notified = out->first = out->end = 0;
 }
@@ -355,7 +355,7 @@ static size_t pack_frame(struct tcp_lane *lane, uint8_t *p, uint8_t id,
     return size;
 }
 
-/* How long it is shows when it is packed: in a borrowed sheet, since a slip may do. */
+/* How long it is shows when it is packed: in a borrowed batch, since a small buffer may do. */
 static weft_status_t bcopy_apart(struct tcp_lane *lane, uint8_t id,
                                  size_t (*pack)(void *to, void *arg), void *arg) {
     struct tcp_iface *iface = tcp_iface_of(lane);
@@ -510,7 +510,7 @@ static void pending_remove(struct lane *l, struct pending *p) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Any sheet has 8 bytes and a piece more than messages may use. */
+/* Any batch has 8 bytes and a piece more than messages may use. */
 void weft__tcp_output_goodbye(struct tcp_lane *lane) {
     if (!lane->out.iov_batch && need_iov_batch(lane, 0, 0) < 0) {
         weft__tcp_lane_why(lane, WEFT_ERR_NO_MEMORY);

@@ -8,7 +8,7 @@ static size_t pieces_of(enum tcp_buffer_class class) {
     return class == TCP_BUF_SMALL_BUF ? TCP_SMALL_BUF_SEGMENTS : TCP_SEGMENTS;
 }
 
-/* What stands before a sheet's bytes. */
+/* What stands before an I/O batch's bytes. */
 static size_t head_of(enum tcp_buffer_class class) {
     size_t piece = sizeof(struct iovec) + sizeof(struct completion *);
     return (sizeof(struct tcp_iov_batch) + pieces_of(class) * piece + 15) & ~(size_t)15;

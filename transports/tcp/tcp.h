@@ -25,7 +25,7 @@ enum {
     TCP_MAX_HANDSHAKE = 1024, /* connections that have not proved themselves, by interface */
     TCP_MAX_IOV = 16,
     TCP_SEGMENTS = 64,          /* pieces of one write */
-    TCP_SMALL_BUF = 512,        /* bytes of a small sheet */
+    TCP_SMALL_BUF = 512,        /* bytes of a small batch */
     TCP_SMALL_BUF_SEGMENTS = 8, /* … and its pieces */
     TCP_COPY_BELOW = 1024,      /* borrowing smaller payloads costs more than copying them */
     /* gathered for one write: the kernel takes 128 KiB 1.4 times as fast as 64 */
@@ -49,7 +49,7 @@ enum {
 
 /* ---- pool.c: buffers; a lane has one only while it holds data ------------------------------ */
 
-/* A slip is a small sheet: a turn may have one for each of many lanes. */
+/* A small buffer is a small batch: a turn may have one for each of many lanes. */
 enum tcp_buffer_class {
     TCP_BUF_READ,
     TCP_BUF_BIG,
@@ -91,11 +91,11 @@ void weft__tcp_pool_put(struct tcp_pool *pool, struct tcp_buffer *buffer);
 
 /* ---- a lane ---------------------------------------------------------------------------------- */
 
-/* What one write gathers: pieces of the sheet's own bytes and of memory borrowed from users, in
+/* What one write gathers: pieces of the batch's own bytes and of memory borrowed from users, in
  * order. */
 struct tcp_iov_batch {
     uint8_t *bytes;           /* behind the rest; pool.c lays it out */
-    struct completion **done; /* told when that piece has been written; mostly NULL */
+    struct completion **done; /* steps when that piece has been written; usually NULL */
     uint32_t pieces;          /* of iov, and of done */
     uint32_t room;            /* bytes for messages; a goodbye always finds more */
     struct lane_run *run;     /* the last piece, whose length is not set yet; or NULL */
@@ -106,16 +106,16 @@ struct tcp_output {
     struct tcp_iov_batch *iov_batch; /* in a buffer of the pool's; NULL: nothing is queued */
     struct iovec *open;              /* the last piece, while bytes may be added to it */
     size_t queued;                   /* bytes in [first, end) */
-    uint32_t fill;                   /* of sheet->bytes */
+    uint32_t fill;                   /* of batch->bytes */
     uint8_t notified, first,
-        /* pieces: [told, first) written, their completions not told; [first, end) waiting */
+        /* pieces: [stepped, first) written, their completions not stepped; [first, end) waiting */
         end;
     bool blocked : 1; /* the socket takes no more until it says so */
     bool dirty : 1;   /* on the interface's list */
     bool begun : 1;   /* some has left since the last turn */
 };
 
-/* landing.c: a payload on its way to the memory that the owner named. The buffer is empty until
+/* placement.c: a payload on its way to the memory that the owner named. The buffer is empty until
  * that ends. */
 struct tcp_placement {
     struct iovec iov[PLACE_IOV + 1]; /* what is still to be filled; one is left for the buffer */
@@ -135,7 +135,7 @@ struct tcp_input {
     int8_t hot;       /* its place in iface->hot, or -1 */
     uint8_t class;    /* enum tcp_buffer_class, of the next buffer: big after a big frame */
     bool asked;       /* the owner wants that frame whole */
-    /* the last frame landed: the next may, so only its head is read into the buffer */
+    /* the last frame was placed: the next may be, so only its head is read into the buffer */
     bool placed;
     bool reading; /* a handler may be at work in the buffer */
 };
@@ -171,12 +171,12 @@ enum tcp_todo {
     TODO_REDIAL = 1,
     TODO_READ = 2, /* frames are left in the buffer, or the socket's last words are to be read */
     TODO_BREAK = 4,
-    TODO_WRITTEN = 8, /* completions to tell, pending operations to retry */
+    TODO_WRITTEN = 8, /* completions to step, pending operations to retry */
     TODO_ACCEPTED = 16,
     TODO_UP = 32,
     TODO_DOWN = 64,
     TODO_CLOSED = 128,
-    TODO_PLACED = 256 /* the landing under way has ended early, if it is still the one that did */
+    TODO_PLACED = 256 /* the placement under way has ended early, if it is still the one that did */
 };
 
 struct tcp_iface;
@@ -192,7 +192,7 @@ struct tcp_lane {
     struct timer deadline; /* while it is open: the next look at its peer's host */
     struct pending_queue pending;
     struct tcp_hands *hands;
-    struct tl_listener *listener; /* that it came through, until the owner was told */
+    struct tl_listener *listener; /* that it came through, until the owner was notified */
     TAILQ_ENTRY(tcp_lane) of_iface;
     union tcp_sockaddr peer;
     struct tcp_alive alive;
@@ -202,7 +202,7 @@ struct tcp_lane {
     uint64_t peer_id; /* the worker that greeted; 0: it is not open yet */
     /* what was being done when it failed, for the cause; NULL: not known */
     const char *what;
-    STAILQ_ENTRY(tcp_lane) of_dirty; /* the last word: the slab's, once the lane is buried */
+    STAILQ_ENTRY(tcp_lane) of_dirty; /* the last word: the slab's, once the lane is freed */
 };
 
 TAILQ_HEAD(tcp_lanes, tcp_lane);
@@ -311,7 +311,7 @@ void weft__tcp_socket_tune(int fd, weft_context_t *context);
 /* before it connects, or listens */
 void weft__tcp_socket_tune_local(int fd, weft_context_t *context);
 
-/* greet.c: the handshake; the machine says when */
+/* handshake.c: the handshake; the machine says when */
 void weft__tcp_handshake_ready(struct watch *watch, int events);
 void weft__tcp_send_hello(struct tcp_lane *lane);
 void weft__tcp_send_challenge(struct tcp_lane *lane);
@@ -322,7 +322,8 @@ void weft__tcp_send_refusal(int fd, weft_status_t why);
 extern const struct lane_ops weft__tcp_ops_early, weft__tcp_ops_open, weft__tcp_ops_ended;
 void weft__tcp_output_goodbye(struct tcp_lane *lane);
 void weft__tcp_output_part(struct tcp_lane *lane); /* a goodbye, if it can be said at once */
-void weft__tcp_output_turn(struct tcp_lane *lane); /* writes, tells, retries: within a turn only */
+void weft__tcp_output_turn(
+    struct tcp_lane *lane); /* writes, reports, retries: within a turn only */
 /* all completions; the output is empty then */
 void weft__tcp_output_notify(struct tcp_lane *lane, weft_status_t unwritten);
 void weft__tcp_output_answer(struct tcp_lane *lane); /* what was said while the lane was read */
@@ -351,18 +352,19 @@ void weft__tcp_hot_enter(struct tcp_lane *lane);       /* if there is a place */
 void weft__tcp_hot_leave(struct tcp_lane *lane);
 int weft__tcp_poll(struct poller *poller, unsigned budget);
 
-/* landing.c */
+/* placement.c */
 bool weft__tcp_place(struct tcp_lane *lane, const struct tcp_frame *f, const uint8_t *payload,
                      size_t have);
 /* as recv; what follows the frame is in the buffer then */
 ssize_t weft__tcp_place_read(struct tcp_lane *lane);
 bool weft__tcp_place_done(
     struct tcp_lane *lane); /* all of it is there: reports its end, unless that was done before */
-/* The landing under way ends early, and what it brings from now on is thrown away. The lane's
+/* The placement under way ends early, and what it brings from now on is thrown away. The lane's
  * job reports it. */
 void weft__tcp_place_end(struct tcp_lane *lane, weft_status_t why);
 void weft__tcp_place_report(
-    struct tcp_lane *lane); /* the landing under way, if it has ended early and was not reported */
+    struct tcp_lane
+        *lane); /* the placement under way, if it has ended early and was not reported */
 void weft__tcp_place_forget(struct tcp_lane *lane); /* reported, and no byte of it comes any more */
 void weft__tcp_place_stop(struct lane *lane, uint32_t id);
 

@@ -11,7 +11,7 @@ enum { TCP_NOTIFIED_UP = 1, TCP_NOTIFIED_DOWN = 2, TCP_NOTIFIED_CLOSED = 4 };
 
 struct tcp_conn {
     struct fsm fsm;
-    uint8_t notified; /* what the owner was told so far, for the invariants */
+    uint8_t notified; /* what was reported to the owner so far, for the invariants */
 };
 
 #endif

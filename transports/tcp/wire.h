@@ -3,14 +3,21 @@
  * No I/O and no state here; every decoder takes (pointer, length) and believes nothing. All numbers
  * are little-endian.
  *
- *   greeting   0 "WEFT"  4 version u16  6 kind u8  7 zero u8, then by kind
- *     HELLO      8 worker u64  16 target u64 (0: whoever listens)  24 flags u32  28 zero u32  32 nonce[32]       64
- *     CHALLENGE  8 worker u64  16 zero u64  24 flags u32  28 zero u32  32 nonce[32]  64 proof[32]                96
- *     PROOF      8 proof[32]                                                                                     40
- *     REFUSAL    8 status i32  12 zero u32                                                                       16
- *   frame      0 length u32 (of what follows)  4 kind u8  5 am id u8  6 zero u16, payload, zeros up to a multiple of 8
- *   address    0 version u8  1 family u8 (4, 6)  2 port u16  4 scope u32  8 ip[16]  24 worker u64  32 host u64         40
- *              then further places: family u8  zero u8  port u16, ip[4] or scope u32 and ip[16]                  8 or 24
+ *   handshake   0 "WEFT"  4 version u16  6 kind u8  7 zero u8, then by kind
+ *     HELLO      8 worker u64  16 target u64 (0: any listener)  24 flags u32  28 zero u32  32
+ * nonce[32]       64
+ *     CHALLENGE  8 worker u64  16 zero u64  24 flags u32  28 zero u32  32 nonce[32]  64 proof[32]
+ * 96
+ *     PROOF      8 proof[32]
+ * 40
+ *     REFUSAL    8 status i32  12 zero u32
+ * 16
+ *   frame      0 length u32 (of what follows)  4 kind u8  5 am id u8  6 zero u16, payload, zeros up
+ * to a multiple of 8
+ *   address    0 version u8  1 family u8 (4, 6)  2 port u16  4 scope u32  8 ip[16]  24 worker u64
+ * 32 host u64         40
+ *              then further places: family u8  zero u8  port u16, ip[4] or scope u32 and ip[16]
+ * 8 or 24
  *
  * The dialer says HELLO, the acceptor CHALLENGE, the dialer PROOF; frames follow in both
  * directions. A proof is a MAC over a label of the role, the HELLO and the CHALLENGE without its
@@ -57,12 +64,12 @@ struct tcp_handshake {
     weft_status_t status; /* of a refusal */
 };
 
-/* Bytes of a greeting of that kind; 0: no such kind. */
+/* Bytes of a handshake of that kind; 0: no such kind. */
 size_t weft__tcp_handshake_size(uint8_t kind);
 /* Into at least TCP_HANDSHAKE_MAX bytes; returns the length. */
 size_t weft__tcp_handshake_encode(const struct tcp_handshake *g, void *to);
 /*
- * OK; IN_PROGRESS: `*size_p` bytes are needed to go on; WEFT_ERR_PROTOCOL (not a greeting) or
+ * OK; IN_PROGRESS: `*size_p` bytes are needed to go on; WEFT_ERR_PROTOCOL (not a handshake) or
  * WEFT_ERR_VERSION. `g` and `*size_p` (the length taken) are written only then.
  */
 weft_status_t weft__tcp_handshake_decode(const void *from, size_t len, struct tcp_handshake *g,

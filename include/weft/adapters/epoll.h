@@ -6,7 +6,7 @@
  *     if (event.data.ptr == &my_mark) weft_worker_progress(worker, 0);
  *
  * One call of weft_worker_progress for each report is enough, with EPOLLET too: what it leaves is
- * reported anew.
+ * reported again.
  */
 #ifndef WEFT_ADAPTERS_EPOLL_H
 #define WEFT_ADAPTERS_EPOLL_H

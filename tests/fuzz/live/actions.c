@@ -408,7 +408,7 @@ static const struct {
     {"close", do_close, {2, 2, 2, 1, 1}},
     {"connect", do_connect, {2, 1, 4, 1, 4}},
     {"dial", do_dial, {7, 8, 10, 6, 6}},
-    {"greet", do_handshake, {1, 1, 2, 0, 1}},
+    {"handshake", do_handshake, {1, 1, 2, 0, 1}},
     {"resume", do_resume, {1, 0, 14, 0, 1}},
     {"message", do_message, {24, 28, 12, 8, 20}},
     {"half", do_half, {8, 0, 4, 16, 3}},

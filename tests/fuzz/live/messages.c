@@ -50,7 +50,7 @@ static uint32_t nearly(uint32_t value) {
     }
 }
 
-/* One that this connection knows; now and then another's, or nobody's. */
+/* One that this connection knows; now and then another's, or an unknown one. */
 static uint32_t an_id(const struct peer *p, const struct known *own, size_t offset) {
     const struct known *of = own;
     if (oddly(5)) of = (const struct known *)((const char *)&peers[below(PEERS)] + offset);

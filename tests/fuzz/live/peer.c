@@ -82,7 +82,7 @@ static void learn(struct peer *p, uint8_t id, const void *data, size_t len) {
         id != WIRE_HELLO && !(id == WIRE_LANE && len > 0 && *(const uint8_t *)data >= LANE_ACK &&
                               *(const uint8_t *)data <= LANE_ACK_ASK);
     p->came += counts;
-    trace("peer %u hears %u, %zu bytes", p->number, id, len);
+    trace("peer %u receives %u, %zu bytes", p->number, id, len);
     if (id == WIRE_HELLO && weft__wire_read_hello(data, len, &v.hello)) {
         p->shaken = true;
         if (weft__hello_has_ticket(&v.hello)) {

@@ -410,7 +410,7 @@ static void rest(void) {
     for (unsigned i = 0; i < world->n_messages; i++) {
         struct message *m = &world->message[i];
         if (!m->receive) receive_message(m);
-        if (m->receive->cancelled && !op_is_over(m->send)) { /* nobody asks for it any more */
+        if (m->receive->cancelled && !op_is_over(m->send)) { /* its receive was cancelled */
             m->send->cancelled = true;
             weft_request_cancel(m->send->request);
         }

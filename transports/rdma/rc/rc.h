@@ -110,7 +110,7 @@ struct rc_lane {
     uint32_t n_works;      /* of those under way: with anything in it */
     uint32_t posted, done; /* requests ever, and those that are over */
     uint32_t unsignalled;  /* posted since the last that asks for a completion */
-    uint64_t bytes;        /* sent since the owner was told */
+    uint64_t bytes;        /* sent since the owner was notified */
     bool fence;            /* the next request waits for the gets and atomics before it */
     /* the marker came back; the device has said its last word about the queue pair */
     bool marked, last_received;
@@ -125,9 +125,9 @@ struct rc_lane {
     struct timer deadline;
     struct pending_queue pending;
     TAILQ_ENTRY(rc_lane) of_iface, of_worked;
-    struct rc_lanes *on; /* the iface's list that it is on: worked, hungry or none */
+    struct rc_lanes *on; /* the iface's list that it is on: worked, starved or none */
     LIST_ENTRY(rc_lane) of_bucket;
-    struct tl_listener *listener; /* that it came through, until the owner was told */
+    struct tl_listener *listener; /* that it came through, until the owner was notified */
     bool acceptor;
     /* gets and atomics at once, of the peer's and of ours: what both devices have */
     uint8_t reads_in, reads_out;
@@ -135,7 +135,7 @@ struct rc_lane {
     uint32_t psn;
     struct rc_lane_address peer; /* by lane addresses */
     union rd_sockaddr peer_ip;
-    struct rc_hello hello; /* as said, or as heard */
+    struct rc_hello hello; /* as sent, or as received */
     struct rc_answer answer;
     uint8_t proof[RC_PROOF]; /* what the dialer says, or what the acceptor expects */
 
@@ -143,7 +143,7 @@ struct rc_lane {
     struct rc_key *keys;
     struct rc_grant *grants;
     uint32_t last_serial, n_asked, n_grants;
-    void *slab; /* its own, once the lane is buried */
+    void *slab; /* its own, once the lane is freed */
 };
 
 static inline struct rc_lane *rc_lane(struct lane *lane) {
@@ -377,7 +377,7 @@ static inline bool rc_device_may(unsigned rights, enum rc_atomics theirs) {
     return rights & WEFT_MEM_ATOMIC_DEVICE || theirs == RC_ATOMICS_GLOBAL;
 }
 /* A registration of [base, base + len) for one operation: the region's, where it is one of ours,
- * else a loan. */
+ * else an exposure. */
 weft_status_t weft__rc_local_key(struct rc_lane *lane, struct rc_op *op, void *base, size_t len,
                                  bool writes, uint32_t *lkey_p);
 

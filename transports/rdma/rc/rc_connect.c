@@ -98,7 +98,7 @@ static void refuse_connection(struct rdma_cm_id *id, weft_status_t why) {
     rdma_reject(id, bytes, sizeof bytes);
 }
 
-/* ---- what is heard --------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 static void judge_answer(struct rc_lane *lane, const struct rdma_conn_param *sent) {
     weft_status_t st =
@@ -157,7 +157,7 @@ static void no_way(struct rc_lane *lane) {
     step_why(lane, stood ? WEFT_ERR_PEER_FAILED : WEFT_ERR_UNREACHABLE, RC_QP_EV_BROKEN);
 }
 
-/* Who leaves before its own rdmacm has heard that we are there refuses, in rdmacm's words, a
+/* A peer that leaves before its own rdmacm knows of us refuses, in rdmacm's terms, a
  * connection that stands. */
 static void refused(struct rc_lane *lane, const struct rdma_cm_event *event) {
     if (lane->machine.notified & RC_NOTIFIED_UP)
@@ -178,7 +178,7 @@ static void on_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_CONNECT_ERROR: no_way(lane); break;
-    /* ESTABLISHED: the PROOF tells; TIMEWAIT_EXIT; a removal is the device's to hear */
+    /* ESTABLISHED: the PROOF shows it; TIMEWAIT_EXIT; the device gets removals */
     default: break;
     }
 }

@@ -29,9 +29,9 @@ void weft__rc_credited(struct rc_lane *lane) {
     weft__rc_enlist(lane, &rc_iface_of(lane)->worked);
 }
 
-/* ---- aside ----------------------------------------------------------------------------------- */
+/* ---- backlog of a paused lane ---------------------------------------------------------------- */
 
-/* Words are heard at once, but for what ends the lane: the owner hears of that behind what is
+/* Control messages are handled at once, but the end of the lane is reported after what is
  * aside. */
 static void take_backlog(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
     if (kind >= LANE_AM_IDS) return weft__rc_take_messages(lane, kind, data, len);
@@ -69,7 +69,7 @@ weft_status_t weft__rc_pause(struct lane *l, bool on) {
     return WEFT_OK;
 }
 
-/* Until it is paused anew, or ends. */
+/* Until it is paused again, or ends. */
 void weft__rc_go_on(struct rc_lane *lane) {
     struct rc_backlog *backlog;
     while (lane->take == take_backlog && !lane->paused && (backlog = next_backlog(lane)) != NULL) {
@@ -79,7 +79,8 @@ void weft__rc_go_on(struct rc_lane *lane) {
     if (lane->take == take_backlog && !lane->paused) lane->take = weft__rc_take_messages;
 }
 
-/* The lane has ended, and its owner is to be told: behind what it brought, unless he closes it. */
+/* The lane has ended, and its owner is to be notified: behind what it brought, unless it closes
+ * it. */
 void weft__rc_recv_out(struct rc_lane *lane) {
     struct rc_backlog *backlog;
     while (!(lane->todo & RC_TODO_CLOSED) && (backlog = next_backlog(lane)) != NULL) {

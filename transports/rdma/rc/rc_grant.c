@@ -218,7 +218,7 @@ static void end_grant(struct rc_grant *grant) {
     if (!grant->word.queued) weft__free_later(rc_reactor(grant->lane), grant);
 }
 
-/* What was not told yet is denied in place of being granted and revoked. */
+/* What was not reported yet is denied in place of being granted and revoked. */
 static void send_revoke(struct rc_grant *grant) {
     if (!grant->word.queued) {
         weft__rc_send(grant->lane, &grant->word, RC_REVOKE);
@@ -256,7 +256,7 @@ static void on_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 static const struct fsm_port port = {&weft__rc_grant_machine, on_effect, on_fail};
 
-/* A window is opened by a request before the word that tells its key. */
+/* A window is opened by a request before the message with its key. */
 bool weft__rc_grant_bind(struct rc_lane *lane, struct rc_grant *grant) {
     const struct region *region = grant->mem->mem.region;
     if (!grant->window) return true;

@@ -167,7 +167,7 @@ static void device_event(struct rd_user *user, const struct ibv_async_event *eve
         if (event->element.srq == iface->srq) weft__rc_receives_more(iface);
         break;
     case IBV_EVENT_CQ_ERR:
-        /* it tells nothing any more */
+        /* it reports nothing any more */
         if (event->element.cq == iface->cq.cq) lose_device(iface, WEFT_ERR_IO);
         break;
     /* a port that is down may come back; requests of that time are sent again, or fail */

@@ -47,7 +47,7 @@ static bool is_of_key(const struct queued_word *word) {
     return word->kind == RC_WANT || word->kind == RC_DROP;
 }
 
-/* A DROP waits for the gets before it, so that the owner may give the memory away when it hears
+/* A DROP waits for the gets before it, so that the owner may give the memory away when it learns
  * it. */
 static bool send_now(struct rc_lane *lane, struct queued_word *word) {
     uint8_t bytes[RC_WANT_SIZE];
@@ -123,7 +123,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case RC_KEY_FX_DOWN:
         key->key.status = key->why;
         key->key.caps = 0;
-        key->key.awaited = false; /* its link hears of the lane itself */
+        key->key.awaited = false; /* its link learns of the lane's end itself */
         break;
     case RC_KEY_FX_FREE: key_free(key); break;
     case RC_KEY_N_EFFECTS: break;

@@ -182,7 +182,8 @@ static void hand_over(struct rc_lane *lane) {
     lane->lane.iface->up->accepted(&lane->lane, arg);
 }
 
-/* It may be there before the job has told the owner of the lane; who may close it when told. */
+/* It may be there before the job has notified the owner of the lane; the owner may close it
+ * then. */
 static void take_first(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
     lane->take = weft__rc_take_messages;
     if (take_lane(lane, RC_TODO_ACCEPTED)) hand_over(lane);
@@ -296,7 +297,7 @@ static void lane_gone(struct rc_lane *lane) {
     weft__slab_free_later(&iface->lane_slab, lane);
 }
 
-/* Not in its own name any more: the owner, if it has one, hears of it for the last time. */
+/* The lane is released: the owner, if it has one, gets `closed`, its last callback. */
 static void finish_lane(struct rc_lane *lane) {
     bool known = lane->listener == NULL;
     weft__rc_works_notify(lane, lane->why ? lane->why : WEFT_ERR_CLOSED);

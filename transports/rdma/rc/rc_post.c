@@ -142,7 +142,7 @@ void weft__rc_sent(struct rc_lane *lane, uint32_t number, enum ibv_wc_status sta
     weft__rc_lane_drained(lane);
 }
 
-/* Its memory must not wait for the owner to be told. */
+/* Its memory must not wait for the owner to be notified. */
 void weft__rc_works_strip(struct rc_lane *lane) {
     for (uint32_t n = lane->done; n != lane->posted; n++) {
         struct rc_work *work = work_at(lane, n);

@@ -12,7 +12,7 @@ enum { RC_NOTIFIED_UP = 1, RC_NOTIFIED_DOWN = 2, RC_NOTIFIED_CLOSED = 4 };
 
 struct rc_qp {
     struct fsm fsm;
-    uint8_t notified; /* what the owner was told so far, for the invariants */
+    uint8_t notified; /* what was reported to the owner so far, for the invariants */
 };
 
 #endif

@@ -165,7 +165,7 @@ void weft__rc_take_messages(struct rc_lane *lane, uint8_t kind, const uint8_t *d
     }
 }
 
-/* Closing: only what the end of the conversation needs is heard. */
+/* Closing: only what the end of the conversation needs is received. */
 void weft__rc_take_nothing(struct rc_lane *lane, uint8_t kind, const uint8_t *data, size_t len) {
     struct rc_word word;
     if (kind == RC_DROP && weft__rc_word_decode(data, len, &word) == WEFT_OK)

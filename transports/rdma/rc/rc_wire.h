@@ -57,7 +57,7 @@ weft_status_t weft__rc_answer_decode(const void *bytes, size_t len, struct rc_an
 /* The reason given; REFUSED where none is. */
 weft_status_t weft__rc_refusal_decode(const void *bytes, size_t len);
 
-/* What a device's atomics are atomic with: its own, or the processor's too. A region's key tells
+/* What a device's atomics are atomic with: its own, or the processor's too. A region's key says
  * it of its owner's. */
 enum rc_atomics { RC_ATOMICS_NONE, RC_ATOMICS_DEVICE, RC_ATOMICS_GLOBAL };
 enum { RC_KEY_SIZE = 1 };

@@ -71,7 +71,7 @@ void weft__ud_path_drop(struct ud_paths *paths, struct ud_path *path, uint64_t u
 /* The one that is there, or NULL. */
 struct ud_path *weft__ud_path_find(const struct ud_paths *paths, const struct rd_place *place);
 /* Our GID stands elsewhere: handles by its old place are of no use. No send is under way when
- * they are made anew; one that cannot be made stays as it is, for the next try. */
+ * they are made again; one that cannot be made stays as it is, for the next try. */
 bool weft__ud_paths_are_old(const struct ud_paths *paths);
 void weft__ud_paths_renew(struct ud_paths *paths);
 /* Destroys all handles; the paths that are held stay, without. */
@@ -81,7 +81,7 @@ void weft__ud_paths_move(struct ud_paths *paths, struct rd_device *device);
 
 /* ---- a lane ---------------------------------------------------------------------------------- */
 
-/* Told when all that was sent before is over, or it took too long (TIMED_OUT). */
+/* Runs when all that was sent before is over, or it took too long (TIMED_OUT). */
 struct ud_mark {
     TAILQ_ENTRY(ud_mark) of_iface;
     uint64_t at, due;
@@ -100,9 +100,9 @@ struct ud_lane {
     struct ud_node node;
     uint32_t qkey;   /* of the peer */
     uint64_t token;  /* … */
-    bool unverified; /* accepted, and it has not shown yet that it hears us */
+    bool unverified; /* accepted, and it has not shown yet that it receives from us */
     bool waits;      /* on the interface's list */
-    uint32_t bytes;  /* sent since the owner was told */
+    uint32_t bytes;  /* sent since the owner was notified */
     /* what its state does with a datagram */
     void (*take)(struct ud_lane *lane, const struct ud_frame *frame);
     struct fsm fsm;
@@ -166,7 +166,7 @@ struct ud_iface {
     struct timer repair;
     uint64_t broke_at, pause;
     struct job notified; /* what the queue pair's machine has to do outside of a callback */
-    bool lost;           /* all lanes are to hear it */
+    bool lost;           /* all lanes are to learn it */
     weft_status_t why;
 };
 
@@ -222,7 +222,7 @@ weft_status_t weft__ud_lane_new(struct ud_iface *iface, struct ud_path *path,
 void weft__ud_lane_dial(struct ud_lane *lane);   /* `up` comes by its job */
 void weft__ud_lane_accept(struct ud_lane *lane); /* `accepted` comes from within; within a turn */
 void weft__ud_lane_lost(struct ud_lane *lane, weft_status_t why);
-void weft__ud_lane_received(struct ud_lane *lane); /* it is no stranger any more */
+void weft__ud_lane_received(struct ud_lane *lane); /* it is verified now */
 void weft__ud_lane_close(struct lane *lane, bool flush);
 void weft__ud_lane_describe(struct lane *lane, char *buf, size_t size);
 void weft__ud_lane_free(struct ud_lane *lane); /* without a word */

@@ -98,7 +98,7 @@ static void left(struct ud_mark *mark, weft_status_t status) {
     weft__fsm_step(&OF_LEFT(mark)->fsm, UD_LANE_EV_LEFT);
 }
 
-/* ---- what it tells --------------------------------------------------------------------------- */
+/* ---- reports to the owner -------------------------------------------------------------------- */
 
 /* Everything here may call the owner, who may close. */
 static void run_lane(struct job *job) {

@@ -8,7 +8,7 @@
 
 enum { BUCKETS = 1024 };
 
-/* What tells ports apart: a GID, or in the own subnet of InfiniBand a LID. */
+/* What distinguishes ports: a GID, or in the own subnet of InfiniBand a LID. */
 static struct rd_place key_of(const struct ud_paths *paths, const struct rd_place *place) {
     const struct rd_place *mine = &paths->device->place;
     struct rd_place key = {.link = place->link, .mtu = mine->mtu};

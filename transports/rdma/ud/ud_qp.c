@@ -56,7 +56,7 @@ static weft_status_t modify(struct ud_iface *iface, struct ibv_qp_attr *attr, in
 }
 
 /* From wherever it is, through RESET: what is queued is forgotten, and what the queue still
- * tells of it belongs to an earlier epoch. The numbers of packets begin anywhere. */
+ * reports that belongs to an earlier epoch. The numbers of packets begin anywhere. */
 static weft_status_t raise(struct ud_iface *iface) {
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
     struct ibv_qp_attr init = {
@@ -140,7 +140,7 @@ void weft__ud_qp_step(struct ud_iface *iface, enum ud_qp_event event) {
     weft__fsm_step(&iface->fsm, event);
 }
 
-/* Lanes hear of it outside of whatever it was that found it. */
+/* Lanes learn of it outside of the call that found it. */
 static void run_notified(struct job *job) {
     struct ud_iface *iface = OF_NOTIFIED(job);
     if (iface->why < 0 && !ud_qp_is_dead(&iface->fsm) && !iface->lost)

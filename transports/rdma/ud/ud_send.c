@@ -132,7 +132,7 @@ static weft_status_t am_bcopy(struct lane *l, uint8_t id, size_t (*pack)(void *t
     return WEFT_OK;
 }
 
-/* There is no such form: what a window borrows it copies as it leaves. */
+/* There is no such form: a window copies its pieces as they leave. */
 static weft_status_t no_zcopy(struct lane *l, uint8_t id, const void *header, size_t header_len,
                               const weft_iov_t *iov, size_t n_iov, struct completion *completion) {
     return weft__fail(WEFT_ERR_UNSUPPORTED, "rdma_ud does not support zero copy");

@@ -1,13 +1,14 @@
 /*
  * What a datagram of rdma_ud holds, and what an interface's address says. Little-endian.
  *
- *     0 version   1 kind   2 id   3 zero   4 to   8 from   12 qkey   16 token   24 …        or, of a GREETING, 24 mine   32 …
+ *     0 version   1 kind   2 id   3 zero   4 to   8 from   12 qkey   16 token   24 …
+ *     of a HANDSHAKE: 24 mine   32 …
  *
  * `to` is the receiver's number for the lane, 0 as long as the sender does not know it; `from` is
  * the sender's own. Numbers have generations (ud_table.h), so that a datagram of an earlier lane
  * finds nothing. `qkey` is what the sender's queue pair asks of datagrams. `token` is the
  * receiver's secret, looked at when the datagram finds no lane: a datagram without it creates no
- * lane. Q_Key and token are told by the address, and to whom a GREETING goes (`mine`).
+ * lane. Q_Key and token are in the address, and so is `mine`.
  */
 #ifndef WEFT_TRANSPORTS_RDMA_UD_UD_WIRE_H
 #define WEFT_TRANSPORTS_RDMA_UD_UD_WIRE_H
@@ -18,7 +19,7 @@ enum { UD_VERSION = 1, UD_HEAD = 24, UD_HEAD_MOST = 32, UD_ADDRESS = 36, UD_GRH 
 
 enum ud_kind {
     UD_MESSAGE = 1, /* a lane message of id `id` */
-    UD_HANDSHAKE,   /* the same, from one who has not heard of the receiver's lane yet */
+    UD_HANDSHAKE,   /* the same, from a sender that does not know the receiver's lane yet */
     UD_NOTHING,     /* thrown away: it was sent for its completion's sake */
     UD_N_KINDS
 };

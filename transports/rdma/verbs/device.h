@@ -31,9 +31,9 @@ struct rd_user {
     LIST_ENTRY(rd_user) of_device;
 };
 
-/* Who hears of an rdma_cm_id: its `context`. The event is a copy, acked before the call: its id
- * may be ended in it. A CONNECT_REQUEST comes to the listener's; event->id is the new one then,
- * and belongs to the object that adopts it (weft__rd_cm_adopt). */
+/* The receiver of events of an rdma_cm_id: its `context`. The event is a copy, acked before the
+ * call: its id may be ended in it. A CONNECT_REQUEST comes to the listener's; event->id is the new
+ * one then, and belongs to the object that adopts it (weft__rd_cm_adopt). */
 struct rd_cm {
     void (*event)(struct rd_cm *cm, const struct rdma_cm_event *event);
     struct rdma_cm_id *id; /* NULL: none */
@@ -56,7 +56,7 @@ struct rd_device {
     LIST_HEAD(, rd_user) users;
     struct watch async, cm_watch;
     struct rdma_event_channel *channel; /* NULL: no rdmacm here */
-    struct rd_cm guard;                 /* bound to the device: rdmacm tells of its removal by it */
+    struct rd_cm guard;                 /* bound to the device: rdmacm reports its removal by it */
     struct ibv_context *kept;           /* librdmacm's own, of all its ids */
     LIST_ENTRY(rd_device) of_all;
 };
@@ -77,7 +77,7 @@ weft_status_t weft__rd_device_hold(struct reactor *r, struct rd_user *user,
 /* Everything made of it is destroyed. NULL is nothing. */
 void weft__rd_device_drop(struct rd_device *device, struct rd_user *user);
 
-/* One asynchronous event, as its file told it, or a test: to all users. A device that is gone
+/* One asynchronous event, from its file, or from a test: to all users. A device that is gone
  * may be closed in it. */
 void weft__rd_device_reports(struct rd_device *device, const struct ibv_async_event *event);
 
@@ -116,7 +116,7 @@ struct rd_cq {
     struct poller poller;
     struct watch watch;
     unsigned unacked;    /* events, acked together */
-    unsigned first, end; /* of wc: taken from the queue, not told yet */
+    unsigned first, end; /* of wc: taken from the queue, not reported yet */
     bool emptied;        /* by the last look */
     struct ibv_wc wc[RD_CQ_BATCH];
 };
@@ -124,7 +124,7 @@ struct rd_cq {
 weft_status_t weft__rd_cq_open(struct rd_cq *cq, struct rd_device *device, unsigned depth);
 /* Its queue pairs and shared receive queues are destroyed. Nothing if it is not open. */
 void weft__rd_cq_close(struct rd_cq *cq);
-/* Tells all that is there now; within a turn. Returns how many. */
+/* Reports all that is there now; within a turn. Returns how many. */
 unsigned weft__rd_cq_drain(struct rd_cq *cq);
 
 /* ---- memory.c: registered memory ------------------------------------------------------------- */

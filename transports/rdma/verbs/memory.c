@@ -66,7 +66,7 @@ void weft__rd_pool_end(struct rd_pool *pool) {
     pool->n = 0;
 }
 
-/* ---- loans ----------------------------------------------------------------------------------- */
+/* ---- exposures ------------------------------------------------------------------------------- */
 
 void weft__rd_buf_refs_init(struct rd_buf_refs *buf_refs, struct rd_device *device,
                             const void *parent) {

@@ -132,7 +132,7 @@ static void watch_empty(struct shm_lane *lane) {
 }
 
 /* A failed send means that the peer is gone, and its socket will report that. A peer that only
- * does not read may still use our memory: the shutdown tells it. */
+ * does not read may still use our memory: the shutdown notifies it. */
 static void send_or_break(struct shm_lane *lane, weft_status_t st) {
     if (st == WEFT_OK || lane->watch.fd < 0 || errno == EAGAIN) return;
     /* the peer is not gone */
@@ -460,7 +460,7 @@ weft_status_t weft__shm_dial(struct shm_lane *lane) {
     weft_status_t st = check_peer(lane);
     if (st == WEFT_OK) st = until_deadline(lane);
     if (st < 0) return st;
-    /* at once: the acceptor reads the greeting first */
+    /* at once: the acceptor reads the handshake first */
     weft__fsm_step(&lane->fsm, SHM_ATTACH_EV_CONNECTED);
     return weft__aux_watch_start(reactor_of(lane), &lane->watch, WATCH_READ);
 }

@@ -299,8 +299,8 @@ static void lost(struct shm_lane *lane) {
     weft__shm_step(lane, SHM_ATTACH_EV_LOST);
 }
 
-/* The acceptor reads the greeting before it watches the socket. Otherwise the socket would wake
- * it for a greeting that it has read. */
+/* The acceptor reads the handshake before it watches the socket. Otherwise the socket would wake
+ * it for a handshake that it has read. */
 static weft_status_t keep_watching(struct shm_lane *lane) {
     return lane->watch.events
                ? WEFT_OK

@@ -22,7 +22,7 @@ weft_status_t weft__shm_process_get(struct shm_lane *lane,
 weft_status_t weft__shm_process_meet(struct shm_lane *lane, const struct shm_hello *hello,
                                      const int *fds);
 void weft__shm_process_put(struct shm_lane *lane);
-/* The worker that greets: its doorbell, its tx slot and its eventfd. */
+/* The worker that connects: its doorbell, its tx slot and its eventfd. */
 weft_status_t weft__shm_meet(struct shm_lane *lane, const struct shm_hello *hello, int *fds);
 
 #endif

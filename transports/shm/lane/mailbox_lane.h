@@ -56,7 +56,7 @@ weft_status_t weft__shm_mail_am_zcopy(struct lane *l, uint8_t id, const void *he
                                       struct completion *completion);
 weft_status_t weft__shm_mail_open(struct shm_iface *iface);
 void weft__shm_mail_close(struct shm_iface *iface);
-weft_status_t weft__shm_mail_offer(struct shm_lane *lane); /* before the greeting */
+weft_status_t weft__shm_mail_offer(struct shm_lane *lane); /* before the handshake */
 weft_status_t weft__shm_mail_begin(struct shm_lane *lane); /* when the peer is known */
 /* neither mailbox holds anything of the other */
 void weft__shm_mail_forget(struct shm_lane *lane);

@@ -15,7 +15,7 @@ static weft_status_t map_alone(int fd, size_t size, const void **pool_p) {
     return st;
 }
 
-/* One pool of each process is mapped once for all workers of this process: mostly one worker of
+/* One pool of each process is mapped once for all workers of this process: usually one worker of
  * a peer dials many of them. A lane maps any other pool for itself, and keeps only its address. */
 weft_status_t weft__shm_pool_get(struct shm_process *process, int fd, const void **pool_p) {
     size_t size = size_of_pool(process);

@@ -23,7 +23,7 @@ struct shm_process {
     pid_t pid;
     uint32_t n_blocks; /* of a pool */
     unsigned n_lanes, pool_users;
-    uint64_t probe_at, probe; /* from its greeting: `probe` stands at that address */
+    uint64_t probe_at, probe; /* from its handshake: `probe` stands at that address */
     /* 1: process_vm_readv reaches its memory; -1: it does not; 0: not tried yet */
     int vm;
 };

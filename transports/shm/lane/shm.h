@@ -52,10 +52,10 @@ struct shm_ext {
     struct shm_ring ring;
     struct shm_lane *lane;
 
-    uint64_t deadline; /* of the greeting */
+    uint64_t deadline; /* of the handshake */
     /* the dialed worker; 0: any. Of a lane that is up: the worker that greeted */
     uint64_t target;
-    struct tl_listener *listener; /* that accepted it; valid while greeting */
+    struct tl_listener *listener; /* that accepted it; valid during the handshake */
     void *listen_arg;
     char where[SHM_PATH_SIZE]; /* the dialed socket, or "" */
     uint8_t opts;              /* enum shm_opts */

@@ -38,7 +38,7 @@ static inline void doorbell_signalled(struct doorbell *doorbell, uint32_t sleep)
 }
 
 /*
- * Tells the owner that lane `index` has a message, and returns doorbell_armed. The
+ * Notifies the owner that lane `index` has a message, and returns doorbell_armed. The
  * read-modify-write is the fence between the message and the load of `armed`.
  */
 static inline uint32_t doorbell_ring(struct doorbell *doorbell, unsigned index) {

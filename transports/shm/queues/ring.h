@@ -226,7 +226,7 @@ static inline void ring_claim_slots(struct ring_tx *tx, int32_t chunk) {
 }
 
 /* Fetches the lines of the next message, which may be as long as the last. The consumer read
- * these lines a round ago; fetched back while nobody waits for them. Larger ones would be taken
+ * these lines a round ago; fetched back before they are needed. Larger ones would be taken
  * from under the consumer, which is reading nearby. */
 static inline void ring_own_next(struct ring_tx *tx) {
     uint64_t at = tx->payload_head & (tx->payload_size - 1), len = tx->last_len;

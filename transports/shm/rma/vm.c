@@ -9,8 +9,8 @@
 
 enum { BATCH = 128, SMALL_BLOCK = 1024 };
 
-/* Probes each process once: the number of its greeting must stand at the address of its
- * greeting. */
+/* Probes each process once: the number of its handshake must stand at the address of its
+ * handshake. */
 bool weft__shm_vm_allowed(const struct shm_lane *lane) {
     struct shm_process *process = shm_process(lane);
     uint64_t found = 0;

@@ -1,6 +1,6 @@
 /*
  * Payloads that land where the owner wants them: every byte in its place however the stream is cut,
- * what follows the frame untouched, and one last word about each landing whatever ends it. The
+ * what follows the frame untouched, and one report about each placement whatever ends it. The
  * stream is written by hand into the sender's socket, so that the test decides what each read
  * finds.
  */
@@ -298,7 +298,7 @@ TEST(out_of_memory_a_payload_comes_the_other_way) {
     feed(&p, stream, frame_at[1]);
     take(&p);
     feed(&p, stream + frame_at[1], 1000);
-    weft__alloc_fail_at(1); /* buffers are there: it is the landing's */
+    weft__alloc_fail_at(1); /* buffers are there: it is the placement's */
     take(&p);
     CHECK(weft__alloc_fail_at(0) > 0);
     feed(&p, stream + frame_at[1] + 1000, stream_len - frame_at[1] - 1000);

@@ -63,7 +63,7 @@ void weft__tcp_send_hello(struct tcp_lane *lane) {
     send_msg(lane, lane->hands->hello, TCP_HELLO_SIZE);
 }
 
-/* Both were made when the greeting before them was judged, since making a proof can fail. */
+/* Both were made when the handshake before them was judged, since making a proof can fail. */
 void weft__tcp_send_challenge(struct tcp_lane *lane) {
     send_msg(lane, lane->hands->challenge, TCP_CHALLENGE_SIZE);
 }
@@ -260,7 +260,7 @@ static void read_failed(struct tcp_lane *lane, ssize_t n) {
     weft__fsm_step(&lane->conn.fsm, n < 0 ? TCP_CONN_EV_BROKEN : TCP_CONN_EV_END);
 }
 
-/* Never reads beyond the greeting: what follows it are frames. */
+/* Never reads beyond the handshake: what follows it are frames. */
 void weft__tcp_handshake_ready(struct watch *watch, int events) {
     struct tcp_lane *lane = tcp_lane_of_watch(watch);
     while (lane->watch.ready == weft__tcp_handshake_ready) {

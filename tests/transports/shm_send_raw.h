@@ -1,6 +1,6 @@
 /* What a peer that keeps to no rules says on the socket of an attachment, descriptors included. */
-#ifndef WEFT_TESTS_TRANSPORTS_SHM_SAY_H
-#define WEFT_TESTS_TRANSPORTS_SHM_SAY_H
+#ifndef WEFT_TESTS_TRANSPORTS_SHM_SEND_RAW_H
+#define WEFT_TESTS_TRANSPORTS_SHM_SEND_RAW_H
 
 #include "../harness.h"
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /*
  * Large payloads that go straight to where their owner wants them, over a reliable fabric. They
- * come a slice at a time, so that all that ends a landing half way happens here too: a stop, a
+ * come a slice at a time, so that all that ends a placement half way happens here too: a stop, a
  * close, a break, a partition.
  */
 #include "local.h"
@@ -51,7 +51,7 @@ void weft__sim_on_slice(struct sim_fabric *f, sim_slice_fn fn, void *arg) {
     f->slice_arg = arg;
 }
 
-/* How many bytes come next. The owner may stop the landing from here. */
+/* How many bytes come next. The owner may stop the placement from here. */
 static size_t slice(struct sim_lane *lane) {
     const struct sim_placement *l = &lane->placement;
     struct sim_fabric *f = lane->fabric;

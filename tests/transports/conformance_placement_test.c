@@ -4,17 +4,17 @@
 
 enum { EDGE = 64, EACH = 40, TRIES = 50 };
 
-/* One landing at a time: where it goes, and what became of it. */
+/* One placement at a time: where it goes, and what became of it. */
 static uint8_t target[EDGE + LARGEST + EDGE], whole[8 + LARGEST];
 static struct {
-    struct end *end;          /* who is told */
+    struct end *end;          /* which is notified */
     uint32_t placement, last; /* the id of the one under way; the last id that was given */
     uint8_t id, head[PLACE_HEAD];
     size_t skip, len;
     bool under_way, no_ext;
     int asked, placed, ended, overran;
     weft_status_t why;
-    int ends_before; /* of its lane, when it was told */
+    int ends_before; /* of its lane, when it was notified */
 } now;
 
 static void placed(struct lane *lane, uint32_t placement, weft_status_t status) {
@@ -94,7 +94,7 @@ static void what_places_is_whole_and_in_its_turn(const struct subject *s) {
     pair_close(&p);
 }
 
-/* Sends large messages until the landing of one has begun and not ended; false: this transport
+/* Sends large messages until one of them is being placed; false: this transport
  * lands none. */
 static bool catch_one(struct pair *p, struct expect *e, struct stream *large) {
     *large = (struct stream){.from = &p->a, .spec = zcopy_spec};

@@ -24,7 +24,7 @@ static bool is_all(const uint8_t *at, uint32_t len, uint8_t byte) {
     return true;
 }
 
-static void check_landing_puts(struct world *w, const struct target *t) {
+static void check_placed_puts(struct world *w, const struct target *t) {
     if (!is_all(t->base + t->len, BEYOND, UNTOUCHED))
         world_fail(w, "a put of %u bytes wrote behind its region", t->len);
     if (t->revoked && !is_all(t->base, t->len, REVOKED))
@@ -36,7 +36,7 @@ static void check_landing_puts(struct world *w, const struct target *t) {
  */
 static void released(weft_status_t status, void *arg) {
     struct target *t = arg;
-    check_landing_puts(t->node->world, t);
+    check_placed_puts(t->node->world, t);
     arena_give(t->base, t->len + BEYOND, 0);
 }
 
@@ -53,8 +53,8 @@ static void placed(struct asked *asked) {
     struct world *w = asked->world;
     bool there = memcmp(t->base, pattern_of(asked->half, ASKED_PLACE, asked->n), t->len) == 0;
     if (asked->status == WEFT_OK && !t->revoked && !there)
-        world_fail(w, "a large put is told of and not there");
-    check_landing_puts(w, t);
+        world_fail(w, "a large put is reported and not there");
+    check_placed_puts(w, t);
     weft_rkey_release(t->rkey);
     give_back(t);
 }
@@ -76,7 +76,7 @@ void target_revoke(struct world *w, weft_mem_t *mem) {
     }
 }
 
-static bool expose_landing_puts(struct half *half, struct target *t) {
+static bool expose_placed_puts(struct half *half, struct target *t) {
     weft_mem_params_t params = {.rights = WEFT_MEM_WRITE};
     char key[WEFT_RKEY_MAX];
     size_t len = sizeof key;
@@ -97,7 +97,7 @@ void post_placement_put(struct half *half, uint32_t item, uint32_t i) {
     t->len = LEAST + (uint32_t)draw_below(w->plan->seed, DRAW_SIZE, item, i, MOST - LEAST);
     t->base = arena_take(t->len + BEYOND);
     memset(t->base, UNTOUCHED, t->len + BEYOND);
-    if (!expose_landing_puts(half, t)) return;
+    if (!expose_placed_puts(half, t)) return;
     struct asked *asked = ask(w, half, ASKED_PLACE, t->len);
     asked->n = half->n_asked;
     asked->target = t;

@@ -126,8 +126,8 @@ bool weft__tcp_place_done(struct tcp_lane *lane) {
     return true;
 }
 
-/* The job was asked for when a landing ended early. All of that one may have come since, and the
- * next have begun: what is reported is what the landing itself says. */
+/* The job was asked for when a placement ended early. All of that one may have come since, and the
+ * next have begun: what is reported is what the placement itself says. */
 void weft__tcp_place_report(struct tcp_lane *lane) {
     struct tcp_placement *l = lane->in.placement;
     if (l && l->why < 0) report(lane, l);
