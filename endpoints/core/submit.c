@@ -97,7 +97,7 @@ void weft__submit_end(struct weft_worker *worker) {
 
 /* ---- the owner's side */
 
-/* The work behind the operation goes on before the program hears of its end. */
+/* The work behind the operation goes on before the program learns of its end. */
 static void open_gate(struct posted *p) {
     if (p->gate) weft__cuda_gate_open(p->gate);
     p->gate = NULL;
