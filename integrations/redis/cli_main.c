@@ -127,7 +127,8 @@ static int run(weft_redis_t *redis, weft_worker_t *worker, int argc, char **argv
     const char *what = argv[2];
     if (argc == 4 && strcmp(what, "get") == 0) return get(redis, argv[3]);
     if (argc == 5 && strcmp(what, "set") == 0)
-        return print_status(weft_redis_set_wait(redis, argv[3], strlen(argv[3]), argv[4], strlen(argv[4])));
+        return print_status(
+            weft_redis_set_wait(redis, argv[3], strlen(argv[3]), argv[4], strlen(argv[4])));
     if (argc == 4 && strcmp(what, "del") == 0)
         return print_status(weft_redis_delete_wait(redis, argv[3], strlen(argv[3])));
     if (argc >= 4 && strcmp(what, "read") == 0)
