@@ -1,20 +1,36 @@
 /* The memory of an operation: one object with the buffer protocol, or a list of them. */
 #include "core.h"
 
-static int get(struct state *state, Py_buffer *view, PyObject **stand_in_p, PyObject *object,
-               bool writes) {
-    int writable = writes ? PyBUF_WRITABLE : 0;
+int weft__py_view(struct state *state, PyObject *object, int flags, Py_buffer *view,
+                  PyObject **stand_in_p, bool *of_device_p) {
     if (!PyObject_CheckBuffer(object)) {
         object = PyObject_CallFunctionObjArgs(state->find_buffer, object,
-                                              writes ? Py_True : Py_False, NULL);
+                                              flags & PyBUF_WRITABLE ? Py_True : Py_False, NULL);
         if (!object) return -1;
         *stand_in_p = object;
     }
-    if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE | writable) == 0) return 0;
+    if (Py_TYPE(object) != state->block) return PyObject_GetBuffer(object, view, flags);
+    struct device device;
+    struct dtype dtype;
+    if (weft__py_block_view(object, view, flags, &device, &dtype) < 0) return -1;
+    *of_device_p |= !is_host(device);
+    return 0;
+}
+
+static int get(struct state *state, struct buffers *b, PyObject *object, bool writes) {
+    int writable = writes ? PyBUF_WRITABLE : 0;
+    if (weft__py_view(state, object, PyBUF_SIMPLE | writable, &b->one, &b->stand_in,
+                      &b->of_device) == 0) {
+        return 0;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_ValueError)) {
+        return -1;
+    }
     /* Perhaps only because it is not contiguous. */
-    PyObject *type, *value, *trace;
+    PyObject *type, *value, *trace, *found = b->stand_in ? b->stand_in : object, *unused = NULL;
     PyErr_Fetch(&type, &value, &trace);
-    if (PyObject_GetBuffer(object, view, PyBUF_STRIDES | writable) == 0) {
+    if (weft__py_view(state, found, PyBUF_STRIDES | writable, &b->one, &unused, &b->of_device) ==
+        0) {
         Py_XDECREF(type);
         Py_XDECREF(value);
         Py_XDECREF(trace);
@@ -39,12 +55,8 @@ static int hold_buffers(struct state *state, struct buffers *b, PyObject *list, 
     for (; b->n < n; b->n++) {
         Py_buffer *view = &b->many[b->n];
         PyObject *item = PyTuple_GetItem(items, b->n), *found = NULL;
-        if (!PyObject_CheckBuffer(item)) {
-            item = found = PyObject_CallFunctionObjArgs(state->find_buffer, item,
-                                                        writes ? Py_True : Py_False, NULL);
-            if (!found) return -1;
-        }
-        int failed = PyObject_GetBuffer(item, view, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE);
+        int failed = weft__py_view(state, item, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE, view,
+                                   &found, &b->of_device);
         Py_XDECREF(found);
         if (failed) return -1;
         b->iovs[b->n] = (weft_iov_t){view->len ? view->buf : NULL, view->len};
@@ -65,7 +77,7 @@ int weft__py_hold_buffer(struct state *state, struct buffers *b, PyObject *objec
         b->iovs = &b->iov;
         return 0;
     }
-    if (get(state, &b->one, &b->stand_in, object, writes) < 0) {
+    if (get(state, b, object, writes) < 0) {
         Py_CLEAR(b->stand_in);
         return -1;
     }
@@ -73,7 +85,7 @@ int weft__py_hold_buffer(struct state *state, struct buffers *b, PyObject *objec
     b->total = b->one.len;
     b->iov = (weft_iov_t){b->one.len ? b->one.buf : NULL, b->one.len};
     b->iovs = &b->iov;
-    if (b->one.strides && !PyBuffer_IsContiguous(&b->one, 'C') && weft__py_plan(b) < 0) {
+    if (b->one.strides && !PyBuffer_IsContiguous(&b->one, 'C') && weft__py_plan(state, b) < 0) {
         weft__py_give_back(b);
         return -1;
     }

@@ -2,15 +2,19 @@
 #include "team.h"
 
 /* The address of a buffer that `keep`, a list, holds from now on. None is NULL. */
-static int address_of(PyObject *object, bool writes, PyObject *keep, void **address_p) {
+static int address_of(struct state *state, PyObject *object, bool writes, PyObject *keep,
+                      void **address_p) {
     Py_buffer view;
+    bool of_device = false;
+    PyObject *held, *unused = NULL;
     *address_p = NULL;
     if (object == Py_None) return 0;
-    PyObject *held = PyMemoryView_FromObject(object);
+    held = Py_TYPE(object) == state->block ? Py_NewRef(object) : PyMemoryView_FromObject(object);
     if (!held) return -1;
-    int failed = PyObject_GetBuffer(held, &view, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0 ||
+    int failed = weft__py_view(state, held, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE, &view, &unused,
+                               &of_device) < 0 ||
                  PyList_Append(keep, held) < 0;
-    Py_DECREF(held); /* the list's memoryview keeps the memory */
+    Py_DECREF(held); /* the list's memoryview, or block, keeps the memory */
     if (failed) return -1;
     *address_p = view.buf;
     PyBuffer_Release(&view);
@@ -54,11 +58,12 @@ PyObject *weft__py_coll(PyObject *self, PyObject *args) {
     }
     struct request *r = weft__py_awaited(t->worker, PyList_New(0));
     if (!r) return NULL;
+    struct state *state = t->worker->state;
     void *from, *to;
     PyObject *result = NULL;
     /* A scatter's root in place has its data in `src`. */
-    bool failed =
-        address_of(src, false, r->keep, &from) < 0 || address_of(dst, true, r->keep, &to) < 0;
+    bool failed = address_of(state, src, false, r->keep, &from) < 0 ||
+                  address_of(state, dst, true, r->keep, &to) < 0;
     for (int i = 0; i < 4 && !failed; i++) failed = counts_of(counts[i], &numbers[i]) < 0;
     if (failed) {
         weft__py_dropped(r);

@@ -41,6 +41,8 @@ struct worker {
     PyThreadState *unlocked; /* while the library runs without the interpreter's lock */
     size_t exports;          /* buffers of regions that Python refers to */
     bool unlock;             /* progress releases the interpreter's lock */
+    bool polls;              /* an operation drives the worker until it has ended */
+    bool turning;            /* within the library's progress */
     bool dead;               /* no callback enters Python any more */
     bool was_closed;
 };
@@ -52,10 +54,25 @@ struct ep {
     struct team *team; /* whose endpoint it is: it ends with the team */
 };
 
+/* A device and an element's type, as in DLPack's ABI. */
+struct device {
+    int32_t type, id;
+};
+enum { DEVICE_HOST = 1, DEVICE_CUDA = 2, DEVICE_CUDA_HOST = 3, DEVICE_CUDA_MANAGED = 13 };
+static inline bool is_host(struct device device) {
+    return device.type == DEVICE_HOST || device.type == DEVICE_CUDA_HOST;
+}
+
+struct dtype {
+    uint8_t code, bits;
+    uint16_t lanes;
+};
+
 /* The memory that an operation borrows. */
 struct buffers {
     Py_buffer one, *many; /* `many` if there are several */
     PyObject *stand_in;   /* the object whose buffer is used in place of the program's */
+    bool of_device;       /* some of it is memory of a GPU */
     Py_ssize_t n;
     size_t total;       /* bytes */
     weft_iov_t iov;     /* of one buffer */
@@ -101,17 +118,21 @@ char *weft__py_describe(weft_status_t status); /* malloc'ed; NULL without memory
 PyObject *weft__py_exception(struct state *state, weft_status_t status, const char *why);
 /* Raises the exception of a status; returns NULL. */
 void *weft__py_raise(struct state *state, weft_status_t status);
+void *weft__py_raise_text(struct state *state, weft_status_t status, const char *text);
 /* None, or raises. */
 PyObject *weft__py_checked(struct state *state, weft_status_t status);
 
 /* ---- buffers.c, strided.c ---- */
 int weft__py_hold_buffer(struct state *state, struct buffers *buffers, PyObject *object,
                          bool writes);
+/* One object's memory, of the host or a GPU; `*stand_in_p` as in struct buffers. */
+int weft__py_view(struct state *state, PyObject *object, int flags, Py_buffer *view,
+                  PyObject **stand_in_p, bool *of_device_p);
 void weft__py_give_back(struct buffers *buffers);
 /* Sets `plan` (and `walk`) of one buffer that is not contiguous. */
-int weft__py_plan(struct buffers *buffers);
+int weft__py_plan(struct state *state, struct buffers *buffers);
 void weft__py_walk_free(struct walk *walk);
-/* Copies a buffer's bytes, in the order of its elements. */
+/* Copies a buffer's bytes, in the order of its elements; host memory only. */
 void weft__py_gather(const struct buffers *buffers, char *to);
 
 /* ---- request.c ---- */
@@ -129,6 +150,7 @@ weft_context_t *weft__py_context_handle(PyObject *context);
 /* ---- worker.c ---- */
 bool weft__py_enter(struct worker *worker, PyThreadState **was_p);
 void weft__py_leave(struct worker *worker, PyThreadState *was);
+int weft__py_turn(struct worker *worker, unsigned budget); /* weft_worker_progress */
 void weft__py_adopt(struct worker *worker, struct child *child, void **handle);
 void weft__py_disown(struct child *child);
 int weft__py_open(struct worker *worker); /* 0, or -1 and ClosedError */
@@ -155,11 +177,35 @@ extern PyType_Spec weft__py_context_spec, weft__py_worker_spec, weft__py_ep_spec
 int weft__py_am_traverse(struct worker *worker, visitproc visit, void *arg);
 void weft__py_am_clear(struct worker *worker);
 
-/* ---- block.c, dlpack.c ---- */
+/* ---- block.c ---- */
+
+/* Memory that a block is made over. */
+struct memory_of {
+    void *base;
+    const Py_ssize_t *shape, *strides; /* strides in bytes; NULL: in C order */
+    int n_dims, itemsize;
+    bool readonly;
+    const char *format;
+    struct device device;
+    struct dtype dtype; /* bits 0: as the format says */
+};
+
 PyObject *weft__py_block_new(struct state *state, size_t len);
+/* Errors: ValueError; UnsupportedError of a device that the library cannot reach. */
+PyObject *weft__py_block_over(struct state *state, const struct memory_of *m, PyObject *owner);
+/* The memory of a block of bytes, with a shape and a type. */
+PyObject *weft__py_block_like(struct state *state, PyObject *bytes, const int64_t *shape,
+                              int n_dims, struct dtype dtype);
+/* A block as a buffer, be it the host's or not. */
+int weft__py_block_view(PyObject *block, Py_buffer *view, int flags, struct device *device_p,
+                        struct dtype *dtype_p);
+struct device weft__py_block_device(PyObject *block);
+PyObject *weft__py_block_around(PyObject *module, PyObject *args, PyObject *kwargs);
+
+/* ---- dlpack.c, exchange.c ---- */
 PyObject *weft__py_dlpack(PyObject *owner, PyObject *args, PyObject *kwargs);
 PyObject *weft__py_dlpack_device(PyObject *self, PyObject *unused);
-PyObject *weft__py_from_dlpack(PyObject *module, PyObject *args);
-PyObject *weft__py_block_around(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *weft__py_from_dlpack(PyObject *module, PyObject *capsule);
+PyObject *weft__py_exchange(PyObject *module, PyObject *object);
 
 #endif

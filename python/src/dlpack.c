@@ -1,41 +1,5 @@
-/*
- * DLPack, both ways, for host memory: the structures of its ABI (versions 0 and 1), capsules of
- * them, and memory taken from a capsule.
- */
-#include "core.h"
-
-enum { HOST_DEVICE = 1, HOST_OF_CUDA = 3, READ_ONLY = 1, MAJOR = 1, MINOR = 1 };
-enum { CODE_INT = 0, CODE_UINT = 1, CODE_FLOAT = 2, CODE_COMPLEX = 5, CODE_BOOL = 6 };
-
-struct tensor {
-    void *data;
-    struct {
-        int32_t type, id;
-    } device;
-    int32_t ndim;
-    struct {
-        uint8_t code, bits;
-        uint16_t lanes;
-    } dtype;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-};
-
-struct managed {
-    struct tensor tensor;
-    void *context;
-    void (*deleter)(struct managed *self);
-};
-
-struct versioned {
-    struct {
-        uint32_t major, minor;
-    } version;
-    void *context;
-    void (*deleter)(struct versioned *self);
-    uint64_t flags;
-    struct tensor tensor;
-};
+/* DLPack, both ways: capsules of blocks and regions, and memory taken from a capsule. */
+#include "dlpack.h"
 
 /* ---- giving ---- */
 
@@ -61,26 +25,64 @@ static void delete_versioned(struct versioned *self) {
     release(self->context);
 }
 
-static int describe(struct tensor *tensor, const Py_buffer *view) {
-    const char *format = view->format ? view->format : "B";
+static int code_of(const char *format) {
     if (strchr("@=<", *format)) format++;
-    int code = strchr("bhilqn", *format)   ? CODE_INT
-               : strchr("BHILQN", *format) ? CODE_UINT
-               : strchr("efdg", *format)   ? CODE_FLOAT
-               : *format == '?'            ? CODE_BOOL
-               : *format == 'Z'            ? CODE_COMPLEX
-                                           : -1;
-    if (code < 0 || !*format) {
-        PyErr_Format(PyExc_BufferError, "DLPack has no type for \"%s\"", format);
-        return -1;
+    return !*format                    ? -1
+           : strchr("bhilqn", *format) ? CODE_INT
+           : strchr("BHILQN", *format) ? CODE_UINT
+           : strchr("efdg", *format)   ? CODE_FLOAT
+           : *format == '?'            ? CODE_BOOL
+           : *format == 'Z'            ? CODE_COMPLEX
+                                       : -1;
+}
+
+static struct given *given_of(PyObject *self) {
+    struct state *state = weft__py_state(Py_TYPE(self));
+    struct device device = {DEVICE_HOST, 0};
+    struct dtype dtype = {0};
+    Py_buffer view;
+    int failed = Py_TYPE(self) == state->block
+                     ? weft__py_block_view(self, &view, PyBUF_RECORDS_RO, &device, &dtype)
+                     : PyObject_GetBuffer(self, &view, PyBUF_RECORDS_RO);
+    if (failed) return NULL;
+    const char *format = view.format ? view.format : "B";
+    if (!dtype.bits) {
+        int code = code_of(format);
+        if (code < 0) PyErr_Format(PyExc_BufferError, "DLPack has no type for \"%s\"", format);
+        dtype = (struct dtype){code, view.itemsize * 8, 1};
     }
-    tensor->data = view->buf;
-    tensor->device.type = HOST_DEVICE;
-    tensor->ndim = view->ndim;
-    tensor->dtype.code = code;
-    tensor->dtype.bits = view->itemsize * 8;
-    tensor->dtype.lanes = 1;
-    return 0;
+    struct given *given = NULL;
+    if (!PyErr_Occurred()) {
+        given = calloc(1, sizeof *given + (2 * view.ndim + 1) * sizeof(int64_t));
+        if (!given) PyErr_NoMemory();
+    }
+    if (!given) {
+        PyBuffer_Release(&view);
+        return NULL;
+    }
+    struct tensor tensor = {.data = view.buf,
+                            .device = device,
+                            .ndim = view.ndim,
+                            .dtype = dtype,
+                            .shape = given->numbers,
+                            .strides = given->numbers + view.ndim};
+    for (int i = 0; i < view.ndim; i++) {
+        tensor.shape[i] = view.shape[i];
+        tensor.strides[i] = view.strides[i] / view.itemsize;
+    }
+    given->view = view;
+    given->managed = (struct managed){tensor, given, delete_managed};
+    given->versioned = (struct versioned){{DLPACK_MAJOR, DLPACK_MINOR},
+                                          given,
+                                          delete_versioned,
+                                          view.readonly ? DLPACK_READ_ONLY : 0,
+                                          tensor};
+    return given;
+}
+
+struct versioned *weft__py_versioned_of(PyObject *object) {
+    struct given *given = given_of(object);
+    return given ? &given->versioned : NULL;
 }
 
 static void unused_capsule(PyObject *capsule) {
@@ -94,42 +96,45 @@ static void unused_capsule(PyObject *capsule) {
     }
 }
 
+/* Whether the consumer's wishes can be met: no copy, and the memory's own device. */
+static int check_wishes(struct given *given, PyObject *stream, PyObject *wanted, PyObject *copy) {
+    struct device device = given->versioned.tensor.device;
+    int type = device.type, id = device.id;
+    if (copy == Py_True || (stream != Py_None && type == DEVICE_HOST)) {
+        PyErr_SetString(PyExc_BufferError, "no copies, and no stream for host memory");
+        return -1;
+    }
+    if (wanted == Py_None) return 0;
+    if (!PyTuple_Check(wanted) || !PyArg_ParseTuple(wanted, "ii", &type, &id)) {
+        PyErr_SetString(PyExc_BufferError, "dl_device is a pair of numbers");
+        return -1;
+    }
+    if (type == device.type && id == device.id) return 0;
+    PyErr_SetString(PyExc_BufferError, "the memory is of another device, and is not copied");
+    return -1;
+}
+
+/* All that wrote the memory is complete, so there is nothing that a stream must wait for. */
 PyObject *weft__py_dlpack(PyObject *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
     PyObject *stream = Py_None, *max_version = Py_None, *device = Py_None, *copy = Py_None;
-    Py_buffer view;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOOO", names, &stream, &max_version, &device,
                                      &copy)) {
         return NULL;
     }
-    if (copy == Py_True || stream != Py_None) {
-        PyErr_SetString(PyExc_BufferError, "host memory, without a copy and without a stream");
-        return NULL;
-    }
-    if (PyObject_GetBuffer(self, &view, PyBUF_RECORDS_RO) < 0) return NULL;
+    struct given *given = given_of(self);
+    if (!given) return NULL;
     bool has_version = PyTuple_Check(max_version) && PyTuple_Size(max_version) == 2 &&
-                       PyLong_AsLong(PyTuple_GetItem(max_version, 0)) >= MAJOR;
-    struct given *given = calloc(1, sizeof *given + (2 * view.ndim + 1) * sizeof(int64_t));
-    struct tensor tensor = {0};
-    if (!given || describe(&tensor, &view) < 0 || (view.readonly && !has_version)) {
-        if (!given) PyErr_NoMemory();
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_BufferError, "read-only memory needs max_version (1, 0)");
-        }
-        PyBuffer_Release(&view);
-        free(given);
+                       PyLong_AsLong(PyTuple_GetItem(max_version, 0)) >= DLPACK_MAJOR;
+    if (check_wishes(given, stream, device, copy) < 0) {
+        release(given);
         return NULL;
     }
-    tensor.shape = given->numbers;
-    tensor.strides = given->numbers + view.ndim;
-    for (int i = 0; i < view.ndim; i++) {
-        tensor.shape[i] = view.shape[i];
-        tensor.strides[i] = view.strides[i] / view.itemsize;
+    if (given->view.readonly && !has_version) {
+        PyErr_SetString(PyExc_BufferError, "read-only memory needs max_version (1, 0)");
+        release(given);
+        return NULL;
     }
-    given->view = view;
-    given->managed = (struct managed){tensor, given, delete_managed};
-    given->versioned = (struct versioned){
-        {MAJOR, MINOR}, given, delete_versioned, view.readonly ? READ_ONLY : 0, tensor};
     PyObject *capsule = has_version
                             ? PyCapsule_New(&given->versioned, "dltensor_versioned", unused_capsule)
                             : PyCapsule_New(&given->managed, "dltensor", unused_capsule);
@@ -138,7 +143,10 @@ PyObject *weft__py_dlpack(PyObject *self, PyObject *args, PyObject *kwargs) {
 }
 
 PyObject *weft__py_dlpack_device(PyObject *self, PyObject *unused) {
-    return Py_BuildValue("(ii)", HOST_DEVICE, 0);
+    struct device device = {DEVICE_HOST, 0};
+    struct state *state = weft__py_state(Py_TYPE(self));
+    if (Py_TYPE(self) == state->block) device = weft__py_block_device(self);
+    return Py_BuildValue("(ii)", device.type, device.id);
 }
 
 /* ---- taking ---- */
@@ -165,52 +173,68 @@ static const char *format_of(const struct tensor *tensor) {
                    {CODE_FLOAT, 32, "f"},     {CODE_FLOAT, 64, "d"}, {CODE_COMPLEX, 64, "Zf"},
                    {CODE_COMPLEX, 128, "Zd"}, {CODE_BOOL, 8, "?"}};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (formats[i].code == tensor->dtype.code && formats[i].bits == tensor->dtype.bits) {
+        if (formats[i].code == tensor->dtype.code && formats[i].bits == tensor->dtype.bits &&
+            tensor->dtype.lanes == 1) {
             return formats[i].format;
         }
     }
     return "B"; /* bytes are all that is sent */
 }
 
-/*
- * from_dlpack(capsule) -> (address, shape, strides in bytes or None, format, itemsize, readonly,
- * owner). The capsule is used up.
- */
-PyObject *weft__py_from_dlpack(PyObject *module, PyObject *args) {
-    PyObject *capsule;
-    if (!PyArg_ParseTuple(args, "O", &capsule)) return NULL;
-    bool versioned = PyCapsule_IsValid(capsule, "dltensor_versioned");
-    if (!versioned && !PyCapsule_IsValid(capsule, "dltensor")) {
-        PyErr_SetString(PyExc_BufferError, "not an unused DLPack capsule");
-        return NULL;
+static PyObject *block_of(struct state *state, const struct tensor *t, bool readonly,
+                          PyObject *owner) {
+    struct memory_of m = {.base = (char *)t->data + t->byte_offset,
+                          .n_dims = t->ndim,
+                          .itemsize = (t->dtype.bits * t->dtype.lanes + 7) / 8,
+                          .readonly = readonly,
+                          .format = format_of(t),
+                          .device = t->device,
+                          .dtype = t->dtype};
+    Py_ssize_t *numbers = calloc(2 * t->ndim + 1, sizeof *numbers);
+    if (!numbers) return PyErr_NoMemory();
+    for (int i = 0; i < t->ndim; i++) {
+        numbers[i] = t->shape[i];
+        if (t->strides) numbers[t->ndim + i] = t->strides[i] * m.itemsize;
     }
-    void *at = PyCapsule_GetPointer(capsule, versioned ? "dltensor_versioned" : "dltensor");
-    struct versioned *v = versioned ? at : NULL;
-    const struct tensor *t = versioned ? &v->tensor : &((struct managed *)at)->tensor;
-    if (versioned && v->version.major > MAJOR) {
+    m.shape = numbers;
+    if (t->strides) m.strides = numbers + t->ndim;
+    PyObject *block = weft__py_block_over(state, &m, owner);
+    free(numbers);
+    return block;
+}
+
+/* Gives the tensor to an owner, and the owner to a block. A failure leaves it to the caller. */
+static PyObject *take(struct state *state, const struct tensor *t, bool readonly, void *at,
+                      const char *name) {
+    PyObject *owner = PyCapsule_New(at, name, taken_gone);
+    PyObject *block = owner ? block_of(state, t, readonly, owner) : NULL;
+    if (owner && !block) PyCapsule_SetDestructor(owner, NULL);
+    Py_XDECREF(owner);
+    return block;
+}
+
+PyObject *weft__py_block_of_versioned(struct state *state, struct versioned *v) {
+    if (v->version.major > DLPACK_MAJOR) {
         PyErr_SetString(PyExc_BufferError, "a DLPack version that is not known");
         return NULL;
     }
-    if (t->device.type != HOST_DEVICE && t->device.type != HOST_OF_CUDA) {
-        PyErr_SetString(PyExc_BufferError, "memory of a device: not supported yet");
-        return NULL;
+    return take(state, &v->tensor, v->flags & DLPACK_READ_ONLY, v, "weft.versioned");
+}
+
+/* from_dlpack(capsule) -> Block. The capsule is used up. */
+PyObject *weft__py_from_dlpack(PyObject *module, PyObject *capsule) {
+    struct state *state = PyModule_GetState(module);
+    PyObject *block = NULL;
+    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        struct versioned *v = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+        block = weft__py_block_of_versioned(state, v);
+        if (block) PyCapsule_SetName(capsule, "used_dltensor_versioned");
+    } else if (PyCapsule_IsValid(capsule, "dltensor")) {
+        struct managed *m = PyCapsule_GetPointer(capsule, "dltensor");
+        block = take(state, &m->tensor, false, m, "weft.managed");
+        if (block) PyCapsule_SetName(capsule, "used_dltensor");
+    } else {
+        PyErr_SetString(PyExc_BufferError, "not an unused DLPack capsule");
     }
-    int itemsize = (t->dtype.bits * t->dtype.lanes + 7) / 8;
-    PyObject *shape = PyTuple_New(t->ndim), *strides = PyTuple_New(t->strides ? t->ndim : 0);
-    for (int i = 0; shape && strides && i < t->ndim; i++) {
-        PyTuple_SetItem(shape, i, PyLong_FromLongLong(t->shape[i]));
-        if (t->strides) PyTuple_SetItem(strides, i, PyLong_FromLongLong(t->strides[i] * itemsize));
-    }
-    PyObject *owner = PyCapsule_New(at, versioned ? "weft.versioned" : "weft.managed", taken_gone);
-    if (!shape || !strides || !owner || PyErr_Occurred()) {
-        Py_XDECREF(shape);
-        Py_XDECREF(strides);
-        if (owner) PyCapsule_SetDestructor(owner, NULL); /* the capsule still owns it */
-        Py_XDECREF(owner);
-        return NULL;
-    }
-    PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor");
-    unsigned long long address = (uintptr_t)t->data + t->byte_offset;
-    return Py_BuildValue("(KNNsiNN)", address, shape, strides, format_of(t), itemsize,
-                         PyBool_FromLong(versioned && (v->flags & READ_ONLY)), owner);
+    return block;
 }

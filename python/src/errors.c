@@ -13,12 +13,17 @@ PyObject *weft__py_exception(struct state *state, weft_status_t status, const ch
                                  why ? why : weft_status_sentence(status));
 }
 
-void *weft__py_raise(struct state *state, weft_status_t status) {
-    char *why = weft__py_describe(status);
-    PyObject *exception = weft__py_exception(state, status, why);
-    free(why);
+void *weft__py_raise_text(struct state *state, weft_status_t status, const char *text) {
+    PyObject *exception = weft__py_exception(state, status, text);
     if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
     Py_XDECREF(exception);
+    return NULL;
+}
+
+void *weft__py_raise(struct state *state, weft_status_t status) {
+    char *why = weft__py_describe(status);
+    weft__py_raise_text(state, status, why);
+    free(why);
     return NULL;
 }
 

@@ -8,6 +8,7 @@ struct memory {
     Py_buffer view; /* of registered memory; obj NULL: allocated */
     weft_mem_info_t info;
     size_t exports;
+    bool of_device;
 };
 
 static PyObject *made(struct worker *w, struct memory *m, weft_status_t status) {
@@ -50,7 +51,11 @@ static PyObject *worker_register(PyObject *self, PyObject *args) {
     weft_mem_params_t params = {.rights = rights};
     struct memory *m = allocate(w);
     if (!m) return NULL;
-    if (PyObject_GetBuffer(object, &m->view, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) {
+    PyObject *stand_in = NULL; /* the view keeps it */
+    int failed = weft__py_view(w->state, object, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE, &m->view,
+                               &stand_in, &m->of_device);
+    Py_XDECREF(stand_in);
+    if (failed) {
         m->view.obj = NULL;
         Py_DECREF((PyObject *)m);
         return NULL;
@@ -162,6 +167,10 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
     struct memory *m = (struct memory *)self;
     if (!m->handle) {
         weft__py_raise(m->worker->state, WEFT_ERR_CLOSED);
+        return -1;
+    }
+    if (m->of_device) {
+        PyErr_SetString(PyExc_BufferError, "memory of a GPU: use the array that was registered");
         return -1;
     }
     int readonly = m->view.obj && m->view.readonly;

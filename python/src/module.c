@@ -1,5 +1,5 @@
 /* The extension module: its types, and what they share. */
-#include "core.h"
+#include "dlpack.h"
 
 void weft__py_free(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
@@ -97,7 +97,10 @@ static int add_statuses(PyObject *module) {
 
 static int execute(PyObject *module) {
     struct state *state = PyModule_GetState(module);
-    if (add_types(module, state) < 0 || add_names(state) < 0 || add_statuses(module) < 0) return -1;
+    if (add_types(module, state) < 0 || add_names(state) < 0 || add_statuses(module) < 0 ||
+        weft__py_add_exchange(module, state) < 0) {
+        return -1;
+    }
     if (PyModule_AddStringConstant(module, "version", weft_version()) < 0 ||
         PyModule_AddIntConstant(module, "AM_HEADER_MAX", WEFT_AM_HEADER_MAX) < 0 ||
         PyModule_AddIntConstant(module, "AM_ID_MAX", WEFT_AM_ID_MAX) < 0 ||
@@ -127,6 +130,10 @@ static PyObject *pack(PyObject *module, PyObject *args) {
     struct buffers buffers;
     if (!PyArg_ParseTuple(args, "O", &object)) return NULL;
     if (weft__py_hold_buffer(state, &buffers, object, false) < 0) return NULL;
+    if (buffers.of_device) {
+        weft__py_give_back(&buffers);
+        return weft__py_raise_text(state, WEFT_ERR_UNSUPPORTED, "memory of a GPU");
+    }
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, buffers.total);
     if (bytes) weft__py_gather(&buffers, PyBytes_AsString(bytes));
     weft__py_give_back(&buffers);
@@ -136,7 +143,9 @@ static PyObject *pack(PyObject *module, PyObject *args) {
 static PyMethodDef methods[] = {
     {"setup", setup, METH_VARARGS, NULL},
     {"pack", pack, METH_VARARGS, "pack(buffers) -> bytes: what a send of them would send."},
-    {"from_dlpack", weft__py_from_dlpack, METH_VARARGS, "The description of a capsule's memory."},
+    {"from_dlpack", weft__py_from_dlpack, METH_O, "from_dlpack(capsule) -> Block of its memory."},
+    {"exchange", weft__py_exchange, METH_O,
+     "exchange(object) -> (Block, stream) by DLPack's C exchange API of its type, or None."},
     {"block_around", (PyCFunction)(void (*)(void))weft__py_block_around,
      METH_VARARGS | METH_KEYWORDS, "A Block over another object's memory."},
     {NULL, NULL, 0, NULL}};

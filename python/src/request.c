@@ -65,9 +65,45 @@ void weft__py_dropped(struct request *r) {
     Py_DECREF((PyObject *)worker);
 }
 
+/* Other threads get the interpreter's lock now and then, and signals their handlers. */
+static int breathe(void) {
+    Py_BEGIN_ALLOW_THREADS Py_END_ALLOW_THREADS return PyErr_CheckSignals();
+}
+
+/* Drives the worker until the operation has ended; takes the request, and gives its result. */
+static PyObject *polled(struct request *r) {
+    enum { TURNS = 4096 };
+    struct worker *worker = r->worker;
+    PyObject *value = NULL;
+    int n = 0;
+    for (unsigned turns = 1; r->status == WEFT_IN_PROGRESS; turns++) {
+        n = weft__py_turn(worker, 0);
+        if (n < 0 || (turns % TURNS == 0 && breathe() < 0)) break;
+    }
+    if (n < 0) {
+        weft__py_raise(worker->state, n);
+    } else if (r->status == WEFT_IN_PROGRESS) { /* a signal's handler has raised */
+        if (r->handle) weft_request_cancel(r->handle);
+    } else if (weft__py_deliver(worker), r->status >= 0) {
+        value = value_of(r);
+    } else {
+        PyObject *exception = weft__py_exception(worker->state, r->status, r->why);
+        if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+        Py_XDECREF(exception);
+    }
+    if (r->reported && !r->why) {
+        r->reported = false;
+        weft__py_dropped(r);
+    } else {
+        Py_DECREF((PyObject *)r);
+    }
+    return value;
+}
+
 PyObject *weft__py_posted(struct request *r, weft_status_t status) {
     if (status == WEFT_IN_PROGRESS) {
         Py_INCREF((PyObject *)r); /* the library's */
+        if (r->worker->polls && !r->worker->turning) return polled(r);
         /* What ended within the call is reported as all else is: by the next turn. */
         if (r->status != WEFT_IN_PROGRESS) weft_worker_wake(r->worker->handle);
         return (PyObject *)r;

@@ -79,7 +79,7 @@ static weft_status_t unpack(void *state, size_t offset, const void *from, size_t
 
 static const weft_pack_ops_t walking = {.start = start, .pack = pack, .unpack = unpack};
 
-int weft__py_plan(struct buffers *b) {
+int weft__py_plan(struct state *state, struct buffers *b) {
     struct walk *walk = b->walk = walk_of(&b->one);
     if (!walk) {
         PyErr_NoMemory();
@@ -91,6 +91,10 @@ int weft__py_plan(struct buffers *b) {
                                   .block = walk->block,
                                   .stride = walk->dim[0].stride,
                                   .count = walk->dim[0].count};
+    } else if (walk->n && b->of_device) {
+        weft__py_raise_text(state, WEFT_ERR_UNSUPPORTED,
+                            "a device array with strides in several dimensions");
+        return -1;
     } else if (walk->n) {
         b->plan = (weft_layout_t){.kind = WEFT_LAYOUT_USER, .user = &walking};
         b->iov = (weft_iov_t){walk, walk->total};

@@ -131,12 +131,18 @@ static void dealloc(PyObject *self) {
 
 /* ---- driving ---- */
 
-static int progress(struct worker *w, unsigned budget) {
-    if (!w->unlock) return weft_worker_progress(w->handle, budget);
-    w->unlocked = PyEval_SaveThread();
-    int n = weft_worker_progress(w->handle, budget);
-    PyEval_RestoreThread(w->unlocked);
-    w->unlocked = NULL;
+int weft__py_turn(struct worker *w, unsigned budget) {
+    int n;
+    w->turning = true;
+    if (w->unlock) {
+        w->unlocked = PyEval_SaveThread();
+        n = weft_worker_progress(w->handle, budget);
+        PyEval_RestoreThread(w->unlocked);
+        w->unlocked = NULL;
+    } else {
+        n = weft_worker_progress(w->handle, budget);
+    }
+    w->turning = false;
     return n;
 }
 
@@ -144,7 +150,7 @@ static PyObject *worker_progress(PyObject *self, PyObject *const *args, Py_ssize
     struct worker *w = (struct worker *)self;
     unsigned long budget = n_args > 0 ? PyLong_AsUnsignedLong(args[0]) : 0;
     if (PyErr_Occurred() || weft__py_open(w) < 0) return NULL;
-    int n = progress(w, budget);
+    int n = weft__py_turn(w, budget);
     Py_ssize_t reported = weft__py_deliver(w);
     if (n < 0) return weft__py_raise(w->state, n);
     return PyLong_FromSsize_t(n > reported ? n : reported);
@@ -168,7 +174,7 @@ static PyObject *worker_wait(PyObject *self, PyObject *args) {
     /* A wake before the wait ends it, too; the first turn would take it for nothing. */
     bool slept = poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) > 0;
     for (;; slept = true) {
-        int n = progress(w, 0);
+        int n = weft__py_turn(w, 0);
         Py_ssize_t reported = weft__py_deliver(w);
         if (n < 0) return weft__py_raise(w->state, n);
         if (n || reported || slept || !w->handle) Py_RETURN_TRUE;
@@ -273,6 +279,17 @@ static PyObject *get_closed(PyObject *self, void *unused) {
     return PyBool_FromLong(!((struct worker *)self)->handle);
 }
 
+static PyObject *get_polls(PyObject *self, void *unused) {
+    return PyBool_FromLong(((struct worker *)self)->polls);
+}
+
+static int set_polls(PyObject *self, PyObject *value, void *unused) {
+    int on = value ? PyObject_IsTrue(value) : 0;
+    if (on < 0) return -1;
+    ((struct worker *)self)->polls = on;
+    return 0;
+}
+
 static PyMethodDef methods[] = {
     {"progress", (PyCFunction)(void (*)(void))worker_progress, METH_FASTCALL,
      "progress(budget=0) -> int: handles events, reports completions, and returns their number."},
@@ -292,6 +309,8 @@ static PyGetSetDef members[] = {
     {"endpoint_type", get_ep_type, set_ep_type, "the class of new endpoints", NULL},
     {"on_endpoint", get_on_endpoint, set_on_endpoint,
      "called with each endpoint that a peer opens by this worker's address", NULL},
+    {"polls", get_polls, set_polls,
+     "whether each operation drives the worker until it has ended, within its call", NULL},
     {"closed", get_closed, NULL, "whether the worker is gone", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 

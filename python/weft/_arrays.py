@@ -1,49 +1,116 @@
-"""Objects as memory: the buffer protocol first, then what arrays offer in its place."""
+"""Objects as memory: the buffer protocol first, then what arrays offer in its place, of the host or of a GPU."""
 from __future__ import annotations
 
 from . import _core, errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
-HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
+HOST, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLPack's numbers
+LEGACY_STREAM = 1  # CUDA's default stream, as DLPack and the CUDA array interface number it
+
+
+def from_exchange(source: Any) -> Any:
+    """The memory of an object whose type has DLPack's C exchange API, or None."""
+    found = _core.exchange(source)
+    if found is None:
+        return None
+    block, stream = found
+    if block.__dlpack_device__()[0] == CUDA:
+        wait_for_stream(stream or LEGACY_STREAM)
+    return block
 
 
 def from_dlpack(source: Any) -> _core.Block:
-    """The host memory of an object with __dlpack__, as a Block that keeps it alive; no copy."""
+    """The memory of an object with __dlpack__, as a Block that keeps it alive; no copy."""
     device, _ = source.__dlpack_device__()
-    if device not in HOST_DEVICES:
-        raise errors.UnsupportedError("memory of a device: not supported yet")
+    if device not in (HOST, CUDA, CUDA_HOST, CUDA_MANAGED):
+        raise errors.UnsupportedError("memory of a device that is neither the host nor a CUDA GPU")
+    stream = LEGACY_STREAM if device == CUDA else None
     try:
-        capsule = source.__dlpack__(stream=None, max_version=(1, 1), copy=False)
+        capsule = source.__dlpack__(stream=stream, max_version=(1, 3), copy=False)
     except TypeError:  # made before these keywords were
-        capsule = source.__dlpack__()
-    address, shape, strides, format, itemsize, readonly, owner = _core.from_dlpack(capsule)
-    return _core.block_around(address, shape, strides if len(strides) == len(shape) else None, format, itemsize, readonly, owner)
+        capsule = source.__dlpack__(stream=stream) if stream else source.__dlpack__()
+    block = _core.from_dlpack(capsule)
+    if stream:
+        wait_for_stream(stream)
+    return block
 
 
 def from_array_interface(source: Any) -> _core.Block:
     """The host memory of an object with __array_interface__ (version 3), as a Block."""
     interface = source.__array_interface__
-    data = interface.get("data")
-    if not isinstance(data, tuple):
+    if not isinstance(interface.get("data"), tuple):
         raise TypeError("an __array_interface__ without an address")
-    itemsize = int(interface["typestr"][2:])
-    format = _FORMATS.get(interface["typestr"][1:], "B")
-    return _core.block_around(data[0], tuple(interface["shape"]), interface.get("strides"), format, itemsize, bool(data[1]), source)
+    return _from_interface(source, interface, HOST)
+
+
+def from_cuda_array_interface(source: Any) -> _core.Block:
+    """The memory of an object with __cuda_array_interface__ (versions 0 to 3), once its stream's work is done."""
+    interface = source.__cuda_array_interface__
+    block = _from_interface(source, interface, CUDA)
+    if interface.get("stream") is not None:
+        wait_for_stream(interface["stream"])
+    return block
+
+
+def _from_interface(source: Any, interface: dict[str, Any], device: int) -> _core.Block:
+    typestr = interface["typestr"]
+    format = _FORMATS.get(typestr[1:], "B")
+    address, readonly = interface["data"]
+    return _core.block_around(address or 0, tuple(interface["shape"]), interface.get("strides"), format, int(typestr[2:]),
+                              bool(readonly), source, device)
 
 
 _FORMATS = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q", "f2": "e", "f4": "f",
             "f8": "d", "c8": "Zf", "c16": "Zd", "b1": "?"}
 
+_wait: Callable[[int], int] | None = None
+
+
+def wait_for_stream(stream: int) -> None:
+    """Waits for the work of a CUDA stream: the library copies on a stream of its own."""
+    global _wait
+    if _wait is None:
+        import ctypes
+        import os
+
+        try:  # the driver that the program has loaded; it is not loaded here
+            library = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        except OSError:
+            raise errors.UnsupportedError("a CUDA stream, and no CUDA driver is loaded") from None
+        call = library.cuStreamSynchronize
+        call.argtypes = [ctypes.c_void_p]
+        _wait = call
+    status = _wait(stream)
+    if status:
+        raise errors.IoError("cuStreamSynchronize: CUDA's error %d" % status)
+
 
 def find_buffer(source: Any, writes: bool) -> Any:
-    """What has the buffer protocol in place of `source`. TypeError if it offers no memory at all."""
-    if hasattr(source, "__array_interface__"):
-        return from_array_interface(source)
+    """What stands for an object without the buffer protocol: a Block of its memory. TypeError if it offers no memory."""
+    block = from_exchange(source)
+    if block is not None:
+        return block
     if hasattr(source, "__cuda_array_interface__"):
-        raise errors.UnsupportedError("memory of a GPU: not supported yet")
+        return from_cuda_array_interface(source)
     if hasattr(source, "__dlpack__"):
         return from_dlpack(source)
-    raise TypeError("%s has no buffer protocol, __array_interface__ or __dlpack__" % type(source).__name__)
+    if hasattr(source, "__array_interface__"):
+        return from_array_interface(source)
+    raise TypeError("%s has no buffer protocol, __dlpack__, __array_interface__ or __cuda_array_interface__"
+                    % type(source).__name__)
+
+
+def device_block(source: Any) -> Any:
+    """A Block of an object's GPU memory; None for host memory, and for objects with the buffer protocol."""
+    if isinstance(source, _core.Block):
+        block = source
+    elif hasattr(source, "__cuda_array_interface__"):
+        block = from_cuda_array_interface(source)
+    elif hasattr(source, "__dlpack_device__") and source.__dlpack_device__()[0] in (CUDA, CUDA_MANAGED):
+        block = find_buffer(source, False)
+    else:
+        return None
+    return block if block.__dlpack_device__()[0] not in (HOST, CUDA_HOST) else None

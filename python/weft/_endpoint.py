@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 
-from . import _core, errors
+from . import _arrays, _core, errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 HELLO, AM_QUEUED, FRAMES = 1023, 1022, 1021
 _ALIGNMENT = 64
 _PADDING = bytes(_ALIGNMENT)
+CUDA = b"\1"  # the header of a message for am_recv from memory of a GPU
+_OF_DEVICE = 1 << 63  # of a frame's length: memory of a GPU
 
 
 def tag_number(tag: Any) -> int:
@@ -193,11 +195,13 @@ class Endpoint(_core.Endpoint):
             await self.worker.complete(request)
 
     async def am_post(self, buffer: Any, *, deadline: float | None = None) -> None:
-        """Sends a message for the peer's am_recv. The receiver allocates."""
-        await self.am(AM_QUEUED, buffer, deadline=deadline)
+        """Sends a message for the peer's am_recv. The receiver allocates, memory of the same kind if it can."""
+        block = None if buffer is None else _arrays.device_block(buffer)
+        await self.am(AM_QUEUED, buffer if block is None else block, b"" if block is None else CUDA, deadline=deadline)
 
     async def am_recv(self) -> Any:
-        """The peer's next message of am_post, in memory that the worker's allocator made (a Block by default)."""
+        """The peer's next message of am_post, in memory that the worker's allocator made (a Block of the host by
+        default)."""
         return await self._next(AM_QUEUED)
 
     async def _next(self, id: int) -> Any:
@@ -214,36 +218,52 @@ class Endpoint(_core.Endpoint):
     # ---- several buffers as one message ----
 
     async def send_frames(self, frames: Iterable[Any], *, deadline: float | None = None) -> int:
-        """Sends any number of buffers as one message for recv_frames. Returns the bytes sent, without copying them."""
+        """Sends any number of buffers as one message for recv_frames. Returns the bytes sent, without copying them.
+
+        Frames may be of a GPU; the receiver gets them in such memory if it has an allocator for it.
+        """
         pieces: list[Any] = []
+        of_device: list[Any] = []
         lengths: list[int] = []
+        total = 0
         for frame in frames:
-            view = memoryview(frame)
+            block = _arrays.device_block(frame)
+            view: Any = memoryview(frame) if block is None else block
             if not view.c_contiguous:
                 view = memoryview(_core.pack(frame))
-            lengths.append(view.nbytes)
-            pieces.append(view)
-            pieces.append(_PADDING[: -view.nbytes % _ALIGNMENT])
+            total += view.nbytes
+            lengths.append(view.nbytes if block is None else view.nbytes | _OF_DEVICE)
+            (pieces if block is None else of_device).extend((view, _PADDING[: -view.nbytes % _ALIGNMENT]))
         table = struct.pack("<%dQ" % len(lengths), *lengths)
-        body = [table, _PADDING[: -len(table) % _ALIGNMENT], *pieces]
-        request = self.am_send(body, FRAMES, struct.pack("<Q", len(lengths)), _milliseconds(deadline))
+        body = [table, _PADDING[: -len(table) % _ALIGNMENT], *pieces, *of_device]
+        header = struct.pack("<Q", len(lengths))
+        if of_device:
+            header += struct.pack("<Q", sum(piece.nbytes if hasattr(piece, "nbytes") else len(piece) for piece in of_device))
+        request = self.am_send(body, FRAMES, header, _milliseconds(deadline))
         if request is not None:
             await self.worker.complete(request)
-        return sum(lengths)
+        return total
 
-    async def recv_frames(self) -> list[memoryview]:
-        """The buffers of the peer's next send_frames: parts of one block of memory, each aligned to 64 bytes."""
-        count, block = await self._next_frames()
-        view = memoryview(block)
-        at = 8 * count
-        lengths = struct.unpack("<%dQ" % count, view[:at])
-        at += -at % _ALIGNMENT
+    async def recv_frames(self) -> list[Any]:
+        """The buffers of the peer's next send_frames: parts of one block of memory, each aligned to 64 bytes. What was sent
+        from a GPU is a Block of its memory, part of one allocation, if the worker has an allocator for "cuda"."""
+        count, memory = await self._next_frames()
+        host, device = memory if isinstance(memory, list) else (memory, None)
+        parts = _Parts(memoryview(host))
+        lengths = struct.unpack("<%dQ" % count, parts.take(8 * count))
+        of_device = None if device is None else _DeviceParts(device)
         frames = []
+        late = []
         for length in lengths:
-            if at + length > view.nbytes:
-                raise errors.ProtocolError("frames are longer than their message")
-            frames.append(view[at:at + length])
-            at += length + -length % _ALIGNMENT
+            if not length & _OF_DEVICE:
+                frames.append(parts.take(length))
+            elif of_device is not None:
+                frames.append(of_device.take(length ^ _OF_DEVICE))
+            else:  # their bytes follow those of all others
+                late.append((len(frames), length ^ _OF_DEVICE))
+                frames.append(b"")
+        for place, length in late:
+            frames[place] = parts.take(length)
         return frames
 
     async def _next_frames(self) -> tuple[int, Any]:
@@ -253,7 +273,7 @@ class Endpoint(_core.Endpoint):
         count, item = queue.popleft()
         if isinstance(item, _core.Request):
             item = item.result() if item.done else await self.worker.complete(item)
-        if 8 * count > len(item):
+        if 8 * count > len(item[0] if isinstance(item, list) else item):
             raise errors.ProtocolError("frames are longer than their message")
         return count, item
 
@@ -354,17 +374,62 @@ def on_hello(ep: Any, message: _core.Message) -> None:
 def on_queued(ep: Any, message: _core.Message) -> None:
     if ep is None:
         return
-    allocate = ep.worker._allocators.get("host", _core.Block)
+    allocators = ep.worker._allocators
+    allocate = allocators.get("cuda") if message.header == CUDA else None
+    allocate = allocate or allocators.get("host", _core.Block)
     ep._queues[AM_QUEUED].append(message.post_recv(allocate(message.len)))
     ep._wake()
 
 
 def on_frames(ep: Any, message: _core.Message) -> None:
-    if ep is None or len(message.header) != 8:
+    """The header: the number of frames, and if any is of a GPU, the bytes of all that are, which come last."""
+    if ep is None or len(message.header) not in (8, 16):
         return
-    count = struct.unpack("<Q", message.header)[0]
-    ep._queues[FRAMES].append((count, message.post_recv(_core.Block(message.len))))
+    count = struct.unpack_from("<Q", message.header)[0]
+    allocate = ep.worker._allocators.get("cuda") if len(message.header) == 16 else None
+    if allocate is not None:
+        of_device = struct.unpack_from("<Q", message.header, 8)[0]
+        if of_device > message.len:
+            return
+        memory: Any = [_core.Block(message.len - of_device), allocate(of_device)]
+    else:
+        memory = _core.Block(message.len)
+    ep._queues[FRAMES].append((count, message.post_recv(memory)))
     ep._wake()
+
+
+class _Parts:
+    """Parts of a block of host memory, in order, each aligned."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self._at = 0
+
+    def take(self, length: int) -> Any:
+        at = self._at
+        self._at = at + length + -length % _ALIGNMENT
+        if at + length > self._view.nbytes:
+            raise errors.ProtocolError("frames are longer than their message")
+        return self._view[at:at + length]
+
+
+class _DeviceParts:
+    """The same, of an allocation of a GPU's memory."""
+
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory
+        self._block: Any = _arrays.device_block(memory)
+        self._at = 0
+        if self._block is None:
+            raise errors.InvalidParamError("the allocator for \"cuda\" made other memory")
+
+    def take(self, length: int) -> Any:
+        at = self._at
+        self._at = at + length + -length % _ALIGNMENT
+        if at + length > self._block.nbytes:
+            raise errors.ProtocolError("frames are longer than their message")
+        return _core.block_around(self._block.address + at, (length,), None, "B", 1, False, self._memory,
+                                  *self._block.__dlpack_device__())
 
 
 class Listener:

@@ -48,7 +48,8 @@ class Worker(_core.Worker):
     a loop, `run(coroutine)` drives it, or `progress()` and `wait()`.
 
     settings: for a Context of its own, if `context` is not given. transports: "shm,tcp". unlock: progress releases the
-    interpreter's lock, for programs whose other threads compute while large messages are copied.
+    interpreter's lock, for programs whose other threads compute while large messages are copied. polls: each operation
+    drives the worker until it has ended, within its call and at full speed: for programs without a loop.
     """
 
     _driver: Any = None
@@ -58,8 +59,10 @@ class Worker(_core.Worker):
     _allocators: dict[str, Callable[[int], Any]]
 
     def __new__(cls, context: Context | None = None, *, settings: Mapping[str, str] | None = None,
-                transports: str | None = None, name: str | None = None, unlock: bool = False) -> "Worker":
+                transports: str | None = None, name: str | None = None, unlock: bool = False,
+                polls: bool = False) -> "Worker":
         self = super().__new__(cls, context or Context(dict(settings or {})), transports, name, unlock)
+        self.polls = polls
         self.endpoint_type = Endpoint
         self._by_address = set()
         self._allocators = {}
@@ -217,9 +220,12 @@ class Worker(_core.Worker):
         return request if isinstance(request, tuple) else await self.complete(request)
 
     def register_am_allocator(self, allocate: Callable[[int], Any], kind: str = "host") -> None:
-        """Sets what makes the memory of Endpoint.am_recv: allocate(bytes) -> a writable buffer. kind: "host"."""
-        if kind != "host":
-            raise errors.UnsupportedError("memory of a GPU: not supported yet")
+        """Sets what makes the memory of Endpoint.am_recv and recv_frames: allocate(bytes) -> a writable buffer.
+
+        kind: "host", or "cuda" for what was sent from memory of a GPU; without the latter it arrives in host memory.
+        """
+        if kind not in ("host", "cuda"):
+            raise errors.UnsupportedError("memory is of \"host\" or \"cuda\"")
         self._allocators[kind] = allocate
 
     async def flush(self, *, remote: bool = True, deadline: float | None = None) -> None:

@@ -50,11 +50,14 @@ def _type_of(view: memoryview, dtype: str | None) -> int:
     raise errors.UnsupportedError("no element type for the format %r" % view.format)
 
 
-def _view(array: Any, writes: bool = False) -> memoryview:
-    try:
-        view = memoryview(array)
-    except TypeError:
-        view = memoryview(_arrays.find_buffer(array, writes))
+def _view(array: Any, writes: bool = False) -> Any:
+    """A memoryview, or a Block of GPU memory, which has the same attributes."""
+    view: Any = _arrays.device_block(array)
+    if view is None:
+        try:
+            view = memoryview(array)
+        except TypeError:
+            view = memoryview(_arrays.find_buffer(array, writes))
     if not view.c_contiguous:
         raise errors.InvalidParamError("collectives need contiguous arrays")
     return view
@@ -62,6 +65,8 @@ def _view(array: Any, writes: bool = False) -> memoryview:
 
 def _like(source: Any, view: memoryview, count: int, whole: bool) -> Any:
     """A new array of `count` elements of the source's type; `whole`: of its shape."""
+    if isinstance(view, _core.Block):
+        raise errors.UnsupportedError("GPU memory needs out=")
     if type(source).__module__ == "numpy":
         import numpy
 

@@ -12,6 +12,8 @@ if ! [ -e "$package/weft/_core.abi3.so" ]; then
 fi
 export PYTHONPATH=$package:$PWD/tests/python PYTHONDONTWRITEBYTECODE=1 WEFT_CALIBRATION=off
 export WEFT_SHM_DIRECTORY=$scratch TMPDIR=$scratch
+WEFT_TEST_CUDA_DOUBLE=$(cuda_double)/libcuda.so.1
+export WEFT_TEST_CUDA_DOUBLE
 PATH=$(cd "$bin/tools" 2>/dev/null && pwd):$PATH
 # The interpreter itself is built without a sanitizer.
 if [ "${WEFT_TEST_SANITIZER:-}" = asan ]; then

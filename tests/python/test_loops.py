@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import xml.etree.ElementTree
 
@@ -96,6 +97,48 @@ class Loops(unittest.TestCase):
             self.assertEqual(asyncio.run(conversation(one, two)), (b"question", 1 << 20))
         one.destroy()
         two.destroy()
+
+
+class Threads(unittest.TestCase):
+    def test_threads_with_a_loop_and_a_worker_each_talk_at_once(self):
+        """Every thread is a server and a client of the next one, over and over."""
+        count, rounds = 4, 100
+        uris, ready, failures = [None] * count, threading.Barrier(count), []
+
+        async def talk(number):
+            async with weft.Worker(settings={"log.level": "error"}) as worker:
+                listener = worker.listen()
+                uris[number] = listener.uri
+                while None in uris:
+                    await asyncio.sleep(0.001)
+                there = await worker.connect(uris[(number + 1) % count])
+                here = await listener.accept()
+                got = bytearray(4096)
+                for turn in range(rounds):
+                    data = bytes([number, turn]) * 1500
+                    _, length = await asyncio.gather(there.send(data), here.recv(got))
+                    self.assertEqual(bytes(got[:length]), bytes([(number - 1) % count, turn]) * 1500)
+                    await there.send_obj({"turn": turn})
+                    self.assertEqual(await here.recv_obj(), {"turn": turn})
+                await there.flush()
+
+        def run(number):
+            try:
+                ready.wait()
+                asyncio.run(talk(number))
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+    @unittest.skipIf(getattr(sys, "_is_gil_enabled", lambda: True)(), "an interpreter with its lock")
+    def test_a_free_threaded_interpreter_stays_so(self):
+        self.assertFalse(sys._is_gil_enabled())
 
 
 class Benchmark(unittest.TestCase):

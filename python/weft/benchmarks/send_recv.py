@@ -64,14 +64,19 @@ async def measure(send: Exchange, receive: Exchange, seconds: float, sizes: list
             times.append(time.perf_counter_ns() - began)
             if number % 256 == 0:
                 progress((place + number / count) / len(sizes))
-        if buffer != data:
-            raise SystemExit("send_recv: other bytes came back")
-        halves = sorted(each / 2000 for each in times[warm_up(size):])
-        median = statistics.median(halves)
-        rows.append({"size": size, "round_trips": len(halves), "median_us": median, "mean_us": statistics.fmean(halves),
-                     "p99_us": halves[len(halves) * 99 // 100], "bandwidth_mb_s": size / median})
+        rows.append(row_of(size, times, data == buffer))
     progress(1)
     return rows
+
+
+def row_of(size: int, times: list[int], came_back: bool) -> dict[str, Any]:
+    """A row of round trips in ns."""
+    if not came_back:
+        raise SystemExit("send_recv: other bytes came back")
+    halves = sorted(each / 2000 for each in times[warm_up(size):])
+    median = statistics.median(halves)
+    return {"size": size, "round_trips": len(halves), "median_us": median, "mean_us": statistics.fmean(halves),
+            "p99_us": halves[len(halves) * 99 // 100], "bandwidth_mb_s": size / median}
 
 
 async def weft_pair(ep: weft.Endpoint) -> tuple[Exchange, Exchange]:
@@ -84,24 +89,35 @@ async def weft_pair(ep: weft.Endpoint) -> tuple[Exchange, Exchange]:
     return send, receive
 
 
-async def polled_pair(ep: weft.Endpoint) -> tuple[Exchange, Exchange]:
-    """The core's calls; the descriptor is not looked at."""
-    worker, progress = ep.worker, ep.worker.progress
-    await ep._until(lambda: ep._peer_number != 0)
-    there, here = ep._peer_number << 32, ep._number << 32
-    Request = weft.Request
+def polled(ep: weft.Endpoint, worker: weft.Worker) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """The core's calls on a worker that polls: each ends within its call."""
+    there, here, everything = ep._peer_number << 32, ep._number << 32, 0xFFFFFFFFFFFFFFFF
+    tag_send, tag_recv = ep.tag_send, worker.tag_recv
+    return lambda buffer: tag_send(buffer, there), lambda buffer: tag_recv(buffer, here, everything)
 
-    async def send(buffer: Any, size: int) -> None:
-        request = ep.tag_send(buffer, there)
-        while request is not None and not request.done:
-            progress()
 
-    async def receive(buffer: Any, size: int) -> None:
-        request = worker.tag_recv(buffer, here, 0xFFFFFFFFFFFFFFFF)
-        while request.__class__ is Request and not request.done:
-            progress()
+def answer_polled(ep: weft.Endpoint, worker: weft.Worker, seconds: float, sizes: list[int]) -> None:
+    send, receive = polled(ep, worker)
+    for size in sizes:
+        buffer = bytearray(size)
+        for _ in range(rounds_of(size, seconds) + warm_up(size)):
+            receive(buffer)
+            send(buffer)
 
-    return send, receive
+
+def measure_polled(ep: weft.Endpoint, worker: weft.Worker, seconds: float, sizes: list[int]) -> list[dict[str, Any]]:
+    send, receive = polled(ep, worker)
+    rows, now = [], time.perf_counter_ns
+    for size in sizes:
+        data, buffer = bytearray(os.urandom(size)), bytearray(size)
+        times = []
+        for _ in range(rounds_of(size, seconds) + warm_up(size)):
+            began = now()
+            send(data)
+            receive(buffer)
+            times.append(now() - began)
+        rows.append(row_of(size, times, data == buffer))
+    return rows
 
 
 def stream_pair(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Exchange, Exchange]:
@@ -134,8 +150,14 @@ async def serve(options: argparse.Namespace) -> None:
         listener = worker.listen(uri=listen_at(options))
         print(listener.uri, flush=True)
         ep = await listener.accept()
-        send, receive = await (polled_pair if options.backend == "polled" else weft_pair)(ep)
-        await answer(receive, send, options.seconds, options.sizes)
+        await ep._until(lambda: ep._peer_number != 0)
+        if options.backend == "polled":
+            worker.polls = True
+            answer_polled(ep, worker, options.seconds, options.sizes)
+            worker.polls = False
+        else:
+            send, receive = await weft_pair(ep)
+            await answer(receive, send, options.seconds, options.sizes)
         await ep.close()
 
 
@@ -152,8 +174,11 @@ async def ask(options: argparse.Namespace, where: str) -> list[dict[str, Any]]:
             writer.close()
     async with weft.Worker(transports=options.transports) as worker:
         ep = await worker.connect(where)
-        pair = await (polled_pair if options.backend == "polled" else weft_pair)(ep)
-        return await measure(*pair, options.seconds, options.sizes, options.bar)
+        if options.backend == "polled":
+            await ep._until(lambda: ep._peer_number != 0)
+            worker.polls = True
+            return measure_polled(ep, worker, options.seconds, options.sizes)
+        return await measure(*await weft_pair(ep), options.seconds, options.sizes, options.bar)
 
 
 # ---- what is printed ----

@@ -1,0 +1,109 @@
+"""A worker that polls: each operation drives it until it has ended, within its call."""
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+
+import weft
+from weft.rma import Remote
+
+PEER = """
+import sys, weft
+worker = weft.Worker(polls=True)
+ep = worker.run(worker.connect(sys.argv[1]))
+got = bytearray(1 << 20)
+while True:
+    n = worker.run(ep.recv(got))
+    if not n:
+        break
+    worker.run(ep.send(memoryview(got)[:n]))
+worker.destroy()
+"""
+
+
+class Polled(unittest.TestCase):
+    def test_operations_end_within_their_calls(self):
+        with weft.Worker(polls=True) as worker:
+            listener = worker.listen()
+            peer = subprocess.Popen([sys.executable, "-c", PEER, listener.uri])
+            ep = worker.run(listener.accept())
+            got = bytearray(1 << 20)
+            for size in (1, 8, 1024, 1 << 20):
+                for _ in range(5):
+                    self.assertIsNone(worker.run(ep.send(b"x" * size)))
+                    self.assertEqual(worker.run(ep.recv(got)), size)
+            there = ep._peer_number << 32
+            self.assertIsNone(ep.tag_send(b"direct", there))
+            self.assertEqual(worker.tag_recv(got, ep._number << 32, 2**64 - 1), (6, ep._number << 32))
+            self.assertIsNone(ep.tag_send(b"", there))
+            self.assertEqual(peer.wait(), 0)
+
+    def test_errors_are_raised_by_the_call(self):
+        with weft.Worker(polls=True) as worker:
+            with self.assertRaises(weft.TimedOutError):
+                worker.tag_recv(bytearray(1), 5, 2**64 - 1, 20)
+            with self.assertRaises(weft.RefusedError):
+                worker.run(worker.connect("tcp://127.0.0.1:1"))
+
+    def test_remote_memory_within_one_call(self):
+        with weft.Worker() as worker, weft.Worker() as owner:
+            listener = owner.listen()
+            region = owner.alloc(4096)
+            ep = worker.connect_now(listener.uri)
+            while not ep._peer_number:
+                owner.progress()
+                worker.progress()
+            worker.polls = True
+            remote = Remote(ep, region.key())
+            worker.run(remote.put(b"mapped"))  # has left this side
+            while not memoryview(region)[0]:
+                owner.progress()
+                worker.progress()
+            self.assertEqual(bytes(memoryview(region)[:6]), b"mapped")
+            del remote
+
+    def test_a_handler_of_a_signal_ends_the_wait_and_other_threads_run(self):
+        def interrupt(number, frame):
+            raise KeyboardInterrupt
+
+        old = signal.signal(signal.SIGUSR1, interrupt)
+        try:
+            with weft.Worker(polls=True) as worker:
+                ran = threading.Event()
+                main = threading.main_thread().ident
+
+                def other():
+                    ran.set()
+                    signal.pthread_kill(main, signal.SIGUSR1)
+
+                thread = threading.Timer(0.05, other)
+                thread.start()
+                got = bytearray(1)
+                with self.assertRaises(KeyboardInterrupt):
+                    worker.tag_recv(got, 5, 2**64 - 1)
+                thread.join()
+                self.assertTrue(ran.is_set())
+                for _ in range(10):
+                    worker.progress()  # the cancelled receive gives its buffer back
+                got.append(1)
+        finally:
+            signal.signal(signal.SIGUSR1, old)
+
+    def test_a_handler_within_progress_does_not_wait(self):
+        with weft.Worker(polls=True) as worker:
+            said = []
+            worker.am_handler(3, lambda ep, message: said.append(worker.tag_recv(bytearray(1), 77, 2**64 - 1)))
+            listener = worker.listen()
+            ep = worker.connect_now(listener.uri)
+            worker.run(ep.am(3, b"x"))
+            while not said:
+                worker.progress()
+            self.assertIsInstance(said[0], weft.Request)
+            said[0].cancel()
+            while not said[0].done:
+                worker.progress()
+
+
+if __name__ == "__main__":
+    unittest.main()
