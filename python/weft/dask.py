@@ -30,15 +30,28 @@ PREFIX = "weft://"
 LINGER = 0.5  # seconds that a worker outlives its last comm, for the next one
 
 
+def _device_memory(size: int) -> Any:
+    """Memory for frames that were sent from a GPU: by RMM, else by numba. Without either, the message is refused."""
+    try:
+        import rmm
+    except ImportError:
+        import numba.cuda
+
+        return numba.cuda.device_array((size,), "u1")
+    return rmm.DeviceBuffer(size=size)
+
+
 class _Shared:
     """The worker of one event loop."""
 
     def __init__(self) -> None:
         self.users = 0
+        self.ending = False
         settings = {"tcp.bind": "127.0.0.1", "log.level": "error"}
         if not os.environ.get("WEFT_TCP_KEY_FILE"):
             settings["tcp.insecure"] = "yes"
         self.worker = Worker(settings=settings, name="dask")
+        self.worker.register_am_allocator(_device_memory, "cuda")
 
     def leave(self, loop: asyncio.AbstractEventLoop) -> None:
         self.users -= 1
@@ -46,7 +59,8 @@ class _Shared:
             loop.call_later(LINGER, self._end)
 
     def _end(self) -> None:
-        if self.users == 0 and not self.worker.closed:
+        if self.users == 0 and not self.ending:
+            self.ending = True
             self.worker.post_close()
 
 
@@ -57,7 +71,7 @@ def _join(loop: asyncio.AbstractEventLoop) -> _Shared:
     """The loop's worker, for one more user, who keeps it alive and calls `leave`."""
     ref = _by_loop.get(loop)
     shared = ref() if ref is not None else None
-    if shared is None or shared.worker.closed:
+    if shared is None or shared.ending:
         shared = _Shared()
         _by_loop[loop] = weakref.ref(shared)
     shared.users += 1
@@ -110,7 +124,8 @@ class Weft(Comm):
         if ep is None:
             raise CommClosedError("the comm is closed")
         try:
-            return await ep.send_frames([ensure_memoryview(frame) for frame in frames])
+            return await ep.send_frames([frame if hasattr(frame, "__cuda_array_interface__") else ensure_memoryview(frame)
+                                         for frame in frames])
         except errors.WeftError as error:
             self.abort()
             raise CommClosedError("in %r: %s" % (self, error)) from error
@@ -192,7 +207,9 @@ class WeftListener(BaseListener):
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._shared = _join(self._loop)
-        host = "*" if self._host in ("", "0.0.0.0", "::") else ensure_ip(self._host)
+        if self._host:
+            self._host = ensure_ip(self._host)  # addresses have no names
+        host = "*" if self._host in ("", "0.0.0.0", "::") else self._host
         try:
             self._listener = self._shared.worker.listen(self._accepted, host=host, port=self._port or 0)
         except errors.ExistsError as error:

@@ -63,7 +63,7 @@ class Ucp(Compat):
         await client.am_send(b"active")
         self.assertEqual(await server.am_recv(), bytearray(b"active"))
         with self.assertRaises(ucp.UCXError):
-            ucp.register_am_allocator(bytearray, "cuda")
+            ucp.register_am_allocator(bytearray, "rocm")
         await client.flush()
         await ucp.flush()
         ucp.fence()
@@ -146,7 +146,7 @@ class Ucxx(Compat):
         ended = []
         server.set_close_callback(lambda *args, **kwargs: ended.append((args, kwargs)), (1,), {"k": 2})
         await client.close()
-        with self.assertRaises(ucxx.exceptions.UCXXConnectionResetError):
+        with self.assertRaises(ucxx.exceptions.UCXConnectionResetError):
             await server.recv(bytearray(1))
         self.assertEqual(ended, [((1,), {"k": 2})])
 

@@ -7,7 +7,9 @@ import contextlib
 import os
 import socket
 import struct
+import sys
 import threading
+import types
 from typing import Any, Callable, Iterator, Mapping
 
 from .. import _core, errors
@@ -89,6 +91,14 @@ def progress() -> int:
     return worker().progress()
 
 
+def submodule(parent: str, name: str, members: Mapping[str, Any]) -> types.ModuleType:
+    """A module of a module: both `parent.name.member` and `from parent.name import member` find it."""
+    made = types.ModuleType("%s.%s" % (parent, name))
+    made.__dict__.update(members)
+    sys.modules[made.__name__] = made
+    return made
+
+
 @contextlib.contextmanager
 def translated(classes: Mapping[Any, type[Exception]], other: type[Exception]) -> Iterator[None]:
     """Weft's errors as those of the interface."""
@@ -135,6 +145,13 @@ class EndpointBase:
                 length = await self._ep.recv(buffer, self._tag(tag))
         await self._count()
         return length
+
+    def _call_when_closed(self, callback: Callable[[], Any]) -> None:
+        """callback() is called once, also if the endpoint is closed or lost already."""
+        if self._ep.alive:
+            self._ep.on_close = lambda ep, error: callback()
+        else:
+            callback()
 
     async def _count(self) -> None:
         self._received += 1
@@ -229,6 +246,11 @@ def listen(make: Callable[[WeftEndpoint], Any], callback: Callable[[Any], Any], 
 
 async def connect(to: Any, timeout: float | None = None) -> WeftEndpoint:
     return await worker().connect(to, deadline=timeout)
+
+
+def connect_by_address(address: bytes) -> WeftEndpoint:
+    """Does not wait: the peer may answer much later."""
+    return worker().connect_now(bytes(address))
 
 
 async def recv(buffer: Any, tag: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from .. import errors
+from .. import _core, errors
 from . import _shared
 from ._shared import (active_transports as get_active_transports, context_info as get_ucp_context_info, get_address,
                       get_config, get_worker_address, progress, reset, version as get_ucx_version,
@@ -31,6 +31,14 @@ class UCXCanceled(UCXError):
     """The operation was cancelled."""
 
 
+class _Reset(UCXConnectionReset, UCXCanceled):
+    """What ends when the peer closes is both to them, by its kind."""
+
+
+class _Closed(UCXCloseError, UCXCanceled):
+    """The same, when this side closes."""
+
+
 class UCXMsgTruncated(UCXError):
     """The message is longer than its buffer."""
 
@@ -51,10 +59,18 @@ class UCXWarning(UserWarning):
     pass
 
 
-_CLASSES = {errors.PeerClosedError: UCXConnectionReset, errors.PeerFailedError: UCXConnectionReset,
-            errors.ClosedError: UCXCloseError, errors.CancelledError: UCXCanceled, errors.TruncatedError: UCXMsgTruncated,
+_CLASSES = {errors.PeerClosedError: _Reset, errors.PeerFailedError: _Reset, errors.ClosedError: _Closed,
+            errors.CancelledError: UCXCanceled, errors.TruncatedError: UCXMsgTruncated,
             errors.RefusedError: UCXNotConnected, errors.TimedOutError: UCXNotConnected,
             errors.UnreachableError: UCXUnreachable}
+
+
+exceptions = _shared.submodule(__name__, "exceptions", {cls.__name__: cls for cls in (
+    UCXError, UCXConnectionReset, UCXCloseError, UCXCanceled, UCXMsgTruncated, UCXNotConnected, UCXUnreachable, UCXConfigError,
+    UCXWarning)})
+__version__ = _core.version
+__git_commit__ = ""
+__ucx_version__ = "%d.%d.%d" % get_ucx_version()
 
 
 def _translated() -> Any:
@@ -69,7 +85,7 @@ class Endpoint(_shared.EndpointBase):
 
     def set_close_callback(self, callback: Callable[[], Any]) -> None:
         """callback() is called when the endpoint is closed, by either side."""
-        self._ep.on_close = lambda ep, error: callback()
+        self._call_when_closed(callback)
 
     async def flush(self) -> None:
         with _translated():
@@ -106,7 +122,7 @@ async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: b
 
 async def create_endpoint_from_worker_address(address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
     with _translated():
-        return Endpoint(await _shared.connect(bytes(address)))
+        return Endpoint(_shared.connect_by_address(address))
 
 
 def get_ucx_address_from_buffer(buffer: Any) -> _shared.Address:

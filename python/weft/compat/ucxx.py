@@ -16,34 +16,57 @@ from ._shared import (active_transports as get_active_transports, context_info a
                       worker as get_ucp_worker, worker as get_ucxx_worker, worker_info as get_ucp_worker_info)
 
 
-class UCXXError(Exception):
+class UCXError(Exception):
     """The base of all errors."""
 
 
-def _class(name: str, *mine: type[BaseException]) -> type[Exception]:
-    made = type(name, (UCXXError,), {"__module__": __name__})
-    _CLASSES.update({each: made for each in mine})
-    return made
+def _class(name: str, *bases: type[Exception]) -> type[Exception]:
+    return type(name, bases or (UCXError,), {"__module__": __name__ + ".exceptions"})
 
 
-_CLASSES: dict[type[BaseException], type[Exception]] = {}
-UCXXConnectionResetError = _class("UCXXConnectionResetError", errors.PeerClosedError, errors.PeerFailedError)
-UCXXCanceledError = _class("UCXXCanceledError", errors.CancelledError, errors.ClosedError)
-UCXXMessageTruncatedError = _class("UCXXMessageTruncatedError", errors.TruncatedError)
-UCXXNotConnectedError = _class("UCXXNotConnectedError", errors.RefusedError)
-UCXXTimedOutError = _class("UCXXTimedOutError", errors.TimedOutError)
-UCXXUnreachableError = _class("UCXXUnreachableError", errors.UnreachableError)
-UCXXInvalidParamError = _class("UCXXInvalidParamError", errors.InvalidParamError)
-UCXXInvalidAddrError = _class("UCXXInvalidAddrError", errors.AddressError)
-UCXXNoMemoryError = _class("UCXXNoMemoryError", errors.NoMemoryError)
-UCXXBusyError = _class("UCXXBusyError", errors.BusyError, errors.ExistsError)
-UCXXUnsupportedError = _class("UCXXUnsupportedError", errors.UnsupportedError)
-UCXXRejectedError = _class("UCXXRejectedError", errors.RejectedError)
-exceptions = SimpleNamespace(UCXXError=UCXXError, **{cls.__name__: cls for cls in _CLASSES.values()})
+# All that ucxx has; some name what never happens here.
+_NAMES = ("AlreadyExists", "BufferTooSmall", "Busy", "Canceled", "Close", "Config", "ConnectionReset", "EndpointTimeout",
+          "ExceedsLimit", "FirstEndpointFailure", "FirstLinkFailure", "InvalidAddr", "InvalidParam", "IO",
+          "LastEndpointFailure", "LastLinkFailure", "MessageTruncated", "NoDevice", "NoElem", "NoMemory", "NoMessage",
+          "NoProgress", "NoResource", "NotConnected", "NotImplemented", "OutOfRange", "Rejected", "ShmemSegment",
+          "SomeConnectsFailed", "TimedOut", "Unreachable", "Unsupported")
+_THEIRS = {"UCX%sError" % name: _class("UCX%sError" % name) for name in _NAMES}
+exceptions = _shared.submodule(__name__, "exceptions", {
+    "UCXError": UCXError, **_THEIRS, "UCXCanceled": _THEIRS["UCXCanceledError"],
+    "UCXMsgTruncated": _THEIRS["UCXMessageTruncatedError"]})
+# What ends when the peer closes, or this side, is by its kind both to them.
+_Reset = _class("UCXConnectionResetError", _THEIRS["UCXConnectionResetError"], _THEIRS["UCXCanceledError"])
+_Closed = _class("UCXCloseError", _THEIRS["UCXCloseError"], _THEIRS["UCXCanceledError"])
+_CLASSES: dict[type[BaseException], type[Exception]] = {errors.PeerClosedError: _Reset, errors.PeerFailedError: _Reset,
+                                                        errors.ClosedError: _Closed}
+_CLASSES.update({getattr(errors, mine + "Error"): _THEIRS["UCX%sError" % theirs] for mine, theirs in {
+    "Cancelled": "Canceled", "Truncated": "MessageTruncated", "Refused": "NotConnected", "TimedOut": "TimedOut",
+    "Unreachable": "Unreachable", "InvalidParam": "InvalidParam", "Address": "InvalidAddr", "NoMemory": "NoMemory",
+    "Busy": "Busy", "Exists": "AlreadyExists", "Unsupported": "Unsupported", "Rejected": "Rejected", "Io": "IO",
+    "NoFds": "NoResource", "TooBig": "ExceedsLimit", "NotFound": "NoElem"}.items()})
+
+
+class Tag(int):
+    """A tag of 64 bits."""
+
+    @property
+    def value(self) -> int:
+        return int(self)
+
+
+class TagMask(Tag):
+    """The bits of a tag that count."""
+
+
+TagMaskFull = TagMask(0xFFFFFFFFFFFFFFFF)
+types = _shared.submodule(__name__, "types", {"Tag": Tag, "TagMask": TagMask, "TagMaskFull": TagMaskFull})
+__version__ = _core.version
+__git_commit__ = ""
+__ucx_version__ = "%d.%d.%d" % get_ucx_version()
 
 
 def _translated() -> Any:
-    return _shared.translated(_CLASSES, UCXXError)
+    return _shared.translated(_CLASSES, UCXError)
 
 
 class Endpoint(_shared.EndpointBase):
@@ -71,7 +94,7 @@ class Endpoint(_shared.EndpointBase):
     def set_close_callback(self, cb_func: Callable[..., Any], cb_args: tuple[Any, ...] | None = None,
                            cb_kwargs: dict[str, Any] | None = None) -> None:
         """cb_func(*cb_args, **cb_kwargs) is called when the endpoint is closed, by either side."""
-        self._ep.on_close = lambda ep, error: cb_func(*(cb_args or ()), **(cb_kwargs or {}))
+        self._call_when_closed(lambda: cb_func(*(cb_args or ()), **(cb_kwargs or {})))
 
     async def send_multi(self, buffers: Any, tag: Any = None, force_tag: bool = False) -> None:
         """Sends a list of buffers as one message."""
@@ -134,7 +157,7 @@ async def create_endpoint(ip_address: str, port: int, endpoint_error_handling: b
 
 async def create_endpoint_from_worker_address(address: bytes, endpoint_error_handling: bool = True) -> Endpoint:
     with _translated():
-        return Endpoint(await _shared.connect(bytes(address)))
+        return Endpoint(_shared.connect_by_address(address))
 
 
 def get_ucx_address_from_buffer(buffer: Any) -> _shared.Address:
@@ -151,5 +174,5 @@ def stop_notifier_thread() -> None:
 
 
 __getattr__ = _shared.absent(__name__, {"_lib": "the core interface", "core": "import weft.compat.ucxx itself",
-                                        "types": "the core interface", "testing": "tools of ucxx's own tests",
+                                        "testing": "tools of ucxx's own tests",
                                         "register_am_allocator": "neither has ucxx; weft.Worker has it"})
