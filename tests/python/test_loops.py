@@ -103,13 +103,13 @@ class Threads(unittest.TestCase):
     def test_threads_with_a_loop_and_a_worker_each_talk_at_once(self):
         """Every thread is a server and a client of the next one, over and over."""
         count, rounds = 4, 100
-        uris, ready, failures = [None] * count, threading.Barrier(count), []
+        uris, done, ready, failures = [None] * count, [], threading.Barrier(count), []
 
         async def talk(number):
             async with weft.Worker(settings={"log.level": "error"}) as worker:
                 listener = worker.listen()
                 uris[number] = listener.uri
-                while None in uris:
+                while None in uris and not failures:
                     await asyncio.sleep(0.001)
                 there = await worker.connect(uris[(number + 1) % count])
                 here = await listener.accept()
@@ -120,7 +120,9 @@ class Threads(unittest.TestCase):
                     self.assertEqual(bytes(got[:length]), bytes([(number - 1) % count, turn]) * 1500)
                     await there.send_obj({"turn": turn})
                     self.assertEqual(await here.recv_obj(), {"turn": turn})
-                await there.flush()
+                done.append(number)
+                while len(done) < count and not failures:
+                    await asyncio.sleep(0.001)
 
         def run(number):
             try:
