@@ -1,7 +1,7 @@
 /*
  * The kernels of the double: reduce.cu compiled for the host. A launch runs each thread of the grid
- * in turn, in the stream's thread. Operands must lie within the double's allocations, and grids within
- * the limits of a device: what a device would end as an illegal access is an error here.
+ * in turn, in the stream's thread. Operands must lie within the double's allocations, and grids
+ * within the limits of a device: what a device would end as an illegal access is an error here.
  */
 extern "C" {
 #include "double.h"

@@ -1,4 +1,4 @@
-/* The names of a CUDA thread for a compiler of the host: whoever calls a kernel sets them first. */
+/* The names of a CUDA thread for a compiler of the host: the caller of a kernel sets them first. */
 #ifndef WEFT_TRANSPORTS_CUDA_KERNELS_ON_HOST_H
 #define WEFT_TRANSPORTS_CUDA_KERNELS_ON_HOST_H
 
