@@ -451,11 +451,19 @@ static void linger(struct link *link) {
     if (weft__timer_start(r, &link->timer, at < due ? at : due) < 0) unused(link);
 }
 
+/* The share of the link's bound, or that of the worker's: the smaller one. */
+static uint8_t quota_shift_of(const struct link *link, uint32_t n_of_worker) {
+    const struct worker_limits *limit = &link->worker->limit;
+    uint8_t of_link = weft__quota_shift(limit->full_quotas, link->n_endpoints),
+            of_worker = weft__quota_shift(limit->all_full_quotas, n_of_worker);
+    return of_link > of_worker ? of_link : of_worker;
+}
+
 void weft__link_join(struct link *link, struct weft_ep *ep) {
     ep->link = link;
     list_append(&link->endpoints, &ep->of_link);
     if (link->n_endpoints++ == 0) linger_no_more(link);
-    ep->quota_shift = weft__quota_shift(link->worker->limit.full_quotas, link->n_endpoints);
+    ep->quota_shift = quota_shift_of(link, ++link->worker->limit.n_endpoints);
     ep->credit_left = weft__ep_unexpected(ep) / 4;
     weft__link_features_count(link);
 }
@@ -471,6 +479,7 @@ void weft__link_leave(struct weft_ep *ep) {
     link->worker->limit.n_opened -= ep->accepted;
     ep->accepted = false;
     link->n_endpoints--;
+    link->worker->limit.n_endpoints--;
     weft__link_features_count(link);
     if (link->n_endpoints == 0 && link->dialed) linger(link);
 }
@@ -481,6 +490,7 @@ void weft__link_move_endpoints(struct link *from, struct link *to) {
         list_remove(&ep->of_link);
         weft__ep_lookup_forget(ep);
         from->n_endpoints--;
+        from->worker->limit.n_endpoints--;
         weft__link_join(to, ep);
     }
 }

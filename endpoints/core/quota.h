@@ -1,7 +1,8 @@
 /*
- * The limit of a peer's unexpected data: "peer.max_unexpected" for all endpoints of a link
- * together, of which OPEN or ACCEPT gives each its own share, so that a peer that keeps to what it
- * received never meets the bound.
+ * The limits of peers' unexpected data: "peer.max_unexpected" for all endpoints of a link
+ * together, and "peers.max_unexpected" for all endpoints of a worker. OPEN or ACCEPT tells each
+ * endpoint the smaller of its two shares, so that a peer that keeps to what it was told never meets
+ * a bound.
  *
  * A whole share is "tag.unexpected_bytes" and "stream.window". Half of the bound is for the first F
  * endpoints, whole. Beyond, the one that has F 2^j others beside it, or more, but less than twice
@@ -11,7 +12,7 @@
  *
  * No share is below 1 KiB of each, or nothing would move. With that, and the defaults, the promise
  * ends beyond 100,000 endpoints of one link; then, and for what closed endpoints left, the
- * receiver's count decides (weft__link_may_leave).
+ * receiver's count decides (weft__match_may_leave).
  */
 #ifndef WEFT_ENDPOINTS_CORE_QUOTA_H
 #define WEFT_ENDPOINTS_CORE_QUOTA_H

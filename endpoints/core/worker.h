@@ -52,6 +52,9 @@ struct worker_limits {
     uint32_t unexpected, stream_window; /* a whole quota of an endpoint (quota.h) */
     uint32_t link_unexpected;           /* of all endpoints of a link */
     uint32_t full_quotas;               /* endpoints of a link with a whole quota */
+    uint64_t kept, max_kept;  /* unexpected bytes of all links, and of links that are gone */
+    uint32_t all_full_quotas; /* endpoints of the worker with a whole quota */
+    uint32_t n_endpoints;     /* of all links */
 };
 
 /* Completed requests, and whose callbacks may run now (request.c, threads/). */
@@ -218,11 +221,6 @@ static inline uint32_t weft__ep_unexpected(const struct weft_ep *ep) {
 }
 static inline uint32_t weft__ep_window(const struct weft_ep *ep) {
     return weft__quota_of(ep->worker->limit.stream_window, ep->quota_shift);
-}
-/* True if the link may take `bytes` more unexpected bytes. */
-static inline bool weft__link_may_leave(const struct link *link, size_t bytes) {
-    uint32_t most = link->worker->limit.link_unexpected;
-    return bytes <= most && link->unexpected_bytes <= most - bytes;
 }
 /* Sends over this lane at once, or returns NO_RESOURCE. */
 weft_status_t weft__lane_send_ctrl(struct lane *lane, const struct wire_message *m);

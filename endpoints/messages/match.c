@@ -1,8 +1,6 @@
 #include "match.h"
 
-#include <base/counters.h>
-
-#include <endpoints/core/worker.h>
+#include "unread.h"
 
 static uint32_t tag_hash(const struct list *member) {
     return list_of(member, const struct weft_tag_message, in_bucket)->tag_hash;
@@ -108,7 +106,9 @@ static void drop_match(struct match *m, struct weft_tag_message *message) {
 }
 
 void weft__match_read(struct weft_tag_message *message) {
-    if (message->unexpected_bytes) *message->unexpected_bytes -= message->cost;
+    if (!message->unexpected_bytes) return;
+    *message->unexpected_bytes -= message->cost;
+    weft__unread_remove(message->worker, message->cost);
     message->unexpected_bytes = NULL;
 }
 
@@ -118,17 +118,19 @@ static void count_in(struct list *queue, const uint32_t *from, uint32_t *to) {
         struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
         if (message->unexpected_bytes != from) continue;
         weft__match_read(message);
+        if (!to) continue;
         message->unexpected_bytes = to;
-        if (to) *to += message->cost;
+        *to += message->cost;
+        weft__unread_add(message->worker, message->cost);
     }
 }
 
 /* Drops the oldest messages beyond `most`. Their endpoints are gone: no peer can be limited. */
 static void drop_oldest(struct match *m, struct weft_worker *worker, uint32_t most) {
     if (m->left > most)
-        weft__log_limited(
-            worker->context, WEFT_LOG_WARN, "endpoints",
-            "dropped unexpected messages of disconnected peers (peer.max_unexpected)");
+        weft__log_limited(worker->context, WEFT_LOG_WARN, "endpoints",
+                          "dropped unexpected messages of disconnected peers "
+                          "(peer.max_unexpected, peers.max_unexpected)");
     for (struct list *n = m->unexpected.next, *next; m->left > most; n = next) {
         struct weft_tag_message *message = list_of(n, struct weft_tag_message, in_order);
         next = n->next;
@@ -136,6 +138,27 @@ static void drop_oldest(struct match *m, struct weft_worker *worker, uint32_t mo
         drop_match(m, message);
         worker->count->tag_dropped++;
     }
+}
+
+static bool worker_keeps(struct weft_worker *worker, size_t bytes) {
+    const struct worker_limits *limit = &worker->limit;
+    uint64_t room = limit->kept < limit->max_kept ? limit->max_kept - limit->kept : 0;
+    if (bytes <= room) return true;
+    uint64_t excess = bytes - room;
+    struct match *m = &worker->match;
+    drop_oldest(m, worker, m->left > excess ? m->left - (uint32_t)excess : 0);
+    return limit->kept <= limit->max_kept && bytes <= limit->max_kept - limit->kept;
+}
+
+bool weft__match_may_leave(struct weft_ep *ep, size_t bytes) {
+    const char *what = NULL;
+    uint32_t most = ep->worker->limit.link_unexpected, left = ep->link->unexpected_bytes;
+    if (bytes > most || left > most - bytes)
+        what = "more unread bytes than one peer may leave (peer.max_unexpected)";
+    else if (!worker_keeps(ep->worker, bytes))
+        what = "more unread bytes than all peers may leave (peers.max_unexpected)";
+    if (what) weft__ep_violation(ep, WEFT_ERR_QUOTA, what);
+    return !what;
 }
 
 void weft__match_unlink(struct match *m, struct link *link, uint32_t most) {

@@ -111,6 +111,9 @@ void weft__match_forget(struct match *m, struct ep_tags *tags);
 void weft__match_forget_half(struct match *m, struct ep_tags *tags);
 /* The message no longer counts as unread. */
 void weft__match_read(struct weft_tag_message *message);
+/* True if the peer of this endpoint may leave `bytes` more unexpected bytes. False: the endpoint
+ * has ended. First drops messages of disconnected peers, if all peers together leave too much. */
+bool weft__match_may_leave(struct weft_ep *ep, size_t bytes);
 /* A link ends before its messages. Keeps at most `most` bytes of such messages, the newest. */
 void weft__match_unlink(struct match *m, struct link *link, uint32_t most);
 

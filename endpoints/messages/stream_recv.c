@@ -2,6 +2,7 @@
 #include <base/counters.h>
 
 #include "stream.h"
+#include "unread.h"
 #include <endpoints/core/submit.h>
 #include <endpoints/transfer/layout.h>
 
@@ -37,6 +38,7 @@ static void consume(struct stream *s, size_t n) {
     weft__wire_stream_credit(&m, (struct wire_credit){.ep = ep->core.peer, .bytes = s->due});
     s->outstanding -= s->due;
     ep->link->unexpected_bytes -= (uint32_t)s->due;
+    weft__unread_remove(ep->worker, s->due);
     s->due = 0;
     weft__link_answer(ep->link, &m);
 }
@@ -141,13 +143,10 @@ void weft__on_stream(struct lane *lane, unsigned id, const void *data, size_t le
         weft__ep_violation(ep, piece.len ? WEFT_ERR_QUOTA : WEFT_ERR_PROTOCOL, "stream");
         return;
     }
-    if (!weft__link_may_leave(ep->link, piece.len)) {
-        weft__ep_violation(ep, WEFT_ERR_QUOTA,
-                           "more unread bytes than one peer may leave (peer.max_unexpected)");
-        return;
-    }
+    if (!weft__match_may_leave(ep, piece.len)) return;
     s->outstanding += piece.len;
     ep->link->unexpected_bytes += (uint32_t)piece.len;
+    weft__unread_add(ep->worker, piece.len);
     ep->link->received++;
     ep->worker->count->stream_in += piece.len;
     if (ep_is_draining(&ep->core.fsm))

@@ -9,6 +9,7 @@
 #include "leased.h"
 #include "tag.h"
 #include "tag_fragments.h"
+#include "unread.h"
 #include <endpoints/core/request_fast.h>
 #include <endpoints/core/submit.h>
 #include <endpoints/transfer/layout.h>
@@ -348,11 +349,7 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
                            "more unexpected bytes than granted (tag.unexpected_bytes)");
         return NULL;
     }
-    if (!weft__link_may_leave(ep->link, len + MESSAGE_COST)) {
-        weft__ep_violation(ep, WEFT_ERR_QUOTA,
-                           "more unread bytes than one peer may leave (peer.max_unexpected)");
-        return NULL;
-    }
+    if (!weft__match_may_leave(ep, len + MESSAGE_COST)) return NULL;
     /* Not zeroed: what an unread byte costs must not depend on what the peer announces. */
     struct weft_tag_message *message =
         weft__realloc(worker, NULL, sizeof *message + room, "unexpected message");
@@ -364,6 +361,7 @@ struct weft_tag_message *weft__tag_unexpected(struct weft_ep *ep, uint64_t tag, 
     ep->credit_out += message->cost;
     message->unexpected_bytes = &ep->link->unexpected_bytes;
     ep->link->unexpected_bytes += message->cost;
+    weft__unread_add(worker, message->cost);
     worker->count->tag_unexpected++;
     return message;
 }

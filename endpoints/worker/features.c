@@ -13,6 +13,7 @@
 #include <endpoints/lanes/usage_worker.h>
 #include <endpoints/memory/rkey.h>
 #include <endpoints/messages/stream.h>
+#include <endpoints/messages/unread.h>
 #include <endpoints/rma/rma.h>
 #include <endpoints/threads/thread.h>
 #include <endpoints/transfer/expose.h>
@@ -46,7 +47,9 @@ static void match_free(struct link *link) {
 
 /* The peer returns no credit for what the stream still holds. */
 static void stream_ep_leaves(struct weft_ep *ep) {
-    if (ep->stream) ep->link->unexpected_bytes -= (uint32_t)ep->stream->outstanding;
+    if (!ep->stream) return;
+    ep->link->unexpected_bytes -= (uint32_t)ep->stream->outstanding;
+    weft__unread_remove(ep->worker, ep->stream->outstanding);
 }
 
 static void thread_free(struct link *link) {

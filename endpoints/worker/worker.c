@@ -232,20 +232,28 @@ static void notify_worker(struct job *job) {
     (void)weft__eps_notify(list_of(job, struct weft_worker, notify), UINT_MAX);
 }
 
-/* Quotas of unexpected bytes (quota.h), in 32 bits. */
+/* How many endpoints get `whole` bytes of the first half of a bound. */
+static uint32_t full_quotas(uint64_t bound, uint64_t whole) {
+    uint64_t n = bound / 2 / whole;
+    if (n == 0) return 1;
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* Quotas of unexpected bytes (quota.h); an endpoint's and a link's in 32 bits. */
 static void share_out(struct weft_worker *worker, const weft_context_t *context) {
     worker->limit.unexpected = weft__setting_u32(context, SETTING_TAG_UNEXPECTED, INT32_MAX);
     worker->limit.stream_window = weft__setting_u32(context, SETTING_STREAM_WINDOW, UINT32_MAX);
     assert(worker->limit.unexpected >= TAG_MESSAGE_COST && worker->limit.stream_window > 0);
-    uint64_t unexpected_bytes = weft__setting_u64(context, SETTING_PEER_MAX_UNEXPECTED);
+    uint64_t of_link = weft__setting_u64(context, SETTING_PEER_MAX_UNEXPECTED),
+             of_all = weft__setting_u64(context, SETTING_PEERS_MAX_UNEXPECTED);
     uint64_t whole = (uint64_t)worker->limit.unexpected + worker->limit.stream_window;
-    if (unexpected_bytes < 2 * whole)
-        unexpected_bytes = 2 * whole; /* one whole quota, and the same for all others */
-    worker->limit.link_unexpected =
-        unexpected_bytes < UINT32_MAX ? (uint32_t)unexpected_bytes : UINT32_MAX;
-    worker->limit.full_quotas = worker->limit.link_unexpected / 2 > whole
-                                    ? (uint32_t)(worker->limit.link_unexpected / 2 / whole)
-                                    : 1;
+    if (of_link < 2 * whole) of_link = 2 * whole; /* one whole quota, the same for all others */
+    if (of_link > UINT32_MAX) of_link = UINT32_MAX;
+    if (of_all < of_link) of_all = of_link;
+    worker->limit.link_unexpected = (uint32_t)of_link;
+    worker->limit.max_kept = of_all;
+    worker->limit.full_quotas = full_quotas(of_link, whole);
+    worker->limit.all_full_quotas = full_quotas(of_all, whole);
 }
 
 static void init_lists(struct weft_worker *worker) {

@@ -25,10 +25,11 @@ typedef struct weft_tag_info {
  * endpoint's credit, and at the sender beyond it. The credit is the receiver's setting
  * tag.unexpected_bytes, or less: the unexpected messages and unread stream bytes of all endpoints
  * between two workers are limited by its setting peer.max_unexpected, of which each of many
- * endpoints has a share (at least 1 KiB; by default from the 31st endpoint on). Only messages left
- * by endpoints that were closed repeatedly can exceed that limit. The endpoint whose message
- * exceeds it is lost (QUOTA). Messages of a disconnected peer can still be received; of all such
- * peers together the newest peer.max_unexpected bytes are kept.
+ * endpoints has a share (at least 1 KiB; by default from the 31st endpoint on). Those of all
+ * endpoints of a worker are limited in the same way by peers.max_unexpected (by default from the
+ * 482nd endpoint on). Only messages left by endpoints that were closed repeatedly can exceed these
+ * limits. The endpoint whose message exceeds one is lost (QUOTA). Messages of a disconnected peer
+ * can still be received; of all such peers together the newest peer.max_unexpected bytes are kept.
  *
  * Flags: WEFT_AM_RENDEZVOUS, and WEFT_AM_EAGER (weft/am.h). WEFT_AM_EAGER is a preference here:
  * what does not fit into one message or into the credit waits at the sender.

@@ -1,5 +1,5 @@
-/* The limit of unread bytes is sent to a peer in shares, whose sum is the bound: a peer that keeps
- * to them loses nothing, however many endpoints it opens. */
+/* What a peer may leave unread is told to it in shares, whose sum is the bound: who keeps to
+ * them loses nothing, however many endpoints it opens, and however many peers there are. */
 #include <tests/support/worker_pair.h>
 
 #include <endpoints/core/quota.h>
@@ -133,7 +133,102 @@ TEST_EACH(a_peer_with_many_endpoints_full_of_unread_bytes_loses_none) {
     two_down(&t);
 }
 
-/* The least that there may be: a worker that wants nothing kept gets what it asks for. */
+/* ---- many peers */
+
+enum { PEERS = 24 };
+
+/* Workers that dial t->b, one after the other. */
+static weft_worker_t *joins(struct two *t, const char *transport) {
+    weft_worker_params_t params = {.transports = transport,
+                                   .on_endpoint = two_on_endpoint,
+                                   .on_error = two_on_back_error,
+                                   .arg = t};
+    CHECK_EQ(weft_worker_create(t->context, &params, &t->a), 0);
+    return t->a;
+}
+
+static void turns(struct two *t, weft_worker_t **worker, int n) {
+    for (int turn = 0; turn < n; turn++)
+        for (int i = 0; i < PEERS; i++) {
+            t->a = worker[i];
+            two_turn(t);
+        }
+}
+
+static void all_leave(struct two *t, const char *transport, weft_worker_t **worker) {
+    worker[0] = t->a;
+    for (int i = 0; i < PEERS; i++) {
+        if (i) worker[i] = joins(t, transport);
+        opens(t, &peer[i]);
+    }
+    for (int i = 0; i < PEERS; i++) leaves(&peer[i], (uint64_t)i);
+    turns(t, worker, 300);
+}
+
+/* Each of them may leave 128 KiB as far as its connection goes: 3 MiB in all. */
+static void many_peers(const char *transport) {
+    enum { BOUND = 1 << 20 };
+    weft_setting_t little[] = {{"tag.unexpected_bytes", "64k"},
+                               {"stream.window", "64k"},
+                               {"peer.max_unexpected", "256k"},
+                               {"peers.max_unexpected", "1m"}};
+    weft_worker_t *worker[PEERS];
+    struct two t;
+    two_workers(&t, transport, little, 4);
+    memset(peer, 0, sizeof peer);
+    all_leave(&t, transport, worker);
+    uint64_t most = weft_worker_count(t.b, "peers.unexpected_max");
+    CHECK(most > BOUND / 4 && most <= BOUND);
+    for (int i = 0; i < PEERS; i++) {
+        t.a = worker[i];
+        takes(&t, &peer[i], (uint64_t)i);
+        UNTIL(&t, peer[i].sent.calls == MESSAGES && peer[i].streamed.calls);
+    }
+    CHECK_EQ(t.errors + t.back_errors, 0);
+    CHECK(weft_worker_count(t.b, "peers.unexpected_max") <= BOUND);
+    for (int i = 1; i < PEERS; i++) weft_worker_destroy(worker[i]);
+    t.a = worker[0];
+    two_down(&t);
+}
+TEST(many_peers_full_of_unread_bytes_stay_within_the_bound_of_all_and_lose_none_shm) {
+    many_peers("shm");
+}
+TEST(many_peers_full_of_unread_bytes_stay_within_the_bound_of_all_and_lose_none_tcp) {
+    many_peers("tcp");
+}
+
+/* What peers left that are gone is dropped first: it has nobody who could be told to wait. */
+TEST(what_disconnected_peers_left_makes_room_for_those_that_are_there) {
+    enum { BOUND = 256 << 10 };
+    weft_setting_t little[] = {{"tag.unexpected_bytes", "64k"},
+                               {"stream.window", "64k"},
+                               {"peer.max_unexpected", "256k"},
+                               {"peers.max_unexpected", "256k"}};
+    static char bytes[MESSAGE];
+    struct two t;
+    two_workers(&t, "tcp", little, 4);
+    for (int i = 0; i < 12; i++) {
+        struct peer one = {0};
+        opens(&t, &one);
+        for (int k = 0; k < 8; k++) {
+            struct tally sent = {0};
+            weft_status_t st =
+                weft_tag_send(one.ep, 7, &(weft_iov_t){bytes, MESSAGE}, 1, OP(&sent));
+            CHECK(st >= 0);
+            if (st == WEFT_IN_PROGRESS) UNTIL(&t, sent.calls);
+        }
+        for (int k = 0; k < 50; k++) two_turn(&t);
+        CHECK_EQ(t.errors, 0);
+        weft_worker_destroy(t.a);
+        for (int k = 0; k < 50; k++) weft_worker_progress(t.b, 0);
+        joins(&t, "tcp");
+    }
+    CHECK(weft_worker_count(t.b, "peers.unexpected_max") <= BOUND);
+    CHECK(weft_worker_count(t.b, "tag.dropped") > 0);
+    two_down(&t);
+}
+
+/* The least that there may be: whoever wants nothing kept gets what it asks for. */
 TEST_EACH(with_next_to_no_room_messages_and_streams_go_one_by_one) {
     weft_setting_t none[] = {{"tag.unexpected_bytes", "64"}, {"stream.window", "1"}};
     struct two t;
