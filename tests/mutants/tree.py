@@ -109,6 +109,8 @@ class Tree:
         sources = ["tests/%s.c" % name, *_c_files(self.root, folder, ("_test.c", "_fuzz.c", "_main.c"))]
         if name.startswith(("sim/", "tools/")):
             sources += _c_files(self.root, "tools", ("_main.c",))
+        if name.startswith("fuzz/live/"):
+            sources.append("tests/random/shape.c")
         if name.startswith("endpoints/window_"):
             sources += _c_files(self.root, "tests/transports", ("_test.c",))
         return self._link(sources, os.path.join(self.out, self.kind, "tests", name))
