@@ -83,6 +83,7 @@ struct iface_attr {
     uint32_t overlap;
     double message_rate; /* small messages per second of one lane; 0: derive it from overhead_ns */
     size_t split_from;   /* shortest message for bulk_split */
+    bool maps_any;       /* with CAP_EXPOSE: the peer may also map memory that was not allocated */
     bool runs;           /* has am_run: sends from the caller's log of messages */
     uint32_t scarce;     /* most lanes of the fast kind (lane->scarce); 0: only one kind */
 
@@ -146,6 +147,7 @@ struct pending {
  * embeds it. */
 struct region {
     void *base;
+    uint64_t origin; /* the address by which peers name its first byte: base, or 0 */
     size_t len;
     unsigned rights;    /* WEFT_MEM_READ | WRITE | ATOMIC | ATOMIC_DEVICE */
     uint32_t id, epoch; /* in the worker's table */
@@ -459,6 +461,7 @@ struct iface_mem_ops {
     weft_status_t (*mem_revoke)(struct md_mem *mem, struct completion *completion);
     /* Writes what a peer's key_open needs to know, at most MD_KEY_MAX bytes; returns its length. */
     size_t (*key_pack)(const struct md_mem *mem, void *to);
+    bool any_origin; /* regions whose origin is not their base may be registered */
 };
 
 /* Optional: copies that peers write into this side's memory (bulk_split, bulk_put). */

@@ -30,6 +30,10 @@ static const struct fsm_port memory_port = {&weft__memory_machine, memory_effect
 
 /* ---- the machine */
 
+static bool is_zero_based(const weft_mem_t *mem) {
+    return mem->region.origin != (uint64_t)(uintptr_t)mem->region.base;
+}
+
 /* A transport that cannot is done without: its peers send messages. */
 static void make_known(weft_mem_t *mem) {
     if (!mem->region.rights || mem->invalid || mem->on_device) return;
@@ -37,6 +41,7 @@ static void make_known(weft_mem_t *mem) {
         struct iface *iface = mem->worker->iface[i];
         mem->md[i] = NULL;
         if (!HAS_OP(iface->ops, mem, mem_register)) continue;
+        if (is_zero_based(mem) && !iface->ops->mem->any_origin) continue;
         weft_status_t st = iface->ops->mem->mem_register(iface, &mem->region, &mem->md[i]);
         if (st < 0) mem->md[i] = NULL;
     }
@@ -136,10 +141,16 @@ unsigned weft__memory_notify(struct weft_worker *worker, unsigned most) {
     return n;
 }
 
+static bool is_mappable(const struct weft_worker *worker, const weft_mem_t *mem) {
+    bool any = mem->pages.map != NULL;
+    for (uint32_t i = 0; i < worker->n_ifaces; i++) any |= worker->iface[i]->attr.maps_any;
+    return any;
+}
+
 /* Only what peers can map; all other memory is sent as any. */
 static weft_status_t expose_region(struct weft_worker *worker, weft_mem_t *mem) {
     uintptr_t begin = (uintptr_t)mem->region.base;
-    if (!mem->pages.map) return WEFT_OK;
+    if (!is_mappable(worker, mem)) return WEFT_OK;
     mem->exposed = (struct cached){.base = begin, .end = begin + mem->region.len};
     list_init(&mem->exposed.unused);
     return weft__region_cache_add(&worker->memory.exposed, worker, &mem->exposed);
@@ -164,6 +175,7 @@ static void mem_describe_new(weft_mem_t *mem, void *base, size_t len, unsigned r
                              const struct pages *pages) {
     mem->pages = pages ? *pages : (struct pages){.fd = -1};
     mem->region.base = base;
+    mem->region.origin = (uint64_t)(uintptr_t)base;
     mem->region.len = len;
     mem->region.rights = rights;
     mem->region.epoch = 1;
@@ -192,6 +204,7 @@ static weft_status_t mem_begin(weft_mem_t *mem, struct weft_worker *worker, void
     if (st < 0) return st;
     mem->worker = worker;
     mem_describe_new(mem, base, len, params->rights, pages);
+    if (params->zero_based) mem->region.origin = 0;
     find_device(mem);
     new_token(mem);
     st = params->expose ? expose_region(worker, mem) : WEFT_OK;
@@ -343,19 +356,18 @@ void weft__memory_end(struct weft_worker *worker) {
 /* ---- what a peer shows */
 
 weft_status_t weft__mem_admit(struct weft_worker *worker, const struct wire_key *key,
-                              unsigned rights, uint64_t at, uint64_t len, weft_mem_t **mem_p) {
+                              unsigned rights, uint64_t *at_p, uint64_t len, weft_mem_t **mem_p) {
     weft_mem_t *mem = weft__idmap_find(&worker->memory.regions, key->region);
     if (!mem) return WEFT_ERR_REVOKED;
     const struct region *own = &mem->region;
-    struct remote_region shown = {.base = (uint64_t)(uintptr_t)own->base,
-                                  .len = own->len,
-                                  .rights = rights,
-                                  .epoch = key->epoch};
+    struct remote_region shown = {
+        .base = own->origin, .len = own->len, .rights = rights, .epoch = key->epoch};
     memcpy(shown.token, key->token, sizeof shown.token);
     weft_status_t st = region_admits(own, &shown);
     if (st < 0) return st;
     if (mem->invalid) return WEFT_ERR_REVOKED;
-    if (!region_covers(shown.base, shown.len, at, len)) return WEFT_ERR_INVALID_PARAM;
+    if (!region_covers(shown.base, shown.len, *at_p, len)) return WEFT_ERR_INVALID_PARAM;
+    *at_p += (uint64_t)(uintptr_t)own->base - own->origin;
     *mem_p = mem;
     return WEFT_OK;
 }
@@ -382,6 +394,9 @@ static weft_status_t check_new(const weft_worker_t *worker, size_t len, weft_mem
                           "no transport of this worker has a device with atomics");
     if (own->expose && !(own->rights & WEFT_MEM_READ))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "expose is set without WEFT_MEM_READ");
+    if (own->zero_based && (own->expose || own->rights & WEFT_MEM_ATOMIC_DEVICE))
+        return weft__fail(WEFT_ERR_INVALID_PARAM,
+                          "zero_based is set with expose or WEFT_MEM_ATOMIC_DEVICE");
     if (own->pages > WEFT_PAGES_HUGE)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "pages is %d", own->pages);
     st = weft__worker_check(worker);
@@ -428,6 +443,8 @@ weft_status_t weft_mem_register_sized(size_t params_size, weft_worker_t *worker,
                           "worker: the parent was not created in associated mode");
     st = check_range(base, len);
     if (st < 0) return st;
+    if (own.zero_based && (uintptr_t)base % 8)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "a zero_based region begins at a multiple of 8");
     weft__cuda_notice();
     return mem_new(worker, base, len, &own, NULL, mem_p);
 }

@@ -79,12 +79,13 @@ void weft__memory_close(struct weft_worker *worker);
 void weft__memory_end(struct weft_worker *worker);
 
 /*
- * Finds the region of a peer's key, and checks the range and the rights. REVOKED: no such region,
- * epoch or token. INVALID_PARAM: outside the region. The check of the token takes constant time.
+ * Finds the region of a peer's key, and checks the range and the rights. Replaces the address that
+ * the peer named by that of this process. REVOKED: no such region, epoch or token. INVALID_PARAM:
+ * outside the region. The check of the token takes constant time.
  */
 struct wire_key;
 weft_status_t weft__mem_admit(struct weft_worker *worker, const struct wire_key *key,
-                              unsigned rights, uint64_t at, uint64_t len, weft_mem_t **mem_p);
+                              unsigned rights, uint64_t *at_p, uint64_t len, weft_mem_t **mem_p);
 /* True if `mem` is a region of this worker. Does not read *mem. */
 bool weft__mem_is_there(const struct weft_worker *worker, const weft_mem_t *mem);
 /* The exposed region that covers these bytes, or NULL. */

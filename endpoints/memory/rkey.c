@@ -13,8 +13,7 @@ size_t weft__mem_key(const weft_mem_t *mem, unsigned rights, const struct iface 
     struct rkey_packed key = {.worker = mem->worker->id};
     uint8_t blob[RKEY_ENTRIES][MD_KEY_MAX];
     const struct region *own = &mem->region;
-    key.region = (struct remote_region){
-        (uint64_t)(uintptr_t)own->base, own->len, rights, own->id, own->epoch, {0}};
+    key.region = (struct remote_region){own->origin, own->len, rights, own->id, own->epoch, {0}};
     memcpy(key.region.token, own->token, sizeof own->token);
     for (uint32_t i = 0; i < mem->worker->n_ifaces; i++) {
         struct md_mem *md = mem->md[i];

@@ -99,7 +99,7 @@ void weft__on_put(struct lane *lane, unsigned id, const void *data, size_t len) 
     struct weft_ep *ep = weft__ep_lookup(lane, put.ep, "put");
     if (!ep) return;
     size_t n = len - WIRE_PUT_HEAD;
-    weft_status_t st = weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, put.address, n, &mem);
+    weft_status_t st = weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, &put.address, n, &mem);
     if (st == WEFT_OK && n)
         st = weft__mem_write(mem, put.address, (const char *)data + WIRE_PUT_HEAD, n);
     put_ended(ep, put.request, put.flags, st);
@@ -132,7 +132,7 @@ bool weft__place_put(struct lane *lane, const void *head, size_t head_len, size_
     struct weft_ep *ep = weft__ep_of_lane(lane, put.ep);
     if (!ep || !ep_is_connected(&ep->core.fsm)) return false;
     size_t n = len - WIRE_PUT_HEAD;
-    if (weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, put.address, n, &mem) < 0 ||
+    if (weft__mem_admit(ep->worker, &put.key, WEFT_MEM_WRITE, &put.address, n, &mem) < 0 ||
         mem->on_device)
         return false;
     of->kind = &put_kind;
@@ -230,7 +230,7 @@ void weft__on_get(struct lane *lane, unsigned id, const void *data, size_t len) 
     struct weft_ep *ep = weft__ep_lookup(lane, get.ep, "get");
     if (!ep) return;
     weft_status_t st =
-        weft__mem_admit(ep->worker, &get.key, WEFT_MEM_READ, get.address, get.len, &mem);
+        weft__mem_admit(ep->worker, &get.key, WEFT_MEM_READ, &get.address, get.len, &mem);
     if (st == WEFT_OK) st = serve_served(ep, mem, &get);
     if (st < 0)
         refuse_served(ep, get.to, st);
@@ -242,13 +242,14 @@ void weft__on_get(struct lane *lane, unsigned id, const void *data, size_t len) 
 
 static weft_status_t perform(struct weft_ep *ep, const struct wire_atomic *a, uint64_t *old_p) {
     weft_mem_t *mem;
+    uint64_t address = a->address;
     if (!atomic_is_one(a->what, a->size, !a->fetch) || a->address & (a->size - 1u))
         return WEFT_ERR_INVALID_PARAM;
     weft_status_t st =
-        weft__mem_admit(ep->worker, &a->key, WEFT_MEM_ATOMIC, a->address, a->size, &mem);
+        weft__mem_admit(ep->worker, &a->key, WEFT_MEM_ATOMIC, &address, a->size, &mem);
     if (st < 0) return st;
     if (mem->on_device) return WEFT_ERR_UNSUPPORTED;
-    void *at = (void *)(uintptr_t)a->address;
+    void *at = (void *)(uintptr_t)address;
     *old_p = a->size == 8 ? atomic_fetch64((enum rma_atomic)a->what, at, a->operand, a->compare)
                           : atomic_fetch32((enum rma_atomic)a->what, at, a->operand, a->compare);
     return WEFT_OK;

@@ -95,6 +95,15 @@ typedef struct weft_mem_params {
      * Calls return NOT_ASSOCIATED until memory is associated with the region.
      */
     int associated;
+    /*
+     * Not 0: peers name the bytes of the region by their offset from its begin, and its keys do not
+     * contain its address (IBV_ACCESS_ZERO_BASED of verbs). Whoever sees a key learns nothing about
+     * the layout of this process. weft_rkey_describe says base 0. Mapped where the region is
+     * allocated and the peer is on this host; otherwise operations are messages, also over RDMA
+     * and where process_vm would serve. Not with `expose`, nor with WEFT_MEM_ATOMIC_DEVICE; the
+     * region begins at a multiple of 8.
+     */
+    int zero_based;
 } weft_mem_params_t;
 
 /*
@@ -258,7 +267,7 @@ WEFT_API void weft_rkey_release(weft_rkey_t *rkey);
 WEFT_API weft_status_t weft_rkey_pointer(weft_rkey_t *rkey, uint64_t remote, void **at_p);
 
 typedef struct weft_rkey_info {
-    uint64_t base, len; /* in the owner's address space */
+    uint64_t base, len; /* in the owner's address space; base 0: zero_based */
     unsigned rights;
     weft_status_t status; /* OK; or the status that operations end with, such as REVOKED */
     /*

@@ -36,6 +36,7 @@ static inline void target_open(struct target *t, size_t len, unsigned rights, bo
     if (with_shadow) CHECK(t->shadow = malloc(t->size));
     if (with_shadow) memcpy(t->shadow, t->all, t->size);
     t->region = (struct region){.base = t->all + TARGET_PAGE,
+                                .origin = (uint64_t)(uintptr_t)t->all + TARGET_PAGE,
                                 .len = len,
                                 .rights = rights,
                                 .id = 7,

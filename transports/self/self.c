@@ -246,7 +246,8 @@ static void iface_close(struct iface *i) {
 
 static const struct iface_mem_ops mem_ops = {.mem_register = weft__self_mem_register,
                                              .mem_revoke = weft__self_mem_revoke,
-                                             .key_pack = weft__self_key_pack};
+                                             .key_pack = weft__self_key_pack,
+                                             .any_origin = true};
 static const struct iface_ops ops = {.address = address_lane,
                                      .reachable = reachable_lane,
                                      .connect = connect_address,

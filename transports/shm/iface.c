@@ -322,7 +322,8 @@ const struct lane_conn_ops weft__shm_conn_ops = {.peer_id = weft__shm_peer_id};
 
 static const struct iface_mem_ops mem_ops = {.mem_register = weft__shm_mem_register,
                                              .mem_revoke = weft__shm_mem_revoke,
-                                             .key_pack = weft__shm_key_pack};
+                                             .key_pack = weft__shm_key_pack,
+                                             .any_origin = true};
 static const struct iface_bulk_ops bulk_ops = {.put_done = weft__shm_put_done,
                                                .put_stop = weft__shm_put_stop};
 static const struct iface_ops ops = {.address = address_iface,

@@ -158,6 +158,8 @@ weft_status_t weft__shm_mem_register(struct iface *i, const struct region *regio
     if (!mem) return WEFT_ERR_NO_MEMORY;
     mem->mem = (struct md_mem){.region = region, .iface = i};
     mem->ways = md->ways & (mappable(region) ? SHM_WAYS : SHM_WAY_VM);
+    if (region->origin != (uint64_t)(uintptr_t)region->base)
+        mem->ways &= ~(uint32_t)SHM_WAY_VM; /* it needs the address */
     mem->next = md->mem[region->id % SHM_MEM_BUCKETS];
     md->mem[region->id % SHM_MEM_BUCKETS] = mem;
     *mem_p = &mem->mem;
