@@ -107,7 +107,7 @@ host_of = $(strip $(foreach host,$(hosts),$(if $(filter %_$(firstword $(subst =,
 lacks = $(if $(call host_of,$(1)),$(if $(call flags_of,libs,$(call host_of,$(1))),,lacks))
 TESTS := $(foreach source,$(wildcard tests/*/*_test.c),$(if $(call lacks,$(source)),,$(source)))
 beside = $(call objects,$(filter-out %_test.c %_fuzz.c %_main.c,$(wildcard $(dir $(1))*.c $(dir $(1))*_library/*.c)))
-needs_tools := tests/sim/regressions_test.c tests/tools/parts_test.c
+needs_tools := tests/sim/regressions_test.c tests/sim/exposed_test.c tests/tools/parts_test.c
 define test
 $(patsubst %.c,$(OUT)/%,$(1)): $(call objects,$(1)) $(call beside,$(1)) $(EXPLORE) $(OUT)/libweft.a \
     $(if $(filter $(1),$(needs_tools)),$(TOOLS_SHARED))

@@ -149,8 +149,8 @@ WEFT_API void weft_worker_wake(weft_worker_t *worker);
 
 /*
  * Makes progress until an event was handled, `timeout_ms` have passed (negative: no limit), or
- * weft_worker_wake was called. It polls for the setting worker.spin, then sleeps. Errors:
- * TIMED_OUT; BUSY within a callback.
+ * weft_worker_wake was called. It polls for the setting worker.spin, then sleeps. A signal does not
+ * end the wait; its handler may call weft_worker_wake. Errors: TIMED_OUT; BUSY within a callback.
  */
 WEFT_API weft_status_t weft_worker_wait(weft_worker_t *worker, int timeout_ms);
 

@@ -171,10 +171,11 @@ static void many_peers(const char *transport) {
     weft_setting_t little[] = {{"tag.unexpected_bytes", "64k"},
                                {"stream.window", "64k"},
                                {"peer.max_unexpected", "256k"},
-                               {"peers.max_unexpected", "1m"}};
+                               {"peers.max_unexpected", "1m"},
+                               {"close.timeout", "20ms"}};
     weft_worker_t *worker[PEERS];
     struct two t;
-    two_workers(&t, transport, little, 4);
+    two_workers(&t, transport, little, 5);
     memset(peer, 0, sizeof peer);
     all_leave(&t, transport, worker);
     uint64_t most = weft_worker_count(t.b, "peers.unexpected_max");
@@ -200,13 +201,12 @@ TEST(many_peers_full_of_unread_bytes_stay_within_the_bound_of_all_and_lose_none_
 /* What peers left that are gone is dropped first: it has nobody who could be told to wait. */
 TEST(what_disconnected_peers_left_makes_room_for_those_that_are_there) {
     enum { BOUND = 256 << 10 };
-    weft_setting_t little[] = {{"tag.unexpected_bytes", "64k"},
-                               {"stream.window", "64k"},
-                               {"peer.max_unexpected", "256k"},
-                               {"peers.max_unexpected", "256k"}};
+    weft_setting_t little[] = {{"tag.unexpected_bytes", "64k"}, {"stream.window", "64k"},
+                               {"peer.max_unexpected", "256k"}, {"peers.max_unexpected", "256k"},
+                               {"close.timeout", "20ms"},       {"log.level", "error"}};
     static char bytes[MESSAGE];
     struct two t;
-    two_workers(&t, "tcp", little, 4);
+    two_workers(&t, "tcp", little, 6);
     for (int i = 0; i < 12; i++) {
         struct peer one = {0};
         opens(&t, &one);

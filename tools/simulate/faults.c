@@ -101,6 +101,12 @@ static void pause(struct world *w, const struct plan_item *item) {
     if (node->worker) weft__clock_pause(node->reactor, weft__clock_now(w->clock) + item->arg);
 }
 
+static void stall(struct world *w, const struct plan_item *item) {
+    const struct node *a = w->node[item->a], *b = w->node[item->b];
+    for (int i = 0; i < 2; i++)
+        if (w->fabric[i]) weft__sim_stall(w->fabric[i], a->number[i], b->number[i], item->arg);
+}
+
 void fault_apply(struct world *w, const struct plan_item *item) {
     w->harmed |= plan_item_harms(w->plan, item);
     switch (item->kind) {
@@ -124,6 +130,7 @@ void fault_apply(struct world *w, const struct plan_item *item) {
         weft__alloc_fail_run(item->arg, 1 + (uint64_t)item->b);
         break;
     case PLAN_STRIKE: strike_begin(w, item); break;
+    case PLAN_STALL: stall(w, item); break;
     default: set_rate(w, item);
     }
 }

@@ -19,13 +19,37 @@ static uint32_t deadline_of(struct half *half, enum asked_kind kind) {
     return 1u << draw_below(plan->seed, DRAW_DEADLINE, actor, ~n, 7);
 }
 
+/* Most large messages come from exposed memory, and go to it. */
+static uint8_t *take_memory(struct asked *asked) {
+    const struct plan *plan = asked->world->plan;
+    enum asked_kind kind = asked->kind;
+    bool message =
+        kind == ASKED_AM || kind == ASKED_AM_TAKEN || kind == ASKED_TAG || kind == ASKED_TAKE;
+    if (!asked->len) return NULL;
+    if (plan->exposes && message && asked->half &&
+        draw_chance(plan->seed, DRAW_PROGRAM, ~asked->world->n_asked, 0, 80)) {
+        uint8_t *buf = exposed_take(asked->half->node, asked->len);
+        if (buf) asked->exposed = asked->half->node;
+        if (buf) return buf;
+    }
+    return arena_take(asked->len);
+}
+
+static void give_memory(struct asked *asked, size_t sent) {
+    if (asked->exposed)
+        exposed_give(asked->exposed, asked->buf, asked->len, sent);
+    else
+        arena_give(asked->buf, asked->len, sent);
+    asked->buf = NULL;
+}
+
 struct asked *ask(struct world *w, struct half *half, enum asked_kind kind, uint32_t len) {
     struct asked *asked = arena_alloc(sizeof *asked);
     asked->world = w;
     asked->half = half;
     asked->kind = kind;
     asked->len = len;
-    asked->buf = len ? arena_take(len) : NULL;
+    asked->buf = take_memory(asked);
     asked->at = world_now(w);
     asked->status = WEFT_IN_PROGRESS;
     if (half) {
@@ -66,9 +90,16 @@ static bool may_find_no_place(const struct asked *asked) {
     return asked->world->plan_cancels && one_sided;
 }
 
+/* Its receiver gave up while it read the memory in place. */
+static bool may_be_given_up(const struct asked *asked) {
+    bool message = asked->kind == ASKED_AM || asked->kind == ASKED_TAG;
+    return asked->world->plan->exposes && asked->world->plan_cancels && message;
+}
+
 static bool cause(const struct asked *asked, weft_status_t status) {
     const struct world *w = asked->world;
     if (status == WEFT_ERR_CANCELLED && asked->cancelled) return true;
+    if (status == WEFT_ERR_CANCELLED && may_be_given_up(asked)) return true;
     if (status == WEFT_ERR_TIMED_OUT && asked->deadline_ms) return true;
     if (status == WEFT_ERR_NO_MEMORY && w->starved) return true;
     if (status == WEFT_ERR_QUOTA && may_find_no_place(asked)) return true;
@@ -97,8 +128,7 @@ static void ended(struct asked *asked, weft_status_t status) {
     bool exposes = asked->kind == ASKED_AM || asked->kind == ASKED_TAG ||
                    asked->kind == ASKED_STREAM || asked->kind == ASKED_PUT ||
                    asked->kind == ASKED_PLACE;
-    if (asked->buf) arena_give(asked->buf, asked->len, exposes ? asked->len : 0);
-    asked->buf = NULL;
+    if (asked->buf) give_memory(asked, exposes ? asked->len : 0);
 }
 
 static void done(weft_status_t status, void *arg) {

@@ -12,6 +12,8 @@ struct head {
 uint32_t size_of(const struct world *w, uint32_t item, uint32_t i, uint64_t class) {
     static const uint32_t limit[] = {41, 600, 10000, 70000};
     uint64_t seed = w->plan->seed;
+    if (class == 3 && w->plan->exposes)
+        return 20000 + (uint32_t)draw_below(seed, DRAW_SIZE, item, ~(uint64_t)i, 280000);
     if (class == 3 && draw_chance(seed, DRAW_SIZE, item, i, 3)) return 300000;
     return (uint32_t)draw_below(seed, DRAW_SIZE, item, ~(uint64_t)i, limit[class & 3]);
 }
@@ -61,9 +63,10 @@ void post_am(struct half *half, uint32_t item, uint32_t i, uint64_t class) {
     weft_iov_t iov[2] = {{asked->buf, len / 3}, {asked->buf + len / 3, len - len / 3}};
     weft_op_t op = ask_op(asked);
     op.flags = draw_chance(w->plan->seed, DRAW_PROGRAM, item, i, 5) ? WEFT_AM_RENDEZVOUS : 0;
-    if (len < 3) iov[0] = (weft_iov_t){asked->buf, len};
-    ask_answered(asked, weft_am_send(half->ep, AM_DATA, &head, sizeof head, iov,
-                                     len < 3 ? len > 0 : 2, &op));
+    bool whole = len < 3 || asked->exposed; /* only one piece is read in place */
+    if (whole) iov[0] = (weft_iov_t){asked->buf, len};
+    ask_answered(
+        asked, weft_am_send(half->ep, AM_DATA, &head, sizeof head, iov, whole ? len > 0 : 2, &op));
 }
 
 static uint64_t tag_of(const struct half *from, uint32_t n) {

@@ -148,6 +148,7 @@ void node_begin(struct world *w, uint32_t index) {
     }
     learn_numbers(node);
     region_begin(node);
+    if (w->plan->exposes) exposed_begin(node);
     world_trace(w, "worker %u begins", index);
 }
 

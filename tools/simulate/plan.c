@@ -57,6 +57,7 @@ bool plan_item_harms(const struct plan *plan, const struct plan_item *item) {
     case PLAN_CRASH:
     case PLAN_NO_MEMORY: return true;
     case PLAN_CUT:
+    case PLAN_STALL:
     case PLAN_PAUSE: return item->arg > A_FIFTH;
     default: return false;
     }
@@ -72,11 +73,13 @@ void plan_print(const struct plan *plan, FILE *to) {
     }
     fprintf(to,
             "};\nstatic const struct plan plan = {.seed = %" PRIu64
-            ", .n_workers = %u, .network = %s, .scarce = %u, .two_ways = %d, .survive = %d,\n"
+            ", .n_workers = %u, .network = %s, .scarce = %u, .two_ways = %d, .exposes = %d, "
+            ".survive = %d,\n"
             "                                .hurried = %u, .heartbeat_ms = %u, .depth = %u, "
             ".chaos_ns = %" PRIu64 ", .setting = {",
             plan->seed, plan->n_workers, network[plan->network], plan->scarce, plan->two_ways,
-            plan->survive, plan->hurried, plan->heartbeat_ms, plan->depth, plan->chaos_ns);
+            plan->exposes, plan->survive, plan->hurried, plan->heartbeat_ms, plan->depth,
+            plan->chaos_ns);
     for (uint32_t i = 0; i < plan->n_settings; i++)
         fprintf(to, "%s{\"%s\", \"%s\"}", i ? ", " : "", plan->setting[i][0], plan->setting[i][1]);
     fprintf(

@@ -13,33 +13,34 @@
 enum { PLAN_WORKERS = 128, PLAN_SETTINGS = 24 };
 
 /* a, b and arg by kind: of operations a is the pair and b the side; n counts how many. */
-#define PLAN_ITEMS(X)                                                                         \
-    X(DIAL)   /* pair a is dialed, if it is not there: from worker b to worker n */           \
-    X(AM)     /* n messages of class arg (sizes) */                                           \
-    X(TAG)    /* n tagged ones */                                                             \
-    X(TAKE)   /* n receives of tagged ones are posted */                                      \
-    X(STREAM) /* n sends of bytes */                                                          \
-    X(PUT)    /* n puts, one after the other, each reported by the target */                  \
-    X(GET)                                                                                    \
-    X(ADD)    /* n additions that are posted */                                               \
-    X(FETCH)  /* n that fetch */                                                              \
-    X(FLUSH)  /* a remote one */                                                              \
-    X(CANCEL) /* the oldest n operations of this side that are still under way */             \
-    X(CLOSE)  /* arg 0: in good order; else an abort */                                       \
-    X(LOSS)   /* rates, in a million, from the start: arg */                                  \
-    X(DUPLICATE)                                                                              \
-    X(REORDER)                                                                                \
-    X(DELAY)  /* by the n-th of four times */                                                 \
-    X(JITTER) /* arg ns */                                                                    \
-    X(EXHAUSTION)                                                                             \
-    X(CUT)       /* nothing passes from worker a to worker b, for arg ns */                   \
-    X(KILL)      /* the n-th lane from a to b breaks; the other end learns it arg ns later */ \
-    X(WITHDRAW)  /* worker a has room for n scarce lanes, for arg ns */                       \
-    X(CRASH)     /* worker a dies and begins again arg ns later, with another id */           \
-    X(PAUSE)     /* worker a does nothing, for arg ns */                                      \
-    X(NO_MEMORY) /* the arg-th allocation from now on fails, and b more after it */           \
-    X(PLACE)     /* n puts that are large enough to land, each into a region of its own */    \
-    X(STRIKE)    /* at byte arg of the next placement at side b of pair a: strike n */
+#define PLAN_ITEMS(X)                                                                           \
+    X(DIAL)   /* pair a is dialed, if it is not there: from worker b to worker n */             \
+    X(AM)     /* n messages of class arg (sizes) */                                             \
+    X(TAG)    /* n tagged ones */                                                               \
+    X(TAKE)   /* n receives of tagged ones are posted */                                        \
+    X(STREAM) /* n sends of bytes */                                                            \
+    X(PUT)    /* n puts, one after the other, each told by the target */                        \
+    X(GET)                                                                                      \
+    X(ADD)    /* n additions that are posted */                                                 \
+    X(FETCH)  /* n that fetch */                                                                \
+    X(FLUSH)  /* a remote one */                                                                \
+    X(CANCEL) /* the oldest n operations of this side that are still under way */               \
+    X(CLOSE)  /* arg 0: in good order; else an abort */                                         \
+    X(LOSS)   /* rates, in a million, from the start: arg */                                    \
+    X(DUPLICATE)                                                                                \
+    X(REORDER)                                                                                  \
+    X(DELAY)  /* by the n-th of four times */                                                   \
+    X(JITTER) /* arg ns */                                                                      \
+    X(EXHAUSTION)                                                                               \
+    X(CUT)       /* nothing passes from worker a to worker b, for arg ns */                     \
+    X(KILL)      /* the n-th lane from a to b breaks; the other end hears arg ns later */       \
+    X(WITHDRAW)  /* worker a has room for n scarce lanes, for arg ns */                         \
+    X(CRASH)     /* worker a dies and begins again arg ns later, with another id */             \
+    X(PAUSE)     /* worker a does nothing, for arg ns */                                        \
+    X(NO_MEMORY) /* the arg-th allocation from now on fails, and b more after it */             \
+    X(PLACE)     /* n puts that are large enough to land, each into a region of its own */      \
+    X(STRIKE)    /* at byte arg of the next payload that moves at side b of pair a: strike n */ \
+    X(STALL)     /* what worker a sends to worker b comes arg ns later, in order, and unnoticed */
 enum plan_kind {
 #define PLAN_KIND(name) PLAN_##name,
     PLAN_ITEMS(PLAN_KIND)
@@ -73,6 +74,7 @@ struct plan {
     enum plan_network network;
     uint32_t scarce;       /* lanes of the fast kind that each worker can have; 0: there is none */
     bool two_ways;         /* a second, faster network beside */
+    bool exposes;          /* the workers are on one host, and expose memory to each other */
     bool survive;          /* endpoints of failover mode */
     uint32_t hurried;      /* of a hundred operations, with a deadline */
     uint32_t heartbeat_ms; /* heartbeats of the endpoints; 0: none */

@@ -160,7 +160,8 @@ static void draw_faults(struct plan *plan) {
         enum plan_kind kind;
         unsigned percent, most;
     } kinds[] = {{PLAN_CUT, 40, 4},   {PLAN_KILL, 40, 4},  {PLAN_WITHDRAW, 40, 4},
-                 {PLAN_CRASH, 25, 2}, {PLAN_PAUSE, 40, 4}, {PLAN_NO_MEMORY, 25, 3}};
+                 {PLAN_CRASH, 25, 2}, {PLAN_PAUSE, 40, 4}, {PLAN_NO_MEMORY, 25, 3},
+                 {PLAN_STALL, 25, 4}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         enum plan_kind kind = kinds[i].kind;
         if (kind == PLAN_WITHDRAW && !plan->scarce) continue;
@@ -180,6 +181,16 @@ static void add_large(struct plan *plan, struct plan_item strike, enum plan_kind
     plan_add(plan, send);
 }
 
+/* Before a peer reads or writes exposed memory it has to hear of it. */
+static void draw_exposed(struct plan *plan, uint32_t n_pairs) {
+    if (!plan->exposes) return;
+    for (uint32_t i = 0; i < 4 * n_pairs; i++) {
+        struct plan_item at = {
+            .at = plan->chaos_ns / 8 * (1 + i / (2 * n_pairs)), .a = i / 2 % n_pairs, .b = i % 2};
+        add_large(plan, at, PLAN_TAG);
+    }
+}
+
 /* Only a reliable network writes payloads to their place bit by bit. */
 static void draw_strikes(struct plan *plan, uint32_t n_pairs) {
     static const uint32_t what[] = {
@@ -187,7 +198,7 @@ static void draw_strikes(struct plan *plan, uint32_t n_pairs) {
         STRIKE_ABORT,  STRIKE_CANCEL, STRIKE_STALL, STRIKE_REVOKE | STRIKE_KILL};
     if (plan->network != PLAN_RELIABLE && !plan->two_ways) return;
     if (how_much(plan, PLAN_STRIKE, 0, 3)) return;
-    if (how_much(plan, PLAN_STRIKE, 2, 2))
+    if (how_much(plan, PLAN_STRIKE, 2, 2) && !plan->exposes)
         plan->setting[0][1] = "256k"; /* rendezvous.threshold: more crosses whole */
     if (plan->hurried < 20) plan->hurried = 20;
     uint64_t n = 1 + how_much(plan, PLAN_STRIKE, 1, 24);
@@ -216,10 +227,12 @@ void plan_draw(struct plan *plan, uint64_t seed) {
     plan->survive = world(plan, 8, 2);
     plan->hurried = world(plan, 9, 5) ? 0 : 2 + (uint32_t)world(plan, 16, 30);
     plan->heartbeat_ms = world(plan, 17, 8) ? 0 : 250; /* the least */
+    plan->exposes = plan->network == PLAN_RELIABLE && world(plan, 40, 3) == 0;
     draw_settings(plan);
     draw_lanes(plan);
     draw_pairs(plan, n_pairs);
     draw_traffic(plan, n_pairs);
+    draw_exposed(plan, n_pairs);
     if (world(plan, 7, 8)) { /* one world in eight is spared */
         draw_rates(plan);
         draw_faults(plan);

@@ -306,6 +306,8 @@ static void close_all(struct world *w) {
     w->promoted = agree_count(w, "lanes.promoted");
     w->demoted = agree_count(w, "lanes.demoted");
     w->switches = agree_count(w, "link.switches");
+    w->reads = agree_count(w, "protocol.get");
+    w->written = agree_count(w, "shm.put_bytes");
     for (struct node *node = w->nodes; node; node = node->next) node_close(node);
     w->to_go = w->nodes;
     if (!w->failed[0] && !run_until(w, all_gone, BOUND_NS)) world_fail(w, "a worker does not end");
@@ -328,6 +330,7 @@ static weft_status_t open_networks(struct world *w) {
         plan->network == PLAN_DATAGRAM ? weft__sim_datagram : weft__sim_reliable;
     is.depth = plan->depth;
     is.scarce = plan->scarce;
+    is.exposes = plan->exposes;
     is.scarce_latency_ns = is.latency_ns / 4;
     w->fabric[0] = weft__sim_create(w->clock, plan->seed, &is);
     if (!w->fabric[0]) return WEFT_ERR_NO_MEMORY;
@@ -427,6 +430,9 @@ void world_run(const struct plan *plan, struct verdict *verdict, FILE *trace) {
     verdict->promoted = w->promoted;
     verdict->demoted = w->demoted;
     verdict->switches = w->switches;
+    verdict->struck = w->n_struck;
+    verdict->reads = w->reads;
+    verdict->written = w->written;
     if (!w->failed[0]) end_world(w, blocks);
     weft__alloc_fail_at(0);
     talloc_disable_null_tracking();

@@ -59,6 +59,7 @@ struct asked {
     struct asked *next_take; /* of the stream, in the order posted */
     uint32_t block, stride;  /* of its memory; 0: it is in one piece */
     bool keeps;              /* its bytes are looked at later than its end */
+    struct node *exposed;    /* whose exposed memory `buf` is in; NULL: no one's */
 };
 
 struct asked *ask(struct world *w, struct half *half, enum asked_kind kind, uint32_t len);
@@ -129,10 +130,12 @@ struct connection {
 
 /* What shall happen to the payload that lands next at a worker (strikes.c). */
 struct strike {
-    uint32_t what;      /* of the plan's bits; 0: nothing */
-    uint64_t byte;      /* of the payload, as far as there are that many */
-    uint32_t placement; /* that was chosen; 0: none yet */
-    size_t begin, due;  /* of the message: its first byte that lands; the byte that is struck */
+    uint32_t what; /* of the plan's bits; 0: nothing */
+    uint64_t byte; /* of the payload, as far as there are that many */
+    /* that was chosen: a placement, or the copy that has this completion; 0 and NULL: none yet */
+    uint32_t placement;
+    const struct completion *copy;
+    size_t begin, due; /* its first byte that moves; the byte that is struck */
 };
 
 /* A worker, for as long as it lives. */
@@ -152,7 +155,8 @@ struct node {
     uint8_t *fetched; /* which old values were seen */
     uint32_t fetched_room;
     struct strike strike;
-    struct node *next; /* all there ever were */
+    struct exposed *exposed; /* exposed.c; NULL: it exposes nothing */
+    struct node *next;       /* all there ever were */
 };
 
 struct pair {
@@ -181,7 +185,7 @@ struct world {
     bool closing;
     bool starved;      /* an allocation failed */
     bool plan_cancels; /* operations, or gives them deadlines */
-    uint64_t promoted, demoted, switches;
+    uint64_t promoted, demoted, switches, reads, written;
     uint64_t n_struck;
     uint32_t n_cut[PLAN_WORKERS][PLAN_WORKERS];
     char failed[512]; /* the first that was wrong; "" */
@@ -192,6 +196,9 @@ struct verdict {
     char what[512];
     uint64_t hash, events, virtual_ns, asked;
     uint64_t promoted, demoted, switches; /* of lanes, by those who live at the end */
+    uint64_t struck;                      /* payloads */
+    /* payloads read in place, and bytes that senders wrote in place; by the same */
+    uint64_t reads, written;
 };
 
 /*
@@ -269,6 +276,13 @@ void faults_heal(struct world *w);
 /* placed_puts.c */
 void post_placement_put(struct half *half, uint32_t item, uint32_t i);
 void target_revoke(struct world *w, weft_mem_t *mem);
+
+/* exposed.c */
+void exposed_begin(struct node *node);
+/* Memory for an operation of its, or NULL. */
+uint8_t *exposed_take(struct node *node, size_t len);
+void exposed_give(struct node *node, uint8_t *buf, size_t len, size_t sent);
+void exposed_revoke(struct node *node);
 
 /* strikes.c */
 void strike_begin(struct world *w, const struct plan_item *item);

@@ -255,6 +255,7 @@ static void hand_over(struct sim_iface *iface, struct sim_lane *src, struct sim_
     struct sim_lane *lane = p->dst ? weft__sim_lane(iface->fabric, p->dst) : NULL;
     if (p->kind == SIM_CONNECT) return shaken(iface, src, lane, p);
     if (p->kind == SIM_FLUSH) return;
+    if (p->kind == SIM_KEY_WORD && lane) return weft__sim_key_word(lane, p);
     if (p->kind == SIM_FIN) {
         if (lane) lane->why = WEFT_ERR_PEER_CLOSED;
         if (lane) weft__sim_lane_step(lane, SIM_LANE_EV_FIN);

@@ -194,20 +194,30 @@ static void iface_close(struct iface *i) {
     iface->fabric->node[iface->node] = NULL;
     /* accepted, and left alone by a window */
     while (iface->lanes) weft__sim_lane_free(iface->lanes);
+    weft__sim_mem_close(iface);
     weft__sim_arrivals_drop(iface);
     weft__timer_stop(i->reactor, &iface->arrival);
     weft__job_drop(i->reactor, &iface->rearm);
     weft__free_later(i->reactor, iface);
 }
 
-#define OPS(scarce)                                                                       \
+static const struct iface_mem_ops mem_ops = {.mem_register = weft__sim_mem_register,
+                                             .mem_revoke = weft__sim_mem_revoke,
+                                             .key_pack = weft__sim_key_pack};
+static const struct iface_bulk_ops bulk_ops = {.put_done = weft__sim_put_done,
+                                               .put_stop = weft__sim_put_stop};
+
+#define OPS(scarce, mem_, bulk_)                                                          \
     {                                                                                     \
         .address = iface_address, .reachable = reachable_iface, .connect = connect_iface, \
         .connect_scarce = scarce, .connect_uri = connect_uri, .listen = listen_uri,       \
         .listener_uri = listener_uri, .listener_close = listener_close,                   \
-        .lane_create = lane_create, .close = iface_close                                  \
+        .lane_create = lane_create, .close = iface_close, .mem = mem_, .bulk = bulk_      \
     }
-static const struct iface_ops ops_of_one_kind = OPS(NULL), ops_of_two_kinds = OPS(connect_scarce);
+/* by whether there are scarce lanes, and exposed memory */
+static const struct iface_ops ops_of[2][2] = {
+    {OPS(NULL, NULL, NULL), OPS(NULL, &mem_ops, &bulk_ops)},
+    {OPS(connect_scarce, NULL, NULL), OPS(connect_scarce, &mem_ops, &bulk_ops)}};
 
 static struct iface_attr attr_of(const struct sim_profile *is) {
     struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY |
@@ -225,6 +235,8 @@ static struct iface_attr attr_of(const struct sim_profile *is) {
     if (is->reliable) {
         attr.caps |= CAP_RELIABLE | CAP_PEER_DEATH | CAP_PLACE;
         attr.runs = true;
+        if (is->exposes) attr.caps |= CAP_EXPOSE;
+        attr.maps_any = is->exposes;
         return attr;
     }
     if (attr.max_short > is->mtu - 8) attr.max_short = is->mtu - 8;
@@ -250,7 +262,7 @@ static weft_status_t open_on(bool fast, struct reactor *r, const struct iface_pa
     struct sim_iface *iface = weft__new(r, struct sim_iface);
     if (!iface) return WEFT_ERR_NO_MEMORY;
     iface->iface =
-        (struct iface){.ops = f->profile.scarce ? &ops_of_two_kinds : &ops_of_one_kind,
+        (struct iface){.ops = &ops_of[f->profile.scarce != 0][f->profile.exposes],
                        .transport = fast ? &weft__transport_simfast : &weft__transport_sim,
                        .reactor = r,
                        .up = params->up,
@@ -262,6 +274,7 @@ static weft_status_t open_on(bool fast, struct reactor *r, const struct iface_pa
     iface->incarnation = ++f->n_incarnations;
     iface->arrival.fire = weft__sim_arrival;
     iface->rearm.run = rearm;
+    iface->parting.run = weft__sim_parting;
     f->node[node] = iface;
     f->dead[node] = false;
     *iface_p = &iface->iface;

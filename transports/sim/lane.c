@@ -103,28 +103,38 @@ static void send_fin(struct sim_lane *lane) {
     weft__sim_send(lane, fin);
 }
 
+/* The peer may rely no more on memory that it was offered, before the program has it back. */
+static void end_exposed(struct sim_lane *lane, weft_status_t why) {
+    if (lane->ended) return;
+    lane->ended = lane->copies_due = true;
+    lane->copies_why = why;
+    weft__sim_keys_end(lane, why);
+}
+
 static void on_effect(struct fsm *m, unsigned effect) {
     struct sim_lane *lane = OF_FSM(m);
     switch ((enum sim_lane_effect)effect) {
     case SIM_LANE_FX_OPEN:
-        lane->lane.ops = &weft__sim_ops_up;
+        lane->lane.ops = &weft__sim_ops_up[lane->fabric->profile.exposes];
         lane->take = weft__sim_take;
         add_outstanding(lane, SIM_LANE_FX_OPEN);
         break;
     case SIM_LANE_FX_BREAK:
-        lane->lane.ops = &weft__sim_ops_broken;
+        lane->lane.ops = &weft__sim_ops_broken[lane->fabric->profile.exposes];
         lane->take = weft__sim_refuse;
         weft__sim_purge(lane);
         weft__sim_place_end(lane, lane->why);
+        end_exposed(lane, lane->why);
         retire_queue(lane, lane->why);
         add_outstanding(lane, SIM_LANE_FX_BREAK);
         break;
     case SIM_LANE_FX_PURGE:
-        lane->lane.ops = &weft__sim_ops_closed;
+        lane->lane.ops = &weft__sim_ops_closed[lane->fabric->profile.exposes];
         lane->take = weft__sim_refuse;
         weft__sim_take_run(lane);
         weft__sim_purge(lane);
         weft__sim_place_end(lane, WEFT_ERR_CLOSED);
+        end_exposed(lane, WEFT_ERR_CLOSED);
         lane->due &= ~(1u << SIM_LANE_FX_OPEN | 1u << SIM_LANE_FX_BREAK);
         break;
     case SIM_LANE_FX_SEND_FIN: send_fin(lane); break;
@@ -189,6 +199,10 @@ void weft__sim_lane_free(struct sim_lane *lane) {
     *at = lane->next_of_iface;
     while (*in != lane) in = &(*in)->next_of_bucket;
     *in = lane->next_of_bucket;
+    end_exposed(lane, WEFT_ERR_CLOSED);
+    weft__sim_copies_end(lane, WEFT_ERR_CLOSED);
+    weft__sim_grants_end(lane);
+    weft__sim_keys_free(lane);
     retire_queue(lane, WEFT_ERR_CLOSED);
     finish_lane(lane);
     if (lane->fin) weft__sim_packet_free(lane->fabric, lane->fin);
@@ -204,6 +218,7 @@ void weft__sim_lane_free(struct sim_lane *lane) {
 /* Completions first, then what became of the lane. Everything here may call the owner, who may
  * close. */
 static void settle_lane(struct sim_lane *lane) {
+    if (lane->copies_due) weft__sim_copies_end(lane, lane->copies_why);
     finish_lane(lane);
     weft__sim_place_report(lane);
     if (settle_one(lane, SIM_LANE_FX_OPEN)) lane->announce(lane);
@@ -282,8 +297,8 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64
         talloc_free(lane);
         return NULL;
     }
-    lane->lane =
-        (struct lane){.ops = &weft__sim_ops_idle, .iface = &iface->iface, .scarce = scarce};
+    lane->lane = (struct lane){
+        .ops = &weft__sim_ops_idle[f->profile.exposes], .iface = &iface->iface, .scarce = scarce};
     iface->n_scarce += scarce;
     lane->id = ++f->n_lanes;
     lane->actor = actor;
@@ -296,6 +311,8 @@ struct sim_lane *weft__sim_lane_new(struct sim_iface *iface, bool scarce, uint64
     lane->retry.fire = fire_retry;
     lane->linger.fire = fire_linger;
     lane->fate.fire = weft__sim_fate;
+    lane->copying.fire = weft__sim_copying;
+    lane->copy_job.run = weft__sim_copy_job;
     fsm_init(&lane->fsm, &port, SIM_LANE_NEW, lane->id);
     lane->next_of_iface = iface->lanes;
     iface->lanes = lane;

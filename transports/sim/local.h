@@ -41,7 +41,8 @@ enum sim_site {
 enum sim_kind {
     SIM_CONNECT, /* reliable: connects to the other end, which is a lane or is still to be made */
     SIM_AM,
-    SIM_FLUSH, /* to no lane: its completion says that all before it was delivered */
+    SIM_FLUSH,    /* for nobody: its completion says that all before it was delivered */
+    SIM_KEY_WORD, /* about a key to exposed memory (exposed.c) */
     SIM_FIN
 };
 
@@ -86,6 +87,57 @@ struct sim_placement {
     weft_status_t why; /* not OK: it ended early */
 };
 
+/* A key to a peer's exposed region. Kept after its close until the owner has answered. */
+struct sim_key {
+    struct lane_key key;
+    struct sim_key *next, **at;
+    struct sim_packet *word[2]; /* WANT and DROP, until they are sent */
+    uint32_t serial;
+    bool asked, closed; /* the answer is not there yet; the owner of the key wants it no more */
+};
+
+/* A peer's key to a region of this side, until the peer has let go. */
+struct sim_grant {
+    struct sim_grant *next, **at; /* of the iface */
+    struct sim_mem *mem;
+    struct sim_packet *word[2]; /* the answer and REVOKE, until they are sent */
+    uint32_t lane, remote;      /* ids of the ends of its lane */
+    uint32_t serial;
+    unsigned rights;
+    bool parted; /* the peer has let go: it ends in the next turn */
+};
+
+struct sim_mem {
+    struct md_mem mem;
+    struct sim_mem *next;
+    struct completion *revoked;
+};
+
+/* A read of exposed memory; with a token: split with the peer, or (remote 0) the peer's alone. */
+struct sim_copy {
+    struct sim_copy *next;
+    struct sim_lane *lane;
+    uint64_t serial, token, remote;
+    /* bytes: in all, taken by this side from the beginning and by the peer from the end, and
+     * written by the peer */
+    size_t len, front, back, written;
+    struct completion *completion;
+    weft_status_t status;
+    bool stopped, over; /* this side takes no more bytes; the peer must not */
+    unsigned n_iov;
+    weft_iov_t iov[SIM_IOV];
+};
+
+/* The sender's side of a copy with a token. */
+struct sim_put {
+    struct sim_put *next;
+    const weft_iov_t *iov;
+    size_t n_iov, len;
+    uint64_t remote, token;
+    size_t at, taken; /* bytes that it has taken and not written yet */
+    struct completion *completion;
+};
+
 struct sim_lane {
     struct lane lane;
     struct fsm fsm;
@@ -123,6 +175,15 @@ struct sim_lane {
     /* how long after that the other end does; NEVER: it does not learn it */
     uint64_t fate_of_other;
     struct sim_packet *fin, *hello; /* made with the lane, so that ending needs no memory */
+    /* exposed memory: it carries nothing any more, and what is under way ends with `why` */
+    bool ended, copies_due;
+    weft_status_t copies_why;
+    uint32_t n_keys; /* ever */
+    struct sim_key *keys;
+    struct sim_copy *copies; /* of this side's reads; the first is under way */
+    struct sim_put *puts;    /* the same of what this side writes */
+    struct timer copying;
+    struct job copy_job;
 };
 
 struct tl_listener {
@@ -144,6 +205,11 @@ struct sim_iface {
     struct sim_packet *arriving; /* heap by (at, serial) */
     struct timer arrival;
     struct job rearm;
+    struct sim_mem *mems;
+    struct sim_grant *grants;
+    struct sim_copy *outstanding; /* copies that wait for the peer */
+    uint32_t n_tokens;
+    struct job parting;
 };
 
 struct sim_fabric {
@@ -164,6 +230,7 @@ struct sim_fabric {
     struct tl_listener *listeners;
     struct sim_packet *small, *big;
     uint8_t *scratch;
+    uint64_t n_copies; /* ever */
     sim_slice_fn on_slice;
     void *slice_arg;
 };
@@ -224,9 +291,50 @@ void weft__sim_announce_accepted(struct sim_lane *lane);
 void weft__sim_close(struct lane *lane, bool flush);
 void weft__sim_lane_free(struct sim_lane *lane); /* without a word */
 
-/* ops.c */
-extern const struct lane_ops weft__sim_ops_idle, weft__sim_ops_up, weft__sim_ops_broken,
-    weft__sim_ops_closed;
+/* exposed.c */
+weft_status_t weft__sim_key_open(struct lane *lane, const struct remote_region *region,
+                                 const void *packed, size_t len, struct lane_key **key_p);
+void weft__sim_key_close(struct lane_key *key);
+bool weft__sim_exposes(struct lane *lane, const struct md_mem *mem, unsigned right);
+weft_status_t weft__sim_mem_register(struct iface *iface, const struct region *region,
+                                     struct md_mem **mem_p);
+weft_status_t weft__sim_mem_revoke(struct md_mem *mem, struct completion *completion);
+size_t weft__sim_key_pack(const struct md_mem *mem, void *to);
+/* by a key with that right; NULL: there is none */
+char *weft__sim_mapped_at(const struct sim_lane *lane, uint64_t remote, size_t len, unsigned right);
+void weft__sim_key_word(struct sim_lane *lane, const struct sim_packet *p);
+void weft__sim_keys_end(struct sim_lane *lane, weft_status_t status);
+/* the owner's side of a lane that is freed */
+void weft__sim_grants_end(struct sim_lane *lane);
+void weft__sim_keys_free(struct sim_lane *lane);
+void weft__sim_parting(struct job *job);
+void weft__sim_mem_close(struct sim_iface *iface);
+
+/* copies.c */
+weft_status_t weft__sim_bulk_get(struct lane *lane, uint64_t remote, const weft_iov_t *iov,
+                                 size_t n_iov, struct completion *completion);
+weft_status_t weft__sim_bulk_split(struct lane *lane, uint64_t remote, const weft_iov_t *to,
+                                   struct completion *completion, uint64_t *token_p);
+weft_status_t weft__sim_bulk_put(struct lane *lane, const weft_iov_t *to,
+                                 struct completion *completion, uint64_t *token_p);
+weft_status_t weft__sim_bulk_put_req(struct lane *lane, uint64_t token, const weft_iov_t *iov,
+                                     size_t n_iov, uint64_t remote, size_t len,
+                                     struct completion *completion);
+void weft__sim_put_req_stop(struct lane *lane, const struct completion *completion);
+void weft__sim_put_done(struct iface *iface);
+void weft__sim_put_stop(struct iface *iface, const struct completion *completion);
+void weft__sim_copying(struct timer *timer);
+void weft__sim_copy_job(struct job *job);
+bool weft__sim_reads(const struct sim_lane *lane);
+void weft__sim_write_taken(struct sim_lane *lane); /* at once, as if an event came a little later */
+void weft__sim_copies_end(struct sim_lane *lane, weft_status_t status);
+
+/* ops.c: of lanes that expose no memory, and of those that do */
+extern const struct lane_ops weft__sim_ops_idle[2], weft__sim_ops_up[2], weft__sim_ops_broken[2],
+    weft__sim_ops_closed[2];
+static inline bool sim_is_up(const struct sim_lane *lane) {
+    return lane->lane.ops == &weft__sim_ops_up[lane->fabric->profile.exposes];
+}
 void weft__sim_retry(struct sim_lane *lane);
 void weft__sim_purge(struct sim_lane *lane);
 void weft__sim_take_run(struct sim_lane *lane); /* it grows no more */

@@ -30,14 +30,14 @@ static void retry_later(struct sim_lane *lane) {
 }
 
 void weft__sim_retry(struct sim_lane *lane) {
-    while (lane->lane.ops == &weft__sim_ops_up && pending_queue_retry(&lane->pending)) continue;
-    if (lane->lane.ops == &weft__sim_ops_up) retry_later(lane);
+    while (sim_is_up(lane) && pending_queue_retry(&lane->pending)) continue;
+    if (sim_is_up(lane)) retry_later(lane);
 }
 
 static void pending_add(struct lane *l, struct pending *pending) {
     struct sim_lane *lane = (struct sim_lane *)l;
     pending_queue_add(&lane->pending, pending);
-    if (l->ops == &weft__sim_ops_up) retry_later(lane);
+    if (sim_is_up((struct sim_lane *)l)) retry_later(lane);
 }
 
 static void pending_remove(struct lane *l, struct pending *pending) {
@@ -145,6 +145,7 @@ static weft_status_t am_zcopy(struct lane *l, uint8_t id, const void *header, si
 static weft_status_t flush_op(struct lane *l, struct completion *completion) {
     struct sim_lane *lane = (struct sim_lane *)l;
     bool reliable = lane->fabric->profile.reliable;
+    if (weft__sim_reads(lane)) return WEFT_NO_RESOURCE;
     if (!lane->first && !lane->finished) return WEFT_OK;
     struct sim_packet *p = weft__sim_packet_new(lane->fabric, 0);
     if (!p) return WEFT_ERR_NO_MEMORY;
@@ -222,6 +223,14 @@ static weft_status_t no_connect(struct lane *l, const void *address, size_t len)
     return weft__fail(WEFT_ERR_BUSY, "this sim lane was connected before");
 }
 
+static weft_status_t no_key(struct lane *l, const struct remote_region *region, const void *packed,
+                            size_t len, struct lane_key **key_p) {
+    return WEFT_NO_RESOURCE;
+}
+static bool exposes_nothing(struct lane *l, const struct md_mem *mem, unsigned right) {
+    return false;
+}
+
 static const struct lane_buffer_ops idle_buffer_ops = {.am_run = idle_run},
                                     up_buffer_ops = {.am_run = am_run},
                                     broken_buffer_ops = {.am_run = broken_run},
@@ -230,19 +239,41 @@ static const struct lane_conn_ops idle_conn_ops = {.address = weft__sim_lane_add
                                                    .connect = weft__sim_lane_connect},
                                   conn_ops = {.address = weft__sim_lane_address,
                                               .connect = no_connect};
+/* A key serves no one-sided operation: they go by message. */
+static const struct lane_rma_ops up_rma_ops = {.key_open = weft__sim_key_open,
+                                               .key_close = weft__sim_key_close,
+                                               .exposes = weft__sim_exposes},
+                                 no_rma_ops = {.key_open = no_key,
+                                               .key_close = weft__sim_key_close,
+                                               .exposes = exposes_nothing};
+static const struct lane_bulk_ops up_bulk_ops = {.bulk_get = weft__sim_bulk_get,
+                                                 .bulk_split = weft__sim_bulk_split,
+                                                 .bulk_put = weft__sim_bulk_put,
+                                                 .bulk_put_req = weft__sim_bulk_put_req,
+                                                 .put_req_stop = weft__sim_put_req_stop},
+                                  no_bulk_ops = {.put_req_stop = weft__sim_put_req_stop};
 
-#define OPS(short_, bcopy, zcopy, flush_, buffer_, conn_)                                      \
+#define OPS(short_, bcopy, zcopy, flush_, buffer_, conn_, bulk_, rma_)                         \
     {                                                                                          \
         .am_short = short_, .am_bcopy = bcopy, .am_zcopy = zcopy, .flush = flush_,             \
         .pending_add = pending_add, .pending_remove = pending_remove, .recv_msg = lane_recv,   \
         .place_stop = weft__sim_place_stop, .close = weft__sim_close, .describe = describe_op, \
-        .buffer = buffer_, .conn = conn_                                                       \
+        .buffer = buffer_, .conn = conn_, .bulk = bulk_, .rma = rma_                           \
     }
-const struct lane_ops weft__sim_ops_idle =
-    OPS(idle_short, idle_bcopy, idle_zcopy, flush_op, &idle_buffer_ops, &idle_conn_ops);
-const struct lane_ops weft__sim_ops_up =
-    OPS(am_short, am_bcopy, am_zcopy, flush_op, &up_buffer_ops, &conn_ops);
-const struct lane_ops weft__sim_ops_broken =
-    OPS(broken_short, broken_bcopy, broken_zcopy, broken_flush, &broken_buffer_ops, &conn_ops);
-const struct lane_ops weft__sim_ops_closed =
-    OPS(closed_short, closed_bcopy, closed_zcopy, closed_flush, &closed_buffer_ops, &conn_ops);
+/* of a network without exposed memory, and of one with it */
+#define BOTH(short_, bcopy, zcopy, flush_, buffer_, conn_, bulk_, rma_)    \
+    {                                                                      \
+        OPS(short_, bcopy, zcopy, flush_, buffer_, conn_, NULL, NULL),     \
+            OPS(short_, bcopy, zcopy, flush_, buffer_, conn_, bulk_, rma_) \
+    }
+const struct lane_ops weft__sim_ops_idle[] =
+    BOTH(idle_short, idle_bcopy, idle_zcopy, flush_op, &idle_buffer_ops, &idle_conn_ops,
+         &no_bulk_ops, &no_rma_ops);
+const struct lane_ops weft__sim_ops_up[] = BOTH(
+    am_short, am_bcopy, am_zcopy, flush_op, &up_buffer_ops, &conn_ops, &up_bulk_ops, &up_rma_ops);
+const struct lane_ops weft__sim_ops_broken[] =
+    BOTH(broken_short, broken_bcopy, broken_zcopy, broken_flush, &broken_buffer_ops, &conn_ops,
+         &no_bulk_ops, &no_rma_ops);
+const struct lane_ops weft__sim_ops_closed[] =
+    BOTH(closed_short, closed_bcopy, closed_zcopy, closed_flush, &closed_buffer_ops, &conn_ops,
+         &no_bulk_ops, &no_rma_ops);

@@ -57,7 +57,8 @@ static size_t slice(struct sim_lane *lane) {
     struct sim_fabric *f = lane->fabric;
     size_t left = l->end - l->at, n = 0;
     if (f->on_slice && l->to.id && l->why == WEFT_OK)
-        n = f->on_slice(f->slice_arg, &lane->lane, l->to.id, l->at, l->end);
+        n = f->on_slice(f->slice_arg, &lane->lane,
+                        &(struct sim_slice){.placement = l->to.id, .at = l->at, .end = l->end});
     if (n == 0) n = SIM_SLICE;
     return n < left ? n : left;
 }

@@ -40,6 +40,8 @@ struct sim_profile {
     /* lanes of a faster kind (lane->scarce) that a node can have; 0: all are of one kind */
     uint32_t scarce;
     uint64_t scarce_latency_ns;
+    /* reliable: both ends of a lane are on one host, and access each other's exposed memory */
+    bool exposes;
 };
 extern const struct sim_profile weft__sim_reliable, weft__sim_datagram; /* without faults */
 
@@ -49,8 +51,8 @@ struct sim_fabric *weft__sim_create(struct reactor_clock *clock, uint64_t seed,
 void weft__sim_use(struct sim_fabric *fabric);      /* NULL: sim cannot be opened */
 void weft__sim_use_fast(struct sim_fabric *fabric); /* the same of "simfast" */
 
-/* Rates and times may be changed at any time; `reliable`, `mtu` and `depth` before the first
- * iface is opened. */
+/* Rates and times may be changed at any time; `reliable`, `mtu`, `depth` and `exposes` before
+ * the first iface is opened. */
 struct sim_profile *weft__sim_profile(struct sim_fabric *fabric);
 
 /* The way from a node to another: cut, nothing passes; healed, new messages do, and reliable
@@ -88,13 +90,19 @@ unsigned weft__sim_node_of(const void *address,
 /* The lane at the other end, or NULL: there is none (yet). */
 struct lane *weft__sim_other_end(const struct lane *lane);
 
+/* A payload that moves a slice at a time: `at` of its `end` bytes are there. */
+struct sim_slice {
+    uint32_t placement; /* of what is placed; 0: a copy of exposed memory */
+    /* of the request on whose side the bytes are copied, of a read or by its sender; NULL: placed */
+    const struct completion *completion;
+    size_t at, end;
+};
 /*
- * Called before each slice of what lands over this fabric: `at` of the message's `end` bytes are
- * there, in the memory of its owner. Returns how many of the rest come next, 0 for the usual
- * number. It may do what a callback of the program may, and break lanes. NULL: no call.
+ * Called before each slice on this fabric, on the side that moves the bytes. Returns how many of
+ * the rest come next, 0 for the usual number. It may do what a callback of the program may, and break
+ * lanes. NULL: no call.
  */
-typedef size_t (*sim_slice_fn)(void *arg, struct lane *lane, uint32_t placement, size_t at,
-                               size_t end);
+typedef size_t (*sim_slice_fn)(void *arg, struct lane *lane, const struct sim_slice *what);
 void weft__sim_on_slice(struct sim_fabric *fabric, sim_slice_fn fn, void *arg);
 
 struct sim_stats {
