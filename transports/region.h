@@ -15,8 +15,7 @@ static inline weft_status_t region_admits(const struct region *own,
     memcpy(theirs, shown->token, sizeof theirs);
     if ((ours[0] ^ theirs[0]) | (ours[1] ^ theirs[1]) || own->epoch != shown->epoch)
         return WEFT_ERR_REVOKED;
-    if (shown->base != own->origin || shown->len != own->len)
-        return WEFT_ERR_INVALID_PARAM;
+    if (shown->base != own->origin || shown->len != own->len) return WEFT_ERR_INVALID_PARAM;
     if (shown->rights & ~own->rights) return WEFT_ERR_INVALID_PARAM;
     /* The device performs the region's atomics; the requester must know that. */
     bool unaware = shown->rights & WEFT_MEM_ATOMIC && !(shown->rights & WEFT_MEM_ATOMIC_DEVICE);

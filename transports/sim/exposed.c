@@ -1,8 +1,8 @@
 /*
  * Exposed memory over a reliable fabric with `profile.exposes`: the ends of a lane are on one host.
  * The importer asks for a key (WANT), the owner answers (GRANT or DENY), takes it back (REVOKE),
- * and the importer lets go (DROP). These words cross the network as messages do. An importer that holds
- * a key accesses the owner's memory in place, since all workers are in one process.
+ * and the importer lets go (DROP). These words cross the network as messages do. An importer that
+ * holds a key accesses the owner's memory in place, since all workers are in one process.
  */
 #include "local.h"
 #include <base/compiler.h>
