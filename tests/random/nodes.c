@@ -151,7 +151,7 @@ void nodes_begin(void) {
         {"lanes.min_hold", quick ? "2ms" : "2s"},
         {"lanes.backoff", quick ? "2ms" : "500ms"},
         {"failover.timeout", "1s"},
-        {"team.timeout", world->may & MAY_CLOSE ? "2s" : "20s"},
+        {"team.timeout", world->may & (MAY_CLOSE | MAY_KILL) ? "2s" : "20s"},
         {"coll.slot", percent(60)   ? "8k"
                       : percent(50) ? "64"
                                     : "0"},

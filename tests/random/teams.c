@@ -27,7 +27,7 @@ bool turn_may_end(const struct asked *a, weft_status_t status) {
     switch (status) {
     case WEFT_ERR_PEER_FAILED: return !is_safe(c);
     case WEFT_ERR_CANCELLED: return c->cancelled;
-    case WEFT_ERR_TIMED_OUT: return c->hurried;
+    case WEFT_ERR_TIMED_OUT: return c->hurried || world->may & MAY_KILL;
     case WEFT_ERR_CLOSED: return is_over(a->member);
     default: return false;
     }
@@ -78,7 +78,7 @@ static void on_ready(weft_team_t *team, weft_status_t status, void *arg) {
     trace("node %u's team %zu is ready: %s", m->node->n, m->circle - world->circle,
           weft_status_name(status));
     if (m->ready != WEFT_IN_PROGRESS) wrong("a team is ready twice");
-    if (status == WEFT_ERR_TIMED_OUT && world->may & MAY_CLOSE)
+    if (status == WEFT_ERR_TIMED_OUT && world->may & (MAY_CLOSE | MAY_KILL))
         m->circle->closed = m->circle->hurried =
             true; /* "team.timeout" is short there, and the machine may be slow */
     if (status < 0 && is_safe(m->circle))

@@ -73,11 +73,10 @@ static void drive_all(void) {
         if (node->worker && node->drive != DRIVE_THREAD) drive(node);
 }
 
-/* Where a socket dies, a member whose own connection stands may wait for ever for one that lost
- * its own: not yet. */
+/* Where a socket dies, a member whose own connection stands may wait for one that lost its own,
+ * until the team's deadline. */
 static bool draws_teams(void) {
-    return !(world->may & (MAY_THREAD | MAY_KILL)) && strcmp(world->transports, "self") &&
-           percent(35);
+    return !(world->may & MAY_THREAD) && strcmp(world->transports, "self") && percent(35);
 }
 
 static void steps(uint32_t n) {
