@@ -1,7 +1,7 @@
 /*
  * The limits of peers' unexpected data: "peer.max_unexpected" for all endpoints of a link
- * together, and "peers.max_unexpected" for all endpoints of a worker. OPEN or ACCEPT tells each
- * endpoint the smaller of its two shares, so that a peer that keeps to what it was told never meets
+ * together, and "peers.max_unexpected" for all endpoints of a worker. OPEN or ACCEPT gives each
+ * endpoint the smaller of its two shares, so that a peer that keeps to what it received never meets
  * a bound.
  *
  * A whole share is "tag.unexpected_bytes" and "stream.window". Half of the bound is for the first F

@@ -97,8 +97,8 @@ typedef struct weft_mem_params {
     int associated;
     /*
      * Not 0: peers name the bytes of the region by their offset from its begin, and its keys do not
-     * contain its address (IBV_ACCESS_ZERO_BASED of verbs). Whoever sees a key learns nothing about
-     * the layout of this process. weft_rkey_describe says base 0. Mapped where the region is
+     * contain its address (IBV_ACCESS_ZERO_BASED of verbs). A key says nothing about the layout of
+     * this process. weft_rkey_describe says base 0. Mapped where the region is
      * allocated and the peer is on this host; otherwise operations are messages, also over RDMA
      * and where process_vm would serve. Not with `expose`, nor with WEFT_MEM_ATOMIC_DEVICE; the
      * region begins at a multiple of 8.

@@ -1,5 +1,5 @@
-/* What a peer may leave unread is told to it in shares, whose sum is the bound: who keeps to
- * them loses nothing, however many endpoints it opens, and however many peers there are. */
+/* The limit of unread bytes is sent to a peer in shares, whose sum is the bound: a peer that keeps
+ * to them loses nothing, however many endpoints it opens, and however many peers there are. */
 #include <tests/support/worker_pair.h>
 
 #include <endpoints/core/quota.h>
@@ -198,7 +198,7 @@ TEST(many_peers_full_of_unread_bytes_stay_within_the_bound_of_all_and_lose_none_
     many_peers("tcp");
 }
 
-/* What peers left that are gone is dropped first: it has nobody who could be told to wait. */
+/* Messages of disconnected peers are dropped first: no sender of theirs could wait. */
 TEST(what_disconnected_peers_left_makes_room_for_those_that_are_there) {
     enum { BOUND = 256 << 10 };
     weft_setting_t little[] = {{"tag.unexpected_bytes", "64k"}, {"stream.window", "64k"},
@@ -228,7 +228,7 @@ TEST(what_disconnected_peers_left_makes_room_for_those_that_are_there) {
     two_down(&t);
 }
 
-/* The least that there may be: whoever wants nothing kept gets what it asks for. */
+/* The least that there may be: a worker that wants nothing kept gets what it asks for. */
 TEST_EACH(with_next_to_no_room_messages_and_streams_go_one_by_one) {
     weft_setting_t none[] = {{"tag.unexpected_bytes", "64"}, {"stream.window", "1"}};
     struct two t;

@@ -65,7 +65,7 @@ TEST(operations_go_by_offset_tcp) {
     operate(test_network(), true, "auto");
 }
 
-TEST(a_key_does_not_say_where_the_region_is) {
+TEST(a_key_does_not_contain_the_address) {
     struct rma r;
     char key[WEFT_RKEY_MAX];
     size_t len = sizeof key;

@@ -19,7 +19,7 @@ enum { PLAN_WORKERS = 128, PLAN_SETTINGS = 24 };
     X(TAG)    /* n tagged ones */                                                               \
     X(TAKE)   /* n receives of tagged ones are posted */                                        \
     X(STREAM) /* n sends of bytes */                                                            \
-    X(PUT)    /* n puts, one after the other, each told by the target */                        \
+    X(PUT)    /* n puts, one after the other, each reported by the target */                    \
     X(GET)                                                                                      \
     X(ADD)    /* n additions that are posted */                                                 \
     X(FETCH)  /* n that fetch */                                                                \
@@ -33,7 +33,7 @@ enum { PLAN_WORKERS = 128, PLAN_SETTINGS = 24 };
     X(JITTER) /* arg ns */                                                                      \
     X(EXHAUSTION)                                                                               \
     X(CUT)       /* nothing passes from worker a to worker b, for arg ns */                     \
-    X(KILL)      /* the n-th lane from a to b breaks; the other end hears arg ns later */       \
+    X(KILL)      /* the n-th lane from a to b breaks; the other end learns it arg ns later */   \
     X(WITHDRAW)  /* worker a has room for n scarce lanes, for arg ns */                         \
     X(CRASH)     /* worker a dies and begins again arg ns later, with another id */             \
     X(PAUSE)     /* worker a does nothing, for arg ns */                                        \

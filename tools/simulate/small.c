@@ -181,7 +181,7 @@ static void add_large(struct plan *plan, struct plan_item strike, enum plan_kind
     plan_add(plan, send);
 }
 
-/* Before a peer reads or writes exposed memory it has to hear of it. */
+/* A peer reads or writes exposed memory after it has received the key. */
 static void draw_exposed(struct plan *plan, uint32_t n_pairs) {
     if (!plan->exposes) return;
     for (uint32_t i = 0; i < 4 * n_pairs; i++) {

@@ -193,7 +193,7 @@ void weft__sim_put_done(struct iface *i) {
     } while (c);
 }
 
-/* Told in a later turn, by the lane's copies. */
+/* The completion steps in a later turn, with the lane's copies. */
 void weft__sim_put_stop(struct iface *i, const struct completion *completion) {
     struct sim_iface *iface = (struct sim_iface *)i;
     struct sim_copy *c = iface->outstanding;

@@ -41,7 +41,7 @@ enum sim_site {
 enum sim_kind {
     SIM_CONNECT, /* reliable: connects to the other end, which is a lane or is still to be made */
     SIM_AM,
-    SIM_FLUSH,    /* for nobody: its completion says that all before it was delivered */
+    SIM_FLUSH,    /* to no lane: its completion says that all before it was delivered */
     SIM_KEY_WORD, /* about a key to exposed memory (exposed.c) */
     SIM_FIN
 };
