@@ -165,7 +165,7 @@ WEFT_API void weft_finalizer_complete(weft_finalizer_t *finalizer, weft_status_t
 
 /* ---- resource sets ---- */
 
-enum { WEFT_MAX_CPUS = 1024, WEFT_MAX_DEVICES = 16 };
+enum { WEFT_MAX_CPUS = 1024, WEFT_MAX_DEVICES = 16, WEFT_MAX_NODES = 16, WEFT_MAX_CACHES = 4 };
 
 typedef struct weft_device_info {
     char name[32];     /* "eth0", "mlx5_0", "NVIDIA H200" */
@@ -174,6 +174,20 @@ typedef struct weft_device_info {
     uint64_t id;       /* unique among its kind, on all hosts */
     int32_t numa_node; /* -1: unknown */
 } weft_device_info_t;
+
+/* The caches of one level that a process has, for data, or for data and instructions. */
+typedef struct weft_cache_info {
+    uint32_t level, n; /* n: their number */
+    uint64_t size;     /* of one, bytes; of the largest, if they differ */
+} weft_cache_info_t;
+
+/* A NUMA node: a bank of memory, and the processors beside it. */
+typedef struct weft_node_info {
+    int32_t number, package;      /* of the host; -1: unknown */
+    uint32_t n_cpus;              /* of the process, beside it */
+    uint64_t ram_total, ram_free; /* of the bank, bytes; 0: unknown */
+    uint64_t ram_id;              /* equal for processes that share the bank; 0: unknown */
+} weft_node_info_t;
 
 /* The hardware of one process. Sizes are in bytes. */
 typedef struct weft_resource_set {
@@ -184,11 +198,15 @@ typedef struct weft_resource_set {
     uint64_t host_id;                  /* equal for processes of one boot of one host; 0: unknown */
     uint64_t cpus[WEFT_MAX_CPUS / 64]; /* that it may run on, a bit each */
     uint32_t n_cpus, n_cores;          /* of those; hardware threads, and cores */
-    uint32_t n_numa_nodes;             /* that those belong to */
-    int32_t numa_node;                 /* the first of them; -1: unknown */
-    uint64_t ram_total;                /* of the host, or the limit of its control group */
-    uint64_t ram_free, ram_used;       /* as the owner measured them last; `used` by it */
-    uint64_t ram_id;                   /* equal for processes that share it */
+    uint32_t n_packages, n_numa_nodes; /* that those belong to */
+    int32_t package, numa_node;        /* the first of them; -1: unknown */
+    weft_node_info_t node[WEFT_MAX_NODES];
+    uint32_t n_caches; /* levels */
+    weft_cache_info_t cache[WEFT_MAX_CACHES];
+    char topology[8];            /* what said so: "sysfs", "hwloc" or "none" */
+    uint64_t ram_total;          /* of the host, or the limit of its control group */
+    uint64_t ram_free, ram_used; /* as the owner measured them last; `used` by it */
+    uint64_t ram_id;             /* equal for processes that share it */
     uint32_t n_gpus, n_rdma_devices, n_network_devices;
     weft_device_info_t gpu[WEFT_MAX_DEVICES], rdma_device[WEFT_MAX_DEVICES],
         network_device[WEFT_MAX_DEVICES];
@@ -208,9 +226,12 @@ WEFT_API weft_status_t weft_view_at_wait(weft_view_t *view, uint32_t rank, bool 
 WEFT_API const weft_resource_set_t *weft_view_mine(weft_view_t *view);
 /* Whether the set is that of a member, whatever view it came from. */
 WEFT_API bool weft_view_has(const weft_view_t *view, const weft_resource_set_t *set);
-/* The number of members that share what `set` has: its RAM, or GPU number `gpu`. Fetches all. */
+/* The number of members that share what `set` has: the RAM of its host, the bank of its node[node],
+ * or its gpu[gpu]. Fetches all. */
 WEFT_API weft_status_t weft_view_count_ram_wait(weft_view_t *view, const weft_resource_set_t *set,
                                                 uint32_t *count_p);
+WEFT_API weft_status_t weft_view_count_node_wait(weft_view_t *view, const weft_resource_set_t *set,
+                                                 uint32_t node, uint32_t *count_p);
 WEFT_API weft_status_t weft_view_count_gpu_wait(weft_view_t *view, const weft_resource_set_t *set,
                                                 uint32_t gpu, uint32_t *count_p);
 

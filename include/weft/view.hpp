@@ -246,10 +246,58 @@ class ram {
         return serializer<T>::unpack(bytes.data(), len);
     }
 
+    const weft_resource_set_t &c_set() const { return *set_; }
+
   private:
     bool is_here() const { return set_->rank == weft_view_rank(view_.get()); }
     std::shared_ptr<weft_view_t> view_;
     const weft_resource_set_t *set_;
+};
+
+/* ---- a GPU of a process ---- */
+
+/* Operations whose memory lies on a GPU: device addresses of the program's, as from cuMemAlloc or
+ * cudaMalloc, of trivially copyable elements. Lengths are in elements. */
+class gpu {
+  public:
+    gpu(std::shared_ptr<weft_view_t> view, const weft_resource_set_t *set, std::uint32_t index)
+        : view_(std::move(view)), set_(set), index_(index) {}
+    std::string name() const { return info().name; }
+    std::uint64_t total_space() const { return info().memory; }
+    std::uint32_t index() const { return index_; }
+    /* The same GPU, and not only one of the same kind. */
+    friend bool operator==(const gpu &a, const gpu &b) { return a.info().id == b.info().id; }
+    friend bool operator!=(const gpu &a, const gpu &b) { return !(a == b); }
+
+    /* `to` is used at the owner alone, and has room for `n` elements of each process. */
+    template <class T> void gather(const T *from, std::size_t n, T *to) const {
+        check(weft_view_gather_wait(view_.get(), set_, from, n * sizeof(T), to));
+    }
+    template <class T, class Op> void reduce(const T *from, T *to, std::size_t n, Op) const {
+        check(weft_view_reduce_wait(view_.get(), set_, from, to, n, detail::datatype_of<T>(),
+                                    detail::reduction<Op>::value));
+    }
+    template <class T> void scatter(const T *from, std::size_t n, T *to) const {
+        check(weft_view_scatter_wait(view_.get(), set_, from, n * sizeof(T), to));
+    }
+    template <class T> void bcast(T *at, std::size_t n) const {
+        check(weft_view_bcast_wait(view_.get(), set_, at, n * sizeof(T)));
+    }
+    /* To the owner, which calls receive() on a GPU of the sender. */
+    template <class T> void send(const T *from, std::size_t n, std::uint32_t tag = 0) const {
+        check(weft_view_send_wait(view_.get(), set_, from, n * sizeof(T), tag));
+    }
+    template <class T> void receive(T *to, std::size_t n, std::uint32_t tag = 0) const {
+        check(weft_view_receive_wait(view_.get(), set_, to, n * sizeof(T), tag));
+    }
+
+    const weft_resource_set_t &c_set() const { return *set_; }
+
+  private:
+    const weft_device_info_t &info() const { return set_->gpu[index_]; }
+    std::shared_ptr<weft_view_t> view_;
+    const weft_resource_set_t *set_;
+    std::uint32_t index_;
 };
 
 /* What one process has. It keeps its view alive. */
@@ -262,6 +310,12 @@ class resource_set {
     bool is_mine() const { return set_->process_id == weft_view_mine(view_.get())->process_id; }
     /* Operations on the memory of my_resource_set() are refused: every process has another. */
     weft::ram ram() const { return weft::ram(view_, set_); }
+    std::uint32_t n_gpus() const { return set_->n_gpus; }
+    /* Throws std::out_of_range. */
+    weft::gpu gpu(std::uint32_t index) const {
+        if (index >= set_->n_gpus) throw std::out_of_range("GPU " + std::to_string(index));
+        return weft::gpu(view_, set_, index);
+    }
     const weft_resource_set_t &c_set() const { return *set_; }
     friend bool operator==(const resource_set &a, const resource_set &b) {
         return a.set_->process_id == b.set_->process_id;
@@ -312,10 +366,17 @@ class runtime_view {
         if (null()) throw std::out_of_range("the null view has no processes");
         return resource_set(view_, weft_view_mine(view_.get()));
     }
-    /* The number of processes that share this memory. */
-    std::uint32_t count(const resource_set &set) const {
+    /* The number of processes that share the memory of this set. */
+    std::uint32_t count(const resource_set &set) const { return count(set.ram()); }
+    /* The number of processes that share this memory, or this GPU. */
+    std::uint32_t count(const ram &memory) const {
         std::uint32_t n = 0;
-        check(weft_view_count_ram_wait(view_.get(), &set.c_set(), &n));
+        check(weft_view_count_ram_wait(view_.get(), &memory.c_set(), &n));
+        return n;
+    }
+    std::uint32_t count(const gpu &device) const {
+        std::uint32_t n = 0;
+        check(weft_view_count_gpu_wait(view_.get(), &device.c_set(), device.index(), &n));
         return n;
     }
 

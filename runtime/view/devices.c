@@ -1,5 +1,7 @@
-/* The devices that a process reaches: network and RDMA devices by the kernel, GPUs by NVML. */
+/* The devices that a process reaches: network and RDMA devices by the kernel, GPUs by the CUDA
+ * driver where the program uses it, else by NVML. */
 #include "host.h"
+#include "kernel_text.h"
 
 #include <arpa/inet.h>
 #include <base/hash.h>
@@ -11,6 +13,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <transports/cuda/driver.h>
 #include <unistd.h>
 
 static void copy_name(weft_device_info_t *device, const char *name) {
@@ -70,12 +73,51 @@ static void measure_rdma(weft_resource_set_t *set) {
     closedir(devices);
 }
 
-/* ---- GPUs: the functions of NVML that are used, by its documented interface ---------------- */
+/* ---- GPUs ------------------------------------------------------------------------------------ */
 
+/* A GPU is known by its place on the bus of its host: "0000:3b:00.0", which others write with more
+ * zeros and in capitals. */
+static void add_gpu(weft_resource_set_t *set, const char *name, uint64_t memory, const char *bus) {
+    char path[96], place[32] = "";
+    unsigned domain, number, device, function;
+    weft_device_info_t *gpu = &set->gpu[set->n_gpus++];
+    copy_name(gpu, name);
+    gpu->memory = memory;
+    gpu->numa_node = -1;
+    if (sscanf(bus, "%x:%x:%x.%x", &domain, &number, &device, &function) != 4) return;
+    snprintf(place, sizeof place, "%04x:%02x:%02x.%x", domain, number, device, function);
+    gpu->id = id_on(set, place);
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", place);
+    gpu->numa_node = (int32_t)read_number(path, UINT64_MAX);
+}
+
+/* As CUDA numbers them, of those that are visible. False: the program has not initialized it. */
+static bool measure_by_cuda(weft_resource_set_t *set) {
+    const struct cuda_driver *cuda = weft__cuda_driver();
+    int n = 0;
+    if (!cuda || cuda->device_count(&n) != 0) return false;
+    for (int i = 0; i < n && i < WEFT_MAX_DEVICES; i++) {
+        char name[96] = "", bus[32] = "";
+        size_t memory = 0;
+        cuda_device device;
+        if (cuda->device_get(&device, i) != 0) continue;
+        cuda->device_name(name, sizeof name, device);
+        cuda->device_memory(&memory, device);
+        cuda->device_bus(bus, sizeof bus, device);
+        add_gpu(set, name, memory, bus);
+    }
+    return true;
+}
+
+/* The functions of NVML that are used, by its documented interface. */
 struct nvml_memory {
     unsigned long long total, free, used;
 };
-
+struct nvml_place {
+    char old_text[16];
+    unsigned number[5];
+    char text[32];
+};
 struct nvml {
     void *library;
     int (*init)(void);
@@ -83,7 +125,7 @@ struct nvml {
     int (*count)(unsigned *n);
     int (*handle)(unsigned index, void **device);
     int (*name)(void *device, char *text, unsigned size);
-    int (*uuid)(void *device, char *text, unsigned size);
+    int (*place)(void *device, struct nvml_place *place);
     int (*memory)(void *device, struct nvml_memory *memory);
 };
 
@@ -97,33 +139,29 @@ static bool load_nvml(struct nvml *nvml) {
     *(void **)&nvml->count = dlsym(nvml->library, "nvmlDeviceGetCount_v2");
     *(void **)&nvml->handle = dlsym(nvml->library, "nvmlDeviceGetHandleByIndex_v2");
     *(void **)&nvml->name = dlsym(nvml->library, "nvmlDeviceGetName");
-    *(void **)&nvml->uuid = dlsym(nvml->library, "nvmlDeviceGetUUID");
+    *(void **)&nvml->place = dlsym(nvml->library, "nvmlDeviceGetPciInfo_v3");
     *(void **)&nvml->memory = dlsym(nvml->library, "nvmlDeviceGetMemoryInfo");
     return nvml->init && nvml->shutdown && nvml->count && nvml->handle && nvml->name &&
-           nvml->uuid && nvml->memory && nvml->init() == 0;
+           nvml->place && nvml->memory && nvml->init() == 0;
 }
 
-static void add_gpu(weft_resource_set_t *set, const struct nvml *nvml, unsigned index) {
-    char name[96] = "", uuid[96] = "";
-    struct nvml_memory memory = {0};
-    void *handle;
-    if (nvml->handle(index, &handle) != 0) return;
-    nvml->name(handle, name, sizeof name);
-    nvml->uuid(handle, uuid, sizeof uuid);
-    nvml->memory(handle, &memory);
-    weft_device_info_t *device = &set->gpu[set->n_gpus++];
-    copy_name(device, name);
-    device->memory = memory.total;
-    device->id = hash_more(HASH_BEGIN, uuid, strlen(uuid));
-    device->numa_node = -1;
-}
-
-static void measure_gpus(weft_resource_set_t *set) {
+static void measure_by_nvml(weft_resource_set_t *set) {
     struct nvml nvml = {0};
     unsigned n = 0;
     if (load_nvml(&nvml)) {
         nvml.count(&n);
-        for (unsigned i = 0; i < n && i < WEFT_MAX_DEVICES; i++) add_gpu(set, &nvml, i);
+        for (unsigned i = 0; i < n && i < WEFT_MAX_DEVICES; i++) {
+            char name[96] = "";
+            struct nvml_memory memory = {0};
+            struct nvml_place place = {0};
+            void *device;
+            if (nvml.handle(i, &device) != 0) continue;
+            nvml.name(device, name, sizeof name);
+            nvml.place(device, &place);
+            nvml.memory(device, &memory);
+            place.text[sizeof place.text - 1] = 0;
+            add_gpu(set, name, memory.total, place.text);
+        }
         nvml.shutdown();
     }
     if (nvml.library) dlclose(nvml.library);
@@ -132,5 +170,5 @@ static void measure_gpus(weft_resource_set_t *set) {
 void weft__devices_measure(weft_resource_set_t *set) {
     measure_network(set);
     measure_rdma(set);
-    measure_gpus(set);
+    if (!measure_by_cuda(set)) measure_by_nvml(set);
 }

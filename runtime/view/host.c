@@ -1,9 +1,9 @@
 /* What this process has of its host, as the kernel says it. */
 #include "host.h"
+#include "kernel_text.h"
 
 #include <base/hash.h>
 #include <base/host.h>
-#include <base/numa.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,82 +11,16 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool read_text(const char *path, char *text, size_t size) {
-    FILE *file = fopen(path, "re");
-    size_t n = file ? fread(text, 1, size - 1, file) : 0;
-    if (file) fclose(file);
-    text[n] = 0;
-    return n > 0;
-}
-
-/* A number at the beginning of a file; `otherwise` where there is none ("max"). */
-static uint64_t read_number(const char *path, uint64_t otherwise) {
-    char text[64], *end;
-    if (!read_text(path, text, sizeof text)) return otherwise;
-    uint64_t value = strtoull(text, &end, 10);
-    return end == text ? otherwise : value;
-}
-
 /* ---- processors ---------------------------------------------------------------------------- */
 
-static bool has_cpu(const weft_resource_set_t *set, unsigned cpu) {
-    return set->cpus[cpu / 64] >> cpu % 64 & 1;
-}
-
-static uint64_t core_of(unsigned cpu) {
-    char path[128];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/physical_package_id", cpu);
-    uint64_t package = read_number(path, 0);
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/core_id", cpu);
-    return package << 32 | read_number(path, cpu);
-}
-
-static uint32_t count_cores(const weft_resource_set_t *set) {
-    uint64_t seen[WEFT_MAX_CPUS];
-    uint32_t n = 0;
-    for (unsigned cpu = 0; cpu < WEFT_MAX_CPUS; cpu++) {
-        if (!has_cpu(set, cpu)) continue;
-        uint64_t core = core_of(cpu);
-        uint32_t i = 0;
-        while (i < n && seen[i] != core) i++;
-        if (i == n) seen[n++] = core;
-    }
-    return n;
-}
-
-static bool node_has(const weft_resource_set_t *set, unsigned node) {
-    char path[128];
-    for (unsigned cpu = 0; cpu < WEFT_MAX_CPUS; cpu++) {
-        if (!has_cpu(set, cpu)) continue;
-        snprintf(path, sizeof path, "/sys/devices/system/node/node%u/cpu%u", node, cpu);
-        if (access(path, F_OK) == 0) return true;
-    }
-    return false;
-}
-
-static uint32_t count_nodes(weft_resource_set_t *set) {
-    enum { MOST_NODES = 256 };
-    char path[64];
-    uint32_t n = 0;
-    for (unsigned node = 0; node < MOST_NODES; node++) {
-        snprintf(path, sizeof path, "/sys/devices/system/node/node%u", node);
-        if (access(path, F_OK) != 0) break;
-        bool has = node_has(set, node);
-        if (has && n++ == 0) set->numa_node = (int32_t)node;
-    }
-    return n ? n : 1;
-}
-
-static void measure_cpus(weft_resource_set_t *set) {
+static void measure_cpus(weft_resource_set_t *set, const struct topology *topology) {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     if (sched_getaffinity(0, sizeof cpus, &cpus) < 0) CPU_SET(0, &cpus);
     for (unsigned cpu = 0; cpu < WEFT_MAX_CPUS && cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &cpus)) set->cpus[cpu / 64] |= UINT64_C(1) << cpu % 64;
     set->n_cpus = (uint32_t)CPU_COUNT(&cpus);
-    set->n_cores = count_cores(set);
-    set->numa_node = -1;
-    set->n_numa_nodes = count_nodes(set);
+    weft__topology_describe(topology, set);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -161,7 +95,7 @@ static uint64_t process_id(const weft_resource_set_t *set) {
     return hash_more(hash_more(hash, at ? at + 1 : "", len), &set->pid, sizeof set->pid);
 }
 
-void weft__resource_set_measure(weft_resource_set_t *set) {
+void weft__resource_set_measure(weft_resource_set_t *set, const struct topology *topology) {
     uint32_t rank = set->rank;
     memset(set, 0, sizeof *set);
     set->rank = rank;
@@ -169,7 +103,7 @@ void weft__resource_set_measure(weft_resource_set_t *set) {
     set->host_id = host_id();
     set->process_id = process_id(set);
     gethostname(set->host, sizeof set->host - 1);
-    measure_cpus(set);
+    measure_cpus(set, topology);
     measure_ram(set);
     weft__devices_measure(set);
 }

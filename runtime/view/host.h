@@ -2,10 +2,10 @@
 #ifndef WEFT_RUNTIME_VIEW_HOST_H
 #define WEFT_RUNTIME_VIEW_HOST_H
 
-#include <weft/view.h>
+#include "topology.h"
 
 /* Fills the set of this process; keeps `rank`. What the kernel does not say stays 0. */
-void weft__resource_set_measure(weft_resource_set_t *set);
+void weft__resource_set_measure(weft_resource_set_t *set, const struct topology *topology);
 /* devices.c: its GPUs, RDMA devices and network devices. Needs `host_id`. */
 void weft__devices_measure(weft_resource_set_t *set);
 

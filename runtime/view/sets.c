@@ -2,6 +2,7 @@
 #include "host.h"
 #include "view.h"
 
+#include <base/settings.h>
 #include <base/status.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/worker/drive.h>
@@ -10,6 +11,10 @@
 #define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
 /* ---- this process's ------------------------------------------------------------------------ */
+
+static const struct topology *topology_of(const weft_view_t *view) {
+    return weft__topology(weft__setting_str(view->worker->context, SETTING_VIEW_TOPOLOGY));
+}
 
 weft_status_t weft__view_expose(weft_view_t *view) {
     weft_mem_params_t params = {.rights = WEFT_MEM_READ};
@@ -20,7 +25,7 @@ weft_status_t weft__view_expose(weft_view_t *view) {
     size_t len = sizeof view->me.key;
     view->mine = info.base;
     view->mine->rank = view->session->exchange.rank;
-    weft__resource_set_measure(view->mine);
+    weft__resource_set_measure(view->mine, topology_of(view));
     st = weft_mem_pack(view->mem, view->me.key, &len);
     view->me.key_len = (uint32_t)len;
     view->me.remote = (uintptr_t)view->mine;
@@ -31,7 +36,7 @@ weft_status_t weft__view_expose(weft_view_t *view) {
 
 const weft_resource_set_t *weft_view_mine(weft_view_t *view) {
     if (!view || !view->mem || weft__worker_check(view->worker) < 0) return NULL;
-    weft__resource_set_measure(view->mine);
+    weft__resource_set_measure(view->mine, topology_of(view));
     return view->mine;
 }
 
@@ -103,6 +108,12 @@ static bool shares_ram(const weft_resource_set_t *set, uint64_t id) {
     return id && set->ram_id == id;
 }
 
+static bool shares_node(const weft_resource_set_t *set, uint64_t id) {
+    for (uint32_t i = 0; i < set->n_numa_nodes && i < WEFT_MAX_NODES; i++)
+        if (id && set->node[i].ram_id == id) return true;
+    return false;
+}
+
 static weft_status_t count(weft_view_t *view, bool (*shares)(const weft_resource_set_t *, uint64_t),
                            uint64_t id, uint32_t *count_p) {
     uint32_t n = 0;
@@ -121,6 +132,15 @@ weft_status_t weft_view_count_ram_wait(weft_view_t *view, const weft_resource_se
     if (!set) REFUSE("set", "NULL");
     if (!count_p) REFUSE("count_p", "NULL");
     return count(view, shares_ram, set->ram_id, count_p);
+}
+
+weft_status_t weft_view_count_node_wait(weft_view_t *view, const weft_resource_set_t *set,
+                                        uint32_t node, uint32_t *count_p) {
+    if (!set) REFUSE("set", "NULL");
+    if (!count_p) REFUSE("count_p", "NULL");
+    if (node >= set->n_numa_nodes || node >= WEFT_MAX_NODES)
+        REFUSE("node", "the set has no such node");
+    return count(view, shares_node, set->node[node].ram_id, count_p);
 }
 
 weft_status_t weft_view_count_gpu_wait(weft_view_t *view, const weft_resource_set_t *set,

@@ -21,6 +21,7 @@ trap 'rm -rf "$scratch"' EXIT
 #define SAME(type, own) _Static_assert(__builtin_types_compatible_p(type, own), #type)
 SAME(CUdeviceptr, cuda_pointer);
 SAME(CUcontext, cuda_context);
+SAME(CUdevice, cuda_device);
 SAME(CUstream, cuda_stream);
 SAME(CUhostFn, cuda_host_fn);
 SAME(CUmodule, cuda_module);

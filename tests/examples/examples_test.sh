@@ -56,6 +56,12 @@ test_gpu_pingpong() {
     done
 }
 
+test_view_gpu() {
+    has none "$(timeout 20 "$examples/view-gpu")" '^(not every process has a GPU|.*, shared by 1: last of the matrix 999, last sum 999)$'
+    has double "$(LD_LIBRARY_PATH=$(cuda_double) timeout 60 "$bin/tools/weft-run" -n 3 "$examples/view-gpu")" \
+        'a double, shared by 3: last of the matrix 2997, last sum 5994$'
+}
+
 test_echo_in_libuv() {
     has output "$(timeout 20 "$examples/echo-libuv")" '^answer: is anybody there'
 }

@@ -145,6 +145,10 @@ static void look_at_all(const char *store, uint32_t rank, uint32_t size) {
     }
     CHECK_EQ(weft_view_count_ram_wait(view, set, &sharers), WEFT_OK);
     CHECK_EQ(sharers, size);
+    CHECK_EQ(weft_view_count_node_wait(view, weft_view_mine(view), 0, &sharers), WEFT_OK);
+    CHECK(sharers >= 1 && sharers <= size);
+    CHECK_EQ(weft_view_count_node_wait(view, set, set->n_numa_nodes, &sharers),
+             WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_view_count_gpu_wait(view, set, set->n_gpus, &sharers), WEFT_ERR_INVALID_PARAM);
     CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
     CHECK_EQ(weft_view_release_wait(view), WEFT_OK);

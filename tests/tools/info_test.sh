@@ -135,13 +135,17 @@ assert [s["rank"] for s in sets] == [0, 1, 2], sets
 assert len({s["pid"] for s in sets}) == 3 and {s["host"] for s in sets} == {os.uname().nodename}, sets
 for s in sets:
     assert s["cpus"] == len(os.sched_getaffinity(0)) and 1 <= s["cores"] <= s["cpus"], s
+    assert 1 <= s["packages"] <= s["cores"] and s["topology"] in ("sysfs", "hwloc"), s
+    assert sum(n["cpus"] for n in s["nodes"]) == s["cpus"], s
+    assert all(c["number"] >= 1 and c["size"] > 0 for c in s["caches"]), s
     assert 0 < s["ram_used"] < s["ram_total"] and any(d["name"] for d in s["network"]), s
 PY
     $info --view >"$scratch/view.txt"
     grep -q '^engine single, 1 processes' "$scratch/view.txt"
     grep -q "^rank 0 on $(uname -n), process" "$scratch/view.txt"
     grep -q "^host $(uname -n): memory" "$scratch/view.txt"
-    grep -qE '^  \+- NUMA node -?[0-9]+: ranks 0$' "$scratch/view.txt"
+    grep -qE '^  \|  \+- NUMA node -?[0-9]+.*: ranks 0$' "$scratch/view.txt"
+    grep -qE '^  \+- package -?[0-9]+$' "$scratch/view.txt"
     expect code "$(exit_code $info --view --config)" 2
 }
 
@@ -152,7 +156,7 @@ import os, sys, xml.etree.ElementTree as tree
 of = "{http://www.w3.org/2000/svg}"
 root = tree.parse(sys.argv[1]).getroot()
 boxes = [r.get("class") for r in root.iter(of + "rect")]
-assert boxes.count("host") == 1 and boxes.count("rank") == 9 and boxes.count("node") >= 1, boxes
+assert boxes.count("host") == 1 and boxes.count("rank") == 9 and boxes.count("node") >= boxes.count("package") >= 1, boxes
 texts = [t.text for t in root.iter(of + "text")]
 assert [t for t in texts if t.isdigit()] == [str(r) for r in range(9)], texts
 assert any(os.uname().nodename in t for t in texts), texts

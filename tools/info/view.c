@@ -26,8 +26,13 @@ static void print_devices(const char *kind, const weft_device_info_t *devices, u
 
 static void print_set(const weft_resource_set_t *set) {
     printf("rank %" PRIu32 " on %s, process %" PRId32 "\n", set->rank, set->host, set->pid);
-    printf("  %-12s %" PRIu32 " hardware threads, %" PRIu32 " cores, %" PRIu32 " NUMA nodes\n",
-           "processors", set->n_cpus, set->n_cores, set->n_numa_nodes);
+    printf("  %-12s %" PRIu32 " hardware threads, %" PRIu32 " cores, %" PRIu32 " packages, %" PRIu32
+           " NUMA nodes, by %s\n",
+           "processors", set->n_cpus, set->n_cores, set->n_packages, set->n_numa_nodes,
+           set->topology);
+    for (uint32_t i = 0; i < set->n_caches && i < WEFT_MAX_CACHES; i++)
+        printf("  %-12s L%" PRIu32 ", %" PRIu32 " of %.0f KiB\n", "cache", set->cache[i].level,
+               set->cache[i].n, (double)set->cache[i].size / 1024);
     printf("  %-12s %.1f GiB, %.1f free, %.3f used by the process\n", "memory",
            (double)set->ram_total / (1 << 30), (double)set->ram_free / (1 << 30),
            (double)set->ram_used / (1 << 30));
@@ -51,12 +56,30 @@ static void json_devices(const char *kind, const weft_device_info_t *devices, ui
     putchar(']');
 }
 
+static void json_topology(const weft_resource_set_t *set) {
+    printf(",\"topology\":");
+    json_text(stdout, set->topology);
+    printf(",\"packages\":%" PRIu32 ",\"package\":%" PRId32 ",\"caches\":[", set->n_packages,
+           set->package);
+    for (uint32_t i = 0; i < set->n_caches && i < WEFT_MAX_CACHES; i++)
+        printf("%s{\"level\":%" PRIu32 ",\"number\":%" PRIu32 ",\"size\":%" PRIu64 "}",
+               i > 0 ? "," : "", set->cache[i].level, set->cache[i].n, set->cache[i].size);
+    printf("],\"nodes\":[");
+    for (uint32_t i = 0; i < set->n_numa_nodes && i < WEFT_MAX_NODES; i++)
+        printf("%s{\"number\":%" PRId32 ",\"package\":%" PRId32 ",\"cpus\":%" PRIu32
+               ",\"ram_total\":%" PRIu64 ",\"ram_free\":%" PRIu64 "}",
+               i > 0 ? "," : "", set->node[i].number, set->node[i].package, set->node[i].n_cpus,
+               set->node[i].ram_total, set->node[i].ram_free);
+    putchar(']');
+}
+
 static void json_set(const weft_resource_set_t *set) {
     printf("%s{\"rank\":%" PRIu32 ",\"host\":", set->rank > 0 ? "," : "", set->rank);
     json_text(stdout, set->host);
     printf(",\"pid\":%" PRId32 ",\"cpus\":%" PRIu32 ",\"cores\":%" PRIu32 ",\"numa_nodes\":%" PRIu32
            ",\"numa_node\":%" PRId32,
            set->pid, set->n_cpus, set->n_cores, set->n_numa_nodes, set->numa_node);
+    json_topology(set);
     printf(",\"ram_total\":%" PRIu64 ",\"ram_free\":%" PRIu64 ",\"ram_used\":%" PRIu64,
            set->ram_total, set->ram_free, set->ram_used);
     json_devices("gpus", set->gpu, set->n_gpus);

@@ -15,6 +15,7 @@ typedef unsigned cuda_result; /* CUresult: 0 is success */
 typedef unsigned cuda_attribute;
 typedef unsigned cuda_capture; /* CUstreamCaptureStatus: 0 is none */
 typedef void (*cuda_host_fn)(void *arg);
+typedef int cuda_device;
 typedef unsigned long long cuda_pointer;
 typedef struct CUctx_st *cuda_context;
 typedef struct CUstream_st *cuda_stream;
