@@ -10,9 +10,9 @@
  * weft_view_at_wait gave it. The set of weft_view_mine is refused (INVALID_PARAM): it names another
  * process at each, and each would wait for all others.
  *
- * A buffer may be device memory of a GPU of the process (docs/cuda.md), also of some processes only:
- * a result that is gathered at a set's GPU is gathered to an address of that GPU. Blocks, and what a
- * serializer packs to and unpacks from, are host memory.
+ * A buffer may be device memory of a GPU of the process (docs/cuda.md), also at some processes
+ * only: a result that is gathered at a set's GPU is gathered to an address of that GPU. Blocks, and
+ * what a serializer packs to and unpacks from, are host memory.
  *
  * Each returns as every operation does (weft_op_t): WEFT_OK at once, or WEFT_IN_PROGRESS and one
  * callback on the view's worker. Buffers are borrowed until then. The _wait forms drive the worker.

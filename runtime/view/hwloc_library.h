@@ -1,6 +1,6 @@
 /*
  * What Weft uses of hwloc 2 (libhwloc.so.15), which is loaded at run time. The layout is that of
- * hwloc.h; tests/runtime/hwloc_layout_test.sh checks that.
+ * its header; tests/runtime/hwloc_layout_test.sh checks that.
  */
 #ifndef WEFT_RUNTIME_VIEW_HWLOC_LIBRARY_H
 #define WEFT_RUNTIME_VIEW_HWLOC_LIBRARY_H

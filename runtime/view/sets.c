@@ -13,7 +13,7 @@
 /* ---- this process's ------------------------------------------------------------------------ */
 
 static const struct topology *topology_of(const weft_view_t *view) {
-    return weft__topology(weft__setting_str(view->worker->context, SETTING_VIEW_TOPOLOGY));
+    return weft__topology(weft__setting_str(view->worker->context, SETTING_HARDWARE_TOPOLOGY));
 }
 
 weft_status_t weft__view_expose(weft_view_t *view) {

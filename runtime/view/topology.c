@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lists of sysfs, as "0-3,8" --------------------------------------------------------------- */
+/* ---- lists of sysfs, as "0-3,8" ------------------------------------------------------------- */
 
 struct cpu_list {
     const char *text;
@@ -120,13 +120,13 @@ bool weft__topology_by_sysfs(struct topology *topology, const char *root) {
 static struct topology host;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* What the environment tells hwloc: then the program means hwloc's answer. */
-static bool hwloc_is_told(void) {
+/* The environment gives hwloc a host: then the program wants hwloc's answer. */
+static bool hwloc_is_set(void) {
     return secure_getenv("HWLOC_XMLFILE") || secure_getenv("HWLOC_SYNTHETIC");
 }
 
 static void look(const char *by) {
-    bool first = strcmp(by, "hwloc") == 0 || (strcmp(by, "sysfs") != 0 && hwloc_is_told());
+    bool first = strcmp(by, "hwloc") == 0 || (strcmp(by, "sysfs") != 0 && hwloc_is_set());
     if (first && weft__topology_by_hwloc(&host)) return;
     if (weft__topology_by_sysfs(&host, "/sys")) return;
     if (!first && weft__topology_by_hwloc(&host)) return;

@@ -1,7 +1,7 @@
 /*
- * Where the processors of this host are: in which package, core and NUMA node, behind which caches.
- * The kernel says it in sysfs; hwloc says it where sysfs does not, or where the program wants what
- * hwloc says.
+ * Where the processors of this host are: in which package, core and NUMA node, behind which
+ * caches. The kernel says it in sysfs; hwloc says it where sysfs does not, or where the program
+ * wants what hwloc says.
  */
 #ifndef WEFT_RUNTIME_VIEW_TOPOLOGY_H
 #define WEFT_RUNTIME_VIEW_TOPOLOGY_H
@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <weft/view.h>
 
-/* A processor. Numbers of the kernel; -1: unknown. A core and a cache have the number of their first
- * processor. */
+/* A processor. Numbers of the kernel; -1: unknown. A core and a cache have the number of their
+ * first processor. */
 struct topology_cpu {
     bool known;
     int32_t package, core, node;
@@ -31,7 +31,7 @@ bool weft__topology_by_sysfs(struct topology *topology, const char *root);
 bool weft__topology_by_hwloc(struct topology *topology);
 
 /*
- * That of this host, read once in a process: by what the setting view.topology names, which the
+ * That of this host, read once in a process: by what the setting hardware.topology names, which the
  * first call decides. Any thread.
  */
 const struct topology *weft__topology(const char *by);

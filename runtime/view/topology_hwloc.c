@@ -1,4 +1,4 @@
-/* The topology by hwloc. It is loaded for one call: a program that has no use for it keeps nothing. */
+/* The topology by hwloc, which is loaded for one call. */
 #include "hwloc_library.h"
 #include "topology.h"
 

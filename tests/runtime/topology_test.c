@@ -163,12 +163,11 @@ TEST(hwloc_and_sysfs_agree_about_this_host) {
     }
 }
 
-/* The library is called as hwloc's header says: a view of this host by hwloc equals that by sysfs. */
 TEST(the_setting_chooses_who_is_asked) {
     weft_context_t *context;
     weft_worker_t *worker;
     weft_view_t *view = NULL;
-    weft_setting_t hwloc = {"view.topology", "hwloc"};
+    weft_setting_t hwloc = {"hardware.topology", "hwloc"};
     weft_context_params_t with = {.settings = &hwloc, .n_settings = 1};
     static struct topology other;
     bool there = weft__topology_by_hwloc(&other);

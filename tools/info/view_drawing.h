@@ -1,4 +1,5 @@
-/* The machines of a program, drawn: hosts, packages, NUMA nodes, caches, memory, devices, and the ranks on them. */
+/* The machines of a program, drawn: hosts, packages, NUMA nodes, caches, memory, devices, and the
+ * ranks on them. */
 #ifndef WEFT_TOOLS_INFO_VIEW_DRAWING_H
 #define WEFT_TOOLS_INFO_VIEW_DRAWING_H
 
