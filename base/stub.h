@@ -10,6 +10,7 @@
 
 #include <base/list.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <weft/worker.h>
 
 /* The numbers of weft_object_t. */
@@ -25,7 +26,9 @@ struct stub {
     void *params;          /* what the object was created with; a talloc child */
     _Atomic(void *) claim; /* the association; NULL: free to be associated */
     atomic_int status;     /* a weft_status_t: what calls on the object return; OK: it works */
-    /* Notifies the association that the program closes the object; NULL: no association. */
+    bool abandoned;        /* `worker` closes: the object ends with its association */
+    /* Of a worker: notifies the association that the program closes it; NULL: it has none. Of other
+     * objects: frees one without a resource. */
     void (*closing)(struct stub *stub);
     /* The object goes back to its state without a resource: calls return `status`. */
     void (*revert)(struct stub *stub, weft_status_t status);

@@ -102,7 +102,7 @@ weft_ep_t *weft_team_ep(weft_team_t *team, uint32_t rank) {
 
 weft_status_t weft_team_close(weft_team_t *team, const weft_op_t *op) {
     if (!team) REFUSE("team", "NULL");
-    if (team->worker == weft__stub_worker()) return weft__team_stub_close(team);
+    if (weft__is_stub_worker(team->worker)) return weft__team_stub_close(team);
     weft_status_t st = weft__worker_check(team->worker);
     if (st == WEFT_OK) st = weft__check_close(op, false);
     if (st == WEFT_OK && team->associated)

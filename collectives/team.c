@@ -551,7 +551,10 @@ static void gone(struct job *job) {
     weft__team_segment_close(team->segment);
     weft__timer_stop(team->reactor, &team->deadline);
     team->opener->n_opened_by--;
-    weft__free_later(team->reactor, team);
+    if (team->outlives)
+        team->rested = true;
+    else
+        weft__free_later(team->reactor, team);
     if (closed) closed(WEFT_OK, arg);
     weft__program_returned(room->reactor);
     weft__team_registry_leave(room, team);
@@ -682,9 +685,9 @@ static uint64_t time_limit(struct team_registry *room, const weft_team_params_t 
     return ms * NS_PER_MS;
 }
 
-static weft_team_t *new_team(struct team_registry *room, const weft_team_params_t *params) {
-    weft_team_t *team = weft__new(room->reactor, weft_team_t);
-    if (!team) return NULL;
+/* In zeroed memory. */
+static void init_team(weft_team_t *team, struct team_registry *room,
+                      const weft_team_params_t *params) {
     team->room = room;
     team->worker = team->opener = room->worker;
     team->reactor = room->reactor;
@@ -710,6 +713,11 @@ static weft_team_t *new_team(struct team_registry *room, const weft_team_params_
     list_init(&team->spare_early);
     list_init(&team->early);
     fsm_init(&team->core.fsm, &port, TEAM_EXCHANGE, team->rank);
+}
+
+static weft_team_t *new_team(struct team_registry *room, const weft_team_params_t *params) {
+    weft_team_t *team = weft__new(room->reactor, weft_team_t);
+    if (team) init_team(team, room, params);
     return team;
 }
 
@@ -771,8 +779,17 @@ weft_status_t weft__team_create(weft_worker_t *opener, const weft_team_params_t 
 /* ---- in associated mode ---------------------------------------------------------------------- */
 
 static void free_stub(struct stub *stub) {
-    weft_team_t *team = stub->object;
-    if (team->worker == weft__stub_worker()) talloc_free(team);
+    talloc_free(stub->object);
+}
+
+void weft__team_stub_rest(struct stub *stub, weft_status_t status) {
+    weft_team_t *team = stub->object, was = *team;
+    talloc_free_children(team);
+    memset(team, 0, sizeof *team);
+    init_team(team, was.room, stub->params);
+    team->opener = was.opener;
+    team->stub = stub;
+    team->worker = weft__stub_worker(status);
 }
 
 weft_status_t weft__team_stub(weft_worker_t *opener, const weft_team_params_t *params,
@@ -786,8 +803,7 @@ weft_status_t weft__team_stub(weft_worker_t *opener, const weft_team_params_t *p
     if (st < 0) return free_team(team, st);
     stub->closing = free_stub;
     team->opener = opener;
-    team->worker = weft__stub_worker();
-    team->stub = stub;
+    weft__team_stub_rest(stub, WEFT_ERR_NOT_ASSOCIATED);
     *team_p = team;
     return WEFT_OK;
 }
@@ -800,7 +816,7 @@ weft_status_t weft__team_stub_begin(struct stub *stub, const weft_exchange_t *ex
     if (st == WEFT_OK)
         team->opener->n_opened_by++;
     else
-        team->worker = weft__stub_worker();
+        weft__team_stub_rest(stub, atomic_load(&stub->status));
     return st;
 }
 

@@ -79,6 +79,7 @@ struct weft_team {
     weft_worker_t *opener; /* by whose lease its endpoints are opened; usually `worker` */
     struct stub *stub;     /* in associated mode; NULL: not */
     bool associated;       /* closed by the end of its association only */
+    bool outlives, rested; /* its handle stays when it has closed; it has */
     struct reactor *reactor;
     struct list of_room;
 
@@ -151,6 +152,8 @@ weft_status_t weft__team_stub(weft_worker_t *worker, const weft_team_params_t *p
                               weft_team_t **team_p);
 weft_status_t weft__team_stub_begin(struct stub *stub, const weft_exchange_t *exchange);
 weft_status_t weft__team_stub_close(weft_team_t *team);
+/* It has closed, and is without a resource again. Calls return `status`. */
+void weft__team_stub_rest(struct stub *stub, weft_status_t status);
 
 /* Fails the team with its first error, and notifies the other members. */
 void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed);

@@ -233,14 +233,25 @@ static weft_status_t check_ends(const struct association *a) {
     weft_status_t st = a->worker ? weft__worker_check(a->worker) : WEFT_OK;
     if (st < 0) return st;
     const weft_worker_t *worker = a->type == WEFT_OBJECT_WORKER ? a->object : NULL;
-    if (worker && !a->kind->plain && worker->n_opened_by)
-        return weft__fail(WEFT_ERR_BUSY, "%u teams or associated objects of the worker are open",
-                          worker->n_opened_by);
-    return WEFT_OK;
+    if (!worker || a->kind->plain) return WEFT_OK;
+    uint32_t open = worker->n_opened_by - weft__worker_stubs_resting(worker, a->worker);
+    return open ? weft__fail(WEFT_ERR_BUSY, "%u teams or associated objects of the worker are open",
+                             open)
+                : WEFT_OK;
+}
+
+/* It has lost its resource, and ends: the program waits for that. */
+static bool awaits_end(struct association *a, const weft_op_t *op) {
+    if (!association_is_lost(&a->core.fsm) || a->over || a->done || !op || !op->done) return false;
+    a->done = op->done;
+    a->done_arg = op->arg;
+    if (op->request_p) *op->request_p = NULL;
+    return true;
 }
 
 weft_status_t weft__association_disassociate(struct association *a, const weft_op_t *op) {
-    if (!association_is_ready(&a->core.fsm)) return WEFT_OK;
+    if (!association_is_ready(&a->core.fsm))
+        return awaits_end(a, op) ? WEFT_IN_PROGRESS : WEFT_OK;
     weft_status_t st = check_ends(a);
     if (st < 0) return st;
     a->drain_ms = op ? op->deadline_ms : 0;
@@ -295,6 +306,35 @@ static void worker_closes(weft_worker_t *worker, void *object, void (*closed)(we
     weft__fsm_step(&a->core.fsm, ASSOC_EV_DISASSOCIATE); /* it is the consumer that closes */
     atomic_fetch_sub(&a->notices, 1);
     weft__association_look(a);
+}
+
+static struct association *of_parent(const struct list *node, const struct association *parent) {
+    struct worker_attachment *attachment = list_of(node, struct worker_attachment, of_worker);
+    struct association *a = attachment->object;
+    if (attachment->close != worker_closes || a == parent) return NULL;
+    return a->stub && a->stub->parent == parent->object ? a : NULL;
+}
+
+unsigned weft__association_objects(const struct association *parent) {
+    unsigned n = 0;
+    list_for_each(node, &parent->worker->attachments) n += of_parent(node, parent) != NULL;
+    return n;
+}
+
+/* A callback may end any of them: after each one the search begins again. */
+void weft__association_lose_objects(struct association *parent) {
+    bool again = true;
+    while (again) {
+        again = false;
+        list_for_each_safe(node, next, &parent->worker->attachments) {
+            struct association *a = of_parent(node, parent);
+            if (!a || association_is_lost(&a->core.fsm)) continue;
+            atomic_fetch_add(&a->notices, 1);
+            weft__association_notice(a, NOTICE_LOSE, 0, true);
+            again = true;
+            break;
+        }
+    }
 }
 
 /* ---- places for its timers, and word of the worker's close --------------------------------- */

@@ -13,8 +13,25 @@ static bool is_closed(struct association *a) {
     return a->closed;
 }
 
-static void note_closed(weft_status_t status, void *arg) {
-    ((struct association *)arg)->closed = true;
+/* What calls on the object return from now on. */
+static weft_status_t rest_status(const struct association *a) {
+    return association_is_lost(&a->core.fsm)        ? WEFT_ERR_RESOURCE_LOST
+           : association_is_partial(&a->core.fsm) ? WEFT_ERR_NOT_ASSOCIATED
+                                                    : WEFT_ERR_DISASSOCIATED;
+}
+
+/* The object has closed, and may be associated again. */
+static void object_end(struct association *a) {
+    static void (*const rest[])(struct stub *, weft_status_t) = {
+        [WEFT_OBJECT_TEAM] = weft__team_stub_rest,
+        [WEFT_OBJECT_ENDPOINT] = weft__ep_stub_rest,
+        [WEFT_OBJECT_MEMORY] = weft__mem_stub_rest};
+    weft_status_t status = rest_status(a);
+    struct stub *stub = a->stub;
+    a->stub = NULL;
+    rest[a->type](stub, status);
+    atomic_store(&stub->claim, NULL);
+    weft__worker_stub_rests(stub, status);
 }
 
 /* ---- a libev loop: the worker runs on it ----------------------------------------------------- */
@@ -77,67 +94,103 @@ static weft_status_t worker_begin(struct association *a) {
 }
 
 static void worker_drain(struct association *a, weft_status_t status, bool abort) {
+    if (abort) weft__association_lose_objects(a);
     weft__worker_drain(a->object, a->worker, a->lease, status, abort);
 }
 
 static bool worker_drained(struct association *a) {
-    return weft__worker_undrained(a->worker, a->lease) == 0;
+    return weft__worker_undrained(a->worker, a->lease) == 0 && !weft__association_objects(a);
 }
 
 static void worker_end(struct association *a) {
     weft_worker_t *worker = a->object;
     if (worker->shared)
         weft__worker_drain(worker, a->worker, a->lease, WEFT_ERR_NOT_ASSOCIATED, true);
+    weft__worker_stubs_free(worker, a->worker);
     weft__worker_unshare(a->worker, a->lease);
 }
 
 /* ---- endpoints: another endpoint beside the first of them, or a team over all ---------------- */
 
 static weft_status_t endpoint_begin(struct association *a) {
-    weft_ep_t *const *ep = weft__association_value(a, WEFT_RES_ENDPOINT_SET, sizeof(weft_ep_t *));
-    if (!ep || !*ep)
+    weft_ep_t *const *of = weft__association_value(a, WEFT_RES_ENDPOINT_SET, sizeof(weft_ep_t *));
+    struct weft_ep *ep = a->object;
+    if (!of || !*of)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has no endpoint", WEFT_RES_ENDPOINT_SET);
-    if ((*ep)->worker != a->worker)
+    if ((*of)->worker != a->worker)
         return weft__fail(WEFT_ERR_NOT_SHAREABLE, "the endpoint belongs to another worker");
-    weft_status_t st = weft__ep_stub_connect(a->stub, *ep);
-    if (st == WEFT_OK) ((struct weft_ep *)a->object)->associated = true;
+    weft_status_t st = weft__ep_stub_connect(a->stub, *of);
+    if (st == WEFT_OK) ep->associated = ep->outlives = true;
     return st;
 }
 
+/* Its on_error came, or does not come any more: the program's callback is the association's end. */
 static void endpoint_drain(struct association *a, weft_status_t status, bool abort) {
     struct weft_ep *ep = a->object;
-    if (a->closed) return;
+    if (ep->rested) return;
     if (ep->associated) {
         ep->associated = false;
-        (void)weft_ep_close(ep, WEFT_CLOSE_FLUSH, &(weft_op_t){.done = note_closed, .arg = a});
+        if (!ep->closing) (void)weft_ep_close(ep, WEFT_CLOSE_FLUSH, NULL);
+        if (ep->status == WEFT_OK) ep->status = (int8_t)status;
     }
     if (!abort) return;
-    if (ep->status == WEFT_OK) ep->status = (int8_t)status;
+    ep->status = (int8_t)status;
     weft__ep_abort(ep);
 }
 
-static void object_end(struct association *a) {
-    if (a->stub) weft__worker_stub_gone(a->stub);
-    a->stub = NULL;
+/* ---- a connected socket: an endpoint over it ------------------------------------------------- */
+
+static weft_status_t connection_begin(struct association *a) {
+    const int *fd = weft__association_value(a, WEFT_RES_ENDPOINT_SOCKET, sizeof *fd);
+    struct weft_ep *ep = a->object;
+    char uri[32];
+    if (!fd)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has another size", WEFT_RES_ENDPOINT_SOCKET);
+    snprintf(uri, sizeof uri, "tcp://@%d", *fd);
+    weft_status_t st = weft__ep_stub_dial(a->stub, uri);
+    if (st < 0) return st;
+    a->link = ep->link;
+    ep->associated = ep->outlives = true;
+    return WEFT_OK;
 }
+
+/* Its link is there until the library's duplicate of the socket is closed. */
+static struct link *connection_link(const struct association *a) {
+    struct link *link;
+    list_for_each_entry(link, &a->worker->links, of_worker) {
+        if (link == a->link && link->given) return link;
+    }
+    return NULL;
+}
+
+static void connection_drain(struct association *a, weft_status_t status, bool abort) {
+    endpoint_drain(a, status, abort);
+    struct link *link = abort ? connection_link(a) : NULL;
+    if (link) weft__link_lose(link, weft__fail(status, "its socket was taken back"));
+}
+
+static bool connection_drained(struct association *a) {
+    return ((struct weft_ep *)a->object)->rested && !connection_link(a);
+}
+
+/* ---- teams ----------------------------------------------------------------------------------- */
 
 static weft_status_t team_begin(struct association *a) {
     weft_exchange_t exchange;
     weft_status_t st = weft__set_exchange(a, &exchange);
     if (st == WEFT_OK) st = weft__team_stub_begin(a->stub, &exchange);
-    if (st == WEFT_OK) ((weft_team_t *)a->object)->associated = true;
+    weft_team_t *team = a->object;
+    if (st == WEFT_OK) team->associated = team->outlives = true;
     return st;
 }
 
 static void team_drain(struct association *a, weft_status_t status, bool abort) {
     weft_team_t *team = a->object;
-    if (a->closed) return;
+    if (team->rested) return;
+    if (abort) weft__team_fail(team, status, team->rank);
     if (team->associated) {
-        if (abort) weft__team_fail(team, status, team->rank);
         team->associated = false;
-        (void)weft_team_close(team, &(weft_op_t){.done = note_closed, .arg = a});
-    } else if (abort) {
-        weft__team_fail(team, status, team->rank);
+        (void)weft_team_close(team, NULL); /* BUSY: its worker closes it already */
     }
 }
 
@@ -152,6 +205,11 @@ static void endpoints_drain(struct association *a, weft_status_t status, bool ab
         endpoint_drain(a, status, abort);
 }
 
+static bool object_rested(struct association *a) {
+    return a->type == WEFT_OBJECT_TEAM ? ((weft_team_t *)a->object)->rested
+                                       : ((struct weft_ep *)a->object)->rested;
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static weft_status_t segment_begin(struct association *a) {
@@ -161,7 +219,8 @@ static weft_status_t segment_begin(struct association *a) {
     if (!fd || !len || !*len)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the descriptor or length has another size");
     weft_status_t st = weft__mem_stub_begin(a->stub, NULL, *len, *fd, offset ? *offset : 0);
-    if (st == WEFT_OK) ((weft_mem_t *)a->object)->associated = true;
+    weft_mem_t *mem = a->object;
+    if (st == WEFT_OK) mem->associated = mem->outlives = true;
     return st;
 }
 
@@ -180,30 +239,27 @@ static weft_status_t memory_begin(struct association *a) {
     if (!base || !*base || !len || !*len)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "the address or length has another size");
     weft_status_t st = weft__mem_stub_begin(a->stub, *base, *len, -1, 0);
-    if (st == WEFT_OK) ((weft_mem_t *)a->object)->associated = true;
+    weft_mem_t *mem = a->object;
+    if (st == WEFT_OK) mem->associated = mem->outlives = true;
     return st;
 }
 
 static void memory_drain(struct association *a, weft_status_t status, bool abort) {
     weft_mem_t *mem = a->object;
-    if (a->closed) return;
     if (mem->of) {
-        a->closed = true;
         weft__mem_stub_leave(a->stub);
-        a->stub = NULL;
-        return;
+        mem->rested = true;
     }
+    if (mem->rested || !mem->associated) return;
     /* Operations of this side may use it yet: then it is tried again. */
     mem->associated = false;
-    weft_status_t st = weft_mem_release(mem, &(weft_op_t){.done = note_closed, .arg = a});
-    if (st == WEFT_ERR_BUSY) mem->associated = true;
-    if (st == WEFT_OK) a->closed = true;
+    if (weft_mem_release(mem, NULL) == WEFT_ERR_BUSY && mem->users) mem->associated = true;
 }
 
 static bool memory_drained(struct association *a) {
-    if (!a->closed && ((weft_mem_t *)a->object)->associated)
-        memory_drain(a, WEFT_ERR_DISASSOCIATED, false);
-    return a->closed;
+    weft_mem_t *mem = a->object;
+    if (mem->associated) memory_drain(a, WEFT_ERR_DISASSOCIATED, false);
+    return mem->rested;
 }
 
 /* ---- a listening socket ---------------------------------------------------------------------- */
@@ -300,14 +356,14 @@ const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS] = {
                                  .mandatory = {WEFT_RES_ENDPOINT_SET},
                                  .begin = endpoints_begin,
                                  .drain = endpoints_drain,
-                                 .drained = is_closed,
+                                 .drained = object_rested,
                                  .end = object_end},
     [WEFT_RESOURCE_TEAM] = {.name = "team",
                             .objects = TEAM,
                             .mandatory = {WEFT_RES_TEAM_HANDLE},
                             .begin = team_begin,
                             .drain = team_drain,
-                            .drained = is_closed,
+                            .drained = object_rested,
                             .end = object_end},
     [WEFT_RESOURCE_SEGMENT] = {.name = "segment",
                                .objects = MEMORY,
@@ -330,12 +386,19 @@ const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS] = {
                               .begin = socket_begin,
                               .drain = socket_drain,
                               .end = NULL},
+    [WEFT_RESOURCE_CONNECTION] = {.name = "connection",
+                                  .objects = ENDPOINT,
+                                  .mandatory = {WEFT_RES_ENDPOINT_SOCKET},
+                                  .begin = connection_begin,
+                                  .drain = connection_drain,
+                                  .drained = connection_drained,
+                                  .end = object_end},
     [WEFT_RESOURCE_MPI] = {.name = "mpi",
                            .objects = TEAM,
                            .mandatory = {WEFT_RES_TEAM_MPI},
                            .begin = team_begin,
                            .drain = team_drain,
-                           .drained = is_closed,
+                           .drained = object_rested,
                            .end = object_end},
     [WEFT_RESOURCE_EVENTS] = {.name = "events",
                               .objects = WORKER,

@@ -78,6 +78,7 @@ struct association {
     /* of the kinds */
     struct lease *lease;
     weft_listener_t *listener;
+    struct link *link; /* of a connected socket; perhaps gone */
     weft_events_t events;
     struct watch watch;
     struct job again;
@@ -122,6 +123,9 @@ enum notice { NOTICE_RECALL, NOTICE_LOSE };
 /* `drain_ms`: the time for a recall; 0: close.timeout. */
 void weft__association_notice(struct association *a, enum notice what, uint64_t drain_ms,
                               bool here);
+/* Of a worker: the associations of its endpoints, teams and regions; how many there are. */
+void weft__association_lose_objects(struct association *a);
+unsigned weft__association_objects(const struct association *a);
 /* Asks again whether it has drained. */
 void weft__association_look(struct association *a);
 weft_status_t weft__association_disassociate(struct association *a, const weft_op_t *op);

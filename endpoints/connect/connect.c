@@ -231,18 +231,33 @@ static weft_status_t connect_by(struct weft_ep *ep, struct link *link,
     return WEFT_OK;
 }
 
+/* It did not connect: it is without a resource, as before. */
+static void part_stub(struct stub *stub) {
+    struct weft_ep *ep = stub->object;
+    weft__ep_leave_worker(ep);
+    weft__ep_stub_rest(stub, atomic_load(&stub->status));
+}
+
 weft_status_t weft__ep_stub_connect(struct stub *stub, const weft_ep_t *beside) {
     struct weft_ep *ep = stub->object;
     if (!beside->link)
         return weft__fail(WEFT_ERR_RESOURCE_LOST, "the endpoint has lost its connection");
-    weft__ep_stub_join(ep, stub, true);
-    weft_status_t st = connect_by(ep, beside->link, stub->params);
-    if (st < 0) {
-        weft__timer_stop(ep->worker->reactor, &ep->timer);
-        talloc_free(ep->start);
-        ep->start = NULL;
-        weft__ep_stub_join(ep, stub, false);
-    }
+    weft_status_t st = weft__ep_stub_join(stub);
+    if (st < 0) return st;
+    st = connect_by(ep, beside->link, stub->params);
+    if (st < 0) part_stub(stub);
+    return st;
+}
+
+weft_status_t weft__ep_stub_dial(struct stub *stub, const char *uri) {
+    struct weft_ep *ep = stub->object;
+    weft_status_t st = weft__ep_stub_join(stub);
+    if (st < 0) return st;
+    st = weft__ep_connect(ep, uri, 0, stub->params);
+    if (st < 0)
+        part_stub(stub);
+    else
+        ep->link->given = true;
     return st;
 }
 

@@ -42,6 +42,8 @@ struct lease;
 void weft__leased_listeners_close(struct weft_worker *worker, const struct lease *lease);
 /* An endpoint in associated mode works: over the connection of another endpoint. */
 weft_status_t weft__ep_stub_connect(struct stub *stub, const weft_ep_t *beside);
+/* The same, by a link of its own, which ends with it. */
+weft_status_t weft__ep_stub_dial(struct stub *stub, const char *uri);
 /* The rest of a connect, for an endpoint that exists. */
 weft_status_t weft__ep_connect(struct weft_ep *ep, const void *to, size_t len,
                                const weft_ep_params_t *params);

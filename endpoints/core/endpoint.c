@@ -49,7 +49,10 @@ static void notify_closed(struct weft_ep *ep) {
     talloc_free(ep->rma);
     if (closed && status < 0) weft__cause_note(status, ep->cause);
     weft__cause_drop(ep->cause);
-    weft__slab_free_later(&worker->pools.eps, ep);
+    if (ep->outlives)
+        ep->rested = true;
+    else
+        weft__slab_free_later(&worker->pools.eps, ep);
     if (closed) closed(status, arg);
     weft__program_returned(worker->reactor);
     weft__worker_endpoint_gone(worker);
@@ -300,14 +303,9 @@ static void timed_out(struct timer *timer) {
 
 /* ---- life */
 
-weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p) {
-    struct weft_ep *ep = weft__slab_take(&worker->pools.eps);
-    if (!ep) return WEFT_ERR_NO_MEMORY;
+weft_status_t weft__ep_begin(struct weft_worker *worker, struct weft_ep *ep) {
     weft_status_t st = weft__idmap_add(worker, &worker->eps, ep, &ep->id);
-    if (st < 0) {
-        weft__slab_put(&worker->pools.eps, ep);
-        return st;
-    }
+    if (st < 0) return st;
     ep->worker = worker;
     install_ops(ep, worker->features->wait);
     ep->rma_slow = 1;
@@ -317,16 +315,30 @@ weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p) {
     list_init(&ep->queue);
     list_append(&worker->endpoints, &ep->of_worker);
     fsm_init(&ep->core.fsm, &ep_port, EP_IDLE, ep->id);
-    *ep_p = ep;
     return WEFT_OK;
 }
 
-void weft__ep_forget(struct weft_ep *ep) {
+weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p) {
+    struct weft_ep *ep = weft__slab_take(&worker->pools.eps);
+    if (!ep) return WEFT_ERR_NO_MEMORY;
+    weft_status_t st = weft__ep_begin(worker, ep);
+    if (st < 0)
+        weft__slab_put(&worker->pools.eps, ep);
+    else
+        *ep_p = ep;
+    return st;
+}
+
+void weft__ep_leave_worker(struct weft_ep *ep) {
     weft__timer_stop(ep->worker->reactor, &ep->timer);
     weft__idmap_remove(&ep->worker->eps, ep->id);
     list_remove(&ep->of_worker);
     talloc_free(ep->start);
     weft__cause_drop(ep->cause);
+}
+
+void weft__ep_forget(struct weft_ep *ep) {
+    weft__ep_leave_worker(ep);
     weft__slab_put(&ep->worker->pools.eps, ep);
 }
 
@@ -434,7 +446,7 @@ weft_status_t weft_ep_close(weft_ep_t *ep, weft_close_mode_t mode, const weft_op
     if (mode != WEFT_CLOSE_FLUSH && mode != WEFT_CLOSE_ABORT)
         return weft__fail(WEFT_ERR_INVALID_PARAM, "mode is %d", mode);
     weft_status_t st = weft__check_close(op, true);
-    if (st == WEFT_OK && ep->worker == weft__stub_worker()) return weft__ep_stub_close(ep);
+    if (st == WEFT_OK && weft__is_stub_worker(ep->worker)) return weft__ep_stub_close(ep);
     if (st == WEFT_OK) st = weft__worker_enter(ep->worker);
     if (st == WEFT_IN_PROGRESS) return post_close(ep, mode, op);
     if (st < 0) return st;

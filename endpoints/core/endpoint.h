@@ -70,6 +70,8 @@ struct weft_ep {
     bool ready : 1;      /* `ops` sends at once */
     bool refuses : 1;    /* `ops` refuses all */
     bool associated : 1; /* closed by the end of its association only */
+    bool outlives : 1;   /* its handle stays when it has closed (ep_stub.c) … */
+    bool rested : 1;     /* … and it has */
     bool mapped : 1;     /* `ops` sends at once, into a lease */
     uint8_t rma_slow;    /* 1: one-sided operations take the slow path */
     int8_t status;       /* a weft_status_t: why it was lost; refused operations return it */
@@ -119,10 +121,16 @@ static inline bool weft__ep_goes(const struct weft_ep *ep) {
 weft_status_t weft__ep_stub(struct weft_worker *worker, const weft_ep_params_t *params,
                             weft_ep_t **ep_p);
 weft_status_t weft__ep_stub_close(weft_ep_t *ep);
-/* It is an endpoint of its worker from now on, or (false) without a resource again. */
-void weft__ep_stub_join(struct weft_ep *ep, const struct stub *stub, bool join);
+/* It is an endpoint of its worker from now on. */
+weft_status_t weft__ep_stub_join(struct stub *stub);
+/* It is without a resource again; it has closed, or was never connected. Calls return `status`. */
+void weft__ep_stub_rest(struct stub *stub, weft_status_t status);
 
 weft_status_t weft__ep_new(struct weft_worker *worker, struct weft_ep **ep_p);
+/* The same, in memory of the worker's slab. */
+weft_status_t weft__ep_begin(struct weft_worker *worker, struct weft_ep *ep);
+/* Takes back what weft__ep_begin and a connect that failed have done. */
+void weft__ep_leave_worker(struct weft_ep *ep);
 /* Frees an endpoint that neither the program nor a link has seen. */
 void weft__ep_forget(struct weft_ep *ep);
 /* Runs callbacks that are due, for `most` endpoints at most. Returns how many endpoints had one. */

@@ -1,51 +1,61 @@
-/* Endpoints in associated mode, while they have no resource: no worker lists them. */
+/*
+ * Endpoints in associated mode, while they have no resource: no worker lists them, and they have no
+ * id. Their memory is of the worker's slab.
+ */
 #include "lease.h"
 #include "worker.h"
 
-void weft__ep_stub_join(struct weft_ep *ep, const struct stub *stub, bool join) {
-    weft_worker_t *worker = stub->worker;
-    if (join) {
-        ep->worker = worker;
-        list_append(&worker->endpoints, &ep->of_worker);
-        if (stub->parent->lease) weft__ep_hold_lease(ep, stub->parent->lease);
-    } else {
-        list_remove(&ep->of_worker);
-        ep->worker = weft__stub_worker();
-        ep->arg = (void *)(uintptr_t)stub;
-    }
+weft_status_t weft__ep_stub_join(struct stub *stub) {
+    struct weft_ep *ep = stub->object;
+    void *user = ep->user;
+    memset(ep, 0, sizeof *ep);
+    ep->user = user;
+    weft_status_t st = weft__ep_begin(stub->worker, ep);
+    if (st < 0)
+        weft__ep_stub_rest(stub, atomic_load(&stub->status));
+    else if (stub->parent->lease)
+        weft__ep_hold_lease(ep, stub->parent->lease);
+    return st;
 }
 
-static void forget(struct stub *stub) {
+void weft__ep_stub_rest(struct stub *stub, weft_status_t status) {
     struct weft_ep *ep = stub->object;
-    if (ep->worker != weft__stub_worker()) return;
-    weft__ep_stub_join(ep, stub, true);
-    weft__ep_forget(ep);
+    void *user = ep->user;
+    memset(ep, 0, sizeof *ep);
+    list_init(&ep->of_worker);
+    ep->user = user;
+    ep->worker = weft__stub_worker(status);
+    ep->arg = stub;
+}
+
+static void free_ep(struct stub *stub) {
+    weft__slab_put(&stub->worker->pools.eps, stub->object);
 }
 
 weft_status_t weft__ep_stub(struct weft_worker *worker, const weft_ep_params_t *params,
                             weft_ep_t **ep_p) {
-    struct weft_ep *ep;
     struct stub *stub;
+    weft_worker_t *itself = weft__worker_itself(worker);
     if (!worker->stub)
         return weft__fail(WEFT_ERR_INVALID_PARAM,
                           "worker: the parent was not created in associated mode");
-    weft_status_t st = weft__worker_check(weft__worker_itself(worker));
-    if (st == WEFT_OK) st = weft__ep_new(weft__worker_itself(worker), &ep);
-    if (st < 0) return st;
+    weft_status_t st = weft__worker_check(itself);
+    struct weft_ep *ep = st == WEFT_OK ? weft__slab_take(&itself->pools.eps) : NULL;
+    if (!ep) return st < 0 ? st : WEFT_ERR_NO_MEMORY;
     st = weft__worker_stub_new(worker, STUB_ENDPOINT, ep, params, sizeof *params, &stub);
     if (st < 0) {
-        weft__ep_forget(ep);
+        weft__slab_put(&itself->pools.eps, ep);
         return st;
     }
-    stub->closing = forget;
-    weft__ep_stub_join(ep, stub, false);
+    stub->closing = free_ep;
+    weft__ep_stub_rest(stub, WEFT_ERR_NOT_ASSOCIATED);
     *ep_p = ep;
     return WEFT_OK;
 }
 
 weft_status_t weft__ep_stub_close(weft_ep_t *ep) {
     struct stub *stub = ep->arg;
-    forget(stub);
+    free_ep(stub);
     weft__worker_stub_gone(stub);
     return WEFT_OK;
 }

@@ -446,6 +446,7 @@ static void linger_no_more(struct link *link) {
 static void linger(struct link *link) {
     struct reactor *r = link->worker->reactor;
     uint64_t ms = weft__setting_u64(link->worker->context, SETTING_LINK_LINGER);
+    if (link->given) ms = 0;
     uint64_t at = weft__now(r) + ms * NS_PER_MS, due = weft__timer_at(r, &link->timer);
     link->lingers = true;
     if (weft__timer_start(r, &link->timer, at < due ? at : due) < 0) unused(link);

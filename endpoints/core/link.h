@@ -65,6 +65,8 @@ struct link {
     uint8_t n_lanes : 2;
     bool dialed : 1;          /* by this side; its worker counts those that the peer dialed */
     bool lingers : 1;         /* dialed, without endpoints: the timer closes it */
+    bool given : 1;           /* over a socket that is taken back: no other endpoint joins, and it
+                                 ends with its last one */
     bool ctrl_failed : 1;     /* a control message could not be queued */
     bool heartbeat_waits : 1; /* a heartbeat waits in the backlog */
     bool left_out : 1;        /* a rail that was too slow when the last message was split */

@@ -13,7 +13,7 @@ void weft__link_know_peer(struct link *link, uint64_t peer) {
 }
 
 static bool joinable(const struct link *link) {
-    return link_is_dialed_or_up(&link->core.fsm);
+    return link_is_dialed_or_up(&link->core.fsm) && !link->given;
 }
 
 /* A link dialed by URI is an extra one of its pair: it is no duplicate of others. */

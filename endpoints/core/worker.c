@@ -89,19 +89,40 @@ void weft__worker_link_gone(weft_worker_t *worker) {
 
 /* ---- objects without a resource */
 
-weft_worker_t *weft__stub_worker(void) {
-    static const struct weft_worker stub = {.reactor = (struct reactor *)&weft__reactor_none};
-    return (weft_worker_t *)(uintptr_t)&stub; /* never written: no call enters its reactor */
+/* Never written: no call enters their reactors. One for each status that calls return. */
+enum { N_DORMANT = 3 };
+static const weft_status_t dormant_status[N_DORMANT] = {
+    WEFT_ERR_NOT_ASSOCIATED, WEFT_ERR_DISASSOCIATED, WEFT_ERR_RESOURCE_LOST};
+static struct weft_worker dormant[N_DORMANT];
+static pthread_once_t dormant_once = PTHREAD_ONCE_INIT;
+
+static void fill_dormant(void) {
+    for (int i = 0; i < N_DORMANT; i++)
+        dormant[i].reactor = weft__reactor_dormant(dormant_status[i]);
 }
 
-/* The worker closes: its objects that never had a resource go with it. */
+weft_worker_t *weft__stub_worker(weft_status_t status) {
+    int i = N_DORMANT - 1;
+    pthread_once(&dormant_once, fill_dormant);
+    while (i > 0 && dormant_status[i] != status) i--;
+    return &dormant[i];
+}
+
+bool weft__is_stub_worker(const weft_worker_t *worker) {
+    return worker >= dormant && worker < dormant + N_DORMANT;
+}
+
+static void free_stub(struct stub *stub) {
+    if (stub->closing) stub->closing(stub);
+    stub->parent->n_opened_by--;
+    weft__stub_free(stub);
+}
+
+/* The worker closes: its objects that have no resource go with it. */
 static void close_stub(weft_worker_t *worker, void *object, void (*closed)(weft_worker_t *)) {
     struct stub *stub = object;
-    if (!atomic_load(&stub->claim)) { /* otherwise its association ends it */
-        if (stub->closing) stub->closing(stub);
-        stub->parent->n_opened_by--;
-        weft__stub_free(stub);
-    }
+    stub->abandoned = true;
+    if (!atomic_load(&stub->claim)) free_stub(stub); /* otherwise its association ends it */
     closed(worker);
 }
 
@@ -132,4 +153,31 @@ void weft__worker_stub_gone(struct stub *stub) {
     weft__worker_detach(stub->worker, stub);
     stub->parent->n_opened_by--;
     weft__stub_free(stub);
+}
+
+void weft__worker_stub_rests(struct stub *stub, weft_status_t status) {
+    atomic_store(&stub->status, status);
+    if (stub->abandoned) free_stub(stub);
+}
+
+static struct stub *resting_of(const weft_worker_t *parent, const struct list *node) {
+    struct worker_attachment *attachment = list_of(node, struct worker_attachment, of_worker);
+    if (attachment->close != close_stub) return NULL;
+    struct stub *stub = attachment->object;
+    return stub->parent == parent && !atomic_load(&stub->claim) ? stub : NULL;
+}
+
+uint32_t weft__worker_stubs_resting(const weft_worker_t *parent, const weft_worker_t *itself) {
+    uint32_t n = 0;
+    list_for_each(node, &itself->attachments) n += resting_of(parent, node) != NULL;
+    return n;
+}
+
+void weft__worker_stubs_free(const weft_worker_t *parent, weft_worker_t *itself) {
+    list_for_each_safe(node, next, &itself->attachments) {
+        struct stub *stub = resting_of(parent, node);
+        if (!stub) continue;
+        if (stub->closing) stub->closing(stub);
+        weft__worker_stub_gone(stub);
+    }
 }

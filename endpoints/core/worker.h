@@ -147,8 +147,10 @@ struct weft_worker {
 
 /* ---- for other rooms */
 
-/* The worker of objects that have no resource yet: all checks of calls return NOT_ASSOCIATED. */
-weft_worker_t *weft__stub_worker(void);
+/* The worker of objects without a resource: all checks of calls return `status`, which is
+ * NOT_ASSOCIATED, DISASSOCIATED or RESOURCE_LOST. */
+weft_worker_t *weft__stub_worker(weft_status_t status);
+bool weft__is_stub_worker(const weft_worker_t *worker);
 /*
  * The stub of an object on a worker in associated mode, which must work. It keeps `size` bytes of
  * `params`. stub->closing frees an object that has no resource when the worker closes.
@@ -157,6 +159,11 @@ weft_status_t weft__worker_stub_new(weft_worker_t *worker, enum stub_type type, 
                                     const void *params, size_t size, struct stub **stub_p);
 /* The object is gone: frees the stub. */
 void weft__worker_stub_gone(struct stub *stub);
+/* The association of the object ended: it rests, or goes with its worker, which closes. */
+void weft__worker_stub_rests(struct stub *stub, weft_status_t status);
+/* How many objects of `parent` have no resource; it works by `itself`. And their end. */
+uint32_t weft__worker_stubs_resting(const weft_worker_t *parent, const weft_worker_t *itself);
+void weft__worker_stubs_free(const weft_worker_t *parent, weft_worker_t *itself);
 
 /* The worker that does the work: the provider's, if this one is associated with it. */
 static inline weft_worker_t *weft__worker_itself(weft_worker_t *worker) {

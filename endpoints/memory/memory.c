@@ -9,7 +9,11 @@
 
 /* The handle is the program's until all who waited for it have been notified. */
 static void free_reported(weft_mem_t *mem) {
-    if (mem->untold == 0) weft__free_later(mem->worker->reactor, mem);
+    if (mem->untold) return;
+    if (mem->outlives)
+        mem->rested = true;
+    else
+        weft__free_later(mem->worker->reactor, mem);
 }
 
 static void mem_end(weft_mem_t *mem) {
@@ -242,8 +246,14 @@ static weft_status_t mem_new(struct weft_worker *worker, void *base, size_t len,
 /* ---- in associated mode */
 
 static void free_stub(struct stub *stub) {
+    talloc_free(stub->object);
+}
+
+void weft__mem_stub_rest(struct stub *stub, weft_status_t status) {
     weft_mem_t *mem = stub->object;
-    if (mem->worker == weft__stub_worker()) talloc_free(mem);
+    memset(mem, 0, sizeof *mem);
+    mem->worker = weft__stub_worker(status);
+    mem->arg = stub;
 }
 
 static weft_status_t mem_stub(weft_worker_t *worker, size_t params_size,
@@ -262,8 +272,7 @@ static weft_status_t mem_stub(weft_worker_t *worker, size_t params_size,
         return st;
     }
     stub->closing = free_stub;
-    mem->worker = weft__stub_worker();
-    mem->arg = stub;
+    weft__mem_stub_rest(stub, WEFT_ERR_NOT_ASSOCIATED);
     *mem_p = mem;
     return WEFT_OK;
 }
@@ -275,11 +284,13 @@ weft_status_t weft__mem_stub_begin(struct stub *stub, void *base, size_t len, in
     const weft_mem_params_t *params = stub->params;
     bool write = params->rights & (WEFT_MEM_WRITE | WEFT_MEM_ATOMIC);
     struct pages pages;
-    if (base) return mem_begin(mem, worker, base, len, params, NULL);
-    weft_status_t st = weft__pages_import(fd, offset, len, write, &pages);
+    weft_status_t st = base ? WEFT_OK : weft__pages_import(fd, offset, len, write, &pages);
     if (st < 0) return st;
-    st = mem_begin(mem, worker, pages.map, len, params, &pages);
-    if (st < 0) weft__pages_free(&pages);
+    st = base ? mem_begin(mem, worker, base, len, params, NULL)
+              : mem_begin(mem, worker, pages.map, len, params, &pages);
+    if (st == WEFT_OK) return st;
+    if (!base) weft__pages_free(&pages);
+    weft__mem_stub_rest(stub, atomic_load(&stub->status));
     return st;
 }
 
@@ -292,11 +303,8 @@ void weft__mem_stub_use(struct stub *stub, weft_mem_t *of) {
 
 void weft__mem_stub_leave(struct stub *stub) {
     weft_mem_t *mem = stub->object;
-    if (mem->of) mem->of->users--;
+    mem->of->users--;
     mem->of = NULL;
-    mem->worker = weft__stub_worker();
-    free_stub(stub);
-    weft__worker_stub_gone(stub);
 }
 
 static void part_region(struct weft_request *req) {
@@ -487,8 +495,10 @@ weft_status_t weft_mem_export(const weft_mem_t *mem, int *fd_p, uint64_t *offset
 }
 
 weft_status_t weft_mem_release(weft_mem_t *mem, const weft_op_t *op) {
-    if (mem && mem->worker == weft__stub_worker()) {
-        weft__mem_stub_leave(mem->arg);
+    if (mem && weft__is_stub_worker(mem->worker)) {
+        struct stub *stub = mem->arg;
+        free_stub(stub);
+        weft__worker_stub_gone(stub);
         return WEFT_OK;
     }
     weft_status_t st = check_region(mem);

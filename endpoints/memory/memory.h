@@ -37,6 +37,7 @@ struct weft_mem {
     struct cached exposed;        /* in memory.exposed, if it is exposed */
     struct weft_mem *of;          /* associated with another region, whose key it has */
     bool associated;              /* released by the end of its association only */
+    bool outlives, rested;        /* its handle stays when it has ended; it has */
     bool invalid;                 /* the program unmaps it: no new keys */
     void (*on_invalid)(weft_mem_t *mem, void *arg);
     void *arg;
@@ -99,6 +100,8 @@ weft_status_t weft__mem_stub_begin(struct stub *stub, void *base, size_t len, in
 /* The same, as another name of region `of`; and the end of that. */
 void weft__mem_stub_use(struct stub *stub, weft_mem_t *of);
 void weft__mem_stub_leave(struct stub *stub);
+/* It has ended, and is without a resource again. Calls return `status`. */
+void weft__mem_stub_rest(struct stub *stub, weft_status_t status);
 
 /* Writes to the region, which covers [at, at + len). IO: the device failed. */
 weft_status_t weft__mem_write(const weft_mem_t *mem, uint64_t at, const void *from, size_t len);

@@ -60,6 +60,8 @@ typedef enum weft_resource_kind {
     /* a descriptor to watch and a function to call, as of a UCX worker, for a worker:
        WEFT_RES_WORKER_EVENTS (weft_events_t) */
     WEFT_RESOURCE_EVENTS,
+    /* a connected TCP socket, for an endpoint: WEFT_RES_ENDPOINT_SOCKET */
+    WEFT_RESOURCE_CONNECTION,
     /* described only: PD, CQ, SRQ and QP of verbs; a CQ's completions come by EVENTS */
     WEFT_RESOURCE_VERBS,
     /* described only: a CUDA context and stream */
@@ -72,7 +74,8 @@ typedef enum weft_resource_kind {
 #define WEFT_RES_WORKER_HANDLE "WEFT_RES_WORKER_HANDLE" /* weft_worker_t * */
 #define WEFT_RES_WORKER_SOCKET "WEFT_RES_WORKER_SOCKET" /* int; stays the provider's */
 #define WEFT_RES_WORKER_EVENTS "WEFT_RES_WORKER_EVENTS" /* weft_events_t */
-#define WEFT_RES_ENDPOINT_SET  "WEFT_RES_ENDPOINT_SET"  /* weft_ep_t *[]; own rank: NULL */
+#define WEFT_RES_ENDPOINT_SET    "WEFT_RES_ENDPOINT_SET"  /* weft_ep_t *[]; own rank: NULL */
+#define WEFT_RES_ENDPOINT_SOCKET "WEFT_RES_ENDPOINT_SOCKET" /* int; stays the provider's */
 #define WEFT_RES_TEAM_HANDLE   "WEFT_RES_TEAM_HANDLE"   /* weft_team_t * */
 #define WEFT_RES_TEAM_RANK     "WEFT_RES_TEAM_RANK"     /* uint32_t */
 #define WEFT_RES_TEAM_MPI      "WEFT_RES_TEAM_MPI"      /* weft_mpi_t */

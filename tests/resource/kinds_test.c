@@ -297,6 +297,113 @@ TEST(a_listening_socket_of_the_program_is_adopted_and_given_back) {
     two_down(&t);
 }
 
+/* ---- a connected socket ---------------------------------------------------------------------- */
+
+static int connected_to(const char *uri) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    at.sin_port = htons((uint16_t)atoi(strrchr(uri, ':') + 1));
+    CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0);
+    return fd;
+}
+
+static void keep_ep(weft_ep_t *ep, void *arg) {
+    *(weft_ep_t **)arg = ep;
+}
+
+/* The first worker's library has a stub endpoint, and the second worker listens. */
+struct by_socket {
+    struct sharing s;
+    weft_listener_t *listener;
+    weft_ep_t *ep, *accepted;
+    int lost;
+};
+
+static void socket_up(struct by_socket *b) {
+    memset(b, 0, sizeof *b);
+    share_up(&b->s, "tcp");
+    weft_listen_params_t params = {.on_endpoint = keep_ep, .arg = &b->accepted};
+    CHECK_EQ(weft_listen(two_b(&b->s.two), "tcp://127.0.0.1:0", &params, &b->listener), 0);
+    CHECK_EQ(weft_am_handler_set(b->s.library[1], 3, on_message, NULL), 0);
+    weft_ep_params_t stub = {.associated = 1};
+    CHECK_EQ(weft_connect(b->s.library[0], NULL, &stub, &b->ep), 0);
+    handled = 0;
+}
+
+static void socket_lost(void *object, weft_status_t status, void *arg) {
+    ((struct by_socket *)arg)->lost += status == WEFT_ERR_RESOURCE_LOST;
+}
+
+static weft_resource_t *associate_socket(struct by_socket *b, int fd) {
+    weft_resource_value_t value = VALUE(WEFT_RES_ENDPOINT_SOCKET, fd);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_CONNECTION, &value, 1);
+    weft_associate_params_t params = {.resource = resource, .on_lost = socket_lost, .arg = b};
+    CHECK_EQ(weft_associate_resources(b->s.context, WEFT_OBJECT_ENDPOINT, &params, b->ep), 0);
+    return resource;
+}
+
+TEST(an_endpoint_works_over_a_connected_socket_and_gives_it_back) {
+    struct by_socket b;
+    socket_up(&b);
+    for (int round = 1; round <= 2; round++) {
+        int fd = connected_to(weft_listener_uri(b.listener));
+        weft_resource_t *resource = associate_socket(&b, fd);
+        CHECK(weft_am_send(b.ep, 3, NULL, 0, &(weft_iov_t){"x", 1}, 1, NULL) >= 0);
+        UNTIL(&b.s.two, handled == round);
+        struct tally done = {0};
+        CHECK_EQ(weft_disassociate_resources(resource, b.ep, OP(&done)), WEFT_IN_PROGRESS);
+        UNTIL(&b.s.two, done.calls);
+        CHECK_EQ(done.status, 0);
+        /* Only the program's descriptor is left: the library has closed its own. */
+        char byte;
+        UNTIL(&b.s.two, recv(fd, &byte, 1, MSG_DONTWAIT) == 0);
+        CHECK_EQ(weft_resource_release(resource), 0);
+        close(fd);
+        CHECK_EQ(weft_ep_close(b.accepted, WEFT_CLOSE_ABORT, NULL), WEFT_IN_PROGRESS);
+    }
+    CHECK_EQ(weft_ep_close(b.ep, WEFT_CLOSE_FLUSH, NULL), 0);
+    share_down(&b.s);
+}
+
+TEST(a_connected_socket_that_is_lost_ends_the_operations_over_it) {
+    struct by_socket b;
+    struct tally sent = {0};
+    static char bytes[1 << 20];
+    socket_up(&b);
+    int fd = connected_to(weft_listener_uri(b.listener));
+    weft_resource_t *resource = associate_socket(&b, fd);
+    weft_op_t op = {.done = tally, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
+    CHECK_EQ(weft_tag_send(b.ep, 3, &(weft_iov_t){bytes, sizeof bytes}, 1, &op), WEFT_IN_PROGRESS);
+    UNTIL(&b.s.two, b.accepted);
+    CHECK_EQ(sent.calls, 0);
+    weft_resource_lose(resource);
+    weft_resource_info_t info = {.n_users = 1};
+    UNTIL(&b.s.two, weft_resource_info(resource, &info) == 0 && info.n_users == 0);
+    CHECK_EQ(sent.calls, 1);
+    CHECK_EQ(sent.status, WEFT_ERR_RESOURCE_LOST);
+    CHECK_EQ(b.lost, 1);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    close(fd);
+    CHECK_EQ(weft_ep_close(b.ep, WEFT_CLOSE_FLUSH, NULL), 0);
+    share_down(&b.s);
+}
+
+TEST(what_is_no_connected_socket_leaves_the_endpoint_as_it_was) {
+    struct by_socket b;
+    int pair[2];
+    socket_up(&b);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    weft_resource_value_t value = VALUE(WEFT_RES_ENDPOINT_SOCKET, pair[0]);
+    weft_resource_t *resource = describe(WEFT_RESOURCE_CONNECTION, &value, 1);
+    CHECK_EQ(associate(b.s.context, WEFT_OBJECT_ENDPOINT, resource, b.ep), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_am_send(b.ep, 3, NULL, 0, NULL, 0, NULL), WEFT_ERR_NOT_ASSOCIATED);
+    CHECK_EQ(weft_resource_release(resource), 0);
+    CHECK_EQ(weft_ep_close(b.ep, WEFT_CLOSE_FLUSH, NULL), 0);
+    close(pair[0]);
+    close(pair[1]);
+    share_down(&b.s);
+}
+
 struct engine {
     int fd, left, calls, armed;
 };
