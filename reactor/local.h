@@ -89,6 +89,7 @@ struct reactor {
     bool event_fd_used;  /* another thread may have written it */
     bool busy_once_more; /* the last turn in a host's loop found something */
     weft_thread_mode_t thread_mode;
+    const struct given *given;
     struct counters own_count; /* gate.count says where they are kept now */
 
     /* On cache lines of its own (talloc aligns to 16 only). */

@@ -13,6 +13,7 @@ static weft_status_t set_up(struct reactor *r, const struct reactor_params *para
         return WEFT_OK;
     }
     weft__random_open(r, params->seed);
+    r->given = params->given;
     weft_status_t st = weft__wakeup_open(r);
     if (st == WEFT_OK) st = weft__loop_open(r, params->loop, params->max_fds);
     return st;
@@ -113,6 +114,9 @@ bool weft__reactor_has_fd(const struct reactor *r) {
 }
 bool weft__reactor_notifies_once(const struct reactor *r) {
     return r->fd_taken && !r->ev.loop;
+}
+const struct given *weft__reactor_given(const struct reactor *r) {
+    return r->given;
 }
 bool weft__reactor_in_turn(const struct reactor *r) {
     return r->in_turn;

@@ -31,13 +31,18 @@ struct reactor;
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+struct given;
 struct reactor_params {
     struct ev_loop *loop; /* the host's; NULL: its own */
     /* simulations: shared by all reactors of one (reactor/virtual.h) */
     struct reactor_clock *virtual_clock;
     uint64_t seed;    /* of reactor_random; 0: from the kernel */
     unsigned max_fds; /* capacity of libev's arrays; 0: RLIMIT_NOFILE, 4096 at most */
+    /* what the program made for the transports (transports/given.h); NULL: nothing */
+    const struct given *given;
 };
+/* That of the parameters. */
+const struct given *weft__reactor_given(const struct reactor *r);
 
 /* The reactor is a talloc root of its own: everything of one worker hangs below it. */
 weft_status_t weft__reactor_create(weft_context_t *context, const struct reactor_params *params,

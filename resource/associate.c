@@ -10,6 +10,12 @@ const void *weft__association_value(const struct association *a, const char *key
     return value && value->len >= size ? value->value : NULL;
 }
 
+const weft_resource_value_t *weft__association_array(const struct association *a,
+                                                     const char *key) {
+    const weft_resource_value_t *value = weft__values_find(&a->values, key);
+    return value ? value : weft__values_find(&a->resource->values, key);
+}
+
 static weft_status_t check_key(const struct association *a, const char *key) {
     if (weft__values_find(&a->values, key) || weft__values_find(&a->resource->values, key))
         return WEFT_OK;

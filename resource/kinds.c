@@ -6,6 +6,7 @@
 #include <endpoints/memory/memory.h>
 #include <endpoints/worker/associate.h>
 #include <stdio.h>
+#include <transports/given.h>
 
 #include "resource.h"
 
@@ -36,20 +37,25 @@ static void object_end(struct association *a) {
 
 /* ---- a libev loop: the worker runs on it ----------------------------------------------------- */
 
-static weft_status_t loop_begin(struct association *a) {
+/* On a loop of the program, or (a kind that needs none) of its own. */
+static weft_status_t own_begin(struct association *a, const struct given *given) {
     struct ev_loop *const *loop =
         weft__association_value(a, WEFT_RES_WORKER_LOOP, sizeof(struct ev_loop *));
     weft_worker_t *worker = a->object;
-    if (!loop)
-        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has another size", WEFT_RES_WORKER_LOOP);
-    weft_status_t st = weft__worker_on_loop(worker, *loop);
+    weft_status_t st = weft__worker_on_loop(worker, loop ? *loop : NULL, given);
     if (st < 0) return st;
     a->worker = worker;
     a->reactor = worker->reactor;
     return WEFT_OK;
 }
 
-static void loop_closed(weft_status_t status, void *arg) {
+static weft_status_t loop_begin(struct association *a) {
+    if (!weft__association_value(a, WEFT_RES_WORKER_LOOP, sizeof(struct ev_loop *)))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s has another size", WEFT_RES_WORKER_LOOP);
+    return own_begin(a, NULL);
+}
+
+static void own_closed(weft_status_t status, void *arg) {
     struct association *a = arg;
     weft_worker_t *worker = a->object;
     a->closed = true;
@@ -58,12 +64,46 @@ static void loop_closed(weft_status_t status, void *arg) {
     weft__association_look(a);
 }
 
-static void loop_drain(struct association *a, weft_status_t status, bool abort) {
+static void own_drain(struct association *a, weft_status_t status, bool abort) {
     weft_worker_t *worker = a->worker;
     a->worker = NULL;
     if (!worker) return;
+    if (abort) weft__worker_abort(worker, status);
     atomic_store(&worker->stub->status, status);
-    (void)weft_worker_close(worker, &(weft_op_t){.done = loop_closed, .arg = a});
+    (void)weft_worker_close(worker, &(weft_op_t){.done = own_closed, .arg = a});
+}
+
+/* ---- verbs objects: the worker's rdma transports use them ------------------------------------ */
+
+/* A value that is one pointer; NULL: there is none. */
+static void *pointer_of(const struct association *a, const char *key) {
+    void *const *pointer = weft__association_value(a, key, sizeof *pointer);
+    return pointer ? *pointer : NULL;
+}
+
+static weft_status_t verbs_begin(struct association *a) {
+    const weft_verbs_t *verbs =
+        weft__association_value(a, WEFT_RES_WORKER_VERBS, sizeof(weft_verbs_t));
+    const weft_resource_value_t *qps = weft__association_array(a, WEFT_RES_WORKER_QP);
+    struct given *given = weft__new(a, struct given);
+    if (!given) return WEFT_ERR_NO_MEMORY;
+    *given = (struct given){.pd = pointer_of(a, WEFT_RES_WORKER_PD),
+                            .cq = pointer_of(a, WEFT_RES_WORKER_CQ),
+                            .srq = pointer_of(a, WEFT_RES_WORKER_SRQ)};
+    if (!given->pd) return weft__fail(WEFT_ERR_INVALID_PARAM, "%s is NULL", WEFT_RES_WORKER_PD);
+    if (qps) {
+        given->n_qp = qps->len / sizeof *given->qp;
+        given->qp = (struct ibv_qp **)(uintptr_t)qps->value;
+    }
+    if (given->n_qp && (!given->cq || !given->srq))
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "%s without %s or %s", WEFT_RES_WORKER_QP,
+                          WEFT_RES_WORKER_CQ, WEFT_RES_WORKER_SRQ);
+    if (verbs) {
+        given->completion = verbs->completion;
+        given->event = verbs->event;
+        given->arg = verbs->arg;
+    }
+    return own_begin(a, given);
 }
 
 /* ---- another library's worker: this one works by it, within a lease -------------------------- */
@@ -342,7 +382,7 @@ const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS] = {
                             .ends_itself = true,
                             .mandatory = {WEFT_RES_WORKER_LOOP},
                             .begin = loop_begin,
-                            .drain = loop_drain,
+                            .drain = own_drain,
                             .drained = is_closed},
     [WEFT_RESOURCE_WORKER] = {.name = "worker",
                               .objects = WORKER,
@@ -407,6 +447,12 @@ const struct kind weft__resource_kinds[WEFT_N_RESOURCE_KINDS] = {
                               .begin = events_begin,
                               .drain = events_drain,
                               .end = events_end},
-    [WEFT_RESOURCE_VERBS] = {.name = "verbs"},
+    [WEFT_RESOURCE_VERBS] = {.name = "verbs",
+                             .objects = WORKER,
+                             .ends_itself = true,
+                             .mandatory = {WEFT_RES_WORKER_PD},
+                             .begin = verbs_begin,
+                             .drain = own_drain,
+                             .drained = is_closed},
     [WEFT_RESOURCE_CUDA] = {.name = "cuda"},
 };

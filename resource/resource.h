@@ -118,6 +118,9 @@ void weft__association_show(weft_worker_t *worker);
 /* associate.c: a value of the association, of at least `size` bytes; NULL: none. */
 const void *weft__association_value(const struct association *a, const char *key, size_t size);
 
+/* The same, of any size. */
+const weft_resource_value_t *weft__association_array(const struct association *a, const char *key);
+
 /* A notice of the provider, carried to the consumer's reactor. */
 enum notice { NOTICE_RECALL, NOTICE_LOSE };
 /* `drain_ms`: the time for a recall; 0: close.timeout. */

@@ -171,8 +171,7 @@ static weft_status_t find_rank(const struct association *a, struct endpoint_set 
 }
 
 static weft_status_t over_endpoints(struct association *a, weft_exchange_t *exchange) {
-    const weft_resource_value_t *value = weft__values_find(&a->values, WEFT_RES_ENDPOINT_SET);
-    if (!value) value = weft__values_find(&a->resource->values, WEFT_RES_ENDPOINT_SET);
+    const weft_resource_value_t *value = weft__association_array(a, WEFT_RES_ENDPOINT_SET);
     struct endpoint_set *set = weft__new(a, struct endpoint_set);
     if (!set) return WEFT_ERR_NO_MEMORY;
     a->set = set;

@@ -6,6 +6,7 @@
 #include <endpoints/core/lease.h>
 #include <endpoints/core/worker.h>
 #include <endpoints/messages/leased.h>
+#include <transports/given.h>
 
 /* What a worker in associated mode was created with, and how it ends. */
 struct worker_stub {
@@ -86,17 +87,29 @@ weft_status_t weft__worker_stub_close(weft_worker_t *worker) {
 
 /* ---- on a loop */
 
-weft_status_t weft__worker_on_loop(weft_worker_t *worker, struct ev_loop *loop) {
+static bool uses_verbs(const weft_worker_t *worker) {
+    for (uint32_t i = 0; i < worker->n_ifaces; i++)
+        if (strncmp(worker->iface[i]->transport->name, "rdma_", 5) == 0) return true;
+    return false;
+}
+
+weft_status_t weft__worker_on_loop(weft_worker_t *worker, struct ev_loop *loop,
+                                   const struct given *given) {
     struct worker_stub *own = own_of(worker);
     struct reactor *r;
     weft_status_t st =
-        weft__reactor_create(worker->stub->context, &(struct reactor_params){.loop = loop}, &r);
+        weft__reactor_create(worker->stub->context,
+                             &(struct reactor_params){.loop = loop, .given = given}, &r);
     if (st < 0) return st;
     own->params.loop = loop;
     weft__reactor_thread_mode(r, own->params.thread_mode);
     talloc_steal(r, worker);
     worker->driver.has_thread = false;
     st = weft__worker_open_in(worker, r, &own->params);
+    if (st == WEFT_OK && given && given->pd && !uses_verbs(worker)) {
+        weft__worker_discard(worker);
+        st = weft__fail(WEFT_ERR_UNSUPPORTED, "no rdma transport of the worker could be opened");
+    }
     if (st < 0) {
         talloc_steal(NULL, worker);
         make_dormant(worker, WEFT_ERR_NOT_ASSOCIATED);
@@ -152,6 +165,16 @@ weft_status_t weft__worker_share(weft_worker_t *worker, weft_worker_t *provider,
 static void abort_ep(struct weft_ep *ep, weft_status_t status) {
     if (ep->status == WEFT_OK) ep->status = (int8_t)status;
     weft__ep_abort(ep);
+}
+
+void weft__worker_abort(weft_worker_t *worker, weft_status_t status) {
+    list_for_each_safe(n, next, &worker->due) {
+        abort_ep(list_of(n, struct weft_ep, of_worker), status);
+    }
+    list_for_each_safe(m, after, &worker->endpoints) {
+        abort_ep(list_of(m, struct weft_ep, of_worker), status);
+    }
+    weft__worker_end_receives(worker, status);
 }
 
 static void drain_ep(struct weft_ep *ep, weft_status_t status, bool abort) {

@@ -13,6 +13,11 @@ struct reactor;
 weft_status_t weft__worker_open_in(weft_worker_t *worker, struct reactor *r,
                                    const weft_worker_params_t *params);
 
+/* worker.c: takes back what opening it has done. */
+void weft__worker_discard(weft_worker_t *worker);
+/* worker.c: stops receives that have no endpoint. */
+void weft__worker_end_receives(weft_worker_t *worker, weft_status_t status);
+
 /* A worker that has no resource yet. */
 weft_status_t weft__worker_stub(weft_context_t *context, const weft_worker_params_t *params,
                                 weft_worker_t **worker_p);
@@ -21,8 +26,15 @@ bool weft__worker_is_resting(const weft_worker_t *worker);
 /* Frees a worker that has no resource. BUSY while it works by another worker. */
 weft_status_t weft__worker_stub_close(weft_worker_t *worker);
 
-/* The worker works on this loop of the program; NULL: on one of its own. */
-weft_status_t weft__worker_on_loop(weft_worker_t *worker, struct ev_loop *loop);
+/*
+ * The worker works on this loop of the program (NULL: on one of its own), with what was given for
+ * its transports (NULL: nothing). UNSUPPORTED: none of them uses it.
+ */
+struct given;
+weft_status_t weft__worker_on_loop(weft_worker_t *worker, struct ev_loop *loop,
+                                   const struct given *given);
+/* Ends its operations as `status`: endpoints at once, and receives. */
+void weft__worker_abort(weft_worker_t *worker, weft_status_t status);
 /* A worker on a loop has closed: it stays, as a worker without a resource. */
 void weft__worker_outlives(weft_worker_t *worker);
 

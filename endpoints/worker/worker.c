@@ -144,13 +144,12 @@ static void worker_fail(struct fsm *m, unsigned event, enum fsm_verb why) {
 
 static const struct fsm_port worker_port = {&weft__worker_machine, worker_effect, worker_fail};
 
-/* Stops receives that have no endpoint. */
-static void end_receives(struct weft_worker *worker) {
+void weft__worker_end_receives(struct weft_worker *worker, weft_status_t status) {
     struct match *m = &worker->match;
     for (unsigned i = 0; i <= MATCH_BUCKETS; i++) {
         struct list *queue = i < MATCH_BUCKETS ? &m->posted[i] : &m->submit_any;
         while (!list_empty(queue))
-            weft__request_stop(list_of(queue->next, struct weft_request, queued), WEFT_ERR_CLOSED);
+            weft__request_stop(list_of(queue->next, struct weft_request, queued), status);
     }
 }
 
@@ -161,7 +160,7 @@ static void settle_worker(struct job *job) {
     if (worker_ends_attachments(m)) {
         if (worker->n_attachments == 0) weft__fsm_step(m, WORKER_EV_ATTACHMENTS_GONE);
     } else if (worker_ends_endpoints(m)) {
-        end_receives(worker);
+        weft__worker_end_receives(worker, WEFT_ERR_CLOSED);
         if (list_empty(&worker->endpoints) && list_empty(&worker->due))
             weft__fsm_step(m, WORKER_EV_ENDPOINTS_GONE);
     } else if (worker_ends_links(m)) {
@@ -328,7 +327,7 @@ static weft_status_t open_parts(struct weft_worker *worker, const char *transpor
     return st == WEFT_OK ? weft__lanes_open(worker) : st;
 }
 
-static void discard(struct weft_worker *worker) {
+void weft__worker_discard(struct weft_worker *worker) {
     for (uint32_t i = 0; i < worker->n_ifaces; i++) worker->iface[i]->ops->close(worker->iface[i]);
     weft__stats_end(worker);
 }
@@ -344,7 +343,7 @@ static weft_status_t open_worker(weft_worker_t *worker, struct reactor *r,
         open_parts(worker, params->transports ? params->transports
                                               : weft__setting_str(context, SETTING_TRANSPORTS));
     if (st < 0) {
-        discard(worker);
+        weft__worker_discard(worker);
         return st;
     }
     weft__stats_transports(worker);

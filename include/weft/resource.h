@@ -62,7 +62,9 @@ typedef enum weft_resource_kind {
     WEFT_RESOURCE_EVENTS,
     /* a connected TCP socket, for an endpoint: WEFT_RES_ENDPOINT_SOCKET */
     WEFT_RESOURCE_CONNECTION,
-    /* described only: PD, CQ, SRQ and QP of verbs; a CQ's completions come by EVENTS */
+    /* objects of verbs that the rdma transports of a worker use, for a worker: WEFT_RES_WORKER_PD,
+       [WEFT_RES_WORKER_CQ, WEFT_RES_WORKER_SRQ, WEFT_RES_WORKER_QP, WEFT_RES_WORKER_VERBS,
+       WEFT_RES_WORKER_LOOP] */
     WEFT_RESOURCE_VERBS,
     /* described only: a CUDA context and stream */
     WEFT_RESOURCE_CUDA,
@@ -74,6 +76,11 @@ typedef enum weft_resource_kind {
 #define WEFT_RES_WORKER_HANDLE "WEFT_RES_WORKER_HANDLE" /* weft_worker_t * */
 #define WEFT_RES_WORKER_SOCKET "WEFT_RES_WORKER_SOCKET" /* int; stays the provider's */
 #define WEFT_RES_WORKER_EVENTS "WEFT_RES_WORKER_EVENTS" /* weft_events_t */
+#define WEFT_RES_WORKER_PD     "WEFT_RES_WORKER_PD"     /* struct ibv_pd * */
+#define WEFT_RES_WORKER_CQ     "WEFT_RES_WORKER_CQ"     /* struct ibv_cq *, with a channel */
+#define WEFT_RES_WORKER_SRQ    "WEFT_RES_WORKER_SRQ"    /* struct ibv_srq * */
+#define WEFT_RES_WORKER_QP     "WEFT_RES_WORKER_QP"     /* struct ibv_qp *[]: RC, in RESET */
+#define WEFT_RES_WORKER_VERBS  "WEFT_RES_WORKER_VERBS"  /* weft_verbs_t */
 #define WEFT_RES_ENDPOINT_SET    "WEFT_RES_ENDPOINT_SET"  /* weft_ep_t *[]; own rank: NULL */
 #define WEFT_RES_ENDPOINT_SOCKET "WEFT_RES_ENDPOINT_SOCKET" /* int; stays the provider's */
 #define WEFT_RES_TEAM_HANDLE   "WEFT_RES_TEAM_HANDLE"   /* weft_team_t * */
@@ -104,6 +111,26 @@ typedef struct weft_events {
     int (*arm)(void *arg);
     void *arg;
 } weft_events_t;
+
+/*
+ * What the program hears of verbs objects that it shares with a worker. Both functions are optional
+ * and run on the worker's thread.
+ *
+ * PD: the worker registers its memory there, and uses its device. CQ: completions of the worker's
+ * queue pairs arrive there; the library polls it, and makes its channel non-blocking. SRQ: the
+ * worker posts all receives, and the program none; afterwards the queue has receives without
+ * memory, and can only be destroyed. QP: the connections of rdma_rc use these and no others; they
+ * were created with PD, CQ (both sides) and SRQ, and are in RESET before and after.
+ */
+typedef struct weft_verbs {
+    /* A struct ibv_wc of the CQ that is of no queue pair of the worker. */
+    void (*completion)(const void *wc, void *arg);
+    /* Each struct ibv_async_event of the device, which the library reads and acknowledges, those
+     * about the worker's objects among them. NULL: the program reads them; then the worker posts all
+     * receives at once, and waits for no event before it returns a queue pair. */
+    void (*event)(const void *event, void *arg);
+    void *arg;
+} weft_verbs_t;
 
 /*
  * An MPI communicator by the functions that are needed of it, so that Weft is linked with no MPI.
@@ -216,7 +243,8 @@ typedef struct weft_associate_params {
     weft_lease_t lease;
     uint32_t abi_version; /* WEFT_RESOURCE_ABI of the consumer's header; 0: not compared */
     const char *build_id; /* compared if both sides have one */
-    /* Optional: the object lost its resource. Calls on it return RESOURCE_LOST. */
+    /* Optional: the object lost its resource. Calls on it return RESOURCE_LOST. If its worker lost
+     * what it works by, the handle of the object is gone when the worker's association ends. */
     void (*on_lost)(void *object, weft_status_t status, void *arg);
     void *arg;
 } weft_associate_params_t;
@@ -228,7 +256,10 @@ typedef struct weft_associate_params {
  *
  * A context takes a resource of any kind: its values are held, and can be read. SOCKET and EVENTS
  * are for any worker, in associated mode or not, and for several of them at once. Of a SOCKET,
- * `params->arg` is a weft_listen_params_t, or NULL.
+ * `params->arg` is a weft_listen_params_t, or NULL. A CONNECTION is dialed as "tcp://@FD" of
+ * weft_connect is: the other end is accepted by a listener, or given to one (weft_listener_adopt).
+ * When it is returned, the library has closed its duplicate, and the stream has ended; close the
+ * socket.
  *
  * Owner's thread of the worker, for endpoints, teams and regions.
  *
@@ -250,11 +281,15 @@ WEFT_API weft_status_t weft_associate_resources_sized(size_t params_size, weft_c
  * op->done is called, on the consumer's worker.
  *
  * Of a worker: its endpoints are closed, and its listeners and regions too; their handles are gone
- * when op->done begins. Handlers of active messages stay for the next association. BUSY while a
- * team of it is open. An endpoint, a team or a region is closed, and its handle is gone.
+ * when op->done begins, and so are those of its objects in associated mode. Handlers of active
+ * messages stay for the next association. BUSY while a team of it is open, or an object of it is
+ * associated. An endpoint, a team or a region is closed. Its handle stays: from op->done on it may
+ * be associated with another resource, or closed (weft_ep_close, weft_team_close,
+ * weft_mem_release). A region has another key then.
  *
  * A second call while the first drains, or after it, is harmless: it returns WEFT_OK without a
- * callback. Owner's thread of the worker.
+ * callback. After a loss the call completes when the association has ended, with RESOURCE_LOST;
+ * from then on the object may be associated again. Owner's thread of the worker.
  */
 WEFT_API weft_status_t weft_disassociate_resources(weft_resource_t *resource, void *object,
                                                    const weft_op_t *op);

@@ -261,6 +261,16 @@ void weft__rc_lane_bad(struct rc_lane *lane, weft_status_t why, const char *what
 /* How many gets and atomics the peer's device sends at once, and how many it accepts. */
 void weft__rc_lane_reads(struct rc_lane *lane, uint8_t in, uint8_t out);
 void weft__rc_lane_end(struct rc_lane *lane); /* with the interface, without a word */
+/* rc_given.c: what the program gave; never NULL. */
+const struct given *weft__rc_given(const struct rc_iface *iface);
+weft_status_t weft__rc_given_limits(struct rc_iface *iface, uint32_t *cqe_p);
+/* A queue pair that no lane has. NULL, and errno: there is none. */
+struct ibv_qp *weft__rc_given_take(struct rc_iface *iface);
+/* An errno: the queue pair could not be reset. */
+int weft__rc_given_return(struct ibv_qp *qp);
+/* True: it was the program's, which has been notified. */
+bool weft__rc_given_foreign(const struct rc_iface *iface, const struct ibv_wc *wc);
+
 struct rc_lane *weft__rc_lane_find(const struct rc_iface *iface, uint32_t qp_num);
 void weft__rc_lane_close(struct lane *lane, bool flush);
 uint64_t weft__rc_lane_peer_id(const struct lane *l);

@@ -14,6 +14,7 @@ static uint32_t least(uint64_t a, uint64_t b) {
 
 /* What it says of inline data is known only of a queue pair. */
 static weft_status_t probe(struct rc_iface *iface) {
+    if (weft__rc_given(iface)->n_qp) return WEFT_OK; /* known, of the given ones */
     struct ibv_qp_init_attr init = {.send_cq = iface->cq.cq,
                                     .recv_cq = iface->cq.cq,
                                     .srq = iface->srq,
@@ -45,8 +46,13 @@ static weft_status_t limits(struct rc_iface *iface) {
     iface->most_receives =
         least(weft__setting_u64(context, SETTING_RDMA_RECEIVES), (uint64_t)has->max_srq_wr);
     if (iface->most_receives < 16) iface->most_receives = 16;
-    uint64_t fit = ((uint64_t)has->max_cqe - iface->most_receives) / iface->depth;
+    uint32_t cqe = least((uint64_t)has->max_cqe, INT32_MAX);
+    weft_status_t st = weft__rc_given_limits(iface, &cqe);
+    if (st < 0) return st;
+    uint64_t fit = (cqe - iface->most_receives) / iface->depth;
     iface->most_lanes = least(weft__setting_u64(context, SETTING_RDMA_QUEUE_PAIRS), fit);
+    if (weft__rc_given(iface)->n_qp)
+        iface->most_lanes = least(iface->most_lanes, weft__rc_given(iface)->n_qp);
     if (iface->most_lanes > (unsigned)has->max_qp) iface->most_lanes = (unsigned)has->max_qp;
     iface->reads =
         (uint8_t)least(RC_READS, (uint64_t)(has->max_qp_rd_atom < has->max_qp_init_rd_atom
@@ -109,8 +115,10 @@ static weft_status_t open_queues(struct rc_iface *iface) {
     weft__rd_pool_init(&iface->words, iface->device, iface, sizeof(uint64_t), RC_WORDS,
                        iface->most_lanes * iface->depth + 1);
     weft__rd_buf_refs_init(&iface->buf_refs, iface->device, iface);
-    weft_status_t st = weft__rd_cq_open(&iface->cq, iface->device,
-                                        iface->most_lanes * iface->depth + iface->most_receives);
+    struct ibv_cq *given = weft__rc_given(iface)->cq;
+    unsigned depth = iface->most_lanes * iface->depth + iface->most_receives;
+    weft_status_t st = given ? weft__rd_cq_use(&iface->cq, iface->device, given)
+                             : weft__rd_cq_open(&iface->cq, iface->device, depth);
     if (st == WEFT_OK) st = weft__rc_receives_open(iface);
     if (st == WEFT_OK) st = probe(iface);
     return st;
@@ -146,13 +154,19 @@ static void device_gone(struct rd_user *user) {
     lose_device(of_user(user), WEFT_ERR_PEER_FAILED);
 }
 
+/* NULL: it is another's, of the same device. */
+static struct rc_lane *lane_of_qp(const struct rc_iface *iface, const struct ibv_qp *qp) {
+    struct rc_lane *lane = weft__rc_lane_find(iface, qp->qp_num);
+    return lane && lane->qp == qp ? lane : NULL;
+}
+
 static void device_event(struct rd_user *user, const struct ibv_async_event *event) {
     struct rc_iface *iface = of_user(user);
     struct rc_lane *lane;
     switch (event->event_type) {
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-        if (event->element.qp->qp_type != IBV_QPT_RC) break;
-        lane = event->element.qp->qp_context;
+        lane = lane_of_qp(iface, event->element.qp);
+        if (!lane) break;
         lane->last_received = true;
         weft__rd_cq_drain(&iface->cq);
         weft__rc_lane_drained(lane);
@@ -160,8 +174,8 @@ static void device_event(struct rd_user *user, const struct ibv_async_event *eve
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-        if (event->element.qp->qp_type == IBV_QPT_RC)
-            weft__rc_lane_break(event->element.qp->qp_context, WEFT_ERR_PEER_FAILED);
+        lane = lane_of_qp(iface, event->element.qp);
+        if (lane) weft__rc_lane_break(lane, WEFT_ERR_PEER_FAILED);
         break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:
         if (event->element.srq == iface->srq) weft__rc_receives_more(iface);

@@ -50,7 +50,8 @@ static weft_status_t create(struct rc_lane *lane) {
                                             .max_send_sge = iface->iface.attr.max_iov + 1,
                                             .max_inline_data = iface->max_inline},
                                     .qp_type = IBV_QPT_RC};
-    lane->qp = ibv_create_qp(iface->device->pd, &init);
+    bool given = weft__rc_given(iface)->n_qp;
+    lane->qp = given ? weft__rc_given_take(iface) : ibv_create_qp(iface->device->pd, &init);
     if (!lane->qp) return weft__rd_fail("ibv_create_qp", errno);
     LIST_INSERT_HEAD(&iface->bucket[lane->qp->qp_num % RC_BUCKETS], lane, of_bucket);
     return WEFT_OK;
@@ -59,9 +60,11 @@ static weft_status_t create(struct rc_lane *lane) {
 static void destroy(struct rc_lane *lane) {
     if (!lane->qp) return;
     LIST_REMOVE(lane, of_bucket);
-    int error = ibv_destroy_qp(lane->qp);
+    bool given = weft__rc_given(rc_iface_of(lane))->n_qp;
+    int error = given ? weft__rc_given_return(lane->qp) : ibv_destroy_qp(lane->qp);
     if (error)
-        weft__log(rc_context(lane), WEFT_LOG_ERROR, "rdma", "ibv_destroy_qp: errno %d", error);
+        weft__log(rc_context(lane), WEFT_LOG_ERROR, "rdma", "%s: errno %d",
+                  given ? "ibv_modify_qp to RESET" : "ibv_destroy_qp", error);
     lane->qp = NULL;
 }
 
@@ -359,7 +362,9 @@ weft_status_t weft__rc_lane_new(struct rc_iface *iface, bool acceptor, struct rc
     lane->lane = (struct lane){.ops = &weft__rc_ops_early, .iface = &iface->iface, .scarce = true};
     lane->work = work;
     lane->acceptor = acceptor;
-    lane->last_received = iface->software;
+    /* Where that event does not come, it is not waited for. */
+    lane->last_received =
+        iface->software || (weft__rc_given(iface)->pd && !weft__rc_given(iface)->event);
     lane->reads_in = lane->reads_out = iface->reads;
     lane->take = weft__rc_take_nothing;
     lane->job.run = lane_job;

@@ -73,16 +73,19 @@ void weft__rc_receives_more(struct rc_iface *iface) {
 
 weft_status_t weft__rc_receives_open(struct rc_iface *iface) {
     struct ibv_srq_init_attr attr = {.attr = {.max_wr = iface->most_receives, .max_sge = 1}};
-    iface->srq = ibv_create_srq(iface->device->pd, &attr);
+    const struct given *given = weft__rc_given(iface);
+    iface->srq = given->srq ? given->srq : ibv_create_srq(iface->device->pd, &attr);
     if (!iface->srq) return weft__rd_fail("ibv_create_srq", errno);
-    weft_status_t st = add_receives(iface, FIRST_RECEIVES);
+    bool deaf = given->pd && !given->event; /* SRQ_LIMIT_REACHED does not come */
+    weft_status_t st = add_receives(iface, deaf ? iface->most_receives : FIRST_RECEIVES);
     if (st < 0) return st;
     ask_for_limit(iface);
     return WEFT_OK;
 }
 
 void weft__rc_receives_close(struct rc_iface *iface) {
-    if (iface->srq) ibv_destroy_srq(iface->srq);
+    /* Receives stay in a given queue. Their memory is registered no more: it takes no message. */
+    if (iface->srq && iface->srq != weft__rc_given(iface)->srq) ibv_destroy_srq(iface->srq);
     iface->srq = NULL;
     iface->repost = NULL;
     iface->n_repost = iface->n_receives = 0;
@@ -93,6 +96,7 @@ void weft__rc_receives_close(struct rc_iface *iface) {
 void weft__rc_took(struct rd_cq *cq, const struct ibv_wc *wc) {
     struct rc_iface *iface = (struct rc_iface *)((char *)cq - offsetof(struct rc_iface, cq));
     struct rc_lane *lane = weft__rc_lane_find(iface, wc->qp_num);
+    if (!lane && weft__rc_given_foreign(iface, wc)) return;
     if (wc->wr_id & SENT) {
         if (lane) weft__rc_sent(lane, (uint32_t)wc->wr_id, wc->status);
         return;

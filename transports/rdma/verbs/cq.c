@@ -67,35 +67,48 @@ static void ready_cq(struct watch *watch, int events) {
     weft__rd_cq_drain(cq);
 }
 
+static void end_cq(struct rd_cq *cq) {
+    if (cq->cq && !cq->is_given) ibv_destroy_cq(cq->cq);
+    if (cq->channel && !cq->is_given) ibv_destroy_comp_channel(cq->channel);
+    cq->cq = NULL;
+    cq->channel = NULL;
+}
+
+static weft_status_t watch_cq(struct rd_cq *cq) {
+    int flags = fcntl(cq->channel->fd, F_GETFL);
+    if (flags < 0 || fcntl(cq->channel->fd, F_SETFL, flags | O_NONBLOCK))
+        return weft__rd_fail("fcntl", errno);
+    cq->watch.ready = ready_cq;
+    weft_status_t st =
+        weft__watch_start(cq->device->reactor, &cq->watch, cq->channel->fd, WATCH_READ);
+    if (st < 0) return st;
+    cq->poller.poll = poll;
+    cq->poller.arm = arm_cq;
+    weft__poller_add(cq->device->reactor, &cq->poller);
+    return WEFT_OK;
+}
+
 weft_status_t weft__rd_cq_open(struct rd_cq *cq, struct rd_device *device, unsigned depth) {
-    weft_status_t st = WEFT_OK;
     cq->device = device;
+    cq->is_given = false;
     if (depth > (unsigned)device->attr.max_cqe) depth = (unsigned)device->attr.max_cqe;
     cq->channel = ibv_create_comp_channel(device->context);
     if (!cq->channel) return weft__rd_fail("ibv_create_comp_channel", errno);
-    int flags = fcntl(cq->channel->fd, F_GETFL);
-    if (flags < 0 || fcntl(cq->channel->fd, F_SETFL, flags | O_NONBLOCK)) {
-        st = weft__rd_fail("fcntl", errno);
-        goto fail;
-    }
     cq->cq = ibv_create_cq(device->context, (int)depth, cq, cq->channel, 0);
-    if (!cq->cq) {
-        st = weft__rd_fail("ibv_create_cq", errno);
-        goto fail;
-    }
-    cq->watch.ready = ready_cq;
-    st = weft__watch_start(device->reactor, &cq->watch, cq->channel->fd, WATCH_READ);
-    if (st < 0) goto fail;
-    cq->poller.poll = poll;
-    cq->poller.arm = arm_cq;
-    weft__poller_add(device->reactor, &cq->poller);
-    return WEFT_OK;
+    weft_status_t st = cq->cq ? watch_cq(cq) : weft__rd_fail("ibv_create_cq", errno);
+    if (st < 0) end_cq(cq);
+    return st;
+}
 
-fail:
-    if (cq->cq) ibv_destroy_cq(cq->cq);
-    ibv_destroy_comp_channel(cq->channel);
-    cq->cq = NULL;
-    cq->channel = NULL;
+weft_status_t weft__rd_cq_use(struct rd_cq *cq, struct rd_device *device, struct ibv_cq *given) {
+    if (!given->channel)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "the given CQ has no completion channel");
+    cq->device = device;
+    cq->is_given = true;
+    cq->channel = given->channel;
+    cq->cq = given;
+    weft_status_t st = watch_cq(cq);
+    if (st < 0) end_cq(cq);
     return st;
 }
 
@@ -106,9 +119,6 @@ void weft__rd_cq_close(struct rd_cq *cq) {
     take_events(cq);
     if (cq->unacked) ibv_ack_cq_events(cq->cq, cq->unacked); /* else the next call waits */
     cq->unacked = 0;
-    ibv_destroy_cq(cq->cq);
-    ibv_destroy_comp_channel(cq->channel);
-    cq->cq = NULL;
-    cq->channel = NULL;
+    end_cq(cq);
     cq->first = cq->end = 0;
 }

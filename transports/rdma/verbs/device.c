@@ -163,10 +163,10 @@ static void close_context(struct rd_device *d) {
     weft__watch_stop(r, &d->cm_watch);
     if (d->channel) rdma_destroy_event_channel(d->channel);
     weft__watch_stop(r, &d->async);
-    if (d->pd && ibv_dealloc_pd(d->pd))
+    if (d->pd && !d->given && ibv_dealloc_pd(d->pd))
         weft__log(weft__reactor_context(r), WEFT_LOG_ERROR, "rdma",
                   "%s: objects of the device could not be freed", d->name);
-    if (d->context) ibv_close_device(d->context);
+    if (d->context && !d->given) ibv_close_device(d->context);
     d->channel = NULL;
     d->pd = NULL;
     d->context = NULL;
@@ -220,6 +220,7 @@ void weft__rd_device_reports(struct rd_device *d, const struct ibv_async_event *
         next = LIST_NEXT(user, of_device);
         user->event(user, event);
     }
+    if (d->given && d->given->event) d->given->event(event, d->given->arg);
 }
 
 static void async_ready(struct watch *watch, int events) {
@@ -299,31 +300,40 @@ static weft_status_t open_channel(struct rd_device *d) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* The program's context, which has its PD, or a new one. */
+static weft_status_t open_context(struct rd_device *d, struct ibv_device *found) {
+    d->given = weft__reactor_given(d->reactor);
+    if (d->given && !d->given->pd) d->given = NULL;
+    d->context = d->given ? d->given->pd->context : ibv_open_device(found);
+    if (!d->context || ibv_query_device(d->context, &d->attr))
+        return weft__rd_fail(ibv_get_device_name(found), errno);
+    return WEFT_OK;
+}
+
+/* Asynchronous events of the program's context are read only if it asked for that. */
+static weft_status_t watch_events(struct rd_device *d) {
+    if (d->given && !d->given->event) return WEFT_OK;
+    if (!set_nonblocking(d->context->async_fd)) return weft__rd_fail("fcntl", errno);
+    d->async.ready = async_ready;
+    return weft__watch_start(d->reactor, &d->async, d->context->async_fd, WATCH_READ);
+}
+
 static weft_status_t open_one(struct reactor *r, struct ibv_device *found, unsigned port,
                               struct rd_device **device_p) {
     struct rd_device *d = weft__new(r, struct rd_device);
     if (!d) return weft__fail(WEFT_ERR_NO_MEMORY, "no memory for a device");
-    weft_status_t st = WEFT_ERR_UNREACHABLE;
     d->reactor = r;
     LIST_INIT(&d->users);
-    d->context = ibv_open_device(found);
-    if (!d->context || ibv_query_device(d->context, &d->attr)) {
-        st = weft__rd_fail(ibv_get_device_name(found), errno);
-        goto fail;
-    }
+    weft_status_t st = open_context(d, found);
+    if (st < 0) goto fail;
     if (!choose_port(d, port)) {
-        weft__fail(st, "%s has no active port with an address", ibv_get_device_name(found));
+        st = weft__fail(WEFT_ERR_UNREACHABLE, "%s has no active port with an address", ibv_get_device_name(found));
         goto fail;
     }
     snprintf(d->name, sizeof d->name, "%s:%u", ibv_get_device_name(found), d->port);
     d->windows = d->attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-    d->pd = ibv_alloc_pd(d->context);
-    if (!d->pd || !set_nonblocking(d->context->async_fd)) {
-        st = weft__rd_fail("ibv_alloc_pd", errno);
-        goto fail;
-    }
-    d->async.ready = async_ready;
-    st = weft__watch_start(r, &d->async, d->context->async_fd, WATCH_READ);
+    d->pd = d->given ? d->given->pd : ibv_alloc_pd(d->context);
+    st = d->pd ? watch_events(d) : weft__rd_fail("ibv_alloc_pd", errno);
     if (st == WEFT_OK) st = open_channel(d);
     if (st < 0) goto fail;
     *device_p = d;
@@ -350,6 +360,13 @@ static weft_status_t open_first(struct reactor *r, struct rd_device **device_p) 
         weft__log(weft__reactor_context(r), WEFT_LOG_INFO, "rdma",
                   "RDMA's libraries cannot be loaded");
         return st;
+    }
+    const struct given *given = weft__reactor_given(r);
+    unsigned of_setting;
+    if (given && given->pd) {
+        struct ibv_device *of = given->pd->context->device;
+        bool names = is_wanted(wanted, ibv_get_device_name(of), &of_setting);
+        return open_one(r, of, names ? of_setting : 0, device_p);
     }
     struct ibv_device **list = ibv_get_device_list(&n);
     st = WEFT_ERR_UNSUPPORTED;

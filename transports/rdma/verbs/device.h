@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <reactor/reactor.h>
 #include <sys/queue.h>
+#include <transports/given.h>
 
 union rd_sockaddr {
     struct sockaddr any;
@@ -41,6 +42,7 @@ struct rd_cm {
 
 struct rd_device {
     struct reactor *reactor;
+    const struct given *given; /* the program's objects, which stay; NULL: its own */
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_device_attr attr;
@@ -108,6 +110,7 @@ weft_status_t weft__rd_fail(const char *what, int error);
 enum { RD_CQ_BATCH = 16, RD_CQ_ACKS = 64 };
 struct rd_cq {
     struct ibv_cq *cq;
+    bool is_given;
     struct ibv_comp_channel *channel;
     struct rd_device *device;
     void (*took)(struct rd_cq *cq, const struct ibv_wc *wc);
@@ -122,6 +125,8 @@ struct rd_cq {
 };
 /* `cq` is zeroed, `took` and `polled` set. */
 weft_status_t weft__rd_cq_open(struct rd_cq *cq, struct rd_device *device, unsigned depth);
+/* The same with the program's queue, which stays when it is closed. */
+weft_status_t weft__rd_cq_use(struct rd_cq *cq, struct rd_device *device, struct ibv_cq *given);
 /* Its queue pairs and shared receive queues are destroyed. Nothing if it is not open. */
 void weft__rd_cq_close(struct rd_cq *cq);
 /* Reports all that is there now; within a turn. Returns how many. */
@@ -154,6 +159,8 @@ static inline void rd_pool_put(struct rd_pool *pool, struct rd_block *block) {
     block->next = pool->free;
     pool->free = block;
 }
+/* Whether it is a block of this pool; `at` may be any number. */
+bool weft__rd_pool_has(const struct rd_pool *pool, const void *at);
 void weft__rd_pool_end(struct rd_pool *pool); /* no block is in use */
 
 /*

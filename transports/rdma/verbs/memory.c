@@ -55,6 +55,14 @@ struct rd_block *weft__rd_pool_take(struct rd_pool *pool, weft_status_t *st_p) {
     return block;
 }
 
+bool weft__rd_pool_has(const struct rd_pool *pool, const void *at) {
+    for (const struct rd_chunk *chunk = pool->chunks; chunk; chunk = chunk->next) {
+        uintptr_t from = (uintptr_t)chunk->block, where = (uintptr_t)at;
+        if (where >= from && where < from + pool->per_chunk * sizeof chunk->block[0]) return true;
+    }
+    return false;
+}
+
 void weft__rd_pool_end(struct rd_pool *pool) {
     while (pool->chunks) {
         struct rd_chunk *chunk = pool->chunks;

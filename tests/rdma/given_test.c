@@ -1,0 +1,260 @@
+/* A program with verbs objects of its own, which the transports of a worker use (weft/resource.h). */
+#include "bed.h"
+
+#include <weft/resource.h>
+
+#ifdef WEFT_HAVE_RDMA
+#include <transports/rdma/verbs/verbs.h>
+
+enum { PAIRS = 3, OWN_NUMBER = 77, DEPTH = 128, RECEIVES = 128 };
+
+struct objects {
+    struct ibv_context *context;
+    struct ibv_pd *pd;
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *cq;
+    struct ibv_srq *srq;
+    struct ibv_qp *qp[PAIRS], *own;
+    int own_completions, events;
+    uint32_t own_wrong;
+};
+
+static struct ibv_qp *new_pair(struct objects *o, struct ibv_srq *srq) {
+    struct ibv_qp_init_attr init = {.send_cq = o->cq,
+                                    .recv_cq = o->cq,
+                                    .srq = srq,
+                                    .cap = {DEPTH, 8, 9, 1, 64},
+                                    .qp_type = IBV_QPT_RC};
+    struct ibv_qp *qp = ibv_create_qp(o->pd, &init);
+    CHECK(qp != NULL);
+    return qp;
+}
+
+static void objects_up(struct objects *o, const char *device) {
+    int n = 0;
+    memset(o, 0, sizeof *o);
+    CHECK_EQ(weft__rd_verbs_load(), 0);
+    struct ibv_device **list = ibv_get_device_list(&n);
+    for (int i = 0; i < n; i++)
+        if (strcmp(ibv_get_device_name(list[i]), device) == 0)
+            o->context = ibv_open_device(list[i]);
+    ibv_free_device_list(list);
+    CHECK(o->context != NULL);
+    o->pd = ibv_alloc_pd(o->context);
+    o->channel = ibv_create_comp_channel(o->context);
+    o->cq = ibv_create_cq(o->context, 1024, NULL, o->channel, 0);
+    struct ibv_srq_init_attr attr = {.attr = {.max_wr = RECEIVES, .max_sge = 1}};
+    o->srq = ibv_create_srq(o->pd, &attr);
+    CHECK(o->pd && o->channel && o->cq && o->srq);
+    for (int i = 0; i < PAIRS; i++) o->qp[i] = new_pair(o, o->srq);
+    o->own = new_pair(o, NULL);
+}
+
+/* All of it goes: nothing of the library is left in the domain, or on a queue. */
+static void objects_down(struct objects *o) {
+    for (int i = 0; i < PAIRS; i++) CHECK_EQ(ibv_destroy_qp(o->qp[i]), 0);
+    CHECK_EQ(ibv_destroy_qp(o->own), 0);
+    CHECK_EQ(ibv_destroy_srq(o->srq), 0);
+    CHECK_EQ(ibv_destroy_cq(o->cq), 0);
+    CHECK_EQ(ibv_destroy_comp_channel(o->channel), 0);
+    CHECK_EQ(ibv_dealloc_pd(o->pd), 0);
+    CHECK_EQ(ibv_close_device(o->context), 0);
+}
+
+static int in_state(const struct objects *o, enum ibv_qp_state state) {
+    int n = 0;
+    for (int i = 0; i < PAIRS; i++) {
+        struct ibv_qp_attr attr;
+        struct ibv_qp_init_attr init;
+        CHECK_EQ(ibv_query_qp(o->qp[i], &attr, IBV_QP_STATE, &init), 0);
+        n += attr.qp_state == state;
+    }
+    return n;
+}
+
+static void on_completion(const void *completion, void *arg) {
+    const struct ibv_wc *wc = completion;
+    struct objects *o = arg;
+    o->own_completions++;
+    o->own_wrong += wc->qp_num != o->own->qp_num || wc->wr_id != OWN_NUMBER;
+}
+static void on_event(const void *event, void *arg) {
+    ((struct objects *)arg)->events++;
+}
+
+/* A receive of the program's own pair that is flushed: a completion on the shared queue. */
+static void cause_own_completion(struct objects *o) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    struct ibv_recv_wr receive = {.wr_id = OWN_NUMBER}, *bad;
+    CHECK_EQ(ibv_modify_qp(o->own, &attr,
+                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+             0);
+    CHECK_EQ(ibv_post_recv(o->own, &receive, &bad), 0);
+    attr.qp_state = IBV_QPS_ERR;
+    CHECK_EQ(ibv_modify_qp(o->own, &attr, IBV_QP_STATE), 0);
+}
+
+/* ---- a worker that works by them ------------------------------------------------------------- */
+
+struct scene {
+    struct objects objects;
+    struct bed bed;
+    weft_context_t *context;
+    weft_worker_t *worker;
+    weft_resource_t *resource;
+    int lost;
+};
+
+static void on_lost(void *object, weft_status_t status, void *arg) {
+    ((struct scene *)arg)->lost += status == WEFT_ERR_RESOURCE_LOST;
+}
+
+static void given_up(struct scene *g, bool all) {
+    weft_setting_t settings[] = {{"rdma.device", "rxe0"},
+                                 {"rdma.insecure", "yes"},
+                                 {"rdma.receives", "128"}};
+    memset(g, 0, sizeof *g);
+    objects_up(&g->objects, "rxe0");
+    weft_context_params_t params = {.settings = settings, .n_settings = 3, .associated = 1};
+    CHECK_EQ(weft_context_create(&params, &g->context), 0);
+    weft_worker_params_t stub = {.transports = "rdma_rc", .associated = 1};
+    CHECK_EQ(weft_worker_create(g->context, &stub, &g->worker), 0);
+    struct objects *o = &g->objects;
+    weft_verbs_t verbs = {on_completion, on_event, o};
+    weft_resource_value_t values[] = {
+        {WEFT_RES_WORKER_PD, &o->pd, sizeof o->pd},
+        {WEFT_RES_WORKER_CQ, &o->cq, sizeof o->cq},
+        {WEFT_RES_WORKER_SRQ, &o->srq, sizeof o->srq},
+        {WEFT_RES_WORKER_QP, o->qp, sizeof o->qp},
+        {WEFT_RES_WORKER_VERBS, &verbs, sizeof verbs},
+    };
+    weft_resource_params_t described = {
+        .kind = WEFT_RESOURCE_VERBS, .values = values, .n_values = all ? 5 : 1};
+    CHECK_EQ(weft_resource_describe(&described, &g->resource), 0);
+    weft_associate_params_t with = {.resource = g->resource, .on_lost = on_lost, .arg = g};
+    CHECK_EQ(weft_associate_resources(g->context, WEFT_OBJECT_WORKER, &with, g->worker), 0);
+    struct two *t = &g->bed.t;
+    t->a = g->worker;
+    t->b = bed_worker(t, &g->bed.context_b, "rdma_rc", "rxe1", (weft_setting_t){0});
+    two_dial(t);
+    UNTIL(t, t->ready && t->back);
+}
+
+/* A message each way, large enough for a rendezvous. */
+static void messages_cross(struct scene *g) {
+    static char out[2][300000], in[2][300000];
+    struct two *t = &g->bed.t;
+    struct tally received = {0}, sent = {0};
+    for (int i = 0; i < 2; i++) {
+        memset(out[i], 'a' + i, sizeof out[i]);
+        weft_iov_t to = {in[i], sizeof in[i]}, from = {out[i], sizeof out[i]};
+        CHECK_EQ(weft_tag_recv(i ? t->a : t->b, 5, ~0ull, &to, 1, NULL, OP(&received)),
+                 WEFT_IN_PROGRESS);
+        CHECK(weft_tag_send(i ? t->back : t->ep, 5, &from, 1, OP(&sent)) >= 0);
+    }
+    UNTIL(t, received.calls == 2);
+    CHECK_EQ(received.status, 0);
+    CHECK(memcmp(in, out, sizeof in) == 0);
+}
+
+static void given_down(struct scene *g) {
+    struct two *t = &g->bed.t;
+    t->a = NULL;
+    weft_worker_destroy(t->b);
+    CHECK_EQ(weft_resource_release(g->resource), 0);
+    weft_worker_destroy(g->worker);
+    CHECK_EQ(weft_context_destroy(g->context), 0);
+    CHECK_EQ(weft_context_destroy(g->bed.context_b), 0);
+    objects_down(&g->objects);
+}
+
+TEST(rdma_rc_works_by_queue_pairs_of_the_program_and_gives_them_back) {
+    struct scene g;
+    struct tally done = {0};
+    WANTS_THE_BED();
+    given_up(&g, true);
+    CHECK_EQ(in_state(&g.objects, IBV_QPS_RTS), 1);
+    messages_cross(&g);
+    cause_own_completion(&g.objects);
+    UNTIL(&g.bed.t, g.objects.own_completions == 1);
+    CHECK_EQ(g.objects.own_wrong, 0);
+    messages_cross(&g);
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&g.bed.t, done.calls);
+    CHECK_EQ(in_state(&g.objects, IBV_QPS_RESET), PAIRS);
+    CHECK_EQ(weft_worker_flush(g.worker, NULL), WEFT_ERR_DISASSOCIATED);
+    given_down(&g);
+}
+
+TEST(rdma_rc_registers_in_the_protection_domain_of_the_program) {
+    struct scene g;
+    struct tally done = {0};
+    WANTS_THE_BED();
+    given_up(&g, false);
+    CHECK_EQ(in_state(&g.objects, IBV_QPS_RESET), PAIRS); /* it has made its own */
+    messages_cross(&g);
+    CHECK(ibv_dealloc_pd(g.objects.pd) != 0); /* in use */
+    CHECK_EQ(weft_disassociate_resources(g.resource, g.worker, OP(&done)), WEFT_IN_PROGRESS);
+    UNTIL(&g.bed.t, done.calls);
+    given_down(&g);
+}
+
+TEST(verbs_objects_that_are_lost_end_the_operations_over_them) {
+    struct scene g;
+    struct tally sent = {0}, received = {0};
+    static char bytes[1 << 20];
+    char in[8];
+    WANTS_THE_BED();
+    given_up(&g, true);
+    struct two *t = &g.bed.t;
+    weft_op_t op = {.done = tally, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
+    CHECK_EQ(weft_tag_recv(t->a, 9, ~0ull, &(weft_iov_t){in, 8}, 1, NULL, OP(&received)),
+             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(t->ep, 3, &(weft_iov_t){bytes, sizeof bytes}, 1, &op),
+             WEFT_IN_PROGRESS);
+    for (int i = 0; i < 50; i++) two_turn(t);
+    weft_resource_lose(g.resource);
+    weft_resource_info_t info = {.n_users = 1};
+    UNTIL(t, weft_resource_info(g.resource, &info) == 0 && info.n_users == 0);
+    CHECK(g.lost == 1 && sent.calls == 1 && received.calls == 1);
+    CHECK_EQ(sent.status, WEFT_ERR_RESOURCE_LOST);
+    CHECK_EQ(received.status, WEFT_ERR_RESOURCE_LOST);
+    CHECK_EQ(in_state(&g.objects, IBV_QPS_RESET), PAIRS);
+    given_down(&g);
+}
+
+/* What does not fit is refused, and leaves the worker as it was. */
+TEST(verbs_objects_that_do_not_fit_are_refused) {
+    struct scene g = {.lost = 0};
+    weft_setting_t settings[] = {{"rdma.device", "rxe0"}, {"rdma.insecure", "yes"}};
+    WANTS_THE_BED();
+    struct objects *o = &g.objects;
+    objects_up(o, "rxe0");
+    weft_context_params_t params = {.settings = settings, .n_settings = 2, .associated = 1};
+    CHECK_EQ(weft_context_create(&params, &g.context), 0);
+    weft_worker_params_t stub = {.transports = "rdma_rc", .associated = 1};
+    CHECK_EQ(weft_worker_create(g.context, &stub, &g.worker), 0);
+    struct ibv_qp *foreign[1] = {o->own}; /* without the SRQ */
+    weft_resource_value_t values[] = {
+        {WEFT_RES_WORKER_PD, &o->pd, sizeof o->pd},
+        {WEFT_RES_WORKER_CQ, &o->cq, sizeof o->cq},
+        {WEFT_RES_WORKER_SRQ, &o->srq, sizeof o->srq},
+        {WEFT_RES_WORKER_QP, foreign, sizeof foreign},
+    };
+    weft_resource_params_t described = {
+        .kind = WEFT_RESOURCE_VERBS, .values = values, .n_values = 4};
+    CHECK_EQ(weft_resource_describe(&described, &g.resource), 0);
+    weft_associate_params_t with = {.resource = g.resource};
+    CHECK_EQ(weft_associate_resources(g.context, WEFT_OBJECT_WORKER, &with, g.worker),
+             WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(weft_worker_flush(g.worker, NULL), WEFT_ERR_NOT_ASSOCIATED);
+    CHECK_EQ(weft_resource_release(g.resource), 0);
+    weft_worker_destroy(g.worker);
+    CHECK_EQ(weft_context_destroy(g.context), 0);
+    objects_down(o);
+}
+#else
+TEST(rdma_rc_works_by_queue_pairs_of_the_program_and_gives_them_back) {
+    SKIP("no RDMA device here");
+}
+#endif
