@@ -10,8 +10,7 @@ const void *weft__association_value(const struct association *a, const char *key
     return value && value->len >= size ? value->value : NULL;
 }
 
-const weft_resource_value_t *weft__association_array(const struct association *a,
-                                                     const char *key) {
+const weft_resource_value_t *weft__association_array(const struct association *a, const char *key) {
     const weft_resource_value_t *value = weft__values_find(&a->values, key);
     return value ? value : weft__values_find(&a->resource->values, key);
 }

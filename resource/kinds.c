@@ -16,17 +16,17 @@ static bool is_closed(struct association *a) {
 
 /* What calls on the object return from now on. */
 static weft_status_t rest_status(const struct association *a) {
-    return association_is_lost(&a->core.fsm)        ? WEFT_ERR_RESOURCE_LOST
+    return association_is_lost(&a->core.fsm)      ? WEFT_ERR_RESOURCE_LOST
            : association_is_partial(&a->core.fsm) ? WEFT_ERR_NOT_ASSOCIATED
-                                                    : WEFT_ERR_DISASSOCIATED;
+                                                  : WEFT_ERR_DISASSOCIATED;
 }
 
 /* The object has closed, and may be associated again. */
 static void object_end(struct association *a) {
-    static void (*const rest[])(struct stub *, weft_status_t) = {
-        [WEFT_OBJECT_TEAM] = weft__team_stub_rest,
-        [WEFT_OBJECT_ENDPOINT] = weft__ep_stub_rest,
-        [WEFT_OBJECT_MEMORY] = weft__mem_stub_rest};
+    static void (*const rest[])(struct stub *,
+                                weft_status_t) = {[WEFT_OBJECT_TEAM] = weft__team_stub_rest,
+                                                  [WEFT_OBJECT_ENDPOINT] = weft__ep_stub_rest,
+                                                  [WEFT_OBJECT_MEMORY] = weft__mem_stub_rest};
     weft_status_t status = rest_status(a);
     struct stub *stub = a->stub;
     a->stub = NULL;

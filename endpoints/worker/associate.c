@@ -97,9 +97,8 @@ weft_status_t weft__worker_on_loop(weft_worker_t *worker, struct ev_loop *loop,
                                    const struct given *given) {
     struct worker_stub *own = own_of(worker);
     struct reactor *r;
-    weft_status_t st =
-        weft__reactor_create(worker->stub->context,
-                             &(struct reactor_params){.loop = loop, .given = given}, &r);
+    weft_status_t st = weft__reactor_create(
+        worker->stub->context, &(struct reactor_params){.loop = loop, .given = given}, &r);
     if (st < 0) return st;
     own->params.loop = loop;
     weft__reactor_thread_mode(r, own->params.thread_mode);

@@ -72,25 +72,25 @@ typedef enum weft_resource_kind {
 } weft_resource_kind_t;
 
 /* Keys have the form WEFT_RES_<OBJECT>_<ID>. A program may add its own of any name. */
-#define WEFT_RES_WORKER_LOOP   "WEFT_RES_WORKER_LOOP"   /* struct ev_loop * */
-#define WEFT_RES_WORKER_HANDLE "WEFT_RES_WORKER_HANDLE" /* weft_worker_t * */
-#define WEFT_RES_WORKER_SOCKET "WEFT_RES_WORKER_SOCKET" /* int; stays the provider's */
-#define WEFT_RES_WORKER_EVENTS "WEFT_RES_WORKER_EVENTS" /* weft_events_t */
-#define WEFT_RES_WORKER_PD     "WEFT_RES_WORKER_PD"     /* struct ibv_pd * */
-#define WEFT_RES_WORKER_CQ     "WEFT_RES_WORKER_CQ"     /* struct ibv_cq *, with a channel */
-#define WEFT_RES_WORKER_SRQ    "WEFT_RES_WORKER_SRQ"    /* struct ibv_srq * */
-#define WEFT_RES_WORKER_QP     "WEFT_RES_WORKER_QP"     /* struct ibv_qp *[]: RC, in RESET */
-#define WEFT_RES_WORKER_VERBS  "WEFT_RES_WORKER_VERBS"  /* weft_verbs_t */
-#define WEFT_RES_ENDPOINT_SET    "WEFT_RES_ENDPOINT_SET"  /* weft_ep_t *[]; own rank: NULL */
+#define WEFT_RES_WORKER_LOOP     "WEFT_RES_WORKER_LOOP"     /* struct ev_loop * */
+#define WEFT_RES_WORKER_HANDLE   "WEFT_RES_WORKER_HANDLE"   /* weft_worker_t * */
+#define WEFT_RES_WORKER_SOCKET   "WEFT_RES_WORKER_SOCKET"   /* int; stays the provider's */
+#define WEFT_RES_WORKER_EVENTS   "WEFT_RES_WORKER_EVENTS"   /* weft_events_t */
+#define WEFT_RES_WORKER_PD       "WEFT_RES_WORKER_PD"       /* struct ibv_pd * */
+#define WEFT_RES_WORKER_CQ       "WEFT_RES_WORKER_CQ"       /* struct ibv_cq *, with a channel */
+#define WEFT_RES_WORKER_SRQ      "WEFT_RES_WORKER_SRQ"      /* struct ibv_srq * */
+#define WEFT_RES_WORKER_QP       "WEFT_RES_WORKER_QP"       /* struct ibv_qp *[]: RC, in RESET */
+#define WEFT_RES_WORKER_VERBS    "WEFT_RES_WORKER_VERBS"    /* weft_verbs_t */
+#define WEFT_RES_ENDPOINT_SET    "WEFT_RES_ENDPOINT_SET"    /* weft_ep_t *[]; own rank: NULL */
 #define WEFT_RES_ENDPOINT_SOCKET "WEFT_RES_ENDPOINT_SOCKET" /* int; stays the provider's */
-#define WEFT_RES_TEAM_HANDLE   "WEFT_RES_TEAM_HANDLE"   /* weft_team_t * */
-#define WEFT_RES_TEAM_RANK     "WEFT_RES_TEAM_RANK"     /* uint32_t */
-#define WEFT_RES_TEAM_MPI      "WEFT_RES_TEAM_MPI"      /* weft_mpi_t */
-#define WEFT_RES_MEMORY_FD     "WEFT_RES_MEMORY_FD"     /* int; stays the provider's */
-#define WEFT_RES_MEMORY_OFFSET "WEFT_RES_MEMORY_OFFSET" /* uint64_t, bytes */
-#define WEFT_RES_MEMORY_LENGTH "WEFT_RES_MEMORY_LENGTH" /* uint64_t, bytes */
-#define WEFT_RES_MEMORY_BASE   "WEFT_RES_MEMORY_BASE"   /* void * */
-#define WEFT_RES_MEMORY_HANDLE "WEFT_RES_MEMORY_HANDLE" /* weft_mem_t * */
+#define WEFT_RES_TEAM_HANDLE     "WEFT_RES_TEAM_HANDLE"     /* weft_team_t * */
+#define WEFT_RES_TEAM_RANK       "WEFT_RES_TEAM_RANK"       /* uint32_t */
+#define WEFT_RES_TEAM_MPI        "WEFT_RES_TEAM_MPI"        /* weft_mpi_t */
+#define WEFT_RES_MEMORY_FD       "WEFT_RES_MEMORY_FD"       /* int; stays the provider's */
+#define WEFT_RES_MEMORY_OFFSET   "WEFT_RES_MEMORY_OFFSET"   /* uint64_t, bytes */
+#define WEFT_RES_MEMORY_LENGTH   "WEFT_RES_MEMORY_LENGTH"   /* uint64_t, bytes */
+#define WEFT_RES_MEMORY_BASE     "WEFT_RES_MEMORY_BASE"     /* void * */
+#define WEFT_RES_MEMORY_HANDLE   "WEFT_RES_MEMORY_HANDLE"   /* weft_mem_t * */
 
 /* One value. The library copies key and value. */
 typedef struct weft_resource_value {
@@ -126,8 +126,8 @@ typedef struct weft_verbs {
     /* A struct ibv_wc of the CQ that is of no queue pair of the worker. */
     void (*completion)(const void *wc, void *arg);
     /* Each struct ibv_async_event of the device, which the library reads and acknowledges, those
-     * about the worker's objects among them. NULL: the program reads them; then the worker posts all
-     * receives at once, and waits for no event before it returns a queue pair. */
+     * about the worker's objects among them. NULL: the program reads them; then the worker posts
+     * all receives at once, and waits for no event before it returns a queue pair. */
     void (*event)(const void *event, void *arg);
     void *arg;
 } weft_verbs_t;

@@ -1,4 +1,4 @@
-/* A program with verbs objects of its own, which the transports of a worker use (weft/resource.h). */
+/* A program with verbs objects of its own, which a worker's transports use (weft/resource.h). */
 #include "bed.h"
 
 #include <weft/resource.h>
@@ -110,9 +110,8 @@ static void on_lost(void *object, weft_status_t status, void *arg) {
 }
 
 static void given_up(struct scene *g, bool all) {
-    weft_setting_t settings[] = {{"rdma.device", "rxe0"},
-                                 {"rdma.insecure", "yes"},
-                                 {"rdma.receives", "128"}};
+    weft_setting_t settings[] = {
+        {"rdma.device", "rxe0"}, {"rdma.insecure", "yes"}, {"rdma.receives", "128"}};
     memset(g, 0, sizeof *g);
     objects_up(&g->objects, "rxe0");
     weft_context_params_t params = {.settings = settings, .n_settings = 3, .associated = 1};
@@ -122,10 +121,8 @@ static void given_up(struct scene *g, bool all) {
     struct objects *o = &g->objects;
     weft_verbs_t verbs = {on_completion, on_event, o};
     weft_resource_value_t values[] = {
-        {WEFT_RES_WORKER_PD, &o->pd, sizeof o->pd},
-        {WEFT_RES_WORKER_CQ, &o->cq, sizeof o->cq},
-        {WEFT_RES_WORKER_SRQ, &o->srq, sizeof o->srq},
-        {WEFT_RES_WORKER_QP, o->qp, sizeof o->qp},
+        {WEFT_RES_WORKER_PD, &o->pd, sizeof o->pd},    {WEFT_RES_WORKER_CQ, &o->cq, sizeof o->cq},
+        {WEFT_RES_WORKER_SRQ, &o->srq, sizeof o->srq}, {WEFT_RES_WORKER_QP, o->qp, sizeof o->qp},
         {WEFT_RES_WORKER_VERBS, &verbs, sizeof verbs},
     };
     weft_resource_params_t described = {
@@ -210,8 +207,7 @@ TEST(verbs_objects_that_are_lost_end_the_operations_over_them) {
     weft_op_t op = {.done = tally, .arg = &sent, .flags = WEFT_AM_RENDEZVOUS};
     CHECK_EQ(weft_tag_recv(t->a, 9, ~0ull, &(weft_iov_t){in, 8}, 1, NULL, OP(&received)),
              WEFT_IN_PROGRESS);
-    CHECK_EQ(weft_tag_send(t->ep, 3, &(weft_iov_t){bytes, sizeof bytes}, 1, &op),
-             WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_tag_send(t->ep, 3, &(weft_iov_t){bytes, sizeof bytes}, 1, &op), WEFT_IN_PROGRESS);
     for (int i = 0; i < 50; i++) two_turn(t);
     weft_resource_lose(g.resource);
     weft_resource_info_t info = {.n_users = 1};

@@ -144,8 +144,7 @@ TEST(a_team_resumes_with_another_exchange) {
         UNTIL(&s.two, lost == (round == 1 ? 2 : 0));
         int due = 0;
         for (int i = 0; i < 2; i++)
-            due += weft_disassociate_resources(resource[i], team[i], OP(&done)) ==
-                   WEFT_IN_PROGRESS;
+            due += weft_disassociate_resources(resource[i], team[i], OP(&done)) == WEFT_IN_PROGRESS;
         UNTIL(&s.two, done.calls == due);
         CHECK_EQ(weft_barrier(team[0], NULL),
                  round == 1 ? WEFT_ERR_RESOURCE_LOST : WEFT_ERR_DISASSOCIATED);

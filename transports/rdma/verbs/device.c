@@ -327,7 +327,8 @@ static weft_status_t open_one(struct reactor *r, struct ibv_device *found, unsig
     weft_status_t st = open_context(d, found);
     if (st < 0) goto fail;
     if (!choose_port(d, port)) {
-        st = weft__fail(WEFT_ERR_UNREACHABLE, "%s has no active port with an address", ibv_get_device_name(found));
+        st = weft__fail(WEFT_ERR_UNREACHABLE, "%s has no active port with an address",
+                        ibv_get_device_name(found));
         goto fail;
     }
     snprintf(d->name, sizeof d->name, "%s:%u", ibv_get_device_name(found), d->port);
