@@ -113,8 +113,8 @@ typedef struct weft_events {
 } weft_events_t;
 
 /*
- * What the program hears of verbs objects that it shares with a worker. Both functions are optional
- * and run on the worker's thread.
+ * Notices about verbs objects that a worker uses. Both functions are optional, and run on the
+ * worker's thread.
  *
  * PD: the worker registers its memory there, and uses its device. CQ: completions of the worker's
  * queue pairs arrive there; the library polls it, and makes its channel non-blocking. SRQ: the
