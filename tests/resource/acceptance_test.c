@@ -450,6 +450,23 @@ TEST(a_withdrawal_lets_all_users_drain) {
     scene_down(&s);
 }
 
+TEST(a_withdrawal_that_takes_too_long_loses_the_users_that_are_left) {
+    struct scene s;
+    struct tally done = {0};
+    weft_ep_t *ep;
+    scene_up(&s, "shm");
+    CHECK_EQ(scene_associate(&s), 0);
+    put_under_way(&s, &under_way, &ep);
+    weft_op_t op = {.done = tally, .arg = &done, .deadline_ms = 30};
+    CHECK_EQ(weft_resource_withdraw(s.provider.resource, &op), WEFT_IN_PROGRESS);
+    UNTIL(&s.two, done.calls && s.provider.returned);
+    ended_once(&under_way);
+    CHECK_EQ(under_way.send.status, WEFT_ERR_RESOURCE_LOST);
+    CHECK_EQ(strcmp(weft_association_state(s.context, WEFT_OBJECT_WORKER, s.worker), "LOST"), 0);
+    CHECK_EQ(weft_worker_flush(s.worker, NULL), WEFT_ERR_RESOURCE_LOST);
+    scene_down(&s);
+}
+
 static int handled;
 static void on_message(weft_ep_t *ep, weft_am_t *am, void *arg) {
     handled++;
