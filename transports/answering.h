@@ -40,43 +40,42 @@
     }
 
 /* Defines state_put_short to state_key_open, for transports with one-sided operations. */
-#define LANE_RMA_ANSWER(state, answer)                                                         \
-    static weft_status_t state##_put_short(struct lane *l, const void *data, size_t len,       \
-                                           uint64_t remote, struct lane_key *key) {            \
-        return answer;                                                                         \
-    }                                                                                          \
-    static weft_status_t state##_put_bcopy(struct lane *l, size_t len,                         \
-                                           size_t (*pack)(void *, void *), void *arg,          \
-                                           uint64_t remote, struct lane_key *key) {            \
-        return answer;                                                                         \
-    }                                                                                          \
-    static weft_status_t state##_zcopy_pieces(struct lane *l, const struct rma_piece *pieces,  \
-                                              size_t n, uint64_t remote, struct lane_key *key, \
-                                              struct completion *c) {                          \
-        return answer;                                                                         \
-    }                                                                                          \
-    static weft_status_t state##_get_bcopy(                                                    \
-        struct lane *l, size_t len, void (*unpack)(void *, const void *, size_t), void *arg,   \
-        uint64_t remote, struct lane_key *key, struct completion *c) {                         \
-        return answer;                                                                         \
-    }                                                                                          \
-    static weft_status_t state##_atomic_post(struct lane *l, enum rma_atomic op, size_t size,  \
-                                             uint64_t operand, uint64_t remote,                \
-                                             struct lane_key *key) {                           \
-        return answer;                                                                         \
-    }                                                                                          \
-    static weft_status_t state##_atomic_fetch(                                                 \
-        struct lane *l, enum rma_atomic op, size_t size, uint64_t operand, uint64_t compare,   \
-        void *old_p, uint64_t remote, struct lane_key *key, struct completion *c) {            \
-        return answer;                                                                         \
-    }                                                                                          \
-    static weft_status_t state##_fence(struct lane *l) {                                       \
-        return answer;                                                                         \
-    }                                                                                          \
-    static weft_status_t state##_key_open(struct lane *l, const struct remote_region *region,  \
-                                          const void *packed, size_t len,                      \
-                                          struct lane_key **key_p) {                           \
-        return answer;                                                                         \
+#define LANE_RMA_ANSWER(state, answer)                                                          \
+    static weft_status_t state##_put_short(struct lane *l, const void *data, size_t len,        \
+                                           uint64_t remote, struct lane_key *key) {             \
+        return answer;                                                                          \
+    }                                                                                           \
+    static weft_status_t state##_put_bcopy(struct lane *l, size_t len,                          \
+                                           size_t (*pack)(void *, void *), void *arg,           \
+                                           uint64_t remote, struct lane_key *key) {             \
+        return answer;                                                                          \
+    }                                                                                           \
+    static weft_status_t state##_zcopy_pieces(struct lane *l, const struct rma_piece *pieces,   \
+                                              size_t n, uint64_t remote, struct lane_key *key,  \
+                                              struct completion *c) {                           \
+        return answer;                                                                          \
+    }                                                                                           \
+    static weft_status_t state##_get_bcopy(                                                     \
+        struct lane *l, size_t len, void (*unpack)(void *, const void *, size_t), void *arg,    \
+        uint64_t remote, struct lane_key *key, struct completion *c) {                          \
+        return answer;                                                                          \
+    }                                                                                           \
+    static weft_status_t state##_atomic_post(struct lane *l, const struct lane_atomic *atomic,  \
+                                             struct lane_key *key) {                            \
+        return answer;                                                                          \
+    }                                                                                           \
+    static weft_status_t state##_atomic_fetch(struct lane *l, const struct lane_atomic *atomic, \
+                                              void *old_p, struct lane_key *key,                \
+                                              struct completion *c) {                           \
+        return answer;                                                                          \
+    }                                                                                           \
+    static weft_status_t state##_fence(struct lane *l) {                                        \
+        return answer;                                                                          \
+    }                                                                                           \
+    static weft_status_t state##_key_open(struct lane *l, const struct remote_region *region,   \
+                                          const void *packed, size_t len,                       \
+                                          struct lane_key **key_p) {                            \
+        return answer;                                                                          \
     }
 
 /* The fields of lane_rma_ops for the functions of LANE_RMA_ANSWER. */

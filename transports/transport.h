@@ -333,6 +333,14 @@ struct lane_bulk_ops {
     void (*put_req_stop)(struct lane *lane, const struct completion *completion);
 };
 
+/* An atomic operation: `size` is 4 or 8, and `remote` is a multiple of it. `compare` is for
+ * CSWAP. */
+struct lane_atomic {
+    enum rma_atomic op;
+    size_t size;
+    uint64_t operand, compare, remote;
+};
+
 /* Optional, with CAP_PUT, CAP_GET, CAP_ATOMIC or CAP_ATOMIC_DEVICE: one-sided operations. The
  * key is open (status OK), its caps include the operation, and the caller has checked range and
  * rights. A function with a `completion` may return IN_PROGRESS. A bcopy packs (or unpacks)
@@ -352,13 +360,11 @@ struct lane_rma_ops {
     weft_status_t (*get_zcopy)(struct lane *lane, const struct rma_piece *to, size_t n_to,
                                uint64_t remote, struct lane_key *key,
                                struct completion *completion);
-    /* `size` is 4 or 8, and `remote` is a multiple of it. With CAP_ATOMIC_DEVICE only: the
-     * operations that atomic_is_of_devices accepts. */
-    weft_status_t (*atomic_post)(struct lane *lane, enum rma_atomic op, size_t size,
-                                 uint64_t operand, uint64_t remote, struct lane_key *key);
-    /* Stores `size` bytes of the old value in *old_p. `compare` is for CSWAP. */
-    weft_status_t (*atomic_fetch)(struct lane *lane, enum rma_atomic op, size_t size,
-                                  uint64_t operand, uint64_t compare, void *old_p, uint64_t remote,
+    /* With CAP_ATOMIC_DEVICE only: the operations that atomic_is_of_devices accepts. */
+    weft_status_t (*atomic_post)(struct lane *lane, const struct lane_atomic *atomic,
+                                 struct lane_key *key);
+    /* Stores atomic->size bytes of the old value in *old_p. */
+    weft_status_t (*atomic_fetch)(struct lane *lane, const struct lane_atomic *atomic, void *old_p,
                                   struct lane_key *key, struct completion *completion);
     /* Operations posted later are performed after all operations posted before. */
     weft_status_t (*fence)(struct lane *lane);

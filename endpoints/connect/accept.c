@@ -47,41 +47,27 @@ static bool is_left_behind(const struct link *link, const struct wire_open *open
            !weft__idmap_find(&worker->listeners, open->listener) && list_empty(&link->endpoints);
 }
 
-void weft__ep_on_open(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "open before hello");
-    struct wire_open open;
-    if (!link) return;
-    if (!weft__wire_read_open(data, len, &open)) {
-        weft__link_violation(link, "open");
-        return;
-    }
-    if (is_left_behind(link, &open)) {
+void weft__ep_on_open(struct link *link, struct lane *lane, const struct wire_open *open) {
+    if (is_left_behind(link, open)) {
         weft__link_close(link);
         return;
     }
-    weft_status_t st = accept_ep(link, &open);
-    if (st < 0) reject(link, open.from, st);
+    weft_status_t st = accept_ep(link, open);
+    if (st < 0) reject(link, open->from, st);
 }
 
 /* An endpoint that has gone answers ACCEPT by CLOSE, so that the peer's half ends, too. */
-void weft__ep_on_accept(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "accept before hello");
-    struct wire_accept accept;
-    if (!link) return;
-    if (!weft__wire_read_accept(data, len, &accept)) {
-        weft__link_violation(link, "accept");
-        return;
-    }
-    struct weft_ep *ep = weft__ep_of_lane(lane, accept.ep);
+void weft__ep_on_accept(struct link *link, struct lane *lane, const struct wire_accept *accept) {
+    struct weft_ep *ep = weft__ep_of_lane(lane, accept->ep);
     if (!ep) {
         struct wire_message m;
-        weft__wire_one(&m, WIRE_CLOSE, accept.from);
+        weft__wire_one(&m, WIRE_CLOSE, accept->from);
         weft__link_answer(link, &m);
         return;
     }
-    if (!ep->core.peer) ep->core.peer = accept.from;
-    ep->credit = accept.credit > INT64_MAX ? INT64_MAX : (int64_t)accept.credit;
-    if (ep_is_opening(&ep->core.fsm)) weft__stream_opened(ep, accept.stream);
+    if (!ep->core.peer) ep->core.peer = accept->from;
+    ep->credit = accept->credit > INT64_MAX ? INT64_MAX : (int64_t)accept->credit;
+    if (ep_is_opening(&ep->core.fsm)) weft__stream_opened(ep, accept->stream);
     weft__fsm_step(&ep->core.fsm, EP_EV_ACCEPT);
 }
 
@@ -94,32 +80,18 @@ static const char *why_rejected(weft_status_t status) {
     }
 }
 
-void weft__ep_on_reject(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "reject before hello");
-    struct wire_reject reject;
-    if (!link) return;
-    if (!weft__wire_read_reject(data, len, &reject)) {
-        weft__link_violation(link, "reject");
-        return;
-    }
-    struct weft_ep *ep = weft__ep_of_lane(lane, reject.ep);
+void weft__ep_on_reject(struct link *link, struct lane *lane, const struct wire_reject *reject) {
+    struct weft_ep *ep = weft__ep_of_lane(lane, reject->ep);
     if (!ep) return;
-    weft__ep_cause(ep, reject.status, why_rejected(reject.status));
-    weft__ep_log_failure(ep, reject.status);
-    if (ep->status == WEFT_OK) ep->status = reject.status;
+    weft__ep_cause(ep, reject->status, why_rejected(reject->status));
+    weft__ep_log_failure(ep, reject->status);
+    if (ep->status == WEFT_OK) ep->status = reject->status;
     weft__fsm_step(&ep->core.fsm, EP_EV_REJECT);
 }
 
 /* CLOSE comes behind all other messages of the peer's half. */
-void weft__ep_on_close(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "close before hello");
-    struct wire_one one;
-    if (!link) return;
-    if (!weft__wire_read_one(data, len, &one)) {
-        weft__link_violation(link, "close");
-        return;
-    }
-    struct weft_ep *ep = weft__ep_of_lane(lane, one.request);
+void weft__ep_on_close(struct link *link, struct lane *lane, const struct wire_one *one) {
+    struct weft_ep *ep = weft__ep_of_lane(lane, one->request);
     if (!ep) return;
     weft__ep_cause(ep, WEFT_ERR_PEER_CLOSED, "the peer closed its endpoint");
     if (ep->status == WEFT_OK) ep->status = WEFT_ERR_PEER_CLOSED;

@@ -4,6 +4,11 @@
 
 #include <endpoints/core/endpoint.h>
 
+struct wire_accept;
+struct wire_one;
+struct wire_open;
+struct wire_reject;
+
 struct stub;
 
 /* A decoded worker address. Its entries, one per transport, point into the encoded address. */
@@ -31,10 +36,10 @@ void weft__link_on_hello(struct lane *lane, unsigned id, const void *data, size_
 void weft__link_on_ping(struct lane *lane, unsigned id, const void *data, size_t len);
 
 /* accept.c */
-void weft__ep_on_open(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__ep_on_accept(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__ep_on_reject(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__ep_on_close(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__ep_on_open(struct link *link, struct lane *lane, const struct wire_open *open);
+void weft__ep_on_accept(struct link *link, struct lane *lane, const struct wire_accept *accept);
+void weft__ep_on_reject(struct link *link, struct lane *lane, const struct wire_reject *reject);
+void weft__ep_on_close(struct link *link, struct lane *lane, const struct wire_one *one);
 
 void weft__listeners_close(struct weft_worker *worker);
 struct lease;

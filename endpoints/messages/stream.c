@@ -196,20 +196,14 @@ void weft__stream_opened(struct weft_ep *ep, uint32_t window) {
     if (ep->stream) ep->stream->room = window;
 }
 
-void weft__on_stream_credit(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "stream credit before hello");
-    struct wire_credit credit;
-    if (!link) return;
-    if (!weft__wire_read_credit(data, len, &credit)) {
-        weft__link_violation(link, "stream credit");
-        return;
-    }
-    struct weft_ep *ep = weft__ep_lookup(lane, credit.ep, "stream credit");
+void weft__on_stream_credit(struct link *link, struct lane *lane,
+                            const struct wire_credit *credit) {
+    struct weft_ep *ep = weft__ep_lookup(lane, credit->ep, "stream credit");
     if (!ep) return;
     /* Only for what was sent: a stream that was never used has nothing to get back. */
-    if (!ep->stream || credit.bytes > ep->stream_window - ep->stream->room) {
+    if (!ep->stream || credit->bytes > ep->stream_window - ep->stream->room) {
         weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "stream credit");
         return;
     }
-    add_room(ep->stream, credit.bytes);
+    add_room(ep->stream, credit->bytes);
 }

@@ -10,6 +10,8 @@
 
 #include <endpoints/core/endpoint.h>
 
+struct wire_credit;
+
 /* One for each endpoint, made at its first use. */
 struct stream {
     struct weft_ep *ep;
@@ -51,6 +53,6 @@ weft_status_t weft__stream_send_ready(struct weft_ep *ep, const weft_iov_t *iov,
 weft_status_t weft__stream_may_wait(struct weft_ep *ep);
 
 void weft__on_stream(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__on_stream_credit(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__on_stream_credit(struct link *link, struct lane *lane, const struct wire_credit *credit);
 
 #endif

@@ -229,22 +229,15 @@ weft_status_t weft_tag_send(weft_ep_t *ep, uint64_t tag, const weft_iov_t *iov, 
     return ep->ops->tag_send(ep, tag, iov, n_iov, op);
 }
 
-void weft__on_credit(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "credit before hello");
-    struct wire_credit credit;
-    if (!link) return;
-    if (!weft__wire_read_credit(data, len, &credit)) {
-        weft__link_violation(link, "credit");
-        return;
-    }
-    struct weft_ep *ep = weft__ep_lookup(lane, credit.ep, "credit");
+void weft__on_credit(struct link *link, struct lane *lane, const struct wire_credit *credit) {
+    struct weft_ep *ep = weft__ep_lookup(lane, credit->ep, "credit");
     if (!ep) return;
     int64_t have = ep->credit + ep->credit_held;
-    if (credit.bytes > (uint64_t)(INT64_MAX - have)) {
+    if (credit->bytes > (uint64_t)(INT64_MAX - have)) {
         weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "credit");
         return;
     }
-    ep->credit = have + (int64_t)credit.bytes;
+    ep->credit = have + (int64_t)credit->bytes;
     ep->credit_held = 0;
     weft__link_submit_first(ep->link, &ep->credit_queue);
 }

@@ -4,9 +4,11 @@
 
 #include <endpoints/transfer/placement.h>
 
+struct wire_credit;
+
 /* Handlers of lane messages and of offers. */
 void weft__on_tag(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__on_credit(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__on_credit(struct link *link, struct lane *lane, const struct wire_credit *credit);
 void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts);
 /* The sender withdraws its offer. False: no unexpected message stands for it. */
 bool weft__tag_offer_withdrawn(struct link *link, uint32_t offer);

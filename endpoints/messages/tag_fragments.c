@@ -160,15 +160,8 @@ static void begin_gathering(struct weft_ep *ep, struct ep_tags *tags,
     gather_fragments(ep, message, m->bytes, m->n);
 }
 
-void weft__on_tag_begin(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "tagged message before hello");
-    struct wire_tag_begin m;
-    if (!link) return;
-    if (!weft__wire_read_tag_begin(data, len, &m)) {
-        weft__link_violation(link, "first part of a tagged message");
-        return;
-    }
-    struct weft_ep *ep = weft__ep_lookup(lane, m.ep, "tagged message");
+void weft__on_tag_begin(struct link *link, struct lane *lane, const struct wire_tag_begin *m) {
+    struct weft_ep *ep = weft__ep_lookup(lane, m->ep, "tagged message");
     if (!ep) return;
     link->received++;
     give_up(ep); /* who begins another has given up the one before */
@@ -177,34 +170,27 @@ void weft__on_tag_begin(struct lane *lane, unsigned id, const void *data, size_t
         weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for a tagged message in parts");
         return;
     }
-    struct weft_request *req = weft__match_posted(&ep->worker->match, m.tag);
-    if (req && m.len <= req->len)
-        begin_filling(ep, tags, req, &m);
+    struct weft_request *req = weft__match_posted(&ep->worker->match, m->tag);
+    if (req && m->len <= req->len)
+        begin_filling(ep, tags, req, m);
     else
-        begin_gathering(ep, tags, &m); /* what is too long for its receive is cut when it is here */
+        begin_gathering(ep, tags, m); /* what is too long for its receive is cut when it is here */
 }
 
 /* One that was cancelled here goes on coming: its sender need not know. */
-void weft__on_tag_part(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "tagged message before hello");
-    struct wire_tag_part part;
-    if (!link) return;
-    if (!weft__wire_read_tag_part(data, len, &part)) {
-        weft__link_violation(link, "part of a tagged message");
-        return;
-    }
-    struct weft_ep *ep = weft__ep_lookup(lane, part.ep, "tagged message");
+void weft__on_tag_part(struct link *link, struct lane *lane, const struct wire_tag_part *part) {
+    struct weft_ep *ep = weft__ep_lookup(lane, part->ep, "tagged message");
     if (!ep) return;
     struct weft_request *req = receive_under_way(ep);
     struct weft_tag_message *message = req ? NULL : message_under_way(ep);
-    if (req ? req->peer_id != part.number : !message || message->number != part.number) return;
+    if (req ? req->peer_id != part->number : !message || message->number != part->number) return;
     uint64_t came = req ? req->offset : message->came, whole = req ? req->len : message->len;
-    if (part.n == 0)
+    if (part->n == 0)
         give_up(ep);
-    else if (part.offset != came || part.n > whole - came)
+    else if (part->offset != came || part->n > whole - came)
         weft__ep_violation(ep, WEFT_ERR_PROTOCOL, "part of a tagged message");
     else if (req)
-        fill_fragments(req, part.bytes, part.n);
+        fill_fragments(req, part->bytes, part->n);
     else
-        gather_fragments(ep, message, part.bytes, part.n);
+        gather_fragments(ep, message, part->bytes, part->n);
 }

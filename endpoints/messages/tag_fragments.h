@@ -9,6 +9,9 @@
 #include <endpoints/core/worker.h>
 #include <endpoints/transfer/rendezvous.h>
 
+struct wire_tag_begin;
+struct wire_tag_part;
+
 struct weft_tag_message;
 
 /* The credit that a message costs beside its bytes. */
@@ -26,8 +29,8 @@ weft_status_t weft__tag_send_parts(struct weft_request *req, struct lane *lane);
 /* The send ends. If it is incomplete, notifies the peer that no more will come. */
 void weft__tag_end_parts(struct weft_request *req);
 
-void weft__on_tag_begin(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__on_tag_part(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__on_tag_begin(struct link *link, struct lane *lane, const struct wire_tag_begin *m);
+void weft__on_tag_part(struct link *link, struct lane *lane, const struct wire_tag_part *part);
 
 /* Makes an unexpected message of `len` bytes, with uninitialized room for `room` of them
  * (tag.c). NULL: the endpoint has failed. */

@@ -161,17 +161,10 @@ weft_status_t weft_ep_flush(weft_ep_t *ep, const weft_op_t *op) {
 
 /* ---- the peer has performed all before it */
 
-void weft__on_flushed(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "flushed before hello");
-    struct wire_fin flushed;
-    if (!link) return;
-    if (!weft__wire_read_flushed(data, len, &flushed)) {
-        weft__link_violation(link, "flushed");
-        return;
-    }
-    struct weft_request *req = weft__idmap_find(&link->worker->requests, flushed.request);
+void weft__on_flushed(struct link *link, struct lane *lane, const struct wire_fin *flushed) {
+    struct weft_request *req = weft__idmap_find(&link->worker->requests, flushed->request);
     if (!req || !req->ep || req->ep->link != link || !request_is_waiting(&req->core.fsm)) return;
-    weft_status_t st = (weft_status_t)flushed.status;
+    weft_status_t st = (weft_status_t)flushed->status;
     if (req->kind == &weft__rma_fence_kind) {
         weft__rma_notified(req->ep, st); /* a refusal is for the program's flush */
         st = WEFT_OK;

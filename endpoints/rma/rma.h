@@ -21,6 +21,9 @@
 #include <endpoints/core/worker.h>
 #include <endpoints/memory/rkey.h>
 
+struct wire_fin;
+struct wire_rma_done;
+
 enum rma_what { RMA_PUT, RMA_GET, RMA_POST, RMA_FETCH };
 
 /* An operation as the program gave it: a contiguous range of the peer, and local blocks. */
@@ -207,9 +210,10 @@ void weft__on_put(struct lane *lane, unsigned id, const void *data, size_t len);
 void weft__on_get(struct lane *lane, unsigned id, const void *data, size_t len);
 void weft__on_atomic(struct lane *lane, unsigned id, const void *data, size_t len);
 void weft__on_flush(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__on_rma_done(struct lane *lane, unsigned id, const void *data,
-                       size_t len); /* the initiator's: rma_message.c */
-void weft__on_flushed(struct lane *lane, unsigned id, const void *data, size_t len); /* flush.c */
+void weft__on_rma_done(struct link *link, struct lane *lane,
+                       const struct wire_rma_done *answer); /* the initiator's: rma_message.c */
+void weft__on_flushed(struct link *link, struct lane *lane,
+                      const struct wire_fin *flushed); /* flush.c */
 /* A place_fn. A put by message is written straight into the region. */
 bool weft__place_put(struct lane *lane, const void *head, size_t head_len, size_t len,
                      struct placement_record *of, struct placement *to);

@@ -440,29 +440,22 @@ static bool done(struct weft_request *req, uint64_t value) {
     return true;
 }
 
-void weft__on_rma_done(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "answer before hello");
-    struct wire_rma_done answer;
-    if (!link) return;
-    if (!weft__wire_read_rma_done(data, len, &answer)) {
-        weft__link_violation(link, "answer");
-        return;
-    }
-    struct weft_request *req = weft__idmap_find(&link->worker->requests, answer.request);
+void weft__on_rma_done(struct link *link, struct lane *lane, const struct wire_rma_done *answer) {
+    struct weft_request *req = weft__idmap_find(&link->worker->requests, answer->request);
     if (!req || !req->ep || req->ep->link != link || !is_ours(req)) {
-        weft__rma_came_late(link, answer.request, SIZE_MAX); /* it ended early */
+        weft__rma_came_late(link, answer->request, SIZE_MAX); /* it ended early */
         return;
     }
-    if (may_notify_plainly(req, answer.status)) {
-        fetched(req, answer.value);
+    if (may_notify_plainly(req, answer->status)) {
+        fetched(req, answer->value);
         return;
     }
     if (request_is_over(&req->core.fsm)) {
         req->rma.answered = true;
         return;
     }
-    if (answer.status < 0)
-        refused(req, (weft_status_t)answer.status);
-    else if (!done(req, answer.value))
+    if (answer->status < 0)
+        refused(req, (weft_status_t)answer->status);
+    else if (!done(req, answer->value))
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "answer");
 }

@@ -91,16 +91,13 @@ static weft_status_t move_part(enum rma_what what, const struct rma_piece *all, 
     return st;
 }
 
-static weft_status_t atomic(enum rma_what what, uint8_t which, size_t size, uint64_t operand,
-                            uint64_t compare, void *old_p, uint64_t remote, struct lane_key *key,
-                            struct completion *in_flight) {
+static weft_status_t perform_atomic(enum rma_what what, const struct lane_atomic *atomic,
+                                    void *old_p, struct lane_key *key,
+                                    struct completion *in_flight) {
     struct lane *lane = key->lane;
-    if (what == RMA_POST)
-        return lane->ops->rma->atomic_post(lane, (enum rma_atomic)which, size, operand, remote,
-                                           key);
+    if (what == RMA_POST) return lane->ops->rma->atomic_post(lane, atomic, key);
     in_flight->count++;
-    weft_status_t st = lane->ops->rma->atomic_fetch(lane, (enum rma_atomic)which, size, operand,
-                                                    compare, old_p, remote, key, in_flight);
+    weft_status_t st = lane->ops->rma->atomic_fetch(lane, atomic, old_p, key, in_flight);
     if (st != WEFT_IN_PROGRESS) in_flight->count--;
     return st;
 }
@@ -147,8 +144,10 @@ weft_status_t weft__rma_native_now(const struct rma_op *op, bool remote) {
     /* Only mapped memory is done with when the call returns, whatever the operation. */
     if (!key->local && (remote || op->what != RMA_POST)) return WEFT_NO_RESOURCE;
     if (op->what == RMA_POST || op->what == RMA_FETCH)
-        st = atomic(op->what, op->atomic, op->size, op->operand, op->compare, op->old_p, op->remote,
-                    key, &none);
+        st = perform_atomic(op->what,
+                            &(struct lane_atomic){(enum rma_atomic)op->atomic, op->size,
+                                                  op->operand, op->compare, op->remote},
+                            op->old_p, key, &none);
     else
         while (st == WEFT_OK && done < len)
             st = move_part(op->what, &op->piece, op->remote, key, &done, &none);
@@ -187,8 +186,10 @@ weft_status_t weft__rma_native_part(struct weft_request *req) {
     weft_status_t st;
     if (r->posted) return flush_posted(req);
     if (r->what == RMA_POST || r->what == RMA_FETCH) {
-        st = atomic(r->what, r->atomic, r->size, r->operand, r->compare, r->old_p, r->remote, key,
-                    &req->in_flight);
+        st = perform_atomic((enum rma_what)r->what,
+                            &(struct lane_atomic){(enum rma_atomic)r->atomic, r->size, r->operand,
+                                                  r->compare, r->remote},
+                            r->old_p, key, &req->in_flight);
         return st == WEFT_OK || st == WEFT_IN_PROGRESS ? posted(req) : st;
     }
     if (req->offset == req->len) return posted(req);

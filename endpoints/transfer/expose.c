@@ -111,18 +111,14 @@ static bool make_room(struct weft_ep *ep, const struct remote_region *region) {
     return true;
 }
 
-void weft__on_expose(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "expose before hello");
-    struct wire_expose expose;
+void weft__on_expose(struct link *link, struct lane *lane, const struct wire_expose *expose) {
     struct rkey_packed packed = {0};
     struct weft_rkey *rkey;
-    if (!link) return;
-    if (!weft__wire_read_expose(data, len, &expose) ||
-        weft__rkey_read(expose.key, expose.len, &packed) < 0 || packed.worker != link->peer) {
+    if (weft__rkey_read(expose->key, expose->len, &packed) < 0 || packed.worker != link->peer) {
         weft__link_violation(link, "expose");
         return;
     }
-    struct weft_ep *ep = weft__ep_lookup(lane, expose.ep, "expose");
+    struct weft_ep *ep = weft__ep_lookup(lane, expose->ep, "expose");
     if (!ep || !weft__rkeys_init(ep) || !make_room(ep, &packed.region)) return;
-    if (weft_rkey_unpack(ep, expose.key, expose.len, &rkey) == WEFT_OK) rkey->exposed = true;
+    if (weft_rkey_unpack(ep, expose->key, expose->len, &rkey) == WEFT_OK) rkey->exposed = true;
 }

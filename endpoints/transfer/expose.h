@@ -13,12 +13,14 @@
 
 #include <endpoints/core/endpoint.h>
 
+struct wire_expose;
+
 /* True if the peer can read (WEFT_MEM_READ) or write (WEFT_MEM_WRITE) these bytes in place. If only
  * the key is missing, sends it. */
 bool weft__exposure_stands(struct weft_ep *ep, const void *at, size_t len, unsigned right);
 /* Frees a link's records of exposed regions. */
 void weft__exposures_free(struct link *link);
 
-void weft__on_expose(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__on_expose(struct link *link, struct lane *lane, const struct wire_expose *expose);
 
 #endif

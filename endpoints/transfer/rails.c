@@ -125,23 +125,20 @@ static void gone(struct link *link, uint32_t number) {
     }
 }
 
-void weft__on_rail(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "rail before hello");
-    struct wire_one one;
-    if (!link) return;
-    if (!weft__wire_read_one(data, len, &one) || link->more->main) {
+void weft__on_rail(struct link *link, struct lane *lane, const struct wire_one *one) {
+    if (link->more->main) {
         weft__link_violation(link, "rail");
         return;
     }
     const struct rails *rails = link->more->rails;
     bool dialed = link->dialed, asked = dialed && rails && rails->asked > 0;
-    if (one.request & rail_gone)
-        gone(link, one.request & ~rail_gone);
-    else if (!dialed && one.request == 0)
+    if (one->request & rail_gone)
+        gone(link, one->request & ~rail_gone);
+    else if (!dialed && one->request == 0)
         grant(link);
-    else if (asked && one.request && rails->dialed < rails->asked)
-        dial_rail(link, one.request);
-    else if (!asked || one.request)
+    else if (asked && one->request && rails->dialed < rails->asked)
+        dial_rail(link, one->request);
+    else if (!asked || one->request)
         weft__link_violation(link, "rail");
 }
 
@@ -377,19 +374,16 @@ static void note_rate(struct link *link, struct link *of, uint64_t bytes_per_sec
     if (of->left_out && now > old * 1.1) link->more->rails->look = true;
 }
 
-void weft__on_rail_rate(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "rail rate before hello");
-    struct wire_credit rate;
-    if (!link) return;
-    if (!weft__wire_read_credit(data, len, &rate) || rate.bytes == 0 || link->more->main) {
+void weft__on_rail_rate(struct link *link, struct lane *lane, const struct wire_credit *rate) {
+    if (rate->bytes == 0 || link->more->main) {
         weft__link_violation(link, "rail rate");
         return;
     }
     if (!link->more->rails) return; /* not any more */
-    if (rate.ep == 0) note_rate(link, link, rate.bytes);
+    if (rate->ep == 0) note_rate(link, link, rate->bytes);
     for (uint32_t i = 0; i < link->more->rails->n; i++)
-        if (link->more->rails->rail[i]->more->rail_number == rate.ep)
-            note_rate(link, link->more->rails->rail[i], rate.bytes);
+        if (link->more->rails->rail[i]->more->rail_number == rate->ep)
+            note_rate(link, link->more->rails->rail[i], rate->bytes);
 }
 
 /* ---- the end of a send ----------------------------------------------------------------------- */

@@ -14,6 +14,9 @@
 
 #include <endpoints/core/endpoint.h>
 
+struct wire_credit;
+struct wire_one;
+
 enum {
     RAILS_MAX = 4,           /* lanes of a link, its own among them */
     RAILS_LEAST = 256 << 10, /* messages below go by the link's own lane */
@@ -42,7 +45,7 @@ void weft__rails_end(struct link *link, bool abort);
 /* Sends the sender the rate of one lane: a rail's number, or 0 for the link's own lane. */
 void weft__rails_notify_rate(struct link *link, uint32_t number, size_t bytes, uint64_t ns);
 
-void weft__on_rail_rate(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__on_rail(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__on_rail_rate(struct link *link, struct lane *lane, const struct wire_credit *rate);
+void weft__on_rail(struct link *link, struct lane *lane, const struct wire_one *one);
 
 #endif

@@ -128,46 +128,36 @@ static void take_back(struct weft_request *req) {
     req->send.offered = 0;
 }
 
-void weft__on_cts(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "cts before hello");
-    struct wire_cts cts;
-    if (!link) return;
-    if (!weft__wire_read_cts(data, len, &cts) || cts.to == 0) {
+void weft__on_cts(struct link *link, struct lane *lane, const struct wire_cts *cts) {
+    if (cts->to == 0) {
         weft__link_violation(link, "cts");
         return;
     }
-    struct weft_request *req = request_of_lane(lane, cts.request, true);
+    struct weft_request *req = request_of_lane(lane, cts->request, true);
     if (!req || request_is_done(&req->core.fsm)) {
-        weft__send_gone(link, cts.to);
+        weft__send_gone(link, cts->to);
         return;
     }
     if (request_is_ending(&req->core.fsm)) {
-        weft__send_gone(link, cts.to);
+        weft__send_gone(link, cts->to);
         weft__request_offer_over(req);
         return;
     }
-    if (!request_is_waiting(&req->core.fsm) || cts.len > req->len || cts.len == 0) {
+    if (!request_is_waiting(&req->core.fsm) || cts->len > req->len || cts->len == 0) {
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "cts");
         return;
     }
     take_back(req);
-    req->peer_id = cts.to;
-    req->len = cts.len;
+    req->peer_id = cts->to;
+    req->len = cts->len;
     req->offset = 0;
-    weft__rails_want(link, cts.len);
-    if (!cts.in_order) weft__rails_split(link, req);
+    weft__rails_want(link, cts->len);
+    if (!cts->in_order) weft__rails_split(link, req);
     weft__link_submit(link, req);
 }
 
-void weft__on_fin(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "fin before hello");
-    struct wire_fin fin;
-    if (!link) return;
-    if (!weft__wire_read_fin(data, len, &fin)) {
-        weft__link_violation(link, "fin");
-        return;
-    }
-    struct weft_request *req = request_of_lane(lane, fin.request, true);
+void weft__on_fin(struct link *link, struct lane *lane, const struct wire_fin *fin) {
+    struct weft_request *req = request_of_lane(lane, fin->request, true);
     if (!req) return; /* it was cancelled before the peer could read it */
     if (request_is_ending(&req->core.fsm)) {
         weft__request_offer_over(req);
@@ -178,7 +168,7 @@ void weft__on_fin(struct lane *lane, unsigned id, const void *data, size_t len) 
         return;
     }
     take_back(req);
-    weft__request_finish(req, (weft_status_t)fin.status);
+    weft__request_finish(req, (weft_status_t)fin->status);
 }
 
 /* ---- the receiver */
@@ -343,17 +333,10 @@ void weft__on_data(struct lane *lane, unsigned id, const void *data, size_t len)
     }
 }
 
-void weft__on_gone(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "gone before hello");
-    struct wire_one one;
-    if (!link) return;
-    if (!weft__wire_read_one(data, len, &one)) {
-        weft__link_violation(link, "gone");
-        return;
-    }
-    if (weft__put_gone(link, one.request)) return;
-    struct weft_request *req = request_of_lane(lane, one.request, false);
-    if (!req) link->worker->transfer_users->late_data(link, one.request, SIZE_MAX);
+void weft__on_gone(struct link *link, struct lane *lane, const struct wire_one *one) {
+    if (weft__put_gone(link, one->request)) return;
+    struct weft_request *req = request_of_lane(lane, one->request, false);
+    if (!req) link->worker->transfer_users->late_data(link, one->request, SIZE_MAX);
     if (req && !req->kind->message) req->rma.answered = true;
     if (req && request_is_waiting(&req->core.fsm)) weft__request_stop(req, WEFT_ERR_CANCELLED);
 }
@@ -367,34 +350,20 @@ static bool is_withdrawn(struct link *link, uint32_t offer) {
 
 /* A receiver that accepted it answers in time: a reader by FIN, one that sent CTS after the GONE
  * it gets. Otherwise this side answers, since the sender's memory is in use until then. */
-void weft__on_cancel(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "cancel before hello");
-    struct wire_one one;
-    if (!link) return;
-    if (!weft__wire_read_one(data, len, &one)) {
-        weft__link_violation(link, "cancel");
-        return;
-    }
-    bool untaken = is_withdrawn(link, one.request);
-    if (untaken || !weft__offer_is_taken(&link->worker->offers, link, one.request))
-        weft__refuse_offer(link, one.request, WEFT_ERR_CANCELLED);
+void weft__on_cancel(struct link *link, struct lane *lane, const struct wire_one *one) {
+    bool untaken = is_withdrawn(link, one->request);
+    if (untaken || !weft__offer_is_taken(&link->worker->offers, link, one->request))
+        weft__refuse_offer(link, one->request, WEFT_ERR_CANCELLED);
 }
 
-void weft__on_rts(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "rts before hello");
-    struct wire_rts rts;
-    if (!link) return;
-    if (!weft__wire_read_rts(data, len, &rts)) {
-        weft__link_violation(link, "rts");
-        return;
-    }
-    struct weft_ep *ep = weft__ep_lookup(lane, rts.ep, "offer");
+void weft__on_rts(struct link *link, struct lane *lane, const struct wire_rts *rts) {
+    struct weft_ep *ep = weft__ep_lookup(lane, rts->ep, "offer");
     if (!ep) {
-        weft__refuse_offer(link, rts.request, WEFT_ERR_PEER_CLOSED);
+        weft__refuse_offer(link, rts->request, WEFT_ERR_PEER_CLOSED);
         return;
     }
     /* the decoder checked the kind */
-    ep->worker->transfer_users->offer[rts.kind].offered(ep, &rts);
+    ep->worker->transfer_users->offer[rts->kind].offered(ep, rts);
 }
 
 void weft__on_unknown(struct lane *lane, unsigned id, const void *data, size_t len) {

@@ -7,6 +7,11 @@
 
 #include <endpoints/core/endpoint.h>
 
+struct wire_cts;
+struct wire_fin;
+struct wire_one;
+struct wire_rts;
+
 /* A message to send. */
 struct message {
     enum wire_id id;    /* WIRE_AM or WIRE_TAG */
@@ -52,12 +57,12 @@ void weft__refuse_offer(struct link *link, uint32_t offer, weft_status_t status)
 /* Request kinds of receives into the program's memory. */
 extern const struct request_kind weft__receive_kind, weft__written_kind;
 
-void weft__on_rts(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__on_cts(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__on_rts(struct link *link, struct lane *lane, const struct wire_rts *rts);
+void weft__on_cts(struct link *link, struct lane *lane, const struct wire_cts *cts);
 void weft__on_data(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__on_fin(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__on_cancel(struct lane *lane, unsigned id, const void *data, size_t len);
-void weft__on_gone(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__on_fin(struct link *link, struct lane *lane, const struct wire_fin *fin);
+void weft__on_cancel(struct link *link, struct lane *lane, const struct wire_one *one);
+void weft__on_gone(struct link *link, struct lane *lane, const struct wire_one *one);
 void weft__on_unknown(struct lane *lane, unsigned id, const void *data, size_t len);
 
 #endif

@@ -133,22 +133,15 @@ static struct weft_request *asked_of(struct link *link, const struct wire_put_re
 
 /* Of a message that is there, and asked for once: until its end, and no longer, whatever the
  * peer does then. */
-void weft__on_put_req(struct lane *lane, unsigned id, const void *data, size_t len) {
-    struct link *link = weft__link_of(lane, "put request before hello");
-    struct wire_put_req asked;
-    if (!link) return;
-    if (!weft__wire_read_put_req(data, len, &asked)) {
-        weft__link_violation(link, "put request");
-        return;
-    }
-    struct weft_request *req = asked_of(link, &asked);
-    if (req && (asked.len > req->len || req->put_req)) {
+void weft__on_put_req(struct link *link, struct lane *lane, const struct wire_put_req *asked) {
+    struct weft_request *req = asked_of(link, asked);
+    if (req && (asked->len > req->len || req->put_req)) {
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "put request");
         return;
     }
-    weft_status_t st = req ? put_req_with(link, req, &asked) : WEFT_ERR_NOT_FOUND;
+    weft_status_t st = req ? put_req_with(link, req, asked) : WEFT_ERR_NOT_FOUND;
     if (st == WEFT_ERR_PROTOCOL)
         weft__link_violation(link, "put request");
-    else if (st < 0 && asked.to)
-        weft__send_gone(link, asked.to);
+    else if (st < 0 && asked->to)
+        weft__send_gone(link, asked->to);
 }

@@ -15,6 +15,8 @@
 
 #include <endpoints/core/endpoint.h>
 
+struct wire_put_req;
+
 /* Starts a split copy into one piece. IN_PROGRESS, or an error: use lane_ops.bulk_get instead. */
 weft_status_t weft__split_get(struct weft_request *req, struct lane *lane, const weft_iov_t *to);
 /* Asks the sender to write the message. IN_PROGRESS: the request waits with weft__written_kind. */
@@ -27,7 +29,7 @@ bool weft__put_gone(struct link *link, uint32_t id);
 /* Stops writing this message into its receiver's memory. */
 void weft__put_req_end(const struct weft_request *req);
 
-void weft__on_put_req(struct lane *lane, unsigned id, const void *data, size_t len);
+void weft__on_put_req(struct link *link, struct lane *lane, const struct wire_put_req *asked);
 void weft__on_put_done(struct lane *lane, unsigned id, const void *data, size_t len);
 
 #endif

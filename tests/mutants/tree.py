@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 ROOMS = ["fsm", "base", "reactor", "transports", "endpoints", "collectives", "resource", "runtime"]
 LEFT_OUT = ["transports/rdma"]
 COPIED = ROOMS + ["include", "tests", "tools", "examples"]
-FLAGS = ["-std=gnu11", "-D_GNU_SOURCE=", "-fvisibility=hidden", "-O2", "-g1", "-I.", "-Iinclude"]
+FLAGS = ["-std=gnu11", "-D_GNU_SOURCE=", "-fvisibility=hidden", "-O1", "-g1", "-I.", "-Iinclude"]
 FLAGS += ["-Wall", "-Wextra", "-Wno-unused", "-Wno-unused-parameter"]
 LIBRARIES = ["libev", "talloc", "libcrypto"]
 SANITIZERS = {"plain": [], "asan": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]}

@@ -7,8 +7,8 @@
 static int n_made, n_flushes;
 static struct pending *waits;
 
-static weft_status_t make(struct lane *lane, enum rma_atomic what, size_t size, uint64_t operand,
-                          uint64_t remote, struct lane_key *key) {
+static weft_status_t make(struct lane *lane, const struct lane_atomic *atomic,
+                          struct lane_key *key) {
     n_made++;
     return WEFT_OK;
 }

@@ -3,6 +3,7 @@
 #include <tests/support/recv_buffer.h>
 
 #include <endpoints/transfer/rendezvous.h>
+#include <endpoints/worker/features.h>
 #include <weft/layout.h>
 
 static uint64_t count(weft_worker_t *worker, const char *name) {
@@ -289,7 +290,7 @@ TEST(words_that_do_not_belong_there_write_nothing_and_end_nothing) {
     weft__on_data(lane, WIRE_DATA, data, sizeof data);
     CHECK_EQ(p.in[0], before);
     weft__wire_one(&m, WIRE_GONE, req->id);
-    for (int i = 0; i < 3; i++) weft__on_gone(lane, WIRE_GONE, m.bytes, m.len);
+    for (int i = 0; i < 3; i++) weft__worker_up.am[WIRE_GONE](lane, WIRE_GONE, m.bytes, m.len);
     for (int i = 0; i < 100; i++) weft_worker_progress(p.l.t.b, 0);
     /* nothing is asked for while a piece is written */
     CHECK(received.calls == 0 && in_pieces(&p) == pieces);

@@ -82,12 +82,14 @@ static weft_status_t fetch(struct world *w, enum rma_atomic what, uint64_t opera
                            uint64_t compare, void *old_p, size_t offset) {
     struct lane *lane = w->p.a.lane;
     completion.status = WEFT_OK;
-    return lane->ops->rma->atomic_fetch(lane, what, 8, operand, compare, old_p,
-                                        target_at(&w->t, offset), w->key, &completion);
+    return lane->ops->rma->atomic_fetch(
+        lane, &(struct lane_atomic){what, 8, operand, compare, target_at(&w->t, offset)}, old_p,
+        w->key, &completion);
 }
 static weft_status_t post(struct world *w, uint64_t operand, size_t offset) {
     struct lane *lane = w->p.a.lane;
-    return lane->ops->rma->atomic_post(lane, RMA_ADD, 8, operand, target_at(&w->t, offset), w->key);
+    return lane->ops->rma->atomic_post(
+        lane, &(struct lane_atomic){RMA_ADD, 8, operand, 0, target_at(&w->t, offset)}, w->key);
 }
 static void flush(struct world *w) {
     struct lane *lane = w->p.a.lane;
@@ -144,12 +146,14 @@ TEST(what_devices_have_not_is_refused_and_changes_nothing) {
         for (size_t size = 4; size <= 8; size += 4) {
             bool has = size == 8 && (what == RMA_ADD || what == RMA_CSWAP);
             if (!has)
-                CHECK_EQ(lane->ops->rma->atomic_fetch(lane, what, size, 1, 1, &old,
-                                                      target_at(&w.t, 0), w.key, &completion),
+                CHECK_EQ(lane->ops->rma->atomic_fetch(
+                             lane, &(struct lane_atomic){what, size, 1, 1, target_at(&w.t, 0)},
+                             &old, w.key, &completion),
                          WEFT_ERR_UNSUPPORTED);
             if (!has || what == RMA_CSWAP)
                 CHECK_EQ(
-                    lane->ops->rma->atomic_post(lane, what, size, 1, target_at(&w.t, 0), w.key),
+                    lane->ops->rma->atomic_post(
+                        lane, &(struct lane_atomic){what, size, 1, 0, target_at(&w.t, 0)}, w.key),
                     WEFT_ERR_UNSUPPORTED);
         }
     flush(&w);

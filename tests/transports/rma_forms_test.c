@@ -212,11 +212,14 @@ static void atomics_do_what_they_send(const struct subject *s) {
         uint64_t now = after(op, old, operand, compare & mask) & mask;
         memcpy(target_shadow(&w.t, offset), &now, size);
         if (op != RMA_CSWAP && x & 1) {
-            CHECK_EQ(lane->ops->rma->atomic_post(lane, op, size, operand, remote, w.key), WEFT_OK);
+            CHECK_EQ(lane->ops->rma->atomic_post(
+                         lane, &(struct lane_atomic){op, size, operand, 0, remote}, w.key),
+                     WEFT_OK);
         } else {
             CHECK_EQ(finish(&w, &c,
-                            lane->ops->rma->atomic_fetch(lane, op, size, operand, compare, &got,
-                                                         remote, w.key, &c.completion)),
+                            lane->ops->rma->atomic_fetch(
+                                lane, &(struct lane_atomic){op, size, operand, compare, remote},
+                                &got, w.key, &c.completion)),
                      WEFT_OK);
             CHECK_EQ(got & mask, old);
             CHECK_EQ(got & ~mask, ~mask); /* no byte beyond its size */
@@ -224,9 +227,11 @@ static void atomics_do_what_they_send(const struct subject *s) {
         CHECK_EQ(memcmp((char *)w.t.region.base + offset, &now, size), 0);
     }
     if (serves)
-        CHECK(lane->ops->rma->atomic_post(lane, RMA_CSWAP, 8, 1, target_at(&w.t, 0), w.key) < 0);
+        CHECK(lane->ops->rma->atomic_post(
+                  lane, &(struct lane_atomic){RMA_CSWAP, 8, 1, 0, target_at(&w.t, 0)}, w.key) < 0);
     if (serves)
-        CHECK(lane->ops->rma->atomic_post(lane, RMA_ADD, 2, 1, target_at(&w.t, 0), w.key) < 0);
+        CHECK(lane->ops->rma->atomic_post(
+                  lane, &(struct lane_atomic){RMA_ADD, 2, 1, 0, target_at(&w.t, 0)}, w.key) < 0);
     CHECK_EQ(lane->ops->rma->fence(lane), WEFT_OK);
     CHECK_EQ(lane->ops->flush(lane, NULL), WEFT_OK);
     end(&w);

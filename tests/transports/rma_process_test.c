@@ -431,8 +431,9 @@ enum {
 static uint64_t fetch(struct lane *lane, struct lane_key *key, enum rma_atomic op, size_t offset,
                       uint64_t operand, uint64_t compare) {
     uint64_t old = 0;
-    if (lane->ops->rma->atomic_fetch(lane, op, 8, operand, compare, &old,
-                                     target_at(&target, offset), key, NULL) != 0)
+    if (lane->ops->rma->atomic_fetch(
+            lane, &(struct lane_atomic){op, 8, operand, compare, target_at(&target, offset)}, &old,
+            key, NULL) != 0)
         _exit(7);
     return old;
 }
@@ -450,10 +451,14 @@ static void work(struct lane *lane, struct lane_key *key, int me) {
         copy_ctl->chain[me][2][i][1] = seen = mine;
         uint64_t bit = 1ull << me;
         const struct lane_ops *ops = lane->ops;
-        if (ops->rma->atomic_post(lane, RMA_ADD, 4, (uint64_t)me + 1, target_at(&target, POSTED),
-                                  key) != 0)
+        if (ops->rma->atomic_post(
+                lane,
+                &(struct lane_atomic){RMA_ADD, 4, (uint64_t)me + 1, 0, target_at(&target, POSTED)},
+                key) != 0)
             _exit(7);
-        if (ops->rma->atomic_post(lane, RMA_XOR, 8, bit, target_at(&target, TOGGLED), key) != 0)
+        if (ops->rma->atomic_post(
+                lane, &(struct lane_atomic){RMA_XOR, 8, bit, 0, target_at(&target, TOGGLED)},
+                key) != 0)
             _exit(7);
         if ((fetch(lane, key, RMA_OR, ORED, bit, 0) & bit) != (i ? bit : 0)) _exit(8);
         if ((fetch(lane, key, RMA_AND, ANDED, ~bit, 0) & bit) != (i ? 0 : bit)) _exit(8);

@@ -159,19 +159,18 @@ weft_status_t weft__self_get_zcopy(struct lane *l, const struct rma_piece *to, s
     return WEFT_OK;
 }
 
-weft_status_t weft__self_atomic_post(struct lane *l, enum rma_atomic op, size_t size,
-                                     uint64_t operand, uint64_t remote, struct lane_key *key) {
-    if (!atomic_is_one(op, size, true)) return WEFT_ERR_INVALID_PARAM;
-    atomic_post_at(op, size, place_rma(key, remote), operand);
+weft_status_t weft__self_atomic_post(struct lane *l, const struct lane_atomic *atomic,
+                                     struct lane_key *key) {
+    if (!atomic_is_one(atomic->op, atomic->size, true)) return WEFT_ERR_INVALID_PARAM;
+    atomic_post_at(atomic->op, atomic->size, place_rma(key, atomic->remote), atomic->operand);
     return WEFT_OK;
 }
 
-weft_status_t weft__self_atomic_fetch(struct lane *l, enum rma_atomic op, size_t size,
-                                      uint64_t operand, uint64_t compare, void *old_p,
-                                      uint64_t remote, struct lane_key *key,
-                                      struct completion *completion) {
-    if (!atomic_is_one(op, size, false)) return WEFT_ERR_INVALID_PARAM;
-    atomic_fetch_at(op, size, place_rma(key, remote), operand, compare, old_p);
+weft_status_t weft__self_atomic_fetch(struct lane *l, const struct lane_atomic *atomic, void *old_p,
+                                      struct lane_key *key, struct completion *completion) {
+    if (!atomic_is_one(atomic->op, atomic->size, false)) return WEFT_ERR_INVALID_PARAM;
+    atomic_fetch_at(atomic->op, atomic->size, place_rma(key, atomic->remote), atomic->operand,
+                    atomic->compare, old_p);
     return WEFT_OK;
 }
 

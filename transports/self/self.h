@@ -136,12 +136,10 @@ weft_status_t weft__self_get_bcopy(struct lane *l, size_t len,
 weft_status_t weft__self_get_zcopy(struct lane *l, const struct rma_piece *to, size_t n_to,
                                    uint64_t remote, struct lane_key *key,
                                    struct completion *completion);
-weft_status_t weft__self_atomic_post(struct lane *l, enum rma_atomic op, size_t size,
-                                     uint64_t operand, uint64_t remote, struct lane_key *key);
-weft_status_t weft__self_atomic_fetch(struct lane *l, enum rma_atomic op, size_t size,
-                                      uint64_t operand, uint64_t compare, void *old_p,
-                                      uint64_t remote, struct lane_key *key,
-                                      struct completion *completion);
+weft_status_t weft__self_atomic_post(struct lane *l, const struct lane_atomic *atomic,
+                                     struct lane_key *key);
+weft_status_t weft__self_atomic_fetch(struct lane *l, const struct lane_atomic *atomic, void *old_p,
+                                      struct lane_key *key, struct completion *completion);
 weft_status_t weft__self_fence(struct lane *l);
 
 #endif

@@ -8,17 +8,16 @@
 
 #include <transports/atomics.h>
 
-static struct ibv_send_wr request(enum rma_atomic what, uint64_t operand, uint64_t compare,
-                                  uint64_t remote, const struct lane_key *key,
+static struct ibv_send_wr request(const struct lane_atomic *atomic, const struct lane_key *key,
                                   struct ibv_sge *sge) {
-    bool adds = what == RMA_ADD;
+    bool adds = atomic->op == RMA_ADD;
     struct ibv_send_wr wr = {.opcode =
                                  adds ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP,
                              .sg_list = sge,
                              .num_sge = 1};
-    wr.wr.atomic.remote_addr = remote;
-    wr.wr.atomic.compare_add = adds ? operand : compare;
-    wr.wr.atomic.swap = adds ? 0 : operand;
+    wr.wr.atomic.remote_addr = atomic->remote;
+    wr.wr.atomic.compare_add = adds ? atomic->operand : atomic->compare;
+    wr.wr.atomic.swap = adds ? 0 : atomic->operand;
     wr.wr.atomic.rkey = ((const struct rc_key *)key)->rkey;
     return wr;
 }
@@ -27,24 +26,25 @@ static struct ibv_sge into(const struct rd_block *word) {
     return (struct ibv_sge){(uintptr_t)word->bytes, sizeof(uint64_t), word->lkey};
 }
 
-static weft_status_t check_atomic(const struct rc_lane *lane, enum rma_atomic what, size_t size) {
-    if (!atomic_is_of_devices(what, size))
+static weft_status_t check_atomic(const struct rc_lane *lane, const struct lane_atomic *atomic) {
+    if (!atomic_is_of_devices(atomic->op, atomic->size))
         return weft__fail(WEFT_ERR_UNSUPPORTED,
-                          "rdma: devices do not support atomic %d of %zu bytes", (int)what, size);
+                          "rdma: devices do not support atomic %d of %zu bytes", (int)atomic->op,
+                          atomic->size);
     return rc_has_room(lane, RC_KEEP) ? WEFT_OK : WEFT_NO_RESOURCE;
 }
 
-weft_status_t weft__rc_atomic_post(struct lane *l, enum rma_atomic what, size_t size,
-                                   uint64_t operand, uint64_t remote, struct lane_key *key) {
+weft_status_t weft__rc_atomic_post(struct lane *l, const struct lane_atomic *atomic,
+                                   struct lane_key *key) {
     struct rc_lane *lane = rc_lane(l);
     struct rc_iface *iface = rc_iface_of(lane);
-    weft_status_t st = what == RMA_CSWAP ? WEFT_ERR_UNSUPPORTED : check_atomic(lane, what, size);
+    weft_status_t st = atomic->op == RMA_CSWAP ? WEFT_ERR_UNSUPPORTED : check_atomic(lane, atomic);
     if (st != WEFT_OK) return st;
     if (!iface->discard_buf) iface->discard_buf = weft__rd_pool_take(&iface->words, &st);
     if (!iface->discard_buf) return st;
     struct ibv_sge sge = into(iface->discard_buf);
-    struct ibv_send_wr wr = request(what, operand, 0, remote, key, &sge);
-    lane->bytes += size;
+    struct ibv_send_wr wr = request(atomic, key, &sge);
+    lane->bytes += atomic->size;
     weft__rc_post(lane, &wr, NULL, false);
     return WEFT_OK;
 }
@@ -54,13 +54,11 @@ static bool bring_old(struct rc_lane *lane, struct rc_op *op) {
     return false;
 }
 
-weft_status_t weft__rc_atomic_fetch(struct lane *l, enum rma_atomic what, size_t size,
-                                    uint64_t operand, uint64_t compare, void *old_p,
-                                    uint64_t remote, struct lane_key *key,
-                                    struct completion *completion) {
+weft_status_t weft__rc_atomic_fetch(struct lane *l, const struct lane_atomic *atomic, void *old_p,
+                                    struct lane_key *key, struct completion *completion) {
     struct rc_lane *lane = rc_lane(l);
     struct rc_iface *iface = rc_iface_of(lane);
-    weft_status_t st = check_atomic(lane, what, size);
+    weft_status_t st = check_atomic(lane, atomic);
     if (st != WEFT_OK) return st;
     struct rd_block *word = weft__rd_pool_take(&iface->words, &st);
     if (!word) return st;
@@ -74,8 +72,8 @@ weft_status_t weft__rc_atomic_fetch(struct lane *l, enum rma_atomic what, size_t
     op->word = word;
     op->arg = old_p;
     struct ibv_sge sge = into(word);
-    struct ibv_send_wr wr = request(what, operand, compare, remote, key, &sge);
-    lane->bytes += size;
+    struct ibv_send_wr wr = request(atomic, key, &sge);
+    lane->bytes += atomic->size;
     weft__rc_post(lane, &wr, &(struct rc_work){.op = op}, true);
     return WEFT_IN_PROGRESS;
 }
