@@ -5,7 +5,7 @@ from . import _core, errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any
 
 HOST, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLPack's numbers
 LEGACY_STREAM = 1  # CUDA's default stream, as DLPack and the CUDA array interface number it
@@ -17,8 +17,8 @@ def from_exchange(source: Any) -> Any:
     if found is None:
         return None
     block, stream = found
-    if block.__dlpack_device__()[0] == CUDA:
-        wait_for_stream(stream or LEGACY_STREAM)
+    if block.__dlpack_device__()[0] == CUDA and block.nbytes:
+        wait_for_stream(stream or LEGACY_STREAM, block.address)
     return block
 
 
@@ -33,8 +33,8 @@ def from_dlpack(source: Any) -> _core.Block:
     except TypeError:  # made before these keywords were
         capsule = source.__dlpack__(stream=stream) if stream else source.__dlpack__()
     block = _core.from_dlpack(capsule)
-    if stream:
-        wait_for_stream(stream)
+    if stream and block.nbytes:
+        wait_for_stream(stream, block.address)
     return block
 
 
@@ -50,8 +50,8 @@ def from_cuda_array_interface(source: Any) -> _core.Block:
     """The memory of an object with __cuda_array_interface__ (versions 0 to 3), once its stream's work is done."""
     interface = source.__cuda_array_interface__
     block = _from_interface(source, interface, CUDA)
-    if interface.get("stream") is not None:
-        wait_for_stream(interface["stream"])
+    if interface.get("stream") is not None and block.nbytes:
+        wait_for_stream(interface["stream"], block.address)
     return block
 
 
@@ -66,24 +66,37 @@ def _from_interface(source: Any, interface: dict[str, Any], device: int) -> _cor
 _FORMATS = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q", "f2": "e", "f4": "f",
             "f8": "d", "c8": "Zf", "c16": "Zd", "b1": "?"}
 
-_wait: Callable[[int], int] | None = None
+_driver: Any = None
 
 
-def wait_for_stream(stream: int) -> None:
-    """Waits for the work of a CUDA stream: the library copies on a stream of its own."""
-    global _wait
-    if _wait is None:
+def _loaded_driver() -> Any:
+    """The CUDA driver that the program has loaded; it is not loaded here."""
+    global _driver
+    if _driver is None:
         import ctypes
         import os
 
-        try:  # the driver that the program has loaded; it is not loaded here
-            library = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        try:
+            _driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         except OSError:
             raise errors.UnsupportedError("a CUDA stream, and no CUDA driver is loaded") from None
-        call = library.cuStreamSynchronize
-        call.argtypes = [ctypes.c_void_p]
-        _wait = call
-    status = _wait(stream)
+    return _driver
+
+
+def wait_for_stream(stream: int, address: int) -> None:
+    """Waits for the work of a CUDA stream on memory at an address, in the context of this memory: the library copies on a
+    stream of its own."""
+    import ctypes
+
+    driver = _loaded_driver()
+    context, before = ctypes.c_void_p(), ctypes.c_void_p()
+    wanted = ctypes.c_int(1)  # CU_POINTER_ATTRIBUTE_CONTEXT
+    driver.cuPointerGetAttributes(1, ctypes.byref(wanted), (ctypes.c_void_p * 1)(ctypes.addressof(context)),
+                                  ctypes.c_uint64(address))
+    pushed = context.value is not None and driver.cuCtxPushCurrent_v2(context) == 0
+    status = driver.cuStreamSynchronize(ctypes.c_void_p(stream))
+    if pushed:
+        driver.cuCtxPopCurrent_v2(ctypes.byref(before))
     if status:
         raise errors.IoError("cuStreamSynchronize: CUDA's error %d" % status)
 
