@@ -156,7 +156,8 @@ static double adds(int plain) {
         if (plain)
             old = __atomic_fetch_add(&theirs[2048], 1, __ATOMIC_SEQ_CST);
         else
-            lane->ops->rma->atomic_fetch(lane, RMA_ADD, 8, 1, 0, &old, remote, key, NULL);
+            lane->ops->rma->atomic_fetch(lane, &(struct lane_atomic){RMA_ADD, 8, 1, 0, remote},
+                                         &old, key, NULL);
         sum += old;
     }
     return (now_ns() - t0) / OPS;

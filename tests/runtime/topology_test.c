@@ -139,7 +139,7 @@ TEST(what_is_not_described_is_unknown_and_no_error) {
     remove_host();
 }
 
-TEST(hwloc_says_the_same) {
+TEST(hwloc_finds_the_same) {
     setenv("HWLOC_SYNTHETIC",
            "pack:2 l3:1(size=16777216) numa:2 l2:2(size=1048576) l1d:1(size=32768) core:1 pu:2", 1);
     bool there = weft__topology_by_hwloc(&topology);
