@@ -10,6 +10,7 @@
 
 #include "info/collectives.h"
 #include "info/devices.h"
+#include "info/gpus.h"
 #include "info/live.h"
 #include "info/protocols.h"
 #include "info/view.h"
@@ -230,6 +231,10 @@ static int json_all(weft_context_t *context, weft_worker_t *worker, int what, ch
         key("rdma", &first);
         info_devices_json(devices);
     }
+    if (what & TRANSPORTS && info_gpus_open()) {
+        key("cuda", &first);
+        info_gpus_json();
+    }
     if (what & CONFIG) {
         key("config", &first);
         putchar('[');
@@ -258,6 +263,7 @@ static void print_all(weft_context_t *context, weft_worker_t *worker, int what) 
     if (what & BUILD) print_build();
     if (what & TRANSPORTS) print_transports(worker);
     if (what & TRANSPORTS) info_devices(info_devices_of(context));
+    if (what & TRANSPORTS && info_gpus_open()) info_gpus();
     if (what & CONFIG) print_config(context);
     if (what & COUNTERS) print_counters(worker);
 }

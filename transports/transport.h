@@ -43,7 +43,8 @@ enum { LANE_AM_IDS = 32, LANE_HEAD = 8 };
     C(PLACE, "place")           /* large payloads go straight to their destination: see place */ \
     C(WAKEUP, "wakeup")         /* the worker may sleep on it */                                 \
     C(PEER_DEATH, "peer_death") /* reports the death of the peer's process without a probe */    \
-    C(INTER_NODE, "inter_node")
+    C(INTER_NODE, "inter_node")                                                                  \
+    C(DEVICE_MEMORY, "device_memory") /* registers regions of device memory, as dma-bufs */
 enum transport_cap_bit {
 #define CAP_BIT(id, name) CAP_BIT_##id,
     TRANSPORT_CAPS(CAP_BIT)
@@ -154,6 +155,11 @@ struct region {
     uint8_t token[16];  /* random: proves that the peer was given the key */
     int fd;             /* a memfd that contains it, or -1 */
     uint64_t fd_offset; /* of base; a multiple of the page size */
+    /* Of device memory: only transports with CAP_DEVICE_MEMORY get it. A dma-buf that contains it,
+     * and the offset of base there. */
+    bool on_device;
+    int dmabuf;
+    uint64_t dmabuf_offset;
 };
 
 /* A peer's region, as its packed key describes it. */

@@ -14,7 +14,7 @@ void weft__link_handshake(struct link *link) {
     struct wire_hello hello = {.version = WIRE_VERSION,
                                .flags = (link->dialed ? link->flags : 0) | weft__lanes_hello(link) |
                                         WIRE_HELLO_ANSWERS | WIRE_HELLO_PARTS |
-                                        WIRE_HELLO_EXPOSURES,
+                                        WIRE_HELLO_EXPOSURES | WIRE_HELLO_DEVICES,
                                .listener = link->listener,
                                .worker = link->worker->id};
     weft__retain_handshake(link, &hello);

@@ -269,6 +269,7 @@ static bool held(struct weft_request *req) {
     struct weft_worker *worker = req->worker;
     if (worker->callbacks.deliverable == NOTICE_ALL || !(req->done || req->completion))
         return false;
+    weft__post_over(req);
     list_append(&worker->callbacks.held_done, &req->queued);
     worker->features->callbacks_pending(worker);
     return true;

@@ -165,12 +165,13 @@ struct weft_request {
     struct request_send send;
     /* below the request, freed with it; NULL when there is none: */
     union {
-        void *owned;                 /* any of these */
-        void *header;                /* a send: the user header */
-        struct batch *batch;         /* control messages that wait for the lane (control.c) */
-        struct pieces *pieces;       /* put or get of several pieces (rma_pieces.c) */
-        struct rma_packed *packed;   /* put or get that the program packs (rma_layout.c) */
-        struct wire_message *answer; /* an answer to the peer's operation (rma_target.c) */
+        void *owned;                  /* any of these */
+        void *header;                 /* a send: the user header */
+        struct batch *batch;          /* control messages that wait for the lane (control.c) */
+        struct pieces *pieces;        /* put or get of several pieces (rma_pieces.c) */
+        struct rma_packed *packed;    /* put or get that the program packs (rma_layout.c) */
+        struct cuda_export *exported; /* a receive: the sender's device memory (device_fetch.c) */
+        struct wire_message *answer;  /* an answer to the peer's operation (rma_target.c) */
     };
     /* the part that this side writes for its reader, or NULL (transfer/split_copy.c) */
     struct put_req *put_req;

@@ -146,6 +146,10 @@ static void ended(weft_status_t status, void *arg) {
     notify_submission(arg, status);
 }
 
+void weft__post_over(const struct weft_request *req) {
+    if (req->done == ended) open_gate(req->arg);
+}
+
 static weft_status_t post_submission(struct posted *p, const weft_op_t *op) {
     struct weft_ep *ep = weft__idmap_find(&p->worker->eps, p->ep);
     if (p->ep && !ep) return WEFT_ERR_CLOSED;

@@ -40,6 +40,8 @@ static inline weft_status_t weft__call_enter(const struct weft_worker *worker,
 /* The program's handle of a submission that waits for its stream: it ends, soon. Nothing for one
  * that has begun. Owner's thread. */
 void weft__post_stop(struct weft_request *handle, weft_status_t status);
+/* The request has ended, and its callback waits for the program: no stream waits for that. */
+void weft__post_over(const struct weft_request *req);
 /* The worker closes: what waits for streams ends. */
 void weft__posts_close(struct weft_worker *worker);
 

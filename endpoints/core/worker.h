@@ -15,6 +15,7 @@
 #include <endpoints/memory/memory.h>
 #include <endpoints/messages/match.h>
 #include <endpoints/transfer/placement.h>
+#include <transports/cuda/copies.h>
 
 enum {
     WORKER_IFACES = 8,
@@ -113,6 +114,7 @@ struct weft_worker {
     struct memory memory;
     struct placements placements;
     struct offers offers;
+    struct device_copies device;
     const struct transfer_users *transfer_users; /* what transfer/ calls above it (placement.h) */
     struct kept_last kept;
 

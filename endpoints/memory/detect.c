@@ -3,11 +3,23 @@
 #include <base/status.h>
 #include <transports/cuda/memory.h>
 
+/* The kernel knows its NUMA node, the driver its range. */
+static weft_status_t describe_pinned(const void *at, const struct cuda_memory *found,
+                                     weft_mem_info_t *info_p) {
+    weft_status_t st = weft__mem_detect_host(at, info_p);
+    if (st < 0) return st;
+    info_p->type = WEFT_MEMORY_CUDA_HOST;
+    info_p->base = found->base;
+    info_p->len = found->len;
+    return WEFT_OK;
+}
+
 weft_status_t weft_mem_detect(const void *at, weft_mem_info_t *info_p) {
     struct cuda_memory found;
     if (!info_p) return weft__fail(WEFT_ERR_INVALID_PARAM, "info_p is NULL");
     weft__cuda_look();
-    if (!weft__cuda_find(at, &found)) return weft__mem_detect_host(at, info_p);
+    if (!weft__cuda_find_any(at, &found)) return weft__mem_detect_host(at, info_p);
+    if (found.on_host) return describe_pinned(at, &found, info_p);
     *info_p = (weft_mem_info_t){
         .type = found.managed ? WEFT_MEMORY_CUDA_MANAGED : WEFT_MEMORY_CUDA,
         .base = found.base,

@@ -2,7 +2,9 @@
 
 #include <base/counters.h>
 #include <fcntl.h>
+#include <transports/cuda/dmabuf.h>
 #include <transports/region.h>
+#include <unistd.h>
 
 #include <endpoints/core/op_group.h>
 #include <endpoints/core/worker.h>
@@ -25,6 +27,7 @@ static void mem_end(weft_mem_t *mem) {
     weft__idmap_remove(&worker->memory.regions, mem->region.id);
     list_remove(&mem->of_worker);
     weft__pages_free(&mem->pages);
+    if (mem->region.dmabuf >= 0) close(mem->region.dmabuf);
     free_reported(mem);
 }
 
@@ -38,13 +41,23 @@ static bool is_zero_based(const weft_mem_t *mem) {
     return mem->region.origin != (uint64_t)(uintptr_t)mem->region.base;
 }
 
+/* The dma-buf is made for the first transport that takes device memory, and kept for others. */
+static bool takes_memory(const struct iface *iface, weft_mem_t *mem) {
+    struct region *region = &mem->region;
+    if (!mem->on_device) return true;
+    if (!(iface->attr.caps & CAP_DEVICE_MEMORY)) return false;
+    if (region->dmabuf >= 0) return true;
+    return weft__cuda_dmabuf(region->base, region->len, &region->dmabuf, &region->dmabuf_offset) ==
+           WEFT_OK;
+}
+
 /* A transport that cannot is done without: its peers send messages. */
 static void make_known(weft_mem_t *mem) {
-    if (!mem->region.rights || mem->invalid || mem->on_device) return;
+    if (!mem->region.rights || mem->invalid) return;
     for (uint32_t i = 0; i < mem->worker->n_ifaces; i++) {
         struct iface *iface = mem->worker->iface[i];
         mem->md[i] = NULL;
-        if (!HAS_OP(iface->ops, mem, mem_register)) continue;
+        if (!HAS_OP(iface->ops, mem, mem_register) || !takes_memory(iface, mem)) continue;
         if (is_zero_based(mem) && !iface->ops->mem->any_origin) continue;
         weft_status_t st = iface->ops->mem->mem_register(iface, &mem->region, &mem->md[i]);
         if (st < 0) mem->md[i] = NULL;
@@ -185,12 +198,13 @@ static void mem_describe_new(weft_mem_t *mem, void *base, size_t len, unsigned r
     mem->region.epoch = 1;
     mem->region.fd = mem->pages.fd;
     mem->region.fd_offset = mem->pages.offset;
+    mem->region.dmabuf = -1;
 }
 
 static void find_device(weft_mem_t *mem) {
     struct cuda_memory found;
     if (mem->pages.map || !weft__cuda_find(mem->region.base, &found) || found.managed) return;
-    mem->on_device = true;
+    mem->on_device = mem->region.on_device = true;
     mem->context = found.context;
 }
 

@@ -9,6 +9,7 @@
 #include <endpoints/core/cause.h>
 #include <endpoints/core/lease.h>
 #include <endpoints/core/submit.h>
+#include <endpoints/transfer/device_fetch.h>
 #include <endpoints/transfer/layout.h>
 
 enum {
@@ -70,7 +71,7 @@ static weft_status_t advance_am(struct weft_request *req) {
     struct message m = message_of(req);
     weft_status_t st;
     enum protocol protocol = weft__protocol(ep, &m, req->send.flags);
-    switch (req->layout ? weft__layout_protocol(protocol) : protocol) {
+    switch (weft__request_protocol(req, protocol)) {
     case PROTOCOL_PACK: st = weft__send_packed(lane, &m, req); break;
     case PROTOCOL_COPY: st = weft__send_copy(ep->link, lane, &m); break;
     case PROTOCOL_ZCOPY:
@@ -393,13 +394,26 @@ void weft__on_am(struct lane *lane, unsigned id, const void *data, size_t len) {
 
 void weft__am_offered(struct weft_ep *ep, const struct wire_rts *rts) {
     struct am_recv_desc arrival = {.worker = ep->worker, .ep = ep, .offer = rts};
-    weft_am_t am = {.header = rts->header, .header_len = rts->header_len, .len = rts->len};
+    weft_am_t am = {.header = rts->header,
+                    .header_len = rts->header_len,
+                    .len = rts->len,
+                    .memory = rts->memory};
     ep->link->received++;
     weft__am_handle(&arrival, handler_of(ep->worker, rts->am_id), &am);
 }
 
 static weft_status_t too_short(size_t room, size_t len) {
     return weft__fail(WEFT_ERR_TRUNCATED, "iov has %zu bytes, the payload %zu", room, len);
+}
+
+/* The payload is here, for a layout or a device. */
+static weft_status_t receive_here(struct weft_request *req, struct weft_ep *ep, const weft_am_t *am,
+                                  const weft_op_t *op) {
+    weft_status_t st = weft__request_accept(req, ep, op);
+    if (st < 0) return st;
+    st = weft__device_take(req, ep, am->data, am->len);
+    if (st != WEFT_IN_PROGRESS) weft__request_discard(req);
+    return st;
 }
 
 weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
@@ -428,14 +442,16 @@ weft_status_t weft_am_recv(weft_am_t *am, const weft_iov_t *iov, size_t n_iov,
     if (!req) return WEFT_ERR_NO_MEMORY;
     st = weft__request_memory(req, iov, n_iov, op, true);
     if (st == WEFT_OK && req->len < am->len) st = too_short(req->len, am->len);
-    if (st == WEFT_OK && !arrival->offer) st = weft__request_scatter(req, 0, am->data, am->len);
-    if (st < 0 || !arrival->offer) {
+    if (st < 0) {
         weft__request_discard(req);
         return st;
     }
+    if (!arrival->offer) return receive_here(req, arrival->ep, am, op);
     req->len = am->len;
     req->peer_id = arrival->offer->request;
     req->recv.remote = arrival->offer->address;
+    if (arrival->offer->device)
+        weft__device_offered(req, arrival->offer->device, arrival->offer->device_len);
     st = weft__request_accept(req, arrival->ep, op);
     if (st < 0) return st;
     st = weft__fetch(req);

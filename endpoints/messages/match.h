@@ -20,6 +20,9 @@ struct weft_tag_message {
     uint32_t cost;
     uint32_t number; /* of a message in fragments */
     uint64_t came;   /* bytes received of it */
+    uint8_t memory;  /* an offer: a weft_mem_type_t, of the payload in the sender */
+    /* an offer: bytes below that say of device memory; 0: none */
+    uint16_t device_len;
     uint8_t bytes[]; /* the payload of a whole message */
 };
 

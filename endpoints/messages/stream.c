@@ -5,6 +5,7 @@
 
 #include <endpoints/core/submit.h>
 #include <endpoints/core/worker.h>
+#include <endpoints/transfer/device_staging.h>
 #include <endpoints/transfer/layout.h>
 
 struct stream *weft__stream_of(struct weft_ep *ep) {
@@ -64,15 +65,23 @@ static weft_status_t count_sent(struct weft_ep *ep, size_t n) {
 
 /* What fits into one message is copied, so that it is done at once; longer data is sent in
  * pieces, without a copy. */
-static weft_status_t send_piece(struct stream *s, struct weft_request *req) {
+static weft_status_t send_piece(struct stream *s, struct weft_request *req, size_t most) {
     uint64_t word = wire_stream_word(s->ep->core.peer);
     size_t before = req->offset;
     const struct iface_attr *attr = &weft__link_iface(s->ep->link)->attr;
     weft_status_t st = req->len <= attr->max_bcopy - sizeof word
-                           ? weft__send_piece_copied(req, WIRE_STREAM, &word, sizeof word, s->room)
-                           : weft__send_piece(req, WIRE_STREAM, &word, sizeof word, s->room);
+                           ? weft__send_piece_copied(req, WIRE_STREAM, &word, sizeof word, most)
+                           : weft__send_piece(req, WIRE_STREAM, &word, sizeof word, most);
     if (st == WEFT_OK || st == WEFT_IN_PROGRESS) count_sent(s->ep, req->offset - before);
     return st;
+}
+
+/* The next bytes of device memory are in the host's memory now. */
+static void read_some(struct weft_request *req) {
+    struct stream *s = req->ep->stream;
+    if (!s->ep->link || s->turn != req || s->sends.next != &req->queued) return;
+    list_remove(&req->queued);
+    submit(s, req);
 }
 
 /* A piece each turn of the lane's queue. When all is sent the next of the stream goes to its
@@ -83,7 +92,11 @@ static weft_status_t advance_send(struct weft_request *req) {
     if (s->turn != req) return stand_behind(s, req);
     if (req->offset < req->len) {
         if (s->room == 0) return wait_for_room(s, req);
-        weft_status_t st = send_piece(s, req);
+        size_t ready = s->room;
+        weft_status_t st =
+            weft__request_stages(req) ? weft__device_stage(req, read_some, &ready) : WEFT_OK;
+        if (st == WEFT_IN_PROGRESS) return wait_for_room(s, req);
+        if (st == WEFT_OK) st = send_piece(s, req, ready < s->room ? ready : s->room);
         if (st == WEFT_NO_RESOURCE || st < 0) return st;
     }
     struct list *backlog = &s->ep->link->backlog;

@@ -12,6 +12,7 @@
 #include "unread.h"
 #include <endpoints/core/request_fast.h>
 #include <endpoints/core/submit.h>
+#include <endpoints/transfer/device_fetch.h>
 #include <endpoints/transfer/layout.h>
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -94,7 +95,7 @@ static weft_status_t advance_tag(struct weft_request *req) {
     if (ep->credit < MESSAGE_COST) return wait_for_credit(req);
     struct message m = tag_message(ep, req->match.tag, req->iov, req->n_iov, req->len);
     enum protocol protocol = tag_protocol(ep, &m, req->send.flags);
-    switch (req->layout ? weft__layout_protocol(protocol) : protocol) {
+    switch (weft__request_protocol(req, protocol)) {
     case PROTOCOL_PACK: return send_packed(req, lane, &m);
     case PROTOCOL_COPY: return send_whole(ep, lane, &m);
     case PROTOCOL_ZCOPY:
@@ -281,21 +282,24 @@ static void fill_tag(weft_tag_info_t *info_p, uint64_t tag, size_t len, struct w
     if (info_p) *info_p = (weft_tag_info_t){.tag = tag, .len = len, .ep = ep};
 }
 
-/* A message that is all here goes to its receive. */
-static weft_status_t take_whole(struct weft_request *req, const void *bytes, size_t len) {
+/* A message that is all here goes to its receive. IN_PROGRESS: a device is to have it. */
+static weft_status_t take_whole(struct weft_request *req, struct weft_ep *ep, const void *bytes,
+                                size_t len) {
     size_t room = req->len, n = len < room ? len : room;
     weft_status_t st = WEFT_OK;
+    req->worker->count->tag_received++;
+    if (len > room) req->status = WEFT_ERR_TRUNCATED;
     if (req->layout)
-        st = weft__request_scatter(req, 0, bytes, n);
+        st = weft__device_take(req, ep, bytes, n);
     else
         weft__iov_scatter(req->iov, req->n_iov, 0, bytes, n);
-    req->worker->count->tag_received++;
     return st == WEFT_OK && len > room ? WEFT_ERR_TRUNCATED : st;
 }
 
 /* One that is offered is fetched, as much of it as fits. */
-static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep, uint32_t from,
-                                uint64_t len, uint64_t remote) {
+static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep,
+                                const struct wire_rts *rts) {
+    uint64_t len = rts->len;
     req->worker->count->tag_received++;
     if (!ep) return WEFT_ERR_CLOSED;
     if (!ep->link) return ep->status < 0 ? ep->status : WEFT_ERR_PEER_FAILED;
@@ -303,8 +307,9 @@ static weft_status_t take_offer(struct weft_request *req, struct weft_ep *ep, ui
         req->status = WEFT_ERR_TRUNCATED;
     else
         req->len = len;
-    req->peer_id = from;
-    req->recv.remote = remote;
+    req->peer_id = rts->request;
+    req->recv.remote = rts->address;
+    if (rts->device) weft__device_offered(req, rts->device, rts->device_len);
     weft__request_bind(req, ep);
     weft_status_t st = weft__fetch(req);
     return st == WEFT_OK && req->status < 0 ? req->status : st;
@@ -372,8 +377,11 @@ static void keep_offer(struct weft_ep *ep, const struct wire_rts *rts) {
         weft__ep_violation(ep, WEFT_ERR_NO_MEMORY, "no memory for an unexpected message");
         return;
     }
-    struct weft_tag_message *message = weft__tag_unexpected(ep, rts->tag, 0, 0);
+    struct weft_tag_message *message = weft__tag_unexpected(ep, rts->tag, 0, rts->device_len);
     if (!message) return;
+    if (rts->device_len) memcpy(message->bytes, rts->device, rts->device_len);
+    message->device_len = rts->device_len;
+    message->memory = rts->memory;
     list_append(&tags->offers, &message->of_ep);
     message->offer_hash = weft__match_offer_hash(&ep->worker->match, ep->link, rts->request);
     message->offer = rts->request;
@@ -412,7 +420,8 @@ static __attribute__((noinline)) void on_tag_slow(struct lane *lane, unsigned id
     }
     fill_tag(req->match.info_p, head.tag, len, ep);
     give_credit(ep, (uint32_t)len + MESSAGE_COST);
-    weft__request_take(req, take_whole(req, bytes, len)); /* and the program may do anything */
+    weft_status_t st = take_whole(req, ep, bytes, len);
+    if (st != WEFT_IN_PROGRESS) weft__request_take(req, st); /* and the program may do anything */
 }
 
 /* Usually its receive is the first for that tag, and plain, and the program may be notified at
@@ -452,9 +461,10 @@ void weft__tag_offered(struct weft_ep *ep, const struct wire_rts *rts) {
         return;
     }
     fill_tag(req->match.info_p, rts->tag, rts->len, ep);
+    if (req->match.info_p) req->match.info_p->memory = rts->memory;
     list_remove(&req->queued);
     give_credit(ep, MESSAGE_COST);
-    weft_status_t st = take_offer(req, ep, rts->request, rts->len, rts->address);
+    weft_status_t st = take_offer(req, ep, rts);
     if (st != WEFT_IN_PROGRESS) weft__request_finish(req, st);
 }
 
@@ -490,14 +500,20 @@ weft_status_t weft__tag_receive_message(struct weft_request *req,
                                         struct weft_tag_message *message) {
     struct weft_worker *worker = req->worker;
     struct weft_ep *ep = weft__idmap_find(&worker->eps, message->ep);
+    const struct wire_rts kept = {.request = message->offer,
+                                  .len = message->len,
+                                  .address = message->remote,
+                                  .device = message->device_len ? message->bytes : NULL,
+                                  .device_len = message->device_len};
     weft_status_t st;
     fill_tag(req->match.info_p, message->tag, message->len, ep);
+    if (req->match.info_p) req->match.info_p->memory = message->memory;
     if (message->offer && !message->ep)
         st = WEFT_ERR_CANCELLED; /* taken back by its sender */
     else if (message->offer)
-        st = take_offer(req, ep, message->offer, message->len, message->remote);
+        st = take_offer(req, ep, &kept);
     else
-        st = take_whole(req, message->bytes, message->len);
+        st = take_whole(req, ep, message->bytes, message->len);
     weft__tag_give_back(worker, message);
     weft__match_remove(&worker->match, message);
     talloc_free(message);
@@ -620,6 +636,7 @@ slow:
 static void info_of(const weft_worker_t *worker, const struct weft_tag_message *message,
                     weft_tag_info_t *info_p) {
     fill_tag(info_p, message->tag, message->len, weft__idmap_find(&worker->eps, message->ep));
+    if (info_p) info_p->memory = message->memory;
 }
 
 weft_status_t weft_tag_probe(weft_worker_t *worker, uint64_t tag, uint64_t mask,

@@ -261,14 +261,117 @@ static weft_status_t check_piece(const weft_ep_t *ep, const struct pieces *p, si
     return WEFT_OK;
 }
 
+static weft_status_t move_on_host(weft_ep_t *ep, struct pieces *p, const weft_op_t *op,
+                                  size_t bytes) {
+    weft_status_t st = all_mapped(ep, p) ? now(ep, *p, bytes) : WEFT_NO_RESOURCE;
+    return st == WEFT_NO_RESOURCE ? as_request(ep, p, op) : st;
+}
+
+/* ---- with local pieces on a device: all local bytes pass one piece of the host's memory */
+
+struct through_host {
+    struct weft_worker *worker;
+    weft_done_fn done; /* the program's */
+    void *arg;
+    size_t n;
+    weft_local_t *local;
+    char *bytes;
+};
+
+static bool has_device(const struct pieces *p) {
+    for (size_t i = 0; weft__cuda_active && i < p->n_local; i++)
+        if (p->local[i].len && weft__cuda_is_device(p->local[i].base)) return true;
+    return false;
+}
+
+/* Returns how many bytes of the host it is. */
+static weft_status_t copy_piece(const weft_local_t *l, char *host, bool in, size_t *len_p) {
+    struct cuda_memory memory;
+    const struct cuda_blocks all = {.device = l->base,
+                                    .host = host,
+                                    .width = l->len,
+                                    .pitch = blocks(l->count) > 1 ? l->stride : l->len,
+                                    .rows = blocks(l->count)};
+    *len_p = l->len * blocks(l->count);
+    if (*len_p == 0) return WEFT_OK;
+    if (weft__cuda_find(l->base, &memory) && !memory.managed)
+        return in ? weft__cuda_write_blocks(memory.context, &all)
+                  : weft__cuda_read_blocks(memory.context, &all);
+    for (size_t i = 0; i < all.rows; i++) {
+        char *at = (char *)l->base + i * all.pitch;
+        memcpy(in ? at : host + i * l->len, in ? host + i * l->len : at, l->len);
+    }
+    return WEFT_OK;
+}
+
+static weft_status_t copy_local(const struct through_host *t, bool in) {
+    weft_status_t st = WEFT_OK;
+    char *at = t->bytes;
+    for (size_t i = 0, len; i < t->n && st == WEFT_OK; i++, at += len)
+        st = copy_piece(&t->local[i], at, in, &len);
+    return st;
+}
+
+static void host_done(weft_status_t status, void *arg) {
+    struct through_host *t = arg;
+    weft_done_fn done = t->done;
+    arg = t->arg;
+    talloc_free(t);
+    if (done) done(status, arg);
+}
+static void got_all(weft_status_t status, void *arg) {
+    host_done(status == WEFT_OK ? copy_local(arg, true) : status, arg);
+}
+
+static struct through_host *new_through_host(struct weft_worker *worker, const struct pieces *p,
+                                             const weft_op_t *op, size_t bytes) {
+    struct through_host *t = weft__new(worker, struct through_host);
+    size_t size = p->n_local * sizeof *p->local;
+    if (!t) return NULL;
+    *t = (struct through_host){.worker = worker,
+                               .done = op ? op->done : NULL,
+                               .arg = op ? op->arg : NULL,
+                               .n = p->n_local};
+    t->local = weft__alloc(t, size, "local pieces");
+    t->bytes = weft__alloc(t, bytes, "local pieces of a device");
+    if (!t->local || !t->bytes) {
+        talloc_free(t);
+        return NULL;
+    }
+    memcpy(t->local, p->local, size);
+    return t;
+}
+
+static weft_status_t move_through_host(weft_ep_t *ep, struct pieces *p, const weft_op_t *op,
+                                       size_t bytes) {
+    bool gets = p->what == RMA_GET;
+    weft_op_t own = op ? *op : (weft_op_t){0};
+    if (own.completion)
+        return weft__fail(WEFT_ERR_UNSUPPORTED,
+                          "op->completion is set, and a local piece is in device memory");
+    struct through_host *t = new_through_host(ep->worker, p, op, bytes);
+    if (!t) return WEFT_ERR_NO_MEMORY;
+    weft_local_t here = {.base = t->bytes, .len = bytes, .count = 1};
+    struct pieces of_host = *p;
+    of_host.local = &here;
+    of_host.n_local = 1;
+    own.done = gets ? got_all : host_done;
+    own.arg = t;
+    weft_status_t st = gets ? WEFT_OK : copy_local(t, false);
+    if (st == WEFT_OK) st = move_on_host(ep, &of_host, &own, bytes);
+    if (st == WEFT_IN_PROGRESS) return st;
+    if (st == WEFT_OK && gets) st = copy_local(t, true);
+    talloc_free(t);
+    return st;
+}
+
 static weft_status_t move(weft_ep_t *ep, struct pieces *p, const weft_op_t *op) {
     size_t bytes = 0;
     weft_status_t st = check_piece(ep, p, &bytes);
     if (st < 0) return st;
     if (ep->refuses) return ep->ops->rma(ep, NULL, op);
     if (bytes == 0) return WEFT_OK;
-    st = all_mapped(ep, p) ? now(ep, *p, bytes) : WEFT_NO_RESOURCE;
-    return st == WEFT_NO_RESOURCE ? as_request(ep, p, op) : st;
+    return has_device(p) ? move_through_host(ep, p, op, bytes) : move_on_host(ep, p, op, bytes);
 }
 
 /* ---- the program's calls */
@@ -318,9 +421,6 @@ static weft_status_t move_checked(weft_ep_t *ep, struct pieces *p, const weft_op
     weft_status_t st = weft__check_streamed_op(op, WEFT_RMA_REMOTE);
     if (st == WEFT_OK) st = weft__check_memory("local", p->local, p->n_local);
     if (st == WEFT_OK) st = weft__check_memory("remote", p->remote, p->n_remote);
-    for (size_t i = 0; st == WEFT_OK && i < p->n_local; i++)
-        if (weft__is_device_memory(p->local[i].base))
-            st = weft__fail(WEFT_ERR_UNSUPPORTED, "local[%zu] is in device memory", i);
     if (st == WEFT_OK) st = weft__call_enter(ep->worker, op);
     if (st == WEFT_IN_PROGRESS) return elsewhere_piece(ep, p, op);
     return st < 0 ? st : move(ep, p, op);

@@ -240,6 +240,22 @@ void weft__on_get(struct lane *lane, unsigned id, const void *data, size_t len) 
 
 /* ---- atomics */
 
+static uint64_t perform_at(const struct wire_atomic *a, void *at) {
+    return a->size == 8 ? atomic_fetch64((enum rma_atomic)a->what, at, a->operand, a->compare)
+                        : atomic_fetch32((enum rma_atomic)a->what, at, a->operand, a->compare);
+}
+
+/* In a word of the host, which all such atomics of the region pass, one at a time. */
+static weft_status_t perform_on_device(const weft_mem_t *mem, const struct wire_atomic *a,
+                                       uint64_t address, uint64_t *old_p) {
+    _Alignas(8) char word[8];
+    const void *at = (const void *)(uintptr_t)address;
+    weft_status_t st = weft__cuda_read(mem->context, word, at, a->size);
+    if (st < 0) return st;
+    *old_p = perform_at(a, word);
+    return weft__mem_write(mem, address, word, a->size);
+}
+
 static weft_status_t perform(struct weft_ep *ep, const struct wire_atomic *a, uint64_t *old_p) {
     weft_mem_t *mem;
     uint64_t address = a->address;
@@ -248,10 +264,8 @@ static weft_status_t perform(struct weft_ep *ep, const struct wire_atomic *a, ui
     weft_status_t st =
         weft__mem_admit(ep->worker, &a->key, WEFT_MEM_ATOMIC, &address, a->size, &mem);
     if (st < 0) return st;
-    if (mem->on_device) return WEFT_ERR_UNSUPPORTED;
-    void *at = (void *)(uintptr_t)address;
-    *old_p = a->size == 8 ? atomic_fetch64((enum rma_atomic)a->what, at, a->operand, a->compare)
-                          : atomic_fetch32((enum rma_atomic)a->what, at, a->operand, a->compare);
+    if (mem->on_device) return perform_on_device(mem, a, address, old_p);
+    *old_p = perform_at(a, (void *)(uintptr_t)address);
     return WEFT_OK;
 }
 

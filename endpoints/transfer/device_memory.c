@@ -1,21 +1,8 @@
 #include "device_memory.h"
 
+#include "device_staging.h"
 #include "layout.h"
 #include <endpoints/core/worker.h>
-
-struct device_piece {
-    char *base;
-    size_t len;
-    bool on_host;
-    cuda_context context;
-};
-
-/* Pieces in a row; or one piece's blocks at a stride. */
-struct device_memory {
-    size_t block, stride; /* block 0: no stride */
-    size_t n;
-    struct device_piece piece[];
-};
 
 bool weft__device_holds_any(const weft_iov_t *iov, size_t n_iov) {
     for (size_t i = 0; iov && i < n_iov; i++)
@@ -23,22 +10,24 @@ bool weft__device_holds_any(const weft_iov_t *iov, size_t n_iov) {
     return false;
 }
 
-/* ---- copies */
-
-enum direction { TO_HOST, TO_DEVICE };
+/* ---- copies: in a batch, or (NULL) each waited for */
 
 static weft_status_t copy_line(const struct device_piece *piece, size_t offset, char *host,
-                               size_t len, enum direction to) {
+                               size_t len, enum device_way to, struct cuda_batch *batch) {
     char *at = piece->base + offset;
-    if (!piece->on_host)
-        return to == TO_HOST ? weft__cuda_read(piece->context, host, at, len)
-                             : weft__cuda_write(piece->context, at, host, len);
-    memcpy(to == TO_HOST ? host : at, to == TO_HOST ? at : host, len);
-    return WEFT_OK;
+    if (piece->on_host) {
+        memcpy(to == TO_HOST ? host : at, to == TO_HOST ? at : host, len);
+        return WEFT_OK;
+    }
+    if (batch)
+        return to == TO_HOST ? weft__cuda_batch_read(batch, host, at, len)
+                             : weft__cuda_batch_write(batch, at, host, len);
+    return to == TO_HOST ? weft__cuda_read(piece->context, host, at, len)
+                         : weft__cuda_write(piece->context, at, host, len);
 }
 
 static weft_status_t copy_pieces(const struct device_memory *memory, size_t offset, char *host,
-                                 size_t len, enum direction to) {
+                                 size_t len, enum device_way to, struct cuda_batch *batch) {
     weft_status_t st = WEFT_OK;
     for (size_t i = 0; i < memory->n && len && st == WEFT_OK; i++) {
         const struct device_piece *piece = &memory->piece[i];
@@ -47,7 +36,7 @@ static weft_status_t copy_pieces(const struct device_memory *memory, size_t offs
             continue;
         }
         size_t n = piece->len - offset < len ? piece->len - offset : len;
-        st = copy_line(piece, offset, host, n, to);
+        st = copy_line(piece, offset, host, n, to, batch);
         host += n;
         len -= n;
         offset = 0;
@@ -56,29 +45,32 @@ static weft_status_t copy_pieces(const struct device_memory *memory, size_t offs
 }
 
 static weft_status_t copy_rows(const struct device_memory *memory, size_t row, char *host,
-                               size_t rows, enum direction to) {
+                               size_t rows, enum device_way to, struct cuda_batch *batch) {
     const struct device_piece *piece = &memory->piece[0];
     const struct cuda_blocks blocks = {.device = piece->base + row * memory->stride,
                                        .host = host,
                                        .width = memory->block,
                                        .pitch = memory->stride,
                                        .rows = rows};
+    if (batch)
+        return to == TO_HOST ? weft__cuda_batch_read_blocks(batch, &blocks)
+                             : weft__cuda_batch_write_blocks(batch, &blocks);
     return to == TO_HOST ? weft__cuda_read_blocks(piece->context, &blocks)
                          : weft__cuda_write_blocks(piece->context, &blocks);
 }
 
 /* Whole blocks together; a part of a block before and after them. */
 static weft_status_t copy_strided(const struct device_memory *memory, size_t offset, char *host,
-                                  size_t len, enum direction to) {
+                                  size_t len, enum device_way to, struct cuda_batch *batch) {
     weft_status_t st = WEFT_OK;
     while (len && st == WEFT_OK) {
         size_t row = offset / memory->block, within = offset % memory->block;
         size_t rows = within ? 0 : len / memory->block, n = rows * memory->block;
         if (rows) {
-            st = copy_rows(memory, row, host, rows, to);
+            st = copy_rows(memory, row, host, rows, to, batch);
         } else {
             n = memory->block - within < len ? memory->block - within : len;
-            st = copy_line(&memory->piece[0], row * memory->stride + within, host, n, to);
+            st = copy_line(&memory->piece[0], row * memory->stride + within, host, n, to, batch);
         }
         host += n;
         offset += n;
@@ -87,22 +79,33 @@ static weft_status_t copy_strided(const struct device_memory *memory, size_t off
     return st;
 }
 
-static weft_status_t copy(const struct device_memory *memory, size_t offset, char *host, size_t len,
-                          enum direction to) {
-    return memory->block ? copy_strided(memory, offset, host, len, to)
-                         : copy_pieces(memory, offset, host, len, to);
+weft_status_t weft__device_move(const struct device_memory *memory, size_t offset, char *host,
+                                size_t len, enum device_way to, struct cuda_batch *batch) {
+    return memory->block ? copy_strided(memory, offset, host, len, to, batch)
+                         : copy_pieces(memory, offset, host, len, to, batch);
 }
 
+/* What is staged already is at hand. */
 static weft_status_t pack(void *state, size_t offset, void *to, size_t len) {
-    return copy(state, offset, to, len, TO_HOST);
+    const struct device_memory *memory = state;
+    if (memory->staging && weft__device_take_staged(memory->staging, offset, to, len))
+        return WEFT_OK;
+    return weft__device_move(memory, offset, to, len, TO_HOST, NULL);
 }
 static weft_status_t unpack(void *state, size_t offset, const void *from, size_t len) {
-    return copy(state, offset, (char *)(uintptr_t)from, len, TO_DEVICE);
+    return weft__device_move(state, offset, (char *)(uintptr_t)from, len, TO_DEVICE, NULL);
 }
 static void end(void *state) {
-    talloc_free(state);
+    struct device_memory *memory = state;
+    if (memory->staging) weft__device_staging_end(memory->staging);
+    talloc_free(memory);
 }
 static const weft_pack_ops_t device_ops = {.pack = pack, .unpack = unpack, .end = end};
+
+struct device_memory *weft__request_device(const struct weft_request *req) {
+    const struct layout *l = req->layout;
+    return l && l->of.kind == WEFT_LAYOUT_USER && l->of.user == &device_ops ? l->state : NULL;
+}
 
 /* ---- as a layout */
 
@@ -125,6 +128,19 @@ static struct device_piece piece_of(const weft_iov_t *iov) {
                                  .context = on_device ? found.context : NULL};
 }
 
+/* Where all pieces on devices are of one context, their copies make one batch. */
+static void find_context(struct device_memory *memory) {
+    const struct device_piece *first = NULL;
+    memory->is_of_one_context = true;
+    for (size_t i = 0; i < memory->n; i++) {
+        const struct device_piece *piece = &memory->piece[i];
+        if (piece->on_host) continue;
+        if (!first) first = piece;
+        if (piece->context != first->context) memory->is_of_one_context = false;
+    }
+    if (first) memory->context = first->context;
+}
+
 weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_t *given,
                                   const weft_iov_t *iov, size_t n_iov, weft_layout_t *layout_p,
                                   weft_iov_t *object_p) {
@@ -136,6 +152,7 @@ weft_status_t weft__device_layout(struct weft_worker *worker, const weft_layout_
     if (!memory) return WEFT_ERR_NO_MEMORY;
     *memory = (struct device_memory){.n = n_iov};
     for (size_t i = 0; i < n_iov; i++) memory->piece[i] = piece_of(&iov[i]);
+    find_context(memory);
     if (given && weft__layout_is_dense(given))
         memory->piece[0].len = len;
     else if (given)

@@ -11,6 +11,33 @@
 
 struct weft_worker;
 struct weft_request;
+struct device_staging;
+
+struct device_piece {
+    char *base;
+    size_t len;
+    bool on_host;
+    cuda_context context;
+};
+
+/* The memory of an operation: pieces in a row; or one piece's blocks at a stride. */
+struct device_memory {
+    size_t block, stride; /* block 0: no stride */
+    bool is_of_one_context;
+    cuda_context context;           /* then; NULL: of none in particular */
+    struct device_staging *staging; /* device_staging.h; NULL: none */
+    size_t n;
+    struct device_piece piece[];
+};
+
+/* The request's, or NULL: its memory is not a device's. */
+struct device_memory *weft__request_device(const struct weft_request *req);
+
+/* Copies `len` bytes at `offset` between it and the host: within the batch, or (NULL) waited for.
+ * Errors: IO, NO_MEMORY; the batch has ended then. */
+enum device_way { TO_HOST, TO_DEVICE };
+weft_status_t weft__device_move(const struct device_memory *memory, size_t offset, char *host,
+                                size_t len, enum device_way to, struct cuda_batch *batch);
 
 /* True if a piece lies on a device. */
 bool weft__device_holds_any(const weft_iov_t *iov, size_t n_iov);

@@ -9,6 +9,7 @@
 #include <weft/layout.h>
 
 #include "device_memory.h"
+#include "device_staging.h"
 #include "rendezvous.h"
 
 /* Checks the kind and the reserved fields. */
@@ -54,6 +55,15 @@ bool weft__request_exposes(struct weft_request *req, size_t offset, const weft_i
 /* The protocol for a layout: pack instead of copy, and offer instead of zcopy. */
 static inline enum protocol weft__layout_protocol(enum protocol protocol) {
     return protocol == PROTOCOL_COPY ? PROTOCOL_PACK : PROTOCOL_OFFER;
+}
+
+/* The same of a request. Device memory that is long enough to be staged is offered, so that its
+ * copies are not waited for. */
+static inline enum protocol weft__request_protocol(const struct weft_request *req,
+                                                   enum protocol protocol) {
+    bool whole = req->send.flags & (WEFT_AM_EAGER | WEFT_AM_NO_REPLY);
+    if (!req->layout) return protocol;
+    return !whole && weft__request_stages(req) ? PROTOCOL_OFFER : weft__layout_protocol(protocol);
 }
 
 /* Sends an eager message with the request's layout: OK, NO_RESOURCE, or an error. */

@@ -8,6 +8,8 @@
 
 #include <base/counters.h>
 
+#include "device_fetch.h"
+#include "device_staging.h"
 #include "expose.h"
 #include "layout.h"
 #include "placement.h"
@@ -43,26 +45,43 @@ weft_status_t weft__send_offer(struct weft_request *req, struct lane *lane) {
         .address = address_of(req, lane),
         .header = req->header,
     };
+    struct cuda_export exported;
+    if (__builtin_expect(weft__cuda_active, 0)) weft__device_offer(req, lane, &rts, &exported);
     weft_status_t st = lane->ops->am_bcopy(lane, WIRE_RTS, pack_rts, &rts);
     if (st != WEFT_OK) return st;
-    req->send.offered = rts.address != 0;
+    req->send.offered = rts.address != 0 || rts.device;
     req->in_flight.count += req->send.offered;
     req->worker->count->rendezvous++;
     return WEFT_OK;
 }
 
 /* Sends one piece; WEFT_OK when it was copied, IN_PROGRESS while the memory is in use. */
-static weft_status_t send_data(struct weft_request *req) {
+static weft_status_t send_data(struct weft_request *req, size_t most) {
     char head[WIRE_DATA_HEAD];
     size_t own = req->len - req->rails.bytes - req->offset,
            piece = weft__link_limits(req->ep->link)->piece;
+    if (piece > most) piece = most;
     weft__wire_data(head, (struct wire_data){.to = req->peer_id, .offset = req->offset});
     return weft__send_piece(req, WIRE_DATA, head, sizeof head, own < piece ? own : piece);
 }
 
+/* The next bytes of device memory are in the host's memory now. */
+static void pieces_resume(struct weft_request *req) {
+    struct list one;
+    if (!req->ep->link) return;
+    list_init(&one);
+    list_append(&one, &req->queued);
+    weft__link_submit_all(req->ep->link, &one);
+}
+
 /* A piece each turn of the queue: a large message does not keep small ones waiting. */
 weft_status_t weft__advance_pieces(struct weft_request *req) {
-    weft_status_t st = send_data(req);
+    size_t ready = SIZE_MAX;
+    weft_status_t st =
+        weft__request_stages(req) ? weft__device_stage(req, pieces_resume, &ready) : WEFT_OK;
+    if (st == WEFT_IN_PROGRESS) list_remove(&req->queued);
+    if (st != WEFT_OK) return st;
+    st = send_data(req, ready);
     if (st == WEFT_NO_RESOURCE || st < 0) return st;
     if (req->offset + req->rails.bytes < req->len) {
         list_remove(&req->queued);
@@ -108,7 +127,7 @@ static struct weft_request *request_of_lane(struct lane *lane, uint32_t id, bool
 
 struct weft_request *weft__offer_of(struct link *link, uint32_t id) {
     struct weft_request *req = request_of_link(link, id, true);
-    return req && req->send.offered ? req : NULL;
+    return req && req->send.offered && !req->layout ? req : NULL;
 }
 
 struct weft_request *weft__waiting_of(struct link *link, uint32_t id) {
@@ -233,7 +252,7 @@ weft_status_t weft__fetch(struct weft_request *req) {
         weft__refuse_offer(link, req->peer_id, WEFT_OK);
         return WEFT_OK;
     }
-    weft_status_t st = bulk(req);
+    weft_status_t st = req->exported ? weft__device_fetch(req) : bulk(req);
     if (st == WEFT_OK) weft__refuse_offer(link, req->peer_id, WEFT_OK);
     if (st == WEFT_IN_PROGRESS) {
         req->recv.fin_due = 1;
@@ -322,14 +341,16 @@ void weft__on_data(struct lane *lane, unsigned id, const void *data, size_t len)
         weft__ep_violation(req->ep, WEFT_ERR_PROTOCOL, "data");
         return;
     }
-    weft_status_t st =
-        weft__request_scatter(req, piece.offset, (const char *)data + WIRE_DATA_HEAD, n);
+    const char *bytes = (const char *)data + WIRE_DATA_HEAD;
+    bool lands = weft__request_stages(req);
+    weft_status_t st = lands ? weft__device_land(req, piece.offset, bytes, n)
+                             : weft__request_scatter(req, piece.offset, bytes, n);
     if (st == WEFT_OK) st = weft__rail_ranges_came(req, lane, piece.offset, n);
     if (st < 0) {
         weft__request_stop(req, st); /* another lane may be writing there */
     } else if (weft__rail_ranges_all_came(req)) {
         weft__rail_ranges_report(req);
-        weft__request_finish(req, WEFT_OK);
+        if (!(lands && weft__device_still_lands(req))) weft__request_finish(req, WEFT_OK);
     }
 }
 

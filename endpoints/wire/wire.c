@@ -212,15 +212,16 @@ size_t weft__wire_rts(void *to, const struct wire_rts *v) {
     put(&c, v->ep, 4);
     put(&c, v->request, 4);
     put(&c, v->kind, 1);
-    put(&c, v->flags, 1);
+    put(&c, v->memory, 1);
     put(&c, v->header_len, 2);
     put(&c, v->am_id, 2);
-    put(&c, 0, 2);
+    put(&c, v->device_len, 2);
     put(&c, v->tag, 8);
     put(&c, v->len, 8);
     put(&c, v->address, 8);
     if (v->header_len) memcpy(c.at, v->header, v->header_len);
-    return WIRE_RTS_HEAD + v->header_len;
+    if (v->device_len) memcpy((char *)c.at + v->header_len, v->device, v->device_len);
+    return WIRE_RTS_HEAD + v->header_len + v->device_len;
 }
 
 bool weft__wire_read_rts(const void *p, size_t len, struct wire_rts *v) {
@@ -228,15 +229,17 @@ bool weft__wire_read_rts(const void *p, size_t len, struct wire_rts *v) {
     v->ep = (uint32_t)get(&c, 4);
     v->request = (uint32_t)get(&c, 4);
     v->kind = (uint8_t)get(&c, 1);
-    v->flags = (uint8_t)get(&c, 1);
+    v->memory = (uint8_t)get(&c, 1);
     v->header_len = (uint16_t)get(&c, 2);
     v->am_id = (uint16_t)get(&c, 2);
-    get(&c, 2);
+    v->device_len = (uint16_t)get(&c, 2);
     v->tag = get(&c, 8);
     v->len = get(&c, 8);
     v->address = get(&c, 8);
     v->header = c.at;
-    return c.at && c.left == v->header_len && v->header_len <= 256 && v->request != 0 &&
+    v->device = v->device_len ? (const char *)c.at + v->header_len : NULL;
+    return c.at && c.left == (size_t)v->header_len + v->device_len && v->header_len <= 256 &&
+           v->device_len <= WIRE_RTS_DEVICE_MOST && v->request != 0 &&
            (v->kind == WIRE_OFFER_AM || v->kind == WIRE_OFFER_TAG);
 }
 

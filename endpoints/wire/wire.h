@@ -99,11 +99,12 @@ struct wire_tag_part {
 enum wire_offer { WIRE_OFFER_AM = 1, WIRE_OFFER_TAG = 2 };
 struct wire_rts {
     uint32_t ep, request;
-    uint8_t kind, flags;
-    uint16_t header_len, am_id;
+    uint8_t kind, memory; /* `memory`: a weft_mem_type_t, of the payload in the sender */
+    uint16_t header_len, am_id, device_len;
     uint64_t tag, len;
     uint64_t address;   /* of the payload in the sender, for a bulk get; 0: not offered */
     const void *header; /* within the message */
+    const void *device; /* within it, behind the header: what a CUDA export says */
 };
 enum { WIRE_IN_ORDER_BIT = 63 }; /* of a CTS's length: pieces by the link's own lane only */
 struct wire_cts {
@@ -152,7 +153,9 @@ enum {
     /* may be sent a tagged message in parts (tag_fragments.h); for itself, from both sides */
     WIRE_HELLO_PARTS = 128,
     /* accepts offers of exposed memory (expose.h); each side sets it for itself */
-    WIRE_HELLO_EXPOSURES = 256
+    WIRE_HELLO_EXPOSURES = 256,
+    /* reads offers that name device memory (device_fetch.h); each side sets it for itself */
+    WIRE_HELLO_DEVICES = 512
 };
 enum { WIRE_TICKET = 16 };
 struct wire_hello {
@@ -226,7 +229,7 @@ enum {
 void weft__wire_put(void *to, const struct wire_put *v);
 bool weft__wire_read_put(const void *p, size_t len, struct wire_put *v);
 
-enum { WIRE_DATA_HEAD = 16, WIRE_RTS_HEAD = 40 };
+enum { WIRE_DATA_HEAD = 16, WIRE_RTS_HEAD = 40, WIRE_RTS_DEVICE_MOST = 192 };
 
 /* A control message, packed. */
 struct wire_message {
@@ -254,7 +257,7 @@ void weft__wire_atomic(struct wire_message *m, const struct wire_atomic *v);
 void weft__wire_rma_done(struct wire_message *m, struct wire_rma_done v);
 void weft__wire_flush(struct wire_message *m, struct wire_flush v);
 void weft__wire_flushed(struct wire_message *m, struct wire_fin v);
-/* Into at least WIRE_RTS_HEAD + header_len bytes; returns how many. */
+/* Into at least WIRE_RTS_HEAD + header_len + device_len bytes; returns how many. */
 size_t weft__wire_rts(void *to, const struct wire_rts *v);
 void weft__wire_tag_begin(void *to, struct wire_tag_begin v);
 bool weft__wire_read_tag_begin(const void *p, size_t len, struct wire_tag_begin *v);

@@ -20,6 +20,7 @@
 #include <endpoints/messages/tag_fragments.h>
 #include <endpoints/rma/rma.h>
 #include <endpoints/threads/thread.h>
+#include <endpoints/transfer/device_staging.h>
 #include <endpoints/transfer/expose.h>
 #include <endpoints/transfer/placement.h>
 #include <endpoints/transfer/rails.h>
@@ -103,6 +104,7 @@ static void drop_messages(struct match *m, struct list *queue) {
 /* The memory is freed after this turn; the callback of the program comes last. */
 static void end_worker(struct weft_worker *worker) {
     weft__posts_close(worker);
+    weft__device_copies_end(worker);
     weft__reactor_finish_remotes(worker->reactor); /* refuses submissions of other threads */
     weft__submit_end(worker);
     weft__thread_end(worker);
@@ -305,6 +307,7 @@ static void init(struct weft_worker *worker, struct reactor *r, weft_context_t *
     weft__memory_init(worker);
     weft__rma_open(worker);
     weft__placements_init(&worker->placements);
+    weft__device_copies_init(worker);
     weft__offers_init(&worker->offers);
     worker->transfer_users = &weft__transfer_users;
     do worker->id = weft__random(r);

@@ -23,6 +23,9 @@ extern "C" {
  * large enough to gain from it, and for those above the setting rendezvous.threshold. Fetch the
  * payload with weft_am_recv.
  *
+ * `memory` then is the kind of the memory that it waits in: a weft_mem_type_t (weft/memory.h). A
+ * handler may choose its buffer by that. It is WEFT_MEMORY_HOST for a payload that is here.
+ *
  * A handler that returns without fetching such a payload refuses the message. The sender's
  * operation then ends as WEFT_ERR_REJECTED. Here the counter "am.refused" grows and the log has a
  * line (warn). A large message to an id without a handler is refused in the same way.
@@ -33,6 +36,8 @@ typedef struct weft_am {
     const void *data;
     size_t len;
     void *internal;
+    uint32_t memory;
+    uint32_t reserved; /* zero */
 } weft_am_t;
 
 /*

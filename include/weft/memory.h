@@ -40,13 +40,14 @@ enum {
 
 /*
  * CUDA: device memory, which the host cannot access. Messages, streams, puts, gets and collectives
- * take pointers to it as they take others (docs/cuda.md). HOST includes host memory that is pinned
- * or registered with the driver.
+ * take pointers to it as they take others (docs/cuda.md). CUDA_MANAGED and CUDA_HOST: the host can
+ * access it, and it is used as HOST.
  */
 typedef enum weft_mem_type {
     WEFT_MEMORY_HOST,
     WEFT_MEMORY_CUDA,
-    WEFT_MEMORY_CUDA_MANAGED
+    WEFT_MEMORY_CUDA_MANAGED,
+    WEFT_MEMORY_CUDA_HOST /* of the host, pinned by the driver or registered with it */
 } weft_mem_type_t;
 
 typedef enum weft_mem_pages {

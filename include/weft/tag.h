@@ -13,6 +13,9 @@ typedef struct weft_tag_info {
     size_t len;   /* of the message; it may exceed the buffer */
     /* this side's endpoint that the message came over; NULL if that is closed by now */
     weft_ep_t *ep;
+    /* a weft_mem_type_t (weft/memory.h): where the payload waits, if it waits at its sender */
+    uint32_t memory;
+    uint32_t reserved; /* zero */
 } weft_tag_info_t;
 
 /*

@@ -28,7 +28,7 @@ static struct {
     void (*context_destroy)(void *context);
     void (*context_break)(void *context);
     void (*hold)(bool hold);
-    unsigned *fail_copy, *fail_alloc, *copies, *asked, *opened, *copy_delay_us;
+    unsigned *fail_copy, *fail_alloc, *copies, *asked, *opened, *exported, *copy_delay_us;
     bool *fail_late, *capturing;
     /* of either */
     unsigned (*stream_create)(void **stream, unsigned flags);
@@ -37,6 +37,8 @@ static struct {
     unsigned (*host_call)(void *stream, void (*fn)(void *arg), void *arg);
     unsigned (*copy)(unsigned long long to, unsigned long long from, size_t len, void *stream);
     unsigned (*set_current)(void *context);
+    unsigned (*host_register)(void *at, size_t len, unsigned flags);
+    unsigned (*host_unregister)(void *at);
 } gpu;
 
 static void *gpu_symbol(void *library, const char *name) {
@@ -52,6 +54,8 @@ static void gpu_find_calls(void *library) {
     *(void **)&gpu.host_call = gpu_symbol(library, "cuLaunchHostFunc");
     *(void **)&gpu.copy = gpu_symbol(library, "cuMemcpyAsync");
     *(void **)&gpu.set_current = gpu_symbol(library, "cuCtxSetCurrent");
+    *(void **)&gpu.host_register = gpu_symbol(library, "cuMemHostRegister_v2");
+    *(void **)&gpu.host_unregister = gpu_symbol(library, "cuMemHostUnregister");
 }
 
 /* ---- the driver ------------------------------------------------------------------------------ */
@@ -139,6 +143,7 @@ static inline void gpu_load_double(void) {
     gpu.copies = gpu_symbol(library, "double_copies");
     gpu.asked = gpu_symbol(library, "double_asked");
     gpu.opened = gpu_symbol(library, "double_opened");
+    gpu.exported = gpu_symbol(library, "double_exported");
     gpu.copy_delay_us = gpu_symbol(library, "double_copy_delay_us");
     gpu_find_calls(library);
     gpu.context = gpu.context_create();

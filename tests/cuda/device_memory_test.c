@@ -1,6 +1,7 @@
 /* Operations on device memory, over a double of the driver whose memory the host cannot touch. */
 #include <tests/cuda/device.h>
 #include <tests/support/rma_peers.h>
+#include <transports/cuda/dmabuf.h>
 #include <weft/layout.h>
 
 enum { ROOM = 1 << 20 };
@@ -48,8 +49,36 @@ TEST(kinds_of_memory_are_distinguished) {
     CHECK(info.base == managed);
     CHECK_EQ(weft_mem_detect(&host, &info), WEFT_OK);
     CHECK_EQ(info.type, WEFT_MEMORY_HOST);
+    static char page[8192] __attribute__((aligned(4096)));
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(gpu.context), 0);
+    CHECK_EQ(gpu.host_register(page, sizeof page, 1), 0);
+    CHECK_EQ(weft_mem_detect(page + 5000, &info), WEFT_OK);
+    CHECK_EQ(info.type, WEFT_MEMORY_CUDA_HOST);
+    CHECK(info.base == page && info.len == sizeof page);
+    CHECK_EQ(gpu.host_unregister(page), 0);
+    CHECK_EQ(weft_mem_detect(page + 5000, &info), WEFT_OK);
+    CHECK_EQ(info.type, WEFT_MEMORY_HOST);
+    if (gpu.context_create) CHECK_EQ(gpu.set_current(NULL), 0);
     gpu.release(device);
     gpu.release(managed);
+}
+
+/* Memory that is freed and allocated again at one address has another number of the driver. */
+TEST(answers_are_kept_until_the_allocation_is_another) {
+    weft_mem_info_t info;
+    gpu_load();
+    if (!gpu.asked) SKIP("only the double of the CUDA driver fails at will");
+    char *device = gpu_alloc(5000);
+    CHECK_EQ(weft_mem_detect(device, &info), WEFT_OK);
+    unsigned asked = *gpu.asked;
+    for (int i = 0; i < 5; i++) CHECK_EQ(weft_mem_detect(device + i, &info), WEFT_OK);
+    CHECK_EQ(*gpu.asked, asked);
+    gpu.release(device);
+    CHECK_EQ(weft_mem_detect(device, &info), WEFT_ERR_NOT_FOUND);
+    char *again = gpu_alloc(9000);
+    CHECK_EQ(weft_mem_detect(again, &info), WEFT_OK);
+    CHECK(info.base == again && info.len == 9000);
+    gpu.release(again);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -244,13 +273,45 @@ TEST_WAYS(puts_and_gets_of_device_memory_on_this_side) {
         CHECK_EQ(RMA_WAIT(&r, &t, weft_get(r.t.ep, in, sizes[i], rma_at(&r, 0), r.rkey, OP(&t))),
                  0);
         CHECK(gpu_holds(in, sizes[i], 21));
-        weft_local_t local = {.base = in, .len = sizes[i], .count = 1};
-        weft_remote_t remote = {.base = rma_at(&r, 0), .len = sizes[i], .rkey = r.rkey};
-        CHECK_EQ(weft_get_pieces(r.t.ep, &local, 1, &remote, 1, NULL), WEFT_ERR_UNSUPPORTED);
         gpu.release(out);
         gpu.release(in);
     }
     CHECK(gpu_context_is_as_before());
+    rma_down(&r);
+}
+
+/* Scatter and gather: blocks at a stride on the device, and a piece of the host. */
+TEST_WAYS(pieces_of_device_memory_are_put_and_got) {
+    enum { BLOCK = 300, STRIDE = 500, COUNT = 20, ALL = BLOCK * COUNT };
+    struct rma r;
+    struct tally t;
+    gpu_load();
+    rma_up(&r, transport, messages, ROOM, WEFT_MEM_ALL, NULL, 0);
+    char *out = gpu_filled(STRIDE * COUNT, 21), *in = gpu_alloc(STRIDE * COUNT);
+    static char tail[1000], back[1000];
+    pattern(tail, sizeof tail, 5);
+    weft_local_t local[] = {{.base = out, .len = BLOCK, .stride = STRIDE, .count = COUNT},
+                            {.base = tail, .len = sizeof tail}};
+    weft_remote_t remote = {.base = rma_at(&r, 64), .len = ALL + sizeof tail, .rkey = r.rkey};
+    CHECK_EQ(RMA_WAIT(&r, &t, weft_put_pieces(r.t.ep, local, 2, &remote, 1, RMA_REMOTE(&t))), 0);
+    pattern(expected, STRIDE * COUNT, 21);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK(memcmp(r.target + 64 + i * BLOCK, expected + i * STRIDE, BLOCK) == 0);
+    CHECK(memcmp(r.target + 64 + ALL, tail, sizeof tail) == 0);
+    memset(got, 0x5a, STRIDE * COUNT);
+    gpu.write(in, got, STRIDE * COUNT);
+    local[0].base = in;
+    local[1].base = back;
+    CHECK_EQ(RMA_WAIT(&r, &t, weft_get_pieces(r.t.ep, local, 2, &remote, 1, OP(&t))), 0);
+    for (size_t i = 0; i < COUNT; i++) memcpy(got + i * STRIDE, expected + i * STRIDE, BLOCK);
+    CHECK(gpu_equals(in, got, STRIDE * COUNT));
+    CHECK(memcmp(back, tail, sizeof tail) == 0);
+    weft_completion_t counted = {.count = 1};
+    CHECK_EQ(weft_get_pieces(r.t.ep, local, 2, &remote, 1, &(weft_op_t){.completion = &counted}),
+             WEFT_ERR_UNSUPPORTED);
+    CHECK(gpu_context_is_as_before());
+    gpu.release(out);
+    gpu.release(in);
     rma_down(&r);
 }
 
@@ -278,12 +339,38 @@ TEST_WAYS(a_region_of_device_memory_is_served_by_messages) {
         CHECK(gpu_equals(device, got, sizes[i]));
         CHECK(gpu_holds(device, sizes[i], 31));
     }
+    uint64_t word = 40;
+    gpu.write(device + 8, &word, 8);
+    CHECK_EQ(
+        RMA_WAIT(&r, &t,
+                 weft_atomic_fetch(r.t.ep, WEFT_ATOMIC_ADD, 8, 2, 0, &old, at + 8, key, OP(&t))),
+        0);
+    CHECK_EQ(old, 40);
     CHECK_EQ(RMA_WAIT(&r, &t,
-                      weft_atomic_fetch(r.t.ep, WEFT_ATOMIC_ADD, 8, 1, 0, &old, at, key, OP(&t))),
-             WEFT_ERR_UNSUPPORTED);
+                      weft_atomic_post(r.t.ep, WEFT_ATOMIC_ADD, 4, 8, at + 8, key, RMA_REMOTE(&t))),
+             0);
+    gpu.read(&word, device + 8, 8);
+    CHECK_EQ(word, 50);
     CHECK_EQ(weft_mem_advise(mem, 0, 4096, WEFT_ADVISE_WILL_NEED), WEFT_ERR_UNSUPPORTED);
     weft_rkey_release(key);
     rma_down(&r);
+    gpu.release(device);
+}
+
+/* What a network device registers: the pages that hold the range, and its place in them. */
+TEST(a_range_of_device_memory_is_a_dmabuf) {
+    uint64_t offset = 0;
+    int fd = -1;
+    char *device = gpu_alloc(3 * 4096);
+    pattern(expected, 3 * 4096, 17);
+    gpu.write(device, expected, 3 * 4096);
+    weft_status_t st = weft__cuda_dmabuf(device + 5000, 3000, &fd, &offset);
+    if (st == WEFT_ERR_UNSUPPORTED) SKIP("the GPU exports no dma-buf");
+    CHECK_EQ(st, WEFT_OK);
+    CHECK(fd >= 0 && offset == 5000 - 4096);
+    close(fd);
+    char host;
+    CHECK_EQ(weft__cuda_dmabuf(&host, 1, &fd, &offset), WEFT_ERR_UNSUPPORTED);
     gpu.release(device);
 }
 
@@ -295,7 +382,9 @@ TEST_EACH(a_copy_that_fails_ends_its_operation_alone) {
     struct two t;
     gpu_load();
     if (!gpu.fail_copy) SKIP("only the double of the CUDA driver fails at will");
-    two_up(&t, transport);
+    two_workers(&t, transport, (weft_setting_t[]){{"cuda.ipc", "off"}}, 1);
+    two_dial(&t);
+    UNTIL(&t, t.ready && t.back);
     for (unsigned nth = 1; nth <= 3; nth++) {
         struct tally sent = {0}, received = {0};
         char *out = gpu_filled(200000, 3), *in = gpu_alloc(200000);

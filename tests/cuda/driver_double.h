@@ -32,7 +32,8 @@ extern unsigned double_fail_launch; /* the same of kernels */
 extern bool double_fail_late;
 extern bool double_capturing; /* each stream is being captured */
 extern unsigned double_copy_delay_us, double_devices;
-/* Streams that there are; copies so far; pointers asked about; handles that are open. */
-extern unsigned double_streams, double_copies, double_asked, double_opened;
+/* Streams that there are; copies so far; pointers asked about; handles that are open, and those
+ * that were made. */
+extern unsigned double_streams, double_copies, double_asked, double_opened, double_exported;
 
 #endif

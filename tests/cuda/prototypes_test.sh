@@ -31,13 +31,17 @@ _Static_assert(sizeof(CUstreamCaptureStatus) == sizeof(cuda_capture), "CUstreamC
 _Static_assert(sizeof(CUpointer_attribute) == sizeof(cuda_attribute), "CUpointer_attribute");
 _Static_assert(sizeof(CUdevice_attribute) == sizeof(cuda_device_attribute), "CUdevice_attribute");
 _Static_assert(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT == CUDA_DEVICE_MULTIPROCESSORS, "attribute");
-_Static_assert(CUDA_ERROR_NOT_READY == CUDA_NOT_READY, "error");
 _Static_assert(CUDA_ERROR_OUT_OF_MEMORY == CUDA_OUT_OF_MEMORY, "error");
+_Static_assert(CUDA_ERROR_NOT_READY == CUDA_NOT_READY, "error");
 _Static_assert(CU_STREAM_NON_BLOCKING == CUDA_NON_BLOCKING, "flag");
 _Static_assert(CU_MEMORYTYPE_HOST == CUDA_KIND_HOST, "kind");
 _Static_assert(CU_MEMORYTYPE_DEVICE == CUDA_KIND_DEVICE, "kind");
 _Static_assert(CU_POINTER_ATTRIBUTE_CONTEXT == CUDA_POINTER_CONTEXT, "attribute");
 _Static_assert(CU_POINTER_ATTRIBUTE_MEMORY_TYPE == CUDA_POINTER_KIND, "attribute");
+_Static_assert(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD == 1, "as in dmabuf.c");
+_Static_assert(sizeof(CUuuid) == sizeof(struct cuda_uuid), "CUuuid");
+_Static_assert(sizeof(CUipcMemHandle) == sizeof(struct cuda_ipc_handle), "CUipcMemHandle");
+_Static_assert(CU_POINTER_ATTRIBUTE_BUFFER_ID == CUDA_POINTER_BUFFER, "attribute");
 _Static_assert(CU_POINTER_ATTRIBUTE_IS_MANAGED == CUDA_POINTER_MANAGED, "attribute");
 _Static_assert(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL == CUDA_POINTER_DEVICE, "attribute");
 _Static_assert(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR == CUDA_POINTER_RANGE_BEGIN, "attribute");
@@ -53,6 +57,9 @@ MEMBER(WidthInBytes) MEMBER(Height)
 #define cuda_attribute CUpointer_attribute
 #define cuda_capture CUstreamCaptureStatus
 #define cuda_device_attribute CUdevice_attribute
+#define cuda_uuid CUuuid_st
+#define cuda_range_handle CUmemRangeHandleType
+#define cuda_ipc_handle CUipcMemHandle_st
 #undef CUDA_MEMCPY2D_st
 #define CUDA_CALL(field, symbol, parameters) \
     _Static_assert(__builtin_types_compatible_p(CUresult CUDAAPI parameters, __typeof__(symbol)), #symbol);

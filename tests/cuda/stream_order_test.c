@@ -1,6 +1,7 @@
 /* Operations that take their turn in a CUDA stream of the program (weft_op_t.stream). */
 #include <tests/cuda/device.h>
 #include <tests/support/rma_peers.h>
+#include <tests/support/threads.h>
 
 enum { LEN = 100000 };
 static char first[LEN], second[LEN], got[LEN];
@@ -189,6 +190,40 @@ TEST_EACH(closing_a_worker_ends_what_waits_for_a_stream) {
     CHECK_EQ(done.status, WEFT_ERR_CLOSED);
     gpu_unblock(&go);
     CHECK_EQ(gpu.stream_wait(stream), 0);
+    CHECK_EQ(gpu.stream_destroy(stream), 0);
+}
+
+static void note_that_it_went_on(void *arg) {
+    __atomic_store_n((int *)arg, 1, __ATOMIC_RELEASE);
+}
+
+/* The worker's own thread receives; the program has not polled for the callback yet. */
+TEST(a_stream_does_not_wait_for_a_callback_that_is_polled) {
+    struct pair p;
+    struct tally received = {0};
+    int went_on = 0;
+    gpu_load();
+    pair_make(&p, "shm", NULL, 0);
+    void *stream = gpu_stream();
+    CHECK_EQ(
+        weft_worker_start_thread(p.b, &(weft_thread_params_t){.callbacks = WEFT_CALLBACKS_POLLED}),
+        0);
+    CHECK_EQ(
+        weft_tag_recv(p.b, 1, ~0ull, &(weft_iov_t){got, 8}, 1, NULL, OF_STREAM(stream, &received)),
+        WEFT_IN_PROGRESS);
+    CHECK_EQ(gpu.host_call(stream, note_that_it_went_on, &went_on), 0);
+    CHECK(weft_tag_send(p.to_b, 1, &(weft_iov_t){"8 bytes.", 8}, 1, NULL) >= 0);
+    double end = two_now() + test_spin(20);
+    while (!__atomic_load_n(&went_on, __ATOMIC_ACQUIRE) && two_now() < end) {
+        weft_worker_progress(p.a, 0);
+        usleep(100);
+    }
+    CHECK(went_on);
+    CHECK_EQ(received.calls, 0);
+    while (!received.calls && two_now() < end) (void)weft_worker_wait(p.b, 10);
+    CHECK(received.calls == 1 && received.status == WEFT_OK);
+    CHECK(memcmp(got, "8 bytes.", 8) == 0);
+    pair_end(&p);
     CHECK_EQ(gpu.stream_destroy(stream), 0);
 }
 

@@ -8,7 +8,7 @@ test_json_has_every_part() {
     python3 - "$scratch/info.json" <<'PY'
 import json, sys
 info = json.load(open(sys.argv[1]))
-assert set(info) - {"rdma"} == {"build", "transports", "config"}, info.keys()  # which is there where devices are
+assert set(info) - {"rdma", "cuda"} == {"build", "transports", "config"}, info.keys()  # which is there where devices are
 assert {"version", "compiler"} <= set(info["build"])
 names = {t["name"] for t in info["transports"]}
 assert {"self", "shm", "tcp"} <= names, names
@@ -41,6 +41,22 @@ for name, rows in protocols.items():
 PY
     WEFT_CALIBRATION=off $info --protocols tcp >"$scratch/protocols"
     expect 'tables' "$(grep -c '^protocols of' "$scratch/protocols")" 1
+}
+
+# With the double of the driver, which has two devices.
+test_gpus_and_the_paths_to_their_memory() {
+    local double
+    double=$(cuda_double)
+    LD_LIBRARY_PATH=$double $info --transports --json >"$scratch/gpus.json"
+    python3 - "$scratch/gpus.json" <<'PY'
+import json, sys
+cuda = json.load(open(sys.argv[1]))["cuda"]
+assert [gpu["peers"] for gpu in cuda["gpus"]] == [[1], [0]], cuda
+assert cuda["gpus"][0]["address"] == "0000:01:00.0" and cuda["gpus"][0]["memory"] == 1 << 34, cuda
+assert cuda["paths"]["operations in streams"] and cuda["paths"]["memory of other processes"], cuda
+PY
+    LD_LIBRARY_PATH=$double $info --transports >"$scratch/gpus"
+    expect gpus "$(grep -c '^GPU ' "$scratch/gpus")" 2
 }
 
 # Libraries that do not load stand in for a machine without them.

@@ -68,6 +68,24 @@ test_messages_out_of_memory_of_the_cuda_driver() {
         "weft-perf: am_lat: the processor writes what is sent: memory of the host only"
 }
 
+# What tests/cuda/run measures on a GPU, in small sizes.
+test_the_report_of_device_memory() {
+    LD_LIBRARY_PATH=$(cuda_double) timeout 100 $bin/tools/gpu-measure --quick "$scratch"
+    python3 - "$scratch/report.json" <<'PY'
+import json, sys
+report = json.load(open(sys.argv[1]))
+figures = {f["name"]: f for f in report["figures"]}
+assert all(f["value"] > 0 for f in figures.values()), figures
+goals = {name for name, f in figures.items() if "goal" in f}
+assert "two processes, device to device, 64 MiB" in goals and "8 B in device memory" in goals, goals
+for name in goals:
+    f = figures[name]
+    at_most = f["unit"] != "GB/s"
+    assert f["met"] == (f["ratio"] <= f["goal"] if at_most else f["ratio"] >= f["goal"]), f
+PY
+    expect table "$(grep -c '^| driver: ' "$scratch/report.md")" 3
+}
+
 test_the_other_sides_memory() {
     local test
     for transport in self shm tcp; do

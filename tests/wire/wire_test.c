@@ -295,8 +295,18 @@ TEST(offers_read_as_written_and_survive_mauling) {
     CHECK(in.ep == 1 && in.request == 2 && in.am_id == 3 && in.tag == 4 && in.len == 5 &&
           in.address == 6);
     CHECK(memcmp(in.header, "hello there", 11) == 0);
+    CHECK(!in.device && in.device_len == 0);
     CHECK(!weft__wire_read_rts(bytes, len - 1, &in) && !weft__wire_read_rts(bytes, len + 1, &in));
     bytes_maul(decode_all, bytes, len);
+    out.memory = 1; /* with what a receiver on the same host needs to copy it */
+    out.device = "device";
+    out.device_len = 6;
+    len = weft__wire_rts(bytes, &out);
+    CHECK(weft__wire_read_rts(bytes, len, &in));
+    CHECK(in.memory == 1 && in.device_len == 6 && memcmp(in.device, "device", 6) == 0);
+    CHECK(!weft__wire_read_rts(bytes, len - 1, &in) && !weft__wire_read_rts(bytes, len + 1, &in));
+    bytes[14] = 193; /* more than any device needs */
+    CHECK(!weft__wire_read_rts(bytes, WIRE_RTS_HEAD + 11 + 193, &in));
 }
 
 static const struct wire_key key = {7, 9, "fifteen symbols"};

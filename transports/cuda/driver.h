@@ -13,7 +13,8 @@
 
 typedef unsigned cuda_result; /* CUresult: 0 is success */
 typedef unsigned cuda_attribute;
-typedef unsigned cuda_capture; /* CUstreamCaptureStatus: 0 is none */
+typedef unsigned cuda_capture;      /* CUstreamCaptureStatus: 0 is none */
+typedef unsigned cuda_range_handle; /* CUmemRangeHandleType */
 typedef void (*cuda_host_fn)(void *arg);
 typedef int cuda_device;
 typedef unsigned long long cuda_pointer;
@@ -29,6 +30,7 @@ enum cuda_memory_kind { CUDA_KIND_HOST = 1, CUDA_KIND_DEVICE = 2 };
 enum {
     CUDA_POINTER_CONTEXT = 1,
     CUDA_POINTER_KIND = 2,
+    CUDA_POINTER_BUFFER = 7,
     CUDA_POINTER_MANAGED = 8,
     CUDA_POINTER_DEVICE = 9,
     CUDA_POINTER_RANGE_BEGIN = 11,
@@ -48,6 +50,13 @@ struct CUDA_MEMCPY2D_st {
     cuda_pointer dstDevice;
     void *dstArray;
     size_t dstPitch, WidthInBytes, Height;
+};
+
+struct cuda_uuid {
+    char bytes[16];
+};
+struct cuda_ipc_handle {
+    char bytes[64];
 };
 
 struct cuda_driver {

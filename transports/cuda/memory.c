@@ -10,8 +10,43 @@ static cuda_pointer pointer_of(const void *at) {
 
 /* ---- what a pointer points to */
 
-bool weft__cuda_find(const void *at, struct cuda_memory *memory_p) {
-    const struct cuda_driver *driver = weft__cuda_driver();
+/* What this thread has asked about: an allocation of the same number at the same place is the same
+ * one, and to ask for its number costs less than to ask for all. */
+enum { N_KNOWN = 16 };
+struct known {
+    struct cuda_memory memory;
+    unsigned long long buffer;
+};
+static __thread struct known known[N_KNOWN];
+static __thread unsigned next_known;
+
+static bool number_of(const struct cuda_driver *driver, const void *at,
+                      unsigned long long *buffer_p) {
+    return driver->pointer_attribute &&
+           driver->pointer_attribute(buffer_p, CUDA_POINTER_BUFFER, pointer_of(at)) == 0;
+}
+
+static const struct known *find_known(const struct cuda_driver *driver, const void *at) {
+    for (unsigned i = 0; i < N_KNOWN; i++) {
+        const struct known *k = &known[i];
+        unsigned long long buffer;
+        uintptr_t base = (uintptr_t)k->memory.base;
+        if ((uintptr_t)at - base >= k->memory.len) continue;
+        return number_of(driver, at, &buffer) && buffer == k->buffer ? k : NULL;
+    }
+    return NULL;
+}
+
+static void keep_known(const struct cuda_driver *driver, const struct cuda_memory *memory) {
+    struct known new = {.memory = *memory};
+    if (!memory->len || !number_of(driver, memory->base, &new.buffer)) return;
+    for (unsigned i = 0; i < N_KNOWN; i++) /* one that is gone, where this one begins */
+        if (known[i].memory.base == memory->base) next_known = i;
+    known[next_known] = new;
+    next_known = (next_known + 1) % N_KNOWN;
+}
+
+static bool ask(const struct cuda_driver *driver, const void *at, struct cuda_memory *memory_p) {
     struct cuda_memory memory = {.device = -1};
     unsigned kind = 0, managed = 0;
     cuda_attribute asked[] = {CUDA_POINTER_KIND,        CUDA_POINTER_CONTEXT,
@@ -19,10 +54,30 @@ bool weft__cuda_find(const void *at, struct cuda_memory *memory_p) {
                               CUDA_POINTER_RANGE_BEGIN, CUDA_POINTER_RANGE_LEN};
     void *answers[] = {&kind, &memory.context, &memory.device, &managed, &memory.base, &memory.len};
     enum { N_ASKED = sizeof asked / sizeof *asked };
-    if (!driver || driver->pointer_attributes(N_ASKED, asked, answers, pointer_of(at)) != 0)
+    if (driver->pointer_attributes(N_ASKED, asked, answers, pointer_of(at)) != 0 || kind == 0)
         return false;
     memory.managed = managed != 0;
-    if (kind != CUDA_KIND_DEVICE && !memory.managed) return false;
+    memory.on_host = kind == CUDA_KIND_HOST && !memory.managed;
+    *memory_p = memory;
+    return true;
+}
+
+bool weft__cuda_find_any(const void *at, struct cuda_memory *memory_p) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    if (!driver) return false;
+    const struct known *k = find_known(driver, at);
+    if (k) {
+        *memory_p = k->memory;
+        return true;
+    }
+    if (!ask(driver, at, memory_p)) return false;
+    keep_known(driver, memory_p);
+    return true;
+}
+
+bool weft__cuda_find(const void *at, struct cuda_memory *memory_p) {
+    struct cuda_memory memory;
+    if (!weft__cuda_find_any(at, &memory) || memory.on_host) return false;
     *memory_p = memory;
     return true;
 }
@@ -32,35 +87,43 @@ bool weft__cuda_is_device(const void *at) {
     return at && weft__cuda_find(at, &memory) && !memory.managed;
 }
 
-/* ---- a stream for each context */
+cuda_context weft__cuda_current(void) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    cuda_context context = NULL;
+    if (!driver || !driver->context_current || driver->context_current(&context) != 0) return NULL;
+    return context;
+}
 
-enum { MOST_CONTEXTS = 32 };
-static struct stream_of_context {
+/* ---- streams of the library's own, for each context and use */
+
+enum { MOST_STREAMS = 96 };
+static struct own_stream {
     cuda_context context;
+    enum cuda_use use;
     cuda_stream stream;
-} streams[MOST_CONTEXTS];
+} streams[MOST_STREAMS];
 static unsigned n_streams;
 static pthread_mutex_t streams_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static struct stream_of_context *find_stream(cuda_context context) {
+static struct own_stream *find_stream(cuda_context context, enum cuda_use use) {
     for (unsigned i = 0; i < n_streams; i++)
-        if (streams[i].context == context) return &streams[i];
+        if (streams[i].context == context && streams[i].use == use) return &streams[i];
     return NULL;
 }
 
-/* The context is current. Beyond MOST_CONTEXTS, the default stream (NULL) serves. */
+/* The context is current. Beyond MOST_STREAMS, the default stream (NULL) serves. */
 static weft_status_t stream_for(const struct cuda_driver *driver, cuda_context context,
-                                cuda_stream *stream_p) {
+                                enum cuda_use use, cuda_stream *stream_p) {
     weft_status_t st = WEFT_OK;
     pthread_mutex_lock(&streams_mutex);
-    struct stream_of_context *found = find_stream(context);
-    if (!found && n_streams < MOST_CONTEXTS) {
+    struct own_stream *found = find_stream(context, use);
+    if (!found && n_streams < MOST_STREAMS) {
         cuda_stream stream;
         st = weft__cuda_status(driver->stream_create(&stream, CUDA_NON_BLOCKING),
                                "could not create a stream");
         if (st == WEFT_OK) {
             found = &streams[n_streams++];
-            *found = (struct stream_of_context){context, stream};
+            *found = (struct own_stream){context, use, stream};
         }
     }
     *stream_p = found ? found->stream : NULL;
@@ -69,10 +132,10 @@ static weft_status_t stream_for(const struct cuda_driver *driver, cuda_context c
 }
 
 /* Its context may have been destroyed, and another created at the same address: the next copy gets
- * a new stream. */
-static void drop_stream(const struct cuda_driver *driver, cuda_context context) {
+ * new streams. Copies of other threads there fail too, or have failed. */
+static void drop_stream(const struct cuda_driver *driver, cuda_context context, enum cuda_use use) {
     pthread_mutex_lock(&streams_mutex);
-    struct stream_of_context *found = find_stream(context);
+    struct own_stream *found = find_stream(context, use);
     if (found) {
         (void)driver->stream_destroy(found->stream);
         *found = streams[--n_streams];
@@ -80,65 +143,61 @@ static void drop_stream(const struct cuda_driver *driver, cuda_context context) 
     pthread_mutex_unlock(&streams_mutex);
 }
 
-/* ---- copies */
+/* ---- batches of copies */
 
-typedef cuda_result (*copy_fn)(const struct cuda_driver *driver, const void *args,
-                               cuda_stream stream);
-
-static weft_status_t copy_in_context(const struct cuda_driver *driver, cuda_context context,
-                                     copy_fn copy, const void *args) {
-    cuda_stream stream;
-    weft_status_t st = stream_for(driver, context, &stream);
-    if (st < 0) return st;
-    st = weft__cuda_status(copy(driver, args, stream), "could not copy device memory");
-    if (st == WEFT_OK)
-        st = weft__cuda_status(driver->stream_wait(stream), "a copy of device memory failed");
-    if (st < 0) drop_stream(driver, context);
-    return st;
-}
-
-static weft_status_t copy_with(cuda_context context, copy_fn copy, const void *args) {
-    const struct cuda_driver *driver = weft__cuda_driver();
+weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, cuda_context context,
+                                     enum cuda_use use) {
     cuda_context popped;
-    if (!driver) return weft__fail(WEFT_ERR_IO, "the CUDA driver is not loaded");
-    if (!context) return copy_in_context(driver, NULL, copy, args);
-    weft_status_t st =
-        weft__cuda_status(driver->context_push(context), "could not enter the memory's context");
+    *batch = (struct cuda_batch){.driver = weft__cuda_driver(), .context = context, .use = use};
+    if (!batch->driver) return weft__fail(WEFT_ERR_IO, "the CUDA driver is not loaded");
+    weft_status_t st = context ? weft__cuda_status(batch->driver->context_push(context),
+                                                   "could not enter the memory's context")
+                               : WEFT_OK;
     if (st < 0) return st;
-    st = copy_in_context(driver, context, copy, args);
-    (void)driver->context_pop(&popped);
+    st = stream_for(batch->driver, context, use, &batch->stream);
+    if (st < 0 && context) (void)batch->driver->context_pop(&popped);
     return st;
 }
 
-struct line {
-    void *to;
-    const void *from;
-    size_t len;
-};
-static cuda_result read_line(const struct cuda_driver *driver, const void *args,
-                             cuda_stream stream) {
-    const struct line *l = args;
-    return driver->copy_to_host(l->to, pointer_of(l->from), l->len, stream);
-}
-static cuda_result write_line(const struct cuda_driver *driver, const void *args,
-                              cuda_stream stream) {
-    const struct line *l = args;
-    return driver->copy_to_device(pointer_of(l->to), l->from, l->len, stream);
-}
-static cuda_result copy_blocks(const struct cuda_driver *driver, const void *args,
-                               cuda_stream stream) {
-    return driver->copy_blocks(args, stream);
+static void leave_context(const struct cuda_batch *batch) {
+    cuda_context popped;
+    if (batch->context) (void)batch->driver->context_pop(&popped);
 }
 
-weft_status_t weft__cuda_read(cuda_context context, void *to, const void *device, size_t len) {
-    return copy_with(context, read_line, &(struct line){to, device, len});
+/* Nothing of it is under way any more. */
+static weft_status_t fail_batch(struct cuda_batch *batch, weft_status_t status) {
+    (void)batch->driver->stream_wait(batch->stream);
+    drop_stream(batch->driver, batch->context, batch->use);
+    leave_context(batch);
+    return status;
 }
 
-weft_status_t weft__cuda_write(cuda_context context, void *device, const void *from, size_t len) {
-    return copy_with(context, write_line, &(struct line){device, from, len});
+static const char could_not_copy[] = "could not copy device memory";
+
+static weft_status_t added(struct cuda_batch *batch, cuda_result result) {
+    if (__builtin_expect(result == 0, 1)) return WEFT_OK;
+    return fail_batch(batch, weft__cuda_status(result, could_not_copy));
 }
 
-weft_status_t weft__cuda_read_blocks(cuda_context context, const struct cuda_blocks *blocks) {
+weft_status_t weft__cuda_batch_read(struct cuda_batch *batch, void *to, const void *device,
+                                    size_t len) {
+    return added(batch, batch->driver->copy_to_host(to, pointer_of(device), len, batch->stream));
+}
+weft_status_t weft__cuda_batch_write(struct cuda_batch *batch, void *device, const void *from,
+                                     size_t len) {
+    return added(batch,
+                 batch->driver->copy_to_device(pointer_of(device), from, len, batch->stream));
+}
+weft_status_t weft__cuda_batch_copy(struct cuda_batch *batch, void *to, const void *from,
+                                    size_t len) {
+    if (!batch->driver->copy_within)
+        return fail_batch(batch, weft__fail(WEFT_ERR_UNSUPPORTED, "no copies between devices"));
+    return added(batch,
+                 batch->driver->copy_within(pointer_of(to), pointer_of(from), len, batch->stream));
+}
+
+weft_status_t weft__cuda_batch_read_blocks(struct cuda_batch *batch,
+                                           const struct cuda_blocks *blocks) {
     const struct CUDA_MEMCPY2D_st copy = {.srcMemoryType = CUDA_KIND_DEVICE,
                                           .srcDevice = pointer_of(blocks->device),
                                           .srcPitch = blocks->pitch,
@@ -147,10 +206,11 @@ weft_status_t weft__cuda_read_blocks(cuda_context context, const struct cuda_blo
                                           .dstPitch = blocks->width,
                                           .WidthInBytes = blocks->width,
                                           .Height = blocks->rows};
-    return copy_with(context, copy_blocks, &copy);
+    return added(batch, batch->driver->copy_blocks(&copy, batch->stream));
 }
 
-weft_status_t weft__cuda_write_blocks(cuda_context context, const struct cuda_blocks *blocks) {
+weft_status_t weft__cuda_batch_write_blocks(struct cuda_batch *batch,
+                                            const struct cuda_blocks *blocks) {
     const struct CUDA_MEMCPY2D_st copy = {.srcMemoryType = CUDA_KIND_HOST,
                                           .srcHost = blocks->host,
                                           .srcPitch = blocks->width,
@@ -159,5 +219,89 @@ weft_status_t weft__cuda_write_blocks(cuda_context context, const struct cuda_bl
                                           .dstPitch = blocks->pitch,
                                           .WidthInBytes = blocks->width,
                                           .Height = blocks->rows};
-    return copy_with(context, copy_blocks, &copy);
+    return added(batch, batch->driver->copy_blocks(&copy, batch->stream));
+}
+
+weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch) {
+    cuda_result result = batch->driver->stream_wait(batch->stream);
+    if (result != 0)
+        return fail_batch(batch, weft__cuda_status(result, "a copy of device memory failed"));
+    leave_context(batch);
+    return WEFT_OK;
+}
+
+weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, void *arg) {
+    cuda_result result = batch->driver->host_call ? batch->driver->host_call(batch->stream, fn, arg)
+                                                  : batch->driver->stream_wait(batch->stream);
+    if (result != 0) return fail_batch(batch, weft__cuda_status(result, could_not_copy));
+    leave_context(batch);
+    if (!batch->driver->host_call) fn(arg);
+    return WEFT_OK;
+}
+
+weft_status_t weft__cuda_check(cuda_context context, enum cuda_use use) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    cuda_context popped;
+    if (context && driver->context_push(context) != 0)
+        return weft__fail(WEFT_ERR_IO, "the context of a copy is gone");
+    pthread_mutex_lock(&streams_mutex);
+    const struct own_stream *found = find_stream(context, use);
+    cuda_stream stream = found ? found->stream : NULL;
+    pthread_mutex_unlock(&streams_mutex);
+    /* Without a stream of ours the default stream knows of an error of the context. */
+    cuda_result result = driver->stream_query ? driver->stream_query(stream) : 0;
+    bool fails = result != 0 && result != CUDA_NOT_READY;
+    if (fails) drop_stream(driver, context, use);
+    if (context) (void)driver->context_pop(&popped);
+    return fails ? weft__cuda_status(result, "a copy of device memory failed") : WEFT_OK;
+}
+
+weft_status_t weft__cuda_pin(cuda_context context, void *at, size_t len) {
+    enum { FOR_ALL_CONTEXTS = 1 };
+    const struct cuda_driver *driver = weft__cuda_driver();
+    cuda_context popped;
+    if (!driver || !driver->host_register) return WEFT_ERR_UNSUPPORTED;
+    weft_status_t st =
+        context ? weft__cuda_status(driver->context_push(context), "could not enter a context")
+                : WEFT_OK;
+    if (st < 0) return st;
+    st = weft__cuda_status(driver->host_register(at, len, FOR_ALL_CONTEXTS),
+                           "could not pin memory of the host");
+    if (context) (void)driver->context_pop(&popped);
+    return st;
+}
+
+void weft__cuda_unpin(void *at) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    if (driver && driver->host_unregister) (void)driver->host_unregister(at);
+}
+
+/* ---- copies that the call waits for */
+
+weft_status_t weft__cuda_read(cuda_context context, void *to, const void *device, size_t len) {
+    struct cuda_batch batch;
+    weft_status_t st = weft__cuda_batch_begin(&batch, context, CUDA_BLOCKING);
+    if (st == WEFT_OK) st = weft__cuda_batch_read(&batch, to, device, len);
+    return st < 0 ? st : weft__cuda_batch_wait(&batch);
+}
+
+weft_status_t weft__cuda_write(cuda_context context, void *device, const void *from, size_t len) {
+    struct cuda_batch batch;
+    weft_status_t st = weft__cuda_batch_begin(&batch, context, CUDA_BLOCKING);
+    if (st == WEFT_OK) st = weft__cuda_batch_write(&batch, device, from, len);
+    return st < 0 ? st : weft__cuda_batch_wait(&batch);
+}
+
+weft_status_t weft__cuda_read_blocks(cuda_context context, const struct cuda_blocks *blocks) {
+    struct cuda_batch batch;
+    weft_status_t st = weft__cuda_batch_begin(&batch, context, CUDA_BLOCKING);
+    if (st == WEFT_OK) st = weft__cuda_batch_read_blocks(&batch, blocks);
+    return st < 0 ? st : weft__cuda_batch_wait(&batch);
+}
+
+weft_status_t weft__cuda_write_blocks(cuda_context context, const struct cuda_blocks *blocks) {
+    struct cuda_batch batch;
+    weft_status_t st = weft__cuda_batch_begin(&batch, context, CUDA_BLOCKING);
+    if (st == WEFT_OK) st = weft__cuda_batch_write_blocks(&batch, blocks);
+    return st < 0 ? st : weft__cuda_batch_wait(&batch);
 }

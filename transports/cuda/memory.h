@@ -16,10 +16,17 @@ struct cuda_memory {
     void *base; /* of the allocation */
     size_t len;
     bool managed; /* the host may access it */
+    bool on_host; /* pinned, or registered */
 };
 
-/* True if the driver knows `at` as device or managed memory. False without a driver. */
+/*
+ * True if the driver knows `at` as device or managed memory. False without a driver. Each thread
+ * keeps the latest answers, by the driver's number of the allocation.
+ */
 bool weft__cuda_find(const void *at, struct cuda_memory *memory_p);
+
+/* The same, also of memory of the host that the driver has pinned, or that was registered. */
+bool weft__cuda_find_any(const void *at, struct cuda_memory *memory_p);
 
 /* True for memory that the host cannot access. The first test is all that a process without CUDA
  * pays. */
@@ -27,6 +34,9 @@ bool weft__cuda_is_device(const void *at);
 static inline bool weft__is_device_memory(const void *at) {
     return __builtin_expect(weft__cuda_active, 0) && weft__cuda_is_device(at);
 }
+
+/* The context that is current in this thread; NULL: none. */
+cuda_context weft__cuda_current(void);
 
 /* Errors: IO, with the driver's error; NO_MEMORY. */
 weft_status_t weft__cuda_read(cuda_context context, void *to, const void *device, size_t len);
@@ -39,5 +49,43 @@ struct cuda_blocks {
 };
 weft_status_t weft__cuda_read_blocks(cuda_context context, const struct cuda_blocks *blocks);
 weft_status_t weft__cuda_write_blocks(cuda_context context, const struct cuda_blocks *blocks);
+
+/*
+ * Several copies on one stream of Weft's own. After weft__cuda_batch_begin the memory's context is
+ * current until the batch ends: by a call below that fails, after which nothing of it is under way,
+ * or by weft__cuda_batch_wait or weft__cuda_batch_then.
+ */
+enum cuda_use { CUDA_BLOCKING, CUDA_READS, CUDA_WRITES };
+struct cuda_batch {
+    const struct cuda_driver *driver;
+    cuda_context context;
+    enum cuda_use use;
+    cuda_stream stream;
+};
+weft_status_t weft__cuda_batch_begin(struct cuda_batch *batch, cuda_context context,
+                                     enum cuda_use use);
+weft_status_t weft__cuda_batch_read(struct cuda_batch *batch, void *to, const void *device,
+                                    size_t len);
+weft_status_t weft__cuda_batch_write(struct cuda_batch *batch, void *device, const void *from,
+                                     size_t len);
+/* Between addresses of devices. */
+weft_status_t weft__cuda_batch_copy(struct cuda_batch *batch, void *to, const void *from,
+                                    size_t len);
+weft_status_t weft__cuda_batch_read_blocks(struct cuda_batch *batch,
+                                           const struct cuda_blocks *blocks);
+weft_status_t weft__cuda_batch_write_blocks(struct cuda_batch *batch,
+                                            const struct cuda_blocks *blocks);
+/* Blocks until all of it is copied. */
+weft_status_t weft__cuda_batch_wait(struct cuda_batch *batch);
+/* `fn` is called on the driver's thread when all of it is copied, and never if the context fails
+ * before. OK: the batch is under way. */
+weft_status_t weft__cuda_batch_then(struct cuda_batch *batch, cuda_host_fn fn, void *arg);
+
+/* IO: what was under way in the context will not end, and its memory is not used any more. */
+weft_status_t weft__cuda_check(cuda_context context, enum cuda_use use);
+
+/* Memory of the host that copies are fast with. Errors: UNSUPPORTED, NO_MEMORY, IO. */
+weft_status_t weft__cuda_pin(cuda_context context, void *at, size_t len);
+void weft__cuda_unpin(void *at);
 
 #endif

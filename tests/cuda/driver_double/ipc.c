@@ -16,13 +16,14 @@ struct handle {
 _Static_assert(sizeof(struct handle) == 64, "as CUipcMemHandle");
 enum { MAGIC = 0x1dc0b1e };
 
-unsigned double_opened; /* handles that are open now */
+unsigned double_opened, double_exported;
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 result cuIpcGetMemHandle(struct handle *handle, pointer at) {
     const struct allocation *a = double_find(at);
     if (!a || a->host || a->managed || a->opened) return INVALID_VALUE;
+    double_exported++;
     *handle = (struct handle){
         .magic = MAGIC, .pid = getpid(), .fd = a->fd, .device = a->context->device, .len = a->len};
     return SUCCESS;
@@ -55,5 +56,17 @@ result cuIpcCloseMemHandle(pointer at) {
     double_wait_all();
     double_unmap(a);
     double_opened--;
+    return SUCCESS;
+}
+
+/* A dma-buf of the double is the file of its memory: whole pages of one allocation. */
+result cuMemGetHandleForAddressRange(void *handle, pointer at, size_t len, unsigned kind,
+                                     unsigned long long flags) {
+    const struct allocation *a = double_find(at);
+    size_t size = a ? (a->len + 4095) & ~(size_t)4095 : 0;
+    if (!a || a->host || a->managed || kind != 1 || at % 4096 || len % 4096 ||
+        at - (pointer)(uintptr_t)a->device + len > size)
+        return INVALID_VALUE;
+    *(int *)handle = fcntl(a->fd, F_DUPFD_CLOEXEC, 0);
     return SUCCESS;
 }

@@ -62,11 +62,19 @@ static unsigned window_access(const struct rc_iface *iface, unsigned rights) {
            (rc_device_may(rights, iface->atomics) ? IBV_ACCESS_REMOTE_ATOMIC : 0u);
 }
 
+/* Device memory is its network device's as a dma-buf; its addresses are those of the program. */
+static struct ibv_mr *register_region(const struct rc_iface *iface, const struct region *region) {
+    struct ibv_pd *pd = iface->device->pd;
+    int access = access_of(iface, region->rights);
+    if (!region->on_device) return ibv_reg_mr(pd, region->base, region->len, access);
+    return ibv_reg_dmabuf_mr(pd, region->dmabuf_offset, region->len,
+                             (uint64_t)(uintptr_t)region->base, region->dmabuf, access);
+}
+
 static weft_status_t make_known(struct rc_iface *iface, struct rc_mem *mem) {
     const struct region *region = mem->mem.region;
     if (mem->mr) return WEFT_OK;
-    mem->mr =
-        ibv_reg_mr(iface->device->pd, region->base, region->len, access_of(iface, region->rights));
+    mem->mr = register_region(iface, region);
     if (!mem->mr) return weft__rd_fail("ibv_reg_mr of a region (see ulimit -l)", errno);
     return WEFT_OK;
 }

@@ -73,7 +73,7 @@ static void attributes_iface(struct rc_iface *iface) {
     struct iface_attr *attr = &iface->iface.attr;
     attr->caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY | CAP_RELIABLE | CAP_CONNECT_TO_IFACE |
                  CAP_CONNECT_TO_LANE | CAP_LISTEN | CAP_PUT | CAP_GET | CAP_WAKEUP |
-                 CAP_PEER_DEATH | CAP_INTER_NODE;
+                 CAP_PEER_DEATH | CAP_INTER_NODE | CAP_DEVICE_MEMORY;
     if (iface->atomics != RC_ATOMICS_NONE) attr->caps |= CAP_ATOMIC_DEVICE;
     attr->max_short = RC_INLINE - 8;
     attr->max_bcopy = RC_PACKED;

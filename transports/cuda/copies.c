@@ -1,0 +1,209 @@
+#include "copies.h"
+
+#include <base/alloc.h>
+#include <base/clock.h>
+#include <base/status.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+enum { LOOK_AGAIN_MS = 20 };
+
+struct cuda_copies {
+    struct reactor *reactor;
+    size_t chunk, left; /* bytes that may still become staging buffers */
+    struct list free, all_under_way;
+    struct timer look;
+};
+
+/* What the driver's thread has of a copy. It outlives a copy that has failed. */
+struct cuda_ticket {
+    struct remote remote;
+    struct list of_left;    /* in `left`, or in no list */
+    struct cuda_copies *of; /* NULL: the copy has failed, or its worker is gone */
+    struct cuda_copy *copy;
+};
+/* Of `of`, which the driver's thread reads, and of `left`: tickets that only the driver has. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct list left = {&left, &left};
+
+/* ---- the end of a copy */
+
+static void end_copy(struct cuda_copy *copy, weft_status_t status) {
+    struct cuda_copies *copies = copy->of;
+    list_remove(&copy->under_way);
+    if (list_empty(&copies->all_under_way)) weft__timer_stop(copies->reactor, &copies->look);
+    copy->done(copy, status);
+}
+
+static void run_ticket(struct remote *remote) {
+    struct cuda_ticket *ticket = container_of(remote, struct cuda_ticket, remote);
+    struct cuda_copy *copy = ticket->copy;
+    pthread_mutex_lock(&mutex);
+    list_remove(&ticket->of_left);
+    pthread_mutex_unlock(&mutex);
+    talloc_free(ticket);
+    if (copy) end_copy(copy, WEFT_OK);
+}
+
+static void driver_reports(void *arg) {
+    struct cuda_ticket *ticket = arg;
+    pthread_mutex_lock(&mutex);
+    if (ticket->of) {
+        weft__reactor_submit(ticket->of->reactor, &ticket->remote);
+    } else {
+        list_remove(&ticket->of_left);
+        talloc_free(ticket);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Where the driver never reports it, the ticket's few bytes stay. */
+static void leave_ticket(struct cuda_copy *copy) {
+    pthread_mutex_lock(&mutex);
+    copy->ticket->of = NULL;
+    copy->ticket->copy = NULL;
+    list_append(&left, &copy->ticket->of_left);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* `done` of one may begin others, and end some. */
+static struct cuda_copy *next_failed(struct cuda_copies *copies, weft_status_t *status_p) {
+    list_for_each(node, &copies->all_under_way) {
+        struct cuda_copy *copy = list_of(node, struct cuda_copy, under_way);
+        *status_p = weft__cuda_check(copy->context, copy->use);
+        if (*status_p < 0) return copy;
+    }
+    return NULL;
+}
+
+/* All copies of that context and use have failed with it; its stream is gone after the first. */
+static void fail_with(struct cuda_copies *copies, struct cuda_copy *first, weft_status_t status) {
+    cuda_context context = first->context;
+    enum cuda_use use = first->use;
+    struct list failed;
+    list_init(&failed);
+    list_for_each_safe(node, after, &copies->all_under_way) {
+        struct cuda_copy *copy = list_of(node, struct cuda_copy, under_way);
+        if (copy->context != context || copy->use != use) continue;
+        leave_ticket(copy);
+        list_remove(node);
+        list_append(&failed, node);
+    }
+    for (struct list *node; (node = list_pop(&failed)) != NULL;) {
+        struct cuda_copy *copy = list_of(node, struct cuda_copy, under_way);
+        copy->done(copy, status);
+    }
+}
+
+static void look_at_contexts(struct timer *timer) {
+    struct cuda_copies *copies = container_of(timer, struct cuda_copies, look);
+    struct cuda_copy *failed;
+    weft_status_t st;
+    while ((failed = next_failed(copies, &st)) != NULL) fail_with(copies, failed, st);
+    if (!list_empty(&copies->all_under_way)) /* a place is reserved */
+        (void)weft__timer_start(copies->reactor, timer,
+                                weft__now(copies->reactor) + LOOK_AGAIN_MS * NS_PER_MS);
+}
+
+/* ---- beginning one */
+
+weft_status_t weft__cuda_copy_start(struct cuda_copies *copies, struct cuda_batch *batch,
+                                    struct cuda_copy *copy) {
+    struct cuda_ticket *ticket = weft__new(NULL, struct cuda_ticket);
+    if (!ticket) { /* the copies are made, and waited for */
+        weft_status_t st = weft__cuda_batch_wait(batch);
+        return st < 0 ? st : WEFT_ERR_NO_MEMORY;
+    }
+    *ticket = (struct cuda_ticket){.remote.run = run_ticket, .of = copies, .copy = copy};
+    list_init(&ticket->of_left);
+    copy->of = copies;
+    copy->ticket = ticket;
+    copy->context = batch->context;
+    copy->use = batch->use;
+    if (list_empty(&copies->all_under_way))
+        (void)weft__timer_start(copies->reactor, &copies->look,
+                                weft__now(copies->reactor) + LOOK_AGAIN_MS * NS_PER_MS);
+    list_append(&copies->all_under_way, &copy->under_way);
+    weft_status_t st = weft__cuda_batch_then(batch, driver_reports, ticket);
+    if (st == WEFT_OK) return WEFT_OK;
+    list_remove(&copy->under_way);
+    if (list_empty(&copies->all_under_way)) weft__timer_stop(copies->reactor, &copies->look);
+    talloc_free(ticket);
+    return st;
+}
+
+void weft__cuda_copy_stop(struct cuda_copy *copy) {
+    struct cuda_batch batch;
+    leave_ticket(copy);
+    list_remove(&copy->under_way);
+    if (weft__cuda_batch_begin(&batch, copy->context, copy->use) == WEFT_OK)
+        (void)weft__cuda_batch_wait(&batch);
+}
+
+/* ---- staging buffers */
+
+/* Memory that the driver would allocate goes with its context; this stays, and is as fast. */
+static struct cuda_chunk *new_chunk(struct cuda_copies *copies, cuda_context context) {
+    struct cuda_chunk *chunk = weft__new(copies, struct cuda_chunk);
+    if (!chunk) return NULL;
+    chunk->at =
+        mmap(NULL, copies->chunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (chunk->at == MAP_FAILED) {
+        talloc_free(chunk);
+        return NULL;
+    }
+    chunk->is_pinned = weft__cuda_pin(context, chunk->at, copies->chunk) == WEFT_OK;
+    list_init(&chunk->of_pool);
+    copies->left -= copies->chunk;
+    return chunk;
+}
+
+struct cuda_chunk *weft__cuda_chunk_take(struct cuda_copies *copies, cuda_context context) {
+    struct list *node = list_pop(&copies->free);
+    if (node) return list_of(node, struct cuda_chunk, of_pool);
+    return copies->left < copies->chunk ? NULL : new_chunk(copies, context);
+}
+
+void weft__cuda_chunk_give(struct cuda_copies *copies, struct cuda_chunk *chunk) {
+    list_prepend(&copies->free, &chunk->of_pool);
+}
+
+static void free_chunk(struct cuda_copies *copies, struct cuda_chunk *chunk) {
+    if (chunk->is_pinned) weft__cuda_unpin(chunk->at);
+    munmap(chunk->at, copies->chunk);
+    talloc_free(chunk);
+}
+
+size_t weft__cuda_chunk_size(const struct cuda_copies *copies) {
+    return copies->chunk;
+}
+
+/* ---- of a worker */
+
+weft_status_t weft__cuda_copies_open(struct reactor *r, size_t chunk, size_t most,
+                                     struct cuda_copies **copies_p) {
+    struct cuda_copies *copies = weft__new(r, struct cuda_copies);
+    if (!copies) return WEFT_ERR_NO_MEMORY;
+    copies->reactor = r;
+    copies->chunk = chunk;
+    copies->left = most;
+    copies->look.fire = look_at_contexts;
+    list_init(&copies->free);
+    list_init(&copies->all_under_way);
+    weft_status_t st = weft__timer_reserve(r, &copies->look);
+    if (st < 0)
+        talloc_free(copies);
+    else
+        *copies_p = copies;
+    return st;
+}
+
+void weft__cuda_copies_close(struct cuda_copies *copies) {
+    if (!copies) return;
+    while (!list_empty(&copies->all_under_way))
+        weft__cuda_copy_stop(list_of(copies->all_under_way.next, struct cuda_copy, under_way));
+    weft__timer_release(copies->reactor, &copies->look);
+    for (struct list *node; (node = list_pop(&copies->free)) != NULL;)
+        free_chunk(copies, list_of(node, struct cuda_chunk, of_pool));
+    talloc_free(copies);
+}

@@ -1,0 +1,259 @@
+#include "peer_memory.h"
+
+#include "memory.h"
+
+#include <base/alloc.h>
+#include <base/list.h>
+#include <base/status.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { MOST_UNUSED = 64 };
+
+/* An open handle; or (at NULL) memory of this process. */
+struct cuda_import {
+    struct list of_all;
+    struct cuda_export of;
+    cuda_context context;
+    char *at; /* the allocation, here */
+    uint32_t users;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct list imports = {&imports, &imports}; /* the one used last is first */
+static uint32_t n_unused;
+
+/* A child that was forked is another process. */
+static uint64_t this_process(void) {
+    static uint64_t number;
+    static pid_t of;
+    pthread_mutex_lock(&mutex);
+    if (of != getpid()) {
+        of = getpid();
+        if (getrandom(&number, sizeof number, 0) != sizeof number) number = (uint64_t)of;
+    }
+    uint64_t is = number;
+    pthread_mutex_unlock(&mutex);
+    return is;
+}
+
+/* ---- the exporter */
+
+static bool can_export(const struct cuda_driver *driver) {
+    return driver && driver->ipc_handle && driver->ipc_open && driver->ipc_close &&
+           driver->device_uuid && driver->pointer_attribute;
+}
+
+static weft_status_t get_handle(const struct cuda_driver *driver, const struct cuda_memory *memory,
+                                struct cuda_export *made) {
+    cuda_context popped;
+    if (driver->device_uuid(&made->device, memory->device) != 0) return WEFT_ERR_UNSUPPORTED;
+    if (memory->context && driver->context_push(memory->context) != 0) return WEFT_ERR_UNSUPPORTED;
+    cuda_result result = driver->ipc_handle(&made->handle, made->base);
+    if (memory->context) (void)driver->context_pop(&popped);
+    return result == 0 ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
+}
+
+/* Each thread keeps the handles of the allocations that it exported last. */
+enum { N_KEPT = 8 };
+static __thread struct cuda_export kept[N_KEPT];
+static __thread unsigned next_kept;
+
+static weft_status_t export_allocation(const struct cuda_driver *driver,
+                                       const struct cuda_memory *memory, struct cuda_export *made) {
+    struct cuda_export new = {
+        .process = this_process(), .base = (uintptr_t)memory->base, .size = memory->len};
+    if (driver->pointer_attribute(&new.buffer, CUDA_POINTER_BUFFER, new.base) != 0)
+        return WEFT_ERR_UNSUPPORTED;
+    for (unsigned i = 0; i < N_KEPT; i++) {
+        if (kept[i].process != new.process || kept[i].base != new.base ||
+            kept[i].buffer != new.buffer)
+            continue;
+        *made = kept[i];
+        return WEFT_OK;
+    }
+    weft_status_t st = get_handle(driver, memory, &new);
+    if (st == WEFT_OK) *made = kept[next_kept++ % N_KEPT] = new;
+    return st;
+}
+
+weft_status_t weft__cuda_export(const void *at, size_t len, struct cuda_export *export_p) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    struct cuda_memory memory;
+    struct cuda_export made;
+    if (!can_export(driver) || !weft__cuda_find(at, &memory) || memory.managed)
+        return WEFT_ERR_UNSUPPORTED;
+    weft_status_t st = export_allocation(driver, &memory, &made);
+    if (st < 0) return st;
+    made.address = (uintptr_t)at;
+    made.len = len;
+    *export_p = made;
+    return WEFT_OK;
+}
+
+/* ---- the importer */
+
+static bool lies_within(const struct cuda_export *e) {
+    return e->address >= e->base && e->address - e->base <= e->size &&
+           e->len <= e->size - (e->address - e->base);
+}
+
+static bool has_device(const struct cuda_driver *driver, const struct cuda_uuid *uuid) {
+    struct cuda_uuid own;
+    int n = 0;
+    if (driver->device_count(&n) != 0) return false;
+    for (int i = 0; i < n; i++)
+        if (driver->device_uuid(&own, i) == 0 && memcmp(&own, uuid, sizeof own) == 0) return true;
+    return false;
+}
+
+/* With the lock held, as all below. */
+static struct cuda_import *find_open(const struct cuda_export *e, cuda_context context) {
+    list_for_each(node, &imports) {
+        struct cuda_import *import = list_of(node, struct cuda_import, of_all);
+        if (import->context == context && import->of.process == e->process &&
+            import->of.buffer == e->buffer && import->of.base == e->base &&
+            import->of.size == e->size &&
+            memcmp(&import->of.handle, &e->handle, sizeof e->handle) == 0)
+            return import;
+    }
+    return NULL;
+}
+
+static void close_import(struct cuda_import *import) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    cuda_context popped;
+    list_remove(&import->of_all);
+    bool entered = import->context && driver->context_push(import->context) == 0;
+    (void)driver->ipc_close((cuda_pointer)(uintptr_t)import->at);
+    if (entered) (void)driver->context_pop(&popped);
+    talloc_free(import);
+    n_unused--;
+}
+
+/* The owner has freed that allocation, and has another at its address. */
+static void close_stale(const struct cuda_export *e) {
+    list_for_each_safe(node, after, &imports) {
+        struct cuda_import *import = list_of(node, struct cuda_import, of_all);
+        bool overlaps =
+            import->of.base < e->base + e->size && e->base < import->of.base + import->of.size;
+        if (import->users == 0 && import->of.process == e->process && overlaps &&
+            import->of.buffer != e->buffer)
+            close_import(import);
+    }
+}
+
+static void close_oldest(void) {
+    for (struct list *node = imports.prev; node != &imports; node = node->prev) {
+        struct cuda_import *import = list_of(node, struct cuda_import, of_all);
+        if (import->users) continue;
+        close_import(import);
+        return;
+    }
+}
+
+static weft_status_t open_handle(const struct cuda_driver *driver, struct cuda_import *import) {
+    enum { PEERS_TOO = 1 }; /* a device beside the context's is mapped by peer access */
+    cuda_context popped;
+    cuda_pointer at = 0;
+    if (import->context && driver->context_push(import->context) != 0) return WEFT_ERR_UNSUPPORTED;
+    cuda_result result = driver->ipc_open(&at, import->of.handle, PEERS_TOO);
+    if (import->context) (void)driver->context_pop(&popped);
+    import->at = (char *)(uintptr_t)at;
+    if (result == CUDA_OUT_OF_MEMORY) return WEFT_ERR_NO_MEMORY;
+    return result == 0 ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
+}
+
+/* The peer may have named another size than the allocation has. */
+static bool is_so_large(const struct cuda_import *import) {
+    struct cuda_memory memory;
+    if (!weft__cuda_find(import->at, &memory)) return false;
+    size_t before = (size_t)(import->at - (char *)memory.base);
+    return import->of.size <= memory.len - before;
+}
+
+static weft_status_t open_import(const struct cuda_driver *driver, const struct cuda_export *e,
+                                 cuda_context context, struct cuda_import **import_p) {
+    struct cuda_import *import = weft__new(NULL, struct cuda_import);
+    if (!import) return WEFT_ERR_NO_MEMORY;
+    import->of = *e;
+    import->context = context;
+    weft_status_t st = open_handle(driver, import);
+    if (st < 0) {
+        talloc_free(import);
+        return st;
+    }
+    list_prepend(&imports, &import->of_all);
+    n_unused++;
+    if (!is_so_large(import)) {
+        close_import(import);
+        return WEFT_ERR_INVALID_PARAM;
+    }
+    *import_p = import;
+    return WEFT_OK;
+}
+
+static void use_import(struct cuda_import *import) {
+    if (import->users++ == 0) n_unused--;
+    list_remove(&import->of_all);
+    list_prepend(&imports, &import->of_all);
+}
+
+static weft_status_t import_own(const struct cuda_export *e, struct cuda_import **import_p,
+                                void **at_p) {
+    struct cuda_memory memory;
+    if (!weft__cuda_find((void *)(uintptr_t)e->address, &memory) || memory.managed ||
+        (uintptr_t)memory.base != e->base || memory.len != e->size)
+        return WEFT_ERR_INVALID_PARAM;
+    struct cuda_import *import = weft__new(NULL, struct cuda_import);
+    if (!import) return WEFT_ERR_NO_MEMORY;
+    *at_p = (void *)(uintptr_t)e->address;
+    *import_p = import;
+    return WEFT_OK;
+}
+
+weft_status_t weft__cuda_import(const struct cuda_export *exported, cuda_context context,
+                                struct cuda_import **import_p, void **at_p) {
+    const struct cuda_driver *driver = weft__cuda_driver();
+    struct cuda_import *import;
+    weft_status_t st = WEFT_OK;
+    if (!lies_within(exported)) return WEFT_ERR_INVALID_PARAM;
+    if (!can_export(driver) || !driver->device_count || !has_device(driver, &exported->device))
+        return WEFT_ERR_UNSUPPORTED;
+    if (exported->process == this_process()) return import_own(exported, import_p, at_p);
+    pthread_mutex_lock(&mutex);
+    import = find_open(exported, context);
+    if (!import) {
+        close_stale(exported);
+        if (n_unused >= MOST_UNUSED) close_oldest();
+        st = open_import(driver, exported, context, &import);
+    }
+    if (st == WEFT_OK) {
+        use_import(import);
+        *at_p = import->at + (exported->address - exported->base);
+        *import_p = import;
+    }
+    pthread_mutex_unlock(&mutex);
+    return st;
+}
+
+void weft__cuda_import_end(struct cuda_import *import) {
+    if (!import->at) {
+        talloc_free(import);
+        return;
+    }
+    pthread_mutex_lock(&mutex);
+    if (--import->users == 0) n_unused++;
+    pthread_mutex_unlock(&mutex);
+}
+
+void weft__cuda_imports_close(void) {
+    pthread_mutex_lock(&mutex);
+    list_for_each_safe(node, after, &imports) {
+        struct cuda_import *import = list_of(node, struct cuda_import, of_all);
+        if (import->users == 0) close_import(import);
+    }
+    pthread_mutex_unlock(&mutex);
+}

@@ -1,0 +1,43 @@
+/*
+ * Device memory of another process on this host (CUDA IPC).
+ *
+ * The owner exports a range: plain data that it sends to the other process. That imports it, and
+ * gets an address that copies work with in its own contexts. Handles are opened once for each
+ * context, and stay open while they are used and some time after.
+ *
+ * The driver makes the whole allocation accessible to who holds the handle. So an export goes only
+ * to processes of the same user.
+ */
+#ifndef WEFT_TRANSPORTS_CUDA_PEER_MEMORY_H
+#define WEFT_TRANSPORTS_CUDA_PEER_MEMORY_H
+
+#include "driver.h"
+
+#include <stdint.h>
+
+struct cuda_export {
+    uint64_t process; /* a random number of the exporter */
+    uint64_t buffer;  /* the driver's number of the allocation */
+    uint64_t base, size, address, len;
+    struct cuda_uuid device;
+    struct cuda_ipc_handle handle;
+};
+
+/* Errors: UNSUPPORTED: no device memory, or none that the driver exports. Any thread. */
+weft_status_t weft__cuda_export(const void *at, size_t len, struct cuda_export *export_p);
+
+struct cuda_import;
+/*
+ * An address of what was exported, for copies in `context` (NULL: the current one). Of this process
+ * it is the address itself. Any thread.
+ * Errors: INVALID_PARAM: no range within an allocation; UNSUPPORTED: the device is not there, or
+ * the driver does not open it; NO_MEMORY.
+ */
+weft_status_t weft__cuda_import(const struct cuda_export *exported, cuda_context context,
+                                struct cuda_import **import_p, void **at_p);
+/* No copy uses it any more. */
+void weft__cuda_import_end(struct cuda_import *import);
+/* Closes what is open and not used. */
+void weft__cuda_imports_close(void);
+
+#endif
