@@ -214,12 +214,18 @@ void ask_answered(struct asked *a, weft_status_t status) {
     ended(a, status, false);
 }
 
+/* A handle is valid until its callback begins, which other threads than the owner cannot know; the
+ * handles of counted operations are the owner's alone. */
+static bool may_cancel(const struct asked *a) {
+    return here == a->node->owner || (!a->group && !(world->may & MAY_THREAD));
+}
+
 void ask_cancel(void) {
     uint32_t n = below(30);
     struct asked *found = NULL;
     for (struct asked *a = world->asked; a && n; a = a->next)
         if (a->request && a->accepted && !a->notified && may_post(a->node) && !a->node->gone &&
-            (!a->group || here == a->node->owner))
+            may_cancel(a))
             found = a, n--;
     if (!found) return;
     trace("cancel %s %u", kind_name[found->kind], found->n);
