@@ -114,7 +114,11 @@ class Available:
         self.gloo = build(["g++", "-std=c++17", "-O3", "-march=native"], "peers/gloo_allreduce.cc",
                           os.path.join(CACHE, "gloo_allreduce"), ["-lgloo", "-lpthread"])
         self.libev_echo = build(C, "libev_echo_main.c", os.path.join(CACHE, "libev_echo"), ["-lev"])
-        for name, what in (("mpi", "Open MPI"), ("gloo", "gloo: Debian's libgloo-dev"), ("libev_echo", "the libev server")):
+        self.graph = build([*C, f"-I{os.path.dirname(BENCH)}/include", f"-L{os.path.dirname(BENCH)}/out/build",
+                            f"-Wl,-rpath,{os.path.dirname(BENCH)}/out/build"], "graph_main.c", os.path.join(CACHE, "graph"), ["-lweft", "-lm"])
+        self.starpu = build([*C, "-w", "-I/usr/include/starpu/1.3"], "peers/starpu_graph.c", os.path.join(CACHE, "starpu_graph"),
+                            ["-lstarpu-1.3", "-lhwloc", "-lpthread", "-lm"])
+        for name, what in (("graph", "task graphs, which need tools/build"), ("starpu", "StarPU: Debian's libstarpu-dev"), ("mpi", "Open MPI"), ("gloo", "gloo: Debian's libgloo-dev"), ("libev_echo", "the libev server")):
             if not getattr(self, name):
                 self.miss("no " + what)
 

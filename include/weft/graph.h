@@ -31,6 +31,7 @@ typedef struct weft_task_call {
     void *result;      /* result_size bytes, aligned to 16; NULL if that is 0 */
     size_t result_len; /* set it if the result is shorter than result_size */
     uint32_t thread;   /* 0: the caller of weft_graph_run_wait; 1 … n_threads: the graph's own */
+    uint32_t gpu;      /* with weft_task_params_t.on_gpu: which one, below n_gpus */
 } weft_task_call_t;
 
 /* WEFT_OK, or an error (< 0), which ends the graph unless the task has retries left. */
@@ -51,11 +52,21 @@ typedef struct weft_graph_params {
      * Not NULL: a graph over the members of the team. Every member creates it, in the same order as
      * its collectives, adds the same tasks and starts its runs. A task is run by one member; its
      * result goes to those that have successors of it. A run ends with one outcome for all members:
-     * that of a task that failed anywhere, or of a member that was lost. Functions of this header
+     * that of a task that failed anywhere, or of a member that was lost.
+     *
+     * With pure tasks (retries) a run survives the loss of members. Those that are left shrink the
+     * team, keep the results that they have, and go on with the rest; only a task that is not pure,
+     * and whose result is lost, ends the run as PEER_FAILED. The tasks of the lost stay with those
+     * that took them. One graph of a team at a time goes on so. `team` is as a failed team is, and
+     * is still to be closed by the program.
+     * Functions of this header
      * are called on the thread of the team's worker, which has to make progress. The team must
      * outlive the graph.
      */
     weft_team_t *team;
+    /* The number of GPUs of this process that tasks may use (on_gpu), at most n_threads. Each has
+     * a thread. */
+    uint32_t n_gpus;
 } weft_graph_params_t;
 
 /* Creates a graph without tasks, and its threads. `params` may be NULL. Errors: INVALID_PARAM;
@@ -77,8 +88,13 @@ typedef struct weft_task_params {
     uint32_t n_inputs;
     size_t result_size; /* bytes */
     const char *name;   /* optional, copied: for errors and traces */
-    uint32_t retries;   /* a pure task: after an error it is called again, at most so often */
-    int on_cpu;         /* not 0: only the thread that is bound to processor `cpu` runs it */
+    /*
+     * Not 0: a pure task. After an error it is called again, at most this often. With a team it is
+     * run by another member, if the one that had it is lost before its result is with a member that
+     * is left.
+     */
+    uint32_t retries;
+    int on_cpu; /* not 0: only the thread that is bound to processor `cpu` runs it */
     int cpu;
     /*
      * With a team, not 0: the member that runs it. Else it is the one that makes the largest input;
@@ -86,11 +102,23 @@ typedef struct weft_task_params {
      */
     int on_rank;
     uint32_t rank;
+    /* With a team, not 0: a member on the host of member `host`; by the largest input if it is made
+     * there, else by the task's number. */
+    int on_host;
+    uint32_t host;
+    /* Not 0: a thread that is bound to a processor of this NUMA node runs it; where there is none,
+     * any thread. */
+    int on_node;
+    int node;
+    /* Not 0: it has a GPU for itself while it runs (weft_task_call_t.gpu). At most one of on_cpu,
+     * on_node and on_gpu. */
+    int on_gpu;
 } weft_task_params_t;
 
 /*
  * Adds a task. Errors: INVALID_PARAM, also for an input that is not an earlier task; NOT_FOUND if
- * no function has that name, or no thread is bound to that processor; NO_MEMORY; BUSY.
+ * no function has that name, no thread is bound to that processor, or there are no GPUs;
+ * NO_MEMORY; BUSY.
  */
 #define weft_graph_add(...) weft_graph_add_sized(sizeof(weft_task_params_t), __VA_ARGS__)
 WEFT_API weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,

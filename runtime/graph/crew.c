@@ -11,19 +11,30 @@
 #include <base/alloc.h>
 #include <base/status.h>
 #include <errno.h>
+#include <runtime/view/topology.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
 
 /* ---- tasks to run ---------------------------------------------------------------------------- */
 
-static struct task *take_own(struct graph_thread *t) {
-    if (!atomic_load(&t->own)) return NULL;
-    pthread_mutex_lock(&t->own_mutex);
-    struct task *task = atomic_load(&t->own);
-    if (task) atomic_store(&t->own, task->next);
-    pthread_mutex_unlock(&t->own_mutex);
+static struct task *take_from(struct task_pool *pool) {
+    if (!pool || !atomic_load(&pool->first)) return NULL;
+    pthread_mutex_lock(&pool->mutex);
+    struct task *task = atomic_load(&pool->first);
+    if (task) atomic_store(&pool->first, task->next);
+    pthread_mutex_unlock(&pool->mutex);
     return task;
+}
+
+static struct task *take_own(struct graph_thread *t) {
+    struct task *task = take_from(&t->own);
+    if (!task) task = take_from(t->gpus);
+    return task ? task : take_from(t->node);
+}
+
+static bool has_tasks(struct task_pool *pool) {
+    return pool && atomic_load(&pool->first);
 }
 
 static struct task *steal(struct graph_thread *t) {
@@ -47,25 +58,63 @@ static struct task *take(struct graph_thread *t) {
 }
 
 static bool anything_for(struct graph_thread *t) {
-    if (atomic_load(&t->own)) return true;
+    if (has_tasks(&t->own) || has_tasks(t->gpus) || has_tasks(t->node)) return true;
     for (uint32_t i = 0; i < t->graph->n_threads; i++)
         if (!deque_is_empty(&t->graph->thread[i].deque)) return true;
     return false;
 }
 
 void weft__crew_give(weft_graph_t *graph, struct task *task) {
-    struct graph_thread *to = weft__crew_on_cpu(graph, task->params.cpu);
-    pthread_mutex_lock(&to->own_mutex);
-    task->next = atomic_load(&to->own);
-    atomic_store(&to->own, task);
-    pthread_mutex_unlock(&to->own_mutex);
-    weft__crew_wake(graph, graph->n_threads); /* the one that may run it is among them */
+    struct task_pool *pool = task->pool;
+    pthread_mutex_lock(&pool->mutex);
+    task->next = atomic_load(&pool->first);
+    atomic_store(&pool->first, task);
+    pthread_mutex_unlock(&pool->mutex);
+    weft__crew_wake(graph, graph->n_threads); /* those that may run it are among them */
 }
 
-struct graph_thread *weft__crew_on_cpu(weft_graph_t *graph, int cpu) {
+/* ---- wishes ---------------------------------------------------------------------------------- */
+
+static struct task_pool *of_cpu(weft_graph_t *graph, int cpu) {
     for (uint32_t i = 1; i < graph->n_threads; i++)
-        if (graph->thread[i].cpu == cpu) return &graph->thread[i];
+        if (graph->thread[i].cpu == cpu) return &graph->thread[i].own;
     return NULL;
+}
+
+static struct task_pool *of_node(weft_graph_t *graph, int number) {
+    for (uint32_t i = 0; i < graph->n_nodes; i++)
+        if (graph->node[i].number == number) return &graph->node[i].pool;
+    return NULL;
+}
+
+weft_status_t weft__crew_pool(weft_graph_t *graph, const weft_task_params_t *params,
+                              struct task_pool **pool_p) {
+    *pool_p = NULL;
+    if (params->on_cpu) {
+        *pool_p = of_cpu(graph, params->cpu);
+        return *pool_p ? WEFT_OK
+                       : weft__fail(WEFT_ERR_NOT_FOUND,
+                                    "no thread of the graph is bound to processor %d", params->cpu);
+    }
+    if (params->on_gpu && graph->params.n_gpus == 0)
+        return weft__fail(WEFT_ERR_NOT_FOUND, "on_gpu: the graph has no GPUs (n_gpus)");
+    if (params->on_gpu)
+        *pool_p = &graph->gpus;
+    else if (params->on_node)
+        *pool_p = of_node(graph, params->node);
+    return WEFT_OK;
+}
+
+/* The node of the processor that the thread is bound to. */
+static void find_node(weft_graph_t *graph, struct graph_thread *t) {
+    if (t->cpu < 0 || t->cpu >= WEFT_MAX_CPUS) return;
+    int number = weft__topology("auto")->cpu[t->cpu].node;
+    t->node = number < 0 ? NULL : of_node(graph, number);
+    if (number < 0 || t->node) return;
+    struct node_pool *node = &graph->node[graph->n_nodes++];
+    node->number = number;
+    pthread_mutex_init(&node->pool.mutex, NULL);
+    t->node = &node->pool;
 }
 
 /* ---- sleep ----------------------------------------------------------------------------------- */
@@ -160,12 +209,19 @@ weft_status_t weft__crew_start(weft_graph_t *graph) {
     if (!graph->thread) return WEFT_ERR_NO_MEMORY;
     memset(graph->thread, 0, bytes);
     graph->n_threads = own + 1;
+    pthread_mutex_init(&graph->gpus.mutex, NULL);
+    graph->node = weft__alloc(graph, (own + 1) * sizeof *graph->node, "NUMA nodes");
+    if (!graph->node) return WEFT_ERR_NO_MEMORY;
+    if (graph->params.n_gpus > own)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "params->n_gpus: more than threads");
     for (uint32_t i = 0; i <= own; i++) {
         struct graph_thread *t = &graph->thread[i];
         t->graph = graph;
         t->index = i;
         t->cpu = graph->params.pin && i > 0 ? nth_cpu(&cpus, i - 1) : -1;
-        pthread_mutex_init(&t->own_mutex, NULL);
+        t->gpus = i > 0 && i <= graph->params.n_gpus ? &graph->gpus : NULL;
+        pthread_mutex_init(&t->own.mutex, NULL);
+        find_node(graph, t);
     }
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -186,6 +242,8 @@ void weft__crew_end(weft_graph_t *graph) {
     pthread_mutex_unlock(&graph->mutex);
     for (uint32_t i = 1; i <= graph->n_started; i++) pthread_join(graph->thread[i].thread, NULL);
     for (uint32_t i = 0; i < graph->n_threads; i++)
-        pthread_mutex_destroy(&graph->thread[i].own_mutex);
+        pthread_mutex_destroy(&graph->thread[i].own.mutex);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) pthread_mutex_destroy(&graph->node[i].pool.mutex);
+    pthread_mutex_destroy(&graph->gpus.mutex);
     free(graph->thread);
 }

@@ -116,9 +116,8 @@ static weft_status_t check_task(weft_graph_t *graph, weft_task_params_t *params)
         if (params->inputs[i] >= graph->n_tasks)
             return weft__fail(WEFT_ERR_INVALID_PARAM, "inputs[%u]: %u is no earlier task", i,
                               params->inputs[i]);
-    if (params->on_cpu && !weft__crew_on_cpu(graph, params->cpu))
-        return weft__fail(WEFT_ERR_NOT_FOUND, "no thread of the graph is bound to processor %d",
-                          params->cpu);
+    if (!!params->on_cpu + !!params->on_node + !!params->on_gpu > 1)
+        REFUSE("params->on_gpu", "one of on_cpu, on_node and on_gpu");
     return WEFT_OK;
 }
 
@@ -186,6 +185,7 @@ weft_status_t weft_graph_add_sized(size_t params_size, weft_graph_t *graph,
     task->graph = graph;
     task->id = graph->n_tasks;
     st = weft__graph_ranks_place(graph, task);
+    if (st == WEFT_OK) st = weft__crew_pool(graph, &known, &task->pool);
     if (st < 0) {
         talloc_free(task);
         return st;
@@ -253,6 +253,8 @@ static void reset_tasks(weft_graph_t *graph) {
     for (uint32_t i = 0; i < graph->n_tasks; i++) {
         struct task *task = graph->task[i];
         weft__fsm_step(&task->core.fsm, TASK_EV_RESET);
+        task->finished = false;
+        task->begins = task->n_inputs == 0;
         atomic_store_explicit(&task->missing, task->n_inputs, memory_order_relaxed);
         task->tries = 0;
         task->result_len = 0;
@@ -265,7 +267,7 @@ uint32_t weft__graph_push_first(weft_graph_t *graph) {
     struct graph_thread *t = &graph->thread[0];
     t->n_pushed = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++)
-        if (graph->task[i]->n_inputs == 0 && weft__graph_is_own(graph, graph->task[i]))
+        if (graph->task[i]->begins && weft__graph_is_own(graph, graph->task[i]))
             weft__task_begin(graph->task[i], t);
     if (t->next) {
         deque_push(&t->deque, t->next);
@@ -337,15 +339,16 @@ void weft__graph_stop(weft_graph_t *graph, weft_status_t status, weft_task_t tas
     if (graph->ranks) weft__graph_ranks_stop(graph);
 }
 
-/* What this member runs, and waits for. */
-static uint32_t count_tasks(weft_graph_t *graph) {
-    uint32_t awaited = 0;
+uint32_t weft__graph_count(weft_graph_t *graph) {
+    uint32_t left = 0;
     graph->n_own = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++) {
-        graph->n_own += weft__graph_is_own(graph, graph->task[i]);
-        awaited += weft__graph_awaits(graph, graph->task[i]);
+        const struct task *task = graph->task[i];
+        bool own = weft__graph_is_own(graph, task);
+        graph->n_own += own;
+        left += (own && !task->finished) + weft__graph_awaits(graph, task);
     }
-    return graph->n_own + awaited;
+    return left;
 }
 
 /* Returns in *n_first_p how many tasks can begin at once. */
@@ -358,9 +361,10 @@ static weft_status_t begin_run(weft_graph_t *graph, struct graph_notice *notice,
     graph->reported = 0;
     atomic_store(&graph->stop, WEFT_OK);
     atomic_store(&graph->failed, WEFT_NO_TASK);
+    atomic_store(&graph->cancelled, false);
     reset_tasks(graph);
     atomic_store(&graph->n_ended, 0);
-    atomic_store(&graph->n_left, count_tasks(graph) + (graph->ranks != NULL));
+    atomic_store(&graph->n_left, weft__graph_count(graph) + (graph->ranks != NULL));
     atomic_store(&graph->running, graph->n_tasks > 0 || graph->ranks);
     *n_first_p = 0;
     if (graph->ranks) {
@@ -415,8 +419,9 @@ weft_status_t weft_graph_run_wait(weft_graph_t *graph) {
 }
 
 void weft_graph_cancel(weft_graph_t *graph) {
-    if (graph && atomic_load(&graph->running))
-        weft__graph_stop(graph, WEFT_ERR_CANCELLED, WEFT_NO_TASK);
+    if (!graph || !atomic_load(&graph->running)) return;
+    atomic_store(&graph->cancelled, true);
+    weft__graph_stop(graph, WEFT_ERR_CANCELLED, WEFT_NO_TASK);
 }
 
 weft_status_t weft_graph_result(weft_graph_t *graph, weft_task_t task, const void **data_p,

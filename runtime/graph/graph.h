@@ -22,7 +22,10 @@ struct task {
     atomic_uint missing;                /* inputs that have not ended */
     uint32_t id, n_inputs, tries, rank; /* rank: whose it is */
     bool arrives;                       /* another member's result is being received */
-    struct task *next;                  /* in a thread's `own` */
+    bool begins;                        /* no input is missing when the run begins */
+    bool finished;          /* before the members that are left went on: it is not run again */
+    struct task_pool *pool; /* that it waits in; NULL: any thread may take it */
+    struct task *next;      /* in that */
     weft_task_params_t params;
     const void **input; /* the results of its inputs, and their lengths when it is called */
     size_t *input_len;
@@ -32,16 +35,28 @@ struct task {
     uint32_t thread;
 };
 
+/* Tasks that only some threads may run. */
+struct task_pool {
+    pthread_mutex_t mutex;
+    struct task *_Atomic first;
+};
+
+/* The threads that are bound to the processors of one NUMA node. */
+struct node_pool {
+    int number;
+    struct task_pool pool;
+};
+
 /* Index 0 is the caller of weft_graph_run_wait. */
 struct graph_thread {
     struct deque deque;
     weft_graph_t *graph;
     struct task *next; /* runs after the current one, and no thread steals it */
     uint32_t index, n_pushed;
-    uint32_t victim; /* where it looks first for something to steal */
-    int cpu;         /* that it is bound to; -1: none */
-    pthread_mutex_t own_mutex;
-    struct task *_Atomic own; /* tasks that only this thread may run */
+    uint32_t victim;               /* where it looks first for something to steal */
+    int cpu;                       /* that it is bound to; -1: none */
+    struct task_pool own;          /* tasks that only this thread may run */
+    struct task_pool *node, *gpus; /* that it takes from, too; NULL: none */
     pthread_t thread;
 };
 
@@ -58,11 +73,15 @@ struct weft_graph {
     uint32_t n_started;
     int pid;
 
+    struct node_pool *node;
+    uint32_t n_nodes;
+    struct task_pool gpus; /* tasks that need a GPU: thread i + 1 has GPU i */
+
     pthread_mutex_t mutex; /* of `wake` and of what sleepers look at */
     pthread_cond_t wake;
     atomic_uint n_sleeping;
     atomic_uint n_ended, n_left; /* tasks: n_left falls after progress was reported */
-    atomic_bool running, ends;
+    atomic_bool running, ends, cancelled;
     atomic_int stop; /* a weft_status_t: not OK: tasks are skipped */
     atomic_uint failed;
 
@@ -90,14 +109,18 @@ void weft__crew_end(weft_graph_t *graph);
 void weft__crew_help(weft_graph_t *graph);
 /* Wakes at most `n` threads. */
 void weft__crew_wake(weft_graph_t *graph, uint32_t n);
-/* A task that only the thread bound to its processor may run. */
+/* A task that has a pool. */
 void weft__crew_give(weft_graph_t *graph, struct task *task);
-struct graph_thread *weft__crew_on_cpu(weft_graph_t *graph, int cpu);
+/* Where a task waits whose wishes these are; NULL: any thread runs it. NOT_FOUND: none can. */
+weft_status_t weft__crew_pool(weft_graph_t *graph, const weft_task_params_t *params,
+                              struct task_pool **pool_p);
 
 /* graph.c */
 /* Something that the run waits for is over: the last one ends it. */
 void weft__graph_left(weft_graph_t *graph);
-/* The tasks without inputs are ready. Returns how many threads may be woken. */
+/* What this member runs, and what it waits for; sets n_own. */
+uint32_t weft__graph_count(weft_graph_t *graph);
+/* The tasks that miss no input are ready. Returns how many threads may be woken. */
 uint32_t weft__graph_push_first(weft_graph_t *graph);
 /* All members, if there are several, have ended it. */
 void weft__graph_end_run(weft_graph_t *graph);

@@ -7,23 +7,11 @@
 
 #include <base/alloc.h>
 #include <base/status.h>
-#include <collectives/team.h>
 #include <endpoints/messages/am.h>
 #include <endpoints/worker/drive.h>
 #include <string.h>
 
 enum { GRAPH_WIRE_RESULT = AM_ID_RESERVED + 32, GRAPH_WIRE_STOP };
-
-struct graph_ranks {
-    weft_graph_t *graph;
-    weft_team_t *team;
-    weft_worker_t *worker;
-    struct list of_registry;
-    struct team_watch watch;
-    uint32_t rank, size, number; /* number: among the team's graphs */
-    int64_t outcome, agreed;
-    bool stopped;
-};
 
 /* All graphs of one worker. */
 struct graph_registry {
@@ -50,20 +38,15 @@ bool weft__graph_is_own(const weft_graph_t *graph, const struct task *task) {
 }
 
 bool weft__graph_awaits(const weft_graph_t *graph, const struct task *task) {
-    if (weft__graph_is_own(graph, task)) return false;
-    for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++)
-        if (weft__graph_is_own(graph, graph->task[graph->successor[i]])) return true;
+    if (weft__graph_is_own(graph, task) || task_is_done(&task->core.fsm)) return false;
+    for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++) {
+        const struct task *successor = graph->task[graph->successor[i]];
+        if (weft__graph_is_own(graph, successor) && !successor->finished) return true;
+    }
     return false;
 }
 
 /* ---- results go out -------------------------------------------------------------------------- */
-
-static bool has_remote_successor(const struct task *task) {
-    const weft_graph_t *graph = task->graph;
-    for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++)
-        if (graph->task[graph->successor[i]]->rank != task->rank) return true;
-    return false;
-}
 
 static void sent(weft_status_t status, void *arg) {
     weft__graph_left(arg);
@@ -71,6 +54,24 @@ static void sent(weft_status_t status, void *arg) {
 
 static struct graph_wire wire_of(const struct graph_ranks *ranks, uint32_t task) {
     return (struct graph_wire){ranks->team->id, ranks->number, task};
+}
+
+static bool has_successor_on(const struct task *task, uint32_t rank) {
+    const weft_graph_t *graph = task->graph;
+    for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++) {
+        const struct task *successor = graph->task[graph->successor[i]];
+        if (successor->rank == rank && !successor->finished) return true;
+    }
+    return false;
+}
+
+static bool has_remote_successor(const struct task *task) {
+    const weft_graph_t *graph = task->graph;
+    for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++) {
+        const struct task *successor = graph->task[graph->successor[i]];
+        if (successor->rank != task->rank && !successor->finished) return true;
+    }
+    return false;
 }
 
 /* A member that is not reached is lost, and the team's failure says so. */
@@ -84,13 +85,6 @@ static void send_to(struct graph_ranks *ranks, struct task *task, uint32_t rank)
                                           task->result_len > 0, &op)
                           : WEFT_ERR_PEER_FAILED;
     if (st != WEFT_IN_PROGRESS) sent(st, ranks->graph);
-}
-
-static bool has_successor_on(const struct task *task, uint32_t rank) {
-    const weft_graph_t *graph = task->graph;
-    for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++)
-        if (graph->task[graph->successor[i]]->rank == rank) return true;
-    return false;
 }
 
 static void send_result(void *arg) {
@@ -241,24 +235,37 @@ static void team_failed(struct team_watch *watch) {
             task_is_waiting(&t->core.fsm))
             task = i;
     }
+    if (atomic_load(&graph->stop) == WEFT_OK) ranks->lost = true;
     stop_here(ranks, ranks->team->status, task);
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-static void all_began(weft_status_t status, void *arg) {
+/* After a loss: there are tasks that other members may run, and other members. */
+static bool may_go_on(const struct graph_ranks *ranks) {
+    return ranks->n_pure > 0 && ranks->size > 1;
+}
+
+void weft__graph_ranks_began(weft_status_t status, void *arg) {
     weft_graph_t *graph = arg;
+    if (status < 0 && atomic_load(&graph->stop) == WEFT_OK) graph->ranks->lost = true;
     if (status < 0) stop_here(graph->ranks, status, WEFT_NO_TASK);
+    if (atomic_load(&graph->cancelled)) weft__graph_stop(graph, WEFT_ERR_CANCELLED, WEFT_NO_TASK);
     weft__crew_wake(graph, weft__graph_push_first(graph));
     weft__graph_left(graph);
 }
 
 weft_status_t weft__graph_ranks_begin(weft_graph_t *graph) {
     struct graph_ranks *ranks = graph->ranks;
-    ranks->stopped = false;
-    weft_status_t st = weft_barrier(ranks->team, &(weft_op_t){.done = all_began, .arg = graph});
-    if (st == WEFT_OK) all_began(st, graph);
-    return st < 0 ? st : WEFT_OK;
+    weft_op_t op = {.done = weft__graph_ranks_began, .arg = graph};
+    ranks->stopped = ranks->lost = false;
+    ranks->n_pure = 0;
+    for (uint32_t i = 0; i < graph->n_tasks; i++)
+        ranks->n_pure += graph->task[i]->params.retries > 0;
+    weft_status_t st = weft_barrier(ranks->team, &op);
+    if (st < 0 && !may_go_on(ranks)) return st;
+    if (st != WEFT_IN_PROGRESS) weft__graph_ranks_began(st, graph);
+    return WEFT_OK;
 }
 
 /* The lowest status of all members, with a task that had it. */
@@ -273,15 +280,54 @@ static void all_ended(weft_status_t status, void *arg) {
     weft__graph_end_run(graph);
 }
 
-static void run_over(void *arg) {
-    weft_graph_t *graph = arg;
-    struct graph_ranks *ranks = graph->ranks;
-    int64_t status = atomic_load(&graph->stop), task = atomic_load(&graph->failed);
+/* `flags`: whether an agreement is to make it one outcome. */
+static void find_outcome(struct graph_ranks *ranks, uint32_t flags) {
+    int64_t status = atomic_load(&ranks->graph->stop), task = atomic_load(&ranks->graph->failed);
     ranks->outcome = status < 0 ? status * (INT64_C(1) << 32) + task : 0;
-    weft_op_t op = {.done = all_ended, .arg = ranks, .flags = WEFT_COLL_SAFE};
+    weft_op_t op = {.done = all_ended, .arg = ranks, .flags = flags};
     weft_status_t st =
         weft_allreduce(ranks->team, &ranks->outcome, &ranks->agreed, 1, WEFT_INT64, WEFT_MIN, &op);
     if (st != WEFT_IN_PROGRESS) all_ended(st, ranks);
+}
+
+/* ---- ends of runs that may go on after a loss ------------------------------------------------ */
+
+/* What a member says at the end: it has seen no loss; its run has no error. */
+enum { NO_LOSS = 1, NO_ERROR = 2 };
+
+static bool any_missed(const struct graph_ranks *ranks) {
+    for (uint32_t i = 0; i < (ranks->size + 63) / 64; i++)
+        if (ranks->missed[i]) return true;
+    return false;
+}
+
+static void ends_agreed(weft_status_t status, void *arg) {
+    struct graph_ranks *ranks = arg;
+    if (status < 0)
+        all_ended(status, ranks);
+    else if (!(ranks->fine & NO_LOSS) || any_missed(ranks))
+        weft__graph_recover(ranks);
+    else if (ranks->fine & NO_ERROR)
+        weft__graph_end_run(ranks->graph);
+    else
+        find_outcome(ranks, 0);
+}
+
+/* Also a member that knows of a loss takes part, so that all make the same agreements. */
+static void agree_on_end(struct graph_ranks *ranks) {
+    weft_op_t op = {.done = ends_agreed, .arg = ranks};
+    bool lost = ranks->lost || ranks->team->status < 0;
+    ranks->fine = (lost ? 0 : NO_LOSS) | (atomic_load(&ranks->graph->stop) < 0 ? 0 : NO_ERROR);
+    weft_status_t st = weft_team_agree(ranks->team, &ranks->fine, ranks->missed, &op);
+    if (st != WEFT_IN_PROGRESS) ends_agreed(st, ranks);
+}
+
+static void run_over(void *arg) {
+    weft_graph_t *graph = arg;
+    if (may_go_on(graph->ranks))
+        agree_on_end(graph->ranks);
+    else
+        find_outcome(graph->ranks, WEFT_COLL_SAFE);
 }
 
 /* A worker that ends takes no more functions. */
@@ -304,15 +350,34 @@ static uint32_t place_of_data(const weft_graph_t *graph, const struct task *task
     return rank;
 }
 
+/* Of the members on the host of member `of`: the one that the data is at, else one by the task's
+ * number. */
+static uint32_t place_on_host(const weft_graph_t *graph, const struct task *task, uint32_t of) {
+    const weft_team_t *team = graph->ranks->team;
+    uint32_t by_data = place_of_data(graph, task), n = 0;
+    if (team->host_of[by_data] == team->host_of[of]) return by_data;
+    for (uint32_t r = 0; r < graph->ranks->size; r++) n += team->host_of[r] == team->host_of[of];
+    uint32_t left = task->id % n;
+    for (uint32_t r = 0; r < graph->ranks->size; r++)
+        if (team->host_of[r] == team->host_of[of] && left-- == 0) return r;
+    return of;
+}
+
 weft_status_t weft__graph_ranks_place(weft_graph_t *graph, struct task *task) {
-    if (!graph->ranks) {
-        return task->params.on_rank
-                   ? weft__fail(WEFT_ERR_INVALID_PARAM, "params->on_rank: the graph has no team")
+    const weft_task_params_t *params = &task->params;
+    if (!graph->ranks)
+        return params->on_rank || params->on_host
+                   ? weft__fail(WEFT_ERR_INVALID_PARAM,
+                                "params->on_rank or on_host: the graph has no team")
                    : WEFT_OK;
-    }
-    if (task->params.on_rank && task->params.rank >= graph->ranks->size)
+    if (params->on_rank && params->on_host)
+        return weft__fail(WEFT_ERR_INVALID_PARAM, "params: on_rank and on_host");
+    if ((params->on_rank && params->rank >= graph->ranks->size) ||
+        (params->on_host && params->host >= graph->ranks->size))
         return weft__fail(WEFT_ERR_INVALID_PARAM, "params->rank: not below the team's size");
-    task->rank = task->params.on_rank ? task->params.rank : place_of_data(graph, task);
+    task->rank = params->on_rank   ? params->rank
+                 : params->on_host ? place_on_host(graph, task, params->host)
+                                   : place_of_data(graph, task);
     return WEFT_OK;
 }
 
@@ -355,20 +420,28 @@ weft_status_t weft__graph_ranks_open(weft_graph_t *graph) {
     struct graph_ranks *ranks = weft__new(graph, struct graph_ranks);
     if (!ranks) return WEFT_ERR_NO_MEMORY;
     ranks->graph = graph;
-    ranks->team = team;
     ranks->worker = team->worker;
+    list_append(&registry->graphs, &ranks->of_registry);
+    graph->ranks = ranks;
+    weft__graph_ranks_join(ranks, team);
+    ranks->missed = weft__alloc(ranks, (team->size + 63) / 64 * 8, "members");
+    return ranks->missed ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+void weft__graph_ranks_join(struct graph_ranks *ranks, weft_team_t *team) {
+    if (ranks->team) list_remove(&ranks->watch.of_team);
+    ranks->team = team;
     ranks->rank = team->rank;
     ranks->size = team->size;
     ranks->number = team->n_graphs++;
     ranks->watch.failed = team_failed;
-    list_append(&registry->graphs, &ranks->of_registry);
     list_append(&team->watches, &ranks->watch.of_team);
-    graph->ranks = ranks;
-    return WEFT_OK;
 }
 
 void weft__graph_ranks_close(weft_graph_t *graph) {
-    if (!graph->ranks) return;
-    list_remove(&graph->ranks->of_registry);
-    list_remove(&graph->ranks->watch.of_team);
+    struct graph_ranks *ranks = graph->ranks;
+    if (!ranks) return;
+    list_remove(&ranks->of_registry);
+    list_remove(&ranks->watch.of_team);
+    if (ranks->shrunken) weft_team_close(ranks->shrunken, NULL);
 }

@@ -7,6 +7,24 @@
 
 #include "graph.h"
 
+#include <collectives/team.h>
+
+struct graph_ranks {
+    weft_graph_t *graph;
+    weft_team_t *team;     /* the members that take part now */
+    weft_team_t *shrunken; /* the same, if the graph has made it; else NULL: it is the program's */
+    weft_worker_t *worker;
+    struct list of_registry;
+    struct team_watch watch;
+    uint32_t rank, size, number; /* number: among the team's graphs */
+    uint32_t n_pure;             /* tasks that may run again elsewhere */
+    int64_t outcome, agreed;
+    uint64_t fine, *missed; /* of the agreement at the end of a run: what all say; who is lost */
+    bool stopped;
+    bool lost; /* the run stopped because a member was lost */
+    struct recovery *recovery;
+};
+
 /* On the worker's thread: joins the team's graphs. */
 weft_status_t weft__graph_ranks_open(weft_graph_t *graph);
 void weft__graph_ranks_close(weft_graph_t *graph);
@@ -22,6 +40,15 @@ void weft__graph_ranks_done(struct task *task);
 void weft__graph_ranks_stop(weft_graph_t *graph);
 /* Nothing is left to do at this member. Any thread. */
 void weft__graph_ranks_over(weft_graph_t *graph);
+/* All members have begun, or begun again. */
+void weft__graph_ranks_began(weft_status_t status, void *graph);
+/* From now on these members take part. */
+void weft__graph_ranks_join(struct graph_ranks *ranks, weft_team_t *team);
+
+/* recovery.c: all members that are left know that others are lost. They go on with the run, or end
+ * it. On the worker's thread, when nothing is left to do here. */
+void weft__graph_recover(struct graph_ranks *ranks);
+
 /* This member runs it; another's result is waited for here. */
 bool weft__graph_is_own(const weft_graph_t *graph, const struct task *task);
 bool weft__graph_awaits(const weft_graph_t *graph, const struct task *task);

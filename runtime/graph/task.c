@@ -6,7 +6,7 @@
 
 static void queue_task(struct task *task) {
     struct graph_thread *by = task->by;
-    if (task->params.on_cpu) {
+    if (task->pool) {
         weft__crew_give(task->graph, task);
     } else if (!by->next) {
         by->next = task;
@@ -31,7 +31,8 @@ static void call_task(struct task *task) {
                              .n_inputs = task->n_inputs,
                              .result = task->result,
                              .result_len = task->params.result_size,
-                             .thread = task->by->index};
+                             .thread = task->by->index,
+                             .gpu = task->params.on_gpu ? task->by->index - 1 : 0};
     if (graph->params.trace) task->begun = weft__graph_now();
     weft_status_t st = call_function(task, &call);
     if (graph->params.trace) task->ended = weft__graph_now();
@@ -57,7 +58,7 @@ static void release_task(struct task *task) {
     if (own && task_is_done(&task->core.fsm)) weft__graph_ranks_done(task);
     for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++) {
         struct task *successor = graph->task[graph->successor[i]];
-        if (!weft__graph_is_own(graph, successor)) continue;
+        if (!weft__graph_is_own(graph, successor) || successor->finished) continue;
         if (atomic_fetch_sub(&successor->missing, 1) != 1) continue;
         successor->by = task->by;
         weft__fsm_step(&successor->core.fsm, TASK_EV_INPUTS);

@@ -135,7 +135,8 @@ static weft_status_t end_and_wait(weft_view_t *view) {
 
 weft_status_t weft_view_release_wait(weft_view_t *view) {
     if (!view) return WEFT_OK;
-    weft_status_t st = weft__worker_may_wait(view->worker);
+    weft_status_t st = weft__worker_check(view->worker);
+    if (st == WEFT_OK) st = weft__worker_may_wait(view->worker);
     if (st < 0) return st;
     if (view_is_releasing(&view->core.fsm))
         return weft__fail(WEFT_ERR_BUSY, "the view is being released");

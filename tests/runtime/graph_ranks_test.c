@@ -200,6 +200,23 @@ TEST(a_cancel_at_one_member_ends_the_run_of_all) {
     graphs_down(&c);
 }
 
+TEST(a_task_runs_on_the_host_of_a_member) {
+    struct crew c;
+    const void *data;
+    size_t len;
+    graphs_up(&c, 3, "self,shm");
+    for (uint32_t i = 0; i < 3; i++)
+        add_to_all(&c,
+                   &(weft_task_params_t){.fn = add, .result_size = 8, .on_host = 1, .host = 2 - i});
+    weft_task_params_t absent = {.fn = add, .on_host = 1, .host = 3};
+    CHECK_EQ(weft_graph_add(graph[0], &absent, NULL), WEFT_ERR_INVALID_PARAM);
+    run_all(&c);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < 3; r++) /* all are on one host: they share its tasks */
+        CHECK_EQ(weft_graph_result(graph[r], r, &data, &len), WEFT_OK);
+    graphs_down(&c);
+}
+
 TEST(a_rank_is_refused_where_there_is_none) {
     struct crew c;
     weft_graph_t *alone;

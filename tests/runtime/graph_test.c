@@ -381,3 +381,76 @@ TEST(a_trace_names_each_task_that_ran) {
     unlink(path);
     weft_graph_destroy(graph);
 }
+
+/* ---- wishes ---------------------------------------------------------------------------------- */
+
+enum { GPUS = 2 };
+static _Atomic int busy[GPUS], gpu_errors, n_on_gpu;
+
+static weft_status_t use_gpu(weft_task_call_t *call) {
+    struct timespec some = {0, 100000};
+    gpu_errors += call->gpu >= GPUS || call->thread != call->gpu + 1 || busy[call->gpu]++ != 0;
+    nanosleep(&some, NULL);
+    busy[call->gpu]--;
+    n_on_gpu++;
+    return WEFT_OK;
+}
+
+TEST(a_gpu_has_one_task_at_a_time) {
+    weft_graph_t *graph = NULL;
+    weft_task_t task = 0;
+    CHECK_EQ(weft_graph_create(&(weft_graph_params_t){.n_threads = 1, .n_gpus = GPUS}, &graph),
+             WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_create(&(weft_graph_params_t){.n_threads = 3, .n_gpus = GPUS}, &graph),
+             WEFT_OK);
+    for (int i = 0; i < 40; i++)
+        CHECK_EQ(
+            weft_graph_add(graph,
+                           &(weft_task_params_t){
+                               .fn = use_gpu, .on_gpu = 1, .inputs = &task, .n_inputs = i % 3 == 1},
+                           &task),
+            WEFT_OK);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    CHECK(n_on_gpu == 40 && gpu_errors == 0);
+    weft_graph_destroy(graph);
+}
+
+static _Atomic int n_on_node, on_caller;
+static weft_status_t use_node(weft_task_call_t *call) {
+    on_caller += call->thread == 0;
+    n_on_node++;
+    return WEFT_OK;
+}
+
+TEST(a_task_runs_beside_its_numa_node_or_anywhere_if_there_is_none) {
+    weft_graph_t *graph = NULL;
+    weft_view_t *view = NULL;
+    CHECK_EQ(weft_view_create_wait(&(weft_view_params_t){.engine = "single"}, &view), WEFT_OK);
+    int node = weft_view_mine(view)->numa_node;
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+    CHECK_EQ(weft_graph_create(&(weft_graph_params_t){.n_threads = 2, .pin = 1}, &graph), WEFT_OK);
+    for (int i = 0; i < 40; i++)
+        CHECK_EQ(weft_graph_add(graph,
+                                &(weft_task_params_t){.fn = use_node, .on_node = 1, .node = node},
+                                NULL),
+                 WEFT_OK);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    CHECK(n_on_node == 40 && (on_caller == 0 || node < 0)); /* the caller is bound to none */
+    weft_task_params_t absent = {.fn = use_node, .on_node = 1, .node = 999};
+    CHECK_EQ(weft_graph_add(graph, &absent, NULL), WEFT_OK);
+    CHECK_EQ(weft_graph_run_wait(graph), WEFT_OK);
+    CHECK_EQ(n_on_node, 81);
+    weft_graph_destroy(graph);
+}
+
+TEST(wishes_that_cannot_be_are_refused) {
+    weft_graph_t *graph = NULL;
+    CHECK_EQ(weft_graph_create(NULL, &graph), WEFT_OK);
+    weft_task_params_t gpu = {.fn = use_node, .on_gpu = 1};
+    weft_task_params_t two = {.fn = use_node, .on_gpu = 1, .on_node = 1};
+    weft_task_params_t host = {.fn = use_node, .on_host = 1};
+    CHECK_EQ(weft_graph_add(graph, &gpu, NULL), WEFT_ERR_NOT_FOUND);
+    CHECK_EQ(weft_graph_add(graph, &two, NULL), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft_graph_add(graph, &host, NULL), WEFT_ERR_INVALID_PARAM);
+    weft_graph_destroy(graph);
+}

@@ -1,8 +1,13 @@
 /* Loggers: who writes, what is dropped, and that lines are whole. */
 #include "../harness.h"
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <weft/logger.h>
@@ -83,6 +88,44 @@ TEST(lines_of_many_processes_in_one_file_are_whole) {
     CHECK_EQ(n, WRITERS * LINES);
     fclose(file);
     unlink(path);
+}
+
+/* ---- journald: a socket in its place, seen by one process --------------------------------- */
+
+enum { NO_NAMESPACE = 3 };
+
+static int journald_socket(void) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("run", "/run", "tmpfs", 0, NULL) < 0)
+        _exit(NO_NAMESPACE);
+    mkdir("/run/systemd", 0700);
+    mkdir("/run/systemd/journal", 0700);
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    return bind(fd, (struct sockaddr *)&at, sizeof at) < 0 ? -1 : fd;
+}
+
+static int log_to_journald(void) {
+    weft_logger_t *logger;
+    weft_logger_params_t params = {.sink = WEFT_LOGGER_JOURNALD, .name = "unit"};
+    char entry[512] = "";
+    if (weft_logger_create(NULL, &params, &logger) != WEFT_ERR_NOT_FOUND &&
+        access("/run/systemd/journal/socket", F_OK) != 0)
+        return 10;
+    int fd = journald_socket();
+    if (fd < 0 || weft_logger_create(NULL, &params, &logger) != WEFT_OK) return 11;
+    weft_logger_write(logger, WEFT_LOG_WARN, "%d of %d", 1, 2);
+    if (recv(fd, entry, sizeof entry - 1, 0) <= 0) return 12;
+    weft_logger_destroy(logger);
+    return strcmp(entry, "PRIORITY=4\nSYSLOG_IDENTIFIER=unit\nMESSAGE=1 of 2\n") != 0;
+}
+
+TEST(journald_gets_an_entry_with_its_priority) {
+    int status;
+    if (fork() == 0) _exit(log_to_journald());
+    wait(&status);
+    if (WEXITSTATUS(status) == NO_NAMESPACE) SKIP("needs root for a mount namespace");
+    CHECK_EQ(status, 0);
 }
 
 TEST(errors_of_a_logger_are_named) {

@@ -132,6 +132,38 @@ TEST(processes_meet_at_a_store) {
     in_processes(4, meet);
 }
 
+/* As srun and other launchers set it, for a program that names nothing. */
+static void meet_by_environment(const char *store, uint32_t rank, uint32_t size, const char *ranks,
+                                const char *sizes) {
+    char number[16];
+    weft_view_t *view = NULL;
+    setenv("WEFT_STORE", store, 1);
+    snprintf(number, sizeof number, "%u", rank);
+    setenv(ranks, number, 1);
+    snprintf(number, sizeof number, "%u", size);
+    setenv(sizes, number, 1);
+    CHECK_EQ(weft_view_create_wait(NULL, &view), WEFT_OK);
+    CHECK_EQ(strcmp(weft_view_engine(view), "store"), 0);
+    CHECK_EQ(weft_view_rank(view), rank);
+    CHECK_EQ(weft_view_size(view), size);
+    CHECK_EQ(weft_barrier_wait(weft_view_team(view)), WEFT_OK);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+static void meet_as_slurm_tasks(const char *store, uint32_t rank, uint32_t size) {
+    meet_by_environment(store, rank, size, "SLURM_PROCID", "SLURM_NTASKS");
+}
+static void meet_by_own_variables(const char *store, uint32_t rank, uint32_t size) {
+    meet_by_environment(store, rank, size, "WEFT_RANK", "WEFT_SIZE");
+}
+
+TEST(tasks_of_a_slurm_step_meet_at_a_store) {
+    in_processes(3, meet_as_slurm_tasks);
+}
+
+TEST(the_environment_names_a_store_rank_and_size) {
+    in_processes(3, meet_by_own_variables);
+}
+
 static void look_at_all(const char *store, uint32_t rank, uint32_t size) {
     weft_view_t *view = join(store, rank, size);
     const weft_resource_set_t *set;

@@ -1,0 +1,240 @@
+/* Views whose processes die, exit, get SIGTERM or fork: before, in and after each operation and
+ * each finalizer. */
+#include "view_processes.h"
+#include <signal.h>
+#include <sys/mman.h>
+
+enum { RANKS = 3, VICTIM = 1, BYTES = 40000 };
+enum moment { BEFORE, IN, AFTER, N_MOMENTS };
+
+static struct shared { _Atomic uint32_t n_there, n_finalized; } * shared;
+static enum moment moment;
+static unsigned which;
+
+static void share(void) {
+    if (!shared)
+        shared =
+            mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared->n_there = shared->n_finalized = 0;
+}
+
+/* Others may still look at this process's set. */
+static void wait_for_all(weft_view_t *view, uint32_t n) {
+    ++shared->n_there;
+    while (shared->n_there < n) weft_worker_wait(weft_view_worker(view), 1);
+}
+
+static bool is_loss(weft_status_t st) {
+    return st == WEFT_ERR_PEER_FAILED || st == WEFT_ERR_PEER_CLOSED;
+}
+
+/* ---- operations ---------------------------------------------------------------------------- */
+
+static char src[RANKS * BYTES], dst[RANKS * BYTES];
+static weft_blocks_t *blocks;
+static const weft_resource_set_t *set[RANKS];
+
+static size_t text_size(const void *object, void *arg) {
+    return BYTES;
+}
+static void text_pack(const void *object, void *bytes, void *arg) {
+    memcpy(bytes, object, BYTES);
+}
+static weft_status_t text_unpack(void *object, const void *bytes, size_t len, void *arg) {
+    memcpy(object, bytes, len);
+    return WEFT_OK;
+}
+static const weft_serializer_t text = {text_size, text_pack, text_unpack, NULL};
+
+enum { N_OPERATIONS = 12 };
+static weft_status_t operate(weft_view_t *view, uint32_t rank, const weft_op_t *op) {
+    static void *const into[RANKS] = {dst, dst + BYTES, dst + 2 * BYTES};
+    switch (which) {
+    case 0: return weft_view_barrier(view, op);
+    case 1: return weft_view_gather(view, NULL, src, BYTES, dst, op);
+    case 2: return weft_view_gather(view, set[0], src, BYTES, dst, op);
+    case 3: return weft_view_reduce(view, NULL, src, dst, BYTES / 8, WEFT_INT64, WEFT_SUM, op);
+    case 4: return weft_view_reduce(view, set[2], src, dst, BYTES / 8, WEFT_INT64, WEFT_SUM, op);
+    case 5: return weft_view_bcast(view, set[VICTIM], src, BYTES, op);
+    case 6: return weft_view_scatter(view, set[VICTIM], src, BYTES, dst, op);
+    case 7: return weft_view_alltoall(view, src, BYTES, dst, op);
+    case 8: return weft_view_gatherv(view, set[0], src, BYTES + rank, &blocks, op);
+    case 9: return weft_view_gather_objects(view, NULL, &text, src, into, op);
+    case 10: return weft_view_bcast_object(view, set[VICTIM], &text, src, op);
+    default:
+        if (rank == VICTIM) return weft_view_send(view, set[0], src, BYTES, 1, op);
+        if (rank == 0) return weft_view_receive(view, set[VICTIM], dst, BYTES, 1, op);
+        return weft_view_barrier(view, op); /* the third has no part */
+    }
+}
+
+static void note(weft_status_t status, void *arg) {
+    *(weft_status_t *)arg = status;
+}
+
+static void die_at_an_operation(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size);
+    weft_status_t outcome = WEFT_IN_PROGRESS;
+    for (uint32_t r = 0; r < size; r++)
+        CHECK_EQ(weft_view_at_wait(view, r, false, &set[r]), WEFT_OK);
+    wait_for_all(view, size);
+    if (rank == VICTIM && moment == BEFORE) _exit(0);
+    weft_status_t st = operate(view, rank, &(weft_op_t){.done = note, .arg = &outcome});
+    if (st != WEFT_IN_PROGRESS) outcome = st;
+    if (rank == VICTIM && moment == IN) _exit(0);
+    while (outcome == WEFT_IN_PROGRESS) weft_worker_wait(weft_view_worker(view), 1000);
+    if (rank == VICTIM) _exit(0);
+    CHECK(outcome == WEFT_OK || is_loss(outcome));
+    if (moment == BEFORE && which != 11) CHECK(is_loss(outcome) || which == 4 || which == 2);
+    weft_blocks_free(blocks);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+static void at_each_operation(enum moment when) {
+    moment = when;
+    for (which = 0; which < N_OPERATIONS; which++) {
+        share();
+        in_processes(RANKS, die_at_an_operation);
+    }
+}
+
+TEST(a_death_before_each_operation_ends_it_at_the_others) {
+    at_each_operation(BEFORE);
+}
+TEST(a_death_in_each_operation_ends_it_at_the_others) {
+    at_each_operation(IN);
+}
+TEST(a_death_after_each_operation_hinders_no_release) {
+    at_each_operation(AFTER);
+}
+
+/* ---- finalizers ---------------------------------------------------------------------------- */
+
+static uint32_t own_rank;
+
+static weft_status_t finalize(weft_finalizer_t *finalizer, void *number) {
+    bool dies = own_rank == VICTIM && (uintptr_t)number == which;
+    if (dies && moment == BEFORE) _exit(0);
+    ++shared->n_finalized;
+    if (dies && moment == IN) raise(SIGKILL);
+    return WEFT_OK;
+}
+
+static void die_at_a_finalizer(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size);
+    own_rank = rank;
+    for (uintptr_t i = 0; i < 3; i++)
+        CHECK_EQ(weft_view_push_finalizer(view, finalize, (void *)i, NULL, NULL), WEFT_OK);
+    wait_for_all(view, size);
+    if (rank == VICTIM) { /* its child is another process, and has no view */
+        pid_t child = fork();
+        int status;
+        if (child == 0) _exit(weft_view_release_wait(view) != WEFT_ERR_FORKED);
+        CHECK_EQ(waitpid(child, &status, 0), child);
+        CHECK_EQ(status, 0);
+    }
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+    CHECK(rank != VICTIM || moment == AFTER);
+}
+
+/* As in_processes, but one of them may be killed. */
+static void with_victim(void (*body)(const char *, uint32_t, uint32_t)) {
+    char store[64];
+    int status, killed = 0;
+    share();
+    store_address(store);
+    fflush(stdout);
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        if (fork() > 0) continue;
+        if (setjmp(test_out) == 0) body(store, rank, RANKS);
+        fflush(stdout);
+        _exit(test_result == 1);
+    }
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        wait(&status);
+        killed += WIFSIGNALED(status);
+        CHECK(WIFSIGNALED(status) || status == 0);
+    }
+    CHECK(killed <= 1);
+}
+
+TEST(a_death_at_each_finalizer_leaves_the_finalizers_of_the_others) {
+    for (moment = BEFORE; moment < N_MOMENTS; moment++)
+        for (which = 0; which < 3; which++) {
+            with_victim(die_at_a_finalizer);
+            /* the victim's: those above the one that it dies at, and that one unless before it */
+            uint32_t own = moment == AFTER ? 3 : 2 - which + (moment == IN);
+            CHECK_EQ(shared->n_finalized, 2 * 3 + own);
+        }
+}
+
+/* ---- exit, and SIGTERM --------------------------------------------------------------------- */
+
+static void leave(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size);
+    CHECK_EQ(weft_view_push_finalizer(view, finalize, (void *)9, NULL, NULL), WEFT_OK);
+    wait_for_all(view, size);
+    if (rank == VICTIM && which == 0) exit(0);
+    if (rank == VICTIM) raise(SIGTERM);
+    CHECK(is_loss(weft_view_barrier_wait(view)));
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(exit_and_sigterm_run_no_finalizer_and_are_noticed) {
+    for (which = 0; which < 2; which++) {
+        with_victim(leave);
+        CHECK_EQ(shared->n_finalized, 2);
+    }
+}
+
+static volatile sig_atomic_t term_came;
+static void on_term(int signal) {
+    term_came = 1;
+}
+
+static void leave_in_order(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = join(store, rank, size);
+    signal(SIGTERM, on_term);
+    CHECK_EQ(weft_view_push_finalizer(view, finalize, (void *)9, NULL, NULL), WEFT_OK);
+    wait_for_all(view, size);
+    raise(SIGTERM);
+    while (!term_came) weft_worker_wait(weft_view_worker(view), 10);
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(a_program_that_releases_its_view_after_sigterm_runs_its_finalizers) {
+    share();
+    in_processes(RANKS, leave_in_order);
+    CHECK_EQ(shared->n_finalized, RANKS);
+}
+
+/* ---- the store's host ---------------------------------------------------------------------- */
+
+static void lose_the_store(const char *store, uint32_t rank, uint32_t size) {
+    weft_view_t *view = NULL;
+    weft_view_params_t params = {
+        .engine = "store", .store = store, .rank = rank, .size = size, .deadline_ms = 2000};
+    if (rank == 0 && which == 0) { /* while the others come */
+        CHECK_EQ(weft_view_create(&params, &view), WEFT_OK);
+        for (int i = 0; i < 20; i++) weft_worker_wait(weft_view_worker(view), 1);
+        _exit(0);
+    }
+    if (which == 0) {
+        weft_status_t st = weft_view_create_wait(&params, &view);
+        CHECK(is_loss(st) || st == WEFT_ERR_TIMED_OUT || st == WEFT_OK);
+        if (st < 0) return;
+    } else {
+        view = join(store, rank, size);
+        wait_for_all(view, size);
+        if (rank == 0) _exit(0);
+    }
+    CHECK(is_loss(weft_view_barrier_wait(view)));
+    CHECK_EQ(weft_view_release_wait(view), WEFT_OK);
+}
+
+TEST(the_death_of_the_process_that_serves_the_store_ends_creations_and_operations) {
+    for (which = 0; which < 2; which++) {
+        share();
+        in_processes(RANKS, lose_the_store);
+    }
+}
