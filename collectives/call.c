@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "peer.h"
 #include "safe.h"
 #include "types.h"
 
@@ -87,6 +88,8 @@ static weft_status_t take_type(const weft_team_t *team, const weft_coll_args_t *
     call->width = 1;
     if (traits[call->kind] & SIGNALS) return WEFT_OK;
     call->width = weft__type_width(team, args->type);
+    call->type = args->type;
+    call->reduction = args->reduction;
     if (call->width == 0) REFUSE("type", "not a datatype");
     if (args->type == WEFT_LONG_DOUBLE && !team->same_long_double)
         return weft__fail(WEFT_ERR_UNSUPPORTED, "type: long double differs between members");
@@ -270,7 +273,7 @@ static weft_status_t take_memory(const weft_team_t *team, const weft_coll_args_t
     if (st == WEFT_OK) st = weft__check_memory("src", call->src, src);
     if (st < 0) return st;
     call->in_place = to_all && call->src == call->dst;
-    return weft__stage(team, args->type, &shape, kept, call);
+    return weft__stage(team, args->type, &shape, call);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -285,6 +288,7 @@ unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call
                                 .oneshot = weft__oneshot_can_take(team, call),
                                 .by_host = team->n_hosts > 1 && team->n_hosts < team->size &&
                                            !call->set.size,
+                                .peer = call->memory == COLL_CUDA,
                                 .memory = call->memory};
     return weft__choose(&team->choices, &question);
 }

@@ -1,4 +1,5 @@
 #include "collective.h"
+#include "peer.h"
 
 #include <base/counters.h>
 #include <base/hash.h>
@@ -35,6 +36,7 @@ static void release_collective(struct collective *c) {
     weft__late_end(c);
     if (c->plan) weft__steps_release(c);
     c->plan = NULL;
+    if (c->engine->release) c->engine->release(c);
 }
 
 static void notify_collective(struct job *job) {
@@ -62,6 +64,7 @@ static void on_effect(struct fsm *m, unsigned effect) {
     case COLL_FX_RECALL:
         c->status = c->team->status;
         if (c->plan) weft__steps_recall(c);
+        if (c->engine->recall) c->engine->recall(c);
         if (c->n_in_flight == 0) weft__job_post(c->team->reactor, &c->returned);
         break;
     case COLL_FX_SETTLE:
@@ -151,7 +154,8 @@ bool weft__collectives_await(const weft_team_t *team, uint32_t rank) {
     return false;
 }
 
-static const struct coll_engine *engine_of(unsigned algorithm) {
+const struct coll_engine *weft__engine_of(unsigned algorithm) {
+    if (algorithm == ALGORITHM_PEER || algorithm == ALGORITHM_STAGED) return &weft__peer;
     if (algorithm == ALGORITHM_SLOTS) return &weft__slots;
     return algorithm == ALGORITHM_ONESHOT ? &weft__oneshot : &weft__steps;
 }
@@ -172,6 +176,17 @@ static weft_status_t end_at_once(struct collective *c) {
     return outcome;
 }
 
+/* One of the team's own order is numbered, and waits for those before it that are not decided. */
+static weft_status_t prepare_call(weft_team_t *team, struct collective *c) {
+    c->engine = weft__engine_of(c->call.algorithm);
+    c->number = team->n_calls;
+    bool waits = !c->call.tagged && c->engine != &weft__peer;
+    if (waits && weft__peer_is_undecided(team, NULL)) c->engine = &weft__deferred;
+    weft_status_t st = c->engine->prepare(c);
+    if (st == WEFT_OK && !c->call.tagged) team->n_calls++;
+    return st;
+}
+
 static weft_status_t begin(weft_team_t *team, struct collective *c, const weft_op_t *op) {
     c->notify.run = notify_collective;
     c->returned.run = nothing_in_flight;
@@ -179,7 +194,7 @@ static weft_status_t begin(weft_team_t *team, struct collective *c, const weft_o
     fsm_init(&c->core.fsm, &port, COLL_RUNNING, (uint32_t)team->id);
     weft_status_t st = accept_call(c, op);
     if (st == WEFT_OK) st = weft__late_reserve(c, op);
-    if (st == WEFT_OK) st = c->engine->prepare(c);
+    if (st == WEFT_OK) st = prepare_call(team, c);
     if (st < 0) {
         abandon(c);
         return st;
@@ -187,6 +202,7 @@ static weft_status_t begin(weft_team_t *team, struct collective *c, const weft_o
     weft__count(team->reactor)->coll_started++;
     if (c->kept) c->kept->active = true;
     list_append(&team->active, &c->of_team);
+    weft__peer_note(team);
     if (c->engine->advance(c) && !c->over) return end_at_once(c);
     weft__late_begin(c);
     if (c->engine->may_move) weft__shared_watch(team);
@@ -205,7 +221,6 @@ weft_status_t weft__collective_start(weft_team_t *team, const struct coll_call *
     if (!c) return WEFT_ERR_NO_MEMORY;
     c->team = team;
     c->call = *call;
-    c->engine = engine_of(call->algorithm);
     c->over = over;
     return begin(team, c, op);
 }
@@ -215,7 +230,6 @@ weft_status_t weft__collective_restart(struct weft_coll *kept, const weft_op_t *
     memset(c, 0, sizeof *c);
     c->team = kept->team;
     c->call = kept->call;
-    c->engine = engine_of(kept->call.algorithm);
     c->kept = kept;
     return begin(kept->team, c, op);
 }

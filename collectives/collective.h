@@ -13,8 +13,9 @@ struct coll_call {
     void *dst;
     uint64_t count; /* of this member, where members' counts differ */
     uint32_t width, root;
-    reduce_fn reduce;    /* of those that reduce */
-    weft_reduce_fn user; /* in its place, the program's own */
+    unsigned type, reduction; /* as the program named them */
+    reduce_fn reduce;         /* of those that reduce */
+    weft_reduce_fn user;      /* in its place, the program's own */
     void *user_arg;
     scale_fn scale; /* at the end, of the result; or NULL */
     bool fixed_order, in_place;
@@ -45,6 +46,9 @@ static inline void coll_reduce(const struct coll_call *call, void *to, const voi
 void weft__staging_end(struct coll_staging *staging, weft_status_t *status_p);
 void weft__staging_drop(struct coll_staging *staging);
 
+/* The same for device memory, when its way is decided. */
+weft_status_t weft__stage_device(const weft_team_t *team, struct coll_call *call);
+
 struct collective;
 
 /* A way to carry one out. */
@@ -55,6 +59,11 @@ struct coll_engine {
     /* is a message of its in flight? NULL: there are none */
     bool (*awaits)(const struct collective *c, uint32_t rank);
     bool (*may_move)(const struct collective *c); /* looks only; NULL: messages drive it */
+    /* it is stopped: others must not touch its memory any more; NULL: nothing to do */
+    void (*recall)(struct collective *c);
+    /* stopped, with something in flight: is that back? NULL: messages say so */
+    bool (*drained)(struct collective *c);
+    void (*release)(struct collective *c); /* it is over; NULL: nothing to do */
 };
 extern const struct coll_engine weft__steps, weft__slots, weft__oneshot;
 
@@ -119,10 +128,15 @@ struct collective {
     uint64_t scratch_bytes;
     weft_mem_t *exposed; /* DST, for puts of others; or NULL */
 
+    uint64_t number;   /* of those of the team that have no tag */
+    struct peer *peer; /* of device memory, by peer memory; or NULL */
+
     /* Through the segment: parts of at most a slot, each one use of it. */
     uint64_t first_use;
     uint32_t n_parts, entered, left;
 };
+
+const struct coll_engine *weft__engine_of(unsigned algorithm);
 
 /* Begins it: WEFT_OK when it is done already, WEFT_IN_PROGRESS, or an error and nothing has
  * happened. */

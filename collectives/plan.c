@@ -39,15 +39,13 @@ static void link_steps(struct plan *plan) {
     }
 }
 
-static bool keep_shape(const void *parent, struct coll_shape *shape);
-
 static weft_status_t make_plan(const void *parent, enum coll_algorithm algorithm,
                                const struct coll_shape *shape, struct plan **plan_p) {
     struct plan *plan = weft__new(parent, struct plan);
     struct coll_shape kept = *shape;
     if (!plan) return WEFT_ERR_NO_MEMORY;
     weft_status_t status = WEFT_ERR_NO_MEMORY;
-    if (!keep_shape(plan, &kept)) goto fail;
+    if (!weft__keep_shape(plan, &kept)) goto fail;
     status = weft__schedule_build(plan, algorithm, &kept, &plan->schedule);
     if (status < 0) goto fail;
     size_t n = plan->schedule->n_steps, room = 4;
@@ -112,7 +110,7 @@ static bool keep_array(const void *parent, const void *from, size_t bytes, const
     return copy != NULL;
 }
 
-static bool keep_shape(const void *parent, struct coll_shape *shape) {
+bool weft__keep_shape(const void *parent, struct coll_shape *shape) {
     size_t src = n_blocks(shape, false) * sizeof(uint64_t);
     size_t dst = n_blocks(shape, true) * sizeof(uint64_t);
     return keep_array(parent, shape->src.count, src, (const void **)&shape->src.count) &&

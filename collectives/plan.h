@@ -27,6 +27,9 @@ weft_status_t weft__plan_get(const void *parent, struct plans *plans, enum coll_
                              const struct coll_shape *shape, struct plan **plan_p);
 void weft__plan_put(struct plans *plans, struct plan *plan);
 
+/* Copies of the caller's arrays in their place; false: no memory. */
+bool weft__keep_shape(const void *parent, struct coll_shape *shape);
+
 enum { NO_STEP = UINT32_MAX };
 /* The step (from 0) that receives `tag` from `peer`, or sends it there. NO_STEP: the schedule
  * has none. */

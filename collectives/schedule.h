@@ -40,7 +40,7 @@ enum coll_kind {
 };
 
 /* Where the buffers of a collective are. */
-enum coll_memory { COLL_HOST, N_COLL_MEMORIES };
+enum coll_memory { COLL_HOST, COLL_CUDA, N_COLL_MEMORIES };
 
 /* Blocks of a buffer, in elements, as the v-forms give them. `count` NULL: equal, in a row. */
 struct coll_vector {

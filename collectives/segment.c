@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-static const uint64_t segment_magic = 0x3230746c53746657; /* "WftSlt02" */
+static const uint64_t segment_magic = 0x3330746c53746657; /* "WftSlt03" */
 
 static uint64_t pages(uint64_t bytes) {
     return (bytes + 4095) / 4096 * 4096;
@@ -22,7 +22,8 @@ static uint64_t pages(uint64_t bytes) {
 static uint64_t head_bytes(uint32_t size) {
     return pages(sizeof(struct segment_head)) +
            pages(size *
-                 (sizeof(struct segment_member) + SEGMENT_CHANNELS * sizeof(struct segment_line)));
+                 (sizeof(struct segment_member) +
+                  SEGMENT_CHANNELS * (sizeof(struct segment_line) + sizeof(struct segment_peer))));
 }
 
 static uint64_t bytes_for(uint32_t size, uint64_t slot) {
@@ -34,6 +35,7 @@ static void lay_out(struct segment *s, void *mapped) {
     s->head = mapped;
     s->member = (struct segment_member *)(at + pages(sizeof *s->head));
     s->line = (struct segment_line *)(s->member + s->size);
+    s->peer = (struct segment_peer *)(s->line + SEGMENT_CHANNELS * s->size);
     s->data = at + head_bytes(s->size);
 }
 

@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <transports/cuda/peer_memory.h>
 #include <weft/base.h>
 
 enum { SEGMENT_CHANNELS = 4, SEGMENT_LINE = 64, SEGMENT_PART = 48, SEGMENT_MOST_MEMBERS = 256 };
@@ -28,6 +29,17 @@ struct segment_member {
     /* uses of slots that it has put its part into */
     _Alignas(SEGMENT_LINE) _Atomic uint64_t entered;
     _Atomic uint64_t left; /* uses of lines that it is through with */
+    /* Collectives, in the order of their calls: all below `calls` it has begun, and written a record
+     * of those with device memory; of all below `calls_left` it needs no record any more. */
+    _Atomic uint64_t calls, calls_left;
+};
+
+/* The device memory of a member in one collective (peer.c). */
+struct segment_peer {
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t call; /* its number, plus one: written last; 0: none */
+    _Atomic uint32_t stage, withdrawn;
+    uint32_t flags;
+    struct cuda_export src, dst; /* `len` 0: it has none */
 };
 
 /* A member's part of one use, whole in one line of the cache. */
@@ -43,12 +55,14 @@ struct segment_head {
     struct segment_channel channel[SEGMENT_CHANNELS];
     /* does that member sleep? */
     _Alignas(SEGMENT_LINE) _Atomic uint32_t asleep[SEGMENT_MOST_MEMBERS];
+    _Atomic uint32_t peers; /* a member waits, now and then, for what others say in `calls` */
 };
 
 struct segment {
     struct segment_head *head;
     struct segment_member *member; /* behind the head, */
     struct segment_line *line;     /* behind them, */
+    struct segment_peer *peer;     /* behind those, */
     uint8_t *data;                 /* and behind these */
     uint64_t bytes, slot;
     uint32_t size;
@@ -74,6 +88,12 @@ static inline uint8_t *segment_slot(const struct segment *s, uint32_t channel, u
 static inline struct segment_line *segment_line(const struct segment *s, uint64_t use,
                                                 uint32_t index) {
     return &s->line[use % SEGMENT_CHANNELS * s->size + index];
+}
+
+/* The records of member `index`: SEGMENT_CHANNELS of them. */
+static inline struct segment_peer *segment_peer(const struct segment *s, uint32_t channel,
+                                                uint32_t index) {
+    return &s->peer[index * SEGMENT_CHANNELS + channel];
 }
 
 /* Of those who may share memory: the same boot of the same machine, the same user and namespace

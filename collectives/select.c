@@ -73,6 +73,17 @@ static const struct choice built_in[] = {
     {COLL_EXSCAN, ALGORITHM_EXSCAN_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_NEIGHBOR_ALLTOALLV, ALGORITHM_NEIGHBOR_ALLTOALLV_linear, 0, ALL, 1, ANY, 0, ANY,
      COLL_HOST},
+    /* Device memory within a host. These rows are not measured. */
+    {COLL_BCAST, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
+    {COLL_ALLREDUCE, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
+    {COLL_ALLGATHER, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
+    {COLL_GATHER, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
+    {COLL_SCATTER, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
+    {COLL_REDUCE, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
+    {COLL_REDUCE_SCATTER, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
+    {COLL_ALLTOALL, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
+    {COLL_SCAN, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
+    {COLL_EXSCAN, ALGORITHM_PEER, 0, ALL, 2, ANY, 0, ANY, COLL_CUDA},
 };
 
 /*
@@ -102,11 +113,15 @@ static bool fits_choice(const struct choice *c, const struct question *q) {
     if (q->per_core > c->most_per_core) return false;
     if (c->algorithm == ALGORITHM_SLOTS) return q->slots; /* these two fold in the order of ranks */
     if (c->algorithm == ALGORITHM_ONESHOT) return q->oneshot;
+    if (c->algorithm == ALGORITHM_PEER) return q->peer;
+    if (c->algorithm == ALGORITHM_STAGED) return true;
     return !q->fixed_order || weft__algorithms[c->algorithm].fixed_order;
 }
 
 const char *weft__algorithm_name(unsigned algorithm) {
     if (algorithm == ALGORITHM_SLOTS) return "slots";
+    if (algorithm == ALGORITHM_PEER) return "peer";
+    if (algorithm == ALGORITHM_STAGED) return "staged";
     return algorithm == ALGORITHM_ONESHOT ? "oneshot" : weft__algorithms[algorithm].name;
 }
 
@@ -125,6 +140,7 @@ unsigned weft__choose_why(const struct choices *choices, const struct question *
         if (fits_choice(&between_hosts[i], question)) return between_hosts[i].algorithm;
     for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++)
         if (fits_choice(&built_in[i], question)) return built_in[i].algorithm;
+    if (question->memory == COLL_CUDA) return ALGORITHM_STAGED;
     /* the last of its kind fits all: the test of this asks for every kind */
     return ALGORITHM_ALLREDUCE_pipeline;
 }
@@ -177,6 +193,12 @@ static bool kind(struct text *t, enum coll_kind *kind_p) {
 }
 
 static bool algorithm(struct text *t, struct choice *c) {
+    if (c->memory == COLL_CUDA) {
+        c->algorithm = ALGORITHM_PEER;
+        if (word(t, "peer")) return true;
+        c->algorithm = ALGORITHM_STAGED;
+        return word(t, "staged");
+    }
     for (c->algorithm = 0; c->algorithm < N_ALGORITHMS; c->algorithm++)
         if (weft__algorithms[c->algorithm].kind == c->kind &&
             word(t, weft__algorithms[c->algorithm].name))
@@ -191,6 +213,11 @@ static bool row(struct text *t, struct choice *c) {
     uint64_t least = 1, most = ANY;
     *c = (struct choice){.most_bytes = ALL, .most_per_core = ANY};
     if (!kind(t, &c->kind)) return false;
+    if (*t->at == '/') {
+        t->at++;
+        if (!word(t, "cuda")) return false;
+        c->memory = COLL_CUDA;
+    }
     if (*t->at == '@') {
         t->at++;
         if (!range(t, &least, &most) || most > ANY) return false;
@@ -216,9 +243,9 @@ weft_status_t weft__choices_parse(const void *parent, const char *text, struct c
     for (;;) {
         const char *start = t.at;
         if (!row(&t, &choices->row[choices->n_rows]))
-            return weft__fail(WEFT_ERR_INVALID_PARAM,
-                              "coll.algorithms: \"%.40s\" is not KIND[@RANKS]:BYTES=ALGORITHM",
-                              start);
+            return weft__fail(
+                WEFT_ERR_INVALID_PARAM,
+                "coll.algorithms: \"%.40s\" is not KIND[/cuda][@RANKS]:BYTES=ALGORITHM", start);
         choices->n_rows++;
         if (!*t.at++) return WEFT_OK;
     }

@@ -4,8 +4,9 @@
 
 #include "schedule.h"
 
-/* Through the shared segment, where members have one: by slots; by a line of each. */
-enum { ALGORITHM_SLOTS = N_ALGORITHMS, ALGORITHM_ONESHOT };
+/* Through the shared segment, where members have one: by slots; by a line of each. And of device
+ * memory: by peer memory; staged in host memory, as that is carried out. */
+enum { ALGORITHM_SLOTS = N_ALGORITHMS, ALGORITHM_ONESHOT, ALGORITHM_PEER, ALGORITHM_STAGED };
 
 struct choice {
     enum coll_kind kind;
@@ -24,7 +25,7 @@ struct choices {
 };
 
 /*
- * `text` is a list of KIND[@RANKS]:BYTES=ALGORITHM, by commas; RANKS and BYTES are LOW-HIGH, LOW-
+ * `text` is a list of KIND[/cuda][@RANKS]:BYTES=ALGORITHM, by commas; RANKS and BYTES are LOW-HIGH, LOW-
  * or -HIGH, with k and m:
  *     allreduce:0-8k=slots,allreduce:8k-=ring,barrier@16-:=tree
  * The first row that fits wins, the built-in ones come last. WEFT_ERR_INVALID_PARAM names what does
@@ -44,6 +45,7 @@ struct question {
     uint64_t bytes; /* of one rank's contribution */
     uint32_t ranks, per_core;
     bool fixed_order, slots, oneshot; /* these can be had */
+    bool peer;                        /* so can peer memory */
     bool by_host;                     /* groups of ranks by host can be had */
     enum coll_memory memory;
 };
@@ -51,7 +53,7 @@ unsigned weft__choose(const struct choices *choices, const struct question *ques
 /* The same, and whether a row of `choices` said so. */
 unsigned weft__choose_why(const struct choices *choices, const struct question *question,
                           bool *chosen_p);
-/* "slots" and "oneshot" are among these names. */
+/* "slots", "oneshot", "peer" and "staged" are among these names. */
 const char *weft__algorithm_name(unsigned algorithm);
 
 #endif

@@ -33,12 +33,25 @@ static bool is_looked_at(const struct collective *c) {
     return c->engine->may_move && c->status == WEFT_OK && !weft__shared_over(c);
 }
 
+/* A stopped one whose memory others may still use. */
+static bool drains(const struct collective *c) {
+    return c->status < 0 && c->n_in_flight && c->engine->drained;
+}
+
+static bool drain(struct collective *c) {
+    if (!c->engine->drained(c)) return false;
+    c->n_in_flight = 0;
+    weft__fsm_step(&c->core.fsm, COLL_EV_RETURNED);
+    return true;
+}
+
 static int poll(struct poller *poller, unsigned budget) {
     weft_team_t *team = list_of(poller, weft_team_t, poller);
     int n = 0;
     if (list_empty(&team->active)) weft__poller_remove(team->reactor, poller);
     list_for_each_safe(at, next, &team->active) {
         struct collective *c = list_of(at, struct collective, of_team);
+        if (drains(c)) n += drain(c);
         if (!is_looked_at(c) || !c->engine->advance(c)) continue;
         weft__collective_finish(c);
         n++;
@@ -56,7 +69,7 @@ static bool arm_shared(struct poller *poller) {
     atomic_thread_fence(memory_order_seq_cst);
     list_for_each(at, &team->active) {
         struct collective *c = list_of(at, struct collective, of_team);
-        if (!is_looked_at(c) || !c->engine->may_move(c)) continue;
+        if (!drains(c) && (!is_looked_at(c) || !c->engine->may_move(c))) continue;
         atomic_store_explicit(asleep, 0, memory_order_relaxed);
         return false;
     }

@@ -420,6 +420,11 @@ static weft_status_t set_out(struct collective *c) {
     return st;
 }
 
+/* A persistent one of device memory has nothing prepared for messages. */
+static bool is_kept(const struct collective *c) {
+    return c->kept && c->kept->plan[0];
+}
+
 static weft_status_t take_kept(struct collective *c) {
     struct weft_coll *kept = c->kept;
     c->order = kept->order;
@@ -431,7 +436,7 @@ static weft_status_t take_kept(struct collective *c) {
 }
 
 static weft_status_t prepare_step(struct collective *c) {
-    if (c->kept) return take_kept(c);
+    if (is_kept(c)) return take_kept(c);
     weft_status_t st = weft__collective_order(c->team, &c->call, &c->order);
     if (st == WEFT_OK) st = get_plan(c->team, &c->call, joins_now(c), &c->plan);
     if (st < 0) return st;
@@ -522,7 +527,9 @@ void weft__steps_release(struct collective *c) {
     }
     if (c->exposed) weft_mem_put(c->exposed);
     c->exposed = NULL;
-    if (c->kept) return;
+    if (is_kept(c)) return;
+    talloc_free(c->step);
+    talloc_free(c->ready);
     give_scratch_back(c);
     weft__plan_put(&c->team->plans, c->plan);
 }

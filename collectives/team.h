@@ -118,10 +118,12 @@ struct weft_team {
     void *standby; /* scratch memory of the last collective, for the next */
     uint64_t spare_bytes;
     uint64_t eager, segment_bytes, unexpected_most, unexpected_bytes;
-    uint64_t time_limit;     /* of a collective that names none, ns; 0: none */
-    struct coll_order order; /* of collectives over messages, by their calls */
-    struct list streams;     /* of those matched by a tag, or of some members only */
-    uint64_t next_use;       /* the next use of the slots of the segment */
+    uint64_t time_limit;         /* of a collective that names none, ns; 0: none */
+    struct coll_order order;     /* of collectives over messages, by their calls */
+    struct list streams;         /* of those matched by a tag, or of some members only */
+    uint64_t n_calls;            /* collectives without a tag, so far */
+    uint32_t n_peer, n_deferred; /* of these, in progress: by peer memory; behind such a one */
+    uint64_t next_use;           /* the next use of the slots of the segment */
     struct team_lines lines;
     bool is_safe;            /* a collective with WEFT_COLL_SAFE is in progress */
     struct list agreements;  /* the newest first; those whose messages may still come */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "call.h"
+#include "peer.h"
 
 #define REFUSE(field, why) return weft__fail(WEFT_ERR_INVALID_PARAM, field ": " why)
 
@@ -145,6 +146,25 @@ static weft_status_t move_plain(uint8_t *memory, uint8_t *packed, size_t len, bo
                  : weft__cuda_write(found.context, memory, packed, len);
 }
 
+/* The same with blocks at a stride; elements that follow one another evenly in one copy. */
+static weft_status_t move_blocks(const struct coll_type *type, uint8_t *memory, uint8_t *packed,
+                                 size_t count, const struct cuda_memory *found, bool packs) {
+    const weft_layout_t *layout = &type->layout;
+    bool even = type->extent == layout->count * layout->stride;
+    size_t copies = even ? 1 : count, rows = even ? count * layout->count : layout->count;
+    weft_status_t st = WEFT_OK;
+    for (size_t i = 0; i < copies && st == WEFT_OK; i++) {
+        struct cuda_blocks blocks = {.device = memory + i * type->extent,
+                                     .host = packed + i * rows * layout->block,
+                                     .width = layout->block,
+                                     .pitch = layout->stride,
+                                     .rows = rows};
+        st = packs ? weft__cuda_read_blocks(found->context, &blocks)
+                   : weft__cuda_write_blocks(found->context, &blocks);
+    }
+    return st;
+}
+
 static weft_status_t move_elements(const struct coll_type *type, uint8_t *memory, uint8_t *packed,
                                    struct piece piece, bool packs) {
     uint64_t first = piece.offset / type->size, count = piece.len / type->size;
@@ -153,6 +173,9 @@ static weft_status_t move_elements(const struct coll_type *type, uint8_t *memory
     packed += piece.offset;
     if (!type->has_layout) return move_plain(memory, packed, count * type->size, packs);
     if (type->layout.kind == WEFT_LAYOUT_USER) return move_user(type, memory, packed, count, packs);
+    struct cuda_memory found;
+    if (weft__is_device_memory(memory) && weft__cuda_find(memory, &found))
+        return move_blocks(type, memory, packed, count, &found, packs);
     move_strided(type, memory, packed, count, packs);
     return WEFT_OK;
 }
@@ -229,23 +252,15 @@ static void note_result(const struct coll_shape *shape, const struct pieces *dst
     for (uint32_t i = 0; i < staging->n_pieces; i++) staging->piece[i] = piece_at(shape, dst, i);
 }
 
-weft_status_t weft__stage(const weft_team_t *team, weft_datatype_t type,
-                          const struct coll_shape *shape, void *kept, struct coll_call *call) {
-    const struct coll_type *user = user_type(team, type);
+static weft_status_t stage_as(const weft_team_t *team, const struct coll_type *type,
+                              const struct coll_shape *shape, struct coll_call *call) {
     struct pieces src, dst;
-    (void)kept;
-    bool laid_out = user && user->has_layout;
-    bool on_device = weft__is_device_memory(call->src) || weft__is_device_memory(call->dst);
-    if (!laid_out && !on_device) return WEFT_OK;
-    if (laid_out && on_device && user->layout.kind == WEFT_LAYOUT_STRIDED)
-        return weft__fail(WEFT_ERR_UNSUPPORTED, "a strided type in device memory");
     pieces_of(shape, &src, &dst);
     struct coll_staging *staging = weft__realloc(
         team, NULL, sizeof *staging + dst.n * sizeof staging->piece[0], "struct coll_staging");
     if (!staging) return WEFT_ERR_NO_MEMORY;
     bool bcast = shape->kind == COLL_BCAST;
-    staging->type =
-        laid_out ? *user : (struct coll_type){.size = call->width, .extent = call->width};
+    staging->type = *type;
     staging->dst = call->dst;
     staging->packed = weft__alloc(staging, packed_bytes(shape, &dst) + 1, "packed");
     uint8_t *packed =
@@ -263,6 +278,35 @@ weft_status_t weft__stage(const weft_team_t *team, weft_datatype_t type,
     call->in_place = false;
     call->staging = staging;
     return WEFT_OK;
+}
+
+weft_status_t weft__stage_device(const weft_team_t *team, struct coll_call *call) {
+    struct coll_shape shape = weft__coll_shape(team, call);
+    struct coll_type plain = {.size = call->width, .extent = call->width};
+    return stage_as(team, &plain, &shape, call);
+}
+
+/* All memory that the call reads and writes here lies on a device. */
+static bool is_all_on_device(const struct coll_shape *shape, const struct coll_call *call) {
+    struct pieces src, dst;
+    pieces_of(shape, &src, &dst);
+    bool bcast = shape->kind == COLL_BCAST;
+    return (bcast || !src.n || weft__is_device_memory(call->src)) &&
+           (!dst.n || weft__is_device_memory(call->dst));
+}
+
+weft_status_t weft__stage(const weft_team_t *team, weft_datatype_t type,
+                          const struct coll_shape *shape, struct coll_call *call) {
+    const struct coll_type *user = user_type(team, type);
+    struct coll_type plain = {.size = call->width, .extent = call->width};
+    bool laid_out = user && user->has_layout;
+    bool on_device = weft__is_device_memory(call->src) || weft__is_device_memory(call->dst);
+    if (!laid_out && !on_device) return WEFT_OK;
+    if (!laid_out && weft__peer_may_take(team, call) && is_all_on_device(shape, call)) {
+        call->memory = COLL_CUDA;
+        return WEFT_OK;
+    }
+    return stage_as(team, laid_out ? user : &plain, shape, call);
 }
 
 void weft__staging_drop(struct coll_staging *staging) {

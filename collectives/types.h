@@ -31,9 +31,9 @@ size_t weft__type_extent(const weft_team_t *team, weft_datatype_t type);
 const struct coll_reduction *weft__user_reduction(const weft_team_t *team,
                                                   weft_reduction_t reduction);
 
-/* For a type with a layout, and for device memory: packs SRC, and puts packed memory of the host in
- * the place of both buffers. */
+/* For a type with a layout, and for device memory that peer memory does not serve: packs SRC, and
+ * puts packed memory of the host in the place of both buffers. */
 weft_status_t weft__stage(const weft_team_t *team, weft_datatype_t type,
-                          const struct coll_shape *shape, void *kept, struct coll_call *call);
+                          const struct coll_shape *shape, struct coll_call *call);
 
 #endif

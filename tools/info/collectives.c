@@ -77,6 +77,21 @@ static void print_team(const struct choices *choices, uint32_t ranks, bool share
         }
 }
 
+/* Of device memory, where the members share a host. */
+static void print_cuda(const struct choices *choices, uint32_t ranks) {
+    printf("a team of %u, all with device memory (CUDA), on one host\n", ranks);
+    for (int kind = 0; kind < N_COLL_KINDS; kind++) {
+        struct question q = {.kind = (enum coll_kind)kind,
+                             .ranks = ranks,
+                             .per_core = 1,
+                             .peer = true,
+                             .memory = COLL_CUDA};
+        if (kind == COLL_BARRIER || kind == COLL_FANIN || kind == COLL_FANOUT) continue;
+        printf("  %s, bytes of each\n", weft__coll_name((enum coll_kind)kind));
+        print_kind(choices, q);
+    }
+}
+
 int info_collectives(void) {
     static const uint32_t ranks[] = {2, 8, 64};
     struct choices choices;
@@ -94,6 +109,7 @@ int info_collectives(void) {
     for (unsigned i = 0; right && i < sizeof ranks / sizeof *ranks; i++) {
         print_team(&choices, ranks[i], true);
         print_team(&choices, ranks[i], false);
+        print_cuda(&choices, ranks[i]);
     }
     talloc_free(parent);
     weft_context_destroy(context);
