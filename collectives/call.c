@@ -327,9 +327,10 @@ weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args,
     bool nothing = false;
     if (!team) REFUSE("team", "NULL");
     weft_status_t st = weft__worker_check(team->worker);
-    if (st == WEFT_OK) st = weft__check_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
+    if (st == WEFT_OK) st = weft__check_streamed_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
     if (st == WEFT_OK) st = weft__check_no_layout(op);
     if (st < 0) return st;
+    if (op && op->stream) return weft__coll_call_streamed(team, args, op);
     void *kept = args->src_counts || args->dst_counts ? talloc_new(NULL) : NULL;
     st = weft__coll_resolve(team, args, op ? op->flags : 0, kept, &call, &nothing);
     if (st == WEFT_OK) st = weft__team_usable(team);

@@ -13,6 +13,11 @@ weft_status_t weft__coll_call(weft_team_t *team, const weft_coll_args_t *args, c
 weft_status_t weft__coll_resolve(weft_team_t *team, const weft_coll_args_t *args, uint32_t flags,
                                  void *kept, struct coll_call *call, bool *nothing_p);
 
+/* The same when op->stream has got there (streamed.c). */
+weft_status_t weft__coll_call_streamed(weft_team_t *team, const weft_coll_args_t *call,
+                                       const weft_op_t *op);
+weft_status_t weft__coll_start_streamed(struct weft_coll *coll, const weft_op_t *op);
+
 /* The algorithm that the team chooses for a call. */
 unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call);
 

@@ -89,6 +89,8 @@ struct step_run {
 /* A persistent one: what it would take and give back otherwise is its own. */
 struct weft_coll {
     weft_team_t *team;
+    struct list of_team;
+    uint64_t number; /* of those of its team */
     struct coll_call call;
     struct collective *collective;
     bool nothing, active;

@@ -30,7 +30,7 @@ uint32_t weft__peer_ops(const struct coll_shape *shape, bool two, unsigned stage
 /* Collectives that peer memory can serve at all. */
 bool weft__peer_knows(enum coll_kind kind);
 
-/* May this call begin so? Its buffers lie in device memory; whether the others' do is seen later. */
+/* May this call begin so? Its buffers lie in device memory; what the others have is seen later. */
 bool weft__peer_may_take(const weft_team_t *team, const struct coll_call *call);
 
 /* A collective of this team has begun, or one is decided, or over: what others wait for. */

@@ -38,6 +38,8 @@ weft_status_t weft_coll_init_sized(size_t args_size, weft_team_t *team,
     if (!coll) return WEFT_ERR_NO_MEMORY;
     st = make_persistent(team, &known, init_flags, coll);
     if (st == WEFT_OK) {
+        coll->number = ++team->n_persistent;
+        list_append(&team->persistent, &coll->of_team);
         *coll_p = coll;
         return WEFT_OK;
     }
@@ -49,10 +51,11 @@ weft_status_t weft_coll_init_sized(size_t args_size, weft_team_t *team,
 weft_status_t weft_coll_start(weft_coll_t *coll, const weft_op_t *op) {
     if (!coll) REFUSE("coll", "NULL");
     weft_status_t st = weft__worker_check(coll->team->worker);
-    if (st == WEFT_OK) st = weft__check_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
+    if (st == WEFT_OK) st = weft__check_streamed_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
     if (st == WEFT_OK) st = weft__check_no_layout(op);
     if (st == WEFT_OK) st = weft__team_usable(coll->team);
     if (st < 0) return st;
+    if (op && op->stream) return weft__coll_start_streamed(coll, op);
     if (coll->active) return weft__fail(WEFT_ERR_BUSY, "the collective is under way");
     if (coll->nothing) return WEFT_OK;
     struct safe *safe;
@@ -67,6 +70,7 @@ weft_status_t weft_coll_free(weft_coll_t *coll) {
     if (st < 0) return st;
     if (coll->active) return weft__fail(WEFT_ERR_BUSY, "the collective is under way");
     weft__steps_unkeep(coll);
+    list_remove(&coll->of_team);
     talloc_free(coll);
     return WEFT_OK;
 }

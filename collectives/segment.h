@@ -29,8 +29,8 @@ struct segment_member {
     /* uses of slots that it has put its part into */
     _Alignas(SEGMENT_LINE) _Atomic uint64_t entered;
     _Atomic uint64_t left; /* uses of lines that it is through with */
-    /* Collectives, in the order of their calls: all below `calls` it has begun, and written a record
-     * of those with device memory; of all below `calls_left` it needs no record any more. */
+    /* Collectives, in the order of their calls: all below `calls` it has begun, and written a
+     * record of those with device memory; of all below `calls_left` it needs no record more. */
     _Atomic uint64_t calls, calls_left;
 };
 

@@ -25,8 +25,8 @@ struct choices {
 };
 
 /*
- * `text` is a list of KIND[/cuda][@RANKS]:BYTES=ALGORITHM, by commas; RANKS and BYTES are LOW-HIGH, LOW-
- * or -HIGH, with k and m:
+ * `text` is a list of KIND[/cuda][@RANKS]:BYTES=ALGORITHM, by commas; RANKS and BYTES are LOW-HIGH,
+ * LOW- or -HIGH, with k and m:
  *     allreduce:0-8k=slots,allreduce:8k-=ring,barrier@16-:=tree
  * The first row that fits wins, the built-in ones come last. WEFT_ERR_INVALID_PARAM names what does
  * not parse.

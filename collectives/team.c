@@ -708,6 +708,7 @@ static void init_team(weft_team_t *team, struct team_registry *room,
     list_init(&team->active);
     list_init(&team->idle);
     list_init(&team->streams);
+    list_init(&team->persistent);
     list_init(&team->joiners);
     list_init(&team->watches);
     list_init(&team->spare_early);

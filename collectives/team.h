@@ -118,9 +118,11 @@ struct weft_team {
     void *standby; /* scratch memory of the last collective, for the next */
     uint64_t spare_bytes;
     uint64_t eager, segment_bytes, unexpected_most, unexpected_bytes;
-    uint64_t time_limit;         /* of a collective that names none, ns; 0: none */
-    struct coll_order order;     /* of collectives over messages, by their calls */
-    struct list streams;         /* of those matched by a tag, or of some members only */
+    uint64_t time_limit;     /* of a collective that names none, ns; 0: none */
+    struct coll_order order; /* of collectives over messages, by their calls */
+    struct list streams;     /* of those matched by a tag, or of some members only */
+    struct list persistent;  /* collectives, and how many there were */
+    uint64_t n_persistent;
     uint64_t n_calls;            /* collectives without a tag, so far */
     uint32_t n_peer, n_deferred; /* of these, in progress: by peer memory; behind such a one */
     uint64_t next_use;           /* the next use of the slots of the segment */

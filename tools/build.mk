@@ -88,6 +88,15 @@ examples: $(OUT)/examples/$(call dashed,$(patsubst examples/%.cpp,%,$(1)))
 endef
 $(foreach main,$(if $(shell command -v $(CXX)),$(wildcard examples/*.cpp)),$(eval $(call example_cpp,$(main))))
 
+# With device code; where there is no CUDA compiler it is left out.
+define example_cuda
+$(OUT)/examples/$(call dashed,$(patsubst examples/%.cu,%,$(1))): $(1) $(wildcard include/weft/*.h) $(OUT)/libweft.so
+	@mkdir -p $$(@D)
+	'$(NVCC)' -std=c++17 -Iinclude -O2 -arch=compute_80 -o $$@ $(1) $(OUT)/libweft.so -Xlinker -rpath -Xlinker '$$$$ORIGIN/..'
+examples: $(OUT)/examples/$(call dashed,$(patsubst examples/%.cu,%,$(1)))
+endef
+$(foreach main,$(if $(NVCC),$(wildcard examples/*.cu)),$(eval $(call example_cuda,$(main))))
+
 # ---- integrations: by the public headers alone
 
 REDIS := $(OUT)/integrations/redis

@@ -179,6 +179,12 @@ WEFT_API weft_status_t weft_reduction_create(weft_team_t *team, weft_reduce_fn r
  * counts and displacements are borrowed for the call only. Displacements may be NULL: blocks in a
  * row.
  *
+ * With op->stream the place of a collective among those of its team is that of its beginning. All
+ * members must come to the same order: for instance, by one stream each for all of a team's. A
+ * wrong description is then the outcome. The outcome is CLOSED if the team was closed, or the
+ * persistent collective freed, before the stream got there. Forms with arrays of counts take a
+ * stream as persistent collectives only; for others it is UNSUPPORTED.
+ *
  * Errors of the call: INVALID_PARAM; UNSUPPORTED (weft_reduction_t); TOO_BIG; NO_MEMORY; BUSY if
  * the team is not ready (on_ready).
  */

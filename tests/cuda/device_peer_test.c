@@ -2,6 +2,7 @@
  * mixed members, what is stopped, and what fails; over the double of the driver. */
 #include <collectives/peer.h>
 #include <collectives/reductions.h>
+#include <talloc.h>
 #include <tests/collectives/team.h>
 #include <tests/cuda/device.h>
 #include <transports/cuda/kernels.h>
@@ -369,18 +370,20 @@ TEST(a_member_dies_while_devices_work) {
 
 TEST(a_row_of_the_settings_names_the_memory) {
     struct choices choices;
+    void *parent = talloc_new(NULL);
     struct question q = {
         .kind = COLL_ALLREDUCE, .bytes = 100, .ranks = 4, .peer = true, .memory = COLL_CUDA};
-    CHECK_EQ(weft__choices_parse(NULL, "", &choices), WEFT_OK);
+    CHECK_EQ(weft__choices_parse(parent, "", &choices), WEFT_OK);
     CHECK_EQ(weft__choose(&choices, &q), ALGORITHM_PEER);
-    CHECK_EQ(weft__choices_parse(NULL, "allreduce/cuda:0-64k=staged,allreduce=ring", &choices),
+    CHECK_EQ(weft__choices_parse(parent, "allreduce/cuda:0-64k=staged,allreduce=ring", &choices),
              WEFT_OK);
     CHECK_EQ(weft__choose(&choices, &q), ALGORITHM_STAGED);
     q.bytes = 1 << 20;
     CHECK_EQ(weft__choose(&choices, &q), ALGORITHM_PEER);
     q.memory = COLL_HOST;
     CHECK_EQ(weft__choose(&choices, &q), ALGORITHM_ALLREDUCE_ring);
-    weft_status_t st = weft__choices_parse(NULL, "allreduce/cuda:0-=ring", &choices);
+    weft_status_t st = weft__choices_parse(parent, "allreduce/cuda:0-=ring", &choices);
     CHECK_EQ(st, WEFT_ERR_INVALID_PARAM);
-    CHECK_EQ(weft__choices_parse(NULL, "allreduce:0-=peer", &choices), WEFT_ERR_INVALID_PARAM);
+    CHECK_EQ(weft__choices_parse(parent, "allreduce:0-=peer", &choices), WEFT_ERR_INVALID_PARAM);
+    talloc_free(parent);
 }

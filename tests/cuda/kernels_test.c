@@ -3,6 +3,7 @@
 #include <collectives/reductions.h>
 #include <math.h>
 #include <tests/cuda/device.h>
+#include <time.h>
 #include <transports/cuda/kernels.h>
 #include <transports/cuda/memory.h>
 
@@ -14,6 +15,12 @@ static uint64_t next_random(void) {
     seed ^= seed << 13;
     seed ^= seed >> 7;
     return seed ^= seed << 17;
+}
+
+static double now_in_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void wait_for_work(void) {
@@ -215,6 +222,42 @@ TEST(strided_blocks_are_packed_and_unpacked) {
         for (unsigned shift = 0; shift < 3; shift++) packs(&args[i], packed + shift, laid_out);
     gpu.release(packed);
     gpu.release(laid_out);
+}
+
+/* ---- how fast -------------------------------------------------------------------------------- */
+
+/* Bytes read and written per second, in GB/s, the best of ten. */
+static double rate(bool folds, char *device, size_t len, unsigned n) {
+    struct reduce_arguments args = {.to = (uintptr_t)device, .count = len / 4, .n = n};
+    double best = 0;
+    for (unsigned k = 0; k < n; k++) args.from[k] = args.to + (k + 1) * len;
+    for (int i = 0; i < 10; i++) {
+        double begun = now_in_seconds();
+        CHECK_EQ(folds ? weft__cuda_reduce(gpu.context, WEFT_FLOAT32, &args)
+                       : weft__cuda_copy(gpu.context, args.to, args.from[0], len),
+                 WEFT_OK);
+        wait_for_work();
+        double took = now_in_seconds() - begun;
+        double now = (folds ? n + 1 : 2) * (double)len / took * 1e-9;
+        best = now > best ? now : best;
+    }
+    return best;
+}
+
+/* Printed, for tests/cuda/run; the double has no speed. */
+TEST(reductions_of_64_mib_are_as_fast_as_copies) {
+    enum { LEN = 64 << 20, N = 4 };
+    if (!there_are_kernels()) SKIP("the library has no kernels");
+    if (gpu.fail_copy) SKIP("the double of the CUDA driver has no speed");
+    char *device = gpu_alloc((size_t)(N + 1) * LEN);
+    double copy = rate(false, device, LEN, 1);
+    for (unsigned n = 2; n <= N; n++) {
+        double fold = rate(true, device, LEN, n);
+        printf("  64 MiB, %u operands: %.0f GB/s, a copy %.0f GB/s: %.2f of it\n", n, fold, copy,
+               fold / copy);
+        CHECK(fold > 0);
+    }
+    gpu.release(device);
 }
 
 /* ---- what goes wrong ------------------------------------------------------------------------- */

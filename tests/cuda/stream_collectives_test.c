@@ -1,0 +1,133 @@
+/* Collectives that take their turn in a CUDA stream of the program (weft_op_t.stream). */
+#include <tests/collectives/team.h>
+#include <tests/cuda/device.h>
+
+enum { RANKS = 2, COUNT = 1000, BYTES = COUNT * 4 };
+static int32_t before[RANKS][COUNT], value[RANKS][COUNT], out[RANKS][COUNT];
+static char *src[RANKS], *dst[RANKS];
+static void *stream[RANKS];
+
+static void up(struct crew *c) {
+    gpu_load();
+    for (uint32_t r = 0; r < RANKS; r++) {
+        src[r] = gpu_alloc(BYTES);
+        dst[r] = gpu_alloc(BYTES);
+        stream[r] = gpu_stream();
+        for (int i = 0; i < COUNT; i++) before[r][i] = -1, value[r][i] = (int32_t)(r + 1) * i;
+        gpu.write(src[r], before[r], BYTES);
+    }
+    memset(out, 0, sizeof out);
+    crew_up(c, RANKS, "self,shm", NULL, NULL);
+}
+static void down(struct crew *c) {
+    crew_down(c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        CHECK_EQ(gpu.stream_wait(stream[r]), 0);
+        CHECK_EQ(gpu.stream_destroy(stream[r]), 0);
+        gpu.release(src[r]);
+        gpu.release(dst[r]);
+    }
+}
+static weft_op_t op_in(struct rank *rank, void *in) {
+    return (weft_op_t){.done = on_outcome, .arg = rank, .stream = in};
+}
+static void turns(struct crew *c) {
+    for (int i = 0; i < 50; i++) crew_turn(c);
+}
+
+/* It reads what the stream writes before it, and later work of the stream reads its result. The
+ * program's thread waits for nothing. */
+TEST(an_allreduce_takes_its_turn_in_a_stream) {
+    struct crew c;
+    int go[RANKS];
+    up(&c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        expect_outcome(&c.rank[r]);
+        gpu_block(stream[r], &go[r]);
+        gpu_copy(src[r], value[r], BYTES, stream[r]);
+        weft_op_t op = op_in(&c.rank[r], stream[r]);
+        CHECK_EQ(weft_allreduce(c.rank[r].team, src[r], dst[r], COUNT, WEFT_INT32, WEFT_SUM, &op),
+                 WEFT_IN_PROGRESS);
+        gpu_copy(out[r], dst[r], BYTES, stream[r]);
+    }
+    turns(&c);
+    CHECK_EQ(c.rank[0].outcome_calls + c.rank[1].outcome_calls, 0);
+    gpu_unblock(&go[0]);
+    turns(&c);
+    CHECK_EQ(c.rank[0].outcome_calls + c.rank[1].outcome_calls, 0);
+    gpu_unblock(&go[1]);
+    UNTIL(&c, all_notified(&c));
+    for (uint32_t r = 0; r < RANKS; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        CHECK_EQ(gpu.stream_wait(stream[r]), 0);
+        for (int i = 0; i < COUNT; i++) CHECK_EQ(out[r][i], 3 * i);
+    }
+    CHECK(gpu_context_is_as_before());
+    down(&c);
+}
+
+/* Three starts in a row, each behind the copy that feeds it, without a wait in between. */
+TEST(a_persistent_collective_is_started_again_in_its_stream) {
+    enum { STARTS = 3 };
+    static int32_t fed[RANKS][STARTS][COUNT], got[RANKS][STARTS][COUNT];
+    struct crew c;
+    weft_coll_t *coll[RANKS];
+    up(&c);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        weft_coll_args_t args = {.kind = WEFT_COLL_ALLREDUCE,
+                                 .src = src[r],
+                                 .dst = dst[r],
+                                 .count = COUNT,
+                                 .type = WEFT_INT32,
+                                 .reduction = WEFT_SUM};
+        CHECK_EQ(weft_coll_init(c.rank[r].team, &args, 0, &coll[r]), WEFT_OK);
+        expect_outcome(&c.rank[r]);
+        for (int s = 0; s < STARTS; s++) {
+            for (int i = 0; i < COUNT; i++) fed[r][s][i] = (int32_t)(r + 1) * (i + 1000 * s);
+            gpu_copy(src[r], fed[r][s], BYTES, stream[r]);
+            weft_op_t op = op_in(&c.rank[r], stream[r]);
+            CHECK_EQ(weft_coll_start(coll[r], &op), WEFT_IN_PROGRESS);
+            gpu_copy(got[r][s], dst[r], BYTES, stream[r]);
+        }
+    }
+    UNTIL(&c, c.rank[0].outcome_calls == STARTS && c.rank[1].outcome_calls == STARTS);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        CHECK_EQ(gpu.stream_wait(stream[r]), 0);
+        for (int s = 0; s < STARTS; s++)
+            for (int i = 0; i < COUNT; i++) CHECK_EQ(got[r][s][i], 3 * (i + 1000 * s));
+        CHECK_EQ(weft_coll_free(coll[r]), WEFT_OK);
+    }
+    down(&c);
+}
+
+/* What was freed before the stream got there is not started, and the stream goes on. */
+TEST(a_freed_collective_is_not_started_by_its_stream) {
+    struct crew c;
+    int go;
+    weft_coll_t *coll;
+    up(&c);
+    weft_coll_args_t args = {.kind = WEFT_COLL_BARRIER};
+    CHECK_EQ(weft_coll_init(c.rank[0].team, &args, 0, &coll), WEFT_OK);
+    expect_outcome(&c.rank[0]);
+    gpu_block(stream[0], &go);
+    weft_op_t op = op_in(&c.rank[0], stream[0]);
+    CHECK_EQ(weft_coll_start(coll, &op), WEFT_IN_PROGRESS);
+    CHECK_EQ(weft_coll_free(coll), WEFT_OK);
+    gpu_unblock(&go);
+    UNTIL(&c, c.rank[0].outcome_calls == 1);
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_CLOSED);
+    CHECK_EQ(gpu.stream_wait(stream[0]), 0);
+    down(&c);
+}
+
+/* Arrays of counts are the program's until the call returns: a persistent one has its own. */
+TEST(a_form_with_arrays_takes_no_stream) {
+    struct crew c;
+    uint64_t counts[RANKS] = {COUNT / 2, COUNT / 2};
+    up(&c);
+    weft_op_t op = op_in(&c.rank[0], stream[0]);
+    CHECK_EQ(weft_allgatherv(c.rank[0].team, src[0], dst[0], counts, NULL, WEFT_INT32, &op),
+             WEFT_ERR_UNSUPPORTED);
+    down(&c);
+}
