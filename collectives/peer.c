@@ -286,7 +286,7 @@ static void device_failed(struct collective *c, weft_status_t st) {
 }
 
 /* Said before the others' records are looked at once more: one that is withdrawn is not touched,
- * and whoever withdrew it before sees that this device runs. */
+ * and its owner, who withdrew it before, sees that this device runs. */
 static bool run_stage(struct collective *c, unsigned stage) {
     struct peer_op ops[PEER_MOST_OPS];
     struct coll_shape shape = weft__coll_shape(c->team, &c->call);

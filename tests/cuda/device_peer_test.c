@@ -172,7 +172,7 @@ TEST(fixed_order_gives_what_the_processor_gives) {
 
 /* The last member's memory is of the host. Further collectives, of host memory and of device
  * memory, are posted while that is not seen yet, and come in their order. */
-TEST(members_may_mix_memories_with_several_in_progress) {
+TEST(members_may_mix_memories_with_more_in_progress) {
     enum { RANKS = 3, N = 500, ROUNDS = 5 };
     struct crew c;
     static int32_t all[RANKS][ROUNDS][N], out[RANKS][ROUNDS][N];
