@@ -300,6 +300,51 @@ TEST(each_failure_of_the_driver_ends_it_for_all) {
     }
 }
 
+/* A context that is destroyed, or has a sticky error, ends what uses its memory with one outcome
+ * for all; memory of another context works. */
+TEST(a_context_that_is_lost_ends_it_for_all) {
+    void (*lose[2])(void *context) = {NULL};
+    gpu_load();
+    if (!gpu.fail_copy) SKIP("only the double of the CUDA driver loses contexts at will");
+    *(void **)&lose[0] = dlsym(RTLD_DEFAULT, "double_context_destroy");
+    *(void **)&lose[1] = dlsym(RTLD_DEFAULT, "double_context_break");
+    for (int i = 0; i < 4; i++) {
+        struct crew c;
+        void *before = gpu.context;
+        gpu.context = gpu.context_create();
+        up(&c, 3);
+        if (i < 2) reduces(&c, 100); /* its queue is there already, or is not */
+        lose[i % 2](gpu.context);
+        EVERYBODY(&c,
+                  weft_allreduce(me->team, src[r], dst[r], 100, WEFT_INT32, WEFT_SUM, OP_OF(me)));
+        all_end(&c, WEFT_ERR_IO);
+        CHECK(gpu_context_is_as_before());
+        down(&c);
+        gpu.context = before;
+        up(&c, 3);
+        reduces(&c, 100);
+        down(&c);
+    }
+}
+
+/* A stream of Weft's own that cannot be made: it goes by the host. */
+TEST(without_a_stream_it_goes_by_the_host) {
+    unsigned *fail = there_are_kernels() ? dlsym(RTLD_DEFAULT, "double_fail_alloc") : NULL;
+    if (!fail) SKIP("only the double of the CUDA driver fails at will");
+    struct crew c;
+    void *before = gpu.context;
+    gpu.context = gpu.context_create();
+    up(&c, 3);
+    *fail = 1;
+    reduces(&c, 100);
+    CHECK_EQ(*fail, 0);
+    CHECK_EQ(counted(&c, "coll.staged"), 3);
+    reduces(&c, 100);
+    CHECK_EQ(counted(&c, "coll.staged"), 3);
+    down(&c);
+    gpu.context = before;
+}
+
 /* While a device works, a cancel waits for it: then the memory is the program's. */
 TEST(a_cancel_waits_for_devices_at_work) {
     void (*hold)(bool) = NULL;

@@ -56,6 +56,7 @@ TEST(processes_read_each_others_device_memory) {
     for (uint32_t size = 2; size <= 4; size++) {
         CHECK_EQ(run_all(size, "self,shm", reduce_often, &page), 0);
         for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->number[r], 12);
+        for (uint32_t r = 0; r < size; r++) CHECK_EQ(page->lines[r], 0);
         munmap(page, sizeof *page);
     }
 }
