@@ -126,6 +126,14 @@ test_shared_worker() {
     has after "$got" '^the library asks: WEFT_ERR_DISASSOCIATED'
 }
 
+test_own_kind() {
+    local got
+    got=$("$examples/own-kind")
+    has places "$got" '^a library has a place; 4 of 4 are taken'
+    has refused "$got" '^2 libraries were refused'
+    has after "$got" '^0 are taken, and the pool is free'
+}
+
 # Completions where there is a device (the emulated machine), and the reason where there is none.
 test_own_verbs() {
     has verbs "$(timeout 60 "$examples/own-verbs")" '^a completion: Work Request Flushed Error|^no RDMA device|^built without RDMA'
