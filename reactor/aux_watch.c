@@ -13,8 +13,7 @@ enum { AT_ONCE = 64 };
 
 /* Runs within a job. A callback may stop and free any watch; a stopped watch is not called. */
 static void aux_ready(struct watch *watch, int events) {
-    struct reactor *r =
-        (struct reactor *)(void *)((char *)watch - offsetof(struct reactor, aux.watch));
+    struct reactor *r = container_of(watch, struct reactor, aux.watch);
     struct epoll_event notified[AT_ONCE];
     r->aux.notified = notified;
     r->aux.n_notified = epoll_wait(watch->fd, notified, AT_ONCE, 0);

@@ -17,7 +17,7 @@
 /* What one turn in a host's loop may handle before the host's own watchers get their turn. */
 enum { HOST_BUDGET = 256, MOST_FDS = 4096 };
 
-#define REACTOR_OF(w, member) ((struct reactor *)((char *)(w)-offsetof(struct reactor, member)))
+#define REACTOR_OF(w, member) container_of(w, struct reactor, member)
 
 static void on_wake(struct ev_loop *loop, ev_io *w, int revents) {
     if (forked(REACTOR_OF(w, ev.wake_io))) {
@@ -30,8 +30,7 @@ static void on_wake(struct ev_loop *loop, ev_io *w, int revents) {
 }
 
 static void on_fd(struct ev_loop *loop, ev_io *w, int revents) {
-    struct watch_state *state =
-        (struct watch_state *)((char *)w - offsetof(struct watch_state, io));
+    struct watch_state *state = container_of(w, struct watch_state, io);
     struct reactor *r = w->data;
     if (forked(r)) {
         ev_io_stop(loop, w);

@@ -1,5 +1,6 @@
 #include "slab.h"
 
+#include <base/compiler.h>
 #include <string.h>
 
 /* Under a sanitizer each object is a block of its own, so that a late use of one is seen. */
@@ -32,7 +33,7 @@ static void *pop(const struct slab *slab, struct slab_object **list) {
 
 /* No callback is under way between two jobs. */
 static void sweep_slab(struct job *job) {
-    struct slab *slab = (struct slab *)((char *)job - offsetof(struct slab, sweep));
+    struct slab *slab = container_of(job, struct slab, sweep);
     void *object;
     while ((object = pop(slab, &slab->dead)) != NULL) weft__slab_put(slab, object);
 }

@@ -11,8 +11,7 @@ static struct reactor *reactor_of(const struct watch_state *state) {
 }
 
 static void run_ready(struct job *job) {
-    struct watch_state *state =
-        (struct watch_state *)((char *)job - offsetof(struct watch_state, job));
+    struct watch_state *state = container_of(job, struct watch_state, job);
     struct watch *watch = state->watch;
     int events = watch->got & watch->events; /* the mask may have changed */
     watch->got = 0;

@@ -16,7 +16,7 @@ static void run_one(struct reactor *r) {
 }
 
 static void run_some(struct job *job) {
-    struct reactor *r = (struct reactor *)((char *)job - offsetof(struct reactor, inbox.job));
+    struct reactor *r = container_of(job, struct reactor, inbox.job);
     run_one(r);
     for (int i = 1; i < AT_ONCE && r->inbox.first && r->jobs.left; i++) {
         r->jobs.left--;

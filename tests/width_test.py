@@ -96,6 +96,29 @@ def wide_files(root, endings, width, allowed=frozenset()):
     return found
 
 
+PRODUCT = ["base", "collectives", "endpoints", "fsm", "reactor", "resource", "runtime", "transports"]
+README_LINES = 20
+OVERVIEW_LINES = 250
+
+
+def rooms_to_mend(root):
+    """Folders of the product with sources and no README, READMEs of rooms and an overview that are too long."""
+    found = []
+    for top in PRODUCT:
+        for folder, _, files in os.walk(os.path.join(root, top), followlinks=True):
+            if "README.md" in files:
+                found += too_long(os.path.join(folder, "README.md"), README_LINES)
+            elif any(name.endswith(".c") for name in files) and "README.md" not in os.listdir(os.path.dirname(folder)):
+                found.append("%s: no README.md" % folder)
+    return found + too_long(os.path.join(root, "docs", "design.md"), OVERVIEW_LINES)
+
+
+def too_long(path, most):
+    with open(path, encoding="utf-8") as file:
+        lines = sum(1 for _ in file)
+    return ["%s: %d lines, at most %d" % (path, lines, most)] if lines > most else []
+
+
 def verdict(good, name):
     print("ok" if good else "not ok", name)
     return good
@@ -104,13 +127,15 @@ def verdict(good, name):
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else "."
     found, tables, code = check(root), wide_files(root, ".fsm", TABLE_WIDTH), wide_files(root, (".c", ".h", ".cpp", ".hpp"), WIDTH, WIDE)
-    for line in found + tables + code:
+    rooms = rooms_to_mend(root)
+    for line in found + tables + code + rooms:
         print(line)
     words = "word " * 25
     good = [
         verdict(not found, "documents_and_comments_end_before_column_101"),
         verdict(not tables, "tables_of_machines_end_before_column_141"),
         verdict(not code, "lines_of_c_end_before_column_101"),
+        verdict(not rooms, "rooms_have_a_readme_of_20_lines_and_design_md_has_250"),
         verdict(offences("a.md", words), "a_long_line_of_a_document_is_seen"),
         verdict(offences("a.h", "int x; /* %s */" % words), "a_long_comment_is_seen"),
         verdict(offences("a.h", "/*\n * %s\n */" % words), "a_long_line_within_a_comment_is_seen"),

@@ -1,5 +1,6 @@
 /* Virtual time: it moves only when nothing is left to do, and a run is a function of its
  * seed. */
+#include <base/compiler.h>
 #include <base/counters.h>
 #include <reactor/virtual.h>
 #include <tests/harness.h>
@@ -38,7 +39,7 @@ static void again(struct actor *a, struct timer *timer) {
 }
 
 static void run(struct job *job) {
-    struct actor *a = (struct actor *)((char *)job - offsetof(struct actor, job));
+    struct actor *a = container_of(job, struct actor, job);
     note(a, 1000);
 }
 

@@ -1,6 +1,7 @@
 /* A window around lossy lanes: nothing is lost, nothing comes twice, nothing out of order, and a
  * dead peer is noticed. */
 #include "fabric.h"
+#include <base/compiler.h>
 #include <transports/reliable/window_lane.h>
 #include <transports/reliable/window_local.h>
 
@@ -60,7 +61,7 @@ static size_t pack_number(void *to, void *arg) {
 }
 
 static void returned(struct completion *completion, weft_status_t status) {
-    struct stream *s = (struct stream *)((char *)completion - offsetof(struct stream, completion));
+    struct stream *s = container_of(completion, struct stream, completion);
     free(s->payload);
     s->payload = NULL;
     s->zcopied = status == WEFT_OK ? 0 : 99;

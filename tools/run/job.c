@@ -3,6 +3,7 @@
 #include "job.h"
 #include "output.h"
 #include "serve.h"
+#include <base/compiler.h>
 #include <errno.h>
 #include <ev.h>
 #include <fcntl.h>
@@ -200,7 +201,7 @@ static void on_grace(struct ev_loop *loop, ev_timer *timer, int events) {
 }
 
 static void on_broken(struct outputs *o) {
-    struct running *r = (struct running *)((char *)o - offsetof(struct running, outputs));
+    struct running *r = container_of(o, struct running, outputs);
     r->job.reason = 128 + SIGPIPE;
     weft__fsm_step(&r->job.fsm, JOB_EV_STOP);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <transports/answering.h>
 
-#define OF_POLLER(p) ((struct self_iface *)((char *)(p)-offsetof(struct self_iface, poller)))
+#define OF_POLLER(p) container_of(p, struct self_iface, poller)
 
 enum { KEEPS_FROM = 8 }; /* a message that fills at least 1/8 of its buffer is retained in place */
 
@@ -18,8 +18,7 @@ static void message_put(struct self_iface *iface, struct self_message *m) {
 }
 
 static void keep_release(struct lane_keep *keep) {
-    struct self_message *m =
-        (struct self_message *)((char *)keep - offsetof(struct self_message, keep));
+    struct self_message *m = container_of(keep, struct self_message, keep);
     m->kept = false;
     if (m->gone) message_put(m->iface, m);
 }

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OF_FSM(m) ((struct self_lane *)((char *)(m)-offsetof(struct self_lane, fsm)))
-#define OF_JOB(j) ((struct self_lane *)((char *)(j)-offsetof(struct self_lane, open)))
+#define OF_FSM(m) container_of(m, struct self_lane, fsm)
+#define OF_JOB(j) container_of(j, struct self_lane, open)
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
@@ -259,8 +259,7 @@ static const struct iface_ops ops = {.address = address_lane,
                                      .mem = &mem_ops};
 
 static bool arm_lane(struct poller *poller) {
-    return ((struct self_iface *)((char *)poller - offsetof(struct self_iface, poller)))->ready ==
-           NULL;
+    return container_of(poller, struct self_iface, poller)->ready == NULL;
 }
 
 static const struct iface_attr attr = {.caps = CAP_AM_SHORT | CAP_AM_BCOPY | CAP_AM_ZCOPY |

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPORTS_SELF_SELF_H
 #define WEFT_TRANSPORTS_SELF_SELF_H
 
+#include <base/compiler.h>
 #include <transports/pending.h>
 #include <transports/registry.h>
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define OF_ARRIVAL(t) ((struct sim_iface *)((char *)(t)-offsetof(struct sim_iface, arrival)))
+#define OF_ARRIVAL(t) container_of(t, struct sim_iface, arrival)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 

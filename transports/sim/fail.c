@@ -2,7 +2,7 @@
 #include "local.h"
 #include <stddef.h>
 
-#define OF_FATE(t) ((struct sim_lane *)((char *)(t)-offsetof(struct sim_lane, fate)))
+#define OF_FATE(t) container_of(t, struct sim_lane, fate)
 
 static void break_lane(struct sim_lane *lane) {
     weft__sim_lane_post(lane, SIM_LANE_EV_LOST, WEFT_ERR_PEER_FAILED);

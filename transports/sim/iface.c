@@ -247,7 +247,7 @@ static struct iface_attr attr_of(const struct sim_profile *is) {
 }
 
 static void rearm(struct job *job) {
-    weft__sim_expect((struct sim_iface *)((char *)job - offsetof(struct sim_iface, rearm)));
+    weft__sim_expect(container_of(job, struct sim_iface, rearm));
 }
 
 static weft_status_t open_on(bool fast, struct reactor *r, const struct iface_params *params,

@@ -2,10 +2,10 @@
 #include "local.h"
 #include <stddef.h>
 
-#define OF_FSM(m)    ((struct sim_lane *)((char *)(m)-offsetof(struct sim_lane, fsm)))
-#define OF_JOB(j)    ((struct sim_lane *)((char *)(j)-offsetof(struct sim_lane, job)))
-#define OF_RETRY(t)  ((struct sim_lane *)((char *)(t)-offsetof(struct sim_lane, retry)))
-#define OF_LINGER(t) ((struct sim_lane *)((char *)(t)-offsetof(struct sim_lane, linger)))
+#define OF_FSM(m)    container_of(m, struct sim_lane, fsm)
+#define OF_JOB(j)    container_of(j, struct sim_lane, job)
+#define OF_RETRY(t)  container_of(t, struct sim_lane, retry)
+#define OF_LINGER(t) container_of(t, struct sim_lane, linger)
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 

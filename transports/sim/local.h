@@ -3,6 +3,7 @@
 #define WEFT_TRANSPORTS_SIM_LOCAL_H
 
 #include "sim.h"
+#include <base/compiler.h>
 #include <base/counters.h>
 #include <fsm/fsm.h>
 

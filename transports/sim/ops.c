@@ -193,8 +193,7 @@ void weft__sim_take_run(struct sim_lane *lane) {
     if (!run) return;
     size_t len = (size_t)(run->end - run->begin), bytes = len - run->n * (size_t)LANE_HEAD;
     struct counters *count = weft__count(lane->lane.iface->reactor);
-    struct sim_packet *p =
-        (struct sim_packet *)(void *)((char *)lane->last - offsetof(struct sim_packet, next));
+    struct sim_packet *p = container_of(lane->last, struct sim_packet, next);
     count->sim_messages += run->n;
     count->sim_bytes += bytes;
     lane->carried += bytes;

@@ -84,8 +84,7 @@ static void host_is_dead(struct tcp_lane *lane) {
  * driven for long before it. Any segment shows that the host lives, also a keep-alive probe of
  * its own that acknowledges nothing. */
 static void check_alive(struct timer *timer) {
-    struct tcp_lane *lane =
-        (struct tcp_lane *)((char *)timer - offsetof(struct tcp_lane, deadline));
+    struct tcp_lane *lane = container_of(timer, struct tcp_lane, deadline);
     const struct tcp_iface *iface = tcp_iface_of(lane);
     struct tcp_alive *alive = &lane->alive;
     uint64_t now = weft__now(tcp_reactor(lane));

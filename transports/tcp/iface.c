@@ -76,8 +76,7 @@ static const char *listener_uri(const struct tl_listener *l) {
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void flush_job(struct job *job) {
-    weft__tcp_flush_dirty(
-        (struct tcp_iface *)((char *)job - offsetof(struct tcp_iface, flush_job)));
+    weft__tcp_flush_dirty(container_of(job, struct tcp_iface, flush_job));
 }
 
 static void iface_close(struct iface *i) {

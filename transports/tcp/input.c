@@ -322,8 +322,7 @@ static void flush_first(struct tcp_iface *iface) {
 /* What was sent since the last turn leaves before anything is read. Without hot sockets its job
  * does that, and epoll reports the others. */
 int weft__tcp_poll(struct poller *poller, unsigned budget) {
-    struct tcp_iface *iface =
-        (struct tcp_iface *)((char *)poller - offsetof(struct tcp_iface, poller));
+    struct tcp_iface *iface = container_of(poller, struct tcp_iface, poller);
     unsigned n = 0, left = iface->n_hot;
     if (iface->n_dirty) flush_first(iface);
     for (int i = 0; left > 0 && i < TCP_HOT && n < budget; i++) {

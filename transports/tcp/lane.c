@@ -11,7 +11,7 @@
 enum { LAST_READS = 256 };
 
 static struct tcp_lane *lane_of(struct fsm *m) {
-    return (struct tcp_lane *)((char *)m - offsetof(struct tcp_lane, conn.fsm));
+    return container_of(m, struct tcp_lane, conn.fsm);
 }
 
 weft_context_t *weft__tcp_context(const struct tcp_lane *lane) {
@@ -196,8 +196,7 @@ static void log_cut(const struct tcp_lane *lane) {
 /* This side may have been late itself: it reads what has arrived first, and extends the deadline
  * once if there was anything. */
 static void deadline_passed(struct timer *timer) {
-    struct tcp_lane *lane =
-        (struct tcp_lane *)((char *)timer - offsetof(struct tcp_lane, deadline));
+    struct tcp_lane *lane = container_of(timer, struct tcp_lane, deadline);
     struct fsm before = lane->conn.fsm;
     if (lane->watch.ready == weft__tcp_handshake_ready)
         weft__tcp_handshake_ready(&lane->watch, WATCH_READ);
@@ -259,7 +258,7 @@ static void recv_out(struct tcp_lane *lane) {
 }
 
 static void lane_job(struct job *job) {
-    struct tcp_lane *lane = (struct tcp_lane *)((char *)job - offsetof(struct tcp_lane, job));
+    struct tcp_lane *lane = container_of(job, struct tcp_lane, job);
     const struct iface_up *up = lane->lane.iface->up;
     if (take_lane(lane, TODO_REDIAL)) weft__tcp_dial_failed(lane);
     if (take_lane(lane, TODO_ACCEPTED)) hand_over(lane);

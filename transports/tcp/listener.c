@@ -79,8 +79,7 @@ weft_status_t weft__tcp_let_in(struct tl_listener *l, int given) {
 }
 
 static void go_on(struct timer *timer) {
-    struct tl_listener *l =
-        (struct tl_listener *)((char *)timer - offsetof(struct tl_listener, pause));
+    struct tl_listener *l = container_of(timer, struct tl_listener, pause);
     struct reactor *r = l->iface->iface.reactor;
     if (l->iface->reserve_fd < 0) l->iface->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (weft__watch_start(r, &l->watch, l->fd, WATCH_READ) == WEFT_OK) return;
@@ -120,8 +119,7 @@ static void pause_accepting(struct tl_listener *l) {
 }
 
 static void listener_ready(struct watch *watch, int events) {
-    struct tl_listener *l =
-        (struct tl_listener *)((char *)watch - offsetof(struct tl_listener, watch));
+    struct tl_listener *l = container_of(watch, struct tl_listener, watch);
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         union tcp_sockaddr peer = {0};
         socklen_t len = sizeof peer;

@@ -31,7 +31,7 @@ void weft__tcp_pool_init(struct tcp_pool *pool, size_t buffer) {
 }
 
 static void release_pool(struct lane_keep *keep) {
-    struct tcp_buffer *b = (struct tcp_buffer *)((char *)keep - offsetof(struct tcp_buffer, keep));
+    struct tcp_buffer *b = container_of(keep, struct tcp_buffer, keep);
     if (--b->n_kept > 0 || !b->put) return;
     b->put = false;
     weft__tcp_pool_put(b->pool, b);

@@ -11,6 +11,7 @@
 #include "tcp_conn.h"
 #include "wire.h"
 
+#include <base/compiler.h>
 #include <base/counters.h>
 #include <netinet/in.h>
 #include <reactor/slab.h>
@@ -211,7 +212,7 @@ static inline struct tcp_lane *tcp_lane(struct lane *lane) {
     return (struct tcp_lane *)lane;
 }
 static inline struct tcp_lane *tcp_lane_of_watch(struct watch *watch) {
-    return (struct tcp_lane *)((char *)watch - offsetof(struct tcp_lane, watch));
+    return container_of(watch, struct tcp_lane, watch);
 }
 
 struct tl_listener {

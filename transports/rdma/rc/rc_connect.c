@@ -167,7 +167,7 @@ static void refused(struct rc_lane *lane, const struct rdma_cm_event *event) {
 }
 
 static void on_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
-    struct rc_lane *lane = (struct rc_lane *)((char *)cm - offsetof(struct rc_lane, cm));
+    struct rc_lane *lane = container_of(cm, struct rc_lane, cm);
     switch (event->event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: resolved(lane); break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: weft__fsm_step(&lane->machine.fsm, RC_QP_EV_ROUTED); break;
@@ -303,7 +303,7 @@ static weft_status_t let_in(struct tl_listener *l, const struct rdma_cm_event *e
 }
 
 static void listener_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
-    struct tl_listener *l = (struct tl_listener *)((char *)cm - offsetof(struct tl_listener, cm));
+    struct tl_listener *l = container_of(cm, struct tl_listener, cm);
     if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) return;
     weft_status_t st = let_in(l, event);
     if (st == WEFT_OK) return;

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <transports/region.h>
 
-#define OF_FSM(m) ((struct rc_grant *)((char *)(m)-offsetof(struct rc_grant, fsm)))
+#define OF_FSM(m) container_of(m, struct rc_grant, fsm)
 
 #define FSM_NAME   rc_grant
 #define FSM_PREFIX RC_GRANT
@@ -136,7 +136,7 @@ static void mem_free(struct rc_mem *mem) {
 /* A peer that hangs does not delay the release: the hardware refuses its accesses, and breaks
  * its connection if it tries one. */
 static void give_up_due(struct timer *timer) {
-    struct rc_mem *mem = (struct rc_mem *)((char *)timer - offsetof(struct rc_mem, spin));
+    struct rc_mem *mem = container_of(timer, struct rc_mem, spin);
     for (struct rc_grant *grant = mem->grants, *next; grant; grant = next) {
         next = grant->mem_next;
         weft__fsm_step(&grant->fsm, RC_GRANT_EV_FORCE);
@@ -374,8 +374,7 @@ void weft__rc_dropped(struct rc_lane *lane, const struct rc_word *word) {
 /* The queue pair goes next: its peer reaches nothing from then on. */
 void weft__rc_grants_end(struct rc_lane *lane) {
     for (struct queued_word *word; (word = lane->words.first) != NULL;) {
-        struct rc_grant *grant =
-            (struct rc_grant *)((char *)word - offsetof(struct rc_grant, word));
+        struct rc_grant *grant = container_of(word, struct rc_grant, word);
         words_remove(&lane->words, word); /* those of keys are gone before */
         if (grant->ended) weft__free_later(rc_reactor(lane), grant);
     }

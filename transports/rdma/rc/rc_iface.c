@@ -93,7 +93,7 @@ static void attributes_iface(struct rc_iface *iface) {
 /* ---- the device comes and goes --------------------------------------------------------------- */
 
 static struct rc_iface *of_user(struct rd_user *user) {
-    return (struct rc_iface *)((char *)user - offsetof(struct rc_iface, user));
+    return container_of(user, struct rc_iface, user);
 }
 
 static void close_queues(struct rc_iface *iface) {
@@ -215,7 +215,7 @@ weft_status_t weft__rc_iface_revive(struct rc_iface *iface) {
 }
 
 static void look_again(struct timer *timer) {
-    struct rc_iface *iface = (struct rc_iface *)((char *)timer - offsetof(struct rc_iface, again));
+    struct rc_iface *iface = container_of(timer, struct rc_iface, again);
     if (iface->device ? !weft__rc_listeners_again(iface) : weft__rc_iface_revive(iface) < 0)
         look_later(iface);
 }

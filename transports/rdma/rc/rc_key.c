@@ -2,9 +2,9 @@
  * control messages. */
 #include "rc.h"
 
-#define OF_FSM(m)   ((struct rc_key *)((char *)(m)-offsetof(struct rc_key, fsm)))
-#define KEY_OF(w)   ((struct rc_key *)((char *)(w)-offsetof(struct rc_key, word)))
-#define GRANT_OF(w) ((struct rc_grant *)((char *)(w)-offsetof(struct rc_grant, word)))
+#define OF_FSM(m)   container_of(m, struct rc_key, fsm)
+#define KEY_OF(w)   container_of(w, struct rc_key, word)
+#define GRANT_OF(w) container_of(w, struct rc_grant, word)
 #define LANE_OF(k)  ((struct rc_lane *)(k)->key.lane)
 
 #define FSM_NAME   rc_key

@@ -13,7 +13,7 @@ enum {
 };
 
 static struct rc_lane *lane_of(struct fsm *m) {
-    return (struct rc_lane *)((char *)m - offsetof(struct rc_lane, machine.fsm));
+    return container_of(m, struct rc_lane, machine.fsm);
 }
 
 void weft__rc_lane_todo(struct rc_lane *lane, unsigned what) {
@@ -309,7 +309,7 @@ static void finish_lane(struct rc_lane *lane) {
 }
 
 static void lane_job(struct job *job) {
-    struct rc_lane *lane = (struct rc_lane *)((char *)job - offsetof(struct rc_lane, job));
+    struct rc_lane *lane = container_of(job, struct rc_lane, job);
     const struct iface_up *up = lane->lane.iface->up;
     if (take_lane(lane, RC_TODO_ACCEPTED)) hand_over(lane);
     if (take_lane(lane, RC_TODO_UP)) {
@@ -334,7 +334,7 @@ static void lane_job(struct job *job) {
 }
 
 static void deadline_passed(struct timer *timer) {
-    struct rc_lane *lane = (struct rc_lane *)((char *)timer - offsetof(struct rc_lane, deadline));
+    struct rc_lane *lane = container_of(timer, struct rc_lane, deadline);
     weft__rc_lane_why(lane, WEFT_ERR_TIMED_OUT);
     weft__fsm_step(&lane->machine.fsm, RC_QP_EV_TIMEOUT);
 }

@@ -94,7 +94,7 @@ void weft__rc_receives_close(struct rc_iface *iface) {
 /* ---- completions ----------------------------------------------------------------------------- */
 
 void weft__rc_took(struct rd_cq *cq, const struct ibv_wc *wc) {
-    struct rc_iface *iface = (struct rc_iface *)((char *)cq - offsetof(struct rc_iface, cq));
+    struct rc_iface *iface = container_of(cq, struct rc_iface, cq);
     struct rc_lane *lane = weft__rc_lane_find(iface, wc->qp_num);
     if (!lane && weft__rc_given_foreign(iface, wc)) return;
     if (wc->wr_id & SENT) {
@@ -116,7 +116,7 @@ void weft__rc_took(struct rd_cq *cq, const struct ibv_wc *wc) {
 }
 
 void weft__rc_polled(struct rd_cq *cq) {
-    struct rc_iface *iface = (struct rc_iface *)((char *)cq - offsetof(struct rc_iface, cq));
+    struct rc_iface *iface = container_of(cq, struct rc_iface, cq);
     struct rc_lane *lane;
     if (TAILQ_EMPTY(&iface->worked)) return;
     while ((lane = TAILQ_FIRST(&iface->starved)) != NULL) weft__rc_enlist(lane, &iface->worked);

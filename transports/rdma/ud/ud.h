@@ -177,7 +177,7 @@ static inline struct ud_iface *ud_iface_of(const struct ud_lane *lane) {
     return (struct ud_iface *)lane->lane.iface;
 }
 static inline struct ud_lane *ud_lane_of(struct ud_node *node) {
-    return (struct ud_lane *)((char *)node - offsetof(struct ud_lane, node));
+    return container_of(node, struct ud_lane, node);
 }
 static inline struct counters *ud_count(const struct ud_iface *iface) {
     return weft__count(iface->iface.reactor);

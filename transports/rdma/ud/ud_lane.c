@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define OF_FSM(m)  ((struct ud_lane *)((char *)(m)-offsetof(struct ud_lane, fsm)))
-#define OF_JOB(j)  ((struct ud_lane *)((char *)(j)-offsetof(struct ud_lane, job)))
-#define OF_LEFT(m) ((struct ud_lane *)((char *)(m)-offsetof(struct ud_lane, left)))
+#define OF_FSM(m)  container_of(m, struct ud_lane, fsm)
+#define OF_JOB(j)  container_of(j, struct ud_lane, job)
+#define OF_LEFT(m) container_of(m, struct ud_lane, left)
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 

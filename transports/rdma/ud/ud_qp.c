@@ -11,10 +11,10 @@ enum {
     QUIESCED_NS = 1000 * NS_PER_MS
 };
 
-#define OF_FSM(m)      ((struct ud_iface *)((char *)(m)-offsetof(struct ud_iface, fsm)))
-#define OF_USER(u)     ((struct ud_iface *)((char *)(u)-offsetof(struct ud_iface, user)))
-#define OF_REPAIR(t)   ((struct ud_iface *)((char *)(t)-offsetof(struct ud_iface, repair)))
-#define OF_NOTIFIED(j) ((struct ud_iface *)((char *)(j)-offsetof(struct ud_iface, notified)))
+#define OF_FSM(m)      container_of(m, struct ud_iface, fsm)
+#define OF_USER(u)     container_of(u, struct ud_iface, user)
+#define OF_REPAIR(t)   container_of(t, struct ud_iface, repair)
+#define OF_NOTIFIED(j) container_of(j, struct ud_iface, notified)
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
@@ -192,7 +192,7 @@ static void device_gone(struct rd_user *user) {
 
 /* Bit 63 is set on sends, then come 15 of the epoch; the rest is the datagram's number. */
 static void took(struct rd_cq *cq, const struct ibv_wc *wc) {
-    struct ud_iface *iface = (struct ud_iface *)((char *)cq - offsetof(struct ud_iface, cq));
+    struct ud_iface *iface = container_of(cq, struct ud_iface, cq);
     if ((uint16_t)(wc->wr_id >> 48 & 0x7fff) != (iface->epoch & 0x7fff)) return;
     if (wc->status != IBV_WC_SUCCESS) {
         if (wc->status != IBV_WC_WR_FLUSH_ERR)
@@ -207,7 +207,7 @@ static void took(struct rd_cq *cq, const struct ibv_wc *wc) {
 }
 
 static void polled(struct rd_cq *cq) {
-    struct ud_iface *iface = (struct ud_iface *)((char *)cq - offsetof(struct ud_iface, cq));
+    struct ud_iface *iface = container_of(cq, struct ud_iface, cq);
     if (ud_qp_is_running(&iface->fsm) && weft__ud_receive_turn(iface) < 0)
         weft__ud_qp_step(iface, UD_QP_EV_FAULT);
     weft__ud_send_turn(iface);

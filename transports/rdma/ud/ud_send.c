@@ -6,7 +6,7 @@
 #include <string.h>
 #include <transports/answering.h>
 
-#define OF_LATE(t) ((struct ud_iface *)((char *)(t)-offsetof(struct ud_iface, late)))
+#define OF_LATE(t) container_of(t, struct ud_iface, late)
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 static struct rd_cq *of_poller(struct poller *poller) {
-    return (struct rd_cq *)((char *)poller - offsetof(struct rd_cq, poller));
+    return container_of(poller, struct rd_cq, poller);
 }
 
 static bool poll_cq(struct rd_cq *cq, unsigned most) {
@@ -62,7 +62,7 @@ static void take_events(struct rd_cq *cq) {
 }
 
 static void ready_cq(struct watch *watch, int events) {
-    struct rd_cq *cq = (struct rd_cq *)((char *)watch - offsetof(struct rd_cq, watch));
+    struct rd_cq *cq = container_of(watch, struct rd_cq, watch);
     take_events(cq);
     weft__rd_cq_drain(cq);
 }

@@ -224,7 +224,7 @@ void weft__rd_device_reports(struct rd_device *d, const struct ibv_async_event *
 }
 
 static void async_ready(struct watch *watch, int events) {
-    struct rd_device *d = (struct rd_device *)((char *)watch - offsetof(struct rd_device, async));
+    struct rd_device *d = container_of(watch, struct rd_device, async);
     struct ibv_async_event event;
     while (d->context && ibv_get_async_event(d->context, &event) == 0) {
         ibv_ack_async_event(&event);
@@ -234,14 +234,13 @@ static void async_ready(struct watch *watch, int events) {
 
 static void guard_event(struct rd_cm *cm, const struct rdma_cm_event *event) {
     if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
-        device_gone((struct rd_device *)((char *)cm - offsetof(struct rd_device, guard)));
+        device_gone(container_of(cm, struct rd_device, guard));
 }
 
 /* ---- rdmacm ---------------------------------------------------------------------------------- */
 
 static void cm_ready(struct watch *watch, int events) {
-    struct rd_device *d =
-        (struct rd_device *)((char *)watch - offsetof(struct rd_device, cm_watch));
+    struct rd_device *d = container_of(watch, struct rd_device, cm_watch);
     struct rdma_cm_event *event;
     while (d->channel && rdma_get_cm_event(d->channel, &event) == 0) {
         struct rdma_cm_event copy = *event;

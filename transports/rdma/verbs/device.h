@@ -9,6 +9,7 @@
 #include "verbs.h"
 #include "wire.h"
 
+#include <base/compiler.h>
 #include <netinet/in.h>
 #include <reactor/reactor.h>
 #include <sys/queue.h>
