@@ -522,12 +522,12 @@ TEST(a_ucx_worker_makes_progress_in_the_workers_loop) {
 TEST(a_kind_that_does_not_fit_is_refused) {
     struct sharing s;
     share_up(&s, "self");
-    weft_resource_t *verbs = describe(WEFT_RESOURCE_VERBS, NULL, 0);
+    weft_resource_t *cuda = describe(WEFT_RESOURCE_CUDA, NULL, 0);
     weft_worker_t *worker = stub_worker(s.context);
-    CHECK_EQ(associate(s.context, WEFT_OBJECT_WORKER, verbs, worker), WEFT_ERR_UNSUPPORTED);
-    CHECK_EQ(associate(s.context, WEFT_OBJECT_CONTEXT, verbs, s.context), 0); /* described */
-    CHECK_EQ(weft_disassociate_resources(verbs, s.context, NULL), 0);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_WORKER, cuda, worker), WEFT_ERR_UNSUPPORTED);
+    CHECK_EQ(associate(s.context, WEFT_OBJECT_CONTEXT, cuda, s.context), 0); /* described */
+    CHECK_EQ(weft_disassociate_resources(cuda, s.context, NULL), 0);
     weft_worker_destroy(worker);
-    CHECK_EQ(weft_resource_release(verbs), 0);
+    CHECK_EQ(weft_resource_release(cuda), 0);
     share_down(&s);
 }
