@@ -5,6 +5,8 @@
  *                             until all others have their outcome, and whether it is one for all
  *     teams made [RANKS [TIMES]]  how long a team takes to be made, and a split of it in two
  *     teams late              the processor time of a member that waits 10 s for a late one
+ *     teams served            two servers with collectives between them, and a client of the first:
+ *                             the latency of both, alone and beside each other
  *
  * Over shared memory. Times in ms: median, 99th percentile, longest.
  */
@@ -225,6 +227,91 @@ static int late(void) {
     return 0;
 }
 
+/* ---- served ---------------------------------------------------------------------------------- */
+
+enum { QUESTION = 7, ANSWER, REQUESTS = 20000 };
+static unsigned n_answers;
+
+static void on_question(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    (void)arg;
+    must(weft_am_send(ep, ANSWER, am->header, am->header_len, NULL, 0, NULL), "answer");
+}
+static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    (void)ep, (void)am, (void)arg;
+    n_answers++;
+}
+
+/* The median of the round trips. */
+static double ask(struct member *m) {
+    static double took[REQUESTS];
+    weft_ep_t *server = weft_team_ep(m->team, 0);
+    n_answers = 0;
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        double begin = now_ms();
+        must(weft_am_send(server, QUESTION, &i, sizeof i, NULL, 0, NULL), "question");
+        while (n_answers == i) weft_worker_wait(m->worker, 1000);
+        took[i] = now_ms() - begin;
+    }
+    qsort(took, REQUESTS, sizeof *took, by_size);
+    return took[REQUESTS / 2] * 1e3;
+}
+
+/* The mean of allreduces until the client is through with a part; a part has one at least. */
+static double sum_until(weft_team_t *servers, uint32_t rank, uint32_t part) {
+    double begin = now_ms();
+    uint64_t n = 0, mine = 1, sum;
+    for (uint32_t over = 0; !over; n += 100) {
+        for (int i = 0; i < 100; i++)
+            must(weft_allreduce_wait(servers, &mine, &sum, 1, WEFT_UINT64, WEFT_SUM), "sum");
+        over = rank == 0 && atomic_load(&page->arrived) >= part;
+        must(weft_bcast_wait(servers, &over, 1, WEFT_UINT32, 0), "over");
+    }
+    return (now_ms() - begin) * 1e3 / (double)n;
+}
+
+static void rest_until(struct member *m, uint32_t part) {
+    while (atomic_load(&page->arrived) < part) weft_worker_wait(m->worker, 10);
+}
+
+/* Three parts: requests alone, both, collectives alone. */
+static void serve_or_ask(struct member *m) {
+    weft_team_t *servers;
+    join_team(m);
+    must(weft_am_handler_set(m->worker, QUESTION, on_question, NULL), "handler");
+    must(weft_am_handler_set(m->worker, ANSWER, on_answer, NULL), "handler");
+    must(weft_team_split_wait(m->team, m->rank == 2, m->rank, &servers), "split");
+    must(weft_barrier_wait(m->team), "barrier");
+    atomic_store(&page->arrived, 0);
+    must(weft_barrier_wait(m->team), "barrier");
+    if (m->rank == 2) {
+        page->at[0] = ask(m);
+        atomic_store(&page->arrived, 1);
+        page->at[1] = ask(m);
+        atomic_store(&page->arrived, 2);
+        usleep(300000);
+        atomic_store(&page->arrived, 3);
+    } else {
+        rest_until(m, 1);
+        double both = sum_until(servers, m->rank, 2), alone = sum_until(servers, m->rank, 3);
+        page->split[m->rank] = both;
+        page->split[2 + m->rank] = alone;
+    }
+    must(weft_barrier_wait(m->team), "barrier");
+    must(weft_team_close_wait(servers), "close of the servers");
+    leave(m);
+}
+
+static int served(void) {
+    pid_t pid[3];
+    begin_members(3, pid, serve_or_ask);
+    end_members(3);
+    printf("request and answer: alone %.2f us, beside collectives %.2f us\n", page->at[0],
+           page->at[1]);
+    printf("allreduce of 8 B: alone %.2f us, beside requests %.2f us\n", page->split[2],
+           page->split[0]);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     int first = argc > 2 ? atoi(argv[2]) : 0, second = argc > 3 ? atoi(argv[3]) : 0;
@@ -232,8 +319,9 @@ int main(int argc, char **argv) {
     if (page == MAP_FAILED || first > TIMES_MOST || second > TIMES_MOST) return 1;
     if (strcmp(what, "killed") == 0) return killed(first ? first : 200);
     if (strcmp(what, "late") == 0) return late();
+    if (strcmp(what, "served") == 0) return served();
     if (strcmp(what, "made") == 0 && first <= RANKS_MOST)
         return made(first ? (uint32_t)first : 16, second ? second : 50);
-    fputs("teams killed [KILLS] | made [RANKS [TIMES]] | late\n", stderr);
+    fputs("teams killed [KILLS] | made [RANKS [TIMES]] | late | served\n", stderr);
     return 2;
 }

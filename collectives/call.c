@@ -286,6 +286,8 @@ unsigned weft__collective_choice(weft_team_t *team, const struct coll_call *call
                                 .fixed_order = call->fixed_order,
                                 .slots = weft__slots_can_take(team, call),
                                 .oneshot = weft__oneshot_can_take(team, call),
+                                .single_copy = weft__single_copy_can_take(team, call),
+                                .single_least = team->offers.least,
                                 .by_host = team->n_hosts > 1 && team->n_hosts < team->size &&
                                            !call->set.size,
                                 .peer = call->memory == COLL_CUDA,

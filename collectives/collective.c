@@ -155,9 +155,14 @@ bool weft__collectives_await(const weft_team_t *team, uint32_t rank) {
 }
 
 const struct coll_engine *weft__engine_of(unsigned algorithm) {
-    if (algorithm == ALGORITHM_PEER || algorithm == ALGORITHM_STAGED) return &weft__peer;
-    if (algorithm == ALGORITHM_SLOTS) return &weft__slots;
-    return algorithm == ALGORITHM_ONESHOT ? &weft__oneshot : &weft__steps;
+    switch (algorithm) {
+    case ALGORITHM_PEER:
+    case ALGORITHM_STAGED: return &weft__peer;
+    case ALGORITHM_SLOTS: return &weft__slots;
+    case ALGORITHM_ONESHOT: return &weft__oneshot;
+    case ALGORITHM_SINGLE_COPY: return &weft__single_copy;
+    default: return &weft__steps;
+    }
 }
 
 static void abandon(struct collective *c) {
@@ -203,10 +208,11 @@ static weft_status_t begin(weft_team_t *team, struct collective *c, const weft_o
     if (c->kept) c->kept->active = true;
     list_append(&team->active, &c->of_team);
     weft__peer_note(team);
-    if (c->engine->advance(c) && !c->over) return end_at_once(c);
+    bool ended = c->engine->advance(c);
+    if (ended && !c->over) return end_at_once(c);
     weft__late_begin(c);
     if (c->engine->may_move) weft__shared_watch(team);
-    if (c->plan && c->status == WEFT_OK && c->n_left == 0) weft__collective_finish(c);
+    if (ended) weft__collective_finish(c);
     for (uint32_t r = 0; r < team->size && c->status == WEFT_OK; r++)
         if (team->member[r].gone && c->engine->needs(c, r))
             weft__team_fail(team, WEFT_ERR_PEER_FAILED, r);

@@ -65,7 +65,7 @@ struct coll_engine {
     bool (*drained)(struct collective *c);
     void (*release)(struct collective *c); /* it is over; NULL: nothing to do */
 };
-extern const struct coll_engine weft__steps, weft__slots, weft__oneshot;
+extern const struct coll_engine weft__steps, weft__slots, weft__oneshot, weft__single_copy;
 
 enum step_state { STEP_WAITS, STEP_POSTED, STEP_ASKED, STEP_IN_FLIGHT, STEP_DONE };
 
@@ -136,6 +136,15 @@ struct collective {
     /* Through the segment: parts of at most a slot, each one use of it. */
     uint64_t first_use;
     uint32_t n_parts, entered, left;
+
+    /* By reading the others' memory. */
+    unsigned stage;
+    uint32_t n_taken; /* members whose block this one has, in this stage, and which they are */
+    uint64_t taken[SEGMENT_MOST_MEMBERS / 64];
+    uint32_t taking;      /* the member whose block it is at, */
+    uint64_t at;          /* and the bytes done of that */
+    struct piece *blocks; /* of a v-form: of SRC and of DST, for each member; or NULL */
+    uint8_t *saved;       /* SRC, where it is DST, too; or NULL */
 };
 
 const struct coll_engine *weft__engine_of(unsigned algorithm);
@@ -213,12 +222,17 @@ struct coll_shape weft__coll_shape(const weft_team_t *team, const struct coll_ca
 void weft__collective_complete(struct collective *c);
 void weft__collective_finish(struct collective *c);
 
-/* ---- slots.c, oneshot.c: through the team's segment */
+/* ---- slots.c, oneshot.c, single_copy.c: through the team's segment */
 
 bool weft__slots_can_take(const weft_team_t *team, const struct coll_call *call);
 bool weft__oneshot_can_take(const weft_team_t *team, const struct coll_call *call);
+bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call *call);
+/* This member's side, before the others look for it. */
+void weft__single_copy_offer(weft_team_t *team);
+/* From which power of two on it pays here, as far as this member can see; UINT32_MAX: never. */
+uint32_t weft__single_copy_least(const weft_team_t *team);
 
-/* ---- shared.c: both of these */
+/* ---- shared.c: all of these */
 
 bool weft__shared_over(const struct collective *c);
 void weft__shared_watch(weft_team_t *team);

@@ -23,7 +23,8 @@ static uint64_t head_bytes(uint32_t size) {
     return pages(sizeof(struct segment_head)) +
            pages(size *
                  (sizeof(struct segment_member) +
-                  SEGMENT_CHANNELS * (sizeof(struct segment_line) + sizeof(struct segment_peer))));
+                  SEGMENT_CHANNELS * (sizeof(struct segment_line) + sizeof(struct segment_peer) +
+                                      sizeof(struct segment_offer))));
 }
 
 static uint64_t bytes_for(uint32_t size, uint64_t slot) {
@@ -36,6 +37,7 @@ static void lay_out(struct segment *s, void *mapped) {
     s->member = (struct segment_member *)(at + pages(sizeof *s->head));
     s->line = (struct segment_line *)(s->member + s->size);
     s->peer = (struct segment_peer *)(s->line + SEGMENT_CHANNELS * s->size);
+    s->offer = (struct segment_offer *)(s->peer + SEGMENT_CHANNELS * s->size);
     s->data = at + head_bytes(s->size);
 }
 

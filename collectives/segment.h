@@ -1,8 +1,9 @@
 /*
  * Memory that all members of a team on one host have mapped: a few channels, each with a place for
- * every member and one for the result (slots.c), and with a line for every member (oneshot.c). Use
- * number n takes channel n % SEGMENT_CHANNELS, slots and lines each counting their own; what is
- * counted only ever grows, so that nothing is reset and no member can be a lap behind unnoticed.
+ * every member and one for the result (slots.c), with a line for every member (oneshot.c), and with
+ * an offer of every member (single_copy.c). Use number n takes channel n % SEGMENT_CHANNELS; slots,
+ * lines and offers each count their own. What is counted only ever grows, so that nothing is reset
+ * and no member can be a lap behind unnoticed.
  *
  * It is a memfd, opened by the others through /proc: nothing is left behind by a death at any time,
  * no other user can open it, its size is sealed and its pages are reserved, so that no access can
@@ -32,7 +33,13 @@ struct segment_member {
     /* Collectives, in the order of their calls: all below `calls` it has begun, and written a
      * record of those with device memory; of all below `calls_left` it needs no record more. */
     _Atomic uint64_t calls, calls_left;
+    /* uses of offers in which it has read all that it reads, and those in which its slice stands */
+    _Atomic uint64_t read, reduced;
+    /* where other processes find its nonce: written before the team is ready */
+    _Atomic uint64_t probe;
+    _Atomic uint32_t pid, withdrawn; /* withdrawn: its offers do not stand any more */
 };
+_Static_assert(sizeof(struct segment_member) == SEGMENT_LINE, "a line is a line");
 
 /* The device memory of a member in one collective (peer.c). */
 struct segment_peer {
@@ -40,6 +47,12 @@ struct segment_peer {
     _Atomic uint32_t stage, withdrawn;
     uint32_t flags;
     struct cuda_export src, dst; /* `len` 0: it has none */
+};
+
+/* The memory that a member lets the others read in one use: addresses in its process. */
+struct segment_offer {
+    _Alignas(SEGMENT_LINE) _Atomic uint64_t use; /* its number, plus one: written last */
+    uint64_t src, dst, blocks, len;
 };
 
 /* A member's part of one use, whole in one line of the cache. */
@@ -63,6 +76,7 @@ struct segment {
     struct segment_member *member; /* behind the head, */
     struct segment_line *line;     /* behind them, */
     struct segment_peer *peer;     /* behind those, */
+    struct segment_offer *offer;   /* behind those, */
     uint8_t *data;                 /* and behind these */
     uint64_t bytes, slot;
     uint32_t size;
@@ -94,6 +108,12 @@ static inline struct segment_line *segment_line(const struct segment *s, uint64_
 static inline struct segment_peer *segment_peer(const struct segment *s, uint32_t channel,
                                                 uint32_t index) {
     return &s->peer[index * SEGMENT_CHANNELS + channel];
+}
+
+/* What member `index` offers in use number `use` of the offers. */
+static inline struct segment_offer *segment_offer(const struct segment *s, uint64_t use,
+                                                  uint32_t index) {
+    return &s->offer[use % SEGMENT_CHANNELS * s->size + index];
 }
 
 /* Of those who may share memory: the same boot of the same machine, the same user and namespace

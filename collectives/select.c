@@ -22,10 +22,13 @@ static const struct choice built_in[] = {
     {COLL_BARRIER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_BARRIER, ALGORITHM_BARRIER_tree, 0, ALL, 8, ANY, 2, ANY, COLL_HOST},
     {COLL_BARRIER, ALGORITHM_BARRIER_dissemination, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_BCAST, ALGORITHM_SINGLE_COPY, 256 << 10, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_BCAST, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_BCAST, ALGORITHM_BCAST_chain, 256 << 10, ALL, 3, ANY, 0, ANY, COLL_HOST},
     {COLL_BCAST, ALGORITHM_BCAST_binomial, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLREDUCE, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST},
+    {COLL_ALLREDUCE, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST},
+    {COLL_ALLREDUCE, ALGORITHM_SINGLE_COPY, 512 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST},
     {COLL_ALLREDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_doubling, 0, 16 << 10, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
@@ -33,6 +36,7 @@ static const struct choice built_in[] = {
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_fold, 0, 4 << 10, 1, 64, 0, ANY, COLL_HOST},
     {COLL_ALLREDUCE, ALGORITHM_ALLREDUCE_pipeline, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLGATHER, ALGORITHM_ONESHOT, 0, ALL, 2, FEW, 0, 1, COLL_HOST},
+    {COLL_ALLGATHER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST},
     {COLL_ALLGATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_bruck, 0, 8 << 10, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLGATHER, ALGORITHM_ALLGATHER_neighbours, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
@@ -40,30 +44,42 @@ static const struct choice built_in[] = {
     {COLL_FANIN, ALGORITHM_FANIN_knomial, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_FANOUT, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_FANOUT, ALGORITHM_FANOUT_knomial, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_GATHER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST},
+    {COLL_GATHER, ALGORITHM_SINGLE_COPY, 256 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST},
     {COLL_GATHER, ALGORITHM_GATHER_linear, 48 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST},
     {COLL_GATHER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_GATHER, ALGORITHM_GATHER_knomial, 0, 8 << 10, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_GATHER, ALGORITHM_GATHER_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_GATHERV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_GATHERV, ALGORITHM_GATHERV_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCATTER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_SCATTER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_SCATTER, ALGORITHM_SCATTER_knomial, 0, 8 << 10, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_SCATTER, ALGORITHM_SCATTER_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCATTERV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_SCATTERV, ALGORITHM_SCATTERV_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, 1, COLL_HOST},
+    {COLL_REDUCE, ALGORITHM_SINGLE_COPY, 512 << 10, ALL, 2, ANY, 2, ANY, COLL_HOST},
     {COLL_REDUCE, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE, ALGORITHM_REDUCE_knomial, 0, 64 << 10, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE, ALGORITHM_REDUCE_linear, 0, 4 << 10, 1, 64, 0, ANY, COLL_HOST},
     {COLL_REDUCE, ALGORITHM_REDUCE_chain, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTER, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTER, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_halving, 0, 4 << 10, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_fold, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_REDUCE_SCATTERV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTERV, ALGORITHM_REDUCE_SCATTERV_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTERV, ALGORITHM_REDUCE_SCATTERV_fold, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLGATHERV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLGATHERV, ALGORITHM_ALLGATHERV_ring, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLTOALL, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_ALLTOALL_bruck, 0, 256, 8, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_ALLTOALL_linear, 0, 32 << 10, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLTOALL, ALGORITHM_ALLTOALL_pairwise, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
+    {COLL_ALLTOALLV, ALGORITHM_SINGLE_COPY, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_ALLTOALLV, ALGORITHM_ALLTOALLV_linear, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
     {COLL_SCAN, ALGORITHM_SLOTS, 0, ALL, 2, ANY, 0, ANY, COLL_HOST},
     {COLL_SCAN, ALGORITHM_SCAN_doubling, 0, ALL, 1, ANY, 0, ANY, COLL_HOST},
@@ -102,6 +118,9 @@ static const struct choice between_hosts[] = {
     {COLL_SCATTER, ALGORITHM_SCATTER_hierarchy, 0, 8 << 10, 3, ANY, 0, ANY, COLL_HOST},
     {COLL_REDUCE_SCATTER, ALGORITHM_REDUCE_SCATTER_hierarchy, 0, 4 << 10, 3, ANY, 0, ANY,
      COLL_HOST},
+    {COLL_ALLTOALL, ALGORITHM_ALLTOALL_hierarchy, 0, 256, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_SCAN, ALGORITHM_SCAN_hierarchy, 0, 64 << 10, 3, ANY, 0, ANY, COLL_HOST},
+    {COLL_EXSCAN, ALGORITHM_EXSCAN_hierarchy, 0, 64 << 10, 3, ANY, 0, ANY, COLL_HOST},
 };
 
 static bool fits_choice(const struct choice *c, const struct question *q) {
@@ -111,18 +130,30 @@ static bool fits_choice(const struct choice *c, const struct question *q) {
     if (q->ranks < c->least_ranks || q->ranks > c->most_ranks || q->per_core < c->least_per_core)
         return false;
     if (q->per_core > c->most_per_core) return false;
-    if (c->algorithm == ALGORITHM_SLOTS) return q->slots; /* these two fold in the order of ranks */
+    if (c->algorithm == ALGORITHM_SLOTS) return q->slots; /* these three fold in rank order */
     if (c->algorithm == ALGORITHM_ONESHOT) return q->oneshot;
     if (c->algorithm == ALGORITHM_PEER) return q->peer;
     if (c->algorithm == ALGORITHM_STAGED) return true;
+    if (c->algorithm == ALGORITHM_SINGLE_COPY) return q->single_copy;
     return !q->fixed_order || weft__algorithms[c->algorithm].fixed_order;
 }
 
+/* From a size on that the members have measured. In a v-form they may differ in their bytes. */
+static bool pays_off(const struct choice *c, const struct question *q) {
+    bool same = c->kind != COLL_GATHERV && c->kind != COLL_SCATTERV && c->kind != COLL_ALLGATHERV &&
+                c->kind != COLL_ALLTOALLV && c->kind != COLL_REDUCE_SCATTERV;
+    return c->algorithm != ALGORITHM_SINGLE_COPY || !same || q->bytes >= q->single_least;
+}
+
 const char *weft__algorithm_name(unsigned algorithm) {
-    if (algorithm == ALGORITHM_SLOTS) return "slots";
-    if (algorithm == ALGORITHM_PEER) return "peer";
-    if (algorithm == ALGORITHM_STAGED) return "staged";
-    return algorithm == ALGORITHM_ONESHOT ? "oneshot" : weft__algorithms[algorithm].name;
+    switch (algorithm) {
+    case ALGORITHM_SLOTS: return "slots";
+    case ALGORITHM_ONESHOT: return "oneshot";
+    case ALGORITHM_PEER: return "peer";
+    case ALGORITHM_STAGED: return "staged";
+    case ALGORITHM_SINGLE_COPY: return "single_copy";
+    default: return weft__algorithms[algorithm].name;
+    }
 }
 
 unsigned weft__choose(const struct choices *choices, const struct question *question) {
@@ -139,7 +170,8 @@ unsigned weft__choose_why(const struct choices *choices, const struct question *
     for (size_t i = 0; question->by_host && i < sizeof between_hosts / sizeof *between_hosts; i++)
         if (fits_choice(&between_hosts[i], question)) return between_hosts[i].algorithm;
     for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++)
-        if (fits_choice(&built_in[i], question)) return built_in[i].algorithm;
+        if (fits_choice(&built_in[i], question) && pays_off(&built_in[i], question))
+            return built_in[i].algorithm;
     if (question->memory == COLL_CUDA) return ALGORITHM_STAGED;
     /* the last of its kind fits all: the test of this asks for every kind */
     return ALGORITHM_ALLREDUCE_pipeline;
@@ -204,6 +236,8 @@ static bool algorithm(struct text *t, struct choice *c) {
             word(t, weft__algorithms[c->algorithm].name))
             return true;
     if (word(t, "slots")) return true; /* c->algorithm is ALGORITHM_SLOTS by now */
+    c->algorithm = ALGORITHM_SINGLE_COPY;
+    if (word(t, "single_copy")) return true;
     c->algorithm = ALGORITHM_ONESHOT;
     return (c->kind == COLL_BARRIER || c->kind == COLL_ALLREDUCE || c->kind == COLL_ALLGATHER) &&
            word(t, "oneshot");

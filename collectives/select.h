@@ -4,9 +4,16 @@
 
 #include "schedule.h"
 
-/* Through the shared segment, where members have one: by slots; by a line of each. And of device
- * memory: by peer memory; staged in host memory, as that is carried out. */
-enum { ALGORITHM_SLOTS = N_ALGORITHMS, ALGORITHM_ONESHOT, ALGORITHM_PEER, ALGORITHM_STAGED };
+/* Where members share a segment: by slots; by a line of each; by reading each other's memory. And of
+ * device memory: by peer memory; staged in host memory, as that is carried out. */
+enum {
+    ALGORITHM_SLOTS = N_ALGORITHMS,
+    ALGORITHM_ONESHOT,
+    ALGORITHM_SINGLE_COPY,
+    ALGORITHM_PEER,
+    ALGORITHM_STAGED,
+    N_CHOICES
+};
 
 struct choice {
     enum coll_kind kind;
@@ -44,16 +51,17 @@ struct question {
     enum coll_kind kind;
     uint64_t bytes; /* of one rank's contribution */
     uint32_t ranks, per_core;
-    bool fixed_order, slots, oneshot; /* these can be had */
-    bool peer;                        /* so can peer memory */
-    bool by_host;                     /* groups of ranks by host can be had */
+    bool fixed_order, slots, oneshot, single_copy; /* these can be had */
+    uint64_t single_least; /* bytes from which on the built-in rows take the last of them */
+    bool peer;             /* peer memory can be had */
+    bool by_host;          /* groups of ranks by host can be had */
     enum coll_memory memory;
 };
 unsigned weft__choose(const struct choices *choices, const struct question *question);
 /* The same, and whether a row of `choices` said so. */
 unsigned weft__choose_why(const struct choices *choices, const struct question *question,
                           bool *chosen_p);
-/* "slots", "oneshot", "peer" and "staged" are among these names. */
+/* "slots", "oneshot", "single_copy", "peer" and "staged" are among these names. */
 const char *weft__algorithm_name(unsigned algorithm);
 
 #endif

@@ -385,22 +385,48 @@ static void share_memory(weft_team_t *team) {
             weft__log(team->worker->context, WEFT_LOG_INFO, "collectives", "no shared segment: %s",
                       weft_status_name(st));
     }
+    if (team->segment) weft__single_copy_offer(team);
     if (team->segment && team->per_core == 1 && team->segment->slot > SLOT_OF_A_CORE)
         team->segment->slot = SLOT_OF_A_CORE;
+}
+
+/* ---- the second one: from which size on may they read each other's memory? ------------------- */
+
+static void measured(weft_team_t *team, weft_status_t status) {
+    if (status < 0 || team->status < 0) return;
+    bool can = team->single_copy < 64;
+    team->offers.least = can ? UINT64_C(1) << team->single_copy : 0;
+    weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
+}
+
+static weft_status_t measure(weft_team_t *team) {
+    team->single_copy = weft__single_copy_least(team);
+    struct coll_call call = {.kind = COLL_ALLREDUCE,
+                             .src = &team->single_copy,
+                             .dst = &team->single_copy,
+                             .count = 1,
+                             .width = sizeof team->single_copy,
+                             .reduce = weft__reduction(WEFT_UINT32, WEFT_MAX),
+                             .algorithm = ALGORITHM_SLOTS};
+    weft_status_t st = weft__collective_start(team, &call, NULL, measured);
+    return st < 0 ? st : WEFT_OK;
 }
 
 /* ---- the first collective: does everybody have the segment? ---------------------------------- */
 
 static void agreed(weft_team_t *team, weft_status_t status) {
+    weft_status_t st;
     if (status < 0 || team->status < 0) return; /* the team has failed, with it or after it */
     team->all_came = true;
     if (team->segment && team->agreed) {
         weft__team_segment_opened(team->segment);
+        st = measure(team);
+        if (st < 0) weft__team_fail(team, st, team->rank);
     } else {
         weft__team_segment_close(team->segment);
         team->segment = NULL;
+        weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
     }
-    weft__fsm_step(&team->core.fsm, TEAM_EV_AGREED);
 }
 
 static weft_status_t agree(weft_team_t *team) {

@@ -57,6 +57,16 @@ struct team_lines {
     uint64_t left_by_all;   /* a lower bound, from the lines that were read */
 };
 
+/* The uses of the offers of the segment, at this member (single_copy.c). */
+struct team_offers {
+    uint64_t next;          /* for the next collective */
+    uint64_t entered, read; /* all uses below these, in order */
+    uint64_t read_by_all;   /* a lower bound */
+    uint64_t least;         /* bytes of a block from which on it pays; 0: it cannot be had */
+    uint64_t nonce;         /* of this member, where the others look for it */
+    uint8_t *scratch;       /* of reductions; NULL: none yet */
+};
+
 /* Members start, start + stride, …: `size` of them; 0: all. */
 struct coll_set {
     uint32_t start, stride, size;
@@ -127,6 +137,7 @@ struct weft_team {
     uint32_t n_peer, n_deferred; /* of these, in progress: by peer memory; behind such a one */
     uint64_t next_use;           /* the next use of the slots of the segment */
     struct team_lines lines;
+    struct team_offers offers;
     bool is_safe;            /* a collective with WEFT_COLL_SAFE is in progress */
     struct list agreements;  /* the newest first; those whose messages may still come */
     uint32_t n_agreements;   /* begun here */
@@ -139,6 +150,7 @@ struct weft_team {
     struct segment *segment; /* NULL: there is no shared memory */
     struct poller poller;    /* polls it while collectives use it */
     uint32_t agreed;         /* the result of the first collective: all members have the segment */
+    uint32_t single_copy;    /* and of the second: from which power of two on it pays */
     bool all_came;           /* the first collective has succeeded */
 };
 

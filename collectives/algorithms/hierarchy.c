@@ -268,3 +268,226 @@ void weft__build_ALLGATHER_hierarchy(struct schedule *s) {
     add_if(s, g.leads, &all);
     add_if(s, true, &out);
 }
+
+/* ---- blocks that differ, of which every member knows all ------------------------------------- */
+
+/* Of each rank, and then of each group: counts, and where they begin in a row, in elements. */
+struct row {
+    uint64_t *count, *offset, *groups_count, *groups_offset, total;
+};
+
+static bool row_of(struct schedule *s, const struct groups *g, struct coll_vector blocks,
+                   struct row *row) {
+    size_t size = s->shape.size;
+    if (!g->rows) return false;
+    uint64_t *memory = weft__alloc(s, 4 * size * sizeof *memory, "row");
+    if (!memory) {
+        s->status = WEFT_ERR_NO_MEMORY;
+        return false;
+    }
+    *row = (struct row){memory, memory + size, memory + 2 * size, memory + 3 * size, 0};
+    for (uint32_t r = 0, group = 0; r < size; r++) {
+        if (group + 1 < g->n_leaders && r == g->first[group + 1]) group++;
+        if (r == g->first[group]) row->groups_offset[group] = row->total;
+        row->count[r] = weft__block(&s->shape, blocks, r).len / s->shape.width;
+        row->offset[r] = row->total;
+        row->groups_count[group] += row->count[r];
+        row->total += row->count[r];
+    }
+    return true;
+}
+
+static struct coll_vector own_row(const struct groups *g, const struct row *row, bool from_here) {
+    uint32_t first = g->first[g->turn];
+    for (uint32_t i = 0; from_here && i < g->n_mine; i++)
+        row->offset[first + i] -= row->groups_offset[g->turn];
+    return (struct coll_vector){row->count + first, row->offset + first};
+}
+
+/* All blocks in a row in scratch memory: groups that are no neighbours take the ring. */
+void weft__build_ALLGATHERV_hierarchy(struct schedule *s) {
+    struct groups g;
+    struct row row;
+    s->shape.root = 0;
+    if (!find_groups(s, &g)) return;
+    if (!row_of(s, &g, s->shape.dst, &row)) {
+        weft__build_ALLGATHERV_ring(s);
+        return;
+    }
+    uint64_t width = s->shape.width, whole = row.total * width;
+    struct coll_part in = within(s, &g, COLL_GATHERV, ALGORITHM_GATHERV_linear, 1),
+                     all = between(s, &g, COLL_ALLGATHERV, ALGORITHM_ALLGATHERV_ring, 2),
+                     out = within(s, &g, COLL_BCAST, ALGORITHM_BCAST_binomial, 3);
+    in.shape.count = row.count[s->shape.rank];
+    in.shape.dst = own_row(&g, &row, false);
+    in.dst = all.dst = out.dst = AT(SCRATCH, 0);
+    all.src = AT(SCRATCH, row.groups_offset[g.turn] * width);
+    all.shape.count = row.groups_count[g.turn];
+    all.shape.dst = (struct coll_vector){row.groups_count, row.groups_offset};
+    out.shape.count = row.total;
+    in.scratch = all.scratch = out.scratch = s->scratch = whole;
+    add_if(s, true, &in);
+    add_if(s, g.leads, &all);
+    add_if(s, true, &out);
+    for (uint32_t r = 0; r < s->shape.size; r++)
+        weft__add_copy(s, AT(DST, weft__dst_block(&s->shape, r).offset),
+                       AT(SCRATCH, row.offset[r] * width), row.count[r] * width, AFTER(0));
+}
+
+void weft__build_REDUCE_SCATTERV_hierarchy(struct schedule *s) {
+    struct groups g;
+    struct row row;
+    s->shape.root = 0;
+    if (!find_groups(s, &g)) return;
+    if (!row_of(s, &g, s->shape.src, &row)) {
+        weft__build_REDUCE_SCATTERV_ring(s);
+        return;
+    }
+    uint64_t width = s->shape.width, whole = g.leads ? row.total * width : 0;
+    struct coll_part in = within(s, &g, COLL_REDUCE, ALGORITHM_REDUCE_knomial, 1),
+                     all = between(s, &g, COLL_REDUCE_SCATTERV, ALGORITHM_REDUCE_SCATTERV_ring, 2),
+                     out = within(s, &g, COLL_SCATTERV, ALGORITHM_SCATTERV_linear, 3);
+    in.dst = all.src = AT(SCRATCH, 0);
+    all.dst = out.src = AT(SCRATCH, whole);
+    in.shape.count = row.total;
+    all.shape.count = row.groups_count[g.turn];
+    all.shape.src = (struct coll_vector){row.groups_count, row.groups_offset};
+    out.shape.count = row.count[s->shape.rank];
+    out.shape.src = own_row(&g, &row, true);
+    in.scratch = all.scratch = out.scratch = s->scratch =
+        g.leads ? whole + row.groups_count[g.turn] * width : 0;
+    add_if(s, true, &in);
+    add_if(s, g.leads, &all);
+    add_if(s, true, &out);
+}
+
+/* ---- everybody to everybody ------------------------------------------------------------------ */
+
+/*
+ * A leader has two vectors of all blocks of its group in scratch memory. It packs the first by
+ * groups of receivers into the second; what comes into the first lies by senders, and is packed by
+ * receivers into the second. Groups that are no neighbours go pairwise.
+ */
+static void pack_by_groups(struct schedule *s, const struct groups *g, const uint64_t *rows,
+                           uint64_t half) {
+    uint64_t width = s->shape.width, all = s->shape.size * s->shape.count * width;
+    for (uint32_t j = 0; j < g->n_leaders && g->leads; j++) {
+        uint64_t bytes = rows[j] * width, first = rows[s->shape.size + j] * width;
+        for (uint32_t i = 0; i < g->n_mine; i++)
+            weft__add_copy(s, AT(SCRATCH, half + first * g->n_mine + i * bytes),
+                           AT(SCRATCH, i * all + first), bytes, AFTER(0));
+    }
+    weft__add_gate(s);
+}
+
+static void pack_by_receivers(struct schedule *s, const struct groups *g, uint64_t half) {
+    uint32_t size = s->shape.size;
+    uint64_t bytes = s->shape.count * s->shape.width;
+    for (uint32_t r = 0; r < size && g->leads; r++)
+        for (uint32_t i = 0; i < g->n_mine; i++)
+            weft__add_copy(s, AT(SCRATCH, half + ((uint64_t)i * size + r) * bytes),
+                           AT(SCRATCH, ((uint64_t)r * g->n_mine + i) * bytes), bytes, AFTER(0));
+    weft__add_gate(s);
+}
+
+/* Counts and offsets of the blocks between groups, as long as the team's rows. */
+static uint64_t *blocks_between(struct schedule *s, const struct groups *g, const uint64_t *rows) {
+    uint32_t size = s->shape.size;
+    uint64_t *blocks = weft__alloc(s, 2 * (size_t)size * sizeof *blocks, "blocks");
+    if (!blocks) s->status = WEFT_ERR_NO_MEMORY;
+    for (uint32_t i = 0; blocks && i < g->n_leaders; i++) {
+        blocks[i] = rows[i] * g->n_mine;
+        blocks[size + i] = rows[size + i] * g->n_mine;
+    }
+    return blocks;
+}
+
+void weft__build_ALLTOALL_hierarchy(struct schedule *s) {
+    struct groups g;
+    s->shape.root = 0;
+    if (!find_groups(s, &g)) return;
+    uint64_t *rows = rows_of(s, &g);
+    if (!rows) {
+        weft__build_ALLTOALL_pairwise(s);
+        return;
+    }
+    uint64_t *blocks = blocks_between(s, &g, rows);
+    if (!blocks) return;
+    uint64_t all_of = s->shape.size * s->shape.count,
+             half = g.leads ? g.n_mine * all_of * s->shape.width : 0;
+    struct coll_part in = within(s, &g, COLL_GATHER, ALGORITHM_GATHER_knomial, 1),
+                     all = between(s, &g, COLL_ALLTOALLV, ALGORITHM_ALLTOALLV_pairwise, 2),
+                     out = within(s, &g, COLL_SCATTER, ALGORITHM_SCATTER_knomial, 3);
+    in.shape.count = out.shape.count = all_of;
+    in.shape.in_place = all.shape.in_place = out.shape.in_place = false;
+    in.dst = all.dst = AT(SCRATCH, 0);
+    all.src = out.src = AT(SCRATCH, half);
+    all.shape.src = all.shape.dst = (struct coll_vector){blocks, blocks + s->shape.size};
+    in.scratch = all.scratch = out.scratch = s->scratch = 2 * half;
+    add_if(s, true, &in);
+    pack_by_groups(s, &g, rows, half);
+    add_if(s, g.leads, &all);
+    pack_by_receivers(s, &g, half);
+    add_if(s, true, &out);
+}
+
+/* ---- prefixes -------------------------------------------------------------------------------- */
+
+/* Its last member leads a group: it has the sum of the whole. */
+static void let_last_lead(const struct coll_shape *shape, struct groups *g) {
+    for (uint32_t i = 0; i < g->n_leaders; i++)
+        g->leader[i] = (i + 1 < g->n_leaders ? g->first[i + 1] : shape->size) - 1;
+    g->head = g->n_mine - 1;
+    g->leads = g->place == g->head;
+}
+
+/* A sum up to each member of the group, at `sum`; those of the groups before it, at `before`. */
+static void add_prefixes(struct schedule *s, const struct groups *g, struct coll_ref sum,
+                         struct coll_ref before, uint64_t scratch) {
+    struct coll_part in = within(s, g, COLL_SCAN, ALGORITHM_SCAN_doubling, 1),
+                     all = between(s, g, COLL_EXSCAN, ALGORITHM_EXSCAN_doubling, 2),
+                     out = within(s, g, COLL_BCAST, ALGORITHM_BCAST_binomial, 3);
+    in.dst = all.src = sum;
+    all.dst = out.dst = before;
+    in.scratch = all.scratch = out.scratch = s->scratch = scratch;
+    add_if(s, true, &in);
+    add_if(s, g->leads, &all);
+    add_if(s, g->turn > 0, &out);
+}
+
+/* The order of ranks is that of groups and of places in them, where groups are of neighbours. */
+void weft__build_SCAN_hierarchy(struct schedule *s) {
+    struct groups g;
+    uint64_t bytes = s->shape.count * s->shape.width;
+    s->shape.root = 0;
+    if (!find_groups(s, &g)) return;
+    if (!g.rows) {
+        weft__build_SCAN_doubling(s);
+        return;
+    }
+    let_last_lead(&s->shape, &g);
+    add_prefixes(s, &g, AT(DST, 0), AT(SCRATCH, 0), bytes);
+    if (g.turn > 0) weft__add_reduce(s, AT(DST, 0), AT(SCRATCH, 0), AT(DST, 0), bytes, AFTER(0));
+}
+
+/* A member has the sum below it from its neighbour. */
+void weft__build_EXSCAN_hierarchy(struct schedule *s) {
+    struct groups g;
+    uint64_t bytes = s->shape.count * s->shape.width;
+    s->shape.root = 0;
+    if (!find_groups(s, &g)) return;
+    if (!g.rows) {
+        weft__build_EXSCAN_doubling(s);
+        return;
+    }
+    let_last_lead(&s->shape, &g);
+    add_prefixes(s, &g, AT(SCRATCH, 0), AT(SCRATCH, bytes), 2 * bytes);
+    uint32_t got = 0;
+    if (g.place + 1 < g.n_mine)
+        weft__add_send(s, g.mine[g.place + 1], 0, AT(SCRATCH, 0), bytes, AFTER(0));
+    if (g.place > 0) got = weft__add_recv(s, g.mine[g.place - 1], 0, AT(DST, 0), bytes, AFTER(0));
+    if (g.turn > 0 && g.place > 0)
+        weft__add_reduce(s, AT(DST, 0), AT(SCRATCH, bytes), AT(DST, 0), bytes, AFTER(got));
+    else if (g.turn > 0)
+        weft__add_copy(s, AT(DST, 0), AT(SCRATCH, bytes), bytes, AFTER(0));
+}

@@ -139,10 +139,10 @@ TEST(large_messages_wait_for_their_receive) {
 TEST(small_ones_on_one_host_go_through_the_segment) {
     struct crew c;
     crew_up(&c, 4, "self,shm", NULL, NULL);
-    uint64_t before = counter_sum(&c, "coll.messages");
-    for (int i = 0; i < 50; i++) allreduce_right(&c, 1 + (size_t)i * 100, i % 2);
+    uint64_t before = counter_sum(&c, "coll.messages"), own = counter_sum(&c, "coll.slots");
+    for (int i = 0; i < 50; i++) allreduce_right(&c, 1 + (size_t)i * 20, i % 2);
     bcast_right(&c, 10000, 3);
-    CHECK_EQ(counter_sum(&c, "coll.slots"), 4 * 51);
+    CHECK_EQ(counter_sum(&c, "coll.slots") - own, 4 * 51);
     CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
     crew_down(&c);
 }
@@ -152,7 +152,7 @@ static const char by_lines[] = "barrier=oneshot,allreduce=oneshot,allgather=ones
 TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
     struct crew c;
     crew_up(&c, 4, "self,shm", "coll.algorithms", by_lines);
-    uint64_t before = counter_sum(&c, "coll.messages");
+    uint64_t before = counter_sum(&c, "coll.messages"), own = counter_sum(&c, "coll.slots");
     for (size_t n = 1; n <= 12; n++) {
         allreduce_right(&c, n, n % 2);
         allgather_right(&c, n, n % 2);
@@ -160,10 +160,47 @@ TEST(the_smallest_on_one_host_go_by_a_line_of_each) {
     }
     for (int i = 0; i < 100; i++) allreduce_right(&c, 1, i % 2);
     CHECK_EQ(counter_sum(&c, "coll.oneshot"), 4 * (3 * 12 + 100));
-    CHECK_EQ(counter_sum(&c, "coll.slots"), 0);
+    CHECK_EQ(counter_sum(&c, "coll.slots"), own);
     allreduce_right(&c, 13, false); /* more than a line has */
-    CHECK_EQ(counter_sum(&c, "coll.slots"), 4);
+    CHECK_EQ(counter_sum(&c, "coll.slots"), own + 4);
     CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
+    crew_down(&c);
+}
+
+static const char by_copies[] =
+    "bcast=single_copy,allreduce=single_copy,allgather=single_copy,gather=single_copy";
+
+TEST(members_of_one_host_read_each_others_memory) {
+    struct crew c;
+    crew_up(&c, 4, "self,shm", "coll.algorithms", by_copies);
+    uint64_t before = counter_sum(&c, "coll.messages"), own = counter_sum(&c, "coll.slots");
+    for (size_t n = 1; n <= 12000; n = n * 3 + 1) {
+        allreduce_right(&c, n, n % 2);
+        allgather_right(&c, n, n % 2);
+        bcast_right(&c, n, n % 4);
+    }
+    CHECK_EQ(counter_sum(&c, "coll.single_copy"), 4 * 3 * 9);
+    CHECK_EQ(counter_sum(&c, "coll.slots"), own);
+    CHECK_EQ(counter_sum(&c, "coll.messages") - before, counter_sum(&c, "coll.wakes"));
+    crew_down(&c);
+}
+
+/* Its program may write there from now on: what another member copied is not the message. */
+TEST(memory_that_was_given_back_is_not_taken_for_a_result) {
+    struct crew c;
+    static uint8_t from[100000], to[100000];
+    weft_request_t *request;
+    crew_up(&c, 2, "self,shm", "coll.algorithms", by_copies);
+    weft_op_t op = {.done = on_outcome, .arg = &c.rank[0], .request_p = &request};
+    expect_outcome(&c.rank[0]);
+    CHECK_EQ(weft_bcast(c.rank[0].team, from, sizeof from, WEFT_UINT8, 0, &op), WEFT_IN_PROGRESS);
+    weft_request_cancel(request);
+    op = (weft_op_t){.done = on_outcome, .arg = &c.rank[1]};
+    expect_outcome(&c.rank[1]);
+    CHECK(weft_bcast(c.rank[1].team, to, sizeof to, WEFT_UINT8, 0, &op) != WEFT_OK);
+    UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_CANCELLED);
+    CHECK(c.rank[1].outcome < 0);
     crew_down(&c);
 }
 

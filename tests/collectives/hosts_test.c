@@ -75,6 +75,9 @@ static void to_all(weft_team_t *team, uint32_t rank) {
     MUST(weft_alltoall_wait(team, mine, result, 2, WEFT_INT32) == WEFT_OK, 66);
     for (int r = 0; r < RANKS; r++) MUST(result[2 * r] == r * 100 + 2 * (int)rank, 67);
     MUST(weft_scan_wait(team, &mine[1], result, 1, WEFT_INT32, WEFT_SUM) == WEFT_OK, 68);
+    MUST(result[0] == 100 * ((int)rank * ((int)rank + 1) / 2) + (int)rank + 1, 91);
+    MUST(weft_exscan_wait(team, &mine[1], result, 1, WEFT_INT32, WEFT_SUM) == WEFT_OK, 92);
+    MUST(rank == 0 || result[0] == 100 * ((int)rank * ((int)rank - 1) / 2) + (int)rank, 93);
     MUST(weft_barrier_wait(team) == WEFT_OK, 69);
 }
 

@@ -5,9 +5,13 @@
 
 static const char by_lines_only[] = "barrier=oneshot,allreduce=oneshot,allgather=oneshot";
 
+static const char by_copies_only[] =
+    "bcast=single_copy,allreduce=single_copy,allgather=single_copy";
+
 /* ---- work ------------------------------------------------------------------------------------ */
 
 static void sums(struct process *p) {
+    uint64_t own = weft_worker_count(p->worker, "coll.slots"); /* the team's */
     for (int i = 0; i < 300; i++) {
         int64_t mine[3] = {p->rank + i, 2 * i, -(int64_t)p->rank}, sum[3];
         if (weft_allreduce_wait(p->team, mine, sum, 3, WEFT_INT64, WEFT_SUM) < 0) _exit(30);
@@ -24,7 +28,7 @@ static void sums(struct process *p) {
             if (weft_barrier_wait(p->team) < 0) _exit(36);
         }
     }
-    p->page->number[p->rank] = weft_worker_count(p->worker, "coll.slots");
+    p->page->number[p->rank] = weft_worker_count(p->worker, "coll.slots") - own;
     p->page->lines[p->rank] = weft_worker_count(p->worker, "coll.oneshot");
 }
 
@@ -120,6 +124,20 @@ TEST(the_last_collective_ends_well_at_all_though_members_leave_over_shm) {
     last_one_ends_well("self,shm", "1");
 }
 
+TEST(processes_work_together_by_reading_each_others_memory) {
+    struct page *page;
+    for (uint32_t size = 2; size <= 4; size++) {
+        CHECK_EQ(run_all_by(by_copies_only, size, "self,shm", sums, &page), 0);
+        for (uint32_t r = 0; r < size; r++)
+            CHECK_EQ(page->number[r] + page->lines[r], 19); /* barriers */
+        munmap(page, sizeof *page);
+        CHECK_EQ(run_all_by(by_copies_only, size, "self,shm", reduce_and_exit, &page), 0);
+        munmap(page, sizeof *page);
+        CHECK_EQ(run_all_by(by_copies_only, size, "self,shm", gather_and_exit, &page), 0);
+        munmap(page, sizeof *page);
+    }
+}
+
 /* ---- death ----------------------------------------------------------------------------------- */
 
 static void die_in_the_middle(struct process *p) {
@@ -153,7 +171,7 @@ TEST(a_killed_member_ends_everybodys_collective_over_tcp) {
 static void be_killed_anywhere(struct process *p) {
     weft_status_t st = WEFT_OK;
     static int32_t many[5000];
-    size_t n = *p->algorithms ? 12 : 5000; /* what fits in a line */
+    size_t n = p->algorithms == by_lines_only ? 12 : 5000; /* what fits in a line */
     /* A death before everybody's team is ready would fail the creation of a member that is late.
      * No member learns of it before they all are here. */
     atomic_fetch_add(&p->page->alive, 1);
@@ -172,10 +190,10 @@ static void be_killed_anywhere(struct process *p) {
 }
 
 TEST(a_member_killed_at_any_instruction_wedges_no_one) {
-    for (int i = 0; i < 10; i++) {
+    static const char *const ways[] = {"allreduce=slots", by_lines_only, by_copies_only};
+    for (int i = 0; i < 12; i++) {
         struct page *page;
-        CHECK_EQ(run_all_by(i % 2 ? by_lines_only : "", 3, "self,shm", be_killed_anywhere, &page),
-                 0);
+        CHECK_EQ(run_all_by(ways[i % 3], 3, "self,shm", be_killed_anywhere, &page), 0);
         CHECK_EQ(atomic_load(&page->through), 2);
         munmap(page, sizeof *page);
     }
@@ -227,10 +245,12 @@ static void begin_many(struct process *p) {
     }
 }
 
-TEST(members_sleep_over_lines_that_are_full_and_are_woken) {
+TEST(members_sleep_over_channels_that_are_full_and_are_woken) {
     struct page *page;
     for (uint32_t size = 2; size <= 4; size++) {
         CHECK_EQ(run_all_by(by_lines_only, size, "self,shm", begin_many, &page), 0);
+        munmap(page, sizeof *page);
+        CHECK_EQ(run_all_by(by_copies_only, size, "self,shm", begin_many, &page), 0);
         munmap(page, sizeof *page);
     }
 }
@@ -275,4 +295,71 @@ TEST(those_that_are_left_go_on_when_others_are_killed) {
     struct page *page;
     CHECK_EQ(run_all_by("", 5, "self,shm", shrink_twice, &page), 0);
     CHECK_EQ(run_all_by("", 5, "self,tcp", shrink_twice, &page), 0);
+}
+
+/* ---- beside a server's requests -------------------------------------------------------------- */
+
+enum { QUESTION = 7, ANSWER, REQUESTS = 100 };
+static bool in_collective;
+static uint32_t n_answered, n_within;
+
+static void on_question(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    n_within += in_collective;
+    if (weft_am_send(ep, ANSWER, am->header, am->header_len, NULL, 0, NULL) < 0) _exit(70);
+}
+static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    n_answered++;
+}
+
+/* Rank 0 waits for rank 1 most of the time, within a collective. */
+static void serve(struct process *p, weft_team_t *servers) {
+    uint64_t one = 1, sum = 0, rounds = 0;
+    for (uint32_t over = 0; !over; rounds++) {
+        if (p->rank == 1) usleep(200);
+        in_collective = true;
+        if (weft_allreduce_wait(servers, &one, &sum, 1, WEFT_UINT64, WEFT_SUM) < 0) _exit(71);
+        in_collective = false;
+        atomic_store(&p->page->go, 1);
+        over = p->rank == 1 ? atomic_load(&p->page->through) : 0;
+        if (weft_bcast_wait(servers, &over, 1, WEFT_UINT32, 1) < 0) _exit(72);
+    }
+    p->page->number[p->rank] = rounds;
+    p->page->lines[p->rank] = n_within;
+    if (sum != 2) _exit(73);
+}
+
+static void ask(struct process *p) {
+    weft_ep_t *server = weft_team_ep(p->team, 0);
+    while (!atomic_load(&p->page->go)) weft_worker_wait(p->worker, 1);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        if (weft_am_send(server, QUESTION, &i, sizeof i, NULL, 0, NULL) < 0) _exit(74);
+        while (n_answered == i)
+            if (weft_worker_wait(p->worker, 5000) < 0) _exit(75);
+        if (i % 10 == 0) usleep(300);
+    }
+    atomic_store(&p->page->through, 1);
+}
+
+static void serve_or_ask(struct process *p) {
+    weft_team_t *part;
+    if (weft_am_handler_set(p->worker, QUESTION, on_question, NULL) < 0 ||
+        weft_am_handler_set(p->worker, ANSWER, on_answer, NULL) < 0)
+        _exit(76);
+    if (weft_team_split_wait(p->team, p->rank == 2, p->rank, &part) < 0) _exit(77);
+    if (p->rank == 2)
+        ask(p);
+    else
+        serve(p, part);
+    if (weft_team_close_wait(part) < 0) _exit(78);
+}
+
+TEST(a_server_answers_its_clients_while_it_waits_in_collectives) {
+    static const char *const transports[] = {"self,shm", "self,tcp"};
+    struct page *page;
+    for (unsigned i = 0; i < 2; i++) {
+        CHECK_EQ(run_all(3, transports[i], serve_or_ask, &page), 0);
+        CHECK(page->number[0] > 0 && page->number[0] == page->number[1]);
+        CHECK(page->lines[0] > 0); /* answered within a collective */
+        munmap(page, sizeof *page);
+    }
 }

@@ -322,16 +322,19 @@ static void draw_setting(char *to, size_t size) {
         unsigned of_kind[N_ALGORITHMS], count = 0;
         for (unsigned a = 0; a < N_ALGORITHMS; a++)
             if (weft__algorithms[a].kind == kind) of_kind[count++] = a;
-        unsigned pick = any(count + 1);
-        if (pick < count)
+        unsigned pick = any(count + 3); /* or none is named */
+        const char *name = pick < count        ? weft__algorithms[of_kind[pick]].name
+                           : pick == count     ? "single_copy"
+                           : pick == count + 1 ? "slots"
+                                               : NULL;
+        if (name)
             n += (size_t)snprintf(to + n, size - n, "%s%s=%s", n ? "," : "",
-                                  weft__coll_name((enum coll_kind)kind),
-                                  weft__algorithms[of_kind[pick]].name);
+                                  weft__coll_name((enum coll_kind)kind), name);
     }
 }
 
 static void sample_team(const char *transports, uint32_t size, unsigned samples) {
-    char setting[1000] = "";
+    char setting[1500] = "";
     struct crew c;
     draw_setting(setting, sizeof setting);
     weft_setting_t settings[] = {{"coll.algorithms", setting},
@@ -357,6 +360,27 @@ static void sample(const char *transports, unsigned teams, uint32_t most) {
 TEST(random_collectives_over_shm_have_the_serial_result) {
     sample("self,shm", 24, 9);
     sample("self,shm", 2, MOST_RANKS);
+}
+/* By any algorithm each. */
+TEST(vectors_of_64_mib_have_the_serial_result) {
+    static const enum coll_kind kinds[] = {COLL_ALLREDUCE, COLL_BCAST, COLL_REDUCE};
+    char setting[1500] = "";
+    for (unsigned i = 0; i < 3; i++) {
+        struct sample s = {.kind = kinds[i],
+                           .type = WEFT_INT32,
+                           .reduction = WEFT_SUM,
+                           .size = 2,
+                           .root = any(2),
+                           .width = 4,
+                           .count = (64 << 20) / 4};
+        for (uint32_t a = 0; a < 2; a++)
+            for (uint32_t b = 0; b < 2; b++) s.n[a][b] = s.count;
+        struct crew c;
+        draw_setting(setting, sizeof setting);
+        crew_up(&c, 2, "self,shm", "coll.algorithms", setting);
+        try(&c, &s, setting);
+        crew_down(&c);
+    }
 }
 TEST(random_collectives_over_tcp_have_the_serial_result) {
     sample("self,tcp", 8, 7);

@@ -204,6 +204,8 @@ static const enum coll_algorithm between_leaders[N_COLL_KINDS] = {
     [COLL_SCATTERV] = ALGORITHM_SCATTER_hierarchy + 1,
     [COLL_REDUCE_SCATTERV] = ALGORITHM_REDUCE_SCATTER_hierarchy + 1,
     [COLL_ALLGATHERV] = ALGORITHM_ALLGATHER_hierarchy + 1,
+    [COLL_ALLTOALLV] = ALGORITHM_ALLTOALL_hierarchy + 1,
+    [COLL_EXSCAN] = ALGORITHM_SCAN_hierarchy + 1,
 };
 
 TEST(a_hierarchy_is_of_any_two) {

@@ -54,7 +54,7 @@ static bool tune_one(FILE *out, const char *exe, enum coll_kind kind,
     unsigned n = 0;
     const char *name = weft__coll_name(kind), *sizes = kind == COLL_BARRIER ? "" : "--size 8-1m";
     uint32_t ranks = o->ranks ? o->ranks : 2;
-    for (unsigned a = 0; a <= ALGORITHM_ONESHOT; a++) {
+    for (unsigned a = 0; a <= ALGORITHM_SINGLE_COPY; a++) {
         char command[COMMAND_MOST];
         if (a < N_ALGORITHMS && weft__algorithms[a].kind != kind) continue;
         const char *algorithm = weft__algorithm_name(a);

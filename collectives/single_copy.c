@@ -1,0 +1,543 @@
+/*
+ * Large blocks between members of one host: each offers the address of its memory in the segment.
+ * A member that needs a block reads it there, by process_vm_readv. So every byte is copied once,
+ * and a vector that is reduced by slices is read where it lies.
+ *
+ * No member writes to the memory of another. A member gives its buffers back when all that read
+ * from them have said so, or when it has withdrawn its offers. A reader looks for that after each
+ * copy: the order is that of a sequence lock. Each read begins with the nonce of the member, so
+ * that a process which has the number of one that died is not read.
+ *
+ * Members enter and read in the order of the uses. An offer is written again when all have read
+ * what they read in the use that had its place.
+ */
+#define _GNU_SOURCE
+#include <base/counters.h>
+#include <errno.h>
+#include <reactor/reactor.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <transports/vm_speed.h>
+#include <unistd.h>
+
+#include "collective.h"
+
+/* Bytes of a reduction at a time, which stay in the cache, and of a turn of the worker. */
+enum { PIECE = 64 << 10, TURN_BYTES = 1 << 20 };
+enum stage { ENTERING, READING, TAKING_SLICES, WAITING };
+
+/* Who reads from whom: all from the root, the root from all, all from all. */
+enum readers { NO_READERS, FROM_ROOT, BY_ROOT, ALL };
+static const struct copy_use {
+    enum readers readers;
+    bool folds, slices, blocks; /* blocks: members know those of their own only */
+} uses[N_COLL_KINDS] = {
+    [COLL_BCAST] = {.readers = FROM_ROOT},
+    [COLL_SCATTER] = {.readers = FROM_ROOT},
+    [COLL_SCATTERV] = {.readers = FROM_ROOT, .blocks = true},
+    [COLL_GATHER] = {.readers = BY_ROOT},
+    [COLL_GATHERV] = {.readers = BY_ROOT},
+    [COLL_REDUCE] = {.readers = BY_ROOT, .folds = true},
+    [COLL_ALLGATHER] = {.readers = ALL},
+    [COLL_ALLGATHERV] = {.readers = ALL},
+    [COLL_ALLTOALL] = {.readers = ALL},
+    [COLL_ALLTOALLV] = {.readers = ALL, .blocks = true},
+    [COLL_REDUCE_SCATTER] = {.readers = ALL, .folds = true},
+    [COLL_REDUCE_SCATTERV] = {.readers = ALL, .folds = true},
+    [COLL_ALLREDUCE] = {.readers = ALL, .folds = true, .slices = true},
+};
+
+bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call *call) {
+    return team->segment && team->offers.least && uses[call->kind].readers != NO_READERS &&
+           !call->tagged && call->width <= PIECE && call->memory == COLL_HOST;
+}
+
+static bool reads(const struct collective *c, uint32_t reader, uint32_t owner) {
+    if (reader == owner) return false;
+    switch (uses[c->call.kind].readers) {
+    case FROM_ROOT: return owner == c->call.root;
+    case BY_ROOT: return reader == c->call.root;
+    default: return true;
+    }
+}
+
+static struct segment_member *member_of(const struct collective *c, uint32_t rank) {
+    return &c->team->segment->member[rank];
+}
+
+/* ---- what each is to read -------------------------------------------------------------------- */
+
+/* The blocks of a v-form, in bytes: those of SRC, then those of DST. */
+static weft_status_t keep_blocks(struct collective *c) {
+    struct coll_shape shape = weft__coll_shape(c->team, &c->call);
+    if (!shape.src.count && !shape.dst.count) return WEFT_OK;
+    c->blocks = weft__alloc(c->team, 2 * (size_t)shape.size * sizeof *c->blocks, "blocks");
+    if (!c->blocks) return WEFT_ERR_NO_MEMORY;
+    for (uint32_t r = 0; r < shape.size; r++) {
+        c->blocks[r] = weft__src_block(&shape, r);
+        c->blocks[shape.size + r] = weft__dst_block(&shape, r);
+    }
+    return WEFT_OK;
+}
+
+static struct piece src_block(const struct collective *c, uint32_t r) {
+    uint64_t bytes = coll_bytes(&c->call);
+    return c->blocks ? c->blocks[r] : (struct piece){r * bytes, bytes};
+}
+static struct piece dst_block(const struct collective *c, uint32_t r) {
+    uint64_t bytes = coll_bytes(&c->call);
+    return c->blocks ? c->blocks[c->team->size + r] : (struct piece){r * bytes, bytes};
+}
+
+static weft_status_t keep_source(struct collective *c) {
+    uint64_t bytes = 0;
+    if (c->call.src != c->call.dst || !c->call.in_place) return WEFT_OK;
+    for (uint32_t r = 0; r < c->team->size; r++) {
+        struct piece block = src_block(c, r);
+        if (block.offset + block.len > bytes) bytes = block.offset + block.len;
+    }
+    c->saved = weft__realloc(c->team, NULL, bytes + 1, "saved");
+    if (c->saved) memcpy(c->saved, c->call.src, bytes);
+    return c->saved ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+static weft_status_t take_scratch(struct collective *c) {
+    struct team_offers *offers = &c->team->offers;
+    if (!uses[c->call.kind].folds || offers->scratch) return WEFT_OK;
+    offers->scratch = weft__realloc(c->team, NULL, 2 * (size_t)PIECE, "scratch");
+    return offers->scratch ? WEFT_OK : WEFT_ERR_NO_MEMORY;
+}
+
+static void release_copies(struct collective *c) {
+    talloc_free(c->blocks);
+    talloc_free(c->saved);
+    c->blocks = NULL;
+    c->saved = NULL;
+}
+
+static weft_status_t prepare_copies(struct collective *c) {
+    weft_status_t st = keep_blocks(c);
+    if (st == WEFT_OK) st = keep_source(c);
+    if (st == WEFT_OK) st = take_scratch(c);
+    if (st < 0) {
+        release_copies(c);
+        return st;
+    }
+    c->n_parts = 1;
+    c->first_use = c->team->offers.next++;
+    weft__count(c->team->reactor)->coll_single_copy++;
+    return WEFT_OK;
+}
+
+static const uint8_t *given(const struct collective *c) {
+    if (c->saved) return c->saved;
+    return c->call.kind == COLL_BCAST ? c->call.dst : c->call.src;
+}
+
+/* ---- reading the memory of another ----------------------------------------------------------- */
+
+static bool read_memory(const weft_team_t *team, uint32_t rank, uint64_t from, void *to,
+                        size_t len) {
+    const struct segment_member *member = &team->segment->member[rank];
+    uint64_t nonce = 0, probe = atomic_load_explicit(&member->probe, memory_order_relaxed);
+    struct iovec here[] = {{&nonce, sizeof nonce}, {to, len}};
+    struct iovec there[] = {{(void *)(uintptr_t)probe, sizeof nonce},
+                            {(void *)(uintptr_t)from, len}};
+    pid_t pid = (pid_t)atomic_load_explicit(&member->pid, memory_order_relaxed);
+    ssize_t n = process_vm_readv(pid, here, 2, there, 2, 0);
+    atomic_thread_fence(memory_order_acquire);
+    return n == (ssize_t)(sizeof nonce + len) && nonce == team->record[rank].nonce &&
+           !atomic_load_explicit(&member->withdrawn, memory_order_relaxed);
+}
+
+/* False: the team has failed. */
+static bool read_from(const struct collective *c, uint32_t rank, uint64_t from, void *to,
+                      size_t len) {
+    if (len == 0 || read_memory(c->team, rank, from, to, len)) return true;
+    weft__log(c->team->worker->context, WEFT_LOG_INFO, "collectives",
+              "the memory of rank %u cannot be read: %s", rank, strerror(errno));
+    weft__team_fail(c->team, WEFT_ERR_PEER_FAILED, rank);
+    return false;
+}
+
+static const struct segment_offer *offer_of(const struct collective *c, uint32_t rank) {
+    return segment_offer(c->team->segment, c->first_use, rank);
+}
+static bool has_offered(const struct collective *c, uint32_t rank) {
+    return atomic_load_explicit(&offer_of(c, rank)->use, memory_order_acquire) > c->first_use;
+}
+static bool has_read(const struct collective *c, uint32_t rank) {
+    return atomic_load_explicit(&member_of(c, rank)->read, memory_order_acquire) > c->first_use;
+}
+static bool has_reduced(const struct collective *c, uint32_t rank) {
+    return atomic_load_explicit(&member_of(c, rank)->reduced, memory_order_acquire) > c->first_use;
+}
+
+/* ---- entering -------------------------------------------------------------------------------- */
+
+static bool is_offering(const struct collective *c) {
+    for (uint32_t r = 0; r < c->team->size; r++)
+        if (reads(c, r, c->team->rank)) return true;
+    return false;
+}
+
+static uint64_t read_by_all(const weft_team_t *team) {
+    uint64_t least = UINT64_MAX;
+    for (uint32_t r = 0; r < team->size; r++) {
+        uint64_t n = atomic_load_explicit(&team->segment->member[r].read, memory_order_acquire);
+        if (n < least) least = n;
+    }
+    return least;
+}
+
+static bool may_enter(const struct collective *c) {
+    struct team_offers *offers = &c->team->offers;
+    if (offers->entered != c->first_use) return false;
+    if (c->first_use < offers->read_by_all + SEGMENT_CHANNELS || !is_offering(c)) return true;
+    offers->read_by_all = read_by_all(c->team);
+    return c->first_use < offers->read_by_all + SEGMENT_CHANNELS;
+}
+
+static void copy_own_block(const struct collective *c) {
+    uint32_t rank = c->team->rank, root = c->call.root;
+    struct piece from = {0, coll_bytes(&c->call)}, to = from;
+    switch (c->call.kind) {
+    case COLL_SCATTER:
+    case COLL_SCATTERV:
+        if (rank != root) return;
+        from = src_block(c, rank);
+        break;
+    case COLL_GATHER:
+    case COLL_GATHERV:
+        if (rank != root) return;
+        to = dst_block(c, rank);
+        break;
+    case COLL_ALLGATHER:
+    case COLL_ALLGATHERV: to = dst_block(c, rank); break;
+    case COLL_ALLTOALL:
+    case COLL_ALLTOALLV:
+        from = src_block(c, rank);
+        to = dst_block(c, rank);
+        break;
+    default: return;
+    }
+    uint8_t *at = (uint8_t *)c->call.dst + to.offset;
+    const uint8_t *source = given(c) + from.offset;
+    if (at != source && from.len) memcpy(at, source, from.len);
+}
+
+static void enter(struct collective *c) {
+    struct segment_offer *offer = segment_offer(c->team->segment, c->first_use, c->team->rank);
+    c->entered = 1;
+    c->team->offers.entered++;
+    c->stage = READING;
+    if (is_offering(c)) {
+        offer->src = (uintptr_t)given(c);
+        offer->dst = (uintptr_t)c->call.dst;
+        offer->blocks = (uintptr_t)c->blocks;
+        offer->len = coll_bytes(&c->call);
+        atomic_store_explicit(&offer->use, c->first_use + 1, memory_order_release);
+        weft__shared_wake(c->team);
+    }
+    copy_own_block(c);
+}
+
+/* ---- blocks of others ------------------------------------------------------------------------ */
+
+struct range {
+    uint64_t from, to, len;
+};
+
+/* The block that lies for this member at `rank`. False: the team has failed. */
+static bool find_block(const struct collective *c, uint32_t rank, struct range *range) {
+    const struct segment_offer *offer = offer_of(c, rank);
+    uint64_t bytes = coll_bytes(&c->call);
+    struct piece block = {0, bytes};
+    *range = (struct range){offer->src, 0, bytes};
+    switch (c->call.kind) {
+    case COLL_SCATTER: block.offset = c->team->rank * bytes; break;
+    case COLL_ALLTOALL: block.offset = c->team->rank * bytes; /* fall through */
+    case COLL_GATHER:
+    case COLL_ALLGATHER: range->to = rank * bytes; break;
+    case COLL_GATHERV:
+    case COLL_ALLGATHERV:
+    case COLL_ALLTOALLV:
+        range->to = dst_block(c, rank).offset;
+        range->len = dst_block(c, rank).len;
+        block.len = offer->len;
+        break;
+    default: break;
+    }
+    if (uses[c->call.kind].blocks &&
+        !read_from(c, rank, offer->blocks + c->team->rank * sizeof block, &block, sizeof block))
+        return false;
+    range->from += block.offset;
+    if (block.len == range->len) return true;
+    weft__team_fail(c->team, WEFT_ERR_PROTOCOL, rank);
+    return false;
+}
+
+/* The slice of a vector that `rank` reduces. */
+static struct piece slice_of(const struct collective *c, uint32_t rank) {
+    return weft__piece(c->call.count, c->call.width, c->team->size, rank);
+}
+
+static size_t at_most(uint64_t len, size_t most) {
+    return len < most ? (size_t)len : most;
+}
+
+/* ---- whose block is next? -------------------------------------------------------------------- */
+
+static bool is_taken(const struct collective *c, uint32_t rank) {
+    return c->taken[rank / 64] >> rank % 64 & 1;
+}
+
+static void mark_taken(struct collective *c, uint32_t rank) {
+    c->taken[rank / 64] |= UINT64_C(1) << rank % 64;
+    c->n_taken++;
+    c->at = 0;
+}
+
+static void take_none(struct collective *c) {
+    memset(c->taken, 0, sizeof c->taken);
+    c->n_taken = 0;
+    c->at = 0;
+}
+
+/* Of the members that this one reads from. */
+static uint32_t to_take(const struct collective *c) {
+    if (uses[c->call.kind].readers == FROM_ROOT) return c->team->rank != c->call.root;
+    if (uses[c->call.kind].readers == BY_ROOT && c->team->rank != c->call.root) return 0;
+    return c->team->size - 1;
+}
+
+/* Whichever is there first, from the neighbour on, so that not all read the same. UINT32_MAX: none
+ * is there. */
+static uint32_t next_to_take(const struct collective *c) {
+    uint32_t size = c->team->size, rank = c->team->rank;
+    if (c->at > 0) return c->taking;
+    for (uint32_t i = 1; i < size; i++) {
+        uint32_t r = (rank + i) % size;
+        if (is_taken(c, r) || !reads(c, rank, r)) continue;
+        if (c->stage == READING ? has_offered(c, r) : has_reduced(c, r)) return r;
+    }
+    return UINT32_MAX;
+}
+
+/* As much of this member's block as a turn has; true: it moved on. */
+static bool take_range(struct collective *c, uint32_t rank, const struct range *range,
+                       size_t *budget) {
+    size_t len = at_most(range->len - c->at, *budget);
+    if (!read_from(c, rank, range->from + c->at, (uint8_t *)c->call.dst + range->to + c->at, len))
+        return false;
+    c->taking = rank;
+    c->at += len;
+    *budget -= len;
+    if (c->at == range->len) mark_taken(c, rank);
+    return true;
+}
+
+static bool take_block(struct collective *c, size_t *budget) {
+    uint32_t rank = next_to_take(c);
+    struct range range;
+    return rank != UINT32_MAX && find_block(c, rank, &range) && take_range(c, rank, &range, budget);
+}
+
+static bool take_slice(struct collective *c, size_t *budget) {
+    uint32_t rank = next_to_take(c);
+    if (rank == UINT32_MAX) return false;
+    struct piece slice = slice_of(c, rank);
+    struct range range = {offer_of(c, rank)->dst + slice.offset, slice.offset, slice.len};
+    return take_range(c, rank, &range, budget);
+}
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+/* What this member reduces: where it lies in every SRC, and in its own DST. */
+static struct range folded(const struct collective *c) {
+    struct piece piece = {0, coll_bytes(&c->call)};
+    if (c->call.kind == COLL_REDUCE && c->team->rank != c->call.root) return (struct range){0};
+    if (c->call.kind == COLL_REDUCE) return (struct range){0, 0, piece.len};
+    if (uses[c->call.kind].slices) {
+        piece = slice_of(c, c->team->rank);
+        return (struct range){piece.offset, piece.offset, piece.len};
+    }
+    piece = src_block(c, c->team->rank);
+    return (struct range){piece.offset, 0, piece.len};
+}
+
+/* NULL: the team has failed. */
+static const uint8_t *operand(const struct collective *c, uint32_t rank, uint64_t at, size_t len,
+                              uint8_t *room) {
+    if (rank == c->team->rank) return given(c) + at;
+    return read_from(c, rank, offer_of(c, rank)->src + at, room, len) ? room : NULL;
+}
+
+/* In the order of ranks, so that the result does not depend on who reduces it. The last reduction
+ * writes to DST: what lies there, in place, has been taken by then. */
+static bool fold_piece(const struct collective *c, const struct range *range, size_t len) {
+    uint32_t size = c->team->size;
+    uint8_t *sum = c->team->offers.scratch, *room = sum + PIECE;
+    const uint8_t *left = operand(c, 0, range->from + c->at, len, sum);
+    for (uint32_t r = 1; r < size && left; r++) {
+        const uint8_t *right = operand(c, r, range->from + c->at, len, room);
+        uint8_t *to = r + 1 == size ? (uint8_t *)c->call.dst + range->to + c->at : sum;
+        if (!right) return false;
+        coll_reduce(&c->call, to, left, right, len / c->call.width);
+        left = to;
+    }
+    return left != NULL;
+}
+
+static bool all_offered(const struct collective *c) {
+    for (uint32_t r = 0; r < c->team->size; r++)
+        if (reads(c, c->team->rank, r) && !has_offered(c, r)) return false;
+    return true;
+}
+
+static bool fold(struct collective *c, size_t *budget) {
+    struct range range = folded(c);
+    size_t len = at_most(range.len - c->at, PIECE - PIECE % c->call.width);
+    if (len && (!all_offered(c) || !fold_piece(c, &range, len))) return false;
+    c->at += len;
+    *budget -= at_most(*budget, len);
+    if (c->at == range.len) c->n_taken = to_take(c);
+    return true;
+}
+
+/* ---- one after the other --------------------------------------------------------------------- */
+
+static void announce(struct collective *c, _Atomic uint64_t *counter) {
+    atomic_store_explicit(counter, c->first_use + 1, memory_order_release);
+    weft__shared_wake(c->team);
+}
+
+static void end_stage(struct collective *c) {
+    struct segment_member *own = member_of(c, c->team->rank);
+    take_none(c);
+    if (c->stage == READING && uses[c->call.kind].slices) {
+        announce(c, &own->reduced);
+        c->stage = TAKING_SLICES;
+        return;
+    }
+    c->team->offers.read++;
+    announce(c, &own->read);
+    c->stage = WAITING;
+}
+
+static bool all_have_read(const struct collective *c) {
+    for (uint32_t r = 0; r < c->team->size; r++)
+        if (reads(c, r, c->team->rank) && !has_read(c, r)) return false;
+    return true;
+}
+
+static bool is_next(const struct collective *c) {
+    return c->team->offers.read == c->first_use;
+}
+
+static bool move_on(struct collective *c, size_t *budget) {
+    switch ((enum stage)c->stage) {
+    case ENTERING:
+        if (!may_enter(c)) return false;
+        enter(c);
+        return true;
+    case READING:
+        if (!is_next(c)) return false;
+        if (c->n_taken == to_take(c)) {
+            end_stage(c);
+            return true;
+        }
+        return uses[c->call.kind].folds ? fold(c, budget) : take_block(c, budget);
+    case TAKING_SLICES:
+        if (c->n_taken == to_take(c)) {
+            end_stage(c);
+            return true;
+        }
+        return take_slice(c, budget);
+    case WAITING:
+        if (!all_have_read(c)) return false;
+        c->left = 1;
+        return true;
+    }
+    return false;
+}
+
+static bool advance_copies(struct collective *c) {
+    size_t budget = TURN_BYTES;
+    while (!weft__shared_over(c) && c->status == WEFT_OK && budget && move_on(c, &budget)) continue;
+    return weft__shared_over(c);
+}
+
+static bool may_move(const struct collective *c) {
+    bool done = c->n_taken == to_take(c);
+    switch ((enum stage)c->stage) {
+    case ENTERING: return may_enter(c);
+    case READING:
+        if (!is_next(c)) return false;
+        if (done) return true;
+        if (uses[c->call.kind].folds) return folded(c).len == 0 || all_offered(c);
+        return next_to_take(c) != UINT32_MAX;
+    case TAKING_SLICES: return done || next_to_take(c) != UINT32_MAX;
+    case WAITING: return all_have_read(c);
+    }
+    return false;
+}
+
+static bool needs_copy(const struct collective *c, uint32_t rank) {
+    if (reads(c, rank, c->team->rank) && !has_read(c, rank)) return true;
+    if (c->stage >= WAITING || !reads(c, c->team->rank, rank)) return false;
+    return !has_offered(c, rank) || (uses[c->call.kind].slices && !has_reduced(c, rank));
+}
+
+/* Readers look after each copy. */
+static void recall_offers(struct collective *c) {
+    atomic_store_explicit(&member_of(c, c->team->rank)->withdrawn, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+const struct coll_engine weft__single_copy = {.prepare = prepare_copies,
+                                              .advance = advance_copies,
+                                              .needs = needs_copy,
+                                              .may_move = may_move,
+                                              .recall = recall_offers,
+                                              .release = release_copies};
+
+/* ---- may it be done here, and from which size on? -------------------------------------------- */
+
+void weft__single_copy_offer(weft_team_t *team) {
+    struct segment_member *own = &team->segment->member[team->rank];
+    team->offers.nonce = team->record[team->rank].nonce;
+    atomic_store_explicit(&own->probe, (uintptr_t)&team->offers.nonce, memory_order_relaxed);
+    atomic_store_explicit(&own->pid, (uint32_t)getpid(), memory_order_release);
+}
+
+/* A system call, and the pages that it pins: of a small read, in ns. */
+static uint64_t cost_of_read(const weft_team_t *team) {
+    uint64_t least = UINT64_MAX;
+    uint8_t to[64];
+    for (int i = 0; i < 5; i++) {
+        uint64_t begin = weft__real_now();
+        if (!read_memory(team, team->rank, (uintptr_t)team->all, to, sizeof to)) return UINT64_MAX;
+        uint64_t took = weft__real_now() - begin;
+        if (took < least) least = took;
+    }
+    return least;
+}
+
+/*
+ * By slots a byte is copied twice, by one read once; a read costs a system call. The size from
+ * which on the second copy is dearer, twice that to be sure, as a power of two.
+ */
+uint32_t weft__single_copy_least(const weft_team_t *team) {
+    enum { LEAST = 12, MOST = 18 };
+    uint32_t next = (team->rank + 1) % team->size, bits = LEAST;
+    uint64_t nonce, from = atomic_load(&team->segment->member[next].probe);
+    struct vm_speed speed = weft__vm_speed();
+    if (!speed.read_ns || !read_memory(team, next, from, &nonce, sizeof nonce)) return UINT32_MAX;
+    uint64_t call = cost_of_read(team), saved = 2 * (uint64_t)speed.copy_ns;
+    if (call == UINT64_MAX) return UINT32_MAX;
+    if (saved <= speed.read_ns) return MOST; /* or the machine is busy */
+    uint64_t least = 2 * call * VM_SPEED_BYTES / (saved - speed.read_ns);
+    while (bits < MOST && UINT64_C(1) << bits < least) bits++;
+    return bits;
+}
