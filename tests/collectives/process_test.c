@@ -311,17 +311,17 @@ static void on_answer(weft_ep_t *ep, weft_am_t *am, void *arg) {
     n_answered++;
 }
 
-/* Rank 0 waits for rank 1 most of the time, within a collective. */
+/* Rank 0 waits for rank 1 most of the time, within one of two collectives. */
 static void serve(struct process *p, weft_team_t *servers) {
     uint64_t one = 1, sum = 0, rounds = 0;
     for (uint32_t over = 0; !over; rounds++) {
         if (p->rank == 1) usleep(200);
         in_collective = true;
         if (weft_allreduce_wait(servers, &one, &sum, 1, WEFT_UINT64, WEFT_SUM) < 0) _exit(71);
-        in_collective = false;
         atomic_store(&p->page->go, 1);
         over = p->rank == 1 ? atomic_load(&p->page->through) : 0;
         if (weft_bcast_wait(servers, &over, 1, WEFT_UINT32, 1) < 0) _exit(72);
+        in_collective = false;
     }
     p->page->number[p->rank] = rounds;
     p->page->lines[p->rank] = n_within;
