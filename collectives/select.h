@@ -4,8 +4,8 @@
 
 #include "schedule.h"
 
-/* Where members share a segment: by slots; by a line of each; by reading each other's memory. And of
- * device memory: by peer memory; staged in host memory, as that is carried out. */
+/* Where members share a segment: by slots; by a line of each; by reading each other's memory. And
+ * of device memory: by peer memory; staged in host memory, as that is carried out. */
 enum {
     ALGORITHM_SLOTS = N_ALGORITHMS,
     ALGORITHM_ONESHOT,
