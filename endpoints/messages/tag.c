@@ -288,10 +288,10 @@ static weft_status_t take_whole(struct weft_request *req, struct weft_ep *ep, co
     size_t room = req->len, n = len < room ? len : room;
     weft_status_t st = WEFT_OK;
     req->worker->count->tag_received++;
-    if (len > room) req->status = WEFT_ERR_TRUNCATED;
-    if (req->layout)
+    if (req->layout) { /* the copy may end later; a plain receive is reused as it is */
+        if (len > room) req->status = WEFT_ERR_TRUNCATED;
         st = weft__device_take(req, ep, bytes, n);
-    else
+    } else
         weft__iov_scatter(req->iov, req->n_iov, 0, bytes, n);
     return st == WEFT_OK && len > room ? WEFT_ERR_TRUNCATED : st;
 }
