@@ -11,8 +11,10 @@ static struct per_thread shared;
 static pthread_key_t key;
 static bool keyed;
 
-static void end_thread(void *block) {
+static void end_thread(void *ended) {
+    struct per_thread *block = ended;
     weft__per_thread = NULL;
+    if (block) free(block->cuda);
     free(block);
 }
 

@@ -27,6 +27,7 @@ struct failing {
 struct per_thread {
     struct causes causes;
     struct failing failing;
+    void *cuda; /* transports/cuda/thread_cache.h; malloc's, freed with the block */
 };
 
 /* NULL: none was needed yet. */

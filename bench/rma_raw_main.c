@@ -55,7 +55,8 @@ static void make_region(int i) {
     int fd = memfd_create("rma-raw", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     need(fd >= 0 && ftruncate(fd, LEN) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0,
          "no memory");
-    *r = (struct region){NULL, 0, LEN, WEFT_MEM_ALL, 1, 1, {(uint8_t)i}, fd, 0};
+    *r = (struct region){
+        .len = LEN, .rights = WEFT_MEM_ALL, .id = 1, .epoch = 1, .token = {(uint8_t)i}, .fd = fd};
     r->base = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     need(r->base != MAP_FAILED, "no memory");
     r->origin = (uint64_t)(uintptr_t)r->base;

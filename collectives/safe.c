@@ -91,9 +91,13 @@ weft_status_t weft__safe_new(weft_team_t *team, const weft_op_t *op, struct safe
     return WEFT_OK;
 }
 
+/* A team that has failed refuses the collective. Others may be in it already, and agree about its
+ * outcome, so this member agrees with them. */
 weft_status_t weft__safe_begun(struct safe *safe, weft_status_t status) {
+    bool refused = status < 0 && safe->team->status < 0;
     if (status == WEFT_OK) status = agree(safe, WEFT_OK);
+    if (refused && agree(safe, status) == WEFT_IN_PROGRESS) status = WEFT_IN_PROGRESS;
     safe->team->is_safe = status == WEFT_IN_PROGRESS;
-    if (status < 0) talloc_free(safe);
+    if (status != WEFT_IN_PROGRESS) talloc_free(safe);
     return status;
 }

@@ -70,8 +70,7 @@ struct weft_ep {
     bool ready : 1;      /* `ops` sends at once */
     bool refuses : 1;    /* `ops` refuses all */
     bool associated : 1; /* closed by the end of its association only */
-    bool outlives : 1;   /* its handle stays when it has closed (ep_stub.c) … */
-    bool rested : 1;     /* … and it has */
+    bool outlives : 1;   /* its handle stays when it has closed (ep_stub.c): see `rested` */
     bool mapped : 1;     /* `ops` sends at once, into a lease */
     uint8_t rma_slow;    /* 1: one-sided operations take the slow path */
     int8_t status;       /* a weft_status_t: why it was lost; refused operations return it */
@@ -92,8 +91,9 @@ struct weft_ep {
     int8_t close_status;    /* a weft_status_t for `closed` */
     /* a weft_status_t of a refused operation of the peer, for its next flush */
     int8_t rma_refused;
-    uint8_t quota_shift; /* its quota is the whole one, shifted by this (quota.h) */
-    uint8_t lease;       /* number of the lease that it holds (lease.h); 0: none */
+    bool rested : 1;         /* a handle that outlives its closing, and has closed */
+    uint8_t quota_shift : 7; /* its quota is the whole one, shifted by this (quota.h) */
+    uint8_t lease;           /* number of the lease that it holds (lease.h); 0: none */
 
     struct list of_link, of_worker;
     struct list requests;         /* all, oldest first */

@@ -65,8 +65,6 @@ struct link {
     uint8_t n_lanes : 2;
     bool dialed : 1;          /* by this side; its worker counts those that the peer dialed */
     bool lingers : 1;         /* dialed, without endpoints: the timer closes it */
-    bool given : 1;           /* over a socket that is taken back: no other endpoint joins, and it
-                                 ends with its last one */
     bool ctrl_failed : 1;     /* a control message could not be queued */
     bool heartbeat_waits : 1; /* a heartbeat waits in the backlog */
     bool left_out : 1;        /* a rail that was too slow when the last message was split */
@@ -108,6 +106,8 @@ struct link {
     uint16_t stats_row;
     uint8_t home : 4; /* made over worker->iface[home]; endpoints for that interface may join */
     uint8_t role : 2; /* enum link_role */
+    bool given : 1;   /* over a socket that is taken back: no other endpoint joins, and it
+                                 ends with its last one */
     uint8_t at;       /* messages use worker->iface[at] now */
     char *why;        /* dialed: why this transport was chosen; shared (link.c) */
     /* dialed by URI. The last field: the slab uses it once the link is free */

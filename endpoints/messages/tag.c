@@ -288,12 +288,14 @@ static weft_status_t take_whole(struct weft_request *req, struct weft_ep *ep, co
     size_t room = req->len, n = len < room ? len : room;
     weft_status_t st = WEFT_OK;
     req->worker->count->tag_received++;
-    if (req->layout) { /* the copy may end later; a plain receive is reused as it is */
-        if (len > room) req->status = WEFT_ERR_TRUNCATED;
+    if (req->layout)
         st = weft__device_take(req, ep, bytes, n);
-    } else
+    else
         weft__iov_scatter(req->iov, req->n_iov, 0, bytes, n);
-    return st == WEFT_OK && len > room ? WEFT_ERR_TRUNCATED : st;
+    if (len <= room || st < 0) return st;
+    if (st == WEFT_OK) return WEFT_ERR_TRUNCATED;
+    req->status = WEFT_ERR_TRUNCATED; /* for the end of the copy */
+    return st;
 }
 
 /* One that is offered is fetched, as much of it as fits. */

@@ -120,7 +120,8 @@ enum {
      * fails the team. It costs three more messages a member. `op->request_p` must be NULL, and one
      * is in progress at a time (BUSY). A member that closes the team, or whose deadline for the
      * agreement passes, or that the others have lost, may get another outcome: CLOSED, TIMED_OUT,
-     * PEER_FAILED. With a count of 0 nothing is agreed on.
+     * PEER_FAILED. In a team that has failed before the call, members agree, too: others may be in
+     * the collective. With a count of 0 nothing is agreed on.
      */
     WEFT_COLL_SAFE = 2
 };

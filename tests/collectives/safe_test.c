@@ -95,6 +95,23 @@ TEST(all_that_are_left_have_one_outcome_whichever_is_lost_and_whenever) {
             for (int turns = 0; turns < 10; turns++) lose(ways[i], dies, turns);
 }
 
+TEST(a_member_that_knows_of_a_failure_before_it_calls_has_the_outcome_of_the_others) {
+    struct crew c;
+    const char *name;
+    weft_setting_t settings[] = {{"close.timeout", "20"}};
+    crew_workers(&c, 3, "self,shm", settings, 1);
+    crew_teams(&c);
+    sum_safely(&c, 1, 5000);
+    vanish(&c, 2);
+    UNTIL(&c, weft_team_algorithm(c.rank[0].team, WEFT_COLL_BARRIER, 0, 0, &name) ==
+                  WEFT_ERR_PEER_FAILED);
+    sum_safely(&c, 0, 5000);
+    UNTIL(&c, c.rank[0].outcome_calls && c.rank[1].outcome_calls);
+    CHECK_EQ(c.rank[0].outcome, WEFT_ERR_PEER_FAILED);
+    CHECK_EQ(c.rank[1].outcome, WEFT_ERR_PEER_FAILED);
+    crew_down(&c);
+}
+
 TEST(a_member_that_does_not_come_fails_it_for_all) {
     struct crew c;
     crew_up(&c, 3, "self,shm", NULL, NULL);

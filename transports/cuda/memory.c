@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include "thread_cache.h"
 #include <base/status.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -10,40 +11,32 @@ static cuda_pointer pointer_of(const void *at) {
 
 /* ---- what a pointer points to */
 
-/* What this thread has asked about: an allocation of the same number at the same place is the same
- * one, and to ask for its number costs less than to ask for all. */
-enum { N_KNOWN = 16 };
-struct known {
-    struct cuda_memory memory;
-    unsigned long long buffer;
-};
-static __thread struct known known[N_KNOWN];
-static __thread unsigned next_known;
-
 static bool number_of(const struct cuda_driver *driver, const void *at,
                       unsigned long long *buffer_p) {
     return driver->pointer_attribute &&
            driver->pointer_attribute(buffer_p, CUDA_POINTER_BUFFER, pointer_of(at)) == 0;
 }
 
-static const struct known *find_known(const struct cuda_driver *driver, const void *at) {
-    for (unsigned i = 0; i < N_KNOWN; i++) {
-        const struct known *k = &known[i];
+static const struct cuda_answer *find_answer(const struct cuda_driver *driver, const void *at) {
+    const struct cuda_thread_cache *cache = weft__cuda_thread_cache();
+    for (unsigned i = 0; cache && i < N_CUDA_ANSWERS; i++) {
+        const struct cuda_answer *known = &cache->answer[i];
         unsigned long long buffer;
-        uintptr_t base = (uintptr_t)k->memory.base;
-        if ((uintptr_t)at - base >= k->memory.len) continue;
-        return number_of(driver, at, &buffer) && buffer == k->buffer ? k : NULL;
+        uintptr_t base = (uintptr_t)known->memory.base;
+        if ((uintptr_t)at - base >= known->memory.len) continue;
+        return number_of(driver, at, &buffer) && buffer == known->buffer ? known : NULL;
     }
     return NULL;
 }
 
-static void keep_known(const struct cuda_driver *driver, const struct cuda_memory *memory) {
-    struct known new = {.memory = *memory};
-    if (!memory->len || !number_of(driver, memory->base, &new.buffer)) return;
-    for (unsigned i = 0; i < N_KNOWN; i++) /* one that is gone, where this one begins */
-        if (known[i].memory.base == memory->base) next_known = i;
-    known[next_known] = new;
-    next_known = (next_known + 1) % N_KNOWN;
+static void keep_answer(const struct cuda_driver *driver, const struct cuda_memory *memory) {
+    struct cuda_thread_cache *cache = weft__cuda_thread_cache();
+    struct cuda_answer new = {.memory = *memory};
+    if (!cache || !memory->len || !number_of(driver, memory->base, &new.buffer)) return;
+    for (unsigned i = 0; i < N_CUDA_ANSWERS; i++) /* one that is gone, where this one begins */
+        if (cache->answer[i].memory.base == memory->base) cache->next_answer = i;
+    cache->answer[cache->next_answer] = new;
+    cache->next_answer = (cache->next_answer + 1) % N_CUDA_ANSWERS;
 }
 
 static bool ask(const struct cuda_driver *driver, const void *at, struct cuda_memory *memory_p) {
@@ -65,13 +58,13 @@ static bool ask(const struct cuda_driver *driver, const void *at, struct cuda_me
 bool weft__cuda_find_any(const void *at, struct cuda_memory *memory_p) {
     const struct cuda_driver *driver = weft__cuda_driver();
     if (!driver) return false;
-    const struct known *k = find_known(driver, at);
-    if (k) {
-        *memory_p = k->memory;
+    const struct cuda_answer *known = find_answer(driver, at);
+    if (known) {
+        *memory_p = known->memory;
         return true;
     }
     if (!ask(driver, at, memory_p)) return false;
-    keep_known(driver, memory_p);
+    keep_answer(driver, memory_p);
     return true;
 }
 

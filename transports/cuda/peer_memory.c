@@ -1,6 +1,7 @@
 #include "peer_memory.h"
 
 #include "memory.h"
+#include "thread_cache.h"
 
 #include <base/alloc.h>
 #include <base/list.h>
@@ -56,27 +57,25 @@ static weft_status_t get_handle(const struct cuda_driver *driver, const struct c
     return result == 0 ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
 }
 
-/* Each thread keeps the handles of the allocations that it exported last. */
-enum { N_KEPT = 8 };
-static __thread struct cuda_export kept[N_KEPT];
-static __thread unsigned next_kept;
-
 static weft_status_t export_allocation(const struct cuda_driver *driver,
                                        const struct cuda_memory *memory, struct cuda_export *made) {
     struct cuda_export new = {
         .process = this_process(), .base = (uintptr_t)memory->base, .size = memory->len};
     if (driver->pointer_attribute(&new.buffer, CUDA_POINTER_BUFFER, new.base) != 0)
         return WEFT_ERR_UNSUPPORTED;
-    for (unsigned i = 0; i < N_KEPT; i++) {
-        if (kept[i].process != new.process || kept[i].base != new.base ||
-            kept[i].buffer != new.buffer)
+    struct cuda_thread_cache *cache = weft__cuda_thread_cache();
+    for (unsigned i = 0; cache && i < N_CUDA_EXPORTS; i++) {
+        const struct cuda_export *known = &cache->exported[i];
+        if (known->process != new.process || known->base != new.base || known->buffer != new.buffer)
             continue;
-        *made = kept[i];
+        *made = *known;
         return WEFT_OK;
     }
     weft_status_t st = get_handle(driver, memory, &new);
-    if (st == WEFT_OK) *made = kept[next_kept++ % N_KEPT] = new;
-    return st;
+    if (st < 0) return st;
+    if (cache) cache->exported[cache->next_exported++ % N_CUDA_EXPORTS] = new;
+    *made = new;
+    return WEFT_OK;
 }
 
 weft_status_t weft__cuda_export(const void *at, size_t len, struct cuda_export *export_p) {
