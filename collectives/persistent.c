@@ -53,7 +53,7 @@ weft_status_t weft_coll_start(weft_coll_t *coll, const weft_op_t *op) {
     weft_status_t st = weft__worker_check(coll->team->worker);
     if (st == WEFT_OK) st = weft__check_streamed_op(op, WEFT_COLL_FIXED_ORDER | WEFT_COLL_SAFE);
     if (st == WEFT_OK) st = weft__check_no_layout(op);
-    if (st == WEFT_OK) st = weft__team_usable(coll->team);
+    if (st == WEFT_OK && !is_safe(op)) st = weft__team_usable(coll->team);
     if (st < 0) return st;
     if (op && op->stream) return weft__coll_start_streamed(coll, op);
     if (coll->active) return weft__fail(WEFT_ERR_BUSY, "the collective is under way");
@@ -61,7 +61,9 @@ weft_status_t weft_coll_start(weft_coll_t *coll, const weft_op_t *op) {
     struct safe *safe;
     if (!is_safe(op)) return weft__collective_restart(coll, op);
     st = weft__safe_new(coll->team, op, &safe, &op);
-    return st < 0 ? st : weft__safe_begun(safe, weft__collective_restart(coll, op));
+    if (st < 0) return st;
+    st = weft__team_usable(coll->team);
+    return weft__safe_begun(safe, st < 0 ? st : weft__collective_restart(coll, op));
 }
 
 weft_status_t weft_coll_free(weft_coll_t *coll) {

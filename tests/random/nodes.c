@@ -152,6 +152,7 @@ void nodes_begin(void) {
         {"lanes.backoff", quick ? "2ms" : "500ms"},
         {"failover.timeout", "1s"},
         {"team.timeout", world->may & (MAY_CLOSE | MAY_KILL) ? "2s" : "20s"},
+        {"coll.timeout", world->may & MAY_KILL ? "2s" : "300s"},
         {"coll.slot", percent(60)   ? "8k"
                       : percent(50) ? "64"
                                     : "0"},

@@ -278,6 +278,8 @@ static void take_turn(struct member *m) {
     a->then = turn_ended;
     lay_out(a);
     ask_op(a, a->turn->flags);
+    /* where sockets die a member may wait for another as long as it is allowed to */
+    if (world->may & MAY_KILL && a->op.deadline_ms == UINT32_MAX) a->op.deadline_ms = 0;
     c->hurried |= a->op.deadline_ms && a->op.deadline_ms != UINT32_MAX;
     ASK(a, call(a));
     if (failed && a->status != failed)

@@ -435,7 +435,9 @@ static bool last(struct side *s, bool sends, struct tally *c) {
     weft_iov_t iov = {sends ? s->out : s->in, LEN};
     weft_status_t st = sends ? weft_tag_send(s->ep, 1, &iov, 1, OP(c))
                              : weft_tag_recv(s->worker, 1, UINT64_MAX, &iov, 1, NULL, OP(c));
-    if (st != WEFT_IN_PROGRESS) CHECK_EQ(st, WEFT_ERR_PEER_FAILED);
+    /* a sender that died before may have left the short message behind */
+    bool took_short = st == WEFT_OK && !sends && s->errors;
+    if (st != WEFT_IN_PROGRESS && !took_short) CHECK_EQ(st, WEFT_ERR_PEER_FAILED);
     return st == WEFT_IN_PROGRESS;
 }
 
@@ -499,7 +501,7 @@ static void survives(bool child_sends, bool split, int turns) {
     bool whole = memcmp(l.s.in, base_of(same), LEN) == 0;
     side_close(&l.s);
     CHECK_EQ(c.calls, posted);
-    if (child_sends && c.status == WEFT_OK) CHECK(whole);
+    if (child_sends && posted && c.status == WEFT_OK) CHECK(whole);
 }
 
 static void killed_at_any_time(bool split) {
