@@ -61,6 +61,8 @@ unsigned weft__choose(const struct choices *choices, const struct question *ques
 /* The same, and whether a row of `choices` said so. */
 unsigned weft__choose_why(const struct choices *choices, const struct question *question,
                           bool *chosen_p);
+bool weft__single_copy_has(enum coll_kind kind); /* single_copy.c */
+
 /* "slots", "oneshot", "single_copy", "peer" and "staged" are among these names. */
 const char *weft__algorithm_name(unsigned algorithm);
 

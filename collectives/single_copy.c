@@ -47,8 +47,12 @@ static const struct copy_use {
     [COLL_ALLREDUCE] = {.readers = ALL, .folds = true, .slices = true},
 };
 
+bool weft__single_copy_has(enum coll_kind kind) {
+    return uses[kind].readers != NO_READERS;
+}
+
 bool weft__single_copy_can_take(const weft_team_t *team, const struct coll_call *call) {
-    return team->segment && team->offers.least && uses[call->kind].readers != NO_READERS &&
+    return team->segment && team->offers.least && weft__single_copy_has(call->kind) &&
            !call->tagged && call->width <= PIECE && call->memory == COLL_HOST;
 }
 

@@ -57,6 +57,7 @@ static bool tune_one(FILE *out, const char *exe, enum coll_kind kind,
     for (unsigned a = 0; a <= ALGORITHM_SINGLE_COPY; a++) {
         char command[COMMAND_MOST];
         if (a < N_ALGORITHMS && weft__algorithms[a].kind != kind) continue;
+        if (a == ALGORITHM_SINGLE_COPY && !weft__single_copy_has(kind)) continue;
         const char *algorithm = weft__algorithm_name(a);
         snprintf(command, sizeof command,
                  "WEFT_COLL_TUNING= WEFT_COLL_ALGORITHMS=%s=%s '%s' --test %s --ranks %u "
