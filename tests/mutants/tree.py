@@ -97,8 +97,20 @@ class Tree:
         sources = [s for room in ROOMS for s in _c_files(self.root, room, ("_main.c",))]
         return [s for s in sources if not s.startswith(tuple(LEFT_OUT))]
 
+    def _image(self):
+        """The object in place of the kernels for a GPU: it has none, as where there is no compiler for them."""
+        if self.base:
+            return self.base._image()
+        source = os.path.join(self.out, self.kind, "cuda_image.c")
+        obj = source[:-2] + ".o"
+        if not os.path.exists(obj):
+            os.makedirs(os.path.dirname(obj), exist_ok=True)
+            _call([os.path.join(self.root, "tools", "cuda_image"), source], self.root)
+            _call(["cc", *self.flags, "-c", source, "-o", obj], self.root)
+        return obj
+
     def _link(self, sources, program):
-        objects = self._compile_all(sources + self._library())
+        objects = self._compile_all(sources + self._library()) + [self._image()]
         os.makedirs(os.path.dirname(program), exist_ok=True)
         _call(["cc", *SANITIZERS[self.kind], "-o", program, *objects, *_libraries()], self.root)
         return program
