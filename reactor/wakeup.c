@@ -283,15 +283,19 @@ static int descriptor(struct reactor *r) {
     return r->outer.fd;
 }
 
+/* While a thread drives the worker any thread may ask, and how the host watches is of no account. */
+static int descriptor_for(struct reactor *r, bool level) {
+    int fd = descriptor(r);
+    if (r->outer.apart_fd < 0) r->fd_level = level && fd >= 0;
+    return fd;
+}
+
 int weft__reactor_fd(struct reactor *r) {
-    r->fd_level = false;
-    return descriptor(r);
+    return descriptor_for(r, false);
 }
 
 int weft__reactor_fd_level(struct reactor *r) {
-    int fd = descriptor(r);
-    r->fd_level = fd >= 0;
-    return fd;
+    return descriptor_for(r, true);
 }
 
 /* ---- apart ----------------------------------------------------------------------------------- */
@@ -330,7 +334,7 @@ weft_status_t weft__reactor_detach(struct reactor *r, int news_fd) {
     }
     r->outer.apart_fd = apart;
     atomic_store(&r->outer.apart_taken, r->fd_taken);
-    r->fd_taken = false; /* the thread settles nothing */
+    r->fd_taken = r->fd_level = false; /* the thread settles nothing */
     return WEFT_OK;
 }
 

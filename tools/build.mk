@@ -132,7 +132,7 @@ CUDA_DOUBLE := $(OUT)/tests/cuda/driver_double/libcuda.so.1
 CUDA_ON_HOST := $(if $(shell command -v $(CXX)),$(OUT)/tests/cuda/driver_double/kernels.o)
 $(OUT)/tests/cuda/driver_double/kernels.o: tests/cuda/driver_double/kernels.cpp tests/cuda/driver_double.h tests/cuda/driver_double/double.h $(wildcard transports/cuda/kernels/*) base/half.h $(FLAGS)
 	@mkdir -p $(@D)
-	$(CXX) -std=gnu++17 -fPIC -I. $(CFLAGS) -ffp-contract=off -Wno-unknown-pragmas -c $< -o $@
+	$(CXX) -std=gnu++17 -fPIC -I. $(CFLAGS) -ffp-contract=off -fno-exceptions -Wno-unknown-pragmas -c $< -o $@
 $(CUDA_DOUBLE): $(wildcard tests/cuda/driver_double/*.[ch]) tests/cuda/driver_double.h $(CUDA_ON_HOST) $(FLAGS)
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 -shared -fPIC -I. $(CFLAGS) $(LDFLAGS) -Wl,-soname,libcuda.so.1 -o $@ $(filter %.c,$^) $(CUDA_ON_HOST) -lpthread

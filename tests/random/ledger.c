@@ -224,8 +224,8 @@ void ask_cancel(void) {
     uint32_t n = below(30);
     struct asked *found = NULL;
     for (struct asked *a = world->asked; a && n; a = a->next)
-        if (a->request && a->accepted && !a->notified && may_post(a->node) && !a->node->gone &&
-            may_cancel(a))
+        if (may_cancel(a) && may_post(a->node) && !a->node->gone && a->accepted && !a->notified &&
+            a->request)
             found = a, n--;
     if (!found) return;
     trace("cancel %s %u", kind_name[found->kind], found->n);
