@@ -237,9 +237,10 @@ bool weft__wire_read_rts(const void *p, size_t len, struct wire_rts *v) {
     v->len = get(&c, 8);
     v->address = get(&c, 8);
     v->header = c.at;
-    v->device = v->device_len ? (const char *)c.at + v->header_len : NULL;
-    return c.at && c.left == (size_t)v->header_len + v->device_len && v->header_len <= 256 &&
-           v->device_len <= WIRE_RTS_DEVICE_MOST && v->request != 0 &&
+    v->device = NULL;
+    if (!c.at || c.left != (size_t)v->header_len + v->device_len) return false;
+    if (v->device_len) v->device = (const char *)c.at + v->header_len;
+    return v->header_len <= 256 && v->device_len <= WIRE_RTS_DEVICE_MOST && v->request != 0 &&
            (v->kind == WIRE_OFFER_AM || v->kind == WIRE_OFFER_TAG);
 }
 
