@@ -283,7 +283,7 @@ static int descriptor(struct reactor *r) {
     return r->outer.fd;
 }
 
-/* While a thread drives the worker any thread may ask, and how the host watches is of no account. */
+/* While a thread drives the worker any thread may ask, and the host's kind of watch is not used. */
 static int descriptor_for(struct reactor *r, bool level) {
     int fd = descriptor(r);
     if (r->outer.apart_fd < 0) r->fd_level = level && fd >= 0;
