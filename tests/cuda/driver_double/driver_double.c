@@ -312,7 +312,7 @@ result cuPointerGetAttributes(unsigned count, unsigned *attributes, void **value
     result r = SUCCESS;
     for (unsigned i = 0; i < count && r == SUCCESS; i++)
         r = attribute_of(a, attributes[i], values[i]);
-    double_asked++;
+    __atomic_fetch_add(&double_asked, 1, __ATOMIC_RELAXED);
     return r;
 }
 result cuPointerGetAttribute(void *value, unsigned attribute, pointer at) {
