@@ -147,9 +147,11 @@ static void messages_cross(struct scene *g) {
         weft_iov_t to = {in[i], sizeof in[i]}, from = {out[i], sizeof out[i]};
         CHECK_EQ(weft_tag_recv(i ? t->a : t->b, 5, ~0ull, &to, 1, NULL, OP(&received)),
                  WEFT_IN_PROGRESS);
-        CHECK(weft_tag_send(i ? t->back : t->ep, 5, &from, 1, OP(&sent)) >= 0);
+        weft_status_t st = weft_tag_send(i ? t->back : t->ep, 5, &from, 1, OP(&sent));
+        CHECK(st >= 0);
+        sent.calls += st == WEFT_OK;
     }
-    UNTIL(t, received.calls == 2);
+    UNTIL(t, received.calls == 2 && sent.calls == 2);
     CHECK_EQ(received.status, 0);
     CHECK(memcmp(in, out, sizeof in) == 0);
 }
