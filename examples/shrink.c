@@ -2,6 +2,7 @@
  * A team that goes on without those of its members that were killed: four processes add up ones,
  * one of them is killed, and the others make a new team.
  */
+#include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,11 +45,23 @@ static void member(const char *store, uint32_t rank) {
     _exit(sum == SIZE - 1 ? 0 : 1);
 }
 
+/* One that is free now. */
+static int free_port(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, len) < 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &len) < 0)
+        exit(1);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
 int main(void) {
     char store[64];
     int failed = 0, status;
     setenv("WEFT_LOG_LEVEL", "error", 0); /* the death would be a warning */
-    snprintf(store, sizeof store, "127.0.0.1:%d", 20000 + getpid() % 20000);
+    snprintf(store, sizeof store, "127.0.0.1:%d", free_port());
     for (uint32_t rank = 0; rank < SIZE; rank++)
         if (fork() == 0) member(store, rank);
     while (wait(&status) > 0)
