@@ -31,10 +31,10 @@ void *double_context_create_on(int device) {
     return context;
 }
 void double_context_destroy(void *context) {
-    ((struct context *)context)->destroyed = true;
+    __atomic_store_n(&((struct context *)context)->destroyed, true, __ATOMIC_RELEASE);
 }
 void double_context_break(void *context) {
-    ((struct context *)context)->error = LAUNCH_FAILED;
+    __atomic_store_n(&((struct context *)context)->error, LAUNCH_FAILED, __ATOMIC_RELEASE);
 }
 unsigned double_depth(void) {
     return depth;
@@ -49,7 +49,9 @@ struct context *double_current(void) {
 }
 result double_usable(const struct context *context) {
     if (!context) return INVALID_CONTEXT;
-    return context->destroyed ? CONTEXT_IS_DESTROYED : context->error;
+    /* its streams ask, too */
+    if (__atomic_load_n(&context->destroyed, __ATOMIC_ACQUIRE)) return CONTEXT_IS_DESTROYED;
+    return __atomic_load_n(&context->error, __ATOMIC_ACQUIRE);
 }
 
 static struct allocation *find(pointer at) {

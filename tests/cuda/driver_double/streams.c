@@ -45,8 +45,8 @@ void double_hold(bool hold) {
 static void run_entry(struct stream *s, struct entry *e) {
     result r = double_usable(s->context);
     if (r == SUCCESS) r = e->run(e->arg);
-    if (r != SUCCESS && !s->context->destroyed && s->context->error == SUCCESS)
-        s->context->error = r;
+    if (r != SUCCESS && double_usable(s->context) == SUCCESS)
+        __atomic_store_n(&s->context->error, r, __ATOMIC_RELEASE);
 }
 
 static void *stream_main(void *arg) {
