@@ -1,19 +1,14 @@
 /*
  * The team's life: an exchange of addresses, a first collective in which all agree that they are
  * there (and whether they share memory); then work; then an end that waits for all that it started.
- * Endpoints are opened on first use. Those of the first collective connect all members, directly or
- * by others; what each has to know goes along them, from member to member.
+ * Endpoints are opened on first use (team_leave.c). Those of the first collective connect all
+ * members, directly or by others; what each has to know goes along them, from member to member.
  */
-#define _GNU_SOURCE
 #include "team.h"
 
 #include <base/counters.h>
-#include <base/hash.h>
-#include <float.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agreement.h"
 #include "collective.h"
@@ -91,276 +86,6 @@ static void warn_all(weft_team_t *team) {
             weft__log(team->worker->context, WEFT_LOG_DEBUG, "collectives",
                       "rank %u could not be notified: %s", r, weft_status_name(st));
     }
-}
-
-/* ---- endpoints ------------------------------------------------------------------------------- */
-
-static void ep_up(weft_ep_t *ep, void *arg) {
-    ((struct member *)arg)->up = true;
-}
-
-static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
-    struct member *member = arg;
-    weft_team_t *team = member->team;
-    uint32_t rank = (uint32_t)(member - team->member);
-    /* A worker that closes says so for each of its teams first: then its endpoints' end is no
-     * news. */
-    if (member->gone || rank == team->rank) return;
-    if (status == WEFT_ERR_PEER_CLOSED) {
-        weft__team_without(team, rank);
-    } else {
-        member->lost = true;
-        weft__team_fail(team, weft__team_outcome(status), rank);
-        weft__agreements_go_on(team);
-    }
-}
-
-/* ---- leaving in good order ------------------------------------------------------------------- */
-
-static size_t notified_bytes(const weft_team_t *team) {
-    return (team->size + 7) / 8;
-}
-static bool is_notified(const uint8_t *notified, uint32_t rank) {
-    return notified[rank / 8] >> rank % 8 & 1;
-}
-
-static void release_member(weft_team_t *team, struct member *member) {
-    weft_ep_t *ep = weft__idmap_find(&team->worker->eps, member->leave_ep);
-    member->leave_ep = 0;
-    team->n_outstanding--;
-    /* A member that closed its end, too, waits for nothing. */
-    if (ep) weft__team_release(team->room, ep, team->id, team->epoch, team->rank);
-}
-
-void weft__team_answer(weft_team_t *team) {
-    for (uint32_t r = 0; r < team->size && team->n_outstanding; r++) {
-        struct member *member = &team->member[r];
-        if (member->leave_ep && !weft__collectives_await(team, r)) release_member(team, member);
-    }
-}
-
-/* With the bits of the members that learn of it from the one that leaves. */
-static void send_notified(weft_team_t *team, enum coll_wire_id id, uint32_t to, uint32_t leaves,
-                          const uint8_t *notified) {
-    struct coll_wire wire = {
-        .team = team->id, .epoch = team->epoch, .seq = leaves, .from = team->rank};
-    weft__coll_send_copy(team->room, team->member[to].ep, id, &wire, notified,
-                         notified_bytes(team));
-}
-
-/* To members that this side talks with: they may have no endpoint to the one that has left. */
-static void pass_on(weft_team_t *team, uint32_t rank, const uint8_t *notified) {
-    for (uint32_t r = 0; r < team->size; r++)
-        if (r != team->rank && !is_notified(notified, r) && team->member[r].ep &&
-            !team->member[r].gone)
-            send_notified(team, COLL_WIRE_LEFT, r, rank, notified);
-}
-
-void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *notified,
-                               size_t len) {
-    bool valid = rank < team->size && rank != team->rank && notified && len == notified_bytes(team);
-    /* Its own word comes, behind all that it said. */
-    if (!valid || is_notified(notified, team->rank) || team->member[rank].gone) return;
-    weft__team_without(team, rank);
-    if (team_is_ready(&team->core.fsm)) pass_on(team, rank, notified);
-}
-
-void weft__team_without(weft_team_t *team, uint32_t rank) {
-    team->member[rank].gone = true;
-    weft__collectives_without(team, rank);
-    weft__agreements_go_on(team);
-    weft__team_settle(team);
-}
-
-void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *notified,
-                     size_t len) {
-    struct member *member = &team->member[rank];
-    if (!member->leave_ep) team->n_outstanding++;
-    member->leave_ep = ep->id;
-    weft__team_without(team, rank);
-    weft__team_answer(team);
-    if (notified && len == notified_bytes(team) && team_is_ready(&team->core.fsm))
-        pass_on(team, rank, notified);
-}
-
-void weft__team_released(weft_team_t *team, uint32_t rank) {
-    team->member[rank].released = true;
-    weft__team_settle(team);
-}
-
-/* A member that leaves too has finished its collectives: it has received everything. */
-static bool all_released(const weft_team_t *team) {
-    for (uint32_t r = 0; r < team->size; r++) {
-        const struct member *member = &team->member[r];
-        if (r != team->rank && member->ep && !member->gone && !member->released) return false;
-    }
-    return true;
-}
-
-static void look_for_release(struct job *job) {
-    weft_team_t *team = list_of(job, weft_team_t, release);
-    if (all_released(team)) weft__fsm_step(&team->core.fsm, TEAM_EV_RELEASED);
-}
-
-/* Members that do not answer hold a close up for as long as any other step of it. */
-static void await_release(weft_team_t *team) {
-    uint64_t spin = weft__setting_u64(team->worker->context, SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
-    weft_status_t st =
-        weft__timer_start(team->reactor, &team->deadline, weft__now(team->reactor) + spin);
-    if (st < 0) weft__fsm_step(&team->core.fsm, TEAM_EV_FAIL);
-    weft__team_settle(team);
-}
-
-static void ep_closed(weft_status_t status, void *arg) {
-    weft_team_t *team = arg;
-    team->n_eps--;
-    weft__team_settle(team);
-}
-
-static weft_status_t open_ep(weft_team_t *team, uint32_t rank) {
-    struct member *member = &team->member[rank];
-    const struct member_record *record = &team->record[rank];
-    weft_ep_params_t params = {.on_ready = ep_up, .on_error = ep_lost, .arg = member};
-    weft_status_t st = weft_connect_address(team->opener, record->address, record->address_len,
-                                            &params, &member->ep);
-    if (st == WEFT_OK) team->n_eps++;
-    return st;
-}
-
-weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank) {
-    if (rank >= team->size || !team->id) return NULL;
-    struct member *member = &team->member[rank];
-    if (!member->ep && !member->lost && team_is_open(&team->core.fsm)) {
-        weft_status_t st = open_ep(team, rank);
-        if (st < 0) {
-            member->lost = weft__team_outcome(st) == WEFT_ERR_PEER_FAILED;
-            weft__log(team->worker->context, WEFT_LOG_INFO, "collectives",
-                      "rank %u cannot be reached: %s", rank, weft_status_name(st));
-        }
-    }
-    return member->ep;
-}
-
-/* Everybody's own endpoint to this member stays open without this word, for it is not the one
- * that is closed here. */
-static void send_leave(weft_team_t *team) {
-    if (!team->id) return;
-    uint8_t *notified = weft__alloc(team, notified_bytes(team), "notified");
-    for (uint32_t r = 0; notified && r < team->size; r++)
-        if (r == team->rank || team->member[r].ep) notified[r / 8] |= (uint8_t)(1 << r % 8);
-    for (uint32_t r = 0; r < team->size; r++) {
-        struct member *member = &team->member[r];
-        if (r == team->rank) continue;
-        /* A member that left before waits for its answer alone. One that is lost waits for
-         * nothing. */
-        if (member->leave_ep)
-            release_member(team, member);
-        else if (member->ep && !member->gone && notified)
-            send_notified(team, COLL_WIRE_LEAVE, r, r, notified);
-        else if (member->ep && !member->gone)
-            weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, NULL, 0, NULL);
-    }
-    talloc_free(notified);
-}
-
-static void close_eps(weft_team_t *team) {
-    for (uint32_t r = 0; r < team->size; r++) {
-        weft_ep_t *ep = team->member[r].ep;
-        if (!ep) continue;
-        team->member[r].ep = NULL;
-        /* Who never answered, in a team that never was, need not be waited for. */
-        bool flush = team->member[r].up || team->all_came;
-        weft_status_t st = weft_ep_close(ep, flush ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT,
-                                         &(weft_op_t){.done = ep_closed, .arg = team});
-        if (st != WEFT_IN_PROGRESS) team->n_eps--;
-    }
-}
-
-/* ---- what the exchange says ------------------------------------------------------------------ */
-
-static bool decode(weft_team_t *team) {
-    for (uint32_t r = 0; r < team->size; r++)
-        if (!weft__member_read(team->all + (size_t)r * MEMBER_RECORD_BYTES, MEMBER_RECORD_BYTES,
-                               &team->record[r]))
-            return false;
-    return true;
-}
-
-static weft_status_t check_records(weft_team_t *team) {
-    const struct member_record *mine = &team->record[team->rank];
-    if (!decode(team))
-        return weft__fail(WEFT_ERR_PROTOCOL, "the exchange returned malformed records");
-    if (memcmp(team->mine, team->all + (size_t)team->rank * MEMBER_RECORD_BYTES,
-               MEMBER_RECORD_BYTES) != 0)
-        return weft__fail(WEFT_ERR_PROTOCOL, "the exchange returned a wrong record for rank %u",
-                          team->rank);
-    for (uint32_t r = 0; r < team->size; r++) {
-        const struct member_record *other = &team->record[r];
-        if (other->slot != mine->slot || other->choices != mine->choices)
-            return weft__fail(WEFT_ERR_INVALID_PARAM, "rank %u has different coll.* settings", r);
-        if (r != team->rank && other->address_len == mine->address_len &&
-            memcmp(other->address, mine->address, mine->address_len) == 0)
-            return weft__fail(WEFT_ERR_UNSUPPORTED, "rank %u is the same worker", r);
-    }
-    return WEFT_OK;
-}
-
-/* Every member gets the same, for all of it comes from the exchange; the nonces make it this
- * team's alone. */
-static uint64_t identity(const weft_team_t *team) {
-    uint64_t h = hash_more(HASH_BEGIN, team->all, (size_t)team->size * MEMBER_RECORD_BYTES);
-    h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
-    return h ? h : 1;
-}
-
-/* Members of a host whose identity is not known (0) are hosts of their own. */
-static void find_hosts(weft_team_t *team) {
-    for (uint32_t r = 0; r < team->size; r++) {
-        uint32_t first = 0;
-        while (first < r &&
-               !(team->record[r].host && team->record[first].host == team->record[r].host))
-            first++;
-        team->host_of[r] = first;
-        team->n_hosts += first == r;
-    }
-}
-
-static bool is_first_of_host(const weft_team_t *team, uint32_t rank) {
-    for (uint32_t r = 0; r < rank; r++)
-        if (team->record[r].host == team->record[rank].host) return false;
-    return true;
-}
-
-/* Those that are bound to one core, a core counted once. */
-static bool is_first_on_core(const weft_team_t *team, uint32_t rank) {
-    const struct member_record *record = team->record, *mine = &record[rank];
-    for (uint32_t r = 0; r < rank; r++)
-        if (record[r].host == mine->host && record[r].core == mine->core) return false;
-    return mine->core != 0;
-}
-
-/* Cores are as many as a member may run on, or as members are bound to. */
-static uint32_t per_core_of_host(const weft_team_t *team, uint64_t host) {
-    uint32_t here = 0, cores = 1, bound = 0;
-    for (uint32_t r = 0; r < team->size; r++) {
-        if (team->record[r].host != host) continue;
-        here++;
-        bound += is_first_on_core(team, r);
-        if (team->record[r].cores > cores) cores = team->record[r].cores;
-    }
-    if (bound > cores) cores = bound;
-    return (here + cores - 1) / cores;
-}
-
-static uint32_t most_per_core(const weft_team_t *team) {
-    uint32_t most = 1;
-    if (team->record[0].ranks_per_core) return team->record[0].ranks_per_core;
-    for (uint32_t r = 0; r < team->size; r++) {
-        uint32_t here =
-            is_first_of_host(team, r) ? per_core_of_host(team, team->record[r].host) : 0;
-        if (here > most) most = here;
-    }
-    return most;
 }
 
 /*
@@ -441,21 +166,9 @@ static weft_status_t agree(weft_team_t *team) {
     return weft__collective_start(team, &call, NULL, agreed);
 }
 
-static bool same_long_double(const weft_team_t *team) {
-    for (uint32_t r = 0; r < team->size; r++)
-        if (team->record[r].flags / MEMBER_LONG_DOUBLE != LDBL_MANT_DIG) return false;
-    return true;
-}
-
 static weft_status_t begin_members(weft_team_t *team) {
-    weft_status_t st = check_records(team);
+    weft_status_t st = weft__team_read_records(team);
     if (st < 0) return st;
-    for (uint32_t r = 0; r < team->size; r++)
-        if (team->record[r].eager < team->eager) team->eager = team->record[r].eager;
-    team->per_core = most_per_core(team);
-    find_hosts(team);
-    team->same_long_double = same_long_double(team);
-    team->id = identity(team);
     share_memory(team);
     weft__team_registry_adopt(team->room, team);
     return team->status < 0 ? team->status : agree(team);
@@ -484,14 +197,14 @@ static void on_effect(struct fsm *m, unsigned effect) {
         notify_watches(team);
         break;
     case TEAM_FX_WARN: warn_all(team); break;
-    case TEAM_FX_LEAVE: send_leave(team); break;
-    case TEAM_FX_AWAIT: await_release(team); break;
+    case TEAM_FX_LEAVE: weft__team_send_leave(team); break;
+    case TEAM_FX_AWAIT: weft__team_await_release(team); break;
     case TEAM_FX_CLOSE_ALL:
         weft__timer_stop(team->reactor, &team->deadline);
         weft__agreements_stop(team, WEFT_ERR_CLOSED);
         weft__shared_unwatch(team);
         weft__grow_stop(team);
-        close_eps(team);
+        weft__team_close_eps(team);
         weft__team_settle(team);
         break;
     case TEAM_FX_GONE: weft__job_post(team->reactor, &team->gone); break;
@@ -557,6 +270,11 @@ void weft__team_settle(weft_team_t *team) {
     if (team_is_closing(&team->core.fsm)) weft__job_post(team->reactor, &team->quiet);
 }
 
+static void look_for_release(struct job *job) {
+    weft_team_t *team = list_of(job, weft_team_t, release);
+    if (weft__team_all_released(team)) weft__fsm_step(&team->core.fsm, TEAM_EV_RELEASED);
+}
+
 static void look_for_quiet(struct job *job) {
     weft_team_t *team = list_of(job, weft_team_t, quiet);
     bool busy = team->n_eps || !list_empty(&team->active) || weft__agreements_busy(team) ||
@@ -604,65 +322,6 @@ weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op) {
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-static bool has_shared_memory(weft_worker_t *worker, const char *transports) {
-    const struct iface *shm = weft__worker_iface(worker, "shm", 3);
-    return shm && weft__iface_is_named(shm, transports);
-}
-
-static void describe_cores(struct member_record *record) {
-    cpu_set_t set;
-    record->cores = 1;
-    if (sched_getaffinity(0, sizeof set, &set) < 0) return;
-    record->cores = (uint32_t)CPU_COUNT(&set);
-    for (uint32_t core = 0; record->cores == 1 && record->core == 0; core++)
-        if (CPU_ISSET(core, &set)) record->core = core + 1;
-}
-
-static weft_status_t describe_myself(weft_team_t *team, const weft_team_params_t *params) {
-    weft_context_t *context = team->worker->context;
-    struct member_record record = {.nonce = weft__random(team->reactor),
-                                   .host = weft__team_host(),
-                                   .ranks_per_core = params->ranks_per_core,
-                                   .eager = team->eager,
-                                   .slot = weft__setting_u64(context, SETTING_COLL_SLOT) /
-                                           SEGMENT_LINE * SEGMENT_LINE,
-                                   .choices = team->choices.hash ^ team->segment_bytes};
-    record.flags = (uint16_t)(LDBL_MANT_DIG * MEMBER_LONG_DOUBLE);
-    describe_cores(&record);
-    size_t len = sizeof record.address;
-    weft_status_t st =
-        weft__worker_address_by(team->worker, params->transports, record.address, &len);
-    if (st < 0) return st;
-    record.address_len = (uint16_t)len;
-    if (record.slot && team->size > 1 && has_shared_memory(team->worker, params->transports)) {
-        record.flags |= MEMBER_MAPS;
-    }
-    if (team->rank == 0 && record.flags & MEMBER_MAPS &&
-        weft__team_segment_create(team, team->size, record.slot, record.nonce, &team->segment) ==
-            WEFT_OK) {
-        record.flags |= MEMBER_SEGMENT;
-        record.pid = (uint32_t)getpid();
-        record.fd = (uint32_t)team->segment->fd;
-    }
-    weft__member_write(team->mine, &record);
-    return WEFT_OK;
-}
-
-/* Sent unasked is only what every transport of the team carries in one piece: it is there when its
- * handler runs. */
-static uint64_t one_piece(const weft_worker_t *worker, const char *transports) {
-    uint64_t most = UINT64_MAX;
-    for (uint32_t i = 0; i < worker->n_ifaces; i++) {
-        if (!weft__iface_is_named(worker->iface[i], transports)) continue;
-        const struct iface_attr *attr = &worker->iface[i]->attr;
-        uint64_t head = 8 + COLL_WIRE_BYTES,
-                 copied = attr->max_bcopy > head ? attr->max_bcopy - head : 0;
-        uint64_t here = attr->max_zcopy > copied ? attr->max_zcopy : copied;
-        if (here < most) most = here;
-    }
-    return most;
-}
-
 /* The team's own choices, then those of the settings. */
 static weft_status_t read_choices(weft_team_t *team, const char *own) {
     weft_context_t *context = team->worker->context;
@@ -680,7 +339,7 @@ static weft_status_t read_choices(weft_team_t *team, const char *own) {
 
 static weft_status_t take_settings(weft_team_t *team, const weft_team_params_t *params) {
     weft_context_t *context = team->worker->context;
-    uint64_t most = one_piece(team->worker, params->transports);
+    uint64_t most = weft__team_one_piece(team->worker, params->transports);
     team->eager = weft__setting_u64(context, SETTING_COLL_EAGER);
     if (team->eager > most) team->eager = most;
     team->unexpected_most = weft__setting_u64(context, SETTING_COLL_UNEXPECTED);
@@ -765,7 +424,7 @@ static weft_status_t begin_team(weft_team_t *team, const weft_team_params_t *par
     struct team_registry *room = team->room;
     weft_status_t st = make_room(team);
     if (st == WEFT_OK) st = take_settings(team, params);
-    if (st == WEFT_OK) st = describe_myself(team, params);
+    if (st == WEFT_OK) st = weft__team_describe(team, params);
     if (st == WEFT_OK) st = start_deadline(team, params->deadline_ms);
     if (st < 0) goto fail;
     list_append(&room->teams, &team->of_room);

@@ -173,6 +173,28 @@ void weft__team_stub_rest(struct stub *stub, weft_status_t status);
 
 /* Fails the team with its first error, and notifies the other members. */
 void weft__team_fail(weft_team_t *team, weft_status_t status, uint32_t blamed);
+/* Continues a close after something that it waits for has ended. */
+void weft__team_settle(weft_team_t *team);
+weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op);
+/* The status of a collective after an endpoint ended with `status`. */
+weft_status_t weft__team_outcome(weft_status_t status);
+/* WEFT_OK, WEFT_ERR_BUSY before the team is ready, or the status of the failed team. */
+weft_status_t weft__team_usable(const weft_team_t *team);
+
+/* ---- team_records.c */
+
+/* Writes `mine`, the record of this member. Rank 0 creates the segment for it. */
+weft_status_t weft__team_describe(weft_team_t *team, const weft_team_params_t *params);
+/* Checks the records of all members, and sets what follows from them. */
+weft_status_t weft__team_read_records(weft_team_t *team);
+/* Bytes that every transport of `transports` carries in one piece. Only such a message is sent
+ * unasked: it is there when its handler runs. */
+uint64_t weft__team_one_piece(const weft_worker_t *worker, const char *transports);
+
+/* ---- team_leave.c */
+
+/* The endpoint of a rank, opened on first use. NULL: the rank is not there. */
+weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank);
 /* A member closes in good order. The team fails if a collective needs it. */
 void weft__team_without(weft_team_t *team, uint32_t rank);
 /*
@@ -188,15 +210,12 @@ void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *
 void weft__team_released(weft_team_t *team, uint32_t rank);
 /* Answers members that wait for messages which are no longer in flight. */
 void weft__team_answer(weft_team_t *team);
-/* Continues a close after something that it waits for has ended. */
-void weft__team_settle(weft_team_t *team);
-/* The endpoint of a rank, opened on first use. NULL: the rank is not there. */
-weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank);
-weft_status_t weft__team_close(weft_team_t *team, const weft_op_t *op);
-/* The status of a collective after an endpoint ended with `status`. */
-weft_status_t weft__team_outcome(weft_status_t status);
-/* WEFT_OK, WEFT_ERR_BUSY before the team is ready, or the status of the failed team. */
-weft_status_t weft__team_usable(const weft_team_t *team);
+/* LEAVE to all that have not left, when the collectives of this side are over. */
+void weft__team_send_leave(weft_team_t *team);
+/* RELEASED comes when `weft__team_all_released`, or the deadline of a close. */
+void weft__team_await_release(weft_team_t *team);
+bool weft__team_all_released(const weft_team_t *team);
+void weft__team_close_eps(weft_team_t *team);
 
 /* ---- room.c */
 

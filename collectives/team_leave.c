@@ -1,0 +1,187 @@
+/*
+ * The endpoints of a team, opened on first use, and how a member leaves in good order: its LEAVE is
+ * answered when all that it sent has arrived, and passed on to members that it does not talk with.
+ */
+#include <base/log.h>
+
+#include "agreement.h"
+#include "collective.h"
+#include "team.h"
+
+/* ---- endpoints ------------------------------------------------------------------------------- */
+
+static void ep_up(weft_ep_t *ep, void *arg) {
+    ((struct member *)arg)->up = true;
+}
+
+static void ep_lost(weft_ep_t *ep, weft_status_t status, void *arg) {
+    struct member *member = arg;
+    weft_team_t *team = member->team;
+    uint32_t rank = (uint32_t)(member - team->member);
+    /* A worker that closes says so for each of its teams first: then its endpoints' end is no
+     * news. */
+    if (member->gone || rank == team->rank) return;
+    if (status == WEFT_ERR_PEER_CLOSED) {
+        weft__team_without(team, rank);
+    } else {
+        member->lost = true;
+        weft__team_fail(team, weft__team_outcome(status), rank);
+        weft__agreements_go_on(team);
+    }
+}
+
+/* ---- leaving in good order ------------------------------------------------------------------- */
+
+static size_t notified_bytes(const weft_team_t *team) {
+    return (team->size + 7) / 8;
+}
+static bool is_notified(const uint8_t *notified, uint32_t rank) {
+    return notified[rank / 8] >> rank % 8 & 1;
+}
+
+static void release_member(weft_team_t *team, struct member *member) {
+    weft_ep_t *ep = weft__idmap_find(&team->worker->eps, member->leave_ep);
+    member->leave_ep = 0;
+    team->n_outstanding--;
+    /* A member that closed its end, too, waits for nothing. */
+    if (ep) weft__team_release(team->room, ep, team->id, team->epoch, team->rank);
+}
+
+void weft__team_answer(weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size && team->n_outstanding; r++) {
+        struct member *member = &team->member[r];
+        if (member->leave_ep && !weft__collectives_await(team, r)) release_member(team, member);
+    }
+}
+
+/* With the bits of the members that learn of it from the one that leaves. */
+static void send_notified(weft_team_t *team, enum coll_wire_id id, uint32_t to, uint32_t leaves,
+                          const uint8_t *notified) {
+    struct coll_wire wire = {
+        .team = team->id, .epoch = team->epoch, .seq = leaves, .from = team->rank};
+    weft__coll_send_copy(team->room, team->member[to].ep, id, &wire, notified,
+                         notified_bytes(team));
+}
+
+/* To members that this side talks with: they may have no endpoint to the one that has left. */
+static void pass_on(weft_team_t *team, uint32_t rank, const uint8_t *notified) {
+    for (uint32_t r = 0; r < team->size; r++)
+        if (r != team->rank && !is_notified(notified, r) && team->member[r].ep &&
+            !team->member[r].gone)
+            send_notified(team, COLL_WIRE_LEFT, r, rank, notified);
+}
+
+void weft__team_left_elsewhere(weft_team_t *team, uint32_t rank, const uint8_t *notified,
+                               size_t len) {
+    bool valid = rank < team->size && rank != team->rank && notified && len == notified_bytes(team);
+    /* Its own word comes, behind all that it said. */
+    if (!valid || is_notified(notified, team->rank) || team->member[rank].gone) return;
+    weft__team_without(team, rank);
+    if (team_is_ready(&team->core.fsm)) pass_on(team, rank, notified);
+}
+
+void weft__team_without(weft_team_t *team, uint32_t rank) {
+    team->member[rank].gone = true;
+    weft__collectives_without(team, rank);
+    weft__agreements_go_on(team);
+    weft__team_settle(team);
+}
+
+void weft__team_left(weft_team_t *team, uint32_t rank, const weft_ep_t *ep, const uint8_t *notified,
+                     size_t len) {
+    struct member *member = &team->member[rank];
+    if (!member->leave_ep) team->n_outstanding++;
+    member->leave_ep = ep->id;
+    weft__team_without(team, rank);
+    weft__team_answer(team);
+    if (notified && len == notified_bytes(team) && team_is_ready(&team->core.fsm))
+        pass_on(team, rank, notified);
+}
+
+void weft__team_released(weft_team_t *team, uint32_t rank) {
+    team->member[rank].released = true;
+    weft__team_settle(team);
+}
+
+/* A member that leaves too has finished its collectives: it has received everything. */
+bool weft__team_all_released(const weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size; r++) {
+        const struct member *member = &team->member[r];
+        if (r != team->rank && member->ep && !member->gone && !member->released) return false;
+    }
+    return true;
+}
+
+/* Members that do not answer hold a close up for as long as any other step of it. */
+void weft__team_await_release(weft_team_t *team) {
+    uint64_t spin = weft__setting_u64(team->worker->context, SETTING_CLOSE_TIMEOUT) * NS_PER_MS;
+    weft_status_t st =
+        weft__timer_start(team->reactor, &team->deadline, weft__now(team->reactor) + spin);
+    if (st < 0) weft__fsm_step(&team->core.fsm, TEAM_EV_FAIL);
+    weft__team_settle(team);
+}
+
+static void ep_closed(weft_status_t status, void *arg) {
+    weft_team_t *team = arg;
+    team->n_eps--;
+    weft__team_settle(team);
+}
+
+static weft_status_t open_ep(weft_team_t *team, uint32_t rank) {
+    struct member *member = &team->member[rank];
+    const struct member_record *record = &team->record[rank];
+    weft_ep_params_t params = {.on_ready = ep_up, .on_error = ep_lost, .arg = member};
+    weft_status_t st = weft_connect_address(team->opener, record->address, record->address_len,
+                                            &params, &member->ep);
+    if (st == WEFT_OK) team->n_eps++;
+    return st;
+}
+
+weft_ep_t *weft__team_ep(weft_team_t *team, uint32_t rank) {
+    if (rank >= team->size || !team->id) return NULL;
+    struct member *member = &team->member[rank];
+    if (!member->ep && !member->lost && team_is_open(&team->core.fsm)) {
+        weft_status_t st = open_ep(team, rank);
+        if (st < 0) {
+            member->lost = weft__team_outcome(st) == WEFT_ERR_PEER_FAILED;
+            weft__log(team->worker->context, WEFT_LOG_INFO, "collectives",
+                      "rank %u cannot be reached: %s", rank, weft_status_name(st));
+        }
+    }
+    return member->ep;
+}
+
+/* Everybody's own endpoint to this member stays open without this word, for it is not the one
+ * that is closed here. */
+void weft__team_send_leave(weft_team_t *team) {
+    if (!team->id) return;
+    uint8_t *notified = weft__alloc(team, notified_bytes(team), "notified");
+    for (uint32_t r = 0; notified && r < team->size; r++)
+        if (r == team->rank || team->member[r].ep) notified[r / 8] |= (uint8_t)(1 << r % 8);
+    for (uint32_t r = 0; r < team->size; r++) {
+        struct member *member = &team->member[r];
+        if (r == team->rank) continue;
+        /* A member that left before waits for its answer alone. One that is lost waits for
+         * nothing. */
+        if (member->leave_ep)
+            release_member(team, member);
+        else if (member->ep && !member->gone && notified)
+            send_notified(team, COLL_WIRE_LEAVE, r, r, notified);
+        else if (member->ep && !member->gone)
+            weft__coll_send(team, COLL_WIRE_LEAVE, r, r, 0, NULL, 0, NULL);
+    }
+    talloc_free(notified);
+}
+
+void weft__team_close_eps(weft_team_t *team) {
+    for (uint32_t r = 0; r < team->size; r++) {
+        weft_ep_t *ep = team->member[r].ep;
+        if (!ep) continue;
+        team->member[r].ep = NULL;
+        /* Who never answered, in a team that never was, need not be waited for. */
+        bool flush = team->member[r].up || team->all_came;
+        weft_status_t st = weft_ep_close(ep, flush ? WEFT_CLOSE_FLUSH : WEFT_CLOSE_ABORT,
+                                         &(weft_op_t){.done = ep_closed, .arg = team});
+        if (st != WEFT_IN_PROGRESS) team->n_eps--;
+    }
+}
