@@ -243,7 +243,8 @@ typedef struct weft_associate_params {
     weft_lease_t lease;
     uint32_t abi_version; /* WEFT_RESOURCE_ABI of the consumer's header; 0: not compared */
     const char *build_id; /* compared if both sides have one */
-    /* Optional: the object lost its resource. Calls on it return RESOURCE_LOST. If its worker lost
+    /* Optional: the object lost its resource, or a deadline cut its drain off. Calls on it return
+     * RESOURCE_LOST. If its worker lost
      * what it works by, the handle of the object is gone when the worker's association ends. */
     void (*on_lost)(void *object, weft_status_t status, void *arg);
     void *arg;
@@ -317,10 +318,10 @@ WEFT_API weft_status_t weft_resource_export_sized(size_t params_size, weft_objec
                                                   weft_resource_t **resource_p);
 
 /*
- * Gives a resource with a descriptor (SEGMENT, SOCKET, or the exported region of
- * WEFT_OBJECT_MEMORY) to another process, over a connected socket of AF_UNIX. The importer loses
- * the resource when the last descriptor of this end is closed: at the latest when this process
- * ends. Both functions send and receive one message, and block for it.
+ * Gives a resource with a descriptor (SEGMENT, SOCKET, CONNECTION) to another process, over a
+ * connected socket of AF_UNIX. The importer loses the resource when the last descriptor of this end
+ * is closed: at the latest when this process ends. Both functions send and receive one message, and
+ * block for it.
  *
  * weft_resource_receive takes `socket` over, and watches it on `worker`. Errors: UNSUPPORTED for
  * another kind; IO; PROTOCOL if the bytes are no resource; VERSION_MISMATCH.

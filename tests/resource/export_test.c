@@ -3,6 +3,7 @@
 
 #include <endpoints/inspect/stats_page.h>
 #include <ev.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -228,6 +229,58 @@ TEST(a_listening_socket_that_was_sent_accepts_connections) {
     CHECK(weft_resource_listener(received) == NULL);
     CHECK_EQ(weft_resource_release(received), 0);
     two_down(&t);
+}
+
+static void keep_ep(weft_ep_t *ep, void *arg) {
+    *(weft_ep_t **)arg = ep;
+}
+
+static int connect_to(const char *uri) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    at.sin_port = htons((uint16_t)atoi(strrchr(uri, ':') + 1));
+    CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0);
+    return fd;
+}
+
+/* Another process connects, and sends what it has connected. */
+TEST(a_connected_socket_of_another_process_is_used_until_its_owner_is_killed) {
+    struct sharing s;
+    weft_resource_t *received;
+    weft_listener_t *listener;
+    weft_ep_t *ep, *accepted = NULL;
+    int pair[2];
+    handled = lost = 0;
+    share_up(&s, "tcp");
+    weft_listen_params_t listening = {.on_endpoint = keep_ep, .arg = &accepted};
+    CHECK_EQ(weft_listen(two_b(&s.two), "tcp://127.0.0.1:0", &listening, &listener), 0);
+    CHECK_EQ(weft_am_handler_set(s.library[1], 3, on_message, NULL), 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    pid_t owner = fork();
+    if (owner == 0) {
+        int fd = connect_to(weft_listener_uri(listener));
+        weft_resource_value_t value = VALUE(WEFT_RES_ENDPOINT_SOCKET, fd);
+        weft_resource_t *sent = describe(WEFT_RESOURCE_CONNECTION, &value, 1);
+        close(pair[0]);
+        CHECK_EQ(weft_resource_send(sent, pair[1]), 0);
+        for (;;) pause();
+    }
+    close(pair[1]);
+    CHECK_EQ(weft_resource_receive(s.two.a, pair[0], &received), 0);
+    CHECK_EQ(weft_connect(s.library[0], NULL, &(weft_ep_params_t){.associated = 1}, &ep), 0);
+    weft_associate_params_t params = {.resource = received, .on_lost = on_lost};
+    CHECK_EQ(weft_associate_resources(s.context, WEFT_OBJECT_ENDPOINT, &params, ep), 0);
+    CHECK(weft_am_send(ep, 3, NULL, 0, &(weft_iov_t){"x", 1}, 1, NULL) >= 0);
+    UNTIL(&s.two, handled == 1);
+    kill(owner, SIGKILL);
+    UNTIL(&s.two, lost == 1);
+    waitpid(owner, NULL, 0);
+    weft_resource_info_t info = {.n_users = 1};
+    UNTIL(&s.two, weft_resource_info(received, &info) == 0 && info.n_users == 0);
+    CHECK_EQ(info.status, WEFT_ERR_RESOURCE_LOST);
+    CHECK_EQ(weft_resource_release(received), 0);
+    CHECK_EQ(weft_ep_close(ep, WEFT_CLOSE_FLUSH, NULL), 0);
+    share_down(&s);
 }
 
 TEST(an_endpoint_is_given_out) {
