@@ -11,7 +11,8 @@
 #include "resource.h"
 
 static const char *const object_name[] = {"context", "worker", "team", "endpoint", "region"};
-enum { LOOK_NS = 500000 }; /* between two looks whether a consumer has drained */
+/* From one look whether a consumer has drained to the next: the time doubles. */
+enum { FIRST_LOOK_NS = 50000, LAST_LOOK_NS = 16000000 };
 
 /* ---- the machines' effects ------------------------------------------------------------------- */
 
@@ -36,7 +37,8 @@ static void start_drain(struct association *a, weft_status_t status, bool abort)
                       : weft__setting_u64(weft__reactor_context(a->reactor), SETTING_CLOSE_TIMEOUT);
     uint64_t now = weft__now(a->reactor);
     /* Both places were reserved. */
-    (void)weft__timer_start(a->reactor, &a->look, now + LOOK_NS);
+    a->look_ns = FIRST_LOOK_NS;
+    (void)weft__timer_start(a->reactor, &a->look, now + a->look_ns);
     if (!abort) (void)weft__timer_start(a->reactor, &a->deadline, now + ms * NS_PER_MS);
 }
 
@@ -182,7 +184,8 @@ void weft__association_look(struct association *a) {
 
 static void look(struct timer *timer) {
     struct association *a = list_of(timer, struct association, look);
-    (void)weft__timer_start(a->reactor, timer, weft__now(a->reactor) + LOOK_NS);
+    if (a->look_ns < LAST_LOOK_NS) a->look_ns *= 2;
+    (void)weft__timer_start(a->reactor, timer, weft__now(a->reactor) + a->look_ns);
     weft__association_look(a);
 }
 

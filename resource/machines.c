@@ -16,9 +16,6 @@ static void association_act_lose(struct fsm *m) {
     fsm_effect(m, ASSOC_FX_ABORT);
     fsm_effect(m, ASSOC_FX_NOTIFY_LOST);
 }
-static void association_act_expire(struct fsm *m) {
-    fsm_effect(m, ASSOC_FX_ABORT);
-}
 static void association_act_give_back(struct fsm *m) {
     fsm_effect(m, ASSOC_FX_DETACH);
     fsm_effect(m, ASSOC_FX_RETURN);

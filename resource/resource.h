@@ -66,6 +66,7 @@ struct association {
     weft_worker_t *worker; /* that does the work; NULL: none does */
     struct reactor *reactor;
     struct timer deadline, look; /* while it drains */
+    uint64_t look_ns;            /* until the next look */
     uint64_t drain_ms;           /* 0: close.timeout */
     void (*on_lost)(void *, weft_status_t, void *);
     void *arg;

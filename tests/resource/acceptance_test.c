@@ -369,6 +369,24 @@ TEST(a_drain_that_takes_too_long_ends_as_lost) {
     ended_once(&under_way);
     CHECK_EQ(done.status, WEFT_ERR_RESOURCE_LOST);
     CHECK(under_way.send.status < 0);
+    CHECK_EQ(s.lost, 1);
+    scene_down(&s);
+}
+
+TEST(users_that_the_deadline_of_a_withdrawal_cuts_off_are_notified) {
+    struct scene s;
+    struct tally done = {0};
+    weft_ep_t *ep;
+    scene_up(&s, "shm");
+    CHECK_EQ(scene_associate(&s), 0);
+    put_under_way(&s, &under_way, &ep);
+    weft_op_t op = {.done = tally, .arg = &done, .deadline_ms = 30};
+    CHECK_EQ(weft_resource_withdraw(s.provider.resource, &op), WEFT_IN_PROGRESS);
+    CHECK_EQ(s.lost, 0);
+    UNTIL(&s.two, done.calls);
+    ended_once(&under_way);
+    CHECK_EQ(s.lost, 1);
+    CHECK_EQ(s.lost_status, WEFT_ERR_RESOURCE_LOST);
     scene_down(&s);
 }
 

@@ -81,7 +81,8 @@ static const char *ends_once(const struct explore_world *w) {
     unsigned detached = explore_notified(w, CONSUMER, ASSOC_FX_DETACH);
     if (done > 1) return "the end is notified once";
     if (detached > 1) return "what was acquired is released once";
-    if (explore_notified(w, CONSUMER, ASSOC_FX_NOTIFY_LOST) > 1) return "the loss is notified once";
+    unsigned lost = explore_notified(w, CONSUMER, ASSOC_FX_NOTIFY_LOST);
+    if (lost != (state == ASSOC_LOST)) return "each loss is notified once, and nothing else is";
     if (state == ASSOC_DISASSOCIATED && !done) return "disassociated is notified";
     if (explore_notified(w, PROVIDER, GRANT_FX_NOTIFY_RETURNED) && !detached)
         return "the provider is notified after the release";
