@@ -50,8 +50,9 @@ typedef struct weft_graph_params {
     void *arg;
     /*
      * Not NULL: a graph over the members of the team. Every member creates it, in the same order as
-     * its collectives, adds the same tasks and starts its runs. A task is run by one member; its
-     * result goes to those that have successors of it. A run ends with one outcome for all members:
+     * its collectives, adds the same tasks and starts its runs. A task is run by one member. The
+     * members that have successors of it read its result one-sidedly where it lies; up to the
+     * setting graph.inline it is sent to them. A run ends with one outcome for all members:
      * that of a task that failed anywhere, or of a member that was lost.
      *
      * With pure tasks (retries) a run survives the loss of members. Those that are left shrink the
@@ -113,6 +114,12 @@ typedef struct weft_task_params {
     /* Not 0: it has a GPU for itself while it runs (weft_task_call_t.gpu). At most one of on_cpu,
      * on_node and on_gpu. */
     int on_gpu;
+    /*
+     * Not 0: only its successors need the result. Each member gives the memory back to the system
+     * when the last of them has ended, by whole pages, unless an RDMA device has it registered;
+     * weft_graph_result is NOT_FOUND then. A result without successors stays.
+     */
+    int transient;
 } weft_task_params_t;
 
 /*

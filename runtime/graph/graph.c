@@ -1,6 +1,6 @@
 /* The program's calls: tasks are added, the graph runs and ends. */
 #include "graph.h"
-#include "ranks.h"
+#include "results.h"
 
 #include <base/alloc.h>
 #include <base/check.h>
@@ -121,16 +121,13 @@ static weft_status_t check_task(weft_graph_t *graph, weft_task_params_t *params)
     return WEFT_OK;
 }
 
-/* Where a task's result lies does not change. */
-static weft_status_t keep_inputs(const weft_graph_t *graph, struct task *task,
-                                 const weft_task_params_t *params) {
+static weft_status_t keep_inputs(struct task *task, const weft_task_params_t *params) {
     uint32_t n = params->n_inputs;
     weft_task_t *inputs = weft__alloc(task, n * sizeof *inputs, "inputs");
     task->input = weft__alloc(task, n * sizeof *task->input, "inputs");
     task->input_len = weft__alloc(task, n * sizeof *task->input_len, "inputs");
     if (!inputs || !task->input || !task->input_len) return WEFT_ERR_NO_MEMORY;
     memcpy(inputs, params->inputs, n * sizeof *inputs);
-    for (uint32_t i = 0; i < n; i++) task->input[i] = graph->task[inputs[i]]->result;
     task->params.inputs = inputs;
     return WEFT_OK;
 }
@@ -142,7 +139,7 @@ static weft_status_t keep_params(const weft_graph_t *graph, struct task *task,
     task->params.name = NULL;
     task->params.inputs = NULL;
     task->n_inputs = params->n_inputs;
-    weft_status_t st = params->n_inputs ? keep_inputs(graph, task, params) : WEFT_OK;
+    weft_status_t st = params->n_inputs ? keep_inputs(task, params) : WEFT_OK;
     if (st < 0) return st;
     if (params->name) {
         size_t bytes = strlen(params->name) + 1;
@@ -151,7 +148,7 @@ static weft_status_t keep_params(const weft_graph_t *graph, struct task *task,
         memcpy(name, params->name, bytes);
         task->params.name = name;
     }
-    if (params->result_size) {
+    if (params->result_size && !graph->ranks) {
         task->result = weft__alloc(task, params->result_size, "result");
         if (!task->result) return WEFT_ERR_NO_MEMORY;
     }
@@ -363,6 +360,7 @@ static weft_status_t begin_run(weft_graph_t *graph, struct graph_notice *notice,
     atomic_store(&graph->failed, WEFT_NO_TASK);
     atomic_store(&graph->cancelled, false);
     reset_tasks(graph);
+    weft__results_count_uses(graph);
     atomic_store(&graph->n_ended, 0);
     atomic_store(&graph->n_left, weft__graph_count(graph) + (graph->ranks != NULL));
     atomic_store(&graph->running, graph->n_tasks > 0 || graph->ranks);
@@ -433,6 +431,8 @@ weft_status_t weft_graph_result(weft_graph_t *graph, weft_task_t task, const voi
     const struct task *t = graph->task[task];
     if (!task_is_done(&t->core.fsm))
         return weft__fail(WEFT_ERR_NOT_FOUND, "task %u is %s", task, fsm_state_name(&t->core.fsm));
+    if (atomic_load(&t->given_back))
+        return weft__fail(WEFT_ERR_NOT_FOUND, "the result of task %u was transient", task);
     *data_p = t->result;
     *len_p = t->result_len;
     return WEFT_OK;

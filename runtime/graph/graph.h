@@ -29,9 +29,12 @@ struct task {
     weft_task_params_t params;
     const void **input; /* the results of its inputs, and their lengths when it is called */
     size_t *input_len;
-    void *result;
+    void *result;                 /* of a graph over a team: if it is made or awaited here */
+    struct result_region *region; /* that it lies in; NULL: none */
     size_t result_len;
-    uint64_t begun, ended; /* ns; with a trace */
+    atomic_uint uses;       /* of a transient result: what still needs it here */
+    atomic_bool given_back; /* its memory */
+    uint64_t begun, ended;  /* ns; with a trace */
     uint32_t thread;
 };
 

@@ -1,17 +1,16 @@
 /*
  * A run among members begins with a barrier, and ends with a collective that gives all of them one
- * outcome. In between, results go by active messages, large ones read where they lie. All that
- * concerns tasks of other members is done on the worker's thread, which owns the deque of thread 0.
+ * outcome. In between, results go to the members that need them (results.c). All that concerns
+ * tasks of other members is done on the worker's thread, which owns the deque of thread 0.
  */
-#include "ranks.h"
+#include "results.h"
 
 #include <base/alloc.h>
+#include <base/settings.h>
 #include <base/status.h>
 #include <endpoints/messages/am.h>
 #include <endpoints/worker/drive.h>
 #include <string.h>
-
-enum { GRAPH_WIRE_RESULT = AM_ID_RESERVED + 32, GRAPH_WIRE_STOP };
 
 /* All graphs of one worker. */
 struct graph_registry {
@@ -19,18 +18,17 @@ struct graph_registry {
 };
 static const char registry_key;
 
-/* What each message begins with. */
-struct graph_wire {
-    uint64_t team;
-    uint32_t graph, task;
-};
-
 static struct graph_ranks *ranks_of(struct list *node) {
     return list_of(node, struct graph_ranks, of_registry);
 }
 
 weft_worker_t *weft__graph_worker(const weft_graph_t *graph) {
     return graph->ranks->worker;
+}
+
+struct graph_wire weft__graph_wire(const struct graph_ranks *ranks, uint32_t task) {
+    return (struct graph_wire){
+        .team = ranks->team->id, .graph = ranks->number, .task = task, .run = ranks->run};
 }
 
 bool weft__graph_is_own(const weft_graph_t *graph, const struct task *task) {
@@ -46,100 +44,7 @@ bool weft__graph_awaits(const weft_graph_t *graph, const struct task *task) {
     return false;
 }
 
-/* ---- results go out -------------------------------------------------------------------------- */
-
-static void sent(weft_status_t status, void *arg) {
-    weft__graph_left(arg);
-}
-
-static struct graph_wire wire_of(const struct graph_ranks *ranks, uint32_t task) {
-    return (struct graph_wire){ranks->team->id, ranks->number, task};
-}
-
-static bool has_successor_on(const struct task *task, uint32_t rank) {
-    const weft_graph_t *graph = task->graph;
-    for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++) {
-        const struct task *successor = graph->task[graph->successor[i]];
-        if (successor->rank == rank && !successor->finished) return true;
-    }
-    return false;
-}
-
-static bool has_remote_successor(const struct task *task) {
-    const weft_graph_t *graph = task->graph;
-    for (uint32_t i = graph->first[task->id]; i < graph->first[task->id + 1]; i++) {
-        const struct task *successor = graph->task[graph->successor[i]];
-        if (successor->rank != task->rank && !successor->finished) return true;
-    }
-    return false;
-}
-
-/* A member that is not reached is lost, and the team's failure says so. */
-static void send_to(struct graph_ranks *ranks, struct task *task, uint32_t rank) {
-    struct graph_wire wire = wire_of(ranks, task->id);
-    weft_iov_t iov = {task->result, task->result_len};
-    weft_op_t op = {.done = sent, .arg = ranks->graph};
-    weft_ep_t *ep = weft__team_ep(ranks->team, rank);
-    atomic_fetch_add(&ranks->graph->n_left, 1);
-    weft_status_t st = ep ? weft__am_send(ep, GRAPH_WIRE_RESULT, &wire, sizeof wire, &iov,
-                                          task->result_len > 0, &op)
-                          : WEFT_ERR_PEER_FAILED;
-    if (st != WEFT_IN_PROGRESS) sent(st, ranks->graph);
-}
-
-static void send_result(void *arg) {
-    struct task *task = arg;
-    struct graph_ranks *ranks = task->graph->ranks;
-    for (uint32_t r = 0; r < ranks->size; r++)
-        if (r != ranks->rank && has_successor_on(task, r)) send_to(ranks, task, r);
-    weft__graph_left(task->graph);
-}
-
-void weft__graph_ranks_done(struct task *task) {
-    weft_graph_t *graph = task->graph;
-    if (!graph->ranks || !has_remote_successor(task)) return;
-    atomic_fetch_add(&graph->n_left, 1);
-    if (weft_worker_post(graph->ranks->worker, send_result, task) < 0) weft__graph_left(graph);
-}
-
-/* ---- results come in ------------------------------------------------------------------------- */
-
-/* On the worker's thread, which is thread 0 of the graph. */
-static void end_remote(struct task *task, unsigned event) {
-    struct graph_thread *t = &task->graph->thread[0];
-    t->n_pushed = 0;
-    task->by = t;
-    weft__fsm_step(&task->core.fsm, event);
-    if (t->next) {
-        deque_push(&t->deque, t->next);
-        t->next = NULL;
-        t->n_pushed++;
-    }
-    weft__crew_wake(task->graph, t->n_pushed);
-}
-
-static void received(weft_status_t status, void *arg) {
-    struct task *task = arg;
-    bool good = status == WEFT_OK && atomic_load(&task->graph->stop) == WEFT_OK;
-    task->arrives = false;
-    end_remote(task, good ? TASK_EV_ARRIVED : TASK_EV_LOST);
-}
-
-static void take_result(struct task *task, weft_am_t *am) {
-    if (!task_is_waiting(&task->core.fsm) || task->arrives) return;
-    if (am->len > task->params.result_size) {
-        received(WEFT_ERR_PROTOCOL, task);
-        return;
-    }
-    weft_iov_t iov = {task->result, am->len};
-    task->result_len = am->len;
-    task->arrives = true;
-    if (am->data) memcpy(task->result, am->data, am->len);
-    weft_status_t st = am->data || am->len == 0
-                           ? WEFT_OK
-                           : weft_am_recv(am, &iov, 1, &(weft_op_t){.done = received, .arg = task});
-    if (st != WEFT_IN_PROGRESS) received(st, task);
-}
+/* ---- stopping here --------------------------------------------------------------------------- */
 
 /* What other members do not send any more. */
 static void abandon_awaited(struct graph_ranks *ranks) {
@@ -147,7 +52,7 @@ static void abandon_awaited(struct graph_ranks *ranks) {
     for (uint32_t i = 0; i < graph->n_tasks; i++) {
         struct task *task = graph->task[i];
         if (weft__graph_awaits(graph, task) && task_is_waiting(&task->core.fsm) && !task->arrives)
-            end_remote(task, TASK_EV_LOST);
+            weft__result_lost(task);
     }
 }
 
@@ -170,58 +75,105 @@ static void stop_here(struct graph_ranks *ranks, weft_status_t status, uint32_t 
     weft__graph_left(graph);
 }
 
+/* NULL also for what is left of an earlier run, which has stopped. */
 static struct graph_ranks *find_graph(struct graph_registry *registry, const weft_am_t *am,
                                       struct graph_wire *wire_p) {
     if (am->header_len != sizeof *wire_p) return NULL;
     memcpy(wire_p, am->header, sizeof *wire_p);
     list_for_each(at, &registry->graphs) {
         struct graph_ranks *ranks = ranks_of(at);
-        if (ranks->team->id == wire_p->team && ranks->number == wire_p->graph) return ranks;
+        if (ranks->team->id == wire_p->team && ranks->number == wire_p->graph)
+            return ranks->run == wire_p->run ? ranks : NULL;
     }
     return NULL;
 }
 
+/* NULL: no run here waits for that task. */
+static struct task *find_awaited(struct graph_registry *registry, const weft_am_t *am,
+                                 struct graph_wire *wire_p) {
+    const struct graph_ranks *ranks = find_graph(registry, am, wire_p);
+    if (!ranks || wire_p->task >= ranks->graph->n_tasks || !atomic_load(&ranks->graph->running))
+        return NULL;
+    struct task *task = ranks->graph->task[wire_p->task];
+    return weft__graph_awaits(ranks->graph, task) ? task : NULL;
+}
+
 static void on_result(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct graph_wire wire;
-    struct graph_ranks *ranks = find_graph(arg, am, &wire);
+    struct task *task = find_awaited(arg, am, &wire);
+    if (task) weft__result_take(task, am);
+}
+
+static void on_ready(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct graph_wire wire;
+    struct task *task = find_awaited(arg, am, &wire);
+    if (task) weft__result_ready(task, &wire, am);
+}
+
+/* A consumer has a copy of the result. */
+static void on_taken(weft_ep_t *ep, weft_am_t *am, void *arg) {
+    struct graph_wire wire;
+    const struct graph_ranks *ranks = find_graph(arg, am, &wire);
     if (!ranks || wire.task >= ranks->graph->n_tasks || !atomic_load(&ranks->graph->running))
         return;
     struct task *task = ranks->graph->task[wire.task];
-    if (weft__graph_awaits(ranks->graph, task)) take_result(task, am);
+    if (weft__graph_is_own(ranks->graph, task) && task_is_done(&task->core.fsm))
+        weft__result_used(task);
 }
 
-/* The payload is the status. */
 static void on_stop(weft_ep_t *ep, weft_am_t *am, void *arg) {
     struct graph_wire wire;
     struct graph_ranks *ranks = find_graph(arg, am, &wire);
-    int32_t status;
-    if (!ranks || am->len != sizeof status || !am->data) return;
-    memcpy(&status, am->data, sizeof status);
-    bool known = status < 0 && status >= WEFT_STATUS_LAST;
-    stop_here(ranks, known ? (weft_status_t)status : WEFT_ERR_PROTOCOL, wire.task);
+    if (!ranks) return;
+    bool known = wire.status < 0 && wire.status >= WEFT_STATUS_LAST;
+    stop_here(ranks, known ? (weft_status_t)wire.status : WEFT_ERR_PROTOCOL, wire.task);
 }
 
 /* ---- stopping -------------------------------------------------------------------------------- */
 
+static void notify_stop(struct graph_ranks *ranks) {
+    static const weft_op_t none = {.flags = WEFT_AM_EAGER};
+    struct graph_wire wire = weft__graph_wire(ranks, atomic_load(&ranks->graph->failed));
+    wire.status = atomic_load(&ranks->graph->stop);
+    for (uint32_t r = 0; r < ranks->size; r++) {
+        weft_ep_t *ep = r == ranks->rank ? NULL : weft__team_ep(ranks->team, r);
+        if (ep) weft__am_send(ep, GRAPH_WIRE_STOP, &wire, sizeof wire, NULL, 0, &none);
+    }
+    ranks->stopped = true;
+}
+
+/* Before all members have begun, some would not listen. */
 static void stop_others(void *arg) {
     weft_graph_t *graph = arg;
     struct graph_ranks *ranks = graph->ranks;
-    static const weft_op_t copied = {.flags = WEFT_AM_EAGER};
-    struct graph_wire wire = wire_of(ranks, atomic_load(&graph->failed));
-    int32_t status = atomic_load(&graph->stop);
-    weft_iov_t iov = {&status, sizeof status};
-    for (uint32_t r = 0; r < ranks->size && !ranks->stopped && status < 0; r++) {
-        weft_ep_t *ep = r == ranks->rank ? NULL : weft__team_ep(ranks->team, r);
-        if (ep) weft__am_send(ep, GRAPH_WIRE_STOP, &wire, sizeof wire, &iov, 1, &copied);
-    }
-    ranks->stopped = true;
-    stop_here(ranks, (weft_status_t)status, wire.task);
+    weft_status_t status = (weft_status_t)atomic_load(&graph->stop);
+    if (ranks->begun && !ranks->stopped && status < 0) notify_stop(ranks);
+    stop_here(ranks, status, atomic_load(&graph->failed));
     weft__graph_left(graph);
 }
 
 void weft__graph_ranks_stop(weft_graph_t *graph) {
     if (!hold_run(graph)) return;
     if (weft_worker_post(graph->ranks->worker, stop_others, graph) < 0) weft__graph_left(graph);
+}
+
+/* The member is there, and has refused. */
+static bool is_refusal(weft_status_t status) {
+    return status == WEFT_ERR_REVOKED || status == WEFT_ERR_INVALID_PARAM ||
+           status == WEFT_ERR_UNSUPPORTED || status == WEFT_ERR_QUOTA ||
+           status == WEFT_ERR_REJECTED || status == WEFT_ERR_ADDRESS ||
+           weft__team_outcome(status) != WEFT_ERR_PEER_FAILED;
+}
+
+/* An endpoint that is lost fails the team as well, so all members stop. */
+void weft__graph_unreadable(const struct task *task, weft_status_t status) {
+    weft_graph_t *graph = task->graph;
+    if (is_refusal(status)) {
+        weft__graph_stop(graph, status, task->id);
+        return;
+    }
+    if (atomic_load(&graph->stop) == WEFT_OK) graph->ranks->lost = true;
+    stop_here(graph->ranks, WEFT_ERR_PEER_FAILED, task->id);
 }
 
 /* A member is lost: the first task of its that is waited for is named. */
@@ -248,8 +200,11 @@ static bool may_go_on(const struct graph_ranks *ranks) {
 
 void weft__graph_ranks_began(weft_status_t status, void *arg) {
     weft_graph_t *graph = arg;
-    if (status < 0 && atomic_load(&graph->stop) == WEFT_OK) graph->ranks->lost = true;
-    if (status < 0) stop_here(graph->ranks, status, WEFT_NO_TASK);
+    struct graph_ranks *ranks = graph->ranks;
+    ranks->begun = true;
+    if (status < 0 && atomic_load(&graph->stop) == WEFT_OK) ranks->lost = true;
+    if (status < 0) stop_here(ranks, status, WEFT_NO_TASK);
+    if (status == WEFT_OK && atomic_load(&graph->stop) < 0 && !ranks->stopped) notify_stop(ranks);
     if (atomic_load(&graph->cancelled)) weft__graph_stop(graph, WEFT_ERR_CANCELLED, WEFT_NO_TASK);
     weft__crew_wake(graph, weft__graph_push_first(graph));
     weft__graph_left(graph);
@@ -258,11 +213,14 @@ void weft__graph_ranks_began(weft_status_t status, void *arg) {
 weft_status_t weft__graph_ranks_begin(weft_graph_t *graph) {
     struct graph_ranks *ranks = graph->ranks;
     weft_op_t op = {.done = weft__graph_ranks_began, .arg = graph};
-    ranks->stopped = ranks->lost = false;
+    weft_status_t st = weft__results_reserve(graph);
+    if (st < 0) return st;
+    ranks->stopped = ranks->lost = ranks->begun = false;
+    ranks->run++;
     ranks->n_pure = 0;
     for (uint32_t i = 0; i < graph->n_tasks; i++)
         ranks->n_pure += graph->task[i]->params.retries > 0;
-    weft_status_t st = weft_barrier(ranks->team, &op);
+    st = weft_barrier(ranks->team, &op);
     if (st < 0 && !may_go_on(ranks)) return st;
     if (st != WEFT_IN_PROGRESS) weft__graph_ranks_began(st, graph);
     return WEFT_OK;
@@ -389,6 +347,8 @@ static void worker_closes(weft_worker_t *worker, void *object,
     while (!list_empty(&registry->graphs)) list_remove(registry->graphs.next);
     weft__am_handler_set(worker, GRAPH_WIRE_RESULT, NULL, NULL);
     weft__am_handler_set(worker, GRAPH_WIRE_STOP, NULL, NULL);
+    weft__am_handler_set(worker, GRAPH_WIRE_READY, NULL, NULL);
+    weft__am_handler_set(worker, GRAPH_WIRE_TAKEN, NULL, NULL);
     closed(worker);
 }
 
@@ -405,6 +365,8 @@ static weft_status_t registry_of(weft_worker_t *worker, struct graph_registry **
         }
         weft__am_handler_set(worker, GRAPH_WIRE_RESULT, on_result, registry);
         weft__am_handler_set(worker, GRAPH_WIRE_STOP, on_stop, registry);
+        weft__am_handler_set(worker, GRAPH_WIRE_READY, on_ready, registry);
+        weft__am_handler_set(worker, GRAPH_WIRE_TAKEN, on_taken, registry);
     }
     *registry_p = registry;
     return WEFT_OK;
@@ -421,6 +383,10 @@ weft_status_t weft__graph_ranks_open(weft_graph_t *graph) {
     if (!ranks) return WEFT_ERR_NO_MEMORY;
     ranks->graph = graph;
     ranks->worker = team->worker;
+    ranks->inline_most = weft__setting_u64(team->worker->context, SETTING_GRAPH_INLINE);
+    ranks->pinned = weft__results_pinned(team->worker);
+    list_init(&ranks->regions);
+    list_init(&ranks->keys);
     list_append(&registry->graphs, &ranks->of_registry);
     graph->ranks = ranks;
     weft__graph_ranks_join(ranks, team);
@@ -430,7 +396,9 @@ weft_status_t weft__graph_ranks_open(weft_graph_t *graph) {
 
 void weft__graph_ranks_join(struct graph_ranks *ranks, weft_team_t *team) {
     if (ranks->team) list_remove(&ranks->watch.of_team);
+    weft__results_forget_keys(ranks);
     ranks->team = team;
+    ranks->run = 0;
     ranks->rank = team->rank;
     ranks->size = team->size;
     ranks->number = team->n_graphs++;
@@ -443,5 +411,6 @@ void weft__graph_ranks_close(weft_graph_t *graph) {
     if (!ranks) return;
     list_remove(&ranks->of_registry);
     list_remove(&ranks->watch.of_team);
+    weft__results_release(ranks);
     if (ranks->shrunken) weft_team_close(ranks->shrunken, NULL);
 }

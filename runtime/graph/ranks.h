@@ -20,10 +20,16 @@ struct graph_ranks {
     uint32_t n_pure;             /* tasks that may run again elsewhere */
     int64_t outcome, agreed;
     uint64_t fine, *missed; /* of the agreement at the end of a run: what all say; who is lost */
-    bool stopped;
-    bool lost; /* the run stopped because a member was lost */
+    uint32_t run;           /* its number, by which messages of an earlier one are known */
+    bool begun;             /* by all members */
+    bool stopped;           /* the others have been notified */
+    bool lost;              /* the run stopped because a member was lost */
     struct recovery *recovery;
+    struct list regions, keys; /* of results (results.c) */
+    bool pinned;
+    uint64_t inline_most; /* bytes of a result that goes with its notice */
 };
+struct graph_wire;
 
 /* On the worker's thread: joins the team's graphs. */
 weft_status_t weft__graph_ranks_open(weft_graph_t *graph);
@@ -34,6 +40,11 @@ weft_worker_t *weft__graph_worker(const weft_graph_t *graph);
 weft_status_t weft__graph_ranks_place(weft_graph_t *graph, struct task *task);
 /* The run begins when all members have begun it. */
 weft_status_t weft__graph_ranks_begin(weft_graph_t *graph);
+/* What messages about a task begin with. */
+struct graph_wire weft__graph_wire(const struct graph_ranks *ranks, uint32_t task);
+/* The result of a task could not be received: the run stops, or goes on after the loss of its
+ * member. On the worker's thread. */
+void weft__graph_unreadable(const struct task *task, weft_status_t status);
 /* A task of this member is done: its result is sent. Any thread, before the task has ended. */
 void weft__graph_ranks_done(struct task *task);
 /* The run stops: the others are notified. Any thread. */

@@ -4,7 +4,7 @@
  * (4) begin again with what is left: tasks without a result, of which those of the lost members
  * must be pure. Everything is decided by what all of them know, so all decide the same.
  */
-#include "ranks.h"
+#include "results.h"
 
 #include <base/alloc.h>
 #include <base/status.h>
@@ -21,8 +21,13 @@ struct recovery {
     weft_team_t *team; /* the new one */
     uint32_t tries;
     struct words mine, *words; /* of all its members */
+    bool *needed;              /* each task: it runs again */
     uint32_t *mine_has, *has;  /* of each task: 1 + the highest rank that has its result; 0: none */
 };
+
+static bool is_here(const struct task *task) {
+    return task_is_done(&task->core.fsm) && !atomic_load(&task->given_back);
+}
 
 static void end(struct recovery *r, weft_status_t status, uint32_t task) {
     weft_graph_t *graph = r->ranks->graph;
@@ -42,11 +47,23 @@ static uint32_t new_rank(const struct recovery *r, uint32_t old) {
     return UINT32_MAX;
 }
 
+/* A transient result that was given back has to be made again if a successor is to run. The
+ * successors of a task have higher numbers. */
+static void find_needed(const struct recovery *r) {
+    const weft_graph_t *graph = r->ranks->graph;
+    for (uint32_t i = graph->n_tasks; i-- > 0;) {
+        r->needed[i] = !graph->task[i]->params.transient || graph->first[i] == graph->first[i + 1];
+        for (uint32_t k = graph->first[i]; k < graph->first[i + 1]; k++)
+            r->needed[i] |= r->needed[graph->successor[k]];
+        r->needed[i] &= r->has[i] == 0;
+    }
+}
+
 /* A task that no member that is left can finish; WEFT_NO_TASK: there is none. */
 static uint32_t find_lost(const struct recovery *r) {
     const weft_graph_t *graph = r->ranks->graph;
     for (uint32_t i = 0; i < graph->n_tasks; i++)
-        if (!r->has[i] && new_rank(r, graph->task[i]->rank) == UINT32_MAX &&
+        if (r->needed[i] && new_rank(r, graph->task[i]->rank) == UINT32_MAX &&
             graph->task[i]->params.retries == 0)
             return i;
     return WEFT_NO_TASK;
@@ -58,9 +75,9 @@ static void share_tasks(const struct recovery *r) {
     for (uint32_t i = 0; i < graph->n_tasks; i++) {
         struct task *task = graph->task[i];
         uint32_t rank = r->has[i] ? r->has[i] - 1 : new_rank(r, task->rank);
-        task->finished = r->has[i] > 0;
+        task->finished = !r->needed[i];
         task->rank = rank == UINT32_MAX ? i % r->team->size : rank;
-        if (!task_is_done(&task->core.fsm)) weft__fsm_step(&task->core.fsm, TASK_EV_RESET);
+        if (!is_here(task)) weft__fsm_step(&task->core.fsm, TASK_EV_RESET);
     }
 }
 
@@ -110,12 +127,15 @@ static void go_on(struct recovery *r) {
     ranks->recovery = NULL;
     talloc_free(r);
     if (before) weft_team_close(before, NULL);
-    ranks->lost = ranks->stopped = false;
+    ranks->lost = ranks->stopped = ranks->begun = false;
+    weft__results_count_uses(graph);
     atomic_store(&graph->stop, WEFT_OK);
     atomic_store(&graph->failed, WEFT_NO_TASK);
     atomic_store(&graph->n_ended, count_finished(graph));
     atomic_store(&graph->n_left, weft__graph_count(graph) + 1);
-    weft_status_t st = weft_barrier(ranks->team, &op);
+    weft_status_t st = weft__results_reserve(graph);
+    if (st < 0) weft__graph_stop(graph, st, WEFT_NO_TASK);
+    st = weft_barrier(ranks->team, &op);
     if (st != WEFT_IN_PROGRESS) begun_again(st, graph);
 }
 
@@ -139,6 +159,7 @@ static void results_known(weft_status_t status, void *arg) {
         again(r, status);
         return;
     }
+    find_needed(r);
     uint32_t lost = find_lost(r);
     if (lost == WEFT_NO_TASK) {
         go_on(r);
@@ -154,7 +175,7 @@ static void find_results(struct recovery *r) {
     const weft_graph_t *graph = r->ranks->graph;
     weft_op_t op = {.done = results_known, .arg = r};
     for (uint32_t i = 0; i < graph->n_tasks; i++)
-        r->mine_has[i] = task_is_done(&graph->task[i]->core.fsm) ? r->team->rank + 1 : 0;
+        r->mine_has[i] = is_here(graph->task[i]) ? r->team->rank + 1 : 0;
     weft_status_t st =
         weft_allreduce(r->team, r->mine_has, r->has, graph->n_tasks, WEFT_UINT32, WEFT_MAX, &op);
     if (st != WEFT_IN_PROGRESS) results_known(st, r);
@@ -212,7 +233,8 @@ static struct recovery *new_recovery(struct graph_ranks *ranks) {
     r->words = weft__alloc(r, ranks->size * sizeof *r->words, "members");
     r->mine_has = weft__alloc(r, n * sizeof *r->mine_has, "results");
     r->has = weft__alloc(r, n * sizeof *r->has, "results");
-    if (r->words && r->mine_has && r->has) return r;
+    r->needed = weft__alloc(r, n * sizeof *r->needed, "tasks");
+    if (r->words && r->mine_has && r->has && r->needed) return r;
     talloc_free(r);
     return NULL;
 }

@@ -1,6 +1,6 @@
 /* A task: what its machine's effects do. */
 #include "graph.h"
-#include "ranks.h"
+#include "results.h"
 
 #include <base/status.h>
 
@@ -18,8 +18,11 @@ static void queue_task(struct task *task) {
 
 /* The results of its inputs are complete: their threads released this task by `missing`. */
 static weft_status_t call_function(struct task *task, weft_task_call_t *call) {
-    for (uint32_t i = 0; i < task->n_inputs; i++)
-        task->input_len[i] = task->graph->task[task->params.inputs[i]]->result_len;
+    for (uint32_t i = 0; i < task->n_inputs; i++) {
+        const struct task *input = task->graph->task[task->params.inputs[i]];
+        task->input[i] = input->result;
+        task->input_len[i] = input->result_len;
+    }
     call->inputs = task->input;
     call->input_lens = task->input_len;
     return task->params.fn(call);
@@ -62,6 +65,10 @@ static void release_task(struct task *task) {
         if (atomic_fetch_sub(&successor->missing, 1) != 1) continue;
         successor->by = task->by;
         weft__fsm_step(&successor->core.fsm, TASK_EV_INPUTS);
+    }
+    for (uint32_t i = 0; own && i < task->n_inputs; i++) {
+        struct task *input = graph->task[task->params.inputs[i]];
+        if (input->params.transient) weft__result_used(input);
     }
     if (own)
         weft__graph_task_ended(graph);

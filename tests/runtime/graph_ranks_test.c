@@ -5,12 +5,26 @@
 
 static weft_graph_t *graph[MOST_RANKS];
 
-static void graphs_up(struct crew *c, uint32_t size, const char *transports) {
-    crew_up(c, size, transports, "close.timeout", "20ms");
+/* `inline_most`: bytes of a result that is sent; NULL: the default. */
+static void graphs_up_with(struct crew *c, uint32_t size, const char *transports,
+                           const char *inline_most) {
+    weft_setting_t settings[] = {{"close.timeout", "20ms"}, {"graph.inline", inline_most}};
+    crew_workers(c, size, transports, settings, inline_most ? 2 : 1);
+    crew_teams(c);
     for (uint32_t r = 0; r < size; r++) {
         weft_graph_params_t params = {.n_threads = 2, .team = c->rank[r].team};
         CHECK_EQ(weft_graph_create(&params, &graph[r]), WEFT_OK);
     }
+}
+
+static void graphs_up(struct crew *c, uint32_t size, const char *transports) {
+    graphs_up_with(c, size, transports, NULL);
+}
+
+static uint64_t count_all(struct crew *c, const char *counter) {
+    uint64_t n = 0;
+    for (uint32_t r = 0; r < c->size; r++) n += weft_worker_count(c->rank[r].worker, counter);
+    return n;
 }
 
 static void graphs_down(struct crew *c) {
@@ -41,50 +55,66 @@ static void add_to_all(struct crew *c, const weft_task_params_t *params) {
         CHECK_EQ(weft_graph_add(graph[r], params, NULL), WEFT_OK);
 }
 
-TEST(a_random_graph_has_the_results_of_a_serial_run) {
-    enum { TASKS = 400 };
-    static const char *const ways[] = {"self,shm", "self,tcp"};
-    for (unsigned way = 0; way < 2; way++) {
-        struct crew c;
-        static uint64_t serial[TASKS];
-        uint32_t seed = 7 + way, seen = 0;
-        graphs_up(&c, 4, ways[way]);
-        for (uint32_t i = 0; i < TASKS; i++) {
-            weft_task_t inputs[3];
-            uint32_t n = i ? rand_r(&seed) % 4 : 0;
-            serial[i] = i;
-            for (uint32_t k = 0; k < n; k++) {
-                inputs[k] = rand_r(&seed) % i;
-                serial[i] += serial[inputs[k]];
-            }
-            add_to_all(&c, &(weft_task_params_t){.fn = add,
-                                                 .arg = (void *)(uintptr_t)i,
-                                                 .inputs = inputs,
-                                                 .n_inputs = n,
-                                                 .result_size = 8,
-                                                 .on_rank = rand_r(&seed) % 2,
-                                                 .rank = rand_r(&seed) % 4});
+/* Each result is what a serial run makes, and some went to others. */
+static void check_results(uint32_t n_tasks, const uint64_t *serial) {
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < n_tasks; i++) {
+        uint32_t here = 0;
+        for (uint32_t r = 0; r < 4; r++) {
+            const void *data;
+            size_t len;
+            if (weft_graph_result(graph[r], i, &data, &len) < 0) continue;
+            CHECK(len == 8 && *(const uint64_t *)data == serial[i]);
+            here++;
         }
-        for (int again = 0; again < 3; again++) {
-            run_all(&c);
-            UNTIL(&c, all_notified(&c));
-            for (uint32_t r = 0; r < 4; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
-        }
-        for (uint32_t i = 0; i < TASKS; i++) {
-            uint32_t here = 0;
-            for (uint32_t r = 0; r < 4; r++) {
-                const void *data;
-                size_t len;
-                if (weft_graph_result(graph[r], i, &data, &len) < 0) continue;
-                CHECK(len == 8 && *(const uint64_t *)data == serial[i]);
-                here++;
-            }
-            CHECK(here >= 1);
-            seen += here;
-        }
-        CHECK(seen > TASKS); /* some went to others */
-        graphs_down(&c);
+        CHECK(here >= 1);
+        seen += here;
     }
+    CHECK(seen > n_tasks);
+}
+
+/* `counter` counts what the results go by. */
+static void run_random_graph(const char *transports, const char *inline_most, const char *counter) {
+    enum { TASKS = 400 };
+    struct crew c;
+    static uint64_t serial[TASKS];
+    uint32_t seed = 7;
+    graphs_up_with(&c, 4, transports, inline_most);
+    for (uint32_t i = 0; i < TASKS; i++) {
+        weft_task_t inputs[3];
+        uint32_t n = i ? rand_r(&seed) % 4 : 0;
+        serial[i] = i;
+        for (uint32_t k = 0; k < n; k++) {
+            inputs[k] = rand_r(&seed) % i;
+            serial[i] += serial[inputs[k]];
+        }
+        add_to_all(&c, &(weft_task_params_t){.fn = add,
+                                             .arg = (void *)(uintptr_t)i,
+                                             .inputs = inputs,
+                                             .n_inputs = n,
+                                             .result_size = 8,
+                                             .on_rank = rand_r(&seed) % 2,
+                                             .rank = rand_r(&seed) % 4});
+    }
+    uint64_t before = count_all(&c, counter);
+    for (int again = 0; again < 3; again++) {
+        run_all(&c);
+        UNTIL(&c, all_notified(&c));
+        for (uint32_t r = 0; r < 4; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+    }
+    CHECK(count_all(&c, counter) - before > TASKS);
+    check_results(TASKS, serial);
+    graphs_down(&c);
+}
+
+TEST(a_random_graph_has_the_results_of_a_serial_run) {
+    run_random_graph("self,shm", NULL, "am.sent");
+    run_random_graph("self,tcp", NULL, "am.sent");
+}
+
+TEST(results_are_read_one_sidedly_where_they_lie) {
+    run_random_graph("self,shm", "0", "rma.native");
+    run_random_graph("self,tcp", "0", "rma.served");
 }
 
 enum { LARGE = 3 << 20 };
@@ -179,6 +209,89 @@ TEST(a_member_that_is_lost_ends_the_run_of_the_others) {
     }
 }
 
+/* ---- transient results ----------------------------------------------------------------------- */
+
+enum { LINKS = 96, LINK_BYTES = 1 << 20 };
+
+static weft_status_t pass_on(weft_task_call_t *call) {
+    const uint8_t *from = call->n_inputs ? call->inputs[0] : NULL;
+    for (size_t i = 0; i < LINK_BYTES; i++) ((uint8_t *)call->result)[i] = from ? from[i] + 1 : 1;
+    return WEFT_OK;
+}
+
+static long shared_kib(void) {
+    char line[256];
+    long kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    CHECK(status);
+    while (fgets(line, sizeof line, status)) sscanf(line, "RssShmem: %ld", &kib);
+    fclose(status);
+    return kib;
+}
+
+/* A chain from member to member; only its last result stays. Returns the growth of memory, KiB. */
+static long run_chain(const char *transports, int transient) {
+    struct crew c;
+    const void *data;
+    size_t len;
+    graphs_up(&c, 3, transports);
+    for (uint32_t i = 0; i < LINKS; i++) {
+        weft_task_t before = i - 1;
+        add_to_all(&c, &(weft_task_params_t){.fn = pass_on,
+                                             .inputs = &before,
+                                             .n_inputs = i > 0,
+                                             .result_size = LINK_BYTES,
+                                             .transient = transient,
+                                             .on_rank = 1,
+                                             .rank = i % 3});
+    }
+    long kib = shared_kib();
+    for (int again = 0; again < 2; again++) {
+        run_all(&c);
+        UNTIL(&c, all_notified(&c));
+        for (uint32_t r = 0; r < 3; r++) CHECK_EQ(c.rank[r].outcome, WEFT_OK);
+        CHECK_EQ(weft_graph_result(graph[(LINKS - 1) % 3], LINKS - 1, &data, &len), WEFT_OK);
+        for (size_t i = 0; i < LINK_BYTES; i++) CHECK_EQ(((const uint8_t *)data)[i], LINKS);
+        CHECK_EQ(weft_graph_result(graph[0], 0, &data, &len),
+                 transient ? WEFT_ERR_NOT_FOUND : WEFT_OK);
+        for (int k = 0; k < 100; k++) crew_turn(&c); /* the last notices that a result is taken */
+    }
+    kib = shared_kib() - kib;
+    graphs_down(&c);
+    return kib;
+}
+
+TEST(memory_of_transient_results_is_given_back_when_their_consumers_are_done) {
+    CHECK(run_chain("self,shm", 0) > LINKS * 1024);
+    CHECK(run_chain("self,shm", 1) < LINKS * 1024 / 4);
+    CHECK(run_chain("self,tcp", 1) < LINKS * 1024 / 4);
+}
+
+TEST(memory_of_transient_results_is_given_back_in_one_process_too) {
+    weft_graph_t *alone;
+    const void *data;
+    size_t len;
+    weft_task_t first, second;
+    CHECK_EQ(weft_graph_create(NULL, &alone), WEFT_OK);
+    weft_task_params_t params = {.fn = fill, .result_size = LARGE, .transient = 1};
+    CHECK_EQ(weft_graph_add(alone, &params, &first), WEFT_OK);
+    CHECK_EQ(weft_graph_add(alone,
+                            &(weft_task_params_t){.fn = check_filled,
+                                                  .inputs = &first,
+                                                  .n_inputs = 1,
+                                                  .result_size = 8,
+                                                  .transient = 1},
+                            &second),
+             WEFT_OK);
+    for (int again = 0; again < 2; again++) {
+        CHECK_EQ(weft_graph_run_wait(alone), WEFT_OK);
+        CHECK_EQ(weft_graph_result(alone, first, &data, &len), WEFT_ERR_NOT_FOUND);
+        CHECK_EQ(weft_graph_result(alone, second, &data, &len), WEFT_OK); /* it has no successor */
+        CHECK_EQ(*(const uint64_t *)data, 1);
+    }
+    weft_graph_destroy(alone);
+}
+
 static weft_status_t wait_a_while(weft_task_call_t *call) {
     struct timespec ms = {0, 20000000};
     nanosleep(&ms, NULL);
@@ -196,6 +309,33 @@ TEST(a_cancel_at_one_member_ends_the_run_of_all) {
     for (uint32_t r = 0; r < 3; r++) {
         CHECK_EQ(c.rank[r].outcome, WEFT_ERR_CANCELLED);
         CHECK_EQ(weft_graph_failed(graph[r], NULL, NULL), WEFT_NO_TASK);
+    }
+    graphs_down(&c);
+}
+
+TEST(a_cancel_before_all_have_begun_ends_the_run_of_all) {
+    struct crew c;
+    graphs_up(&c, 3, "self,shm");
+    weft_task_t first = 0;
+    add_to_all(&c, &(weft_task_params_t){.fn = add, .result_size = 8, .on_rank = 1, .rank = 1});
+    for (uint32_t r = 0; r < 3; r++)
+        add_to_all(&c, &(weft_task_params_t){.fn = add,
+                                             .inputs = &first,
+                                             .n_inputs = 1,
+                                             .result_size = 8,
+                                             .on_rank = 1,
+                                             .rank = r});
+    for (int again = 0; again < 2; again++) {
+        for (uint32_t i = 0; i < 3; i++) {
+            struct rank *r = &c.rank[(i + 1) % 3]; /* member 1 is the first */
+            expect_outcome(r);
+            CHECK_EQ(weft_graph_run(graph[(i + 1) % 3], r->worker, on_outcome, r),
+                     WEFT_IN_PROGRESS);
+            if (i == 0) weft_graph_cancel(graph[1]);
+            for (int k = 0; k < 50; k++) crew_turn(&c);
+        }
+        UNTIL(&c, all_notified(&c));
+        for (uint32_t r = 0; r < 3; r++) CHECK_EQ(c.rank[r].outcome, WEFT_ERR_CANCELLED);
     }
     graphs_down(&c);
 }
