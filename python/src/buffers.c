@@ -67,7 +67,9 @@ static int hold_buffers(struct state *state, struct buffers *b, PyObject *list, 
 
 /* On failure there is nothing to give back. */
 int weft__py_hold_buffer(struct state *state, struct buffers *b, PyObject *object, bool writes) {
+    struct worker *worker = b->worker;
     memset(b, 0, sizeof *b);
+    b->worker = worker;
     if (PyList_Check(object) || PyTuple_Check(object)) {
         if (hold_buffers(state, b, object, writes) == 0) return 0;
         weft__py_give_back(b);
@@ -76,6 +78,9 @@ int weft__py_hold_buffer(struct state *state, struct buffers *b, PyObject *objec
     if (object == Py_None) {
         b->iovs = &b->iov;
         return 0;
+    }
+    if (!PyObject_CheckBuffer(object) && PyObject_TypeCheck(object, state->layout)) {
+        return weft__py_plan_layout(b, object);
     }
     if (get(state, b, object, writes) < 0) {
         Py_CLEAR(b->stand_in);
@@ -96,7 +101,7 @@ void weft__py_give_back(struct buffers *b) {
     if (b->many) {
         for (Py_ssize_t i = 0; i < b->n; i++) PyBuffer_Release(&b->many[i]);
         free(b->many);
-    } else if (b->n) {
+    } else if (b->n && b->one.obj) {
         PyBuffer_Release(&b->one);
     }
     if (b->iovs != &b->iov) free(b->iovs);

@@ -38,55 +38,208 @@ static int counts_of(PyObject *tuple, uint64_t **counts_p) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/*
- * post(kind, type, reduction, root, src, dst, count, (src_counts, src_displs, dst_counts,
- * dst_displs), in_place, deadline_ms, flags) -> None, or a Request.
- */
-PyObject *weft__py_coll(PyObject *self, PyObject *args) {
-    struct team *t = (struct team *)self;
-    PyObject *src, *dst, *counts[4];
+/* One description, and the arrays that it refers to. */
+struct described {
+    weft_coll_args_t what;
+    weft_neighbors_t graph;
+    uint64_t *numbers[4];
+    uint32_t *sources, *destinations;
+};
+
+static void forget(struct described *d) {
+    for (int i = 0; i < 4; i++) free(d->numbers[i]);
+    free(d->sources);
+    free(d->destinations);
+}
+
+static int ranks_of(PyObject *tuple, uint32_t **ranks_p, uint32_t *n_p) {
+    Py_ssize_t n = PyTuple_Size(tuple);
+    uint32_t *ranks = n < 0 ? NULL : calloc(n + 1, sizeof *ranks);
+    if (!ranks) {
+        if (n >= 0) PyErr_NoMemory();
+        return -1;
+    }
+    *ranks_p = ranks;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        unsigned long rank = PyLong_AsUnsignedLong(PyTuple_GetItem(tuple, i));
+        ranks[i] = rank > UINT32_MAX ? UINT32_MAX : (uint32_t)rank;
+    }
+    *n_p = (uint32_t)n;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* (tag, start, stride, size) of a collective with a tag; (sources, destinations) of one with
+ * neighbours. Either may be None. */
+static int add_form(struct described *d, PyObject *tagged, PyObject *graph) {
+    unsigned long long tag;
+    PyObject *sources, *destinations;
+    weft_coll_args_t *what = &d->what;
+    if (tagged != Py_None) {
+        if (!PyArg_ParseTuple(tagged, "KIII", &tag, &what->members.start, &what->members.stride,
+                              &what->members.size)) {
+            return -1;
+        }
+        what->flags = WEFT_COLL_TAGGED;
+        what->tag = tag;
+    }
+    if (graph == Py_None) return 0;
+    if (!PyArg_ParseTuple(graph, "O!O!", &PyTuple_Type, &sources, &PyTuple_Type, &destinations) ||
+        ranks_of(sources, &d->sources, &d->graph.n_sources) < 0 ||
+        ranks_of(destinations, &d->destinations, &d->graph.n_destinations) < 0) {
+        return -1;
+    }
+    d->graph.sources = d->sources;
+    d->graph.destinations = d->destinations;
+    what->graph = &d->graph;
+    return 0;
+}
+
+/* The arguments that a post and a prepare share; `keep` holds the memory. */
+static int describe(struct state *state, PyObject *args, PyObject *keep, struct described *d) {
+    PyObject *src, *dst, *counts[4], *tagged, *graph;
     int kind, type, reduction, in_place;
     Py_ssize_t count;
     unsigned root;
-    unsigned long deadline_ms, flags;
-    uint64_t *numbers[4] = {NULL};
-    if (!PyArg_ParseTuple(args, "iiiIOOn(OOOO)pkk", &kind, &type, &reduction, &root, &src, &dst,
+    void *from, *to;
+    if (!PyArg_ParseTuple(args, "iiiIOOn(OOOO)pOO", &kind, &type, &reduction, &root, &src, &dst,
                           &count, &counts[0], &counts[1], &counts[2], &counts[3], &in_place,
-                          &deadline_ms, &flags) ||
+                          &tagged, &graph)) {
+        return -1;
+    }
+    /* A scatter's root in place has its data in `src`. */
+    bool scatters = kind == WEFT_COLL_SCATTER || kind == WEFT_COLL_SCATTERV;
+    if (address_of(state, src, false, keep, &from) < 0 ||
+        address_of(state, dst, true, keep, &to) < 0) {
+        return -1;
+    }
+    for (int i = 0; i < 4; i++) {
+        if (counts_of(counts[i], &d->numbers[i]) < 0) return -1;
+    }
+    if (in_place && scatters) to = WEFT_IN_PLACE;
+    if (in_place && !scatters) from = WEFT_IN_PLACE;
+    d->what = (weft_coll_args_t){.kind = kind,
+                                 .type = type,
+                                 .reduction = reduction,
+                                 .root = root,
+                                 .src = from,
+                                 .dst = to,
+                                 .count = count,
+                                 .src_counts = d->numbers[0],
+                                 .src_displs = d->numbers[1],
+                                 .dst_counts = d->numbers[2],
+                                 .dst_displs = d->numbers[3]};
+    return add_form(d, tagged, graph);
+}
+
+/* post(what, deadline_ms, flags) -> None, or a Request. `what` is as in `describe`. */
+PyObject *weft__py_coll(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    PyObject *what, *result = NULL;
+    unsigned long deadline_ms, flags;
+    struct described d = {.what = {0}};
+    if (!PyArg_ParseTuple(args, "O!kk", &PyTuple_Type, &what, &deadline_ms, &flags) ||
         weft__py_team_open(t) < 0) {
         return NULL;
     }
     struct request *r = weft__py_awaited(t->worker, PyList_New(0));
     if (!r) return NULL;
-    struct state *state = t->worker->state;
-    void *from, *to;
-    PyObject *result = NULL;
-    /* A scatter's root in place has its data in `src`. */
-    bool failed = address_of(state, src, false, r->keep, &from) < 0 ||
-                  address_of(state, dst, true, r->keep, &to) < 0;
-    for (int i = 0; i < 4 && !failed; i++) failed = counts_of(counts[i], &numbers[i]) < 0;
-    if (failed) {
-        weft__py_dropped(r);
-        goto done;
-    }
-    bool scatters = kind == WEFT_COLL_SCATTER || kind == WEFT_COLL_SCATTERV;
-    if (in_place && scatters) to = WEFT_IN_PLACE;
-    if (in_place && !scatters) from = WEFT_IN_PLACE;
     r->gives = GIVES_NONE;
-    weft_coll_args_t what = {.kind = kind,
-                             .type = type,
-                             .reduction = reduction,
-                             .root = root,
-                             .src = from,
-                             .dst = to,
-                             .count = count,
-                             .src_counts = numbers[0],
-                             .src_displs = numbers[1],
-                             .dst_counts = numbers[2],
-                             .dst_displs = numbers[3]};
-    weft_op_t op = weft__py_op(r, deadline_ms, flags);
-    result = weft__py_posted(r, weft_coll(t->handle, &what, &op));
-done:
-    for (int i = 0; i < 4; i++) free(numbers[i]);
+    /* The team outlives its collectives: so do its types and reductions. */
+    if (PyList_Append(r->keep, self) < 0 || describe(t->worker->state, what, r->keep, &d) < 0) {
+        weft__py_dropped(r);
+    } else {
+        weft_op_t op = weft__py_op(r, deadline_ms, flags);
+        if (flags & WEFT_COLL_SAFE) op.request_p = NULL;
+        result = weft__py_posted(r, weft_coll(t->handle, &d.what, &op));
+    }
+    forget(&d);
     return result;
 }
+
+/* ---- persistent ones ---- */
+
+struct coll {
+    PyObject_HEAD weft_coll_t *handle; /* NULL: freed */
+    struct team *team;
+    PyObject *keep; /* its memory */
+};
+
+/* prepare(what, init_flags) -> Collective */
+PyObject *weft__py_coll_prepare(PyObject *self, PyObject *args) {
+    struct team *t = (struct team *)self;
+    struct state *state = t->worker->state;
+    PyObject *what;
+    unsigned flags;
+    struct described d = {.what = {0}};
+    if (!PyArg_ParseTuple(args, "O!I", &PyTuple_Type, &what, &flags) || weft__py_team_open(t) < 0) {
+        return NULL;
+    }
+    struct coll *c = (struct coll *)PyType_GenericAlloc(state->coll, 0);
+    if (!c) return NULL;
+    c->team = (struct team *)Py_NewRef(self);
+    c->keep = PyList_New(0);
+    weft_status_t status = WEFT_OK;
+    bool described = c->keep && describe(state, what, c->keep, &d) == 0;
+    if (described) status = weft_coll_init(t->handle, &d.what, flags, &c->handle);
+    forget(&d);
+    if (described && status == WEFT_OK) return (PyObject *)c;
+    Py_DECREF((PyObject *)c);
+    return described ? weft__py_raise(state, status) : NULL;
+}
+
+static int coll_open(struct coll *c) {
+    if (c->handle && weft__py_team_open(c->team) == 0) return 0;
+    if (!PyErr_Occurred()) weft__py_raise(c->team->worker->state, WEFT_ERR_CLOSED);
+    return -1;
+}
+
+static PyObject *coll_start(PyObject *self, PyObject *args) {
+    struct coll *c = (struct coll *)self;
+    unsigned long deadline_ms = 0;
+    if (!PyArg_ParseTuple(args, "|k", &deadline_ms) || coll_open(c) < 0) return NULL;
+    struct request *r = weft__py_awaited(c->team->worker, Py_NewRef(self));
+    if (!r) return NULL;
+    r->gives = GIVES_NONE;
+    weft_op_t op = weft__py_op(r, deadline_ms, 0);
+    return weft__py_posted(r, weft_coll_start(c->handle, &op));
+}
+
+static PyObject *coll_free(PyObject *self, PyObject *unused) {
+    struct coll *c = (struct coll *)self;
+    struct state *state = c->team->worker->state;
+    weft_status_t status = c->handle && c->team->handle ? weft_coll_free(c->handle) : WEFT_OK;
+    if (status < 0) return weft__py_raise(state, status);
+    c->handle = NULL;
+    Py_CLEAR(c->keep);
+    Py_RETURN_NONE;
+}
+
+/* None is under way: a start holds the object. */
+static void coll_dealloc(PyObject *self) {
+    struct coll *c = (struct coll *)self;
+    if (c->handle && c->team->handle && !c->team->worker->dead) weft_coll_free(c->handle);
+    Py_XDECREF(c->keep);
+    Py_XDECREF((PyObject *)c->team);
+    weft__py_free(self);
+}
+
+static PyObject *coll_worker(PyObject *self, void *unused) {
+    return Py_NewRef((PyObject *)((struct coll *)self)->team->worker);
+}
+
+static PyMethodDef coll_methods[] = {
+    {"post_start", coll_start, METH_VARARGS, "post_start(deadline_ms=0) -> None, or a Request"},
+    {"free", coll_free, METH_NOARGS, "Gives its memory back. BusyError while it is under way."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef coll_members[] = {{"worker", coll_worker, NULL, "the team's worker", NULL},
+                                     {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot coll_slots[] = {{Py_tp_dealloc, coll_dealloc},
+                                   {Py_tp_methods, coll_methods},
+                                   {Py_tp_getset, coll_members},
+                                   {0, NULL}};
+
+PyType_Spec weft__py_coll_spec = {"weft._core.Collective", sizeof(struct coll), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                  coll_slots};

@@ -16,7 +16,7 @@
 
 struct state {
     PyTypeObject *context, *worker, *ep, *listener, *request, *message, *taken, *block, *memory,
-        *rkey, *team, *view;
+        *rkey, *team, *view, *coll, *layout, *graph;
     PyObject *make_error;  /* (status, text) -> exception */
     PyObject *find_buffer; /* (object, writable) -> an object with the buffer protocol */
     PyObject *set_result, *set_exception, *done, *ready, *lost, *gone; /* interned names */
@@ -70,9 +70,10 @@ struct dtype {
 
 /* The memory that an operation borrows. */
 struct buffers {
-    Py_buffer one, *many; /* `many` if there are several */
-    PyObject *stand_in;   /* the object whose buffer is used in place of the program's */
-    bool of_device;       /* some of it is memory of a GPU */
+    struct worker *worker; /* whose operation it is */
+    Py_buffer one, *many;  /* `many` if there are several */
+    PyObject *stand_in;    /* the object whose buffer is used in place of the program's */
+    bool of_device;        /* some of it is memory of a GPU */
     Py_ssize_t n;
     size_t total;       /* bytes */
     weft_iov_t iov;     /* of one buffer */
@@ -99,7 +100,8 @@ struct request {
     weft_status_t status; /* WEFT_IN_PROGRESS until the end */
     enum result gives;
     bool reported;
-    char *why; /* of a failure */
+    char *why;        /* of a failure */
+    PyObject *raised; /* by a layout of the program's own: the failure */
     struct buffers buffers;
     PyObject *keep;                        /* lives as long as the operation */
     void (*over)(struct request *request); /* called with the end, without the interpreter's lock */
@@ -121,6 +123,10 @@ void *weft__py_raise(struct state *state, weft_status_t status);
 void *weft__py_raise_text(struct state *state, weft_status_t status, const char *text);
 /* None, or raises. */
 PyObject *weft__py_checked(struct state *state, weft_status_t status);
+/* Takes the exception that is raised; *kept_p is set to it unless it holds an earlier one. */
+void weft__py_keep_raised(PyObject **kept_p);
+/* Ends a memoryview over memory of the library, and drops it. NULL is ignored. */
+void weft__py_end_view(PyObject *view);
 
 /* ---- buffers.c, strided.c ---- */
 int weft__py_hold_buffer(struct state *state, struct buffers *buffers, PyObject *object,
@@ -132,6 +138,9 @@ void weft__py_give_back(struct buffers *buffers);
 /* Sets `plan` (and `walk`) of one buffer that is not contiguous. */
 int weft__py_plan(struct state *state, struct buffers *buffers);
 void weft__py_walk_free(struct walk *walk);
+/* layout.c: a layout that the program writes in Python */
+int weft__py_plan_layout(struct buffers *buffers, PyObject *layout);
+PyObject *weft__py_pack_layout(PyObject *layout);
 /* Copies a buffer's bytes, in the order of its elements; host memory only. */
 void weft__py_gather(const struct buffers *buffers, char *to);
 
@@ -173,7 +182,7 @@ extern PyMethodDef weft__py_inspect_methods[], weft__py_team_methods[], weft__py
 extern PyType_Spec weft__py_context_spec, weft__py_worker_spec, weft__py_ep_spec,
     weft__py_listener_spec, weft__py_request_spec, weft__py_message_spec, weft__py_taken_spec,
     weft__py_block_spec, weft__py_memory_spec, weft__py_rkey_spec, weft__py_team_spec,
-    weft__py_view_spec;
+    weft__py_view_spec, weft__py_coll_spec, weft__py_layout_spec, weft__py_graph_spec;
 int weft__py_am_traverse(struct worker *worker, visitproc visit, void *arg);
 void weft__py_am_clear(struct worker *worker);
 

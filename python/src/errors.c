@@ -31,3 +31,28 @@ PyObject *weft__py_checked(struct state *state, weft_status_t status) {
     if (status < 0) return weft__py_raise(state, status);
     Py_RETURN_NONE;
 }
+
+void weft__py_keep_raised(PyObject **kept_p) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace) PyException_SetTraceback(value, trace);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    if (*kept_p) {
+        Py_XDECREF(value);
+    } else {
+        *kept_p = value;
+    }
+}
+
+void weft__py_end_view(PyObject *view) {
+    PyObject *type, *value, *trace, *done;
+    if (!view) return;
+    PyErr_Fetch(&type, &value, &trace);
+    done = PyObject_CallMethod(view, "release", NULL);
+    if (!done) PyErr_WriteUnraisable(view);
+    Py_XDECREF(done);
+    Py_DECREF(view);
+    PyErr_Restore(type, value, trace);
+}

@@ -60,6 +60,9 @@ static int add_types(PyObject *module, struct state *s) {
         {&s->rkey, &weft__py_rkey_spec, {NULL}},
         {&s->team, &weft__py_team_spec, {NULL}},
         {&s->view, &weft__py_view_spec, {NULL}},
+        {&s->coll, &weft__py_coll_spec, {NULL}},
+        {&s->layout, &weft__py_layout_spec, {NULL}},
+        {&s->graph, &weft__py_graph_spec, {NULL}},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         PyTypeObject *type = *types[i].type_p = add_type(module, types[i].spec);
@@ -129,6 +132,8 @@ static PyObject *pack(PyObject *module, PyObject *args) {
     PyObject *object;
     struct buffers buffers;
     if (!PyArg_ParseTuple(args, "O", &object)) return NULL;
+    if (PyObject_TypeCheck(object, state->layout)) return weft__py_pack_layout(object);
+    buffers.worker = NULL;
     if (weft__py_hold_buffer(state, &buffers, object, false) < 0) return NULL;
     if (buffers.of_device) {
         weft__py_give_back(&buffers);
@@ -152,8 +157,9 @@ static PyMethodDef methods[] = {
 
 static int traverse(PyObject *module, visitproc visit, void *arg) {
     struct state *s = PyModule_GetState(module);
-    PyTypeObject *types[] = {s->context, s->worker, s->ep,     s->listener, s->request, s->message,
-                             s->taken,   s->block,  s->memory, s->rkey,     s->team,    s->view};
+    PyTypeObject *types[] = {s->context, s->worker, s->ep,    s->listener, s->request,
+                             s->message, s->taken,  s->block, s->memory,   s->rkey,
+                             s->team,    s->view,   s->coll,  s->layout,   s->graph};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) Py_VISIT(types[i]);
     Py_VISIT(s->make_error);
     Py_VISIT(s->find_buffer);
@@ -162,9 +168,9 @@ static int traverse(PyObject *module, visitproc visit, void *arg) {
 
 static int clear(PyObject *module) {
     struct state *s = PyModule_GetState(module);
-    PyTypeObject **types[] = {&s->context, &s->worker,  &s->ep,    &s->listener,
-                              &s->request, &s->message, &s->taken, &s->block,
-                              &s->memory,  &s->rkey,    &s->team,  &s->view};
+    PyTypeObject **types[] = {&s->context, &s->worker, &s->ep,    &s->listener, &s->request,
+                              &s->message, &s->taken,  &s->block, &s->memory,   &s->rkey,
+                              &s->team,    &s->view,   &s->coll,  &s->layout,   &s->graph};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) Py_CLEAR(*types[i]);
     Py_CLEAR(s->make_error);
     Py_CLEAR(s->find_buffer);

@@ -34,6 +34,7 @@ struct request *weft__py_request(struct worker *worker, enum result gives) {
         if (!r) return NULL;
     }
     r->worker = (struct worker *)Py_NewRef((PyObject *)worker);
+    r->buffers.worker = worker;
     r->gives = gives;
     r->status = WEFT_IN_PROGRESS;
     return r;
@@ -48,11 +49,25 @@ weft_op_t weft__py_op(struct request *r, unsigned long deadline_ms, uint32_t fla
                        .layout = r->buffers.plan.kind ? &r->buffers.plan : NULL};
 }
 
+/* The exception of a request that failed: a new reference, or NULL and an error. */
+static PyObject *failure_of(struct request *r) {
+    if (r->raised) return Py_NewRef(r->raised);
+    return weft__py_exception(r->worker->state, r->status, r->why);
+}
+
+static PyObject *raise(struct request *r) {
+    PyObject *exception = failure_of(r);
+    if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_XDECREF(exception);
+    return NULL;
+}
+
 /* One that has no other reference serves the next operation; meanwhile it holds no reference. */
 void weft__py_dropped(struct request *r) {
     struct worker *worker = r->worker;
     weft__py_give_back(&r->buffers);
     Py_CLEAR(r->keep);
+    Py_CLEAR(r->raised);
     if (worker->spare || worker->dead) {
         Py_DECREF((PyObject *)r);
         return;
@@ -87,9 +102,7 @@ static PyObject *polled(struct request *r) {
     } else if (weft__py_deliver(worker), r->status >= 0) {
         value = value_of(r);
     } else {
-        PyObject *exception = weft__py_exception(worker->state, r->status, r->why);
-        if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
-        Py_XDECREF(exception);
+        raise(r);
     }
     if (r->reported && !r->why) {
         r->reported = false;
@@ -113,6 +126,8 @@ PyObject *weft__py_posted(struct request *r, weft_status_t status) {
         if (r->over) r->over(r);
         settle_old(r);
         value = value_of(r);
+    } else if (r->raised) {
+        raise(r);
     } else {
         weft__py_raise(r->worker->state, status);
     }
@@ -141,7 +156,7 @@ static void resolve(struct request *r, PyObject *future) {
     Py_XDECREF(was_done);
     if (skip) return;
     if (r->status < 0) {
-        value = weft__py_exception(state, r->status, r->why);
+        value = failure_of(r);
         if (value) result = PyObject_CallMethodObjArgs(future, state->set_exception, value, NULL);
     } else {
         value = value_of(r);
@@ -192,11 +207,7 @@ static PyObject *request_result(PyObject *self, PyObject *unused) {
     struct request *r = (struct request *)self;
     struct state *state = r->worker->state;
     if (!r->reported) return weft__py_raise(state, WEFT_ERR_BUSY);
-    if (r->status >= 0) return value_of(r);
-    PyObject *exception = weft__py_exception(state, r->status, r->why);
-    if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
-    Py_XDECREF(exception);
-    return NULL;
+    return r->status >= 0 ? value_of(r) : raise(r);
 }
 
 static PyObject *get_done(PyObject *self, void *unused) {
@@ -236,6 +247,7 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(r->worker);
     Py_VISIT(r->keep);
     Py_VISIT(r->future);
+    Py_VISIT(r->raised);
     return 0;
 }
 
@@ -243,6 +255,7 @@ static int clear(PyObject *self) {
     struct request *r = (struct request *)self;
     Py_CLEAR(r->keep);
     Py_CLEAR(r->future);
+    Py_CLEAR(r->raised);
     return 0;
 }
 

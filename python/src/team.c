@@ -274,10 +274,28 @@ static PyObject *get_worker(PyObject *self, void *unused) {
     return Py_NewRef((PyObject *)((struct team *)self)->worker);
 }
 
-static void dealloc(PyObject *self) {
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+    struct team *t = (struct team *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(t->worker);
+    Py_VISIT(t->exchange);
+    return weft__py_reductions_traverse(t, visit, arg);
+}
+
+/* A collective in progress holds the team: no reduction is called any more. */
+static int clear(PyObject *self) {
     struct team *t = (struct team *)self;
     weft__py_disown(&t->child);
     if (t->handle && !t->borrowed && !t->worker->dead) weft_team_close(t->handle, NULL);
+    t->handle = NULL;
+    weft__py_reductions_free(t);
+    return 0;
+}
+
+static void dealloc(PyObject *self) {
+    struct team *t = (struct team *)self;
+    PyObject_GC_UnTrack(self);
+    clear(self);
     Py_XDECREF(t->exchange);
     Py_XDECREF((PyObject *)t->worker);
     weft__py_free(self);
@@ -295,7 +313,15 @@ static PyMethodDef methods[] = {
     {"describe", team_describe, METH_NOARGS, "A dict: status, blamed, why, n_hosts and more."},
     {"endpoint", team_endpoint, METH_VARARGS,
      "endpoint(rank) -> Endpoint to a member; it ends with the team"},
-    {"post", weft__py_coll, METH_VARARGS, "A collective (weft/teams.py)."},
+    {"post", weft__py_coll, METH_VARARGS,
+     "post(what, deadline_ms, flags) -> None, or a Request: a collective (weft/teams.py)"},
+    {"prepare", weft__py_coll_prepare, METH_VARARGS, "prepare(what, init_flags) -> Collective"},
+    {"datatype", weft__py_datatype, METH_VARARGS,
+     "datatype(size, extent, block, stride, count) -> int"},
+    {"reduction", weft__py_reduction, METH_VARARGS,
+     "reduction(fn, size, commutes) -> int; fn(left, right, out) for elements of `size` bytes"},
+    {"reduction_raised", weft__py_reduction_raised, METH_NOARGS,
+     "The first exception of a reduction since the last call, or None."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef members[] = {
@@ -305,8 +331,10 @@ static PyGetSetDef members[] = {
     {"worker", get_worker, NULL, "the team's worker", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
-static PyType_Slot slots[] = {
-    {Py_tp_dealloc, dealloc}, {Py_tp_methods, methods}, {Py_tp_getset, members}, {0, NULL}};
+static PyType_Slot slots[] = {{Py_tp_dealloc, dealloc}, {Py_tp_traverse, traverse},
+                              {Py_tp_clear, clear},     {Py_tp_methods, methods},
+                              {Py_tp_getset, members},  {0, NULL}};
 
-PyType_Spec weft__py_team_spec = {"weft._core.Team", sizeof(struct team), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+PyType_Spec weft__py_team_spec = {
+    "weft._core.Team", sizeof(struct team), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

@@ -9,12 +9,23 @@ struct team {
     struct worker *worker;
     struct child child;
     PyObject *exchange;
-    bool borrowed; /* a view's */
+    bool borrowed;                /* a view's */
+    struct reduction *reductions; /* the program's own: reduction.c */
 };
 
 struct team *weft__py_team_new(struct worker *worker);
 struct request *weft__py_awaited(struct worker *worker, PyObject *made);
 int weft__py_team_open(struct team *team);
-PyObject *weft__py_coll(PyObject *team, PyObject *args); /* collective.c */
+
+/* collective.c */
+PyObject *weft__py_coll(PyObject *team, PyObject *args);
+PyObject *weft__py_coll_prepare(PyObject *team, PyObject *args);
+
+/* reduction.c: types and reductions of the program's own, which end with the team */
+PyObject *weft__py_datatype(PyObject *team, PyObject *args);
+PyObject *weft__py_reduction(PyObject *team, PyObject *args);
+PyObject *weft__py_reduction_raised(PyObject *team, PyObject *unused);
+int weft__py_reductions_traverse(struct team *team, visitproc visit, void *arg);
+void weft__py_reductions_free(struct team *team); /* the team has been closed */
 
 #endif

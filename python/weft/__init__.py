@@ -15,22 +15,23 @@ from .errors import *  # noqa: F401,F403
 _core.setup(errors.make, _arrays.find_buffer)
 
 Block = _core.Block
+Layout = _core.Layout
 Request = _core.Request
 __version__ = _core.version
 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import rma, streams, teams, view
+    from . import graph, rma, streams, teams, view
 
 
 def __getattr__(name: str) -> object:
     """What not every program needs is imported when it is first named."""
-    if name in ("rma", "streams", "teams", "view"):
+    if name in ("graph", "rma", "streams", "teams", "view"):
         import importlib
 
         return importlib.import_module("." + name, __name__)
     raise AttributeError("module %r has no attribute %r" % (__name__, name))
 
 
-__all__ = ["Block", "Context", "Endpoint", "Listener", "Request", "Worker", "__version__", *errors.__all__]
+__all__ = ["Block", "Context", "Endpoint", "Layout", "Listener", "Request", "Worker", "__version__", *errors.__all__]

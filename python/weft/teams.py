@@ -10,6 +10,7 @@ All members call the same collectives in the same order. After an error the team
 from __future__ import annotations
 
 import array
+import copy
 import pickle
 
 from . import _arrays, _core, errors
@@ -23,21 +24,44 @@ if TYPE_CHECKING:
     from ._worker import Worker
 
 _KINDS = ("barrier", "bcast", "allreduce", "allgather", "fanin", "fanout", "gather", "gatherv", "scatter", "scatterv", "reduce",
-          "reduce_scatter", "reduce_scatterv", "allgatherv", "alltoall", "alltoallv", "scan", "exscan")
+          "reduce_scatter", "reduce_scatterv", "allgatherv", "alltoall", "alltoallv", "scan", "exscan", "neighbor_alltoallv")
 _KIND = {name: number for number, name in enumerate(_KINDS)}
 _REDUCTION = {name: number for number, name in enumerate(
     ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor", "minloc", "maxloc", "avg"))}
 # By name, as numpy has them, too: for formats that say less than they should (bfloat16 is seen as uint16).
 DATATYPES = {"int8": 0, "int16": 1, "int32": 2, "int64": 3, "uint8": 4, "uint16": 5, "uint32": 6, "uint64": 7, "float16": 8,
-             "bfloat16": 9, "float32": 10, "float64": 11, "longdouble": 12, "complex64": 13, "complex128": 14}
+             "bfloat16": 9, "float32": 10, "float64": 11, "longdouble": 12, "complex64": 13, "complex128": 14,
+             # a value and an index, for minloc and maxloc: numpy.dtype([("value", "f4"), ("index", "i4")], align=True)
+             "float32_int32": 15, "float64_int32": 16, "int32_int32": 17, "int64_int32": 18}
 _SIGNED, _UNSIGNED = {1: 0, 2: 1, 4: 2, 8: 3}, {1: 4, 2: 5, 4: 6, 8: 7}
 _FLOATS = {"e": 8, "f": 10, "d": 11, "g": 12, "Zf": 13, "Zd": 14}
-FIXED_ORDER = 1
+FIXED_ORDER, SAFE = 1, 2
 NO_COLOUR = 0xFFFFFFFF
 _ALL_FLAGS = 0xFFFFFFFFFFFFFFFF
 
 
-def _type_of(view: memoryview, dtype: str | None) -> int:
+class Datatype:
+    """An element type of the program's own (Team.datatype). `size`: bytes of an element as it is sent; `extent`: from an
+    element to the next in memory; `span`: what one reaches over."""
+
+    def __init__(self, number: int, size: int, extent: int, span: int) -> None:
+        self.number, self.size, self.extent, self.span = number, size, extent, span
+
+    def count(self, nbytes: int) -> int:
+        """The whole elements that lie in so many bytes."""
+        return 0 if nbytes < self.span else (nbytes - self.span) // self.extent + 1
+
+
+class Reduction:
+    """A reduction of the program's own (Team.reduction), for elements of `size` bytes."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number, self.size = number, size
+
+
+def _type_of(view: memoryview, dtype: str | Datatype | None) -> int:
+    if isinstance(dtype, Datatype):
+        return dtype.number
     if dtype is not None:
         return DATATYPES[dtype]
     format = view.format.lstrip("@=<")
@@ -48,6 +72,10 @@ def _type_of(view: memoryview, dtype: str | None) -> int:
     if format and format in "BHILQN?c":
         return _UNSIGNED[view.itemsize]
     raise errors.UnsupportedError("no element type for the format %r" % view.format)
+
+
+def _count(view: memoryview, dtype: str | Datatype | None) -> int:
+    return dtype.count(view.nbytes) if isinstance(dtype, Datatype) else view.nbytes // view.itemsize
 
 
 def _view(array: Any, writes: bool = False) -> Any:
@@ -63,8 +91,14 @@ def _view(array: Any, writes: bool = False) -> Any:
     return view
 
 
-def _like(source: Any, view: memoryview, count: int, whole: bool) -> Any:
+def _like(source: Any, view: memoryview, count: int, whole: bool, dtype: str | Datatype | None) -> Any:
     """A new array of `count` elements of the source's type; `whole`: of its shape."""
+    if isinstance(dtype, Datatype):
+        if dtype.extent != dtype.size:
+            raise errors.UnsupportedError("elements with gaps need out=")
+        if dtype.size % view.itemsize:
+            raise errors.UnsupportedError("elements of %d bytes in an array of %d need out=" % (dtype.size, view.itemsize))
+        count *= dtype.size // view.itemsize
     if isinstance(view, _core.Block):
         raise errors.UnsupportedError("GPU memory needs out=")
     if type(source).__module__ == "numpy":
@@ -83,25 +117,131 @@ class Team:
         self.rank: int = core.rank
         self.size: int = core.size
         self._endpoints: dict[int, Endpoint] = {}
+        self._tagged: tuple[int, int, int, int] | None = None
+        self._members: range | None = None
+        self._flags = 0
+        self._prepared: list[Any] | None = None  # of one that describes a persistent collective
+        self._types: dict[int, Datatype] = {}
 
-    async def _post(self, kind: str, src: Any, dst: Any, count: int, type: int, *, op: str = "sum", root: int = 0,
+    # ---- what a collective is, besides its kind ----
+
+    def tagged(self, tag: int, members: Sequence[int] | None = None) -> Team:
+        """This team, whose collectives match by a tag of 64 bits: all others may come before or after them, in any order.
+
+        members: the ranks that take part and call it, in steps of one size (`range(0, 8, 2)`); `rank`, `size` and roots are
+        then counted among these. It is not closed: it is a way to call collectives of this team.
+        """
+        part = copy.copy(self)
+        part._tagged = (tag, 0, 0, 0)
+        if members is None:
+            return part
+        whole = list(members)
+        step = whole[1] - whole[0] if len(whole) > 1 else 1
+        if not whole or step <= 0 or whole != list(range(whole[0], whole[-1] + 1, step)):
+            raise errors.InvalidParamError("members are ranks in ascending steps of one size")
+        if self._members is not None or self.rank not in whole:
+            raise errors.InvalidParamError("this rank is none of the members, or some have been named before")
+        part._members = range(whole[0], whole[-1] + 1, step)
+        part._tagged = (tag, whole[0], step, len(whole))
+        part.rank, part.size = whole.index(self.rank), len(whole)
+        return part
+
+    @property
+    def safe(self) -> Team:
+        """This team, whose collectives end with an agreement: all members that are left get one outcome."""
+        part = copy.copy(self)
+        part._flags |= SAFE
+        return part
+
+    def persistent(self, kind: str, *args: Any, **kwargs: Any) -> Persistent:
+        """Describes a collective once: `team.persistent("allreduce", src, out)` takes what `team.allreduce` takes, but for the
+        deadline, which is of a start. `await p.start()` runs it, any number of times, with the same arrays; `p.out` is its
+        result. Errors: as those of the collective; UnsupportedError for types with gaps."""
+        if kind not in _KIND:
+            raise errors.InvalidParamError("no collective %r" % kind)
+        describing = copy.copy(self)
+        describing._prepared = []
+        try:
+            getattr(describing, kind)(*args, **kwargs).send(None)
+        except StopIteration as end:
+            [(made, op)] = describing._prepared
+            return Persistent(self, made, op, end.value)
+        raise errors.BusyError("a collective that is described does not wait")
+
+    def datatype(self, size: int, *, strided: tuple[int, int, int] | None = None, extent: int | None = None) -> Datatype:
+        """An element type of the program's own, for `dtype=`. It ends with the team; every member makes its own.
+
+        size: bytes of an element as it is sent. strided: how it lies in memory, as (block, stride, count): `count` blocks of
+        `block` bytes, each `stride` bytes after the previous one; count × block is `size`. extent: bytes from an element to
+        the next (default: what one reaches over). Errors: InvalidParamError.
+        """
+        block, stride, count = strided or (0, 0, 0)
+        span = (count - 1) * stride + block if strided else size
+        extent = span if extent is None else extent
+        made = Datatype(self._core.datatype(size, extent, block, stride, count), size, extent, span)
+        self._types[made.number] = made
+        return made
+
+    def reduction(self, fn: Callable[[memoryview, memoryview, memoryview], Any], size: int, *, commutes: bool = False) -> Reduction:
+        """A reduction of the program's own, for `op=`. It ends with the team; every member makes its own.
+
+        fn(left, right, out) is called in the worker's progress, with bytes of any number of elements of `size` bytes each: it
+        sets out[i] = left[i] op right[i], keeps no view, and calls nothing of weft. It must be associative; without
+        `commutes` operands come in the order of ranks. What it raises ends the collective here, with that exception, and
+        revokes the team: results of that collective elsewhere are undefined.
+        """
+        return Reduction(self._core.reduction(fn, size, commutes), size)
+
+    async def _ended(self, post: Any, op: Any) -> None:
+        try:
+            request = post()
+            if request is not None:
+                await self._core.worker.complete(request)
+        finally:
+            raised = self._core.reduction_raised() if isinstance(op, Reduction) else None
+            if raised is not None:
+                self.revoke()
+                raise raised
+
+    async def _post(self, kind: str, src: Any, dst: Any, count: int, type: int, *, op: str | Reduction = "sum", root: int = 0,
                     counts: Any = (None, None, None, None), in_place: bool = False, deadline: float | None = None,
-                    flags: int = 0) -> None:
-        self._one_each(*counts)
+                    flags: int = 0, graph: Any = None) -> None:
+        if graph is None:
+            self._one_each(*counts)
         counts = tuple(None if numbers is None else tuple(int(number) for number in numbers) for numbers in counts)
-        request = self._core.post(_KIND[kind], type, _REDUCTION[op], root, src, dst, count, counts, in_place,
-                                  milliseconds(deadline), flags)
-        if request is not None:
-            await self._core.worker.complete(request)
+        if self._members is not None:
+            if not 0 <= root < self.size:
+                raise errors.InvalidParamError("root %d is not below %d" % (root, self.size))
+            root = self._members[root]
+        what = (_KIND[kind], type, self._reduction_of(op, type, src), root, src, dst, count, counts, in_place, self._tagged, graph)
+        flags |= self._flags
+        if self._prepared is not None:
+            if deadline is not None:
+                raise errors.InvalidParamError("the deadline of a persistent collective is that of a start")
+            self._prepared.append((self._core.prepare(what, flags), op))
+        elif isinstance(op, Reduction):
+            await self._ended(lambda: self._core.post(what, milliseconds(deadline), flags), op)
+        else:
+            request = self._core.post(what, milliseconds(deadline), flags)
+            if request is not None:
+                await self._core.worker.complete(request)
+
+    def _reduction_of(self, op: str | Reduction, type: int, src: Any) -> int:
+        if not isinstance(op, Reduction):
+            return _REDUCTION[op]
+        size = self._types[type].size if type in self._types else src.itemsize
+        if size != op.size:
+            raise errors.InvalidParamError("a reduction of %d bytes an element, and elements of %d" % (op.size, size))
+        return op.number
 
     def _one_each(self, *lists: Sequence[int] | None) -> None:
         if any(numbers is not None and len(numbers) != self.size for numbers in lists):
             raise errors.InvalidParamError("counts and displacements have an element for each member")
 
     @staticmethod
-    def _hold(view: memoryview | None, wanted: int, what: str) -> None:
+    def _hold(view: memoryview | None, wanted: int, what: str, dtype: str | Datatype | None) -> None:
         """Whether an array is as large as the collective will read or write."""
-        have = 0 if view is None else view.nbytes // view.itemsize
+        have = 0 if view is None else _count(view, dtype)
         if have < wanted:
             raise errors.InvalidParamError("%s has %d elements, and %d are needed" % (what, have, wanted))
 
@@ -121,162 +261,182 @@ class Team:
 
     # ---- the same on all members ----
 
-    async def bcast(self, array: Any, root: int = 0, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+    async def bcast(self, array: Any, root: int = 0, *, dtype: str | Datatype | None = None, deadline: float | None = None) -> Any:
         """Copies the root's array into every member's, which has its type and size."""
         view = _view(array, True)
-        await self._post("bcast", None, view, view.nbytes // view.itemsize, _type_of(view, dtype), root=root, deadline=deadline)
+        await self._post("bcast", None, view, _count(view, dtype), _type_of(view, dtype), root=root, deadline=deadline)
         return array
 
-    async def _same(self, kind: str, src: Any, out: Any, op: str, dtype: str | None, deadline: float | None, flags: int = 0,
+    async def _same(self, kind: str, src: Any, out: Any, op: str | Reduction, dtype: str | Datatype | None, deadline: float | None, flags: int = 0,
                     root: int = 0, keeps: bool = True) -> Any:
         """`out` has the elements of `src`; the two may be one array."""
         view = _view(src)
-        count = view.nbytes // view.itemsize
+        count = _count(view, dtype)
         if keeps and out is None:
-            out = _like(src, view, count, True)
+            out = _like(src, view, count, True, dtype)
         to = _view(out, True) if keeps else None
         if keeps:
-            self._hold(to, count, "out")
+            self._hold(to, count, "out", dtype)
         await self._post(kind, view, to, count, _type_of(view, dtype), op=op, root=root, in_place=keeps and out is src,
                          deadline=deadline, flags=flags)
         return out if keeps else None
 
-    async def allreduce(self, src: Any, out: Any = None, op: str = "sum", *, fixed_order: bool = False, dtype: str | None = None,
+    async def allreduce(self, src: Any, out: Any = None, op: str | Reduction = "sum", *, fixed_order: bool = False, dtype: str | Datatype | None = None,
                         deadline: float | None = None) -> Any:
         """Reduces all members' arrays, element by element. `out` may be `src`. op: "sum", "prod", "min", "max", "band", "bor",
-        "bxor", "land", "lor", "lxor", "avg". fixed_order: floating-point results are bit-identical for every algorithm."""
+        "bxor", "land", "lor", "lxor", "avg", "minloc", "maxloc", or a Reduction. fixed_order: floating-point results are bit-identical for every algorithm."""
         return await self._same("allreduce", src, out, op, dtype, deadline, FIXED_ORDER if fixed_order else 0)
 
-    async def reduce(self, src: Any, out: Any = None, op: str = "sum", root: int = 0, *, dtype: str | None = None,
+    async def reduce(self, src: Any, out: Any = None, op: str | Reduction = "sum", root: int = 0, *, dtype: str | Datatype | None = None,
                      deadline: float | None = None) -> Any:
         """As allreduce, at the root only; None elsewhere."""
         return await self._same("reduce", src, out, op, dtype, deadline, root=root, keeps=self.rank == root)
 
-    async def scan(self, src: Any, out: Any = None, op: str = "sum", *, dtype: str | None = None,
+    async def scan(self, src: Any, out: Any = None, op: str | Reduction = "sum", *, dtype: str | Datatype | None = None,
                    deadline: float | None = None) -> Any:
         """Reduces the arrays of ranks 0 up to this one."""
         return await self._same("scan", src, out, op, dtype, deadline)
 
-    async def exscan(self, src: Any, out: Any = None, op: str = "sum", *, dtype: str | None = None,
+    async def exscan(self, src: Any, out: Any = None, op: str | Reduction = "sum", *, dtype: str | Datatype | None = None,
                      deadline: float | None = None) -> Any:
         """Reduces the arrays of the ranks below this one. Rank 0's `out` stays as it was; without `out` it is undefined."""
         return await self._same("exscan", src, out, op, dtype, deadline)
 
     # ---- a part for each member ----
 
-    async def _parts(self, kind: str, src: Any, out: Any, n_src: int, n_out: int, dtype: str | None, deadline: float | None,
-                     op: str = "sum", root: int = 0, keeps: bool = True) -> Any:
+    async def _parts(self, kind: str, src: Any, out: Any, n_src: int, n_out: int, dtype: str | Datatype | None, deadline: float | None,
+                     op: str | Reduction = "sum", root: int = 0, keeps: bool = True) -> Any:
         """src has n_src × count elements and out n_out × count, where count is of one part."""
         view = _view(src)
-        total = view.nbytes // view.itemsize
+        total = _count(view, dtype)
         if total % n_src:
             raise errors.InvalidParamError("%d elements are not %d equal parts" % (total, n_src))
         count = total // n_src
         if keeps and out is None:
-            out = _like(src, view, count * n_out, False)
+            out = _like(src, view, count * n_out, False, dtype)
         to = _view(out, True) if keeps else None
         if keeps:
-            self._hold(to, count * n_out, "out")
+            self._hold(to, count * n_out, "out", dtype)
         await self._post(kind, view, to, count, _type_of(view, dtype), op=op, root=root, deadline=deadline)
         return out if keeps else None
 
-    async def allgather(self, src: Any, out: Any = None, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+    async def allgather(self, src: Any, out: Any = None, *, dtype: str | Datatype | None = None, deadline: float | None = None) -> Any:
         """All members' arrays, in the order of ranks: size × the elements of `src`."""
         return await self._parts("allgather", src, out, 1, self.size, dtype, deadline)
 
-    async def gather(self, src: Any, out: Any = None, root: int = 0, *, dtype: str | None = None,
+    async def gather(self, src: Any, out: Any = None, root: int = 0, *, dtype: str | Datatype | None = None,
                      deadline: float | None = None) -> Any:
         """As allgather, at the root only; None elsewhere."""
         return await self._parts("gather", src, out, 1, self.size, dtype, deadline, root=root, keeps=self.rank == root)
 
-    async def alltoall(self, src: Any, out: Any = None, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+    async def alltoall(self, src: Any, out: Any = None, *, dtype: str | Datatype | None = None, deadline: float | None = None) -> Any:
         """The r-th of the equal parts of `src` goes to rank r."""
         return await self._parts("alltoall", src, out, self.size, self.size, dtype, deadline)
 
-    async def reduce_scatter(self, src: Any, out: Any = None, op: str = "sum", *, dtype: str | None = None,
+    async def reduce_scatter(self, src: Any, out: Any = None, op: str | Reduction = "sum", *, dtype: str | Datatype | None = None,
                              deadline: float | None = None) -> Any:
         """Reduces all arrays; rank r gets the r-th of the equal parts of the result."""
         return await self._parts("reduce_scatter", src, out, self.size, 1, dtype, deadline, op=op)
 
-    async def scatter(self, src: Any, out: Any, root: int = 0, *, dtype: str | None = None,
+    async def scatter(self, src: Any, out: Any, root: int = 0, *, dtype: str | Datatype | None = None,
                       deadline: float | None = None) -> Any:
         """Rank r gets the r-th part of the root's `src` in `out`, which is as large as a part. `src` is used at the root only."""
         to = _view(out, True)
-        count = to.nbytes // to.itemsize
+        count = _count(to, dtype)
         view = _view(src) if self.rank == root else None
         if self.rank == root:
-            self._hold(view, count * self.size, "src")
+            self._hold(view, count * self.size, "src", dtype)
         await self._post("scatter", view, to, count, _type_of(to, dtype), root=root, deadline=deadline)
         return out
 
     # ---- parts of different sizes: counts and displacements in elements ----
 
     async def allgatherv(self, src: Any, counts: Sequence[int], out: Any = None, displs: Sequence[int] | None = None, *,
-                         dtype: str | None = None, deadline: float | None = None) -> Any:
+                         dtype: str | Datatype | None = None, deadline: float | None = None) -> Any:
         """counts[r] elements of rank r, at displs[r] of `out`, or in a row. Counts are equal on all members."""
         self._one_each(counts, displs)
         view = _view(src)
-        self._hold(view, counts[self.rank], "src")
+        self._hold(view, counts[self.rank], "src", dtype)
         if out is None:
-            out = _like(src, view, _extent(counts, displs), False)
+            out = _like(src, view, _extent(counts, displs), False, dtype)
         to = _view(out, True)
-        self._hold(to, _extent(counts, displs), "out")
+        self._hold(to, _extent(counts, displs), "out", dtype)
         await self._post("allgatherv", view, to, counts[self.rank], _type_of(view, dtype), counts=(None, None, counts, displs),
                          deadline=deadline)
         return out
 
     async def gatherv(self, src: Any, counts: Sequence[int], out: Any = None, displs: Sequence[int] | None = None,
-                      root: int = 0, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+                      root: int = 0, *, dtype: str | Datatype | None = None, deadline: float | None = None) -> Any:
         """As allgatherv, at the root only; None elsewhere. `counts` is read at the root, where it is what each rank sends."""
         view = _view(src)
         at_root = self.rank == root
         if at_root and out is None:
-            out = _like(src, view, _extent(counts, displs), False)
+            out = _like(src, view, _extent(counts, displs), False, dtype)
         to = _view(out, True) if at_root else None
         if at_root:
-            self._hold(to, _extent(counts, displs), "out")
-        await self._post("gatherv", view, to, view.nbytes // view.itemsize, _type_of(view, dtype), root=root,
+            self._hold(to, _extent(counts, displs), "out", dtype)
+        await self._post("gatherv", view, to, _count(view, dtype), _type_of(view, dtype), root=root,
                          counts=(None, None, counts if at_root else None, displs if at_root else None), deadline=deadline)
         return out if at_root else None
 
     async def scatterv(self, src: Any, counts: Sequence[int] | None, out: Any, displs: Sequence[int] | None = None,
-                       root: int = 0, *, dtype: str | None = None, deadline: float | None = None) -> Any:
+                       root: int = 0, *, dtype: str | Datatype | None = None, deadline: float | None = None) -> Any:
         """Rank r gets counts[r] elements of the root's `src` in `out`, which is that large. src, counts: at the root."""
         to = _view(out, True)
         at_root = self.rank == root
         view = _view(src) if at_root else None
         if at_root:
-            self._hold(view, _extent(counts or (), displs), "src")
-        await self._post("scatterv", view, to, to.nbytes // to.itemsize, _type_of(to, dtype), root=root,
+            self._hold(view, _extent(counts or (), displs), "src", dtype)
+        await self._post("scatterv", view, to, _count(to, dtype), _type_of(to, dtype), root=root,
                          counts=(counts if at_root else None, displs if at_root else None, None, None), deadline=deadline)
         return out
 
-    async def reduce_scatterv(self, src: Any, counts: Sequence[int], out: Any = None, op: str = "sum", *,
-                              dtype: str | None = None, deadline: float | None = None) -> Any:
+    async def reduce_scatterv(self, src: Any, counts: Sequence[int], out: Any = None, op: str | Reduction = "sum", *,
+                              dtype: str | Datatype | None = None, deadline: float | None = None) -> Any:
         """Reduces all arrays; rank r gets counts[r] elements of the result, in a row. Counts are equal on all members."""
         self._one_each(counts)
         view = _view(src)
-        self._hold(view, sum(counts), "src")
+        self._hold(view, sum(counts), "src", dtype)
         if out is None:
-            out = _like(src, view, counts[self.rank], False)
+            out = _like(src, view, counts[self.rank], False, dtype)
         to = _view(out, True)
-        self._hold(to, counts[self.rank], "out")
+        self._hold(to, counts[self.rank], "out", dtype)
         await self._post("reduce_scatterv", view, to, 0, _type_of(view, dtype), op=op, counts=(counts, None, None, None),
                          deadline=deadline)
         return out
 
     async def alltoallv(self, src: Any, src_counts: Sequence[int], dst_counts: Sequence[int], out: Any = None, *,
                         src_displs: Sequence[int] | None = None, dst_displs: Sequence[int] | None = None,
-                        dtype: str | None = None, deadline: float | None = None) -> Any:
+                        dtype: str | Datatype | None = None, deadline: float | None = None) -> Any:
         """src_counts[r] elements go to rank r, and dst_counts[r] come from it."""
         view = _view(src)
-        self._hold(view, _extent(src_counts, src_displs), "src")
+        self._hold(view, _extent(src_counts, src_displs), "src", dtype)
         if out is None:
-            out = _like(src, view, _extent(dst_counts, dst_displs), False)
+            out = _like(src, view, _extent(dst_counts, dst_displs), False, dtype)
         to = _view(out, True)
-        self._hold(to, _extent(dst_counts, dst_displs), "out")
+        self._hold(to, _extent(dst_counts, dst_displs), "out", dtype)
         await self._post("alltoallv", view, to, 0, _type_of(view, dtype), counts=(src_counts, src_displs, dst_counts, dst_displs),
                          deadline=deadline)
+        return out
+
+    async def neighbor_alltoallv(self, sources: Sequence[int], destinations: Sequence[int], src: Any, src_counts: Sequence[int],
+                                 dst_counts: Sequence[int], out: Any = None, *, src_displs: Sequence[int] | None = None,
+                                 dst_displs: Sequence[int] | None = None, dtype: str | Datatype | None = None,
+                                 deadline: float | None = None) -> Any:
+        """src_counts[i] elements go to rank destinations[i], and dst_counts[i] come from rank sources[i]. A rank may stand in
+        a list several times: the k-th edge of two members in the one's list is the k-th in the other's."""
+        for ranks, *lists in ((destinations, src_counts, src_displs), (sources, dst_counts, dst_displs)):
+            if any(numbers is not None and len(numbers) != len(ranks) for numbers in lists):
+                raise errors.InvalidParamError("counts and displacements have an element for each neighbour")
+        view = _view(src)
+        self._hold(view, _extent(src_counts, src_displs), "src", dtype)
+        if out is None:
+            out = _like(src, view, _extent(dst_counts, dst_displs), False, dtype)
+        to = _view(out, True)
+        self._hold(to, _extent(dst_counts, dst_displs), "out", dtype)
+        await self._post("neighbor_alltoallv", view, to, 0, _type_of(view, dtype),
+                         counts=(src_counts, src_displs, dst_counts, dst_displs), deadline=deadline,
+                         graph=(tuple(sources), tuple(destinations)))
         return out
 
     # ---- objects ----
@@ -347,6 +507,24 @@ class Team:
     @property
     def closed(self) -> bool:
         return self._core.closed
+
+
+class Persistent:
+    """A collective that was described once (Team.persistent). Two of a team may be under way at a time."""
+
+    def __init__(self, team: Team, core: _core.Collective, op: Any, out: Any) -> None:
+        self._team, self._core, self._op = team, core, op
+        self.out = out
+
+    async def start(self, *, deadline: float | None = None) -> Any:
+        """Runs it with what the arrays hold now, and gives `out`. Starts stand in the order of the team's collectives, or of
+        their tag. Errors: BusyError while it is under way; those of the collective."""
+        await self._team._ended(lambda: self._core.post_start(milliseconds(deadline)), self._op)
+        return self.out
+
+    def free(self) -> None:
+        """Gives its memory back, before the team is closed. BusyError while it is under way."""
+        self._core.free()
 
 
 def _extent(counts: Sequence[int], displs: Sequence[int] | None) -> int:

@@ -10,7 +10,8 @@ import threading
 import unittest
 
 import weft
-from weft import teams, view
+from members import run_members
+from weft import view
 from weft.info import info
 from weft.run import command, find_program
 
@@ -18,54 +19,6 @@ try:
     import numpy
 except ImportError:
     numpy = None
-
-
-class Exchange:
-    """The bytes of all threads, for each of them."""
-
-    def __init__(self, size):
-        self.size, self.rounds, self.lock = size, {}, threading.Lock()
-
-    def member(self, rank):
-        counter = iter(range(1000))
-
-        def collect(mine, finish):
-            number, loop = next(counter), asyncio.get_running_loop()
-            with self.lock:
-                parts = self.rounds.setdefault(number, {})
-                parts[rank] = (mine, loop, finish)
-                if len(parts) < self.size:
-                    return
-                everything = b"".join(parts[r][0] for r in range(self.size))
-            for _, other, end in parts.values():
-                other.call_soon_threadsafe(end, everything)
-
-        return rank, self.size, collect
-
-
-def run_members(size, body):
-    """Runs body(team, worker) on threads. A member that fails is the test's failure."""
-    exchange, failures = Exchange(size), []
-
-    async def member(rank):
-        async with weft.Worker(settings={"log.level": "error"}) as worker:
-            team = await teams.create(worker, exchange.member(rank), deadline=30)
-            await body(team, worker)
-            await team.close()
-
-    def run(rank):
-        try:
-            asyncio.run(member(rank))
-        except BaseException as error:
-            failures.append((rank, error))
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0][1]
 
 
 class Collectives(unittest.TestCase):

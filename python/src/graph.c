@@ -1,0 +1,360 @@
+/* Task graphs: functions in Python on the threads of a graph. weft/graph.py has the contract. */
+#include "team.h"
+
+#include <stdio.h>
+#include <weft/graph.h>
+
+struct task {
+    struct graph *graph;
+    PyObject *fn, *result, *raised; /* result: of a graph in this process; raised: the last error */
+    size_t size;                    /* of results that go to other members */
+    uint32_t number, n_inputs;
+    uint32_t *inputs;
+    bool on_gpu;
+};
+
+struct graph {
+    PyObject_HEAD weft_graph_t *handle; /* NULL: destroyed */
+    struct state *state;
+    struct team *team; /* NULL: of this process alone */
+    PyObject *on_progress;
+    struct task **task;
+    uint32_t n_tasks;
+    bool running;
+};
+
+/* ---- on the graph's threads ---- */
+
+static PyObject *arguments_of(struct task *t, const weft_task_call_t *call) {
+    PyObject *args = PyTuple_New(call->n_inputs);
+    for (uint32_t i = 0; args && i < call->n_inputs; i++) {
+        PyObject *input;
+        if (t->graph->team) {
+            input = PyBytes_FromStringAndSize(call->inputs[i], call->input_lens[i]);
+        } else {
+            input = Py_NewRef(t->graph->task[t->inputs[i]]->result);
+        }
+        if (!input || PyTuple_SetItem(args, i, input) < 0) Py_CLEAR(args);
+    }
+    return args;
+}
+
+/* The result of a task whose successors may be run by other members: bytes. */
+static int take_bytes(struct task *t, weft_task_call_t *call, PyObject *result) {
+    char *bytes;
+    Py_ssize_t len;
+    if (PyBytes_AsStringAndSize(result, &bytes, &len) < 0) return -1;
+    if ((size_t)len > t->size) {
+        char text[128];
+        snprintf(text, sizeof text, "task %u: its result has %zd bytes, more than result_size, %zu",
+                 t->number, len, t->size);
+        weft__py_raise_text(t->graph->state, WEFT_ERR_TOO_BIG, text);
+        return -1;
+    }
+    if (len) memcpy(call->result, bytes, len);
+    call->result_len = len;
+    return 0;
+}
+
+static weft_status_t run_task(weft_task_call_t *call) {
+    struct task *t = call->arg;
+    PyGILState_STATE lock = PyGILState_Ensure();
+    PyObject *args = arguments_of(t, call), *kwargs = NULL, *result = NULL;
+    if (args && t->on_gpu) kwargs = Py_BuildValue("{sI}", "gpu", call->gpu);
+    if (args && (kwargs || !t->on_gpu)) result = PyObject_Call(t->fn, args, kwargs);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    if (result && t->graph->team && take_bytes(t, call, result) < 0) Py_CLEAR(result);
+    if (!result) {
+        Py_CLEAR(t->raised); /* of an earlier try */
+        weft__py_keep_raised(&t->raised);
+    } else if (t->graph->team) {
+        Py_DECREF(result);
+    } else {
+        t->result = result;
+    }
+    PyGILState_Release(lock);
+    return result ? WEFT_OK : WEFT_ERR_CANCELLED;
+}
+
+static void on_progress(uint32_t done, uint32_t total, void *arg) {
+    struct graph *g = arg;
+    PyGILState_STATE lock = PyGILState_Ensure();
+    PyObject *result = PyObject_CallFunction(g->on_progress, "II", done, total);
+    if (!result) PyErr_WriteUnraisable(g->on_progress);
+    Py_XDECREF(result);
+    PyGILState_Release(lock);
+}
+
+/* ---- life ---- */
+
+static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    struct state *state = weft__py_state(type);
+    PyObject *team, *progress;
+    weft_graph_params_t params = {.n_threads = 0};
+    if (!PyArg_ParseTuple(args, "OIppIO", &team, &params.n_threads, &params.pin, &params.trace,
+                          &params.n_gpus, &progress)) {
+        return NULL;
+    }
+    if (team != Py_None) {
+        if (!PyObject_TypeCheck(team, state->team)) {
+            PyErr_SetString(PyExc_TypeError, "team: not a team");
+            return NULL;
+        }
+        if (weft__py_team_open((struct team *)team) < 0) return NULL;
+        params.team = ((struct team *)team)->handle;
+    }
+    struct graph *g = (struct graph *)PyType_GenericAlloc(type, 0);
+    if (!g) return NULL;
+    g->state = state;
+    if (team != Py_None) g->team = (struct team *)Py_NewRef(team);
+    g->on_progress = Py_NewRef(progress);
+    if (progress != Py_None) params.on_progress = on_progress;
+    params.arg = g;
+    weft_status_t status;
+    Py_BEGIN_ALLOW_THREADS status = weft_graph_create(&params, &g->handle);
+    Py_END_ALLOW_THREADS if (status == WEFT_OK) return (PyObject *)g;
+    Py_DECREF((PyObject *)g);
+    return weft__py_raise(state, status);
+}
+
+static int graph_open(struct graph *g) {
+    if (g->handle && (!g->team || g->team->handle)) return 0;
+    weft__py_raise(g->state, WEFT_ERR_CLOSED);
+    return -1;
+}
+
+static void drop_results(struct graph *g) {
+    for (uint32_t i = 0; i < g->n_tasks; i++) {
+        Py_CLEAR(g->task[i]->result);
+        Py_CLEAR(g->task[i]->raised);
+    }
+}
+
+/* The threads may wait for the interpreter's lock. */
+static void destroy(struct graph *g) {
+    weft_graph_t *handle = g->handle;
+    g->handle = NULL;
+    if (!handle) return;
+    Py_BEGIN_ALLOW_THREADS weft_graph_destroy(handle);
+    Py_END_ALLOW_THREADS drop_results(g);
+}
+
+static PyObject *graph_destroy(PyObject *self, PyObject *unused) {
+    destroy((struct graph *)self);
+    Py_RETURN_NONE;
+}
+
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+    struct graph *g = (struct graph *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(g->team);
+    Py_VISIT(g->on_progress);
+    /* The threads of a run set results at any time. */
+    for (uint32_t i = 0; i < g->n_tasks && !g->running; i++) {
+        Py_VISIT(g->task[i]->fn);
+        Py_VISIT(g->task[i]->result);
+        Py_VISIT(g->task[i]->raised);
+    }
+    return 0;
+}
+
+static int clear(PyObject *self) {
+    struct graph *g = (struct graph *)self;
+    destroy(g);
+    for (uint32_t i = 0; i < g->n_tasks; i++) Py_CLEAR(g->task[i]->fn);
+    Py_CLEAR(g->on_progress);
+    return 0;
+}
+
+static void dealloc(PyObject *self) {
+    struct graph *g = (struct graph *)self;
+    PyObject_GC_UnTrack(self);
+    clear(self);
+    for (uint32_t i = 0; i < g->n_tasks; i++) {
+        free(g->task[i]->inputs);
+        free(g->task[i]);
+    }
+    free(g->task);
+    Py_XDECREF((PyObject *)g->team);
+    weft__py_free(self);
+}
+
+/* ---- tasks ---- */
+
+static struct task *task_new(struct graph *g, PyObject *inputs) {
+    Py_ssize_t n = PyTuple_Size(inputs);
+    struct task **all = n < 0 ? NULL : realloc(g->task, (g->n_tasks + 1) * sizeof *all);
+    if (all) g->task = all;
+    struct task *t = all ? calloc(1, sizeof *t) : NULL;
+    if (t) t->inputs = calloc(n + 1, sizeof *t->inputs);
+    if (!t || !t->inputs) {
+        free(t);
+        if (n >= 0) PyErr_NoMemory();
+        return NULL;
+    }
+    t->graph = g;
+    t->n_inputs = (uint32_t)n;
+    t->number = g->n_tasks;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        unsigned long input = PyLong_AsUnsignedLong(PyTuple_GetItem(inputs, i));
+        t->inputs[i] = input < WEFT_NO_TASK ? (uint32_t)input : WEFT_NO_TASK;
+    }
+    if (!PyErr_Occurred()) return t;
+    free(t->inputs);
+    free(t);
+    return NULL;
+}
+
+static PyObject *graph_add(PyObject *self, PyObject *args) {
+    struct graph *g = (struct graph *)self;
+    PyObject *fn, *inputs;
+    Py_ssize_t size;
+    int cpu, node, on_gpu;
+    long long rank, host;
+    weft_task_t number;
+    weft_task_params_t params = {.fn = run_task};
+    if (!PyArg_ParseTuple(args, "OO!nzIiipLL", &fn, &PyTuple_Type, &inputs, &size, &params.name,
+                          &params.retries, &cpu, &node, &on_gpu, &rank, &host) ||
+        graph_open(g) < 0) {
+        return NULL;
+    }
+    struct task *t = task_new(g, inputs);
+    if (!t) return NULL;
+    t->size = g->team ? size : 0;
+    t->on_gpu = on_gpu;
+    params.arg = t;
+    params.inputs = t->inputs, params.n_inputs = t->n_inputs;
+    params.result_size = t->size;
+    params.on_cpu = cpu >= 0, params.cpu = cpu;
+    params.on_node = node >= 0, params.node = node;
+    params.on_gpu = on_gpu;
+    params.on_rank = rank >= 0, params.rank = (uint32_t)rank;
+    params.on_host = host >= 0, params.host = (uint32_t)host;
+    weft_status_t status = weft_graph_add(g->handle, &params, &number);
+    if (status < 0) {
+        free(t->inputs);
+        free(t);
+        return weft__py_raise(g->state, status);
+    }
+    t->fn = Py_NewRef(fn);
+    g->task[g->n_tasks++] = t;
+    return PyLong_FromUnsignedLong(number);
+}
+
+/* ---- runs ---- */
+
+static int begin(struct graph *g) {
+    if (graph_open(g) < 0) return -1;
+    if (g->running) {
+        weft__py_raise(g->state, WEFT_ERR_BUSY);
+        return -1;
+    }
+    drop_results(g);
+    g->running = true;
+    return 0;
+}
+
+static void over(struct request *request) {
+    ((struct graph *)request->keep)->running = false;
+}
+
+static PyObject *graph_run(PyObject *self, PyObject *args) {
+    struct graph *g = (struct graph *)self;
+    struct worker *w;
+    if (!PyArg_ParseTuple(args, "O!", g->state->worker, &w) || weft__py_open(w) < 0 ||
+        begin(g) < 0) {
+        return NULL;
+    }
+    struct request *r = weft__py_awaited(w, Py_NewRef(self));
+    if (!r) {
+        g->running = false;
+        return NULL;
+    }
+    r->gives = GIVES_NONE;
+    r->over = over;
+    weft_status_t status = weft_graph_run(g->handle, w->handle, weft__py_done, r);
+    if (status < 0) over(r), r->over = NULL;
+    return weft__py_posted(r, status);
+}
+
+static PyObject *graph_run_wait(PyObject *self, PyObject *unused) {
+    struct graph *g = (struct graph *)self;
+    if (g->team) return weft__py_raise(g->state, WEFT_ERR_UNSUPPORTED);
+    if (begin(g) < 0) return NULL;
+    weft_status_t status;
+    Py_BEGIN_ALLOW_THREADS status = weft_graph_run_wait(g->handle);
+    Py_END_ALLOW_THREADS g->running = false;
+    return weft__py_checked(g->state, status);
+}
+
+static PyObject *graph_cancel(PyObject *self, PyObject *unused) {
+    struct graph *g = (struct graph *)self;
+    if (g->handle) weft_graph_cancel(g->handle);
+    Py_RETURN_NONE;
+}
+
+static PyObject *graph_result(PyObject *self, PyObject *args) {
+    struct graph *g = (struct graph *)self;
+    weft_task_t number;
+    const void *data;
+    size_t len;
+    if (!PyArg_ParseTuple(args, "I", &number) || graph_open(g) < 0) return NULL;
+    weft_status_t status = weft_graph_result(g->handle, number, &data, &len);
+    if (status < 0) return weft__py_raise(g->state, status);
+    return g->team ? PyBytes_FromStringAndSize(data, len) : Py_NewRef(g->task[number]->result);
+}
+
+static PyObject *graph_failed(PyObject *self, PyObject *unused) {
+    struct graph *g = (struct graph *)self;
+    weft_status_t status;
+    const char *name;
+    if (graph_open(g) < 0) return NULL;
+    weft_task_t number = weft_graph_failed(g->handle, &name, &status);
+    if (number == WEFT_NO_TASK) Py_RETURN_NONE;
+    PyObject *raised = g->task[number]->raised;
+    return Py_BuildValue("(IziO)", number, name, (int)status, raised ? raised : Py_None);
+}
+
+static PyObject *graph_write_trace(PyObject *self, PyObject *args) {
+    struct graph *g = (struct graph *)self;
+    const char *path;
+    if (!PyArg_ParseTuple(args, "s", &path) || graph_open(g) < 0) return NULL;
+    return weft__py_checked(g->state, weft_graph_write_trace(g->handle, path));
+}
+
+static PyObject *graph_critical_path(PyObject *self, PyObject *unused) {
+    struct graph *g = (struct graph *)self;
+    uint64_t ns;
+    if (graph_open(g) < 0) return NULL;
+    uint32_t n = g->n_tasks;
+    weft_task_t *tasks = calloc(n + 1, sizeof *tasks);
+    if (!tasks) return PyErr_NoMemory();
+    weft_status_t status = weft_graph_critical_path(g->handle, tasks, &n, &ns);
+    PyObject *list = status < 0 ? weft__py_raise(g->state, status) : PyList_New(n);
+    for (uint32_t i = 0; list && i < n; i++) {
+        if (PyList_SetItem(list, i, PyLong_FromUnsignedLong(tasks[i])) < 0) Py_CLEAR(list);
+    }
+    free(tasks);
+    return list ? Py_BuildValue("(NK)", list, (unsigned long long)ns) : NULL;
+}
+
+static PyMethodDef methods[] = {
+    {"add", graph_add, METH_VARARGS,
+     "add(fn, inputs, result_size, name, retries, cpu, node, on_gpu, rank, host) -> int; -1: any"},
+    {"post_run", graph_run, METH_VARARGS, "post_run(worker) -> Request"},
+    {"run_wait", graph_run_wait, METH_NOARGS, "Runs all tasks; this thread helps."},
+    {"cancel", graph_cancel, METH_NOARGS, "Skips the tasks that have not begun."},
+    {"result", graph_result, METH_VARARGS, "result(task): the object, or bytes with a team"},
+    {"failed", graph_failed, METH_NOARGS, "(task, name, status, exception or None), or None"},
+    {"write_trace", graph_write_trace, METH_VARARGS, "write_trace(path)"},
+    {"critical_path", graph_critical_path, METH_NOARGS, "([task, ...], nanoseconds)"},
+    {"destroy", graph_destroy, METH_NOARGS, "Cancels, and waits until no task runs."},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_new, new},           {Py_tp_dealloc, dealloc},
+                              {Py_tp_traverse, traverse}, {Py_tp_clear, clear},
+                              {Py_tp_methods, methods},   {0, NULL}};
+
+PyType_Spec weft__py_graph_spec = {"weft._core.Graph", sizeof(struct graph), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};

@@ -1,0 +1,153 @@
+"""Task graphs: functions that run on the threads of this process, or of all members of a team, when their inputs are there.
+
+    with weft.graph.Graph(n_threads=4) as graph:
+        parts = [graph.add(load, name="load")]
+        total = graph.add(sum_up, *parts)          # called as sum_up(result of load)
+        graph.run_wait()
+        print(graph.result(total))
+
+Functions run side by side where they release the interpreter's lock (numpy, input and output), or the interpreter has none.
+"""
+from __future__ import annotations
+
+import atexit
+import pickle
+import weakref
+
+from . import _core, errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ._worker import Worker
+    from .teams import Team
+
+_open_graphs: "weakref.WeakSet[Graph]" = weakref.WeakSet()
+
+
+@atexit.register
+def _abandon() -> None:
+    # The threads may not enter an interpreter that has ended.
+    for graph in list(_open_graphs):
+        graph.close()
+
+
+def _remotely(fn: Callable[..., Any]) -> Callable[..., bytes]:
+    def call(*inputs: bytes, **kwargs: Any) -> bytes:
+        return pickle.dumps(fn(*map(pickle.loads, inputs), **kwargs), protocol=5)
+
+    return call
+
+
+class Graph:
+    """Tasks, and threads of the graph's own that run them.
+
+    n_threads: None for one less than the processors that the process may use. pin: each thread is bound to a processor.
+    trace: notes when and where each task ran. n_gpus: how many GPUs tasks may use (`on_gpu`), at most n_threads.
+    on_progress(done, total): called on any thread of the graph, by one at a time.
+
+    team: a graph over the members of this team. Every member makes it, in the same order as its collectives, adds the same
+    tasks and awaits the same runs. Results go to the members that have successors of them, pickled; only members that you
+    trust belong into a team. A run ends with one outcome for all. The team outlives the graph.
+
+    A graph belongs to the thread that made it. It does not survive a fork (ForkedError).
+    """
+
+    def __init__(self, n_threads: int | None = None, *, team: Team | None = None, pin: bool = False, trace: bool = False,
+                 n_gpus: int = 0, on_progress: Callable[[int, int], Any] | None = None) -> None:
+        self._team = team
+        self._core = _core.Graph(team._core if team is not None else None, n_threads or 0, pin, trace, n_gpus, on_progress)
+        _open_graphs.add(self)
+
+    def add(self, fn: Callable[..., Any], *inputs: int, name: str | None = None, retries: int = 0, cpu: int | None = None,
+            node: int | None = None, on_gpu: bool = False, rank: int | None = None, host: int | None = None,
+            result_size: int = 4096) -> int:
+        """Adds a task, and gives its number. fn(result of each input) is called when all inputs, earlier tasks, are done.
+
+        retries: a pure task: after an exception it is called again, at most this often; with a team another member runs it,
+        if the one that had it is lost. cpu, node: only on the thread of this processor (with `pin`), or of this NUMA node.
+        on_gpu: fn gets `gpu=`, a number below n_gpus that no other task has meanwhile.
+        With a team: rank, host: the member that runs it, or a member whose host does. result_size: the most bytes that the
+        pickled result has (else the run ends as TooBigError).
+        Errors: InvalidParamError, also for an input that is not an earlier task; NotFoundError; BusyError while it runs.
+        """
+        return self._core.add(fn if self._team is None else _remotely(fn), inputs, result_size,
+                              name or getattr(fn, "__name__", None), retries, -1 if cpu is None else cpu,
+                              -1 if node is None else node, on_gpu, -1 if rank is None else rank, -1 if host is None else host)
+
+    async def run(self, worker: Worker | None = None) -> None:
+        """Runs all tasks, each once, on the graph's threads. worker: whose loop is told; with a team, the team's.
+
+        Raises what the first task that failed raised (the others that have not begun are skipped); CancelledError of weft
+        after `cancel`, and where a task of another member failed. Cancelling the await cancels the run.
+        """
+        if self._team is not None:
+            worker = self._team._core.worker
+        if worker is None:
+            raise errors.InvalidParamError("a graph without a team needs a worker, or run_wait")
+        driver, request = worker._drive(), None
+        try:
+            request = self._core.post_run(worker)
+            if request is None:  # the worker polls
+                return
+            request.future = future = driver.future()
+            await future
+        except errors.WeftError as error:
+            self._raise(error)
+        except BaseException:
+            self.cancel()
+            if request is not None and not request.done:
+                request.future = ended = driver.future()
+                await driver.settle(ended)
+                if hasattr(ended, "exception"):
+                    ended.exception()  # seen
+            raise
+
+    def run_wait(self) -> None:
+        """The same; the calling thread runs tasks, too, until all have ended. Not with a team. Signals wait for the end."""
+        try:
+            self._core.run_wait()
+        except errors.WeftError as error:
+            self._raise(error)
+
+    def _raise(self, error: errors.WeftError) -> None:
+        failed = self._core.failed()
+        if failed is None or failed[3] is None:
+            raise error
+        raise failed[3]
+
+    def cancel(self) -> None:
+        """Skips the tasks that have not begun. Any thread, and tasks."""
+        self._core.cancel()
+
+    def result(self, task: int) -> Any:
+        """What a task gave in the last run. Errors: NotFoundError if it has not run here, has failed or was skipped; with a
+        team results are at the member that ran it and at those that have successors of it."""
+        found = self._core.result(task)
+        return found if self._team is None else pickle.loads(found)
+
+    @property
+    def failed(self) -> tuple[int, str | None, int] | None:
+        """(task, name, status) of the task that ended the last run."""
+        failed = self._core.failed()
+        return None if failed is None else failed[:3]
+
+    def write_trace(self, path: str) -> None:
+        """Writes the last run as JSON that Perfetto and Chrome read. Errors: UnsupportedError without `trace`; IoError."""
+        self._core.write_trace(path)
+
+    def critical_path(self) -> tuple[list[int], float]:
+        """(tasks, seconds): the chain of tasks of the last run whose times add up to the most. Needs `trace`."""
+        tasks, ns = self._core.critical_path()
+        return tasks, ns / 1e9
+
+    def close(self) -> None:
+        """Cancels, waits until no task runs, and ends the threads."""
+        self._core.destroy()
+
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()

@@ -1,0 +1,201 @@
+"""Collectives with a tag, of some members, persistent, of neighbours; types and reductions of the program's own."""
+import array
+import asyncio
+import gc
+import struct
+import unittest
+import weakref
+
+import weft
+from members import run_members
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+
+class Forms(unittest.TestCase):
+    def test_collectives_with_a_tag_match_in_any_order(self):
+        async def body(team, worker):
+            tags = [5, 6] if team.rank == 1 else [6, 5]
+            got = await asyncio.gather(*(team.tagged(tag).allreduce(array.array("q", [tag])) for tag in tags))
+            self.assertEqual([list(total) for total in got], [[3 * tag] for tag in tags])
+            self.assertEqual(await team.tagged(1 << 63).bcast_obj("all" if team.rank == 2 else None, 2), "all")
+            await team.barrier()
+
+        run_members(3, body)
+
+    def test_some_members_act_while_others_do_not(self):
+        async def body(team, worker):
+            if team.rank != 1:
+                part = team.tagged(3, [0, 2])
+                self.assertEqual((part.rank, part.size), (team.rank // 2, 2))
+                self.assertEqual(list(await part.allgather(array.array("B", [team.rank]))), [0, 2])
+                text = bytearray(b"two" if part.rank == 1 else 3)
+                self.assertEqual(await part.bcast(text, root=1), b"two")
+                with self.assertRaises(weft.InvalidParamError):
+                    await part.bcast(text, root=2)
+            for members in ([], [0, 1, 3], [2, 1, 0], [(team.rank + 1) % 3]):
+                with self.assertRaises(weft.InvalidParamError):
+                    team.tagged(1, members)
+            self.assertEqual((team.rank < 3, team.size), (True, 3))
+            await team.barrier()
+
+        run_members(3, body)
+
+    def test_a_persistent_collective_runs_with_what_the_arrays_hold(self):
+        async def body(team, worker):
+            mine = array.array("q", [0])
+            total = team.persistent("allreduce", mine)
+            text = bytearray(4)
+            both = team.tagged(8).persistent("bcast", text, root=1)
+            for i in range(50):
+                mine[0] = i + team.rank
+                self.assertEqual(list(await total.start(deadline=20)), [3 * i + 3])
+                if team.rank == 1:
+                    text[:] = struct.pack("I", i)
+                self.assertEqual(struct.unpack("I", await both.start())[0], i)
+            first, second = total.start(), total.start()
+            first = asyncio.ensure_future(first)
+            await asyncio.sleep(0)
+            if not first.done():
+                with self.assertRaises(weft.BusyError):
+                    await second
+            second.close()
+            await first
+            total.free()
+            both.free()
+            with self.assertRaises(weft.ClosedError):
+                await total.start()
+            with self.assertRaises(weft.InvalidParamError):
+                team.persistent("no such thing")
+            with self.assertRaises(weft.InvalidParamError):
+                team.persistent("allreduce", mine, deadline=1)
+            await team.barrier()
+
+        run_members(3, body)
+
+    def test_memory_of_a_persistent_collective_stays(self):
+        async def body(team, worker):
+            total = team.persistent("allreduce", array.array("q", [team.rank]), array.array("q", [0]))
+            gc.collect()
+            self.assertEqual(list(await total.start()), [1])
+            await team.barrier()
+
+        run_members(2, body)
+
+    def test_neighbours_exchange_along_their_edges(self):
+        async def body(team, worker):
+            rank, size = team.rank, team.size
+            left, right = (rank - 1) % size, (rank + 1) % size
+            # a ring with one element to the right and two to the left, and an edge from each member to itself
+            got = await team.neighbor_alltoallv([left, right, rank], [right, left, rank],
+                                                array.array("i", [rank, 10 + rank, 20 + rank, 30 + rank]), [1, 2, 1], [1, 2, 1])
+            self.assertEqual(list(got), [left, 10 + right, 20 + right, 30 + rank])
+            got = await team.neighbor_alltoallv([], [], array.array("i"), [], [])
+            self.assertEqual(len(got), 0)
+            with self.assertRaises(weft.InvalidParamError):
+                await team.neighbor_alltoallv([left], [right], array.array("i", [1]), [1, 1], [1])
+            persistent = team.persistent("neighbor_alltoallv", [left], [right], array.array("i", [rank]), [1], [1])
+            for _ in range(3):
+                self.assertEqual(list(await persistent.start()), [left])
+            await team.barrier()
+
+        run_members(4, body)
+
+    def test_a_safe_collective_gives_all_one_outcome(self):
+        async def body(team, worker):
+            self.assertEqual(list(await team.safe.allreduce(array.array("q", [1]))), [3])
+            if team.rank == 1:
+                await worker.close()
+                return
+            with self.assertRaises(weft.WeftError):
+                while True:
+                    await team.safe.allreduce(array.array("q", [1]), deadline=20)
+
+        run_members(3, body)
+
+
+class Types(unittest.TestCase):
+    def test_elements_with_gaps_are_sent_without_them(self):
+        async def body(team, worker):
+            column = team.datatype(4, strided=(2, 8, 2), extent=16)  # two parts of 2 bytes, 8 apart
+            self.assertEqual((column.size, column.span, column.extent), (4, 10, 16))
+            self.assertEqual([column.count(n) for n in (0, 9, 10, 25, 26)], [0, 0, 1, 1, 2])
+            source = bytes(range(32)) if team.rank == 0 else bytes(32)
+            buffer = bytearray(source)
+            await team.bcast(buffer, dtype=column)
+            wanted = bytearray(32) if team.rank else bytearray(source)
+            for at in (0, 8, 16, 24):
+                wanted[at:at + 2] = bytes((at, at + 1))
+            self.assertEqual(buffer, wanted)
+            with self.assertRaises(weft.UnsupportedError):
+                await team.allgather(bytes(32), dtype=column)
+            with self.assertRaises(weft.InvalidParamError):
+                team.datatype(5, strided=(2, 8, 2))
+            await team.barrier()
+
+        run_members(2, body)
+
+    def test_a_reduction_of_the_programs_own(self):
+        async def body(team, worker):
+            def longer(left, right, out):  # of pairs (length, first): the longer one, else the left one
+                for at in range(0, len(out), 8):
+                    a, b = left[at:at + 8], right[at:at + 8]
+                    out[at:at + 8] = a if struct.unpack("ii", a)[0] >= struct.unpack("ii", b)[0] else b
+
+            pair = team.datatype(8)
+            longest = team.reduction(longer, 8)
+            got = await team.allreduce(struct.pack("iiii", team.rank, 7, -team.rank, team.rank), dtype=pair, op=longest)
+            self.assertEqual(struct.unpack("iiii", got), (2, 7, 0, 0))
+            persistent = team.persistent("scan", struct.pack("ii", 5 - team.rank, team.rank), dtype=pair, op=longest)
+            self.assertEqual(struct.unpack("ii", await persistent.start()), (5, 0))
+            with self.assertRaises(weft.InvalidParamError):
+                await team.allreduce(array.array("i", [1, 2]), op=longest)
+            await team.barrier()
+
+        run_members(3, body)
+
+    def test_what_a_reduction_raises_ends_the_collective(self):
+        async def body(team, worker):
+            def fails(left, right, out):
+                raise KeyError("reduced")
+
+            with self.assertRaises((KeyError, weft.WeftError)) as caught:
+                await team.allreduce(array.array("q", [1]), op=team.reduction(fails, 8))
+                await team.barrier(deadline=20)
+            if isinstance(caught.exception, KeyError):
+                self.assertEqual(caught.exception.args, ("reduced",))
+            with self.assertRaises(weft.WeftError):
+                await team.barrier(deadline=20)
+
+        run_members(2, body)
+
+    def test_a_reduction_does_not_keep_its_team(self):
+        async def body():
+            async with weft.Worker() as worker:
+                team = await weft.teams.create(worker, "self")
+                team.reduction(lambda left, right, out: team, 8)
+                await team.close()
+                return weakref.ref(team)
+
+        ref = asyncio.run(body())
+        gc.collect()
+        self.assertIsNone(ref())
+
+    @unittest.skipIf(numpy is None, "no numpy here")
+    def test_the_place_of_the_largest_value(self):
+        async def body(team, worker):
+            for value, index, name in (("f4", "i4", "float32_int32"), ("f8", "i4", "float64_int32"), ("i4", "i4", "int32_int32"),
+                                       ("i8", "i4", "int64_int32")):
+                dtype = numpy.dtype([("value", value), ("index", index)], align=True)
+                mine = numpy.array([(team.rank, team.rank), (-team.rank, team.rank)], dtype)
+                got = await team.allreduce(mine, op="maxloc", dtype=name)
+                self.assertEqual((got["value"].tolist(), got["index"].tolist()), ([2, 0], [2, 0]))
+
+        run_members(3, body)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,168 @@
+"""Task graphs: on the threads of this process, and over the members of a team."""
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import weft
+from members import run_members
+from weft.graph import Graph
+
+
+class Local(unittest.TestCase):
+    def test_results_are_objects_and_reach_their_successors(self):
+        with Graph(2) as graph:
+            parts = [graph.add(lambda i=i: list(range(i))) for i in range(20)]
+            total = graph.add(lambda *lists: sum(map(len, lists)), *parts)
+            text = graph.add("{} {}".format, total, total, name="text")
+            for _ in range(3):
+                graph.run_wait()
+                self.assertEqual((graph.result(total), graph.result(text)), (190, "190 190"))
+            self.assertIs(graph.result(parts[3]), graph.result(parts[3]))
+            self.assertIsNone(graph.failed)
+
+    def test_a_run_is_awaited_on_a_loop(self):
+        async def body():
+            async with weft.Worker() as worker:
+                seen = []
+                with Graph(2, on_progress=lambda done, total: seen.append((done, total))) as graph:
+                    numbers = [graph.add(threading.get_ident) for _ in range(50)]
+                    await graph.run(worker)
+                    self.assertNotIn(threading.get_ident(), {graph.result(number) for number in numbers})
+                    self.assertEqual(seen[-1], (50, 50))
+                    with self.assertRaises(weft.InvalidParamError):
+                        await graph.run()
+
+        asyncio.run(body())
+
+    def test_what_a_task_raises_is_what_the_run_raises(self):
+        ran = []
+        with Graph(1) as graph:
+            bad = graph.add(lambda: {}["missing"], name="bad")
+            after = graph.add(ran.append, bad)
+            with self.assertRaisesRegex(KeyError, "missing"):
+                graph.run_wait()
+            self.assertEqual(graph.failed[:2], (bad, "bad"))
+            self.assertEqual(ran, [])
+            with self.assertRaises(weft.NotFoundError):
+                graph.result(after)
+
+    def test_a_pure_task_is_called_again(self):
+        calls = []
+
+        def third_time():
+            calls.append(1)
+            if len(calls) < 3:
+                raise OSError("not yet")
+            return "there"
+
+        with Graph(1) as graph:
+            task = graph.add(third_time, retries=5)
+            graph.run_wait()
+            self.assertEqual((graph.result(task), len(calls)), ("there", 3))
+
+    def test_what_cannot_be_is_refused(self):
+        with Graph(1) as graph:
+            with self.assertRaises(weft.InvalidParamError):
+                graph.add(print, 7)
+            with self.assertRaises(weft.NotFoundError):
+                graph.add(print, on_gpu=True)
+            with self.assertRaises(weft.NotFoundError):
+                graph.add(print, cpu=100000)
+            with self.assertRaises(weft.UnsupportedError):
+                graph.write_trace("/tmp/none")
+        with self.assertRaises(weft.ClosedError):
+            graph.add(print)
+        with Graph(2, n_gpus=2) as graph:
+            tasks = [graph.add(lambda gpu: gpu, on_gpu=True) for _ in range(8)]
+            graph.run_wait()
+            self.assertLessEqual({graph.result(task) for task in tasks}, {0, 1})
+
+    def test_a_run_that_is_cancelled_skips_what_has_not_begun(self):
+        async def body():
+            async with weft.Worker() as worker:
+                began, go_on, ran = threading.Event(), threading.Event(), []
+                with Graph(1) as graph:
+                    first = graph.add(lambda: (began.set(), go_on.wait(20)))
+                    graph.add(ran.append, first)
+                    task = asyncio.ensure_future(graph.run(worker))
+                    await asyncio.get_running_loop().run_in_executor(None, began.wait)
+                    with self.assertRaises(weft.BusyError):
+                        await graph.run(worker)
+                    task.cancel()
+                    await asyncio.sleep(0)
+                    go_on.set()
+                    with self.assertRaises(asyncio.CancelledError):
+                        await task
+                    self.assertEqual(ran, [])
+                    graph.run_wait()
+                    self.assertEqual(len(ran), 1)
+
+        asyncio.run(body())
+
+    def test_a_trace_names_tasks_and_the_longest_chain(self):
+        with Graph(1, trace=True) as graph, tempfile.TemporaryDirectory() as folder:
+            a = graph.add(lambda: sum(range(20000)), name="a")
+            b = graph.add(lambda n: n, a, name="b")
+            graph.run_wait()
+            path = os.path.join(folder, "trace.json")
+            graph.write_trace(path)
+            with open(path) as file:
+                events = json.load(file)
+            events = events["traceEvents"] if isinstance(events, dict) else events
+            self.assertLessEqual({"a", "b"}, {event.get("name") for event in events})
+            tasks, seconds = graph.critical_path()
+            self.assertEqual(tasks, [a, b])
+            self.assertGreater(seconds, 0)
+
+    def test_an_interpreter_ends_while_tasks_wait(self):
+        said = subprocess.run([sys.executable, "-c", """
+import threading, weft, weft.graph
+graph = weft.graph.Graph(2)
+for _ in range(100): graph.add(sum, graph.add(lambda: [1]))
+worker = weft.Worker()
+request = graph._core.post_run(worker)
+print("end")
+"""], capture_output=True, text=True, timeout=30)
+        self.assertEqual((said.returncode, said.stdout, said.stderr), (0, "end\n", ""))
+
+
+class Ranks(unittest.TestCase):
+    def test_tasks_of_members_give_their_results_to_others(self):
+        async def body(team, worker):
+            with Graph(1, team=team) as graph:
+                parts = [graph.add(lambda i=i: {"from": i}, rank=i) for i in range(team.size)]
+                total = graph.add(lambda *dicts: [d["from"] for d in dicts], *parts, rank=1)
+                for _ in range(2):
+                    await graph.run()
+                    self.assertEqual(graph.result(parts[team.rank]), {"from": team.rank})
+                    if team.rank == 1:
+                        self.assertEqual(graph.result(total), [0, 1, 2])
+                    else:
+                        with self.assertRaises(weft.NotFoundError):
+                            graph.result(total)
+                with self.assertRaises(weft.UnsupportedError):
+                    graph.run_wait()
+
+        run_members(3, body)
+
+    def test_a_task_that_fails_ends_the_run_of_all(self):
+        async def body(team, worker):
+            with Graph(1, team=team) as graph:
+                graph.add(lambda: {}["missing"], rank=1)
+                with self.assertRaises(KeyError if team.rank == 1 else weft.WeftError):
+                    await graph.run()
+            with Graph(1, team=team) as graph:
+                graph.add(lambda: b"x" * 1000, rank=0, result_size=100)
+                with self.assertRaises(weft.TooBigError if team.rank == 0 else weft.WeftError):
+                    await graph.run()
+
+        run_members(2, body)
+
+
+if __name__ == "__main__":
+    unittest.main()
