@@ -1,4 +1,10 @@
-__all__: list[str]
+
+__all__ = ["WeftError", "AddressError", "AlreadyAssociatedError", "AuthError", "BusyError", "CancelledError", "ClosedError",
+           "DisassociatedError", "ExistsError", "ForkedError", "InsecureError", "InternalError", "InvalidParamError",
+           "IoError", "LeaseExhaustedError", "NoFdsError", "NoMemoryError", "NotAssociatedError", "NotFoundError",
+           "NotShareableError", "PeerClosedError", "PeerFailedError", "ProtocolError", "QuotaError", "RefusedError",
+           "RejectedError", "ResourceLostError", "RevokedError", "TimedOutError", "TooBigError", "TruncatedError",
+           "UnreachableError", "UnsupportedError", "VersionError", "VersionMismatchError", "WrongThreadError"]
 
 class WeftError(Exception):
     status: int

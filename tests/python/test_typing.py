@@ -1,8 +1,10 @@
 """The stubs of the extension name what it has."""
 import ast
+import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import weft
@@ -15,7 +17,8 @@ class Stubs(unittest.TestCase):
             classes = [node for node in ast.parse(file.read()).body if isinstance(node, ast.ClassDef)]
         self.assertEqual({node.name for node in classes}, {name for name in dir(_core) if isinstance(getattr(_core, name), type)})
         for node in classes:
-            named = {item.name if isinstance(item, ast.FunctionDef) else item.target.id for item in node.body}
+            named = {item.name if isinstance(item, ast.FunctionDef) else item.target.id for item in node.body
+                     if not isinstance(item, ast.Expr)}
             there = vars(getattr(_core, node.name))
             self.assertEqual({name for name in named if not name.startswith("__")},
                              {name for name in there if not name.startswith("__")}, node.name)
@@ -27,6 +30,17 @@ class Stubs(unittest.TestCase):
         for name, node in named.items():
             bases = [base.__name__ for base in getattr(errors, name).__bases__]
             self.assertEqual([base.id for base in node.bases], [base for base in bases if base != "Exception" or node.bases])
+
+    @unittest.skipIf(importlib.util.find_spec("mypy") is None, "no mypy here")
+    @unittest.skipIf("WEFT_TEST_SANITIZER" in os.environ, "mypy is run without a sanitizer")
+    def test_stubtest_finds_the_stubs_right(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        with tempfile.TemporaryDirectory() as folder:
+            said = subprocess.run([sys.executable, "-m", "mypy.stubtest", "weft._core", "weft.errors", "--concise",
+                                   "--ignore-unused-allowlist", "--allowlist", os.path.join(here, "stubtest.allow")],
+                                  capture_output=True, text=True, cwd=folder,
+                                  env={**os.environ, "MYPYPATH": os.path.dirname(os.path.dirname(weft.__file__))})
+        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
 
 
 class Import(unittest.TestCase):
